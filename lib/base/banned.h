@@ -1,0 +1,31 @@
+/* Functions that nobody should call here: using one is a compile error. Included before everything
+ * else. */
+#ifndef BMC_BANNED_H
+#define BMC_BANNED_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BANNED(name) use_of_##name##_is_banned
+
+#undef strcat
+#define strcat(to, from) BANNED(strcat)
+#undef strncat
+#define strncat(to, from, n) BANNED(strncat)
+#undef strncpy
+#define strncpy(to, from, n) BANNED(strncpy)
+#undef sprintf
+#define sprintf(...) BANNED(sprintf)
+#undef vsprintf
+#define vsprintf(...) BANNED(vsprintf)
+#undef atoi
+#define atoi(text) BANNED(atoi)
+#undef atol
+#define atol(text) BANNED(atol)
+#undef atof
+#define atof(text) BANNED(atof)
+#undef strtok
+#define strtok(text, set) BANNED(strtok)
+
+#endif

@@ -1,0 +1,45 @@
+/* What every room needs: attributes, overflow-safe sizes, and the letters used for dimensions.
+ *
+ * Letters, the same in code, comments and papers:
+ *   B  sequences in a batch          n  rows (tokens) now in a sequence's cache
+ *   L  layers                        N  maximum context: the most rows a sequence may have
+ *   H  query heads                   cap  rows allocated for a sequence
+ *   G  query heads per KV head       r  rows added by one allocation, ceil(N / T)
+ *   d  size of a head                T  allocations that fill a context of N rows
+ *   D  H * d
+ * A pointer's name carries the indices already applied to it: k_lh points to layer l, head h. */
+#ifndef BMC_BASE_H
+#define BMC_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MUST_USE               __attribute__((warn_unused_result))
+#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
+#define ARRAY_LEN(a)           (sizeof(a) / sizeof((a)[0]))
+
+/* Storage of cache rows is rounded up to this, so that kernels may work in whole tiles. */
+enum { TILE_ROWS = 16 };
+
+/* a + b and a * b, or false when the result does not fit. */
+static inline bool size_add(size_t a, size_t b, size_t *sum)
+{
+    return !__builtin_add_overflow(a, b, sum);
+}
+
+static inline bool size_mul(size_t a, size_t b, size_t *product)
+{
+    return !__builtin_mul_overflow(a, b, product);
+}
+
+static inline size_t size_min(size_t a, size_t b) { return a < b ? a : b; }
+static inline size_t size_max(size_t a, size_t b) { return a > b ? a : b; }
+
+/* a / b rounded up; b > 0. */
+static inline size_t div_up(size_t a, size_t b) { return a / b + (a % b != 0); }
+
+/* a rounded up to a multiple of b; the caller knows that it fits. */
+static inline size_t round_up(size_t a, size_t b) { return div_up(a, b) * b; }
+
+#endif

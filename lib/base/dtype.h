@@ -1,0 +1,53 @@
+/* Element types and layouts of stored tensors, and the matrix that products read. */
+#ifndef BMC_DTYPE_H
+#define BMC_DTYPE_H
+
+#include <string.h>
+
+#include "base/base.h"
+
+/* Values are part of the file formats. */
+enum dtype { DTYPE_F32 = 0, DTYPE_BF16 = 1, DTYPE_COUNT };
+
+/* How a matrix [out][in] lies in memory. Values are part of the file format; a kernel set names the
+ * layouts that it reads. */
+enum layout { LAYOUT_ROWS = 0, LAYOUT_COUNT };
+
+typedef uint16_t bf16;
+
+static inline size_t dtype_size(enum dtype type) { return type == DTYPE_BF16 ? 2 : 4; }
+static inline const char *dtype_name(enum dtype type) { return type == DTYPE_BF16 ? "bf16" : "f32"; }
+static inline const char *layout_name(enum layout layout)
+{
+    return layout == LAYOUT_ROWS ? "rows" : "?";
+}
+
+static inline float bf16_to_f32(bf16 x)
+{
+    uint32_t bits = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* Rounds to nearest, ties to even. NaN stays NaN. */
+static inline bf16 bf16_from_f32(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (bf16)(bits >> 16 | 0x40);
+    return (bf16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* A weight matrix [out][in] in place, or a list of `out` rows (an embedding). */
+struct mat {
+    enum dtype dtype;
+    enum layout layout;
+    size_t out, in;     /* logical shape */
+    size_t row_stride;  /* elements from one row to the next, LAYOUT_ROWS only */
+    const void *data;   /* NULL: the model has no such matrix */
+    const float *scale; /* per-row scales of integer types, NULL for floats */
+};
+
+#endif

@@ -1,0 +1,53 @@
+/* The error sentence. */
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Sentences quote names and bytes found in files: nothing in them may move a terminal's cursor. */
+static void make_printable(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+            *text = '?';
+}
+
+int err_set(struct err *err, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->text, sizeof err->text, format, args);
+    va_end(args);
+    make_printable(err->text);
+    return -1;
+}
+
+int err_errno(struct err *err, const char *format, ...)
+{
+    const char *reason = strerror(errno);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->text, sizeof err->text, format, args);
+    va_end(args);
+    size_t used = strlen(err->text);
+    snprintf(err->text + used, sizeof err->text - used, ": %s", reason);
+    make_printable(err->text);
+    return -1;
+}
+
+int err_prefix(struct err *err, const char *format, ...)
+{
+    char before[sizeof err->text];
+    va_list args;
+    va_start(args, format);
+    int used = vsnprintf(before, sizeof before, format, args);
+    va_end(args);
+    if (used >= 0 && (size_t)used + 2 < sizeof before)
+        snprintf(before + used, sizeof before - (size_t)used, ": %.*s",
+                 (int)(sizeof before - (size_t)used - 3), err->text);
+    memcpy(err->text, before, sizeof err->text);
+    make_printable(err->text);
+    return -1;
+}

@@ -1,0 +1,186 @@
+/* Files: read-only mappings in, atomic replacements out. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_UNFINISHED = 8, TEMP_PATH_SIZE = 4096 + 32 };
+
+/* Temporary names that exist now. `in_use` is set after the name is complete, so that a signal handler
+ * never sees half a name. */
+static struct {
+    volatile int in_use;
+    char path[TEMP_PATH_SIZE];
+} unfinished[MAX_UNFINISHED];
+
+int file_map(struct file_map *map, const char *path, struct err *err)
+{
+    *map = (struct file_map){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(err, "%s: cannot open", path);
+    int rc = -1;
+    struct stat st;
+    if (fstat(fd, &st) < 0) {
+        err_errno(err, "%s: cannot stat", path);
+        goto out;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        err_set(err, "%s: is %s, a regular file is needed", path,
+                S_ISDIR(st.st_mode) ? "a folder" : "a device or pipe");
+        goto out;
+    }
+    map->size = (size_t)st.st_size;
+    if (map->size) {
+        void *data = mmap(NULL, map->size, PROT_READ, MAP_SHARED, fd, 0);
+        if (data == MAP_FAILED) {
+            err_errno(err, "%s: cannot map %zu bytes", path, map->size);
+            goto out;
+        }
+        map->data = data;
+    }
+    rc = 0;
+out:
+    close(fd);
+    return rc;
+}
+
+void file_unmap(struct file_map *map)
+{
+    if (map->data)
+        munmap((void *)(uintptr_t)map->data, map->size);
+    *map = (struct file_map){0};
+}
+
+bool file_is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+bool file_exists(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+/* Creates PATH.tmp-PID-N beside the output, readable by whom the umask allows. */
+static int open_temporary(struct outfile *out, struct err *err)
+{
+    int slot = 0;
+    while (slot < MAX_UNFINISHED && unfinished[slot].in_use)
+        slot++;
+    if (slot == MAX_UNFINISHED)
+        return err_set(err, "%s: more than %d outputs are open", out->path, MAX_UNFINISHED);
+    for (int try = 0; try < 100; try++) {
+        snprintf(unfinished[slot].path, TEMP_PATH_SIZE, "%s.tmp-%ld-%d", out->path, (long)getpid(),
+                 try);
+        out->fd = open(unfinished[slot].path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (out->fd >= 0) {
+            unfinished[slot].in_use = 1;
+            out->slot = slot;
+            out->seekable = true;
+            return 0;
+        }
+        if (errno != EEXIST)
+            break;
+    }
+    return err_errno(err, "%s: cannot create a file beside it", out->path);
+}
+
+int outfile_open(struct outfile *out, const char *path, struct err *err)
+{
+    *out = (struct outfile){.fd = -1, .slot = -1};
+    if (strlen(path) >= sizeof out->path)
+        return err_set(err, "output name is longer than %zu bytes", sizeof out->path - 1);
+    strcpy(out->path, path);
+    struct stat st;
+    if (strcmp(path, "-") == 0) {
+        out->fd = dup(STDOUT_FILENO);
+        out->direct = true;
+        return out->fd < 0 ? err_errno(err, "standard output") : 0;
+    }
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        if (S_ISDIR(st.st_mode))
+            return err_set(err, "%s: is a folder, an output file is needed", path);
+        out->fd = open(path, O_WRONLY | O_CLOEXEC);
+        out->direct = true;
+        return out->fd < 0 ? err_errno(err, "%s: cannot open for writing", path) : 0;
+    }
+    return open_temporary(out, err);
+}
+
+int outfile_write(struct outfile *out, const void *bytes, size_t len, struct err *err)
+{
+    const char *at = bytes;
+    while (len) {
+        ssize_t n = write(out->fd, at, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return err_errno(err, "%s: cannot write", out->path);
+        at += n;
+        len -= (size_t)n;
+        out->written += (size_t)n;
+    }
+    return 0;
+}
+
+int outfile_write_at(struct outfile *out, size_t offset, const void *bytes, size_t len, struct err *err)
+{
+    const char *at = bytes;
+    while (len) {
+        ssize_t n = pwrite(out->fd, at, len, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return err_errno(err, "%s: cannot write", out->path);
+        at += n;
+        offset += (size_t)n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+int outfile_commit(struct outfile *out, struct err *err)
+{
+    int rc = 0;
+    if (!out->direct && fsync(out->fd) < 0)
+        rc = err_errno(err, "%s: cannot write", out->path);
+    int fd = out->fd;
+    out->fd = -1;
+    if (close(fd) < 0 && rc == 0)
+        rc = err_errno(err, "%s: cannot write", out->path);
+    if (out->direct)
+        return rc;
+    if (rc == 0 && rename(unfinished[out->slot].path, out->path) < 0)
+        rc = err_errno(err, "%s: cannot rename the finished file to it", out->path);
+    if (rc < 0)
+        unlink(unfinished[out->slot].path);
+    unfinished[out->slot].in_use = 0;
+    return rc;
+}
+
+void outfile_abort(struct outfile *out)
+{
+    if (out->fd < 0)
+        return;
+    close(out->fd);
+    out->fd = -1;
+    if (out->slot >= 0) {
+        unlink(unfinished[out->slot].path);
+        unfinished[out->slot].in_use = 0;
+    }
+}
+
+void file_remove_unfinished(void)
+{
+    for (int i = 0; i < MAX_UNFINISHED; i++)
+        if (unfinished[i].in_use)
+            unlink(unfinished[i].path);
+}

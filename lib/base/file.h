@@ -1,0 +1,48 @@
+/* Files: read-only mappings in, atomic replacements out. */
+#ifndef BMC_FILE_H
+#define BMC_FILE_H
+
+#include "base/err.h"
+
+/* A whole file, mapped read-only and shared with every other process that maps it. */
+struct file_map {
+    const unsigned char *data; /* NULL when the file is empty */
+    size_t size;
+};
+
+/* Maps the regular file at `path`. A folder, a device or an unreadable file is an error. */
+int file_map(struct file_map *map, const char *path, struct err *err) MUST_USE;
+void file_unmap(struct file_map *map);
+
+bool file_is_folder(const char *path);
+bool file_exists(const char *path);
+
+/* An output that appears under its name only when it is complete: a temporary name in the same folder,
+ * then fsync and rename. An existing output that is no regular file (a device, a FIFO) and "-"
+ * (standard output) are written directly and never renamed over. */
+struct outfile {
+    int fd;         /* -1: not open */
+    bool direct;    /* written in place: not removed, not renamed */
+    bool seekable;  /* pwrite works: parts may be written in any order */
+    int slot;       /* where the temporary name is remembered for file_remove_unfinished() */
+    size_t written; /* bytes written with outfile_write() */
+    char path[4096];
+};
+
+int outfile_open(struct outfile *out, const char *path, struct err *err) MUST_USE;
+int outfile_write(struct outfile *out, const void *bytes, size_t len, struct err *err) MUST_USE;
+
+/* Writes at an offset without moving the end; only when `seekable`. */
+int outfile_write_at(struct outfile *out, size_t offset, const void *bytes, size_t len,
+                     struct err *err) MUST_USE;
+
+/* Makes the output durable and gives it its name. On error nothing stays behind. */
+int outfile_commit(struct outfile *out, struct err *err) MUST_USE;
+
+/* Drops an output that was not committed; harmless after outfile_commit(). */
+void outfile_abort(struct outfile *out);
+
+/* Removes the temporary files of unfinished outputs. Safe in a signal handler. */
+void file_remove_unfinished(void);
+
+#endif

@@ -1,0 +1,32 @@
+/* BLAKE2b through libsodium. */
+#ifndef BMC_HASH_H
+#define BMC_HASH_H
+
+#include <sodium.h>
+
+#include "base/base.h"
+
+enum { HASH_BYTES = 32 };
+
+struct hash {
+    unsigned char byte[HASH_BYTES];
+};
+
+/* BLAKE2b-256 of one block. */
+struct hash hash_of(const void *bytes, size_t len);
+
+bool hash_equal(const struct hash *a, const struct hash *b);
+
+/* Lower-case hexadecimal of the first `bytes` bytes; `text` holds 2 * bytes + 1 characters. */
+void hash_hex(const struct hash *hash, size_t bytes, char *text);
+
+/* The same for a stream of bytes. */
+struct hasher {
+    crypto_generichash_state state;
+};
+
+void hasher_init(struct hasher *hasher);
+void hasher_add(struct hasher *hasher, const void *bytes, size_t len);
+struct hash hasher_result(struct hasher *hasher);
+
+#endif

@@ -1,0 +1,21 @@
+/* Thin helpers over jansson: a parse whose errors are sentences, and typed look-ups that say what
+ * was expected and what was found. */
+#ifndef BMC_JSON_H
+#define BMC_JSON_H
+
+#include <jansson.h>
+
+#include "base/err.h"
+
+/* Parses `size` bytes of JSON. `what` names the source in the error. The caller json_decref()s. Where
+ * an integer is beyond 64 bits, all numbers come as reals. */
+int json_parse(const char *text, size_t size, const char *what, json_t **root,
+               struct err *err) MUST_USE;
+
+/* The value at a path of keys divided by dots ("rope_scaling.factor"), or NULL. Borrowed. */
+const json_t *json_at(const json_t *root, const char *path);
+
+/* Name of a value's type, for error sentences: "null", "object", "string" ... */
+const char *json_type_name(const json_t *value);
+
+#endif

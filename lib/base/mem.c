@@ -1,0 +1,97 @@
+/* Memory: aligned blocks, and a byte buffer that grows. */
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+void *mem_alloc(size_t count, size_t size)
+{
+    size_t bytes, padded;
+    if (!size_mul(count, size, &bytes) || !size_add(bytes, ALIGNMENT, &padded))
+        return NULL;
+    return aligned_alloc(ALIGNMENT, round_up(size_max(bytes, 1), ALIGNMENT));
+}
+
+void *mem_zalloc(size_t count, size_t size)
+{
+    void *block = mem_alloc(count, size);
+    if (block)
+        memset(block, 0, count * size);
+    return block;
+}
+
+int buf_reserve(struct buf *buf, size_t more, struct err *err)
+{
+    size_t need;
+    if (!size_add(buf->len, more, &need) || !size_add(need, 1, &need))
+        return err_set(err, "out of memory: a buffer of %zu bytes cannot grow by %zu", buf->len, more);
+    if (need <= buf->cap)
+        return 0;
+    size_t cap = size_max(need, buf->cap + buf->cap / 2);
+    char *data = realloc(buf->data, cap);
+    if (!data)
+        return err_set(err, "out of memory: a buffer needs %zu bytes", cap);
+    buf->data = data;
+    buf->cap = cap;
+    return 0;
+}
+
+int buf_add(struct buf *buf, const void *bytes, size_t len, struct err *err)
+{
+    if (buf_reserve(buf, len, err) < 0)
+        return -1;
+    if (len)
+        memcpy(buf->data + buf->len, bytes, len);
+    buf->len += len;
+    buf->data[buf->len] = 0;
+    return 0;
+}
+
+int buf_addf(struct buf *buf, struct err *err, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int len = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (len < 0)
+        return err_set(err, "a text could not be formatted");
+    if (buf_reserve(buf, (size_t)len, err) < 0)
+        return -1;
+    va_start(args, format);
+    vsnprintf(buf->data + buf->len, (size_t)len + 1, format, args);
+    va_end(args);
+    buf->len += (size_t)len;
+    return 0;
+}
+
+void buf_clear(struct buf *buf)
+{
+    buf->len = 0;
+    if (buf->data)
+        buf->data[0] = 0;
+}
+
+void buf_release(struct buf *buf)
+{
+    free(buf->data);
+    *buf = (struct buf){0};
+}
+
+int mem_grow(void *array_ptr, size_t *cap, size_t used, size_t size, struct err *err)
+{
+    void **array = array_ptr;
+    if (used < *cap)
+        return 0;
+    size_t new_cap = *cap ? *cap * 2 : 16;
+    size_t bytes;
+    void *moved = size_mul(new_cap, size, &bytes) ? realloc(*array, bytes) : NULL;
+    if (!moved)
+        return err_set(err, "out of memory: a list of %zu entries of %zu bytes", new_cap, size);
+    *array = moved;
+    *cap = new_cap;
+    return 0;
+}

@@ -1,0 +1,21 @@
+/* Rows for people and for scripts: the same rows as a table, Markdown, CSV, JSON or JSON lines. */
+#ifndef BMC_TABLE_H
+#define BMC_TABLE_H
+
+#include "base/json.h"
+#include "base/mem.h"
+
+/* Values of --format; TABLE_FORMATS is their spelling, in the same order. */
+enum table_format { TABLE_TEXT, TABLE_MD, TABLE_CSV, TABLE_JSON, TABLE_JSONL };
+#define TABLE_FORMATS "table|md|csv|json|jsonl"
+
+/* Appends `rows`, an array of objects that all have the keys of the first one, in its order. JSON is
+ * one object: the members of `about` (may be NULL), then "rows". The other formats leave `about` out.
+ */
+int table_write(const json_t *rows, const json_t *about, enum table_format format, struct buf *out,
+                struct err *err) MUST_USE;
+
+/* Appends one value as compact JSON and a newline. */
+int json_write_line(const json_t *value, struct buf *out, struct err *err) MUST_USE;
+
+#endif
