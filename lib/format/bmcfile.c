@@ -1,0 +1,230 @@
+/* model.bmc, the reading half: checks before use. */
+#include "format/bmcfile.h"
+
+#include <stdlib.h>
+
+#include "base/threads.h"
+#include "format/bmclayout.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "model.bmc is used in place: little-endian only");
+_Static_assert(sizeof(struct bmc_tensor) == 192, "a tensor entry has no padding");
+_Static_assert(sizeof(struct bmc_name) == 16, "a name entry has no padding");
+_Static_assert(sizeof(struct bmc_head) == 256, "the head has no padding");
+
+static bool section_ok(const struct bmc_section *section, size_t header_bytes, size_t element)
+{
+    return section->offset >= sizeof(struct bmc_head) && section->offset <= header_bytes &&
+           section->bytes <= header_bytes - section->offset && section->offset % 64 == 0 &&
+           section->bytes % element == 0;
+}
+
+/* Magic, version, sizes and the header's hash. */
+static int check_head(const struct bmc_head *head, const void *data, size_t size, const char *name,
+                      struct err *err)
+{
+    if (size < sizeof *head || memcmp(head->magic, BMC_MAGIC, sizeof head->magic) != 0)
+        return err_set(
+            err,
+            "%s: is no .bmc model (it does not begin with \"BMCMODEL\"); make one with bmc-convert",
+            name);
+    if (head->version != BMC_VERSION)
+        return err_set(
+            err, "%s: is version %u of the .bmc format, this program reads version %d; convert again",
+            name, head->version, BMC_VERSION);
+    if (head->file_bytes != size)
+        return err_set(err, "%s: has %zu bytes, its header says %llu: it is truncated or damaged", name,
+                       size, (unsigned long long)head->file_bytes);
+    if (head->header_bytes < sizeof *head || head->header_bytes > size ||
+        head->header_bytes % BMC_ALIGN)
+        return err_set(err, "%s: its header size %llu is impossible: the file is damaged", name,
+                       (unsigned long long)head->header_bytes);
+    const struct hash found = bmc_header_hash(data, (size_t)head->header_bytes);
+    if (!hash_equal(&found, &head->header_hash))
+        return err_set(err, "%s: its header does not match its hash: the file is damaged", name);
+    return 0;
+}
+
+static int check_tensor(const struct bmc_tensor *tensor, size_t header_bytes, size_t size, size_t index,
+                        const char *name, struct err *err)
+{
+    size_t elements = 1, logical = 1;
+    if (tensor->dtype >= DTYPE_COUNT || tensor->layout >= LAYOUT_COUNT || tensor->n_dims < 1 ||
+        tensor->n_dims > BMC_MAX_DIMS)
+        return err_set(err, "%s: tensor %zu has type %u, layout %u, %u dimensions: unknown", name,
+                       index, tensor->dtype, tensor->layout, tensor->n_dims);
+    for (size_t i = 0; i < BMC_MAX_DIMS; i++)
+        if (!size_mul(elements, tensor->padded[i], &elements) ||
+            !size_mul(logical, tensor->shape[i], &logical) || tensor->padded[i] < tensor->shape[i] ||
+            tensor->shape[i] == 0)
+            return err_set(err, "%s: tensor %zu has an impossible shape", name, index);
+    if (!size_mul(elements, dtype_size(tensor->dtype), &elements) || elements != tensor->bytes)
+        return err_set(err, "%s: tensor %zu has %llu bytes, its shape needs %zu", name, index,
+                       (unsigned long long)tensor->bytes, elements);
+    if (tensor->offset % BMC_ALIGN || tensor->offset < header_bytes || tensor->offset > size ||
+        tensor->bytes > size - tensor->offset)
+        return err_set(err, "%s: tensor %zu lies at %llu + %llu, outside the file of %zu bytes", name,
+                       index, (unsigned long long)tensor->offset, (unsigned long long)tensor->bytes,
+                       size);
+    if (tensor->scale_bytes || tensor->scale_offset)
+        return err_set(err, "%s: tensor %zu has scales, which this version does not know", name, index);
+    return 0;
+}
+
+/* The writer lays tensors one after the other, so the table is in order of place. */
+static int check_tensors(const struct bmc_file *file, size_t size, const char *name, struct err *err)
+{
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        if (check_tensor(&file->tensor[i], file->header_bytes, size, i, name, err) < 0)
+            return -1;
+        if (i > 0 && file->tensor[i - 1].offset + file->tensor[i - 1].bytes > file->tensor[i].offset)
+            return err_set(err, "%s: tensors %zu and %zu overlap or are out of order", name, i - 1, i);
+    }
+    return 0;
+}
+
+static int compare_names(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+    const int order = memcmp(a, b, size_min(a_len, b_len));
+    return order ? order : (a_len > b_len) - (a_len < b_len);
+}
+
+static int check_names(const struct bmc_file *file, size_t text_bytes, const char *name,
+                       struct err *err)
+{
+    for (size_t i = 0; i < file->n_names; i++) {
+        const struct bmc_name *at = &file->name[i];
+        if (at->tensor >= file->n_tensors || at->text > text_bytes || at->len > text_bytes - at->text)
+            return err_set(err, "%s: name %zu points outside its tables", name, i);
+        if (i > 0 &&
+            compare_names(file->text + at[-1].text, at[-1].len, file->text + at->text, at->len) >= 0)
+            return err_set(err, "%s: names %zu and %zu are out of order", name, i - 1, i);
+    }
+    return 0;
+}
+
+int bmc_file_parse(struct bmc_file *file, const void *data, size_t size, const char *name,
+                   struct err *err)
+{
+    *file = (struct bmc_file){0};
+    const struct bmc_head *head = data;
+    const unsigned char *bytes = data;
+    if (check_head(head, data, size, name, err) < 0)
+        return -1;
+    static const size_t element[BMC_SECTIONS] = {
+        [BMC_CONFIG] = 1,
+        [BMC_TOKENIZER] = 1,
+        [BMC_TENSORS] = sizeof(struct bmc_tensor),
+        [BMC_NAMES] = sizeof(struct bmc_name),
+        [BMC_TEXT] = 1,
+    };
+    const struct bmc_section *section = head->section;
+    for (size_t i = 0; i < BMC_SECTIONS; i++)
+        if (!section_ok(&section[i], (size_t)head->header_bytes, element[i]))
+            return err_set(err, "%s: section %zu lies outside the header: the file is damaged", name,
+                           i);
+    file->header_bytes = (size_t)head->header_bytes;
+    file->file_id = head->header_hash;
+    file->model_id = head->model_id;
+    file->config = (const char *)bytes + section[BMC_CONFIG].offset;
+    file->config_bytes = (size_t)section[BMC_CONFIG].bytes;
+    file->tokenizer = bytes + section[BMC_TOKENIZER].offset;
+    file->tokenizer_bytes = (size_t)section[BMC_TOKENIZER].bytes;
+    file->tensor = (const void *)(bytes + section[BMC_TENSORS].offset);
+    file->n_tensors = (size_t)section[BMC_TENSORS].bytes / sizeof *file->tensor;
+    file->name = (const void *)(bytes + section[BMC_NAMES].offset);
+    file->n_names = (size_t)section[BMC_NAMES].bytes / sizeof *file->name;
+    file->text = (const char *)bytes + section[BMC_TEXT].offset;
+    if (check_tensors(file, size, name, err) < 0)
+        return -1;
+    return check_names(file, (size_t)section[BMC_TEXT].bytes, name, err);
+}
+
+int bmc_file_open(struct bmc_file *file, const char *path, struct err *err)
+{
+    struct file_map map;
+    *file = (struct bmc_file){0};
+    if (file_is_folder(path))
+        return err_set(err, "%s: is a folder; make a model file of it: bmc-convert %s -o model.bmc",
+                       path, path);
+    if (file_map(&map, path, err) < 0)
+        return -1;
+    if (bmc_file_parse(file, map.data, map.size, path, err) < 0) {
+        file_unmap(&map);
+        return -1;
+    }
+    file->map = map;
+    return 0;
+}
+
+void bmc_file_release(struct bmc_file *file)
+{
+    file_unmap(&file->map);
+    *file = (struct bmc_file){0};
+}
+
+const struct bmc_tensor *bmc_file_find(const struct bmc_file *file, const char *name)
+{
+    size_t low = 0, high = file->n_names;
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+        const struct bmc_name *at = &file->name[mid];
+        const int order = compare_names(file->text + at->text, at->len, name, strlen(name));
+        if (order == 0)
+            return &file->tensor[at->tensor];
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return NULL;
+}
+
+/* A name of tensor `index`, for error sentences. */
+static void name_of(const struct bmc_file *file, size_t index, char *name, size_t size)
+{
+    *name = 0;
+    for (size_t i = 0; i < file->n_names && !*name; i++)
+        if (file->name[i].tensor == index) {
+            const size_t len = size_min(file->name[i].len, size - 1);
+            memcpy(name, file->text + file->name[i].text, len);
+            name[len] = 0;
+        }
+}
+
+int bmc_file_verify(const struct bmc_file *file, const char *path, bmc_progress *progress, void *arg,
+                    struct err *err)
+{
+    enum { BLOCK = 4 << 20 };
+    size_t total = 0, done = 0, damaged = SIZE_MAX;
+    for (size_t i = 0; i < file->n_tensors; i++)
+        total += (size_t)file->tensor[i].bytes;
+    const unsigned char *data = file->map.data;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads_now())
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        const struct bmc_tensor *tensor = &file->tensor[i];
+        struct hasher hasher;
+        hasher_init(&hasher);
+        for (size_t at = 0; at < tensor->bytes; at += BLOCK) {
+            const size_t len = size_min(BLOCK, (size_t)tensor->bytes - at);
+            hasher_add(&hasher, data + tensor->offset + at, len);
+#pragma omp critical(bmc_verify)
+            {
+                done += len;
+                if (progress)
+                    progress(arg, done, total);
+            }
+        }
+        const struct hash found = hasher_result(&hasher);
+        if (!hash_equal(&found, &tensor->stored)) {
+#pragma omp critical(bmc_verify)
+            damaged = size_min(damaged, i);
+        }
+    }
+    if (damaged == SIZE_MAX)
+        return 0;
+    char name[128];
+    name_of(file, damaged, name, sizeof name);
+    return err_set(err, "%s: the bytes of tensor \"%s\" do not match their hash: the file is damaged",
+                   path, name);
+}

@@ -1,0 +1,248 @@
+/* model.bmc, the writing half: the plan decides the layout, tensors stream through one buffer, the
+ * header with its hashes comes last. */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "format/bmclayout.h"
+
+enum { BLOCK_BYTES = 4 << 20 };
+
+struct writer {
+    const struct bmc_plan *plan;
+    struct bmc_head *head; /* the whole header */
+    struct bmc_tensor *tensor;
+    struct bmc_name *name;
+    char *text;
+    struct outfile out;
+    unsigned char *block;
+    size_t done, total; /* tensor bytes */
+};
+
+struct hash bmc_header_hash(const void *header, size_t header_bytes)
+{
+    static const struct hash zero;
+    const size_t at = offsetof(struct bmc_head, header_hash);
+    const unsigned char *bytes = header;
+    struct hasher hasher;
+    hasher_init(&hasher);
+    hasher_add(&hasher, bytes, at);
+    hasher_add(&hasher, &zero, sizeof zero);
+    hasher_add(&hasher, bytes + at + sizeof zero, header_bytes - at - sizeof zero);
+    return hasher_result(&hasher);
+}
+
+static void add_number(struct hasher *hasher, uint64_t number)
+{
+    hasher_add(hasher, &number, sizeof number);
+}
+
+/* bmc-model(5), "Identity": the names are in order already. */
+static struct hash compute_model_id(const struct writer *w)
+{
+    const struct bmc_plan *plan = w->plan;
+    struct hasher hasher;
+    hasher_init(&hasher);
+    add_number(&hasher, plan->config_bytes);
+    hasher_add(&hasher, plan->config, plan->config_bytes);
+    add_number(&hasher, plan->tokenizer_bytes);
+    hasher_add(&hasher, plan->tokenizer, plan->tokenizer_bytes);
+    for (size_t i = 0; i < plan->n_tensors; i++) {
+        const struct bmc_tensor *tensor = &w->tensor[w->name[i].tensor];
+        add_number(&hasher, w->name[i].len);
+        hasher_add(&hasher, w->text + w->name[i].text, w->name[i].len);
+        add_number(&hasher, tensor->dtype);
+        for (size_t k = 0; k < BMC_MAX_DIMS; k++)
+            add_number(&hasher, tensor->shape[k]);
+        hasher_add(&hasher, &tensor->canonical, sizeof tensor->canonical);
+    }
+    return hasher_result(&hasher);
+}
+
+/* Gives `bytes` bytes of the header to a section and moves the end. */
+static bool place_section(struct bmc_section *section, size_t bytes, size_t *end)
+{
+    section->offset = *end;
+    section->bytes = bytes;
+    return size_add(*end, bytes, end) && size_add(*end, 64, end) && (*end = *end / 64 * 64, true);
+}
+
+static int alloc_header(struct writer *w, size_t n_stored, size_t text_bytes, struct err *err)
+{
+    const struct bmc_plan *plan = w->plan;
+    struct bmc_head head = {.magic = "", .version = BMC_VERSION};
+    memcpy(head.magic, BMC_MAGIC, sizeof head.magic);
+    const size_t bytes[BMC_SECTIONS] = {
+        [BMC_CONFIG] = plan->config_bytes,
+        [BMC_TOKENIZER] = plan->tokenizer_bytes,
+        [BMC_TENSORS] = n_stored * sizeof(struct bmc_tensor),
+        [BMC_NAMES] = plan->n_tensors * sizeof(struct bmc_name),
+        [BMC_TEXT] = text_bytes,
+    };
+    size_t end = sizeof head;
+    for (size_t i = 0; i < BMC_SECTIONS; i++)
+        if (!place_section(&head.section[i], bytes[i], &end))
+            return err_set(err, "%s: its header would be too large", w->out.path);
+    head.header_bytes = round_up(end, BMC_ALIGN);
+    unsigned char *header = mem_zalloc(1, (size_t)head.header_bytes);
+    if (!header)
+        return err_set(err, "%s: out of memory for its header of %llu bytes", w->out.path,
+                       (unsigned long long)head.header_bytes);
+    memcpy(header, &head, sizeof head);
+    w->head = (void *)header;
+    memcpy(header + head.section[BMC_CONFIG].offset, plan->config, plan->config_bytes);
+    if (plan->tokenizer_bytes)
+        memcpy(header + head.section[BMC_TOKENIZER].offset, plan->tokenizer, plan->tokenizer_bytes);
+    w->tensor = (void *)(header + head.section[BMC_TENSORS].offset);
+    w->name = (void *)(header + head.section[BMC_NAMES].offset);
+    w->text = (char *)header + head.section[BMC_TEXT].offset;
+    return 0;
+}
+
+static int by_text(const void *a, const void *b, void *arg)
+{
+    const struct bmc_name *x = a, *y = b;
+    const struct bmc_plan *plan = arg;
+    return strcmp(plan->tensor[x->reserved].name, plan->tensor[y->reserved].name);
+}
+
+/* Fills table and names; tensors that are only another name get no entry. */
+static void fill_tables(struct writer *w)
+{
+    const struct bmc_plan *plan = w->plan;
+    size_t offset = (size_t)w->head->header_bytes, stored = 0, text = 0;
+    for (size_t i = 0; i < plan->n_tensors; i++) {
+        const struct bmc_plan_tensor *from = &plan->tensor[i];
+        w->name[i].reserved = (uint32_t)i; /* the plan's index until the names are sorted */
+        if (from->tied_to >= 0) {
+            w->name[i].tensor = w->name[from->tied_to].tensor;
+            continue;
+        }
+        struct bmc_tensor *tensor = &w->tensor[stored];
+        w->name[i].tensor = (uint32_t)stored++;
+        tensor->dtype = from->dtype;
+        tensor->layout = LAYOUT_ROWS;
+        tensor->n_dims = (uint32_t)from->n_dims;
+        tensor->bytes = dtype_size(from->dtype);
+        for (size_t k = 0; k < BMC_MAX_DIMS; k++) {
+            tensor->shape[k] = tensor->padded[k] = k < from->n_dims ? from->shape[k] : 1;
+            tensor->bytes *= tensor->padded[k];
+        }
+        tensor->offset = offset;
+        offset = round_up(offset + (size_t)tensor->bytes, BMC_ALIGN);
+        w->total += (size_t)tensor->bytes;
+        w->head->file_bytes = tensor->offset + tensor->bytes;
+    }
+    qsort_r(w->name, plan->n_tensors, sizeof *w->name, by_text, (void *)(uintptr_t)plan);
+    for (size_t i = 0; i < plan->n_tensors; i++) {
+        const char *name = plan->tensor[w->name[i].reserved].name;
+        w->name[i].reserved = 0;
+        w->name[i].text = (uint32_t)text;
+        w->name[i].len = (uint32_t)strlen(name);
+        memcpy(w->text + text, name, w->name[i].len);
+        text += w->name[i].len;
+    }
+}
+
+static int write_zeros(struct writer *w, size_t upto, struct err *err)
+{
+    static const char zeros[BMC_ALIGN];
+    while (w->out.written < upto)
+        if (outfile_write(&w->out, zeros, size_min(sizeof zeros, upto - w->out.written), err) < 0)
+            return -1;
+    return 0;
+}
+
+/* One tensor through the buffer: hashed, and written when `write`. */
+static int stream_tensor(struct writer *w, size_t plan_index, struct bmc_tensor *tensor, bool write,
+                         struct err *err)
+{
+    const size_t rows = (size_t)tensor->shape[0];
+    const size_t row_bytes = (size_t)tensor->bytes / rows;
+    const size_t block_rows = size_max(1, BLOCK_BYTES / row_bytes);
+    struct hasher hasher;
+    hasher_init(&hasher);
+    if (write && write_zeros(w, (size_t)tensor->offset, err) < 0)
+        return -1;
+    for (size_t row = 0; row < rows; row += block_rows) {
+        const size_t n = size_min(block_rows, rows - row);
+        if (w->plan->produce(w->plan->arg, plan_index, row, n, w->block, err) < 0)
+            return -1;
+        hasher_add(&hasher, w->block, n * row_bytes);
+        if (!write)
+            continue;
+        if (outfile_write(&w->out, w->block, n * row_bytes, err) < 0)
+            return -1;
+        w->done += n * row_bytes;
+        if (w->plan->progress)
+            w->plan->progress(w->plan->arg, w->done, w->total);
+    }
+    tensor->stored = tensor->canonical = hasher_result(&hasher);
+    return 0;
+}
+
+static int stream_tensors(struct writer *w, bool write, struct err *err)
+{
+    size_t stored = 0;
+    for (size_t i = 0; i < w->plan->n_tensors; i++)
+        if (w->plan->tensor[i].tied_to < 0 && stream_tensor(w, i, &w->tensor[stored++], write, err) < 0)
+            return -1;
+    return 0;
+}
+
+static void seal_header(struct writer *w)
+{
+    w->head->model_id = compute_model_id(w);
+    w->head->header_hash = bmc_header_hash(w->head, (size_t)w->head->header_bytes);
+}
+
+/* The largest row decides the buffer. */
+static int alloc_block(struct writer *w, struct err *err)
+{
+    size_t block = BLOCK_BYTES;
+    for (size_t i = 0; i < w->plan->n_tensors; i++) {
+        size_t row = dtype_size(w->plan->tensor[i].dtype);
+        for (size_t k = 1; k < w->plan->tensor[i].n_dims; k++)
+            row *= w->plan->tensor[i].shape[k];
+        block = size_max(block, row);
+    }
+    w->block = mem_alloc(1, block);
+    return w->block ? 0 : err_set(err, "out of memory: a buffer of %zu bytes", block);
+}
+
+int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *model_id,
+                   struct err *err)
+{
+    struct writer w = {.plan = plan};
+    size_t n_stored = 0, text_bytes = 0;
+    int rc = -1;
+    if (outfile_open(&w.out, path, err) < 0)
+        return -1;
+    for (size_t i = 0; i < plan->n_tensors; i++) {
+        n_stored += plan->tensor[i].tied_to < 0;
+        text_bytes += strlen(plan->tensor[i].name);
+    }
+    if (alloc_header(&w, n_stored, text_bytes, err) < 0 || alloc_block(&w, err) < 0)
+        goto out;
+    fill_tables(&w);
+    /* Where the output cannot seek, a first pass only hashes, so that the header can go out first. */
+    if (!w.out.seekable) {
+        if (stream_tensors(&w, false, err) < 0)
+            goto out;
+        seal_header(&w);
+    }
+    if (outfile_write(&w.out, w.head, (size_t)w.head->header_bytes, err) < 0 ||
+        stream_tensors(&w, true, err) < 0)
+        goto out;
+    if (w.out.seekable) {
+        seal_header(&w);
+        if (outfile_write_at(&w.out, 0, w.head, (size_t)w.head->header_bytes, err) < 0)
+            goto out;
+    }
+    *model_id = w.head->model_id;
+    rc = outfile_commit(&w.out, err);
+out:
+    outfile_abort(&w.out);
+    free(w.head);
+    free(w.block);
+    return rc;
+}

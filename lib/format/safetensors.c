@@ -1,0 +1,185 @@
+/* One safetensors file: an 8-byte length, a JSON object, then the tensors' bytes.
+ * https://huggingface.co/docs/safetensors */
+#include "format/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+
+enum { MAX_HEADER_BYTES = 100 << 20 };
+
+static const struct {
+    const char *name;
+    enum st_type type;
+    size_t size;
+} types[] = {
+    {"F32", ST_F32, 4},   {"F16", ST_F16, 2},    {"BF16", ST_BF16, 2},     {"F64", ST_OTHER, 8},
+    {"I64", ST_OTHER, 8}, {"I32", ST_OTHER, 4},  {"I16", ST_OTHER, 2},     {"I8", ST_OTHER, 1},
+    {"U8", ST_OTHER, 1},  {"BOOL", ST_OTHER, 1}, {"F8_E4M3", ST_OTHER, 1}, {"F8_E5M2", ST_OTHER, 1},
+    {"U16", ST_OTHER, 2}, {"U32", ST_OTHER, 4},  {"U64", ST_OTHER, 8},
+};
+
+/* Where the tensors' bytes lie in the file, for checks and error sentences. */
+struct body {
+    const char *file;
+    const unsigned char *data;
+    size_t offset, size;
+};
+
+static int read_size(const json_t *value, size_t *out)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        return -1;
+    *out = (size_t)json_integer_value(value);
+    return 0;
+}
+
+static int read_shape(struct st_tensor *tensor, const json_t *shape, size_t *elements, const char *file,
+                      struct err *err)
+{
+    if (!json_is_array(shape) || json_array_size(shape) > ST_MAX_DIMS)
+        return err_set(err, "%s: tensor \"%s\": shape is %s, a list of at most %d sizes is expected",
+                       file, tensor->name, json_type_name(shape), ST_MAX_DIMS);
+    tensor->n_dims = json_array_size(shape);
+    *elements = 1;
+    for (size_t i = 0; i < tensor->n_dims; i++)
+        if (read_size(json_array_get(shape, i), &tensor->dim[i]) < 0 ||
+            !size_mul(*elements, tensor->dim[i], elements))
+            return err_set(err, "%s: tensor \"%s\": dimension %zu is no usable size", file,
+                           tensor->name, i);
+    return 0;
+}
+
+static int read_tensor(struct st_tensor *tensor, const json_t *entry, const struct body *body,
+                       struct err *err)
+{
+    const json_t *type = json_object_get(entry, "dtype");
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    size_t known = 0, elements = 0, bytes, begin, end;
+    while (known < ARRAY_LEN(types) &&
+           !(json_is_string(type) && strcmp(json_string_value(type), types[known].name) == 0))
+        known++;
+    if (known == ARRAY_LEN(types))
+        return err_set(err, "%s: tensor \"%s\": dtype \"%s\" is unknown", body->file, tensor->name,
+                       json_is_string(type) ? json_string_value(type) : json_type_name(type));
+    tensor->type = types[known].type;
+    tensor->type_name = types[known].name;
+    if (read_shape(tensor, json_object_get(entry, "shape"), &elements, body->file, err) < 0)
+        return -1;
+    if (json_array_size(offsets) != 2 || read_size(json_array_get(offsets, 0), &begin) < 0 ||
+        read_size(json_array_get(offsets, 1), &end) < 0 || begin > end)
+        return err_set(err, "%s: tensor \"%s\": data_offsets must be [begin, end]", body->file,
+                       tensor->name);
+    if (end > body->size)
+        return err_set(
+            err, "%s: tensor \"%s\" ends at byte %zu, the file at %zu: it is truncated or damaged",
+            body->file, tensor->name, body->offset + end, body->offset + body->size);
+    if (!size_mul(elements, types[known].size, &bytes) || bytes != end - begin)
+        return err_set(err, "%s: tensor \"%s\" has %zu bytes, its shape needs %zu elements of %zu",
+                       body->file, tensor->name, end - begin, elements, types[known].size);
+    tensor->data = body->data + begin;
+    tensor->bytes = bytes;
+    return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct st_tensor *)a)->name, ((const struct st_tensor *)b)->name);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct st_tensor *x = a, *y = b;
+    if (x->data != y->data)
+        return x->data < y->data ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+static int check_overlaps(struct safetensors *st, const char *file, struct err *err)
+{
+    qsort(st->tensor, st->n_tensors, sizeof *st->tensor, by_place);
+    for (size_t i = 1; i < st->n_tensors; i++)
+        if (st->tensor[i - 1].data + st->tensor[i - 1].bytes > st->tensor[i].data)
+            return err_set(err, "%s: tensors \"%s\" and \"%s\" overlap", file, st->tensor[i - 1].name,
+                           st->tensor[i].name);
+    qsort(st->tensor, st->n_tensors, sizeof *st->tensor, by_name);
+    return 0;
+}
+
+static int read_tensors(struct safetensors *st, json_t *root, const struct body *body, struct err *err)
+{
+    st->tensor = calloc(json_object_size(root) + 1, sizeof *st->tensor);
+    if (!st->tensor)
+        return err_set(err, "%s: out of memory for its list of tensors", body->file);
+    const char *key;
+    json_t *entry;
+    json_object_foreach(root, key, entry)
+    {
+        if (strcmp(key, "__metadata__") == 0)
+            continue;
+        struct st_tensor *tensor = &st->tensor[st->n_tensors++];
+        tensor->name = key;
+        if (read_tensor(tensor, entry, body, err) < 0)
+            return -1;
+    }
+    return check_overlaps(st, body->file, err);
+}
+
+int safetensors_parse(struct safetensors *st, const void *data, size_t size, const char *name,
+                      struct err *err)
+{
+    *st = (struct safetensors){0};
+    const unsigned char *bytes = data;
+    uint64_t header = 0;
+    if (size < sizeof header)
+        return err_set(err, "%s: %zu bytes, no safetensors file is that short", name, size);
+    for (size_t i = 0; i < sizeof header; i++)
+        header |= (uint64_t)bytes[i] << 8 * i;
+    if (header > MAX_HEADER_BYTES || header > size - sizeof header)
+        return err_set(
+            err,
+            "%s: its header claims %llu bytes, the file has %zu: no safetensors file, or truncated",
+            name, (unsigned long long)header, size);
+    const struct body body = {name, bytes + 8 + header, 8 + (size_t)header, size - 8 - (size_t)header};
+    json_t *root = NULL;
+    if (json_parse((const char *)bytes + 8, (size_t)header, name, &root, err) < 0)
+        return -1;
+    st->names = root;
+    int rc = json_is_object(root) ? read_tensors(st, root, &body, err)
+                                  : err_set(err, "%s: its header is %s, an object is expected", name,
+                                            json_type_name(root));
+    if (rc < 0)
+        safetensors_release(st);
+    return rc;
+}
+
+int safetensors_open(struct safetensors *st, const char *path, struct err *err)
+{
+    struct file_map map;
+    if (file_map(&map, path, err) < 0) {
+        *st = (struct safetensors){0};
+        return -1;
+    }
+    if (safetensors_parse(st, map.data, map.size, path, err) < 0) {
+        file_unmap(&map);
+        return -1;
+    }
+    st->map = map;
+    return 0;
+}
+
+void safetensors_release(struct safetensors *st)
+{
+    free(st->tensor);
+    json_decref(st->names);
+    file_unmap(&st->map);
+    *st = (struct safetensors){0};
+}
+
+const struct st_tensor *safetensors_find(const struct safetensors *st, const char *name)
+{
+    const struct st_tensor key = {.name = name};
+    return bsearch(&key, st->tensor, st->n_tensors, sizeof key, by_name);
+}
