@@ -1,0 +1,149 @@
+/* Added tokens: leftmost, longest, in one pass; then their rules about words and white space.
+ *
+ * The tokens are sorted by their bytes, so at a place where one may begin (a table of first bytes says
+ * so) each further byte of the text narrows a range of candidates, however many there are. */
+#include "text/added.h"
+
+#include "text/utf8.h"
+
+void added_scan_init(struct added_scan *scan, const struct tokenizer *tok, unsigned list,
+                     const char *text, size_t len)
+{
+    *scan = (struct added_scan){.tok = tok, .list = list, .text = text, .len = len, .id = TOK_NONE};
+}
+
+/* Byte `depth` of an added token, or -1 behind its end, which sorts first. */
+static int byte_of(const struct tokenizer *tok, const struct tok_added *added, size_t depth)
+{
+    return depth < added->len ? (unsigned char)tok->text[added->text + depth] : -1;
+}
+
+/* First of [low, high) whose byte `depth` is at least `byte`. */
+static size_t bound(const struct added_scan *scan, size_t low, size_t high, size_t depth, int byte)
+{
+    const struct tok_added *added = scan->tok->added[scan->list];
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (byte_of(scan->tok, &added[middle], depth) < byte)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The longest added token that stands at `at`, or NULL. */
+static const struct tok_added *longest_at(const struct added_scan *scan, size_t at)
+{
+    const struct tok_added *added = scan->tok->added[scan->list], *longest = NULL;
+    size_t low = 0, high = scan->tok->added_count[scan->list];
+    for (size_t depth = 0; at + depth < scan->len && low < high; depth++) {
+        int byte = (unsigned char)scan->text[at + depth];
+        low = bound(scan, low, high, depth, byte);
+        high = bound(scan, low, high, depth, byte + 1);
+        if (low < high && added[low].len == depth + 1)
+            longest = &added[low];
+    }
+    return longest;
+}
+
+static bool is_single_word(const struct added_scan *scan, size_t start, size_t end)
+{
+    uint32_t code;
+    if (start > 0) {
+        utf8_decode(scan->text + utf8_before(scan->text, start), &code);
+        if (utf8_is_word(code))
+            return false;
+    }
+    if (end < scan->len) {
+        utf8_decode(scan->text + end, &code);
+        if (utf8_is_word(code))
+            return false;
+    }
+    return true;
+}
+
+/* Start of the white space in front of `at`, but not before what was given out already. */
+static size_t space_before(const struct added_scan *scan, size_t at)
+{
+    while (at > scan->done) {
+        uint32_t code;
+        size_t before = utf8_before(scan->text, at);
+        utf8_decode(scan->text + before, &code);
+        if (!utf8_is_space(code) || before < scan->done)
+            break;
+        at = before;
+    }
+    return at;
+}
+
+/* End of the white space behind `at`. A token that is white space itself and strips to its right asks
+ * this again and again inside one long run, hence the memory. */
+static size_t space_behind(struct added_scan *scan, size_t at)
+{
+    if (at < scan->space_end)
+        return scan->space_end;
+    while (at < scan->len) {
+        uint32_t code;
+        unsigned step = utf8_decode(scan->text + at, &code);
+        if (!utf8_is_space(code))
+            break;
+        at += step;
+    }
+    scan->space_end = at;
+    return at;
+}
+
+/* Finds the next token that counts; `start` to `end` is what it covers. */
+static bool find(struct added_scan *scan, uint32_t *id, size_t *start, size_t *end)
+{
+    const uint8_t *may_start = scan->tok->added_start[scan->list];
+    for (size_t at = scan->at; at < scan->len;) {
+        if (!may_start[(unsigned char)scan->text[at]]) {
+            at++;
+            continue;
+        }
+        const struct tok_added *added = longest_at(scan, at);
+        if (!added) {
+            at++;
+            continue;
+        }
+        size_t after = at + added->len;
+        if ((added->flags & TOK_SINGLE_WORD) && !is_single_word(scan, at, after)) {
+            at = after;
+            continue;
+        }
+        *id = added->id;
+        /* A token found inside space that an earlier one swallowed starts before what is given out. */
+        *start = added->flags & TOK_LSTRIP ? size_max(space_before(scan, at), scan->done) : at;
+        *end = added->flags & TOK_RSTRIP ? space_behind(scan, after) : after;
+        scan->at = after;
+        return true;
+    }
+    scan->at = scan->len;
+    return false;
+}
+
+bool added_scan_next(struct added_scan *scan, uint32_t *id, size_t *start, size_t *end)
+{
+    if (scan->id == TOK_NONE && (scan->tok->added_count[scan->list] && scan->at < scan->len)) {
+        size_t token_start;
+        if (find(scan, &scan->id, &token_start, &scan->id_end) && scan->done < token_start) {
+            *id = TOK_NONE;
+            *start = scan->done;
+            *end = scan->done = token_start;
+            return true;
+        }
+    }
+    if (scan->id != TOK_NONE) {
+        *id = scan->id;
+        *start = *end = scan->done = scan->id_end;
+        scan->id = TOK_NONE;
+        return true;
+    }
+    *id = TOK_NONE;
+    *start = scan->done;
+    *end = scan->len;
+    scan->done = scan->len;
+    return *start < *end;
+}

@@ -1,0 +1,26 @@
+/* Added tokens: found in a text before anything else looks at it. */
+#ifndef BMC_ADDED_H
+#define BMC_ADDED_H
+
+#include "text/tok_tables.h"
+
+/* One pass over one text, which it divides into added tokens and what lies between them. */
+struct added_scan {
+    const struct tokenizer *tok;
+    unsigned list; /* 0: those before the normalizer, 1: those after it */
+    const char *text;
+    size_t len;
+    size_t at;        /* searched up to here */
+    size_t done;      /* given out up to here */
+    size_t space_end; /* white space is known to reach from some earlier place to here */
+    uint32_t id;      /* found, but the text before it was given out first; else TOK_NONE */
+    size_t id_end;
+};
+
+void added_scan_init(struct added_scan *scan, const struct tokenizer *tok, unsigned list,
+                     const char *text, size_t len);
+
+/* The next part: true and either an id, or TOK_NONE and the bounds of a text without added tokens. */
+bool added_scan_next(struct added_scan *scan, uint32_t *id, size_t *start, size_t *end);
+
+#endif

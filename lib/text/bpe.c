@@ -1,0 +1,251 @@
+/* Byte-pair encoding: a piece of text -> ids, the last link of an encode.
+ *
+ * A piece becomes one unit per byte (byte-level) or per character; then the pair of neighbours of
+ * lowest rank is merged, the leftmost of equals first, until no pair has a rank. Short pieces look for
+ * that pair in a row of ranks; long ones keep all pairs in a queue, so that a piece of n units costs n
+ * log n. */
+#include "text/bpe.h"
+
+#include <stdlib.h>
+
+#include "text/utf8.h"
+
+enum { SHORT_UNITS = 40 };
+
+void bpe_release(struct bpe *bpe)
+{
+    ids_release(&bpe->units);
+    free(bpe->symbol);
+    free(bpe->queue);
+    *bpe = (struct bpe){0};
+}
+
+/* The merge of two ids, or NULL. */
+static const struct tok_merge *find_merge(const struct tokenizer *tok, uint32_t left, uint32_t right)
+{
+    if (left >= tok->ids)
+        return NULL;
+    size_t low = tok->run_at[left], high = tok->run_at[left + 1], end = high;
+    if (high > tok->merges)
+        return NULL;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (tok->merge[middle].right < right)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low >= end || tok->merge[low].right != right || tok->merge[low].result >= tok->ids)
+        return NULL;
+    return &tok->merge[low];
+}
+
+/* The ids of "<0x..>" for all bytes; false, with nothing added, when one of them is missing. */
+static int add_byte_units(struct bpe *bpe, const char *text, size_t len, bool *added, struct err *err)
+{
+    const uint32_t *byte_unit = bpe->tok->byte_unit;
+    *added = false;
+    for (size_t i = 0; i < len; i++)
+        if (byte_unit[(unsigned char)text[i]] >= bpe->tok->ids)
+            return 0;
+    for (size_t i = 0; i < len; i++)
+        if (ids_add(&bpe->units, byte_unit[(unsigned char)text[i]], err) < 0)
+            return -1;
+    *added = true;
+    return 0;
+}
+
+/* The unit of the byte or character at `text`, or TOK_NONE. */
+static uint32_t unit_of(const struct tokenizer *tok, const char *text, size_t len)
+{
+    if (len == 1)
+        return tok->unit[(unsigned char)text[0]];
+    return tok_lookup(tok, text, len, false, TOK_MODEL);
+}
+
+/* A unit that the vocabulary lacks: its bytes, or the unknown token, or nothing. `*unknown` says that
+ * an unknown token is due; it is added before the next unit that is found in the vocabulary, which with
+ * fallback to bytes may be after some bytes of later characters. */
+static int add_missing(struct bpe *bpe, const char *text, size_t len, bool *unknown, struct err *err)
+{
+    const struct tokenizer *tok = bpe->tok;
+    if (tok->flags & TOK_BYTE_FALLBACK) {
+        bool added;
+        char letter[UTF8_MAX];
+        if (tok->flags & TOK_BYTE_LEVEL) {
+            len = utf8_encode(tok_letter_of_byte((unsigned char)text[0]), letter);
+            text = letter;
+        }
+        if (add_byte_units(bpe, text, len, &added, err) < 0)
+            return -1;
+        if (added)
+            return 0;
+    }
+    if (tok->flags & TOK_UNK_MISSING)
+        return err_set(err, "a character is not in the tokenizer's vocabulary, nor is its unk_token");
+    if (tok->unk == TOK_NONE)
+        return 0;
+    if (*unknown && !(tok->flags & TOK_FUSE_UNK) && ids_add(&bpe->units, tok->unk, err) < 0)
+        return -1;
+    *unknown = true;
+    return 0;
+}
+
+static int make_units(struct bpe *bpe, const char *piece, size_t len, struct err *err)
+{
+    const struct tokenizer *tok = bpe->tok;
+    bool unknown = false;
+    bpe->units.len = 0;
+    for (size_t at = 0, step; at < len; at += step) {
+        uint32_t code;
+        step = tok->flags & TOK_BYTE_LEVEL ? 1 : utf8_decode(piece + at, &code);
+        uint32_t unit = unit_of(tok, piece + at, step);
+        if (unit >= tok->ids) {
+            if (add_missing(bpe, piece + at, step, &unknown, err) < 0)
+                return -1;
+            continue;
+        }
+        if (unknown && ids_add(&bpe->units, tok->unk, err) < 0)
+            return -1;
+        unknown = false;
+        if (ids_add(&bpe->units, unit, err) < 0)
+            return -1;
+    }
+    return unknown ? ids_add(&bpe->units, tok->unk, err) : 0;
+}
+
+/* Merges at most SHORT_UNITS units in place. */
+static void merge_short(struct bpe *bpe)
+{
+    const struct tok_merge *pair[SHORT_UNITS]; /* [i]: the merge of units i and i + 1 */
+    uint32_t *unit = bpe->units.id;
+    size_t count = bpe->units.len;
+    for (size_t i = 0; i + 1 < count; i++)
+        pair[i] = find_merge(bpe->tok, unit[i], unit[i + 1]);
+    while (count > 1) {
+        size_t best = count;
+        for (size_t i = 0; i + 1 < count; i++)
+            if (pair[i] && (best == count || pair[i]->rank < pair[best]->rank))
+                best = i;
+        if (best == count)
+            break;
+        unit[best] = pair[best]->result;
+        count--;
+        for (size_t i = best + 1; i < count; i++)
+            unit[i] = unit[i + 1];
+        for (size_t i = best + 1; i + 1 < count; i++)
+            pair[i] = pair[i + 1];
+        if (best + 1 < count)
+            pair[best] = find_merge(bpe->tok, unit[best], unit[best + 1]);
+        if (best > 0)
+            pair[best - 1] = find_merge(bpe->tok, unit[best - 1], unit[best]);
+    }
+    bpe->units.len = count;
+}
+
+static void sift_down(uint64_t *queue, size_t len, size_t at)
+{
+    uint64_t entry = queue[at];
+    for (size_t child; (child = 2 * at + 1) < len; at = child) {
+        if (child + 1 < len && queue[child + 1] < queue[child])
+            child++;
+        if (entry <= queue[child])
+            break;
+        queue[at] = queue[child];
+    }
+    queue[at] = entry;
+}
+
+/* Adds the pair that starts with the symbol at `at`, if it has a merge. An entry is rank, then place,
+ * in one number. The queue has room: see merge_long(). */
+static void push(struct bpe *bpe, uint32_t at)
+{
+    const struct bpe_symbol *symbol = &bpe->symbol[at];
+    if (symbol->after == TOK_NONE)
+        return;
+    const struct tok_merge *merge = find_merge(bpe->tok, symbol->id, bpe->symbol[symbol->after].id);
+    if (!merge)
+        return;
+    uint64_t entry = (uint64_t)merge->rank << 32 | at;
+    size_t hole = bpe->queue_len++;
+    for (; hole > 0 && bpe->queue[(hole - 1) / 2] > entry; hole = (hole - 1) / 2)
+        bpe->queue[hole] = bpe->queue[(hole - 1) / 2];
+    bpe->queue[hole] = entry;
+}
+
+/* Merges the pair of a queue entry, unless one of its symbols has changed since. */
+static void merge_entry(struct bpe *bpe, uint64_t entry)
+{
+    uint32_t at = (uint32_t)entry, rank = (uint32_t)(entry >> 32);
+    struct bpe_symbol *symbol = &bpe->symbol[at];
+    if (symbol->id == TOK_NONE || symbol->after == TOK_NONE)
+        return;
+    struct bpe_symbol *right = &bpe->symbol[symbol->after];
+    const struct tok_merge *merge = find_merge(bpe->tok, symbol->id, right->id);
+    if (!merge || merge->rank != rank)
+        return;
+    symbol->id = merge->result;
+    symbol->after = right->after;
+    right->id = TOK_NONE;
+    if (symbol->after != TOK_NONE)
+        bpe->symbol[symbol->after].before = at;
+    if (symbol->before != TOK_NONE)
+        push(bpe, symbol->before);
+    push(bpe, at);
+}
+
+static int merge_long(struct bpe *bpe, struct err *err)
+{
+    size_t count = bpe->units.len;
+    /* One entry per pair at the start, and at most two for each of the count - 1 merges. */
+    size_t entries = 3 * count;
+    if (bpe->symbol_cap < count) {
+        free(bpe->symbol);
+        free(bpe->queue);
+        bpe->symbol = mem_alloc(count, sizeof bpe->symbol[0]);
+        bpe->queue = mem_alloc(entries, sizeof bpe->queue[0]);
+        bpe->symbol_cap = bpe->symbol && bpe->queue ? count : 0;
+        if (!bpe->symbol_cap)
+            return err_set(err, "out of memory: a piece of text of %zu units", count);
+    }
+    for (size_t i = 0; i < count; i++)
+        bpe->symbol[i] = (struct bpe_symbol){.id = bpe->units.id[i],
+                                             .before = i > 0 ? (uint32_t)i - 1 : TOK_NONE,
+                                             .after = i + 1 < count ? (uint32_t)i + 1 : TOK_NONE};
+    bpe->queue_len = 0;
+    for (size_t i = 0; i + 1 < count; i++)
+        push(bpe, (uint32_t)i);
+    while (bpe->queue_len) {
+        uint64_t entry = bpe->queue[0];
+        bpe->queue[0] = bpe->queue[--bpe->queue_len];
+        if (bpe->queue_len)
+            sift_down(bpe->queue, bpe->queue_len, 0);
+        merge_entry(bpe, entry);
+    }
+    bpe->units.len = 0;
+    for (size_t i = 0; i < count; i++)
+        if (bpe->symbol[i].id != TOK_NONE)
+            bpe->units.id[bpe->units.len++] = bpe->symbol[i].id;
+    return 0;
+}
+
+int bpe_encode(struct bpe *bpe, const char *piece, size_t len, struct ids *ids, struct err *err)
+{
+    if (len == 0)
+        return 0;
+    if (bpe->tok->flags & TOK_IGNORE_MERGES) {
+        uint32_t whole = tok_lookup(bpe->tok, piece, len, false, TOK_MODEL);
+        if (whole != TOK_NONE)
+            return ids_add(ids, whole, err);
+    }
+    if (make_units(bpe, piece, len, err) < 0)
+        return -1;
+    if (bpe->units.len <= SHORT_UNITS)
+        merge_short(bpe);
+    else if (merge_long(bpe, err) < 0)
+        return -1;
+    for (size_t i = 0; i < bpe->units.len; i++)
+        if (ids_add(ids, bpe->units.id[i], err) < 0)
+            return -1;
+    return 0;
+}

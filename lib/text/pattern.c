@@ -1,0 +1,373 @@
+/* Regular expressions for normalizers and pre-tokenizers, over PCRE2.
+ *
+ * The dialects differ in what \s, \w, \h, "$" and "{2}+" mean. The first four are translated, so that
+ * the matches are those of the original library; constructs without an exact translation are refused.
+ */
+#include "text/pattern.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/utf8.h"
+
+enum {
+    HEAP_LIMIT_KIB = 256 << 10, /* of the interpreter, where just-in-time compilation is not possible */
+    STACK_START = 32 << 10,
+    STACK_LIMIT = 64 << 20, /* address space only, until a pattern needs it */
+};
+
+#define SPACES                                                                                         \
+    "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+#define NOT_SPACES                                                                                     \
+    "\\x{0}-\\x{8}\\x{E}-\\x{1F}!-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}\\x{1681}-\\x{1FFF}"          \
+    "\\x{200B}-\\x{2027}\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}\\x{2060}-\\x{2FFF}\\x{3001}-\\x{"       \
+    "10FFFF}"
+/* Its \w: some signs count, and of the numbers that are not digits only those of Latin-1. */
+#define WORDS                                                                                          \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}\\x{24B6}-\\x{24E9}"         \
+    "\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
+
+/* What follows a backslash -> its spelling outside and inside of [...]; NULL is refused. A letter or
+ * digit that is not listed is refused; any other character stands for itself. */
+static const struct escape {
+    char letter;
+    const char *outside;
+    const char *inside;
+} escapes[] = {
+    {'s', "[" SPACES "]", SPACES},
+    {'S', "[^" SPACES "]", NOT_SPACES},
+    {'w', "[" WORDS "]", WORDS},
+    {'W', "[^" WORDS "]", NULL},
+    {'h', "[0-9A-Fa-f]", "0-9A-Fa-f"},
+    {'H', "[^0-9A-Fa-f]", NULL},
+    {'v', "\\x{B}", "\\x{B}"},
+    {'d', "\\d", "\\d"},
+    {'D', "\\D", "\\D"},
+    {'n', "\\n", "\\n"},
+    {'r', "\\r", "\\r"},
+    {'t', "\\t", "\\t"},
+    {'f', "\\f", "\\f"},
+    {'a', "\\a", "\\a"},
+    {'e', "\\e", "\\e"},
+    {'p', "\\p", "\\p"},
+    {'P', "\\P", "\\P"},
+    {'x', "\\x", "\\x"},
+    {'u', "\\x", "\\x"},
+    {'A', "\\A", NULL},
+    {'z', "\\z", NULL},
+    {'Z', "\\Z", NULL},
+    {'b', "\\b", "\\b"},
+    {'B', "\\B", NULL},
+};
+
+/* What stands in [[:...:]] -> its spelling inside of [...]. */
+static const struct named_class {
+    const char *name;
+    const char *inside;
+} named_classes[] = {
+    {"[:space:]", SPACES},
+    {"[:digit:]", "\\d"},
+    {"[:xdigit:]", "0-9A-Fa-f"},
+    {"[:word:]", WORDS},
+};
+
+/* A translation in progress. */
+struct translation {
+    const char *text;
+    size_t len;
+    size_t at;
+    unsigned depth; /* of [...]: 0 outside */
+    struct buf *out;
+};
+
+static bool is_hex(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
+static bool is_alnum(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+static int refuse(const struct translation *t, size_t start, size_t len, struct err *err)
+{
+    return err_set(err, "pattern \"%.*s\": \"%.*s\" at byte %zu is not implemented",
+                   (int)size_min(t->len, 200), t->text, (int)size_min(len, t->len - start),
+                   t->text + start, start);
+}
+
+static int translate_escape(struct translation *t, struct err *err)
+{
+    size_t start = t->at;
+    if (start + 1 >= t->len)
+        return refuse(t, start, 1, err);
+    char letter = t->text[start + 1];
+    t->at += 2;
+    if (!is_alnum(letter))
+        return buf_add(t->out, t->text + start, 2, err);
+    const char *spelling = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(escapes); i++)
+        if (escapes[i].letter == letter)
+            spelling = t->depth ? escapes[i].inside : escapes[i].outside;
+    if (!spelling)
+        return refuse(t, start, 2, err);
+    if (buf_add(t->out, spelling, strlen(spelling), err) < 0)
+        return -1;
+    if (letter == 'u') {
+        if (t->len - t->at < 4)
+            return refuse(t, start, 2, err);
+        for (size_t i = 0; i < 4; i++)
+            if (!is_hex(t->text[t->at + i]))
+                return refuse(t, start, 6, err);
+        t->at += 4;
+        return buf_addf(t->out, err, "{%.4s}", t->text + t->at - 4);
+    }
+    if ((letter == 'p' || letter == 'P' || letter == 'x') && t->at < t->len && t->text[t->at] == '{') {
+        const char *close = memchr(t->text + t->at, '}', t->len - t->at);
+        if (!close)
+            return refuse(t, start, 3, err);
+        size_t name = t->at;
+        t->at = (size_t)(close - t->text) + 1;
+        return buf_add(t->out, t->text + name, t->at - name, err);
+    }
+    return 0;
+}
+
+/* "(": groups, of which verbs and some options mean something else. */
+static int translate_group(struct translation *t, struct err *err)
+{
+    size_t start = t->at, at = start + 1;
+    if (at < t->len && t->text[at] == '*')
+        return refuse(t, start, 2, err);
+    if (at < t->len && t->text[at] == '?')
+        for (at++; at < t->len && (is_alnum(t->text[at]) || t->text[at] == '-'); at++)
+            if (t->text[at] != 'i' && t->text[at] != '-')
+                return refuse(t, start, at - start + 1, err);
+    t->at++;
+    return buf_add(t->out, "(", 1, err);
+}
+
+/* "{": intervals, whose suffixes mean something else. */
+static int translate_interval(struct translation *t, struct err *err)
+{
+    size_t start = t->at, at = start + 1;
+    bool comma = false;
+    if (at < t->len && t->text[at] == ',')
+        return refuse(t, start, 2, err);
+    while (at < t->len && ((t->text[at] >= '0' && t->text[at] <= '9') || t->text[at] == ',')) {
+        comma |= t->text[at] == ',';
+        at++;
+    }
+    if (at > start + 1 && at + 1 < t->len && t->text[at] == '}' &&
+        (t->text[at + 1] == '+' || (t->text[at + 1] == '?' && !comma)))
+        return refuse(t, start, at + 2 - start, err);
+    t->at++;
+    return buf_add(t->out, "{", 1, err);
+}
+
+/* "[": a class. A class inside a class adds to it, which needs no brackets of its own. */
+static int translate_class(struct translation *t, struct err *err)
+{
+    size_t start = t->at;
+    bool named = t->depth && start + 1 < t->len && t->text[start + 1] == ':';
+    bool negated = start + 1 < t->len && t->text[start + 1] == '^';
+    if (named) {
+        for (size_t i = 0; i < ARRAY_LEN(named_classes); i++) {
+            const char *name = named_classes[i].name, *inside = named_classes[i].inside;
+            if (t->len - start < strlen(name) || memcmp(t->text + start, name, strlen(name)) != 0)
+                continue;
+            t->at += strlen(name);
+            return buf_add(t->out, inside, strlen(inside), err);
+        }
+        return refuse(t, start, 8, err);
+    }
+    if (t->depth && negated)
+        return refuse(t, start, 2, err);
+    t->at += negated ? 2 : 1;
+    if (t->at < t->len && t->text[t->at] == ']')
+        return refuse(t, start, t->at + 1 - start, err);
+    if (++t->depth > 1)
+        return 0;
+    return buf_add(t->out, "[^", negated ? 2 : 1, err);
+}
+
+static int translate_next(struct translation *t, struct err *err)
+{
+    char c = t->text[t->at];
+    if (c == '\\')
+        return translate_escape(t, err);
+    if (c == '[')
+        return translate_class(t, err);
+    if (t->depth && c == ']') {
+        t->at++;
+        return --t->depth ? 0 : buf_add(t->out, "]", 1, err);
+    }
+    if (t->depth && c == '&' && t->at + 1 < t->len && t->text[t->at + 1] == '&')
+        return refuse(t, t->at, 2, err);
+    if (!t->depth && c == '(')
+        return translate_group(t, err);
+    if (!t->depth && c == '{')
+        return translate_interval(t, err);
+    return buf_add(t->out, t->text + t->at++, 1, err);
+}
+
+static int compile(const char *pattern, size_t len, pcre2_code **code, struct err *err)
+{
+    int rc = -1;
+    int why;
+    PCRE2_SIZE where;
+    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
+    if (!context) {
+        err_set(err, "out of memory: a pattern of %zu bytes", len);
+        goto out;
+    }
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    *code = pcre2_compile((PCRE2_SPTR)pattern, len,
+                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_AUTO_CAPTURE |
+                              PCRE2_NEVER_BACKSLASH_C,
+                          &why, &where, context);
+    if (!*code) {
+        char reason[128] = "";
+        pcre2_get_error_message(why, (PCRE2_UCHAR *)reason, sizeof reason);
+        err_set(err, "pattern \"%.*s\" cannot be compiled: %s (at byte %zu)", (int)size_min(len, 200),
+                pattern, reason, (size_t)where);
+        goto out;
+    }
+    /* Where memory may not become executable this fails, and the interpreter is used. */
+    (void)pcre2_jit_compile(*code, PCRE2_JIT_COMPLETE);
+    rc = 0;
+out:
+    pcre2_compile_context_free(context);
+    return rc;
+}
+
+int pattern_translate(const char *pattern, size_t len, struct buf *out, struct err *err)
+{
+    struct translation t = {.text = pattern, .len = len, .out = out};
+    size_t start = out->len;
+    while (t.at < len)
+        if (translate_next(&t, err) < 0)
+            return -1;
+    if (t.depth)
+        return err_set(err, "pattern \"%.*s\": a \"[\" is not closed", (int)size_min(len, 200),
+                       pattern);
+    pcre2_code *code = NULL;
+    int rc = compile(out->data ? out->data + start : "", out->len - start, &code, err);
+    pcre2_code_free(code);
+    return rc;
+}
+
+struct patterns {
+    pthread_mutex_t lock;
+    size_t count;
+    pcre2_code *code[]; /* NULL until first needed; then never changed */
+};
+
+struct patterns *patterns_new(size_t count)
+{
+    struct patterns *patterns = calloc(1, sizeof *patterns + count * sizeof patterns->code[0]);
+    if (patterns) {
+        pthread_mutex_init(&patterns->lock, NULL);
+        patterns->count = count;
+    }
+    return patterns;
+}
+
+void patterns_free(struct patterns *patterns)
+{
+    if (!patterns)
+        return;
+    for (size_t i = 0; i < patterns->count; i++)
+        pcre2_code_free(patterns->code[i]);
+    pthread_mutex_destroy(&patterns->lock);
+    free(patterns);
+}
+
+static int patterns_get(struct patterns *patterns, size_t index, const char *pattern, size_t len,
+                        const void **found, struct err *err)
+{
+    int rc = 0;
+    pcre2_code *code = __atomic_load_n(&patterns->code[index], __ATOMIC_ACQUIRE);
+    if (!code) {
+        pthread_mutex_lock(&patterns->lock);
+        code = patterns->code[index];
+        if (!code) {
+            rc = compile(pattern, len, &code, err);
+            __atomic_store_n(&patterns->code[index], code, __ATOMIC_RELEASE);
+        }
+        pthread_mutex_unlock(&patterns->lock);
+    }
+    *found = code;
+    return rc;
+}
+
+static int matcher_prepare(struct matcher *matcher, struct err *err)
+{
+    if (!matcher->match_data)
+        matcher->match_data = pcre2_match_data_create(1, NULL);
+    if (!matcher->context)
+        matcher->context = pcre2_match_context_create(NULL);
+    if (!matcher->match_data || !matcher->context)
+        return err_set(err, "out of memory: a search for patterns");
+    if (!matcher->stack) {
+        matcher->stack = pcre2_jit_stack_create(STACK_START, STACK_LIMIT, NULL);
+        if (matcher->stack)
+            pcre2_jit_stack_assign(matcher->context, NULL, matcher->stack);
+        pcre2_set_heap_limit(matcher->context, HEAP_LIMIT_KIB);
+    }
+    return 0;
+}
+
+void matcher_release(struct matcher *matcher)
+{
+    pcre2_match_data_free(matcher->match_data);
+    pcre2_match_context_free(matcher->context);
+    pcre2_jit_stack_free(matcher->stack);
+    *matcher = (struct matcher){0};
+}
+
+int search_start(struct search *search, struct matcher *matcher, struct patterns *patterns,
+                 size_t index, const char *pattern, size_t pattern_len, const char *text, size_t len,
+                 struct err *err)
+{
+    *search = (struct search){.matcher = matcher, .text = text, .len = len};
+    if (matcher_prepare(matcher, err) < 0)
+        return -1;
+    return patterns_get(patterns, index, pattern, pattern_len, &search->code, err);
+}
+
+int search_next(struct search *search, size_t *start, size_t *end, struct err *err)
+{
+    pcre2_match_data *data = search->matcher->match_data;
+    while (search->from <= search->len) {
+        int rc = pcre2_match(search->code, (PCRE2_SPTR)search->text, search->len, search->from,
+                             PCRE2_NO_UTF_CHECK, data, search->matcher->context);
+        if (rc == PCRE2_ERROR_NOMATCH)
+            return 0;
+        if (rc < 0) {
+            char reason[128] = "";
+            pcre2_get_error_message(rc, (PCRE2_UCHAR *)reason, sizeof reason);
+            return err_set(err, "a pattern of the tokenizer failed at byte %zu of a text: %s",
+                           search->from, reason);
+        }
+        const PCRE2_SIZE *bounds = pcre2_get_ovector_pointer(data);
+        *start = bounds[0];
+        *end = bounds[1];
+        if (*start < search->from || *start > *end || *end > search->len)
+            return err_set(err, "a pattern of the tokenizer matched backwards at byte %zu of a text",
+                           search->from);
+        if (*start != *end || !search->matched || *end != search->last_end) {
+            search->from = search->last_end = *end;
+            search->matched = true;
+            return 1;
+        }
+        uint32_t code;
+        search->from +=
+            search->from < search->len ? utf8_decode(search->text + search->from, &code) : 1;
+    }
+    return 0;
+}

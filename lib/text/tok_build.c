@@ -1,0 +1,533 @@
+/* Files of a Hugging Face folder -> tables: the only place that knows how vocabularies, merges, added
+ * tokens and the tokenizer's configuration are written down. Components are parsed in tok_parts.c, the
+ * block is written by tok_draft.c. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "text/pretok.h"
+#include "text/tok_parts.h"
+#include "text/utf8.h"
+
+/* Everything of one build. */
+struct build {
+    const struct tokenizer_source *source;
+    struct draft draft;
+    struct buf where;
+    json_t *root;        /* tokenizer.json or vocab.json */
+    const json_t *vocab; /* of the BPE model: spelling -> id */
+    json_t *config;      /* tokenizer_config.json, or NULL */
+    json_t *specials;    /* special_tokens_map.json, or NULL */
+};
+
+/* The BPE model's id of a spelling, or -1. */
+static int64_t vocab_id(const struct build *build, const char *spelling, size_t len)
+{
+    const json_t *id = json_object_getn(build->vocab, spelling, len);
+    return id ? json_integer_value(id) : -1;
+}
+
+/* The id of a spelling among all tokens, or -1. Not fast: for a few. */
+static int64_t find_id(const struct build *build, const char *spelling, size_t len)
+{
+    int64_t id = vocab_id(build, spelling, len);
+    for (size_t i = 0; id < 0 && i < build->draft.ids; i++) {
+        const struct draft_token *token = &build->draft.token[i];
+        if (token->flags && token->len == len &&
+            memcmp(build->draft.spellings.data + token->spelling, spelling, len) == 0)
+            id = (int64_t)i;
+    }
+    return id;
+}
+
+/* (jansson's iterators take no const.) */
+static int read_vocab(struct build *build, json_t *vocab, struct err *err)
+{
+    const char *where = build->draft.where;
+    if (!json_is_object(vocab))
+        return err_set(err, "%s: the vocabulary is %s, expected an object", where,
+                       json_type_name(vocab));
+    build->vocab = vocab;
+    for (void *at = json_object_iter(vocab); at; at = json_object_iter_next(vocab, at)) {
+        const char *spelling = json_object_iter_key(at);
+        const json_t *id = json_object_iter_value(at);
+        if (!json_is_integer(id))
+            return err_set(err, "%s: the id of token \"%s\" is %s, expected an integer", where,
+                           spelling, json_type_name(id));
+        if (draft_set_token(&build->draft, json_integer_value(id), spelling,
+                            json_object_iter_key_len(at), TOK_MODEL, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Adds the merge of two spellings; `scratch` is room for the joined one. */
+static int add_merge(struct build *build, const char *left, size_t left_len, const char *right,
+                     size_t right_len, struct buf *scratch, struct err *err)
+{
+    buf_clear(scratch);
+    if (buf_add(scratch, left, left_len, err) < 0 || buf_add(scratch, right, right_len, err) < 0)
+        return -1;
+    int64_t left_id = vocab_id(build, left, left_len), right_id = vocab_id(build, right, right_len);
+    int64_t result = vocab_id(build, scratch->data, scratch->len);
+    if (left_id < 0 || right_id < 0 || result < 0)
+        return err_set(err, "%s: merge %zu, \"%.*s\" with \"%.*s\": %s not in the vocabulary",
+                       build->draft.where, build->draft.merges, (int)size_min(left_len, 60), left,
+                       (int)size_min(right_len, 60), right,
+                       left_id < 0    ? "the first is"
+                       : right_id < 0 ? "the second is"
+                                      : "their union is");
+    return draft_add_merge(&build->draft, (uint32_t)left_id, (uint32_t)right_id, (uint32_t)result, err);
+}
+
+/* "left right"; a line that starts with "#version" is a comment. */
+static int add_merge_line(struct build *build, const char *line, size_t len, struct buf *scratch,
+                          struct err *err)
+{
+    const char *space = memchr(line, ' ', len);
+    if (len >= 8 && memcmp(line, "#version", 8) == 0)
+        return 0;
+    size_t left_len = space ? (size_t)(space - line) : len;
+    if (!space || memchr(space + 1, ' ', len - left_len - 1))
+        return err_set(err,
+                       "%s: merge %zu is \"%.*s\", expected two tokens with one space between them",
+                       build->draft.where, build->draft.merges, (int)size_min(len, 60), line);
+    return add_merge(build, line, left_len, space + 1, len - left_len - 1, scratch, err);
+}
+
+static int read_merges(struct build *build, const json_t *merges, struct err *err)
+{
+    struct buf scratch = {0};
+    int rc = -1;
+    if (!json_is_array(merges)) {
+        err_set(err, "%s: \"merges\" is %s, expected an array", build->draft.where,
+                json_type_name(merges));
+        goto out;
+    }
+    for (size_t i = 0; i < json_array_size(merges); i++) {
+        const json_t *merge = json_array_get(merges, i);
+        const json_t *left = json_array_get(merge, 0), *right = json_array_get(merge, 1);
+        if (json_is_string(merge)) {
+            if (add_merge_line(build, json_string_value(merge), json_string_length(merge), &scratch,
+                               err) < 0)
+                goto out;
+        } else if (json_is_string(left) && json_is_string(right) && json_array_size(merge) == 2) {
+            if (add_merge(build, json_string_value(left), json_string_length(left),
+                          json_string_value(right), json_string_length(right), &scratch, err) < 0)
+                goto out;
+        } else {
+            err_set(err, "%s: merge %zu is neither a string nor a pair of strings", build->draft.where,
+                    i);
+            goto out;
+        }
+    }
+    rc = 0;
+out:
+    buf_release(&scratch);
+    return rc;
+}
+
+static int read_merges_txt(struct build *build, const struct text_file *file, struct err *err)
+{
+    struct buf scratch = {0};
+    int rc = -1;
+    for (size_t at = 0; at < file->size;) {
+        const char *line = file->data + at;
+        const char *newline = memchr(line, '\n', file->size - at);
+        size_t len = newline ? (size_t)(newline - line) : file->size - at;
+        at += len + 1;
+        len -= len > 0 && line[len - 1] == '\r';
+        if (len > 0 && add_merge_line(build, line, len, &scratch, err) < 0)
+            goto out;
+    }
+    rc = 0;
+out:
+    buf_release(&scratch);
+    return rc;
+}
+
+/* --- added tokens --- */
+
+/* Remembers that a token is to be cut out of texts; a later entry of the same id replaces its rules. */
+static int add_added(struct build *build, int64_t id, const char *content, size_t len, uint32_t flags,
+                     bool normalized, bool special, struct err *err)
+{
+    struct draft *draft = &build->draft;
+    struct draft_added added = {(uint32_t)id, flags, normalized, 0, (uint32_t)len};
+    if (len > TOK_MAX_ADDED_BYTES)
+        return err_set(err, "%s: added token %lld has %zu bytes, more than %d", draft->where,
+                       (long long)id, len, (int)TOK_MAX_ADDED_BYTES);
+    if (draft_set_token(draft, id, content, len, special ? TOK_SPECIAL : 0, err) < 0 ||
+        draft_keep_text(draft, content, len, &added.text, err) < 0)
+        return -1;
+    for (size_t i = 0; i < draft->added_count; i++)
+        if (draft->added[i].id == (uint32_t)id) {
+            draft->added[i] = added;
+            return 0;
+        }
+    if (mem_grow(&draft->added, &draft->added_cap, draft->added_count, sizeof draft->added[0], err) < 0)
+        return -1;
+    draft->added[draft->added_count++] = added;
+    return 0;
+}
+
+/* An added token as tokenizer.json and tokenizer_config.json write it. */
+static int read_added(struct build *build, const json_t *json, int64_t id, bool special_default,
+                      struct err *err)
+{
+    const struct draft *draft = &build->draft;
+    const json_t *content = json_object_get(json, "content");
+    bool single_word, lstrip, rstrip, normalized, special;
+    if (!json_is_string(content))
+        return err_set(err, "%s: \"content\" of an added token is %s, expected a string", draft->where,
+                       json_type_name(content));
+    if (parts_bool(draft, json, "single_word", false, &single_word, err) < 0 ||
+        parts_bool(draft, json, "lstrip", false, &lstrip, err) < 0 ||
+        parts_bool(draft, json, "rstrip", false, &rstrip, err) < 0 ||
+        parts_bool(draft, json, "special", special_default, &special, err) < 0 ||
+        parts_bool(draft, json, "normalized", !special, &normalized, err) < 0)
+        return -1;
+    const char *spelling = json_string_value(content);
+    size_t len = json_string_length(content);
+    if (len == 0)
+        return 0;
+    int64_t there = vocab_id(build, spelling, len);
+    if (there >= 0 && id >= 0 && there != id)
+        return err_set(err, "%s: added token \"%s\" has id %lld, but %lld in the vocabulary",
+                       draft->where, spelling, (long long)id, (long long)there);
+    return add_added(build, id >= 0 ? id : there, spelling, len,
+                     (single_word ? TOK_SINGLE_WORD : 0U) | (lstrip ? TOK_LSTRIP : 0U) |
+                         (rstrip ? TOK_RSTRIP : 0U),
+                     normalized, special, err);
+}
+
+static int read_added_tokens(struct build *build, const json_t *list, struct err *err)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *token = json_array_get(list, i), *id = json_object_get(token, "id");
+        if (!json_is_integer(id) || json_integer_value(id) < 0)
+            return err_set(err, "%s: added token %zu has no id", build->draft.where, i);
+        if (read_added(build, token, json_integer_value(id), false, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Tokens that are matched in normalized text are spelled as the normalizer spells them. The normalizer
+ * is run as it will run later: in a tokenizer that has nothing but it. */
+static int normalize_added(struct draft *draft, struct err *err)
+{
+    struct draft bare = {.where = draft->where, .unk = TOK_NONE, .texts = draft->texts};
+    struct buf blob = {0};
+    struct tokenizer *tok = NULL;
+    struct pretok pretok = {0};
+    int rc = -1;
+    bare.steps[LIST_NORMALIZER] = draft->steps[LIST_NORMALIZER];
+    memcpy(bare.step[LIST_NORMALIZER], draft->step[LIST_NORMALIZER], sizeof bare.step[LIST_NORMALIZER]);
+    if (draft_write(&bare, &blob, err) < 0 || tokenizer_open(&tok, blob.data, blob.len, err) < 0)
+        goto out;
+    pretok.tok = tok;
+    for (size_t i = 0; i < draft->added_count; i++) {
+        struct draft_added *added = &draft->added[i];
+        const char *normal;
+        size_t len;
+        if (!added->normalized)
+            continue;
+        if (pretok_normalize(&pretok, draft->texts.data + added->text, added->len, &normal, &len, err) <
+            0)
+            goto out;
+        if (len == 0 || len > TOK_MAX_ADDED_BYTES) {
+            err_set(err, "%s: added token %u has %zu bytes when normalized, expected 1 to %d",
+                    draft->where, added->id, len, (int)TOK_MAX_ADDED_BYTES);
+            goto out;
+        }
+        added->len = (uint32_t)len;
+        if (draft_keep_text(draft, normal, len, &added->text, err) < 0)
+            goto out;
+    }
+    rc = 0;
+out:
+    pretok_release(&pretok);
+    tokenizer_free(tok);
+    buf_release(&blob);
+    return rc;
+}
+
+/* --- the model and the configuration --- */
+
+static int check_model(const struct build *build, const json_t *model, struct err *err)
+{
+    static const char *const empty[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+    const char *where = build->draft.where;
+    const json_t *type = json_object_get(model, "type");
+    if (!json_is_object(model))
+        return err_set(err, "%s: \"model\" is %s, expected an object", where, json_type_name(model));
+    if (json_is_string(type) && strcmp(json_string_value(type), "BPE") != 0)
+        return err_set(err, "%s: model \"%s\" is not implemented; implemented is BPE", where,
+                       json_string_value(type));
+    if (!json_is_string(type) && !json_object_get(model, "merges"))
+        return err_set(err, "%s: the model has neither a \"type\" nor \"merges\"", where);
+    const json_t *dropout = json_object_get(model, "dropout");
+    if (dropout && !json_is_null(dropout) && json_number_value(dropout) != 0)
+        return err_set(err, "%s: model BPE with \"dropout\" is not implemented", where);
+    for (size_t i = 0; i < ARRAY_LEN(empty); i++) {
+        const json_t *value = json_object_get(model, empty[i]);
+        if (value && !json_is_null(value) && json_string_length(value) != 0)
+            return err_set(err, "%s: model BPE with \"%s\" is not implemented", where, empty[i]);
+    }
+    return 0;
+}
+
+static int read_model(struct build *build, const json_t *model, struct err *err)
+{
+    static const struct {
+        const char *key;
+        uint32_t flag;
+    } options[] = {
+        {"fuse_unk", TOK_FUSE_UNK},
+        {"byte_fallback", TOK_BYTE_FALLBACK},
+        {"ignore_merges", TOK_IGNORE_MERGES},
+    };
+    if (check_model(build, model, err) < 0 ||
+        read_vocab(build, json_object_get(model, "vocab"), err) < 0 ||
+        read_merges(build, json_object_get(model, "merges"), err) < 0)
+        return -1;
+    for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+        bool set;
+        if (parts_bool(&build->draft, model, options[i].key, false, &set, err) < 0)
+            return -1;
+        build->draft.flags |= set ? options[i].flag : 0;
+    }
+    const json_t *unk = json_object_get(model, "unk_token");
+    if (json_is_string(unk)) {
+        int64_t id = vocab_id(build, json_string_value(unk), json_string_length(unk));
+        build->draft.unk = id < 0 ? TOK_NONE : (uint32_t)id;
+        build->draft.flags |= id < 0 ? TOK_UNK_MISSING : 0;
+    }
+    return 0;
+}
+
+/* The string of a token in a configuration: plain, or the "content" of an object. */
+static const json_t *token_content(const json_t *value)
+{
+    return json_is_object(value) ? json_object_get(value, "content") : value;
+}
+
+/* Appends the id of the token that the configuration calls `key`. */
+static int add_named_token(struct build *build, const char *key, struct ids *ids, struct err *err)
+{
+    const json_t *name = token_content(json_object_get(build->config, key));
+    if (!json_is_string(name))
+        name = token_content(json_object_get(build->specials, key));
+    if (!json_is_string(name))
+        return err_set(err, "%s/tokenizer_config.json: a \"%s\" is to be added, but there is none",
+                       build->source->folder, key);
+    int64_t id = find_id(build, json_string_value(name), json_string_length(name));
+    if (id < 0)
+        return err_set(err,
+                       "%s/tokenizer_config.json: \"%s\" is \"%s\", which is not in the vocabulary",
+                       build->source->folder, key, json_string_value(name));
+    return ids_add(ids, (uint32_t)id, err);
+}
+
+/* Tokenizer classes that make their template from add_bos_token and add_eos_token alone. */
+static bool is_llama_class(const json_t *config)
+{
+    static const char *const names[] = {"LlamaTokenizer",     "LlamaTokenizerFast",
+                                        "CodeLlamaTokenizer", "CodeLlamaTokenizerFast",
+                                        "GemmaTokenizer",     "GemmaTokenizerFast"};
+    const json_t *class = json_object_get(config, "tokenizer_class");
+    for (size_t i = 0; json_is_string(class) && i < ARRAY_LEN(names); i++)
+        if (strcmp(names[i], json_string_value(class)) == 0)
+            return true;
+    return false;
+}
+
+static int apply_config(struct build *build, bool has_template, struct err *err)
+{
+    struct draft *draft = &build->draft;
+    const json_t *config = build->config;
+    bool given = json_object_get(config, "add_bos_token") || json_object_get(config, "add_eos_token");
+    bool decides = given && is_llama_class(config);
+    bool add_bos, add_eos;
+    if (parts_bool(draft, config, "add_bos_token", decides, &add_bos, err) < 0 ||
+        parts_bool(draft, config, "add_eos_token", false, &add_eos, err) < 0)
+        return -1;
+    if (decides)
+        draft->prefix.len = draft->suffix.len = 0;
+    else if (has_template)
+        return 0;
+    if (add_bos && add_named_token(build, "bos_token", &draft->prefix, err) < 0)
+        return -1;
+    return decides && add_eos ? add_named_token(build, "eos_token", &draft->suffix, err) : 0;
+}
+
+static int build_from_tokenizer_json(struct build *build, struct err *err)
+{
+    bool has_template = false;
+    if (read_model(build, json_object_get(build->root, "model"), err) < 0 ||
+        read_added_tokens(build, json_object_get(build->root, "added_tokens"), err) < 0 ||
+        parts_parse(&build->draft, build->root, &has_template, err) < 0 ||
+        apply_config(build, has_template, err) < 0)
+        return -1;
+    return build->draft.steps[LIST_NORMALIZER] ? normalize_added(&build->draft, err) : 0;
+}
+
+/* --- vocab.json and merges.txt --- */
+
+/* Makes an added token of one that a configuration names; one that is new gets the next free id, if the
+ * model has a row for it. */
+static int add_special(struct build *build, const json_t *value, struct err *err)
+{
+    const json_t *content = token_content(value);
+    if (!json_is_string(content) || !json_string_length(content))
+        return 0;
+    int64_t id = find_id(build, json_string_value(content), json_string_length(content));
+    if (id < 0)
+        id = (int64_t)build->draft.ids;
+    if ((uint64_t)id >= build->draft.vocab_rows)
+        return 0;
+    if (json_is_object(value))
+        return read_added(build, value, id, true, err);
+    return add_added(build, id, json_string_value(content), json_string_length(content), 0, false, true,
+                     err);
+}
+
+static int add_specials(struct build *build, const json_t *map, struct err *err)
+{
+    static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                       "pad_token", "cls_token", "mask_token"};
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (add_special(build, json_object_get(map, keys[i]), err) < 0)
+            return -1;
+    const json_t *more = json_object_get(map, "additional_special_tokens");
+    for (size_t i = 0; i < json_array_size(more); i++)
+        if (add_special(build, json_array_get(more, i), err) < 0)
+            return -1;
+    return 0;
+}
+
+/* added_tokens_decoder: {"50257": {"content": ...}, ...} */
+static int read_added_decoder(struct build *build, struct err *err)
+{
+    json_t *map = json_object_get(build->config, "added_tokens_decoder");
+    for (void *at = json_object_iter(map); at; at = json_object_iter_next(map, at)) {
+        char *end;
+        const char *key = json_object_iter_key(at);
+        long long id = strtoll(key, &end, 10);
+        if (*end || end == key || id < 0)
+            return err_set(err, "%s/tokenizer_config.json: added token \"%s\" has no number as its id",
+                           build->source->folder, key);
+        if (read_added(build, json_object_iter_value(at), id, false, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int check_class(const struct build *build, struct err *err)
+{
+    static const char *const names[] = {"GPT2Tokenizer", "GPT2TokenizerFast", "CodeGenTokenizer",
+                                        "CodeGenTokenizerFast"};
+    const json_t *class = json_object_get(build->config, "tokenizer_class");
+    if (!json_is_string(class))
+        return 0;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (strcmp(names[i], json_string_value(class)) == 0)
+            return 0;
+    return err_set(err,
+                   "%s/tokenizer_config.json: tokenizer_class \"%s\" without a tokenizer.json is not "
+                   "implemented; implemented are GPT2Tokenizer, CodeGenTokenizer",
+                   build->source->folder, json_string_value(class));
+}
+
+static int build_from_vocab_json(struct build *build, struct err *err)
+{
+    bool add_prefix_space;
+    if (check_class(build, err) < 0 || read_vocab(build, build->root, err) < 0 ||
+        read_merges_txt(build, &build->source->merges_txt, err) < 0 ||
+        read_added_decoder(build, err) < 0 || add_specials(build, build->specials, err) < 0 ||
+        add_specials(build, build->config, err) < 0)
+        return -1;
+    if (parts_bool(&build->draft, build->config, "add_prefix_space", false, &add_prefix_space, err) <
+            0 ||
+        parts_byte_level(&build->draft, add_prefix_space, err) < 0)
+        return -1;
+    return apply_config(build, false, err);
+}
+
+/* --- the front --- */
+
+/* Parses an optional file. */
+static int parse_optional(struct build *build, const struct text_file *file, const char *name,
+                          json_t **root, struct err *err)
+{
+    struct buf where = {0};
+    int rc = -1;
+    if (!file->data)
+        return 0;
+    if (buf_addf(&where, err, "%s/%s", build->source->folder, name) < 0)
+        goto out;
+    rc = json_parse(file->data, file->size, where.data, root, err);
+out:
+    buf_release(&where);
+    return rc;
+}
+
+int tokenizer_build(const struct tokenizer_source *source, struct buf *blob, struct err *err)
+{
+    struct build build = {.source = source,
+                          .draft = {.vocab_rows = source->vocab_rows, .unk = TOK_NONE}};
+    bool whole = source->tokenizer_json.data != NULL;
+    const struct text_file *file = whole ? &source->tokenizer_json : &source->vocab_json;
+    int rc = -1;
+    if (!whole && (!source->vocab_json.data || !source->merges_txt.data)) {
+        err_set(err, "%s: there is neither a tokenizer.json nor a vocab.json with a merges.txt",
+                source->folder);
+        goto out;
+    }
+    if (buf_addf(&build.where, err, "%s/%s", source->folder, whole ? "tokenizer.json" : "vocab.json") <
+        0)
+        goto out;
+    build.draft.where = build.where.data;
+    if (json_parse(file->data, file->size, build.where.data, &build.root, err) < 0 ||
+        parse_optional(&build, &source->tokenizer_config_json, "tokenizer_config.json", &build.config,
+                       err) < 0 ||
+        parse_optional(&build, &source->special_tokens_map_json, "special_tokens_map.json",
+                       &build.specials, err) < 0)
+        goto out;
+    rc = whole ? build_from_tokenizer_json(&build, err) : build_from_vocab_json(&build, err);
+    if (rc == 0)
+        rc = draft_write(&build.draft, blob, err);
+out:
+    draft_release(&build.draft);
+    buf_release(&build.where);
+    json_decref(build.root);
+    json_decref(build.config);
+    json_decref(build.specials);
+    return rc;
+}
+
+int tokenizer_build_bytes(size_t vocab_rows, struct buf *blob, struct err *err)
+{
+    struct draft draft = {.where = "stand-in tokenizer",
+                          .vocab_rows = vocab_rows,
+                          .flags = TOK_BYTE_LEVEL,
+                          .unk = TOK_NONE};
+    int rc = -1;
+    if (vocab_rows < 256) {
+        err_set(err, "a stand-in tokenizer needs 256 rows of the embedding, one per byte, not %zu",
+                vocab_rows);
+        goto out;
+    }
+    for (size_t id = 0; id < vocab_rows; id++) {
+        char name[40];
+        bool is_byte = id < 256;
+        int len = is_byte ? (int)utf8_encode(tok_letter_of_byte((unsigned char)id), name)
+                          : snprintf(name, sizeof name, "<synth-%zu>", id);
+        if (draft_set_token(&draft, (int64_t)id, name, (size_t)len, is_byte ? TOK_MODEL : 0, err) < 0)
+            goto out;
+    }
+    rc = draft_write(&draft, blob, err);
+out:
+    draft_release(&draft);
+    return rc;
+}

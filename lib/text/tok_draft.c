@@ -1,0 +1,367 @@
+/* Writes the block that tok_tables.h describes: the last step of building a tokenizer. Knows nothing of
+ * the files that the tables come from. */
+#include "text/tok_draft.h"
+
+#include <stdlib.h>
+
+#include "text/utf8.h"
+
+void draft_release(struct draft *draft)
+{
+    buf_release(&draft->spellings);
+    buf_release(&draft->texts);
+    free(draft->token);
+    free(draft->merge);
+    free(draft->added);
+    ids_release(&draft->prefix);
+    ids_release(&draft->suffix);
+    *draft = (struct draft){0};
+}
+
+int draft_set_token(struct draft *draft, int64_t id, const char *spelling, size_t len, uint8_t flags,
+                    struct err *err)
+{
+    if (id < 0 || (uint64_t)id >= draft->vocab_rows || id >= TOK_NONE || len > UINT32_MAX)
+        return err_set(err, "%s: token \"%.*s\" has id %lld, but the model's embedding has %zu rows",
+                       draft->where, (int)size_min(len, 60), spelling, (long long)id,
+                       draft->vocab_rows);
+    while (draft->ids <= (size_t)id) {
+        if (mem_grow(&draft->token, &draft->token_cap, draft->ids, sizeof draft->token[0], err) < 0)
+            return -1;
+        draft->token[draft->ids++] = (struct draft_token){0};
+    }
+    struct draft_token *token = &draft->token[id];
+    if (!token->flags) {
+        token->spelling = draft->spellings.len;
+        token->len = (uint32_t)len;
+        if (buf_add(&draft->spellings, spelling, len, err) < 0)
+            return -1;
+    } else if (token->len != len ||
+               memcmp(draft->spellings.data + token->spelling, spelling, len) != 0) {
+        return err_set(err, "%s: token \"%.*s\" has id %lld, which token \"%.*s\" has too",
+                       draft->where, (int)size_min(len, 60), spelling, (long long)id,
+                       (int)size_min(token->len, 60), draft->spellings.data + token->spelling);
+    }
+    token->flags |= flags | TOK_PRESENT;
+    return 0;
+}
+
+int draft_keep_text(struct draft *draft, const char *text, size_t len, uint32_t *at, struct err *err)
+{
+    if (len > UINT32_MAX - draft->texts.len)
+        return err_set(err, "%s: too much text", draft->where);
+    *at = (uint32_t)draft->texts.len;
+    return buf_add(&draft->texts, text, len, err);
+}
+
+int draft_add_step(struct draft *draft, enum tok_list list, enum tok_step_kind kind, uint32_t option,
+                   const struct text_file *a, const struct text_file *b, struct err *err)
+{
+    struct tok_step step = {.kind = kind, .option = option};
+    if (draft->steps[list] == TOK_MAX_STEPS)
+        return err_set(err, "%s: more than %d steps of one kind", draft->where, (int)TOK_MAX_STEPS);
+    if ((a && a->size > TOK_MAX_PATTERN) || (b && b->size > TOK_MAX_PATTERN))
+        return err_set(err, "%s: a pattern of more than %d bytes", draft->where, (int)TOK_MAX_PATTERN);
+    if (a && draft_keep_text(draft, a->data, a->size, &step.a, err) < 0)
+        return -1;
+    if (b && draft_keep_text(draft, b->data, b->size, &step.b, err) < 0)
+        return -1;
+    step.a_len = a ? (uint32_t)a->size : 0;
+    step.b_len = b ? (uint32_t)b->size : 0;
+    draft->step[list][draft->steps[list]++] = step;
+    return 0;
+}
+
+int draft_add_merge(struct draft *draft, uint32_t left, uint32_t right, uint32_t result,
+                    struct err *err)
+{
+    if (draft->merges >= TOK_NONE)
+        return err_set(err, "%s: too many merges", draft->where);
+    if (mem_grow(&draft->merge, &draft->merge_cap, draft->merges, sizeof draft->merge[0], err) < 0)
+        return -1;
+    struct tok_merge merge = {right, (uint32_t)draft->merges, result};
+    draft->merge[draft->merges++] = (struct draft_merge){left, merge};
+    return 0;
+}
+
+/* --- writing --- */
+
+/* The block while it is written: sections are appended in order. */
+struct block {
+    struct draft *draft;
+    struct tok_header header;
+    struct buf out;
+    enum tok_section next;
+    struct buf bytes;     /* of all tokens, in order of id */
+    uint32_t *token_at;   /* ids + 1 */
+    uint8_t *token_flags; /* ids */
+};
+
+static int add_section(struct block *block, const void *data, size_t count, struct err *err)
+{
+    static const char zeros[8];
+    size_t size;
+    if (!size_mul(count, tok_element_size[block->next], &size))
+        return err_set(err, "%s: tables of the tokenizer are too large", block->draft->where);
+    block->header.section[block->next].offset = block->out.len;
+    block->header.section[block->next].count = count;
+    block->next++;
+    if (buf_add(&block->out, data, size, err) < 0)
+        return -1;
+    return buf_add(&block->out, zeros, round_up(block->out.len, 8) - block->out.len, err);
+}
+
+/* Spellings to bytes. */
+static int make_tokens(struct block *block, struct err *err)
+{
+    struct draft *draft = block->draft;
+    block->token_at = mem_zalloc(draft->ids + 1, sizeof block->token_at[0]);
+    block->token_flags = mem_zalloc(draft->ids + 1, 1);
+    if (!block->token_at || !block->token_flags)
+        return err_set(err, "out of memory: a vocabulary of %zu tokens", draft->ids);
+    for (size_t i = 0; i < draft->ids; i++) {
+        const struct draft_token *token = &draft->token[i];
+        size_t len = token->len;
+        block->token_flags[i] = token->flags;
+        if (buf_reserve(&block->bytes, len, err) < 0)
+            return -1;
+        const char *spelling = len ? draft->spellings.data + token->spelling : "";
+        char *bytes = block->bytes.data + block->bytes.len;
+        if (!(draft->flags & TOK_BYTE_LEVEL) ||
+            !tok_spelling_to_bytes(spelling, token->len, bytes, &len)) {
+            block->token_flags[i] |= draft->flags & TOK_BYTE_LEVEL ? TOK_LITERAL : 0;
+            len = token->len;
+            memcpy(bytes, spelling, len);
+        }
+        block->bytes.len += len;
+        if (block->bytes.len > UINT32_MAX - draft->texts.len)
+            return err_set(err, "%s: too much text", draft->where);
+        block->token_at[i + 1] = (uint32_t)block->bytes.len;
+    }
+    return 0;
+}
+
+static bool hash_tokens(const struct block *block, uint32_t *slot, size_t slots)
+{
+    memset(slot, 0xff, slots * sizeof slot[0]);
+    for (uint32_t id = 0; id < block->draft->ids; id++) {
+        uint32_t start = block->token_at[id], probe = 0;
+        if (!block->token_flags[id])
+            continue;
+        uint32_t hash = tok_hash(block->bytes.data + start, block->token_at[id + 1] - start,
+                                 (block->token_flags[id] & TOK_LITERAL) != 0);
+        while (probe < TOK_MAX_PROBES && slot[(hash + probe) & (slots - 1)] != TOK_NONE)
+            probe++;
+        if (probe == TOK_MAX_PROBES)
+            return false;
+        slot[(hash + probe) & (slots - 1)] = id;
+    }
+    return true;
+}
+
+static int write_hash(struct block *block, struct err *err)
+{
+    size_t slots = 8;
+    int rc = -1;
+    uint32_t *slot = NULL;
+    while (slots < 2 * block->draft->ids)
+        slots *= 2;
+    for (size_t most = slots * 8;; slots *= 2) {
+        free(slot);
+        slot = slots <= most ? mem_alloc(slots, sizeof slot[0]) : NULL;
+        if (!slot) {
+            err_set(err, "%s: no hash table for %zu tokens", block->draft->where, block->draft->ids);
+            goto out;
+        }
+        if (hash_tokens(block, slot, slots))
+            break;
+    }
+    rc = add_section(block, slot, slots, err);
+out:
+    free(slot);
+    return rc;
+}
+
+/* By pair; of equal pairs the last one named comes first. */
+static int compare_merges(const void *one, const void *two)
+{
+    const struct draft_merge *a = one, *b = two;
+    if (a->left != b->left)
+        return a->left < b->left ? -1 : 1;
+    if (a->merge.right != b->merge.right)
+        return a->merge.right < b->merge.right ? -1 : 1;
+    return a->merge.rank > b->merge.rank ? -1 : a->merge.rank < b->merge.rank;
+}
+
+static int write_merges(struct block *block, struct err *err)
+{
+    struct draft *draft = block->draft;
+    int rc = -1;
+    size_t count = 0;
+    uint32_t *run_at = mem_zalloc(draft->ids + 1, sizeof run_at[0]);
+    struct tok_merge *merge = mem_alloc(draft->merges, sizeof merge[0]);
+    if (!run_at || !merge) {
+        err_set(err, "out of memory: %zu merges", draft->merges);
+        goto out;
+    }
+    if (draft->merges)
+        qsort(draft->merge, draft->merges, sizeof draft->merge[0], compare_merges);
+    for (size_t i = 0; i < draft->merges; i++) {
+        const struct draft_merge *m = &draft->merge[i];
+        if (i > 0 && m[-1].left == m->left && m[-1].merge.right == m->merge.right)
+            continue;
+        merge[count++] = m->merge;
+        run_at[m->left + 1]++;
+    }
+    for (size_t i = 0; i < draft->ids; i++)
+        run_at[i + 1] += run_at[i];
+    if (add_section(block, run_at, draft->ids + 1, err) < 0 ||
+        add_section(block, merge, count, err) < 0)
+        goto out;
+    rc = 0;
+out:
+    free(run_at);
+    free(merge);
+    return rc;
+}
+
+static int write_units(struct block *block, struct err *err)
+{
+    struct draft *draft = block->draft;
+    uint32_t unit[512];
+    memset(unit, 0xff, sizeof unit);
+    for (uint32_t id = 0; id < draft->ids; id++) {
+        const struct draft_token *token = &draft->token[id];
+        uint32_t start = block->token_at[id], len = block->token_at[id + 1] - start;
+        if (!(token->flags & TOK_MODEL))
+            continue;
+        if (len == 1 && !(block->token_flags[id] & TOK_LITERAL))
+            unit[(unsigned char)block->bytes.data[start]] = id;
+        const char *spelling = draft->spellings.data + token->spelling;
+        static const char digits[] = "0123456789ABCDEF";
+        if (token->len != 6 || memcmp(spelling, "<0x", 3) != 0 || spelling[5] != '>')
+            continue;
+        const char *high = memchr(digits, spelling[3], 16), *low = memchr(digits, spelling[4], 16);
+        if (high && low)
+            unit[256 + (high - digits) * 16 + (low - digits)] = id;
+    }
+    return add_section(block, unit, ARRAY_LEN(unit), err);
+}
+
+/* qsort() has no argument to pass these in another way. */
+struct sort_added {
+    const char *text;
+    size_t place;
+    struct draft_added added;
+};
+
+static int compare_added(const void *one, const void *two)
+{
+    const struct sort_added *a = one, *b = two;
+    if (a->added.normalized != b->added.normalized)
+        return a->added.normalized ? 1 : -1;
+    int order = memcmp(a->text, b->text, size_min(a->added.len, b->added.len));
+    if (order == 0 && a->added.len != b->added.len)
+        order = a->added.len < b->added.len ? -1 : 1;
+    return order ? order : a->place < b->place ? -1 : 1;
+}
+
+static int write_added(struct block *block, struct err *err)
+{
+    struct draft *draft = block->draft;
+    size_t count = draft->added_count;
+    int rc = -1;
+    struct sort_added *sorted = mem_alloc(count, sizeof sorted[0]);
+    struct tok_added *added = mem_alloc(count, sizeof added[0]);
+    if (!sorted || !added) {
+        err_set(err, "out of memory: %zu added tokens", count);
+        goto out;
+    }
+    for (size_t i = 0; i < count; i++)
+        sorted[i] = (struct sort_added){draft->texts.data + draft->added[i].text, i, draft->added[i]};
+    if (count)
+        qsort(sorted, count, sizeof sorted[0], compare_added);
+    for (size_t i = 0; i < count; i++) {
+        const struct draft_added *from = &sorted[i].added;
+        added[i] = (struct tok_added){from->id, from->flags, from->text + (uint32_t)block->bytes.len,
+                                      from->len};
+        block->header.added_raw += !from->normalized;
+    }
+    rc = add_section(block, added, count, err);
+out:
+    free(sorted);
+    free(added);
+    return rc;
+}
+
+static int write_steps(struct block *block, struct err *err)
+{
+    struct draft *draft = block->draft;
+    struct tok_step all[LIST_COUNT * TOK_MAX_STEPS];
+    size_t count = 0;
+    for (size_t list = 0; list < LIST_COUNT; list++) {
+        block->header.steps[list] = draft->steps[list];
+        for (size_t i = 0; i < draft->steps[list]; i++, count++) {
+            all[count] = draft->step[list][i];
+            all[count].a += (uint32_t)block->bytes.len;
+            all[count].b += (uint32_t)block->bytes.len;
+        }
+    }
+    return add_section(block, all, count, err);
+}
+
+static int write_template(struct block *block, struct err *err)
+{
+    struct ids all = {0};
+    const struct ids *parts[] = {&block->draft->prefix, &block->draft->suffix};
+    int rc = -1;
+    block->header.prefix = (uint32_t)block->draft->prefix.len;
+    for (size_t part = 0; part < ARRAY_LEN(parts); part++)
+        for (size_t i = 0; i < parts[part]->len; i++)
+            if (ids_add(&all, parts[part]->id[i], err) < 0)
+                goto out;
+    rc = add_section(block, all.id, all.len, err);
+out:
+    ids_release(&all);
+    return rc;
+}
+
+static int write_text(struct block *block, struct err *err)
+{
+    struct buf text = {0};
+    int rc = -1;
+    if (buf_add(&text, block->bytes.data, block->bytes.len, err) < 0 ||
+        buf_add(&text, block->draft->texts.data, block->draft->texts.len, err) < 0)
+        goto out;
+    rc = add_section(block, text.data, text.len, err);
+out:
+    buf_release(&text);
+    return rc;
+}
+
+int draft_write(struct draft *draft, struct buf *blob, struct err *err)
+{
+    struct block block = {.draft = draft};
+    int rc = -1;
+    if (buf_add(&block.out, &block.header, sizeof block.header, err) < 0 ||
+        make_tokens(&block, err) < 0 || write_text(&block, err) < 0 ||
+        add_section(&block, block.token_at, draft->ids + 1, err) < 0 ||
+        add_section(&block, block.token_flags, draft->ids, err) < 0 || write_hash(&block, err) < 0 ||
+        write_merges(&block, err) < 0 || write_units(&block, err) < 0 || write_added(&block, err) < 0 ||
+        write_steps(&block, err) < 0 || write_template(&block, err) < 0)
+        goto out;
+    memcpy(block.header.magic, TOK_MAGIC, sizeof TOK_MAGIC);
+    block.header.version = TOK_VERSION;
+    block.header.flags = draft->flags;
+    block.header.size = block.out.len;
+    block.header.ids = (uint32_t)draft->ids;
+    block.header.unk = draft->unk;
+    memcpy(block.out.data, &block.header, sizeof block.header);
+    rc = buf_add(blob, block.out.data, block.out.len, err);
+out:
+    buf_release(&block.out);
+    buf_release(&block.bytes);
+    free(block.token_at);
+    free(block.token_flags);
+    return rc;
+}

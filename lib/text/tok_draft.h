@@ -1,0 +1,69 @@
+/* Tables in the making: filled while the files of a tokenizer are read, then written as one block. */
+#ifndef BMC_TOK_DRAFT_H
+#define BMC_TOK_DRAFT_H
+
+#include "text/tok_tables.h"
+
+struct draft_token {
+    size_t spelling; /* in draft.spellings */
+    uint32_t len;
+    uint8_t flags; /* 0: no such id */
+};
+
+struct draft_merge {
+    uint32_t left;
+    struct tok_merge merge;
+};
+
+struct draft_added {
+    uint32_t id;
+    uint32_t flags;
+    bool normalized;
+    uint32_t text; /* in draft.texts: what is looked for */
+    uint32_t len;
+};
+
+/* Zero-initialised but for `where` and `vocab_rows` is empty. */
+struct draft {
+    const char *where; /* the file, for error sentences */
+    size_t vocab_rows;
+    uint32_t flags; /* enum tok_option */
+    uint32_t unk;
+    struct buf spellings;
+    struct draft_token *token;
+    size_t ids;
+    size_t token_cap;
+    struct draft_merge *merge;
+    size_t merges;
+    size_t merge_cap;
+    struct draft_added *added;
+    size_t added_count;
+    size_t added_cap;
+    struct buf texts; /* of steps and added tokens */
+    struct tok_step step[LIST_COUNT][TOK_MAX_STEPS];
+    uint32_t steps[LIST_COUNT];
+    struct ids prefix;
+    struct ids suffix;
+};
+
+void draft_release(struct draft *draft);
+
+/* Gives an id its spelling, or more flags if it has that spelling already. */
+int draft_set_token(struct draft *draft, int64_t id, const char *spelling, size_t len, uint8_t flags,
+                    struct err *err) MUST_USE;
+
+/* Keeps a string and tells where in draft.texts. */
+int draft_keep_text(struct draft *draft, const char *text, size_t len, uint32_t *at,
+                    struct err *err) MUST_USE;
+
+/* Appends a step; `a` and `b` may be NULL. */
+int draft_add_step(struct draft *draft, enum tok_list list, enum tok_step_kind kind, uint32_t option,
+                   const struct text_file *a, const struct text_file *b, struct err *err) MUST_USE;
+
+int draft_add_merge(struct draft *draft, uint32_t left, uint32_t right, uint32_t result,
+                    struct err *err) MUST_USE;
+
+/* Appends the finished block to `blob`. Sorts merges and added tokens of the draft. */
+int draft_write(struct draft *draft, struct buf *blob, struct err *err) MUST_USE;
+
+#endif

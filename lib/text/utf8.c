@@ -1,0 +1,140 @@
+/* UTF-8 validation, stepping and character classes: the bottom of the room, used by every other file of
+ * it. Knows nothing of tokens. */
+#include "text/utf8.h"
+
+#include <utf8proc.h>
+
+int utf8_step(const char *text, size_t len)
+{
+    const unsigned char *byte = (const unsigned char *)text;
+    /* The second byte's range depends on the first: that alone excludes overlong forms, surrogates
+     * and code points that are too large. */
+    unsigned low = 0x80, high = 0xbf;
+    int need;
+    if (byte[0] < 0x80)
+        return 1;
+    if (byte[0] < 0xc2 || byte[0] > 0xf4)
+        return -1;
+    if (byte[0] < 0xe0) {
+        need = 2;
+    } else if (byte[0] < 0xf0) {
+        need = 3;
+        low = byte[0] == 0xe0 ? 0xa0 : low;
+        high = byte[0] == 0xed ? 0x9f : high;
+    } else {
+        need = 4;
+        low = byte[0] == 0xf0 ? 0x90 : low;
+        high = byte[0] == 0xf4 ? 0x8f : high;
+    }
+    for (int i = 1; i < need; i++) {
+        if ((size_t)i >= len)
+            return 0;
+        if (byte[i] < low || byte[i] > high)
+            return -1;
+        low = 0x80;
+        high = 0xbf;
+    }
+    return need;
+}
+
+size_t utf8_valid(const char *text, size_t len)
+{
+    size_t at = 0;
+    while (at < len) {
+        int step = utf8_step(text + at, len - at);
+        if (step <= 0)
+            return at;
+        at += (size_t)step;
+    }
+    return len;
+}
+
+unsigned utf8_decode(const char *text, uint32_t *code)
+{
+    const unsigned char *byte = (const unsigned char *)text;
+    if (byte[0] < 0x80) {
+        *code = byte[0];
+        return 1;
+    }
+    if (byte[0] < 0xe0) {
+        *code = (byte[0] & 0x1fU) << 6 | (byte[1] & 0x3fU);
+        return 2;
+    }
+    if (byte[0] < 0xf0) {
+        *code = (byte[0] & 0x0fU) << 12 | (byte[1] & 0x3fU) << 6 | (byte[2] & 0x3fU);
+        return 3;
+    }
+    *code =
+        (byte[0] & 0x07U) << 18 | (byte[1] & 0x3fU) << 12 | (byte[2] & 0x3fU) << 6 | (byte[3] & 0x3fU);
+    return 4;
+}
+
+size_t utf8_before(const char *text, size_t at)
+{
+    do
+        at--;
+    while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80);
+    return at;
+}
+
+unsigned utf8_encode(uint32_t code, char out[UTF8_MAX])
+{
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    if (code < 0x800) {
+        out[0] = (char)(0xc0 | code >> 6);
+        out[1] = (char)(0x80 | (code & 0x3f));
+        return 2;
+    }
+    if (code < 0x10000) {
+        out[0] = (char)(0xe0 | code >> 12);
+        out[1] = (char)(0x80 | (code >> 6 & 0x3f));
+        out[2] = (char)(0x80 | (code & 0x3f));
+        return 3;
+    }
+    out[0] = (char)(0xf0 | code >> 18);
+    out[1] = (char)(0x80 | (code >> 12 & 0x3f));
+    out[2] = (char)(0x80 | (code >> 6 & 0x3f));
+    out[3] = (char)(0x80 | (code & 0x3f));
+    return 4;
+}
+
+bool utf8_is_space(uint32_t code)
+{
+    return (code >= 0x09 && code <= 0x0d) || code == 0x20 || code == 0x85 || code == 0xa0 ||
+           code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 ||
+           code == 0x202f || code == 0x205f || code == 0x3000;
+}
+
+bool utf8_is_numeric(uint32_t code)
+{
+    if (code < 0x80)
+        return code >= '0' && code <= '9';
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
+    return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
+           category == UTF8PROC_CATEGORY_NO;
+}
+
+bool utf8_is_word(uint32_t code)
+{
+    switch (utf8proc_category((utf8proc_int32_t)code)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC: return true;
+    default: break;
+    }
+    /* The two joiners, and the circled and squared letters, which are alphabetic symbols. */
+    return code == 0x200c || code == 0x200d || (code >= 0x24b6 && code <= 0x24e9) ||
+           (code >= 0x1f130 && code <= 0x1f149) || (code >= 0x1f150 && code <= 0x1f169) ||
+           (code >= 0x1f170 && code <= 0x1f189);
+}
