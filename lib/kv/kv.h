@@ -1,0 +1,190 @@
+/* The KV cache: rows of K and V in, views for attention out.
+ *
+ * A policy (one file each, listed in kv_policies.c) owns storage and growth and nothing else; it knows
+ * no weights, no sampling and no file format. The front end in kv.c checks arguments and counts.
+ *
+ *   a step of the model, for each of its sequences
+ *     kv_room(seq, rows)              may grow the storage: a growth event
+ *     for every layer
+ *       kv_append(seq, layer, k, v)   the new rows, not committed yet
+ *       kv_view(seq, layer) .. kv_done()
+ *     kv_commit(seq, rows)            all of them stay, or
+ *     kv_keep(seq, list)              some of them stay (speculation); the rest are padding again
+ *
+ * A sequence has n rows that hold committed tokens, and `cap` rows that the policy has made: what lies
+ * between is padding, masked by attention or used by speculative tokens. */
+#ifndef BMC_KV_H
+#define BMC_KV_H
+
+#include "base/dtype.h"
+#include "base/err.h"
+
+struct kv;
+
+/* Which rows attention multiplies is part of the policy: that trade is what the papers are about. */
+enum kv_rows { KV_ROWS_VALID, KV_ROWS_CAP };
+
+/* Consecutive rows of one layer, for the heads that the view was asked for. */
+struct kv_span {
+    const void *k, *v;              /* first row of the first head */
+    const float *k_scale, *v_scale; /* one per row, integer types only */
+    size_t head_stride, row_stride; /* bytes, the same for k and v */
+    size_t first;                   /* position of the first row */
+    size_t rows;                    /* rows to multiply, padding included */
+    size_t valid;                   /* leading rows that hold a token, committed or not */
+};
+
+/* Usually one to three spans, kept in `few`; policies with more (blocks) point to a table of theirs.
+ * Spans come in the order of positions; only the last one has padding. */
+struct kv_view {
+    enum dtype type;
+    enum layout layout;
+    size_t n_spans;
+    const struct kv_span *span;
+    struct kv_span few[3]; /* a view is not copied: `span` may point here */
+};
+
+/* What a cache must hold. */
+struct kv_shape {
+    size_t layers;
+    size_t kv_heads;
+    size_t head_dim;
+    size_t max_rows; /* N */
+    enum dtype type;
+};
+
+/* Counted over all sequences since kv_open(). */
+struct kv_stats {
+    size_t allocations; /* growth events: one for all layers of a sequence */
+    size_t copied_rows; /* counted once, not per layer or head */
+    size_t copied_bytes;
+    size_t padded_rows;   /* rows multiplied without holding a token, summed over steps */
+    size_t rows_computed; /* rows multiplied, summed over steps */
+    size_t resident_bytes;
+    size_t peak_bytes;
+    double alloc_ms, copy_ms;
+};
+
+/* ---- what a policy is ---- */
+
+/* How a policy picks T, the number of allocations that fill N rows. */
+enum kv_growth {
+    KV_GROW_EVERY_ROW, /* T = N */
+    KV_GROW_ONCE,      /* T = 1 */
+    KV_GROW_IN_STEPS   /* T or r given, else the formula's default */
+};
+
+/* Rows of one layer that lie in memory already, for `adopt`: [KV head][stored_rows][d] of K and of V.
+ */
+struct kv_rows_in {
+    void *k, *v;
+};
+
+/* To add a policy: a file with such a table, its line in kv_policies.c. Functions that return int give
+ * 0, or -1 with `err` filled and the sequence as it was. */
+struct kv_policy {
+    const char *name;
+    const char *summary;
+    enum kv_growth growth;
+    enum kv_rows rows; /* what attention multiplies under --rows policy */
+
+    /* Called once, from kv_open(): kv->shape, kv->r and kv->n_seqs are set. May set kv->store. */
+    int (*open)(struct kv *kv, struct err *err);
+
+    /* Before a step: makes room for `rows` rows after the n committed ones. The front end has checked
+     * that n + rows <= N. */
+    int (*room)(struct kv *kv, size_t seq, size_t rows, struct err *err);
+
+    /* Writes rows at positions n + first .. of one layer; k and v are f32 [rows][kv_heads * d] with
+     * `stride` elements from row to row. Room has been made. */
+    void (*append)(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
+                   const float *v, size_t stride);
+
+    /* The rows of one layer, heads [head, head + heads), with `valid` rows holding tokens; fills
+     * everything of `view` but its type. */
+    int (*view)(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
+                struct kv_view *view, struct err *err);
+
+    /* Gives a view back; NULL where nothing needs it. */
+    void (*done)(struct kv *kv, struct kv_view *view);
+
+    /* The sequence keeps its first `rows` rows and then those at positions extra[0..n_extra), ascending
+     * and
+     * >= rows, moved down in place. When nothing is kept its storage is given back. */
+    void (*keep)(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra);
+
+    /* `to`, empty, begins with the first `rows` rows of `from`. */
+    int (*fork)(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err);
+
+    /* `seq`, empty, begins with `rows` rows that lie in memory, `stored` of them per head; layer[l] for
+     * every layer. The memory stays the caller's and must outlive the sequence; it may be written to.
+     * NULL: the front end appends the rows instead. */
+    int (*adopt)(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows, size_t stored,
+                 struct err *err);
+
+    /* Once, from kv_close(); every sequence is empty already. */
+    void (*close)(struct kv *kv);
+};
+
+extern const struct kv_policy *const kv_policies[]; /* ended by NULL */
+
+/* A policy with its parameters, as --kv spells it: "iterative", "bmc:T=16", "bmc:r=64". */
+struct kv_spec {
+    const struct kv_policy *policy;
+    size_t T, r; /* 0: not given */
+};
+
+int kv_spec_parse(struct kv_spec *spec, const char *text, struct err *err) MUST_USE;
+
+/* The default T for a context of N rows: the power of two nearest to sqrt(0.1 * N), at least 1. */
+size_t kv_default_T(size_t max_rows);
+
+/* ---- the front end ---- */
+
+/* One sequence, as policies see it. */
+struct kv_seq {
+    size_t n;       /* committed rows */
+    size_t pending; /* rows of the step under way */
+    size_t cap;     /* rows made by the policy, <= N */
+    void *store;    /* the policy's */
+};
+
+struct kv {
+    const struct kv_policy *policy;
+    struct kv_shape shape;
+    enum kv_rows rows; /* what views multiply */
+    size_t T, r;
+    size_t n_seqs;
+    struct kv_seq *seq;
+    struct kv_stats stats;
+    void *store; /* the policy's */
+};
+
+/* Opens a cache of n_seqs empty sequences. `valid_rows_only` is --rows valid. */
+int kv_open(struct kv **kv, const struct kv_spec *spec, const struct kv_shape *shape, size_t n_seqs,
+            bool valid_rows_only, struct err *err) MUST_USE;
+void kv_close(struct kv *kv);
+
+int kv_room(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
+void kv_append(struct kv *kv, size_t seq, size_t layer, const float *k, const float *v, size_t stride);
+int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, struct kv_view *view,
+            struct err *err) MUST_USE;
+void kv_done(struct kv *kv, struct kv_view *view);
+
+/* The step's first `rows` rows stay; the rest of them are padding again. */
+void kv_commit(struct kv *kv, size_t seq, size_t rows);
+
+/* The step's rows offset[0..n), ascending, counted from the step's first row, stay. */
+void kv_keep(struct kv *kv, size_t seq, const size_t *offset, size_t n);
+
+/* Cuts a sequence to its first `rows` rows; 0 gives its storage back. */
+void kv_truncate(struct kv *kv, size_t seq, size_t rows);
+
+int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err) MUST_USE;
+int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows, size_t stored,
+             struct err *err) MUST_USE;
+
+/* Rows of a sequence that attention will multiply in the step under way. */
+size_t kv_rows_now(const struct kv *kv, size_t seq);
+
+#endif

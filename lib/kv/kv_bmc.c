@@ -1,0 +1,19 @@
+/* bmc: balancing memory and compute (bmc.txt V). Every r tokens the cache grows by r rows, padded with
+ * zeros that attention multiplies under a bias mask; in between, new rows are written in place. */
+#include "kv/kv_grow.h"
+
+const struct kv_policy kv_policy_bmc = {
+    .name = "bmc",
+    .summary = "r more rows every r tokens (bmc:T=16, bmc:r=64)",
+    .growth = KV_GROW_IN_STEPS,
+    .rows = KV_ROWS_CAP,
+    .open = kv_grow_open,
+    .room = kv_grow_room,
+    .append = kv_grow_append,
+    .view = kv_grow_view,
+    .done = NULL,
+    .keep = kv_grow_keep,
+    .fork = kv_grow_fork,
+    .adopt = kv_grow_adopt,
+    .close = kv_grow_close,
+};

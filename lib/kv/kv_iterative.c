@@ -1,0 +1,19 @@
+/* iterative: what the Hugging Face dynamic cache does (bmc.txt II-B). Every token allocates n + 1 rows
+ * and copies n: the end T = N of the line. */
+#include "kv/kv_grow.h"
+
+const struct kv_policy kv_policy_iterative = {
+    .name = "iterative",
+    .summary = "exactly n rows, reallocated and copied every token",
+    .growth = KV_GROW_EVERY_ROW,
+    .rows = KV_ROWS_VALID,
+    .open = kv_grow_open,
+    .room = kv_grow_room,
+    .append = kv_grow_append,
+    .view = kv_grow_view,
+    .done = NULL,
+    .keep = kv_grow_keep,
+    .fork = kv_grow_fork,
+    .adopt = kv_grow_adopt,
+    .close = kv_grow_close,
+};

@@ -1,0 +1,19 @@
+/* upfront: what a static cache does (bmc.txt II-C). N rows are allocated with the first token and all
+ * of them are multiplied: the end T = 1 of the line. */
+#include "kv/kv_grow.h"
+
+const struct kv_policy kv_policy_upfront = {
+    .name = "upfront",
+    .summary = "N rows at once",
+    .growth = KV_GROW_ONCE,
+    .rows = KV_ROWS_CAP,
+    .open = kv_grow_open,
+    .room = kv_grow_room,
+    .append = kv_grow_append,
+    .view = kv_grow_view,
+    .done = NULL,
+    .keep = kv_grow_keep,
+    .fork = kv_grow_fork,
+    .adopt = kv_grow_adopt,
+    .close = kv_grow_close,
+};
