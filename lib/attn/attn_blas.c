@@ -1,0 +1,277 @@
+/* Eager attention in three BLAS-like steps: scores = Q K^T over all rows of the view, softmax under a
+ * bias mask, context = scores V (bmc.txt V, contribution 4). The rows that the policy pads are
+ * multiplied too; the mask gives them weight 0.
+ *
+ * The mask of a chain is one row for all its queries, heads and layers: zeros for n + rows positions,
+ * then a large negative number; query i reads it (rows - 1 - i) further on. Trees have a row per query.
+ */
+#include "attn/attn.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/threads.h"
+#include "kernel/gemm_blas.h"
+
+#define MASKED (-1e30f)
+
+enum {
+    QUERY_TILE = 64, /* query rows that one task multiplies at a time */
+    WIDEN_TILE = 128 /* cache rows widened to f32 at a time */
+};
+
+/* Where a query's mask lies: row i begins at mask + i * stride + shift_i. */
+struct mask {
+    size_t at, stride;
+};
+
+struct blas_state {
+    struct attn attn;
+    size_t heads, kv_heads, head_dim, tile_rows; /* rows of scores per thread */
+    size_t stored_rows;
+    size_t threads;
+    float *scores; /* [threads][tile_rows][stored_rows] */
+    float *wide;   /* [threads][WIDEN_TILE][d] */
+    float *bias;
+    size_t bias_cap;   /* elements */
+    struct mask *mask; /* [queries] */
+    bool failed;
+};
+
+/* One task: query rows [from, to) of a sequence, one KV head. */
+struct task {
+    const struct attn_query *query;
+    const struct mask *mask;
+    size_t kv_head, from, to;
+};
+
+static size_t state_size(void) { return sizeof(struct blas_state); }
+
+static void close_state(struct attn *attn)
+{
+    struct blas_state *s = (struct blas_state *)attn;
+    free(s->scores);
+    free(s->wide);
+    free(s->bias);
+    free(s->mask);
+}
+
+static int open_state(struct attn *attn, size_t heads, size_t kv_heads, size_t head_dim,
+                      size_t max_rows, size_t max_step_rows, size_t max_queries, struct err *err)
+{
+    struct blas_state *s = (struct blas_state *)attn;
+    const size_t group = heads / kv_heads;
+    s->heads = heads;
+    s->kv_heads = kv_heads;
+    s->head_dim = head_dim;
+    s->tile_rows = size_max(group, size_min(QUERY_TILE, max_step_rows));
+    s->stored_rows = round_up(max_rows, TILE_ROWS);
+    s->threads = (size_t)threads_allowed();
+    s->threads = size_max(s->threads, (size_t)threads_now());
+    size_t scores;
+    if (size_mul(s->threads * s->tile_rows, s->stored_rows, &scores)) {
+        s->scores = mem_alloc(scores, sizeof(float));
+        s->wide = mem_alloc(s->threads * WIDEN_TILE, head_dim * sizeof(float));
+        s->mask = mem_alloc(max_queries, sizeof *s->mask);
+    }
+    if (!s->scores || !s->wide || !s->mask)
+        return err_set(err, "out of memory: attention over %zu rows needs %zu bytes", max_rows,
+                       s->threads * s->tile_rows * s->stored_rows * sizeof(float));
+    return 0;
+}
+
+/* Elements of the mask of one query. */
+static size_t mask_size(const struct attn_query *query, size_t rows)
+{
+    return query->tail ? query->rows * rows : rows + query->rows;
+}
+
+static void fill_chain(float *bias, size_t valid, size_t end)
+{
+    for (size_t j = 0; j < end; j++)
+        bias[j] = j < valid ? 0 : MASKED;
+}
+
+static void fill_tree(float *bias, const struct attn_query *query, size_t n, size_t rows)
+{
+    for (size_t i = 0; i < query->rows; i++) {
+        float *bias_i = bias + i * rows;
+        fill_chain(bias_i, n, rows);
+        for (size_t t = query->tail_at[i]; t < query->tail_at[i + 1]; t++)
+            bias_i[n + query->tail[t]] = 0;
+    }
+}
+
+static void begin(struct attn *attn, const struct attn_step *step)
+{
+    struct blas_state *s = (struct blas_state *)attn;
+    size_t need = 0;
+    for (size_t i = 0; i < step->n_queries; i++) {
+        s->mask[i].at = need;
+        need += mask_size(&step->query[i], kv_rows_now(step->kv, step->query[i].seq));
+    }
+    if (need > s->bias_cap) {
+        free(s->bias);
+        s->bias_cap = 2 * need;
+        s->bias = mem_alloc(s->bias_cap, sizeof *s->bias);
+    }
+    s->failed = !s->bias;
+    for (size_t i = 0; i < step->n_queries && s->bias; i++) {
+        const struct attn_query *query = &step->query[i];
+        const size_t rows = kv_rows_now(step->kv, query->seq), n = step->kv->seq[query->seq].n;
+        if (query->tail)
+            fill_tree(s->bias + s->mask[i].at, query, n, rows);
+        else
+            fill_chain(s->bias + s->mask[i].at, n + query->rows, rows + query->rows);
+        s->mask[i].stride = rows;
+    }
+}
+
+/* Row i of a query's mask. */
+static const float *mask_row(const struct blas_state *s, const struct task *task, size_t i)
+{
+    const float *bias = s->bias + task->mask->at;
+    return task->query->tail ? bias + i * task->mask->stride : bias + task->query->rows - 1 - i;
+}
+
+/* A run of f32 rows of one head: in place, or widened into the thread's tile. */
+static const float *rows_f32(const struct attn_step *step, const struct kv_span *span, const void *base,
+                             enum dtype type, size_t row, size_t n, float *wide, size_t *stride)
+{
+    const size_t d = step->kv->shape.head_dim;
+    const char *from = (const char *)base + row * span->row_stride;
+    if (type == DTYPE_F32) {
+        *stride = span->row_stride / sizeof(float);
+        return (const float *)(const void *)from;
+    }
+    for (size_t i = 0; i < n; i++)
+        step->kernels->to_f32(wide + i * d, (const bf16 *)(const void *)(from + i * span->row_stride),
+                              d);
+    *stride = d;
+    return wide;
+}
+
+/* The queries of a task as matrices that share one K: with one query row the G heads of the group are
+ * the rows; with more, each head of the group is a matrix of query rows. */
+struct operand {
+    size_t matrices, m;      /* how many, and rows of each */
+    size_t step, row_stride; /* elements from matrix to matrix, and from row to row, in q and out */
+};
+
+static struct operand shape_operand(const struct blas_state *s, const struct task *task)
+{
+    const size_t group = s->heads / s->kv_heads, width = s->heads * s->head_dim;
+    if (task->to - task->from == 1)
+        return (struct operand){1, group, 0, s->head_dim};
+    return (struct operand){group, task->to - task->from, s->head_dim, width};
+}
+
+static void run_matrix(struct blas_state *s, const struct attn_step *step, const struct kv_view *view,
+                       const struct task *task, const struct operand *operand, const float *q,
+                       float *out)
+{
+    const size_t d = s->head_dim, self = (size_t)threads_self();
+    float *scores = s->scores + self * s->tile_rows * s->stored_rows,
+          *wide = s->wide + self * WIDEN_TILE * d;
+    const size_t piece = view->type == DTYPE_F32 ? SIZE_MAX : WIDEN_TILE;
+    size_t columns = 0, stride;
+    for (size_t i = 0; i < view->n_spans; i++)
+        columns += view->span[i].rows;
+    size_t at = 0;
+    for (size_t i = 0; i < view->n_spans; i++) {
+        const struct kv_span *span = &view->span[i];
+        for (size_t row = 0, n; row < span->rows; row += n, at += n) {
+            n = size_min(piece, span->rows - row);
+            const float *k = rows_f32(step, span, span->k, view->type, row, n, wide, &stride);
+            gemm_blas_nt(scores + at, columns, q, operand->row_stride, k, stride, operand->m, n, d,
+                         false);
+        }
+    }
+    const float scale = 1 / sqrtf((float)d);
+    const bool grouped = task->to - task->from == 1; /* all rows are heads of one query */
+    for (size_t i = 0; i < operand->m; i++)
+        step->kernels->softmax(scores + i * columns, columns, scale,
+                               mask_row(s, task, task->from + (grouped ? 0 : i)));
+    at = 0;
+    for (size_t i = 0; i < view->n_spans; i++) {
+        const struct kv_span *span = &view->span[i];
+        for (size_t row = 0, n; row < span->rows; row += n, at += n) {
+            n = size_min(piece, span->rows - row);
+            const float *v = rows_f32(step, span, span->v, view->type, row, n, wide, &stride);
+            gemm_blas_nn(out, operand->row_stride, scores + at, columns, v, stride, operand->m, d, n,
+                         at > 0);
+        }
+    }
+}
+
+static int run_task(struct blas_state *s, const struct attn_step *step, size_t layer,
+                    const struct task *task, const float *q, float *out, struct err *err)
+{
+    struct kv_view view;
+    if (kv_view(step->kv, task->query->seq, layer, task->kv_head, 1, &view, err) < 0)
+        return -1;
+    const struct operand operand = shape_operand(s, task);
+    const size_t group = s->heads / s->kv_heads;
+    const size_t at = (task->query->first + task->from) * s->heads * s->head_dim +
+                      task->kv_head * group * s->head_dim;
+    for (size_t i = 0; i < operand.matrices; i++)
+        run_matrix(s, step, &view, task, &operand, q + at + i * operand.step,
+                   out + at + i * operand.step);
+    kv_done(step->kv, &view);
+    return 0;
+}
+
+/* Task `index` of the step: queries in order, each with tiles x KV heads. */
+static struct task find_task(const struct blas_state *s, const struct attn_step *step, size_t index)
+{
+    size_t i = 0;
+    for (;; i++) {
+        const size_t tasks = div_up(step->query[i].rows, QUERY_TILE) * s->kv_heads;
+        if (index < tasks)
+            break;
+        index -= tasks;
+    }
+    const size_t from = index / s->kv_heads * QUERY_TILE;
+    return (struct task){&step->query[i], &s->mask[i], index % s->kv_heads, from,
+                         size_min(from + QUERY_TILE, step->query[i].rows)};
+}
+
+static int run(struct attn *attn, const struct attn_step *step, size_t layer, const float *q,
+               float *out, struct err *err)
+{
+    struct blas_state *s = (struct blas_state *)attn;
+    if (s->failed)
+        return err_set(err, "out of memory: the attention mask needs %zu bytes",
+                       s->bias_cap * sizeof(float));
+    size_t tasks = 0, work = 0;
+    for (size_t i = 0; i < step->n_queries; i++) {
+        tasks += div_up(step->query[i].rows, QUERY_TILE) * s->kv_heads;
+        work += step->query[i].rows * kv_rows_now(step->kv, step->query[i].seq) * 2 * s->heads *
+                s->head_dim;
+    }
+    int rc = 0;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads_for(work))
+    for (size_t t = 0; t < tasks; t++) {
+        const struct task task = find_task(s, step, t);
+        struct err why;
+        if (run_task(s, step, layer, &task, q, out, &why) < 0) {
+#pragma omp critical(attn_blas_error)
+            {
+                *err = why;
+                rc = -1;
+            }
+        }
+    }
+    return rc;
+}
+
+const struct attn_backend attn_blas = {
+    .name = "blas",
+    .summary = "eager: scores, softmax under a bias mask, context, through OpenBLAS",
+    .state_size = state_size,
+    .open = open_state,
+    .begin = begin,
+    .run = run,
+    .close = close_state,
+};
