@@ -1,0 +1,163 @@
+/* The table of configuration keys, and reading and writing by it. */
+#include "model/config.h"
+
+#include <string.h>
+
+static const char *const norm_names[] = {"layer", "rms", NULL};
+static const char *const place_names[] = {"before", "after", NULL};
+static const char *const position_names[] = {"learned", "rope", NULL};
+static const char *const mlp_names[] = {"plain", "gated", NULL};
+static const char *const bool_names[] = {"false", "true", NULL};
+
+/* Spellings of other tools follow the canonical ones; `alias` gives what they mean. */
+static const char *const activation_names[] = {
+    "relu", "silu", "gelu", "gelu_tanh", "gelu_new", "gelu_pytorch_tanh", NULL};
+static const int activation_alias[] = {ACT_RELU,      ACT_SILU,      ACT_GELU,
+                                       ACT_GELU_TANH, ACT_GELU_TANH, ACT_GELU_TANH};
+static const char *const scaling_names[] = {"none", "linear", "llama3", "default", NULL};
+static const int scaling_alias[] = {ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_PLAIN};
+
+enum kind { SIZE, REAL, CHOICE, BOOL };
+
+enum { MAX_WIDTH = 1 << 20, MAX_VOCAB = 1 << 24, MAX_LAYERS = 1024 };
+
+#define AT(field) offsetof(struct config, field)
+
+static const struct key {
+    const char *name;
+    enum kind kind;
+    size_t at; /* of the field in struct config */
+    double min, max;
+    const char *const *names;
+    const int *alias;
+    const char *fallback; /* what a missing line means; NULL: it must be there */
+} keys[] = {
+    {"layers", SIZE, AT(layers), 1, MAX_LAYERS, NULL, NULL, NULL},
+    {"hidden", SIZE, AT(hidden), 1, MAX_WIDTH, NULL, NULL, NULL},
+    {"embed", SIZE, AT(embed), 1, MAX_WIDTH, NULL, NULL, NULL},
+    {"heads", SIZE, AT(heads), 1, MAX_WIDTH, NULL, NULL, NULL},
+    {"kv_heads", SIZE, AT(kv_heads), 1, MAX_WIDTH, NULL, NULL, NULL},
+    {"head_dim", SIZE, AT(head_dim), 1, 1024, NULL, NULL, NULL},
+    {"ffn", SIZE, AT(ffn), 1, MAX_WIDTH, NULL, NULL, NULL},
+    {"vocab", SIZE, AT(vocab), 1, MAX_VOCAB, NULL, NULL, NULL},
+    {"context", SIZE, AT(context), 1, MAX_VOCAB, NULL, NULL, NULL},
+    {"norm", CHOICE, AT(norm), 0, 0, norm_names, NULL, NULL},
+    {"norm_place", CHOICE, AT(norm_place), 0, 0, place_names, NULL, NULL},
+    {"norm_eps", REAL, AT(norm_eps), 0, 1, NULL, NULL, NULL},
+    {"norm_affine", BOOL, AT(norm_affine), 0, 0, bool_names, NULL, "true"},
+    {"final_norm", BOOL, AT(final_norm), 0, 0, bool_names, NULL, "true"},
+    {"position", CHOICE, AT(position), 0, 0, position_names, NULL, NULL},
+    {"position_offset", SIZE, AT(position_offset), 0, 1024, NULL, NULL, "0"},
+    {"rope_theta", REAL, AT(rope_theta), 1, 1e12, NULL, NULL, "10000"},
+    {"rope_scaling", CHOICE, AT(rope_scaling), 0, 0, scaling_names, scaling_alias, "none"},
+    {"rope_factor", REAL, AT(rope_factor), 1, 1e6, NULL, NULL, "1"},
+    {"rope_low", REAL, AT(rope_low), 1e-6, 1e6, NULL, NULL, "1"},
+    {"rope_high", REAL, AT(rope_high), 1e-6, 1e6, NULL, NULL, "4"},
+    {"rope_original", SIZE, AT(rope_original), 1, MAX_VOCAB, NULL, NULL, "1"},
+    {"activation", CHOICE, AT(activation), 0, 0, activation_names, activation_alias, NULL},
+    {"mlp", CHOICE, AT(mlp), 0, 0, mlp_names, NULL, NULL},
+    {"bias_qkv", BOOL, AT(bias_qkv), 0, 0, bool_names, NULL, NULL},
+    {"bias_out", BOOL, AT(bias_out), 0, 0, bool_names, NULL, NULL},
+    {"bias_mlp", BOOL, AT(bias_mlp), 0, 0, bool_names, NULL, NULL},
+    {"tied_head", BOOL, AT(tied_head), 0, 0, bool_names, NULL, NULL},
+};
+
+static void *field(struct config *config, const struct key *key) { return (char *)config + key->at; }
+
+static int read_key(struct config *config, const struct key *key, const struct conf *conf,
+                    struct err *err)
+{
+    int choice;
+    struct conf_entry entry = {(char *)(uintptr_t)key->name, (char *)(uintptr_t)key->fallback, 0};
+    const struct conf fallback = {.name = conf->name, .entry = &entry, .n_entries = 1};
+    if (key->fallback && !conf_get(conf, key->name))
+        conf = &fallback;
+    switch (key->kind) {
+    case SIZE:
+        return conf_get_size(conf, key->name, (size_t)key->min, (size_t)key->max, field(config, key),
+                             err);
+    case REAL: return conf_get_double(conf, key->name, key->min, key->max, field(config, key), err);
+    case CHOICE:
+        if (conf_get_choice(conf, key->name, key->names, &choice, err) < 0)
+            return -1;
+        *(int *)field(config, key) = key->alias ? key->alias[choice] : choice;
+        return 0;
+    case BOOL:
+        if (conf_get_choice(conf, key->name, key->names, &choice, err) < 0)
+            return -1;
+        *(bool *)field(config, key) = choice;
+        return 0;
+    }
+    return 0;
+}
+
+/* What no single key shows. */
+static int check_together(const struct config *config, const char *name, struct err *err)
+{
+    if (config->heads % config->kv_heads)
+        return err_set(err, "%s: %zu query heads cannot share %zu KV heads evenly", name, config->heads,
+                       config->kv_heads);
+    if (config->position == POSITION_ROPE && config->head_dim % 2)
+        return err_set(err, "%s: rotary positions need an even head_dim, found %zu", name,
+                       config->head_dim);
+    if (config->rope_scaling == ROPE_LLAMA3 && config->rope_high <= config->rope_low)
+        return err_set(err, "%s: rope_high %g must be above rope_low %g", name, config->rope_high,
+                       config->rope_low);
+    if (config->heads * config->head_dim > MAX_WIDTH)
+        return err_set(err, "%s: %zu heads of %zu are wider than %d", name, config->heads,
+                       config->head_dim, MAX_WIDTH);
+    return 0;
+}
+
+int config_read(struct config *config, const struct conf *conf, struct err *err)
+{
+    *config = (struct config){0};
+    const char *family = conf_get(conf, "family");
+    if (!family || !*family || strlen(family) >= sizeof config->family)
+        return err_set(err, "%s: has no usable line \"family\"", conf->name);
+    strcpy(config->family, family);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (read_key(config, &keys[i], conf, err) < 0)
+            return -1;
+    for (size_t i = 0; i < conf->n_entries; i++) {
+        size_t id;
+        if (strcmp(conf->entry[i].key, "eos") != 0)
+            continue;
+        if (config->n_eos == MAX_EOS || !parse_size(conf->entry[i].value, &id) || id >= config->vocab)
+            return err_set(err, "%s: line %d: at most %d eos ids below %zu are expected, found \"%s\"",
+                           conf->name, conf->entry[i].line, MAX_EOS, config->vocab,
+                           conf->entry[i].value);
+        config->eos[config->n_eos++] = (uint32_t)id;
+    }
+    return check_together(config, conf->name, err);
+}
+
+int config_write(const struct config *config, struct buf *text, struct err *err)
+{
+    if (buf_addf(text, err, "family %s\n", config->family) < 0)
+        return -1;
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        const struct key *key = &keys[i];
+        const void *at = (const char *)config + key->at;
+        int rc = 0;
+        switch (key->kind) {
+        case SIZE: rc = buf_addf(text, err, "%s %zu\n", key->name, *(const size_t *)at); break;
+        case REAL: rc = buf_addf(text, err, "%s %.17g\n", key->name, *(const double *)at); break;
+        case CHOICE:
+            rc = buf_addf(text, err, "%s %s\n", key->name, key->names[*(const int *)at]);
+            break;
+        case BOOL: rc = buf_addf(text, err, "%s %s\n", key->name, key->names[*(const bool *)at]); break;
+        }
+        if (rc < 0)
+            return -1;
+    }
+    for (size_t i = 0; i < config->n_eos; i++)
+        if (buf_addf(text, err, "eos %u\n", config->eos[i]) < 0)
+            return -1;
+    return 0;
+}
+
+const char *config_activation_name(const struct config *config)
+{
+    return activation_names[config->activation];
+}

@@ -1,0 +1,28 @@
+/* Making model.bmc: from a Hugging Face folder, or with random weights from a shape. */
+#ifndef BMC_CONVERT_H
+#define BMC_CONVERT_H
+
+#include "format/bmcfile.h"
+#include "model/config.h"
+
+/* DTYPE_COUNT: what the source has, f16 becoming f32. */
+struct convert_options {
+    const char *models_dir; /* holds families/ and shapes/ */
+    const char *family;     /* a .family file to use, or NULL: found by architecture */
+    enum dtype type;
+    bmc_progress *progress; /* may be NULL */
+    void *arg;
+};
+
+/* Converts `folder` to `out_path`. Weights that are NaN or infinite, or become so, are refused. */
+int convert_folder(const char *folder, const char *out_path, const struct convert_options *options,
+                   struct hash *model_id, struct err *err) MUST_USE;
+
+/* Writes a model of a known shape whose matrices are N(0, 0.02), gains 1 and biases 0. Element i of
+ * tensor t depends on (seed, t, i) only. `tokenizer_folder` gives the tokenizer, NULL one token per
+ * byte. Type DTYPE_COUNT means bf16. */
+int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed, const char *out_path,
+                  const struct convert_options *options, struct hash *model_id,
+                  struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,217 @@
+/* The page to read first: how token ids become logits.
+ *
+ *   x = embed(token) (+ position)
+ *   for every layer
+ *     h = norm(x)                          before the block, or after it (OPT-350M)
+ *     q, k, v = h Wq, h Wk, h Wv           rotary positions on q and k
+ *     the cache takes k and v
+ *     x += attention(q, cache) Wo
+ *     h = norm(x)
+ *     x += act(h Wup) Wdown, or (act(h Wgate) * h Wup) Wdown
+ *   logits = norm(x) Whead
+ *
+ * One function over the traits of the configuration; no family has code of its own. */
+#include "model/forward.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/threads.h"
+#include "model/position.h"
+
+static size_t q_width(const struct config *c) { return c->heads * c->head_dim; }
+static size_t kv_width(const struct config *c) { return c->kv_heads * c->head_dim; }
+
+int forward_open(struct forward *f, const struct model *model, const struct kernels *kernels,
+                 const struct attn_backend *backend, struct kv *kv, size_t max_rows, struct err *err)
+{
+    const struct config *c = &model->config;
+    *f = (struct forward){.model = model, .kernels = kernels, .kv = kv, .max_rows = max_rows};
+    struct {
+        float **buffer;
+        size_t width;
+    } const table[] = {
+        {&f->x, c->hidden},
+        {&f->h, c->hidden},
+        {&f->q, q_width(c)},
+        {&f->k, kv_width(c)},
+        {&f->v, kv_width(c)},
+        {&f->context, q_width(c)},
+        {&f->gate, c->mlp == MLP_GATED ? c->ffn : 1},
+        {&f->up, c->ffn},
+        {&f->embedded, c->embed != c->hidden ? c->embed : 1},
+        {&f->cosine, c->head_dim},
+        {&f->sine, c->head_dim},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        *table[i].buffer = mem_alloc(max_rows, table[i].width * sizeof(float));
+        if (!*table[i].buffer) {
+            err_set(err, "out of memory: a step of %zu rows needs a buffer of %zu x %zu", max_rows,
+                    max_rows, table[i].width);
+            goto fail;
+        }
+    }
+    f->frequency = mem_alloc(c->head_dim, sizeof(float));
+    if (!f->frequency) {
+        err_set(err, "out of memory");
+        goto fail;
+    }
+    rope_frequencies(c, f->frequency);
+    if (attn_open(&f->attn, backend, c->heads, c->kv_heads, c->head_dim, kv->shape.max_rows, max_rows,
+                  kv->n_seqs, err) == 0)
+        return 0;
+fail:
+    forward_close(f);
+    return -1;
+}
+
+void forward_close(struct forward *f)
+{
+    attn_close(f->attn);
+    float *const buffers[] = {f->x,    f->h,  f->q,        f->k,      f->v,    f->context,
+                              f->gate, f->up, f->embedded, f->cosine, f->sine, f->frequency};
+    for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
+        free(buffers[i]);
+    *f = (struct forward){0};
+}
+
+/* y = norm(x), row by row; y may be x. */
+static void norm_rows(const struct forward *f, float *y, const float *x, size_t rows,
+                      const struct norm_weights *weights)
+{
+    const struct config *c = &f->model->config;
+    const float eps = (float)c->norm_eps;
+    const size_t n = c->hidden;
+#pragma omp parallel for num_threads(threads_for(8 * rows * n))
+    for (size_t i = 0; i < rows; i++) {
+        if (c->norm == NORM_RMS)
+            f->kernels->rmsnorm(y + i * n, x + i * n, n, weights->gain, eps);
+        else
+            f->kernels->layernorm(y + i * n, x + i * n, n, weights->gain, weights->bias, eps);
+    }
+}
+
+/* y = finish(x W + bias) */
+static void multiply(const struct forward *f, float *y, const float *x, size_t rows,
+                     const struct linear *linear, struct finish finish)
+{
+    finish.bias = linear->bias;
+    f->kernels->matmul(y, linear->weight.out, x, linear->weight.in, rows, &linear->weight, &finish);
+}
+
+static void embed(struct forward *f, const struct step *step)
+{
+    const struct weights *w = &f->model->weights;
+    const struct config *c = &f->model->config;
+    const bool projected = w->project_in.data != NULL;
+    float *table_rows = projected ? f->embedded : f->x;
+    for (size_t i = 0; i < step->rows; i++)
+        f->kernels->fetch_row(table_rows + i * c->embed, &w->embed, step->token[i]);
+    if (projected)
+        f->kernels->matmul(f->x, c->hidden, f->embedded, c->embed, step->rows, &w->project_in,
+                           &(struct finish){0});
+    if (c->position != POSITION_LEARNED)
+        return;
+    for (size_t i = 0; i < step->rows; i++) {
+        f->kernels->fetch_row(f->h, &w->position, step->position[i] + c->position_offset);
+        f->kernels->add(f->x + i * c->hidden, f->h, c->hidden);
+    }
+}
+
+static void rotate(const struct forward *f, size_t rows)
+{
+    const struct config *c = &f->model->config;
+    const size_t half = c->head_dim / 2;
+#pragma omp parallel for num_threads(threads_for(8 * rows * q_width(c)))
+    for (size_t i = 0; i < rows; i++) {
+        const float *cosine = f->cosine + i * half, *sine = f->sine + i * half;
+        f->kernels->rope(f->q + i * q_width(c), c->heads, c->head_dim, cosine, sine);
+        f->kernels->rope(f->k + i * kv_width(c), c->kv_heads, c->head_dim, cosine, sine);
+    }
+}
+
+/* x += attention(h) */
+static int attention_block(struct forward *f, const struct step *step,
+                           const struct attn_step *attn_step, size_t layer, const float *h,
+                           struct err *err)
+{
+    const struct config *c = &f->model->config;
+    const struct layer *w = &f->model->weights.layer[layer];
+    multiply(f, f->q, h, step->rows, &w->q, (struct finish){0});
+    multiply(f, f->k, h, step->rows, &w->k, (struct finish){0});
+    multiply(f, f->v, h, step->rows, &w->v, (struct finish){0});
+    if (c->position == POSITION_ROPE)
+        rotate(f, step->rows);
+    for (size_t i = 0; i < step->n_queries; i++) {
+        const size_t at = step->query[i].first * kv_width(c);
+        kv_append(f->kv, step->query[i].seq, layer, f->k + at, f->v + at, kv_width(c));
+    }
+    if (f->attn->backend->run(f->attn, attn_step, layer, f->q, f->context, err) < 0)
+        return -1;
+    multiply(f, f->x, f->context, step->rows, &w->out, (struct finish){.plus = f->x});
+    return 0;
+}
+
+/* x += mlp(h) */
+static void mlp_block(struct forward *f, size_t rows, size_t layer, const float *h)
+{
+    static const enum finish_act act[] = {
+        [ACT_RELU] = FINISH_RELU,
+        [ACT_SILU] = FINISH_SILU,
+        [ACT_GELU] = FINISH_GELU,
+        [ACT_GELU_TANH] = FINISH_GELU_TANH,
+    };
+    const struct config *c = &f->model->config;
+    const struct layer *w = &f->model->weights.layer[layer];
+    const float *inner = f->up;
+    if (c->mlp == MLP_GATED) {
+        multiply(f, f->up, h, rows, &w->up, (struct finish){0});
+        multiply(f, f->gate, h, rows, &w->gate,
+                 (struct finish){.act = act[c->activation], .times = f->up});
+        inner = f->gate;
+    } else {
+        multiply(f, f->up, h, rows, &w->up, (struct finish){.act = act[c->activation]});
+    }
+    multiply(f, f->x, inner, rows, &w->down, (struct finish){.plus = f->x});
+}
+
+int forward_step(struct forward *f, const struct step *step, struct err *err)
+{
+    const struct config *c = &f->model->config;
+    const bool before = c->norm_place == NORM_BEFORE;
+    const float *h = before ? f->h : f->x;
+    const struct attn_step attn_step = {f->kv, f->kernels, step->query, step->n_queries, c->heads};
+    embed(f, step);
+    if (c->position == POSITION_ROPE)
+        rope_angles(f->frequency, c->head_dim / 2, step->position, step->rows, f->cosine, f->sine);
+    f->attn->backend->begin(f->attn, &attn_step);
+    for (size_t layer = 0; layer < c->layers; layer++) {
+        const struct layer *w = &f->model->weights.layer[layer];
+        if (before)
+            norm_rows(f, f->h, f->x, step->rows, &w->attn_norm);
+        if (attention_block(f, step, &attn_step, layer, h, err) < 0)
+            return -1;
+        norm_rows(f, before ? f->h : f->x, f->x, step->rows, before ? &w->mlp_norm : &w->attn_norm);
+        mlp_block(f, step->rows, layer, h);
+        if (!before)
+            norm_rows(f, f->x, f->x, step->rows, &w->mlp_norm);
+    }
+    return 0;
+}
+
+void forward_logits(struct forward *f, const size_t *row, size_t n, float *logits)
+{
+    const struct config *c = &f->model->config;
+    const struct weights *w = &f->model->weights;
+    const float *rows = f->h;
+    for (size_t i = 0; i < n; i++)
+        memcpy(f->h + i * c->hidden, f->x + row[i] * c->hidden, c->hidden * sizeof *f->h);
+    if (c->final_norm)
+        norm_rows(f, f->h, f->h, n, &w->final_norm);
+    if (w->project_out.data) {
+        f->kernels->matmul(f->embedded, c->embed, f->h, c->hidden, n, &w->project_out,
+                           &(struct finish){0});
+        rows = f->embedded;
+    }
+    f->kernels->matmul(logits, c->vocab, rows, c->embed, n, &w->head, &(struct finish){0});
+}

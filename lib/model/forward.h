@@ -1,0 +1,46 @@
+/* The decoder's forward pass: tokens in, logits out. */
+#ifndef BMC_FORWARD_H
+#define BMC_FORWARD_H
+
+#include "attn/attn.h"
+#include "model/model.h"
+
+/* One step: rows of any number of sequences, each sequence's rows together and in order. */
+struct step {
+    size_t rows;
+    const uint32_t *token;          /* [rows] */
+    const size_t *position;         /* [rows] */
+    const struct attn_query *query; /* one per sequence; kv_room() has been made for its rows */
+    size_t n_queries;
+};
+
+struct forward {
+    const struct model *model;
+    const struct kernels *kernels;
+    struct attn *attn;
+    struct kv *kv;
+    size_t max_rows;
+    float *frequency, *cosine, *sine;
+    /* Activations, [max_rows][width]. */
+    float *x;         /* hidden: the residual stream */
+    float *h;         /* hidden: what a block reads */
+    float *q, *k, *v; /* H * d, KV heads * d */
+    float *context;   /* H * d */
+    float *gate, *up; /* ffn */
+    float *embedded;  /* embed, where it differs from hidden */
+};
+
+/* Buffers for steps of up to `max_rows` rows over the cache `kv`, which is borrowed. */
+int forward_open(struct forward *forward, const struct model *model, const struct kernels *kernels,
+                 const struct attn_backend *backend, struct kv *kv, size_t max_rows,
+                 struct err *err) MUST_USE;
+void forward_close(struct forward *forward);
+
+/* Runs the layers: afterwards forward_logits() may be asked for any of the rows, and the caller commits
+ * the cache's rows. */
+int forward_step(struct forward *forward, const struct step *step, struct err *err) MUST_USE;
+
+/* logits[n][vocab] of the step's rows row[0..n). */
+void forward_logits(struct forward *forward, const size_t *row, size_t n, float *logits);
+
+#endif

@@ -1,0 +1,83 @@
+/* The table of tensors by role. */
+#include "model/roles.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "model/weights.h"
+
+size_t config_dim(const struct config *config, enum dim dim)
+{
+    switch (dim) {
+    case DIM_NONE: break;
+    case DIM_HIDDEN: return config->hidden;
+    case DIM_EMBED: return config->embed;
+    case DIM_Q: return config->heads * config->head_dim;
+    case DIM_KV: return config->kv_heads * config->head_dim;
+    case DIM_FFN: return config->ffn;
+    case DIM_VOCAB: return config->vocab;
+    case DIM_POSITIONS: return config->context + config->position_offset;
+    }
+    return 1;
+}
+
+static bool learned_positions(const struct config *c) { return c->position == POSITION_LEARNED; }
+static bool projected(const struct config *c) { return c->embed != c->hidden; }
+static bool norm_gain(const struct config *c) { return c->norm == NORM_RMS || c->norm_affine; }
+static bool norm_bias(const struct config *c) { return c->norm == NORM_LAYER && c->norm_affine; }
+static bool final_gain(const struct config *c) { return c->final_norm && norm_gain(c); }
+static bool final_bias(const struct config *c) { return c->final_norm && norm_bias(c); }
+static bool bias_qkv(const struct config *c) { return c->bias_qkv; }
+static bool bias_out(const struct config *c) { return c->bias_out; }
+static bool bias_mlp(const struct config *c) { return c->bias_mlp; }
+static bool gated(const struct config *c) { return c->mlp == MLP_GATED; }
+static bool gated_bias(const struct config *c) { return c->mlp == MLP_GATED && c->bias_mlp; }
+
+#define IN_WEIGHTS(field) offsetof(struct weights, field)
+#define IN_LAYER(field)   offsetof(struct layer, field)
+
+/* clang-format off */
+const struct role roles[] = {
+    {"embed.weight",           DIM_VOCAB,     DIM_EMBED,  NULL,              FILL_RANDOM, IN_WEIGHTS(embed)},
+    {"position.weight",        DIM_POSITIONS, DIM_HIDDEN, learned_positions, FILL_RANDOM, IN_WEIGHTS(position)},
+    {"project_in.weight",      DIM_HIDDEN,    DIM_EMBED,  projected,         FILL_RANDOM, IN_WEIGHTS(project_in)},
+    {"layer.attn_norm.weight", DIM_HIDDEN,    DIM_NONE,   norm_gain,         FILL_ONE,    IN_LAYER(attn_norm.gain)},
+    {"layer.attn_norm.bias",   DIM_HIDDEN,    DIM_NONE,   norm_bias,         FILL_ZERO,   IN_LAYER(attn_norm.bias)},
+    {"layer.q.weight",         DIM_Q,         DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(q.weight)},
+    {"layer.k.weight",         DIM_KV,        DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(k.weight)},
+    {"layer.v.weight",         DIM_KV,        DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(v.weight)},
+    {"layer.q.bias",           DIM_Q,         DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(q.bias)},
+    {"layer.k.bias",           DIM_KV,        DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(k.bias)},
+    {"layer.v.bias",           DIM_KV,        DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(v.bias)},
+    {"layer.out.weight",       DIM_HIDDEN,    DIM_Q,      NULL,              FILL_RANDOM, IN_LAYER(out.weight)},
+    {"layer.out.bias",         DIM_HIDDEN,    DIM_NONE,   bias_out,          FILL_ZERO,   IN_LAYER(out.bias)},
+    {"layer.mlp_norm.weight",  DIM_HIDDEN,    DIM_NONE,   norm_gain,         FILL_ONE,    IN_LAYER(mlp_norm.gain)},
+    {"layer.mlp_norm.bias",    DIM_HIDDEN,    DIM_NONE,   norm_bias,         FILL_ZERO,   IN_LAYER(mlp_norm.bias)},
+    {"layer.gate.weight",      DIM_FFN,       DIM_HIDDEN, gated,             FILL_RANDOM, IN_LAYER(gate.weight)},
+    {"layer.up.weight",        DIM_FFN,       DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(up.weight)},
+    {"layer.gate.bias",        DIM_FFN,       DIM_NONE,   gated_bias,        FILL_ZERO,   IN_LAYER(gate.bias)},
+    {"layer.up.bias",          DIM_FFN,       DIM_NONE,   bias_mlp,          FILL_ZERO,   IN_LAYER(up.bias)},
+    {"layer.down.weight",      DIM_HIDDEN,    DIM_FFN,    NULL,              FILL_RANDOM, IN_LAYER(down.weight)},
+    {"layer.down.bias",        DIM_HIDDEN,    DIM_NONE,   bias_mlp,          FILL_ZERO,   IN_LAYER(down.bias)},
+    {"final_norm.weight",      DIM_HIDDEN,    DIM_NONE,   final_gain,        FILL_ONE,    IN_WEIGHTS(final_norm.gain)},
+    {"final_norm.bias",        DIM_HIDDEN,    DIM_NONE,   final_bias,        FILL_ZERO,   IN_WEIGHTS(final_norm.bias)},
+    {"project_out.weight",     DIM_EMBED,     DIM_HIDDEN, projected,         FILL_RANDOM, IN_WEIGHTS(project_out)},
+    {"head.weight",            DIM_VOCAB,     DIM_EMBED,  NULL,              FILL_RANDOM, IN_WEIGHTS(head)},
+};
+/* clang-format on */
+const size_t n_roles = ARRAY_LEN(roles);
+
+bool role_in_layer(const struct role *role) { return strncmp(role->name, "layer.", 6) == 0; }
+
+bool role_wanted(const struct role *role, const struct config *config)
+{
+    return !role->wanted || role->wanted(config);
+}
+
+void role_tensor_name(const struct role *role, size_t layer, char name[ROLE_NAME_SIZE])
+{
+    if (role_in_layer(role))
+        snprintf(name, ROLE_NAME_SIZE, "layers.%zu.%s", layer, role->name + 6);
+    else
+        snprintf(name, ROLE_NAME_SIZE, "%s", role->name);
+}

@@ -1,0 +1,66 @@
+/* Random weights: a counter-based generator picks from a table of quantiles of the normal distribution.
+ */
+#include "model/synth.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/threads.h"
+
+enum { TABLE = 65536 };
+
+/* The normal quantile of p by Newton's method on erfc: exact to the last bits of a double. */
+static double quantile(double p)
+{
+    if (p > 0.5)
+        return -quantile(1 - p);
+    double x = -sqrt(-2 * log(p)); /* a start left of the root or near it */
+    for (int i = 0; i < 60; i++) {
+        const double error = 0.5 * erfc(-x / M_SQRT2) - p;
+        const double density = exp(-x * x / 2) / sqrt(2 * M_PI);
+        const double step = error / density / (1 + x * error / density / 2);
+        x -= step;
+        if (fabs(step) < 1e-15 * fabs(x))
+            break;
+    }
+    return x;
+}
+
+bool synth_open(struct synth *synth, uint64_t seed)
+{
+    synth->seed = seed;
+    synth->quantile = mem_alloc(TABLE, sizeof(float));
+    if (!synth->quantile)
+        return false;
+    for (size_t i = 0; i < TABLE; i++)
+        synth->quantile[i] = (float)(0.02 * quantile(((double)i + 0.5) / TABLE));
+    return true;
+}
+
+void synth_close(struct synth *synth) { free(synth->quantile); }
+
+/* The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): 64 well-mixed bits of a counter. */
+static uint64_t mix(uint64_t z)
+{
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+void synth_fill(const struct synth *synth, size_t tensor, size_t first, size_t n, enum dtype type,
+                void *out)
+{
+    const uint64_t stream = mix(mix(synth->seed + 0x9e3779b97f4a7c15u) + tensor);
+#pragma omp parallel for num_threads(threads_for(4 * n))
+    for (size_t i = 0; i < n; i++) {
+        /* Four elements share 64 bits. */
+        const size_t at = first + i;
+        const uint64_t bits = mix(stream + (at / 4 + 1) * 0x9e3779b97f4a7c15u);
+        const float x = synth->quantile[bits >> 16 * (at % 4) & 0xffff];
+        if (type == DTYPE_F32)
+            ((float *)out)[i] = x;
+        else
+            ((bf16 *)out)[i] = bf16_from_f32(x);
+    }
+}

@@ -1,0 +1,20 @@
+/* Random weights N(0, 0.02), reproducible and fast. */
+#ifndef BMC_SYNTH_H
+#define BMC_SYNTH_H
+
+#include "base/dtype.h"
+
+/* A table of 65536 values of N(0, 0.02); every weight is one of them. */
+struct synth {
+    uint64_t seed;
+    float *quantile;
+};
+
+bool synth_open(struct synth *synth, uint64_t seed);
+void synth_close(struct synth *synth);
+
+/* Elements [first, first + n) of tensor `tensor`, in the given type. Uses all threads. */
+void synth_fill(const struct synth *synth, size_t tensor, size_t first, size_t n, enum dtype type,
+                void *out);
+
+#endif
