@@ -1,0 +1,401 @@
+/* The generation loop. */
+#include "decode/generate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "decode/rng.h"
+
+enum { LOGITS_HASH_BYTES = 8 };
+
+/* A place in the batch and the sequence in it; the cache's sequence has the same number. */
+struct slot {
+    bool busy;
+    struct gen_request request;
+    struct ids all; /* prompt, then what was generated */
+    struct emitter emitter;
+    size_t told_text, told_ids; /* handed to progress() already */
+    struct logprob *logprobs;
+    size_t logprobs_cap;
+    float *last_logits; /* those that chose the last token */
+    size_t row;         /* of the step just run, whose logits choose the next token; SIZE_MAX: none */
+};
+
+struct loop {
+    struct session *session;
+    struct sampler sampler;
+    const struct gen_callbacks *callbacks;
+    const volatile sig_atomic_t *interrupted;
+    struct gen_stats *stats;
+    struct slot *slot;
+    size_t n_slots;
+    float *logits;      /* [slots][vocab] */
+    size_t *logits_row; /* [slots] */
+    struct candidate *best;
+    size_t best_cap;
+    struct hash *line_hash; /* by input line */
+    size_t n_lines, lines_cap;
+    bool input_ended;
+};
+
+const char *gen_finish_name(enum gen_finish finish)
+{
+    static const char *const names[] = {"length", "eos", "stop", "error"};
+    return names[finish];
+}
+
+static size_t vocab(const struct loop *loop) { return loop->session->model->config.vocab; }
+
+static size_t n_generated(const struct slot *slot) { return slot->all.len - slot->request.n_prompt; }
+
+/* ---- beginnings and ends ---- */
+
+static int set_line_hash(struct loop *loop, uint64_t line, const struct hash *hash, struct err *err)
+{
+    while (loop->n_lines <= line) {
+        if (mem_grow(&loop->line_hash, &loop->lines_cap, loop->n_lines, sizeof *loop->line_hash, err) <
+            0)
+            return -1;
+        loop->line_hash[loop->n_lines++] = (struct hash){0};
+    }
+    loop->line_hash[line] = *hash;
+    return 0;
+}
+
+/* The slot's result goes out and its place is free again. */
+static int finish_slot(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,
+                       struct err *err)
+{
+    const size_t n = n_generated(slot);
+    int rc = -1;
+    if (emitter_finish(&slot->emitter, err) < 0)
+        goto out;
+    const struct hash hash =
+        n ? hash_of(slot->last_logits, vocab(loop) * sizeof(float)) : (struct hash){0};
+    if (set_line_hash(loop, slot->request.line, &hash, err) < 0)
+        goto out;
+    const struct gen_result result = {
+        .request = &slot->request,
+        .finish = finish,
+        .error = error,
+        .ids = slot->all.id + slot->request.n_prompt,
+        .n_ids = n,
+        .text = slot->emitter.text.data ? slot->emitter.text.data : "",
+        .text_len = slot->emitter.text.len,
+        .logprobs = slot->logprobs,
+    };
+    const struct gen_callbacks *cb = loop->callbacks;
+    if (cb->progress && cb->progress(cb->arg, &slot->request, result.text + slot->told_text,
+                                     result.text_len - slot->told_text, result.ids + slot->told_ids,
+                                     n - slot->told_ids, err) < 0)
+        goto out;
+    loop->stats->sequences++;
+    rc = cb->done(cb->arg, &result, err);
+out:
+    emitter_release(&slot->emitter);
+    slot->all.len = 0;
+    slot->busy = false;
+    session_drop(loop->session, (size_t)(slot - loop->slot));
+    return rc;
+}
+
+/* What makes a request impossible; NULL when nothing does. */
+static const char *find_fault(const struct loop *loop, const struct gen_request *request, char *text,
+                              size_t size)
+{
+    const size_t context = loop->session->options.context;
+    if (request->n_prompt == 0)
+        snprintf(text, size,
+                 "the prompt is empty and the model has no start token: there is nothing to continue");
+    else if (request->n_prompt > context)
+        snprintf(
+            text, size,
+            "the prompt has %zu tokens, the context holds %zu: shorten it or raise -c (model: %zu)",
+            request->n_prompt, context, loop->session->model->config.context);
+    else {
+        for (size_t i = 0; i < request->n_prompt; i++)
+            if (request->prompt[i] >= vocab(loop)) {
+                snprintf(text, size, "prompt id %u is outside the vocabulary of %zu",
+                         request->prompt[i], vocab(loop));
+                return text;
+            }
+        return NULL;
+    }
+    return text;
+}
+
+static int begin_slot(struct loop *loop, struct slot *slot, const struct gen_request *request,
+                      struct err *err)
+{
+    char fault[256];
+    slot->busy = true;
+    slot->request = *request;
+    slot->told_text = slot->told_ids = 0;
+    slot->row = SIZE_MAX;
+    slot->all.len = 0;
+    emitter_init(&slot->emitter, loop->session->model->tok, slot->request.stop, slot->request.n_stops);
+    const char *error = find_fault(loop, request, fault, sizeof fault);
+    if (error) {
+        slot->request.n_prompt = 0;
+        return finish_slot(loop, slot, FINISHED_ERROR, error, err);
+    }
+    for (size_t i = 0; i < request->n_prompt; i++)
+        if (ids_add(&slot->all, request->prompt[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+static int fill_slots(struct loop *loop, struct err *err)
+{
+    for (size_t i = 0; i < loop->n_slots && !loop->input_ended && !*loop->interrupted; i++) {
+        /* A request that ends at once leaves the place free for the next. */
+        while (!loop->slot[i].busy && !loop->input_ended && !*loop->interrupted) {
+            struct gen_request request;
+            const int got = loop->callbacks->next(loop->callbacks->arg, &request, err);
+            if (got < 0)
+                return -1;
+            loop->input_ended = got == 0;
+            if (got && begin_slot(loop, &loop->slot[i], &request, err) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+/* ---- tokens ---- */
+
+/* The chosen id and the best ones, with their log-probabilities. */
+static int add_logprobs(struct loop *loop, struct slot *slot, const float *logits, uint32_t id,
+                        struct err *err)
+{
+    const size_t k = slot->request.logprobs, per_token = k + 1;
+    const size_t at = (n_generated(slot) - 1) * per_token;
+    while (slot->logprobs_cap < at + per_token)
+        if (mem_grow(&slot->logprobs, &slot->logprobs_cap, slot->logprobs_cap, sizeof *slot->logprobs,
+                     err) < 0)
+            return -1;
+    while (loop->best_cap < k)
+        if (mem_grow(&loop->best, &loop->best_cap, loop->best_cap, sizeof *loop->best, err) < 0)
+            return -1;
+    const double norm = log_sum_exp(logits, vocab(loop));
+    slot->logprobs[at] = (struct logprob){id, (float)(logits[id] - norm)};
+    top_logits(logits, vocab(loop), k, loop->best);
+    for (size_t i = 0; i < k; i++)
+        slot->logprobs[at + 1 + i] =
+            (struct logprob){loop->best[i].id, (float)(loop->best[i].logit - norm)};
+    return 0;
+}
+
+/* Logits have come for a slot: choose, emit, see whether it ends. */
+static int take_token(struct loop *loop, struct slot *slot, const float *logits, struct err *err)
+{
+    const struct gen_callbacks *cb = loop->callbacks;
+    const struct gen_request *request = &slot->request;
+    const double u = rng_uniform(request->seed, request->line, (uint32_t)slot->all.len, 0);
+    const uint32_t id = sampler_choose(&loop->sampler, logits, slot->all.id, slot->all.len, u);
+    loop->stats->sampled_tokens++;
+    if (model_is_eos(loop->session->model, id) && !request->ignore_eos)
+        return finish_slot(loop, slot, FINISHED_EOS, NULL, err);
+    memcpy(slot->last_logits, logits, vocab(loop) * sizeof *logits);
+    if (ids_add(&slot->all, id, err) < 0 ||
+        (request->logprobs && add_logprobs(loop, slot, logits, id, err) < 0) ||
+        emitter_add(&slot->emitter, id, err) < 0)
+        return -1;
+    if (slot->emitter.stopped)
+        return finish_slot(loop, slot, FINISHED_STOP, NULL, err);
+    if (n_generated(slot) >= request->n || slot->all.len >= loop->session->options.context)
+        return finish_slot(loop, slot, FINISHED_LENGTH, NULL, err);
+    if (!cb->progress)
+        return 0;
+    const size_t text = slot->told_text, ids = slot->told_ids;
+    slot->told_text = slot->emitter.shown;
+    slot->told_ids = n_generated(slot);
+    return cb->progress(cb->arg, request, slot->emitter.text.data ? slot->emitter.text.data + text : "",
+                        slot->told_text - text, slot->all.id + request->n_prompt + ids,
+                        slot->told_ids - ids, err);
+}
+
+/* Runs the step that was put together, and chooses a token for every slot that has a row of it. */
+static int run_step(struct loop *loop, int threads, double *step_ms, struct err *err)
+{
+    size_t n = 0;
+    const double start = clock_ms();
+    if (session_run(loop->session, threads, err) < 0)
+        return -1;
+    for (size_t i = 0; i < loop->n_slots; i++)
+        if (loop->slot[i].busy && loop->slot[i].row != SIZE_MAX)
+            loop->logits_row[n++] = loop->slot[i].row;
+    if (n)
+        session_logits(loop->session, loop->logits_row, n, loop->logits);
+    const double computed = clock_ms();
+    *step_ms += computed - start;
+    n = 0;
+    for (size_t i = 0; i < loop->n_slots; i++) {
+        struct slot *slot = &loop->slot[i];
+        if (!slot->busy || slot->row == SIZE_MAX)
+            continue;
+        slot->row = SIZE_MAX;
+        if (take_token(loop, slot, loop->logits + n++ * vocab(loop), err) < 0)
+            return -1;
+    }
+    loop->stats->sample_ms += clock_ms() - computed;
+    return 0;
+}
+
+/* Prompt rows of all slots that have any left, up to a chunk. */
+static int prefill_step(struct loop *loop, struct err *err)
+{
+    struct session *session = loop->session;
+    size_t done = 0, total = 0, ready = 0;
+    for (size_t i = 0; i < loop->n_slots; i++) {
+        struct slot *slot = &loop->slot[i];
+        const size_t have = session_rows(session, i);
+        if (!slot->busy)
+            continue;
+        total += slot->request.n_prompt;
+        done += size_min(have, slot->request.n_prompt);
+        if (have >= slot->request.n_prompt)
+            continue;
+        const size_t space = session->options.chunk - size_min(session->n_rows, session->options.chunk);
+        const size_t n = size_min(slot->request.n_prompt - have, space);
+        if (n == 0)
+            continue;
+        const size_t first = session_add(session, i, slot->request.prompt + have, n);
+        done += n;
+        if (have + n == slot->request.n_prompt && slot->request.n > 0 &&
+            slot->all.len < session->options.context)
+            slot->row = first + n - 1;
+        ready += have + n == slot->request.n_prompt && slot->row == SIZE_MAX;
+    }
+    loop->stats->prefill_tokens += session->n_rows;
+    loop->stats->prefill_steps++;
+    if (run_step(loop, session->options.threads_prefill, &loop->stats->prefill_ms, err) < 0)
+        return -1;
+    if (loop->callbacks->prefill)
+        loop->callbacks->prefill(loop->callbacks->arg, done, total);
+    /* Nothing is to be generated for these: -n 0, or a prompt that fills the context. */
+    for (size_t i = 0; i < loop->n_slots && ready; i++) {
+        struct slot *slot = &loop->slot[i];
+        if (slot->busy && session_rows(session, i) == slot->request.n_prompt && n_generated(slot) == 0)
+            if (finish_slot(loop, slot, FINISHED_LENGTH, NULL, err) < 0)
+                return -1;
+    }
+    return 0;
+}
+
+/* The newest token of every slot. */
+static int decode_step(struct loop *loop, struct err *err)
+{
+    for (size_t i = 0; i < loop->n_slots; i++) {
+        struct slot *slot = &loop->slot[i];
+        if (!slot->busy)
+            continue;
+        slot->row = session_add(loop->session, i, &slot->all.id[slot->all.len - 1], 1);
+        loop->stats->decode_tokens++;
+    }
+    loop->stats->decode_steps++;
+    return run_step(loop, loop->session->options.threads, &loop->stats->decode_ms, err);
+}
+
+/* ---- the loop ---- */
+
+enum work { WORK_NONE, WORK_PREFILL, WORK_DECODE };
+
+static enum work find_work(const struct loop *loop)
+{
+    enum work work = WORK_NONE;
+    for (size_t i = 0; i < loop->n_slots; i++) {
+        if (!loop->slot[i].busy)
+            continue;
+        if (session_rows(loop->session, i) < loop->slot[i].request.n_prompt)
+            return WORK_PREFILL;
+        work = WORK_DECODE;
+    }
+    return work;
+}
+
+static int run_loop(struct loop *loop, struct err *err)
+{
+    for (;;) {
+        if (fill_slots(loop, err) < 0)
+            return -1;
+        const enum work work = find_work(loop);
+        if (work == WORK_NONE)
+            return 0;
+        if (*loop->interrupted) {
+            for (size_t i = 0; i < loop->n_slots; i++)
+                if (loop->slot[i].busy &&
+                    finish_slot(loop, &loop->slot[i], FINISHED_ERROR, "interrupted", err) < 0)
+                    return -1;
+            return 0;
+        }
+        if ((work == WORK_PREFILL ? prefill_step(loop, err) : decode_step(loop, err)) < 0)
+            return -1;
+    }
+}
+
+/* The run's hash: of the sequences' 64-bit hashes in input order. */
+static void hash_run(struct loop *loop)
+{
+    struct hasher hasher;
+    hasher_init(&hasher);
+    for (size_t i = 0; i < loop->n_lines; i++)
+        hasher_add(&hasher, loop->line_hash[i].byte, LOGITS_HASH_BYTES);
+    loop->stats->logits_hash = hasher_result(&hasher);
+}
+
+static int alloc_loop(struct loop *loop, struct err *err)
+{
+    const size_t n = loop->n_slots;
+    loop->slot = mem_zalloc(n, sizeof *loop->slot);
+    loop->logits_row = mem_alloc(n, sizeof *loop->logits_row);
+    loop->logits = mem_alloc(n * vocab(loop), sizeof *loop->logits);
+    bool ok = loop->slot && loop->logits_row && loop->logits;
+    for (size_t i = 0; ok && i < n; i++) {
+        loop->slot[i].last_logits = mem_alloc(vocab(loop), sizeof(float));
+        ok = loop->slot[i].last_logits != NULL;
+    }
+    return ok ? 0 : err_set(err, "out of memory for logits of %zu sequences", n);
+}
+
+static void free_loop(struct loop *loop)
+{
+    for (size_t i = 0; loop->slot && i < loop->n_slots; i++) {
+        struct slot *slot = &loop->slot[i];
+        if (slot->busy)
+            emitter_release(&slot->emitter);
+        ids_release(&slot->all);
+        free(slot->logprobs);
+        free(slot->last_logits);
+    }
+    free(loop->slot);
+    free(loop->logits_row);
+    free(loop->logits);
+    free(loop->best);
+    free(loop->line_hash);
+    sampler_close(&loop->sampler);
+}
+
+int generate(struct session *session, const struct sampler_options *sampling,
+             const struct gen_callbacks *callbacks, const volatile sig_atomic_t *interrupted,
+             struct gen_stats *stats, struct err *err)
+{
+    struct loop loop = {
+        .session = session,
+        .callbacks = callbacks,
+        .interrupted = interrupted,
+        .stats = stats,
+        .n_slots = session->options.batch,
+    };
+    int rc = -1;
+    *stats = (struct gen_stats){0};
+    if (sampler_open(&loop.sampler, sampling, session->model->config.vocab, err) < 0)
+        return -1;
+    if (alloc_loop(&loop, err) == 0)
+        rc = run_loop(&loop, err);
+    hash_run(&loop);
+    free_loop(&loop);
+    return rc;
+}

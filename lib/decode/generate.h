@@ -1,0 +1,83 @@
+/* The generation loop: requests in, text out, a ragged batch in between.
+ *
+ * Every sequence ends on its own; the next request takes its place. A prompt is prefilled in chunks,
+ * then one decode step a token carries all sequences that are under way. */
+#ifndef BMC_GENERATE_H
+#define BMC_GENERATE_H
+
+#include <signal.h>
+
+#include "base/hash.h"
+#include "decode/emitter.h"
+#include "decode/sampler.h"
+#include "decode/session.h"
+
+#define GENERATE_NO_LIMIT SIZE_MAX
+
+/* What is asked for. The caller owns everything; it stays until the request's result was taken. */
+struct gen_request {
+    uint64_t
+        line; /* its number in the input, from 0: part of the random key, and the order of results */
+    uint64_t seed;
+    const uint32_t *prompt;
+    size_t n_prompt;
+    size_t n; /* tokens at most, or GENERATE_NO_LIMIT */
+    char *const *stop;
+    size_t n_stops;
+    bool ignore_eos;
+    size_t logprobs; /* best ids to report per token; 0: none, not even the chosen one's */
+    void *user;
+};
+
+enum gen_finish { FINISHED_LENGTH, FINISHED_EOS, FINISHED_STOP, FINISHED_ERROR };
+
+const char *gen_finish_name(enum gen_finish finish);
+
+struct logprob {
+    uint32_t id;
+    float logprob; /* natural logarithm, of the model's own distribution: before penalty and temperature
+                    */
+};
+
+/* What came out; valid during the callback. */
+struct gen_result {
+    const struct gen_request *request;
+    enum gen_finish finish;
+    const char *error; /* with FINISHED_ERROR */
+    const uint32_t *ids;
+    size_t n_ids;
+    const char *text; /* valid UTF-8, without the stop string */
+    size_t text_len;
+    const struct logprob *logprobs; /* per id: the chosen one, then the best request->logprobs */
+};
+
+struct gen_callbacks {
+    /* The next request: 1 and *request filled, 0 no more, -1 with err. Called when a place is free. */
+    int (*next)(void *arg, struct gen_request *request, struct err *err);
+    /* More text of a sequence may be shown, or more ids are there; may be NULL. */
+    int (*progress)(void *arg, const struct gen_request *request, const char *text, size_t len,
+                    const uint32_t *ids, size_t n_ids, struct err *err);
+    int (*done)(void *arg, const struct gen_result *result, struct err *err);
+    /* Prompt rows computed so far, and of how many; may be NULL. */
+    void (*prefill)(void *arg, size_t done, size_t total);
+    void *arg;
+};
+
+struct gen_stats {
+    size_t sequences;
+    size_t prefill_tokens, prefill_steps;
+    size_t decode_tokens, decode_steps; /* tokens that decode steps gave; the first one is prefill's */
+    size_t sampled_tokens;
+    double prefill_ms, decode_ms, sample_ms;
+    struct hash logits_hash; /* BLAKE2b of the sequences' 64-bit hashes in input order; a
+                              * sequence's hash is of the f32 logits that chose its last
+                              * token, zero when it has none */
+};
+
+/* Runs until there are no more requests, or *interrupted is not 0: then sequences under way end with
+ * what they have. */
+int generate(struct session *session, const struct sampler_options *sampling,
+             const struct gen_callbacks *callbacks, const volatile sig_atomic_t *interrupted,
+             struct gen_stats *stats, struct err *err) MUST_USE;
+
+#endif

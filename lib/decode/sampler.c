@@ -1,0 +1,155 @@
+/* Logits -> one token. */
+#include "decode/sampler.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+int sampler_open(struct sampler *sampler, const struct sampler_options *options, size_t vocab,
+                 struct err *err)
+{
+    *sampler = (struct sampler){.options = *options, .vocab = vocab};
+    sampler->penalized = mem_alloc(vocab, sizeof *sampler->penalized);
+    sampler->candidate = mem_alloc(vocab, sizeof *sampler->candidate);
+    if (!sampler->penalized || !sampler->candidate) {
+        sampler_close(sampler);
+        return err_set(err, "out of memory for %zu candidates", vocab);
+    }
+    return 0;
+}
+
+void sampler_close(struct sampler *sampler)
+{
+    free(sampler->penalized);
+    free(sampler->candidate);
+    sampler->penalized = NULL;
+    sampler->candidate = NULL;
+}
+
+/* a ranks before b: the order is total, so results do not depend on the sorting. */
+static bool before(const struct candidate *a, const struct candidate *b)
+{
+    return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
+}
+
+static int by_rank(const void *a, const void *b) { return before(a, b) ? -1 : 1; }
+
+/* Moves the last-ranked of a heap of n to where its rank allows: the root is the worst candidate kept.
+ */
+static void sift_down(struct candidate *heap, size_t n, size_t at)
+{
+    for (size_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && before(&heap[child], &heap[child + 1]))
+            child++;
+        if (!before(&heap[at], &heap[child]))
+            return;
+        const struct candidate swap = heap[at];
+        heap[at] = heap[child];
+        heap[child] = swap;
+    }
+}
+
+void top_logits(const float *logits, size_t n, size_t k, struct candidate *best)
+{
+    for (size_t i = 0; i < k; i++)
+        best[i] = (struct candidate){(uint32_t)i, logits[i], 0};
+    for (size_t i = k / 2; i-- > 0;)
+        sift_down(best, k, i);
+    for (size_t i = k; i < n && k; i++)
+        if (logits[i] > best[0].logit) {
+            best[0] = (struct candidate){(uint32_t)i, logits[i], 0};
+            sift_down(best, k, 0);
+        }
+    qsort(best, k, sizeof *best, by_rank);
+}
+
+double log_sum_exp(const float *logits, size_t n)
+{
+    double max = -INFINITY, sum = 0;
+    for (size_t i = 0; i < n; i++)
+        max = logits[i] > max ? logits[i] : max;
+    for (size_t i = 0; i < n; i++)
+        sum += exp(logits[i] - max);
+    return max + log(sum);
+}
+
+/* Tokens seen lately become less likely, once each: positive logits are divided, negative ones
+ * multiplied. */
+static const float *penalize(struct sampler *s, const float *logits, const uint32_t *history,
+                             size_t n_history)
+{
+    const size_t n = size_min(s->options.repeat_last_n, n_history);
+    if (s->options.repeat_penalty == 1 || n == 0)
+        return logits;
+    memcpy(s->penalized, logits, s->vocab * sizeof *logits);
+    for (size_t i = n_history - n; i < n_history; i++) {
+        const float logit = logits[history[i]], penalty = (float)s->options.repeat_penalty;
+        s->penalized[history[i]] = logit > 0 ? logit / penalty : logit * penalty;
+    }
+    return s->penalized;
+}
+
+/* p = softmax(logit / temp) over the candidates. */
+static void probabilities(struct sampler *s, double temp)
+{
+    double sum = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        s->candidate[i].p = exp(((double)s->candidate[i].logit - s->candidate[0].logit) / temp);
+        sum += s->candidate[i].p;
+    }
+    for (size_t i = 0; i < s->n; i++)
+        s->candidate[i].p /= sum;
+}
+
+/* The shortest head whose probabilities reach top_p. */
+static void cut_top_p(struct sampler *s)
+{
+    double sum = 0;
+    if (s->options.top_p >= 1)
+        return;
+    probabilities(s, 1);
+    for (size_t i = 0; i < s->n; i++) {
+        sum += s->candidate[i].p;
+        if (sum >= s->options.top_p) {
+            s->n = i + 1;
+            return;
+        }
+    }
+}
+
+/* Those at least min_p times as likely as the best. */
+static void cut_min_p(struct sampler *s)
+{
+    if (s->options.min_p <= 0)
+        return;
+    probabilities(s, 1);
+    size_t n = 1;
+    while (n < s->n && s->candidate[n].p >= s->options.min_p * s->candidate[0].p)
+        n++;
+    s->n = n;
+}
+
+uint32_t sampler_choose(struct sampler *s, const float *logits, const uint32_t *history,
+                        size_t n_history, double u)
+{
+    logits = penalize(s, logits, history, n_history);
+    const bool greedy = s->options.temp <= 0;
+    s->n = greedy ? 1 : s->options.top_k ? size_min(s->options.top_k, s->vocab) : s->vocab;
+    top_logits(logits, s->vocab, s->n, s->candidate);
+    if (greedy) {
+        s->candidate[0].p = 1;
+        return s->candidate[0].id;
+    }
+    cut_top_p(s);
+    cut_min_p(s);
+    probabilities(s, s->options.temp);
+    double sum = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        sum += s->candidate[i].p;
+        if (u < sum)
+            return s->candidate[i].id;
+    }
+    return s->candidate[s->n - 1].id;
+}

@@ -1,0 +1,84 @@
+/* A model with a cache. */
+#include "decode/session.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/threads.h"
+
+int session_open(struct session *s, const struct model *model, const struct session_options *options,
+                 struct err *err)
+{
+    const struct config *c = &model->config;
+    *s = (struct session){.model = model, .options = *options};
+    s->max_rows = size_max(options->chunk, options->batch);
+    const struct kv_shape shape = {c->layers, c->kv_heads, c->head_dim, options->context,
+                                   options->kv_type};
+    s->token = mem_alloc(s->max_rows, sizeof *s->token);
+    s->position = mem_alloc(s->max_rows, sizeof *s->position);
+    s->query = mem_alloc(options->batch, sizeof *s->query);
+    if (!s->token || !s->position || !s->query) {
+        session_close(s);
+        return err_set(err, "out of memory for steps of %zu rows", s->max_rows);
+    }
+    /* Buffers are made for the larger team. */
+    threads_set(options->threads > options->threads_prefill ? options->threads
+                                                            : options->threads_prefill);
+    if (kv_open(&s->kv, &options->kv, &shape, options->batch, options->valid_rows_only, err) < 0 ||
+        forward_open(&s->forward, model, options->kernels, options->attn, s->kv, s->max_rows, err) <
+            0) {
+        session_close(s);
+        return -1;
+    }
+    return 0;
+}
+
+void session_close(struct session *s)
+{
+    forward_close(&s->forward);
+    kv_close(s->kv);
+    free(s->token);
+    free(s->position);
+    free(s->query);
+    *s = (struct session){0};
+}
+
+size_t session_rows(const struct session *s, size_t seq) { return s->kv->seq[seq].n; }
+
+size_t session_space(const struct session *s) { return s->max_rows - s->n_rows; }
+
+size_t session_add(struct session *s, size_t seq, const uint32_t *token, size_t n)
+{
+    assert(n <= session_space(s) && s->n_queries < s->options.batch);
+    const size_t first = s->n_rows;
+    for (size_t i = 0; i < n; i++) {
+        s->token[first + i] = token[i];
+        s->position[first + i] = s->kv->seq[seq].n + i;
+    }
+    s->query[s->n_queries++] = (struct attn_query){.seq = seq, .first = first, .rows = n};
+    s->n_rows += n;
+    return first;
+}
+
+int session_run(struct session *s, int threads, struct err *err)
+{
+    const struct step step = {s->n_rows, s->token, s->position, s->query, s->n_queries};
+    int rc = 0;
+    threads_set(threads);
+    for (size_t i = 0; i < step.n_queries && rc == 0; i++)
+        rc = kv_room(s->kv, step.query[i].seq, step.query[i].rows, err);
+    if (rc == 0)
+        rc = forward_step(&s->forward, &step, err);
+    for (size_t i = 0; i < step.n_queries && rc == 0; i++)
+        kv_commit(s->kv, step.query[i].seq, step.query[i].rows);
+    s->n_rows = s->n_queries = 0;
+    return rc;
+}
+
+void session_logits(struct session *s, const size_t *row, size_t n, float *logits)
+{
+    forward_logits(&s->forward, row, n, logits);
+}
+
+void session_drop(struct session *s, size_t seq) { kv_truncate(s->kv, seq, 0); }

@@ -1,0 +1,55 @@
+/* A model with a cache: sequences are fed rows, and logits come back. */
+#ifndef BMC_SESSION_H
+#define BMC_SESSION_H
+
+#include "model/forward.h"
+
+struct session_options {
+    struct kv_spec kv;
+    enum dtype kv_type;
+    bool valid_rows_only; /* --rows valid */
+    const struct attn_backend *attn;
+    const struct kernels *kernels;
+    size_t context; /* N */
+    size_t batch;   /* B: sequences at a time */
+    size_t chunk;   /* rows of a prefill step at most */
+    int threads, threads_prefill;
+};
+
+struct session {
+    const struct model *model;
+    struct session_options options;
+    struct kv *kv;
+    struct forward forward;
+    size_t max_rows;
+    /* The step that is being put together. */
+    uint32_t *token;
+    size_t *position;
+    struct attn_query *query;
+    size_t n_rows, n_queries;
+};
+
+int session_open(struct session *session, const struct model *model,
+                 const struct session_options *options, struct err *err) MUST_USE;
+void session_close(struct session *session);
+
+/* Committed rows of a sequence. */
+size_t session_rows(const struct session *session, size_t seq);
+
+/* Rows that can still be added to the step. */
+size_t session_space(const struct session *session);
+
+/* Adds the next `n` tokens of a sequence to the step; at most once per sequence and step. Returns the
+ * row of the first. n <= session_space(). */
+size_t session_add(struct session *session, size_t seq, const uint32_t *token, size_t n);
+
+/* Runs the step on `threads` threads and commits its rows; the next session_add() begins a new one. */
+int session_run(struct session *session, int threads, struct err *err) MUST_USE;
+
+/* logits[n][vocab] of rows of the step just run. */
+void session_logits(struct session *session, const size_t *row, size_t n, float *logits);
+
+/* Empties a sequence and gives its storage back. */
+void session_drop(struct session *session, size_t seq);
+
+#endif
