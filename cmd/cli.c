@@ -1,0 +1,181 @@
+/* What the programs share. */
+#include "cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "kernel/kernel.h"
+#include "version.h"
+
+volatile sig_atomic_t cli_interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    if (cli_interrupted) {
+        file_remove_unfinished();
+        _exit(128 + SIGINT);
+    }
+    cli_interrupted = 1;
+}
+
+static void on_terminate(int signal_number)
+{
+    file_remove_unfinished();
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+static void handle(int signal_number, void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    struct sigaction before;
+    sigemptyset(&action.sa_mask);
+    /* A signal that was ignored when we were started stays ignored (nohup). */
+    if (sigaction(signal_number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(signal_number, &action, NULL);
+}
+
+void cli_begin(const char *program)
+{
+    struct err err;
+    handle(SIGINT, on_interrupt);
+    handle(SIGTERM, on_terminate);
+    handle(SIGHUP, on_terminate);
+    handle(SIGPIPE, on_terminate);
+    handle(SIGXFSZ, SIG_IGN);
+    if (sodium_init() < 0) {
+        err_set(&err, "libsodium cannot be initialised");
+        exit(cli_fail(program, &err));
+    }
+    if (kernels_setup(&err) < 0)
+        exit(cli_fail(program, &err));
+}
+
+int cli_fail(const char *program, const struct err *err)
+{
+    fflush(stdout);
+    fprintf(stderr, "%s: %s\n", program, err->text);
+    return CLI_FAILED;
+}
+
+int cli_close_stdout(const char *program)
+{
+    struct err err;
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout) && close(dup(STDOUT_FILENO)) == 0)
+        return 0;
+    if (errno == EPIPE) {
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
+    err_errno(&err, "cannot write to standard output");
+    cli_fail(program, &err);
+    return -1;
+}
+
+int cli_end(const char *program, int code)
+{
+    if (cli_close_stdout(program) < 0 && code == CLI_OK)
+        code = CLI_FAILED;
+    if (cli_interrupted) {
+        file_remove_unfinished();
+        signal(SIGINT, SIG_DFL);
+        raise(SIGINT);
+    }
+    return code;
+}
+
+void cli_progress_begin(struct cli_progress *progress, const char *label)
+{
+    *progress = (struct cli_progress){.label = label, .percent = -1, .hidden = !isatty(STDERR_FILENO)};
+}
+
+void cli_progress(void *arg, size_t done, size_t total)
+{
+    enum { WIDTH = 40 };
+    struct cli_progress *progress = arg;
+    const int percent = total ? (int)(100.0 * (double)done / (double)total) : 100;
+    if (progress->hidden || percent == progress->percent)
+        return;
+    progress->percent = percent;
+    char bar[WIDTH + 1];
+    memset(bar, ' ', WIDTH);
+    memset(bar, '#', (size_t)(WIDTH * percent / 100));
+    bar[WIDTH] = 0;
+    fprintf(stderr, "\r%s [%s] %3d %%", progress->label, bar, percent);
+    fflush(stderr);
+}
+
+void cli_progress_end(struct cli_progress *progress)
+{
+    if (!progress->hidden && progress->percent >= 0)
+        fprintf(stderr, "\r\033[K");
+    progress->percent = -1;
+}
+
+int cli_models_dir(char *path, size_t size, struct err *err)
+{
+    static const char *const places[] = {"../models.d", "../share/bmc"};
+    char program[4096];
+    const ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (len < 0)
+        return err_errno(err, "cannot find the program's own folder");
+    program[len] = 0;
+    char *slash = strrchr(program, '/');
+    if (slash)
+        *slash = 0;
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        snprintf(path, size, "%s/%s", program, places[i]);
+        if (file_is_folder(path))
+            return 0;
+    }
+    return err_set(
+        err, "no model data beside the program: neither %s/../models.d nor %s/../share/bmc exists",
+        program, program);
+}
+
+int cli_read_all(const char *path, struct buf *text, struct err *err)
+{
+    enum { BLOCK = 1 << 16 };
+    const bool standard = strcmp(path, "-") == 0;
+    const int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(err, "%s: cannot open", path);
+    int rc = 0;
+    for (;;) {
+        if ((rc = buf_reserve(text, BLOCK, err)) < 0)
+            break;
+        const ssize_t n = read(fd, text->data + text->len, BLOCK);
+        if (n < 0 && errno == EINTR && !cli_interrupted)
+            continue;
+        if (n < 0)
+            rc = err_errno(err, "%s: cannot read", standard ? "standard input" : path);
+        if (n <= 0)
+            break;
+        text->len += (size_t)n;
+    }
+    if (text->data)
+        text->data[text->len] = 0;
+    if (!standard)
+        close(fd);
+    return rc;
+}
+
+void cli_print_version(const char *program)
+{
+    struct err err;
+    const struct kernels *kernels = kernels_select(getenv("BMC_ISA"), &err);
+    printf("%s %s\n", program, BMC_RELEASE);
+    printf("compiler:  %s\n", BMC_COMPILER);
+    printf("flags:     %s\n", BMC_FLAGS);
+    printf("libraries: %s; libsodium %s; jansson %s\n", kernels_blas_info(), sodium_version_string(),
+           jansson_version_str());
+    printf("isa:       %s\n", kernels ? kernels->isa : err.text);
+}

@@ -1,0 +1,50 @@
+/* What the programs share: exit codes, the error line, signals, the progress bar, where the data lie.
+ */
+#ifndef BMC_CLI_H
+#define BMC_CLI_H
+
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+/* First thing in main(): signals, the BLAS build. Exits when the program cannot run. */
+void cli_begin(const char *program);
+
+/* Last thing in main(): checks standard output; after SIGINT ends by that signal, so that a shell's
+ * loop ends too. Returns the exit code. */
+int cli_end(const char *program, int code);
+
+/* "program: sentence" on stderr; returns CLI_FAILED. */
+int cli_fail(const char *program, const struct err *err);
+
+/* Flushes and checks standard output: a full disk is an error. -1 after printing the error line. */
+int cli_close_stdout(const char *program);
+
+/* Not 0 once SIGINT has come; a second one ends the program at once. */
+extern volatile sig_atomic_t cli_interrupted;
+
+/* A progress bar on stderr, only when that is a terminal. `arg` is the struct. */
+struct cli_progress {
+    const char *label;
+    int percent; /* shown last; -1: nothing shown */
+    bool hidden; /* stderr is no terminal */
+};
+
+void cli_progress_begin(struct cli_progress *progress, const char *label);
+void cli_progress(void *progress, size_t done, size_t total);
+void cli_progress_end(struct cli_progress *progress);
+
+/* The folder with families, shapes and default models: beside the program's folder in the source tree
+ * (../models.d), or installed (../share/bmc). */
+int cli_models_dir(char *path, size_t size, struct err *err) MUST_USE;
+
+/* Reads a whole file, "-" being standard input. */
+int cli_read_all(const char *path, struct buf *text, struct err *err) MUST_USE;
+
+void cli_print_version(const char *program);
+
+#endif

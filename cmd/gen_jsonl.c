@@ -1,0 +1,293 @@
+/* bmc-gen --jsonl: a request per line in, a result per line out.
+ *
+ * Requests are read as places in the batch become free. Results wait until those of all earlier lines
+ * are written, unless --unordered. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "gen.h"
+
+/* One line's request, and what it owns. */
+struct line {
+    json_t *root; /* the parsed line: stop strings point into it */
+    json_t *id;   /* borrowed from root, or NULL */
+    struct ids prompt;
+    char **stop;
+};
+
+/* A result that waits for its turn. */
+struct waiting {
+    struct buf text;
+    bool ready;
+};
+
+struct jsonl_job {
+    struct gen *gen;
+    FILE *in;
+    char *buffer;
+    size_t buffer_size;
+    uint64_t n_lines;        /* read so far */
+    struct waiting *waiting; /* of lines first_waiting .. */
+    size_t n_waiting, waiting_cap;
+    uint64_t first_waiting;
+};
+
+static void line_free(struct line *line)
+{
+    if (!line)
+        return;
+    json_decref(line->root);
+    ids_release(&line->prompt);
+    free(line->stop);
+    free(line);
+}
+
+/* ---- out ---- */
+
+static int put(const struct buf *text, struct err *err)
+{
+    fwrite(text->data, 1, text->len, stdout);
+    return fflush(stdout) == 0 ? 0 : err_errno(err, "cannot write to standard output");
+}
+
+/* Writes all results whose turn it is. */
+static int put_ready(struct jsonl_job *job, struct err *err)
+{
+    size_t n = 0;
+    int rc = 0;
+    while (n < job->n_waiting && job->waiting[n].ready && rc == 0) {
+        rc = put(&job->waiting[n].text, err);
+        buf_release(&job->waiting[n++].text);
+    }
+    job->n_waiting -= n;
+    job->first_waiting += n;
+    if (n)
+        memmove(job->waiting, job->waiting + n, job->n_waiting * sizeof *job->waiting);
+    return rc;
+}
+
+static int write_result(struct jsonl_job *job, uint64_t line, json_t *object, struct err *err)
+{
+    struct buf text = {0};
+    int rc = object ? json_write_line(object, &text, err) : err_set(err, "out of memory for a result");
+    json_decref(object);
+    if (rc == 0 && job->gen->options->unordered) {
+        rc = put(&text, err);
+    } else if (rc == 0) {
+        struct waiting *slot = &job->waiting[line - job->first_waiting];
+        slot->text = text;
+        slot->ready = true;
+        return put_ready(job, err);
+    }
+    buf_release(&text);
+    return rc;
+}
+
+/* A line that takes part in the order of results. */
+static int announce_line(struct jsonl_job *job, struct err *err)
+{
+    if (job->gen->options->unordered)
+        return 0;
+    if (mem_grow(&job->waiting, &job->waiting_cap, job->n_waiting, sizeof *job->waiting, err) < 0)
+        return -1;
+    job->waiting[job->n_waiting++] = (struct waiting){0};
+    return 0;
+}
+
+static json_t *id_of(const struct line *line)
+{
+    return line && line->id ? json_incref(line->id) : json_null();
+}
+
+static int write_error(struct jsonl_job *job, uint64_t number, const struct line *line,
+                       const char *error, struct err *err)
+{
+    char text[640];
+    snprintf(text, sizeof text, "line %llu: %s", (unsigned long long)number + 1, error);
+    return write_result(job, number,
+                        json_pack("{s:o, s:s, s:[], s:s, s:s}", "id", id_of(line), "text", "", "ids",
+                                  "finish", "error", "error", text),
+                        err);
+}
+
+static json_t *logprob_json(const struct tokenizer *tok, const struct logprob *lp)
+{
+    struct buf piece = {0};
+    struct err err;
+    json_t *object = NULL;
+    if (tokenizer_piece_printable(tok, lp->id, &piece, &err) == 0)
+        object = json_pack("{s:i, s:s, s:f}", "id", (int)lp->id, "piece", piece.data ? piece.data : "",
+                           "logprob", (double)lp->logprob);
+    buf_release(&piece);
+    return object;
+}
+
+static json_t *logprobs_json(const struct tokenizer *tok, const struct gen_result *result)
+{
+    const size_t k = result->request->logprobs;
+    json_t *list = json_array();
+    for (size_t i = 0; i < result->n_ids; i++) {
+        const struct logprob *at = result->logprobs + i * (k + 1);
+        json_t *token = logprob_json(tok, at), *top = json_array();
+        for (size_t j = 0; j < k; j++)
+            json_array_append_new(top, logprob_json(tok, at + 1 + j));
+        json_object_set_new(token, "top", top);
+        json_array_append_new(list, token);
+    }
+    return list;
+}
+
+static int done(void *arg, const struct gen_result *result, struct err *err)
+{
+    struct jsonl_job *job = arg;
+    struct line *line = result->request->user;
+    const uint64_t number = result->request->line;
+    int rc;
+    if (result->finish == FINISHED_ERROR && !result->n_ids) {
+        rc = write_error(job, number, line, result->error, err);
+    } else {
+        json_t *ids = json_array();
+        for (size_t i = 0; i < result->n_ids; i++)
+            json_array_append_new(ids, json_integer(result->ids[i]));
+        json_t *object = json_pack("{s:o, s:s%, s:o, s:s, s:s?}", "id", id_of(line), "text",
+                                   result->text, result->text_len, "ids", ids, "finish",
+                                   gen_finish_name(result->finish), "error", result->error);
+        if (object && result->request->logprobs)
+            json_object_set_new(object, "logprobs", logprobs_json(job->gen->model->tok, result));
+        rc = write_result(job, number, object, err);
+    }
+    line_free(line);
+    return rc;
+}
+
+/* ---- in ---- */
+
+static int read_prompt(const struct jsonl_job *job, struct line *line, struct err *err)
+{
+    const json_t *prompt = json_object_get(line->root, "prompt"),
+                 *ids = json_object_get(line->root, "ids");
+    if (!prompt == !ids)
+        return err_set(err, "exactly one of \"prompt\" and \"ids\" is expected");
+    if (prompt) {
+        if (!json_is_string(prompt))
+            return err_set(err, "\"prompt\" is %s, a string is expected", json_type_name(prompt));
+        return tokenizer_encode(job->gen->model->tok, json_string_value(prompt),
+                                json_string_length(prompt), true, &line->prompt, err);
+    }
+    if (!json_is_array(ids))
+        return err_set(err, "\"ids\" is %s, a list of token ids is expected", json_type_name(ids));
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        const json_t *id = json_array_get(ids, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > UINT32_MAX)
+            return err_set(err, "\"ids\": entry %zu is no token id", i);
+        if (ids_add(&line->prompt, (uint32_t)json_integer_value(id), err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* "stop": a string or a list of them, in place of the options' ones. */
+static int read_stop(struct line *line, struct gen_request *request, struct err *err)
+{
+    const json_t *stop = json_object_get(line->root, "stop");
+    if (!stop || json_is_null(stop))
+        return 0;
+    const size_t n = json_is_array(stop) ? json_array_size(stop) : 1;
+    line->stop = calloc(n + 1, sizeof *line->stop);
+    if (!line->stop)
+        return err_set(err, "out of memory for %zu stop strings", n);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *text = json_is_array(stop) ? json_array_get(stop, i) : stop;
+        if (!json_is_string(text))
+            return err_set(err, "\"stop\" holds %s, strings are expected", json_type_name(text));
+        line->stop[i] = (char *)(uintptr_t)json_string_value(text);
+    }
+    request->stop = line->stop;
+    request->n_stops = n;
+    return 0;
+}
+
+static int read_numbers(struct line *line, struct gen_request *request, struct err *err)
+{
+    const json_t *n = json_object_get(line->root, "n"), *seed = json_object_get(line->root, "seed");
+    if (n && !(json_is_integer(n) && json_integer_value(n) >= -1))
+        return err_set(err, "\"n\" must be a whole number of at least -1");
+    if (seed && !(json_is_integer(seed) && json_integer_value(seed) >= 0))
+        return err_set(err, "\"seed\" must be a whole number of at least 0");
+    if (n)
+        request->n = json_integer_value(n) < 0 ? GENERATE_NO_LIMIT : (size_t)json_integer_value(n);
+    if (seed)
+        request->seed = (uint64_t)json_integer_value(seed);
+    return 0;
+}
+
+static int parse_line(const struct jsonl_job *job, struct line *line, size_t len,
+                      struct gen_request *request, struct err *err)
+{
+    json_error_t why;
+    line->root = json_loadb(job->buffer, len, JSON_ALLOW_NUL, &why);
+    if (!line->root)
+        return err_set(err, "not valid JSON at column %d: %s", why.column, why.text);
+    if (!json_is_object(line->root))
+        return err_set(err, "is %s, an object is expected", json_type_name(line->root));
+    line->id = json_object_get(line->root, "id");
+    if (read_prompt(job, line, err) < 0 || read_stop(line, request, err) < 0 ||
+        read_numbers(line, request, err) < 0)
+        return -1;
+    request->prompt = line->prompt.id;
+    request->n_prompt = line->prompt.len;
+    request->user = line;
+    return 0;
+}
+
+/* Bad lines are answered here, and the next one is read. */
+static int next(void *arg, struct gen_request *request, struct err *err)
+{
+    struct jsonl_job *job = arg;
+    for (;;) {
+        errno = 0;
+        const ssize_t len = getline(&job->buffer, &job->buffer_size, job->in);
+        if (len < 0 && (ferror(job->in) || errno == ENOMEM))
+            return err_errno(err, "cannot read requests");
+        if (len < 0)
+            return 0;
+        struct err why;
+        struct line *line = calloc(1, sizeof *line);
+        if (!line || announce_line(job, err) < 0) {
+            free(line);
+            return err_set(err, "out of memory for a request");
+        }
+        *request = gen_request_of(job->gen);
+        request->line = job->n_lines++;
+        if (parse_line(job, line, (size_t)len, request, &why) == 0)
+            return 1;
+        const int rc = write_error(job, request->line, line, why.text, err);
+        line_free(line);
+        if (rc < 0)
+            return -1;
+    }
+}
+
+int gen_jsonl(struct gen *gen, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    struct jsonl_job job = {.gen = gen, .in = stdin};
+    const struct gen_callbacks callbacks = {next, NULL, done, NULL, &job};
+    struct gen_stats stats;
+    int rc = -1;
+    if (o->file && strcmp(o->file, "-") != 0 && !(job.in = fopen(o->file, "re")))
+        return err_errno(err, "%s: cannot open", o->file);
+    if (gen_open_session(gen, o->batch ? o->batch : 8, 0, err) == 0 &&
+        generate(&gen->session, &o->sampling, &callbacks, &cli_interrupted, &stats, err) == 0)
+        rc = gen_report(gen, &stats, err);
+    for (size_t i = 0; i < job.n_waiting; i++)
+        buf_release(&job.waiting[i].text);
+    free(job.waiting);
+    free(job.buffer);
+    if (job.in != stdin)
+        fclose(job.in);
+    return rc;
+}

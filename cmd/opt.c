@@ -1,0 +1,153 @@
+/* Option tables: parsing. What is printed from them is in optdoc.c. */
+#include "opt.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/conf.h"
+#include "cli.h"
+#include "optdoc.h"
+
+void opt_usage_error(const struct program *program, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "%s: ", program->name);
+    vfprintf(stderr, format, args);
+    fprintf(stderr, " (see %s --help)\n", program->name);
+    va_end(args);
+    exit(CLI_USAGE);
+}
+
+static const struct opt *find_opt(const struct program *program, const char *name, size_t len,
+                                  bool is_long)
+{
+    for (size_t i = 0; i < program->n_opts; i++) {
+        const struct opt *opt = &program->opts[i];
+        const char *known = is_long ? opt->name : opt->letters;
+        if (opt->kind != OPT_HEADING && known && strlen(known) == len && memcmp(known, name, len) == 0)
+            return opt;
+    }
+    return NULL;
+}
+
+/* The name as the user wrote it, for messages. */
+struct given {
+    const char *text;
+    int len;
+};
+
+static void bad_number(const struct program *program, const struct opt *opt, struct given name,
+                       const char *text)
+{
+    if (opt->max >= 1e15)
+        opt_usage_error(program, "%.*s: \"%s\" is no number of at least %g", name.len, name.text, text,
+                        opt->min);
+    opt_usage_error(program, "%.*s: \"%s\" is no number from %g to %g", name.len, name.text, text,
+                    opt->min, opt->max);
+}
+
+static void set_choice(const struct program *program, const struct opt *opt, struct given name,
+                       const char *text, int *value)
+{
+    int index = 0;
+    for (const char *at = opt->choices; *at; index++) {
+        const size_t len = strcspn(at, "|");
+        if (strlen(text) == len && memcmp(at, text, len) == 0) {
+            *value = index;
+            return;
+        }
+        at += len + (at[len] == '|');
+    }
+    opt_usage_error(program, "%.*s: \"%s\" is none of %s", name.len, name.text, text, opt->choices);
+}
+
+static void set_value(const struct program *program, const struct opt *opt, struct given name,
+                      char *text, void *options)
+{
+    void *at = (char *)options + opt->at;
+    int64_t whole;
+    double real;
+    struct err err;
+    struct opt_list *list = at;
+    switch (opt->kind) {
+    case OPT_TEXT: *(const char **)at = text; break;
+    case OPT_LIST:
+        if (mem_grow(&list->text, &list->cap, list->n, sizeof *list->text, &err) < 0)
+            opt_usage_error(program, "%s", err.text);
+        list->text[list->n++] = text;
+        break;
+    case OPT_SIZE:
+    case OPT_INT:
+        if (!parse_int64(text, &whole) || (double)whole < opt->min || (double)whole > opt->max)
+            bad_number(program, opt, name, text);
+        if (opt->kind == OPT_SIZE)
+            *(size_t *)at = (size_t)whole;
+        else
+            *(int64_t *)at = whole;
+        break;
+    case OPT_REAL:
+        if (!parse_double(text, &real) || real < opt->min || real > opt->max)
+            bad_number(program, opt, name, text);
+        *(double *)at = real;
+        break;
+    case OPT_CHOICE: set_choice(program, opt, name, text, at); break;
+    case OPT_FLAG:
+    case OPT_HEADING: break;
+    }
+}
+
+/* Options that every program has, and the hidden one that makes documentation. */
+static void answer_common(const struct program *program, const char *word, const char *next)
+{
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        optdoc_help(program, stdout);
+    else if (strcmp(word, "--version") == 0)
+        cli_print_version(program->name);
+    else if (strcmp(word, "--print-options") == 0 && next && optdoc_print(program, next, stdout))
+        ;
+    else
+        return;
+    exit(cli_close_stdout(program->name) < 0 ? CLI_FAILED : CLI_OK);
+}
+
+void opt_parse(const struct program *program, int argc, char **argv, void *options,
+               struct operands *operands)
+{
+    operands->text = argv;
+    operands->n = 0;
+    for (int i = 1; i < argc; i++) {
+        char *word = argv[i];
+        if (strcmp(word, "--") == 0) {
+            while (++i < argc)
+                operands->text[operands->n++] = argv[i];
+            return;
+        }
+        if (word[0] != '-' || word[1] == 0) {
+            operands->text[operands->n++] = word;
+            continue;
+        }
+        answer_common(program, word, argv[i + 1]);
+        const bool is_long = word[1] == '-';
+        char *name = word + 1 + is_long, *value = is_long ? strchr(name, '=') : NULL;
+        const size_t len = value ? (size_t)(value - name) : strlen(name);
+        const struct given given = {word, (int)((size_t)(name - word) + len)};
+        const struct opt *opt = find_opt(program, name, len, is_long);
+        if (!opt)
+            opt_usage_error(program, "unknown option %.*s", given.len, given.text);
+        if (opt->kind == OPT_FLAG) {
+            if (value)
+                opt_usage_error(program, "%.*s takes no value", given.len, given.text);
+            *(bool *)((char *)options + opt->at) = true;
+            continue;
+        }
+        if (value)
+            value++;
+        else if (i + 1 < argc)
+            value = argv[++i];
+        else
+            opt_usage_error(program, "%.*s needs a value: %s", given.len, given.text, opt->arg);
+        set_value(program, opt, given, value, options);
+    }
+}

@@ -1,0 +1,61 @@
+/* One table of options per program: the source of parsing, --help, the man page's OPTIONS and the shell
+ * completions. A test fails when any of them differ. */
+#ifndef BMC_OPT_H
+#define BMC_OPT_H
+
+#include <stdio.h>
+
+#include "base/base.h"
+
+enum opt_kind {
+    OPT_FLAG,   /* bool */
+    OPT_TEXT,   /* const char * */
+    OPT_LIST,   /* struct opt_list: may be given again */
+    OPT_SIZE,   /* size_t in [min, max] */
+    OPT_INT,    /* int64_t in [min, max] */
+    OPT_REAL,   /* double in [min, max] */
+    OPT_CHOICE, /* int: index into `choices`, separated by '|' */
+    OPT_HEADING /* no option: begins a group in --help and in the man page */
+};
+
+struct opt_list {
+    char **text;
+    size_t n, cap;
+};
+
+struct opt {
+    enum opt_kind kind;
+    const char *name;    /* long name, without dashes */
+    const char *letters; /* short name without the dash, "m" or "tb"; NULL: none */
+    const char *arg;     /* name of the argument; NULL for flags */
+    const char *help;    /* one sentence, no capital, no full stop */
+    size_t at;           /* offset in the program's options */
+    double min, max;     /* of numbers */
+    const char *choices; /* of OPT_CHOICE; for completion also of other kinds */
+    bool file;           /* the argument is a file: for completion */
+};
+
+struct program {
+    const char *name;
+    const char *summary;      /* one line */
+    const char *const *usage; /* lines after the name, ended by NULL */
+    const struct opt *opts;
+    size_t n_opts;
+};
+
+/* What is left after the options. */
+struct operands {
+    char **text;
+    size_t n;
+};
+
+/* Parses the command line into `options`. --help and --version are answered here; wrong usage prints
+ * one line and exits 2. */
+void opt_parse(const struct program *program, int argc, char **argv, void *options,
+               struct operands *operands);
+
+/* One line on stderr, and exit 2. */
+void opt_usage_error(const struct program *program, const char *format, ...)
+    __attribute__((format(printf, 2, 3), noreturn));
+
+#endif
