@@ -5,6 +5,7 @@ CC       = gcc
 PREFIX   = /usr/local
 SANITIZE =
 BUILD    = build/$(if $(SANITIZE),sanitize,$(notdir $(CC)))
+LIBBMC   = $(if $(SANITIZE),$(BUILD)/libbmc.a,lib/libbmc.a)
 BIN      = $(if $(SANITIZE),$(BUILD)/bin,bin)
 
 PROGRAMS = bmc-convert bmc-gen
@@ -43,7 +44,7 @@ MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc
 .PHONY: all demo check check-full asan deps docs fuzz warnings format install clean help
 
 ## all: the programs, the library, the default models (what plain "make" does)
-all: $(PROGRAMS:%=$(BIN)/%) lib/libbmc.a $(MODELS)
+all: $(PROGRAMS:%=$(BIN)/%) $(LIBBMC) $(MODELS)
 
 ## demo: install what is missing, build, and let the default model tell a story
 demo: deps
@@ -89,7 +90,7 @@ format:
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include
 	install -m 755 $(PROGRAMS:%=$(BIN)/%) $(DESTDIR)$(PREFIX)/bin
-	install -m 644 lib/libbmc.a $(DESTDIR)$(PREFIX)/lib
+	install -m 644 $(LIBBMC) $(DESTDIR)$(PREFIX)/lib
 	install -m 644 lib/bmc.h $(DESTDIR)$(PREFIX)/include
 	for s in 1 5 7; do install -d $(DESTDIR)$(PREFIX)/share/man/man$$s && \
 	    install -m 644 man/*.$$s $(DESTDIR)$(PREFIX)/share/man/man$$s || exit 1; done
@@ -119,10 +120,11 @@ $(CORE): $(LIB_OBJ)
 	@rm -f $@
 	$(Q)ar rcs $@ $^
 
-# What users link: one object in which only the bmc_ names are visible.
-lib/libbmc.a: $(LIB_OBJ)
-	$(Q)ld -r -o $(BUILD)/bmc.o $^
-	$(Q)objcopy --wildcard --keep-global-symbol='bmc_*' $(BUILD)/bmc.o
+# What users link: one object in which only the functions of bmc.h are visible.
+API = $(shell grep -oE '\bbmc_[a-z_]+' lib/bmc.h | sort -u)
+$(LIBBMC): $(LIB_OBJ) lib/bmc.h Makefile
+	$(Q)ld -r -o $(BUILD)/bmc.o $(LIB_OBJ)
+	$(Q)objcopy $(foreach f,$(API),--keep-global-symbol=$(f)) $(BUILD)/bmc.o
 	@rm -f $@
 	$(Q)ar rcs $@ $(BUILD)/bmc.o
 
@@ -130,6 +132,11 @@ $(BIN)/bmc-gen: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/gen_*.c))
 $(PROGRAMS:%=$(BIN)/%): $(BIN)/%: $(BUILD)/cmd/%.o $(CMD_SHARED) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(CORE) $(LDLIBS)
+
+# The library's own test sees what its users see.
+$(BUILD)/tests/test_api: tests/unit/test_api.c $(LIBBMC)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -Ilib $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(LIBBMC) $(LDLIBS)
 
 $(BUILD)/tests/%: tests/unit/%.c $(CORE)
 	@mkdir -p $(@D)

@@ -14,7 +14,7 @@ static void make_printable(char *text)
             *text = '?';
 }
 
-int err_set(struct err *err, const char *format, ...)
+int(err_set)(struct err *err, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -24,7 +24,7 @@ int err_set(struct err *err, const char *format, ...)
     return -1;
 }
 
-int err_errno(struct err *err, const char *format, ...)
+int(err_errno)(struct err *err, const char *format, ...)
 {
     const char *reason = strerror(errno);
     va_list args;
@@ -37,7 +37,7 @@ int err_errno(struct err *err, const char *format, ...)
     return -1;
 }
 
-int err_prefix(struct err *err, const char *format, ...)
+int(err_prefix)(struct err *err, const char *format, ...)
 {
     char before[sizeof err->text];
     va_list args;

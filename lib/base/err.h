@@ -18,4 +18,10 @@ int err_errno(struct err *err, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Puts "prefix: " before the sentence that is there; returns -1. */
 int err_prefix(struct err *err, const char *format, ...) PRINTF_LIKE(2, 3);
 
+/* Lets the compiler see that these always give -1: it can then tell what is set on success. */
+static inline int err_minus_one(void) { return -1; }
+#define err_set(...)    (err_set(__VA_ARGS__), err_minus_one())
+#define err_errno(...)  (err_errno(__VA_ARGS__), err_minus_one())
+#define err_prefix(...) (err_prefix(__VA_ARGS__), err_minus_one())
+
 #endif

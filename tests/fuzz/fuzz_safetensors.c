@@ -1,0 +1,22 @@
+/* safetensors headers from a hostile source: every tensor that is accepted must lie inside the file. */
+#include <stdlib.h>
+
+#include "format/safetensors.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct safetensors st;
+    struct err err;
+    if (safetensors_parse(&st, data, size, "fuzz", &err) < 0)
+        return 0;
+    for (size_t i = 0; i < st.n_tensors; i++) {
+        const struct st_tensor *tensor = &st.tensor[i];
+        if (tensor->data < data || tensor->bytes > size || tensor->data > data + size - tensor->bytes ||
+            safetensors_find(&st, tensor->name) == NULL)
+            abort();
+    }
+    safetensors_release(&st);
+    return 0;
+}

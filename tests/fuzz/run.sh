@@ -1,0 +1,23 @@
+#!/bin/sh
+# Runs every fuzz target, or those named, for FUZZ_SECONDS (60) each. Needs clang with its runtime
+# (Debian: clang, libclang-rt-14-dev). Findings are left in the corpus folder's place under build/fuzz.
+set -eu
+cd "$(dirname "$0")/../.."
+
+seconds=${FUZZ_SECONDS:-60}
+out=build/fuzz
+mkdir -p "$out"
+arch=$(gcc -print-multiarch)
+sources="$(ls lib/text/*.c lib/format/*.c) lib/base/err.c lib/base/mem.c lib/base/file.c lib/base/hash.c
+lib/base/json.c lib/base/conf.c lib/model/config.c lib/model/family.c lib/model/roles.c lib/model/weights.c"
+
+for target in ${*:-$(cd tests/fuzz && ls fuzz_*.c | sed 's/fuzz_\(.*\)\.c/\1/')}; do
+    # shellcheck disable=SC2086 # sources are words
+    clang -D_GNU_SOURCE -std=gnu11 -g -O1 -Ilib -I"/usr/include/$arch/openblas-openmp" -Wno-unknown-pragmas \
+        -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+        -o "$out/$target" "tests/fuzz/fuzz_$target.c" $sources -lsodium -ljansson -lpcre2-8 -lutf8proc -lm
+    mkdir -p "$out/corpus_$target" "tests/corpus/$target"
+    "$out/$target" -max_total_time="$seconds" -rss_limit_mb=4096 -timeout=25 -print_final_stats=1 \
+        -artifact_prefix="$out/$target-" "$out/corpus_$target" "tests/corpus/$target" 2>&1 |
+        grep -E 'stat::number_of_executed|SUMMARY|ERROR|^Done' || true
+done

@@ -1,0 +1,350 @@
+/* Every cache policy: rows come back as they went in, statistics are those of the closed formulas, and
+ * attention over any of them is the plain double loop. */
+#include <stdlib.h>
+
+#include "attn/attn.h"
+#include "base/threads.h"
+#include "check.h"
+
+enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, D = 8, WIDTH = KV_HEADS * D };
+
+/* The value of a row: unique in layer, position, column and K or V; exact in bf16. */
+static float value(size_t layer, size_t position, size_t column, bool is_v)
+{
+    return (float)((position * 7 + column * 3 + layer * 5 + is_v) % 251) - 125;
+}
+
+static void fill_rows(float *k, float *v, size_t layer, size_t first, size_t rows)
+{
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < WIDTH; j++) {
+            k[i * WIDTH + j] = value(layer, first + i, j, false);
+            v[i * WIDTH + j] = value(layer, first + i, j, true);
+        }
+}
+
+static struct kv *open_cache(const char *spec_text, size_t N, size_t seqs, enum dtype type)
+{
+    struct kv_spec spec;
+    struct err err;
+    struct kv *kv = NULL;
+    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type};
+    if (kv_spec_parse(&spec, spec_text, &err) < 0 ||
+        kv_open(&kv, &spec, &shape, seqs, false, &err) < 0) {
+        check(false, "%s: %s", spec_text, err.text);
+        exit(1);
+    }
+    return kv;
+}
+
+/* A step of `rows` rows whose values are those of positions `as`..; not committed yet. */
+static bool step(struct kv *kv, size_t seq, size_t as, size_t rows)
+{
+    struct err err;
+    float *k = malloc(rows * WIDTH * sizeof *k), *v = malloc(rows * WIDTH * sizeof *v);
+    const bool ok = kv_room(kv, seq, rows, &err) == 0;
+    for (size_t l = 0; ok && l < LAYERS; l++) {
+        fill_rows(k, v, l, as, rows);
+        kv_append(kv, seq, l, k, v, WIDTH);
+    }
+    free(k), free(v);
+    return ok;
+}
+
+static float element(const struct kv_view *view, const void *base, const struct kv_span *span,
+                     size_t head, size_t row, size_t j)
+{
+    const char *at = (const char *)base + head * span->head_stride + row * span->row_stride;
+    return view->type == DTYPE_F32 ? ((const float *)(const void *)at)[j]
+                                   : bf16_to_f32(((const bf16 *)(const void *)at)[j]);
+}
+
+/* All rows of a sequence are those of positions as[0..n); padding is finite. */
+static bool rows_are(struct kv *kv, size_t seq, const size_t *as, size_t n)
+{
+    struct err err;
+    struct kv_view view;
+    bool ok = true;
+    for (size_t l = 0; l < LAYERS; l++) {
+        size_t seen = 0;
+        if (kv_view(kv, seq, l, 0, KV_HEADS, &view, &err) < 0)
+            return false;
+        for (size_t s = 0; s < view.n_spans; s++) {
+            const struct kv_span *span = &view.span[s];
+            for (size_t i = 0; i < span->rows; i++)
+                for (size_t h = 0; h < KV_HEADS; h++)
+                    for (size_t j = 0; j < D; j++) {
+                        const float k = element(&view, span->k, span, h, i, j),
+                                    v = element(&view, span->v, span, h, i, j);
+                        if (i < span->valid)
+                            ok = ok && k == value(l, as[seen + i], h * D + j, false) &&
+                                 v == value(l, as[seen + i], h * D + j, true);
+                        else
+                            ok = ok && isfinite(k) && isfinite(v);
+                    }
+            seen += span->valid;
+        }
+        ok = ok && seen == n;
+        kv_done(kv, &view);
+    }
+    return ok;
+}
+
+static const char *const specs[] = {"iterative", "upfront", "bmc",      "bmc:T=1",   "bmc:T=3",
+                                    "bmc:r=1",   "bmc:r=5", "bmc:r=16", "bmc:T=9999"};
+
+/* Ragged steps up to every boundary, with sequences that are dropped and begun again. */
+static void test_rows(const char *spec, enum dtype type)
+{
+    enum { N = 67, SEQS = 3 };
+    struct kv *kv = open_cache(spec, N, SEQS, type);
+    size_t order[N];
+    unsigned seed = 1;
+    for (size_t i = 0; i < N; i++)
+        order[i] = i;
+    for (int round = 0; round < 3; round++)
+        for (size_t s = 0; s < SEQS; s++) {
+            while (kv->seq[s].n < N) {
+                const size_t rows = size_min(1 + (size_t)rand_r(&seed) % 9, N - kv->seq[s].n);
+                check(step(kv, s, kv->seq[s].n, rows), "%s: no room", spec);
+                check(rows_are(kv, s, order, kv->seq[s].n + rows), "%s %s: rows differ at %zu + %zu",
+                      spec, dtype_name(type), kv->seq[s].n, rows);
+                kv_commit(kv, s, rows);
+            }
+            check(!step(kv, s, 0, 1), "%s: row %d of %d was accepted", spec, N + 1, N);
+            kv_truncate(kv, s, round == 2 ? 20 : 0);
+            check(rows_are(kv, s, order, round == 2 ? 20 : 0) || round != 2,
+                  "%s: truncated rows differ", spec);
+        }
+    for (size_t s = 0; s < SEQS; s++)
+        kv_truncate(kv, s, 0);
+    check(kv->stats.resident_bytes == 0, "%s: %zu bytes are still there", spec,
+          kv->stats.resident_bytes);
+    kv_close(kv);
+}
+
+/* Speculative rows: some stay, in place and in order; the rest are padding. */
+static void test_keep(const char *spec)
+{
+    enum { N = 64 };
+    struct kv *kv = open_cache(spec, N, 2, DTYPE_F32);
+    const size_t kept[] = {0, 2, 3, 6}, want[] = {0, 1, 2, 3, 4, 5, 7, 8, 11, 20};
+    check(step(kv, 0, 0, 5), "%s: no room", spec);
+    kv_commit(kv, 0, 5);
+    check(step(kv, 0, 5, 7), "%s: no room", spec);
+    kv_keep(kv, 0, kept, ARRAY_LEN(kept));
+    check(kv->seq[0].n == 9, "%s: %zu rows", spec, kv->seq[0].n);
+    check(step(kv, 0, 20, 1), "%s: no room", spec);
+    check(rows_are(kv, 0, want, ARRAY_LEN(want)), "%s: kept rows differ", spec);
+    kv_commit(kv, 0, 0);
+    struct err err;
+    check(kv_fork(kv, 1, 0, 7, &err) == 0 && rows_are(kv, 1, want, 7), "%s: forked rows differ", spec);
+    check(step(kv, 1, 30, 1) && rows_are(kv, 0, want, 9), "%s: the fork writes into its origin", spec);
+    kv_close(kv);
+}
+
+/* Rows that lie in memory already are taken without a copy, until the first growth. */
+static void test_adopt(const char *spec)
+{
+    enum { STORED = 16, N = 48, ROWS = 14 };
+    struct kv *kv = open_cache(spec, N, 1, DTYPE_F32);
+    static float memory[LAYERS][2][KV_HEADS][STORED][D];
+    struct kv_rows_in layer[LAYERS];
+    size_t order[N];
+    struct err err;
+    for (size_t i = 0; i < N; i++)
+        order[i] = i;
+    for (size_t l = 0; l < LAYERS; l++) {
+        layer[l] = (struct kv_rows_in){memory[l][0], memory[l][1]};
+        for (size_t h = 0; h < KV_HEADS; h++)
+            for (size_t i = 0; i < ROWS; i++)
+                for (size_t j = 0; j < D; j++) {
+                    memory[l][0][h][i][j] = value(l, i, h * D + j, false);
+                    memory[l][1][h][i][j] = value(l, i, h * D + j, true);
+                }
+    }
+    if (!kv->policy->adopt) {
+        kv_close(kv);
+        return;
+    }
+    check(kv_adopt(kv, 0, layer, ROWS, STORED, &err) == 0 && rows_are(kv, 0, order, ROWS),
+          "%s: adopted rows differ", spec);
+    check(kv->stats.copied_rows == 0, "%s: adopting copied %zu rows", spec, kv->stats.copied_rows);
+    for (size_t n = ROWS; n < N; n++) {
+        check(step(kv, 0, n, 1) && rows_are(kv, 0, order, n + 1), "%s: row %zu after adopting", spec,
+              n);
+        kv_commit(kv, 0, 1);
+    }
+    kv_close(kv);
+}
+
+/* Token by token from empty to N rows: the formulas of bmc-gen(1). */
+static void test_statistics(const char *spec, size_t N, size_t allocations, size_t copied,
+                            size_t padded)
+{
+    struct kv *kv = open_cache(spec, N, 1, DTYPE_F32);
+    for (size_t n = 0; n < N; n++) {
+        check(step(kv, 0, n, 1), "%s: no room", spec);
+        kv_commit(kv, 0, 1);
+    }
+    const size_t row = 2 * LAYERS * KV_HEADS * D * sizeof(float);
+    check(kv->stats.allocations == allocations, "%s: %zu allocations, %zu wanted", spec,
+          kv->stats.allocations, allocations);
+    check(kv->stats.copied_rows == copied, "%s: %zu rows copied, %zu wanted", spec,
+          kv->stats.copied_rows, copied);
+    check(kv->stats.copied_bytes == copied * row, "%s: %zu bytes copied", spec, kv->stats.copied_bytes);
+    check(kv->stats.padded_rows == padded, "%s: %zu padded rows, %zu wanted", spec,
+          kv->stats.padded_rows, padded);
+    check(kv->stats.rows_computed == padded + N * (N + 1) / 2, "%s: %zu rows computed", spec,
+          kv->stats.rows_computed);
+    check(kv->stats.peak_bytes >= N * row, "%s: peak of %zu bytes", spec, kv->stats.peak_bytes);
+    kv_close(kv);
+}
+
+static void test_specs(void)
+{
+    struct kv_spec spec;
+    struct err err;
+    static const char *const bad[] = {
+        "",        "bm",          "bmcc",       "bmc:",
+        "bmc:T=",  "bmc:T=0",     "bmc:r=-1",   "bmc:T=1x",
+        "bmc:x=3", "upfront:T=2", "iterative:", "bmc:T=99999999999999999999999"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        check(kv_spec_parse(&spec, bad[i], &err) < 0, "\"%s\" was accepted", bad[i]);
+    /* sqrt(0.1 * N) = 3.6, 7.2, 10.1, 14.3, 20.2, 40.5 */
+    check(kv_default_T(128) == 4 && kv_default_T(512) == 8 && kv_default_T(1024) == 8 &&
+              kv_default_T(2048) == 16 && kv_default_T(4096) == 16 && kv_default_T(16384) == 32 &&
+              kv_default_T(1) == 1,
+          "default T");
+    struct kv *kv = open_cache("bmc:T=3", 100, 1, DTYPE_F32);
+    check(kv->r == 34 && kv->T == 3, "T=3 of 100 rows: r %zu, T %zu", kv->r, kv->T);
+    kv_close(kv);
+    kv = open_cache("bmc:T=500", 100, 1, DTYPE_F32);
+    check(kv->r == 1 && kv->T == 100, "T=500 of 100 rows: r %zu, T %zu", kv->r, kv->T);
+    kv_close(kv);
+    const struct kv_shape absurd = {LAYERS, KV_HEADS, D, SIZE_MAX / 4, DTYPE_F32};
+    check(kv_spec_parse(&spec, "upfront", &err) == 0 &&
+              kv_open(&kv, &spec, &absurd, 1, false, &err) < 0,
+          "an absurd cache was opened");
+    const struct kv_shape large = {LAYERS, KV_HEADS, D, (size_t)1 << 40, DTYPE_F32};
+    check(kv_open(&kv, &spec, &large, 1, false, &err) == 0 && kv_room(kv, 0, 1, &err) < 0 &&
+              kv->stats.resident_bytes == 0,
+          "a cache of 2^40 rows was allocated");
+    kv_close(kv);
+}
+
+/* ---- attention over the views ---- */
+
+/* The double loop; `sees` says which of the step's rows a query sees. */
+static double attention_error(struct kv *kv, const struct attn_query *query, const float *q,
+                              const float *out, const bool *sees)
+{
+    const size_t n = kv->seq[0].n, all = n + query->rows;
+    double worst = 0, *p = malloc(all * sizeof *p);
+    for (size_t i = 0; i < query->rows; i++)
+        for (size_t h = 0; h < HEADS; h++) {
+            const size_t kv_h = h / (HEADS / KV_HEADS);
+            double sum = 0, max = -INFINITY;
+            for (size_t t = 0; t < all; t++) {
+                p[t] = -INFINITY;
+                if (t >= n && !sees[i * query->rows + t - n])
+                    continue;
+                p[t] = 0;
+                for (size_t j = 0; j < D; j++)
+                    p[t] += q[(i * HEADS + h) * D + j] * (double)value(1, t, kv_h * D + j, false);
+                p[t] /= sqrt(D);
+                max = fmax(max, p[t]);
+            }
+            for (size_t t = 0; t < all; t++)
+                sum += p[t] = exp(p[t] - max);
+            for (size_t j = 0; j < D; j++) {
+                double want = 0;
+                for (size_t t = 0; t < all; t++)
+                    want += p[t] / sum * (double)value(1, t, kv_h * D + j, true);
+                const double error = fabs(want - out[(i * HEADS + h) * D + j]);
+                worst = error <= worst ? worst : error;
+            }
+        }
+    free(p);
+    return worst;
+}
+
+static void test_attention(const char *spec, enum dtype type, size_t n, size_t rows, bool tree)
+{
+    enum { N = 160 };
+    struct err err;
+    struct attn *attn = NULL;
+    struct kv *kv = open_cache(spec, N, 1, type);
+    const struct kernels *kernels = kernels_select(NULL, &err);
+    float *q = malloc(rows * HEADS * D * sizeof *q), *out = malloc(rows * HEADS * D * sizeof *out);
+    bool *sees = calloc(rows * rows, sizeof *sees);
+    uint32_t *tail = malloc(rows * rows * sizeof *tail);
+    size_t *tail_at = malloc((rows + 1) * sizeof *tail_at);
+    size_t listed = 0;
+    for (size_t i = 0; i < rows * HEADS * D; i++)
+        q[i] = (float)((i * 37 + 11) % 101) / 4000 - 0.0125f;
+    for (size_t i = 0; i < rows; i++) {
+        /* A binary tree: node i's parent is (i - 1) / 2. A chain: all before. */
+        for (size_t at = i;; at = tree ? (at - 1) / 2 : at - 1) {
+            sees[i * rows + at] = true;
+            if (at == 0)
+                break;
+        }
+        tail_at[i] = listed;
+        for (size_t j = 0; j <= i; j++)
+            if (sees[i * rows + j])
+                tail[listed++] = (uint32_t)j;
+    }
+    tail_at[rows] = listed;
+    for (size_t at = 0; at < n; at++) {
+        check(step(kv, 0, at, 1), "no room");
+        kv_commit(kv, 0, 1);
+    }
+    check(step(kv, 0, n, rows), "no room");
+    struct attn_query query = {
+        .seq = 0, .rows = rows, .tail = tree ? tail : NULL, .tail_at = tree ? tail_at : NULL};
+    const struct attn_step attn_step = {kv, kernels, &query, 1, HEADS};
+    for (size_t b = 0; attn_backends[b]; b++) {
+        if (!check(attn_open(&attn, attn_backends[b], HEADS, KV_HEADS, D, N, rows, 1, &err) == 0,
+                   "attn: %s", err.text))
+            continue;
+        attn_backends[b]->begin(attn, &attn_step);
+        check(attn_backends[b]->run(attn, &attn_step, 1, q, out, &err) == 0, "attn: run");
+        const double error = attention_error(kv, &query, q, out, sees);
+        check(error < 1e-3, "%s over %s %s, %zu + %zu rows%s: off by %g", attn_backends[b]->name, spec,
+              dtype_name(type), n, rows, tree ? ", a tree" : "", error);
+        attn_close(attn);
+    }
+    kv_close(kv);
+    free(q), free(out), free(sees), free(tail), free(tail_at);
+}
+
+int main(void)
+{
+    struct err err;
+    if (kernels_setup(&err) < 0)
+        return printf("not ok - %s\n", err.text), 1;
+    threads_set(2);
+    for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
+        test_rows(specs[i], DTYPE_F32);
+        test_rows(specs[i], DTYPE_BF16);
+        test_keep(specs[i]);
+        test_adopt(specs[i]);
+        static const size_t sizes[][2] = {{0, 1},  {0, 70},  {15, 1},  {16, 1},
+                                          {17, 3}, {63, 65}, {100, 26}};
+        for (size_t s = 0; s < ARRAY_LEN(sizes); s++)
+            for (int kind = 0; kind < 4; kind++)
+                test_attention(specs[i], kind & 1 ? DTYPE_BF16 : DTYPE_F32, sizes[s][0], sizes[s][1],
+                               kind & 2);
+    }
+    /* N (T - 1) / 2 rows copied and N (r - 1) / 2 padded where r divides N; at the ends N (N - 1) / 2.
+     */
+    test_statistics("bmc:T=8", 128, 8, 128 * 7 / 2, 128 * 15 / 2);
+    test_statistics("bmc:r=32", 128, 4, 128 * 3 / 2, 128 * 31 / 2);
+    test_statistics("iterative", 128, 128, 128 * 127 / 2, 0);
+    test_statistics("upfront", 128, 1, 0, 128 * 127 / 2);
+    /* r = 34 does not divide 100: growths at 0, 34, 68; padding 34*33/2 twice, then 32*31/2. */
+    test_statistics("bmc:T=3", 100, 3, 34 + 68, 34 * 33 + 32 * 31 / 2);
+    test_specs();
+    return check_result();
+}
