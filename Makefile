@@ -28,6 +28,8 @@ LDFLAGS  = $(SAN) -fopenmp -Wl,-rpath,$(BLAS_DIR) -L$(BLAS_DIR)
 LDLIBS   = -lopenblas -lsodium -ljansson -lpcre2-8 -lutf8proc -lm
 CMD_CPPFLAGS = -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off -fopenmp$(if $(SAN), $(SAN))"'
 
+TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=allocator_may_return_null=1
+
 # Files of one instruction set get its flags here and nowhere else.
 ISA_FLAGS_avx2   = -mavx2 -mfma -mf16c
 ISA_FLAGS_avx512 = -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma
@@ -54,12 +56,12 @@ demo: deps
 ## check: install what is missing, build, and run every test
 check: deps
 	@$(MAKE) --no-print-directory all tests
-	BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) bats --print-output-on-failure tests
+	$(TEST_ENV) bats --print-output-on-failure tests
 
 ## check-full: the same over the full products of policies, batches and threads (long)
 check-full: deps
 	@$(MAKE) --no-print-directory all tests
-	BMC_FULL=1 BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) bats --print-output-on-failure tests
+	BMC_FULL=1 $(TEST_ENV) bats --print-output-on-failure tests
 
 ## asan: the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 asan:
@@ -132,6 +134,7 @@ $(BIN)/bmc-gen: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/gen_*.c))
 $(PROGRAMS:%=$(BIN)/%): $(BIN)/%: $(BUILD)/cmd/%.o $(CMD_SHARED) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(CORE) $(LDLIBS)
+	@test -e $(@D)/../models.d || ln -s $(abspath models.d) $(@D)/../models.d
 
 # The library's own test sees what its users see.
 $(BUILD)/tests/test_api: tests/unit/test_api.c $(LIBBMC)
