@@ -81,21 +81,36 @@ static json_t *describe_tensor(const struct bmc_file *file, const struct bmc_nam
                      "bytes", (json_int_t)tensor->bytes, "blake2b", hex);
 }
 
-/* Configuration lines become members; numbers stay numbers. */
+static json_t *typed(const char *text)
+{
+    double number;
+    size_t whole;
+    if (parse_size(text, &whole))
+        return json_integer((json_int_t)whole);
+    if (parse_double(text, &number))
+        return json_real(number);
+    if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0)
+        return json_boolean(*text == 't');
+    return json_string(text);
+}
+
+/* Configuration lines become members with their types; eos ids a list. */
 static int add_config(json_t *about, const struct bmc_file *file, const char *path, struct err *err)
 {
     struct conf conf;
-    if (conf_parse(&conf, file->config, file->config_bytes, path, err) < 0)
+    json_t *eos = json_array();
+    if (conf_parse(&conf, file->config, file->config_bytes, path, err) < 0) {
+        json_decref(eos);
         return -1;
-    for (size_t i = 0; i < conf.n_entries; i++) {
-        double number;
-        size_t whole;
-        const char *value = conf.entry[i].value;
-        json_object_set_new(about, conf.entry[i].key,
-                            parse_size(value, &whole)      ? json_integer((json_int_t)whole)
-                            : parse_double(value, &number) ? json_real(number)
-                                                           : json_string(value));
     }
+    for (size_t i = 0; i < conf.n_entries; i++) {
+        json_t *value = typed(conf.entry[i].value);
+        if (strcmp(conf.entry[i].key, "eos") == 0)
+            json_array_append_new(eos, value);
+        else
+            json_object_set_new(about, conf.entry[i].key, value);
+    }
+    json_object_set_new(about, "eos", eos);
     conf_release(&conf);
     return 0;
 }
@@ -231,6 +246,7 @@ int main(int argc, char **argv)
     opt_parse(&program, argc, argv, &o, &operands);
     check_usage(&o, &operands);
     cli_begin(program.name);
+    cli_interrupt_ends();
     threads_set(o.threads ? (int)o.threads : threads_allowed());
     int rc;
     if (o.info)

@@ -12,42 +12,17 @@
 #include "gen.h"
 
 #define AT(field) offsetof(struct gen_options, field)
-#define HEADING(text)                                                                                  \
-    {                                                                                                  \
-        OPT_HEADING, text, NULL, NULL, NULL, 0, 0, 0, NULL, false                                      \
-    }
-#define FLAG(name, letters, field, help)                                                               \
-    {                                                                                                  \
-        OPT_FLAG, name, letters, NULL, help, AT(field), 0, 0, NULL, false                              \
-    }
-#define TEXT(name, letters, arg, field, help)                                                          \
-    {                                                                                                  \
-        OPT_TEXT, name, letters, arg, help, AT(field), 0, 0, NULL, false                               \
-    }
-#define PATH(name, letters, field, help)                                                               \
-    {                                                                                                  \
-        OPT_TEXT, name, letters, "FILE", help, AT(field), 0, 0, NULL, true                             \
-    }
-#define SIZE(name, letters, field, min, max, help)                                                     \
-    {                                                                                                  \
-        OPT_SIZE, name, letters, "N", help, AT(field), min, max, NULL, false                           \
-    }
-#define INT(name, letters, field, min, max, help)                                                      \
-    {                                                                                                  \
-        OPT_INT, name, letters, "N", help, AT(field), min, max, NULL, false                            \
-    }
-#define REAL(name, field, min, max, help)                                                              \
-    {                                                                                                  \
-        OPT_REAL, name, NULL, "X", help, AT(field), min, max, NULL, false                              \
-    }
-#define CHOICE(name, arg, field, choices, help)                                                        \
-    {                                                                                                  \
-        OPT_CHOICE, name, NULL, arg, help, AT(field), 0, 0, choices, false                             \
-    }
-
+/* clang-format off */
+#define HEADING(text) {OPT_HEADING, text, NULL, NULL, NULL, 0, 0, 0, NULL, false}
+#define FLAG(name, letters, field, help) {OPT_FLAG, name, letters, NULL, help, AT(field), 0, 0, NULL, false}
+#define TEXT(name, letters, arg, field, help) {OPT_TEXT, name, letters, arg, help, AT(field), 0, 0, NULL, false}
+#define PATH(name, letters, field, help) {OPT_TEXT, name, letters, "FILE", help, AT(field), 0, 0, NULL, true}
+#define SIZE(name, letters, field, min, max, help) {OPT_SIZE, name, letters, "N", help, AT(field), min, max, NULL, false}
+#define INT(name, letters, field, min, max, help) {OPT_INT, name, letters, "N", help, AT(field), min, max, NULL, false}
+#define REAL(name, arg, field, min, max, help) {OPT_REAL, name, NULL, arg, help, AT(field), min, max, NULL, false}
+#define CHOICE(name, arg, field, choices, help) {OPT_CHOICE, name, NULL, arg, help, AT(field), 0, 0, choices, false}
 #define MANY 1e15
 
-/* clang-format off */
 static const struct opt opts[] = {
     HEADING("Model and prompt"),
     PATH("model", "m", model, "the model file, made by bmc-convert (default: the model that came with the program)"),
@@ -58,11 +33,11 @@ static const struct opt opts[] = {
     INT("predict", "n", n, -1, MANY, "tokens to generate; -1: until end-of-text, a stop string or a full context (default -1)"),
     INT("ctx-size", "c", context, 0, MANY, "context: prompt and generated tokens together; 0 is the model's (default: at most the model's, else the larger of 4096 and prompt + n)"),
     HEADING("Sampling"),
-    REAL("temp", sampling.temp, -1e9, 1e9, "temperature; 0 or less takes the most likely token (default 0)"),
-    SIZE("top-k", NULL, sampling.top_k, 0, MANY, "keep the K most likely tokens; 0 is off (default 40)"),
-    REAL("top-p", sampling.top_p, 0, 1, "keep the most likely tokens until their probabilities reach P; 1 is off (default 0.95)"),
-    REAL("min-p", sampling.min_p, 0, 1, "keep tokens at least P times as likely as the best; 0 is off (default 0.05)"),
-    REAL("repeat-penalty", sampling.repeat_penalty, 1e-3, 1e3, "divide the logits of recent tokens; 1 is off (default 1)"),
+    REAL("temp", "T", sampling.temp, -1e9, 1e9, "temperature; 0 or less takes the most likely token (default 0)"),
+    {OPT_SIZE, "top-k", NULL, "K", "keep the K most likely tokens; 0 is off (default 40)", AT(sampling.top_k), 0, MANY, NULL, false},
+    REAL("top-p", "P", sampling.top_p, 0, 1, "keep the most likely tokens until their probabilities reach P; 1 is off (default 0.95)"),
+    REAL("min-p", "P", sampling.min_p, 0, 1, "keep tokens at least P times as likely as the best; 0 is off (default 0.05)"),
+    REAL("repeat-penalty", "X", sampling.repeat_penalty, 1e-3, 1e3, "divide the logits of recent tokens; 1 is off (default 1)"),
     INT("repeat-last-n", NULL, repeat_last_n, -1, MANY, "how many recent tokens that means; -1 is all (default 64)"),
     INT("seed", "s", seed, -1, 9e18, "seed of the random numbers; -1 draws one, which the statistics tell (default 0)"),
     {OPT_LIST, "stop", "r", "TEXT", "stop before this text; may be given again", AT(stop), 0, 0, NULL, false},
@@ -138,6 +113,13 @@ int gen_parse_ids(const char *text, struct ids *ids, struct err *err)
     return 0;
 }
 
+/* The byte that two hexadecimal digits spell; 0 when they do not, or spell the end of a text. */
+static int hex_byte(const char *at)
+{
+    const char digits[3] = {at[0], at[0] ? at[1] : 0, 0};
+    return strspn(digits, "0123456789abcdefABCDEF") == 2 ? (int)strtol(digits, NULL, 16) : 0;
+}
+
 /* C escapes in place; anything else after a backslash stays as it is. */
 static void unescape(char *text)
 {
@@ -145,13 +127,11 @@ static void unescape(char *text)
     char *out = text;
     for (const char *at = text; *at;) {
         const char *known = at[0] == '\\' && at[1] ? strchr(from, at[1]) : NULL;
-        unsigned int byte;
         if (known) {
             *out++ = to[known - from];
             at += 2;
-        } else if (at[0] == '\\' && at[1] == 'x' && sscanf(at + 2, "%2x", &byte) == 1 && byte &&
-                   at[3]) {
-            *out++ = (char)byte;
+        } else if (at[0] == '\\' && at[1] == 'x' && hex_byte(at + 2)) {
+            *out++ = (char)hex_byte(at + 2);
             at += 4;
         } else {
             *out++ = *at++;
@@ -264,6 +244,8 @@ static void check_usage(const struct gen_options *o, const struct operands *oper
         opt_usage_error(&gen_program, "--unordered and --logprobs go with --jsonl");
     if ((o->jsonl || o->score || o->tokenize || o->detokenize) && (o->echo || o->ids))
         opt_usage_error(&gen_program, "--echo and --ids go with plain generation only");
+    if ((o->tokenize || o->detokenize) && o->stats)
+        opt_usage_error(&gen_program, "--stats has nothing to tell of --tokenize and --detokenize");
     if (!prompts && isatty(STDIN_FILENO))
         opt_usage_error(&gen_program, "no prompt: give -p TEXT, -f FILE, or text on standard input");
 }

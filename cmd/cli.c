@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <poll.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,8 @@ static void handle(int signal_number, void (*handler)(int))
     if (sigaction(signal_number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
         sigaction(signal_number, &action, NULL);
 }
+
+void cli_interrupt_ends(void) { handle(SIGINT, on_terminate); }
 
 void cli_begin(const char *program)
 {
@@ -82,7 +85,8 @@ int cli_close_stdout(const char *program)
 
 int cli_end(const char *program, int code)
 {
-    if (cli_close_stdout(program) < 0 && code == CLI_OK)
+    /* After a failure its own line has been printed. */
+    if (code == CLI_OK && cli_close_stdout(program) < 0)
         code = CLI_FAILED;
     if (cli_interrupted) {
         file_remove_unfinished();
@@ -141,6 +145,24 @@ int cli_models_dir(char *path, size_t size, struct err *err)
         program, program);
 }
 
+ssize_t cli_read(int fd, void *bytes, size_t size)
+{
+    struct pollfd input = {.fd = fd, .events = POLLIN};
+    for (;;) {
+        /* poll() is not restarted after a signal, read() would be. */
+        if (cli_interrupted)
+            return 0;
+        if (poll(&input, 1, -1) < 0) {
+            if (errno != EINTR)
+                return -1;
+            continue;
+        }
+        const ssize_t n = read(fd, bytes, size);
+        if (n >= 0 || errno != EINTR)
+            return n;
+    }
+}
+
 int cli_read_all(const char *path, struct buf *text, struct err *err)
 {
     enum { BLOCK = 1 << 16 };
@@ -152,9 +174,7 @@ int cli_read_all(const char *path, struct buf *text, struct err *err)
     for (;;) {
         if ((rc = buf_reserve(text, BLOCK, err)) < 0)
             break;
-        const ssize_t n = read(fd, text->data + text->len, BLOCK);
-        if (n < 0 && errno == EINTR && !cli_interrupted)
-            continue;
+        const ssize_t n = cli_read(fd, text->data + text->len, BLOCK);
         if (n < 0)
             rc = err_errno(err, "%s: cannot read", standard ? "standard input" : path);
         if (n <= 0)

@@ -5,6 +5,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -17,6 +18,9 @@ void cli_begin(const char *program);
 /* Last thing in main(): checks standard output; after SIGINT ends by that signal, so that a shell's
  * loop ends too. Returns the exit code. */
 int cli_end(const char *program, int code);
+
+/* SIGINT ends the program at once, without half-written outputs: for programs that have no partial result. */
+void cli_interrupt_ends(void);
 
 /* "program: sentence" on stderr; returns CLI_FAILED. */
 int cli_fail(const char *program, const struct err *err);
@@ -41,6 +45,9 @@ void cli_progress_end(struct cli_progress *progress);
 /* The folder with families, shapes and default models: beside the program's folder in the source tree
  * (../models.d), or installed (../share/bmc). */
 int cli_models_dir(char *path, size_t size, struct err *err) MUST_USE;
+
+/* Reads up to `size` bytes; 0 at the end, or when SIGINT came while nothing was there. -1 with errno. */
+ssize_t cli_read(int fd, void *bytes, size_t size) MUST_USE;
 
 /* Reads a whole file, "-" being standard input. */
 int cli_read_all(const char *path, struct buf *text, struct err *err) MUST_USE;

@@ -2,10 +2,11 @@
  *
  * Requests are read as places in the batch become free. Results wait until those of all earlier lines
  * are written, unless --unordered. */
-#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
 #include "gen.h"
@@ -26,9 +27,10 @@ struct waiting {
 
 struct jsonl_job {
     struct gen *gen;
-    FILE *in;
-    char *buffer;
-    size_t buffer_size;
+    int in;
+    struct buf input; /* bytes read, of which lines before `taken` are done with */
+    size_t taken;
+    bool input_ended;
     uint64_t n_lines;        /* read so far */
     struct waiting *waiting; /* of lines first_waiting .. */
     size_t n_waiting, waiting_cap;
@@ -224,11 +226,11 @@ static int read_numbers(struct line *line, struct gen_request *request, struct e
     return 0;
 }
 
-static int parse_line(const struct jsonl_job *job, struct line *line, size_t len,
+static int parse_line(const struct jsonl_job *job, struct line *line, const char *text, size_t len,
                       struct gen_request *request, struct err *err)
 {
     json_error_t why;
-    line->root = json_loadb(job->buffer, len, JSON_ALLOW_NUL, &why);
+    line->root = json_loadb(text, len, JSON_ALLOW_NUL, &why);
     if (!line->root)
         return err_set(err, "not valid JSON at column %d: %s", why.column, why.text);
     if (!json_is_object(line->root))
@@ -243,17 +245,48 @@ static int parse_line(const struct jsonl_job *job, struct line *line, size_t len
     return 0;
 }
 
+/* The next line, without its end: 1, or 0 when there is none. It stands until the next call. */
+static int read_line(struct jsonl_job *job, const char **line, size_t *len, struct err *err)
+{
+    enum { BLOCK = 1 << 16 };
+    struct buf *input = &job->input;
+    size_t seen = job->taken; /* no line end before */
+    for (;;) {
+        const char *end =
+            input->len > seen ? memchr(input->data + seen, '\n', input->len - seen) : NULL;
+        if (end || (job->input_ended && input->len > job->taken)) {
+            *line = input->data + job->taken;
+            *len = end ? (size_t)(end - *line) : input->len - job->taken;
+            job->taken += *len + (end != NULL);
+            return 1;
+        }
+        if (job->input_ended)
+            return 0;
+        seen = input->len - job->taken;
+        if (job->taken)
+            memmove(input->data, input->data + job->taken, seen);
+        input->len = seen;
+        job->taken = 0;
+        if (buf_reserve(input, BLOCK, err) < 0)
+            return -1;
+        const ssize_t n = cli_read(job->in, input->data + input->len, BLOCK);
+        if (n < 0)
+            return err_errno(err, "cannot read requests");
+        job->input_ended = n == 0;
+        input->len += (size_t)n;
+    }
+}
+
 /* Bad lines are answered here, and the next one is read. */
 static int next(void *arg, struct gen_request *request, struct err *err)
 {
     struct jsonl_job *job = arg;
+    const char *text;
+    size_t len;
     for (;;) {
-        errno = 0;
-        const ssize_t len = getline(&job->buffer, &job->buffer_size, job->in);
-        if (len < 0 && (ferror(job->in) || errno == ENOMEM))
-            return err_errno(err, "cannot read requests");
-        if (len < 0)
-            return 0;
+        const int got = read_line(job, &text, &len, err);
+        if (got <= 0)
+            return got;
         struct err why;
         struct line *line = calloc(1, sizeof *line);
         if (!line || announce_line(job, err) < 0) {
@@ -262,7 +295,7 @@ static int next(void *arg, struct gen_request *request, struct err *err)
         }
         *request = gen_request_of(job->gen);
         request->line = job->n_lines++;
-        if (parse_line(job, line, (size_t)len, request, &why) == 0)
+        if (parse_line(job, line, text, len, request, &why) == 0)
             return 1;
         const int rc = write_error(job, request->line, line, why.text, err);
         line_free(line);
@@ -274,11 +307,11 @@ static int next(void *arg, struct gen_request *request, struct err *err)
 int gen_jsonl(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
-    struct jsonl_job job = {.gen = gen, .in = stdin};
+    struct jsonl_job job = {.gen = gen, .in = STDIN_FILENO};
     const struct gen_callbacks callbacks = {next, NULL, done, NULL, &job};
     struct gen_stats stats;
     int rc = -1;
-    if (o->file && strcmp(o->file, "-") != 0 && !(job.in = fopen(o->file, "re")))
+    if (o->file && strcmp(o->file, "-") != 0 && (job.in = open(o->file, O_RDONLY | O_CLOEXEC)) < 0)
         return err_errno(err, "%s: cannot open", o->file);
     if (gen_open_session(gen, o->batch ? o->batch : 8, 0, err) == 0 &&
         generate(&gen->session, &o->sampling, &callbacks, &cli_interrupted, &stats, err) == 0)
@@ -286,8 +319,8 @@ int gen_jsonl(struct gen *gen, struct err *err)
     for (size_t i = 0; i < job.n_waiting; i++)
         buf_release(&job.waiting[i].text);
     free(job.waiting);
-    free(job.buffer);
-    if (job.in != stdin)
-        fclose(job.in);
+    buf_release(&job.input);
+    if (job.in != STDIN_FILENO)
+        close(job.in);
     return rc;
 }

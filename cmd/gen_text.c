@@ -109,12 +109,12 @@ int gen_text(struct gen *gen, struct err *err)
     const struct gen_callbacks callbacks = {next, show, done, prefill, &job};
     struct gen_stats stats;
     int rc = -1;
+    cli_progress_begin(&job.progress, "prompt");
     if (read_prompt(&job, err) < 0 ||
         gen_open_session(gen, gen->options->batch ? gen->options->batch : 1, job.prompt.len, err) < 0)
         goto out;
     if (gen->options->echo)
         echo(&job);
-    cli_progress_begin(&job.progress, "prompt");
     if (generate(&gen->session, &gen->options->sampling, &callbacks, &cli_interrupted, &stats, err) < 0)
         goto out;
     rc = gen_report(gen, &stats, err);

@@ -162,7 +162,7 @@ static void put_quoted(const char *text, FILE *out)
     for (; *text; text++) {
         if (*text == '\'')
             fputs("'\\''", out);
-        else if (*text == '[' || *text == ']' || *text == ':')
+        else if (*text == '\\' || *text == '[' || *text == ']' || *text == ':')
             fprintf(out, "\\%c", *text);
         else
             fputc(*text, out);
@@ -218,7 +218,7 @@ static void print_fish(const struct program *program, FILE *out)
         }
         fputs(" -d '", out);
         for (const char *at = opt->help; *at; at++)
-            fputs(*at == '\'' ? "\\'" : (char[2]){*at, 0}, out);
+            fprintf(out, *at == '\'' || *at == '\\' ? "\\%c" : "%c", *at);
         fputs("'\n", out);
     }
 }

@@ -75,6 +75,13 @@ static int column_width(const json_t *rows, const char *key, size_t *width, stru
     return rc;
 }
 
+/* No blanks at the end of a line of the text table. */
+static void trim_line(struct buf *out, bool markdown)
+{
+    while (out->len && !markdown && out->data[out->len - 1] == ' ')
+        out->len--;
+}
+
 /* Text and Markdown differ in what stands between cells. */
 static int write_padded(const json_t *rows, bool markdown, struct buf *out, struct err *err)
 {
@@ -97,6 +104,7 @@ static int write_padded(const json_t *rows, bool markdown, struct buf *out, stru
             buf_addf(out, err, json_is_number(value) ? "%*s" : "%-*s", (int)width, key) < 0)
             goto out;
     }
+    trim_line(out, markdown);
     if (buf_addf(out, err, "%s", after) < 0 || (markdown && buf_addf(out, err, "%s|\n", rule.data) < 0))
         goto out;
     json_array_foreach((json_t *)(uintptr_t)rows, i, row)
@@ -112,8 +120,7 @@ static int write_padded(const json_t *rows, bool markdown, struct buf *out, stru
                 goto out;
             begun = true;
         }
-        while (out->len && !markdown && out->data[out->len - 1] == ' ')
-            out->len--;
+        trim_line(out, markdown);
         if (buf_addf(out, err, "%s", after) < 0)
             goto out;
     }

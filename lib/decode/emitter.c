@@ -7,6 +7,7 @@ void emitter_init(struct emitter *e, const struct tokenizer *tok, char *const *s
 {
     *e = (struct emitter){.stop = stop, .n_stops = n_stops};
     detok_init(&e->detok, tok, false);
+    e->detok.started = true; /* the prompt stands before: a leading space is a space */
 }
 
 void emitter_release(struct emitter *e) { buf_release(&e->text); }

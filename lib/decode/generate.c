@@ -110,10 +110,10 @@ static const char *find_fault(const struct loop *loop, const struct gen_request 
         snprintf(text, size,
                  "the prompt is empty and the model has no start token: there is nothing to continue");
     else if (request->n_prompt > context)
-        snprintf(
-            text, size,
-            "the prompt has %zu tokens, the context holds %zu: shorten it or raise -c (model: %zu)",
-            request->n_prompt, context, loop->session->model->config.context);
+        snprintf(text, size, "the prompt has %zu tokens, the context holds %zu: shorten it%s",
+                 request->n_prompt, context,
+                 context < loop->session->model->config.context ? " or raise -c"
+                                                                : "; the model takes no more");
     else {
         for (size_t i = 0; i < request->n_prompt; i++)
             if (request->prompt[i] >= vocab(loop)) {
@@ -132,6 +132,7 @@ static int begin_slot(struct loop *loop, struct slot *slot, const struct gen_req
     char fault[256];
     slot->busy = true;
     slot->request = *request;
+    slot->request.logprobs = size_min(request->logprobs, vocab(loop));
     slot->told_text = slot->told_ids = 0;
     slot->row = SIZE_MAX;
     slot->all.len = 0;
@@ -336,13 +337,15 @@ static int run_loop(struct loop *loop, struct err *err)
     }
 }
 
-/* The run's hash: of the sequences' 64-bit hashes in input order. */
+/* The run's hash: of the 64-bit hashes, in input order, of the sequences that have a token. */
 static void hash_run(struct loop *loop)
 {
+    static const struct hash none;
     struct hasher hasher;
     hasher_init(&hasher);
     for (size_t i = 0; i < loop->n_lines; i++)
-        hasher_add(&hasher, loop->line_hash[i].byte, LOGITS_HASH_BYTES);
+        if (!hash_equal(&loop->line_hash[i], &none))
+            hasher_add(&hasher, loop->line_hash[i].byte, LOGITS_HASH_BYTES);
     loop->stats->logits_hash = hasher_result(&hasher);
 }
 

@@ -69,9 +69,9 @@ struct gen_stats {
     size_t decode_tokens, decode_steps; /* tokens that decode steps gave; the first one is prefill's */
     size_t sampled_tokens;
     double prefill_ms, decode_ms, sample_ms;
-    struct hash logits_hash; /* BLAKE2b of the sequences' 64-bit hashes in input order; a
-                              * sequence's hash is of the f32 logits that chose its last
-                              * token, zero when it has none */
+    /* BLAKE2b of the 64-bit hashes, in input order, of the sequences that have a token; a sequence's hash is of the
+     * f32 logits that chose its last one. */
+    struct hash logits_hash;
 };
 
 /* Runs until there are no more requests, or *interrupted is not 0: then sequences under way end with

@@ -3,16 +3,17 @@
  * All integers are little-endian. The block starts with `struct tok_header`; each section starts at a
  * multiple of 8, in the order of `enum tok_section`, and holds `count` elements:
  *
- *   TEXT        uint8     all strings: the tokens' bytes in order of id, then those of steps and
- * patterns TOKENS      uint32    ids + 1 offsets into TEXT: token i is [TOKENS[i], TOKENS[i + 1]) FLAGS
- * uint8     one per id, enum tok_flag HASH        uint32    a power of two of slots: an id, or
- * TOK_NONE; see tok_hash() MERGE_RUNS  uint32    ids + 1 indices into MERGES: pairs with left id i are
- * [RUNS[i], RUNS[i + 1]) MERGES      12 bytes  struct tok_merge, ascending by (left, right) UNITS
- * uint32    256 ids of what a byte starts as, then 256 ids of "<0x00>" to "<0xFF>" ADDED       16 bytes
- * struct tok_added: `added_raw` that are looked for before the normalizer, then those that are looked
- * for after it; both ascending by their bytes STEPS       24 bytes  struct tok_step: normalizers, then
- * pre-tokenizers, then decoders TEMPLATE    uint32    ids: `prefix` of them go in front of an encoded
- * text, the rest behind it
+ *   TEXT        uint8     all strings: the tokens' bytes in order of id, then those of steps and patterns
+ *   TOKENS      uint32    ids + 1 offsets into TEXT: token i is [TOKENS[i], TOKENS[i + 1])
+ *   FLAGS       uint8     one per id, enum tok_flag
+ *   HASH        uint32    a power of two of slots: an id, or TOK_NONE; see tok_hash()
+ *   MERGE_RUNS  uint32    ids + 1 indices into MERGES: pairs with left id i are [RUNS[i], RUNS[i + 1])
+ *   MERGES      12 bytes  struct tok_merge, ascending by (left, right)
+ *   UNITS       uint32    256 ids of what a byte starts as, then 256 ids of "<0x00>" to "<0xFF>"
+ *   ADDED       16 bytes  struct tok_added: `added_raw` that are looked for before the normalizer, then
+ *                         those that are looked for after it; both ascending by their bytes
+ *   STEPS       24 bytes  struct tok_step: normalizers, then pre-tokenizers, then decoders
+ *   TEMPLATE    uint32    ids: `prefix` of them go in front of an encoded text, the rest behind it
  *
  * In a byte-level vocabulary (TOK_BYTE_LEVEL) a token's bytes are what it stands for, not the letters
  * that the files spell it with: the text is never translated into that alphabet, neither on the way in

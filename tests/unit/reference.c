@@ -142,6 +142,8 @@ static int check_case(void *arg, const struct gen_result *result, struct err *er
     const json_t *c = json_array_get(cases, result->request->line);
     const json_t *want = json_object_get(c, "greedy_ids");
     const char *text = json_string_value(json_object_get(c, "greedy_text"));
+    /* Decoded by themselves ids lose a leading space under some tokenizers; behind their prompt they have it. */
+    const char *got = result->text + (*result->text == ' ' && *text != ' ');
     (void)arg;
     (void)err;
     check(result->n_ids == json_array_size(want), "case %u: %zu ids", (unsigned)result->request->line,
@@ -161,8 +163,7 @@ static int check_case(void *arg, const struct gen_result *result, struct err *er
     }
     /* How many U+FFFD stand for a run of stray bytes is each implementation's own choice. */
     const char *stray = strstr(text, "\xef\xbf\xbd");
-    check(stray ? strncmp(text, result->text, (size_t)(stray - text)) == 0
-                : strcmp(text, result->text) == 0,
+    check(stray ? strncmp(text, got, (size_t)(stray - text)) == 0 : strcmp(text, got) == 0,
           "case %u: text is \"%s\", not \"%s\"", (unsigned)result->request->line, result->text, text);
     return 0;
 }

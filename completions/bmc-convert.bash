@@ -1,0 +1,23 @@
+# bash completion for bmc-convert
+_bmc_convert()
+{
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    case $prev in
+    --output | -o) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --type) COMPREPLY=($(compgen -W 'auto f32 bf16' -- "$cur")) ;;
+    --family) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --models-dir) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --synth) COMPREPLY=() ;;
+    --seed | -s) COMPREPLY=() ;;
+    --tokenizer) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
+    --threads | -t) COMPREPLY=() ;;
+    *)
+        if [[ $cur == -* ]]; then
+            COMPREPLY=($(compgen -W '-o --output --type --family --models-dir --synth -s --seed --tokenizer --info --verify --format -t --threads -h --help --version' -- "$cur"))
+        else
+            COMPREPLY=($(compgen -f -- "$cur"))
+        fi ;;
+    esac
+}
+complete -o filenames -F _bmc_convert bmc-convert

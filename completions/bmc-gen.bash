@@ -1,0 +1,40 @@
+# bash completion for bmc-gen
+_bmc_gen()
+{
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    case $prev in
+    --model | -m) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --prompt | -p) COMPREPLY=() ;;
+    --file | -f) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --prompt-ids) COMPREPLY=() ;;
+    --predict | -n) COMPREPLY=() ;;
+    --ctx-size | -c) COMPREPLY=() ;;
+    --temp) COMPREPLY=() ;;
+    --top-k) COMPREPLY=() ;;
+    --top-p) COMPREPLY=() ;;
+    --min-p) COMPREPLY=() ;;
+    --repeat-penalty) COMPREPLY=() ;;
+    --repeat-last-n) COMPREPLY=() ;;
+    --seed | -s) COMPREPLY=() ;;
+    --stop | -r) COMPREPLY=() ;;
+    --batch | -b) COMPREPLY=() ;;
+    --logprobs) COMPREPLY=() ;;
+    --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
+    --stats) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront' -- "$cur")) ;;
+    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16' -- "$cur")) ;;
+    --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;
+    --attn) COMPREPLY=($(compgen -W 'blas' -- "$cur")) ;;
+    --isa) COMPREPLY=($(compgen -W 'ref' -- "$cur")) ;;
+    --chunk) COMPREPLY=() ;;
+    --threads | -t) COMPREPLY=() ;;
+    --threads-batch | -tb) COMPREPLY=() ;;
+    *)
+        if [[ $cur == -* ]]; then
+            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --logprobs --score --tokenize --detokenize --echo --ids --format --stats -q --quiet --kv --kv-type --rows --attn --isa --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
+        else
+            COMPREPLY=($(compgen -f -- "$cur"))
+        fi ;;
+    esac
+}
+complete -o filenames -F _bmc_gen bmc-gen

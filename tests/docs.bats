@@ -1,0 +1,264 @@
+# The documentation agrees with the programs: options, statistics, and every example is run.
+#
+# BMC_BIN is the folder of the programs (default ../bin).
+
+bats_require_minimum_version 1.5.0
+load /usr/lib/bats/bats-support/load
+load /usr/lib/bats/bats-assert/load
+
+ROOT=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
+BMC_BIN=$(cd "${BMC_BIN:-$ROOT/bin}" && pwd)
+export BMC_BIN
+export LC_ALL=C.UTF-8
+export OMP_WAIT_POLICY=passive
+unset BMC_ISA OMP_NUM_THREADS OPENBLAS_NUM_THREADS
+
+# A small tree as the examples expect it: bin/ with the programs, models.d/ with the default model.
+setup_file() {
+    local tree=$BATS_FILE_TMPDIR/tree
+    mkdir -p "$tree/bin" "$tree/models.d"
+    cp "$BMC_BIN/bmc-gen" "$BMC_BIN/bmc-convert" "$tree/bin"
+    for name in families shapes grimm; do
+        ln -s "$ROOT/models.d/$name" "$tree/models.d/$name"
+    done
+    "$tree/bin/bmc-convert" "$tree/models.d/grimm" -o "$tree/models.d/grimm.bmc"
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    TREE=$BATS_FILE_TMPDIR/tree
+}
+
+# ---- generated parts ----
+
+@test "man page OPTIONS and completions are those of the option tables" {
+    DOCS_ROOT=$ROOT run sh "$ROOT/tests/docs.sh" check
+    assert_success
+    assert_output ""
+}
+
+@test "docs.sh check names a page and a completion that differ, and update repairs them" {
+    mkdir copy
+    cp -r "$ROOT/man" "$ROOT/completions" copy
+    sed -i '/BEGIN OPTIONS/,/END OPTIONS/s/seed/sead/' copy/man/bmc-gen.1
+    sed -i '$d' copy/completions/bmc-convert.fish
+    rm copy/completions/_bmc-gen
+    export DOCS_ROOT=copy
+    run sh "$ROOT/tests/docs.sh" check
+    assert_failure 1
+    assert_line --partial "copy/man/bmc-gen.1 differs"
+    assert_line --partial "copy/completions/bmc-convert.fish differs"
+    assert_line --partial "copy/completions/_bmc-gen differs"
+    refute_line --partial "bmc-convert.1 differs"
+    run sh "$ROOT/tests/docs.sh" update
+    assert_success
+    run sh "$ROOT/tests/docs.sh" check
+    assert_success
+    run diff -r copy/man "$ROOT/man"
+    assert_success
+}
+
+@test "docs.sh check fails when a page has lost its marker lines" {
+    mkdir copy
+    cp -r "$ROOT/man" "$ROOT/completions" copy
+    sed -i '/END OPTIONS/d' copy/man/bmc-convert.1
+    DOCS_ROOT=copy run sh "$ROOT/tests/docs.sh" check
+    assert_failure 1
+    assert_output --partial "END OPTIONS"
+}
+
+# Long options as --help, the man page and each completion list them, one a line, sorted.
+options_in_help() { "$BMC_BIN/$1" --help | grep -oE '^ .{0,7}--[a-z-]+' | grep -oE -- '--[a-z-]+' | sort; }
+options_in_man() {
+    sed -n '/BEGIN OPTIONS/,/END OPTIONS/s/^\\fB.*\\-\\-\([a-z\\-]*\)\\fR.*/--\1/p' "$ROOT/man/$1.1" | tr -d '\\' | sort
+}
+options_in_bash() { grep -oE -- '--[a-z-]+' "$ROOT/completions/$1.bash" | sort -u | grep -vx -- --; }
+options_in_zsh() { grep -oE "^    '[*]?--[a-z-]+" "$ROOT/completions/_$1" | grep -oE -- '--[a-z-]+' | sort; }
+options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1.fish" | sort; }
+
+@test "--help, man page and completions list the same options" {
+    for program in bmc-gen bmc-convert; do
+        options_in_help "$program" >help
+        [ "$(wc -l <help)" -ge 13 ]
+        for where in man bash zsh fish; do
+            "options_in_$where" "$program" >"$where"
+            run diff help "$where"
+            assert_success
+        done
+    done
+}
+
+@test "options that README and CONTRIBUTING name exist" {
+    { options_in_help bmc-gen; options_in_help bmc-convert; } | sort -u >known
+    grep -ohE -- '--[a-z]+[a-z-]*' "$ROOT/README.md" "$ROOT/CONTRIBUTING.md" | sort -u >named
+    [ "$(wc -l <named)" -ge 10 ]
+    run comm -13 known named
+    assert_output ""
+}
+
+@test "completions are valid for their shells" {
+    for program in bmc-gen bmc-convert; do
+        bash -n "$ROOT/completions/$program.bash"
+        if command -v zsh; then zsh -n "$ROOT/completions/_$program"; fi
+        if command -v fish; then fish -n "$ROOT/completions/$program.fish"; fi
+    done
+}
+
+@test "bash completes options and choices" {
+    run bash -c 'source "$1"; COMP_WORDS=(bmc-gen --kv-t); COMP_CWORD=1; _bmc_gen; echo "${COMPREPLY[@]}"
+        COMP_WORDS=(bmc-gen --kv-type b); COMP_CWORD=2; _bmc_gen; echo "${COMPREPLY[@]}"' \
+        - "$ROOT/completions/bmc-gen.bash"
+    assert_success
+    assert_output $'--kv-type\nbf16'
+}
+
+@test "man pages are well-formed" {
+    # Pages of paper are not what these are for: that a block of a table crosses one is no fault.
+    for page in "$ROOT"/man/*; do
+        MANROFFSEQ='' MANWIDTH=80 man --warnings -E UTF-8 -l -Tutf8 -Z "$page" 2>&1 >/dev/null |
+            grep -v 'will not fit on one page' >>warnings || true
+    done
+    run cat warnings
+    assert_output ""
+    if command -v mandoc >/dev/null; then
+        run mandoc -Tlint -Wwarning "$ROOT"/man/*
+        assert_output ""
+    fi
+}
+
+# ---- statistics ----
+
+@test "bmc-gen.1 lists every field of --stats, and no other" {
+    "$TREE/bin/bmc-gen" -p "Once" -n 2 -q --stats - | tail -n 1 | jq -r 'keys_unsorted[]' >written
+    sed -n '/^\.SH STATISTICS/,/^\.SH CACHE/p' "$ROOT/man/bmc-gen.1" | sed -n '/^\.TP$/{n;s/^\.B //p}' >listed
+    [ "$(wc -l <written)" -ge 25 ]
+    run diff <(sort written) <(sort listed)
+    assert_success
+}
+
+# ---- examples ----
+
+# Prints the EXAMPLES of a man page: each block is a file block-NN in the current folder.
+blocks_of_page() {
+    sed -n '/^\.SH EXAMPLES/,/^\.SH SEE/p' "$1" | awk '
+        /^\.EX$/ { file = sprintf("block-%02d", ++n); inside = 1; next }
+        /^\.EE$/ { inside = 0 }
+        inside { print >file }'
+    sed -i -e 's/\\-/-/g; s/\\(dq/"/g; s/\\(aq/'"'"'/g; s/\\(ha/^/g; s/\\&//g; s/\\e/\\/g' block-*
+}
+
+# The same for the blocks marked sh of a Markdown page.
+blocks_of_markdown() {
+    awk '/^```sh$/ { file = sprintf("block-%02d", ++n); inside = 1; next }
+        /^```/ { inside = 0 }
+        inside { print >file }' "$1"
+}
+
+# same_output EXPECTED FOUND: the same words line by line; numbers with a decimal point may differ in their last digits,
+# because OpenBLAS adds in another order on another CPU.
+same_output() {
+    awk '
+        function close_to(a, b) { return (a - b) ^ 2 <= (0.001 * (1 + (a < 0 ? -a : a))) ^ 2 }
+        NR == FNR { want[NR] = $0; lines = NR; next }
+        {
+            n = split(want[FNR], w)
+            if (FNR > lines || n != NF)
+                exit bad = 1
+            for (i = 1; i <= n; i++)
+                if (w[i] != $i && !(w[i] ~ /^-?[0-9]+\.[0-9]+$/ && $i ~ /^-?[0-9]+\.[0-9]+$/ && close_to(w[i], $i)))
+                    exit bad = 1
+        }
+        END { exit bad || FNR != lines && NR != lines }' "$1" "$2" && [ "$(wc -l <"$1")" -eq "$(wc -l <"$2")" ]
+}
+
+# One command of a block, in the current folder; `$4` names it in messages.
+run_command() { # COMMAND EXPECTED-FILE COMPARE PLACE
+    bash -eu -c "$1" >.found 2>.stderr || fail "$4: status $?: $1
+$(cat .stderr)" || return 1
+    [ "$3" = no ] || same_output "$2" .found || fail "$4: $1
+expected:
+$(cat "$2")
+found:
+$(cat .found)"
+}
+
+# A block: lines with "$ " are commands ("> " goes on with them), and what is below is their output; a block without such
+# lines is a script, and its output is not compared.
+run_block() { # BLOCK PLACE
+    local line command='' seen=''
+    if ! grep -q '^\$ ' "$1"; then
+        run_command "$(cat "$1")" /dev/null no "$2"
+        return $?
+    fi
+    : >.expected
+    while IFS= read -r line; do
+        case $line in
+        '$ '*)
+            [ -z "$seen" ] || run_command "$command" .expected yes "$2" || return 1
+            command=${line#??} seen=1
+            : >.expected
+            ;;
+        '> '*) command+=$'\n'${line#??} ;;
+        *) printf '%s\n' "$line" >>.expected ;;
+        esac
+    done <"$1"
+    run_command "$command" .expected yes "$2"
+}
+
+# Folder for one example: the programs are in PATH, the models beside.
+example_folder() {
+    mkdir "$1"
+    ln -s "$TREE/models.d" "$1/models.d"
+    ln -s "$TREE/bin" "$1/bin"
+}
+
+# Every block in an empty folder that holds grimm.bmc and models.d.
+run_page() {
+    local block
+    mkdir blocks
+    cd blocks || return 1
+    blocks_of_page "$ROOT/man/$1"
+    export PATH=$TREE/bin:$PATH
+    for block in block-*; do
+        example_folder "../in-$block"
+        cp "$TREE/models.d/grimm.bmc" "../in-$block"
+        (cd "../in-$block" && run_block "../blocks/$block" "$1, $block")
+    done
+}
+
+@test "examples of bmc-gen(1) run" { run_page bmc-gen.1; }
+@test "examples of bmc-convert(1) run" { run_page bmc-convert.1; }
+@test "examples of bmc(7) run" { run_page bmc.7; }
+@test "examples of bmc-model(5) run" { run_page bmc-model.5; }
+@test "examples of bmc-family(5) run" { run_page bmc-family.5; }
+
+@test "every man page with examples has its test above" {
+    for page in "$ROOT"/man/*; do
+        grep -q "run_page $(basename "$page");" "$BATS_TEST_FILENAME" || fail "$page"
+        grep -q '^\.SH EXAMPLES' "$page" || fail "$page has no examples"
+    done
+}
+
+@test "commands of the README run, and print what it shows" {
+    blocks_of_markdown "$ROOT/README.md"
+    [ "$(ls block-* | wc -l)" -ge 6 ]
+    example_folder here
+    for block in block-*; do
+        (cd here && run_block "../$block" "README.md, $block")
+    done
+}
+
+@test "the runner of examples fails when a command fails or prints something else" {
+    printf '$ echo a 0.5\na 0.5001\n$ echo b\nb\n' >good
+    printf '$ echo a\nb\n' >wrong
+    printf '$ true\nmore\n' >missing
+    printf '$ echo a; echo b\na\n' >surplus
+    printf 'true\nfalse\ntrue\n' >failing
+    printf '$ echo 0.5\n0.51\n' >far
+    run_block good good
+    for block in wrong missing surplus failing far; do
+        run run_block "$block" "$block"
+        assert_failure
+        assert_output --partial "$block: "
+    done
+}
