@@ -243,10 +243,10 @@ int main(int argc, char **argv)
     struct options o = {0};
     struct operands operands;
     struct err err;
+    cli_begin(program.name, argv);
+    cli_interrupt_ends();
     opt_parse(&program, argc, argv, &o, &operands);
     check_usage(&o, &operands);
-    cli_begin(program.name);
-    cli_interrupt_ends();
     threads_set(o.threads ? (int)o.threads : threads_allowed());
     int rc;
     if (o.info)

@@ -223,6 +223,16 @@ static int choose_seed(struct gen *gen, struct err *err)
 
 /* ---- main ---- */
 
+/* Names that only the library knows: a wrong one is a usage error all the same. */
+static void check_names(const struct gen_options *o)
+{
+    struct kv_spec spec;
+    struct err err;
+    if (kv_spec_parse(&spec, o->kv, &err) < 0 || !attn_find(o->attn, &err) ||
+        (o->isa && !kernels_select(o->isa, &err)))
+        opt_usage_error(&gen_program, "%s", err.text);
+}
+
 static void check_usage(const struct gen_options *o, const struct operands *operands)
 {
     const int jobs = o->jsonl + o->score + o->tokenize + o->detokenize;
@@ -246,6 +256,7 @@ static void check_usage(const struct gen_options *o, const struct operands *oper
         opt_usage_error(&gen_program, "--echo and --ids go with plain generation only");
     if ((o->tokenize || o->detokenize) && o->stats)
         opt_usage_error(&gen_program, "--stats has nothing to tell of --tokenize and --detokenize");
+    check_names(o);
     if (!prompts && isatty(STDIN_FILENO))
         opt_usage_error(&gen_program, "no prompt: give -p TEXT, -f FILE, or text on standard input");
 }
@@ -262,6 +273,7 @@ int main(int argc, char **argv)
     };
     struct operands operands;
     struct err err;
+    cli_begin(gen_program.name, argv);
     opt_parse(&gen_program, argc, argv, &o, &operands);
     check_usage(&o, &operands);
     o.sampling.repeat_last_n = o.repeat_last_n < 0 ? SIZE_MAX : (size_t)o.repeat_last_n;
@@ -269,7 +281,6 @@ int main(int argc, char **argv)
         unescape(o.stop.text[i]);
     if (o.escape && o.prompt)
         unescape((char *)(uintptr_t)o.prompt);
-    cli_begin(gen_program.name);
     struct gen gen = {.options = &o};
     int rc = -1;
     if (choose_seed(&gen, &err) == 0 && open_model(&gen, &err) == 0) {

@@ -43,10 +43,26 @@ static void handle(int signal_number, void (*handler)(int))
         sigaction(signal_number, &action, NULL);
 }
 
+/* libgomp's threads spin for milliseconds between regions. On a machine that is busy with other things that makes
+ * a token take a hundred times as long, and sleeping costs a few microseconds. It reads the choice from the
+ * environment, when it is loaded: so the program starts itself again, once, unless the user has chosen. */
+static void make_threads_sleep(char **argv)
+{
+    char path[4096];
+    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
+        return;
+    const ssize_t len = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (len <= 0 || setenv("OMP_WAIT_POLICY", "passive", 1) < 0)
+        return;
+    path[len] = 0;
+    execv(path, argv); /* where that fails, we just go on */
+}
+
 void cli_interrupt_ends(void) { handle(SIGINT, on_terminate); }
 
-void cli_begin(const char *program)
+void cli_begin(const char *program, char **argv)
 {
+    make_threads_sleep(argv);
     struct err err;
     handle(SIGINT, on_interrupt);
     handle(SIGTERM, on_terminate);
@@ -72,13 +88,22 @@ int cli_close_stdout(const char *program)
 {
     struct err err;
     errno = 0;
-    if (fflush(stdout) == 0 && !ferror(stdout) && close(dup(STDOUT_FILENO)) == 0)
-        return 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) {
+        /* Some file systems tell only now. A standard output that was closed from the start is fine. */
+        const int copy = dup(STDOUT_FILENO);
+        if (copy < 0 || close(copy) == 0)
+            return 0;
+    }
     if (errno == EPIPE) {
         signal(SIGPIPE, SIG_DFL);
         raise(SIGPIPE);
     }
-    err_errno(&err, "cannot write to standard output");
+    if (errno)
+        err_errno(&err, "cannot write to standard output");
+    else
+        err_set(
+            &err,
+            "cannot write to standard output"); /* an earlier write failed, and its reason is gone */
     cli_fail(program, &err);
     return -1;
 }
@@ -143,6 +168,12 @@ int cli_models_dir(char *path, size_t size, struct err *err)
     return err_set(
         err, "no model data beside the program: neither %s/../models.d nor %s/../share/bmc exists",
         program, program);
+}
+
+bool cli_readable(int fd)
+{
+    struct pollfd input = {.fd = fd, .events = POLLIN};
+    return poll(&input, 1, 0) != 0;
 }
 
 ssize_t cli_read(int fd, void *bytes, size_t size)

@@ -12,8 +12,9 @@
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-/* First thing in main(): signals, the BLAS build. Exits when the program cannot run. */
-void cli_begin(const char *program);
+/* First thing in main(), before any input is read: threads that sleep, signals, the BLAS build. Exits when the program
+ * cannot run. */
+void cli_begin(const char *program, char **argv);
 
 /* Last thing in main(): checks standard output; after SIGINT ends by that signal, so that a shell's
  * loop ends too. Returns the exit code. */
@@ -45,6 +46,9 @@ void cli_progress_end(struct cli_progress *progress);
 /* The folder with families, shapes and default models: beside the program's folder in the source tree
  * (../models.d), or installed (../share/bmc). */
 int cli_models_dir(char *path, size_t size, struct err *err) MUST_USE;
+
+/* True when a read would not wait. */
+bool cli_readable(int fd);
 
 /* Reads up to `size` bytes; 0 at the end, or when SIGINT came while nothing was there. -1 with errno. */
 ssize_t cli_read(int fd, void *bytes, size_t size) MUST_USE;

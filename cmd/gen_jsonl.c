@@ -245,8 +245,9 @@ static int parse_line(const struct jsonl_job *job, struct line *line, const char
     return 0;
 }
 
-/* The next line, without its end: 1, or 0 when there is none. It stands until the next call. */
-static int read_line(struct jsonl_job *job, const char **line, size_t *len, struct err *err)
+/* The next line, without its end: GEN_REQUEST, GEN_END, or GEN_LATER when a whole one is not there yet and we
+ * shall not wait. It stands until the next call. */
+static int read_line(struct jsonl_job *job, bool wait, const char **line, size_t *len, struct err *err)
 {
     enum { BLOCK = 1 << 16 };
     struct buf *input = &job->input;
@@ -258,10 +259,12 @@ static int read_line(struct jsonl_job *job, const char **line, size_t *len, stru
             *line = input->data + job->taken;
             *len = end ? (size_t)(end - *line) : input->len - job->taken;
             job->taken += *len + (end != NULL);
-            return 1;
+            return GEN_REQUEST;
         }
         if (job->input_ended)
-            return 0;
+            return GEN_END;
+        if (!wait && !cli_readable(job->in))
+            return GEN_LATER;
         seen = input->len - job->taken;
         if (job->taken)
             memmove(input->data, input->data + job->taken, seen);
@@ -278,14 +281,14 @@ static int read_line(struct jsonl_job *job, const char **line, size_t *len, stru
 }
 
 /* Bad lines are answered here, and the next one is read. */
-static int next(void *arg, struct gen_request *request, struct err *err)
+static int next(void *arg, bool wait, struct gen_request *request, struct err *err)
 {
     struct jsonl_job *job = arg;
     const char *text;
     size_t len;
     for (;;) {
-        const int got = read_line(job, &text, &len, err);
-        if (got <= 0)
+        const int got = read_line(job, wait, &text, &len, err);
+        if (got != GEN_REQUEST)
             return got;
         struct err why;
         struct line *line = calloc(1, sizeof *line);
@@ -296,7 +299,7 @@ static int next(void *arg, struct gen_request *request, struct err *err)
         *request = gen_request_of(job->gen);
         request->line = job->n_lines++;
         if (parse_line(job, line, text, len, request, &why) == 0)
-            return 1;
+            return GEN_REQUEST;
         const int rc = write_error(job, request->line, line, why.text, err);
         line_free(line);
         if (rc < 0)

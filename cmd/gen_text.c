@@ -28,17 +28,18 @@ static int flush(struct err *err)
     return fflush(stdout) == 0 ? 0 : err_errno(err, "cannot write to standard output");
 }
 
-static int next(void *arg, struct gen_request *request, struct err *err)
+static int next(void *arg, bool wait, struct gen_request *request, struct err *err)
 {
+    (void)wait;
     (void)err;
     struct text_job *job = arg;
     if (job->taken)
-        return 0;
+        return GEN_END;
     job->taken = true;
     *request = gen_request_of(job->gen);
     request->prompt = job->prompt.id;
     request->n_prompt = job->prompt.len;
-    return 1;
+    return GEN_REQUEST;
 }
 
 static int show(void *arg, const struct gen_request *request, const char *text, size_t len,

@@ -21,7 +21,7 @@ static struct {
 int file_map(struct file_map *map, const char *path, struct err *err)
 {
     *map = (struct file_map){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hold us up */
     if (fd < 0)
         return err_errno(err, "%s: cannot open", path);
     int rc = -1;

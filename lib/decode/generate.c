@@ -148,17 +148,28 @@ static int begin_slot(struct loop *loop, struct slot *slot, const struct gen_req
     return 0;
 }
 
+static bool any_busy(const struct loop *loop)
+{
+    for (size_t i = 0; i < loop->n_slots; i++)
+        if (loop->slot[i].busy)
+            return true;
+    return false;
+}
+
+/* Requests into free places, as long as there are any at hand; waits only when there is nothing else to do. */
 static int fill_slots(struct loop *loop, struct err *err)
 {
-    for (size_t i = 0; i < loop->n_slots && !loop->input_ended && !*loop->interrupted; i++) {
+    for (size_t i = 0; i < loop->n_slots; i++) {
         /* A request that ends at once leaves the place free for the next. */
         while (!loop->slot[i].busy && !loop->input_ended && !*loop->interrupted) {
             struct gen_request request;
-            const int got = loop->callbacks->next(loop->callbacks->arg, &request, err);
+            const int got = loop->callbacks->next(loop->callbacks->arg, !any_busy(loop), &request, err);
             if (got < 0)
                 return -1;
-            loop->input_ended = got == 0;
-            if (got && begin_slot(loop, &loop->slot[i], &request, err) < 0)
+            if (got == GEN_LATER)
+                return 0;
+            loop->input_ended = got == GEN_END;
+            if (got == GEN_REQUEST && begin_slot(loop, &loop->slot[i], &request, err) < 0)
                 return -1;
         }
     }

@@ -51,9 +51,12 @@ struct gen_result {
     const struct logprob *logprobs; /* per id: the chosen one, then the best request->logprobs */
 };
 
+enum { GEN_END, GEN_REQUEST, GEN_LATER };
+
 struct gen_callbacks {
-    /* The next request: 1 and *request filled, 0 no more, -1 with err. Called when a place is free. */
-    int (*next)(void *arg, struct gen_request *request, struct err *err);
+    /* The next request: GEN_REQUEST and *request filled, GEN_END, or -1 with err. Called when a place is free. When
+     * sequences are under way `wait` is false: GEN_LATER then says that none has come yet. */
+    int (*next)(void *arg, bool wait, struct gen_request *request, struct err *err);
     /* More text of a sequence may be shown, or more ids are there; may be NULL. */
     int (*progress)(void *arg, const struct gen_request *request, const char *text, size_t len,
                     const uint32_t *ids, size_t n_ids, struct err *err);

@@ -157,7 +157,10 @@ int config_write(const struct config *config, struct buf *text, struct err *err)
     return 0;
 }
 
-const char *config_activation_name(const struct config *config)
+bool config_has_key(const char *name)
 {
-    return activation_names[config->activation];
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (strcmp(keys[i].name, name) == 0)
+            return true;
+    return false;
 }

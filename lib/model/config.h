@@ -46,7 +46,7 @@ int config_read(struct config *config, const struct conf *conf, struct err *err)
 /* Writes the keys, one line each, in the table's order: the same configuration gives the same text. */
 int config_write(const struct config *config, struct buf *text, struct err *err) MUST_USE;
 
-/* Name of a choice, for reports. */
-const char *config_activation_name(const struct config *config);
+/* True when the table has a key of that name. */
+bool config_has_key(const char *name);
 
 #endif

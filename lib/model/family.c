@@ -160,6 +160,8 @@ static int apply_config(struct draft *draft, const struct conf_entry *line, cons
     if (split(&w, line->value) < 0 || w.n < 3)
         return bad_line(draft, line, err);
     const char *key = w.word[0], *value = w.word[2];
+    if (!config_has_key(key))
+        return bad_line(draft, line, err);
     if (strcmp(w.word[1], "is") == 0) {
         if (w.n == 3)
             return set(draft, key, value, err);
@@ -299,6 +301,11 @@ int family_configure_shape(const struct family *family, const struct conf *shape
     for (size_t i = 0; i < shape->n_entries; i++) {
         const struct conf_entry *line = &shape->entry[i];
         const bool is_eos = strcmp(line->key, "eos") == 0;
+        if (!is_eos && strcmp(line->key, "family") != 0 && !config_has_key(line->key)) {
+            err_set(err, "%s: line %d: there is no key \"%s\"; see bmc-family(5)", shape->name,
+                    line->line, line->key);
+            goto out;
+        }
         if ((is_eos ? buf_addf(&eos, err, "eos %s\n", line->value)
                     : set(&draft, line->key, line->value, err)) < 0)
             goto out;
@@ -313,7 +320,7 @@ out:
 int shape_configure(const char *models_dir, const char *shape, struct config *config, struct err *err)
 {
     char path[PATH_SIZE];
-    if (strchr(shape, '/'))
+    if (strchr(shape, '/') || has_suffix(shape, ".shape"))
         snprintf(path, sizeof path, "%s", shape);
     else
         snprintf(path, sizeof path, "%s/shapes/%s.shape", models_dir, shape);

@@ -1,0 +1,121 @@
+# The structure of the code: rooms, files, what the library may call.
+load helper
+
+setup() { cd "$ROOT" || return 1; }
+
+rooms='base format text kernel kv attn model decode tune prof'
+
+# Prints what it finds wrong, and fails then.
+assert_none() { # WHAT LINES
+    [ -z "$2" ] || fail "$1:"$'\n'"$2"
+}
+
+# The C files of the given kinds, ours only.
+sources() { find lib cmd tests/unit tests/fuzz -name '*.c' -o -name '*.h' | sort; }
+
+@test "rooms include only rooms to their left" {
+    allowed= seen=0
+    for room in $rooms; do
+        allowed+=${allowed:+|}$room
+        [ -d "lib/$room" ] || continue
+        seen=$((seen + 1))
+        assert_none "lib/$room includes from its right" \
+            "$(grep -n '^ *# *include *"' lib/"$room"/*.[ch] | grep -vE "\"($allowed)/[a-z0-9_]+\.h\"" || true)"
+    done
+    [ "$seen" -ge 8 ]
+    for room in lib/*/; do
+        [[ " $rooms " == *" $(basename "$room") "* ]] || fail "$room is no room of the list"
+    done
+    assert_none "lib includes from cmd" "$(grep -lE '#include "(cli|opt|optdoc|gen|version)\.h"' -r lib || true)"
+}
+
+@test "the library never prints, exits or reads the environment" {
+    memory='(aligned_alloc|calloc|free|malloc|realloc|mmap|munmap|madvise|mlock|mem(chr|cmp|cpy|mem|move|set))'
+    strings='(snprintf|vsnprintf|qsort|qsort_r|bsearch|str(chr|rchr|str|cmp|ncmp|cpy|cspn|spn|dup|ndup|error|len|nlen|sep|tod|toll|toull)|__isoc23_strto(ll|ull))'
+    files='(open|close|dup|fstat|stat|fsync|write|pwrite|read|pread|rename|unlink|scandir|alphasort|closedir|opendir|readdir)'
+    system='(clock_gettime|getpid|sched_getaffinity|__sched_cpucount|sysconf|__errno_location|__ctype_b_loc|pthread_mutex_(init|destroy|lock|unlock))'
+    math='(erf|erfc|exp|exp2|expm1|ldexp|log|log2|pow|sin|cos|sincos|sqrt|tanh|fma|fmax|fmin|floor|ceil|lround|nearbyint)f?'
+    libraries='(GOMP_.*|omp_(get|set)_.*|cblas_.*|openblas_.*|json_.*|pcre2_.*|crypto_generichash_.*|sodium_.*|utf8proc_.*)'
+    compiler='(_GLOBAL_OFFSET_TABLE_|__assert_fail|__stack_chk_fail|__(mem|str|v?sn)[a-z]*_chk|__(asan|ubsan|tsan|sanitizer|gcov|gcc|cpu)_.*)'
+    run nm "$BMC_BUILD/libcore.a"
+    assert_success
+    undefined=$(awk '$1 == "U" { print $2 }' <<<"$output" | sort -u)
+    defined=$(awk 'NF == 3 { print $3 }' <<<"$output" | sort -u)
+    grep -qx cblas_sgemm <<<"$undefined" # the list is what it should be
+    assert_none "not on the list of what lib/ may call" \
+        "$(comm -23 <(echo "$undefined") <(echo "$defined") |
+            grep -vxE "$memory|$strings|$files|$system|$math|$libraries|$compiler" || true)"
+}
+
+@test "every file opens with a comment that says its job" {
+    for file in $(sources); do
+        [ "$(head -c 3 "$file")" = "/* " ] || fail "$file"
+    done
+    for file in tests/*.bats tests/*.bash; do
+        [[ $(head -n 1 "$file") =~ ^#\ [A-Za-z] ]] || fail "$file"
+    done
+}
+
+@test "no file beyond 600 lines, no policy beyond 200, no function beyond 80, no main beyond 60" {
+    for file in $(sources); do
+        [ "$(wc -l <"$file")" -le 600 ] || fail "$file has $(wc -l <"$file") lines"
+    done
+    policies=$(sed -n 's/^ *&kv_policy_\([a-z]*\),.*/\1/p' lib/kv/kv_policies.c)
+    [ -n "$policies" ]
+    for policy in $policies; do
+        [ "$(wc -l <"lib/kv/kv_$policy.c")" -lt 200 ] || fail "lib/kv/kv_$policy.c"
+    done
+    assert_none "functions that are too long" "$(
+        find lib cmd -name '*.c' -exec awk '
+            FNR == 1 { start = 0 }
+            /^[a-z].*\(/ { name = $0 }
+            /^\{$/ { start = FNR }
+            /^\}$/ { if (start && FNR - start - 1 > (name ~ /^int main\(/ ? 60 : 80)) print FILENAME ": " name; start = 0 }
+        ' {} +
+    )"
+}
+
+@test "a vtable has at most nine slots" {
+    slots=$(awk '/^struct kv_policy \{/ { inside = 1 } inside && /\(\*/ { n++ } inside && /^\};/ { print n; exit }' lib/kv/kv.h)
+    [ "$slots" -ge 5 ]
+    [ "$slots" -le 9 ]
+}
+
+@test "no loose ends: to-do marks, code switched off" {
+    marks='TO''DO|FIX''ME|\bXX''X\b|#if[ ]0'
+    assert_none "loose ends" "$(grep -rnE "$marks" lib cmd tests/*.bats tests/*.sh tests/*.bash tests/unit tests/fuzz Makefile || true)"
+    assert_none "folders of old code" "$(find lib cmd tests -type d \( -name old -o -name other -o -name attic \))"
+}
+
+@test "file names are unique" {
+    assert_none "names used twice" "$(find lib cmd man completions tests/unit tests/fuzz tests/*.* -type f -printf '%f\n' | sort | uniq -d)"
+}
+
+@test "every header compiles alone" {
+    flags=$(make -s --no-print-directory --eval='print-flags: ; @echo $(CPPFLAGS) $(CMD_CPPFLAGS)' print-flags)
+    [[ $flags == *-Ilib* ]]
+    headers=$(find lib cmd -name '*.h')
+    [ "$(wc -l <<<"$headers")" -ge 30 ]
+    echo "#include \"base/base.h\"" >"$BATS_TEST_TMPDIR/none.c"
+    # shellcheck disable=SC2016
+    echo "$headers" | xargs -P 2 -I {} sh -c "printf '#include \"%s\"\n' {} |
+        ${CC:-gcc} $flags -I. -Icmd -std=gnu11 -Wall -Wextra -Werror -fsyntax-only -x c - || exit 255"
+}
+
+@test "clang-format has nothing to change" {
+    command -v clang-format >/dev/null || skip "no clang-format"
+    # shellcheck disable=SC2046
+    run clang-format --dry-run --Werror $(sources)
+    assert_success
+}
+
+@test "the programs use the OpenMP build of OpenBLAS" {
+    for program in bmc-gen bmc-convert; do
+        run readelf -d "$BMC_BIN/$program"
+        assert_output --regexp 'R(UN)?PATH.*openblas-openmp'
+        assert_output --partial '[libopenblas.so.0]'
+        ldd "$BMC_BIN/$program" | grep -q 'openblas-openmp/libopenblas' || fail "$(ldd "$BMC_BIN/$program")"
+    done
+    ok bmc-gen --version
+    assert_output --regexp 'OpenBLAS.*'
+}

@@ -1,0 +1,168 @@
+# What the program tests share. Each test runs in a folder of its own.
+#
+#   BMC_BIN    folder of the programs (default ../bin)
+#   BMC_BUILD  folder of the library and the C tests (default ../build/gcc); converted models are kept in it
+#   BMC_FULL   1: full products in place of covering subsets
+#   BMC_SEED   repeats a subset: it is printed
+#   BMC_WRAP   runs the programs under something else: 'valgrind -q'
+#
+# Standard error must be empty unless a test says otherwise: `ok` and `expect_error` see to it.
+
+bats_require_minimum_version 1.5.0
+load /usr/lib/bats/bats-support/load
+load /usr/lib/bats/bats-assert/load
+
+ROOT=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
+FIXTURES=$ROOT/tests/fixtures
+BMC_BIN=${BMC_BIN:-$ROOT/bin}
+BMC_BUILD=${BMC_BUILD:-$ROOT/build/gcc}
+export LC_ALL=C.UTF-8
+unset BMC_ISA OMP_NUM_THREADS OPENBLAS_NUM_THREADS
+export OMP_WAIT_POLICY=passive # threads that spin would wait for each other on a busy machine
+
+setup() {
+    mkdir "$BATS_TEST_TMPDIR/here" && cd "$BATS_TEST_TMPDIR/here" || return 1
+}
+
+# ---- programs ----
+
+bmc-gen() { $BMC_WRAP "$BMC_BIN/bmc-gen" "$@"; }
+bmc-convert() { $BMC_WRAP "$BMC_BIN/bmc-convert" "$@"; }
+
+# Runs what must succeed and leave standard error empty.
+ok() {
+    run --separate-stderr "$@"
+    [ "$status" -eq 0 ] && [ -z "$stderr" ] && return
+    fail "$* -> status $status, stderr: $stderr, stdout: ${output:0:300}"
+}
+
+# expect_error CODE REGEX COMMAND..: that exit code, nothing on standard output, and on standard error one line that
+# begins with the program's name and matches.
+expect_error() {
+    local code=$1 pattern=$2
+    shift 2
+    run --separate-stderr "$@"
+    [ "$status" -eq "$code" ] && [ -z "$output" ] && [[ $stderr != *$'\n'* ]] && [[ $stderr =~ ^bmc-(gen|convert):\  ]] &&
+        [[ $stderr =~ $pattern ]] && [[ $stderr != *[[:cntrl:]]* ]] && return
+    fail "$* -> status $status ($code wanted), stdout: ${output:0:300}, stderr ($pattern wanted): $stderr"
+}
+
+# The test's folder holds these names and no others.
+assert_folder() {
+    assert_equal "$(ls -A)" "$(printf '%s\n' "$@" | sort)"
+}
+
+equal_files() {
+    cmp "$1" "$2" || fail "$1 and $2 differ"
+}
+
+# Calls a command until it succeeds, for a minute.
+wait_until() {
+    local i
+    for ((i = 0; i < 6000; i++)); do
+        if "$@" 2>/dev/null; then return; fi
+        sleep 0.01
+    done
+    fail "waited in vain: $*"
+}
+
+# The programs were built with AddressSanitizer: some limits of memory cannot be set then.
+sanitized() { readelf -d "$BMC_BIN/bmc-gen" | grep -q libasan; }
+
+# The names of the cache policies, as the program itself lists them.
+kv_policies() { bmc-gen -p x --kv '?' 2>&1 >/dev/null </dev/null | sed 's/.*there are: //; s/ (see .*//; s/,//g'; }
+
+# ---- models ----
+
+# A model's folder.
+folder() {
+    if [ -d "$FIXTURES/models/$1" ]; then echo "$FIXTURES/models/$1"; else echo "$ROOT/models.d/$1"; fi
+}
+
+# Every model that there are reference results for.
+all_models() { basename -s .json "$FIXTURES"/reference/*.json | sort; }
+
+reference() { echo "$FIXTURES/reference/$1.json"; }
+
+# A converted model. It is made once: setup_file() should ask for it.
+model() {
+    local file=$BMC_BUILD/models/$1.bmc
+    if [ ! "$file" -nt "$BMC_BIN/bmc-convert" ]; then
+        mkdir -p "$BMC_BUILD/models" && bmc-convert "$(folder "$1")" -o "$file" || return 1
+    fi
+    echo "$file"
+}
+
+# Programs look for families beside their own folder; sanitizer builds lie elsewhere.
+[ -e "$BMC_BIN/../models.d" ] || ln -sfn "$ROOT/models.d" "$BMC_BIN/../models.d"
+
+# Greedy ids of a case, the first N of them.
+greedy_ids() { # MODEL CASE N
+    jq -r --argjson i "$2" --argjson n "$3" '.cases[$i].greedy_ids[:$n] | map(tostring) | join(" ")' "$(reference "$1")"
+}
+
+# A text of a case, without a newline: prompt or greedy_text.
+reference_text() { # MODEL CASE MEMBER
+    jq -j --argjson i "$2" --arg m "$3" '.cases[$i][$m]' "$(reference "$1")"
+}
+
+# A shape of a few thousand weights.
+tiny_shape() { # FILE [KEY VALUE]...
+    local file=$1
+    shift
+    printf 'family llama\nlayers 2\nhidden 64\nheads 4\nkv_heads 2\nffn 96\nvocab 300\ncontext 128\nnorm_eps 1e-5\neos 0\n' >"$file"
+    while [ $# -gt 1 ]; do
+        sed -i "/^$1 /d" "$file"
+        echo "$1 $2" >>"$file"
+        shift 2
+    done
+}
+
+# ---- bytes ----
+
+# Bytes of a number, little-endian: bytes_le COUNT NUMBER
+bytes_le() {
+    local i text=
+    for ((i = 0; i < $1; i++)); do text+=$(printf '\\x%02x' $(($2 >> 8 * i & 255))); done
+    printf '%b' "$text"
+}
+
+number_at() { # FILE OFFSET BYTES
+    od -An -v -tu"$3" -j "$2" -N "$3" "$1" | tr -d ' '
+}
+
+# patch FILE OFFSET: standard input goes there.
+patch() { dd of="$1" bs=1 seek="$2" conv=notrunc status=none; }
+
+flip() { # FILE OFFSET
+    bytes_le 1 $(($(number_at "$1" "$2" 1) ^ 1)) | patch "$1" "$2"
+}
+
+# edit_safetensors FILE JQ-PROGRAM: another header before the same data.
+edit_safetensors() {
+    local size header
+    size=$(number_at "$1" 0 8)
+    header=$(tail -c +9 "$1" | head -c "$size" | jq -c "$2") || return 1
+    {
+        bytes_le 8 ${#header}
+        printf '%s' "$header"
+        tail -c +$((9 + size)) "$1"
+    } >"$1.edited"
+    mv "$1.edited" "$1"
+}
+
+# Where a tensor's bytes begin in a safetensors file.
+safetensors_at() { # FILE NAME
+    local size
+    size=$(number_at "$1" 0 8)
+    echo $((8 + size + $(tail -c +9 "$1" | head -c "$size" | jq ".[\"$2\"].data_offsets[0]")))
+}
+
+# Gives a .bmc file whose header was patched the right hash again (bmc-model(5)).
+reseal() {
+    local size hash
+    size=$(number_at "$1" 16 8)
+    head -c 32 /dev/zero | patch "$1" 32
+    hash=$(head -c "$size" "$1" | b2sum -l 256)
+    printf '%b' "$(sed 's/ .*//; s/../\\x&/g' <<<"$hash")" | patch "$1" 32
+}
