@@ -5,7 +5,7 @@ CC       = gcc
 PREFIX   = /usr/local
 SANITIZE =
 BUILD    = build/$(if $(SANITIZE),sanitize,$(notdir $(CC)))
-LIBBMC   = $(if $(SANITIZE),$(BUILD)/libbmc.a,lib/libbmc.a)
+LIBBMC   = $(if $(SANITIZE)$(filter-out build/%,$(BUILD)),$(BUILD)/libbmc.a,lib/libbmc.a)
 BIN      = $(if $(SANITIZE),$(BUILD)/bin,bin)
 
 PROGRAMS = bmc-convert bmc-gen
@@ -145,7 +145,9 @@ $(BUILD)/tests/%: tests/unit/%.c $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(CORE) $(LDLIBS)
 
-models.d/%.bmc: $(wildcard models.d/%/*) | $(BIN)/bmc-convert
+# A model file is made anew when its folder changes, or the format.
+$(foreach m,$(MODELS),$(eval $(m): $(wildcard $(m:.bmc=)/*)))
+$(MODELS): models.d/%.bmc: lib/format/bmcfile.h lib/format/bmclayout.h lib/text/tok_tables.h | $(BIN)/bmc-convert
 	$(BIN)/bmc-convert models.d/$* -o $@
 
 isa_flags = $(ISA_FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))

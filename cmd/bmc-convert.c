@@ -149,6 +149,8 @@ static int write_info(const json_t *about, const json_t *rows, enum table_format
             char *plain = json_is_string(value)
                               ? strdup(json_string_value(value))
                               : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+            if (plain)
+                text_make_printable(plain);
             if (rc == 0)
                 rc = buf_addf(&text, err, "%-16s %s\n", key, plain ? plain : "?");
             free(plain);

@@ -31,7 +31,7 @@ static const struct opt opts[] = {
     TEXT("prompt-ids", NULL, "IDS", prompt_ids, "the prompt as token ids, separated by blanks; no start token is added"),
     FLAG("escape", "e", escape, "in -p and --stop, read \\n, \\t, \\r, \\\\, \\\" and \\xHH as in C"),
     INT("predict", "n", n, -1, MANY, "tokens to generate; -1: until end-of-text, a stop string or a full context (default -1)"),
-    INT("ctx-size", "c", context, 0, MANY, "context: prompt and generated tokens together; 0 is the model's (default: at most the model's, else the larger of 4096 and prompt + n)"),
+    INT("ctx-size", "c", context, 0, MANY, "context: prompt and generated tokens together; 0 is the model's (default: at most the model's, else the larger of 4096 and prompt + n, where -n -1 counts as 2048; with --jsonl the model's)"),
     HEADING("Sampling"),
     REAL("temp", "T", sampling.temp, -1e9, 1e9, "temperature; 0 or less takes the most likely token (default 0)"),
     {OPT_SIZE, "top-k", NULL, "K", "keep the K most likely tokens; 0 is off (default 40)", AT(sampling.top_k), 0, MANY, NULL, false},
@@ -162,7 +162,7 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     s.threads_prefill = o->threads_batch ? (int)o->threads_batch : s.threads;
     s.context = (size_t)o->context;
     if (o->context < 0)
-        s.context = size_min(limit, size_max(4096, prompt_tokens + (o->n > 0 ? (size_t)o->n : 0)));
+        s.context = size_min(limit, size_max(4096, prompt_tokens + (o->n < 0 ? 2048 : (size_t)o->n)));
     else if (o->context == 0)
         s.context = limit;
     else if (s.context > limit)
@@ -250,6 +250,9 @@ static void check_usage(const struct gen_options *o, const struct operands *oper
     if (o->jsonl && o->prompt)
         opt_usage_error(&gen_program,
                         "--jsonl reads its prompts from -f or standard input, not from -p");
+    for (size_t i = 0; i < o->stop.n; i++)
+        if (!*o->stop.text[i])
+            opt_usage_error(&gen_program, "--stop: the text is empty");
     if (!o->jsonl && (o->unordered || o->logprobs))
         opt_usage_error(&gen_program, "--unordered and --logprobs go with --jsonl");
     if ((o->jsonl || o->score || o->tokenize || o->detokenize) && (o->echo || o->ids))

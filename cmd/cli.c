@@ -179,19 +179,22 @@ bool cli_readable(int fd)
 ssize_t cli_read(int fd, void *bytes, size_t size)
 {
     struct pollfd input = {.fd = fd, .events = POLLIN};
-    for (;;) {
-        /* poll() is not restarted after a signal, read() would be. */
+    sigset_t interrupt, before;
+    ssize_t n = -1;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    /* SIGINT comes through only while ppoll() waits, which it ends; read() would go on waiting. */
+    sigprocmask(SIG_BLOCK, &interrupt, &before);
+    do {
         if (cli_interrupted)
-            return 0;
-        if (poll(&input, 1, -1) < 0) {
-            if (errno != EINTR)
-                return -1;
-            continue;
-        }
-        const ssize_t n = read(fd, bytes, size);
-        if (n >= 0 || errno != EINTR)
-            return n;
-    }
+            n = 0;
+        else if (ppoll(&input, 1, NULL, &before) >= 0)
+            n = read(fd, bytes, size);
+        else
+            n = -1;
+    } while (n < 0 && errno == EINTR);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return n;
 }
 
 int cli_read_all(const char *path, struct buf *text, struct err *err)

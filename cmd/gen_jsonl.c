@@ -13,8 +13,9 @@
 
 /* One line's request, and what it owns. */
 struct line {
-    json_t *root; /* the parsed line: stop strings point into it */
-    json_t *id;   /* borrowed from root, or NULL */
+    struct line *next, **link; /* among those under way */
+    json_t *root;              /* the parsed line: stop strings point into it */
+    json_t *id;                /* borrowed from root, or NULL */
     struct ids prompt;
     char **stop;
 };
@@ -32,15 +33,32 @@ struct jsonl_job {
     size_t taken;
     bool input_ended;
     uint64_t n_lines;        /* read so far */
+    struct line *lines;      /* under way */
     struct waiting *waiting; /* of lines first_waiting .. */
     size_t n_waiting, waiting_cap;
     uint64_t first_waiting;
 };
 
+static struct line *new_line(struct jsonl_job *job)
+{
+    struct line *line = calloc(1, sizeof *line);
+    if (!line)
+        return NULL;
+    line->next = job->lines;
+    line->link = &job->lines;
+    if (line->next)
+        line->next->link = &line->next;
+    job->lines = line;
+    return line;
+}
+
 static void line_free(struct line *line)
 {
     if (!line)
         return;
+    *line->link = line->next;
+    if (line->next)
+        line->next->link = line->link;
     json_decref(line->root);
     ids_release(&line->prompt);
     free(line->stop);
@@ -71,15 +89,31 @@ static int put_ready(struct jsonl_job *job, struct err *err)
     return rc;
 }
 
-static int write_result(struct jsonl_job *job, uint64_t line, json_t *object, struct err *err)
+/* The result's line: the id as it came, to the last digit, then the object. */
+static int make_line(const struct line *line, const json_t *object, struct buf *text, struct err *err)
+{
+    struct buf rest = {0};
+    char *id = line && line->id
+                   ? json_dumps(line->id, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(17))
+                   : NULL;
+    int rc = object ? json_write_line(object, &rest, err) : err_set(err, "out of memory for a result");
+    if (rc == 0)
+        rc = buf_addf(text, err, "{\"id\":%s,%s", id ? id : "null", rest.data + 1);
+    free(id);
+    buf_release(&rest);
+    return rc;
+}
+
+static int write_result(struct jsonl_job *job, uint64_t number, const struct line *line, json_t *object,
+                        struct err *err)
 {
     struct buf text = {0};
-    int rc = object ? json_write_line(object, &text, err) : err_set(err, "out of memory for a result");
+    int rc = make_line(line, object, &text, err);
     json_decref(object);
     if (rc == 0 && job->gen->options->unordered) {
         rc = put(&text, err);
     } else if (rc == 0) {
-        struct waiting *slot = &job->waiting[line - job->first_waiting];
+        struct waiting *slot = &job->waiting[number - job->first_waiting];
         slot->text = text;
         slot->ready = true;
         return put_ready(job, err);
@@ -99,20 +133,14 @@ static int announce_line(struct jsonl_job *job, struct err *err)
     return 0;
 }
 
-static json_t *id_of(const struct line *line)
-{
-    return line && line->id ? json_incref(line->id) : json_null();
-}
-
 static int write_error(struct jsonl_job *job, uint64_t number, const struct line *line,
                        const char *error, struct err *err)
 {
     char text[640];
     snprintf(text, sizeof text, "line %llu: %s", (unsigned long long)number + 1, error);
-    return write_result(job, number,
-                        json_pack("{s:o, s:s, s:[], s:s, s:s}", "id", id_of(line), "text", "", "ids",
-                                  "finish", "error", "error", text),
-                        err);
+    return write_result(
+        job, number, line,
+        json_pack("{s:s, s:[], s:s, s:s}", "text", "", "ids", "finish", "error", "error", text), err);
 }
 
 static json_t *logprob_json(const struct tokenizer *tok, const struct logprob *lp)
@@ -154,12 +182,12 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
         json_t *ids = json_array();
         for (size_t i = 0; i < result->n_ids; i++)
             json_array_append_new(ids, json_integer(result->ids[i]));
-        json_t *object = json_pack("{s:o, s:s%, s:o, s:s, s:s?}", "id", id_of(line), "text",
-                                   result->text, result->text_len, "ids", ids, "finish",
-                                   gen_finish_name(result->finish), "error", result->error);
+        json_t *object =
+            json_pack("{s:s%, s:o, s:s, s:s?}", "text", result->text, result->text_len, "ids", ids,
+                      "finish", gen_finish_name(result->finish), "error", result->error);
         if (object && result->request->logprobs)
             json_object_set_new(object, "logprobs", logprobs_json(job->gen->model->tok, result));
-        rc = write_result(job, number, object, err);
+        rc = write_result(job, number, line, object, err);
     }
     line_free(line);
     return rc;
@@ -205,6 +233,8 @@ static int read_stop(struct line *line, struct gen_request *request, struct err 
         const json_t *text = json_is_array(stop) ? json_array_get(stop, i) : stop;
         if (!json_is_string(text))
             return err_set(err, "\"stop\" holds %s, strings are expected", json_type_name(text));
+        if (!json_string_length(text) || strlen(json_string_value(text)) != json_string_length(text))
+            return err_set(err, "\"stop\": a stop string is empty or holds a zero character");
         line->stop[i] = (char *)(uintptr_t)json_string_value(text);
     }
     request->stop = line->stop;
@@ -276,6 +306,8 @@ static int read_line(struct jsonl_job *job, bool wait, const char **line, size_t
         if (n < 0)
             return err_errno(err, "cannot read requests");
         job->input_ended = n == 0;
+        if (cli_interrupted)
+            return GEN_END; /* half a line is no request */
         input->len += (size_t)n;
     }
 }
@@ -291,11 +323,9 @@ static int next(void *arg, bool wait, struct gen_request *request, struct err *e
         if (got != GEN_REQUEST)
             return got;
         struct err why;
-        struct line *line = calloc(1, sizeof *line);
-        if (!line || announce_line(job, err) < 0) {
-            free(line);
+        struct line *line = new_line(job);
+        if (!line || announce_line(job, err) < 0)
             return err_set(err, "out of memory for a request");
-        }
         *request = gen_request_of(job->gen);
         request->line = job->n_lines++;
         if (parse_line(job, line, text, len, request, &why) == 0)
@@ -316,9 +346,11 @@ int gen_jsonl(struct gen *gen, struct err *err)
     int rc = -1;
     if (o->file && strcmp(o->file, "-") != 0 && (job.in = open(o->file, O_RDONLY | O_CLOEXEC)) < 0)
         return err_errno(err, "%s: cannot open", o->file);
-    if (gen_open_session(gen, o->batch ? o->batch : 8, 0, err) == 0 &&
+    if (gen_open_session(gen, o->batch ? o->batch : 8, gen->model->config.context, err) == 0 &&
         generate(&gen->session, &o->sampling, &callbacks, &cli_interrupted, &stats, err) == 0)
         rc = gen_report(gen, &stats, err);
+    while (job.lines)
+        line_free(job.lines);
     for (size_t i = 0; i < job.n_waiting; i++)
         buf_release(&job.waiting[i].text);
     free(job.waiting);

@@ -10,6 +10,7 @@ struct text_job {
     struct ids prompt;
     struct buf prompt_text;
     bool taken;
+    bool echoed;
     bool begun; /* with --ids: something was printed, so a blank comes first */
     char failure[256];
     struct cli_progress progress;
@@ -26,6 +27,14 @@ static void put_ids(struct text_job *job, const uint32_t *ids, size_t n)
 static int flush(struct err *err)
 {
     return fflush(stdout) == 0 ? 0 : err_errno(err, "cannot write to standard output");
+}
+
+static void echo(struct text_job *job)
+{
+    if (job->gen->options->ids)
+        put_ids(job, job->prompt.id, job->prompt.len);
+    else if (job->prompt_text.len)
+        fwrite(job->prompt_text.data, 1, job->prompt_text.len, stdout);
 }
 
 static int next(void *arg, bool wait, struct gen_request *request, struct err *err)
@@ -48,6 +57,9 @@ static int show(void *arg, const struct gen_request *request, const char *text, 
     struct text_job *job = arg;
     (void)request;
     cli_progress_end(&job->progress);
+    if (job->gen->options->echo && !job->echoed)
+        echo(job);
+    job->echoed = true;
     if (job->gen->options->ids)
         put_ids(job, ids, n_ids);
     else
@@ -96,14 +108,6 @@ static int read_prompt(struct text_job *job, struct err *err)
     return 0;
 }
 
-static void echo(struct text_job *job)
-{
-    if (job->gen->options->ids)
-        put_ids(job, job->prompt.id, job->prompt.len);
-    else if (job->prompt_text.len)
-        fwrite(job->prompt_text.data, 1, job->prompt_text.len, stdout);
-}
-
 int gen_text(struct gen *gen, struct err *err)
 {
     struct text_job job = {.gen = gen};
@@ -114,8 +118,6 @@ int gen_text(struct gen *gen, struct err *err)
     if (read_prompt(&job, err) < 0 ||
         gen_open_session(gen, gen->options->batch ? gen->options->batch : 1, job.prompt.len, err) < 0)
         goto out;
-    if (gen->options->echo)
-        echo(&job);
     if (generate(&gen->session, &gen->options->sampling, &callbacks, &cli_interrupted, &stats, err) < 0)
         goto out;
     rc = gen_report(gen, &stats, err);

@@ -145,7 +145,7 @@ static json_t *piece_json(const struct tokenizer *tok, uint32_t id, struct err *
     return text;
 }
 
-/* jsonl: an object per line; otherwise rows of line, id and piece. */
+/* jsonl: an object per line; otherwise rows of id and piece. */
 static int tokenize_line(struct gen *gen, const char *line, size_t len, json_t *rows, struct err *err)
 {
     struct ids ids = {0};

@@ -5,7 +5,7 @@ complete -c bmc-gen -s f -l file -r -d 'read the prompt (or the JSON lines, or t
 complete -c bmc-gen -l prompt-ids -x -d 'the prompt as token ids, separated by blanks; no start token is added'
 complete -c bmc-gen -s e -l escape -d 'in -p and --stop, read \\n, \\t, \\r, \\\\, \\" and \\xHH as in C'
 complete -c bmc-gen -s n -l predict -x -d 'tokens to generate; -1: until end-of-text, a stop string or a full context (default -1)'
-complete -c bmc-gen -s c -l ctx-size -x -d 'context: prompt and generated tokens together; 0 is the model\'s (default: at most the model\'s, else the larger of 4096 and prompt + n)'
+complete -c bmc-gen -s c -l ctx-size -x -d 'context: prompt and generated tokens together; 0 is the model\'s (default: at most the model\'s, else the larger of 4096 and prompt + n, where -n -1 counts as 2048; with --jsonl the model\'s)'
 complete -c bmc-gen -l temp -x -d 'temperature; 0 or less takes the most likely token (default 0)'
 complete -c bmc-gen -l top-k -x -d 'keep the K most likely tokens; 0 is off (default 40)'
 complete -c bmc-gen -l top-p -x -d 'keep the most likely tokens until their probabilities reach P; 1 is off (default 0.95)'

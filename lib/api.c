@@ -111,7 +111,10 @@ int bmc_context_open(struct bmc_context **context, const struct bmc_model *model
         free(opened);
         return err_set(inner(error), "out of memory for a context");
     }
-    if (session_open(&opened->session, model->model, &s, inner(error)) < 0) {
+    const int before = threads_enter(s.threads);
+    const int rc = session_open(&opened->session, model->model, &s, inner(error));
+    threads_leave(before);
+    if (rc < 0) {
         bmc_context_close(opened);
         return -1;
     }
@@ -144,26 +147,28 @@ int bmc_feed(struct bmc_context *context, size_t sequence, const uint32_t *ids, 
         return err_set(inner(error),
                        "the context of %zu tokens is full: %zu are used, %zu more are fed",
                        s->options.context, session_rows(s, sequence), n);
-    for (size_t at = 0, rows; at < n; at += rows) {
+    const int before = threads_enter(s->options.threads);
+    int rc = 0;
+    for (size_t at = 0, rows; at < n && rc == 0; at += rows) {
         rows = size_min(s->options.chunk, n - at);
         row = session_add(s, sequence, ids + at, rows) + rows - 1;
-        if (session_run(s, s->options.threads, inner(error)) < 0)
-            return -1;
+        rc = session_run(s, s->options.threads, inner(error));
     }
-    if (logits) {
+    if (rc == 0 && logits) {
         session_logits(s, &row, 1, context->logits);
         *logits = context->logits;
     }
-    return 0;
+    threads_leave(before);
+    return rc;
 }
 
 size_t bmc_fed(const struct bmc_context *context, size_t sequence)
 {
-    return session_rows(&context->session, sequence);
+    return sequence < context->session.options.batch ? session_rows(&context->session, sequence) : 0;
 }
 
 void bmc_cut(struct bmc_context *context, size_t sequence, size_t n)
 {
-    if (n < session_rows(&context->session, sequence))
+    if (n < bmc_fed(context, sequence))
         kv_truncate(context->session.kv, sequence, n);
 }

@@ -59,10 +59,10 @@ void bmc_context_close(struct bmc_context *context); /* NULL is accepted */
 int bmc_feed(struct bmc_context *context, size_t sequence, const uint32_t *ids, size_t n,
              const float **logits, struct bmc_error *error);
 
-/* Tokens fed to a sequence so far. */
+/* Tokens fed to a sequence so far; 0 for one that is not there. */
 size_t bmc_fed(const struct bmc_context *context, size_t sequence);
 
-/* Cuts a sequence to its first `n` tokens; 0 gives its memory back. n <= bmc_fed(). */
+/* Cuts a sequence to its first `n` tokens, if it has more; 0 gives its memory back. */
 void bmc_cut(struct bmc_context *context, size_t sequence, size_t n);
 
 #ifdef __cplusplus

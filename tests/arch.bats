@@ -32,7 +32,7 @@ sources() { find lib cmd tests/unit tests/fuzz -name '*.c' -o -name '*.h' | sort
 @test "the library never prints, exits or reads the environment" {
     memory='(aligned_alloc|calloc|free|malloc|realloc|mmap|munmap|madvise|mlock|mem(chr|cmp|cpy|mem|move|set))'
     strings='(snprintf|vsnprintf|qsort|qsort_r|bsearch|str(chr|rchr|str|cmp|ncmp|cpy|cspn|spn|dup|ndup|error|len|nlen|sep|tod|toll|toull)|__isoc23_strto(ll|ull))'
-    files='(open|close|dup|fstat|stat|fsync|write|pwrite|read|pread|rename|unlink|scandir|alphasort|closedir|opendir|readdir)'
+    files='(open|close|dup|fstat|lstat|stat|realpath|fsync|write|pwrite|read|pread|rename|unlink|scandir|alphasort|closedir|opendir|readdir)'
     system='(clock_gettime|getpid|sched_getaffinity|__sched_cpucount|sysconf|__errno_location|__ctype_b_loc|pthread_mutex_(init|destroy|lock|unlock))'
     math='(erf|erfc|exp|exp2|expm1|ldexp|log|log2|pow|sin|cos|sincos|sqrt|tanh|fma|fmax|fmin|floor|ceil|lround|nearbyint)f?'
     libraries='(GOMP_.*|omp_(get|set)_.*|cblas_.*|openblas_.*|json_.*|pcre2_.*|crypto_generichash_.*|sodium_.*|utf8proc_.*)'

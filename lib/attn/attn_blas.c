@@ -117,6 +117,8 @@ static void begin(struct attn *attn, const struct attn_step *step)
         s->bias = mem_alloc(s->bias_cap, sizeof *s->bias);
     }
     s->failed = !s->bias;
+    if (s->failed)
+        s->bias_cap = 0; /* a later, smaller step may succeed */
     for (size_t i = 0; i < step->n_queries && s->bias; i++) {
         const struct attn_query *query = &step->query[i];
         const size_t rows = kv_rows_now(step->kv, query->seq), n = step->kv->seq[query->seq].n;

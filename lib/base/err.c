@@ -6,12 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sentences quote names and bytes found in files: nothing in them may move a terminal's cursor. */
-static void make_printable(char *text)
+/* Sentences quote names and bytes found in files: nothing in them may move a terminal's cursor. Control characters
+ * are those below 0x20, 0x7f, and in UTF-8 c2 80 to c2 9f. */
+void text_make_printable(char *text)
 {
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7f)
-            *text = '?';
+    for (unsigned char *at = (unsigned char *)text; *at; at++) {
+        if (*at < 0x20 || *at == 0x7f ||
+            (*at >= 0x80 && *at < 0xa0 && at > (unsigned char *)text && at[-1] == 0xc2))
+            *at = '?';
+    }
 }
 
 int(err_set)(struct err *err, const char *format, ...)
@@ -20,7 +23,7 @@ int(err_set)(struct err *err, const char *format, ...)
     va_start(args, format);
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
-    make_printable(err->text);
+    text_make_printable(err->text);
     return -1;
 }
 
@@ -33,7 +36,7 @@ int(err_errno)(struct err *err, const char *format, ...)
     va_end(args);
     size_t used = strlen(err->text);
     snprintf(err->text + used, sizeof err->text - used, ": %s", reason);
-    make_printable(err->text);
+    text_make_printable(err->text);
     return -1;
 }
 
@@ -48,6 +51,6 @@ int(err_prefix)(struct err *err, const char *format, ...)
         snprintf(before + used, sizeof before - (size_t)used, ": %.*s",
                  (int)(sizeof before - (size_t)used - 3), err->text);
     memcpy(err->text, before, sizeof err->text);
-    make_printable(err->text);
+    text_make_printable(err->text);
     return -1;
 }

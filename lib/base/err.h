@@ -18,6 +18,9 @@ int err_errno(struct err *err, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Puts "prefix: " before the sentence that is there; returns -1. */
 int err_prefix(struct err *err, const char *format, ...) PRINTF_LIKE(2, 3);
 
+/* Replaces control characters: for text from files on its way to a terminal. */
+void text_make_printable(char *text);
+
 /* Lets the compiler see that these always give -1: it can then tell what is set on success. */
 static inline int err_minus_one(void) { return -1; }
 #define err_set(...)    (err_set(__VA_ARGS__), err_minus_one())

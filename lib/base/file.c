@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -93,18 +94,29 @@ static int open_temporary(struct outfile *out, struct err *err)
     return err_errno(err, "%s: cannot create a file beside it", out->path);
 }
 
+/* Names of what is open already. */
+static const struct {
+    const char *name;
+    int fd;
+} standard[] = {{"-", STDOUT_FILENO}, {"/dev/stdout", STDOUT_FILENO}, {"/dev/stderr", STDERR_FILENO}};
+
 int outfile_open(struct outfile *out, const char *path, struct err *err)
 {
     *out = (struct outfile){.fd = -1, .slot = -1};
     if (strlen(path) >= sizeof out->path)
         return err_set(err, "output name is longer than %zu bytes", sizeof out->path - 1);
     strcpy(out->path, path);
+    for (size_t i = 0; i < ARRAY_LEN(standard); i++)
+        if (strcmp(path, standard[i].name) == 0) {
+            out->fd = dup(standard[i].fd);
+            out->direct = true;
+            return out->fd < 0 ? err_errno(err, "%s", path) : 0;
+        }
     struct stat st;
-    if (strcmp(path, "-") == 0) {
-        out->fd = dup(STDOUT_FILENO);
-        out->direct = true;
-        return out->fd < 0 ? err_errno(err, "standard output") : 0;
-    }
+    /* What a link points to is replaced, not the link. */
+    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && stat(path, &st) == 0 &&
+        !realpath(path, out->path))
+        return err_errno(err, "%s: cannot follow the link", path);
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
         if (S_ISDIR(st.st_mode))
             return err_set(err, "%s: is a folder, an output file is needed", path);

@@ -43,90 +43,111 @@ static size_t width_of(const char *text, size_t len)
     return width;
 }
 
-/* A cell of the text and Markdown tables: padded on the left for numbers, on the right for words. */
-static int put_padded(const json_t *value, size_t width, struct buf *out, struct err *err)
+/* A cell of the text and Markdown tables: no control characters, and in Markdown no bare bars. */
+static int plain_cell(const json_t *value, bool markdown, struct buf *cell, struct err *err)
 {
-    struct buf cell = {0};
-    int rc = cell_text(value, &cell, err);
-    const size_t have = width_of(cell.data ? cell.data : "", cell.len);
-    const int pad = (int)(width - size_min(have, width));
+    struct buf raw = {0};
+    buf_clear(cell);
+    int rc = cell_text(value, &raw, err);
+    if (rc == 0 && raw.data)
+        text_make_printable(raw.data);
+    for (size_t i = 0; i < raw.len && rc == 0; i++)
+        rc = markdown && raw.data[i] == '|' ? buf_add(cell, "\\|", 2, err)
+                                            : buf_add(cell, &raw.data[i], 1, err);
     if (rc == 0)
-        rc = json_is_number(value) ? buf_addf(out, err, "%*s%s", pad, "", cell.data ? cell.data : "")
-                                   : buf_addf(out, err, "%s%*s", cell.data ? cell.data : "", pad, "");
-    buf_release(&cell);
+        rc = buf_add(cell, "", 0, err);
+    buf_release(&raw);
     return rc;
 }
 
-static int column_width(const json_t *rows, const char *key, size_t *width, struct err *err)
+/* Padded on the left for numbers, on the right for words. */
+static int put_padded(const struct buf *cell, bool number, size_t width, struct buf *out,
+                      struct err *err)
+{
+    const size_t have = width_of(cell->data, cell->len);
+    const int pad = (int)(width - size_min(have, width));
+    return number ? buf_addf(out, err, "%*s%s", pad, "", cell->data)
+                  : buf_addf(out, err, "%s%*s", cell->data, pad, "");
+}
+
+/* The widest cell of every column, names included. */
+static int measure(const json_t *rows, bool markdown, size_t *width, struct err *err)
 {
     struct buf cell = {0};
     size_t i;
-    json_t *row;
+    json_t *row, *value;
+    const char *key;
     int rc = 0;
-    *width = strlen(key);
     json_array_foreach((json_t *)(uintptr_t)rows, i, row)
     {
-        buf_clear(&cell);
-        if ((rc = cell_text(json_object_get(row, key), &cell, err)) < 0)
-            break;
-        *width = size_max(*width, width_of(cell.data ? cell.data : "", cell.len));
+        size_t column = 0;
+        json_object_foreach(json_array_get(rows, 0), key, value)
+        {
+            if ((rc = plain_cell(json_object_get(row, key), markdown, &cell, err)) < 0)
+                goto out;
+            width[column] =
+                size_max(width[column], size_max(strlen(key), width_of(cell.data, cell.len)));
+            column++;
+        }
     }
+out:
     buf_release(&cell);
     return rc;
 }
 
-/* No blanks at the end of a line of the text table. */
-static void trim_line(struct buf *out, bool markdown)
+/* What stands around the cells of a line. */
+struct frame {
+    const char *before, *between, *after;
+};
+
+static int end_line(const struct frame *frame, struct buf *out, struct err *err)
 {
-    while (out->len && !markdown && out->data[out->len - 1] == ' ')
-        out->len--;
+    while (out->len && !*frame->before && out->data[out->len - 1] == ' ')
+        out->len--; /* no blanks at the end of a line of the text table */
+    return buf_addf(out, err, "%s", frame->after);
 }
 
-/* Text and Markdown differ in what stands between cells. */
+/* One line: the names of the columns, or a row's cells. */
+static int put_line(const json_t *first, const json_t *row, const size_t *width,
+                    const struct frame *frame, struct buf *out, struct err *err)
+{
+    struct buf cell = {0};
+    const char *key;
+    json_t *value;
+    size_t column = 0;
+    int rc = buf_addf(out, err, "%s", frame->before);
+    json_object_foreach((json_t *)(uintptr_t)first, key, value)
+    {
+        const json_t *at = row ? json_object_get(row, key) : value;
+        if (rc == 0 && column)
+            rc = buf_addf(out, err, "%s", frame->between);
+        buf_clear(&cell);
+        if (rc == 0)
+            rc = row ? plain_cell(at, *frame->before, &cell, err) : buf_addf(&cell, err, "%s", key);
+        if (rc == 0)
+            rc = put_padded(&cell, json_is_number(at), width[column], out, err);
+        column++;
+    }
+    buf_release(&cell);
+    return rc < 0 ? -1 : end_line(frame, out, err);
+}
+
+/* Text and Markdown differ in what stands around cells. */
 static int write_padded(const json_t *rows, bool markdown, struct buf *out, struct err *err)
 {
-    json_t *first = json_array_get(rows, 0);
-    const char *key;
-    json_t *value, *row;
-    size_t i, width;
-    const char *const before = markdown ? "| " : "", *const after = markdown ? " |\n" : "\n";
-    const char *const between = markdown ? " | " : "  ";
-    struct buf rule = {0};
-    int rc = -1;
-    if (buf_addf(out, err, "%s", before) < 0)
-        goto out;
-    json_object_foreach(first, key, value)
-    {
-        if (column_width(rows, key, &width, err) < 0 ||
-            buf_addf(out, err, "%s",
-                     json_object_iter_at(first, key) == json_object_iter(first) ? "" : between) < 0 ||
-            buf_addf(&rule, err, "| --- ") < 0 ||
-            buf_addf(out, err, json_is_number(value) ? "%*s" : "%-*s", (int)width, key) < 0)
-            goto out;
-    }
-    trim_line(out, markdown);
-    if (buf_addf(out, err, "%s", after) < 0 || (markdown && buf_addf(out, err, "%s|\n", rule.data) < 0))
-        goto out;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row)
-    {
-        bool begun = false;
-        if (buf_addf(out, err, "%s", before) < 0)
-            goto out;
-        json_object_foreach(first, key, value)
-        {
-            if (column_width(rows, key, &width, err) < 0 ||
-                (begun && buf_addf(out, err, "%s", between) < 0) ||
-                put_padded(json_object_get(row, key), width, out, err) < 0)
-                goto out;
-            begun = true;
-        }
-        trim_line(out, markdown);
-        if (buf_addf(out, err, "%s", after) < 0)
-            goto out;
-    }
-    rc = 0;
-out:
-    buf_release(&rule);
+    static const struct frame frames[] = {{"", "  ", "\n"}, {"| ", " | ", " |\n"}};
+    const struct frame *frame = &frames[markdown];
+    const json_t *first = json_array_get(rows, 0);
+    const size_t columns = json_object_size(first);
+    size_t *width = calloc(columns + 1, sizeof *width);
+    int rc = width ? measure(rows, markdown, width, err) : err_set(err, "out of memory for a table");
+    if (rc == 0)
+        rc = put_line(first, NULL, width, frame, out, err);
+    for (size_t i = 0; rc == 0 && markdown && i < columns; i++)
+        rc = buf_addf(out, err, "| --- %s", i + 1 < columns ? "" : "|\n");
+    for (size_t i = 0; rc == 0 && i < json_array_size(rows); i++)
+        rc = put_line(first, json_array_get(rows, i), width, frame, out, err);
+    free(width);
     return rc;
 }
 

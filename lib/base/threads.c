@@ -6,7 +6,8 @@
 
 enum { WORTH_WAKING = 1 << 19 };
 
-static int team = 1;
+/* Of the calling thread: a host program may run sessions in several. */
+static _Thread_local int team = 1;
 
 int threads_allowed(void)
 {
@@ -16,6 +17,15 @@ int threads_allowed(void)
     int n = CPU_COUNT(&set);
     return n > 0 ? n : 1;
 }
+
+int threads_enter(int n)
+{
+    const int before = omp_get_max_threads();
+    threads_set(n);
+    return before;
+}
+
+void threads_leave(int before) { omp_set_num_threads(before); }
 
 void threads_set(int n)
 {

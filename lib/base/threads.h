@@ -8,8 +8,13 @@
 /* Cores that this process may run on (its affinity mask), at least 1. */
 int threads_allowed(void);
 
-/* Sets the size of the team; n >= 1. */
+/* Sets the size of the calling thread's team; n >= 1. */
 void threads_set(int n);
+
+/* The same for a library call: what enter returns, leave puts back, so that a host program's own OpenMP stays as it
+ * was. */
+int threads_enter(int n) MUST_USE;
+void threads_leave(int before);
 
 /* The size in force. */
 int threads_now(void);

@@ -12,18 +12,21 @@ void emitter_init(struct emitter *e, const struct tokenizer *tok, char *const *s
 
 void emitter_release(struct emitter *e) { buf_release(&e->text); }
 
-/* Cuts the text at the first stop string that begins at or after `from`. */
+/* Cuts the text at the first place, at or after `from`, where a stop string begins. */
 static void cut_at_stop(struct emitter *e, size_t from)
 {
+    size_t cut = SIZE_MAX;
     for (size_t i = 0; i < e->n_stops; i++) {
         const size_t len = strlen(e->stop[i]);
         const char *at = len ? memmem(e->text.data + from, e->text.len - from, e->stop[i], len) : NULL;
-        if (!at)
-            continue;
-        e->stopped = true;
-        e->text.len = (size_t)(at - e->text.data);
-        e->text.data[e->text.len] = 0;
+        if (at)
+            cut = size_min(cut, (size_t)(at - e->text.data));
     }
+    if (cut == SIZE_MAX)
+        return;
+    e->stopped = true;
+    e->text.len = cut;
+    e->text.data[cut] = 0;
 }
 
 /* Bytes at the end of the text that may be the beginning of a stop string. */

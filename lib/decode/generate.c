@@ -87,9 +87,10 @@ static int finish_slot(struct loop *loop, struct slot *slot, enum gen_finish fin
         .logprobs = slot->logprobs,
     };
     const struct gen_callbacks *cb = loop->callbacks;
-    if (cb->progress && cb->progress(cb->arg, &slot->request, result.text + slot->told_text,
-                                     result.text_len - slot->told_text, result.ids + slot->told_ids,
-                                     n - slot->told_ids, err) < 0)
+    if (cb->progress && (n || finish != FINISHED_ERROR) &&
+        cb->progress(cb->arg, &slot->request, result.text + slot->told_text,
+                     result.text_len - slot->told_text, result.ids + slot->told_ids, n - slot->told_ids,
+                     err) < 0)
         goto out;
     loop->stats->sequences++;
     rc = cb->done(cb->arg, &result, err);
@@ -107,8 +108,7 @@ static const char *find_fault(const struct loop *loop, const struct gen_request 
 {
     const size_t context = loop->session->options.context;
     if (request->n_prompt == 0)
-        snprintf(text, size,
-                 "the prompt is empty and the model has no start token: there is nothing to continue");
+        snprintf(text, size, "the prompt is empty: there is nothing to continue");
     else if (request->n_prompt > context)
         snprintf(text, size, "the prompt has %zu tokens, the context holds %zu: shorten it%s",
                  request->n_prompt, context,
@@ -205,6 +205,8 @@ static int take_token(struct loop *loop, struct slot *slot, const float *logits,
 {
     const struct gen_callbacks *cb = loop->callbacks;
     const struct gen_request *request = &slot->request;
+    if (!logits_finite(logits, vocab(loop)))
+        return finish_slot(loop, slot, FINISHED_ERROR, NO_FINITE_LOGITS, err);
     const double u = rng_uniform(request->seed, request->line, (uint32_t)slot->all.len, 0);
     const uint32_t id = sampler_choose(&loop->sampler, logits, slot->all.id, slot->all.len, u);
     loop->stats->sampled_tokens++;

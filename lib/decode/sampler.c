@@ -65,6 +65,14 @@ void top_logits(const float *logits, size_t n, size_t k, struct candidate *best)
     qsort(best, k, sizeof *best, by_rank);
 }
 
+bool logits_finite(const float *logits, size_t n)
+{
+    float zeros = 0; /* 0 * x is 0 for every finite x, and NaN for all others */
+    for (size_t i = 0; i < n; i++)
+        zeros += 0 * logits[i];
+    return zeros == 0;
+}
+
 double log_sum_exp(const float *logits, size_t n)
 {
     double max = -INFINITY, sum = 0;

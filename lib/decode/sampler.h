@@ -38,6 +38,9 @@ void sampler_close(struct sampler *sampler);
 uint32_t sampler_choose(struct sampler *sampler, const float *logits, const uint32_t *history,
                         size_t n_history, double u);
 
+/* False when one of them is NaN or infinite: a damaged model. */
+bool logits_finite(const float *logits, size_t n);
+
 /* Natural logarithm of the softmax denominator: logprob(id) = logits[id] - result. */
 double log_sum_exp(const float *logits, size_t n);
 

@@ -36,6 +36,8 @@ static int score_rows(struct scoring *s, size_t from, size_t rows, struct err *e
         for (size_t i = 0; i < count; i++) {
             const float *logits = s->logits + i * vocab;
             const uint32_t id = s->id[at + i + 1];
+            if (!logits_finite(logits, vocab))
+                return err_set(err, NO_FINITE_LOGITS);
             const double logprob = logits[id] - log_sum_exp(logits, vocab);
             s->stats->tokens++;
             s->stats->sum_logprob += logprob;

@@ -4,6 +4,8 @@
 
 #include "model/forward.h"
 
+#define NO_FINITE_LOGITS "the model gives no finite logits: it may be damaged, see bmc-convert --verify"
+
 struct session_options {
     struct kv_spec kv;
     enum dtype kv_type;

@@ -12,6 +12,9 @@ _Static_assert(sizeof(struct bmc_tensor) == 192, "a tensor entry has no padding"
 _Static_assert(sizeof(struct bmc_name) == 16, "a name entry has no padding");
 _Static_assert(sizeof(struct bmc_head) == 256, "the head has no padding");
 
+/* More than any model needs; hashing it at open must not take long. */
+enum { MAX_HEADER_BYTES = 256 << 20 };
+
 static bool section_ok(const struct bmc_section *section, size_t header_bytes, size_t element)
 {
     return section->offset >= sizeof(struct bmc_head) && section->offset <= header_bytes &&
@@ -71,15 +74,21 @@ static int check_tensor(const struct bmc_tensor *tensor, size_t header_bytes, si
     return 0;
 }
 
-/* The writer lays tensors one after the other, so the table is in order of place. */
+/* The writer lays tensors one after the other: the table is in order of place, with nothing between them but what
+ * aligns the next one. */
 static int check_tensors(const struct bmc_file *file, size_t size, const char *name, struct err *err)
 {
+    size_t end = file->header_bytes;
     for (size_t i = 0; i < file->n_tensors; i++) {
         if (check_tensor(&file->tensor[i], file->header_bytes, size, i, name, err) < 0)
             return -1;
-        if (i > 0 && file->tensor[i - 1].offset + file->tensor[i - 1].bytes > file->tensor[i].offset)
-            return err_set(err, "%s: tensors %zu and %zu overlap or are out of order", name, i - 1, i);
+        if (file->tensor[i].offset != round_up(end, BMC_ALIGN))
+            return err_set(err, "%s: tensors %zu and %zu overlap, are out of order or leave a gap",
+                           name, i - 1, i);
+        end = (size_t)(file->tensor[i].offset + file->tensor[i].bytes);
     }
+    if (end != size)
+        return err_set(err, "%s: its tensors end at byte %zu, the file at %zu", name, end, size);
     return 0;
 }
 
@@ -192,6 +201,21 @@ static void name_of(const struct bmc_file *file, size_t index, char *name, size_
         }
 }
 
+/* What aligns the tensors must be zeros. */
+static int check_gaps(const struct bmc_file *file, const char *path, struct err *err)
+{
+    size_t end = file->header_bytes;
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        for (; end < file->tensor[i].offset; end++)
+            if (file->map.data[end])
+                return err_set(err,
+                               "%s: byte %zu, between two tensors, is not zero: the file is damaged",
+                               path, end);
+        end = (size_t)(file->tensor[i].offset + file->tensor[i].bytes);
+    }
+    return 0;
+}
+
 int bmc_file_verify(const struct bmc_file *file, const char *path, bmc_progress *progress, void *arg,
                     struct err *err)
 {
@@ -222,7 +246,7 @@ int bmc_file_verify(const struct bmc_file *file, const char *path, bmc_progress 
         }
     }
     if (damaged == SIZE_MAX)
-        return 0;
+        return check_gaps(file, path, err);
     char name[128];
     name_of(file, damaged, name, sizeof name);
     return err_set(err, "%s: the bytes of tensor \"%s\" do not match their hash: the file is damaged",

@@ -74,8 +74,7 @@ extern const struct kernels *const kernel_sets[];
 const struct kernels *kernels_select(const char *isa, struct err *err) MUST_USE;
 
 /* Once, before anything else here: checks that the BLAS in use is the OpenMP build (another would fight
- * our threads over the cores), and has it run each product on the calling thread: the work is split
- * here. */
+ * our threads over the cores). base/threads.h says how it is kept on one thread. */
 int kernels_setup(struct err *err) MUST_USE;
 
 /* One line about the BLAS build: version, core, threading. */

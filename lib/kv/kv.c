@@ -73,6 +73,13 @@ static void set_growth(struct kv *kv, const struct kv_spec *spec)
     kv->T = div_up(N, kv->r);
 }
 
+static void close_store(struct kv *kv)
+{
+    kv->policy->close(kv);
+    free(kv->seq);
+    free(kv);
+}
+
 int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *shape, size_t n_seqs,
             bool valid_rows_only, struct err *err)
 {
@@ -96,7 +103,7 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
     kv->rows = valid_rows_only ? KV_ROWS_VALID : spec->policy->rows;
     set_growth(kv, spec);
     if (kv->policy->open(kv, err) < 0) {
-        kv_close(kv);
+        close_store(kv);
         return -1;
     }
     *out = kv;
@@ -108,11 +115,8 @@ void kv_close(struct kv *kv)
     if (!kv)
         return;
     for (size_t s = 0; s < kv->n_seqs; s++)
-        if (kv->seq[s].cap)
-            kv_truncate(kv, s, 0);
-    kv->policy->close(kv);
-    free(kv->seq);
-    free(kv);
+        kv_truncate(kv, s, 0); /* also gives back what a failed growth left */
+    close_store(kv);
 }
 
 int kv_room(struct kv *kv, size_t seq, size_t rows, struct err *err)

@@ -283,11 +283,12 @@ static int read_eos(struct job *job, struct err *err)
     const size_t n = json_is_array(eos) ? json_array_size(eos) : eos && !json_is_null(eos);
     for (size_t i = 0; i < n; i++) {
         const json_t *id = json_is_array(eos) ? json_array_get(eos, i) : eos;
-        if (n > MAX_EOS || !json_is_integer(id) || json_integer_value(id) < 0 ||
-            (uint64_t)json_integer_value(id) >= job->config.vocab)
+        const double value =
+            json_is_number(id) ? json_number_value(id) : -1; /* 2.0 where json_parse() made reals */
+        if (n > MAX_EOS || !(value >= 0 && value < (double)job->config.vocab) || value != floor(value))
             return err_set(err, "%s: eos_token_id must be at most %d ids below %zu", job->dir.path,
                            MAX_EOS, job->config.vocab);
-        job->config.eos[job->config.n_eos++] = (uint32_t)json_integer_value(id);
+        job->config.eos[job->config.n_eos++] = (uint32_t)value;
     }
     return 0;
 }

@@ -220,15 +220,16 @@ static int resolve(struct draft *draft, struct err *err)
                 continue;
             size_t a, b;
             if (!by) {
-                strcpy(name, first);
+                if (set(draft, key, first, err) < 0)
+                    return -1;
             } else {
                 if (!parse_size(first, &a) || !parse_size(second, &b) || b == 0 || a % b)
                     return err_set(err, "%s: %s (%s) is no multiple of %s (%s)", draft->name, name,
                                    first, by, second);
                 snprintf(name, sizeof name, "%zu", a / b);
+                if (set(draft, key, name, err) < 0)
+                    return -1;
             }
-            if (set(draft, key, name, err) < 0)
-                return -1;
         }
     }
     return 0;

@@ -1,6 +1,7 @@
 /* model.bmc from a hostile source: header, configuration, tokenizer tables and weights, as opening a
  * model reads them. Sizes and the header's hash are put right first, since no fuzzer would find them.
  */
+#include <sanitizer/asan_interface.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!copy)
         return 0;
     memcpy(copy, data, size);
+    ASAN_POISON_MEMORY_REGION(copy + size, 64 - size % 64); /* a read beyond the file is an error */
     struct bmc_head *head = (void *)copy;
     if (size >= sizeof *head) {
         head->file_bytes = size;
@@ -47,6 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         open_parts(&file);
         (void)!bmc_file_verify(&file, "fuzz", NULL, NULL, &err);
     }
+    ASAN_UNPOISON_MEMORY_REGION(copy + size, 64 - size % 64);
     free(copy);
     return 0;
 }

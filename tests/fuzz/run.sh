@@ -17,7 +17,13 @@ for target in ${*:-$(cd tests/fuzz && ls fuzz_*.c | sed 's/fuzz_\(.*\)\.c/\1/')}
         -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
         -o "$out/$target" "tests/fuzz/fuzz_$target.c" $sources -lsodium -ljansson -lpcre2-8 -lutf8proc -lm
     mkdir -p "$out/corpus_$target" "tests/corpus/$target"
+    status=0
     "$out/$target" -max_total_time="$seconds" -rss_limit_mb=4096 -timeout=25 -print_final_stats=1 \
-        -artifact_prefix="$out/$target-" "$out/corpus_$target" "tests/corpus/$target" 2>&1 |
-        grep -E 'stat::number_of_executed|SUMMARY|ERROR|^Done' || true
+        -artifact_prefix="$out/$target-" "$out/corpus_$target" "tests/corpus/$target" >"$out/$target.log" 2>&1 ||
+        status=$?
+    echo "$target: $(grep -oE 'number_of_executed_units: [0-9]+' "$out/$target.log" | tail -n 1)"
+    if [ "$status" -ne 0 ]; then
+        grep -E 'SUMMARY|ERROR|Test unit written' "$out/$target.log" >&2
+        exit 1
+    fi
 done

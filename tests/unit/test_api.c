@@ -2,6 +2,7 @@
  * file.
  *
  *   test_api MODEL.bmc "PROMPT" "EXPECTED TEXT" */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,45 @@ static void generate_text(const struct bmc_model *model, const char *prompt, con
     bmc_context_close(context);
 }
 
+/* Contexts of one model in two threads, with teams of different size. */
+struct worker {
+    const struct bmc_model *model;
+    int threads;
+    uint32_t chosen;
+    bool ok;
+};
+
+static void *feed_much(void *arg)
+{
+    struct worker *w = arg;
+    const struct bmc_options options = {.context = 1024, .threads = w->threads};
+    struct bmc_context *context;
+    struct bmc_error error;
+    uint32_t ids[600];
+    const float *logits;
+    for (size_t i = 0; i < 600; i++)
+        ids[i] = (uint32_t)(4 + i * 7 % 3000);
+    if (bmc_context_open(&context, w->model, &options, &error) < 0)
+        return NULL;
+    w->ok = bmc_feed(context, 0, ids, 600, &logits, &error) == 0;
+    if (w->ok)
+        w->chosen = best(logits, bmc_model_vocab(w->model));
+    bmc_context_close(context);
+    return NULL;
+}
+
+static void test_two_threads(const struct bmc_model *model)
+{
+    struct worker worker[2] = {{.model = model, .threads = 1}, {.model = model, .threads = 7}};
+    pthread_t thread[2];
+    for (int i = 0; i < 2; i++)
+        check(pthread_create(&thread[i], NULL, feed_much, &worker[i]) == 0, "pthread_create");
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    check(worker[0].ok && worker[1].ok && worker[0].chosen == worker[1].chosen,
+          "two contexts in two threads");
+}
+
 int main(int argc, char **argv)
 {
     struct bmc_model *model;
@@ -67,6 +107,7 @@ int main(int argc, char **argv)
         return check_result();
     generate_text(model, argv[2], argv[3], "bmc");
     generate_text(model, argv[2], argv[3], "upfront");
+    test_two_threads(model);
     const uint32_t beyond = (uint32_t)bmc_model_vocab(model), some[3] = {5, 6, 7};
     check(bmc_context_open(&context, model, &(struct bmc_options){.kv = "none"}, &error) < 0,
           "an unknown policy");
