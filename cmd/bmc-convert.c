@@ -42,7 +42,7 @@ static const struct opt opts[] = {
     {OPT_TEXT, "synth", NULL, "SHAPE",
      "write random weights N(0, 0.02) of a known shape (a name from shapes/, or a path)", AT(synth), 0,
      0, NULL, false},
-    {OPT_INT, "seed", "s", "N", "seed of the random weights (default 0)", AT(seed), 0, 9e18, NULL,
+    {OPT_INT, "seed", "s", "N", "seed of the random weights (default 0)", AT(seed), 0, 1e19, NULL,
      false},
     {OPT_TEXT, "tokenizer", NULL, "FOLDER",
      "take the tokenizer of this folder; without it, one token per byte", AT(tokenizer), 0, 0, NULL,

@@ -39,7 +39,7 @@ static const struct opt opts[] = {
     REAL("min-p", "P", sampling.min_p, 0, 1, "keep tokens at least P times as likely as the best; 0 is off (default 0.05)"),
     REAL("repeat-penalty", "X", sampling.repeat_penalty, 1e-3, 1e3, "divide the logits of recent tokens; 1 is off (default 1)"),
     INT("repeat-last-n", NULL, repeat_last_n, -1, MANY, "how many recent tokens that means; -1 is all (default 64)"),
-    INT("seed", "s", seed, -1, 9e18, "seed of the random numbers; -1 draws one, which the statistics tell (default 0)"),
+    INT("seed", "s", seed, -1, 1e19, "seed of the random numbers; -1 draws one, which the statistics tell (default 0)"),
     {OPT_LIST, "stop", "r", "TEXT", "stop before this text; may be given again", AT(stop), 0, 0, NULL, false},
     FLAG("ignore-eos", NULL, ignore_eos, "go on past end-of-text tokens"),
     HEADING("Batches"),
@@ -93,19 +93,23 @@ int gen_read_text(const struct gen_options *o, bool whole, struct buf *text, str
     return 0;
 }
 
+/* Commas and brackets, too, so that a JSON list can be pasted. */
+#define ID_BLANKS " \t\r\n,[]"
+
 int gen_parse_ids(const char *text, struct ids *ids, struct err *err)
 {
     char word[32];
-    for (const char *at = text + strspn(text, " \t\r\n"); *at; at += strspn(at, " \t\r\n")) {
-        const size_t len = strcspn(at, " \t\r\n");
+    for (const char *at = text + strspn(text, ID_BLANKS); *at; at += strspn(at, ID_BLANKS)) {
+        const size_t len = strcspn(at, ID_BLANKS);
         size_t id = SIZE_MAX;
         if (len < sizeof word) {
             memcpy(word, at, len);
             word[len] = 0;
         }
         if (len >= sizeof word || !parse_size(word, &id) || id > UINT32_MAX)
-            return err_set(err, "\"%.*s\" is no token id; ids are whole numbers separated by blanks",
-                           (int)size_min(len, 40), at);
+            return err_set(
+                err, "\"%.*s\" is no token id; ids are whole numbers separated by blanks or commas",
+                (int)size_min(len, 40), at);
         if (ids_add(ids, (uint32_t)id, err) < 0)
             return -1;
         at += len;
@@ -257,6 +261,8 @@ static void check_usage(const struct gen_options *o, const struct operands *oper
         opt_usage_error(&gen_program, "--unordered and --logprobs go with --jsonl");
     if ((o->jsonl || o->score || o->tokenize || o->detokenize) && (o->echo || o->ids))
         opt_usage_error(&gen_program, "--echo and --ids go with plain generation only");
+    if (o->format >= 0 && !o->score && !o->tokenize)
+        opt_usage_error(&gen_program, "--format goes with --score and --tokenize");
     if ((o->tokenize || o->detokenize) && o->stats)
         opt_usage_error(&gen_program, "--stats has nothing to tell of --tokenize and --detokenize");
     check_names(o);
@@ -273,12 +279,14 @@ int main(int argc, char **argv)
         .kv = "bmc",
         .sampling = {.top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1},
         .repeat_last_n = 64,
+        .format = -1,
     };
     struct operands operands;
     struct err err;
     cli_begin(gen_program.name, argv);
     opt_parse(&gen_program, argc, argv, &o, &operands);
     check_usage(&o, &operands);
+    o.format = o.format < 0 ? TABLE_TEXT : o.format;
     o.sampling.repeat_last_n = o.repeat_last_n < 0 ? SIZE_MAX : (size_t)o.repeat_last_n;
     for (size_t i = 0; o.escape && i < o.stop.n; i++)
         unescape(o.stop.text[i]);
@@ -286,7 +294,7 @@ int main(int argc, char **argv)
         unescape((char *)(uintptr_t)o.prompt);
     struct gen gen = {.options = &o};
     int rc = -1;
-    if (choose_seed(&gen, &err) == 0 && open_model(&gen, &err) == 0) {
+    if (choose_seed(&gen, &err) == 0 && gen_check_stats(&o, &err) == 0 && open_model(&gen, &err) == 0) {
         if (o.jsonl)
             rc = gen_jsonl(&gen, &err);
         else if (o.score)

@@ -22,7 +22,7 @@ struct gen_options {
     bool ignore_eos;
     bool echo, ids, jsonl, unordered, score, tokenize, detokenize, quiet;
     size_t logprobs;
-    int format;
+    int format; /* -1 until it is given */
     const char *stats;
 };
 
@@ -57,6 +57,9 @@ int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;
 
 /* Statistics of a run: for people on stderr unless --quiet, as JSON to --stats FILE. */
 int gen_report(const struct gen *gen, const struct gen_stats *stats, struct err *err) MUST_USE;
+
+/* Fails early when --stats FILE could not be written. */
+int gen_check_stats(const struct gen_options *options, struct err *err) MUST_USE;
 
 /* Request options that all lines share. */
 struct gen_request gen_request_of(const struct gen *gen);

@@ -245,6 +245,8 @@ static int read_stop(struct line *line, struct gen_request *request, struct err 
 static int read_numbers(struct line *line, struct gen_request *request, struct err *err)
 {
     const json_t *n = json_object_get(line->root, "n"), *seed = json_object_get(line->root, "seed");
+    n = json_is_null(n) ? NULL : n;
+    seed = json_is_null(seed) ? NULL : seed;
     if (n && !(json_is_integer(n) && json_integer_value(n) >= -1))
         return err_set(err, "\"n\" must be a whole number of at least -1");
     if (seed && !(json_is_integer(seed) && json_integer_value(seed) >= 0))

@@ -1,6 +1,7 @@
 /* Statistics of a bmc-gen run. Field names are listed in the man page and do not change. */
 #include <stdio.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "cli.h"
@@ -31,9 +32,10 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
     fprintf(stderr, "sampling time    = %10.2f ms / %6zu tokens\n", s->sample_ms, s->sampled_tokens);
     fprintf(
         stderr,
-        "KV cache         = %s, T %zu, r %zu, N %zu: %zu growths, %.2f MiB copied, %.2f MiB at most\n",
+        "KV cache         = %s, T %zu, r %zu, N %zu: %zu growth%s, %.2f MiB copied, %.2f MiB at most\n",
         kv->policy->name, kv->T, kv->r, o->context, kv->stats.allocations,
-        (double)kv->stats.copied_bytes / 1048576, (double)kv->stats.peak_bytes / 1048576);
+        kv->stats.allocations == 1 ? "" : "s", (double)kv->stats.copied_bytes / 1048576,
+        (double)kv->stats.peak_bytes / 1048576);
     fprintf(stderr,
             "run              = batch %zu, %d threads (%d for prompts), isa %s, attn %s, rows %s, seed "
             "%llu, logits %s\n",
@@ -99,6 +101,19 @@ static int write_stats(const struct gen *gen, const struct gen_stats *stats, str
     json_decref(object);
     buf_release(&text);
     return rc;
+}
+
+int gen_check_stats(const struct gen_options *options, struct err *err)
+{
+    struct outfile out;
+    struct stat st;
+    /* What is no regular file is not touched before its time: opening a FIFO would wait for its reader. */
+    if (!options->stats || (stat(options->stats, &st) == 0 && !S_ISREG(st.st_mode)))
+        return 0;
+    if (outfile_open(&out, options->stats, err) < 0)
+        return -1;
+    outfile_abort(&out);
+    return 0;
 }
 
 int gen_report(const struct gen *gen, const struct gen_stats *stats, struct err *err)

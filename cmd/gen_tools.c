@@ -72,11 +72,17 @@ static int print_scores(const struct score_job *job, const struct score_stats *s
     const double perplexity = score->tokens ? exp(-score->sum_logprob / (double)score->tokens) : NAN;
     json_t *about = json_pack("{s:I, s:o}", "tokens", (json_int_t)score->tokens, "perplexity",
                               isnan(perplexity) ? json_null() : json_real(perplexity));
+    if (about && cli_interrupted)
+        json_object_set_new(about, "error", json_string("interrupted"));
     struct buf text = {0};
     int rc = job->format == TABLE_JSONL ? json_write_line(about, &text, err)
                                         : table_write(job->rows, about, job->format, &text, err);
     if (rc == 0 && job->format == TABLE_TEXT)
-        rc = buf_addf(&text, err, "\ntokens      %zu\nperplexity  %.4f\n", score->tokens, perplexity);
+        rc = score->tokens ? buf_addf(&text, err, "\ntokens      %zu\nperplexity  %.4f\n",
+                                      score->tokens, perplexity)
+                           : buf_addf(&text, err, "\ntokens      0\nperplexity  -\n");
+    if (rc == 0 && job->format == TABLE_TEXT && cli_interrupted)
+        rc = buf_addf(&text, err, "interrupted before the end of the text\n");
     if (rc == 0)
         rc = put(&text, err);
     buf_release(&text);

@@ -91,7 +91,7 @@ static int open_temporary(struct outfile *out, struct err *err)
         if (errno != EEXIST)
             break;
     }
-    return err_errno(err, "%s: cannot create a file beside it", out->path);
+    return err_errno(err, "%s: cannot create a file in its folder", out->path);
 }
 
 /* Names of what is open already. */

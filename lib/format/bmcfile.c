@@ -26,6 +26,12 @@ static bool section_ok(const struct bmc_section *section, size_t header_bytes, s
 static int check_head(const struct bmc_head *head, const void *data, size_t size, const char *name,
                       struct err *err)
 {
+    if (size >= 4 && memcmp(data, "GGUF", 4) == 0)
+        return err_set(err,
+                       "%s: is a GGUF file, which cannot be read yet; convert the Hugging Face folder "
+                       "that it was made "
+                       "from with bmc-convert",
+                       name);
     if (size < sizeof *head || memcmp(head->magic, BMC_MAGIC, sizeof head->magic) != 0)
         return err_set(
             err,

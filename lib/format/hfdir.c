@@ -183,6 +183,12 @@ fail:
 
 int hf_dir_open(struct hf_dir *dir, const char *path, struct err *err)
 {
+    /* Weights that cannot be read are the first thing to tell. */
+    *dir = (struct hf_dir){0};
+    snprintf(dir->path, sizeof dir->path, "%s", path);
+    if (has(dir, "config.json") && !has(dir, "model.safetensors") &&
+        !has(dir, "model.safetensors.index.json"))
+        return open_weights(dir, err);
     if (hf_dir_open_tokenizer(dir, path, err) < 0)
         return -1;
     if (open_weights(dir, err) < 0) {
