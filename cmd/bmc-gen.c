@@ -58,7 +58,8 @@ static const struct opt opts[] = {
     PATH("stats", NULL, stats, "write the statistics of the run to this file, as one JSON object"),
     FLAG("quiet", "q", quiet, "no statistics on standard error"),
     HEADING("Cache and machine"),
-    {OPT_TEXT, "kv", NULL, "POLICY", "cache policy: bmc, bmc:T=COUNT, bmc:r=ROWS, iterative or upfront (default bmc)", AT(kv), 0, 0, "bmc|iterative|upfront", false},
+    {OPT_TEXT, "kv", NULL, "POLICY", "cache policy: bmc, bmc:T=COUNT, bmc:r=ROWS, iterative, upfront, paged:16, paged:32, reserve (default bmc)", AT(kv), 0, 0, "bmc|iterative|upfront|paged|reserve", false},
+    CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)"),
     CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows (default f32)"),
     CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: those the policy asks for, or only those that hold tokens (default policy)"),
     {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend (default blas)", AT(attn), 0, 0, "blas", false},
@@ -152,7 +153,6 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     const size_t limit = gen->model->config.context;
     struct session_options s = {
         .kv_type = o->kv_type ? DTYPE_BF16 : DTYPE_F32,
-        .valid_rows_only = o->rows,
         .attn = attn_find(o->attn, err),
         .batch = batch,
         .chunk = o->chunk,
@@ -163,6 +163,8 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     s.kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
     if (!s.kernels || kv_spec_parse(&s.kv, o->kv, err) < 0)
         return -1;
+    s.kv.valid_rows_only = o->rows;
+    s.kv.alloc = (enum pages_alloc)o->alloc;
     s.threads_prefill = o->threads_batch ? (int)o->threads_batch : s.threads;
     s.context = (size_t)o->context;
     if (o->context < 0)

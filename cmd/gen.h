@@ -13,7 +13,7 @@ struct gen_options {
     int64_t n, context;
     size_t batch, chunk, threads, threads_batch;
     const char *kv, *attn, *isa;
-    int kv_type, rows;
+    int kv_type, rows, alloc;
     bool mlock;
     struct sampler_options sampling;
     int64_t repeat_last_n;

@@ -138,12 +138,13 @@ static const float *mask_row(const struct blas_state *s, const struct task *task
 }
 
 /* A run of f32 rows of one head: in place, or widened into the thread's tile. */
-static const float *rows_f32(const struct attn_step *step, const struct kv_span *span, const void *base,
-                             enum dtype type, size_t row, size_t n, float *wide, size_t *stride)
+static const float *rows_f32(const struct attn_step *step, const struct kv_view *view,
+                             const struct kv_span *span, const void *base, size_t row, size_t n,
+                             float *wide, size_t *stride)
 {
     const size_t d = step->kv->shape.head_dim;
-    const char *from = (const char *)base + row * span->row_stride;
-    if (type == DTYPE_F32) {
+    const char *from = (const char *)base + view->offset + row * span->row_stride;
+    if (view->type == DTYPE_F32) {
         *stride = span->row_stride / sizeof(float);
         return (const float *)(const void *)from;
     }
@@ -185,7 +186,7 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
         const struct kv_span *span = &view->span[i];
         for (size_t row = 0, n; row < span->rows; row += n, at += n) {
             n = size_min(piece, span->rows - row);
-            const float *k = rows_f32(step, span, span->k, view->type, row, n, wide, &stride);
+            const float *k = rows_f32(step, view, span, span->k, row, n, wide, &stride);
             gemm_blas_nt(scores + at, columns, q, operand->row_stride, k, stride, operand->m, n, d,
                          false);
         }
@@ -200,7 +201,7 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
         const struct kv_span *span = &view->span[i];
         for (size_t row = 0, n; row < span->rows; row += n, at += n) {
             n = size_min(piece, span->rows - row);
-            const float *v = rows_f32(step, span, span->v, view->type, row, n, wide, &stride);
+            const float *v = rows_f32(step, view, span, span->v, row, n, wide, &stride);
             gemm_blas_nn(out, operand->row_stride, scores + at, columns, v, stride, operand->m, d, n,
                          at > 0);
         }

@@ -25,7 +25,7 @@ int session_open(struct session *s, const struct model *model, const struct sess
     /* Buffers are made for the larger team. */
     threads_set(options->threads > options->threads_prefill ? options->threads
                                                             : options->threads_prefill);
-    if (kv_open(&s->kv, &options->kv, &shape, options->batch, options->valid_rows_only, err) < 0 ||
+    if (kv_open(&s->kv, &options->kv, &shape, options->batch, err) < 0 ||
         forward_open(&s->forward, model, options->kernels, options->attn, s->kv, s->max_rows, err) <
             0) {
         session_close(s);

@@ -9,7 +9,6 @@
 struct session_options {
     struct kv_spec kv;
     enum dtype kv_type;
-    bool valid_rows_only; /* --rows valid */
     const struct attn_backend *attn;
     const struct kernels *kernels;
     size_t context; /* N */

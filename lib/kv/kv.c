@@ -37,17 +37,21 @@ static int unknown_policy(const char *text, struct err *err)
     return err_set(err, "cache policy \"%s\" is unknown; there are: %s", text, names);
 }
 
-int kv_spec_parse(struct kv_spec *spec, const char *text, struct err *err)
+/* What follows the colon. */
+static int parse_parameter(struct kv_spec *spec, const char *text, const char *parameter,
+                           struct err *err)
 {
-    const size_t len = strcspn(text, ":");
-    *spec = (struct kv_spec){.policy = find_policy(text, len)};
-    if (!spec->policy)
-        return unknown_policy(text, err);
-    if (!text[len])
-        return 0;
-    if (spec->policy->growth != KV_GROW_IN_STEPS)
+    switch (spec->policy->growth) {
+    case KV_GROW_EVERY_ROW:
+    case KV_GROW_ONCE:
         return err_set(err, "cache policy \"%s\": %s takes no parameter", text, spec->policy->name);
-    const char *parameter = text + len + 1;
+    case KV_GROW_IN_BLOCKS:
+        if (!parse_size(parameter, &spec->r) || (spec->r != TILE_ROWS && spec->r != 2 * TILE_ROWS))
+            return err_set(
+                err, "cache policy \"%s\": 16 or 32 rows per block are expected after the colon", text);
+        return 0;
+    case KV_GROW_IN_STEPS: break;
+    }
     size_t *target = strncmp(parameter, "T=", 2) == 0   ? &spec->T
                      : strncmp(parameter, "r=", 2) == 0 ? &spec->r
                                                         : NULL;
@@ -58,6 +62,17 @@ int kv_spec_parse(struct kv_spec *spec, const char *text, struct err *err)
     return 0;
 }
 
+int kv_spec_parse(struct kv_spec *spec, const char *text, struct err *err)
+{
+    const size_t len = strcspn(text, ":");
+    *spec = (struct kv_spec){.policy = find_policy(text, len)};
+    if (!spec->policy)
+        return unknown_policy(text, err);
+    if (!text[len])
+        return 0;
+    return parse_parameter(spec, text, text + len + 1, err);
+}
+
 /* T and r for N rows: r = ceil(N / T), and then T = ceil(N / r), the allocations that really happen. */
 static void set_growth(struct kv *kv, const struct kv_spec *spec)
 {
@@ -65,6 +80,7 @@ static void set_growth(struct kv *kv, const struct kv_spec *spec)
     switch (spec->policy->growth) {
     case KV_GROW_EVERY_ROW: kv->r = 1; break;
     case KV_GROW_ONCE: kv->r = N; break;
+    case KV_GROW_IN_BLOCKS: kv->r = spec->r ? spec->r : TILE_ROWS; break;
     case KV_GROW_IN_STEPS:
         kv->r = spec->r ? size_min(spec->r, N)
                         : div_up(N, size_min(spec->T ? spec->T : kv_default_T(N), N));
@@ -81,7 +97,7 @@ static void close_store(struct kv *kv)
 }
 
 int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *shape, size_t n_seqs,
-            bool valid_rows_only, struct err *err)
+            struct err *err)
 {
     *out = NULL;
     size_t bytes;
@@ -90,6 +106,8 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
         !size_mul(bytes, 8 * shape->layers, &bytes))
         return err_set(err, "a cache of %zu sequences of %zu rows cannot be made", n_seqs,
                        shape->max_rows);
+    if (spec->lockstep && !spec->policy->lockstep)
+        return err_set(err, "cache policy %s cannot grow in lockstep", spec->policy->name);
     struct kv *kv = mem_zalloc(1, sizeof *kv);
     if (kv)
         kv->seq = mem_zalloc(n_seqs, sizeof *kv->seq);
@@ -100,7 +118,9 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
     kv->policy = spec->policy;
     kv->shape = *shape;
     kv->n_seqs = n_seqs;
-    kv->rows = valid_rows_only ? KV_ROWS_VALID : spec->policy->rows;
+    kv->rows = spec->valid_rows_only ? KV_ROWS_VALID : spec->policy->rows;
+    kv->alloc = spec->alloc;
+    kv->lockstep = spec->lockstep;
     set_growth(kv, spec);
     if (kv->policy->open(kv, err) < 0) {
         close_store(kv);

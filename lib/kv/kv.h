@@ -18,15 +18,17 @@
 
 #include "base/dtype.h"
 #include "base/err.h"
+#include "base/pages.h"
 
 struct kv;
 
 /* Which rows attention multiplies is part of the policy: that trade is what the papers are about. */
 enum kv_rows { KV_ROWS_VALID, KV_ROWS_CAP };
 
-/* Consecutive rows of one layer, for the heads that the view was asked for. */
+/* Consecutive rows. Row i of the view's head h lies at k + view->offset + h * head_stride + i *
+ * row_stride. */
 struct kv_span {
-    const void *k, *v;              /* first row of the first head */
+    const void *k, *v;
     const float *k_scale, *v_scale; /* one per row, integer types only */
     size_t head_stride, row_stride; /* bytes, the same for k and v */
     size_t first;                   /* position of the first row */
@@ -34,11 +36,13 @@ struct kv_span {
     size_t valid;                   /* leading rows that hold a token, committed or not */
 };
 
-/* Usually one to three spans, kept in `few`; policies with more (blocks) point to a table of theirs.
- * Spans come in the order of positions; only the last one has padding. */
+/* Usually one to three spans, kept in `few`; policies with more (blocks) point to a table of theirs,
+ * which stands until the sequence's next kv_room(). Spans come in the order of positions; only the last
+ * one has padding. */
 struct kv_view {
     enum dtype type;
     enum layout layout;
+    size_t offset; /* bytes from every span's k and v to the view's layer and first head */
     size_t n_spans;
     const struct kv_span *span;
     struct kv_span few[3]; /* a view is not copied: `span` may point here */
@@ -71,7 +75,8 @@ struct kv_stats {
 enum kv_growth {
     KV_GROW_EVERY_ROW, /* T = N */
     KV_GROW_ONCE,      /* T = 1 */
-    KV_GROW_IN_STEPS   /* T or r given, else the formula's default */
+    KV_GROW_IN_STEPS,  /* T or r given, else the formula's default */
+    KV_GROW_IN_BLOCKS  /* r is the size of a block, 16 or 32 */
 };
 
 /* Rows of one layer that lie in memory already, for `adopt`: [KV head][stored_rows][d] of K and of V.
@@ -88,6 +93,8 @@ struct kv_policy {
     enum kv_growth growth;
     enum kv_rows rows; /* what attention multiplies under --rows policy */
 
+    bool lockstep; /* can grow a batch as one tensor */
+
     /* Called once, from kv_open(): kv->shape, kv->r and kv->n_seqs are set. May set kv->store. */
     int (*open)(struct kv *kv, struct err *err);
 
@@ -101,7 +108,7 @@ struct kv_policy {
                    const float *v, size_t stride);
 
     /* The rows of one layer, heads [head, head + heads), with `valid` rows holding tokens; fills
-     * everything of `view` but its type. */
+     * everything of `view` but its type. Called from several threads at a time during a step. */
     int (*view)(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
                 struct kv_view *view, struct err *err);
 
@@ -128,10 +135,13 @@ struct kv_policy {
 
 extern const struct kv_policy *const kv_policies[]; /* ended by NULL */
 
-/* A policy with its parameters, as --kv spells it: "iterative", "bmc:T=16", "bmc:r=64". */
+/* A policy with its parameters, as --kv spells it: "iterative", "bmc:T=16", "bmc:r=64", "paged:32". */
 struct kv_spec {
     const struct kv_policy *policy;
-    size_t T, r; /* 0: not given */
+    size_t T, r;            /* 0: not given */
+    enum pages_alloc alloc; /* how its memory is had */
+    bool lockstep;          /* the sequences grow together, as one tensor */
+    bool valid_rows_only;   /* --rows valid */
 };
 
 int kv_spec_parse(struct kv_spec *spec, const char *text, struct err *err) MUST_USE;
@@ -153,6 +163,8 @@ struct kv {
     const struct kv_policy *policy;
     struct kv_shape shape;
     enum kv_rows rows; /* what views multiply */
+    enum pages_alloc alloc;
+    bool lockstep;
     size_t T, r;
     size_t n_seqs;
     struct kv_seq *seq;
@@ -160,9 +172,9 @@ struct kv {
     void *store; /* the policy's */
 };
 
-/* Opens a cache of n_seqs empty sequences. `valid_rows_only` is --rows valid. */
+/* Opens a cache of n_seqs empty sequences. */
 int kv_open(struct kv **kv, const struct kv_spec *spec, const struct kv_shape *shape, size_t n_seqs,
-            bool valid_rows_only, struct err *err) MUST_USE;
+            struct err *err) MUST_USE;
 void kv_close(struct kv *kv);
 
 int kv_room(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;

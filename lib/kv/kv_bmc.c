@@ -7,6 +7,7 @@ const struct kv_policy kv_policy_bmc = {
     .summary = "r more rows every r tokens (bmc:T=16, bmc:r=64)",
     .growth = KV_GROW_IN_STEPS,
     .rows = KV_ROWS_CAP,
+    .lockstep = true,
     .open = kv_grow_open,
     .room = kv_grow_room,
     .append = kv_grow_append,

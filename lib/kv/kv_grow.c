@@ -6,160 +6,169 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"
+#include "kv/kv_rows.h"
 
+/* [sequence of the group][KV head][rows][d]. A group is one sequence, or with lockstep all of them. */
 struct block {
     char *data;
     size_t rows;  /* stored per head */
     bool foreign; /* adopted: the memory is somebody else's */
 };
 
-static size_t row_bytes(const struct kv *kv) { return kv->shape.head_dim * dtype_size(kv->shape.type); }
-
 static size_t n_blocks(const struct kv *kv) { return 2 * kv->shape.layers; }
 
-/* Blocks of a sequence: K of layer l is at 2l, V at 2l + 1. */
+static size_t members(const struct kv *kv) { return kv->lockstep ? kv->n_seqs : 1; }
+
+/* Blocks of a sequence's group: K of layer l is at 2l, V at 2l + 1. */
 static struct block *blocks_of(const struct kv *kv, size_t seq) { return kv->seq[seq].store; }
 
 static size_t block_bytes(const struct kv *kv, size_t rows)
 {
-    return kv->shape.kv_heads * rows * row_bytes(kv);
+    return members(kv) * kv->shape.kv_heads * rows * kv_row_bytes(kv);
+}
+
+/* Rows of one head of a sequence. */
+static char *head_rows(const struct kv *kv, const struct block *block, size_t seq, size_t head)
+{
+    const size_t member = kv->lockstep ? seq : 0;
+    return block->data + (member * kv->shape.kv_heads + head) * block->rows * kv_row_bytes(kv);
 }
 
 int kv_grow_open(struct kv *kv, struct err *err)
 {
-    for (size_t s = 0; s < kv->n_seqs; s++) {
-        kv->seq[s].store = mem_zalloc(n_blocks(kv), sizeof(struct block));
-        if (!kv->seq[s].store)
-            return err_set(err, "out of memory for the cache's tables");
-    }
+    const size_t groups = kv->lockstep ? 1 : kv->n_seqs;
+    struct block *table = mem_zalloc(groups * n_blocks(kv), sizeof *table);
+    if (!table)
+        return err_set(err, "out of memory for the cache's tables");
+    kv->store = table;
+    for (size_t s = 0; s < kv->n_seqs; s++)
+        kv->seq[s].store = table + (kv->lockstep ? 0 : s * n_blocks(kv));
     return 0;
 }
 
-void kv_grow_close(struct kv *kv)
-{
-    for (size_t s = 0; s < kv->n_seqs; s++)
-        free(kv->seq[s].store);
-}
-
-static void count_bytes(struct kv *kv, size_t more, size_t less)
-{
-    kv->stats.resident_bytes += more;
-    kv->stats.peak_bytes = size_max(kv->stats.peak_bytes, kv->stats.resident_bytes);
-    kv->stats.resident_bytes -= less;
-}
-
-/* The first n rows of every head from `old` to `fresh`, zeros behind them. */
-static void copy_head(const struct kv *kv, struct block *fresh, const struct block *old, size_t head,
-                      size_t n)
-{
-    const size_t bytes = row_bytes(kv);
-    char *to = fresh->data + head * fresh->rows * bytes;
-    if (n)
-        memcpy(to, old->data + head * old->rows * bytes, n * bytes);
-    memset(to + n * bytes, 0, (fresh->rows - n) * bytes);
-}
+void kv_grow_close(struct kv *kv) { free(kv->store); }
 
 /* What one call of grow() works on: a few blocks at a time, so that old and new are both there only for
- * those, and all threads have heads to copy. */
+ * those, and all threads have heads to copy. Sequence `to` + m gets the rows of `from` + m. */
 struct growth {
-    struct block *from, *to; /* the same table, unless the rows go to another sequence */
+    size_t from, to;
+    const size_t *n; /* rows to copy, per member */
+    size_t rows;     /* stored rows of the new blocks */
     struct block fresh[32];
-    size_t rows, n;
 };
+
+/* The first n rows of every head from the old block to the new, zeros behind them. */
+static void copy_head(const struct kv *kv, const struct growth *g, size_t b, const struct block *fresh,
+                      size_t member, size_t head)
+{
+    const size_t bytes = kv_row_bytes(kv), n = g->n[member];
+    char *to = head_rows(kv, fresh, g->to + member, head);
+    if (n)
+        memcpy(to, head_rows(kv, &blocks_of(kv, g->from)[b], g->from + member, head), n * bytes);
+    memset(to + n * bytes, 0, (g->rows - n) * bytes);
+}
+
+/* Puts the new blocks in place of the old ones; returns the bytes that this freed. */
+static size_t replace_blocks(struct kv *kv, const struct growth *g, size_t first, size_t count)
+{
+    size_t freed = 0;
+    for (size_t b = 0; b < count; b++) {
+        struct block *to = &blocks_of(kv, g->to)[first + b];
+        if (to->data && !to->foreign) {
+            freed += block_bytes(kv, to->rows);
+            pages_free(kv->alloc, to->data, block_bytes(kv, to->rows));
+        }
+        *to = g->fresh[b];
+    }
+    return freed;
+}
 
 /* Grows `count` blocks beginning at `first`; false when memory cannot be had (nothing is lost then). */
 static bool grow_blocks(struct kv *kv, struct growth *g, size_t first, size_t count)
 {
-    const size_t heads = kv->shape.kv_heads;
+    const size_t heads = kv->shape.kv_heads, bytes = block_bytes(kv, g->rows);
     const double start = clock_ms();
     bool failed = false;
-    const int team = threads_for(count * block_bytes(kv, g->rows));
+    const int team = threads_for(count * bytes);
 #pragma omp parallel for reduction(|| : failed) num_threads(team)
     for (size_t b = 0; b < count; b++) {
-        g->fresh[b] = (struct block){mem_alloc(1, block_bytes(kv, g->rows)), g->rows, false};
+        g->fresh[b] = (struct block){pages_get(kv->alloc, bytes), g->rows, false};
         failed = failed || !g->fresh[b].data;
     }
     const double allocated = clock_ms();
     kv->stats.alloc_ms += allocated - start;
     if (failed) {
         for (size_t b = 0; b < count; b++)
-            free(g->fresh[b].data);
+            pages_free(kv->alloc, g->fresh[b].data, bytes);
         return false;
     }
-#pragma omp parallel for collapse(2) num_threads(team)
+#pragma omp parallel for collapse(3) num_threads(team)
     for (size_t b = 0; b < count; b++)
-        for (size_t h = 0; h < heads; h++)
-            copy_head(kv, &g->fresh[b], &g->from[first + b], h, g->n);
+        for (size_t m = 0; m < members(kv); m++)
+            for (size_t h = 0; h < heads; h++)
+                copy_head(kv, g, first + b, &g->fresh[b], m, h);
     const double copied = clock_ms();
     kv->stats.copy_ms += copied - allocated;
-    size_t freed = 0;
-    for (size_t b = 0; b < count; b++) {
-        struct block *to = &g->to[first + b];
-        if (to->data && !to->foreign)
-            freed += block_bytes(kv, to->rows);
-        if (!to->foreign)
-            free(to->data);
-        *to = g->fresh[b];
-    }
-    count_bytes(kv, count * block_bytes(kv, g->rows), freed);
+    kv_count_bytes(kv, count * bytes, replace_blocks(kv, g, first, count));
     kv->stats.alloc_ms += clock_ms() - copied;
     return true;
 }
 
-/* Storage of `cap` rows for sequence `to` with the first n rows of `from`: one growth event. */
-static int grow(struct kv *kv, size_t to, size_t from, size_t cap, size_t n, struct err *err)
+/* Storage of `cap` rows for the group of `to`, with the first n[m] rows of the group of `from`: one
+ * growth event. */
+static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t *n, struct err *err)
 {
-    struct growth g = {.from = blocks_of(kv, from), .to = blocks_of(kv, to), .n = n};
-    g.rows = round_up(cap, TILE_ROWS);
+    struct growth g = {.from = from, .to = to, .n = n, .rows = round_up(cap, TILE_ROWS)};
+    const size_t heads = members(kv) * kv->shape.kv_heads;
     size_t bytes;
-    if (!size_mul(g.rows, kv->shape.kv_heads * row_bytes(kv), &bytes))
+    if (!size_mul(g.rows, heads * kv_row_bytes(kv) * n_blocks(kv), &bytes))
         return err_set(err, "a cache of %zu rows is larger than the address space", cap);
-    const size_t group =
-        size_min(div_up(4 * (size_t)threads_now(), kv->shape.kv_heads), ARRAY_LEN(g.fresh));
+    const size_t group = size_min(div_up(4 * (size_t)threads_now(), heads), ARRAY_LEN(g.fresh));
     for (size_t b = 0; b < n_blocks(kv); b += group)
         if (!grow_blocks(kv, &g, b, size_min(group, n_blocks(kv) - b)))
             return err_set(
                 err,
                 "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -b, or "
                 "another --kv",
-                cap, bytes * n_blocks(kv));
-    kv->seq[to].cap = cap;
+                cap, bytes);
     kv->stats.allocations++;
-    kv->stats.copied_rows += n;
-    kv->stats.copied_bytes += n * n_blocks(kv) * kv->shape.kv_heads * row_bytes(kv);
+    for (size_t m = 0; m < members(kv); m++) {
+        kv->seq[to + m].cap = cap;
+        kv->stats.copied_rows += n[m];
+        kv->stats.copied_bytes += n[m] * n_blocks(kv) * kv->shape.kv_heads * kv_row_bytes(kv);
+    }
     return 0;
 }
 
 int kv_grow_room(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
-    const struct kv_seq *s = &kv->seq[seq];
-    const size_t need = s->n + rows;
-    if (need <= s->cap)
+    const size_t need = kv->seq[seq].n + rows;
+    if (need <= kv->seq[seq].cap)
         return 0;
-    return grow(kv, seq, seq, size_min(round_up(need, kv->r), kv->shape.max_rows), s->n, err);
-}
-
-/* One row of one head into place, in the cache's type. */
-static void store_row(const struct kv *kv, char *to, const float *from)
-{
-    if (kv->shape.type == DTYPE_F32)
-        memcpy(to, from, row_bytes(kv));
-    else
-        for (size_t j = 0; j < kv->shape.head_dim; j++)
-            ((bf16 *)(void *)to)[j] = bf16_from_f32(from[j]);
+    const size_t cap = size_min(round_up(need, kv->r), kv->shape.max_rows);
+    if (!kv->lockstep)
+        return grow(kv, seq, seq, cap, &kv->seq[seq].n, err);
+    size_t *n = mem_alloc(kv->n_seqs, sizeof *n);
+    if (!n)
+        return err_set(err, "out of memory for the cache's tables");
+    for (size_t s = 0; s < kv->n_seqs; s++)
+        n[s] = kv->seq[s].n;
+    const int rc = grow(kv, 0, 0, cap, n, err);
+    free(n);
+    return rc;
 }
 
 void kv_grow_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
                     const float *v, size_t stride)
 {
     const struct block *k_l = &blocks_of(kv, seq)[2 * layer], *v_l = k_l + 1;
-    const size_t bytes = row_bytes(kv), d = kv->shape.head_dim, heads = kv->shape.kv_heads;
+    const size_t bytes = kv_row_bytes(kv), d = kv->shape.head_dim, heads = kv->shape.kv_heads;
     const size_t at = kv->seq[seq].n + first;
 #pragma omp parallel for num_threads(threads_for(rows *heads *d))
     for (size_t h = 0; h < heads; h++)
         for (size_t i = 0; i < rows; i++) {
-            store_row(kv, k_l->data + (h * k_l->rows + at + i) * bytes, k + i * stride + h * d);
-            store_row(kv, v_l->data + (h * v_l->rows + at + i) * bytes, v + i * stride + h * d);
+            kv_store_row(kv, head_rows(kv, k_l, seq, h) + (at + i) * bytes, k + i * stride + h * d);
+            kv_store_row(kv, head_rows(kv, v_l, seq, h) + (at + i) * bytes, v + i * stride + h * d);
         }
 }
 
@@ -169,13 +178,14 @@ int kv_grow_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t he
     (void)heads;
     (void)err;
     const struct block *k_l = &blocks_of(kv, seq)[2 * layer], *v_l = k_l + 1;
-    const size_t bytes = row_bytes(kv);
+    const size_t bytes = kv_row_bytes(kv);
     view->layout = LAYOUT_ROWS;
+    view->offset = 0;
     view->n_spans = 1;
     view->span = view->few;
     view->few[0] = (struct kv_span){
-        .k = k_l->data + head * k_l->rows * bytes,
-        .v = v_l->data + head * v_l->rows * bytes,
+        .k = head_rows(kv, k_l, seq, head),
+        .v = head_rows(kv, v_l, seq, head),
         .head_stride = k_l->rows * bytes,
         .row_stride = bytes,
         .rows = kv->rows == KV_ROWS_CAP ? kv->seq[seq].cap : valid,
@@ -189,25 +199,36 @@ static void release_blocks(struct kv *kv, size_t seq)
     struct block *blocks = blocks_of(kv, seq);
     for (size_t b = 0; b < n_blocks(kv); b++) {
         if (blocks[b].data && !blocks[b].foreign) {
-            count_bytes(kv, 0, block_bytes(kv, blocks[b].rows));
-            free(blocks[b].data);
+            kv_count_bytes(kv, 0, block_bytes(kv, blocks[b].rows));
+            pages_free(kv->alloc, blocks[b].data, block_bytes(kv, blocks[b].rows));
         }
         blocks[b] = (struct block){0};
     }
-    kv->seq[seq].cap = 0;
+    for (size_t m = 0; m < members(kv); m++)
+        kv->seq[(kv->lockstep ? 0 : seq) + m].cap = 0;
+}
+
+/* No other sequence of the group has rows. */
+static bool is_last(const struct kv *kv, size_t seq)
+{
+    for (size_t s = 0; s < kv->n_seqs && kv->lockstep; s++)
+        if (s != seq && kv->seq[s].n + kv->seq[s].pending)
+            return false;
+    return true;
 }
 
 void kv_grow_keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra)
 {
-    struct block *blocks = blocks_of(kv, seq);
-    const size_t bytes = row_bytes(kv), heads = kv->shape.kv_heads;
+    const struct block *blocks = blocks_of(kv, seq);
+    const size_t bytes = kv_row_bytes(kv);
     if (rows + n_extra == 0) {
-        release_blocks(kv, seq);
+        if (is_last(kv, seq))
+            release_blocks(kv, seq);
         return;
     }
     for (size_t b = 0; b < n_blocks(kv); b++)
-        for (size_t h = 0; h < heads; h++) {
-            char *rows_h = blocks[b].data + h * blocks[b].rows * bytes;
+        for (size_t h = 0; h < kv->shape.kv_heads; h++) {
+            char *rows_h = head_rows(kv, &blocks[b], seq, h);
             for (size_t i = 0; i < n_extra; i++)
                 if (extra[i] != rows + i)
                     memcpy(rows_h + (rows + i) * bytes, rows_h + extra[i] * bytes, bytes);
@@ -216,14 +237,21 @@ void kv_grow_keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, s
 
 int kv_grow_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
 {
-    return grow(kv, to, from, size_min(round_up(rows, kv->r), kv->shape.max_rows), rows, err);
+    if (!kv->lockstep)
+        return grow(kv, to, from, size_min(round_up(rows, kv->r), kv->shape.max_rows), &rows, err);
+    for (size_t b = 0; b < n_blocks(kv); b++)
+        for (size_t h = 0; h < kv->shape.kv_heads; h++)
+            memcpy(head_rows(kv, &blocks_of(kv, to)[b], to, h),
+                   head_rows(kv, &blocks_of(kv, from)[b], from, h), rows * kv_row_bytes(kv));
+    return 0;
 }
 
 int kv_grow_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows, size_t stored,
                   struct err *err)
 {
     (void)rows;
-    (void)err;
+    if (kv->lockstep)
+        return err_set(err, "sequences that grow in lockstep cannot take rows in place");
     struct block *blocks = blocks_of(kv, seq);
     for (size_t l = 0; l < kv->shape.layers; l++) {
         blocks[2 * l] = (struct block){layer[l].k, stored, true};

@@ -7,6 +7,7 @@ const struct kv_policy kv_policy_iterative = {
     .summary = "exactly n rows, reallocated and copied every token",
     .growth = KV_GROW_EVERY_ROW,
     .rows = KV_ROWS_VALID,
+    .lockstep = true,
     .open = kv_grow_open,
     .room = kv_grow_room,
     .append = kv_grow_append,

@@ -1,11 +1,10 @@
 /* The table of policies. To add one: its file, a declaration and a line here; tests walk the table. */
 #include "kv/kv.h"
 
-extern const struct kv_policy kv_policy_iterative, kv_policy_upfront, kv_policy_bmc;
+extern const struct kv_policy kv_policy_iterative, kv_policy_upfront, kv_policy_bmc, kv_policy_paged,
+    kv_policy_reserve;
 
 const struct kv_policy *const kv_policies[] = {
-    &kv_policy_bmc,
-    &kv_policy_iterative,
-    &kv_policy_upfront,
-    NULL,
+    &kv_policy_bmc,   &kv_policy_iterative, &kv_policy_upfront,
+    &kv_policy_paged, &kv_policy_reserve,   NULL,
 };

@@ -7,6 +7,7 @@ const struct kv_policy kv_policy_upfront = {
     .summary = "N rows at once",
     .growth = KV_GROW_ONCE,
     .rows = KV_ROWS_CAP,
+    .lockstep = true,
     .open = kv_grow_open,
     .room = kv_grow_room,
     .append = kv_grow_append,

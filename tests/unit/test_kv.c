@@ -29,8 +29,7 @@ static struct kv *open_cache(const char *spec_text, size_t N, size_t seqs, enum 
     struct err err;
     struct kv *kv = NULL;
     const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type};
-    if (kv_spec_parse(&spec, spec_text, &err) < 0 ||
-        kv_open(&kv, &spec, &shape, seqs, false, &err) < 0) {
+    if (kv_spec_parse(&spec, spec_text, &err) < 0 || kv_open(&kv, &spec, &shape, seqs, &err) < 0) {
         check(false, "%s: %s", spec_text, err.text);
         exit(1);
     }
@@ -54,7 +53,7 @@ static bool step(struct kv *kv, size_t seq, size_t as, size_t rows)
 static float element(const struct kv_view *view, const void *base, const struct kv_span *span,
                      size_t head, size_t row, size_t j)
 {
-    const char *at = (const char *)base + head * span->head_stride + row * span->row_stride;
+    const char *at = (const char *)base + view->offset + head * span->head_stride + row * span->row_stride;
     return view->type == DTYPE_F32 ? ((const float *)(const void *)at)[j]
                                    : bf16_to_f32(((const bf16 *)(const void *)at)[j]);
 }
@@ -90,8 +89,9 @@ static bool rows_are(struct kv *kv, size_t seq, const size_t *as, size_t n)
     return ok;
 }
 
-static const char *const specs[] = {"iterative", "upfront", "bmc",      "bmc:T=1",   "bmc:T=3",
-                                    "bmc:r=1",   "bmc:r=5", "bmc:r=16", "bmc:T=9999"};
+static const char *const specs[] = {"iterative", "upfront",  "bmc",       "bmc:T=1",     "bmc:T=3",
+                                    "paged",     "paged:32", "reserve",   "reserve:r=5", "bmc:r=1",
+                                    "bmc:r=5",   "bmc:r=16", "bmc:T=9999"};
 
 /* Ragged steps up to every boundary, with sequences that are dropped and begun again. */
 static void test_rows(const char *spec, enum dtype type)
@@ -223,11 +223,10 @@ static void test_specs(void)
     check(kv->r == 1 && kv->T == 100, "T=500 of 100 rows: r %zu, T %zu", kv->r, kv->T);
     kv_close(kv);
     const struct kv_shape absurd = {LAYERS, KV_HEADS, D, SIZE_MAX / 4, DTYPE_F32};
-    check(kv_spec_parse(&spec, "upfront", &err) == 0 &&
-              kv_open(&kv, &spec, &absurd, 1, false, &err) < 0,
+    check(kv_spec_parse(&spec, "upfront", &err) == 0 && kv_open(&kv, &spec, &absurd, 1, &err) < 0,
           "an absurd cache was opened");
     const struct kv_shape large = {LAYERS, KV_HEADS, D, (size_t)1 << 40, DTYPE_F32};
-    check(kv_open(&kv, &spec, &large, 1, false, &err) == 0 && kv_room(kv, 0, 1, &err) < 0 &&
+    check(kv_open(&kv, &spec, &large, 1, &err) == 0 && kv_room(kv, 0, 1, &err) < 0 &&
               kv->stats.resident_bytes == 0,
           "a cache of 2^40 rows was allocated");
     kv_close(kv);

@@ -1,0 +1,28 @@
+/* Small things that storage of every kind needs. */
+#include "kv/kv_rows.h"
+
+#include "base/threads.h"
+
+void kv_store_row(const struct kv *kv, char *to, const float *from)
+{
+    if (kv->shape.type == DTYPE_F32)
+        memcpy(to, from, kv_row_bytes(kv));
+    else
+        for (size_t j = 0; j < kv->shape.head_dim; j++)
+            ((bf16 *)(void *)to)[j] = bf16_from_f32(from[j]);
+}
+
+void kv_clear(char *from, size_t bytes)
+{
+    enum { PIECE = 1 << 18 };
+#pragma omp parallel for num_threads(threads_for(bytes))
+    for (size_t at = 0; at < bytes; at += PIECE)
+        memset(from + at, 0, size_min(PIECE, bytes - at));
+}
+
+void kv_count_bytes(struct kv *kv, size_t more, size_t less)
+{
+    kv->stats.resident_bytes += more;
+    kv->stats.peak_bytes = size_max(kv->stats.peak_bytes, kv->stats.resident_bytes);
+    kv->stats.resident_bytes -= less;
+}

@@ -1,0 +1,25 @@
+/* Small things that storage of every kind needs. */
+#ifndef BMC_KV_ROWS_H
+#define BMC_KV_ROWS_H
+
+#include "kv/kv.h"
+
+/* Bytes of one row of one head. */
+static inline size_t kv_row_bytes(const struct kv *kv)
+{
+    return kv->shape.head_dim * dtype_size(kv->shape.type);
+}
+
+/* Views are const; storage writes through its own pointers. */
+static inline char *kv_mutable(const void *rows) { return (char *)(uintptr_t)rows; }
+
+/* One row of one head into place, in the cache's type. */
+void kv_store_row(const struct kv *kv, char *to, const float *from);
+
+/* Zeros, on all threads where that pays. */
+void kv_clear(char *from, size_t bytes);
+
+/* Keeps resident and peak bytes; `more` comes before `less` goes. */
+void kv_count_bytes(struct kv *kv, size_t more, size_t less);
+
+#endif
