@@ -8,7 +8,7 @@ BUILD    = build/$(if $(SANITIZE),sanitize,$(notdir $(CC)))
 LIBBMC   = $(if $(SANITIZE)$(filter-out build/%,$(BUILD)),$(BUILD)/libbmc.a,lib/libbmc.a)
 BIN      = $(if $(SANITIZE),$(BUILD)/bin,bin)
 
-PROGRAMS = bmc-convert bmc-gen
+PROGRAMS = bmc-convert bmc-gen bmc-prof
 
 # The OpenMP build of OpenBLAS by its own path: the system's default may be another one.
 ARCH      := $(shell $(CC) -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
@@ -33,6 +33,7 @@ TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=
 # Files of one instruction set get its flags here and nowhere else.
 ISA_FLAGS_avx2   = -mavx2 -mfma -mf16c
 ISA_FLAGS_avx512 = -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma
+ISA_FLAGS_bf16   = $(ISA_FLAGS_avx512) -mavx512bf16
 
 LIB_SRC = $(wildcard lib/*.c lib/*/*.c)
 LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o)
@@ -131,6 +132,7 @@ $(LIBBMC): $(LIB_OBJ) lib/bmc.h Makefile
 	$(Q)ar rcs $@ $(BUILD)/bmc.o
 
 $(BIN)/bmc-gen: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/gen_*.c))
+$(BIN)/bmc-prof: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/prof_*.c))
 $(PROGRAMS:%=$(BIN)/%): $(BIN)/%: $(BUILD)/cmd/%.o $(CMD_SHARED) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(CORE) $(LDLIBS)

@@ -23,13 +23,19 @@ struct attn_query {
     const size_t *tail_at;
 };
 
+/* Where the time of attention goes, summed over threads: for profiles. */
+struct attn_times {
+    double scores_ms, softmax_ms, values_ms;
+};
+
 /* What all layers of a step share. */
 struct attn_step {
     struct kv *kv;
     const struct kernels *kernels;
     const struct attn_query *query;
     size_t n_queries;
-    size_t heads; /* H */
+    size_t heads;             /* H */
+    struct attn_times *times; /* NULL: not wanted */
 };
 
 struct attn;

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"
 #include "kernel/gemm_blas.h"
@@ -170,6 +171,16 @@ static struct operand shape_operand(const struct blas_state *s, const struct tas
     return (struct operand){group, task->to - task->from, s->head_dim, width};
 }
 
+static void add_times(struct attn_times *times, double scores_ms, double softmax_ms, double values_ms)
+{
+#pragma omp critical(attn_blas_times)
+    {
+        times->scores_ms += scores_ms;
+        times->softmax_ms += softmax_ms;
+        times->values_ms += values_ms;
+    }
+}
+
 static void run_matrix(struct blas_state *s, const struct attn_step *step, const struct kv_view *view,
                        const struct task *task, const struct operand *operand, const float *q,
                        float *out)
@@ -182,6 +193,7 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
     for (size_t i = 0; i < view->n_spans; i++)
         columns += view->span[i].rows;
     size_t at = 0;
+    const double start = step->times ? clock_ms() : 0;
     for (size_t i = 0; i < view->n_spans; i++) {
         const struct kv_span *span = &view->span[i];
         for (size_t row = 0, n; row < span->rows; row += n, at += n) {
@@ -191,11 +203,13 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
                          false);
         }
     }
+    const double scored = step->times ? clock_ms() : 0;
     const float scale = 1 / sqrtf((float)d);
     const bool grouped = task->to - task->from == 1; /* all rows are heads of one query */
     for (size_t i = 0; i < operand->m; i++)
         step->kernels->softmax(scores + i * columns, columns, scale,
                                mask_row(s, task, task->from + (grouped ? 0 : i)));
+    const double weighed = step->times ? clock_ms() : 0;
     at = 0;
     for (size_t i = 0; i < view->n_spans; i++) {
         const struct kv_span *span = &view->span[i];
@@ -206,6 +220,8 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
                          at > 0);
         }
     }
+    if (step->times)
+        add_times(step->times, scored - start, weighed - scored, clock_ms() - weighed);
 }
 
 static int run_task(struct blas_state *s, const struct attn_step *step, size_t layer,

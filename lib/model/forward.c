@@ -15,6 +15,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"
 #include "model/position.h"
@@ -91,6 +92,16 @@ static void norm_rows(const struct forward *f, float *y, const float *x, size_t 
     }
 }
 
+/* The time since the last lap belongs to `part`. */
+static void lap(const struct forward *f, enum forward_part part)
+{
+    if (!f->times)
+        return;
+    const double now = clock_ms();
+    f->times->ms[part] += now - f->times->lap_ms;
+    f->times->lap_ms = now;
+}
+
 /* y = finish(x W + bias) */
 static void multiply(const struct forward *f, float *y, const float *x, size_t rows,
                      const struct linear *linear, struct finish finish)
@@ -142,13 +153,16 @@ static int attention_block(struct forward *f, const struct step *step,
     multiply(f, f->v, h, step->rows, &w->v, (struct finish){0});
     if (c->position == POSITION_ROPE)
         rotate(f, step->rows);
+    lap(f, PART_PROJECTION);
     for (size_t i = 0; i < step->n_queries; i++) {
         const size_t at = step->query[i].first * kv_width(c);
         kv_append(f->kv, step->query[i].seq, layer, f->k + at, f->v + at, kv_width(c));
     }
     if (f->attn->backend->run(f->attn, attn_step, layer, f->q, f->context, err) < 0)
         return -1;
+    lap(f, PART_ATTENTION);
     multiply(f, f->x, f->context, step->rows, &w->out, (struct finish){.plus = f->x});
+    lap(f, PART_PROJECTION);
     return 0;
 }
 
@@ -180,19 +194,26 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     const struct config *c = &f->model->config;
     const bool before = c->norm_place == NORM_BEFORE;
     const float *h = before ? f->h : f->x;
-    const struct attn_step attn_step = {f->kv, f->kernels, step->query, step->n_queries, c->heads};
+    const struct attn_step attn_step = {f->kv,           f->kernels, step->query,
+                                        step->n_queries, c->heads,   f->attn_times};
+    if (f->times)
+        f->times->lap_ms = clock_ms();
     embed(f, step);
     if (c->position == POSITION_ROPE)
         rope_angles(f->frequency, c->head_dim / 2, step->position, step->rows, f->cosine, f->sine);
     f->attn->backend->begin(f->attn, &attn_step);
+    lap(f, PART_OTHER);
     for (size_t layer = 0; layer < c->layers; layer++) {
         const struct layer *w = &f->model->weights.layer[layer];
         if (before)
             norm_rows(f, f->h, f->x, step->rows, &w->attn_norm);
+        lap(f, PART_OTHER);
         if (attention_block(f, step, &attn_step, layer, h, err) < 0)
             return -1;
         norm_rows(f, before ? f->h : f->x, f->x, step->rows, before ? &w->mlp_norm : &w->attn_norm);
+        lap(f, PART_OTHER);
         mlp_block(f, step->rows, layer, h);
+        lap(f, PART_MLP);
         if (!before)
             norm_rows(f, f->x, f->x, step->rows, &w->mlp_norm);
     }
@@ -204,6 +225,8 @@ void forward_logits(struct forward *f, const size_t *row, size_t n, float *logit
     const struct config *c = &f->model->config;
     const struct weights *w = &f->model->weights;
     const float *rows = f->h;
+    if (f->times)
+        f->times->lap_ms = clock_ms();
     for (size_t i = 0; i < n; i++)
         memcpy(f->h + i * c->hidden, f->x + row[i] * c->hidden, c->hidden * sizeof *f->h);
     if (c->final_norm)
@@ -214,4 +237,5 @@ void forward_logits(struct forward *f, const size_t *row, size_t n, float *logit
         rows = f->embedded;
     }
     f->kernels->matmul(logits, c->vocab, rows, c->embed, n, &w->head, &(struct finish){0});
+    lap(f, PART_HEAD);
 }

@@ -14,12 +14,22 @@ struct step {
     size_t n_queries;
 };
 
+/* Where a step's time goes, for profiles: milliseconds by part. */
+enum forward_part { PART_ATTENTION, PART_PROJECTION, PART_MLP, PART_HEAD, PART_OTHER, FORWARD_PARTS };
+
+struct forward_times {
+    double ms[FORWARD_PARTS];
+    double lap_ms; /* when the last part ended */
+};
+
 struct forward {
     const struct model *model;
     const struct kernels *kernels;
     struct attn *attn;
     struct kv *kv;
     size_t max_rows;
+    struct forward_times *times;   /* NULL: not wanted */
+    struct attn_times *attn_times; /* NULL: not wanted */
     float *frequency, *cosine, *sine;
     /* Activations, [max_rows][width]. */
     float *x;         /* hidden: the residual stream */

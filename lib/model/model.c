@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "base/pages.h"
+#include "model/roles.h"
+
 int model_open(struct model **out, const char *path, struct err *err)
 {
     struct conf conf = {0};
@@ -40,6 +43,7 @@ void model_close(struct model *model)
     if (!model)
         return;
     weights_release(&model->weights);
+    pages_free(PAGES_THP, model->synthetic, model->synthetic_bytes);
     tokenizer_free(model->tok);
     bmc_file_release(&model->file);
     free(model->path);
@@ -73,4 +77,38 @@ size_t model_parameters(const struct model *model)
     for (size_t i = 0; i < model->file.n_tensors; i++)
         elements += (size_t)model->file.tensor[i].bytes / dtype_size(model->file.tensor[i].dtype);
     return elements;
+}
+
+/* Calls for every tensor that a step multiplies by, or reads whole. */
+static size_t sum_roles(const struct model *model, bool matrices_only, bool with_head,
+                        size_t (*weigh)(enum dtype))
+{
+    const struct config *c = &model->config;
+    size_t sum = 0;
+    for (size_t i = 0; i < n_roles; i++) {
+        const struct role *role = &roles[i];
+        const bool table =
+            strcmp(role->name, "embed.weight") == 0 || strcmp(role->name, "position.weight") == 0;
+        const bool head = strcmp(role->name, "head.weight") == 0;
+        if (!role_wanted(role, c) || table || (head && !with_head) ||
+            (matrices_only && role->in == DIM_NONE))
+            continue;
+        const enum dtype type = role->in == DIM_NONE ? DTYPE_F32 : model_weight_type(model);
+        sum += config_dim(c, role->out) * config_dim(c, role->in) * weigh(type) *
+               (role_in_layer(role) ? c->layers : 1);
+    }
+    return sum;
+}
+
+static size_t one(enum dtype type)
+{
+    (void)type;
+    return 1;
+}
+
+size_t model_step_bytes(const struct model *model) { return sum_roles(model, false, true, dtype_size); }
+
+size_t model_row_macs(const struct model *model, bool with_head)
+{
+    return sum_roles(model, true, with_head, one);
 }

@@ -13,11 +13,18 @@ struct model {
     struct config config;
     struct tokenizer *tok;
     struct weights weights;
+    void *synthetic; /* weights in memory, not in a file */
+    size_t synthetic_bytes;
 };
 
 /* Maps and checks the file; nothing is read but the header. */
 int model_open(struct model **model, const char *path, struct err *err) MUST_USE;
 void model_close(struct model *model);
+
+/* A model of that configuration in memory, with random weights as bmc-convert --synth makes them, and no
+ * tokenizer. `name` is what reports call it. */
+int model_synthesize(struct model **model, const struct config *config, const char *name,
+                     enum dtype type, uint64_t seed, struct err *err) MUST_USE;
 
 /* Keeps the file's pages in memory. */
 int model_lock(const struct model *model, struct err *err) MUST_USE;
@@ -29,5 +36,12 @@ enum dtype model_weight_type(const struct model *model);
 
 /* Elements of all distinct tensors. */
 size_t model_parameters(const struct model *model);
+
+/* Bytes of weights that a decode step must read: all matrices and vectors of the layers and the head; of an
+ * embedding that is not the head, one row, left out. */
+size_t model_step_bytes(const struct model *model);
+
+/* Multiply-adds of a row through all matrices, attention left out. The head counts when `with_head`. */
+size_t model_row_macs(const struct model *model, bool with_head);
 
 #endif

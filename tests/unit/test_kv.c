@@ -53,7 +53,8 @@ static bool step(struct kv *kv, size_t seq, size_t as, size_t rows)
 static float element(const struct kv_view *view, const void *base, const struct kv_span *span,
                      size_t head, size_t row, size_t j)
 {
-    const char *at = (const char *)base + view->offset + head * span->head_stride + row * span->row_stride;
+    const char *at =
+        (const char *)base + view->offset + head * span->head_stride + row * span->row_stride;
     return view->type == DTYPE_F32 ? ((const float *)(const void *)at)[j]
                                    : bf16_to_f32(((const bf16 *)(const void *)at)[j]);
 }
@@ -302,7 +303,7 @@ static void test_attention(const char *spec, enum dtype type, size_t n, size_t r
     check(step(kv, 0, n, rows), "no room");
     struct attn_query query = {
         .seq = 0, .rows = rows, .tail = tree ? tail : NULL, .tail_at = tree ? tail_at : NULL};
-    const struct attn_step attn_step = {kv, kernels, &query, 1, HEADS};
+    const struct attn_step attn_step = {kv, kernels, &query, 1, HEADS, NULL};
     for (size_t b = 0; attn_backends[b]; b++) {
         if (!check(attn_open(&attn, attn_backends[b], HEADS, KV_HEADS, D, N, rows, 1, &err) == 0,
                    "attn: %s", err.text))

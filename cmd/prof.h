@@ -1,0 +1,63 @@
+/* The parts of bmc-prof: options, and one function per subcommand. */
+#ifndef BMC_PROF_H
+#define BMC_PROF_H
+
+#include "base/table.h"
+#include "opt.h"
+#include "prof/report.h"
+
+struct prof_options {
+    const char *model, *shape, *models_dir;
+    size_t layers;
+    int type;
+    size_t context;
+    const char *batch, *prompt, *gen, *depth, *cases;
+    const char *kv, *attn, *isa;
+    int kv_type, rows, alloc;
+    bool lockstep;
+    size_t repeat, warmup, every, megabytes, threads;
+    bool repeat_given;
+    int64_t seed;
+    int format;
+    const char *plot;
+};
+
+extern const struct program prof_program;
+
+enum { PROF_MAX_LIST = 16 };
+
+/* What a subcommand works on. */
+struct prof {
+    const struct prof_options *options;
+    struct report report;
+    struct model *model; /* a file, or synthetic; NULL for subcommands that need none */
+    struct contender contender[PROF_MAX_LIST];
+    size_t n_contenders;
+    char *texts; /* the contenders' texts */
+};
+
+/* Fills the report and the contenders; opens or makes the model when `with_model`. */
+int prof_open(struct prof *prof, const struct prof_options *options, const char *default_kv,
+              bool with_model, struct err *err) MUST_USE;
+void prof_close(struct prof *prof);
+
+/* "1,8,32" -> numbers; at most PROF_MAX_LIST. */
+int prof_list(const char *text, const char *option, size_t *list, size_t *n, struct err *err) MUST_USE;
+
+/* Prints rows; the text table shows `columns` (separated by blanks) only, and the setup once above them. */
+int prof_print(const struct prof *prof, const json_t *rows, const char *columns,
+               struct err *err) MUST_USE;
+
+/* Writes an SVG: `x` against the columns `y` (separated by blanks; NULL: all that end in _ms), as lines over a
+ * logarithmic x where `logarithmic`, or as stacked bars by policy when x is a text. */
+int prof_plot(const char *path, const json_t *rows, const char *title, const char *x, const char *y,
+              bool logarithmic, struct err *err) MUST_USE;
+
+int prof_policies(const struct prof_options *options, struct err *err) MUST_USE;
+int prof_sweep(const struct prof_options *options, struct err *err) MUST_USE;
+int prof_latency(const struct prof_options *options, struct err *err) MUST_USE;
+int prof_bench(const struct prof_options *options, struct err *err) MUST_USE;
+int prof_usecases(const struct prof_options *options, struct err *err) MUST_USE;
+int prof_roof(const struct prof_options *options, struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,217 @@
+/* What the subcommands of bmc-prof share: opening and printing. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/conf.h"
+#include "base/threads.h"
+#include "cli.h"
+#include "model/family.h"
+#include "prof.h"
+
+/* The first word of a list cut at commas; moves on. */
+static size_t next_word(const char **at, const char **word)
+{
+    const size_t len = strcspn(*at, ",");
+    *word = *at;
+    *at += len + ((*at)[len] == ',');
+    return len;
+}
+
+int prof_list(const char *text, const char *option, size_t *list, size_t *n, struct err *err)
+{
+    char number[32];
+    const char *word;
+    *n = 0;
+    for (const char *at = text; *at;) {
+        const size_t len = next_word(&at, &word);
+        snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), word);
+        if (*n == PROF_MAX_LIST || len >= sizeof number || !parse_size(number, &list[*n]) ||
+            list[*n] > 1 << 30)
+            return err_set(err, "%s: \"%s\" is no list of at most %d whole numbers, as 1,8,32", option,
+                           text, PROF_MAX_LIST);
+        (*n)++;
+    }
+    return *n ? 0 : err_set(err, "%s: the list is empty", option);
+}
+
+static int add_contender(struct prof *prof, char *text, struct err *err)
+{
+    const struct prof_options *o = prof->options;
+    struct contender *contender = &prof->contender[prof->n_contenders];
+    if (prof->n_contenders == PROF_MAX_LIST)
+        return err_set(err, "--kv: at most %d policies can be compared", PROF_MAX_LIST);
+    contender->text = text;
+    if (kv_spec_parse(&contender->spec, text, err) < 0)
+        return -1;
+    contender->spec.alloc = (enum pages_alloc)o->alloc;
+    contender->spec.lockstep = o->lockstep;
+    contender->spec.valid_rows_only = o->rows;
+    prof->n_contenders++;
+    return 0;
+}
+
+static int open_contenders(struct prof *prof, const char *list, struct err *err)
+{
+    prof->texts = strdup(list);
+    if (!prof->texts)
+        return err_set(err, "out of memory");
+    for (char *rest = prof->texts, *word; (word = strsep(&rest, ","));)
+        if (add_contender(prof, word, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* The model file's configuration, or a shape's. */
+static int open_shape(struct prof *prof, struct err *err)
+{
+    const struct prof_options *o = prof->options;
+    struct report *report = &prof->report;
+    char folder[8192], path[8192 + 16];
+    if ((o->shape || !o->model) && cli_models_dir(folder, sizeof folder, err) < 0)
+        return -1;
+    if (o->shape) {
+        report->shape = o->shape;
+        report->weight_type = o->type ? DTYPE_F32 : DTYPE_BF16;
+        return shape_configure(folder, o->shape, &report->run.config, err);
+    }
+    snprintf(path, sizeof path, "%s/grimm.bmc", folder);
+    if (model_open(&prof->model, o->model ? o->model : path, err) < 0)
+        return -1;
+    report->shape = prof->model->path;
+    report->run.config = prof->model->config;
+    report->weight_type = model_weight_type(prof->model);
+    hash_hex(&prof->model->file.model_id, HASH_BYTES, report->model_id);
+    return 0;
+}
+
+static int set_layers(struct prof *prof, struct err *err)
+{
+    const size_t layers = prof->options->layers;
+    struct config *config = &prof->report.run.config;
+    if (!layers)
+        return 0;
+    if (layers > config->layers)
+        return err_set(err, "--layers %zu: %s has %zu", layers, prof->report.shape, config->layers);
+    config->layers = layers;
+    if (prof->model)
+        prof->model->config.layers = layers;
+    return 0;
+}
+
+int prof_open(struct prof *prof, const struct prof_options *o, const char *default_kv, bool with_model,
+              struct err *err)
+{
+    static struct cli_progress progress;
+    *prof = (struct prof){.options = o};
+    struct report *report = &prof->report;
+    struct run *run = &report->run;
+    size_t list[PROF_MAX_LIST], n;
+    report->version = BMC_RELEASE;
+    report->repeat = (int)o->repeat;
+    report->warmup = (int)o->warmup;
+    cli_progress_begin(&progress, "measuring");
+    report->progress = cli_progress;
+    report->arg = &progress;
+    run->threads = o->threads ? (int)o->threads : threads_allowed();
+    threads_set(run->threads);
+    run->kv_type = o->kv_type ? DTYPE_BF16 : DTYPE_F32;
+    run->seed = (uint64_t)o->seed;
+    run->interrupted = &cli_interrupted;
+    run->attn = attn_find(o->attn, err);
+    if (!run->attn)
+        return -1;
+    run->kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
+    if (!run->kernels || open_contenders(prof, o->kv ? o->kv : default_kv, err) < 0 ||
+        open_shape(prof, err) < 0 || set_layers(prof, err) < 0 ||
+        prof_list(o->batch, "--batch", list, &n, err) < 0)
+        return -1;
+    run->batch = list[0];
+    if (!run->batch)
+        return err_set(err, "--batch: at least one sequence is needed, found 0");
+    run->N = o->context ? o->context : size_min(512, run->config.context);
+    if (!o->shape && run->N > run->config.context)
+        return err_set(err, "-N %zu is beyond the model's context of %zu", run->N, run->config.context);
+    /* A shape has no weights that a longer context would not fit: positions are as many as are asked for. */
+    if (o->shape)
+        run->config.context = size_max(run->config.context, run->N);
+    if (with_model && o->shape)
+        return model_synthesize(&prof->model, &run->config, o->shape, report->weight_type, run->seed,
+                                err);
+    return 0;
+}
+
+void prof_close(struct prof *prof)
+{
+    if (prof->report.arg)
+        cli_progress_end(prof->report.arg);
+    model_close(prof->model);
+    free(prof->texts);
+}
+
+/* The members of `row` that `columns` names, in its order. */
+static json_t *pick(const json_t *row, const char *columns)
+{
+    json_t *picked = json_object();
+    char name[64];
+    for (const char *at = columns; *at; at += *at == ' ') {
+        const size_t len = strcspn(at, " ");
+        snprintf(name, sizeof name, "%.*s", (int)len, at);
+        json_t *value = json_object_get(row, name);
+        if (value)
+            json_object_set(picked, name, value);
+        at += len;
+    }
+    return picked;
+}
+
+static bool same_in_all(const json_t *rows, const char *key)
+{
+    for (size_t i = 1; i < json_array_size(rows); i++)
+        if (!json_equal(json_object_get(json_array_get(rows, i), key),
+                        json_object_get(json_array_get(rows, 0), key)))
+            return false;
+    return true;
+}
+
+/* "shape opt-6.7b, layers 1, ..." once, for the formats that do not repeat it in every row. */
+static void print_setup(const json_t *rows)
+{
+    static const char setup[] =
+        "shape layers N weight_type kv_type attn isa rows alloc threads repeat seed cpu version";
+    json_t *picked = pick(json_array_get(rows, 0), setup);
+    const char *key;
+    json_t *value;
+    bool first = true;
+    json_object_foreach(picked, key, value)
+    {
+        char *text = same_in_all(rows, key) ? json_dumps(value, JSON_ENCODE_ANY) : strdup("by row");
+        const size_t len = text ? strlen(text) : 0;
+        const bool quoted = len >= 2 && text[0] == '"';
+        printf("%s%s %.*s", first ? "" : ", ", key, (int)(quoted ? len - 2 : len),
+               text ? text + quoted : "?");
+        first = false;
+        free(text);
+    }
+    puts("\n");
+    json_decref(picked);
+}
+
+int prof_print(const struct prof *prof, const json_t *rows, const char *columns, struct err *err)
+{
+    const enum table_format format = (enum table_format)prof->options->format;
+    const bool brief = format == TABLE_TEXT || format == TABLE_MD;
+    struct buf text = {0};
+    json_t *shown = brief ? json_array() : json_incref((json_t *)(uintptr_t)rows);
+    if (prof->report.arg)
+        cli_progress_end(prof->report.arg);
+    for (size_t i = 0; brief && i < json_array_size(rows); i++)
+        json_array_append_new(shown, pick(json_array_get(rows, i), columns));
+    if (brief)
+        print_setup(rows);
+    const int rc = table_write(shown, NULL, format, &text, err);
+    if (rc == 0)
+        fwrite(text.data, 1, text.len, stdout);
+    json_decref(shown);
+    buf_release(&text);
+    return rc;
+}

@@ -1,0 +1,276 @@
+/* The subcommands of bmc-prof. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/conf.h"
+#include "cli.h"
+#include "model/model.h"
+#include "prof.h"
+
+#define BLOCK_COLUMNS                                                                                  \
+    "policy T r batch alloc_ms copy_ms sdpa_ms total_ms total_ms_min total_ms_max minor_faults "       \
+    "major_faults dtlb_misses "                                                                        \
+    "kv_copied_bytes kv_padded_rows rows_computed kv_peak_bytes"
+
+/* A line for people when columns are empty. */
+static void explain_counters(void)
+{
+    struct counting counting;
+    counting_open(&counting);
+    if (counting_refusal(&counting))
+        fprintf(stderr, "%s: %s\n", prof_program.name, counting_refusal(&counting));
+    counting_close(&counting);
+}
+
+static int plot_blocks(const struct prof *prof, const json_t *rows, bool sweep, struct err *err)
+{
+    char title[512];
+    const struct run *run = &prof->report.run;
+    if (!prof->options->plot)
+        return 0;
+    snprintf(title, sizeof title, "%s, %zu layers, N = %zu, batch %zu: attention block",
+             prof->report.shape, run->config.layers, run->N, run->batch);
+    return sweep ? prof_plot(prof->options->plot, rows, title, "T", "total_ms copy_ms alloc_ms sdpa_ms",
+                             true, err)
+                 : prof_plot(prof->options->plot, rows, title, "policy",
+                             "alloc_ms copy_ms append_ms sdpa_ms", false, err);
+}
+
+static int run_blocks(struct prof *prof, bool sweep, struct err *err)
+{
+    json_t *rows = json_array();
+    int rc = report_blocks(&prof->report, prof->contender, prof->n_contenders, rows, err);
+    if (rc == 0)
+        rc = prof_print(prof, rows, BLOCK_COLUMNS, err);
+    if (rc == 0)
+        rc = plot_blocks(prof, rows, sweep, err);
+    if (rc == 0)
+        explain_counters();
+    json_decref(rows);
+    return rc;
+}
+
+int prof_policies(const struct prof_options *options, struct err *err)
+{
+    struct prof prof;
+    int rc = prof_open(&prof, options,
+                       options->lockstep ? "iterative,upfront,bmc"
+                                         : "iterative,upfront,bmc,paged:16,reserve",
+                       false, err);
+    if (rc == 0)
+        rc = run_blocks(&prof, false, err);
+    prof_close(&prof);
+    return rc;
+}
+
+/* T = 1, 2, 4 ... and N itself. */
+static int sweep_list(size_t N, struct buf *list, struct err *err)
+{
+    for (size_t T = 1; T < N && T < (size_t)1 << 14; T *= 2)
+        if (buf_addf(list, err, "bmc:T=%zu,", T) < 0)
+            return -1;
+    return buf_addf(list, err, "bmc:T=%zu", N);
+}
+
+int prof_sweep(const struct prof_options *options, struct err *err)
+{
+    struct prof prof;
+    struct buf list = {0};
+    /* N is known once the shape is: opened twice, which costs nothing. */
+    int rc = prof_open(&prof, options, "bmc", false, err);
+    const size_t N = prof.report.run.N;
+    prof_close(&prof);
+    if (rc == 0 && options->kv)
+        rc = err_set(err, "sweep runs bmc at every T: leave --kv out");
+    if (rc == 0)
+        rc = sweep_list(N, &list, err);
+    if (rc == 0) {
+        rc = prof_open(&prof, options, list.data, false, err);
+        if (rc == 0)
+            rc = run_blocks(&prof, true, err);
+        prof_close(&prof);
+    }
+    buf_release(&list);
+    return rc;
+}
+
+int prof_latency(const struct prof_options *options, struct err *err)
+{
+    struct prof prof;
+    json_t *rows = json_array();
+    struct buf columns = {0};
+    char title[512];
+    int rc = prof_open(&prof, options, "iterative,bmc", true, err);
+    const size_t N = prof.report.run.N;
+    if (rc == 0 && N < 2)
+        rc = err_set(err, "-N: latency needs at least 2 rows");
+    if (rc == 0)
+        rc = report_latency(&prof.report, prof.model, prof.contender, prof.n_contenders,
+                            options->every ? options->every : size_max(N / 32, 1), rows, err);
+    for (size_t i = 0; rc == 0 && i < prof.n_contenders; i++)
+        rc =
+            buf_addf(&columns, err, " %s_ms %s_max_ms", prof.contender[i].text, prof.contender[i].text);
+    if (rc == 0) {
+        struct buf all = {0};
+        rc = buf_addf(&all, err, "n%s", columns.data);
+        if (rc == 0)
+            rc = prof_print(&prof, rows, all.data, err);
+        buf_release(&all);
+    }
+    if (rc == 0 && options->plot) {
+        snprintf(title, sizeof title, "%s, batch %zu: latency of the n-th token", prof.report.shape,
+                 prof.report.run.batch);
+        rc = prof_plot(options->plot, rows, title, "n", columns.data + 1, false, err);
+    }
+    buf_release(&columns);
+    json_decref(rows);
+    prof_close(&prof);
+    return rc;
+}
+
+/* ---- bench ---- */
+
+/* Every combination: prefill tests of the prompts, decode tests of the lengths, at every batch and depth. */
+static size_t combine(const size_t *batch, size_t n_batch, const size_t *length, size_t n_length,
+                      const size_t *depth, size_t n_depth, bool decode, struct bench_test *test)
+{
+    size_t n = 0;
+    for (size_t l = 0; l < n_length; l++)
+        for (size_t d = 0; d < n_depth; d++)
+            for (size_t b = 0; b < n_batch; b++)
+                if (length[l])
+                    test[n++] = (struct bench_test){.batch = batch[b],
+                                                    .n_prompt = decode ? 0 : length[l],
+                                                    .n_gen = decode ? length[l] : 0,
+                                                    .depth = depth[d]};
+    return n;
+}
+
+static int check_tests(const struct prof *prof, const struct bench_test *test, size_t n,
+                       struct err *err)
+{
+    const size_t context = prof->report.run.config.context;
+    for (size_t i = 0; i < n; i++) {
+        const size_t rows = test[i].depth + test[i].n_prompt + test[i].n_gen;
+        if (rows > context)
+            return err_set(
+                err, "%zu rows (depth, prompt and generation together) are beyond the context of %zu",
+                rows, context);
+        if (!test[i].batch)
+            return err_set(err, "--batch: at least one sequence is needed, found 0");
+    }
+    return n ? 0 : err_set(err, "nothing to measure: -p and -n are all 0");
+}
+
+int prof_bench(const struct prof_options *options, struct err *err)
+{
+    enum { MAX_TESTS = 2 * PROF_MAX_LIST * PROF_MAX_LIST * PROF_MAX_LIST };
+    struct prof prof;
+    struct roof roof;
+    json_t *rows = json_array();
+    size_t batch[PROF_MAX_LIST], prompt[PROF_MAX_LIST], gen[PROF_MAX_LIST], depth[PROF_MAX_LIST];
+    size_t n_batch, n_prompt, n_gen, n_depth, n = 0;
+    struct bench_test *test = calloc(MAX_TESTS, sizeof *test);
+    int rc = test ? prof_open(&prof, options, "bmc", true, err) : err_set(err, "out of memory");
+    if (rc < 0 || prof_list(options->batch, "--batch", batch, &n_batch, err) < 0 ||
+        prof_list(options->prompt, "--prompt", prompt, &n_prompt, err) < 0 ||
+        prof_list(options->gen, "--gen", gen, &n_gen, err) < 0 ||
+        prof_list(options->depth, "--depth", depth, &n_depth, err) < 0) {
+        rc = -1;
+        goto out;
+    }
+    n = combine(batch, n_batch, prompt, n_prompt, depth, n_depth, false, test);
+    n += combine(batch, n_batch, gen, n_gen, depth, n_depth, true, test + n);
+    rc = check_tests(&prof, test, n, err);
+    if (rc == 0)
+        rc = roof_measure(&roof, options->megabytes << 20, 3, err);
+    for (size_t i = 0; rc == 0 && i < prof.n_contenders; i++)
+        rc = report_bench(&prof.report, prof.model, &prof.contender[i], test, n, &roof, rows, err);
+    if (rc == 0)
+        rc = prof_print(
+            &prof, rows,
+            "test policy batch n_prompt n_gen depth tok_s tok_s_sd tok_s_end_to_end step_ms roof_share "
+            "first_token_ms latency_p50_ms latency_p95_ms latency_p99_ms peak_resident_bytes",
+            err);
+out:
+    if (test)
+        prof_close(&prof);
+    free(test);
+    json_decref(rows);
+    return rc;
+}
+
+/* ---- use cases ---- */
+
+/* "128:1920" -> prompt and generated lengths. */
+static int read_cases(const char *text, const size_t *batch, size_t n_batch, struct bench_test *test,
+                      size_t *n, struct err *err)
+{
+    *n = 0;
+    for (const char *at = text; *at;) {
+        size_t prompt, gen;
+        int used = 0;
+        if (sscanf(at, "%zu:%zu%n", &prompt, &gen, &used) != 2 || !used ||
+            (at[used] && at[used] != ',') || *n + n_batch > (size_t)PROF_MAX_LIST * PROF_MAX_LIST ||
+            !prompt || !gen)
+            return err_set(err, "--cases: \"%s\" is no list of PROMPT:GENERATED, as 128:128,128:1920",
+                           text);
+        for (size_t b = 0; b < n_batch; b++)
+            test[(*n)++] = (struct bench_test){.batch = batch[b], .n_prompt = prompt, .n_gen = gen};
+        at += used + (at[used] == ',');
+    }
+    return 0;
+}
+
+int prof_usecases(const struct prof_options *options, struct err *err)
+{
+    struct prof prof;
+    struct bench_test test[PROF_MAX_LIST * PROF_MAX_LIST];
+    size_t batch[PROF_MAX_LIST], n_batch, n = 0, longest = 0;
+    json_t *rows = json_array();
+    struct prof_options o = *options;
+    int rc = prof_list(o.batch, "--batch", batch, &n_batch, err);
+    if (rc == 0)
+        rc = read_cases(o.cases, batch, n_batch, test, &n, err);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        longest = size_max(longest, test[i].n_prompt + test[i].n_gen);
+    if (rc == 0 && o.shape)
+        o.context = size_max(o.context, longest);
+    if (rc == 0) {
+        rc = prof_open(&prof, &o, "paged:16,iterative,upfront,bmc,reserve", true, err);
+        if (rc == 0)
+            rc = check_tests(&prof, test, n, err);
+        if (rc == 0)
+            rc = report_usecases(&prof.report, prof.model, prof.contender, prof.n_contenders, test, n,
+                                 rows, err);
+        if (rc == 0)
+            rc =
+                prof_print(&prof, rows, "n_prompt n_gen batch policy tok_s_end_to_end over_paged", err);
+        prof_close(&prof);
+    }
+    json_decref(rows);
+    return rc;
+}
+
+/* ---- roof ---- */
+
+int prof_roof(const struct prof_options *options, struct err *err)
+{
+    struct prof prof;
+    struct roof roof;
+    struct prof_options o = *options;
+    json_t *rows = json_array();
+    o.shape = o.shape || o.model ? o.shape : "tinyllama-1.1b"; /* any: nothing of it is used */
+    int rc = prof_open(&prof, &o, "bmc", false, err);
+    if (rc == 0)
+        rc = roof_measure(&roof, o.megabytes << 20, (int)o.repeat, err);
+    if (rc == 0) {
+        json_array_append_new(rows, report_roof(&prof.report, &roof));
+        rc = prof_print(&prof, rows,
+                        "read_gb_s copy_gb_s f32_gflop_s f32_isa bf16_gflop_s bf16_isa page_fault_ns",
+                        err);
+    }
+    json_decref(rows);
+    prof_close(&prof);
+    return rc;
+}

@@ -1,0 +1,23 @@
+/* Multiply-adds from registers: bf16 dot products, 32 a vector. */
+#include <immintrin.h>
+
+#include "prof/roof.h"
+
+static bool usable(void) { return __builtin_cpu_supports("avx512bf16"); }
+
+static double run(size_t rounds, float *sink)
+{
+    enum { CHAINS = 10 };
+    __m512 sum[CHAINS];
+    const __m512bh a = _mm512_cvtne2ps_pbh(_mm512_set1_ps(1.5f), _mm512_set1_ps(0.5f));
+    for (int c = 0; c < CHAINS; c++)
+        sum[c] = _mm512_setzero_ps();
+    for (size_t i = 0; i < rounds; i++)
+        for (int c = 0; c < CHAINS; c++)
+            sum[c] = _mm512_dpbf16_ps(sum[c], a, a);
+    for (int c = 0; c < CHAINS; c++)
+        *sink += sum[c][0];
+    return (double)rounds * CHAINS * 32;
+}
+
+const struct peak peak_bf16 = {.isa = "bf16", .bf16 = true, .usable = usable, .run = run};

@@ -1,0 +1,55 @@
+/* Runs that are compared, and their rows: every row carries what is needed to repeat it. */
+#ifndef BMC_REPORT_H
+#define BMC_REPORT_H
+
+#include "base/json.h"
+#include "prof/roof.h"
+#include "prof/run.h"
+
+/* What the rows say beside their measurements. */
+struct report {
+    struct run run;
+    const char *shape; /* of a shape file, or the model's path */
+    char model_id[65]; /* of a model file, or "" */
+    enum dtype weight_type;
+    const char *version;
+    int repeat, warmup;
+    void (*progress)(void *arg, size_t done, size_t total); /* runs; may be NULL */
+    void *arg;
+};
+
+/* Policies to compare, with the text that named each. */
+struct contender {
+    const char *text;
+    struct kv_spec spec;
+};
+
+/* The attention block under every contender, in turns: one row each, medians of the repeats. */
+int report_blocks(const struct report *report, const struct contender *contender, size_t n,
+                  json_t *rows, struct err *err) MUST_USE;
+
+/* Latency of the n-th token: a row for every `every` tokens, with a column of medians and one of the slowest token per
+ * contender ("bmc:T=16_ms", "bmc:T=16_max_ms"). Decoding begins with one token and fills the context. */
+int report_latency(const struct report *report, const struct model *model,
+                   const struct contender *contender, size_t n, size_t every, json_t *rows,
+                   struct err *err) MUST_USE;
+
+/* One test of the bench: a prompt of n_prompt tokens (n_gen 0), or n_gen tokens, after `depth` rows. */
+struct bench_test {
+    size_t batch, n_prompt, n_gen, depth;
+};
+
+/* One row per test, in turns; the roof gives roof_share. */
+int report_bench(const struct report *report, const struct model *model,
+                 const struct contender *contender, const struct bench_test *test, size_t n,
+                 const struct roof *roof, json_t *rows, struct err *err) MUST_USE;
+
+/* Prompt and generation together under every contender: generated tokens per second of the whole, and the same
+ * divided by the first contender's that is called paged (bmc.txt, table II). */
+int report_usecases(const struct report *report, const struct model *model,
+                    const struct contender *contender, size_t n, const struct bench_test *test,
+                    size_t n_tests, json_t *rows, struct err *err) MUST_USE;
+
+json_t *report_roof(const struct report *report, const struct roof *roof);
+
+#endif

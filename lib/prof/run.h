@@ -1,0 +1,58 @@
+/* What is measured, and two ways to run it: the attention block alone, and whole model steps. */
+#ifndef BMC_RUN_H
+#define BMC_RUN_H
+
+#include <signal.h>
+
+#include "decode/session.h"
+#include "prof/counters.h"
+
+/* The same for all runs that are compared. */
+struct run {
+    struct config config; /* with as many layers as are run */
+    size_t N, batch;
+    enum dtype kv_type;
+    const struct attn_backend *attn;
+    const struct kernels *kernels;
+    int threads;
+    uint64_t seed;
+    const volatile sig_atomic_t *interrupted;
+};
+
+/* ---- the attention block: cache update and SDPA, as bmc.txt IV measures them ---- */
+
+struct block_result {
+    double total_ms;
+    double append_ms; /* new rows into place */
+    double sdpa_ms;   /* scores, softmax, values: the next three are its parts */
+    double scores_ms, softmax_ms, values_ms;
+    struct counters counters;
+    struct kv_stats kv; /* alloc_ms and copy_ms among them */
+    size_t T, r;
+};
+
+/* A batch of sequences grows from empty to N rows, one row a step, with random queries, keys and values. */
+int run_block(const struct run *run, const struct kv_spec *spec, struct block_result *result,
+              struct err *err) MUST_USE;
+
+/* ---- whole steps ---- */
+
+struct steps_result {
+    double prefill_ms; /* of the prompt, with its logits */
+    double *step_ms;   /* [n_gen] wall time of each decode step, growth and sampling included */
+    double *growth_ms; /* [n_gen] of it, allocation and copying */
+    double sample_ms;  /* of all steps */
+    double decode_ms;  /* sum of step_ms */
+    double ms[FORWARD_PARTS];
+    struct counters counters; /* of the decode steps */
+    struct kv_stats kv;
+    size_t T, r;
+};
+
+/* A batch of random prompts of n_prompt tokens after `depth` untimed ones, then n_gen steps of greedy decoding. */
+int run_steps(const struct run *run, const struct model *model, const struct kv_spec *spec,
+              size_t depth, size_t n_prompt, size_t n_gen, struct steps_result *result,
+              struct err *err) MUST_USE;
+void steps_result_release(struct steps_result *result);
+
+#endif

@@ -1,0 +1,150 @@
+/* Whole model steps: prefill and greedy decoding of a batch, every step timed. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "decode/rng.h"
+#include "decode/sampler.h"
+#include "prof/run.h"
+
+struct stepper {
+    const struct run *run;
+    struct session session;
+    float *logits;   /* [batch][vocab] */
+    size_t *row;     /* [batch] */
+    uint32_t *token; /* [batch] chosen last */
+    uint32_t *prompt;
+};
+
+static void choose(struct stepper *s)
+{
+    const size_t vocab = s->session.model->config.vocab;
+    for (size_t i = 0; i < s->run->batch; i++) {
+        struct candidate best;
+        top_logits(s->logits + i * vocab, vocab, 1, &best);
+        s->token[i] = best.id;
+    }
+}
+
+/* Feeds `n` random tokens to every sequence, in chunks. */
+static int feed_random(struct stepper *s, size_t n, struct err *err)
+{
+    const size_t vocab = s->session.model->config.vocab, chunk = s->session.options.chunk;
+    for (size_t seq = 0; seq < s->run->batch; seq++)
+        for (size_t at = 0, rows; at < n; at += rows) {
+            rows = size_min(chunk, n - at);
+            for (size_t i = 0; i < rows; i++)
+                s->prompt[i] =
+                    (uint32_t)(rng_uniform(s->run->seed, seq, (uint32_t)(at + i), 7) * (double)vocab);
+            s->row[seq] = session_add(&s->session, seq, s->prompt, rows) + rows - 1;
+            if (*s->run->interrupted)
+                return err_set(err, "interrupted");
+            if (session_run(&s->session, s->run->threads, err) < 0)
+                return -1;
+            if (at + rows == n)
+                session_logits(&s->session, &s->row[seq], 1, s->logits + seq * vocab);
+        }
+    return 0;
+}
+
+static int decode_step(struct stepper *s, size_t n, struct steps_result *result, struct err *err)
+{
+    const struct kv_stats *kv = &s->session.kv->stats;
+    const double growth = kv->alloc_ms + kv->copy_ms, start = clock_ms();
+    for (size_t i = 0; i < s->run->batch; i++)
+        s->row[i] = session_add(&s->session, i, &s->token[i], 1);
+    if (*s->run->interrupted)
+        return err_set(err, "interrupted");
+    if (session_run(&s->session, s->run->threads, err) < 0)
+        return -1;
+    session_logits(&s->session, s->row, s->run->batch, s->logits);
+    const double computed = clock_ms();
+    choose(s);
+    const double end = clock_ms();
+    result->sample_ms += end - computed;
+    result->step_ms[n] = end - start;
+    result->growth_ms[n] = kv->alloc_ms + kv->copy_ms - growth;
+    result->decode_ms += end - start;
+    return 0;
+}
+
+static int open_stepper(struct stepper *s, const struct model *model, const struct kv_spec *spec,
+                        struct err *err)
+{
+    const struct run *run = s->run;
+    const struct session_options options = {
+        .kv = *spec,
+        .kv_type = run->kv_type,
+        .attn = run->attn,
+        .kernels = run->kernels,
+        .context = run->N,
+        .batch = run->batch,
+        .chunk = size_min(512, run->N),
+        .threads = run->threads,
+        .threads_prefill = run->threads,
+    };
+    s->logits = mem_alloc(run->batch, model->config.vocab * sizeof *s->logits);
+    s->row = mem_alloc(run->batch, sizeof *s->row);
+    s->token = mem_zalloc(run->batch, sizeof *s->token);
+    s->prompt = mem_alloc(options.chunk, sizeof *s->prompt);
+    if (!s->logits || !s->row || !s->token || !s->prompt)
+        return err_set(err, "out of memory for a batch of %zu", run->batch);
+    return session_open(&s->session, model, &options, err);
+}
+
+int run_steps(const struct run *run, const struct model *model, const struct kv_spec *spec,
+              size_t depth, size_t n_prompt, size_t n_gen, struct steps_result *result, struct err *err)
+{
+    struct stepper s = {.run = run};
+    struct counting counting;
+    struct forward_times times = {{0}, 0};
+    int rc = -1;
+    *result = (struct steps_result){0};
+    threads_set(run->threads);
+    counting_open(&counting);
+    result->step_ms = mem_zalloc(n_gen + 1, sizeof(double));
+    result->growth_ms = mem_zalloc(n_gen + 1, sizeof(double));
+    if (!result->step_ms || !result->growth_ms) {
+        err_set(err, "out of memory for %zu times", n_gen);
+        goto out;
+    }
+    if (open_stepper(&s, model, spec, err) < 0 || feed_random(&s, depth, err) < 0)
+        goto out;
+    const double start = clock_ms();
+    if (feed_random(&s, n_prompt, err) < 0)
+        goto out;
+    result->prefill_ms = clock_ms() - start;
+    if (depth + n_prompt)
+        choose(&s);
+    s.session.forward.times = &times;
+    counting_start(&counting);
+    for (size_t n = 0; n < n_gen; n++)
+        if (decode_step(&s, n, result, err) < 0)
+            goto out;
+    result->counters = counting_read(&counting);
+    for (size_t i = 0; i < FORWARD_PARTS; i++)
+        result->ms[i] = times.ms[i];
+    result->kv = s.session.kv->stats;
+    result->T = s.session.kv->T;
+    result->r = s.session.kv->r;
+    rc = 0;
+out:
+    counting_close(&counting);
+    if (s.session.model)
+        session_close(&s.session);
+    free(s.logits);
+    free(s.row);
+    free(s.token);
+    free(s.prompt);
+    if (rc < 0)
+        steps_result_release(result);
+    return rc;
+}
+
+void steps_result_release(struct steps_result *result)
+{
+    free(result->step_ms);
+    free(result->growth_ms);
+    result->step_ms = result->growth_ms = NULL;
+}
