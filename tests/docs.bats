@@ -17,7 +17,7 @@ unset BMC_ISA OMP_NUM_THREADS OPENBLAS_NUM_THREADS
 setup_file() {
     local tree=$BATS_FILE_TMPDIR/tree
     mkdir -p "$tree/bin" "$tree/models.d"
-    cp "$BMC_BIN/bmc-gen" "$BMC_BIN/bmc-convert" "$tree/bin"
+    cp "$BMC_BIN/bmc-gen" "$BMC_BIN/bmc-convert" "$BMC_BIN/bmc-prof" "$tree/bin"
     for name in families shapes grimm; do
         ln -s "$ROOT/models.d/$name" "$tree/models.d/$name"
     done
@@ -77,7 +77,7 @@ options_in_zsh() { grep -oE "^    '[*]?--[a-z-]+" "$ROOT/completions/_$1" | grep
 options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1.fish" | sort; }
 
 @test "--help, man page and completions list the same options" {
-    for program in bmc-gen bmc-convert; do
+    for program in bmc-gen bmc-convert bmc-prof; do
         options_in_help "$program" >help
         [ "$(wc -l <help)" -ge 13 ]
         for where in man bash zsh fish; do
@@ -89,7 +89,7 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
 }
 
 @test "options that README and CONTRIBUTING name exist" {
-    { options_in_help bmc-gen; options_in_help bmc-convert; } | sort -u >known
+    for program in bmc-gen bmc-convert bmc-prof; do options_in_help "$program"; done | sort -u >known
     grep -ohE -- '--[a-z]+[a-z-]*' "$ROOT/README.md" "$ROOT/CONTRIBUTING.md" | sort -u >named
     [ "$(wc -l <named)" -ge 10 ]
     run comm -13 known named
@@ -97,7 +97,7 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
 }
 
 @test "completions are valid for their shells" {
-    for program in bmc-gen bmc-convert; do
+    for program in bmc-gen bmc-convert bmc-prof; do
         bash -n "$ROOT/completions/$program.bash"
         if command -v zsh; then zsh -n "$ROOT/completions/_$program"; fi
         if command -v fish; then fish -n "$ROOT/completions/$program.fish"; fi
@@ -133,6 +133,37 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
     sed -n '/^\.SH STATISTICS/,/^\.SH CACHE/p' "$ROOT/man/bmc-gen.1" | sed -n '/^\.TP$/{n;s/^\.B //p}' >listed
     [ "$(wc -l <written)" -ge 25 ]
     run diff <(sort written) <(sort listed)
+    assert_success
+}
+
+# Names of the fields in a section of bmc-prof.1, sorted.
+fields_of_section() {
+    awk -v title="$1" '
+        /^\.S[SH] / { inside = substr($0, 5) == title }
+        inside && names { if (sub(/^\.B /, "")) print; names = 0 }
+        inside && /^\.TP$/ { names = 1 }' "$ROOT/man/bmc-prof.1" | sort
+}
+
+@test "bmc-prof.1 lists every field of every subcommand, and no other" {
+    fields_of_section "Fields of every row" >common
+    [ "$(wc -l <common)" -ge 14 ]
+    for job in 'policies -N 4 -r 1' 'bench -p 2 -n 2 -r 1 --warmup 0 --megabytes 1' 'usecases --cases 2:2' 'roof -r 1 --megabytes 1' \
+        'latency -N 4 --kv bmc'; do
+        section=${job%% *}
+        # shellcheck disable=SC2086 # words
+        "$TREE/bin/bmc-prof" $job -t 1 --format jsonl 2>stderr |
+            head -n 1 | jq -r 'keys_unsorted[]' | sort >written
+        grep -vx -e bmc_ms -e bmc_max_ms written >"$section.written" # named after the policies: POLICY_ms
+        fields_of_section "$section" >"$section.listed"
+        [ "$(wc -l <"$section.listed")" -ge 2 ]
+        run comm -23 "$section.written" <(sort -u "$section.listed" common)
+        assert_output "" # written, not described
+        run comm -13 "$section.written" "$section.listed"
+        assert_output "" # described, not written
+    done
+    run comm -13 policies.written common
+    assert_output ""
+    run diff latency.listed <(printf 'batch\nn\n')
     assert_success
 }
 
@@ -228,6 +259,7 @@ run_page() {
 
 @test "examples of bmc-gen(1) run" { run_page bmc-gen.1; }
 @test "examples of bmc-convert(1) run" { run_page bmc-convert.1; }
+@test "examples of bmc-prof(1) run" { run_page bmc-prof.1; }
 @test "examples of bmc(7) run" { run_page bmc.7; }
 @test "examples of bmc-model(5) run" { run_page bmc-model.5; }
 @test "examples of bmc-family(5) run" { run_page bmc-family.5; }

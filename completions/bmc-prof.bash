@@ -1,0 +1,38 @@
+# bash completion for bmc-prof
+_bmc_prof()
+{
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    case $prev in
+    --model | -m) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --shape) COMPREPLY=() ;;
+    --layers) COMPREPLY=() ;;
+    --type) COMPREPLY=($(compgen -W 'bf16 f32' -- "$cur")) ;;
+    --ctx-size | -N) COMPREPLY=() ;;
+    --batch | -b) COMPREPLY=() ;;
+    --prompt | -p) COMPREPLY=() ;;
+    --gen | -n) COMPREPLY=() ;;
+    --depth | -d) COMPREPLY=() ;;
+    --cases) COMPREPLY=() ;;
+    --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve' -- "$cur")) ;;
+    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16' -- "$cur")) ;;
+    --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;
+    --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
+    --attn) COMPREPLY=($(compgen -W 'blas' -- "$cur")) ;;
+    --isa) COMPREPLY=($(compgen -W 'ref' -- "$cur")) ;;
+    --threads | -t) COMPREPLY=() ;;
+    --seed | -s) COMPREPLY=() ;;
+    --repeat | -r) COMPREPLY=() ;;
+    --warmup) COMPREPLY=() ;;
+    --every) COMPREPLY=() ;;
+    --megabytes) COMPREPLY=() ;;
+    --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
+    --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    *)
+        if [[ $cur == -* ]]; then
+            COMPREPLY=($(compgen -W '-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --cases --kv --kv-type --rows --alloc --lockstep --attn --isa -t --threads -s --seed -r --repeat --warmup --every --megabytes --format --plot -h --help --version' -- "$cur"))
+        else
+            COMPREPLY=($(compgen -f -- "$cur"))
+        fi ;;
+    esac
+}
+complete -o filenames -F _bmc_prof bmc-prof
