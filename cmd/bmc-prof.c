@@ -26,9 +26,9 @@ static const struct opt opts[] = {
     TEXT("prompt", "p", "LIST", prompt, "bench: prompt lengths to measure (default 128)"),
     TEXT("gen", "n", "LIST", gen, "bench: numbers of generated tokens to measure (default 32)"),
     TEXT("depth", "d", "LIST", depth, "bench: rows that are in the cache already (default 0)"),
-    TEXT("cases", NULL, "LIST", cases, "usecases: prompt and generated lengths (default 128:128,128:1920,1920:128,1920:1920)"),
+    TEXT("cases", NULL, "LIST", cases, "usecases: prompt and generated lengths (default: of 128:128,128:1920,1920:128,1920:1920 those that the context holds)"),
     HEADING("Cache and machine"),
-    {OPT_TEXT, "kv", NULL, "LIST", "cache policies to compare, separated by commas, as bmc-gen --kv spells them (default: all; bench and latency: bmc)", AT(kv), 0, 0, "bmc|iterative|upfront|paged|reserve", false},
+    {OPT_TEXT, "kv", NULL, "LIST", "cache policies to compare, separated by commas, as bmc-gen --kv spells them (default: all; bench: bmc; latency: iterative,bmc)", AT(kv), 0, 0, "bmc|iterative|upfront|paged|reserve", false},
     CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows (default f32)"),
     CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: those the policy asks for, or only those that hold tokens (default policy)"),
     CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)"),
@@ -39,7 +39,7 @@ static const struct opt opts[] = {
     {OPT_INT, "seed", "s", "N", "seed of random weights, tokens and rows (default 0)", AT(seed), 0, 9e18, NULL, false},
     HEADING("Measuring"),
     SIZE("repeat", "r", repeat, 1, 64, "rounds; the things that are compared take turns in each (default 3; bench 5; latency and usecases 1)"),
-    SIZE("warmup", NULL, warmup, 0, 64, "rounds before, which do not count (default 0; bench 1)"),
+    SIZE("warmup", NULL, warmup, 0, 64, "rounds before, which do not count (default 0; bench and usecases 1)"),
     SIZE("every", NULL, every, 1, MANY, "latency: tokens that share a row (default N/32)"),
     SIZE("megabytes", NULL, megabytes, 1, 1 << 20, "roof and bench: size of the blocks that are read and copied (default 512)"),
     HEADING("Output"),
@@ -60,10 +60,11 @@ static const struct {
     const char *name;
     int (*run)(const struct prof_options *options, struct err *err);
     size_t repeat, warmup; /* defaults */
+    bool plots, lists;     /* takes --plot, and a list of batches */
 } jobs[] = {
-    {"policies", prof_policies, 3, 0}, {"sweep", prof_sweep, 3, 0},
-    {"latency", prof_latency, 1, 0},   {"bench", prof_bench, 5, 1},
-    {"usecases", prof_usecases, 1, 0}, {"roof", prof_roof, 3, 0},
+    {"policies", prof_policies, 3, 0, true, false}, {"sweep", prof_sweep, 3, 0, true, false},
+    {"latency", prof_latency, 1, 0, true, false},   {"bench", prof_bench, 5, 1, false, true},
+    {"usecases", prof_usecases, 1, 1, false, true}, {"roof", prof_roof, 3, 0, false, false},
 };
 
 int main(int argc, char **argv)
@@ -74,11 +75,11 @@ int main(int argc, char **argv)
                              .prompt = "128",
                              .gen = "32",
                              .depth = "0",
-                             .cases = "128:128,128:1920,1920:128,1920:1920",
                              .megabytes = 512};
     struct operands operands;
     struct err err;
     size_t job = 0;
+    cli_begin(prof_program.name, argv);
     opt_parse(&prof_program, argc, argv, &o, &operands);
     if (operands.n != 1)
         opt_usage_error(&prof_program,
@@ -89,11 +90,14 @@ int main(int argc, char **argv)
         opt_usage_error(&prof_program,
                         "\"%s\" is none of policies, sweep, latency, bench, usecases, roof",
                         operands.text[0]);
+    if (o.plot && !jobs[job].plots)
+        opt_usage_error(&prof_program, "--plot goes with policies, sweep and latency only");
+    if (!jobs[job].lists && strchr(o.batch, ','))
+        opt_usage_error(&prof_program, "-b takes a list with bench and usecases only");
     if (o.model && o.shape)
         opt_usage_error(&prof_program, "-m and --shape exclude each other");
     o.repeat = o.repeat ? o.repeat : jobs[job].repeat;
     o.warmup = o.warmup == SIZE_MAX ? jobs[job].warmup : o.warmup;
-    cli_begin(prof_program.name);
     const int rc = jobs[job].run(&o, &err);
     if (rc < 0 && cli_interrupted)
         return cli_end(prof_program.name, CLI_FAILED);

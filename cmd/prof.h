@@ -16,7 +16,6 @@ struct prof_options {
     int kv_type, rows, alloc;
     bool lockstep;
     size_t repeat, warmup, every, megabytes, threads;
-    bool repeat_given;
     int64_t seed;
     int format;
     const char *plot;

@@ -102,6 +102,7 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
               struct err *err)
 {
     static struct cli_progress progress;
+    static struct counting counting;
     *prof = (struct prof){.options = o};
     struct report *report = &prof->report;
     struct run *run = &report->run;
@@ -117,6 +118,8 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     run->kv_type = o->kv_type ? DTYPE_BF16 : DTYPE_F32;
     run->seed = (uint64_t)o->seed;
     run->interrupted = &cli_interrupted;
+    counting_open(&counting);
+    run->counting = &counting;
     run->attn = attn_find(o->attn, err);
     if (!run->attn)
         return -1;
@@ -144,6 +147,8 @@ void prof_close(struct prof *prof)
 {
     if (prof->report.arg)
         cli_progress_end(prof->report.arg);
+    if (prof->report.run.counting)
+        counting_close(prof->report.run.counting);
     model_close(prof->model);
     free(prof->texts);
 }

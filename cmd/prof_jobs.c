@@ -13,13 +13,11 @@
     "kv_copied_bytes kv_padded_rows rows_computed kv_peak_bytes"
 
 /* A line for people when columns are empty. */
-static void explain_counters(void)
+static void explain_counters(const struct prof *prof)
 {
-    struct counting counting;
-    counting_open(&counting);
-    if (counting_refusal(&counting))
-        fprintf(stderr, "%s: %s\n", prof_program.name, counting_refusal(&counting));
-    counting_close(&counting);
+    const char *refusal = counting_refusal(prof->report.run.counting);
+    if (refusal)
+        fprintf(stderr, "%s: %s\n", prof_program.name, refusal);
 }
 
 static int plot_blocks(const struct prof *prof, const json_t *rows, bool sweep, struct err *err)
@@ -45,7 +43,7 @@ static int run_blocks(struct prof *prof, bool sweep, struct err *err)
     if (rc == 0)
         rc = plot_blocks(prof, rows, sweep, err);
     if (rc == 0)
-        explain_counters();
+        explain_counters(prof);
     json_decref(rows);
     return rc;
 }
@@ -184,8 +182,9 @@ int prof_bench(const struct prof_options *options, struct err *err)
     rc = check_tests(&prof, test, n, err);
     if (rc == 0)
         rc = roof_measure(&roof, options->megabytes << 20, 3, err);
-    for (size_t i = 0; rc == 0 && i < prof.n_contenders; i++)
-        rc = report_bench(&prof.report, prof.model, &prof.contender[i], test, n, &roof, rows, err);
+    if (rc == 0)
+        rc = report_bench(&prof.report, prof.model, prof.contender, prof.n_contenders, test, n, &roof,
+                          rows, err);
     if (rc == 0)
         rc = prof_print(
             &prof, rows,
@@ -202,52 +201,74 @@ out:
 
 /* ---- use cases ---- */
 
-/* "128:1920" -> prompt and generated lengths. */
+/* A whole number, moving on behind it; false when there is none. */
+static bool read_number(const char **at, size_t *number)
+{
+    char *end;
+    if (**at < '0' || **at > '9')
+        return false;
+    *number = strtoul(*at, &end, 10);
+    *at = end;
+    return *number > 0 && *number < 1 << 30;
+}
+
+/* "128:1920,..." -> prompt and generated lengths at every batch. */
 static int read_cases(const char *text, const size_t *batch, size_t n_batch, struct bench_test *test,
                       size_t *n, struct err *err)
 {
     *n = 0;
     for (const char *at = text; *at;) {
         size_t prompt, gen;
-        int used = 0;
-        if (sscanf(at, "%zu:%zu%n", &prompt, &gen, &used) != 2 || !used ||
-            (at[used] && at[used] != ',') || *n + n_batch > (size_t)PROF_MAX_LIST * PROF_MAX_LIST ||
-            !prompt || !gen)
+        bool ok =
+            read_number(&at, &prompt) && *at++ == ':' && read_number(&at, &gen) && (!*at || *at == ',');
+        if (!ok || *n + n_batch > (size_t)PROF_MAX_LIST * PROF_MAX_LIST)
             return err_set(err, "--cases: \"%s\" is no list of PROMPT:GENERATED, as 128:128,128:1920",
                            text);
         for (size_t b = 0; b < n_batch; b++)
             test[(*n)++] = (struct bench_test){.batch = batch[b], .n_prompt = prompt, .n_gen = gen};
-        at += used + (at[used] == ',');
+        at += *at == ',';
     }
-    return 0;
+    return *n ? 0 : err_set(err, "--cases: the list is empty");
+}
+
+/* The paper's four cases (bmc.txt, table II), but those that are beyond a context. */
+static size_t drop_long(struct bench_test *test, size_t n, size_t context)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < n; i++)
+        if (test[i].n_prompt + test[i].n_gen <= context)
+            test[left++] = test[i];
+    return left;
 }
 
 int prof_usecases(const struct prof_options *options, struct err *err)
 {
-    struct prof prof;
+    static const char four[] = "128:128,128:1920,1920:128,1920:1920";
+    struct prof prof = {.options = options};
     struct bench_test test[PROF_MAX_LIST * PROF_MAX_LIST];
     size_t batch[PROF_MAX_LIST], n_batch, n = 0, longest = 0;
     json_t *rows = json_array();
     struct prof_options o = *options;
-    int rc = prof_list(o.batch, "--batch", batch, &n_batch, err);
-    if (rc == 0)
-        rc = read_cases(o.cases, batch, n_batch, test, &n, err);
-    for (size_t i = 0; rc == 0 && i < n; i++)
-        longest = size_max(longest, test[i].n_prompt + test[i].n_gen);
-    if (rc == 0 && o.shape)
-        o.context = size_max(o.context, longest);
-    if (rc == 0) {
-        rc = prof_open(&prof, &o, "paged:16,iterative,upfront,bmc,reserve", true, err);
-        if (rc == 0)
-            rc = check_tests(&prof, test, n, err);
-        if (rc == 0)
-            rc = report_usecases(&prof.report, prof.model, prof.contender, prof.n_contenders, test, n,
-                                 rows, err);
-        if (rc == 0)
-            rc =
-                prof_print(&prof, rows, "n_prompt n_gen batch policy tok_s_end_to_end over_paged", err);
-        prof_close(&prof);
+    if (prof_list(o.batch, "--batch", batch, &n_batch, err) < 0 ||
+        read_cases(o.cases ? o.cases : four, batch, n_batch, test, &n, err) < 0) {
+        json_decref(rows);
+        return -1;
     }
+    for (size_t i = 0; i < n; i++)
+        longest = size_max(longest, test[i].n_prompt + test[i].n_gen);
+    if (o.shape)
+        o.context = size_max(o.context, longest);
+    int rc = prof_open(&prof, &o, "paged:16,iterative,upfront,bmc,reserve", true, err);
+    if (rc == 0 && !o.cases)
+        n = drop_long(test, n, prof.report.run.config.context);
+    if (rc == 0)
+        rc = check_tests(&prof, test, n, err);
+    if (rc == 0)
+        rc = report_usecases(&prof.report, prof.model, prof.contender, prof.n_contenders, test, n, rows,
+                             err);
+    if (rc == 0)
+        rc = prof_print(&prof, rows, "n_prompt n_gen batch policy tok_s_end_to_end over_paged", err);
+    prof_close(&prof);
     json_decref(rows);
     return rc;
 }

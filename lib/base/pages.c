@@ -37,10 +37,16 @@ static void *map_aligned(size_t bytes, size_t align, int flags)
     return block + before;
 }
 
-static size_t whole_pages(size_t bytes) { return round_up(bytes, (size_t)sysconf(_SC_PAGESIZE)); }
+/* 0 for sizes that no address space has. */
+static size_t whole_pages(size_t bytes)
+{
+    return bytes > SIZE_MAX / 2 ? 0 : round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));
+}
 
 static void *map_block(enum pages_alloc how, size_t bytes, int flags)
 {
+    if (!bytes)
+        return NULL;
     if (how != PAGES_THP) {
         void *block =
             mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);

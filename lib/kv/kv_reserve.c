@@ -23,6 +23,12 @@ static char *head_rows(const struct kv *kv, size_t seq, size_t matrix, size_t he
     return (char *)kv->seq[seq].store + (matrix * kv->shape.kv_heads + head) * head_bytes(kv);
 }
 
+/* What `cap` rows take, in tiles of rows; the pages at the edges of heads are not counted twice. */
+static size_t committed_bytes(const struct kv *kv, size_t cap)
+{
+    return n_heads(kv) * round_up(cap, TILE_ROWS) * kv_row_bytes(kv);
+}
+
 static int open_none(struct kv *kv, struct err *err)
 {
     size_t bytes;
@@ -59,7 +65,7 @@ static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)
         return err_set(err,
                        "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -b",
                        cap, n_heads(kv) * cap * kv_row_bytes(kv));
-    kv_count_bytes(kv, n_heads(kv) * (cap - s->cap) * kv_row_bytes(kv), 0);
+    kv_count_bytes(kv, committed_bytes(kv, cap) - committed_bytes(kv, s->cap), 0);
     kv->stats.alloc_ms += clock_ms() - start;
     kv->stats.allocations++;
     s->cap = cap;
@@ -104,7 +110,7 @@ static void keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, si
     struct kv_seq *s = &kv->seq[seq];
     const size_t bytes = kv_row_bytes(kv);
     if (rows + n_extra == 0) {
-        kv_count_bytes(kv, 0, n_heads(kv) * s->cap * bytes);
+        kv_count_bytes(kv, 0, committed_bytes(kv, s->cap));
         pages_release(s->store, n_heads(kv) * head_bytes(kv));
         s->store = NULL;
         s->cap = 0;

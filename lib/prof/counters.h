@@ -10,7 +10,8 @@ struct counters {
     int64_t dtlb_misses, cycles, instructions;
 };
 
-/* Open file descriptors of the events; all threads started later are counted, too. */
+/* Open file descriptors of the events. Threads started later are counted, too: so open it before the first parallel
+ * region. */
 struct counting {
     int fd[3];
     struct counters begin;

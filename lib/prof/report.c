@@ -16,12 +16,13 @@ int rows_add_setup(const struct report *report, const struct kv_spec *spec, json
     const struct run *run = &report->run;
     char cpu[128];
     cpu_model_name(cpu, sizeof cpu);
-    json_t *setup = json_pack(
-        "{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:s, s:s}", "shape", report->shape,
-        "model_id", report->model_id, "layers", (json_int_t)run->config.layers, "N", (json_int_t)run->N,
-        "weight_type", dtype_name(report->weight_type), "kv_type", dtype_name(run->kv_type), "attn",
-        run->attn->name, "isa", run->kernels->isa, "threads", run->threads, "repeat", report->repeat,
-        "seed", (json_int_t)run->seed, "cpu", cpu, "version", report->version);
+    json_t *setup =
+        json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:s, s:s}", "shape",
+                  report->shape, "model_id", report->model_id, "layers", (json_int_t)run->config.layers,
+                  "N", (json_int_t)run->N, "weight_type", dtype_name(report->weight_type), "kv_type",
+                  dtype_name(run->kv_type), "attn", run->attn->name, "isa", run->kernels->isa,
+                  "threads", run->threads, "repeat", report->repeat, "warmup", report->warmup, "seed",
+                  (json_int_t)run->seed, "cpu", cpu, "version", report->version);
     if (setup && spec) {
         json_object_set_new(setup, "rows",
                             json_string(spec->valid_rows_only || spec->policy->rows == KV_ROWS_VALID

@@ -43,14 +43,17 @@ int report_latency(const struct report *report, const struct model *model,
     int rc = -1;
     if (!time)
         return err_set(err, "out of memory for %zu times", n * rounds * tokens);
-    for (size_t round = 0; round < rounds; round++)
+    const size_t warmup = (size_t)report->warmup;
+    for (size_t round = 0; round < rounds + warmup; round++)
         for (size_t i = 0; i < n; i++) {
             struct steps_result result;
             if (run_steps(&report->run, model, &contender[i].spec, 0, 1, tokens, &result, err) < 0)
                 goto out;
-            memcpy(time + (i * rounds + round) * tokens, result.step_ms, tokens * sizeof *time);
+            if (round >= warmup)
+                memcpy(time + (i * rounds + round - warmup) * tokens, result.step_ms,
+                       tokens * sizeof *time);
             steps_result_release(&result);
-            tell(report, round * n + i + 1, rounds * n);
+            tell(report, round * n + i + 1, (rounds + warmup) * n);
         }
     for (size_t from = 0; from < tokens; from += every) {
         const size_t to = size_min(from + every, tokens);
@@ -60,7 +63,8 @@ int report_latency(const struct report *report, const struct model *model,
             if (add_latency(row, contender[i].text, time + i * rounds * tokens, rounds, tokens, from,
                             to, err) < 0)
                 goto out;
-        if (rows_add_setup(report, NULL, row, err) < 0 || json_array_append_new(rows, row) < 0)
+        if (rows_add_setup(report, &contender[0].spec, row, err) < 0 ||
+            json_array_append_new(rows, row) < 0)
             goto out;
     }
     rc = 0;
@@ -102,10 +106,9 @@ struct sample {
 
 static struct sample sample_of(const struct bench_test *test, const struct steps_result *result)
 {
-    const double growth = result->kv.alloc_ms + result->kv.copy_ms;
     if (!test->n_gen) {
         const double tokens = (double)(test->batch * test->n_prompt), ms = result->prefill_ms;
-        const double alone = ms - (test->depth ? 0 : growth);
+        const double alone = ms - result->prefill_growth_ms;
         return (struct sample){tokens * 1e3 / alone, tokens * 1e3 / ms, ms};
     }
     double growing = 0;
@@ -124,7 +127,7 @@ struct test_times {
     size_t n_latency;
     double part_ms[FORWARD_PARTS];
     double sample_ms;
-    size_t peak_bytes;
+    size_t peak_bytes, T, r;
 };
 
 static int run_test(const struct report *report, const struct model *model,
@@ -139,6 +142,8 @@ static int run_test(const struct report *report, const struct model *model,
     if (run_steps(&of_test.run, model, &contender->spec, test->depth, test->n_prompt, test->n_gen,
                   &result, err) < 0)
         return -1;
+    times->T = result.T;
+    times->r = result.r;
     times->peak_bytes = size_max(times->peak_bytes, resident_peak());
     if (round < MAX_REPEAT) {
         times->sample[round] = sample_of(test, &result);
@@ -200,6 +205,8 @@ static json_t *bench_row(const struct report *report, const struct model *model,
                             test->n_gen ? json_real(times->part_ms[i] / steps) : json_null());
     json_object_set_new(more, "sampling_ms",
                         test->n_gen ? json_real(times->sample_ms / steps) : json_null());
+    json_object_set_new(more, "T", json_integer((json_int_t)times->T));
+    json_object_set_new(more, "r", json_integer((json_int_t)times->r));
     json_object_set_new(more, "peak_resident_bytes", json_integer((json_int_t)times->peak_bytes));
     if (json_object_update(row, more) < 0 || rows_add_setup(report, &contender->spec, row, err) < 0)
         goto fail;
@@ -214,28 +221,31 @@ fail:
 }
 
 int report_bench(const struct report *report, const struct model *model,
-                 const struct contender *contender, const struct bench_test *test, size_t n,
-                 const struct roof *roof, json_t *rows, struct err *err)
+                 const struct contender *contender, size_t n_contenders, const struct bench_test *test,
+                 size_t n_tests, const struct roof *roof, json_t *rows, struct err *err)
 {
-    const size_t repeat = (size_t)report->repeat, warmup = (size_t)report->warmup;
+    const size_t repeat = (size_t)report->repeat, warmup = (size_t)report->warmup,
+                 n = n_contenders * n_tests;
     struct test_times *times = calloc(n, sizeof *times);
     int rc = -1;
     if (!times)
         return err_set(err, "out of memory for %zu tests", n);
     for (size_t i = 0; i < n; i++)
-        if (!(times[i].latency = mem_alloc(repeat * test[i].n_gen + 1, sizeof(double)))) {
+        if (!(times[i].latency =
+                  mem_alloc(repeat * test[i / n_contenders].n_gen + 1, sizeof(double)))) {
             err_set(err, "out of memory for times");
             goto out;
         }
     for (size_t round = 0; round < repeat + warmup; round++)
         for (size_t i = 0; i < n; i++) {
-            if (run_test(report, model, contender, &test[i],
+            if (run_test(report, model, &contender[i % n_contenders], &test[i / n_contenders],
                          round < warmup ? MAX_REPEAT : round - warmup, &times[i], err) < 0)
                 goto out;
             tell(report, round * n + i + 1, (repeat + warmup) * n);
         }
     for (size_t i = 0; i < n; i++) {
-        json_t *row = bench_row(report, model, contender, &test[i], roof, &times[i], err);
+        json_t *row = bench_row(report, model, &contender[i % n_contenders], &test[i / n_contenders],
+                                roof, &times[i], err);
         if (!row || json_array_append_new(rows, row) < 0)
             goto out;
     }
@@ -252,10 +262,11 @@ out:
 /* Generated tokens per second of prompt and generation together: medians of the repeats, contender by contender. */
 static int time_usecase(const struct report *report, const struct model *model,
                         const struct contender *contender, size_t n, const struct bench_test *test,
-                        double *tok_s, struct err *err)
+                        double *tok_s, size_t *T, struct err *err)
 {
-    double x[MAX_REPEAT][16];
-    for (size_t round = 0; round < (size_t)report->repeat; round++)
+    const size_t repeat = (size_t)report->repeat, warmup = (size_t)report->warmup;
+    double x[MAX_REPEAT][MAX_CONTENDERS];
+    for (size_t round = 0; round < repeat + warmup; round++)
         for (size_t i = 0; i < n; i++) {
             struct steps_result result;
             struct run run = report->run;
@@ -266,6 +277,7 @@ static int time_usecase(const struct report *report, const struct model *model,
                 return -1;
             x[round][i] =
                 (double)(test->batch * test->n_gen) * 1e3 / (result.prefill_ms + result.decode_ms);
+            T[i] = result.T;
             steps_result_release(&result);
         }
     for (size_t i = 0; i < n; i++) {
@@ -281,12 +293,13 @@ int report_usecases(const struct report *report, const struct model *model,
                     const struct contender *contender, size_t n, const struct bench_test *test,
                     size_t n_tests, json_t *rows, struct err *err)
 {
-    double tok_s[16];
-    if (n > ARRAY_LEN(tok_s))
-        return err_set(err, "at most %zu policies can be compared here", ARRAY_LEN(tok_s));
+    double tok_s[MAX_CONTENDERS];
+    size_t T[MAX_CONTENDERS];
+    if (n > MAX_CONTENDERS)
+        return err_set(err, "at most %zu policies can be compared here", (size_t)MAX_CONTENDERS);
     for (size_t t = 0; t < n_tests; t++) {
         double paged = 0;
-        if (time_usecase(report, model, contender, n, &test[t], tok_s, err) < 0)
+        if (time_usecase(report, model, contender, n, &test[t], tok_s, T, err) < 0)
             return -1;
         for (size_t i = n; i-- > 0;)
             if (strncmp(contender[i].text, "paged", 5) == 0)
@@ -299,7 +312,10 @@ int report_usecases(const struct report *report, const struct model *model,
                           paged > 0 ? json_real(tok_s[i] / paged) : json_null());
             if (!row || rows_add_setup(report, &contender[i].spec, row, err) < 0)
                 return err_set(err, "out of memory for a row");
-            json_object_set_new(row, "N", json_integer((json_int_t)(test[t].n_prompt + test[t].n_gen)));
+            const size_t N = test[t].n_prompt + test[t].n_gen;
+            json_object_set_new(row, "N", json_integer((json_int_t)N));
+            json_object_set_new(row, "T", json_integer((json_int_t)T[i]));
+            json_object_set_new(row, "r", json_integer((json_int_t)div_up(N, T[i])));
             if (json_array_append_new(rows, row) < 0)
                 return err_set(err, "out of memory for a row");
         }

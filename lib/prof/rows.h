@@ -4,7 +4,7 @@
 
 #include "prof/report.h"
 
-enum { MAX_REPEAT = 64 };
+enum { MAX_REPEAT = 64, MAX_CONTENDERS = 16 };
 
 /* Adds shape, types, threads, processor and so on; the cache's parts where `spec` is given. */
 int rows_add_setup(const struct report *report, const struct kv_spec *spec, json_t *row,

@@ -16,6 +16,7 @@ struct run {
     const struct kernels *kernels;
     int threads;
     uint64_t seed;
+    struct counting *counting; /* open since before the team's threads were made */
     const volatile sig_atomic_t *interrupted;
 };
 
@@ -38,11 +39,12 @@ int run_block(const struct run *run, const struct kv_spec *spec, struct block_re
 /* ---- whole steps ---- */
 
 struct steps_result {
-    double prefill_ms; /* of the prompt, with its logits */
-    double *step_ms;   /* [n_gen] wall time of each decode step, growth and sampling included */
-    double *growth_ms; /* [n_gen] of it, allocation and copying */
-    double sample_ms;  /* of all steps */
-    double decode_ms;  /* sum of step_ms */
+    double prefill_ms;        /* of the prompt, with its logits */
+    double prefill_growth_ms; /* of it, allocation and copying */
+    double *step_ms;          /* [n_gen] wall time of each decode step, growth and sampling included */
+    double *growth_ms;        /* [n_gen] of it, allocation and copying */
+    double sample_ms;         /* of all steps */
+    double decode_ms;         /* sum of step_ms */
     double ms[FORWARD_PARTS];
     struct counters counters; /* of the decode steps */
     struct kv_stats kv;

@@ -96,14 +96,12 @@ int run_block(const struct run *run, const struct kv_spec *spec, struct block_re
               struct err *err)
 {
     struct bench b = {.run = run};
-    struct counting counting;
     int rc = -1;
     *result = (struct block_result){0};
     threads_set(run->threads);
-    counting_open(&counting);
     if (open_bench(&b, spec, err) < 0)
         goto out;
-    counting_start(&counting);
+    counting_start(run->counting);
     const double start = clock_ms();
     for (size_t n = 0; n < run->N; n++) {
         if (*run->interrupted) {
@@ -114,14 +112,13 @@ int run_block(const struct run *run, const struct kv_spec *spec, struct block_re
             goto out;
     }
     result->total_ms = clock_ms() - start;
-    result->counters = counting_read(&counting);
+    result->counters = counting_read(run->counting);
     result->kv = b.kv->stats;
     result->T = b.kv->T;
     result->r = b.kv->r;
     share_sdpa(&b.times, result);
     rc = 0;
 out:
-    counting_close(&counting);
     close_bench(&b);
     return rc;
 }

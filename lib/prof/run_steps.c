@@ -97,12 +97,10 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
               size_t depth, size_t n_prompt, size_t n_gen, struct steps_result *result, struct err *err)
 {
     struct stepper s = {.run = run};
-    struct counting counting;
     struct forward_times times = {{0}, 0};
     int rc = -1;
     *result = (struct steps_result){0};
     threads_set(run->threads);
-    counting_open(&counting);
     result->step_ms = mem_zalloc(n_gen + 1, sizeof(double));
     result->growth_ms = mem_zalloc(n_gen + 1, sizeof(double));
     if (!result->step_ms || !result->growth_ms) {
@@ -111,18 +109,20 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
     }
     if (open_stepper(&s, model, spec, err) < 0 || feed_random(&s, depth, err) < 0)
         goto out;
-    const double start = clock_ms();
+    const struct kv_stats *kv = &s.session.kv->stats;
+    const double grown = kv->alloc_ms + kv->copy_ms, start = clock_ms();
     if (feed_random(&s, n_prompt, err) < 0)
         goto out;
     result->prefill_ms = clock_ms() - start;
+    result->prefill_growth_ms = kv->alloc_ms + kv->copy_ms - grown;
     if (depth + n_prompt)
         choose(&s);
     s.session.forward.times = &times;
-    counting_start(&counting);
+    counting_start(run->counting);
     for (size_t n = 0; n < n_gen; n++)
         if (decode_step(&s, n, result, err) < 0)
             goto out;
-    result->counters = counting_read(&counting);
+    result->counters = counting_read(run->counting);
     for (size_t i = 0; i < FORWARD_PARTS; i++)
         result->ms[i] = times.ms[i];
     result->kv = s.session.kv->stats;
@@ -130,7 +130,6 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
     result->r = s.session.kv->r;
     rc = 0;
 out:
-    counting_close(&counting);
     if (s.session.model)
         session_close(&s.session);
     free(s.logits);
