@@ -1,12 +1,11 @@
 /* paged: blocks of 16 or 32 rows and a block table, as vLLM's PagedAttention has them (bmc.txt III).
  *
- * A block holds its rows for all layers: [layer][K or V][KV head][rows][d]. Blocks come from a pool:
- * what a sequence gives back, the next one gets without an allocation; when no sequence has any, the
- * pool is given back. Nothing is ever copied to grow; attention goes from block to block. */
+ * A block holds its rows for all layers: [layer][K or V][KV head][rows][d]. Blocks come from a pool.
+ * Nothing is ever copied to grow; attention goes from block to block. */
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
+#include "kv/kv_pool.h"
 #include "kv/kv_rows.h"
 
 /* The table of a sequence: one span a block, as views show it. */
@@ -15,10 +14,8 @@ struct table {
     size_t n, cap;
 };
 
-struct pool {
-    char **spare; /* blocks that no sequence has */
-    size_t n, cap;
-    size_t in_use;       /* blocks that sequences have */
+struct paged {
+    struct kv_pool pool;
     struct table *table; /* by sequence */
 };
 
@@ -29,57 +26,30 @@ static size_t block_bytes(const struct kv *kv)
     return 2 * kv->shape.layers * kv->shape.kv_heads * head_bytes(kv);
 }
 
-static struct pool *pool_of(const struct kv *kv) { return kv->store; }
+static struct paged *paged_of(const struct kv *kv) { return kv->store; }
 
-static struct table *table_of(const struct kv *kv, size_t seq) { return &pool_of(kv)->table[seq]; }
+static struct table *table_of(const struct kv *kv, size_t seq) { return &paged_of(kv)->table[seq]; }
 
-static int open_pool(struct kv *kv, struct err *err)
+static int open_paged(struct kv *kv, struct err *err)
 {
-    struct pool *pool = mem_zalloc(1, sizeof *pool);
-    kv->store = pool;
-    if (pool)
-        pool->table = mem_zalloc(kv->n_seqs, sizeof *pool->table);
-    return pool && pool->table ? 0 : err_set(err, "out of memory for block tables");
+    struct paged *paged = mem_zalloc(1, sizeof *paged);
+    kv->store = paged;
+    if (!paged || !(paged->table = mem_zalloc(kv->n_seqs, sizeof *paged->table)))
+        return err_set(err, "out of memory for block tables");
+    paged->pool.block_bytes = block_bytes(kv);
+    return 0;
 }
 
-static void free_spare(struct kv *kv)
+static void close_paged(struct kv *kv)
 {
-    struct pool *pool = pool_of(kv);
-    while (pool->n) {
-        pages_free(kv->alloc, pool->spare[--pool->n], block_bytes(kv));
-        kv_count_bytes(kv, 0, block_bytes(kv));
-    }
-}
-
-static void close_pool(struct kv *kv)
-{
-    struct pool *pool = pool_of(kv);
-    for (size_t s = 0; pool && pool->table && s < kv->n_seqs; s++)
-        free(pool->table[s].span);
-    if (pool) {
-        free(pool->spare);
-        free(pool->table);
-    }
-    free(pool);
-}
-
-/* A block of the pool, or a new one; cleared, so that padding is finite. */
-static char *take_block(struct kv *kv)
-{
-    struct pool *pool = pool_of(kv);
-    const double start = clock_ms();
-    char *block = pool->n ? pool->spare[--pool->n] : NULL;
-    if (!block) {
-        block = pages_get(kv->alloc, block_bytes(kv));
-        kv_count_bytes(kv, block ? block_bytes(kv) : 0, 0);
-    }
-    const double taken = clock_ms();
-    pool->in_use += block != NULL;
-    if (block)
-        kv_clear(block, block_bytes(kv));
-    kv->stats.alloc_ms += taken - start;
-    kv->stats.copy_ms += clock_ms() - taken;
-    return block;
+    struct paged *paged = paged_of(kv);
+    if (!paged)
+        return;
+    for (size_t s = 0; paged->table && s < kv->n_seqs; s++)
+        free(paged->table[s].span);
+    kv_pool_release(&paged->pool);
+    free(paged->table);
+    free(paged);
 }
 
 /* Valid rows of every span, for a sequence of `rows` rows. */
@@ -103,7 +73,7 @@ static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)
     while (need > table->n * kv->r) {
         if (mem_grow(&table->span, &table->cap, table->n, sizeof *table->span, err) < 0)
             return -1;
-        char *block = take_block(kv);
+        char *block = kv_pool_take(kv, &paged_of(kv)->pool);
         if (!block)
             return err_set(err, "out of memory: a cache block of %zu rows needs %zu bytes", kv->r,
                            block_bytes(kv));
@@ -172,26 +142,14 @@ static void move_row(const struct kv *kv, const struct table *table, size_t to, 
 
 static void keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra)
 {
-    struct pool *pool = pool_of(kv);
     struct table *table = table_of(kv, seq);
-    struct err err;
     for (size_t i = 0; i < n_extra; i++)
         if (extra[i] != rows + i)
             move_row(kv, table, rows + i, extra[i]);
     if (rows + n_extra)
         return;
-    while (table->n) {
-        char *block = kv_mutable(table->span[--table->n].k);
-        if (mem_grow(&pool->spare, &pool->cap, pool->n, sizeof *pool->spare, &err) < 0) {
-            pages_free(kv->alloc, block, block_bytes(kv));
-            kv_count_bytes(kv, 0, block_bytes(kv));
-        } else {
-            pool->spare[pool->n++] = block;
-        }
-        pool->in_use--;
-    }
-    if (!pool->in_use)
-        free_spare(kv);
+    while (table->n)
+        kv_pool_give(kv, &paged_of(kv)->pool, kv_mutable(table->span[--table->n].k));
     kv->seq[seq].cap = 0;
 }
 
@@ -211,7 +169,7 @@ const struct kv_policy kv_policy_paged = {
     .summary = "blocks of 16 or 32 rows and a block table (paged:16, paged:32)",
     .growth = KV_GROW_IN_BLOCKS,
     .rows = KV_ROWS_VALID,
-    .open = open_pool,
+    .open = open_paged,
     .room = room,
     .append = append,
     .view = view,
@@ -219,5 +177,5 @@ const struct kv_policy kv_policy_paged = {
     .keep = keep,
     .fork = fork_rows,
     .adopt = NULL,
-    .close = close_pool,
+    .close = close_paged,
 };
