@@ -203,6 +203,8 @@ edit_json() { # FILE JQ-PROGRAM
     make_tiny
     cp tiny.bmc bad.bmc
     printf 'GGUF' | patch bad.bmc 0
+    expect_error 1 'bad.bmc: .*GGUF.*convert the Hugging Face folder' bmc-gen -q -m bad.bmc -p x -n 1
+    printf 'BMCM0DEL' | patch bad.bmc 0
     expect_error 1 'bad.bmc: .*BMCMODEL' bmc-gen -q -m bad.bmc -p x -n 1
     for version in 0 2 4294967295; do
         cp tiny.bmc bad.bmc

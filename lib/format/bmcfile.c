@@ -45,7 +45,7 @@ static int check_head(const struct bmc_head *head, const void *data, size_t size
         return err_set(err, "%s: has %zu bytes, its header says %llu: it is truncated or damaged", name,
                        size, (unsigned long long)head->file_bytes);
     if (head->header_bytes < sizeof *head || head->header_bytes > size ||
-        head->header_bytes % BMC_ALIGN)
+        head->header_bytes > MAX_HEADER_BYTES || head->header_bytes % BMC_ALIGN)
         return err_set(err, "%s: its header size %llu is impossible: the file is damaged", name,
                        (unsigned long long)head->header_bytes);
     const struct hash found = bmc_header_hash(data, (size_t)head->header_bytes);
