@@ -1,0 +1,24 @@
+# The C tests that need no more than a model: each prints its failed checks and how many it made.
+load helper
+
+setup_file() {
+    model grimm >/dev/null
+}
+
+unit() { # NAME ARGUMENT..
+    run "$BMC_BUILD/tests/test_$1" "${@:2}"
+    [ "$status" -eq 0 ] || fail "test_$* -> $output"
+    [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
+}
+
+@test "kernels of every set" { unit kernel; }
+@test "cache policies" { unit kv; }
+@test "random numbers, sampler, stop strings" { unit decode; }
+
+@test "model.bmc by a second reader; hostile safetensors" {
+    unit format "$(model grimm)" "$(folder grimm)/model.safetensors"
+}
+
+@test "the library as its users have it" {
+    unit api "$(model grimm)" "$(reference_text grimm 0 prompt)" "$(reference_text grimm 0 greedy_text)"
+}
