@@ -66,19 +66,25 @@ static const struct program program = {"bmc-convert", "make, inspect and verify 
 
 /* ---- --info ---- */
 
+static void write_shape(const struct bmc_tensor *tensor, const uint64_t *shape, char *text, size_t size)
+{
+    if (tensor->n_dims == 1)
+        snprintf(text, size, "%" PRIu64, shape[0]);
+    else
+        snprintf(text, size, "%" PRIu64 "x%" PRIu64, shape[0], shape[1]);
+}
+
 static json_t *describe_tensor(const struct bmc_file *file, const struct bmc_name *name)
 {
     const struct bmc_tensor *tensor = &file->tensor[name->tensor];
-    char shape[64], hex[2 * HASH_BYTES + 1];
-    if (tensor->n_dims == 1)
-        snprintf(shape, sizeof shape, "%" PRIu64, tensor->shape[0]);
-    else
-        snprintf(shape, sizeof shape, "%" PRIu64 "x%" PRIu64, tensor->shape[0], tensor->shape[1]);
+    char shape[64], padded[64], hex[2 * HASH_BYTES + 1];
+    write_shape(tensor, tensor->shape, shape, sizeof shape);
+    write_shape(tensor, tensor->padded, padded, sizeof padded);
     hash_hex(&tensor->stored, HASH_BYTES, hex);
-    return json_pack("{s:s%, s:s, s:s, s:s, s:I, s:I, s:s}", "name", file->text + name->text,
+    return json_pack("{s:s%, s:s, s:s, s:s, s:s, s:I, s:I, s:s}", "name", file->text + name->text,
                      (size_t)name->len, "type", dtype_name(tensor->dtype), "layout",
-                     layout_name(tensor->layout), "shape", shape, "offset", (json_int_t)tensor->offset,
-                     "bytes", (json_int_t)tensor->bytes, "blake2b", hex);
+                     layout_name(tensor->layout), "shape", shape, "padded", padded, "offset",
+                     (json_int_t)tensor->offset, "bytes", (json_int_t)tensor->bytes, "blake2b", hex);
 }
 
 static json_t *typed(const char *text)

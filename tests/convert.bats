@@ -2,7 +2,7 @@
 load helper
 
 setup_file() {
-    for name in grimm andersen llama-bias llama-3-like qwen2-like; do model "$name" >/dev/null; done
+    for name in grimm andersen llama-bias llama-2-like llama-3-like qwen2-like; do model "$name" >/dev/null; done
 }
 
 info() { bmc-convert --info --format json "$1"; }
@@ -19,10 +19,31 @@ bytes_of() { # FILE TENSOR
     tail -c +$((offset + 1)) "$1" | head -c "$bytes"
 }
 
+# unpacked FILE TENSOR: the 4-byte words of a packed matrix in row order, in hexadecimal, a row a line (bmc-model(5)).
+# The rows must be whole words.
+unpacked() {
+    local out words
+    read -r out words < <(info "$1" | jq -r --arg n "$2" '.rows[] | select(.name == $n)
+        | (.shape | split("x") | map(tonumber)) as [$out, $in] | "\($out) \($in * (if .type == "f32" then 4 else 2 end) / 4)"')
+    bytes_of "$1" "$2" | od -An -v -w64 -tx4 |
+        awk -v out="$out" -v words="$words" -v line=$(($(info "$1" | jq -r --arg n "$2" '.rows[] | select(.name == $n)
+            | (.padded | split("x")[1] | tonumber) * (if .type == "f32" then 4 else 2 end) / 4'))) '
+            { for (i = 1; i <= 16; i++) row[i] = row[i] " " $i }
+            NR % line == 0 {
+                for (i = 1; i <= 16; i++) {
+                    if (++n <= out) print substr(row[i], 2, 9 * words - 1)
+                    row[i] = ""
+                }
+            }'
+}
+
+# words_at FILE OFFSET ROWS WORDS: the same of rows in a source file.
+words_at() { tail -c +$(($2 + 1)) "$1" | head -c $(($3 * $4 * 4)) | od -An -v -w$(($4 * 4)) -tx4 | sed 's/^ //'; }
+
 # ---- looking ----
 
 @test "--info --format json describes the source's tensors" {
-    for name in grimm andersen llama-bias llama-3-like qwen2-like; do
+    for name in grimm andersen llama-bias llama-2-like llama-3-like qwen2-like; do
         info "$(model $name)" >info.json
         source_tensors "$(folder $name)" >source.json
         tied=$(jq 'if has("lm_head.weight") then 0 else 1 end' source.json)
@@ -31,9 +52,15 @@ bytes_of() { # FILE TENSOR
         assert_equal "$(jq -r '.rows | map(select(.name != "head.weight") | .shape) | sort[]' info.json)" \
             "$(jq -r 'del(."lm_head.weight") | map(.shape | map(tostring) | join("x")) | sort[]' source.json)"
         jq -e '(.rows | all(.offset % 4096 == 0 and .bytes > 0)) and .file_bytes == (.rows | map(.offset + .bytes) | max)
-            and (.model_id | test("^[0-9a-f]{64}$")) and (.file_id | test("^[0-9a-f]{64}$")) and .version == 1' info.json
+            and (.model_id | test("^[0-9a-f]{64}$")) and (.file_id | test("^[0-9a-f]{64}$")) and .version == 2' info.json
         assert_equal "$(jq .file_bytes info.json)" "$(stat -c %s "$(model $name)")"
-        jq -e '.rows | all(.bytes == ((if .type == "f32" then 4 else 2 end) * (.shape | split("x") | map(tonumber) | reduce .[] as $d (1; . * $d))))' info.json
+        jq -e '.rows | all(.bytes == ((if .type == "f32" then 4 else 2 end) * (.padded | split("x") | map(tonumber) | reduce .[] as $d (1; . * $d))))' info.json
+        # Matrices are packed in blocks of 16 x 32, but for what is only looked up; the rest lies in rows.
+        jq -e 'def up($n): (. + $n - 1) / $n | floor * $n;
+            .tied_head as $tied | .rows | all(
+                (if (.shape | test("x")) and .name != "position.weight" and (.name != "embed.weight" or $tied) then
+                    ["packed", (.shape | split("x") | map(tonumber) | [.[0] | up(16)] + [.[1] | up(32)] | map(tostring) | join("x"))]
+                else ["rows", .shape] end) == [.layout, .padded])' info.json
     done
 }
 
@@ -62,7 +89,7 @@ bytes_of() { # FILE TENSOR
     assert_output --regexp 'model_id +[0-9a-f]{64}'
     assert_output --regexp 'head.weight +bf16'
     ok bmc-convert --info --format csv "$(model grimm)"
-    assert_equal "${lines[0]}" 'name,type,layout,shape,offset,bytes,blake2b'
+    assert_equal "${lines[0]}" 'name,type,layout,shape,padded,offset,bytes,blake2b'
 }
 
 @test "a tied head is one tensor with two names" {
@@ -106,14 +133,33 @@ bytes_of() { # FILE TENSOR
     assert_equal "$(stat -c %a a.bmc)" "$(printf '%o' $((0666 & ~$(umask))))"
 }
 
-@test "bf16 and f32 sources are stored bit by bit" {
-    for name in grimm:bf16 qwen2-like:f32; do
-        file=$(folder ${name%:*})/model.safetensors
-        bytes_of "$(model ${name%:*})" embed.weight >got
-        tail -c +$(($(safetensors_at "$file" model.embed_tokens.weight) + 1)) "$file" | head -c "$(stat -c %s got)" >want
+@test "bf16 and f32 sources are stored bit by bit, packed or in rows" {
+    # MODEL TYPE TENSOR LAYOUT SOURCE-FILE SOURCE-TENSOR ROWS WORDS-A-ROW
+    while read -r name type tensor layout file from rows words; do
+        file=$(folder "$name")/$file
+        words_at "$file" "$(safetensors_at "$file" "$from")" "$rows" "$words" >want
+        if [ "$layout" = packed ]; then
+            unpacked "$(model "$name")" "$tensor" >got
+        else
+            bytes_of "$(model "$name")" "$tensor" >raw
+            words_at raw 0 "$rows" "$words" >got
+        fi
         equal_files got want
-        assert_equal "$(info "$(model ${name%:*})" | jq -r .weight_type)" ${name#*:}
-    done
+        assert_equal "$(wc -l <got)" "$rows"
+        assert_equal "$(info "$(model "$name")" | jq -r --arg n "$tensor" '.weight_type, (.rows[] | select(.name == $n) | .layout)' | xargs)" "$type $layout"
+    done <<'END'
+grimm bf16 embed.weight packed model.safetensors model.embed_tokens.weight 4096 128
+grimm bf16 layers.7.down.weight packed model.safetensors model.layers.7.mlp.down_proj.weight 256 352
+qwen2-like f32 embed.weight packed model.safetensors model.embed_tokens.weight 416 32
+qwen2-like f32 layers.1.down.weight packed model.safetensors model.layers.1.mlp.down_proj.weight 32 64
+llama-2-like bf16 embed.weight rows model.safetensors model.embed_tokens.weight 489 24
+llama-2-like bf16 layers.1.gate.weight packed model.safetensors model.layers.1.mlp.gate_proj.weight 96 24
+llama-2-like bf16 head.weight packed model.safetensors lm_head.weight 489 24
+END
+}
+
+@test "model_id belongs to the model, not to the layout: version 1 of the format gave the same" {
+    assert_equal "$(info "$(model grimm)" | jq -r .model_id)" 3405f3fe106ae716aa13218b13d8a89afc976500d4cd5fdf11c1a3936f05b74b
 }
 
 @test "--type: f32 or bf16; f16 becomes f32 unless bf16 is asked for" {
@@ -144,7 +190,7 @@ END
     cp -r "$(folder qwen2-like)" f32
     printf '\x00\x80\x80\x3f\x01\x80\x80\x3f\x00\x80\x81\x3f\xff\x7f\x80\xbf' | patch f32/model.safetensors "$(safetensors_at f32/model.safetensors model.embed_tokens.weight)"
     bmc-convert f32 --type bf16 -o out.bmc
-    assert_equal "$(bytes_of out.bmc embed.weight | head -c 8 | od -An -v -tx2)" ' 3f80 3f81 3f82 bf80'
+    assert_equal "$(unpacked out.bmc embed.weight | head -n 1 | cut -c -17)" '3f813f80 bf803f82'
     cp -r "$(folder llama-bias)" f16
     # 1, -2, the smallest normal and subnormal numbers, -0, the largest number
     printf '\x00\x3c\x00\xc0\x00\x04\x01\x00\x00\x80\xff\x7b' | patch f16/model.safetensors "$(safetensors_at f16/model.safetensors model.embed_tokens.weight)"

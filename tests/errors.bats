@@ -199,14 +199,14 @@ edit_json() { # FILE JQ-PROGRAM
     expect_error 1 'bad.bmc: .*hash' bmc-gen -q -m bad.bmc -p x -n 1
 }
 
-@test "wrong magic, a later version" {
+@test "wrong magic, another version" {
     make_tiny
     cp tiny.bmc bad.bmc
     printf 'GGUF' | patch bad.bmc 0
     expect_error 1 'bad.bmc: .*GGUF.*convert the Hugging Face folder' bmc-gen -q -m bad.bmc -p x -n 1
     printf 'BMCM0DEL' | patch bad.bmc 0
     expect_error 1 'bad.bmc: .*BMCMODEL' bmc-gen -q -m bad.bmc -p x -n 1
-    for version in 0 2 4294967295; do
+    for version in 0 1 3 4294967295; do
         cp tiny.bmc bad.bmc
         bytes_le 4 $version | patch bad.bmc 8
         reseal bad.bmc
@@ -247,11 +247,19 @@ spoil() {
     offset=$(number_at tiny.bmc $((at + 80)) 8)
     spoil $at 4 9 'tensor 2'                            # type
     spoil $((at + 4)) 4 9 'tensor 2'                    # layout
+    spoil $((at + 4)) 4 0 '"layers.0.q.weight" has layout "rows", it must be "packed"; convert again'
+    spoil $((at - 2 * 192 + 4)) 4 1 'tensor 0 is not padded as layout "packed"' # 300 rows
+    spoil $((at - 192 + 4)) 4 1 'tensor 1 is not padded as layout "packed"' # a vector
+    spoil $((at + 8)) 4 3 'tensor 2 is not padded'
     spoil $((at + 8)) 4 0 'tensor 2'                    # dimensions
     spoil $((at + 8)) 4 5 'tensor 2'
     spoil $((at + 16)) 8 0 'tensor 2'                   # shape
     spoil $((at + 16)) 8 4611686018427387904 'tensor 2'
     spoil $((at + 48)) 8 4611686018427387904 'tensor 2' # padded shape
+    spoil $((at + 48)) 8 80 'tensor 2 is not padded as layout "packed"'
+    spoil $((at + 56)) 8 96 'tensor 2 is not padded as layout "packed"'
+    spoil $((at - 192 + 48)) 8 80 'tensor 1 is not padded as layout "rows"'
+    spoil $((at + 16)) 8 -1 'tensor 2'
     spoil $((at + 80)) 8 $((offset + 64)) 'tensor 2'    # offset: alignment
     spoil $((at + 80)) 8 $((size / 4096 * 4096 + 4096)) 'tensor 2.*outside'
     spoil $((at + 80)) 8 -4096 'tensor 2.*outside'

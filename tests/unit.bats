@@ -2,7 +2,7 @@
 load helper
 
 setup_file() {
-    model grimm >/dev/null
+    for name in grimm llama-2-like; do model "$name" >/dev/null; done
 }
 
 unit() { # NAME ARGUMENT..
@@ -11,12 +11,12 @@ unit() { # NAME ARGUMENT..
     [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
 }
 
-@test "kernels of every set" { unit kernel; }
+@test "kernels of every set, and the packed layout" { unit kernel; }
 @test "cache policies" { unit kv; }
 @test "random numbers, sampler, stop strings" { unit decode; }
 
-@test "model.bmc by a second reader; hostile safetensors" {
-    unit format "$(model grimm)" "$(folder grimm)/model.safetensors"
+@test "model.bmc by a second reader: whole blocks, and matrices that need padding; hostile safetensors" {
+    for name in grimm llama-2-like; do unit format "$(model $name)" "$(folder $name)/model.safetensors"; done
 }
 
 @test "the library as its users have it" {

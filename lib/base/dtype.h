@@ -9,9 +9,9 @@
 /* Values are part of the file formats. */
 enum dtype { DTYPE_F32 = 0, DTYPE_BF16 = 1, DTYPE_COUNT };
 
-/* How a matrix [out][in] lies in memory. Values are part of the file format; a kernel set names the
- * layouts that it reads. */
-enum layout { LAYOUT_ROWS = 0, LAYOUT_COUNT };
+/* How a matrix [out][in] lies in memory: row after row, or as base/pack.h says, which is what products read. Values
+ * are part of the file format. */
+enum layout { LAYOUT_ROWS = 0, LAYOUT_PACKED = 1, LAYOUT_COUNT };
 
 typedef uint16_t bf16;
 
@@ -19,7 +19,7 @@ static inline size_t dtype_size(enum dtype type) { return type == DTYPE_BF16 ? 2
 static inline const char *dtype_name(enum dtype type) { return type == DTYPE_BF16 ? "bf16" : "f32"; }
 static inline const char *layout_name(enum layout layout)
 {
-    return layout == LAYOUT_ROWS ? "rows" : "?";
+    return layout == LAYOUT_PACKED ? "packed" : "rows";
 }
 
 static inline float bf16_to_f32(bf16 x)
@@ -45,7 +45,7 @@ struct mat {
     enum dtype dtype;
     enum layout layout;
     size_t out, in;     /* logical shape */
-    size_t row_stride;  /* elements from one row to the next, LAYOUT_ROWS only */
+    size_t in_padded;   /* inputs as stored: elements that a row takes */
     const void *data;   /* NULL: the model has no such matrix */
     const float *scale; /* per-row scales of integer types, NULL for floats */
 };

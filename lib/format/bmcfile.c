@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/pack.h"
 #include "base/threads.h"
 #include "format/bmclayout.h"
 
@@ -54,6 +55,20 @@ static int check_head(const struct bmc_head *head, const void *data, size_t size
     return 0;
 }
 
+/* What a layout pads, and nothing more. */
+static bool padded_ok(const struct bmc_tensor *tensor)
+{
+    for (size_t i = 0; i < BMC_MAX_DIMS; i++) {
+        const size_t shape = (size_t)tensor->shape[i];
+        const size_t want = i == 0   ? layout_out(tensor->layout, shape)
+                            : i == 1 ? layout_in(tensor->layout, shape)
+                                     : shape;
+        if (tensor->padded[i] != want || want < shape)
+            return false;
+    }
+    return tensor->layout == LAYOUT_ROWS || tensor->n_dims == 2;
+}
+
 static int check_tensor(const struct bmc_tensor *tensor, size_t header_bytes, size_t size, size_t index,
                         const char *name, struct err *err)
 {
@@ -64,9 +79,12 @@ static int check_tensor(const struct bmc_tensor *tensor, size_t header_bytes, si
                        index, tensor->dtype, tensor->layout, tensor->n_dims);
     for (size_t i = 0; i < BMC_MAX_DIMS; i++)
         if (!size_mul(elements, tensor->padded[i], &elements) ||
-            !size_mul(logical, tensor->shape[i], &logical) || tensor->padded[i] < tensor->shape[i] ||
-            tensor->shape[i] == 0)
+            !size_mul(logical, tensor->shape[i], &logical) || tensor->shape[i] == 0 ||
+            (i >= tensor->n_dims && tensor->shape[i] != 1))
             return err_set(err, "%s: tensor %zu has an impossible shape", name, index);
+    if (!padded_ok(tensor))
+        return err_set(err, "%s: tensor %zu is not padded as layout \"%s\" wants it", name, index,
+                       layout_name(tensor->layout));
     if (!size_mul(elements, dtype_size(tensor->dtype), &elements) || elements != tensor->bytes)
         return err_set(err, "%s: tensor %zu has %llu bytes, its shape needs %zu", name, index,
                        (unsigned long long)tensor->bytes, elements);

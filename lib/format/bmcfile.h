@@ -10,7 +10,7 @@
 #include "base/hash.h"
 
 enum {
-    BMC_VERSION = 1,
+    BMC_VERSION = 2,
     BMC_ALIGN = 4096, /* tensor data */
     BMC_MAX_DIMS = 4
 };
@@ -71,12 +71,13 @@ const struct bmc_tensor *bmc_file_find(const struct bmc_file *file, const char *
 
 /* ---- writing ---- */
 
-/* What is to be written. `produce` fills `bytes` bytes of tensor `index` beginning at `from` (always
- * whole rows, in order); it is called once per block, or twice when the output cannot seek. */
+/* What is to be written. `produce` fills `bytes` with rows [first_row, first_row + rows) of tensor `index`, one after
+ * the other whatever the layout, in order; it is called once per block, or twice when the output cannot seek. */
 struct bmc_plan_tensor {
     const char *name;
     int tied_to; /* index of an earlier tensor that this is another name of, or -1 */
     enum dtype dtype;
+    enum layout layout; /* LAYOUT_PACKED: of 2 dimensions */
     size_t n_dims;
     size_t shape[BMC_MAX_DIMS];
 };

@@ -1,8 +1,10 @@
-/* model.bmc, the writing half: the plan decides the layout, tensors stream through one buffer, the
- * header with its hashes comes last. */
+/* model.bmc, the writing half: the plan decides the layout, tensors stream through one buffer of rows and one of what
+ * becomes of them, the header with its hashes comes last. */
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/pack.h"
+#include "base/threads.h"
 #include "format/bmclayout.h"
 
 enum { BLOCK_BYTES = 4 << 20 };
@@ -14,8 +16,8 @@ struct writer {
     struct bmc_name *name;
     char *text;
     struct outfile out;
-    unsigned char *block;
-    size_t done, total; /* tensor bytes */
+    unsigned char *rows, *packed; /* a block of a tensor: as produced, and packed */
+    size_t done, total;           /* tensor bytes */
 };
 
 struct hash bmc_header_hash(const void *header, size_t header_bytes)
@@ -120,13 +122,15 @@ static void fill_tables(struct writer *w)
         struct bmc_tensor *tensor = &w->tensor[stored];
         w->name[i].tensor = (uint32_t)stored++;
         tensor->dtype = from->dtype;
-        tensor->layout = LAYOUT_ROWS;
+        tensor->layout = from->layout;
         tensor->n_dims = (uint32_t)from->n_dims;
-        tensor->bytes = dtype_size(from->dtype);
-        for (size_t k = 0; k < BMC_MAX_DIMS; k++) {
+        for (size_t k = 0; k < BMC_MAX_DIMS; k++)
             tensor->shape[k] = tensor->padded[k] = k < from->n_dims ? from->shape[k] : 1;
+        tensor->padded[0] = layout_out(from->layout, (size_t)tensor->shape[0]);
+        tensor->padded[1] = layout_in(from->layout, (size_t)tensor->shape[1]);
+        tensor->bytes = dtype_size(from->dtype);
+        for (size_t k = 0; k < BMC_MAX_DIMS; k++)
             tensor->bytes *= tensor->padded[k];
-        }
         tensor->offset = offset;
         offset = round_up(offset + (size_t)tensor->bytes, BMC_ALIGN);
         w->total += (size_t)tensor->bytes;
@@ -152,31 +156,72 @@ static int write_zeros(struct writer *w, size_t upto, struct err *err)
     return 0;
 }
 
-/* One tensor through the buffer: hashed, and written when `write`. */
+static size_t row_bytes(const struct bmc_plan_tensor *tensor)
+{
+    size_t bytes = dtype_size(tensor->dtype);
+    for (size_t k = 1; k < tensor->n_dims; k++)
+        bytes *= tensor->shape[k];
+    return bytes;
+}
+
+/* Rows that go through the buffers at once: whole blocks of the packed layout. */
+static size_t rows_at_once(const struct bmc_plan_tensor *tensor)
+{
+    const size_t rows = size_max(1, BLOCK_BYTES / row_bytes(tensor));
+    return tensor->layout == LAYOUT_PACKED ? size_max(PACK_OUT, rows / PACK_OUT * PACK_OUT) : rows;
+}
+
+/* What a block of rows adds to the two hashes of its tensor. Hashing is what takes the time, so one thread hashes
+ * the rows while another one packs them and hashes that. Returns the bytes to be stored. */
+static size_t digest(struct writer *w, const struct bmc_tensor *tensor, size_t rows,
+                     struct hasher *canonical, struct hasher *stored)
+{
+    const size_t in = (size_t)tensor->shape[1], in_padded = (size_t)tensor->padded[1];
+    const size_t bytes = rows * in * dtype_size(tensor->dtype);
+    const size_t packed_bytes = round_up(rows, PACK_OUT) * in_padded * dtype_size(tensor->dtype);
+#pragma omp parallel for schedule(static, 1) num_threads(size_min(2, threads_for(bytes)))
+    for (int job = 0; job < 2; job++) {
+        if (job == 0) {
+            hasher_add(canonical, w->rows, bytes);
+        } else {
+            pack_rows(w->packed, in_padded, w->rows, in, rows, in, tensor->dtype);
+            hasher_add(stored, w->packed, packed_bytes);
+        }
+    }
+    return packed_bytes;
+}
+
+/* One tensor through the buffers: hashed, and written when `write`. */
 static int stream_tensor(struct writer *w, size_t plan_index, struct bmc_tensor *tensor, bool write,
                          struct err *err)
 {
-    const size_t rows = (size_t)tensor->shape[0];
-    const size_t row_bytes = (size_t)tensor->bytes / rows;
-    const size_t block_rows = size_max(1, BLOCK_BYTES / row_bytes);
-    struct hasher hasher;
-    hasher_init(&hasher);
+    const struct bmc_plan_tensor *from = &w->plan->tensor[plan_index];
+    const bool packed = from->layout == LAYOUT_PACKED;
+    const size_t rows = from->shape[0], block_rows = rows_at_once(from);
+    struct hasher canonical, stored;
+    hasher_init(&canonical);
+    hasher_init(&stored);
     if (write && write_zeros(w, (size_t)tensor->offset, err) < 0)
         return -1;
     for (size_t row = 0; row < rows; row += block_rows) {
         const size_t n = size_min(block_rows, rows - row);
-        if (w->plan->produce(w->plan->arg, plan_index, row, n, w->block, err) < 0)
+        size_t bytes = n * row_bytes(from);
+        if (w->plan->produce(w->plan->arg, plan_index, row, n, w->rows, err) < 0)
             return -1;
-        hasher_add(&hasher, w->block, n * row_bytes);
+        if (packed)
+            bytes = digest(w, tensor, n, &canonical, &stored);
+        else
+            hasher_add(&canonical, w->rows, bytes);
         if (!write)
             continue;
-        if (outfile_write(&w->out, w->block, n * row_bytes, err) < 0)
+        if (outfile_write(&w->out, packed ? w->packed : w->rows, bytes, err) < 0)
             return -1;
-        w->done += n * row_bytes;
+        w->done += bytes;
         if (w->plan->progress)
             w->plan->progress(w->plan->arg, w->done, w->total);
     }
-    tensor->stored = tensor->canonical = hasher_result(&hasher);
+    tensor->canonical = hasher_result(&canonical);
+    tensor->stored = packed ? hasher_result(&stored) : tensor->canonical;
     return 0;
 }
 
@@ -195,18 +240,23 @@ static void seal_header(struct writer *w)
     w->head->header_hash = bmc_header_hash(w->head, (size_t)w->head->header_bytes);
 }
 
-/* The largest row decides the buffer. */
+/* The largest block of rows decides the buffers. */
 static int alloc_block(struct writer *w, struct err *err)
 {
-    size_t block = BLOCK_BYTES;
+    size_t rows = 1, packed = 1;
     for (size_t i = 0; i < w->plan->n_tensors; i++) {
-        size_t row = dtype_size(w->plan->tensor[i].dtype);
-        for (size_t k = 1; k < w->plan->tensor[i].n_dims; k++)
-            row *= w->plan->tensor[i].shape[k];
-        block = size_max(block, row);
+        const struct bmc_plan_tensor *tensor = &w->plan->tensor[i];
+        if (tensor->tied_to >= 0)
+            continue;
+        const size_t n = rows_at_once(tensor);
+        rows = size_max(rows, n * row_bytes(tensor));
+        if (tensor->layout == LAYOUT_PACKED)
+            packed = size_max(packed, n * layout_in(tensor->layout, tensor->shape[1]) *
+                                          dtype_size(tensor->dtype));
     }
-    w->block = mem_alloc(1, block);
-    return w->block ? 0 : err_set(err, "out of memory: a buffer of %zu bytes", block);
+    w->rows = mem_alloc(1, rows);
+    w->packed = mem_alloc(1, packed);
+    return w->rows && w->packed ? 0 : err_set(err, "out of memory: a buffer of %zu bytes", packed);
 }
 
 int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *model_id,
@@ -243,6 +293,7 @@ int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *m
 out:
     outfile_abort(&w.out);
     free(w.head);
-    free(w.block);
+    free(w.rows);
+    free(w.packed);
     return rc;
 }

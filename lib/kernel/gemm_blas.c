@@ -1,6 +1,6 @@
 /* Products through OpenBLAS.
  *
- * Each thread takes blocks of output columns: bf16 weights are widened into a small buffer of its own,
+ * Each thread takes blocks of output columns: packed weights are spread into a small buffer of its own,
  * then one single-threaded sgemm (sgemv for one row) multiplies the block. The blocks do not depend on
  * the number of threads, so neither does the result. */
 #include "kernel/gemm_blas.h"
@@ -8,10 +8,11 @@
 #include <cblas.h>
 #include <math.h>
 
+#include "base/pack.h"
 #include "base/threads.h"
 
 /* Block of weights a thread works on: small enough to stay in its L2 cache once widened. */
-enum { BLOCK_ELEMENTS = 128 << 10, MIN_BLOCK_OUT = 16, MAX_BLOCK_OUT = 256 };
+enum { BLOCK_ELEMENTS = 128 << 10, MAX_BLOCK_OUT = 256 };
 
 static float activate(enum finish_act act, float x)
 {
@@ -67,27 +68,40 @@ void gemm_blas_nn(float *c, size_t c_stride, const float *a, size_t a_stride, co
                     (blasint)a_stride, b, (blasint)b_stride, beta, c, (blasint)c_stride);
 }
 
-/* Columns [from, to) of the product. bf16 weights go through `wide` in panels of the inner dimension.
- */
+/* Inputs [k, k + depth) of 16 packed outputs as wide[depth][stride], f32. k is even; an odd depth of bf16 writes
+ * one row more. */
+static void widen(float *wide, size_t stride, const struct mat *w, size_t o, size_t k, size_t depth)
+{
+    const char *data = (const char *)w->data + mat_at(w, o, k) * dtype_size(w->dtype);
+    if (w->dtype == DTYPE_F32) {
+        for (size_t j = 0; j < depth; j++)
+            memcpy(wide + j * stride, data + j * PACK_OUT * sizeof *wide, PACK_OUT * sizeof *wide);
+        return;
+    }
+    for (size_t j = 0; j < depth; j += 2) {
+        uint32_t pair[PACK_OUT], even[PACK_OUT], odd[PACK_OUT];
+        memcpy(pair, data + j / 2 * sizeof pair, sizeof pair);
+        for (size_t i = 0; i < PACK_OUT; i++) {
+            even[i] = pair[i] << 16;
+            odd[i] = pair[i] & 0xffff0000;
+        }
+        memcpy(wide + j * stride, even, sizeof even);
+        memcpy(wide + (j + 1) * stride, odd, sizeof odd);
+    }
+}
+
+/* Columns [from, to) of the product, `from` a multiple of 16: the weights go through `wide` in panels of the inner
+ * dimension. */
 static void run_block(float *y, size_t y_stride, const float *x, size_t x_stride, size_t rows,
                       const struct mat *w, bool accumulate, size_t from, size_t to, float *wide)
 {
-    const size_t n = to - from;
-    if (w->dtype == DTYPE_F32) {
-        const float *w_from = (const float *)w->data + from * w->row_stride;
-        gemm_blas_nt(y + from, y_stride, x, x_stride, w_from, w->row_stride, rows, n, w->in,
-                     accumulate);
-        return;
-    }
-    const size_t panel = size_min(w->in, BLOCK_ELEMENTS / n);
+    const size_t width = round_up(to - from, PACK_OUT);
+    const size_t panel = size_min(w->in_padded, BLOCK_ELEMENTS / width / 2 * 2);
     for (size_t k = 0; k < w->in; k += panel) {
         const size_t depth = size_min(panel, w->in - k);
-        for (size_t o = 0; o < n; o++) {
-            const bf16 *w_o = (const bf16 *)w->data + (from + o) * w->row_stride + k;
-            for (size_t j = 0; j < depth; j++)
-                wide[o * depth + j] = bf16_to_f32(w_o[j]);
-        }
-        gemm_blas_nt(y + from, y_stride, x + k, x_stride, wide, depth, rows, n, depth,
+        for (size_t o = 0; o < width; o += PACK_OUT)
+            widen(wide + o, width, w, from + o, k, depth);
+        gemm_blas_nn(y + from, y_stride, x + k, x_stride, wide, width, rows, to - from, depth,
                      accumulate || k > 0);
     }
 }
@@ -99,7 +113,8 @@ void gemm_blas_matmul(float *y, size_t y_stride, const float *x, size_t x_stride
     const bool residual = finish->plus == y && finish->act == FINISH_NONE && !finish->times;
     const struct finish rest = {finish->bias, finish->act, finish->times,
                                 residual ? NULL : finish->plus};
-    const size_t block = size_max(MIN_BLOCK_OUT, size_min(BLOCK_ELEMENTS / w->in, MAX_BLOCK_OUT));
+    const size_t most = size_min(BLOCK_ELEMENTS / w->in_padded, MAX_BLOCK_OUT);
+    const size_t block = size_max(PACK_OUT, most / PACK_OUT * PACK_OUT);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads_for(rows * w->in * w->out))
     for (size_t from = 0; from < w->out; from += block) {
         const size_t to = size_min(from + block, w->out);

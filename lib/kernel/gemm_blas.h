@@ -5,7 +5,7 @@
 
 #include "kernel/kernel.h"
 
-/* The contract of struct kernels' matmul, for f32 and bf16 rows. */
+/* The contract of struct kernels' matmul. */
 void gemm_blas_matmul(float *y, size_t y_stride, const float *x, size_t x_stride, size_t rows,
                       const struct mat *w, const struct finish *finish);
 

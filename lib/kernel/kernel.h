@@ -33,11 +33,12 @@ struct kernels {
     const char *summary;
     bool (*usable)(void); /* this CPU can run it */
 
-    /* y[i][o] = finish(sum over k of x[i][k] * w[o][k]) for i < rows, o < w->out. Uses all threads. */
+    /* y[i][o] = finish(sum over k of x[i][k] * w[o][k]) for i < rows, o < w->out; w is packed. Uses all
+     * threads. */
     void (*matmul)(float *y, size_t y_stride, const float *x, size_t x_stride, size_t rows,
                    const struct mat *w, const struct finish *finish);
 
-    /* Row `row` of a table, widened to f32: y[w->in]. */
+    /* Row `row` of a table in any layout, widened to f32: y[w->in]. */
     void (*fetch_row)(float *y, const struct mat *w, size_t row);
 
     /* y = (x - mean) / sqrt(variance + eps) * gain + bias; gain and bias may be NULL; y may be x. */

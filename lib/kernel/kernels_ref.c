@@ -2,6 +2,7 @@
  * other sets are checked against it. */
 #include <math.h>
 
+#include "base/pack.h"
 #include "kernel/gemm_blas.h"
 #include "kernel/kernel.h"
 
@@ -9,12 +10,11 @@ static bool always(void) { return true; }
 
 static void fetch_row(float *y, const struct mat *w, size_t row)
 {
-    const size_t at = row * w->row_stride;
-    if (w->dtype == DTYPE_F32)
-        memcpy(y, (const float *)w->data + at, w->in * sizeof *y);
-    else
-        for (size_t j = 0; j < w->in; j++)
-            y[j] = bf16_to_f32(((const bf16 *)w->data)[at + j]);
+    for (size_t j = 0; j < w->in; j++) {
+        const size_t at = mat_at(w, row, j);
+        y[j] = w->dtype == DTYPE_F32 ? ((const float *)w->data)[at]
+                                     : bf16_to_f32(((const bf16 *)w->data)[at]);
+    }
 }
 
 static void layernorm(float *y, const float *x, size_t n, const float *gain, const float *bias,

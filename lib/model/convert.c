@@ -207,6 +207,7 @@ static int plan_tensor(struct job *job, const struct role *role, size_t layer, s
             return -1;
     }
     plan->dtype = target_type(job, role, source->tensor);
+    plan->layout = role_layout(role, &job->config);
     return 0;
 }
 

@@ -74,6 +74,13 @@ bool role_wanted(const struct role *role, const struct config *config)
     return !role->wanted || role->wanted(config);
 }
 
+enum layout role_layout(const struct role *role, const struct config *config)
+{
+    const bool table = strcmp(role->name, "position.weight") == 0 ||
+                       (strcmp(role->name, "embed.weight") == 0 && !config->tied_head);
+    return role->in == DIM_NONE || table ? LAYOUT_ROWS : LAYOUT_PACKED;
+}
+
 void role_tensor_name(const struct role *role, size_t layer, char name[ROLE_NAME_SIZE])
 {
     if (role_in_layer(role))

@@ -3,6 +3,7 @@
 #ifndef BMC_ROLES_H
 #define BMC_ROLES_H
 
+#include "base/dtype.h"
 #include "model/config.h"
 
 /* Sizes that shapes are made of. */
@@ -36,6 +37,10 @@ extern const size_t n_roles;
 
 bool role_in_layer(const struct role *role);
 bool role_wanted(const struct role *role, const struct config *config);
+
+/* Matrices that products read are packed, a tied embedding with them; vectors, and tables that are only looked up,
+ * lie in rows. */
+enum layout role_layout(const struct role *role, const struct config *config);
 
 enum { ROLE_NAME_SIZE = 64 };
 

@@ -6,9 +6,10 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/pack.h"
 #include "base/threads.h"
 
-enum { TABLE = 65536 };
+enum { TABLE = 65536, CHUNK = 1024 };
 
 /* The normal quantile of p by Newton's method on erfc: exact to the last bits of a double. */
 static double quantile(double p)
@@ -48,11 +49,14 @@ static uint64_t mix(uint64_t z)
     return z ^ z >> 31;
 }
 
-void synth_fill(const struct synth *synth, size_t tensor, size_t first, size_t n, enum dtype type,
-                void *out)
+static uint64_t stream_of(const struct synth *synth, size_t tensor)
 {
-    const uint64_t stream = mix(mix(synth->seed + 0x9e3779b97f4a7c15u) + tensor);
-#pragma omp parallel for num_threads(threads_for(4 * n))
+    return mix(mix(synth->seed + 0x9e3779b97f4a7c15u) + tensor);
+}
+
+static void fill_range(const struct synth *synth, uint64_t stream, size_t first, size_t n,
+                       enum dtype type, void *out)
+{
     for (size_t i = 0; i < n; i++) {
         /* Four elements share 64 bits. */
         const size_t at = first + i;
@@ -63,4 +67,40 @@ void synth_fill(const struct synth *synth, size_t tensor, size_t first, size_t n
         else
             ((bf16 *)out)[i] = bf16_from_f32(x);
     }
+}
+
+void synth_fill(const struct synth *synth, size_t tensor, size_t first, size_t n, enum dtype type,
+                void *out)
+{
+    const uint64_t stream = stream_of(synth, tensor);
+#pragma omp parallel for num_threads(threads_for(4 * n))
+    for (size_t i = 0; i < n; i += CHUNK)
+        fill_range(synth, stream, first + i, size_min(CHUNK, n - i), type,
+                   (char *)out + i * dtype_size(type));
+}
+
+/* Block `block` of a packed matrix, some columns at a time. */
+static void fill_block(const struct synth *synth, uint64_t stream, size_t block, size_t out, size_t in,
+                       enum dtype type, char *packed)
+{
+    float rows[PACK_OUT * CHUNK / 4]; /* or as many bf16 */
+    const size_t size = dtype_size(type), width = CHUNK / 4, in_padded = layout_in(LAYOUT_PACKED, in);
+    const size_t n_rows = size_min(PACK_OUT, out - block * PACK_OUT);
+    packed += block * PACK_OUT * in_padded * size;
+    for (size_t k = 0; k < in; k += width) {
+        const size_t n = size_min(width, in - k), n_padded = size_min(width, in_padded - k);
+        for (size_t o = 0; o < n_rows; o++)
+            fill_range(synth, stream, (block * PACK_OUT + o) * in + k, n, type,
+                       (char *)rows + o * n * size);
+        pack_rows(packed + k * PACK_OUT * size, n_padded, rows, n, n_rows, n, type);
+    }
+}
+
+void synth_fill_packed(const struct synth *synth, size_t tensor, size_t out, size_t in, enum dtype type,
+                       void *packed)
+{
+    const uint64_t stream = stream_of(synth, tensor);
+#pragma omp parallel for num_threads(threads_for(4 * out * in))
+    for (size_t block = 0; block < div_up(out, PACK_OUT); block++)
+        fill_block(synth, stream, block, out, in, type, packed);
 }

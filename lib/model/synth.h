@@ -17,4 +17,8 @@ void synth_close(struct synth *synth);
 void synth_fill(const struct synth *synth, size_t tensor, size_t first, size_t n, enum dtype type,
                 void *out);
 
+/* All elements of tensor `tensor`, a matrix [out][in], packed (base/pack.h). Uses all threads. */
+void synth_fill_packed(const struct synth *synth, size_t tensor, size_t out, size_t in, enum dtype type,
+                       void *packed);
+
 #endif

@@ -1,6 +1,7 @@
 /* A model in memory with random weights of a known shape: for measuring without a file. */
 #include <stdlib.h>
 
+#include "base/pack.h"
 #include "base/pages.h"
 #include "model/model.h"
 #include "model/roles.h"
@@ -15,12 +16,19 @@ struct placing {
     size_t end, index;
 };
 
-static void fill(const struct placing *p, const struct role *role, enum dtype type, size_t n, void *out)
+/* Vectors are f32 and constant, matrices random. */
+static void fill_vector(const struct role *role, size_t n, float *out)
 {
-    if (role->fill == FILL_RANDOM)
-        synth_fill(p->synth, p->index, 0, n, type, out);
-    for (size_t i = 0; role->fill != FILL_RANDOM && i < n; i++)
-        ((float *)out)[i] = role->fill == FILL_ONE ? 1 : 0; /* vectors are f32 */
+    for (size_t i = 0; i < n; i++)
+        out[i] = role->fill == FILL_ONE ? 1 : 0;
+}
+
+static void fill_matrix(const struct placing *p, const struct mat *mat, void *data)
+{
+    if (mat->layout == LAYOUT_PACKED)
+        synth_fill_packed(p->synth, p->index, mat->out, mat->in, mat->dtype, data);
+    else
+        synth_fill(p->synth, p->index, 0, mat->out * mat->in, mat->dtype, data);
 }
 
 static void place(struct placing *p, const struct role *role, void *target)
@@ -28,21 +36,30 @@ static void place(struct placing *p, const struct role *role, void *target)
     const struct config *c = &p->model->config;
     const size_t out = config_dim(c, role->out), in = config_dim(c, role->in);
     const enum dtype type = role->in == DIM_NONE ? DTYPE_F32 : p->type;
+    const enum layout layout = role_layout(role, c);
     if (c->tied_head && strcmp(role->name, "head.weight") == 0) {
         p->model->weights.head = p->model->weights.embed;
         return;
     }
     void *data = p->base ? p->base + p->end : NULL;
-    p->end = round_up(p->end + out * in * dtype_size(type), 4096);
+    p->end =
+        round_up(p->end + layout_out(layout, out) * layout_in(layout, in) * dtype_size(type), 4096);
     if (!data)
         return;
-    fill(p, role, type, out * in, data);
-    p->index++;
-    if (role->in == DIM_NONE)
+    if (role->in == DIM_NONE) {
+        fill_vector(role, out, data);
         *(const float **)target = data;
-    else
-        *(struct mat *)target =
-            (struct mat){.dtype = type, .out = out, .in = in, .row_stride = in, .data = data};
+    } else {
+        struct mat *mat = target;
+        *mat = (struct mat){.dtype = type,
+                            .layout = layout,
+                            .out = out,
+                            .in = in,
+                            .in_padded = layout_in(layout, in),
+                            .data = data};
+        fill_matrix(p, mat, data);
+    }
+    p->index++;
 }
 
 static void place_all(struct placing *p)

@@ -21,6 +21,10 @@ static int check_shape(const struct bmc_tensor *tensor, const struct role *role,
     if (vector && tensor->dtype != DTYPE_F32)
         return err_set(err, "%s: tensor \"%s\" is %s, vectors are f32", path, name,
                        dtype_name(tensor->dtype));
+    const enum layout layout = role_layout(role, config);
+    if (tensor->layout != layout)
+        return err_set(err, "%s: tensor \"%s\" has layout \"%s\", it must be \"%s\"; convert again",
+                       path, name, layout_name(tensor->layout), layout_name(layout));
     return 0;
 }
 
@@ -44,7 +48,7 @@ static int bind(const struct role *role, size_t layer, void *base, const struct 
         .layout = tensor->layout,
         .out = (size_t)tensor->shape[0],
         .in = (size_t)tensor->shape[1],
-        .row_stride = (size_t)tensor->padded[1],
+        .in_padded = (size_t)tensor->padded[1],
         .data = data,
     };
     return 0;

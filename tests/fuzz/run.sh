@@ -9,7 +9,7 @@ out=build/fuzz
 mkdir -p "$out"
 arch=$(gcc -print-multiarch)
 sources="$(ls lib/text/*.c lib/format/*.c) lib/base/err.c lib/base/mem.c lib/base/file.c lib/base/hash.c
-lib/base/json.c lib/base/conf.c lib/model/config.c lib/model/family.c lib/model/roles.c lib/model/weights.c"
+lib/base/json.c lib/base/conf.c lib/base/pack.c lib/model/config.c lib/model/family.c lib/model/roles.c lib/model/weights.c"
 
 for target in ${*:-$(cd tests/fuzz && ls fuzz_*.c | sed 's/fuzz_\(.*\)\.c/\1/')}; do
     # shellcheck disable=SC2086 # sources are words

@@ -9,6 +9,7 @@
 #include "base/threads.h"
 #include "check.h"
 #include "model/model.h"
+#include "model/synth.h"
 #include "prof/counters.h"
 
 /* ---- statistics ---- */
@@ -301,6 +302,61 @@ static void test_sizes(const char *name, const struct config *config, enum dtype
     model_close(model);
 }
 
+/* Packed or not, element (o, k) of tensor t is number o * in + k of stream t. The position table is tensor 1, q of the
+ * only layer tensor 5: two tables, project_in, gain and bias come first. */
+static void test_places(enum dtype type)
+{
+    struct model *model = synthesize(&opt, type, 3);
+    struct synth synth;
+    if (!check(synth_open(&synth, 3), "memory") || !model)
+        return;
+    const struct mat *position = &model->weights.position, *q = &model->weights.layer[0].q.weight;
+    const size_t size = dtype_size(type);
+    char rows[34 * 8 * 4], zero[4] = {0};
+    check(position->layout == LAYOUT_ROWS && position->in_padded == 8, "positions are not rows");
+    check(q->layout == LAYOUT_PACKED && q->in_padded == 32 &&
+              model->weights.embed.layout == LAYOUT_PACKED,
+          "matrices are not packed");
+    synth_fill(&synth, 1, 0, 34 * 8, type, rows);
+    check(memcmp(rows, position->data, 34 * 8 * size) == 0, "positions of %s", dtype_name(type));
+    synth_fill(&synth, 5, 0, 64, type, rows);
+    bool same = true;
+    for (size_t o = 0; o < 16; o++)
+        for (size_t k = 0; k < 32; k++) {
+            const size_t at = type == DTYPE_BF16 ? k / 2 * 32 + o * 2 + k % 2 : k * 16 + o;
+            const char *want = o < 8 && k < 8 ? rows + (o * 8 + k) * size : zero;
+            same = same && memcmp((const char *)q->data + at * size, want, size) == 0;
+        }
+    check(same, "q of %s", dtype_name(type));
+    synth_close(&synth);
+    model_close(model);
+}
+
+/* A matrix of several blocks in both directions. */
+static void test_large_packed(enum dtype type)
+{
+    enum { OUT = 40, IN = 1100, PADDED = 1120 };
+    struct synth synth;
+    const size_t size = dtype_size(type);
+    char *rows = malloc(OUT * IN * size), *packed = malloc(48 * PADDED * size);
+    bool same = true;
+    if (!check(rows && packed && synth_open(&synth, 9), "memory"))
+        return;
+    synth_fill(&synth, 2, 0, OUT * IN, type, rows);
+    synth_fill_packed(&synth, 2, OUT, IN, type, packed);
+    for (size_t o = 0; o < 48; o++)
+        for (size_t k = 0; k < PADDED; k++) {
+            const size_t at = type == DTYPE_BF16
+                                  ? (o / 16 * (PADDED / 2) + k / 2) * 32 + o % 16 * 2 + k % 2
+                                  : (o / 16 * PADDED + k) * 16 + o % 16;
+            const char *want = o < OUT && k < IN ? rows + (o * IN + k) * size : "\0\0\0";
+            same = same && memcmp(packed + at * size, want, size) == 0;
+        }
+    check(same, "a packed matrix of %s", dtype_name(type));
+    synth_close(&synth);
+    free(rows), free(packed);
+}
+
 static void test_synthetic(void)
 {
     struct config untied = llama;
@@ -315,7 +371,7 @@ static void test_synthetic(void)
     struct model *a = synthesize(&llama, DTYPE_F32, 1), *b = synthesize(&llama, DTYPE_F32, 1),
                  *c = synthesize(&llama, DTYPE_F32, 2), *d = synthesize(&untied, DTYPE_F32, 1);
     if (a && b && c && d) {
-        const size_t bytes = 8 * 8 * sizeof(float);
+        const size_t bytes = 16 * 32 * sizeof(float); /* as packed */
         const float *q = a->weights.layer[0].q.weight.data;
         check(a->weights.head.data == a->weights.embed.data, "a tied head is not the embedding");
         check(d->weights.head.data && d->weights.head.data != d->weights.embed.data,
@@ -325,7 +381,7 @@ static void test_synthetic(void)
         check(memcmp(q, a->weights.layer[1].q.weight.data, bytes) != 0, "two layers, the same weights");
         check(a->weights.layer[1].attn_norm.gain[7] == 1, "a norm's gain is not 1");
         double sum = 0;
-        for (size_t i = 0; i < 64; i++)
+        for (size_t i = 0; i < 16 * 32; i++)
             sum += (double)q[i] * (double)q[i];
         check(near(sqrt(sum / 64), 0.02, 0.01), "weights of deviation %g", sqrt(sum / 64));
     }
@@ -347,5 +403,9 @@ int main(void)
     test_threads();
     test_counters();
     test_synthetic();
+    for (int type = 0; type < DTYPE_COUNT; type++) {
+        test_places((enum dtype)type);
+        test_large_packed((enum dtype)type);
+    }
     return check_result();
 }
