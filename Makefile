@@ -22,11 +22,11 @@ WARN   = -Wall -Wextra -Wshadow -Wcast-qual -Wmissing-prototypes -Wstrict-protot
          -Wno-sign-conversion
 SAN    = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 OPT    = $(if $(SANITIZE),-O1 -g,-O3 -g)
-CFLAGS = -std=gnu11 $(OPT) -ffp-contract=off -fopenmp $(WARN) $(SAN)
+CFLAGS = -std=gnu11 $(OPT) -ffp-contract=off -pthread $(WARN) $(SAN)
 CPPFLAGS = -D_GNU_SOURCE -Ilib -I$(BLAS_INC) -include lib/base/banned.h
-LDFLAGS  = $(SAN) -fopenmp -Wl,-rpath,$(BLAS_DIR) -L$(BLAS_DIR)
-LDLIBS   = -lopenblas -lsodium -ljansson -lpcre2-8 -lutf8proc -lm
-CMD_CPPFLAGS = -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off -fopenmp$(if $(SAN), $(SAN))"'
+LDFLAGS  = $(SAN) -pthread -Wl,-rpath,$(BLAS_DIR) -L$(BLAS_DIR)
+LDLIBS   = -lopenblas -lgomp -lsodium -ljansson -lpcre2-8 -lutf8proc -lm
+CMD_CPPFLAGS = -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off$(if $(SAN), $(SAN))"'
 
 TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=allocator_may_return_null=1
 
@@ -83,7 +83,7 @@ fuzz:
 ## warnings: compile everything with clang's warnings, too
 warnings:
 	@for f in $(LIB_SRC) $(wildcard cmd/*.c tests/unit/*.c); do \
-	    clang $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd -std=gnu11 $(WARN) -Wno-unknown-pragmas -fsyntax-only $$f || exit 1; done
+	    clang $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd -std=gnu11 $(WARN) -fsyntax-only $$f || exit 1; done
 
 ## format: clang-format over all code
 format:

@@ -251,7 +251,7 @@ int main(int argc, char **argv)
     struct options o = {0};
     struct operands operands;
     struct err err;
-    cli_begin(program.name, argv);
+    cli_begin(program.name);
     cli_interrupt_ends();
     opt_parse(&program, argc, argv, &o, &operands);
     check_usage(&o, &operands);

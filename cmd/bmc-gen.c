@@ -285,7 +285,7 @@ int main(int argc, char **argv)
     };
     struct operands operands;
     struct err err;
-    cli_begin(gen_program.name, argv);
+    cli_begin(gen_program.name);
     opt_parse(&gen_program, argc, argv, &o, &operands);
     check_usage(&o, &operands);
     o.format = o.format < 0 ? TABLE_TEXT : o.format;

@@ -79,7 +79,7 @@ int main(int argc, char **argv)
     struct operands operands;
     struct err err;
     size_t job = 0;
-    cli_begin(prof_program.name, argv);
+    cli_begin(prof_program.name);
     opt_parse(&prof_program, argc, argv, &o, &operands);
     if (operands.n != 1)
         opt_usage_error(&prof_program,

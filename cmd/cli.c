@@ -43,26 +43,10 @@ static void handle(int signal_number, void (*handler)(int))
         sigaction(signal_number, &action, NULL);
 }
 
-/* libgomp's threads spin for milliseconds between regions. On a machine that is busy with other things that makes
- * a token take a hundred times as long, and sleeping costs a few microseconds. It reads the choice from the
- * environment, when it is loaded: so the program starts itself again, once, unless the user has chosen. */
-static void make_threads_sleep(char **argv)
-{
-    char path[4096];
-    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
-        return;
-    const ssize_t len = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (len <= 0 || setenv("OMP_WAIT_POLICY", "passive", 1) < 0)
-        return;
-    path[len] = 0;
-    execv(path, argv); /* where that fails, we just go on */
-}
-
 void cli_interrupt_ends(void) { handle(SIGINT, on_terminate); }
 
-void cli_begin(const char *program, char **argv)
+void cli_begin(const char *program)
 {
-    make_threads_sleep(argv);
     struct err err;
     handle(SIGINT, on_interrupt);
     handle(SIGTERM, on_terminate);

@@ -12,9 +12,8 @@
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-/* First thing in main(), before any input is read: threads that sleep, signals, the BLAS build. Exits when the program
- * cannot run. */
-void cli_begin(const char *program, char **argv);
+/* First thing in main(), before any input is read: signals, the BLAS build. Exits when the program cannot run. */
+void cli_begin(const char *program);
 
 /* Last thing in main(): checks standard output; after SIGINT ends by that signal, so that a shell's
  * loop ends too. Returns the exit code. */

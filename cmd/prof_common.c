@@ -114,11 +114,11 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     report->progress = cli_progress;
     report->arg = &progress;
     run->threads = o->threads ? (int)o->threads : threads_allowed();
-    threads_set(run->threads);
     run->kv_type = o->kv_type ? DTYPE_BF16 : DTYPE_F32;
     run->seed = (uint64_t)o->seed;
     run->interrupted = &cli_interrupted;
     counting_open(&counting);
+    threads_set(run->threads);
     run->counting = &counting;
     run->attn = attn_find(o->attn, err);
     if (!run->attn)

@@ -10,7 +10,6 @@ ROOT=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
 BMC_BIN=$(cd "${BMC_BIN:-$ROOT/bin}" && pwd)
 export BMC_BIN
 export LC_ALL=C.UTF-8
-export OMP_WAIT_POLICY=passive
 unset BMC_ISA OMP_NUM_THREADS OPENBLAS_NUM_THREADS
 
 # A small tree as the examples expect it: bin/ with the programs, models.d/ with the default model.

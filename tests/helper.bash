@@ -18,7 +18,6 @@ BMC_BIN=${BMC_BIN:-$ROOT/bin}
 BMC_BUILD=${BMC_BUILD:-$ROOT/build/gcc}
 export LC_ALL=C.UTF-8
 unset BMC_ISA OMP_NUM_THREADS OPENBLAS_NUM_THREADS
-export OMP_WAIT_POLICY=passive # threads that spin would wait for each other on a busy machine
 
 setup() {
     mkdir "$BATS_TEST_TMPDIR/here" && cd "$BATS_TEST_TMPDIR/here" || return 1

@@ -17,7 +17,6 @@ FORMATS='table md csv json jsonl'
 # What policies and sweep say where the kernel keeps its counters to itself.
 REFUSAL='bmc-prof: the kernel gives no hardware counters here (perf_event_open): their columns are empty'
 export LC_ALL=C.UTF-8
-export OMP_WAIT_POLICY=passive # threads that spin would wait for each other on a busy machine
 unset BMC_ISA OMP_NUM_THREADS OPENBLAS_NUM_THREADS
 
 setup_file() {

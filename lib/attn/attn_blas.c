@@ -8,6 +8,8 @@
 #include "attn/attn.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -69,7 +71,7 @@ static int open_state(struct attn *attn, size_t heads, size_t kv_heads, size_t h
     s->tile_rows = size_max(group, size_min(QUERY_TILE, max_step_rows));
     s->stored_rows = round_up(max_rows, TILE_ROWS);
     s->threads = (size_t)threads_allowed();
-    s->threads = size_max(s->threads, (size_t)threads_now());
+    s->threads = size_max(s->threads, (size_t)threads_most());
     size_t scores;
     if (size_mul(s->threads * s->tile_rows, s->stored_rows, &scores)) {
         s->scores = mem_alloc(scores, sizeof(float));
@@ -173,12 +175,12 @@ static struct operand shape_operand(const struct blas_state *s, const struct tas
 
 static void add_times(struct attn_times *times, double scores_ms, double softmax_ms, double values_ms)
 {
-#pragma omp critical(attn_blas_times)
-    {
-        times->scores_ms += scores_ms;
-        times->softmax_ms += softmax_ms;
-        times->values_ms += values_ms;
-    }
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    times->scores_ms += scores_ms;
+    times->softmax_ms += softmax_ms;
+    times->values_ms += values_ms;
+    pthread_mutex_unlock(&lock);
 }
 
 static void run_matrix(struct blas_state *s, const struct attn_step *step, const struct kv_view *view,
@@ -256,6 +258,27 @@ static struct task find_task(const struct blas_state *s, const struct attn_step 
                          size_min(from + QUERY_TILE, step->query[i].rows)};
 }
 
+/* The tasks of a step in one layer. */
+struct tasks {
+    struct blas_state *s;
+    const struct attn_step *step;
+    size_t layer;
+    const float *q;
+    float *out;
+    struct err *err; /* the first that failed fills it */
+    atomic_bool failed;
+};
+
+static void each_task(void *arg, size_t index)
+{
+    struct tasks *t = arg;
+    const struct task task = find_task(t->s, t->step, index);
+    struct err why;
+    if (run_task(t->s, t->step, t->layer, &task, t->q, t->out, &why) < 0 &&
+        !atomic_exchange(&t->failed, true))
+        *t->err = why;
+}
+
 static int run(struct attn *attn, const struct attn_step *step, size_t layer, const float *q,
                float *out, struct err *err)
 {
@@ -269,20 +292,9 @@ static int run(struct attn *attn, const struct attn_step *step, size_t layer, co
         work += step->query[i].rows * kv_rows_now(step->kv, step->query[i].seq) * 2 * s->heads *
                 s->head_dim;
     }
-    int rc = 0;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads_for(work))
-    for (size_t t = 0; t < tasks; t++) {
-        const struct task task = find_task(s, step, t);
-        struct err why;
-        if (run_task(s, step, layer, &task, q, out, &why) < 0) {
-#pragma omp critical(attn_blas_error)
-            {
-                *err = why;
-                rc = -1;
-            }
-        }
-    }
-    return rc;
+    struct tasks t = {s, step, layer, q, out, err, false};
+    threads_each(tasks, work, each_task, &t);
+    return t.failed ? -1 : 0;
 }
 
 const struct attn_backend attn_blas = {

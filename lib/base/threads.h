@@ -1,29 +1,48 @@
-/* The OpenMP team. Every parallel region says num_threads(threads_for(work)): OpenMP's own default
- * stays 1, so that a BLAS call on one thread stays on it. */
+/* Teams of threads that share the iterations of a loop.
+ *
+ * Every thread that calls in has a team of its own (a host program may run sessions in several); it is the team's
+ * member 0, and the others are workers that wait between loops: first spinning, for some tens of microseconds, then
+ * asleep. The caller depends on nobody: it claims iterations like the workers, and waits only for those that have
+ * begun one. A worker that the system keeps off its core, because something else runs there, is done without.
+ *
+ * A BLAS call on any of these threads stays on that thread: OpenMP's own default, which OpenBLAS goes by, is 1 there. */
 #ifndef BMC_THREADS_H
 #define BMC_THREADS_H
 
 #include "base/base.h"
 
-/* Cores that this process may run on (its affinity mask), at least 1. */
+/* Cores that the calling thread may run on (its affinity mask), at least 1. */
 int threads_allowed(void);
 
-/* Sets the size of the calling thread's team; n >= 1. */
+/* Sets the size of the calling thread's team; n >= 1. Workers are made here, never in a loop, and kept: a smaller team
+ * leaves some asleep. Where the system refuses to make one, the team is smaller. Nobody is pinned: on a machine that
+ * has other work too the scheduler places threads better. Cheap when n is what it was. A team ends with its caller's
+ * thread. */
 void threads_set(int n);
 
-/* The same for a library call: what enter returns, leave puts back, so that a host program's own OpenMP stays as it
- * was. */
+/* The same for a library call: leave gets what enter returned, and puts the caller's OpenMP setting back. The workers stay
+ * for the next call. */
 int threads_enter(int n) MUST_USE;
 void threads_leave(int before);
 
-/* The size in force. */
+/* The size in force, and the size that was asked for. Buffers that every member has one of are made for the latter: a
+ * worker that could not be had once may be had the next time. */
 int threads_now(void);
-
-/* The size for a region of `work` multiply-accumulates, or bytes moved: 1 where waking the team would
- * cost more than it saves. */
-int threads_for(size_t work);
+int threads_most(void);
 
 /* Index of the calling thread in its team, below threads_now(). */
 int threads_self(void);
+
+typedef void threads_body(void *arg, size_t index);
+
+/* Calls body(arg, i) once for each i < n, on the team; returns when all calls have. They begin in increasing order. What
+ * the caller wrote before is seen by all calls, and what they wrote by the caller. `work` is the whole loop's, in
+ * multiply-accumulates or bytes moved: where waking the team would cost more than it saves, the calling thread does
+ * it alone. So it does in a loop within a loop. */
+void threads_each(size_t n, size_t work, threads_body *body, void *arg);
+
+/* Calls body(arg, threads_self()) on every member of the team, at the same time where there are cores enough: to measure
+ * the machine. This one does wait for every worker. */
+void threads_all(threads_body *body, void *arg);
 
 #endif

@@ -171,24 +171,39 @@ static size_t rows_at_once(const struct bmc_plan_tensor *tensor)
     return tensor->layout == LAYOUT_PACKED ? size_max(PACK_OUT, rows / PACK_OUT * PACK_OUT) : rows;
 }
 
-/* What a block of rows adds to the two hashes of its tensor. Hashing is what takes the time, so one thread hashes
- * the rows while another one packs them and hashes that. Returns the bytes to be stored. */
+/* What a block of rows adds to the two hashes of its tensor. */
+struct digest {
+    struct writer *w;
+    const struct bmc_tensor *tensor;
+    size_t rows, bytes, packed_bytes;
+    struct hasher *canonical, *stored;
+};
+
+static void digest_half(void *arg, size_t half)
+{
+    const struct digest *d = arg;
+    struct writer *w = d->w;
+    const size_t in = (size_t)d->tensor->shape[1], in_padded = (size_t)d->tensor->padded[1];
+    if (half == 0) {
+        hasher_add(d->canonical, w->rows, d->bytes);
+    } else {
+        pack_rows(w->packed, in_padded, w->rows, in, d->rows, in, d->tensor->dtype);
+        hasher_add(d->stored, w->packed, d->packed_bytes);
+    }
+}
+
+/* Hashing is what takes the time, so one thread hashes the rows while another one packs them and hashes that. Returns
+ * the bytes to be stored. */
 static size_t digest(struct writer *w, const struct bmc_tensor *tensor, size_t rows,
                      struct hasher *canonical, struct hasher *stored)
 {
     const size_t in = (size_t)tensor->shape[1], in_padded = (size_t)tensor->padded[1];
-    const size_t bytes = rows * in * dtype_size(tensor->dtype);
-    const size_t packed_bytes = round_up(rows, PACK_OUT) * in_padded * dtype_size(tensor->dtype);
-#pragma omp parallel for schedule(static, 1) num_threads(size_min(2, threads_for(bytes)))
-    for (int job = 0; job < 2; job++) {
-        if (job == 0) {
-            hasher_add(canonical, w->rows, bytes);
-        } else {
-            pack_rows(w->packed, in_padded, w->rows, in, rows, in, tensor->dtype);
-            hasher_add(stored, w->packed, packed_bytes);
-        }
-    }
-    return packed_bytes;
+    struct digest d = {
+        .w = w, .tensor = tensor, .rows = rows, .canonical = canonical, .stored = stored};
+    d.bytes = rows * in * dtype_size(tensor->dtype);
+    d.packed_bytes = round_up(rows, PACK_OUT) * in_padded * dtype_size(tensor->dtype);
+    threads_each(2, d.bytes, digest_half, &d);
+    return d.packed_bytes;
 }
 
 /* One tensor through the buffers: hashed, and written when `write`. */

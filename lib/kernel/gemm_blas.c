@@ -106,20 +106,33 @@ static void run_block(float *y, size_t y_stride, const float *x, size_t x_stride
     }
 }
 
+struct product {
+    float *y;
+    const float *x;
+    size_t y_stride, x_stride, rows, block;
+    const struct mat *w;
+    bool accumulate;
+    const struct finish *finish;
+};
+
+static void product_block(void *arg, size_t index)
+{
+    static _Thread_local float wide[BLOCK_ELEMENTS];
+    const struct product *p = arg;
+    const size_t from = index * p->block, to = size_min(from + p->block, p->w->out);
+    run_block(p->y, p->y_stride, p->x, p->x_stride, p->rows, p->w, p->accumulate, from, to, wide);
+    for (size_t i = 0; i < p->rows; i++)
+        finish_row(p->y, i, p->y_stride, from, to, p->finish);
+}
+
 void gemm_blas_matmul(float *y, size_t y_stride, const float *x, size_t x_stride, size_t rows,
                       const struct mat *w, const struct finish *finish)
 {
-    static _Thread_local float wide[BLOCK_ELEMENTS];
     const bool residual = finish->plus == y && finish->act == FINISH_NONE && !finish->times;
     const struct finish rest = {finish->bias, finish->act, finish->times,
                                 residual ? NULL : finish->plus};
     const size_t most = size_min(BLOCK_ELEMENTS / w->in_padded, MAX_BLOCK_OUT);
     const size_t block = size_max(PACK_OUT, most / PACK_OUT * PACK_OUT);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads_for(rows * w->in * w->out))
-    for (size_t from = 0; from < w->out; from += block) {
-        const size_t to = size_min(from + block, w->out);
-        run_block(y, y_stride, x, x_stride, rows, w, residual, from, to, wide);
-        for (size_t i = 0; i < rows; i++)
-            finish_row(y, i, y_stride, from, to, &rest);
-    }
+    struct product product = {y, x, y_stride, x_stride, rows, block, w, residual, &rest};
+    threads_each(div_up(w->out, block), rows * w->in * w->out, product_block, &product);
 }

@@ -1,6 +1,7 @@
 /* Allocate, copy, zero: shared by iterative, bmc and upfront, which differ only in r. */
 #include "kv/kv_grow.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -51,29 +52,45 @@ void kv_grow_close(struct kv *kv) { free(kv->store); }
 /* What one call of grow() works on: a few blocks at a time, so that old and new are both there only for
  * those, and all threads have heads to copy. Sequence `to` + m gets the rows of `from` + m. */
 struct growth {
+    const struct kv *kv;
     size_t from, to;
     const size_t *n; /* rows to copy, per member */
     size_t rows;     /* stored rows of the new blocks */
+    size_t first;    /* block that fresh[0] takes the place of */
     struct block fresh[32];
+    atomic_bool failed;
 };
 
-/* The first n rows of every head from the old block to the new, zeros behind them. */
-static void copy_head(const struct kv *kv, const struct growth *g, size_t b, const struct block *fresh,
-                      size_t member, size_t head)
+static void get_block(void *arg, size_t b)
 {
+    struct growth *g = arg;
+    char *data = pages_get(g->kv->alloc, block_bytes(g->kv, g->rows));
+    g->fresh[b] = (struct block){data, g->rows, false};
+    if (!data)
+        atomic_store(&g->failed, true);
+}
+
+/* One head of one member: the first n rows from the old block to the new, zeros behind them. */
+static void copy_head(void *arg, size_t index)
+{
+    const struct growth *g = arg;
+    const struct kv *kv = g->kv;
+    const size_t heads = kv->shape.kv_heads, per_block = members(kv) * heads;
+    const size_t b = index / per_block, member = index % per_block / heads, head = index % heads;
     const size_t bytes = kv_row_bytes(kv), n = g->n[member];
-    char *to = head_rows(kv, fresh, g->to + member, head);
+    const struct block *old = &blocks_of(kv, g->from)[g->first + b];
+    char *to = head_rows(kv, &g->fresh[b], g->to + member, head);
     if (n)
-        memcpy(to, head_rows(kv, &blocks_of(kv, g->from)[b], g->from + member, head), n * bytes);
+        memcpy(to, head_rows(kv, old, g->from + member, head), n * bytes);
     memset(to + n * bytes, 0, (g->rows - n) * bytes);
 }
 
 /* Puts the new blocks in place of the old ones; returns the bytes that this freed. */
-static size_t replace_blocks(struct kv *kv, const struct growth *g, size_t first, size_t count)
+static size_t replace_blocks(struct kv *kv, const struct growth *g, size_t count)
 {
     size_t freed = 0;
     for (size_t b = 0; b < count; b++) {
-        struct block *to = &blocks_of(kv, g->to)[first + b];
+        struct block *to = &blocks_of(kv, g->to)[g->first + b];
         if (to->data && !to->foreign) {
             freed += block_bytes(kv, to->rows);
             pages_free(kv->alloc, to->data, block_bytes(kv, to->rows));
@@ -83,33 +100,23 @@ static size_t replace_blocks(struct kv *kv, const struct growth *g, size_t first
     return freed;
 }
 
-/* Grows `count` blocks beginning at `first`; false when memory cannot be had (nothing is lost then). */
-static bool grow_blocks(struct kv *kv, struct growth *g, size_t first, size_t count)
+/* Grows `count` blocks beginning at g->first; false when memory cannot be had (nothing is lost then). */
+static bool grow_blocks(struct kv *kv, struct growth *g, size_t count)
 {
-    const size_t heads = kv->shape.kv_heads, bytes = block_bytes(kv, g->rows);
+    const size_t bytes = block_bytes(kv, g->rows);
     const double start = clock_ms();
-    bool failed = false;
-    const int team = threads_for(count * bytes);
-#pragma omp parallel for reduction(|| : failed) num_threads(team)
-    for (size_t b = 0; b < count; b++) {
-        g->fresh[b] = (struct block){pages_get(kv->alloc, bytes), g->rows, false};
-        failed = failed || !g->fresh[b].data;
-    }
+    threads_each(count, count * bytes, get_block, g);
     const double allocated = clock_ms();
     kv->stats.alloc_ms += allocated - start;
-    if (failed) {
+    if (g->failed) {
         for (size_t b = 0; b < count; b++)
             pages_free(kv->alloc, g->fresh[b].data, bytes);
         return false;
     }
-#pragma omp parallel for collapse(3) num_threads(team)
-    for (size_t b = 0; b < count; b++)
-        for (size_t m = 0; m < members(kv); m++)
-            for (size_t h = 0; h < heads; h++)
-                copy_head(kv, g, first + b, &g->fresh[b], m, h);
+    threads_each(count * members(kv) * kv->shape.kv_heads, count * bytes, copy_head, g);
     const double copied = clock_ms();
     kv->stats.copy_ms += copied - allocated;
-    kv_count_bytes(kv, count * bytes, replace_blocks(kv, g, first, count));
+    kv_count_bytes(kv, count * bytes, replace_blocks(kv, g, count));
     kv->stats.alloc_ms += clock_ms() - copied;
     return true;
 }
@@ -118,14 +125,14 @@ static bool grow_blocks(struct kv *kv, struct growth *g, size_t first, size_t co
  * growth event. */
 static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t *n, struct err *err)
 {
-    struct growth g = {.from = from, .to = to, .n = n, .rows = round_up(cap, TILE_ROWS)};
+    struct growth g = {.kv = kv, .from = from, .to = to, .n = n, .rows = round_up(cap, TILE_ROWS)};
     const size_t heads = members(kv) * kv->shape.kv_heads;
     size_t bytes;
     if (!size_mul(g.rows, heads * kv_row_bytes(kv) * n_blocks(kv), &bytes))
         return err_set(err, "a cache of %zu rows is larger than the address space", cap);
     const size_t group = size_min(div_up(4 * (size_t)threads_now(), heads), ARRAY_LEN(g.fresh));
-    for (size_t b = 0; b < n_blocks(kv); b += group)
-        if (!grow_blocks(kv, &g, b, size_min(group, n_blocks(kv) - b)))
+    for (; g.first < n_blocks(kv); g.first += group)
+        if (!grow_blocks(kv, &g, size_min(group, n_blocks(kv) - g.first)))
             return err_set(
                 err,
                 "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -b, or "
@@ -158,18 +165,31 @@ int kv_grow_room(struct kv *kv, size_t seq, size_t rows, struct err *err)
     return rc;
 }
 
+struct appending {
+    const struct kv *kv;
+    size_t seq, layer, at, rows, stride;
+    const float *k, *v;
+};
+
+static void append_head(void *arg, size_t h)
+{
+    const struct appending *a = arg;
+    const struct kv *kv = a->kv;
+    const struct block *k_l = &blocks_of(kv, a->seq)[2 * a->layer], *v_l = k_l + 1;
+    const size_t bytes = kv_row_bytes(kv), d = kv->shape.head_dim;
+    char *k_h = head_rows(kv, k_l, a->seq, h), *v_h = head_rows(kv, v_l, a->seq, h);
+    for (size_t i = 0; i < a->rows; i++) {
+        kv_store_row(kv, k_h + (a->at + i) * bytes, a->k + i * a->stride + h * d);
+        kv_store_row(kv, v_h + (a->at + i) * bytes, a->v + i * a->stride + h * d);
+    }
+}
+
 void kv_grow_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
                     const float *v, size_t stride)
 {
-    const struct block *k_l = &blocks_of(kv, seq)[2 * layer], *v_l = k_l + 1;
-    const size_t bytes = kv_row_bytes(kv), d = kv->shape.head_dim, heads = kv->shape.kv_heads;
-    const size_t at = kv->seq[seq].n + first;
-#pragma omp parallel for num_threads(threads_for(rows *heads *d))
-    for (size_t h = 0; h < heads; h++)
-        for (size_t i = 0; i < rows; i++) {
-            kv_store_row(kv, head_rows(kv, k_l, seq, h) + (at + i) * bytes, k + i * stride + h * d);
-            kv_store_row(kv, head_rows(kv, v_l, seq, h) + (at + i) * bytes, v + i * stride + h * d);
-        }
+    struct appending a = {kv, seq, layer, kv->seq[seq].n + first, rows, stride, k, v};
+    const size_t heads = kv->shape.kv_heads;
+    threads_each(heads, rows * heads * kv->shape.head_dim, append_head, &a);
 }
 
 int kv_grow_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,

@@ -4,6 +4,7 @@
  * [layer][K or V][KV head][N rounded up][d]. The mapping is readable and writable from the start: its
  * access never changes, so the kernel keeps it as one area. Fresh pages are zero, so padding is finite.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -40,15 +41,26 @@ static int open_none(struct kv *kv, struct err *err)
 
 static void close_none(struct kv *kv) { (void)kv; }
 
-/* Makes rows [from, to) of every head present. */
-static bool commit_rows(struct kv *kv, size_t seq, size_t from, size_t to)
+struct commitment {
+    const struct kv *kv;
+    size_t seq, from, bytes; /* first row, and bytes per head */
+    atomic_bool failed;
+};
+
+static void commit_head(void *arg, size_t head)
 {
-    const size_t bytes = (to - from) * kv_row_bytes(kv), heads = n_heads(kv);
-    bool ok = true;
-#pragma omp parallel for reduction(&& : ok) num_threads(threads_for(bytes *heads))
-    for (size_t h = 0; h < heads; h++)
-        ok = pages_commit(head_rows(kv, seq, 0, h) + from * kv_row_bytes(kv), bytes) && ok;
-    return ok;
+    struct commitment *c = arg;
+    char *rows = head_rows(c->kv, c->seq, 0, head) + c->from * kv_row_bytes(c->kv);
+    if (!pages_commit(rows, c->bytes))
+        atomic_store(&c->failed, true);
+}
+
+/* Makes rows [from, to) of every head present. */
+static bool commit_rows(const struct kv *kv, size_t seq, size_t from, size_t to)
+{
+    struct commitment c = {kv, seq, from, (to - from) * kv_row_bytes(kv), false};
+    threads_each(n_heads(kv), n_heads(kv) * c.bytes, commit_head, &c);
+    return !c.failed;
 }
 
 static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)

@@ -12,12 +12,24 @@ void kv_store_row(const struct kv *kv, char *to, const float *from)
             ((bf16 *)(void *)to)[j] = bf16_from_f32(from[j]);
 }
 
+struct clearing {
+    char *from;
+    size_t bytes;
+};
+
+enum { PIECE = 1 << 18 };
+
+static void clear_piece(void *arg, size_t index)
+{
+    const struct clearing *c = arg;
+    const size_t at = index * PIECE;
+    memset(c->from + at, 0, size_min(PIECE, c->bytes - at));
+}
+
 void kv_clear(char *from, size_t bytes)
 {
-    enum { PIECE = 1 << 18 };
-#pragma omp parallel for num_threads(threads_for(bytes))
-    for (size_t at = 0; at < bytes; at += PIECE)
-        memset(from + at, 0, size_min(PIECE, bytes - at));
+    struct clearing clearing = {from, bytes};
+    threads_each(div_up(bytes, PIECE), bytes, clear_piece, &clearing);
 }
 
 void kv_count_bytes(struct kv *kv, size_t more, size_t less)

@@ -2,6 +2,7 @@
 #include "model/convert.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -76,25 +77,44 @@ static float load(enum st_type type, const unsigned char *at)
     return type == ST_BF16 ? bf16_to_f32(narrow) : f16_to_f32(narrow);
 }
 
+enum { PIECE = 1 << 16 };
+
+struct conversion {
+    enum st_type from;
+    enum dtype to;
+    const unsigned char *in;
+    void *out;
+    size_t n;
+    atomic_bool broken;
+};
+
+static void convert_piece(void *arg, size_t index)
+{
+    struct conversion *c = arg;
+    const size_t size = c->from == ST_F32 ? 4 : 2, end = size_min(c->n, (index + 1) * PIECE);
+    bool finite = true;
+    for (size_t i = index * PIECE; i < end; i++) {
+        const float x = load(c->from, c->in + i * size);
+        if (c->to == DTYPE_F32) {
+            ((float *)c->out)[i] = x;
+            finite = finite && isfinite(x);
+        } else {
+            const bf16 narrow = bf16_from_f32(x);
+            ((bf16 *)c->out)[i] = narrow;
+            finite = finite && isfinite(bf16_to_f32(narrow));
+        }
+    }
+    if (!finite)
+        atomic_store(&c->broken, true);
+}
+
 /* Converts `n` elements; false when one is NaN or infinite, before or after. */
 static bool convert_elements(enum st_type from, const unsigned char *in, enum dtype to, void *out,
                              size_t n)
 {
-    const size_t size = from == ST_F32 ? 4 : 2;
-    bool finite = true;
-#pragma omp parallel for reduction(&& : finite) num_threads(threads_for(4 * n))
-    for (size_t i = 0; i < n; i++) {
-        const float x = load(from, in + i * size);
-        if (to == DTYPE_F32) {
-            ((float *)out)[i] = x;
-            finite = finite && isfinite(x);
-        } else {
-            const bf16 narrow = bf16_from_f32(x);
-            ((bf16 *)out)[i] = narrow;
-            finite = finite && isfinite(bf16_to_f32(narrow));
-        }
-    }
-    return finite;
+    struct conversion c = {from, to, in, out, n, false};
+    threads_each(div_up(n, PIECE), 4 * n, convert_piece, &c);
+    return !c.broken;
 }
 
 /* Synthetic vectors: gains are 1, biases 0. */

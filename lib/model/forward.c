@@ -76,20 +76,33 @@ void forward_close(struct forward *f)
     *f = (struct forward){0};
 }
 
+struct norm_job {
+    const struct forward *f;
+    float *y;
+    const float *x;
+    const struct norm_weights *weights;
+};
+
+static void norm_row(void *arg, size_t i)
+{
+    const struct norm_job *norm = arg;
+    const struct config *c = &norm->f->model->config;
+    const struct norm_weights *w = norm->weights;
+    const size_t n = c->hidden;
+    float *y = norm->y + i * n;
+    const float *x = norm->x + i * n;
+    if (c->norm == NORM_RMS)
+        norm->f->kernels->rmsnorm(y, x, n, w->gain, (float)c->norm_eps);
+    else
+        norm->f->kernels->layernorm(y, x, n, w->gain, w->bias, (float)c->norm_eps);
+}
+
 /* y = norm(x), row by row; y may be x. */
 static void norm_rows(const struct forward *f, float *y, const float *x, size_t rows,
                       const struct norm_weights *weights)
 {
-    const struct config *c = &f->model->config;
-    const float eps = (float)c->norm_eps;
-    const size_t n = c->hidden;
-#pragma omp parallel for num_threads(threads_for(8 * rows * n))
-    for (size_t i = 0; i < rows; i++) {
-        if (c->norm == NORM_RMS)
-            f->kernels->rmsnorm(y + i * n, x + i * n, n, weights->gain, eps);
-        else
-            f->kernels->layernorm(y + i * n, x + i * n, n, weights->gain, weights->bias, eps);
-    }
+    struct norm_job norm = {f, y, x, weights};
+    threads_each(rows, 8 * rows * f->model->config.hidden, norm_row, &norm);
 }
 
 /* The time since the last lap belongs to `part`. */
@@ -129,16 +142,14 @@ static void embed(struct forward *f, const struct step *step)
     }
 }
 
-static void rotate(const struct forward *f, size_t rows)
+static void rotate_row(void *arg, size_t i)
 {
+    const struct forward *f = arg;
     const struct config *c = &f->model->config;
     const size_t half = c->head_dim / 2;
-#pragma omp parallel for num_threads(threads_for(8 * rows * q_width(c)))
-    for (size_t i = 0; i < rows; i++) {
-        const float *cosine = f->cosine + i * half, *sine = f->sine + i * half;
-        f->kernels->rope(f->q + i * q_width(c), c->heads, c->head_dim, cosine, sine);
-        f->kernels->rope(f->k + i * kv_width(c), c->kv_heads, c->head_dim, cosine, sine);
-    }
+    const float *cosine = f->cosine + i * half, *sine = f->sine + i * half;
+    f->kernels->rope(f->q + i * q_width(c), c->heads, c->head_dim, cosine, sine);
+    f->kernels->rope(f->k + i * kv_width(c), c->kv_heads, c->head_dim, cosine, sine);
 }
 
 /* x += attention(h) */
@@ -152,7 +163,7 @@ static int attention_block(struct forward *f, const struct step *step,
     multiply(f, f->k, h, step->rows, &w->k, (struct finish){0});
     multiply(f, f->v, h, step->rows, &w->v, (struct finish){0});
     if (c->position == POSITION_ROPE)
-        rotate(f, step->rows);
+        threads_each(step->rows, 8 * step->rows * q_width(c), rotate_row, f);
     lap(f, PART_PROJECTION);
     for (size_t i = 0; i < step->n_queries; i++) {
         const size_t at = step->query[i].first * kv_width(c);

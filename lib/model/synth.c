@@ -9,7 +9,7 @@
 #include "base/pack.h"
 #include "base/threads.h"
 
-enum { TABLE = 65536, CHUNK = 1024 };
+enum { TABLE = 65536, PIECE = 1 << 16, COLUMNS = 256 };
 
 /* The normal quantile of p by Newton's method on erfc: exact to the last bits of a double. */
 static double quantile(double p)
@@ -69,38 +69,51 @@ static void fill_range(const struct synth *synth, uint64_t stream, size_t first,
     }
 }
 
+/* A tensor to fill, plain or packed, by several threads. */
+struct filling {
+    const struct synth *synth;
+    uint64_t stream;
+    enum dtype type;
+    char *to;
+    size_t first, n; /* plain: elements */
+    size_t out, in;  /* packed */
+};
+
+static void fill_piece(void *arg, size_t index)
+{
+    const struct filling *f = arg;
+    const size_t i = index * PIECE;
+    fill_range(f->synth, f->stream, f->first + i, size_min(PIECE, f->n - i), f->type,
+               f->to + i * dtype_size(f->type));
+}
+
 void synth_fill(const struct synth *synth, size_t tensor, size_t first, size_t n, enum dtype type,
                 void *out)
 {
-    const uint64_t stream = stream_of(synth, tensor);
-#pragma omp parallel for num_threads(threads_for(4 * n))
-    for (size_t i = 0; i < n; i += CHUNK)
-        fill_range(synth, stream, first + i, size_min(CHUNK, n - i), type,
-                   (char *)out + i * dtype_size(type));
+    struct filling filling = {synth, stream_of(synth, tensor), type, out, .first = first, .n = n};
+    threads_each(div_up(n, PIECE), 4 * n, fill_piece, &filling);
 }
 
-/* Block `block` of a packed matrix, some columns at a time. */
-static void fill_block(const struct synth *synth, uint64_t stream, size_t block, size_t out, size_t in,
-                       enum dtype type, char *packed)
+/* One block of a packed matrix, some columns at a time. */
+static void fill_block(void *arg, size_t block)
 {
-    float rows[PACK_OUT * CHUNK / 4]; /* or as many bf16 */
-    const size_t size = dtype_size(type), width = CHUNK / 4, in_padded = layout_in(LAYOUT_PACKED, in);
-    const size_t n_rows = size_min(PACK_OUT, out - block * PACK_OUT);
-    packed += block * PACK_OUT * in_padded * size;
-    for (size_t k = 0; k < in; k += width) {
-        const size_t n = size_min(width, in - k), n_padded = size_min(width, in_padded - k);
+    const struct filling *f = arg;
+    float rows[PACK_OUT * COLUMNS]; /* or as many bf16 */
+    const size_t size = dtype_size(f->type), in = f->in, in_padded = layout_in(LAYOUT_PACKED, in);
+    const size_t n_rows = size_min(PACK_OUT, f->out - block * PACK_OUT);
+    char *packed = f->to + block * PACK_OUT * in_padded * size;
+    for (size_t k = 0; k < in; k += COLUMNS) {
+        const size_t n = size_min(COLUMNS, in - k), n_padded = size_min(COLUMNS, in_padded - k);
         for (size_t o = 0; o < n_rows; o++)
-            fill_range(synth, stream, (block * PACK_OUT + o) * in + k, n, type,
+            fill_range(f->synth, f->stream, (block * PACK_OUT + o) * in + k, n, f->type,
                        (char *)rows + o * n * size);
-        pack_rows(packed + k * PACK_OUT * size, n_padded, rows, n, n_rows, n, type);
+        pack_rows(packed + k * PACK_OUT * size, n_padded, rows, n, n_rows, n, f->type);
     }
 }
 
 void synth_fill_packed(const struct synth *synth, size_t tensor, size_t out, size_t in, enum dtype type,
                        void *packed)
 {
-    const uint64_t stream = stream_of(synth, tensor);
-#pragma omp parallel for num_threads(threads_for(4 * out * in))
-    for (size_t block = 0; block < div_up(out, PACK_OUT); block++)
-        fill_block(synth, stream, block, out, in, type, packed);
+    struct filling filling = {synth, stream_of(synth, tensor), type, packed, .out = out, .in = in};
+    threads_each(div_up(out, PACK_OUT), 4 * out * in, fill_block, &filling);
 }

@@ -1,6 +1,7 @@
 /* What this machine can do at most. */
 #include "prof/roof.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -12,34 +13,46 @@ static const struct peak *const peaks[] = {&peak_bf16, &peak_avx512, &peak_avx2,
 
 enum { PIECE = 1 << 20 };
 
-/* One pass over a block, in pieces that all threads take in turn. */
-static double read_ms(const char *block, size_t bytes)
+/* A block of `bytes`, cut into one run of whole pieces per thread. */
+struct pass {
+    char *to;
+    const char *from;
+    size_t bytes, threads;
+};
+
+static size_t share_begin(const struct pass *pass, size_t thread)
 {
-    typedef uint64_t lanes __attribute__((vector_size(64), aligned(8), may_alias));
-    uint64_t total = 0;
-    const double start = clock_ms();
-#pragma omp parallel for reduction(+ : total) num_threads(threads_now()) schedule(static)
-    for (size_t at = 0; at < bytes; at += PIECE) {
-        const lanes *from = (const void *)(block + at);
-        lanes sum[4] = {{0}};
-        for (size_t i = 0; i + 3 < PIECE / sizeof(lanes); i += 4)
-            for (int k = 0; k < 4; k++)
-                sum[k] += from[i + (size_t)k];
-        const lanes all = sum[0] + sum[1] + sum[2] + sum[3];
-        for (int i = 0; i < 8; i++)
-            total += all[i];
-    }
-    volatile uint64_t keep = total;
-    (void)keep;
-    return clock_ms() - start;
+    return pass->bytes / PIECE * thread / pass->threads * PIECE;
 }
 
-static double copy_ms(char *to, const char *from, size_t bytes)
+static void read_share(void *arg, size_t thread)
+{
+    typedef uint64_t lanes __attribute__((vector_size(64), aligned(8), may_alias));
+    const struct pass *pass = arg;
+    const size_t end = share_begin(pass, thread + 1);
+    lanes sum[4] = {{0}};
+    for (size_t at = share_begin(pass, thread); at < end; at += 4 * sizeof(lanes)) {
+        const lanes *from = (const void *)(pass->from + at);
+        for (int k = 0; k < 4; k++)
+            sum[k] += from[k];
+    }
+    const lanes all = sum[0] + sum[1] + sum[2] + sum[3];
+    volatile uint64_t keep = all[0] + all[1] + all[2] + all[3] + all[4] + all[5] + all[6] + all[7];
+    (void)keep;
+}
+
+static void copy_share(void *arg, size_t thread)
+{
+    const struct pass *pass = arg;
+    const size_t end = share_begin(pass, thread + 1);
+    for (size_t at = share_begin(pass, thread); at < end; at += PIECE)
+        memcpy(pass->to + at, pass->from + at, PIECE);
+}
+
+static double pass_ms(threads_body *share, struct pass *pass)
 {
     const double start = clock_ms();
-#pragma omp parallel for num_threads(threads_now()) schedule(static)
-    for (size_t at = 0; at < bytes; at += PIECE)
-        memcpy(to + at, from + at, PIECE);
+    threads_all(share, pass);
     return clock_ms() - start;
 }
 
@@ -51,10 +64,26 @@ static double touch_ns(char *block, size_t bytes)
     return (clock_ms() - start) * 1e6 / ((double)bytes / 4096);
 }
 
+enum { ROUNDS = 3000000 };
+
+struct peaking {
+    const struct peak *peak;
+    _Atomic uint64_t work; /* operations of all threads */
+};
+
+static void run_peak(void *arg, size_t thread)
+{
+    struct peaking *p = arg;
+    float sink = 0;
+    (void)thread;
+    atomic_fetch_add(&p->work, (uint64_t)p->peak->run(ROUNDS, &sink));
+    volatile float keep = sink;
+    (void)keep;
+}
+
 /* The best usable loop of a kind, on all threads at once. */
 static double peak_gflop_s(bool bf16, int repeats, const char **isa)
 {
-    enum { ROUNDS = 3000000 };
     double best = 0;
     *isa = NULL;
     for (size_t p = 0; p < ARRAY_LEN(peaks) && !*isa; p++) {
@@ -62,14 +91,10 @@ static double peak_gflop_s(bool bf16, int repeats, const char **isa)
             continue;
         *isa = peaks[p]->isa;
         for (int r = 0; r < repeats; r++) {
-            double work = 0;
-            float sink = 0;
+            struct peaking peaking = {peaks[p], 0};
             const double start = clock_ms();
-#pragma omp parallel reduction(+ : work, sink) num_threads(threads_now())
-            work += peaks[p]->run(ROUNDS, &sink);
-            volatile float keep = sink;
-            (void)keep;
-            const double rate = 2 * work / (clock_ms() - start) / 1e6;
+            threads_all(run_peak, &peaking);
+            const double rate = 2 * (double)peaking.work / (clock_ms() - start) / 1e6;
             best = rate > best ? rate : best;
         }
     }
@@ -87,10 +112,11 @@ int roof_measure(struct roof *roof, size_t bytes, int repeats, struct err *err)
         return err_set(err, "out of memory: two blocks of %zu bytes to measure with", bytes);
     }
     roof->page_fault_ns = touch_ns(a, bytes);
-    copy_ms(b, a, bytes);
+    struct pass pass = {b, a, bytes, (size_t)threads_now()};
+    pass_ms(copy_share, &pass);
     for (int r = 0; r < repeats; r++) {
-        const double reading = (double)bytes / read_ms(a, bytes) / 1e6;
-        const double copying = (double)bytes / copy_ms(b, a, bytes) / 1e6;
+        const double reading = (double)bytes / pass_ms(read_share, &pass) / 1e6;
+        const double copying = (double)bytes / pass_ms(copy_share, &pass) / 1e6;
         roof->read_gb_s = reading > roof->read_gb_s ? reading : roof->read_gb_s;
         roof->copy_gb_s = copying > roof->copy_gb_s ? copying : roof->copy_gb_s;
     }

@@ -6,7 +6,6 @@
 #include "base/pages.h"
 #include "base/stat.h"
 #include "base/table.h"
-#include "base/threads.h"
 #include "check.h"
 #include "model/model.h"
 #include "model/synth.h"
@@ -179,19 +178,6 @@ static void test_large_reservation(void)
     check(pages_commit(block + bytes - 10, 10), "its last bytes cannot be had");
     block[bytes - 1] = 1;
     pages_release(block, bytes);
-}
-
-/* ---- threads ---- */
-
-static void test_threads(void)
-{
-    threads_set(3);
-    check(threads_now() == 3, "a team of %d", threads_now());
-    check(threads_for(0) == 1 && threads_for((1 << 19) - 1) == 1, "little work wakes the team");
-    check(threads_for(1 << 19) == 3 && threads_for(SIZE_MAX) == 3, "much work stays on one thread");
-    threads_set(1);
-    check(threads_for(SIZE_MAX) == 1, "a team of one");
-    check(threads_allowed() >= 1, "%d threads allowed", threads_allowed());
 }
 
 /* ---- counters ---- */
@@ -400,7 +386,6 @@ int main(void)
         test_commit(ways[i]);
     }
     test_large_reservation();
-    test_threads();
     test_counters();
     test_synthetic();
     for (int type = 0; type < DTYPE_COUNT; type++) {
