@@ -34,6 +34,7 @@ TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=
 ISA_FLAGS_avx2   = -mavx2 -mfma -mf16c
 ISA_FLAGS_avx512 = -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma
 ISA_FLAGS_bf16   = $(ISA_FLAGS_avx512) -mavx512bf16
+ISA_FLAGS_amx    = -mamx-tile -mamx-bf16
 
 LIB_SRC = $(wildcard lib/*.c lib/*/*.c)
 LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o)

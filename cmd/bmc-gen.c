@@ -62,8 +62,9 @@ static const struct opt opts[] = {
     CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)"),
     CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows (default f32)"),
     CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: those the policy asks for, or only those that hold tokens (default policy)"),
-    {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend (default blas)", AT(attn), 0, 0, "blas", false},
-    {OPT_TEXT, "isa", NULL, "SET", "instruction set (default: BMC_ISA, else the best one)", AT(isa), 0, 0, "ref", false},
+    {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend: fused or blas (default fused)", AT(attn), 0, 0, "fused|blas", false},
+    {OPT_TEXT, "isa", NULL, "SET", "instruction set: blas, ref, avx2, avx512, bf16 or amx (default: BMC_ISA, else the last of these that the machine has)", AT(isa), 0, 0, "blas|ref|avx2|avx512|bf16|amx", false},
+    {OPT_TEXT, "precision", NULL, "P", "how activations meet bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default bf16x2 on bf16 and amx, else f32)", AT(precision), 0, 0, "f32|bf16|bf16x2", false},
     SIZE("chunk", NULL, chunk, 1, 1 << 20, "prompt tokens computed at a time (default 512)"),
     SIZE("threads", "t", threads, 1, 4096, "threads (default: all cores that the process may use)"),
     SIZE("threads-batch", "tb", threads_batch, 1, 4096, "threads for prompts (default: as --threads)"),
@@ -161,7 +162,8 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     if (!s.attn)
         return -1;
     s.kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
-    if (!s.kernels || kv_spec_parse(&s.kv, o->kv, err) < 0)
+    if (!s.kernels || precision_parse(&s.precision, o->precision, s.kernels, err) < 0 ||
+        kv_spec_parse(&s.kv, o->kv, err) < 0)
         return -1;
     s.kv.valid_rows_only = o->rows;
     s.kv.alloc = (enum pages_alloc)o->alloc;
@@ -233,9 +235,11 @@ static int choose_seed(struct gen *gen, struct err *err)
 static void check_names(const struct gen_options *o)
 {
     struct kv_spec spec;
+    enum precision precision;
     struct err err;
     if (kv_spec_parse(&spec, o->kv, &err) < 0 || !attn_find(o->attn, &err) ||
-        (o->isa && !kernels_select(o->isa, &err)))
+        (o->isa && !kernels_select(o->isa, &err)) ||
+        precision_parse(&precision, o->precision, *kernel_sets, &err) < 0)
         opt_usage_error(&gen_program, "%s", err.text);
 }
 

@@ -12,7 +12,7 @@ struct gen_options {
     bool escape;
     int64_t n, context;
     size_t batch, chunk, threads, threads_batch;
-    const char *kv, *attn, *isa;
+    const char *kv, *attn, *isa, *precision;
     int kv_type, rows, alloc;
     bool mlock;
     struct sampler_options sampling;

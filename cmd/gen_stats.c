@@ -37,10 +37,12 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
         kv->stats.allocations == 1 ? "" : "s", (double)kv->stats.copied_bytes / 1048576,
         (double)kv->stats.peak_bytes / 1048576);
     fprintf(stderr,
-            "run              = batch %zu, %d threads (%d for prompts), isa %s, attn %s, rows %s, seed "
-            "%llu, logits %s\n",
-            o->batch, o->threads, o->threads_prefill, o->kernels->isa, o->attn->name,
-            o->kv.valid_rows_only ? "valid" : "policy", (unsigned long long)gen->seed, hash);
+            "run              = batch %zu, %d threads (%d for prompts), isa %s, precision %s, attn %s, "
+            "rows %s, "
+            "seed %llu, logits %s\n",
+            o->batch, o->threads, o->threads_prefill, o->kernels->isa, precision_name(o->precision),
+            o->attn->name, o->kv.valid_rows_only ? "valid" : "policy", (unsigned long long)gen->seed,
+            hash);
 }
 
 static json_t *stats_json(const struct gen *gen, const struct gen_stats *s)
@@ -54,11 +56,12 @@ static json_t *stats_json(const struct gen *gen, const struct gen_stats *s)
     hash_hex(&s->logits_hash, 8, hash);
     getrusage(RUSAGE_SELF, &usage);
     json_t *run = json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:s, s:s, s:s, s:s, s:s}", "version",
-        BMC_RELEASE, "model_id", model_id, "kv_policy", kv->policy->name, "T", (json_int_t)kv->T, "r",
-        (json_int_t)kv->r, "N", (json_int_t)o->context, "batch", (json_int_t)o->batch, "threads",
-        o->threads, "threads_batch", o->threads_prefill, "chunk", (json_int_t)o->chunk, "seed",
-        (json_int_t)gen->seed, "isa", o->kernels->isa, "attn", o->attn->name, "rows",
+        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:s}",
+        "version", BMC_RELEASE, "model_id", model_id, "kv_policy", kv->policy->name, "T",
+        (json_int_t)kv->T, "r", (json_int_t)kv->r, "N", (json_int_t)o->context, "batch",
+        (json_int_t)o->batch, "threads", o->threads, "threads_batch", o->threads_prefill, "chunk",
+        (json_int_t)o->chunk, "seed", (json_int_t)gen->seed, "isa", o->kernels->isa, "precision",
+        precision_name(o->precision), "attn", o->attn->name, "rows",
         o->kv.valid_rows_only ? "valid" : "policy", "weight_type",
         dtype_name(model_weight_type(gen->model)), "kv_type", dtype_name(o->kv_type));
     json_t *times = json_pack(

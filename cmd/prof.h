@@ -12,7 +12,7 @@ struct prof_options {
     int type;
     size_t context;
     const char *batch, *prompt, *gen, *depth, *cases;
-    const char *kv, *attn, *isa;
+    const char *kv, *attn, *isa, *precision;
     int kv_type, rows, alloc;
     bool lockstep;
     size_t repeat, warmup, every, megabytes, threads;

@@ -124,9 +124,9 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     if (!run->attn)
         return -1;
     run->kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
-    if (!run->kernels || open_contenders(prof, o->kv ? o->kv : default_kv, err) < 0 ||
-        open_shape(prof, err) < 0 || set_layers(prof, err) < 0 ||
-        prof_list(o->batch, "--batch", list, &n, err) < 0)
+    if (!run->kernels || precision_parse(&run->precision, o->precision, run->kernels, err) < 0 ||
+        open_contenders(prof, o->kv ? o->kv : default_kv, err) < 0 || open_shape(prof, err) < 0 ||
+        set_layers(prof, err) < 0 || prof_list(o->batch, "--batch", list, &n, err) < 0)
         return -1;
     run->batch = list[0];
     if (!run->batch)
@@ -181,8 +181,8 @@ static bool same_in_all(const json_t *rows, const char *key)
 /* "shape opt-6.7b, layers 1, ..." once, for the formats that do not repeat it in every row. */
 static void print_setup(const json_t *rows)
 {
-    static const char setup[] =
-        "shape layers N weight_type kv_type attn isa rows alloc threads repeat seed cpu version";
+    static const char setup[] = "shape layers N weight_type kv_type attn isa precision rows alloc "
+                                "threads repeat seed cpu version";
     json_t *picked = pick(json_array_get(rows, 0), setup);
     const char *key;
     json_t *value;

@@ -164,7 +164,6 @@ int prof_bench(const struct prof_options *options, struct err *err)
 {
     enum { MAX_TESTS = 2 * PROF_MAX_LIST * PROF_MAX_LIST * PROF_MAX_LIST };
     struct prof prof;
-    struct roof roof;
     json_t *rows = json_array();
     size_t batch[PROF_MAX_LIST], prompt[PROF_MAX_LIST], gen[PROF_MAX_LIST], depth[PROF_MAX_LIST];
     size_t n_batch, n_prompt, n_gen, n_depth, n = 0;
@@ -181,10 +180,8 @@ int prof_bench(const struct prof_options *options, struct err *err)
     n += combine(batch, n_batch, gen, n_gen, depth, n_depth, true, test + n);
     rc = check_tests(&prof, test, n, err);
     if (rc == 0)
-        rc = roof_measure(&roof, options->megabytes << 20, 3, err);
-    if (rc == 0)
-        rc = report_bench(&prof.report, prof.model, prof.contender, prof.n_contenders, test, n, &roof,
-                          rows, err);
+        rc = report_bench(&prof.report, prof.model, prof.contender, prof.n_contenders, test, n,
+                          options->megabytes << 20, rows, err);
     if (rc == 0)
         rc = prof_print(
             &prof, rows,

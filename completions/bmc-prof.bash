@@ -17,8 +17,9 @@ _bmc_prof()
     --kv-type) COMPREPLY=($(compgen -W 'f32 bf16' -- "$cur")) ;;
     --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
-    --attn) COMPREPLY=($(compgen -W 'blas' -- "$cur")) ;;
-    --isa) COMPREPLY=($(compgen -W 'ref' -- "$cur")) ;;
+    --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;
+    --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avx512 bf16 amx' -- "$cur")) ;;
+    --precision) COMPREPLY=($(compgen -W 'f32 bf16 bf16x2' -- "$cur")) ;;
     --threads | -t) COMPREPLY=() ;;
     --seed | -s) COMPREPLY=() ;;
     --repeat | -r) COMPREPLY=() ;;
@@ -29,7 +30,7 @@ _bmc_prof()
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --cases --kv --kv-type --rows --alloc --lockstep --attn --isa -t --threads -s --seed -r --repeat --warmup --every --megabytes --format --plot -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --cases --kv --kv-type --rows --alloc --lockstep --attn --isa --precision -t --threads -s --seed -r --repeat --warmup --every --megabytes --format --plot -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

@@ -262,12 +262,12 @@ END
 @test "--stats: every promised field, with its type" {
     ok bmc-gen -q -m "$(model grimm)" -p "$once" -n 5 -t 2 --stats stats.json
     ok jq -e '
-        ([.model_id, .kv_policy, .isa, .attn, .rows, .weight_type, .kv_type, .logits_hash] | all(type == "string"))
+        ([.model_id, .kv_policy, .isa, .precision, .attn, .rows, .weight_type, .kv_type, .logits_hash] | all(type == "string"))
         and ([.T, .r, .N, .batch, .threads, .prefill_tokens, .decode_tokens, .decode_steps,
               .kv_allocations, .kv_copied_bytes, .kv_resident_bytes, .kv_padded_rows] | all(type == "number" and . == floor))
         and ([.load_ms, .prefill_ms, .prefill_tok_s, .decode_ms, .decode_tok_s] | all(type == "number" and . > 0))
         and (.logits_hash | test("^[0-9a-f]{16}$")) and (.model_id | test("^[0-9a-f]{64}$"))
-        and .attn == "blas" and .rows == "policy" and .weight_type == "bf16" and .kv_type == "f32" and .kv_policy == "bmc"
+        and .attn == "fused" and .rows == "policy" and .weight_type == "bf16" and .kv_type == "f32" and .kv_policy == "bmc"
         and .threads == 2 and .batch == 1 and .N == 1024' stats.json
     assert_equal "$(jq -r .model_id stats.json)" "$(bmc-convert --info --format json "$(model grimm)" | jq -r .model_id)"
     [ "$(wc -l <stats.json)" -eq 1 ]

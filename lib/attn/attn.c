@@ -6,9 +6,9 @@
 
 #include "base/mem.h"
 
-extern const struct attn_backend attn_blas;
+extern const struct attn_backend attn_fused, attn_blas;
 
-const struct attn_backend *const attn_backends[] = {&attn_blas, NULL};
+const struct attn_backend *const attn_backends[] = {&attn_fused, &attn_blas, NULL};
 
 const struct attn_backend *attn_find(const char *name, struct err *err)
 {

@@ -28,3 +28,12 @@ void pack_rows(void *packed, size_t n_padded, const void *rows, size_t stride, s
                    (const char *)rows + row * stride * size, stride * size,
                    size_min(PACK_OUT, n_rows - row), n * size);
 }
+
+void mat_fetch_row(float *y, const struct mat *w, size_t row)
+{
+    for (size_t j = 0; j < w->in; j++) {
+        const size_t at = mat_at(w, row, j);
+        y[j] = w->dtype == DTYPE_F32 ? ((const float *)w->data)[at]
+                                     : bf16_to_f32(((const bf16 *)w->data)[at]);
+    }
+}

@@ -26,8 +26,8 @@ int session_open(struct session *s, const struct model *model, const struct sess
     threads_set(options->threads > options->threads_prefill ? options->threads
                                                             : options->threads_prefill);
     if (kv_open(&s->kv, &options->kv, &shape, options->batch, err) < 0 ||
-        forward_open(&s->forward, model, options->kernels, options->attn, s->kv, s->max_rows, err) <
-            0) {
+        forward_open(&s->forward, model, options->kernels, options->precision, options->attn, s->kv,
+                     s->max_rows, err) < 0) {
         session_close(s);
         return -1;
     }

@@ -11,6 +11,7 @@ struct session_options {
     enum dtype kv_type;
     const struct attn_backend *attn;
     const struct kernels *kernels;
+    enum precision precision;
     size_t context; /* N */
     size_t batch;   /* B: sequences at a time */
     size_t chunk;   /* rows of a prefill step at most */

@@ -1,13 +1,14 @@
 /* Arithmetic on raw rows: the contract of a kernel set, and the table that picks one.
  *
- * A set is complete: it starts as the reference and overrides what it does better. Its functions are
- * typed pointers, filled once at start; nothing here allocates while running or fails.
+ * A set names the set that it is built on and overrides what it does better; kernels_setup() fills the
+ * rest of its slots in once. Nothing here allocates while running, or fails.
  *
  * Rules for every kernel
  *   - Rows are f32 and contiguous; strides are given in elements. Any size >= 1 works; no alignment is
- * assumed.
+ *     assumed unless a comment says so.
  *   - Outputs never overlap inputs unless a comment says "in place".
- *   - What one row of a product comes to does not depend on how many threads run.
+ *   - Within a set, what a row comes to depends on that row alone: not on how many rows, columns or
+ *     threads take part. Every sum has one order, the same for one row and for many.
  *   - A padded row is either never read, or is finite and meets a weight that is exactly 0. */
 #ifndef BMC_KERNEL_H
 #define BMC_KERNEL_H
@@ -15,31 +16,85 @@
 #include "base/dtype.h"
 #include "base/err.h"
 
-/* What happens to a product's sums before they are stored, in this order:
- *   y = act(sum + bias) * times + plus
- * Folding it in saves passes over memory. `times` is never y; `plus` may be y (a residual) where there
- * is neither act nor times. */
+/* Packed weights come in blocks of LANES outputs; a panel is up to PANEL_BLOCKS of them. */
+enum { LANES = 16, PANEL_BLOCKS = 4, PANEL_WIDTH = LANES * PANEL_BLOCKS };
+
+/* Some consecutive blocks of a packed matrix (base/pack.h), and a range of their inputs. */
+struct panel {
+    const char *w; /* at the first input of the range */
+    enum dtype type;
+    size_t block_bytes; /* from block to block */
+    size_t blocks;      /* 1 .. PANEL_BLOCKS */
+    size_t depth;       /* inputs of the range: a multiple of 32 */
+    bool onward;        /* y holds the sums of the inputs before: they go on */
+    const char
+        *next; /* what will be multiplied next, laid out like this: to be fetched meanwhile; or NULL */
+};
+
+static inline size_t panel_row_bytes(const struct panel *w) { return LANES * dtype_size(w->type); }
+
 enum finish_act { FINISH_NONE, FINISH_RELU, FINISH_SILU, FINISH_GELU, FINISH_GELU_TANH };
 
+/* What happens to the sums of a product before they are stored (gemm.h says it in one line). */
 struct finish {
-    const float *bias; /* [out] or NULL */
+    float *y; /* [rows][n], at the panel's first column */
+    size_t y_stride;
+    const float *sum;  /* [rows or 2 * rows][PANEL_WIDTH] */
+    const float *gate; /* sums of the gate's product, like `sum`, or NULL */
+    bool split;        /* every row is the sum of two of `sum`'s */
+    size_t rows, n;
+    const float *bias, *gate_bias; /* [n] or NULL */
+    const float *plus;             /* like y, may be y; or NULL */
     enum finish_act act;
-    const float *times; /* rows like y with y's stride, or NULL */
-    const float *plus;  /* rows like y with y's stride, or NULL */
 };
+
+enum {
+    ATTEND_TILE = 16, /* rows that lie together in storage */
+    ATTEND_BLOCK = 32 /* positions between two updates of the running maximum */
+};
+
+/* Queries of one KV head against consecutive positions, beginning at a multiple of ATTEND_BLOCK: one pass
+ * with a running maximum and sum ("online softmax", as segment-kv-cache.txt 3.2 has it). The state goes
+ * in and out, so a run may be cut at any multiple of ATTEND_BLOCK without a change in the result. */
+struct attend {
+    size_t d;
+    enum dtype type;
+    size_t row_stride;    /* bytes from row to row of a tile */
+    size_t tiles;         /* of ATTEND_TILE positions */
+    const char *const *k; /* [tiles] first row of each tile; all its rows can be read and are finite */
+    const char *const *v; /* the same */
+    size_t must;          /* blocks from this one on are multiplied even if no query sees them */
+    size_t queries;       /* rows of q */
+    const float *q;       /* [queries][d], scaled already */
+    const size_t *seen;   /* [queries]: a query sees the first so many positions of the run */
+    float *max;           /* [queries]; -INFINITY before the first run */
+    float *sum;           /* [queries][LANES]; zeros before the first run */
+    float *context;       /* [queries][d]; zeros before the first run */
+    float *space;         /* attend_space(queries, d) floats, 64-byte aligned */
+};
+
+static inline size_t attend_space(size_t queries, size_t d)
+{
+    return ATTEND_BLOCK * (d + queries) + LANES * div_up(queries, LANES);
+}
 
 struct kernels {
     const char *isa; /* what BMC_ISA and --isa call it */
     const char *summary;
-    bool (*usable)(void); /* this CPU can run it */
+    bool (*usable)(void);       /* this CPU can run it, and the kernel lets us */
+    const struct kernels *base; /* where empty slots are taken from */
 
-    /* y[i][o] = finish(sum over k of x[i][k] * w[o][k]) for i < rows, o < w->out; w is packed. Uses all
-     * threads. */
-    void (*matmul)(float *y, size_t y_stride, const float *x, size_t x_stride, size_t rows,
-                   const struct mat *w, const struct finish *finish);
+    /* y[rows][PANEL_WIDTH] = x * panel^T, or += when it goes onward. x is f32 [rows][depth], zero where the
+     * weights are padded. */
+    void (*panel_f32)(float *y, const float *x, size_t x_stride, size_t rows, const struct panel *w);
 
-    /* Row `row` of a table in any layout, widened to f32: y[w->in]. */
-    void (*fetch_row)(float *y, const struct mat *w, size_t row);
+    /* The same for x in bf16 and bf16 weights, summed in f32. May write and read rows up to the next
+     * multiple of 16. Sets without one leave it empty all the way down: products then widen. */
+    void (*panel_bf16)(float *y, const bf16 *x, size_t x_stride, size_t rows, const struct panel *w);
+
+    void (*finish)(const struct finish *finish);
+
+    void (*attend)(const struct attend *attend);
 
     /* y = (x - mean) / sqrt(variance + eps) * gain + bias; gain and bias may be NULL; y may be x. */
     void (*layernorm)(float *y, const float *x, size_t n, const float *gain, const float *bias,
@@ -59,23 +114,22 @@ struct kernels {
     /* y[j] += x[j] */
     void (*add)(float *y, const float *x, size_t n);
 
-    /* Conversions of n elements. */
+    /* Conversions of n elements. split: x is nearly high + low. */
     void (*to_bf16)(bf16 *y, const float *x, size_t n);
     void (*to_f32)(float *y, const bf16 *x, size_t n);
+    void (*split)(bf16 *high, bf16 *low, const float *x, size_t n);
 };
 
-extern const struct kernels kernels_ref;
-
-/* The sets of this build, plainest first, ended by NULL. To add one: a file with its table, a line
- * here. */
-extern const struct kernels *const kernel_sets[];
+/* The sets of this build, plainest first, ended by NULL, complete after kernels_setup(). To add one: a
+ * file with its table, a line here. */
+extern const struct kernels *const *const kernel_sets;
 
 /* The set called `isa`, or the best usable one when it is NULL or "". An unknown or unusable name is an
  * error that lists the usable ones. */
 const struct kernels *kernels_select(const char *isa, struct err *err) MUST_USE;
 
-/* Once, before anything else here: checks that the BLAS in use is the OpenMP build (another would fight
- * our threads over the cores). base/threads.h says how it is kept on one thread. */
+/* Once, before anything else here: completes the sets, and checks that the BLAS in use is the OpenMP
+ * build (another would fight our threads over the cores). */
 int kernels_setup(struct err *err) MUST_USE;
 
 /* One line about the BLAS build: version, core, threading. */

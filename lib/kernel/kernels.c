@@ -1,11 +1,53 @@
 /* The table of kernel sets, and the choice among them. */
 #include <cblas.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "kernel/kernel.h"
 
-const struct kernels *const kernel_sets[] = {&kernels_ref, NULL};
+extern const struct kernels kernels_ref, kernels_blas, kernels_avx2, kernels_avx512, kernels_bf16,
+    kernels_amx;
+
+static const struct kernels *const built[] = {&kernels_blas,   &kernels_ref,  &kernels_avx2,
+                                              &kernels_avx512, &kernels_bf16, &kernels_amx};
+
+static struct kernels complete[ARRAY_LEN(built)];
+static const struct kernels *pointers[ARRAY_LEN(built) + 1];
+
+const struct kernels *const *const kernel_sets = pointers;
+
+/* Empty slots are the base's, whose own may be its base's. */
+static void complete_set(struct kernels *k, const struct kernels *base)
+{
+#define INHERIT(slot)                                                                                  \
+    if (!k->slot)                                                                                      \
+    k->slot = base->slot
+    for (; base; base = base->base) {
+        INHERIT(panel_f32);
+        INHERIT(panel_bf16);
+        INHERIT(finish);
+        INHERIT(attend);
+        INHERIT(layernorm);
+        INHERIT(rmsnorm);
+        INHERIT(rope);
+        INHERIT(softmax);
+        INHERIT(add);
+        INHERIT(to_bf16);
+        INHERIT(to_f32);
+        INHERIT(split);
+    }
+#undef INHERIT
+}
+
+static void complete_sets(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(built); i++) {
+        complete[i] = *built[i];
+        complete_set(&complete[i], built[i]->base);
+        pointers[i] = &complete[i];
+    }
+}
 
 const struct kernels *kernels_select(const char *isa, struct err *err)
 {
@@ -26,6 +68,8 @@ const struct kernels *kernels_select(const char *isa, struct err *err)
 
 int kernels_setup(struct err *err)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, complete_sets);
     if (openblas_get_parallel() != OPENBLAS_OPENMP)
         return err_set(
             err,

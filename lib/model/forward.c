@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/pack.h"
 #include "base/threads.h"
 #include "model/position.h"
 
@@ -24,7 +25,8 @@ static size_t q_width(const struct config *c) { return c->heads * c->head_dim; }
 static size_t kv_width(const struct config *c) { return c->kv_heads * c->head_dim; }
 
 int forward_open(struct forward *f, const struct model *model, const struct kernels *kernels,
-                 const struct attn_backend *backend, struct kv *kv, size_t max_rows, struct err *err)
+                 enum precision precision, const struct attn_backend *backend, struct kv *kv,
+                 size_t max_rows, struct err *err)
 {
     const struct config *c = &model->config;
     *f = (struct forward){.model = model, .kernels = kernels, .kv = kv, .max_rows = max_rows};
@@ -32,17 +34,11 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
         float **buffer;
         size_t width;
     } const table[] = {
-        {&f->x, c->hidden},
-        {&f->h, c->hidden},
-        {&f->q, q_width(c)},
-        {&f->k, kv_width(c)},
-        {&f->v, kv_width(c)},
-        {&f->context, q_width(c)},
-        {&f->gate, c->mlp == MLP_GATED ? c->ffn : 1},
-        {&f->up, c->ffn},
-        {&f->embedded, c->embed != c->hidden ? c->embed : 1},
-        {&f->cosine, c->head_dim},
-        {&f->sine, c->head_dim},
+        {&f->x, c->hidden},        {&f->h, c->hidden},
+        {&f->q, q_width(c)},       {&f->k, kv_width(c)},
+        {&f->v, kv_width(c)},      {&f->context, q_width(c)},
+        {&f->up, c->ffn},          {&f->embedded, c->embed != c->hidden ? c->embed : 1},
+        {&f->cosine, c->head_dim}, {&f->sine, c->head_dim},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         *table[i].buffer = mem_alloc(max_rows, table[i].width * sizeof(float));
@@ -58,7 +54,9 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
         goto fail;
     }
     rope_frequencies(c, f->frequency);
-    if (attn_open(&f->attn, backend, c->heads, c->kv_heads, c->head_dim, kv->shape.max_rows, max_rows,
+    const size_t widest = size_max(size_max(c->hidden, c->ffn), size_max(q_width(c), c->embed));
+    if (gemm_open(&f->gemm, kernels, precision, max_rows, widest, err) == 0 &&
+        attn_open(&f->attn, backend, c->heads, c->kv_heads, c->head_dim, kv->shape.max_rows, max_rows,
                   kv->n_seqs, err) == 0)
         return 0;
 fail:
@@ -69,8 +67,9 @@ fail:
 void forward_close(struct forward *f)
 {
     attn_close(f->attn);
-    float *const buffers[] = {f->x,    f->h,  f->q,        f->k,      f->v,    f->context,
-                              f->gate, f->up, f->embedded, f->cosine, f->sine, f->frequency};
+    gemm_close(f->gemm);
+    float *const buffers[] = {f->x,  f->h,        f->q,      f->k,    f->v,        f->context,
+                              f->up, f->embedded, f->cosine, f->sine, f->frequency};
     for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
         free(buffers[i]);
     *f = (struct forward){0};
@@ -85,24 +84,23 @@ struct norm_job {
 
 static void norm_row(void *arg, size_t i)
 {
-    const struct norm_job *norm = arg;
-    const struct config *c = &norm->f->model->config;
-    const struct norm_weights *w = norm->weights;
+    const struct norm_job *job = arg;
+    const struct config *c = &job->f->model->config;
+    const struct norm_weights *w = job->weights;
+    const float eps = (float)c->norm_eps;
     const size_t n = c->hidden;
-    float *y = norm->y + i * n;
-    const float *x = norm->x + i * n;
     if (c->norm == NORM_RMS)
-        norm->f->kernels->rmsnorm(y, x, n, w->gain, (float)c->norm_eps);
+        job->f->kernels->rmsnorm(job->y + i * n, job->x + i * n, n, w->gain, eps);
     else
-        norm->f->kernels->layernorm(y, x, n, w->gain, w->bias, (float)c->norm_eps);
+        job->f->kernels->layernorm(job->y + i * n, job->x + i * n, n, w->gain, w->bias, eps);
 }
 
 /* y = norm(x), row by row; y may be x. */
 static void norm_rows(const struct forward *f, float *y, const float *x, size_t rows,
                       const struct norm_weights *weights)
 {
-    struct norm_job norm = {f, y, x, weights};
-    threads_each(rows, 8 * rows * f->model->config.hidden, norm_row, &norm);
+    struct norm_job job = {f, y, x, weights};
+    threads_each(rows, 8 * rows * f->model->config.hidden, norm_row, &job);
 }
 
 /* The time since the last lap belongs to `part`. */
@@ -115,12 +113,18 @@ static void lap(const struct forward *f, enum forward_part part)
     f->times->lap_ms = now;
 }
 
-/* y = finish(x W + bias) */
-static void multiply(const struct forward *f, float *y, const float *x, size_t rows,
-                     const struct linear *linear, struct finish finish)
+/* y[rows][out] = x W + bias */
+static struct product product_of(const struct linear *linear, float *y)
 {
-    finish.bias = linear->bias;
-    f->kernels->matmul(y, linear->weight.out, x, linear->weight.in, rows, &linear->weight, &finish);
+    return (struct product){
+        .w = &linear->weight, .bias = linear->bias, .y = y, .y_stride = linear->weight.out};
+}
+
+/* y = x W, for matrices without a bias. */
+static void project(const struct forward *f, float *y, const float *x, size_t rows, const struct mat *w)
+{
+    const struct product product = {.w = w, .y = y, .y_stride = w->out};
+    gemm_run(f->gemm, &product, 1, x, w->in, rows);
 }
 
 static void embed(struct forward *f, const struct step *step)
@@ -130,14 +134,13 @@ static void embed(struct forward *f, const struct step *step)
     const bool projected = w->project_in.data != NULL;
     float *table_rows = projected ? f->embedded : f->x;
     for (size_t i = 0; i < step->rows; i++)
-        f->kernels->fetch_row(table_rows + i * c->embed, &w->embed, step->token[i]);
+        mat_fetch_row(table_rows + i * c->embed, &w->embed, step->token[i]);
     if (projected)
-        f->kernels->matmul(f->x, c->hidden, f->embedded, c->embed, step->rows, &w->project_in,
-                           &(struct finish){0});
+        project(f, f->x, f->embedded, step->rows, &w->project_in);
     if (c->position != POSITION_LEARNED)
         return;
     for (size_t i = 0; i < step->rows; i++) {
-        f->kernels->fetch_row(f->h, &w->position, step->position[i] + c->position_offset);
+        mat_fetch_row(f->h, &w->position, step->position[i] + c->position_offset);
         f->kernels->add(f->x + i * c->hidden, f->h, c->hidden);
     }
 }
@@ -146,8 +149,7 @@ static void rotate_row(void *arg, size_t i)
 {
     const struct forward *f = arg;
     const struct config *c = &f->model->config;
-    const size_t half = c->head_dim / 2;
-    const float *cosine = f->cosine + i * half, *sine = f->sine + i * half;
+    const float *cosine = f->cosine + i * (c->head_dim / 2), *sine = f->sine + i * (c->head_dim / 2);
     f->kernels->rope(f->q + i * q_width(c), c->heads, c->head_dim, cosine, sine);
     f->kernels->rope(f->k + i * kv_width(c), c->kv_heads, c->head_dim, cosine, sine);
 }
@@ -159,9 +161,9 @@ static int attention_block(struct forward *f, const struct step *step,
 {
     const struct config *c = &f->model->config;
     const struct layer *w = &f->model->weights.layer[layer];
-    multiply(f, f->q, h, step->rows, &w->q, (struct finish){0});
-    multiply(f, f->k, h, step->rows, &w->k, (struct finish){0});
-    multiply(f, f->v, h, step->rows, &w->v, (struct finish){0});
+    const struct product qkv[] = {product_of(&w->q, f->q), product_of(&w->k, f->k),
+                                  product_of(&w->v, f->v)};
+    gemm_run(f->gemm, qkv, ARRAY_LEN(qkv), h, c->hidden, step->rows);
     if (c->position == POSITION_ROPE)
         threads_each(step->rows, 8 * step->rows * q_width(c), rotate_row, f);
     lap(f, PART_PROJECTION);
@@ -172,7 +174,9 @@ static int attention_block(struct forward *f, const struct step *step,
     if (f->attn->backend->run(f->attn, attn_step, layer, f->q, f->context, err) < 0)
         return -1;
     lap(f, PART_ATTENTION);
-    multiply(f, f->x, f->context, step->rows, &w->out, (struct finish){.plus = f->x});
+    struct product out = product_of(&w->out, f->x);
+    out.plus = f->x;
+    gemm_run(f->gemm, &out, 1, f->context, q_width(c), step->rows);
     lap(f, PART_PROJECTION);
     return 0;
 }
@@ -188,16 +192,15 @@ static void mlp_block(struct forward *f, size_t rows, size_t layer, const float 
     };
     const struct config *c = &f->model->config;
     const struct layer *w = &f->model->weights.layer[layer];
-    const float *inner = f->up;
+    struct product up = product_of(&w->up, f->up), down = product_of(&w->down, f->x);
+    up.act = act[c->activation];
     if (c->mlp == MLP_GATED) {
-        multiply(f, f->up, h, rows, &w->up, (struct finish){0});
-        multiply(f, f->gate, h, rows, &w->gate,
-                 (struct finish){.act = act[c->activation], .times = f->up});
-        inner = f->gate;
-    } else {
-        multiply(f, f->up, h, rows, &w->up, (struct finish){.act = act[c->activation]});
+        up.gate = &w->gate.weight;
+        up.gate_bias = w->gate.bias;
     }
-    multiply(f, f->x, inner, rows, &w->down, (struct finish){.plus = f->x});
+    down.plus = f->x;
+    gemm_run(f->gemm, &up, 1, h, c->hidden, rows);
+    gemm_run(f->gemm, &down, 1, f->up, c->ffn, rows);
 }
 
 int forward_step(struct forward *f, const struct step *step, struct err *err)
@@ -243,10 +246,9 @@ void forward_logits(struct forward *f, const size_t *row, size_t n, float *logit
     if (c->final_norm)
         norm_rows(f, f->h, f->h, n, &w->final_norm);
     if (w->project_out.data) {
-        f->kernels->matmul(f->embedded, c->embed, f->h, c->hidden, n, &w->project_out,
-                           &(struct finish){0});
+        project(f, f->embedded, f->h, n, &w->project_out);
         rows = f->embedded;
     }
-    f->kernels->matmul(logits, c->vocab, rows, c->embed, n, &w->head, &(struct finish){0});
+    project(f, logits, rows, n, &w->head);
     lap(f, PART_HEAD);
 }

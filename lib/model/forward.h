@@ -3,6 +3,7 @@
 #define BMC_FORWARD_H
 
 #include "attn/attn.h"
+#include "kernel/gemm.h"
 #include "model/model.h"
 
 /* One step: rows of any number of sequences, each sequence's rows together and in order. */
@@ -25,6 +26,7 @@ struct forward_times {
 struct forward {
     const struct model *model;
     const struct kernels *kernels;
+    struct gemm *gemm;
     struct attn *attn;
     struct kv *kv;
     size_t max_rows;
@@ -36,14 +38,14 @@ struct forward {
     float *h;         /* hidden: what a block reads */
     float *q, *k, *v; /* H * d, KV heads * d */
     float *context;   /* H * d */
-    float *gate, *up; /* ffn */
+    float *up;        /* ffn */
     float *embedded;  /* embed, where it differs from hidden */
 };
 
 /* Buffers for steps of up to `max_rows` rows over the cache `kv`, which is borrowed. */
 int forward_open(struct forward *forward, const struct model *model, const struct kernels *kernels,
-                 const struct attn_backend *backend, struct kv *kv, size_t max_rows,
-                 struct err *err) MUST_USE;
+                 enum precision precision, const struct attn_backend *backend, struct kv *kv,
+                 size_t max_rows, struct err *err) MUST_USE;
 void forward_close(struct forward *forward);
 
 /* Runs the layers: afterwards forward_logits() may be asked for any of the rows, and the caller commits

@@ -16,13 +16,13 @@ int rows_add_setup(const struct report *report, const struct kv_spec *spec, json
     const struct run *run = &report->run;
     char cpu[128];
     cpu_model_name(cpu, sizeof cpu);
-    json_t *setup =
-        json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:s, s:s}", "shape",
-                  report->shape, "model_id", report->model_id, "layers", (json_int_t)run->config.layers,
-                  "N", (json_int_t)run->N, "weight_type", dtype_name(report->weight_type), "kv_type",
-                  dtype_name(run->kv_type), "attn", run->attn->name, "isa", run->kernels->isa,
-                  "threads", run->threads, "repeat", report->repeat, "warmup", report->warmup, "seed",
-                  (json_int_t)run->seed, "cpu", cpu, "version", report->version);
+    json_t *setup = json_pack(
+        "{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:s, s:s}", "shape",
+        report->shape, "model_id", report->model_id, "layers", (json_int_t)run->config.layers, "N",
+        (json_int_t)run->N, "weight_type", dtype_name(report->weight_type), "kv_type",
+        dtype_name(run->kv_type), "attn", run->attn->name, "isa", run->kernels->isa, "precision",
+        precision_name(run->precision), "threads", run->threads, "repeat", report->repeat, "warmup",
+        report->warmup, "seed", (json_int_t)run->seed, "cpu", cpu, "version", report->version);
     if (setup && spec) {
         json_object_set_new(setup, "rows",
                             json_string(spec->valid_rows_only || spec->policy->rows == KV_ROWS_VALID
@@ -44,6 +44,8 @@ static double median_of(const struct block_result *result, size_t n, size_t at)
     return stat_quantile(x, n, 0.5);
 }
 
+static json_t *time_or_null(double ms) { return ms < 0 ? json_null() : json_real(ms); }
+
 #define MEDIAN(field) median_of(result, n, offsetof(struct block_result, field))
 
 static json_t *block_row(const struct report *report, const struct contender *contender,
@@ -54,13 +56,14 @@ static json_t *block_row(const struct report *report, const struct contender *co
     for (size_t i = 0; i < n; i++)
         total[i] = result[i].total_ms;
     const double median = stat_quantile(total, n, 0.5);
-    json_t *row = json_pack(
-        "{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "policy",
-        contender->text, "T", (json_int_t)last->T, "r", (json_int_t)last->r, "batch",
-        (json_int_t)report->run.batch, "alloc_ms", MEDIAN(kv.alloc_ms), "copy_ms", MEDIAN(kv.copy_ms),
-        "append_ms", MEDIAN(append_ms), "sdpa_ms", MEDIAN(sdpa_ms), "scores_ms", MEDIAN(scores_ms),
-        "softmax_ms", MEDIAN(softmax_ms), "values_ms", MEDIAN(values_ms), "total_ms", median,
-        "total_ms_min", total[0], "total_ms_max", total[n - 1]);
+    json_t *row =
+        json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:f, s:f}", "policy",
+                  contender->text, "T", (json_int_t)last->T, "r", (json_int_t)last->r, "batch",
+                  (json_int_t)report->run.batch, "alloc_ms", MEDIAN(kv.alloc_ms), "copy_ms",
+                  MEDIAN(kv.copy_ms), "append_ms", MEDIAN(append_ms), "sdpa_ms", MEDIAN(sdpa_ms),
+                  "scores_ms", time_or_null(MEDIAN(scores_ms)), "softmax_ms",
+                  time_or_null(MEDIAN(softmax_ms)), "values_ms", time_or_null(MEDIAN(values_ms)),
+                  "total_ms", median, "total_ms_min", total[0], "total_ms_max", total[n - 1]);
     json_t *counts = json_pack(
         "{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "minor_faults",
         rows_count(last->counters.minor_faults), "major_faults",

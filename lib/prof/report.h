@@ -39,10 +39,11 @@ struct bench_test {
     size_t batch, n_prompt, n_gen, depth;
 };
 
-/* One row per test and contender, all in turns; the roof gives roof_share. */
+/* One row per test and contender, all in turns; the limit that roof_share is of is measured beside every run, with
+ * blocks of `roof_bytes`. */
 int report_bench(const struct report *report, const struct model *model,
                  const struct contender *contender, size_t n_contenders, const struct bench_test *test,
-                 size_t n_tests, const struct roof *roof, json_t *rows, struct err *err) MUST_USE;
+                 size_t n_tests, size_t roof_bytes, json_t *rows, struct err *err) MUST_USE;
 
 /* Prompt and generation together under every contender: generated tokens per second of the whole, and the same
  * divided by the first contender's that is called paged (bmc.txt, table II). */

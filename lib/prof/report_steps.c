@@ -128,13 +128,29 @@ struct test_times {
     double part_ms[FORWARD_PARTS];
     double sample_ms;
     size_t peak_bytes, T, r;
+    double roof[MAX_REPEAT]; /* GB/s for decoding, GFLOP/s for prompts; measured beside the step */
+    double share[MAX_REPEAT];
 };
 
+/* The machine's limit for a test, now: reading for decoding, arithmetic in the weights' type for prompts. */
+static double measure_roof(const struct report *report, const struct bench_test *test,
+                           const struct roof_block *block)
+{
+    const char *isa;
+    if (test->n_gen)
+        return roof_read_gb_s(block, 3);
+    const double wide = roof_gflop_s(false, 1, &isa);
+    const double narrow = report->weight_type == DTYPE_BF16 ? roof_gflop_s(true, 1, &isa) : 0;
+    return narrow > wide ? narrow : wide;
+}
+
 static int run_test(const struct report *report, const struct model *model,
-                    const struct contender *contender, const struct bench_test *test, size_t round,
-                    struct test_times *times, struct err *err)
+                    const struct contender *contender, const struct bench_test *test,
+                    const struct roof_block *block, size_t round, struct test_times *times,
+                    struct err *err)
 {
     struct steps_result result;
+    const double roof = measure_roof(report, test, block);
     struct report of_test = *report;
     resident_peak_reset();
     of_test.run.batch = test->batch;
@@ -147,6 +163,10 @@ static int run_test(const struct report *report, const struct model *model,
     times->peak_bytes = size_max(times->peak_bytes, resident_peak());
     if (round < MAX_REPEAT) {
         times->sample[round] = sample_of(test, &result);
+        times->roof[round] = roof;
+        times->share[round] =
+            (test->n_gen ? step_bytes(report, model, test) : prompt_flop(report, model, test)) /
+            times->sample[round].step_ms / 1e6 / roof;
         times->first_ms[round] = result.prefill_ms;
         for (size_t i = 0; i < test->n_gen; i++)
             times->latency[times->n_latency++] = result.step_ms[i];
@@ -158,9 +178,8 @@ static int run_test(const struct report *report, const struct model *model,
     return 0;
 }
 
-static json_t *bench_row(const struct report *report, const struct model *model,
-                         const struct contender *contender, const struct bench_test *test,
-                         const struct roof *roof, struct test_times *times, struct err *err)
+static json_t *bench_row(const struct report *report, const struct contender *contender,
+                         const struct bench_test *test, struct test_times *times, struct err *err)
 {
     const size_t n = (size_t)report->repeat;
     double alone[MAX_REPEAT], whole[MAX_REPEAT], step[MAX_REPEAT];
@@ -170,19 +189,14 @@ static json_t *bench_row(const struct report *report, const struct model *model,
         step[i] = times->sample[i].step_ms;
     }
     const double median_ms = stat_quantile(step, n, 0.5), steps = (double)(n * test->n_gen);
-    const double peak = roof->bf16_gflop_s > roof->f32_gflop_s && report->weight_type == DTYPE_BF16
-                            ? roof->bf16_gflop_s
-                            : roof->f32_gflop_s;
-    const double share = test->n_gen
-                             ? step_bytes(report, model, test) / median_ms / 1e6 / roof->read_gb_s
-                             : prompt_flop(report, model, test) / median_ms / 1e6 / peak;
+    const double roof = stat_quantile(times->roof, n, 0.5);
     json_t *row = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "test",
                             test->n_gen ? "decode" : "prefill", "policy", contender->text, "batch",
                             (json_int_t)test->batch, "n_prompt", (json_int_t)test->n_prompt, "n_gen",
                             (json_int_t)test->n_gen, "depth", (json_int_t)test->depth, "tok_s",
                             stat_mean(alone, n), "tok_s_sd", stat_sd(alone, n), "tok_s_end_to_end",
                             stat_mean(whole, n), "tok_s_end_to_end_sd", stat_sd(whole, n), "step_ms",
-                            median_ms, "roof_share", share);
+                            median_ms, "roof_share", stat_quantile(times->share, n, 0.5));
     static const char *const part[FORWARD_PARTS] = {"attention_ms", "projections_ms", "mlp_ms",
                                                     "head_ms", "other_ms"};
     json_t *more = json_object();
@@ -193,6 +207,8 @@ static json_t *bench_row(const struct report *report, const struct model *model,
     json_object_set_new(more, "first_token_ms",
                         test->n_prompt ? json_real(stat_quantile(times->first_ms, n, 0.5))
                                        : json_null());
+    json_object_set_new(more, "roof_gb_s", test->n_gen ? json_real(roof) : json_null());
+    json_object_set_new(more, "roof_gflop_s", test->n_gen ? json_null() : json_real(roof));
     static const double quantile[] = {0.5, 0.95, 0.99};
     static const char *const name[] = {"latency_p50_ms", "latency_p95_ms", "latency_p99_ms"};
     for (size_t i = 0; i < ARRAY_LEN(quantile); i++)
@@ -222,14 +238,17 @@ fail:
 
 int report_bench(const struct report *report, const struct model *model,
                  const struct contender *contender, size_t n_contenders, const struct bench_test *test,
-                 size_t n_tests, const struct roof *roof, json_t *rows, struct err *err)
+                 size_t n_tests, size_t roof_bytes, json_t *rows, struct err *err)
 {
     const size_t repeat = (size_t)report->repeat, warmup = (size_t)report->warmup,
                  n = n_contenders * n_tests;
     struct test_times *times = calloc(n, sizeof *times);
+    struct roof_block block = {0};
     int rc = -1;
     if (!times)
         return err_set(err, "out of memory for %zu tests", n);
+    if (roof_block_open(&block, roof_bytes, err) < 0)
+        goto out;
     for (size_t i = 0; i < n; i++)
         if (!(times[i].latency =
                   mem_alloc(repeat * test[i / n_contenders].n_gen + 1, sizeof(double)))) {
@@ -238,19 +257,20 @@ int report_bench(const struct report *report, const struct model *model,
         }
     for (size_t round = 0; round < repeat + warmup; round++)
         for (size_t i = 0; i < n; i++) {
-            if (run_test(report, model, &contender[i % n_contenders], &test[i / n_contenders],
+            if (run_test(report, model, &contender[i % n_contenders], &test[i / n_contenders], &block,
                          round < warmup ? MAX_REPEAT : round - warmup, &times[i], err) < 0)
                 goto out;
             tell(report, round * n + i + 1, (repeat + warmup) * n);
         }
     for (size_t i = 0; i < n; i++) {
-        json_t *row = bench_row(report, model, &contender[i % n_contenders], &test[i / n_contenders],
-                                roof, &times[i], err);
+        json_t *row =
+            bench_row(report, &contender[i % n_contenders], &test[i / n_contenders], &times[i], err);
         if (!row || json_array_append_new(rows, row) < 0)
             goto out;
     }
     rc = 0;
 out:
+    roof_block_close(&block);
     for (size_t i = 0; i < n; i++)
         free(times[i].latency);
     free(times);

@@ -17,6 +17,20 @@ struct roof {
 /* Best of `repeats` rounds each, over blocks of `bytes` bytes. Takes a second or two. */
 int roof_measure(struct roof *roof, size_t bytes, int repeats, struct err *err) MUST_USE;
 
+/* The two limits of model steps by themselves, to be measured again beside each step: on a shared machine they
+ * change by the minute. The block is in huge pages and has been touched. */
+struct roof_block {
+    char *data;
+    size_t bytes;
+};
+
+int roof_block_open(struct roof_block *block, size_t bytes, struct err *err) MUST_USE;
+void roof_block_close(struct roof_block *block);
+double roof_read_gb_s(const struct roof_block *block, int repeats);
+
+/* 0, and NULL for `isa`, where the machine has no such instructions. */
+double roof_gflop_s(bool bf16, int repeats, const char **isa);
+
 /* Loops over registers only, one file per instruction set. Returns multiply-adds done; `sink` keeps the compiler
  * from leaving them out. */
 struct peak {

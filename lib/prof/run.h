@@ -14,6 +14,7 @@ struct run {
     enum dtype kv_type;
     const struct attn_backend *attn;
     const struct kernels *kernels;
+    enum precision precision;
     int threads;
     uint64_t seed;
     struct counting *counting; /* open since before the team's threads were made */
@@ -24,9 +25,9 @@ struct run {
 
 struct block_result {
     double total_ms;
-    double append_ms; /* new rows into place */
-    double sdpa_ms;   /* scores, softmax, values: the next three are its parts */
-    double scores_ms, softmax_ms, values_ms;
+    double append_ms;                        /* new rows into place */
+    double sdpa_ms;                          /* scores, softmax, values: the next three are its parts */
+    double scores_ms, softmax_ms, values_ms; /* negative: the backend does them in one */
     struct counters counters;
     struct kv_stats kv; /* alloc_ms and copy_ms among them */
     size_t T, r;

@@ -86,7 +86,11 @@ static int block_step(struct bench *b, struct block_result *result, struct err *
 static void share_sdpa(const struct attn_times *times, struct block_result *result)
 {
     const double sum = times->scores_ms + times->softmax_ms + times->values_ms;
-    const double scale = sum > 0 ? result->sdpa_ms / sum : 0;
+    if (!(sum > 0)) {
+        result->scores_ms = result->softmax_ms = result->values_ms = -1;
+        return;
+    }
+    const double scale = result->sdpa_ms / sum;
     result->scores_ms = times->scores_ms * scale;
     result->softmax_ms = times->softmax_ms * scale;
     result->values_ms = times->values_ms * scale;

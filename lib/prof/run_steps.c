@@ -78,6 +78,7 @@ static int open_stepper(struct stepper *s, const struct model *model, const stru
         .kv_type = run->kv_type,
         .attn = run->attn,
         .kernels = run->kernels,
+        .precision = run->precision,
         .context = run->N,
         .batch = run->batch,
         .chunk = size_min(512, run->N),

@@ -7,10 +7,12 @@
  * begin, end and take turns at random, in steps of random numbers of rows. The first sequence of a batch stops at
  * n = r - 1, r and r + 1 rows, so that every kind of growth is met by a single row.
  *
- * Rounds take turns between f32 and bf16 rows. With f32 rows logits agree to 1e-4, and the best id is the same wherever
- * the best two logits differ by more than 1e-3; a closer tie is printed. With bf16 rows the last digit of a key or value in
- * f32, which depends on the shape of the product, decides now and then which way it is rounded: a step of 2^-8 of it. So
- * they are held to 0.05, and ids to twice that.
+ * A round goes over all instruction sets of the machine, each with a random precision and type of the cache. With the
+ * fused kernels logits are the same bit for bit; so are those of a token that is verified as a node of a random tree.
+ * Then eager attention and the BLAS set take part: with f32 rows logits agree to 1e-4, and the best id is the same
+ * wherever the best two logits differ by more than 1e-3; a closer tie is printed. With bf16 rows the last digit of a key
+ * or value in f32, which depends on the shape of a BLAS product, decides now and then which way it is rounded: a step of
+ * 2^-8 of it. So they are held to 0.05, and ids to twice that.
  *
  * SEED, or BMC_SEED where it is not given, repeats a run: it is printed. */
 #include <stdlib.h>
@@ -32,17 +34,19 @@ struct sequence {
 };
 
 /* How far off a logit may be, and how close the best two must be where another id is chosen. */
-static const struct {
+static const struct tolerance {
+    const char *name;
     double logit, tie;
-} tolerances[] = {{1e-4, 1e-3}, {0.05, 0.1}}; /* f32, bf16 */
+} tolerances[] = {{"fused", 0, 0}, {"BLAS, f32", 1e-4, 1e-3}, {"BLAS, bf16", 0.05, 0.1}};
+static size_t mode; /* the one in force */
 
 static struct model *model;
 static size_t vocab;
 static uint64_t seed;
 static uint32_t draws; /* since the run began: the counter of the generator */
 static struct sequence sequence[MAX_SEQUENCES];
-static double worst[2]; /* by type */
-static size_t tokens[2], ties;
+static double worst[ARRAY_LEN(tolerances)];
+static size_t tokens[ARRAY_LEN(tolerances)], ties;
 
 static size_t pick(size_t least, size_t most)
 {
@@ -98,9 +102,10 @@ static void draw_sequences(const struct session_options *options, size_t n)
 
 /* ---- in a batch ---- */
 
+/* The largest difference of two vectors of logits; at least one bit of a float where any bit differs. */
 static double difference(const float *a, const float *b)
 {
-    double most = 0;
+    double most = memcmp(a, b, vocab * sizeof *a) ? 0x1p-149 : 0;
     for (size_t i = 0; i < vocab; i++) {
         const double d = fabs((double)a[i] - (double)b[i]);
         if (isnan(d))
@@ -111,9 +116,9 @@ static double difference(const float *a, const float *b)
 }
 
 /* Token `at` of a sequence against the run alone. */
-static void compare(const char *how, enum dtype type, size_t s, size_t at, const float *logits)
+static void compare(const char *how, size_t s, size_t at, const float *logits)
 {
-    const int t = type == DTYPE_BF16;
+    const size_t t = mode;
     const float *want = sequence[s].want + at * vocab;
     const double off = difference(logits, want);
     struct candidate best[2], found;
@@ -198,7 +203,7 @@ static void run_batch(const struct session_options *options, const char *how, si
             for (size_t k = 0; k < slot[i].rows; k++) {
                 const size_t row = slot[i].first + k;
                 session_logits(&session, &row, 1, logits);
-                compare(how, options->kv_type, s, n - slot[i].rows + k, logits);
+                compare(how, s, n - slot[i].rows + k, logits);
             }
             if (s == SIZE_MAX || n < sequence[s].n)
                 continue;
@@ -232,7 +237,7 @@ static void draw_policy(const struct kv_policy *policy, size_t N, char text[64])
 
 static void run_policy(struct session_options *options, const struct kv_policy *policy)
 {
-    char text[64], how[192];
+    char text[64], how[256];
     struct err err;
     const size_t batch = pick(1, MAX_BATCH), n = size_min(batch + pick(0, 3), MAX_SEQUENCES);
     draw_policy(policy, options->context, text);
@@ -244,7 +249,8 @@ static void run_policy(struct session_options *options, const struct kv_policy *
     options->batch = batch;
     options->chunk = pick(1, 40);
     options->threads = options->threads_prefill = (int)pick(1, 2);
-    snprintf(how, sizeof how, "%s %s, N %zu, batch %zu, chunk %zu, %d threads, %s%s%s", text,
+    snprintf(how, sizeof how, "%s %s %s, %s %s, N %zu, batch %zu, chunk %zu, %d threads, %s%s%s",
+             options->kernels->isa, precision_name(options->precision), options->attn->name, text,
              dtype_name(options->kv_type), options->context, batch, options->chunk, options->threads,
              pages_alloc_name(options->kv.alloc), options->kv.lockstep ? ", lockstep" : "",
              options->kv.valid_rows_only ? ", valid rows" : "");
@@ -267,25 +273,133 @@ static void test_the_test(const struct session_options *options)
     free(logits);
 }
 
-static void run_round(const struct session_options *like, size_t round)
+/* ---- a tree ---- */
+
+/* A random tree of `rows` tokens that continues sequence `s` at position n. Its first `depth` levels hold the true
+ * tokens, in nodes among others; path[j] is the node of the true token n + j. */
+struct tree {
+    uint32_t token[MAX_N], tail[MAX_N * MAX_N];
+    size_t position[MAX_N], tail_at[MAX_N + 1], parent[MAX_N], level[MAX_N], path[MAX_N];
+    size_t rows, depth;
+};
+
+static void draw_tree(struct tree *t, const struct sequence *s, size_t n)
 {
+    t->rows = t->depth = 0;
+    while (n + t->depth < s->n && t->rows < 24) {
+        /* Some wrong ones, whose parents may be any, and then the next true one. */
+        const size_t wrong = pick(0, 3);
+        for (size_t i = 0; i <= wrong; i++) {
+            const bool on_path = i == wrong;
+            const size_t node = t->rows++;
+            t->parent[node] = on_path ? (t->depth ? t->path[t->depth - 1] : SIZE_MAX)
+                              : node  ? (pick(0, node) == node ? SIZE_MAX : pick(0, node - 1))
+                                      : SIZE_MAX;
+            t->level[node] = t->parent[node] == SIZE_MAX ? 0 : t->level[t->parent[node]] + 1;
+            t->token[node] = on_path ? s->id[n + t->depth] : (uint32_t)pick(0, vocab - 1);
+            t->position[node] = n + t->level[node];
+        }
+        t->path[t->depth++] = t->rows - 1;
+    }
+    t->tail_at[0] = 0;
+    for (size_t node = 0; node < t->rows; node++) {
+        const size_t at = t->tail_at[node], len = t->level[node] + 1;
+        for (size_t i = len, up = node; i-- > 0; up = t->parent[up])
+            t->tail[at + i] = (uint32_t)up;
+        t->tail_at[node + 1] = at + len;
+    }
+}
+
+/* One sequence, plainly up to a random position, then a tree. */
+static void run_tree(const struct session_options *like, const struct kv_policy *policy)
+{
+    static struct tree tree;
     struct session_options options = *like;
-    options.kv_type = round % 2 ? DTYPE_BF16 : DTYPE_F32;
-    options.context = pick(20, size_min(MAX_N, model->config.context));
-    draw_sequences(&options, MAX_SEQUENCES);
-    if (round == 0)
-        test_the_test(&options);
-    for (size_t i = 0; kv_policies[i]; i++)
-        run_policy(&options, kv_policies[i]);
+    struct session session;
+    struct err err;
+    char text[64], how[256];
+    draw_policy(policy, options.context, text);
+    if (kv_spec_parse(&options.kv, text, &err) < 0)
+        die(&err);
+    options.batch = 1;
+    options.chunk = MAX_N;
+    options.context += MAX_N; /* nodes take more rows than positions */
+    options.threads = options.threads_prefill = (int)pick(1, 2);
+    snprintf(how, sizeof how, "tree: %s %s, %s %s", options.kernels->isa,
+             precision_name(options.precision), text, dtype_name(options.kv_type));
+    open_session(&session, &options);
+    const size_t n = pick(1, sequence[0].n - 1);
+    session_add(&session, 0, sequence[0].id, n);
+    if (session_run(&session, options.threads, &err) < 0)
+        die(&err);
+    draw_tree(&tree, &sequence[0], n);
+    const struct attn_query query = {0, 0, tree.rows, tree.tail, tree.tail_at};
+    const struct step step = {tree.rows, tree.token, tree.position, &query, 1};
+    float *logits = mem_alloc(vocab, sizeof *logits);
+    if (kv_room(session.kv, 0, tree.rows, &err) < 0 || forward_step(&session.forward, &step, &err) < 0)
+        die(&err);
+    for (size_t j = 0; j < tree.depth; j++) {
+        session_logits(&session, &tree.path[j], 1, logits);
+        compare(how, 0, n + j, logits);
+    }
+    kv_commit(session.kv, 0, 0);
+    free(logits);
+    session_close(&session);
+}
+
+static void run_config(struct session_options *options)
+{
+    const bool fused = strcmp(options->attn->name, "fused") == 0;
+    static bool tested;
+    mode = fused && strcmp(options->kernels->isa, "blas") != 0 ? 0
+           : options->kv_type == DTYPE_F32                     ? 1
+                                                               : 2;
+    options->context = pick(20, size_min(MAX_N, model->config.context / 2));
+    draw_sequences(options, MAX_SEQUENCES);
+    if (!tested)
+        test_the_test(options);
+    tested = true;
+    for (size_t i = 0; kv_policies[i]; i++) {
+        run_policy(options, kv_policies[i]);
+        if (fused)
+            run_tree(options, kv_policies[i]);
+    }
+}
+
+static void run_round(size_t round)
+{
+    struct err err;
+    size_t best = 0;
+    for (size_t i = 0; kernel_sets[i]; i++) {
+        struct session_options options = {
+            .kv_type = pick(0, 1) ? DTYPE_BF16 : DTYPE_F32,
+            .attn = attn_find("fused", &err),
+            .kernels = kernel_sets[i],
+            .precision = (enum precision)pick(PRECISION_F32, PRECISION_BF16X2),
+        };
+        if (!kernel_sets[i]->usable())
+            continue;
+        if (strcmp(kernel_sets[i]->isa, "blas") == 0)
+            options.precision =
+                PRECISION_F32; /* rounding enlarges the last digits that are not the same */
+        best = i;
+        run_config(&options);
+    }
+    struct session_options eager = {
+        .kv_type = round % 2 ? DTYPE_BF16 : DTYPE_F32,
+        .attn = attn_find("blas", &err),
+        .kernels = kernel_sets[best],
+        .precision = PRECISION_F32,
+    };
+    run_config(&eager);
 }
 
 static void report(void)
 {
-    static const char *const name[] = {"f32", "bf16"};
-    for (int t = 0; t < 2; t++) {
+    for (size_t t = 0; t < ARRAY_LEN(tolerances); t++)
         if (tokens[t])
-            printf("# %s: %zu tokens, logits off by %.2g at most\n", name[t], tokens[t], worst[t]);
-    }
+            printf("# %s: %zu tokens, logits off by %.2g at most\n", tolerances[t].name, tokens[t],
+                   worst[t]);
     printf("# %zu ties\n", ties);
 }
 
@@ -303,15 +417,11 @@ int main(int argc, char **argv)
     vocab = model->config.vocab;
     printf("# seed %llu, %zu rounds, %s: %zu query heads, %zu KV heads\n", (unsigned long long)seed,
            rounds, argv[1], model->config.heads, model->config.kv_heads);
-    const struct session_options options = {.attn = attn_find(NULL, &err),
-                                            .kernels = kernels_select(NULL, &err)};
-    if (!options.attn || !options.kernels)
-        die(&err);
     for (size_t i = 0; i < MAX_SEQUENCES; i++)
         if (!(sequence[i].want = mem_alloc(MAX_N * vocab, sizeof(float))))
             return printf("not ok - out of memory\n"), 1;
     for (size_t round = 0; round < rounds; round++)
-        run_round(&options, round);
+        run_round(round);
     report();
     for (size_t i = 0; i < MAX_SEQUENCES; i++)
         free(sequence[i].want);

@@ -1,11 +1,17 @@
-/* Every usable kernel set against plain loops in double, at odd sizes and with poisoned surroundings.
- */
+/* Every usable kernel set against plain loops in double, at odd sizes and with poisoned surroundings; and,
+ * bit for bit, each row among others against the same row alone. */
 #include <stdlib.h>
 
+#include "base/mem.h"
 #include "base/pack.h"
 #include "base/threads.h"
 #include "check.h"
-#include "kernel/gemm_blas.h"
+#include "kernel/gemm.h"
+
+/* The AMX set over tiles in C: machines with tiles run the real one as well. */
+#define AMX_HEADER  "../../tests/unit/amx_in_c.h"
+#define kernels_amx kernels_amx_in_c
+#include "kernel/kernels_amx.c"
 
 static uint64_t state = 88172645463325252u;
 
@@ -20,10 +26,47 @@ static float random_float(void)
 
 static float *random_floats(size_t n)
 {
-    float *x = malloc(n * sizeof *x);
+    float *x = mem_alloc(n, sizeof *x);
     for (size_t i = 0; i < n; i++)
         x[i] = random_float();
     return x;
+}
+
+/* ---- products ---- */
+
+/* A random matrix, packed, and its values [out][in]. */
+struct matrix {
+    struct mat mat;
+    float *value;
+    void *packed;
+};
+
+static struct matrix random_matrix(size_t out, size_t in, enum dtype type)
+{
+    struct matrix m = {.value = random_floats(out * in)};
+    bf16 *narrow = mem_alloc(out * in, sizeof *narrow);
+    m.mat = (struct mat){.dtype = type,
+                         .layout = LAYOUT_PACKED,
+                         .out = out,
+                         .in = in,
+                         .in_padded = round_up(in, PACK_IN)};
+    for (size_t i = 0; i < out * in; i++) {
+        narrow[i] = bf16_from_f32(m.value[i]);
+        if (type == DTYPE_BF16)
+            m.value[i] = bf16_to_f32(narrow[i]);
+    }
+    m.packed = mem_alloc(round_up(out, PACK_OUT) * m.mat.in_padded, dtype_size(type));
+    pack_rows(m.packed, m.mat.in_padded, type == DTYPE_BF16 ? (void *)narrow : (void *)m.value, in, out,
+              in, type);
+    m.mat.data = m.packed;
+    free(narrow);
+    return m;
+}
+
+static void free_matrix(struct matrix *m)
+{
+    free(m->value);
+    free(m->packed);
 }
 
 static double activate(enum finish_act act, double x)
@@ -42,174 +85,243 @@ struct shape {
     size_t rows, in, out, pad;
 };
 
-/* Where bmc-model(5) says that element (o, k) of a packed matrix lies. */
-static size_t packed_place(enum dtype type, size_t in, size_t o, size_t k)
+struct variant {
+    enum precision precision;
+    enum dtype type;
+    enum finish_act act;
+    bool gate, residual;
+};
+
+static double dot(const float *x, const struct matrix *m, size_t o, bool rounded)
 {
-    const size_t padded = (in + 31) / 32 * 32;
-    return type == DTYPE_BF16 ? (o / 16 * (padded / 2) + k / 2) * 32 + o % 16 * 2 + k % 2
-                              : (o / 16 * padded + k) * 16 + o % 16;
+    double sum = 0;
+    for (size_t k = 0; k < m->mat.in; k++)
+        sum += (rounded ? (double)bf16_to_f32(bf16_from_f32(x[k])) : (double)x[k]) *
+               m->value[o * m->mat.in + k];
+    return sum;
 }
 
-/* A packed copy of rows w[out][in], bf16 ones being rounded; freed through its data. */
-static struct mat pack(const float *w, size_t out, size_t in, enum dtype type)
+static void run_product(const struct kernels *k, enum precision precision, const struct product *p,
+                        const float *x, size_t x_stride, size_t rows)
 {
-    struct mat mat = {
-        .dtype = type, .layout = LAYOUT_PACKED, .out = out, .in = in, .in_padded = (in + 31) / 32 * 32};
-    char *data = calloc((out + 15) / 16 * 16 * mat.in_padded, dtype_size(type));
-    for (size_t o = 0; o < out; o++)
-        for (size_t k = 0; k < in; k++) {
-            const bf16 narrow = bf16_from_f32(w[o * in + k]);
-            memcpy(data + packed_place(type, in, o, k) * dtype_size(type),
-                   type == DTYPE_BF16 ? (const void *)&narrow : (const void *)&w[o * in + k],
-                   dtype_size(type));
-        }
-    mat.data = data;
-    return mat;
+    struct gemm *gemm;
+    struct err err;
+    if (gemm_open(&gemm, k, precision, rows, p->w->in, &err) < 0) {
+        check(false, "%s", err.text);
+        return;
+    }
+    gemm_run(gemm, p, 1, x, x_stride, rows);
+    gemm_close(gemm);
 }
-
-static void release(const struct mat *mat) { free((void *)(uintptr_t)mat->data); }
 
 /* The largest difference to the plain loop; columns beyond `out` must stay as they were. */
-static double product_error(void (*matmul)(float *, size_t, const float *, size_t, size_t,
-                                           const struct mat *, const struct finish *),
-                            struct shape s, enum dtype type, enum finish_act act, bool times,
-                            bool residual)
+static double product_error(const struct kernels *k, struct shape s, struct variant v)
 {
     const size_t x_stride = s.in + s.pad, y_stride = s.out + s.pad;
-    float *x = random_floats(s.rows * x_stride), *w = random_floats(s.out * s.in);
-    float *y = random_floats(s.rows * y_stride), *bias = random_floats(s.out);
-    float *factor = random_floats(s.rows * y_stride),
-          *before = malloc(s.rows * y_stride * sizeof *before);
-    for (size_t i = 0; i < s.out * s.in; i++)
-        if (type == DTYPE_BF16)
-            w[i] = bf16_to_f32(bf16_from_f32(w[i]));
+    struct matrix w = random_matrix(s.out, s.in, v.type), g = random_matrix(s.out, s.in, v.type);
+    float *x = random_floats(s.rows * x_stride), *y = random_floats(s.rows * y_stride);
+    float *bias = random_floats(2 * s.out), *before = mem_alloc(s.rows * y_stride, sizeof *before);
     /* What lies between rows must never be read. */
     for (size_t i = 0; i < s.rows; i++)
         for (size_t j = s.in; j < x_stride; j++)
             x[i * x_stride + j] = NAN;
-    for (size_t i = 0; i < s.rows * y_stride; i++)
-        before[i] = y[i];
-    const struct mat mat = pack(w, s.out, s.in, type);
-    const struct finish finish = {bias, act, times ? factor : NULL, residual ? y : NULL};
-    matmul(y, y_stride, x, x_stride, s.rows, &mat, &finish);
+    memcpy(before, y, s.rows * y_stride * sizeof *y);
+    const struct product p = {&w.mat, v.gate ? &g.mat : NULL, bias, v.gate ? bias + s.out : NULL,
+                              v.act,  v.residual ? y : NULL,  y,    y_stride};
+    run_product(k, v.precision, &p, x, x_stride, s.rows);
+    const bool rounded = v.precision == PRECISION_BF16;
     double worst = 0;
     for (size_t i = 0; i < s.rows; i++)
         for (size_t o = 0; o < y_stride; o++) {
             double want = before[i * y_stride + o];
             if (o < s.out) {
-                double sum = bias[o];
-                for (size_t k = 0; k < s.in; k++)
-                    sum += (double)x[i * x_stride + k] * w[o * s.in + k];
-                sum = activate(act, sum) * (times ? factor[i * y_stride + o] : 1);
-                want = sum + (residual ? want : 0);
+                const float *x_i = x + i * x_stride;
+                double sum = dot(x_i, &w, o, rounded) + bias[o];
+                if (v.gate)
+                    sum *= activate(v.act, dot(x_i, &g, o, rounded) + bias[s.out + o]);
+                else
+                    sum = activate(v.act, sum);
+                want = sum + (v.residual ? want : 0);
             }
-            const double error = fabs(y[i * y_stride + o] - want);
+            const double error = fabs(y[i * y_stride + o] - want) / (1 + fabs(want));
             worst = error <= worst ? worst : error; /* NaN counts as worst */
         }
-    free(x), free(w), free(y), free(bias), free(factor), free(before), release(&mat);
+    free_matrix(&w), free_matrix(&g);
+    free(x), free(y), free(bias), free(before);
     return worst;
 }
 
-static void write_zeros(float *y, size_t y_stride, const float *x, size_t x_stride, size_t rows,
-                        const struct mat *w, const struct finish *finish)
+static void write_zeros(float *y, const float *x, size_t x_stride, size_t rows, const struct panel *w)
 {
-    (void)x, (void)x_stride, (void)finish;
-    for (size_t i = 0; i < rows; i++)
-        for (size_t o = 0; o < w->out; o++)
-            y[i * y_stride + o] = 0;
+    (void)x, (void)x_stride, (void)w;
+    memset(y, 0, rows * PANEL_WIDTH * sizeof *y);
 }
+
+static const enum precision precisions[] = {PRECISION_F32, PRECISION_BF16, PRECISION_BF16X2};
 
 static void test_products(const struct kernels *k)
 {
     static const struct shape shapes[] = {{1, 1, 1, 0},     {1, 17, 33, 3},   {2, 64, 64, 0},
-                                          {3, 100, 257, 5}, {7, 1000, 31, 1}, {33, 129, 513, 0},
-                                          {5, 9000, 40, 2}, {65, 64, 1030, 7}};
+                                          {3, 100, 257, 5}, {7, 1000, 31, 1}, {33, 129, 213, 0},
+                                          {5, 3000, 40, 2}, {101, 64, 130, 7}};
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
-        for (int type = 0; type < DTYPE_COUNT; type++)
-            for (int act = 0; act <= FINISH_GELU_TANH; act++) {
-                const bool plain = act == FINISH_NONE;
-                const double error = product_error(k->matmul, shapes[i], (enum dtype)type,
-                                                   (enum finish_act)act, !plain, plain);
-                check(error < 2e-6 * (double)shapes[i].in + 1e-4,
-                      "%s: product %zux%zux%zu %s, act %d: off by %g", k->isa, shapes[i].rows,
-                      shapes[i].in, shapes[i].out, dtype_name((enum dtype)type), act, error);
-            }
-    check(product_error(write_zeros, shapes[3], DTYPE_F32, FINISH_NONE, false, false) > 0.1,
+        for (int n = 0; n < 3 * 2 * 5 * 2; n++) {
+            const struct variant v = {precisions[n % 3], (enum dtype)(n / 3 % 2),
+                                      (enum finish_act)(n / 6 % 5), n / 30, n % 2};
+            const double error = product_error(k, shapes[i], v);
+            /* Two terms of 8 bits each leave 2^-17 of every activation. */
+            const double rest = v.precision == PRECISION_BF16X2 ? 4e-4 : 2e-5;
+            check(error < rest + 1e-6 * (double)shapes[i].in,
+                  "%s: product %zux%zux%zu %s, %s, act %d, gate %d: off by %g", k->isa, shapes[i].rows,
+                  shapes[i].in, shapes[i].out, dtype_name(v.type), precision_name(v.precision), v.act,
+                  v.gate, error);
+        }
+    struct kernels broken = *k;
+    broken.panel_f32 = write_zeros;
+    check(product_error(&broken, shapes[3], (struct variant){0}) > 0.1,
           "the checker accepts a kernel that writes zeros");
 }
 
-/* What a product comes to does not depend on the threads. */
-static void test_threads(const struct kernels *k)
+/* A row among others, on many threads, is what it is alone, on one. */
+static void test_rows_alone(const struct kernels *k, enum precision precision, enum dtype type)
 {
-    enum { ROWS = 9, IN = 300, OUT = 1111 };
-    float *x = random_floats(ROWS * IN), *w = random_floats(OUT * IN);
-    float *one = malloc(ROWS * OUT * sizeof *one), *many = malloc(ROWS * OUT * sizeof *many);
-    const struct mat mat = pack(w, OUT, IN, DTYPE_F32);
+    enum { ROWS = 103, IN = 300, OUT = 301 };
+    struct matrix w = random_matrix(OUT, IN, type), g = random_matrix(OUT, IN, type);
+    float *x = random_floats(ROWS * IN);
+    float *alone = mem_alloc(ROWS * OUT, sizeof *alone), *among = mem_alloc(ROWS * OUT, sizeof *among);
+    struct product p = {.w = &w.mat, .gate = &g.mat, .act = FINISH_SILU, .y_stride = OUT};
     threads_set(1);
-    k->matmul(one, OUT, x, IN, ROWS, &mat, &(struct finish){0});
-    threads_set(4);
-    k->matmul(many, OUT, x, IN, ROWS, &mat, &(struct finish){0});
-    check(memcmp(one, many, ROWS * OUT * sizeof *one) == 0, "%s: 1 and 4 threads differ", k->isa);
-    free(x), free(w), free(one), free(many), release(&mat);
-}
-
-/* pack_rows() against the formula: every element at its place, zeros elsewhere, nothing beyond the blocks. */
-static void test_pack(void)
-{
-    static const size_t sizes[][3] = {{1, 1, 0},   {16, 32, 0},   {15, 31, 3},
-                                      {17, 33, 1}, {100, 257, 5}, {300, 64, 0}};
-    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
-        for (int type = 0; type < DTYPE_COUNT; type++) {
-            const size_t out = sizes[i][0], in = sizes[i][1], stride = in + sizes[i][2];
-            const size_t size = dtype_size((enum dtype)type), padded = (in + 31) / 32 * 32;
-            const size_t bytes = (out + 15) / 16 * 16 * padded * size;
-            unsigned char *rows = malloc(out * stride * size), *want = calloc(1, bytes + 64);
-            unsigned char *got = malloc(bytes + 64);
-            for (size_t j = 0; j < out * stride * size; j++)
-                rows[j] = (unsigned char)(1 + j % 251); /* never 0 */
-            for (size_t o = 0; o < out; o++)
-                for (size_t k = 0; k < in; k++)
-                    memcpy(want + packed_place((enum dtype)type, in, o, k) * size,
-                           rows + (o * stride + k) * size, size);
-            memset(want + bytes, 0x55, 64);
-            memset(got, 0x55, bytes + 64);
-            pack_rows(got, padded, rows, stride, out, in, (enum dtype)type);
-            check(memcmp(got, want, bytes + 64) == 0, "%zux%zu %s packed", out, in,
-                  dtype_name((enum dtype)type));
-            free(rows), free(want), free(got);
-        }
-}
-
-static void test_fetch_row(const struct kernels *k)
-{
-    enum { OUT = 37, IN = 65, STRIDE = 70 };
-    float *w = random_floats(OUT * IN), rows[OUT * STRIDE], y[IN + 1];
-    for (int type = 0; type < DTYPE_COUNT; type++) {
-        bool same = true, kept = true;
-        for (size_t i = 0; i < OUT * IN; i++) {
-            w[i] = type == DTYPE_BF16 ? bf16_to_f32(bf16_from_f32(w[i])) : w[i];
-            const size_t at = i / IN * STRIDE + i % IN;
-            if (type == DTYPE_BF16)
-                ((bf16 *)rows)[at] = bf16_from_f32(w[i]);
-            else
-                rows[at] = w[i];
-        }
-        struct mat mats[2] = {pack(w, OUT, IN, (enum dtype)type),
-                              {.out = OUT, .in = IN, .in_padded = STRIDE}};
-        mats[1].dtype = (enum dtype)type;
-        mats[1].data = rows;
-        for (int i = 0; i < 2; i++)
-            for (size_t o = 0; o < OUT; o++) {
-                y[IN] = 7;
-                k->fetch_row(y, &mats[i], o);
-                same = same && memcmp(y, w + o * IN, IN * sizeof *y) == 0;
-                kept = kept && y[IN] == 7;
-            }
-        check(same && kept, "%s: rows of a %s table", k->isa, dtype_name((enum dtype)type));
-        release(&mats[0]);
+    for (size_t i = 0; i < ROWS; i++) {
+        p.y = alone + i * OUT;
+        run_product(k, precision, &p, x + i * IN, IN, 1);
     }
-    free(w);
+    threads_set(4);
+    for (size_t rows = 2; rows <= ROWS; rows += rows < 20 ? 1 : 83) {
+        p.y = among;
+        run_product(k, precision, &p, x, IN, rows);
+        check(memcmp(alone, among, rows * OUT * sizeof *alone) == 0,
+              "%s, %s, %s: rows among %zu differ from rows alone", k->isa, precision_name(precision),
+              dtype_name(type), rows);
+    }
+    free_matrix(&w), free_matrix(&g);
+    free(x), free(alone), free(among);
 }
+
+/* ---- attention ---- */
+
+struct attention {
+    size_t d, positions, queries;
+    enum dtype type;
+    float *q, *k, *v; /* values: [queries][d], [positions][d] */
+    void *k_stored, *v_stored;
+};
+
+static void *store(float *value, size_t n, enum dtype type)
+{
+    void *stored = mem_alloc(n, dtype_size(type));
+    for (size_t i = 0; i < n; i++)
+        if (type == DTYPE_BF16) {
+            ((bf16 *)stored)[i] = bf16_from_f32(value[i]);
+            value[i] = bf16_to_f32(((bf16 *)stored)[i]);
+        } else {
+            ((float *)stored)[i] = value[i];
+        }
+    return stored;
+}
+
+/* context[queries][d] of queries [from, from + n), over `positions` of the stored ones, in runs of `run`. */
+static void attend_runs(const struct kernels *kernels, const struct attention *a, const size_t *seen,
+                        size_t from, size_t n, size_t positions, size_t run, float *context)
+{
+    const size_t row = a->d * dtype_size(a->type);
+    float *max = mem_alloc(n, sizeof *max), *sum = mem_zalloc(n, LANES * sizeof *sum);
+    float *space = mem_alloc(attend_space(n, a->d), sizeof *space);
+    size_t *left = mem_alloc(n, sizeof *left);
+    const char *k[64], *v[64];
+    memset(context, 0, n * a->d * sizeof *context);
+    for (size_t i = 0; i < n; i++)
+        max[i] = -INFINITY;
+    for (size_t at = 0; at < positions; at += run) {
+        const size_t tiles = div_up(size_min(run, positions - at), ATTEND_TILE);
+        for (size_t t = 0; t < tiles; t++) {
+            k[t] = (char *)a->k_stored + (at + t * ATTEND_TILE) * row;
+            v[t] = (char *)a->v_stored + (at + t * ATTEND_TILE) * row;
+        }
+        for (size_t i = 0; i < n; i++)
+            left[i] = seen[from + i] > at ? seen[from + i] - at : 0;
+        const struct attend attend = {
+            a->d, a->type, row, tiles,   k,    v, at ? 0 : 99, n, a->q + from * a->d,
+            left, max,     sum, context, space};
+        kernels->attend(&attend);
+    }
+    for (size_t i = 0; i < n; i++) {
+        double all = 0;
+        for (size_t l = 0; l < LANES; l++)
+            all += sum[i * LANES + l];
+        for (size_t j = 0; j < a->d; j++)
+            context[i * a->d + j] = (float)(context[i * a->d + j] / all);
+    }
+    free(max), free(sum), free(space), free(left);
+}
+
+static double attention_error(const struct attention *a, const size_t *seen, const float *context)
+{
+    double worst = 0;
+    double *want = malloc(a->d * sizeof *want);
+    for (size_t i = 0; i < a->queries; i++) {
+        double sum = 0;
+        memset(want, 0, a->d * sizeof *want);
+        for (size_t p = 0; p < seen[i]; p++) {
+            double score = 0;
+            for (size_t j = 0; j < a->d; j++)
+                score += (double)a->q[i * a->d + j] * a->k[p * a->d + j];
+            sum += exp(score);
+            for (size_t j = 0; j < a->d; j++)
+                want[j] += exp(score) * a->v[p * a->d + j];
+        }
+        for (size_t j = 0; j < a->d; j++) {
+            const double error = fabs(context[i * a->d + j] - want[j] / sum);
+            worst = error <= worst ? worst : error;
+        }
+    }
+    free(want);
+    return worst;
+}
+
+static void test_attention(const struct kernels *k, size_t d, enum dtype type)
+{
+    enum { POSITIONS = 160, STORED = 192, QUERIES = 19 };
+    struct attention a = {d,
+                          POSITIONS,
+                          QUERIES,
+                          type,
+                          random_floats(QUERIES * d),
+                          random_floats(STORED * d),
+                          random_floats(STORED * d),
+                          NULL,
+                          NULL};
+    size_t seen[QUERIES];
+    a.k_stored = store(a.k, STORED * d, type);
+    a.v_stored = store(a.v, STORED * d, type);
+    for (size_t i = 0; i < QUERIES; i++)
+        seen[i] = 1 + i * (POSITIONS - 1) / (QUERIES - 1);
+    float *whole = mem_alloc(QUERIES * d, sizeof *whole), *cut = mem_alloc(QUERIES * d, sizeof *cut);
+    attend_runs(k, &a, seen, 0, QUERIES, POSITIONS, POSITIONS, whole);
+    const double error = attention_error(&a, seen, whole);
+    check(error < 1e-5, "%s: attention, d %zu, %s: off by %g", k->isa, d, dtype_name(type), error);
+    for (size_t run = ATTEND_BLOCK; run <= STORED; run += ATTEND_BLOCK) {
+        attend_runs(k, &a, seen, 0, QUERIES, STORED, run, cut); /* with padding behind */
+        check(memcmp(whole, cut, QUERIES * d * sizeof *cut) == 0,
+              "%s: attention in runs of %zu differs, d %zu", k->isa, run, d);
+    }
+    for (size_t i = 0; i < QUERIES; i++)
+        attend_runs(k, &a, seen, i, 1, round_up(seen[i], ATTEND_TILE), STORED, cut + i * d);
+    check(memcmp(whole, cut, QUERIES * d * sizeof *cut) == 0,
+          "%s: a query among others differs from itself alone, d %zu", k->isa, d);
+    free(a.q), free(a.k), free(a.v), free(a.k_stored), free(a.v_stored), free(whole), free(cut);
+}
+
+/* ---- rows ---- */
 
 static void test_vectors(const struct kernels *k)
 {
@@ -234,17 +346,50 @@ static void test_vectors(const struct kernels *k)
     float r[4] = {1, 2, 3, 4};
     k->rope(r, 1, 4, (const float[]){0, 1}, (const float[]){1, 0});
     check(r[0] == -3 && r[1] == 2 && r[2] == 1 && r[3] == 4, "%s: rope", k->isa);
-    const float exact[3] = {1, -2.5f, 0x1p-130f}, ties[2] = {1.00390625f, 1.01171875f};
-    bf16 b[3];
+    const float exact[3] = {1, -2.5f, 0x1p-120f}, ties[2] = {1.00390625f, 1.01171875f};
+    bf16 b[3], low[2];
     float back[3];
     k->to_bf16(b, exact, 3);
     k->to_f32(back, b, 3);
-    check(back[0] == 1 && back[1] == -2.5f && back[2] == 0x1p-130f, "%s: bf16 of exact values", k->isa);
+    check(back[0] == 1 && back[1] == -2.5f && back[2] == 0x1p-120f, "%s: bf16 of exact values", k->isa);
     k->to_bf16(b, ties, 2);
     k->to_f32(back, b, 2);
     check(back[0] == 1 && back[1] == 1.015625f, "%s: bf16 ties go to even", k->isa);
+    k->split(b, low, ties, 2);
+    check(bf16_to_f32(b[0]) + bf16_to_f32(low[0]) == ties[0] &&
+              bf16_to_f32(b[1]) + bf16_to_f32(low[1]) == ties[1],
+          "%s: two bf16 terms", k->isa);
     check(isnan(bf16_to_f32(bf16_from_f32(NAN))) && isinf(bf16_to_f32(bf16_from_f32(3.4e38f))),
           "bf16 of NaN, overflow");
+}
+
+/* Long rows against sums in double. */
+static void test_norms(const struct kernels *k)
+{
+    enum { N = 4099 };
+    float *x = random_floats(N), *gain = random_floats(N), *y = mem_alloc(N, sizeof *y);
+    double sum = 0, squares = 0, worst = 0;
+    for (size_t j = 0; j < N; j++)
+        sum += x[j] += 3;
+    for (size_t j = 0; j < N; j++)
+        squares += (x[j] - sum / N) * (x[j] - sum / N);
+    k->layernorm(y, x, N, gain, NULL, 1e-5f);
+    for (size_t j = 0; j < N; j++)
+        worst = fmax(worst, fabs(y[j] - (x[j] - sum / N) / sqrt(squares / N + 1e-5) * gain[j]));
+    check(worst < 1e-5, "%s: layernorm of %d: off by %g", k->isa, N, worst);
+    free(x), free(gain), free(y);
+}
+
+static void test_set(const struct kernels *k)
+{
+    printf("# %s\n", k->isa);
+    test_products(k);
+    for (int n = 0; n < 6 && strcmp(k->isa, "blas") != 0; n++)
+        test_rows_alone(k, precisions[n / 2], (enum dtype)(n % 2));
+    for (int n = 0; n < 8; n++)
+        test_attention(k, (const size_t[]){7, 16, 64, 200}[n / 2], (enum dtype)(n % 2));
+    test_vectors(k);
+    test_norms(k);
 }
 
 int main(void)
@@ -252,14 +397,14 @@ int main(void)
     struct err err;
     if (kernels_setup(&err) < 0)
         return printf("not ok - %s\n", err.text), 1;
-    test_pack();
-    for (size_t i = 0; kernel_sets[i]; i++) {
-        if (!kernel_sets[i]->usable())
-            continue;
-        test_products(kernel_sets[i]);
-        test_threads(kernel_sets[i]);
-        test_fetch_row(kernel_sets[i]);
-        test_vectors(kernel_sets[i]);
-    }
+    struct kernels in_c = *kernel_sets[0];
+    for (size_t i = 0; kernel_sets[i]; i++)
+        if (kernel_sets[i]->usable()) {
+            test_set(kernel_sets[i]);
+            in_c = *kernel_sets[i];
+        }
+    in_c.isa = "amx in C";
+    in_c.panel_bf16 = kernels_amx_in_c.panel_bf16;
+    test_set(&in_c);
     return check_result();
 }

@@ -1,0 +1,450 @@
+/* Fused attention: one pass over K and V with a running maximum and sum, no matrix of scores.
+ *
+ * A sequence's positions are cut into pieces of PIECE, counted from position 0; each piece is summed by
+ * itself (kernel.h, attend), and the pieces are joined in order. Threads share (sequence, KV head, block
+ * of query rows); where those are too few for the team, also the pieces. Either way the same sums are
+ * made in the same order, so the result depends on nothing but a query and the rows that it sees.
+ *
+ * A query of a tree sees rows that do not lie together: they are gathered behind the committed ones, so
+ * that each lies at its logical position, as it would in plain decoding. */
+#include "attn/attn.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/threads.h"
+
+enum {
+    PIECE = 256, /* positions; a multiple of ATTEND_BLOCK */
+    PIECE_TILES = PIECE / ATTEND_TILE,
+    TASK_QUERIES = 64 /* queries (rows x heads of a group) of a task, if a row has fewer */
+};
+
+/* What attend() keeps of each query. */
+struct state {
+    float *max, *sum, *context; /* [queries], [queries][LANES], [queries][d] */
+};
+
+/* A thread's own. */
+struct scratch {
+    float *q;
+    size_t *seen;
+    struct state piece, all;
+    float *space;
+    char *gathered; /* [2][PIECE][d], K and V */
+    const char *k[PIECE_TILES], *v[PIECE_TILES];
+};
+
+struct fused {
+    struct attn attn;
+    size_t heads, kv_heads, group, d;
+    size_t task_rows, queries; /* query rows of a task, and queries */
+    size_t threads;
+    struct scratch *scratch; /* [threads] */
+    float *buffer;           /* all of the scratch's arrays */
+    struct state *part;      /* [2 * threads][pieces], for steps of few tasks */
+    float *part_buffer;
+    size_t pieces;
+};
+
+/* Query rows [from, from + rows) of a sequence, one KV head. */
+struct task {
+    const struct attn_query *query;
+    size_t kv_head, from, rows;
+};
+
+struct job {
+    struct fused *f;
+    const struct attn_step *step;
+    size_t layer;
+    const float *q;
+    float *out;
+    size_t pieces;    /* of the longest sequence */
+    atomic_flag told; /* one error is */
+    bool failed;
+    struct err err;
+};
+
+static size_t state_size(void) { return sizeof(struct fused); }
+
+static void close_state(struct attn *attn)
+{
+    struct fused *f = (struct fused *)attn;
+    for (size_t t = 0; f->scratch && t < f->threads; t++) {
+        free(f->scratch[t].seen);
+        free(f->scratch[t].gathered);
+    }
+    free(f->scratch);
+    free(f->buffer);
+    free(f->part);
+    free(f->part_buffer);
+}
+
+static size_t state_floats(const struct fused *f) { return f->queries * (1 + LANES + f->d); }
+
+static struct state place_state(const struct fused *f, float *at)
+{
+    return (struct state){at, at + f->queries, at + f->queries * (1 + LANES)};
+}
+
+/* Floats of a scratch, in whole cache lines. */
+static size_t scratch_floats(const struct fused *f)
+{
+    return round_up(2 * state_floats(f) + f->queries * f->d, 16) +
+           round_up(attend_space(f->queries, f->d), 16);
+}
+
+static bool open_scratch(struct fused *f)
+{
+    f->buffer = mem_alloc(f->threads, scratch_floats(f) * sizeof(float));
+    f->scratch = mem_zalloc(f->threads, sizeof *f->scratch);
+    bool ok = f->buffer && f->scratch;
+    for (size_t t = 0; ok && t < f->threads; t++) {
+        struct scratch *s = &f->scratch[t];
+        float *at = f->buffer + t * scratch_floats(f);
+        s->space = at;
+        at += round_up(attend_space(f->queries, f->d), 16);
+        s->piece = place_state(f, at);
+        s->all = place_state(f, at + state_floats(f));
+        s->q = at + 2 * state_floats(f);
+        s->seen = mem_alloc(f->queries, sizeof *s->seen);
+        s->gathered = mem_zalloc(2 * PIECE * f->d, sizeof(float));
+        ok = s->seen && s->gathered;
+    }
+    return ok;
+}
+
+static int open_state(struct attn *attn, size_t heads, size_t kv_heads, size_t head_dim,
+                      size_t max_rows, size_t max_step_rows, size_t max_queries, struct err *err)
+{
+    struct fused *f = (struct fused *)attn;
+    (void)max_step_rows;
+    (void)max_queries;
+    f->heads = heads;
+    f->kv_heads = kv_heads;
+    f->group = heads / kv_heads;
+    f->d = head_dim;
+    f->task_rows = size_max(1, TASK_QUERIES / f->group);
+    f->queries = f->task_rows * f->group;
+    f->threads = (size_t)threads_most();
+    f->pieces = div_up(max_rows, PIECE);
+    size_t floats = 0;
+    const size_t parts = 2 * f->threads * f->pieces;
+    if (size_mul(parts, state_floats(f), &floats)) {
+        f->part = mem_alloc(parts, sizeof *f->part);
+        f->part_buffer = mem_alloc(floats, sizeof(float));
+    }
+    if (!f->part || !f->part_buffer || !open_scratch(f))
+        return err_set(err, "out of memory: attention over %zu rows needs %zu bytes", max_rows,
+                       (floats + f->threads * scratch_floats(f)) * sizeof(float));
+    for (size_t i = 0; i < parts; i++)
+        f->part[i] = place_state(f, f->part_buffer + i * state_floats(f));
+    return 0;
+}
+
+static void begin(struct attn *attn, const struct attn_step *step)
+{
+    (void)attn;
+    (void)step;
+}
+
+static size_t count_tasks(const struct fused *f, const struct attn_query *query)
+{
+    return div_up(query->rows, f->task_rows) * f->kv_heads;
+}
+
+static struct task find_task(const struct fused *f, const struct attn_step *step, size_t index)
+{
+    const struct attn_query *query = step->query;
+    for (; index >= count_tasks(f, query); query++)
+        index -= count_tasks(f, query);
+    const size_t from = index / f->kv_heads * f->task_rows;
+    return (struct task){query, index % f->kv_heads, from, size_min(f->task_rows, query->rows - from)};
+}
+
+static void clear_state(const struct fused *f, const struct state *state, size_t queries)
+{
+    for (size_t i = 0; i < queries; i++)
+        state->max[i] = -INFINITY;
+    memset(state->sum, 0, queries * LANES * sizeof(float));
+    memset(state->context, 0, queries * f->d * sizeof(float));
+}
+
+/* a becomes what both saw; b comes after a. A query that saw nothing of b keeps its bits. */
+static void join_states(const struct fused *f, const struct state *a, const struct state *b,
+                        size_t queries)
+{
+    for (size_t i = 0; i < queries; i++) {
+        if (!(b->max[i] > -INFINITY) && !isnan(b->max[i]))
+            continue;
+        const float max = fmaxf(a->max[i], b->max[i]);
+        const float of_a = expf(a->max[i] - max), of_b = expf(b->max[i] - max);
+        float *sum = a->sum + i * LANES, *context = a->context + i * f->d;
+        for (size_t j = 0; j < LANES; j++)
+            sum[j] = sum[j] * of_a + b->sum[i * LANES + j] * of_b;
+        for (size_t j = 0; j < f->d; j++)
+            context[j] = context[j] * of_a + b->context[i * f->d + j] * of_b;
+        a->max[i] = max;
+    }
+}
+
+/* The task's queries, scaled: [rows][group][d]. */
+static void load_queries(const struct job *job, const struct task *task, float *q)
+{
+    const struct fused *f = job->f;
+    const size_t width = f->heads * f->d, n = f->group * f->d;
+    const float scale = 1 / sqrtf((float)f->d);
+    const float *from = job->q + (task->query->first + task->from) * width + task->kv_head * n;
+    for (size_t i = 0; i < task->rows; i++)
+        for (size_t j = 0; j < n; j++)
+            q[i * n + j] = from[i * width + j] * scale;
+}
+
+static void store_context(const struct job *job, const struct task *task, const struct state *state)
+{
+    const struct fused *f = job->f;
+    const size_t width = f->heads * f->d, n = f->group * f->d;
+    float *to = job->out + (task->query->first + task->from) * width + task->kv_head * n;
+    for (size_t i = 0; i < task->rows * f->group; i++) {
+        float sum[LANES], *context = to + i / f->group * width + i % f->group * f->d;
+        memcpy(sum, state->sum + i * LANES, sizeof sum);
+        for (size_t half = LANES / 2; half; half /= 2)
+            for (size_t j = 0; j < half; j++)
+                sum[j] += sum[j + half];
+        const float share = 1 / sum[0];
+        for (size_t j = 0; j < f->d; j++)
+            context[j] = state->context[i * f->d + j] * share;
+    }
+}
+
+/* Pointers to the tiles of positions [from, to); from is a multiple of a tile, and no tile lies in two
+ * spans. */
+static size_t find_tiles(const struct kv_view *view, size_t from, size_t to, const char **k,
+                         const char **v)
+{
+    const struct kv_span *span = view->span, *end = span + view->n_spans;
+    size_t n = 0;
+    for (size_t at = from; at < to; at += ATTEND_TILE, n++) {
+        while (span + 1 < end && at >= span[1].first)
+            span++;
+        const size_t offset = view->offset + (at - span->first) * span->row_stride;
+        k[n] = (const char *)span->k + offset;
+        v[n] = (const char *)span->v + offset;
+    }
+    return n;
+}
+
+static void attend_rows(const struct job *job, const struct kv_view *view, struct scratch *s,
+                        const struct state *state, size_t tiles, size_t must, size_t first_query,
+                        size_t queries)
+{
+    const struct fused *f = job->f;
+    job->step->kernels->attend(&(struct attend){
+        .d = f->d,
+        .type = view->type,
+        .row_stride = f->d * dtype_size(view->type),
+        .tiles = tiles,
+        .k = s->k,
+        .v = s->v,
+        .must = must,
+        .queries = queries,
+        .q = s->q + first_query * f->d,
+        .seen = s->seen + first_query,
+        .max = state->max + first_query,
+        .sum = state->sum + first_query * LANES,
+        .context = state->context + first_query * f->d,
+        .space = s->space,
+    });
+}
+
+/* Positions [from, to) of a sequence that a chain of queries continues: query row i sees n + i + 1. */
+static void attend_chain(const struct job *job, const struct task *task, const struct kv_view *view,
+                         struct scratch *s, const struct state *state, size_t from, size_t to)
+{
+    const struct kv_seq *seq = &job->step->kv->seq[task->query->seq];
+    const size_t group = job->f->group, valid = seq->n + seq->pending;
+    for (size_t i = 0; i < task->rows * group; i++) {
+        const size_t seen = seq->n + task->from + i / group + 1;
+        s->seen[i] = seen > from ? seen - from : 0;
+    }
+    const size_t tiles = find_tiles(view, from, to, s->k, s->v);
+    const size_t must = valid > from ? div_up(valid - from, ATTEND_BLOCK) : 0;
+    attend_rows(job, view, s, state, tiles, must, 0, task->rows * group);
+}
+
+/* Row `at` of the view. */
+static size_t row_offset(const struct kv_view *view, size_t at, const struct kv_span **span)
+{
+    size_t i = 0;
+    while (i + 1 < view->n_spans && at >= view->span[i + 1].first)
+        i++;
+    *span = &view->span[i];
+    return view->offset + (at - view->span[i].first) * view->span[i].row_stride;
+}
+
+/* Positions [from, to) of one row of a tree, of which `n` are committed rows and the rest its tail:
+ * copied to where they would lie in a chain. */
+static size_t gather_tail(const struct job *job, const struct attn_query *query, size_t row,
+                          const struct kv_view *view, struct scratch *s, size_t n, size_t from,
+                          size_t to)
+{
+    const size_t bytes = job->f->d * dtype_size(view->type);
+    char *k = s->gathered, *v = s->gathered + PIECE * job->f->d * sizeof(float);
+    for (size_t at = from; at < to; at++) {
+        const struct kv_span *span;
+        const size_t lies = at < n ? at : n + query->tail[query->tail_at[row] + at - n];
+        const size_t offset = row_offset(view, lies, &span);
+        memcpy(k + (at - from) * bytes, (const char *)span->k + offset, bytes);
+        memcpy(v + (at - from) * bytes, (const char *)span->v + offset, bytes);
+    }
+    const size_t tiles = div_up(to - from, ATTEND_TILE);
+    for (size_t t = 0; t < tiles; t++) {
+        s->k[t] = k + t * ATTEND_TILE * bytes;
+        s->v[t] = v + t * ATTEND_TILE * bytes;
+    }
+    return tiles;
+}
+
+/* Positions [from, to) for rows of a tree: what all rows see together, each row's own end, and then the
+ * padding that the policy wants multiplied. */
+static void attend_tree(const struct job *job, const struct task *task, const struct kv_view *view,
+                        struct scratch *s, const struct state *state, size_t from, size_t to)
+{
+    const struct attn_query *query = task->query;
+    const struct kv_seq *seq = &job->step->kv->seq[query->seq];
+    const size_t group = job->f->group, queries = task->rows * group;
+    const size_t common = size_min(to, seq->n / ATTEND_BLOCK * ATTEND_BLOCK);
+    const size_t padding = size_max(from, round_up(seq->n + seq->pending, ATTEND_BLOCK));
+    const size_t own = size_max(from, common);
+    for (size_t i = 0; i < queries && common > from; i++)
+        s->seen[i] = common - from;
+    if (common > from)
+        attend_rows(job, view, s, state, find_tiles(view, from, common, s->k, s->v), 0, 0, queries);
+    for (size_t i = 0; i < task->rows; i++) {
+        const size_t row = task->from + i;
+        const size_t end =
+            size_min(seq->n + query->tail_at[row + 1] - query->tail_at[row], from + PIECE);
+        if (end <= own)
+            continue;
+        const size_t tiles = gather_tail(job, query, row, view, s, seq->n, own, end);
+        for (size_t g = 0; g < group; g++)
+            s->seen[i * group + g] = end - own;
+        attend_rows(job, view, s, state, tiles, 0, i * group, group);
+    }
+    for (size_t i = 0; i < queries; i++)
+        s->seen[i] = 0;
+    if (to > padding)
+        attend_rows(job, view, s, state, find_tiles(view, padding, to, s->k, s->v), 0, 0, queries);
+}
+
+static size_t view_rows(const struct kv_view *view)
+{
+    const struct kv_span *last = &view->span[view->n_spans - 1];
+    return last->first + last->rows;
+}
+
+/* One piece of a task; false when nothing of the piece is there. */
+static bool run_piece(struct job *job, const struct task *task, const struct kv_view *view,
+                      size_t piece, struct scratch *s, const struct state *state)
+{
+    const size_t from = piece * PIECE, to = size_min(from + PIECE, view_rows(view));
+    if (from >= to)
+        return false;
+    clear_state(job->f, state, task->rows * job->f->group);
+    (task->query->tail ? attend_tree : attend_chain)(job, task, view, s, state, from, to);
+    return true;
+}
+
+static bool open_view(struct job *job, const struct task *task, struct kv_view *view)
+{
+    struct err err;
+    if (kv_view(job->step->kv, task->query->seq, job->layer, task->kv_head, 1, view, &err) == 0)
+        return true;
+    if (!atomic_flag_test_and_set(&job->told)) {
+        job->err = err;
+        job->failed = true;
+    }
+    return false;
+}
+
+/* A whole task: its pieces one after the other. */
+static void run_task(void *arg, size_t index)
+{
+    struct job *job = arg;
+    struct fused *f = job->f;
+    struct scratch *s = &f->scratch[threads_self()];
+    const struct task task = find_task(f, job->step, index);
+    struct kv_view view;
+    if (!open_view(job, &task, &view))
+        return;
+    load_queries(job, &task, s->q);
+    run_piece(job, &task, &view, 0, s, &s->all);
+    for (size_t piece = 1; run_piece(job, &task, &view, piece, s, &s->piece); piece++)
+        join_states(f, &s->all, &s->piece, task.rows * f->group);
+    store_context(job, &task, &s->all);
+    kv_done(job->step->kv, &view);
+}
+
+/* One piece of a task, when tasks are few. */
+static void run_part(void *arg, size_t index)
+{
+    struct job *job = arg;
+    struct fused *f = job->f;
+    struct scratch *s = &f->scratch[threads_self()];
+    const struct task task = find_task(f, job->step, index / job->pieces);
+    const size_t piece = index % job->pieces;
+    struct kv_view view;
+    if (!open_view(job, &task, &view))
+        return;
+    load_queries(job, &task, s->q);
+    if (!run_piece(job, &task, &view, piece, s, &f->part[index]))
+        clear_state(f, &f->part[index], task.rows * f->group);
+    kv_done(job->step->kv, &view);
+}
+
+static void join_parts(void *arg, size_t index)
+{
+    struct job *job = arg;
+    const struct state *part = job->f->part + index * job->pieces;
+    const struct task task = find_task(job->f, job->step, index);
+    for (size_t i = 1; i < job->pieces; i++)
+        join_states(job->f, &part[0], &part[i], task.rows * job->f->group);
+    store_context(job, &task, &part[0]);
+}
+
+static int run(struct attn *attn, const struct attn_step *step, size_t layer, const float *q,
+               float *out, struct err *err)
+{
+    struct fused *f = (struct fused *)attn;
+    struct job job = {
+        .f = f, .step = step, .layer = layer, .q = q, .out = out, .told = ATOMIC_FLAG_INIT};
+    size_t tasks = 0, work = 0, most = 0;
+    for (size_t i = 0; i < step->n_queries; i++) {
+        const size_t rows = kv_rows_now(step->kv, step->query[i].seq);
+        tasks += count_tasks(f, &step->query[i]);
+        work += step->query[i].rows * rows * 2 * f->heads * f->d;
+        most = size_max(most, rows);
+    }
+    job.pieces = div_up(most, PIECE);
+    if (tasks >= 2 * (size_t)threads_now() || job.pieces == 1) {
+        threads_each(tasks, work, run_task, &job);
+    } else {
+        threads_each(tasks * job.pieces, work, run_part, &job);
+        threads_each(tasks, tasks * job.pieces * state_floats(f), join_parts, &job);
+    }
+    if (job.failed)
+        *err = job.err;
+    return job.failed ? -1 : 0;
+}
+
+const struct attn_backend attn_fused = {
+    .name = "fused",
+    .summary = "one pass, running maximum and sum, our own kernels",
+    .state_size = state_size,
+    .open = open_state,
+    .begin = begin,
+    .run = run,
+    .close = close_state,
+};

@@ -1,0 +1,52 @@
+/* Products of activations with packed weights: rows in, finished rows out.
+ *
+ *   y = act(x W^T + bias) + plus, or
+ *   y = act(x G^T + gate_bias) * (x W^T + bias) + plus                 with a gate G
+ *
+ * The end of the product happens while its sums are in the cache (segment-kv-cache.txt 3.1: the
+ * operations of a layer that are worth fusing). */
+#ifndef BMC_GEMM_H
+#define BMC_GEMM_H
+
+#include "kernel/kernel.h"
+
+/* How activations meet bf16 weights; products with f32 weights keep f32 activations, but for
+ * PRECISION_BF16, which rounds those too. */
+enum precision {
+    PRECISION_F32,   /* weights are widened */
+    PRECISION_BF16,  /* activations are rounded to bf16 once */
+    PRECISION_BF16X2 /* every activation is the sum of two bf16 terms, both are multiplied */
+};
+#define PRECISIONS "f32|bf16|bf16x2"
+
+const char *precision_name(enum precision precision);
+
+/* What a set does best without losing digits: bf16x2 where it has bf16 products, else f32. */
+enum precision precision_default(const struct kernels *kernels);
+
+/* NULL or "" gives the default; an unknown name is an error that lists the known ones. */
+int precision_parse(enum precision *precision, const char *name, const struct kernels *kernels,
+                    struct err *err) MUST_USE;
+
+struct product {
+    const struct mat *w;           /* [out][in], packed */
+    const struct mat *gate;        /* like w, or NULL */
+    const float *bias, *gate_bias; /* [out] or NULL */
+    enum finish_act act;
+    const float *plus; /* rows like y; may be y; or NULL */
+    float *y;
+    size_t y_stride;
+};
+
+struct gemm;
+
+/* Room for products of up to `max_rows` rows of up to `max_in` inputs on the present team. */
+int gemm_open(struct gemm **gemm, const struct kernels *kernels, enum precision precision,
+              size_t max_rows, size_t max_in, struct err *err) MUST_USE;
+void gemm_close(struct gemm *gemm); /* NULL is accepted */
+
+/* Runs `n` products of the same x[rows][in], all of one dtype, in one go over all threads. */
+void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const float *x,
+              size_t x_stride, size_t rows);
+
+#endif

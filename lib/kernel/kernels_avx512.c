@@ -1,0 +1,24 @@
+/* AVX-512: 512-bit registers, 32 of them. */
+#include <immintrin.h>
+
+#define VW              16
+#define vf_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
+#include "kernel/set_vec.h"
+
+enum { PANEL_ROWS = 6, PANEL_SUMS = 24 };
+#include "kernel/set_attend.h"
+#include "kernel/set_panel.h"
+#include "kernel/set_rows.h"
+
+static bool usable(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+const struct kernels kernels_avx512 = {
+    .isa = "avx512",
+    .summary = "AVX-512",
+    .usable = usable,
+    SET_SLOTS,
+};

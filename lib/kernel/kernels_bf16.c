@@ -1,0 +1,81 @@
+/* AVX512-BF16: vdpbf16ps multiplies pairs of bf16 and adds them to an f32 lane, rounding each sum once,
+ * denormals flushed. */
+#include <immintrin.h>
+
+#define VW              16
+#define vf_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
+#include "kernel/set_vec.h"
+
+enum { PANEL_ROWS = 6 };
+
+extern const struct kernels kernels_avx512;
+
+static bool usable(void) { return kernels_avx512.usable() && __builtin_cpu_supports("avx512bf16"); }
+
+INLINE __m512bh pair_set1(const bf16 *x)
+{
+    int32_t pair;
+    memcpy(&pair, x, sizeof pair);
+    return (__m512bh)_mm512_set1_epi32(pair);
+}
+
+/* Sums over pairs of inputs in order, one chain, of C blocks beginning at `block`. */
+INLINE void pair_tile(const int R, const int C, float *y, const bf16 *x, size_t x_stride,
+                      const struct panel *panel, size_t block, struct ahead ahead)
+{
+    const char *w = panel->w + block * panel->block_bytes;
+    __m512 sum[PANEL_ROWS][PANEL_BLOCKS];
+    for (int i = 0; i < R; i++)
+        for (int c = 0; c < C; c++)
+            sum[i][c] =
+                panel->onward ? _mm512_loadu_ps(y + i * PANEL_WIDTH + c * LANES) : _mm512_setzero_ps();
+    for (size_t k = 0; k < panel->depth; k += 2) {
+        const size_t at = k * LANES * sizeof(bf16);
+        __m512bh weights[PANEL_BLOCKS];
+        fetch(&ahead, at, 2 * LANES * sizeof(bf16));
+        for (int c = 0; c < C; c++)
+            weights[c] = (__m512bh)_mm512_loadu_si512(w + c * panel->block_bytes + at);
+        for (int i = 0; i < R; i++) {
+            const __m512bh pair = pair_set1(x + i * x_stride + k);
+            for (int c = 0; c < C; c++)
+                sum[i][c] = _mm512_dpbf16_ps(sum[i][c], pair, weights[c]);
+        }
+    }
+    for (int i = 0; i < R; i++)
+        for (int c = 0; c < C; c++)
+            _mm512_storeu_ps(y + i * PANEL_WIDTH + c * LANES, sum[i][c]);
+}
+
+/* R rows over all blocks. */
+INLINE void pair_row(const int R, float *y, const bf16 *x, size_t x_stride, const struct panel *w,
+                     struct ahead ahead)
+{
+    if (w->blocks == PANEL_BLOCKS) {
+        pair_tile(R, PANEL_BLOCKS, y, x, x_stride, w, 0, ahead);
+        return;
+    }
+    size_t c = 0;
+    for (; c + 2 <= w->blocks; c += 2)
+        pair_tile(R, 2, y + c * LANES, x, x_stride, w, c, c ? (struct ahead){{0}} : ahead);
+    for (; c < w->blocks; c++)
+        pair_tile(R, 1, y + c * LANES, x, x_stride, w, c, (struct ahead){{0}});
+}
+
+static void panel_bf16(float *y, const bf16 *x, size_t x_stride, size_t rows, const struct panel *w)
+{
+    const size_t tiles = div_up(rows, PANEL_ROWS);
+    size_t tile = 0;
+#define TILE                                                                                           \
+    const struct ahead ahead = ahead_of(w, tile++, tiles);                                             \
+    pair_row(R, y + i * PANEL_WIDTH, x + i * x_stride, x_stride, w, ahead)
+    FOR_TILES(rows, PANEL_ROWS, TILE);
+#undef TILE
+}
+
+const struct kernels kernels_bf16 = {
+    .isa = "bf16",
+    .summary = "AVX512-BF16",
+    .usable = usable,
+    .base = &kernels_avx512,
+    .panel_bf16 = panel_bf16,
+};
