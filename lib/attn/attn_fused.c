@@ -190,7 +190,7 @@ static void join_states(const struct fused *f, const struct state *a, const stru
     }
 }
 
-/* The task's queries, scaled: [rows][group][d]. */
+/* The task's queries, scaled, as columns: q[d][queries], of which the task may have fewer. */
 static void load_queries(const struct job *job, const struct task *task, float *q)
 {
     const struct fused *f = job->f;
@@ -199,7 +199,7 @@ static void load_queries(const struct job *job, const struct task *task, float *
     const float *from = job->q + (task->query->first + task->from) * width + task->kv_head * n;
     for (size_t i = 0; i < task->rows; i++)
         for (size_t j = 0; j < n; j++)
-            q[i * n + j] = from[i * width + j] * scale;
+            q[j % f->d * f->queries + i * f->group + j / f->d] = from[i * width + j] * scale;
 }
 
 static void store_context(const struct job *job, const struct task *task, const struct state *state)
@@ -250,7 +250,8 @@ static void attend_rows(const struct job *job, const struct kv_view *view, struc
         .v = s->v,
         .must = must,
         .queries = queries,
-        .q = s->q + first_query * f->d,
+        .q = s->q + first_query,
+        .q_stride = f->queries,
         .seen = s->seen + first_query,
         .max = state->max + first_query,
         .sum = state->sum + first_query * LANES,

@@ -65,12 +65,13 @@ struct attend {
     const char *const *v; /* the same */
     size_t must;          /* blocks from this one on are multiplied even if no query sees them */
     size_t queries;       /* rows of q */
-    const float *q;       /* [queries][d], scaled already */
-    const size_t *seen;   /* [queries]: a query sees the first so many positions of the run */
-    float *max;           /* [queries]; -INFINITY before the first run */
-    float *sum;           /* [queries][LANES]; zeros before the first run */
-    float *context;       /* [queries][d]; zeros before the first run */
-    float *space;         /* attend_space(queries, d) floats, 64-byte aligned */
+    const float *q;       /* [d][q_stride]: the queries are columns; scaled already */
+    size_t q_stride;
+    const size_t *seen; /* [queries]: a query sees the first so many positions of the run */
+    float *max;         /* [queries]; -INFINITY before the first run */
+    float *sum;         /* [queries][LANES]; zeros before the first run */
+    float *context;     /* [queries][d]; zeros before the first run */
+    float *space;       /* attend_space(queries, d) floats, 64-byte aligned */
 };
 
 static inline size_t attend_space(size_t queries, size_t d)

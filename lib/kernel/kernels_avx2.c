@@ -3,6 +3,8 @@
 
 #define VW              8
 #define vf_fma(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define vf_max(a, b)    _mm256_max_ps(a, b)
+#define vf_min(a, b)    _mm256_min_ps(a, b)
 #include "kernel/set_vec.h"
 
 enum { PANEL_ROWS = 4, PANEL_SUMS = 4 };

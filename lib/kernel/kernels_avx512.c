@@ -3,6 +3,8 @@
 
 #define VW              16
 #define vf_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define vf_max(a, b)    _mm512_max_ps(a, b)
+#define vf_min(a, b)    _mm512_min_ps(a, b)
 #include "kernel/set_vec.h"
 
 enum { PANEL_ROWS = 6, PANEL_SUMS = 24 };

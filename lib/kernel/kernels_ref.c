@@ -2,6 +2,8 @@
  * it. */
 #define VW              4
 #define vf_fma(a, b, c) ((a) * (b) + (c))
+#define vf_max(a, b)    vf_select((a) > (b), a, b)
+#define vf_min(a, b)    vf_select((a) < (b), a, b)
 #include "kernel/set_vec.h"
 
 enum { PANEL_ROWS = 1, PANEL_SUMS = 2 };

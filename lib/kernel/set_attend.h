@@ -7,6 +7,7 @@
  * So neither the number of queries nor the place of a row in storage can change a bit. */
 
 enum {
+    BLOCK_TILES = ATTEND_BLOCK / ATTEND_TILE,
     BLOCK_GROUPS = ATTEND_BLOCK / VW, /* registers for a block's positions */
     SCORE_QUERIES = VW == 16 ? 8 : 2, /* queries whose scores stay in registers */
     VALUE_QUERIES = VW == 16 ? 6 : 2,
@@ -25,17 +26,31 @@ INLINE float load_element(enum dtype type, const char *row, size_t j)
                               : ((const float *)(const void *)row)[j];
 }
 
-/* turned[j][ATTEND_BLOCK] of one tile: columns [at, at + ATTEND_TILE). */
-INLINE void turn_tile(enum dtype type, float *turned, size_t at, const char *k, size_t stride, size_t d)
+/* The next block's tiles, fetched while this block is computed: a quarter in each of its four phases, a line
+ * at a time, so that memory is always asked for something and never for much at once. */
+struct next_block {
+    const char *k[BLOCK_TILES], *v[BLOCK_TILES];
+    size_t bytes; /* of a tile */
+};
+
+INLINE void fetch_line(const char *tile, size_t at) { __builtin_prefetch(tile + at, 0, 2); }
+
+/* turned[j][ATTEND_BLOCK] of tile t of a block: columns from t * ATTEND_TILE on. */
+INLINE void turn_tile(enum dtype type, float *turned, size_t t, const char *k, size_t stride, size_t d,
+                      const struct next_block *next)
 {
-    const size_t whole = d / VW * VW;
+    const size_t whole = d / VW * VW, at = t * ATTEND_TILE, size = dtype_size(type);
     for (size_t p = 0; p < ATTEND_TILE; p += VW) {
         const char *rows = k + p * stride;
         float *to = turned + at + p;
         for (size_t j = 0; j < whole; j += VW) {
             vf x[VW];
-            for (size_t i = 0; i < VW; i++)
+            for (size_t i = 0; i < VW; i++) {
                 x[i] = load_row(type, rows + i * stride, j);
+                if (i % 2) /* every second of the block's loads: half a tile for each of its tiles */
+                    fetch_line(next->k[0],
+                               (t * ATTEND_TILE * d + (p + i) * VW + j * ATTEND_TILE) / 2 * size);
+            }
             vf_transpose(x);
             for (size_t i = 0; i < VW; i++)
                 vf_store(to + (j + i) * ATTEND_BLOCK, x[i]);
@@ -46,30 +61,34 @@ INLINE void turn_tile(enum dtype type, float *turned, size_t at, const char *k, 
     }
 }
 
-static void turn_block(const struct attend *a, size_t block, float *turned)
+static void turn_block(const struct attend *a, size_t block, float *turned,
+                       const struct next_block *next)
 {
-    for (size_t t = 0; t < ATTEND_BLOCK / ATTEND_TILE; t++) {
-        const size_t tile = block * (ATTEND_BLOCK / ATTEND_TILE) + t, at = t * ATTEND_TILE;
+    for (size_t t = 0; t < BLOCK_TILES; t++) {
+        const size_t tile = block * BLOCK_TILES + t;
         if (tile >= a->tiles)
             for (size_t j = 0; j < a->d; j++)
-                memset(turned + j * ATTEND_BLOCK + at, 0, ATTEND_TILE * sizeof *turned);
+                memset(turned + j * ATTEND_BLOCK + t * ATTEND_TILE, 0, ATTEND_TILE * sizeof *turned);
         else if (a->type == DTYPE_BF16)
-            turn_tile(DTYPE_BF16, turned, at, a->k[tile], a->row_stride, a->d);
+            turn_tile(DTYPE_BF16, turned, t, a->k[tile], a->row_stride, a->d, next);
         else
-            turn_tile(DTYPE_F32, turned, at, a->k[tile], a->row_stride, a->d);
+            turn_tile(DTYPE_F32, turned, t, a->k[tile], a->row_stride, a->d, next);
     }
 }
 
-/* scores[R][ATTEND_BLOCK] */
-INLINE void score_tile(const int R, float *scores, const float *q, const float *turned, size_t d)
+/* scores[R][ATTEND_BLOCK] of queries q[d][q_stride]; `tile` is fetched, `step` bytes with every element of a query. */
+INLINE void score_tile(const int R, float *scores, const float *q, size_t q_stride, const float *turned,
+                       size_t d, const char *tile, size_t step)
 {
     vf sum[SCORE_QUERIES][BLOCK_GROUPS] = {{{0}}};
-    for (size_t j = 0; j < d; j++)
+    for (size_t j = 0; j < d; j++) {
+        fetch_line(tile, j * step);
         for (int g = 0; g < BLOCK_GROUPS; g++) {
             const vf k = vf_load(turned + j * ATTEND_BLOCK + g * VW);
             for (int i = 0; i < R; i++)
-                sum[i][g] = vf_fma(vf_set1(q[(size_t)i * d + j]), k, sum[i][g]);
+                sum[i][g] = vf_fma(vf_set1(q[j * q_stride + (size_t)i]), k, sum[i][g]);
         }
+    }
     for (int i = 0; i < R; i++)
         for (int g = 0; g < BLOCK_GROUPS; g++)
             vf_store(scores + i * ATTEND_BLOCK + g * VW, sum[i][g]);
@@ -103,87 +122,120 @@ static float weigh(const struct attend *a, size_t query, size_t first, float *sc
     return shrink;
 }
 
-/* context[R][G * VW] at column j, over one tile's rows of V: weights[R][ATTEND_BLOCK]. */
+/* A block's rows of V: one or two tiles. */
+struct value_rows {
+    const char *tile[BLOCK_TILES];
+    size_t tiles, stride;
+    const char *next; /* to be fetched, or NULL */
+};
+
+/* context[R][G * VW] at column j, over a block's rows of V: weights[R][ATTEND_BLOCK]. */
 INLINE void value_tile(const int R, const int G, enum dtype type, float *context, size_t d,
-                       const float *shrink, const float *weights, const char *v, size_t stride,
-                       size_t j)
+                       const float *shrink, const float *weights, const struct value_rows *v, size_t j)
 {
+    const size_t bytes = (size_t)G * VW * dtype_size(type) / BLOCK_TILES; /* to fetch with every row */
     vf sum[VALUE_QUERIES][VALUE_GROUPS];
     for (int i = 0; i < R; i++)
         for (int g = 0; g < G; g++)
             sum[i][g] = vf_load(context + (size_t)i * d + g * VW) * vf_set1(shrink[i]);
-    for (size_t p = 0; p < ATTEND_TILE; p++) {
-        vf row[VALUE_GROUPS];
-        for (int g = 0; g < G; g++)
-            row[g] = load_row(type, v + p * stride, j + (size_t)g * VW);
-        for (int i = 0; i < R; i++) {
-            const vf weight = vf_set1(weights[i * ATTEND_BLOCK + (int)p]);
+    for (size_t t = 0; t < v->tiles; t++)
+        for (size_t p = 0; p < ATTEND_TILE; p++) {
+            vf row[VALUE_GROUPS];
             for (int g = 0; g < G; g++)
-                sum[i][g] = vf_fma(weight, row[g], sum[i][g]);
+                row[g] = load_row(type, v->tile[t] + p * v->stride, j + (size_t)g * VW);
+            for (size_t line = 0; v->next && line < bytes; line += 64)
+                fetch_line(v->next,
+                           j * ATTEND_TILE * dtype_size(type) + (t * ATTEND_TILE + p) * bytes + line);
+            for (int i = 0; i < R; i++) {
+                const vf weight = vf_set1(weights[(size_t)i * ATTEND_BLOCK + t * ATTEND_TILE + p]);
+                for (int g = 0; g < G; g++)
+                    sum[i][g] = vf_fma(weight, row[g], sum[i][g]);
+            }
         }
-    }
     for (int i = 0; i < R; i++)
         for (int g = 0; g < G; g++)
             vf_store(context + (size_t)i * d + g * VW, sum[i][g]);
 }
 
-/* context[R][d] of R queries over one tile. */
+/* context[R][d] of R queries. */
 INLINE void value_rows(const int R, enum dtype type, float *context, size_t d, const float *shrink,
-                       const float *weights, const char *v, size_t stride)
+                       const float *weights, const struct value_rows *v)
 {
     size_t j = 0;
     for (; j + VALUE_GROUPS * VW <= d; j += VALUE_GROUPS * VW)
-        value_tile(R, VALUE_GROUPS, type, context + j, d, shrink, weights, v, stride, j);
+        value_tile(R, VALUE_GROUPS, type, context + j, d, shrink, weights, v, j);
     for (; j + VW <= d; j += VW)
-        value_tile(R, 1, type, context + j, d, shrink, weights, v, stride, j);
+        value_tile(R, 1, type, context + j, d, shrink, weights, v, j);
     for (; j < d; j++)
         for (int i = 0; i < R; i++) {
             float sum = context[(size_t)i * d + j] * shrink[i];
-            for (size_t p = 0; p < ATTEND_TILE; p++)
-                sum += weights[i * ATTEND_BLOCK + (int)p] * load_element(type, v + p * stride, j);
+            for (size_t p = 0; p < v->tiles * ATTEND_TILE; p++)
+                sum += weights[(size_t)i * ATTEND_BLOCK + p] *
+                       load_element(type, v->tile[p / ATTEND_TILE] + p % ATTEND_TILE * v->stride, j);
             context[(size_t)i * d + j] = sum;
         }
 }
 
+/* Queries [from, to) over a block. */
 INLINE void values(enum dtype type, const struct attend *a, size_t block, size_t from, size_t to,
-                   const float *weights, float *shrink)
+                   const float *weights, const float *shrink, const char *next)
 {
-    for (size_t t = 0; t < ATTEND_BLOCK / ATTEND_TILE; t++) {
-        const size_t tile = block * (ATTEND_BLOCK / ATTEND_TILE) + t;
-        if (tile >= a->tiles)
-            break;
+    const size_t first = block * BLOCK_TILES;
+    struct value_rows v = {
+        .tiles = size_min(BLOCK_TILES, a->tiles - first), .stride = a->row_stride, .next = next};
+    for (size_t t = 0; t < v.tiles; t++)
+        v.tile[t] = a->v[first + t];
 #define TILE                                                                                           \
-    value_rows(R, type, a->context + (from + i) * a->d, a->d, shrink + i,                              \
-               weights + i * ATTEND_BLOCK + t * ATTEND_TILE, a->v[tile], a->row_stride)
-        FOR_TILES(to - from, VALUE_QUERIES, TILE);
+    value_rows(R, type, a->context + (from + i) * a->d, a->d, shrink + i, weights + i * ATTEND_BLOCK,  \
+               &v);                                                                                    \
+    v.next = NULL
+    FOR_TILES(to - from, VALUE_QUERIES, TILE);
 #undef TILE
-        for (size_t i = 0; i < to - from; i++)
-            shrink[i] = 1; /* the next tile's sums go on */
+}
+
+/* The last block has itself for the next. */
+static struct next_block find_next(const struct attend *a, size_t block)
+{
+    struct next_block next = {.bytes = ATTEND_TILE * a->row_stride};
+    for (size_t t = 0; t < BLOCK_TILES; t++) {
+        const size_t tile = size_min((block + 1) * BLOCK_TILES + t, a->tiles - 1);
+        next.k[t] = a->k[tile];
+        next.v[t] = a->v[tile];
     }
+    return next;
 }
 
 static void attend(const struct attend *a)
 {
     float *turned = a->space, *scores = turned + ATTEND_BLOCK * a->d;
     float *shrink = scores + ATTEND_BLOCK * a->queries;
-    const size_t blocks = div_up(a->tiles * ATTEND_TILE, ATTEND_BLOCK);
+    const size_t blocks = div_up(a->tiles, BLOCK_TILES);
     for (size_t block = 0; block < blocks; block++) {
         const size_t first = block * ATTEND_BLOCK;
+        const struct next_block next = find_next(a, block);
         /* Queries come in order of position: those before `from` see nothing of the block. */
         size_t from = 0;
         while (block < a->must && from < a->queries && a->seen[from] <= first)
             from++;
         if (from == a->queries)
             continue;
-        turn_block(a, block, turned);
-#define TILE score_tile(R, scores + (from + i) * ATTEND_BLOCK, a->q + (from + i) * a->d, turned, a->d)
+        turn_block(a, block, turned, &next);
+#define TILE                                                                                           \
+    score_tile(R, scores + (from + i) * ATTEND_BLOCK, a->q + from + i, a->q_stride, turned, a->d,      \
+               next.k[1], i ? 0 : next.bytes / a->d)
         FOR_TILES(a->queries - from, SCORE_QUERIES, TILE);
 #undef TILE
-        for (size_t i = from; i < a->queries; i++)
+        const size_t share = round_up(div_up(next.bytes, a->queries - from), 64);
+        for (size_t i = from; i < a->queries; i++) {
+            for (size_t line = 0; line < share; line += 64)
+                fetch_line(next.v[0], (i - from) * share + line);
             shrink[i] = weigh(a, i, first, scores + i * ATTEND_BLOCK);
+        }
         if (a->type == DTYPE_BF16)
-            values(DTYPE_BF16, a, block, from, a->queries, scores + from * ATTEND_BLOCK, shrink + from);
+            values(DTYPE_BF16, a, block, from, a->queries, scores + from * ATTEND_BLOCK, shrink + from,
+                   next.v[1]);
         else
-            values(DTYPE_F32, a, block, from, a->queries, scores + from * ATTEND_BLOCK, shrink + from);
+            values(DTYPE_F32, a, block, from, a->queries, scores + from * ATTEND_BLOCK, shrink + from,
+                   next.v[1]);
     }
 }

@@ -1,7 +1,7 @@
 /* Vectors of f32 for the kernel sets, in GCC's vector extension.
  *
- * The including file defines VW, the lanes of its registers, and vf_fma(a, b, c) = a * b + c; everything
- * else is the same code for every instruction set. A `group` is LANES lanes in LANES / VW registers. */
+ * The including file defines VW, the lanes of its registers, vf_fma(a, b, c) = a * b + c, vf_max(a, b) =
+ * a > b ? a : b and vf_min(a, b) = a < b ? a : b; everything else is the same code for every instruction set. A `group` is LANES lanes in LANES / VW registers. */
 #ifndef BMC_SET_VEC_H
 #define BMC_SET_VEC_H
 
@@ -35,28 +35,46 @@ INLINE vf vf_load_bf16(const bf16 *p)
 
 /* a where the mask is set, else b. */
 INLINE vf vf_select(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
-INLINE vf vf_max(vf a, vf b) { return vf_select(a > b, a, b); }
-INLINE vf vf_min(vf a, vf b) { return vf_select(a < b, a, b); }
+
+/* F(lane, s) of every lane, for shuffles. */
+#define FOUR(F, l, s)  F(l, s), F(l + 1, s), F(l + 2, s), F(l + 3, s)
+#define EIGHT(F, l, s) FOUR(F, l, s), FOUR(F, l + 4, s)
+#if VW == 4
+#define ALL_LANES(F, s) FOUR(F, 0, s)
+#elif VW == 8
+#define ALL_LANES(F, s) EIGHT(F, 0, s)
+#else
+#define ALL_LANES(F, s) EIGHT(F, 0, s), EIGHT(F, 8, s)
+#endif
 
 /* Lanes folded in halves: one order for every number of rows. */
+#define FLIP(l, s)    ((l) ^ (s))
+#define FLIPPED(x, s) __builtin_shuffle(x, (vi){ALL_LANES(FLIP, s)})
+
 INLINE float vf_fold(vf x)
 {
-    float lane[VW];
-    vf_store(lane, x);
-    for (int half = VW / 2; half; half /= 2)
-        for (int i = 0; i < half; i++)
-            lane[i] += lane[i + half];
-    return lane[0];
+#if VW > 8
+    x += FLIPPED(x, 8);
+#endif
+#if VW > 4
+    x += FLIPPED(x, 4);
+#endif
+    x += FLIPPED(x, 2);
+    x += FLIPPED(x, 1);
+    return x[0];
 }
 
 INLINE float vf_fold_max(vf x)
 {
-    float lane[VW];
-    vf_store(lane, x);
-    for (int half = VW / 2; half; half /= 2)
-        for (int i = 0; i < half; i++)
-            lane[i] = lane[i] > lane[i + half] ? lane[i] : lane[i + half];
-    return lane[0];
+#if VW > 8
+    x = vf_max(x, FLIPPED(x, 8));
+#endif
+#if VW > 4
+    x = vf_max(x, FLIPPED(x, 4));
+#endif
+    x = vf_max(x, FLIPPED(x, 2));
+    x = vf_max(x, FLIPPED(x, 1));
+    return x[0];
 }
 
 /* Runs TILE for rows i, i + 1, .. i + R - 1, with R a constant of at most MAX, over all of `rows`: as
@@ -121,17 +139,8 @@ INLINE float group_fold(const vf *x)
 
 /* x[i][j] <-> x[j][i]: blocks of half the size change places, then of a quarter, and so on (Eklundh,
  * 1972). */
-#define LOW(l, s)      ((l) & (s) ? VW + (l) - (s) : (l))
-#define HIGH(l, s)     ((l) & (s) ? VW + (l) : (l) + (s))
-#define FOUR(F, l, s)  F(l, s), F(l + 1, s), F(l + 2, s), F(l + 3, s)
-#define EIGHT(F, l, s) FOUR(F, l, s), FOUR(F, l + 4, s)
-#if VW == 4
-#define ALL_LANES(F, s) FOUR(F, 0, s)
-#elif VW == 8
-#define ALL_LANES(F, s) EIGHT(F, 0, s)
-#else
-#define ALL_LANES(F, s) EIGHT(F, 0, s), EIGHT(F, 8, s)
-#endif
+#define LOW(l, s)  ((l) & (s) ? VW + (l) - (s) : (l))
+#define HIGH(l, s) ((l) & (s) ? VW + (l) : (l) + (s))
 #define SWAP_BLOCKS(x, s)                                                                              \
     for (int i = 0; i < VW; i++)                                                                       \
         if (!(i & (s))) {                                                                              \

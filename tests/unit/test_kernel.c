@@ -212,7 +212,7 @@ static void test_rows_alone(const struct kernels *k, enum precision precision, e
 struct attention {
     size_t d, positions, queries;
     enum dtype type;
-    float *q, *k, *v; /* values: [queries][d], [positions][d] */
+    float *q, *k, *v; /* values: [d][queries], [positions][d] */
     void *k_stored, *v_stored;
 };
 
@@ -249,9 +249,9 @@ static void attend_runs(const struct kernels *kernels, const struct attention *a
         }
         for (size_t i = 0; i < n; i++)
             left[i] = seen[from + i] > at ? seen[from + i] - at : 0;
-        const struct attend attend = {
-            a->d, a->type, row, tiles,   k,    v, at ? 0 : 99, n, a->q + from * a->d,
-            left, max,     sum, context, space};
+        const struct attend attend = {a->d, a->type,     row, tiles,       k,
+                                      v,    at ? 0 : 99, n,   a->q + from, a->queries,
+                                      left, max,         sum, context,     space};
         kernels->attend(&attend);
     }
     for (size_t i = 0; i < n; i++) {
@@ -274,7 +274,7 @@ static double attention_error(const struct attention *a, const size_t *seen, con
         for (size_t p = 0; p < seen[i]; p++) {
             double score = 0;
             for (size_t j = 0; j < a->d; j++)
-                score += (double)a->q[i * a->d + j] * a->k[p * a->d + j];
+                score += (double)a->q[j * a->queries + i] * a->k[p * a->d + j];
             sum += exp(score);
             for (size_t j = 0; j < a->d; j++)
                 want[j] += exp(score) * a->v[p * a->d + j];
