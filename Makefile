@@ -83,12 +83,12 @@ fuzz:
 
 ## warnings: compile everything with clang's warnings, too
 warnings:
-	@for f in $(LIB_SRC) $(wildcard cmd/*.c tests/unit/*.c); do \
-	    clang $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd -std=gnu11 $(WARN) -fsyntax-only $$f || exit 1; done
+	@$(foreach f,$(LIB_SRC) $(wildcard cmd/*.c tests/unit/*.c tests/bench/*.c),clang $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd \
+	    -std=gnu11 $(WARN) $(call isa_flags,$f) -fsyntax-only $f &&) true
 
 ## format: clang-format over all code
 format:
-	clang-format -i lib/*.[ch] lib/*/*.[ch] cmd/*.[ch] tests/unit/*.c tests/fuzz/*.c
+	clang-format -i lib/*.[ch] lib/*/*.[ch] cmd/*.[ch] tests/unit/*.c tests/fuzz/*.c tests/bench/*.[ch]
 
 ## install: programs, library, header, man pages, completions, models (PREFIX=/usr/local DESTDIR=)
 install: all
@@ -147,6 +147,11 @@ $(BUILD)/tests/test_api: tests/unit/test_api.c $(LIBBMC)
 $(BUILD)/tests/%: tests/unit/%.c $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(CORE) $(LDLIBS)
+
+# Drivers of the bench scripts: each script asks for its own.
+$(BUILD)/bench/%: tests/bench/%.c tests/bench/bench.h $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< $(CORE) $(LDLIBS)
 
 # A model file is made anew when its folder changes, or the format.
 $(foreach m,$(MODELS),$(eval $(m): $(wildcard $(m:.bmc=)/*)))

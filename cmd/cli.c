@@ -215,5 +215,13 @@ void cli_print_version(const char *program)
     printf("flags:     %s\n", BMC_FLAGS);
     printf("libraries: %s; libsodium %s; jansson %s\n", kernels_blas_info(), sodium_version_string(),
            jansson_version_str());
-    printf("isa:       %s\n", kernels ? kernels->isa : err.text);
+    printf("isa:       %s; usable:", kernels ? kernels->isa : err.text);
+    const char *comma = "";
+    for (size_t i = 0; kernel_sets[i]; i++) {
+        if (!kernel_sets[i]->usable())
+            continue;
+        printf("%s %s", comma, kernel_sets[i]->isa);
+        comma = ",";
+    }
+    putchar('\n');
 }

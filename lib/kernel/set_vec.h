@@ -49,7 +49,7 @@ INLINE vf vf_select(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b &
 
 /* Lanes folded in halves: one order for every number of rows. */
 #define FLIP(l, s)    ((l) ^ (s))
-#define FLIPPED(x, s) __builtin_shuffle(x, (vi){ALL_LANES(FLIP, s)})
+#define FLIPPED(x, s) __builtin_shufflevector(x, x, ALL_LANES(FLIP, s))
 
 INLINE float vf_fold(vf x)
 {
@@ -145,8 +145,8 @@ INLINE float group_fold(const vf *x)
     for (int i = 0; i < VW; i++)                                                                       \
         if (!(i & (s))) {                                                                              \
             const vf a = x[i], b = x[i + (s)];                                                         \
-            x[i] = __builtin_shuffle(a, b, (vi){ALL_LANES(LOW, s)});                                   \
-            x[i + (s)] = __builtin_shuffle(a, b, (vi){ALL_LANES(HIGH, s)});                            \
+            x[i] = __builtin_shufflevector(a, b, ALL_LANES(LOW, s));                                   \
+            x[i + (s)] = __builtin_shufflevector(a, b, ALL_LANES(HIGH, s));                            \
         }
 
 INLINE void vf_transpose(vf x[VW])
