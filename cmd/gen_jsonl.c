@@ -343,7 +343,7 @@ int gen_jsonl(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
     struct jsonl_job job = {.gen = gen, .in = STDIN_FILENO};
-    const struct gen_callbacks callbacks = {next, NULL, done, NULL, &job};
+    const struct gen_callbacks callbacks = {next, NULL, done, NULL, NULL, &job};
     struct gen_stats stats;
     int rc = -1;
     if (o->file && strcmp(o->file, "-") != 0 && (job.in = open(o->file, O_RDONLY | O_CLOEXEC)) < 0)

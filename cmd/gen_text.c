@@ -111,7 +111,7 @@ static int read_prompt(struct text_job *job, struct err *err)
 int gen_text(struct gen *gen, struct err *err)
 {
     struct text_job job = {.gen = gen};
-    const struct gen_callbacks callbacks = {next, show, done, prefill, &job};
+    const struct gen_callbacks callbacks = {next, show, done, prefill, NULL, &job};
     struct gen_stats stats;
     int rc = -1;
     cli_progress_begin(&job.progress, "prompt");
