@@ -311,6 +311,7 @@ int main(int argc, char **argv)
     if (choose_seed(&gen, &err) == 0 && gen_check_stats(&o, &err) == 0 && open_model(&gen, &err) == 0 &&
         gen_open_kv(&gen, &err) == 0) {
         gen.sampling = gen_sampling(&gen, 0);
+        gen.seed = gen_seed(&gen, 0);
         if (o.jsonl)
             rc = gen_jsonl(&gen, &err);
         else if (o.score)
