@@ -534,6 +534,19 @@ END
     jq -e '.kv_allocations == 1 and .kv_copied_rows == 0 and .kv_resident_bytes < 500000' stats.json
 }
 
+@test "bmc-prof latency begins with a snapshot, under every policy" {
+    gen -p 'Once upon a time' -n 40 --ignore-eos --save-kv story.kv >/dev/null # 43 rows
+    ok "$BMC_BIN/bmc-prof" latency -m "$(model grimm)" --load-kv story.kv -N 63 --every 8 --kv "$(kv_policies | tr ' ' ,)" -b 2 --format json
+    assert_equal "$(jq -c '[.rows[] | .n, .N, .batch, .kv_type]' <<<"$output")" '[51,63,2,"f32",59,63,2,"f32",63,63,2,"f32"]'
+    jq -e '.rows | all(.bmc_ms > 0 and .paged_ms > 0)' <<<"$output"
+    prof() { "$BMC_BIN/bmc-prof" "$@"; }
+    refused() { run --separate-stderr prof "${@:2}"; [ "$status" -ne 0 ] && [ -z "$output" ] && [[ $stderr =~ $1 ]] || fail "$stderr"; }
+    refused 'story.kv: has 43 rows, -N 43 must be larger' latency -m "$(model grimm)" --load-kv story.kv -N 43
+    refused 'another model' latency -m "$(model grimm-draft)" --load-kv story.kv
+    refused '--load-kv goes with latency' policies --load-kv story.kv
+    refused 'excludes --shape' latency --load-kv story.kv --shape opt-125m
+}
+
 @test "the unit test of the cache, with rows adopted and appended" {
     run "$BMC_BUILD/tests/test_kv"
     assert_success
