@@ -546,8 +546,3 @@ END
     refused '--load-kv goes with latency' policies --load-kv story.kv
     refused 'excludes --shape' latency --load-kv story.kv --shape opt-125m
 }
-
-@test "the unit test of the cache, with rows adopted and appended" {
-    run "$BMC_BUILD/tests/test_kv"
-    assert_success
-}
