@@ -489,11 +489,15 @@ END
 @test "a run that is killed at any moment leaves a file that goes on" {
     kills=$([ "$BMC_FULL" = 1 ] && echo 200 || echo 25)
     gen -p 'Once upon a time' -n 1 --ignore-eos --save-kv story.kv >/dev/null
+    # Moments up to a little beyond what a run takes here.
+    begin=$(date +%s%N)
+    gen --load-kv story.kv --save-kv story.kv -n 1 --ignore-eos >/dev/null
+    span=$((($(date +%s%N) - begin) * 5 / 4000)) # microseconds
     RANDOM=$BMC_SEED
     for ((killed = 0; killed < kills; killed++)); do
         "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" --load-kv story.kv --save-kv story.kv -n 1 --ignore-eos >/dev/null 2>&1 &
-        pid=$!
-        sleep "0.0$((RANDOM % 4))$((RANDOM % 10))"
+        pid=$! moment=$(((RANDOM << 15 | RANDOM) % span))
+        sleep "$(printf '%d.%06d' $((moment / 1000000)) $((moment % 1000000)))"
         kill -KILL $pid 2>/dev/null || true
         wait $pid 2>/dev/null || true
         ok bmc-convert --verify story.kv
