@@ -42,7 +42,7 @@ struct gen {
     enum dtype kv_type;
     struct snapshot *snapshot; /* of --load-kv or --prompt-cache, or NULL */
     struct kvwriter *save;     /* of --save-kv or --prompt-cache, or NULL */
-    double save_ms;
+    double open_kv_ms, save_ms;
 };
 
 /* The prompt text: -p, -f or standard input; one trailing newline of a file is dropped unless `whole`.

@@ -17,8 +17,10 @@ int gen_open_kv(struct gen *gen, struct err *err)
     /* A prompt cache that is not there yet is made. */
     if (!path || (o->prompt_cache && !file_exists(path)))
         return 0;
+    const double start = clock_ms();
     if (snapshot_open(&gen->snapshot, path, gen->model, err) < 0)
         return -1;
+    gen->open_kv_ms = clock_ms() - start;
     const enum dtype type = snapshot_type(gen->snapshot);
     if (o->kv_type < 0)
         gen->kv_type = type;

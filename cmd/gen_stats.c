@@ -32,7 +32,8 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
     fprintf(stderr, "sampling time    = %10.2f ms / %6zu tokens\n", s->sample_ms, s->sampled_tokens);
     if (s->loaded_tokens)
         fprintf(stderr, "snapshot         = %10.2f ms / %6zu tokens, %.2f MiB in place\n",
-                s->load_kv_ms, s->loaded_tokens, (double)kv->stats.adopted_bytes / 1048576);
+                gen->open_kv_ms + s->load_kv_ms, s->loaded_tokens,
+                (double)kv->stats.adopted_bytes / 1048576);
     fprintf(
         stderr,
         "KV cache         = %s, T %zu, r %zu, N %zu: %zu growth%s, %.2f MiB copied, %.2f MiB at most\n",
@@ -67,15 +68,15 @@ static json_t *stats_json(const struct gen *gen, const struct gen_stats *s)
         precision_name(o->precision), "attn", o->attn->name, "rows",
         o->kv.valid_rows_only ? "valid" : "policy", "weight_type",
         dtype_name(model_weight_type(gen->model)), "kv_type", dtype_name(o->kv_type));
-    json_t *times =
-        json_pack("{s:f, s:I, s:f, s:f, s:I, s:I, s:f, s:f, s:I, s:I, s:f, s:f, s:I, s:f}", "load_ms",
-                  gen->load_ms, "loaded_tokens", (json_int_t)s->loaded_tokens, "load_kv_ms",
-                  s->load_kv_ms, "save_kv_ms", gen->save_ms, "sequences", (json_int_t)s->sequences,
-                  "prefill_tokens", (json_int_t)s->prefill_tokens, "prefill_ms", s->prefill_ms,
-                  "prefill_tok_s", per_second(s->prefill_tokens, s->prefill_ms), "decode_tokens",
-                  (json_int_t)s->decode_tokens, "decode_steps", (json_int_t)s->decode_steps,
-                  "decode_ms", s->decode_ms, "decode_tok_s", per_second(s->decode_tokens, s->decode_ms),
-                  "sampled_tokens", (json_int_t)s->sampled_tokens, "sample_ms", s->sample_ms);
+    json_t *times = json_pack(
+        "{s:f, s:I, s:f, s:f, s:I, s:I, s:f, s:f, s:I, s:I, s:f, s:f, s:I, s:f}", "load_ms",
+        gen->load_ms, "loaded_tokens", (json_int_t)s->loaded_tokens, "load_kv_ms",
+        gen->open_kv_ms + s->load_kv_ms, "save_kv_ms", gen->save_ms, "sequences",
+        (json_int_t)s->sequences, "prefill_tokens", (json_int_t)s->prefill_tokens, "prefill_ms",
+        s->prefill_ms, "prefill_tok_s", per_second(s->prefill_tokens, s->prefill_ms), "decode_tokens",
+        (json_int_t)s->decode_tokens, "decode_steps", (json_int_t)s->decode_steps, "decode_ms",
+        s->decode_ms, "decode_tok_s", per_second(s->decode_tokens, s->decode_ms), "sampled_tokens",
+        (json_int_t)s->sampled_tokens, "sample_ms", s->sample_ms);
     json_t *cache = json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:s}", "kv_adopted_bytes",
         (json_int_t)k->adopted_bytes, "kv_allocations", (json_int_t)k->allocations, "kv_copied_rows",
