@@ -133,6 +133,7 @@ $(LIBBMC): $(LIB_OBJ) lib/bmc.h Makefile
 	$(Q)ar rcs $@ $(BUILD)/bmc.o
 
 $(BIN)/bmc-gen: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/gen_*.c))
+$(BIN)/bmc-convert: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/convert_*.c))
 $(BIN)/bmc-prof: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/prof_*.c))
 $(PROGRAMS:%=$(BIN)/%): $(BIN)/%: $(BUILD)/cmd/%.o $(CMD_SHARED) $(CORE)
 	@mkdir -p $(@D)

@@ -1,13 +1,14 @@
-/* bmc-convert: make, inspect and verify model files. */
+/* bmc-convert: make, inspect and verify model files, inspect and verify snapshots. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/hash.h"
-#include "base/table.h"
 #include "base/threads.h"
 #include "cli.h"
+#include "convert_kv.h"
+#include "format/kvfile.h"
 #include "model/convert.h"
 #include "model/model.h"
 #include "opt.h"
@@ -48,9 +49,10 @@ static const struct opt opts[] = {
      "take the tokenizer of this folder; without it, one token per byte", AT(tokenizer), 0, 0, NULL,
      true},
     {OPT_HEADING, "Looking", NULL, NULL, NULL, 0, 0, 0, NULL, false},
-    {OPT_FLAG, "info", NULL, NULL, "show what is in a model file", AT(info), 0, 0, NULL, false},
-    {OPT_FLAG, "verify", NULL, NULL, "compare every byte of a model file with its hashes", AT(verify),
-     0, 0, NULL, false},
+    {OPT_FLAG, "info", NULL, NULL, "show what is in a model file or a snapshot", AT(info), 0, 0, NULL,
+     false},
+    {OPT_FLAG, "verify", NULL, NULL, "compare every byte of a model file or a snapshot with its hashes",
+     AT(verify), 0, 0, NULL, false},
     {OPT_CHOICE, "format", NULL, "FORMAT", "how --info prints: table, md, csv, json or jsonl",
      AT(format), 0, 0, TABLE_FORMATS, false},
     {OPT_SIZE, "threads", "t", "N", "threads (default: all cores that the process may use)",
@@ -58,7 +60,7 @@ static const struct opt opts[] = {
 };
 
 static const char *const usage[] = {
-    "FOLDER -o MODEL.bmc", "--synth SHAPE -o MODEL.bmc", "--info MODEL.bmc", "--verify MODEL.bmc", NULL,
+    "FOLDER -o MODEL.bmc", "--synth SHAPE -o MODEL.bmc", "--info FILE", "--verify FILE", NULL,
 };
 
 static const struct program program = {"bmc-convert", "make, inspect and verify model files", usage,
@@ -142,8 +144,8 @@ static json_t *describe(const struct model *model, struct err *err)
     return about;
 }
 
-static int write_info(const json_t *about, const json_t *rows, enum table_format format,
-                      struct err *err)
+int convert_write_info(const json_t *about, const json_t *rows, enum table_format format,
+                       struct err *err)
 {
     struct buf text = {0};
     const char *key;
@@ -175,6 +177,8 @@ static int write_info(const json_t *about, const json_t *rows, enum table_format
 static int show_info(const char *path, enum table_format format, struct err *err)
 {
     struct model *model;
+    if (kvfile_is(path))
+        return convert_kv_info(path, format, err);
     if (model_open(&model, path, err) < 0)
         return -1;
     json_t *about = describe(model, err), *rows = json_array();
@@ -183,7 +187,7 @@ static int show_info(const char *path, enum table_format format, struct err *err
         if (json_array_append_new(rows, describe_tensor(&model->file, &model->file.name[i])) < 0)
             rc = err_set(err, "%s: a tensor's name is no valid text", path);
     if (rc == 0)
-        rc = write_info(about, rows, format, err);
+        rc = convert_write_info(about, rows, format, err);
     json_decref(about);
     json_decref(rows);
     model_close(model);
@@ -196,6 +200,8 @@ static int verify(const char *path, struct err *err)
 {
     struct cli_progress progress;
     struct model *model;
+    if (kvfile_is(path))
+        return convert_kv_verify(path, err);
     if (model_open(&model, path, err) < 0)
         return -1;
     cli_progress_begin(&progress, "verify");

@@ -1,4 +1,5 @@
 /* bmc-gen: generate text, score it, tokenize it. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -39,7 +40,7 @@ static const struct opt opts[] = {
     REAL("min-p", "P", sampling.min_p, 0, 1, "keep tokens at least P times as likely as the best; 0 is off (default 0.05)"),
     REAL("repeat-penalty", "X", sampling.repeat_penalty, 1e-3, 1e3, "divide the logits of recent tokens; 1 is off (default 1)"),
     INT("repeat-last-n", NULL, repeat_last_n, -1, MANY, "how many recent tokens that means; -1 is all (default 64)"),
-    INT("seed", "s", seed, -1, 1e19, "seed of the random numbers; -1 draws one, which the statistics tell (default 0)"),
+    INT("seed", "s", seed, -1, 1e19, "seed of the random numbers; -1 draws one, which the statistics tell (default 0, or that of the snapshot)"),
     {OPT_LIST, "stop", "r", "TEXT", "stop before this text; may be given again", AT(stop), 0, 0, NULL, false},
     FLAG("ignore-eos", NULL, ignore_eos, "go on past end-of-text tokens"),
     HEADING("Batches"),
@@ -47,6 +48,10 @@ static const struct opt opts[] = {
     SIZE("batch", "b", batch, 1, 65536, "sequences at a time (default 1, with --jsonl 8)"),
     FLAG("unordered", NULL, unordered, "with --jsonl, write each result as soon as it is there"),
     SIZE("logprobs", NULL, logprobs, 1, 1000, "with --jsonl, add the log-probabilities of the chosen and the N best tokens"),
+    HEADING("Snapshots"),
+    PATH("load-kv", NULL, load_kv, "go on from a snapshot; the prompt is new text behind it, and may be left out"),
+    PATH("save-kv", NULL, save_kv, "write a snapshot at the end, to go on from"),
+    PATH("prompt-cache", NULL, prompt_cache, "take the rows of the beginning that the prompt shares with this snapshot, and bring it up to date at the end"),
     HEADING("Other jobs"),
     FLAG("score", NULL, score, "print the log-probability of every token of a text, and the perplexity of the whole"),
     FLAG("tokenize", NULL, tokenize, "print ids and pieces of each line of a text"),
@@ -60,7 +65,7 @@ static const struct opt opts[] = {
     HEADING("Cache and machine"),
     {OPT_TEXT, "kv", NULL, "POLICY", "cache policy: bmc, bmc:T=COUNT, bmc:r=ROWS, iterative, upfront, paged:16, paged:32, reserve (default bmc)", AT(kv), 0, 0, "bmc|iterative|upfront|paged|reserve", false},
     CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)"),
-    CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows (default f32)"),
+    CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows (default f32, or that of the snapshot)"),
     CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: those the policy asks for, or only those that hold tokens (default policy)"),
     {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend: fused or blas (default fused)", AT(attn), 0, 0, "fused|blas", false},
     {OPT_TEXT, "isa", NULL, "SET", "instruction set: blas, ref, avx2, avx512, bf16 or amx (default: BMC_ISA, else the last of these that the machine has)", AT(isa), 0, 0, "blas|ref|avx2|avx512|bf16|amx", false},
@@ -153,7 +158,7 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     const struct gen_options *o = gen->options;
     const size_t limit = gen->model->config.context;
     struct session_options s = {
-        .kv_type = o->kv_type ? DTYPE_BF16 : DTYPE_F32,
+        .kv_type = gen->kv_type,
         .attn = attn_find(o->attn, err),
         .batch = batch,
         .chunk = o->chunk,
@@ -184,6 +189,7 @@ struct gen_request gen_request_of(const struct gen *gen)
     const struct gen_options *o = gen->options;
     return (struct gen_request){
         .seed = gen->seed,
+        .stream = 0,
         .n = o->n < 0 ? GENERATE_NO_LIMIT : (size_t)o->n,
         .stop = o->stop.text,
         .n_stops = o->stop.n,
@@ -219,8 +225,8 @@ static int open_model(struct gen *gen, struct err *err)
 
 static int choose_seed(struct gen *gen, struct err *err)
 {
-    gen->seed = (uint64_t)gen->options->seed;
-    if (gen->options->seed >= 0)
+    gen->seed = gen->options->seed < 0 ? 0 : (uint64_t)gen->options->seed;
+    if (gen->options->seed != -1)
         return 0;
     uint32_t drawn;
     if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
@@ -271,8 +277,9 @@ static void check_usage(const struct gen_options *o, const struct operands *oper
         opt_usage_error(&gen_program, "--format goes with --score and --tokenize");
     if ((o->tokenize || o->detokenize) && o->stats)
         opt_usage_error(&gen_program, "--stats has nothing to tell of --tokenize and --detokenize");
+    gen_check_kv_usage(o);
     check_names(o);
-    if (!prompts && isatty(STDIN_FILENO))
+    if (!prompts && (!o->load_kv || o->jsonl) && isatty(STDIN_FILENO))
         opt_usage_error(&gen_program, "no prompt: give -p TEXT, -f FILE, or text on standard input");
 }
 
@@ -283,8 +290,10 @@ int main(int argc, char **argv)
         .context = -1,
         .chunk = 512,
         .kv = "bmc",
-        .sampling = {.top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1},
-        .repeat_last_n = 64,
+        .sampling = {NAN, SIZE_MAX, NAN, NAN, NAN, 0},
+        .repeat_last_n = GEN_NOT_GIVEN,
+        .seed = GEN_NOT_GIVEN,
+        .kv_type = -1,
         .format = -1,
     };
     struct operands operands;
@@ -293,14 +302,16 @@ int main(int argc, char **argv)
     opt_parse(&gen_program, argc, argv, &o, &operands);
     check_usage(&o, &operands);
     o.format = o.format < 0 ? TABLE_TEXT : o.format;
-    o.sampling.repeat_last_n = o.repeat_last_n < 0 ? SIZE_MAX : (size_t)o.repeat_last_n;
     for (size_t i = 0; o.escape && i < o.stop.n; i++)
         unescape(o.stop.text[i]);
     if (o.escape && o.prompt)
         unescape((char *)(uintptr_t)o.prompt);
     struct gen gen = {.options = &o};
     int rc = -1;
-    if (choose_seed(&gen, &err) == 0 && gen_check_stats(&o, &err) == 0 && open_model(&gen, &err) == 0) {
+    if (choose_seed(&gen, &err) == 0 && gen_check_stats(&o, &err) == 0 && open_model(&gen, &err) == 0 &&
+        gen_open_kv(&gen, &err) == 0) {
+        gen.sampling = gen_sampling(&gen, 0);
+        gen.seed = gen_seed(&gen, 0);
         if (o.jsonl)
             rc = gen_jsonl(&gen, &err);
         else if (o.score)
@@ -314,6 +325,7 @@ int main(int argc, char **argv)
     }
     if (gen.session.model)
         session_close(&gen.session);
+    gen_close_kv(&gen);
     model_close(gen.model);
     free(o.stop.text);
     return cli_end(gen_program.name, rc < 0 ? cli_fail(gen_program.name, &err) : CLI_OK);

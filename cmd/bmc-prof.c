@@ -21,15 +21,16 @@ static const struct opt opts[] = {
     TEXT("shape", NULL, "SHAPE", shape, "a known shape (a name from shapes/, or a path) with random weights in memory, in place of a model"),
     SIZE("layers", NULL, layers, 1, 1024, "run only so many layers of it (default: all)"),
     CHOICE("type", "TYPE", type, "bf16|f32", "type of the random weights (default bf16)"),
-    SIZE("ctx-size", "N", context, 1, MANY, "N, the rows that a sequence grows to (default: 512, at most the model's context)"),
+    SIZE("ctx-size", "N", context, 1, MANY, "N, the rows that a sequence grows to (default: 512, at most the model's context; with --load-kv 512 beyond its rows)"),
     TEXT("batch", "b", "LIST", batch, "sequences at a time; bench and usecases take a list, as 1,8,32 (default 1)"),
     TEXT("prompt", "p", "LIST", prompt, "bench: prompt lengths to measure (default 128)"),
     TEXT("gen", "n", "LIST", gen, "bench: numbers of generated tokens to measure (default 32)"),
     TEXT("depth", "d", "LIST", depth, "bench: rows that are in the cache already (default 0)"),
     TEXT("cases", NULL, "LIST", cases, "usecases: prompt and generated lengths (default: of 128:128,128:1920,1920:128,1920:1920 those that the context holds)"),
+    PATH("load-kv", NULL, "FILE", load_kv, "latency: begin with the sequences of this snapshot"),
     HEADING("Cache and machine"),
     {OPT_TEXT, "kv", NULL, "LIST", "cache policies to compare, separated by commas, as bmc-gen --kv spells them (default: all; bench: bmc; latency: iterative,bmc)", AT(kv), 0, 0, "bmc|iterative|upfront|paged|reserve", false},
-    CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows (default f32)"),
+    CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows (default f32, or that of the snapshot)"),
     CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: those the policy asks for, or only those that hold tokens (default policy)"),
     CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)"),
     FLAG("lockstep", lockstep, "grow a batch as one tensor (iterative, upfront and bmc)"),
@@ -72,6 +73,7 @@ int main(int argc, char **argv)
 {
     struct prof_options o = {.repeat = 0,
                              .warmup = SIZE_MAX,
+                             .kv_type = -1,
                              .batch = "1",
                              .prompt = "128",
                              .gen = "32",
@@ -97,6 +99,10 @@ int main(int argc, char **argv)
         opt_usage_error(&prof_program, "-b takes a list with bench and usecases only");
     if (o.model && o.shape)
         opt_usage_error(&prof_program, "-m and --shape exclude each other");
+    if (o.load_kv && jobs[job].run != prof_latency)
+        opt_usage_error(&prof_program, "--load-kv goes with latency only");
+    if (o.load_kv && (o.shape || o.layers))
+        opt_usage_error(&prof_program, "--load-kv excludes --shape and --layers");
     o.repeat = o.repeat ? o.repeat : jobs[job].repeat;
     o.warmup = o.warmup == SIZE_MAX ? jobs[job].warmup : o.warmup;
     const int rc = jobs[job].run(&o, &err);

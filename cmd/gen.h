@@ -16,7 +16,7 @@ struct gen_options {
     int kv_type, rows, alloc;
     bool mlock;
     struct sampler_options sampling;
-    int64_t repeat_last_n;
+    int64_t repeat_last_n; /* this, seed and what is NaN or SIZE_MAX in sampling were not given */
     int64_t seed;
     struct opt_list stop;
     bool ignore_eos;
@@ -24,7 +24,10 @@ struct gen_options {
     size_t logprobs;
     int format; /* -1 until it is given */
     const char *stats;
+    const char *load_kv, *save_kv, *prompt_cache;
 };
+
+#define GEN_NOT_GIVEN INT64_MIN
 
 extern const struct program gen_program;
 
@@ -34,7 +37,12 @@ struct gen {
     struct model *model;
     struct session session;
     double load_ms;
-    uint64_t seed; /* the one in use: --seed -1 draws it */
+    uint64_t seed; /* the one in use where no snapshot gives another: --seed -1 draws it */
+    struct sampler_options sampling;
+    enum dtype kv_type;
+    struct snapshot *snapshot; /* of --load-kv or --prompt-cache, or NULL */
+    struct kvwriter *save;     /* of --save-kv or --prompt-cache, or NULL */
+    double open_kv_ms, save_ms;
 };
 
 /* The prompt text: -p, -f or standard input; one trailing newline of a file is dropped unless `whole`.
@@ -54,6 +62,32 @@ int gen_jsonl(struct gen *gen, struct err *err) MUST_USE;
 int gen_score(struct gen *gen, struct err *err) MUST_USE;
 int gen_tokenize(struct gen *gen, struct err *err) MUST_USE;
 int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;
+
+/* ---- snapshots ---- */
+
+/* Opens the snapshot that the options name, and settles the cache's type; says when rows are converted. */
+int gen_open_kv(struct gen *gen, struct err *err) MUST_USE;
+void gen_close_kv(struct gen *gen);
+
+/* Settings of a sequence of the snapshot, or of a new one: the options' where they were given. */
+struct sampler_options gen_sampling(const struct gen *gen, size_t index);
+uint64_t gen_seed(const struct gen *gen, size_t index);
+
+/* The request continues a sequence of the snapshot: its tokens are appended to `prompt`. */
+int gen_continue(const struct gen *gen, size_t index, struct ids *prompt, struct gen_request *request,
+                 struct err *err) MUST_USE;
+
+/* The request takes the rows that the prompt shares with a prompt cache; says when there are none. */
+void gen_reuse(const struct gen *gen, const struct ids *prompt, struct gen_request *request);
+
+/* Saving: begun once the session is open, each sequence as it ends (`id` is JSON or NULL), and at the end. Without a
+ * snapshot to write these do nothing. */
+int gen_begin_save(struct gen *gen, struct err *err) MUST_USE;
+int gen_save(struct gen *gen, size_t seq, const struct gen_result *result, const char *id,
+             struct err *err) MUST_USE;
+int gen_end_save(struct gen *gen, struct err *err) MUST_USE;
+
+void gen_check_kv_usage(const struct gen_options *options);
 
 /* Statistics of a run: for people on stderr unless --quiet, as JSON to --stats FILE. */
 int gen_report(const struct gen *gen, const struct gen_stats *stats, struct err *err) MUST_USE;

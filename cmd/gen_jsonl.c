@@ -17,6 +17,7 @@ struct line {
     json_t *root;              /* the parsed line: stop strings point into it */
     json_t *id;                /* borrowed from root, or NULL */
     struct ids prompt;
+    struct sampler_options sampling; /* of a sequence that is continued */
     char **stop;
 };
 
@@ -89,13 +90,17 @@ static int put_ready(struct jsonl_job *job, struct err *err)
     return rc;
 }
 
-/* The result's line: the id as it came, to the last digit, then the object. */
+/* A name as it came, to the last digit. */
+static char *dump_id(const json_t *id)
+{
+    return json_dumps(id, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(17));
+}
+
+/* The result's line: the id, then the object. */
 static int make_line(const struct line *line, const json_t *object, struct buf *text, struct err *err)
 {
     struct buf rest = {0};
-    char *id = line && line->id
-                   ? json_dumps(line->id, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(17))
-                   : NULL;
+    char *id = line && line->id ? dump_id(line->id) : NULL;
     int rc = object ? json_write_line(object, &rest, err) : err_set(err, "out of memory for a result");
     if (rc == 0)
         rc = buf_addf(text, err, "{\"id\":%s,%s", id ? id : "null", rest.data + 1);
@@ -195,17 +200,52 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
 
 /* ---- in ---- */
 
+/* The sequence of the snapshot that a line goes on from: the one that "from" names, or its own "id", or the only one,
+ * if that has no name. A line that continues a sequence under its own id keeps its random numbers; others, of which
+ * there may be many, have those of their line. */
+static int read_origin(const struct jsonl_job *job, struct line *line, struct gen_request *request,
+                       struct err *err)
+{
+    const struct snapshot *snapshot = job->gen->snapshot;
+    const json_t *from = json_object_get(line->root, "from");
+    const bool named = from && !json_is_null(from);
+    const json_t *name = named ? from : line->id;
+    char *text = name ? dump_id(name) : NULL;
+    size_t index = text ? snapshot_find(snapshot, text, strlen(text)) : SIZE_MAX;
+    const uint64_t stream = request->stream;
+    const bool own = index != SIZE_MAX && !named;
+    int rc = 0;
+    if (index == SIZE_MAX && !named && snapshot->file.n_seqs == 1 &&
+        !snapshot_seq(snapshot, 0)->id_bytes)
+        index = 0;
+    if (index == SIZE_MAX)
+        rc = err_set(err, "%s: has no sequence with id %s", snapshot->path, text ? text : "null");
+    else
+        rc = gen_continue(job->gen, index, &line->prompt, request, err);
+    free(text);
+    if (rc < 0)
+        return -1;
+    request->stream = own ? request->stream : stream;
+    line->sampling = gen_sampling(job->gen, index);
+    request->sampling = &line->sampling;
+    return 0;
+}
+
 static int read_prompt(const struct jsonl_job *job, struct line *line, struct err *err)
 {
     const json_t *prompt = json_object_get(line->root, "prompt"),
                  *ids = json_object_get(line->root, "ids");
+    const bool goes_on = job->gen->snapshot != NULL;
+    if (!prompt && !ids && goes_on)
+        return 0;
     if (!prompt == !ids)
-        return err_set(err, "exactly one of \"prompt\" and \"ids\" is expected");
+        return err_set(err, goes_on ? "at most one of \"prompt\" and \"ids\" is expected"
+                                    : "exactly one of \"prompt\" and \"ids\" is expected");
     if (prompt) {
         if (!json_is_string(prompt))
             return err_set(err, "\"prompt\" is %s, a string is expected", json_type_name(prompt));
         return tokenizer_encode(job->gen->model->tok, json_string_value(prompt),
-                                json_string_length(prompt), true, &line->prompt, err);
+                                json_string_length(prompt), !goes_on, &line->prompt, err);
     }
     if (!json_is_array(ids))
         return err_set(err, "\"ids\" is %s, a list of token ids is expected", json_type_name(ids));
@@ -268,7 +308,8 @@ static int parse_line(const struct jsonl_job *job, struct line *line, const char
     if (!json_is_object(line->root))
         return err_set(err, "is %s, an object is expected", json_type_name(line->root));
     line->id = json_object_get(line->root, "id");
-    if (read_prompt(job, line, err) < 0 || read_stop(line, request, err) < 0 ||
+    if ((job->gen->snapshot && read_origin(job, line, request, err) < 0) ||
+        read_prompt(job, line, err) < 0 || read_stop(line, request, err) < 0 ||
         read_numbers(line, request, err) < 0)
         return -1;
     request->prompt = line->prompt.id;
@@ -329,7 +370,7 @@ static int next(void *arg, bool wait, struct gen_request *request, struct err *e
         if (!line || announce_line(job, err) < 0)
             return err_set(err, "out of memory for a request");
         *request = gen_request_of(job->gen);
-        request->line = job->n_lines++;
+        request->line = request->stream = job->n_lines++;
         if (parse_line(job, line, text, len, request, &why) == 0)
             return GEN_REQUEST;
         const int rc = write_error(job, request->line, line, why.text, err);
@@ -339,17 +380,29 @@ static int next(void *arg, bool wait, struct gen_request *request, struct err *e
     }
 }
 
+static int keep(void *arg, size_t seq, const struct gen_result *result, struct err *err)
+{
+    struct jsonl_job *job = arg;
+    const struct line *line = result->request->user;
+    char *id = line->id ? dump_id(line->id) : NULL;
+    const int rc = gen_save(job->gen, seq, result, id, err);
+    free(id);
+    return rc;
+}
+
 int gen_jsonl(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
     struct jsonl_job job = {.gen = gen, .in = STDIN_FILENO};
-    const struct gen_callbacks callbacks = {next, NULL, done, NULL, &job};
+    const struct gen_callbacks callbacks = {next, NULL, done, NULL, keep, &job};
     struct gen_stats stats;
     int rc = -1;
     if (o->file && strcmp(o->file, "-") != 0 && (job.in = open(o->file, O_RDONLY | O_CLOEXEC)) < 0)
         return err_errno(err, "%s: cannot open", o->file);
     if (gen_open_session(gen, o->batch ? o->batch : 8, gen->model->config.context, err) == 0 &&
-        generate(&gen->session, &o->sampling, &callbacks, &cli_interrupted, &stats, err) == 0)
+        gen_begin_save(gen, err) == 0 &&
+        generate(&gen->session, &gen->sampling, &callbacks, &cli_interrupted, &stats, err) == 0 &&
+        gen_end_save(gen, err) == 0)
         rc = gen_report(gen, &stats, err);
     while (job.lines)
         line_free(job.lines);

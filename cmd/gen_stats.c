@@ -30,6 +30,10 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
         s->decode_ms, s->decode_tokens, per_token(s->decode_tokens, s->decode_ms),
         per_second(s->decode_tokens, s->decode_ms));
     fprintf(stderr, "sampling time    = %10.2f ms / %6zu tokens\n", s->sample_ms, s->sampled_tokens);
+    if (s->loaded_tokens)
+        fprintf(stderr, "snapshot         = %10.2f ms / %6zu tokens, %.2f MiB in place\n",
+                gen->open_kv_ms + s->load_kv_ms, s->loaded_tokens,
+                (double)kv->stats.adopted_bytes / 1048576);
     fprintf(
         stderr,
         "KV cache         = %s, T %zu, r %zu, N %zu: %zu growth%s, %.2f MiB copied, %.2f MiB at most\n",
@@ -65,19 +69,21 @@ static json_t *stats_json(const struct gen *gen, const struct gen_stats *s)
         o->kv.valid_rows_only ? "valid" : "policy", "weight_type",
         dtype_name(model_weight_type(gen->model)), "kv_type", dtype_name(o->kv_type));
     json_t *times = json_pack(
-        "{s:f, s:I, s:I, s:f, s:f, s:I, s:I, s:f, s:f, s:I, s:f}", "load_ms", gen->load_ms, "sequences",
+        "{s:f, s:I, s:f, s:f, s:I, s:I, s:f, s:f, s:I, s:I, s:f, s:f, s:I, s:f}", "load_ms",
+        gen->load_ms, "loaded_tokens", (json_int_t)s->loaded_tokens, "load_kv_ms",
+        gen->open_kv_ms + s->load_kv_ms, "save_kv_ms", gen->save_ms, "sequences",
         (json_int_t)s->sequences, "prefill_tokens", (json_int_t)s->prefill_tokens, "prefill_ms",
         s->prefill_ms, "prefill_tok_s", per_second(s->prefill_tokens, s->prefill_ms), "decode_tokens",
         (json_int_t)s->decode_tokens, "decode_steps", (json_int_t)s->decode_steps, "decode_ms",
         s->decode_ms, "decode_tok_s", per_second(s->decode_tokens, s->decode_ms), "sampled_tokens",
         (json_int_t)s->sampled_tokens, "sample_ms", s->sample_ms);
-    json_t *cache = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:s}", "kv_allocations",
-                              (json_int_t)k->allocations, "kv_copied_rows", (json_int_t)k->copied_rows,
-                              "kv_copied_bytes", (json_int_t)k->copied_bytes, "kv_resident_bytes",
-                              (json_int_t)k->peak_bytes, "kv_padded_rows", (json_int_t)k->padded_rows,
-                              "kv_rows_computed", (json_int_t)k->rows_computed, "kv_alloc_ms",
-                              k->alloc_ms, "kv_copy_ms", k->copy_ms, "peak_resident_bytes",
-                              (json_int_t)usage.ru_maxrss * 1024, "logits_hash", hash);
+    json_t *cache = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:s}", "kv_adopted_bytes",
+        (json_int_t)k->adopted_bytes, "kv_allocations", (json_int_t)k->allocations, "kv_copied_rows",
+        (json_int_t)k->copied_rows, "kv_copied_bytes", (json_int_t)k->copied_bytes, "kv_resident_bytes",
+        (json_int_t)k->peak_bytes, "kv_padded_rows", (json_int_t)k->padded_rows, "kv_rows_computed",
+        (json_int_t)k->rows_computed, "kv_alloc_ms", k->alloc_ms, "kv_copy_ms", k->copy_ms,
+        "peak_resident_bytes", (json_int_t)usage.ru_maxrss * 1024, "logits_hash", hash);
     if (run && times && cache) {
         json_object_update(run, times);
         json_object_update(run, cache);

@@ -18,7 +18,7 @@ struct prof_options {
     size_t repeat, warmup, every, megabytes, threads;
     int64_t seed;
     int format;
-    const char *plot;
+    const char *plot, *load_kv;
 };
 
 extern const struct program prof_program;
@@ -33,6 +33,7 @@ struct prof {
     struct contender contender[PROF_MAX_LIST];
     size_t n_contenders;
     char *texts; /* the contenders' texts */
+    struct snapshot *snapshot;
 };
 
 /* Fills the report and the contenders; opens or makes the model when `with_model`. */

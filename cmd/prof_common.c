@@ -98,6 +98,35 @@ static int set_layers(struct prof *prof, struct err *err)
     return 0;
 }
 
+/* The snapshot that steps begin with; N is beyond its rows. */
+static int open_snapshot(struct prof *prof, struct err *err)
+{
+    const struct prof_options *o = prof->options;
+    struct run *run = &prof->report.run;
+    size_t rows = 0, least = SIZE_MAX;
+    if (!o->load_kv)
+        return 0;
+    if (snapshot_open(&prof->snapshot, o->load_kv, prof->model, err) < 0)
+        return -1;
+    run->snapshot = prof->snapshot;
+    if (o->kv_type < 0)
+        run->kv_type = snapshot_type(prof->snapshot);
+    if (run->kv_type != snapshot_type(prof->snapshot))
+        fprintf(stderr, "%s: %s: its rows are %s, they are converted to %s\n", prof_program.name,
+                o->load_kv, dtype_name(snapshot_type(prof->snapshot)), dtype_name(run->kv_type));
+    for (size_t i = 0; i < prof->snapshot->file.n_seqs; i++) {
+        rows = size_max(rows, run_snapshot_rows(prof->snapshot, i));
+        least = size_min(least, run_snapshot_rows(prof->snapshot, i));
+    }
+    if (rows != least)
+        return err_set(err, "%s: its sequences have %zu to %zu rows; latency needs equal ones",
+                       o->load_kv, least, rows);
+    run->N = o->context ? o->context : size_min(rows + 512, run->config.context);
+    if (rows >= run->N)
+        return err_set(err, "%s: has %zu rows, -N %zu must be larger", o->load_kv, rows, run->N);
+    return 0;
+}
+
 int prof_open(struct prof *prof, const struct prof_options *o, const char *default_kv, bool with_model,
               struct err *err)
 {
@@ -114,7 +143,7 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     report->progress = cli_progress;
     report->arg = &progress;
     run->threads = o->threads ? (int)o->threads : threads_allowed();
-    run->kv_type = o->kv_type ? DTYPE_BF16 : DTYPE_F32;
+    run->kv_type = o->kv_type == 1 ? DTYPE_BF16 : DTYPE_F32;
     run->seed = (uint64_t)o->seed;
     run->interrupted = &cli_interrupted;
     counting_open(&counting);
@@ -132,6 +161,8 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     if (!run->batch)
         return err_set(err, "--batch: at least one sequence is needed, found 0");
     run->N = o->context ? o->context : size_min(512, run->config.context);
+    if (open_snapshot(prof, err) < 0)
+        return -1;
     if (!o->shape && run->N > run->config.context)
         return err_set(err, "-N %zu is beyond the model's context of %zu", run->N, run->config.context);
     /* A shape has no weights that a longer context would not fit: positions are as many as are asked for. */
@@ -149,6 +180,7 @@ void prof_close(struct prof *prof)
         cli_progress_end(prof->report.arg);
     if (prof->report.run.counting)
         counting_close(prof->report.run.counting);
+    snapshot_close(prof->snapshot);
     model_close(prof->model);
     free(prof->texts);
 }

@@ -261,6 +261,7 @@ run_page() {
 @test "examples of bmc-prof(1) run" { run_page bmc-prof.1; }
 @test "examples of bmc(7) run" { run_page bmc.7; }
 @test "examples of bmc-model(5) run" { run_page bmc-model.5; }
+@test "examples of bmc-kv(5) run" { run_page bmc-kv.5; }
 @test "examples of bmc-family(5) run" { run_page bmc-family.5; }
 
 @test "every man page with examples has its test above" {

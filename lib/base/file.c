@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -19,13 +20,12 @@ static struct {
     char path[TEMP_PATH_SIZE];
 } unfinished[MAX_UNFINISHED];
 
-int file_map(struct file_map *map, const char *path, struct err *err)
+int file_map_open(struct file_map *map, const char *path, int *out_fd, struct err *err)
 {
     *map = (struct file_map){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hold us up */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hold us up */
     if (fd < 0)
         return err_errno(err, "%s: cannot open", path);
-    int rc = -1;
     struct stat st;
     if (fstat(fd, &st) < 0) {
         err_errno(err, "%s: cannot stat", path);
@@ -45,10 +45,20 @@ int file_map(struct file_map *map, const char *path, struct err *err)
         }
         map->data = data;
     }
-    rc = 0;
+    *out_fd = fd;
+    return 0;
 out:
     close(fd);
-    return rc;
+    return -1;
+}
+
+int file_map(struct file_map *map, const char *path, struct err *err)
+{
+    int fd;
+    if (file_map_open(map, path, &fd, err) < 0)
+        return -1;
+    close(fd);
+    return 0;
 }
 
 void file_unmap(struct file_map *map)
@@ -56,6 +66,19 @@ void file_unmap(struct file_map *map)
     if (map->data)
         munmap((void *)(uintptr_t)map->data, map->size);
     *map = (struct file_map){0};
+}
+
+void *file_map_private(int fd, size_t offset, size_t bytes)
+{
+    void *data =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, (off_t)offset);
+    return data == MAP_FAILED ? NULL : data;
+}
+
+void file_unmap_private(void *data, size_t bytes)
+{
+    if (data)
+        munmap(data, bytes);
 }
 
 bool file_is_folder(const char *path)

@@ -14,6 +14,15 @@ struct file_map {
 int file_map(struct file_map *map, const char *path, struct err *err) MUST_USE;
 void file_unmap(struct file_map *map);
 
+/* The same, and *fd stays open for file_map_private(); the caller closes it. */
+int file_map_open(struct file_map *map, const char *path, int *fd, struct err *err) MUST_USE;
+
+/* Maps bytes [offset, offset + bytes) of an open file once more, to be written to: pages are those of the file, shared
+ * with every process, until one is written, which copies it for this mapping alone. `offset` is a multiple of the page
+ * size. NULL with errno when it cannot be had. */
+void *file_map_private(int fd, size_t offset, size_t bytes);
+void file_unmap_private(void *data, size_t bytes);
+
 bool file_is_folder(const char *path);
 bool file_exists(const char *path);
 

@@ -26,6 +26,7 @@ struct slot {
 struct loop {
     struct session *session;
     struct sampler sampler;
+    struct sampler_options sampling; /* of requests that have none of their own */
     const struct gen_callbacks *callbacks;
     const volatile sig_atomic_t *interrupted;
     struct gen_stats *stats;
@@ -68,7 +69,7 @@ static int set_line_hash(struct loop *loop, uint64_t line, const struct hash *ha
 static int finish_slot(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,
                        struct err *err)
 {
-    const size_t n = n_generated(slot);
+    const size_t n = n_generated(slot), seq = (size_t)(slot - loop->slot);
     int rc = -1;
     if (emitter_finish(&slot->emitter, err) < 0)
         goto out;
@@ -93,12 +94,15 @@ static int finish_slot(struct loop *loop, struct slot *slot, enum gen_finish fin
                      err) < 0)
         goto out;
     loop->stats->sequences++;
+    if (cb->keep && session_rows(loop->session, seq) &&
+        (finish != FINISHED_ERROR || *loop->interrupted) && cb->keep(cb->arg, seq, &result, err) < 0)
+        goto out;
     rc = cb->done(cb->arg, &result, err);
 out:
     emitter_release(&slot->emitter);
     slot->all.len = 0;
     slot->busy = false;
-    session_drop(loop->session, (size_t)(slot - loop->slot));
+    session_drop(loop->session, seq);
     return rc;
 }
 
@@ -110,8 +114,8 @@ static const char *find_fault(const struct loop *loop, const struct gen_request 
     if (request->n_prompt == 0)
         snprintf(text, size, "the prompt is empty: there is nothing to continue");
     else if (request->n_prompt > context)
-        snprintf(text, size, "the prompt has %zu tokens, the context holds %zu: shorten it%s",
-                 request->n_prompt, context,
+        snprintf(text, size, "the prompt has %zu tokens%s, the context holds %zu: shorten it%s",
+                 request->n_prompt, request->from ? " with those of the snapshot" : "", context,
                  context < loop->session->model->config.context ? " or raise -c"
                                                                 : "; the model takes no more");
     else {
@@ -124,6 +128,22 @@ static const char *find_fault(const struct loop *loop, const struct gen_request 
         return NULL;
     }
     return text;
+}
+
+/* The rows that a snapshot has; all of a prompt's rows only where no token is to be chosen. */
+static int load_rows(struct loop *loop, const struct slot *slot, struct err *err)
+{
+    const struct gen_request *request = &slot->request;
+    const size_t rows = size_min(request->from_rows, request->n_prompt - (request->n > 0));
+    const double start = clock_ms();
+    if (!request->from || !rows)
+        return 0;
+    if (snapshot_load(loop->session, (size_t)(slot - loop->slot), request->from, request->from_seq,
+                      rows, err) < 0)
+        return -1;
+    loop->stats->loaded_tokens += rows;
+    loop->stats->load_kv_ms += clock_ms() - start;
+    return 0;
 }
 
 static int begin_slot(struct loop *loop, struct slot *slot, const struct gen_request *request,
@@ -145,6 +165,11 @@ static int begin_slot(struct loop *loop, struct slot *slot, const struct gen_req
     for (size_t i = 0; i < request->n_prompt; i++)
         if (ids_add(&slot->all, request->prompt[i], err) < 0)
             return -1;
+    struct err why;
+    if (load_rows(loop, slot, &why) < 0)
+        return finish_slot(loop, slot, FINISHED_ERROR, why.text, err);
+    if (session_rows(loop->session, (size_t)(slot - loop->slot)) == request->n_prompt)
+        return finish_slot(loop, slot, FINISHED_LENGTH, NULL, err); /* nothing to compute */
     return 0;
 }
 
@@ -207,7 +232,8 @@ static int take_token(struct loop *loop, struct slot *slot, const float *logits,
     const struct gen_request *request = &slot->request;
     if (!logits_finite(logits, vocab(loop)))
         return finish_slot(loop, slot, FINISHED_ERROR, NO_FINITE_LOGITS, err);
-    const double u = rng_uniform(request->seed, request->line, (uint32_t)slot->all.len, 0);
+    const double u = rng_uniform(request->seed, request->stream, (uint32_t)slot->all.len, 0);
+    loop->sampler.options = request->sampling ? *request->sampling : loop->sampling;
     const uint32_t id = sampler_choose(&loop->sampler, logits, slot->all.id, slot->all.len, u);
     loop->stats->sampled_tokens++;
     if (model_is_eos(loop->session->model, id) && !request->ignore_eos)
@@ -400,6 +426,7 @@ int generate(struct session *session, const struct sampler_options *sampling,
 {
     struct loop loop = {
         .session = session,
+        .sampling = *sampling,
         .callbacks = callbacks,
         .interrupted = interrupted,
         .stats = stats,

@@ -11,16 +11,20 @@
 #include "decode/emitter.h"
 #include "decode/sampler.h"
 #include "decode/session.h"
+#include "decode/snapshot.h"
 
 #define GENERATE_NO_LIMIT SIZE_MAX
 
 /* What is asked for. The caller owns everything; it stays until the request's result was taken. */
 struct gen_request {
-    uint64_t
-        line; /* its number in the input, from 0: part of the random key, and the order of results */
-    uint64_t seed;
+    uint64_t line; /* its number in the input, from 0: the order of results */
+    uint64_t seed,
+        stream; /* key of the random numbers; the stream is the line, unless a snapshot gave another */
+    const struct sampler_options *sampling; /* NULL: those of the run */
     const uint32_t *prompt;
     size_t n_prompt;
+    const struct snapshot *from; /* has the rows of the prompt's first from_rows tokens; NULL: none */
+    size_t from_seq, from_rows;
     size_t n; /* tokens at most, or GENERATE_NO_LIMIT */
     char *const *stop;
     size_t n_stops;
@@ -43,8 +47,8 @@ struct logprob {
 struct gen_result {
     const struct gen_request *request;
     enum gen_finish finish;
-    const char *error; /* with FINISHED_ERROR */
-    const uint32_t *ids;
+    const char *error;   /* with FINISHED_ERROR */
+    const uint32_t *ids; /* right behind the prompt's: ids - n_prompt is the whole sequence */
     size_t n_ids;
     const char *text; /* valid UTF-8, without the stop string */
     size_t text_len;
@@ -63,11 +67,16 @@ struct gen_callbacks {
     int (*done)(void *arg, const struct gen_result *result, struct err *err);
     /* Prompt rows computed so far, and of how many; may be NULL. */
     void (*prefill)(void *arg, size_t done, size_t total);
+    /* A sequence has ended, or was interrupted, and its rows are still there as sequence `seq` of the session: for
+     * snapshots. Called before done(); may be NULL. */
+    int (*keep)(void *arg, size_t seq, const struct gen_result *result, struct err *err);
     void *arg;
 };
 
 struct gen_stats {
     size_t sequences;
+    size_t loaded_tokens; /* whose rows a snapshot gave */
+    double load_kv_ms;
     size_t prefill_tokens, prefill_steps;
     size_t decode_tokens, decode_steps; /* tokens that decode steps gave; the first one is prefill's */
     size_t sampled_tokens;

@@ -18,7 +18,8 @@ int session_open(struct session *s, const struct model *model, const struct sess
     s->token = mem_alloc(s->max_rows, sizeof *s->token);
     s->position = mem_alloc(s->max_rows, sizeof *s->position);
     s->query = mem_alloc(options->batch, sizeof *s->query);
-    if (!s->token || !s->position || !s->query) {
+    s->mapped = mem_zalloc(options->batch, sizeof *s->mapped);
+    if (!s->token || !s->position || !s->query || !s->mapped) {
         session_close(s);
         return err_set(err, "out of memory for steps of %zu rows", s->max_rows);
     }
@@ -38,6 +39,9 @@ void session_close(struct session *s)
 {
     forward_close(&s->forward);
     kv_close(s->kv);
+    for (size_t i = 0; s->mapped && i < s->options.batch; i++)
+        kvfile_unmap_rows(&s->mapped[i]);
+    free(s->mapped);
     free(s->token);
     free(s->position);
     free(s->query);
@@ -66,8 +70,10 @@ int session_run(struct session *s, int threads, struct err *err)
     const struct step step = {s->n_rows, s->token, s->position, s->query, s->n_queries};
     int rc = 0;
     threads_set(threads);
-    for (size_t i = 0; i < step.n_queries && rc == 0; i++)
+    for (size_t i = 0; i < step.n_queries && rc == 0; i++) {
         rc = kv_room(s->kv, step.query[i].seq, step.query[i].rows, err);
+        session_release_mapped(s, step.query[i].seq); /* growth may have copied the rows */
+    }
     if (rc == 0)
         rc = forward_step(&s->forward, &step, err);
     for (size_t i = 0; i < step.n_queries && rc == 0; i++)
@@ -81,4 +87,14 @@ void session_logits(struct session *s, const size_t *row, size_t n, float *logit
     forward_logits(&s->forward, row, n, logits);
 }
 
-void session_drop(struct session *s, size_t seq) { kv_truncate(s->kv, seq, 0); }
+void session_release_mapped(struct session *s, size_t seq)
+{
+    if (!s->kv->seq[seq].adopted)
+        kvfile_unmap_rows(&s->mapped[seq]);
+}
+
+void session_drop(struct session *s, size_t seq)
+{
+    kv_truncate(s->kv, seq, 0);
+    session_release_mapped(s, seq);
+}

@@ -2,6 +2,7 @@
 #ifndef BMC_SESSION_H
 #define BMC_SESSION_H
 
+#include "format/kvfile.h"
 #include "model/forward.h"
 
 #define NO_FINITE_LOGITS "the model gives no finite logits: it may be damaged, see bmc-convert --verify"
@@ -24,6 +25,7 @@ struct session {
     struct kv *kv;
     struct forward forward;
     size_t max_rows;
+    struct kvfile_rows *mapped; /* [batch] rows of snapshots that sequences lie in */
     /* The step that is being put together. */
     uint32_t *token;
     size_t *position;
@@ -53,5 +55,8 @@ void session_logits(struct session *session, const size_t *row, size_t n, float 
 
 /* Empties a sequence and gives its storage back. */
 void session_drop(struct session *session, size_t seq);
+
+/* Gives back a snapshot's rows that the sequence does not lie in any more. */
+void session_release_mapped(struct session *session, size_t seq);
 
 #endif

@@ -1,12 +1,12 @@
 /* model.bmc, the reading half: checks before use. */
 #include "format/bmcfile.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
+#include "base/mem.h"
 #include "base/pack.h"
-#include "base/threads.h"
 #include "format/bmclayout.h"
+#include "format/verify.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "model.bmc is used in place: little-endian only");
@@ -241,53 +241,22 @@ static int check_gaps(const struct bmc_file *file, const char *path, struct err 
     return 0;
 }
 
-struct verification {
-    const struct bmc_file *file;
-    bmc_progress *progress;
-    void *arg;
-    pthread_mutex_t lock; /* of what follows, and of calls of progress() */
-    size_t total, done;
-    size_t damaged; /* the first tensor, or SIZE_MAX */
-};
-
-static void verify_tensor(void *arg, size_t index)
-{
-    enum { BLOCK = 4 << 20 };
-    struct verification *v = arg;
-    const struct bmc_tensor *tensor = &v->file->tensor[index];
-    const unsigned char *data = v->file->map.data + tensor->offset;
-    struct hasher hasher;
-    hasher_init(&hasher);
-    for (size_t at = 0; at < tensor->bytes; at += BLOCK) {
-        const size_t len = size_min(BLOCK, (size_t)tensor->bytes - at);
-        hasher_add(&hasher, data + at, len);
-        pthread_mutex_lock(&v->lock);
-        v->done += len;
-        if (v->progress)
-            v->progress(v->arg, v->done, v->total);
-        pthread_mutex_unlock(&v->lock);
-    }
-    const struct hash found = hasher_result(&hasher);
-    if (hash_equal(&found, &tensor->stored))
-        return;
-    pthread_mutex_lock(&v->lock);
-    v->damaged = size_min(v->damaged, index);
-    pthread_mutex_unlock(&v->lock);
-}
-
 int bmc_file_verify(const struct bmc_file *file, const char *path, bmc_progress *progress, void *arg,
                     struct err *err)
 {
-    struct verification v = {.file = file, .progress = progress, .arg = arg, .damaged = SIZE_MAX};
-    for (size_t i = 0; i < file->n_tensors; i++)
-        v.total += (size_t)file->tensor[i].bytes;
-    pthread_mutex_init(&v.lock, NULL);
-    threads_each(file->n_tensors, v.total, verify_tensor, &v);
-    pthread_mutex_destroy(&v.lock);
-    if (v.damaged == SIZE_MAX)
-        return check_gaps(file, path, err);
+    struct verify_part *part = mem_alloc(file->n_tensors, sizeof *part);
+    size_t damaged;
     char name[128];
-    name_of(file, v.damaged, name, sizeof name);
+    if (!part)
+        return err_set(err, "%s: out of memory for %zu tensors", path, file->n_tensors);
+    for (size_t i = 0; i < file->n_tensors; i++)
+        part[i] = (struct verify_part){file->map.data + file->tensor[i].offset,
+                                       (size_t)file->tensor[i].bytes, &file->tensor[i].stored};
+    int rc = verify_parts(part, file->n_tensors, progress, arg, &damaged, err);
+    free(part);
+    if (rc < 0 || damaged == SIZE_MAX)
+        return rc < 0 ? rc : check_gaps(file, path, err);
+    name_of(file, damaged, name, sizeof name);
     return err_set(err, "%s: the bytes of tensor \"%s\" do not match their hash: the file is damaged",
                    path, name);
 }

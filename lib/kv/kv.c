@@ -219,6 +219,7 @@ void kv_truncate(struct kv *kv, size_t seq, size_t rows)
     kv->policy->keep(kv, seq, rows, NULL, 0);
     s->n = rows;
     s->pending = 0;
+    s->adopted = s->adopted && rows;
 }
 
 int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
@@ -227,19 +228,5 @@ int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
     if (rows && kv->policy->fork(kv, to, from, rows, err) < 0)
         return -1;
     kv->seq[to].n = rows;
-    return 0;
-}
-
-int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows, size_t stored,
-             struct err *err)
-{
-    if (kv->seq[seq].n || rows > stored || rows > kv->shape.max_rows || stored % TILE_ROWS)
-        return err_set(err, "%zu rows of %zu stored ones do not fit an empty sequence of at most %zu",
-                       rows, stored, kv->shape.max_rows);
-    if (!kv->policy->adopt)
-        return err_set(err, "cache policy %s cannot take rows in place", kv->policy->name);
-    if (kv->policy->adopt(kv, seq, layer, rows, stored, err) < 0)
-        return -1;
-    kv->seq[seq].n = rows;
     return 0;
 }

@@ -62,9 +62,10 @@ struct kv_stats {
     size_t allocations; /* growth events: one for all layers of a sequence */
     size_t copied_rows; /* counted once, not per layer or head */
     size_t copied_bytes;
-    size_t padded_rows;   /* rows multiplied without holding a token, summed over steps */
-    size_t rows_computed; /* rows multiplied, summed over steps */
-    size_t resident_bytes;
+    size_t padded_rows;                 /* rows multiplied without holding a token, summed over steps */
+    size_t rows_computed;               /* rows multiplied, summed over steps */
+    size_t adopted_rows, adopted_bytes; /* taken where they lay, without a copy */
+    size_t resident_bytes;              /* adopted ones left out: they are the caller's */
     size_t peak_bytes;
     double alloc_ms, copy_ms;
 };
@@ -123,8 +124,9 @@ struct kv_policy {
     /* `to`, empty, begins with the first `rows` rows of `from`. */
     int (*fork)(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err);
 
-    /* `seq`, empty, begins with `rows` rows that lie in memory, `stored` of them per head; layer[l] for
-     * every layer. The memory stays the caller's and must outlive the sequence; it may be written to.
+    /* `seq`, empty, begins with `rows` rows that lie in memory, `stored` (a multiple of TILE_ROWS) of them
+     * per head; layer[l] for every layer. The memory stays the caller's and must be there as long as the
+     * sequence is `adopted`, which the policy takes back when it has copied the rows; it may be written to.
      * NULL: the front end appends the rows instead. */
     int (*adopt)(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows, size_t stored,
                  struct err *err);
@@ -156,6 +158,7 @@ struct kv_seq {
     size_t n;       /* committed rows */
     size_t pending; /* rows of the step under way */
     size_t cap;     /* rows made by the policy, <= N */
+    bool adopted;   /* rows lie in memory that was adopted */
     void *store;    /* the policy's */
 };
 
@@ -193,8 +196,18 @@ void kv_keep(struct kv *kv, size_t seq, const size_t *offset, size_t n);
 void kv_truncate(struct kv *kv, size_t seq, size_t rows);
 
 int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err) MUST_USE;
-int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows, size_t stored,
-             struct err *err) MUST_USE;
+
+/* An empty sequence begins with `rows` rows of `type` that lie in memory, as struct kv_policy's adopt says: in place
+ * where policy and type allow it (the sequence is `adopted` then), else they are appended, which counts as copying. */
+int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type, size_t rows,
+             size_t stored, struct err *err) MUST_USE;
+
+/* True when kv_adopt() would take rows of that type in place. */
+bool kv_adopts(const struct kv *kv, enum dtype type);
+
+/* Copies the committed rows of one head, K or V, to out[n][d] in the cache's type. No step may be under way. */
+int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *out,
+            struct err *err) MUST_USE;
 
 /* Rows of a sequence that attention will multiply in the step under way. */
 size_t kv_rows_now(const struct kv *kv, size_t seq);

@@ -141,8 +141,8 @@ static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t 
     kv->stats.allocations++;
     for (size_t m = 0; m < members(kv); m++) {
         kv->seq[to + m].cap = cap;
-        kv->stats.copied_rows += n[m];
-        kv->stats.copied_bytes += n[m] * n_blocks(kv) * kv->shape.kv_heads * kv_row_bytes(kv);
+        kv->seq[to + m].adopted = false;
+        kv_count_copied(kv, n[m]);
     }
     return 0;
 }
@@ -270,8 +270,7 @@ int kv_grow_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, siz
                   struct err *err)
 {
     (void)rows;
-    if (kv->lockstep)
-        return err_set(err, "sequences that grow in lockstep cannot take rows in place");
+    (void)err;
     struct block *blocks = blocks_of(kv, seq);
     for (size_t l = 0; l < kv->shape.layers; l++) {
         blocks[2 * l] = (struct block){layer[l].k, stored, true};

@@ -159,8 +159,7 @@ static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct 
         return -1;
     for (size_t i = 0; i < table_of(kv, to)->n; i++)
         memcpy(kv_mutable(table_of(kv, to)->span[i].k), table_of(kv, from)->span[i].k, block_bytes(kv));
-    kv->stats.copied_rows += rows;
-    kv->stats.copied_bytes += rows * 2 * kv->shape.layers * kv->shape.kv_heads * kv_row_bytes(kv);
+    kv_count_copied(kv, rows);
     return 0;
 }
 

@@ -3,81 +3,80 @@
  *
  * [layer][K or V][KV head][N rounded up][d]. The mapping is readable and writable from the start: its
  * access never changes, so the kernel keeps it as one area. Fresh pages are zero, so padding is finite.
- */
-#include <stdatomic.h>
+ * Where rows were adopted they are a first span, and the mapping begins with the row behind them. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/threads.h"
 #include "kv/kv_rows.h"
 
-static size_t stored_rows(const struct kv *kv) { return round_up(kv->shape.max_rows, TILE_ROWS); }
+/* The storage of a sequence. */
+struct reserved {
+    char *rows;                 /* of positions `first` and on; NULL before the first growth */
+    struct kv_rows_in *adopted; /* [layers] of positions before `first`, or NULL */
+    size_t first;
+};
 
-static size_t head_bytes(const struct kv *kv) { return stored_rows(kv) * kv_row_bytes(kv); }
+static struct reserved *reserved_of(const struct kv *kv, size_t seq)
+{
+    return (struct reserved *)kv->store + seq;
+}
 
 static size_t n_heads(const struct kv *kv) { return 2 * kv->shape.layers * kv->shape.kv_heads; }
 
-/* Rows of head h of K (2 * layer) or V (2 * layer + 1). */
-static char *head_rows(const struct kv *kv, size_t seq, size_t matrix, size_t head)
+static size_t head_bytes(const struct kv *kv, const struct reserved *s)
 {
-    return (char *)kv->seq[seq].store + (matrix * kv->shape.kv_heads + head) * head_bytes(kv);
+    return (round_up(kv->shape.max_rows, TILE_ROWS) - s->first) * kv_row_bytes(kv);
 }
 
-/* What `cap` rows take, in tiles of rows; the pages at the edges of heads are not counted twice. */
-static size_t committed_bytes(const struct kv *kv, size_t cap)
+/* The row at a position, of head h of K (2 * layer) or V (2 * layer + 1). */
+static char *row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t position)
 {
-    return n_heads(kv) * round_up(cap, TILE_ROWS) * kv_row_bytes(kv);
+    const struct reserved *s = reserved_of(kv, seq);
+    const size_t bytes = kv_row_bytes(kv);
+    if (position >= s->first)
+        return s->rows + (matrix * kv->shape.kv_heads + head) * head_bytes(kv, s) +
+               (position - s->first) * bytes;
+    const struct kv_rows_in *layer = &s->adopted[matrix / 2];
+    return (char *)(matrix % 2 ? layer->v : layer->k) + (head * s->first + position) * bytes;
 }
 
-static int open_none(struct kv *kv, struct err *err)
+/* What rows up to `cap` take, in tiles of rows; the pages at the edges of heads are not counted twice. */
+static size_t committed_bytes(const struct kv *kv, const struct reserved *s, size_t cap)
+{
+    return n_heads(kv) * (round_up(size_max(cap, s->first), TILE_ROWS) - s->first) * kv_row_bytes(kv);
+}
+
+static int open_reserved(struct kv *kv, struct err *err)
 {
     size_t bytes;
-    if (!size_mul(n_heads(kv), stored_rows(kv) * kv_row_bytes(kv), &bytes))
+    if (!size_mul(n_heads(kv), round_up(kv->shape.max_rows, TILE_ROWS) * kv_row_bytes(kv), &bytes))
         return err_set(err, "a reservation of %zu rows is larger than the address space",
                        kv->shape.max_rows);
-    return 0;
+    kv->store = mem_zalloc(kv->n_seqs, sizeof(struct reserved));
+    return kv->store ? 0 : err_set(err, "out of memory for the cache's tables");
 }
 
-static void close_none(struct kv *kv) { (void)kv; }
-
-struct commitment {
-    const struct kv *kv;
-    size_t seq, from, bytes; /* first row, and bytes per head */
-    atomic_bool failed;
-};
-
-static void commit_head(void *arg, size_t head)
-{
-    struct commitment *c = arg;
-    char *rows = head_rows(c->kv, c->seq, 0, head) + c->from * kv_row_bytes(c->kv);
-    if (!pages_commit(rows, c->bytes))
-        atomic_store(&c->failed, true);
-}
-
-/* Makes rows [from, to) of every head present. */
-static bool commit_rows(const struct kv *kv, size_t seq, size_t from, size_t to)
-{
-    struct commitment c = {kv, seq, from, (to - from) * kv_row_bytes(kv), false};
-    threads_each(n_heads(kv), n_heads(kv) * c.bytes, commit_head, &c);
-    return !c.failed;
-}
+static void close_reserved(struct kv *kv) { free(kv->store); }
 
 static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
+    struct reserved *storage = reserved_of(kv, seq);
     const size_t need = s->n + rows;
     if (need <= s->cap)
         return 0;
     const size_t cap = size_min(round_up(need, kv->r), kv->shape.max_rows);
+    const size_t from = size_max(s->cap, storage->first);
     const double start = clock_ms();
-    if (!s->store)
-        s->store = pages_reserve(kv->alloc, n_heads(kv) * head_bytes(kv));
-    if (!s->store || !commit_rows(kv, seq, s->cap, round_up(cap, TILE_ROWS)))
+    if (!storage->rows)
+        storage->rows = pages_reserve(kv->alloc, n_heads(kv) * head_bytes(kv, storage));
+    if (!storage->rows || !kv_commit_rows(kv, row_at(kv, seq, 0, 0, from), head_bytes(kv, storage),
+                                          round_up(cap, TILE_ROWS) - from))
         return err_set(err,
                        "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -b",
                        cap, n_heads(kv) * cap * kv_row_bytes(kv));
-    kv_count_bytes(kv, committed_bytes(kv, cap) - committed_bytes(kv, s->cap), 0);
+    kv_count_bytes(kv, committed_bytes(kv, storage, cap) - committed_bytes(kv, storage, s->cap), 0);
     kv->stats.alloc_ms += clock_ms() - start;
     kv->stats.allocations++;
     s->cap = cap;
@@ -87,14 +86,24 @@ static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)
 static void append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
                    const float *v, size_t stride)
 {
-    const size_t bytes = kv_row_bytes(kv), d = kv->shape.head_dim, at = kv->seq[seq].n + first;
+    const size_t d = kv->shape.head_dim, at = kv->seq[seq].n + first;
     for (size_t h = 0; h < kv->shape.kv_heads; h++)
         for (size_t i = 0; i < rows; i++) {
-            kv_store_row(kv, head_rows(kv, seq, 2 * layer, h) + (at + i) * bytes,
-                         k + i * stride + h * d);
-            kv_store_row(kv, head_rows(kv, seq, 2 * layer + 1, h) + (at + i) * bytes,
-                         v + i * stride + h * d);
+            kv_store_row(kv, row_at(kv, seq, 2 * layer, h, at + i), k + i * stride + h * d);
+            kv_store_row(kv, row_at(kv, seq, 2 * layer + 1, h, at + i), v + i * stride + h * d);
         }
+}
+
+/* The span of `rows` rows beginning at position `first`, where a piece of storage begins. */
+static struct kv_span span_at(const struct kv *kv, size_t seq, size_t layer, size_t head, size_t first,
+                              size_t rows)
+{
+    const struct reserved *s = reserved_of(kv, seq);
+    const size_t bytes = kv_row_bytes(kv),
+                 stored = first < s->first ? s->first * bytes : head_bytes(kv, s);
+    const char *k = row_at(kv, seq, 2 * layer, head, first);
+    const char *v = row_at(kv, seq, 2 * layer + 1, head, first);
+    return (struct kv_span){k, v, NULL, NULL, stored, bytes, first, rows, rows};
 }
 
 static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
@@ -102,48 +111,61 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
 {
     (void)heads;
     (void)err;
+    const size_t first = reserved_of(kv, seq)->first;
     out->layout = LAYOUT_ROWS;
-    out->offset = 0;
-    out->n_spans = 1;
+    out->offset = out->n_spans = 0;
     out->span = out->few;
-    out->few[0] = (struct kv_span){
-        .k = head_rows(kv, seq, 2 * layer, head),
-        .v = head_rows(kv, seq, 2 * layer + 1, head),
-        .head_stride = head_bytes(kv),
-        .row_stride = kv_row_bytes(kv),
-        .rows = valid,
-        .valid = valid,
-    };
+    if (first)
+        out->few[out->n_spans++] = span_at(kv, seq, layer, head, 0, size_min(valid, first));
+    if (valid > first)
+        out->few[out->n_spans++] = span_at(kv, seq, layer, head, first, valid - first);
     return 0;
+}
+
+/* One row of all layers and heads, from sequence to sequence or within one. */
+static void copy_row(struct kv *kv, size_t to, size_t to_row, size_t from, size_t from_row)
+{
+    for (size_t m = 0; m < 2 * kv->shape.layers; m++)
+        for (size_t h = 0; h < kv->shape.kv_heads; h++)
+            memcpy(row_at(kv, to, m, h, to_row), row_at(kv, from, m, h, from_row), kv_row_bytes(kv));
 }
 
 static void keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra)
 {
-    struct kv_seq *s = &kv->seq[seq];
-    const size_t bytes = kv_row_bytes(kv);
-    if (rows + n_extra == 0) {
-        kv_count_bytes(kv, 0, committed_bytes(kv, s->cap));
-        pages_release(s->store, n_heads(kv) * head_bytes(kv));
-        s->store = NULL;
-        s->cap = 0;
+    struct reserved *s = reserved_of(kv, seq);
+    for (size_t i = 0; i < n_extra; i++)
+        if (extra[i] != rows + i)
+            copy_row(kv, seq, rows + i, seq, extra[i]);
+    if (rows + n_extra)
         return;
-    }
-    for (size_t h = 0; h < n_heads(kv); h++) {
-        char *rows_h = head_rows(kv, seq, 0, h);
-        for (size_t i = 0; i < n_extra; i++)
-            if (extra[i] != rows + i)
-                memcpy(rows_h + (rows + i) * bytes, rows_h + extra[i] * bytes, bytes);
-    }
+    kv_count_bytes(kv, 0, committed_bytes(kv, s, kv->seq[seq].cap));
+    pages_release(s->rows, n_heads(kv) * head_bytes(kv, s));
+    free(s->adopted);
+    *s = (struct reserved){0};
+    kv->seq[seq].cap = 0;
 }
 
 static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
 {
     if (room(kv, to, rows, err) < 0)
         return -1;
-    for (size_t h = 0; h < n_heads(kv); h++)
-        memcpy(head_rows(kv, to, 0, h), head_rows(kv, from, 0, h), rows * kv_row_bytes(kv));
-    kv->stats.copied_rows += rows;
-    kv->stats.copied_bytes += rows * n_heads(kv) * kv_row_bytes(kv);
+    for (size_t i = 0; i < rows; i++)
+        copy_row(kv, to, i, from, i);
+    kv_count_copied(kv, rows);
+    return 0;
+}
+
+static int adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows, size_t stored,
+                 struct err *err)
+{
+    (void)rows;
+    struct reserved *s = reserved_of(kv, seq);
+    s->adopted = mem_alloc(kv->shape.layers, sizeof *layer);
+    if (!s->adopted)
+        return err_set(err, "out of memory for the cache's tables");
+    memcpy(s->adopted, layer, kv->shape.layers * sizeof *layer);
+    s->first = stored;
+    kv->seq[seq].cap = size_min(stored, kv->shape.max_rows);
     return 0;
 }
 
@@ -152,13 +174,13 @@ const struct kv_policy kv_policy_reserve = {
     .summary = "N rows of address space, made present r rows ahead; no copy (reserve:r=64)",
     .growth = KV_GROW_IN_STEPS,
     .rows = KV_ROWS_VALID,
-    .open = open_none,
+    .open = open_reserved,
     .room = room,
     .append = append,
     .view = view,
     .done = NULL,
     .keep = keep,
     .fork = fork_rows,
-    .adopt = NULL,
-    .close = close_none,
+    .adopt = adopt,
+    .close = close_reserved,
 };

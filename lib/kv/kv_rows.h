@@ -19,7 +19,14 @@ void kv_store_row(const struct kv *kv, char *to, const float *from);
 /* Zeros, on all threads where that pays. */
 void kv_clear(char *from, size_t bytes);
 
+/* Makes `rows` rows present in every head of K and V of every layer, on all threads; the first head's are at `at`, each
+ * next one's `stride` bytes on. False when memory cannot be had. */
+bool kv_commit_rows(const struct kv *kv, char *at, size_t stride, size_t rows);
+
 /* Keeps resident and peak bytes; `more` comes before `less` goes. */
 void kv_count_bytes(struct kv *kv, size_t more, size_t less);
+
+/* Counts rows that were copied, in all layers and heads. */
+void kv_count_copied(struct kv *kv, size_t rows);
 
 #endif

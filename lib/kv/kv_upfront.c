@@ -15,6 +15,6 @@ const struct kv_policy kv_policy_upfront = {
     .done = NULL,
     .keep = kv_grow_keep,
     .fork = kv_grow_fork,
-    .adopt = kv_grow_adopt,
+    .adopt = NULL,
     .close = kv_grow_close,
 };

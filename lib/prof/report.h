@@ -29,7 +29,8 @@ int report_blocks(const struct report *report, const struct contender *contender
                   json_t *rows, struct err *err) MUST_USE;
 
 /* Latency of the n-th token: a row for every `every` tokens, with a column of medians and one of the slowest token per
- * contender ("bmc:T=16_ms", "bmc:T=16_max_ms"). Decoding begins with one token and fills the context. */
+ * contender ("bmc:T=16_ms", "bmc:T=16_max_ms"). Decoding begins with one token, or with
+ * the first sequence of the snapshot, and fills the context. */
 int report_latency(const struct report *report, const struct model *model,
                    const struct contender *contender, size_t n, size_t every, json_t *rows,
                    struct err *err) MUST_USE;

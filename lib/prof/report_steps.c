@@ -38,7 +38,9 @@ int report_latency(const struct report *report, const struct model *model,
                    const struct contender *contender, size_t n, size_t every, json_t *rows,
                    struct err *err)
 {
-    const size_t rounds = (size_t)report->repeat, tokens = report->run.N - 1;
+    const struct snapshot *snapshot = report->run.snapshot;
+    const size_t begin = snapshot ? run_snapshot_rows(snapshot, 0) : 1;
+    const size_t rounds = (size_t)report->repeat, tokens = report->run.N - begin;
     double *time = mem_alloc(n * rounds * tokens, sizeof *time);
     int rc = -1;
     if (!time)
@@ -47,7 +49,8 @@ int report_latency(const struct report *report, const struct model *model,
     for (size_t round = 0; round < rounds + warmup; round++)
         for (size_t i = 0; i < n; i++) {
             struct steps_result result;
-            if (run_steps(&report->run, model, &contender[i].spec, 0, 1, tokens, &result, err) < 0)
+            if (run_steps(&report->run, model, &contender[i].spec, 0, !snapshot, tokens, &result, err) <
+                0)
                 goto out;
             if (round >= warmup)
                 memcpy(time + (i * rounds + round - warmup) * tokens, result.step_ms,
@@ -57,8 +60,8 @@ int report_latency(const struct report *report, const struct model *model,
         }
     for (size_t from = 0; from < tokens; from += every) {
         const size_t to = size_min(from + every, tokens);
-        json_t *row =
-            json_pack("{s:I, s:I}", "n", (json_int_t)to + 1, "batch", (json_int_t)report->run.batch);
+        json_t *row = json_pack("{s:I, s:I}", "n", (json_int_t)(to + begin), "batch",
+                                (json_int_t)report->run.batch);
         for (size_t i = 0; i < n; i++)
             if (add_latency(row, contender[i].text, time + i * rounds * tokens, rounds, tokens, from,
                             to, err) < 0)

@@ -4,7 +4,7 @@
 
 #include <signal.h>
 
-#include "decode/session.h"
+#include "decode/snapshot.h"
 #include "prof/counters.h"
 
 /* The same for all runs that are compared. */
@@ -17,6 +17,8 @@ struct run {
     enum precision precision;
     int threads;
     uint64_t seed;
+    const struct snapshot
+        *snapshot;             /* where whole steps begin in place of an empty cache; NULL: none */
     struct counting *counting; /* open since before the team's threads were made */
     const volatile sig_atomic_t *interrupted;
 };
@@ -52,7 +54,11 @@ struct steps_result {
     size_t T, r;
 };
 
-/* A batch of random prompts of n_prompt tokens after `depth` untimed ones, then n_gen steps of greedy decoding. */
+/* Rows that a sequence begins with, and its last token, when it goes on from a sequence of the snapshot. */
+size_t run_snapshot_rows(const struct snapshot *snapshot, size_t index);
+
+/* A batch of random prompts of n_prompt tokens after `depth` untimed ones, then n_gen steps of greedy decoding. With a
+ * snapshot its sequences stand for depth and prompt, which must be 0. */
 int run_steps(const struct run *run, const struct model *model, const struct kv_spec *spec,
               size_t depth, size_t n_prompt, size_t n_gen, struct steps_result *result,
               struct err *err) MUST_USE;

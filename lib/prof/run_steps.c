@@ -48,6 +48,27 @@ static int feed_random(struct stepper *s, size_t n, struct err *err)
     return 0;
 }
 
+size_t run_snapshot_rows(const struct snapshot *snapshot, size_t index)
+{
+    const struct kvfile_seq *seq = snapshot_seq(snapshot, index);
+    return (size_t)(seq->n_rows < seq->n_tokens ? seq->n_rows : seq->n_tokens - 1);
+}
+
+/* Sequences of the snapshot, as often as the batch needs them; the token behind the rows comes first. */
+static int begin_with_snapshot(struct stepper *s, struct err *err)
+{
+    const struct snapshot *snapshot = s->run->snapshot;
+    for (size_t i = 0; i < s->run->batch; i++) {
+        const size_t index = i % snapshot->file.n_seqs, rows = run_snapshot_rows(snapshot, index);
+        s->token[i] = snapshot_tokens(snapshot, index)[rows];
+        if (s->token[i] >= s->session.model->config.vocab)
+            return err_set(err, "%s: id %u is outside the vocabulary", snapshot->path, s->token[i]);
+        if (rows && snapshot_load(&s->session, i, snapshot, index, rows, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int decode_step(struct stepper *s, size_t n, struct steps_result *result, struct err *err)
 {
     const struct kv_stats *kv = &s->session.kv->stats;
@@ -108,7 +129,8 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
         err_set(err, "out of memory for %zu times", n_gen);
         goto out;
     }
-    if (open_stepper(&s, model, spec, err) < 0 || feed_random(&s, depth, err) < 0)
+    if (open_stepper(&s, model, spec, err) < 0 ||
+        (run->snapshot ? begin_with_snapshot(&s, err) : feed_random(&s, depth, err)) < 0)
         goto out;
     const struct kv_stats *kv = &s.session.kv->stats;
     const double grown = kv->alloc_ms + kv->copy_ms, start = clock_ms();

@@ -144,38 +144,75 @@ static void test_keep(const char *spec)
     kv_close(kv);
 }
 
-/* Rows that lie in memory already are taken without a copy, until the first growth. */
-static void test_adopt(const char *spec)
+/* Rows that lie in memory already, of either type, are taken in place or appended; kv_read() gives them back, whatever
+ * grew behind them, and sequences that share an origin do not disturb each other. */
+static void test_adopt(const char *spec, enum dtype type, enum dtype source)
 {
-    enum { STORED = 16, N = 48, ROWS = 14 };
-    struct kv *kv = open_cache(spec, N, 1, DTYPE_F32);
-    static float memory[LAYERS][2][KV_HEADS][STORED][D];
-    struct kv_rows_in layer[LAYERS];
+    enum { STORED = 32, N = 70, ROWS = 21 };
+    struct kv *kv = open_cache(spec, N, 2, type);
+    static union {
+        float f32[LAYERS][2][KV_HEADS][STORED][D];
+        bf16 b16[LAYERS][2][KV_HEADS][STORED][D];
+    } memory[2];
+    struct kv_rows_in layer[2][LAYERS];
     size_t order[N];
     struct err err;
+    const bool in_place = kv_adopts(kv, source);
     for (size_t i = 0; i < N; i++)
         order[i] = i;
-    for (size_t l = 0; l < LAYERS; l++) {
-        layer[l] = (struct kv_rows_in){memory[l][0], memory[l][1]};
-        for (size_t h = 0; h < KV_HEADS; h++)
-            for (size_t i = 0; i < ROWS; i++)
-                for (size_t j = 0; j < D; j++) {
-                    memory[l][0][h][i][j] = value(l, i, h * D + j, false);
-                    memory[l][1][h][i][j] = value(l, i, h * D + j, true);
-                }
-    }
-    if (!kv->policy->adopt) {
-        kv_close(kv);
-        return;
-    }
-    check(kv_adopt(kv, 0, layer, ROWS, STORED, &err) == 0 && rows_are(kv, 0, order, ROWS),
-          "%s: adopted rows differ", spec);
-    check(kv->stats.copied_rows == 0, "%s: adopting copied %zu rows", spec, kv->stats.copied_rows);
+    for (size_t s = 0; s < 2; s++)
+        for (size_t l = 0; l < LAYERS; l++) {
+            layer[s][l] = source == DTYPE_F32
+                              ? (struct kv_rows_in){memory[s].f32[l][0], memory[s].f32[l][1]}
+                              : (struct kv_rows_in){memory[s].b16[l][0], memory[s].b16[l][1]};
+            for (size_t i = 0; i < ROWS * WIDTH * 2; i++) {
+                const size_t h = i / (ROWS * D) % KV_HEADS, row = i / D % ROWS, j = i % D,
+                             v = i / (ROWS * WIDTH);
+                const float x = value(l, row, h * D + j, v);
+                if (source == DTYPE_F32)
+                    memory[s].f32[l][v][h][row][j] = x;
+                else
+                    memory[s].b16[l][v][h][row][j] = bf16_from_f32(x);
+            }
+        }
+    for (size_t s = 0; s < 2; s++)
+        check(kv_adopt(kv, s, layer[s], source, ROWS, STORED, &err) == 0 &&
+                  rows_are(kv, s, order, ROWS),
+              "%s: adopted rows differ", spec);
+    check(kv->stats.copied_rows == (in_place ? 0 : 2 * ROWS) &&
+              kv->stats.adopted_rows == (in_place ? 2 * ROWS : 0) && kv->seq[0].adopted == in_place,
+          "%s: adopting copied %zu rows", spec, kv->stats.copied_rows);
     for (size_t n = ROWS; n < N; n++) {
         check(step(kv, 0, n, 1) && rows_are(kv, 0, order, n + 1), "%s: row %zu after adopting", spec,
               n);
         kv_commit(kv, 0, 1);
+        check(!in_place || strncmp(spec, "bmc", 3) != 0 || kv->seq[0].adopted == (n < STORED),
+              "%s: %s after %zu rows", spec, kv->seq[0].adopted ? "adopted" : "not adopted", n + 1);
     }
+    check(rows_are(kv, 1, order, ROWS), "%s: one sequence writes into another", spec);
+    for (size_t h = 0; h < KV_HEADS; h++) {
+        union {
+            float f32[N][D];
+            bf16 b16[N][D];
+        } rows;
+        bool same = kv_read(kv, 0, 1, true, h, &rows, &err) == 0;
+        for (size_t i = 0; i < N * D; i++)
+            same = same && value(1, i / D, h * D + i % D, true) ==
+                               (type == DTYPE_F32 ? rows.f32[i / D][i % D]
+                                                  : bf16_to_f32(rows.b16[i / D][i % D]));
+        check(same, "%s: rows read back differ", spec);
+    }
+    /* Some of a step's rows stay, across the end of what was adopted. */
+    const size_t kept[] = {0, 9, 12, 13};
+    size_t mixed[ROWS + 14];
+    for (size_t i = 0; i < ROWS + 14; i++)
+        mixed[i] = i < ROWS ? i : ROWS + kept[size_min(i - ROWS, 3)];
+    check(step(kv, 1, ROWS, 14), "%s: no room", spec);
+    kv_keep(kv, 1, kept, ARRAY_LEN(kept));
+    check(rows_are(kv, 1, mixed, ROWS + ARRAY_LEN(kept)), "%s: kept rows differ", spec);
+    kv_truncate(kv, 0, 0);
+    check(kv_fork(kv, 0, 1, ROWS + 4, &err) == 0 && rows_are(kv, 0, mixed, ROWS + 4),
+          "%s: a fork of adopted rows differs", spec);
     kv_close(kv);
 }
 
@@ -329,7 +366,8 @@ int main(void)
         test_rows(specs[i], DTYPE_F32);
         test_rows(specs[i], DTYPE_BF16);
         test_keep(specs[i]);
-        test_adopt(specs[i]);
+        for (int kind = 0; kind < 4; kind++)
+            test_adopt(specs[i], kind & 1 ? DTYPE_BF16 : DTYPE_F32, kind & 2 ? DTYPE_BF16 : DTYPE_F32);
         static const size_t sizes[][2] = {{0, 1},  {0, 70},  {15, 1},  {16, 1},
                                           {17, 3}, {63, 65}, {100, 26}};
         for (size_t s = 0; s < ARRAY_LEN(sizes); s++)

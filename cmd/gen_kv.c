@@ -1,0 +1,149 @@
+/* bmc-gen's snapshots: --load-kv, --save-kv and --prompt-cache. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "cli.h"
+#include "gen.h"
+
+int gen_open_kv(struct gen *gen, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const char *path = o->load_kv ? o->load_kv : o->prompt_cache;
+    gen->kv_type = o->kv_type == 1 ? DTYPE_BF16 : DTYPE_F32;
+    /* A prompt cache that is not there yet is made. */
+    if (!path || (o->prompt_cache && !file_exists(path)))
+        return 0;
+    const double start = clock_ms();
+    if (snapshot_open(&gen->snapshot, path, gen->model, err) < 0)
+        return -1;
+    gen->open_kv_ms = clock_ms() - start;
+    const enum dtype type = snapshot_type(gen->snapshot);
+    if (o->kv_type < 0)
+        gen->kv_type = type;
+    if (gen->kv_type != type)
+        fprintf(stderr, "%s: %s: its rows are %s, they are converted to %s\n", gen_program.name, path,
+                dtype_name(type), dtype_name(gen->kv_type));
+    return 0;
+}
+
+struct sampler_options gen_sampling(const struct gen *gen, size_t index)
+{
+    const struct gen_options *o = gen->options;
+    struct sampler_options s = {0, 40, 0.95, 0.05, 1, 64};
+    if (o->load_kv && gen->snapshot)
+        s = snapshot_sampling(gen->snapshot, index);
+    s.temp = isnan(o->sampling.temp) ? s.temp : o->sampling.temp;
+    s.top_k = o->sampling.top_k == SIZE_MAX ? s.top_k : o->sampling.top_k;
+    s.top_p = isnan(o->sampling.top_p) ? s.top_p : o->sampling.top_p;
+    s.min_p = isnan(o->sampling.min_p) ? s.min_p : o->sampling.min_p;
+    s.repeat_penalty =
+        isnan(o->sampling.repeat_penalty) ? s.repeat_penalty : o->sampling.repeat_penalty;
+    if (o->repeat_last_n != GEN_NOT_GIVEN)
+        s.repeat_last_n = o->repeat_last_n < 0 ? SIZE_MAX : (size_t)o->repeat_last_n;
+    return s;
+}
+
+uint64_t gen_seed(const struct gen *gen, size_t index)
+{
+    const bool stored = gen->options->seed == GEN_NOT_GIVEN && gen->options->load_kv && gen->snapshot;
+    return stored ? snapshot_seq(gen->snapshot, index)->seed : gen->seed;
+}
+
+int gen_continue(const struct gen *gen, size_t index, struct ids *prompt, struct gen_request *request,
+                 struct err *err)
+{
+    const struct kvfile_seq *seq = snapshot_seq(gen->snapshot, index);
+    const uint32_t *token = snapshot_tokens(gen->snapshot, index);
+    for (size_t i = 0; i < seq->n_tokens; i++)
+        if (ids_add(prompt, token[i], err) < 0)
+            return -1;
+    request->from = gen->snapshot;
+    request->from_seq = index;
+    request->from_rows = (size_t)seq->n_rows;
+    request->seed = gen_seed(gen, index);
+    request->stream = seq->stream;
+    return 0;
+}
+
+void gen_reuse(const struct gen *gen, const struct ids *prompt, struct gen_request *request)
+{
+    size_t best = 0;
+    if (!gen->snapshot)
+        return;
+    for (size_t i = 0; i < gen->snapshot->file.n_seqs; i++) {
+        const size_t common = size_min(snapshot_common(gen->snapshot, i, prompt->id, prompt->len),
+                                       (size_t)snapshot_seq(gen->snapshot, i)->n_rows);
+        if (common <= best)
+            continue;
+        best = common;
+        request->from = gen->snapshot;
+        request->from_seq = i;
+        request->from_rows = common;
+    }
+    if (!best)
+        fprintf(stderr, "%s: %s: shares no beginning with the prompt, which is computed anew\n",
+                gen_program.name, gen->snapshot->path);
+}
+
+int gen_begin_save(struct gen *gen, struct err *err)
+{
+    const char *path = gen->options->save_kv ? gen->options->save_kv : gen->options->prompt_cache;
+    return path ? snapshot_create(&gen->save, path, &gen->session, err) : 0;
+}
+
+int gen_save(struct gen *gen, size_t seq, const struct gen_result *result, const char *id,
+             struct err *err)
+{
+    const struct gen_request *request = result->request;
+    const struct saved_seq saved = {
+        .token = result->ids - request->n_prompt,
+        .n_tokens = request->n_prompt + result->n_ids,
+        .n_prompt = request->n_prompt,
+        .seed = request->seed,
+        .stream = request->stream,
+        .sampling = request->sampling ? request->sampling : &gen->sampling,
+        .id = id,
+    };
+    if (!gen->save)
+        return 0;
+    const double start = clock_ms();
+    const int rc = snapshot_add(gen->save, &gen->session, seq, &saved, err);
+    gen->save_ms += clock_ms() - start;
+    return rc;
+}
+
+int gen_end_save(struct gen *gen, struct err *err)
+{
+    struct kvwriter *writer = gen->save;
+    gen->save = NULL;
+    if (!writer)
+        return 0;
+    const double start = clock_ms();
+    const int rc = kvwriter_commit(writer, err);
+    gen->save_ms += clock_ms() - start;
+    return rc;
+}
+
+void gen_close_kv(struct gen *gen)
+{
+    kvwriter_abort(gen->save);
+    snapshot_close(gen->snapshot);
+    gen->save = NULL;
+    gen->snapshot = NULL;
+}
+
+void gen_check_kv_usage(const struct gen_options *o)
+{
+    const bool any = o->load_kv || o->save_kv || o->prompt_cache;
+    if (any && (o->score || o->tokenize || o->detokenize))
+        opt_usage_error(&gen_program,
+                        "--load-kv, --save-kv and --prompt-cache go with generation only");
+    if (o->prompt_cache && (o->load_kv || o->save_kv))
+        opt_usage_error(&gen_program, "--prompt-cache excludes --load-kv and --save-kv");
+    if (o->prompt_cache && o->jsonl)
+        opt_usage_error(&gen_program, "--prompt-cache goes with plain generation only");
+}

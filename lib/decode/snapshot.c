@@ -1,0 +1,199 @@
+/* Snapshots: sequences of a session into a file, and back into a session. */
+#include "decode/snapshot.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+static struct hash tokenizer_hash(const struct model *model)
+{
+    return hash_of(model->file.tokenizer, model->file.tokenizer_bytes);
+}
+
+/* The snapshot's rows are those of this model. */
+static int check_model(const struct snapshot *s, const struct model *model, struct err *err)
+{
+    const struct kvfile_head *head = s->file.head;
+    const struct config *c = &model->config;
+    if (hash_equal(&head->model_id, &model->file.model_id)) {
+        if (head->layers == c->layers && head->kv_heads == c->kv_heads && head->head_dim == c->head_dim)
+            return 0;
+        return err_set(err,
+                       "%s: has %llu layers of %llu heads of %llu, its model %s has %zu of %zu of %zu: "
+                       "the file is damaged",
+                       s->path, (unsigned long long)head->layers, (unsigned long long)head->kv_heads,
+                       (unsigned long long)head->head_dim, model->path, c->layers, c->kv_heads,
+                       c->head_dim);
+    }
+    char found[17], want[17];
+    const struct hash tokenizer = tokenizer_hash(model);
+    hash_hex(&head->model_id, 8, found);
+    hash_hex(&model->file.model_id, 8, want);
+    return err_set(err,
+                   "%s: was made with another model (model_id %s.., %s has %s..%s); load it with the "
+                   "model that made it",
+                   s->path, found, model->path, want,
+                   hash_equal(&tokenizer, &head->tokenizer) ? "" : ", and another tokenizer");
+}
+
+int snapshot_open(struct snapshot **out, const char *path, const struct model *model, struct err *err)
+{
+    struct snapshot *s = calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s || !(s->path = strdup(path))) {
+        free(s);
+        return err_set(err, "out of memory");
+    }
+    if (kvfile_open(&s->file, path, err) < 0 || check_model(s, model, err) < 0) {
+        snapshot_close(s);
+        return -1;
+    }
+    *out = s;
+    return 0;
+}
+
+void snapshot_close(struct snapshot *s)
+{
+    if (!s)
+        return;
+    kvfile_close(&s->file);
+    free(s->path);
+    free(s);
+}
+
+struct sampler_options snapshot_sampling(const struct snapshot *snapshot, size_t index)
+{
+    const struct kvfile_seq *seq = snapshot_seq(snapshot, index);
+    return (struct sampler_options){
+        .temp = seq->temp,
+        .top_k = (size_t)seq->top_k,
+        .top_p = seq->top_p,
+        .min_p = seq->min_p,
+        .repeat_penalty = seq->repeat_penalty,
+        .repeat_last_n = (size_t)seq->repeat_last_n,
+    };
+}
+
+size_t snapshot_find(const struct snapshot *s, const char *id, size_t len)
+{
+    for (size_t i = 0; i < s->file.n_seqs; i++)
+        if (s->file.seq[i].id_bytes == len && memcmp(s->file.text + s->file.seq[i].id, id, len) == 0)
+            return i;
+    return SIZE_MAX;
+}
+
+size_t snapshot_common(const struct snapshot *snapshot, size_t index, const uint32_t *id, size_t n)
+{
+    const uint32_t *token = snapshot_tokens(snapshot, index);
+    const size_t most = size_min(n, (size_t)snapshot_seq(snapshot, index)->n_tokens);
+    size_t i = 0;
+    while (i < most && token[i] == id[i])
+        i++;
+    return i;
+}
+
+int snapshot_load(struct session *session, size_t seq, const struct snapshot *snapshot, size_t index,
+                  size_t rows, struct err *err)
+{
+    const struct kvfile *file = &snapshot->file;
+    const size_t layers = (size_t)file->head->layers;
+    struct kvfile_rows *mapped = &session->mapped[seq];
+    assert(rows && rows <= file->seq[index].n_rows && !mapped->data);
+    struct kv_rows_in *layer = mem_alloc(layers, sizeof *layer);
+    if (!layer)
+        return err_set(err, "out of memory for %zu layers", layers);
+    int rc = kvfile_map_rows(file, index, mapped, snapshot->path, err);
+    for (size_t l = 0; l < layers && rc == 0; l++) {
+        layer[l].k = mapped->data + kvfile_block_of(file, index, l, false)->offset - mapped->offset;
+        layer[l].v = mapped->data + kvfile_block_of(file, index, l, true)->offset - mapped->offset;
+    }
+    if (rc == 0)
+        rc = kv_adopt(session->kv, seq, layer, snapshot_type(snapshot), rows,
+                      (size_t)file->seq[index].cap, err);
+    session_release_mapped(session, seq);
+    free(layer);
+    return rc < 0 ? err_prefix(err, "%s", snapshot->path) : 0;
+}
+
+/* ---- writing ---- */
+
+/* The policy as --kv would spell it. */
+static void name_policy(const struct kv *kv, char *text, size_t size)
+{
+    switch (kv->policy->growth) {
+    case KV_GROW_EVERY_ROW:
+    case KV_GROW_ONCE: snprintf(text, size, "%s", kv->policy->name); break;
+    case KV_GROW_IN_BLOCKS: snprintf(text, size, "%s:%zu", kv->policy->name, kv->r); break;
+    case KV_GROW_IN_STEPS: snprintf(text, size, "%s:r=%zu", kv->policy->name, kv->r); break;
+    }
+}
+
+int snapshot_create(struct kvwriter **writer, const char *path, const struct session *session,
+                    struct err *err)
+{
+    const struct kv *kv = session->kv;
+    struct kvfile_head about = {
+        .context = kv->shape.max_rows,
+        .model_id = session->model->file.model_id,
+        .tokenizer = tokenizer_hash(session->model),
+        .dtype = kv->shape.type,
+        .layout = LAYOUT_ROWS,
+        .layers = kv->shape.layers,
+        .kv_heads = kv->shape.kv_heads,
+        .head_dim = kv->shape.head_dim,
+    };
+    name_policy(kv, about.policy, sizeof about.policy);
+    return kvwriter_open(writer, path, &about, err);
+}
+
+/* Where kvwriter_add() finds the rows. */
+struct reading {
+    struct kv *kv;
+    size_t seq;
+};
+
+static int read_rows(void *arg, size_t layer, bool v, size_t head, void *rows, struct err *err)
+{
+    const struct reading *reading = arg;
+    return kv_read(reading->kv, reading->seq, layer, v, head, rows, err);
+}
+
+/* Stored rows: at least one is free, so that whoever adopts them does not grow with its first token, and at most a
+ * quarter more than there are. */
+static size_t choose_cap(const struct kv_seq *seq)
+{
+    return round_up(size_max(seq->n + 1, size_min(seq->cap, seq->n + seq->n / 4)), TILE_ROWS);
+}
+
+int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
+                 const struct saved_seq *saved, struct err *err)
+{
+    const struct kv_seq *rows = &session->kv->seq[seq];
+    const struct sampler_options *o = saved->sampling;
+    struct reading reading = {session->kv, seq};
+    assert(rows->n && rows->n <= saved->n_tokens);
+    const struct kvwriter_seq out = {
+        .entry =
+            {
+                .n_tokens = saved->n_tokens,
+                .n_rows = rows->n,
+                .cap = choose_cap(rows),
+                .n_prompt = saved->n_prompt,
+                .seed = saved->seed,
+                .stream = saved->stream,
+                .temp = o->temp,
+                .top_p = o->top_p,
+                .min_p = o->min_p,
+                .repeat_penalty = o->repeat_penalty,
+                .top_k = o->top_k,
+                .repeat_last_n = o->repeat_last_n,
+            },
+        .token = saved->token,
+        .id = saved->id,
+        .read = read_rows,
+        .arg = &reading,
+    };
+    return kvwriter_add(writer, &out, err);
+}

@@ -1,0 +1,68 @@
+/* Snapshots: sequences of a session into a file, and back into a session. */
+#ifndef BMC_SNAPSHOT_H
+#define BMC_SNAPSHOT_H
+
+#include "decode/sampler.h"
+#include "decode/session.h"
+#include "format/kvfile.h"
+
+/* An open snapshot that belongs to a model. */
+struct snapshot {
+    char *path;
+    struct kvfile file;
+};
+
+/* Opens a snapshot of a model; one of another model, tokenizer or shape is an error that says which. */
+int snapshot_open(struct snapshot **snapshot, const char *path, const struct model *model,
+                  struct err *err) MUST_USE;
+void snapshot_close(struct snapshot *snapshot);
+
+static inline const struct kvfile_seq *snapshot_seq(const struct snapshot *snapshot, size_t index)
+{
+    return &snapshot->file.seq[index];
+}
+
+static inline const uint32_t *snapshot_tokens(const struct snapshot *snapshot, size_t index)
+{
+    return snapshot->file.token + snapshot->file.seq[index].token;
+}
+
+static inline enum dtype snapshot_type(const struct snapshot *snapshot)
+{
+    return (enum dtype)snapshot->file.head->dtype;
+}
+
+/* The sampler settings that a sequence was generated with. */
+struct sampler_options snapshot_sampling(const struct snapshot *snapshot, size_t index);
+
+/* The sequence whose name is this JSON text, or SIZE_MAX. */
+size_t snapshot_find(const struct snapshot *snapshot, const char *id, size_t len);
+
+/* Tokens at the beginning of a sequence that are the same as id[0..n). */
+size_t snapshot_common(const struct snapshot *snapshot, size_t index, const uint32_t *id, size_t n);
+
+/* The empty sequence `seq` of a session begins with the first `rows` rows of a sequence of the snapshot (at most its
+ * n_rows): in place under policies that can, and converted where the cache is of another type. */
+int snapshot_load(struct session *session, size_t seq, const struct snapshot *snapshot, size_t index,
+                  size_t rows, struct err *err) MUST_USE;
+
+/* ---- writing ---- */
+
+/* What is saved of a sequence beside its rows. */
+struct saved_seq {
+    const uint32_t *token;
+    size_t n_tokens, n_prompt;
+    uint64_t seed, stream;
+    const struct sampler_options *sampling;
+    const char *id; /* JSON, or NULL */
+};
+
+/* Begins a file for sequences of a session; kvwriter_commit() ends it. */
+int snapshot_create(struct kvwriter **writer, const char *path, const struct session *session,
+                    struct err *err) MUST_USE;
+
+/* Adds a sequence with the rows that it has now, at least one. */
+int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
+                 const struct saved_seq *saved, struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,145 @@
+/* story.kv, the writing half: blocks stream out as sequences come, the tables follow, the head comes last. */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "format/kvfile.h"
+
+struct kvwriter {
+    struct kvfile_head head;
+    struct outfile out;
+    struct buf section[KVFILE_SECTIONS];
+    size_t n_tokens;
+};
+
+int kvwriter_open(struct kvwriter **out, const char *path, const struct kvfile_head *about,
+                  struct err *err)
+{
+    static const unsigned char page[KVFILE_ALIGN];
+    struct kvwriter *w = mem_zalloc(1, sizeof *w);
+    *out = NULL;
+    if (!w)
+        return err_set(err, "out of memory for a snapshot");
+    w->head = *about;
+    memcpy(w->head.magic, KVFILE_MAGIC, sizeof w->head.magic);
+    w->head.version = KVFILE_VERSION;
+    if (outfile_open(&w->out, path, err) < 0) {
+        free(w);
+        return -1;
+    }
+    int rc = 0;
+    if (!w->out.seekable)
+        rc = err_set(err, "%s: is no regular file, which a snapshot must be", path);
+    if (rc == 0)
+        rc = outfile_write(&w->out, page, sizeof page, err);
+    if (rc < 0)
+        kvwriter_abort(w);
+    else
+        *out = w;
+    return rc;
+}
+
+void kvwriter_abort(struct kvwriter *w)
+{
+    if (!w)
+        return;
+    outfile_abort(&w->out);
+    for (size_t i = 0; i < KVFILE_SECTIONS; i++)
+        buf_release(&w->section[i]);
+    free(w);
+}
+
+/* Zeros up to the next multiple of KVFILE_ALIGN. */
+static int align_output(struct kvwriter *w, struct err *err)
+{
+    static const unsigned char zeros[KVFILE_ALIGN];
+    return outfile_write(&w->out, zeros, round_up(w->out.written, KVFILE_ALIGN) - w->out.written, err);
+}
+
+/* One block: head by head, the rows and then zeros; `rows` holds one head's. */
+static int write_block(struct kvwriter *w, const struct kvwriter_seq *seq, size_t layer, bool v,
+                       char *rows, size_t head_bytes, struct err *err)
+{
+    struct kvfile_block block = {.offset = w->out.written};
+    struct hasher hasher;
+    hasher_init(&hasher);
+    for (size_t h = 0; h < w->head.kv_heads; h++) {
+        if (seq->read(seq->arg, layer, v, h, rows, err) < 0)
+            return -1;
+        hasher_add(&hasher, rows, head_bytes);
+        if (outfile_write(&w->out, rows, head_bytes, err) < 0)
+            return -1;
+    }
+    block.bytes = w->out.written - block.offset;
+    block.hash = hasher_result(&hasher);
+    if (align_output(w, err) < 0)
+        return -1;
+    return buf_add(&w->section[KVFILE_BLOCKS], &block, sizeof block, err);
+}
+
+int kvwriter_add(struct kvwriter *w, const struct kvwriter_seq *seq, struct err *err)
+{
+    struct kvfile_seq entry = seq->entry;
+    const size_t cap = (size_t)entry.cap, row = (size_t)w->head.head_dim * dtype_size(w->head.dtype);
+    size_t bytes;
+    char *rows = size_mul(cap, row, &bytes) ? mem_zalloc(1, bytes) : NULL;
+    if (!rows)
+        return err_set(err, "%s: out of memory for %zu rows of one head", w->out.path, cap);
+    int rc = 0;
+    for (size_t l = 0; l < w->head.layers && rc == 0; l++)
+        for (int v = 0; v < 2 && rc == 0; v++)
+            rc = write_block(w, seq, l, v, rows, bytes, err);
+    free(rows);
+    if (rc < 0)
+        return -1;
+    entry.token = w->n_tokens;
+    entry.id = w->section[KVFILE_TEXT].len;
+    entry.id_bytes = seq->id ? strlen(seq->id) : 0;
+    w->n_tokens += (size_t)entry.n_tokens;
+    w->head.n_sequences++;
+    if (seq->id && buf_add(&w->section[KVFILE_TEXT], seq->id, (size_t)entry.id_bytes, err) < 0)
+        return -1;
+    if (buf_add(&w->section[KVFILE_TOKENS], seq->token, (size_t)entry.n_tokens * sizeof *seq->token,
+                err) < 0)
+        return -1;
+    return buf_add(&w->section[KVFILE_SEQUENCES], &entry, sizeof entry, err);
+}
+
+/* Sections one after the other at multiples of 64, in one piece of memory. */
+static int collect_tables(struct kvwriter *w, struct buf *tables, struct err *err)
+{
+    static const char zeros[64];
+    for (size_t i = 0; i < KVFILE_SECTIONS; i++) {
+        w->head.section[i] =
+            (struct kvfile_section){w->head.tables_at + tables->len, w->section[i].len};
+        if (buf_add(tables, w->section[i].data, w->section[i].len, err) < 0 ||
+            buf_add(tables, zeros, round_up(tables->len, 64) - tables->len, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int kvwriter_commit(struct kvwriter *w, struct err *err)
+{
+    unsigned char page[KVFILE_ALIGN] = {0};
+    struct buf tables = {0};
+    int rc = -1;
+    if (!w->head.n_sequences) {
+        err_set(err, "%s: no sequence has any rows: there is nothing to save", w->out.path);
+        goto out;
+    }
+    w->head.tables_at = w->out.written;
+    if (collect_tables(w, &tables, err) < 0)
+        goto out;
+    w->head.tables_bytes = tables.len;
+    w->head.file_bytes = w->head.tables_at + tables.len;
+    memcpy(page, &w->head, sizeof w->head);
+    w->head.hash = kvfile_hash(page, tables.data, tables.len);
+    memcpy(page, &w->head, sizeof w->head);
+    if (outfile_write(&w->out, tables.data, tables.len, err) == 0 &&
+        outfile_write_at(&w->out, 0, page, sizeof page, err) == 0)
+        rc = outfile_commit(&w->out, err);
+out:
+    buf_release(&tables);
+    kvwriter_abort(w);
+    return rc;
+}

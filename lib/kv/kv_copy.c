@@ -1,0 +1,95 @@
+/* Rows into a cache and out of it, all at once: what snapshots need. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kv/kv_rows.h"
+
+enum { PIECE_ROWS = 64 };
+
+bool kv_adopts(const struct kv *kv, enum dtype type)
+{
+    return kv->policy->adopt && !kv->lockstep && kv->shape.type == type;
+}
+
+/* Rows [first, first + rows) of all heads, as append wants them: f32 [rows][kv_heads * d]. */
+static void gather(const struct kv *kv, float *to, const void *from, enum dtype type, size_t stored,
+                   size_t first, size_t rows)
+{
+    const size_t d = kv->shape.head_dim, width = kv->shape.kv_heads * d;
+    for (size_t h = 0; h < kv->shape.kv_heads; h++)
+        for (size_t i = 0; i < rows; i++) {
+            float *to_ih = to + i * width + h * d;
+            const size_t at = (h * stored + first + i) * d;
+            if (type == DTYPE_F32)
+                memcpy(to_ih, (const float *)from + at, d * sizeof *to_ih);
+            else
+                for (size_t j = 0; j < d; j++)
+                    to_ih[j] = bf16_to_f32(((const bf16 *)from)[at + j]);
+        }
+}
+
+/* The rows through the policy's own append, a piece at a time. */
+static int append_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type,
+                       size_t rows, size_t stored, struct err *err)
+{
+    const size_t width = kv->shape.kv_heads * kv->shape.head_dim;
+    if (kv_room(kv, seq, rows, err) < 0)
+        return -1;
+    float *k = mem_alloc(2 * PIECE_ROWS, width * sizeof *k);
+    if (!k) {
+        kv_truncate(kv, seq, 0);
+        return err_set(err, "out of memory for %d rows of a cache", PIECE_ROWS);
+    }
+    float *v = k + PIECE_ROWS * width;
+    const double start = clock_ms();
+    for (size_t l = 0; l < kv->shape.layers; l++)
+        for (size_t at = 0, n; at < rows; at += n) {
+            n = size_min(PIECE_ROWS, rows - at);
+            gather(kv, k, layer[l].k, type, stored, at, n);
+            gather(kv, v, layer[l].v, type, stored, at, n);
+            kv->policy->append(kv, seq, l, at, n, k, v, width);
+        }
+    kv->stats.copy_ms += clock_ms() - start;
+    kv_count_copied(kv, rows);
+    free(k);
+    return 0;
+}
+
+int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type, size_t rows,
+             size_t stored, struct err *err)
+{
+    struct kv_seq *s = &kv->seq[seq];
+    const bool in_place = kv_adopts(kv, type);
+    if (s->n || !rows || rows > stored || rows > kv->shape.max_rows || stored % TILE_ROWS)
+        return err_set(err, "%zu rows of %zu stored ones do not fit an empty sequence of at most %zu",
+                       rows, stored, kv->shape.max_rows);
+    if (in_place ? kv->policy->adopt(kv, seq, layer, rows, stored, err) < 0
+                 : append_rows(kv, seq, layer, type, rows, stored, err) < 0)
+        return -1;
+    if (in_place) {
+        kv->stats.adopted_rows += rows;
+        kv->stats.adopted_bytes +=
+            stored * 2 * kv->shape.layers * kv->shape.kv_heads * kv_row_bytes(kv);
+    }
+    s->adopted = in_place;
+    s->n = rows;
+    s->pending = 0;
+    return 0;
+}
+
+int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *out, struct err *err)
+{
+    struct kv_view view;
+    char *to = out;
+    if (kv_view(kv, seq, layer, head, 1, &view, err) < 0)
+        return -1;
+    for (size_t i = 0; i < view.n_spans; i++) {
+        const struct kv_span *span = &view.span[i];
+        const char *from = (const char *)(v ? span->v : span->k) + view.offset;
+        for (size_t row = 0; row < span->valid; row++, to += kv_row_bytes(kv))
+            memcpy(to, from + row * span->row_stride, kv_row_bytes(kv));
+    }
+    kv_done(kv, &view);
+    return 0;
+}

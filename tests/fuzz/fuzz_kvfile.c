@@ -1,0 +1,59 @@
+/* A snapshot from a hostile source: head, tables and blocks, as opening, verifying and continuing read them. Sizes and
+ * the hash are put right first, since no fuzzer would find them. */
+#include <sanitizer/asan_interface.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/kvfile.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Reads every token, every byte of names, and both ends of every head of every block. */
+static unsigned walk(const struct kvfile *file, const unsigned char *data)
+{
+    const struct kvfile_head *head = file->head;
+    unsigned sum = 0;
+    for (size_t s = 0; s < file->n_seqs; s++) {
+        const struct kvfile_seq *seq = &file->seq[s];
+        for (size_t i = 0; i < seq->n_tokens; i++)
+            sum += file->token[seq->token + i];
+        for (size_t i = 0; i < seq->id_bytes; i++)
+            sum += (unsigned char)file->text[seq->id + i];
+        for (size_t l = 0; l < head->layers; l++)
+            for (int v = 0; v < 2; v++) {
+                const struct kvfile_block *block = kvfile_block_of(file, s, l, v);
+                const size_t row = (size_t)head->head_dim * dtype_size(head->dtype),
+                             heads = (size_t)head->kv_heads, cap = (size_t)seq->cap;
+                sum += data[block->offset] + data[block->offset + (heads * cap - 1) * row + row - 1];
+            }
+    }
+    return sum;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static volatile unsigned sink;
+    struct kvfile file;
+    struct err err;
+    unsigned char *copy = aligned_alloc(64, size + 64 - size % 64);
+    if (!copy)
+        return 0;
+    memcpy(copy, data, size);
+    ASAN_POISON_MEMORY_REGION(copy + size, 64 - size % 64); /* a read beyond the file is an error */
+    struct kvfile_head *head = (void *)copy;
+    if (size >= KVFILE_ALIGN) {
+        head->file_bytes = size;
+        if (head->tables_at <= size && head->tables_at >= KVFILE_ALIGN) {
+            head->tables_bytes = size - head->tables_at;
+            head->hash = kvfile_hash(copy, copy + head->tables_at, (size_t)head->tables_bytes);
+        }
+    }
+    if (kvfile_parse(&file, copy, size, "fuzz", &err) == 0) {
+        file.map = (struct file_map){copy, size};
+        sink = walk(&file, copy);
+        (void)!kvfile_verify(&file, "fuzz", NULL, NULL, &err);
+    }
+    ASAN_UNPOISON_MEMORY_REGION(copy + size, 64 - size % 64);
+    free(copy);
+    return 0;
+}

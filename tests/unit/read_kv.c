@@ -1,0 +1,178 @@
+/* A second reader of snapshots, written from bmc-kv(5) alone: it shares no code with the library.
+ *
+ *   read_kv FILE            checks everything that the page says, and prints a line for each sequence:
+ *                           rows, tokens, cap, seed, stream, temperature, name, ids
+ *   read_kv FILE SEQUENCE   prints its rows as f32 text, one a line: layer, K or V, head, position, values
+ *
+ * Exits 1 with one line that says what is wrong. */
+#include <sodium.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE = 4096, SEQ_BYTES = 192, BLOCK_BYTES = 64, SECTIONS = 4 };
+
+static unsigned char *data;
+static uint64_t size;
+
+__attribute__((format(printf, 1, 2), noreturn)) static void wrong(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    printf("\n");
+    exit(1);
+}
+
+static uint64_t number(uint64_t at, int bytes)
+{
+    uint64_t n = 0;
+    if (at + (uint64_t)bytes > size)
+        wrong("byte %llu is beyond the end", (unsigned long long)at);
+    for (int i = bytes; i-- > 0;)
+        n = n << 8 | data[at + (uint64_t)i];
+    return n;
+}
+
+static uint64_t u64(uint64_t at) { return number(at, 8); }
+static uint32_t u32(uint64_t at) { return (uint32_t)number(at, 4); }
+
+static double f64(uint64_t at)
+{
+    const uint64_t bits = u64(at);
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static void zeros(uint64_t from, uint64_t to)
+{
+    for (uint64_t at = from; at < to; at++)
+        if (number(at, 1))
+            wrong("byte %llu is not zero", (unsigned long long)at);
+}
+
+static void read_file(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file || fseek(file, 0, SEEK_END) < 0)
+        wrong("%s: cannot open", path);
+    size = (uint64_t)ftell(file);
+    data = malloc(size + 1);
+    rewind(file);
+    if (!data || fread(data, 1, size, file) != size)
+        wrong("%s: cannot read", path);
+    fclose(file);
+}
+
+/* BLAKE2b-256 of bytes against the 32 at `want`. */
+static void same_hash(const char *what, const void *bytes, uint64_t n, uint64_t want)
+{
+    unsigned char hash[32];
+    crypto_generichash(hash, sizeof hash, bytes, n, NULL, 0);
+    number(want, 8);
+    if (memcmp(hash, data + want, sizeof hash) != 0)
+        wrong("the hash of %s is wrong", what);
+}
+
+static void check_head(void)
+{
+    if (size < PAGE || memcmp(data, "BMCKVSNP", 8) != 0 || u32(8) != 1 || u32(12) != 0)
+        wrong("no snapshot of version 1");
+    if (u64(16) != size || u64(24) % PAGE || u64(24) + u64(32) != size || !u64(40) || u64(48))
+        wrong("impossible sizes");
+    unsigned char *sealed = malloc(PAGE + u64(32));
+    memcpy(sealed, data, PAGE);
+    memset(sealed + 64, 0, 32);
+    memcpy(sealed + PAGE, data + u64(24), u64(32));
+    same_hash("head and tables", sealed, PAGE + u64(32), 64);
+    free(sealed);
+    zeros(320, PAGE);
+    if (u32(160) > 1 || u32(164) || !u64(168) || !u64(176) || !u64(184))
+        wrong("impossible rows");
+    for (uint64_t i = 0; i < SECTIONS; i++)
+        if (u64(192 + 16 * i) % 64 || u64(192 + 16 * i) < u64(24) ||
+            u64(192 + 16 * i) + u64(200 + 16 * i) > size)
+            wrong("section %llu is outside the tables", (unsigned long long)i);
+    if (u64(200) != u64(40) * SEQ_BYTES || u64(248) != u64(40) * u64(168) * 2 * BLOCK_BYTES)
+        wrong("the tables have the wrong size");
+}
+
+/* Where a block lies, after checking its entry; `end` moves behind it. */
+static uint64_t check_block(uint64_t index, uint64_t bytes, uint64_t *end)
+{
+    const uint64_t entry = u64(240) + index * BLOCK_BYTES, at = u64(entry);
+    if (at != *end || u64(entry + 8) != bytes || at + bytes > u64(24))
+        wrong("block %llu lies at %llu", (unsigned long long)index, (unsigned long long)at);
+    same_hash("a block", data + at, bytes, entry + 16);
+    zeros(entry + 48, entry + 64);
+    *end = (at + bytes + PAGE - 1) / PAGE * PAGE;
+    zeros(at + bytes, *end);
+    return at;
+}
+
+static void print_sequence(uint64_t entry)
+{
+    printf("%llu %llu %llu %llu %llu %g %.*s :", (unsigned long long)u64(entry + 16),
+           (unsigned long long)u64(entry + 8), (unsigned long long)u64(entry + 24),
+           (unsigned long long)u64(entry + 40), (unsigned long long)u64(entry + 48), f64(entry + 56),
+           u64(entry + 112) ? (int)u64(entry + 112) : 1,
+           u64(entry + 112) ? (const char *)data + u64(224) + u64(entry + 104) : "-");
+    for (uint64_t i = 0; i < u64(entry + 8); i++)
+        printf(" %u", u32(u64(208) + 4 * (u64(entry) + i)));
+    printf("\n");
+}
+
+static float value(uint64_t at)
+{
+    const uint32_t bits = u32(160) ? (uint32_t)number(at, 2) << 16 : u32(at);
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static void print_rows(uint64_t at, uint64_t block, uint64_t rows, uint64_t cap)
+{
+    const uint64_t d = u64(184), bytes = u32(160) ? 2 : 4;
+    for (uint64_t h = 0; h < u64(176); h++)
+        for (uint64_t i = 0; i < rows; i++) {
+            printf("%llu %c %llu %llu", (unsigned long long)(block / 2), block % 2 ? 'V' : 'K',
+                   (unsigned long long)h, (unsigned long long)i);
+            for (uint64_t j = 0; j < d; j++)
+                printf(" %.9g", (double)value(at + ((h * cap + i) * d + j) * bytes));
+            printf("\n");
+        }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2 || sodium_init() < 0)
+        return 2;
+    read_file(argv[1]);
+    check_head();
+    const uint64_t layers = u64(168), heads = u64(176), row = u64(184) * (u32(160) ? 2 : 4);
+    uint64_t end = PAGE;
+    for (uint64_t s = 0; s < u64(40); s++) {
+        const uint64_t entry = u64(192) + s * SEQ_BYTES, rows = u64(entry + 16), cap = u64(entry + 24);
+        if (!rows || rows > u64(entry + 8) || cap < rows || cap % 16 ||
+            u64(entry + 32) > u64(entry + 8))
+            wrong("sequence %llu has impossible counts", (unsigned long long)s);
+        zeros(entry + 120, entry + SEQ_BYTES);
+        for (uint64_t b = 0; b < 2 * layers; b++) {
+            const uint64_t at = check_block(s * 2 * layers + b, heads * cap * row, &end);
+            for (uint64_t h = 0; h < heads; h++)
+                zeros(at + (h * cap + rows) * row, at + (h + 1) * cap * row);
+            if (argc > 2 && strtoull(argv[2], NULL, 10) == s)
+                print_rows(at, b, rows, cap);
+        }
+        if (argc == 2)
+            print_sequence(entry);
+    }
+    if (end != u64(24))
+        wrong("the tables do not follow the blocks");
+    free(data);
+    return 0;
+}
