@@ -19,6 +19,9 @@ _bmc_gen()
     --stop | -r) COMPREPLY=() ;;
     --batch | -b) COMPREPLY=() ;;
     --logprobs) COMPREPLY=() ;;
+    --load-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --save-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --prompt-cache) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
     --stats) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve' -- "$cur")) ;;
@@ -33,7 +36,7 @@ _bmc_gen()
     --threads-batch | -tb) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --logprobs --score --tokenize --detokenize --echo --ids --format --stats -q --quiet --kv --alloc --kv-type --rows --attn --isa --precision --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --logprobs --load-kv --save-kv --prompt-cache --score --tokenize --detokenize --echo --ids --format --stats -q --quiet --kv --alloc --kv-type --rows --attn --isa --precision --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

@@ -13,6 +13,7 @@ _bmc_prof()
     --gen | -n) COMPREPLY=() ;;
     --depth | -d) COMPREPLY=() ;;
     --cases) COMPREPLY=() ;;
+    --load-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve' -- "$cur")) ;;
     --kv-type) COMPREPLY=($(compgen -W 'f32 bf16' -- "$cur")) ;;
     --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;
@@ -30,7 +31,7 @@ _bmc_prof()
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --cases --kv --kv-type --rows --alloc --lockstep --attn --isa --precision -t --threads -s --seed -r --repeat --warmup --every --megabytes --format --plot -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --cases --load-kv --kv --kv-type --rows --alloc --lockstep --attn --isa --precision -t --threads -s --seed -r --repeat --warmup --every --megabytes --format --plot -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

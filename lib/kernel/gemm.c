@@ -18,8 +18,9 @@ enum {
     ROW_PAD_BYTES = 64,      /* between rows: so that they do not all fall on the same cache lines */
     PANEL_BYTES = 256 << 10, /* of weights that a thread claims when few rows wait for memory */
     FEW_ROWS = 4,
-    PANEL_DEPTH =
-        128 /* inputs multiplied at a time: they and the next ones fit the first-level cache */
+    SOME_ROWS = 64,
+    DEPTH = 128, /* inputs multiplied at a time: they and the next fit the first-level cache */
+    DEEP = 1024  /* the same for many rows: sums are kept in registers for longer */
 };
 
 struct gemm {
@@ -190,16 +191,17 @@ static void sum_panel(const struct panels_job *job, const struct mat *w, size_t 
     const struct form *form = &job->form;
     const struct kernels *k = job->gemm->kernels;
     const size_t at = from * form->terms * form->stride, inputs = w->in_padded;
-    for (size_t k_from = 0; k_from < inputs; k_from += PANEL_DEPTH) {
-        const bool last = k_from + PANEL_DEPTH >= inputs;
+    const size_t most = rows * form->terms > SOME_ROWS ? DEEP : DEPTH;
+    for (size_t k_from = 0; k_from < inputs; k_from += most) {
+        const bool last = k_from + most >= inputs;
         const struct panel panel = {
             .w = panel_at(w, block, k_from),
             .type = w->dtype,
             .block_bytes = inputs * LANES * dtype_size(w->dtype),
             .blocks = size_min(job->blocks, div_up(w->out, LANES) - block),
-            .depth = size_min(PANEL_DEPTH, inputs - k_from),
+            .depth = size_min(most, inputs - k_from),
             .onward = k_from > 0,
-            .next = last ? next : panel_at(w, block, k_from + PANEL_DEPTH),
+            .next = last ? next : panel_at(w, block, k_from + most),
         };
         if (form->narrow)
             k->panel_bf16(sums, (const bf16 *)(const void *)job->gemm->rows + at + k_from, form->stride,

@@ -1,7 +1,7 @@
 /* Vectors of f32 for the kernel sets, in GCC's vector extension.
  *
  * The including file defines VW, the lanes of its registers, vf_fma(a, b, c) = a * b + c, vf_max(a, b) =
- * a > b ? a : b and vf_min(a, b) = a < b ? a : b; everything else is the same code for every instruction set. A `group` is LANES lanes in LANES / VW registers. */
+ * a > b ? a : b and vf_min(a, b) = a < b ? a : b (b where one of them is NaN); everything else is the same code for every instruction set. A `group` is LANES lanes in LANES / VW registers. */
 #ifndef BMC_SET_VEC_H
 #define BMC_SET_VEC_H
 
@@ -167,7 +167,7 @@ INLINE vf vf_exp(vf x)
 {
     const vf magic = vf_set1(12582912.f); /* 1.5 * 2^23: rounds to an integer */
     const vi zero = x < vf_set1(-87.3f);
-    x = vf_min(vf_max(x, vf_set1(-87.3f)), vf_set1(88.3f));
+    x = vf_min(vf_set1(88.3f), vf_max(vf_set1(-87.3f), x)); /* in this order NaN stays NaN */
     const vf n = vf_fma(x, vf_set1(1.44269504f), magic) - magic;
     vf r = vf_fma(n, vf_set1(-0.693359375f), x);
     r = vf_fma(n, vf_set1(2.12194440e-4f), r);
@@ -185,7 +185,7 @@ INLINE vf vf_exp(vf x)
 INLINE vf vf_tanh(vf x)
 {
     /* 1 - 2 / (e^2x + 1): its error is absolute, a unit in the last place of 1. */
-    const vf e = vf_exp(vf_min(vf_max(x + x, vf_set1(-40)), vf_set1(40)));
+    const vf e = vf_exp(vf_min(vf_set1(40), vf_max(vf_set1(-40), x + x)));
     return vf_set1(1) - vf_set1(2) / (e + vf_set1(1));
 }
 
@@ -193,7 +193,7 @@ INLINE vf vf_activate(enum finish_act act, vf x)
 {
     switch (act) {
     case FINISH_NONE: break;
-    case FINISH_RELU: return vf_max(x, vf_set1(0));
+    case FINISH_RELU: return vf_max(vf_set1(0), x);
     case FINISH_SILU: return x / (vf_set1(1) + vf_exp(-x));
     case FINISH_GELU:
         for (int i = 0; i < VW; i++)

@@ -318,6 +318,11 @@ static void test_attention(const struct kernels *k, size_t d, enum dtype type)
         attend_runs(k, &a, seen, i, 1, round_up(seen[i], ATTEND_TILE), STORED, cut + i * d);
     check(memcmp(whole, cut, QUERIES * d * sizeof *cut) == 0,
           "%s: a query among others differs from itself alone, d %zu", k->isa, d);
+    if (type == DTYPE_F32) {
+        ((float *)a.k_stored)[3 * d] = NAN;
+        attend_runs(k, &a, seen, 0, QUERIES, POSITIONS, POSITIONS, cut);
+        check(isnan(cut[(QUERIES - 1) * d]), "%s: attention hides NaN, d %zu", k->isa, d);
+    }
     free(a.q), free(a.k), free(a.v), free(a.k_stored), free(a.v_stored), free(whole), free(cut);
 }
 
@@ -342,6 +347,10 @@ static void test_vectors(const struct kernels *k)
     check(near(p[0], 0.1863237, 1e-6) && near(p[1], 0.3071959, 1e-6) && near(p[2], 0.5064804, 1e-6),
           "%s: softmax", k->isa);
     check(p[3] == 0 && p[4] == 0 && p[5] == 0, "%s: masked weights are not exactly 0", k->isa);
+    /* What is no number must stay visible. */
+    float nan[4] = {1, NAN, 2, 3};
+    k->softmax(nan, 4, 1, (const float[4]){0});
+    check(isnan(nan[0]) && isnan(nan[3]), "%s: softmax hides NaN", k->isa);
     /* A quarter turn: (a, b) -> (-b, a). */
     float r[4] = {1, 2, 3, 4};
     k->rope(r, 1, 4, (const float[]){0, 1}, (const float[]){1, 0});
