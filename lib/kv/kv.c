@@ -79,10 +79,17 @@ const char *kv_T_from_name(enum kv_T_from from)
     return name[from];
 }
 
-/* T of a policy that grows in steps and was given none. Only padded rows make T a trade. */
+/* Only padded rows make T a trade. */
+bool kv_spec_needs_T(const struct kv_spec *spec)
+{
+    return spec->policy->growth == KV_GROW_IN_STEPS && spec->policy->rows == KV_ROWS_CAP && !spec->T &&
+           !spec->r;
+}
+
+/* T of a policy that grows in steps and was given none. */
 static size_t choose_T(struct kv *kv, const struct kv_spec *spec)
 {
-    const struct kv_tuner *tuner = spec->policy->rows == KV_ROWS_CAP ? spec->tuner : NULL;
+    const struct kv_tuner *tuner = kv_spec_needs_T(spec) ? spec->tuner : NULL;
     const size_t T = tuner ? tuner->pick(tuner, &kv->shape, kv->n_seqs, &kv->T_from) : 0;
     if (T)
         return T;

@@ -159,6 +159,9 @@ struct kv_spec {
 
 int kv_spec_parse(struct kv_spec *spec, const char *text, struct err *err) MUST_USE;
 
+/* True when T is left to the tuner. */
+bool kv_spec_needs_T(const struct kv_spec *spec);
+
 /* The default T for a context of N rows: the power of two nearest to sqrt(0.1 * N), at least 1. */
 size_t kv_default_T(size_t max_rows);
 

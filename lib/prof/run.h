@@ -31,6 +31,7 @@ struct block_result {
     struct counters counters;
     struct kv_stats kv; /* alloc_ms and copy_ms among them */
     size_t T, r;
+    enum kv_T_from T_from;
 };
 
 /* A batch of sequences grows from empty to N rows, one row a step, with random queries, keys and values. */
@@ -50,6 +51,7 @@ struct steps_result {
     struct counters counters; /* of the decode steps */
     struct kv_stats kv;
     size_t T, r;
+    enum kv_T_from T_from;
 };
 
 /* A batch of random prompts of n_prompt tokens after `depth` untimed ones, then n_gen steps of greedy decoding. */

@@ -1,6 +1,7 @@
 /* One attention layer whose growths and steps are timed one by one. */
 #include "tune/block.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,6 +10,14 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "model/synth.h"
+
+/* Memory that the allocator has kept from earlier runs goes back: a run begins with fresh pages, as in a new process. */
+static void forget_memory(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
 
 static size_t q_width(const struct tune_run *run) { return run->heads * run->head_dim; }
 static size_t kv_width(const struct tune_run *run) { return run->kv_heads * run->head_dim; }
@@ -39,9 +48,9 @@ static size_t sweep_size(void)
     return size_min(size_max(level3 > 0 ? (size_t)level3 : 0, LEAST), MOST);
 }
 
-int sweeper_open(struct sweeper *sweeper, struct err *err)
+int sweeper_open(struct sweeper *sweeper, size_t bytes, struct err *err)
 {
-    *sweeper = (struct sweeper){.bytes = sweep_size()};
+    *sweeper = (struct sweeper){.bytes = bytes ? bytes : sweep_size()};
     sweeper->data = mem_zalloc(1, sweeper->bytes);
     return sweeper->data
                ? 0
@@ -102,6 +111,7 @@ int block_open(struct block *b, const struct tune_run *run, const struct kv_spec
     struct kv_spec own = *spec;
     *b = (struct block){.run = run};
     own.alloc = run->alloc;
+    forget_memory();
     threads_set(run->threads);
     if (open_buffers(b, err) < 0 || kv_open(&b->kv, &own, &shape, run->batch, err) < 0 ||
         attn_open(&b->attn, run->attn, run->heads, run->kv_heads, run->head_dim, N, run->batch * run->k,
@@ -129,6 +139,7 @@ void block_clear(struct block *b)
     for (size_t s = 0; s < b->run->batch; s++)
         kv_truncate(b->kv, s, 0);
     b->n = 0;
+    forget_memory();
 }
 
 int block_skip_to(struct block *b, size_t n, struct err *err)

@@ -12,7 +12,8 @@ struct sweeper {
     size_t bytes;
 };
 
-int sweeper_open(struct sweeper *sweeper, struct err *err) MUST_USE;
+/* `bytes` of 0: as much as the largest cache holds, within 64 and 128 MiB. */
+int sweeper_open(struct sweeper *sweeper, size_t bytes, struct err *err) MUST_USE;
 void sweeper_close(struct sweeper *sweeper);
 
 /* What is measured. */
@@ -49,7 +50,7 @@ void block_close(struct block *block);
  * skipped are zeros, or what was there. Not timed. */
 int block_skip_to(struct block *block, size_t n, struct err *err) MUST_USE;
 
-/* Empties all sequences. */
+/* Empties all sequences; what they held is given back to the kernel. */
 void block_clear(struct block *block);
 
 /* Rows that the next step adds: at most k, and no more than there are free rows (bmc.txt VI: rather fewer candidates

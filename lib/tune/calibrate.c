@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "base/stat.h"
 
+enum { LEAST_SAMPLES = 3 };
+
 /* The sizes, in rows: ascending, no two alike. */
 static size_t choose_rows(const struct calibrate_plan *plan, double row_bytes, size_t *rows)
 {
@@ -25,6 +27,21 @@ static size_t choose_rows(const struct calibrate_plan *plan, double row_bytes, s
     return n;
 }
 
+/* The last growth of a sequence that got to `rows` rows by steps of r: what an allocator gives, used pages or fresh ones,
+ * depends on what it was given back before. Blocks beyond its mapping threshold are fresh whatever came before. */
+static int take_growth(struct block *b, size_t rows, double *ms, struct err *err)
+{
+    const size_t r = b->kv->r;
+    const bool fresh = block_row_bytes(b->run) * (double)rows > 2.0 * 64 * 1048576;
+    block_clear(b);
+    for (size_t from = fresh ? rows - r : 0; from < rows; from += r) {
+        if (block_skip_to(b, from, err) < 0 || block_grow(b, ms, err) < 0)
+            return -1;
+        kv_commit(b->kv, 0, 0);
+    }
+    return 0;
+}
+
 /* One sample: seconds of what the constant is about. */
 static int take(struct block *b, enum curve_what what, size_t rows, double *seconds, struct err *err)
 {
@@ -39,10 +56,8 @@ static int take(struct block *b, enum curve_what what, size_t rows, double *seco
         *(volatile char *)block = 1; /* used, so that the compiler keeps it */
         pages_free(b->run->alloc, block, bytes);
     } else if (what == CURVE_COPY) {
-        block_clear(b);
-        if (block_skip_to(b, rows - b->kv->r, err) < 0 || block_grow(b, &ms, err) < 0)
+        if (take_growth(b, rows, &ms, err) < 0)
             return -1;
-        kv_commit(b->kv, 0, 0);
     } else {
         if (b->n == 0 && block_skip_to(b, rows - b->run->k, err) < 0)
             return -1;
@@ -71,7 +86,7 @@ static int measure_point(const struct tune_run *run, enum curve_what what,
                          struct err *err)
 {
     /* A growth by an eighth; for steps all rows are there. */
-    const size_t r = what == CURVE_COPY ? size_max(rows / 8, 1) : rows;
+    const size_t r = what == CURVE_COPY ? size_max(div_up(rows, 8), 1) : rows;
     struct kv_spec spec;
     struct block b;
     double x[CALIBRATE_MAX_SAMPLES];
@@ -81,10 +96,12 @@ static int measure_point(const struct tune_run *run, enum curve_what what,
     spec.r = r;
     if (block_open(&b, run, &spec, rows, err) < 0)
         return -1;
-    const double work = work_of(run, what, rows), start = clock_ms();
+    const double work = work_of(run, what, rows), budget_ms = plan->seconds_per_point * 1e3;
+    const double start = clock_ms();
     int rc = take(&b, what, rows, &x[0], err); /* does not count */
     while (rc == 0 && n < CALIBRATE_MAX_SAMPLES &&
-           (n < plan->samples || clock_ms() - start < plan->seconds_per_point * 1e3)) {
+           (n < LEAST_SAMPLES || (n < plan->samples && clock_ms() - start < 10 * budget_ms) ||
+            clock_ms() - start < budget_ms)) {
         rc = take(&b, what, rows, &x[n], err);
         if (rc == 0)
             x[n] = what == CURVE_ALLOC ? fmax(x[n], 1e-9) : work / fmax(x[n], 1e-9);

@@ -11,8 +11,8 @@ struct calibrate_plan {
     size_t points; /* sizes, 5 to CURVE_POINTS */
     double min_bytes,
         max_bytes;            /* of K and V; spread evenly on a logarithmic axis, whole tiles of rows */
-    double seconds_per_point; /* samples are taken for so long, but at least `samples` */
-    size_t samples;           /* at most CALIBRATE_MAX_SAMPLES */
+    double seconds_per_point; /* samples are taken for so long */
+    size_t samples;           /* and at least so many, unless that takes ten times as long: 3 then */
     void (*progress)(void *arg, size_t done, size_t total); /* points; may be NULL */
     void *arg;
 };

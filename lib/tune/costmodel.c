@@ -129,13 +129,21 @@ int cost_answer(const struct cost_cell *cell, struct cost_answer *answer, struct
         return -1;
     answer->pow2 = round_by_cost(cell, answer->closed);
     answer->pow2_s = cost_cell_seconds(cell, answer->pow2);
+    return 0;
+}
+
+void cost_least(const struct cost_cell *cell, struct cost_answer *answer)
+{
     /* Every r once: N log N growths in all, where every T would be N^2. */
-    for (size_t r = 1; r <= cell->N; r++) {
+    const size_t reach = cell->N <= 1 << 15 ? cell->N : 8;
+    const size_t from = div_up(cell->N, size_min(answer->pow2 * reach, cell->N));
+    const size_t to = size_min(cell->N / size_max(answer->pow2 / reach, 1), cell->N);
+    answer->least = 0;
+    for (size_t r = from; r <= to; r++) {
         const double seconds = seconds_by_r(cell, r);
-        if (r == 1 || seconds < answer->least_s) {
+        if (!answer->least || seconds < answer->least_s) {
             answer->least = div_up(cell->N, r);
             answer->least_s = seconds;
         }
     }
-    return 0;
 }

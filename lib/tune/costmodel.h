@@ -58,6 +58,10 @@ struct cost_answer {
     double pow2_s, least_s;
 };
 
+/* All but `least`. */
 int cost_answer(const struct cost_cell *cell, struct cost_answer *answer, struct err *err) MUST_USE;
+
+/* Adds `least`: beyond 32768 rows only T within a factor of 8 of pow2 are looked at. */
+void cost_least(const struct cost_cell *cell, struct cost_answer *answer);
 
 #endif

@@ -92,16 +92,40 @@ static double ratio_of(const double *time, size_t n, const size_t *round, size_t
     return stat_quantile(x, rounds, 0.5);
 }
 
+static void draw_rounds(size_t *round, size_t rounds, uint64_t seed, size_t draw)
+{
+    for (size_t r = 0; r < rounds; r++)
+        round[r] = (size_t)(rng_uniform(seed, draw, (uint32_t)r, 11) * (double)rounds) % rounds;
+}
+
 static void interval(double *x, size_t n, double *lo, double *hi)
 {
     *lo = stat_quantile(x, n, 0.05);
     *hi = stat_quantile(x, n, 0.95);
 }
 
+int fit_ratio(struct ratio *ratio, const double *time, size_t n, size_t rounds, size_t i, size_t j,
+              uint64_t seed, struct err *err)
+{
+    double drawn[DRAWS];
+    size_t round[FIT_MAX_ROUNDS];
+    if (rounds < 3 || rounds > FIT_MAX_ROUNDS)
+        return err_set(err, "%zu rounds give no interval; 3 to %d do", rounds, FIT_MAX_ROUNDS);
+    for (size_t r = 0; r < rounds; r++)
+        round[r] = r;
+    ratio->value = ratio_of(time, n, round, rounds, i, j);
+    for (size_t draw = 0; draw < DRAWS; draw++) {
+        draw_rounds(round, rounds, seed, draw);
+        drawn[draw] = ratio_of(time, n, round, rounds, i, j);
+    }
+    interval(drawn, DRAWS, &ratio->lo, &ratio->hi);
+    return 0;
+}
+
 int fit_regret(struct regret *regret, const double *T, const double *time, size_t n, size_t rounds,
                size_t used, double max_T, uint64_t seed, struct err *err)
 {
-    double median[FIT_MAX_POINTS], drawn_T[DRAWS], drawn[DRAWS], raw[DRAWS];
+    double median[FIT_MAX_POINTS], drawn_T[DRAWS], drawn[DRAWS];
     size_t round[FIT_MAX_ROUNDS];
     if (n > FIT_MAX_POINTS || rounds < 3 || rounds > FIT_MAX_ROUNDS || used >= n)
         return err_set(err, "%zu rounds over %zu T cannot be fitted", rounds, n);
@@ -116,21 +140,17 @@ int fit_regret(struct regret *regret, const double *T, const double *time, size_
     if (fit_times(&regret->fit, T, median, n, max_T, err) < 0)
         return -1;
     regret->ratio = fit_at(&regret->fit, T[used]) / fit_at(&regret->fit, regret->fit.T);
-    regret->raw = ratio_of(time, n, round, rounds, used, regret->best);
     for (size_t draw = 0; draw < DRAWS; draw++) {
         struct fit fit;
-        for (size_t r = 0; r < rounds; r++)
-            round[r] = (size_t)(rng_uniform(seed, draw, (uint32_t)r, 11) * (double)rounds) % rounds;
+        draw_rounds(round, rounds, seed, draw);
         for (size_t i = 0; i < n; i++)
             median[i] = median_of(time, n, round, rounds, i);
         if (fit_times(&fit, T, median, n, max_T, err) < 0)
             return -1;
         drawn_T[draw] = fit.T;
         drawn[draw] = fit_at(&fit, T[used]) / fit_at(&fit, fit.T);
-        raw[draw] = ratio_of(time, n, round, rounds, used, regret->best);
     }
     interval(drawn_T, DRAWS, &regret->T_lo, &regret->T_hi);
     interval(drawn, DRAWS, &regret->lo, &regret->hi);
-    interval(raw, DRAWS, &regret->raw_lo, &regret->raw_hi);
-    return 0;
+    return fit_ratio(&regret->raw, time, n, rounds, used, regret->best, seed, err);
 }

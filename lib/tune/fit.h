@@ -17,14 +17,22 @@ int fit_times(struct fit *fit, const double *T, const double *time, size_t n, do
 
 double fit_at(const struct fit *fit, double T);
 
+/* A ratio of two times, and its 90 % interval. */
+struct ratio {
+    double value, lo, hi;
+};
+
+/* Of columns i and j of time[round * n + column]: the median over rounds of the ratio within a round. rounds >= 3. */
+int fit_ratio(struct ratio *ratio, const double *time, size_t n, size_t rounds, size_t i, size_t j,
+              uint64_t seed, struct err *err) MUST_USE;
+
 /* What a T costs beyond the best one, as a ratio, with its 90 % interval. */
 struct regret {
     struct fit fit;       /* of the medians over rounds */
     double T_lo, T_hi;    /* interval of fit.T */
     double ratio, lo, hi; /* fit(used) / fit(T) */
-    double raw, raw_lo,
-        raw_hi;  /* time(used) / time(the T that measured least): medians over rounds of the ratio */
-    size_t best; /* index of the T that measured least */
+    struct ratio raw;     /* time(used) / time(the T that measured least) */
+    size_t best;          /* index of the T that measured least */
 };
 
 /* time[round * n + i] is the time at T[i]; `used` is an index. Intervals by drawing rounds anew: rounds stay together,

@@ -68,6 +68,7 @@ struct tune_question {
     enum dtype type;
     size_t heads, kv_heads, head_dim, layers, batch, N;
     size_t k, m;
+    bool hot; /* nothing sweeps the caches between steps; a model's weights do */
 };
 
 /* The cost cell of the question, with the curves that fit best; false where the profile has none. */

@@ -93,7 +93,7 @@ static const struct curve *find(const struct profile *p, enum curve_what what, c
         .group = q->heads / q->kv_heads,
         .rows = what == CURVE_SDPA ? q->k : 1,
         .batch = what == CURVE_SDPA ? q->batch : 1,
-        .cold = true,
+        .cold = !q->hot,
     };
     snprintf(like.attn, sizeof like.attn, "%s", attn);
     return curve_find(p->curve, p->n_curves, &like);
