@@ -8,7 +8,7 @@ BUILD    = build/$(if $(SANITIZE),sanitize,$(notdir $(CC)))
 LIBBMC   = $(if $(SANITIZE)$(filter-out build/%,$(BUILD)),$(BUILD)/libbmc.a,lib/libbmc.a)
 BIN      = $(if $(SANITIZE),$(BUILD)/bin,bin)
 
-PROGRAMS = bmc-convert bmc-gen bmc-prof
+PROGRAMS = bmc-convert bmc-gen bmc-prof bmc-tune
 
 # The OpenMP build of OpenBLAS by its own path: the system's default may be another one.
 ARCH      := $(shell $(CC) -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
@@ -39,7 +39,7 @@ ISA_FLAGS_amx    = -mamx-tile -mamx-bf16
 LIB_SRC = $(wildcard lib/*.c lib/*/*.c)
 LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o)
 CMD_OBJ = $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/*.c))
-CMD_SHARED = $(BUILD)/cmd/cli.o $(BUILD)/cmd/opt.o $(BUILD)/cmd/optdoc.o
+CMD_SHARED = $(BUILD)/cmd/cli.o $(BUILD)/cmd/opt.o $(BUILD)/cmd/optdoc.o $(BUILD)/cmd/tuned.o
 CORE    = $(BUILD)/libcore.a
 UNIT    = $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/*.c))
 MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc
@@ -135,6 +135,7 @@ $(LIBBMC): $(LIB_OBJ) lib/bmc.h Makefile
 $(BIN)/bmc-gen: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/gen_*.c))
 $(BIN)/bmc-convert: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/convert_*.c))
 $(BIN)/bmc-prof: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/prof_*.c))
+$(BIN)/bmc-tune: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/tune_*.c))
 $(PROGRAMS:%=$(BIN)/%): $(BIN)/%: $(BUILD)/cmd/%.o $(CMD_SHARED) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(CORE) $(LDLIBS)

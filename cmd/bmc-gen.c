@@ -63,13 +63,14 @@ static const struct opt opts[] = {
     PATH("stats", NULL, stats, "write the statistics of the run to this file, as one JSON object"),
     FLAG("quiet", "q", quiet, "no statistics on standard error"),
     HEADING("Cache and machine"),
-    {OPT_TEXT, "kv", NULL, "POLICY", "cache policy: bmc, bmc:T=COUNT, bmc:r=ROWS, iterative, upfront, paged:16, paged:32, reserve (default bmc)", AT(kv), 0, 0, "bmc|iterative|upfront|paged|reserve", false},
+    {OPT_TEXT, "kv", NULL, "POLICY", "cache policy: bmc, bmc:T=COUNT, bmc:r=ROWS, iterative, upfront, paged:16, paged:32, reserve (default: what the tuned profile says, else bmc)", AT(kv), 0, 0, "bmc|iterative|upfront|paged|reserve", false},
     CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)"),
     CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows (default f32, or that of the snapshot)"),
     CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: those the policy asks for, or only those that hold tokens (default policy)"),
     {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend: fused or blas (default fused)", AT(attn), 0, 0, "fused|blas", false},
     {OPT_TEXT, "isa", NULL, "SET", "instruction set: blas, ref, avx2, avx512, bf16 or amx (default: BMC_ISA, else the last of these that the machine has)", AT(isa), 0, 0, "blas|ref|avx2|avx512|bf16|amx", false},
     {OPT_TEXT, "precision", NULL, "P", "how activations meet bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default bf16x2 on bf16 and amx, else f32)", AT(precision), 0, 0, "f32|bf16|bf16x2", false},
+    PATH("profile", NULL, profile, "the tuned profile, made by bmc-tune, or none (default: bmc/profile in $XDG_CONFIG_HOME, else in ~/.config)"),
     SIZE("chunk", NULL, chunk, 1, 1 << 20, "prompt tokens computed at a time (default 512)"),
     SIZE("threads", "t", threads, 1, 4096, "threads (default: all cores that the process may use)"),
     SIZE("threads-batch", "tb", threads_batch, 1, 4096, "threads for prompts (default: as --threads)"),
@@ -153,6 +154,23 @@ static void unescape(char *text)
 
 /* ---- opening ---- */
 
+/* The policy that was asked for, or that the tuned profile says; and the profile's T. */
+static int open_policy(struct gen *gen, struct session_options *s, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const bool needed =
+        !o->kv || o->profile || (kv_spec_parse(&s->kv, o->kv, err) == 0 && kv_spec_needs_T(&s->kv));
+    if (needed && tuned_open(&gen->tuned, gen_program.name, o->profile, s->kernels->isa,
+                             (enum pages_alloc)o->alloc, s->threads, err) < 0)
+        return -1;
+    const bool told = gen->tuned.found && gen->tuned.profile.policy[0];
+    gen->policy_from = o->kv ? "option" : told ? "profile" : "default";
+    if (kv_spec_parse(&s->kv, o->kv ? o->kv : tuned_policy(&gen->tuned), err) < 0)
+        return -1;
+    s->kv.tuner = tuned_for(&gen->tuned, s->attn->name, gen->model->config.heads);
+    return 0;
+}
+
 int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err)
 {
     const struct gen_options *o = gen->options;
@@ -168,7 +186,7 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
         return -1;
     s.kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
     if (!s.kernels || precision_parse(&s.precision, o->precision, s.kernels, err) < 0 ||
-        kv_spec_parse(&s.kv, o->kv, err) < 0)
+        open_policy(gen, &s, err) < 0)
         return -1;
     s.kv.valid_rows_only = o->rows;
     s.kv.alloc = (enum pages_alloc)o->alloc;
@@ -243,7 +261,7 @@ static void check_names(const struct gen_options *o)
     struct kv_spec spec;
     enum precision precision;
     struct err err;
-    if (kv_spec_parse(&spec, o->kv, &err) < 0 || !attn_find(o->attn, &err) ||
+    if ((o->kv && kv_spec_parse(&spec, o->kv, &err) < 0) || !attn_find(o->attn, &err) ||
         (o->isa && !kernels_select(o->isa, &err)) ||
         precision_parse(&precision, o->precision, *kernel_sets, &err) < 0)
         opt_usage_error(&gen_program, "%s", err.text);
@@ -289,7 +307,6 @@ int main(int argc, char **argv)
         .n = -1,
         .context = -1,
         .chunk = 512,
-        .kv = "bmc",
         .sampling = {NAN, SIZE_MAX, NAN, NAN, NAN, 0},
         .repeat_last_n = GEN_NOT_GIVEN,
         .seed = GEN_NOT_GIVEN,
@@ -326,6 +343,7 @@ int main(int argc, char **argv)
     if (gen.session.model)
         session_close(&gen.session);
     gen_close_kv(&gen);
+    tuned_close(&gen.tuned);
     model_close(gen.model);
     free(o.stop.text);
     return cli_end(gen_program.name, rc < 0 ? cli_fail(gen_program.name, &err) : CLI_OK);

@@ -37,6 +37,7 @@ static const struct opt opts[] = {
     {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend: fused or blas (default fused)", AT(attn), 0, 0, "fused|blas", false},
     {OPT_TEXT, "isa", NULL, "SET", "instruction set: blas, ref, avx2, avx512, bf16 or amx (default: BMC_ISA, else the last of these that the machine has)", AT(isa), 0, 0, "blas|ref|avx2|avx512|bf16|amx", false},
     {OPT_TEXT, "precision", NULL, "P", "how activations meet bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default bf16x2 on bf16 and amx, else f32)", AT(precision), 0, 0, "f32|bf16|bf16x2", false},
+    PATH("profile", NULL, "FILE", profile, "the tuned profile, made by bmc-tune, or none: T of bmc (default: bmc/profile in $XDG_CONFIG_HOME, else in ~/.config)"),
     SIZE("threads", "t", threads, 1, 4096, "threads (default: all cores that the process may use)"),
     {OPT_INT, "seed", "s", "N", "seed of random weights, tokens and rows (default 0)", AT(seed), 0, 9e18, NULL, false},
     HEADING("Measuring"),

@@ -5,6 +5,7 @@
 #include "base/table.h"
 #include "decode/generate.h"
 #include "opt.h"
+#include "tuned.h"
 
 struct gen_options {
     const char *model;
@@ -12,7 +13,8 @@ struct gen_options {
     bool escape;
     int64_t n, context;
     size_t batch, chunk, threads, threads_batch;
-    const char *kv, *attn, *isa, *precision;
+    const char *kv; /* NULL: not given */
+    const char *attn, *isa, *precision, *profile;
     int kv_type, rows, alloc;
     bool mlock;
     struct sampler_options sampling;
@@ -36,6 +38,8 @@ struct gen {
     const struct gen_options *options;
     struct model *model;
     struct session session;
+    struct tuned tuned;
+    const char *policy_from; /* option, profile or default */
     double load_ms;
     uint64_t seed; /* the one in use where no snapshot gives another: --seed -1 draws it */
     struct sampler_options sampling;

@@ -34,12 +34,12 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
         fprintf(stderr, "snapshot         = %10.2f ms / %6zu tokens, %.2f MiB in place\n",
                 gen->open_kv_ms + s->load_kv_ms, s->loaded_tokens,
                 (double)kv->stats.adopted_bytes / 1048576);
-    fprintf(
-        stderr,
-        "KV cache         = %s, T %zu, r %zu, N %zu: %zu growth%s, %.2f MiB copied, %.2f MiB at most\n",
-        kv->policy->name, kv->T, kv->r, o->context, kv->stats.allocations,
-        kv->stats.allocations == 1 ? "" : "s", (double)kv->stats.copied_bytes / 1048576,
-        (double)kv->stats.peak_bytes / 1048576);
+    fprintf(stderr,
+            "KV cache         = %s (%s), T %zu (%s), r %zu, N %zu: %zu growth%s, %.2f MiB copied, %.2f "
+            "MiB at most\n",
+            kv->policy->name, gen->policy_from, kv->T, kv_T_from_name(kv->T_from), kv->r, o->context,
+            kv->stats.allocations, kv->stats.allocations == 1 ? "" : "s",
+            (double)kv->stats.copied_bytes / 1048576, (double)kv->stats.peak_bytes / 1048576);
     fprintf(stderr,
             "run              = batch %zu, %d threads (%d for prompts), isa %s, precision %s, attn %s, "
             "rows %s, "
@@ -78,7 +78,8 @@ static json_t *stats_json(const struct gen *gen, const struct gen_stats *s)
         s->decode_ms, "decode_tok_s", per_second(s->decode_tokens, s->decode_ms), "sampled_tokens",
         (json_int_t)s->sampled_tokens, "sample_ms", s->sample_ms);
     json_t *cache = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:s}", "kv_adopted_bytes",
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:s}", "kv_policy_from",
+        gen->policy_from, "T_from", kv_T_from_name(kv->T_from), "kv_adopted_bytes",
         (json_int_t)k->adopted_bytes, "kv_allocations", (json_int_t)k->allocations, "kv_copied_rows",
         (json_int_t)k->copied_rows, "kv_copied_bytes", (json_int_t)k->copied_bytes, "kv_resident_bytes",
         (json_int_t)k->peak_bytes, "kv_padded_rows", (json_int_t)k->padded_rows, "kv_rows_computed",

@@ -5,6 +5,7 @@
 #include "base/table.h"
 #include "opt.h"
 #include "prof/report.h"
+#include "tuned.h"
 
 struct prof_options {
     const char *model, *shape, *models_dir;
@@ -12,7 +13,7 @@ struct prof_options {
     int type;
     size_t context;
     const char *batch, *prompt, *gen, *depth, *cases;
-    const char *kv, *attn, *isa, *precision;
+    const char *kv, *attn, *isa, *precision, *profile;
     int kv_type, rows, alloc;
     bool lockstep;
     size_t repeat, warmup, every, megabytes, threads;
@@ -32,6 +33,7 @@ struct prof {
     struct model *model; /* a file, or synthetic; NULL for subcommands that need none */
     struct contender contender[PROF_MAX_LIST];
     size_t n_contenders;
+    struct tuned tuned;
     char *texts; /* the contenders' texts */
     struct snapshot *snapshot;
 };

@@ -127,6 +127,24 @@ static int open_snapshot(struct prof *prof, struct err *err)
     return 0;
 }
 
+/* T of the contenders that say none, from the tuned profile. */
+static int open_tuned(struct prof *prof, struct err *err)
+{
+    const struct prof_options *o = prof->options;
+    const struct run *run = &prof->report.run;
+    bool needed = o->profile != NULL;
+    for (size_t i = 0; i < prof->n_contenders; i++)
+        needed = needed || kv_spec_needs_T(&prof->contender[i].spec);
+    if (!needed)
+        return 0;
+    if (tuned_open(&prof->tuned, prof_program.name, o->profile, run->kernels->isa,
+                   (enum pages_alloc)o->alloc, run->threads, err) < 0)
+        return -1;
+    for (size_t i = 0; i < prof->n_contenders; i++)
+        prof->contender[i].spec.tuner = tuned_for(&prof->tuned, run->attn->name, run->config.heads);
+    return 0;
+}
+
 int prof_open(struct prof *prof, const struct prof_options *o, const char *default_kv, bool with_model,
               struct err *err)
 {
@@ -155,7 +173,8 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     run->kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
     if (!run->kernels || precision_parse(&run->precision, o->precision, run->kernels, err) < 0 ||
         open_contenders(prof, o->kv ? o->kv : default_kv, err) < 0 || open_shape(prof, err) < 0 ||
-        set_layers(prof, err) < 0 || prof_list(o->batch, "--batch", list, &n, err) < 0)
+        set_layers(prof, err) < 0 || prof_list(o->batch, "--batch", list, &n, err) < 0 ||
+        open_tuned(prof, err) < 0)
         return -1;
     run->batch = list[0];
     if (!run->batch)
@@ -182,6 +201,7 @@ void prof_close(struct prof *prof)
         counting_close(prof->report.run.counting);
     snapshot_close(prof->snapshot);
     model_close(prof->model);
+    tuned_close(&prof->tuned);
     free(prof->texts);
 }
 

@@ -18,6 +18,7 @@ complete -c bmc-prof -l lockstep -d 'grow a batch as one tensor (iterative, upfr
 complete -c bmc-prof -l attn -x -a 'fused blas' -d 'attention backend: fused or blas (default fused)'
 complete -c bmc-prof -l isa -x -a 'blas ref avx2 avx512 bf16 amx' -d 'instruction set: blas, ref, avx2, avx512, bf16 or amx (default: BMC_ISA, else the last of these that the machine has)'
 complete -c bmc-prof -l precision -x -a 'f32 bf16 bf16x2' -d 'how activations meet bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default bf16x2 on bf16 and amx, else f32)'
+complete -c bmc-prof -l profile -r -d 'the tuned profile, made by bmc-tune, or none: T of bmc (default: bmc/profile in $XDG_CONFIG_HOME, else in ~/.config)'
 complete -c bmc-prof -s t -l threads -x -d 'threads (default: all cores that the process may use)'
 complete -c bmc-prof -s s -l seed -x -d 'seed of random weights, tokens and rows (default 0)'
 complete -c bmc-prof -s r -l repeat -x -d 'rounds; the things that are compared take turns in each (default 3; bench 5; latency and usecases 1)'

@@ -11,12 +11,13 @@ BMC_BIN=$(cd "${BMC_BIN:-$ROOT/bin}" && pwd)
 export BMC_BIN
 export LC_ALL=C.UTF-8
 unset BMC_ISA OMP_NUM_THREADS OPENBLAS_NUM_THREADS
+export XDG_CONFIG_HOME=/nowhere # no tuned profile of this account
 
 # A small tree as the examples expect it: bin/ with the programs, models.d/ with the default model.
 setup_file() {
     local tree=$BATS_FILE_TMPDIR/tree
     mkdir -p "$tree/bin" "$tree/models.d"
-    cp "$BMC_BIN/bmc-gen" "$BMC_BIN/bmc-convert" "$BMC_BIN/bmc-prof" "$tree/bin"
+    cp "$BMC_BIN/bmc-gen" "$BMC_BIN/bmc-convert" "$BMC_BIN/bmc-prof" "$BMC_BIN/bmc-tune" "$tree/bin"
     for name in families shapes grimm; do
         ln -s "$ROOT/models.d/$name" "$tree/models.d/$name"
     done
@@ -76,7 +77,7 @@ options_in_zsh() { grep -oE "^    '[*]?--[a-z-]+" "$ROOT/completions/_$1" | grep
 options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1.fish" | sort; }
 
 @test "--help, man page and completions list the same options" {
-    for program in bmc-gen bmc-convert bmc-prof; do
+    for program in bmc-gen bmc-convert bmc-prof bmc-tune; do
         options_in_help "$program" >help
         [ "$(wc -l <help)" -ge 13 ]
         for where in man bash zsh fish; do
@@ -88,7 +89,7 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
 }
 
 @test "options that README and CONTRIBUTING name exist" {
-    for program in bmc-gen bmc-convert bmc-prof; do options_in_help "$program"; done | sort -u >known
+    for program in bmc-gen bmc-convert bmc-prof bmc-tune; do options_in_help "$program"; done | sort -u >known
     grep -ohE -- '--[a-z]+[a-z-]*' "$ROOT/README.md" "$ROOT/CONTRIBUTING.md" | sort -u >named
     [ "$(wc -l <named)" -ge 10 ]
     run comm -13 known named
@@ -96,7 +97,7 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
 }
 
 @test "completions are valid for their shells" {
-    for program in bmc-gen bmc-convert bmc-prof; do
+    for program in bmc-gen bmc-convert bmc-prof bmc-tune; do
         bash -n "$ROOT/completions/$program.bash"
         if command -v zsh; then zsh -n "$ROOT/completions/_$program"; fi
         if command -v fish; then fish -n "$ROOT/completions/$program.fish"; fi
@@ -259,6 +260,7 @@ run_page() {
 @test "examples of bmc-gen(1) run" { run_page bmc-gen.1; }
 @test "examples of bmc-convert(1) run" { run_page bmc-convert.1; }
 @test "examples of bmc-prof(1) run" { run_page bmc-prof.1; }
+@test "examples of bmc-tune(1) run" { run_page bmc-tune.1; }
 @test "examples of bmc(7) run" { run_page bmc.7; }
 @test "examples of bmc-model(5) run" { run_page bmc-model.5; }
 @test "examples of bmc-kv(5) run" { run_page bmc-kv.5; }

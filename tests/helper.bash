@@ -18,6 +18,7 @@ BMC_BIN=${BMC_BIN:-$ROOT/bin}
 BMC_BUILD=${BMC_BUILD:-$ROOT/build/gcc}
 export LC_ALL=C.UTF-8
 unset BMC_ISA OMP_NUM_THREADS OPENBLAS_NUM_THREADS
+export XDG_CONFIG_HOME=/nowhere # no tuned profile of this account
 
 setup() {
     mkdir "$BATS_TEST_TMPDIR/here" && cd "$BATS_TEST_TMPDIR/here" || return 1
@@ -27,6 +28,7 @@ setup() {
 
 bmc-gen() { $BMC_WRAP "$BMC_BIN/bmc-gen" "$@"; }
 bmc-convert() { $BMC_WRAP "$BMC_BIN/bmc-convert" "$@"; }
+bmc-tune() { $BMC_WRAP "$BMC_BIN/bmc-tune" "$@"; }
 
 # Runs what must succeed and leave standard error empty.
 ok() {
@@ -41,7 +43,7 @@ expect_error() {
     local code=$1 pattern=$2
     shift 2
     run --separate-stderr "$@"
-    [ "$status" -eq "$code" ] && [ -z "$output" ] && [[ $stderr != *$'\n'* ]] && [[ $stderr =~ ^bmc-(gen|convert):\  ]] &&
+    [ "$status" -eq "$code" ] && [ -z "$output" ] && [[ $stderr != *$'\n'* ]] && [[ $stderr =~ ^bmc-(gen|convert|tune):\  ]] &&
         [[ $stderr =~ $pattern ]] && [[ $stderr != *[[:cntrl:]]* ]] && return
     fail "$* -> status $status ($code wanted), stdout: ${output:0:300}, stderr ($pattern wanted): $stderr"
 }

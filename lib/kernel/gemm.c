@@ -82,7 +82,8 @@ int gemm_open(struct gemm **out, const struct kernels *kernels, enum precision p
     size_t row_bytes = (round_up(max_in, 32) * sizeof(float) + ROW_PAD_BYTES) * terms, bytes = 0;
     if (gemm && size_mul(row_bytes, round_up(max_rows, ROWS_AT_A_TIME), &bytes)) {
         gemm->rows = mem_zalloc(1, bytes);
-        gemm->sums = mem_alloc((size_t)threads_now(), 2 * ROW_CHUNK * PANEL_WIDTH * sizeof *gemm->sums);
+        gemm->sums =
+            mem_alloc((size_t)threads_most(), 2 * ROW_CHUNK * PANEL_WIDTH * sizeof *gemm->sums);
     }
     if (!gemm || !gemm->rows || !gemm->sums) {
         gemm_close(gemm);
@@ -169,7 +170,8 @@ struct panels_job {
     struct form form;
     const struct product *product;
     size_t n, rows;
-    size_t blocks; /* of a panel */
+    size_t blocks;  /* of a panel */
+    size_t threads; /* of the team */
 };
 
 static size_t count_panels(const struct mat *w, size_t blocks)
@@ -233,7 +235,7 @@ static void run_panel(void *arg, size_t index)
     float *sums = job->gemm->sums + (size_t)threads_self() * 2 * ROW_CHUNK * PANEL_WIDTH;
     float *gate = p->gate ? sums + ROW_CHUNK * PANEL_WIDTH : NULL;
     /* While the others take the panels between, this thread will probably come to this one. */
-    const struct product *follows = find_panel(job, index + (size_t)threads_now(), &next_block);
+    const struct product *follows = find_panel(job, index + job->threads, &next_block);
     const char *next = follows ? panel_at(follows->w, next_block, 0) : NULL;
     for (size_t from = 0, rows; from < job->rows; from += rows) {
         rows = size_min(chunk, job->rows - from);
@@ -272,7 +274,8 @@ void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const 
     const struct mat *w = product->w;
     const struct form form = form_of(gemm, w);
     struct rows_job rows_job = {gemm, form, x, x_stride, w->in};
-    struct panels_job job = {gemm, form, product, n, rows, panel_blocks(&form, w, rows)};
+    struct panels_job job = {
+        gemm, form, product, n, rows, panel_blocks(&form, w, rows), (size_t)threads_now()};
     size_t panels = 0, work = 0;
     for (size_t i = 0; i < n; i++) {
         panels += count_panels(product[i].w, job.blocks);

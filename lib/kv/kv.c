@@ -73,6 +73,30 @@ int kv_spec_parse(struct kv_spec *spec, const char *text, struct err *err)
     return parse_parameter(spec, text, text + len + 1, err);
 }
 
+const char *kv_T_from_name(enum kv_T_from from)
+{
+    static const char *const name[] = {"policy", "option", "profile", "formula", "default"};
+    return name[from];
+}
+
+/* Only padded rows make T a trade. */
+bool kv_spec_needs_T(const struct kv_spec *spec)
+{
+    return spec->policy->growth == KV_GROW_IN_STEPS && spec->policy->rows == KV_ROWS_CAP && !spec->T &&
+           !spec->r;
+}
+
+/* T of a policy that grows in steps and was given none. */
+static size_t choose_T(struct kv *kv, const struct kv_spec *spec)
+{
+    const struct kv_tuner *tuner = kv_spec_needs_T(spec) ? spec->tuner : NULL;
+    const size_t T = tuner ? tuner->pick(tuner, &kv->shape, kv->n_seqs, &kv->T_from) : 0;
+    if (T)
+        return T;
+    kv->T_from = KV_T_DEFAULT;
+    return kv_default_T(kv->shape.max_rows);
+}
+
 /* T and r for N rows: r = ceil(N / T), and then T = ceil(N / r), the allocations that really happen. */
 static void set_growth(struct kv *kv, const struct kv_spec *spec)
 {
@@ -82,8 +106,9 @@ static void set_growth(struct kv *kv, const struct kv_spec *spec)
     case KV_GROW_ONCE: kv->r = N; break;
     case KV_GROW_IN_BLOCKS: kv->r = spec->r ? spec->r : TILE_ROWS; break;
     case KV_GROW_IN_STEPS:
+        kv->T_from = KV_T_OPTION;
         kv->r = spec->r ? size_min(spec->r, N)
-                        : div_up(N, size_min(spec->T ? spec->T : kv_default_T(N), N));
+                        : div_up(N, size_min(spec->T ? spec->T : choose_T(kv, spec), N));
         break;
     }
     kv->T = div_up(N, kv->r);

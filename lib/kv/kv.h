@@ -137,16 +137,32 @@ struct kv_policy {
 
 extern const struct kv_policy *const kv_policies[]; /* ended by NULL */
 
+/* Where T came from: a policy that has no choice, the caller's T or r, a tuned profile's table, the formula with a
+ * profile's constants, or the formula with the paper's constant. */
+enum kv_T_from { KV_T_POLICY, KV_T_OPTION, KV_T_PROFILE, KV_T_FORMULA, KV_T_DEFAULT };
+
+const char *kv_T_from_name(enum kv_T_from from);
+
+/* Picks T for `bmc` where neither T nor r is given: what embeds this knows the machine. 0 when it does not know. */
+struct kv_tuner {
+    size_t (*pick)(const struct kv_tuner *tuner, const struct kv_shape *shape, size_t n_seqs,
+                   enum kv_T_from *from);
+};
+
 /* A policy with its parameters, as --kv spells it: "iterative", "bmc:T=16", "bmc:r=64", "paged:32". */
 struct kv_spec {
     const struct kv_policy *policy;
-    size_t T, r;            /* 0: not given */
-    enum pages_alloc alloc; /* how its memory is had */
-    bool lockstep;          /* the sequences grow together, as one tensor */
-    bool valid_rows_only;   /* --rows valid */
+    size_t T, r;                  /* 0: not given */
+    const struct kv_tuner *tuner; /* asked for T then; may be NULL */
+    enum pages_alloc alloc;       /* how its memory is had */
+    bool lockstep;                /* the sequences grow together, as one tensor */
+    bool valid_rows_only;         /* --rows valid */
 };
 
 int kv_spec_parse(struct kv_spec *spec, const char *text, struct err *err) MUST_USE;
+
+/* True when T is left to the tuner. */
+bool kv_spec_needs_T(const struct kv_spec *spec);
 
 /* The default T for a context of N rows: the power of two nearest to sqrt(0.1 * N), at least 1. */
 size_t kv_default_T(size_t max_rows);
@@ -169,6 +185,7 @@ struct kv {
     enum pages_alloc alloc;
     bool lockstep;
     size_t T, r;
+    enum kv_T_from T_from;
     size_t n_seqs;
     struct kv_seq *seq;
     struct kv_stats stats;

@@ -56,14 +56,14 @@ static json_t *block_row(const struct report *report, const struct contender *co
     for (size_t i = 0; i < n; i++)
         total[i] = result[i].total_ms;
     const double median = stat_quantile(total, n, 0.5);
-    json_t *row =
-        json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:f, s:f}", "policy",
-                  contender->text, "T", (json_int_t)last->T, "r", (json_int_t)last->r, "batch",
-                  (json_int_t)report->run.batch, "alloc_ms", MEDIAN(kv.alloc_ms), "copy_ms",
-                  MEDIAN(kv.copy_ms), "append_ms", MEDIAN(append_ms), "sdpa_ms", MEDIAN(sdpa_ms),
-                  "scores_ms", time_or_null(MEDIAN(scores_ms)), "softmax_ms",
-                  time_or_null(MEDIAN(softmax_ms)), "values_ms", time_or_null(MEDIAN(values_ms)),
-                  "total_ms", median, "total_ms_min", total[0], "total_ms_max", total[n - 1]);
+    json_t *row = json_pack(
+        "{s:s, s:I, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:f, s:f}", "policy",
+        contender->text, "T", (json_int_t)last->T, "T_from", kv_T_from_name(last->T_from), "r",
+        (json_int_t)last->r, "batch", (json_int_t)report->run.batch, "alloc_ms", MEDIAN(kv.alloc_ms),
+        "copy_ms", MEDIAN(kv.copy_ms), "append_ms", MEDIAN(append_ms), "sdpa_ms", MEDIAN(sdpa_ms),
+        "scores_ms", time_or_null(MEDIAN(scores_ms)), "softmax_ms", time_or_null(MEDIAN(softmax_ms)),
+        "values_ms", time_or_null(MEDIAN(values_ms)), "total_ms", median, "total_ms_min", total[0],
+        "total_ms_max", total[n - 1]);
     json_t *counts = json_pack(
         "{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "minor_faults",
         rows_count(last->counters.minor_faults), "major_faults",

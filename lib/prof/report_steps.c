@@ -133,6 +133,7 @@ struct test_times {
     size_t peak_bytes, T, r;
     double roof[MAX_REPEAT]; /* GB/s for decoding, GFLOP/s for prompts; measured beside the step */
     double share[MAX_REPEAT];
+    enum kv_T_from T_from;
 };
 
 /* The machine's limit for a test, now: reading for decoding, arithmetic in the weights' type for prompts. */
@@ -163,6 +164,7 @@ static int run_test(const struct report *report, const struct model *model,
         return -1;
     times->T = result.T;
     times->r = result.r;
+    times->T_from = result.T_from;
     times->peak_bytes = size_max(times->peak_bytes, resident_peak());
     if (round < MAX_REPEAT) {
         times->sample[round] = sample_of(test, &result);
@@ -225,6 +227,7 @@ static json_t *bench_row(const struct report *report, const struct contender *co
     json_object_set_new(more, "sampling_ms",
                         test->n_gen ? json_real(times->sample_ms / steps) : json_null());
     json_object_set_new(more, "T", json_integer((json_int_t)times->T));
+    json_object_set_new(more, "T_from", json_string(kv_T_from_name(times->T_from)));
     json_object_set_new(more, "r", json_integer((json_int_t)times->r));
     json_object_set_new(more, "peak_resident_bytes", json_integer((json_int_t)times->peak_bytes));
     if (json_object_update(row, more) < 0 || rows_add_setup(report, &contender->spec, row, err) < 0)
@@ -285,7 +288,7 @@ out:
 /* Generated tokens per second of prompt and generation together: medians of the repeats, contender by contender. */
 static int time_usecase(const struct report *report, const struct model *model,
                         const struct contender *contender, size_t n, const struct bench_test *test,
-                        double *tok_s, size_t *T, struct err *err)
+                        double *tok_s, size_t *T, enum kv_T_from *from, struct err *err)
 {
     const size_t repeat = (size_t)report->repeat, warmup = (size_t)report->warmup;
     double x[MAX_REPEAT][MAX_CONTENDERS];
@@ -301,6 +304,7 @@ static int time_usecase(const struct report *report, const struct model *model,
             x[round][i] =
                 (double)(test->batch * test->n_gen) * 1e3 / (result.prefill_ms + result.decode_ms);
             T[i] = result.T;
+            from[i] = result.T_from;
             steps_result_release(&result);
         }
     for (size_t i = 0; i < n; i++) {
@@ -318,11 +322,12 @@ int report_usecases(const struct report *report, const struct model *model,
 {
     double tok_s[MAX_CONTENDERS];
     size_t T[MAX_CONTENDERS];
+    enum kv_T_from from[MAX_CONTENDERS];
     if (n > MAX_CONTENDERS)
         return err_set(err, "at most %zu policies can be compared here", (size_t)MAX_CONTENDERS);
     for (size_t t = 0; t < n_tests; t++) {
         double paged = 0;
-        if (time_usecase(report, model, contender, n, &test[t], tok_s, T, err) < 0)
+        if (time_usecase(report, model, contender, n, &test[t], tok_s, T, from, err) < 0)
             return -1;
         for (size_t i = n; i-- > 0;)
             if (strncmp(contender[i].text, "paged", 5) == 0)
@@ -338,6 +343,7 @@ int report_usecases(const struct report *report, const struct model *model,
             const size_t N = test[t].n_prompt + test[t].n_gen;
             json_object_set_new(row, "N", json_integer((json_int_t)N));
             json_object_set_new(row, "T", json_integer((json_int_t)T[i]));
+            json_object_set_new(row, "T_from", json_string(kv_T_from_name(from[i])));
             json_object_set_new(row, "r", json_integer((json_int_t)div_up(N, T[i])));
             if (json_array_append_new(rows, row) < 0)
                 return err_set(err, "out of memory for a row");

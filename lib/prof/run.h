@@ -33,6 +33,7 @@ struct block_result {
     struct counters counters;
     struct kv_stats kv; /* alloc_ms and copy_ms among them */
     size_t T, r;
+    enum kv_T_from T_from;
 };
 
 /* A batch of sequences grows from empty to N rows, one row a step, with random queries, keys and values. */
@@ -52,6 +53,7 @@ struct steps_result {
     struct counters counters; /* of the decode steps */
     struct kv_stats kv;
     size_t T, r;
+    enum kv_T_from T_from;
 };
 
 /* Rows that a sequence begins with, and its last token, when it goes on from a sequence of the snapshot. */

@@ -120,6 +120,7 @@ int run_block(const struct run *run, const struct kv_spec *spec, struct block_re
     result->kv = b.kv->stats;
     result->T = b.kv->T;
     result->r = b.kv->r;
+    result->T_from = b.kv->T_from;
     share_sdpa(&b.times, result);
     rc = 0;
 out:

@@ -151,6 +151,7 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
     result->kv = s.session.kv->stats;
     result->T = s.session.kv->T;
     result->r = s.session.kv->r;
+    result->T_from = s.session.kv->T_from;
     rc = 0;
 out:
     if (s.session.model)

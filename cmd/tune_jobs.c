@@ -1,0 +1,413 @@
+/* The jobs of bmc-tune. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/conf.h"
+#include "base/file.h"
+#include "base/threads.h"
+#include "cli.h"
+#include "model/family.h"
+#include "tune.h"
+#include "tuned.h"
+
+/* ---- opening ---- */
+
+static int read_list(const char *text, const char *option, size_t least, size_t most, size_t *list,
+                     size_t *n, struct err *err)
+{
+    *n = 0;
+    for (const char *at = text; *at;) {
+        char number[32];
+        const size_t len = strcspn(at, ",");
+        snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), at);
+        if (*n == TUNE_MAX_LIST || len >= sizeof number || !parse_size(number, &list[*n]) ||
+            list[*n] < least || list[*n] > most)
+            return err_set(err, "%s: \"%s\" is no list of at most %d whole numbers from %zu to %zu",
+                           option, text, TUNE_MAX_LIST, least, most);
+        (*n)++;
+        at += len + (at[len] == ',');
+    }
+    return *n ? 0 : err_set(err, "%s: the list is empty", option);
+}
+
+/* "k=26,m=4" */
+static int read_spec(const char *text, struct tune_run *run, struct err *err)
+{
+    char k[16], m[16];
+    if (sscanf(text, "k=%15[0-9],m=%15[0-9]", k, m) != 2 || !parse_size(k, &run->k) ||
+        !parse_size(m, &run->m) || strlen(text) != strlen(k) + strlen(m) + 5 || run->m < 1 ||
+        run->m > run->k || run->k > 1024)
+        return err_set(err, "--spec: \"%s\" is not as k=26,m=4 with 1 <= m <= k <= 1024", text);
+    return 0;
+}
+
+static int open_shape(struct tune *tune, struct err *err)
+{
+    const struct tune_options *o = tune->options;
+    char folder[8192];
+    if (o->model) {
+        if (model_open(&tune->model, o->model, err) < 0)
+            return -1;
+        tune->config = tune->model->config;
+        tune->shape = tune->model->path;
+        return 0;
+    }
+    if (cli_models_dir(folder, sizeof folder, err) < 0)
+        return -1;
+    tune->machine = !o->shape;
+    tune->shape = o->shape ? o->shape : "llama-2-7b";
+    return shape_configure(folder, tune->shape, &tune->config, err);
+}
+
+static int open_lists(struct tune *tune, struct err *err)
+{
+    const struct tune_options *o = tune->options;
+    char N[32];
+    snprintf(N, sizeof N, "%zu", size_min(2048, tune->config.context));
+    const char *all = tune->machine ? "128,256,512,1024,2048,4096,8192,16384" : N;
+    if (read_list(o->context ? o->context : all, "--ctx-size", 2, 1 << 20, tune->N, &tune->n_N, err) <
+            0 ||
+        read_list(o->batch, "--batch", 1, 1 << 16, tune->batch, &tune->n_batch, err) < 0)
+        return -1;
+    for (size_t i = 0; o->model && i < tune->n_N; i++)
+        if (tune->N[i] > tune->config.context)
+            return err_set(err, "-N %zu is beyond the model's context of %zu", tune->N[i],
+                           tune->config.context);
+    tune->cell = calloc(TUNE_MAX_CELLS, sizeof *tune->cell);
+    return tune->cell ? 0 : err_set(err, "out of memory");
+}
+
+int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
+{
+    *tune = (struct tune){.options = o};
+    struct tune_run *run = &tune->run;
+    run->attn = attn_find(o->attn, err);
+    run->kernels = run->attn ? kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err) : NULL;
+    if (!run->kernels || precision_parse(&tune->precision, o->precision, run->kernels, err) < 0 ||
+        open_shape(tune, err) < 0)
+        return -1;
+    run->threads = o->threads ? (int)o->threads : threads_allowed();
+    threads_set(run->threads);
+    run->heads = tune->config.heads;
+    run->kv_heads = tune->config.kv_heads;
+    run->head_dim = tune->config.head_dim;
+    run->batch = run->k = run->m = 1;
+    run->type = o->kv_type ? DTYPE_BF16 : DTYPE_F32;
+    run->alloc = (enum pages_alloc)o->alloc;
+    run->seed = (uint64_t)o->seed;
+    run->interrupted = &cli_interrupted;
+    if ((o->spec && read_spec(o->spec, run, err) < 0) || open_lists(tune, err) < 0 ||
+        sweeper_open(&tune->sweeper, o->evict << 20, err) < 0)
+        return -1;
+    machine_of(&tune->profile.machine, run->kernels->isa, run->alloc, run->threads);
+    return 0;
+}
+
+void tune_close(struct tune *tune)
+{
+    sweeper_close(&tune->sweeper);
+    model_close(tune->model);
+    profile_release(&tune->profile);
+    free(tune->cell);
+}
+
+/* ---- calibration ---- */
+
+/* A list of what is to be measured, so that the progress bar knows how much there is. */
+struct job {
+    struct tune_run run;
+    enum curve_what what;
+};
+
+enum { MAX_JOBS = 256 };
+
+static void add_job(struct job *job, size_t *n, const struct tune_run *run, enum curve_what what)
+{
+    if (*n < MAX_JOBS)
+        job[(*n)++] = (struct job){*run, what};
+}
+
+/* Copying and allocation at a type, and attention at each batch, for one row and for k. */
+static void add_shape(const struct tune *tune, struct job *job, size_t *n, struct tune_run run)
+{
+    add_job(job, n, &run, CURVE_COPY);
+    add_job(job, n, &run, CURVE_ALLOC);
+    for (size_t i = 0; i < tune->n_batch; i++) {
+        run.batch = tune->batch[i];
+        run.k = 1;
+        add_job(job, n, &run, CURVE_SDPA);
+        run.k = tune->run.k;
+        if (run.k > 1)
+            add_job(job, n, &run, CURVE_SDPA);
+    }
+}
+
+/* For the machine: both types, G of 1 and 4, every backend unless one was named. */
+static void add_machine(const struct tune *tune, struct job *job, size_t *n, struct tune_run run)
+{
+    for (size_t b = 0; attn_backends[b]; b++)
+        for (int type = 0; type < DTYPE_COUNT; type++)
+            for (size_t group = 1; group <= 4; group *= 4) {
+                run.attn = attn_backends[b];
+                run.type = (enum dtype)type;
+                run.kv_heads = run.heads / group;
+                run.k = 1;
+                if (tune->options->attn && run.attn != tune->run.attn)
+                    continue;
+                if (group == 1 && (b == 0 || tune->options->attn)) {
+                    add_job(job, n, &run, CURVE_COPY);
+                    add_job(job, n, &run, CURVE_ALLOC);
+                }
+                add_job(job, n, &run, CURVE_SDPA);
+            }
+}
+
+static size_t list_jobs(struct tune *tune, struct job *job)
+{
+    struct tune_run run = tune->run;
+    const int state = tune->options->state;
+    size_t n = 0;
+    for (int cold = 0; cold < 2; cold++) {
+        if ((cold && state == TUNE_HOT) ||
+            (!cold && (state == TUNE_COLD || (tune->machine && state != TUNE_HOT))))
+            continue;
+        run.sweeper = cold ? &tune->sweeper : NULL;
+        if (tune->machine)
+            add_machine(tune, job, &n, run);
+        if (!tune->machine || run.k > 1 || tune->n_batch > 1 || tune->batch[0] > 1)
+            add_shape(tune, job, &n, run);
+        if (!tune->machine && (run.kv_heads != run.heads || run.type != DTYPE_F32)) {
+            struct tune_run plain = run; /* for the other reading of eq. 8 */
+            plain.kv_heads = run.heads;
+            plain.type = DTYPE_F32;
+            add_shape(tune, job, &n, plain);
+        }
+    }
+    return n;
+}
+
+/* The constants of an earlier run, on this machine and with these settings. */
+static int take_constants(struct tune *tune, const char *path, struct err *err)
+{
+    const struct machine *here = &tune->profile.machine;
+    struct profile old;
+    bool found = false;
+    int rc = profile_open(&old, path, &found, err);
+    if (rc == 0 && !found)
+        rc = err_set(err, "%s does not exist", path);
+    if (rc == 0 && profile_check_machine(&old, here, err) < 0)
+        rc = err_prefix(err, "%s", path);
+    for (size_t i = 0; rc == 0 && i < old.n_curves; i++)
+        rc = profile_put_curve(&tune->profile, &old.curve[i], err);
+    if (rc == 0 || found)
+        profile_release(&old);
+    return rc < 0 ? err_prefix(err, "--constants") : 0;
+}
+
+int tune_calibrate(struct tune *tune, struct err *err)
+{
+    if (tune->options->constants)
+        return take_constants(tune, tune->options->constants, err);
+    struct job *job = calloc(MAX_JOBS, sizeof *job);
+    struct cli_progress bar;
+    const double megabytes = (double)tune->options->megabytes;
+    const struct calibrate_plan plan = {.points = 7,
+                                        .min_bytes = 256 << 10,
+                                        .max_bytes = megabytes * 1048576,
+                                        .seconds_per_point =
+                                            (double)size_min(tune->options->seconds, 10) / 100,
+                                        .samples = 7};
+    int rc = job ? 0 : err_set(err, "out of memory");
+    const size_t n = job ? list_jobs(tune, job) : 0;
+    cli_progress_begin(&bar, "calibrating");
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct curve curve;
+        rc = calibrate_curve(&job[i].run, job[i].what, &plan, &curve, err);
+        if (rc == 0)
+            rc = profile_put_curve(&tune->profile, &curve, err);
+        cli_progress(&bar, i + 1, n);
+    }
+    cli_progress_end(&bar);
+    free(job);
+    return rc;
+}
+
+/* ---- cells ---- */
+
+/* A cell in one state, and what the profile has from it. */
+static int make_cell(struct tune *tune, struct cell_plan *plan, bool cold, struct err *err)
+{
+    struct tune_run run = tune->run;
+    struct cell *cell = &tune->cell[tune->n_cells];
+    run.sweeper = cold ? &tune->sweeper : NULL;
+    if (cell_make(&run, &tune->profile, plan, cell, err) < 0)
+        return -1;
+    tune->n_cells++;
+    if (!cold || run.k > 1)
+        return 0;
+    const struct tuned_T tuned = {.type = run.type,
+                                  .width = run.heads * run.head_dim,
+                                  .group = run.heads / run.kv_heads,
+                                  .layers = tune->config.layers,
+                                  .batch = plan->batch,
+                                  .N = plan->N,
+                                  .T = cell->answer.pow2};
+    struct tuned_T named = tuned;
+    snprintf(named.attn, sizeof named.attn, "%s", run.attn->name);
+    if (cell->measured)
+        snprintf(tune->profile.policy, sizeof tune->profile.policy, "%s",
+                 cell_fastest(cell, &tune->profile.policy_ratio));
+    return profile_put_T(&tune->profile, &named, err);
+}
+
+/* The machine's cells are predicted, but for one that says which policy is fastest here. */
+static bool swept(const struct tune *tune, size_t N, size_t batch)
+{
+    if (tune->options->no_sweep)
+        return false;
+    return !tune->machine || tune->options->context || (N == 1024 && batch == tune->batch[0]);
+}
+
+int tune_cells(struct tune *tune, struct err *err)
+{
+    const struct tune_options *o = tune->options;
+    const int states = o->state == TUNE_BOTH && !tune->machine ? 2 : 1;
+    struct cli_progress bar;
+    int rc = 0;
+    cli_progress_begin(&bar, "measuring");
+    for (size_t b = 0; b < tune->n_batch; b++)
+        for (size_t i = 0; i < tune->n_N; i++) {
+            struct cell_plan plan = {
+                .N = tune->N[i],
+                .batch = tune->batch[b],
+                .sweep = swept(tune, tune->N[i], tune->batch[b]),
+                .others = true,
+                .exact = o->exact,
+                .rounds = o->rounds,
+                .budget_s = (double)o->seconds / states,
+                .progress = cli_progress,
+                .arg = &bar,
+            };
+            if (rc == 0 && o->state != TUNE_HOT)
+                rc = make_cell(tune, &plan, true, err);
+            if (rc == 0 && (o->state == TUNE_HOT || states == 2))
+                rc = make_cell(tune, &plan, false, err);
+        }
+    cli_progress_end(&bar);
+    return rc;
+}
+
+/* ---- free rows ---- */
+
+/* The model itself, or one of random weights; without a model, a billion parameters' layers. */
+static int rows_model(struct tune *tune, struct model **model, struct err *err)
+{
+    const struct tune_options *o = tune->options;
+    struct config config = tune->config;
+    char folder[8192];
+    const char *name = tune->machine ? "tinyllama-1.1b" : tune->shape;
+    if (tune->machine && (cli_models_dir(folder, sizeof folder, err) < 0 ||
+                          shape_configure(folder, name, &config, err) < 0))
+        return -1;
+    config.layers = size_min(o->layers ? o->layers : 4, config.layers);
+    snprintf(tune->profile.step_model, sizeof tune->profile.step_model, "%s, %zu layers", name,
+             config.layers);
+    return model_synthesize(model, &config, name, o->type ? DTYPE_F32 : DTYPE_BF16, (uint64_t)o->seed,
+                            err);
+}
+
+int tune_rows(struct tune *tune, struct err *err)
+{
+    struct model *made = NULL;
+    struct session_options options = {
+        .kv_type = tune->run.type,
+        .attn = tune->run.attn,
+        .kernels = tune->run.kernels,
+        .precision = tune->precision,
+        .batch = 1,
+        .threads = tune->run.threads,
+        .threads_prefill = tune->run.threads,
+    };
+    if (tune->model) {
+        const char *slash = strrchr(tune->shape, '/');
+        snprintf(tune->profile.step_model, sizeof tune->profile.step_model, "%s",
+                 slash ? slash + 1 : tune->shape);
+    } else if (rows_model(tune, &made, err) < 0) {
+        return -1;
+    }
+    const struct model *model = made ? made : tune->model;
+    options.context = size_min(512, model->config.context);
+    options.chunk = size_min(64, options.context);
+    int rc = kv_spec_parse(&options.kv, "upfront", err);
+    if (rc == 0)
+        rc = calibrate_free_rows(model, &options, options.context / 2, 5, &cli_interrupted,
+                                 &tune->profile.rows, err);
+    model_close(made);
+    return rc;
+}
+
+/* ---- the profile ---- */
+
+/* The folder of a path, and the one above it: $XDG_CONFIG_HOME may be missing in a new account. */
+static void make_folder(const char *path)
+{
+    char folder[8192];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (!slash || slash == folder)
+        return;
+    *slash = 0;
+    if (file_is_folder(folder))
+        return;
+    make_folder(folder);
+    (void)!mkdir(folder, 0755); /* that it is not there is told when the file is opened */
+}
+
+/* What another run found out on this machine with the same settings stays, where this one has nothing new. */
+static int keep_old(struct tune *tune, const char *path, struct err *err)
+{
+    struct profile old, *now = &tune->profile;
+    struct err ignored;
+    bool found;
+    int rc = 0;
+    if (profile_open(&old, path, &found, &ignored) < 0 || !found)
+        return 0;
+    const struct machine *a = &old.machine, *b = &now->machine;
+    if (profile_check_machine(&old, b, &ignored) == 0 && a->threads == b->threads &&
+        strcmp(a->isa, b->isa) == 0 && strcmp(a->alloc, b->alloc) == 0) {
+        struct profile both = old;
+        for (size_t i = 0; rc == 0 && i < now->n_curves; i++)
+            rc = profile_put_curve(&both, &now->curve[i], err);
+        for (size_t i = 0; rc == 0 && i < now->n_tuned; i++)
+            rc = profile_put_T(&both, &now->tuned[i], err);
+        if (now->policy[0]) {
+            memcpy(both.policy, now->policy, sizeof both.policy);
+            both.policy_ratio = now->policy_ratio;
+        }
+        if (now->rows.n) {
+            both.rows = now->rows;
+            memcpy(both.step_model, now->step_model, sizeof both.step_model);
+        }
+        profile_release(now);
+        *now = both;
+        return rc;
+    }
+    profile_release(&old);
+    return 0;
+}
+
+int tune_save(struct tune *tune, struct err *err)
+{
+    char path[8192];
+    if (!tuned_path(tune->options->profile, path, sizeof path))
+        return err_set(err, "there is no place for the profile: neither XDG_CONFIG_HOME nor HOME is "
+                            "set; give --profile FILE, or --dry-run");
+    if (!tune->options->profile)
+        make_folder(path);
+    if (keep_old(tune, path, err) < 0 || profile_save(&tune->profile, path, err) < 0)
+        return -1;
+    if (tune->options->format == TABLE_TEXT)
+        printf("\nprofile written to %s\n", path);
+    return 0;
+}

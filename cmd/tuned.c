@@ -1,0 +1,71 @@
+/* Finding the tuned profile. */
+#include "tuned.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool tuned_path(const char *option, char *path, size_t size)
+{
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    int len = -1;
+    if (option)
+        len = snprintf(path, size, "%s", option);
+    else if (config && *config == '/') /* the standard says: relative paths are ignored */
+        len = snprintf(path, size, "%s/bmc/profile", config);
+    else if (home && *home)
+        len = snprintf(path, size, "%s/.config/bmc/profile", home);
+    return len > 0 && (size_t)len < size;
+}
+
+static int read_profile(struct tuned *tuned, const char *path, const struct machine *here,
+                        struct err *err)
+{
+    if (profile_open(&tuned->profile, path, &tuned->found, err) < 0)
+        return -1;
+    if (tuned->found && profile_check_machine(&tuned->profile, here, err) < 0)
+        return err_prefix(err, "%s", path);
+    return 0;
+}
+
+int tuned_open(struct tuned *tuned, const char *program, const char *option, const char *isa,
+               enum pages_alloc alloc, int threads, struct err *err)
+{
+    char path[8192];
+    struct machine here;
+    *tuned = (struct tuned){.found = false};
+    if ((option && strcmp(option, "none") == 0) || !tuned_path(option, path, sizeof path))
+        return 0;
+    machine_of(&here, isa, alloc, threads);
+    if (read_profile(tuned, path, &here, err) < 0) {
+        tuned_close(tuned);
+        if (option)
+            return err_prefix(err, "--profile");
+        text_make_printable(err->text);
+        fprintf(stderr, "%s: ignoring the tuned profile: %s\n", program, err->text);
+        return 0;
+    }
+    if (option && !tuned->found)
+        return err_set(err, "--profile: %s does not exist; bmc-tune makes it", path);
+    const struct machine *there = &tuned->profile.machine;
+    tuned->found = tuned->found && there->threads == here.threads &&
+                   strcmp(there->isa, here.isa) == 0 && strcmp(there->alloc, here.alloc) == 0;
+    return 0;
+}
+
+void tuned_close(struct tuned *tuned)
+{
+    profile_release(&tuned->profile);
+    *tuned = (struct tuned){.found = false};
+}
+
+const struct kv_tuner *tuned_for(struct tuned *tuned, const char *attn, size_t heads)
+{
+    tuned->tuner = profile_tuner(&tuned->profile, attn, heads);
+    return tuned->found ? &tuned->tuner.tuner : NULL;
+}
+
+const char *tuned_policy(const struct tuned *tuned)
+{
+    return tuned->found && tuned->profile.policy[0] ? tuned->profile.policy : "bmc";
+}

@@ -1,0 +1,37 @@
+# bash completion for bmc-tune
+_bmc_tune()
+{
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    case $prev in
+    --model | -m) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --shape) COMPREPLY=() ;;
+    --ctx-size | -N) COMPREPLY=() ;;
+    --batch | -b) COMPREPLY=() ;;
+    --spec) COMPREPLY=() ;;
+    --layers) COMPREPLY=() ;;
+    --type) COMPREPLY=($(compgen -W 'bf16 f32' -- "$cur")) ;;
+    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16' -- "$cur")) ;;
+    --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
+    --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;
+    --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avx512 bf16 amx' -- "$cur")) ;;
+    --precision) COMPREPLY=($(compgen -W 'f32 bf16 bf16x2' -- "$cur")) ;;
+    --threads | -t) COMPREPLY=() ;;
+    --seed | -s) COMPREPLY=() ;;
+    --state) COMPREPLY=($(compgen -W 'both cold hot' -- "$cur")) ;;
+    --rounds | -r) COMPREPLY=() ;;
+    --seconds) COMPREPLY=() ;;
+    --megabytes) COMPREPLY=() ;;
+    --evict) COMPREPLY=() ;;
+    --constants) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --profile) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
+    --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    *)
+        if [[ $cur == -* ]]; then
+            COMPREPLY=($(compgen -W '-m --model --shape -N --ctx-size -b --batch --spec --layers --type --kv-type --alloc --attn --isa --precision -t --threads -s --seed --state --exact -r --rounds --seconds --megabytes --evict --constants --no-sweep --no-rows --profile --dry-run --check --format --plot -h --help --version' -- "$cur"))
+        else
+            COMPREPLY=($(compgen -f -- "$cur"))
+        fi ;;
+    esac
+}
+complete -o filenames -F _bmc_tune bmc-tune

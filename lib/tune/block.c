@@ -1,0 +1,203 @@
+/* One attention layer whose growths and steps are timed one by one. */
+#include "tune/block.h"
+
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "model/synth.h"
+
+/* Memory that the allocator has kept from earlier runs goes back: a run begins with fresh pages, as in a new process. */
+static void forget_memory(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
+static size_t q_width(const struct tune_run *run) { return run->heads * run->head_dim; }
+static size_t kv_width(const struct tune_run *run) { return run->kv_heads * run->head_dim; }
+
+double block_row_bytes(const struct tune_run *run)
+{
+    return 2.0 * (double)kv_width(run) * (double)dtype_size(run->type);
+}
+
+size_t memory_available(void)
+{
+    char line[256];
+    size_t kib = 0;
+    FILE *info = fopen("/proc/meminfo", "re");
+    while (info && fgets(line, sizeof line, info))
+        if (sscanf(line, "MemAvailable: %zu kB", &kib) == 1)
+            break;
+    if (info)
+        fclose(info);
+    return kib << 10;
+}
+
+/* As much as the largest cache holds, within reason: virtual machines are told sizes of the whole host. */
+static size_t sweep_size(void)
+{
+    enum { LEAST = 64 << 20, MOST = 128 << 20 };
+    const long level3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return size_min(size_max(level3 > 0 ? (size_t)level3 : 0, LEAST), MOST);
+}
+
+int sweeper_open(struct sweeper *sweeper, size_t bytes, struct err *err)
+{
+    *sweeper = (struct sweeper){.bytes = bytes ? bytes : sweep_size()};
+    sweeper->data = mem_zalloc(1, sweeper->bytes);
+    return sweeper->data
+               ? 0
+               : err_set(err, "out of memory: %zu bytes to sweep the caches with", sweeper->bytes);
+}
+
+void sweeper_close(struct sweeper *sweeper)
+{
+    free(sweeper->data);
+    *sweeper = (struct sweeper){0};
+}
+
+/* One thread's part of the sweep: far more than its own caches hold, and all parts together more than the shared one. */
+static void sweep_part(void *arg, size_t member)
+{
+    const struct sweeper *sweeper = arg;
+    const size_t part = sweeper->bytes / sweeper->threads / 64 * 64;
+    uint64_t sum = 0;
+    for (size_t at = member * part; at + 64 <= (member + 1) * part; at += 64)
+        sum += *(const uint64_t *)(const void *)(sweeper->data + at);
+    volatile uint64_t keep = sum;
+    (void)keep;
+}
+
+static void sweep_caches(const struct block *b)
+{
+    struct sweeper *sweeper = (struct sweeper *)(uintptr_t)b->run->sweeper;
+    if (!sweeper)
+        return;
+    sweeper->threads = (size_t)threads_now(); /* a worker does not know it */
+    threads_all(sweep_part, sweeper);
+}
+
+static int open_buffers(struct block *b, struct err *err)
+{
+    const struct tune_run *run = b->run;
+    const size_t rows = run->batch * run->k;
+    struct synth synth = {0};
+    b->query = mem_zalloc(run->batch, sizeof *b->query);
+    b->q = mem_alloc(rows * q_width(run), sizeof *b->q);
+    b->out = mem_alloc(rows * q_width(run), sizeof *b->out);
+    b->k = mem_alloc(rows * kv_width(run), sizeof *b->k);
+    b->v = mem_alloc(rows * kv_width(run), sizeof *b->v);
+    if (!b->query || !b->q || !b->out || !b->k || !b->v || !synth_open(&synth, run->seed)) {
+        synth_close(&synth);
+        return err_set(err, "out of memory for a batch of %zu sequences of %zu rows a step", run->batch,
+                       run->k);
+    }
+    synth_fill(&synth, 0, 0, rows * q_width(run), DTYPE_F32, b->q);
+    synth_fill(&synth, 1, 0, rows * kv_width(run), DTYPE_F32, b->k);
+    synth_fill(&synth, 2, 0, rows * kv_width(run), DTYPE_F32, b->v);
+    synth_close(&synth);
+    return 0;
+}
+
+int block_open(struct block *b, const struct tune_run *run, const struct kv_spec *spec, size_t N,
+               struct err *err)
+{
+    const struct kv_shape shape = {1, run->kv_heads, run->head_dim, N, run->type};
+    struct kv_spec own = *spec;
+    *b = (struct block){.run = run};
+    own.alloc = run->alloc;
+    forget_memory();
+    threads_set(run->threads);
+    if (open_buffers(b, err) < 0 || kv_open(&b->kv, &own, &shape, run->batch, err) < 0 ||
+        attn_open(&b->attn, run->attn, run->heads, run->kv_heads, run->head_dim, N, run->batch * run->k,
+                  run->batch, err) < 0) {
+        block_close(b);
+        return -1;
+    }
+    return 0;
+}
+
+void block_close(struct block *b)
+{
+    attn_close(b->attn);
+    kv_close(b->kv);
+    free(b->query);
+    free(b->q);
+    free(b->k);
+    free(b->v);
+    free(b->out);
+    *b = (struct block){0};
+}
+
+void block_clear(struct block *b)
+{
+    for (size_t s = 0; s < b->run->batch; s++)
+        kv_truncate(b->kv, s, 0);
+    b->n = 0;
+    forget_memory();
+}
+
+int block_skip_to(struct block *b, size_t n, struct err *err)
+{
+    if (*b->run->interrupted)
+        return err_set(err, "interrupted");
+    for (size_t s = 0; s < b->run->batch && n > b->n; s++) {
+        if (kv_room(b->kv, s, n - b->n, err) < 0)
+            return -1;
+        kv_commit(b->kv, s, n - b->n);
+    }
+    b->n = size_max(b->n, n);
+    return 0;
+}
+
+size_t block_step_rows(const struct block *b)
+{
+    const size_t cap = b->kv->seq[0].cap, N = b->kv->shape.max_rows;
+    const size_t after = cap > b->n ? cap : size_min(round_up(b->n + 1, b->kv->r), N);
+    return size_min(b->run->k, after - b->n);
+}
+
+int block_grow(struct block *b, double *ms, struct err *err)
+{
+    const size_t rows = block_step_rows(b), grown = b->kv->stats.allocations;
+    if (b->n + rows > b->kv->seq[0].cap)
+        sweep_caches(b);
+    const double start = clock_ms();
+    for (size_t s = 0; s < b->run->batch; s++)
+        if (kv_room(b->kv, s, rows, err) < 0)
+            return -1;
+    *ms = b->kv->stats.allocations > grown ? clock_ms() - start : 0;
+    return 0;
+}
+
+int block_step(struct block *b, double *ms, struct err *err)
+{
+    const struct tune_run *run = b->run;
+    const struct attn_step step = {b->kv, run->kernels, b->query, run->batch, run->heads, NULL};
+    const size_t rows = b->kv->seq[0].pending;
+    if (*run->interrupted)
+        return err_set(err, "interrupted");
+    for (size_t s = 0; s < run->batch; s++)
+        b->query[s] = (struct attn_query){.seq = s, .first = s * rows, .rows = rows};
+    sweep_caches(b);
+    const double start = clock_ms();
+    b->attn->backend->begin(b->attn, &step);
+    for (size_t s = 0; s < run->batch; s++)
+        kv_append(b->kv, s, 0, b->k + s * rows * kv_width(run), b->v + s * rows * kv_width(run),
+                  kv_width(run));
+    if (b->attn->backend->run(b->attn, &step, 0, b->q, b->out, err) < 0)
+        return -1;
+    *ms = clock_ms() - start;
+    const size_t kept = size_min(run->m, rows);
+    for (size_t s = 0; s < run->batch; s++)
+        kv_commit(b->kv, s, kept);
+    b->n += kept;
+    return 0;
+}

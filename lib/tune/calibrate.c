@@ -1,0 +1,150 @@
+/* Measuring the constants of the cost model. */
+#include "tune/calibrate.h"
+
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/stat.h"
+
+enum { LEAST_SAMPLES = 3 };
+
+/* The sizes, in rows: ascending, no two alike. */
+static size_t choose_rows(const struct calibrate_plan *plan, double row_bytes, size_t *rows)
+{
+    const double least = fmax(plan->min_bytes, TILE_ROWS * row_bytes);
+    const double memory = (double)memory_available() / 4;
+    double most = fmax(plan->max_bytes, 8 * least);
+    size_t n = 0;
+    if (memory > 0 && most > memory)
+        most = fmax(memory, least);
+    for (size_t i = 0; i < plan->points; i++) {
+        const double share = plan->points > 1 ? (double)i / (double)(plan->points - 1) : 0;
+        const double bytes = least * pow(most / least, share);
+        const size_t tiles = round_up(size_max((size_t)(bytes / row_bytes), 1), TILE_ROWS);
+        if (n == 0 || tiles > rows[n - 1])
+            rows[n++] = tiles;
+    }
+    return n;
+}
+
+/* The last growth of a sequence that got to `rows` rows by steps of r: what an allocator gives, used pages or fresh ones,
+ * depends on what it was given back before. Blocks beyond its mapping threshold are fresh whatever came before. */
+static int take_growth(struct block *b, size_t rows, double *ms, struct err *err)
+{
+    const size_t r = b->kv->r;
+    const bool fresh = block_row_bytes(b->run) * (double)rows > 2.0 * 64 * 1048576;
+    block_clear(b);
+    for (size_t from = fresh ? rows - r : 0; from < rows; from += r) {
+        if (block_skip_to(b, from, err) < 0 || block_grow(b, ms, err) < 0)
+            return -1;
+        kv_commit(b->kv, 0, 0);
+    }
+    return 0;
+}
+
+/* One sample: seconds of what the constant is about. */
+static int take(struct block *b, enum curve_what what, size_t rows, double *seconds, struct err *err)
+{
+    double ms = 0;
+    if (what == CURVE_ALLOC) {
+        const size_t bytes = (size_t)(block_row_bytes(b->run) / 2) * rows;
+        const double start = clock_ms();
+        void *block = pages_get(b->run->alloc, bytes);
+        ms = clock_ms() - start;
+        if (!block)
+            return err_set(err, "out of memory: %zu bytes to measure an allocation", bytes);
+        *(volatile char *)block = 1; /* used, so that the compiler keeps it */
+        pages_free(b->run->alloc, block, bytes);
+    } else if (what == CURVE_COPY) {
+        if (take_growth(b, rows, &ms, err) < 0)
+            return -1;
+    } else {
+        if (b->n == 0 && block_skip_to(b, rows - b->run->k, err) < 0)
+            return -1;
+        double growth;
+        if (block_grow(b, &growth, err) < 0 || block_step(b, &ms, err) < 0)
+            return -1;
+        for (size_t s = 0; s < b->run->batch; s++)
+            kv_truncate(b->kv, s, rows - b->run->k);
+        b->n = rows - b->run->k;
+    }
+    *seconds = ms / 1e3;
+    return *b->run->interrupted ? err_set(err, "interrupted") : 0;
+}
+
+/* Elements or multiply-accumulates of a sample, as the cost model counts them: eq. 1 and 2. */
+static double work_of(const struct tune_run *run, enum curve_what what, size_t rows)
+{
+    const double kv = (double)(run->kv_heads * run->head_dim), q = (double)(run->heads * run->head_dim);
+    return what == CURVE_COPY   ? 4 * kv * (double)rows
+           : what == CURVE_SDPA ? 2 * q * (double)rows * (double)(run->k * run->batch)
+                                : 1;
+}
+
+static int measure_point(const struct tune_run *run, enum curve_what what,
+                         const struct calibrate_plan *plan, size_t rows, struct curve_point *point,
+                         struct err *err)
+{
+    /* A growth by an eighth; for steps all rows are there. */
+    const size_t r = what == CURVE_COPY ? size_max(div_up(rows, 8), 1) : rows;
+    struct kv_spec spec;
+    struct block b;
+    double x[CALIBRATE_MAX_SAMPLES];
+    size_t n = 0;
+    if (kv_spec_parse(&spec, "bmc", err) < 0)
+        return -1;
+    spec.r = r;
+    if (block_open(&b, run, &spec, rows, err) < 0)
+        return -1;
+    const double work = work_of(run, what, rows), budget_ms = plan->seconds_per_point * 1e3;
+    const double start = clock_ms();
+    int rc = take(&b, what, rows, &x[0], err); /* does not count */
+    while (rc == 0 && n < CALIBRATE_MAX_SAMPLES &&
+           (n < LEAST_SAMPLES || (n < plan->samples && clock_ms() - start < 10 * budget_ms) ||
+            clock_ms() - start < budget_ms)) {
+        rc = take(&b, what, rows, &x[n], err);
+        if (rc == 0)
+            x[n] = what == CURVE_ALLOC ? fmax(x[n], 1e-9) : work / fmax(x[n], 1e-9);
+        n += rc == 0;
+    }
+    block_close(&b);
+    if (rc < 0)
+        return -1;
+    const double median = stat_quantile(x, n, 0.5);
+    *point = (struct curve_point){
+        .bytes = block_row_bytes(run) * (double)rows * (double)run->batch,
+        .value = median,
+        .spread = (stat_quantile(x, n, 0.75) - stat_quantile(x, n, 0.25)) / median,
+        .samples = n,
+    };
+    return 0;
+}
+
+int calibrate_curve(const struct tune_run *given, enum curve_what what,
+                    const struct calibrate_plan *plan, struct curve *curve, struct err *err)
+{
+    struct tune_run run = *given;
+    size_t rows[CURVE_POINTS];
+    if (what != CURVE_SDPA)
+        run.batch = run.k = run.m = 1;
+    *curve = (struct curve){
+        .what = what,
+        .type = run.type,
+        .width = run.heads * run.head_dim,
+        .group = run.heads / run.kv_heads,
+        .rows = run.k,
+        .batch = run.batch,
+        .cold = run.sweeper != NULL,
+    };
+    snprintf(curve->attn, sizeof curve->attn, "%s", what == CURVE_SDPA ? run.attn->name : "-");
+    const size_t n = choose_rows(plan, block_row_bytes(&run) * (double)run.batch, rows);
+    for (size_t i = 0; i < n; i++) {
+        if (rows[i] <= run.k)
+            continue;
+        if (measure_point(&run, what, plan, rows[i], &curve->at[curve->n++], err) < 0)
+            return -1;
+        if (plan->progress)
+            plan->progress(plan->arg, i + 1, n);
+    }
+    return curve_check(curve, err);
+}

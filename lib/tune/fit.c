@@ -1,0 +1,156 @@
+/* Fitting a + b T + c / T, and intervals by bootstrap. */
+#include "tune/fit.h"
+
+#include <math.h>
+
+#include "base/stat.h"
+#include "decode/rng.h"
+
+enum { DRAWS = 400 };
+
+/* Solves the symmetric 3 x 3 system in place by elimination with pivots; false when it has no single solution. */
+static bool solve3(double m[3][4])
+{
+    for (int col = 0; col < 3; col++) {
+        int pivot = col;
+        for (int row = col + 1; row < 3; row++)
+            if (fabs(m[row][col]) > fabs(m[pivot][col]))
+                pivot = row;
+        if (!(fabs(m[pivot][col]) > 1e-300))
+            return false;
+        for (int i = 0; i < 4; i++) {
+            const double held = m[col][i];
+            m[col][i] = m[pivot][i];
+            m[pivot][i] = held;
+        }
+        for (int row = 0; row < 3; row++) {
+            const double share = m[row][col] / m[col][col];
+            for (int i = col; row != col && i < 4; i++)
+                m[row][i] -= share * m[col][i];
+        }
+    }
+    return true;
+}
+
+double fit_at(const struct fit *fit, double T) { return fit->a + fit->b * T + fit->c / T; }
+
+static void find_minimum(struct fit *fit, double max_T)
+{
+    if (fit->c <= 0)
+        fit->T = fit->b < 0 && fit_at(fit, max_T) < fit_at(fit, 1) ? max_T : 1;
+    else if (fit->b <= 0)
+        fit->T = max_T;
+    else
+        fit->T = fmin(fmax(sqrt(fit->c / fit->b), 1), max_T);
+}
+
+int fit_times(struct fit *fit, const double *T, const double *time, size_t n, double max_T,
+              struct err *err)
+{
+    double m[3][4] = {{0}};
+    size_t different = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool is_new = true;
+        for (size_t j = 0; j < i; j++)
+            is_new = is_new && T[j] != T[i];
+        different += is_new;
+        if (!(time[i] > 0) || !isfinite(time[i]) || !(T[i] >= 1) || !isfinite(T[i]))
+            return err_set(err, "T = %g took %g ms: that cannot be fitted", T[i], time[i]);
+    }
+    if (different < 3)
+        return err_set(err, "%zu different T were measured; a fit needs at least 3", different);
+    for (size_t i = 0; i < n; i++) {
+        const double x[3] = {1, T[i], 1 / T[i]}, weight = 1 / (time[i] * time[i]);
+        for (int row = 0; row < 3; row++) {
+            for (int col = 0; col < 3; col++)
+                m[row][col] += weight * x[row] * x[col];
+            m[row][3] += weight * x[row] * time[i];
+        }
+    }
+    if (!solve3(m))
+        return err_set(err, "the measured times cannot be fitted");
+    *fit = (struct fit){m[0][3] / m[0][0], m[1][3] / m[1][1], m[2][3] / m[2][2], 0};
+    find_minimum(fit, max_T);
+    return isfinite(fit_at(fit, fit->T)) ? 0 : err_set(err, "the measured times cannot be fitted");
+}
+
+static double median_of(const double *time, size_t n, const size_t *round, size_t rounds, size_t i)
+{
+    double x[FIT_MAX_ROUNDS];
+    for (size_t r = 0; r < rounds; r++)
+        x[r] = time[round[r] * n + i];
+    return stat_quantile(x, rounds, 0.5);
+}
+
+/* Median over rounds of time i divided by time j of the same round. */
+static double ratio_of(const double *time, size_t n, const size_t *round, size_t rounds, size_t i,
+                       size_t j)
+{
+    double x[FIT_MAX_ROUNDS];
+    for (size_t r = 0; r < rounds; r++)
+        x[r] = time[round[r] * n + i] / time[round[r] * n + j];
+    return stat_quantile(x, rounds, 0.5);
+}
+
+static void draw_rounds(size_t *round, size_t rounds, uint64_t seed, size_t draw)
+{
+    for (size_t r = 0; r < rounds; r++)
+        round[r] = (size_t)(rng_uniform(seed, draw, (uint32_t)r, 11) * (double)rounds) % rounds;
+}
+
+static void interval(double *x, size_t n, double *lo, double *hi)
+{
+    *lo = stat_quantile(x, n, 0.05);
+    *hi = stat_quantile(x, n, 0.95);
+}
+
+int fit_ratio(struct ratio *ratio, const double *time, size_t n, size_t rounds, size_t i, size_t j,
+              uint64_t seed, struct err *err)
+{
+    double drawn[DRAWS];
+    size_t round[FIT_MAX_ROUNDS];
+    if (rounds < 3 || rounds > FIT_MAX_ROUNDS)
+        return err_set(err, "%zu rounds give no interval; 3 to %d do", rounds, FIT_MAX_ROUNDS);
+    for (size_t r = 0; r < rounds; r++)
+        round[r] = r;
+    ratio->value = ratio_of(time, n, round, rounds, i, j);
+    for (size_t draw = 0; draw < DRAWS; draw++) {
+        draw_rounds(round, rounds, seed, draw);
+        drawn[draw] = ratio_of(time, n, round, rounds, i, j);
+    }
+    interval(drawn, DRAWS, &ratio->lo, &ratio->hi);
+    return 0;
+}
+
+int fit_regret(struct regret *regret, const double *T, const double *time, size_t n, size_t rounds,
+               size_t used, double max_T, uint64_t seed, struct err *err)
+{
+    double median[FIT_MAX_POINTS], drawn_T[DRAWS], drawn[DRAWS];
+    size_t round[FIT_MAX_ROUNDS];
+    if (n > FIT_MAX_POINTS || rounds < 3 || rounds > FIT_MAX_ROUNDS || used >= n)
+        return err_set(err, "%zu rounds over %zu T cannot be fitted", rounds, n);
+    *regret = (struct regret){0};
+    for (size_t r = 0; r < rounds; r++)
+        round[r] = r;
+    for (size_t i = 0; i < n; i++) {
+        median[i] = median_of(time, n, round, rounds, i);
+        if (median[i] < median[regret->best])
+            regret->best = i;
+    }
+    if (fit_times(&regret->fit, T, median, n, max_T, err) < 0)
+        return -1;
+    regret->ratio = fit_at(&regret->fit, T[used]) / fit_at(&regret->fit, regret->fit.T);
+    for (size_t draw = 0; draw < DRAWS; draw++) {
+        struct fit fit;
+        draw_rounds(round, rounds, seed, draw);
+        for (size_t i = 0; i < n; i++)
+            median[i] = median_of(time, n, round, rounds, i);
+        if (fit_times(&fit, T, median, n, max_T, err) < 0)
+            return -1;
+        drawn_T[draw] = fit.T;
+        drawn[draw] = fit_at(&fit, T[used]) / fit_at(&fit, fit.T);
+    }
+    interval(drawn_T, DRAWS, &regret->T_lo, &regret->T_hi);
+    interval(drawn, DRAWS, &regret->lo, &regret->hi);
+    return fit_ratio(&regret->raw, time, n, rounds, used, regret->best, seed, err);
+}

@@ -1,0 +1,260 @@
+/* The tuned profile as text. */
+#include "tune/profile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+enum { MAX_BYTES = 1 << 20, MAX_WORDS = 12 };
+
+void profile_release(struct profile *p)
+{
+    free(p->curve);
+    free(p->tuned);
+    *p = (struct profile){0};
+}
+
+/* ---- entries ---- */
+
+int profile_put_curve(struct profile *p, const struct curve *curve, struct err *err)
+{
+    size_t i = 0;
+    while (i < p->n_curves && !curve_same(&p->curve[i], curve))
+        i++;
+    if (i == p->n_curves && mem_grow(&p->curve, &p->curves_cap, i, sizeof *curve, err) < 0)
+        return -1;
+    p->curve[i] = *curve;
+    p->n_curves += i == p->n_curves;
+    return 0;
+}
+
+static bool same_question(const struct tuned_T *a, const struct tuned_T *b)
+{
+    return strcmp(a->attn, b->attn) == 0 && a->type == b->type && a->width == b->width &&
+           a->group == b->group && a->layers == b->layers && a->batch == b->batch && a->N == b->N;
+}
+
+int profile_put_T(struct profile *p, const struct tuned_T *tuned, struct err *err)
+{
+    size_t i = 0;
+    while (i < p->n_tuned && !same_question(&p->tuned[i], tuned))
+        i++;
+    if (i == p->n_tuned && mem_grow(&p->tuned, &p->tuned_cap, i, sizeof *tuned, err) < 0)
+        return -1;
+    p->tuned[i] = *tuned;
+    p->n_tuned += i == p->n_tuned;
+    return 0;
+}
+
+/* ---- reading ---- */
+
+/* Cuts a value into words in place. */
+static size_t split(char *value, char *word[MAX_WORDS])
+{
+    size_t n = 0;
+    for (char *rest = value, *at; (at = strsep(&rest, " \t"));)
+        if (*at) {
+            if (n == MAX_WORDS)
+                return n + 1;
+            word[n++] = at;
+        }
+    return n;
+}
+
+static bool read_name(const char *text, char *name, size_t size)
+{
+    const size_t len = strlen(text);
+    if (len == 0 || len >= size)
+        return false;
+    memcpy(name, text, len + 1);
+    return true;
+}
+
+static bool read_type(const char *text, enum dtype *type)
+{
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (strcmp(text, dtype_name((enum dtype)t)) == 0) {
+            *type = (enum dtype)t;
+            return true;
+        }
+    return false;
+}
+
+static bool read_count(const char *text, size_t *value)
+{
+    return parse_size(text, value) && *value >= 1 && *value <= (size_t)1 << 40;
+}
+
+/* WHAT ATTN TYPE WIDTH G ROWS BATCH hot|cold BYTES VALUE SPREAD SAMPLES: a point of a curve. */
+static bool read_point(char *value, struct curve *like, struct curve_point *point)
+{
+    char *w[MAX_WORDS];
+    int what = 0;
+    if (split(value, w) != 12)
+        return false;
+    while (what < CURVE_WHATS && strcmp(w[0], curve_name((enum curve_what)what)) != 0)
+        what++;
+    *like = (struct curve){.what = (enum curve_what)what, .cold = strcmp(w[7], "cold") == 0};
+    return what < CURVE_WHATS && read_name(w[1], like->attn, sizeof like->attn) &&
+           read_type(w[2], &like->type) && read_count(w[3], &like->width) &&
+           read_count(w[4], &like->group) && read_count(w[5], &like->rows) &&
+           read_count(w[6], &like->batch) && (like->cold || strcmp(w[7], "hot") == 0) &&
+           parse_double(w[8], &point->bytes) && parse_double(w[9], &point->value) &&
+           parse_double(w[10], &point->spread) && parse_size(w[11], &point->samples);
+}
+
+static int add_point(struct profile *p, char *value, struct err *err)
+{
+    struct curve like;
+    struct curve_point point;
+    size_t i = 0;
+    if (!read_point(value, &like, &point))
+        return err_set(err, "a constant cannot be read");
+    while (i < p->n_curves && !curve_same(&p->curve[i], &like))
+        i++;
+    if (i == p->n_curves && profile_put_curve(p, &like, err) < 0)
+        return -1;
+    struct curve *curve = &p->curve[i];
+    if (curve->n == CURVE_POINTS)
+        return err_set(err, "constant %s has more than %d sizes", curve_name(like.what), CURVE_POINTS);
+    curve->at[curve->n++] = point;
+    return 0;
+}
+
+/* ATTN TYPE WIDTH G LAYERS BATCH N T */
+static int add_T(struct profile *p, char *value, struct err *err)
+{
+    struct tuned_T t = {.attn = ""};
+    char *w[MAX_WORDS];
+    if (split(value, w) != 8 || !read_name(w[0], t.attn, sizeof t.attn) || !read_type(w[1], &t.type) ||
+        !read_count(w[2], &t.width) || !read_count(w[3], &t.group) || !read_count(w[4], &t.layers) ||
+        !read_count(w[5], &t.batch) || !read_count(w[6], &t.N) || !read_count(w[7], &t.T) || t.T > t.N)
+        return err_set(err, "a line of the table of T cannot be read");
+    return profile_put_T(p, &t, err);
+}
+
+static int read_entries(struct profile *p, const struct conf *conf, struct err *err)
+{
+    for (size_t i = 0; i < conf->n_entries; i++) {
+        const struct conf_entry *e = &conf->entry[i];
+        const int rc = strcmp(e->key, "constant") == 0 ? add_point(p, e->value, err)
+                       : strcmp(e->key, "T") == 0      ? add_T(p, e->value, err)
+                                                       : 0;
+        if (rc < 0)
+            return err_prefix(err, "%s: line %d", conf->name, e->line);
+    }
+    for (size_t i = 0; i < p->n_curves; i++)
+        if (curve_check(&p->curve[i], err) < 0)
+            return err_prefix(err, "%s", conf->name);
+    return 0;
+}
+
+static int read_text(const struct conf *conf, const char *key, char *text, size_t size, bool must,
+                     struct err *err)
+{
+    const char *value = conf_get(conf, key);
+    if (!value && !must)
+        return 0;
+    if (!value || !read_name(value, text, size))
+        return err_set(err, "%s: has no usable line \"%s\"", conf->name, key);
+    return 0;
+}
+
+/* step_ms.1, step_ms.2 ...: as far as there are lines. */
+static int read_rows(struct free_rows *rows, const struct conf *conf, struct err *err)
+{
+    char key[32];
+    for (; rows->n < FREE_ROW_COUNTS; rows->n++) {
+        snprintf(key, sizeof key, "step_ms.%zu", free_row_counts[rows->n]);
+        if (!conf_get(conf, key))
+            break;
+        if (conf_get_double(conf, key, 1e-9, 1e12, &rows->step_ms[rows->n], err) < 0)
+            return -1;
+    }
+    free_rows_judge(rows);
+    return 0;
+}
+
+static int read_all(struct profile *p, const struct conf *conf, struct err *err)
+{
+    struct machine *m = &p->machine;
+    size_t version;
+    if (conf_get_size(conf, "bmc_profile", 0, SIZE_MAX, &version, err) < 0)
+        return -1;
+    if (version != PROFILE_VERSION)
+        return err_set(err, "%s: of version %zu, this program reads version %d; run bmc-tune again",
+                       conf->name, version, PROFILE_VERSION);
+    p->policy_ratio = 1;
+    if (read_text(conf, "cpu", m->cpu, sizeof m->cpu, true, err) < 0 ||
+        read_text(conf, "isa", m->isa, sizeof m->isa, true, err) < 0 ||
+        read_text(conf, "alloc", m->alloc, sizeof m->alloc, true, err) < 0 ||
+        conf_get_size(conf, "cores", 1, 1 << 20, &m->cores, err) < 0 ||
+        conf_get_size(conf, "threads", 1, 1 << 20, &m->threads, err) < 0 ||
+        conf_get_size(conf, "page_size", 1, 1 << 30, &m->page_size, err) < 0 ||
+        read_text(conf, "policy", p->policy, sizeof p->policy, false, err) < 0 ||
+        (conf_get(conf, "policy_ratio") &&
+         conf_get_double(conf, "policy_ratio", 1e-9, 1e9, &p->policy_ratio, err) < 0) ||
+        read_text(conf, "step_model", p->step_model, sizeof p->step_model, false, err) < 0 ||
+        read_rows(&p->rows, conf, err) < 0)
+        return -1;
+    return read_entries(p, conf, err);
+}
+
+int profile_parse(struct profile *p, const char *text, size_t size, const char *name, struct err *err)
+{
+    struct conf conf;
+    *p = (struct profile){0};
+    if (conf_parse(&conf, text, size, name, err) < 0)
+        return -1;
+    const int rc = read_all(p, &conf, err);
+    conf_release(&conf);
+    if (rc < 0)
+        profile_release(p);
+    return rc;
+}
+
+/* A whole file of at most MAX_BYTES. */
+static int read_file(int fd, const char *path, struct buf *text, struct err *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return err_errno(err, "%s: cannot be read", path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(err, "%s: is no regular file", path);
+    for (;;) {
+        if (buf_reserve(text, 1 << 16, err) < 0)
+            return -1;
+        const ssize_t n = read(fd, text->data + text->len, 1 << 16);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_errno(err, "%s: cannot be read", path);
+        if (n == 0)
+            return 0;
+        text->len += (size_t)n;
+        if (text->len > MAX_BYTES)
+            return err_set(err, "%s: longer than %d bytes, no profile", path, MAX_BYTES);
+    }
+}
+
+int profile_open(struct profile *p, const char *path, bool *found, struct err *err)
+{
+    struct buf text = {0};
+    *p = (struct profile){0};
+    *found = true;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        *found = errno != ENOENT && errno != ENOTDIR;
+        return *found ? err_errno(err, "%s: cannot be opened", path) : 0;
+    }
+    int rc = read_file(fd, path, &text, err);
+    close(fd);
+    if (rc == 0)
+        rc = profile_parse(p, text.data ? text.data : "", text.len, path, err);
+    buf_release(&text);
+    return rc;
+}

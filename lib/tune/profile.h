@@ -1,0 +1,95 @@
+/* The tuned profile: what bmc-tune has found out about a machine, as readable text; and which T it gives. */
+#ifndef BMC_PROFILE_H
+#define BMC_PROFILE_H
+
+#include "base/conf.h"
+#include "base/mem.h"
+#include "kv/kv.h"
+#include "tune/calibrate.h"
+#include "tune/costmodel.h"
+
+enum { PROFILE_VERSION = 1 };
+
+/* What a profile is true of. */
+struct machine {
+    char cpu[128];
+    char isa[16], alloc[16];
+    size_t cores, threads, page_size;
+};
+
+/* This machine, with a program's instruction set, allocator and threads. */
+void machine_of(struct machine *machine, const char *isa, enum pages_alloc alloc, int threads);
+
+/* A T that was found for exactly this. */
+struct tuned_T {
+    char attn[16];
+    enum dtype type;
+    size_t width, group; /* D, G */
+    size_t layers, batch, N;
+    size_t T;
+};
+
+struct profile {
+    struct machine machine;
+    struct curve *curve;
+    size_t n_curves, curves_cap;
+    struct tuned_T *tuned;
+    size_t n_tuned, tuned_cap;
+    char policy[16]; /* what measured fastest: "bmc", "reserve" ...; "" when that was not measured */
+    double policy_ratio;  /* its time divided by bmc's */
+    char step_model[128]; /* what the free rows were measured on; "" when they were not */
+    struct free_rows rows;
+};
+
+/* Reads `size` bytes of text, which may be anything. On error nothing is left to release. */
+int profile_parse(struct profile *profile, const char *text, size_t size, const char *name,
+                  struct err *err) MUST_USE;
+
+/* Reads a file, by read() and not by a mapping: it may be replaced or cut meanwhile. *found is false, and nothing an
+ * error, when there is no such file. */
+int profile_open(struct profile *profile, const char *path, bool *found, struct err *err) MUST_USE;
+int profile_write(const struct profile *profile, struct buf *text, struct err *err) MUST_USE;
+
+/* Replaces the file in one step. */
+int profile_save(const struct profile *profile, const char *path, struct err *err) MUST_USE;
+void profile_release(struct profile *profile);
+
+/* Adds, or takes the place of what stands there for the same thing. */
+int profile_put_curve(struct profile *profile, const struct curve *curve, struct err *err) MUST_USE;
+int profile_put_T(struct profile *profile, const struct tuned_T *tuned, struct err *err) MUST_USE;
+
+/* -1 with a sentence when the profile is of another machine: its processor, cores or page size differ. */
+int profile_check_machine(const struct profile *profile, const struct machine *here,
+                          struct err *err) MUST_USE;
+
+/* What costs are asked about: a cell, but for the curves. */
+struct tune_question {
+    const char *attn;
+    enum dtype type;
+    size_t heads, kv_heads, head_dim, layers, batch, N;
+    size_t k, m;
+    bool hot; /* nothing sweeps the caches between steps; a model's weights do */
+};
+
+/* The cost cell of the question, with the curves that fit best; false where the profile has none. */
+bool profile_cell(const struct profile *profile, const struct tune_question *question,
+                  struct cost_cell *cell);
+
+/* The T for a question: from the table, else from the formula and the profile's constants; 0 when the profile can tell
+ * nothing. */
+size_t profile_T(const struct profile *profile, const struct tune_question *question,
+                 enum kv_T_from *from);
+
+/* ---- for caches: kv_spec.tuner ---- */
+
+/* Picks T for every cache that is opened with it. The profile stays the caller's. */
+struct profile_tuner {
+    struct kv_tuner tuner;
+    const struct profile *profile;
+    const char *attn;
+    size_t heads; /* H */
+};
+
+struct profile_tuner profile_tuner(const struct profile *profile, const char *attn, size_t heads);
+
+#endif

@@ -1,0 +1,161 @@
+/* Writing the tuned profile, and the answers that it gives. */
+#include <stdio.h>
+
+#include "base/file.h"
+#include "tune/profile.h"
+
+static int write_curve(const struct curve *c, struct buf *text, struct err *err)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (buf_addf(text, err, "constant %s %s %s %zu %zu %zu %zu %s %.12g %.9g %.4g %zu\n",
+                     curve_name(c->what), c->attn, dtype_name(c->type), c->width, c->group, c->rows,
+                     c->batch, c->cold ? "cold" : "hot", c->at[i].bytes, c->at[i].value,
+                     c->at[i].spread, c->at[i].samples) < 0)
+            return -1;
+    return 0;
+}
+
+static int write_rows(const struct profile *p, struct buf *text, struct err *err)
+{
+    static const double acceptance[] = {0.5, 0.6, 0.7, 0.8, 0.9};
+    if (!p->rows.n)
+        return 0;
+    if (p->step_model[0] && buf_addf(text, err, "step_model %s\n", p->step_model) < 0)
+        return -1;
+    for (size_t i = 0; i < p->rows.n; i++)
+        if (buf_addf(text, err, "step_ms.%zu %.6g\n", free_row_counts[i], p->rows.step_ms[i]) < 0)
+            return -1;
+    if (buf_addf(text, err, "free_rows %zu\n", p->rows.free) < 0)
+        return -1;
+    for (size_t i = 0; i < ARRAY_LEN(acceptance); i++) {
+        double speedup;
+        const size_t k = free_rows_k(&p->rows, acceptance[i], &speedup);
+        if (buf_addf(text, err, "k_for.%g %zu\n", acceptance[i], k) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int profile_write(const struct profile *p, struct buf *text, struct err *err)
+{
+    const struct machine *m = &p->machine;
+    if (buf_addf(text, err,
+                 "# What bmc-tune found out about this machine; see bmc-tune(1). Written anew by every "
+                 "run.\n"
+                 "bmc_profile %d\ncpu %s\ncores %zu\nthreads %zu\nisa %s\npage_size %zu\nalloc %s\n",
+                 PROFILE_VERSION, m->cpu, m->cores, m->threads, m->isa, m->page_size, m->alloc) < 0)
+        return -1;
+    if (p->policy[0] &&
+        buf_addf(text, err, "policy %s\npolicy_ratio %.4g\n", p->policy, p->policy_ratio) < 0)
+        return -1;
+    if (write_rows(p, text, err) < 0 || buf_addf(text, err,
+                                                 "# constant NAME ATTENTION TYPE WIDTH GROUP ROWS "
+                                                 "BATCH STATE BYTES VALUE SPREAD SAMPLES\n") < 0)
+        return -1;
+    for (size_t i = 0; i < p->n_curves; i++)
+        if (write_curve(&p->curve[i], text, err) < 0)
+            return -1;
+    if (buf_addf(text, err, "# T ATTENTION TYPE WIDTH GROUP LAYERS BATCH N T\n") < 0)
+        return -1;
+    for (size_t i = 0; i < p->n_tuned; i++) {
+        const struct tuned_T *t = &p->tuned[i];
+        if (buf_addf(text, err, "T %s %s %zu %zu %zu %zu %zu %zu\n", t->attn, dtype_name(t->type),
+                     t->width, t->group, t->layers, t->batch, t->N, t->T) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int profile_save(const struct profile *p, const char *path, struct err *err)
+{
+    struct outfile out;
+    struct buf text = {0};
+    int rc = profile_write(p, &text, err);
+    if (rc == 0 && (rc = outfile_open(&out, path, err)) == 0) {
+        rc = outfile_write(&out, text.data, text.len, err);
+        if (rc == 0)
+            rc = outfile_commit(&out, err);
+        outfile_abort(&out);
+    }
+    buf_release(&text);
+    return rc;
+}
+
+/* ---- answers ---- */
+
+static const struct curve *find(const struct profile *p, enum curve_what what, const char *attn,
+                                const struct tune_question *q)
+{
+    struct curve like = {
+        .what = what,
+        .type = q->type,
+        .width = q->heads * q->head_dim,
+        .group = q->heads / q->kv_heads,
+        .rows = what == CURVE_SDPA ? q->k : 1,
+        .batch = what == CURVE_SDPA ? q->batch : 1,
+        .cold = !q->hot,
+    };
+    snprintf(like.attn, sizeof like.attn, "%s", attn);
+    return curve_find(p->curve, p->n_curves, &like);
+}
+
+bool profile_cell(const struct profile *p, const struct tune_question *q, struct cost_cell *cell)
+{
+    *cell = (struct cost_cell){
+        .N = q->N,
+        .layers = q->layers,
+        .batch = q->batch,
+        .width = q->heads * q->head_dim,
+        .row_bytes = 2.0 * (double)(q->kv_heads * q->head_dim) * (double)dtype_size(q->type),
+        .shrink =
+            (double)(q->heads / q->kv_heads), /* Q is 1: copying was measured at the cache's type */
+        .k = (double)q->k,
+        .m = (double)q->m,
+        .copy = find(p, CURVE_COPY, "-", q),
+        .sdpa = find(p, CURVE_SDPA, q->attn, q),
+        .alloc = find(p, CURVE_ALLOC, "-", q),
+    };
+    return cell->copy && cell->sdpa;
+}
+
+size_t profile_T(const struct profile *p, const struct tune_question *q, enum kv_T_from *from)
+{
+    const struct tuned_T *t = p->tuned;
+    struct cost_cell cell;
+    struct cost_answer answer;
+    struct err ignored;
+    *from = KV_T_PROFILE;
+    for (size_t i = 0; i < p->n_tuned && q->k == 1; i++, t++)
+        if (strcmp(t->attn, q->attn) == 0 && t->type == q->type && t->width == q->heads * q->head_dim &&
+            t->group == q->heads / q->kv_heads && t->layers == q->layers && t->batch == q->batch &&
+            t->N == q->N)
+            return t->T;
+    *from = KV_T_FORMULA;
+    if (!profile_cell(p, q, &cell) || cost_answer(&cell, &answer, &ignored) < 0)
+        return 0;
+    return answer.pow2;
+}
+
+static size_t pick(const struct kv_tuner *tuner, const struct kv_shape *shape, size_t n_seqs,
+                   enum kv_T_from *from)
+{
+    const struct profile_tuner *own = (const void *)tuner;
+    const struct tune_question question = {
+        .attn = own->attn,
+        .type = shape->type,
+        .heads = own->heads,
+        .kv_heads = shape->kv_heads,
+        .head_dim = shape->head_dim,
+        .layers = shape->layers,
+        .batch = n_seqs,
+        .N = shape->max_rows,
+        .k = 1,
+        .m = 1,
+    };
+    return profile_T(own->profile, &question, from);
+}
+
+struct profile_tuner profile_tuner(const struct profile *profile, const char *attn, size_t heads)
+{
+    return (struct profile_tuner){{pick}, profile, attn, heads};
+}

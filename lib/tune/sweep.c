@@ -1,0 +1,167 @@
+/* Timing decodes from a sample of their growths and steps. */
+#include "tune/sweep.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+/* A growth and the steps up to the next one. */
+struct class
+{
+    double growth_ms;
+    double step_ms; /* mean of those timed */
+};
+
+/* Steps that take n from `from` to `to`: k rows each of which m stay, fewer where fewer are free. */
+static size_t count_steps(const struct tune_run *run, size_t from, size_t to)
+{
+    size_t steps = 0;
+    for (size_t n = from; n < to; steps++)
+        n += size_min(run->m, to - n);
+    return steps;
+}
+
+/* Where the i-th of `count` samples over [0, n) lies, ends included. */
+static size_t spread(size_t i, size_t count, size_t n)
+{
+    return count > 1 ? i * (n - 1) / (count - 1) : 0;
+}
+
+/* Every step of [from, to); the growth has opened the first one. */
+static int time_all_steps(struct block *b, size_t to, double *sum, size_t *n, struct err *err)
+{
+    double ms;
+    for (*n = 0; b->n < to; (*n)++, *sum += ms)
+        if ((*n && block_grow(b, &ms, err) < 0) || block_step(b, &ms, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* Steps at the middles of `steps` equal parts of [from, to). */
+static int time_some_steps(struct block *b, size_t from, size_t to, size_t steps, double *sum,
+                           size_t *n, struct err *err)
+{
+    double ms;
+    for (size_t s = 0; s < b->run->batch;
+         s++) /* the growth has opened a step: it is closed without rows */
+        kv_commit(b->kv, s, 0);
+    for (*n = 0; *n < steps && b->n < to; (*n)++, *sum += ms)
+        if (block_skip_to(b, from + (2 * *n + 1) * (to - from) / (2 * steps), err) < 0 ||
+            block_grow(b, &ms, err) < 0 || block_step(b, &ms, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* Times the growth at `from` rows and steps up to `to`; 0 steps are all. */
+static int time_class(struct block *b, size_t from, size_t to, size_t steps, struct class *class,
+                      size_t *timed, struct err *err)
+{
+    double sum = 0;
+    size_t n;
+    if (block_skip_to(b, from, err) < 0 || block_grow(b, &class->growth_ms, err) < 0 ||
+        (steps ? time_some_steps(b, from, to, steps, &sum, &n, err)
+               : time_all_steps(b, to, &sum, &n, err)) < 0)
+        return -1;
+    class->step_ms = sum / (double)n;
+    *timed += n;
+    return 0;
+}
+
+/* Between two classes that were timed the values lie on a straight line. */
+static void integrate(const struct class *class, const size_t *at, size_t n, size_t growths, size_t r,
+                      size_t N, const struct tune_run *run, struct sweep_time *time)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < growths; i++) {
+        while (left + 1 < n && at[left + 1] <= i)
+            left++;
+        const size_t right = left + 1 < n ? left + 1 : left;
+        const double share = right > left ? (double)(i - at[left]) / (double)(at[right] - at[left]) : 0;
+        const struct class *a = &class[left], *b = &class[right];
+        const size_t steps = count_steps(run, i * r, size_min((i + 1) * r, N));
+        time->growth_ms += a->growth_ms + share * (b->growth_ms - a->growth_ms);
+        time->step_ms += (double)steps * (a->step_ms + share * (b->step_ms - a->step_ms));
+    }
+    time->total_ms = time->growth_ms + time->step_ms;
+}
+
+int sweep_run(const struct tune_run *run, const struct kv_spec *spec, size_t N,
+              const struct sweep_sample *sample, struct sweep_time *time, struct err *err)
+{
+    struct block b;
+    int rc = -1;
+    *time = (struct sweep_time){0};
+    if (block_open(&b, run, spec, N, err) < 0)
+        return -1;
+    const size_t r = b.kv->r, growths = div_up(N, r);
+    const size_t n = sample->exact ? growths : size_min(growths, sample->growths);
+    const size_t steps = div_up(sample->steps, n);
+    struct class *class = mem_alloc(n, sizeof *class);
+    size_t *at = mem_alloc(n, sizeof *at);
+    if (!class || !at) {
+        err_set(err, "out of memory for %zu times", n);
+        goto out;
+    }
+    for (size_t i = 0; i < n; i++) {
+        at[i] = spread(i, n, growths);
+        const size_t from = at[i] * r, to = size_min(from + r, N);
+        const size_t some = size_min(steps, count_steps(run, from, to));
+        if (time_class(&b, from, to, sample->exact ? 0 : some, &class[i], &time -> steps_timed, err) <
+            0)
+            goto out;
+    }
+    integrate(class, at, n, growths, r, N, run, time);
+    time->growths_timed = n;
+    time->T = b.kv->T;
+    time->r = r;
+    rc = 0;
+out:
+    block_close(&b);
+    free(class);
+    free(at);
+    return rc;
+}
+
+/* As many sequences as the budget allows, from one run of each with a single one. */
+static int choose_batch(const struct tune_run *run, struct sweep_cell *cell, const struct kv_spec *spec,
+                        size_t n, struct err *err)
+{
+    struct tune_run single = *run;
+    cell->batch_run = cell->batch;
+    if (cell->batch == 1 || cell->budget_s <= 0)
+        return 0;
+    single.batch = 1;
+    const double start = clock_ms();
+    for (size_t i = 0; i < n; i++) {
+        struct sweep_time time;
+        if (sweep_run(&single, &spec[i], cell->N, &cell->sample, &time, err) < 0)
+            return -1;
+    }
+    const double round_s = (clock_ms() - start) / 1e3;
+    const double fit = cell->budget_s / (round_s * (double)cell->rounds);
+    if (fit < (double)cell->batch)
+        cell->batch_run = fit < 1 ? 1 : (size_t)fit;
+    return 0;
+}
+
+int sweep_cell(const struct tune_run *run, struct sweep_cell *cell, const struct kv_spec *spec,
+               size_t n, double *time, size_t *T, struct err *err)
+{
+    struct tune_run part = *run;
+    if (choose_batch(run, cell, spec, n, err) < 0)
+        return -1;
+    part.batch = cell->batch_run;
+    const double scale = (double)cell->batch / (double)cell->batch_run;
+    for (size_t round = 0; round < cell->rounds; round++)
+        for (size_t i = 0; i < n; i++) {
+            struct sweep_time one;
+            if (sweep_run(&part, &spec[i], cell->N, &cell->sample, &one, err) < 0)
+                return -1;
+            time[round * n + i] = one.total_ms * scale;
+            T[i] = one.T;
+            if (cell->progress)
+                cell->progress(cell->arg, round * n + i + 1, cell->rounds * n);
+        }
+    return 0;
+}

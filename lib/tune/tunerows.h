@@ -1,0 +1,24 @@
+/* What bmc-tune prints, as JSON: constants, cells, curves, free rows. */
+#ifndef BMC_TUNEROWS_H
+#define BMC_TUNEROWS_H
+
+#include "base/json.h"
+#include "tune/cell.h"
+
+/* A cell as a row; null where nothing was measured. */
+json_t *cell_row(const struct cell *cell, const struct tune_run *run, const char *shape);
+
+/* A row for each T of a cell: predicted, measured, fitted. */
+json_t *cell_curve(const struct cell *cell);
+
+/* One member for each constant: its value at the largest size, spread and samples, and the same by size in `at`. Those of
+ * one query row, G and type of `run`; `sdpa_mac_s_k` beside them where run->k is more than 1. */
+json_t *constants_json(const struct profile *profile, const struct tune_run *run);
+
+/* A row for each point of each curve. */
+json_t *constants_rows(const struct profile *profile);
+
+/* step_ms by count, free_rows, and k_for by acceptance; null when they were not measured. */
+json_t *free_rows_json(const struct profile *profile);
+
+#endif

@@ -1,0 +1,315 @@
+# bmc-tune: output in every format, the profile and how programs use it, errors, pictures, and that sampled runs come to what
+# whole runs come to.
+#
+# Times are held against each other only where BMC_FULL=1 says that the machine is idle.
+load helper
+
+setup_file() { model grimm >/dev/null; }
+
+# A tiny shape with so little of everything that a run takes a second.
+quick="--megabytes 1 --evict 1 --seconds 1 --rounds 3 -t 1"
+tiny() { tiny_shape tiny.shape "$@"; }
+
+# Runs what must succeed, and leaves standard output in `out`.
+tune() {
+    # shellcheck disable=SC2086 # words
+    ok bmc-tune $quick "$@"
+    printf '%s\n' "$output" >out
+}
+
+jq_true() { # FILTER FILE
+    jq -e "[$1] | length > 0 and all(. == true)" "$2" >verdict || fail "$1 is $(cat verdict) in $(head -c 2000 "$2")"
+}
+
+# A profile of this machine for -t 1, whose formula gives T = sqrt(N * RATIO / 2) with RATIO = copy / sdpa.
+hand_made() { # FILE RATIO [LINE]...
+    local file=$1 ratio=$2
+    shift 2
+    tiny
+    ok bmc-tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --megabytes 1 --evict 1 --seconds 1 -t 1 --profile ./real
+    {
+        grep -vE '^(constant|T|policy)' real
+        echo "constant copy_elem_s - f32 256 4 1 1 cold 1000000 ${ratio}e9 0 5"
+        echo "constant sdpa_mac_s fused f32 256 4 1 1 cold 1000000 1e9 0 5"
+        printf '%s\n' "$@"
+    } >"$file"
+    sed -i '/^$/d' "$file"
+}
+
+T_of() { # OPTION..: "T T_from policy policy_from"
+    ok bmc-gen -m "$(model grimm)" -p Once -n 1 -c 512 -t 1 -q --stats stats.json "$@"
+    jq -r '"\(.T) \(.T_from) \(.kv_policy) \(.kv_policy_from)"' stats.json
+}
+
+# ---- the unit test ----
+
+@test "cost model, fits, profile: values computed by hand" {
+    run "$BMC_BUILD/tests/test_tune"
+    assert_success
+}
+
+# ---- output ----
+
+@test "a shape: every format has its cells" {
+    tiny
+    for format in json jsonl csv; do
+        tune --shape ./tiny.shape -N 32,64 -b 2 --no-rows --dry-run --format $format
+        mv out "out.$format"
+    done
+    assert_equal "$(jq '.rows | length' out.json)" 4 # cold and hot
+    assert_equal "$(wc -l <out.jsonl)" 4
+    assert_equal "$(wc -l <out.csv)" 5
+    assert_equal "$(head -n 1 out.csv)" "$(jq -r '.rows[0] | keys_unsorted | join(",")' out.json)"
+    jq_true '.rows[] | .T_pow2 >= 1 and .T_pow2 <= .N and .T_model >= 1 and .T_model <= .N and .T_closed > 0' out.json
+    jq_true '.rows[] | .measured_ms > 0 and .predicted_ms > 0 and .regret >= 1 and .regret_lo <= .regret_hi' out.json
+    jq_true '.rows[] | .T_fit >= 1 and .T_fit <= .N and .T_fit_lo <= .T_fit_hi' out.json
+    jq_true '.rows[] | .iterative_ms > 0 and .reserve_ms > 0 and .upfront_ms > 0 and .paged_ms > 0' out.json
+    for constant in copy_elem_s sdpa_mac_s alloc_s; do
+        jq_true ".constants.$constant | .value > 0 and .spread >= 0 and .samples >= 15 and (.at | length) >= 5" out.json
+    done
+    # Powers of two up to 8 times away from T_pow2, each once, and T = 1.
+    jq_true '.rows as $rows | .curve as $curve | range(4) as $i | $rows[$i] as $row |
+        [$curve[] | select(.N == $row.N and .state == $row.state) | .T] | . == unique and .[0] == 1 and index($row.T_pow2) != null' out.json
+    [ ! -e "$XDG_CONFIG_HOME" ]
+}
+
+@test "a table and Markdown say the same to people" {
+    tiny
+    tune --shape ./tiny.shape -N 32 --state cold --dry-run --layers 1
+    assert_output --partial "Constants by bytes of K and V:"
+    assert_output --regexp 'N = 32, batch 1, cold: use T = [0-9]+; '
+    assert_output --partial "rows take no longer than 1.15 times one row"
+    tune --shape ./tiny.shape -N 32 --state hot --no-rows --dry-run --format md
+    assert_output --partial "| copy_elem_s |"
+}
+
+@test "every field of a row is in the man page" {
+    tiny
+    tune --shape ./tiny.shape -N 32 --no-sweep --no-rows --dry-run --format json
+    sed -n '/^\.SS JSON/,/BEGIN OPTIONS/p' "$ROOT/man/bmc-tune.1" >section
+    for field in $(jq -r '(.rows[0] | keys[]), keys[], (.constants | keys[])' out); do
+        grep -qw -- "$field" section || fail "$field"
+    done
+    jq_true '.rows[] | .measured_ms == null and .regret == null and .T_fit == null' out
+}
+
+@test "GQA: the other reading of eq. 8 is printed, and takes G and Q" {
+    tiny
+    tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --dry-run --format json --kv-type bf16 --state cold
+    jq_true '.rows[] | .G == 2 and .T_closed_gq > 0' out
+    # The curves of both readings are there.
+    jq_true '[.points[] | "\(.constant) \(.kv_type) \(.G)"] | unique | length >= 5' out
+}
+
+@test "speculation: the model takes k and m, runs have steps of k rows, the profile no T" {
+    tiny
+    tune --shape ./tiny.shape -N 64 --spec k=8,m=2 --state cold --no-rows --profile ./p --format json
+    jq_true '.rows[] | .k == 8 and .m == 2 and .measured_ms > 0' out
+    jq_true '.constants.sdpa_mac_s_k.value > 0' out
+    grep -q '^constant sdpa_mac_s fused f32 64 2 8 1 cold' p
+    run grep '^T ' p
+    assert_failure
+}
+
+@test "a model, its free rows and its picture" {
+    tune -m "$(model grimm)" -N 64 --state cold --profile ./p --plot p.svg --format json
+    jq_true '.free_rows | .free_rows >= 1 and (.step_ms | keys | length) == 10 and .k_for["0.9"].speedup >= 1' out
+    grep -q '^step_ms.64 ' p
+    grep -q '^free_rows ' p
+    grep -q '^T fused f32 256 4 8 1 64 ' p
+    [ "$(grep -c '<polyline' p.svg)" -eq 3 ]
+    [ "$(grep -o '<circle' p.svg | wc -l)" -eq "$(jq '.curve | length' out)" ]
+    if command -v xmllint >/dev/null; then xmllint --noout p.svg; fi
+    assert_folder out p p.svg verdict
+}
+
+@test "sampled runs come to what whole runs come to" {
+    [ -n "$BMC_FULL" ] || skip "BMC_FULL=1 holds times against each other"
+    ok bmc-tune --shape opt-350m --layers 1 -N 256 --state hot --no-rows --dry-run --format json --megabytes 16
+    printf '%s' "$output" >sampled
+    ok bmc-tune --shape opt-350m --layers 1 -N 256 --state hot --no-rows --dry-run --format json --megabytes 16 --exact
+    printf '%s' "$output" >whole
+    jq -n --slurpfile a sampled --slurpfile b whole \
+        '[$a[0].curve, $b[0].curve] | transpose[] | .[0].measured_ms / .[1].measured_ms | select(. < 0.9 or . > 1.1)' >far
+    assert_equal "$(cat far)" ""
+}
+
+# ---- the profile ----
+
+@test "without a profile the default, with one its table, else the formula; the option wins" {
+    # Eq. 7 with G = 4: sqrt(4 * 512 * 1 / 2) = 32.
+    hand_made p 1
+    assert_equal "$(T_of)" "8 default bmc default"
+    assert_equal "$(T_of --profile ./p)" "32 formula bmc default"
+    hand_made p 1 'T fused f32 256 4 8 1 512 2'
+    assert_equal "$(T_of --profile ./p)" "2 profile bmc default"
+    assert_equal "$(T_of --profile ./p --kv bmc)" "2 profile bmc option"
+    assert_equal "$(T_of --profile ./p --kv bmc:T=4)" "4 option bmc option"
+    assert_equal "$(T_of --profile ./p --kv bmc:r=64)" "8 option bmc option"
+    assert_equal "$(T_of --profile ./p --kv upfront)" "1 policy upfront option"
+    assert_equal "$(T_of --profile none)" "8 default bmc default"
+    # Another question: from the formula again. Another number of threads: not asked.
+    assert_equal "$(T_of --profile ./p -c 128)" "16 formula bmc default"
+    assert_equal "$(T_of --profile ./p -t 2)" "8 default bmc default"
+}
+
+@test "the policy that was fastest is followed when no --kv is given" {
+    hand_made p 1 'policy reserve'
+    assert_equal "$(T_of --profile ./p | cut -d ' ' -f 3-)" "reserve profile"
+    assert_equal "$(T_of --profile ./p --kv bmc)" "32 formula bmc option"
+}
+
+@test "bmc-prof uses the profile, and its rows say so" {
+    hand_made p 1 'T fused f32 256 4 8 1 64 2'
+    ok "$BMC_BIN/bmc-prof" bench -m "$(model grimm)" -p 0 -n 64 --kv bmc,bmc:T=4 -t 1 --profile ./p --format json -r 1 --warmup 0 --megabytes 1
+    assert_equal "$(jq -r '[.rows[] | "\(.T) \(.T_from)"] | join(" ")' <<<"$output")" "2 profile 4 option"
+}
+
+@test "the profile is found where it belongs, and the folder is made" {
+    tiny
+    XDG_CONFIG_HOME=$PWD/config ok bmc-tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --megabytes 1 --evict 1 --seconds 1 -t 1
+    [ -s config/bmc/profile ]
+    XDG_CONFIG_HOME=$PWD/config T_of >found
+    grep -q formula found
+    XDG_CONFIG_HOME='' HOME=$PWD/home ok bmc-tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --megabytes 1 --evict 1 --seconds 1 -t 1
+    [ -s home/.config/bmc/profile ]
+    XDG_CONFIG_HOME='' HOME='' expect_error 1 'neither XDG_CONFIG_HOME nor HOME' bmc-tune --shape ./tiny.shape -N 64 \
+        --no-sweep --no-rows --megabytes 1 --evict 1 --seconds 1 -t 1 --format csv 2>&1 || [[ $stderr =~ "neither XDG_CONFIG_HOME" ]]
+}
+
+@test "a second run adds to the profile, and what it finds anew takes the old one's place" {
+    tiny
+    tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --profile ./p
+    tune --shape ./tiny.shape -N 32,64 --no-sweep --no-rows --profile ./p
+    assert_equal "$(grep '^T ' p | cut -d ' ' -f 2-8 | sort | uniq -c | awk '{ print $1 }' | xargs)" "1 1"
+    assert_equal "$(grep '^constant' p | cut -d ' ' -f 2-10 | sort | uniq -d)" ""
+}
+
+# The line that ignores the profile in ./config, and the text all the same.
+ignored() { # REGEX
+    XDG_CONFIG_HOME=$PWD/config run --separate-stderr bmc-gen -m "$(model grimm)" -p "$once" -n 4 -t 1 -q --ids
+    assert_success
+    assert_equal "$output" "$(bmc-gen -m "$(model grimm)" -p "$once" -n 4 -t 1 -q --ids)"
+    [[ $stderr =~ ^bmc-gen:\ ignoring\ the\ tuned\ profile:\ .*$1 ]] && [[ $stderr != *$'\n'* ]] || fail "$stderr"
+}
+once='Once upon a time'
+
+@test "a profile that cannot be used is ignored with one line" {
+    hand_made good 1
+    mkdir -p config/bmc
+    sed 's/^cpu .*/cpu Another One/' good >config/bmc/profile
+    ignored 'Another One'
+    sed 's/^cores .*/cores 999/' good >config/bmc/profile
+    ignored '999 cores'
+    sed 's/^bmc_profile .*/bmc_profile 7/' good >config/bmc/profile
+    ignored 'version 7'
+    head -c 5000 /dev/urandom >config/bmc/profile
+    ignored ''
+    : >config/bmc/profile
+    ignored 'bmc_profile'
+    sed 's/1e9/-1e9/' good >config/bmc/profile
+    ignored 'positive'
+    printf '%s\n' "$(sed 's/^cpu .*/cpu \x1b[31mred/' good)" >config/bmc/profile
+    ignored 'red'
+    yes 'x y' | head -c 2000000 >config/bmc/profile
+    ignored 'longer'
+    rm config/bmc/profile
+    mkfifo config/bmc/profile
+    ignored 'no regular file'
+    rm config/bmc/profile
+    mkdir config/bmc/profile
+    ignored ''
+    rmdir config/bmc/profile
+    ln -s profile config/bmc/profile
+    ignored ''
+    # The same named by an option is an error.
+    sed 's/^bmc_profile .*/bmc_profile 7/' good >bad
+    expect_error 1 '--profile: .*version 7' bmc-gen -m "$(model grimm)" -p x -n 1 -t 1 -q --profile ./bad
+    expect_error 1 '--profile: .*does not exist' bmc-gen -m "$(model grimm)" -p x -n 1 -t 1 -q --profile ./absent
+}
+
+@test "a profile that is replaced and cut while it is read is survived" {
+    hand_made good 1
+    mkdir -p config/bmc
+    (
+        while [ ! -e stop ]; do
+            cp good config/bmc/profile # in place: cut, then written
+            head -c 300 good >part
+            mv part config/bmc/profile
+        done
+    ) &
+    local writer=$! turn
+    for ((turn = 0; turn < 20; turn++)); do
+        XDG_CONFIG_HOME=$PWD/config run --separate-stderr bmc-gen -m "$(model grimm)" -p Once -n 1 -t 1 -q --ids
+        [ "$status" -eq 0 ] && [[ $stderr != *$'\n'* ]] || break
+    done
+    touch stop
+    wait "$writer"
+    assert_success
+    assert_equal "$turn" 20
+}
+
+@test "constants of an earlier run are taken" {
+    tiny
+    tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --profile ./p
+    tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --dry-run --format csv --constants p --state cold
+    cp out first
+    tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --dry-run --format csv --constants p --state cold
+    equal_files first out
+    expect_error 1 '--constants: .*does not exist' bmc-tune --shape ./tiny.shape --constants absent --dry-run
+}
+
+@test "--check: fits after tuning, does not fit when the constants are another machine's" {
+    tiny
+    tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --profile ./p
+    # shellcheck disable=SC2086 # words
+    run --separate-stderr bmc-tune $quick --shape ./tiny.shape --check --profile ./p --format json
+    [ "$status" -le 1 ] && [ -z "$stderr" ]
+    printf '%s' "$output" >out
+    jq_true '.worst_ratio >= 0.9 and .limit == 1.08' out
+    # Copying a million times slower: T far too small.
+    awk '$1 == "constant" && $2 == "copy_elem_s" { $11 *= 1e-6 } $1 != "T"' p >wrong
+    # shellcheck disable=SC2086 # words
+    run --separate-stderr bmc-tune $quick --shape ./tiny.shape --check --profile ./wrong
+    assert_failure 1
+    assert_output --partial "does not fit: the profile's T cost up to"
+    sed 's/^cpu .*/cpu Another One/' p >other
+    expect_error 1 'Another One' bmc-tune -t 1 --evict 1 --shape ./tiny.shape --check --profile ./other
+    expect_error 1 'does not exist' bmc-tune -t 1 --evict 1 --check --profile ./absent
+}
+
+# ---- errors ----
+
+@test "wrong usage and wrong values" {
+    tiny
+    expect_error 2 'exclude' bmc-tune -m x --shape y
+    expect_error 2 'unexpected' bmc-tune model.bmc
+    expect_error 2 '--check takes' bmc-tune --check --dry-run
+    expect_error 2 'rounds' bmc-tune --rounds 2
+    expect_error 1 'is no list' bmc-tune --shape ./tiny.shape -N 1 --dry-run
+    expect_error 1 'is no list' bmc-tune --shape ./tiny.shape -N 64,x --dry-run
+    expect_error 1 'is no list' bmc-tune --shape ./tiny.shape -b 0 --dry-run
+    for spec in k=4 k=4,m=5 k=0,m=0 m=1,k=2 k=4,m=2x k=99999,m=1 'k=,m=1'; do
+        expect_error 1 '--spec' bmc-tune --shape ./tiny.shape --spec "$spec" --dry-run
+    done
+    expect_error 1 'unknown' bmc-tune --shape ./tiny.shape --attn none --dry-run
+    expect_error 1 'absent' bmc-tune -m absent.bmc --dry-run
+    expect_error 1 'beyond the model' bmc-tune -m "$(model grimm)" -N 99999 --dry-run
+}
+
+@test "a cell that does not fit in memory is listed as such" {
+    tiny
+    tune --shape ./tiny.shape -N 1048576 -b 1024 --state cold --no-rows --dry-run --format json
+    jq_true '.rows[] | .note == "the cache does not fit in memory" and .measured_ms == null' out
+}
+
+@test "interrupted: nothing is left behind" {
+    tiny
+    "$BMC_BIN/bmc-tune" --shape ./tiny.shape -N 128 -t 1 --profile ./p --plot p.svg --seconds 60 --rounds 60 >out 2>err &
+    local pid=$!
+    sleep 0.5
+    kill -INT $pid
+    run wait $pid
+    rm -f out err
+    assert_folder tiny.shape
+}

@@ -1,0 +1,449 @@
+/* The cost model against values computed by hand, the fit against curves that are known, the profile as text. */
+#include "check.h"
+#include "decode/rng.h"
+#include "tune/costmodel.h"
+#include "tune/fit.h"
+#include "tune/profile.h"
+#include "tune/sweep.h"
+
+/* ---- the model ---- */
+
+/* N = 8, C1 = 6, 12 elements and 3 multiply-accumulates a second. */
+static const struct cost plain = {
+    .N = 8, .elements = 6, .copy_elem_s = 12, .sdpa_mac_s = 3, .shrink = 1, .k = 1, .m = 1};
+
+static void expect_T(const char *what, struct cost cost, double want)
+{
+    struct err err = {{0}};
+    double T = -1;
+    check(cost_closed_T(&cost, &T, &err) == 0 && near(T, want, 5e-4 * want),
+          "%s: T = %g, %g wanted: %s", what, T, want, err.text);
+}
+
+static void test_equations(void)
+{
+    struct cost c = plain;
+    /* Eq. 5 at T = 2: 2*6*8*3/12 = 24 of copying, 6*64*1.5/3 = 192 of SDPA. */
+    check(near(cost_seconds(&c, 2), 216, 1e-9), "eq. 5: %g", cost_seconds(&c, 2));
+    /* At T = 8: 2*6*8*9/12 = 72 and 6*64*1.125/3 = 144. */
+    check(near(cost_seconds(&c, 8), 216, 1e-9), "eq. 5 at T = 8: %g", cost_seconds(&c, 8));
+    expect_T("eq. 7, sqrt(8*12/(2*3))", c, 4);
+    c.growth_s = 0.5;
+    check(near(cost_seconds(&c, 2), 217, 1e-9), "T C0: %g", cost_seconds(&c, 2));
+    expect_T("eq. 6, sqrt(128/(8 + 0.5))", c, 3.880570);
+    c.shrink = 4; /* G = 2, Q = 2 */
+    check(near(cost_seconds(&c, 2), 6 + 1 + 192, 1e-9), "eq. 8: %g", cost_seconds(&c, 2));
+    c.k = 3;
+    c.m = 2;
+    check(near(cost_seconds(&c, 2), 6 + 1 + 288, 1e-9), "eq. 9: %g", cost_seconds(&c, 2));
+    expect_T("sqrt(192/(2 + 0.5))", c, 8.763561);
+    c = plain;
+    c.shrink = 4;
+    expect_T("eq. 8, sqrt(8*4*12/(2*3))", c, 8);
+    c = plain;
+    c.k = 3;
+    c.m = 2;
+    expect_T("eq. 9, sqrt(3*8*12/(2*2*3))", c, 4.898979);
+    /* Where k rows cost the time of one, T becomes T/sqrt(m): k = m = 4 at four times the rate. */
+    c.k = c.m = 4;
+    c.sdpa_mac_s = 12;
+    expect_T("eq. 9 with free rows", c, 2);
+}
+
+/* What is published: the probe of the design, and bmc.txt VIII-A with alpha BW / (2 beta C) = 0.1. */
+static void test_published(void)
+{
+    struct cost c = {.N = 512,
+                     .elements = 2 * 4096,
+                     .copy_elem_s = 1.85e9,
+                     .sdpa_mac_s = 6.35e9,
+                     .shrink = 1,
+                     .k = 1,
+                     .m = 1};
+    double T = 0;
+    struct err err;
+    check(cost_closed_T(&c, &T, &err) == 0 && near(T, 8.6, 0.05), "the probe: T = %g", T);
+    c.copy_elem_s = 0.2;
+    c.sdpa_mac_s = 1;
+    expect_T("sqrt(0.1 * 512)", c, 7.155418);
+    c.N *= 4;
+    expect_T("four times N", c, 2 * 7.155418);
+}
+
+static void expect_error(const char *what, struct cost cost)
+{
+    struct err err = {{0}};
+    double T = 0;
+    check(cost_closed_T(&cost, &T, &err) < 0 && err.text[0], "%s: T = %g and no error", what, T);
+}
+
+static void test_degenerate(void)
+{
+    const double bad[] = {0, -1, NAN, INFINITY};
+    struct cost c = plain;
+    c.N = 1;
+    expect_error("N = 1", c);
+    c.N = 0;
+    expect_error("N = 0", c);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        c = plain;
+        c.copy_elem_s = bad[i];
+        expect_error("bandwidth", c);
+        c = plain;
+        c.sdpa_mac_s = bad[i];
+        expect_error("arithmetic", c);
+        c = plain;
+        c.elements = bad[i];
+        expect_error("C1", c);
+        c = plain;
+        c.shrink = bad[i];
+        expect_error("G Q", c);
+        c = plain;
+        c.m = bad[i];
+        expect_error("m", c);
+        c = plain;
+        c.growth_s = bad[i];
+        if (bad[i] != 0)
+            expect_error("C0", c);
+    }
+    c = plain;
+    c.growth_s = 0; /* eq. 7 */
+    expect_T("C0 = 0", c, 4);
+    c.m = 2;
+    expect_error("m > k", c);
+}
+
+/* ---- cells ---- */
+
+static struct curve flat(enum curve_what what, double value)
+{
+    return (struct curve){.what = what,
+                          .attn = "-",
+                          .width = 1,
+                          .group = 1,
+                          .rows = 1,
+                          .batch = 1,
+                          .n = 1,
+                          .at = {{1024, value, 0, 1}}};
+}
+
+static int answer_all(const struct cost_cell *cell, struct cost_answer *answer, struct err *err)
+{
+    if (cost_answer(cell, answer, err) < 0)
+        return -1;
+    cost_least(cell, answer);
+    return 0;
+}
+
+static void test_cells(void)
+{
+    struct curve copy = flat(CURVE_COPY, 12), sdpa = flat(CURVE_SDPA, 3),
+                 alloc = flat(CURVE_ALLOC, 0.25);
+    struct cost_cell cell = {.N = 8,
+                             .layers = 1,
+                             .batch = 2,
+                             .width = 3,
+                             .row_bytes = 128,
+                             .shrink = 1,
+                             .k = 1,
+                             .m = 1,
+                             .copy = &copy,
+                             .sdpa = &sdpa};
+    struct cost_answer answer = {0};
+    struct err err = {{0}};
+    /* With constant rates and r that divides N the sums are eq. 5. */
+    for (size_t T = 1; T <= 8; T *= 2)
+        check(near(cost_cell_seconds(&cell, T), cost_seconds(&plain, (double)T), 1e-9),
+              "T = %zu: %g and %g", T, cost_cell_seconds(&cell, T), cost_seconds(&plain, (double)T));
+    /* N = 7, r = 4: 4*6*(4 + 7)/12 = 22 of copying; 4 steps of 4 rows, 3 of 7: 2*6*(16 + 21)/3 = 148. */
+    cell.N = 7;
+    check(near(cost_cell_seconds(&cell, 2), 170, 1e-9), "N = 7: %g", cost_cell_seconds(&cell, 2));
+    cell.alloc = &alloc; /* two growths of K and V of two sequences */
+    check(near(cost_cell_seconds(&cell, 2), 172, 1e-9), "C0: %g", cost_cell_seconds(&cell, 2));
+    cell.alloc = NULL;
+    cell.N = 8;
+    check(answer_all(&cell, &answer, &err) == 0 && near(answer.closed, 4, 1e-9) && answer.pow2 == 4 &&
+              answer.least == 4 && near(answer.least_s, 200, 1e-9),
+          "answers %g %zu %zu %g: %s", answer.closed, answer.pow2, answer.least, answer.least_s,
+          err.text);
+    /* T = 11.3: eq. 5 is flatter above its minimum, so 16 is cheaper than 8 where the nearest would be 8. */
+    cell.N = 64;
+    cell.k = cell.m = 1;
+    check(answer_all(&cell, &answer, &err) == 0 && near(answer.closed, sqrt(128), 1e-9), "N = 64: %g",
+          answer.closed);
+    check(answer.pow2 == (cost_cell_seconds(&cell, 16) < cost_cell_seconds(&cell, 8) ? 16u : 8u) &&
+              answer.least_s <= answer.pow2_s,
+          "rounding gave %zu", answer.pow2);
+    size_t least = 1; /* every T, one by one */
+    for (size_t T = 1; T <= 64; T++)
+        least = cost_cell_seconds(&cell, T) < cost_cell_seconds(&cell, least) ? T : least;
+    check(near(cost_cell_seconds(&cell, least), answer.least_s, 1e-9), "the least is %zu, found %zu",
+          least, answer.least);
+    sdpa.at[0].value = 0;
+    check(cost_answer(&cell, &answer, &err) < 0, "a rate of 0 was taken");
+    sdpa.at[0].value = 3;
+    cell.N = 1;
+    check(cost_answer(&cell, &answer, &err) < 0, "N = 1 was taken");
+}
+
+static void test_curves(void)
+{
+    struct curve c = {.what = CURVE_SDPA,
+                      .attn = "blas",
+                      .rows = 1,
+                      .group = 1,
+                      .batch = 1,
+                      .width = 64,
+                      .n = 3,
+                      .at = {{1024, 100, 0, 5}, {4096, 400, 0, 5}, {16384, 25, 0, 5}}};
+    struct curve two[2] = {c, c};
+    struct err err;
+    check(near(curve_at(&c, 10), 100, 1e-9) && near(curve_at(&c, 1e9), 25, 1e-9), "beyond the ends");
+    check(near(curve_at(&c, 1024), 100, 1e-9) && near(curve_at(&c, 4096), 400, 1e-9), "at the points");
+    /* Half way between 1024 and 4096 on a logarithmic axis is 2048: sqrt(100 * 400). */
+    check(near(curve_at(&c, 2048), 200, 1e-9), "between: %g", curve_at(&c, 2048));
+    check(near(curve_at(&c, 8192), 100, 1e-9), "between, falling: %g", curve_at(&c, 8192));
+    check(curve_check(&c, &err) == 0, "a good curve: %s", err.text);
+    two[1].group = 4;
+    check(curve_find(two, 2, &c) == &two[0], "the same is nearest");
+    c.group = 8;
+    check(curve_find(two, 2, &c) == &two[1], "G = 4 is nearer to 8 than 1");
+    c.cold = true;
+    check(curve_find(two, 2, &c) == NULL, "hot was taken for cold");
+    two[0].at[1].bytes = 1024;
+    check(curve_check(&two[0], &err) < 0, "sizes that do not ascend");
+    two[1].at[2].value = -1;
+    check(curve_check(&two[1], &err) < 0, "a negative value");
+    two[1].n = 0;
+    check(curve_check(&two[1], &err) < 0, "no points");
+}
+
+/* ---- the fit ---- */
+
+static void test_fit(void)
+{
+    const double T[] = {1, 2, 4, 8, 16, 32, 64}, flat_time[] = {5, 5, 5, 5, 5, 5, 5};
+    double time[ARRAY_LEN(T) * 9], rising[ARRAY_LEN(T)];
+    struct fit fit = {0};
+    struct regret regret = {0};
+    struct err err = {{0}};
+    for (size_t i = 0; i < ARRAY_LEN(T); i++) {
+        time[i] = 100 + 2 * T[i] + 128 / T[i];
+        rising[i] = 10 + T[i];
+    }
+    check(fit_times(&fit, T, time, ARRAY_LEN(T), 512, &err) == 0 && near(fit.a, 100, 1e-6) &&
+              near(fit.b, 2, 1e-7) && near(fit.c, 128, 1e-6) && near(fit.T, 8, 1e-6),
+          "100 + 2T + 128/T: %g %g %g, T %g: %s", fit.a, fit.b, fit.c, fit.T, err.text);
+    check(fit_times(&fit, T, rising, ARRAY_LEN(T), 512, &err) == 0 && fit.T < 1.01, "rising: T = %g",
+          fit.T);
+    check(fit_times(&fit, T, flat_time, ARRAY_LEN(T), 512, &err) == 0 && isfinite(fit.T),
+          "flat: T = %g", fit.T);
+    for (size_t i = 0; i < ARRAY_LEN(T); i++)
+        rising[i] = 10 + 100 / T[i];
+    check(fit_times(&fit, T, rising, ARRAY_LEN(T), 512, &err) == 0 && fit.T > 100, "falling: T = %g",
+          fit.T);
+    check(fit_times(&fit, T, time, 2, 512, &err) < 0, "two points were fitted");
+    time[3] = NAN;
+    check(fit_times(&fit, T, time, ARRAY_LEN(T), 512, &err) < 0, "NaN was fitted");
+    /* Nine rounds with noise of up to 5 %, and a machine that slows down: T used is 16, the best is 8. */
+    for (size_t round = 0; round < 9; round++)
+        for (size_t i = 0; i < ARRAY_LEN(T); i++)
+            time[round * ARRAY_LEN(T) + i] = (100 + 2 * T[i] + 128 / T[i]) * (1 + 0.1 * (double)round) *
+                                             (1 + 0.05 * (rng_uniform(3, round, (uint32_t)i, 0) - 0.5));
+    check(fit_regret(&regret, T, time, ARRAY_LEN(T), 9, 4, 512, 1, &err) == 0, "%s", err.text);
+    check(near(regret.ratio, 140.0 / 132, 0.02) && regret.lo <= regret.ratio &&
+              regret.ratio <= regret.hi && regret.hi - regret.lo < 0.1,
+          "regret %g in %g .. %g, %g wanted", regret.ratio, regret.lo, regret.hi, 140.0 / 132);
+    check(regret.T_lo <= 8.5 && regret.T_hi >= 7.5 && regret.T_hi / regret.T_lo < 2, "T in %g .. %g",
+          regret.T_lo, regret.T_hi);
+    check(regret.raw.lo <= regret.raw.value && regret.raw.value <= regret.raw.hi && regret.best >= 2 &&
+              regret.best <= 4,
+          "raw %g in %g .. %g", regret.raw.value, regret.raw.lo, regret.raw.hi);
+    check(fit_regret(&regret, T, time, ARRAY_LEN(T), 2, 4, 512, 1, &err) < 0, "two rounds were taken");
+}
+
+/* ---- free rows ---- */
+
+static void test_free_rows(void)
+{
+    struct free_rows rows = {.n = 5, .step_ms = {10, 10.5, 11, 11.4, 20}};
+    double speedup = 0;
+    free_rows_judge(&rows);
+    check(rows.free == 8, "%zu free rows, 8 wanted", rows.free);
+    /* Rows cost nothing, all are accepted: as many as there are, 12 - 1 candidates. */
+    struct free_rows idle = {.n = 5, .step_ms = {10, 10, 10, 10, 10}};
+    check(free_rows_k(&idle, 1, &speedup) == 11 && near(speedup, 12, 1e-9), "k = %zu, %g",
+          free_rows_k(&idle, 1, &speedup), speedup);
+    /* Every row costs as much as the first: none. */
+    struct free_rows dear = {.n = 5, .step_ms = {10, 20, 40, 80, 120}};
+    check(free_rows_k(&dear, 0.9, &speedup) == 0 && speedup == 1, "k = %zu",
+          free_rows_k(&dear, 0.9, &speedup));
+    /* 1 + 1/2 tokens in 12 ms against 1 in 10: k = 1; a second candidate adds 1/4 for 24 - 12 ms more. */
+    struct free_rows one = {.n = 3, .step_ms = {10, 12, 36}};
+    check(free_rows_k(&one, 0.5, &speedup) == 1 && near(speedup, 1.25, 1e-9), "k = %zu, %g",
+          free_rows_k(&one, 0.5, &speedup), speedup);
+    struct free_rows none = {.n = 0};
+    free_rows_judge(&none);
+    check(none.free == 0 && free_rows_k(&none, 0.5, &speedup) == 0, "no rows");
+}
+
+/* ---- the profile ---- */
+
+static const char text[] =
+    "# comment\nbmc_profile 1\ncpu Test CPU 3000\ncores 2\nthreads 2\nisa ref\npage_size 4096\n"
+    "alloc malloc\npolicy reserve\npolicy_ratio 0.9\nstep_model tiny\nstep_ms.1 10\nstep_ms.2 10.5\n"
+    "step_ms.4 30\n"
+    "constant copy_elem_s - f32 4096 1 1 1 cold 1048576 1.85e9 0.01 9\n"
+    "constant sdpa_mac_s blas f32 4096 1 1 1 cold 1048576 6.35e9 0.01 9\n"
+    "constant sdpa_mac_s blas f32 4096 1 1 1 cold 4194304 6.35e9 0.01 9\n"
+    "T blas f32 4096 1 32 1 512 32\n";
+
+static size_t T_of(const struct profile *p, size_t N, const char *attn, enum kv_T_from *from)
+{
+    const struct tune_question q = {.attn = attn,
+                                    .type = DTYPE_F32,
+                                    .heads = 32,
+                                    .kv_heads = 32,
+                                    .head_dim = 128,
+                                    .layers = 32,
+                                    .batch = 1,
+                                    .N = N,
+                                    .k = 1,
+                                    .m = 1};
+    return profile_T(p, &q, from);
+}
+
+static void test_profile(void)
+{
+    struct profile p, again;
+    struct err err = {{0}};
+    struct buf written = {0}, twice = {0};
+    enum kv_T_from from;
+    if (!check(profile_parse(&p, text, sizeof text - 1, "t", &err) == 0, "%s", err.text))
+        return;
+    check(strcmp(p.machine.cpu, "Test CPU 3000") == 0 && p.machine.cores == 2 && p.n_curves == 2 &&
+              p.curve[1].n == 2 && p.n_tuned == 1 && p.rows.n == 3 && p.rows.free == 2 &&
+              strcmp(p.policy, "reserve") == 0,
+          "what was read");
+    check(T_of(&p, 512, "blas", &from) == 32 && from == KV_T_PROFILE, "the table's T");
+    /* sqrt(4 * 512 * 1.85/(2*6.35)) = 17.3: 16. */
+    check(T_of(&p, 2048, "blas", &from) == 16 && from == KV_T_FORMULA, "the formula's T: %zu",
+          T_of(&p, 2048, "blas", &from));
+    check(T_of(&p, 2048, "other", &from) == 0, "a backend that was not measured");
+    check(T_of(&p, 1, "blas", &from) == 0, "N = 1");
+    check(profile_write(&p, &written, &err) == 0 &&
+              profile_parse(&again, written.data, written.len, "t", &err) == 0,
+          "%s", err.text);
+    check(profile_write(&again, &twice, &err) == 0 && strcmp(written.data, twice.data) == 0,
+          "written twice:\n%s\n%s", written.data, twice.data);
+    struct tuned_T other = p.tuned[0];
+    other.T = 4;
+    check(profile_put_T(&p, &other, &err) == 0 && p.n_tuned == 1 && T_of(&p, 512, "blas", &from) == 4,
+          "a T in place of another");
+    struct machine here = p.machine;
+    check(profile_check_machine(&p, &here, &err) == 0, "%s", err.text);
+    here.cores = 3;
+    check(profile_check_machine(&p, &here, &err) < 0 && strstr(err.text, "2 cores"), "%s", err.text);
+    here = p.machine;
+    here.cpu[0] = 'B';
+    check(profile_check_machine(&p, &here, &err) < 0 && strstr(err.text, "Test CPU"), "%s", err.text);
+    profile_release(&p);
+    profile_release(&again);
+    buf_release(&written);
+    buf_release(&twice);
+}
+
+/* The profile's text with `from` replaced by `to` is refused with a sentence that holds `want`. */
+static void expect_refusal(const char *from, const char *to, const char *want)
+{
+    struct profile p;
+    struct err err = {{0}};
+    struct buf changed = {0};
+    const char *at = strstr(text, from);
+    if (!check(at != NULL, "the test's own text lacks %s", from) ||
+        buf_add(&changed, text, (size_t)(at - text), &err) < 0 ||
+        buf_add(&changed, to, strlen(to), &err) < 0 ||
+        buf_add(&changed, at + strlen(from), strlen(at + strlen(from)), &err) < 0)
+        return;
+    const int rc = profile_parse(&p, changed.data, changed.len, "t", &err);
+    check(rc < 0 && strstr(err.text, want), "%s -> %s: %s", from, to, rc < 0 ? err.text : "taken");
+    if (rc == 0)
+        profile_release(&p);
+    buf_release(&changed);
+}
+
+static void test_bad_profiles(void)
+{
+    expect_refusal("bmc_profile 1", "bmc_profile 2", "version 2");
+    expect_refusal("bmc_profile 1\n", "", "bmc_profile");
+    expect_refusal("cores 2", "cores two", "cores");
+    expect_refusal("cpu Test CPU 3000", "", "cpu");
+    expect_refusal("1.85e9", "nan", "line 15");
+    expect_refusal("1.85e9", "0", "positive");
+    expect_refusal("1.85e9", "-1", "positive");
+    expect_refusal("cold 4194304", "cold 524288", "ascend");
+    expect_refusal("cold 1048576 1.85e9", "warm 1048576 1.85e9", "line 15");
+    expect_refusal("copy_elem_s - f32", "copy_elem_s - f64", "line 15");
+    expect_refusal("copy_elem_s", "copies", "line 15");
+    expect_refusal("512 32\n", "512 513\n", "line 18");
+    expect_refusal("512 32\n", "512\n", "line 18");
+    expect_refusal("512 32\n", "512 0\n", "line 18");
+    expect_refusal("step_ms.2 10.5", "step_ms.2 x", "step_ms.2");
+}
+
+/* ---- sampled and whole runs ---- */
+
+static void test_sampling(void)
+{
+    static volatile sig_atomic_t interrupted;
+    struct err err = {{0}};
+    const char *policies[] = {"bmc:T=4", "bmc:r=7", "iterative", "upfront", "paged:16", "reserve"};
+    for (size_t k = 1; k <= 5; k += 4)
+        for (size_t i = 0; i < ARRAY_LEN(policies); i++) {
+            struct sweep_time whole = {0}, part = {0};
+            struct kv_spec spec;
+            const struct tune_run run = {.heads = 4,
+                                         .kv_heads = 2,
+                                         .head_dim = 16,
+                                         .batch = 2,
+                                         .k = k,
+                                         .m = k == 1 ? 1 : 2,
+                                         .type = DTYPE_F32,
+                                         .attn = attn_find(NULL, &err),
+                                         .kernels = kernels_select("ref", &err),
+                                         .threads = 1,
+                                         .interrupted = &interrupted};
+            const struct sweep_sample all = {.exact = true}, some = {.growths = 8, .steps = 32};
+            check(kv_spec_parse(&spec, policies[i], &err) == 0 &&
+                      sweep_run(&run, &spec, 100, &all, &whole, &err) == 0 &&
+                      sweep_run(&run, &spec, 100, &some, &part, &err) == 0,
+                  "%s: %s", policies[i], err.text);
+            /* Without speculation every row is a step; with it, two rows stay of each. */
+            const size_t most = k == 1 ? 100 : 50 + whole.T;
+            check(whole.steps_timed <= most && whole.steps_timed >= (k == 1 ? 100 : 50) &&
+                      whole.growths_timed == whole.T && whole.total_ms > 0,
+                  "%s: %zu steps, %zu growths of %zu", policies[i], whole.steps_timed,
+                  whole.growths_timed, whole.T);
+            check(part.T == whole.T && part.growths_timed <= 8 && part.steps_timed <= 40 &&
+                      part.total_ms > 0 && isfinite(part.total_ms),
+                  "%s sampled: %zu steps, %zu growths", policies[i], part.steps_timed,
+                  part.growths_timed);
+        }
+}
+
+int main(void)
+{
+    test_equations();
+    test_published();
+    test_degenerate();
+    test_cells();
+    test_curves();
+    test_fit();
+    test_free_rows();
+    test_profile();
+    test_bad_profiles();
+    struct err err;
+    if (check(kernels_setup(&err) == 0, "%s", err.text))
+        test_sampling();
+    return check_result();
+}
