@@ -21,9 +21,10 @@ batches='1 2 3 5'
 threads='1 2'
 chunks='1 7 512'
 types='f32 bf16'
+precisions='f32 bf16x2 bf16'
 
-check() { # MODEL KV THREADS CHUNK BATCH TYPE
-    run "$BMC_BUILD/tests/reference" "$(model "$1")" "$(reference "$1")" "${2/T=N/T=$(context "$1")}" "$3" "$4" "$5" "$6"
+check() { # MODEL KV THREADS CHUNK BATCH TYPE [PRECISION [ISA]]
+    BMC_ISA=$8 run "$BMC_BUILD/tests/reference" "$(model "$1")" "$(reference "$1")" "${2/T=N/T=$(context "$1")}" "$3" "$4" "$5" "$6" "$7"
     [ "$status" -eq 0 ] || fail "reference $* -> $output"
     [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]] && [ "${BASH_REMATCH[1]}" -ge 50 ]
     # A tie that decided is shown.
@@ -67,8 +68,22 @@ deal() {
     done
 }
 
+# The tolerances are those of reference.c: 1e-3 and 0.1 % of perplexity at f32 and bf16x2; 1 % with bf16 for both.
+@test "every instruction set of the machine at every precision" {
+    [[ " $(isas) " == *" ref "* ]]
+    models='grimm qwen2-like opt-350m-like'
+    [ "$BMC_FULL" != 1 ] || models=$(all_models)
+    for isa in $(isas); do
+        for name in $models; do
+            check "$name" bmc 2 512 3 f32 f32 "$isa"
+            check "$name" bmc 2 512 3 f32 bf16x2 "$isa"
+            check "$name" bmc 2 512 3 bf16 bf16 "$isa"
+        done
+    done
+}
+
 # Every value of every dimension, and every model twice, in random company.
-@test "policies, T, batches, threads, chunks and cache types: a covering subset" {
+@test "policies, T, batches, threads, chunks, cache types, precisions and instruction sets: a covering subset" {
     echo "# BMC_SEED=$BMC_SEED" >&3
     count=20
     read -ra name < <(deal 1 $count $(all_models))
@@ -77,8 +92,10 @@ deal() {
     read -ra thread < <(deal 4 $count $threads)
     read -ra chunk < <(deal 5 $count $chunks)
     read -ra type < <(deal 6 $count $types)
+    read -ra precision < <(deal 7 $count $precisions)
+    read -ra isa < <(deal 8 $count $(isas))
     for ((step = 0; step < count; step++)); do
-        check "${name[step]}" "${kv[step]}" "${thread[step]}" "${chunk[step]}" "${batch[step]}" "${type[step]}"
+        check "${name[step]}" "${kv[step]}" "${thread[step]}" "${chunk[step]}" "${batch[step]}" "${type[step]}" "${precision[step]}" "${isa[step]}"
     done
 }
 

@@ -257,6 +257,74 @@ END
     assert_equal "$(context -m long.bmc --prompt-ids "$(yes 5 | head -n 8190 | paste -sd ' ')" -n 100)" 8192
 }
 
+# ---- kernels ----
+
+# A field of --stats after 12 tokens of the first case, with these options.
+kernel_stats() { # FIELD OPTION..
+    ok bmc-gen -q -m "$(model grimm)" -p "$(reference_text grimm 0 prompt)" -n 12 --ignore-eos --ids --stats stats.json "${@:2}"
+    assert_equal "$output" "$(greedy_ids grimm 0 12)"
+    ok jq -r "$1" stats.json
+}
+
+@test "--precision: each value runs and is told; an unknown one names the three" {
+    for precision in f32 bf16 bf16x2; do
+        kernel_stats .precision --precision $precision
+        assert_output $precision
+    done
+    for value in nosuch f16 BF16; do
+        expect_error 2 "precision \"$value\".*f32, bf16, bf16x2" bmc-gen -q -m "$(model grimm)" -p x -n 1 --precision $value
+    done
+    # They are not the same arithmetic.
+    for precision in f32 bf16 bf16x2; do kernel_stats .logits_hash --precision $precision && echo "$output" >>hashes; done
+    assert_equal "$(sort -u hashes | wc -l)" 3
+}
+
+@test "--isa and BMC_ISA: every usable set; --version lists them and the one in use" {
+    [ "$(isas | wc -w)" -ge 2 ]
+    for isa in $(isas); do
+        kernel_stats .isa --isa "$isa"
+        assert_output "$isa"
+        BMC_ISA=$isa kernel_stats .isa
+        assert_output "$isa"
+        BMC_ISA=$isa ok bmc-gen --version
+        assert_line --regexp "^isa: +$isa; usable: .*\b$isa\b"
+    done
+    # By itself it takes the last.
+    last=$(isas)
+    ok bmc-gen --version
+    assert_line --regexp "^isa: +${last##* };"
+}
+
+@test "the default precision is bf16x2 where the set has bf16 products, else f32" {
+    for isa in $(isas); do
+        want=f32
+        case $isa in bf16 | amx) want=bf16x2 ;; esac
+        kernel_stats .precision --isa "$isa"
+        assert_output $want
+    done
+}
+
+@test "--attn: fused is the default, blas on request" {
+    kernel_stats .attn
+    assert_output fused
+    for attn in fused blas; do
+        kernel_stats .attn --attn $attn
+        assert_output $attn
+    done
+}
+
+@test "-t and -tb are told, and change no bit of the logits" {
+    kernel_stats .logits_hash -t 1
+    hash=$output
+    for threads in '1 2' '2 1' '2 2' '3 5'; do
+        kernel_stats '"\(.threads) \(.threads_batch) \(.logits_hash)"' -t "${threads% *}" -tb "${threads#* }"
+        assert_output "$threads $hash"
+    done
+    # Without -tb prompts take as many as -t says.
+    kernel_stats '"\(.threads) \(.threads_batch)"' -t 1
+    assert_output '1 1'
+}
+
 # ---- statistics ----
 
 @test "--stats: every promised field, with its type" {

@@ -73,6 +73,9 @@ sanitized() { readelf -d "$BMC_BIN/bmc-gen" | grep -q libasan; }
 # The names of the cache policies, as the program itself lists them.
 kv_policies() { bmc-gen -p x --kv '?' 2>&1 >/dev/null </dev/null | sed 's/.*there are: //; s/ (see .*//; s/,//g'; }
 
+# The instruction sets that this machine can run, plainest first, as the program itself lists them.
+isas() { bmc-gen --version | sed -n 's/^isa: .*; usable: //p' | tr -d ,; }
+
 # ---- models ----
 
 # A model's folder.

@@ -98,7 +98,7 @@ int main(int argc, char **argv)
 
     double ms[MAX_ROUNDS], read[MAX_ROUNDS], share[MAX_ROUNDS];
     for (size_t r = 0; r < rounds; r++) {
-        read[r] = roof_read_gb_s(&block, 1);
+        read[r] = roof_read_gb_s(&block, 3);
         ms[r] = step_ms(attn, &step, q, out);
         share[r] = bytes / ms[r] / 1e6 / read[r];
     }
