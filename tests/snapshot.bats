@@ -393,7 +393,8 @@ broken() {
 
 @test "rows that are no numbers give an error, not text" {
     tell
-    for ((at = 4096; at < 4096 + 128; at += 4)); do bytes_le 4 $((0x7fc00000)) | patch story.kv $at; done
+    # Values; what a key that is no number does to a score is up to the backend.
+    for ((at = 12288; at < 12288 + 128; at += 4)); do bytes_le 4 $((0x7fc00000)) | patch story.kv $at; done
     expect_error 1 'no finite logits' gen --load-kv story.kv -n 1
 }
 
