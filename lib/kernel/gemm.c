@@ -54,7 +54,7 @@ int precision_parse(enum precision *precision, const char *name, const struct ke
     return err_set(err, "precision \"%s\" is unknown; there are: f32, bf16, bf16x2", name);
 }
 
-/* The form of the rows for weights of a type. */
+/* The form of the rows for the weights that they meet. */
 struct form {
     bool narrow;          /* bf16, else f32 */
     size_t terms;         /* rows that one row becomes */
@@ -62,10 +62,15 @@ struct form {
     size_t depth, stride; /* inputs, and elements from row to row */
 };
 
-static struct form form_of(const struct gemm *gemm, const struct mat *w)
+/* Where only some of the matrices are bf16, those are widened: one form of the rows serves all. */
+static struct form form_of(const struct gemm *gemm, const struct product *product, size_t n)
 {
-    const bool bf16_weights = w->dtype == DTYPE_BF16;
-    struct form form = {.terms = 1, .depth = w->in_padded};
+    bool bf16_weights = true;
+    for (size_t i = 0; i < n; i++) {
+        const struct mat *gate = product[i].gate;
+        bf16_weights &= product[i].w->dtype == DTYPE_BF16 && (!gate || gate->dtype == DTYPE_BF16);
+    }
+    struct form form = {.terms = 1, .depth = product->w->in_padded};
     form.narrow = bf16_weights && gemm->kernels->panel_bf16 && gemm->precision != PRECISION_F32;
     form.rounded = gemm->precision == PRECISION_BF16 && !form.narrow;
     if (bf16_weights && gemm->precision == PRECISION_BF16X2)
@@ -272,7 +277,7 @@ void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const 
               size_t x_stride, size_t rows)
 {
     const struct mat *w = product->w;
-    const struct form form = form_of(gemm, w);
+    const struct form form = form_of(gemm, product, n);
     struct rows_job rows_job = {gemm, form, x, x_stride, w->in};
     struct panels_job job = {
         gemm, form, product, n, rows, panel_blocks(&form, w, rows), (size_t)threads_now()};

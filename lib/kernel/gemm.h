@@ -11,7 +11,7 @@
 #include "kernel/kernel.h"
 
 /* How activations meet bf16 weights; products with f32 weights keep f32 activations, but for
- * PRECISION_BF16, which rounds those too. */
+ * PRECISION_BF16, which rounds those too. bf16 weights that share a run with f32 ones are treated like those. */
 enum precision {
     PRECISION_F32,   /* weights are widened */
     PRECISION_BF16,  /* activations are rounded to bf16 once */
@@ -40,12 +40,13 @@ struct product {
 
 struct gemm;
 
-/* Room for products of up to `max_rows` rows of up to `max_in` inputs on the present team. */
+/* Room for products of up to `max_rows` rows of up to `max_in` inputs, on teams no larger than was asked for last
+ * (threads_most()). */
 int gemm_open(struct gemm **gemm, const struct kernels *kernels, enum precision precision,
               size_t max_rows, size_t max_in, struct err *err) MUST_USE;
 void gemm_close(struct gemm *gemm); /* NULL is accepted */
 
-/* Runs `n` products of the same x[rows][in], all of one dtype, in one go over all threads. */
+/* Runs `n` >= 1 products of the same x[rows][in] in one go over all threads. */
 void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const float *x,
               size_t x_stride, size_t rows);
 

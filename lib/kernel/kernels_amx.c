@@ -36,15 +36,9 @@ struct tile_config {
     uint8_t rows[16];
 };
 
-static void configure(void)
-{
-    struct tile_config config = {.palette = 1};
-    for (int t = 0; t < 8; t++) {
-        config.row_bytes[t] = TILE_BYTES;
-        config.rows[t] = AMX_ROWS;
-    }
-    _tile_loadconfig(&config);
-}
+/* A constant: gcc believes that _tile_loadconfig() reads 8 bytes, so stores to a variable might be left out. */
+static const struct tile_config whole_tiles = {
+    .palette = 1, .row_bytes = {[0 ... 7] = TILE_BYTES}, .rows = {[0 ... 7] = AMX_ROWS}};
 
 /* Sums of 16 or 32 rows and of one or two blocks beginning at `block`: tiles 0 to 3; 4 and 5 are activations, 6
  * and 7 weights. `next` is fetched meanwhile. */
@@ -102,7 +96,7 @@ static inline __attribute__((always_inline)) void tile_sums(const int R, const i
 
 static void panel_bf16(float *y, const bf16 *x, size_t x_stride, size_t rows, const struct panel *w)
 {
-    configure();
+    _tile_loadconfig(&whole_tiles);
     for (size_t c = 0, columns; c < w->blocks; c += columns) {
         columns = size_min(2, w->blocks - c);
         for (size_t i = 0, n; i < rows; i += n) {

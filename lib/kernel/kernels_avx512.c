@@ -15,7 +15,8 @@ enum { PANEL_ROWS = 6, PANEL_SUMS = 24 };
 static bool usable(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("fma");
 }
 
 const struct kernels kernels_avx512 = {

@@ -110,7 +110,7 @@ static float weigh(const struct attend *a, size_t query, size_t first, float *sc
     for (int g = 1; g < BLOCK_GROUPS; g++)
         most = vf_max(most, vf_load(scores + g * VW));
     const float before = a->max[query], found = vf_fold_max(most);
-    const float max = found > before ? found : before;
+    const float max = found <= before ? before : found; /* may be NaN: something was seen */
     const float shrink = before < max ? vf_exp(vf_set1(before - max))[0] : 1;
     for (int g = 0; g < BLOCK_GROUPS; g++) {
         const vf e = vf_exp(vf_load(scores + g * VW) - vf_set1(max));

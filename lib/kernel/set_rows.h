@@ -108,11 +108,11 @@ static void split(bf16 *high, bf16 *low, const float *x, size_t n)
     }
 }
 
-/* A row's sums, both terms of a split row together: s[PANEL_WIDTH]. */
+/* A row's sums, both terms of a split row together: s[n rounded up to whole registers]. */
 INLINE void gather_sums(float *s, const struct finish *f, const float *sum, size_t row)
 {
     const float *a = sum + row * (f->split ? 2 : 1) * PANEL_WIDTH;
-    for (int j = 0; j < PANEL_WIDTH; j += VW)
+    for (size_t j = 0; j < f->n; j += VW)
         vf_store(s + j, f->split ? vf_load(a + j) + vf_load(a + PANEL_WIDTH + j) : vf_load(a + j));
 }
 
@@ -127,10 +127,10 @@ static void finish(const struct finish *f)
             gather_sums(g, f, f->gate, i);
             for (size_t j = 0; f->gate_bias && j < f->n; j++)
                 g[j] += f->gate_bias[j];
-            for (int j = 0; j < PANEL_WIDTH; j += VW)
+            for (size_t j = 0; j < f->n; j += VW)
                 vf_store(s + j, vf_activate(f->act, vf_load(g + j)) * vf_load(s + j));
         } else if (f->act != FINISH_NONE) {
-            for (int j = 0; j < PANEL_WIDTH; j += VW)
+            for (size_t j = 0; j < f->n; j += VW)
                 vf_store(s + j, vf_activate(f->act, vf_load(s + j)));
         }
         if (f->plus)

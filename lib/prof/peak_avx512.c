@@ -3,7 +3,12 @@
 
 #include "prof/roof.h"
 
-static bool usable(void) { return __builtin_cpu_supports("avx512f"); }
+static bool usable(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("fma");
+}
 
 static double run(size_t rounds, float *sink)
 {

@@ -3,7 +3,7 @@
 
 #include "prof/roof.h"
 
-static bool usable(void) { return __builtin_cpu_supports("avx512bf16"); }
+static bool usable(void) { return peak_avx512.usable() && __builtin_cpu_supports("avx512bf16"); }
 
 static double run(size_t rounds, float *sink)
 {

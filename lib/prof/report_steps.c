@@ -301,17 +301,18 @@ static int time_usecase(const struct report *report, const struct model *model,
             if (run_steps(&run, model, &contender[i].spec, 0, test->n_prompt, test->n_gen, &result,
                           err) < 0)
                 return -1;
-            x[round][i] =
-                (double)(test->batch * test->n_gen) * 1e3 / (result.prefill_ms + result.decode_ms);
+            if (round >= warmup)
+                x[round - warmup][i] =
+                    (double)(test->batch * test->n_gen) * 1e3 / (result.prefill_ms + result.decode_ms);
             T[i] = result.T;
             from[i] = result.T_from;
             steps_result_release(&result);
         }
     for (size_t i = 0; i < n; i++) {
         double one[MAX_REPEAT];
-        for (size_t round = 0; round < (size_t)report->repeat; round++)
+        for (size_t round = 0; round < repeat; round++)
             one[round] = x[round][i];
-        tok_s[i] = stat_quantile(one, (size_t)report->repeat, 0.5);
+        tok_s[i] = stat_quantile(one, repeat, 0.5);
     }
     return 0;
 }
