@@ -305,11 +305,8 @@ once='Once upon a time'
 
 @test "interrupted: nothing is left behind" {
     tiny
-    "$BMC_BIN/bmc-tune" --shape ./tiny.shape -N 128 -t 1 --profile ./p --plot p.svg --seconds 60 --rounds 60 >out 2>err &
-    local pid=$!
-    sleep 0.5
-    kill -INT $pid
-    run wait $pid
-    rm -f out err
+    run --separate-stderr timeout -s INT -k 20 1 "$BMC_BIN/bmc-tune" --shape ./tiny.shape -N 128 -t 1 --profile ./p --plot p.svg --seconds 60 --rounds 60
+    assert_failure
+    [ "$status" -ne 137 ] || fail "bmc-tune did not end at SIGINT"
     assert_folder tiny.shape
 }
