@@ -1,4 +1,4 @@
-/* The parts of bmc-gen: options, and one function per job. */
+/* The parts of bmc-gen and bmc-spec: options, and one function per job. */
 #ifndef BMC_GEN_H
 #define BMC_GEN_H
 
@@ -26,15 +26,29 @@ struct gen_options {
     const char *stats;
 };
 
-extern const struct program gen_program;
+struct gen;
+
+/* What bmc-spec adds; NULL in bmc-gen. */
+struct gen_hooks {
+    /* Before the session is opened: more rows, another growth. */
+    int (*session)(struct gen *gen, struct session_options *options, struct err *err);
+    /* After: gen->spec may be set. */
+    int (*opened)(struct gen *gen, struct err *err);
+    /* More lines of statistics for people, and more fields. */
+    void (*print)(const struct gen *gen);
+    int (*fields)(const struct gen *gen, const struct gen_stats *stats, json_t *object,
+                  struct err *err);
+};
 
 /* What all jobs work on. */
 struct gen {
     const struct gen_options *options;
     struct model *model;
     struct session session;
+    const struct gen_hooks *hooks;
     double load_ms;
-    uint64_t seed; /* the one in use: --seed -1 draws it */
+    struct spec *spec; /* bmc-spec: what proposes and verifies; NULL in bmc-gen */
+    uint64_t seed;     /* the one in use: --seed -1 draws it */
 };
 
 /* The prompt text: -p, -f or standard input; one trailing newline of a file is dropped unless `whole`.
@@ -47,6 +61,16 @@ int gen_parse_ids(const char *text, struct ids *ids, struct err *err) MUST_USE;
 
 /* Opens the session for `tokens` of prompt and what is to follow. */
 int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err) MUST_USE;
+
+/* Options before parsing, what all programs refuse, and what is left to do with them. */
+struct gen_options gen_defaults(void);
+void gen_check_usage(const struct program *program, const struct gen_options *options,
+                     const struct operands *operands);
+void gen_finish_options(struct gen_options *options);
+
+int gen_choose_seed(struct gen *gen, struct err *err) MUST_USE;
+int gen_open_model(struct gen *gen, struct err *err) MUST_USE;
+void gen_close(struct gen *gen);
 
 /* The jobs. */
 int gen_text(struct gen *gen, struct err *err) MUST_USE;

@@ -349,7 +349,8 @@ int gen_jsonl(struct gen *gen, struct err *err)
     if (o->file && strcmp(o->file, "-") != 0 && (job.in = open(o->file, O_RDONLY | O_CLOEXEC)) < 0)
         return err_errno(err, "%s: cannot open", o->file);
     if (gen_open_session(gen, o->batch ? o->batch : 8, gen->model->config.context, err) == 0 &&
-        generate(&gen->session, &o->sampling, &callbacks, &cli_interrupted, &stats, err) == 0)
+        generate(&gen->session, &o->sampling, gen->spec, &callbacks, &cli_interrupted, &stats, err) ==
+            0)
         rc = gen_report(gen, &stats, err);
     while (job.lines)
         line_free(job.lines);

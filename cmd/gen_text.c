@@ -118,7 +118,8 @@ int gen_text(struct gen *gen, struct err *err)
     if (read_prompt(&job, err) < 0 ||
         gen_open_session(gen, gen->options->batch ? gen->options->batch : 1, job.prompt.len, err) < 0)
         goto out;
-    if (generate(&gen->session, &gen->options->sampling, &callbacks, &cli_interrupted, &stats, err) < 0)
+    if (generate(&gen->session, &gen->options->sampling, gen->spec, &callbacks, &cli_interrupted,
+                 &stats, err) < 0)
         goto out;
     rc = gen_report(gen, &stats, err);
 out:

@@ -196,6 +196,10 @@ int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
 int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows, size_t stored,
              struct err *err) MUST_USE;
 
+/* Rows that a step may add to a sequence without an allocation that one row would not need: what is free for
+ * speculation (bmc.txt VI-A). Policies that do not grow in steps allow all that the context has left. */
+size_t kv_free_rows(const struct kv *kv, size_t seq);
+
 /* Rows of a sequence that attention will multiply in the step under way. */
 size_t kv_rows_now(const struct kv *kv, size_t seq);
 
