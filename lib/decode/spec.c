@@ -300,7 +300,9 @@ int spec_open(struct spec *spec, const struct session *session, struct drafter *
         if (sequoia_open(&spec->plan, options->accept, ranks, options->tree + 1,
                          size_min(options->tree + 1, LEVELS), err) < 0)
             return -1;
-        spec->levels = sequoia_levels(&spec->plan, options->tree + 1, drafter->cost);
+        spec->levels = options->tree_levels
+                           ? size_min(options->tree_levels, spec->plan.levels)
+                           : sequoia_levels(&spec->plan, options->tree + 1, drafter->cost);
     }
     if (alloc_buffers(spec, err) == 0 && verifier_open(&spec->verifier, spec->vocab, err) == 0)
         return 0;

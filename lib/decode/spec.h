@@ -18,6 +18,7 @@ enum { SPEC_HISTORY = 65536 }; /* steps whose draft length is remembered */
 struct spec_options {
     struct draft_length length; /* of chains */
     size_t tree;                /* candidates of a tree; 0: chains */
+    size_t tree_levels;         /* with the root's; 0: chosen by the cost of drafting */
     double accept[TREE_RANKS]; /* for trees: probability that a node's child of that rank is accepted */
     size_t ranks;
     double simulate; /* a drafted token is accepted with this probability, whatever it is; < 0: off */
