@@ -135,8 +135,8 @@ static size_t choose(struct spec *spec, struct loop *loop, const struct slot *sl
         while (c < n && child[c] != *id)
             c++;
     else
-        c = verify_choice(&spec->verifier, sampler->candidate, sampler->n, child, n,
-                          draft->pool + draft->q_at[node], draft->q_n[node], &seq->draws, id);
+        c = spec->rule(&spec->verifier, sampler->candidate, sampler->n, child, n,
+                       draft->pool + draft->q_at[node], draft->q_n[node], &seq->draws, id);
     if (spec->options.record && node == 0) {
         spec->stats.record_steps++;
         spec->stats.record[c] += c < n;
@@ -257,7 +257,8 @@ int spec_step(struct spec *spec, struct loop *loop, struct err *err)
     loop->stats->decode_steps++;
     loop->stats->decode_ms += computed - start + compacted;
     loop->stats->sample_ms += verified - computed - compacted;
-    draft_length_update(&spec->options.length, offered, accepted);
+    if (!spec->options.tree && !spec->options.record)
+        draft_length_update(&spec->options.length, offered, accepted);
     pace_update(&spec->pace, most > 0, (double)(stats->tokens - tokens) / (double)busy,
                 verified - start - (spec->drafter->prefill_ms - prefill));
     stats->pauses = spec->pace.pauses;
@@ -291,6 +292,7 @@ int spec_open(struct spec *spec, const struct session *session, struct drafter *
               const struct spec_options *options, struct err *err)
 {
     *spec = (struct spec){.drafter = drafter, .options = *options, .most = spec_most(options)};
+    spec->rule = verify_choice;
     spec->n_seqs = session->options.batch;
     spec->vocab = session->model->config.vocab;
     pace_begin(&spec->pace, options->always || options->record || options->simulate >= 0);

@@ -53,6 +53,7 @@ struct spec {
     size_t levels;
     size_t most; /* candidates of a sequence at most */
     struct verifier verifier;
+    verify_rule *rule;    /* verify_choice(); tests put wrong ones here, to see that they notice */
     struct spec_seq *seq; /* per slot */
     struct draft_ask *ask;
     size_t n_seqs, vocab;

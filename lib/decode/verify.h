@@ -22,9 +22,11 @@ void verifier_close(struct verifier *verifier);
 /* p[0..n_p): the target's distribution, different ids, probabilities that sum to 1. child[0..n): candidates in
  * the order in which they were drawn without replacement from q[0..n_q); n_q == 0: they were chosen. Returns the
  * index of the accepted one, or n; *id is the next token either way. */
-size_t verify_choice(struct verifier *verifier, const struct candidate *p, size_t n_p,
-                     const uint32_t *child, size_t n, const struct candidate *q, size_t n_q,
-                     struct draws *draws, uint32_t *id);
+typedef size_t verify_rule(struct verifier *verifier, const struct candidate *p, size_t n_p,
+                           const uint32_t *child, size_t n, const struct candidate *q, size_t n_q,
+                           struct draws *draws, uint32_t *id);
+
+verify_rule verify_choice;
 
 /* Draws up to n different tokens from q, one after the other without replacement; returns how many there are. */
 size_t draw_children(struct verifier *verifier, const struct candidate *q, size_t n_q, size_t n,
