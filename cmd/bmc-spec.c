@@ -81,8 +81,8 @@ static size_t parse_count(const char *name, const char *text, size_t min, size_t
     size_t value = 0;
     *is_auto = strcmp(text, "auto") == 0;
     if (!*is_auto && (!parse_size(text, &value) || value < min || value > max))
-        opt_usage_error(&program, "--%s \"%s\": auto, or a whole number from 1 to %zu is expected",
-                        name, text, max);
+        opt_usage_error(&program, "--%s \"%s\": auto, or a whole number from %zu to %zu is expected",
+                        name, text, min, max);
     return value;
 }
 

@@ -62,7 +62,7 @@ static int parse_shares(struct spec_options *o, const char *text, const char *pa
             word[len] = 0;
         }
         if (len >= sizeof word || o->ranks == TREE_RANKS || !parse_double(word, &share) ||
-            !(share >= 0) || (sum += share) > 1 + 1e-9)
+            !(share >= 0) || (sum += share) > 1.0001)
             return err_set(err,
                            "%s: \"accept\" needs up to %d shares that sum to at most 1; record it anew",
                            path, TREE_RANKS);

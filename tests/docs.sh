@@ -10,7 +10,7 @@ set -eu
 
 root=${DOCS_ROOT:-.}
 bin=${BMC_BIN:-bin}
-programs="bmc-gen bmc-convert bmc-prof"
+programs="bmc-gen bmc-convert bmc-prof bmc-spec"
 
 usage() {
     echo "usage: sh tests/docs.sh update | check" >&2

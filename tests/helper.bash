@@ -26,6 +26,7 @@ setup() {
 # ---- programs ----
 
 bmc-gen() { $BMC_WRAP "$BMC_BIN/bmc-gen" "$@"; }
+bmc-spec() { $BMC_WRAP "$BMC_BIN/bmc-spec" "$@"; }
 bmc-convert() { $BMC_WRAP "$BMC_BIN/bmc-convert" "$@"; }
 
 # Runs what must succeed and leave standard error empty.
@@ -41,7 +42,7 @@ expect_error() {
     local code=$1 pattern=$2
     shift 2
     run --separate-stderr "$@"
-    [ "$status" -eq "$code" ] && [ -z "$output" ] && [[ $stderr != *$'\n'* ]] && [[ $stderr =~ ^bmc-(gen|convert):\  ]] &&
+    [ "$status" -eq "$code" ] && [ -z "$output" ] && [[ $stderr != *$'\n'* ]] && [[ $stderr =~ ^bmc-(gen|convert|spec):\  ]] &&
         [[ $stderr =~ $pattern ]] && [[ $stderr != *[[:cntrl:]]* ]] && return
     fail "$* -> status $status ($code wanted), stdout: ${output:0:300}, stderr ($pattern wanted): $stderr"
 }
