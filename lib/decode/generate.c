@@ -234,6 +234,33 @@ static int run_step(struct loop *loop, int threads, double *step_ms, struct err 
     return 0;
 }
 
+/* A slot before slot i with the very same prompt, whose rows can be had by forking; NULL when there is none. */
+static const struct slot *find_twin(const struct loop *loop, size_t i)
+{
+    const struct gen_request *request = &loop->slot[i].request;
+    for (size_t j = 0; j < i; j++) {
+        const struct slot *slot = &loop->slot[j];
+        if (slot->busy && slot->request.prompt == request->prompt &&
+            slot->request.n_prompt == request->n_prompt)
+            return slot;
+    }
+    return NULL;
+}
+
+/* Samples of one prompt: it is computed once, but for its last token, whose logits each of them needs. *ready is
+ * false when the slot must wait for its twin. */
+static int share_prompt(struct loop *loop, size_t i, bool *ready, struct err *err)
+{
+    const struct slot *twin = find_twin(loop, i);
+    const size_t rows = loop->slot[i].request.n_prompt - 1;
+    *ready = true;
+    if (!twin || session_rows(loop->session, i) || rows == 0)
+        return 0;
+    const size_t from = (size_t)(twin - loop->slot);
+    *ready = session_rows(loop->session, from) >= rows;
+    return *ready ? kv_fork(loop->session->kv, i, from, rows, err) : 0;
+}
+
 /* Prompt rows of all slots that have any left, up to a chunk. */
 static int prefill_step(struct loop *loop, struct err *err)
 {
@@ -241,12 +268,15 @@ static int prefill_step(struct loop *loop, struct err *err)
     size_t done = 0, total = 0, ready = 0;
     for (size_t i = 0; i < loop->n_slots; i++) {
         struct slot *slot = &loop->slot[i];
-        const size_t have = session_rows(session, i);
+        bool ready_now;
         if (!slot->busy)
             continue;
+        if (share_prompt(loop, i, &ready_now, err) < 0)
+            return -1;
+        const size_t have = session_rows(session, i);
         total += slot->request.n_prompt;
         done += size_min(have, slot->request.n_prompt);
-        if (have >= slot->request.n_prompt)
+        if (have >= slot->request.n_prompt || !ready_now)
             continue;
         const size_t space = session->options.chunk - size_min(session->n_rows, session->options.chunk);
         const size_t n = size_min(slot->request.n_prompt - have, space);
