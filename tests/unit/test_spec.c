@@ -74,7 +74,7 @@ static int next_request(void *arg, bool wait, struct gen_request *request, struc
         return GEN_END;
     const size_t i = run->next++;
     *request = (struct gen_request){.line = i,
-                                    .seed = 5,
+                                    .seed = 77,
                                     .prompt = run->prompt + (run->lengths ? i : 0),
                                     .n_prompt = run->lengths ? 3 + 5 * i % 11 : 3,
                                     .n = run->n};
