@@ -41,14 +41,15 @@ _bmc_spec()
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
     --kv-type) COMPREPLY=($(compgen -W 'f32 bf16' -- "$cur")) ;;
     --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;
-    --attn) COMPREPLY=($(compgen -W 'blas' -- "$cur")) ;;
-    --isa) COMPREPLY=($(compgen -W 'ref' -- "$cur")) ;;
+    --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;
+    --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avx512 bf16 amx' -- "$cur")) ;;
+    --precision) COMPREPLY=($(compgen -W 'f32 bf16 bf16x2' -- "$cur")) ;;
     --chunk) COMPREPLY=() ;;
     --threads | -t) COMPREPLY=() ;;
     --threads-batch | -tb) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --recycle -k --draft-max --fixed --length-start --length-step --length-mod --length-limit --tree --acceptance --record-acceptance --free-rows --always --draft-kv -cd --draft-ctx-size --simulate-acceptance --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --logprobs --ragged --samples --budget --echo --ids --stats -q --quiet --kv --alloc --kv-type --rows --attn --isa --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --recycle -k --draft-max --fixed --length-start --length-step --length-mod --length-limit --tree --acceptance --record-acceptance --free-rows --always --draft-kv -cd --draft-ctx-size --simulate-acceptance --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --logprobs --ragged --samples --budget --echo --ids --stats -q --quiet --kv --alloc --kv-type --rows --attn --isa --precision --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;
