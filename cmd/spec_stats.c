@@ -22,10 +22,11 @@ void spec_print_stats(const struct gen *gen)
             ratio((double)s->tokens, (double)s->steps), s->pauses, s->pauses == 1 ? "" : "s",
             run->options.simulate >= 0 ? "; acceptance is SIMULATED, the text means nothing" : "");
     fprintf(stderr,
-            "                   draft %.2f ms, verify %.2f ms, compact %.2f ms; per token: first "
+            "                   draft %.2f ms, verify %.2f ms (attention %.2f ms), compact %.2f ms; "
+            "per token: first "
             "sequence %.3f ms, "
             "last %.3f ms, all %.3f ms\n",
-            s->draft_ms, s->verify_ms, s->compact_ms, s->first_ptl_ms, s->last_ptl_ms,
+            s->draft_ms, s->verify_ms, s->attention_ms, s->compact_ms, s->first_ptl_ms, s->last_ptl_ms,
             ratio(s->sum_ptl_ms, (double)s->ended));
 }
 
@@ -55,15 +56,16 @@ int spec_stats_fields(const struct gen *gen, const struct gen_stats *stats, json
     const struct spec_stats *s = &run->spec.stats;
     (void)stats;
     json_t *fields = json_pack(
-        "{s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, "
+        "{s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, "
+        "s:o, "
         "s:o}",
         "drafter", run->drafter->name, "speculation", shape_name(run), "k",
         (json_int_t)spec_most(&run->options), "free_rows", (json_int_t)spec_free_rows(run->cli),
         "ragged", ragged[run->cli->ragged], "steps", (json_int_t)s->steps, "drafted",
         (json_int_t)s->drafted, "accepted", (json_int_t)s->accepted, "tokens_per_step",
         ratio((double)s->tokens, (double)s->steps), "acceptance_by_position", acceptance(s), "draft_ms",
-        s->draft_ms, "verify_ms", s->verify_ms, "compact_ms", s->compact_ms, "first_ptl_ms",
-        s->first_ptl_ms, "last_ptl_ms", s->last_ptl_ms, "all_ptl_ms",
+        s->draft_ms, "verify_ms", s->verify_ms, "attention_ms", s->attention_ms, "compact_ms",
+        s->compact_ms, "first_ptl_ms", s->first_ptl_ms, "last_ptl_ms", s->last_ptl_ms, "all_ptl_ms",
         ratio(s->sum_ptl_ms, (double)s->ended), "pauses", (json_int_t)s->pauses, "simulated_acceptance",
         run->options.simulate >= 0 ? json_real(run->options.simulate) : json_null(),
         "draft_length_history", history(s));

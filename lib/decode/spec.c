@@ -91,6 +91,7 @@ static size_t add_tree(struct spec *spec, struct loop *loop, size_t i)
 
 static int compute(struct spec *spec, struct loop *loop, struct err *err)
 {
+    struct forward_times times = {0};
     size_t n = 0;
     for (size_t i = 0; i < loop->n_slots; i++) {
         if (!loop->slot[i].busy)
@@ -100,8 +101,12 @@ static int compute(struct spec *spec, struct loop *loop, struct err *err)
         for (size_t node = 0; node < spec->seq[i].draft.n; node++)
             spec->row[n++] = first + node;
     }
-    if (session_compute(loop->session, loop->session->options.threads, err) < 0)
+    loop->session->forward.times = &times;
+    const int rc = session_compute(loop->session, loop->session->options.threads, err);
+    loop->session->forward.times = NULL;
+    if (rc < 0)
         return -1;
+    spec->stats.attention_ms += times.ms[PART_ATTENTION];
     session_logits(loop->session, spec->row, n, spec->logits);
     for (size_t i = 0; i < loop->n_slots && spec->drafter->observe; i++)
         if (loop->slot[i].busy)

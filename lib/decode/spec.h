@@ -34,6 +34,7 @@ struct spec_stats {
         accepted_at[TREE_NODES];             /* by depth: candidates were there; one was accepted */
     size_t record_steps, record[TREE_RANKS]; /* with options.record */
     double draft_ms, verify_ms, compact_ms;
+    double attention_ms; /* of verify_ms: the target's attention, without growth of the cache */
     size_t pauses;
     size_t
         ended; /* sequences, with a per-token latency each: the shortest, the longest, and their sum */
