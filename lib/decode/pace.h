@@ -22,7 +22,7 @@ size_t draft_length_limit(size_t free_rows, size_t batch);
 /* Whether drafting pays. The gain is the time that plain steps would have taken for the tokens that came, divided
  * by the time that they took. Drafting pauses when it is below 1 over PACE_STEPS steps, or earlier when PACE_LOSS
  * plain steps have been lost; the pause is longer each time, and ends with a gain above 1. */
-enum { PACE_STEPS = 16, PACE_LOSS = 3, PACE_PLAIN = 3, PACE_PAUSE = 64, PACE_PAUSE_MAX = 4096 };
+enum { PACE_STEPS = 16, PACE_LOSS = 2, PACE_PLAIN = 3, PACE_PAUSE = 256, PACE_PAUSE_MAX = 4096 };
 
 struct pace {
     bool always;      /* never pause */
