@@ -8,7 +8,7 @@ BUILD    = build/$(if $(SANITIZE),sanitize,$(notdir $(CC)))
 LIBBMC   = $(if $(SANITIZE)$(filter-out build/%,$(BUILD)),$(BUILD)/libbmc.a,lib/libbmc.a)
 BIN      = $(if $(SANITIZE),$(BUILD)/bin,bin)
 
-PROGRAMS = bmc-convert bmc-gen bmc-prof bmc-tune
+PROGRAMS = bmc-convert bmc-gen bmc-prof bmc-spec bmc-tune
 
 # The OpenMP build of OpenBLAS by its own path: the system's default may be another one.
 ARCH      := $(shell $(CC) -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
@@ -134,6 +134,7 @@ $(LIBBMC): $(LIB_OBJ) lib/bmc.h Makefile
 
 $(BIN)/bmc-gen: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/gen_*.c))
 $(BIN)/bmc-convert: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/convert_*.c))
+$(BIN)/bmc-spec: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/spec_*.c) $(filter-out %/gen_tools.c,$(wildcard cmd/gen_*.c)))
 $(BIN)/bmc-prof: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/prof_*.c))
 $(BIN)/bmc-tune: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/tune_*.c))
 $(PROGRAMS:%=$(BIN)/%): $(BIN)/%: $(BUILD)/cmd/%.o $(CMD_SHARED) $(CORE)

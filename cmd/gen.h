@@ -1,4 +1,4 @@
-/* The parts of bmc-gen: options, and one function per job. */
+/* The parts of bmc-gen and bmc-spec: options, and one function per job. */
 #ifndef BMC_GEN_H
 #define BMC_GEN_H
 
@@ -31,10 +31,23 @@ struct gen_options {
 
 #define GEN_NOT_GIVEN INT64_MIN
 
-extern const struct program gen_program;
+struct gen;
+
+/* What bmc-spec adds; NULL in bmc-gen. */
+struct gen_hooks {
+    /* Before the session is opened: more rows, another growth. */
+    int (*session)(struct gen *gen, struct session_options *options, struct err *err);
+    /* After: gen->spec may be set. */
+    int (*opened)(struct gen *gen, struct err *err);
+    /* More lines of statistics for people, and more fields. */
+    void (*print)(const struct gen *gen);
+    int (*fields)(const struct gen *gen, const struct gen_stats *stats, json_t *object,
+                  struct err *err);
+};
 
 /* What all jobs work on. */
 struct gen {
+    const struct program *program;
     const struct gen_options *options;
     struct model *model;
     struct session session;
@@ -47,6 +60,8 @@ struct gen {
     struct snapshot *snapshot; /* of --load-kv or --prompt-cache, or NULL */
     struct kvwriter *save;     /* of --save-kv or --prompt-cache, or NULL */
     double open_kv_ms, save_ms;
+    const struct gen_hooks *hooks;
+    struct spec *spec; /* bmc-spec: what proposes and verifies; NULL in bmc-gen */
 };
 
 /* The prompt text: -p, -f or standard input; one trailing newline of a file is dropped unless `whole`.
@@ -57,8 +72,23 @@ int gen_read_text(const struct gen_options *options, bool whole, struct buf *tex
 /* Ids from blank-separated numbers. */
 int gen_parse_ids(const char *text, struct ids *ids, struct err *err) MUST_USE;
 
+/* The tokens of --load-kv, then those of --prompt-ids or of the prompt's text; `text` is all of them spelt, and `request` what
+ * is to become of them. */
+int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
+                    struct gen_request *request, struct err *err) MUST_USE;
+
 /* Opens the session for `tokens` of prompt and what is to follow. */
 int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err) MUST_USE;
+
+/* Options before parsing, what all programs refuse, and what is left to do with them. */
+struct gen_options gen_defaults(void);
+void gen_check_usage(const struct program *program, const struct gen_options *options,
+                     const struct operands *operands);
+void gen_finish_options(struct gen_options *options);
+
+int gen_choose_seed(struct gen *gen, struct err *err) MUST_USE;
+int gen_open_model(struct gen *gen, struct err *err) MUST_USE;
+void gen_close(struct gen *gen);
 
 /* The jobs. */
 int gen_text(struct gen *gen, struct err *err) MUST_USE;
@@ -69,7 +99,8 @@ int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;
 
 /* ---- snapshots ---- */
 
-/* Opens the snapshot that the options name, and settles the cache's type; says when rows are converted. */
+/* Opens the snapshot that the options name, and settles sampling, seed and the cache's type; says when rows are
+ * converted. */
 int gen_open_kv(struct gen *gen, struct err *err) MUST_USE;
 void gen_close_kv(struct gen *gen);
 
@@ -91,7 +122,7 @@ int gen_save(struct gen *gen, size_t seq, const struct gen_result *result, const
              struct err *err) MUST_USE;
 int gen_end_save(struct gen *gen, struct err *err) MUST_USE;
 
-void gen_check_kv_usage(const struct gen_options *options);
+void gen_check_kv_usage(const struct program *program, const struct gen_options *options);
 
 /* Statistics of a run: for people on stderr unless --quiet, as JSON to --stats FILE. */
 int gen_report(const struct gen *gen, const struct gen_stats *stats, struct err *err) MUST_USE;

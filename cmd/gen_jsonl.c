@@ -401,7 +401,8 @@ int gen_jsonl(struct gen *gen, struct err *err)
         return err_errno(err, "%s: cannot open", o->file);
     if (gen_open_session(gen, o->batch ? o->batch : 8, gen->model->config.context, err) == 0 &&
         gen_begin_save(gen, err) == 0 &&
-        generate(&gen->session, &gen->sampling, &callbacks, &cli_interrupted, &stats, err) == 0 &&
+        generate(&gen->session, &gen->sampling, gen->spec, &callbacks, &cli_interrupted, &stats, err) ==
+            0 &&
         gen_end_save(gen, err) == 0)
         rc = gen_report(gen, &stats, err);
     while (job.lines)

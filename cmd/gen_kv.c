@@ -1,4 +1,4 @@
-/* bmc-gen's snapshots: --load-kv, --save-kv and --prompt-cache. */
+/* Snapshots of bmc-gen and bmc-spec: --load-kv, --save-kv and --prompt-cache. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,14 +9,9 @@
 #include "cli.h"
 #include "gen.h"
 
-int gen_open_kv(struct gen *gen, struct err *err)
+static int open_snapshot(struct gen *gen, const char *path, struct err *err)
 {
     const struct gen_options *o = gen->options;
-    const char *path = o->load_kv ? o->load_kv : o->prompt_cache;
-    gen->kv_type = o->kv_type == 1 ? DTYPE_BF16 : DTYPE_F32;
-    /* A prompt cache that is not there yet is made. */
-    if (!path || (o->prompt_cache && !file_exists(path)))
-        return 0;
     const double start = clock_ms();
     if (snapshot_open(&gen->snapshot, path, gen->model, err) < 0)
         return -1;
@@ -25,8 +20,21 @@ int gen_open_kv(struct gen *gen, struct err *err)
     if (o->kv_type < 0)
         gen->kv_type = type;
     if (gen->kv_type != type)
-        fprintf(stderr, "%s: %s: its rows are %s, they are converted to %s\n", gen_program.name, path,
+        fprintf(stderr, "%s: %s: its rows are %s, they are converted to %s\n", gen->program->name, path,
                 dtype_name(type), dtype_name(gen->kv_type));
+    return 0;
+}
+
+int gen_open_kv(struct gen *gen, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const char *path = o->load_kv ? o->load_kv : o->prompt_cache;
+    gen->kv_type = o->kv_type == 1 ? DTYPE_BF16 : DTYPE_F32;
+    /* A prompt cache that is not there yet is made. */
+    if (path && (o->load_kv || file_exists(path)) && open_snapshot(gen, path, err) < 0)
+        return -1;
+    gen->sampling = gen_sampling(gen, 0);
+    gen->seed = gen_seed(gen, 0);
     return 0;
 }
 
@@ -86,7 +94,7 @@ void gen_reuse(const struct gen *gen, const struct ids *prompt, struct gen_reque
     }
     if (!best)
         fprintf(stderr, "%s: %s: shares no beginning with the prompt, which is computed anew\n",
-                gen_program.name, gen->snapshot->path);
+                gen->program->name, gen->snapshot->path);
 }
 
 int gen_begin_save(struct gen *gen, struct err *err)
@@ -136,14 +144,13 @@ void gen_close_kv(struct gen *gen)
     gen->snapshot = NULL;
 }
 
-void gen_check_kv_usage(const struct gen_options *o)
+void gen_check_kv_usage(const struct program *program, const struct gen_options *o)
 {
     const bool any = o->load_kv || o->save_kv || o->prompt_cache;
     if (any && (o->score || o->tokenize || o->detokenize))
-        opt_usage_error(&gen_program,
-                        "--load-kv, --save-kv and --prompt-cache go with generation only");
+        opt_usage_error(program, "--load-kv, --save-kv and --prompt-cache go with generation only");
     if (o->prompt_cache && (o->load_kv || o->save_kv))
-        opt_usage_error(&gen_program, "--prompt-cache excludes --load-kv and --save-kv");
+        opt_usage_error(program, "--prompt-cache excludes --load-kv and --save-kv");
     if (o->prompt_cache && o->jsonl)
-        opt_usage_error(&gen_program, "--prompt-cache goes with plain generation only");
+        opt_usage_error(program, "--prompt-cache goes with plain generation only");
 }

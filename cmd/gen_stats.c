@@ -99,8 +99,11 @@ static int write_stats(const struct gen *gen, const struct gen_stats *stats, str
     struct outfile out;
     struct buf text = {0};
     json_t *object = stats_json(gen, stats);
-    int rc =
-        object ? json_write_line(object, &text, err) : err_set(err, "out of memory for statistics");
+    int rc = object ? 0 : err_set(err, "out of memory for statistics");
+    if (rc == 0 && gen->hooks)
+        rc = gen->hooks->fields(gen, stats, object, err);
+    if (rc == 0)
+        rc = json_write_line(object, &text, err);
     if (rc == 0 && (rc = outfile_open(&out, gen->options->stats, err)) == 0) {
         fflush(stdout);
         rc = outfile_write(&out, text.data, text.len, err);
@@ -128,7 +131,10 @@ int gen_check_stats(const struct gen_options *options, struct err *err)
 
 int gen_report(const struct gen *gen, const struct gen_stats *stats, struct err *err)
 {
-    if (!gen->options->quiet)
+    if (!gen->options->quiet) {
         print_stats(gen, stats);
+        if (gen->hooks)
+            gen->hooks->print(gen);
+    }
     return gen->options->stats ? write_stats(gen, stats, err) : 0;
 }

@@ -86,56 +86,6 @@ static void prefill(void *arg, size_t rows, size_t total)
         cli_progress_end(&job->progress);
 }
 
-/* The text of the prompt's ids so far. */
-static int spell_prompt(struct text_job *job, struct err *err)
-{
-    struct detok detok;
-    detok_init(&detok, job->gen->model->tok, false);
-    for (size_t i = 0; i < job->prompt.len; i++)
-        if (detok_add(&detok, job->prompt.id[i], &job->prompt_text, err) < 0)
-            return -1;
-    return detok_finish(&detok, &job->prompt_text, err);
-}
-
-/* The snapshot's one sequence comes before the prompt. */
-static int read_snapshot(struct text_job *job, struct err *err)
-{
-    const struct snapshot *snapshot = job->gen->snapshot;
-    if (snapshot->file.n_seqs > 1)
-        return err_set(err, "%s: has %zu sequences; --jsonl continues them by their ids",
-                       snapshot->path, snapshot->file.n_seqs);
-    if (gen_continue(job->gen, 0, &job->prompt, &job->request, err) < 0)
-        return -1;
-    return spell_prompt(job, err);
-}
-
-/* The prompt as ids, from a snapshot and then from --prompt-ids or from text. */
-static int read_prompt(struct text_job *job, struct err *err)
-{
-    const struct gen_options *o = job->gen->options;
-    const struct tokenizer *tok = job->gen->model->tok;
-    const bool goes_on = o->load_kv != NULL;
-    job->request = gen_request_of(job->gen);
-    if (goes_on && read_snapshot(job, err) < 0)
-        return -1;
-    if (o->prompt_ids) {
-        if (gen_parse_ids(o->prompt_ids, &job->prompt, err) < 0)
-            return err_prefix(err, "--prompt-ids");
-        buf_clear(&job->prompt_text);
-        return spell_prompt(job, err);
-    }
-    if (goes_on && !o->prompt && !o->file)
-        return 0;
-    const size_t at = job->prompt_text.len;
-    if (gen_read_text(o, false, &job->prompt_text, err) < 0)
-        return -1;
-    /* What goes on is tokenized by itself, without a start token. */
-    if (tokenizer_encode(tok, job->prompt_text.data ? job->prompt_text.data + at : "",
-                         job->prompt_text.len - at, !goes_on, &job->prompt, err) < 0)
-        return err_prefix(err, "prompt");
-    return 0;
-}
-
 static int keep(void *arg, size_t seq, const struct gen_result *result, struct err *err)
 {
     struct text_job *job = arg;
@@ -149,13 +99,14 @@ int gen_text(struct gen *gen, struct err *err)
     struct gen_stats stats;
     int rc = -1;
     cli_progress_begin(&job.progress, "prompt");
-    if (read_prompt(&job, err) < 0 ||
+    if (gen_read_prompt(gen, &job.prompt, &job.prompt_text, &job.request, err) < 0 ||
         gen_open_session(gen, gen->options->batch ? gen->options->batch : 1, job.prompt.len, err) < 0)
         goto out;
     if (gen->options->prompt_cache)
         gen_reuse(gen, &job.prompt, &job.request);
     if (gen_begin_save(gen, err) < 0 ||
-        generate(&gen->session, &gen->sampling, &callbacks, &cli_interrupted, &stats, err) < 0 ||
+        generate(&gen->session, &gen->sampling, gen->spec, &callbacks, &cli_interrupted, &stats, err) <
+            0 ||
         gen_end_save(gen, err) < 0)
         goto out;
     rc = gen_report(gen, &stats, err);

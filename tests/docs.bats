@@ -17,11 +17,13 @@ export XDG_CONFIG_HOME=/nowhere # no tuned profile of this account
 setup_file() {
     local tree=$BATS_FILE_TMPDIR/tree
     mkdir -p "$tree/bin" "$tree/models.d"
-    cp "$BMC_BIN/bmc-gen" "$BMC_BIN/bmc-convert" "$BMC_BIN/bmc-prof" "$BMC_BIN/bmc-tune" "$tree/bin"
-    for name in families shapes grimm; do
+    cp "$BMC_BIN/bmc-gen" "$BMC_BIN/bmc-convert" "$BMC_BIN/bmc-prof" "$BMC_BIN/bmc-spec" "$BMC_BIN/bmc-tune" "$tree/bin"
+    for name in families shapes grimm grimm-draft; do
         ln -s "$ROOT/models.d/$name" "$tree/models.d/$name"
     done
-    "$tree/bin/bmc-convert" "$tree/models.d/grimm" -o "$tree/models.d/grimm.bmc"
+    for name in grimm grimm-draft; do
+        "$tree/bin/bmc-convert" "$tree/models.d/$name" -o "$tree/models.d/$name.bmc"
+    done
 }
 
 setup() {
@@ -77,7 +79,7 @@ options_in_zsh() { grep -oE "^    '[*]?--[a-z-]+" "$ROOT/completions/_$1" | grep
 options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1.fish" | sort; }
 
 @test "--help, man page and completions list the same options" {
-    for program in bmc-gen bmc-convert bmc-prof bmc-tune; do
+    for program in bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune; do
         options_in_help "$program" >help
         [ "$(wc -l <help)" -ge 13 ]
         for where in man bash zsh fish; do
@@ -89,7 +91,7 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
 }
 
 @test "options that README and CONTRIBUTING name exist" {
-    for program in bmc-gen bmc-convert bmc-prof bmc-tune; do options_in_help "$program"; done | sort -u >known
+    for program in bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune; do options_in_help "$program"; done | sort -u >known
     grep -ohE -- '--[a-z]+[a-z-]*' "$ROOT/README.md" "$ROOT/CONTRIBUTING.md" | sort -u >named
     [ "$(wc -l <named)" -ge 10 ]
     run comm -13 known named
@@ -97,7 +99,7 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
 }
 
 @test "completions are valid for their shells" {
-    for program in bmc-gen bmc-convert bmc-prof bmc-tune; do
+    for program in bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune; do
         bash -n "$ROOT/completions/$program.bash"
         if command -v zsh; then zsh -n "$ROOT/completions/_$program"; fi
         if command -v fish; then fish -n "$ROOT/completions/$program.fish"; fi
@@ -133,6 +135,15 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
     sed -n '/^\.SH STATISTICS/,/^\.SH KERNELS/p' "$ROOT/man/bmc-gen.1" | sed -n '/^\.TP$/{n;s/^\.B //p}' >listed
     [ "$(wc -l <written)" -ge 25 ]
     run diff <(sort written) <(sort listed)
+    assert_success
+}
+
+@test "bmc-spec.1 lists every field of --stats that bmc-gen.1 does not, and no other" {
+    "$TREE/bin/bmc-spec" -p "Once" -n 3 -q --stats - | tail -n 1 | jq -r 'keys_unsorted[]' | sort >written
+    sed -n '/^\.SH STATISTICS/,/^\.SH ENV/p' "$ROOT/man/bmc-spec.1" | sed -n '/^\.TP$/{n;s/^\.B //p}' | sort >listed
+    sed -n '/^\.SH STATISTICS/,/^\.SH CACHE/p' "$ROOT/man/bmc-gen.1" | sed -n '/^\.TP$/{n;s/^\.B //p}' | sort >gen
+    [ "$(wc -l <listed)" -ge 12 ]
+    run diff written <(sort listed gen)
     assert_success
 }
 
@@ -261,6 +272,7 @@ run_page() {
 @test "examples of bmc-convert(1) run" { run_page bmc-convert.1; }
 @test "examples of bmc-prof(1) run" { run_page bmc-prof.1; }
 @test "examples of bmc-tune(1) run" { run_page bmc-tune.1; }
+@test "examples of bmc-spec(1) run" { run_page bmc-spec.1; }
 @test "examples of bmc(7) run" { run_page bmc.7; }
 @test "examples of bmc-model(5) run" { run_page bmc-model.5; }
 @test "examples of bmc-kv(5) run" { run_page bmc-kv.5; }

@@ -10,7 +10,7 @@ set -eu
 
 root=${DOCS_ROOT:-.}
 bin=${BMC_BIN:-bin}
-programs="bmc-gen bmc-convert bmc-prof bmc-tune"
+programs="bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune"
 
 usage() {
     echo "usage: sh tests/docs.sh update | check" >&2

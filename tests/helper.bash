@@ -27,6 +27,7 @@ setup() {
 # ---- programs ----
 
 bmc-gen() { $BMC_WRAP "$BMC_BIN/bmc-gen" "$@"; }
+bmc-spec() { $BMC_WRAP "$BMC_BIN/bmc-spec" "$@"; }
 bmc-convert() { $BMC_WRAP "$BMC_BIN/bmc-convert" "$@"; }
 bmc-tune() { $BMC_WRAP "$BMC_BIN/bmc-tune" "$@"; }
 
@@ -43,7 +44,7 @@ expect_error() {
     local code=$1 pattern=$2
     shift 2
     run --separate-stderr "$@"
-    [ "$status" -eq "$code" ] && [ -z "$output" ] && [[ $stderr != *$'\n'* ]] && [[ $stderr =~ ^bmc-(gen|convert|tune):\  ]] &&
+    [ "$status" -eq "$code" ] && [ -z "$output" ] && [[ $stderr != *$'\n'* ]] && [[ $stderr =~ ^bmc-(gen|convert|spec|tune):\  ]] &&
         [[ $stderr =~ $pattern ]] && [[ $stderr != *[[:cntrl:]]* ]] && return
     fail "$* -> status $status ($code wanted), stdout: ${output:0:300}, stderr ($pattern wanted): $stderr"
 }

@@ -6,40 +6,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "decode/loop.h"
 #include "decode/rng.h"
 
 enum { LOGITS_HASH_BYTES = 8 };
-
-/* A place in the batch and the sequence in it; the cache's sequence has the same number. */
-struct slot {
-    bool busy;
-    struct gen_request request;
-    struct ids all; /* prompt, then what was generated */
-    struct emitter emitter;
-    size_t told_text, told_ids; /* handed to progress() already */
-    struct logprob *logprobs;
-    size_t logprobs_cap;
-    float *last_logits; /* those that chose the last token */
-    size_t row;         /* of the step just run, whose logits choose the next token; SIZE_MAX: none */
-};
-
-struct loop {
-    struct session *session;
-    struct sampler sampler;
-    struct sampler_options sampling; /* of requests that have none of their own */
-    const struct gen_callbacks *callbacks;
-    const volatile sig_atomic_t *interrupted;
-    struct gen_stats *stats;
-    struct slot *slot;
-    size_t n_slots;
-    float *logits;      /* [slots][vocab] */
-    size_t *logits_row; /* [slots] */
-    struct candidate *best;
-    size_t best_cap;
-    struct hash *line_hash; /* by input line */
-    size_t n_lines, lines_cap;
-    bool input_ended;
-};
 
 const char *gen_finish_name(enum gen_finish finish)
 {
@@ -49,7 +19,13 @@ const char *gen_finish_name(enum gen_finish finish)
 
 static size_t vocab(const struct loop *loop) { return loop->session->model->config.vocab; }
 
-static size_t n_generated(const struct slot *slot) { return slot->all.len - slot->request.n_prompt; }
+size_t loop_generated(const struct slot *slot) { return slot->all.len - slot->request.n_prompt; }
+
+struct sampler *loop_sampler(struct loop *loop, const struct slot *slot)
+{
+    loop->sampler.options = slot->request.sampling ? *slot->request.sampling : loop->sampling;
+    return &loop->sampler;
+}
 
 /* ---- beginnings and ends ---- */
 
@@ -65,11 +41,10 @@ static int set_line_hash(struct loop *loop, uint64_t line, const struct hash *ha
     return 0;
 }
 
-/* The slot's result goes out and its place is free again. */
-static int finish_slot(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,
-                       struct err *err)
+int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,
+                struct err *err)
 {
-    const size_t n = n_generated(slot), seq = (size_t)(slot - loop->slot);
+    const size_t n = loop_generated(slot), seq = (size_t)(slot - loop->slot);
     int rc = -1;
     if (emitter_finish(&slot->emitter, err) < 0)
         goto out;
@@ -160,16 +135,16 @@ static int begin_slot(struct loop *loop, struct slot *slot, const struct gen_req
     const char *error = find_fault(loop, request, fault, sizeof fault);
     if (error) {
         slot->request.n_prompt = 0;
-        return finish_slot(loop, slot, FINISHED_ERROR, error, err);
+        return loop_finish(loop, slot, FINISHED_ERROR, error, err);
     }
     for (size_t i = 0; i < request->n_prompt; i++)
         if (ids_add(&slot->all, request->prompt[i], err) < 0)
             return -1;
     struct err why;
     if (load_rows(loop, slot, &why) < 0)
-        return finish_slot(loop, slot, FINISHED_ERROR, why.text, err);
+        return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
     if (session_rows(loop->session, (size_t)(slot - loop->slot)) == request->n_prompt)
-        return finish_slot(loop, slot, FINISHED_LENGTH, NULL, err); /* nothing to compute */
+        return loop_finish(loop, slot, FINISHED_LENGTH, NULL, err); /* nothing to compute */
     return 0;
 }
 
@@ -208,7 +183,7 @@ static int add_logprobs(struct loop *loop, struct slot *slot, const float *logit
                         struct err *err)
 {
     const size_t k = slot->request.logprobs, per_token = k + 1;
-    const size_t at = (n_generated(slot) - 1) * per_token;
+    const size_t at = (loop_generated(slot) - 1) * per_token;
     while (slot->logprobs_cap < at + per_token)
         if (mem_grow(&slot->logprobs, &slot->logprobs_cap, slot->logprobs_cap, sizeof *slot->logprobs,
                      err) < 0)
@@ -225,36 +200,42 @@ static int add_logprobs(struct loop *loop, struct slot *slot, const float *logit
     return 0;
 }
 
-/* Logits have come for a slot: choose, emit, see whether it ends. */
-static int take_token(struct loop *loop, struct slot *slot, const float *logits, struct err *err)
+int loop_take(struct loop *loop, struct slot *slot, uint32_t id, const float *logits, struct err *err)
 {
     const struct gen_callbacks *cb = loop->callbacks;
     const struct gen_request *request = &slot->request;
-    if (!logits_finite(logits, vocab(loop)))
-        return finish_slot(loop, slot, FINISHED_ERROR, NO_FINITE_LOGITS, err);
-    const double u = rng_uniform(request->seed, request->stream, (uint32_t)slot->all.len, 0);
-    loop->sampler.options = request->sampling ? *request->sampling : loop->sampling;
-    const uint32_t id = sampler_choose(&loop->sampler, logits, slot->all.id, slot->all.len, u);
     loop->stats->sampled_tokens++;
     if (model_is_eos(loop->session->model, id) && !request->ignore_eos)
-        return finish_slot(loop, slot, FINISHED_EOS, NULL, err);
+        return loop_finish(loop, slot, FINISHED_EOS, NULL, err);
     memcpy(slot->last_logits, logits, vocab(loop) * sizeof *logits);
     if (ids_add(&slot->all, id, err) < 0 ||
         (request->logprobs && add_logprobs(loop, slot, logits, id, err) < 0) ||
         emitter_add(&slot->emitter, id, err) < 0)
         return -1;
     if (slot->emitter.stopped)
-        return finish_slot(loop, slot, FINISHED_STOP, NULL, err);
-    if (n_generated(slot) >= request->n || slot->all.len >= loop->session->options.context)
-        return finish_slot(loop, slot, FINISHED_LENGTH, NULL, err);
+        return loop_finish(loop, slot, FINISHED_STOP, NULL, err);
+    if (loop_generated(slot) >= request->n || slot->all.len >= loop->session->options.context)
+        return loop_finish(loop, slot, FINISHED_LENGTH, NULL, err);
     if (!cb->progress)
         return 0;
     const size_t text = slot->told_text, ids = slot->told_ids;
     slot->told_text = slot->emitter.shown;
-    slot->told_ids = n_generated(slot);
+    slot->told_ids = loop_generated(slot);
     return cb->progress(cb->arg, request, slot->emitter.text.data ? slot->emitter.text.data + text : "",
                         slot->told_text - text, slot->all.id + request->n_prompt + ids,
                         slot->told_ids - ids, err);
+}
+
+/* Logits have come for a slot: the sampler chooses. */
+static int take_token(struct loop *loop, struct slot *slot, const float *logits, struct err *err)
+{
+    const struct gen_request *request = &slot->request;
+    if (!logits_finite(logits, vocab(loop)))
+        return loop_finish(loop, slot, FINISHED_ERROR, NO_FINITE_LOGITS, err);
+    const double u = rng_uniform(request->seed, request->stream, (uint32_t)slot->all.len, 0);
+    const uint32_t id =
+        sampler_choose(loop_sampler(loop, slot), logits, slot->all.id, slot->all.len, u);
+    return loop_take(loop, slot, id, logits, err);
 }
 
 /* Runs the step that was put together, and chooses a token for every slot that has a row of it. */
@@ -284,6 +265,33 @@ static int run_step(struct loop *loop, int threads, double *step_ms, struct err 
     return 0;
 }
 
+/* A slot before slot i with the very same prompt, whose rows can be had by forking; NULL when there is none. */
+static const struct slot *find_twin(const struct loop *loop, size_t i)
+{
+    const struct gen_request *request = &loop->slot[i].request;
+    for (size_t j = 0; j < i; j++) {
+        const struct slot *slot = &loop->slot[j];
+        if (slot->busy && slot->request.prompt == request->prompt &&
+            slot->request.n_prompt == request->n_prompt)
+            return slot;
+    }
+    return NULL;
+}
+
+/* Samples of one prompt: it is computed once, but for its last token, whose logits each of them needs. *ready is
+ * false when the slot must wait for its twin. */
+static int share_prompt(struct loop *loop, size_t i, bool *ready, struct err *err)
+{
+    const struct slot *twin = find_twin(loop, i);
+    const size_t rows = loop->slot[i].request.n_prompt - 1;
+    *ready = true;
+    if (!twin || session_rows(loop->session, i) || rows == 0)
+        return 0;
+    const size_t from = (size_t)(twin - loop->slot);
+    *ready = session_rows(loop->session, from) >= rows;
+    return *ready ? kv_fork(loop->session->kv, i, from, rows, err) : 0;
+}
+
 /* Prompt rows of all slots that have any left, up to a chunk. */
 static int prefill_step(struct loop *loop, struct err *err)
 {
@@ -291,12 +299,15 @@ static int prefill_step(struct loop *loop, struct err *err)
     size_t done = 0, total = 0, ready = 0;
     for (size_t i = 0; i < loop->n_slots; i++) {
         struct slot *slot = &loop->slot[i];
-        const size_t have = session_rows(session, i);
+        bool ready_now;
         if (!slot->busy)
             continue;
+        if (share_prompt(loop, i, &ready_now, err) < 0)
+            return -1;
+        const size_t have = session_rows(session, i);
         total += slot->request.n_prompt;
         done += size_min(have, slot->request.n_prompt);
-        if (have >= slot->request.n_prompt)
+        if (have >= slot->request.n_prompt || !ready_now)
             continue;
         const size_t space = session->options.chunk - size_min(session->n_rows, session->options.chunk);
         const size_t n = size_min(slot->request.n_prompt - have, space);
@@ -318,8 +329,9 @@ static int prefill_step(struct loop *loop, struct err *err)
     /* Nothing is to be generated for these: -n 0, or a prompt that fills the context. */
     for (size_t i = 0; i < loop->n_slots && ready; i++) {
         struct slot *slot = &loop->slot[i];
-        if (slot->busy && session_rows(session, i) == slot->request.n_prompt && n_generated(slot) == 0)
-            if (finish_slot(loop, slot, FINISHED_LENGTH, NULL, err) < 0)
+        if (slot->busy && session_rows(session, i) == slot->request.n_prompt &&
+            loop_generated(slot) == 0)
+            if (loop_finish(loop, slot, FINISHED_LENGTH, NULL, err) < 0)
                 return -1;
     }
     return 0;
@@ -328,6 +340,8 @@ static int prefill_step(struct loop *loop, struct err *err)
 /* The newest token of every slot. */
 static int decode_step(struct loop *loop, struct err *err)
 {
+    if (loop->spec)
+        return spec_step(loop->spec, loop, err);
     for (size_t i = 0; i < loop->n_slots; i++) {
         struct slot *slot = &loop->slot[i];
         if (!slot->busy)
@@ -367,7 +381,7 @@ static int run_loop(struct loop *loop, struct err *err)
         if (*loop->interrupted) {
             for (size_t i = 0; i < loop->n_slots; i++)
                 if (loop->slot[i].busy &&
-                    finish_slot(loop, &loop->slot[i], FINISHED_ERROR, "interrupted", err) < 0)
+                    loop_finish(loop, &loop->slot[i], FINISHED_ERROR, "interrupted", err) < 0)
                     return -1;
             return 0;
         }
@@ -420,13 +434,14 @@ static void free_loop(struct loop *loop)
     sampler_close(&loop->sampler);
 }
 
-int generate(struct session *session, const struct sampler_options *sampling,
+int generate(struct session *session, const struct sampler_options *sampling, struct spec *spec,
              const struct gen_callbacks *callbacks, const volatile sig_atomic_t *interrupted,
              struct gen_stats *stats, struct err *err)
 {
     struct loop loop = {
         .session = session,
         .sampling = *sampling,
+        .spec = spec,
         .callbacks = callbacks,
         .interrupted = interrupted,
         .stats = stats,

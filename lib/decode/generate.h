@@ -15,6 +15,8 @@
 
 #define GENERATE_NO_LIMIT SIZE_MAX
 
+struct spec;
+
 /* What is asked for. The caller owns everything; it stays until the request's result was taken. */
 struct gen_request {
     uint64_t line; /* its number in the input, from 0: the order of results */
@@ -86,9 +88,10 @@ struct gen_stats {
     struct hash logits_hash;
 };
 
-/* Runs until there are no more requests, or *interrupted is not 0: then sequences under way end with
+/* With `spec`, decode steps speculate (spec.h); NULL is one token a step.
+ * Runs until there are no more requests, or *interrupted is not 0: then sequences under way end with
  * what they have. */
-int generate(struct session *session, const struct sampler_options *sampling,
+int generate(struct session *session, const struct sampler_options *sampling, struct spec *spec,
              const struct gen_callbacks *callbacks, const volatile sig_atomic_t *interrupted,
              struct gen_stats *stats, struct err *err) MUST_USE;
 

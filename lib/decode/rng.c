@@ -26,3 +26,8 @@ double rng_uniform(uint64_t seed, uint64_t line, uint32_t position, uint32_t dra
     philox4x32(counter, key, word);
     return (double)(((uint64_t)word[0] << 32 | word[1]) >> 11) * 0x1p-53;
 }
+
+double draws_next(struct draws *draws)
+{
+    return rng_uniform(draws->seed, draws->line, draws->position, ++draws->next);
+}

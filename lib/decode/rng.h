@@ -11,4 +11,12 @@ void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
 /* Uniform in [0, 1), 53 bits: key = seed, counter = (position, draw, line). */
 double rng_uniform(uint64_t seed, uint64_t line, uint32_t position, uint32_t draw);
 
+/* A row of draws at one position that plain decoding never makes (it makes draw 0): for speculation. */
+struct draws {
+    uint64_t seed, line;
+    uint32_t position, next;
+};
+
+double draws_next(struct draws *draws);
+
 #endif

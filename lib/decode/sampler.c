@@ -85,8 +85,8 @@ double log_sum_exp(const float *logits, size_t n)
 
 /* Tokens seen lately become less likely, once each: positive logits are divided, negative ones
  * multiplied. */
-static const float *penalize(struct sampler *s, const float *logits, const uint32_t *history,
-                             size_t n_history)
+const float *sampler_penalized(struct sampler *s, const float *logits, const uint32_t *history,
+                               size_t n_history)
 {
     const size_t n = size_min(s->options.repeat_last_n, n_history);
     if (s->options.repeat_penalty == 1 || n == 0)
@@ -142,7 +142,7 @@ static void cut_min_p(struct sampler *s)
 uint32_t sampler_choose(struct sampler *s, const float *logits, const uint32_t *history,
                         size_t n_history, double u)
 {
-    logits = penalize(s, logits, history, n_history);
+    logits = sampler_penalized(s, logits, history, n_history);
     const bool greedy = s->options.temp <= 0;
     s->n = greedy ? 1 : s->options.top_k ? size_min(s->options.top_k, s->vocab) : s->vocab;
     top_logits(logits, s->vocab, s->n, s->candidate);

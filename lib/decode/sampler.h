@@ -38,6 +38,10 @@ void sampler_close(struct sampler *sampler);
 uint32_t sampler_choose(struct sampler *sampler, const float *logits, const uint32_t *history,
                         size_t n_history, double u);
 
+/* The logits after the repeat penalty alone: `logits` themselves, or the sampler's copy, good until its next use. */
+const float *sampler_penalized(struct sampler *sampler, const float *logits, const uint32_t *history,
+                               size_t n_history);
+
 /* False when one of them is NaN or infinite: a damaged model. */
 bool logits_finite(const float *logits, size_t n);
 

@@ -12,7 +12,7 @@ int session_open(struct session *s, const struct model *model, const struct sess
 {
     const struct config *c = &model->config;
     *s = (struct session){.model = model, .options = *options};
-    s->max_rows = size_max(options->chunk, options->batch);
+    s->max_rows = size_max(size_max(options->chunk, options->rows), options->batch);
     const struct kv_shape shape = {c->layers, c->kv_heads, c->head_dim, options->context,
                                    options->kv_type};
     s->token = mem_alloc(s->max_rows, sizeof *s->token);
@@ -32,6 +32,7 @@ int session_open(struct session *s, const struct model *model, const struct sess
         session_close(s);
         return -1;
     }
+    s->forward.split = options->split;
     return 0;
 }
 
@@ -65,7 +66,18 @@ size_t session_add(struct session *s, size_t seq, const uint32_t *token, size_t 
     return first;
 }
 
-int session_run(struct session *s, int threads, struct err *err)
+size_t session_add_tree(struct session *s, size_t seq, const uint32_t *token, const size_t *depth,
+                        size_t n, const uint32_t *tail, const size_t *tail_at)
+{
+    const size_t first = session_add(s, seq, token, n), rows = session_rows(s, seq);
+    for (size_t i = 0; i < n; i++)
+        s->position[first + i] = rows + depth[i];
+    s->query[s->n_queries - 1].tail = tail;
+    s->query[s->n_queries - 1].tail_at = tail_at;
+    return first;
+}
+
+int session_compute(struct session *s, int threads, struct err *err)
 {
     const struct step step = {s->n_rows, s->token, s->position, s->query, s->n_queries};
     int rc = 0;
@@ -76,10 +88,29 @@ int session_run(struct session *s, int threads, struct err *err)
     }
     if (rc == 0)
         rc = forward_step(&s->forward, &step, err);
-    for (size_t i = 0; i < step.n_queries && rc == 0; i++)
-        kv_commit(s->kv, step.query[i].seq, step.query[i].rows);
     s->n_rows = s->n_queries = 0;
     return rc;
+}
+
+void session_keep(struct session *s, size_t seq, const size_t *row, size_t n)
+{
+    size_t leading = 0;
+    while (leading < n && row[leading] == leading)
+        leading++;
+    if (leading == n)
+        kv_commit(s->kv, seq, n); /* nothing moves */
+    else
+        kv_keep(s->kv, seq, row, n);
+}
+
+int session_run(struct session *s, int threads, struct err *err)
+{
+    const size_t n = s->n_queries;
+    if (session_compute(s, threads, err) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        kv_commit(s->kv, s->query[i].seq, s->query[i].rows);
+    return 0;
 }
 
 void session_logits(struct session *s, const size_t *row, size_t n, float *logits)
@@ -93,8 +124,10 @@ void session_release_mapped(struct session *s, size_t seq)
         kvfile_unmap_rows(&s->mapped[seq]);
 }
 
-void session_drop(struct session *s, size_t seq)
+void session_cut(struct session *s, size_t seq, size_t rows)
 {
-    kv_truncate(s->kv, seq, 0);
+    kv_truncate(s->kv, seq, rows);
     session_release_mapped(s, seq);
 }
+
+void session_drop(struct session *s, size_t seq) { session_cut(s, seq, 0); }

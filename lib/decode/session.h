@@ -16,6 +16,8 @@ struct session_options {
     size_t context; /* N */
     size_t batch;   /* B: sequences at a time */
     size_t chunk;   /* rows of a prefill step at most */
+    size_t rows;    /* rows of any other step at most; at least `batch` are always possible */
+    bool split;     /* one attention call per sequence (bass.txt 3.2, BASS-SPLIT) */
     int threads, threads_prefill;
 };
 
@@ -47,11 +49,28 @@ size_t session_space(const struct session *session);
  * row of the first. n <= session_space(). */
 size_t session_add(struct session *session, size_t seq, const uint32_t *token, size_t n);
 
-/* Runs the step on `threads` threads and commits its rows; the next session_add() begins a new one. */
+/* The same for a token tree: row i stands at position rows + depth[i] and sees, besides the committed rows,
+ * the tree's rows tail[tail_at[i] .. tail_at[i + 1]), itself among them. tail and tail_at stay the caller's
+ * until the step has run. */
+size_t session_add_tree(struct session *session, size_t seq, const uint32_t *token, const size_t *depth,
+                        size_t n, const uint32_t *tail, const size_t *tail_at);
+
+/* Runs the step on `threads` threads; the next session_add() begins a new one. None of its rows is committed
+ * yet: session_keep() must be called for each of its sequences. */
+int session_compute(struct session *session, int threads, struct err *err) MUST_USE;
+
+/* Of the sequence's rows in the step just run, those at row[0..n), ascending and counted from its first one,
+ * stay. */
+void session_keep(struct session *session, size_t seq, const size_t *row, size_t n);
+
+/* session_compute(), and all rows stay. */
 int session_run(struct session *session, int threads, struct err *err) MUST_USE;
 
 /* logits[n][vocab] of rows of the step just run. */
 void session_logits(struct session *session, const size_t *row, size_t n, float *logits);
+
+/* Cuts a sequence to its first `rows` rows. */
+void session_cut(struct session *session, size_t seq, size_t rows);
 
 /* Empties a sequence and gives its storage back. */
 void session_drop(struct session *session, size_t seq);

@@ -197,6 +197,15 @@ void kv_done(struct kv *kv, struct kv_view *view)
         kv->policy->done(kv, view);
 }
 
+size_t kv_free_rows(const struct kv *kv, size_t seq)
+{
+    const struct kv_seq *s = &kv->seq[seq];
+    const size_t N = kv->shape.max_rows;
+    if (kv->policy->growth != KV_GROW_IN_STEPS || s->n == N)
+        return N - s->n;
+    return size_max(s->cap, size_min(round_up(s->n + 1, kv->r), N)) - s->n;
+}
+
 size_t kv_rows_now(const struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];

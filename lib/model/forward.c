@@ -154,6 +154,23 @@ static void rotate_row(void *arg, size_t i)
     f->kernels->rope(f->k + i * kv_width(c), c->kv_heads, c->head_dim, cosine, sine);
 }
 
+/* One call for all sequences, or one for each: then every call has all threads to itself. */
+static int attend(struct forward *f, const struct attn_step *all, size_t layer, struct err *err)
+{
+    const struct attn_backend *backend = f->attn->backend;
+    if (!f->split)
+        return backend->run(f->attn, all, layer, f->q, f->context, err);
+    for (size_t i = 0; i < all->n_queries; i++) {
+        struct attn_step one = *all;
+        one.query = &all->query[i];
+        one.n_queries = 1;
+        backend->begin(f->attn, &one);
+        if (backend->run(f->attn, &one, layer, f->q, f->context, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* x += attention(h) */
 static int attention_block(struct forward *f, const struct step *step,
                            const struct attn_step *attn_step, size_t layer, const float *h,
@@ -171,7 +188,7 @@ static int attention_block(struct forward *f, const struct step *step,
         const size_t at = step->query[i].first * kv_width(c);
         kv_append(f->kv, step->query[i].seq, layer, f->k + at, f->v + at, kv_width(c));
     }
-    if (f->attn->backend->run(f->attn, attn_step, layer, f->q, f->context, err) < 0)
+    if (attend(f, attn_step, layer, err) < 0)
         return -1;
     lap(f, PART_ATTENTION);
     struct product out = product_of(&w->out, f->x);

@@ -30,6 +30,7 @@ struct forward {
     struct attn *attn;
     struct kv *kv;
     size_t max_rows;
+    bool split;                    /* one attention call per sequence, in place of one for all */
     struct forward_times *times;   /* NULL: not wanted */
     struct attn_times *attn_times; /* NULL: not wanted */
     float *frequency, *cosine, *sine;

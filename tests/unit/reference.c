@@ -180,7 +180,7 @@ static void check_greedy(size_t batch)
     struct gen_stats stats;
     struct err err;
     open_session(&session, batch);
-    if (generate(&session, &sampling, &callbacks, &never, &stats, &err) < 0)
+    if (generate(&session, &sampling, NULL, &callbacks, &never, &stats, &err) < 0)
         die(&err);
     check(stats.sequences == json_array_size(cases), "%zu of %zu cases came back", stats.sequences,
           json_array_size(cases));

@@ -1,0 +1,303 @@
+/* What bmc-gen and bmc-spec share: reading prompts, opening models and sessions, checking options. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/conf.h"
+#include "base/file.h"
+#include "base/threads.h"
+#include "cli.h"
+#include "gen.h"
+
+/* ---- input ---- */
+
+int gen_read_text(const struct gen_options *o, bool whole, struct buf *text, struct err *err)
+{
+    if (o->prompt)
+        return buf_add(text, o->prompt, strlen(o->prompt), err);
+    if (cli_read_all(o->file ? o->file : "-", text, err) < 0)
+        return -1;
+    if (!whole && text->len && text->data[text->len - 1] == '\n')
+        text->data[--text->len] = 0;
+    return 0;
+}
+
+/* Commas and brackets, too, so that a JSON list can be pasted. */
+#define ID_BLANKS " \t\r\n,[]"
+
+int gen_parse_ids(const char *text, struct ids *ids, struct err *err)
+{
+    char word[32];
+    for (const char *at = text + strspn(text, ID_BLANKS); *at; at += strspn(at, ID_BLANKS)) {
+        const size_t len = strcspn(at, ID_BLANKS);
+        size_t id = SIZE_MAX;
+        if (len < sizeof word) {
+            memcpy(word, at, len);
+            word[len] = 0;
+        }
+        if (len >= sizeof word || !parse_size(word, &id) || id > UINT32_MAX)
+            return err_set(
+                err, "\"%.*s\" is no token id; ids are whole numbers separated by blanks or commas",
+                (int)size_min(len, 40), at);
+        if (ids_add(ids, (uint32_t)id, err) < 0)
+            return -1;
+        at += len;
+    }
+    return 0;
+}
+
+/* The byte that two hexadecimal digits spell; 0 when they do not, or spell the end of a text. */
+static int hex_byte(const char *at)
+{
+    const char digits[3] = {at[0], at[0] ? at[1] : 0, 0};
+    return strspn(digits, "0123456789abcdefABCDEF") == 2 ? (int)strtol(digits, NULL, 16) : 0;
+}
+
+/* C escapes in place; anything else after a backslash stays as it is. */
+static void unescape(char *text)
+{
+    static const char from[] = "ntr\\\"", to[] = "\n\t\r\\\"";
+    char *out = text;
+    for (const char *at = text; *at;) {
+        const char *known = at[0] == '\\' && at[1] ? strchr(from, at[1]) : NULL;
+        if (known) {
+            *out++ = to[known - from];
+            at += 2;
+        } else if (at[0] == '\\' && at[1] == 'x' && hex_byte(at + 2)) {
+            *out++ = (char)hex_byte(at + 2);
+            at += 4;
+        } else {
+            *out++ = *at++;
+        }
+    }
+    *out = 0;
+}
+
+/* The text of the prompt's ids so far. */
+static int spell(const struct gen *gen, const struct ids *prompt, struct buf *text, struct err *err)
+{
+    struct detok detok;
+    detok_init(&detok, gen->model->tok, false);
+    for (size_t i = 0; i < prompt->len; i++)
+        if (detok_add(&detok, prompt->id[i], text, err) < 0)
+            return -1;
+    return detok_finish(&detok, text, err);
+}
+
+/* The snapshot's one sequence comes before the prompt. */
+static int read_snapshot(const struct gen *gen, struct ids *prompt, struct buf *text,
+                         struct gen_request *request, struct err *err)
+{
+    const struct snapshot *snapshot = gen->snapshot;
+    if (snapshot->file.n_seqs > 1)
+        return err_set(err, "%s: has %zu sequences; --jsonl continues them by their ids",
+                       snapshot->path, snapshot->file.n_seqs);
+    if (gen_continue(gen, 0, prompt, request, err) < 0)
+        return -1;
+    return spell(gen, prompt, text, err);
+}
+
+int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
+                    struct gen_request *request, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const bool goes_on = o->load_kv != NULL;
+    *request = gen_request_of(gen);
+    if (goes_on && read_snapshot(gen, prompt, text, request, err) < 0)
+        return -1;
+    if (o->prompt_ids) {
+        if (gen_parse_ids(o->prompt_ids, prompt, err) < 0)
+            return err_prefix(err, "--prompt-ids");
+        buf_clear(text);
+        return spell(gen, prompt, text, err);
+    }
+    if (goes_on && !o->prompt && !o->file)
+        return 0;
+    const size_t at = text->len;
+    if (gen_read_text(o, false, text, err) < 0)
+        return -1;
+    /* What goes on is tokenized by itself, without a start token. */
+    if (tokenizer_encode(gen->model->tok, text->data ? text->data + at : "", text->len - at, !goes_on,
+                         prompt, err) < 0)
+        return err_prefix(err, "prompt");
+    return 0;
+}
+
+/* ---- opening ---- */
+
+/* The policy that was asked for, or that the tuned profile says; and the profile's T. */
+static int open_policy(struct gen *gen, struct session_options *s, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    /* bmc-spec asks the profile for free rows, too. */
+    const bool needed = gen->hooks || !o->kv || o->profile ||
+                        (kv_spec_parse(&s->kv, o->kv, err) == 0 && kv_spec_needs_T(&s->kv));
+    if (needed && tuned_open(&gen->tuned, gen->program->name, o->profile, s->kernels->isa,
+                             (enum pages_alloc)o->alloc, s->threads, err) < 0)
+        return -1;
+    const bool told = gen->tuned.found && gen->tuned.profile.policy[0];
+    gen->policy_from = o->kv ? "option" : told ? "profile" : "default";
+    if (kv_spec_parse(&s->kv, o->kv ? o->kv : tuned_policy(&gen->tuned), err) < 0)
+        return -1;
+    s->kv.tuner = tuned_for(&gen->tuned, s->attn->name, gen->model->config.heads);
+    return 0;
+}
+
+int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const size_t limit = gen->model->config.context;
+    struct session_options s = {
+        .kv_type = gen->kv_type,
+        .attn = attn_find(o->attn, err),
+        .batch = batch,
+        .chunk = o->chunk,
+        .threads = o->threads ? (int)o->threads : threads_allowed(),
+    };
+    if (!s.attn)
+        return -1;
+    s.kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
+    if (!s.kernels || precision_parse(&s.precision, o->precision, s.kernels, err) < 0 ||
+        open_policy(gen, &s, err) < 0)
+        return -1;
+    s.kv.valid_rows_only = o->rows;
+    s.kv.alloc = (enum pages_alloc)o->alloc;
+    s.threads_prefill = o->threads_batch ? (int)o->threads_batch : s.threads;
+    s.context = (size_t)o->context;
+    if (o->context < 0)
+        s.context = size_min(limit, size_max(4096, prompt_tokens + (o->n < 0 ? 2048 : (size_t)o->n)));
+    else if (o->context == 0)
+        s.context = limit;
+    else if (s.context > limit)
+        return err_set(err, "-c %zu is beyond the model's context of %zu", s.context, limit);
+    s.chunk = size_min(s.chunk, size_max(s.context, 1));
+    if (gen->hooks && gen->hooks->session(gen, &s, err) < 0)
+        return -1;
+    if (session_open(&gen->session, gen->model, &s, err) < 0)
+        return -1;
+    return gen->hooks ? gen->hooks->opened(gen, err) : 0;
+}
+
+struct gen_request gen_request_of(const struct gen *gen)
+{
+    const struct gen_options *o = gen->options;
+    return (struct gen_request){
+        .seed = gen->seed,
+        .n = o->n < 0 ? GENERATE_NO_LIMIT : (size_t)o->n,
+        .stop = o->stop.text,
+        .n_stops = o->stop.n,
+        .ignore_eos = o->ignore_eos,
+        .logprobs = o->logprobs,
+    };
+}
+
+/* The model that came with the program: grimm.bmc among the models. */
+static int default_model(char *path, size_t size, struct err *err)
+{
+    char folder[8192];
+    if (cli_models_dir(folder, sizeof folder, err) < 0)
+        return err_prefix(err, "no -m given");
+    snprintf(path, size, "%s/grimm.bmc", folder);
+    if (!file_exists(path))
+        return err_set(err, "no -m given, and the default model %s is not there; \"make\" converts it",
+                       path);
+    return 0;
+}
+
+int gen_open_model(struct gen *gen, struct err *err)
+{
+    char path[16384];
+    const double start = clock_ms();
+    if (!gen->options->model && default_model(path, sizeof path, err) < 0)
+        return -1;
+    if (model_open(&gen->model, gen->options->model ? gen->options->model : path, err) < 0)
+        return -1;
+    gen->load_ms = clock_ms() - start;
+    return gen->options->mlock ? model_lock(gen->model, err) : 0;
+}
+
+int gen_choose_seed(struct gen *gen, struct err *err)
+{
+    gen->seed = gen->options->seed < 0 ? 0 : (uint64_t)gen->options->seed;
+    if (gen->options->seed != -1)
+        return 0;
+    uint32_t drawn;
+    if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
+        return err_errno(err, "no random seed can be drawn");
+    gen->seed = drawn;
+    return 0;
+}
+
+void gen_close(struct gen *gen)
+{
+    if (gen->session.model)
+        session_close(&gen->session);
+    gen_close_kv(gen);
+    tuned_close(&gen->tuned);
+    model_close(gen->model);
+}
+
+/* ---- options ---- */
+
+struct gen_options gen_defaults(void)
+{
+    return (struct gen_options){
+        .n = -1,
+        .context = -1,
+        .chunk = 512,
+        .sampling = {NAN, SIZE_MAX, NAN, NAN, NAN, 0},
+        .repeat_last_n = GEN_NOT_GIVEN,
+        .seed = GEN_NOT_GIVEN,
+        .kv_type = -1,
+        .format = -1,
+    };
+}
+
+/* Names that only the library knows: a wrong one is a usage error all the same. */
+static void check_names(const struct program *program, const struct gen_options *o)
+{
+    struct kv_spec spec;
+    enum precision precision;
+    struct err err;
+    if ((o->kv && kv_spec_parse(&spec, o->kv, &err) < 0) || !attn_find(o->attn, &err) ||
+        (o->isa && !kernels_select(o->isa, &err)) ||
+        precision_parse(&precision, o->precision, *kernel_sets, &err) < 0)
+        opt_usage_error(program, "%s", err.text);
+}
+
+void gen_check_usage(const struct program *program, const struct gen_options *o,
+                     const struct operands *operands)
+{
+    const int prompts = (o->prompt != NULL) + (o->file != NULL) + (o->prompt_ids != NULL);
+    if (operands->n)
+        opt_usage_error(program, "unexpected \"%s\": a prompt is given with -p", operands->text[0]);
+    if (prompts > 1)
+        opt_usage_error(program, "-p, -f and --prompt-ids exclude each other");
+    if (o->jsonl && o->prompt)
+        opt_usage_error(program, "--jsonl reads its prompts from -f or standard input, not from -p");
+    if (o->jsonl && o->prompt_ids)
+        opt_usage_error(program, "--prompt-ids goes with plain generation only");
+    for (size_t i = 0; i < o->stop.n; i++)
+        if (!*o->stop.text[i])
+            opt_usage_error(program, "--stop: the text is empty");
+    if (!o->jsonl && (o->unordered || o->logprobs))
+        opt_usage_error(program, "--unordered and --logprobs go with --jsonl");
+    if (o->jsonl && (o->echo || o->ids))
+        opt_usage_error(program, "--echo and --ids go with plain generation only");
+    gen_check_kv_usage(program, o);
+    check_names(program, o);
+    if (!prompts && (!o->load_kv || o->jsonl) && isatty(STDIN_FILENO))
+        opt_usage_error(program, "no prompt: give -p TEXT, -f FILE, or text on standard input");
+}
+
+void gen_finish_options(struct gen_options *o)
+{
+    o->format = o->format < 0 ? TABLE_TEXT : o->format;
+    for (size_t i = 0; o->escape && i < o->stop.n; i++)
+        unescape(o->stop.text[i]);
+    if (o->escape && o->prompt)
+        unescape((char *)(uintptr_t)o->prompt);
+}

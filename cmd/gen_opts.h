@@ -1,0 +1,76 @@
+/* The rows of option tables that bmc-gen and bmc-spec share: both begin their options with a struct gen_options. */
+#ifndef BMC_GEN_OPTS_H
+#define BMC_GEN_OPTS_H
+
+#include "gen.h"
+
+#define AT(field) offsetof(struct gen_options, field)
+/* clang-format off */
+#define HEADING(text) {OPT_HEADING, text, NULL, NULL, NULL, 0, 0, 0, NULL, false}
+#define FLAG(name, letters, field, help) {OPT_FLAG, name, letters, NULL, help, AT(field), 0, 0, NULL, false}
+#define TEXT(name, letters, arg, field, help) {OPT_TEXT, name, letters, arg, help, AT(field), 0, 0, NULL, false}
+#define PATH(name, letters, field, help) {OPT_TEXT, name, letters, "FILE", help, AT(field), 0, 0, NULL, true}
+#define SIZE(name, letters, field, min, max, help) {OPT_SIZE, name, letters, "N", help, AT(field), min, max, NULL, false}
+#define INT(name, letters, field, min, max, help) {OPT_INT, name, letters, "N", help, AT(field), min, max, NULL, false}
+#define REAL(name, arg, field, min, max, help) {OPT_REAL, name, NULL, arg, help, AT(field), min, max, NULL, false}
+#define CHOICE(name, arg, field, choices, help) {OPT_CHOICE, name, NULL, arg, help, AT(field), 0, 0, choices, false}
+#define MANY 1e15
+
+#define GEN_OPTS_MODEL \
+    PATH("model", "m", model, "the model file, made by bmc-convert (default: the model that came with the program)"), \
+    TEXT("prompt", "p", "TEXT", prompt, "the prompt"),
+
+#define GEN_OPTS_PROMPT \
+    TEXT("prompt-ids", NULL, "IDS", prompt_ids, "the prompt as token ids, separated by blanks; no start token is added"), \
+    FLAG("escape", "e", escape, "in -p and --stop, read \\n, \\t, \\r, \\\\, \\\" and \\xHH as in C"), \
+    INT("predict", "n", n, -1, MANY, "tokens to generate; -1: until end-of-text, a stop string or a full context (default -1)"), \
+    INT("ctx-size", "c", context, 0, MANY, "context: prompt and generated tokens together; 0 is the model's (default: at most the model's, else the larger of 4096 and prompt + n, where -n -1 counts as 2048; with --jsonl the model's)"),
+
+#define GEN_OPTS_SAMPLING \
+    HEADING("Sampling"), \
+    REAL("temp", "T", sampling.temp, -1e9, 1e9, "temperature; 0 or less takes the most likely token (default 0)"), \
+    {OPT_SIZE, "top-k", NULL, "K", "keep the K most likely tokens; 0 is off (default 40)", AT(sampling.top_k), 0, MANY, NULL, false}, \
+    REAL("top-p", "P", sampling.top_p, 0, 1, "keep the most likely tokens until their probabilities reach P; 1 is off (default 0.95)"), \
+    REAL("min-p", "P", sampling.min_p, 0, 1, "keep tokens at least P times as likely as the best; 0 is off (default 0.05)"), \
+    REAL("repeat-penalty", "X", sampling.repeat_penalty, 1e-3, 1e3, "divide the logits of recent tokens; 1 is off (default 1)"), \
+    INT("repeat-last-n", NULL, repeat_last_n, -1, MANY, "how many recent tokens that means; -1 is all (default 64)"), \
+    INT("seed", "s", seed, -1, 1e19, "seed of the random numbers; -1 draws one, which the statistics tell (default 0, or that of the snapshot)"), \
+    {OPT_LIST, "stop", "r", "TEXT", "stop before this text; may be given again", AT(stop), 0, 0, NULL, false}, \
+    FLAG("ignore-eos", NULL, ignore_eos, "go on past end-of-text tokens"),
+
+#define GEN_OPTS_BATCHES \
+    HEADING("Batches"), \
+    FLAG("jsonl", NULL, jsonl, "read a request per line, write a JSON object per line, in the same order"), \
+    SIZE("batch", "b", batch, 1, 65536, "sequences at a time (default 1, with --jsonl 8)"), \
+    FLAG("unordered", NULL, unordered, "with --jsonl, write each result as soon as it is there"), \
+    SIZE("logprobs", NULL, logprobs, 1, 1000, "with --jsonl, add the log-probabilities of the chosen and the N best tokens"),
+
+#define GEN_OPTS_SNAPSHOTS \
+    HEADING("Snapshots"), \
+    PATH("load-kv", NULL, load_kv, "go on from a snapshot; the prompt is new text behind it, and may be left out"), \
+    PATH("save-kv", NULL, save_kv, "write a snapshot at the end, to go on from"), \
+    PATH("prompt-cache", NULL, prompt_cache, "take the rows of the beginning that the prompt shares with this snapshot, and bring it up to date at the end"),
+
+#define GEN_OPTS_OUTPUT \
+    FLAG("echo", NULL, echo, "print the prompt before the generated text"), \
+    FLAG("ids", NULL, ids, "print token ids in place of text"), \
+    PATH("stats", NULL, stats, "write the statistics of the run to this file, as one JSON object"), \
+    FLAG("quiet", "q", quiet, "no statistics on standard error"),
+
+#define GEN_OPTS_MACHINE \
+    HEADING("Cache and machine"), \
+    {OPT_TEXT, "kv", NULL, "POLICY", "cache policy: bmc, bmc:T=COUNT, bmc:r=ROWS, iterative, upfront, paged:16, paged:32, reserve (default: what the tuned profile says, else bmc)", AT(kv), 0, 0, "bmc|iterative|upfront|paged|reserve", false}, \
+    CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)"), \
+    CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows (default f32, or that of the snapshot)"), \
+    CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: those the policy asks for, or only those that hold tokens (default policy)"), \
+    {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend: fused or blas (default fused)", AT(attn), 0, 0, "fused|blas", false}, \
+    {OPT_TEXT, "isa", NULL, "SET", "instruction set: blas, ref, avx2, avx512, bf16 or amx (default: BMC_ISA, else the last of these that the machine has)", AT(isa), 0, 0, "blas|ref|avx2|avx512|bf16|amx", false}, \
+    {OPT_TEXT, "precision", NULL, "P", "how activations meet bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default bf16x2 on bf16 and amx, else f32)", AT(precision), 0, 0, "f32|bf16|bf16x2", false}, \
+    PATH("profile", NULL, profile, "the tuned profile, made by bmc-tune, or none (default: bmc/profile in $XDG_CONFIG_HOME, else in ~/.config)"), \
+    SIZE("chunk", NULL, chunk, 1, 1 << 20, "prompt tokens computed at a time (default 512)"), \
+    SIZE("threads", "t", threads, 1, 4096, "threads (default: all cores that the process may use)"), \
+    SIZE("threads-batch", "tb", threads_batch, 1, 4096, "threads for prompts (default: as --threads)"), \
+    FLAG("mlock", NULL, mlock, "keep the model in memory"),
+/* clang-format on */
+
+#endif

@@ -1,0 +1,142 @@
+/* bmc-spec: measured acceptance by rank, kept in a file of "key value" lines for each pair of models. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/conf.h"
+#include "base/file.h"
+#include "speccmd.h"
+
+/* What trees are made for before anything was measured: typical of a draft that agrees two times in three. */
+static const double usual[] = {0.6, 0.12, 0.06, 0.03, 0.02, 0.015, 0.01, 0.01};
+
+static void drafter_id(const struct spec_run *run, size_t bytes, char *text)
+{
+    if (run->draft)
+        hash_hex(&run->draft->file.model_id, bytes, text);
+    else
+        strcpy(text, run->cli->recycle ? "recycle" : "lookup");
+}
+
+/* Greedy acceptance is one thing, that of sampling another. */
+static const char *mode(const struct spec_run *run)
+{
+    return run->gen.sampling.temp <= 0 ? "greedy" : "sampling";
+}
+
+/* The file of these two models: in the user's configuration, beside the tuned profile. False: no place for it. */
+static bool default_path(const struct spec_run *run, char *path, size_t size, bool make_folder)
+{
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    char target[17], draft[17];
+    int n;
+    hash_hex(&run->gen.model->file.model_id, 8, target);
+    drafter_id(run, 8, draft);
+    if (config && *config == '/')
+        n = snprintf(path, size, "%s", config);
+    else if (home && *home == '/')
+        n = snprintf(path, size, "%s/.config", home);
+    else
+        return false;
+    if (make_folder)
+        mkdir(path, 0700);
+    n += snprintf(path + n, size - (size_t)n, "/bmc");
+    if (make_folder)
+        mkdir(path, 0777);
+    snprintf(path + n, size - (size_t)n, "/acceptance-%s-%s-%s", target, draft, mode(run));
+    return true;
+}
+
+static int parse_shares(struct spec_options *o, const char *text, const char *path, struct err *err)
+{
+    double sum = 0;
+    o->ranks = 0;
+    while (*text) {
+        char word[40];
+        const size_t len = strcspn(text, " \t");
+        double share = -1;
+        if (len < sizeof word) {
+            memcpy(word, text, len);
+            word[len] = 0;
+        }
+        if (len >= sizeof word || o->ranks == TREE_RANKS || !parse_double(word, &share) ||
+            !(share >= 0) || (sum += share) > 1.0001)
+            return err_set(err,
+                           "%s: \"accept\" needs up to %d shares that sum to at most 1; record it anew",
+                           path, TREE_RANKS);
+        o->accept[o->ranks++] = share;
+        text += len + strspn(text + len, " \t");
+    }
+    return o->ranks ? 0 : err_set(err, "%s: \"accept\" is empty; record it anew", path);
+}
+
+static int read_file(struct spec_run *run, const char *path, struct err *err)
+{
+    struct conf conf;
+    char id[2 * HASH_BYTES + 1];
+    if (conf_open(&conf, path, err) < 0)
+        return -1;
+    const char *target = conf_get(&conf, "target"), *shares = conf_get(&conf, "accept");
+    int rc;
+    hash_hex(&run->gen.model->file.model_id, HASH_BYTES, id);
+    if (!target || strcmp(target, id) != 0)
+        rc = err_set(err, "%s: was recorded for another model; use --record-acceptance with this one",
+                     path);
+    else if (!shares)
+        rc = err_set(err, "%s: has no line \"accept\"; record it anew", path);
+    else
+        rc = parse_shares(&run->options, shares, path, err);
+    conf_release(&conf);
+    return rc;
+}
+
+int spec_read_acceptance(struct spec_run *run, struct err *err)
+{
+    const char *given = run->cli->acceptance;
+    if (given)
+        snprintf(run->acceptance, sizeof run->acceptance, "%s", given);
+    else if (!default_path(run, run->acceptance, sizeof run->acceptance, run->cli->record))
+        run->acceptance[0] = 0;
+    run->options.ranks = ARRAY_LEN(usual);
+    memcpy(run->options.accept, usual, sizeof usual);
+    const bool wanted =
+        (run->cli->tree_nodes || run->cli->tree_auto || run->cli->recycle) && !run->cli->record;
+    if (!wanted || !run->acceptance[0] || (!given && !file_exists(run->acceptance)))
+        return 0;
+    return read_file(run, run->acceptance, err);
+}
+
+int spec_write_acceptance(struct spec_run *run, struct err *err)
+{
+    const struct spec_stats *s = &run->spec.stats;
+    struct buf text = {0};
+    struct outfile out;
+    char target[2 * HASH_BYTES + 1], draft[2 * HASH_BYTES + 1];
+    if (!run->acceptance[0])
+        return err_set(err, "no place for the measured acceptance: give --acceptance FILE");
+    if (s->record_steps == 0)
+        return err_set(err, "no step had candidates: there is no acceptance to record");
+    hash_hex(&run->gen.model->file.model_id, HASH_BYTES, target);
+    drafter_id(run, HASH_BYTES, draft);
+    size_t ranks = TREE_RANKS;
+    while (ranks > 1 && !s->record[ranks - 1])
+        ranks--;
+    int rc = buf_addf(&text, err, "target %s\ndraft %s\nmode %s\nsteps %zu\naccept", target, draft,
+                      mode(run), s->record_steps);
+    for (size_t i = 0; i < ranks && rc == 0; i++)
+        rc = buf_addf(&text, err, " %.6f", (double)s->record[i] / (double)s->record_steps);
+    if (rc == 0)
+        rc = buf_addf(&text, err, "\n");
+    if (rc == 0 && (rc = outfile_open(&out, run->acceptance, err)) == 0) {
+        rc = outfile_write(&out, text.data, text.len, err);
+        if (rc == 0)
+            rc = outfile_commit(&out, err);
+        outfile_abort(&out);
+    }
+    buf_release(&text);
+    if (rc == 0 && !run->gen.options->quiet)
+        fprintf(stderr, "acceptance       = written to %s\n", run->acceptance);
+    return rc;
+}

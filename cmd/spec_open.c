@@ -1,0 +1,202 @@
+/* bmc-spec: the draft model, its session, and how much is drafted. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "cli.h"
+#include "speccmd.h"
+
+enum { USUAL_FREE_ROWS = 16, USUAL_TREE = 26, AUTO_TREE = 48 };
+
+size_t spec_free_rows(const struct spec_run *run, const char **from)
+{
+    const struct tuned *tuned = &run->gen.tuned;
+    const char *unused;
+    from = from ? from : &unused;
+    if (run->cli->free_rows) {
+        *from = "option";
+        return run->cli->free_rows;
+    }
+    if (tuned->found && tuned->profile.rows.free) {
+        *from = "profile";
+        return tuned->profile.rows.free;
+    }
+    *from = "default";
+    return USUAL_FREE_ROWS;
+}
+
+/* The draft of the default model: grimm-draft.bmc among the models. */
+static int default_draft(char *path, size_t size, struct err *err)
+{
+    char folder[8192];
+    if (cli_models_dir(folder, sizeof folder, err) < 0)
+        return err_prefix(err, "no -d given");
+    snprintf(path, size, "%s/grimm-draft.bmc", folder);
+    return 0;
+}
+
+int spec_open_draft(struct spec_run *run, struct err *err)
+{
+    const struct spec_cli *o = run->cli;
+    char path[16384];
+    if (o->lookup || o->recycle)
+        return 0;
+    if (!o->draft && o->gen.model)
+        return err_set(err, "nothing to draft with: give -d DRAFT.bmc, --lookup or --recycle");
+    if (!o->draft && default_draft(path, sizeof path, err) < 0)
+        return -1;
+    if (model_open(&run->draft, o->draft ? o->draft : path, err) < 0)
+        return err_prefix(err, "draft model");
+    return draft_model_check(run->gen.model, run->draft, err);
+}
+
+/* ---- how much ---- */
+
+/* The most candidates that -k, --tree and --free-rows allow. */
+static int set_length(struct spec_run *run, const struct session_options *s, struct err *err)
+{
+    const struct spec_cli *o = run->cli;
+    struct draft_length *length = &run->options.length;
+    const bool tree = o->tree_nodes || (o->recycle && o->k_auto && !o->tree_auto);
+    const size_t free_rows = spec_free_rows(run, NULL);
+    const size_t limit = size_min(o->limit, draft_length_limit(free_rows, s->batch));
+    *length = (struct draft_length){.increment = o->step,
+                                    .modulus = o->modulus,
+                                    .limit = o->k_auto ? limit : o->k,
+                                    .fixed = !o->k_auto};
+    length->now = o->k_auto ? size_min(o->start, limit) : o->k;
+    if (tree)
+        run->options.tree =
+            o->tree_nodes ? o->tree_nodes : size_min(USUAL_TREE, size_max(free_rows, 2) - 1);
+    const size_t most = spec_most(&run->options);
+    if ((!o->k_auto || o->tree_nodes) && most >= s->context)
+        return err_set(err,
+                       "%zu candidates do not fit the context of %zu tokens: use fewer, or a larger -c",
+                       most, s->context);
+    if (!o->record)
+        length->limit = size_min(length->limit, s->context);
+    return 0;
+}
+
+/* Room for the speculative rows, and the growth that --ragged asks for. */
+static int adjust_session(struct gen *gen, struct session_options *s, struct err *err)
+{
+    struct spec_run *run = (struct spec_run *)gen;
+    const struct spec_cli *o = run->cli;
+    run->options.simulate = o->simulate;
+    run->options.always = o->always;
+    run->options.record = o->record;
+    if (set_length(run, s, err) < 0 || spec_read_acceptance(run, err) < 0)
+        return -1;
+    const size_t most = size_max(spec_most(&run->options), o->tree_auto ? AUTO_TREE : 0);
+    if (!size_mul(s->batch, most + 1, &s->rows))
+        return err_set(err, "%zu sequences of %zu candidates are too many", s->batch, most);
+    s->split = o->ragged == RAGGED_SPLIT;
+    s->kv.lockstep = o->ragged == RAGGED_PAD;
+    if (s->kv.lockstep && !s->kv.policy->lockstep)
+        return err_set(err, "--ragged pad needs a cache that grows as one tensor; --kv %s cannot",
+                       s->kv.policy->name);
+    return 0;
+}
+
+/* ---- the drafter ---- */
+
+static int open_draft_session(struct spec_run *run, struct err *err)
+{
+    const struct session_options *target = &run->gen.session.options;
+    const struct spec_cli *o = run->cli;
+    const size_t limit = run->draft->config.context;
+    struct session_options s = *target;
+    if (o->draft_context > limit)
+        return err_set(err, "-cd %zu is beyond the draft model's context of %zu", o->draft_context,
+                       limit);
+    s.context = o->draft_context ? o->draft_context : size_min(limit, target->context);
+    if (spec_most(&run->options) + 2 > s.context)
+        return err_set(err, "%zu candidates do not fit the draft model's window of %zu tokens",
+                       spec_most(&run->options), s.context);
+    s.chunk = size_min(s.chunk, s.context);
+    s.split = false;
+    if (o->draft_kv) {
+        s.kv = (struct kv_spec){0};
+        if (kv_spec_parse(&s.kv, o->draft_kv, err) < 0)
+            return -1;
+        s.kv.valid_rows_only = target->kv.valid_rows_only;
+    }
+    s.kv.lockstep = false;
+    return session_open(&run->draft_session, run->draft, &s, err);
+}
+
+static int open_drafter(struct spec_run *run, struct err *err)
+{
+    const struct spec_cli *o = run->cli;
+    const struct model *target = run->gen.model;
+    if (o->lookup)
+        return draft_lookup_open(&run->drafter, 4, 2, o->oldest, err);
+    if (o->recycle)
+        return draft_recycle_open(&run->drafter, target->config.vocab, err);
+    if (open_draft_session(run, err) < 0)
+        return -1;
+    const double cost = (double)model_step_bytes(run->draft) / (double)model_step_bytes(target);
+    return draft_model_open(&run->drafter, &run->draft_session, &run->gen.sampling,
+                            target->config.vocab, cost, err);
+}
+
+/* --tree auto: measures, chooses, says what and why. */
+static int choose(struct spec_run *run, struct err *err)
+{
+    struct session *session = &run->gen.session;
+    struct spec_options *o = &run->options;
+    struct row_times target, draft;
+    struct choice c;
+    const size_t most = size_min(AUTO_TREE, session->options.context - 1);
+    if (row_times_measure(&target, session, most + 1, true, err) < 0 ||
+        (run->draft &&
+         row_times_measure(&draft, &run->draft_session,
+                           size_min(most, run->draft_session.options.context), true, err) < 0) ||
+        choose_speculation(&c, &target, run->draft ? &draft : NULL, o->accept,
+                           size_min(o->ranks, run->drafter->ranks), o->length.limit, most, err) < 0)
+        return -1;
+    run->off = c.candidates == 0;
+    o->tree = c.tree ? c.candidates : 0;
+    o->tree_levels = c.levels;
+    if (!c.tree)
+        o->length.limit = o->length.now = c.candidates;
+    if (!run->gen.options->quiet)
+        fprintf(
+            stderr,
+            "bmc-spec: --tree auto: %s%.0zu: %.2f tokens in %.2f ms expected, 1 in %.2f ms without; "
+            "the best chain, of %zu, gains %.2fx, the best tree, of %zu, %.2fx\n",
+            run->off ? "no drafting"
+            : c.tree ? "a tree of "
+                     : "a chain of ",
+            c.candidates, c.tokens, c.ms, c.plain_ms, c.chain, c.chain_gain, c.nodes, c.tree_gain);
+    return 0;
+}
+
+static int opened(struct gen *gen, struct err *err)
+{
+    struct spec_run *run = (struct spec_run *)gen;
+    if (open_drafter(run, err) < 0 || (run->cli->tree_auto && choose(run, err) < 0))
+        return -1;
+    if (run->off)
+        return 0;
+    if (spec_open(&run->spec, &gen->session, run->drafter, &run->options, err) < 0)
+        return -1;
+    run->opened = true;
+    gen->spec = &run->spec;
+    return 0;
+}
+
+void spec_close_run(struct spec_run *run)
+{
+    if (run->opened)
+        spec_close(&run->spec);
+    drafter_close(run->drafter);
+    if (run->draft_session.model)
+        session_close(&run->draft_session);
+    model_close(run->draft);
+    gen_close(&run->gen);
+}
+
+const struct gen_hooks spec_hooks = {adjust_session, opened, spec_print_stats, spec_stats_fields};

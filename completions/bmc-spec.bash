@@ -1,0 +1,62 @@
+# bash completion for bmc-spec
+_bmc_spec()
+{
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    case $prev in
+    --model | -m) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --prompt | -p) COMPREPLY=() ;;
+    --file | -f) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --prompt-ids) COMPREPLY=() ;;
+    --predict | -n) COMPREPLY=() ;;
+    --ctx-size | -c) COMPREPLY=() ;;
+    --draft | -d) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --model-draft | -md) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --draft-max | -k) COMPREPLY=($(compgen -W 'auto' -- "$cur")) ;;
+    --fixed) COMPREPLY=() ;;
+    --length-start) COMPREPLY=() ;;
+    --length-step) COMPREPLY=() ;;
+    --length-mod) COMPREPLY=() ;;
+    --length-limit) COMPREPLY=() ;;
+    --tree) COMPREPLY=($(compgen -W 'auto' -- "$cur")) ;;
+    --acceptance) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --free-rows) COMPREPLY=() ;;
+    --draft-kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve' -- "$cur")) ;;
+    --draft-ctx-size | -cd) COMPREPLY=() ;;
+    --simulate-acceptance) COMPREPLY=() ;;
+    --temp) COMPREPLY=() ;;
+    --top-k) COMPREPLY=() ;;
+    --top-p) COMPREPLY=() ;;
+    --min-p) COMPREPLY=() ;;
+    --repeat-penalty) COMPREPLY=() ;;
+    --repeat-last-n) COMPREPLY=() ;;
+    --seed | -s) COMPREPLY=() ;;
+    --stop | -r) COMPREPLY=() ;;
+    --batch | -b) COMPREPLY=() ;;
+    --logprobs) COMPREPLY=() ;;
+    --ragged) COMPREPLY=($(compgen -W 'one pad split' -- "$cur")) ;;
+    --samples) COMPREPLY=() ;;
+    --budget) COMPREPLY=() ;;
+    --load-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --save-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --prompt-cache) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --stats) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve' -- "$cur")) ;;
+    --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
+    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16' -- "$cur")) ;;
+    --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;
+    --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;
+    --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avx512 bf16 amx' -- "$cur")) ;;
+    --precision) COMPREPLY=($(compgen -W 'f32 bf16 bf16x2' -- "$cur")) ;;
+    --profile) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --chunk) COMPREPLY=() ;;
+    --threads | -t) COMPREPLY=() ;;
+    --threads-batch | -tb) COMPREPLY=() ;;
+    *)
+        if [[ $cur == -* ]]; then
+            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --recycle -k --draft-max --fixed --length-start --length-step --length-mod --length-limit --tree --acceptance --record-acceptance --free-rows --always --draft-kv -cd --draft-ctx-size --simulate-acceptance --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --logprobs --ragged --samples --budget --load-kv --save-kv --prompt-cache --echo --ids --stats -q --quiet --kv --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
+        else
+            COMPREPLY=($(compgen -f -- "$cur"))
+        fi ;;
+    esac
+}
+complete -o filenames -F _bmc_spec bmc-spec

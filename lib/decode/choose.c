@@ -1,0 +1,135 @@
+/* Chain, tree or nothing. */
+#include "decode/choose.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/stat.h"
+
+enum { RUNS = 3 };
+
+/* One step of `rows` rows of token 0 per sequence; nothing of it stays. */
+static int run_once(struct session *s, size_t rows, size_t *row, float *logits, bool with_logits,
+                    double *ms, struct err *err)
+{
+    const size_t batch = s->options.batch;
+    uint32_t token[TREE_NODES] = {0};
+    const double start = clock_ms();
+    for (size_t b = 0; b < batch; b++)
+        session_add(s, b, token, rows);
+    if (session_compute(s, s->options.threads, err) < 0)
+        return -1;
+    session_logits(s, row, with_logits ? batch * rows : batch, logits);
+    *ms = clock_ms() - start;
+    for (size_t b = 0; b < batch; b++)
+        session_keep(s, b, NULL, 0);
+    return 0;
+}
+
+static double middle_of_three(double a, double b, double c)
+{
+    return a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b);
+}
+
+int row_times_measure(struct row_times *times, struct session *s, size_t most, bool with_logits,
+                      struct err *err)
+{
+    const size_t total = s->options.batch * most, vocab = s->model->config.vocab;
+    const struct kv_stats before = s->kv->stats;
+    size_t *row = mem_alloc(total, sizeof *row), logits_size;
+    float *logits =
+        size_mul(total, vocab, &logits_size) ? mem_alloc(logits_size, sizeof *logits) : NULL;
+    int rc = row && logits ? 0 : err_set(err, "out of memory for steps of %zu rows", total);
+    double ms[RUNS], cold;
+    for (size_t i = 0; rc == 0 && i < total; i++)
+        row[i] = i;
+    times->n = 0;
+    if (rc == 0)
+        rc = run_once(s, most, row, logits, with_logits, &cold, err);
+    for (size_t rows = 1; rc == 0; rows = size_min(2 * rows, most)) {
+        for (size_t i = 0; i < RUNS && rc == 0; i++)
+            rc = run_once(s, rows, row, logits, with_logits, &ms[i], err);
+        times->rows[times->n] = rows;
+        times->ms[times->n++] = middle_of_three(ms[0], ms[1], ms[2]);
+        if (rows == most || times->n == CHOOSE_POINTS)
+            break;
+    }
+    for (size_t b = 0; b < s->options.batch; b++)
+        session_drop(s, b);
+    s->kv->stats = before;
+    free(row);
+    free(logits);
+    return rc;
+}
+
+double row_times_at(const struct row_times *t, size_t rows)
+{
+    size_t i = 0;
+    while (i + 1 < t->n && t->rows[i + 1] < rows)
+        i++;
+    if (i + 1 >= t->n || rows <= t->rows[0])
+        return t->ms[i] * (rows > t->rows[i] ? (double)rows / (double)t->rows[i] : 1);
+    const double at = (double)(rows - t->rows[i]) / (double)(t->rows[i + 1] - t->rows[i]);
+    return t->ms[i] + at * (t->ms[i + 1] - t->ms[i]);
+}
+
+static void try_chains(struct choice *best, const struct row_times *target,
+                       const struct row_times *draft, double accept, size_t most)
+{
+    double tokens = 1, power = 1;
+    for (size_t k = 1; k <= most; k++) {
+        tokens += power *= accept;
+        const double ms =
+            row_times_at(target, k + 1) + (draft ? (double)k * row_times_at(draft, 1) : 0);
+        const double gain = tokens * best->plain_ms / ms;
+        if (gain <= best->chain_gain)
+            continue;
+        best->chain_gain = gain;
+        best->chain = k;
+        if (gain > 1) {
+            best->candidates = k;
+            best->tokens = tokens;
+            best->ms = ms;
+        }
+    }
+}
+
+static void try_trees(struct choice *best, const struct sequoia *plan, const struct row_times *target,
+                      const struct row_times *draft)
+{
+    for (size_t nodes = 2; nodes < plan->nodes; nodes++)
+        for (size_t l = 2; l <= plan->levels; l++) {
+            const double tokens = sequoia_tokens(plan, nodes + 1, l);
+            const double ms = row_times_at(target, nodes + 1) +
+                              (draft ? (double)(l - 1) * row_times_at(draft, nodes) : 0);
+            const double gain = tokens * best->plain_ms / ms;
+            if (gain <= best->tree_gain)
+                continue;
+            best->tree_gain = gain;
+            best->nodes = nodes;
+            if (gain > 1 && gain > best->chain_gain) {
+                best->tree = true;
+                best->levels = l;
+                best->candidates = nodes;
+                best->tokens = tokens;
+                best->ms = ms;
+            }
+        }
+}
+
+int choose_speculation(struct choice *best, const struct row_times *target,
+                       const struct row_times *draft, const double *accept, size_t ranks, size_t chain,
+                       size_t nodes, struct err *err)
+{
+    enum { LEVELS = 17 };
+    struct sequoia plan;
+    if (sequoia_open(&plan, accept, ranks, nodes + 1, size_min(nodes + 1, LEVELS), err) < 0)
+        return -1;
+    *best = (struct choice){.plain_ms = row_times_at(target, 1), .tokens = 1};
+    best->ms = best->plain_ms;
+    try_chains(best, target, draft, accept[0], chain);
+    try_trees(best, &plan, target, draft);
+    sequoia_close(&plan);
+    return 0;
+}

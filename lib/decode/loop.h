@@ -1,0 +1,57 @@
+/* The inside of the generation loop: what plain and speculative steps share. */
+#ifndef BMC_LOOP_H
+#define BMC_LOOP_H
+
+#include "decode/generate.h"
+
+/* A place in the batch and the sequence in it; the cache's sequence has the same number. */
+struct slot {
+    bool busy;
+    struct gen_request request;
+    struct ids all; /* prompt, then what was generated */
+    struct emitter emitter;
+    size_t told_text, told_ids; /* handed to progress() already */
+    struct logprob *logprobs;
+    size_t logprobs_cap;
+    float *last_logits; /* those that chose the last token */
+    size_t row;         /* of the step just run, whose logits choose the next token; SIZE_MAX: none */
+};
+
+struct loop {
+    struct session *session;
+    struct sampler sampler;
+    struct sampler_options sampling; /* of requests that have none of their own */
+    const struct gen_callbacks *callbacks;
+    const volatile sig_atomic_t *interrupted;
+    struct gen_stats *stats;
+    struct slot *slot;
+    size_t n_slots;
+    float *logits;      /* [slots][vocab] */
+    size_t *logits_row; /* [slots] */
+    struct candidate *best;
+    size_t best_cap;
+    struct hash *line_hash; /* by input line */
+    size_t n_lines, lines_cap;
+    bool input_ended;
+    struct spec *spec; /* NULL: plain decoding */
+};
+
+/* Tokens generated so far. */
+size_t loop_generated(const struct slot *slot);
+
+/* The sampler, with the slot's settings. */
+struct sampler *loop_sampler(struct loop *loop, const struct slot *slot);
+
+/* The slot's result goes out and its place is free again. */
+int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,
+                struct err *err) MUST_USE;
+
+/* `id` was chosen by `logits`, finite ones: emits it, and ends the sequence (slot->busy is false then) where it
+ * ends. */
+int loop_take(struct loop *loop, struct slot *slot, uint32_t id, const float *logits,
+              struct err *err) MUST_USE;
+
+/* One speculative step of all slots (spec.c). */
+int spec_step(struct spec *spec, struct loop *loop, struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,39 @@
+#!/bin/sh
+# Speculation under one cache policy against speculation under another: attention time, with and without growth of the cache, and
+# the whole of decoding; medians of the ratios of alternating runs.
+#
+#   MODEL=llama-2-7b-4-layers.bmc sh tests/bench/spec_policy.sh [OPTION ...]      options of bmc-spec
+#
+# Every step drafts K (26) tokens by looking up, and accepts as many of them as P (0.75) lets: four tokens a step or so. BASE
+# (iterative) is compared with KV (bmc); N (4096) is the context, REPEAT (1) the pairs. Needs jq.
+set -eu
+cd "$(dirname "$0")/../.."
+model=${MODEL:?a model file} k=${K:-26} p=${P:-0.75} n=${N:-4096} base=${BASE:-iterative} kv=${KV:-bmc} repeat=${REPEAT:-1} prompt=${PROMPT:-64}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+ids=$(jq -nr --argjson p "$prompt" '[range($p) | 40 + . % 8] | map(tostring) | join(" ")')
+
+run() { # STATS KV OPTION..
+    stats=$1 policy=$2
+    shift 2
+    bin/bmc-spec -q -m "$model" -k "$k" --kv "$policy" -c "$n" --prompt-ids "$ids" --ids --ignore-eos --simulate-acceptance "$p" --stats "$stats" "$@" >"$scratch/out"
+}
+
+i=0
+while [ $i -lt "$repeat" ]; do
+    run "$scratch/base.$i" "$base" "$@"
+    run "$scratch/kv.$i" "$kv" "$@"
+    i=$((i + 1))
+done
+jq -sc '.' "$scratch"/base.* >"$scratch/base"
+jq -sc '.' "$scratch"/kv.* >"$scratch/kv"
+jq -nr --slurpfile a "$scratch/base" --slurpfile b "$scratch/kv" '
+    def median: sort | .[length / 2 | floor];
+    def two: . * 100 | round / 100;
+    def grown: .attention_ms + .kv_alloc_ms + .kv_copy_ms;
+    def whole: .decode_ms + .sample_ms;
+    def row: "\(.kv_policy) (T \(.T)): \(.steps) steps, \(.tokens_per_step | two) tokens and \(.drafted / .steps | two) candidates a step; attention \(.attention_ms | round) ms, growth \(.kv_alloc_ms + .kv_copy_ms | round) ms, decoding \(whole | round) ms";
+    ($a[0]) as $base | ($b[0]) as $kv |
+    "N \($kv[0].N), batch \($kv[0].batch), \($kv[0].threads) threads, isa \($kv[0].isa), precision \($kv[0].precision), cache \($kv[0].kv_type), rows \($kv[0].rows); acceptance simulated",
+    ($base[0] | row), ($kv[0] | row),
+    "attention with growth \([range($base | length) as $i | ($base[$i] | grown) / ($kv[$i] | grown)] | median | two), attention alone \([range($base | length) as $i | $base[$i].attention_ms / $kv[$i].attention_ms] | median | two), end to end \([range($base | length) as $i | ($base[$i] | whole) / ($kv[$i] | whole)] | median | two) (medians of \($base | length) pairs)"'

@@ -1,0 +1,269 @@
+# bmc-spec: the ids of bmc-gen under every drafter, shape, policy and batch; acceptance; samples; what it refuses.
+load helper
+
+setup_file() {
+    for name in grimm grimm-draft andersen andersen-draft llama-3-like; do model "$name" >/dev/null; done
+    export BMC_SEED=${BMC_SEED:-$((($(date +%s%N) / 1000) % 32768))}
+}
+
+# The draft of a model.
+draft() { model "$1-draft"; }
+
+# Nine requests of different lengths, as in exact.bats.
+requests() { # MODEL
+    jq -c '.cases as $c | range(9) as $i | {id: $i, prompt: $c[$i % 4].prompt, n: (8 + $i * 11 % 33)}' "$(reference "$1")" >"$1.in"
+    jq -c '.cases as $c | range(9) as $i | [$i, $c[$i % 4].greedy_ids[:8 + $i * 11 % 33]]' "$(reference "$1")" >"$1.want"
+}
+
+# With fused kernels logits are equal to the last bit, too.
+has_fused() { bmc-gen --help | grep -q 'attn.*fused'; }
+
+# check MODEL KV BATCH DRAFTER..: ids, and that something was accepted.
+check() {
+    local name=$1 kv=$2 batch=$3
+    shift 3
+    bmc-spec -q -m "$(model "$name")" --jsonl --ignore-eos -c 80 --kv "$kv" -b "$batch" --always --stats stats.json "$@" <"$name.in" >out 2>err ||
+        fail "$name $kv $batch $*: $(cat err)"
+    [ ! -s err ] || fail "$name $kv $batch $*: $(cat err)"
+    jq -c '[.id, .ids]' out >got
+    cmp -s got "$name.want" || fail "$name $kv $batch $*: $(diff got "$name.want")"
+    jq -e '.drafted >= .accepted and .steps <= .sampled_tokens and .N == 80' stats.json >/dev/null || fail "$*: $(cat stats.json)"
+    if has_fused; then
+        bmc-gen -q -m "$(model "$name")" --jsonl --ignore-eos -c 80 -b 1 --stats plain.json <"$name.in" >/dev/null
+        assert_equal "$(jq .logits_hash stats.json)" "$(jq .logits_hash plain.json)"
+    fi
+}
+
+@test "every drafter, shape, policy and batch gives the ids of the reference" {
+    for name in grimm andersen; do requests $name; done
+    echo "# BMC_SEED=$BMC_SEED" >&3
+    RANDOM=$BMC_SEED
+    local kvs=(iterative upfront bmc:T=4 bmc:r=16 reserve paged:16) batches=(1 3 8) turn=$((RANDOM % 6)) name
+    for k in 1 2 4 8 26; do
+        for drafter in "-d DRAFT -k $k" "-d DRAFT --tree $k" "--lookup -k $k" "--lookup --lookup-oldest -k $k" "--recycle --tree $k"; do
+            for name in grimm andersen; do
+                for kv in "${kvs[@]}"; do
+                    for batch in "${batches[@]}"; do
+                        turn=$((turn + 1))
+                        # A covering subset: each drafter with every policy and batch, over its five lengths.
+                        [ "$BMC_FULL" = 1 ] || [ $((turn % 17)) -eq 0 ] || continue
+                        # shellcheck disable=SC2046,SC2086 # words
+                        check $name "$kv" $batch ${drafter/DRAFT/$(draft $name)} --ragged $([ $((turn % 2)) -eq 0 ] && echo one || echo split) -t $((turn % 5 == 0 ? 2 : 1))
+                    done
+                done
+            done
+        done
+    done
+}
+
+@test "adaptive lengths, pauses, --tree auto and padded batches give the same ids" {
+    requests grimm
+    local d
+    d=$(draft grimm)
+    check grimm bmc 3 -d "$d"
+    check grimm bmc 8 -d "$d" --ragged pad -k 3
+    check grimm upfront 3 -d "$d" --ragged pad --tree 9
+    check grimm bmc 3 -d "$d" -cd 32
+    check grimm bmc 1 -d "$d" -k 0
+    assert_equal "$(jq -c '[.tokens_per_step, .drafted]' stats.json)" '[1,0]'
+    bmc-spec -q -m "$(model grimm)" -d "$d" --jsonl --ignore-eos <grimm.in >out
+    assert_equal "$(jq -c '[.id, .ids]' out)" "$(cat grimm.want)"
+    bmc-spec -m "$(model grimm)" -d "$d" --tree auto --jsonl --ignore-eos <grimm.in >out 2>err
+    assert_equal "$(jq -c '[.id, .ids]' out)" "$(cat grimm.want)"
+    grep -qE '^bmc-spec: --tree auto: (no drafting|a chain of [0-9]+|a tree of [0-9]+): .*gains.*the best tree' err || fail "$(cat err)"
+}
+
+@test "a prompt that fills the context, one that leaves a row, and -n 0, 1, 2" {
+    local ids
+    ids=$(seq 100 163 | tr '\n' ' ')
+    for rows in 64 63 62 60; do
+        prompt=$(cut -d ' ' -f "1-$rows" <<<"$ids")
+        for n in -1 0 1 2; do
+            bmc-gen -q -m "$(model grimm)" -c 64 --prompt-ids "$prompt" --ids -n $n >want
+            for drafter in "-d $(draft grimm) -k 8" "-d $(draft grimm) --tree 8" "--lookup" "--recycle"; do
+                # shellcheck disable=SC2086 # words
+                ok bmc-spec -q -m "$(model grimm)" -c 64 --prompt-ids "$prompt" --ids -n $n --always $drafter
+                assert_output "$(cat want)"
+            done
+        done
+    done
+}
+
+@test "stop strings and end tokens cut a step short" {
+    want=$(bmc-gen -q -p "Once upon a time" -n 200 -m "$(model grimm)" --stop "king")
+    ok bmc-spec -q -p "Once upon a time" -n 200 -m "$(model grimm)" -d "$(draft grimm)" -k 8 --always --stop "king"
+    assert_output "$want"
+    # Every end token of the model that the reference meets ends it.
+    echo '{"ids": [1,2,3,4,5], "n": 60}' >in
+    bmc-gen -q -m "$(model llama-3-like)" --jsonl -f in >want
+    ok bmc-spec -q -m "$(model llama-3-like)" -d "$(model llama-3-like)" -k 4 --always --jsonl -f in
+    assert_output "$(cat want)"
+}
+
+@test "a model as its own draft has everything accepted" {
+    ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm)" -k 4 --always -p "Once upon a time" -n 51 --stats stats.json
+    jq -e '.accepted == .drafted and .tokens_per_step == 5 and .decode_steps == 10 and
+        .acceptance_by_position == [1.0, 1.0, 1.0, 1.0] and .draft_length_history == [range(10) | 4]' stats.json >/dev/null || fail "$(cat stats.json)"
+    # Algorithm 1 then grows by two a step, up to the limit.
+    ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm)" --free-rows 16 --always -p "Once upon a time" -n 80 --stats stats.json
+    assert_equal "$(jq -c '.draft_length_history[:6]' stats.json)" '[7,9,11,13,15,15]'
+}
+
+@test "more than two tokens per step with eight candidates" {
+    jq -c '.cases[] | {prompt, n: 64}' "$(reference grimm)" >in
+    ok bmc-spec -q -m "$(model grimm)" -d "$(draft grimm)" -k 8 --always --jsonl -f in --ignore-eos --stats stats.json
+    echo "# tokens per step: grimm $(jq .tokens_per_step stats.json)" >&3
+    jq -e '.tokens_per_step > 2' stats.json >/dev/null || fail "$(cat stats.json)"
+}
+
+@test "candidates never make the cache grow" {
+    for kv in bmc:r=16 bmc:T=4; do
+        ok bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 150 --kv $kv --stats plain.json
+        for shape in "-k 26" "--tree 26"; do
+            # shellcheck disable=SC2086 # words
+            ok bmc-spec -q -m "$(model grimm)" -d "$(draft grimm)" -p "Once upon a time" -n 150 --kv $kv $shape --always --stats stats.json
+            assert_equal "$(jq .kv_allocations stats.json)" "$(jq .kv_allocations plain.json)"
+        done
+    done
+}
+
+@test "--record-acceptance writes a file that --tree reads" {
+    local args=(-q -m "$(model grimm)" -d "$(draft grimm)" -p "Once upon a time" -n 60) file
+    export XDG_CONFIG_HOME=$PWD/config
+    ok bmc-spec "${args[@]}" --record-acceptance
+    file=$(echo "$XDG_CONFIG_HOME"/bmc/acceptance-*-greedy)
+    # Shares of the ranks, from steps that each gave one token or two.
+    awk '$1 == "steps" { steps = $2 } $1 == "accept" { for (i = 2; i <= NF; i++) sum += $i; n = NF - 1 }
+        END { exit !(steps >= 25 && n >= 1 && n <= 16 && sum > 0.3 && sum <= 1.0001) }' "$file" || fail "$(cat "$file")"
+    ok bmc-spec "${args[@]}" --tree 12
+    # What it holds decides the shape: one rank only is a chain.
+    sed 's/^accept.*/accept 0.9/' "$file" >chain
+    ok bmc-spec "${args[@]}" --tree 12 --acceptance chain --always --stats stats.json
+    assert_equal "$(jq '[.steps, .drafted] | .[1] / .[0] | . <= 12' stats.json)" true
+    for wrong in 'accept' 'accept 0.9 0.9' 'accept x' ''; do
+        sed "s/^accept.*/$wrong/" "$file" >bad
+        expect_error 1 'bad: .*(accept|recorded)' bmc-spec "${args[@]}" --tree 12 --acceptance bad
+    done
+    sed 's/^target .*/target 00/' "$file" >bad
+    expect_error 1 'another model' bmc-spec "${args[@]}" --tree 12 --acceptance bad
+    expect_error 1 'nowhere' bmc-spec "${args[@]}" --tree 12 --acceptance nowhere
+}
+
+@test "snapshots: bmc-spec goes on where bmc-gen or itself stopped, with the same logits, and saves for both" {
+    local way first whole
+    ok bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 60 --ids --stats whole.json
+    whole=$output
+    for way in "-d $(draft grimm) -k 5" "-d $(draft grimm) --tree 12" --lookup --recycle; do
+        for first in bmc-gen "bmc-spec --always $way"; do
+            # shellcheck disable=SC2086 # words
+            {
+                ok $first -q -m "$(model grimm)" -p "Once upon a time" -n 31 --save-kv a.kv
+                ok bmc-spec -q -m "$(model grimm)" $way --always --load-kv a.kv -n 10 --save-kv a.kv
+                ok bmc-convert --verify a.kv
+                ok bmc-spec -q -m "$(model grimm)" $way --always --load-kv a.kv -n 19 --ids --stats end.json
+            }
+            assert_equal "$output" "$(cut -d ' ' -f 42-60 <<<"$whole")"
+            assert_equal "$(jq .logits_hash end.json)" "$(jq .logits_hash whole.json)"
+        done
+    done
+}
+
+@test "snapshots: several answers to one prompt, lines of a batch, another model" {
+    ok bmc-gen -q -m "$(model grimm)" -p "Once upon a time there was" -n 3 --save-kv a.kv
+    ok bmc-spec -q -m "$(model grimm)" -d "$(draft grimm)" --load-kv a.kv -p " king" -n 8 --samples 3
+    [ "$(jq -s 'map(.text) | unique | length' <<<"$output")" -gt 1 ]
+    printf '{"id":1,"prompt":"The king","n":9}\n{"id":2,"prompt":"In the wood","n":12}\n' >in
+    ok bmc-gen -q -m "$(model grimm)" --jsonl -f in --save-kv b.kv
+    printf '{"id":2,"n":11}\n{"id":1,"prompt":" said","n":7}\n' >more
+    ok bmc-gen -q -m "$(model grimm)" --jsonl -f more --load-kv b.kv
+    local plain=$output
+    ok bmc-spec -q -m "$(model grimm)" -d "$(draft grimm)" --jsonl -f more --load-kv b.kv
+    assert_equal "$output" "$plain"
+    expect_error 1 'model' bmc-spec -q -m "$(model llama-3-like)" --lookup --load-kv a.kv -n 1
+    expect_error 2 'samples excludes' bmc-spec -m "$(model grimm)" --lookup --samples 2 --load-kv a.kv --save-kv c.kv
+}
+
+@test "--samples: ranked, the same for the same seed, in time" {
+    local args=(-q -m "$(model grimm)" -d "$(draft grimm)" -p "Once upon a time" --samples 5 -n 12 --always -k 3)
+    ok bmc-spec "${args[@]}"
+    jq -se 'length == 5 and ([.[].rank] == [1, 2, 3, 4, 5]) and ([.[].mean_logprob] | . == (sort | reverse)) and
+        ([.[].sample] | sort == [0, 1, 2, 3, 4]) and ([.[].text] | unique | length > 1) and all(.[]; .ids | length == 12)' <<<"$output" >/dev/null ||
+        fail "$output"
+    want=$output
+    ok bmc-spec "${args[@]}"
+    assert_output "$want"
+    # The prompt is computed once: the others fork it and add its last token.
+    ok bmc-spec "${args[@]}" --stats stats.json
+    jq -e '.prefill_tokens == 4 + 4' stats.json >/dev/null || fail "$(cat stats.json)"
+    expect_error 1 'none of 5 answers.*budget' bmc-spec "${args[@]}" --budget 0.001ms -n 500
+    expect_error 2 'budget.*above 0' bmc-spec "${args[@]}" --budget 0s
+    expect_error 2 'budget.*2.5s' bmc-spec "${args[@]}" --budget soon
+    expect_error 2 'samples' bmc-spec "${args[@]}" --temp 0
+}
+
+@test "a bad line of a batch does not take the others down" {
+    printf '%s\n' '{"id":1,"prompt":"Once","n":5}' '' '{"id":3' '{"id":4,"prompt":"The king","n":5}' '{"ids":[99999]}' >in
+    ok bmc-spec -q -m "$(model grimm)" -d "$(draft grimm)" --jsonl -f in
+    assert_equal "$(jq -sc '[.[].finish]' <<<"$output")" '["length","error","error","length","error"]'
+    jq -se '(.[1].error | startswith("line 2: ")) and (.[2].error | startswith("line 3: ")) and (.[4].error | startswith("line 5: "))' <<<"$output" >/dev/null ||
+        fail "$output"
+}
+
+@test "what cannot be: clear errors" {
+    local g d
+    g=$(model grimm) d=$(draft grimm)
+    expect_error 1 'llama-3-like.*another vocabulary: id [0-9]+ is ' bmc-spec -m "$g" -d "$(model llama-3-like)" -p x
+    expect_error 1 '250 candidates do not fit the context of 100' bmc-spec -m "$g" -d "$d" -p x -k 250 -c 100
+    expect_error 1 'window of 16' bmc-spec -m "$g" -d "$d" -p x -k 26 -cd 16
+    expect_error 1 'beyond the draft' bmc-spec -m "$g" -d "$d" -p x -cd 5000
+    expect_error 1 'nothing to draft with' bmc-spec -m "$g" -p x
+    expect_error 1 'draft model: .*nowhere' bmc-spec -m "$g" -d nowhere.bmc -p x
+    expect_error 1 'one tensor' bmc-spec -m "$g" -d "$d" -p x --kv paged --ragged pad
+    expect_error 2 'exclude' bmc-spec -m "$g" -d "$d" --lookup -p x
+    expect_error 2 'draft-max.*0 to 256' bmc-spec -m "$g" -d "$d" -p x -k 1000
+    expect_error 2 'draft-max.*"many"' bmc-spec -m "$g" -d "$d" -p x -k many
+    expect_error 2 'tree.*1 to 256' bmc-spec -m "$g" -d "$d" -p x --tree 0
+    expect_error 2 'no tree' bmc-spec -m "$g" --lookup -p x --tree 4
+    expect_error 2 'draft-kv' bmc-spec -m "$g" -d "$d" -p x --draft-kv best
+    expect_error 2 'lookup-oldest' bmc-spec -m "$g" -d "$d" -p x --lookup-oldest
+    # A draft that gives NaN: its final norm is not a number. Opening does not read weights.
+    cp "$d" nan.bmc
+    at=$(bmc-convert --info --format json "$d" | jq '.rows[] | select(.name == "final_norm.weight") | .offset')
+    echo '{"prompt": "Once upon a time", "n": 9}' >in
+    for i in 0 1 2 3; do printf '\xff\xff\xff\x7f' | patch nan.bmc $((at + 4 * i)); done
+    expect_error 1 'the draft model gives no finite logits' bmc-spec -q -m "$g" -d nan.bmc --jsonl -f in --always
+}
+
+@test "simulated acceptance says so, and follows its probability" {
+    bmc-spec -m "$(model grimm)" -d "$(draft grimm)" -p "Once upon a time" -n 600 -k 4 --simulate-acceptance 0.8 --ignore-eos --stats stats.json >/dev/null 2>err
+    grep -q SIMULATED err
+    jq -e '.simulated_acceptance == 0.8 and (.acceptance_by_position[0] | . > 0.7 and . < 0.9) and
+        (.acceptance_by_position[1] | . > 0.5 and . < 0.78)' stats.json >/dev/null || fail "$(cat stats.json)"
+}
+
+@test "sampling: the same text for the same seed, another for another" {
+    local args=(-q -m "$(model grimm)" -d "$(draft grimm)" -p "Once upon a time" -n 40 --temp 0.8 -k 4 --always)
+    ok bmc-spec "${args[@]}" --seed 3
+    one=$output
+    ok bmc-spec "${args[@]}" --seed 3 -t 1
+    assert_output "$one"
+    ok bmc-spec "${args[@]}" --seed 4
+    refute_output "$one"
+    # Without candidates it is bmc-gen's own.
+    ok bmc-spec -q -m "$(model grimm)" -d "$(draft grimm)" -p "Once upon a time" -n 40 --temp 0.8 --seed 3 -k 0
+    assert_output "$(bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 40 --temp 0.8 --seed 3)"
+}
+
+@test "unit tests: trees, lengths, choice" {
+    run "$BMC_BUILD/tests/test_tree"
+    assert_success
+    [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]] && [ "${BASH_REMATCH[1]}" -ge 50 ]
+}
+
+@test "unit tests: greedy ids over all policies, the distribution of sampled tokens" {
+    # shellcheck disable=SC2046 # none or one word
+    run "$BMC_BUILD/tests/test_spec" $([ "$BMC_FULL" = 1 ] && echo full)
+    assert_success
+    [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]] && [ "${BASH_REMATCH[1]}" -ge 1000 ]
+    assert_line --regexp 'tree of drawn children: chi-square 0\.'
+}

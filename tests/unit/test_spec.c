@@ -1,0 +1,506 @@
+/* Speculation over small random models: ids against plain decoding, and sampled tokens against the exact distribution of
+ * plain sampling, which deliberately wrong rules do not give.
+ *
+ *   test_spec [full] */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/threads.h"
+#include "check.h"
+#include "decode/spec.h"
+
+/* ---- models ---- */
+
+enum { VOCAB = 8, GREEDY_VOCAB = 48, CONTEXT = 64 };
+
+static struct model *make_model(size_t vocab, size_t layers, enum dtype type, uint64_t seed)
+{
+    const struct config config = {.layers = layers,
+                                  .hidden = 32,
+                                  .embed = 32,
+                                  .heads = 4,
+                                  .kv_heads = 2,
+                                  .head_dim = 8,
+                                  .ffn = 48,
+                                  .vocab = vocab,
+                                  .context = CONTEXT,
+                                  .norm = NORM_RMS,
+                                  .position = POSITION_ROPE,
+                                  .activation = ACT_SILU,
+                                  .mlp = MLP_GATED,
+                                  .final_norm = true,
+                                  .norm_eps = 1e-5,
+                                  .rope_theta = 1e4,
+                                  .tied_head = false};
+    static struct buf blob; /* all models share it, and it stays */
+    struct model *model;
+    struct err err;
+    if (model_synthesize(&model, &config, "a test", type, seed, &err) < 0 ||
+        (!blob.len && tokenizer_build_bytes(256, &blob, &err) < 0) ||
+        tokenizer_open(&model->tok, blob.data, blob.len, &err) < 0) {
+        printf("not ok - %s\n", err.text);
+        exit(1);
+    }
+    return model;
+}
+
+enum kind { PLAIN, MODEL, LOOKUP, OLDEST, RECYCLE };
+
+/* A run over the same prompt again and again, or over prompts of several lengths. */
+struct run {
+    const struct model *target, *draft;
+    enum kind kind;
+    const char *kv;
+    size_t batch, n, requests, draft_context;
+    bool lengths; /* request i has a longer prompt than i - 1, and another */
+    struct spec_options options;
+    struct sampler_options sampling;
+    verify_rule *rule;
+    bool split;
+    /* Out. */
+    uint32_t *ids; /* [requests][n] */
+    size_t *n_ids;
+    size_t next;
+    struct spec_stats stats;
+    uint32_t prompt[CONTEXT];
+};
+
+static int next_request(void *arg, bool wait, struct gen_request *request, struct err *err)
+{
+    struct run *run = arg;
+    (void)wait, (void)err;
+    if (run->next == run->requests)
+        return GEN_END;
+    const size_t i = run->next++;
+    *request = (struct gen_request){.line = i,
+                                    .stream = i,
+                                    .seed = 77,
+                                    .prompt = run->prompt + (run->lengths ? i : 0),
+                                    .n_prompt = run->lengths ? 3 + 5 * i % 11 : 3,
+                                    .n = run->n};
+    return GEN_REQUEST;
+}
+
+static int take_result(void *arg, const struct gen_result *result, struct err *err)
+{
+    struct run *run = arg;
+    const size_t i = result->request->line;
+    if (result->finish == FINISHED_ERROR)
+        return err_set(err, "%s", result->error);
+    memcpy(run->ids + i * run->n, result->ids, result->n_ids * sizeof *result->ids);
+    run->n_ids[i] = result->n_ids;
+    return 0;
+}
+
+static int open_drafter(const struct run *run, struct session *session, struct session_options s,
+                        struct drafter **drafter, struct err *err)
+{
+    *drafter = NULL;
+    s.split = false;
+    s.context = run->draft_context ? run->draft_context : s.context;
+    s.chunk = size_min(s.chunk, s.context);
+    switch (run->kind) {
+    case PLAIN: return 0;
+    case LOOKUP:
+    case OLDEST: return draft_lookup_open(drafter, 4, 2, run->kind == OLDEST, err);
+    case RECYCLE: return draft_recycle_open(drafter, run->target->config.vocab, err);
+    case MODEL: break;
+    }
+    if (session_open(session, run->draft, &s, err) < 0)
+        return -1;
+    return draft_model_open(drafter, session, &run->sampling, run->target->config.vocab, 0.1, err);
+}
+
+static int run_all(struct run *run, struct err *err)
+{
+    const struct gen_callbacks callbacks = {next_request, NULL, take_result, NULL, NULL, run};
+    static const volatile sig_atomic_t never;
+    struct session session = {0}, draft_session = {0};
+    struct drafter *drafter = NULL;
+    struct spec spec = {0};
+    struct gen_stats stats;
+    struct session_options s = {.attn = attn_find(NULL, err),
+                                .kernels = kernels_select(NULL, err),
+                                .context = CONTEXT,
+                                .batch = run->batch,
+                                .chunk = 7,
+                                .rows = run->batch * (spec_most(&run->options) + 1),
+                                .split = run->split,
+                                .threads = 1,
+                                .threads_prefill = 1};
+    int rc = kv_spec_parse(&s.kv, run->kv, err);
+    run->next = 0;
+    for (uint32_t i = 0; i < CONTEXT; i++)
+        run->prompt[i] = i * i * 7 % 5 % (uint32_t)run->target->config.vocab;
+    run->sampling.repeat_penalty = run->sampling.repeat_penalty > 0 ? run->sampling.repeat_penalty : 1;
+    run->sampling.repeat_last_n = 64;
+    run->ids = calloc(run->requests * run->n, sizeof *run->ids);
+    run->n_ids = calloc(run->requests, sizeof *run->n_ids);
+    if (rc == 0)
+        rc = session_open(&session, run->target, &s, err);
+    if (rc == 0)
+        rc = open_drafter(run, &draft_session, s, &drafter, err);
+    if (rc == 0 && drafter)
+        rc = spec_open(&spec, &session, drafter, &run->options, err);
+    if (run->rule)
+        spec.rule = run->rule;
+    if (rc == 0)
+        rc =
+            generate(&session, &run->sampling, drafter ? &spec : NULL, &callbacks, &never, &stats, err);
+    run->stats = spec.stats;
+    spec_close(&spec);
+    drafter_close(drafter);
+    if (draft_session.model)
+        session_close(&draft_session);
+    if (session.model)
+        session_close(&session);
+    return rc;
+}
+
+static void free_run(struct run *run)
+{
+    free(run->ids);
+    free(run->n_ids);
+}
+
+static struct spec_options chain_of(size_t k)
+{
+    return (struct spec_options){
+        .length = {.now = k, .limit = k, .increment = 2, .modulus = 10, .fixed = true},
+        .simulate = -1,
+        .always = true};
+}
+
+static struct spec_options tree_of(size_t nodes)
+{
+    return (struct spec_options){.tree = nodes,
+                                 .tree_levels = 5,
+                                 .accept = {.5, .2, .1, .05},
+                                 .ranks = 4,
+                                 .simulate = -1,
+                                 .always = true};
+}
+
+/* ---- greedy: the ids of plain decoding ---- */
+
+static void compare(const struct run *want, struct run *run, const char *what)
+{
+    struct err err;
+    if (check(run_all(run, &err) == 0, "%s: %s", what, err.text))
+        for (size_t i = 0; i < run->requests; i++)
+            check(run->n_ids[i] == want->n_ids[i] &&
+                      memcmp(run->ids + i * run->n, want->ids + i * run->n,
+                             run->n_ids[i] * sizeof *run->ids) == 0,
+                  "%s: request %zu gives other ids", what, i);
+    free_run(run);
+}
+
+static void test_greedy(bool full)
+{
+    static const char *const kvs[] = {"iterative", "upfront", "bmc:T=4",
+                                      "bmc:r=5",   "reserve", "paged:16"};
+    static const char *const names[] = {"plain", "model", "lookup", "oldest", "recycle"};
+    static const size_t ks[] = {1, 2, 4, 8, 26}, batches[] = {1, 3, 8};
+    struct model *target = make_model(GREEDY_VOCAB, 2, DTYPE_F32, 1),
+                 *draft = make_model(GREEDY_VOCAB, 2, DTYPE_BF16, 1);
+    struct run plain = {
+        .target = target, .kv = "upfront", .batch = 1, .n = 80, .requests = 9, .lengths = true};
+    struct err err;
+    size_t turn = 0, accepted = 0, drafted = 0;
+    if (!check(run_all(&plain, &err) == 0, "%s", err.text))
+        return;
+    /* Some fill the context to the last row: 80 tokens are more than it holds. */
+    check(plain.n_ids[0] == CONTEXT - 3, "a request has %zu tokens", plain.n_ids[0]);
+    for (size_t kv = 0; kv < ARRAY_LEN(kvs); kv++)
+        for (size_t k = 0; k < ARRAY_LEN(ks); k++)
+            for (size_t b = 0; b < ARRAY_LEN(batches); b++)
+                for (enum kind kind = MODEL; kind <= RECYCLE; kind++)
+                    for (int tree = 0; tree < 2; tree++) {
+                        char what[128];
+                        const bool tree_fits = kind == MODEL || kind == RECYCLE;
+                        if ((!full && turn++ % 3) || (tree && !tree_fits))
+                            continue;
+                        struct run run = plain;
+                        run.draft = draft;
+                        run.kind = kind;
+                        run.kv = kvs[kv];
+                        run.batch = batches[b];
+                        run.options = tree ? tree_of(ks[k]) : chain_of(ks[k]);
+                        run.split = turn % 2;
+                        run.draft_context = kind == MODEL && turn % 4 == 0 ? 32 : 0;
+                        snprintf(what, sizeof what, "%s, %s, %s of %zu, batch %zu, window %zu",
+                                 names[kind], kvs[kv], tree ? "tree" : "chain", ks[k], batches[b],
+                                 run.draft_context);
+                        compare(&plain, &run, what);
+                        accepted += run.stats.accepted;
+                        drafted += run.stats.drafted;
+                    }
+    check(accepted > drafted / 50 && accepted < drafted, "of %zu candidates %zu were accepted", drafted,
+          accepted);
+    free_run(&plain);
+    /* With a repeat penalty, too: the draft's and the target's look at the candidates before. */
+    struct run penalized = plain;
+    penalized.sampling.repeat_penalty = 1.3;
+    check(run_all(&penalized, &err) == 0, "%s", err.text);
+    struct run run = penalized;
+    run.draft = draft;
+    run.kind = MODEL;
+    run.options = tree_of(12);
+    compare(&penalized, &run, "repeat penalty");
+    check(run.stats.accepted > run.stats.steps / 2,
+          "repeat penalty: the draft of the same weights agrees: %zu in %zu", run.stats.accepted,
+          run.stats.steps);
+    free_run(&penalized);
+    model_close(target);
+    model_close(draft);
+}
+
+/* Neither policy that grows in steps may allocate for candidates' sake. */
+static void test_no_early_growth(void)
+{
+    static const char *const kvs[] = {"bmc:r=16", "reserve"};
+    struct model *target = make_model(GREEDY_VOCAB, 1, DTYPE_F32, 1);
+    for (size_t i = 0; i < ARRAY_LEN(kvs); i++) {
+        struct session session;
+        struct err err;
+        struct session_options s = {.attn = attn_find(NULL, &err),
+                                    .kernels = kernels_select(NULL, &err),
+                                    .context = 60,
+                                    .batch = 1,
+                                    .chunk = 20,
+                                    .threads = 1,
+                                    .threads_prefill = 1};
+        const uint32_t token[20] = {0};
+        if (!check(kv_spec_parse(&s.kv, kvs[i], &err) == 0 &&
+                       session_open(&session, target, &s, &err) == 0,
+                   "%s", err.text))
+            continue;
+        if (i == 0)
+            check(kv_free_rows(session.kv, 0) == 16, "%s: an empty sequence has %zu free rows", kvs[i],
+                  kv_free_rows(session.kv, 0));
+        session_add(&session, 0, token, 15);
+        check(session_run(&session, 1, &err) == 0, "%s", err.text);
+        const size_t grown = session.kv->stats.allocations, rows = kv_free_rows(session.kv, 0);
+        check(i || rows == 1, "%s: with 15 rows %zu are free", kvs[i], rows);
+        session_add(&session, 0, token, rows);
+        check(session_run(&session, 1, &err) == 0 && session.kv->stats.allocations == grown,
+              "%s: free rows were not free", kvs[i]);
+        if (i == 0)
+            check(kv_free_rows(session.kv, 0) == 16, "bmc: after the last row a whole step is free");
+        session_close(&session);
+    }
+    model_close(target);
+}
+
+/* ---- sampling: the exact distribution ---- */
+
+/* The first token comes with the prompt; the three after it are counted, so that a step can have two levels. */
+enum { DRAWS = 20000, TOKENS = 4, CELLS = VOCAB * VOCAB * VOCAB };
+
+/* Shares of the next token after `ids`. */
+static void next_shares(struct session *session, struct sampler *sampler, const uint32_t *ids, size_t n,
+                        double *share)
+{
+    struct err err;
+    float logits[VOCAB];
+    const size_t row = session_add(session, 0, ids, n) + n - 1;
+    if (session_run(session, 1, &err) < 0)
+        exit(1);
+    session_logits(session, &row, 1, logits);
+    session_drop(session, 0);
+    sampler_choose(sampler, logits, ids, n, 0);
+    memset(share, 0, VOCAB * sizeof *share);
+    for (size_t c = 0; c < sampler->n; c++)
+        share[sampler->candidate[c].id] = sampler->candidate[c].p;
+}
+
+/* Adds to p[] what the texts that begin with ids[0..n), of probability `share`, end with. */
+static void add_texts(struct session *session, struct sampler *sampler, uint32_t *ids, size_t n,
+                      double share, double *p)
+{
+    double next[VOCAB];
+    if (n == 3 + TOKENS) {
+        p[(ids[n - 3] * VOCAB + ids[n - 2]) * VOCAB + ids[n - 1]] += share;
+        return;
+    }
+    next_shares(session, sampler, ids, n, next);
+    for (uint32_t t = 0; t < VOCAB; t++) {
+        ids[n] = t;
+        if (next[t] > 0)
+            add_texts(session, sampler, ids, n + 1, share * next[t], p);
+    }
+}
+
+/* Probabilities of all triples of last tokens, from one forward pass for each prefix. */
+static void exact_distribution(const struct run *run, double *p)
+{
+    struct session session;
+    struct sampler sampler;
+    struct err err;
+    struct session_options s = {.attn = attn_find(NULL, &err),
+                                .kernels = kernels_select(NULL, &err),
+                                .context = CONTEXT,
+                                .batch = 1,
+                                .chunk = 8,
+                                .threads = 1,
+                                .threads_prefill = 1};
+    uint32_t ids[3 + TOKENS] = {run->prompt[0], run->prompt[1], run->prompt[2]};
+    memset(p, 0, CELLS * sizeof *p);
+    if (kv_spec_parse(&s.kv, "upfront", &err) < 0 ||
+        session_open(&session, run->target, &s, &err) < 0 ||
+        sampler_open(&sampler, &run->sampling, VOCAB, &err) < 0)
+        exit(1);
+    add_texts(&session, &sampler, ids, 3, 1, p);
+    sampler_close(&sampler);
+    session_close(&session);
+}
+
+/* Pearson's statistic in units of its critical value at p = 0.001 (Wilson and Hilferty); cells that expect less than
+ * five draws are taken together. Above 1 the draws are of another distribution. */
+static double chi_square(const struct run *run, const double *p)
+{
+    static size_t count[CELLS];
+    double statistic = 0, rare_p = 0, rare_n = 0;
+    size_t cells = 0;
+    memset(count, 0, sizeof count);
+    for (size_t i = 0; i < run->requests; i++)
+        count[(run->ids[i * TOKENS + 1] * VOCAB + run->ids[i * TOKENS + 2]) * VOCAB +
+              run->ids[i * TOKENS + 3]]++;
+    for (size_t i = 0; i <= CELLS; i++) {
+        const bool last = i == CELLS;
+        const double expected = (last ? rare_p : p[i]) * (double)run->requests,
+                     found = last ? rare_n : (double)count[i];
+        if (!last && expected < 5) {
+            rare_p += p[i];
+            rare_n += found;
+        } else if (expected > 0) {
+            statistic += (found - expected) * (found - expected) / expected;
+            cells++;
+        } else if (found > 0) {
+            return INFINITY;
+        }
+    }
+    const double df = (double)cells - 1, a = 2 / (9 * df);
+    return statistic / (df * pow(1 - a + 3.0902 * sqrt(a), 3));
+}
+
+/* Wrong: after a rejection the token comes from p itself, as if nothing had been rejected. */
+static size_t wrong_residual(struct verifier *v, const struct candidate *p, size_t n_p,
+                             const uint32_t *child, size_t n, const struct candidate *q, size_t n_q,
+                             struct draws *draws, uint32_t *id)
+{
+    const size_t accepted = verify_choice(v, p, n_p, child, n, q, n_q, draws, id);
+    if (accepted == n)
+        verify_choice(v, p, n_p, NULL, 0, NULL, 0, draws, id);
+    return accepted;
+}
+
+/* Wrong: siblings are looked at as if each had been drawn from q anew. */
+static size_t wrong_siblings(struct verifier *v, const struct candidate *p, size_t n_p,
+                             const uint32_t *child, size_t n, const struct candidate *q, size_t n_q,
+                             struct draws *draws, uint32_t *id)
+{
+    for (size_t i = 0; i < n; i++)
+        if (verify_choice(v, p, n_p, child + i, 1, q, n_q, draws, id) == 0)
+            return i;
+    return verify_choice(v, p, n_p, NULL, 0, NULL, 0, draws, id) + n;
+}
+
+static void test_sampling(void)
+{
+    struct model *target = make_model(VOCAB, 2, DTYPE_F32, 1),
+                 *draft = make_model(VOCAB, 1, DTYPE_F32, 2);
+    static double p[CELLS];
+    const struct {
+        const char *what;
+        enum kind kind;
+        struct spec_options options;
+        size_t top_k;
+        verify_rule *rule;
+    } cases[] = {
+        {"plain", PLAIN, chain_of(1), 0, NULL},
+        {"chain", MODEL, chain_of(2), 0, NULL},
+        {"chain, top-k 5", MODEL, chain_of(2), 5, NULL},
+        {"tree of drawn children", MODEL, tree_of(10), 0, NULL},
+        {"tree of drawn children, top-k 3", MODEL, tree_of(10), 3, NULL},
+        {"tree of the best children", RECYCLE, tree_of(10), 0, NULL},
+        {"look-up", LOOKUP, chain_of(2), 0, NULL},
+        {"chain, wrong residual", MODEL, chain_of(2), 0, wrong_residual},
+        {"tree, wrong residual", RECYCLE, tree_of(10), 0, wrong_residual},
+        {"tree, wrong siblings", MODEL, tree_of(10), 0, wrong_siblings},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct run run = {.target = target,
+                          .draft = draft,
+                          .kind = cases[i].kind,
+                          .kv = "upfront",
+                          .batch = 8,
+                          .n = TOKENS,
+                          .requests = DRAWS,
+                          .options = cases[i].options,
+                          .sampling = {.temp = 0.12, .top_k = cases[i].top_k, .top_p = 1},
+                          .rule = cases[i].rule};
+        struct err err;
+        if (check(run_all(&run, &err) == 0, "%s: %s", cases[i].what, err.text)) {
+            exact_distribution(&run, p);
+            const double found = chi_square(&run, p);
+            printf("# %s: chi-square %.3f of the critical value, %zu of %zu accepted\n", cases[i].what,
+                   found, run.stats.accepted, run.stats.drafted);
+            if (cases[i].rule)
+                check(found > 1, "%s is not noticed: %.3f", cases[i].what, found);
+            else
+                check(found < 1, "%s: %.3f", cases[i].what, found);
+            /* Both outcomes were met. */
+            check(run.kind == PLAIN || run.kind == LOOKUP ||
+                      (run.stats.accepted > DRAWS / 10 &&
+                       run.stats.accepted + DRAWS / 10 < run.stats.drafted),
+                  "%s: %zu of %zu accepted", cases[i].what, run.stats.accepted, run.stats.drafted);
+        }
+        free_run(&run);
+    }
+    model_close(target);
+    model_close(draft);
+}
+
+/* Accepted by chance alone: the shares are those of the chance. */
+static void test_simulated(void)
+{
+    struct model *target = make_model(GREEDY_VOCAB, 1, DTYPE_F32, 1),
+                 *draft = make_model(GREEDY_VOCAB, 1, DTYPE_F32, 9);
+    struct run run = {.target = target,
+                      .draft = draft,
+                      .kind = MODEL,
+                      .kv = "bmc",
+                      .batch = 4,
+                      .n = 60,
+                      .requests = 200,
+                      .options = chain_of(4)};
+    struct err err;
+    run.options.simulate = 0.8;
+    if (check(run_all(&run, &err) == 0, "%s", err.text)) {
+        const struct spec_stats *s = &run.stats;
+        const double first = (double)s->accepted_at[1] / (double)s->offered_at[1],
+                     second = (double)s->accepted_at[2] / (double)s->offered_at[2];
+        check(near(first, 0.8, 0.03) && near(second, 0.64, 0.04), "simulated: %.3f %.3f", first,
+              second);
+    }
+    free_run(&run);
+    model_close(target);
+    model_close(draft);
+}
+
+int main(int argc, char **argv)
+{
+    struct err err;
+    if (kernels_setup(&err) < 0) {
+        printf("not ok - %s\n", err.text);
+        return 1;
+    }
+    threads_set(1);
+    test_no_early_growth();
+    test_greedy(argc > 1 && strcmp(argv[1], "full") == 0);
+    test_simulated();
+    test_sampling();
+    return check_result();
+}

@@ -1,0 +1,176 @@
+/* The parts of speculation that need no model: trees, draft lengths, pauses, the choice of a shape, look-up.
+ *
+ * Expected numbers of trees are those of Sequoia's own program for its own acceptance vector. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "check.h"
+#include "decode/choose.h"
+#include "decode/spec.h"
+
+/* ---- trees ---- */
+
+static void test_sequoia(void)
+{
+    static const double accept[] = {.634183, .107946, .056972, .022489, .019490};
+    static const double tokens[][2] = {
+        {2, 1.6342}, {4, 2.2914}, {8, 2.7322}, {16, 3.1303}, {32, 3.5007}};
+    static const int parents[] = {-1, 0, 0, 0, 1, 1, 2, 3, 4, 4, 5, 6, 8, 12, 13, 14};
+    struct sequoia plan;
+    struct tree_shape shape;
+    struct err err;
+    if (!check(sequoia_open(&plan, accept, ARRAY_LEN(accept), 33, 10, &err) == 0, "%s", err.text))
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(tokens); i++) {
+        const double found = sequoia_tokens(&plan, (size_t)tokens[i][0], 10);
+        check(near(found, tokens[i][1], 5e-5), "%g nodes give %.5f tokens, %.4f expected", tokens[i][0],
+              found, tokens[i][1]);
+    }
+    sequoia_shape(&plan, 16, 10, &shape);
+    check(shape.n == 16, "a tree of 16 nodes has %zu", shape.n);
+    for (size_t i = 1; i < 16; i++)
+        check(shape.parent[i] == parents[i], "node %zu is below %u, %d expected", i, shape.parent[i],
+              parents[i]);
+    /* The tree is worth what the table says: each node the product of the shares on its path. */
+    double sum = 0, worth[TREE_NODES] = {1};
+    for (size_t i = 0; i < shape.n; i++) {
+        worth[i] = i ? worth[shape.parent[i]] * accept[shape.rank[i]] : 1;
+        sum += worth[i];
+    }
+    check(near(sum, 3.1303, 5e-5), "the nodes of the tree are worth %.5f", sum);
+    sequoia_shape(&plan, 4, 4, &shape);
+    check(shape.n == 4 && shape.levels == 4 && shape.parent[3] == 2,
+          "four nodes on four levels are a chain");
+    sequoia_shape(&plan, 30, 2, &shape);
+    check(shape.n == 6 && shape.levels == 2 && shape.children[0] == 5,
+          "two levels and five ranks hold six nodes, not %zu", shape.n);
+    check(sequoia_levels(&plan, 16, 1) < sequoia_levels(&plan, 16, 0), "dear drafts make flat trees");
+    sequoia_close(&plan);
+}
+
+static void test_tails(void)
+{
+    static const uint16_t parent[] = {0, 0, 0, 1, 3}, depth[] = {0, 1, 1, 2, 3};
+    static const uint32_t want[] = {0, 0, 1, 0, 2, 0, 1, 3, 0, 1, 3, 4};
+    uint32_t tail[ARRAY_LEN(want)];
+    size_t at[6];
+    check(tree_tail_size(depth, 5) == ARRAY_LEN(want), "size of tails");
+    tree_tails(parent, depth, 5, tail, at);
+    check(memcmp(tail, want, sizeof want) == 0 && at[5] == ARRAY_LEN(want) && at[3] == 5, "ancestors");
+}
+
+/* Algorithm 1 by hand. */
+static void test_length(void)
+{
+    static const size_t steps[][3] = {/* offered, accepted, next */
+                                      {7, 7, 9}, {9, 3, 8}, {8, 2, 6}, {6, 6, 8}, {8, 7, 7}, {7, 0, 5},
+                                      {5, 0, 3}, {3, 0, 1}, {1, 0, 1}, {1, 1, 3}, {0, 0, 3}};
+    struct draft_length l = {.increment = 2, .modulus = 10, .limit = 32, .now = 7};
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+        draft_length_update(&l, steps[i][0], steps[i][1]);
+        check(l.now == steps[i][2], "step %zu: length %zu, %zu expected", i, l.now, steps[i][2]);
+    }
+    l.now = 31;
+    draft_length_update(&l, 31, 31);
+    check(l.now == 32, "the limit");
+    draft_length_update(&l, 32, 1);
+    check(l.now == 28, "32 becomes %zu: the bracket is a ceiling", l.now);
+    l.fixed = true;
+    draft_length_update(&l, 28, 28);
+    check(l.now == 28, "a fixed length stays");
+    check(draft_length_limit(16, 1) == 15 && draft_length_limit(16, 3) == 4 &&
+              draft_length_limit(16, 8) == 1 && draft_length_limit(16, 50) == 1,
+          "candidates under free rows");
+}
+
+static void test_pace(void)
+{
+    struct pace pace;
+    pace_begin(&pace, false);
+    size_t drafted = 0, steps = 0;
+    /* A step with candidates takes twice a plain one and gives one token and a half. */
+    for (size_t tokens = 0; tokens < 1000; steps++) {
+        const bool draft = pace_wants_draft(&pace);
+        drafted += draft;
+        tokens += draft ? 1 + steps % 2 : 1;
+        pace_update(&pace, draft, draft ? 1.5 : 1, draft ? 2 : 1);
+    }
+    check(pace.pauses >= 2 && drafted >= 8 && drafted < 60, "%zu steps with candidates, %zu pauses",
+          drafted, pace.pauses);
+    pace_begin(&pace, false);
+    for (drafted = steps = 0; steps < 1000; steps++) {
+        const bool draft = pace_wants_draft(&pace);
+        drafted += draft;
+        pace_update(&pace, draft, draft ? 2.5 : 1, draft ? 2 : 1);
+    }
+    check(drafted > 990 && pace.pauses == 0, "what pays goes on: %zu of %zu", drafted, steps);
+}
+
+static void test_choice(void)
+{
+    static const double accept[] = {.6, .1, .05};
+    const struct row_times flat = {{1, 64}, {10, 10}, 2}, steep = {{1, 64}, {10, 640}, 2},
+                           draft = {{1, 64}, {1, 1}, 2};
+    struct choice c;
+    struct err err;
+    check(near(row_times_at(&steep, 32), 320, 1e-9) && near(row_times_at(&flat, 128), 20, 1e-9),
+          "between times");
+    check(choose_speculation(&c, &steep, &draft, accept, 3, 15, 26, &err) == 0 && c.candidates == 0,
+          "rows that cost in full: nothing is drafted, not %zu", c.candidates);
+    check(choose_speculation(&c, &flat, NULL, accept, 3, 15, 26, &err) == 0 && c.tree &&
+              c.candidates == 26,
+          "rows that cost nothing: the largest tree");
+    check(choose_speculation(&c, &flat, &draft, accept, 1, 15, 26, &err) == 0 && !c.tree &&
+              c.candidates == 3,
+          "one rank and dear drafts: a chain of 3, not %zu",
+          c.candidates); /* 1 + .6 + .36 + .216 in 13 */
+}
+
+/* ---- single drafters ---- */
+
+static void test_lookup(void)
+{
+    static const uint32_t ids[] = {1, 2, 3, 9, 1, 2, 3, 8, 7, 1, 2, 3};
+    const struct {
+        bool oldest;
+        uint32_t want[5];
+    } cases[] = {{false, {8, 7, 1, 2, 3}}, {true, {9, 1, 2, 3, 8}}};
+    struct draws draws = {0};
+    struct err err;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct drafter *drafter;
+        struct tree_shape shape;
+        static struct draft draft;
+        tree_chain(&shape, 5);
+        draft_begin(&draft, 3);
+        const struct draft_ask ask = {0, ids, ARRAY_LEN(ids), &shape, &draws, &draft};
+        if (!check(draft_lookup_open(&drafter, 4, 2, cases[i].oldest, &err) == 0, "%s", err.text))
+            continue;
+        check(drafter->propose(drafter, &ask, 1, &err) == 0 && draft.n == 6 &&
+                  memcmp(draft.token + 1, cases[i].want, sizeof cases[i].want) == 0,
+              "look-up, oldest %d: %zu nodes", cases[i].oldest, draft.n);
+        /* A loop goes round beyond the end. */
+        static const uint32_t loop[] = {5, 6, 5, 6};
+        const struct draft_ask again = {0, loop, 4, &shape, &draws, &draft};
+        draft_begin(&draft, 6);
+        check(drafter->propose(drafter, &again, 1, &err) == 0 && draft.n == 6 && draft.token[1] == 5 &&
+                  draft.token[4] == 6 && draft.token[5] == 5,
+              "look-up in a loop");
+        const struct draft_ask none = {0, ids, 3, &shape, &draws, &draft};
+        draft_begin(&draft, 3);
+        check(drafter->propose(drafter, &none, 1, &err) == 0 && draft.n == 1, "nothing to be found");
+        drafter_close(drafter);
+    }
+}
+
+int main(void)
+{
+    test_sequoia();
+    test_tails();
+    test_length();
+    test_pace();
+    test_choice();
+    test_lookup();
+    return check_result();
+}
