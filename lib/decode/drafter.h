@@ -7,7 +7,7 @@
 
 #include "decode/session.h"
 #include "decode/tree.h"
-#include "decode/verify.h"
+#include "decode/rejection.h"
 
 /* Candidates of one sequence. Nodes are in the order of tree.h; a node's children are consecutive. */
 struct draft {

@@ -5,7 +5,7 @@
  * candidates, there are fewer candidates: the cache never grows for their sake.
  *
  * Greedy: a candidate is accepted when it is the target's own choice, so the output is that of plain decoding.
- * Sampling: by rejection (verify.h), so the output has the distribution of plain decoding. */
+ * Sampling: by rejection (rejection.h), so the output has the distribution of plain decoding. */
 #ifndef BMC_SPEC_H
 #define BMC_SPEC_H
 

@@ -1,5 +1,5 @@
 /* Rejection sampling. */
-#include "decode/verify.h"
+#include "decode/rejection.h"
 
 #include <stdlib.h>
 

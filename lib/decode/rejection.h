@@ -5,8 +5,8 @@
  * x, drawn from q, is accepted with probability min(1, p(x) / q(x)); otherwise p becomes norm(max(0, p - q)), x
  * leaves q, and the next one is looked at. When none is left, the token is drawn from what p has become. A
  * candidate that was not drawn but chosen has q(x) = 1: it is accepted with probability p(x), otherwise it leaves p. */
-#ifndef BMC_VERIFY_H
-#define BMC_VERIFY_H
+#ifndef BMC_REJECTION_H
+#define BMC_REJECTION_H
 
 #include "decode/rng.h"
 #include "decode/sampler.h"
