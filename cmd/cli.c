@@ -154,6 +154,19 @@ int cli_models_dir(char *path, size_t size, struct err *err)
         program, program);
 }
 
+int cli_default_model(const char *name, const char *option, char *path, size_t size, struct err *err)
+{
+    char folder[8192];
+    if (cli_models_dir(folder, sizeof folder, err) < 0)
+        return err_prefix(err, "no %s given", option);
+    const int len = snprintf(path, size, "%s/%s.bmc", folder, name);
+    if (len < 0 || (size_t)len >= size || !file_exists(path))
+        return err_set(
+            err, "no %s given, and the default model %s/%s.bmc is not there; \"make\" converts it",
+            option, folder, name);
+    return 0;
+}
+
 bool cli_readable(int fd)
 {
     struct pollfd input = {.fd = fd, .events = POLLIN};

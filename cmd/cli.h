@@ -46,6 +46,10 @@ void cli_progress_end(struct cli_progress *progress);
  * (../models.d), or installed (../share/bmc). */
 int cli_models_dir(char *path, size_t size, struct err *err) MUST_USE;
 
+/* The file of a model that came with the program, "grimm" or its draft; an error says that `option` was not given. */
+int cli_default_model(const char *name, const char *option, char *path, size_t size,
+                      struct err *err) MUST_USE;
+
 /* True when a read would not wait. */
 bool cli_readable(int fd);
 

@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/conf.h"
-#include "base/file.h"
 #include "base/threads.h"
 #include "cli.h"
 #include "gen.h"
@@ -194,24 +193,11 @@ struct gen_request gen_request_of(const struct gen *gen)
     };
 }
 
-/* The model that came with the program: grimm.bmc among the models. */
-static int default_model(char *path, size_t size, struct err *err)
-{
-    char folder[8192];
-    if (cli_models_dir(folder, sizeof folder, err) < 0)
-        return err_prefix(err, "no -m given");
-    snprintf(path, size, "%s/grimm.bmc", folder);
-    if (!file_exists(path))
-        return err_set(err, "no -m given, and the default model %s is not there; \"make\" converts it",
-                       path);
-    return 0;
-}
-
 int gen_open_model(struct gen *gen, struct err *err)
 {
     char path[16384];
     const double start = clock_ms();
-    if (!gen->options->model && default_model(path, sizeof path, err) < 0)
+    if (!gen->options->model && cli_default_model("grimm", "-m", path, sizeof path, err) < 0)
         return -1;
     if (model_open(&gen->model, gen->options->model ? gen->options->model : path, err) < 0)
         return -1;

@@ -66,15 +66,16 @@ static int open_shape(struct prof *prof, struct err *err)
 {
     const struct prof_options *o = prof->options;
     struct report *report = &prof->report;
-    char folder[8192], path[8192 + 16];
-    if ((o->shape || !o->model) && cli_models_dir(folder, sizeof folder, err) < 0)
-        return -1;
+    char path[16384];
     if (o->shape) {
+        if (cli_models_dir(path, sizeof path, err) < 0)
+            return -1;
         report->shape = o->shape;
         report->weight_type = o->type ? DTYPE_F32 : DTYPE_BF16;
-        return shape_configure(folder, o->shape, &report->run.config, err);
+        return shape_configure(path, o->shape, &report->run.config, err);
     }
-    snprintf(path, sizeof path, "%s/grimm.bmc", folder);
+    if (!o->model && cli_default_model("grimm", "-m", path, sizeof path, err) < 0)
+        return -1;
     if (model_open(&prof->model, o->model ? o->model : path, err) < 0)
         return -1;
     report->shape = prof->model->path;

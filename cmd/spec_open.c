@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "cli.h"
 #include "speccmd.h"
 
@@ -26,16 +25,6 @@ size_t spec_free_rows(const struct spec_run *run, const char **from)
     return USUAL_FREE_ROWS;
 }
 
-/* The draft of the default model: grimm-draft.bmc among the models. */
-static int default_draft(char *path, size_t size, struct err *err)
-{
-    char folder[8192];
-    if (cli_models_dir(folder, sizeof folder, err) < 0)
-        return err_prefix(err, "no -d given");
-    snprintf(path, size, "%s/grimm-draft.bmc", folder);
-    return 0;
-}
-
 int spec_open_draft(struct spec_run *run, struct err *err)
 {
     const struct spec_cli *o = run->cli;
@@ -44,7 +33,7 @@ int spec_open_draft(struct spec_run *run, struct err *err)
         return 0;
     if (!o->draft && o->gen.model)
         return err_set(err, "nothing to draft with: give -d DRAFT.bmc, --lookup or --recycle");
-    if (!o->draft && default_draft(path, sizeof path, err) < 0)
+    if (!o->draft && cli_default_model("grimm-draft", "-d", path, sizeof path, err) < 0)
         return -1;
     if (model_open(&run->draft, o->draft ? o->draft : path, err) < 0)
         return err_prefix(err, "draft model");
