@@ -235,7 +235,7 @@ same_numbers() {
 @test "--info and --verify" {
     tell --temp 0.25 --seed 9
     ok bmc-convert --info --format json story.kv
-    assert_equal "$(jq -c '[.kind, .version, .sequences, .kv_type, .layers, .kv_heads, .head_dim]' <<<"$output")" '["snapshot",1,1,"f32",8,2,32]'
+    assert_equal "$(jq -c '[.kind, .version, .sequences, .kv_type, .layers, .kv_heads, .head_dim]' <<<"$output")" '["snapshot",2,1,"f32",8,2,32]'
     assert_equal "$(jq -c '.rows[0] | [.id, .tokens, .rows, .prompt, .seed, .stream, .temp]' <<<"$output")" '[null,24,23,4,9,0,0.25]'
     assert_equal "$(jq -r .model_id <<<"$output")" "$(bmc-convert --info --format json "$(model grimm)" | jq -r .model_id)"
     ok bmc-convert --verify story.kv
@@ -350,7 +350,7 @@ broken() {
     tell
     tables=$(number_at story.kv 24 8) blocks=$(number_at story.kv 240 8)
     big=9223372036854775807
-    broken 8 4 2 'is version 2 of the snapshot format, this program reads version 1'
+    broken 8 4 3 'is version 3 of the snapshot format, this program reads version 2'
     broken 40 8 0 '0 sequences'
     broken 40 8 2 '2 sequences of 8 layers do not fit'
     broken 160 4 2 'rows of type 2'

@@ -2,6 +2,7 @@
  * becomes of them, the header with its hashes comes last. */
 #include <stdlib.h>
 
+#include "base/hash_pieces.h"
 #include "base/mem.h"
 #include "base/pack.h"
 #include "base/threads.h"
@@ -16,6 +17,7 @@ struct writer {
     struct bmc_name *name;
     char *text;
     struct outfile out;
+    struct long_hasher stored;    /* of the tensor that is being written */
     unsigned char *rows, *packed; /* a block of a tensor: as produced, and packed */
     size_t done, total;           /* tensor bytes */
 };
@@ -176,7 +178,7 @@ struct digest {
     struct writer *w;
     const struct bmc_tensor *tensor;
     size_t rows, bytes, packed_bytes;
-    struct hasher *canonical, *stored;
+    struct hasher *canonical;
 };
 
 static void digest_half(void *arg, size_t half)
@@ -188,18 +190,17 @@ static void digest_half(void *arg, size_t half)
         hasher_add(d->canonical, w->rows, d->bytes);
     } else {
         pack_rows(w->packed, in_padded, w->rows, in, d->rows, in, d->tensor->dtype);
-        hasher_add(d->stored, w->packed, d->packed_bytes);
+        long_hasher_add(&w->stored, w->packed, d->packed_bytes);
     }
 }
 
 /* Hashing is what takes the time, so one thread hashes the rows while another one packs them and hashes that. Returns
  * the bytes to be stored. */
 static size_t digest(struct writer *w, const struct bmc_tensor *tensor, size_t rows,
-                     struct hasher *canonical, struct hasher *stored)
+                     struct hasher *canonical)
 {
     const size_t in = (size_t)tensor->shape[1], in_padded = (size_t)tensor->padded[1];
-    struct digest d = {
-        .w = w, .tensor = tensor, .rows = rows, .canonical = canonical, .stored = stored};
+    struct digest d = {.w = w, .tensor = tensor, .rows = rows, .canonical = canonical};
     d.bytes = rows * in * dtype_size(tensor->dtype);
     d.packed_bytes = round_up(rows, PACK_OUT) * in_padded * dtype_size(tensor->dtype);
     threads_each(2, d.bytes, digest_half, &d);
@@ -213,9 +214,8 @@ static int stream_tensor(struct writer *w, size_t plan_index, struct bmc_tensor 
     const struct bmc_plan_tensor *from = &w->plan->tensor[plan_index];
     const bool packed = from->layout == LAYOUT_PACKED;
     const size_t rows = from->shape[0], block_rows = rows_at_once(from);
-    struct hasher canonical, stored;
+    struct hasher canonical;
     hasher_init(&canonical);
-    hasher_init(&stored);
     if (write && write_zeros(w, (size_t)tensor->offset, err) < 0)
         return -1;
     for (size_t row = 0; row < rows; row += block_rows) {
@@ -223,10 +223,12 @@ static int stream_tensor(struct writer *w, size_t plan_index, struct bmc_tensor 
         size_t bytes = n * row_bytes(from);
         if (w->plan->produce(w->plan->arg, plan_index, row, n, w->rows, err) < 0)
             return -1;
-        if (packed)
-            bytes = digest(w, tensor, n, &canonical, &stored);
-        else
+        if (packed) {
+            bytes = digest(w, tensor, n, &canonical);
+        } else {
             hasher_add(&canonical, w->rows, bytes);
+            long_hasher_add(&w->stored, w->rows, bytes);
+        }
         if (!write)
             continue;
         if (outfile_write(&w->out, packed ? w->packed : w->rows, bytes, err) < 0)
@@ -236,7 +238,7 @@ static int stream_tensor(struct writer *w, size_t plan_index, struct bmc_tensor 
             w->plan->progress(w->plan->arg, w->done, w->total);
     }
     tensor->canonical = hasher_result(&canonical);
-    tensor->stored = packed ? hasher_result(&stored) : tensor->canonical;
+    tensor->stored = long_hasher_result(&w->stored);
     return 0;
 }
 
@@ -286,7 +288,8 @@ int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *m
         n_stored += plan->tensor[i].tied_to < 0;
         text_bytes += strlen(plan->tensor[i].name);
     }
-    if (alloc_header(&w, n_stored, text_bytes, err) < 0 || alloc_block(&w, err) < 0)
+    if (alloc_header(&w, n_stored, text_bytes, err) < 0 || alloc_block(&w, err) < 0 ||
+        long_hasher_open(&w.stored, err) < 0)
         goto out;
     fill_tables(&w);
     /* Where the output cannot seek, a first pass only hashes, so that the header can go out first. */
@@ -307,6 +310,7 @@ int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *m
     rc = outfile_commit(&w.out, err);
 out:
     outfile_abort(&w.out);
+    long_hasher_close(&w.stored);
     free(w.head);
     free(w.rows);
     free(w.packed);

@@ -251,6 +251,7 @@ int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *
 {
     const size_t layers = (size_t)file->head->layers, n = file->n_seqs * 2 * layers;
     struct verify_part *part = mem_alloc(n, sizeof *part);
+    struct hash hash;
     char want[17], found[17];
     size_t damaged;
     if (!part)
@@ -258,11 +259,10 @@ int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *
     for (size_t i = 0; i < n; i++)
         part[i] = (struct verify_part){file->map.data + file->block[i].offset,
                                        (size_t)file->block[i].bytes, &file->block[i].hash};
-    int rc = verify_parts(part, n, progress, arg, &damaged, err);
+    int rc = verify_parts(part, n, progress, arg, &damaged, &hash, err);
     if (rc == 0 && damaged == SIZE_MAX) {
         rc = check_gaps(file, path, err);
     } else if (rc == 0) {
-        const struct hash hash = hash_of(part[damaged].data, part[damaged].bytes);
         hash_hex(part[damaged].want, 8, want);
         hash_hex(&hash, 8, found);
         rc = err_set(err,

@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 
-enum { KVFILE_VERSION = 1, KVFILE_ALIGN = 4096 };
+enum { KVFILE_VERSION = 2, KVFILE_ALIGN = 4096 };
 
 #define KVFILE_MAGIC "BMCKVSNP"
 
@@ -60,7 +60,7 @@ struct kvfile_seq {
 /* One block [KV head][cap][d], 64 bytes. */
 struct kvfile_block {
     uint64_t offset, bytes;
-    struct hash hash;
+    struct hash hash; /* see base/hash_pieces.h */
     uint64_t spare[2];
 };
 

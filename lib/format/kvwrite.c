@@ -1,12 +1,14 @@
 /* story.kv, the writing half: blocks stream out as sequences come, the tables follow, the head comes last. */
 #include <stdlib.h>
 
+#include "base/hash_pieces.h"
 #include "base/mem.h"
 #include "format/kvfile.h"
 
 struct kvwriter {
     struct kvfile_head head;
     struct outfile out;
+    struct long_hasher hasher;
     struct buf section[KVFILE_SECTIONS];
     size_t n_tokens;
 };
@@ -26,8 +28,8 @@ int kvwriter_open(struct kvwriter **out, const char *path, const struct kvfile_h
         free(w);
         return -1;
     }
-    int rc = 0;
-    if (!w->out.seekable)
+    int rc = long_hasher_open(&w->hasher, err);
+    if (rc == 0 && !w->out.seekable)
         rc = err_set(err, "%s: is no regular file, which a snapshot must be", path);
     if (rc == 0)
         rc = outfile_write(&w->out, page, sizeof page, err);
@@ -43,6 +45,7 @@ void kvwriter_abort(struct kvwriter *w)
     if (!w)
         return;
     outfile_abort(&w->out);
+    long_hasher_close(&w->hasher);
     for (size_t i = 0; i < KVFILE_SECTIONS; i++)
         buf_release(&w->section[i]);
     free(w);
@@ -60,17 +63,15 @@ static int write_block(struct kvwriter *w, const struct kvwriter_seq *seq, size_
                        char *rows, size_t head_bytes, struct err *err)
 {
     struct kvfile_block block = {.offset = w->out.written};
-    struct hasher hasher;
-    hasher_init(&hasher);
     for (size_t h = 0; h < w->head.kv_heads; h++) {
         if (seq->read(seq->arg, layer, v, h, rows, err) < 0)
             return -1;
-        hasher_add(&hasher, rows, head_bytes);
+        long_hasher_add(&w->hasher, rows, head_bytes);
         if (outfile_write(&w->out, rows, head_bytes, err) < 0)
             return -1;
     }
     block.bytes = w->out.written - block.offset;
-    block.hash = hasher_result(&hasher);
+    block.hash = long_hasher_result(&w->hasher);
     if (align_output(w, err) < 0)
         return -1;
     return buf_add(&w->section[KVFILE_BLOCKS], &block, sizeof block, err);

@@ -8,16 +8,21 @@ seconds=${FUZZ_SECONDS:-60}
 out=build/fuzz
 mkdir -p "$out"
 arch=$(gcc -print-multiarch)
-sources="$(ls lib/text/*.c lib/format/*.c) lib/base/err.c lib/base/mem.c lib/base/file.c lib/base/hash.c
+sources="$(ls lib/text/*.c lib/format/*.c) lib/base/err.c lib/base/mem.c lib/base/file.c lib/base/hash.c lib/base/hash_pieces.c
 lib/base/json.c lib/base/conf.c lib/base/pack.c lib/base/threads.c lib/model/config.c lib/model/family.c
 lib/model/roles.c lib/model/weights.c lib/tune/profile.c lib/tune/profile_write.c lib/tune/curve.c lib/tune/costmodel.c
 lib/tune/freerows.c"
 
+flags="-D_GNU_SOURCE -std=gnu11 -g -O1 -Ilib -I/usr/include/$arch/openblas-openmp -fno-sanitize-recover=all"
+# shellcheck disable=SC2086 # flags are words
+{
+    clang $flags -fsanitize=fuzzer-no-link,address,undefined -mavx2 -c -o "$out/hash_avx2.o" lib/base/hash_avx2.c
+    clang $flags -fsanitize=fuzzer-no-link,address,undefined -mavx512f -c -o "$out/hash_avx512.o" lib/base/hash_avx512.c
+}
 for target in ${*:-$(cd tests/fuzz && ls fuzz_*.c | sed 's/fuzz_\(.*\)\.c/\1/')}; do
     # shellcheck disable=SC2086 # sources are words
-    clang -D_GNU_SOURCE -std=gnu11 -g -O1 -Ilib -I"/usr/include/$arch/openblas-openmp" \
-        -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-        -o "$out/$target" "tests/fuzz/fuzz_$target.c" $sources \
+    clang $flags -fsanitize=fuzzer,address,undefined \
+        -o "$out/$target" "tests/fuzz/fuzz_$target.c" $sources "$out"/hash_avx*.o \
         -lgomp -lsodium -ljansson -lpcre2-8 -lutf8proc -lm -pthread
     mkdir -p "$out/corpus_$target" "tests/corpus/$target"
     status=0
