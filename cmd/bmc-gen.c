@@ -212,6 +212,7 @@ struct gen_request gen_request_of(const struct gen *gen)
         .stop = o->stop.text,
         .n_stops = o->stop.n,
         .ignore_eos = o->ignore_eos,
+        .to_go_on = o->save_kv != NULL,
         .logprobs = o->logprobs,
     };
 }

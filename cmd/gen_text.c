@@ -86,7 +86,7 @@ static void prefill(void *arg, size_t rows, size_t total)
         cli_progress_end(&job->progress);
 }
 
-/* The text of the prompt's ids so far. */
+/* The text of the prompt's ids so far; the character that they end within comes with the text that is generated. */
 static int spell_prompt(struct text_job *job, struct err *err)
 {
     struct detok detok;
@@ -94,7 +94,7 @@ static int spell_prompt(struct text_job *job, struct err *err)
     for (size_t i = 0; i < job->prompt.len; i++)
         if (detok_add(&detok, job->prompt.id[i], &job->prompt_text, err) < 0)
             return -1;
-    return detok_finish(&detok, &job->prompt_text, err);
+    return 0;
 }
 
 /* The snapshot's one sequence comes before the prompt. */

@@ -71,7 +71,8 @@ static int finish_slot(struct loop *loop, struct slot *slot, enum gen_finish fin
 {
     const size_t n = n_generated(slot), seq = (size_t)(slot - loop->slot);
     int rc = -1;
-    if (emitter_finish(&slot->emitter, err) < 0)
+    const bool ended = finish == FINISHED_EOS || finish == FINISHED_STOP;
+    if (emitter_finish(&slot->emitter, slot->request.to_go_on && !ended, err) < 0)
         goto out;
     const struct hash hash =
         n ? hash_of(slot->last_logits, vocab(loop) * sizeof(float)) : (struct hash){0};
@@ -165,6 +166,8 @@ static int begin_slot(struct loop *loop, struct slot *slot, const struct gen_req
     for (size_t i = 0; i < request->n_prompt; i++)
         if (ids_add(&slot->all, request->prompt[i], err) < 0)
             return -1;
+    if (emitter_follow(&slot->emitter, slot->all.id, slot->all.len, err) < 0)
+        return -1;
     struct err why;
     if (load_rows(loop, slot, &why) < 0)
         return finish_slot(loop, slot, FINISHED_ERROR, why.text, err);
