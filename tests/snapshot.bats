@@ -125,12 +125,12 @@ every_pair() { # MODEL..
     if [ "$BMC_FULL" = 1 ]; then every_pair grimm; else every_pair grimm andersen llama-3-like; fi
 }
 
-@test "and with learned positions" {
+@test "cut and continued with learned positions" {
     [ "$BMC_FULL" = 1 ] || skip "is in the one before"
     every_pair andersen
 }
 
-@test "and with a start token" {
+@test "cut and continued with a start token" {
     [ "$BMC_FULL" = 1 ] || skip "is in the first one"
     every_pair llama-3-like
 }
@@ -328,6 +328,16 @@ same_numbers() {
     expect_error 1 'k.kv: has 5 sequences; --jsonl' gen --load-kv k.kv -n 5
 }
 
+@test "--jsonl: a sequence without an id goes on where no id is given; of those with the same id, one can" {
+    printf '{"id": "a", "prompt": "Once upon a time"}\n{"prompt": "The king"}\n' | gen --jsonl -n 3 --save-kv k.kv >first
+    ok gen --jsonl -n 4 --load-kv k.kv < <(echo '{}'; echo '{"id": "a"}')
+    assert_equal "$(jq -c '[.id, .ids]' <<<"$output")" "$(printf '{"prompt": "The king"}\n{"id": "a", "prompt": "Once upon a time"}\n' | gen --jsonl -n 7 | jq -c '[.id, .ids[3:]]')"
+    run --separate-stderr gen --jsonl -n 3 --save-kv same.kv < <(printf '{"id": "a", "prompt": "%s"}\n' x y z)
+    assert_equal "$status/$stderr" '0/bmc-gen: same.kv: several sequences have the id "a"; the first that ended can be continued'
+    ok gen --jsonl -n 3 --load-kv same.kv < <(echo '{}')
+    assert_equal "$(jq -r .error <<<"$output")" 'line 1: same.kv: has no sequence without id'
+}
+
 @test "one snapshot is the beginning of many sequences" {
     gen -p 'Once upon a time' -n 0 --save-kv story.kv >/dev/null
     printf '{"id": %d, "prompt": "Once upon a time"}\n' 1 2 3 4 5 >fresh
@@ -362,6 +372,7 @@ same_numbers() {
     assert_output "$(gen -p 'Once upon a time there lived' -n 6 --ids)"
     ok cached 'Once upon'
     assert_output "$(gen -p 'Once upon' -n 6 --ids)"
+    expect_error 1 '^bmc-gen: the prompt is empty' gen --prompt-cache chat.kv -p ''
     run --separate-stderr cached 'The wolf'
     assert_equal "$status/$stderr" '0/bmc-gen: chat.kv: shares no beginning with the prompt, which is computed anew'
     assert_output "$(gen -p 'The wolf' -n 6 --ids)"
@@ -382,6 +393,7 @@ same_numbers() {
     expect_error 1 'another model .*, and another tokenizer' bmc-gen -q -m "$(model llama-3-like)" --load-kv story.kv
     expect_error 1 'nosuch.kv: cannot open' gen --load-kv nosuch.kv
     expect_error 1 'is a folder' gen --load-kv .
+    expect_error 1 '^bmc-gen: -: a snapshot is mapped, not read from a pipe' gen --load-kv - <story.kv
     expect_error 1 'is a device or pipe' gen --load-kv /dev/null
     expect_error 1 'is no snapshot' gen --load-kv "$(model grimm)"
     : >empty.kv
@@ -434,6 +446,12 @@ broken() {
     broken $((tables + 24)) 8 $((1 << 62)) 'sequence 0 is larger|K of layer'
     broken $((tables + 32)) 8 25 'sequence 0 has'
     broken $((tables + 56)) 8 $((0x7ff8 << 48)) 'sequence 0 has impossible sampler settings'
+    for value in 0x7ff8000000000000 0xfff0000000000000 0xbfe0000000000000 0x4000000000000000; do # NaN, -infinity, -0.5, 2
+        for at in 64 72; do broken $((tables + at)) 8 $((value)) 'sequence 0 has impossible sampler settings'; done
+    done
+    for value in 0x7ff8000000000000 0 0x7ff0000000000000 0xbff0000000000000; do # NaN, 0, infinity, -1
+        broken $((tables + 80)) 8 $((value)) 'sequence 0 has impossible sampler settings'
+    done
     broken $((tables + 112)) 8 1 'sequence 0 points outside'
     broken $blocks 8 8192 'K of layer 0'
     broken $((blocks + 8)) 8 $big 'K of layer 0'
@@ -504,6 +522,11 @@ enlarge() {
     cp story.kv before.kv
     expect_error 1 'nowhere/x.kv: cannot create' gen --load-kv story.kv -n 1 --save-kv nowhere/x.kv
     expect_error 1 'is a folder' gen --load-kv story.kv -n 1 --save-kv .
+    expect_error 1 'the name of an output is empty' gen --load-kv story.kv -n 1 --save-kv ''
+    printf model >model.bmc
+    expect_error 1 'model.bmc: is there and no snapshot, so it is not replaced' gen --load-kv story.kv -n 1 --save-kv model.bmc
+    assert_equal "$(cat model.bmc)" model
+    rm model.bmc
     expect_error 1 '/dev/null: is no regular file' gen --load-kv story.kv -n 1 --save-kv /dev/null
     limited() { ( ulimit -f 64 && gen "$@" ); }
     run --separate-stderr limited --load-kv story.kv -n 1 --save-kv story.kv

@@ -12,9 +12,6 @@ _Static_assert(sizeof(struct kvfile_head) == 512, "the head has no padding");
 _Static_assert(sizeof(struct kvfile_seq) == 192, "a sequence entry has no padding");
 _Static_assert(sizeof(struct kvfile_block) == 64, "a block entry has no padding");
 
-/* More than any snapshot needs; hashing the tables at open must not take long. */
-enum { MAX_TABLES = 256 << 20 };
-
 struct hash kvfile_hash(const void *page, const void *tables, size_t tables_bytes)
 {
     static const struct hash zero;
@@ -46,7 +43,7 @@ static int check_head(const struct kvfile_head *head, size_t size, const char *n
         return err_set(err, "%s: has %zu bytes, its head says %llu: it is truncated or damaged", name,
                        size, (unsigned long long)head->file_bytes);
     if (head->tables_at % KVFILE_ALIGN || head->tables_at < KVFILE_ALIGN || head->tables_at > size ||
-        head->tables_bytes != size - head->tables_at || head->tables_bytes > MAX_TABLES)
+        head->tables_bytes != size - head->tables_at || head->tables_bytes > KVFILE_MAX_TABLES)
         return err_set(err, "%s: its tables at %llu + %llu are impossible: the file is damaged", name,
                        (unsigned long long)head->tables_at, (unsigned long long)head->tables_bytes);
     const struct hash hash =
@@ -178,6 +175,8 @@ int kvfile_open(struct kvfile *file, const char *path, struct err *err)
     struct file_map map;
     int fd;
     *file = (struct kvfile){.fd = -1};
+    if (strcmp(path, "-") == 0)
+        return err_set(err, "-: a snapshot is mapped, not read from a pipe: give the name of a file");
     if (file_map_open(&map, path, &fd, err) < 0)
         return -1;
     if (kvfile_parse(file, map.data, map.size, path, err) < 0) {

@@ -2,11 +2,11 @@
 # What snapshots cost: a snapshot of about SNAPSHOT_MB (256) is opened by PROCESSES (4) runs at a time, and the
 # proportional set sizes of its pages are added up; then opening alone is timed, and --verify against one thread's
 # crypto_generichash() of the same bytes: of the snapshot, and of a model file of which one tensor is almost all.
-# SHAPE is synthetic; its prompt is computed once. WORK is a folder for the files, kept for the next time.
+# The shape is synthetic, with HEADS (4) heads, and its prompt computed once: more heads are fewer tokens. WORK is a folder for the files, kept for the next time.
 set -eu
 cd "$(dirname "$0")/../.."
 
-megabytes=${SNAPSHOT_MB:-256} processes=${PROCESSES:-4}
+megabytes=${SNAPSHOT_MB:-256} processes=${PROCESSES:-4} heads=${HEADS:-4}
 make -s build/gcc/bench/hash
 if [ "${WORK:-}" ]; then
     mkdir -p "$WORK" && work=$(cd "$WORK" && pwd)
@@ -15,23 +15,24 @@ else
     trap 'rm -rf "$work"' EXIT
 fi
 
-# 64 layers of 4 heads of 64 values, K and V in f32: 128 KiB a token.
-cat >"$work/deep.shape" <<'END'
+# 64 layers of heads of 64 values, K and V in f32: 32 KiB a head and token.
+cat >"$work/deep.shape" <<END
 family llama
 layers 64
-hidden 256
-heads 4
-kv_heads 4
+hidden 64
+heads $heads
+kv_heads $heads
+head_dim 64
 ffn 64
 vocab 512
 context 16384
 norm_eps 1e-5
 eos 0
 END
-rows=$((megabytes * 8))
+rows=$((megabytes * 32 / heads))
 # A tied embedding of 2048 values a token, in bf16: 4 KiB a token.
 {
-    sed 's/^layers .*/layers 1/; s/^hidden .*/hidden 2048/; s/^heads .*/heads 16/; s/^vocab .*/vocab '$((megabytes * 256))'/' "$work/deep.shape"
+    sed 's/^layers .*/layers 1/; s/^hidden .*/hidden 2048/; s/heads .*/heads 16/; /^head_dim/d; s/^vocab .*/vocab '$((megabytes * 256))'/' "$work/deep.shape"
     echo "tied_head true"
 } >"$work/wide.shape"
 if [ ! -e "$work/deep.kv" ]; then
