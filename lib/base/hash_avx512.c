@@ -26,7 +26,7 @@ static inline void transpose(vec row[LANES])
     }
 }
 
-#include "base/hash_lanes.h"
+#include "base/set_hash.h"
 
 static bool usable(void) { return __builtin_cpu_supports("avx512f"); }
 

@@ -12,6 +12,8 @@
 
 enum { BLOCK = 128, WORDS = 16, ROUNDS = 12 };
 
+_Static_assert((int)LANES <= (int)HASH_MOST_LANES && WORDS % LANES == 0, "groups fill the lanes");
+
 static const uint64_t iv[8] = {
     0x6a09e667f3bcc908, 0xbb67ae8584caa73b, 0x3c6ef372fe94f82b, 0xa54ff53a5f1d36f1,
     0x510e527fade682d1, 0x9b05688c2b3e6c1f, 0x1f83d9abfb41bd6b, 0x5be0cd19137e2179,
