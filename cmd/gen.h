@@ -59,6 +59,7 @@ struct gen {
     enum dtype kv_type;
     struct snapshot *snapshot; /* of --load-kv or --prompt-cache, or NULL */
     struct kvwriter *save;     /* of --save-kv or --prompt-cache, or NULL */
+    bool told_same;            /* that sequences of the same name are saved */
     double open_kv_ms, save_ms;
     const struct gen_hooks *hooks;
     struct spec *spec; /* bmc-spec: what proposes and verifies; NULL in bmc-gen */

@@ -75,7 +75,7 @@ static void unescape(char *text)
     *out = 0;
 }
 
-/* The text of the prompt's ids so far. */
+/* The text of the prompt's ids so far; the character that they end within comes with the text that is generated. */
 static int spell(const struct gen *gen, const struct ids *prompt, struct buf *text, struct err *err)
 {
     struct detok detok;
@@ -83,7 +83,7 @@ static int spell(const struct gen *gen, const struct ids *prompt, struct buf *te
     for (size_t i = 0; i < prompt->len; i++)
         if (detok_add(&detok, prompt->id[i], text, err) < 0)
             return -1;
-    return detok_finish(&detok, text, err);
+    return 0;
 }
 
 /* The snapshot's one sequence comes before the prompt. */
@@ -189,6 +189,7 @@ struct gen_request gen_request_of(const struct gen *gen)
         .stop = o->stop.text,
         .n_stops = o->stop.n,
         .ignore_eos = o->ignore_eos,
+        .to_go_on = o->save_kv != NULL,
         .logprobs = o->logprobs,
     };
 }

@@ -200,8 +200,8 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
 
 /* ---- in ---- */
 
-/* The sequence of the snapshot that a line goes on from: the one that "from" names, or its own "id", or the only one,
- * if that has no name. A line that continues a sequence under its own id keeps its random numbers; others, of which
+/* The sequence of the snapshot that a line goes on from: the one that "from" names, or its own "id", or the one without
+ * a name, for lines that have none, and for all if it is the only one. A line that continues a sequence under its own id keeps its random numbers; others, of which
  * there may be many, have those of their line. */
 static int read_origin(const struct jsonl_job *job, struct line *line, struct gen_request *request,
                        struct err *err)
@@ -211,7 +211,9 @@ static int read_origin(const struct jsonl_job *job, struct line *line, struct ge
     const bool named = from && !json_is_null(from);
     const json_t *name = named ? from : line->id;
     char *text = name ? dump_id(name) : NULL;
-    size_t index = text ? snapshot_find(snapshot, text, strlen(text)) : SIZE_MAX;
+    size_t index = text                        ? snapshot_find(snapshot, text, strlen(text))
+                   : snapshot->file.n_seqs > 1 ? snapshot_find(snapshot, "", 0)
+                                               : SIZE_MAX;
     const uint64_t stream = request->stream;
     const bool own = index != SIZE_MAX && !named;
     int rc = 0;
@@ -219,7 +221,8 @@ static int read_origin(const struct jsonl_job *job, struct line *line, struct ge
         !snapshot_seq(snapshot, 0)->id_bytes)
         index = 0;
     if (index == SIZE_MAX)
-        rc = err_set(err, "%s: has no sequence with id %s", snapshot->path, text ? text : "null");
+        rc = err_set(err, "%s: has no sequence with%s id%s%s", snapshot->path, text ? "" : "out",
+                     text ? " " : "", text ? text : "");
     else
         rc = gen_continue(job->gen, index, &line->prompt, request, err);
     free(text);

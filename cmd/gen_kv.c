@@ -92,7 +92,7 @@ void gen_reuse(const struct gen *gen, const struct ids *prompt, struct gen_reque
         request->from_seq = i;
         request->from_rows = common;
     }
-    if (!best)
+    if (!best && prompt->len)
         fprintf(stderr, "%s: %s: shares no beginning with the prompt, which is computed anew\n",
                 gen->program->name, gen->snapshot->path);
 }
@@ -118,6 +118,12 @@ int gen_save(struct gen *gen, size_t seq, const struct gen_result *result, const
     };
     if (!gen->save)
         return 0;
+    if (!gen->told_same && kvwriter_has(gen->save, id)) {
+        gen->told_same = true;
+        fprintf(
+            stderr, "%s: %s: several sequences have %s id%s%s; the first that ended can be continued\n",
+            gen->program->name, gen->options->save_kv, id ? "the" : "no", id ? " " : "", id ? id : "");
+    }
     const double start = clock_ms();
     const int rc = snapshot_add(gen->save, &gen->session, seq, &saved, err);
     gen->save_ms += clock_ms() - start;

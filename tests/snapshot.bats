@@ -26,92 +26,125 @@ reseal_kv() {
 # The fused backend computes the same bits everywhere, so there the hash of the logits is compared, too.
 fused() { bmc-gen -p x --attn '?' 2>&1 >/dev/null </dev/null | grep -q 'there are:.*fused'; }
 
+# Allocations of 64, 8 and 1 rows: in a context of 64, T is 1, 8 and N.
 kv_values() {
     for policy in $(kv_policies); do
         case $policy in
-        bmc) echo bmc:T={1,8,N} ;;
+        bmc) printf '%s\n' bmc:r={64,8,1} ;;
         *) echo "$policy" ;;
         esac
     done
 }
 
 run_batch() { # MODEL KV BATCH CONTEXT OPTION..
-    local name=$1 kv=${2/T=N/T=$4} batch=$3 context=$4
+    local name=$1 kv=$2 batch=$3 context=$4
     shift 4
     bmc-gen -q -m "$(model "$name")" --jsonl --ignore-eos -b "$batch" -c "$context" --kv "$kv" --logprobs 3 --stats stats.json "$@"
 }
 
-# Requests of a model, BATCH of them, with N tokens: prompts of the reference's cases.
-requests() { # MODEL BATCH N
+# The reference's first BATCH prompts, N tokens each.
+stories() { # MODEL BATCH N
     jq -c --argjson b "$2" --argjson n "$3" '.cases as $c | range($b) as $i | {id: "s\($i)", prompt: $c[$i % 4].prompt, n: $n}' "$(reference "$1")"
 }
 
-# Logits of the same tokens agree to 1e-4, seen through log-probabilities.
-same_results() { # WANT FIRST REST
-    jq -es '
+# BATCH requests, of 1 to 4 tokens from prompts of the reference's cases, that end MORE tokens after
+# they had ROWS rows.
+requests() { # MODEL BATCH ROWS MORE
+    jq -c --argjson b "$2" --argjson rows "$3" --argjson more "$4" '.cases as $c | range($b) as $i | ([$rows, 1 + $i % 4] | min) as $p |
+        {id: "s\($i)", ids: $c[$i % 4].prompt_ids[:$p], n: ($rows + 1 - $p + $more)}' "$(reference "$1")"
+}
+
+# Of each sequence: rows and MORE tokens of a run that was not interrupted, then as often as there are pairs what was
+# written before and after the cut. Log-probabilities show that logits of the same tokens agree to 1e-4. Prints the
+# first pair that differs.
+same_results() { # BATCH WHOLE PIECES
+    jq -nre --argjson n "$1" --slurpfile want "$2" --slurpfile all "$3" '
         def near(a; b): (a - b) | fabs < 2e-4;
-        (length / 3) as $n | .[:$n] as $want | .[$n:2 * $n] as $a | .[2 * $n:] as $b |
-        $n > 0 and all(range($n); . as $i |
-            ($a[$i].logprobs + $b[$i].logprobs) as $got |
-            $a[$i].id == $want[$i].id and $b[$i].id == $want[$i].id and
-            $a[$i].ids + $b[$i].ids == $want[$i].ids and $a[$i].text + $b[$i].text == $want[$i].text and
-            all(range($got | length); . as $k | near($got[$k].logprob; $want[$i].logprobs[$k].logprob)))' "$@" >/dev/null
+        ($all | length / 2 / $n) as $pairs |
+        if ($want | length) != $n or $pairs < 1 or $pairs != ($pairs | floor) then "another number of results" else
+        first(range($pairs) as $k | range($n) as $i | $want[$i] as $w | $all[2 * $n * $k + $i] as $a | $all[2 * $n * $k + $n + $i] as $b |
+            ($a.logprobs + $b.logprobs) as $got | select((
+            $a.id == $w.id and $b.id == $w.id and $a.ids + $b.ids == $w.ids and $a.text + $b.text == $w.text and
+            ($got | length) == ($w.logprobs | length) and
+            all(range($got | length); . as $j | near($got[$j].logprob; $w.logprobs[$j].logprob))) | not) |
+            "pair \($k), sequence \($i): \($a.ids) \($a.text) + \($b.ids) \($b.text), not \($w.ids) \($w.text)"), empty end
+    ' >differs && fail "$(head -c 2000 differs)"
+    [ ! -s differs ]
 }
 
-# check MODEL WRITER READER BATCH ROWS SAMPLED TYPE: the first sequence is cut when it has ROWS rows, and then continued by
-# another policy, with other threads.
-check() {
-    local name=$1 writer=$2 reader=$3 batch=$4 rows=$5 context=64 n=24 first sampling=(--kv-type "$7") whole=whole.$1.$4.$5.$6.$7
-    local prompt
-    prompt=$(jq '.cases[0].prompt_ids | length' "$(reference "$name")")
-    if fused; then sampling+=(--attn fused); fi
-    [ "$6" = greedy ] || sampling+=(--temp 0.9 --top-k 0 --min-p 0 --seed 11)
-    [ "$name" = llama-3-like ] && context=240 # its prompts are long
-    first=$((rows + 1 - prompt))
-    [ "$first" -ge 1 ] || first=$((rows % 4 + 1))
-    if [ ! -e "$whole" ]; then
-        requests "$name" "$batch" $n | run_batch "$name" bmc:T=8 "$batch" $context "${sampling[@]}" >"$whole" || return 1
-        jq .logits_hash stats.json >"$whole.hash"
-    fi
-    requests "$name" "$batch" $first | run_batch "$name" "$writer" "$batch" $context "${sampling[@]}" --save-kv k.kv >a.out || fail "$*"
-    read_kv k.kv >/dev/null || fail "$*: $(read_kv k.kv)"
-    requests "$name" "$batch" $((n - first)) | jq -c 'del(.prompt)' |
-        run_batch "$name" "$reader" "$batch" $context ${sampling[@]:2:$((${#sampling[@]} - 2))} --threads 1 --load-kv k.kv >b.out || fail "$*"
-    same_results "$whole" a.out b.out || fail "$*: $(jq -c .ids "$whole") / $(jq -c .ids a.out) + $(jq -c .ids b.out)"
-    jq -e '.loaded_tokens > 0 and .prefill_tokens == .sequences' stats.json >/dev/null || fail "$*: $(cat stats.json)"
-    case $reader in
-    bmc* | reserve) jq -e '.kv_adopted_bytes > 0' stats.json >/dev/null || fail "$*: not in place" ;;
-    *) jq -e '.kv_adopted_bytes == 0 and .kv_copied_rows > 0' stats.json >/dev/null || fail "$*: not copied" ;;
-    esac
-    ! fused || cmp -s <(jq .logits_hash stats.json) "$whole.hash" || fail "$*: other bits"
+# cut MODEL BATCH ROWS HOW TYPE WRITER..: sequences are cut when they have ROWS rows, written under each WRITER, and
+# continued under every policy.
+cut_and_continue() {
+    local name=$1 batch=$2 rows=$3 context=64 more=6 writer reader options=(--kv-type "$5") attn=()
+    [ "$rows" -lt 50 ] || context=128
+    if fused; then attn=(--attn fused); fi
+    [ "$4" = greedy ] || options+=(--temp 0.9 --top-k 0 --min-p 0 --seed 11)
+    requests "$name" "$batch" "$rows" $more | run_batch "$name" bmc:r=8 "$batch" $context "${attn[@]}" "${options[@]}" >whole
+    local hash
+    hash=$(jq .logits_hash stats.json)
+    requests "$name" "$batch" "$rows" 0 >first
+    for ((i = 0; i < batch; i++)); do echo "{\"id\": \"s$i\"}"; done >rest
+    rm -f pieces all-stats
+    for writer in "${@:6}"; do
+        run_batch "$name" "$writer" "$batch" $context "${attn[@]}" "${options[@]}" --save-kv k.kv <first >a || fail "$*"
+        read_kv k.kv >about || fail "$*: $(cat about)"
+        [ "$(cut -d ' ' -f 1 about | sort -u)" -eq "$rows" ] || fail "$*: not $rows rows: $(cat about)"
+        for reader in $(kv_values); do
+            cat a >>pieces
+            run_batch "$name" "$reader" "$batch" $context "${attn[@]}" --threads 1 -n $more --load-kv k.kv <rest >>pieces || fail "$*, $reader"
+            cat stats.json >>all-stats
+        done
+    done
+    same_results "$batch" whole pieces || fail "$*"
+    jq -se --argjson hash "$hash" --argjson fused "$(fused && echo true || echo false)" 'all(
+        .loaded_tokens > 0 and .prefill_tokens == .sequences and (($fused | not) or .logits_hash == $hash) and
+        if .kv_policy | test("^(bmc|reserve)") then .kv_adopted_bytes > 0 else .kv_adopted_bytes == 0 and .kv_copied_rows > 0 end
+        or (debug | false))' all-stats >/dev/null || fail "$*"
 }
 
-@test "cut and continued under every pair of policies: the same ids and logits" {
-    models=(grimm andersen llama-3-like) batches=(1 5) lengths=(7 8 9 15 16 17) how=(greedy sampled) types=(f32)
+# The covering subset gives every writer a model, batch, length, way to sample and type; all readers read it.
+every_pair() { # MODEL..
+    local writers lengths=(1 2 7 8 9 15 16 17 63 64 65) batches=(1 5) how=(greedy sampled) types=(f32) name batch rows h t k=$BMC_SEED models=("$@")
+    mapfile -t writers < <(kv_values)
     # With OpenBLAS the last digit of a key decides how it is rounded to bf16, and that a sampled token now and then.
     if fused; then types+=(bf16); fi
+    if [ "$BMC_FULL" = 1 ]; then
+        for name in "$@"; do for batch in 1 5; do for rows in "${lengths[@]}"; do for h in "${how[@]}"; do for t in "${types[@]}"; do
+            cut_and_continue "$name" $batch "$rows" "$h" "$t" "${writers[@]}"
+        done; done; done; done; done
+        return
+    fi
     echo "# BMC_SEED=$BMC_SEED" >&3
-    step=$BMC_SEED
-    for writer in $(kv_values); do for reader in $(kv_values); do
-        if [ "$BMC_FULL" = 1 ]; then
-            for name in "${models[@]}"; do for batch in 1 5; do for rows in "${lengths[@]}"; do for h in "${how[@]}"; do for t in "${types[@]}"; do
-                check "$name" "$writer" "$reader" $batch "$rows" "$h" "$t"
-            done; done; done; done; done
-        else
-            check "${models[step % 3]}" "$writer" "$reader" "${batches[step / 3 % 2]}" "${lengths[step / 2 % 6]}" "${how[step / 7 % 2]}" "${types[step / 5 % ${#types[@]}]}"
-            step=$((step + 1))
-        fi
-    done; done
+    for writer in "${writers[@]}"; do
+        cut_and_continue "${models[k % $#]}" "${batches[k / 3 % 2]}" "${lengths[k * 3 % 11]}" "${how[k / 2 % 2]}" "${types[k % ${#types[@]}]}" "$writer"
+        k=$((k + 1))
+    done
+}
+
+@test "cut and continued under every pair of policies: the same ids, text and logits" {
+    if [ "$BMC_FULL" = 1 ]; then every_pair grimm; else every_pair grimm andersen llama-3-like; fi
+}
+
+@test "cut and continued with learned positions" {
+    [ "$BMC_FULL" = 1 ] || skip "is in the one before"
+    every_pair andersen
+}
+
+@test "cut and continued with a start token" {
+    [ "$BMC_FULL" = 1 ] || skip "is in the first one"
+    every_pair llama-3-like
 }
 
 @test "the comparison sees another token, another logit and another text" {
-    run_batch grimm bmc 1 64 < <(requests grimm 1 6) >want
-    run_batch grimm bmc 1 64 --save-kv k.kv < <(requests grimm 1 4) >a
-    run_batch grimm bmc 1 64 --load-kv k.kv < <(requests grimm 1 2 | jq -c 'del(.prompt)') >b
-    same_results want a b
-    for edit in '.ids[1] += 1' '.logprobs[0].logprob += 0.001' '.text += "x"' '.id = "t"'; do
-        jq -c "$edit" b >c
-        run same_results want a c
+    run_batch grimm bmc 2 64 < <(stories grimm 2 6) >want
+    run_batch grimm bmc 2 64 --save-kv k.kv < <(stories grimm 2 4) >pieces
+    run_batch grimm bmc 2 64 --load-kv k.kv -n 2 < <(printf '{"id": "s%d"}\n' 0 1) >>pieces
+    cat pieces pieces >twice
+    same_results 2 want pieces
+    same_results 2 want twice
+    for edit in '.ids[1] += 1' '.logprobs[0].logprob += 0.001' '.text += "x"' '.id = "t"' 'empty'; do
+        jq -c "if input_line_number == 7 then $edit else . end" twice >other
+        run same_results 2 want other
         [ "$status" -ne 0 ] || fail "$edit"
     done
 }
@@ -142,6 +175,33 @@ check() {
     # Standard input is not looked at unless it is named.
     ok bmc-gen -q -m "$m" --load-kv story.kv -n 2 --ids < <(echo x)
     assert_output "$(bmc-gen -q -m "$m" --prompt-ids "$start $(cat first)" -n 2 --ids)"
+}
+
+@test "a cut within a character: who goes on prints it, so that the pieces make the same text" {
+    m=$(model llama-3-like) # a random model: many tokens are single bytes
+    for seed in 5 6; do
+        options=(--prompt-ids "400 355 298 259" --ignore-eos --temp 1.5 --top-k 0 --min-p 0 --top-p 1 --seed $seed)
+        whole=$(bmc-gen -q -m "$m" "${options[@]}" -n 60 && echo .)
+        [ -n "$(tr -d '\000-\177' <<<"$whole")" ]
+        for step in 1 7; do
+            rm -f story.kv
+            text=$(bmc-gen -q -m "$m" "${options[@]}" -n $step --save-kv story.kv && echo .)
+            text=${text%$'\n.'}
+            for ((n = step; n + step < 60; n += step)); do
+                piece=$(bmc-gen -q -m "$m" --load-kv story.kv -n $step --ignore-eos --save-kv story.kv && echo .)
+                text+=${piece%$'\n.'}
+            done
+            piece=$(bmc-gen -q -m "$m" --load-kv story.kv -n $((60 - n)) --ignore-eos && echo .)
+            assert_equal "$text$piece" "$whole"
+        done
+        # And so with --echo, whose text is the whole.
+        bmc-gen -q -m "$m" "${options[@]}" -n 60 --echo >want
+        for n in 9 10 11 12; do
+            bmc-gen -q -m "$m" "${options[@]}" -n $n --save-kv story.kv >/dev/null
+            bmc-gen -q -m "$m" --load-kv story.kv -n $((60 - n)) --ignore-eos --echo >got
+            equal_files got want
+        done
+    done
 }
 
 @test "--echo prints the old text, too" {
@@ -235,7 +295,7 @@ same_numbers() {
 @test "--info and --verify" {
     tell --temp 0.25 --seed 9
     ok bmc-convert --info --format json story.kv
-    assert_equal "$(jq -c '[.kind, .version, .sequences, .kv_type, .layers, .kv_heads, .head_dim]' <<<"$output")" '["snapshot",1,1,"f32",8,2,32]'
+    assert_equal "$(jq -c '[.kind, .version, .sequences, .kv_type, .layers, .kv_heads, .head_dim]' <<<"$output")" '["snapshot",2,1,"f32",8,2,32]'
     assert_equal "$(jq -c '.rows[0] | [.id, .tokens, .rows, .prompt, .seed, .stream, .temp]' <<<"$output")" '[null,24,23,4,9,0,0.25]'
     assert_equal "$(jq -r .model_id <<<"$output")" "$(bmc-convert --info --format json "$(model grimm)" | jq -r .model_id)"
     ok bmc-convert --verify story.kv
@@ -254,8 +314,8 @@ same_numbers() {
 # ---- batches ----
 
 @test "--jsonl continues sequences by id, in any order, some of them, with new text" {
-    requests grimm 5 9 | gen --jsonl --ignore-eos >whole
-    requests grimm 5 4 | gen --jsonl --ignore-eos -b 2 --save-kv k.kv >/dev/null
+    stories grimm 5 9 | gen --jsonl --ignore-eos >whole
+    stories grimm 5 4 | gen --jsonl --ignore-eos -b 2 --save-kv k.kv >/dev/null
     assert_equal "$(read_kv k.kv | awk '{ print $7 }' | sort | tr '\n' ' ')" '"s0" "s1" "s2" "s3" "s4" '
     ok gen --jsonl --ignore-eos --load-kv k.kv -n 5 < <(printf '{"id": "s%d"}\n' 3 0 4)
     assert_equal "$(jq -c .ids <<<"$output")" "$(jq -sc '.[3, 0, 4].ids[4:]' whole)"
@@ -266,6 +326,16 @@ same_numbers() {
     ok gen --jsonl --load-kv k.kv -n 5 < <(echo '{"id": "s9"}')
     assert_equal "$(jq -r '.finish + ": " + .error' <<<"$output")" 'error: line 1: k.kv: has no sequence with id "s9"'
     expect_error 1 'k.kv: has 5 sequences; --jsonl' gen --load-kv k.kv -n 5
+}
+
+@test "--jsonl: a sequence without an id goes on where no id is given; of those with the same id, one can" {
+    printf '{"id": "a", "prompt": "Once upon a time"}\n{"prompt": "The king"}\n' | gen --jsonl -n 3 --save-kv k.kv >first
+    ok gen --jsonl -n 4 --load-kv k.kv < <(echo '{}'; echo '{"id": "a"}')
+    assert_equal "$(jq -c '[.id, .ids]' <<<"$output")" "$(printf '{"prompt": "The king"}\n{"id": "a", "prompt": "Once upon a time"}\n' | gen --jsonl -n 7 | jq -c '[.id, .ids[3:]]')"
+    run --separate-stderr gen --jsonl -n 3 --save-kv same.kv < <(printf '{"id": "a", "prompt": "%s"}\n' x y z)
+    assert_equal "$status/$stderr" '0/bmc-gen: same.kv: several sequences have the id "a"; the first that ended can be continued'
+    ok gen --jsonl -n 3 --load-kv same.kv < <(echo '{}')
+    assert_equal "$(jq -r .error <<<"$output")" 'line 1: same.kv: has no sequence without id'
 }
 
 @test "one snapshot is the beginning of many sequences" {
@@ -302,6 +372,7 @@ same_numbers() {
     assert_output "$(gen -p 'Once upon a time there lived' -n 6 --ids)"
     ok cached 'Once upon'
     assert_output "$(gen -p 'Once upon' -n 6 --ids)"
+    expect_error 1 '^bmc-gen: the prompt is empty' gen --prompt-cache chat.kv -p ''
     run --separate-stderr cached 'The wolf'
     assert_equal "$status/$stderr" '0/bmc-gen: chat.kv: shares no beginning with the prompt, which is computed anew'
     assert_output "$(gen -p 'The wolf' -n 6 --ids)"
@@ -322,6 +393,7 @@ same_numbers() {
     expect_error 1 'another model .*, and another tokenizer' bmc-gen -q -m "$(model llama-3-like)" --load-kv story.kv
     expect_error 1 'nosuch.kv: cannot open' gen --load-kv nosuch.kv
     expect_error 1 'is a folder' gen --load-kv .
+    expect_error 1 '^bmc-gen: -: a snapshot is mapped, not read from a pipe' gen --load-kv - <story.kv
     expect_error 1 'is a device or pipe' gen --load-kv /dev/null
     expect_error 1 'is no snapshot' gen --load-kv "$(model grimm)"
     : >empty.kv
@@ -350,7 +422,7 @@ broken() {
     tell
     tables=$(number_at story.kv 24 8) blocks=$(number_at story.kv 240 8)
     big=9223372036854775807
-    broken 8 4 2 'is version 2 of the snapshot format, this program reads version 1'
+    broken 8 4 3 'is version 3 of the snapshot format, this program reads version 2'
     broken 40 8 0 '0 sequences'
     broken 40 8 2 '2 sequences of 8 layers do not fit'
     broken 160 4 2 'rows of type 2'
@@ -374,6 +446,12 @@ broken() {
     broken $((tables + 24)) 8 $((1 << 62)) 'sequence 0 is larger|K of layer'
     broken $((tables + 32)) 8 25 'sequence 0 has'
     broken $((tables + 56)) 8 $((0x7ff8 << 48)) 'sequence 0 has impossible sampler settings'
+    for value in 0x7ff8000000000000 0xfff0000000000000 0xbfe0000000000000 0x4000000000000000; do # NaN, -infinity, -0.5, 2
+        for at in 64 72; do broken $((tables + at)) 8 $((value)) 'sequence 0 has impossible sampler settings'; done
+    done
+    for value in 0x7ff8000000000000 0 0x7ff0000000000000 0xbff0000000000000; do # NaN, 0, infinity, -1
+        broken $((tables + 80)) 8 $((value)) 'sequence 0 has impossible sampler settings'
+    done
     broken $((tables + 112)) 8 1 'sequence 0 points outside'
     broken $blocks 8 8192 'K of layer 0'
     broken $((blocks + 8)) 8 $big 'K of layer 0'
@@ -444,6 +522,11 @@ enlarge() {
     cp story.kv before.kv
     expect_error 1 'nowhere/x.kv: cannot create' gen --load-kv story.kv -n 1 --save-kv nowhere/x.kv
     expect_error 1 'is a folder' gen --load-kv story.kv -n 1 --save-kv .
+    expect_error 1 'the name of an output is empty' gen --load-kv story.kv -n 1 --save-kv ''
+    printf model >model.bmc
+    expect_error 1 'model.bmc: is there and no snapshot, so it is not replaced' gen --load-kv story.kv -n 1 --save-kv model.bmc
+    assert_equal "$(cat model.bmc)" model
+    rm model.bmc
     expect_error 1 '/dev/null: is no regular file' gen --load-kv story.kv -n 1 --save-kv /dev/null
     limited() { ( ulimit -f 64 && gen "$@" ); }
     run --separate-stderr limited --load-kv story.kv -n 1 --save-kv story.kv

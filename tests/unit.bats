@@ -12,6 +12,7 @@ unit() { # NAME ARGUMENT..
 }
 
 @test "kernels of every set, and the packed layout" { unit kernel; }
+@test "hashes of long stretches" { unit hash; }
 @test "teams of threads" { unit threads; }
 @test "cache policies" { unit kv; }
 @test "random numbers, sampler, stop strings" { unit decode; }

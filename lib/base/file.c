@@ -126,6 +126,8 @@ static const struct {
 int outfile_open(struct outfile *out, const char *path, struct err *err)
 {
     *out = (struct outfile){.fd = -1, .slot = -1};
+    if (!*path)
+        return err_set(err, "the name of an output is empty");
     if (strlen(path) >= sizeof out->path)
         return err_set(err, "output name is longer than %zu bytes", sizeof out->path - 1);
     strcpy(out->path, path);

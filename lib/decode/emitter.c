@@ -59,9 +59,20 @@ int emitter_add(struct emitter *e, uint32_t id, struct err *err)
     return 0;
 }
 
-int emitter_finish(struct emitter *e, struct err *err)
+int emitter_follow(struct emitter *e, const uint32_t *id, size_t n, struct err *err)
 {
-    if (!e->stopped && detok_finish(&e->detok, &e->text, err) < 0)
+    enum { ENOUGH = 16 }; /* a character has 4 bytes at most */
+    struct buf shown = {0};
+    int rc = 0;
+    for (size_t i = n - size_min(n, ENOUGH); i < n && rc == 0; i++)
+        rc = detok_add(&e->detok, id[i], &shown, err);
+    buf_release(&shown);
+    return rc;
+}
+
+int emitter_finish(struct emitter *e, bool to_go_on, struct err *err)
+{
+    if (!e->stopped && !to_go_on && detok_finish(&e->detok, &e->text, err) < 0)
         return -1;
     advance(e, true);
     return 0;

@@ -46,7 +46,8 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
 {
     const size_t n = loop_generated(slot), seq = (size_t)(slot - loop->slot);
     int rc = -1;
-    if (emitter_finish(&slot->emitter, err) < 0)
+    const bool ended = finish == FINISHED_EOS || finish == FINISHED_STOP;
+    if (emitter_finish(&slot->emitter, slot->request.to_go_on && !ended, err) < 0)
         goto out;
     const struct hash hash =
         n ? hash_of(slot->last_logits, vocab(loop) * sizeof(float)) : (struct hash){0};
@@ -140,6 +141,8 @@ static int begin_slot(struct loop *loop, struct slot *slot, const struct gen_req
     for (size_t i = 0; i < request->n_prompt; i++)
         if (ids_add(&slot->all, request->prompt[i], err) < 0)
             return -1;
+    if (emitter_follow(&slot->emitter, slot->all.id, slot->all.len, err) < 0)
+        return -1;
     struct err why;
     if (load_rows(loop, slot, &why) < 0)
         return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);

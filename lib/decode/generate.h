@@ -31,6 +31,8 @@ struct gen_request {
     char *const *stop;
     size_t n_stops;
     bool ignore_eos;
+    bool
+        to_go_on; /* it is saved, and its text continued: the character that it ends within is left for then */
     size_t logprobs; /* best ids to report per token; 0: none, not even the chosen one's */
     void *user;
 };

@@ -35,7 +35,7 @@ static inline enum dtype snapshot_type(const struct snapshot *snapshot)
 /* The sampler settings that a sequence was generated with. */
 struct sampler_options snapshot_sampling(const struct snapshot *snapshot, size_t index);
 
-/* The sequence whose name is this JSON text, or SIZE_MAX. */
+/* The first sequence whose name is this JSON text, that has none if `len` is 0; or SIZE_MAX. */
 size_t snapshot_find(const struct snapshot *snapshot, const char *id, size_t len);
 
 /* Tokens at the beginning of a sequence that are the same as id[0..n). */

@@ -245,18 +245,24 @@ int bmc_file_verify(const struct bmc_file *file, const char *path, bmc_progress 
                     struct err *err)
 {
     struct verify_part *part = mem_alloc(file->n_tensors, sizeof *part);
+    struct hash hash;
     size_t damaged;
-    char name[128];
+    char name[128], want[17], found[17];
     if (!part)
         return err_set(err, "%s: out of memory for %zu tensors", path, file->n_tensors);
     for (size_t i = 0; i < file->n_tensors; i++)
         part[i] = (struct verify_part){file->map.data + file->tensor[i].offset,
                                        (size_t)file->tensor[i].bytes, &file->tensor[i].stored};
-    int rc = verify_parts(part, file->n_tensors, progress, arg, &damaged, err);
+    int rc = verify_parts(part, file->n_tensors, progress, arg, &damaged, &hash, err);
     free(part);
     if (rc < 0 || damaged == SIZE_MAX)
         return rc < 0 ? rc : check_gaps(file, path, err);
     name_of(file, damaged, name, sizeof name);
-    return err_set(err, "%s: the bytes of tensor \"%s\" do not match their hash: the file is damaged",
-                   path, name);
+    hash_hex(&file->tensor[damaged].stored, 8, want);
+    hash_hex(&hash, 8, found);
+    return err_set(
+        err,
+        "%s: tensor \"%s\" has hash %s.., %s.. is written in the file: it is damaged; convert "
+        "the model again",
+        path, name, found, want);
 }

@@ -10,7 +10,7 @@
 #include "base/hash.h"
 
 enum {
-    BMC_VERSION = 2,
+    BMC_VERSION = 3,
     BMC_ALIGN = 4096, /* tensor data */
     BMC_MAX_DIMS = 4
 };
@@ -24,8 +24,8 @@ struct bmc_tensor {
     uint64_t offset, bytes;        /* of the data; offset is a multiple of BMC_ALIGN */
     uint64_t scale_offset, scale_bytes;
     uint64_t spare[2];
-    struct hash stored;    /* BLAKE2b-256 of the data as stored */
-    struct hash canonical; /* of the same elements in row-major order without padding */
+    struct hash stored;    /* of the data as stored, see base/hash_pieces.h */
+    struct hash canonical; /* BLAKE2b-256 of the same elements in row-major order without padding */
 };
 
 /* A name of a tensor. Tied weights are one tensor with two names. */

@@ -2,6 +2,7 @@
  * becomes of them, the header with its hashes comes last. */
 #include <stdlib.h>
 
+#include "base/hash_pieces.h"
 #include "base/mem.h"
 #include "base/pack.h"
 #include "base/threads.h"
@@ -176,7 +177,8 @@ struct digest {
     struct writer *w;
     const struct bmc_tensor *tensor;
     size_t rows, bytes, packed_bytes;
-    struct hasher *canonical, *stored;
+    struct hasher *canonical;
+    struct long_hasher *stored;
 };
 
 static void digest_half(void *arg, size_t half)
@@ -188,14 +190,14 @@ static void digest_half(void *arg, size_t half)
         hasher_add(d->canonical, w->rows, d->bytes);
     } else {
         pack_rows(w->packed, in_padded, w->rows, in, d->rows, in, d->tensor->dtype);
-        hasher_add(d->stored, w->packed, d->packed_bytes);
+        long_hasher_add(d->stored, w->packed, d->packed_bytes);
     }
 }
 
 /* Hashing is what takes the time, so one thread hashes the rows while another one packs them and hashes that. Returns
  * the bytes to be stored. */
 static size_t digest(struct writer *w, const struct bmc_tensor *tensor, size_t rows,
-                     struct hasher *canonical, struct hasher *stored)
+                     struct hasher *canonical, struct long_hasher *stored)
 {
     const size_t in = (size_t)tensor->shape[1], in_padded = (size_t)tensor->padded[1];
     struct digest d = {
@@ -213,9 +215,10 @@ static int stream_tensor(struct writer *w, size_t plan_index, struct bmc_tensor 
     const struct bmc_plan_tensor *from = &w->plan->tensor[plan_index];
     const bool packed = from->layout == LAYOUT_PACKED;
     const size_t rows = from->shape[0], block_rows = rows_at_once(from);
-    struct hasher canonical, stored;
+    struct hasher canonical;
+    struct long_hasher stored;
     hasher_init(&canonical);
-    hasher_init(&stored);
+    long_hasher_init(&stored);
     if (write && write_zeros(w, (size_t)tensor->offset, err) < 0)
         return -1;
     for (size_t row = 0; row < rows; row += block_rows) {
@@ -223,10 +226,12 @@ static int stream_tensor(struct writer *w, size_t plan_index, struct bmc_tensor 
         size_t bytes = n * row_bytes(from);
         if (w->plan->produce(w->plan->arg, plan_index, row, n, w->rows, err) < 0)
             return -1;
-        if (packed)
+        if (packed) {
             bytes = digest(w, tensor, n, &canonical, &stored);
-        else
+        } else {
             hasher_add(&canonical, w->rows, bytes);
+            long_hasher_add(&stored, w->rows, bytes);
+        }
         if (!write)
             continue;
         if (outfile_write(&w->out, packed ? w->packed : w->rows, bytes, err) < 0)
@@ -236,7 +241,7 @@ static int stream_tensor(struct writer *w, size_t plan_index, struct bmc_tensor 
             w->plan->progress(w->plan->arg, w->done, w->total);
     }
     tensor->canonical = hasher_result(&canonical);
-    tensor->stored = packed ? hasher_result(&stored) : tensor->canonical;
+    tensor->stored = long_hasher_result(&stored);
     return 0;
 }
 

@@ -12,9 +12,6 @@ _Static_assert(sizeof(struct kvfile_head) == 512, "the head has no padding");
 _Static_assert(sizeof(struct kvfile_seq) == 192, "a sequence entry has no padding");
 _Static_assert(sizeof(struct kvfile_block) == 64, "a block entry has no padding");
 
-/* More than any snapshot needs; hashing the tables at open must not take long. */
-enum { MAX_TABLES = 256 << 20 };
-
 struct hash kvfile_hash(const void *page, const void *tables, size_t tables_bytes)
 {
     static const struct hash zero;
@@ -46,7 +43,7 @@ static int check_head(const struct kvfile_head *head, size_t size, const char *n
         return err_set(err, "%s: has %zu bytes, its head says %llu: it is truncated or damaged", name,
                        size, (unsigned long long)head->file_bytes);
     if (head->tables_at % KVFILE_ALIGN || head->tables_at < KVFILE_ALIGN || head->tables_at > size ||
-        head->tables_bytes != size - head->tables_at || head->tables_bytes > MAX_TABLES)
+        head->tables_bytes != size - head->tables_at || head->tables_bytes > KVFILE_MAX_TABLES)
         return err_set(err, "%s: its tables at %llu + %llu are impossible: the file is damaged", name,
                        (unsigned long long)head->tables_at, (unsigned long long)head->tables_bytes);
     const struct hash hash =
@@ -178,6 +175,8 @@ int kvfile_open(struct kvfile *file, const char *path, struct err *err)
     struct file_map map;
     int fd;
     *file = (struct kvfile){.fd = -1};
+    if (strcmp(path, "-") == 0)
+        return err_set(err, "-: a snapshot is mapped, not read from a pipe: give the name of a file");
     if (file_map_open(&map, path, &fd, err) < 0)
         return -1;
     if (kvfile_parse(file, map.data, map.size, path, err) < 0) {
@@ -251,6 +250,7 @@ int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *
 {
     const size_t layers = (size_t)file->head->layers, n = file->n_seqs * 2 * layers;
     struct verify_part *part = mem_alloc(n, sizeof *part);
+    struct hash hash;
     char want[17], found[17];
     size_t damaged;
     if (!part)
@@ -258,11 +258,10 @@ int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *
     for (size_t i = 0; i < n; i++)
         part[i] = (struct verify_part){file->map.data + file->block[i].offset,
                                        (size_t)file->block[i].bytes, &file->block[i].hash};
-    int rc = verify_parts(part, n, progress, arg, &damaged, err);
+    int rc = verify_parts(part, n, progress, arg, &damaged, &hash, err);
     if (rc == 0 && damaged == SIZE_MAX) {
         rc = check_gaps(file, path, err);
     } else if (rc == 0) {
-        const struct hash hash = hash_of(part[damaged].data, part[damaged].bytes);
         hash_hex(part[damaged].want, 8, want);
         hash_hex(&hash, 8, found);
         rc = err_set(err,

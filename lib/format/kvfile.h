@@ -15,7 +15,11 @@
 #include "base/file.h"
 #include "base/hash.h"
 
-enum { KVFILE_VERSION = 1, KVFILE_ALIGN = 4096 };
+enum {
+    KVFILE_VERSION = 2,
+    KVFILE_ALIGN = 4096,
+    KVFILE_MAX_TABLES = 256 << 20 /* they are hashed whenever the file is opened */
+};
 
 #define KVFILE_MAGIC "BMCKVSNP"
 
@@ -60,7 +64,7 @@ struct kvfile_seq {
 /* One block [KV head][cap][d], 64 bytes. */
 struct kvfile_block {
     uint64_t offset, bytes;
-    struct hash hash;
+    struct hash hash; /* see base/hash_pieces.h */
     uint64_t spare[2];
 };
 
@@ -112,7 +116,7 @@ int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *
 struct kvwriter;
 
 /* What the head says: version, model_id, tokenizer, context, dtype, layout, layers, kv_heads, head_dim and policy of
- * `about`. The output must be a regular file, or a name that is free. */
+ * `about`. The output must be a snapshot, an empty file, or a name that is free. */
 int kvwriter_open(struct kvwriter **writer, const char *path, const struct kvfile_head *about,
                   struct err *err) MUST_USE;
 
@@ -127,6 +131,9 @@ struct kvwriter_seq {
 };
 
 int kvwriter_add(struct kvwriter *writer, const struct kvwriter_seq *seq, struct err *err) MUST_USE;
+
+/* True when a sequence of that name, NULL for none, was added. */
+bool kvwriter_has(const struct kvwriter *writer, const char *id);
 
 /* Writes the tables and gives the file its name. The writer is freed, and nothing stays behind on error. */
 int kvwriter_commit(struct kvwriter *writer, struct err *err) MUST_USE;

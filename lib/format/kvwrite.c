@@ -1,6 +1,7 @@
 /* story.kv, the writing half: blocks stream out as sequences come, the tables follow, the head comes last. */
 #include <stdlib.h>
 
+#include "base/hash_pieces.h"
 #include "base/mem.h"
 #include "format/kvfile.h"
 
@@ -10,6 +11,20 @@ struct kvwriter {
     struct buf section[KVFILE_SECTIONS];
     size_t n_tokens;
 };
+
+/* A file that is there must be a snapshot, or empty: a slip must not replace a model. */
+static int check_replaced(const char *path, struct err *err)
+{
+    struct file_map map;
+    struct err none;
+    if (file_map(&map, path, &none) < 0)
+        return 0;
+    const size_t size = map.size;
+    file_unmap(&map);
+    if (!size || kvfile_is(path))
+        return 0;
+    return err_set(err, "%s: is there and no snapshot, so it is not replaced: give another name", path);
+}
 
 int kvwriter_open(struct kvwriter **out, const char *path, const struct kvfile_head *about,
                   struct err *err)
@@ -22,7 +37,7 @@ int kvwriter_open(struct kvwriter **out, const char *path, const struct kvfile_h
     w->head = *about;
     memcpy(w->head.magic, KVFILE_MAGIC, sizeof w->head.magic);
     w->head.version = KVFILE_VERSION;
-    if (outfile_open(&w->out, path, err) < 0) {
+    if (check_replaced(path, err) < 0 || outfile_open(&w->out, path, err) < 0) {
         free(w);
         return -1;
     }
@@ -60,17 +75,17 @@ static int write_block(struct kvwriter *w, const struct kvwriter_seq *seq, size_
                        char *rows, size_t head_bytes, struct err *err)
 {
     struct kvfile_block block = {.offset = w->out.written};
-    struct hasher hasher;
-    hasher_init(&hasher);
+    struct long_hasher hasher;
+    long_hasher_init(&hasher);
     for (size_t h = 0; h < w->head.kv_heads; h++) {
         if (seq->read(seq->arg, layer, v, h, rows, err) < 0)
             return -1;
-        hasher_add(&hasher, rows, head_bytes);
+        long_hasher_add(&hasher, rows, head_bytes);
         if (outfile_write(&w->out, rows, head_bytes, err) < 0)
             return -1;
     }
     block.bytes = w->out.written - block.offset;
-    block.hash = hasher_result(&hasher);
+    block.hash = long_hasher_result(&hasher);
     if (align_output(w, err) < 0)
         return -1;
     return buf_add(&w->section[KVFILE_BLOCKS], &block, sizeof block, err);
@@ -104,6 +119,17 @@ int kvwriter_add(struct kvwriter *w, const struct kvwriter_seq *seq, struct err 
     return buf_add(&w->section[KVFILE_SEQUENCES], &entry, sizeof entry, err);
 }
 
+bool kvwriter_has(const struct kvwriter *w, const char *id)
+{
+    const struct kvfile_seq *seq = (const void *)w->section[KVFILE_SEQUENCES].data;
+    const size_t len = id ? strlen(id) : 0;
+    for (size_t i = 0; i < w->head.n_sequences; i++)
+        if (seq[i].id_bytes == len &&
+            (len == 0 || memcmp(w->section[KVFILE_TEXT].data + seq[i].id, id, len) == 0))
+            return true;
+    return false;
+}
+
 /* Sections one after the other at multiples of 64, in one piece of memory. */
 static int collect_tables(struct kvwriter *w, struct buf *tables, struct err *err)
 {
@@ -130,6 +156,14 @@ int kvwriter_commit(struct kvwriter *w, struct err *err)
     w->head.tables_at = w->out.written;
     if (collect_tables(w, &tables, err) < 0)
         goto out;
+    if (tables.len > KVFILE_MAX_TABLES) {
+        err_set(
+            err,
+            "%s: tokens and blocks of %llu sequences take %zu bytes of tables, a snapshot has %d at "
+            "most: save fewer at a time",
+            w->out.path, (unsigned long long)w->head.n_sequences, tables.len, KVFILE_MAX_TABLES);
+        goto out;
+    }
     w->head.tables_bytes = tables.len;
     w->head.file_bytes = w->head.tables_at + tables.len;
     memcpy(page, &w->head, sizeof w->head);

@@ -1,72 +1,90 @@
-/* Stretches of a mapped file against their hashes, on all threads. */
+/* Stretches of a mapped file against their hashes: the pieces of all parts are one list, of which threads take one at a time. */
 #include "format/verify.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/hash_pieces.h"
 #include "base/mem.h"
 #include "base/threads.h"
 
-enum { PIECE = 4 << 20 };
-
-struct verification {
-    const struct verify_part *part;
-    const size_t *order; /* of the parts: the largest begin first */
-    verify_progress *progress;
-    void *arg;
-    pthread_mutex_t lock; /* of what follows, and of the callback */
-    size_t done, total, damaged;
+struct piece {
+    const unsigned char *data;
+    size_t bytes;
 };
 
-/* The largest first, and of equals the one that comes first. */
-static int by_size(const void *a, const void *b, void *arg)
-{
-    const struct verify_part *part = arg, *x = &part[*(const size_t *)a],
-                             *y = &part[*(const size_t *)b];
-    return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : (x > y) - (x < y);
-}
+struct verification {
+    struct piece *piece; /* [n], part by part */
+    struct hash *hash;   /* of these */
+    size_t n;
+    verify_progress *progress;
+    void *arg;
+    pthread_mutex_t lock; /* of `done`, and of the callback */
+    size_t done, total;
+};
 
-static void verify_part(void *arg, size_t index)
+static void hash_piece(void *arg, size_t i)
 {
     struct verification *v = arg;
-    const size_t number = v->order[index];
-    const struct verify_part *part = &v->part[number];
-    struct hasher hasher;
-    hasher_init(&hasher);
-    for (size_t at = 0; at < part->bytes; at += PIECE) {
-        const size_t len = size_min(PIECE, part->bytes - at);
-        hasher_add(&hasher, part->data + at, len);
-        pthread_mutex_lock(&v->lock);
-        v->done += len;
-        if (v->progress)
-            v->progress(v->arg, v->done, v->total);
-        pthread_mutex_unlock(&v->lock);
-    }
-    const struct hash found = hasher_result(&hasher);
-    if (hash_equal(&found, part->want))
-        return;
+    v->hash[i] = hash_of(v->piece[i].data, v->piece[i].bytes);
     pthread_mutex_lock(&v->lock);
-    v->damaged = size_min(v->damaged, number);
+    v->done += v->piece[i].bytes;
+    if (v->progress)
+        v->progress(v->arg, v->done, v->total);
     pthread_mutex_unlock(&v->lock);
 }
 
-int verify_parts(const struct verify_part *part, size_t n, verify_progress *progress, void *arg,
-                 size_t *damaged, struct err *err)
+static void list_pieces(struct verification *v, const struct verify_part *part, size_t n)
 {
-    size_t *order = mem_alloc(n, sizeof *order);
-    struct verification v = {
-        .part = part, .order = order, .progress = progress, .arg = arg, .damaged = SIZE_MAX};
-    if (!order)
-        return err_set(err, "out of memory for a list of %zu parts", n);
+    struct piece *piece = v->piece;
     for (size_t i = 0; i < n; i++) {
-        order[i] = i;
+        size_t at = 0;
+        do {
+            const size_t bytes = size_min(HASH_PIECE, part[i].bytes - at);
+            *piece++ = (struct piece){part[i].data + at, bytes};
+            at += bytes;
+        } while (at < part[i].bytes);
+    }
+}
+
+/* The first part whose hash is another one. */
+static size_t compare(const struct verification *v, const struct verify_part *part, size_t n,
+                      struct hash *found)
+{
+    const struct hash *hash = v->hash;
+    for (size_t i = 0; i < n; i++) {
+        const size_t pieces = hash_pieces(part[i].bytes);
+        *found = hash_join(hash, pieces);
+        if (!hash_equal(found, part[i].want))
+            return i;
+        hash += pieces;
+    }
+    return SIZE_MAX;
+}
+
+int verify_parts(const struct verify_part *part, size_t n, verify_progress *progress, void *arg,
+                 size_t *damaged, struct hash *found, struct err *err)
+{
+    struct verification v = {.progress = progress, .arg = arg};
+    int rc = -1;
+    for (size_t i = 0; i < n; i++) {
+        v.n += hash_pieces(part[i].bytes);
         v.total += part[i].bytes;
     }
-    qsort_r(order, n, sizeof *order, by_size, (void *)(uintptr_t)part);
+    v.piece = mem_alloc(v.n, sizeof *v.piece);
+    v.hash = mem_alloc(v.n, sizeof *v.hash);
+    if (!v.piece || !v.hash) {
+        err_set(err, "out of memory for the hashes of %zu pieces", v.n);
+        goto out;
+    }
+    list_pieces(&v, part, n);
     pthread_mutex_init(&v.lock, NULL);
-    threads_each(n, v.total, verify_part, &v);
+    threads_each(v.n, v.total, hash_piece, &v);
     pthread_mutex_destroy(&v.lock);
-    *damaged = v.damaged;
-    free(order);
-    return 0;
+    *damaged = compare(&v, part, n, found);
+    rc = 0;
+out:
+    free(v.piece);
+    free(v.hash);
+    return rc;
 }

@@ -8,15 +8,15 @@
 struct verify_part {
     const unsigned char *data;
     size_t bytes;
-    const struct hash *want;
+    const struct hash *want; /* as base/hash_pieces.h defines it */
 };
 
 /* Called with the bytes hashed so far and in all. */
 typedef void verify_progress(void *arg, size_t done, size_t total);
 
-/* Hashes all parts and gives the index of the first that does not match in *damaged, SIZE_MAX when all do. A part is
- * hashed from its beginning to its end by one thread, so the largest begin first; `progress` may be NULL. */
+/* Hashes all parts, the pieces of each on all threads, and gives the index of the first that does not match in *damaged,
+ * with the hash that it has in *found; SIZE_MAX when all match. `progress` may be NULL. */
 int verify_parts(const struct verify_part *part, size_t n, verify_progress *progress, void *arg,
-                 size_t *damaged, struct err *err) MUST_USE;
+                 size_t *damaged, struct hash *found, struct err *err) MUST_USE;
 
 #endif

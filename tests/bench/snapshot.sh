@@ -1,31 +1,47 @@
 #!/bin/sh
 # What snapshots cost: a snapshot of about SNAPSHOT_MB (256) is opened by PROCESSES (4) runs at a time, and the
-# proportional set sizes of its pages are added up; then opening alone is timed, and verifying against one thread's rate
-# of BLAKE2b. SHAPE is synthetic; its prompt is computed once.
+# proportional set sizes of its pages are added up; then opening alone is timed, and --verify against one thread's
+# crypto_generichash() of the same bytes: of the snapshot, and of a model file of which one tensor is almost all.
+# The shape is synthetic, with HEADS (4) heads, and its prompt computed once: more heads are fewer tokens. WORK is a folder for the files, kept for the next time.
 set -eu
 cd "$(dirname "$0")/../.."
 
-megabytes=${SNAPSHOT_MB:-256} processes=${PROCESSES:-4}
-work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-snapshot.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+megabytes=${SNAPSHOT_MB:-256} processes=${PROCESSES:-4} heads=${HEADS:-4}
+make -s build/gcc/bench/hash
+if [ "${WORK:-}" ]; then
+    mkdir -p "$WORK" && work=$(cd "$WORK" && pwd)
+else
+    work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-snapshot.XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+fi
 
-# 64 layers of 4 heads of 64 values, K and V in f32: 128 KiB a token.
-cat >"$work/deep.shape" <<'END'
+# 64 layers of heads of 64 values, K and V in f32: 32 KiB a head and token.
+cat >"$work/deep.shape" <<END
 family llama
 layers 64
-hidden 256
-heads 4
-kv_heads 4
+hidden 64
+heads $heads
+kv_heads $heads
+head_dim 64
 ffn 64
 vocab 512
 context 16384
 norm_eps 1e-5
 eos 0
 END
-rows=$((megabytes * 8))
-bin/bmc-convert --synth "$work/deep.shape" -o "$work/deep.bmc"
-ids=$(awk -v n="$rows" 'BEGIN { for (i = 0; i < n; i++) printf "%d ", i * 7 % 500 }')
-bin/bmc-gen -q -m "$work/deep.bmc" --prompt-ids "$ids" -n 0 --kv bmc:r=512 -c $((rows + 1024)) --save-kv "$work/deep.kv" >/dev/null
+rows=$((megabytes * 32 / heads))
+# A tied embedding of 2048 values a token, in bf16: 4 KiB a token.
+{
+    sed 's/^layers .*/layers 1/; s/^hidden .*/hidden 2048/; s/heads .*/heads 16/; /^head_dim/d; s/^vocab .*/vocab '$((megabytes * 256))'/' "$work/deep.shape"
+    echo "tied_head true"
+} >"$work/wide.shape"
+if [ ! -e "$work/deep.kv" ]; then
+    bin/bmc-convert --synth "$work/deep.shape" -o "$work/deep.bmc"
+    bin/bmc-convert --synth "$work/wide.shape" --type bf16 -o "$work/wide.bmc"
+    ids=$(awk -v n="$rows" 'BEGIN { for (i = 0; i < n; i++) printf "%d ", i * 7 % 500 }')
+    bin/bmc-gen -q -m "$work/deep.bmc" --prompt-ids "$ids" -n 0 --kv bmc:r=512 -c $((rows + 1024)) --save-kv "$work/deep.kv" >/dev/null
+    bin/bmc-gen -q -m "$work/deep.bmc" --prompt-ids 1 -n 0 --save-kv "$work/short.kv" >/dev/null
+fi
 bytes=$(stat -c %s "$work/deep.kv")
 echo "snapshot: $rows rows, $bytes bytes"
 
@@ -65,21 +81,26 @@ for kv in bmc reserve; do
         jq -r --arg kv $kv '"\($kv): load_kv_ms \(.load_kv_ms), \(.kv_adopted_bytes) bytes in place, \(.kv_copied_bytes) copied"' "$work/stats.json"
     done
     # Resident memory before the first step: nothing is left to compute with -n 0.
-    bin/bmc-gen -q -m "$work/deep.bmc" --load-kv "$work/deep.kv" -c $((rows + 1024)) --kv $kv -n 0 --stats "$work/stats.json" >/dev/null
-    with=$(jq .peak_resident_bytes "$work/stats.json")
-    bin/bmc-gen -q -m "$work/deep.bmc" --prompt-ids 1 -n 0 -c $((rows + 1024)) --kv $kv --stats "$work/stats.json" >/dev/null
-    echo "$kv: resident with the snapshot open $with bytes, with a prompt of one token $(jq .peak_resident_bytes "$work/stats.json") bytes"
+    for name in deep short; do
+        bin/bmc-gen -q -m "$work/deep.bmc" --load-kv "$work/$name.kv" -c $((rows + 1024)) --kv $kv -n 0 --stats "$work/$name.json" >/dev/null
+    done
+    echo "$kv: $(jq .peak_resident_bytes "$work/deep.json") bytes resident with it open," \
+        "$(jq -n 'input.peak_resident_bytes - input.peak_resident_bytes' "$work/deep.json" "$work/short.json") more than with a snapshot of one token"
 done
 
-cat "$work/deep.kv" "$work/deep.bmc" >/dev/null
 seconds() { # COMMAND..
     start=$(date +%s%N)
     "$@" >/dev/null
     end=$(date +%s%N)
     awk -v ns=$((end - start)) 'BEGIN { printf "%.3f", ns / 1e9 }'
 }
-for run in 1 2 3 4 5; do
-    one=$(seconds bin/bmc-convert --verify "$work/deep.kv" -t 1)
-    all=$(seconds bin/bmc-convert --verify "$work/deep.kv")
-    echo "verify: one thread $one s, all $all s: $(awk -v a="$one" -v b="$all" -v n="$bytes" 'BEGIN { printf "%.2f times as fast, %.2f GB/s", a / b, n / b / 1e9 }')"
+for file in deep.kv wide.bmc; do
+    cat "$work/$file" >/dev/null # it is in the page cache
+    for run in 1 2 3 4 5; do
+        one=$(build/gcc/bench/hash "$work/$file")
+        all=$(seconds bin/bmc-convert --verify "$work/$file")
+        single=$(seconds bin/bmc-convert --verify -t 1 "$work/$file")
+        echo "verify of $file, $(stat -c %s "$work/$file") bytes: one thread's crypto_generichash() $one s, all threads $all s, one thread $single s:" \
+            "$(awk -v a="$one" -v b="$all" -v n="$(stat -c %s "$work/$file")" 'BEGIN { printf "%.2f times as fast, %.2f GB/s", a / b, n / b / 1e9 }')"
+    done
 done

@@ -8,7 +8,7 @@ seconds=${FUZZ_SECONDS:-60}
 out=build/fuzz
 mkdir -p "$out"
 arch=$(gcc -print-multiarch)
-sources="$(ls lib/text/*.c lib/format/*.c) lib/base/err.c lib/base/mem.c lib/base/file.c lib/base/hash.c
+sources="$(ls lib/text/*.c lib/format/*.c) lib/base/err.c lib/base/mem.c lib/base/file.c lib/base/hash.c lib/base/hash_pieces.c
 lib/base/json.c lib/base/conf.c lib/base/pack.c lib/base/threads.c lib/model/config.c lib/model/family.c
 lib/model/roles.c lib/model/weights.c lib/tune/profile.c lib/tune/profile_write.c lib/tune/curve.c lib/tune/costmodel.c
 lib/tune/freerows.c"

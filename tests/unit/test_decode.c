@@ -147,7 +147,7 @@ static void test_stops(void)
             check(e.shown <= len && (!e.shown || memcmp(e.text.data, known[i].shown, e.shown) == 0),
                   "\"%s\": too much was shown", known[i].text);
         }
-        check(emitter_finish(&e, &err) == 0 && e.shown == len && e.stopped == known[i].stopped &&
+        check(emitter_finish(&e, false, &err) == 0 && e.shown == len && e.stopped == known[i].stopped &&
                   (!len || memcmp(e.text.data, known[i].shown, len) == 0),
               "\"%s\" gave \"%.*s\"", known[i].text, (int)e.shown, e.text.data);
         emitter_release(&e);
