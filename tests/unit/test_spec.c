@@ -103,7 +103,8 @@ static int open_drafter(const struct run *run, struct session *session, struct s
     switch (run->kind) {
     case PLAIN: return 0;
     case LOOKUP:
-    case OLDEST: return draft_lookup_open(drafter, 4, 2, run->kind == OLDEST, err);
+    case OLDEST: /* the texts of the sampling test are too short to repeat two tokens */
+        return draft_lookup_open(drafter, 4, run->lengths ? 2 : 1, run->kind == OLDEST, err);
     case RECYCLE: return draft_recycle_open(drafter, run->target->config.vocab, err);
     case MODEL: break;
     }
@@ -580,9 +581,8 @@ static void test_sampling(bool full)
             else
                 check(found < 1, "%s: %.3f", cases[i].what, found);
             /* Both outcomes were met. */
-            check(run.kind == PLAIN || run.kind == LOOKUP ||
-                      (run.stats.accepted > DRAWS / 10 &&
-                       run.stats.accepted + DRAWS / 10 < run.stats.drafted),
+            check(run.kind == PLAIN || (run.stats.accepted > DRAWS / (run.kind == LOOKUP ? 50 : 10) &&
+                                        run.stats.accepted + DRAWS / 10 < run.stats.drafted),
                   "%s: %zu of %zu accepted", cases[i].what, run.stats.accepted, run.stats.drafted);
         }
         free_run(&run);
