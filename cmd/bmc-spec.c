@@ -140,7 +140,7 @@ int main(int argc, char **argv)
     struct spec_run run = {.gen = {.program = &program, .options = &o.gen, .hooks = &spec_hooks},
                            .cli = &o};
     int rc = -1;
-    if (gen_choose_seed(&run.gen, &err) == 0 && gen_check_stats(&o.gen, &err) == 0 &&
+    if (gen_choose_seed(&run.gen, &err) == 0 && gen_check_output(o.gen.stats, &err) == 0 &&
         gen_open_model(&run.gen, &err) == 0 && gen_open_kv(&run.gen, &err) == 0 &&
         spec_open_draft(&run, &err) == 0) {
         if (o.gen.jsonl)

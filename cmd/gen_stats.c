@@ -116,14 +116,14 @@ static int write_stats(const struct gen *gen, const struct gen_stats *stats, str
     return rc;
 }
 
-int gen_check_stats(const struct gen_options *options, struct err *err)
+int gen_check_output(const char *path, struct err *err)
 {
     struct outfile out;
     struct stat st;
     /* What is no regular file is not touched before its time: opening a FIFO would wait for its reader. */
-    if (!options->stats || (stat(options->stats, &st) == 0 && !S_ISREG(st.st_mode)))
+    if (!path || (stat(path, &st) == 0 && !S_ISREG(st.st_mode)))
         return 0;
-    if (outfile_open(&out, options->stats, err) < 0)
+    if (outfile_open(&out, path, err) < 0)
         return -1;
     outfile_abort(&out);
     return 0;

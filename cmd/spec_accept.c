@@ -9,6 +9,8 @@
 #include "base/file.h"
 #include "speccmd.h"
 
+enum { NAME_BYTES = 80 }; /* of the file and its folder */
+
 /* What trees are made for before anything was measured: typical of a draft that agrees two times in three. */
 static const double usual[] = {0.6, 0.12, 0.06, 0.03, 0.02, 0.015, 0.01, 0.01};
 
@@ -31,21 +33,20 @@ static bool default_path(const struct spec_run *run, char *path, size_t size, bo
 {
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     char target[17], draft[17];
-    int n;
+    const bool own = config && *config == '/';
     hash_hex(&run->gen.model->file.model_id, 8, target);
     drafter_id(run, 8, draft);
-    if (config && *config == '/')
-        n = snprintf(path, size, "%s", config);
-    else if (home && *home == '/')
-        n = snprintf(path, size, "%s/.config", home);
-    else
+    if (!own && !(home && *home == '/'))
+        return false;
+    const int folder = snprintf(path, size, own ? "%s" : "%s/.config", own ? config : home);
+    if (folder < 0 || (size_t)folder + NAME_BYTES > size)
         return false;
     if (make_folder)
         mkdir(path, 0700);
-    n += snprintf(path + n, size - (size_t)n, "/bmc");
+    strcpy(path + folder, "/bmc");
     if (make_folder)
         mkdir(path, 0777);
-    snprintf(path + n, size - (size_t)n, "/acceptance-%s-%s-%s", target, draft, mode(run));
+    snprintf(path + folder, NAME_BYTES, "/bmc/acceptance-%s-%s-%s", target, draft, mode(run));
     return true;
 }
 
@@ -75,15 +76,20 @@ static int parse_shares(struct spec_options *o, const char *text, const char *pa
 static int read_file(struct spec_run *run, const char *path, struct err *err)
 {
     struct conf conf;
-    char id[2 * HASH_BYTES + 1];
+    char id[2 * HASH_BYTES + 1], own_draft[2 * HASH_BYTES + 1];
     if (conf_open(&conf, path, err) < 0)
         return -1;
-    const char *target = conf_get(&conf, "target"), *shares = conf_get(&conf, "accept");
+    const char *target = conf_get(&conf, "target"), *draft = conf_get(&conf, "draft"),
+               *shares = conf_get(&conf, "accept");
     int rc;
     hash_hex(&run->gen.model->file.model_id, HASH_BYTES, id);
+    drafter_id(run, HASH_BYTES, own_draft);
     if (!target || strcmp(target, id) != 0)
         rc = err_set(err, "%s: was recorded for another model; use --record-acceptance with this one",
                      path);
+    else if (!draft || strcmp(draft, own_draft) != 0)
+        rc = err_set(
+            err, "%s: was recorded with another drafter; use --record-acceptance with this one", path);
     else if (!shares)
         rc = err_set(err, "%s: has no line \"accept\"; record it anew", path);
     else
@@ -101,8 +107,12 @@ int spec_read_acceptance(struct spec_run *run, struct err *err)
         run->acceptance[0] = 0;
     run->options.ranks = ARRAY_LEN(usual);
     memcpy(run->options.accept, usual, sizeof usual);
-    const bool wanted =
-        (run->cli->tree_nodes || run->cli->tree_auto || run->cli->recycle) && !run->cli->record;
+    if (run->cli->record) {
+        if (!run->acceptance[0])
+            return err_set(err, "no place for the measured acceptance: give --acceptance FILE");
+        return gen_check_output(run->acceptance, err);
+    }
+    const bool wanted = (run->cli->tree_nodes || run->cli->tree_auto || run->cli->recycle);
     if (!wanted || !run->acceptance[0] || (!given && !file_exists(run->acceptance)))
         return 0;
     return read_file(run, run->acceptance, err);
@@ -114,8 +124,6 @@ int spec_write_acceptance(struct spec_run *run, struct err *err)
     struct buf text = {0};
     struct outfile out;
     char target[2 * HASH_BYTES + 1], draft[2 * HASH_BYTES + 1];
-    if (!run->acceptance[0])
-        return err_set(err, "no place for the measured acceptance: give --acceptance FILE");
     if (s->record_steps == 0)
         return err_set(err, "no step had candidates: there is no acceptance to record");
     hash_hex(&run->gen.model->file.model_id, HASH_BYTES, target);

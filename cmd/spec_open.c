@@ -6,7 +6,8 @@
 #include "cli.h"
 #include "speccmd.h"
 
-enum { USUAL_FREE_ROWS = 16, USUAL_TREE = 26, AUTO_TREE = 48 };
+/* WINDOW_REST: rows of a draft model's window beside those of the candidates. */
+enum { USUAL_FREE_ROWS = 16, USUAL_TREE = 26, AUTO_TREE = 48, WINDOW_REST = 2 };
 
 size_t spec_free_rows(const struct spec_run *run, const char **from)
 {
@@ -35,7 +36,8 @@ int spec_open_draft(struct spec_run *run, struct err *err)
         return err_set(err, "nothing to draft with: give -d DRAFT.bmc, --lookup or --recycle");
     if (!o->draft && cli_default_model("grimm-draft", "-d", path, sizeof path, err) < 0)
         return -1;
-    if (model_open(&run->draft, o->draft ? o->draft : path, err) < 0)
+    if (model_open(&run->draft, o->draft ? o->draft : path, err) < 0 ||
+        (o->gen.mlock && model_lock(run->draft, err) < 0))
         return err_prefix(err, "draft model");
     return draft_model_check(run->gen.model, run->draft, err);
 }
@@ -96,20 +98,26 @@ static int open_draft_session(struct spec_run *run, struct err *err)
     const struct session_options *target = &run->gen.session.options;
     const struct spec_cli *o = run->cli;
     const size_t limit = run->draft->config.context;
+    struct draft_length *length = &run->options.length;
     struct session_options s = *target;
     if (o->draft_context > limit)
         return err_set(err, "-cd %zu is beyond the draft model's context of %zu", o->draft_context,
                        limit);
     s.context = o->draft_context ? o->draft_context : size_min(limit, target->context);
-    if (spec_most(&run->options) + 2 > s.context)
-        return err_set(err, "%zu candidates do not fit the draft model's window of %zu tokens",
-                       spec_most(&run->options), s.context);
+    if (o->k_auto) /* a length that adapts is no error */
+        length->limit = size_min(length->limit, s.context - size_min(s.context, WINDOW_REST));
+    length->now = size_min(length->now, length->limit);
+    const size_t most = spec_most(&run->options);
+    if (most > 0 && most + WINDOW_REST > s.context)
+        return err_set(err, "%zu candidates do not fit the draft model's window of %zu tokens", most,
+                       s.context);
     s.chunk = size_min(s.chunk, s.context);
     s.split = false;
     if (o->draft_kv) {
-        s.kv = (struct kv_spec){0};
         if (kv_spec_parse(&s.kv, o->draft_kv, err) < 0)
             return -1;
+        s.kv.tuner = target->kv.tuner;
+        s.kv.alloc = target->kv.alloc;
         s.kv.valid_rows_only = target->kv.valid_rows_only;
     }
     s.kv.lockstep = false;
@@ -138,11 +146,17 @@ static int choose(struct spec_run *run, struct err *err)
     struct spec_options *o = &run->options;
     struct row_times target, draft;
     struct choice c;
-    const size_t most = size_min(AUTO_TREE, session->options.context - 1);
+    const size_t window = run->draft ? run->draft_session.options.context : SIZE_MAX;
+    const size_t most = size_min(size_min(AUTO_TREE, session->options.context - 1),
+                                 window - size_min(window, WINDOW_REST));
+    if (most == 0) {
+        run->off = true;
+        if (!run->gen.options->quiet)
+            fprintf(stderr, "bmc-spec: --tree auto: no drafting: there is no room for candidates\n");
+        return 0;
+    }
     if (row_times_measure(&target, session, most + 1, true, err) < 0 ||
-        (run->draft &&
-         row_times_measure(&draft, &run->draft_session,
-                           size_min(most, run->draft_session.options.context), true, err) < 0) ||
+        (run->draft && row_times_measure(&draft, &run->draft_session, most, true, err) < 0) ||
         choose_speculation(&c, &target, run->draft ? &draft : NULL, o->accept,
                            size_min(o->ranks, run->drafter->ranks), o->length.limit, most, err) < 0)
         return -1;
@@ -166,7 +180,8 @@ static int choose(struct spec_run *run, struct err *err)
 static int opened(struct gen *gen, struct err *err)
 {
     struct spec_run *run = (struct spec_run *)gen;
-    if (open_drafter(run, err) < 0 || (run->cli->tree_auto && choose(run, err) < 0))
+    if (open_drafter(run, err) < 0 ||
+        (run->cli->tree_auto && !run->cli->record && choose(run, err) < 0))
         return -1;
     if (run->off)
         return 0;

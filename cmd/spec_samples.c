@@ -112,7 +112,7 @@ static int print_answers(struct samples_job *job, struct err *err)
     if (rc == 0 && fflush(stdout) != 0)
         rc = err_errno(err, "cannot write to standard output");
     buf_release(&text);
-    if (rc == 0 && job->n_answers == 0 && job->unfinished)
+    if (rc == 0 && job->n_answers == 0 && job->unfinished && !cli_interrupted)
         rc = err_set(err, "none of %zu answers was finished in time: raise --budget, or lower -n",
                      job->run->cli->samples);
     return rc;

@@ -37,7 +37,6 @@ struct spec_run {
     struct drafter *drafter;
     struct spec_options options;
     struct spec spec;
-    size_t steps_before; /* recorded steps in the acceptance file */
     char acceptance[8192];
     bool opened, off;
 };

@@ -1,4 +1,6 @@
 # bmc-spec: the ids of bmc-gen under every drafter, shape, policy and batch; acceptance; samples; what it refuses.
+#
+#   BMC_PART=I/N  with BMC_FULL=1: of the products, every Nth case from case I on
 load helper
 
 setup_file() {
@@ -9,47 +11,113 @@ setup_file() {
 # The draft of a model.
 draft() { model "$1-draft"; }
 
-# Nine requests of different lengths, as in exact.bats.
-requests() { # MODEL
-    jq -c '.cases as $c | range(9) as $i | {id: $i, prompt: $c[$i % 4].prompt, n: (8 + $i * 11 % 33)}' "$(reference "$1")" >"$1.in"
-    jq -c '.cases as $c | range(9) as $i | [$i, $c[$i % 4].greedy_ids[:8 + $i * 11 % 33]]' "$(reference "$1")" >"$1.want"
+# One of the default models whose end token is the comma.
+model_with_end() { # MODEL
+    if [ ! -e "$1-end.bmc" ]; then
+        mkdir "$1-end" && ln -s "$(folder "$1")"/* "$1-end/" && rm -f "$1-end/config.json" "$1-end/generation_config.json" || return 1
+        jq --argjson id "$(bmc-gen -q -m "$(model "$1")" --tokenize -p "," --format json | jq '.rows[-1].id')" '.eos_token_id = $id' \
+            "$(folder "$1")/config.json" >"$1-end/config.json" && bmc-convert "$1-end" -o "$1-end.bmc" || return 1
+    fi
+    echo "$1-end.bmc"
 }
 
-# With fused kernels logits are equal to the last bit, too.
-has_fused() { bmc-gen --help | grep -q 'attn.*fused'; }
+# Requests for a context of 80: every prompt of the references, of different lengths, with a stop string that cuts it short
+# within a step, or until the context is full; and prompts that leave no row of it, one or two. What is wanted is what bmc-gen
+# gives one by one, and that begins with the ids of the references.
+requests() { # MODEL
+    local model=${2:-$(model "$1")}
+    jq -c '.cases as $c | ($c | map(.greedy_ids) | add) as $ids |
+        (range(8) as $i | {id: $i, prompt: $c[$i % 4].prompt, n: (8 + $i * 11 % 33)}),
+        ({id: 8, prompt: $c[0].prompt, n: 60, stop: ["the k", "little old w"]}, {id: 9, prompt: $c[1].prompt, n: -1},
+        {id: 10, ids: $ids[:80]}, {id: 11, ids: $ids[:79], n: 9}, {id: 12, ids: $ids[:78]}, {id: 13, prompt: $c[2].prompt, n: -1, stop: ["xyz", "s"]})' \
+        "$(reference "$1")" >"$1.in"
+    bmc-gen -q -m "$model" --jsonl -c 80 -b 1 --stats "$1.plain.json" <"$1.in" | jq -c '[.id, .ids, .finish]' >"$1.want"
+    [ "$(wc -l <"$1.want")" -eq 14 ] || fail "$(cat "$1.want")"
+}
 
-# check MODEL KV BATCH DRAFTER..: ids, and that something was accepted.
+# Of the requests without an end token, those with a number of tokens have the ids of the reference.
+check_requests() { # MODEL
+    jq -c '.cases as $c | range(8) as $i | [$i, $c[$i % 4].greedy_ids[:8 + $i * 11 % 33], "length"]' "$(reference "$1")" >reference.want
+    head -n 8 "$1.want" | cmp -s - reference.want || fail "$1: $(head -n 8 "$1.want" | diff - reference.want)"
+    assert_equal "$(jq -sc 'map(.[2]) | group_by(.) | map([.[0], length])' "$1.want")" '[["length",12],["stop",2]]'
+    # One has ended within a step, one fills the context.
+    jq -se '(.[8][1] | length < 60) and (.[9][1] | length > 60) and .[10][1] == [] and (.[11][1] | length == 1) and (.[12][1] | length == 2)' "$1.want" >/dev/null ||
+        fail "$(cat "$1.want")"
+}
+
+# check MODEL KV BATCH OPTION..: ids, logits to the last bit, and that something was drafted.
 check() {
     local name=$1 kv=$2 batch=$3
     shift 3
-    bmc-spec -q -m "$(model "$name")" --jsonl --ignore-eos -c 80 --kv "$kv" -b "$batch" --always --stats stats.json "$@" <"$name.in" >out 2>err ||
+    bmc-spec -q -m "$(model "$name")" --jsonl -c 80 --kv "$kv" -b "$batch" --always --stats stats.json "$@" <"$name.in" >out 2>err ||
         fail "$name $kv $batch $*: $(cat err)"
     [ ! -s err ] || fail "$name $kv $batch $*: $(cat err)"
-    jq -c '[.id, .ids]' out >got
+    jq -c '[.id, .ids, .finish]' out >got
     cmp -s got "$name.want" || fail "$name $kv $batch $*: $(diff got "$name.want")"
-    jq -e '.drafted >= .accepted and .steps <= .sampled_tokens and .N == 80' stats.json >/dev/null || fail "$*: $(cat stats.json)"
-    if has_fused; then
-        bmc-gen -q -m "$(model "$name")" --jsonl --ignore-eos -c 80 -b 1 --stats plain.json <"$name.in" >/dev/null
-        assert_equal "$(jq .logits_hash stats.json)" "$(jq .logits_hash plain.json)"
+    jq -e --slurpfile plain "$name.plain.json" '.drafted >= .accepted and .steps <= .sampled_tokens and .N == 80 and
+        .logits_hash == $plain[0].logits_hash' stats.json >/dev/null || fail "$name $kv $batch $*: $(cat stats.json)"
+}
+
+# The cases of a product that are to be run: all, a part of them, or one in so many, from another one on each time.
+chosen() { # ONE-IN
+    turn=$((turn + 1))
+    if [ "$BMC_FULL" = 1 ]; then
+        [ -z "$BMC_PART" ] || [ $((turn % ${BMC_PART#*/})) -eq $((${BMC_PART%/*} % ${BMC_PART#*/})) ]
+    else
+        [ $(((turn + BMC_SEED) % $1)) -eq 0 ]
     fi
 }
 
-@test "every drafter, shape, policy and batch gives the ids of the reference" {
-    for name in grimm andersen; do requests $name; done
+kvs=(iterative upfront bmc:T=4 bmc:r=16 reserve paged:16)
+
+# Ways of a batch: a padded one needs a cache that grows as one tensor.
+ways() { # KV
+    case $1 in reserve | paged*) echo one split ;; *) echo one split pad ;; esac
+}
+
+@test "every drafter, shape, policy, batch and thread count gives the ids and the logits of bmc-gen" {
+    for name in grimm andersen; do
+        requests $name
+        check_requests $name
+    done
     echo "# BMC_SEED=$BMC_SEED" >&3
-    RANDOM=$BMC_SEED
-    local kvs=(iterative upfront bmc:T=4 bmc:r=16 reserve paged:16) batches=(1 3 8) turn=$((RANDOM % 6)) name
+    local turn=0 ran=0 k drafter name kv batch threads way
     for k in 1 2 4 8 26; do
-        for drafter in "-d DRAFT -k $k" "-d DRAFT --tree $k" "--lookup -k $k" "--lookup --lookup-oldest -k $k" "--recycle --tree $k"; do
+        for drafter in "-d DRAFT -k $k" "-d DRAFT --tree $k" "--lookup -k $k" "--lookup --lookup-oldest -k $k" "--recycle --tree $k" "--recycle -k $k"; do
             for name in grimm andersen; do
                 for kv in "${kvs[@]}"; do
-                    for batch in "${batches[@]}"; do
-                        turn=$((turn + 1))
-                        # A covering subset: each drafter with every policy and batch, over its five lengths.
-                        [ "$BMC_FULL" = 1 ] || [ $((turn % 17)) -eq 0 ] || continue
-                        # shellcheck disable=SC2046,SC2086 # words
-                        check $name "$kv" $batch ${drafter/DRAFT/$(draft $name)} --ragged $([ $((turn % 2)) -eq 0 ] && echo one || echo split) -t $((turn % 5 == 0 ? 2 : 1))
+                    for batch in 1 3 8; do
+                        for threads in 1 2; do
+                            # Odd, and no divisor of the sizes above: the subset meets every value of each of them.
+                            chosen 67 || continue
+                            way=$(ways "$kv" | cut -d ' ' -f $((turn / 2 % $(ways "$kv" | wc -w) + 1)))
+                            ran=$((ran + 1))
+                            # shellcheck disable=SC2046,SC2086 # words
+                            check $name "$kv" $batch ${drafter/DRAFT/$(draft $name)} --ragged "$way" -t $threads
+                        done
                     done
+                done
+            done
+        done
+    done
+    echo "# $ran of $turn cases" >&3
+    [ $ran -ge 30 ]
+}
+
+@test "prompts that an end token ends" {
+    local turn=0 end name kv batch drafter way
+    for name in grimm andersen; do
+        end=$(model_with_end $name)
+        requests $name "$end"
+        # They end within steps, at different places.
+        jq -se 'map(select(.[2] == "eos") | .[1] | length) | length >= 3 and (unique | length >= 2)' $name.want >/dev/null || fail "$(cat $name.want)"
+        for drafter in "-d DRAFT -k 8" "-d DRAFT --tree 26" "--lookup -k 4" "--recycle --tree 8"; do
+            for kv in "${kvs[@]}"; do
+                for batch in 1 3 8; do
+                    chosen 19 || continue
+                    way=$(ways "$kv" | cut -d ' ' -f $((turn / 2 % $(ways "$kv" | wc -w) + 1)))
+                    # shellcheck disable=SC2086 # words
+                    check $name "$kv" $batch ${drafter/DRAFT/$(draft $name)} --ragged "$way" -t $((1 + turn % 2)) -m "$end"
                 done
             done
         done
@@ -66,10 +134,10 @@ check() {
     check grimm bmc 3 -d "$d" -cd 32
     check grimm bmc 1 -d "$d" -k 0
     assert_equal "$(jq -c '[.tokens_per_step, .drafted]' stats.json)" '[1,0]'
-    bmc-spec -q -m "$(model grimm)" -d "$d" --jsonl --ignore-eos <grimm.in >out
-    assert_equal "$(jq -c '[.id, .ids]' out)" "$(cat grimm.want)"
-    bmc-spec -m "$(model grimm)" -d "$d" --tree auto --jsonl --ignore-eos <grimm.in >out 2>err
-    assert_equal "$(jq -c '[.id, .ids]' out)" "$(cat grimm.want)"
+    bmc-spec -q -m "$(model grimm)" -d "$d" --jsonl -c 80 <grimm.in >out
+    assert_equal "$(jq -c '[.id, .ids, .finish]' out)" "$(cat grimm.want)"
+    bmc-spec -m "$(model grimm)" -d "$d" --tree auto --jsonl -c 80 <grimm.in >out 2>err
+    assert_equal "$(jq -c '[.id, .ids, .finish]' out)" "$(cat grimm.want)"
     grep -qE '^bmc-spec: --tree auto: (no drafting|a chain of [0-9]+|a tree of [0-9]+): .*gains.*the best tree' err || fail "$(cat err)"
 }
 
@@ -87,6 +155,62 @@ check() {
             done
         done
     done
+}
+
+@test "small contexts and windows: what does not fit is not drafted" {
+    local c way
+    for c in 1 2 3 5 10; do
+        bmc-gen -q -m "$(model grimm)" -c $c --prompt-ids 675 --ids >want
+        for way in "-d $(draft grimm)" "-d $(draft grimm) --tree auto" "--lookup" "--recycle" "--recycle --tree auto"; do
+            # shellcheck disable=SC2086 # words
+            ok bmc-spec -q -m "$(model grimm)" -c $c --prompt-ids 675 --ids --always $way
+            assert_output "$(cat want)"
+        done
+    done
+    bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 40 >want
+    for c in 1 2 3 4 9 17; do
+        for way in "" "--tree auto"; do
+            # shellcheck disable=SC2086 # words
+            ok bmc-spec -q -m "$(model grimm)" -d "$(draft grimm)" -cd $c -p "Once upon a time" -n 40 --always $way --stats stats.json
+            assert_output "$(cat want)"
+            jq -e --argjson c $c '.k <= ([$c - 2, 0] | max) and (($c < 3) == (.drafted == 0) or .speculation == "off")' stats.json >/dev/null || fail "$c: $(cat stats.json)"
+        done
+    done
+}
+
+@test "statistics are those that can be counted by hand" {
+    local n
+    # Every candidate of a chain is accepted, or none: a model as its own draft, and one candidate that is never right.
+    ok bmc-spec -q -m "$(model grimm)" -d "$(draft grimm)" -p "Once upon a time" -n 40 -k 3 --always --ids --stats stats.json
+    # The same by hand: what would the draft have said after every prefix, and how much of it stands in the text?
+    local text=($output) at=1 steps=0 drafted=0 history= accepted=(0 0 0) offered=(0 0 0) prompt draft k i
+    prompt=$(bmc-gen -q -m "$(model grimm)" --tokenize -p "Once upon a time" --format json | jq -r '[.rows[].id] | join(" ")')
+    while [ $at -lt 40 ]; do
+        k=$((40 - at - 1 < 3 ? 40 - at - 1 : 3))
+        draft=()
+        [ $k -eq 0 ] || read -ra draft < <(bmc-gen -q -m "$(draft grimm)" --prompt-ids "$prompt ${text[*]:0:at}" --ids --ignore-eos -n $k)
+        steps=$((steps + 1)) drafted=$((drafted + k)) history+="$k,"
+        for ((i = 0; i < k; i++)); do offered[i]=$((offered[i] + 1)); done
+        for ((i = 0; i < k; i++)); do
+            [ "${draft[i]}" = "${text[at + i]}" ] || break
+            accepted[i]=$((accepted[i] + 1))
+        done
+        at=$((at + i + 1))
+    done
+    assert_equal "$(jq -c '[.steps, .drafted, .accepted, .decode_steps, .decode_tokens, .draft_length_history]' stats.json)" \
+        "[$steps,$drafted,$((accepted[0] + accepted[1] + accepted[2])),$steps,39,[${history%,}]]"
+    jq -e --argjson steps $steps '(.tokens_per_step * $steps * 1000 | round) == 39000' stats.json >/dev/null || fail "$(cat stats.json)"
+    for i in 0 1 2; do
+        assert_equal "$(jq ".acceptance_by_position[$i] * ${offered[i]} | round" stats.json)" ${accepted[i]}
+    done
+    # One sequence is the first, the last and all of them; its latency is that of its steps.
+    jq -e '.first_ptl_ms == .last_ptl_ms and .first_ptl_ms == .all_ptl_ms and
+        (.first_ptl_ms * 39 | . > $min and . < 3 * $min + 20)' --argjson min "$(jq .verify_ms stats.json)" stats.json >/dev/null || fail "$(cat stats.json)"
+    # Of several, the first is not the last, and the mean lies between.
+    printf '{"prompt":"Once upon a time","n":%d}\n' 30 3 12 >in
+    ok bmc-spec -q -m "$(model grimm)" -d "$(draft grimm)" --jsonl -f in -b 3 -k 2 --always --stats stats.json
+    jq -e '.first_ptl_ms < .last_ptl_ms and .first_ptl_ms < .all_ptl_ms and .all_ptl_ms < .last_ptl_ms and
+        .steps > .decode_steps and (.draft_length_history | length) == .decode_steps and .decode_tokens == 42' stats.json >/dev/null || fail "$(cat stats.json)"
 }
 
 @test "stop strings and end tokens cut a step short" {
@@ -144,8 +268,24 @@ check() {
         sed "s/^accept.*/$wrong/" "$file" >bad
         expect_error 1 'bad: .*(accept|recorded)' bmc-spec "${args[@]}" --tree 12 --acceptance bad
     done
+    for wrong in nan inf -1 1e308 1.5 '0.5,0.5' "$(yes 0 | head -n 33 | tr '\n' ' ')" "$(printf '%0100d' 0)"; do
+        sed "s/^accept.*/accept $wrong/" "$file" >bad
+        expect_error 1 'bad: .*sum to at most 1' bmc-spec "${args[@]}" --tree 256 --acceptance bad
+    done
+    for strange in '0 0 0' '1e-320 0' '1' '0 1' "$(yes 0.03 | head -n 32 | tr '\n' ' ')"; do
+        sed "s/^accept.*/accept $strange/" "$file" >strange
+        ok bmc-spec "${args[@]}" --tree 256 --acceptance strange --always --ids
+        assert_output "$(bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 60 --ids)"
+    done
     sed 's/^target .*/target 00/' "$file" >bad
     expect_error 1 'another model' bmc-spec "${args[@]}" --tree 12 --acceptance bad
+    sed 's/^draft .*/draft 00/' "$file" >bad
+    expect_error 1 'another drafter' bmc-spec "${args[@]}" --tree 12 --acceptance bad
+    expect_error 1 'another drafter' bmc-spec -q -m "$(model grimm)" --recycle -p x --acceptance "$file"
+    # Where nothing can be written is told before the run, not after it.
+    expect_error 1 '/proc/x/y: ' bmc-spec "${args[@]}" --record-acceptance --acceptance /proc/x/y
+    XDG_CONFIG_HOME=/$(printf '%09000d' 0) expect_error 1 'no place.*--acceptance' bmc-spec "${args[@]}" --record-acceptance
+    XDG_CONFIG_HOME=/$(printf '%09000d' 0) ok bmc-spec "${args[@]}" --tree 12
     expect_error 1 'nowhere' bmc-spec "${args[@]}" --tree 12 --acceptance nowhere
 }
 
@@ -195,6 +335,9 @@ check() {
     # The prompt is computed once: the others fork it and add its last token.
     ok bmc-spec "${args[@]}" --stats stats.json
     jq -e '.prefill_tokens == 4 + 4' stats.json >/dev/null || fail "$(cat stats.json)"
+    # Interrupted, it says so by its signal alone.
+    run --separate-stderr timeout -s INT 0.5 "$BMC_BIN/bmc-spec" -q -m "$(model grimm)" -d "$(draft grimm)" -p "Once upon a time" --samples 500 -n 900 --ignore-eos
+    assert_equal "$status $output $stderr" "124  "
     expect_error 1 'none of 5 answers.*budget' bmc-spec "${args[@]}" --budget 0.001ms -n 500
     expect_error 2 'budget.*above 0' bmc-spec "${args[@]}" --budget 0s
     expect_error 2 'budget.*2.5s' bmc-spec "${args[@]}" --budget soon

@@ -33,6 +33,9 @@ struct model_drafter {
 
 static size_t stride(const struct model_drafter *d) { return d->session->model->config.vocab; }
 
+/* What the draft reads for an id: the target may have more rows than the vocabulary that both share. */
+static uint32_t known(const struct model_drafter *d, uint32_t id) { return id < d->vocab ? id : 0; }
+
 /* ---- the history ---- */
 
 /* Makes the window begin and end where the sequence's does, as far as the cache agrees with it. */
@@ -78,9 +81,11 @@ static int add_history(struct model_drafter *d, const struct draft_ask *ask, siz
         if (n == 0)
             continue;
         const size_t first = session_add(d->session, ask[a].slot, ask[a].ids + have, n);
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++) {
+            d->session->token[first + i] = known(d, ask[a].ids[have + i]);
             if (ids_add(&w->fed, ask[a].ids[have + i], err) < 0)
                 return -1;
+        }
         if (have + n == ask[a].n_ids) {
             w->logits = *done + *n_rows;
             d->row[(*n_rows)++] = first + n - 1;
@@ -126,7 +131,7 @@ static int make_history(struct model_drafter *d, const struct draft_ask *ask, si
     const size_t depth = draft->depth[node];
     d->history.len = 0;
     for (size_t i = 0; i < ask->n_ids + depth; i++)
-        if (ids_add(&d->history, i < ask->n_ids ? ask->ids[i] : 0, err) < 0)
+        if (ids_add(&d->history, i < ask->n_ids ? known(d, ask->ids[i]) : 0, err) < 0)
             return -1;
     for (size_t at = d->history.len; draft->depth[node] > 0; node = draft->parent[node])
         d->history.id[--at] = draft->token[node];
