@@ -30,7 +30,7 @@ static const struct opt opts[] = {
     {OPT_TEXT, "tree", NULL, "N", "a tree of N candidates in place of a chain, or auto: chain, tree or no drafting, by the time that steps take here", SPEC_AT(tree), 0, 0, "auto", false},
     {OPT_TEXT, "acceptance", NULL, "FILE", "measured acceptance that trees are made for (default: a file of the two models in $XDG_CONFIG_HOME/bmc)", SPEC_AT(acceptance), 0, 0, NULL, true},
     {OPT_FLAG, "record-acceptance", NULL, NULL, "measure acceptance in this run, and write that file", SPEC_AT(record), 0, 0, NULL, false},
-    {OPT_SIZE, "free-rows", NULL, "N", "rows that a step may have without taking longer (default: what the tuned profile says, else 16)", SPEC_AT(free_rows), 1, 65536, NULL, false},
+    {OPT_SIZE, "free-rows", NULL, "N", "rows that a step may have without taking longer (default: what the tuned profile says, else 24 with --precision bf16 and 16 without)", SPEC_AT(free_rows), 1, 65536, NULL, false},
     {OPT_FLAG, "always", NULL, NULL, "do not pause drafting when it does not pay", SPEC_AT(always), 0, 0, NULL, false},
     {OPT_TEXT, "draft-kv", NULL, "POLICY", "cache policy of the draft model (default: as --kv)", SPEC_AT(draft_kv), 0, 0, "bmc|iterative|upfront|paged|reserve", false},
     {OPT_SIZE, "draft-ctx-size", "cd", "N", "window of the draft model; when it is full, its newer half is read again (default: the context, at most the draft model's)", SPEC_AT(draft_context), 0, MANY, NULL, false},

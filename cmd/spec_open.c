@@ -6,10 +6,17 @@
 #include "cli.h"
 #include "speccmd.h"
 
-/* WINDOW_REST: rows of a draft model's window beside those of the candidates. */
-enum { USUAL_FREE_ROWS = 16, USUAL_TREE = 26, AUTO_TREE = 48, WINDOW_REST = 2 };
+/* Free rows: those whose arithmetic takes about as long as reading the weights, more of them where a product has one term.
+ * WINDOW_REST: rows of a draft model's window beside those of the candidates. */
+enum {
+    USUAL_FREE_ROWS = 16,
+    USUAL_FREE_ROWS_BF16 = 24,
+    USUAL_TREE = 26,
+    AUTO_TREE = 48,
+    WINDOW_REST = 2
+};
 
-size_t spec_free_rows(const struct spec_run *run, const char **from)
+size_t spec_free_rows(const struct spec_run *run, enum precision precision, const char **from)
 {
     const struct tuned *tuned = &run->gen.tuned;
     const char *unused;
@@ -23,7 +30,7 @@ size_t spec_free_rows(const struct spec_run *run, const char **from)
         return tuned->profile.rows.free;
     }
     *from = "default";
-    return USUAL_FREE_ROWS;
+    return precision == PRECISION_BF16 ? USUAL_FREE_ROWS_BF16 : USUAL_FREE_ROWS;
 }
 
 int spec_open_draft(struct spec_run *run, struct err *err)
@@ -50,7 +57,7 @@ static int set_length(struct spec_run *run, const struct session_options *s, str
     const struct spec_cli *o = run->cli;
     struct draft_length *length = &run->options.length;
     const bool tree = o->tree_nodes || (o->recycle && o->k_auto && !o->tree_auto);
-    const size_t free_rows = spec_free_rows(run, NULL);
+    const size_t free_rows = spec_free_rows(run, s->precision, NULL);
     const size_t limit = size_min(o->limit, draft_length_limit(free_rows, s->batch));
     *length = (struct draft_length){.increment = o->step,
                                     .modulus = o->modulus,

@@ -49,7 +49,7 @@ void spec_close_run(struct spec_run *run);
 
 /* Rows that a step may have before it takes longer than a step of one, and where the number is from: option, profile
  * or default. `from` may be NULL. To be asked once the session is open. */
-size_t spec_free_rows(const struct spec_run *run, const char **from);
+size_t spec_free_rows(const struct spec_run *run, enum precision precision, const char **from);
 
 /* Measured acceptance by rank: read into run->options when the file is there, else usual values; written after a
  * run with --record-acceptance. */

@@ -20,7 +20,7 @@ complete -c bmc-spec -l length-limit -x -d 'adaptive length: at most N (default 
 complete -c bmc-spec -l tree -x -a 'auto' -d 'a tree of N candidates in place of a chain, or auto: chain, tree or no drafting, by the time that steps take here'
 complete -c bmc-spec -l acceptance -r -d 'measured acceptance that trees are made for (default: a file of the two models in $XDG_CONFIG_HOME/bmc)'
 complete -c bmc-spec -l record-acceptance -d 'measure acceptance in this run, and write that file'
-complete -c bmc-spec -l free-rows -x -d 'rows that a step may have without taking longer (default: what the tuned profile says, else 16)'
+complete -c bmc-spec -l free-rows -x -d 'rows that a step may have without taking longer (default: what the tuned profile says, else 24 with --precision bf16 and 16 without)'
 complete -c bmc-spec -l always -d 'do not pause drafting when it does not pay'
 complete -c bmc-spec -l draft-kv -x -a 'bmc iterative upfront paged reserve' -d 'cache policy of the draft model (default: as --kv)'
 complete -c bmc-spec -o cd -l draft-ctx-size -x -d 'window of the draft model; when it is full, its newer half is read again (default: the context, at most the draft model\'s)'

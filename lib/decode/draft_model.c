@@ -325,6 +325,22 @@ static int alloc_buffers(struct model_drafter *d, struct err *err)
     return ok ? 0 : err_set(err, "out of memory for drafts of %zu sequences", batch);
 }
 
+/* A step of the empty session. The first touch of memory takes longer than a step of a small draft: it belongs to
+ * opening, as it does for the target, whose prompt comes first. */
+static int touch(struct model_drafter *d, struct err *err)
+{
+    enum { ROWS = 16 };
+    static const uint32_t token[ROWS];
+    struct session *s = d->session;
+    const size_t n = size_min(ROWS, size_min(session_space(s), s->options.context));
+    const size_t first = session_add(s, 0, token, n);
+    if (session_run(s, s->options.threads, err) < 0)
+        return -1;
+    session_logits(s, &first, 1, d->logits);
+    session_drop(s, 0);
+    return 0;
+}
+
 int draft_model_open(struct drafter **out, struct session *session,
                      const struct sampler_options *sampling, size_t target_vocab, double cost,
                      struct err *err)
@@ -337,7 +353,7 @@ int draft_model_open(struct drafter **out, struct session *session,
     d->session = session;
     d->vocab = size_min(target_vocab, session->model->config.vocab);
     if (alloc_buffers(d, err) < 0 || sampler_open(&d->sampler, sampling, d->vocab, err) < 0 ||
-        verifier_open(&d->verifier, d->vocab, err) < 0) {
+        verifier_open(&d->verifier, d->vocab, err) < 0 || touch(d, err) < 0) {
         close_model(&d->drafter);
         return -1;
     }

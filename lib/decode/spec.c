@@ -32,14 +32,13 @@ size_t spec_most(const struct spec_options *options)
 
 /* Candidates that a slot can have: rows that are free, and tokens that may still come. */
 static void choose_shape(const struct spec *spec, const struct loop *loop, const struct slot *slot,
-                         struct tree_shape *shape)
+                         size_t allowed, struct tree_shape *shape)
 {
     const struct spec_options *o = &spec->options;
     const size_t free_rows = kv_free_rows(loop->session->kv, (size_t)(slot - loop->slot)) - 1;
     const size_t levels = size_min(slot->request.n - loop_generated(slot),
                                    loop->session->options.context - slot->all.len);
-    const size_t most =
-        levels > 1 && pace_wants_draft(&spec->pace) ? size_min(free_rows, spec->most) : 0;
+    const size_t most = levels > 1 ? size_min(size_min(free_rows, spec->most), allowed) : 0;
     if (o->record)
         tree_fan(shape, size_min(most, size_min(RECORD_RANKS, spec->drafter->ranks)));
     else if (o->tree)
@@ -49,7 +48,7 @@ static void choose_shape(const struct spec *spec, const struct loop *loop, const
 }
 
 /* The newest token and the candidates of every slot. */
-static int propose(struct spec *spec, struct loop *loop, struct err *err)
+static int propose(struct spec *spec, struct loop *loop, size_t allowed, struct err *err)
 {
     size_t n = 0;
     for (size_t i = 0; i < loop->n_slots; i++) {
@@ -63,7 +62,7 @@ static int propose(struct spec *spec, struct loop *loop, struct err *err)
         }
         seq->draws =
             (struct draws){slot->request.seed, slot->request.stream, (uint32_t)slot->all.len, 0};
-        choose_shape(spec, loop, slot, &seq->shape);
+        choose_shape(spec, loop, slot, allowed, &seq->shape);
         draft_begin(&seq->draft, slot->all.id[slot->all.len - 1]);
         if (seq->shape.n > 1)
             spec->ask[n++] = (struct draft_ask){i,           slot->all.id, slot->all.len,
@@ -245,9 +244,10 @@ int spec_step(struct spec *spec, struct loop *loop, struct err *err)
     struct spec_stats *stats = &spec->stats;
     const size_t busy = n_busy(loop), tokens = stats->tokens;
     const double prefill = spec->drafter->prefill_ms, compact = stats->compact_ms;
+    const size_t allowed = pace_candidates(&spec->pace, busy);
     size_t offered = 0, accepted = 0, most = 0;
     const double start = clock_ms();
-    if (propose(spec, loop, err) < 0)
+    if (propose(spec, loop, allowed, err) < 0)
         return -1;
     const double drafted = clock_ms();
     if (compute(spec, loop, err) < 0)
@@ -264,7 +264,7 @@ int spec_step(struct spec *spec, struct loop *loop, struct err *err)
     loop->stats->decode_steps++;
     loop->stats->decode_ms += computed - start + compacted;
     loop->stats->sample_ms += verified - computed - compacted;
-    if (!spec->options.tree && !spec->options.record)
+    if (!spec->options.tree && !spec->options.record && !pace_ramps(&spec->pace))
         draft_length_update(&spec->options.length, offered, accepted);
     pace_update(&spec->pace, most > 0, (double)(stats->tokens - tokens) / (double)busy,
                 verified - start - (spec->drafter->prefill_ms - prefill));

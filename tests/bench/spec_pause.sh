@@ -2,12 +2,14 @@
 # What drafting costs where it does not pay: bmc-spec, which may pause, against its own plain decoding, on five prompts; medians of
 # the ratios of alternating runs. 0.97 is the least that is wanted.
 #
-#   sh tests/bench/spec_pause.sh [OPTION ...]      options of bmc-spec
+#   sh tests/bench/spec_pause.sh [OPTION ...]      options of bmc-spec: --lookup, -d DRAFT.bmc (default: grimm's draft)
 #
-# MODEL, DRAFT, N tokens (200) and REPEAT pairs (20) change what is run. Needs jq.
+# MODEL, N tokens (200) and REPEAT pairs (20) change what is run; MEASURE is put before each command.
+# Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
-model=${MODEL:-models.d/grimm.bmc} draft=${DRAFT:-models.d/grimm-draft.bmc} n=${N:-200} repeat=${REPEAT:-20}
+model=${MODEL:-models.d/grimm.bmc} n=${N:-200} repeat=${REPEAT:-20}
+[ $# -gt 0 ] || set -- -d models.d/grimm-draft.bmc
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 : >"$scratch/all"
@@ -15,8 +17,8 @@ for prompt in "Once upon a time" "The king said" "There was once a poor miller w
     i=0
     : >"$scratch/pairs"
     while [ $i -lt "$repeat" ]; do
-        bin/bmc-spec -q -m "$model" -d "$draft" -p "$prompt" -n "$n" --ignore-eos -k 0 --stats "$scratch/plain" >"$scratch/out"
-        bin/bmc-spec -q -m "$model" -d "$draft" -p "$prompt" -n "$n" --ignore-eos --stats "$scratch/spec" "$@" >"$scratch/out"
+        ${MEASURE:-} bin/bmc-spec -q -m "$model" "$@" -p "$prompt" -n "$n" --ignore-eos -k 0 --stats "$scratch/plain" >"$scratch/out"
+        ${MEASURE:-} bin/bmc-spec -q -m "$model" "$@" -p "$prompt" -n "$n" --ignore-eos --stats "$scratch/spec" >"$scratch/out"
         jq -sc '{plain: (.[0] | .decode_ms + .sample_ms), spec: (.[1] | .decode_ms + .sample_ms), pauses: .[1].pauses, tokens: .[1].tokens_per_step}' "$scratch/plain" "$scratch/spec" >>"$scratch/pairs"
         i=$((i + 1))
     done

@@ -2,13 +2,15 @@
 # Speculation under one cache policy against speculation under another: attention time, with and without growth of the cache, and
 # the whole of decoding; medians of the ratios of alternating runs.
 #
-#   MODEL=llama-2-7b-4-layers.bmc sh tests/bench/spec_policy.sh [OPTION ...]      options of bmc-spec
+#   MODEL=llama-2-7b-4-layers.bmc sh tests/bench/spec_policy.sh [OPTION ...]      options of bmc-spec (default: --lookup)
 #
 # Every step drafts K (26) tokens by looking up, and accepts as many of them as P (0.75) lets: four tokens a step or so. BASE
-# (iterative) is compared with KV (bmc); N (4096) is the context, REPEAT (1) the pairs. Needs jq.
+# (iterative) is compared with KV (bmc); N (4096) is the context, REPEAT (1) the pairs.
+# MEASURE is put before each command. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 model=${MODEL:?a model file} k=${K:-26} p=${P:-0.75} n=${N:-4096} base=${BASE:-iterative} kv=${KV:-bmc} repeat=${REPEAT:-1} prompt=${PROMPT:-64}
+[ $# -gt 0 ] || set -- --lookup
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 ids=$(jq -nr --argjson p "$prompt" '[range($p) | 40 + . % 8] | map(tostring) | join(" ")')
@@ -16,7 +18,7 @@ ids=$(jq -nr --argjson p "$prompt" '[range($p) | 40 + . % 8] | map(tostring) | j
 run() { # STATS KV OPTION..
     stats=$1 policy=$2
     shift 2
-    bin/bmc-spec -q -m "$model" -k "$k" --kv "$policy" -c "$n" --prompt-ids "$ids" --ids --ignore-eos --simulate-acceptance "$p" --stats "$stats" "$@" >"$scratch/out"
+    ${MEASURE:-} bin/bmc-spec -q -m "$model" -k "$k" --kv "$policy" -c "$n" --prompt-ids "$ids" --ids --ignore-eos --simulate-acceptance "$p" --stats "$stats" "$@" >"$scratch/out"
 }
 
 i=0

@@ -84,27 +84,75 @@ static void test_length(void)
           "candidates under free rows");
 }
 
+/* What a run of steps came to. */
+struct pacing {
+    struct pace pace;
+    size_t steps, drafted, most;
+    double tokens, ms;
+};
+
+/* A step of one sequence: a plain one takes `plain` ms, one with candidates `ms` and gives `tokens`. */
+static void pace_step(struct pacing *p, double plain, double tokens, double ms)
+{
+    const size_t allowed = pace_candidates(&p->pace, 1);
+    p->steps++;
+    p->drafted += allowed > 0;
+    p->most = allowed;
+    p->tokens += allowed ? tokens : 1;
+    p->ms += allowed ? ms : plain;
+    pace_update(&p->pace, allowed > 0, allowed ? tokens : 1, allowed ? ms : plain);
+}
+
 static void test_pace(void)
 {
-    struct pace pace;
-    pace_begin(&pace, false);
-    size_t drafted = 0, steps = 0;
+    struct pacing p = {0};
     /* A step with candidates takes twice a plain one and gives one token and a half. */
-    for (size_t tokens = 0; tokens < 1000; steps++) {
-        const bool draft = pace_wants_draft(&pace);
-        drafted += draft;
-        tokens += draft ? 1 + steps % 2 : 1;
-        pace_update(&pace, draft, draft ? 1.5 : 1, draft ? 2 : 1);
-    }
-    check(pace.pauses >= 2 && drafted >= 8 && drafted < 60, "%zu steps with candidates, %zu pauses",
-          drafted, pace.pauses);
-    pace_begin(&pace, false);
-    for (drafted = steps = 0; steps < 1000; steps++) {
-        const bool draft = pace_wants_draft(&pace);
-        drafted += draft;
-        pace_update(&pace, draft, draft ? 2.5 : 1, draft ? 2 : 1);
-    }
-    check(drafted > 990 && pace.pauses == 0, "what pays goes on: %zu of %zu", drafted, steps);
+    pace_begin(&p.pace, false);
+    while (p.tokens < 1000)
+        pace_step(&p, 1, 1.5, 2);
+    check(p.pace.pauses >= 2 && p.drafted >= 4 && p.drafted < 30,
+          "%zu steps with candidates, %zu pauses", p.drafted, p.pace.pauses);
+    check(p.ms < 1.02 * p.tokens, "they lose %.1f of 1000", p.ms - p.tokens);
+
+    p = (struct pacing){0};
+    pace_begin(&p.pace, false);
+    while (p.steps < 1000)
+        pace_step(&p, 1, 2.5, 2);
+    check(p.drafted > 950 && p.pace.pauses == 0, "what pays goes on: %zu of %zu", p.drafted, p.steps);
+
+    /* It pays no more: plain steps became quicker. */
+    while (p.steps < 1500)
+        pace_step(&p, .7, 2.5, 2);
+    check(p.pace.pauses > 0, "plain steps are timed again while drafting goes on");
+
+    /* Plain steps begin at four times what they take later, and steps with candidates do not pay. */
+    p = (struct pacing){0};
+    pace_begin(&p.pace, false);
+    for (double plain = 4; p.drafted < 1; plain = 1 + .8 * (plain - 1))
+        pace_step(&p, plain, 2.5, 3);
+    check(p.pace.plain_ms < 1.2, "cold steps are no measure: %.2f", p.pace.plain_ms);
+    check(p.most == PACE_FIRST, "a trial begins with %zu candidates", p.most);
+    while (p.steps < 100)
+        pace_step(&p, 1, 2.5, 3);
+    check(p.pace.pauses == 1, "%zu pauses", p.pace.pauses);
+
+    /* One slow step among them is none either. */
+    p = (struct pacing){0};
+    pace_begin(&p.pace, false);
+    while (p.steps < 200)
+        pace_step(&p, p.steps == 3 ? 9 : 1, 2.5, 3);
+    check(p.pace.pauses == 1, "a disturbed step: %zu pauses", p.pace.pauses);
+
+    /* Another batch, another time of plain steps. */
+    p = (struct pacing){0};
+    pace_begin(&p.pace, false);
+    while (p.steps < 100)
+        pace_step(&p, 1, 2.5, 2);
+    check(pace_candidates(&p.pace, 1) > 0 && pace_candidates(&p.pace, 8) == 0,
+          "a larger batch is timed");
+
+    pace_begin(&p.pace, true);
+    check(pace_candidates(&p.pace, 1) == SIZE_MAX && !pace_ramps(&p.pace), "--always");
 }
 
 static void test_choice(void)
