@@ -123,25 +123,53 @@ out:
     return rc;
 }
 
-/* As many sequences as the budget allows, from one run of each with a single one. */
-static int choose_batch(const struct tune_run *run, struct sweep_cell *cell, const struct kv_spec *spec,
-                        size_t n, struct err *err)
+/* Seconds of one round, or of as much of it as fits into `limit_s` seconds: then it is more than those. */
+static int time_round(const struct tune_run *run, const struct sweep_cell *cell, size_t batch,
+                      const struct kv_spec *spec, size_t n, double limit_s, double *seconds,
+                      struct err *err)
 {
-    struct tune_run single = *run;
-    cell->batch_run = cell->batch;
-    if (cell->batch == 1 || cell->budget_s <= 0)
-        return 0;
-    single.batch = 1;
+    struct tune_run part = *run;
     const double start = clock_ms();
-    for (size_t i = 0; i < n; i++) {
+    part.batch = batch;
+    *seconds = 0;
+    for (size_t i = 0; i < n && *seconds <= limit_s; i++) {
         struct sweep_time time;
-        if (sweep_run(&single, &spec[i], cell->N, &cell->sample, &time, err) < 0)
+        if (sweep_run(&part, &spec[i], cell->N, &cell->sample, &time, err) < 0)
             return -1;
+        *seconds = (clock_ms() - start) / 1e3;
     }
-    const double round_s = (clock_ms() - start) / 1e3;
-    const double fit = cell->budget_s / (round_s * (double)cell->rounds);
-    if (fit < (double)cell->batch)
-        cell->batch_run = fit < 1 ? 1 : (size_t)fit;
+    return 0;
+}
+
+/* Makes a round take its share of the budget: first fewer classes of growths, then fewer sequences of the batch. */
+static int fit_budget(const struct tune_run *run, struct sweep_cell *cell, const struct kv_spec *spec,
+                      size_t n, struct err *err)
+{
+    enum { LEAST_GROWTHS = 8 };
+    const double round_s = cell->budget_s / (double)(cell->rounds + 1); /* one for finding out */
+    double one_s, part_s;
+    cell->batch_run = cell->batch;
+    if (cell->budget_s <= 0)
+        return 0;
+    for (;;) {
+        if (time_round(run, cell, 1, spec, n, round_s, &one_s, err) < 0)
+            return -1;
+        if (one_s <= round_s || cell->sample.growths <= LEAST_GROWTHS)
+            break;
+        cell->sample.growths /= 2;
+    }
+    if (one_s * (double)cell->batch <= round_s)
+        return 0;
+    /* Sweeping the caches takes the same time for any number of sequences: a second point tells. */
+    const size_t some = one_s * 2 <= round_s ? (size_t)(round_s / one_s) : 1;
+    cell->batch_run = some;
+    if (some < 2)
+        return 0;
+    if (time_round(run, cell, some, spec, n, round_s, &part_s, err) < 0)
+        return -1;
+    const double each_s = (part_s - one_s) / (double)(some - 1);
+    const double most = part_s < round_s ? (double)some + (round_s - part_s) / each_s : (double)some;
+    cell->batch_run = most < (double)cell->batch ? (size_t)most : cell->batch;
     return 0;
 }
 
@@ -149,7 +177,7 @@ int sweep_cell(const struct tune_run *run, struct sweep_cell *cell, const struct
                size_t n, double *time, size_t *T, struct err *err)
 {
     struct tune_run part = *run;
-    if (choose_batch(run, cell, spec, n, err) < 0)
+    if (fit_budget(run, cell, spec, n, err) < 0)
         return -1;
     part.batch = cell->batch_run;
     const double scale = (double)cell->batch / (double)cell->batch_run;

@@ -1,18 +1,18 @@
 #!/bin/sh
 # How good T by formula is (bmc.txt VIII-A, figures 7 to 9): for every shape, context and batch the T that bmc-tune uses,
 # against a fit through measured times. Prints Markdown, and writes all rows to OUT (tune_regret.jsonl).
-# SHAPES, CONTEXTS, BATCHES, ATTN, KV_TYPE, ROUNDS and SECONDS_A_CELL change what is run; MEASURE is put before every command
-# that measures. A cell takes up to a minute: the whole takes about an hour. Needs jq.
+# SHAPES, CONTEXTS, BATCHES, ATTN, KV_TYPE, ROUNDS, EVICT and SECONDS_A_CELL change what is run; MEASURE is put before every
+# command that measures. A cell takes up to a minute: the whole takes about an hour. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 
 shapes=${SHAPES:-opt-350m opt-6.7b llama-3-8b} contexts=${CONTEXTS:-128 256 512 1024 2048 4096} batches=${BATCHES:-1 8 32}
-attn=${ATTN:-blas} type=${KV_TYPE:-f32} rounds=${ROUNDS:-7} seconds=${SECONDS_A_CELL:-60} out=${OUT:-tune_regret.jsonl}
+attn=${ATTN:-blas} type=${KV_TYPE:-f32} rounds=${ROUNDS:-7} seconds=${SECONDS_A_CELL:-60} evict=${EVICT:-0} out=${OUT:-tune_regret.jsonl}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-regret.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 : >"$out"
 
-tune() { ${MEASURE:-} bin/bmc-tune --attn "$attn" --kv-type "$type" --state cold --no-rows "$@"; }
+tune() { ${MEASURE:-} bin/bmc-tune --attn "$attn" --kv-type "$type" --state cold --evict "$evict" --no-rows "$@"; }
 
 for shape in $shapes; do
     for batch in $batches; do
@@ -27,11 +27,11 @@ done
 
 echo "T by formula against a fit, attention $attn, $type rows, cold, $rounds alternating rounds:"
 echo
-echo "| shape | N | B | T closed | T used | T model | T fit (90 %) | T measured | predicted ms | measured ms | regret (90 %) | raw (90 %) | iterative | upfront | reserve |"
-echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+echo "| shape | N | B | run | T closed | T used | T model | T fit (90 %) | T measured | predicted ms | measured ms | regret (90 %) | raw (90 %) | iterative | upfront | reserve |"
+echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 jq -r 'def r(d): if . == null then "-" else . * d | round / d end;
-    if .note then "| \(.shape) | \(.N) | \(.batch) | \(.T_closed | r(10)) | \(.T_pow2) | \(.T_model) | \(.note) | | \(.predicted_ms | r(1)) | | | | | | |"
-    else "| \(.shape) | \(.N) | \(.batch) | \(.T_closed | r(10)) | \(.T_pow2) | \(.T_model) | \(.T_fit | r(10)) (\(.T_fit_lo | r(10))..\(.T_fit_hi | r(10))) | \(.T_measured) | \(.predicted_ms | r(10)) | \(.measured_ms | r(10)) | \(.regret | r(1000)) (\(.regret_lo | r(1000))..\(.regret_hi | r(1000))) | \(.regret_raw | r(1000)) (\(.regret_raw_lo | r(1000))..\(.regret_raw_hi | r(1000))) | \(.iterative_over_bmc | r(100)) | \(.upfront_over_bmc | r(100)) | \(.reserve_over_bmc | r(100)) |" end' "$out"
+    if .note then "| \(.shape) | \(.N) | \(.batch) | 0 | \(.T_closed | r(10)) | \(.T_pow2) | \(.T_model) | \(.note) | | \(.predicted_ms | r(1)) | | | | | | |"
+    else "| \(.shape) | \(.N) | \(.batch) | \(.batch_run) | \(.T_closed | r(10)) | \(.T_pow2) | \(.T_model) | \(.T_fit | r(10)) (\(.T_fit_lo | r(10))..\(.T_fit_hi | r(10))) | \(.T_measured) | \(.predicted_ms | r(10)) | \(.measured_ms | r(10)) | \(.regret | r(1000)) (\(.regret_lo | r(1000))..\(.regret_hi | r(1000))) | \(.regret_raw | r(1000)) (\(.regret_raw_lo | r(1000))..\(.regret_raw_hi | r(1000))) | \(.iterative_over_bmc | r(100)) | \(.upfront_over_bmc | r(100)) | \(.reserve_over_bmc | r(100)) |" end' "$out"
 echo
 jq -rs '[.[] | select(.regret != null)] as $cells | ($cells | length) as $n |
     "\($n) cells measured: regret at most 1.03 in \([$cells[] | select(.regret <= 1.03)] | length), at most 1.08 in \([$cells[] | select(.regret <= 1.08)] | length), at most \([$cells[].regret] | max)"' "$out"
