@@ -208,11 +208,12 @@ int tune_calibrate(struct tune *tune, struct err *err)
 {
     if (tune->options->constants)
         return take_constants(tune, tune->options->constants, err);
-    struct jobs jobs = {.plan = {.points = 7,
-                                 .min_bytes = 256 << 10,
-                                 .max_bytes = (double)tune->options->megabytes * 1048576,
-                                 .seconds_per_point = (double)size_min(tune->options->seconds, 10) / 250,
-                                 .samples = 5}};
+    struct jobs jobs = {
+        .plan = {.points = 7,
+                 .min_bytes = 256 << 10,
+                 .max_bytes = (double)tune->options->megabytes * 1048576,
+                 .seconds_per_point = (double)size_min(tune->options->seconds, 10) / 250,
+                 .samples = 5}};
     struct cli_progress bar;
     struct curve curve;
     jobs.job = calloc(MAX_JOBS, sizeof *jobs.job);

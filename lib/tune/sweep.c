@@ -1,6 +1,7 @@
 /* Timing decodes from a sample of their growths and steps. */
 #include "tune/sweep.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -167,8 +168,9 @@ static int fit_budget(const struct tune_run *run, struct sweep_cell *cell, const
         return 0;
     if (time_round(run, cell, some, spec, n, round_s, &part_s, err) < 0)
         return -1;
-    const double each_s = (part_s - one_s) / (double)(some - 1);
-    const double most = part_s < round_s ? (double)some + (round_s - part_s) / each_s : (double)some;
+    /* Noise can make the larger batch the faster one. */
+    const double each_s = fmax((part_s - one_s) / (double)(some - 1), part_s / (double)some / 8);
+    const double most = (double)some + fmax(round_s - part_s, 0) / each_s;
     cell->batch_run = most < (double)cell->batch ? (size_t)most : cell->batch;
     return 0;
 }
