@@ -275,6 +275,8 @@ int tune_cells(struct tune *tune, struct err *err)
 {
     const struct tune_options *o = tune->options;
     const int states = o->state == TUNE_BOTH && !tune->machine ? 2 : 1;
+    /* Whoever asks about the machine has not asked for the cell: it may take a part of a minute. */
+    const size_t seconds = tune->machine && !o->context ? size_min(o->seconds, 15) : o->seconds;
     struct cli_progress bar;
     int rc = 0;
     cli_progress_begin(&bar, "measuring");
@@ -287,7 +289,7 @@ int tune_cells(struct tune *tune, struct err *err)
                 .others = true,
                 .exact = o->exact,
                 .rounds = o->rounds,
-                .budget_s = (double)o->seconds / states,
+                .budget_s = (double)seconds / states,
                 .progress = cli_progress,
                 .arg = &bar,
             };

@@ -7,6 +7,8 @@
 #include "base/clock.h"
 #include "base/stat.h"
 
+enum { LEAST_SAMPLES = 3 };
+
 /* The sizes, in rows: ascending, no two alike. */
 static size_t choose_rows(const struct calibrate_plan *plan, double row_bytes, size_t *rows)
 {
@@ -92,15 +94,16 @@ static int take_samples(struct calibration *c, const struct calibrate_plan *plan
     if (kv_spec_parse(&spec, "bmc", err) < 0)
         return -1;
     spec.r = r;
+    const double work = work_of(&c->run, c->what, rows), budget_ms = plan->seconds_per_point * 1e3;
+    double start = clock_ms(), seconds;
     if (block_open(&b, &c->run, &spec, rows, err) < 0)
         return -1;
-    const double work = work_of(&c->run, c->what, rows), budget_ms = plan->seconds_per_point * 1e3;
-    const double start = clock_ms();
-    double seconds;
     int rc = take(&b, c->what, rows, &seconds, err); /* does not count */
+    c->slow[point] = clock_ms() - start > 4 * budget_ms;
+    const size_t least = c->slow[point] ? LEAST_SAMPLES : plan->samples;
+    start = clock_ms();
     for (size_t n = 0; rc == 0 && n < CALIBRATE_MAX_SAMPLES; n++) {
-        const double ms = clock_ms() - start;
-        if (n >= (ms < 10 * budget_ms ? plan->samples : 1) && ms >= budget_ms)
+        if (n >= least && clock_ms() - start >= budget_ms)
             break;
         rc = take(&b, c->what, rows, &seconds, err);
         if (rc == 0 && c->samples[point] < ARRAY_LEN(c->sample[point]))
@@ -127,7 +130,7 @@ void calibration_begin(struct calibration *c, const struct tune_run *run, enum c
 int calibration_pass(struct calibration *c, const struct calibrate_plan *plan, struct err *err)
 {
     for (size_t i = 0; i < c->n; i++)
-        if (take_samples(c, plan, i, err) < 0)
+        if (!(c->slow[i] && c->samples[i]) && take_samples(c, plan, i, err) < 0)
             return -1;
     return 0;
 }

@@ -12,7 +12,8 @@ struct calibrate_plan {
     double min_bytes,
         max_bytes;            /* of K and V; spread evenly on a logarithmic axis, whole tiles of rows */
     double seconds_per_point; /* samples are taken for so long in every pass */
-    size_t samples;           /* and at least so many, unless that takes ten times as long */
+    size_t
+        samples; /* and at least so many; 3, in a single pass, where getting there takes four times as long */
 };
 
 enum { CALIBRATE_MAX_SAMPLES = 64, CALIBRATE_MAX_PASSES = 3 };
@@ -23,6 +24,7 @@ struct calibration {
     struct tune_run run;
     enum curve_what what;
     size_t n, rows[CURVE_POINTS], samples[CURVE_POINTS];
+    bool slow[CURVE_POINTS]; /* one pass has to do */
     double sample[CURVE_POINTS][CALIBRATE_MAX_PASSES * CALIBRATE_MAX_SAMPLES];
 };
 
