@@ -43,11 +43,10 @@ echo "| --- | --- | --- | --- | --- | --- |"
 jq -rs '[.[] | select(.T_fit != null)] as $c | $c[] as $a | $c[] | select(.shape == $a.shape and .batch == $a.batch and .N == 4 * $a.N) |
     "| \(.shape) | \(.batch) | \($a.N) | \($a.T_fit * 10 | round / 10) | \(.T_fit * 10 | round / 10) | \(.T_fit / $a.T_fit * 100 | round / 100) |"' "$out"
 echo
-echo "T fit by model, with the size of the cache of one layer and sequence at N:"
+echo "T fit by model:"
 echo
-jq -rs 'def r(d): . * d | round / d;
-    [.[].N] | unique as $N | "| shape | B | row KiB | \([$N[] | "N = \(.)"] | join(" | ")) |", "| --- | --- | --- |\([$N[] | " --- |"] | join(""))"' "$out"
-jq -rs 'def r(d): . * d | round / d;
-    . as $all | ([.[].N] | unique) as $N | [.[] | [.shape, .batch]] | unique[] as $m |
-    [$N[] as $n | ($all[] | select(.shape == $m[0] and .batch == $m[1] and .N == $n)) | if .T_fit then "\(.T_fit | r(10))" else "-" end] as $fits |
-    "| \($m[0]) | \($m[1]) | \($fits | join(" | ")) |"' "$out"
+jq -rs '([.[].N] | unique) as $N | . as $all |
+    "| shape | B | \([$N[] | "N = \(.)"] | join(" | ")) |", "| --- | --- | \([$N[] | "---"] | join(" | ")) |",
+    ([.[] | [.shape, .batch]] | unique[] as $m | [$N[] as $n | $all[] | select([.shape, .batch] == $m and .N == $n) |
+        if .T_fit then .T_fit * 10 | round / 10 | tostring else "-" end] as $fits |
+        "| \($m[0]) | \($m[1]) | \($fits | join(" | ")) |")' "$out"

@@ -1,13 +1,13 @@
 #!/bin/sh
 # Is a sampled run what a whole run is? Times of every T, sampled and with every step, at N up to 512, in turns; prints the ratio of
-# the medians. SHAPE, CONTEXTS, ROUNDS, PAIRS and MEASURE change what is run. Needs jq.
+# the medians. SHAPE, CONTEXTS, ROUNDS, PAIRS, EVICT and MEASURE change what is run. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 
-shape=${SHAPE:-opt-350m} contexts=${CONTEXTS:-128 256 512} rounds=${ROUNDS:-7} pairs=${PAIRS:-3}
+shape=${SHAPE:-opt-350m} contexts=${CONTEXTS:-128 256 512} rounds=${ROUNDS:-7} pairs=${PAIRS:-3} evict=${EVICT:-0}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-sampling.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-bin/bmc-tune --shape "$shape" -N 128 --no-sweep --no-rows --profile "$work/constants" --format csv >/dev/null
+${MEASURE:-} bin/bmc-tune --shape "$shape" -N 128 --no-sweep --no-rows --profile "$work/constants" --format csv >/dev/null
 
 echo "$shape, one layer, hot and cold; sampled / exact:"
 echo
@@ -18,7 +18,7 @@ for n in $contexts; do
     : >"$work/exact"
     for pair in $(seq "$pairs"); do
         for how in sampled exact; do
-            ${MEASURE:-} bin/bmc-tune --shape "$shape" -N "$n" --no-rows --dry-run --constants "$work/constants" --rounds "$rounds" \
+            ${MEASURE:-} bin/bmc-tune --shape "$shape" -N "$n" --no-rows --dry-run --constants "$work/constants" --rounds "$rounds" --evict "$evict" \
                 --format json $([ $how = sampled ] || echo --exact) | jq -c .curve >>"$work/$how"
         done
     done
