@@ -11,7 +11,8 @@
 struct class
 {
     double growth_ms;
-    double step_ms; /* mean of those timed */
+    double first_ms; /* the step right after it: in a hot run it finds its new rows in no cache yet */
+    double step_ms;  /* mean of the others that were timed */
 };
 
 /* Steps that take n from `from` to `to`: k rows each of which m stay, fewer where fewer are free. */
@@ -29,43 +30,56 @@ static size_t spread(size_t i, size_t count, size_t n)
     return count > 1 ? i * (n - 1) / (count - 1) : 0;
 }
 
-/* Every step of [from, to); the growth has opened the first one. */
+/* Every step of [b->n, to). */
 static int time_all_steps(struct block *b, size_t to, double *sum, size_t *n, struct err *err)
 {
     double ms;
-    for (*n = 0; b->n < to; (*n)++, *sum += ms)
-        if ((*n && block_grow(b, &ms, err) < 0) || block_step(b, &ms, err) < 0)
+    for (; b->n < to; (*n)++, *sum += ms)
+        if (block_grow(b, &ms, err) < 0 || block_step(b, &ms, err) < 0)
             return -1;
     return 0;
 }
 
-/* Steps at the middles of `steps` equal parts of [from, to). */
-static int time_some_steps(struct block *b, size_t from, size_t to, size_t steps, double *sum,
-                           size_t *n, struct err *err)
+/* Steps at the middles of `steps` equal parts of [b->n, to). */
+static int time_some_steps(struct block *b, size_t to, size_t steps, double *sum, size_t *n,
+                           struct err *err)
 {
     double ms;
-    for (size_t s = 0; s < b->run->batch;
-         s++) /* the growth has opened a step: it is closed without rows */
-        kv_commit(b->kv, s, 0);
-    for (*n = 0; *n < steps && b->n < to; (*n)++, *sum += ms)
+    const size_t from = b->n;
+    for (; *n < steps && b->n < to; (*n)++, *sum += ms)
         if (block_skip_to(b, from + (2 * *n + 1) * (to - from) / (2 * steps), err) < 0 ||
             block_grow(b, &ms, err) < 0 || block_step(b, &ms, err) < 0)
             return -1;
     return 0;
 }
 
-/* Times the growth at `from` rows and steps up to `to`; 0 steps are all. */
+/* Times the growth at `from` rows and `steps` of the steps up to `to`; 0 steps are all. */
 static int time_class(struct block *b, size_t from, size_t to, size_t steps, struct class *class,
                       size_t *timed, struct err *err)
 {
+    const bool cold = b->run->sweeper != NULL; /* then the first step is like all others */
     double sum = 0;
-    size_t n;
-    if (block_skip_to(b, from, err) < 0 || block_grow(b, &class->growth_ms, err) < 0 ||
-        (steps ? time_some_steps(b, from, to, steps, &sum, &n, err)
-               : time_all_steps(b, to, &sum, &n, err)) < 0)
+    size_t n = 0;
+    if (block_skip_to(b, from, err) < 0 || block_grow(b, &class->growth_ms, err) < 0)
         return -1;
-    class->step_ms = sum / (double)n;
+    if (cold && steps) /* the growth has opened a step: it is closed without rows */
+        for (size_t s = 0; s < b->run->batch; s++)
+            kv_commit(b->kv, s, 0);
+    else if (block_step(b, &class->first_ms, err) < 0)
+        return -1;
+    const bool first = !(cold && steps);
+    *timed += first;
+    if (steps) {
+        const size_t left = size_min(size_max(steps - first, 1), count_steps(b->run, b->n, to));
+        if (time_some_steps(b, to, left, &sum, &n, err) < 0)
+            return -1;
+    } else if (time_all_steps(b, to, &sum, &n, err) < 0) {
+        return -1;
+    }
     *timed += n;
+    class->step_ms = n ? sum / (double)n : class->first_ms;
+    if (!first)
+        class->first_ms = class->step_ms;
     return 0;
 }
 
@@ -82,7 +96,8 @@ static void integrate(const struct class *class, const size_t *at, size_t n, siz
         const struct class *a = &class[left], *b = &class[right];
         const size_t steps = count_steps(run, i * r, size_min((i + 1) * r, N));
         time->growth_ms += a->growth_ms + share * (b->growth_ms - a->growth_ms);
-        time->step_ms += (double)steps * (a->step_ms + share * (b->step_ms - a->step_ms));
+        time->step_ms += a->first_ms + share * (b->first_ms - a->first_ms) +
+                         (double)(steps - 1) * (a->step_ms + share * (b->step_ms - a->step_ms));
     }
     time->total_ms = time->growth_ms + time->step_ms;
 }
@@ -107,8 +122,7 @@ int sweep_run(const struct tune_run *run, const struct kv_spec *spec, size_t N,
     for (size_t i = 0; i < n; i++) {
         at[i] = spread(i, n, growths);
         const size_t from = at[i] * r, to = size_min(from + r, N);
-        const size_t some = size_min(steps, count_steps(run, from, to));
-        if (time_class(&b, from, to, sample->exact ? 0 : some, &class[i], &time -> steps_timed, err) <
+        if (time_class(&b, from, to, sample->exact ? 0 : steps, &class[i], &time -> steps_timed, err) <
             0)
             goto out;
     }
