@@ -11,6 +11,18 @@ policies="bmc bmc:r=16 bmc:r=32 bmc:r=64 bmc:r=256 reserve"
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-e2e.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
+# One round: all policies in turns.
+cat >"$work/round" <<'END'
+set -eu
+round=$1 profile=$2
+shift 2
+for policy in $policies; do
+    bin/bmc-prof bench "$@" -p 0 -n "$n" --attn "$attn" --profile "$profile" --kv "$policy" --repeat 1 --warmup 0 --megabytes 16 --format json |
+        jq -c --arg asked "$policy" --argjson round "$round" '.rows[0] + {$asked, $round}'
+done
+END
+export n attn policies
+
 for name in $models; do
     model="--shape $name"
     [ "$name" != grimm ] || model="-m models.d/grimm.bmc"
@@ -20,12 +32,8 @@ for name in $models; do
         ${MEASURE:-} bin/bmc-tune $model -N "$n" -b "$batch" --attn "$attn" --state cold --no-sweep --no-rows \
             --profile "$work/$name" --format csv >/dev/null
         for round in $(seq "$rounds"); do
-            for policy in $policies; do
-                # shellcheck disable=SC2086 # words
-                ${MEASURE:-} bin/bmc-prof bench $model -b "$batch" -p 0 -n "$n" --attn "$attn" --profile "$work/$name" \
-                    --kv "$policy" --repeat 1 --warmup 0 --megabytes 16 --format json |
-                    jq -c --arg asked "$policy" --argjson round "$round" '.rows[0] + {$asked, $round}' >>"$work/rows"
-            done
+            # shellcheck disable=SC2086 # words
+            ${MEASURE:-} sh "$work/round" "$round" "$work/$name" $model -b "$batch" >>"$work/rows"
         done
     done
     echo "$name, N = $n, attention $attn, medians of $rounds alternating rounds:"

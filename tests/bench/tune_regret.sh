@@ -1,8 +1,8 @@
 #!/bin/sh
 # How good T by formula is (bmc.txt VIII-A, figures 7 to 9): for every shape, context and batch the T that bmc-tune uses,
 # against a fit through measured times. Prints Markdown, and writes all rows to OUT (tune_regret.jsonl).
-# SHAPES, CONTEXTS, BATCHES, ATTN, KV_TYPE, ROUNDS, EVICT and SECONDS_A_CELL change what is run; MEASURE is put before every
-# command that measures. A cell takes up to a minute: the whole takes about an hour. Needs jq.
+# SHAPES, CONTEXTS, BATCHES, ATTN, KV_TYPE, ROUNDS, EVICT and SECONDS_A_CELL change what is run; MEASURE is put before what
+# measures, once for each shape and batch. A cell takes up to a minute: the whole takes about an hour. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -12,16 +12,20 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-regret.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 : >"$out"
 
-tune() { ${MEASURE:-} bin/bmc-tune --attn "$attn" --kv-type "$type" --state cold --evict "$evict" --no-rows "$@"; }
-
+# The constants of a shape and batch are measured once, apart from the cells that they are to predict.
+cat >"$work/tune" <<'END'
+set -eu
+shape=$1 batch=$2 profile=$3
+shift 3
+tune() { bin/bmc-tune --shape "$shape" -b "$batch" --attn "$attn" --kv-type "$type" --state cold --evict "$evict" --no-rows "$@"; }
+tune -N 512 --no-sweep --profile "$profile" --format csv >/dev/null
+tune -N "$contexts" --constants "$profile" --rounds "$rounds" --seconds "$seconds" --dry-run --format jsonl
+END
+contexts=$(echo "$contexts" | tr ' ' ,)
+export attn type evict contexts rounds seconds
 for shape in $shapes; do
     for batch in $batches; do
-        # Constants once for a shape and batch, apart from the cells that they are to predict.
-        tune --shape "$shape" -N 512 -b "$batch" --no-sweep --profile "$work/$shape-$batch" --format csv >/dev/null
-        for n in $contexts; do
-            tune --shape "$shape" -N "$n" -b "$batch" --constants "$work/$shape-$batch" --rounds "$rounds" --seconds "$seconds" \
-                --dry-run --format jsonl >>"$out"
-        done
+        ${MEASURE:-} sh "$work/tune" "$shape" "$batch" "$work/$shape-$batch" >>"$out"
     done
 done
 
