@@ -47,10 +47,12 @@ echo "| --- | --- | --- | --- | --- | --- |"
 jq -rs '[.[] | select(.T_fit != null)] as $c | $c[] as $a | $c[] | select(.shape == $a.shape and .batch == $a.batch and .N == 4 * $a.N) |
     "| \(.shape) | \(.batch) | \($a.N) | \($a.T_fit * 10 | round / 10) | \(.T_fit * 10 | round / 10) | \(.T_fit / $a.T_fit * 100 | round / 100) |"' "$out"
 echo
-echo "T fit by model:"
+echo "T fit by model; the last column is how much it grows when N grows fourfold, by a straight line through all N (logarithms):"
 echo
 jq -rs '([.[].N] | unique) as $N | . as $all |
-    "| shape | B | \([$N[] | "N = \(.)"] | join(" | ")) |", "| --- | --- | \([$N[] | "---"] | join(" | ")) |",
-    ([.[] | [.shape, .batch]] | unique[] as $m | [$N[] as $n | $all[] | select([.shape, .batch] == $m and .N == $n) |
-        if .T_fit then .T_fit * 10 | round / 10 | tostring else "-" end] as $fits |
-        "| \($m[0]) | \($m[1]) | \($fits | join(" | ")) |")' "$out"
+    def growth: map(select(.T_fit)) | length as $n | map(.N | log) as $x | map(.T_fit | log) as $y |
+        if $n < 2 then "-" else ($x | add / $n) as $mx | ($y | add / $n) as $my |
+        ([range($n) | ($x[.] - $mx) * ($y[.] - $my)] | add) / ([$x[] | (. - $mx) * (. - $mx)] | add) * (4 | log) | exp * 100 | round / 100 end;
+    "| shape | B | \([$N[] | "N = \(.)"] | join(" | ")) | 4 N |", "| --- | --- | \([$N[] | "---"] | join(" | ")) | --- |",
+    ([.[] | [.shape, .batch]] | unique[] as $m | [$all[] | select([.shape, .batch] == $m)] as $mine |
+        "| \($m[0]) | \($m[1]) | \([$N[] as $n | $mine[] | select(.N == $n) | if .T_fit then .T_fit * 10 | round / 10 | tostring else "-" end] | join(" | ")) | \($mine | growth) |")' "$out"
