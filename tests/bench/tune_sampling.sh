@@ -24,7 +24,7 @@ export shape rounds evict work n
 for n in $contexts; do
     : >"$work/sampled"
     : >"$work/exact"
-    for pair in $(seq "$pairs"); do
+    for _ in $(seq "$pairs"); do
         ${MEASURE:-} sh "$work/pair"
     done
     jq -nr --slurpfile a "$work/sampled" --slurpfile b "$work/exact" '
