@@ -36,7 +36,7 @@ static const struct opt opts[] = {
     CHOICE("state", "STATE", state, "both|cold|hot", "measure cells with the caches swept between steps, as a model's weights do, without, or both (default both); the profile has cold"),
     FLAG("exact", exact, "run every step of every cell, in place of every growth and a sample of the steps"),
     SIZE("rounds", "r", rounds, 3, FIT_MAX_ROUNDS, "rounds of a cell, in which all T take turns (default 7)"),
-    SIZE("seconds", NULL, seconds, 1, 1e6, "about how long a cell may take, hot and cold together: fewer sequences of a batch are run where it would take longer (default 60)"),
+    SIZE("seconds", NULL, seconds, 1, 1e6, "about how long a cell may take, hot and cold together: fewer growths are timed, and fewer sequences of a batch are run, where it would take longer (default 60)"),
     SIZE("megabytes", NULL, megabytes, 1, 1 << 20, "largest K and V that constants are measured at (default 1024)"),
     SIZE("evict", NULL, evict, 0, 1 << 14, "megabytes that are read before everything that is timed cold; 0: as large as the largest cache, from 64 to 128 (default 0)"),
     PATH("constants", NULL, constants, "take the constants from this profile in place of measuring them"),

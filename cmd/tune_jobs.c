@@ -114,37 +114,38 @@ void tune_close(struct tune *tune)
 
 /* ---- calibration ---- */
 
-/* A list of what is to be measured, so that the progress bar knows how much there is. */
-struct job {
-    struct tune_run run;
-    enum curve_what what;
+/* What is to be measured: all of it is listed before anything is, so that passes go over the whole list. */
+struct jobs {
+    struct calibration *job; /* [MAX_JOBS] */
+    size_t n;
+    struct calibrate_plan plan;
 };
 
 enum { MAX_JOBS = 256 };
 
-static void add_job(struct job *job, size_t *n, const struct tune_run *run, enum curve_what what)
+static void add_job(struct jobs *jobs, const struct tune_run *run, enum curve_what what)
 {
-    if (*n < MAX_JOBS)
-        job[(*n)++] = (struct job){*run, what};
+    if (jobs->n < MAX_JOBS)
+        calibration_begin(&jobs->job[jobs->n++], run, what, &jobs->plan);
 }
 
 /* Copying and allocation at a type, and attention at each batch, for one row and for k. */
-static void add_shape(const struct tune *tune, struct job *job, size_t *n, struct tune_run run)
+static void add_shape(const struct tune *tune, struct jobs *jobs, struct tune_run run)
 {
-    add_job(job, n, &run, CURVE_COPY);
-    add_job(job, n, &run, CURVE_ALLOC);
+    add_job(jobs, &run, CURVE_COPY);
+    add_job(jobs, &run, CURVE_ALLOC);
     for (size_t i = 0; i < tune->n_batch; i++) {
         run.batch = tune->batch[i];
         run.k = 1;
-        add_job(job, n, &run, CURVE_SDPA);
+        add_job(jobs, &run, CURVE_SDPA);
         run.k = tune->run.k;
         if (run.k > 1)
-            add_job(job, n, &run, CURVE_SDPA);
+            add_job(jobs, &run, CURVE_SDPA);
     }
 }
 
 /* For the machine: both types, G of 1 and 4, every backend unless one was named. */
-static void add_machine(const struct tune *tune, struct job *job, size_t *n, struct tune_run run)
+static void add_machine(const struct tune *tune, struct jobs *jobs, struct tune_run run)
 {
     for (size_t b = 0; attn_backends[b]; b++)
         for (int type = 0; type < DTYPE_COUNT; type++)
@@ -156,35 +157,33 @@ static void add_machine(const struct tune *tune, struct job *job, size_t *n, str
                 if (tune->options->attn && run.attn != tune->run.attn)
                     continue;
                 if (group == 1 && (b == 0 || tune->options->attn)) {
-                    add_job(job, n, &run, CURVE_COPY);
-                    add_job(job, n, &run, CURVE_ALLOC);
+                    add_job(jobs, &run, CURVE_COPY);
+                    add_job(jobs, &run, CURVE_ALLOC);
                 }
-                add_job(job, n, &run, CURVE_SDPA);
+                add_job(jobs, &run, CURVE_SDPA);
             }
 }
 
-static size_t list_jobs(struct tune *tune, struct job *job)
+static void list_jobs(struct tune *tune, struct jobs *jobs)
 {
     struct tune_run run = tune->run;
     const int state = tune->options->state;
-    size_t n = 0;
     for (int cold = 0; cold < 2; cold++) {
         if ((cold && state == TUNE_HOT) ||
             (!cold && (state == TUNE_COLD || (tune->machine && state != TUNE_HOT))))
             continue;
         run.sweeper = cold ? &tune->sweeper : NULL;
         if (tune->machine)
-            add_machine(tune, job, &n, run);
+            add_machine(tune, jobs, run);
         if (!tune->machine || run.k > 1 || tune->n_batch > 1 || tune->batch[0] > 1)
-            add_shape(tune, job, &n, run);
+            add_shape(tune, jobs, run);
         if (!tune->machine && (run.kv_heads != run.heads || run.type != DTYPE_F32)) {
             struct tune_run plain = run; /* for the other reading of eq. 8 */
             plain.kv_heads = run.heads;
             plain.type = DTYPE_F32;
-            add_shape(tune, job, &n, plain);
+            add_shape(tune, jobs, plain);
         }
     }
-    return n;
 }
 
 /* The constants of an earlier run, on this machine and with these settings. */
@@ -209,27 +208,30 @@ int tune_calibrate(struct tune *tune, struct err *err)
 {
     if (tune->options->constants)
         return take_constants(tune, tune->options->constants, err);
-    struct job *job = calloc(MAX_JOBS, sizeof *job);
+    struct jobs jobs = {
+        .plan = {.points = 7,
+                 .min_bytes = 256 << 10,
+                 .max_bytes = (double)tune->options->megabytes * 1048576,
+                 .seconds_per_point = (double)size_min(tune->options->seconds, 10) / 250,
+                 .samples = 5}};
     struct cli_progress bar;
-    const double megabytes = (double)tune->options->megabytes;
-    const struct calibrate_plan plan = {.points = 7,
-                                        .min_bytes = 256 << 10,
-                                        .max_bytes = megabytes * 1048576,
-                                        .seconds_per_point =
-                                            (double)size_min(tune->options->seconds, 10) / 100,
-                                        .samples = 7};
-    int rc = job ? 0 : err_set(err, "out of memory");
-    const size_t n = job ? list_jobs(tune, job) : 0;
+    struct curve curve;
+    jobs.job = calloc(MAX_JOBS, sizeof *jobs.job);
+    if (!jobs.job)
+        return err_set(err, "out of memory");
+    list_jobs(tune, &jobs);
+    int rc = 0;
     cli_progress_begin(&bar, "calibrating");
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        struct curve curve;
-        rc = calibrate_curve(&job[i].run, job[i].what, &plan, &curve, err);
-        if (rc == 0)
+    for (size_t pass = 0; pass < CALIBRATE_MAX_PASSES; pass++)
+        for (size_t i = 0; rc == 0 && i < jobs.n; i++) {
+            rc = calibration_pass(&jobs.job[i], &jobs.plan, err);
+            cli_progress(&bar, pass * jobs.n + i + 1, CALIBRATE_MAX_PASSES * jobs.n);
+        }
+    for (size_t i = 0; rc == 0 && i < jobs.n; i++)
+        if ((rc = calibration_curve(&jobs.job[i], &curve, err)) == 0)
             rc = profile_put_curve(&tune->profile, &curve, err);
-        cli_progress(&bar, i + 1, n);
-    }
     cli_progress_end(&bar);
-    free(job);
+    free(jobs.job);
     return rc;
 }
 
@@ -273,6 +275,8 @@ int tune_cells(struct tune *tune, struct err *err)
 {
     const struct tune_options *o = tune->options;
     const int states = o->state == TUNE_BOTH && !tune->machine ? 2 : 1;
+    /* Whoever asks about the machine has not asked for the cell: it may take a part of a minute. */
+    const size_t seconds = tune->machine && !o->context ? size_min(o->seconds, 15) : o->seconds;
     struct cli_progress bar;
     int rc = 0;
     cli_progress_begin(&bar, "measuring");
@@ -285,7 +289,7 @@ int tune_cells(struct tune *tune, struct err *err)
                 .others = true,
                 .exact = o->exact,
                 .rounds = o->rounds,
-                .budget_s = (double)o->seconds / states,
+                .budget_s = (double)seconds / states,
                 .progress = cli_progress,
                 .arg = &bar,
             };

@@ -133,7 +133,8 @@ static int add_verdict(struct buf *text, const struct cell *c, struct err *err)
                  c->over_bmc[CELL_ITERATIVE].value, c->over_bmc[CELL_UPFRONT].value,
                  c->over_bmc[CELL_RESERVE].value) < 0)
         return -1;
-    if (c->batch_run < c->batch && buf_addf(text, err, "; %zu sequences were run", c->batch_run) < 0)
+    if (c->batch_run < c->batch &&
+        buf_addf(text, err, "; %zu of %zu sequences were run", c->batch_run, c->batch) < 0)
         return -1;
     return buf_addf(text, err, "; fastest: %s.\n", fastest);
 }

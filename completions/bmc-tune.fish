@@ -16,7 +16,7 @@ complete -c bmc-tune -s s -l seed -x -d 'seed of random rows, tokens and interva
 complete -c bmc-tune -l state -x -a 'both cold hot' -d 'measure cells with the caches swept between steps, as a model\'s weights do, without, or both (default both); the profile has cold'
 complete -c bmc-tune -l exact -d 'run every step of every cell, in place of every growth and a sample of the steps'
 complete -c bmc-tune -s r -l rounds -x -d 'rounds of a cell, in which all T take turns (default 7)'
-complete -c bmc-tune -l seconds -x -d 'about how long a cell may take, hot and cold together: fewer sequences of a batch are run where it would take longer (default 60)'
+complete -c bmc-tune -l seconds -x -d 'about how long a cell may take, hot and cold together: fewer growths are timed, and fewer sequences of a batch are run, where it would take longer (default 60)'
 complete -c bmc-tune -l megabytes -x -d 'largest K and V that constants are measured at (default 1024)'
 complete -c bmc-tune -l evict -x -d 'megabytes that are read before everything that is timed cold; 0: as large as the largest cache, from 64 to 128 (default 0)'
 complete -c bmc-tune -l constants -r -d 'take the constants from this profile in place of measuring them'

@@ -4,11 +4,24 @@
 # Times are held against each other only where BMC_FULL=1 says that the machine is idle.
 load helper
 
-setup_file() { model grimm >/dev/null; }
+setup_file() {
+    model grimm >/dev/null
+    cd "$BATS_FILE_TMPDIR" || return 1
+    tiny
+    calibrate ./real
+}
 
 # A tiny shape with so little of everything that a run takes a second.
 quick="--megabytes 1 --evict 1 --seconds 1 --rounds 3 -t 1"
 tiny() { tiny_shape tiny.shape "$@"; }
+
+# Constants of the tiny shape into a profile, as quickly as can be.
+calibrate() { # PROFILE [OPTION]...
+    local profile=$1
+    shift
+    # shellcheck disable=SC2086 # words
+    ok bmc-tune $quick --shape ./tiny.shape -N 64 --no-sweep --no-rows --state cold --profile "$profile" "$@"
+}
 
 # Runs what must succeed, and leaves standard output in `out`.
 tune() {
@@ -25,10 +38,8 @@ jq_true() { # FILTER FILE
 hand_made() { # FILE RATIO [LINE]...
     local file=$1 ratio=$2
     shift 2
-    tiny
-    ok bmc-tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --megabytes 1 --evict 1 --seconds 1 -t 1 --profile ./real
     {
-        grep -vE '^(constant|T|policy)' real
+        grep -vE '^(constant|T|policy)' "$BATS_FILE_TMPDIR/real"
         echo "constant copy_elem_s - f32 256 4 1 1 cold 1000000 ${ratio}e9 0 5"
         echo "constant sdpa_mac_s fused f32 256 4 1 1 cold 1000000 1e9 0 5"
         printf '%s\n' "$@"
@@ -167,20 +178,20 @@ T_of() { # OPTION..: "T T_from policy policy_from"
 
 @test "the profile is found where it belongs, and the folder is made" {
     tiny
-    XDG_CONFIG_HOME=$PWD/config ok bmc-tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --megabytes 1 --evict 1 --seconds 1 -t 1
+    XDG_CONFIG_HOME=$PWD/config ok bmc-tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --state cold --megabytes 1 --evict 1 --seconds 1 -t 1
     [ -s config/bmc/profile ]
     XDG_CONFIG_HOME=$PWD/config T_of >found
     grep -q formula found
-    XDG_CONFIG_HOME='' HOME=$PWD/home ok bmc-tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --megabytes 1 --evict 1 --seconds 1 -t 1
+    XDG_CONFIG_HOME='' HOME=$PWD/home ok bmc-tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --state cold --megabytes 1 --evict 1 --seconds 1 -t 1
     [ -s home/.config/bmc/profile ]
     XDG_CONFIG_HOME='' HOME='' expect_error 1 'neither XDG_CONFIG_HOME nor HOME' bmc-tune --shape ./tiny.shape -N 64 \
-        --no-sweep --no-rows --megabytes 1 --evict 1 --seconds 1 -t 1 --format csv 2>&1 || [[ $stderr =~ "neither XDG_CONFIG_HOME" ]]
+        --no-sweep --no-rows --state cold --megabytes 1 --evict 1 --seconds 1 -t 1 --format csv 2>&1 || [[ $stderr =~ "neither XDG_CONFIG_HOME" ]]
 }
 
 @test "a second run adds to the profile, and what it finds anew takes the old one's place" {
     tiny
-    tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --profile ./p
-    tune --shape ./tiny.shape -N 32,64 --no-sweep --no-rows --profile ./p
+    cp "$BATS_FILE_TMPDIR/real" p
+    tune --shape ./tiny.shape -N 32,64 --no-sweep --no-rows --state cold --profile ./p
     assert_equal "$(grep '^T ' p | cut -d ' ' -f 2-8 | sort | uniq -c | awk '{ print $1 }' | xargs)" "1 1"
     assert_equal "$(grep '^constant' p | cut -d ' ' -f 2-10 | sort | uniq -d)" ""
 }
@@ -251,7 +262,7 @@ once='Once upon a time'
 
 @test "constants of an earlier run are taken" {
     tiny
-    tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --profile ./p
+    cp "$BATS_FILE_TMPDIR/real" p
     tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --dry-run --format csv --constants p --state cold
     cp out first
     tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --dry-run --format csv --constants p --state cold
@@ -261,16 +272,16 @@ once='Once upon a time'
 
 @test "--check: fits after tuning, does not fit when the constants are another machine's" {
     tiny
-    tune --shape ./tiny.shape -N 64 --no-sweep --no-rows --profile ./p
+    cp "$BATS_FILE_TMPDIR/real" p
     # shellcheck disable=SC2086 # words
-    run --separate-stderr bmc-tune $quick --shape ./tiny.shape --check --profile ./p --format json
+    run --separate-stderr bmc-tune $quick --state cold --shape ./tiny.shape --check --profile ./p --format json
     [ "$status" -le 1 ] && [ -z "$stderr" ]
     printf '%s' "$output" >out
     jq_true '.worst_ratio >= 0.9 and .limit == 1.08' out
     # Copying a million times slower: T far too small.
     awk '$1 == "constant" && $2 == "copy_elem_s" { $11 *= 1e-6 } $1 != "T"' p >wrong
     # shellcheck disable=SC2086 # words
-    run --separate-stderr bmc-tune $quick --shape ./tiny.shape --check --profile ./wrong
+    run --separate-stderr bmc-tune $quick --state cold --shape ./tiny.shape --check --profile ./wrong
     assert_failure 1
     assert_output --partial "does not fit: the profile's T cost up to"
     sed 's/^cpu .*/cpu Another One/' p >other
@@ -305,7 +316,7 @@ once='Once upon a time'
 
 @test "interrupted: nothing is left behind" {
     tiny
-    run --separate-stderr timeout -s INT -k 20 1 "$BMC_BIN/bmc-tune" --shape ./tiny.shape -N 128 -t 1 --profile ./p --plot p.svg --seconds 60 --rounds 60
+    run --separate-stderr timeout -s INT -k 20 0.7 "$BMC_BIN/bmc-tune" --shape ./tiny.shape -N 128 -t 1 --profile ./p --plot p.svg --seconds 60 --rounds 60
     assert_failure
     [ "$status" -ne 137 ] || fail "bmc-tune did not end at SIGINT"
     assert_folder tiny.shape

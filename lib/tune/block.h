@@ -17,6 +17,10 @@ struct sweeper {
 int sweeper_open(struct sweeper *sweeper, size_t bytes, struct err *err) MUST_USE;
 void sweeper_close(struct sweeper *sweeper);
 
+/* Blocks from this size on are pages of their own, fresh whenever they are allocated: so it is with glibc in a process
+ * whose blocks only grow. Opening a block sees to it that it stays so. */
+enum { BLOCK_MAPPED = 128 << 10 };
+
 /* What is measured. */
 struct tune_run {
     size_t heads, kv_heads, head_dim;

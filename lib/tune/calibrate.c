@@ -2,6 +2,7 @@
 #include "tune/calibrate.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/stat.h"
@@ -27,12 +28,12 @@ static size_t choose_rows(const struct calibrate_plan *plan, double row_bytes, s
     return n;
 }
 
-/* The last growth of a sequence that got to `rows` rows by steps of r: what an allocator gives, used pages or fresh ones,
- * depends on what it was given back before. Blocks beyond its mapping threshold are fresh whatever came before. */
+/* The last growth of a sequence that got to `rows` rows by steps of r. What a small one gets from the allocator, used
+ * memory or fresh, depends on what was given back before; larger ones are fresh. */
 static int take_growth(struct block *b, size_t rows, double *ms, struct err *err)
 {
     const size_t r = b->kv->r;
-    const bool fresh = block_row_bytes(b->run) * (double)rows > 2.0 * 64 * 1048576;
+    const bool fresh = block_row_bytes(b->run) * (double)(rows - r) > 2.0 * BLOCK_MAPPED;
     block_clear(b);
     for (size_t from = fresh ? rows - r : 0; from < rows; from += r) {
         if (block_skip_to(b, from, err) < 0 || block_grow(b, ms, err) < 0)
@@ -81,70 +82,84 @@ static double work_of(const struct tune_run *run, enum curve_what what, size_t r
                                 : 1;
 }
 
-static int measure_point(const struct tune_run *run, enum curve_what what,
-                         const struct calibrate_plan *plan, size_t rows, struct curve_point *point,
-                         struct err *err)
+/* Samples of one point in one pass. */
+static int take_samples(struct calibration *c, const struct calibrate_plan *plan, size_t point,
+                        struct err *err)
 {
+    const size_t rows = c->rows[point];
     /* A growth by an eighth; for steps all rows are there. */
-    const size_t r = what == CURVE_COPY ? size_max(div_up(rows, 8), 1) : rows;
+    const size_t r = c->what == CURVE_COPY ? size_max(div_up(rows, 8), 1) : rows;
     struct kv_spec spec;
     struct block b;
-    double x[CALIBRATE_MAX_SAMPLES];
-    size_t n = 0;
     if (kv_spec_parse(&spec, "bmc", err) < 0)
         return -1;
     spec.r = r;
-    if (block_open(&b, run, &spec, rows, err) < 0)
+    const double work = work_of(&c->run, c->what, rows), budget_ms = plan->seconds_per_point * 1e3;
+    double start = clock_ms(), seconds;
+    if (block_open(&b, &c->run, &spec, rows, err) < 0)
         return -1;
-    const double work = work_of(run, what, rows), budget_ms = plan->seconds_per_point * 1e3;
-    const double start = clock_ms();
-    int rc = take(&b, what, rows, &x[0], err); /* does not count */
-    while (rc == 0 && n < CALIBRATE_MAX_SAMPLES &&
-           (n < LEAST_SAMPLES || (n < plan->samples && clock_ms() - start < 10 * budget_ms) ||
-            clock_ms() - start < budget_ms)) {
-        rc = take(&b, what, rows, &x[n], err);
-        if (rc == 0)
-            x[n] = what == CURVE_ALLOC ? fmax(x[n], 1e-9) : work / fmax(x[n], 1e-9);
-        n += rc == 0;
+    int rc = take(&b, c->what, rows, &seconds, err); /* does not count */
+    c->slow[point] = clock_ms() - start > 4 * budget_ms;
+    const size_t least = c->slow[point] ? LEAST_SAMPLES : plan->samples;
+    start = clock_ms();
+    for (size_t n = 0; rc == 0 && n < CALIBRATE_MAX_SAMPLES; n++) {
+        if (n >= least && clock_ms() - start >= budget_ms)
+            break;
+        rc = take(&b, c->what, rows, &seconds, err);
+        if (rc == 0 && c->samples[point] < ARRAY_LEN(c->sample[point]))
+            c->sample[point][c->samples[point]++] =
+                c->what == CURVE_ALLOC ? fmax(seconds, 1e-9) : work / fmax(seconds, 1e-9);
     }
     block_close(&b);
-    if (rc < 0)
-        return -1;
-    const double median = stat_quantile(x, n, 0.5);
-    *point = (struct curve_point){
-        .bytes = block_row_bytes(run) * (double)rows * (double)run->batch,
-        .value = median,
-        .spread = (stat_quantile(x, n, 0.75) - stat_quantile(x, n, 0.25)) / median,
-        .samples = n,
-    };
+    return rc;
+}
+
+void calibration_begin(struct calibration *c, const struct tune_run *run, enum curve_what what,
+                       const struct calibrate_plan *plan)
+{
+    size_t rows[CURVE_POINTS];
+    *c = (struct calibration){.run = *run, .what = what};
+    if (what != CURVE_SDPA)
+        c->run.batch = c->run.k = c->run.m = 1;
+    const size_t n = choose_rows(plan, block_row_bytes(&c->run) * (double)c->run.batch, rows);
+    for (size_t i = 0; i < n; i++)
+        if (rows[i] > c->run.k)
+            c->rows[c->n++] = rows[i];
+}
+
+int calibration_pass(struct calibration *c, const struct calibrate_plan *plan, struct err *err)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (!(c->slow[i] && c->samples[i]) && take_samples(c, plan, i, err) < 0)
+            return -1;
     return 0;
 }
 
-int calibrate_curve(const struct tune_run *given, enum curve_what what,
-                    const struct calibrate_plan *plan, struct curve *curve, struct err *err)
+int calibration_curve(const struct calibration *c, struct curve *curve, struct err *err)
 {
-    struct tune_run run = *given;
-    size_t rows[CURVE_POINTS];
-    if (what != CURVE_SDPA)
-        run.batch = run.k = run.m = 1;
+    const struct tune_run *run = &c->run;
     *curve = (struct curve){
-        .what = what,
-        .type = run.type,
-        .width = run.heads * run.head_dim,
-        .group = run.heads / run.kv_heads,
-        .rows = run.k,
-        .batch = run.batch,
-        .cold = run.sweeper != NULL,
+        .what = c->what,
+        .type = run->type,
+        .width = run->heads * run->head_dim,
+        .group = run->heads / run->kv_heads,
+        .rows = run->k,
+        .batch = run->batch,
+        .cold = run->sweeper != NULL,
+        .n = c->n,
     };
-    snprintf(curve->attn, sizeof curve->attn, "%s", what == CURVE_SDPA ? run.attn->name : "-");
-    const size_t n = choose_rows(plan, block_row_bytes(&run) * (double)run.batch, rows);
-    for (size_t i = 0; i < n; i++) {
-        if (rows[i] <= run.k)
-            continue;
-        if (measure_point(&run, what, plan, rows[i], &curve->at[curve->n++], err) < 0)
-            return -1;
-        if (plan->progress)
-            plan->progress(plan->arg, i + 1, n);
+    snprintf(curve->attn, sizeof curve->attn, "%s", c->what == CURVE_SDPA ? run->attn->name : "-");
+    for (size_t i = 0; i < c->n; i++) {
+        double x[ARRAY_LEN(c->sample[0])];
+        memcpy(x, c->sample[i], sizeof x);
+        const double median = stat_quantile(x, c->samples[i], 0.5);
+        curve->at[i] = (struct curve_point){
+            .bytes = block_row_bytes(run) * (double)c->rows[i] * (double)run->batch,
+            .value = median,
+            .spread = (stat_quantile(x, c->samples[i], 0.75) - stat_quantile(x, c->samples[i], 0.25)) /
+                      median,
+            .samples = c->samples[i],
+        };
     }
     return curve_check(curve, err);
 }

@@ -11,18 +11,35 @@ struct calibrate_plan {
     size_t points; /* sizes, 5 to CURVE_POINTS */
     double min_bytes,
         max_bytes;            /* of K and V; spread evenly on a logarithmic axis, whole tiles of rows */
-    double seconds_per_point; /* samples are taken for so long */
-    size_t samples;           /* and at least so many, unless that takes ten times as long: 3 then */
-    void (*progress)(void *arg, size_t done, size_t total); /* points; may be NULL */
-    void *arg;
+    double seconds_per_point; /* samples are taken for so long in every pass */
+    size_t
+        samples; /* and at least so many; 3, in a single pass, where getting there takes four times as long */
 };
 
-enum { CALIBRATE_MAX_SAMPLES = 64 };
+enum { CALIBRATE_MAX_SAMPLES = 64, CALIBRATE_MAX_PASSES = 3 };
 
-/* One curve of constant `what`, for run->k query rows and run->batch sequences (copy and alloc: one sequence). Sizes
- * beyond a quarter of the memory that is free are left out. */
-int calibrate_curve(const struct tune_run *run, enum curve_what what, const struct calibrate_plan *plan,
-                    struct curve *curve, struct err *err) MUST_USE;
+/* A curve in the making. Several passes over many curves, in turns, see a machine whose speed moves with what its neighbours
+ * do at several moments; the median is of all of them. */
+struct calibration {
+    struct tune_run run;
+    enum curve_what what;
+    size_t n, rows[CURVE_POINTS], samples[CURVE_POINTS];
+    bool slow[CURVE_POINTS]; /* one pass has to do */
+    double sample[CURVE_POINTS][CALIBRATE_MAX_PASSES * CALIBRATE_MAX_SAMPLES];
+};
+
+/* Constant `what` for run->k query rows and run->batch sequences (copy and alloc: one row, one sequence). Sizes beyond a
+ * quarter of the memory that is free are left out. */
+void calibration_begin(struct calibration *calibration, const struct tune_run *run,
+                       enum curve_what what, const struct calibrate_plan *plan);
+
+/* Samples of every size. */
+int calibration_pass(struct calibration *calibration, const struct calibrate_plan *plan,
+                     struct err *err) MUST_USE;
+
+/* What the passes came to. */
+int calibration_curve(const struct calibration *calibration, struct curve *curve,
+                      struct err *err) MUST_USE;
 
 /* ---- free rows ---- */
 

@@ -34,26 +34,27 @@ static bool solve3(double m[3][4])
 
 double fit_at(const struct fit *fit, double T) { return fit->a + fit->b * T + fit->c / T; }
 
-static void find_minimum(struct fit *fit, double max_T)
+/* Where the curve only falls or only rises, the end of what was measured: beyond it such a curve says nothing. */
+static void find_minimum(struct fit *fit, double least_T, double most_T, double max_T)
 {
-    if (fit->c <= 0)
-        fit->T = fit->b < 0 && fit_at(fit, max_T) < fit_at(fit, 1) ? max_T : 1;
-    else if (fit->b <= 0)
-        fit->T = max_T;
-    else
+    if (fit->c > 0 && fit->b > 0)
         fit->T = fmin(fmax(sqrt(fit->c / fit->b), 1), max_T);
+    else
+        fit->T = fit_at(fit, most_T) < fit_at(fit, least_T) ? most_T : least_T;
 }
 
 int fit_times(struct fit *fit, const double *T, const double *time, size_t n, double max_T,
               struct err *err)
 {
-    double m[3][4] = {{0}};
+    double m[3][4] = {{0}}, least_T = INFINITY, most_T = 0;
     size_t different = 0;
     for (size_t i = 0; i < n; i++) {
         bool is_new = true;
         for (size_t j = 0; j < i; j++)
             is_new = is_new && T[j] != T[i];
         different += is_new;
+        least_T = fmin(least_T, T[i]);
+        most_T = fmax(most_T, T[i]);
         if (!(time[i] > 0) || !isfinite(time[i]) || !(T[i] >= 1) || !isfinite(T[i]))
             return err_set(err, "T = %g took %g ms: that cannot be fitted", T[i], time[i]);
     }
@@ -70,7 +71,7 @@ int fit_times(struct fit *fit, const double *T, const double *time, size_t n, do
     if (!solve3(m))
         return err_set(err, "the measured times cannot be fitted");
     *fit = (struct fit){m[0][3] / m[0][0], m[1][3] / m[1][1], m[2][3] / m[2][2], 0};
-    find_minimum(fit, max_T);
+    find_minimum(fit, least_T, most_T, max_T);
     return isfinite(fit_at(fit, fit->T)) ? 0 : err_set(err, "the measured times cannot be fitted");
 }
 

@@ -8,7 +8,8 @@ enum { FIT_MAX_POINTS = 24, FIT_MAX_ROUNDS = 64 };
 
 struct fit {
     double a, b, c;
-    double T; /* sqrt(c / b), within [1, max_T]; at an end where the times only rise or only fall */
+    double
+        T; /* sqrt(c / b), within [1, max_T]; an end of what was measured where the curve only rises or falls */
 };
 
 /* Least squares of relative errors; n >= 3 different T. */

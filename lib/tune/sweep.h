@@ -30,14 +30,15 @@ struct sweep_cell {
     size_t rounds;
     struct sweep_sample sample;
     double
-        budget_s; /* batch_run is chosen so that the cell takes about so long; 0: all sequences are run */
+        budget_s; /* sample.growths (at least 8) and batch_run are chosen so that the cell takes about so
+                     long; 0: they stay, and all sequences are run */
     void (*progress)(void *arg, size_t done, size_t total);
     void *arg;
 };
 
 enum { SWEEP_MAX = FIT_MAX_POINTS };
 
-/* time[round * n + i] in milliseconds of spec[i], and T[i] as it really was. Sets cell->batch_run. */
+/* time[round * n + i] in milliseconds of spec[i], and T[i] as it really was. Sets cell->batch_run and sample. */
 int sweep_cell(const struct tune_run *run, struct sweep_cell *cell, const struct kv_spec *spec,
                size_t n, double *time, size_t *T, struct err *err) MUST_USE;
 

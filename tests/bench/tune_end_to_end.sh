@@ -1,28 +1,52 @@
 #!/bin/sh
 # Tuned bmc against bmc with fixed steps, and against reserve: tokens per second of whole models, decoding from an empty
-# cache to N rows. The default model and a shape of 1.1 billion parameters; each is tuned first.
-# N, BATCH, REPEAT, ATTN and MEASURE change how. Needs jq.
+# cache to N rows. The default model and a shape of 1.1 billion parameters; each is tuned first. Every run is a process of its
+# own, as bmc-gen is: in a longer one the allocator has used memory to give, and growing costs less.
+# MODELS, N, BATCHES, ROUNDS, ATTN and MEASURE change how. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 
-n=${N:-1024} batch=${BATCH:-1,8} repeat=${REPEAT:-5} attn=${ATTN:-blas}
+models=${MODELS:-grimm tinyllama-1.1b} n=${N:-512} batches=${BATCHES:-1 8} rounds=${ROUNDS:-5} attn=${ATTN:-blas}
+policies="bmc bmc:r=16 bmc:r=32 bmc:r=64 bmc:r=256 reserve"
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-e2e.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-compare() { # NAME ARGUMENT..
-    name=$1
-    shift
-    ${MEASURE:-} bin/bmc-tune "$@" -N "$n" -b "$batch" --attn "$attn" --state cold --no-sweep --no-rows --profile "$work/$name" --format csv >/dev/null
-    echo "$name, N = $n, attention $attn, medians of $repeat alternating rounds:"
-    echo
-    echo "| B | policy | T | T from | tokens/s | over tuned |"
-    echo "| --- | --- | --- | --- | --- | --- |"
-    ${MEASURE:-} bin/bmc-prof bench "$@" -b "$batch" -p 0 -n "$n" --attn "$attn" --profile "$work/$name" --repeat "$repeat" \
-        --kv bmc,bmc:r=16,bmc:r=32,bmc:r=64,bmc:r=256,reserve --format json |
-        jq -r '.rows as $rows | .rows[] | . as $row | ($rows[] | select(.policy == "bmc" and .batch == $row.batch)) as $tuned |
-            "| \(.batch) | \(.policy) | \(.T) | \(.T_from) | \(.tok_s_end_to_end * 10 | round / 10) | \(.tok_s_end_to_end / $tuned.tok_s_end_to_end * 1000 | round / 1000) |"'
-    echo
-}
+# One round: all policies in turns.
+cat >"$work/round" <<'END'
+set -eu
+round=$1 profile=$2
+shift 2
+for policy in $policies; do
+    bin/bmc-prof bench "$@" -p 0 -n "$n" --attn "$attn" --profile "$profile" --kv "$policy" --repeat 1 --warmup 0 --megabytes 16 --format json |
+        jq -c --arg asked "$policy" --argjson round "$round" '.rows[0] + {$asked, $round}'
+done
+END
+export n attn policies
 
-compare grimm -m models.d/grimm.bmc
-compare tinyllama-1.1b --shape tinyllama-1.1b
+for name in $models; do
+    model="--shape $name"
+    [ "$name" != grimm ] || model="-m models.d/grimm.bmc"
+    : >"$work/rows"
+    for batch in $batches; do
+        # shellcheck disable=SC2086 # words
+        ${MEASURE:-} bin/bmc-tune $model -N "$n" -b "$batch" --attn "$attn" --state cold --no-sweep --no-rows \
+            --profile "$work/$name" --format csv >/dev/null
+        for round in $(seq "$rounds"); do
+            # shellcheck disable=SC2086 # words
+            ${MEASURE:-} sh "$work/round" "$round" "$work/$name" $model -b "$batch" >>"$work/rows"
+        done
+    done
+    echo "$name, N = $n, attention $attn, medians of $rounds alternating rounds:"
+    echo
+    echo "| B | policy | T | T from | tokens/s (least .. most) | over tuned |"
+    echo "| --- | --- | --- | --- | --- | --- |"
+    jq -rs 'def median: sort | .[length / 2 | floor];
+        def r(d): . * d | round / d;
+        . as $rows | [$rows[] | .batch] | unique[] as $batch |
+        [$rows[] | select(.batch == $batch)] as $of | ($of | map(.asked) | reduce .[] as $p ([]; if index($p) then . else . + [$p] end))[] as $policy |
+        [$of[] | select(.asked == $policy)] as $mine |
+        [$mine[] | . as $row | .tok_s_end_to_end / ($of[] | select(.asked == "bmc" and .round == $row.round) | .tok_s_end_to_end)] as $ratio |
+        ($mine | map(.tok_s_end_to_end)) as $speed |
+        "| \($batch) | \($policy) | \($mine[0].T) | \($mine[0].T_from) | \($speed | median | r(10)) (\($speed | min | r(10)) .. \($speed | max | r(10))) | \($ratio | median | r(1000)) |"' "$work/rows"
+    echo
+done

@@ -1,4 +1,7 @@
 /* The cost model against values computed by hand, the fit against curves that are known, the profile as text. */
+#include <malloc.h>
+#include <stdlib.h>
+
 #include "check.h"
 #include "decode/rng.h"
 #include "tune/costmodel.h"
@@ -240,8 +243,13 @@ static void test_fit(void)
           "flat: T = %g", fit.T);
     for (size_t i = 0; i < ARRAY_LEN(T); i++)
         rising[i] = 10 + 100 / T[i];
-    check(fit_times(&fit, T, rising, ARRAY_LEN(T), 512, &err) == 0 && fit.T > 100, "falling: T = %g",
+    check(fit_times(&fit, T, rising, ARRAY_LEN(T), 512, &err) == 0 && fit.T >= 64, "falling: T = %g",
           fit.T);
+    /* Beyond T = 64 this curve goes on to fall, and below 0. */
+    for (size_t i = 0; i < ARRAY_LEN(T); i++)
+        rising[i] = 100 - T[i] + 100 / T[i];
+    check(fit_times(&fit, T, rising, ARRAY_LEN(T), 512, &err) == 0 && fit.T == 64,
+          "falling for ever: T = %g", fit.T);
     check(fit_times(&fit, T, time, 2, 512, &err) < 0, "two points were fitted");
     time[3] = NAN;
     check(fit_times(&fit, T, time, ARRAY_LEN(T), 512, &err) < 0, "NaN was fitted");
@@ -431,6 +439,99 @@ static void test_sampling(void)
         }
 }
 
+static struct tune_run small_run(void)
+{
+    static volatile sig_atomic_t interrupted;
+    static struct err err;
+    return (struct tune_run){.heads = 2,
+                             .kv_heads = 2,
+                             .head_dim = 16,
+                             .batch = 1,
+                             .k = 1,
+                             .m = 1,
+                             .type = DTYPE_F32,
+                             .attn = attn_find(NULL, &err),
+                             .kernels = kernels_select("ref", &err),
+                             .threads = 1,
+                             .interrupted = &interrupted};
+}
+
+/* Whatever time a cell has, it comes to an end with whole sequences, and classes enough for a line. */
+static void test_budget(void)
+{
+    static const double budget_s[] = {0, 1e-6, 1e-3, 0.02, 0.1, 60};
+    struct err err = {{0}};
+    const struct tune_run run = small_run();
+    struct kv_spec spec[3];
+    for (size_t T = 1; T <= ARRAY_LEN(spec); T++) {
+        check(kv_spec_parse(&spec[T - 1], "bmc", &err) == 0, "%s", err.text);
+        spec[T - 1].T = T * T * T * T;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(budget_s); i++) {
+        struct sweep_cell cell = {.N = 96,
+                                  .batch = 5,
+                                  .rounds = 3,
+                                  .sample = {.growths = 32, .steps = 32},
+                                  .budget_s = budget_s[i]};
+        double time[3 * ARRAY_LEN(spec)];
+        size_t T[ARRAY_LEN(spec)];
+        check(sweep_cell(&run, &cell, spec, ARRAY_LEN(spec), time, T, &err) == 0, "%s", err.text);
+        check(cell.batch_run >= 1 && cell.batch_run <= 5 && cell.sample.growths >= 8 &&
+                  cell.sample.growths <= 32,
+              "%g s: %zu sequences, %zu growths", budget_s[i], cell.batch_run, cell.sample.growths);
+        check(budget_s[i] > 1e-5 || (cell.batch_run == 1) == (budget_s[i] > 0), "%g s: %zu sequences",
+              budget_s[i], cell.batch_run);
+    }
+}
+
+/* Large blocks are mapped afresh even after larger ones were freed, as in a process that has just begun. */
+static void test_allocator(void)
+{
+#ifdef __GLIBC__
+    struct err err = {{0}};
+    const struct tune_run run = small_run();
+    struct kv_spec spec;
+    struct block b;
+    const size_t before = mallinfo2().hblks;
+    char *large = malloc(8 << 20);
+    const bool counts = large && mallinfo2().hblks == before + 1; /* not under a sanitizer */
+    free(large);
+    if (!counts)
+        return;
+    check(kv_spec_parse(&spec, "bmc", &err) == 0 && block_open(&b, &run, &spec, 16, &err) == 0, "%s",
+          err.text);
+    char *block = malloc(2 * BLOCK_MAPPED);
+    check(block && mallinfo2().hblks == before + 1, "a block came from the heap");
+    free(block);
+    block_close(&b);
+#endif
+}
+
+/* Passes add up: each size has samples of all of them, and the curve is sound. */
+static void test_calibration(void)
+{
+    struct err err = {{0}};
+    const struct tune_run run = small_run();
+    const struct calibrate_plan plan = {.points = 5,
+                                        .min_bytes = 1 << 14,
+                                        .max_bytes = 1 << 18,
+                                        .seconds_per_point = 1e-4,
+                                        .samples = 2};
+    for (int what = 0; what < CURVE_WHATS; what++) {
+        static struct calibration c;
+        struct curve curve;
+        calibration_begin(&c, &run, (enum curve_what)what, &plan);
+        for (size_t pass = 0; pass < CALIBRATE_MAX_PASSES; pass++)
+            check(calibration_pass(&c, &plan, &err) == 0, "%s", err.text);
+        check(calibration_curve(&c, &curve, &err) == 0 && curve.n == 5, "%s: %s",
+              curve_name(curve.what), err.text);
+        for (size_t i = 0; i < curve.n; i++)
+            check(curve.at[i].samples >= 3 && curve.at[i].value > 0 && curve.at[i].spread >= 0,
+                  "%s: %zu samples of %g", curve_name(curve.what), curve.at[i].samples,
+                  curve.at[i].value);
+    }
+}
+
 int main(void)
 {
     test_equations();
@@ -443,7 +544,11 @@ int main(void)
     test_profile();
     test_bad_profiles();
     struct err err;
-    if (check(kernels_setup(&err) == 0, "%s", err.text))
+    if (check(kernels_setup(&err) == 0, "%s", err.text)) {
         test_sampling();
+        test_budget();
+        test_allocator();
+        test_calibration();
+    }
     return check_result();
 }
