@@ -2,23 +2,36 @@
 # Speculation under one cache policy against speculation under another: attention time, with and without growth of the cache, and
 # the whole of decoding; medians of the ratios of alternating runs.
 #
-#   MODEL=llama-2-7b-4-layers.bmc sh tests/bench/spec_policy.sh [OPTION ...]      options of bmc-spec (default: --lookup)
+#   MODEL=SYNTHETIC.bmc sh tests/bench/spec_policy.sh [OPTION ...]      options of bmc-spec
 #
-# Every step drafts K (26) tokens by looking up, and accepts as many of them as P (0.75) lets: four tokens a step or so. BASE
-# (iterative) is compared with KV (bmc); N (4096) is the context, REPEAT (1) the pairs.
-# MEASURE is put before each command. Needs jq.
+# MODEL has random weights (bmc-convert --synth): a shape file of llama-2-7b with 4 layers, for instance.
+# Every step drafts K (26) tokens with a tiny model of random weights that is made here, and accepts as many of them as P (0.75) lets:
+# four tokens a step or so. BASE (iterative) is compared with KV (bmc); N (4096) is the context, PROMPT (64) the tokens of it that
+# are given, REPEAT (1) the pairs. MEASURE is put before each command. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 model=${MODEL:?a model file} k=${K:-26} p=${P:-0.75} n=${N:-4096} base=${BASE:-iterative} kv=${KV:-bmc} repeat=${REPEAT:-1} prompt=${PROMPT:-64}
-[ $# -gt 0 ] || set -- --lookup
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+cat >"$scratch/draft.shape" <<END
+family llama
+layers 1
+hidden 64
+heads 1
+kv_heads 1
+ffn 64
+vocab $(bin/bmc-convert --info --format json "$model" | jq .vocab)
+context $n
+norm_eps 1e-5
+eos 2
+END
+bin/bmc-convert --synth "$scratch/draft.shape" -o "$scratch/draft.bmc" >"$scratch/out"
 ids=$(jq -nr --argjson p "$prompt" '[range($p) | 40 + . % 8] | map(tostring) | join(" ")')
 
 run() { # STATS KV OPTION..
     stats=$1 policy=$2
     shift 2
-    ${MEASURE:-} bin/bmc-spec -q -m "$model" -k "$k" --kv "$policy" -c "$n" --prompt-ids "$ids" --ids --ignore-eos --simulate-acceptance "$p" --stats "$stats" "$@" >"$scratch/out"
+    ${MEASURE:-} bin/bmc-spec -q -m "$model" -d "$scratch/draft.bmc" -k "$k" --kv "$policy" -c "$n" --prompt-ids "$ids" --ids --ignore-eos --simulate-acceptance "$p" --stats "$stats" "$@" >"$scratch/out"
 }
 
 i=0
