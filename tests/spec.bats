@@ -290,7 +290,7 @@ ways() { # KV
 }
 
 @test "snapshots: bmc-spec goes on where bmc-gen or itself stopped, with the same logits, and saves for both" {
-    local way first whole
+    local way first whole turn=0 kv
     ok bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 60 --ids --stats whole.json
     whole=$output
     for way in "-d $(draft grimm) -k 5" "-d $(draft grimm) --tree 12" --lookup --recycle; do
@@ -298,12 +298,28 @@ ways() { # KV
             # shellcheck disable=SC2086 # words
             {
                 ok $first -q -m "$(model grimm)" -p "Once upon a time" -n 31 --save-kv a.kv
-                ok bmc-spec -q -m "$(model grimm)" $way --always --load-kv a.kv -n 10 --save-kv a.kv
+                kv=${kvs[turn++ % ${#kvs[@]}]}
+                ok bmc-spec -q -m "$(model grimm)" $way --always --load-kv a.kv -n 10 --save-kv a.kv --kv $kv
                 ok bmc-convert --verify a.kv
-                ok bmc-spec -q -m "$(model grimm)" $way --always --load-kv a.kv -n 19 --ids --stats end.json
+                ok bmc-spec -q -m "$(model grimm)" $way --always --load-kv a.kv -n 19 --ids --stats end.json --kv $kv
             }
             assert_equal "$output" "$(cut -d ' ' -f 42-60 <<<"$whole")"
             assert_equal "$(jq .logits_hash end.json)" "$(jq .logits_hash whole.json)"
+        done
+    done
+}
+
+@test "snapshots: one that fills its capacity, and the context" {
+    local kv c way
+    for kv in "${kvs[@]}"; do
+        bmc-gen -q -m "$(model grimm)" -c 64 --prompt-ids "$(seq -s ' ' 100 159)" --kv $kv --save-kv full.kv >/dev/null
+        for c in 64 65 66 80; do
+            bmc-gen -q -m "$(model grimm)" -c $c --kv $kv --load-kv full.kv --ids >want
+            for way in "-d $(draft grimm) -k 8" "-d $(draft grimm) --tree 12" --recycle; do
+                # shellcheck disable=SC2086 # words
+                ok bmc-spec -q -m "$(model grimm)" -c $c --kv $kv --load-kv full.kv --ids --always $way
+                assert_output "$(cat want)"
+            done
         done
     done
 }

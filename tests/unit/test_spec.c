@@ -9,6 +9,7 @@
 #include "base/threads.h"
 #include "check.h"
 #include "decode/spec.h"
+#include "rules.h"
 
 /* ---- models ---- */
 
@@ -423,73 +424,6 @@ static double chi_square(const struct run *run, const double *p)
     }
     const double df = (double)cells - 1, a = 2 / (9 * df);
     return statistic / (df * pow(1 - a + 3.0902 * sqrt(a), 3));
-}
-
-/* Wrong: after a rejection the token comes from p itself, as if nothing had been rejected. */
-static size_t wrong_residual(struct verifier *v, const struct candidate *p, size_t n_p,
-                             const uint32_t *child, size_t n, const struct candidate *q, size_t n_q,
-                             struct draws *draws, uint32_t *id)
-{
-    const size_t accepted = verify_choice(v, p, n_p, child, n, q, n_q, draws, id);
-    if (accepted == n)
-        verify_choice(v, p, n_p, NULL, 0, NULL, 0, draws, id);
-    return accepted;
-}
-
-/* Wrong: siblings are looked at as if each had been drawn from q anew. */
-static size_t wrong_siblings(struct verifier *v, const struct candidate *p, size_t n_p,
-                             const uint32_t *child, size_t n, const struct candidate *q, size_t n_q,
-                             struct draws *draws, uint32_t *id)
-{
-    for (size_t i = 0; i < n; i++)
-        if (verify_choice(v, p, n_p, child + i, 1, q, n_q, draws, id) == 0)
-            return i;
-    return verify_choice(v, p, n_p, NULL, 0, NULL, 0, draws, id) + n;
-}
-
-/* Wrong: a rejected candidate is put back before the next one is looked at. */
-static size_t wrong_replacement(struct verifier *v, const struct candidate *p, size_t n_p,
-                                const uint32_t *child, size_t n, const struct candidate *q, size_t n_q,
-                                struct draws *draws, uint32_t *id)
-{
-    struct candidate left[VOCAB];
-    memcpy(left, p, n_p * sizeof *p);
-    for (size_t i = 0; i < n; i++) {
-        double sum = 0;
-        if (verify_choice(v, left, n_p, child + i, 1, q, n_q, draws, id) == 0)
-            return i;
-        for (size_t a = 0; a < n_p; a++) {
-            for (size_t b = 0; b < n_q; b++)
-                if (q[b].id == left[a].id)
-                    left[a].p -= q[b].p;
-            sum += left[a].p = left[a].p > 0 ? left[a].p : 0;
-        }
-        for (size_t a = 0; a < n_p; a++)
-            left[a].p /= sum;
-    }
-    verify_choice(v, left, n_p, NULL, 0, NULL, 0, draws, id);
-    return n;
-}
-
-/* Not wrong, only dear: candidates may have come from anywhere, as long as chance decides anew. */
-static size_t right_as_chosen(struct verifier *v, const struct candidate *p, size_t n_p,
-                              const uint32_t *child, size_t n, const struct candidate *q, size_t n_q,
-                              struct draws *draws, uint32_t *id)
-{
-    (void)q, (void)n_q;
-    return verify_choice(v, p, n_p, child, n, NULL, 0, draws, id);
-}
-
-/* Wrong: one candidate in ten is accepted unseen. */
-static size_t wrong_eager(struct verifier *v, const struct candidate *p, size_t n_p,
-                          const uint32_t *child, size_t n, const struct candidate *q, size_t n_q,
-                          struct draws *draws, uint32_t *id)
-{
-    if (n && draws_next(draws) < 0.1) {
-        *id = child[0];
-        return 0;
-    }
-    return verify_choice(v, p, n_p, child, n, q, n_q, draws, id);
 }
 
 static struct spec_options fan(void)
