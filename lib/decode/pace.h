@@ -21,10 +21,11 @@ size_t draft_length_limit(size_t free_rows, size_t batch);
 
 /* Whether drafting pays: the time of its steps against the time that plain steps would have taken for as many tokens.
  *
- * A run begins with plain steps until they get no quicker, since memory is cold at first. What a plain step takes is the
- * quickest of the last PACE_PLAIN. Then drafting is tried, with few candidates first, which double while no time is lost. It pauses when PACE_STEPS steps
- * lost time, or earlier when they lost PACE_LOSS plain steps; each pause is twice as long as the one before, until drafting
- * pays again. While it pays, plain steps are timed again now and then, and whenever the batch changes. */
+ * A run begins with plain steps until they get no quicker, since memory is cold at first. What a plain step takes is
+ * the quickest of the last PACE_PLAIN. Then drafting is tried, with few candidates first, which double while no time
+ * is lost. It pauses when PACE_STEPS steps lost time, or earlier when they lost PACE_LOSS plain steps; each pause is
+ * twice as long as the one before, until drafting pays again. While it pays, plain steps are timed again now and then,
+ * and whenever the batch changes. */
 enum {
     PACE_PLAIN = 4, /* plain steps in a row, none of them much quicker than those before */
     PACE_AGAIN = 2, /* the same when they were timed before */

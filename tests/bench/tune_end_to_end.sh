@@ -11,12 +11,13 @@ policies="bmc bmc:r=16 bmc:r=32 bmc:r=64 bmc:r=256 reserve"
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-e2e.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# One round: all policies in turns.
+# One round: all policies in turns, beginning with another one each time.
 cat >"$work/round" <<'END'
 set -eu
 round=$1 profile=$2
 shift 2
-for policy in $policies; do
+order=$(echo "$policies $policies" | cut -d ' ' -f $((round % 6 + 1))-$((round % 6 + 6)))
+for policy in $order; do
     bin/bmc-prof bench "$@" -p 0 -n "$n" --attn "$attn" --profile "$profile" --kv "$policy" --repeat 1 --warmup 0 --megabytes 16 --format json |
         jq -c --arg asked "$policy" --argjson round "$round" '.rows[0] + {$asked, $round}'
 done
@@ -40,10 +41,10 @@ for name in $models; do
     echo
     echo "| B | policy | T | T from | tokens/s (least .. most) | over tuned |"
     echo "| --- | --- | --- | --- | --- | --- |"
-    jq -rs 'def median: sort | .[length / 2 | floor];
+    jq -rs --arg policies "$policies" 'def median: sort | .[length / 2 | floor];
         def r(d): . * d | round / d;
         . as $rows | [$rows[] | .batch] | unique[] as $batch |
-        [$rows[] | select(.batch == $batch)] as $of | ($of | map(.asked) | reduce .[] as $p ([]; if index($p) then . else . + [$p] end))[] as $policy |
+        [$rows[] | select(.batch == $batch)] as $of | ($policies | split(" "))[] as $policy |
         [$of[] | select(.asked == $policy)] as $mine |
         [$mine[] | . as $row | .tok_s_end_to_end / ($of[] | select(.asked == "bmc" and .round == $row.round) | .tok_s_end_to_end)] as $ratio |
         ($mine | map(.tok_s_end_to_end)) as $speed |
