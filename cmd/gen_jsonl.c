@@ -305,6 +305,11 @@ static int parse_line(const struct jsonl_job *job, struct line *line, const char
                       struct gen_request *request, struct err *err)
 {
     json_error_t why;
+    size_t blanks = 0;
+    while (blanks < len && strchr(" \t\r", text[blanks]) && text[blanks])
+        blanks++;
+    if (blanks == len)
+        return err_set(err, "is empty, an object is expected");
     line->root = json_loadb(text, len, JSON_ALLOW_NUL, &why);
     if (!line->root)
         return err_set(err, "not valid JSON at column %d: %s", why.column, why.text);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -29,9 +30,11 @@ int gen_open_kv(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
     const char *path = o->load_kv ? o->load_kv : o->prompt_cache;
+    struct stat st;
     gen->kv_type = o->kv_type == 1 ? DTYPE_BF16 : DTYPE_F32;
-    /* A prompt cache that is not there yet is made. */
-    if (path && (o->load_kv || file_exists(path)) && open_snapshot(gen, path, err) < 0)
+    /* A prompt cache that is not there yet, or empty, is made. */
+    if (path && (o->load_kv || (stat(path, &st) == 0 && st.st_size > 0)) &&
+        open_snapshot(gen, path, err) < 0)
         return -1;
     gen->sampling = gen_sampling(gen, 0);
     gen->seed = gen_seed(gen, 0);

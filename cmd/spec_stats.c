@@ -7,7 +7,9 @@ static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 static const char *shape_name(const struct spec_run *run)
 {
-    return run->options.record ? "fan" : run->options.tree ? "tree" : run->off ? "off" : "chain";
+    if (run->off || spec_most(&run->options) == 0)
+        return "off";
+    return run->options.record ? "fan" : run->options.tree ? "tree" : "chain";
 }
 
 void spec_print_stats(const struct gen *gen)

@@ -96,10 +96,11 @@ static int add_free_rows(struct buf *text, const struct profile *p, enum table_f
     snprintf(title, sizeof title, "A step of %s by rows, medians of %zu rounds:", p->step_model,
              p->rows.samples);
     if (add_table(text, title, steps_rows(p), "rows step_ms spread over_one_row", format, err) < 0 ||
-        buf_addf(text, err,
-                 "%zu rows take no longer than 1.15 times one row.\nCandidates to verify at a time, "
-                 "by the probability that each is accepted:",
-                 p->rows.free) < 0)
+        buf_addf(
+            text, err,
+            "Up to %zu rows take no longer than 1.15 times one row.\nCandidates to verify at a time, "
+            "by the probability that each is accepted:",
+            p->rows.free) < 0)
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(acceptance); i++) {
         double speedup;

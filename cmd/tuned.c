@@ -23,7 +23,10 @@ static int read_profile(struct tuned *tuned, const char *path, const struct mach
 {
     if (profile_open(&tuned->profile, path, &tuned->found, err) < 0)
         return -1;
-    if (tuned->found && profile_check_machine(&tuned->profile, here, err) < 0)
+    const struct profile *p = &tuned->profile;
+    struct kv_spec spec;
+    if (tuned->found && (profile_check_machine(p, here, err) < 0 ||
+                         (p->policy[0] && kv_spec_parse(&spec, p->policy, err) < 0)))
         return err_prefix(err, "%s", path);
     return 0;
 }

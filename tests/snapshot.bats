@@ -399,9 +399,11 @@ same_numbers() {
     : >empty.kv
     expect_error 1 'is no snapshot' gen --load-kv empty.kv
     expect_error 1 'story.kv: is no .bmc model' bmc-gen -q -m story.kv -p x
+    head -c 300 story.kv >head.kv
+    expect_error 1 'head.kv: has 300 bytes, its head alone has 4096: it is truncated' gen --load-kv head.kv
     for size in 1 8 511 4095 4096 100000 $(($(stat -c %s story.kv) - 1)); do
         head -c $size story.kv >cut.kv
-        expect_error 1 'cut.kv: (is no snapshot|has [0-9]+ bytes, its head says [0-9]+: it is truncated)' gen --load-kv cut.kv
+        expect_error 1 'cut.kv: (is no snapshot|has [0-9]+ bytes, its head (says [0-9]+|alone has 4096): it is truncated)' gen --load-kv cut.kv
         expect_error 1 'cut.kv: ' bmc-convert --verify cut.kv
     done
     { cat story.kv && echo; } >long.kv

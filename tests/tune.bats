@@ -218,6 +218,10 @@ once='Once upon a time'
     ignored ''
     : >config/bmc/profile
     ignored 'bmc_profile'
+    sed '$a policy zork' <(grep -v '^policy' good) >config/bmc/profile
+    ignored 'profile: cache policy "zork" is unknown'
+    sed '$a free_rows -5' <(grep -v '^free_rows' good) >config/bmc/profile
+    ignored 'free_rows'
     sed 's/1e9/-1e9/' good >config/bmc/profile
     ignored 'positive'
     printf '%s\n' "$(sed 's/^cpu .*/cpu \x1b[31mred/' good)" >config/bmc/profile

@@ -1,13 +1,14 @@
 /* Chain, tree or nothing. */
 #include "decode/choose.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/stat.h"
 
-enum { RUNS = 3 };
+enum { RUNS = 5 };
 
 /* One step of `rows` rows of token 0 per sequence; nothing of it stays. */
 static int run_once(struct session *s, size_t rows, size_t *row, float *logits, bool with_logits,
@@ -27,11 +28,6 @@ static int run_once(struct session *s, size_t rows, size_t *row, float *logits, 
     return 0;
 }
 
-static double middle_of_three(double a, double b, double c)
-{
-    return a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b);
-}
-
 int row_times_measure(struct row_times *times, struct session *s, size_t most, bool with_logits,
                       struct err *err)
 {
@@ -41,20 +37,26 @@ int row_times_measure(struct row_times *times, struct session *s, size_t most, b
     float *logits =
         size_mul(total, vocab, &logits_size) ? mem_alloc(logits_size, sizeof *logits) : NULL;
     int rc = row && logits ? 0 : err_set(err, "out of memory for steps of %zu rows", total);
-    double ms[RUNS], cold;
+    double ms;
     for (size_t i = 0; rc == 0 && i < total; i++)
         row[i] = i;
     times->n = 0;
-    if (rc == 0)
-        rc = run_once(s, most, row, logits, with_logits, &cold, err);
-    for (size_t rows = 1; rc == 0; rows = size_min(2 * rows, most)) {
-        for (size_t i = 0; i < RUNS && rc == 0; i++)
-            rc = run_once(s, rows, row, logits, with_logits, &ms[i], err);
+    for (size_t rows = 1; times->n < CHOOSE_POINTS; rows = size_min(2 * rows, most)) {
         times->rows[times->n] = rows;
-        times->ms[times->n++] = middle_of_three(ms[0], ms[1], ms[2]);
-        if (rows == most || times->n == CHOOSE_POINTS)
+        times->ms[times->n++] = INFINITY;
+        if (rows == most)
             break;
     }
+    if (rc == 0)
+        rc = run_once(s, most, row, logits, with_logits, &ms, err); /* warms up */
+    for (size_t run = 0; run < RUNS; run++)
+        for (size_t i = 0; i < times->n && rc == 0; i++) {
+            rc = run_once(s, times->rows[i], row, logits, with_logits, &ms, err);
+            times->ms[i] = fmin(times->ms[i], ms);
+        }
+    /* Other work can only make a step slower, and more rows cannot take less time than fewer. */
+    for (size_t i = times->n; i-- > 1;)
+        times->ms[i - 1] = fmin(times->ms[i - 1], times->ms[i]);
     for (size_t b = 0; b < s->options.batch; b++)
         session_drop(s, b);
     s->kv->stats = before;

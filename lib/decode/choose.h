@@ -6,7 +6,7 @@
 
 enum { CHOOSE_POINTS = 7 };
 
-/* Milliseconds of a step in which each of the session's sequences has rows[i] rows: medians of a few. */
+/* Milliseconds of a step in which each of the session's sequences has rows[i] rows: the quickest of a few. */
 struct row_times {
     size_t rows[CHOOSE_POINTS];
     double ms[CHOOSE_POINTS];

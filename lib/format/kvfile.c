@@ -29,11 +29,14 @@ struct hash kvfile_hash(const void *page, const void *tables, size_t tables_byte
 static int check_head(const struct kvfile_head *head, size_t size, const char *name, struct err *err)
 {
     char want[17], found[17];
-    if (size < KVFILE_ALIGN || memcmp(head->magic, KVFILE_MAGIC, sizeof head->magic) != 0)
+    if (size < sizeof head->magic || memcmp(head->magic, KVFILE_MAGIC, sizeof head->magic) != 0)
         return err_set(err,
                        "%s: is no snapshot (it does not begin with \"" KVFILE_MAGIC
                        "\"); bmc-gen --save-kv makes one",
                        name);
+    if (size < KVFILE_ALIGN)
+        return err_set(err, "%s: has %zu bytes, its head alone has %d: it is truncated", name, size,
+                       KVFILE_ALIGN);
     if (head->version != KVFILE_VERSION)
         return err_set(err,
                        "%s: is version %u of the snapshot format, this program reads version %d; make "

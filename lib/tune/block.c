@@ -161,6 +161,7 @@ int block_skip_to(struct block *b, size_t n, struct err *err)
     for (size_t s = 0; s < b->run->batch && n > b->n; s++) {
         if (kv_room(b->kv, s, n - b->n, err) < 0)
             return -1;
+        kv_append(b->kv, s, 0, b->k, b->v, 0);
         kv_commit(b->kv, s, n - b->n);
     }
     b->n = size_max(b->n, n);

@@ -51,8 +51,9 @@ int block_open(struct block *block, const struct tune_run *run, const struct kv_
                struct err *err) MUST_USE;
 void block_close(struct block *block);
 
-/* The sequences hold their first n rows, n >= block->n, as if they had got there step by step; the rows that are
- * skipped are zeros, or what was there. Not timed. */
+/* The sequences hold their first n rows, n >= block->n, as if they had got there step by step. Rows that are skipped are
+ * written all the same: a growth is to copy pages with something in them, and a step to find the pages of its rows there
+ * as often as in a whole run. Not timed. */
 int block_skip_to(struct block *block, size_t n, struct err *err) MUST_USE;
 
 /* Empties all sequences; what they held is given back to the kernel. */

@@ -1,4 +1,5 @@
 /* Timing model steps of 1 to 64 rows. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -44,10 +45,13 @@ static int time_rounds(struct session *s, size_t rounds, const uint32_t *token, 
         }
     for (size_t i = 0; rc == 0 && i < rows->n; i++) {
         double *x = time + i * rounds;
-        rows->step_ms[i] = stat_quantile(x, rounds, 0.5);
-        rows->spread[i] =
-            (stat_quantile(x, rounds, 0.75) - stat_quantile(x, rounds, 0.25)) / rows->step_ms[i];
+        const double middle = stat_quantile(x, rounds, 0.5);
+        rows->spread[i] = (stat_quantile(x, rounds, 0.75) - stat_quantile(x, rounds, 0.25)) / middle;
+        rows->step_ms[i] = stat_quantile(x, rounds, 0);
     }
+    /* Other work can only make a step slower, and more rows cannot take less time than fewer. */
+    for (size_t i = rows->n; rc == 0 && i-- > 1;)
+        rows->step_ms[i - 1] = fmin(rows->step_ms[i - 1], rows->step_ms[i]);
     rows->samples = rounds;
     free(time);
     return rc;

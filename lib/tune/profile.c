@@ -164,7 +164,7 @@ static int read_text(const struct conf *conf, const char *key, char *text, size_
     return 0;
 }
 
-/* step_ms.1, step_ms.2 ...: as far as there are lines. */
+/* step_ms.1, step_ms.2 ...: as far as there are lines; free_rows is what they say, or what its line says. */
 static int read_rows(struct free_rows *rows, const struct conf *conf, struct err *err)
 {
     char key[32];
@@ -176,7 +176,8 @@ static int read_rows(struct free_rows *rows, const struct conf *conf, struct err
             return -1;
     }
     free_rows_judge(rows);
-    return 0;
+    return conf_get(conf, "free_rows") ? conf_get_size(conf, "free_rows", 1, 65536, &rows->free, err)
+                                       : 0;
 }
 
 static int read_all(struct profile *p, const struct conf *conf, struct err *err)
