@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "cli.h"
 #include "gen.h"
 

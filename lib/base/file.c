@@ -87,6 +87,20 @@ bool file_is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+size_t file_proc_bytes(const char *path, const char *key)
+{
+    char line[256];
+    const size_t len = strlen(key);
+    size_t kib = 0;
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        if (strncmp(line, key, len) == 0 && sscanf(line + len, ": %zu kB", &kib) == 1)
+            break;
+    if (file)
+        fclose(file);
+    return kib << 10;
+}
+
 bool file_exists(const char *path)
 {
     struct stat st;

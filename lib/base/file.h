@@ -26,6 +26,9 @@ void file_unmap_private(void *data, size_t bytes);
 bool file_is_folder(const char *path);
 bool file_exists(const char *path);
 
+/* What a line "KEY: N kB" of a file in /proc says, in bytes; 0 when there is none. */
+size_t file_proc_bytes(const char *path, const char *key);
+
 /* An output that appears under its name only when it is complete: a temporary name in the same folder,
  * then fsync and rename. An existing output that is no regular file (a device, a FIFO) and "-"
  * (standard output) are written directly and never renamed over. */

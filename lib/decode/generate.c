@@ -21,10 +21,12 @@ static size_t vocab(const struct loop *loop) { return loop->session->model->conf
 
 size_t loop_generated(const struct slot *slot) { return slot->all.len - slot->request.n_prompt; }
 
-struct sampler *loop_sampler(struct loop *loop, const struct slot *slot)
+uint32_t loop_choose(struct loop *loop, const struct slot *slot, const float *logits)
 {
-    loop->sampler.options = slot->request.sampling ? *slot->request.sampling : loop->sampling;
-    return &loop->sampler;
+    const struct gen_request *request = &slot->request;
+    const double u = rng_uniform(request->seed, request->stream, (uint32_t)slot->all.len, 0);
+    loop->sampler.options = request->sampling ? *request->sampling : loop->sampling;
+    return sampler_choose(&loop->sampler, logits, slot->all.id, slot->all.len, u);
 }
 
 /* ---- beginnings and ends ---- */
@@ -232,13 +234,9 @@ int loop_take(struct loop *loop, struct slot *slot, uint32_t id, const float *lo
 /* Logits have come for a slot: the sampler chooses. */
 static int take_token(struct loop *loop, struct slot *slot, const float *logits, struct err *err)
 {
-    const struct gen_request *request = &slot->request;
     if (!logits_finite(logits, vocab(loop)))
         return loop_finish(loop, slot, FINISHED_ERROR, NO_FINITE_LOGITS, err);
-    const double u = rng_uniform(request->seed, request->stream, (uint32_t)slot->all.len, 0);
-    const uint32_t id =
-        sampler_choose(loop_sampler(loop, slot), logits, slot->all.id, slot->all.len, u);
-    return loop_take(loop, slot, id, logits, err);
+    return loop_take(loop, slot, loop_choose(loop, slot, logits), logits, err);
 }
 
 /* Runs the step that was put together, and chooses a token for every slot that has a row of it. */

@@ -39,8 +39,8 @@ struct loop {
 /* Tokens generated so far. */
 size_t loop_generated(const struct slot *slot);
 
-/* The sampler, with the slot's settings. */
-struct sampler *loop_sampler(struct loop *loop, const struct slot *slot);
+/* The slot's next token by the slot's settings, which loop->sampler has afterwards, with what it chose from. */
+uint32_t loop_choose(struct loop *loop, const struct slot *slot, const float *logits);
 
 /* The slot's result goes out and its place is free again. */
 int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,

@@ -122,22 +122,18 @@ static size_t choose(struct spec *spec, struct loop *loop, const struct slot *sl
                      struct spec_seq *seq, size_t node, const float *logits, uint32_t *id)
 {
     const struct draft *draft = &seq->draft;
-    const struct gen_request *request = &slot->request;
-    struct sampler *sampler = loop_sampler(loop, slot);
+    const struct sampler *sampler = &loop->sampler;
     const uint32_t *child = draft->token + draft->first[node];
     const size_t n = draft->children[node];
-    const bool greedy = sampler->options.temp <= 0;
     if (n && spec->options.simulate >= 0 && draws_next(&seq->draws) < spec->options.simulate) {
         *id = child[0];
         return draft->first[node];
     }
-    const double u =
-        greedy ? 0 : rng_uniform(request->seed, request->stream, (uint32_t)slot->all.len, 0);
-    *id = sampler_choose(sampler, logits, slot->all.id, slot->all.len, u);
+    *id = loop_choose(loop, slot, logits);
     if (n == 0 || spec->options.simulate >= 0)
         return 0;
     size_t c = 0;
-    if (greedy)
+    if (sampler->options.temp <= 0)
         while (c < n && child[c] != *id)
             c++;
     else

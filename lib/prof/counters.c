@@ -3,11 +3,12 @@
 
 #include <fcntl.h>
 #include <linux/perf_event.h>
-#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "base/file.h"
 
 enum { EVENT_DTLB, EVENT_CYCLES, EVENT_INSTRUCTIONS };
 
@@ -78,18 +79,7 @@ void resident_peak_reset(void)
     close(fd);
 }
 
-size_t resident_peak(void)
-{
-    char line[256];
-    size_t kib = 0;
-    FILE *file = fopen("/proc/self/status", "re");
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "VmHWM: %zu kB", &kib) == 1)
-            break;
-    if (file)
-        fclose(file);
-    return kib * 1024;
-}
+size_t resident_peak(void) { return file_proc_bytes("/proc/self/status", "VmHWM"); }
 
 const char *counting_refusal(const struct counting *counting)
 {

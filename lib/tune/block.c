@@ -2,12 +2,12 @@
 #include "tune/block.h"
 
 #include <malloc.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/threads.h"
 #include "decode/rng.h"
@@ -32,18 +32,7 @@ double block_row_bytes(const struct tune_run *run)
     return 2.0 * (double)kv_width(run) * (double)dtype_size(run->type);
 }
 
-size_t memory_available(void)
-{
-    char line[256];
-    size_t kib = 0;
-    FILE *info = fopen("/proc/meminfo", "re");
-    while (info && fgets(line, sizeof line, info))
-        if (sscanf(line, "MemAvailable: %zu kB", &kib) == 1)
-            break;
-    if (info)
-        fclose(info);
-    return kib << 10;
-}
+size_t memory_available(void) { return file_proc_bytes("/proc/meminfo", "MemAvailable"); }
 
 /* As much as the largest cache holds, within reason: virtual machines are told sizes of the whole host. */
 static size_t sweep_size(void)
