@@ -17,13 +17,34 @@ void text_make_printable(char *text)
     }
 }
 
+/* A sentence that was cut to its room must not end within a character. */
+static void drop_cut_character(char *text, size_t room)
+{
+    size_t len = strlen(text), more = 0;
+    if (len + 1 < room)
+        return;
+    while (more < 3 && more < len && (text[len - 1 - more] & 0xc0) == 0x80)
+        more++;
+    const unsigned char lead = more < len ? (unsigned char)text[len - 1 - more] : 0;
+    const size_t need = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : lead >= 0xc0 ? 1 : 0;
+    if (need > more)
+        text[len - 1 - more] = 0;
+}
+
+/* What every sentence goes through before somebody reads it. */
+static void finish(struct err *err)
+{
+    drop_cut_character(err->text, sizeof err->text);
+    text_make_printable(err->text);
+}
+
 int(err_set)(struct err *err, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
-    text_make_printable(err->text);
+    finish(err);
     return -1;
 }
 
@@ -36,7 +57,7 @@ int(err_errno)(struct err *err, const char *format, ...)
     va_end(args);
     size_t used = strlen(err->text);
     snprintf(err->text + used, sizeof err->text - used, ": %s", reason);
-    text_make_printable(err->text);
+    finish(err);
     return -1;
 }
 
@@ -51,6 +72,6 @@ int(err_prefix)(struct err *err, const char *format, ...)
         snprintf(before + used, sizeof before - (size_t)used, ": %.*s",
                  (int)(sizeof before - (size_t)used - 3), err->text);
     memcpy(err->text, before, sizeof err->text);
-    text_make_printable(err->text);
+    finish(err);
     return -1;
 }

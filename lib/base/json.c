@@ -1,7 +1,10 @@
 /* Thin helpers over jansson. */
 #include "base/json.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include <utf8proc.h>
 
 int json_parse(const char *text, size_t size, const char *what, json_t **root, struct err *err)
 {
@@ -29,6 +32,39 @@ const json_t *json_at(const json_t *root, const char *path)
         path += len + (path[len] == '.');
     }
     return root;
+}
+
+json_t *json_text(const char *bytes, size_t len)
+{
+    static const char replacement[] = "\xef\xbf\xbd";
+    json_t *text = json_stringn(len ? bytes : "", len); /* NULL if it is no UTF-8, or memory is short */
+    size_t valid_len = 0;
+    char *valid = text || len > SIZE_MAX / 3 ? NULL : malloc(3 * len + 1);
+    for (size_t at = 0; valid && at < len;) {
+        utf8proc_int32_t code;
+        const size_t left = len - at;
+        const utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)bytes + at,
+                                                    left < 4 ? (utf8proc_ssize_t)left : 4, &code);
+        const size_t taken = n > 0 ? (size_t)n : 1, put = n > 0 ? (size_t)n : 3;
+        memcpy(valid + valid_len, n > 0 ? bytes + at : replacement, put);
+        valid_len += put;
+        at += taken;
+    }
+    if (valid)
+        text = json_stringn(valid, valid_len);
+    free(valid);
+    return text;
+}
+
+int json_put(json_t *object, const char *key, json_t *value, struct err *err)
+{
+    return json_object_set_new(object, key, value) == 0 ? 0
+                                                        : err_set(err, "out of memory for \"%s\"", key);
+}
+
+int json_push(json_t *list, json_t *value, struct err *err)
+{
+    return json_array_append_new(list, value) == 0 ? 0 : err_set(err, "out of memory for a list");
 }
 
 const char *json_type_name(const json_t *value)

@@ -15,6 +15,14 @@ int json_parse(const char *text, size_t size, const char *what, json_t **root,
 /* The value at a path of keys divided by dots ("rope_scaling.factor"), or NULL. Borrowed. */
 const json_t *json_at(const json_t *root, const char *path);
 
+/* A string value of any bytes: those that are no UTF-8 become U+FFFD. NULL when memory is short. */
+json_t *json_text(const char *bytes, size_t len) MUST_USE;
+
+/* Puts a value, which is taken over, under a key, or at the end of a list. `value` may be NULL, when memory was short
+ * for it: then, too, the error says so, and nothing is lost silently. */
+int json_put(json_t *object, const char *key, json_t *value, struct err *err) MUST_USE;
+int json_push(json_t *list, json_t *value, struct err *err) MUST_USE;
+
 /* Name of a value's type, for error sentences: "null", "object", "string" ... */
 const char *json_type_name(const json_t *value);
 
