@@ -42,7 +42,7 @@ static const struct opt opts[] = {
     {OPT_HEADING, "Synthetic models", NULL, NULL, NULL, 0, 0, 0, NULL, false},
     {OPT_TEXT, "synth", NULL, "SHAPE",
      "write random weights N(0, 0.02) of a known shape (a name from shapes/, or a path)", AT(synth), 0,
-     0, NULL, false},
+     0, CHOICES_SHAPES, false},
     {OPT_INT, "seed", "s", "N", "seed of the random weights (default 0)", AT(seed), 0, 1e19, NULL,
      false},
     {OPT_TEXT, "tokenizer", NULL, "FOLDER",
@@ -63,8 +63,8 @@ static const char *const usage[] = {
     "FOLDER -o MODEL.bmc", "--synth SHAPE -o MODEL.bmc", "--info FILE", "--verify FILE", NULL,
 };
 
-static const struct program program = {"bmc-convert", "make, inspect and verify model files", usage,
-                                       opts, ARRAY_LEN(opts)};
+static const struct program program = {
+    "bmc-convert", "make, inspect and verify model files", usage, opts, ARRAY_LEN(opts), NULL};
 
 /* ---- --info ---- */
 

@@ -31,8 +31,8 @@ static const char *const usage[] = {
     NULL,
 };
 
-static const struct program program = {"bmc-gen", "generate text with a language model", usage, opts,
-                                       ARRAY_LEN(opts)};
+static const struct program program = {
+    "bmc-gen", "generate text with a language model", usage, opts, ARRAY_LEN(opts), NULL};
 
 static void check_usage(const struct gen_options *o, const struct operands *operands)
 {

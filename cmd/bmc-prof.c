@@ -18,9 +18,9 @@
 static const struct opt opts[] = {
     HEADING("What is run"),
     PATH("model", "m", "FILE", model, "a model file (default: the model that came with the program)"),
-    TEXT("shape", NULL, "SHAPE", shape, "a known shape (a name from shapes/, or a path) with random weights in memory, in place of a model"),
+    {OPT_TEXT, "shape", NULL, "SHAPE", "a known shape (a name from shapes/, or a path) with random weights in memory, in place of a model", AT(shape), 0, 0, CHOICES_SHAPES, false},
     SIZE("layers", NULL, layers, 1, 1024, "run only so many layers of it (default: all)"),
-    CHOICE("type", "TYPE", type, "bf16|f32", "type of the random weights (default bf16)"),
+    CHOICE("type", "TYPE", type, "bf16|f32", "type of the random weights: {} (default bf16)"),
     SIZE("ctx-size", "N", context, 1, MANY, "N, the rows that a sequence grows to (default: 512, at most the model's context; with --load-kv 512 beyond its rows)"),
     TEXT("batch", "b", "LIST", batch, "sequences at a time; bench and usecases take a list, as 1,8,32 (default 1)"),
     TEXT("prompt", "p", "LIST", prompt, "bench: prompt lengths to measure (default 128)"),
@@ -29,14 +29,14 @@ static const struct opt opts[] = {
     TEXT("cases", NULL, "LIST", cases, "usecases: prompt and generated lengths (default: of 128:128,128:1920,1920:128,1920:1920 those that the context holds)"),
     PATH("load-kv", NULL, "FILE", load_kv, "latency: begin with the sequences of this snapshot"),
     HEADING("Cache and machine"),
-    {OPT_TEXT, "kv", NULL, "LIST", "cache policies to compare, separated by commas, as bmc-gen --kv spells them (default: all; bench: bmc; latency: iterative,bmc)", AT(kv), 0, 0, "bmc|iterative|upfront|paged|reserve", false},
-    CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows (default f32, or that of the snapshot)"),
-    CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: those the policy asks for, or only those that hold tokens (default policy)"),
+    {OPT_TEXT, "kv", NULL, "LIST", "cache policies to compare, separated by commas: {}, with what bmc-gen --kv allows after a colon (default: all; bench: bmc; latency: iterative,bmc)", AT(kv), 0, 0, CHOICES_KV, false},
+    CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows: f32 or bf16 (default f32, or that of the snapshot)"),
+    CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: policy (those it asks for) or valid (only those that hold tokens) (default policy)"),
     CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)"),
     FLAG("lockstep", lockstep, "grow a batch as one tensor (iterative, upfront and bmc)"),
-    {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend: fused or blas (default fused)", AT(attn), 0, 0, "fused|blas", false},
-    {OPT_TEXT, "isa", NULL, "SET", "instruction set: blas, ref, avx2, avx512, bf16 or amx (default: BMC_ISA, else the last of these that the machine has)", AT(isa), 0, 0, "blas|ref|avx2|avx512|bf16|amx", false},
-    {OPT_TEXT, "precision", NULL, "P", "how activations meet bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default bf16x2 on bf16 and amx, else f32)", AT(precision), 0, 0, "f32|bf16|bf16x2", false},
+    {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend: {} (default fused)", AT(attn), 0, 0, CHOICES_ATTN, false},
+    {OPT_TEXT, "isa", NULL, "SET", "instruction set: {} (default: BMC_ISA, else the last of these that the machine has)", AT(isa), 0, 0, CHOICES_ISA, false},
+    {OPT_TEXT, "precision", NULL, "P", "how activations meet bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default bf16x2 on bf16 and amx, else f32)", AT(precision), 0, 0, CHOICES_PRECISION, false},
     PATH("profile", NULL, "FILE", profile, "the tuned profile, made by bmc-tune, or none: T of bmc (default: bmc/profile in $XDG_CONFIG_HOME, else in ~/.config)"),
     SIZE("threads", "t", threads, 1, 4096, "threads (default: all cores that the process may use)"),
     {OPT_INT, "seed", "s", "N", "seed of random weights, tokens and rows (default 0)", AT(seed), 0, 9e18, NULL, false},
@@ -56,8 +56,9 @@ static const char *const usage[] = {
     NULL,
 };
 
-const struct program prof_program = {"bmc-prof", "measure cache policies and the machine's limits",
-                                     usage, opts, ARRAY_LEN(opts)};
+const struct program prof_program = {"bmc-prof",      "measure cache policies and the machine's limits",
+                                     usage,           opts,
+                                     ARRAY_LEN(opts), "policies|sweep|latency|bench|usecases|roof"};
 
 static const struct {
     const char *name;

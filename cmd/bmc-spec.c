@@ -32,12 +32,12 @@ static const struct opt opts[] = {
     {OPT_FLAG, "record-acceptance", NULL, NULL, "measure acceptance in this run, and write that file", SPEC_AT(record), 0, 0, NULL, false},
     {OPT_SIZE, "free-rows", NULL, "N", "rows that a step may have without taking longer (default: what the tuned profile says, else 24 with --precision bf16 and 16 without)", SPEC_AT(free_rows), 1, 65536, NULL, false},
     {OPT_FLAG, "always", NULL, NULL, "do not pause drafting when it does not pay", SPEC_AT(always), 0, 0, NULL, false},
-    {OPT_TEXT, "draft-kv", NULL, "POLICY", "cache policy of the draft model (default: as --kv)", SPEC_AT(draft_kv), 0, 0, "bmc|iterative|upfront|paged|reserve", false},
+    {OPT_TEXT, "draft-kv", NULL, "POLICY", "cache policy of the draft model: {} (default: as --kv)", SPEC_AT(draft_kv), 0, 0, CHOICES_KV, false},
     {OPT_SIZE, "draft-ctx-size", "cd", "N", "window of the draft model; when it is full, its newer half is read again (default: the context, at most the draft model's)", SPEC_AT(draft_context), 0, MANY, NULL, false},
     {OPT_REAL, "simulate-acceptance", NULL, "P", "for benchmarks only: accept each drafted token with this probability, whatever it is", SPEC_AT(simulate), 0, 1, NULL, false},
     GEN_OPTS_SAMPLING
     GEN_OPTS_BATCHES
-    {OPT_CHOICE, "ragged", NULL, "HOW", "attention of a batch: one call in which every sequence has its own rows, one call over rows padded to the longest sequence, or a call per sequence (default one)", SPEC_AT(ragged), 0, 0, "one|pad|split", false},
+    {OPT_CHOICE, "ragged", NULL, "HOW", "attention of a batch: one (a call in which every sequence has its own rows), pad (a call over rows padded to the longest sequence) or split (a call per sequence) (default one)", SPEC_AT(ragged), 0, 0, "one|pad|split", false},
     {OPT_SIZE, "samples", NULL, "N", "N answers to one prompt, one JSON object a line, by mean log-probability; temperature 0.8 unless --temp is given", SPEC_AT(samples), 1, 4096, NULL, false},
     {OPT_TEXT, "budget", NULL, "TIME", "with --samples, those that are finished in this time: 2.5s or 800ms", SPEC_AT(budget), 0, 0, NULL, false},
     GEN_OPTS_SNAPSHOTS
@@ -55,8 +55,9 @@ static const char *const usage[] = {
 };
 
 static const struct program program = {
-    "bmc-spec", "generate text with speculative decoding: the same output, sooner", usage, opts,
-    ARRAY_LEN(opts)};
+    "bmc-spec",      "generate text with speculative decoding: the same output, sooner",
+    usage,           opts,
+    ARRAY_LEN(opts), NULL};
 
 /* "2.5s", "800ms" or seconds without a unit. */
 static double parse_budget(const char *text)

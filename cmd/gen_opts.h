@@ -59,13 +59,13 @@
 
 #define GEN_OPTS_MACHINE \
     HEADING("Cache and machine"), \
-    {OPT_TEXT, "kv", NULL, "POLICY", "cache policy: bmc, bmc:T=COUNT, bmc:r=ROWS, iterative, upfront, paged:16, paged:32, reserve (default: what the tuned profile says, else bmc)", AT(kv), 0, 0, "bmc|iterative|upfront|paged|reserve", false}, \
+    {OPT_TEXT, "kv", NULL, "POLICY", "cache policy: {}; how one grows follows a colon, as in bmc:T=COUNT, bmc:r=ROWS, paged:16 and paged:32 (default: what the tuned profile says, else bmc)", AT(kv), 0, 0, CHOICES_KV, false}, \
     CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)"), \
-    CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows (default f32, or that of the snapshot)"), \
-    CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: those the policy asks for, or only those that hold tokens (default policy)"), \
-    {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend: fused or blas (default fused)", AT(attn), 0, 0, "fused|blas", false}, \
-    {OPT_TEXT, "isa", NULL, "SET", "instruction set: blas, ref, avx2, avx512, bf16 or amx (default: BMC_ISA, else the last of these that the machine has)", AT(isa), 0, 0, "blas|ref|avx2|avx512|bf16|amx", false}, \
-    {OPT_TEXT, "precision", NULL, "P", "how activations meet bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default bf16x2 on bf16 and amx, else f32)", AT(precision), 0, 0, "f32|bf16|bf16x2", false}, \
+    CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows: f32 or bf16 (default f32, or that of the snapshot)"), \
+    CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: policy (those it asks for) or valid (only those that hold tokens) (default policy)"), \
+    {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend: {} (default fused)", AT(attn), 0, 0, CHOICES_ATTN, false}, \
+    {OPT_TEXT, "isa", NULL, "SET", "instruction set: {} (default: BMC_ISA, else the last of these that the machine has)", AT(isa), 0, 0, CHOICES_ISA, false}, \
+    {OPT_TEXT, "precision", NULL, "P", "how activations meet bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default bf16x2 on bf16 and amx, else f32)", AT(precision), 0, 0, CHOICES_PRECISION, false}, \
     PATH("profile", NULL, profile, "the tuned profile, made by bmc-tune, or none (default: bmc/profile in $XDG_CONFIG_HOME, else in ~/.config)"), \
     SIZE("chunk", NULL, chunk, 1, 1 << 20, "prompt tokens computed at a time (default 512)"), \
     SIZE("threads", "t", threads, 1, 4096, "threads (default: all cores that the process may use)"), \

@@ -18,6 +18,15 @@ enum opt_kind {
     OPT_HEADING /* no option: begins a group in --help and in the man page */
 };
 
+/* In place of the spelled values of struct opt: they are read from the table at run time. */
+#define CHOICES_KV        "@kv"        /* lib/kv/kv_policies.c */
+#define CHOICES_ISA       "@isa"       /* lib/kernel/kernels.c */
+#define CHOICES_PRECISION "@precision" /* lib/kernel/gemm.c */
+#define CHOICES_ATTN      "@attn"      /* lib/attn/attn.c */
+#define CHOICES_SHAPES    "@shapes"    /* files: not here, completions ask the program for them */
+
+#define OPT_MANY 1e9 /* an upper bound of numbers from here on is none that a user meets */
+
 struct opt_list {
     char **text;
     size_t n, cap;
@@ -28,11 +37,12 @@ struct opt {
     const char *name;    /* long name, without dashes */
     const char *letters; /* short name without the dash, "m" or "tb"; NULL: none */
     const char *arg;     /* name of the argument; NULL for flags */
-    const char *help;    /* one sentence, no capital, no full stop */
+    const char *help;    /* one sentence, no capital, no full stop; "{}" stands for the choices */
     size_t at;           /* offset in the program's options */
     double min, max;     /* of numbers */
-    const char *choices; /* of OPT_CHOICE; for completion also of other kinds */
-    bool file;           /* the argument is a file: for completion */
+    const char *
+        choices; /* of OPT_CHOICE; for completion also of other kinds, lists of them where arg is LIST */
+    bool file;   /* the argument is a file: for completion */
 };
 
 struct program {
@@ -41,6 +51,7 @@ struct program {
     const char *const *usage; /* lines after the name, ended by NULL */
     const struct opt *opts;
     size_t n_opts;
+    const char *operands; /* what an operand may be, separated by '|'; NULL: a file */
 };
 
 /* What is left after the options. */
@@ -53,6 +64,9 @@ struct operands {
  * one line and exits 2. */
 void opt_parse(const struct program *program, int argc, char **argv, void *options,
                struct operands *operands);
+
+/* The option of that long or short name, without dashes; NULL when there is none. */
+const struct opt *opt_find(const struct program *program, const char *name, size_t len, bool is_long);
 
 /* One line on stderr, and exit 2. */
 void opt_usage_error(const struct program *program, const char *format, ...)

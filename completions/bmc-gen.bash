@@ -2,6 +2,12 @@
 _bmc_gen()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    # readline makes three words of NAME=VALUE
+    if [[ $cur == = ]]; then
+        cur=
+    elif [[ $prev == = ]]; then
+        prev=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
     case $prev in
     --model | -m) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --prompt | -p) COMPREPLY=() ;;

@@ -2,9 +2,15 @@
 _bmc_tune()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    # readline makes three words of NAME=VALUE
+    if [[ $cur == = ]]; then
+        cur=
+    elif [[ $prev == = ]]; then
+        prev=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
     case $prev in
     --model | -m) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --shape) COMPREPLY=() ;;
+    --shape) COMPREPLY=($(compgen -W "$(bmc-tune --print-options shapes 2>/dev/null)" -- "$cur") $(compgen -f -- "$cur")) ;;
     --ctx-size | -N) COMPREPLY=() ;;
     --batch | -b) COMPREPLY=() ;;
     --spec) COMPREPLY=() ;;

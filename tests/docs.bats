@@ -74,7 +74,7 @@ options_in_help() { "$BMC_BIN/$1" --help | grep -oE '^ .{0,7}--[a-z-]+' | grep -
 options_in_man() {
     sed -n '/BEGIN OPTIONS/,/END OPTIONS/s/^\\fB.*\\-\\-\([a-z\\-]*\)\\fR.*/--\1/p' "$ROOT/man/$1.1" | tr -d '\\' | sort
 }
-options_in_bash() { grep -oE -- '--[a-z-]+' "$ROOT/completions/$1.bash" | sort -u | grep -vx -- --; }
+options_in_bash() { grep -oE -- '--[a-z-]+' "$ROOT/completions/$1.bash" | sort -u | grep -vx -e -- -e --print-options; }
 options_in_zsh() { grep -oE "^    '[*]?--[a-z-]+" "$ROOT/completions/_$1" | grep -oE -- '--[a-z-]+' | sort; }
 options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1.fish" | sort; }
 

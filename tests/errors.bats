@@ -39,15 +39,15 @@ edit_json() { # FILE JQ-PROGRAM
     expect_error 2 '--no-such-option' bmc-gen --no-such-option
     expect_error 2 '-z' bmc-gen -z
     expect_error 2 '-mx' bmc-gen -mx
-    expect_error 2 '-n: "-2"' bmc-gen -m "$m" -p x -n -2
-    expect_error 2 '--predict: "-2"' bmc-gen -m "$m" -p x --predict=-2
+    expect_error 2 '-n: needs a whole number, -1 or more; found "-2"' bmc-gen -m "$m" -p x -n -2
+    expect_error 2 '--predict: needs a whole number, -1 or more; found "-2"' bmc-gen -m "$m" -p x --predict=-2
     for value in x '' 1.5 1x ' 1' 0x10 1e3 99999999999999999999 --; do
         expect_error 2 '-n' bmc-gen -m "$m" -p x -n "$value"
     done
     for option in -t -tb -b --chunk; do
-        expect_error 2 "^bmc-gen: $option: \"0\"" bmc-gen -m "$m" -p x $option 0
-        expect_error 2 "^bmc-gen: $option: \"-1\"" bmc-gen -m "$m" -p x $option -1
-        expect_error 2 "^bmc-gen: $option: \"999999999\"" bmc-gen -m "$m" -p x $option 999999999
+        expect_error 2 "^bmc-gen: $option: needs .*; found \"0\"" bmc-gen -m "$m" -p x $option 0
+        expect_error 2 "^bmc-gen: $option: needs .*; found \"-1\"" bmc-gen -m "$m" -p x $option -1
+        expect_error 2 "^bmc-gen: $option: needs .*; found \"999999999\"" bmc-gen -m "$m" -p x $option 999999999
     done
     expect_error 2 '-c' bmc-gen -m "$m" -p x -c -1
     for value in x nan inf '' 1,5; do expect_error 2 '--temp' bmc-gen -m "$m" -p x --temp "$value"; done
