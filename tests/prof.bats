@@ -394,10 +394,10 @@ peak_resident_bytes:number'
     expect_error 2 '"frob" is none of policies' bmc-prof frob
     expect_error 2 'unknown option --frob' bmc-prof policies --frob
     expect_error 2 'exclude each other' bmc-prof policies -m a --shape b
-    expect_error 2 '-N: "0"' bmc-prof policies -N 0
-    expect_error 2 '-N: "x"' bmc-prof policies -N x
+    expect_error 2 '-N: needs .*found "0"' bmc-prof policies -N 0
+    expect_error 2 '-N: needs .*found "x"' bmc-prof policies -N x
     expect_error 2 '-N: ' bmc-prof policies -N 99999999999999999999
-    expect_error 2 '-r: "65"' bmc-prof policies -r 65
+    expect_error 2 '-r: needs a whole number from 1 to 64; found "65"' bmc-prof policies -r 65
     expect_error 2 'is none of table' bmc-prof policies --format xml
     expect_error 2 'is none of malloc' bmc-prof policies --alloc x
     expect_error 1 'at least one sequence' bmc-prof policies -b 0
