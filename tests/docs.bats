@@ -95,6 +95,7 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
     grep -ohE -- '--[a-z]+[a-z-]*' "$ROOT/README.md" "$ROOT/CONTRIBUTING.md" | sort -u >named
     [ "$(wc -l <named)" -ge 10 ]
     run comm -13 known named
+    assert_success
     assert_output ""
 }
 
@@ -168,8 +169,10 @@ fields_of_section() {
         fields_of_section "$section" >"$section.listed"
         [ "$(wc -l <"$section.listed")" -ge 2 ]
         run comm -23 "$section.written" <(sort -u "$section.listed" common)
+        assert_success
         assert_output "" # written, not described
         run comm -13 "$section.written" "$section.listed"
+        assert_success
         assert_output "" # described, not written
     done
     run comm -13 policies.written common
@@ -210,7 +213,8 @@ same_output() {
                 if (w[i] != $i && !(w[i] ~ /^-?[0-9]+\.[0-9]+$/ && $i ~ /^-?[0-9]+\.[0-9]+$/ && close_to(w[i], $i)))
                     exit bad = 1
         }
-        END { exit bad || FNR != lines && NR != lines }' "$1" "$2" && [ "$(wc -l <"$1")" -eq "$(wc -l <"$2")" ]
+        END { exit bad || FNR != lines && NR != lines }' "$1" "$2" || return 1
+    [ "$(wc -l <"$1")" -eq "$(wc -l <"$2")" ]
 }
 
 # One command of a block, in the current folder; `$4` names it in messages.

@@ -321,7 +321,9 @@ spoil() {
     expect_error 1 'nowhere: ' bmc-convert nowhere -o out.bmc
     mkdir bad
     refused 'bad: .*config.json'
-    copy llama-bias bad/x && mv bad/x/* bad/ && rmdir bad/x
+    copy llama-bias bad/x
+    mv bad/x/* bad/
+    rmdir bad/x
     rm bad/model.safetensors
     refused 'model.safetensors'
     echo PK >bad/pytorch_model.bin

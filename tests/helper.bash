@@ -71,11 +71,23 @@ wait_until() {
 # The programs were built with AddressSanitizer: some limits of memory cannot be set then.
 sanitized() { readelf -d "$BMC_BIN/bmc-gen" | grep -q libasan; }
 
+# Skips a test that `script` cannot give a terminal.
+needs_terminal() {
+    script -qec true /dev/null >/dev/null 2>&1 </dev/null || skip "no pseudo-terminal can be opened here"
+}
+
+# Standard input, or NAME where there is nothing: a loop over an empty list would test nothing, and succeed.
+or_fail_as() { # NAME
+    local list
+    list=$(cat)
+    echo "${list:-$1}"
+}
+
 # The names of the cache policies, as the program itself lists them.
-kv_policies() { bmc-gen -p x --kv '?' 2>&1 >/dev/null </dev/null | sed 's/.*there are: //; s/ (see .*//; s/,//g'; }
+kv_policies() { bmc-gen -p x --kv '?' 2>&1 >/dev/null </dev/null | sed -n 's/.*there are: //; s/ (see .*//; s/,//gp' | or_fail_as no-policy-listed; }
 
 # The instruction sets that this machine can run, plainest first, as the program itself lists them.
-isas() { bmc-gen --version | sed -n 's/^isa: .*; usable: //p' | tr -d ,; }
+isas() { bmc-gen --version | sed -n 's/^isa: .*; usable: //p' | tr -d , | or_fail_as no-set-listed; }
 
 # ---- models ----
 

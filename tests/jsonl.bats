@@ -175,6 +175,7 @@ cases() { # MODEL LINES
     ok jsonl <<<"$good"$'\nbad'
     assert_equal "$(jq -r .finish <<<"$output" | paste -sd ' ')" 'length error'
     run --separate-stderr bash -c "printf '%s' '{\"ids\":[5],\"n\":1}' | '$BMC_BIN/bmc-gen' -q -m '$(model grimm)' --jsonl"
+    assert_equal "$status$stderr" 0
     assert_equal "$(jq -r .finish <<<"$output")" length
 }
 

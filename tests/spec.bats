@@ -105,7 +105,8 @@ ways() { # KV
 }
 
 @test "prompts that an end token ends" {
-    local turn=0 end name kv batch drafter way
+    echo "# BMC_SEED=$BMC_SEED" >&3
+    local turn=0 ran=0 end name kv batch drafter way
     for name in grimm andersen; do
         end=$(model_with_end $name)
         requests $name "$end"
@@ -115,6 +116,7 @@ ways() { # KV
             for kv in "${kvs[@]}"; do
                 for batch in 1 3 8; do
                     chosen 19 || continue
+                    ran=$((ran + 1))
                     way=$(ways "$kv" | cut -d ' ' -f $((turn / 2 % $(ways "$kv" | wc -w) + 1)))
                     # shellcheck disable=SC2086 # words
                     check $name "$kv" $batch ${drafter/DRAFT/$(draft $name)} --ragged "$way" -t $((1 + turn % 2)) -m "$end"
@@ -122,6 +124,7 @@ ways() { # KV
             done
         done
     done
+    [ $ran -ge 7 ]
 }
 
 @test "adaptive lengths, pauses, --tree auto and padded batches give the same ids" {
@@ -416,13 +419,15 @@ ways() { # KV
 @test "unit tests: trees, lengths, choice" {
     run "$BMC_BUILD/tests/test_tree"
     assert_success
-    [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]] && [ "${BASH_REMATCH[1]}" -ge 50 ]
+    [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]]
+    [ "${BASH_REMATCH[1]}" -ge 50 ]
 }
 
 @test "unit tests: greedy ids over all policies, the distribution of sampled tokens" {
     # shellcheck disable=SC2046 # none or one word
     run "$BMC_BUILD/tests/test_spec" $([ "$BMC_FULL" = 1 ] && echo full)
     assert_success
-    [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]] && [ "${BASH_REMATCH[1]}" -ge 1000 ]
+    [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]]
+    [ "${BASH_REMATCH[1]}" -ge 1000 ]
     assert_line --regexp 'tree of drawn children: chi-square 0\.'
 }

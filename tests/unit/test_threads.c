@@ -52,10 +52,11 @@ static bool loops(unsigned *seed, int rounds)
     return ok;
 }
 
+static unsigned seed;
+
 static void test_sizes(void)
 {
     static const int sizes[] = {1, 2, 3, 2, 7, 1, 5, 5, 2, 16, 4};
-    unsigned seed = 1;
     check(threads_now() == 1 && threads_most() == 1 && threads_self() == 0, "a thread begins alone");
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         threads_set(sizes[i]);
@@ -203,11 +204,11 @@ static void test_slow(void)
 
 static void *host_thread(void *arg)
 {
-    unsigned seed = (unsigned)(uintptr_t)arg;
+    unsigned own = seed + (unsigned)(uintptr_t)arg;
     bool ok = threads_now() == 1;
     for (int i = 0; i < 20 && ok; i++) {
-        const int before = threads_enter(1 + (int)((seed + (unsigned)i) % 4));
-        ok = loops(&seed, 50);
+        const int before = threads_enter(1 + (int)((own + (unsigned)i) % 4));
+        ok = loops(&own, 50);
         threads_leave(before);
     }
     return ok ? arg : NULL;
@@ -313,6 +314,7 @@ static void time_loops(int gap_us)
 
 int main(int argc, char **argv)
 {
+    seed = (unsigned)check_seed(1);
     test_sizes();
     test_members();
     test_all();
