@@ -74,7 +74,7 @@ static double parse_budget(const char *text)
         if (unit > 0 && parse_double(number, &value) && value > 0 && isfinite(value))
             return value * unit;
     }
-    opt_usage_error(&program, "--budget \"%s\": a time above 0 is expected, as 2.5s or 800ms", text);
+    opt_usage_error(&program, "--budget: needs a time above 0, as 2.5s or 800ms; found \"%s\"", text);
 }
 
 /* A count in [min, max], or auto. */
@@ -83,8 +83,8 @@ static size_t parse_count(const char *name, const char *text, size_t min, size_t
     size_t value = 0;
     *is_auto = strcmp(text, "auto") == 0;
     if (!*is_auto && (!parse_size(text, &value) || value < min || value > max))
-        opt_usage_error(&program, "--%s \"%s\": auto, or a whole number from %zu to %zu is expected",
-                        name, text, min, max);
+        opt_usage_error(&program, "--%s: needs auto or a whole number from %zu to %zu; found \"%s\"",
+                        name, min, max, text);
     return value;
 }
 

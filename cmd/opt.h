@@ -51,7 +51,8 @@ struct program {
     const char *const *usage; /* lines after the name, ended by NULL */
     const struct opt *opts;
     size_t n_opts;
-    const char *operands; /* what an operand may be, separated by '|'; NULL: a file */
+    const char
+        *operands; /* what the first operand may be, separated by '|'; NULL: a file, as the others */
 };
 
 /* What is left after the options. */

@@ -71,6 +71,24 @@ static void bash_options(const struct program *program, FILE *out)
     }
 }
 
+/* The first operand may be one of few words; all others are files. */
+static void bash_operands(const struct program *program, FILE *out)
+{
+    const char *files = "COMPREPLY=($(compgen -f -- \"$cur\"))\n";
+    if (!program->operands) {
+        fprintf(out, "            %s", files);
+        return;
+    }
+    fputs("            local word words='", out);
+    put_words(program->operands, out);
+    fprintf(out,
+            "'\n            COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+            "            for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
+            "                if [[ \" $words \" == *\" $word \"* ]]; then\n                    %s"
+            "                fi\n            done\n",
+            files);
+}
+
 void opt_complete_bash(const struct program *program, FILE *out)
 {
     char function[64];
@@ -90,16 +108,10 @@ void opt_complete_bash(const struct program *program, FILE *out)
     }
     fputs("    *)\n        if [[ $cur == -* ]]; then\n            COMPREPLY=($(compgen -W '", out);
     bash_options(program, out);
-    fputs("' -- \"$cur\"))\n        else\n            COMPREPLY=($(compgen ", out);
-    if (program->operands) {
-        fputs("-W '", out);
-        put_words(program->operands, out);
-        fputc('\'', out);
-    } else {
-        fputs("-f", out);
-    }
+    fputs("' -- \"$cur\"))\n        else\n", out);
+    bash_operands(program, out);
     fprintf(out,
-            " -- \"$cur\"))\n        fi ;;\n    esac\n}\n"
+            "        fi ;;\n    esac\n}\n"
             "complete -o filenames -F %s %s\n",
             function, program->name);
 }
@@ -164,10 +176,9 @@ void opt_complete_zsh(const struct program *program, FILE *out)
     if (program->operands) {
         fputs("    ':job:(", out);
         put_words(program->operands, out);
-        fputs(")'\n", out);
-    } else {
-        fputs("    '*:file:_files'\n", out);
+        fputs(")' \\\n", out);
     }
+    fputs("    '*:file:_files'\n", out);
 }
 
 /* ---- fish ---- */
@@ -216,8 +227,7 @@ void opt_complete_fish(const struct program *program, FILE *out)
         if (optdoc_nth(program, i)->kind != OPT_HEADING)
             fish_option(program, optdoc_nth(program, i), out);
     if (program->operands) {
-        fprintf(out, "complete -c %s -f\ncomplete -c %s -n 'not __fish_seen_subcommand_from ",
-                program->name, program->name);
+        fprintf(out, "complete -c %s -f -n 'not __fish_seen_subcommand_from ", program->name);
         put_words(program->operands, out);
         fputs("' -a '", out);
         put_words(program->operands, out);

@@ -40,7 +40,13 @@ _bmc_prof()
         if [[ $cur == -* ]]; then
             COMPREPLY=($(compgen -W '-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --cases --load-kv --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --every --megabytes --format --plot -h --help --version' -- "$cur"))
         else
-            COMPREPLY=($(compgen -W 'policies sweep latency bench usecases roof' -- "$cur"))
+            local word words='policies sweep latency bench usecases roof'
+            COMPREPLY=($(compgen -W "$words" -- "$cur"))
+            for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+                if [[ " $words " == *" $word "* ]]; then
+                    COMPREPLY=($(compgen -f -- "$cur"))
+                fi
+            done
         fi ;;
     esac
 }

@@ -29,5 +29,4 @@ complete -c bmc-prof -l format -x -a 'table md csv json jsonl' -d 'table, md, cs
 complete -c bmc-prof -l plot -r -F -d 'draw the result as SVG (policies, sweep, latency); needs gnuplot'
 complete -c bmc-prof -s h -l help -d 'print this list and exit'
 complete -c bmc-prof -l version -d 'print version, compiler, libraries and instruction set, and exit'
-complete -c bmc-prof -f
-complete -c bmc-prof -n 'not __fish_seen_subcommand_from policies sweep latency bench usecases roof' -a 'policies sweep latency bench usecases roof'
+complete -c bmc-prof -f -n 'not __fish_seen_subcommand_from policies sweep latency bench usecases roof' -a 'policies sweep latency bench usecases roof'

@@ -26,6 +26,8 @@ refuses() {
     refuses "--temp: needs a number; found \"warm\"" bmc-gen --temp warm
     refuses "--top-p: needs a number from 0 to 1; found \"1.5\"" bmc-gen --top-p 1.5
     refuses "--seed: $whole, 0 or more; found \"-1\"" bmc-convert --synth opt-125m -o x --seed -1
+    refuses "--draft-max: needs auto or a whole number from 0 to 256; found \"many\"" bmc-spec -k many
+    refuses "--budget: needs a time above 0, as 2.5s or 800ms; found \"soon\"" bmc-spec -p x --samples 2 --temp 1 --budget soon
     refuses "--seconds: $whole from 1 to 1000000; found \"1e3\"" bmc-tune --seconds 1e3
 }
 
@@ -137,7 +139,7 @@ END
     refuses 'unknown option --draft-max: it is --draft-max of bmc-spec' bmc-gen --draft-max 4
     refuses 'unknown option -md: it is --model-draft of bmc-spec' bmc-gen -md x
     refuses 'unknown option --draft-n: here it is --draft-max' bmc-spec --draft-n 4
-    # Where our own has no meaning, nothing is said of it.
+    # Where ours has no meaning, nothing is said of it.
     refuses 'unknown option --n-predict' bmc-convert --n-predict 4
 }
 
@@ -224,6 +226,7 @@ bmc-convert --synth opt-12|opt-125m'
     assert_equal "$(complete_in_bash 'bmc-prof --kv bmc,iterative,up')" bmc,iterative,upfront
     touch story.txt
     assert_equal "$(complete_in_bash 'bmc-gen -f sto')" story.txt
+    assert_equal "$(complete_in_bash 'bmc-prof roof sto')" story.txt
 }
 
 @test "fish completes subcommands, shapes, lists and choices" {
@@ -234,10 +237,10 @@ bmc-convert --synth opt-12|opt-125m'
         assert_equal "$line: $(complete_in_fish "$line")" "$line: $expected"
     done <<<"$COMPLETED"
     assert_equal "$(complete_in_fish 'bmc-prof ' | sort | paste -sd ' ')" "bench latency policies roof sweep usecases"
-    assert_equal "$(complete_in_fish 'bmc-prof roof ')" ""
     assert_equal "$(complete_in_fish 'bmc-gen --kv=r')" "--kv=reserve"
     touch story.txt
     assert_equal "$(complete_in_fish 'bmc-gen -f sto')" story.txt
+    assert_equal "$(complete_in_fish 'bmc-prof roof sto')" story.txt
 }
 
 @test "zsh completes subcommands, shapes, lists and choices" {
