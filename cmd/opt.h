@@ -51,8 +51,7 @@ struct program {
     const char *const *usage; /* lines after the name, ended by NULL */
     const struct opt *opts;
     size_t n_opts;
-    const char
-        *operands; /* what the first operand may be, separated by '|'; NULL: a file, as the others */
+    const char *operands; /* choices of the first operand; NULL: a file, as the others are */
 };
 
 /* What is left after the options. */
