@@ -43,10 +43,13 @@ struct program {
     size_t n_opts;
 };
 
-/* What is left after the options. */
+enum { OPT_MAX = 128 }; /* options of a program */
+
+/* What is left after the options, and which of the table's options were there. */
 struct operands {
     char **text;
     size_t n;
+    bool given[OPT_MAX];
 };
 
 /* Parses the command line into `options`. --help and --version are answered here; wrong usage prints
