@@ -151,7 +151,7 @@ spelled() {
     jq -e '.rows[0] | .depth == 900 and .N == 901 and .batch == 16' <<<"$output"
 }
 
-@test "bench -d: a cache that was written has grown as one that was computed" {
+@test "bench -d: every policy takes rows that are written" {
     for kv in iterative upfront bmc:T=4 paged:16 reserve; do
         ok bmc-prof bench --shape ./tiny.shape -b 2 -d 100 -p 3 -n 5 -r 1 --warmup 0 -t 2 --megabytes 1 --kv $kv --format json
         jq -e '.rows | length == 2 and all(.tok_s > 0 and .roof_share > 0)' <<<"$output"
