@@ -1,6 +1,7 @@
 /* Option tables: parsing. What is printed from them is in optdoc.c. */
 #include "opt.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,8 +127,8 @@ static void answer_common(const struct program *program, const char *word, const
 void opt_parse(const struct program *program, int argc, char **argv, void *options,
                struct operands *operands)
 {
-    operands->text = argv;
-    operands->n = 0;
+    assert(program->n_opts <= OPT_MAX);
+    *operands = (struct operands){.text = argv};
     for (int i = 1; i < argc; i++) {
         char *word = argv[i];
         if (strcmp(word, "--") == 0) {
@@ -147,6 +148,7 @@ void opt_parse(const struct program *program, int argc, char **argv, void *optio
         const struct opt *opt = opt_find(program, name, len, is_long);
         if (!opt)
             opt_unknown(program, given.text, (size_t)given.len);
+        operands->given[opt - program->opts] = true;
         if (opt->kind == OPT_FLAG) {
             if (value)
                 opt_usage_error(program, "%.*s takes no value", given.len, given.text);

@@ -54,10 +54,13 @@ struct program {
     const char *operands; /* choices of the first operand; NULL: a file, as the others are */
 };
 
-/* What is left after the options. */
+enum { OPT_MAX = 128 }; /* options of a program */
+
+/* What is left after the options, and which of the table's options were there. */
 struct operands {
     char **text;
     size_t n;
+    bool given[OPT_MAX];
 };
 
 /* Parses the command line into `options`. --help and --version are answered here; wrong usage prints

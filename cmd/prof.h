@@ -7,7 +7,19 @@
 #include "prof/report.h"
 #include "tuned.h"
 
+enum prof_command {
+    PROF_POLICIES,
+    PROF_SWEEP,
+    PROF_LATENCY,
+    PROF_BENCH,
+    PROF_USECASES,
+    PROF_ROOF,
+    PROF_COMPARE,
+    PROF_COMMANDS /* how many */
+};
+
 struct prof_options {
+    enum prof_command command;
     const char *model, *shape, *models_dir;
     size_t layers;
     int type;
@@ -20,9 +32,18 @@ struct prof_options {
     int64_t seed;
     int format;
     const char *plot, *load_kv;
+    double tolerance;    /* percent */
+    const char *file[2]; /* that compare takes */
 };
 
 extern const struct program prof_program;
+extern const char *const prof_command_names[PROF_COMMANDS];
+
+/* First thing: makes the option table and the lines of usage, with who uses what. */
+void prof_describe(void);
+
+/* Refuses, as wrong usage, options that were given and that the subcommand does not use. */
+void prof_check_used(const struct operands *operands, enum prof_command command);
 
 enum { PROF_MAX_LIST = 16 };
 
@@ -50,6 +71,10 @@ int prof_list(const char *text, const char *option, size_t *list, size_t *n, str
 int prof_print(const struct prof *prof, const json_t *rows, const char *columns,
                struct err *err) MUST_USE;
 
+/* The same for rows of any origin. */
+int prof_print_rows(const json_t *rows, const char *columns, enum table_format format,
+                    struct err *err) MUST_USE;
+
 /* Writes an SVG: `x` against the columns `y` (separated by blanks; NULL: all that end in _ms), as lines over a
  * logarithmic x where `logarithmic`, or as stacked bars by policy when x is a text. */
 int prof_plot(const char *path, const json_t *rows, const char *title, const char *x, const char *y,
@@ -61,5 +86,6 @@ int prof_latency(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_bench(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_usecases(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_roof(const struct prof_options *options, struct err *err) MUST_USE;
+int prof_compare(const struct prof_options *options, struct err *err) MUST_USE;
 
 #endif

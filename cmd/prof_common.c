@@ -1,6 +1,7 @@
 /* What the subcommands of bmc-prof share: opening and printing. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/conf.h"
 #include "base/threads.h"
@@ -146,6 +147,15 @@ static int open_tuned(struct prof *prof, struct err *err)
     return 0;
 }
 
+/* "2026-11-21T17:20:05Z"; empty where there is no clock. */
+static void utc_now(char *text, size_t size)
+{
+    const time_t now = time(NULL);
+    struct tm utc;
+    if (!gmtime_r(&now, &utc) || !strftime(text, size, "%Y-%m-%dT%H:%M:%SZ", &utc))
+        *text = 0;
+}
+
 int prof_open(struct prof *prof, const struct prof_options *o, const char *default_kv, bool with_model,
               struct err *err)
 {
@@ -156,6 +166,7 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     struct run *run = &report->run;
     size_t list[PROF_MAX_LIST], n;
     report->version = BMC_RELEASE;
+    utc_now(report->timestamp, sizeof report->timestamp);
     report->repeat = (int)o->repeat;
     report->warmup = (int)o->warmup;
     cli_progress_begin(&progress, "measuring");
@@ -207,19 +218,20 @@ void prof_close(struct prof *prof)
 }
 
 /* The members of `row` that `columns` names, in its order. */
-static json_t *pick(const json_t *row, const char *columns)
+static int pick(const json_t *row, const char *columns, json_t **picked, struct err *err)
 {
-    json_t *picked = json_object();
     char name[64];
-    for (const char *at = columns; *at; at += *at == ' ') {
+    *picked = json_object();
+    int rc = *picked ? 0 : err_set(err, "out of memory for a row");
+    for (const char *at = columns; *at && rc == 0; at += *at == ' ') {
         const size_t len = strcspn(at, " ");
         snprintf(name, sizeof name, "%.*s", (int)len, at);
         json_t *value = json_object_get(row, name);
         if (value)
-            json_object_set(picked, name, value);
+            rc = json_put(*picked, name, json_incref(value), err);
         at += len;
     }
-    return picked;
+    return rc;
 }
 
 static bool same_in_all(const json_t *rows, const char *key)
@@ -232,44 +244,65 @@ static bool same_in_all(const json_t *rows, const char *key)
 }
 
 /* "shape opt-6.7b, layers 1, ..." once, for the formats that do not repeat it in every row. */
-static void print_setup(const json_t *rows)
+static int add_setup(const json_t *rows, struct buf *text, struct err *err)
 {
     static const char setup[] = "shape layers N weight_type kv_type attn isa precision rows alloc "
-                                "threads repeat seed cpu version";
-    json_t *picked = pick(json_array_get(rows, 0), setup);
+                                "threads repeat seed cpu version timestamp";
+    json_t *picked, *value;
     const char *key;
-    json_t *value;
-    bool first = true;
+    int rc = pick(json_array_get(rows, 0), setup, &picked, err);
     json_object_foreach(picked, key, value)
     {
-        char *text = same_in_all(rows, key) ? json_dumps(value, JSON_ENCODE_ANY) : strdup("by row");
-        const size_t len = text ? strlen(text) : 0;
-        const bool quoted = len >= 2 && text[0] == '"';
-        printf("%s%s %.*s", first ? "" : ", ", key, (int)(quoted ? len - 2 : len),
-               text ? text + quoted : "?");
-        first = false;
-        free(text);
+        char *one = same_in_all(rows, key) ? json_dumps(value, JSON_ENCODE_ANY) : strdup("by row");
+        if (one)
+            text_make_printable(one);
+        const size_t len = one ? strlen(one) : 0;
+        const bool quoted = len >= 2 && one[0] == '"';
+        if (!one)
+            rc = err_set(err, "out of memory for a line");
+        if (rc == 0)
+            rc = buf_addf(text, err, "%s%s %.*s", text->len ? ", " : "", key,
+                          (int)(quoted ? len - 2 : len), one + quoted);
+        free(one);
     }
-    puts("\n");
     json_decref(picked);
+    return rc < 0 ? -1 : buf_addf(text, err, "\n\n");
 }
 
-int prof_print(const struct prof *prof, const json_t *rows, const char *columns, struct err *err)
+/* The main columns of every row. */
+static int pick_all(const json_t *rows, const char *columns, json_t *shown, struct err *err)
 {
-    const enum table_format format = (enum table_format)prof->options->format;
+    int rc = shown ? 0 : err_set(err, "out of memory for rows");
+    for (size_t i = 0; i < json_array_size(rows) && rc == 0; i++) {
+        json_t *picked;
+        rc = pick(json_array_get(rows, i), columns, &picked, err);
+        if (rc == 0)
+            rc = json_push(shown, json_incref(picked), err);
+        json_decref(picked);
+    }
+    return rc;
+}
+
+int prof_print_rows(const json_t *rows, const char *columns, enum table_format format, struct err *err)
+{
     const bool brief = format == TABLE_TEXT || format == TABLE_MD;
     struct buf text = {0};
     json_t *shown = brief ? json_array() : json_incref((json_t *)(uintptr_t)rows);
-    if (prof->report.arg)
-        cli_progress_end(prof->report.arg);
-    for (size_t i = 0; brief && i < json_array_size(rows); i++)
-        json_array_append_new(shown, pick(json_array_get(rows, i), columns));
-    if (brief)
-        print_setup(rows);
-    const int rc = table_write(shown, NULL, format, &text, err);
+    int rc = brief ? pick_all(rows, columns, shown, err) : 0;
+    if (brief && rc == 0)
+        rc = add_setup(rows, &text, err);
+    if (rc == 0)
+        rc = table_write(shown, NULL, format, &text, err);
     if (rc == 0)
         fwrite(text.data, 1, text.len, stdout);
     json_decref(shown);
     buf_release(&text);
     return rc;
+}
+
+int prof_print(const struct prof *prof, const json_t *rows, const char *columns, struct err *err)
+{
+    if (prof->report.arg)
+        cli_progress_end(prof->report.arg);
+    return prof_print_rows(rows, columns, (enum table_format)prof->options->format, err);
 }

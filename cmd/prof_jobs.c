@@ -78,8 +78,6 @@ int prof_sweep(const struct prof_options *options, struct err *err)
     int rc = prof_open(&prof, options, "bmc", false, err);
     const size_t N = prof.report.run.N;
     prof_close(&prof);
-    if (rc == 0 && options->kv)
-        rc = err_set(err, "sweep runs bmc at every T: leave --kv out");
     if (rc == 0)
         rc = sweep_list(N, &list, err);
     if (rc == 0) {
@@ -283,10 +281,11 @@ int prof_roof(const struct prof_options *options, struct err *err)
     if (rc == 0)
         rc = roof_measure(&roof, o.megabytes << 20, (int)o.repeat, err);
     if (rc == 0) {
-        json_array_append_new(rows, report_roof(&prof.report, &roof));
-        rc = prof_print(&prof, rows,
-                        "read_gb_s copy_gb_s f32_gflop_s f32_isa bf16_gflop_s bf16_isa page_fault_ns",
-                        err);
+        rc = report_roof(&prof.report, &roof, rows, err);
+        if (rc == 0)
+            rc = prof_print(
+                &prof, rows,
+                "read_gb_s copy_gb_s f32_gflop_s f32_isa bf16_gflop_s bf16_isa page_fault_ns", err);
     }
     json_decref(rows);
     prof_close(&prof);

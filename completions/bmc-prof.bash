@@ -34,13 +34,14 @@ _bmc_prof()
     --warmup) COMPREPLY=() ;;
     --every) COMPREPLY=() ;;
     --megabytes) COMPREPLY=() ;;
+    --tolerance) COMPREPLY=() ;;
     --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --cases --load-kv --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --every --megabytes --format --plot -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --cases --load-kv --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --every --megabytes --tolerance --format --plot -h --help --version' -- "$cur"))
         else
-            local word words='policies sweep latency bench usecases roof'
+            local word words='policies sweep latency bench usecases roof compare'
             COMPREPLY=($(compgen -W "$words" -- "$cur"))
             for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
                 if [[ " $words " == *" $word "* ]]; then
