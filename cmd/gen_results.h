@@ -1,0 +1,17 @@
+/* Results of --jsonl as lines of JSON. */
+#ifndef BMC_GEN_RESULTS_H
+#define BMC_GEN_RESULTS_H
+
+#include "base/json.h"
+#include "decode/generate.h"
+
+/* Appends the line of a result: its request's id, as JSON (NULL: null), and what came out. On error nothing is
+ * appended. */
+int result_line(const struct tokenizer *tok, const char *id, const struct gen_result *result,
+                struct buf *line, struct err *err) MUST_USE;
+
+/* The same for a request of which nothing came out; `number` counts from 0. */
+int failure_line(const char *id, uint64_t number, const char *why, struct buf *line,
+                 struct err *err) MUST_USE;
+
+#endif
