@@ -12,8 +12,8 @@
 #include "base/words.h"
 #include "cli.h"
 #include "decode/request.h"
+#include "decode/result.h"
 #include "gen.h"
-#include "gen_results.h"
 
 /* One line's request, and what it owns. */
 struct line {
@@ -144,13 +144,14 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
 
 /* ---- in ---- */
 
-/* A name as it came, to the last digit. */
-static char *dump_id(const json_t *id, struct err *err)
+/* A name as it came, to the last digit; NULL, and the error: there was no memory. */
+static char *spell_id(const json_t *id, struct err *err)
 {
-    char *text = json_dumps(id, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(17));
-    if (!text)
-        err_set(err, "out of memory for an id");
-    return text;
+    struct buf text = {0};
+    if (json_spell(id, JSON_COMPACT | JSON_REAL_PRECISION(17), &text, err) == 0)
+        return text.data;
+    buf_release(&text);
+    return NULL;
 }
 
 /* The sequence of the snapshot that a line goes on from: the one that "from" names, or its own "id", or the one without
@@ -179,7 +180,7 @@ static int read_origin(const struct jsonl_job *job, struct line *line, struct er
     struct gen_request *request = &line->request.gen;
     const uint64_t stream = request->stream;
     const bool named = line->request.from != NULL;
-    char *name = named ? dump_id(line->request.from, err) : NULL;
+    char *name = named ? spell_id(line->request.from, err) : NULL;
     if (named && !name)
         return -1;
     const size_t index = find_origin(snapshot, named ? name : line->id, named, err);
@@ -217,7 +218,7 @@ static int read_request(const struct jsonl_job *job, struct line *line, const ch
 {
     struct request *request = &line->request;
     const int rc = request_open(request, text, len, job->gen->options->lenient, err);
-    if (request->id && !(line->id = dump_id(request->id, err)))
+    if (request->id && !(line->id = spell_id(request->id, err)))
         return -1;
     if (rc < 0)
         return -1;

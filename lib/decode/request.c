@@ -162,6 +162,8 @@ static int set_stop(struct request *r, const struct given *given, struct err *er
 {
     const json_t *stop = given->value;
     const size_t n = json_is_array(stop) ? json_array_size(stop) : 1;
+    if (!json_is_array(stop) && !json_is_string(stop))
+        return refuse(given, err);
     r->stop = mem_zalloc(n + 1, sizeof *r->stop);
     if (!r->stop)
         return err_set(err, "out of memory for %zu stop strings", n);

@@ -1,6 +1,7 @@
-/* Results of --jsonl as lines of JSON. */
-#ifndef BMC_GEN_RESULTS_H
-#define BMC_GEN_RESULTS_H
+/* A result as one line of JSON, the answer to a request (request.h). A value that memory was short for is an error,
+ * never left out. */
+#ifndef BMC_RESULT_H
+#define BMC_RESULT_H
 
 #include "base/json.h"
 #include "decode/generate.h"

@@ -1,5 +1,5 @@
-/* Results of --jsonl as lines of JSON. A value that memory was short for is an error, never left out. */
-#include "gen_results.h"
+/* A result as one line of JSON. */
+#include "decode/result.h"
 
 #include <math.h>
 #include <stdio.h>
