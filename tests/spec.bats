@@ -390,7 +390,10 @@ ways() { # KV
     at=$(bmc-convert --info --format json "$d" | jq '.rows[] | select(.name == "final_norm.weight") | .offset')
     echo '{"prompt": "Once upon a time", "n": 9}' >in
     for i in 0 1 2 3; do printf '\xff\xff\xff\x7f' | patch nan.bmc $((at + 4 * i)); done
-    expect_error 1 'the draft model gives no finite logits' bmc-spec -q -m "$g" -d nan.bmc --jsonl -f in --always
+    run --separate-stderr bmc-spec -q -m "$g" -d nan.bmc --jsonl -f in --always
+    [ "$status" -eq 1 ]
+    [[ $stderr =~ ^"bmc-spec: the draft model gives no finite logits" ]]
+    jq -e '.error | startswith("line 1: the run ended: the draft model gives no finite logits")' <<<"$output"
 }
 
 @test "simulated acceptance says so, and follows its probability" {
