@@ -67,7 +67,7 @@ int json_push(json_t *list, json_t *value, struct err *err)
     return json_array_append_new(list, value) == 0 ? 0 : err_set(err, "out of memory for a list");
 }
 
-int json_spell(const json_t *value, size_t flags, struct buf *out, struct err *err)
+int json_append(const json_t *value, size_t flags, struct buf *out, struct err *err)
 {
     const size_t size = json_dumpb(value, NULL, 0, flags | JSON_ENCODE_ANY);
     if (!size)

@@ -25,7 +25,7 @@ int json_push(json_t *list, json_t *value, struct err *err) MUST_USE;
 
 /* Appends a value as JSON text, any value with any of jansson's flags. json_dumps() leaves out what a growth of its
  * buffer had no memory for, and says nothing. */
-int json_spell(const json_t *value, size_t flags, struct buf *out, struct err *err) MUST_USE;
+int json_append(const json_t *value, size_t flags, struct buf *out, struct err *err) MUST_USE;
 
 /* Name of a value's type, for error sentences: "null", "object", "string" ... */
 const char *json_type_name(const json_t *value);

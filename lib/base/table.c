@@ -7,7 +7,7 @@
 
 static int dump(const json_t *value, size_t flags, struct buf *out, struct err *err)
 {
-    return json_spell(value, flags | JSON_REAL_PRECISION(9), out, err);
+    return json_append(value, flags | JSON_REAL_PRECISION(9), out, err);
 }
 
 int json_write_line(const json_t *value, struct buf *out, struct err *err)
