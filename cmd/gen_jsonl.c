@@ -3,17 +3,16 @@
  * Requests are read as places in the batch become free. Results wait until those of all earlier lines
  * are written, unless --unordered. A line that is wrong costs its own result only, and when the run ends by an error,
  * every line that was read has a result all the same. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/words.h"
 #include "cli.h"
 #include "decode/request.h"
 #include "decode/result.h"
 #include "gen.h"
+#include "gen_lines.h"
 
 /* One line's request, and what it owns. */
 struct line {
@@ -32,10 +31,7 @@ struct waiting {
 
 struct jsonl_job {
     struct gen *gen;
-    int in;
-    struct buf input; /* bytes read, of which lines before `taken` are done with */
-    size_t taken;
-    bool input_ended;
+    struct lines in;
     struct line *lines;      /* under way */
     struct waiting *waiting; /* of lines first_waiting .. */
     size_t n_waiting, waiting_cap;
@@ -234,52 +230,6 @@ static int read_request(const struct jsonl_job *job, struct line *line, const ch
     return 0;
 }
 
-/* More bytes into the input, which drops the lines that are done with. */
-static int read_block(struct jsonl_job *job, struct err *err)
-{
-    enum { BLOCK = 1 << 16 };
-    struct buf *input = &job->input;
-    input->len -= job->taken;
-    if (job->taken)
-        memmove(input->data, input->data + job->taken, input->len);
-    job->taken = 0;
-    if (buf_reserve(input, BLOCK, err) < 0)
-        return -1;
-    const ssize_t n = cli_read(job->in, input->data + input->len, BLOCK);
-    if (n < 0)
-        return err_errno(err, "cannot read requests");
-    job->input_ended = n == 0;
-    input->len += (size_t)n;
-    return 0;
-}
-
-/* The next line, without its end: GEN_REQUEST, GEN_END, or GEN_LATER when a whole one is not there yet and we
- * shall not wait. It stands until the next call. */
-static int read_line(struct jsonl_job *job, bool wait, const char **line, size_t *len, struct err *err)
-{
-    const struct buf *input = &job->input;
-    size_t seen = job->taken; /* no line end before */
-    for (;;) {
-        const char *end =
-            input->len > seen ? memchr(input->data + seen, '\n', input->len - seen) : NULL;
-        if (end || (job->input_ended && input->len > job->taken)) {
-            *line = input->data + job->taken;
-            *len = end ? (size_t)(end - *line) : input->len - job->taken;
-            job->taken += *len + (end != NULL);
-            return GEN_REQUEST;
-        }
-        if (job->input_ended)
-            return GEN_END;
-        if (!wait && !cli_readable(job->in))
-            return GEN_LATER;
-        seen = input->len - job->taken;
-        if (read_block(job, err) < 0)
-            return -1;
-        if (cli_interrupted)
-            return GEN_END; /* half a line is no request */
-    }
-}
-
 /* Bad lines are answered here, and the next one is read. */
 static int next(void *arg, bool wait, struct gen_request *request, struct err *err)
 {
@@ -287,7 +237,7 @@ static int next(void *arg, bool wait, struct gen_request *request, struct err *e
     const char *text;
     size_t len;
     for (;;) {
-        const int got = read_line(job, wait, &text, &len, err);
+        const int got = lines_next(&job->in, wait, &text, &len, err);
         if (got != GEN_REQUEST)
             return got;
         if (announce_line(job, err) < 0)
@@ -333,20 +283,18 @@ static void close_job(struct jsonl_job *job)
     for (size_t i = 0; i < job->n_waiting; i++)
         buf_release(&job->waiting[i].text);
     free(job->waiting);
-    buf_release(&job->input);
-    if (job->in != STDIN_FILENO)
-        close(job->in);
+    lines_close(&job->in);
 }
 
 int gen_jsonl(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
-    struct jsonl_job job = {.gen = gen, .in = STDIN_FILENO};
+    struct jsonl_job job = {.gen = gen};
     const struct gen_callbacks callbacks = {next, NULL, done, NULL, keep, &job};
     struct gen_stats stats;
     int rc = -1;
-    if (o->file && strcmp(o->file, "-") != 0 && (job.in = open(o->file, O_RDONLY | O_CLOEXEC)) < 0)
-        return err_errno(err, "%s: cannot open", o->file);
+    if (lines_open(&job.in, o->file, err) < 0)
+        return -1;
     if (gen_open_session(gen, o->batch ? o->batch : 8, gen->model->config.context, err) == 0 &&
         gen_begin_save(gen, err) == 0 &&
         generate(&gen->session, &gen->sampling, gen->spec, &callbacks, &cli_interrupted, &stats, err) ==
