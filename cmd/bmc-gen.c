@@ -58,13 +58,13 @@ int main(int argc, char **argv)
     cli_begin(program.name);
     opt_parse(&program, argc, argv, &o, &operands);
     check_usage(&o, &operands);
-    gen_finish_options(&o);
+    gen_finish_options(&program, &o);
     struct gen gen = {.program = &program, .options = &o};
     int rc = -1;
     if (gen_choose_seed(&gen, &err) == 0 && gen_check_output(o.stats, &err) == 0 &&
         gen_open_model(&gen, &err) == 0 && gen_open_kv(&gen, &err) == 0) {
         if (o.jsonl)
-            rc = gen_jsonl(&gen, &err);
+            rc = gen_jsonl(&gen, &err) < 0 ? -1 : gen_jsonl_verdict(&gen, &err);
         else if (o.score)
             rc = gen_score(&gen, &err);
         else if (o.tokenize)
@@ -75,6 +75,6 @@ int main(int argc, char **argv)
             rc = gen_text(&gen, &err);
     }
     gen_close(&gen);
-    free(o.stop.text);
+    gen_release_options(&o);
     return cli_end(program.name, rc < 0 ? cli_fail(program.name, &err) : CLI_OK);
 }

@@ -137,7 +137,7 @@ int main(int argc, char **argv)
     if (isnan(o.gen.sampling.temp) && o.samples)
         o.gen.sampling.temp = 0.8;
     check_usage(&o, &operands);
-    gen_finish_options(&o.gen);
+    gen_finish_options(&program, &o.gen);
     struct spec_run run = {.gen = {.program = &program, .options = &o.gen, .hooks = &spec_hooks},
                            .cli = &o};
     int rc = -1;
@@ -152,8 +152,10 @@ int main(int argc, char **argv)
             rc = gen_text(&run.gen, &err);
         if (rc == 0 && o.record)
             rc = spec_write_acceptance(&run, &err);
+        if (rc == 0)
+            rc = gen_jsonl_verdict(&run.gen, &err);
     }
     spec_close_run(&run);
-    free(o.gen.stop.text);
+    gen_release_options(&o.gen);
     return cli_end(program.name, rc < 0 ? cli_fail(program.name, &err) : CLI_OK);
 }

@@ -20,9 +20,9 @@ struct gen_options {
     struct sampler_options sampling;
     int64_t repeat_last_n; /* this, seed and what is NaN or SIZE_MAX in sampling were not given */
     int64_t seed;
-    struct opt_list stop;
+    struct opt_list stop, logit_bias;
     bool ignore_eos;
-    bool echo, ids, jsonl, unordered, score, tokenize, detokenize, quiet;
+    bool echo, ids, jsonl, unordered, lenient, score, tokenize, detokenize, quiet;
     size_t logprobs;
     int format; /* -1 until it is given */
     const char *stats;
@@ -62,7 +62,8 @@ struct gen {
     bool told_same;            /* that sequences of the same name are saved */
     double open_kv_ms, save_ms;
     const struct gen_hooks *hooks;
-    struct spec *spec; /* bmc-spec: what proposes and verifies; NULL in bmc-gen */
+    struct spec *spec;             /* bmc-spec: what proposes and verifies; NULL in bmc-gen */
+    uint64_t n_requests, n_failed; /* of --jsonl; what a signal ended did not fail */
 };
 
 /* The prompt text: -p, -f or standard input; one trailing newline of a file is dropped unless `whole`.
@@ -85,7 +86,8 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
 struct gen_options gen_defaults(void);
 void gen_check_usage(const struct program *program, const struct gen_options *options,
                      const struct operands *operands);
-void gen_finish_options(struct gen_options *options);
+void gen_finish_options(const struct program *program, struct gen_options *options);
+void gen_release_options(struct gen_options *options);
 
 int gen_choose_seed(struct gen *gen, struct err *err) MUST_USE;
 int gen_open_model(struct gen *gen, struct err *err) MUST_USE;
@@ -94,6 +96,8 @@ void gen_close(struct gen *gen);
 /* The jobs. */
 int gen_text(struct gen *gen, struct err *err) MUST_USE;
 int gen_jsonl(struct gen *gen, struct err *err) MUST_USE;
+int gen_jsonl_verdict(const struct gen *gen,
+                      struct err *err) MUST_USE; /* -1 when requests have failed */
 int gen_score(struct gen *gen, struct err *err) MUST_USE;
 int gen_tokenize(struct gen *gen, struct err *err) MUST_USE;
 int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;

@@ -235,7 +235,13 @@ struct gen_options gen_defaults(void)
         .n = -1,
         .context = -1,
         .chunk = 512,
-        .sampling = {NAN, SIZE_MAX, NAN, NAN, NAN, 0},
+        .sampling = {.temp = NAN,
+                     .top_k = SIZE_MAX,
+                     .top_p = NAN,
+                     .min_p = NAN,
+                     .repeat_penalty = NAN,
+                     .presence_penalty = NAN,
+                     .frequency_penalty = NAN},
         .repeat_last_n = GEN_NOT_GIVEN,
         .seed = GEN_NOT_GIVEN,
         .kv_type = -1,
@@ -272,6 +278,8 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
             opt_usage_error(program, "--stop: the text is empty");
     if (!o->jsonl && (o->unordered || o->logprobs))
         opt_usage_error(program, "--unordered and --logprobs go with --jsonl");
+    if (!o->jsonl && o->lenient)
+        opt_usage_error(program, "--lenient goes with --jsonl");
     if (o->jsonl && (o->echo || o->ids))
         opt_usage_error(program, "--echo and --ids go with plain generation only");
     gen_check_kv_usage(program, o);
@@ -280,8 +288,52 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
         opt_usage_error(program, "no prompt: give -p TEXT, -f FILE, or text on standard input");
 }
 
-void gen_finish_options(struct gen_options *o)
+/* ID=BIAS, where BIAS is a number or -inf. */
+static bool parse_bias(const char *text, struct logit_bias *bias)
 {
+    char word[24];
+    const char *value = strchr(text, '=');
+    const size_t len = value ? (size_t)(value - text) : sizeof word;
+    size_t id;
+    double number = LOGIT_BIAS_NEVER;
+    if (len >= sizeof word)
+        return false;
+    memcpy(word, text, len);
+    word[len] = 0;
+    if (!parse_size(word, &id) || id > UINT32_MAX ||
+        (strcmp(value + 1, "-inf") != 0 &&
+         !(parse_double(value + 1, &number) && fabs(number) <= LOGIT_BIAS_MOST)))
+        return false;
+    *bias = (struct logit_bias){(uint32_t)id, (float)number};
+    return true;
+}
+
+static void read_biases(const struct program *program, struct gen_options *o)
+{
+    const size_t n = o->logit_bias.n;
+    struct logit_bias *bias = n ? mem_alloc(n, sizeof *bias) : NULL;
+    if (n && !bias)
+        opt_usage_error(program, "out of memory for %zu biases", n);
+    for (size_t i = 0; i < n; i++)
+        if (!parse_bias(o->logit_bias.text[i], &bias[i]))
+            opt_usage_error(program,
+                            "--logit-bias \"%s\": ID=BIAS is expected, a token id and a number from "
+                            "-%g to %g or -inf",
+                            o->logit_bias.text[i], LOGIT_BIAS_MOST, LOGIT_BIAS_MOST);
+    o->sampling.bias = bias;
+    o->sampling.n_biases = n;
+}
+
+void gen_release_options(struct gen_options *o)
+{
+    free(o->stop.text);
+    free(o->logit_bias.text);
+    free((void *)(uintptr_t)o->sampling.bias);
+}
+
+void gen_finish_options(const struct program *program, struct gen_options *o)
+{
+    read_biases(program, o);
     o->format = o->format < 0 ? TABLE_TEXT : o->format;
     for (size_t i = 0; o->escape && i < o->stop.n; i++)
         unescape(o->stop.text[i]);

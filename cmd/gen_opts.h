@@ -33,7 +33,10 @@
     REAL("top-p", "P", sampling.top_p, 0, 1, "keep the most likely tokens until their probabilities reach P; 1 is off (default 0.95)"), \
     REAL("min-p", "P", sampling.min_p, 0, 1, "keep tokens at least P times as likely as the best; 0 is off (default 0.05)"), \
     REAL("repeat-penalty", "X", sampling.repeat_penalty, 1e-3, 1e3, "divide the logits of recent tokens; 1 is off (default 1)"), \
-    INT("repeat-last-n", NULL, repeat_last_n, -1, MANY, "how many recent tokens that means; -1 is all (default 64)"), \
+    INT("repeat-last-n", NULL, repeat_last_n, -1, MANY, "how many recent tokens the penalties look at; -1 is all (default 64)"), \
+    REAL("presence-penalty", "X", sampling.presence_penalty, -1e3, 1e3, "subtract X from the logits of recent tokens; 0 is off (default 0)"), \
+    REAL("frequency-penalty", "X", sampling.frequency_penalty, -1e3, 1e3, "subtract X from the logits of recent tokens for each time that they came; 0 is off (default 0)"), \
+    {OPT_LIST, "logit-bias", NULL, "ID=BIAS", "add BIAS to the logit of a token, -inf forbids it; may be given again", AT(logit_bias), 0, 0, NULL, false}, \
     INT("seed", "s", seed, -1, 1e19, "seed of the random numbers; -1 draws one, which the statistics tell (default 0, or that of the snapshot)"), \
     {OPT_LIST, "stop", "r", "TEXT", "stop before this text; may be given again", AT(stop), 0, 0, NULL, false}, \
     FLAG("ignore-eos", NULL, ignore_eos, "go on past end-of-text tokens"),
@@ -43,6 +46,7 @@
     FLAG("jsonl", NULL, jsonl, "read a request per line, write a JSON object per line, in the same order"), \
     SIZE("batch", "b", batch, 1, 65536, "sequences at a time (default 1, with --jsonl 8)"), \
     FLAG("unordered", NULL, unordered, "with --jsonl, write each result as soon as it is there"), \
+    FLAG("lenient", NULL, lenient, "with --jsonl, ignore members of requests that are not known"), \
     SIZE("logprobs", NULL, logprobs, 1, 1000, "with --jsonl, add the log-probabilities of the chosen and the N best tokens"),
 
 #define GEN_OPTS_SNAPSHOTS \

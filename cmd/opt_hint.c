@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/words.h"
 #include "optdoc.h"
 
 #define SAME "="
@@ -41,13 +42,14 @@ static const struct foreign {
      "number is a usage error",
      NULL},
     {"--repeat-penalty, --repeat-last-n", SAME, NULL, NULL},
-    {"--presence-penalty, --frequency-penalty, --logit-bias, -l", NULL,
-     "recent tokens are made rarer by --repeat-penalty", NULL},
+    {"--presence-penalty, --frequency-penalty", SAME, NULL, NULL},
+    {"--logit-bias", SAME, "ID=BIAS, not ID+BIAS", NULL},
+    {"-l", "logit-bias", "ID=BIAS, not ID+BIAS", NULL},
     {"--mirostat, --mirostat-lr, --mirostat-ent, --typical, --typical-p, --top-nsigma, --top-n-sigma, "
      "--xtc-probability, --xtc-threshold, --dynatemp-range, --dynatemp-exp, --dry-multiplier, "
      "--dry-base, "
      "--dry-allowed-length, --adaptive-target",
-     NULL, "sampling is by --temp, --top-k, --top-p, --min-p and --repeat-penalty", NULL},
+     NULL, "sampling is by --temp, --top-k, --top-p, --min-p and the penalties", NULL},
     {"--samplers, --sampling-seq, --sampler-seq", NULL, "the order of the samplers is fixed", NULL},
     {"--grammar, --grammar-file, -j, --json-schema", NULL, "the text is not bound to a grammar", NULL},
     {"--ignore-eos", SAME,
@@ -101,33 +103,17 @@ static const struct foreign {
 
 enum { NAME_MAX_BYTES = 31 };
 
-/* Letters put in, left out or replaced, and neighbours swapped, to make one of the other; names are short. */
-static size_t edit_distance(const char *a, size_t n, const char *b, size_t m)
-{
-    size_t cost[NAME_MAX_BYTES + 1][NAME_MAX_BYTES + 1];
-    for (size_t i = 0; i <= n; i++)
-        for (size_t j = 0; j <= m; j++) {
-            if (!i || !j) {
-                cost[i][j] = i + j;
-                continue;
-            }
-            const size_t replaced = cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            cost[i][j] = size_min(replaced, 1 + size_min(cost[i - 1][j], cost[i][j - 1]));
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                cost[i][j] = size_min(cost[i][j], cost[i - 2][j - 2] + 1);
-        }
-    return cost[n][m];
-}
-
 /* How far `name` is from what was written: a beginning counts as one slip; too far is SIZE_MAX. */
 static size_t name_distance(const char *written, size_t len, const char *name)
 {
     const size_t n = strlen(name);
+    char word[NAME_MAX_BYTES + 1] = "";
     if (len < 2 || len > NAME_MAX_BYTES || n > NAME_MAX_BYTES)
         return SIZE_MAX;
     if (len >= 3 && len < n && memcmp(written, name, len) == 0)
         return 1;
-    const size_t distance = edit_distance(written, len, name, n);
+    memcpy(word, written, len);
+    const size_t distance = words_apart(word, name);
     return distance <= size_min(len, n) / 3 || distance == 1 ? distance : SIZE_MAX;
 }
 

@@ -142,8 +142,7 @@ static int open_drafter(struct spec_run *run, struct err *err)
     if (open_draft_session(run, err) < 0)
         return -1;
     const double cost = (double)model_step_bytes(run->draft) / (double)model_step_bytes(target);
-    return draft_model_open(&run->drafter, &run->draft_session, &run->gen.sampling,
-                            target->config.vocab, cost, err);
+    return draft_model_open(&run->drafter, &run->draft_session, target->config.vocab, cost, err);
 }
 
 /* --tree auto: measures, chooses, says what and why. */

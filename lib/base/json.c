@@ -67,6 +67,20 @@ int json_push(json_t *list, json_t *value, struct err *err)
     return json_array_append_new(list, value) == 0 ? 0 : err_set(err, "out of memory for a list");
 }
 
+int json_append(const json_t *value, size_t flags, struct buf *out, struct err *err)
+{
+    const size_t size = json_dumpb(value, NULL, 0, flags | JSON_ENCODE_ANY);
+    if (!size)
+        return err_set(err, "out of memory for JSON text, or a number that JSON cannot spell");
+    if (buf_reserve(out, size, err) < 0)
+        return -1;
+    if (json_dumpb(value, out->data + out->len, size, flags | JSON_ENCODE_ANY) != size)
+        return err_set(err, "out of memory for JSON text");
+    out->len += size;
+    out->data[out->len] = 0;
+    return 0;
+}
+
 const char *json_type_name(const json_t *value)
 {
     if (!value)

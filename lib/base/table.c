@@ -7,12 +7,7 @@
 
 static int dump(const json_t *value, size_t flags, struct buf *out, struct err *err)
 {
-    char *text = json_dumps(value, flags | JSON_REAL_PRECISION(9) | JSON_ENCODE_ANY);
-    if (!text)
-        return err_set(err, "out of memory for JSON text, or a number that JSON cannot spell");
-    const int rc = buf_add(out, text, strlen(text), err);
-    free(text);
-    return rc;
+    return json_append(value, flags | JSON_REAL_PRECISION(9), out, err);
 }
 
 int json_write_line(const json_t *value, struct buf *out, struct err *err)

@@ -33,7 +33,8 @@ struct gen_request {
     bool ignore_eos;
     bool
         to_go_on; /* it is saved, and its text continued: the character that it ends within is left for then */
-    size_t logprobs; /* best ids to report per token; 0: none, not even the chosen one's */
+    size_t logprobs;        /* best ids to report per token; 0: none, not even the chosen one's */
+    size_t prompt_logprobs; /* the same of the prompt's tokens */
     void *user;
 };
 
@@ -43,7 +44,8 @@ const char *gen_finish_name(enum gen_finish finish);
 
 struct logprob {
     uint32_t id;
-    float logprob; /* natural logarithm, of the model's own distribution: before penalty and temperature
+    float
+        logprob; /* natural logarithm, of the model's own distribution: before biases, penalties and temperature
                     */
 };
 
@@ -57,6 +59,9 @@ struct gen_result {
     const char *text; /* valid UTF-8, without the stop string */
     size_t text_len;
     const struct logprob *logprobs; /* per id: the chosen one, then the best request->logprobs */
+    /* Per prompt token, in the same way; NaN for the first one, which has no predecessor, and for those whose
+     * predecessor's row came from a snapshot. NULL: not asked for. */
+    const struct logprob *prompt_logprobs;
 };
 
 enum { GEN_END, GEN_REQUEST, GEN_LATER };

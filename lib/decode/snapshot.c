@@ -73,6 +73,8 @@ struct sampler_options snapshot_sampling(const struct snapshot *snapshot, size_t
         .min_p = seq->min_p,
         .repeat_penalty = seq->repeat_penalty,
         .repeat_last_n = (size_t)seq->repeat_last_n,
+        .presence_penalty = seq->presence_penalty,
+        .frequency_penalty = seq->frequency_penalty,
     };
 }
 
@@ -187,6 +189,8 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
                 .top_p = o->top_p,
                 .min_p = o->min_p,
                 .repeat_penalty = o->repeat_penalty,
+                .presence_penalty = o->presence_penalty,
+                .frequency_penalty = o->frequency_penalty,
                 .top_k = o->top_k,
                 .repeat_last_n = o->repeat_last_n,
             },

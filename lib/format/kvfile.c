@@ -119,7 +119,8 @@ static int check_seq(const struct kvfile *file, size_t i, const char *name, stru
                        i, (unsigned long long)seq->n_tokens, (unsigned long long)seq->n_rows,
                        (unsigned long long)seq->cap);
     if (!in_range(seq->temp, -1e9, 1e9) || !in_range(seq->top_p, 0, 1) || !in_range(seq->min_p, 0, 1) ||
-        !in_range(seq->repeat_penalty, 1e-3, 1e3))
+        !in_range(seq->repeat_penalty, 1e-3, 1e3) || !in_range(seq->presence_penalty, -1e3, 1e3) ||
+        !in_range(seq->frequency_penalty, -1e3, 1e3))
         return err_set(err, "%s: sequence %zu has impossible sampler settings: the file is damaged",
                        name, i);
     return 0;

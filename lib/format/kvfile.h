@@ -58,7 +58,8 @@ struct kvfile_seq {
     double temp, top_p, min_p, repeat_penalty;
     uint64_t top_k, repeat_last_n; /* all tokens: 2^64 - 1 */
     uint64_t id, id_bytes;         /* its name, JSON, in the text section; 0 bytes: none */
-    uint64_t spare[9];
+    double presence_penalty, frequency_penalty;
+    uint64_t spare[7];
 };
 
 /* One block [KV head][cap][d], 64 bytes. */
