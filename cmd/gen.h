@@ -4,6 +4,7 @@
 
 #include "base/table.h"
 #include "decode/generate.h"
+#include "decode/score.h"
 #include "opt.h"
 #include "tuned.h"
 
@@ -25,6 +26,8 @@ struct gen_options {
     bool echo, ids, jsonl, unordered, score, tokenize, detokenize, quiet;
     size_t logprobs;
     int format; /* -1 until it is given */
+    bool summary;
+    size_t stride; /* 0: not given */
     const char *stats;
     const char *load_kv, *save_kv, *prompt_cache;
 };
@@ -62,7 +65,8 @@ struct gen {
     bool told_same;            /* that sequences of the same name are saved */
     double open_kv_ms, save_ms;
     const struct gen_hooks *hooks;
-    struct spec *spec; /* bmc-spec: what proposes and verifies; NULL in bmc-gen */
+    struct spec *spec;        /* bmc-spec: what proposes and verifies; NULL in bmc-gen */
+    struct score_stats score; /* of --score */
 };
 
 /* The prompt text: -p, -f or standard input; one trailing newline of a file is dropped unless `whole`.
@@ -95,8 +99,21 @@ void gen_close(struct gen *gen);
 int gen_text(struct gen *gen, struct err *err) MUST_USE;
 int gen_jsonl(struct gen *gen, struct err *err) MUST_USE;
 int gen_score(struct gen *gen, struct err *err) MUST_USE;
+int gen_score_jsonl(struct gen *gen, struct err *err) MUST_USE;
 int gen_tokenize(struct gen *gen, struct err *err) MUST_USE;
 int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;
+
+/* ---- what the jobs but generation print ---- */
+
+int gen_put(const struct buf *text, struct err *err) MUST_USE;
+
+/* A token's text as a JSON string, quoted once more where people read it. */
+json_t *gen_piece(const struct gen *gen, uint32_t id, struct err *err) MUST_USE;
+
+/* Puts tokens, mean_logprob and perplexity. JSON has no infinity: a perplexity beyond double is null there, and "inf" where
+ * text is wanted. */
+int gen_put_score(json_t *object, size_t tokens, double sum_logprob, bool as_text,
+                  struct err *err) MUST_USE;
 
 /* ---- snapshots ---- */
 

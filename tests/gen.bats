@@ -483,7 +483,7 @@ kernel_stats() { # FIELD OPTION..
 
 @test "--score of nothing has nothing to say" {
     ok bmc-gen -q -m "$(model grimm)" --score --format jsonl </dev/null
-    assert_output '{"tokens":0,"perplexity":null}'
+    assert_output '{"tokens":0,"mean_logprob":null,"perplexity":null}'
     ok bmc-gen -q -m "$(model grimm)" --score --format json </dev/null
     ok jq -c '[.tokens, .perplexity, .rows]' <<<"$output"
     assert_output '[0,null,[]]'
