@@ -4,6 +4,7 @@
 
 #include "base/table.h"
 #include "decode/generate.h"
+#include "decode/score.h"
 #include "opt.h"
 #include "tuned.h"
 
@@ -25,6 +26,8 @@ struct gen_options {
     bool echo, ids, jsonl, unordered, lenient, score, tokenize, detokenize, quiet;
     size_t logprobs;
     int format; /* -1 until it is given */
+    bool summary;
+    size_t stride; /* 0: not given */
     const char *stats;
     const char *load_kv, *save_kv, *prompt_cache;
 };
@@ -63,6 +66,7 @@ struct gen {
     double open_kv_ms, save_ms;
     const struct gen_hooks *hooks;
     struct spec *spec;             /* bmc-spec: what proposes and verifies; NULL in bmc-gen */
+    struct score_stats score;      /* of --score */
     uint64_t n_requests, n_failed; /* of --jsonl; what a signal ended did not fail */
 };
 
@@ -99,8 +103,21 @@ int gen_jsonl(struct gen *gen, struct err *err) MUST_USE;
 int gen_jsonl_verdict(const struct gen *gen,
                       struct err *err) MUST_USE; /* -1 when requests have failed */
 int gen_score(struct gen *gen, struct err *err) MUST_USE;
+int gen_score_jsonl(struct gen *gen, struct err *err) MUST_USE;
 int gen_tokenize(struct gen *gen, struct err *err) MUST_USE;
 int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;
+
+/* ---- what the jobs but generation print ---- */
+
+int gen_put(const struct buf *text, struct err *err) MUST_USE;
+
+/* A token's text as a JSON string, quoted once more where people read it. */
+json_t *gen_piece(const struct gen *gen, uint32_t id, struct err *err) MUST_USE;
+
+/* Puts tokens, mean_logprob and perplexity. JSON has no infinity: a perplexity beyond double is null there, and "inf" where
+ * text is wanted. */
+int gen_put_score(json_t *object, size_t tokens, double sum_logprob, bool as_text,
+                  struct err *err) MUST_USE;
 
 /* ---- snapshots ---- */
 

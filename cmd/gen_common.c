@@ -75,28 +75,28 @@ static void unescape(char *text)
     *out = 0;
 }
 
-/* The text of the prompt's ids so far; the character that they end within comes with the text that is generated. */
-static int spell(const struct gen *gen, const struct ids *prompt, struct buf *text, struct err *err)
+/* The text of the prompt's ids so far. The character that they end within comes with the ids that are generated; what
+ * follows as `text_follows` cannot complete it. */
+static int spell(const struct gen *gen, const struct ids *prompt, bool text_follows, struct buf *text,
+                 struct err *err)
 {
     struct detok detok;
     detok_init(&detok, gen->model->tok, false);
     for (size_t i = 0; i < prompt->len; i++)
         if (detok_add(&detok, prompt->id[i], text, err) < 0)
             return -1;
-    return 0;
+    return text_follows ? detok_finish(&detok, text, err) : 0;
 }
 
 /* The snapshot's one sequence comes before the prompt. */
-static int read_snapshot(const struct gen *gen, struct ids *prompt, struct buf *text,
-                         struct gen_request *request, struct err *err)
+static int read_snapshot(const struct gen *gen, struct ids *prompt, struct gen_request *request,
+                         struct err *err)
 {
     const struct snapshot *snapshot = gen->snapshot;
     if (snapshot->file.n_seqs > 1)
         return err_set(err, "%s: has %zu sequences; --jsonl continues them by their ids",
                        snapshot->path, snapshot->file.n_seqs);
-    if (gen_continue(gen, 0, prompt, request, err) < 0)
-        return -1;
-    return spell(gen, prompt, text, err);
+    return gen_continue(gen, 0, prompt, request, err);
 }
 
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
@@ -104,25 +104,29 @@ int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
 {
     const struct gen_options *o = gen->options;
     const bool goes_on = o->load_kv != NULL;
+    const bool as_text = !o->prompt_ids && (!goes_on || o->prompt || o->file);
+    struct buf more = {0};
+    int rc = -1;
     *request = gen_request_of(gen);
-    if (goes_on && read_snapshot(gen, prompt, text, request, err) < 0)
-        return -1;
-    if (o->prompt_ids) {
-        if (gen_parse_ids(o->prompt_ids, prompt, err) < 0)
-            return err_prefix(err, "--prompt-ids");
-        buf_clear(text);
-        return spell(gen, prompt, text, err);
+    if ((goes_on && read_snapshot(gen, prompt, request, err) < 0) ||
+        (as_text && gen_read_text(o, false, &more, err) < 0))
+        goto out;
+    if (o->prompt_ids && gen_parse_ids(o->prompt_ids, prompt, err) < 0) {
+        err_prefix(err, "--prompt-ids");
+        goto out;
     }
-    if (goes_on && !o->prompt && !o->file)
-        return 0;
-    const size_t at = text->len;
-    if (gen_read_text(o, false, text, err) < 0)
-        return -1;
+    if (spell(gen, prompt, more.len > 0, text, err) < 0 ||
+        (more.len && buf_add(text, more.data, more.len, err) < 0))
+        goto out;
     /* What goes on is tokenized by itself, without a start token. */
-    if (tokenizer_encode(gen->model->tok, text->data ? text->data + at : "", text->len - at, !goes_on,
-                         prompt, err) < 0)
-        return err_prefix(err, "prompt");
-    return 0;
+    if (as_text && tokenizer_encode(gen->model->tok, more.len ? more.data : "", more.len, !goes_on,
+                                    prompt, err) < 0)
+        err_prefix(err, "prompt");
+    else
+        rc = 0;
+out:
+    buf_release(&more);
+    return rc;
 }
 
 /* ---- opening ---- */
@@ -189,7 +193,7 @@ struct gen_request gen_request_of(const struct gen *gen)
         .stop = o->stop.text,
         .n_stops = o->stop.n,
         .ignore_eos = o->ignore_eos,
-        .to_go_on = o->save_kv != NULL,
+        .to_go_on = o->save_kv || o->prompt_cache,
         .logprobs = o->logprobs,
     };
 }

@@ -67,7 +67,7 @@ edit_json() { # FILE JQ-PROGRAM
     expect_error 2 'exclude' bmc-gen -m "$m" -p x -f y
     expect_error 2 'exclude' bmc-gen -m "$m" -p x --prompt-ids 5
     expect_error 2 'exclude' bmc-gen -m "$m" --score --tokenize
-    expect_error 2 'exclude' bmc-gen -m "$m" --jsonl --score
+    expect_error 2 'exclude' bmc-gen -m "$m" --jsonl --tokenize
     expect_error 2 '--jsonl' bmc-gen -m "$m" --jsonl -p x
     expect_error 2 '--jsonl' bmc-gen -m "$m" --unordered -p x
     expect_error 2 '--jsonl' bmc-gen -m "$m" --logprobs 3 -p x

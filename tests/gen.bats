@@ -15,7 +15,7 @@ once_ids() { bmc-gen -q -m "$(model grimm)" -p "$once" --ids "$@"; }
 stats_of() { # JQ-PROGRAM OPTION..
     local program=$1
     shift
-    ok bmc-gen -q -m "$(model grimm)" -p "$once" -c 16 --ignore-eos --stats stats.json "$@"
+    ok bmc-gen -q -m "$(model grimm)" -p "$once" -n 12 -c 16 --ignore-eos --stats stats.json "$@"
     ok jq -c "$program" stats.json
 }
 
@@ -234,14 +234,19 @@ END
 # ---- context ----
 
 @test "a full context ends the text" {
-    ok once_ids -c 16 --ignore-eos
+    cut() { # success, and one line that says it
+        run --separate-stderr "$@"
+        assert_success
+        assert_equal "$stderr" "bmc-gen: the text was cut: its context of $3 tokens is full; -c takes up to 1024"
+    }
+    cut once_ids -c 16 --ignore-eos
     assert_output "$(greedy_ids grimm 0 12)"
-    ok once_ids -c 16 -n 100 --ignore-eos
+    cut once_ids -c 16 -n 100 --ignore-eos
     assert_output "$(greedy_ids grimm 0 12)"
     # A prompt that fills it leaves nothing to say.
-    ok once_ids -c 4
+    cut once_ids -c 4
     assert_output ''
-    ok once_ids -c 5
+    cut once_ids -c 5
     assert_output "$(greedy_ids grimm 0 1)"
 }
 
@@ -487,7 +492,7 @@ kernel_stats() { # FIELD OPTION..
 
 @test "--score of nothing has nothing to say" {
     ok bmc-gen -q -m "$(model grimm)" --score --format jsonl </dev/null
-    assert_output '{"tokens":0,"perplexity":null}'
+    assert_output '{"tokens":0,"mean_logprob":null,"perplexity":null}'
     ok bmc-gen -q -m "$(model grimm)" --score --format json </dev/null
     ok jq -c '[.tokens, .perplexity, .rows]' <<<"$output"
     assert_output '[0,null,[]]'

@@ -246,11 +246,12 @@ every_pair() { # MODEL..
 }
 
 @test "up to the end of the context, and not beyond" {
-    gen -p 'Once upon a time' -c 20 --ignore-eos --ids --save-kv story.kv >first
+    gen -p 'Once upon a time' -n 16 -c 20 --ignore-eos --ids --save-kv story.kv >first
     assert_equal "$(cat first)" "$(greedy_ids grimm 0 16)"
-    ok gen --load-kv story.kv -c 20 --ids --save-kv again.kv
+    run --separate-stderr gen --load-kv story.kv -c 20 --ids --save-kv again.kv
+    assert_success
     assert_output ''
-    ok gen --load-kv again.kv -c 30 --ids --ignore-eos
+    ok gen --load-kv again.kv -n 10 -c 30 --ids --ignore-eos
     assert_output "$(greedy_ids grimm 0 26 | cut -d ' ' -f 17-)"
     expect_error 1 'has 20 tokens with those of the snapshot, the context holds 19: .*-c' gen --load-kv story.kv -c 19 --ids
 }

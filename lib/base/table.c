@@ -201,10 +201,10 @@ out:
 static int write_json(const json_t *rows, const json_t *about, struct buf *out, struct err *err)
 {
     json_t *whole = about ? json_copy((json_t *)(uintptr_t)about) : json_object();
-    int rc = -1;
-    if (!whole || json_object_set(whole, "rows", (json_t *)(uintptr_t)rows) < 0)
-        err_set(err, "out of memory for JSON text");
-    else
+    int rc = whole ? 0 : err_set(err, "out of memory for JSON text");
+    if (rc == 0 && rows)
+        rc = json_put(whole, "rows", json_incref((json_t *)(uintptr_t)rows), err);
+    if (rc == 0)
         rc = dump(whole, JSON_INDENT(1), out, err);
     json_decref(whole);
     return rc < 0 ? -1 : buf_add(out, "\n", 1, err);

@@ -64,8 +64,8 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
 {
     const size_t n = loop_generated(slot), seq = (size_t)(slot - loop->slot);
     int rc = -1;
-    const bool ended = finish == FINISHED_EOS || finish == FINISHED_STOP;
-    if (emitter_finish(&slot->emitter, slot->request.to_go_on && !ended, err) < 0)
+    /* A text that has ended can be continued, too: its last bytes belong to whoever goes on. */
+    if (emitter_finish(&slot->emitter, slot->request.to_go_on, err) < 0)
         goto out;
     const struct hash hash =
         n ? hash_of(slot->last_logits, vocab(loop) * sizeof(float)) : (struct hash){0};
@@ -75,6 +75,7 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
         .request = &slot->request,
         .finish = finish,
         .error = error,
+        .full = finish == FINISHED_LENGTH && n < slot->request.n,
         .ids = slot->all.id + slot->request.n_prompt,
         .n_ids = n,
         .text = slot->emitter.text.data ? slot->emitter.text.data : "",
@@ -89,6 +90,8 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
                      err) < 0)
         goto out;
     loop->stats->sequences++;
+    loop->stats->finished[finish]++;
+    loop->stats->context_full += result.full;
     /* A result that is there goes out, whatever becomes of its rows. */
     struct err why;
     const bool kept = keep(loop, seq, &result, &why) == 0;

@@ -53,7 +53,8 @@ struct logprob {
 struct gen_result {
     const struct gen_request *request;
     enum gen_finish finish;
-    const char *error;   /* with FINISHED_ERROR */
+    const char *error; /* with FINISHED_ERROR */
+    bool full; /* with FINISHED_LENGTH: fewer tokens than asked for, since the context is full */
     const uint32_t *ids; /* right behind the prompt's: ids - n_prompt is the whole sequence */
     size_t n_ids;
     const char *text; /* valid UTF-8, without the stop string */
@@ -84,6 +85,8 @@ struct gen_callbacks {
 
 struct gen_stats {
     size_t sequences;
+    size_t finished[FINISHED_ERROR + 1],
+        context_full;     /* sequences by their end; of `length`, those cut by the context */
     size_t loaded_tokens; /* whose rows a snapshot gave */
     double load_kv_ms;
     size_t prefill_tokens, prefill_steps;
