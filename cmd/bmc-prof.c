@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "cli.h"
+#include "files.h"
+#include "names.h"
 #include "prof.h"
 
 #define AT(field) offsetof(struct prof_options, field)
@@ -47,7 +49,7 @@ static const struct opt opts[] = {
     SIZE("megabytes", NULL, megabytes, 1, 1 << 20, "roof and bench: size of the blocks that are read and copied (default 512)"),
     HEADING("Output"),
     CHOICE("format", "FORMAT", format, TABLE_FORMATS, "table, md, csv, json or jsonl; the first two show the main columns only (default table)"),
-    PATH("plot", NULL, "FILE", plot, "draw the result as SVG (policies, sweep, latency); needs gnuplot"),
+    {OPT_TEXT, "plot", NULL, "FILE", "draw the result as SVG (policies, sweep, latency); needs gnuplot", AT(plot), 0, 0, NULL, OPT_WRITES},
 };
 /* clang-format on */
 
@@ -69,6 +71,26 @@ static const struct {
     {"latency", prof_latency, 1, 0, true, false},   {"bench", prof_bench, 5, 1, false, true},
     {"usecases", prof_usecases, 1, 1, false, true}, {"roof", prof_roof, 3, 0, false, false},
 };
+
+/* What goes with what. */
+static void check_usage(size_t job, const struct prof_options *o)
+{
+    if (o->plot && !jobs[job].plots)
+        opt_usage_error(&prof_program, "--plot goes with policies, sweep and latency only");
+    if (!jobs[job].lists && strchr(o->batch, ','))
+        opt_usage_error(&prof_program, "-b takes a list with bench and usecases only");
+    if (o->model && o->shape)
+        opt_usage_error(&prof_program, "-m and --shape exclude each other");
+    if (o->load_kv && jobs[job].run != prof_latency)
+        opt_usage_error(&prof_program, "--load-kv goes with latency only");
+    if (o->load_kv && (o->shape || o->layers))
+        opt_usage_error(&prof_program, "--load-kv excludes --shape and --layers");
+    if (o->kv && jobs[job].run == prof_sweep)
+        opt_usage_error(&prof_program, "sweep runs bmc at every T: leave --kv out");
+    if (o->context == 1 && jobs[job].run == prof_latency)
+        opt_usage_error(&prof_program, "-N: latency needs at least 2 rows");
+    names_check(&prof_program, NULL, o->attn, o->isa, o->precision);
+}
 
 int main(int argc, char **argv)
 {
@@ -94,19 +116,14 @@ int main(int argc, char **argv)
         opt_usage_error(&prof_program,
                         "\"%s\" is none of policies, sweep, latency, bench, usecases, roof",
                         operands.text[0]);
-    if (o.plot && !jobs[job].plots)
-        opt_usage_error(&prof_program, "--plot goes with policies, sweep and latency only");
-    if (!jobs[job].lists && strchr(o.batch, ','))
-        opt_usage_error(&prof_program, "-b takes a list with bench and usecases only");
-    if (o.model && o.shape)
-        opt_usage_error(&prof_program, "-m and --shape exclude each other");
-    if (o.load_kv && jobs[job].run != prof_latency)
-        opt_usage_error(&prof_program, "--load-kv goes with latency only");
-    if (o.load_kv && (o.shape || o.layers))
-        opt_usage_error(&prof_program, "--load-kv excludes --shape and --layers");
+    check_usage(job, &o);
     o.repeat = o.repeat ? o.repeat : jobs[job].repeat;
     o.warmup = o.warmup == SIZE_MAX ? jobs[job].warmup : o.warmup;
-    const int rc = jobs[job].run(&o, &err);
+    if (o.shape)
+        files_input("--shape", o.shape);
+    int rc = files_check(&prof_program, &o, &err);
+    if (rc == 0)
+        rc = jobs[job].run(&o, &err);
     if (rc < 0 && cli_interrupted)
         return cli_end(prof_program.name, CLI_FAILED);
     return cli_end(prof_program.name, rc < 0 ? cli_fail(prof_program.name, &err) : CLI_OK);

@@ -2,7 +2,6 @@
  *
  * Requests are read as places in the batch become free. Results wait until those of all earlier lines
  * are written, unless --unordered. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -405,7 +404,7 @@ int gen_jsonl(struct gen *gen, struct err *err)
     const struct gen_callbacks callbacks = {next, NULL, done, NULL, keep, &job};
     struct gen_stats stats;
     int rc = -1;
-    if (o->file && strcmp(o->file, "-") != 0 && (job.in = open(o->file, O_RDONLY | O_CLOEXEC)) < 0)
+    if (o->file && (job.in = cli_open(o->file)) < 0)
         return err_errno(err, "%s: cannot open", o->file);
     if (gen_open_session(gen, o->batch ? o->batch : 8, gen->model->config.context, err) == 0 &&
         gen_begin_save(gen, err) == 0 &&

@@ -18,6 +18,19 @@ enum opt_kind {
     OPT_HEADING /* no option: begins a group in --help and in the man page */
 };
 
+/* What a run does to the file that an option names: the source of files.h, of which every output is checked before
+ * anything is computed, and of completion. `true` is an input, as most are. */
+enum opt_file {
+    OPT_NO_FILE = false,
+    OPT_READS = true,
+    OPT_WRITES, /* statistics, pictures: text */
+    OPT_WRITES_MODEL,
+    OPT_WRITES_SNAPSHOT,
+    OPT_WRITES_PROFILE,
+    OPT_WRITES_ACCEPTANCE,
+    OPT_FILE_ROLES
+};
+
 struct opt_list {
     char **text;
     size_t n, cap;
@@ -32,7 +45,7 @@ struct opt {
     size_t at;           /* offset in the program's options */
     double min, max;     /* of numbers */
     const char *choices; /* of OPT_CHOICE; for completion also of other kinds */
-    bool file;           /* the argument is a file: for completion */
+    enum opt_file file;
 };
 
 struct program {

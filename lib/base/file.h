@@ -31,7 +31,7 @@ size_t file_proc_bytes(const char *path, const char *key);
 
 /* An output that appears under its name only when it is complete: a temporary name in the same folder,
  * then fsync and rename. An existing output that is no regular file (a device, a FIFO) and "-"
- * (standard output) are written directly and never renamed over. */
+ * (standard output) are written directly and never renamed over; base/place.h says what a name stands for. */
 struct outfile {
     int fd;         /* -1: not open */
     bool direct;    /* written in place: not removed, not renamed */
@@ -41,7 +41,10 @@ struct outfile {
     char path[4096];
 };
 
+/* A file that is replaced keeps its mode, and its owner and group where that is possible. A new one can be read by
+ * whom the umask allows, or by nobody else when it is private. */
 int outfile_open(struct outfile *out, const char *path, struct err *err) MUST_USE;
+int outfile_open_private(struct outfile *out, const char *path, struct err *err) MUST_USE;
 int outfile_write(struct outfile *out, const void *bytes, size_t len, struct err *err) MUST_USE;
 
 /* Writes at an offset without moving the end; only when `seekable`. */
