@@ -78,6 +78,7 @@ void cli_begin(const char *program)
     fill_standard();
     for (size_t i = 0; i < ARRAY_LEN(signals); i++)
         handle(signals[i].number, signals[i].handler);
+    file_stop_waiting(&cli_interrupted);
     atexit(file_remove_unfinished); /* a library may end us, too */
     if (sodium_init() < 0) {
         err_set(&err, "libsodium cannot be initialised");

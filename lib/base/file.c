@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,6 +147,28 @@ static void keep_access(int fd, const struct stat *old)
     (void)!fchmod(fd, mode);
 }
 
+static const volatile sig_atomic_t *stopped;
+
+void file_stop_waiting(const volatile sig_atomic_t *flag) { stopped = flag; }
+
+/* A FIFO without a reader is asked again and again: an open() that waits would go on after a signal, or not hear of
+ * one that came just before. */
+static int open_pipe(const struct place *place, struct err *err)
+{
+    enum { PAUSE_MS = 20 };
+    int fd;
+    while ((fd = open(place->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK)) < 0 && errno == ENXIO &&
+           S_ISFIFO(place->st.st_mode)) {
+        if (stopped && *stopped)
+            return err_set(err, "%s: nobody has come to read it", place->path);
+        poll(NULL, 0, PAUSE_MS);
+    }
+    if (fd < 0)
+        return err_errno(err, "%s: cannot open for writing", place->path);
+    fcntl(fd, F_SETFL, 0);
+    return fd;
+}
+
 static int open_output(struct outfile *out, const char *path, mode_t mode, struct err *err)
 {
     struct place place;
@@ -163,8 +186,10 @@ static int open_output(struct outfile *out, const char *path, mode_t mode, struc
         keep_access(out->fd, &place.st);
         return 0;
     }
-    out->fd = place.kind == PLACE_OPEN ? dup(place.fd) : open(place.path, O_WRONLY | O_CLOEXEC);
     out->direct = true;
+    if (place.kind == PLACE_PIPE)
+        return (out->fd = open_pipe(&place, err)) < 0 ? -1 : 0;
+    out->fd = dup(place.fd);
     return out->fd < 0 ? err_errno(err, "%s: cannot open for writing", path) : 0;
 }
 

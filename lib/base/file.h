@@ -2,6 +2,8 @@
 #ifndef BMC_FILE_H
 #define BMC_FILE_H
 
+#include <signal.h>
+
 #include "base/err.h"
 
 /* A whole file, mapped read-only and shared with every other process that maps it. */
@@ -46,6 +48,9 @@ struct outfile {
 int outfile_open(struct outfile *out, const char *path, struct err *err) MUST_USE;
 int outfile_open_private(struct outfile *out, const char *path, struct err *err) MUST_USE;
 int outfile_write(struct outfile *out, const void *bytes, size_t len, struct err *err) MUST_USE;
+
+/* An output that is a FIFO waits for its reader, until *flag is not 0; without a flag for ever. */
+void file_stop_waiting(const volatile sig_atomic_t *flag);
 
 /* Writes at an offset without moving the end; only when `seekable`. */
 int outfile_write_at(struct outfile *out, size_t offset, const void *bytes, size_t len,
