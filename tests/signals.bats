@@ -92,6 +92,18 @@ story=(-p 'Once upon a time' -n 900 --ignore-eos --kv iterative --isa ref -t 1 -
     done
 }
 
+@test "a model that is truncated under a run leaves no temporary file" {
+    sanitized && skip "SIGBUS is AddressSanitizer's"
+    cp "$(model grimm)" model.bmc
+    start bash -c "ulimit -c 0; exec '$BMC_BIN/bmc-gen' -m model.bmc -p x -n 900 --ignore-eos --isa ref -t 4 --save-kv story.kv"
+    wait_until test -s out
+    truncate -s 200000 model.bmc
+    code=0
+    wait $pid || code=$?
+    assert_equal "$code" 135
+    assert_folder err model.bmc out
+}
+
 @test "a library that calls exit() leaves no temporary file" {
     sanitized && skip "AddressSanitizer wants to be the first library"
     # write() to the temporary file ends the program, as a library might.
