@@ -243,7 +243,7 @@ file_options() { # PROGRAM
     umask 022
     tiny_shape tiny.shape
     export XDG_CONFIG_HOME=$PWD/one/config
-    ok bmc-tune --shape ./tiny.shape -N 8 -t 1 --no-sweep --no-rows --state cold --evict 1 --megabytes 1 --seconds 1
+    expect_error 1 'absent' bmc-tune --shape ./tiny.shape --constants absent # the folders are made before anything else
     export XDG_CONFIG_HOME=$PWD/two/config
     ok bmc-spec -q -p 'The king' -n 64 --recycle --record-acceptance
     for folder in one one/config one/config/bmc two two/config two/config/bmc; do

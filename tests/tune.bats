@@ -81,7 +81,7 @@ T_of() { # OPTION..: "T T_from policy policy_from"
     # Powers of two up to 8 times away from T_pow2, each once, and T = 1.
     jq_true '.rows as $rows | .curve as $curve | range(4) as $i | $rows[$i] as $row |
         [$curve[] | select(.N == $row.N and .state == $row.state) | .T] | . == unique and .[0] == 1 and index($row.T_pow2) != null' out.json
-    [ ! -e "$XDG_CONFIG_HOME" ]
+    [ ! -e "$XDG_CONFIG_HOME/bmc" ]
 }
 
 @test "a table and Markdown say the same to people" {
