@@ -39,7 +39,7 @@ ISA_FLAGS_amx    = -mamx-tile -mamx-bf16
 LIB_SRC = $(wildcard lib/*.c lib/*/*.c)
 LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o)
 CMD_OBJ = $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/*.c))
-CMD_SHARED = $(BUILD)/cmd/cli.o $(BUILD)/cmd/tuned.o $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/opt*.c))
+CMD_SHARED = $(addprefix $(BUILD)/cmd/,cli.o files.o names.o tuned.o userdir.o) $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/opt*.c))
 CORE    = $(BUILD)/libcore.a
 UNIT    = $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/*.c))
 MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc

@@ -8,7 +8,8 @@
 #include "base/threads.h"
 #include "cli.h"
 #include "convert_kv.h"
-#include "format/kvfile.h"
+#include "files.h"
+#include "format/sniff.h"
 #include "model/convert.h"
 #include "model/model.h"
 #include "opt.h"
@@ -29,7 +30,7 @@ struct options {
 static const struct opt opts[] = {
     {OPT_HEADING, "Converting", NULL, NULL, NULL, 0, 0, 0, NULL, false},
     {OPT_TEXT, "output", "o", "FILE", "the model file to write; - is standard output", AT(out), 0, 0,
-     NULL, true},
+     NULL, OPT_WRITES_MODEL},
     {OPT_CHOICE, "type", NULL, "TYPE",
      "type of the stored matrices: auto (what the source has, f16 becoming f32), f32 or bf16", AT(type),
      0, 0, "auto|f32|bf16", false},
@@ -177,7 +178,7 @@ int convert_write_info(const json_t *about, const json_t *rows, enum table_forma
 static int show_info(const char *path, enum table_format format, struct err *err)
 {
     struct model *model;
-    if (kvfile_is(path))
+    if (file_sniff(path) == KIND_SNAPSHOT)
         return convert_kv_info(path, format, err);
     if (model_open(&model, path, err) < 0)
         return -1;
@@ -200,7 +201,7 @@ static int verify(const char *path, struct err *err)
 {
     struct cli_progress progress;
     struct model *model;
-    if (kvfile_is(path))
+    if (file_sniff(path) == KIND_SNAPSHOT)
         return convert_kv_verify(path, err);
     if (model_open(&model, path, err) < 0)
         return -1;
@@ -246,6 +247,10 @@ static void check_usage(const struct options *o, const struct operands *operands
                         o->synth ? "--synth takes no folder"
                                  : "exactly one folder or file is expected, found %zu",
                         operands->n);
+    if (o->tokenizer && !o->synth)
+        opt_usage_error(&program, "--tokenizer goes with --synth");
+    if (o->family && (o->synth || o->info || o->verify))
+        opt_usage_error(&program, "--family goes with a folder that is converted");
     if (!o->info && !o->verify && !o->out)
         opt_usage_error(&program, "no output named: give -o MODEL.bmc");
     if ((o->info || o->verify) && o->out)
@@ -263,7 +268,13 @@ int main(int argc, char **argv)
     check_usage(&o, &operands);
     threads_set(o.threads ? (int)o.threads : threads_allowed());
     int rc;
-    if (o.info)
+    if (operands.n)
+        files_input("FOLDER", operands.text[0]);
+    if (o.synth)
+        files_input("--synth", o.synth);
+    if (files_check(&program, &o, &err) < 0)
+        rc = -1;
+    else if (o.info)
         rc = show_info(operands.text[0], (enum table_format)o.format, &err);
     else if (o.verify)
         rc = verify(operands.text[0], &err);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "cli.h"
+#include "files.h"
 #include "gen_opts.h"
 
 /* clang-format off */
@@ -69,7 +70,7 @@ int main(int argc, char **argv)
     gen_finish_options(&program, &o);
     struct gen gen = {.program = &program, .options = &o};
     int rc = -1;
-    if (gen_choose_seed(&gen, &err) == 0 && gen_check_output(o.stats, &err) == 0 &&
+    if (gen_choose_seed(&gen, &err) == 0 && files_check(&program, &o, &err) == 0 &&
         gen_open_model(&gen, &err) == 0 && gen_open_kv(&gen, &err) == 0) {
         if (o.score)
             rc = o.jsonl ? gen_score_jsonl(&gen, &err) : gen_score(&gen, &err);

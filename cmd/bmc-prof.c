@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "cli.h"
+#include "files.h"
+#include "names.h"
 #include "prof.h"
 
 static const struct {
@@ -49,6 +51,9 @@ static void check_usage(struct prof_options *o, const struct operands *operands)
         opt_usage_error(&prof_program, "-m and --shape exclude each other");
     if (o->load_kv && (o->shape || o->layers))
         opt_usage_error(&prof_program, "--load-kv excludes --shape and --layers");
+    if (o->context == 1 && o->command == PROF_LATENCY)
+        opt_usage_error(&prof_program, "-N: latency needs at least 2 rows");
+    names_check(&prof_program, NULL, o->attn, o->isa, o->precision);
 }
 
 int main(int argc, char **argv)
@@ -70,7 +75,13 @@ int main(int argc, char **argv)
     check_usage(&o, &operands);
     o.repeat = o.repeat ? o.repeat : jobs[o.command].repeat;
     o.warmup = o.warmup == SIZE_MAX ? jobs[o.command].warmup : o.warmup;
-    const int rc = jobs[o.command].run(&o, &err);
+    if (o.shape)
+        files_input("--shape", o.shape);
+    for (size_t i = 0; i < ARRAY_LEN(o.file) && o.file[i]; i++)
+        files_input("compare", o.file[i]);
+    int rc = files_check(&prof_program, &o, &err);
+    if (rc == 0)
+        rc = jobs[o.command].run(&o, &err);
     if (rc < 0 && cli_interrupted)
         return cli_end(prof_program.name, CLI_FAILED);
     return cli_end(prof_program.name, rc < 0 ? cli_fail(prof_program.name, &err) : CLI_OK);

@@ -5,6 +5,7 @@
 
 #include "base/conf.h"
 #include "cli.h"
+#include "files.h"
 #include "gen_opts.h"
 #include "speccmd.h"
 
@@ -88,12 +89,36 @@ static size_t parse_count(const char *name, const char *text, size_t min, size_t
     return value;
 }
 
+/* Whether so many candidates fit is known here where -c and -cd say how much room there is; where it is a model that
+ * says, the session's opening tells. */
+static void check_room(const struct spec_cli *o)
+{
+    const size_t most = o->tree_nodes ? o->tree_nodes : o->k;
+    if (o->gen.context > 0 && most >= (size_t)o->gen.context)
+        opt_usage_error(
+            &program, "%zu candidates do not fit the context of %zu tokens: use fewer, or a larger -c",
+            most, (size_t)o->gen.context);
+    if (most && o->draft_context && !o->lookup && !o->recycle && most + WINDOW_REST > o->draft_context)
+        opt_usage_error(&program, "%zu candidates do not fit the draft model's window of %zu tokens",
+                        most, o->draft_context);
+}
+
+static void check_policies(const struct spec_cli *o)
+{
+    struct kv_spec kv;
+    struct err err;
+    if (o->draft_kv && kv_spec_parse(&kv, o->draft_kv, &err) < 0)
+        opt_usage_error(&program, "--draft-kv: %s", err.text);
+    if (o->ragged == RAGGED_PAD && o->gen.kv && kv_spec_parse(&kv, o->gen.kv, &err) == 0 &&
+        !kv.policy->lockstep)
+        opt_usage_error(&program, "--ragged pad needs a cache that grows as one tensor; --kv %s cannot",
+                        o->gen.kv);
+}
+
 static void check_usage(struct spec_cli *o, const struct operands *operands)
 {
     enum { MOST = TREE_NODES - 1 };
     const int drafters = (o->draft != NULL) + o->lookup + o->recycle;
-    struct kv_spec kv;
-    struct err err;
     if (drafters > 1)
         opt_usage_error(&program, "--draft, --lookup and --recycle exclude each other");
     if (o->oldest && !o->lookup)
@@ -114,8 +139,10 @@ static void check_usage(struct spec_cli *o, const struct operands *operands)
     if (o->samples && o->gen.sampling.temp <= 0)
         opt_usage_error(&program, "--samples with --temp 0 would give the same answer each time");
     o->budget_ms = o->budget ? parse_budget(o->budget) : 0;
-    if (o->draft_kv && kv_spec_parse(&kv, o->draft_kv, &err) < 0)
-        opt_usage_error(&program, "--draft-kv: %s", err.text);
+    if (!drafters && o->gen.model)
+        opt_usage_error(&program, "nothing to draft with: give -d DRAFT.bmc, --lookup or --recycle");
+    check_room(o);
+    check_policies(o);
     gen_check_usage(&program, &o->gen, operands);
 }
 
@@ -141,7 +168,7 @@ int main(int argc, char **argv)
     struct spec_run run = {.gen = {.program = &program, .options = &o.gen, .hooks = &spec_hooks},
                            .cli = &o};
     int rc = -1;
-    if (gen_choose_seed(&run.gen, &err) == 0 && gen_check_output(o.gen.stats, &err) == 0 &&
+    if (gen_choose_seed(&run.gen, &err) == 0 && files_check(&program, &o, &err) == 0 &&
         gen_open_model(&run.gen, &err) == 0 && gen_open_kv(&run.gen, &err) == 0 &&
         spec_open_draft(&run, &err) == 0) {
         if (o.gen.jsonl)

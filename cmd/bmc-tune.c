@@ -4,7 +4,11 @@
 
 #include "base/pages.h"
 #include "cli.h"
+#include "files.h"
+#include "names.h"
 #include "tune.h"
+#include "tuned.h"
+#include "userdir.h"
 
 #define AT(field) offsetof(struct tune_options, field)
 
@@ -47,7 +51,7 @@ static const struct opt opts[] = {
     FLAG("dry-run", dry_run, "do not write the profile"),
     FLAG("check", check, "calibrate again and compare: exit 1 when the profile no longer fits this machine"),
     CHOICE("format", "FORMAT", format, TABLE_FORMATS, "table, md, csv, json or jsonl (default table)"),
-    PATH("plot", NULL, plot, "draw predicted and measured times of the first cell over T as SVG"),
+    {OPT_TEXT, "plot", NULL, "FILE", "draw predicted and measured times of the first cell over T as SVG", AT(plot), 0, 0, NULL, OPT_WRITES},
 };
 /* clang-format on */
 
@@ -77,6 +81,22 @@ static int run_tune(struct tune *tune, struct err *err)
     return o->dry_run ? 0 : tune_save(tune, err);
 }
 
+/* The profile is an output unless the run only looks at it. */
+static int check_outputs(const struct tune_options *o, struct err *err)
+{
+    static char path[8192];
+    if (files_check(&tune_program, o, err) < 0)
+        return -1;
+    if (o->check || o->dry_run)
+        return 0;
+    if (!tuned_path(o->profile, path, sizeof path))
+        return err_set(err, "there is no place for the profile: neither XDG_CONFIG_HOME nor HOME is "
+                            "set; give --profile FILE, or --dry-run");
+    if (!o->profile)
+        userdir_make(path);
+    return files_output(&tune_program, "profile", path, OPT_WRITES_PROFILE, err);
+}
+
 int main(int argc, char **argv)
 {
     struct tune_options o = {.batch = "1", .rounds = 7, .seconds = 60, .megabytes = 1024};
@@ -92,7 +112,12 @@ int main(int argc, char **argv)
     if (o.check && (o.dry_run || o.constants || o.plot || o.spec || o.context))
         opt_usage_error(&tune_program,
                         "--check takes none of --dry-run, --constants, --plot, --spec and -N");
+    names_check(&tune_program, NULL, o.attn, o.isa, o.precision);
+    if (o.shape)
+        files_input("--shape", o.shape);
     int rc = tune_open(&tune, &o, &err);
+    if (rc == 0)
+        rc = check_outputs(&o, &err);
     if (rc == 0)
         rc = o.check ? tune_check(&tune, &err) : run_tune(&tune, &err);
     tune_close(&tune);

@@ -149,9 +149,6 @@ void gen_check_kv_usage(const struct program *program, const struct gen_options 
 /* Statistics of a run: for people on stderr unless --quiet, as JSON to --stats FILE. */
 int gen_report(const struct gen *gen, const struct gen_stats *stats, struct err *err) MUST_USE;
 
-/* Fails early when a file could not be written at the end; NULL is accepted. */
-int gen_check_output(const char *path, struct err *err) MUST_USE;
-
 /* Request options that all lines share. */
 struct gen_request gen_request_of(const struct gen *gen);
 

@@ -10,6 +10,7 @@
 #include "base/threads.h"
 #include "cli.h"
 #include "gen.h"
+#include "names.h"
 
 /* ---- input ---- */
 
@@ -253,16 +254,14 @@ struct gen_options gen_defaults(void)
     };
 }
 
-/* Names that only the library knows: a wrong one is a usage error all the same. */
-static void check_names(const struct program *program, const struct gen_options *o)
+/* What is no list of ids is wrong usage; one that is too large for the model's vocabulary, the model will tell. */
+static void check_ids(const struct program *program, const char *text)
 {
-    struct kv_spec spec;
-    enum precision precision;
+    struct ids ids = {0};
     struct err err;
-    if ((o->kv && kv_spec_parse(&spec, o->kv, &err) < 0) || !attn_find(o->attn, &err) ||
-        (o->isa && !kernels_select(o->isa, &err)) ||
-        precision_parse(&precision, o->precision, *kernel_sets, &err) < 0)
-        opt_usage_error(program, "%s", err.text);
+    if (text && gen_parse_ids(text, &ids, &err) < 0)
+        opt_usage_error(program, "--prompt-ids: %s", err.text);
+    ids_release(&ids);
 }
 
 void gen_check_usage(const struct program *program, const struct gen_options *o,
@@ -287,7 +286,8 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
     if (o->jsonl && (o->echo || o->ids))
         opt_usage_error(program, "--echo and --ids go with plain generation only");
     gen_check_kv_usage(program, o);
-    check_names(program, o);
+    names_check(program, o->kv, o->attn, o->isa, o->precision);
+    check_ids(program, o->prompt_ids);
     if (!prompts && (!o->load_kv || o->jsonl) && isatty(STDIN_FILENO))
         opt_usage_error(program, "no prompt: give -p TEXT, -f FILE, or text on standard input");
 }

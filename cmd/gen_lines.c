@@ -1,7 +1,6 @@
 /* The lines of an input, as they come. */
 #include "gen_lines.h"
 
-#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,7 +12,7 @@ int lines_open(struct lines *lines, const char *path, struct err *err)
 {
     struct stat st;
     *lines = (struct lines){.fd = STDIN_FILENO};
-    if (path && strcmp(path, "-") != 0 && (lines->fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+    if (path && strcmp(path, "-") != 0 && (lines->fd = cli_open(path)) < 0)
         return err_errno(err, "%s: cannot open", path);
     if (fstat(lines->fd, &st) == 0 && S_ISREG(st.st_mode))
         lines->total_bytes = (size_t)st.st_size;

@@ -10,6 +10,7 @@
 #define FLAG(name, letters, field, help) {OPT_FLAG, name, letters, NULL, help, AT(field), 0, 0, NULL, false}
 #define TEXT(name, letters, arg, field, help) {OPT_TEXT, name, letters, arg, help, AT(field), 0, 0, NULL, false}
 #define PATH(name, letters, field, help) {OPT_TEXT, name, letters, "FILE", help, AT(field), 0, 0, NULL, true}
+#define OUTPUT(name, role, field, help) {OPT_TEXT, name, NULL, "FILE", help, AT(field), 0, 0, NULL, role}
 #define SIZE(name, letters, field, min, max, help) {OPT_SIZE, name, letters, "N", help, AT(field), min, max, NULL, false}
 #define INT(name, letters, field, min, max, help) {OPT_INT, name, letters, "N", help, AT(field), min, max, NULL, false}
 #define REAL(name, arg, field, min, max, help) {OPT_REAL, name, NULL, arg, help, AT(field), min, max, NULL, false}
@@ -52,13 +53,13 @@
 #define GEN_OPTS_SNAPSHOTS \
     HEADING("Snapshots"), \
     PATH("load-kv", NULL, load_kv, "go on from a snapshot; the prompt is new text behind it, and may be left out"), \
-    PATH("save-kv", NULL, save_kv, "write a snapshot at the end, to go on from"), \
-    PATH("prompt-cache", NULL, prompt_cache, "take the rows of the beginning that the prompt shares with this snapshot, and bring it up to date at the end"),
+    OUTPUT("save-kv", OPT_WRITES_SNAPSHOT, save_kv, "write a snapshot at the end, to go on from"), \
+    OUTPUT("prompt-cache", OPT_WRITES_SNAPSHOT, prompt_cache, "take the rows of the beginning that the prompt shares with this snapshot, and bring it up to date at the end"),
 
 #define GEN_OPTS_OUTPUT \
     FLAG("echo", NULL, echo, "print the prompt before the generated text"), \
     FLAG("ids", NULL, ids, "print token ids in place of text"), \
-    PATH("stats", NULL, stats, "write the statistics of the run to this file, as one JSON object"), \
+    OUTPUT("stats", OPT_WRITES, stats, "write the statistics of the run to this file, as one JSON object"), \
     FLAG("quiet", "q", quiet, "no statistics on standard error"),
 
 #define GEN_OPTS_MACHINE \

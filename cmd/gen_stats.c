@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
 #include "cli.h"
@@ -209,19 +208,6 @@ static int write_stats(const struct gen *gen, const struct gen_stats *stats, str
     json_decref(object);
     buf_release(&text);
     return rc;
-}
-
-int gen_check_output(const char *path, struct err *err)
-{
-    struct outfile out;
-    struct stat st;
-    /* What is no regular file is not touched before its time: opening a FIFO would wait for its reader. */
-    if (!path || (stat(path, &st) == 0 && !S_ISREG(st.st_mode)))
-        return 0;
-    if (outfile_open(&out, path, err) < 0)
-        return -1;
-    outfile_abort(&out);
-    return 0;
 }
 
 int gen_report(const struct gen *gen, const struct gen_stats *stats, struct err *err)

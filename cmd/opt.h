@@ -26,6 +26,18 @@ enum opt_kind {
 #define CHOICES_SHAPES    "@shapes"    /* files: not here, completions ask the program for them */
 
 #define OPT_MANY 1e9 /* an upper bound of numbers from here on is none that a user meets */
+/* What a run does to the file that an option names: the source of files.h, of which every output is checked before
+ * anything is computed, and of completion. `true` is an input, as most are. */
+enum opt_file {
+    OPT_NO_FILE = false,
+    OPT_READS = true,
+    OPT_WRITES, /* statistics, pictures: text */
+    OPT_WRITES_MODEL,
+    OPT_WRITES_SNAPSHOT,
+    OPT_WRITES_PROFILE,
+    OPT_WRITES_ACCEPTANCE,
+    OPT_FILE_ROLES
+};
 
 struct opt_list {
     char **text;
@@ -40,9 +52,9 @@ struct opt {
     const char *help;    /* one sentence, no capital, no full stop; "{}" stands for the choices */
     size_t at;           /* offset in the program's options */
     double min, max;     /* of numbers */
-    const char *
-        choices; /* of OPT_CHOICE; for completion also of other kinds, lists of them where arg is LIST */
-    bool file;   /* the argument is a file: for completion */
+    /* Of OPT_CHOICE; for completion also of other kinds, lists of them where arg is LIST. */
+    const char *choices;
+    enum opt_file file;
 };
 
 struct program {

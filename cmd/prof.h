@@ -64,8 +64,11 @@ int prof_open(struct prof *prof, const struct prof_options *options, const char 
               bool with_model, struct err *err) MUST_USE;
 void prof_close(struct prof *prof);
 
-/* "1,8,32" -> numbers; at most PROF_MAX_LIST. */
-int prof_list(const char *text, const char *option, size_t *list, size_t *n, struct err *err) MUST_USE;
+/* "1,8,32" -> numbers; at most PROF_MAX_LIST. Another text is wrong usage. */
+void prof_list(const char *text, const char *option, size_t *list, size_t *n);
+
+/* The same of --batch, whose numbers are at least 1. */
+void prof_batches(const struct prof_options *options, size_t *list, size_t *n);
 
 /* Prints rows; the text table shows `columns` (separated by blanks) only, and the setup once above them. */
 int prof_print(const struct prof *prof, const json_t *rows, const char *columns,

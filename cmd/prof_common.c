@@ -18,7 +18,7 @@ static size_t next_word(const char **at, const char **word)
     return len;
 }
 
-int prof_list(const char *text, const char *option, size_t *list, size_t *n, struct err *err)
+void prof_list(const char *text, const char *option, size_t *list, size_t *n)
 {
     char number[32];
     const char *word;
@@ -28,27 +28,39 @@ int prof_list(const char *text, const char *option, size_t *list, size_t *n, str
         snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), word);
         if (*n == PROF_MAX_LIST || len >= sizeof number || !parse_size(number, &list[*n]) ||
             list[*n] > 1 << 30)
-            return err_set(err, "%s: \"%s\" is no list of at most %d whole numbers, as 1,8,32", option,
-                           text, PROF_MAX_LIST);
+            opt_usage_error(&prof_program,
+                            "%s: \"%s\" is no list of at most %d whole numbers, as 1,8,32", option,
+                            text, PROF_MAX_LIST);
         (*n)++;
     }
-    return *n ? 0 : err_set(err, "%s: the list is empty", option);
+    if (!*n)
+        opt_usage_error(&prof_program, "%s: the list is empty", option);
 }
 
-static int add_contender(struct prof *prof, char *text, struct err *err)
+void prof_batches(const struct prof_options *o, size_t *list, size_t *n)
 {
+    prof_list(o->batch, "--batch", list, n);
+    for (size_t i = 0; i < *n; i++)
+        if (!list[i])
+            opt_usage_error(&prof_program, "--batch: at least one sequence is needed, found 0");
+}
+
+static void add_contender(struct prof *prof, char *text)
+{
+    struct err err;
     const struct prof_options *o = prof->options;
     struct contender *contender = &prof->contender[prof->n_contenders];
     if (prof->n_contenders == PROF_MAX_LIST)
-        return err_set(err, "--kv: at most %d policies can be compared", PROF_MAX_LIST);
+        opt_usage_error(&prof_program, "--kv: at most %d policies can be compared", PROF_MAX_LIST);
     contender->text = text;
-    if (kv_spec_parse(&contender->spec, text, err) < 0)
-        return -1;
+    if (kv_spec_parse(&contender->spec, text, &err) < 0)
+        opt_usage_error(&prof_program, "%s", err.text);
+    if (o->lockstep && !contender->spec.policy->lockstep)
+        opt_usage_error(&prof_program, "--lockstep: cache policy \"%s\" cannot grow in lockstep", text);
     contender->spec.alloc = (enum pages_alloc)o->alloc;
     contender->spec.lockstep = o->lockstep;
     contender->spec.valid_rows_only = o->rows;
     prof->n_contenders++;
-    return 0;
 }
 
 static int open_contenders(struct prof *prof, const char *list, struct err *err)
@@ -57,8 +69,7 @@ static int open_contenders(struct prof *prof, const char *list, struct err *err)
     if (!prof->texts)
         return err_set(err, "out of memory");
     for (char *rest = prof->texts, *word; (word = strsep(&rest, ","));)
-        if (add_contender(prof, word, err) < 0)
-            return -1;
+        add_contender(prof, word);
     return 0;
 }
 
@@ -165,6 +176,7 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     struct report *report = &prof->report;
     struct run *run = &report->run;
     size_t list[PROF_MAX_LIST], n;
+    prof_batches(o, list, &n);
     report->version = BMC_RELEASE;
     utc_now(report->timestamp, sizeof report->timestamp);
     report->repeat = (int)o->repeat;
@@ -185,12 +197,9 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     run->kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
     if (!run->kernels || precision_parse(&run->precision, o->precision, run->kernels, err) < 0 ||
         open_contenders(prof, o->kv ? o->kv : default_kv, err) < 0 || open_shape(prof, err) < 0 ||
-        set_layers(prof, err) < 0 || prof_list(o->batch, "--batch", list, &n, err) < 0 ||
-        open_tuned(prof, err) < 0)
+        set_layers(prof, err) < 0 || open_tuned(prof, err) < 0)
         return -1;
     run->batch = list[0];
-    if (!run->batch)
-        return err_set(err, "--batch: at least one sequence is needed, found 0");
     run->N = o->context ? o->context : size_min(512, run->config.context);
     if (open_snapshot(prof, err) < 0)
         return -1;

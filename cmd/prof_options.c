@@ -70,7 +70,7 @@ static const struct {
     {COMPARE, {OPT_REAL, "tolerance", NULL, "PERCENT", "how much worse the second file may be before the exit status is 1 (default 5)", AT(tolerance), 0, 1000, NULL, false}},
     {0, HEADING("Output")},
     {MEASURING | COMPARE, CHOICE("format", "FORMAT", format, TABLE_FORMATS, "table, md, csv, json or jsonl; the first two show the main columns only (default table)")},
-    {BLOCKS | LATENCY, PATH("plot", NULL, "FILE", plot, "draw the result as SVG; needs gnuplot")},
+    {BLOCKS | LATENCY, {OPT_TEXT, "plot", NULL, "FILE", "draw the result as SVG; needs gnuplot", AT(plot), 0, 0, NULL, OPT_WRITES}},
 };
 /* clang-format on */
 

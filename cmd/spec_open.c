@@ -6,15 +6,8 @@
 #include "cli.h"
 #include "speccmd.h"
 
-/* Free rows: those whose arithmetic takes about as long as reading the weights, more of them where a product has one term.
- * WINDOW_REST: rows of a draft model's window beside those of the candidates. */
-enum {
-    USUAL_FREE_ROWS = 16,
-    USUAL_FREE_ROWS_BF16 = 24,
-    USUAL_TREE = 26,
-    AUTO_TREE = 48,
-    WINDOW_REST = 2
-};
+/* Free rows: those whose arithmetic takes about as long as reading the weights, more of them where a product has one term. */
+enum { USUAL_FREE_ROWS = 16, USUAL_FREE_ROWS_BF16 = 24, USUAL_TREE = 26, AUTO_TREE = 48 };
 
 size_t spec_free_rows(const struct spec_run *run, enum precision precision, const char **from)
 {
@@ -39,8 +32,6 @@ int spec_open_draft(struct spec_run *run, struct err *err)
     char path[16384];
     if (o->lookup || o->recycle)
         return 0;
-    if (!o->draft && o->gen.model)
-        return err_set(err, "nothing to draft with: give -d DRAFT.bmc, --lookup or --recycle");
     if (!o->draft && cli_default_model("grimm-draft", "-d", path, sizeof path, err) < 0)
         return -1;
     if (model_open(&run->draft, o->draft ? o->draft : path, err) < 0 ||

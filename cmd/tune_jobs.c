@@ -1,10 +1,8 @@
 /* The jobs of bmc-tune. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/conf.h"
-#include "base/file.h"
 #include "base/threads.h"
 #include "cli.h"
 #include "model/family.h"
@@ -13,8 +11,8 @@
 
 /* ---- opening ---- */
 
-static int read_list(const char *text, const char *option, size_t least, size_t most, size_t *list,
-                     size_t *n, struct err *err)
+static void read_list(const char *text, const char *option, size_t least, size_t most, size_t *list,
+                      size_t *n)
 {
     *n = 0;
     for (const char *at = text; *at;) {
@@ -23,23 +21,25 @@ static int read_list(const char *text, const char *option, size_t least, size_t 
         snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), at);
         if (*n == TUNE_MAX_LIST || len >= sizeof number || !parse_size(number, &list[*n]) ||
             list[*n] < least || list[*n] > most)
-            return err_set(err, "%s: \"%s\" is no list of at most %d whole numbers from %zu to %zu",
-                           option, text, TUNE_MAX_LIST, least, most);
+            opt_usage_error(&tune_program,
+                            "%s: \"%s\" is no list of at most %d whole numbers from %zu to %zu", option,
+                            text, TUNE_MAX_LIST, least, most);
         (*n)++;
         at += len + (at[len] == ',');
     }
-    return *n ? 0 : err_set(err, "%s: the list is empty", option);
+    if (!*n)
+        opt_usage_error(&tune_program, "%s: the list is empty", option);
 }
 
 /* "k=26,m=4" */
-static int read_spec(const char *text, struct tune_run *run, struct err *err)
+static void read_spec(const char *text, struct tune_run *run)
 {
     char k[16], m[16];
     if (sscanf(text, "k=%15[0-9],m=%15[0-9]", k, m) != 2 || !parse_size(k, &run->k) ||
         !parse_size(m, &run->m) || strlen(text) != strlen(k) + strlen(m) + 5 || run->m < 1 ||
         run->m > run->k || run->k > 1024)
-        return err_set(err, "--spec: \"%s\" is not as k=26,m=4 with 1 <= m <= k <= 1024", text);
-    return 0;
+        opt_usage_error(&tune_program, "--spec: \"%s\" is not as k=26,m=4 with 1 <= m <= k <= 1024",
+                        text);
 }
 
 static int open_shape(struct tune *tune, struct err *err)
@@ -66,10 +66,8 @@ static int open_lists(struct tune *tune, struct err *err)
     char N[32];
     snprintf(N, sizeof N, "%zu", size_min(2048, tune->config.context));
     const char *all = tune->machine ? "128,256,512,1024,2048,4096,8192,16384" : N;
-    if (read_list(o->context ? o->context : all, "--ctx-size", 2, 1 << 20, tune->N, &tune->n_N, err) <
-            0 ||
-        read_list(o->batch, "--batch", 1, 1 << 16, tune->batch, &tune->n_batch, err) < 0)
-        return -1;
+    read_list(o->context ? o->context : all, "--ctx-size", 2, 1 << 20, tune->N, &tune->n_N);
+    read_list(o->batch, "--batch", 1, 1 << 16, tune->batch, &tune->n_batch);
     for (size_t i = 0; o->model && i < tune->n_N; i++)
         if (tune->N[i] > tune->config.context)
             return err_set(err, "-N %zu is beyond the model's context of %zu", tune->N[i],
@@ -97,8 +95,9 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     run->alloc = (enum pages_alloc)o->alloc;
     run->seed = (uint64_t)o->seed;
     run->interrupted = &cli_interrupted;
-    if ((o->spec && read_spec(o->spec, run, err) < 0) || open_lists(tune, err) < 0 ||
-        sweeper_open(&tune->sweeper, o->evict << 20, err) < 0)
+    if (o->spec)
+        read_spec(o->spec, run);
+    if (open_lists(tune, err) < 0 || sweeper_open(&tune->sweeper, o->evict << 20, err) < 0)
         return -1;
     machine_of(&tune->profile.machine, run->kernels->isa, run->alloc, run->threads);
     return 0;
@@ -353,21 +352,6 @@ int tune_rows(struct tune *tune, struct err *err)
 
 /* ---- the profile ---- */
 
-/* The folder of a path, and the one above it: $XDG_CONFIG_HOME may be missing in a new account. */
-static void make_folder(const char *path)
-{
-    char folder[8192];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (!slash || slash == folder)
-        return;
-    *slash = 0;
-    if (file_is_folder(folder))
-        return;
-    make_folder(folder);
-    (void)!mkdir(folder, 0755); /* that it is not there is told when the file is opened */
-}
-
 /* What another run found out on this machine with the same settings stays, where this one has nothing new. */
 static int keep_old(struct tune *tune, const char *path, struct err *err)
 {
@@ -405,10 +389,7 @@ int tune_save(struct tune *tune, struct err *err)
 {
     char path[8192];
     if (!tuned_path(tune->options->profile, path, sizeof path))
-        return err_set(err, "there is no place for the profile: neither XDG_CONFIG_HOME nor HOME is "
-                            "set; give --profile FILE, or --dry-run");
-    if (!tune->options->profile)
-        make_folder(path);
+        return err_set(err, "there is no place for the profile; give --profile FILE");
     if (keep_old(tune, path, err) < 0 || profile_save(&tune->profile, path, err) < 0)
         return -1;
     if (tune->options->format == TABLE_TEXT)

@@ -2,20 +2,14 @@
 #include "tuned.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "userdir.h"
 
 bool tuned_path(const char *option, char *path, size_t size)
 {
-    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    int len = -1;
-    if (option)
-        len = snprintf(path, size, "%s", option);
-    else if (config && *config == '/') /* the standard says: relative paths are ignored */
-        len = snprintf(path, size, "%s/bmc/profile", config);
-    else if (home && *home)
-        len = snprintf(path, size, "%s/.config/bmc/profile", home);
-    return len > 0 && (size_t)len < size;
+    const int len = option ? snprintf(path, size, "%s", option) : -1;
+    return option ? len > 0 && (size_t)len < size : userdir_path("profile", path, size);
 }
 
 static int read_profile(struct tuned *tuned, const char *path, const struct machine *here,

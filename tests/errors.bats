@@ -129,8 +129,8 @@ edit_json() { # FILE JQ-PROGRAM
     expect_error 1 'the prompt has 4 tokens, the context holds 3' bmc-gen -q -m "$m" -p 'Once upon a time' -c 3
     expect_error 1 '1025.*1024' bmc-gen -q -m "$m" -p x -c 1025
     expect_error 1 '4096' bmc-gen -q -m "$m" --prompt-ids '5 4096'
-    expect_error 1 '"x"' bmc-gen -q -m "$m" --prompt-ids '5 x'
-    expect_error 1 '"-1"' bmc-gen -q -m "$m" --prompt-ids '-1'
+    expect_error 2 '"x"' bmc-gen -q -m "$m" --prompt-ids '5 x'
+    expect_error 2 '"-1"' bmc-gen -q -m "$m" --prompt-ids '-1'
     expect_error 1 'line 1: .*"x"' bmc-gen -q -m "$m" --detokenize <<<'5 x'
     expect_error 1 '4096' bmc-gen -q -m "$m" --detokenize <<<4096
     expect_error 1 'none: .*No such file' bmc-gen -q -m "$m" -f none

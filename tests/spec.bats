@@ -375,12 +375,12 @@ ways() { # KV
     local g d
     g=$(model grimm) d=$(draft grimm)
     expect_error 1 'llama-3-like.*another vocabulary: id [0-9]+ is ' bmc-spec -m "$g" -d "$(model llama-3-like)" -p x
-    expect_error 1 '250 candidates do not fit the context of 100' bmc-spec -m "$g" -d "$d" -p x -k 250 -c 100
-    expect_error 1 'window of 16' bmc-spec -m "$g" -d "$d" -p x -k 26 -cd 16
+    expect_error 2 '250 candidates do not fit the context of 100' bmc-spec -m "$g" -d "$d" -p x -k 250 -c 100
+    expect_error 2 'window of 16' bmc-spec -m "$g" -d "$d" -p x -k 26 -cd 16
     expect_error 1 'beyond the draft' bmc-spec -m "$g" -d "$d" -p x -cd 5000
-    expect_error 1 'nothing to draft with' bmc-spec -m "$g" -p x
+    expect_error 2 'nothing to draft with' bmc-spec -m "$g" -p x
     expect_error 1 'draft model: .*nowhere' bmc-spec -m "$g" -d nowhere.bmc -p x
-    expect_error 1 'one tensor' bmc-spec -m "$g" -d "$d" -p x --kv paged --ragged pad
+    expect_error 2 'one tensor' bmc-spec -m "$g" -d "$d" -p x --kv paged --ragged pad
     expect_error 2 'exclude' bmc-spec -m "$g" -d "$d" --lookup -p x
     expect_error 2 'draft-max.*0 to 256' bmc-spec -m "$g" -d "$d" -p x -k 1000
     expect_error 2 'draft-max.*"many"' bmc-spec -m "$g" -d "$d" -p x -k many

@@ -81,7 +81,7 @@ T_of() { # OPTION..: "T T_from policy policy_from"
     # Powers of two up to 8 times away from T_pow2, each once, and T = 1.
     jq_true '.rows as $rows | .curve as $curve | range(4) as $i | $rows[$i] as $row |
         [$curve[] | select(.N == $row.N and .state == $row.state) | .T] | . == unique and .[0] == 1 and index($row.T_pow2) != null' out.json
-    [ ! -e "$XDG_CONFIG_HOME" ]
+    [ ! -e "$XDG_CONFIG_HOME/bmc" ]
 }
 
 @test "a table and Markdown say the same to people" {
@@ -306,13 +306,13 @@ once='Once upon a time'
     expect_error 2 'unexpected' bmc-tune model.bmc
     expect_error 2 '--check takes' bmc-tune --check --dry-run
     expect_error 2 'rounds' bmc-tune --rounds 2
-    expect_error 1 'is no list' bmc-tune --shape ./tiny.shape -N 1 --dry-run
-    expect_error 1 'is no list' bmc-tune --shape ./tiny.shape -N 64,x --dry-run
-    expect_error 1 'is no list' bmc-tune --shape ./tiny.shape -b 0 --dry-run
+    expect_error 2 'is no list' bmc-tune --shape ./tiny.shape -N 1 --dry-run
+    expect_error 2 'is no list' bmc-tune --shape ./tiny.shape -N 64,x --dry-run
+    expect_error 2 'is no list' bmc-tune --shape ./tiny.shape -b 0 --dry-run
     for spec in k=4 k=4,m=5 k=0,m=0 m=1,k=2 k=4,m=2x k=99999,m=1 'k=,m=1'; do
-        expect_error 1 '--spec' bmc-tune --shape ./tiny.shape --spec "$spec" --dry-run
+        expect_error 2 '--spec' bmc-tune --shape ./tiny.shape --spec "$spec" --dry-run
     done
-    expect_error 1 'unknown' bmc-tune --shape ./tiny.shape --attn none --dry-run
+    expect_error 2 'unknown' bmc-tune --shape ./tiny.shape --attn none --dry-run
     expect_error 1 'absent' bmc-tune -m absent.bmc --dry-run
     expect_error 1 'beyond the model' bmc-tune -m "$(model grimm)" -N 99999 --dry-run
 }

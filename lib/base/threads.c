@@ -253,8 +253,12 @@ static bool add_worker(struct team *team)
     if (!worker)
         return false;
     *worker = (struct worker){.team = team, .self = team->made + 1};
+    static const int own[] = {SIGBUS, SIGSEGV, SIGFPE,
+                              SIGILL}; /* a worker's faults: the program tidies up */
     sigset_t every, before;
     sigfillset(&every);
+    for (size_t i = 0; i < ARRAY_LEN(own); i++)
+        sigdelset(&every, own[i]);
     pthread_sigmask(SIG_SETMASK, &every, &before);
     const bool made = pthread_create(&worker->thread, NULL, work, worker) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -202,18 +202,6 @@ void kvfile_close(struct kvfile *file)
     *file = (struct kvfile){.fd = -1};
 }
 
-bool kvfile_is(const char *path)
-{
-    struct file_map map;
-    struct err err;
-    if (file_map(&map, path, &err) < 0)
-        return false;
-    const bool is = map.size >= sizeof(KVFILE_MAGIC) - 1 &&
-                    memcmp(map.data, KVFILE_MAGIC, sizeof(KVFILE_MAGIC) - 1) == 0;
-    file_unmap(&map);
-    return is;
-}
-
 const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v)
 {
     return &file->block[(seq * (size_t)file->head->layers + layer) * 2 + v];

@@ -88,9 +88,6 @@ int kvfile_parse(struct kvfile *file, const void *data, size_t size, const char 
 int kvfile_open(struct kvfile *file, const char *path, struct err *err) MUST_USE;
 void kvfile_close(struct kvfile *file);
 
-/* True when the file begins as a snapshot does. */
-bool kvfile_is(const char *path);
-
 /* The block of K or V of a layer of a sequence. */
 const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v);
 
@@ -117,7 +114,8 @@ int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *
 struct kvwriter;
 
 /* What the head says: version, model_id, tokenizer, context, dtype, layout, layers, kv_heads, head_dim and policy of
- * `about`. The output must be a snapshot, an empty file, or a name that is free. */
+ * `about`. The output must be a snapshot, an empty file, or a name that is free; a new one can be read by nobody else,
+ * for it has all that was said. */
 int kvwriter_open(struct kvwriter **writer, const char *path, const struct kvfile_head *about,
                   struct err *err) MUST_USE;
 
