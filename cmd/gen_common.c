@@ -171,7 +171,10 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     else if (o->context == 0)
         s.context = limit;
     else if (s.context > limit)
-        return err_set(err, "-c %zu is beyond the model's context of %zu", s.context, limit);
+        return err_set(err,
+                       "-c %zu is beyond the %zu tokens of context that the model was made for: give "
+                       "-c %zu or less, or -c 0 for all of it",
+                       s.context, limit, limit);
     s.chunk = size_min(s.chunk, size_max(s.context, 1));
     if (gen->hooks && gen->hooks->session(gen, &s, err) < 0)
         return -1;

@@ -99,12 +99,13 @@ static char *dump_id(const json_t *id)
 /* The result's line: the id, then the object. */
 static int make_line(const struct line *line, const json_t *object, struct buf *text, struct err *err)
 {
-    struct buf rest = {0};
-    char *id = line && line->id ? dump_id(line->id) : NULL;
+    struct buf rest = {0}, id = {0};
     int rc = object ? json_write_line(object, &rest, err) : err_set(err, "out of memory for a result");
+    if (rc == 0 && line && line->id)
+        rc = json_spell(line->id, JSON_COMPACT | JSON_REAL_PRECISION(17), &id, err);
     if (rc == 0)
-        rc = buf_addf(text, err, "{\"id\":%s,%s", id ? id : "null", rest.data + 1);
-    free(id);
+        rc = buf_addf(text, err, "{\"id\":%s,%s", id.len ? id.data : "null", rest.data + 1);
+    buf_release(&id);
     buf_release(&rest);
     return rc;
 }

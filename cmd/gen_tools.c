@@ -40,22 +40,26 @@ static json_t *score_row(const struct tokenizer *tok, size_t pos, uint32_t id, d
 }
 
 /* For people a space or a line end inside a piece must show. */
-static void show_piece(json_t *row)
+static int show_piece(json_t *row, struct err *err)
 {
-    char *quoted = json_dumps(json_object_get(row, "piece"), JSON_ENCODE_ANY);
-    json_object_set_new(row, "piece", json_string(quoted ? quoted : "?"));
-    free(quoted);
+    struct buf quoted = {0};
+    int rc = json_spell(json_object_get(row, "piece"), 0, &quoted, err);
+    if (rc == 0)
+        rc = json_put(row, "piece", json_text(quoted.data, quoted.len), err);
+    buf_release(&quoted);
+    return rc;
 }
 
 static int take_score(void *arg, size_t pos, uint32_t id, double logprob, struct err *err)
 {
     struct score_job *job = arg;
     json_t *row = score_row(job->gen->model->tok, pos, id, logprob, err);
+    int rc = 0;
     if (!row)
         return -1;
     if (job->format == TABLE_JSONL) {
         struct buf line = {0};
-        int rc = json_write_line(row, &line, err);
+        rc = json_write_line(row, &line, err);
         if (rc == 0)
             rc = put(&line, err);
         buf_release(&line);
@@ -63,8 +67,8 @@ static int take_score(void *arg, size_t pos, uint32_t id, double logprob, struct
         return rc;
     }
     if (job->format == TABLE_TEXT || job->format == TABLE_MD)
-        show_piece(row);
-    return json_array_append_new(job->rows, row) < 0 ? err_set(err, "out of memory for rows") : 0;
+        rc = show_piece(row, err);
+    return json_push(job->rows, row, err) < 0 ? -1 : rc;
 }
 
 static int print_scores(const struct score_job *job, const struct score_stats *score, struct err *err)
@@ -163,13 +167,15 @@ static int tokenize_line(struct gen *gen, const char *line, size_t len, json_t *
         if (!piece) {
             rc = err_set(err, "out of memory for pieces");
         } else if (jsonl) {
-            json_array_append_new(id_list, json_integer(ids.id[i]));
-            json_array_append_new(pieces, piece);
+            rc = json_push(id_list, json_integer(ids.id[i]), err);
+            if (json_push(pieces, piece, err) < 0)
+                rc = -1;
         } else {
             json_t *row = json_pack("{s:I, s:o}", "id", (json_int_t)ids.id[i], "piece", piece);
-            if (gen->options->format != TABLE_CSV && gen->options->format != TABLE_JSON)
-                show_piece(row);
-            json_array_append_new(rows, row);
+            if (row && gen->options->format != TABLE_CSV && gen->options->format != TABLE_JSON)
+                rc = show_piece(row, err);
+            if (json_push(rows, row, err) < 0)
+                rc = -1;
         }
     }
     if (rc == 0 && jsonl) {

@@ -113,7 +113,7 @@ static int open_snapshot(struct prof *prof, struct err *err)
     if (o->kv_type < 0)
         run->kv_type = snapshot_type(prof->snapshot);
     if (run->kv_type != snapshot_type(prof->snapshot))
-        fprintf(stderr, "%s: %s: its rows are %s, they are converted to %s\n", prof_program.name,
+        cli_say(stderr, "%s: %s: its rows are %s, they are converted to %s\n", prof_program.name,
                 o->load_kv, dtype_name(snapshot_type(prof->snapshot)), dtype_name(run->kv_type));
     for (size_t i = 0; i < prof->snapshot->file.n_seqs; i++) {
         rows = size_max(rows, run_snapshot_rows(prof->snapshot, i));
@@ -242,13 +242,15 @@ static void print_setup(const json_t *rows)
     bool first = true;
     json_object_foreach(picked, key, value)
     {
-        char *text = same_in_all(rows, key) ? json_dumps(value, JSON_ENCODE_ANY) : strdup("by row");
-        const size_t len = text ? strlen(text) : 0;
-        const bool quoted = len >= 2 && text[0] == '"';
-        printf("%s%s %.*s", first ? "" : ", ", key, (int)(quoted ? len - 2 : len),
-               text ? text + quoted : "?");
+        const json_t *shown = same_in_all(rows, key) ? value : NULL;
+        struct buf text = {0};
+        struct err err;
+        const bool spelt = shown && json_spell(shown, 0, &text, &err) == 0;
+        const bool quoted = spelt && json_is_string(shown);
+        printf("%s%s %.*s", first ? "" : ", ", key, (int)(spelt ? text.len - 2 * quoted : 6),
+               spelt ? text.data + quoted : "by row");
         first = false;
-        free(text);
+        buf_release(&text);
     }
     puts("\n");
     json_decref(picked);

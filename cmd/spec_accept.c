@@ -7,6 +7,7 @@
 
 #include "base/conf.h"
 #include "base/file.h"
+#include "cli.h"
 #include "speccmd.h"
 
 enum { NAME_BYTES = 80 }; /* of the file and its folder */
@@ -145,6 +146,6 @@ int spec_write_acceptance(struct spec_run *run, struct err *err)
     }
     buf_release(&text);
     if (rc == 0 && !run->gen.options->quiet)
-        fprintf(stderr, "acceptance       = written to %s\n", run->acceptance);
+        cli_say(stderr, "acceptance       = written to %s\n", run->acceptance);
     return rc;
 }

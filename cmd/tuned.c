@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli.h"
+
 bool tuned_path(const char *option, char *path, size_t size)
 {
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
@@ -44,8 +46,7 @@ int tuned_open(struct tuned *tuned, const char *program, const char *option, con
         tuned_close(tuned);
         if (option)
             return err_prefix(err, "--profile");
-        text_make_printable(err->text);
-        fprintf(stderr, "%s: ignoring the tuned profile: %s\n", program, err->text);
+        cli_say(stderr, "%s: ignoring the tuned profile: %s\n", program, err->text);
         return 0;
     }
     if (option && !tuned->found)

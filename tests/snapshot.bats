@@ -395,7 +395,7 @@ same_numbers() {
     expect_error 1 'is a folder' gen --load-kv .
     expect_error 1 '^bmc-gen: -: a snapshot is mapped, not read from a pipe' gen --load-kv - <story.kv
     expect_error 1 'is a device or pipe' gen --load-kv /dev/null
-    expect_error 1 'is no snapshot' gen --load-kv "$(model grimm)"
+    expect_error 1 'is a .bmc model; a snapshot is needed' gen --load-kv "$(model grimm)"
     : >empty.kv
     expect_error 1 'is no snapshot' gen --load-kv empty.kv
     expect_error 1 'story.kv: is no .bmc model' bmc-gen -q -m story.kv -p x
