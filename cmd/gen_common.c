@@ -24,30 +24,6 @@ int gen_read_text(const struct gen_options *o, bool whole, struct buf *text, str
     return 0;
 }
 
-/* Commas and brackets, too, so that a JSON list can be pasted. */
-#define ID_BLANKS " \t\r\n,[]"
-
-int gen_parse_ids(const char *text, struct ids *ids, struct err *err)
-{
-    char word[32];
-    for (const char *at = text + strspn(text, ID_BLANKS); *at; at += strspn(at, ID_BLANKS)) {
-        const size_t len = strcspn(at, ID_BLANKS);
-        size_t id = SIZE_MAX;
-        if (len < sizeof word) {
-            memcpy(word, at, len);
-            word[len] = 0;
-        }
-        if (len >= sizeof word || !parse_size(word, &id) || id > UINT32_MAX)
-            return err_set(
-                err, "\"%.*s\" is no token id; ids are whole numbers separated by blanks or commas",
-                (int)size_min(len, 40), at);
-        if (ids_add(ids, (uint32_t)id, err) < 0)
-            return -1;
-        at += len;
-    }
-    return 0;
-}
-
 /* The byte that two hexadecimal digits spell; 0 when they do not, or spell the end of a text. */
 static int hex_byte(const char *at)
 {
@@ -108,7 +84,7 @@ int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
     if (goes_on && read_snapshot(gen, prompt, text, request, err) < 0)
         return -1;
     if (o->prompt_ids) {
-        if (gen_parse_ids(o->prompt_ids, prompt, err) < 0)
+        if (ids_parse(prompt, o->prompt_ids, err) < 0)
             return err_prefix(err, "--prompt-ids");
         buf_clear(text);
         return spell(gen, prompt, text, err);

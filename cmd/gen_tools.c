@@ -219,7 +219,7 @@ static int detokenize_line(struct gen *gen, const char *line, size_t len, json_t
     if (!copy)
         return err_set(err, "out of memory for a line of %zu bytes", len);
     detok_init(&detok, gen->model->tok, false);
-    if (gen_parse_ids(copy, &ids, err) < 0)
+    if (ids_parse(&ids, copy, err) < 0)
         goto out;
     for (size_t i = 0; i < ids.len; i++) {
         if (ids.id[i] >= gen->model->config.vocab) {
