@@ -3,9 +3,8 @@
  * right first. The model is one layer of one head of 4. */
 #include <math.h>
 
-#include "base/threads.h"
 #include "decode/snapshot.h"
-#include "input.h"
+#include "small_session.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -34,27 +33,9 @@ static struct model *the_model(void)
                                          .mlp = MLP_GATED,
                                          .tied_head = true};
     struct err err;
-    threads_set(1);
     if (!model && model_synthesize(&model, &config, "fuzz", DTYPE_F32, 1, &err) < 0)
         abort();
     return model;
-}
-
-static int open_session(struct session *session, const struct snapshot *snapshot, const char *policy,
-                        struct err *err)
-{
-    struct session_options o = {.kv_type = snapshot_type(snapshot),
-                                .attn = attn_find("fused", err),
-                                .kernels = kernels_select("ref", err),
-                                .precision = PRECISION_F32,
-                                .context = CONTEXT,
-                                .batch = 1,
-                                .chunk = 4,
-                                .threads = 1,
-                                .threads_prefill = 1};
-    if (!o.attn || !o.kernels || kv_spec_parse(&o.kv, policy, err) < 0)
-        abort();
-    return session_open(session, the_model(), &o, err);
 }
 
 /* The first sequence's rows, all of them or all but the last, and two steps behind them. False when they do not fit. */
@@ -66,7 +47,7 @@ static bool go_on(const struct snapshot *snapshot, const char *policy, bool fewe
     struct session session;
     struct err err;
     bool done = false;
-    if (open_session(&session, snapshot, policy, &err) < 0)
+    if (small_session_open(&session, the_model(), policy, snapshot_type(snapshot), CONTEXT, &err) < 0)
         return false;
     if (rows + STEPS <= CONTEXT && snapshot_load(&session, 0, snapshot, 0, rows, &err) == 0)
         for (size_t i = 0; i < STEPS; i++) {

@@ -1,28 +1,10 @@
 /* A model from a hostile source, run: it opens as any model does, takes a few tokens, and gives logits, whatever they
  * are. The header's sizes and hash are put right first. */
-#include "base/threads.h"
-#include "decode/session.h"
-#include "input.h"
+#include "small_session.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { CONTEXT = 8 };
-
-static int open_session(struct session *session, const struct model *model, struct err *err)
-{
-    struct session_options o = {.kv_type = DTYPE_F32,
-                                .attn = attn_find("fused", err),
-                                .kernels = kernels_select("ref", err),
-                                .precision = PRECISION_F32,
-                                .context = size_min(CONTEXT, model->config.context),
-                                .batch = 1,
-                                .chunk = 4,
-                                .threads = 1,
-                                .threads_prefill = 1};
-    if (!o.attn || !o.kernels || kv_spec_parse(&o.kv, "bmc:r=4", err) < 0)
-        abort();
-    return session_open(session, model, &o, err);
-}
 
 static void run(const struct model *model)
 {
@@ -32,7 +14,8 @@ static void run(const struct model *model)
                               (uint32_t)(model->config.vocab / 2)};
     const size_t last = 0;
     float *logits = malloc(model->config.vocab * sizeof *logits);
-    if (!logits || open_session(&session, model, &err) < 0) {
+    if (!logits || small_session_open(&session, model, "bmc:r=4", DTYPE_F32,
+                                      size_min(CONTEXT, model->config.context), &err) < 0) {
         free(logits);
         return;
     }
@@ -56,7 +39,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     input_seal_model(copy, size);
     const int fd = input_file(copy, size, path);
-    threads_set(1);
     if (fd >= 0 && model_open(&model, path, &err) == 0) {
         run(model);
         model_close(model);
