@@ -220,11 +220,11 @@ void kv_truncate(struct kv *kv, size_t seq, size_t rows);
 int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err) MUST_USE;
 
 /* An empty sequence begins with `rows` rows of `type` that lie in memory, as struct kv_policy's adopt says: in place
- * where policy and type allow it (the sequence is `adopted` then), else they are appended, which counts as copying. */
+ * where policy and type allow it (the sequence is `adopted` then), else they are appended, which counts as copying.
+ * What lies behind those rows is not trusted, and not touched yet: it is made zeros, a tile at a time, when room is made
+ * for it. */
 int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type, size_t rows,
              size_t stored, struct err *err) MUST_USE;
-
-/* What lies behind those rows is not trusted: it is made zeros, a tile at a time, when room is made for it. */
 
 /* Rows that the storage of a sequence holds without growing: its `cap`, or what was adopted. */
 size_t kv_storage_rows(const struct kv *kv, size_t seq);

@@ -93,13 +93,8 @@ static int adopt_in_place(struct kv *kv, size_t seq, const struct kv_rows_in *la
     if (kv->policy->adopt(kv, seq, layer, rows, stored, err) < 0)
         return -1;
     s->adopted = true;
-    s->n = s->clean = rows;
+    s->n = s->cap = s->clean = rows;
     s->stored = stored;
-    s->cap = 0;
-    if (kv_clean_adopted(kv, seq, rows, err) < 0) {
-        kv_truncate(kv, seq, 0);
-        return -1;
-    }
     kv->stats.adopted_rows += rows;
     kv->stats.adopted_bytes += stored * 2 * kv->shape.layers * kv->shape.kv_heads * kv_row_bytes(kv);
     return 0;
