@@ -232,7 +232,8 @@ size_t kv_storage_rows(const struct kv *kv, size_t seq);
 /* True when kv_adopt() would take rows of that type in place. */
 bool kv_adopts(const struct kv *kv, enum dtype type);
 
-/* Copies the committed rows of one head, K or V, to out[n][d] in the cache's type. No step may be under way. */
+/* Copies the committed rows of one head, K or V, to out[n][d] in the cache's type. Those of a step under way, which
+ * speculation may drop, are left out. */
 int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *out,
             struct err *err) MUST_USE;
 

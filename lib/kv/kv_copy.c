@@ -120,12 +120,13 @@ int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *
 {
     struct kv_view view;
     char *to = out;
+    size_t left = kv->seq[seq].n; /* the view has those of a step under way, too */
     if (kv_view(kv, seq, layer, head, 1, &view, err) < 0)
         return -1;
     for (size_t i = 0; i < view.n_spans; i++) {
         const struct kv_span *span = &view.span[i];
         const char *from = (const char *)(v ? span->v : span->k) + view.offset;
-        for (size_t row = 0; row < span->valid; row++, to += kv_row_bytes(kv))
+        for (size_t row = 0; row < span->valid && left; row++, left--, to += kv_row_bytes(kv))
             memcpy(to, from + row * span->row_stride, kv_row_bytes(kv));
     }
     kv_done(kv, &view);
