@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <poll.h>
 #include <sodium.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -93,6 +94,17 @@ int cli_fail(const char *program, const struct err *err)
     fflush(stdout);
     fprintf(stderr, "%s: %s\n", program, err->text);
     return CLI_FAILED;
+}
+
+void cli_say(FILE *to, const char *format, ...)
+{
+    char line[16384];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    text_make_printable(line, strlen(line), "\n");
+    fputs(line, to);
 }
 
 int cli_close_stdout(const char *program)

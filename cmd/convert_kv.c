@@ -1,5 +1,6 @@
 /* bmc-convert --info and --verify of snapshots. */
 #include <stdio.h>
+#include <string.h>
 
 #include "cli.h"
 #include "convert_kv.h"
@@ -11,13 +12,14 @@ static json_t *describe_file(const struct kvfile *file, const char *path)
     char model_id[2 * HASH_BYTES + 1], hash[2 * HASH_BYTES + 1];
     hash_hex(&head->model_id, HASH_BYTES, model_id);
     hash_hex(&head->hash, HASH_BYTES, hash);
-    return json_pack("{s:s, s:s, s:i, s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:s}", "file", path,
-                     "kind", "snapshot", "version", KVFILE_VERSION, "model_id", model_id, "hash", hash,
-                     "file_bytes", (json_int_t)head->file_bytes, "sequences",
-                     (json_int_t)head->n_sequences, "kv_type", dtype_name((enum dtype)head->dtype),
-                     "layers", (json_int_t)head->layers, "kv_heads", (json_int_t)head->kv_heads,
-                     "head_dim", (json_int_t)head->head_dim, "context", (json_int_t)head->context,
-                     "policy", head->policy);
+    return json_pack("{s:o, s:s, s:i, s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:o}", "file",
+                     json_text(path, strlen(path)), "kind", "snapshot", "version", KVFILE_VERSION,
+                     "model_id", model_id, "hash", hash, "file_bytes", (json_int_t)head->file_bytes,
+                     "sequences", (json_int_t)head->n_sequences, "kv_type",
+                     dtype_name((enum dtype)head->dtype), "layers", (json_int_t)head->layers,
+                     "kv_heads", (json_int_t)head->kv_heads, "head_dim", (json_int_t)head->head_dim,
+                     "context", (json_int_t)head->context, "policy",
+                     json_text(head->policy, strlen(head->policy)));
 }
 
 static json_t *describe_seq(const struct kvfile *file, size_t i)
@@ -50,8 +52,7 @@ int convert_kv_info(const char *path, enum table_format format, struct err *err)
     json_t *about = describe_file(&file, path), *rows = json_array();
     int rc = about ? 0 : err_set(err, "%s: cannot be described in JSON", path);
     for (size_t i = 0; i < file.n_seqs && rc == 0; i++)
-        if (json_array_append_new(rows, describe_seq(&file, i)) < 0)
-            rc = err_set(err, "%s: out of memory for its sequences", path);
+        rc = json_push(rows, describe_seq(&file, i), err);
     if (rc == 0)
         rc = convert_write_info(about, rows, format, err);
     json_decref(about);
@@ -71,6 +72,6 @@ int convert_kv_verify(const char *path, struct err *err)
     cli_progress_end(&progress);
     kvfile_close(&file);
     if (rc == 0)
-        printf("%s: ok\n", path);
+        cli_say(stdout, "%s: ok\n", path);
     return rc;
 }

@@ -75,9 +75,6 @@ struct gen {
 int gen_read_text(const struct gen_options *options, bool whole, struct buf *text,
                   struct err *err) MUST_USE;
 
-/* Ids from blank-separated numbers. */
-int gen_parse_ids(const char *text, struct ids *ids, struct err *err) MUST_USE;
-
 /* The tokens of --load-kv, then those of --prompt-ids or of the prompt's text; `text` is all of them spelt, and `request` what
  * is to become of them. */
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,

@@ -25,30 +25,6 @@ int gen_read_text(const struct gen_options *o, bool whole, struct buf *text, str
     return 0;
 }
 
-/* Commas and brackets, too, so that a JSON list can be pasted. */
-#define ID_BLANKS " \t\r\n,[]"
-
-int gen_parse_ids(const char *text, struct ids *ids, struct err *err)
-{
-    char word[32];
-    for (const char *at = text + strspn(text, ID_BLANKS); *at; at += strspn(at, ID_BLANKS)) {
-        const size_t len = strcspn(at, ID_BLANKS);
-        size_t id = SIZE_MAX;
-        if (len < sizeof word) {
-            memcpy(word, at, len);
-            word[len] = 0;
-        }
-        if (len >= sizeof word || !parse_size(word, &id) || id > UINT32_MAX)
-            return err_set(
-                err, "\"%.*s\" is no token id; ids are whole numbers separated by blanks or commas",
-                (int)size_min(len, 40), at);
-        if (ids_add(ids, (uint32_t)id, err) < 0)
-            return -1;
-        at += len;
-    }
-    return 0;
-}
-
 /* The byte that two hexadecimal digits spell; 0 when they do not, or spell the end of a text. */
 static int hex_byte(const char *at)
 {
@@ -112,7 +88,7 @@ int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
     if ((goes_on && read_snapshot(gen, prompt, request, err) < 0) ||
         (as_text && gen_read_text(o, false, &more, err) < 0))
         goto out;
-    if (o->prompt_ids && gen_parse_ids(o->prompt_ids, prompt, err) < 0) {
+    if (o->prompt_ids && ids_parse(prompt, o->prompt_ids, err) < 0) {
         err_prefix(err, "--prompt-ids");
         goto out;
     }
@@ -176,7 +152,10 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     else if (o->context == 0)
         s.context = limit;
     else if (s.context > limit)
-        return err_set(err, "-c %zu is beyond the model's context of %zu", s.context, limit);
+        return err_set(err,
+                       "-c %zu is beyond the %zu tokens of context that the model was made for: give "
+                       "-c %zu or less, or -c 0 for all of it",
+                       s.context, limit, limit);
     s.chunk = size_min(s.chunk, size_max(s.context, 1));
     if (gen->hooks && gen->hooks->session(gen, &s, err) < 0)
         return -1;
@@ -259,7 +238,7 @@ static void check_ids(const struct program *program, const char *text)
 {
     struct ids ids = {0};
     struct err err;
-    if (text && gen_parse_ids(text, &ids, &err) < 0)
+    if (text && ids_parse(&ids, text, &err) < 0)
         opt_usage_error(program, "--prompt-ids: %s", err.text);
     ids_release(&ids);
 }

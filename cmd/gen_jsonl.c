@@ -144,7 +144,7 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
 static char *spell_id(const json_t *id, struct err *err)
 {
     struct buf text = {0};
-    if (json_append(id, JSON_COMPACT | JSON_REAL_PRECISION(17), &text, err) == 0)
+    if (json_spell(id, JSON_COMPACT | JSON_REAL_PRECISION(17), &text, err) == 0)
         return text.data;
     buf_release(&text);
     return NULL;

@@ -21,7 +21,7 @@ static int open_snapshot(struct gen *gen, const char *path, struct err *err)
     if (o->kv_type < 0)
         gen->kv_type = type;
     if (gen->kv_type != type)
-        fprintf(stderr, "%s: %s: its rows are %s, they are converted to %s\n", gen->program->name, path,
+        cli_say(stderr, "%s: %s: its rows are %s, they are converted to %s\n", gen->program->name, path,
                 dtype_name(type), dtype_name(gen->kv_type));
     return 0;
 }
@@ -103,7 +103,7 @@ void gen_reuse(const struct gen *gen, const struct ids *prompt, struct gen_reque
         request->from_rows = common;
     }
     if (!best && prompt->len)
-        fprintf(stderr, "%s: %s: shares no beginning with the prompt, which is computed anew\n",
+        cli_say(stderr, "%s: %s: shares no beginning with the prompt, which is computed anew\n",
                 gen->program->name, gen->snapshot->path);
 }
 
@@ -130,7 +130,7 @@ int gen_save(struct gen *gen, size_t seq, const struct gen_result *result, const
         return 0;
     if (!gen->told_same && kvwriter_has(gen->save, id)) {
         gen->told_same = true;
-        fprintf(stderr,
+        cli_say(stderr,
                 "%s: %s: several sequences have %s id%s%s; the first that ended can be continued\n",
                 gen->program->name, gen->options->save_kv, id ? "the" : "no", id ? " " : "",
                 id ? excerpt_of(id, strlen(id)).text : "");

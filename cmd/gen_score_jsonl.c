@@ -147,15 +147,15 @@ static int put_members(json_t *object, const struct line *line, const struct sco
 /* The id as it came, to the last digit, then the members. */
 static int make_result(struct line *line, const struct score_result *result, struct err *err)
 {
-    struct buf rest = {0};
+    struct buf rest = {0}, id = {0};
     json_t *object = json_object();
-    char *id = line->id ? json_dumps(line->id, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(17))
-                        : strdup("null");
-    int rc = object && id ? 0 : err_set(err, "out of memory for a result");
+    int rc = object ? 0 : err_set(err, "out of memory for a result");
+    if (rc == 0 && line->id)
+        rc = json_spell(line->id, JSON_COMPACT | JSON_REAL_PRECISION(17), &id, err);
     if (rc == 0 && (rc = put_members(object, line, result, err)) == 0 &&
         (rc = json_write_line(object, &rest, err)) == 0)
-        rc = buf_addf(&line->result, err, "{\"id\":%s,%s", id, rest.data + 1);
-    free(id);
+        rc = buf_addf(&line->result, err, "{\"id\":%s,%s", id.len ? id.data : "null", rest.data + 1);
+    buf_release(&id);
     json_decref(object);
     buf_release(&rest);
     return rc;

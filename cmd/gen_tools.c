@@ -16,9 +16,12 @@ int gen_put(const struct buf *text, struct err *err)
 /* For people a space or a line end inside a piece must show. */
 static json_t *quote(json_t *piece)
 {
-    char *quoted = piece ? json_dumps(piece, JSON_ENCODE_ANY) : NULL;
-    json_t *text = quoted ? json_string(quoted) : NULL;
-    free(quoted);
+    struct buf quoted = {0};
+    struct err err;
+    json_t *text = NULL;
+    if (piece && json_spell(piece, 0, &quoted, &err) == 0)
+        text = json_text(quoted.data, quoted.len);
+    buf_release(&quoted);
     json_decref(piece);
     return text;
 }
@@ -132,7 +135,7 @@ static int detokenize_line(struct gen *gen, const char *line, size_t len, json_t
     if (!copy)
         return err_set(err, "out of memory for a line of %zu bytes", len);
     detok_init(&detok, gen->model->tok, false);
-    if (gen_parse_ids(copy, &ids, err) < 0)
+    if (ids_parse(&ids, copy, err) < 0)
         goto out;
     for (size_t i = 0; i < ids.len; i++) {
         if (ids.id[i] >= gen->model->config.vocab) {

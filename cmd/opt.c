@@ -14,12 +14,12 @@
 
 void opt_usage_error(const struct program *program, const char *format, ...)
 {
+    char text[8192];
     va_list args;
     va_start(args, format);
-    fprintf(stderr, "%s: ", program->name);
-    vfprintf(stderr, format, args);
-    fprintf(stderr, " (see %s --help)\n", program->name);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    cli_say(stderr, "%s: %s (see %s --help)\n", program->name, text, program->name);
     exit(CLI_USAGE);
 }
 

@@ -125,7 +125,7 @@ static int open_snapshot(struct prof *prof, struct err *err)
     if (o->kv_type < 0)
         run->kv_type = snapshot_type(prof->snapshot);
     if (run->kv_type != snapshot_type(prof->snapshot))
-        fprintf(stderr, "%s: %s: its rows are %s, they are converted to %s\n", prof_program.name,
+        cli_say(stderr, "%s: %s: its rows are %s, they are converted to %s\n", prof_program.name,
                 o->load_kv, dtype_name(snapshot_type(prof->snapshot)), dtype_name(run->kv_type));
     for (size_t i = 0; i < prof->snapshot->file.n_seqs; i++) {
         rows = size_max(rows, run_snapshot_rows(prof->snapshot, i));
@@ -262,17 +262,13 @@ static int add_setup(const json_t *rows, struct buf *text, struct err *err)
     int rc = pick(json_array_get(rows, 0), setup, &picked, err);
     json_object_foreach(picked, key, value)
     {
-        char *one = same_in_all(rows, key) ? json_dumps(value, JSON_ENCODE_ANY) : strdup("by row");
-        if (one)
-            text_make_printable(one);
-        const size_t len = one ? strlen(one) : 0;
-        const bool quoted = len >= 2 && one[0] == '"';
-        if (!one)
-            rc = err_set(err, "out of memory for a line");
+        struct buf one = {0};
+        rc = same_in_all(rows, key) ? json_spell(value, 0, &one, err) : buf_addf(&one, err, "by row");
+        const bool quoted = one.len >= 2 && one.data[0] == '"';
         if (rc == 0)
             rc = buf_addf(text, err, "%s%s %.*s", text->len ? ", " : "", key,
-                          (int)(quoted ? len - 2 : len), one + quoted);
-        free(one);
+                          (int)(quoted ? one.len - 2 : one.len), one.data + quoted);
+        buf_release(&one);
     }
     json_decref(picked);
     return rc < 0 ? -1 : buf_addf(text, err, "\n\n");

@@ -121,22 +121,22 @@ static json_t *values_of(const struct measured *m, const char *key)
 static int tell_difference(const struct comparison *c, const char *key, struct err *err)
 {
     json_t *values[2];
-    char *text[2];
+    struct buf text[2] = {{0}, {0}};
+    int rc = 0;
     for (int i = 0; i < 2; i++) {
         values[i] = values_of(&c->file[i], key);
-        text[i] = json_dumps(values[i], JSON_COMPACT);
-        if (text[i])
-            text_make_printable(text[i]);
+        if (rc == 0)
+            rc = values[i] ? json_spell(values[i], JSON_COMPACT, &text[i], err)
+                           : err_set(err, "out of memory for the values of \"%s\"", key);
     }
-    const bool ok = text[0] && text[1];
-    if (ok && !json_equal(values[0], values[1]))
-        fprintf(stderr, "%s: %s differs: %.*s in A, %.*s in B\n", prof_program.name, key, 200, text[0],
-                200, text[1]);
+    if (rc == 0 && !json_equal(values[0], values[1]))
+        cli_say(stderr, "%s: %s differs: %.*s in A, %.*s in B\n", prof_program.name, key, 200,
+                text[0].data, 200, text[1].data);
     for (int i = 0; i < 2; i++) {
         json_decref(values[i]);
-        free(text[i]);
+        buf_release(&text[i]);
     }
-    return ok ? 0 : err_set(err, "out of memory for the values of \"%s\"", key);
+    return rc;
 }
 
 static int tell_differences(const struct comparison *c, struct err *err)

@@ -2,8 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/conf.h"
 #include "base/file.h"
+#include "cli.h"
+#include "decode/acceptance.h"
 #include "files.h"
 #include "speccmd.h"
 #include "userdir.h"
@@ -37,52 +38,23 @@ static bool default_path(const struct spec_run *run, char *path, size_t size)
     return userdir_path(name, path, size);
 }
 
-static int parse_shares(struct spec_options *o, const char *text, const char *path, struct err *err)
-{
-    double sum = 0;
-    o->ranks = 0;
-    while (*text) {
-        char word[40];
-        const size_t len = strcspn(text, " \t");
-        double share = -1;
-        if (len < sizeof word) {
-            memcpy(word, text, len);
-            word[len] = 0;
-        }
-        if (len >= sizeof word || o->ranks == TREE_RANKS || !parse_double(word, &share) ||
-            !(share >= 0) || (sum += share) > 1.0001)
-            return err_set(err,
-                           "%s: \"accept\" needs up to %d shares that sum to at most 1; record it anew",
-                           path, TREE_RANKS);
-        o->accept[o->ranks++] = share;
-        text += len + strspn(text + len, " \t");
-    }
-    return o->ranks ? 0 : err_set(err, "%s: \"accept\" is empty; record it anew", path);
-}
-
 static int read_file(struct spec_run *run, const char *path, struct err *err)
 {
-    struct conf conf;
+    struct acceptance a;
     char id[2 * HASH_BYTES + 1], own_draft[2 * HASH_BYTES + 1];
-    if (conf_open(&conf, path, err) < 0)
+    if (acceptance_open(&a, path, err) < 0)
         return -1;
-    const char *target = conf_get(&conf, "target"), *draft = conf_get(&conf, "draft"),
-               *shares = conf_get(&conf, "accept");
-    int rc;
     hash_hex(&run->gen.model->file.model_id, HASH_BYTES, id);
     drafter_id(run, HASH_BYTES, own_draft);
-    if (!target || strcmp(target, id) != 0)
-        rc = err_set(err, "%s: was recorded for another model; use --record-acceptance with this one",
-                     path);
-    else if (!draft || strcmp(draft, own_draft) != 0)
-        rc = err_set(
+    if (strcmp(a.target, id) != 0)
+        return err_set(err, "%s: was recorded for another model; use --record-acceptance with this one",
+                       path);
+    if (strcmp(a.draft, own_draft) != 0)
+        return err_set(
             err, "%s: was recorded with another drafter; use --record-acceptance with this one", path);
-    else if (!shares)
-        rc = err_set(err, "%s: has no line \"accept\"; record it anew", path);
-    else
-        rc = parse_shares(&run->options, shares, path, err);
-    conf_release(&conf);
-    return rc;
+    run->options.ranks = a.ranks;
+    memcpy(run->options.accept, a.share, a.ranks * sizeof *a.share);
+    return 0;
 }
 
 int spec_read_acceptance(struct spec_run *run, struct err *err)
@@ -135,6 +107,6 @@ int spec_write_acceptance(struct spec_run *run, struct err *err)
     }
     buf_release(&text);
     if (rc == 0 && !run->gen.options->quiet)
-        fprintf(stderr, "acceptance       = written to %s\n", run->acceptance);
+        cli_say(stderr, "acceptance       = written to %s\n", run->acceptance);
     return rc;
 }

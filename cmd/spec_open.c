@@ -99,8 +99,10 @@ static int open_draft_session(struct spec_run *run, struct err *err)
     struct draft_length *length = &run->options.length;
     struct session_options s = *target;
     if (o->draft_context > limit)
-        return err_set(err, "-cd %zu is beyond the draft model's context of %zu", o->draft_context,
-                       limit);
+        return err_set(err,
+                       "-cd %zu is beyond the %zu tokens of context that the draft model was made for: "
+                       "give -cd %zu or less",
+                       o->draft_context, limit, limit);
     s.context = o->draft_context ? o->draft_context : size_min(limit, target->context);
     if (o->k_auto) /* a length that adapts is no error */
         length->limit = size_min(length->limit, s.context - size_min(s.context, WINDOW_REST));

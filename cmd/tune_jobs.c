@@ -393,6 +393,6 @@ int tune_save(struct tune *tune, struct err *err)
     if (keep_old(tune, path, err) < 0 || profile_save(&tune->profile, path, err) < 0)
         return -1;
     if (tune->options->format == TABLE_TEXT)
-        printf("\nprofile written to %s\n", path);
+        cli_say(stdout, "\nprofile written to %s\n", path);
     return 0;
 }

@@ -177,8 +177,10 @@ int tune_print(const struct tune *tune, struct err *err)
         json_decref(rows);
         json_decref(about);
     }
-    if (rc == 0)
+    if (rc == 0 && text.len) {
+        text_make_printable(text.data, text.len, "\t\n");
         fwrite(text.data, 1, text.len, stdout);
+    }
     buf_release(&text);
     return rc;
 }

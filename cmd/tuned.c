@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli.h"
 #include "userdir.h"
 
 bool tuned_path(const char *option, char *path, size_t size)
@@ -38,8 +39,7 @@ int tuned_open(struct tuned *tuned, const char *program, const char *option, con
         tuned_close(tuned);
         if (option)
             return err_prefix(err, "--profile");
-        text_make_printable(err->text);
-        fprintf(stderr, "%s: ignoring the tuned profile: %s\n", program, err->text);
+        cli_say(stderr, "%s: ignoring the tuned profile: %s\n", program, err->text);
         return 0;
     }
     if (option && !tuned->found)

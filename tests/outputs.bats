@@ -288,7 +288,7 @@ nothing_to_measure bmc-prof bench -p 0 -n 0
 at_least_one bmc-prof bench -b 0
 at_least_2_rows bmc-prof latency -N 1
 "zork" bmc-prof policies --attn zork
-"zork" bmc-prof policies --precision zork
+"zork" bmc-prof bench --precision zork
 "zork" bmc-prof policies --kv zork
 lockstep bmc-prof policies --lockstep --kv paged
 no_list bmc-tune -N 1 --dry-run

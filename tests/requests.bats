@@ -176,7 +176,7 @@ line 3: unknown member "maxtokens"; the nearest that is known is "max_tokens" (-
     run --separate-stderr jsonl -f <(cat in in) --save-kv k.kv
     assert_success
     [[ $stderr =~ "have the id " ]]
-    [[ $stderr =~ '?31m?"; the first' ]]
+    [[ $stderr =~ '\u009b31m\u007f"; the first' ]]
     [[ $stderr != *[[:cntrl:]]* ]]
 }
 

@@ -402,10 +402,10 @@ same_numbers() {
     expect_error 1 'is a folder' gen --load-kv .
     expect_error 1 '^bmc-gen: -: a snapshot is mapped, not read from a pipe' gen --load-kv - <story.kv
     expect_error 1 'is a device or pipe' gen --load-kv /dev/null
-    expect_error 1 'is no snapshot' gen --load-kv "$(model grimm)"
+    expect_error 1 'is a .bmc model; a snapshot is needed' gen --load-kv "$(model grimm)"
     : >empty.kv
     expect_error 1 'is no snapshot' gen --load-kv empty.kv
-    expect_error 1 'story.kv: is no .bmc model' bmc-gen -q -m story.kv -p x
+    expect_error 1 'story.kv: is a snapshot; a .bmc model is needed' bmc-gen -q -m story.kv -p x
     head -c 300 story.kv >head.kv
     expect_error 1 'head.kv: has 300 bytes, its head alone has 4096: it is truncated' gen --load-kv head.kv
     for size in 1 8 511 4095 4096 100000 $(($(stat -c %s story.kv) - 1)); do

@@ -12,6 +12,10 @@
 int json_parse(const char *text, size_t size, const char *what, json_t **root,
                struct err *err) MUST_USE;
 
+/* The same, and an object with two members of one name is an error: which of them is meant, nobody knows. */
+int json_parse_unique(const char *text, size_t size, const char *what, json_t **root,
+                      struct err *err) MUST_USE;
+
 /* The value at a path of keys divided by dots ("rope_scaling.factor"), or NULL. Borrowed. */
 const json_t *json_at(const json_t *root, const char *path);
 

@@ -15,6 +15,10 @@ enum table_format { TABLE_TEXT, TABLE_MD, TABLE_CSV, TABLE_JSON, TABLE_JSONL };
 int table_write(const json_t *rows, const json_t *about, enum table_format format, struct buf *out,
                 struct err *err) MUST_USE;
 
+/* Appends one value as JSON, with jansson's `flags`. Control characters are escaped, all of them: 0x7f and U+0080 to
+ * U+009F, too. */
+int json_spell(const json_t *value, size_t flags, struct buf *out, struct err *err) MUST_USE;
+
 /* Appends one value as compact JSON and a newline. */
 int json_write_line(const json_t *value, struct buf *out, struct err *err) MUST_USE;
 

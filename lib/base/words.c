@@ -18,7 +18,7 @@ struct excerpt excerpt_of(const char *text, size_t len)
         out.text[i] = out.text[i] ? out.text[i] : '?';
     if (n < len)
         memcpy(out.text + n, "..", 3);
-    text_make_printable(out.text);
+    text_make_printable(out.text, strlen(out.text), "");
     return out;
 }
 

@@ -105,7 +105,8 @@ void kvfile_unmap_rows(struct kvfile_rows *rows);
 /* Called with the bytes hashed so far and in all; may be NULL. */
 typedef void kvfile_progress(void *arg, size_t done, size_t total);
 
-/* Hashes every block, on all threads; names the first damaged one. */
+/* Hashes every block, on all threads, and names the first damaged one; then checks that the rows of tokens are finite and
+ * that all behind them, and between blocks, is zero. */
 int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *progress, void *arg,
                   struct err *err) MUST_USE;
 

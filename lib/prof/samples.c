@@ -97,9 +97,15 @@ static int check_samples(const json_t *samples, struct err *err)
     return rc;
 }
 
+/* json_append(), since json_dumps() leaves parts out when memory is short. */
 static char *key_of(const struct measured_row *row)
 {
-    return json_dumps(row->what, JSON_SORT_KEYS | JSON_COMPACT);
+    struct buf text = {0};
+    struct err err;
+    if (json_append(row->what, JSON_SORT_KEYS | JSON_COMPACT, &text, &err) == 0)
+        return text.data;
+    buf_release(&text);
+    return NULL;
 }
 
 static int add_to_index(struct measured *m, size_t i, struct err *err)
