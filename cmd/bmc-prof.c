@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "plot.h"
 #include "prof.h"
 
 #define AT(field) offsetof(struct prof_options, field)
@@ -47,7 +48,7 @@ static const struct opt opts[] = {
     SIZE("megabytes", NULL, megabytes, 1, 1 << 20, "roof and bench: size of the blocks that are read and copied (default 512)"),
     HEADING("Output"),
     CHOICE("format", "FORMAT", format, TABLE_FORMATS, "table, md, csv, json or jsonl; the first two show the main columns only (default table)"),
-    PATH("plot", NULL, "FILE", plot, "draw the result as SVG (policies, sweep, latency); needs gnuplot"),
+    PATH("plot", NULL, "FILE", plot, "draw the result as SVG (policies, sweep, latency)"),
 };
 /* clang-format on */
 
@@ -96,6 +97,7 @@ int main(int argc, char **argv)
                         operands.text[0]);
     if (o.plot && !jobs[job].plots)
         opt_usage_error(&prof_program, "--plot goes with policies, sweep and latency only");
+    plot_check_usage(&prof_program, o.plot);
     if (!jobs[job].lists && strchr(o.batch, ','))
         opt_usage_error(&prof_program, "-b takes a list with bench and usecases only");
     if (o.model && o.shape)

@@ -4,6 +4,7 @@
 
 #include "base/pages.h"
 #include "cli.h"
+#include "plot.h"
 #include "tune.h"
 
 #define AT(field) offsetof(struct tune_options, field)
@@ -45,8 +46,10 @@ static const struct opt opts[] = {
     HEADING("Profile and output"),
     PATH("profile", NULL, profile, "the tuned profile (default: bmc/profile in $XDG_CONFIG_HOME, else in ~/.config)"),
     FLAG("dry-run", dry_run, "do not write the profile"),
+    FLAG("force", force, "write the profile even where fit and clock disagree"),
     FLAG("check", check, "calibrate again and compare: exit 1 when the profile no longer fits this machine"),
     CHOICE("format", "FORMAT", format, TABLE_FORMATS, "table, md, csv, json or jsonl (default table)"),
+    {OPT_FLAG, "quiet", "q", NULL, "print nothing but errors", AT(quiet), 0, 0, NULL, false},
     PATH("plot", NULL, plot, "draw predicted and measured times of the first cell over T as SVG"),
 };
 /* clang-format on */
@@ -65,13 +68,12 @@ const struct program tune_program = {"bmc-tune",
 static int run_tune(struct tune *tune, struct err *err)
 {
     const struct tune_options *o = tune->options;
-    char title[512];
     if (tune_calibrate(tune, err) < 0 || tune_cells(tune, err) < 0 ||
         (!o->no_rows && tune_rows(tune, err) < 0) || tune_print(tune, err) < 0)
         return -1;
-    snprintf(title, sizeof title, "%s, N = %zu, batch %zu, %s: attention of one layer", tune->shape,
-             tune->cell[0].N, tune->cell[0].batch, tune->cell[0].cold ? "cold" : "hot");
-    if (o->plot && tune_plot(o->plot, &tune->cell[0], title, err) < 0)
+    if (o->plot && tune_plot(tune, &tune->cell[0], err) < 0)
+        return -1;
+    if (tune_doubts(tune, err) < 0)
         return -1;
     return o->dry_run ? 0 : tune_save(tune, err);
 }
@@ -88,6 +90,7 @@ int main(int argc, char **argv)
         opt_usage_error(&tune_program, "unexpected \"%s\": a model is given with -m", operands.text[0]);
     if (o.model && o.shape)
         opt_usage_error(&tune_program, "-m and --shape exclude each other");
+    plot_check_usage(&tune_program, o.plot);
     if (o.check && (o.dry_run || o.constants || o.plot || o.spec || o.context))
         opt_usage_error(&tune_program,
                         "--check takes none of --dry-run, --constants, --plot, --spec and -N");

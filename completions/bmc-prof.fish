@@ -26,6 +26,6 @@ complete -c bmc-prof -l warmup -x -d 'rounds before, which do not count (default
 complete -c bmc-prof -l every -x -d 'latency: tokens that share a row (default N/32)'
 complete -c bmc-prof -l megabytes -x -d 'roof and bench: size of the blocks that are read and copied (default 512)'
 complete -c bmc-prof -l format -x -a 'table md csv json jsonl' -d 'table, md, csv, json or jsonl; the first two show the main columns only (default table)'
-complete -c bmc-prof -l plot -r -d 'draw the result as SVG (policies, sweep, latency); needs gnuplot'
+complete -c bmc-prof -l plot -r -d 'draw the result as SVG (policies, sweep, latency)'
 complete -c bmc-prof -s h -l help -d 'print this list and exit'
 complete -c bmc-prof -l version -d 'print version, compiler, libraries and instruction set, and exit'

@@ -10,7 +10,7 @@ mkdir -p "$out"
 arch=$(gcc -print-multiarch)
 sources="$(ls lib/text/*.c lib/format/*.c) lib/base/err.c lib/base/mem.c lib/base/file.c lib/base/hash.c lib/base/hash_pieces.c
 lib/base/json.c lib/base/conf.c lib/base/pack.c lib/base/threads.c lib/model/config.c lib/model/family.c
-lib/model/roles.c lib/model/weights.c lib/tune/profile.c lib/tune/profile_write.c lib/tune/curve.c lib/tune/costmodel.c
+lib/model/roles.c lib/model/weights.c lib/tune/profile.c lib/tune/profile_models.c lib/tune/profile_write.c lib/tune/curve.c lib/tune/costmodel.c
 lib/tune/freerows.c"
 
 for target in ${*:-$(cd tests/fuzz && ls fuzz_*.c | sed 's/fuzz_\(.*\)\.c/\1/')}; do
