@@ -68,8 +68,8 @@ static void set_title(struct picture *picture, const struct prof *prof, const js
 {
     const struct run *run = &prof->report.run;
     const char *slash = strrchr(prof->report.shape, '/');
-    snprintf(picture->title, sizeof picture->title, "%.200s: %s",
-             slash ? slash + 1 : prof->report.shape, what);
+    snprintf(picture->title, sizeof picture->title, "%s: %.200s", what,
+             slash ? slash + 1 : prof->report.shape);
     snprintf(picture->about, sizeof picture->about,
              "%zu layers, N = %zu, batch %zu, %s rows, attention %s, rounds: %d", run->config.layers,
              run->N, run->batch, text_of(rows, "kv_type"), run->attn->name, prof->report.repeat);
@@ -99,7 +99,7 @@ int prof_plot_policies(const struct prof *prof, const json_t *rows, struct err *
         name[i] = prof->contender[i].text;
     picture.plot.bar = name;
     picture.plot.n_bars = prof->n_contenders;
-    set_title(&picture, prof, rows, "the attention block under cache policies");
+    set_title(&picture, prof, rows, "Attention block under cache policies");
     picture.plot.note[2] =
         "Parts and total are medians, each of its own, and the total has the clock's part, too: bars "
         "need not reach it.";
@@ -162,7 +162,7 @@ int prof_plot_sweep(const struct prof *prof, const json_t *rows, struct err *err
                                        .log2_x = true}};
     char label[2][64];
     int rc = 0;
-    set_title(&picture, prof, rows, "the attention block under bmc by T");
+    set_title(&picture, prof, rows, "Attention block under bmc by T");
     picture.plot.note[2] = "Every point is a median of its own: parts need not add up to the total.";
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(drawn); i++)
         rc = add_series(&picture, rows, "T", &drawn[i], err);
@@ -182,7 +182,7 @@ int prof_plot_latency(const struct prof *prof, const json_t *rows, struct err *e
         .plot = {.x_name = "n, rows in the cache", .y_name = "time of a token (ms)"}};
     char key[PROF_MAX_LIST][2][64], name[PROF_MAX_LIST][96];
     int rc = 0;
-    set_title(&picture, prof, rows, "time of the n-th token");
+    set_title(&picture, prof, rows, "Time of the n-th token");
     picture.plot.note[2] =
         "A point is the median of the tokens since the point before; the area reaches to the slowest.";
     for (size_t i = 0; rc == 0 && i < prof->n_contenders; i++) {

@@ -13,7 +13,7 @@ struct picture {
     struct svg_series series[3];
     double ms[SWEEP_MAX], lo[SWEEP_MAX], hi[SWEEP_MAX];
     double fine_T[FINE], fit[FINE];
-    char title[512], about[512], machine[512], fitted[256], label[2][64];
+    char title[512], about[512], machine[512], fitted[256], predicted[256], label[2][64];
 };
 
 /* The fitted curve, over the T that it was fitted to. */
@@ -27,15 +27,17 @@ static void make_curve(struct picture *picture, const struct cell *cell)
         picture->fine_T[i] = from * pow(to / from, (double)i / (FINE - 1));
         picture->fit[i] = fit_at(&cell->regret.fit, picture->fine_T[i]);
     }
+    snprintf(picture->fitted, sizeof picture->fitted,
+             "The fit %s the medians from T = %.0f to %.0f; least at T = %.1f (90 %% in %.1f to %.1f).",
+             cell_doubtful(cell) ? "does not agree with" : "goes through", from, to, cell->regret.fit.T,
+             cell->regret.T_lo, cell->regret.T_hi);
     snprintf(
-        picture->fitted, sizeof picture->fitted,
-        "The fit goes through the medians from T = %.0f to %.0f; least at T = %.1f (90 %% in %.1f to "
-        "%.1f)%s",
-        from, to, cell->regret.fit.T, cell->regret.T_lo, cell->regret.T_hi,
-        cell_doubtful(cell) ? ". It does not agree with what was measured." : ".");
+        picture->predicted, sizeof picture->predicted,
+        "The prediction comes from constants measured by themselves: at T = %.0f the clock says %.2f "
+        "times as much.",
+        cell->T[cell->used], cell->time[cell->used].ms / cell->predicted_ms[cell->used]);
     picture->plot.note[2] = picture->fitted;
-    picture->plot.note[3] =
-        "The prediction comes from constants that were measured by themselves, not from these points.";
+    picture->plot.note[3] = picture->predicted;
 }
 
 static void add_series(struct picture *picture, const struct cell *cell)
@@ -78,12 +80,16 @@ static void set_title(struct picture *picture, const struct tune *tune, const st
 {
     const struct machine *m = &tune->profile.machine;
     const char *slash = strrchr(tune->shape, '/');
-    snprintf(picture->title, sizeof picture->title, "%.200s: growing cache and attention by T",
+    snprintf(picture->title, sizeof picture->title, "Growing cache and attention by T: %.200s",
              slash ? slash + 1 : tune->shape);
     snprintf(picture->about, sizeof picture->about,
-             "One layer, N = %zu, batch %zu, %s caches, %s rows, attention %s, rounds: %zu", cell->N,
-             cell->batch, cell->cold ? "cold" : "hot", dtype_name(tune->run.type), tune->run.attn->name,
-             cell->rounds);
+             "One layer, N = %zu, batch %zu, %s caches, %s rows, attention %s, ", cell->N, cell->batch,
+             cell->cold ? "cold" : "hot", dtype_name(tune->run.type), tune->run.attn->name);
+    const size_t len = strlen(picture->about);
+    if (cell->measured)
+        snprintf(picture->about + len, sizeof picture->about - len, "rounds: %zu", cell->rounds);
+    else
+        snprintf(picture->about + len, sizeof picture->about - len, "not measured");
     snprintf(picture->machine, sizeof picture->machine, "%s, %zu threads, isa %s, memory by %s", m->cpu,
              m->threads, m->isa, m->alloc);
     picture->plot.title = picture->title;

@@ -37,7 +37,7 @@ cpu() { sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1; }
 @test "policies: parts as bars, the total with its spread, model, machine, threads and units" {
     prof policies -N 16 --kv bmc,paged:16,reserve --plot policies.svg --format csv
     assert_equal "$(wc -l <<<"$output")" 4
-    assert_picture policies.svg 'tiny.shape: the attention block under cache policies' 'N = 16, batch 1' '1 threads' \
+    assert_picture policies.svg 'Attention block under cache policies: tiny.shape' 'N = 16, batch 1' '1 threads' \
         'time of all steps (ms)' '>cache policy<' '>bmc<' '>paged:16<' '>reserve<' '>allocation<' '>copying<' '>new rows<' \
         '>attention<' 'fastest to slowest round' 'bars need not reach it'
     if [ -n "$(cpu)" ]; then assert_picture policies.svg "$(cpu | sed 's/&/\&amp;/g')"; fi
@@ -51,7 +51,7 @@ cpu() { sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1; }
     printf '%s' "$output" >rows
     best=$(jq '.rows | min_by(.total_ms).T' rows)
     own=$(jq '.rows | length' rows) # 5 points, and one in the legend
-    assert_picture sweep.svg 'tiny.shape: the attention block under bmc by T' 'T, allocations that fill the context' \
+    assert_picture sweep.svg 'Attention block under bmc by T: tiny.shape' 'T, allocations that fill the context' \
         'time of all steps (ms)' '<polygon' "T = $best"
     grep -qE '>best and bmc&#39;s own T = 1<|>bmc&#39;s own T = 1 \(default\)<' sweep.svg || fail "$(grep 'T = ' sweep.svg)"
     assert_equal "$(circles sweep.svg 4)" $((4 * (own + 1)))
@@ -60,7 +60,7 @@ cpu() { sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1; }
 
 @test "latency: a line for every policy, with the slowest token" {
     prof latency -N 16 --every 1 --kv iterative,bmc:T=2 --plot latency.svg
-    assert_picture latency.svg 'tiny.shape: time of the n-th token' '>iterative, median to slowest<' \
+    assert_picture latency.svg 'Time of the n-th token: tiny.shape' '>iterative, median to slowest<' \
         '>bmc:T=2, median to slowest<' 'n, rows in the cache' 'time of a token (ms)'
     assert_equal "$(grep -c '<polygon' latency.svg)" 2
     assert_equal "$(circles latency.svg 4)" $((2 * (15 + 1)))
@@ -70,15 +70,15 @@ cpu() { sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1; }
     ok bmc-tune --shape "$BATS_FILE_TMPDIR/tiny.shape" -N 64 --state cold --no-rows --dry-run -q -t 1 --megabytes 1 --evict 1 \
         --seconds 1 --rounds 3 --plot tune.svg
     assert_output ""
-    assert_picture tune.svg 'tiny.shape: growing cache and attention by T' 'One layer, N = 64, batch 1, cold' '1 threads' \
+    assert_picture tune.svg 'Growing cache and attention by T: tiny.shape' 'One layer, N = 64, batch 1, cold' '1 threads' \
         'T, allocations that fill the context' 'time to fill the context (ms)' '>predicted by the model<' \
         '>measured, median and quartiles<' '>fit a + bT + c/T<' 'The fit goes through the medians' \
-        'from constants that were measured by themselves'
+        'from constants measured by themselves: at T = '
     grep -qE '>tuned and best T = [0-9]+<|>best measured T = [0-9]+<' tune.svg
     assert_equal "$(grep -c 'h10m-5' tune.svg)" "$(($(circles tune.svg 4) - 1))"
     ok bmc-tune --shape "$BATS_FILE_TMPDIR/tiny.shape" -N 64 --state cold --no-rows --no-sweep --dry-run -q -t 1 --megabytes 1 \
         --evict 1 --seconds 1 --plot predicted.svg
-    assert_picture predicted.svg '>tuned T = '
+    assert_picture predicted.svg '>tuned T = ' 'not measured'
     run grep -c 'fit a + bT' predicted.svg
     assert_output 0
 }
@@ -90,19 +90,19 @@ cpu() { sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1; }
     cp "$BATS_FILE_TMPDIR/tiny.shape" $'line\nbreak\033[31m/a\nb\033[31m.shape'
     for shape in "./$hostile" $'./line\nbreak\033[31m/a\nb\033[31m.shape'; do
         prof policies -N 4 --kv bmc --plot one.svg
-        assert_picture one.svg 'the attention block'
+        assert_picture one.svg 'Attention block'
         prof sweep -N 4 --plot one.svg
-        assert_picture one.svg 'the attention block'
+        assert_picture one.svg 'Attention block'
     done
     grep -q $'a\xef\xbf\xbdb\xef\xbf\xbd\\[31m.shape' one.svg || fail "$(head -n 4 one.svg)"
     cp "$BATS_FILE_TMPDIR/tiny.shape" $'b\xff.shape'
     run bmc-tune --shape $'./b\xff.shape' -N 64 --no-sweep --no-rows --dry-run -q -t 1 --megabytes 1 --evict 1 --seconds 1 --plot one.svg
-    assert_picture one.svg $'b\xef\xbf\xbd.shape: growing'
+    assert_picture one.svg $'by T: b\xef\xbf\xbd.shape'
     [ ! -e hit1 ]
     [ ! -e hit2 ]
     [ ! -e hit3 ]
     shape="./$hostile" prof latency -N 4 --plot one.svg
-    assert_picture one.svg '&lt;b&gt;.shape: time of' '`touch hit1`$(touch hit2)&quot;'
+    assert_picture one.svg '&lt;b&gt;.shape<' '`touch hit1`$(touch hit2)&quot;'
 }
 
 @test "pictures need no other program" {

@@ -10,6 +10,9 @@
 /* Pixels. A column is the mean width of a character. */
 enum { WIDTH = 900, AREA = 360, LEFT = 80, RIGHT = 30, ROW = 18, COLUMN = 8, MOST_POINTS = 65 };
 
+/* A single slow round is not to press all the rest flat: spread is shown up to so many times the largest value. */
+enum { MOST_SPREAD = 5 };
+
 /* Okabe and Ito's colours, which colour-blind people can tell apart; yellow left out, it cannot be seen on white. */
 static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                       "#e69f00", "#56b4e9", "#000000"};
@@ -20,7 +23,8 @@ static const char *const dashes[] = {"none", "7 4", "2 3"};
 struct frame {
     const struct svg_plot *plot;
     double top, bottom, height;
-    double x_min, x_max, y_max;
+    double x_min, x_max, y_max, hi_max;
+    bool cut;           /* a spread does not end within */
     size_t bar_columns; /* of the longest name of a bar */
 };
 
@@ -295,12 +299,16 @@ static size_t put_legend(struct pen *pen, const struct svg_plot *p, double y)
     return lines;
 }
 
-static void put_title(struct pen *pen, const struct svg_plot *p)
+static void put_title(struct pen *pen, const struct frame *f)
 {
+    static const char note[] = "font-size=\"12.5\" fill=\"#444\"";
+    const struct svg_plot *p = f->plot;
     double y = 30;
     pen_label(pen, LEFT, y, "start", "font-size=\"17\" font-weight=\"bold\"", p->title, 82);
     for (size_t i = 0; i < SVG_NOTES && p->note[i]; i++)
-        pen_label(pen, LEFT, y += ROW, "start", "font-size=\"12.5\" fill=\"#444\"", p->note[i], 120);
+        pen_label(pen, LEFT, y += ROW, "start", note, p->note[i], 120);
+    if (f->cut)
+        pen_label(pen, LEFT, y + ROW, "start", note, "What reaches the top goes on beyond it.", 120);
 }
 
 /* ---- the whole ---- */
@@ -313,7 +321,7 @@ static void find_range(struct frame *f, size_t k)
         if (!shown(f, s, i))
             continue;
         f->y_max = fmax(f->y_max, below_of(f, k, i) + s->y[i]);
-        f->y_max = has_spread(s, i) ? fmax(f->y_max, s->hi[i]) : f->y_max;
+        f->hi_max = has_spread(s, i) ? fmax(f->hi_max, s->hi[i]) : f->hi_max;
         f->x_min = fmin(f->x_min, x_at(s, i));
         f->x_max = fmax(f->x_max, x_at(s, i));
     }
@@ -330,11 +338,14 @@ static struct frame frame_of(const struct svg_plot *p)
     }
     if (f.x_max == f.x_min)
         f.x_max = f.x_min * 2 + 1;
+    f.cut = f.y_max > 0 && f.hi_max > f.y_max * MOST_SPREAD;
+    f.y_max = f.cut ? f.y_max * MOST_SPREAD : fmax(f.y_max, f.hi_max);
     f.y_max = f.y_max > 0 ? f.y_max * 1.07 : 1;
     for (size_t i = 0; i < p->n_bars; i++)
         f.bar_columns = size_max(f.bar_columns, size_min(text_columns(p->bar[i]), 24));
     for (size_t i = 0; i < SVG_NOTES && p->note[i]; i++)
         f.top += ROW;
+    f.top += f.cut ? ROW : 0;
     f.top += (double)((p->n_marks + 1) * ROW);
     f.bottom = f.top + AREA;
     return f;
@@ -355,7 +366,7 @@ int svg_draw(const struct svg_plot *p, struct buf *out, struct err *err)
             WIDTH, f.height, WIDTH, f.height);
     pen_text(&pen, p->title, 400);
     pen_put(&pen, "</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n");
-    put_title(&pen, p);
+    put_title(&pen, &f);
     put_y_axis(&pen, &f);
     if (p->bar)
         put_bar_names(&pen, &f);

@@ -66,6 +66,19 @@ static void test_lines(void)
     buf_release(&out);
 }
 
+/* One slow round does not press the rest flat: its whisker ends at the top, and a line says so. */
+static void test_outlier(void)
+{
+    const double slow[] = {5, 3, 1000, 4};
+    const struct svg_series s = {"a line", T, ms, lo, slow, 4, SVG_POINTS | SVG_BAND | SVG_WHISKERS};
+    const struct svg_plot plot = plot_of(&s, 1);
+    struct buf out = draw(&plot);
+    check(strstr(out.data, "goes on beyond it") && strstr(out.data, ">20<") &&
+              !strstr(out.data, ">1000<"),
+          "the axis ends at 5 times 4:\n%s", out.data);
+    buf_release(&out);
+}
+
 static void test_bars(void)
 {
     static const char *const name[] = {"bmc", "a rather long name for a policy", "x", "y", "z"};
@@ -146,6 +159,7 @@ static void test_numbers(void)
 int main(void)
 {
     test_lines();
+    test_outlier();
     test_bars();
     test_texts();
     test_numbers();
