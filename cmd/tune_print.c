@@ -45,9 +45,10 @@ static json_t *about_json(const struct tune *tune, struct err *err)
     run.sweeper = tune->options->state == TUNE_HOT ? NULL : &tune->sweeper;
     run.batch = tune->batch[0];
     json_t *about =
-        json_pack("{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o}", "version", BMC_RELEASE, "machine",
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", BMC_RELEASE, "machine",
                   machine_json(&p->machine), "constants", constants_json(p, &run), "free_rows",
-                  free_rows_json(profile_model(p, tune->rows_key)), "model", tune->key, "policy",
+                  free_rows_json(profile_model(p, tune->rows_key)), "model",
+                  json_text(tune->key, strlen(tune->key)), "policy",
                   model && model->policy[0] ? json_string(model->policy) : json_null(), "curve",
                   by_cell(tune, add_cell_curve, err), "points", constants_rows(p));
     if (!about)

@@ -148,6 +148,13 @@ free_rows_of() { # OPTION..: "free_rows free_rows_from"
     assert_equal "$output$stderr" ""
 }
 
+@test "a shape's name may hold any bytes" {
+    cp "$BATS_FILE_TMPDIR/tiny.shape" $'b \xff\nc.shape'
+    ok bmc-tune --shape $'./b \xff\nc.shape' -N 64 --state cold --no-sweep --no-rows -t 1 --megabytes 1 --evict 1 --seconds 1 --profile ./p --format json
+    assert_equal "$(jq -r .model <<<"$output")" $'b_\xef\xbf\xbd_c'
+    ok bmc-tune --shape $'./b \xff\nc.shape' -N 64 --state cold --no-sweep --no-rows -t 1 --constants p --profile ./p --format csv
+}
+
 # ---- per model ----
 
 @test "the policy of a model is followed with that model alone, and without --kv" {
