@@ -135,8 +135,8 @@ $(LIBBMC): $(LIB_OBJ) lib/bmc.h Makefile
 $(BIN)/bmc-gen: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/gen_*.c))
 $(BIN)/bmc-convert: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/convert_*.c))
 $(BIN)/bmc-spec: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/spec_*.c) $(filter-out %/gen_tools.c %/gen_score.c %/gen_score_jsonl.c,$(wildcard cmd/gen_*.c)))
-$(BIN)/bmc-prof: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/prof_*.c))
-$(BIN)/bmc-tune: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/tune_*.c))
+$(BIN)/bmc-prof: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/prof_*.c) cmd/plot.c)
+$(BIN)/bmc-tune: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/tune_*.c) cmd/plot.c)
 $(PROGRAMS:%=$(BIN)/%): $(BIN)/%: $(BUILD)/cmd/%.o $(CMD_SHARED) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(CORE) $(LDLIBS)
@@ -146,6 +146,11 @@ $(PROGRAMS:%=$(BIN)/%): $(BIN)/%: $(BUILD)/cmd/%.o $(CMD_SHARED) $(CORE)
 $(BUILD)/tests/test_api: tests/unit/test_api.c $(LIBBMC)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -Ilib $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(LIBBMC) $(LDLIBS)
+
+# What bmc-tune does with figures that are given: with its parts, but for main().
+$(BUILD)/tests/test_tune_says: tests/unit/test_tune_says.c $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/tune_*.c) cmd/plot.c) $(CMD_SHARED) $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(filter %.o,$^) $(CORE) $(LDLIBS)
 
 $(BUILD)/tests/%: tests/unit/%.c $(CORE)
 	@mkdir -p $(@D)

@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "files.h"
 #include "names.h"
+#include "plot.h"
 #include "prof.h"
 
 static const struct {
@@ -45,6 +46,7 @@ static void check_usage(struct prof_options *o, const struct operands *operands)
     for (size_t i = 0; o->command == PROF_COMPARE && i < 2; i++)
         o->file[i] = operands->text[1 + i];
     prof_check_used(operands, o->command);
+    plot_check_usage(&prof_program, o->plot);
     if (!jobs[o->command].lists && strchr(o->batch, ','))
         opt_usage_error(&prof_program, "-b takes a list with bench and usecases only");
     if (o->model && o->shape)

@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "files.h"
 #include "names.h"
+#include "plot.h"
 #include "tune.h"
 #include "tuned.h"
 #include "userdir.h"
@@ -49,8 +50,10 @@ static const struct opt opts[] = {
     HEADING("Profile and output"),
     PATH("profile", NULL, profile, "the tuned profile (default: bmc/profile in $XDG_CONFIG_HOME, else in ~/.config)"),
     FLAG("dry-run", dry_run, "do not write the profile"),
+    FLAG("force", force, "write the profile even where fit and clock disagree"),
     FLAG("check", check, "calibrate again and compare: exit 1 when the profile no longer fits this machine"),
     CHOICE("format", "FORMAT", format, TABLE_FORMATS, "table, md, csv, json or jsonl (default table)"),
+    {OPT_FLAG, "quiet", "q", NULL, "print nothing but errors", AT(quiet), 0, 0, NULL, false},
     {OPT_TEXT, "plot", NULL, "FILE", "draw predicted and measured times of the first cell over T as SVG", AT(plot), 0, 0, NULL, OPT_WRITES},
 };
 /* clang-format on */
@@ -70,13 +73,12 @@ const struct program tune_program = {
 static int run_tune(struct tune *tune, struct err *err)
 {
     const struct tune_options *o = tune->options;
-    char title[512];
     if (tune_calibrate(tune, err) < 0 || tune_cells(tune, err) < 0 ||
         (!o->no_rows && tune_rows(tune, err) < 0) || tune_print(tune, err) < 0)
         return -1;
-    snprintf(title, sizeof title, "%s, N = %zu, batch %zu, %s: attention of one layer", tune->shape,
-             tune->cell[0].N, tune->cell[0].batch, tune->cell[0].cold ? "cold" : "hot");
-    if (o->plot && tune_plot(o->plot, &tune->cell[0], title, err) < 0)
+    if (o->plot && tune_plot(tune, &tune->cell[0], err) < 0)
+        return -1;
+    if (tune_doubts(tune, err) < 0)
         return -1;
     return o->dry_run ? 0 : tune_save(tune, err);
 }
@@ -109,6 +111,7 @@ int main(int argc, char **argv)
         opt_usage_error(&tune_program, "unexpected \"%s\": a model is given with -m", operands.text[0]);
     if (o.model && o.shape)
         opt_usage_error(&tune_program, "-m and --shape exclude each other");
+    plot_check_usage(&tune_program, o.plot);
     if (o.check && (o.dry_run || o.constants || o.plot || o.spec || o.context))
         opt_usage_error(&tune_program,
                         "--check takes none of --dry-run, --constants, --plot, --spec and -N");

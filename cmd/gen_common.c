@@ -118,9 +118,10 @@ static int open_policy(struct gen *gen, struct session_options *s, struct err *e
     if (needed && tuned_open(&gen->tuned, gen->program->name, o->profile, s->kernels->isa,
                              (enum pages_alloc)o->alloc, s->threads, err) < 0)
         return -1;
-    const bool told = gen->tuned.found && gen->tuned.profile.policy[0];
+    tuned_select(&gen->tuned, &gen->model->file.model_id);
+    const char *told = tuned_policy(&gen->tuned);
     gen->policy_from = o->kv ? "option" : told ? "profile" : "default";
-    if (kv_spec_parse(&s->kv, o->kv ? o->kv : tuned_policy(&gen->tuned), err) < 0)
+    if (kv_spec_parse(&s->kv, o->kv ? o->kv : told ? told : "bmc", err) < 0)
         return -1;
     s->kv.tuner = tuned_for(&gen->tuned, s->attn->name, gen->model->config.heads);
     return 0;

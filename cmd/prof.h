@@ -57,6 +57,8 @@ struct prof {
     struct tuned tuned;
     char *texts; /* the contenders' texts */
     struct snapshot *snapshot;
+    size_t own_T; /* sweep: of prof_own_T(), for the picture */
+    const char *own_T_from;
 };
 
 /* Fills the report and the contenders; opens or makes the model when `with_model`. */
@@ -78,10 +80,13 @@ int prof_print(const struct prof *prof, const json_t *rows, const char *columns,
 int prof_print_rows(const json_t *rows, const char *columns, enum table_format format,
                     struct err *err) MUST_USE;
 
-/* Writes an SVG: `x` against the columns `y` (separated by blanks; NULL: all that end in _ms), as lines over a
- * logarithmic x where `logarithmic`, or as stacked bars by policy when x is a text. */
-int prof_plot(const char *path, const json_t *rows, const char *title, const char *x, const char *y,
-              bool logarithmic, struct err *err) MUST_USE;
+/* Pictures of the rows, as --plot asks for them. */
+int prof_plot_policies(const struct prof *prof, const json_t *rows, struct err *err) MUST_USE;
+int prof_plot_sweep(const struct prof *prof, const json_t *rows, struct err *err) MUST_USE;
+int prof_plot_latency(const struct prof *prof, const json_t *rows, struct err *err) MUST_USE;
+
+/* The T that the first contender, bmc, takes when nobody gives it one, and where it comes from. */
+size_t prof_own_T(const struct prof *prof, const char **from);
 
 int prof_policies(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_sweep(const struct prof_options *options, struct err *err) MUST_USE;

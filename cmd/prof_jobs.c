@@ -20,28 +20,14 @@ static void explain_counters(const struct prof *prof)
         fprintf(stderr, "%s: %s\n", prof_program.name, refusal);
 }
 
-static int plot_blocks(const struct prof *prof, const json_t *rows, bool sweep, struct err *err)
-{
-    char title[512];
-    const struct run *run = &prof->report.run;
-    if (!prof->options->plot)
-        return 0;
-    snprintf(title, sizeof title, "%s, %zu layers, N = %zu, batch %zu: attention block",
-             prof->report.shape, run->config.layers, run->N, run->batch);
-    return sweep ? prof_plot(prof->options->plot, rows, title, "T", "total_ms copy_ms alloc_ms sdpa_ms",
-                             true, err)
-                 : prof_plot(prof->options->plot, rows, title, "policy",
-                             "alloc_ms copy_ms append_ms sdpa_ms", false, err);
-}
-
 static int run_blocks(struct prof *prof, bool sweep, struct err *err)
 {
     json_t *rows = json_array();
     int rc = report_blocks(&prof->report, prof->contender, prof->n_contenders, rows, err);
     if (rc == 0)
         rc = prof_print(prof, rows, BLOCK_COLUMNS, err);
-    if (rc == 0)
-        rc = plot_blocks(prof, rows, sweep, err);
+    if (rc == 0 && prof->options->plot)
+        rc = sweep ? prof_plot_sweep(prof, rows, err) : prof_plot_policies(prof, rows, err);
     if (rc == 0)
         explain_counters(prof);
     json_decref(rows);
@@ -77,11 +63,15 @@ int prof_sweep(const struct prof_options *options, struct err *err)
     /* N is known once the shape is: opened twice, which costs nothing. */
     int rc = prof_open(&prof, options, "bmc", false, err);
     const size_t N = prof.report.run.N;
+    const char *from = NULL;
+    const size_t own_T = rc == 0 ? prof_own_T(&prof, &from) : 0;
     prof_close(&prof);
     if (rc == 0)
         rc = sweep_list(N, &list, err);
     if (rc == 0) {
         rc = prof_open(&prof, options, list.data, false, err);
+        prof.own_T = own_T;
+        prof.own_T_from = from;
         if (rc == 0)
             rc = run_blocks(&prof, true, err);
         prof_close(&prof);
@@ -95,7 +85,6 @@ int prof_latency(const struct prof_options *options, struct err *err)
     struct prof prof;
     json_t *rows = json_array();
     struct buf columns = {0};
-    char title[512];
     int rc = prof_open(&prof, options, "iterative,bmc", true, err);
     const size_t N = prof.report.run.N;
     if (rc == 0 && N < 2)
@@ -113,11 +102,8 @@ int prof_latency(const struct prof_options *options, struct err *err)
             rc = prof_print(&prof, rows, all.data, err);
         buf_release(&all);
     }
-    if (rc == 0 && options->plot) {
-        snprintf(title, sizeof title, "%s, batch %zu: latency of the n-th token", prof.report.shape,
-                 prof.report.run.batch);
-        rc = prof_plot(options->plot, rows, title, "n", columns.data + 1, false, err);
-    }
+    if (rc == 0 && options->plot)
+        rc = prof_plot_latency(&prof, rows, err);
     buf_release(&columns);
     json_decref(rows);
     prof_close(&prof);

@@ -70,7 +70,7 @@ static const struct {
     {COMPARE, {OPT_REAL, "tolerance", NULL, "PERCENT", "how much worse the second file may be before the exit status is 1 (default 5)", AT(tolerance), 0, 1000, NULL, false}},
     {0, HEADING("Output")},
     {MEASURING | COMPARE, CHOICE("format", "FORMAT", format, TABLE_FORMATS, "table, md, csv, json or jsonl; the first two show the main columns only (default table)")},
-    {BLOCKS | LATENCY, {OPT_TEXT, "plot", NULL, "FILE", "draw the result as SVG; needs gnuplot", AT(plot), 0, 0, NULL, OPT_WRITES}},
+    {BLOCKS | LATENCY, {OPT_TEXT, "plot", NULL, "FILE", "draw the result as SVG", AT(plot), 0, 0, NULL, OPT_WRITES}},
 };
 /* clang-format on */
 
@@ -81,8 +81,9 @@ static struct opt opts[ROWS];
 static const char *usage[PROF_COMMANDS + 1];
 
 const struct program prof_program = {
-    "bmc-prof", "measure cache policies and the machine's limits, and compare two measurements", usage,
-    opts, ROWS, "policies|sweep|latency|bench|usecases|roof|compare"};
+    "bmc-prof", "measure cache policies and the machine's limits, and compare two measurements",
+    usage,      opts,
+    ROWS,       "policies|sweep|latency|bench|usecases|roof|compare"};
 
 /* Appends to a text of `size` bytes; all texts are ours and fit. */
 __attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, const char *format, ...)

@@ -11,16 +11,16 @@ enum { USUAL_FREE_ROWS = 16, USUAL_FREE_ROWS_BF16 = 24, USUAL_TREE = 26, AUTO_TR
 
 size_t spec_free_rows(const struct spec_run *run, enum precision precision, const char **from)
 {
-    const struct tuned *tuned = &run->gen.tuned;
+    const size_t tuned = tuned_free_rows(&run->gen.tuned);
     const char *unused;
     from = from ? from : &unused;
     if (run->cli->free_rows) {
         *from = "option";
         return run->cli->free_rows;
     }
-    if (tuned->found && tuned->profile.rows.free) {
+    if (tuned) {
         *from = "profile";
-        return tuned->profile.rows.free;
+        return tuned;
     }
     *from = "default";
     return precision == PRECISION_BF16 ? USUAL_FREE_ROWS_BF16 : USUAL_FREE_ROWS;

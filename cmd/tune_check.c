@@ -73,6 +73,8 @@ static int print_check(const struct tune *tune, json_t *rows, const struct buf *
     const bool brief = format == TABLE_TEXT || format == TABLE_MD, fits = worst <= MOST;
     json_t *about = json_pack("{s:b, s:f, s:f}", "fits", fits, "worst_ratio", worst, "limit", MOST);
     struct buf text = {0};
+    if (tune->options->quiet)
+        return 0;
     int rc = table_write(rows, about, format, &text, err);
     if (rc == 0 && brief)
         rc = buf_addf(&text, err,

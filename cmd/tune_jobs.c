@@ -51,12 +51,14 @@ static int open_shape(struct tune *tune, struct err *err)
             return -1;
         tune->config = tune->model->config;
         tune->shape = tune->model->path;
+        hash_hex(&tune->model->file.model_id, HASH_BYTES, tune->key);
         return 0;
     }
     if (cli_models_dir(folder, sizeof folder, err) < 0)
         return -1;
     tune->machine = !o->shape;
     tune->shape = o->shape ? o->shape : "llama-2-7b";
+    profile_shape_key(tune->key, sizeof tune->key, tune->shape);
     return shape_configure(folder, tune->shape, &tune->config, err);
 }
 
@@ -221,6 +223,7 @@ int tune_calibrate(struct tune *tune, struct err *err)
     list_jobs(tune, &jobs);
     int rc = 0;
     cli_progress_begin(&bar, "calibrating");
+    bar.hidden = bar.hidden || tune->options->quiet;
     for (size_t pass = 0; pass < CALIBRATE_MAX_PASSES; pass++)
         for (size_t i = 0; rc == 0 && i < jobs.n; i++) {
             rc = calibration_pass(&jobs.job[i], &jobs.plan, err);
@@ -256,10 +259,36 @@ static int make_cell(struct tune *tune, struct cell_plan *plan, bool cold, struc
                                   .T = cell->answer.pow2};
     struct tuned_T named = tuned;
     snprintf(named.attn, sizeof named.attn, "%s", run.attn->name);
-    if (cell->measured)
-        snprintf(tune->profile.policy, sizeof tune->profile.policy, "%s",
-                 cell_fastest(cell, &tune->profile.policy_ratio));
     return profile_put_T(&tune->profile, &named, err);
+}
+
+/* The entry of a model, with what people call it. */
+static struct tuned_model *entry_of(struct tune *tune, const char *key, const char *name,
+                                    struct err *err)
+{
+    const char *slash = strrchr(name, '/');
+    struct tuned_model *model = profile_put_model(&tune->profile, key, err);
+    if (model) {
+        snprintf(model->name, sizeof model->name, "%.*s", (int)sizeof model->name - 1,
+                 slash ? slash + 1 : name);
+        text_make_printable(model->name, strlen(model->name), "");
+    }
+    return model;
+}
+
+/* The policy that all cells together speak for. */
+static int set_policy(struct tune *tune, struct err *err)
+{
+    struct ratio ratio;
+    const char *policy = cells_policy(tune->cell, tune->n_cells, &ratio);
+    struct tuned_model *model = policy ? entry_of(tune, tune->key, tune->shape, err) : NULL;
+    if (!policy)
+        return 0;
+    if (!model)
+        return -1;
+    snprintf(model->policy, sizeof model->policy, "%s", policy);
+    model->policy_ratio = ratio;
+    return 0;
 }
 
 /* The machine's cells are predicted, but for one that says which policy is fastest here. */
@@ -279,6 +308,7 @@ int tune_cells(struct tune *tune, struct err *err)
     struct cli_progress bar;
     int rc = 0;
     cli_progress_begin(&bar, "measuring");
+    bar.hidden = bar.hidden || o->quiet;
     for (size_t b = 0; b < tune->n_batch; b++)
         for (size_t i = 0; i < tune->n_N; i++) {
             struct cell_plan plan = {
@@ -298,56 +328,63 @@ int tune_cells(struct tune *tune, struct err *err)
                 rc = make_cell(tune, &plan, false, err);
         }
     cli_progress_end(&bar);
-    return rc;
+    return rc == 0 ? set_policy(tune, err) : -1;
 }
 
 /* ---- free rows ---- */
 
-/* The model itself, or one of random weights; without a model, a billion parameters' layers. */
-static int rows_model(struct tune *tune, struct model **model, struct err *err)
+/* Random weights: of the shape, or, for the machine, a billion parameters' layers. `name`: what they are called. */
+static int rows_model(struct tune *tune, struct model **model, char *name, size_t size, struct err *err)
 {
     const struct tune_options *o = tune->options;
     struct config config = tune->config;
     char folder[8192];
-    const char *name = tune->machine ? "tinyllama-1.1b" : tune->shape;
+    const char *shape = tune->machine ? "tinyllama-1.1b" : tune->shape;
     if (tune->machine && (cli_models_dir(folder, sizeof folder, err) < 0 ||
-                          shape_configure(folder, name, &config, err) < 0))
+                          shape_configure(folder, shape, &config, err) < 0))
         return -1;
     config.layers = size_min(o->layers ? o->layers : 4, config.layers);
-    snprintf(tune->profile.step_model, sizeof tune->profile.step_model, "%s, %zu layers", name,
-             config.layers);
-    return model_synthesize(model, &config, name, o->type ? DTYPE_F32 : DTYPE_BF16, (uint64_t)o->seed,
+    profile_shape_key(tune->rows_key, sizeof tune->rows_key, shape);
+    snprintf(name, size, "%s, %zu layers", shape, config.layers);
+    return model_synthesize(model, &config, shape, o->type ? DTYPE_F32 : DTYPE_BF16, (uint64_t)o->seed,
                             err);
 }
 
-int tune_rows(struct tune *tune, struct err *err)
+static int time_rows(struct tune *tune, const struct model *model, struct free_rows *rows,
+                     struct err *err)
 {
-    struct model *made = NULL;
     struct session_options options = {
         .kv_type = tune->run.type,
         .attn = tune->run.attn,
         .kernels = tune->run.kernels,
         .precision = tune->precision,
         .batch = 1,
+        .context = size_min(512, model->config.context),
         .threads = tune->run.threads,
         .threads_prefill = tune->run.threads,
     };
-    if (tune->model) {
-        const char *slash = strrchr(tune->shape, '/');
-        snprintf(tune->profile.step_model, sizeof tune->profile.step_model, "%s",
-                 slash ? slash + 1 : tune->shape);
-    } else if (rows_model(tune, &made, err) < 0) {
-        return -1;
-    }
-    const struct model *model = made ? made : tune->model;
-    options.context = size_min(512, model->config.context);
     options.chunk = size_min(64, options.context);
-    int rc = kv_spec_parse(&options.kv, "upfront", err);
-    if (rc == 0)
-        rc = calibrate_free_rows(model, &options, options.context / 2, 5, &cli_interrupted,
-                                 &tune->profile.rows, err);
+    if (kv_spec_parse(&options.kv, "upfront", err) < 0)
+        return -1;
+    return calibrate_free_rows(model, &options, options.context / 2, 5, &cli_interrupted, rows, err);
+}
+
+int tune_rows(struct tune *tune, struct err *err)
+{
+    struct model *made = NULL;
+    struct free_rows rows = {0};
+    char name[4096 + 32];
+    snprintf(name, sizeof name, "%s", tune->shape);
+    memcpy(tune->rows_key, tune->key, sizeof tune->rows_key);
+    if (!tune->model && rows_model(tune, &made, name, sizeof name, err) < 0)
+        return -1;
+    const int rc = time_rows(tune, made ? made : tune->model, &rows, err);
     model_close(made);
-    return rc;
+    struct tuned_model *entry = rc == 0 ? entry_of(tune, tune->rows_key, name, err) : NULL;
+    if (!entry)
+        return -1;
+    entry->rows = rows;
+    return 0;
 }
 
 /* ---- the profile ---- */
@@ -358,27 +395,14 @@ static int keep_old(struct tune *tune, const char *path, struct err *err)
     struct profile old, *now = &tune->profile;
     struct err ignored;
     bool found;
-    int rc = 0;
     if (profile_open(&old, path, &found, &ignored) < 0 || !found)
         return 0;
     const struct machine *a = &old.machine, *b = &now->machine;
     if (profile_check_machine(&old, b, &ignored) == 0 && a->threads == b->threads &&
         strcmp(a->isa, b->isa) == 0 && strcmp(a->alloc, b->alloc) == 0) {
-        struct profile both = old;
-        for (size_t i = 0; rc == 0 && i < now->n_curves; i++)
-            rc = profile_put_curve(&both, &now->curve[i], err);
-        for (size_t i = 0; rc == 0 && i < now->n_tuned; i++)
-            rc = profile_put_T(&both, &now->tuned[i], err);
-        if (now->policy[0]) {
-            memcpy(both.policy, now->policy, sizeof both.policy);
-            both.policy_ratio = now->policy_ratio;
-        }
-        if (now->rows.n) {
-            both.rows = now->rows;
-            memcpy(both.step_model, now->step_model, sizeof both.step_model);
-        }
+        const int rc = profile_merge(&old, now, err);
         profile_release(now);
-        *now = both;
+        *now = old;
         return rc;
     }
     profile_release(&old);
@@ -392,7 +416,7 @@ int tune_save(struct tune *tune, struct err *err)
         return err_set(err, "there is no place for the profile; give --profile FILE");
     if (keep_old(tune, path, err) < 0 || profile_save(&tune->profile, path, err) < 0)
         return -1;
-    if (tune->options->format == TABLE_TEXT)
+    if (tune->options->format == TABLE_TEXT && !tune->options->quiet)
         cli_say(stdout, "\nprofile written to %s\n", path);
     return 0;
 }

@@ -27,7 +27,7 @@ complete -c bmc-prof -l every -x -d 'latency: tokens that share a row (default N
 complete -c bmc-prof -l megabytes -x -d 'bench and roof: size of the blocks that are read and copied (default 512)'
 complete -c bmc-prof -l tolerance -x -d 'compare: how much worse the second file may be before the exit status is 1 (default 5)'
 complete -c bmc-prof -l format -x -a 'table md csv json jsonl' -d 'table, md, csv, json or jsonl; the first two show the main columns only (default table)'
-complete -c bmc-prof -l plot -r -F -d 'policies, sweep and latency: draw the result as SVG; needs gnuplot'
+complete -c bmc-prof -l plot -r -F -d 'policies, sweep and latency: draw the result as SVG'
 complete -c bmc-prof -s h -l help -d 'print this list and exit'
 complete -c bmc-prof -l version -d 'print version, compiler, libraries and instruction set, and exit'
 complete -c bmc-prof -f -n 'not __fish_seen_subcommand_from policies sweep latency bench usecases roof compare' -a 'policies sweep latency bench usecases roof compare'

@@ -34,7 +34,7 @@ _bmc_tune()
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --shape -N --ctx-size -b --batch --spec --layers --type --kv-type --alloc --attn --isa --precision -t --threads -s --seed --state --exact -r --rounds --seconds --megabytes --evict --constants --no-sweep --no-rows --profile --dry-run --check --format --plot -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --shape -N --ctx-size -b --batch --spec --layers --type --kv-type --alloc --attn --isa --precision -t --threads -s --seed --state --exact -r --rounds --seconds --megabytes --evict --constants --no-sweep --no-rows --profile --dry-run --force --check --format -q --quiet --plot -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

@@ -451,44 +451,6 @@ peak_resident_bytes:number'
     done
 }
 
-# ---- pictures ----
-
-@test "--plot draws an SVG that names what was measured" {
-    command -v gnuplot >/dev/null || skip "gnuplot is not installed"
-    ok bmc-prof policies --shape ./tiny.shape -N 16 -r 1 -t 1 --plot policies.svg --format csv
-    assert_equal "$(wc -l <<<"$output")" 6
-    ok bmc-prof sweep --shape ./tiny.shape -N 16 -r 1 -t 1 --plot sweep.svg
-    ok bmc-prof latency --shape ./tiny.shape -N 16 -t 1 --plot latency.svg
-    for picture in policies sweep latency; do
-        head -c 200 $picture.svg | grep -q '<?xml'
-        tail -n 2 $picture.svg | grep -q '</svg>'
-    done
-    for word in iterative paged:16 sdpa_ms copy_ms 'N = 16'; do grep -q "$word" policies.svg; done
-    grep -q total_ms sweep.svg
-    grep -q iterative_ms latency.svg
-    assert_equal "$(ls -A | paste -s -d ' ')" "latency.svg policies.svg sweep.svg tiny.shape"
-}
-
-@test "without gnuplot, or when it fails, the rows are there, one line says why, and no picture is" {
-    mkdir empty failing
-    printf '#!/bin/sh\nexit 3\n' >failing/gnuplot
-    chmod +x failing/gnuplot
-    local folder
-    for folder in empty failing; do
-        run --separate-stderr env PATH="$PWD/$folder" $BMC_WRAP "$BMC_BIN/bmc-prof" policies --shape ./tiny.shape -N 8 -r 1 -t 1 \
-            --kv bmc,reserve --format csv --plot picture.svg
-        assert_equal "$status" 1
-        assert_equal "$(wc -l <<<"$output")" 3
-        assert_equal "$(wc -l <<<"$stderr")" 1
-        if [ "$folder" = empty ]; then
-            assert_regex "$stderr" '^bmc-prof: --plot: .*gnuplot-nox'
-        else
-            assert_equal "$stderr" "bmc-prof: --plot: gnuplot failed"
-        fi
-        assert_equal "$(ls -A | paste -s -d ' ')" "empty failing tiny.shape"
-    done
-}
-
 # ---- libraries below ----
 
 @test "statistics, tables, memory, counters and synthetic models" {

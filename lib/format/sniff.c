@@ -52,7 +52,8 @@ static const struct kind {
     const char *name;  /* of a file that is not replaced */
     const char *begin; /* the first bytes, or else: */
     bool (*is)(struct bytes b);
-    const char *what, *todo; /* NAME: is WHAT; .. is needed here: TODO. NULL: has no other place */
+    const char *what,
+        *advice; /* how a sentence calls it, and what to do with it; NULL: has no other place */
 } kinds[FILE_KINDS] = {
     [KIND_OTHER] = {"file", NULL, NULL, NULL, NULL},
     [KIND_MODEL] = {"model file", BMC_MAGIC, NULL, "a .bmc model",
@@ -94,12 +95,12 @@ enum file_kind file_sniff(const char *path)
 
 const char *file_kind_name(enum file_kind kind) { return kinds[kind].name; }
 
-int sniff_refuse(const void *data, size_t size, enum file_kind good, const char *wanted, const char *name,
-                 struct err *err)
+int sniff_refuse(const void *data, size_t size, enum file_kind good, const char *wanted,
+                 const char *name, struct err *err)
 {
     const enum file_kind found = sniff(data, size);
     const struct kind *kind = &kinds[found];
     if (!kind->what || found == good)
         return 0;
-    return err_set(err, "%s: is %s; %s is needed here: %s", name, kind->what, wanted, kind->todo);
+    return err_set(err, "%s: is %s; %s is needed here: %s", name, kind->what, wanted, kind->advice);
 }

@@ -26,7 +26,7 @@ const char *file_kind_name(enum file_kind kind);
 
 /* An error for bytes of a file called `name` that are of a known kind, which is not the one that is `wanted` ("a
  * snapshot"); 0 for those that are of the kind `good`, or of one that has no other place. */
-int sniff_refuse(const void *data, size_t size, enum file_kind good, const char *wanted, const char *name,
-                 struct err *err) MUST_USE;
+int sniff_refuse(const void *data, size_t size, enum file_kind good, const char *wanted,
+                 const char *name, struct err *err) MUST_USE;
 
 #endif
