@@ -12,8 +12,7 @@ PROGRAMS = bmc-convert bmc-gen bmc-prof bmc-spec bmc-tune
 
 # The OpenMP build of OpenBLAS by its own path: the system's default may be another one.
 ARCH      := $(shell $(CC) -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
-BLAS_DIR   = /usr/lib/$(ARCH)/openblas-openmp
-BLAS_INC   = /usr/include/$(ARCH)/openblas-openmp
+BLAS_FILE  = /usr/lib/$(ARCH)/openblas-openmp/libopenblas.so.0
 
 # make V=1 shows the commands.
 Q = $(if $(V),,@)
@@ -23,9 +22,9 @@ WARN   = -Wall -Wextra -Wshadow -Wcast-qual -Wmissing-prototypes -Wstrict-protot
 SAN    = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 OPT    = $(if $(SANITIZE),-O1 -g,-O3 -g)
 CFLAGS = -std=gnu11 $(OPT) -ffp-contract=off -pthread $(WARN) $(SAN)
-CPPFLAGS = -D_GNU_SOURCE -Ilib -I$(BLAS_INC) -include lib/base/banned.h
-LDFLAGS  = $(SAN) -pthread -Wl,-rpath,$(BLAS_DIR) -L$(BLAS_DIR)
-LDLIBS   = -lopenblas -lgomp -lsodium -ljansson -lpcre2-8 -lutf8proc -lm
+CPPFLAGS = -D_GNU_SOURCE -Ilib -include lib/base/banned.h
+LDFLAGS  = $(SAN) -pthread
+LDLIBS   = -lsodium -ljansson -lpcre2-8 -lutf8proc -lm
 CMD_CPPFLAGS = -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off$(if $(SAN), $(SAN))"'
 
 TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=allocator_may_return_null=1
@@ -165,6 +164,8 @@ isa_flags = $(ISA_FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 $(BUILD)/lib/%.o: lib/%.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(call isa_flags,$<) -MMD -MP -c -o $@ $<
+
+$(BUILD)/lib/kernel/blas_load.o: CPPFLAGS += -DBLAS_FILE='"$(BLAS_FILE)"'
 
 $(BUILD)/cmd/%.o: cmd/%.c Makefile
 	@mkdir -p $(@D)

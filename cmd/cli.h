@@ -12,7 +12,7 @@
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-/* First thing in main(), before any input is read: signals, the BLAS build. Exits when the program cannot run. */
+/* First thing in main(), before any input is read: signals, libraries. Exits when the program cannot run. */
 void cli_begin(const char *program);
 
 /* Last thing in main(): checks standard output; after SIGINT ends by that signal, so that a shell's

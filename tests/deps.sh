@@ -2,13 +2,13 @@
 # Installs the Debian packages that building and testing need and that are missing. Called by `make deps`.
 set -eu
 
-packages="gcc libc6-dev binutils libopenblas-openmp-dev libsodium-dev libjansson-dev libpcre2-dev libutf8proc-dev
+packages="gcc libc6-dev binutils libopenblas0-openmp libsodium-dev libjansson-dev libpcre2-dev libutf8proc-dev
 bats bats-support bats-assert jq procps man-db"
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
     echo "This is no Debian system. Install what these Debian packages hold, then go on:"
     echo "$packages"
-    echo "OpenBLAS must be its OpenMP build; name its folders with BLAS_DIR= and BLAS_INC=."
+    echo "OpenBLAS, which only --isa blas and --attn blas load, must be its OpenMP build; name it with BLAS_FILE=."
     exit 0
 fi
 

@@ -358,9 +358,7 @@ static void test_attention(const char *spec, enum dtype type, size_t n, size_t r
 
 int main(void)
 {
-    struct err err;
-    if (kernels_setup(&err) < 0)
-        return printf("not ok - %s\n", err.text), 1;
+    kernels_setup();
     threads_set(2);
     for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
         test_rows(specs[i], DTYPE_F32);
