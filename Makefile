@@ -1,12 +1,13 @@
 # bmc: inference of language models on CPUs. `make help` lists the targets.
 VERSION = 0.1.0
 
-CC       = gcc
+CROSS    =
+CC       = $(CROSS)gcc
 PREFIX   = /usr/local
 SANITIZE =
 BUILD    = build/$(if $(SANITIZE),sanitize,$(notdir $(CC)))
-LIBBMC   = $(if $(SANITIZE)$(filter-out build/%,$(BUILD)),$(BUILD)/libbmc.a,lib/libbmc.a)
-BIN      = $(if $(SANITIZE),$(BUILD)/bin,bin)
+LIBBMC   = $(if $(SANITIZE)$(CROSS)$(filter-out build/%,$(BUILD)),$(BUILD)/libbmc.a,lib/libbmc.a)
+BIN      = $(if $(SANITIZE)$(CROSS),$(BUILD)/bin,bin)
 
 PROGRAMS = bmc-convert bmc-gen bmc-prof bmc-spec bmc-tune
 
@@ -27,20 +28,27 @@ LDFLAGS  = $(SAN) -pthread
 LDLIBS   = -lsodium -ljansson -lpcre2-8 -lutf8proc -lm
 CMD_CPPFLAGS = -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off$(if $(SAN), $(SAN))"'
 
+JOBS     = $(shell nproc)
+BATS     = bats --print-output-on-failure --jobs $(JOBS) --no-parallelize-across-files
 TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=allocator_may_return_null=1
 
-# Files of one instruction set get its flags here and nowhere else.
+# Files of one instruction set get its flags here and nowhere else; such files are of x86-64, and left out off it.
 ISA_FLAGS_avx2   = -mavx2 -mfma
 ISA_FLAGS_avx512 = -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma
 ISA_FLAGS_bf16   = $(ISA_FLAGS_avx512) -mavx512bf16
 ISA_FLAGS_amx    = -mamx-tile -mamx-bf16
 
-LIB_SRC = $(wildcard lib/*.c lib/*/*.c)
+isa_flags = $(ISA_FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
+LIB_ALL = $(wildcard lib/*.c lib/*/*.c)
+LIB_SRC = $(if $(filter x86_64%,$(ARCH)),$(LIB_ALL),$(foreach f,$(LIB_ALL),$(if $(call isa_flags,$f),,$f)))
 LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o)
 CMD_OBJ = $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/*.c))
 CMD_SHARED = $(BUILD)/cmd/cli.o $(BUILD)/cmd/opt.o $(BUILD)/cmd/optdoc.o $(BUILD)/cmd/tuned.o
 CORE    = $(BUILD)/libcore.a
 UNIT    = $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/*.c))
+REPLAY  = $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/replay/%,$(wildcard tests/fuzz/fuzz_*.c))
+WARNED  = $(patsubst %.c,$(BUILD)/warned/%,$(LIB_SRC) $(wildcard cmd/*.c tests/unit/*.c tests/bench/*.c tests/fuzz/*.c \
+          tests/example/*.c))
 MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc
 
 .DELETE_ON_ERROR:
@@ -56,13 +64,13 @@ demo: deps
 
 ## check: install what is missing, build, and run every test
 check: deps
-	@$(MAKE) --no-print-directory all tests
-	$(TEST_ENV) bats --print-output-on-failure tests
+	@$(MAKE) --no-print-directory -j$(JOBS) all tests warnings
+	$(TEST_ENV) $(BATS) tests
 
 ## check-full: the same over the full products of policies, batches and threads (long)
 check-full: deps
-	@$(MAKE) --no-print-directory all tests
-	BMC_FULL=1 $(TEST_ENV) bats --print-output-on-failure tests
+	@$(MAKE) --no-print-directory -j$(JOBS) all tests warnings
+	BMC_FULL=1 $(TEST_ENV) $(BATS) tests
 
 ## asan: the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 asan:
@@ -81,9 +89,7 @@ fuzz:
 	@sh tests/fuzz/run.sh
 
 ## warnings: compile everything with clang's warnings, too
-warnings:
-	@$(foreach f,$(LIB_SRC) $(wildcard cmd/*.c tests/unit/*.c tests/bench/*.c),clang $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd \
-	    -std=gnu11 $(WARN) $(call isa_flags,$f) -fsyntax-only $f &&) true
+warnings: $(WARNED)
 
 ## format: clang-format over all code
 format:
@@ -116,20 +122,26 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 
-.PHONY: tests
-tests: $(UNIT)
+.PHONY: tests always
+tests: $(UNIT) $(REPLAY)
 
-$(CORE): $(LIB_OBJ)
+$(BUILD)/warned/%: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(Q)clang $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd -std=gnu11 $(WARN) -Werror $(call isa_flags,$<) -MMD -MP -MF $@.d -MT $@ \
+	    -fsyntax-only $<
+	@touch $@
+
+$(CORE): $(LIB_OBJ) $(BUILD)/flags
 	@rm -f $@
-	$(Q)ar rcs $@ $^
+	$(Q)$(CROSS)ar rcs $@ $(LIB_OBJ)
 
 # What users link: one object in which only the functions of bmc.h are visible.
 API = $(shell grep -oE '\bbmc_[a-z_]+' lib/bmc.h | sort -u)
-$(LIBBMC): $(LIB_OBJ) lib/bmc.h Makefile
-	$(Q)ld -r -o $(BUILD)/bmc.o $(LIB_OBJ)
-	$(Q)objcopy $(foreach f,$(API),--keep-global-symbol=$(f)) $(BUILD)/bmc.o
+$(LIBBMC): $(LIB_OBJ) lib/bmc.h $(BUILD)/flags
+	$(Q)$(CROSS)ld -r -o $(BUILD)/bmc.o $(LIB_OBJ)
+	$(Q)$(CROSS)objcopy $(foreach f,$(API),--keep-global-symbol=$(f)) $(BUILD)/bmc.o
 	@rm -f $@
-	$(Q)ar rcs $@ $(BUILD)/bmc.o
+	$(Q)$(CROSS)ar rcs $@ $(BUILD)/bmc.o
 
 $(BIN)/bmc-gen: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/gen_*.c))
 $(BIN)/bmc-convert: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/convert_*.c))
@@ -150,6 +162,11 @@ $(BUILD)/tests/%: tests/unit/%.c $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(CORE) $(LDLIBS)
 
+# Fuzz targets over files. They may have stand-ins for parts of the library.
+$(BUILD)/replay/%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -Wl,-z,muldefs -o $@ $(filter %.c,$^) $(CORE) $(LDLIBS)
+
 # Drivers of the bench scripts: each script asks for its own.
 $(BUILD)/bench/%: tests/bench/%.c tests/bench/bench.h $(CORE)
 	@mkdir -p $(@D)
@@ -160,15 +177,22 @@ $(foreach m,$(MODELS),$(eval $(m): $(wildcard $(m:.bmc=)/*)))
 $(MODELS): models.d/%.bmc: lib/format/bmcfile.h lib/format/bmclayout.h lib/text/tok_tables.h | $(BIN)/bmc-convert
 	$(BIN)/bmc-convert models.d/$* -o $@
 
-isa_flags = $(ISA_FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
-$(BUILD)/lib/%.o: lib/%.c
+# Changes when the flags do: everything that is built depends on it.
+quoted = '$(subst ','\'',$(1))'
+FLAGS  = $(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) $(BLAS_FILE) $(CFLAGS) $(foreach i,avx2 avx512 bf16 amx,$(ISA_FLAGS_$i)) \
+         $(LDFLAGS) $(LDLIBS)
+$(BUILD)/flags: always
+	@mkdir -p $(@D)
+	@echo $(call quoted,$(FLAGS)) | cmp -s - $@ || echo $(call quoted,$(FLAGS)) >$@
+
+$(BUILD)/lib/%.o: lib/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(call isa_flags,$<) -MMD -MP -c -o $@ $<
 
 $(BUILD)/lib/kernel/blas_load.o: CPPFLAGS += -DBLAS_FILE='"$(BLAS_FILE)"'
 
-$(BUILD)/cmd/%.o: cmd/%.c Makefile
+$(BUILD)/cmd/%.o: cmd/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd $(CFLAGS) -MMD -MP -c -o $@ $<
 
--include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT:=.d)
+-include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT:=.d) $(WARNED:=.d)

@@ -92,3 +92,26 @@ asking_for_blas() {
     file=$(sed -n 's/^libraries: .*; for blas OpenBLAS, //p' <<<"$output")
     [[ $file == libopenblas.so.0 ]] || [ -f "$file" ]
 }
+
+# ---- what was found by fuzzing ----
+
+@test "the corpus goes through every reader" {
+    assert_equal "$(ls "$ROOT/tests/corpus")" "$(cd "$ROOT/tests/fuzz" && ls fuzz_*.c | sed 's/fuzz_\(.*\)\.c/\1/')"
+    for folder in "$ROOT"/tests/corpus/*; do
+        run "$BMC_BUILD/replay/$(basename "$folder")" "$folder"/*
+        assert_success
+        assert_output "$(ls "$folder" | wc -l) inputs"
+    done
+}
+
+# ---- the tests ----
+
+@test "a test that fails says where, without Bats' tracing" {
+    cp "$ROOT/tests/quick.bash" .
+    printf '%s\n' 'load /usr/lib/bats/bats-support/load' 'load /usr/lib/bats/bats-assert/load' 'load quick' \
+        'same() { assert_equal "$1" b; }' '@test "t" {' '    run false' '    same b' '    same a' '    true' '}' >t.bats
+    run env -u BATS_RUN_TMPDIR bats t.bats
+    assert_failure 1
+    assert_line --partial "from function \`same' in file t.bats, line 4,"
+    assert_line --partial 'in test file t.bats, line 8)'
+}

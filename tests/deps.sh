@@ -3,7 +3,7 @@
 set -eu
 
 packages="gcc libc6-dev binutils libopenblas0-openmp libsodium-dev libjansson-dev libpcre2-dev libutf8proc-dev
-bats bats-support bats-assert jq procps man-db"
+bats bats-support bats-assert clang clang-format jq pkgconf procps man-db"
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
     echo "This is no Debian system. Install what these Debian packages hold, then go on:"

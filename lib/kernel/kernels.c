@@ -8,8 +8,12 @@
 extern const struct kernels kernels_ref, kernels_blas, kernels_avx2, kernels_avx512, kernels_bf16,
     kernels_amx;
 
-static const struct kernels *const built[] = {&kernels_blas,   &kernels_ref,  &kernels_avx2,
-                                              &kernels_avx512, &kernels_bf16, &kernels_amx};
+static const struct kernels *const built[] = {
+    &kernels_blas, &kernels_ref,
+#ifdef __x86_64__
+    &kernels_avx2, &kernels_avx512, &kernels_bf16, &kernels_amx,
+#endif
+};
 
 static struct kernels complete[ARRAY_LEN(built)];
 static const struct kernels *pointers[ARRAY_LEN(built) + 1];

@@ -33,7 +33,7 @@ static json_t *open_json(const char *path)
 {
     struct err err;
     struct file_map map;
-    json_t *root;
+    json_t *root = NULL;
     if (file_map(&map, path, &err) < 0 ||
         json_parse((const char *)map.data, map.size, path, &root, &err) < 0)
         die(&err);
