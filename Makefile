@@ -51,11 +51,22 @@ WARNED  = $(patsubst %.c,$(BUILD)/warned/%,$(LIB_SRC) $(wildcard cmd/*.c tests/u
           tests/example/*.c))
 MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc
 
+# MODE:FILE:to:WHERE below PREFIX
+SHARED    = $(MODELS) $(wildcard models.d/families/*.family models.d/shapes/*.shape)
+INSTALLED = 644:$(LIBBMC):to:lib/libbmc.a 644:lib/bmc.h:to:include/bmc.h 644:$(BUILD)/bmc.pc:to:lib/pkgconfig/bmc.pc \
+            $(foreach f,$(SHARED),644:$f:to:$(f:models.d/%=share/bmc/%)) \
+            $(foreach f,$(wildcard man/*),644:$f:to:share/man/man$(subst .,,$(suffix $f))/$(notdir $f)) \
+            $(foreach p,$(PROGRAMS),755:$(BIN)/$p:to:bin/$p \
+                644:completions/$p.bash:to:share/bash-completion/completions/$p \
+                644:completions/_$p:to:share/zsh/site-functions/_$p \
+                644:completions/$p.fish:to:share/fish/vendor_completions.d/$p.fish)
+
 .DELETE_ON_ERROR:
-.PHONY: all demo check check-full asan deps docs fuzz warnings format install clean help
+.PHONY: all programs demo check check-full check-arm asan deps docs fuzz warnings format install uninstall clean help
 
 ## all: the programs, the library, the default models (what plain "make" does)
-all: $(PROGRAMS:%=$(BIN)/%) $(LIBBMC) $(MODELS)
+all: programs $(LIBBMC) $(MODELS)
+programs: $(PROGRAMS:%=$(BIN)/%)
 
 ## demo: install what is missing, build, and let the default model tell a story
 demo: deps
@@ -71,6 +82,14 @@ check: deps
 check-full: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) all tests warnings
 	BMC_FULL=1 $(TEST_ENV) $(BATS) tests
+
+## check-arm: tests of a build for ARM, under qemu; the compiler for it is Debian's
+ARM = CROSS=aarch64-linux-gnu- OPT='-O2 -g' # at -O3 gcc 12 fails on one of the tests
+check-arm: deps
+	@sh tests/deps.sh arm
+	@$(MAKE) --no-print-directory -j$(JOBS) all
+	@$(MAKE) --no-print-directory -j$(JOBS) $(ARM) programs tests
+	@sh tests/arm.sh build/aarch64-linux-gnu-gcc
 
 ## asan: the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 asan:
@@ -93,26 +112,16 @@ warnings: $(WARNED)
 
 ## format: clang-format over all code
 format:
-	clang-format -i lib/*.[ch] lib/*/*.[ch] cmd/*.[ch] tests/unit/*.c tests/fuzz/*.c tests/bench/*.[ch]
+	clang-format -i lib/*.[ch] lib/*/*.[ch] cmd/*.[ch] tests/unit/*.[ch] tests/fuzz/*.c tests/bench/*.[ch] tests/example/*.c
 
 ## install: programs, library, header, man pages, completions, models (PREFIX=/usr/local DESTDIR=)
-install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include
-	install -m 755 $(PROGRAMS:%=$(BIN)/%) $(DESTDIR)$(PREFIX)/bin
-	install -m 644 $(LIBBMC) $(DESTDIR)$(PREFIX)/lib
-	install -m 644 lib/bmc.h $(DESTDIR)$(PREFIX)/include
-	for s in 1 5 7; do install -d $(DESTDIR)$(PREFIX)/share/man/man$$s && \
-	    install -m 644 man/*.$$s $(DESTDIR)$(PREFIX)/share/man/man$$s || exit 1; done
-	install -d $(DESTDIR)$(PREFIX)/share/bmc/families $(DESTDIR)$(PREFIX)/share/bmc/shapes
-	install -m 644 $(MODELS) $(DESTDIR)$(PREFIX)/share/bmc
-	install -m 644 models.d/families/*.family $(DESTDIR)$(PREFIX)/share/bmc/families
-	install -m 644 models.d/shapes/*.shape $(DESTDIR)$(PREFIX)/share/bmc/shapes
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
-	    $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	for p in $(PROGRAMS); do \
-	    install -m 644 completions/$$p.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$p && \
-	    install -m 644 completions/_$$p $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$p && \
-	    install -m 644 completions/$$p.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$p.fish || exit 1; done
+install: all $(BUILD)/bmc.pc
+	$(Q)$(foreach f,$(INSTALLED),install -D -m $(subst :, ,$(subst :to:, $(DESTDIR)$(PREFIX)/,$f)) &&) true
+
+## uninstall: remove what install put there (the same PREFIX and DESTDIR)
+uninstall:
+	$(Q)rm -f $(foreach f,$(INSTALLED),$(DESTDIR)$(PREFIX)/$(lastword $(subst :to:, ,$f)))
+	$(Q)for d in /families /shapes ''; do rmdir $(DESTDIR)$(PREFIX)/share/bmc$$d 2>/dev/null; done; true
 
 ## clean: remove everything that was built
 clean:
@@ -184,6 +193,10 @@ FLAGS  = $(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) $(BLAS_FILE) $(CFLAGS) $(foreach i,av
 $(BUILD)/flags: always
 	@mkdir -p $(@D)
 	@echo $(call quoted,$(FLAGS)) | cmp -s - $@ || echo $(call quoted,$(FLAGS)) >$@
+
+$(BUILD)/bmc.pc: lib/bmc.pc.in always
+	@mkdir -p $(@D)
+	@sed 's,@PREFIX@,$(PREFIX),; s,@VERSION@,$(VERSION),' $< >$@
 
 $(BUILD)/lib/%.o: lib/%.c $(BUILD)/flags
 	@mkdir -p $(@D)

@@ -115,3 +115,52 @@ asking_for_blas() {
     assert_line --partial "from function \`same' in file t.bats, line 4,"
     assert_line --partial 'in test file t.bats, line 8)'
 }
+
+# ---- installing ----
+
+installing() { make -s -C "$ROOT" --no-print-directory "$@"; }
+
+@test "a program is built with the installed library by pkg-config, and continues a text" {
+    if sanitized; then skip "the library needs its sanitizer"; fi
+    ok installing install PREFIX="$PWD/usr"
+    export PKG_CONFIG_PATH=$PWD/usr/lib/pkgconfig
+    for static in '' --static; do
+        # shellcheck disable=SC2046,SC2086 # words
+        ok gcc -Wall -Werror "$ROOT/tests/example/continue.c" $(pkg-config --cflags --libs $static bmc) -o continue
+        ok ./continue usr/share/bmc/grimm.bmc "$(reference_text grimm 0 prompt)" 8
+        assert_equal "$output" "$(usr/bin/bmc-gen -q --echo --temp 0 -p "$(reference_text grimm 0 prompt)" -n 8)"
+    done
+    run --separate-stderr ./continue none.bmc x 1
+    assert_failure 1
+    assert_equal "$output" ''
+    assert_regex "$stderr" '^continue: none.bmc: .*No such file'
+    run ./continue
+    assert_failure 2
+}
+
+@test "uninstall removes what install put, and nothing else" {
+    if sanitized; then skip "the plain build is what is installed"; fi
+    ok installing install DESTDIR="$PWD/root" PREFIX=/opt/it
+    [ "$(find root -type f | wc -l)" -ge 50 ]
+    for file in bin/bmc-gen lib/libbmc.a lib/pkgconfig/bmc.pc include/bmc.h share/bmc/grimm.bmc share/man/man7/bmc.7; do
+        [ -s "root/opt/it/$file" ] || fail "$file"
+    done
+    assert_equal "$(sed -n 's/^prefix=//p' root/opt/it/lib/pkgconfig/bmc.pc)" /opt/it
+    [ -x root/opt/it/bin/bmc-gen ]
+    [ ! -x root/opt/it/lib/libbmc.a ]
+    echo theirs >root/opt/it/share/bmc/own.bmc
+    ok installing uninstall DESTDIR="$PWD/root" PREFIX=/opt/it
+    assert_equal "$(find root -type f)" root/opt/it/share/bmc/own.bmc
+    [ ! -e root/opt/it/share/bmc/shapes ]
+}
+
+@test "objects depend on the flags they are built with" {
+    mkdir lib
+    cp -r "$ROOT"/lib/base lib
+    made() { make -s -f "$ROOT/Makefile" BUILD=build "$@" build/lib/base/err.o V=1 >log && stat -c %y build/lib/base/err.o; }
+    first=$(made)
+    assert_equal "$(made)" "$first"
+    second=$(made OPT=-O0)
+    [ "$second" != "$first" ]
+    assert_equal "$(made OPT=-O0)" "$second"
+}
