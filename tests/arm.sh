@@ -25,5 +25,5 @@ ln -sfn "$PWD/models.d" "$emulated/models.d"
 
 export BMC_BIN="$PWD/$emulated/bin" BMC_BUILD="$PWD/$emulated"
 # shellcheck disable=SC2046 # names of files
-exec bats --print-output-on-failure --jobs "$(nproc)" --no-parallelize-across-files \
+exec bats --print-output-on-failure --jobs "$(nproc)" --no-parallelize-within-files \
     $([ $# -gt 0 ] || printf 'tests/%s.bats ' unit fixtures exact) "$@"
