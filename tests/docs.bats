@@ -103,7 +103,7 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
     for program in bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune; do
         bash -n "$ROOT/completions/$program.bash"
         if command -v zsh; then zsh -n "$ROOT/completions/_$program"; fi
-        if command -v fish; then fish -n "$ROOT/completions/$program.fish"; fi
+        if command -v fish; then XDG_CONFIG_HOME=$PWD fish -n "$ROOT/completions/$program.fish"; fi
     done
 }
 
