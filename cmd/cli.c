@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
 #include <poll.h>
 #include <sodium.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "kernel/blas_load.h"
 #include "kernel/kernel.h"
 #include "version.h"
 
@@ -85,8 +87,7 @@ void cli_begin(const char *program)
         err_set(&err, "libsodium cannot be initialised");
         exit(cli_fail(program, &err));
     }
-    if (kernels_setup(&err) < 0)
-        exit(cli_fail(program, &err));
+    kernels_setup();
 }
 
 int cli_fail(const char *program, const struct err *err)
@@ -274,12 +275,14 @@ int cli_read_all(const char *path, struct buf *text, struct err *err)
 void cli_print_version(const char *program)
 {
     struct err err;
+    char openblas[PATH_MAX];
     const struct kernels *kernels = kernels_select(getenv("BMC_ISA"), &err);
     printf("%s %s\n", program, BMC_RELEASE);
     printf("compiler:  %s\n", BMC_COMPILER);
     printf("flags:     %s\n", BMC_FLAGS);
-    printf("libraries: %s; libsodium %s; jansson %s\n", kernels_blas_info(), sodium_version_string(),
-           jansson_version_str());
+    blas_file(openblas, sizeof openblas);
+    printf("libraries: libsodium %s; jansson %s; for blas OpenBLAS, %s\n", sodium_version_string(),
+           jansson_version_str(), openblas);
     printf("isa:       %s; usable:", kernels ? kernels->isa : err.text);
     const char *comma = "";
     for (size_t i = 0; kernel_sets[i]; i++) {

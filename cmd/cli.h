@@ -12,7 +12,7 @@
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-/* First thing in main(), before any input is read: standard descriptors, signals, the BLAS build. Exits when the program
+/* First thing in main(), before any input is read: standard descriptors, signals, libraries. Exits when the program
  * cannot run. */
 void cli_begin(const char *program);
 

@@ -84,7 +84,8 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     struct tune_run *run = &tune->run;
     run->attn = attn_find(o->attn, err);
     run->kernels = run->attn ? kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err) : NULL;
-    if (!run->kernels || precision_parse(&tune->precision, o->precision, run->kernels, err) < 0 ||
+    if (!run->kernels || kernels_load(run->kernels, err) < 0 ||
+        precision_parse(&tune->precision, o->precision, run->kernels, err) < 0 ||
         open_shape(tune, err) < 0)
         return -1;
     run->threads = o->threads ? (int)o->threads : threads_allowed();

@@ -422,7 +422,7 @@ interrupt() { # SIGNAL
 @test "every shape by its name, and its number of parameters" {
     # The sizes that their names promise, in millions, by the published models.
     while read -r shape low high; do
-        run --separate-stderr timeout 20 bash -c "'$BMC_BIN/bmc-convert' --synth $shape -o - | head -c 1000000 >head"
+        run --separate-stderr timeout 60 bash -c "'$BMC_BIN/bmc-convert' --synth $shape -o - | head -c 1000000 >head"
         [ "$(head -c 8 head)" = BMCMODEL ] || fail "$shape"
         file_bytes=$(number_at head 24 8)
         [ $((file_bytes / 2000000)) -ge "$low" ] && [ $((file_bytes / 2000000)) -le "$high" ] || fail "$shape: $file_bytes bytes"

@@ -5,6 +5,7 @@
 bats_require_minimum_version 1.5.0
 load /usr/lib/bats/bats-support/load
 load /usr/lib/bats/bats-assert/load
+load quick
 
 ROOT=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
 BMC_BIN=$(cd "${BMC_BIN:-$ROOT/bin}" && pwd)
@@ -103,7 +104,7 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
     for program in bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune; do
         bash -n "$ROOT/completions/$program.bash"
         if command -v zsh; then zsh -n "$ROOT/completions/_$program"; fi
-        if command -v fish; then fish -n "$ROOT/completions/$program.fish"; fi
+        if command -v fish; then XDG_CONFIG_HOME=$PWD fish -n "$ROOT/completions/$program.fish"; fi
     done
 }
 

@@ -11,6 +11,7 @@
 bats_require_minimum_version 1.5.0
 load /usr/lib/bats/bats-support/load
 load /usr/lib/bats/bats-assert/load
+load quick
 
 ROOT=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
 FIXTURES=$ROOT/tests/fixtures
@@ -31,9 +32,18 @@ bmc-spec() { $BMC_WRAP "$BMC_BIN/bmc-spec" "$@"; }
 bmc-convert() { $BMC_WRAP "$BMC_BIN/bmc-convert" "$@"; }
 bmc-tune() { $BMC_WRAP "$BMC_BIN/bmc-tune" "$@"; }
 
+# `run --separate-stderr` without its costs, which are those of the program: sets status, output, lines, stderr.
+run_plain() {
+    status=0
+    output=$(set +eET && "$@" 2>"$BATS_TEST_TMPDIR/stderr") || status=$?
+    stderr=$(<"$BATS_TEST_TMPDIR/stderr")
+    mapfile -t lines <<<"$output"
+    mapfile -t stderr_lines <<<"$stderr"
+}
+
 # Runs what must succeed and leave standard error empty.
 ok() {
-    run --separate-stderr "$@"
+    run_plain "$@"
     [ "$status" -eq 0 ] && [ -z "$stderr" ] && return
     fail "$* -> status $status, stderr: $stderr, stdout: ${output:0:300}"
 }
@@ -43,7 +53,7 @@ ok() {
 expect_error() {
     local code=$1 pattern=$2
     shift 2
-    run --separate-stderr "$@"
+    run_plain "$@"
     [ "$status" -eq "$code" ] && [ -z "$output" ] && [[ $stderr != *$'\n'* ]] && [[ $stderr =~ ^bmc-(gen|convert|spec|tune|prof):\  ]] &&
         [[ $stderr =~ $pattern ]] && [[ $stderr != *[[:cntrl:]]* ]] && return
     fail "$* -> status $status ($code wanted), stdout: ${output:0:300}, stderr ($pattern wanted): $stderr"
@@ -146,13 +156,18 @@ tiny_shape() { # FILE [KEY VALUE]...
 
 # Bytes of a number, little-endian: bytes_le COUNT NUMBER
 bytes_le() {
-    local i text=
-    for ((i = 0; i < $1; i++)); do text+=$(printf '\\x%02x' $(($2 >> 8 * i & 255))); done
+    local i byte text=
+    for ((i = 0; i < $1; i++)); do
+        printf -v byte '\\x%02x' $(($2 >> 8 * i & 255))
+        text+=$byte
+    done
     printf '%b' "$text"
 }
 
 number_at() { # FILE OFFSET BYTES
-    od -An -v -tu"$3" -j "$2" -N "$3" "$1" | tr -d ' '
+    local number
+    read -r number < <(od -An -v -tu"$3" -j "$2" -N "$3" "$1")
+    echo "$number"
 }
 
 # patch FILE OFFSET: standard input goes there.

@@ -60,7 +60,12 @@ escape=$'\e[31m' raw_c1=$'\x9b' c1=$'\xc2\x9b'
     change_config 'family llama' $'family \e[2Jx'
     for format in table md csv json jsonl; do
         tame bmc-convert --info tiny.bmc --format $format
-        case $format in table | json) grep -q 'fact.*1' said && grep -q 'origin.*1' said ;; esac
+        case $format in
+        table | json)
+            grep -q 'fact.*1' said
+            grep -q 'origin.*1' said
+            ;;
+        esac
     done
     ok bmc-convert --info tiny.bmc --format json
     assert_equal "$(jq -c '.family' <<<"$output")" '"\u001b[2Jx"'

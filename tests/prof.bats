@@ -8,6 +8,7 @@
 bats_require_minimum_version 1.5.0
 load /usr/lib/bats/bats-support/load
 load /usr/lib/bats/bats-assert/load
+load quick
 
 ROOT=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
 BMC_BIN=$(cd "${BMC_BIN:-$ROOT/bin}" && pwd)

@@ -156,7 +156,7 @@ jq_true() { # PROGRAM FILE
         jq_true '.[3].error | contains("\"txet\"")' out
         jq_true '.[7].error | contains("id 4096 is outside")' out
         jq_true '.[13:] | map([.tokens, .perplexity, .error]) == [[0, null, null], [0, null, null]]' out
-        ! grep -q $'\e' out
+        assert_equal "$(grep -c $'\e' out)" 0
     done
 }
 

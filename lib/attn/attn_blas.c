@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"
+#include "kernel/blas_load.h"
 #include "kernel/gemm_blas.h"
 
 #define MASKED (-1e30f)
@@ -65,6 +66,8 @@ static int open_state(struct attn *attn, size_t heads, size_t kv_heads, size_t h
 {
     struct blas_state *s = (struct blas_state *)attn;
     const size_t group = heads / kv_heads;
+    if (blas_load(err) < 0)
+        return -1;
     s->heads = heads;
     s->kv_heads = kv_heads;
     s->head_dim = head_dim;

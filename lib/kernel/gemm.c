@@ -86,6 +86,9 @@ static struct form form_of(const struct gemm *gemm, const struct product *produc
 int gemm_open(struct gemm **out, const struct kernels *kernels, enum precision precision,
               size_t max_rows, size_t max_in, struct err *err)
 {
+    *out = NULL;
+    if (kernels_load(kernels, err) < 0)
+        return -1;
     struct gemm *gemm = *out = mem_zalloc(1, sizeof *gemm);
     const size_t terms = precision == PRECISION_BF16X2 ? 2 : 1;
     size_t row_bytes = (round_up(max_in, 32) * sizeof(float) + ROW_PAD_BYTES) * terms, bytes = 0;

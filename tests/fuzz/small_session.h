@@ -18,7 +18,8 @@ static inline int small_session_open(struct session *session, const struct model
                                 .threads = 1,
                                 .threads_prefill = 1};
     threads_set(1);
-    if (kernels_setup(err) < 0 || !(o.attn = attn_find("fused", err)) ||
+    kernels_setup();
+    if (!(o.attn = attn_find("fused", err)) ||
         !(o.kernels = kernels_select("ref", err)) || kv_spec_parse(&o.kv, policy, err) < 0) {
         fprintf(stderr, "%s\n", err->text);
         abort();

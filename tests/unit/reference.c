@@ -33,7 +33,7 @@ static json_t *open_json(const char *path)
 {
     struct err err;
     struct file_map map;
-    json_t *root;
+    json_t *root = NULL;
     if (file_map(&map, path, &err) < 0 ||
         json_parse((const char *)map.data, map.size, path, &root, &err) < 0)
         die(&err);
@@ -241,7 +241,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < 3; i++)
         if (argc > 4 + i && !parse_size(argv[4 + i], &number[i]))
             return 2;
-    if (kernels_setup(&err) < 0 || model_open(&model, argv[1], &err) < 0 ||
+    kernels_setup();
+    if (model_open(&model, argv[1], &err) < 0 ||
         kv_spec_parse(&options.kv, argc > 3 ? argv[3] : "bmc", &err) < 0)
         die(&err);
     json_t *root = open_json(argv[2]);

@@ -563,11 +563,7 @@ static void test_simulated(void)
 int main(int argc, char **argv)
 {
     const bool full = argc > 1 && strcmp(argv[1], "full") == 0;
-    struct err err;
-    if (kernels_setup(&err) < 0) {
-        printf("not ok - %s\n", err.text);
-        return 1;
-    }
+    kernels_setup();
     threads_set(1);
     test_no_early_growth();
     test_greedy(full);
