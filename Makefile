@@ -117,8 +117,16 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 
+# Fault injection (tests/inject.bats): the driver, and the library that makes calls fail.
+INJECT = $(BUILD)/inject $(BUILD)/inject.so
+$(BUILD)/inject: tests/inject/inject.c
+$(BUILD)/inject.so: tests/inject/fail.c
+$(INJECT):
+	@mkdir -p $(@D)
+	$(Q)$(CC) -D_GNU_SOURCE -std=gnu11 -O1 -g $(WARN) $(if $(filter %.so,$@),-shared -fPIC) -o $@ $<
+
 .PHONY: tests
-tests: $(UNIT)
+tests: $(UNIT) $(if $(SANITIZE),,$(INJECT))
 
 $(CORE): $(LIB_OBJ)
 	@rm -f $@
