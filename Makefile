@@ -115,7 +115,7 @@ warnings: $(WARNED)
 
 ## format: clang-format over all code
 format:
-	clang-format -i lib/*.[ch] lib/*/*.[ch] cmd/*.[ch] tests/unit/*.[ch] tests/fuzz/*.c tests/bench/*.[ch] tests/example/*.c
+	clang-format -i lib/*.[ch] lib/*/*.[ch] cmd/*.[ch] tests/unit/*.[ch] tests/fuzz/*.[ch] tests/bench/*.[ch] tests/example/*.c tests/inject/*.c
 
 ## install: programs, library, header, man pages, completions, models (PREFIX=/usr/local DESTDIR=)
 install: all $(BUILD)/bmc.pc
@@ -134,8 +134,16 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 
+# Fault injection (tests/inject.bats): the driver, and the library that makes calls fail.
+INJECT = $(BUILD)/inject $(BUILD)/inject.so
+$(BUILD)/inject: tests/inject/inject.c
+$(BUILD)/inject.so: tests/inject/fail.c
+$(INJECT):
+	@mkdir -p $(@D)
+	$(Q)$(CC) -D_GNU_SOURCE -std=gnu11 -O1 -g $(WARN) $(if $(filter %.so,$@),-shared -fPIC) -o $@ $<
+
 .PHONY: tests always
-tests: $(UNIT) $(REPLAY)
+tests: $(UNIT) $(REPLAY) $(if $(SANITIZE),,$(INJECT))
 
 $(BUILD)/warned/%: %.c $(BUILD)/flags
 	@mkdir -p $(@D)

@@ -11,7 +11,7 @@ assert_none() { # WHAT LINES
 }
 
 # The C files of the given kinds, ours only.
-sources() { find lib cmd tests/unit tests/fuzz tests/bench tests/example -name '*.c' -o -name '*.h' | sort; }
+sources() { find lib cmd tests/unit tests/fuzz tests/bench tests/example tests/inject -name '*.c' -o -name '*.h' | sort; }
 
 @test "rooms include only rooms to their left" {
     allowed= seen=0

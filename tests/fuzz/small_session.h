@@ -19,8 +19,8 @@ static inline int small_session_open(struct session *session, const struct model
                                 .threads_prefill = 1};
     threads_set(1);
     kernels_setup();
-    if (!(o.attn = attn_find("fused", err)) ||
-        !(o.kernels = kernels_select("ref", err)) || kv_spec_parse(&o.kv, policy, err) < 0) {
+    if (!(o.attn = attn_find("fused", err)) || !(o.kernels = kernels_select("ref", err)) ||
+        kv_spec_parse(&o.kv, policy, err) < 0) {
         fprintf(stderr, "%s\n", err->text);
         abort();
     }
