@@ -110,7 +110,7 @@ help_of() { # FILE OPTION
     refuses 'unknown option --no-such-option' bmc-gen --no-such-option
     refuses 'unknown option -z' bmc-gen -z
     refuses 'unknown option --' bmc-gen --=x
-    long=$(printf -- '--x%.0s' {1..3000})
+    long=$(printf -- '--x%.0s' {1..1000})
     refuses "unknown option $long" bmc-gen "$long"
 }
 

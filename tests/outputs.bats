@@ -35,15 +35,16 @@ refused() {
         refused 2 "--stats: $name is read \(--model\)" m.bmc bmc-gen -q -m m.bmc -p x -n 1 --stats "$name"
     done
     refused 2 '--save-kv: soft is read \(--model\)' m.bmc bmc-gen -q -m m.bmc -p x -n 1 --save-kv soft
-    refused 2 '--plot: soft is read \(--model\)' m.bmc bmc-prof latency -m m.bmc -N 4 --plot soft
-    refused 2 '--plot: soft is read \(--model\)' m.bmc bmc-tune -m m.bmc --dry-run --plot soft
+    ln -s m.bmc soft.svg
+    refused 2 '--plot: soft.svg is read \(--model\)' m.bmc bmc-prof latency -m m.bmc -N 4 --plot soft.svg
+    refused 2 '--plot: soft.svg is read \(--model\)' m.bmc bmc-tune -m m.bmc --dry-run --plot soft.svg
     refused 2 '--profile: soft is read \(--model\)' m.bmc bmc-tune -m m.bmc --profile soft
     refused 2 '--acceptance: soft is read \(--model\)' m.bmc bmc-spec -q -m m.bmc --recycle -p x -n 1 --record-acceptance --acceptance soft
     refused 2 'is read \(--draft\)' m.bmc bmc-spec -q -m "$(model grimm)" -d m.bmc -p x --stats m.bmc
     refused 2 'is read \(--file\)' prompt bmc-gen -q -m m.bmc -f prompt -n 1 --stats prompt
     refused 2 'is read \(--file\)' prompt bmc-gen -q -m m.bmc --jsonl -f prompt --save-kv prompt
     refused 2 'is read \(--load-kv\)' s.kv bmc-gen -q -m m.bmc --load-kv s.kv -n 1 --stats s.kv
-    refused 2 'is read \(--shape\)' tiny.shape bmc-prof policies --shape ./tiny.shape --plot tiny.shape
+    refused 2 'is read \(--shape\)' tiny.shape bmc-tune --shape ./tiny.shape --profile tiny.shape
     refused 2 'is read \(--synth\)' tiny.shape bmc-convert --synth ./tiny.shape -o tiny.shape
     run --separate-stderr bmc-gen -q -m m.bmc -n 1 --stats prompt <prompt
     assert_equal "$status" 2
@@ -102,7 +103,8 @@ file_options() { # PROGRAM
     printf 'target 00\ndraft 00\n' >a
     refused 1 's.kv: is a snapshot' s.kv bmc-convert --synth ./tiny.shape -o s.kv
     refused 1 'x.gguf: is a GGUF file' x.gguf bmc-gen -q -p x -n 1 --stats x.gguf
-    refused 1 'p: is a tuned profile' p bmc-prof latency -N 4 --plot p
+    cp p p.svg
+    refused 1 'p.svg: is a tuned profile' p.svg bmc-prof latency -N 4 --plot p.svg
     refused 1 'a: is a file of measured acceptance' a bmc-gen -q -p x -n 1 --stats a
     refused 1 'a: is there and no tuned profile' a bmc-tune --shape ./tiny.shape -N 8 --profile a
     refused 1 'p: is there and no file of measured acceptance' p bmc-spec -q -p x -n 2 --record-acceptance --acceptance p
@@ -119,7 +121,7 @@ file_options() { # PROGRAM
     expect_error 2 '--save-kv and --stats are one file' bmc-gen -q -m m.bmc -p x -n 1 --stats new --save-kv new
     ln -s new link
     expect_error 2 'are one file' bmc-gen -q -m m.bmc -p x -n 1 --stats link --save-kv ./new
-    expect_error 2 '--plot and --profile are one file' bmc-tune --shape ./tiny.shape -N 8 --plot p --profile "$PWD/p"
+    expect_error 2 '--plot and --profile are one file' bmc-tune --shape ./tiny.shape -N 8 --plot p.svg --profile "$PWD/p.svg"
     expect_error 2 'are one file' bmc-spec -q -m m.bmc --recycle -p x -n 1 --record-acceptance --acceptance a --stats a
     expect_error 2 'standard output and --stats are one file' bash -c "'$BMC_BIN/bmc-gen' -q -m m.bmc -p x -n 1 --stats out >out"
     # What is no file may be named as often as one likes.
@@ -257,14 +259,15 @@ file_options() { # PROGRAM
     tiny_shape tiny.shape
     long=(-N 4096 --seconds 600 -r 60)
     for option in --profile --plot; do
-        expect_error 1 'none/p: cannot create' timeout 10 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long[@]}" $option none/p
+        expect_error 1 'none/p.svg: cannot create' timeout 10 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long[@]}" $option none/p.svg
     done
     XDG_CONFIG_HOME=/proc/none expect_error 1 '/proc/none/bmc/profile: cannot create' timeout 10 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long[@]}"
-    expect_error 1 'none/p: cannot create' timeout 10 "$BMC_BIN/bmc-prof" policies --shape opt-6.7b -N 2048 -r 64 --plot none/p
-    expect_error 1 'is a folder' timeout 10 "$BMC_BIN/bmc-prof" policies --shape opt-6.7b -N 2048 -r 64 --plot .
+    expect_error 1 'none/p.svg: cannot create' timeout 10 "$BMC_BIN/bmc-prof" policies --shape opt-6.7b -N 2048 -r 64 --plot none/p.svg
+    mkdir folder.svg
+    expect_error 1 'is a folder' timeout 10 "$BMC_BIN/bmc-prof" policies --shape opt-6.7b -N 2048 -r 64 --plot folder.svg
     expect_error 1 'none/a: cannot create' timeout 10 "$BMC_BIN/bmc-spec" -q -p x --ignore-eos --record-acceptance --acceptance none/a
     expect_error 1 'none/s: cannot create' timeout 10 "$BMC_BIN/bmc-gen" -q -p x --ignore-eos --save-kv none/s
-    assert_folder tiny.shape
+    assert_folder folder.svg tiny.shape
 }
 
 @test "wrong usage ends with 2, also where it takes a look at several options" {

@@ -41,6 +41,7 @@ spelled() {
     --rows) echo "$1=policy" ;; # the default, too
     --alloc) echo "$1=malloc" ;;
     --format) echo "$1=csv" ;;
+    --plot) echo "$1=x.svg" ;;
     *) echo "$1=1" ;;
     esac
 }
