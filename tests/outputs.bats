@@ -304,3 +304,14 @@ no_list bmc-tune -b 0 --dry-run
 END
     assert_folder
 }
+
+@test "a model that memory is too short to map is not replaced either" {
+    if sanitized; then skip "address space of a sanitizer"; fi
+    printf BMCMODEL >large.bmc
+    truncate -s 8G large.bmc
+    (
+        ulimit -v 2000000
+        expect_error 1 'large.bmc: is a model file, so it is not replaced' bmc-gen -q -m "$(model grimm)" -p x -n 1 --stats large.bmc
+    )
+    assert_equal "$(head -c 8 large.bmc)" BMCMODEL
+}

@@ -83,6 +83,19 @@ void file_unmap_private(void *data, size_t bytes)
         munmap(data, bytes);
 }
 
+size_t file_begin(const char *path, void *bytes, size_t size)
+{
+    struct stat st;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = -1;
+    if (fd < 0)
+        return 0;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        n = pread(fd, bytes, size, 0);
+    close(fd);
+    return n > 0 ? (size_t)n : 0;
+}
+
 bool file_is_folder(const char *path)
 {
     struct stat st;

@@ -7,7 +7,7 @@
 #include "format/bmclayout.h"
 #include "format/kvfile.h"
 
-enum { ST_HEAD = 8, ST_MAX_HEADER = 100 << 20 };
+enum { ST_HEAD = 8, ST_MAX_HEADER = 100 << 20, FIRST_BYTES = 1024 };
 
 struct bytes {
     const char *data;
@@ -23,8 +23,7 @@ static bool starts(struct bytes b, const char *text)
 /* A line that begins so, among the first ones. */
 static bool has_line(struct bytes b, const char *key)
 {
-    enum { FIRST = 1024 };
-    const char *at = b.data, *end = at + size_min(b.size, FIRST);
+    const char *at = b.data, *end = at + size_min(b.size, FIRST_BYTES);
     while (at && at < end) {
         if (starts((struct bytes){at, (size_t)(end - at)}, key))
             return true;
@@ -84,13 +83,8 @@ enum file_kind sniff(const void *data, size_t size)
 
 enum file_kind file_sniff(const char *path)
 {
-    struct file_map map;
-    struct err ignored;
-    if (file_map(&map, path, &ignored) < 0)
-        return KIND_OTHER;
-    const enum file_kind kind = sniff(map.data, map.size);
-    file_unmap(&map);
-    return kind;
+    char begin[FIRST_BYTES];
+    return sniff(begin, file_begin(path, begin, sizeof begin));
 }
 
 const char *file_kind_name(enum file_kind kind) { return kinds[kind].name; }
