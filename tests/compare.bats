@@ -159,3 +159,12 @@ compares() {
     assert_success
     assert_line --regexp '^[0-9]{3,} checks, 0 failed$'
 }
+
+@test "names of members that are control characters reach no terminal" {
+    rows a "$(row 1 '"\u001b[31m\u009b,": "v", samples: {x_ms: [1, 1, 1, 1]}')"
+    for format in csv table md; do
+        compares 0 '' a a --format $format
+        refute_regex "$output" $'[\x01-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f]'
+    done
+    bmc-prof compare a a --format csv | grep -qF '"?[31m??,"'
+}

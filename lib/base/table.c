@@ -133,6 +133,16 @@ static int end_line(const struct frame *frame, struct buf *out, struct err *err)
     return buf_addf(out, err, "%s", frame->after);
 }
 
+/* The name of a column, which may come from a file, too. */
+static int column_name(const char *name, struct buf *cell, struct err *err)
+{
+    buf_clear(cell);
+    if (buf_add(cell, name, strlen(name), err) < 0)
+        return -1;
+    text_make_printable(cell->data, cell->len, "");
+    return 0;
+}
+
 /* One line: the names of the columns, or a row's cells. */
 static int put_line(const json_t *first, const json_t *row, const size_t *width,
                     const struct frame *frame, struct buf *out, struct err *err)
@@ -149,7 +159,7 @@ static int put_line(const json_t *first, const json_t *row, const size_t *width,
             rc = buf_addf(out, err, "%s", frame->between);
         buf_clear(&cell);
         if (rc == 0)
-            rc = row ? plain_cell(at, *frame->before, &cell, err) : buf_addf(&cell, err, "%s", key);
+            rc = row ? plain_cell(at, *frame->before, &cell, err) : column_name(key, &cell, err);
         if (rc == 0)
             rc = put_padded(&cell, json_is_number(at), width[column], out, err);
         column++;
@@ -214,7 +224,8 @@ static int write_csv(const json_t *rows, struct buf *out, struct err *err)
     int rc = -1;
     json_object_foreach(first, key, value)
     {
-        if ((n++ && buf_add(out, ",", 1, err) < 0) || put_csv(key, strlen(key), out, err) < 0)
+        if ((n++ && buf_add(out, ",", 1, err) < 0) || column_name(key, &cell, err) < 0 ||
+            put_csv(cell.data, cell.len, out, err) < 0)
             goto out;
     }
     if (buf_add(out, "\n", 1, err) < 0)
