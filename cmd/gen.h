@@ -104,8 +104,9 @@ int gen_score_jsonl(struct gen *gen, struct err *err) MUST_USE;
 int gen_tokenize(struct gen *gen, struct err *err) MUST_USE;
 int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;
 
-/* ---- what the jobs but generation print ---- */
+/* ---- what the jobs print ---- */
 
+/* Text to standard output, unless a write has failed before. What is left in the buffer, fflush() tells. */
 int gen_put(const struct buf *text, struct err *err) MUST_USE;
 
 /* A token's text as a JSON string, quoted once more where people read it. */

@@ -1,5 +1,6 @@
 /* What bmc-gen and bmc-spec share: reading prompts, opening models and sessions, checking options. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -104,6 +105,15 @@ int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
 out:
     buf_release(&more);
     return rc;
+}
+
+/* ---- output ---- */
+
+int gen_put(const struct buf *text, struct err *err)
+{
+    if (text->len)
+        fwrite(text->data, 1, text->len, stdout);
+    return ferror(stdout) ? err_errno(err, "cannot write to standard output") : 0;
 }
 
 /* ---- opening ---- */

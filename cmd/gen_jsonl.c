@@ -64,9 +64,11 @@ static void line_free(struct line *line)
 
 /* ---- out ---- */
 
+/* A failed write of much text leaves nothing for fflush() to fail with. */
 static int put(const struct buf *text, struct err *err)
 {
-    fwrite(text->data, 1, text->len, stdout);
+    if (gen_put(text, err) < 0)
+        return -1;
     return fflush(stdout) == 0 ? 0 : err_errno(err, "cannot write to standard output");
 }
 

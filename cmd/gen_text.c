@@ -27,7 +27,8 @@ static void put_ids(struct text_job *job, const uint32_t *ids, size_t n)
 
 static int flush(struct err *err)
 {
-    return fflush(stdout) == 0 ? 0 : err_errno(err, "cannot write to standard output");
+    return fflush(stdout) == 0 && !ferror(stdout) ? 0
+                                                  : err_errno(err, "cannot write to standard output");
 }
 
 static void echo(struct text_job *job)

@@ -6,13 +6,6 @@
 #include "cli.h"
 #include "gen.h"
 
-int gen_put(const struct buf *text, struct err *err)
-{
-    if (text->len)
-        fwrite(text->data, 1, text->len, stdout);
-    return ferror(stdout) ? err_errno(err, "cannot write to standard output") : 0;
-}
-
 /* For people a space or a line end inside a piece must show. */
 static json_t *quote(json_t *piece)
 {

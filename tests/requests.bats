@@ -202,3 +202,11 @@ line 3: unknown member "maxtokens"; the nearest that is known is "max_tokens" (-
     run --separate-stderr bash -c "ulimit -f 40; '$BMC_BIN/bmc-gen' -q -m '$(model grimm)' -p 'Once upon a time' -n 4 --save-kv k.kv | cat; exit \${PIPESTATUS[0]}"
     assert_equal "$status|$output" '1|, and the next'
 }
+
+@test "a full disk ends the run at the first result, however long that is" {
+    jq -nc 'range(6) | {prompt: "a", n: 50, logprobs: 20, ignore_eos: true}' >in
+    run --separate-stderr bash -c "'$BMC_BIN/bmc-gen' -q -m '$(model grimm)' --jsonl -b 1 --stats s.json -f in >/dev/full"
+    assert_equal "$status" 1
+    [[ $stderr == 'bmc-gen: cannot write to standard output: No space left on device' ]]
+    [ ! -e s.json ]
+}
