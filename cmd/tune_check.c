@@ -71,10 +71,10 @@ static int print_check(const struct tune *tune, json_t *rows, const struct buf *
 {
     const enum table_format format = (enum table_format)tune->options->format;
     const bool brief = format == TABLE_TEXT || format == TABLE_MD, fits = worst <= MOST;
-    json_t *about = json_pack("{s:b, s:f, s:f}", "fits", fits, "worst_ratio", worst, "limit", MOST);
     struct buf text = {0};
     if (tune->options->quiet)
         return 0;
+    json_t *about = json_pack("{s:b, s:f, s:f}", "fits", fits, "worst_ratio", worst, "limit", MOST);
     int rc = table_write(rows, about, format, &text, err);
     if (rc == 0 && brief)
         rc = buf_addf(&text, err,

@@ -82,14 +82,14 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
 {
     *tune = (struct tune){.options = o};
     struct tune_run *run = &tune->run;
+    run->threads = o->threads ? (int)o->threads : threads_allowed();
+    threads_set(run->threads); /* what OpenBLAS needs depends on it */
     run->attn = attn_find(o->attn, err);
     run->kernels = run->attn ? kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err) : NULL;
     if (!run->kernels || kernels_load(run->kernels, err) < 0 ||
         precision_parse(&tune->precision, o->precision, run->kernels, err) < 0 ||
         open_shape(tune, err) < 0)
         return -1;
-    run->threads = o->threads ? (int)o->threads : threads_allowed();
-    threads_set(run->threads);
     run->heads = tune->config.heads;
     run->kv_heads = tune->config.kv_heads;
     run->head_dim = tune->config.head_dim;
