@@ -340,7 +340,7 @@ static struct frame frame_of(const struct svg_plot *p)
         f.x_max = f.x_min * 2 + 1;
     f.cut = f.y_max > 0 && f.hi_max > f.y_max * MOST_SPREAD;
     f.y_max = f.cut ? f.y_max * MOST_SPREAD : fmax(f.y_max, f.hi_max);
-    f.y_max = f.y_max > 0 ? f.y_max * 1.07 : 1;
+    f.y_max = f.y_max > 1e-300 ? f.y_max * 1.07 : 1; /* of less there is no tenth */
     for (size_t i = 0; i < p->n_bars; i++)
         f.bar_columns = size_max(f.bar_columns, size_min(text_columns(p->bar[i]), 24));
     for (size_t i = 0; i < SVG_NOTES && p->note[i]; i++)

@@ -132,15 +132,16 @@ static void test_numbers(void)
 {
     static const double odd[] = {NAN, INFINITY, -INFINITY, 1e305},
                         huge[] = {1e299, 2e299, 3e299, 4e299};
-    static const double far[] = {1e17, 1e17 + 16, 1e17 + 32, 1e17 + 48}, zero[] = {0, 0, 0, 0};
+    static const double far[] = {1e17, 1e17 + 16, 1e17 + 32, 1e17 + 48}, zero[] = {0, 0, 0, 0},
+                        tiny[] = {5e-324, 5e-324, 0, 1e-323};
     const struct {
         const double *x, *y;
         size_t n, points;
         bool log2_x;
     } cases[] = {
-        {T, odd, 4, 0, false}, {odd, ms, 4, 0, true},  {T, huge, 4, 4, true},   {far, ms, 4, 4, false},
-        {T, zero, 4, 4, true}, {zero, ms, 4, 0, true}, {zero, ms, 4, 4, false}, {T, ms, 1, 1, true},
-        {T, ms, 0, 0, true},   {T, ms, 0, 0, false},
+        {T, tiny, 4, 4, true},  {T, odd, 4, 0, false}, {odd, ms, 4, 0, true},  {T, huge, 4, 4, true},
+        {far, ms, 4, 4, false}, {T, zero, 4, 4, true}, {zero, ms, 4, 0, true}, {zero, ms, 4, 4, false},
+        {T, ms, 1, 1, true},    {T, ms, 0, 0, true},   {T, ms, 0, 0, false},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const struct svg_series s = line_of(cases[i].x, cases[i].y, cases[i].n);
