@@ -97,6 +97,13 @@ static int check_members(const struct line *line, struct err *err)
     return 0;
 }
 
+/* null is as good as nothing. */
+static const json_t *given(const struct line *line, const char *name)
+{
+    const json_t *value = json_object_get(line->root, name);
+    return json_is_null(value) ? NULL : value;
+}
+
 static int parse_line(const struct score_jsonl *job, struct line *line, const char *bytes, size_t len,
                       struct err *err)
 {
@@ -106,15 +113,15 @@ static int parse_line(const struct score_jsonl *job, struct line *line, const ch
         blanks++;
     if (blanks == len)
         return err_set(err, "is empty, an object is expected");
-    line->root = json_loadb(bytes, len, JSON_ALLOW_NUL, &why);
+    line->root = json_loadb(bytes, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why);
     if (!line->root)
         return err_set(err, "not valid JSON at column %d: %s", why.column, why.text);
     if (!json_is_object(line->root))
         return err_set(err, "is %s, an object is expected", json_type_name(line->root));
     line->id = json_object_get(line->root, "id");
-    const json_t *prompt = json_object_get(line->root, "prompt"),
-                 *text = json_object_get(line->root, "text"), *ids = json_object_get(line->root, "ids");
-    if (check_members(line, err) < 0)
+    const json_t *prompt = given(line, "prompt"), *text = given(line, "text"),
+                 *ids = given(line, "ids");
+    if (!job->gen->options->lenient && check_members(line, err) < 0)
         return -1;
     if ((prompt != NULL) + (text != NULL) + (ids != NULL) != 1)
         return err_set(err, "exactly one of \"text\", \"prompt\" and \"ids\" is expected");

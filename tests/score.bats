@@ -264,3 +264,12 @@ jq_true() { # PROGRAM FILE
     ok gen --prompt-ids '65 226'
     assert_output $'\uFFFD'
 }
+
+@test "lines to score are read as requests are: --lenient, null, members given twice" {
+    printf '%s\n' '{"text":"Once upon","x":1,"ids":null}' '{"text":"Once","text":"upon"}' >in
+    run --separate-stderr bmc-gen -q -m "$(model grimm)" --score --summary --jsonl --lenient -f in
+    assert_equal "$status" 1
+    jq -se '.[0].tokens > 0 and .[0].error == null and (.[1].error | contains("duplicate object key"))' <<<"$output"
+    run --separate-stderr bmc-gen -q -m "$(model grimm)" --score --summary --jsonl -f in
+    jq -se '.[0].error | contains("unknown member \"x\"")' <<<"$output"
+}
