@@ -80,6 +80,9 @@ int prof_print(const struct prof *prof, const json_t *rows, const char *columns,
 int prof_print_rows(const json_t *rows, const char *columns, enum table_format format,
                     struct err *err) MUST_USE;
 
+/* Every row has the first one's value of this member. */
+bool prof_same_in_all(const json_t *rows, const char *key);
+
 /* Pictures of the rows, as --plot asks for them. */
 int prof_plot_policies(const struct prof *prof, const json_t *rows, struct err *err) MUST_USE;
 int prof_plot_sweep(const struct prof *prof, const json_t *rows, struct err *err) MUST_USE;

@@ -243,7 +243,7 @@ static int pick(const json_t *row, const char *columns, json_t **picked, struct 
     return rc;
 }
 
-static bool same_in_all(const json_t *rows, const char *key)
+bool prof_same_in_all(const json_t *rows, const char *key)
 {
     for (size_t i = 1; i < json_array_size(rows); i++)
         if (!json_equal(json_object_get(json_array_get(rows, i), key),
@@ -263,7 +263,9 @@ static int add_setup(const json_t *rows, struct buf *text, struct err *err)
     json_object_foreach(picked, key, value)
     {
         struct buf one = {0};
-        rc = same_in_all(rows, key) ? json_spell(value, 0, &one, err) : buf_addf(&one, err, "by row");
+        if (rc == 0)
+            rc = prof_same_in_all(rows, key) ? json_spell(value, 0, &one, err)
+                                             : buf_addf(&one, err, "by row");
         const bool quoted = one.len >= 2 && one.data[0] == '"';
         if (rc == 0)
             rc = buf_addf(text, err, "%s%s %.*s", text->len ? ", " : "", key,

@@ -148,15 +148,6 @@ static int tell_differences(const struct comparison *c, struct err *err)
     return 0;
 }
 
-static bool varies(const json_t *rows, const char *key)
-{
-    for (size_t i = 1; i < json_array_size(rows); i++)
-        if (!json_equal(json_object_get(json_array_get(rows, i), key),
-                        json_object_get(json_array_get(rows, 0), key)))
-            return true;
-    return false;
-}
-
 /* The columns of the short formats: what rows differ in, and the result. */
 static int print(const struct comparison *c, struct err *err)
 {
@@ -168,7 +159,7 @@ static int print(const struct comparison *c, struct err *err)
     struct buf columns = {0};
     int rc = 0;
     for (size_t i = 0; i < ARRAY_LEN(what) && rc == 0; i++)
-        if (i < 2 || varies(c->rows, what[i]))
+        if (i < 2 || !prof_same_in_all(c->rows, what[i]))
             rc = buf_addf(&columns, err, "%s ", what[i]);
     if (rc == 0)
         rc = buf_addf(&columns, err, "figure a b ratio ratio_lo ratio_hi verdict");
