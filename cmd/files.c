@@ -125,6 +125,8 @@ static int check_writable(const struct use *use, struct err *err)
     if (use->place.kind == PLACE_PIPE)
         return access(use->place.path, W_OK) < 0 ? err_errno(err, "%s: cannot be written", use->path)
                                                  : 0;
+    if (use->place.kind == PLACE_OPEN && (fcntl(use->place.fd, F_GETFL) & O_ACCMODE) == O_RDONLY)
+        return err_set(err, "%s: cannot be written, it is open for reading only", use->path);
     if (outfile_open(&out, use->path, err) < 0)
         return -1;
     outfile_abort(&out);

@@ -315,3 +315,8 @@ END
     )
     assert_equal "$(head -c 8 large.bmc)" BMCMODEL
 }
+
+@test "a descriptor that is open for reading only is refused before anything is computed" {
+    expect_error 1 '/dev/fd/5: cannot be written' bmc-gen -q -m "$(model grimm)" -p x -n 1 --stats /dev/fd/5 5</dev/null
+    expect_error 1 '/dev/fd/1: cannot be written' bash -c '"$0" "$@" >&-' "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" -p x -n 1 --stats /dev/fd/1
+}
