@@ -212,7 +212,7 @@ static void read_cases(const char *text, const size_t *batch, size_t n_batch, st
         opt_usage_error(&prof_program, "--cases: the list is empty");
 }
 
-/* The paper's four cases (bmc.txt, table II), but those that are beyond a context. */
+/* The paper's four cases (BMC paper, table II), but those that are beyond a context. */
 static size_t drop_long(struct bench_test *test, size_t n, size_t context)
 {
     size_t left = 0;

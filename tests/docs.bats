@@ -93,7 +93,9 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
 
 @test "options that README and CONTRIBUTING name exist" {
     for program in bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune; do options_in_help "$program"; done | sort -u >known
-    grep -ohE -- '--[a-z]+[a-z-]*' "$ROOT/README.md" "$ROOT/CONTRIBUTING.md" | sort -u >named
+    # What is handed to pkg-config is no option of ours.
+    sed 's/\$(pkg-config[^)]*)//' "$ROOT/README.md" "$ROOT/CONTRIBUTING.md" |
+        grep -ohE -- '--[a-z]+[a-z-]*' | sort -u >named
     [ "$(wc -l <named)" -ge 10 ]
     printf '%s\n' --cflags --libs --static | sort >others # pkg-config's
     run comm -13 <(sort -u known others) named
@@ -129,6 +131,39 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
         run mandoc -Tlint -Wwarning "$ROOT"/man/*
         assert_output ""
     fi
+}
+
+# ---- what pages name is there ----
+
+@test "every page's SEE ALSO names bmc-spec and bmc(7), and bmc(7) names every page" {
+    for page in "$ROOT"/man/*; do
+        sed -n '/^\.SH SEE ALSO/,$s/^\.BR \([a-z\\-]*\) (\([0-9]\)),*$/\1.\2/p' "$page" | tr -d '\\' >"see-$(basename "$page")"
+        for name in bmc-spec.1 bmc.7; do
+            [ "$(basename "$page")" = "$name" ] || grep -qx "$name" "see-$(basename "$page")" || fail "$page: $name"
+        done
+    done
+    run diff <(sort see-bmc.7) <(basename -a "$ROOT"/man/* | grep -vx bmc.7 | sort)
+    assert_success
+}
+
+@test "links between the repository's Markdown pages lead to files" {
+    for page in README.md CONTRIBUTING.md tests/bench/tune.md tests/bench/papers.md tests/bench/policies.md; do
+        grep -oE '\]\([^)]*\)' "$ROOT/$page" | grep -v '://' | tr -d '()]' | sed "s|^|$(dirname "$page")/|" >>links
+    done
+    [ "$(wc -l <links)" -ge 10 ]
+    while read -r link; do
+        [ -e "$ROOT/$link" ] || fail "$link"
+    done <links
+}
+
+@test "papers are named by the names that bmc(7) lists, not by files that are not here" {
+    run grep -rnE '(bmc|bass|segment-kv-cache|headinfer|htp-kv-cache)\.txt' "$ROOT"/{lib,cmd,tests,man,README.md,CONTRIBUTING.md} \
+        --exclude=docs.bats
+    assert_failure 1
+    for name in 'BMC paper' 'BASS paper' 'segment paper' 'HeadInfer paper' 'HTP note'; do
+        grep -qx "\.B $name" "$ROOT/man/bmc.7" || fail "bmc(7): $name"
+        grep -q "^| $name | .*\*" "$ROOT/tests/bench/papers.md" || fail "papers.md: $name"
+    done
 }
 
 # ---- statistics ----

@@ -1,6 +1,6 @@
 /* Attention: queries and cache views in, context rows out.
  *
- *   out[i][h] = softmax(scale * q[i][h] . K[h / G]^T + bias) V[h / G]      (bmc.txt II-A)
+ *   out[i][h] = softmax(scale * q[i][h] . K[h / G]^T + bias) V[h / G]      (BMC paper II-A)
  *
  * Rows are consumed by logical position, whatever the order of storage. A query at position p sees the
  * committed rows 0..n-1 and, of the step's own rows, those of its list: for plain text the rows up to

@@ -1,5 +1,5 @@
 /* Eager attention in three BLAS-like steps: scores = Q K^T over all rows of the view, softmax under a
- * bias mask, context = scores V (bmc.txt V, contribution 4). The rows that the policy pads are
+ * bias mask, context = scores V (BMC paper V, contribution 4). The rows that the policy pads are
  * multiplied too; the mask gives them weight 0.
  *
  * The mask of a chain is one row for all its queries, heads and layers: zeros for n + rows positions,

@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 
-/* Draft lengths by algorithm 1 of bass.txt (3.2). */
+/* Draft lengths by algorithm 1 of the BASS paper (3.2). */
 struct draft_length {
     size_t increment, modulus, limit; /* l_incre, l_mod, l_limit */
     size_t now;                       /* l_draft */

@@ -17,7 +17,7 @@ struct session_options {
     size_t batch;   /* B: sequences at a time */
     size_t chunk;   /* rows of a prefill step at most */
     size_t rows;    /* rows of any other step at most; at least `batch` are always possible */
-    bool split;     /* one attention call per sequence (bass.txt 3.2, BASS-SPLIT) */
+    bool split;     /* one attention call per sequence (BASS paper 3.2, BASS-SPLIT) */
     int threads, threads_prefill;
 };
 

@@ -1,8 +1,8 @@
 /* Speculative steps: a drafter proposes, one pass of the target verifies, what is accepted stays in the cache.
  *
- * Candidates stand in the cache's rows behind the committed ones, under an ancestor mask (bmc.txt VI-A). The
- * accepted path is moved down in place; the rest is padding again. When fewer rows are free than there would be
- * candidates, there are fewer candidates: the cache never grows for their sake.
+ * Candidates stand in the cache's rows behind the committed ones, under an ancestor mask (BMC paper
+ * VI-A). The accepted path is moved down in place; the rest is padding again. When fewer rows are free than
+ * there would be candidates, there are fewer candidates: the cache never grows for their sake.
  *
  * Greedy: a candidate is accepted when it is the target's own choice, so the output is that of plain decoding.
  * Sampling: by rejection (rejection.h), so the output has the distribution of plain decoding. */

@@ -3,7 +3,7 @@
  *   y = act(x W^T + bias) + plus, or
  *   y = act(x G^T + gate_bias) * (x W^T + bias) + plus                 with a gate G
  *
- * The end of the product happens while its sums are in the cache (segment-kv-cache.txt 3.1: the
+ * The end of the product happens while its sums are in the cache (segment paper 3.1: the
  * operations of a layer that are worth fusing). */
 #ifndef BMC_GEMM_H
 #define BMC_GEMM_H

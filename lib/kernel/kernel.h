@@ -54,7 +54,7 @@ enum {
 };
 
 /* Queries of one KV head against consecutive positions, beginning at a multiple of ATTEND_BLOCK: one pass
- * with a running maximum and sum ("online softmax", as segment-kv-cache.txt 3.2 has it). The state goes
+ * with a running maximum and sum ("online softmax", as segment paper 3.2 has it). The state goes
  * in and out, so a run may be cut at any multiple of ATTEND_BLOCK without a change in the result. */
 struct attend {
     size_t d;

@@ -238,7 +238,8 @@ int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *
             struct err *err) MUST_USE;
 
 /* Rows that a step may add to a sequence without an allocation that one row would not need: what is free for
- * speculation (bmc.txt VI-A). Policies that do not grow in steps allow all that the context has left. */
+ * speculation (BMC paper VI-A). Policies that do not grow in steps allow all that the context has
+ * left. */
 size_t kv_free_rows(const struct kv *kv, size_t seq);
 
 /* Rows of a sequence that attention will multiply in the step under way. */

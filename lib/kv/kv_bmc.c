@@ -1,5 +1,5 @@
-/* bmc: balancing memory and compute (bmc.txt V). Every r tokens the cache grows by r rows, padded with
- * zeros that attention multiplies under a bias mask; in between, new rows are written in place. */
+/* bmc: balancing memory and compute (BMC paper V). Every r tokens the cache grows by r rows, padded
+ * with zeros that attention multiplies under a bias mask; in between, new rows are written in place. */
 #include "kv/kv_grow.h"
 
 const struct kv_policy kv_policy_bmc = {

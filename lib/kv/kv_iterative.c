@@ -1,5 +1,5 @@
-/* iterative: what the Hugging Face dynamic cache does (bmc.txt II-B). Every token allocates n + 1 rows
- * and copies n: the end T = N of the line. */
+/* iterative: what the Hugging Face dynamic cache does (BMC paper II-B). Every token allocates n + 1
+ * rows and copies n: the end T = N of the line. */
 #include "kv/kv_grow.h"
 
 const struct kv_policy kv_policy_iterative = {

@@ -1,4 +1,4 @@
-/* paged: blocks of 16 or 32 rows and a block table, as vLLM's PagedAttention has them (bmc.txt III).
+/* paged: blocks of 16 or 32 rows and a block table, as vLLM's PagedAttention has them (BMC paper III).
  *
  * A block holds its rows for all layers: [layer][K or V][KV head][rows][d]. Blocks come from a pool.
  * Nothing is ever copied to grow; attention goes from block to block. */

@@ -1,4 +1,4 @@
-/* upfront: what a static cache does (bmc.txt II-C). N rows are allocated with the first token and all
+/* upfront: what a static cache does (BMC paper II-C). N rows are allocated with the first token and all
  * of them are multiplied: the end T = 1 of the line. */
 #include "kv/kv_grow.h"
 

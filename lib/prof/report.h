@@ -48,7 +48,7 @@ int report_bench(const struct report *report, const struct model *model,
                  size_t n_tests, size_t roof_bytes, json_t *rows, struct err *err) MUST_USE;
 
 /* Prompt and generation together under every contender: generated tokens per second of the whole, and the same
- * divided by the first contender's that is called paged (bmc.txt, table II). */
+ * divided by the first contender's that is called paged (BMC paper, table II). */
 int report_usecases(const struct report *report, const struct model *model,
                     const struct contender *contender, size_t n, const struct bench_test *test,
                     size_t n_tests, json_t *rows, struct err *err) MUST_USE;

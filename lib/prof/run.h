@@ -23,7 +23,7 @@ struct run {
     const volatile sig_atomic_t *interrupted;
 };
 
-/* ---- the attention block: cache update and SDPA, as bmc.txt IV measures them ---- */
+/* ---- the attention block: cache update and SDPA, as the BMC paper, IV, measures them ---- */
 
 struct block_result {
     double total_ms;

@@ -59,8 +59,8 @@ int block_skip_to(struct block *block, size_t n, struct err *err) MUST_USE;
 /* Empties all sequences; what they held is given back to the kernel. */
 void block_clear(struct block *block);
 
-/* Rows that the next step adds: at most k, and no more than there are free rows (bmc.txt VI: rather fewer candidates
- * than an early growth), unless none is free. */
+/* Rows that the next step adds: at most k, and no more than there are free rows (BMC paper VI: rather
+ * fewer candidates than an early growth), unless none is free. */
 size_t block_step_rows(const struct block *block);
 
 /* Makes room for the next step: ms is 0 where no growth was needed. */

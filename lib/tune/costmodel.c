@@ -1,4 +1,4 @@
-/* The analytical model of bmc.txt. */
+/* The analytical model of the BMC paper. */
 #include "tune/costmodel.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ int cost_check(const struct cost *c, struct err *err)
     return 0;
 }
 
-/* bmc.txt's first term without (T + 1), eq. 5 and 8: seconds that one more growth adds in copying. */
+/* The first term of BMC paper, eq. 5 and 8, without (T + 1): seconds that one more growth adds. */
 static double copy_term(const struct cost *c)
 {
     return 2 * c->elements * (double)c->N / (c->copy_elem_s * c->shrink);

@@ -1,5 +1,5 @@
-/* The analytical model of bmc.txt V and VI: what T allocations cost, and which T costs least. Pure functions; seconds
- * throughout.
+/* The analytical model of the BMC paper, V and VI: what T allocations cost, and which T costs least.
+ * Pure functions; seconds throughout.
  *
  *   time(T) = 2 C1 N (T+1) / (aBW G Q)  +  T C0  +  C1 k N^2/m (1 + 1/T) / bC        (eq. 5; 8 with G Q; 9 with k, m)
  *

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The attention block under every policy (bmc.txt, table IV), and page faults by page size (table V).
+# The attention block under every policy (BMC paper, table IV), and page faults by page size (table V).
 # Prints both tables in Markdown, normalised to iterative as the paper does, and the two ratios: iterative and
 # upfront over the best bmc. SHAPE, N, BATCH and REPEAT change what is run. Needs jq.
 set -eu

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Per-token latency of the first, the last and all sequences by batch size, beside regular decoding: the form of tables 1 to 3
-# of bass.txt. Every batch is B copies of one prompt with seeds of their own.
+# of the BASS paper. Every batch is B copies of one prompt with seeds of their own.
 #
 #   sh tests/bench/spec_latency.sh [OPTION ...]      options of bmc-spec; -k 0 is regular decoding
 #

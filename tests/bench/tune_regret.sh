@@ -1,5 +1,5 @@
 #!/bin/sh
-# How good T by formula is (bmc.txt VIII-A, figures 7 to 9): for every shape, context and batch the T that bmc-tune uses,
+# How good T by formula is (BMC paper VIII-A, figures 7 to 9): for every shape, context and batch the T that bmc-tune uses,
 # against a fit through measured times. Prints Markdown, and writes all rows to OUT (tune_regret.jsonl).
 # SHAPES, CONTEXTS, BATCHES, ATTN, KV_TYPE, ROUNDS, EVICT and SECONDS_A_CELL change what is run; MEASURE is put before what
 # measures, once for each shape and batch. A cell takes up to a minute: the whole takes about an hour. Needs jq.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Attention with speculation by the number of allocations (bmc.txt, tables I and VIII): Llama-2-7B, N = 4096, 26 candidates of
+# Attention with speculation by the number of allocations (BMC paper, tables I and VIII): Llama-2-7B, N = 4096, 26 candidates of
 # which 4 or 8 are accepted. Prints the latency of one layer normalised to T = 1, and what eq. 9 says.
 # SHAPE, N, ATTN, ROUNDS, SECONDS_A_CELL and MEASURE as in tune_regret.sh. Needs jq.
 set -eu

@@ -53,7 +53,7 @@ static void test_equations(void)
     expect_T("eq. 9 with free rows", c, 2);
 }
 
-/* What is published: the probe of the design, and bmc.txt VIII-A with alpha BW / (2 beta C) = 0.1. */
+/* What is published: the probe of the design, and BMC paper VIII-A with alpha BW / (2 beta C) = 0.1. */
 static void test_published(void)
 {
     struct cost c = {.N = 512,
