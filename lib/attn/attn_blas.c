@@ -31,7 +31,7 @@ struct mask {
 
 struct blas_state {
     struct attn attn;
-    size_t heads, kv_heads, head_dim, tile_rows; /* rows of scores per thread */
+    size_t tile_rows; /* rows of scores per thread */
     size_t stored_rows;
     size_t threads;
     float *scores; /* [threads][tile_rows][stored_rows] */
@@ -39,7 +39,6 @@ struct blas_state {
     float *bias;
     size_t bias_cap;   /* elements */
     struct mask *mask; /* [queries] */
-    bool failed;
 };
 
 /* One task: query rows [from, to) of a sequence, one KV head. */
@@ -48,8 +47,6 @@ struct task {
     const struct mask *mask;
     size_t kv_head, from, to;
 };
-
-static size_t state_size(void) { return sizeof(struct blas_state); }
 
 static void close_state(struct attn *attn)
 {
@@ -60,26 +57,21 @@ static void close_state(struct attn *attn)
     free(s->mask);
 }
 
-static int open_state(struct attn *attn, size_t heads, size_t kv_heads, size_t head_dim,
-                      size_t max_rows, size_t max_step_rows, size_t max_queries, struct err *err)
+static int open_state(struct attn *attn, const struct attn_limits *limits, struct err *err)
 {
     struct blas_state *s = (struct blas_state *)attn;
-    const size_t group = heads / kv_heads;
-    s->heads = heads;
-    s->kv_heads = kv_heads;
-    s->head_dim = head_dim;
-    s->tile_rows = size_max(group, size_min(QUERY_TILE, max_step_rows));
-    s->stored_rows = round_up(max_rows, TILE_ROWS);
+    s->tile_rows = size_max(attn->group, size_min(QUERY_TILE, limits->step_rows));
+    s->stored_rows = round_up(limits->positions, TILE_ROWS);
     s->threads = (size_t)threads_allowed();
     s->threads = size_max(s->threads, (size_t)threads_most());
     size_t scores;
     if (size_mul(s->threads * s->tile_rows, s->stored_rows, &scores)) {
         s->scores = mem_alloc(scores, sizeof(float));
-        s->wide = mem_alloc(s->threads * WIDEN_TILE, head_dim * sizeof(float));
-        s->mask = mem_alloc(max_queries, sizeof *s->mask);
+        s->wide = mem_alloc(s->threads * WIDEN_TILE, attn->shape.head_dim * sizeof(float));
+        s->mask = mem_alloc(limits->queries, sizeof *s->mask);
     }
     if (!s->scores || !s->wide || !s->mask)
-        return err_set(err, "out of memory: attention over %zu rows needs %zu bytes", max_rows,
+        return err_set(err, "out of memory: attention over %zu rows needs %zu bytes", limits->positions,
                        s->threads * s->tile_rows * s->stored_rows * sizeof(float));
     return 0;
 }
@@ -106,7 +98,20 @@ static void fill_tree(float *bias, const struct attn_query *query, size_t n, siz
     }
 }
 
-static void begin(struct attn *attn, const struct attn_step *step)
+/* Room for `need` elements of masks. */
+static int reserve_bias(struct blas_state *s, size_t need, struct err *err)
+{
+    if (need <= s->bias_cap)
+        return 0;
+    free(s->bias);
+    s->bias = mem_alloc(need, 2 * sizeof *s->bias);
+    s->bias_cap = s->bias ? 2 * need : 0; /* a later, smaller step may succeed */
+    return s->bias ? 0
+                   : err_set(err, "out of memory: the attention mask needs %zu bytes",
+                             need * 2 * sizeof *s->bias);
+}
+
+static int begin(struct attn *attn, const struct attn_step *step, struct err *err)
 {
     struct blas_state *s = (struct blas_state *)attn;
     size_t need = 0;
@@ -114,15 +119,9 @@ static void begin(struct attn *attn, const struct attn_step *step)
         s->mask[i].at = need;
         need += mask_size(&step->query[i], kv_rows_now(step->kv, step->query[i].seq));
     }
-    if (need > s->bias_cap) {
-        free(s->bias);
-        s->bias_cap = 2 * need;
-        s->bias = mem_alloc(s->bias_cap, sizeof *s->bias);
-    }
-    s->failed = !s->bias;
-    if (s->failed)
-        s->bias_cap = 0; /* a later, smaller step may succeed */
-    for (size_t i = 0; i < step->n_queries && s->bias; i++) {
+    if (reserve_bias(s, need, err) < 0)
+        return -1;
+    for (size_t i = 0; i < step->n_queries; i++) {
         const struct attn_query *query = &step->query[i];
         const size_t rows = kv_rows_now(step->kv, query->seq), n = step->kv->seq[query->seq].n;
         if (query->tail)
@@ -131,6 +130,7 @@ static void begin(struct attn *attn, const struct attn_step *step)
             fill_chain(s->bias + s->mask[i].at, n + query->rows, rows + query->rows);
         s->mask[i].stride = rows;
     }
+    return 0;
 }
 
 /* Row i of a query's mask. */
@@ -167,10 +167,11 @@ struct operand {
 
 static struct operand shape_operand(const struct blas_state *s, const struct task *task)
 {
-    const size_t group = s->heads / s->kv_heads, width = s->heads * s->head_dim;
+    const struct attn_shape *shape = &s->attn.shape;
+    const size_t group = s->attn.group, width = shape->heads * shape->head_dim;
     if (task->to - task->from == 1)
-        return (struct operand){1, group, 0, s->head_dim};
-    return (struct operand){group, task->to - task->from, s->head_dim, width};
+        return (struct operand){1, group, 0, shape->head_dim};
+    return (struct operand){group, task->to - task->from, shape->head_dim, width};
 }
 
 static void add_times(struct attn_times *times, double scores_ms, double softmax_ms, double values_ms)
@@ -187,7 +188,7 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
                        const struct task *task, const struct operand *operand, const float *q,
                        float *out)
 {
-    const size_t d = s->head_dim, self = (size_t)threads_self();
+    const size_t d = s->attn.shape.head_dim, self = (size_t)threads_self();
     float *scores = s->scores + self * s->tile_rows * s->stored_rows,
           *wide = s->wide + self * WIDEN_TILE * d;
     const size_t piece = view->type == DTYPE_F32 ? SIZE_MAX : WIDEN_TILE;
@@ -206,10 +207,9 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
         }
     }
     const double scored = step->times ? clock_ms() : 0;
-    const float scale = 1 / sqrtf((float)d);
     const bool grouped = task->to - task->from == 1; /* all rows are heads of one query */
     for (size_t i = 0; i < operand->m; i++)
-        step->kernels->softmax(scores + i * columns, columns, scale,
+        step->kernels->softmax(scores + i * columns, columns, s->attn.shape.scale,
                                mask_row(s, task, task->from + (grouped ? 0 : i)));
     const double weighed = step->times ? clock_ms() : 0;
     at = 0;
@@ -233,9 +233,10 @@ static int run_task(struct blas_state *s, const struct attn_step *step, size_t l
     if (kv_view(step->kv, task->query->seq, layer, task->kv_head, 1, &view, err) < 0)
         return -1;
     const struct operand operand = shape_operand(s, task);
-    const size_t group = s->heads / s->kv_heads;
-    const size_t at = (task->query->first + task->from) * s->heads * s->head_dim +
-                      task->kv_head * group * s->head_dim;
+    const struct attn_shape *shape = &s->attn.shape;
+    const size_t at =
+        ((task->query->first + task->from) * shape->heads + task->kv_head * s->attn.group) *
+        shape->head_dim;
     for (size_t i = 0; i < operand.matrices; i++)
         run_matrix(s, step, &view, task, &operand, q + at + i * operand.step,
                    out + at + i * operand.step);
@@ -248,13 +249,13 @@ static struct task find_task(const struct blas_state *s, const struct attn_step 
 {
     size_t i = 0;
     for (;; i++) {
-        const size_t tasks = div_up(step->query[i].rows, QUERY_TILE) * s->kv_heads;
+        const size_t tasks = div_up(step->query[i].rows, QUERY_TILE) * s->attn.shape.kv_heads;
         if (index < tasks)
             break;
         index -= tasks;
     }
-    const size_t from = index / s->kv_heads * QUERY_TILE;
-    return (struct task){&step->query[i], &s->mask[i], index % s->kv_heads, from,
+    const size_t from = index / s->attn.shape.kv_heads * QUERY_TILE;
+    return (struct task){&step->query[i], &s->mask[i], index % s->attn.shape.kv_heads, from,
                          size_min(from + QUERY_TILE, step->query[i].rows)};
 }
 
@@ -279,20 +280,17 @@ static void each_task(void *arg, size_t index)
         *t->err = why;
 }
 
-static int run(struct attn *attn, const struct attn_step *step, size_t layer, const float *q,
-               float *out, struct err *err)
+static int run(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
+               const float *q, float *out, struct err *err)
 {
     struct blas_state *s = (struct blas_state *)attn;
-    if (s->failed)
-        return err_set(err, "out of memory: the attention mask needs %zu bytes",
-                       s->bias_cap * sizeof(float));
     size_t tasks = 0, work = 0;
     for (size_t i = 0; i < step->n_queries; i++) {
-        tasks += div_up(step->query[i].rows, QUERY_TILE) * s->kv_heads;
-        work += step->query[i].rows * kv_rows_now(step->kv, step->query[i].seq) * 2 * s->heads *
-                s->head_dim;
+        tasks += div_up(step->query[i].rows, QUERY_TILE) * s->attn.shape.kv_heads;
+        work += step->query[i].rows * kv_rows_now(step->kv, step->query[i].seq) * 2 *
+                attn->shape.heads * attn->shape.head_dim;
     }
-    struct tasks t = {s, step, layer, q, out, err, false};
+    struct tasks t = {s, step, layer->index, q, out, err, false};
     threads_each(tasks, work, each_task, &t);
     return t.failed ? -1 : 0;
 }
@@ -300,7 +298,7 @@ static int run(struct attn *attn, const struct attn_step *step, size_t layer, co
 const struct attn_backend attn_blas = {
     .name = "blas",
     .summary = "eager: scores, softmax under a bias mask, context, through OpenBLAS",
-    .state_size = state_size,
+    .state_size = sizeof(struct blas_state),
     .open = open_state,
     .begin = begin,
     .run = run,

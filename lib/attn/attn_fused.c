@@ -39,7 +39,7 @@ struct scratch {
 
 struct fused {
     struct attn attn;
-    size_t heads, kv_heads, group, d;
+    size_t group, d;           /* as in attn, at hand */
     size_t task_rows, queries; /* query rows of a task, and queries */
     size_t threads;
     struct scratch *scratch; /* [threads] */
@@ -58,7 +58,7 @@ struct task {
 struct job {
     struct fused *f;
     const struct attn_step *step;
-    size_t layer;
+    const struct attn_layer *layer;
     const float *q;
     float *out;
     size_t pieces;    /* of the longest sequence */
@@ -66,8 +66,6 @@ struct job {
     bool failed;
     struct err err;
 };
-
-static size_t state_size(void) { return sizeof(struct fused); }
 
 static void close_state(struct attn *attn)
 {
@@ -81,6 +79,9 @@ static void close_state(struct attn *attn)
     free(f->part);
     free(f->part_buffer);
 }
+
+/* Floats of a row of q and of out. */
+static size_t row_width(const struct fused *f) { return f->attn.shape.heads * f->d; }
 
 static size_t state_floats(const struct fused *f) { return f->queries * (1 + LANES + f->d); }
 
@@ -116,20 +117,15 @@ static bool open_scratch(struct fused *f)
     return ok;
 }
 
-static int open_state(struct attn *attn, size_t heads, size_t kv_heads, size_t head_dim,
-                      size_t max_rows, size_t max_step_rows, size_t max_queries, struct err *err)
+static int open_state(struct attn *attn, const struct attn_limits *limits, struct err *err)
 {
     struct fused *f = (struct fused *)attn;
-    (void)max_step_rows;
-    (void)max_queries;
-    f->heads = heads;
-    f->kv_heads = kv_heads;
-    f->group = heads / kv_heads;
-    f->d = head_dim;
+    f->group = attn->group;
+    f->d = attn->shape.head_dim;
     f->task_rows = size_max(1, TASK_QUERIES / f->group);
     f->queries = f->task_rows * f->group;
     f->threads = (size_t)threads_most();
-    f->pieces = div_up(max_rows, PIECE);
+    f->pieces = div_up(limits->positions, PIECE);
     size_t floats = 0;
     const size_t parts = 2 * f->threads * f->pieces;
     if (size_mul(parts, state_floats(f), &floats)) {
@@ -137,22 +133,16 @@ static int open_state(struct attn *attn, size_t heads, size_t kv_heads, size_t h
         f->part_buffer = mem_alloc(floats, sizeof(float));
     }
     if (!f->part || !f->part_buffer || !open_scratch(f))
-        return err_set(err, "out of memory: attention over %zu rows needs %zu bytes", max_rows,
+        return err_set(err, "out of memory: attention over %zu rows needs %zu bytes", limits->positions,
                        (floats + f->threads * scratch_floats(f)) * sizeof(float));
     for (size_t i = 0; i < parts; i++)
         f->part[i] = place_state(f, f->part_buffer + i * state_floats(f));
     return 0;
 }
 
-static void begin(struct attn *attn, const struct attn_step *step)
-{
-    (void)attn;
-    (void)step;
-}
-
 static size_t count_tasks(const struct fused *f, const struct attn_query *query)
 {
-    return div_up(query->rows, f->task_rows) * f->kv_heads;
+    return div_up(query->rows, f->task_rows) * f->attn.shape.kv_heads;
 }
 
 static struct task find_task(const struct fused *f, const struct attn_step *step, size_t index)
@@ -160,8 +150,9 @@ static struct task find_task(const struct fused *f, const struct attn_step *step
     const struct attn_query *query = step->query;
     for (; index >= count_tasks(f, query); query++)
         index -= count_tasks(f, query);
-    const size_t from = index / f->kv_heads * f->task_rows;
-    return (struct task){query, index % f->kv_heads, from, size_min(f->task_rows, query->rows - from)};
+    const size_t from = index / f->attn.shape.kv_heads * f->task_rows;
+    return (struct task){query, index % f->attn.shape.kv_heads, from,
+                         size_min(f->task_rows, query->rows - from)};
 }
 
 static void clear_state(const struct fused *f, const struct state *state, size_t queries)
@@ -194,8 +185,8 @@ static void join_states(const struct fused *f, const struct state *a, const stru
 static void load_queries(const struct job *job, const struct task *task, float *q)
 {
     const struct fused *f = job->f;
-    const size_t width = f->heads * f->d, n = f->group * f->d;
-    const float scale = 1 / sqrtf((float)f->d);
+    const size_t width = row_width(f), n = f->group * f->d;
+    const float scale = f->attn.shape.scale;
     const float *from = job->q + (task->query->first + task->from) * width + task->kv_head * n;
     for (size_t i = 0; i < task->rows; i++)
         for (size_t j = 0; j < n; j++)
@@ -205,7 +196,7 @@ static void load_queries(const struct job *job, const struct task *task, float *
 static void store_context(const struct job *job, const struct task *task, const struct state *state)
 {
     const struct fused *f = job->f;
-    const size_t width = f->heads * f->d, n = f->group * f->d;
+    const size_t width = row_width(f), n = f->group * f->d;
     float *to = job->out + (task->query->first + task->from) * width + task->kv_head * n;
     for (size_t i = 0; i < task->rows * f->group; i++) {
         float sum[LANES], *context = to + i / f->group * width + i % f->group * f->d;
@@ -361,7 +352,7 @@ static bool run_piece(struct job *job, const struct task *task, const struct kv_
 static bool open_view(struct job *job, const struct task *task, struct kv_view *view)
 {
     struct err err;
-    if (kv_view(job->step->kv, task->query->seq, job->layer, task->kv_head, 1, view, &err) == 0)
+    if (kv_view(job->step->kv, task->query->seq, job->layer->index, task->kv_head, 1, view, &err) == 0)
         return true;
     if (!atomic_flag_test_and_set(&job->told)) {
         job->err = err;
@@ -415,8 +406,8 @@ static void join_parts(void *arg, size_t index)
     store_context(job, &task, &part[0]);
 }
 
-static int run(struct attn *attn, const struct attn_step *step, size_t layer, const float *q,
-               float *out, struct err *err)
+static int run(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
+               const float *q, float *out, struct err *err)
 {
     struct fused *f = (struct fused *)attn;
     struct job job = {
@@ -425,7 +416,7 @@ static int run(struct attn *attn, const struct attn_step *step, size_t layer, co
     for (size_t i = 0; i < step->n_queries; i++) {
         const size_t rows = kv_rows_now(step->kv, step->query[i].seq);
         tasks += count_tasks(f, &step->query[i]);
-        work += step->query[i].rows * rows * 2 * f->heads * f->d;
+        work += step->query[i].rows * rows * 2 * row_width(f);
         most = size_max(most, rows);
     }
     job.pieces = div_up(most, PIECE);
@@ -443,9 +434,8 @@ static int run(struct attn *attn, const struct attn_step *step, size_t layer, co
 const struct attn_backend attn_fused = {
     .name = "fused",
     .summary = "one pass, running maximum and sum, our own kernels",
-    .state_size = state_size,
+    .state_size = sizeof(struct fused),
     .open = open_state,
-    .begin = begin,
     .run = run,
     .close = close_state,
 };

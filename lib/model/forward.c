@@ -54,10 +54,11 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
         goto fail;
     }
     rope_frequencies(c, f->frequency);
+    const struct attn_shape shape = {c->heads, c->kv_heads, c->head_dim, 0, 0, NULL};
+    const struct attn_limits limits = {kv->shape.max_rows, max_rows, kv->n_seqs};
     const size_t widest = size_max(size_max(c->hidden, c->ffn), size_max(q_width(c), c->embed));
     if (gemm_open(&f->gemm, kernels, precision, max_rows, widest, err) == 0 &&
-        attn_open(&f->attn, backend, c->heads, c->kv_heads, c->head_dim, kv->shape.max_rows, max_rows,
-                  kv->n_seqs, err) == 0)
+        attn_open(&f->attn, backend, &shape, &limits, err) == 0)
         return 0;
 fail:
     forward_close(f);
@@ -157,15 +158,15 @@ static void rotate_row(void *arg, size_t i)
 /* One call for all sequences, or one for each: then every call has all threads to itself. */
 static int attend(struct forward *f, const struct attn_step *all, size_t layer, struct err *err)
 {
-    const struct attn_backend *backend = f->attn->backend;
+    const struct attn_layer at = {layer, 0};
     if (!f->split)
-        return backend->run(f->attn, all, layer, f->q, f->context, err);
+        return attn_run(f->attn, all, &at, f->q, f->context, err);
     for (size_t i = 0; i < all->n_queries; i++) {
         struct attn_step one = *all;
         one.query = &all->query[i];
         one.n_queries = 1;
-        backend->begin(f->attn, &one);
-        if (backend->run(f->attn, &one, layer, f->q, f->context, err) < 0)
+        if (attn_begin(f->attn, &one, err) < 0 ||
+            attn_run(f->attn, &one, &at, f->q, f->context, err) < 0)
             return -1;
     }
     return 0;
@@ -225,14 +226,14 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     const struct config *c = &f->model->config;
     const bool before = c->norm_place == NORM_BEFORE;
     const float *h = before ? f->h : f->x;
-    const struct attn_step attn_step = {f->kv,           f->kernels, step->query,
-                                        step->n_queries, c->heads,   f->attn_times};
+    const struct attn_step attn_step = {f->kv, f->kernels, step->query, step->n_queries, f->attn_times};
     if (f->times)
         f->times->lap_ms = clock_ms();
     embed(f, step);
     if (c->position == POSITION_ROPE)
         rope_angles(f->frequency, c->head_dim / 2, step->position, step->rows, f->cosine, f->sine);
-    f->attn->backend->begin(f->attn, &attn_step);
+    if (attn_begin(f->attn, &attn_step, err) < 0)
+        return -1;
     lap(f, PART_OTHER);
     for (size_t layer = 0; layer < c->layers; layer++) {
         const struct layer *w = &f->model->weights.layer[layer];

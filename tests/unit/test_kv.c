@@ -340,13 +340,17 @@ static void test_attention(const char *spec, enum dtype type, size_t n, size_t r
     check(step(kv, 0, n, rows), "no room");
     struct attn_query query = {
         .seq = 0, .rows = rows, .tail = tree ? tail : NULL, .tail_at = tree ? tail_at : NULL};
-    const struct attn_step attn_step = {kv, kernels, &query, 1, HEADS, NULL};
+    const struct attn_step attn_step = {kv, kernels, &query, 1, NULL};
+    const struct attn_shape shape = {HEADS, KV_HEADS, D, 0, 0, NULL};
+    const struct attn_limits limits = {N, rows, 1};
+    const struct attn_layer layer = {1, 0};
     for (size_t b = 0; attn_backends[b]; b++) {
-        if (!check(attn_open(&attn, attn_backends[b], HEADS, KV_HEADS, D, N, rows, 1, &err) == 0,
-                   "attn: %s", err.text))
+        if (!check(attn_open(&attn, attn_backends[b], &shape, &limits, &err) == 0, "attn: %s",
+                   err.text))
             continue;
-        attn_backends[b]->begin(attn, &attn_step);
-        check(attn_backends[b]->run(attn, &attn_step, 1, q, out, &err) == 0, "attn: run");
+        check(attn_begin(attn, &attn_step, &err) == 0 &&
+                  attn_run(attn, &attn_step, &layer, q, out, &err) == 0,
+              "attn: %s", err.text);
         const double error = attention_error(kv, &query, q, out, sees);
         check(error < 1e-3, "%s over %s %s, %zu + %zu rows%s: off by %g", attn_backends[b]->name, spec,
               dtype_name(type), n, rows, tree ? ", a tree" : "", error);
