@@ -4,7 +4,7 @@
  *
  * The mask of a chain is one row for all its queries, heads and layers: zeros for n + rows positions,
  * then a large negative number; query i reads it (rows - 1 - i) further on. Trees have a row per query.
- */
+ * A layer with another window than the one before has the masks made anew. */
 #include "attn/attn.h"
 
 #include <math.h>
@@ -39,6 +39,7 @@ struct blas_state {
     float *bias;
     size_t bias_cap;   /* elements */
     struct mask *mask; /* [queries] */
+    size_t window;     /* that the masks were made for */
 };
 
 /* One task: query rows [from, to) of a sequence, one KV head. */
@@ -82,20 +83,44 @@ static size_t mask_size(const struct attn_query *query, size_t rows)
     return query->tail ? query->rows * rows : rows + query->rows;
 }
 
-static void fill_chain(float *bias, size_t valid, size_t end)
+/* The first position that a query at `own` sees. */
+static size_t window_start(size_t own, size_t window)
 {
-    for (size_t j = 0; j < end; j++)
-        bias[j] = j < valid ? 0 : MASKED;
+    return window && own >= window ? own + 1 - window : 0;
 }
 
-static void fill_tree(float *bias, const struct attn_query *query, size_t n, size_t rows)
+/* Zeros for [from, valid), and MASKED for the rest. */
+static void fill_chain(float *bias, size_t from, size_t valid, size_t end)
+{
+    for (size_t j = 0; j < end; j++)
+        bias[j] = j >= from && j < valid ? 0 : MASKED;
+}
+
+static void fill_tree(float *bias, const struct attn_query *query, size_t n, size_t rows, size_t window)
 {
     for (size_t i = 0; i < query->rows; i++) {
         float *bias_i = bias + i * rows;
-        fill_chain(bias_i, n, rows);
-        for (size_t t = query->tail_at[i]; t < query->tail_at[i + 1]; t++)
-            bias_i[n + query->tail[t]] = 0;
+        const size_t first = query->tail_at[i], last = query->tail_at[i + 1] - 1;
+        const size_t from = window_start(n + last - first, window);
+        fill_chain(bias_i, from, n, rows);
+        for (size_t t = first; t <= last; t++)
+            bias_i[n + query->tail[t]] = n + t - first >= from ? 0 : MASKED;
     }
+}
+
+static void fill_masks(struct blas_state *s, const struct attn_step *step, size_t window)
+{
+    for (size_t i = 0; i < step->n_queries; i++) {
+        const struct attn_query *query = &step->query[i];
+        const size_t rows = kv_rows_now(step->kv, query->seq), n = step->kv->seq[query->seq].n;
+        const size_t end = n + query->rows; /* one behind the last query's own position */
+        if (query->tail)
+            fill_tree(s->bias + s->mask[i].at, query, n, rows, window);
+        else
+            fill_chain(s->bias + s->mask[i].at, window_start(end - 1, window), end, rows + query->rows);
+        s->mask[i].stride = rows;
+    }
+    s->window = window;
 }
 
 /* Room for `need` elements of masks. */
@@ -121,15 +146,7 @@ static int begin(struct attn *attn, const struct attn_step *step, struct err *er
     }
     if (reserve_bias(s, need, err) < 0)
         return -1;
-    for (size_t i = 0; i < step->n_queries; i++) {
-        const struct attn_query *query = &step->query[i];
-        const size_t rows = kv_rows_now(step->kv, query->seq), n = step->kv->seq[query->seq].n;
-        if (query->tail)
-            fill_tree(s->bias + s->mask[i].at, query, n, rows);
-        else
-            fill_chain(s->bias + s->mask[i].at, n + query->rows, rows + query->rows);
-        s->mask[i].stride = rows;
-    }
+    fill_masks(s, step, 0);
     return 0;
 }
 
@@ -184,9 +201,53 @@ static void add_times(struct attn_times *times, double scores_ms, double softmax
     pthread_mutex_unlock(&lock);
 }
 
+/* The position of row j, as query row i of the task's sequence sees it. */
+static size_t position_of(const struct attn_query *query, size_t i, size_t n, size_t j)
+{
+    for (size_t t = 0; query->tail && j >= n && t < query->tail_at[i + 1] - query->tail_at[i]; t++)
+        if (n + query->tail[query->tail_at[i] + t] == j)
+            return n + t;
+    return j;
+}
+
+/* What a shape asks for beyond the scale: scores are capped, then biased by distance. Row i is one of query row `row`, head
+ * `head`. Where that is done the scale is done, too. */
+static void bend(const struct blas_state *s, const struct attn_step *step, const struct task *task,
+                 size_t row, size_t head, float *scores, size_t columns)
+{
+    const struct attn_shape *shape = &s->attn.shape;
+    const struct attn_query *query = task->query;
+    const size_t n = step->kv->seq[query->seq].n;
+    const size_t own = n + (query->tail ? query->tail_at[row + 1] - query->tail_at[row] - 1 : row);
+    for (size_t j = 0; j < columns; j++) {
+        scores[j] *= shape->scale;
+        if (shape->softcap > 0)
+            scores[j] = shape->softcap * tanhf(scores[j] / shape->softcap);
+        if (shape->slopes)
+            scores[j] += shape->slopes[head] * ((float)position_of(query, row, n, j) - (float)own);
+    }
+}
+
+/* Scores become weights: `m` rows of matrix `matrix` of the task. */
+static void weigh(const struct blas_state *s, const struct attn_step *step, const struct task *task,
+                  size_t matrix, size_t m, float *scores, size_t columns)
+{
+    const struct attn_shape *shape = &s->attn.shape;
+    const bool grouped = task->to - task->from == 1; /* all rows are heads of one query */
+    const bool bent = shape->softcap > 0 || shape->slopes;
+    for (size_t i = 0; i < m; i++) {
+        const size_t row = task->from + (grouped ? 0 : i);
+        const size_t head = task->kv_head * s->attn.group + (grouped ? i : matrix);
+        float *scores_i = scores + i * columns;
+        if (bent)
+            bend(s, step, task, row, head, scores_i, columns);
+        step->kernels->softmax(scores_i, columns, bent ? 1 : shape->scale, mask_row(s, task, row));
+    }
+}
+
 static void run_matrix(struct blas_state *s, const struct attn_step *step, const struct kv_view *view,
-                       const struct task *task, const struct operand *operand, const float *q,
-                       float *out)
+                       const struct task *task, const struct operand *operand, size_t matrix,
+                       const float *q, float *out)
 {
     const size_t d = s->attn.shape.head_dim, self = (size_t)threads_self();
     float *scores = s->scores + self * s->tile_rows * s->stored_rows,
@@ -207,10 +268,7 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
         }
     }
     const double scored = step->times ? clock_ms() : 0;
-    const bool grouped = task->to - task->from == 1; /* all rows are heads of one query */
-    for (size_t i = 0; i < operand->m; i++)
-        step->kernels->softmax(scores + i * columns, columns, s->attn.shape.scale,
-                               mask_row(s, task, task->from + (grouped ? 0 : i)));
+    weigh(s, step, task, matrix, operand->m, scores, columns);
     const double weighed = step->times ? clock_ms() : 0;
     at = 0;
     for (size_t i = 0; i < view->n_spans; i++) {
@@ -238,7 +296,7 @@ static int run_task(struct blas_state *s, const struct attn_step *step, size_t l
         ((task->query->first + task->from) * shape->heads + task->kv_head * s->attn.group) *
         shape->head_dim;
     for (size_t i = 0; i < operand.matrices; i++)
-        run_matrix(s, step, &view, task, &operand, q + at + i * operand.step,
+        run_matrix(s, step, &view, task, &operand, i, q + at + i * operand.step,
                    out + at + i * operand.step);
     kv_done(step->kv, &view);
     return 0;
@@ -284,6 +342,8 @@ static int run(struct attn *attn, const struct attn_step *step, const struct att
                const float *q, float *out, struct err *err)
 {
     struct blas_state *s = (struct blas_state *)attn;
+    if (layer->window != s->window)
+        fill_masks(s, step, layer->window);
     size_t tasks = 0, work = 0;
     for (size_t i = 0; i < step->n_queries; i++) {
         tasks += div_up(step->query[i].rows, QUERY_TILE) * s->attn.shape.kv_heads;

@@ -30,7 +30,8 @@ struct state {
 /* A thread's own. */
 struct scratch {
     float *q;
-    size_t *seen;
+    size_t *seen, *first; /* [queries]: the end and the beginning of what each sees of a run */
+    float *slope, *own;   /* [queries], where the shape has slopes */
     struct state piece, all;
     float *space;
     char *gathered; /* [2][PIECE][d], K and V */
@@ -72,6 +73,7 @@ static void close_state(struct attn *attn)
     struct fused *f = (struct fused *)attn;
     for (size_t t = 0; f->scratch && t < f->threads; t++) {
         free(f->scratch[t].seen);
+        free(f->scratch[t].slope);
         free(f->scratch[t].gathered);
     }
     free(f->scratch);
@@ -110,9 +112,12 @@ static bool open_scratch(struct fused *f)
         s->piece = place_state(f, at);
         s->all = place_state(f, at + state_floats(f));
         s->q = at + 2 * state_floats(f);
-        s->seen = mem_alloc(f->queries, sizeof *s->seen);
+        s->seen = mem_alloc(f->queries, 2 * sizeof *s->seen);
+        s->slope = mem_alloc(f->queries, 2 * sizeof *s->slope);
         s->gathered = mem_zalloc(2 * PIECE * f->d, sizeof(float));
-        ok = s->seen && s->gathered;
+        ok = s->seen && s->slope && s->gathered;
+        s->first = ok ? s->seen + f->queries : NULL;
+        s->own = ok ? s->slope + f->queries : NULL;
     }
     return ok;
 }
@@ -227,11 +232,28 @@ static size_t find_tiles(const struct kv_view *view, size_t from, size_t to, con
     return n;
 }
 
+/* Row `row` of the queries stands at position `own` and sees the positions before `end`, as far back as the layer's window:
+ * told to the kernel for a run that begins at position `run`. */
+static void tell_sight(const struct job *job, const struct task *task, struct scratch *s, size_t row,
+                       size_t own, size_t end, size_t run)
+{
+    const struct fused *f = job->f;
+    const size_t window = job->layer->window, first = window && own >= window ? own + 1 - window : 0;
+    for (size_t i = row * f->group, g = 0; g < f->group; i++, g++) {
+        s->seen[i] = end > run ? end - run : 0;
+        s->first[i] = first > run ? first - run : 0;
+        s->own[i] = (float)own - (float)run;
+        if (f->attn.shape.slopes)
+            s->slope[i] = f->attn.shape.slopes[task->kv_head * f->group + g];
+    }
+}
+
 static void attend_rows(const struct job *job, const struct kv_view *view, struct scratch *s,
                         const struct state *state, size_t tiles, size_t must, size_t first_query,
                         size_t queries)
 {
     const struct fused *f = job->f;
+    const bool sloped = f->attn.shape.slopes != NULL;
     job->step->kernels->attend(&(struct attend){
         .d = f->d,
         .type = view->type,
@@ -244,6 +266,10 @@ static void attend_rows(const struct job *job, const struct kv_view *view, struc
         .q = s->q + first_query,
         .q_stride = f->queries,
         .seen = s->seen + first_query,
+        .from = job->layer->window ? s->first + first_query : NULL,
+        .softcap = f->attn.shape.softcap,
+        .slope = sloped ? s->slope + first_query : NULL,
+        .own = sloped ? s->own + first_query : NULL,
         .max = state->max + first_query,
         .sum = state->sum + first_query * LANES,
         .context = state->context + first_query * f->d,
@@ -256,14 +282,14 @@ static void attend_chain(const struct job *job, const struct task *task, const s
                          struct scratch *s, const struct state *state, size_t from, size_t to)
 {
     const struct kv_seq *seq = &job->step->kv->seq[task->query->seq];
-    const size_t group = job->f->group, valid = seq->n + seq->pending;
-    for (size_t i = 0; i < task->rows * group; i++) {
-        const size_t seen = seq->n + task->from + i / group + 1;
-        s->seen[i] = seen > from ? seen - from : 0;
+    const size_t valid = seq->n + seq->pending;
+    for (size_t i = 0; i < task->rows; i++) {
+        const size_t own = seq->n + task->from + i;
+        tell_sight(job, task, s, i, own, own + 1, from);
     }
     const size_t tiles = find_tiles(view, from, to, s->k, s->v);
     const size_t must = valid > from ? div_up(valid - from, ATTEND_BLOCK) : 0;
-    attend_rows(job, view, s, state, tiles, must, 0, task->rows * group);
+    attend_rows(job, view, s, state, tiles, must, 0, task->rows * job->f->group);
 }
 
 /* Row `at` of the view. */
@@ -274,6 +300,12 @@ static size_t row_offset(const struct kv_view *view, size_t at, const struct kv_
         i++;
     *span = &view->span[i];
     return view->offset + (at - view->span[i].first) * view->span[i].row_stride;
+}
+
+/* How many of the tree's rows stand before one: its position after the committed rows. */
+static size_t tree_depth(const struct attn_query *query, size_t row)
+{
+    return query->tail_at[row + 1] - query->tail_at[row] - 1;
 }
 
 /* Positions [from, to) of one row of a tree, of which `n` are committed rows and the rest its tail:
@@ -309,21 +341,20 @@ static void attend_tree(const struct job *job, const struct task *task, const st
     const size_t group = job->f->group, queries = task->rows * group;
     const size_t common = size_min(to, seq->n / ATTEND_BLOCK * ATTEND_BLOCK);
     const size_t padding = size_max(from, round_up(seq->n + seq->pending, ATTEND_BLOCK));
-    const size_t own = size_max(from, common);
-    for (size_t i = 0; i < queries && common > from; i++)
-        s->seen[i] = common - from;
+    const size_t rest = size_max(from, common);
+    for (size_t i = 0; i < task->rows && common > from; i++)
+        tell_sight(job, task, s, i, seq->n + tree_depth(query, task->from + i), common, from);
     if (common > from)
-        attend_rows(job, view, s, state, find_tiles(view, from, common, s->k, s->v), 0, 0, queries);
+        attend_rows(job, view, s, state, find_tiles(view, from, common, s->k, s->v), SIZE_MAX, 0,
+                    queries);
     for (size_t i = 0; i < task->rows; i++) {
-        const size_t row = task->from + i;
-        const size_t end =
-            size_min(seq->n + query->tail_at[row + 1] - query->tail_at[row], from + PIECE);
-        if (end <= own)
+        const size_t row = task->from + i, own = seq->n + tree_depth(query, row);
+        const size_t end = size_min(own + 1, from + PIECE);
+        if (end <= rest)
             continue;
-        const size_t tiles = gather_tail(job, query, row, view, s, seq->n, own, end);
-        for (size_t g = 0; g < group; g++)
-            s->seen[i * group + g] = end - own;
-        attend_rows(job, view, s, state, tiles, 0, i * group, group);
+        const size_t tiles = gather_tail(job, query, row, view, s, seq->n, rest, end);
+        tell_sight(job, task, s, i, own, end, rest);
+        attend_rows(job, view, s, state, tiles, SIZE_MAX, i * group, group);
     }
     for (size_t i = 0; i < queries; i++)
         s->seen[i] = 0;

@@ -67,11 +67,17 @@ struct attend {
     size_t queries;       /* rows of q */
     const float *q;       /* [d][q_stride]: the queries are columns; scaled already */
     size_t q_stride;
-    const size_t *seen; /* [queries]: a query sees the first so many positions of the run */
-    float *max;         /* [queries]; -INFINITY before the first run */
-    float *sum;         /* [queries][LANES]; zeros before the first run */
-    float *context;     /* [queries][d]; zeros before the first run */
-    float *space;       /* attend_space(queries, d) floats, 64-byte aligned */
+    /* [queries]: a query sees positions [from, seen) of the run. Neither falls from one query to the next,
+     * but for those of a tree, which come one row at a time. from may be NULL: all begin at 0. */
+    const size_t *from, *seen;
+    float softcap; /* scores s become softcap * tanh(s / softcap); 0: they stay */
+    /* [queries] or NULL: slope * (position - own) joins the score, positions counted as the run's: `own` is
+     * the query's. */
+    const float *slope, *own;
+    float *max;     /* [queries]; -INFINITY before the first run */
+    float *sum;     /* [queries][LANES]; zeros before the first run */
+    float *context; /* [queries][d]; zeros before the first run */
+    float *space;   /* attend_space(queries, d) floats, 64-byte aligned */
 };
 
 static inline size_t attend_space(size_t queries, size_t d)

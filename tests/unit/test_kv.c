@@ -272,9 +272,28 @@ static void test_specs(void)
 
 /* ---- attention over the views ---- */
 
+/* Slopes of four heads at most. */
+static const float slopes[] = {0.5f, 0.25f, 0.125f, 0.0625f};
+
+/* What scores go through besides the scale. */
+static const struct bend {
+    size_t window;
+    float softcap;
+    const float *slopes;
+} bends[] = {{0, 0, NULL}, {1, 0, NULL}, {20, 0, NULL}, {33, 0.3f, NULL}, {0, 0, slopes}};
+
+/* The logical position of the step's row t for query row i: how many of the step's rows before it the query sees. */
+static size_t step_position(const bool *sees_i, size_t t)
+{
+    size_t at = 0;
+    for (size_t j = 0; j < t; j++)
+        at += sees_i[j];
+    return at;
+}
+
 /* The double loop; `sees` says which of the step's rows a query sees. */
 static double attention_error(struct kv *kv, const struct attn_query *query, const float *q,
-                              const float *out, const bool *sees)
+                              const float *out, const bool *sees, const struct bend *bend)
 {
     const size_t n = kv->seq[0].n, all = n + query->rows;
     double worst = 0, *p = malloc(all * sizeof *p);
@@ -290,6 +309,17 @@ static double attention_error(struct kv *kv, const struct attn_query *query, con
                 for (size_t j = 0; j < D; j++)
                     p[t] += q[(i * HEADS + h) * D + j] * (double)value(1, t, kv_h * D + j, false);
                 p[t] /= sqrt(D);
+                const bool *sees_i = sees + i * query->rows;
+                const size_t own = n + step_position(sees_i, i),
+                             at = t < n ? t : n + step_position(sees_i, t - n);
+                if (bend->softcap > 0)
+                    p[t] = bend->softcap * tanh(p[t] / bend->softcap);
+                if (bend->slopes)
+                    p[t] -= bend->slopes[h] * (double)(own - at);
+                if (bend->window && own - at >= bend->window) {
+                    p[t] = -INFINITY;
+                    continue;
+                }
                 max = fmax(max, p[t]);
             }
             for (size_t t = 0; t < all; t++)
@@ -306,7 +336,8 @@ static double attention_error(struct kv *kv, const struct attn_query *query, con
     return worst;
 }
 
-static void test_attention(const char *spec, enum dtype type, size_t n, size_t rows, bool tree)
+static void test_attention(const char *spec, enum dtype type, size_t n, size_t rows, bool tree,
+                           const struct bend *bend)
 {
     enum { N = 160 };
     struct err err;
@@ -341,9 +372,9 @@ static void test_attention(const char *spec, enum dtype type, size_t n, size_t r
     struct attn_query query = {
         .seq = 0, .rows = rows, .tail = tree ? tail : NULL, .tail_at = tree ? tail_at : NULL};
     const struct attn_step attn_step = {kv, kernels, &query, 1, NULL};
-    const struct attn_shape shape = {HEADS, KV_HEADS, D, 0, 0, NULL};
+    const struct attn_shape shape = {HEADS, KV_HEADS, D, 0, bend->softcap, bend->slopes};
     const struct attn_limits limits = {N, rows, 1};
-    const struct attn_layer layer = {1, 0};
+    const struct attn_layer layer = {1, bend->window};
     for (size_t b = 0; attn_backends[b]; b++) {
         if (!check(attn_open(&attn, attn_backends[b], &shape, &limits, &err) == 0, "attn: %s",
                    err.text))
@@ -351,9 +382,10 @@ static void test_attention(const char *spec, enum dtype type, size_t n, size_t r
         check(attn_begin(attn, &attn_step, &err) == 0 &&
                   attn_run(attn, &attn_step, &layer, q, out, &err) == 0,
               "attn: %s", err.text);
-        const double error = attention_error(kv, &query, q, out, sees);
-        check(error < 1e-3, "%s over %s %s, %zu + %zu rows%s: off by %g", attn_backends[b]->name, spec,
-              dtype_name(type), n, rows, tree ? ", a tree" : "", error);
+        const double error = attention_error(kv, &query, q, out, sees, bend);
+        check(error < 1e-3, "%s over %s %s, %zu + %zu rows%s, window %zu, cap %g%s: off by %g",
+              attn_backends[b]->name, spec, dtype_name(type), n, rows, tree ? ", a tree" : "",
+              bend->window, (double)bend->softcap, bend->slopes ? ", slopes" : "", error);
         attn_close(attn);
     }
     kv_close(kv);
@@ -375,9 +407,9 @@ int main(void)
         static const size_t sizes[][2] = {{0, 1},  {0, 70},  {15, 1},  {16, 1},
                                           {17, 3}, {63, 65}, {100, 26}};
         for (size_t s = 0; s < ARRAY_LEN(sizes); s++)
-            for (int kind = 0; kind < 4; kind++)
+            for (size_t kind = 0; kind < 4 * ARRAY_LEN(bends); kind++)
                 test_attention(specs[i], kind & 1 ? DTYPE_BF16 : DTYPE_F32, sizes[s][0], sizes[s][1],
-                               kind & 2);
+                               kind & 2, &bends[kind / 4]);
     }
     /* N (T - 1) / 2 rows copied and N (r - 1) / 2 padded where r divides N; at the ends N (N - 1) / 2.
      */
