@@ -110,9 +110,10 @@ struct kernels {
     /* y = x / sqrt(mean of squares + eps) * gain; y may be x. */
     void (*rmsnorm)(float *y, const float *x, size_t n, const float *gain, float eps);
 
-    /* Rotates `heads` heads of size d in place: element j with element j + d/2 by the angle whose
-     * cosine and sine are cosine[j], sine[j], j < d/2. */
-    void (*rope)(float *x, size_t heads, size_t d, const float *cosine, const float *sine);
+    /* Rotates the first `turned` elements of `heads` heads of size d in place: element j with element
+     * j + turned/2 by the angle whose cosine and sine are cosine[j], sine[j], j < turned/2. */
+    void (*rope)(float *x, size_t heads, size_t d, size_t turned, const float *cosine,
+                 const float *sine);
 
     /* In place: x[j] = exp(x[j] * scale + bias[j] - max) / sum. With bias[j] far below the rest, x[j]
      * is exactly 0. */

@@ -397,7 +397,7 @@ static void test_vectors(const struct kernels *k)
     check(isnan(nan[0]) && isnan(nan[3]), "%s: softmax hides NaN", k->isa);
     /* A quarter turn: (a, b) -> (-b, a). */
     float r[4] = {1, 2, 3, 4};
-    k->rope(r, 1, 4, (const float[]){0, 1}, (const float[]){1, 0});
+    k->rope(r, 1, 4, 4, (const float[]){0, 1}, (const float[]){1, 0});
     check(r[0] == -3 && r[1] == 2 && r[2] == 1 && r[3] == 4, "%s: rope", k->isa);
     const float exact[3] = {1, -2.5f, 0x1p-120f}, ties[2] = {1.00390625f, 1.01171875f};
     bf16 b[3], low[2];
