@@ -1,19 +1,19 @@
 # bmc: inference of language models on CPUs. `make help` lists the targets.
 VERSION = 0.1.0
 
-CC       = gcc
+CROSS    =
+CC       = $(CROSS)gcc
 PREFIX   = /usr/local
 SANITIZE =
 BUILD    = build/$(if $(SANITIZE),sanitize,$(notdir $(CC)))
-LIBBMC   = $(if $(SANITIZE)$(filter-out build/%,$(BUILD)),$(BUILD)/libbmc.a,lib/libbmc.a)
-BIN      = $(if $(SANITIZE),$(BUILD)/bin,bin)
+LIBBMC   = $(if $(SANITIZE)$(CROSS)$(filter-out build/%,$(BUILD)),$(BUILD)/libbmc.a,lib/libbmc.a)
+BIN      = $(if $(SANITIZE)$(CROSS),$(BUILD)/bin,bin)
 
 PROGRAMS = bmc-convert bmc-gen bmc-prof bmc-spec bmc-tune
 
 # The OpenMP build of OpenBLAS by its own path: the system's default may be another one.
 ARCH      := $(shell $(CC) -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
-BLAS_DIR   = /usr/lib/$(ARCH)/openblas-openmp
-BLAS_INC   = /usr/include/$(ARCH)/openblas-openmp
+BLAS_FILE  = /usr/lib/$(ARCH)/openblas-openmp/libopenblas.so.0
 
 # make V=1 shows the commands.
 Q = $(if $(V),,@)
@@ -23,32 +23,53 @@ WARN   = -Wall -Wextra -Wshadow -Wcast-qual -Wmissing-prototypes -Wstrict-protot
 SAN    = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 OPT    = $(if $(SANITIZE),-O1 -g,-O3 -g)
 CFLAGS = -std=gnu11 $(OPT) -ffp-contract=off -pthread $(WARN) $(SAN)
-CPPFLAGS = -D_GNU_SOURCE -Ilib -I$(BLAS_INC) -include lib/base/banned.h
-LDFLAGS  = $(SAN) -pthread -Wl,-rpath,$(BLAS_DIR) -L$(BLAS_DIR)
-LDLIBS   = -lopenblas -lgomp -lsodium -ljansson -lpcre2-8 -lutf8proc -lm
+CPPFLAGS = -D_GNU_SOURCE -Ilib -include lib/base/banned.h
+LDFLAGS  = $(SAN) -pthread
+LDLIBS   = -lsodium -ljansson -lpcre2-8 -lutf8proc -lm
 CMD_CPPFLAGS = -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off$(if $(SAN), $(SAN))"'
 
+JOBS     = $(shell nproc)
+# Files side by side, the longest first. (Tests of a file side by side: Bats 1.8 waits a second for each.)
+BATS     = bats --print-output-on-failure --jobs $(JOBS) --no-parallelize-within-files
+LONGEST  = $(addprefix tests/,spec.bats prof.bats convert.bats snapshot.bats)
+TESTS    = $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/*.bats))
 TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=allocator_may_return_null=1
 
-# Files of one instruction set get its flags here and nowhere else.
+# Files of one instruction set get its flags here and nowhere else; such files are of x86-64, and left out off it.
 ISA_FLAGS_avx2   = -mavx2 -mfma
 ISA_FLAGS_avx512 = -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma
 ISA_FLAGS_bf16   = $(ISA_FLAGS_avx512) -mavx512bf16
 ISA_FLAGS_amx    = -mamx-tile -mamx-bf16
 
-LIB_SRC = $(wildcard lib/*.c lib/*/*.c)
+isa_flags = $(ISA_FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
+LIB_ALL = $(wildcard lib/*.c lib/*/*.c)
+LIB_SRC = $(if $(filter x86_64%,$(ARCH)),$(LIB_ALL),$(foreach f,$(LIB_ALL),$(if $(call isa_flags,$f),,$f)))
 LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o)
 CMD_OBJ = $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/*.c))
-CMD_SHARED = $(BUILD)/cmd/cli.o $(BUILD)/cmd/opt.o $(BUILD)/cmd/optdoc.o $(BUILD)/cmd/tuned.o
+CMD_SHARED = $(addprefix $(BUILD)/cmd/,cli.o files.o names.o tuned.o userdir.o) $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/opt*.c))
 CORE    = $(BUILD)/libcore.a
 UNIT    = $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/*.c))
+REPLAY  = $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/replay/%,$(wildcard tests/fuzz/fuzz_*.c))
+WARNED  = $(patsubst %.c,$(BUILD)/warned/%,$(LIB_SRC) $(wildcard cmd/*.c tests/unit/*.c tests/bench/*.c tests/fuzz/*.c \
+          tests/example/*.c))
 MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc
 
+# MODE:FILE:to:WHERE below PREFIX
+SHARED    = $(MODELS) $(wildcard models.d/families/*.family models.d/shapes/*.shape)
+INSTALLED = 644:$(LIBBMC):to:lib/libbmc.a 644:lib/bmc.h:to:include/bmc.h 644:$(BUILD)/bmc.pc:to:lib/pkgconfig/bmc.pc \
+            $(foreach f,$(SHARED),644:$f:to:$(f:models.d/%=share/bmc/%)) \
+            $(foreach f,$(wildcard man/*),644:$f:to:share/man/man$(subst .,,$(suffix $f))/$(notdir $f)) \
+            $(foreach p,$(PROGRAMS),755:$(BIN)/$p:to:bin/$p \
+                644:completions/$p.bash:to:share/bash-completion/completions/$p \
+                644:completions/_$p:to:share/zsh/site-functions/_$p \
+                644:completions/$p.fish:to:share/fish/vendor_completions.d/$p.fish)
+
 .DELETE_ON_ERROR:
-.PHONY: all demo check check-full asan deps docs fuzz warnings format install clean help
+.PHONY: all programs demo check check-full check-arm asan deps docs fuzz warnings format install uninstall clean help
 
 ## all: the programs, the library, the default models (what plain "make" does)
-all: $(PROGRAMS:%=$(BIN)/%) $(LIBBMC) $(MODELS)
+all: programs $(LIBBMC) $(MODELS)
+programs: $(PROGRAMS:%=$(BIN)/%)
 
 ## demo: install what is missing, build, and let the default model tell a story
 demo: deps
@@ -57,13 +78,21 @@ demo: deps
 
 ## check: install what is missing, build, and run every test
 check: deps
-	@$(MAKE) --no-print-directory all tests
-	$(TEST_ENV) bats --print-output-on-failure tests
+	@$(MAKE) --no-print-directory -j$(JOBS) all tests warnings
+	$(TEST_ENV) $(BATS) $(TESTS)
 
 ## check-full: the same over the full products of policies, batches and threads (long)
 check-full: deps
-	@$(MAKE) --no-print-directory all tests
-	BMC_FULL=1 $(TEST_ENV) bats --print-output-on-failure tests
+	@$(MAKE) --no-print-directory -j$(JOBS) all tests warnings
+	BMC_FULL=1 $(TEST_ENV) $(BATS) $(TESTS)
+
+## check-arm: tests of a build for ARM, under qemu; the compiler for it is Debian's
+ARM = CROSS=aarch64-linux-gnu- OPT='-O2 -g' # at -O3 gcc 12 fails on one of the tests
+check-arm: deps
+	@sh tests/deps.sh arm
+	@$(MAKE) --no-print-directory -j$(JOBS) all
+	@$(MAKE) --no-print-directory -j$(JOBS) $(ARM) programs tests
+	@sh tests/arm.sh build/aarch64-linux-gnu-gcc
 
 ## asan: the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 asan:
@@ -82,32 +111,20 @@ fuzz:
 	@sh tests/fuzz/run.sh
 
 ## warnings: compile everything with clang's warnings, too
-warnings:
-	@$(foreach f,$(LIB_SRC) $(wildcard cmd/*.c tests/unit/*.c tests/bench/*.c),clang $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd \
-	    -std=gnu11 $(WARN) $(call isa_flags,$f) -fsyntax-only $f &&) true
+warnings: $(WARNED)
 
 ## format: clang-format over all code
 format:
-	clang-format -i lib/*.[ch] lib/*/*.[ch] cmd/*.[ch] tests/unit/*.c tests/fuzz/*.c tests/bench/*.[ch]
+	clang-format -i lib/*.[ch] lib/*/*.[ch] cmd/*.[ch] tests/unit/*.[ch] tests/fuzz/*.[ch] tests/bench/*.[ch] tests/example/*.c tests/inject/*.c
 
 ## install: programs, library, header, man pages, completions, models (PREFIX=/usr/local DESTDIR=)
-install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include
-	install -m 755 $(PROGRAMS:%=$(BIN)/%) $(DESTDIR)$(PREFIX)/bin
-	install -m 644 $(LIBBMC) $(DESTDIR)$(PREFIX)/lib
-	install -m 644 lib/bmc.h $(DESTDIR)$(PREFIX)/include
-	for s in 1 5 7; do install -d $(DESTDIR)$(PREFIX)/share/man/man$$s && \
-	    install -m 644 man/*.$$s $(DESTDIR)$(PREFIX)/share/man/man$$s || exit 1; done
-	install -d $(DESTDIR)$(PREFIX)/share/bmc/families $(DESTDIR)$(PREFIX)/share/bmc/shapes
-	install -m 644 $(MODELS) $(DESTDIR)$(PREFIX)/share/bmc
-	install -m 644 models.d/families/*.family $(DESTDIR)$(PREFIX)/share/bmc/families
-	install -m 644 models.d/shapes/*.shape $(DESTDIR)$(PREFIX)/share/bmc/shapes
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
-	    $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	for p in $(PROGRAMS); do \
-	    install -m 644 completions/$$p.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$p && \
-	    install -m 644 completions/_$$p $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$p && \
-	    install -m 644 completions/$$p.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$p.fish || exit 1; done
+install: all $(BUILD)/bmc.pc
+	$(Q)$(foreach f,$(INSTALLED),install -D -m $(subst :, ,$(subst :to:, $(DESTDIR)$(PREFIX)/,$f)) &&) true
+
+## uninstall: remove what install put there (the same PREFIX and DESTDIR)
+uninstall:
+	$(Q)rm -f $(foreach f,$(INSTALLED),$(DESTDIR)$(PREFIX)/$(lastword $(subst :to:, ,$f)))
+	$(Q)for d in /families /shapes ''; do rmdir $(DESTDIR)$(PREFIX)/share/bmc$$d 2>/dev/null; done; true
 
 ## clean: remove everything that was built
 clean:
@@ -117,26 +134,40 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 
-.PHONY: tests
-tests: $(UNIT)
+# Fault injection (tests/inject.bats): the driver, and the library that makes calls fail.
+INJECT = $(BUILD)/inject $(BUILD)/inject.so
+$(BUILD)/inject: tests/inject/inject.c
+$(BUILD)/inject.so: tests/inject/fail.c
+$(INJECT):
+	@mkdir -p $(@D)
+	$(Q)$(CC) -D_GNU_SOURCE -std=gnu11 -O1 -g $(WARN) $(if $(filter %.so,$@),-shared -fPIC) -o $@ $<
 
-$(CORE): $(LIB_OBJ)
+.PHONY: tests always
+tests: $(UNIT) $(REPLAY) $(if $(SANITIZE),,$(INJECT))
+
+$(BUILD)/warned/%: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(Q)clang $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd -std=gnu11 $(WARN) -Werror $(call isa_flags,$<) -MMD -MP -MF $@.d -MT $@ \
+	    -fsyntax-only $<
+	@touch $@
+
+$(CORE): $(LIB_OBJ) $(BUILD)/flags
 	@rm -f $@
-	$(Q)ar rcs $@ $^
+	$(Q)$(CROSS)ar rcs $@ $(LIB_OBJ)
 
 # What users link: one object in which only the functions of bmc.h are visible.
 API = $(shell grep -oE '\bbmc_[a-z_]+' lib/bmc.h | sort -u)
-$(LIBBMC): $(LIB_OBJ) lib/bmc.h Makefile
-	$(Q)ld -r -o $(BUILD)/bmc.o $(LIB_OBJ)
-	$(Q)objcopy $(foreach f,$(API),--keep-global-symbol=$(f)) $(BUILD)/bmc.o
+$(LIBBMC): $(LIB_OBJ) lib/bmc.h $(BUILD)/flags
+	$(Q)$(CROSS)ld -r -o $(BUILD)/bmc.o $(LIB_OBJ)
+	$(Q)$(CROSS)objcopy $(foreach f,$(API),--keep-global-symbol=$(f)) $(BUILD)/bmc.o
 	@rm -f $@
-	$(Q)ar rcs $@ $(BUILD)/bmc.o
+	$(Q)$(CROSS)ar rcs $@ $(BUILD)/bmc.o
 
 $(BIN)/bmc-gen: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/gen_*.c))
 $(BIN)/bmc-convert: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/convert_*.c))
-$(BIN)/bmc-spec: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/spec_*.c) $(filter-out %/gen_tools.c,$(wildcard cmd/gen_*.c)))
-$(BIN)/bmc-prof: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/prof_*.c))
-$(BIN)/bmc-tune: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/tune_*.c))
+$(BIN)/bmc-spec: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/spec_*.c) $(filter-out %/gen_tools.c %/gen_score.c %/gen_score_jsonl.c,$(wildcard cmd/gen_*.c)))
+$(BIN)/bmc-prof: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/prof_*.c) cmd/plot.c)
+$(BIN)/bmc-tune: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/tune_*.c) cmd/plot.c)
 $(PROGRAMS:%=$(BIN)/%): $(BIN)/%: $(BUILD)/cmd/%.o $(CMD_SHARED) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(CORE) $(LDLIBS)
@@ -147,9 +178,19 @@ $(BUILD)/tests/test_api: tests/unit/test_api.c $(LIBBMC)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -Ilib $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(LIBBMC) $(LDLIBS)
 
+# What bmc-tune does with figures that are given: with its parts, but for main().
+$(BUILD)/tests/test_tune_says: tests/unit/test_tune_says.c $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/tune_*.c) cmd/plot.c) $(CMD_SHARED) $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(filter %.o,$^) $(CORE) $(LDLIBS)
+
 $(BUILD)/tests/%: tests/unit/%.c $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(CORE) $(LDLIBS)
+
+# Fuzz targets over files.
+$(BUILD)/replay/%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(filter %.c,$^) $(CORE) $(LDLIBS)
 
 # Drivers of the bench scripts: each script asks for its own.
 $(BUILD)/bench/%: tests/bench/%.c tests/bench/bench.h $(CORE)
@@ -161,13 +202,26 @@ $(foreach m,$(MODELS),$(eval $(m): $(wildcard $(m:.bmc=)/*)))
 $(MODELS): models.d/%.bmc: lib/format/bmcfile.h lib/format/bmclayout.h lib/text/tok_tables.h | $(BIN)/bmc-convert
 	$(BIN)/bmc-convert models.d/$* -o $@
 
-isa_flags = $(ISA_FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
-$(BUILD)/lib/%.o: lib/%.c
+# Changes when the flags do: everything that is built depends on it.
+quoted = '$(subst ','\'',$(1))'
+FLAGS  = $(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) $(BLAS_FILE) $(CFLAGS) $(foreach i,avx2 avx512 bf16 amx,$(ISA_FLAGS_$i)) \
+         $(LDFLAGS) $(LDLIBS)
+$(BUILD)/flags: always
+	@mkdir -p $(@D)
+	@echo $(call quoted,$(FLAGS)) | cmp -s - $@ || echo $(call quoted,$(FLAGS)) >$@
+
+$(BUILD)/bmc.pc: lib/bmc.pc.in always
+	@mkdir -p $(@D)
+	@sed 's,@PREFIX@,$(PREFIX),; s,@VERSION@,$(VERSION),' $< >$@
+
+$(BUILD)/lib/%.o: lib/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(call isa_flags,$<) -MMD -MP -c -o $@ $<
 
-$(BUILD)/cmd/%.o: cmd/%.c Makefile
+$(BUILD)/lib/kernel/blas_load.o: CPPFLAGS += -DBLAS_FILE='"$(BLAS_FILE)"'
+
+$(BUILD)/cmd/%.o: cmd/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd $(CFLAGS) -MMD -MP -c -o $@ $<
 
--include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT:=.d)
+-include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT:=.d) $(REPLAY:=.d) $(WARNED:=.d)

@@ -8,7 +8,8 @@
 #include "base/threads.h"
 #include "cli.h"
 #include "convert_kv.h"
-#include "format/kvfile.h"
+#include "files.h"
+#include "format/sniff.h"
 #include "model/convert.h"
 #include "model/model.h"
 #include "opt.h"
@@ -29,7 +30,7 @@ struct options {
 static const struct opt opts[] = {
     {OPT_HEADING, "Converting", NULL, NULL, NULL, 0, 0, 0, NULL, false},
     {OPT_TEXT, "output", "o", "FILE", "the model file to write; - is standard output", AT(out), 0, 0,
-     NULL, true},
+     NULL, OPT_WRITES_MODEL},
     {OPT_CHOICE, "type", NULL, "TYPE",
      "type of the stored matrices: auto (what the source has, f16 becoming f32), f32 or bf16", AT(type),
      0, 0, "auto|f32|bf16", false},
@@ -42,7 +43,7 @@ static const struct opt opts[] = {
     {OPT_HEADING, "Synthetic models", NULL, NULL, NULL, 0, 0, 0, NULL, false},
     {OPT_TEXT, "synth", NULL, "SHAPE",
      "write random weights N(0, 0.02) of a known shape (a name from shapes/, or a path)", AT(synth), 0,
-     0, NULL, false},
+     0, CHOICES_SHAPES, false},
     {OPT_INT, "seed", "s", "N", "seed of the random weights (default 0)", AT(seed), 0, 1e19, NULL,
      false},
     {OPT_TEXT, "tokenizer", NULL, "FOLDER",
@@ -63,8 +64,8 @@ static const char *const usage[] = {
     "FOLDER -o MODEL.bmc", "--synth SHAPE -o MODEL.bmc", "--info FILE", "--verify FILE", NULL,
 };
 
-static const struct program program = {"bmc-convert", "make, inspect and verify model files", usage,
-                                       opts, ARRAY_LEN(opts)};
+static const struct program program = {
+    "bmc-convert", "make, inspect and verify model files", usage, opts, ARRAY_LEN(opts), NULL};
 
 /* ---- --info ---- */
 
@@ -83,9 +84,9 @@ static json_t *describe_tensor(const struct bmc_file *file, const struct bmc_nam
     write_shape(tensor, tensor->shape, shape, sizeof shape);
     write_shape(tensor, tensor->padded, padded, sizeof padded);
     hash_hex(&tensor->stored, HASH_BYTES, hex);
-    return json_pack("{s:s%, s:s, s:s, s:s, s:s, s:I, s:I, s:s}", "name", file->text + name->text,
-                     (size_t)name->len, "type", dtype_name(tensor->dtype), "layout",
-                     layout_name(tensor->layout), "shape", shape, "padded", padded, "offset",
+    return json_pack("{s:o, s:s, s:s, s:s, s:s, s:I, s:I, s:s}", "name",
+                     json_text(file->text + name->text, name->len), "type", dtype_name(tensor->dtype),
+                     "layout", layout_name(tensor->layout), "shape", shape, "padded", padded, "offset",
                      (json_int_t)tensor->offset, "bytes", (json_int_t)tensor->bytes, "blake2b", hex);
 }
 
@@ -99,28 +100,39 @@ static json_t *typed(const char *text)
         return json_real(number);
     if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0)
         return json_boolean(*text == 't');
-    return json_string(text);
+    return json_text(text, strlen(text));
 }
 
-/* Configuration lines become members with their types; eos ids a list. */
+/* A key of a configuration, as a member's name: valid UTF-8, whatever the file says. */
+static int put_typed(json_t *object, const struct conf_entry *entry, struct err *err)
+{
+    json_t *key = json_text(entry->key, strlen(entry->key));
+    const int rc = key ? json_put(object, json_string_value(key), typed(entry->value), err)
+                       : err_set(err, "out of memory for a key");
+    json_decref(key);
+    return rc;
+}
+
+/* Configuration lines become members with their types; eos ids a list. What the file calls like a member that is there
+ * already does not replace it. */
 static int add_config(json_t *about, const struct bmc_file *file, const char *path, struct err *err)
 {
     struct conf conf;
-    json_t *eos = json_array();
-    if (conf_parse(&conf, file->config, file->config_bytes, path, err) < 0) {
-        json_decref(eos);
+    if (conf_parse(&conf, file->config, file->config_bytes, path, err) < 0)
         return -1;
-    }
-    for (size_t i = 0; i < conf.n_entries; i++) {
-        json_t *value = typed(conf.entry[i].value);
-        if (strcmp(conf.entry[i].key, "eos") == 0)
-            json_array_append_new(eos, value);
-        else
-            json_object_set_new(about, conf.entry[i].key, value);
-    }
-    json_object_set_new(about, "eos", eos);
+    json_t *eos = json_array(), *lines = json_object();
+    int rc = eos && lines ? 0 : err_set(err, "%s: out of memory for its configuration", path);
+    for (size_t i = 0; i < conf.n_entries && rc == 0; i++)
+        rc = strcmp(conf.entry[i].key, "eos") == 0 ? json_push(eos, typed(conf.entry[i].value), err)
+                                                   : put_typed(lines, &conf.entry[i], err);
+    if (rc == 0 && json_object_update_missing(about, lines) < 0)
+        rc = err_set(err, "%s: out of memory for its configuration", path);
+    if (rc == 0)
+        rc = json_put(about, "eos", json_incref(eos), err);
+    json_decref(eos);
+    json_decref(lines);
     conf_release(&conf);
-    return 0;
+    return rc;
 }
 
 static json_t *describe(const struct model *model, struct err *err)
@@ -129,12 +141,12 @@ static json_t *describe(const struct model *model, struct err *err)
     hash_hex(&model->file.model_id, HASH_BYTES, model_id);
     hash_hex(&model->file.file_id, HASH_BYTES, file_id);
     json_t *about = json_pack(
-        "{s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:b}", "file", model->path, "version",
-        BMC_VERSION, "model_id", model_id, "file_id", file_id, "file_bytes",
-        (json_int_t)model->file.map.size, "header_bytes", (json_int_t)model->file.header_bytes,
-        "parameters", (json_int_t)model_parameters(model), "tokenizer_ids",
-        (json_int_t)tokenizer_vocab(model->tok), "weight_type", dtype_name(model_weight_type(model)),
-        "start_token", (int)tokenizer_has_template(model->tok));
+        "{s:o, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:b}", "file",
+        json_text(model->path, strlen(model->path)), "version", BMC_VERSION, "model_id", model_id,
+        "file_id", file_id, "file_bytes", (json_int_t)model->file.map.size, "header_bytes",
+        (json_int_t)model->file.header_bytes, "parameters", (json_int_t)model_parameters(model),
+        "tokenizer_ids", (json_int_t)tokenizer_vocab(model->tok), "weight_type",
+        dtype_name(model_weight_type(model)), "start_token", (int)tokenizer_has_template(model->tok));
     if (!about) {
         err_set(err, "%s: cannot be described in JSON", model->path);
     } else if (add_config(about, &model->file, model->path, err) < 0) {
@@ -142,6 +154,21 @@ static json_t *describe(const struct model *model, struct err *err)
         about = NULL;
     }
     return about;
+}
+
+/* "key              value", of anything that a file may hold. */
+static int put_member(const char *key, const json_t *value, struct buf *out, struct err *err)
+{
+    const size_t from = out->len;
+    int rc = buf_addf(out, err, "%-16s ", key);
+    if (rc == 0)
+        rc = json_is_string(value)
+                 ? buf_add(out, json_string_value(value), json_string_length(value), err)
+                 : json_spell(value, JSON_REAL_PRECISION(9), out, err);
+    if (rc < 0)
+        return -1;
+    text_make_printable(out->data + from, out->len - from, "");
+    return buf_add(out, "\n", 1, err);
 }
 
 int convert_write_info(const json_t *about, const json_t *rows, enum table_format format,
@@ -154,14 +181,8 @@ int convert_write_info(const json_t *about, const json_t *rows, enum table_forma
     if (format == TABLE_TEXT) {
         json_object_foreach((json_t *)(uintptr_t)about, key, value)
         {
-            char *plain = json_is_string(value)
-                              ? strdup(json_string_value(value))
-                              : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
-            if (plain)
-                text_make_printable(plain);
             if (rc == 0)
-                rc = buf_addf(&text, err, "%-16s %s\n", key, plain ? plain : "?");
-            free(plain);
+                rc = put_member(key, value, &text, err);
         }
         if (rc == 0)
             rc = buf_add(&text, "\n", 1, err);
@@ -177,15 +198,14 @@ int convert_write_info(const json_t *about, const json_t *rows, enum table_forma
 static int show_info(const char *path, enum table_format format, struct err *err)
 {
     struct model *model;
-    if (kvfile_is(path))
+    if (file_sniff(path) == KIND_SNAPSHOT)
         return convert_kv_info(path, format, err);
     if (model_open(&model, path, err) < 0)
         return -1;
     json_t *about = describe(model, err), *rows = json_array();
     int rc = about ? 0 : -1;
     for (size_t i = 0; i < model->file.n_names && rc == 0; i++)
-        if (json_array_append_new(rows, describe_tensor(&model->file, &model->file.name[i])) < 0)
-            rc = err_set(err, "%s: a tensor's name is no valid text", path);
+        rc = json_push(rows, describe_tensor(&model->file, &model->file.name[i]), err);
     if (rc == 0)
         rc = convert_write_info(about, rows, format, err);
     json_decref(about);
@@ -200,7 +220,7 @@ static int verify(const char *path, struct err *err)
 {
     struct cli_progress progress;
     struct model *model;
-    if (kvfile_is(path))
+    if (file_sniff(path) == KIND_SNAPSHOT)
         return convert_kv_verify(path, err);
     if (model_open(&model, path, err) < 0)
         return -1;
@@ -209,7 +229,7 @@ static int verify(const char *path, struct err *err)
     cli_progress_end(&progress);
     model_close(model);
     if (rc == 0)
-        printf("%s: ok\n", path);
+        cli_say(stdout, "%s: ok\n", path);
     return rc;
 }
 
@@ -246,6 +266,10 @@ static void check_usage(const struct options *o, const struct operands *operands
                         o->synth ? "--synth takes no folder"
                                  : "exactly one folder or file is expected, found %zu",
                         operands->n);
+    if (o->tokenizer && !o->synth)
+        opt_usage_error(&program, "--tokenizer goes with --synth");
+    if (o->family && (o->synth || o->info || o->verify))
+        opt_usage_error(&program, "--family goes with a folder that is converted");
     if (!o->info && !o->verify && !o->out)
         opt_usage_error(&program, "no output named: give -o MODEL.bmc");
     if ((o->info || o->verify) && o->out)
@@ -263,7 +287,13 @@ int main(int argc, char **argv)
     check_usage(&o, &operands);
     threads_set(o.threads ? (int)o.threads : threads_allowed());
     int rc;
-    if (o.info)
+    if (operands.n)
+        files_input("FOLDER", operands.text[0]);
+    if (o.synth)
+        files_input("--synth", o.synth);
+    if (files_check(&program, &o, &err) < 0)
+        rc = -1;
+    else if (o.info)
         rc = show_info(operands.text[0], (enum table_format)o.format, &err);
     else if (o.verify)
         rc = verify(operands.text[0], &err);

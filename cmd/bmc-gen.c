@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "cli.h"
+#include "files.h"
 #include "gen_opts.h"
 
 /* clang-format off */
@@ -14,7 +15,9 @@ static const struct opt opts[] = {
     GEN_OPTS_BATCHES
     GEN_OPTS_SNAPSHOTS
     HEADING("Other jobs"),
-    FLAG("score", NULL, score, "print the log-probability of every token of a text, and the perplexity of the whole"),
+    FLAG("score", NULL, score, "print the log-probability of every token of a text, and the perplexity of the whole; with --jsonl those of a text per line"),
+    FLAG("summary", NULL, summary, "with --score, print only the number of tokens, the mean log-probability and the perplexity"),
+    SIZE("stride", NULL, stride, 1, MANY, "with --score, tokens between the beginnings of the windows in which a text longer than the context is taken (default half the context)"),
     FLAG("tokenize", NULL, tokenize, "print ids and pieces of each line of a text"),
     FLAG("detokenize", NULL, detokenize, "read lines of ids, print their text"),
     HEADING("Output"),
@@ -27,25 +30,31 @@ static const struct opt opts[] = {
 static const char *const usage[] = {
     "[-m MODEL.bmc] -p TEXT [OPTION ...]",
     "[-m MODEL.bmc] --jsonl [-b N] < REQUESTS > RESULTS",
-    "[-m MODEL.bmc] --score | --tokenize | --detokenize < TEXT",
+    "[-m MODEL.bmc] --score [--summary] [--jsonl [-b N]] < TEXT",
+    "[-m MODEL.bmc] --tokenize | --detokenize < TEXT",
     NULL,
 };
 
-static const struct program program = {"bmc-gen", "generate text with a language model", usage, opts,
-                                       ARRAY_LEN(opts)};
+static const struct program program = {
+    "bmc-gen", "generate text with a language model", usage, opts, ARRAY_LEN(opts), NULL};
 
 static void check_usage(const struct gen_options *o, const struct operands *operands)
 {
-    const int jobs = o->jsonl + o->score + o->tokenize + o->detokenize;
-    if (jobs > 1)
-        opt_usage_error(&program, "--jsonl, --score, --tokenize and --detokenize exclude each other");
-    if (jobs && o->prompt_ids)
+    const bool tokens = o->tokenize || o->detokenize;
+    if (o->tokenize + o->detokenize + (o->score || o->jsonl) > 1)
+        opt_usage_error(&program,
+                        "--tokenize and --detokenize exclude each other, --score and --jsonl");
+    if ((o->jsonl || o->score || tokens) && o->prompt_ids)
         opt_usage_error(&program, "--prompt-ids goes with plain generation only");
-    if ((o->score || o->tokenize || o->detokenize) && (o->echo || o->ids))
+    if ((o->score || tokens) && (o->echo || o->ids))
         opt_usage_error(&program, "--echo and --ids go with plain generation only");
-    if (o->format >= 0 && !o->score && !o->tokenize)
-        opt_usage_error(&program, "--format goes with --score and --tokenize");
-    if ((o->tokenize || o->detokenize) && o->stats)
+    if (!o->score && (o->summary || o->stride))
+        opt_usage_error(&program, "--summary and --stride go with --score");
+    if (o->score && o->logprobs)
+        opt_usage_error(&program, "--logprobs goes with generation; --score tells those of each token");
+    if (o->format >= 0 && (o->jsonl || (!o->score && !o->tokenize)))
+        opt_usage_error(&program, "--format goes with --score and --tokenize, and not with --jsonl");
+    if (tokens && o->stats)
         opt_usage_error(&program, "--stats has nothing to tell of --tokenize and --detokenize");
     gen_check_usage(&program, o, operands);
 }
@@ -58,15 +67,15 @@ int main(int argc, char **argv)
     cli_begin(program.name);
     opt_parse(&program, argc, argv, &o, &operands);
     check_usage(&o, &operands);
-    gen_finish_options(&o);
+    gen_finish_options(&program, &o);
     struct gen gen = {.program = &program, .options = &o};
     int rc = -1;
-    if (gen_choose_seed(&gen, &err) == 0 && gen_check_output(o.stats, &err) == 0 &&
+    if (gen_choose_seed(&gen, &err) == 0 && files_check(&program, &o, &err) == 0 &&
         gen_open_model(&gen, &err) == 0 && gen_open_kv(&gen, &err) == 0) {
-        if (o.jsonl)
-            rc = gen_jsonl(&gen, &err);
-        else if (o.score)
-            rc = gen_score(&gen, &err);
+        if (o.score)
+            rc = o.jsonl ? gen_score_jsonl(&gen, &err) : gen_score(&gen, &err);
+        else if (o.jsonl)
+            rc = gen_jsonl(&gen, &err) < 0 ? -1 : gen_jsonl_verdict(&gen, &err);
         else if (o.tokenize)
             rc = gen_tokenize(&gen, &err);
         else if (o.detokenize)
@@ -75,6 +84,6 @@ int main(int argc, char **argv)
             rc = gen_text(&gen, &err);
     }
     gen_close(&gen);
-    free(o.stop.text);
+    gen_release_options(&o);
     return cli_end(program.name, rc < 0 ? cli_fail(program.name, &err) : CLI_OK);
 }

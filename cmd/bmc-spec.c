@@ -5,6 +5,7 @@
 
 #include "base/conf.h"
 #include "cli.h"
+#include "files.h"
 #include "gen_opts.h"
 #include "speccmd.h"
 
@@ -32,12 +33,12 @@ static const struct opt opts[] = {
     {OPT_FLAG, "record-acceptance", NULL, NULL, "measure acceptance in this run, and write that file", SPEC_AT(record), 0, 0, NULL, false},
     {OPT_SIZE, "free-rows", NULL, "N", "rows that a step may have without taking longer (default: what the tuned profile says, else 24 with --precision bf16 and 16 without)", SPEC_AT(free_rows), 1, 65536, NULL, false},
     {OPT_FLAG, "always", NULL, NULL, "do not pause drafting when it does not pay", SPEC_AT(always), 0, 0, NULL, false},
-    {OPT_TEXT, "draft-kv", NULL, "POLICY", "cache policy of the draft model (default: as --kv)", SPEC_AT(draft_kv), 0, 0, "bmc|iterative|upfront|paged|reserve", false},
+    {OPT_TEXT, "draft-kv", NULL, "POLICY", "cache policy of the draft model: {} (default: as --kv)", SPEC_AT(draft_kv), 0, 0, CHOICES_KV, false},
     {OPT_SIZE, "draft-ctx-size", "cd", "N", "window of the draft model; when it is full, its newer half is read again (default: the context, at most the draft model's)", SPEC_AT(draft_context), 0, MANY, NULL, false},
     {OPT_REAL, "simulate-acceptance", NULL, "P", "for benchmarks only: accept each drafted token with this probability, whatever it is", SPEC_AT(simulate), 0, 1, NULL, false},
     GEN_OPTS_SAMPLING
     GEN_OPTS_BATCHES
-    {OPT_CHOICE, "ragged", NULL, "HOW", "attention of a batch: one call in which every sequence has its own rows, one call over rows padded to the longest sequence, or a call per sequence (default one)", SPEC_AT(ragged), 0, 0, "one|pad|split", false},
+    {OPT_CHOICE, "ragged", NULL, "HOW", "attention of a batch: one (a call in which every sequence has its own rows), pad (a call over rows padded to the longest sequence) or split (a call per sequence) (default one)", SPEC_AT(ragged), 0, 0, "one|pad|split", false},
     {OPT_SIZE, "samples", NULL, "N", "N answers to one prompt, one JSON object a line, by mean log-probability; temperature 0.8 unless --temp is given", SPEC_AT(samples), 1, 4096, NULL, false},
     {OPT_TEXT, "budget", NULL, "TIME", "with --samples, those that are finished in this time: 2.5s or 800ms", SPEC_AT(budget), 0, 0, NULL, false},
     GEN_OPTS_SNAPSHOTS
@@ -55,8 +56,9 @@ static const char *const usage[] = {
 };
 
 static const struct program program = {
-    "bmc-spec", "generate text with speculative decoding: the same output, sooner", usage, opts,
-    ARRAY_LEN(opts)};
+    "bmc-spec",      "generate text with speculative decoding: the same output, sooner",
+    usage,           opts,
+    ARRAY_LEN(opts), NULL};
 
 /* "2.5s", "800ms" or seconds without a unit. */
 static double parse_budget(const char *text)
@@ -73,7 +75,7 @@ static double parse_budget(const char *text)
         if (unit > 0 && parse_double(number, &value) && value > 0 && isfinite(value))
             return value * unit;
     }
-    opt_usage_error(&program, "--budget \"%s\": a time above 0 is expected, as 2.5s or 800ms", text);
+    opt_usage_error(&program, "--budget: needs a time above 0, as 2.5s or 800ms; found \"%s\"", text);
 }
 
 /* A count in [min, max], or auto. */
@@ -82,17 +84,41 @@ static size_t parse_count(const char *name, const char *text, size_t min, size_t
     size_t value = 0;
     *is_auto = strcmp(text, "auto") == 0;
     if (!*is_auto && (!parse_size(text, &value) || value < min || value > max))
-        opt_usage_error(&program, "--%s \"%s\": auto, or a whole number from %zu to %zu is expected",
-                        name, text, min, max);
+        opt_usage_error(&program, "--%s: needs auto or a whole number from %zu to %zu; found \"%s\"",
+                        name, min, max, text);
     return value;
+}
+
+/* Whether so many candidates fit is known here where -c and -cd say how much room there is; where it is a model that
+ * says, the session's opening tells. */
+static void check_room(const struct spec_cli *o)
+{
+    const size_t most = o->tree_nodes ? o->tree_nodes : o->k;
+    if (o->gen.context > 0 && most >= (size_t)o->gen.context)
+        opt_usage_error(
+            &program, "%zu candidates do not fit the context of %zu tokens: use fewer, or a larger -c",
+            most, (size_t)o->gen.context);
+    if (most && o->draft_context && !o->lookup && !o->recycle && most + WINDOW_REST > o->draft_context)
+        opt_usage_error(&program, "%zu candidates do not fit the draft model's window of %zu tokens",
+                        most, o->draft_context);
+}
+
+static void check_policies(const struct spec_cli *o)
+{
+    struct kv_spec kv;
+    struct err err;
+    if (o->draft_kv && kv_spec_parse(&kv, o->draft_kv, &err) < 0)
+        opt_usage_error(&program, "--draft-kv: %s", err.text);
+    if (o->ragged == RAGGED_PAD && o->gen.kv && kv_spec_parse(&kv, o->gen.kv, &err) == 0 &&
+        !kv.policy->lockstep)
+        opt_usage_error(&program, "--ragged pad needs a cache that grows as one tensor; --kv %s cannot",
+                        o->gen.kv);
 }
 
 static void check_usage(struct spec_cli *o, const struct operands *operands)
 {
     enum { MOST = TREE_NODES - 1 };
     const int drafters = (o->draft != NULL) + o->lookup + o->recycle;
-    struct kv_spec kv;
-    struct err err;
     if (drafters > 1)
         opt_usage_error(&program, "--draft, --lookup and --recycle exclude each other");
     if (o->oldest && !o->lookup)
@@ -113,8 +139,10 @@ static void check_usage(struct spec_cli *o, const struct operands *operands)
     if (o->samples && o->gen.sampling.temp <= 0)
         opt_usage_error(&program, "--samples with --temp 0 would give the same answer each time");
     o->budget_ms = o->budget ? parse_budget(o->budget) : 0;
-    if (o->draft_kv && kv_spec_parse(&kv, o->draft_kv, &err) < 0)
-        opt_usage_error(&program, "--draft-kv: %s", err.text);
+    if (!drafters && o->gen.model)
+        opt_usage_error(&program, "nothing to draft with: give -d DRAFT.bmc, --lookup or --recycle");
+    check_room(o);
+    check_policies(o);
     gen_check_usage(&program, &o->gen, operands);
 }
 
@@ -136,11 +164,11 @@ int main(int argc, char **argv)
     if (isnan(o.gen.sampling.temp) && o.samples)
         o.gen.sampling.temp = 0.8;
     check_usage(&o, &operands);
-    gen_finish_options(&o.gen);
+    gen_finish_options(&program, &o.gen);
     struct spec_run run = {.gen = {.program = &program, .options = &o.gen, .hooks = &spec_hooks},
                            .cli = &o};
     int rc = -1;
-    if (gen_choose_seed(&run.gen, &err) == 0 && gen_check_output(o.gen.stats, &err) == 0 &&
+    if (gen_choose_seed(&run.gen, &err) == 0 && files_check(&program, &o, &err) == 0 &&
         gen_open_model(&run.gen, &err) == 0 && gen_open_kv(&run.gen, &err) == 0 &&
         spec_open_draft(&run, &err) == 0) {
         if (o.gen.jsonl)
@@ -151,8 +179,10 @@ int main(int argc, char **argv)
             rc = gen_text(&run.gen, &err);
         if (rc == 0 && o.record)
             rc = spec_write_acceptance(&run, &err);
+        if (rc == 0)
+            rc = gen_jsonl_verdict(&run.gen, &err);
     }
     spec_close_run(&run);
-    free(o.gen.stop.text);
+    gen_release_options(&o.gen);
     return cli_end(program.name, rc < 0 ? cli_fail(program.name, &err) : CLI_OK);
 }

@@ -4,7 +4,12 @@
 
 #include "base/pages.h"
 #include "cli.h"
+#include "files.h"
+#include "names.h"
+#include "plot.h"
 #include "tune.h"
+#include "tuned.h"
+#include "userdir.h"
 
 #define AT(field) offsetof(struct tune_options, field)
 
@@ -18,22 +23,22 @@
 static const struct opt opts[] = {
     HEADING("What is tuned"),
     PATH("model", "m", model, "a model file; without -m and --shape only the machine is calibrated, and T is predicted for a layer of 32 heads of 128"),
-    TEXT("shape", NULL, "SHAPE", shape, "a known shape (a name from shapes/, or a path) in place of a model"),
+    {OPT_TEXT, "shape", NULL, "SHAPE", "a known shape (a name from shapes/, or a path) in place of a model", AT(shape), 0, 0, CHOICES_SHAPES, false},
     TEXT("ctx-size", "N", "LIST", context, "N, the rows that a sequence grows to; a list as 512,2048 (default: 128 to 16384; with a model or shape 2048, at most its context)"),
     TEXT("batch", "b", "LIST", batch, "sequences at a time, or a list (default 1)"),
     TEXT("spec", NULL, "k=K,m=M", spec, "with speculation: K candidates a step, of which M are accepted on average"),
     SIZE("layers", NULL, layers, 1, 1024, "layers of the model whose steps are timed for the free rows (default: of a model file all; of a shape 4)"),
-    CHOICE("type", "TYPE", type, "bf16|f32", "type of a shape's random weights (default bf16)"),
+    CHOICE("type", "TYPE", type, "bf16|f32", "type of a shape's random weights: {} (default bf16)"),
     HEADING("Cache and machine"),
-    CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows (default f32)"),
+    CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows: f32 or bf16 (default f32)"),
     CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)"),
-    {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend: fused or blas (default fused)", AT(attn), 0, 0, "fused|blas", false},
-    {OPT_TEXT, "isa", NULL, "SET", "instruction set: blas, ref, avx2, avx512, bf16 or amx (default: BMC_ISA, else the last of these that the machine has)", AT(isa), 0, 0, "blas|ref|avx2|avx512|bf16|amx", false},
-    {OPT_TEXT, "precision", NULL, "P", "how activations meet bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default bf16x2 on bf16 and amx, else f32)", AT(precision), 0, 0, "f32|bf16|bf16x2", false},
+    {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend: {} (default fused)", AT(attn), 0, 0, CHOICES_ATTN, false},
+    {OPT_TEXT, "isa", NULL, "SET", "instruction set: {} (default: BMC_ISA, else the last of these that the machine has)", AT(isa), 0, 0, CHOICES_ISA, false},
+    {OPT_TEXT, "precision", NULL, "P", "how activations meet bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default bf16x2 on bf16 and amx, else f32)", AT(precision), 0, 0, CHOICES_PRECISION, false},
     SIZE("threads", "t", threads, 1, 4096, "threads (default: all cores that the process may use)"),
     {OPT_INT, "seed", "s", "N", "seed of random rows, tokens and intervals (default 0)", AT(seed), 0, 9e18, NULL, false},
     HEADING("Measuring"),
-    CHOICE("state", "STATE", state, "both|cold|hot", "measure cells with the caches swept between steps, as a model's weights do, without, or both (default both); the profile has cold"),
+    CHOICE("state", "STATE", state, "both|cold|hot", "measure cells cold (with the caches swept between steps, as a model's weights do), hot (without) or both (default both); the profile has cold"),
     FLAG("exact", exact, "run every step of every cell, in place of every growth and a sample of the steps"),
     SIZE("rounds", "r", rounds, 3, FIT_MAX_ROUNDS, "rounds of a cell, in which all T take turns (default 7)"),
     SIZE("seconds", NULL, seconds, 1, 1e6, "about how long a cell may take, hot and cold together: fewer growths are timed, and fewer sequences of a batch are run, where it would take longer (default 60)"),
@@ -45,9 +50,11 @@ static const struct opt opts[] = {
     HEADING("Profile and output"),
     PATH("profile", NULL, profile, "the tuned profile (default: bmc/profile in $XDG_CONFIG_HOME, else in ~/.config)"),
     FLAG("dry-run", dry_run, "do not write the profile"),
+    FLAG("force", force, "write the profile even where fit and clock disagree"),
     FLAG("check", check, "calibrate again and compare: exit 1 when the profile no longer fits this machine"),
     CHOICE("format", "FORMAT", format, TABLE_FORMATS, "table, md, csv, json or jsonl (default table)"),
-    PATH("plot", NULL, plot, "draw predicted and measured times of the first cell over T as SVG"),
+    {OPT_FLAG, "quiet", "q", NULL, "print nothing but errors", AT(quiet), 0, 0, NULL, false},
+    {OPT_TEXT, "plot", NULL, "FILE", "draw predicted and measured times of the first cell over T as SVG", AT(plot), 0, 0, NULL, OPT_WRITES},
 };
 /* clang-format on */
 
@@ -58,22 +65,38 @@ static const char *const usage[] = {
     NULL,
 };
 
-const struct program tune_program = {"bmc-tune",
-                                     "find out how often the cache should grow on this machine", usage,
-                                     opts, ARRAY_LEN(opts)};
+const struct program tune_program = {
+    "bmc-tune",      "find out how often the cache should grow on this machine",
+    usage,           opts,
+    ARRAY_LEN(opts), NULL};
 
 static int run_tune(struct tune *tune, struct err *err)
 {
     const struct tune_options *o = tune->options;
-    char title[512];
     if (tune_calibrate(tune, err) < 0 || tune_cells(tune, err) < 0 ||
         (!o->no_rows && tune_rows(tune, err) < 0) || tune_print(tune, err) < 0)
         return -1;
-    snprintf(title, sizeof title, "%s, N = %zu, batch %zu, %s: attention of one layer", tune->shape,
-             tune->cell[0].N, tune->cell[0].batch, tune->cell[0].cold ? "cold" : "hot");
-    if (o->plot && tune_plot(o->plot, &tune->cell[0], title, err) < 0)
+    if (o->plot && tune_plot(tune, &tune->cell[0], err) < 0)
+        return -1;
+    if (tune_doubts(tune, err) < 0)
         return -1;
     return o->dry_run ? 0 : tune_save(tune, err);
+}
+
+/* The profile is an output unless the run only looks at it. */
+static int check_outputs(const struct tune_options *o, struct err *err)
+{
+    static char path[8192];
+    if (files_check(&tune_program, o, err) < 0)
+        return -1;
+    if (o->check || o->dry_run)
+        return 0;
+    if (!tuned_path(o->profile, path, sizeof path))
+        return err_set(err, "there is no place for the profile: neither XDG_CONFIG_HOME nor HOME is "
+                            "set; give --profile FILE, or --dry-run");
+    if (!o->profile)
+        userdir_make(path);
+    return files_output(&tune_program, "profile", path, OPT_WRITES_PROFILE, err);
 }
 
 int main(int argc, char **argv)
@@ -88,10 +111,16 @@ int main(int argc, char **argv)
         opt_usage_error(&tune_program, "unexpected \"%s\": a model is given with -m", operands.text[0]);
     if (o.model && o.shape)
         opt_usage_error(&tune_program, "-m and --shape exclude each other");
+    plot_check_usage(&tune_program, o.plot);
     if (o.check && (o.dry_run || o.constants || o.plot || o.spec || o.context))
         opt_usage_error(&tune_program,
                         "--check takes none of --dry-run, --constants, --plot, --spec and -N");
+    names_check(&tune_program, NULL, o.attn, o.isa, o.precision);
+    if (o.shape)
+        files_input("--shape", o.shape);
     int rc = tune_open(&tune, &o, &err);
+    if (rc == 0)
+        rc = check_outputs(&o, &err);
     if (rc == 0)
         rc = o.check ? tune_check(&tune, &err) : run_tune(&tune, &err);
     tune_close(&tune);

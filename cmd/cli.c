@@ -4,27 +4,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
 #include <poll.h>
 #include <sodium.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "kernel/blas_load.h"
 #include "kernel/kernel.h"
 #include "version.h"
 
 volatile sig_atomic_t cli_interrupted;
-
-static void on_interrupt(int signal_number)
-{
-    (void)signal_number;
-    if (cli_interrupted) {
-        file_remove_unfinished();
-        _exit(128 + SIGINT);
-    }
-    cli_interrupted = 1;
-}
 
 static void on_terminate(int signal_number)
 {
@@ -33,32 +26,68 @@ static void on_terminate(int signal_number)
     raise(signal_number);
 }
 
+static void on_interrupt(int signal_number)
+{
+    if (cli_interrupted)
+        on_terminate(signal_number);
+    cli_interrupted = signal_number;
+}
+
+/* What ends a program: the first three after the work under way, the others at once. Those of a broken program are among
+ * them, for a temporary file of gigabytes must not outlive it either. */
+static const struct {
+    int number;
+    void (*handler)(int);
+} signals[] = {
+    {SIGINT, on_interrupt},  {SIGTERM, on_interrupt},   {SIGHUP, on_interrupt},
+    {SIGQUIT, on_terminate}, {SIGPIPE, on_terminate},   {SIGALRM, on_terminate},
+    {SIGXCPU, on_terminate}, {SIGUSR1, on_terminate},   {SIGUSR2, on_terminate},
+    {SIGPROF, on_terminate}, {SIGVTALRM, on_terminate}, {SIGABRT, on_terminate},
+    {SIGBUS, on_terminate},  {SIGSEGV, on_terminate},   {SIGFPE, on_terminate},
+    {SIGILL, on_terminate},  {SIGSYS, on_terminate},    {SIGXFSZ, SIG_IGN},
+};
+
 static void handle(int signal_number, void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     struct sigaction before;
     sigemptyset(&action.sa_mask);
-    /* A signal that was ignored when we were started stays ignored (nohup). */
-    if (sigaction(signal_number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+    /* A signal that was ignored when we were started stays ignored (nohup), and one that a sanitizer waits for is its. */
+    if (sigaction(signal_number, NULL, &before) == 0 && !(before.sa_flags & SA_SIGINFO) &&
+        (before.sa_handler == SIG_DFL || before.sa_handler == on_interrupt))
         sigaction(signal_number, &action, NULL);
 }
 
-void cli_interrupt_ends(void) { handle(SIGINT, on_terminate); }
+void cli_interrupt_ends(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(signals); i++)
+        if (signals[i].handler == on_interrupt)
+            handle(signals[i].number, on_terminate);
+}
+
+/* A file that we open must not become standard input, output or error because that was closed. What takes its place
+ * is opened the wrong way round, so that who reads or writes it is told. */
+static void fill_standard(void)
+{
+    static const int way[] = {O_WRONLY, O_RDONLY, O_RDONLY};
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", way[fd]) != fd)
+            _exit(CLI_FAILED); /* there is nobody to tell */
+}
 
 void cli_begin(const char *program)
 {
     struct err err;
-    handle(SIGINT, on_interrupt);
-    handle(SIGTERM, on_terminate);
-    handle(SIGHUP, on_terminate);
-    handle(SIGPIPE, on_terminate);
-    handle(SIGXFSZ, SIG_IGN);
+    fill_standard();
+    for (size_t i = 0; i < ARRAY_LEN(signals); i++)
+        handle(signals[i].number, signals[i].handler);
+    file_stop_waiting(&cli_interrupted);
+    atexit(file_remove_unfinished); /* a library may end us, too */
     if (sodium_init() < 0) {
         err_set(&err, "libsodium cannot be initialised");
         exit(cli_fail(program, &err));
     }
-    if (kernels_setup(&err) < 0)
-        exit(cli_fail(program, &err));
+    kernels_setup();
 }
 
 int cli_fail(const char *program, const struct err *err)
@@ -66,6 +95,17 @@ int cli_fail(const char *program, const struct err *err)
     fflush(stdout);
     fprintf(stderr, "%s: %s\n", program, err->text);
     return CLI_FAILED;
+}
+
+void cli_say(FILE *to, const char *format, ...)
+{
+    char line[16384];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    text_make_printable(line, strlen(line), "\n");
+    fputs(line, to);
 }
 
 int cli_close_stdout(const char *program)
@@ -99,8 +139,8 @@ int cli_end(const char *program, int code)
         code = CLI_FAILED;
     if (cli_interrupted) {
         file_remove_unfinished();
-        signal(SIGINT, SIG_DFL);
-        raise(SIGINT);
+        signal(cli_interrupted, SIG_DFL);
+        raise(cli_interrupted);
     }
     return code;
 }
@@ -179,8 +219,10 @@ ssize_t cli_read(int fd, void *bytes, size_t size)
     sigset_t interrupt, before;
     ssize_t n = -1;
     sigemptyset(&interrupt);
-    sigaddset(&interrupt, SIGINT);
-    /* SIGINT comes through only while ppoll() waits, which it ends; read() would go on waiting. */
+    for (size_t i = 0; i < ARRAY_LEN(signals); i++)
+        if (signals[i].handler == on_interrupt)
+            sigaddset(&interrupt, signals[i].number);
+    /* They come through only while ppoll() waits, which they end; read() would go on waiting. */
     sigprocmask(SIG_BLOCK, &interrupt, &before);
     do {
         if (cli_interrupted)
@@ -194,11 +236,22 @@ ssize_t cli_read(int fd, void *bytes, size_t size)
     return n;
 }
 
+int cli_open(const char *path)
+{
+    if (strcmp(path, "-") == 0)
+        return STDIN_FILENO;
+    /* A FIFO that nobody writes yet is waited for where a signal is seen, in cli_read(). */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0)
+        fcntl(fd, F_SETFL, 0);
+    return fd;
+}
+
 int cli_read_all(const char *path, struct buf *text, struct err *err)
 {
     enum { BLOCK = 1 << 16 };
-    const bool standard = strcmp(path, "-") == 0;
-    const int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = cli_open(path);
+    const bool standard = fd == STDIN_FILENO;
     if (fd < 0)
         return err_errno(err, "%s: cannot open", path);
     int rc = 0;
@@ -222,12 +275,14 @@ int cli_read_all(const char *path, struct buf *text, struct err *err)
 void cli_print_version(const char *program)
 {
     struct err err;
+    char openblas[PATH_MAX];
     const struct kernels *kernels = kernels_select(getenv("BMC_ISA"), &err);
     printf("%s %s\n", program, BMC_RELEASE);
     printf("compiler:  %s\n", BMC_COMPILER);
     printf("flags:     %s\n", BMC_FLAGS);
-    printf("libraries: %s; libsodium %s; jansson %s\n", kernels_blas_info(), sodium_version_string(),
-           jansson_version_str());
+    blas_file(openblas, sizeof openblas);
+    printf("libraries: libsodium %s; jansson %s; for blas OpenBLAS, %s\n", sodium_version_string(),
+           jansson_version_str(), openblas);
     printf("isa:       %s; usable:", kernels ? kernels->isa : err.text);
     const char *comma = "";
     for (size_t i = 0; kernel_sets[i]; i++) {

@@ -12,23 +12,27 @@
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-/* First thing in main(), before any input is read: signals, the BLAS build. Exits when the program cannot run. */
+/* First thing in main(), before any input is read: standard descriptors, signals, libraries. Exits when the program
+ * cannot run. */
 void cli_begin(const char *program);
 
-/* Last thing in main(): checks standard output; after SIGINT ends by that signal, so that a shell's
- * loop ends too. Returns the exit code. */
+/* Last thing in main(): checks standard output; after SIGINT, SIGTERM or SIGHUP ends by that signal, so that a
+ * shell's loop ends too. Returns the exit code. */
 int cli_end(const char *program, int code);
 
-/* SIGINT ends the program at once, without half-written outputs: for programs that have no partial result. */
+/* These signals end the program at once, without half-written outputs: for programs that have no partial result. */
 void cli_interrupt_ends(void);
 
 /* "program: sentence" on stderr; returns CLI_FAILED. */
 int cli_fail(const char *program, const struct err *err);
 
+/* A line for people, without the control characters that names from outside may hold. */
+void cli_say(FILE *to, const char *format, ...) PRINTF_LIKE(2, 3);
+
 /* Flushes and checks standard output: a full disk is an error. -1 after printing the error line. */
 int cli_close_stdout(const char *program);
 
-/* Not 0 once SIGINT has come; a second one ends the program at once. */
+/* The number of SIGINT, SIGTERM or SIGHUP once one has come, else 0; a second one ends the program at once. */
 extern volatile sig_atomic_t cli_interrupted;
 
 /* A progress bar on stderr, only when that is a terminal. `arg` is the struct. */
@@ -53,7 +57,10 @@ int cli_default_model(const char *name, const char *option, char *path, size_t s
 /* True when a read would not wait. */
 bool cli_readable(int fd);
 
-/* Reads up to `size` bytes; 0 at the end, or when SIGINT came while nothing was there. -1 with errno. */
+/* Opens an input for cli_read(), "-" being standard input, without waiting for who will write it. -1 with errno. */
+int cli_open(const char *path) MUST_USE;
+
+/* Reads up to `size` bytes; 0 at the end, or when a signal came while nothing was there. -1 with errno. */
 ssize_t cli_read(int fd, void *bytes, size_t size) MUST_USE;
 
 /* Reads a whole file, "-" being standard input. */

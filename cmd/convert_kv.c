@@ -1,5 +1,6 @@
 /* bmc-convert --info and --verify of snapshots. */
 #include <stdio.h>
+#include <string.h>
 
 #include "cli.h"
 #include "convert_kv.h"
@@ -11,13 +12,14 @@ static json_t *describe_file(const struct kvfile *file, const char *path)
     char model_id[2 * HASH_BYTES + 1], hash[2 * HASH_BYTES + 1];
     hash_hex(&head->model_id, HASH_BYTES, model_id);
     hash_hex(&head->hash, HASH_BYTES, hash);
-    return json_pack("{s:s, s:s, s:i, s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:s}", "file", path,
-                     "kind", "snapshot", "version", KVFILE_VERSION, "model_id", model_id, "hash", hash,
-                     "file_bytes", (json_int_t)head->file_bytes, "sequences",
-                     (json_int_t)head->n_sequences, "kv_type", dtype_name((enum dtype)head->dtype),
-                     "layers", (json_int_t)head->layers, "kv_heads", (json_int_t)head->kv_heads,
-                     "head_dim", (json_int_t)head->head_dim, "context", (json_int_t)head->context,
-                     "policy", head->policy);
+    return json_pack("{s:o, s:s, s:i, s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:o}", "file",
+                     json_text(path, strlen(path)), "kind", "snapshot", "version", KVFILE_VERSION,
+                     "model_id", model_id, "hash", hash, "file_bytes", (json_int_t)head->file_bytes,
+                     "sequences", (json_int_t)head->n_sequences, "kv_type",
+                     dtype_name((enum dtype)head->dtype), "layers", (json_int_t)head->layers,
+                     "kv_heads", (json_int_t)head->kv_heads, "head_dim", (json_int_t)head->head_dim,
+                     "context", (json_int_t)head->context, "policy",
+                     json_text(head->policy, strlen(head->policy)));
 }
 
 static json_t *describe_seq(const struct kvfile *file, size_t i)
@@ -25,17 +27,20 @@ static json_t *describe_seq(const struct kvfile *file, size_t i)
     const struct kvfile_seq *seq = &file->seq[i];
     json_t *id = seq->id_bytes ? json_loadb(file->text + seq->id, (size_t)seq->id_bytes,
                                             JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL)
-                               : NULL;
+                               : json_null();
+    if (!id) /* no JSON, or no memory */
+        id = json_text(file->text + seq->id, (size_t)seq->id_bytes);
     json_t *row = json_pack(
-        "{s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:f, s:f, s:f, s:I}", "sequence",
-        (json_int_t)i, "id", id ? id : json_null(), "tokens", (json_int_t)seq->n_tokens, "rows",
+        "{s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:f, s:f, s:f, s:I, s:f, s:f}",
+        "sequence", (json_int_t)i, "id", id, "tokens", (json_int_t)seq->n_tokens, "rows",
         (json_int_t)seq->n_rows, "cap", (json_int_t)seq->cap, "prompt", (json_int_t)seq->n_prompt,
         "seed", (json_int_t)seq->seed, "stream", (json_int_t)seq->stream, "offset",
         (json_int_t)kvfile_block_of(file, i, 0, false)->offset, "block_bytes",
         (json_int_t)kvfile_block_of(file, i, 0, false)->bytes, "temp", seq->temp, "top_k",
         (json_int_t)seq->top_k, "top_p", seq->top_p, "min_p", seq->min_p, "repeat_penalty",
         seq->repeat_penalty, "repeat_last_n",
-        seq->repeat_last_n > INT64_MAX ? (json_int_t)-1 : (json_int_t)seq->repeat_last_n);
+        seq->repeat_last_n > INT64_MAX ? (json_int_t)-1 : (json_int_t)seq->repeat_last_n,
+        "presence_penalty", seq->presence_penalty, "frequency_penalty", seq->frequency_penalty);
     return row;
 }
 
@@ -47,8 +52,7 @@ int convert_kv_info(const char *path, enum table_format format, struct err *err)
     json_t *about = describe_file(&file, path), *rows = json_array();
     int rc = about ? 0 : err_set(err, "%s: cannot be described in JSON", path);
     for (size_t i = 0; i < file.n_seqs && rc == 0; i++)
-        if (json_array_append_new(rows, describe_seq(&file, i)) < 0)
-            rc = err_set(err, "%s: out of memory for its sequences", path);
+        rc = json_push(rows, describe_seq(&file, i), err);
     if (rc == 0)
         rc = convert_write_info(about, rows, format, err);
     json_decref(about);
@@ -68,6 +72,6 @@ int convert_kv_verify(const char *path, struct err *err)
     cli_progress_end(&progress);
     kvfile_close(&file);
     if (rc == 0)
-        printf("%s: ok\n", path);
+        cli_say(stdout, "%s: ok\n", path);
     return rc;
 }

@@ -4,6 +4,7 @@
 
 #include "base/table.h"
 #include "decode/generate.h"
+#include "decode/score.h"
 #include "opt.h"
 #include "tuned.h"
 
@@ -20,11 +21,13 @@ struct gen_options {
     struct sampler_options sampling;
     int64_t repeat_last_n; /* this, seed and what is NaN or SIZE_MAX in sampling were not given */
     int64_t seed;
-    struct opt_list stop;
+    struct opt_list stop, logit_bias;
     bool ignore_eos;
-    bool echo, ids, jsonl, unordered, score, tokenize, detokenize, quiet;
+    bool echo, ids, jsonl, unordered, lenient, score, tokenize, detokenize, quiet;
     size_t logprobs;
     int format; /* -1 until it is given */
+    bool summary;
+    size_t stride; /* 0: not given */
     const char *stats;
     const char *load_kv, *save_kv, *prompt_cache;
 };
@@ -62,16 +65,15 @@ struct gen {
     bool told_same;            /* that sequences of the same name are saved */
     double open_kv_ms, save_ms;
     const struct gen_hooks *hooks;
-    struct spec *spec; /* bmc-spec: what proposes and verifies; NULL in bmc-gen */
+    struct spec *spec;             /* bmc-spec: what proposes and verifies; NULL in bmc-gen */
+    struct score_stats score;      /* of --score */
+    uint64_t n_requests, n_failed; /* of --jsonl; what a signal ended did not fail */
 };
 
 /* The prompt text: -p, -f or standard input; one trailing newline of a file is dropped unless `whole`.
  */
 int gen_read_text(const struct gen_options *options, bool whole, struct buf *text,
                   struct err *err) MUST_USE;
-
-/* Ids from blank-separated numbers. */
-int gen_parse_ids(const char *text, struct ids *ids, struct err *err) MUST_USE;
 
 /* The tokens of --load-kv, then those of --prompt-ids or of the prompt's text; `text` is all of them spelt, and `request` what
  * is to become of them. */
@@ -85,7 +87,8 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
 struct gen_options gen_defaults(void);
 void gen_check_usage(const struct program *program, const struct gen_options *options,
                      const struct operands *operands);
-void gen_finish_options(struct gen_options *options);
+void gen_finish_options(const struct program *program, struct gen_options *options);
+void gen_release_options(struct gen_options *options);
 
 int gen_choose_seed(struct gen *gen, struct err *err) MUST_USE;
 int gen_open_model(struct gen *gen, struct err *err) MUST_USE;
@@ -94,9 +97,24 @@ void gen_close(struct gen *gen);
 /* The jobs. */
 int gen_text(struct gen *gen, struct err *err) MUST_USE;
 int gen_jsonl(struct gen *gen, struct err *err) MUST_USE;
+int gen_jsonl_verdict(const struct gen *gen,
+                      struct err *err) MUST_USE; /* -1 when requests have failed */
 int gen_score(struct gen *gen, struct err *err) MUST_USE;
+int gen_score_jsonl(struct gen *gen, struct err *err) MUST_USE;
 int gen_tokenize(struct gen *gen, struct err *err) MUST_USE;
 int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;
+
+/* ---- what the jobs but generation print ---- */
+
+int gen_put(const struct buf *text, struct err *err) MUST_USE;
+
+/* A token's text as a JSON string, quoted once more where people read it. */
+json_t *gen_piece(const struct gen *gen, uint32_t id, struct err *err) MUST_USE;
+
+/* Puts tokens, mean_logprob and perplexity. JSON has no infinity: a perplexity beyond double is null there, and "inf" where
+ * text is wanted. */
+int gen_put_score(json_t *object, size_t tokens, double sum_logprob, bool as_text,
+                  struct err *err) MUST_USE;
 
 /* ---- snapshots ---- */
 
@@ -127,9 +145,6 @@ void gen_check_kv_usage(const struct program *program, const struct gen_options 
 
 /* Statistics of a run: for people on stderr unless --quiet, as JSON to --stats FILE. */
 int gen_report(const struct gen *gen, const struct gen_stats *stats, struct err *err) MUST_USE;
-
-/* Fails early when a file could not be written at the end; NULL is accepted. */
-int gen_check_output(const char *path, struct err *err) MUST_USE;
 
 /* Request options that all lines share. */
 struct gen_request gen_request_of(const struct gen *gen);

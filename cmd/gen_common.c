@@ -10,6 +10,7 @@
 #include "base/threads.h"
 #include "cli.h"
 #include "gen.h"
+#include "names.h"
 
 /* ---- input ---- */
 
@@ -21,30 +22,6 @@ int gen_read_text(const struct gen_options *o, bool whole, struct buf *text, str
         return -1;
     if (!whole && text->len && text->data[text->len - 1] == '\n')
         text->data[--text->len] = 0;
-    return 0;
-}
-
-/* Commas and brackets, too, so that a JSON list can be pasted. */
-#define ID_BLANKS " \t\r\n,[]"
-
-int gen_parse_ids(const char *text, struct ids *ids, struct err *err)
-{
-    char word[32];
-    for (const char *at = text + strspn(text, ID_BLANKS); *at; at += strspn(at, ID_BLANKS)) {
-        const size_t len = strcspn(at, ID_BLANKS);
-        size_t id = SIZE_MAX;
-        if (len < sizeof word) {
-            memcpy(word, at, len);
-            word[len] = 0;
-        }
-        if (len >= sizeof word || !parse_size(word, &id) || id > UINT32_MAX)
-            return err_set(
-                err, "\"%.*s\" is no token id; ids are whole numbers separated by blanks or commas",
-                (int)size_min(len, 40), at);
-        if (ids_add(ids, (uint32_t)id, err) < 0)
-            return -1;
-        at += len;
-    }
     return 0;
 }
 
@@ -75,28 +52,28 @@ static void unescape(char *text)
     *out = 0;
 }
 
-/* The text of the prompt's ids so far; the character that they end within comes with the text that is generated. */
-static int spell(const struct gen *gen, const struct ids *prompt, struct buf *text, struct err *err)
+/* The text of the prompt's ids so far. The character that they end within comes with the ids that are generated; what
+ * follows as `text_follows` cannot complete it. */
+static int spell(const struct gen *gen, const struct ids *prompt, bool text_follows, struct buf *text,
+                 struct err *err)
 {
     struct detok detok;
     detok_init(&detok, gen->model->tok, false);
     for (size_t i = 0; i < prompt->len; i++)
         if (detok_add(&detok, prompt->id[i], text, err) < 0)
             return -1;
-    return 0;
+    return text_follows ? detok_finish(&detok, text, err) : 0;
 }
 
 /* The snapshot's one sequence comes before the prompt. */
-static int read_snapshot(const struct gen *gen, struct ids *prompt, struct buf *text,
-                         struct gen_request *request, struct err *err)
+static int read_snapshot(const struct gen *gen, struct ids *prompt, struct gen_request *request,
+                         struct err *err)
 {
     const struct snapshot *snapshot = gen->snapshot;
     if (snapshot->file.n_seqs > 1)
         return err_set(err, "%s: has %zu sequences; --jsonl continues them by their ids",
                        snapshot->path, snapshot->file.n_seqs);
-    if (gen_continue(gen, 0, prompt, request, err) < 0)
-        return -1;
-    return spell(gen, prompt, text, err);
+    return gen_continue(gen, 0, prompt, request, err);
 }
 
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
@@ -104,25 +81,29 @@ int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
 {
     const struct gen_options *o = gen->options;
     const bool goes_on = o->load_kv != NULL;
+    const bool as_text = !o->prompt_ids && (!goes_on || o->prompt || o->file);
+    struct buf more = {0};
+    int rc = -1;
     *request = gen_request_of(gen);
-    if (goes_on && read_snapshot(gen, prompt, text, request, err) < 0)
-        return -1;
-    if (o->prompt_ids) {
-        if (gen_parse_ids(o->prompt_ids, prompt, err) < 0)
-            return err_prefix(err, "--prompt-ids");
-        buf_clear(text);
-        return spell(gen, prompt, text, err);
+    if ((goes_on && read_snapshot(gen, prompt, request, err) < 0) ||
+        (as_text && gen_read_text(o, false, &more, err) < 0))
+        goto out;
+    if (o->prompt_ids && ids_parse(prompt, o->prompt_ids, err) < 0) {
+        err_prefix(err, "--prompt-ids");
+        goto out;
     }
-    if (goes_on && !o->prompt && !o->file)
-        return 0;
-    const size_t at = text->len;
-    if (gen_read_text(o, false, text, err) < 0)
-        return -1;
+    if (spell(gen, prompt, more.len > 0, text, err) < 0 ||
+        (more.len && buf_add(text, more.data, more.len, err) < 0))
+        goto out;
     /* What goes on is tokenized by itself, without a start token. */
-    if (tokenizer_encode(gen->model->tok, text->data ? text->data + at : "", text->len - at, !goes_on,
-                         prompt, err) < 0)
-        return err_prefix(err, "prompt");
-    return 0;
+    if (as_text && tokenizer_encode(gen->model->tok, more.len ? more.data : "", more.len, !goes_on,
+                                    prompt, err) < 0)
+        err_prefix(err, "prompt");
+    else
+        rc = 0;
+out:
+    buf_release(&more);
+    return rc;
 }
 
 /* ---- opening ---- */
@@ -137,9 +118,10 @@ static int open_policy(struct gen *gen, struct session_options *s, struct err *e
     if (needed && tuned_open(&gen->tuned, gen->program->name, o->profile, s->kernels->isa,
                              (enum pages_alloc)o->alloc, s->threads, err) < 0)
         return -1;
-    const bool told = gen->tuned.found && gen->tuned.profile.policy[0];
+    tuned_select(&gen->tuned, &gen->model->file.model_id);
+    const char *told = tuned_policy(&gen->tuned);
     gen->policy_from = o->kv ? "option" : told ? "profile" : "default";
-    if (kv_spec_parse(&s->kv, o->kv ? o->kv : tuned_policy(&gen->tuned), err) < 0)
+    if (kv_spec_parse(&s->kv, o->kv ? o->kv : told ? told : "bmc", err) < 0)
         return -1;
     s->kv.tuner = tuned_for(&gen->tuned, s->attn->name, gen->model->config.heads);
     return 0;
@@ -171,7 +153,10 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     else if (o->context == 0)
         s.context = limit;
     else if (s.context > limit)
-        return err_set(err, "-c %zu is beyond the model's context of %zu", s.context, limit);
+        return err_set(err,
+                       "-c %zu is beyond the %zu tokens of context that the model was made for: give "
+                       "-c %zu or less, or -c 0 for all of it",
+                       s.context, limit, limit);
     s.chunk = size_min(s.chunk, size_max(s.context, 1));
     if (gen->hooks && gen->hooks->session(gen, &s, err) < 0)
         return -1;
@@ -189,7 +174,7 @@ struct gen_request gen_request_of(const struct gen *gen)
         .stop = o->stop.text,
         .n_stops = o->stop.n,
         .ignore_eos = o->ignore_eos,
-        .to_go_on = o->save_kv != NULL,
+        .to_go_on = o->save_kv || o->prompt_cache,
         .logprobs = o->logprobs,
     };
 }
@@ -235,7 +220,13 @@ struct gen_options gen_defaults(void)
         .n = -1,
         .context = -1,
         .chunk = 512,
-        .sampling = {NAN, SIZE_MAX, NAN, NAN, NAN, 0},
+        .sampling = {.temp = NAN,
+                     .top_k = SIZE_MAX,
+                     .top_p = NAN,
+                     .min_p = NAN,
+                     .repeat_penalty = NAN,
+                     .presence_penalty = NAN,
+                     .frequency_penalty = NAN},
         .repeat_last_n = GEN_NOT_GIVEN,
         .seed = GEN_NOT_GIVEN,
         .kv_type = -1,
@@ -243,16 +234,14 @@ struct gen_options gen_defaults(void)
     };
 }
 
-/* Names that only the library knows: a wrong one is a usage error all the same. */
-static void check_names(const struct program *program, const struct gen_options *o)
+/* What is no list of ids is wrong usage; one that is too large for the model's vocabulary, the model will tell. */
+static void check_ids(const struct program *program, const char *text)
 {
-    struct kv_spec spec;
-    enum precision precision;
+    struct ids ids = {0};
     struct err err;
-    if ((o->kv && kv_spec_parse(&spec, o->kv, &err) < 0) || !attn_find(o->attn, &err) ||
-        (o->isa && !kernels_select(o->isa, &err)) ||
-        precision_parse(&precision, o->precision, *kernel_sets, &err) < 0)
-        opt_usage_error(program, "%s", err.text);
+    if (text && ids_parse(&ids, text, &err) < 0)
+        opt_usage_error(program, "--prompt-ids: %s", err.text);
+    ids_release(&ids);
 }
 
 void gen_check_usage(const struct program *program, const struct gen_options *o,
@@ -272,16 +261,63 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
             opt_usage_error(program, "--stop: the text is empty");
     if (!o->jsonl && (o->unordered || o->logprobs))
         opt_usage_error(program, "--unordered and --logprobs go with --jsonl");
+    if (!o->jsonl && o->lenient)
+        opt_usage_error(program, "--lenient goes with --jsonl");
     if (o->jsonl && (o->echo || o->ids))
         opt_usage_error(program, "--echo and --ids go with plain generation only");
     gen_check_kv_usage(program, o);
-    check_names(program, o);
+    names_check(program, o->kv, o->attn, o->isa, o->precision);
+    check_ids(program, o->prompt_ids);
     if (!prompts && (!o->load_kv || o->jsonl) && isatty(STDIN_FILENO))
         opt_usage_error(program, "no prompt: give -p TEXT, -f FILE, or text on standard input");
 }
 
-void gen_finish_options(struct gen_options *o)
+/* ID=BIAS, where BIAS is a number or -inf. */
+static bool parse_bias(const char *text, struct logit_bias *bias)
 {
+    char word[24];
+    const char *value = strchr(text, '=');
+    const size_t len = value ? (size_t)(value - text) : sizeof word;
+    size_t id;
+    double number = LOGIT_BIAS_NEVER;
+    if (len >= sizeof word)
+        return false;
+    memcpy(word, text, len);
+    word[len] = 0;
+    if (!parse_size(word, &id) || id > UINT32_MAX ||
+        (strcmp(value + 1, "-inf") != 0 &&
+         !(parse_double(value + 1, &number) && fabs(number) <= LOGIT_BIAS_MOST)))
+        return false;
+    *bias = (struct logit_bias){(uint32_t)id, (float)number};
+    return true;
+}
+
+static void read_biases(const struct program *program, struct gen_options *o)
+{
+    const size_t n = o->logit_bias.n;
+    struct logit_bias *bias = n ? mem_alloc(n, sizeof *bias) : NULL;
+    if (n && !bias)
+        opt_usage_error(program, "out of memory for %zu biases", n);
+    for (size_t i = 0; i < n; i++)
+        if (!parse_bias(o->logit_bias.text[i], &bias[i]))
+            opt_usage_error(program,
+                            "--logit-bias \"%s\": ID=BIAS is expected, a token id and a number from "
+                            "-%g to %g or -inf",
+                            o->logit_bias.text[i], LOGIT_BIAS_MOST, LOGIT_BIAS_MOST);
+    o->sampling.bias = bias;
+    o->sampling.n_biases = n;
+}
+
+void gen_release_options(struct gen_options *o)
+{
+    free(o->stop.text);
+    free(o->logit_bias.text);
+    free((void *)(uintptr_t)o->sampling.bias);
+}
+
+void gen_finish_options(const struct program *program, struct gen_options *o)
+{
+    read_biases(program, o);
     o->format = o->format < 0 ? TABLE_TEXT : o->format;
     for (size_t i = 0; o->escape && i < o->stop.n; i++)
         unescape(o->stop.text[i]);

@@ -1,24 +1,26 @@
 /* bmc-gen --jsonl: a request per line in, a result per line out.
  *
  * Requests are read as places in the batch become free. Results wait until those of all earlier lines
- * are written, unless --unordered. */
-#include <fcntl.h>
+ * are written, unless --unordered. A line that is wrong costs its own result only, and when the run ends by an error,
+ * every line that was read has a result all the same. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/words.h"
 #include "cli.h"
+#include "decode/request.h"
+#include "decode/result.h"
 #include "gen.h"
+#include "gen_lines.h"
 
 /* One line's request, and what it owns. */
 struct line {
     struct line *next, **link; /* among those under way */
-    json_t *root;              /* the parsed line: stop strings point into it */
-    json_t *id;                /* borrowed from root, or NULL */
+    uint64_t number;
+    struct request request;
+    char *id; /* as JSON, or NULL */
     struct ids prompt;
-    struct sampler_options sampling; /* of a sequence that is continued */
-    char **stop;
 };
 
 /* A result that waits for its turn. */
@@ -29,11 +31,7 @@ struct waiting {
 
 struct jsonl_job {
     struct gen *gen;
-    int in;
-    struct buf input; /* bytes read, of which lines before `taken` are done with */
-    size_t taken;
-    bool input_ended;
-    uint64_t n_lines;        /* read so far */
+    struct lines in;
     struct line *lines;      /* under way */
     struct waiting *waiting; /* of lines first_waiting .. */
     size_t n_waiting, waiting_cap;
@@ -55,14 +53,12 @@ static struct line *new_line(struct jsonl_job *job)
 
 static void line_free(struct line *line)
 {
-    if (!line)
-        return;
     *line->link = line->next;
     if (line->next)
         line->next->link = line->link;
-    json_decref(line->root);
+    request_release(&line->request);
     ids_release(&line->prompt);
-    free(line->stop);
+    free(line->id);
     free(line);
 }
 
@@ -74,13 +70,14 @@ static int put(const struct buf *text, struct err *err)
     return fflush(stdout) == 0 ? 0 : err_errno(err, "cannot write to standard output");
 }
 
-/* Writes all results whose turn it is. */
-static int put_ready(struct jsonl_job *job, struct err *err)
+/* Writes all results whose turn it is; with `rest`, also those that wait for others. */
+static int put_ready(struct jsonl_job *job, bool rest, struct err *err)
 {
     size_t n = 0;
     int rc = 0;
-    while (n < job->n_waiting && job->waiting[n].ready && rc == 0) {
-        rc = put(&job->waiting[n].text, err);
+    while (n < job->n_waiting && (job->waiting[n].ready || rest) && rc == 0) {
+        if (job->waiting[n].ready)
+            rc = put(&job->waiting[n].text, err);
         buf_release(&job->waiting[n++].text);
     }
     job->n_waiting -= n;
@@ -90,40 +87,15 @@ static int put_ready(struct jsonl_job *job, struct err *err)
     return rc;
 }
 
-/* A name as it came, to the last digit. */
-static char *dump_id(const json_t *id)
+/* `text` is taken over. */
+static int put_line(struct jsonl_job *job, uint64_t number, struct buf *text, struct err *err)
 {
-    return json_dumps(id, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(17));
-}
-
-/* The result's line: the id, then the object. */
-static int make_line(const struct line *line, const json_t *object, struct buf *text, struct err *err)
-{
-    struct buf rest = {0};
-    char *id = line && line->id ? dump_id(line->id) : NULL;
-    int rc = object ? json_write_line(object, &rest, err) : err_set(err, "out of memory for a result");
-    if (rc == 0)
-        rc = buf_addf(text, err, "{\"id\":%s,%s", id ? id : "null", rest.data + 1);
-    free(id);
-    buf_release(&rest);
-    return rc;
-}
-
-static int write_result(struct jsonl_job *job, uint64_t number, const struct line *line, json_t *object,
-                        struct err *err)
-{
-    struct buf text = {0};
-    int rc = make_line(line, object, &text, err);
-    json_decref(object);
-    if (rc == 0 && job->gen->options->unordered) {
-        rc = put(&text, err);
-    } else if (rc == 0) {
-        struct waiting *slot = &job->waiting[number - job->first_waiting];
-        slot->text = text;
-        slot->ready = true;
-        return put_ready(job, err);
+    if (!job->gen->options->unordered) {
+        job->waiting[number - job->first_waiting] = (struct waiting){*text, true};
+        return put_ready(job, false, err);
     }
-    buf_release(&text);
+    const int rc = put(text, err);
+    buf_release(text);
     return rc;
 }
 
@@ -138,229 +110,124 @@ static int announce_line(struct jsonl_job *job, struct err *err)
     return 0;
 }
 
-static int write_error(struct jsonl_job *job, uint64_t number, const struct line *line,
-                       const char *error, struct err *err)
+/* The line's last word: nothing came out of it. */
+static int put_failure(struct jsonl_job *job, struct line *line, const char *why, struct err *err)
 {
-    char text[640];
-    snprintf(text, sizeof text, "line %llu: %s", (unsigned long long)number + 1, error);
-    return write_result(
-        job, number, line,
-        json_pack("{s:s, s:[], s:s, s:s}", "text", "", "ids", "finish", "error", "error", text), err);
-}
-
-static json_t *logprob_json(const struct tokenizer *tok, const struct logprob *lp)
-{
-    struct buf piece = {0};
-    struct err err;
-    json_t *object = NULL;
-    if (tokenizer_piece_printable(tok, lp->id, &piece, &err) == 0)
-        object = json_pack("{s:i, s:s, s:f}", "id", (int)lp->id, "piece", piece.data ? piece.data : "",
-                           "logprob", (double)lp->logprob);
-    buf_release(&piece);
-    return object;
-}
-
-static json_t *logprobs_json(const struct tokenizer *tok, const struct gen_result *result)
-{
-    const size_t k = result->request->logprobs;
-    json_t *list = json_array();
-    for (size_t i = 0; i < result->n_ids; i++) {
-        const struct logprob *at = result->logprobs + i * (k + 1);
-        json_t *token = logprob_json(tok, at), *top = json_array();
-        for (size_t j = 0; j < k; j++)
-            json_array_append_new(top, logprob_json(tok, at + 1 + j));
-        json_object_set_new(token, "top", top);
-        json_array_append_new(list, token);
-    }
-    return list;
+    struct buf text = {0};
+    int rc = failure_line(line->id, line->number, why, &text, err);
+    if (rc == 0)
+        rc = put_line(job, line->number, &text, err);
+    job->gen->n_failed++;
+    line_free(line);
+    return rc;
 }
 
 static int done(void *arg, const struct gen_result *result, struct err *err)
 {
     struct jsonl_job *job = arg;
     struct line *line = result->request->user;
-    const uint64_t number = result->request->line;
-    int rc;
-    if (result->finish == FINISHED_ERROR && !result->n_ids) {
-        rc = write_error(job, number, line, result->error, err);
-    } else {
-        json_t *ids = json_array();
-        for (size_t i = 0; i < result->n_ids; i++)
-            json_array_append_new(ids, json_integer(result->ids[i]));
-        json_t *object =
-            json_pack("{s:s%, s:o, s:s, s:s?}", "text", result->text, result->text_len, "ids", ids,
-                      "finish", gen_finish_name(result->finish), "error", result->error);
-        if (object && result->request->logprobs)
-            json_object_set_new(object, "logprobs", logprobs_json(job->gen->model->tok, result));
-        rc = write_result(job, number, line, object, err);
-    }
+    struct buf text = {0};
+    struct err why;
+    if (result->finish == FINISHED_ERROR && !result->n_ids)
+        return put_failure(job, line, result->error, err);
+    if (result_line(job->gen->model->tok, line->id, result, &text, &why) < 0)
+        return put_failure(job, line, why.text, err);
+    const int rc = put_line(job, line->number, &text, err);
+    job->gen->n_failed += result->finish == FINISHED_ERROR;
     line_free(line);
     return rc;
 }
 
 /* ---- in ---- */
 
+/* A name as it came, to the last digit; NULL, and the error: there was no memory. */
+static char *spell_id(const json_t *id, struct err *err)
+{
+    struct buf text = {0};
+    if (json_spell(id, JSON_COMPACT | JSON_REAL_PRECISION(17), &text, err) == 0)
+        return text.data;
+    buf_release(&text);
+    return NULL;
+}
+
 /* The sequence of the snapshot that a line goes on from: the one that "from" names, or its own "id", or the one without
- * a name, for lines that have none, and for all if it is the only one. A line that continues a sequence under its own id keeps its random numbers; others, of which
- * there may be many, have those of their line. */
-static int read_origin(const struct jsonl_job *job, struct line *line, struct gen_request *request,
-                       struct err *err)
+ * a name, for lines that have none, and for all if it is the only one. SIZE_MAX, and the error: there is none. */
+static size_t find_origin(const struct snapshot *snapshot, const char *name, bool named,
+                          struct err *err)
+{
+    const bool only = snapshot->file.n_seqs == 1;
+    const size_t index = name    ? snapshot_find(snapshot, name, strlen(name))
+                         : !only ? snapshot_find(snapshot, "", 0)
+                                 : SIZE_MAX;
+    if (index != SIZE_MAX)
+        return index;
+    if (!named && only && !snapshot_seq(snapshot, 0)->id_bytes)
+        return 0;
+    err_set(err, "%s: has no sequence with%s id%s%s", snapshot->path, name ? "" : "out",
+            name ? " " : "", name ? excerpt_of(name, strlen(name)).text : "");
+    return SIZE_MAX;
+}
+
+/* A line that continues a sequence under its own id keeps its random numbers; others, of which there may be many, have
+ * those of their line. */
+static int read_origin(const struct jsonl_job *job, struct line *line, struct err *err)
 {
     const struct snapshot *snapshot = job->gen->snapshot;
-    const json_t *from = json_object_get(line->root, "from");
-    const bool named = from && !json_is_null(from);
-    const json_t *name = named ? from : line->id;
-    char *text = name ? dump_id(name) : NULL;
-    size_t index = text                        ? snapshot_find(snapshot, text, strlen(text))
-                   : snapshot->file.n_seqs > 1 ? snapshot_find(snapshot, "", 0)
-                                               : SIZE_MAX;
+    struct gen_request *request = &line->request.gen;
     const uint64_t stream = request->stream;
-    const bool own = index != SIZE_MAX && !named;
-    int rc = 0;
-    if (index == SIZE_MAX && !named && snapshot->file.n_seqs == 1 &&
-        !snapshot_seq(snapshot, 0)->id_bytes)
-        index = 0;
-    if (index == SIZE_MAX)
-        rc = err_set(err, "%s: has no sequence with%s id%s%s", snapshot->path, text ? "" : "out",
-                     text ? " " : "", text ? text : "");
-    else
-        rc = gen_continue(job->gen, index, &line->prompt, request, err);
-    free(text);
-    if (rc < 0)
+    const bool named = line->request.from != NULL;
+    char *name = named ? spell_id(line->request.from, err) : NULL;
+    if (named && !name)
         return -1;
+    const size_t index = find_origin(snapshot, named ? name : line->id, named, err);
+    free(name);
+    if (index == SIZE_MAX || gen_continue(job->gen, index, &line->prompt, request, err) < 0)
+        return -1;
+    const bool own =
+        !named && (line->id ? snapshot_seq(snapshot, index)->id_bytes != 0 : snapshot->file.n_seqs > 1);
     request->stream = own ? request->stream : stream;
-    line->sampling = gen_sampling(job->gen, index);
-    request->sampling = &line->sampling;
+    line->request.sampling = gen_sampling(job->gen, index);
     return 0;
 }
 
 static int read_prompt(const struct jsonl_job *job, struct line *line, struct err *err)
 {
-    const json_t *prompt = json_object_get(line->root, "prompt"),
-                 *ids = json_object_get(line->root, "ids");
+    const struct request *request = &line->request;
+    const json_t *text = request->text;
     const bool goes_on = job->gen->snapshot != NULL;
-    if (!prompt && !ids && goes_on)
-        return 0;
-    if (!prompt == !ids)
+    if (!goes_on && request->from)
+        return err_set(err, "\"from\" names a sequence of a snapshot, which --load-kv would give");
+    if (text && request->ids)
         return err_set(err, goes_on ? "at most one of \"prompt\" and \"ids\" is expected"
                                     : "exactly one of \"prompt\" and \"ids\" is expected");
-    if (prompt) {
-        if (!json_is_string(prompt))
-            return err_set(err, "\"prompt\" is %s, a string is expected", json_type_name(prompt));
-        return tokenizer_encode(job->gen->model->tok, json_string_value(prompt),
-                                json_string_length(prompt), !goes_on, &line->prompt, err);
-    }
-    if (!json_is_array(ids))
-        return err_set(err, "\"ids\" is %s, a list of token ids is expected", json_type_name(ids));
-    for (size_t i = 0; i < json_array_size(ids); i++) {
-        const json_t *id = json_array_get(ids, i);
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > UINT32_MAX)
-            return err_set(err, "\"ids\": entry %zu is no token id", i);
-        if (ids_add(&line->prompt, (uint32_t)json_integer_value(id), err) < 0)
-            return -1;
-    }
-    return 0;
+    if (!text && !request->ids && !goes_on)
+        return err_set(err, "exactly one of \"prompt\" and \"ids\" is expected");
+    if (text)
+        return tokenizer_encode(job->gen->model->tok, json_string_value(text), json_string_length(text),
+                                !goes_on, &line->prompt, err);
+    return request_ids(request, &line->prompt, err);
 }
 
-/* "stop": a string or a list of them, in place of the options' ones. */
-static int read_stop(struct line *line, struct gen_request *request, struct err *err)
+/* What the run says, then what the sequence that is continued says, then the line. */
+static int read_request(const struct jsonl_job *job, struct line *line, const char *text, size_t len,
+                        struct err *err)
 {
-    const json_t *stop = json_object_get(line->root, "stop");
-    if (!stop || json_is_null(stop))
-        return 0;
-    const size_t n = json_is_array(stop) ? json_array_size(stop) : 1;
-    line->stop = calloc(n + 1, sizeof *line->stop);
-    if (!line->stop)
-        return err_set(err, "out of memory for %zu stop strings", n);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *text = json_is_array(stop) ? json_array_get(stop, i) : stop;
-        if (!json_is_string(text))
-            return err_set(err, "\"stop\" holds %s, strings are expected", json_type_name(text));
-        if (!json_string_length(text) || strlen(json_string_value(text)) != json_string_length(text))
-            return err_set(err, "\"stop\": a stop string is empty or holds a zero character");
-        line->stop[i] = (char *)(uintptr_t)json_string_value(text);
-    }
-    request->stop = line->stop;
-    request->n_stops = n;
-    return 0;
-}
-
-static int read_numbers(struct line *line, struct gen_request *request, struct err *err)
-{
-    const json_t *n = json_object_get(line->root, "n"), *seed = json_object_get(line->root, "seed");
-    n = json_is_null(n) ? NULL : n;
-    seed = json_is_null(seed) ? NULL : seed;
-    if (n && !(json_is_integer(n) && json_integer_value(n) >= -1))
-        return err_set(err, "\"n\" must be a whole number of at least -1");
-    if (seed && !(json_is_integer(seed) && json_integer_value(seed) >= 0))
-        return err_set(err, "\"seed\" must be a whole number of at least 0");
-    if (n)
-        request->n = json_integer_value(n) < 0 ? GENERATE_NO_LIMIT : (size_t)json_integer_value(n);
-    if (seed)
-        request->seed = (uint64_t)json_integer_value(seed);
-    return 0;
-}
-
-static int parse_line(const struct jsonl_job *job, struct line *line, const char *text, size_t len,
-                      struct gen_request *request, struct err *err)
-{
-    json_error_t why;
-    size_t blanks = 0;
-    while (blanks < len && strchr(" \t\r", text[blanks]) && text[blanks])
-        blanks++;
-    if (blanks == len)
-        return err_set(err, "is empty, an object is expected");
-    line->root = json_loadb(text, len, JSON_ALLOW_NUL, &why);
-    if (!line->root)
-        return err_set(err, "not valid JSON at column %d: %s", why.column, why.text);
-    if (!json_is_object(line->root))
-        return err_set(err, "is %s, an object is expected", json_type_name(line->root));
-    line->id = json_object_get(line->root, "id");
-    if ((job->gen->snapshot && read_origin(job, line, request, err) < 0) ||
-        read_prompt(job, line, err) < 0 || read_stop(line, request, err) < 0 ||
-        read_numbers(line, request, err) < 0)
+    struct request *request = &line->request;
+    const int rc = request_open(request, text, len, job->gen->options->lenient, err);
+    if (request->id && !(line->id = spell_id(request->id, err)))
         return -1;
-    request->prompt = line->prompt.id;
-    request->n_prompt = line->prompt.len;
-    request->user = line;
+    if (rc < 0)
+        return -1;
+    request->gen = gen_request_of(job->gen);
+    request->gen.line = request->gen.stream = line->number;
+    request->gen.user = line;
+    request->sampling = job->gen->sampling;
+    if ((job->gen->snapshot && read_origin(job, line, err) < 0) || request_apply(request, err) < 0 ||
+        read_prompt(job, line, err) < 0)
+        return -1;
+    request->gen.prompt = line->prompt.id;
+    request->gen.n_prompt = line->prompt.len;
     return 0;
-}
-
-/* The next line, without its end: GEN_REQUEST, GEN_END, or GEN_LATER when a whole one is not there yet and we
- * shall not wait. It stands until the next call. */
-static int read_line(struct jsonl_job *job, bool wait, const char **line, size_t *len, struct err *err)
-{
-    enum { BLOCK = 1 << 16 };
-    struct buf *input = &job->input;
-    size_t seen = job->taken; /* no line end before */
-    for (;;) {
-        const char *end =
-            input->len > seen ? memchr(input->data + seen, '\n', input->len - seen) : NULL;
-        if (end || (job->input_ended && input->len > job->taken)) {
-            *line = input->data + job->taken;
-            *len = end ? (size_t)(end - *line) : input->len - job->taken;
-            job->taken += *len + (end != NULL);
-            return GEN_REQUEST;
-        }
-        if (job->input_ended)
-            return GEN_END;
-        if (!wait && !cli_readable(job->in))
-            return GEN_LATER;
-        seen = input->len - job->taken;
-        if (job->taken)
-            memmove(input->data, input->data + job->taken, seen);
-        input->len = seen;
-        job->taken = 0;
-        if (buf_reserve(input, BLOCK, err) < 0)
-            return -1;
-        const ssize_t n = cli_read(job->in, input->data + input->len, BLOCK);
-        if (n < 0)
-            return err_errno(err, "cannot read requests");
-        job->input_ended = n == 0;
-        if (cli_interrupted)
-            return GEN_END; /* half a line is no request */
-        input->len += (size_t)n;
-    }
 }
 
 /* Bad lines are answered here, and the next one is read. */
@@ -370,20 +237,21 @@ static int next(void *arg, bool wait, struct gen_request *request, struct err *e
     const char *text;
     size_t len;
     for (;;) {
-        const int got = read_line(job, wait, &text, &len, err);
+        const int got = lines_next(&job->in, wait, &text, &len, err);
         if (got != GEN_REQUEST)
             return got;
+        if (announce_line(job, err) < 0)
+            return -1;
         struct err why;
         struct line *line = new_line(job);
-        if (!line || announce_line(job, err) < 0)
+        if (!line)
             return err_set(err, "out of memory for a request");
-        *request = gen_request_of(job->gen);
-        request->line = request->stream = job->n_lines++;
-        if (parse_line(job, line, text, len, request, &why) == 0)
+        line->number = job->gen->n_requests++;
+        if (read_request(job, line, text, len, &why) == 0) {
+            *request = line->request.gen;
             return GEN_REQUEST;
-        const int rc = write_error(job, request->line, line, why.text, err);
-        line_free(line);
-        if (rc < 0)
+        }
+        if (put_failure(job, line, why.text, err) < 0)
             return -1;
     }
 }
@@ -392,34 +260,57 @@ static int keep(void *arg, size_t seq, const struct gen_result *result, struct e
 {
     struct jsonl_job *job = arg;
     const struct line *line = result->request->user;
-    char *id = line->id ? dump_id(line->id) : NULL;
-    const int rc = gen_save(job->gen, seq, result, id, err);
-    free(id);
-    return rc;
+    return gen_save(job->gen, seq, result, line->id, err);
+}
+
+/* The run ended by an error: lines under way say so, and what is finished is written. */
+static void write_rest(struct jsonl_job *job, const char *why)
+{
+    struct err none;
+    char text[sizeof none.text + 32];
+    snprintf(text, sizeof text, "the run ended: %s", why);
+    while (job->lines)
+        if (put_failure(job, job->lines, text, &none) < 0)
+            break;
+    if (put_ready(job, true, &none) < 0)
+        return; /* the run's error is told, not this one, which may well be the same */
+}
+
+static void close_job(struct jsonl_job *job)
+{
+    while (job->lines)
+        line_free(job->lines);
+    for (size_t i = 0; i < job->n_waiting; i++)
+        buf_release(&job->waiting[i].text);
+    free(job->waiting);
+    lines_close(&job->in);
 }
 
 int gen_jsonl(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
-    struct jsonl_job job = {.gen = gen, .in = STDIN_FILENO};
+    struct jsonl_job job = {.gen = gen};
     const struct gen_callbacks callbacks = {next, NULL, done, NULL, keep, &job};
     struct gen_stats stats;
     int rc = -1;
-    if (o->file && strcmp(o->file, "-") != 0 && (job.in = open(o->file, O_RDONLY | O_CLOEXEC)) < 0)
-        return err_errno(err, "%s: cannot open", o->file);
+    if (lines_open(&job.in, o->file, err) < 0)
+        return -1;
     if (gen_open_session(gen, o->batch ? o->batch : 8, gen->model->config.context, err) == 0 &&
         gen_begin_save(gen, err) == 0 &&
         generate(&gen->session, &gen->sampling, gen->spec, &callbacks, &cli_interrupted, &stats, err) ==
             0 &&
         gen_end_save(gen, err) == 0)
         rc = gen_report(gen, &stats, err);
-    while (job.lines)
-        line_free(job.lines);
-    for (size_t i = 0; i < job.n_waiting; i++)
-        buf_release(&job.waiting[i].text);
-    free(job.waiting);
-    buf_release(&job.input);
-    if (job.in != STDIN_FILENO)
-        close(job.in);
+    if (rc < 0)
+        write_rest(&job, err->text);
+    close_job(&job);
     return rc;
+}
+
+int gen_jsonl_verdict(const struct gen *gen, struct err *err)
+{
+    if (!gen->n_failed || cli_interrupted)
+        return 0;
+    return err_set(err, "%llu of %llu requests failed: their results say why",
+                   (unsigned long long)gen->n_failed, (unsigned long long)gen->n_requests);
 }

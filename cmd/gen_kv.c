@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/words.h"
 #include "cli.h"
 #include "gen.h"
 
@@ -20,7 +21,7 @@ static int open_snapshot(struct gen *gen, const char *path, struct err *err)
     if (o->kv_type < 0)
         gen->kv_type = type;
     if (gen->kv_type != type)
-        fprintf(stderr, "%s: %s: its rows are %s, they are converted to %s\n", gen->program->name, path,
+        cli_say(stderr, "%s: %s: its rows are %s, they are converted to %s\n", gen->program->name, path,
                 dtype_name(type), dtype_name(gen->kv_type));
     return 0;
 }
@@ -40,18 +41,25 @@ int gen_open_kv(struct gen *gen, struct err *err)
     return 0;
 }
 
+static double given(double option, double otherwise) { return isnan(option) ? otherwise : option; }
+
 struct sampler_options gen_sampling(const struct gen *gen, size_t index)
 {
     const struct gen_options *o = gen->options;
-    struct sampler_options s = {0, 40, 0.95, 0.05, 1, 64};
+    const struct sampler_options *given_by = &o->sampling;
+    struct sampler_options s = {
+        .top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1, .repeat_last_n = 64};
     if (o->load_kv && gen->snapshot)
         s = snapshot_sampling(gen->snapshot, index);
-    s.temp = isnan(o->sampling.temp) ? s.temp : o->sampling.temp;
-    s.top_k = o->sampling.top_k == SIZE_MAX ? s.top_k : o->sampling.top_k;
-    s.top_p = isnan(o->sampling.top_p) ? s.top_p : o->sampling.top_p;
-    s.min_p = isnan(o->sampling.min_p) ? s.min_p : o->sampling.min_p;
-    s.repeat_penalty =
-        isnan(o->sampling.repeat_penalty) ? s.repeat_penalty : o->sampling.repeat_penalty;
+    s.temp = given(given_by->temp, s.temp);
+    s.top_k = given_by->top_k == SIZE_MAX ? s.top_k : given_by->top_k;
+    s.top_p = given(given_by->top_p, s.top_p);
+    s.min_p = given(given_by->min_p, s.min_p);
+    s.repeat_penalty = given(given_by->repeat_penalty, s.repeat_penalty);
+    s.presence_penalty = given(given_by->presence_penalty, s.presence_penalty);
+    s.frequency_penalty = given(given_by->frequency_penalty, s.frequency_penalty);
+    s.bias = given_by->bias;
+    s.n_biases = given_by->n_biases;
     if (o->repeat_last_n != GEN_NOT_GIVEN)
         s.repeat_last_n = o->repeat_last_n < 0 ? SIZE_MAX : (size_t)o->repeat_last_n;
     return s;
@@ -95,7 +103,7 @@ void gen_reuse(const struct gen *gen, const struct ids *prompt, struct gen_reque
         request->from_rows = common;
     }
     if (!best && prompt->len)
-        fprintf(stderr, "%s: %s: shares no beginning with the prompt, which is computed anew\n",
+        cli_say(stderr, "%s: %s: shares no beginning with the prompt, which is computed anew\n",
                 gen->program->name, gen->snapshot->path);
 }
 
@@ -122,9 +130,10 @@ int gen_save(struct gen *gen, size_t seq, const struct gen_result *result, const
         return 0;
     if (!gen->told_same && kvwriter_has(gen->save, id)) {
         gen->told_same = true;
-        fprintf(
-            stderr, "%s: %s: several sequences have %s id%s%s; the first that ended can be continued\n",
-            gen->program->name, gen->options->save_kv, id ? "the" : "no", id ? " " : "", id ? id : "");
+        cli_say(stderr,
+                "%s: %s: several sequences have %s id%s%s; the first that ended can be continued\n",
+                gen->program->name, gen->options->save_kv, id ? "the" : "no", id ? " " : "",
+                id ? excerpt_of(id, strlen(id)).text : "");
     }
     const double start = clock_ms();
     const int rc = snapshot_add(gen->save, &gen->session, seq, &saved, err);

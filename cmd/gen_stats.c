@@ -1,7 +1,7 @@
 /* Statistics of a bmc-gen run. Field names are listed in the man page and do not change. */
+#include <math.h>
 #include <stdio.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
 #include "cli.h"
@@ -49,59 +49,153 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
             hash);
 }
 
-static json_t *stats_json(const struct gen *gen, const struct gen_stats *s)
+/* A field of --stats. Reals that are no finite number are null. */
+struct field {
+    const char *name;
+    enum { WORD, COUNT, REAL } kind;
+    const char *word; /* NULL is null */
+    uint64_t count;
+    double real;
+};
+
+/* clang-format off */
+#define WORD(name, value)  {name, WORD, value, 0, 0}
+#define COUNT(name, value) {name, COUNT, NULL, (uint64_t)(value), 0}
+#define REAL(name, value)  {name, REAL, NULL, 0, value}
+/* clang-format on */
+
+static json_t *field_value(const struct field *field)
+{
+    switch (field->kind) {
+    case WORD: return field->word ? json_string(field->word) : json_null();
+    case COUNT: return json_integer((json_int_t)field->count);
+    case REAL: break;
+    }
+    return isfinite(field->real) ? json_real(field->real) : json_null();
+}
+
+static int put_fields(json_t *object, const struct field *field, size_t n, struct err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (json_put(object, field[i].name, field_value(&field[i]), err) < 0)
+            return -1;
+    return 0;
+}
+
+/* What was run. */
+static int put_run(json_t *object, const struct gen *gen, struct err *err)
 {
     const struct session_options *o = &gen->session.options;
     const struct kv *kv = gen->session.kv;
+    char model_id[2 * HASH_BYTES + 1];
+    hash_hex(&gen->model->file.model_id, HASH_BYTES, model_id);
+    const struct field fields[] = {
+        WORD("version", BMC_RELEASE),
+        WORD("model_id", model_id),
+        WORD("kv_policy", kv->policy->name),
+        COUNT("T", kv->T),
+        COUNT("r", kv->r),
+        COUNT("N", o->context),
+        COUNT("batch", o->batch),
+        COUNT("threads", o->threads),
+        COUNT("threads_batch", o->threads_prefill),
+        COUNT("chunk", o->chunk),
+        COUNT("seed", gen->seed),
+        WORD("isa", o->kernels->isa),
+        WORD("precision", precision_name(o->precision)),
+        WORD("attn", o->attn->name),
+        WORD("rows", o->kv.valid_rows_only ? "valid" : "policy"),
+        WORD("weight_type", dtype_name(model_weight_type(gen->model))),
+        WORD("kv_type", dtype_name(o->kv_type)),
+    };
+    return put_fields(object, fields, ARRAY_LEN(fields), err);
+}
+
+/* How the sequences ended: the only one's way, and how many in each. */
+static int put_ends(json_t *object, const struct gen_stats *s, struct err *err)
+{
+    const char *only = NULL;
+    for (enum gen_finish end = FINISHED_LENGTH; end <= FINISHED_ERROR; end++)
+        if (s->sequences == 1 && s->finished[end])
+            only = gen_finish_name(end);
+    const struct field fields[] = {
+        COUNT("sequences", s->sequences),
+        WORD("finish", only),
+        COUNT("finished_length", s->finished[FINISHED_LENGTH]),
+        COUNT("finished_eos", s->finished[FINISHED_EOS]),
+        COUNT("finished_stop", s->finished[FINISHED_STOP]),
+        COUNT("finished_error", s->finished[FINISHED_ERROR]),
+        COUNT("context_full", s->context_full),
+    };
+    return put_fields(object, fields, ARRAY_LEN(fields), err);
+}
+
+/* What was computed, and in what time. */
+static int put_times(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
+{
+    const struct score_stats *score = &gen->score;
+    const struct field fields[] = {
+        REAL("load_ms", gen->load_ms),
+        COUNT("loaded_tokens", s->loaded_tokens),
+        REAL("load_kv_ms", gen->open_kv_ms + s->load_kv_ms),
+        REAL("save_kv_ms", gen->save_ms),
+        COUNT("prefill_tokens", s->prefill_tokens),
+        REAL("prefill_ms", s->prefill_ms),
+        REAL("prefill_tok_s", per_second(s->prefill_tokens, s->prefill_ms)),
+        COUNT("decode_tokens", s->decode_tokens),
+        COUNT("decode_steps", s->decode_steps),
+        REAL("decode_ms", s->decode_ms),
+        REAL("decode_tok_s", per_second(s->decode_tokens, s->decode_ms)),
+        COUNT("sampled_tokens", s->sampled_tokens),
+        REAL("sample_ms", s->sample_ms),
+        COUNT("scored_tokens", score->tokens),
+        REAL("mean_logprob", score_mean(score->tokens, score->sum_logprob)),
+        REAL("perplexity", score_perplexity(score->tokens, score->sum_logprob)),
+    };
+    return put_fields(object, fields, ARRAY_LEN(fields), err);
+}
+
+/* The cache, memory, and what came out. */
+static int put_cache(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
+{
+    const struct kv *kv = gen->session.kv;
     const struct kv_stats *k = &kv->stats;
     struct rusage usage;
-    char model_id[2 * HASH_BYTES + 1], hash[17];
-    hash_hex(&gen->model->file.model_id, HASH_BYTES, model_id);
+    char hash[17];
     hash_hex(&s->logits_hash, 8, hash);
     getrusage(RUSAGE_SELF, &usage);
-    json_t *run = json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:s}",
-        "version", BMC_RELEASE, "model_id", model_id, "kv_policy", kv->policy->name, "T",
-        (json_int_t)kv->T, "r", (json_int_t)kv->r, "N", (json_int_t)o->context, "batch",
-        (json_int_t)o->batch, "threads", o->threads, "threads_batch", o->threads_prefill, "chunk",
-        (json_int_t)o->chunk, "seed", (json_int_t)gen->seed, "isa", o->kernels->isa, "precision",
-        precision_name(o->precision), "attn", o->attn->name, "rows",
-        o->kv.valid_rows_only ? "valid" : "policy", "weight_type",
-        dtype_name(model_weight_type(gen->model)), "kv_type", dtype_name(o->kv_type));
-    json_t *times = json_pack(
-        "{s:f, s:I, s:f, s:f, s:I, s:I, s:f, s:f, s:I, s:I, s:f, s:f, s:I, s:f}", "load_ms",
-        gen->load_ms, "loaded_tokens", (json_int_t)s->loaded_tokens, "load_kv_ms",
-        gen->open_kv_ms + s->load_kv_ms, "save_kv_ms", gen->save_ms, "sequences",
-        (json_int_t)s->sequences, "prefill_tokens", (json_int_t)s->prefill_tokens, "prefill_ms",
-        s->prefill_ms, "prefill_tok_s", per_second(s->prefill_tokens, s->prefill_ms), "decode_tokens",
-        (json_int_t)s->decode_tokens, "decode_steps", (json_int_t)s->decode_steps, "decode_ms",
-        s->decode_ms, "decode_tok_s", per_second(s->decode_tokens, s->decode_ms), "sampled_tokens",
-        (json_int_t)s->sampled_tokens, "sample_ms", s->sample_ms);
-    json_t *cache = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:s}", "kv_policy_from",
-        gen->policy_from, "T_from", kv_T_from_name(kv->T_from), "kv_adopted_bytes",
-        (json_int_t)k->adopted_bytes, "kv_allocations", (json_int_t)k->allocations, "kv_copied_rows",
-        (json_int_t)k->copied_rows, "kv_copied_bytes", (json_int_t)k->copied_bytes, "kv_resident_bytes",
-        (json_int_t)k->peak_bytes, "kv_padded_rows", (json_int_t)k->padded_rows, "kv_rows_computed",
-        (json_int_t)k->rows_computed, "kv_alloc_ms", k->alloc_ms, "kv_copy_ms", k->copy_ms,
-        "peak_resident_bytes", (json_int_t)usage.ru_maxrss * 1024, "logits_hash", hash);
-    if (run && times && cache) {
-        json_object_update(run, times);
-        json_object_update(run, cache);
-    }
-    json_decref(times);
-    json_decref(cache);
-    return run;
+    const struct field fields[] = {
+        WORD("kv_policy_from", gen->policy_from),
+        WORD("T_from", kv_T_from_name(kv->T_from)),
+        COUNT("kv_adopted_bytes", k->adopted_bytes),
+        COUNT("kv_allocations", k->allocations),
+        COUNT("kv_copied_rows", k->copied_rows),
+        COUNT("kv_copied_bytes", k->copied_bytes),
+        COUNT("kv_resident_bytes", k->peak_bytes),
+        COUNT("kv_padded_rows", k->padded_rows),
+        COUNT("kv_rows_computed", k->rows_computed),
+        REAL("kv_alloc_ms", k->alloc_ms),
+        REAL("kv_copy_ms", k->copy_ms),
+        COUNT("peak_resident_bytes", usage.ru_maxrss * 1024),
+        WORD("logits_hash", hash),
+    };
+    return put_fields(object, fields, ARRAY_LEN(fields), err);
+}
+
+static int put_stats(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
+{
+    if (put_run(object, gen, err) < 0 || put_ends(object, s, err) < 0 ||
+        put_times(object, gen, s, err) < 0 || put_cache(object, gen, s, err) < 0)
+        return -1;
+    return gen->hooks ? gen->hooks->fields(gen, s, object, err) : 0;
 }
 
 static int write_stats(const struct gen *gen, const struct gen_stats *stats, struct err *err)
 {
     struct outfile out;
     struct buf text = {0};
-    json_t *object = stats_json(gen, stats);
-    int rc = object ? 0 : err_set(err, "out of memory for statistics");
-    if (rc == 0 && gen->hooks)
-        rc = gen->hooks->fields(gen, stats, object, err);
+    json_t *object = json_object();
+    int rc = object ? put_stats(object, gen, stats, err) : err_set(err, "out of memory for statistics");
     if (rc == 0)
         rc = json_write_line(object, &text, err);
     if (rc == 0 && (rc = outfile_open(&out, gen->options->stats, err)) == 0) {
@@ -114,19 +208,6 @@ static int write_stats(const struct gen *gen, const struct gen_stats *stats, str
     json_decref(object);
     buf_release(&text);
     return rc;
-}
-
-int gen_check_output(const char *path, struct err *err)
-{
-    struct outfile out;
-    struct stat st;
-    /* What is no regular file is not touched before its time: opening a FIFO would wait for its reader. */
-    if (!path || (stat(path, &st) == 0 && !S_ISREG(st.st_mode)))
-        return 0;
-    if (outfile_open(&out, path, err) < 0)
-        return -1;
-    outfile_abort(&out);
-    return 0;
 }
 
 int gen_report(const struct gen *gen, const struct gen_stats *stats, struct err *err)

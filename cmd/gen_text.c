@@ -68,13 +68,29 @@ static int show(void *arg, const struct gen_request *request, const char *text, 
     return flush(err);
 }
 
+/* What is missing must not look like the text's own end. */
+static void warn_full(const struct gen *gen)
+{
+    const size_t context = gen->session.options.context, most = gen->model->config.context;
+    fprintf(stderr, "%s: the text was cut: its context of %zu tokens is full; ", gen->program->name,
+            context);
+    if (context < most)
+        fprintf(stderr, "-c takes up to %zu\n", most);
+    else
+        fprintf(stderr, "the model takes no more\n");
+}
+
 static int done(void *arg, const struct gen_result *result, struct err *err)
 {
-    (void)arg;
+    const struct text_job *job = arg;
     if (result->finish == FINISHED_ERROR && !cli_interrupted)
         return err_set(err, "%s", result->error);
     putchar('\n');
-    return flush(err);
+    if (flush(err) < 0)
+        return -1;
+    if (result->full)
+        warn_full(job->gen);
+    return 0;
 }
 
 static void prefill(void *arg, size_t rows, size_t total)

@@ -1,122 +1,46 @@
-/* bmc-gen --score, --tokenize and --detokenize. */
-#include <math.h>
+/* bmc-gen --tokenize and --detokenize. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
-#include "decode/score.h"
 #include "gen.h"
 
-static int put(const struct buf *text, struct err *err)
+int gen_put(const struct buf *text, struct err *err)
 {
     if (text->len)
         fwrite(text->data, 1, text->len, stdout);
     return ferror(stdout) ? err_errno(err, "cannot write to standard output") : 0;
 }
 
-/* ---- --score ---- */
-
-struct score_job {
-    struct gen *gen;
-    enum table_format format;
-    json_t *rows; /* collected, unless they are printed as they come */
-};
-
-static json_t *score_row(const struct tokenizer *tok, size_t pos, uint32_t id, double logprob,
-                         struct err *err)
+/* For people a space or a line end inside a piece must show. */
+static json_t *quote(json_t *piece)
 {
+    struct buf quoted = {0};
+    struct err err;
+    json_t *text = NULL;
+    if (piece && json_spell(piece, 0, &quoted, &err) == 0)
+        text = json_text(quoted.data, quoted.len);
+    buf_release(&quoted);
+    json_decref(piece);
+    return text;
+}
+
+json_t *gen_piece(const struct gen *gen, uint32_t id, struct err *err)
+{
+    const int format = gen->options->format;
+    const bool for_people = !gen->options->jsonl && (format == TABLE_TEXT || format == TABLE_MD);
     struct buf piece = {0};
-    json_t *row = NULL;
-    if (tokenizer_piece_printable(tok, id, &piece, err) == 0) {
-        row = json_pack("{s:I, s:I, s:s%, s:o}", "pos", (json_int_t)pos, "id", (json_int_t)id, "piece",
-                        piece.data ? piece.data : "", piece.len, "logprob",
-                        isnan(logprob) ? json_null() : json_real(logprob));
-        if (!row)
-            err_set(err, "out of memory for a row");
+    json_t *text = NULL;
+    if (tokenizer_piece_printable(gen->model->tok, id, &piece, err) == 0) {
+        text = json_text(piece.data, piece.len);
+        if (for_people)
+            text = quote(text);
+        if (!text)
+            err_set(err, "out of memory for a piece");
     }
     buf_release(&piece);
-    return row;
-}
-
-/* For people a space or a line end inside a piece must show. */
-static void show_piece(json_t *row)
-{
-    char *quoted = json_dumps(json_object_get(row, "piece"), JSON_ENCODE_ANY);
-    json_object_set_new(row, "piece", json_string(quoted ? quoted : "?"));
-    free(quoted);
-}
-
-static int take_score(void *arg, size_t pos, uint32_t id, double logprob, struct err *err)
-{
-    struct score_job *job = arg;
-    json_t *row = score_row(job->gen->model->tok, pos, id, logprob, err);
-    if (!row)
-        return -1;
-    if (job->format == TABLE_JSONL) {
-        struct buf line = {0};
-        int rc = json_write_line(row, &line, err);
-        if (rc == 0)
-            rc = put(&line, err);
-        buf_release(&line);
-        json_decref(row);
-        return rc;
-    }
-    if (job->format == TABLE_TEXT || job->format == TABLE_MD)
-        show_piece(row);
-    return json_array_append_new(job->rows, row) < 0 ? err_set(err, "out of memory for rows") : 0;
-}
-
-static int print_scores(const struct score_job *job, const struct score_stats *score, struct err *err)
-{
-    const double perplexity = score->tokens ? exp(-score->sum_logprob / (double)score->tokens) : NAN;
-    json_t *about = json_pack("{s:I, s:o}", "tokens", (json_int_t)score->tokens, "perplexity",
-                              isnan(perplexity) ? json_null() : json_real(perplexity));
-    if (about && cli_interrupted)
-        json_object_set_new(about, "error", json_string("interrupted"));
-    struct buf text = {0};
-    int rc = job->format == TABLE_JSONL ? json_write_line(about, &text, err)
-                                        : table_write(job->rows, about, job->format, &text, err);
-    if (rc == 0 && job->format == TABLE_TEXT)
-        rc = score->tokens ? buf_addf(&text, err, "\ntokens      %zu\nperplexity  %.4f\n",
-                                      score->tokens, perplexity)
-                           : buf_addf(&text, err, "\ntokens      0\nperplexity  -\n");
-    if (rc == 0 && job->format == TABLE_TEXT && cli_interrupted)
-        rc = buf_addf(&text, err, "interrupted before the end of the text\n");
-    if (rc == 0)
-        rc = put(&text, err);
-    buf_release(&text);
-    json_decref(about);
-    return rc;
-}
-
-int gen_score(struct gen *gen, struct err *err)
-{
-    struct score_job job = {
-        .gen = gen, .format = (enum table_format)gen->options->format, .rows = json_array()};
-    struct buf text = {0};
-    struct ids ids = {0};
-    struct score_stats score;
-    int rc = -1;
-    if (gen_read_text(gen->options, true, &text, err) < 0)
-        goto out;
-    if (tokenizer_encode(gen->model->tok, text.data ? text.data : "", text.len, true, &ids, err) < 0) {
-        err_prefix(err, "text");
-        goto out;
-    }
-    if (gen_open_session(gen, 1, ids.len, err) < 0 ||
-        score_ids(&gen->session, ids.id, ids.len, take_score, &job, &cli_interrupted, &score, err) <
-            0 ||
-        print_scores(&job, &score, err) < 0)
-        goto out;
-    const struct gen_stats stats = {
-        .sequences = 1, .prefill_tokens = score.prefill_tokens, .prefill_ms = score.prefill_ms};
-    rc = gen_report(gen, &stats, err);
-out:
-    json_decref(job.rows);
-    buf_release(&text);
-    ids_release(&ids);
-    return rc;
+    return text;
 }
 
 /* ---- lines ---- */
@@ -141,48 +65,46 @@ static int for_lines(struct gen *gen,
     return rc;
 }
 
-static json_t *piece_json(const struct tokenizer *tok, uint32_t id, struct err *err)
+/* One line's tokens as an object. */
+static int put_tokens(const struct gen *gen, const struct ids *ids, struct err *err)
 {
-    struct buf piece = {0};
-    json_t *text = NULL;
-    if (tokenizer_piece_printable(tok, id, &piece, err) == 0)
-        text = json_stringn(piece.data ? piece.data : "", piece.len);
-    buf_release(&piece);
-    return text;
+    struct buf text = {0};
+    json_t *id_list = json_array(), *pieces = json_array();
+    json_t *object = json_pack("{s:O?, s:O?}", "ids", id_list, "pieces", pieces);
+    int rc = id_list && pieces && object ? 0 : err_set(err, "out of memory for a line's tokens");
+    for (size_t i = 0; rc == 0 && i < ids->len; i++) {
+        json_t *piece = gen_piece(gen, ids->id[i], err);
+        rc = piece ? json_push(pieces, piece, err) : -1;
+        if (rc == 0)
+            rc = json_push(id_list, json_integer(ids->id[i]), err);
+    }
+    if (rc == 0 && (rc = json_write_line(object, &text, err)) == 0)
+        rc = gen_put(&text, err);
+    buf_release(&text);
+    json_decref(id_list);
+    json_decref(pieces);
+    json_decref(object);
+    return rc;
+}
+
+static int add_row(const struct gen *gen, uint32_t id, json_t *rows, struct err *err)
+{
+    json_t *piece = gen_piece(gen, id, err);
+    json_t *row = piece ? json_pack("{s:I, s:O}", "id", (json_int_t)id, "piece", piece) : NULL;
+    json_decref(piece);
+    return piece ? json_push(rows, row, err) : -1;
 }
 
 /* jsonl: an object per line; otherwise rows of id and piece. */
 static int tokenize_line(struct gen *gen, const char *line, size_t len, json_t *rows, struct err *err)
 {
     struct ids ids = {0};
-    json_t *id_list = json_array(), *pieces = json_array();
-    const bool jsonl = gen->options->format == TABLE_JSONL;
     int rc = tokenizer_encode(gen->model->tok, line, len, true, &ids, err);
-    for (size_t i = 0; rc == 0 && i < ids.len; i++) {
-        json_t *piece = piece_json(gen->model->tok, ids.id[i], err);
-        if (!piece) {
-            rc = err_set(err, "out of memory for pieces");
-        } else if (jsonl) {
-            json_array_append_new(id_list, json_integer(ids.id[i]));
-            json_array_append_new(pieces, piece);
-        } else {
-            json_t *row = json_pack("{s:I, s:o}", "id", (json_int_t)ids.id[i], "piece", piece);
-            if (gen->options->format != TABLE_CSV && gen->options->format != TABLE_JSON)
-                show_piece(row);
-            json_array_append_new(rows, row);
-        }
-    }
-    if (rc == 0 && jsonl) {
-        struct buf text = {0};
-        json_t *object = json_pack("{s:O, s:O}", "ids", id_list, "pieces", pieces);
-        rc = json_write_line(object, &text, err);
-        if (rc == 0)
-            rc = put(&text, err);
-        json_decref(object);
-        buf_release(&text);
-    }
-    json_decref(id_list);
-    json_decref(pieces);
+    if (rc == 0 && gen->options->format == TABLE_JSONL)
+        rc = put_tokens(gen, &ids, err);
+    else
+        for (size_t i = 0; rc == 0 && i < ids.len; i++)
+            rc = add_row(gen, ids.id[i], rows, err);
     ids_release(&ids);
     return rc;
 }
@@ -192,11 +114,11 @@ int gen_tokenize(struct gen *gen, struct err *err)
     const enum table_format format = (enum table_format)gen->options->format;
     json_t *rows = json_array();
     struct buf text = {0};
-    int rc = for_lines(gen, tokenize_line, rows, err);
+    int rc = rows ? for_lines(gen, tokenize_line, rows, err) : err_set(err, "out of memory for rows");
     if (rc == 0 && format != TABLE_JSONL && (json_array_size(rows) || format == TABLE_JSON))
         rc = table_write(rows, NULL, format, &text, err);
     if (rc == 0)
-        rc = put(&text, err);
+        rc = gen_put(&text, err);
     buf_release(&text);
     json_decref(rows);
     return rc;
@@ -213,7 +135,7 @@ static int detokenize_line(struct gen *gen, const char *line, size_t len, json_t
     if (!copy)
         return err_set(err, "out of memory for a line of %zu bytes", len);
     detok_init(&detok, gen->model->tok, false);
-    if (gen_parse_ids(copy, &ids, err) < 0)
+    if (ids_parse(&ids, copy, err) < 0)
         goto out;
     for (size_t i = 0; i < ids.len; i++) {
         if (ids.id[i] >= gen->model->config.vocab) {
@@ -225,7 +147,7 @@ static int detokenize_line(struct gen *gen, const char *line, size_t len, json_t
     }
     if (detok_finish(&detok, &text, err) < 0 || buf_add(&text, "\n", 1, err) < 0)
         goto out;
-    rc = put(&text, err);
+    rc = gen_put(&text, err);
 out:
     free(copy);
     ids_release(&ids);

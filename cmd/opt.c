@@ -1,27 +1,29 @@
 /* Option tables: parsing. What is printed from them is in optdoc.c. */
 #include "opt.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/conf.h"
 #include "cli.h"
+#include "opt_choices.h"
+#include "opt_hint.h"
 #include "optdoc.h"
 
 void opt_usage_error(const struct program *program, const char *format, ...)
 {
+    char text[8192];
     va_list args;
     va_start(args, format);
-    fprintf(stderr, "%s: ", program->name);
-    vfprintf(stderr, format, args);
-    fprintf(stderr, " (see %s --help)\n", program->name);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    cli_say(stderr, "%s: %s (see %s --help)\n", program->name, text, program->name);
     exit(CLI_USAGE);
 }
 
-static const struct opt *find_opt(const struct program *program, const char *name, size_t len,
-                                  bool is_long)
+const struct opt *opt_find(const struct program *program, const char *name, size_t len, bool is_long)
 {
     for (size_t i = 0; i < program->n_opts; i++) {
         const struct opt *opt = &program->opts[i];
@@ -41,18 +43,27 @@ struct given {
 static void bad_number(const struct program *program, const struct opt *opt, struct given name,
                        const char *text)
 {
-    if (opt->max >= 1e15)
-        opt_usage_error(program, "%.*s: \"%s\" is no number of at least %g", name.len, name.text, text,
-                        opt->min);
-    opt_usage_error(program, "%.*s: \"%s\" is no number from %g to %g", name.len, name.text, text,
-                    opt->min, opt->max);
+    const char *kind = opt->kind == OPT_REAL ? "number" : "whole number";
+    const bool open_end = opt->max >= OPT_MANY && opt->min > -OPT_MANY;
+    const bool all = opt->max >= OPT_MANY && opt->min <= -OPT_MANY;
+    double value;
+    const bool beyond = parse_double(text, &value) && (value < opt->min || value > opt->max);
+    char range[64] = "";
+    if (open_end && !(beyond && value > opt->max))
+        snprintf(range, sizeof range, ", %.16g or more", opt->min);
+    else if (!all || beyond)
+        snprintf(range, sizeof range, " from %.16g to %.16g", opt->min, opt->max);
+    opt_usage_error(program, "%.*s: needs a %s%s; found \"%s\"", name.len, name.text, kind, range,
+                    text);
 }
 
 static void set_choice(const struct program *program, const struct opt *opt, struct given name,
                        const char *text, int *value)
 {
+    const char *choices = opt_choices(opt);
+    char known[512];
     int index = 0;
-    for (const char *at = opt->choices; *at; index++) {
+    for (const char *at = choices; *at; index++) {
         const size_t len = strcspn(at, "|");
         if (strlen(text) == len && memcmp(at, text, len) == 0) {
             *value = index;
@@ -60,7 +71,8 @@ static void set_choice(const struct program *program, const struct opt *opt, str
         }
         at += len + (at[len] == '|');
     }
-    opt_usage_error(program, "%.*s: \"%s\" is none of %s", name.len, name.text, text, opt->choices);
+    opt_join_choices(choices, ", ", ", ", known, sizeof known);
+    opt_usage_error(program, "%.*s: \"%s\" is none of %s", name.len, name.text, text, known);
 }
 
 static void set_value(const struct program *program, const struct opt *opt, struct given name,
@@ -115,8 +127,8 @@ static void answer_common(const struct program *program, const char *word, const
 void opt_parse(const struct program *program, int argc, char **argv, void *options,
                struct operands *operands)
 {
-    operands->text = argv;
-    operands->n = 0;
+    assert(program->n_opts <= OPT_MAX);
+    *operands = (struct operands){.text = argv};
     for (int i = 1; i < argc; i++) {
         char *word = argv[i];
         if (strcmp(word, "--") == 0) {
@@ -133,9 +145,10 @@ void opt_parse(const struct program *program, int argc, char **argv, void *optio
         char *name = word + 1 + is_long, *value = is_long ? strchr(name, '=') : NULL;
         const size_t len = value ? (size_t)(value - name) : strlen(name);
         const struct given given = {word, (int)((size_t)(name - word) + len)};
-        const struct opt *opt = find_opt(program, name, len, is_long);
+        const struct opt *opt = opt_find(program, name, len, is_long);
         if (!opt)
-            opt_usage_error(program, "unknown option %.*s", given.len, given.text);
+            opt_unknown(program, given.text, (size_t)given.len);
+        operands->given[opt - program->opts] = true;
         if (opt->kind == OPT_FLAG) {
             if (value)
                 opt_usage_error(program, "%.*s takes no value", given.len, given.text);

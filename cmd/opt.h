@@ -18,6 +18,27 @@ enum opt_kind {
     OPT_HEADING /* no option: begins a group in --help and in the man page */
 };
 
+/* In place of the spelled values of struct opt: they are read from the table at run time. */
+#define CHOICES_KV        "@kv"        /* lib/kv/kv_policies.c */
+#define CHOICES_ISA       "@isa"       /* lib/kernel/kernels.c */
+#define CHOICES_PRECISION "@precision" /* lib/kernel/gemm.c */
+#define CHOICES_ATTN      "@attn"      /* lib/attn/attn.c */
+#define CHOICES_SHAPES    "@shapes"    /* files: not here, completions ask the program for them */
+
+#define OPT_MANY 1e9 /* an upper bound of numbers from here on is none that a user meets */
+/* What a run does to the file that an option names: the source of files.h, of which every output is checked before
+ * anything is computed, and of completion. `true` is an input, as most are. */
+enum opt_file {
+    OPT_NO_FILE = false,
+    OPT_READS = true,
+    OPT_WRITES, /* statistics, pictures: text */
+    OPT_WRITES_MODEL,
+    OPT_WRITES_SNAPSHOT,
+    OPT_WRITES_PROFILE,
+    OPT_WRITES_ACCEPTANCE,
+    OPT_FILE_ROLES
+};
+
 struct opt_list {
     char **text;
     size_t n, cap;
@@ -28,11 +49,12 @@ struct opt {
     const char *name;    /* long name, without dashes */
     const char *letters; /* short name without the dash, "m" or "tb"; NULL: none */
     const char *arg;     /* name of the argument; NULL for flags */
-    const char *help;    /* one sentence, no capital, no full stop */
+    const char *help;    /* one sentence, no capital, no full stop; "{}" stands for the choices */
     size_t at;           /* offset in the program's options */
     double min, max;     /* of numbers */
-    const char *choices; /* of OPT_CHOICE; for completion also of other kinds */
-    bool file;           /* the argument is a file: for completion */
+    /* Of OPT_CHOICE; for completion also of other kinds, lists of them where arg is LIST. */
+    const char *choices;
+    enum opt_file file;
 };
 
 struct program {
@@ -41,18 +63,25 @@ struct program {
     const char *const *usage; /* lines after the name, ended by NULL */
     const struct opt *opts;
     size_t n_opts;
+    const char *operands; /* choices of the first operand; NULL: a file, as the others are */
 };
 
-/* What is left after the options. */
+enum { OPT_MAX = 128 }; /* options of a program */
+
+/* What is left after the options, and which of the table's options were there. */
 struct operands {
     char **text;
     size_t n;
+    bool given[OPT_MAX];
 };
 
 /* Parses the command line into `options`. --help and --version are answered here; wrong usage prints
  * one line and exits 2. */
 void opt_parse(const struct program *program, int argc, char **argv, void *options,
                struct operands *operands);
+
+/* The option of that long or short name, without dashes; NULL when there is none. */
+const struct opt *opt_find(const struct program *program, const char *name, size_t len, bool is_long);
 
 /* One line on stderr, and exit 2. */
 void opt_usage_error(const struct program *program, const char *format, ...)

@@ -7,7 +7,19 @@
 #include "prof/report.h"
 #include "tuned.h"
 
+enum prof_command {
+    PROF_POLICIES,
+    PROF_SWEEP,
+    PROF_LATENCY,
+    PROF_BENCH,
+    PROF_USECASES,
+    PROF_ROOF,
+    PROF_COMPARE,
+    PROF_COMMANDS /* how many */
+};
+
 struct prof_options {
+    enum prof_command command;
     const char *model, *shape, *models_dir;
     size_t layers;
     int type;
@@ -20,9 +32,18 @@ struct prof_options {
     int64_t seed;
     int format;
     const char *plot, *load_kv;
+    double tolerance;    /* percent */
+    const char *file[2]; /* that compare takes */
 };
 
 extern const struct program prof_program;
+extern const char *const prof_command_names[PROF_COMMANDS];
+
+/* First thing: makes the option table and the lines of usage, with who uses what. */
+void prof_describe(void);
+
+/* Refuses, as wrong usage, options that were given and that the subcommand does not use. */
+void prof_check_used(const struct operands *operands, enum prof_command command);
 
 enum { PROF_MAX_LIST = 16 };
 
@@ -36,6 +57,8 @@ struct prof {
     struct tuned tuned;
     char *texts; /* the contenders' texts */
     struct snapshot *snapshot;
+    size_t own_T; /* sweep: of prof_own_T(), for the picture */
+    const char *own_T_from;
 };
 
 /* Fills the report and the contenders; opens or makes the model when `with_model`. */
@@ -43,17 +66,27 @@ int prof_open(struct prof *prof, const struct prof_options *options, const char 
               bool with_model, struct err *err) MUST_USE;
 void prof_close(struct prof *prof);
 
-/* "1,8,32" -> numbers; at most PROF_MAX_LIST. */
-int prof_list(const char *text, const char *option, size_t *list, size_t *n, struct err *err) MUST_USE;
+/* "1,8,32" -> numbers; at most PROF_MAX_LIST. Another text is wrong usage. */
+void prof_list(const char *text, const char *option, size_t *list, size_t *n);
+
+/* The same of --batch, whose numbers are at least 1. */
+void prof_batches(const struct prof_options *options, size_t *list, size_t *n);
 
 /* Prints rows; the text table shows `columns` (separated by blanks) only, and the setup once above them. */
 int prof_print(const struct prof *prof, const json_t *rows, const char *columns,
                struct err *err) MUST_USE;
 
-/* Writes an SVG: `x` against the columns `y` (separated by blanks; NULL: all that end in _ms), as lines over a
- * logarithmic x where `logarithmic`, or as stacked bars by policy when x is a text. */
-int prof_plot(const char *path, const json_t *rows, const char *title, const char *x, const char *y,
-              bool logarithmic, struct err *err) MUST_USE;
+/* The same for rows of any origin. */
+int prof_print_rows(const json_t *rows, const char *columns, enum table_format format,
+                    struct err *err) MUST_USE;
+
+/* Pictures of the rows, as --plot asks for them. */
+int prof_plot_policies(const struct prof *prof, const json_t *rows, struct err *err) MUST_USE;
+int prof_plot_sweep(const struct prof *prof, const json_t *rows, struct err *err) MUST_USE;
+int prof_plot_latency(const struct prof *prof, const json_t *rows, struct err *err) MUST_USE;
+
+/* The T that the first contender, bmc, takes when nobody gives it one, and where it comes from. */
+size_t prof_own_T(const struct prof *prof, const char **from);
 
 int prof_policies(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_sweep(const struct prof_options *options, struct err *err) MUST_USE;
@@ -61,5 +94,6 @@ int prof_latency(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_bench(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_usecases(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_roof(const struct prof_options *options, struct err *err) MUST_USE;
+int prof_compare(const struct prof_options *options, struct err *err) MUST_USE;
 
 #endif

@@ -1,6 +1,7 @@
 /* What the subcommands of bmc-prof share: opening and printing. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/conf.h"
 #include "base/threads.h"
@@ -17,7 +18,7 @@ static size_t next_word(const char **at, const char **word)
     return len;
 }
 
-int prof_list(const char *text, const char *option, size_t *list, size_t *n, struct err *err)
+void prof_list(const char *text, const char *option, size_t *list, size_t *n)
 {
     char number[32];
     const char *word;
@@ -27,27 +28,39 @@ int prof_list(const char *text, const char *option, size_t *list, size_t *n, str
         snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), word);
         if (*n == PROF_MAX_LIST || len >= sizeof number || !parse_size(number, &list[*n]) ||
             list[*n] > 1 << 30)
-            return err_set(err, "%s: \"%s\" is no list of at most %d whole numbers, as 1,8,32", option,
-                           text, PROF_MAX_LIST);
+            opt_usage_error(&prof_program,
+                            "%s: \"%s\" is no list of at most %d whole numbers, as 1,8,32", option,
+                            text, PROF_MAX_LIST);
         (*n)++;
     }
-    return *n ? 0 : err_set(err, "%s: the list is empty", option);
+    if (!*n)
+        opt_usage_error(&prof_program, "%s: the list is empty", option);
 }
 
-static int add_contender(struct prof *prof, char *text, struct err *err)
+void prof_batches(const struct prof_options *o, size_t *list, size_t *n)
 {
+    prof_list(o->batch, "--batch", list, n);
+    for (size_t i = 0; i < *n; i++)
+        if (!list[i])
+            opt_usage_error(&prof_program, "--batch: at least one sequence is needed, found 0");
+}
+
+static void add_contender(struct prof *prof, char *text)
+{
+    struct err err;
     const struct prof_options *o = prof->options;
     struct contender *contender = &prof->contender[prof->n_contenders];
     if (prof->n_contenders == PROF_MAX_LIST)
-        return err_set(err, "--kv: at most %d policies can be compared", PROF_MAX_LIST);
+        opt_usage_error(&prof_program, "--kv: at most %d policies can be compared", PROF_MAX_LIST);
     contender->text = text;
-    if (kv_spec_parse(&contender->spec, text, err) < 0)
-        return -1;
+    if (kv_spec_parse(&contender->spec, text, &err) < 0)
+        opt_usage_error(&prof_program, "%s", err.text);
+    if (o->lockstep && !contender->spec.policy->lockstep)
+        opt_usage_error(&prof_program, "--lockstep: cache policy \"%s\" cannot grow in lockstep", text);
     contender->spec.alloc = (enum pages_alloc)o->alloc;
     contender->spec.lockstep = o->lockstep;
     contender->spec.valid_rows_only = o->rows;
     prof->n_contenders++;
-    return 0;
 }
 
 static int open_contenders(struct prof *prof, const char *list, struct err *err)
@@ -56,8 +69,7 @@ static int open_contenders(struct prof *prof, const char *list, struct err *err)
     if (!prof->texts)
         return err_set(err, "out of memory");
     for (char *rest = prof->texts, *word; (word = strsep(&rest, ","));)
-        if (add_contender(prof, word, err) < 0)
-            return -1;
+        add_contender(prof, word);
     return 0;
 }
 
@@ -113,7 +125,7 @@ static int open_snapshot(struct prof *prof, struct err *err)
     if (o->kv_type < 0)
         run->kv_type = snapshot_type(prof->snapshot);
     if (run->kv_type != snapshot_type(prof->snapshot))
-        fprintf(stderr, "%s: %s: its rows are %s, they are converted to %s\n", prof_program.name,
+        cli_say(stderr, "%s: %s: its rows are %s, they are converted to %s\n", prof_program.name,
                 o->load_kv, dtype_name(snapshot_type(prof->snapshot)), dtype_name(run->kv_type));
     for (size_t i = 0; i < prof->snapshot->file.n_seqs; i++) {
         rows = size_max(rows, run_snapshot_rows(prof->snapshot, i));
@@ -146,6 +158,15 @@ static int open_tuned(struct prof *prof, struct err *err)
     return 0;
 }
 
+/* "2026-11-21T17:20:05Z"; empty where there is no clock. */
+static void utc_now(char *text, size_t size)
+{
+    const time_t now = time(NULL);
+    struct tm utc;
+    if (!gmtime_r(&now, &utc) || !strftime(text, size, "%Y-%m-%dT%H:%M:%SZ", &utc))
+        *text = 0;
+}
+
 int prof_open(struct prof *prof, const struct prof_options *o, const char *default_kv, bool with_model,
               struct err *err)
 {
@@ -155,7 +176,9 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     struct report *report = &prof->report;
     struct run *run = &report->run;
     size_t list[PROF_MAX_LIST], n;
+    prof_batches(o, list, &n);
     report->version = BMC_RELEASE;
+    utc_now(report->timestamp, sizeof report->timestamp);
     report->repeat = (int)o->repeat;
     report->warmup = (int)o->warmup;
     cli_progress_begin(&progress, "measuring");
@@ -174,12 +197,9 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     run->kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
     if (!run->kernels || precision_parse(&run->precision, o->precision, run->kernels, err) < 0 ||
         open_contenders(prof, o->kv ? o->kv : default_kv, err) < 0 || open_shape(prof, err) < 0 ||
-        set_layers(prof, err) < 0 || prof_list(o->batch, "--batch", list, &n, err) < 0 ||
-        open_tuned(prof, err) < 0)
+        set_layers(prof, err) < 0 || open_tuned(prof, err) < 0)
         return -1;
     run->batch = list[0];
-    if (!run->batch)
-        return err_set(err, "--batch: at least one sequence is needed, found 0");
     run->N = o->context ? o->context : size_min(512, run->config.context);
     if (open_snapshot(prof, err) < 0)
         return -1;
@@ -207,19 +227,20 @@ void prof_close(struct prof *prof)
 }
 
 /* The members of `row` that `columns` names, in its order. */
-static json_t *pick(const json_t *row, const char *columns)
+static int pick(const json_t *row, const char *columns, json_t **picked, struct err *err)
 {
-    json_t *picked = json_object();
     char name[64];
-    for (const char *at = columns; *at; at += *at == ' ') {
+    *picked = json_object();
+    int rc = *picked ? 0 : err_set(err, "out of memory for a row");
+    for (const char *at = columns; *at && rc == 0; at += *at == ' ') {
         const size_t len = strcspn(at, " ");
         snprintf(name, sizeof name, "%.*s", (int)len, at);
         json_t *value = json_object_get(row, name);
         if (value)
-            json_object_set(picked, name, value);
+            rc = json_put(*picked, name, json_incref(value), err);
         at += len;
     }
-    return picked;
+    return rc;
 }
 
 static bool same_in_all(const json_t *rows, const char *key)
@@ -232,44 +253,61 @@ static bool same_in_all(const json_t *rows, const char *key)
 }
 
 /* "shape opt-6.7b, layers 1, ..." once, for the formats that do not repeat it in every row. */
-static void print_setup(const json_t *rows)
+static int add_setup(const json_t *rows, struct buf *text, struct err *err)
 {
     static const char setup[] = "shape layers N weight_type kv_type attn isa precision rows alloc "
-                                "threads repeat seed cpu version";
-    json_t *picked = pick(json_array_get(rows, 0), setup);
+                                "threads repeat seed cpu version timestamp";
+    json_t *picked, *value;
     const char *key;
-    json_t *value;
-    bool first = true;
+    int rc = pick(json_array_get(rows, 0), setup, &picked, err);
     json_object_foreach(picked, key, value)
     {
-        char *text = same_in_all(rows, key) ? json_dumps(value, JSON_ENCODE_ANY) : strdup("by row");
-        const size_t len = text ? strlen(text) : 0;
-        const bool quoted = len >= 2 && text[0] == '"';
-        printf("%s%s %.*s", first ? "" : ", ", key, (int)(quoted ? len - 2 : len),
-               text ? text + quoted : "?");
-        first = false;
-        free(text);
+        struct buf one = {0};
+        rc = same_in_all(rows, key) ? json_spell(value, 0, &one, err) : buf_addf(&one, err, "by row");
+        const bool quoted = one.len >= 2 && one.data[0] == '"';
+        if (rc == 0)
+            rc = buf_addf(text, err, "%s%s %.*s", text->len ? ", " : "", key,
+                          (int)(quoted ? one.len - 2 : one.len), one.data + quoted);
+        buf_release(&one);
     }
-    puts("\n");
     json_decref(picked);
+    return rc < 0 ? -1 : buf_addf(text, err, "\n\n");
 }
 
-int prof_print(const struct prof *prof, const json_t *rows, const char *columns, struct err *err)
+/* The main columns of every row. */
+static int pick_all(const json_t *rows, const char *columns, json_t *shown, struct err *err)
 {
-    const enum table_format format = (enum table_format)prof->options->format;
+    int rc = shown ? 0 : err_set(err, "out of memory for rows");
+    for (size_t i = 0; i < json_array_size(rows) && rc == 0; i++) {
+        json_t *picked;
+        rc = pick(json_array_get(rows, i), columns, &picked, err);
+        if (rc == 0)
+            rc = json_push(shown, json_incref(picked), err);
+        json_decref(picked);
+    }
+    return rc;
+}
+
+int prof_print_rows(const json_t *rows, const char *columns, enum table_format format, struct err *err)
+{
     const bool brief = format == TABLE_TEXT || format == TABLE_MD;
     struct buf text = {0};
     json_t *shown = brief ? json_array() : json_incref((json_t *)(uintptr_t)rows);
-    if (prof->report.arg)
-        cli_progress_end(prof->report.arg);
-    for (size_t i = 0; brief && i < json_array_size(rows); i++)
-        json_array_append_new(shown, pick(json_array_get(rows, i), columns));
-    if (brief)
-        print_setup(rows);
-    const int rc = table_write(shown, NULL, format, &text, err);
+    int rc = brief ? pick_all(rows, columns, shown, err) : 0;
+    if (brief && rc == 0)
+        rc = add_setup(rows, &text, err);
+    if (rc == 0)
+        rc = table_write(shown, NULL, format, &text, err);
     if (rc == 0)
         fwrite(text.data, 1, text.len, stdout);
     json_decref(shown);
     buf_release(&text);
     return rc;
+}
+
+int prof_print(const struct prof *prof, const json_t *rows, const char *columns, struct err *err)
+{
+    if (prof->report.arg)
+        cli_progress_end(prof->report.arg);
+    return prof_print_rows(rows, columns, (enum table_format)prof->options->format, err);
 }

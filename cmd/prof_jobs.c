@@ -20,28 +20,14 @@ static void explain_counters(const struct prof *prof)
         fprintf(stderr, "%s: %s\n", prof_program.name, refusal);
 }
 
-static int plot_blocks(const struct prof *prof, const json_t *rows, bool sweep, struct err *err)
-{
-    char title[512];
-    const struct run *run = &prof->report.run;
-    if (!prof->options->plot)
-        return 0;
-    snprintf(title, sizeof title, "%s, %zu layers, N = %zu, batch %zu: attention block",
-             prof->report.shape, run->config.layers, run->N, run->batch);
-    return sweep ? prof_plot(prof->options->plot, rows, title, "T", "total_ms copy_ms alloc_ms sdpa_ms",
-                             true, err)
-                 : prof_plot(prof->options->plot, rows, title, "policy",
-                             "alloc_ms copy_ms append_ms sdpa_ms", false, err);
-}
-
 static int run_blocks(struct prof *prof, bool sweep, struct err *err)
 {
     json_t *rows = json_array();
     int rc = report_blocks(&prof->report, prof->contender, prof->n_contenders, rows, err);
     if (rc == 0)
         rc = prof_print(prof, rows, BLOCK_COLUMNS, err);
-    if (rc == 0)
-        rc = plot_blocks(prof, rows, sweep, err);
+    if (rc == 0 && prof->options->plot)
+        rc = sweep ? prof_plot_sweep(prof, rows, err) : prof_plot_policies(prof, rows, err);
     if (rc == 0)
         explain_counters(prof);
     json_decref(rows);
@@ -77,13 +63,15 @@ int prof_sweep(const struct prof_options *options, struct err *err)
     /* N is known once the shape is: opened twice, which costs nothing. */
     int rc = prof_open(&prof, options, "bmc", false, err);
     const size_t N = prof.report.run.N;
+    const char *from = NULL;
+    const size_t own_T = rc == 0 ? prof_own_T(&prof, &from) : 0;
     prof_close(&prof);
-    if (rc == 0 && options->kv)
-        rc = err_set(err, "sweep runs bmc at every T: leave --kv out");
     if (rc == 0)
         rc = sweep_list(N, &list, err);
     if (rc == 0) {
         rc = prof_open(&prof, options, list.data, false, err);
+        prof.own_T = own_T;
+        prof.own_T_from = from;
         if (rc == 0)
             rc = run_blocks(&prof, true, err);
         prof_close(&prof);
@@ -97,7 +85,6 @@ int prof_latency(const struct prof_options *options, struct err *err)
     struct prof prof;
     json_t *rows = json_array();
     struct buf columns = {0};
-    char title[512];
     int rc = prof_open(&prof, options, "iterative,bmc", true, err);
     const size_t N = prof.report.run.N;
     if (rc == 0 && N < 2)
@@ -115,11 +102,8 @@ int prof_latency(const struct prof_options *options, struct err *err)
             rc = prof_print(&prof, rows, all.data, err);
         buf_release(&all);
     }
-    if (rc == 0 && options->plot) {
-        snprintf(title, sizeof title, "%s, batch %zu: latency of the n-th token", prof.report.shape,
-                 prof.report.run.batch);
-        rc = prof_plot(options->plot, rows, title, "n", columns.data + 1, false, err);
-    }
+    if (rc == 0 && options->plot)
+        rc = prof_plot_latency(&prof, rows, err);
     buf_release(&columns);
     json_decref(rows);
     prof_close(&prof);
@@ -154,31 +138,31 @@ static int check_tests(const struct prof *prof, const struct bench_test *test, s
             return err_set(
                 err, "%zu rows (depth, prompt and generation together) are beyond the context of %zu",
                 rows, context);
-        if (!test[i].batch)
-            return err_set(err, "--batch: at least one sequence is needed, found 0");
     }
-    return n ? 0 : err_set(err, "nothing to measure: -p and -n are all 0");
+    return 0;
 }
 
 int prof_bench(const struct prof_options *options, struct err *err)
 {
     enum { MAX_TESTS = 2 * PROF_MAX_LIST * PROF_MAX_LIST * PROF_MAX_LIST };
     struct prof prof;
-    json_t *rows = json_array();
     size_t batch[PROF_MAX_LIST], prompt[PROF_MAX_LIST], gen[PROF_MAX_LIST], depth[PROF_MAX_LIST];
     size_t n_batch, n_prompt, n_gen, n_depth, n = 0;
     struct bench_test *test = calloc(MAX_TESTS, sizeof *test);
-    int rc = test ? prof_open(&prof, options, "bmc", true, err) : err_set(err, "out of memory");
-    if (rc < 0 || prof_list(options->batch, "--batch", batch, &n_batch, err) < 0 ||
-        prof_list(options->prompt, "--prompt", prompt, &n_prompt, err) < 0 ||
-        prof_list(options->gen, "--gen", gen, &n_gen, err) < 0 ||
-        prof_list(options->depth, "--depth", depth, &n_depth, err) < 0) {
-        rc = -1;
-        goto out;
-    }
+    if (!test)
+        return err_set(err, "out of memory for %d tests", MAX_TESTS);
+    prof_batches(options, batch, &n_batch);
+    prof_list(options->prompt, "--prompt", prompt, &n_prompt);
+    prof_list(options->gen, "--gen", gen, &n_gen);
+    prof_list(options->depth, "--depth", depth, &n_depth);
     n = combine(batch, n_batch, prompt, n_prompt, depth, n_depth, false, test);
     n += combine(batch, n_batch, gen, n_gen, depth, n_depth, true, test + n);
-    rc = check_tests(&prof, test, n, err);
+    if (!n)
+        opt_usage_error(&prof_program, "nothing to measure: -p and -n are all 0");
+    json_t *rows = json_array();
+    int rc = prof_open(&prof, options, "bmc", true, err);
+    if (rc == 0)
+        rc = check_tests(&prof, test, n, err);
     if (rc == 0)
         rc = report_bench(&prof.report, prof.model, prof.contender, prof.n_contenders, test, n,
                           options->megabytes << 20, rows, err);
@@ -188,9 +172,7 @@ int prof_bench(const struct prof_options *options, struct err *err)
             "test policy batch n_prompt n_gen depth tok_s tok_s_sd tok_s_end_to_end step_ms roof_share "
             "first_token_ms latency_p50_ms latency_p95_ms latency_p99_ms peak_resident_bytes",
             err);
-out:
-    if (test)
-        prof_close(&prof);
+    prof_close(&prof);
     free(test);
     json_decref(rows);
     return rc;
@@ -210,8 +192,8 @@ static bool read_number(const char **at, size_t *number)
 }
 
 /* "128:1920,..." -> prompt and generated lengths at every batch. */
-static int read_cases(const char *text, const size_t *batch, size_t n_batch, struct bench_test *test,
-                      size_t *n, struct err *err)
+static void read_cases(const char *text, const size_t *batch, size_t n_batch, struct bench_test *test,
+                       size_t *n)
 {
     *n = 0;
     for (const char *at = text; *at;) {
@@ -219,13 +201,15 @@ static int read_cases(const char *text, const size_t *batch, size_t n_batch, str
         bool ok =
             read_number(&at, &prompt) && *at++ == ':' && read_number(&at, &gen) && (!*at || *at == ',');
         if (!ok || *n + n_batch > (size_t)PROF_MAX_LIST * PROF_MAX_LIST)
-            return err_set(err, "--cases: \"%s\" is no list of PROMPT:GENERATED, as 128:128,128:1920",
-                           text);
+            opt_usage_error(&prof_program,
+                            "--cases: \"%s\" is no list of PROMPT:GENERATED, as 128:128,128:1920",
+                            text);
         for (size_t b = 0; b < n_batch; b++)
             test[(*n)++] = (struct bench_test){.batch = batch[b], .n_prompt = prompt, .n_gen = gen};
         at += *at == ',';
     }
-    return *n ? 0 : err_set(err, "--cases: the list is empty");
+    if (!*n)
+        opt_usage_error(&prof_program, "--cases: the list is empty");
 }
 
 /* The paper's four cases (bmc.txt, table II), but those that are beyond a context. */
@@ -244,13 +228,10 @@ int prof_usecases(const struct prof_options *options, struct err *err)
     struct prof prof = {.options = options};
     struct bench_test test[PROF_MAX_LIST * PROF_MAX_LIST];
     size_t batch[PROF_MAX_LIST], n_batch, n = 0, longest = 0;
-    json_t *rows = json_array();
     struct prof_options o = *options;
-    if (prof_list(o.batch, "--batch", batch, &n_batch, err) < 0 ||
-        read_cases(o.cases ? o.cases : four, batch, n_batch, test, &n, err) < 0) {
-        json_decref(rows);
-        return -1;
-    }
+    prof_batches(&o, batch, &n_batch);
+    read_cases(o.cases ? o.cases : four, batch, n_batch, test, &n);
+    json_t *rows = json_array();
     for (size_t i = 0; i < n; i++)
         longest = size_max(longest, test[i].n_prompt + test[i].n_gen);
     if (o.shape)
@@ -283,10 +264,11 @@ int prof_roof(const struct prof_options *options, struct err *err)
     if (rc == 0)
         rc = roof_measure(&roof, o.megabytes << 20, (int)o.repeat, err);
     if (rc == 0) {
-        json_array_append_new(rows, report_roof(&prof.report, &roof));
-        rc = prof_print(&prof, rows,
-                        "read_gb_s copy_gb_s f32_gflop_s f32_isa bf16_gflop_s bf16_isa page_fault_ns",
-                        err);
+        rc = report_roof(&prof.report, &roof, rows, err);
+        if (rc == 0)
+            rc = prof_print(
+                &prof, rows,
+                "read_gb_s copy_gb_s f32_gflop_s f32_isa bf16_gflop_s bf16_isa page_fault_ns", err);
     }
     json_decref(rows);
     prof_close(&prof);

@@ -1,138 +1,200 @@
-/* Pictures, through gnuplot where it is installed. */
-#include <errno.h>
-#include <spawn.h>
+/* Pictures of reports: which columns are drawn, how, and what stands above them. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/file.h"
-#include "cli.h"
+#include "plot.h"
 #include "prof.h"
 
-extern char **environ;
+enum { MOST_SERIES = PROF_MAX_LIST };
 
-static int add_value(struct buf *out, const json_t *row, const char *key, struct err *err)
+/* A picture in the making, with the numbers that its series point to. */
+struct picture {
+    struct svg_plot plot;
+    struct svg_series series[MOST_SERIES];
+    double *column[4 * MOST_SERIES];
+    size_t n_columns;
+    char title[512], about[512], machine[512];
+};
+
+static void picture_release(struct picture *picture)
 {
-    const json_t *value = json_object_get(row, key);
-    if (json_is_string(value))
-        return buf_addf(out, err, "\"%s\" ", json_string_value(value));
-    if (!json_is_number(value))
-        return buf_addf(out, err, "NaN ");
-    return buf_addf(out, err, "%.9g ", json_number_value(value));
+    for (size_t i = 0; i < picture->n_columns; i++)
+        free(picture->column[i]);
 }
 
-/* The columns as a gnuplot data block: x, then every y. */
-static int add_data(struct buf *script, const json_t *rows, const char *x, char *const *y, size_t n,
-                    struct err *err)
+/* A member of all rows; NaN where it is no number. NULL when memory is short. */
+static const double *column_of(struct picture *picture, const json_t *rows, const char *key)
 {
-    if (buf_addf(script, err, "$data << END\n") < 0)
-        return -1;
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        const json_t *row = json_array_get(rows, i);
-        if (add_value(script, row, x, err) < 0)
-            return -1;
-        for (size_t k = 0; k < n; k++)
-            if (add_value(script, row, y[k], err) < 0)
-                return -1;
-        if (buf_addf(script, err, "\n") < 0)
-            return -1;
+    const size_t n = json_array_size(rows);
+    double *column = mem_alloc(size_max(n, 1), sizeof *column);
+    for (size_t i = 0; column && i < n; i++) {
+        const json_t *value = json_object_get(json_array_get(rows, i), key);
+        column[i] = json_is_number(value) ? json_number_value(value) : NAN;
     }
-    return buf_addf(script, err, "END\n");
+    if (column)
+        picture->column[picture->n_columns++] = column;
+    return column;
 }
 
-static int add_plot(struct buf *script, bool bars, char *const *y, size_t n, struct err *err)
+/* What is drawn of a report: the keys of its columns, NULL for none. */
+struct drawn {
+    const char *name, *y, *lo, *hi;
+    unsigned draw;
+};
+
+static int add_series(struct picture *picture, const json_t *rows, const char *x,
+                      const struct drawn *drawn, struct err *err)
 {
-    if (buf_addf(script, err, "plot ") < 0)
-        return -1;
-    for (size_t k = 0; k < n; k++) {
-        const char *with = bars ? (k ? "" : ":xtic(1)") : " with linespoints";
-        const int rc = bars ? buf_addf(script, err, "%s$data using %zu%s title \"%s\"", k ? ", " : "",
-                                       k + 2, with, y[k])
-                            : buf_addf(script, err, "%s$data using 1:%zu%s title \"%s\"", k ? ", " : "",
-                                       k + 2, with, y[k]);
-        if (rc < 0)
-            return -1;
+    struct svg_series *s = &picture->series[picture->plot.n_series++];
+    *s = (struct svg_series){.name = drawn->name, .n = json_array_size(rows), .draw = drawn->draw};
+    s->x = x ? column_of(picture, rows, x) : NULL;
+    s->y = column_of(picture, rows, drawn->y);
+    s->lo = drawn->lo ? column_of(picture, rows, drawn->lo) : NULL;
+    s->hi = drawn->hi ? column_of(picture, rows, drawn->hi) : NULL;
+    picture->plot.series = picture->series;
+    return s->y && (!x || s->x) && (!drawn->lo || (s->lo && s->hi)) ? 0 : err_set(err, "out of memory");
+}
+
+static const char *text_of(const json_t *rows, const char *key)
+{
+    const char *text = json_string_value(json_object_get(json_array_get(rows, 0), key));
+    return text ? text : "?";
+}
+
+/* The title, and below it the run and the machine. */
+static void set_title(struct picture *picture, const struct prof *prof, const json_t *rows,
+                      const char *what)
+{
+    const struct run *run = &prof->report.run;
+    const char *slash = strrchr(prof->report.shape, '/');
+    snprintf(picture->title, sizeof picture->title, "%s: %.200s", what,
+             slash ? slash + 1 : prof->report.shape);
+    snprintf(picture->about, sizeof picture->about,
+             "%zu layers, N = %zu, batch %zu, %s rows, attention %s, rounds: %d", run->config.layers,
+             run->N, run->batch, text_of(rows, "kv_type"), run->attn->name, prof->report.repeat);
+    snprintf(picture->machine, sizeof picture->machine, "%.200s, %d threads, isa %s",
+             text_of(rows, "cpu"), run->threads, run->kernels->isa);
+    picture->plot.title = picture->title;
+    picture->plot.note[0] = picture->about;
+    picture->plot.note[1] = picture->machine;
+}
+
+/* ---- policies ---- */
+
+int prof_plot_policies(const struct prof *prof, const json_t *rows, struct err *err)
+{
+    static const struct drawn drawn[] = {
+        {"allocation", "alloc_ms", NULL, NULL, SVG_BAR},
+        {"copying", "copy_ms", NULL, NULL, SVG_BAR},
+        {"new rows", "append_ms", NULL, NULL, SVG_BAR},
+        {"attention", "sdpa_ms", NULL, NULL, SVG_BAR},
+        {"total, fastest to slowest round", "total_ms", "total_ms_min", "total_ms_max",
+         SVG_POINTS | SVG_WHISKERS | SVG_VALUES},
+    };
+    struct picture picture = {.plot = {.x_name = "cache policy", .y_name = "time of all steps (ms)"}};
+    const char *name[PROF_MAX_LIST];
+    int rc = 0;
+    for (size_t i = 0; i < prof->n_contenders; i++)
+        name[i] = prof->contender[i].text;
+    picture.plot.bar = name;
+    picture.plot.n_bars = prof->n_contenders;
+    set_title(&picture, prof, rows, "Attention block under cache policies");
+    picture.plot.note[2] =
+        "Parts and total are medians, each of its own, and the total has the clock's part, too: bars "
+        "need not reach it.";
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(drawn); i++)
+        rc = add_series(&picture, rows, NULL, &drawn[i], err);
+    if (rc == 0)
+        rc = plot_save(prof->options->plot, &picture.plot, err);
+    picture_release(&picture);
+    return rc;
+}
+
+/* ---- sweep ---- */
+
+size_t prof_own_T(const struct prof *prof, const char **from)
+{
+    const struct run *run = &prof->report.run;
+    const struct kv_tuner *tuner = prof->contender[0].spec.tuner;
+    const struct kv_shape shape = {run->config.layers, run->config.kv_heads, run->config.head_dim,
+                                   run->N, run->kv_type};
+    enum kv_T_from why = KV_T_DEFAULT;
+    size_t T = tuner ? tuner->pick(tuner, &shape, run->batch, &why) : 0;
+    if (!T) {
+        why = KV_T_DEFAULT;
+        T = kv_default_T(run->N);
     }
-    return buf_addf(script, err, "\n");
+    *from = kv_T_from_name(why);
+    return div_up(run->N, div_up(run->N, size_min(T, run->N)));
 }
 
-static int make_script(struct buf *script, const json_t *rows, const char *title, const char *x,
-                       char *const *y, size_t n, bool logarithmic, struct err *err)
+/* A ring around the T that took least, and one around that which bmc takes by itself. */
+static void mark_T(struct picture *picture, const struct prof *prof, char label[2][64])
 {
-    const bool bars = json_is_string(json_object_get(json_array_get(rows, 0), x));
-    if (buf_addf(script, err,
-                 "set terminal svg size 900,540 font 'sans,14' background rgb 'white'\n"
-                 "set title \"%s\" noenhanced\nset key noenhanced outside bottom center horizontal\n"
-                 "set ylabel 'ms'\nset yrange [0:*]\nset grid y\n%s",
-                 title,
-                 bars ? "set style data histograms\nset style histogram rowstacked\nset style fill "
-                        "solid 0.8\n"
-                        "set boxwidth 0.7\nset xtics noenhanced\n"
-                      : "set pointsize 0.5\n") < 0)
-        return -1;
-    if (!bars &&
-        buf_addf(script, err, "set xlabel '%s'\n%s", x, logarithmic ? "set logscale x 2\n" : "") < 0)
-        return -1;
-    if (add_data(script, rows, x, y, n, err) < 0)
-        return -1;
-    return add_plot(script, bars, y, n, err);
-}
-
-/* Runs gnuplot with the script on its standard input and the picture going to `out`. */
-static int run_gnuplot(const struct buf *script, int out, struct err *err)
-{
-    char *const arguments[] = {(char[]){"gnuplot"}, NULL};
-    posix_spawn_file_actions_t actions;
-    pid_t child;
-    int input[2], status = 0;
-    if (pipe(input) < 0)
-        return err_errno(err, "--plot: no pipe to gnuplot");
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, input[0], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
-    posix_spawn_file_actions_addclose(&actions, input[1]);
-    const int failed = posix_spawnp(&child, arguments[0], &actions, NULL, arguments, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    close(input[0]);
-    if (failed) {
-        close(input[1]);
-        errno = failed;
-        return err_errno(err,
-                         "--plot: gnuplot cannot be run (Debian: gnuplot-nox); the data are above");
+    const struct svg_series *total = &picture->series[0];
+    struct svg_plot *plot = &picture->plot;
+    size_t best = 0, own = total->n;
+    for (size_t i = 0; i < total->n; i++) {
+        best = total->y[i] < total->y[best] ? i : best;
+        own = total->x[i] == (double)prof->own_T ? i : own;
     }
-    const char *at = script->data;
-    size_t left = script->len;
-    signal(SIGPIPE, SIG_IGN); /* a gnuplot that gives up is told below */
-    for (ssize_t n; left && (n = write(input[1], at, left)) > 0; at += n)
-        left -= (size_t)n;
-    close(input[1]);
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        ;
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : err_set(err, "--plot: gnuplot failed");
+    snprintf(label[0], sizeof label[0], "%s T = %.0f", own == best ? "best and bmc's own" : "best",
+             total->x[best]);
+    plot->mark[plot->n_marks++] = (struct svg_mark){total->x[best], total->y[best], label[0]};
+    if (own == best || own == total->n)
+        return;
+    snprintf(label[1], sizeof label[1], "bmc's own T = %.0f (%s)", total->x[own], prof->own_T_from);
+    plot->mark[plot->n_marks++] = (struct svg_mark){total->x[own], total->y[own], label[1]};
 }
 
-int prof_plot(const char *path, const json_t *rows, const char *title, const char *x, const char *y,
-              bool logarithmic, struct err *err)
+int prof_plot_sweep(const struct prof *prof, const json_t *rows, struct err *err)
 {
-    struct outfile out;
-    struct buf script = {0};
-    char *columns = strdup(y), *column[2 * PROF_MAX_LIST];
-    size_t n = 0;
-    int rc = -1;
-    if (!columns)
-        return err_set(err, "out of memory");
-    for (char *rest = columns, *word; (word = strsep(&rest, " ")) && n < ARRAY_LEN(column);)
-        column[n++] = word;
-    fflush(stdout);
-    if (make_script(&script, rows, title, x, column, n, logarithmic, err) == 0 &&
-        outfile_open(&out, path, err) == 0) {
-        rc = run_gnuplot(&script, out.fd, err);
-        if (rc == 0)
-            rc = outfile_commit(&out, err);
-        outfile_abort(&out);
+    static const struct drawn drawn[] = {
+        {"total, fastest to slowest round", "total_ms", "total_ms_min", "total_ms_max",
+         SVG_LINE | SVG_POINTS | SVG_BAND},
+        {"copying", "copy_ms", NULL, NULL, SVG_LINE | SVG_POINTS},
+        {"allocation", "alloc_ms", NULL, NULL, SVG_LINE | SVG_POINTS},
+        {"attention", "sdpa_ms", NULL, NULL, SVG_LINE | SVG_POINTS},
+    };
+    struct picture picture = {.plot = {.x_name = "T, allocations that fill the context",
+                                       .y_name = "time of all steps (ms)",
+                                       .log2_x = true}};
+    char label[2][64];
+    int rc = 0;
+    set_title(&picture, prof, rows, "Attention block under bmc by T");
+    picture.plot.note[2] = "Every point is a median of its own: parts need not add up to the total.";
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(drawn); i++)
+        rc = add_series(&picture, rows, "T", &drawn[i], err);
+    if (rc == 0) {
+        mark_T(&picture, prof, label);
+        rc = plot_save(prof->options->plot, &picture.plot, err);
     }
-    free(columns);
-    buf_release(&script);
+    picture_release(&picture);
+    return rc;
+}
+
+/* ---- latency ---- */
+
+int prof_plot_latency(const struct prof *prof, const json_t *rows, struct err *err)
+{
+    struct picture picture = {
+        .plot = {.x_name = "n, rows in the cache", .y_name = "time of a token (ms)"}};
+    char key[PROF_MAX_LIST][2][64], name[PROF_MAX_LIST][96];
+    int rc = 0;
+    set_title(&picture, prof, rows, "Time of the n-th token");
+    picture.plot.note[2] =
+        "A point is the median of the tokens since the point before; the area reaches to the slowest.";
+    for (size_t i = 0; rc == 0 && i < prof->n_contenders; i++) {
+        snprintf(key[i][0], sizeof key[i][0], "%s_ms", prof->contender[i].text);
+        snprintf(key[i][1], sizeof key[i][1], "%s_max_ms", prof->contender[i].text);
+        snprintf(name[i], sizeof name[i], "%s, median to slowest", prof->contender[i].text);
+        const struct drawn drawn = {name[i], key[i][0], key[i][0], key[i][1],
+                                    SVG_LINE | SVG_POINTS | SVG_BAND};
+        rc = add_series(&picture, rows, "n", &drawn, err);
+    }
+    if (rc == 0)
+        rc = plot_save(prof->options->plot, &picture.plot, err);
+    picture_release(&picture);
     return rc;
 }

@@ -1,15 +1,15 @@
 /* bmc-spec: measured acceptance by rank, kept in a file of "key value" lines for each pair of models. */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "base/conf.h"
 #include "base/file.h"
+#include "cli.h"
+#include "decode/acceptance.h"
+#include "files.h"
 #include "speccmd.h"
+#include "userdir.h"
 
-enum { NAME_BYTES = 80 }; /* of the file and its folder */
+enum { NAME_BYTES = 80 }; /* of the file */
 
 /* What trees are made for before anything was measured: typical of a draft that agrees two times in three. */
 static const double usual[] = {0.6, 0.12, 0.06, 0.03, 0.02, 0.015, 0.01, 0.01};
@@ -29,73 +29,32 @@ static const char *mode(const struct spec_run *run)
 }
 
 /* The file of these two models: in the user's configuration, beside the tuned profile. False: no place for it. */
-static bool default_path(const struct spec_run *run, char *path, size_t size, bool make_folder)
+static bool default_path(const struct spec_run *run, char *path, size_t size)
 {
-    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    char target[17], draft[17];
-    const bool own = config && *config == '/';
+    char target[17], draft[17], name[NAME_BYTES];
     hash_hex(&run->gen.model->file.model_id, 8, target);
     drafter_id(run, 8, draft);
-    if (!own && !(home && *home == '/'))
-        return false;
-    const int folder = snprintf(path, size, own ? "%s" : "%s/.config", own ? config : home);
-    if (folder < 0 || (size_t)folder + NAME_BYTES > size)
-        return false;
-    if (make_folder)
-        mkdir(path, 0700);
-    strcpy(path + folder, "/bmc");
-    if (make_folder)
-        mkdir(path, 0777);
-    snprintf(path + folder, NAME_BYTES, "/bmc/acceptance-%s-%s-%s", target, draft, mode(run));
-    return true;
-}
-
-static int parse_shares(struct spec_options *o, const char *text, const char *path, struct err *err)
-{
-    double sum = 0;
-    o->ranks = 0;
-    while (*text) {
-        char word[40];
-        const size_t len = strcspn(text, " \t");
-        double share = -1;
-        if (len < sizeof word) {
-            memcpy(word, text, len);
-            word[len] = 0;
-        }
-        if (len >= sizeof word || o->ranks == TREE_RANKS || !parse_double(word, &share) ||
-            !(share >= 0) || (sum += share) > 1.0001)
-            return err_set(err,
-                           "%s: \"accept\" needs up to %d shares that sum to at most 1; record it anew",
-                           path, TREE_RANKS);
-        o->accept[o->ranks++] = share;
-        text += len + strspn(text + len, " \t");
-    }
-    return o->ranks ? 0 : err_set(err, "%s: \"accept\" is empty; record it anew", path);
+    snprintf(name, sizeof name, "acceptance-%s-%s-%s", target, draft, mode(run));
+    return userdir_path(name, path, size);
 }
 
 static int read_file(struct spec_run *run, const char *path, struct err *err)
 {
-    struct conf conf;
+    struct acceptance a;
     char id[2 * HASH_BYTES + 1], own_draft[2 * HASH_BYTES + 1];
-    if (conf_open(&conf, path, err) < 0)
+    if (acceptance_open(&a, path, err) < 0)
         return -1;
-    const char *target = conf_get(&conf, "target"), *draft = conf_get(&conf, "draft"),
-               *shares = conf_get(&conf, "accept");
-    int rc;
     hash_hex(&run->gen.model->file.model_id, HASH_BYTES, id);
     drafter_id(run, HASH_BYTES, own_draft);
-    if (!target || strcmp(target, id) != 0)
-        rc = err_set(err, "%s: was recorded for another model; use --record-acceptance with this one",
-                     path);
-    else if (!draft || strcmp(draft, own_draft) != 0)
-        rc = err_set(
+    if (strcmp(a.target, id) != 0)
+        return err_set(err, "%s: was recorded for another model; use --record-acceptance with this one",
+                       path);
+    if (strcmp(a.draft, own_draft) != 0)
+        return err_set(
             err, "%s: was recorded with another drafter; use --record-acceptance with this one", path);
-    else if (!shares)
-        rc = err_set(err, "%s: has no line \"accept\"; record it anew", path);
-    else
-        rc = parse_shares(&run->options, shares, path, err);
-    conf_release(&conf);
-    return rc;
+    run->options.ranks = a.ranks;
+    memcpy(run->options.accept, a.share, a.ranks * sizeof *a.share);
+    return 0;
 }
 
 int spec_read_acceptance(struct spec_run *run, struct err *err)
@@ -103,14 +62,17 @@ int spec_read_acceptance(struct spec_run *run, struct err *err)
     const char *given = run->cli->acceptance;
     if (given)
         snprintf(run->acceptance, sizeof run->acceptance, "%s", given);
-    else if (!default_path(run, run->acceptance, sizeof run->acceptance, run->cli->record))
+    else if (!default_path(run, run->acceptance, sizeof run->acceptance))
         run->acceptance[0] = 0;
     run->options.ranks = ARRAY_LEN(usual);
     memcpy(run->options.accept, usual, sizeof usual);
     if (run->cli->record) {
         if (!run->acceptance[0])
             return err_set(err, "no place for the measured acceptance: give --acceptance FILE");
-        return gen_check_output(run->acceptance, err);
+        if (!given)
+            userdir_make(run->acceptance);
+        return files_output(run->gen.program, "acceptance", run->acceptance, OPT_WRITES_ACCEPTANCE,
+                            err);
     }
     const bool wanted = (run->cli->tree_nodes || run->cli->tree_auto || run->cli->recycle);
     if (!wanted || !run->acceptance[0] || (!given && !file_exists(run->acceptance)))
@@ -145,6 +107,6 @@ int spec_write_acceptance(struct spec_run *run, struct err *err)
     }
     buf_release(&text);
     if (rc == 0 && !run->gen.options->quiet)
-        fprintf(stderr, "acceptance       = written to %s\n", run->acceptance);
+        cli_say(stderr, "acceptance       = written to %s\n", run->acceptance);
     return rc;
 }

@@ -6,28 +6,21 @@
 #include "cli.h"
 #include "speccmd.h"
 
-/* Free rows: those whose arithmetic takes about as long as reading the weights, more of them where a product has one term.
- * WINDOW_REST: rows of a draft model's window beside those of the candidates. */
-enum {
-    USUAL_FREE_ROWS = 16,
-    USUAL_FREE_ROWS_BF16 = 24,
-    USUAL_TREE = 26,
-    AUTO_TREE = 48,
-    WINDOW_REST = 2
-};
+/* Free rows: those whose arithmetic takes about as long as reading the weights, more of them where a product has one term. */
+enum { USUAL_FREE_ROWS = 16, USUAL_FREE_ROWS_BF16 = 24, USUAL_TREE = 26, AUTO_TREE = 48 };
 
 size_t spec_free_rows(const struct spec_run *run, enum precision precision, const char **from)
 {
-    const struct tuned *tuned = &run->gen.tuned;
+    const size_t tuned = tuned_free_rows(&run->gen.tuned);
     const char *unused;
     from = from ? from : &unused;
     if (run->cli->free_rows) {
         *from = "option";
         return run->cli->free_rows;
     }
-    if (tuned->found && tuned->profile.rows.free) {
+    if (tuned) {
         *from = "profile";
-        return tuned->profile.rows.free;
+        return tuned;
     }
     *from = "default";
     return precision == PRECISION_BF16 ? USUAL_FREE_ROWS_BF16 : USUAL_FREE_ROWS;
@@ -39,8 +32,6 @@ int spec_open_draft(struct spec_run *run, struct err *err)
     char path[16384];
     if (o->lookup || o->recycle)
         return 0;
-    if (!o->draft && o->gen.model)
-        return err_set(err, "nothing to draft with: give -d DRAFT.bmc, --lookup or --recycle");
     if (!o->draft && cli_default_model("grimm-draft", "-d", path, sizeof path, err) < 0)
         return -1;
     if (model_open(&run->draft, o->draft ? o->draft : path, err) < 0 ||
@@ -108,8 +99,10 @@ static int open_draft_session(struct spec_run *run, struct err *err)
     struct draft_length *length = &run->options.length;
     struct session_options s = *target;
     if (o->draft_context > limit)
-        return err_set(err, "-cd %zu is beyond the draft model's context of %zu", o->draft_context,
-                       limit);
+        return err_set(err,
+                       "-cd %zu is beyond the %zu tokens of context that the draft model was made for: "
+                       "give -cd %zu or less",
+                       o->draft_context, limit, limit);
     s.context = o->draft_context ? o->draft_context : size_min(limit, target->context);
     if (o->k_auto) /* a length that adapts is no error */
         length->limit = size_min(length->limit, s.context - size_min(s.context, WINDOW_REST));
@@ -142,8 +135,7 @@ static int open_drafter(struct spec_run *run, struct err *err)
     if (open_draft_session(run, err) < 0)
         return -1;
     const double cost = (double)model_step_bytes(run->draft) / (double)model_step_bytes(target);
-    return draft_model_open(&run->drafter, &run->draft_session, &run->gen.sampling,
-                            target->config.vocab, cost, err);
+    return draft_model_open(&run->drafter, &run->draft_session, target->config.vocab, cost, err);
 }
 
 /* --tree auto: measures, chooses, says what and why. */

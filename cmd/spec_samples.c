@@ -22,7 +22,7 @@ struct samples_job {
     double end_ms; /* 0: no budget */
     struct answer *answer;
     size_t n_answers, unfinished;
-    volatile sig_atomic_t over; /* the time is, or SIGINT came */
+    volatile sig_atomic_t over; /* the time is, or a signal came */
 };
 
 static int next(void *arg, bool wait, struct gen_request *request, struct err *err)

@@ -7,6 +7,9 @@
 
 enum ragged { RAGGED_ONE, RAGGED_PAD, RAGGED_SPLIT };
 
+/* Rows of a draft model's window beside those of the candidates. */
+enum { WINDOW_REST = 2 };
+
 struct spec_cli {
     struct gen_options gen; /* first: the shared rows of the option table point into it */
     const char *draft;

@@ -14,7 +14,7 @@ struct tune_options {
     const char *attn, *isa, *precision, *profile, *constants;
     size_t threads, rounds, seconds, megabytes, evict;
     int64_t seed;
-    bool exact, no_sweep, no_rows, dry_run, check;
+    bool exact, no_sweep, no_rows, dry_run, force, check, quiet;
     int format;
     const char *plot;
 };
@@ -32,8 +32,9 @@ struct tune {
     enum precision precision;
     struct model *model; /* a file, or NULL */
     struct config config;
-    const char *shape; /* what rows call it */
-    bool machine;      /* neither -m nor --shape: it is the machine that is asked about */
+    const char *shape;          /* what rows call it */
+    char key[72], rows_key[72]; /* of the profile's entries: policy; free rows */
+    bool machine;               /* neither -m nor --shape: it is the machine that is asked about */
     size_t N[TUNE_MAX_LIST], n_N, batch[TUNE_MAX_LIST], n_batch;
     struct profile profile; /* what has been found out */
     struct cell *cell;      /* [n_cells] */
@@ -52,6 +53,9 @@ int tune_cells(struct tune *tune, struct err *err) MUST_USE;
 /* Times model steps of 1 to 64 rows. */
 int tune_rows(struct tune *tune, struct err *err) MUST_USE;
 
+/* Warns of cells whose fit and raw ratio disagree; an error when there is one that something would be written from. */
+int tune_doubts(const struct tune *tune, struct err *err) MUST_USE;
+
 /* Puts what was found into the profile file, beside what is there of other models. */
 int tune_save(struct tune *tune, struct err *err) MUST_USE;
 
@@ -60,7 +64,7 @@ int tune_check(struct tune *tune, struct err *err) MUST_USE;
 
 int tune_print(const struct tune *tune, struct err *err) MUST_USE;
 
-/* Predicted, measured and fitted times of a cell over T, as SVG. */
-int tune_plot(const char *path, const struct cell *cell, const char *title, struct err *err) MUST_USE;
+/* Predicted, measured and fitted times of a cell over T, as SVG, where --plot says. */
+int tune_plot(const struct tune *tune, const struct cell *cell, struct err *err) MUST_USE;
 
 #endif

@@ -73,13 +73,17 @@ static int print_check(const struct tune *tune, json_t *rows, const struct buf *
     const bool brief = format == TABLE_TEXT || format == TABLE_MD, fits = worst <= MOST;
     json_t *about = json_pack("{s:b, s:f, s:f}", "fits", fits, "worst_ratio", worst, "limit", MOST);
     struct buf text = {0};
+    if (tune->options->quiet)
+        return 0;
     int rc = table_write(rows, about, format, &text, err);
     if (rc == 0 && brief)
         rc = buf_addf(&text, err,
                       "\n%s%s: the profile's T cost up to %.3f times today's; the limit is %.2f\n",
                       drift->data ? drift->data : "", fits ? "fits" : "does not fit", worst, MOST);
-    if (rc == 0)
+    if (rc == 0 && text.len) {
+        text_make_printable(text.data, text.len, "\t\n");
         fwrite(text.data, 1, text.len, stdout);
+    }
     buf_release(&text);
     json_decref(about);
     return rc;

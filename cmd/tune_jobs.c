@@ -1,10 +1,8 @@
 /* The jobs of bmc-tune. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/conf.h"
-#include "base/file.h"
 #include "base/threads.h"
 #include "cli.h"
 #include "model/family.h"
@@ -13,8 +11,8 @@
 
 /* ---- opening ---- */
 
-static int read_list(const char *text, const char *option, size_t least, size_t most, size_t *list,
-                     size_t *n, struct err *err)
+static void read_list(const char *text, const char *option, size_t least, size_t most, size_t *list,
+                      size_t *n)
 {
     *n = 0;
     for (const char *at = text; *at;) {
@@ -23,23 +21,25 @@ static int read_list(const char *text, const char *option, size_t least, size_t 
         snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), at);
         if (*n == TUNE_MAX_LIST || len >= sizeof number || !parse_size(number, &list[*n]) ||
             list[*n] < least || list[*n] > most)
-            return err_set(err, "%s: \"%s\" is no list of at most %d whole numbers from %zu to %zu",
-                           option, text, TUNE_MAX_LIST, least, most);
+            opt_usage_error(&tune_program,
+                            "%s: \"%s\" is no list of at most %d whole numbers from %zu to %zu", option,
+                            text, TUNE_MAX_LIST, least, most);
         (*n)++;
         at += len + (at[len] == ',');
     }
-    return *n ? 0 : err_set(err, "%s: the list is empty", option);
+    if (!*n)
+        opt_usage_error(&tune_program, "%s: the list is empty", option);
 }
 
 /* "k=26,m=4" */
-static int read_spec(const char *text, struct tune_run *run, struct err *err)
+static void read_spec(const char *text, struct tune_run *run)
 {
     char k[16], m[16];
     if (sscanf(text, "k=%15[0-9],m=%15[0-9]", k, m) != 2 || !parse_size(k, &run->k) ||
         !parse_size(m, &run->m) || strlen(text) != strlen(k) + strlen(m) + 5 || run->m < 1 ||
         run->m > run->k || run->k > 1024)
-        return err_set(err, "--spec: \"%s\" is not as k=26,m=4 with 1 <= m <= k <= 1024", text);
-    return 0;
+        opt_usage_error(&tune_program, "--spec: \"%s\" is not as k=26,m=4 with 1 <= m <= k <= 1024",
+                        text);
 }
 
 static int open_shape(struct tune *tune, struct err *err)
@@ -51,12 +51,14 @@ static int open_shape(struct tune *tune, struct err *err)
             return -1;
         tune->config = tune->model->config;
         tune->shape = tune->model->path;
+        hash_hex(&tune->model->file.model_id, HASH_BYTES, tune->key);
         return 0;
     }
     if (cli_models_dir(folder, sizeof folder, err) < 0)
         return -1;
     tune->machine = !o->shape;
     tune->shape = o->shape ? o->shape : "llama-2-7b";
+    profile_shape_key(tune->key, sizeof tune->key, tune->shape);
     return shape_configure(folder, tune->shape, &tune->config, err);
 }
 
@@ -66,10 +68,8 @@ static int open_lists(struct tune *tune, struct err *err)
     char N[32];
     snprintf(N, sizeof N, "%zu", size_min(2048, tune->config.context));
     const char *all = tune->machine ? "128,256,512,1024,2048,4096,8192,16384" : N;
-    if (read_list(o->context ? o->context : all, "--ctx-size", 2, 1 << 20, tune->N, &tune->n_N, err) <
-            0 ||
-        read_list(o->batch, "--batch", 1, 1 << 16, tune->batch, &tune->n_batch, err) < 0)
-        return -1;
+    read_list(o->context ? o->context : all, "--ctx-size", 2, 1 << 20, tune->N, &tune->n_N);
+    read_list(o->batch, "--batch", 1, 1 << 16, tune->batch, &tune->n_batch);
     for (size_t i = 0; o->model && i < tune->n_N; i++)
         if (tune->N[i] > tune->config.context)
             return err_set(err, "-N %zu is beyond the model's context of %zu", tune->N[i],
@@ -84,7 +84,8 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     struct tune_run *run = &tune->run;
     run->attn = attn_find(o->attn, err);
     run->kernels = run->attn ? kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err) : NULL;
-    if (!run->kernels || precision_parse(&tune->precision, o->precision, run->kernels, err) < 0 ||
+    if (!run->kernels || kernels_load(run->kernels, err) < 0 ||
+        precision_parse(&tune->precision, o->precision, run->kernels, err) < 0 ||
         open_shape(tune, err) < 0)
         return -1;
     run->threads = o->threads ? (int)o->threads : threads_allowed();
@@ -97,8 +98,9 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     run->alloc = (enum pages_alloc)o->alloc;
     run->seed = (uint64_t)o->seed;
     run->interrupted = &cli_interrupted;
-    if ((o->spec && read_spec(o->spec, run, err) < 0) || open_lists(tune, err) < 0 ||
-        sweeper_open(&tune->sweeper, o->evict << 20, err) < 0)
+    if (o->spec)
+        read_spec(o->spec, run);
+    if (open_lists(tune, err) < 0 || sweeper_open(&tune->sweeper, o->evict << 20, err) < 0)
         return -1;
     machine_of(&tune->profile.machine, run->kernels->isa, run->alloc, run->threads);
     return 0;
@@ -222,6 +224,7 @@ int tune_calibrate(struct tune *tune, struct err *err)
     list_jobs(tune, &jobs);
     int rc = 0;
     cli_progress_begin(&bar, "calibrating");
+    bar.hidden = bar.hidden || tune->options->quiet;
     for (size_t pass = 0; pass < CALIBRATE_MAX_PASSES; pass++)
         for (size_t i = 0; rc == 0 && i < jobs.n; i++) {
             rc = calibration_pass(&jobs.job[i], &jobs.plan, err);
@@ -257,10 +260,36 @@ static int make_cell(struct tune *tune, struct cell_plan *plan, bool cold, struc
                                   .T = cell->answer.pow2};
     struct tuned_T named = tuned;
     snprintf(named.attn, sizeof named.attn, "%s", run.attn->name);
-    if (cell->measured)
-        snprintf(tune->profile.policy, sizeof tune->profile.policy, "%s",
-                 cell_fastest(cell, &tune->profile.policy_ratio));
     return profile_put_T(&tune->profile, &named, err);
+}
+
+/* The entry of a model, with what people call it. */
+static struct tuned_model *entry_of(struct tune *tune, const char *key, const char *name,
+                                    struct err *err)
+{
+    const char *slash = strrchr(name, '/');
+    struct tuned_model *model = profile_put_model(&tune->profile, key, err);
+    if (model) {
+        snprintf(model->name, sizeof model->name, "%.*s", (int)sizeof model->name - 1,
+                 slash ? slash + 1 : name);
+        text_make_printable(model->name, strlen(model->name), "");
+    }
+    return model;
+}
+
+/* The policy that all cells together speak for. */
+static int set_policy(struct tune *tune, struct err *err)
+{
+    struct ratio ratio;
+    const char *policy = cells_policy(tune->cell, tune->n_cells, &ratio);
+    struct tuned_model *model = policy ? entry_of(tune, tune->key, tune->shape, err) : NULL;
+    if (!policy)
+        return 0;
+    if (!model)
+        return -1;
+    snprintf(model->policy, sizeof model->policy, "%s", policy);
+    model->policy_ratio = ratio;
+    return 0;
 }
 
 /* The machine's cells are predicted, but for one that says which policy is fastest here. */
@@ -280,6 +309,7 @@ int tune_cells(struct tune *tune, struct err *err)
     struct cli_progress bar;
     int rc = 0;
     cli_progress_begin(&bar, "measuring");
+    bar.hidden = bar.hidden || o->quiet;
     for (size_t b = 0; b < tune->n_batch; b++)
         for (size_t i = 0; i < tune->n_N; i++) {
             struct cell_plan plan = {
@@ -299,74 +329,66 @@ int tune_cells(struct tune *tune, struct err *err)
                 rc = make_cell(tune, &plan, false, err);
         }
     cli_progress_end(&bar);
-    return rc;
+    return rc == 0 ? set_policy(tune, err) : -1;
 }
 
 /* ---- free rows ---- */
 
-/* The model itself, or one of random weights; without a model, a billion parameters' layers. */
-static int rows_model(struct tune *tune, struct model **model, struct err *err)
+/* Random weights: of the shape, or, for the machine, a billion parameters' layers. `name`: what they are called. */
+static int rows_model(struct tune *tune, struct model **model, char *name, size_t size, struct err *err)
 {
     const struct tune_options *o = tune->options;
     struct config config = tune->config;
     char folder[8192];
-    const char *name = tune->machine ? "tinyllama-1.1b" : tune->shape;
+    const char *shape = tune->machine ? "tinyllama-1.1b" : tune->shape;
     if (tune->machine && (cli_models_dir(folder, sizeof folder, err) < 0 ||
-                          shape_configure(folder, name, &config, err) < 0))
+                          shape_configure(folder, shape, &config, err) < 0))
         return -1;
     config.layers = size_min(o->layers ? o->layers : 4, config.layers);
-    snprintf(tune->profile.step_model, sizeof tune->profile.step_model, "%s, %zu layers", name,
-             config.layers);
-    return model_synthesize(model, &config, name, o->type ? DTYPE_F32 : DTYPE_BF16, (uint64_t)o->seed,
+    profile_shape_key(tune->rows_key, sizeof tune->rows_key, shape);
+    snprintf(name, size, "%s, %zu layers", shape, config.layers);
+    return model_synthesize(model, &config, shape, o->type ? DTYPE_F32 : DTYPE_BF16, (uint64_t)o->seed,
                             err);
 }
 
-int tune_rows(struct tune *tune, struct err *err)
+static int time_rows(struct tune *tune, const struct model *model, struct free_rows *rows,
+                     struct err *err)
 {
-    struct model *made = NULL;
     struct session_options options = {
         .kv_type = tune->run.type,
         .attn = tune->run.attn,
         .kernels = tune->run.kernels,
         .precision = tune->precision,
         .batch = 1,
+        .context = size_min(512, model->config.context),
         .threads = tune->run.threads,
         .threads_prefill = tune->run.threads,
     };
-    if (tune->model) {
-        const char *slash = strrchr(tune->shape, '/');
-        snprintf(tune->profile.step_model, sizeof tune->profile.step_model, "%s",
-                 slash ? slash + 1 : tune->shape);
-    } else if (rows_model(tune, &made, err) < 0) {
-        return -1;
-    }
-    const struct model *model = made ? made : tune->model;
-    options.context = size_min(512, model->config.context);
     options.chunk = size_min(64, options.context);
-    int rc = kv_spec_parse(&options.kv, "upfront", err);
-    if (rc == 0)
-        rc = calibrate_free_rows(model, &options, options.context / 2, 5, &cli_interrupted,
-                                 &tune->profile.rows, err);
+    if (kv_spec_parse(&options.kv, "upfront", err) < 0)
+        return -1;
+    return calibrate_free_rows(model, &options, options.context / 2, 5, &cli_interrupted, rows, err);
+}
+
+int tune_rows(struct tune *tune, struct err *err)
+{
+    struct model *made = NULL;
+    struct free_rows rows = {0};
+    char name[4096 + 32];
+    snprintf(name, sizeof name, "%s", tune->shape);
+    memcpy(tune->rows_key, tune->key, sizeof tune->rows_key);
+    if (!tune->model && rows_model(tune, &made, name, sizeof name, err) < 0)
+        return -1;
+    const int rc = time_rows(tune, made ? made : tune->model, &rows, err);
     model_close(made);
-    return rc;
+    struct tuned_model *entry = rc == 0 ? entry_of(tune, tune->rows_key, name, err) : NULL;
+    if (!entry)
+        return -1;
+    entry->rows = rows;
+    return 0;
 }
 
 /* ---- the profile ---- */
-
-/* The folder of a path, and the one above it: $XDG_CONFIG_HOME may be missing in a new account. */
-static void make_folder(const char *path)
-{
-    char folder[8192];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (!slash || slash == folder)
-        return;
-    *slash = 0;
-    if (file_is_folder(folder))
-        return;
-    make_folder(folder);
-    (void)!mkdir(folder, 0755); /* that it is not there is told when the file is opened */
-}
 
 /* What another run found out on this machine with the same settings stays, where this one has nothing new. */
 static int keep_old(struct tune *tune, const char *path, struct err *err)
@@ -374,27 +396,14 @@ static int keep_old(struct tune *tune, const char *path, struct err *err)
     struct profile old, *now = &tune->profile;
     struct err ignored;
     bool found;
-    int rc = 0;
     if (profile_open(&old, path, &found, &ignored) < 0 || !found)
         return 0;
     const struct machine *a = &old.machine, *b = &now->machine;
     if (profile_check_machine(&old, b, &ignored) == 0 && a->threads == b->threads &&
         strcmp(a->isa, b->isa) == 0 && strcmp(a->alloc, b->alloc) == 0) {
-        struct profile both = old;
-        for (size_t i = 0; rc == 0 && i < now->n_curves; i++)
-            rc = profile_put_curve(&both, &now->curve[i], err);
-        for (size_t i = 0; rc == 0 && i < now->n_tuned; i++)
-            rc = profile_put_T(&both, &now->tuned[i], err);
-        if (now->policy[0]) {
-            memcpy(both.policy, now->policy, sizeof both.policy);
-            both.policy_ratio = now->policy_ratio;
-        }
-        if (now->rows.n) {
-            both.rows = now->rows;
-            memcpy(both.step_model, now->step_model, sizeof both.step_model);
-        }
+        const int rc = profile_merge(&old, now, err);
         profile_release(now);
-        *now = both;
+        *now = old;
         return rc;
     }
     profile_release(&old);
@@ -405,13 +414,10 @@ int tune_save(struct tune *tune, struct err *err)
 {
     char path[8192];
     if (!tuned_path(tune->options->profile, path, sizeof path))
-        return err_set(err, "there is no place for the profile: neither XDG_CONFIG_HOME nor HOME is "
-                            "set; give --profile FILE, or --dry-run");
-    if (!tune->options->profile)
-        make_folder(path);
+        return err_set(err, "there is no place for the profile; give --profile FILE");
     if (keep_old(tune, path, err) < 0 || profile_save(&tune->profile, path, err) < 0)
         return -1;
-    if (tune->options->format == TABLE_TEXT)
-        printf("\nprofile written to %s\n", path);
+    if (tune->options->format == TABLE_TEXT && !tune->options->quiet)
+        cli_say(stdout, "\nprofile written to %s\n", path);
     return 0;
 }

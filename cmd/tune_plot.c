@@ -1,142 +1,109 @@
-/* A small SVG: predicted, measured and fitted times over T. */
+/* The picture of a cell: predicted, measured and fitted times over T. */
 #include <math.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "plot.h"
 #include "tune.h"
 
-enum { WIDTH = 800, HEIGHT = 480, LEFT = 80, RIGHT = 30, TOP = 50, BOTTOM = 90 };
+enum { FINE = 65 };
 
-struct axes {
-    double max_T, max_ms;
+/* The series, and the numbers that they point to. */
+struct picture {
+    struct svg_plot plot;
+    struct svg_series series[3];
+    double ms[SWEEP_MAX], lo[SWEEP_MAX], hi[SWEEP_MAX];
+    double fine_T[FINE], fit[FINE];
+    char title[512], about[512], machine[512], fitted[256], predicted[256], label[2][64];
 };
 
-static double x_of(const struct axes *axes, double T)
+/* The fitted curve, over the T that it was fitted to. */
+static void make_curve(struct picture *picture, const struct cell *cell)
 {
-    const double span = fmax(log2(axes->max_T), 1);
-    return LEFT + (WIDTH - LEFT - RIGHT) * log2(T) / span;
-}
-
-static double y_of(const struct axes *axes, double ms)
-{
-    return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * ms / axes->max_ms;
-}
-
-/* 1, 2 or 5 times a power of ten: about five of them in `most`. */
-static double tick_of(double most)
-{
-    const double power = pow(10, floor(log10(most / 5)));
-    const double digit = most / 5 / power;
-    return power * (digit > 5 ? 10 : digit > 2 ? 5 : digit > 1 ? 2 : 1);
-}
-
-/* Text as XML wants it; what is no plain character becomes a question mark. */
-static int add_text(struct buf *svg, const char *text, struct err *err)
-{
-    for (; *text; text++) {
-        const char *as = *text == '<' ? "&lt;" : *text == '&' ? "&amp;" : *text == '>' ? "&gt;" : NULL;
-        const char c = *text >= ' ' && *text < 127 ? *text : '?';
-        if ((as ? buf_addf(svg, err, "%s", as) : buf_add(svg, &c, 1, err)) < 0)
-            return -1;
+    size_t first = 0;
+    while (!cell->in_fit[first])
+        first++;
+    const double from = cell->T[first], to = cell->T[cell->n - 1];
+    for (size_t i = 0; i < FINE; i++) {
+        picture->fine_T[i] = from * pow(to / from, (double)i / (FINE - 1));
+        picture->fit[i] = fit_at(&cell->regret.fit, picture->fine_T[i]);
     }
-    return 0;
+    snprintf(picture->fitted, sizeof picture->fitted,
+             "The fit %s the medians from T = %.0f to %.0f; least at T = %.1f (90 %% in %.1f to %.1f).",
+             cell_doubtful(cell) ? "does not agree with" : "goes through", from, to, cell->regret.fit.T,
+             cell->regret.T_lo, cell->regret.T_hi);
+    snprintf(
+        picture->predicted, sizeof picture->predicted,
+        "The prediction comes from constants measured by themselves: at T = %.0f the clock says %.2f "
+        "times as much.",
+        cell->T[cell->used], cell->time[cell->used].ms / cell->predicted_ms[cell->used]);
+    picture->plot.note[2] = picture->fitted;
+    picture->plot.note[3] = picture->predicted;
 }
 
-static int add_axes(struct buf *svg, const struct axes *axes, const struct cell *cell,
-                    const char *title, struct err *err)
+static void add_series(struct picture *picture, const struct cell *cell)
 {
-    if (buf_addf(svg, err,
-                 "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
-                 "font-family=\"sans-serif\" "
-                 "font-size=\"14\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
-                 "<text x=\"%d\" y=\"28\" text-anchor=\"middle\" font-size=\"16\">",
-                 WIDTH, HEIGHT, WIDTH / 2) < 0 ||
-        add_text(svg, title, err) < 0 || buf_addf(svg, err, "</text>\n") < 0)
-        return -1;
-    const double tick = tick_of(axes->max_ms);
-    for (double ms = 0; ms <= axes->max_ms; ms += tick)
-        if (buf_addf(svg, err,
-                     "<path d=\"M%d %.1fH%d\" stroke=\"#ddd\"/><text x=\"%d\" y=\"%.1f\" "
-                     "text-anchor=\"end\">%g</text>\n",
-                     LEFT, y_of(axes, ms), WIDTH - RIGHT, LEFT - 8, y_of(axes, ms) + 5, ms) < 0)
-            return -1;
-    for (size_t i = 0; i < cell->n; i++)
-        if (buf_addf(svg, err, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\"%s>%g</text>\n",
-                     x_of(axes, cell->T[i]), HEIGHT - BOTTOM + 22,
-                     i == cell->used ? " font-weight=\"bold\"" : "", cell->T[i]) < 0)
-            return -1;
-    return buf_addf(
-        svg, err,
-        "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">T, allocations</text>\n"
-        "<text x=\"20\" y=\"%d\" text-anchor=\"middle\" transform=\"rotate(-90 20 %d)\">ms</text>\n",
-        WIDTH / 2, HEIGHT - BOTTOM + 46, HEIGHT / 2, HEIGHT / 2);
-}
-
-/* A line of one series with its name in the legend; `slot` is its place there. */
-static int add_series(struct buf *svg, const struct axes *axes, const char *name, const char *colour,
-                      const double *T, const double *ms, size_t n, bool dots, int slot, struct err *err)
-{
-    const int x = LEFT + slot * 200, y = HEIGHT - 20;
-    if (buf_addf(svg, err, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"",
-                 colour) < 0)
-        return -1;
-    for (size_t i = 0; i < n; i++)
-        if (buf_addf(svg, err, "%.1f,%.1f ", x_of(axes, T[i]), y_of(axes, ms[i])) < 0)
-            return -1;
-    if (buf_addf(svg, err, "\"/>\n") < 0)
-        return -1;
-    for (size_t i = 0; dots && i < n; i++)
-        if (buf_addf(svg, err, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n",
-                     x_of(axes, T[i]), y_of(axes, ms[i]), colour) < 0)
-            return -1;
-    return buf_addf(
-        svg, err,
-        "<path d=\"M%d %dh24\" stroke=\"%s\" stroke-width=\"3\"/><text x=\"%d\" y=\"%d\">%s</text>\n",
-        x, y - 5, colour, x + 32, y, name);
-}
-
-static int draw(struct buf *svg, const struct cell *cell, const char *title, struct err *err)
-{
-    enum { FINE = 65 };
-    struct axes axes = {cell->T[cell->n - 1], 0};
-    double T[FINE], fit[FINE], measured[SWEEP_MAX];
+    struct svg_series *s = picture->series;
     for (size_t i = 0; i < cell->n; i++) {
-        measured[i] = cell->time[i].ms;
-        axes.max_ms = fmax(axes.max_ms, fmax(cell->predicted_ms[i], measured[i]));
+        picture->ms[i] = cell->time[i].ms;
+        picture->lo[i] = cell->time[i].lo_ms;
+        picture->hi[i] = cell->time[i].hi_ms;
     }
-    axes.max_ms *= 1.05;
-    if (add_axes(svg, &axes, cell, title, err) < 0 ||
-        add_series(svg, &axes, "predicted (eq. 5)", "#1f77b4", cell->T, cell->predicted_ms, cell->n,
-                   false, 0, err) < 0)
-        return -1;
+    s[0] = (struct svg_series){
+        "predicted by the model", cell->T, cell->predicted_ms, NULL, NULL, cell->n, SVG_LINE};
     if (cell->measured) {
-        size_t first = 0, n = 0;
-        while (!cell->in_fit[first])
-            first++;
-        for (; n < FINE; n++) {
-            T[n] = cell->T[first] * pow(axes.max_T / cell->T[first], (double)n / (FINE - 1));
-            fit[n] = fit_at(&cell->regret.fit, T[n]);
-        }
-        if (add_series(svg, &axes, "measured", "#d62728", cell->T, measured, cell->n, true, 1, err) <
-                0 ||
-            add_series(svg, &axes, "fit a + bT + c/T", "#2ca02c", T, fit, n, false, 2, err) < 0)
-            return -1;
+        make_curve(picture, cell);
+        s[1] = (struct svg_series){
+            "measured, median and quartiles", cell->T, picture->ms, picture->lo, picture->hi, cell->n,
+            SVG_POINTS | SVG_WHISKERS};
+        s[2] = (struct svg_series){
+            "fit a + bT + c/T", picture->fine_T, picture->fit, NULL, NULL, FINE, SVG_LINE};
     }
-    return buf_addf(svg, err, "</svg>\n");
+    picture->plot.series = s;
+    picture->plot.n_series = cell->measured ? 3 : 1;
 }
 
-int tune_plot(const char *path, const struct cell *cell, const char *title, struct err *err)
+static void add_marks(struct picture *picture, const struct cell *cell)
 {
-    struct outfile out;
-    struct buf svg = {0};
-    fflush(stdout);
-    int rc = draw(&svg, cell, title, err);
-    if (rc == 0 && (rc = outfile_open(&out, path, err)) == 0) {
-        rc = outfile_write(&out, svg.data, svg.len, err);
-        if (rc == 0)
-            rc = outfile_commit(&out, err);
-        outfile_abort(&out);
-    }
-    buf_release(&svg);
-    return rc;
+    struct svg_plot *plot = &picture->plot;
+    const size_t used = cell->used, best = cell->measured ? cell->regret.best : used;
+    const double *y = cell->measured ? picture->ms : cell->predicted_ms;
+    snprintf(picture->label[0], sizeof picture->label[0], "%s T = %.0f",
+             cell->measured && used == best ? "tuned and best" : "tuned", cell->T[used]);
+    plot->mark[plot->n_marks++] = (struct svg_mark){cell->T[used], y[used], picture->label[0]};
+    if (used == best)
+        return;
+    snprintf(picture->label[1], sizeof picture->label[1], "best measured T = %.0f", cell->T[best]);
+    plot->mark[plot->n_marks++] = (struct svg_mark){cell->T[best], y[best], picture->label[1]};
+}
+
+static void set_title(struct picture *picture, const struct tune *tune, const struct cell *cell)
+{
+    const struct machine *m = &tune->profile.machine;
+    const char *slash = strrchr(tune->shape, '/');
+    snprintf(picture->title, sizeof picture->title, "Growing cache and attention by T: %.200s",
+             slash ? slash + 1 : tune->shape);
+    snprintf(picture->about, sizeof picture->about,
+             "One layer, N = %zu, batch %zu, %s caches, %s rows, attention %s, ", cell->N, cell->batch,
+             cell->cold ? "cold" : "hot", dtype_name(tune->run.type), tune->run.attn->name);
+    const size_t len = strlen(picture->about);
+    if (cell->measured)
+        snprintf(picture->about + len, sizeof picture->about - len, "rounds: %zu", cell->rounds);
+    else
+        snprintf(picture->about + len, sizeof picture->about - len, "not measured");
+    snprintf(picture->machine, sizeof picture->machine, "%s, %zu threads, isa %s, memory by %s", m->cpu,
+             m->threads, m->isa, m->alloc);
+    picture->plot.title = picture->title;
+    picture->plot.note[0] = picture->about;
+    picture->plot.note[1] = picture->machine;
+}
+
+int tune_plot(const struct tune *tune, const struct cell *cell, struct err *err)
+{
+    struct picture picture = {.plot = {.x_name = "T, allocations that fill the context",
+                                       .y_name = "time to fill the context (ms)",
+                                       .log2_x = true}};
+    set_title(&picture, tune, cell);
+    add_series(&picture, cell);
+    add_marks(&picture, cell);
+    return plot_save(tune->options->plot, &picture.plot, err);
 }

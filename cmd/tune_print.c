@@ -1,27 +1,33 @@
 /* Printing what bmc-tune found. */
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cli.h"
 #include "tune.h"
 
-static json_t *cells_json(const struct tune *tune)
+/* A list that a row maker has filled for every cell; NULL when memory is short. */
+static json_t *cells_json(const struct tune *tune, struct err *err)
 {
     json_t *rows = json_array();
-    for (size_t i = 0; i < tune->n_cells; i++)
-        json_array_append_new(rows, cell_row(&tune->cell[i], &tune->run, tune->shape));
-    return rows;
+    int rc = rows ? 0 : err_set(err, "out of memory for rows");
+    for (size_t i = 0; rc == 0 && i < tune->n_cells; i++)
+        rc = add_cell_row(rows, &tune->cell[i], &tune->run, tune->shape, err);
+    if (rc < 0)
+        json_decref(rows);
+    return rc < 0 ? NULL : rows;
 }
 
-static json_t *curves_json(const struct tune *tune)
+static json_t *by_cell(const struct tune *tune,
+                       int (*add)(json_t *rows, const struct cell *cell, struct err *err),
+                       struct err *err)
 {
     json_t *rows = json_array();
-    for (size_t i = 0; i < tune->n_cells; i++) {
-        json_t *one = cell_curve(&tune->cell[i]);
-        json_array_extend(rows, one);
-        json_decref(one);
-    }
-    return rows;
+    int rc = rows ? 0 : err_set(err, "out of memory for rows");
+    for (size_t i = 0; rc == 0 && i < tune->n_cells; i++)
+        rc = add(rows, &tune->cell[i], err);
+    if (rc < 0)
+        json_decref(rows);
+    return rc < 0 ? NULL : rows;
 }
 
 static json_t *machine_json(const struct machine *m)
@@ -31,85 +37,137 @@ static json_t *machine_json(const struct machine *m)
                      (json_int_t)m->page_size, "alloc", m->alloc);
 }
 
-static json_t *about_json(const struct tune *tune)
+static json_t *about_json(const struct tune *tune, struct err *err)
 {
     struct tune_run run = tune->run;
     const struct profile *p = &tune->profile;
+    const struct tuned_model *model = profile_model(p, tune->key);
     run.sweeper = tune->options->state == TUNE_HOT ? NULL : &tune->sweeper;
     run.batch = tune->batch[0];
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "version", BMC_RELEASE, "machine",
-                     machine_json(&p->machine), "constants", constants_json(p, &run), "free_rows",
-                     free_rows_json(p), "policy", p->policy[0] ? json_string(p->policy) : json_null(),
-                     "curve", curves_json(tune), "points", constants_rows(p));
+    json_t *about =
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", BMC_RELEASE, "machine",
+                  machine_json(&p->machine), "constants", constants_json(p, &run), "free_rows",
+                  free_rows_json(profile_model(p, tune->rows_key)), "model",
+                  json_text(tune->key, strlen(tune->key)), "policy",
+                  model && model->policy[0] ? json_string(model->policy) : json_null(), "curve",
+                  by_cell(tune, add_cell_curve, err), "points", constants_rows(p));
+    if (!about)
+        err_set(err, "out of memory for rows");
+    return about;
 }
 
 /* The members of every row that `columns` names. */
-static json_t *pick(const json_t *rows, const char *columns)
+static json_t *pick(const json_t *rows, const char *columns, struct err *err)
 {
     json_t *picked = json_array();
-    for (size_t i = 0; i < json_array_size(rows); i++) {
+    int rc = picked ? 0 : -1;
+    for (size_t i = 0; rc == 0 && i < json_array_size(rows); i++) {
         json_t *row = json_object();
         char name[64];
-        for (const char *at = columns; *at; at += *at == ' ') {
+        rc = json_array_append_new(picked, row);
+        for (const char *at = columns; rc == 0 && *at; at += *at == ' ') {
             const size_t len = strcspn(at, " ");
             snprintf(name, sizeof name, "%.*s", (int)len, at);
-            json_object_set(row, name, json_object_get(json_array_get(rows, i), name));
+            rc = json_object_set(row, name, json_object_get(json_array_get(rows, i), name));
             at += len;
         }
-        json_array_append_new(picked, row);
     }
-    return picked;
+    if (rc == 0)
+        return picked;
+    json_decref(picked);
+    err_set(err, "out of memory for rows");
+    return NULL;
 }
 
+/* Rows, which are taken over, as a table with a title; none without rows. NULL is what memory was too short for. */
 static int add_table(struct buf *text, const char *title, json_t *rows, const char *columns,
                      enum table_format format, struct err *err)
 {
-    json_t *picked = pick(rows, columns);
-    int rc = json_array_size(rows) ? buf_addf(text, err, "%s\n\n", title) : 0;
-    if (rc == 0 && json_array_size(rows))
-        rc = table_write(picked, NULL, format, text, err);
-    if (rc == 0 && json_array_size(rows))
-        rc = buf_addf(text, err, "\n");
+    json_t *picked = rows ? pick(rows, columns, err) : NULL;
+    int rc = picked ? 0 : -1;
+    if (rc == 0 && json_array_size(picked))
+        rc =
+            buf_addf(text, err, "%s\n\n", title) < 0 || table_write(picked, NULL, format, text, err) < 0
+                ? -1
+                : buf_addf(text, err, "\n");
     json_decref(picked);
     json_decref(rows);
     return rc;
 }
 
-static json_t *steps_rows(const struct profile *p)
+static json_t *steps_rows(const struct free_rows *r, struct err *err)
 {
     json_t *rows = json_array();
-    for (size_t i = 0; i < p->rows.n; i++)
-        json_array_append_new(rows,
-                              json_pack("{s:I, s:f, s:f, s:f}", "rows", (json_int_t)free_row_counts[i],
-                                        "step_ms", p->rows.step_ms[i], "spread", p->rows.spread[i],
-                                        "over_one_row", p->rows.step_ms[i] / p->rows.step_ms[0]));
-    return rows;
+    int rc = rows ? 0 : err_set(err, "out of memory for rows");
+    for (size_t i = 0; rc == 0 && i < r->n; i++)
+        rc = json_push(rows,
+                       json_pack("{s:I, s:f, s:f, s:f}", "rows", (json_int_t)free_row_counts[i],
+                                 "step_ms", r->step_ms[i], "spread", r->spread[i], "over_one_row",
+                                 r->step_ms[i] / r->step_ms[0]),
+                       err);
+    if (rc < 0)
+        json_decref(rows);
+    return rc < 0 ? NULL : rows;
 }
 
-static int add_free_rows(struct buf *text, const struct profile *p, enum table_format format,
+static int add_free_rows(struct buf *text, const struct tuned_model *model, enum table_format format,
                          struct err *err)
 {
     static const double acceptance[] = {0.5, 0.6, 0.7, 0.8, 0.9};
     char title[256];
-    if (!p->rows.n)
+    if (!model || !model->rows.n)
         return 0;
-    snprintf(title, sizeof title, "A step of %s by rows, medians of %zu rounds:", p->step_model,
-             p->rows.samples);
-    if (add_table(text, title, steps_rows(p), "rows step_ms spread over_one_row", format, err) < 0 ||
+    snprintf(title, sizeof title, "A step of %s by rows, medians of %zu rounds:", model->name,
+             model->rows.samples);
+    if (add_table(text, title, steps_rows(&model->rows, err), "rows step_ms spread over_one_row",
+                  format, err) < 0 ||
         buf_addf(
             text, err,
             "Up to %zu rows take no longer than 1.15 times one row.\nCandidates to verify at a time, "
             "by the probability that each is accepted:",
-            p->rows.free) < 0)
+            model->rows.free) < 0)
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(acceptance); i++) {
         double speedup;
-        const size_t k = free_rows_k(&p->rows, acceptance[i], &speedup);
+        const size_t k = free_rows_k(&model->rows, acceptance[i], &speedup);
         if (buf_addf(text, err, "%s %g: k = %zu (%.2f times)", i ? "," : "", acceptance[i], k,
                      speedup) < 0)
             return -1;
     }
     return buf_addf(text, err, ".\n");
+}
+
+/* ---- sentences ---- */
+
+/* The T to use, and what it costs beyond the best one, by the fit and by the clock. */
+static int add_T(struct buf *text, const struct cell *c, struct err *err)
+{
+    const struct regret *r = &c->regret;
+    if (buf_addf(text, err,
+                 "N = %zu, batch %zu, %s: use T = %zu; it takes %.3f (90 %%: %.3f to %.3f) times as "
+                 "long as the "
+                 "fit's best, T = %.1f (%.1f to %.1f), and ",
+                 c->N, c->batch, c->cold ? "cold" : "hot", c->answer.pow2, r->ratio, r->lo, r->hi,
+                 r->fit.T, r->T_lo, r->T_hi) < 0)
+        return -1;
+    if (r->best == c->used)
+        return buf_addf(text, err, "measured least itself");
+    return buf_addf(text, err, "%.3f (%.3f to %.3f) times as long as T = %.0f, which measured least",
+                    r->raw.value, r->raw.lo, r->raw.hi, c->T[r->best]);
+}
+
+/* Which policy the figures say is fastest, and whether that is more than noise. */
+static int add_fastest(struct buf *text, const struct cell *c, struct err *err)
+{
+    struct ratio ratio;
+    const char *fastest = cell_fastest(c, &ratio);
+    if (!(c->over_bmc[CELL_ITERATIVE].value > 0))
+        return 0;
+    if (strcmp(fastest, "bmc") == 0)
+        return buf_addf(text, err, "; fastest policy: bmc");
+    return buf_addf(text, err, "; fastest policy: %s, %.3f (%.3f to %.3f) times as long as bmc%s",
+                    fastest, ratio.value, ratio.lo, ratio.hi,
+                    ratio.hi < 1 ? "" : ", which is no clear difference");
 }
 
 /* What the T of a measured cell saves, in a sentence. */
@@ -120,24 +178,61 @@ static int add_verdict(struct buf *text, const struct cell *c, struct err *err)
                         c->refusal);
     if (!c->measured)
         return 0;
-    double ratio;
-    const char *fastest = cell_fastest(c, &ratio);
-    if (buf_addf(
-            text, err,
-            "N = %zu, batch %zu, %s: use T = %zu; %.3f of the fitted best (T = %.1f, 90 %% in %.1f "
-            "to %.1f)",
-            c->N, c->batch, c->cold ? "cold" : "hot", c->answer.pow2, c->regret.ratio, c->regret.fit.T,
-            c->regret.T_lo, c->regret.T_hi) < 0)
-        return -1;
-    if (c->over_bmc[CELL_ITERATIVE].value > 0 &&
-        buf_addf(text, err, "; iterative takes %.2f, upfront %.2f, reserve %.2f times as long",
-                 c->over_bmc[CELL_ITERATIVE].value, c->over_bmc[CELL_UPFRONT].value,
-                 c->over_bmc[CELL_RESERVE].value) < 0)
+    if (add_T(text, c, err) < 0 || add_fastest(text, c, err) < 0)
         return -1;
     if (c->batch_run < c->batch &&
         buf_addf(text, err, "; %zu of %zu sequences were run", c->batch_run, c->batch) < 0)
         return -1;
-    return buf_addf(text, err, "; fastest: %s.\n", fastest);
+    return buf_addf(text, err, ".\n");
+}
+
+/* What all cells together come to, for this model alone. */
+static int add_policy(struct buf *text, const struct tuned_model *model, struct err *err)
+{
+    if (!model || !model->policy[0])
+        return 0;
+    if (strcmp(model->policy, "bmc") == 0)
+        return buf_addf(text, err,
+                        "Policy for %s: bmc; no other one was clearly faster in every cold cell.\n",
+                        model->name);
+    return buf_addf(
+        text, err,
+        "Policy for %s: %s, clearly faster than bmc in every cold cell, at worst %.3f (%.3f to "
+        "%.3f) times as long.\n",
+        model->name, model->policy, model->policy_ratio.value, model->policy_ratio.lo,
+        model->policy_ratio.hi);
+}
+
+int tune_doubts(const struct tune *tune, struct err *err)
+{
+    bool written = false;
+    for (size_t i = 0; i < tune->n_cells; i++) {
+        const struct cell *c = &tune->cell[i];
+        const struct regret *r = &c->regret;
+        if (!cell_doubtful(c))
+            continue;
+        written = written || (c->cold && c->k == 1);
+        if (!tune->options->quiet)
+            fprintf(stderr,
+                    "%s: warning: N = %zu, batch %zu, %s: fit and clock disagree: T = %zu takes %.3f "
+                    "(%.3f to %.3f) times as long as the best by the fit, %.3f (%.3f to %.3f) by the "
+                    "clock\n",
+                    tune_program.name, c->N, c->batch, c->cold ? "cold" : "hot", c->answer.pow2,
+                    r->ratio, r->lo, r->hi, r->raw.value, r->raw.lo, r->raw.hi);
+    }
+    if (!written || tune->options->force || tune->options->dry_run)
+        return 0;
+    return err_set(err,
+                   "the profile was not written, because fit and clock disagree: measure again with "
+                   "more --rounds while nothing else runs, or write it all the same with --force");
+}
+
+static int add_sentences(struct buf *text, const struct tune *tune, struct err *err)
+{
+    for (size_t i = 0; i < tune->n_cells; i++)
+        if (add_verdict(text, &tune->cell[i], err) < 0)
+            return -1;
+    return add_policy(text, profile_model(&tune->profile, tune->key), err);
 }
 
 static int print_brief(const struct tune *tune, struct buf *text, enum table_format format,
@@ -149,36 +244,45 @@ static int print_brief(const struct tune *tune, struct buf *text, enum table_for
         add_table(text, "Constants by bytes of K and V:", constants_rows(&tune->profile),
                   "constant attn kv_type G query_rows batch state bytes value spread samples", format,
                   err) < 0 ||
-        add_table(text, "Times of one layer over T:", curves_json(tune),
+        add_table(text, "Times of one layer over T:", by_cell(tune, add_cell_curve, err),
                   "N batch state T predicted_ms measured_ms measured_ms_q1 measured_ms_q3 fit_ms used",
                   format, err) < 0 ||
-        add_table(text, "T:", cells_json(tune),
-                  "N batch state T_closed T_closed_gq T_pow2 T_model T_fit T_measured predicted_ms "
-                  "measured_ms regret regret_raw",
-                  format, err) < 0)
+        add_table(
+            text, "T:", cells_json(tune, err),
+            "N batch state T_closed T_closed_gq T_pow2 T_model T_fit T_fit_lo T_fit_hi T_measured "
+            "predicted_ms measured_ms regret regret_lo regret_hi regret_raw regret_raw_lo "
+            "regret_raw_hi",
+            format, err) < 0 ||
+        add_table(text, "Policies:", by_cell(tune, add_cell_policies, err),
+                  "N batch state policy ms ms_q1 ms_q3 over_bmc over_bmc_lo over_bmc_hi", format,
+                  err) < 0 ||
+        add_sentences(text, tune, err) < 0)
         return -1;
-    for (size_t i = 0; i < tune->n_cells; i++)
-        if (add_verdict(text, &tune->cell[i], err) < 0)
-            return -1;
-    return add_free_rows(text, &tune->profile, format, err);
+    return add_free_rows(text, profile_model(&tune->profile, tune->rows_key), format, err);
+}
+
+static int print_rows(const struct tune *tune, struct buf *text, enum table_format format,
+                      struct err *err)
+{
+    json_t *rows = cells_json(tune, err), *about = rows ? about_json(tune, err) : NULL;
+    const int rc = about ? table_write(rows, about, format, text, err) : -1;
+    json_decref(rows);
+    json_decref(about);
+    return rc;
 }
 
 int tune_print(const struct tune *tune, struct err *err)
 {
     const enum table_format format = (enum table_format)tune->options->format;
     struct buf text = {0};
-    int rc;
-    if (format == TABLE_TEXT || format == TABLE_MD) {
-        rc = print_brief(tune, &text, format, err);
-    } else {
-        json_t *rows = cells_json(tune), *about = about_json(tune);
-        rc = rows && about ? table_write(rows, about, format, &text, err)
-                           : err_set(err, "out of memory for rows");
-        json_decref(rows);
-        json_decref(about);
-    }
-    if (rc == 0)
+    if (tune->options->quiet)
+        return 0;
+    const int rc = format == TABLE_TEXT || format == TABLE_MD ? print_brief(tune, &text, format, err)
+                                                              : print_rows(tune, &text, format, err);
+    if (rc == 0 && text.len) {
+        text_make_printable(text.data, text.len, "\t\n");
         fwrite(text.data, 1, text.len, stdout);
+    }
     buf_release(&text);
     return rc;
 }

@@ -2,20 +2,15 @@
 #include "tuned.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "cli.h"
+#include "userdir.h"
 
 bool tuned_path(const char *option, char *path, size_t size)
 {
-    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    int len = -1;
-    if (option)
-        len = snprintf(path, size, "%s", option);
-    else if (config && *config == '/') /* the standard says: relative paths are ignored */
-        len = snprintf(path, size, "%s/bmc/profile", config);
-    else if (home && *home)
-        len = snprintf(path, size, "%s/.config/bmc/profile", home);
-    return len > 0 && (size_t)len < size;
+    const int len = option ? snprintf(path, size, "%s", option) : -1;
+    return option ? len > 0 && (size_t)len < size : userdir_path("profile", path, size);
 }
 
 static int read_profile(struct tuned *tuned, const char *path, const struct machine *here,
@@ -25,10 +20,11 @@ static int read_profile(struct tuned *tuned, const char *path, const struct mach
         return -1;
     const struct profile *p = &tuned->profile;
     struct kv_spec spec;
-    if (tuned->found && (profile_check_machine(p, here, err) < 0 ||
-                         (p->policy[0] && kv_spec_parse(&spec, p->policy, err) < 0)))
-        return err_prefix(err, "%s", path);
-    return 0;
+    int rc = tuned->found ? profile_check_machine(p, here, err) : 0;
+    for (size_t i = 0; rc == 0 && i < p->n_models; i++)
+        if (p->model[i].policy[0])
+            rc = kv_spec_parse(&spec, p->model[i].policy, err);
+    return rc < 0 ? err_prefix(err, "%s", path) : 0;
 }
 
 int tuned_open(struct tuned *tuned, const char *program, const char *option, const char *isa,
@@ -44,8 +40,7 @@ int tuned_open(struct tuned *tuned, const char *program, const char *option, con
         tuned_close(tuned);
         if (option)
             return err_prefix(err, "--profile");
-        text_make_printable(err->text);
-        fprintf(stderr, "%s: ignoring the tuned profile: %s\n", program, err->text);
+        cli_say(stderr, "%s: ignoring the tuned profile: %s\n", program, err->text);
         return 0;
     }
     if (option && !tuned->found)
@@ -68,7 +63,16 @@ const struct kv_tuner *tuned_for(struct tuned *tuned, const char *attn, size_t h
     return tuned->found ? &tuned->tuner.tuner : NULL;
 }
 
+void tuned_select(struct tuned *tuned, const struct hash *model_id)
+{
+    char key[2 * HASH_BYTES + 1];
+    hash_hex(model_id, HASH_BYTES, key);
+    tuned->model = tuned->found ? profile_model(&tuned->profile, key) : NULL;
+}
+
 const char *tuned_policy(const struct tuned *tuned)
 {
-    return tuned->found && tuned->profile.policy[0] ? tuned->profile.policy : "bmc";
+    return tuned->model && tuned->model->policy[0] ? tuned->model->policy : NULL;
 }
+
+size_t tuned_free_rows(const struct tuned *tuned) { return tuned->model ? tuned->model->rows.free : 0; }

@@ -2,11 +2,13 @@
 #ifndef BMC_TUNED_H
 #define BMC_TUNED_H
 
+#include "base/hash.h"
 #include "tune/profile.h"
 
 struct tuned {
     struct profile profile;
     bool found; /* the profile is there, and is of this machine and of this set-up */
+    const struct tuned_model *model; /* what it says of the model in use; NULL: nothing */
     struct profile_tuner tuner;
 };
 
@@ -21,10 +23,16 @@ int tuned_open(struct tuned *tuned, const char *program, const char *option, con
                enum pages_alloc alloc, int threads, struct err *err) MUST_USE;
 void tuned_close(struct tuned *tuned);
 
+/* Looks the model up, by its model_id. */
+void tuned_select(struct tuned *tuned, const struct hash *model_id);
+
 /* For kv_spec.tuner; NULL when there is no profile. */
 const struct kv_tuner *tuned_for(struct tuned *tuned, const char *attn, size_t heads);
 
-/* The policy when no --kv is given: what measured fastest, else bmc. */
+/* The policy when no --kv is given: what was the fastest with this very model; NULL when the profile does not say. */
 const char *tuned_policy(const struct tuned *tuned);
+
+/* Rows that a step of this very model may have without taking longer; 0 when the profile does not say. */
+size_t tuned_free_rows(const struct tuned *tuned);
 
 #endif

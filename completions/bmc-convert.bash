@@ -2,12 +2,18 @@
 _bmc_convert()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    # readline makes three words of NAME=VALUE
+    if [[ $cur == = ]]; then
+        cur=
+    elif [[ $prev == = ]]; then
+        prev=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
     case $prev in
     --output | -o) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --type) COMPREPLY=($(compgen -W 'auto f32 bf16' -- "$cur")) ;;
     --family) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --models-dir) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --synth) COMPREPLY=() ;;
+    --synth) COMPREPLY=($(compgen -W "$(bmc-convert --print-options shapes 2>/dev/null)" -- "$cur") $(compgen -f -- "$cur")) ;;
     --seed | -s) COMPREPLY=() ;;
     --tokenizer) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;

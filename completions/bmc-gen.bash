@@ -2,6 +2,12 @@
 _bmc_gen()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    # readline makes three words of NAME=VALUE
+    if [[ $cur == = ]]; then
+        cur=
+    elif [[ $prev == = ]]; then
+        prev=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
     case $prev in
     --model | -m) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --prompt | -p) COMPREPLY=() ;;
@@ -15,6 +21,9 @@ _bmc_gen()
     --min-p) COMPREPLY=() ;;
     --repeat-penalty) COMPREPLY=() ;;
     --repeat-last-n) COMPREPLY=() ;;
+    --presence-penalty) COMPREPLY=() ;;
+    --frequency-penalty) COMPREPLY=() ;;
+    --logit-bias) COMPREPLY=() ;;
     --seed | -s) COMPREPLY=() ;;
     --stop | -r) COMPREPLY=() ;;
     --batch | -b) COMPREPLY=() ;;
@@ -22,6 +31,7 @@ _bmc_gen()
     --load-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --save-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --prompt-cache) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --stride) COMPREPLY=() ;;
     --stats) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
     --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve' -- "$cur")) ;;
@@ -37,7 +47,7 @@ _bmc_gen()
     --threads-batch | -tb) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --logprobs --load-kv --save-kv --prompt-cache --score --tokenize --detokenize --echo --ids --stats -q --quiet --format --kv --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --lenient --logprobs --load-kv --save-kv --prompt-cache --score --summary --stride --tokenize --detokenize --echo --ids --stats -q --quiet --format --kv --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

@@ -2,9 +2,15 @@
 _bmc_prof()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    # readline makes three words of NAME=VALUE
+    if [[ $cur == = ]]; then
+        cur=
+    elif [[ $prev == = ]]; then
+        prev=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
     case $prev in
     --model | -m) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --shape) COMPREPLY=() ;;
+    --shape) COMPREPLY=($(compgen -W "$(bmc-prof --print-options shapes 2>/dev/null)" -- "$cur") $(compgen -f -- "$cur")) ;;
     --layers) COMPREPLY=() ;;
     --type) COMPREPLY=($(compgen -W 'bf16 f32' -- "$cur")) ;;
     --ctx-size | -N) COMPREPLY=() ;;
@@ -14,7 +20,7 @@ _bmc_prof()
     --depth | -d) COMPREPLY=() ;;
     --cases) COMPREPLY=() ;;
     --load-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve' -- "$cur")) ;;
+    --kv) COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W 'bmc iterative upfront paged reserve' -- "${cur##*,}")) ;;
     --kv-type) COMPREPLY=($(compgen -W 'f32 bf16' -- "$cur")) ;;
     --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
@@ -28,13 +34,20 @@ _bmc_prof()
     --warmup) COMPREPLY=() ;;
     --every) COMPREPLY=() ;;
     --megabytes) COMPREPLY=() ;;
+    --tolerance) COMPREPLY=() ;;
     --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --cases --load-kv --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --every --megabytes --format --plot -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --cases --load-kv --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --every --megabytes --tolerance --format --plot -h --help --version' -- "$cur"))
         else
-            COMPREPLY=($(compgen -f -- "$cur"))
+            local word words='policies sweep latency bench usecases roof compare'
+            COMPREPLY=($(compgen -W "$words" -- "$cur"))
+            for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+                if [[ " $words " == *" $word "* ]]; then
+                    COMPREPLY=($(compgen -f -- "$cur"))
+                fi
+            done
         fi ;;
     esac
 }

@@ -2,6 +2,12 @@
 _bmc_spec()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    # readline makes three words of NAME=VALUE
+    if [[ $cur == = ]]; then
+        cur=
+    elif [[ $prev == = ]]; then
+        prev=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
     case $prev in
     --model | -m) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --prompt | -p) COMPREPLY=() ;;
@@ -29,6 +35,9 @@ _bmc_spec()
     --min-p) COMPREPLY=() ;;
     --repeat-penalty) COMPREPLY=() ;;
     --repeat-last-n) COMPREPLY=() ;;
+    --presence-penalty) COMPREPLY=() ;;
+    --frequency-penalty) COMPREPLY=() ;;
+    --logit-bias) COMPREPLY=() ;;
     --seed | -s) COMPREPLY=() ;;
     --stop | -r) COMPREPLY=() ;;
     --batch | -b) COMPREPLY=() ;;
@@ -53,7 +62,7 @@ _bmc_spec()
     --threads-batch | -tb) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --recycle -k --draft-max --fixed --length-start --length-step --length-mod --length-limit --tree --acceptance --record-acceptance --free-rows --always --draft-kv -cd --draft-ctx-size --simulate-acceptance --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --logprobs --ragged --samples --budget --load-kv --save-kv --prompt-cache --echo --ids --stats -q --quiet --kv --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --recycle -k --draft-max --fixed --length-start --length-step --length-mod --length-limit --tree --acceptance --record-acceptance --free-rows --always --draft-kv -cd --draft-ctx-size --simulate-acceptance --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --lenient --logprobs --ragged --samples --budget --load-kv --save-kv --prompt-cache --echo --ids --stats -q --quiet --kv --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

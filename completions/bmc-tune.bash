@@ -2,9 +2,15 @@
 _bmc_tune()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    # readline makes three words of NAME=VALUE
+    if [[ $cur == = ]]; then
+        cur=
+    elif [[ $prev == = ]]; then
+        prev=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
     case $prev in
     --model | -m) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --shape) COMPREPLY=() ;;
+    --shape) COMPREPLY=($(compgen -W "$(bmc-tune --print-options shapes 2>/dev/null)" -- "$cur") $(compgen -f -- "$cur")) ;;
     --ctx-size | -N) COMPREPLY=() ;;
     --batch | -b) COMPREPLY=() ;;
     --spec) COMPREPLY=() ;;
@@ -28,7 +34,7 @@ _bmc_tune()
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --shape -N --ctx-size -b --batch --spec --layers --type --kv-type --alloc --attn --isa --precision -t --threads -s --seed --state --exact -r --rounds --seconds --megabytes --evict --constants --no-sweep --no-rows --profile --dry-run --check --format --plot -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --shape -N --ctx-size -b --batch --spec --layers --type --kv-type --alloc --attn --isa --precision -t --threads -s --seed --state --exact -r --rounds --seconds --megabytes --evict --constants --no-sweep --no-rows --profile --dry-run --force --check --format -q --quiet --plot -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

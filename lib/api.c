@@ -25,8 +25,7 @@ int bmc_model_open(struct bmc_model **model, const char *path, struct bmc_error 
     *model = NULL;
     if (sodium_init() < 0)
         return err_set(inner(error), "libsodium cannot be initialised");
-    if (kernels_setup(inner(error)) < 0)
-        return -1;
+    kernels_setup();
     struct bmc_model *opened = malloc(sizeof *opened);
     if (!opened)
         return err_set(inner(error), "out of memory");
@@ -112,9 +111,8 @@ int bmc_context_open(struct bmc_context **context, const struct bmc_model *model
         free(opened);
         return err_set(inner(error), "out of memory for a context");
     }
-    const int before = threads_enter(s.threads);
+    threads_set(s.threads);
     const int rc = session_open(&opened->session, model->model, &s, inner(error));
-    threads_leave(before);
     if (rc < 0) {
         bmc_context_close(opened);
         return -1;
@@ -148,7 +146,7 @@ int bmc_feed(struct bmc_context *context, size_t sequence, const uint32_t *ids, 
         return err_set(inner(error),
                        "the context of %zu tokens is full: %zu are used, %zu more are fed",
                        s->options.context, session_rows(s, sequence), n);
-    const int before = threads_enter(s->options.threads);
+    threads_set(s->options.threads);
     int rc = 0;
     for (size_t at = 0, rows; at < n && rc == 0; at += rows) {
         rows = size_min(s->options.chunk, n - at);
@@ -159,7 +157,6 @@ int bmc_feed(struct bmc_context *context, size_t sequence, const uint32_t *ids, 
         session_logits(s, &row, 1, context->logits);
         *logits = context->logits;
     }
-    threads_leave(before);
     return rc;
 }
 

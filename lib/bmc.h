@@ -1,7 +1,7 @@
 /* libbmc: text from a language model, on CPUs.
  *
  *   #include <bmc.h>
- *   cc program.c -lbmc -lopenblas -lsodium -ljansson -lpcre2-8 -lutf8proc -lgomp -lm -pthread
+ *   cc program.c $(pkg-config --cflags --libs bmc)
  *
  * Functions that can fail return 0, or -1 after filling `error` with one sentence. Nothing here prints,
  * exits or reads the environment. A model may be shared by threads; a context belongs to one thread at

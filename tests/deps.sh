@@ -1,23 +1,31 @@
 #!/bin/sh
 # Installs the Debian packages that building and testing need and that are missing. Called by `make deps`.
+# `deps.sh arm`: those for a build for ARM, and to run it.
 set -eu
 
-packages="gcc libc6-dev binutils libopenblas-openmp-dev libsodium-dev libjansson-dev libpcre2-dev libutf8proc-dev
-bats bats-support bats-assert jq procps man-db"
+packages="gcc libc6-dev binutils libopenblas0-openmp libsodium-dev libjansson-dev libpcre2-dev libutf8proc-dev
+bats bats-support bats-assert clang clang-format jq parallel pkgconf procps man-db"
+if [ "${1:-}" = arm ]; then
+    packages="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libopenblas0-openmp:arm64 libsodium-dev:arm64
+libjansson-dev:arm64 libpcre2-dev:arm64 libutf8proc-dev:arm64"
+fi
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
     echo "This is no Debian system. Install what these Debian packages hold, then go on:"
     echo "$packages"
-    echo "OpenBLAS must be its OpenMP build; name its folders with BLAS_DIR= and BLAS_INC=."
+    echo "OpenBLAS, which only --isa blas and --attn blas load, must be its OpenMP build; name it with BLAS_FILE=."
     exit 0
 fi
 
+native=$(dpkg --print-architecture)
 missing=
 for package in $packages; do
-    case $(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true) in
-    "install ok installed") ;;
-    *) missing="$missing $package" ;;
+    case $package in
+    *:*) architecture=${package#*:} ;;
+    *) architecture=$native ;;
     esac
+    dpkg-query -W -f='${Architecture} ${Status}\n' "$package" 2>/dev/null |
+        grep -qE "^(all|$architecture) install ok installed$" || missing="$missing $package"
 done
 [ -n "$missing" ] || exit 0
 
@@ -31,6 +39,7 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 echo "installing the missing packages:$missing"
 export DEBIAN_FRONTEND=noninteractive
+[ "${1:-}" != arm ] || $sudo dpkg --add-architecture arm64
 $sudo apt-get update -qq
 # shellcheck disable=SC2086 # words are meant to be split
 $sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null

@@ -5,6 +5,7 @@
 bats_require_minimum_version 1.5.0
 load /usr/lib/bats/bats-support/load
 load /usr/lib/bats/bats-assert/load
+load quick
 
 ROOT=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
 BMC_BIN=$(cd "${BMC_BIN:-$ROOT/bin}" && pwd)
@@ -74,7 +75,7 @@ options_in_help() { "$BMC_BIN/$1" --help | grep -oE '^ .{0,7}--[a-z-]+' | grep -
 options_in_man() {
     sed -n '/BEGIN OPTIONS/,/END OPTIONS/s/^\\fB.*\\-\\-\([a-z\\-]*\)\\fR.*/--\1/p' "$ROOT/man/$1.1" | tr -d '\\' | sort
 }
-options_in_bash() { grep -oE -- '--[a-z-]+' "$ROOT/completions/$1.bash" | sort -u | grep -vx -- --; }
+options_in_bash() { grep -oE -- '--[a-z-]+' "$ROOT/completions/$1.bash" | sort -u | grep -vx -e -- -e --print-options; }
 options_in_zsh() { grep -oE "^    '[*]?--[a-z-]+" "$ROOT/completions/_$1" | grep -oE -- '--[a-z-]+' | sort; }
 options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1.fish" | sort; }
 
@@ -94,7 +95,9 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
     for program in bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune; do options_in_help "$program"; done | sort -u >known
     grep -ohE -- '--[a-z]+[a-z-]*' "$ROOT/README.md" "$ROOT/CONTRIBUTING.md" | sort -u >named
     [ "$(wc -l <named)" -ge 10 ]
-    run comm -13 known named
+    printf '%s\n' --cflags --libs --static | sort >others # pkg-config's
+    run comm -13 <(sort -u known others) named
+    assert_success
     assert_output ""
 }
 
@@ -102,7 +105,7 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
     for program in bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune; do
         bash -n "$ROOT/completions/$program.bash"
         if command -v zsh; then zsh -n "$ROOT/completions/_$program"; fi
-        if command -v fish; then fish -n "$ROOT/completions/$program.fish"; fi
+        if command -v fish; then XDG_CONFIG_HOME=$PWD fish -n "$ROOT/completions/$program.fish"; fi
     done
 }
 
@@ -168,8 +171,10 @@ fields_of_section() {
         fields_of_section "$section" >"$section.listed"
         [ "$(wc -l <"$section.listed")" -ge 2 ]
         run comm -23 "$section.written" <(sort -u "$section.listed" common)
+        assert_success
         assert_output "" # written, not described
         run comm -13 "$section.written" "$section.listed"
+        assert_success
         assert_output "" # described, not written
     done
     run comm -13 policies.written common
@@ -210,7 +215,8 @@ same_output() {
                 if (w[i] != $i && !(w[i] ~ /^-?[0-9]+\.[0-9]+$/ && $i ~ /^-?[0-9]+\.[0-9]+$/ && close_to(w[i], $i)))
                     exit bad = 1
         }
-        END { exit bad || FNR != lines && NR != lines }' "$1" "$2" && [ "$(wc -l <"$1")" -eq "$(wc -l <"$2")" ]
+        END { exit bad || FNR != lines && NR != lines }' "$1" "$2" || return 1
+    [ "$(wc -l <"$1")" -eq "$(wc -l <"$2")" ]
 }
 
 # One command of a block, in the current folder; `$4` names it in messages.

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The parts of the documentation that come from the programs' option tables: the section between the lines
-# BEGIN OPTIONS and END OPTIONS of each man page, and the completions.
+# BEGIN OPTIONS and END OPTIONS of each man page, that between BEGIN FOREIGN and END FOREIGN of bmc-gen(1), and the
+# completions.
 #
 #   sh tests/docs.sh update    writes them anew
 #   sh tests/docs.sh check     names what differs, and fails when anything does
@@ -43,33 +44,39 @@ compare_or_write() {
     fi
 }
 
-# The man page with its OPTIONS replaced. The marker lines stay, and must be there once each.
+# renew_page PAGE MARK FRESH: the page with what is between its marker lines replaced. Those stay, and must be there once.
 renew_page() {
-    awk -v options="$2" '
-        /^\.\\" BEGIN OPTIONS$/ {
+    awk -v fresh="$3" -v mark="$2" '
+        $0 == ".\\\" BEGIN " mark {
             print
             begun++
-            while ((getline line < options) > 0)
+            while ((getline line < fresh) > 0)
                 print line
             skipping = 1
         }
-        /^\.\\" END OPTIONS$/ { ended++; skipping = 0 }
+        $0 == ".\\\" END " mark { ended++; skipping = 0 }
         !skipping { print }
         END { exit !(begun == 1 && ended == 1) }' "$1"
 }
 
-for program in $programs; do
-    page=$root/man/$program.1
-    "$bin/$program" --print-options man >"$scratch/options"
+# renew PROGRAM KIND MARK: what the program prints as KIND, in its man page.
+renew() {
+    page=$root/man/$1.1
+    "$bin/$1" --print-options "$2" >"$scratch/fresh"
     if [ ! -e "$page" ]; then
         echo "$page does not exist" >&2
         status=1
-    elif renew_page "$page" "$scratch/options" >"$scratch/page"; then
+    elif renew_page "$page" "$3" "$scratch/fresh" >"$scratch/page"; then
         compare_or_write "$scratch/page" "$page"
     else
-        echo "$page needs one line '.\\\" BEGIN OPTIONS' and one '.\\\" END OPTIONS'" >&2
+        echo "$page needs one line '.\\\" BEGIN $3' and one '.\\\" END $3'" >&2
         status=1
     fi
+}
+
+renew bmc-gen foreign FOREIGN
+for program in $programs; do
+    renew "$program" man OPTIONS
     for shell in bash zsh fish; do
         case $shell in
         bash) file=$program.bash ;;

@@ -39,15 +39,15 @@ edit_json() { # FILE JQ-PROGRAM
     expect_error 2 '--no-such-option' bmc-gen --no-such-option
     expect_error 2 '-z' bmc-gen -z
     expect_error 2 '-mx' bmc-gen -mx
-    expect_error 2 '-n: "-2"' bmc-gen -m "$m" -p x -n -2
-    expect_error 2 '--predict: "-2"' bmc-gen -m "$m" -p x --predict=-2
+    expect_error 2 '-n: needs a whole number, -1 or more; found "-2"' bmc-gen -m "$m" -p x -n -2
+    expect_error 2 '--predict: needs a whole number, -1 or more; found "-2"' bmc-gen -m "$m" -p x --predict=-2
     for value in x '' 1.5 1x ' 1' 0x10 1e3 99999999999999999999 --; do
         expect_error 2 '-n' bmc-gen -m "$m" -p x -n "$value"
     done
     for option in -t -tb -b --chunk; do
-        expect_error 2 "^bmc-gen: $option: \"0\"" bmc-gen -m "$m" -p x $option 0
-        expect_error 2 "^bmc-gen: $option: \"-1\"" bmc-gen -m "$m" -p x $option -1
-        expect_error 2 "^bmc-gen: $option: \"999999999\"" bmc-gen -m "$m" -p x $option 999999999
+        expect_error 2 "^bmc-gen: $option: needs .*; found \"0\"" bmc-gen -m "$m" -p x $option 0
+        expect_error 2 "^bmc-gen: $option: needs .*; found \"-1\"" bmc-gen -m "$m" -p x $option -1
+        expect_error 2 "^bmc-gen: $option: needs .*; found \"999999999\"" bmc-gen -m "$m" -p x $option 999999999
     done
     expect_error 2 '-c' bmc-gen -m "$m" -p x -c -1
     for value in x nan inf '' 1,5; do expect_error 2 '--temp' bmc-gen -m "$m" -p x --temp "$value"; done
@@ -67,7 +67,7 @@ edit_json() { # FILE JQ-PROGRAM
     expect_error 2 'exclude' bmc-gen -m "$m" -p x -f y
     expect_error 2 'exclude' bmc-gen -m "$m" -p x --prompt-ids 5
     expect_error 2 'exclude' bmc-gen -m "$m" --score --tokenize
-    expect_error 2 'exclude' bmc-gen -m "$m" --jsonl --score
+    expect_error 2 'exclude' bmc-gen -m "$m" --jsonl --tokenize
     expect_error 2 '--jsonl' bmc-gen -m "$m" --jsonl -p x
     expect_error 2 '--jsonl' bmc-gen -m "$m" --unordered -p x
     expect_error 2 '--jsonl' bmc-gen -m "$m" --logprobs 3 -p x
@@ -129,8 +129,8 @@ edit_json() { # FILE JQ-PROGRAM
     expect_error 1 'the prompt has 4 tokens, the context holds 3' bmc-gen -q -m "$m" -p 'Once upon a time' -c 3
     expect_error 1 '1025.*1024' bmc-gen -q -m "$m" -p x -c 1025
     expect_error 1 '4096' bmc-gen -q -m "$m" --prompt-ids '5 4096'
-    expect_error 1 '"x"' bmc-gen -q -m "$m" --prompt-ids '5 x'
-    expect_error 1 '"-1"' bmc-gen -q -m "$m" --prompt-ids '-1'
+    expect_error 2 '"x"' bmc-gen -q -m "$m" --prompt-ids '5 x'
+    expect_error 2 '"-1"' bmc-gen -q -m "$m" --prompt-ids '-1'
     expect_error 1 'line 1: .*"x"' bmc-gen -q -m "$m" --detokenize <<<'5 x'
     expect_error 1 '4096' bmc-gen -q -m "$m" --detokenize <<<4096
     expect_error 1 'none: .*No such file' bmc-gen -q -m "$m" -f none
@@ -321,7 +321,9 @@ spoil() {
     expect_error 1 'nowhere: ' bmc-convert nowhere -o out.bmc
     mkdir bad
     refused 'bad: .*config.json'
-    copy llama-bias bad/x && mv bad/x/* bad/ && rmdir bad/x
+    copy llama-bias bad/x
+    mv bad/x/* bad/
+    rmdir bad/x
     rm bad/model.safetensors
     refused 'model.safetensors'
     echo PK >bad/pytorch_model.bin

@@ -11,6 +11,7 @@
 bats_require_minimum_version 1.5.0
 load /usr/lib/bats/bats-support/load
 load /usr/lib/bats/bats-assert/load
+load quick
 
 ROOT=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
 FIXTURES=$ROOT/tests/fixtures
@@ -31,10 +32,26 @@ bmc-spec() { $BMC_WRAP "$BMC_BIN/bmc-spec" "$@"; }
 bmc-convert() { $BMC_WRAP "$BMC_BIN/bmc-convert" "$@"; }
 bmc-tune() { $BMC_WRAP "$BMC_BIN/bmc-tune" "$@"; }
 
+# `run --separate-stderr` without its costs, which are those of the program: sets status, output, lines, stderr.
+run_plain() {
+    status=0
+    output=$(set +eET && "$@" 2>"$BATS_TEST_TMPDIR/stderr") || status=$?
+    stderr=$(<"$BATS_TEST_TMPDIR/stderr")
+    mapfile -t lines <<<"$output"
+    mapfile -t stderr_lines <<<"$stderr"
+}
+
 # Runs what must succeed and leave standard error empty.
 ok() {
-    run --separate-stderr "$@"
+    run_plain "$@"
     [ "$status" -eq 0 ] && [ -z "$stderr" ] && return
+    fail "$* -> status $status, stderr: $stderr, stdout: ${output:0:300}"
+}
+
+# The same of a run that the context may end.
+ok_cut() {
+    run_plain "$@"
+    [ "$status" -eq 0 ] && [[ -z $stderr || $stderr != *$'\n'* && $stderr =~ ^bmc-(gen|spec):\ the\ text\ was\ cut:\  ]] && return
     fail "$* -> status $status, stderr: $stderr, stdout: ${output:0:300}"
 }
 
@@ -43,10 +60,17 @@ ok() {
 expect_error() {
     local code=$1 pattern=$2
     shift 2
-    run --separate-stderr "$@"
-    [ "$status" -eq "$code" ] && [ -z "$output" ] && [[ $stderr != *$'\n'* ]] && [[ $stderr =~ ^bmc-(gen|convert|spec|tune):\  ]] &&
+    run_plain "$@"
+    [ "$status" -eq "$code" ] && [ -z "$output" ] && [[ $stderr != *$'\n'* ]] && [[ $stderr =~ ^bmc-(gen|convert|spec|tune|prof):\  ]] &&
         [[ $stderr =~ $pattern ]] && [[ $stderr != *[[:cntrl:]]* ]] && return
     fail "$* -> status $status ($code wanted), stdout: ${output:0:300}, stderr ($pattern wanted): $stderr"
+}
+
+# some_fail N M COMMAND..: all results of a batch are written, and N of M are errors, which the end says.
+some_fail() {
+    run --separate-stderr "${@:3}"
+    [ "$status" -eq 1 ] && [[ $stderr =~ ^bmc-(gen|spec):\ "$1 of $2 requests failed: their results say why"$ ]] && return
+    fail "${*:3} -> status $status, stderr: $stderr, stdout: ${output:0:300}"
 }
 
 # The test's folder holds these names and no others.
@@ -71,11 +95,23 @@ wait_until() {
 # The programs were built with AddressSanitizer: some limits of memory cannot be set then.
 sanitized() { readelf -d "$BMC_BIN/bmc-gen" | grep -q libasan; }
 
+# Skips a test that `script` cannot give a terminal.
+needs_terminal() {
+    script -qec true /dev/null >/dev/null 2>&1 </dev/null || skip "no pseudo-terminal can be opened here"
+}
+
+# Standard input, or NAME where there is nothing: a loop over an empty list would test nothing, and succeed.
+or_fail_as() { # NAME
+    local list
+    list=$(cat)
+    echo "${list:-$1}"
+}
+
 # The names of the cache policies, as the program itself lists them.
-kv_policies() { bmc-gen -p x --kv '?' 2>&1 >/dev/null </dev/null | sed 's/.*there are: //; s/ (see .*//; s/,//g'; }
+kv_policies() { bmc-gen -p x --kv '?' 2>&1 >/dev/null </dev/null | sed -n 's/.*there are: //; s/ (see .*//; s/,//gp' | or_fail_as no-policy-listed; }
 
 # The instruction sets that this machine can run, plainest first, as the program itself lists them.
-isas() { bmc-gen --version | sed -n 's/^isa: .*; usable: //p' | tr -d ,; }
+isas() { bmc-gen --version | sed -n 's/^isa: .*; usable: //p' | tr -d , | or_fail_as no-set-listed; }
 
 # ---- models ----
 
@@ -127,13 +163,18 @@ tiny_shape() { # FILE [KEY VALUE]...
 
 # Bytes of a number, little-endian: bytes_le COUNT NUMBER
 bytes_le() {
-    local i text=
-    for ((i = 0; i < $1; i++)); do text+=$(printf '\\x%02x' $(($2 >> 8 * i & 255))); done
+    local i byte text=
+    for ((i = 0; i < $1; i++)); do
+        printf -v byte '\\x%02x' $(($2 >> 8 * i & 255))
+        text+=$byte
+    done
     printf '%b' "$text"
 }
 
 number_at() { # FILE OFFSET BYTES
-    od -An -v -tu"$3" -j "$2" -N "$3" "$1" | tr -d ' '
+    local number
+    read -r number < <(od -An -v -tu"$3" -j "$2" -N "$3" "$1")
+    echo "$number"
 }
 
 # patch FILE OFFSET: standard input goes there.

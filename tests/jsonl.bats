@@ -78,7 +78,7 @@ cases() { # MODEL LINES
     assert_equal "$(jq -c .id <<<"$output")" "$(jq -c .id in)"
     grep -q '"id":9007199254740993[,}]' <<<"$output"
     # Errors carry it too.
-    ok jsonl <<<'{"id":[7],"n":1}'
+    some_fail 1 1 jsonl <<<'{"id":[7],"n":1}'
     assert_equal "$(jq -c '[.id, .finish]' <<<"$output")" '[[7],"error"]'
 }
 
@@ -162,7 +162,7 @@ cases() { # MODEL LINES
     for line in "${bad[@]}"; do printf '%s\n%s\n' "$good" "$line" >>in; done
     echo "$good" >>in
     for batch in 1 3 8; do
-        ok jsonl -b $batch --ignore-eos <in
+        some_fail ${#bad[@]} $((2 * ${#bad[@]} + 1)) jsonl -b $batch --ignore-eos <in
         assert_equal "$(wc -l <<<"$output")" $((2 * ${#bad[@]} + 1))
         want=$(jq -c '.cases[0].greedy_ids[:4]' "$(reference grimm)")
         assert_equal "$(sed -n 'p;n' <<<"$output" | jq -c '[.id, .finish, .ids]' | sort -u)" "[\"good\",\"length\",$want]"
@@ -172,15 +172,16 @@ cases() { # MODEL LINES
         equal_files numbers <(seq 2 2 $((2 * ${#bad[@]})))
     done
     # A last line without its end counts like any other.
-    ok jsonl <<<"$good"$'\nbad'
+    some_fail 1 2 jsonl <<<"$good"$'\nbad'
     assert_equal "$(jq -r .finish <<<"$output" | paste -sd ' ')" 'length error'
     run --separate-stderr bash -c "printf '%s' '{\"ids\":[5],\"n\":1}' | '$BMC_BIN/bmc-gen' -q -m '$(model grimm)' --jsonl"
+    assert_equal "$status$stderr" 0
     assert_equal "$(jq -r .finish <<<"$output")" length
 }
 
 @test "errors say what was found" {
     says() { # LINE REGEX
-        ok jsonl <<<"$1"
+        some_fail 1 1 jsonl <<<"$1"
         jq -e --arg r "$2" '.finish == "error" and (.error | test($r))' <<<"$output" >/dev/null || fail "$1: $output"
     }
     says '{"ids":[4096]}' '^line 1: .*4096'

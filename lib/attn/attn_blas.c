@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"
+#include "kernel/blas_load.h"
 #include "kernel/gemm_blas.h"
 
 #define MASKED (-1e30f)
@@ -61,6 +62,8 @@ static void close_state(struct attn *attn)
 static int open_state(struct attn *attn, const struct attn_limits *limits, struct err *err)
 {
     struct blas_state *s = (struct blas_state *)attn;
+    if (blas_load(err) < 0)
+        return -1;
     s->tile_rows = size_max(attn->group, size_min(QUERY_TILE, limits->step_rows));
     s->stored_rows = round_up(limits->positions, TILE_ROWS);
     s->threads = (size_t)threads_allowed();

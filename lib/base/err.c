@@ -6,14 +6,28 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sentences quote names and bytes found in files: nothing in them may move a terminal's cursor. Control characters
- * are those below 0x20, 0x7f, and in UTF-8 c2 80 to c2 9f. */
-void text_make_printable(char *text)
+#include <utf8proc.h>
+
+/* Bytes of the control character at `at`, 0 when there is none: below 0x20, 0x7f, U+0080 to U+009F, and a byte of that
+ * range that belongs to no character, which an 8-bit terminal takes for one. *step receives the bytes to go on by. */
+static size_t control_bytes(const char *at, size_t left, size_t *step)
 {
-    for (unsigned char *at = (unsigned char *)text; *at; at++) {
-        if (*at < 0x20 || *at == 0x7f ||
-            (*at >= 0x80 && *at < 0xa0 && at > (unsigned char *)text && at[-1] == 0xc2))
-            *at = '?';
+    utf8proc_int32_t code = 0;
+    const utf8proc_ssize_t n =
+        utf8proc_iterate((const utf8proc_uint8_t *)at, (utf8proc_ssize_t)size_min(left, 4), &code);
+    *step = n > 0 ? (size_t)n : 1;
+    if (n <= 0)
+        code = (unsigned char)*at;
+    return code < 0x20 || (code >= 0x7f && code < 0xa0) ? *step : 0;
+}
+
+/* Sentences quote names and bytes found in files: nothing in them may move a terminal's cursor. */
+void text_make_printable(char *text, size_t len, const char *keep)
+{
+    for (size_t i = 0, step; i < len; i += step) {
+        const size_t bytes = control_bytes(text + i, len - i, &step);
+        if (bytes && !(text[i] && strchr(keep, text[i])))
+            memset(text + i, '?', bytes);
     }
 }
 
@@ -35,7 +49,7 @@ static void drop_cut_character(char *text, size_t room)
 static void finish(struct err *err)
 {
     drop_cut_character(err->text, sizeof err->text);
-    text_make_printable(err->text);
+    text_make_printable(err->text, strlen(err->text), "");
 }
 
 int(err_set)(struct err *err, const char *format, ...)

@@ -18,8 +18,9 @@ int err_errno(struct err *err, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Puts "prefix: " before the sentence that is there; returns -1. */
 int err_prefix(struct err *err, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* Replaces control characters: for text from files on its way to a terminal. */
-void text_make_printable(char *text);
+/* Replaces the control characters of `len` bytes by question marks, those in `keep` left out: for text from files on its
+ * way to a terminal. */
+void text_make_printable(char *text, size_t len, const char *keep);
 
 /* Lets the compiler see that these always give -1: it can then tell what is set on success. */
 static inline int err_minus_one(void) { return -1; }

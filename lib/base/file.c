@@ -3,13 +3,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/place.h"
 
 enum { MAX_UNFINISHED = 8, TEMP_PATH_SIZE = 4096 + 32 };
 
@@ -107,8 +109,8 @@ bool file_exists(const char *path)
     return stat(path, &st) == 0;
 }
 
-/* Creates PATH.tmp-PID-N beside the output, readable by whom the umask allows. */
-static int open_temporary(struct outfile *out, struct err *err)
+/* Creates PATH.tmp-PID-N beside the output. */
+static int open_temporary(struct outfile *out, mode_t mode, struct err *err)
 {
     int slot = 0;
     while (slot < MAX_UNFINISHED && unfinished[slot].in_use)
@@ -118,7 +120,7 @@ static int open_temporary(struct outfile *out, struct err *err)
     for (int try = 0; try < 100; try++) {
         snprintf(unfinished[slot].path, TEMP_PATH_SIZE, "%s.tmp-%ld-%d", out->path, (long)getpid(),
                  try);
-        out->fd = open(unfinished[slot].path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        out->fd = open(unfinished[slot].path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
         if (out->fd >= 0) {
             unfinished[slot].in_use = 1;
             out->slot = slot;
@@ -131,39 +133,74 @@ static int open_temporary(struct outfile *out, struct err *err)
     return err_errno(err, "%s: cannot create a file in its folder", out->path);
 }
 
-/* Names of what is open already. */
-static const struct {
-    const char *name;
+/* The new file is whose the old one was, and can be read by nobody who could not read that. Only the superuser can
+ * give it its owner, only a member its group; a file system without modes keeps what it has. */
+static void keep_access(int fd, const struct stat *old)
+{
+    struct stat now;
+    mode_t mode = old->st_mode & 0777;
+    const bool known = fstat(fd, &now) == 0;
+    if (!known || ((now.st_uid != old->st_uid || now.st_gid != old->st_gid) &&
+                   fchown(fd, old->st_uid, old->st_gid) < 0 && now.st_gid != old->st_gid &&
+                   fchown(fd, (uid_t)-1, old->st_gid) < 0))
+        mode &= 0707 | (mode & 07) << 3; /* another group: no more than everybody may */
+    (void)!fchmod(fd, mode);
+}
+
+static const volatile sig_atomic_t *stopped;
+
+void file_stop_waiting(const volatile sig_atomic_t *flag) { stopped = flag; }
+
+/* A FIFO without a reader is asked again and again: an open() that waits would go on after a signal, or not hear of
+ * one that came just before. */
+static int open_pipe(const struct place *place, struct err *err)
+{
+    enum { PAUSE_MS = 20 };
     int fd;
-} standard[] = {{"-", STDOUT_FILENO}, {"/dev/stdout", STDOUT_FILENO}, {"/dev/stderr", STDERR_FILENO}};
+    while ((fd = open(place->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK)) < 0 && errno == ENXIO &&
+           S_ISFIFO(place->st.st_mode)) {
+        if (stopped && *stopped)
+            return err_set(err, "%s: nobody has come to read it", place->path);
+        poll(NULL, 0, PAUSE_MS);
+    }
+    if (fd < 0)
+        return err_errno(err, "%s: cannot open for writing", place->path);
+    fcntl(fd, F_SETFL, 0);
+    return fd;
+}
+
+static int open_output(struct outfile *out, const char *path, mode_t mode, struct err *err)
+{
+    struct place place;
+    *out = (struct outfile){.fd = -1, .slot = -1};
+    if (place_find(&place, path, err) < 0)
+        return -1;
+    strcpy(out->path, place.path);
+    if (place.kind == PLACE_FOLDER)
+        return err_set(err, "%s: is a folder, an output file is needed", path);
+    if (place.kind == PLACE_NEW)
+        return open_temporary(out, mode, err);
+    if (place.kind == PLACE_FILE) {
+        if (open_temporary(out, 0600, err) < 0)
+            return -1;
+        keep_access(out->fd, &place.st);
+        return 0;
+    }
+    out->direct = true;
+    if (place.kind == PLACE_PIPE)
+        return (out->fd = open_pipe(&place, err)) < 0 ? -1 : 0;
+    out->fd = dup(place.fd);
+    return out->fd < 0 ? err_errno(err, "%s: cannot open for writing", path) : 0;
+}
 
 int outfile_open(struct outfile *out, const char *path, struct err *err)
 {
-    *out = (struct outfile){.fd = -1, .slot = -1};
-    if (!*path)
-        return err_set(err, "the name of an output is empty");
-    if (strlen(path) >= sizeof out->path)
-        return err_set(err, "output name is longer than %zu bytes", sizeof out->path - 1);
-    strcpy(out->path, path);
-    for (size_t i = 0; i < ARRAY_LEN(standard); i++)
-        if (strcmp(path, standard[i].name) == 0) {
-            out->fd = dup(standard[i].fd);
-            out->direct = true;
-            return out->fd < 0 ? err_errno(err, "%s", path) : 0;
-        }
-    struct stat st;
-    /* What a link points to is replaced, not the link. */
-    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && stat(path, &st) == 0 &&
-        !realpath(path, out->path))
-        return err_errno(err, "%s: cannot follow the link", path);
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        if (S_ISDIR(st.st_mode))
-            return err_set(err, "%s: is a folder, an output file is needed", path);
-        out->fd = open(path, O_WRONLY | O_CLOEXEC);
-        out->direct = true;
-        return out->fd < 0 ? err_errno(err, "%s: cannot open for writing", path) : 0;
-    }
-    return open_temporary(out, err);
+    return open_output(out, path, 0666, err);
+}
+
+int outfile_open_private(struct outfile *out, const char *path, struct err *err)
+{
+    return open_output(out, path, 0600, err);
 }
 
 int outfile_write(struct outfile *out, const void *bytes, size_t len, struct err *err)

@@ -2,6 +2,8 @@
 #ifndef BMC_FILE_H
 #define BMC_FILE_H
 
+#include <signal.h>
+
 #include "base/err.h"
 
 /* A whole file, mapped read-only and shared with every other process that maps it. */
@@ -31,7 +33,7 @@ size_t file_proc_bytes(const char *path, const char *key);
 
 /* An output that appears under its name only when it is complete: a temporary name in the same folder,
  * then fsync and rename. An existing output that is no regular file (a device, a FIFO) and "-"
- * (standard output) are written directly and never renamed over. */
+ * (standard output) are written directly and never renamed over; base/place.h says what a name stands for. */
 struct outfile {
     int fd;         /* -1: not open */
     bool direct;    /* written in place: not removed, not renamed */
@@ -41,8 +43,14 @@ struct outfile {
     char path[4096];
 };
 
+/* A file that is replaced keeps its mode, and its owner and group where that is possible. A new one can be read by
+ * whom the umask allows, or by nobody else when it is private. */
 int outfile_open(struct outfile *out, const char *path, struct err *err) MUST_USE;
+int outfile_open_private(struct outfile *out, const char *path, struct err *err) MUST_USE;
 int outfile_write(struct outfile *out, const void *bytes, size_t len, struct err *err) MUST_USE;
+
+/* An output that is a FIFO waits for its reader, until *flag is not 0; without a flag for ever. */
+void file_stop_waiting(const volatile sig_atomic_t *flag);
 
 /* Writes at an offset without moving the end; only when `seekable`. */
 int outfile_write_at(struct outfile *out, size_t offset, const void *bytes, size_t len,

@@ -6,17 +6,28 @@
 
 #include <utf8proc.h>
 
-int json_parse(const char *text, size_t size, const char *what, json_t **root, struct err *err)
+static int parse(const char *text, size_t size, size_t flags, const char *what, json_t **root,
+                 struct err *err)
 {
     json_error_t why;
-    *root = json_loadb(text ? text : "", size, JSON_ALLOW_NUL, &why);
+    *root = json_loadb(text ? text : "", size, flags, &why);
     /* "No limit" is often spelled 1000000000000000019884624638656. */
     if (!*root && json_error_code(&why) == json_error_numeric_overflow)
-        *root = json_loadb(text, size, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
+        *root = json_loadb(text, size, flags | JSON_DECODE_INT_AS_REAL, &why);
     if (!*root)
         return err_set(err, "%s: not valid JSON at line %d, column %d: %s", what, why.line, why.column,
                        why.text);
     return 0;
+}
+
+int json_parse(const char *text, size_t size, const char *what, json_t **root, struct err *err)
+{
+    return parse(text, size, JSON_ALLOW_NUL, what, root, err);
+}
+
+int json_parse_unique(const char *text, size_t size, const char *what, json_t **root, struct err *err)
+{
+    return parse(text, size, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, what, root, err);
 }
 
 const json_t *json_at(const json_t *root, const char *path)
@@ -65,6 +76,20 @@ int json_put(json_t *object, const char *key, json_t *value, struct err *err)
 int json_push(json_t *list, json_t *value, struct err *err)
 {
     return json_array_append_new(list, value) == 0 ? 0 : err_set(err, "out of memory for a list");
+}
+
+int json_append(const json_t *value, size_t flags, struct buf *out, struct err *err)
+{
+    const size_t size = json_dumpb(value, NULL, 0, flags | JSON_ENCODE_ANY);
+    if (!size)
+        return err_set(err, "out of memory for JSON text, or a number that JSON cannot spell");
+    if (buf_reserve(out, size, err) < 0)
+        return -1;
+    if (json_dumpb(value, out->data + out->len, size, flags | JSON_ENCODE_ANY) != size)
+        return err_set(err, "out of memory for JSON text");
+    out->len += size;
+    out->data[out->len] = 0;
+    return 0;
 }
 
 const char *json_type_name(const json_t *value)

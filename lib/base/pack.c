@@ -29,6 +29,15 @@ void pack_rows(void *packed, size_t n_padded, const void *rows, size_t stride, s
                    size_min(PACK_OUT, n_rows - row), n * size);
 }
 
+void unpack_block(void *rows, const void *block, size_t n_rows, size_t n, enum dtype type)
+{
+    const size_t bytes = n * dtype_size(type);
+    for (size_t o = 0; o < n_rows; o++)
+        for (size_t at = 0; at < bytes; at += WORD)
+            memcpy((char *)rows + o * bytes + at, (const char *)block + (at * PACK_OUT + o * WORD),
+                   size_min(WORD, bytes - at));
+}
+
 void mat_fetch_row(float *y, const struct mat *w, size_t row)
 {
     for (size_t j = 0; j < w->in; j++) {

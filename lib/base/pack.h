@@ -36,6 +36,9 @@ static inline size_t mat_at(const struct mat *w, size_t o, size_t k)
 void pack_rows(void *packed, size_t n_padded, const void *rows, size_t stride, size_t n_rows, size_t n,
                enum dtype type);
 
+/* The way back for one block: its first `n_rows` rows, at most 16, of `n` elements each, `n` apart. */
+void unpack_block(void *rows, const void *block, size_t n_rows, size_t n, enum dtype type);
+
 /* Row `row` of a table in any layout, widened to f32: y[w->in]. */
 void mat_fetch_row(float *y, const struct mat *w, size_t row);
 

@@ -5,14 +5,40 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* JSON's own rules escape what is below 0x20. A terminal obeys 0x7f and U+0080 to U+009F as well (c2 80 to c2 9f), which
+ * can only stand in strings: they are escaped alike. */
+static int add_escaped(struct buf *out, const char *text, size_t len, struct err *err)
+{
+    size_t from = 0;
+    int rc = 0;
+    for (size_t at = 0; at < len && rc == 0; at++) {
+        const unsigned char byte = (unsigned char)text[at],
+                            next = at + 1 < len ? (unsigned char)text[at + 1] : 0;
+        const bool c1 = byte == 0xc2 && next >= 0x80 && next < 0xa0;
+        if (byte != 0x7f && !c1)
+            continue;
+        rc = buf_add(out, text + from, at - from, err);
+        if (rc == 0)
+            rc = buf_addf(out, err, "\\u%04x", c1 ? next : byte);
+        at += c1;
+        from = at + 1;
+    }
+    return rc < 0 ? -1 : buf_add(out, text + from, len - from, err);
+}
+
+int json_spell(const json_t *value, size_t flags, struct buf *out, struct err *err)
+{
+    struct buf text = {0};
+    int rc = json_append(value, flags | JSON_ENCODE_ANY, &text, err);
+    if (rc == 0)
+        rc = add_escaped(out, text.data, text.len, err);
+    buf_release(&text);
+    return rc;
+}
+
 static int dump(const json_t *value, size_t flags, struct buf *out, struct err *err)
 {
-    char *text = json_dumps(value, flags | JSON_REAL_PRECISION(9) | JSON_ENCODE_ANY);
-    if (!text)
-        return err_set(err, "out of memory for JSON text, or a number that JSON cannot spell");
-    const int rc = buf_add(out, text, strlen(text), err);
-    free(text);
-    return rc;
+    return json_spell(value, flags | JSON_REAL_PRECISION(9), out, err);
 }
 
 int json_write_line(const json_t *value, struct buf *out, struct err *err)
@@ -49,8 +75,8 @@ static int plain_cell(const json_t *value, bool markdown, struct buf *cell, stru
     struct buf raw = {0};
     buf_clear(cell);
     int rc = cell_text(value, &raw, err);
-    if (rc == 0 && raw.data)
-        text_make_printable(raw.data);
+    if (rc == 0 && raw.len)
+        text_make_printable(raw.data, raw.len, "");
     for (size_t i = 0; i < raw.len && rc == 0; i++)
         rc = markdown && raw.data[i] == '|' ? buf_add(cell, "\\|", 2, err)
                                             : buf_add(cell, &raw.data[i], 1, err);
@@ -151,6 +177,17 @@ static int write_padded(const json_t *rows, bool markdown, struct buf *out, stru
     return rc;
 }
 
+/* A cell of CSV: a tab and a line feed are data there, other control characters only harm. */
+static int csv_cell(const json_t *value, struct buf *cell, struct err *err)
+{
+    buf_clear(cell);
+    if (value && !json_is_null(value) && cell_text(value, cell, err) < 0)
+        return -1;
+    if (cell->len)
+        text_make_printable(cell->data, cell->len, "\t\n");
+    return 0;
+}
+
 /* RFC 4180: cells with a comma, quote or line end are quoted. */
 static int put_csv(const char *text, size_t len, struct buf *out, struct err *err)
 {
@@ -187,10 +224,8 @@ static int write_csv(const json_t *rows, struct buf *out, struct err *err)
         n = 0;
         json_object_foreach(first, key, value)
         {
-            const json_t *at = json_object_get(row, key);
-            buf_clear(&cell);
             if ((n++ && buf_add(out, ",", 1, err) < 0) ||
-                (at && !json_is_null(at) && cell_text(at, &cell, err) < 0) ||
+                csv_cell(json_object_get(row, key), &cell, err) < 0 ||
                 (cell.len && put_csv(cell.data, cell.len, out, err) < 0))
                 goto out;
         }
@@ -206,10 +241,10 @@ out:
 static int write_json(const json_t *rows, const json_t *about, struct buf *out, struct err *err)
 {
     json_t *whole = about ? json_copy((json_t *)(uintptr_t)about) : json_object();
-    int rc = -1;
-    if (!whole || json_object_set(whole, "rows", (json_t *)(uintptr_t)rows) < 0)
-        err_set(err, "out of memory for JSON text");
-    else
+    int rc = whole ? 0 : err_set(err, "out of memory for JSON text");
+    if (rc == 0 && rows)
+        rc = json_put(whole, "rows", json_incref((json_t *)(uintptr_t)rows), err);
+    if (rc == 0)
         rc = dump(whole, JSON_INDENT(1), out, err);
     json_decref(whole);
     return rc < 0 ? -1 : buf_add(out, "\n", 1, err);

@@ -10,10 +10,14 @@ enum table_format { TABLE_TEXT, TABLE_MD, TABLE_CSV, TABLE_JSON, TABLE_JSONL };
 #define TABLE_FORMATS "table|md|csv|json|jsonl"
 
 /* Appends `rows`, an array of objects that all have the keys of the first one, in its order. JSON is
- * one object: the members of `about` (may be NULL), then "rows". The other formats leave `about` out.
- */
+ * one object: the members of `about` (may be NULL), then "rows" (left out if `rows` is NULL). The other formats leave
+ * `about` out. */
 int table_write(const json_t *rows, const json_t *about, enum table_format format, struct buf *out,
                 struct err *err) MUST_USE;
+
+/* Appends one value as JSON, with jansson's `flags`. Control characters are escaped, all of them: 0x7f and U+0080 to
+ * U+009F, too. */
+int json_spell(const json_t *value, size_t flags, struct buf *out, struct err *err) MUST_USE;
 
 /* Appends one value as compact JSON and a newline. */
 int json_write_line(const json_t *value, struct buf *out, struct err *err) MUST_USE;

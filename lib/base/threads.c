@@ -23,10 +23,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-/* Of libgomp, which is behind OpenBLAS; clang does not always have <omp.h>. */
-extern void omp_set_num_threads(int n);
-extern int omp_get_max_threads(void);
-
 /* A loop that takes about ten microseconds; a team that is awake costs it one. */
 enum { WORTH_WAKING = 1 << 17 };
 enum { CACHE_LINE = 64, MAX_TEAM = 1 << 16 };
@@ -223,7 +219,6 @@ static void *work(void *arg)
     uint32_t seen = 0, done = 0, size;
     self = worker->self;
     inside = true;
-    omp_set_num_threads(1);
     while ((size = atomic_load(&team->size)) != 0) {
         if ((uint32_t)self >= size) {
             futex_sleep(&team->size, size);
@@ -253,8 +248,12 @@ static bool add_worker(struct team *team)
     if (!worker)
         return false;
     *worker = (struct worker){.team = team, .self = team->made + 1};
+    static const int own[] = {SIGBUS, SIGSEGV, SIGFPE,
+                              SIGILL}; /* a worker's faults: the program tidies up */
     sigset_t every, before;
     sigfillset(&every);
+    for (size_t i = 0; i < ARRAY_LEN(own); i++)
+        sigdelset(&every, own[i]);
     pthread_sigmask(SIG_SETMASK, &every, &before);
     const bool made = pthread_create(&worker->thread, NULL, work, worker) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -318,7 +317,6 @@ int threads_allowed(void)
 
 void threads_set(int n)
 {
-    omp_set_num_threads(1);
     if (inside)
         return;
     struct team *team = get_team();
@@ -332,15 +330,6 @@ void threads_set(int n)
     atomic_store(&team->crowded, size > threads_allowed());
     resize(team, size);
 }
-
-int threads_enter(int n)
-{
-    const int before = omp_get_max_threads();
-    threads_set(n);
-    return before;
-}
-
-void threads_leave(int before) { omp_set_num_threads(before); }
 
 int threads_now(void)
 {

@@ -3,9 +3,7 @@
  * Every thread that calls in has a team of its own (a host program may run sessions in several); it is the team's
  * member 0, and the others are workers that wait between loops: first spinning, for some tens of microseconds, then
  * asleep. The caller depends on nobody: it claims iterations like the workers, and waits only for those that have
- * begun one. A worker that the system keeps off its core, because something else runs there, is done without.
- *
- * A BLAS call on any of these threads stays on that thread: OpenMP's own default, which OpenBLAS goes by, is 1 there. */
+ * begun one. A worker that the system keeps off its core, because something else runs there, is done without. */
 #ifndef BMC_THREADS_H
 #define BMC_THREADS_H
 
@@ -19,11 +17,6 @@ int threads_allowed(void);
  * has other work too the scheduler places threads better. Cheap when n is what it was. A team ends with its caller's
  * thread. */
 void threads_set(int n);
-
-/* The same for a library call: leave gets what enter returned, and puts the caller's OpenMP setting back. The workers stay
- * for the next call. */
-int threads_enter(int n) MUST_USE;
-void threads_leave(int before);
 
 /* The size in force, and the size that was asked for. Buffers that every member has one of are made for the latter: a
  * worker that could not be had once may be had the next time. */

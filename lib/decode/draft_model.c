@@ -123,7 +123,7 @@ static int feed_history(struct model_drafter *d, const struct draft_ask *ask, si
 
 /* ---- candidates ---- */
 
-/* The sequence and the path to a node, for the repeat penalty. */
+/* The sequence and the path to a node, for the penalties. */
 static int make_history(struct model_drafter *d, const struct draft_ask *ask, size_t node,
                         struct err *err)
 {
@@ -159,17 +159,17 @@ static int add_children(struct model_drafter *d, const struct draft_ask *ask, si
     struct draft *draft = ask->draft;
     const size_t place = draft->place[node];
     const size_t n = size_min(ask->shape->children[place], d->vocab);
-    const bool penalty = d->sampler.options.repeat_penalty != 1;
     uint32_t token[TREE_RANKS];
     size_t got = 0;
     if (n == 0)
         return 0;
     d->history.len = 0;
-    if (penalty && make_history(d, ask, node, err) < 0)
+    d->sampler.options = *ask->sampling;
+    if (sampler_looks_back(ask->sampling) && make_history(d, ask, node, err) < 0)
         return -1;
     if (d->sampler.options.temp <= 0) {
         struct candidate best[TREE_RANKS];
-        const float *used = sampler_penalized(&d->sampler, logits, d->history.id, d->history.len);
+        const float *used = sampler_adjusted(&d->sampler, logits, d->history.id, d->history.len);
         top_logits(used, d->vocab, n, best);
         for (; got < n; got++)
             token[got] = best[got].id;
@@ -341,10 +341,10 @@ static int touch(struct model_drafter *d, struct err *err)
     return 0;
 }
 
-int draft_model_open(struct drafter **out, struct session *session,
-                     const struct sampler_options *sampling, size_t target_vocab, double cost,
+int draft_model_open(struct drafter **out, struct session *session, size_t target_vocab, double cost,
                      struct err *err)
 {
+    static const struct sampler_options greedy = {.repeat_penalty = 1}; /* until a sequence asks */
     struct model_drafter *d = mem_zalloc(1, sizeof *d);
     if (!d)
         return err_set(err, "out of memory");
@@ -352,7 +352,7 @@ int draft_model_open(struct drafter **out, struct session *session,
         .name = "model", .ranks = TREE_RANKS, .cost = cost, .propose = propose, .close = close_model};
     d->session = session;
     d->vocab = size_min(target_vocab, session->model->config.vocab);
-    if (alloc_buffers(d, err) < 0 || sampler_open(&d->sampler, sampling, d->vocab, err) < 0 ||
+    if (alloc_buffers(d, err) < 0 || sampler_open(&d->sampler, &greedy, d->vocab, err) < 0 ||
         verifier_open(&d->verifier, d->vocab, err) < 0 || touch(d, err) < 0) {
         close_model(&d->drafter);
         return -1;

@@ -29,6 +29,8 @@ struct draft_ask {
     const struct tree_shape *shape; /* what is wanted: less may be given, but nothing else */
     struct draws *draws;
     struct draft *draft; /* out; holds the root already */
+    const struct sampler_options
+        *sampling; /* of the sequence: what a model's distributions go through */
 };
 
 struct drafter {
@@ -52,10 +54,9 @@ void draft_begin(struct draft *draft, uint32_t root);
 void draft_add(struct draft *draft, size_t parent, uint32_t token, size_t place);
 
 /* A smaller model with the same tokenizer. `session` stays the caller's; it needs a place for every slot, and room
- * for batch * nodes rows a step. `sampling` is what its distributions go through. */
-int draft_model_open(struct drafter **drafter, struct session *session,
-                     const struct sampler_options *sampling, size_t target_vocab, double cost,
-                     struct err *err) MUST_USE;
+ * for batch * nodes rows a step. */
+int draft_model_open(struct drafter **drafter, struct session *session, size_t target_vocab,
+                     double cost, struct err *err) MUST_USE;
 
 /* 0 when both give the same text for every id; otherwise the sentence names the first id that differs. */
 int draft_model_check(const struct model *target, const struct model *draft, struct err *err) MUST_USE;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "decode/logprobs.h"
 #include "decode/loop.h"
 #include "decode/rng.h"
 
@@ -21,11 +22,16 @@ static size_t vocab(const struct loop *loop) { return loop->session->model->conf
 
 size_t loop_generated(const struct slot *slot) { return slot->all.len - slot->request.n_prompt; }
 
+const struct sampler_options *loop_sampling(const struct loop *loop, const struct slot *slot)
+{
+    return slot->request.sampling ? slot->request.sampling : &loop->sampling;
+}
+
 uint32_t loop_choose(struct loop *loop, const struct slot *slot, const float *logits)
 {
     const struct gen_request *request = &slot->request;
     const double u = rng_uniform(request->seed, request->stream, (uint32_t)slot->all.len, 0);
-    loop->sampler.options = request->sampling ? *request->sampling : loop->sampling;
+    loop->sampler.options = *loop_sampling(loop, slot);
     return sampler_choose(&loop->sampler, logits, slot->all.id, slot->all.len, u);
 }
 
@@ -43,13 +49,23 @@ static int set_line_hash(struct loop *loop, uint64_t line, const struct hash *ha
     return 0;
 }
 
+/* Rows that are complete may be saved. */
+static int keep(const struct loop *loop, size_t seq, const struct gen_result *result, struct err *err)
+{
+    const struct gen_callbacks *cb = loop->callbacks;
+    if (!cb->keep || !session_rows(loop->session, seq) ||
+        (result->finish == FINISHED_ERROR && !*loop->interrupted))
+        return 0;
+    return cb->keep(cb->arg, seq, result, err);
+}
+
 int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,
                 struct err *err)
 {
     const size_t n = loop_generated(slot), seq = (size_t)(slot - loop->slot);
     int rc = -1;
-    const bool ended = finish == FINISHED_EOS || finish == FINISHED_STOP;
-    if (emitter_finish(&slot->emitter, slot->request.to_go_on && !ended, err) < 0)
+    /* A text that has ended can be continued, too: its last bytes belong to whoever goes on. */
+    if (emitter_finish(&slot->emitter, slot->request.to_go_on, err) < 0)
         goto out;
     const struct hash hash =
         n ? hash_of(slot->last_logits, vocab(loop) * sizeof(float)) : (struct hash){0};
@@ -59,11 +75,13 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
         .request = &slot->request,
         .finish = finish,
         .error = error,
+        .full = finish == FINISHED_LENGTH && n < slot->request.n,
         .ids = slot->all.id + slot->request.n_prompt,
         .n_ids = n,
         .text = slot->emitter.text.data ? slot->emitter.text.data : "",
         .text_len = slot->emitter.text.len,
         .logprobs = slot->logprobs,
+        .prompt_logprobs = slot->prompt_logprobs,
     };
     const struct gen_callbacks *cb = loop->callbacks;
     if (cb->progress && (n || finish != FINISHED_ERROR) &&
@@ -72,11 +90,19 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
                      err) < 0)
         goto out;
     loop->stats->sequences++;
-    if (cb->keep && session_rows(loop->session, seq) &&
-        (finish != FINISHED_ERROR || *loop->interrupted) && cb->keep(cb->arg, seq, &result, err) < 0)
-        goto out;
+    loop->stats->finished[finish]++;
+    loop->stats->context_full += result.full;
+    /* A result that is there goes out, whatever becomes of its rows. */
+    struct err why;
+    const bool kept = keep(loop, seq, &result, &why) == 0;
     rc = cb->done(cb->arg, &result, err);
+    if (!kept) {
+        *err = why;
+        rc = -1;
+    }
 out:
+    free(slot->prompt_logprobs);
+    slot->prompt_logprobs = NULL;
     emitter_release(&slot->emitter);
     slot->all.len = 0;
     slot->busy = false;
@@ -84,13 +110,28 @@ out:
     return rc;
 }
 
+/* The first bias of an id that there is not; NULL when there is none. */
+static const struct logit_bias *find_stray_bias(const struct loop *loop,
+                                                const struct gen_request *request)
+{
+    const struct sampler_options *o = request->sampling ? request->sampling : &loop->sampling;
+    for (size_t i = 0; i < o->n_biases; i++)
+        if (o->bias[i].id >= vocab(loop))
+            return &o->bias[i];
+    return NULL;
+}
+
 /* What makes a request impossible; NULL when nothing does. */
 static const char *find_fault(const struct loop *loop, const struct gen_request *request, char *text,
                               size_t size)
 {
     const size_t context = loop->session->options.context;
+    const struct logit_bias *bias = find_stray_bias(loop, request);
     if (request->n_prompt == 0)
         snprintf(text, size, "the prompt is empty: there is nothing to continue");
+    else if (bias)
+        snprintf(text, size, "a logit bias is given for id %u, the vocabulary has %zu", bias->id,
+                 vocab(loop));
     else if (request->n_prompt > context)
         snprintf(text, size, "the prompt has %zu tokens%s, the context holds %zu: shorten it%s",
                  request->n_prompt, request->from ? " with those of the snapshot" : "", context,
@@ -131,6 +172,7 @@ static int begin_slot(struct loop *loop, struct slot *slot, const struct gen_req
     slot->busy = true;
     slot->request = *request;
     slot->request.logprobs = size_min(request->logprobs, vocab(loop));
+    slot->request.prompt_logprobs = size_min(request->prompt_logprobs, vocab(loop));
     slot->told_text = slot->told_ids = 0;
     slot->row = SIZE_MAX;
     slot->all.len = 0;
@@ -146,7 +188,7 @@ static int begin_slot(struct loop *loop, struct slot *slot, const struct gen_req
     if (emitter_follow(&slot->emitter, slot->all.id, slot->all.len, err) < 0)
         return -1;
     struct err why;
-    if (load_rows(loop, slot, &why) < 0)
+    if (logprobs_begin_prompt(slot, &why) < 0 || load_rows(loop, slot, &why) < 0)
         return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
     if (session_rows(loop->session, (size_t)(slot - loop->slot)) == request->n_prompt)
         return loop_finish(loop, slot, FINISHED_LENGTH, NULL, err); /* nothing to compute */
@@ -183,28 +225,6 @@ static int fill_slots(struct loop *loop, struct err *err)
 
 /* ---- tokens ---- */
 
-/* The chosen id and the best ones, with their log-probabilities. */
-static int add_logprobs(struct loop *loop, struct slot *slot, const float *logits, uint32_t id,
-                        struct err *err)
-{
-    const size_t k = slot->request.logprobs, per_token = k + 1;
-    const size_t at = (loop_generated(slot) - 1) * per_token;
-    while (slot->logprobs_cap < at + per_token)
-        if (mem_grow(&slot->logprobs, &slot->logprobs_cap, slot->logprobs_cap, sizeof *slot->logprobs,
-                     err) < 0)
-            return -1;
-    while (loop->best_cap < k)
-        if (mem_grow(&loop->best, &loop->best_cap, loop->best_cap, sizeof *loop->best, err) < 0)
-            return -1;
-    const double norm = log_sum_exp(logits, vocab(loop));
-    slot->logprobs[at] = (struct logprob){id, (float)(logits[id] - norm)};
-    top_logits(logits, vocab(loop), k, loop->best);
-    for (size_t i = 0; i < k; i++)
-        slot->logprobs[at + 1 + i] =
-            (struct logprob){loop->best[i].id, (float)(loop->best[i].logit - norm)};
-    return 0;
-}
-
 int loop_take(struct loop *loop, struct slot *slot, uint32_t id, const float *logits, struct err *err)
 {
     const struct gen_callbacks *cb = loop->callbacks;
@@ -214,7 +234,7 @@ int loop_take(struct loop *loop, struct slot *slot, uint32_t id, const float *lo
         return loop_finish(loop, slot, FINISHED_EOS, NULL, err);
     memcpy(slot->last_logits, logits, vocab(loop) * sizeof *logits);
     if (ids_add(&slot->all, id, err) < 0 ||
-        (request->logprobs && add_logprobs(loop, slot, logits, id, err) < 0) ||
+        (request->logprobs && logprobs_add(loop, slot, logits, err) < 0) ||
         emitter_add(&slot->emitter, id, err) < 0)
         return -1;
     if (slot->emitter.stopped)
@@ -239,12 +259,27 @@ static int take_token(struct loop *loop, struct slot *slot, const float *logits,
     return loop_take(loop, slot, loop_choose(loop, slot, logits), logits, err);
 }
 
+/* Prompts of which log-probabilities are asked for. */
+static int score_prompts(struct loop *loop, struct err *err)
+{
+    for (size_t i = 0; i < loop->n_slots; i++) {
+        struct slot *slot = &loop->slot[i];
+        struct err why;
+        if (slot->busy && slot->prompt_logprobs && slot->step_rows &&
+            logprobs_of_step(loop, slot, &why) < 0 &&
+            loop_finish(loop, slot, FINISHED_ERROR, why.text, err) < 0)
+            return -1;
+        slot->step_rows = 0;
+    }
+    return 0;
+}
+
 /* Runs the step that was put together, and chooses a token for every slot that has a row of it. */
 static int run_step(struct loop *loop, int threads, double *step_ms, struct err *err)
 {
     size_t n = 0;
     const double start = clock_ms();
-    if (session_run(loop->session, threads, err) < 0)
+    if (session_run(loop->session, threads, err) < 0 || score_prompts(loop, err) < 0)
         return -1;
     for (size_t i = 0; i < loop->n_slots; i++)
         if (loop->slot[i].busy && loop->slot[i].row != SIZE_MAX)
@@ -286,7 +321,7 @@ static int share_prompt(struct loop *loop, size_t i, bool *ready, struct err *er
     const struct slot *twin = find_twin(loop, i);
     const size_t rows = loop->slot[i].request.n_prompt - 1;
     *ready = true;
-    if (!twin || session_rows(loop->session, i) || rows == 0)
+    if (!twin || session_rows(loop->session, i) || rows == 0 || loop->slot[i].prompt_logprobs)
         return 0;
     const size_t from = (size_t)(twin - loop->slot);
     *ready = session_rows(loop->session, from) >= rows;
@@ -315,6 +350,9 @@ static int prefill_step(struct loop *loop, struct err *err)
         if (n == 0)
             continue;
         const size_t first = session_add(session, i, slot->request.prompt + have, n);
+        slot->step_first = first;
+        slot->step_from = have;
+        slot->step_rows = n;
         done += n;
         if (have + n == slot->request.n_prompt && slot->request.n > 0 &&
             slot->all.len < session->options.context)
@@ -425,11 +463,13 @@ static void free_loop(struct loop *loop)
             emitter_release(&slot->emitter);
         ids_release(&slot->all);
         free(slot->logprobs);
+        free(slot->prompt_logprobs);
         free(slot->last_logits);
     }
     free(loop->slot);
     free(loop->logits_row);
     free(loop->logits);
+    free(loop->prompt_logits);
     free(loop->best);
     free(loop->line_hash);
     sampler_close(&loop->sampler);

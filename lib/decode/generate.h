@@ -33,7 +33,8 @@ struct gen_request {
     bool ignore_eos;
     bool
         to_go_on; /* it is saved, and its text continued: the character that it ends within is left for then */
-    size_t logprobs; /* best ids to report per token; 0: none, not even the chosen one's */
+    size_t logprobs;        /* best ids to report per token; 0: none, not even the chosen one's */
+    size_t prompt_logprobs; /* the same of the prompt's tokens */
     void *user;
 };
 
@@ -43,7 +44,8 @@ const char *gen_finish_name(enum gen_finish finish);
 
 struct logprob {
     uint32_t id;
-    float logprob; /* natural logarithm, of the model's own distribution: before penalty and temperature
+    float
+        logprob; /* natural logarithm, of the model's own distribution: before biases, penalties and temperature
                     */
 };
 
@@ -51,12 +53,16 @@ struct logprob {
 struct gen_result {
     const struct gen_request *request;
     enum gen_finish finish;
-    const char *error;   /* with FINISHED_ERROR */
+    const char *error; /* with FINISHED_ERROR */
+    bool full; /* with FINISHED_LENGTH: fewer tokens than asked for, since the context is full */
     const uint32_t *ids; /* right behind the prompt's: ids - n_prompt is the whole sequence */
     size_t n_ids;
     const char *text; /* valid UTF-8, without the stop string */
     size_t text_len;
     const struct logprob *logprobs; /* per id: the chosen one, then the best request->logprobs */
+    /* Per prompt token, in the same way; NaN for the first one, which has no predecessor, and for those whose
+     * predecessor's row came from a snapshot. NULL: not asked for. */
+    const struct logprob *prompt_logprobs;
 };
 
 enum { GEN_END, GEN_REQUEST, GEN_LATER };
@@ -79,6 +85,8 @@ struct gen_callbacks {
 
 struct gen_stats {
     size_t sequences;
+    size_t finished[FINISHED_ERROR + 1],
+        context_full;     /* sequences by their end; of `length`, those cut by the context */
     size_t loaded_tokens; /* whose rows a snapshot gave */
     double load_kv_ms;
     size_t prefill_tokens, prefill_steps;

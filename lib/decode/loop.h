@@ -13,6 +13,10 @@ struct slot {
     size_t told_text, told_ids; /* handed to progress() already */
     struct logprob *logprobs;
     size_t logprobs_cap;
+    struct logprob *prompt_logprobs; /* NULL: not asked for */
+    size_t step_first, step_from,
+        step_rows;      /* rows of the prompt in this step: the first one's place there and in the
+                                                prompt, and how many */
     float *last_logits; /* those that chose the last token */
     size_t row;         /* of the step just run, whose logits choose the next token; SIZE_MAX: none */
 };
@@ -26,8 +30,9 @@ struct loop {
     struct gen_stats *stats;
     struct slot *slot;
     size_t n_slots;
-    float *logits;      /* [slots][vocab] */
-    size_t *logits_row; /* [slots] */
+    float *logits;        /* [slots][vocab] */
+    size_t *logits_row;   /* [slots] */
+    float *prompt_logits; /* of a few rows at a time, for prompt_logprobs; NULL: not needed yet */
     struct candidate *best;
     size_t best_cap;
     struct hash *line_hash; /* by input line */
@@ -38,6 +43,9 @@ struct loop {
 
 /* Tokens generated so far. */
 size_t loop_generated(const struct slot *slot);
+
+/* The slot's settings: its request's, or those of the run. */
+const struct sampler_options *loop_sampling(const struct loop *loop, const struct slot *slot);
 
 /* The slot's next token by the slot's settings, which loop->sampler has afterwards, with what it chose from. */
 uint32_t loop_choose(struct loop *loop, const struct slot *slot, const float *logits);

@@ -11,9 +11,10 @@ int sampler_open(struct sampler *sampler, const struct sampler_options *options,
                  struct err *err)
 {
     *sampler = (struct sampler){.options = *options, .vocab = vocab};
-    sampler->penalized = mem_alloc(vocab, sizeof *sampler->penalized);
+    sampler->adjusted = mem_alloc(vocab, sizeof *sampler->adjusted);
+    sampler->count = mem_zalloc(vocab, sizeof *sampler->count);
     sampler->candidate = mem_alloc(vocab, sizeof *sampler->candidate);
-    if (!sampler->penalized || !sampler->candidate) {
+    if (!sampler->adjusted || !sampler->count || !sampler->candidate) {
         sampler_close(sampler);
         return err_set(err, "out of memory for %zu candidates", vocab);
     }
@@ -22,9 +23,11 @@ int sampler_open(struct sampler *sampler, const struct sampler_options *options,
 
 void sampler_close(struct sampler *sampler)
 {
-    free(sampler->penalized);
+    free(sampler->adjusted);
+    free(sampler->count);
     free(sampler->candidate);
-    sampler->penalized = NULL;
+    sampler->adjusted = NULL;
+    sampler->count = NULL;
     sampler->candidate = NULL;
 }
 
@@ -83,20 +86,53 @@ double log_sum_exp(const float *logits, size_t n)
     return max + log(sum);
 }
 
-/* Tokens seen lately become less likely, once each: positive logits are divided, negative ones
- * multiplied. */
-const float *sampler_penalized(struct sampler *s, const float *logits, const uint32_t *history,
-                               size_t n_history)
+bool sampler_looks_back(const struct sampler_options *o)
 {
-    const size_t n = size_min(s->options.repeat_last_n, n_history);
-    if (s->options.repeat_penalty == 1 || n == 0)
-        return logits;
-    memcpy(s->penalized, logits, s->vocab * sizeof *logits);
-    for (size_t i = n_history - n; i < n_history; i++) {
-        const float logit = logits[history[i]], penalty = (float)s->options.repeat_penalty;
-        s->penalized[history[i]] = logit > 0 ? logit / penalty : logit * penalty;
+    return o->repeat_last_n &&
+           (o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0);
+}
+
+static void add_biases(struct sampler *s)
+{
+    for (size_t i = 0; i < s->options.n_biases; i++)
+        if (s->options.bias[i].id < s->vocab)
+            s->adjusted[s->options.bias[i].id] += s->options.bias[i].bias;
+}
+
+/* A token that stands `count` times among the last ones: a positive logit is divided, a negative one multiplied; then
+ * the other penalties are subtracted. */
+static float penalized(const struct sampler_options *o, float logit, uint32_t count)
+{
+    const float penalty = (float)o->repeat_penalty;
+    logit = logit > 0 ? logit / penalty : logit * penalty;
+    return logit - (float)(o->presence_penalty + count * o->frequency_penalty);
+}
+
+/* Every token among the last ones, once. */
+static void penalize(struct sampler *s, const uint32_t *last, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        s->count[last[i]]++;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t id = last[i];
+        if (s->count[id])
+            s->adjusted[id] = penalized(&s->options, s->adjusted[id], s->count[id]);
+        s->count[id] = 0;
     }
-    return s->penalized;
+}
+
+const float *sampler_adjusted(struct sampler *s, const float *logits, const uint32_t *history,
+                              size_t n_history)
+{
+    const size_t n =
+        sampler_looks_back(&s->options) ? size_min(s->options.repeat_last_n, n_history) : 0;
+    if (n == 0 && s->options.n_biases == 0)
+        return logits;
+    memcpy(s->adjusted, logits, s->vocab * sizeof *logits);
+    add_biases(s);
+    if (n)
+        penalize(s, history + n_history - n, n);
+    return s->adjusted;
 }
 
 /* p = softmax(logit / temp) over the candidates. */
@@ -142,7 +178,7 @@ static void cut_min_p(struct sampler *s)
 uint32_t sampler_choose(struct sampler *s, const float *logits, const uint32_t *history,
                         size_t n_history, double u)
 {
-    logits = sampler_penalized(s, logits, history, n_history);
+    logits = sampler_adjusted(s, logits, history, n_history);
     const bool greedy = s->options.temp <= 0;
     s->n = greedy ? 1 : s->options.top_k ? size_min(s->options.top_k, s->vocab) : s->vocab;
     top_logits(logits, s->vocab, s->n, s->candidate);

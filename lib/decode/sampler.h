@@ -4,14 +4,28 @@
 
 #include "base/err.h"
 
-/* Applied in this order: penalty, top-k, top-p, min-p, temperature. */
+/* Added to the logit of a token. */
+struct logit_bias {
+    uint32_t id;
+    float bias;
+};
+
+/* A bias that no logit, penalty or temperature makes up for; finite, so that no sum of logits becomes NaN. */
+#define LOGIT_BIAS_NEVER (-1e30f)
+#define LOGIT_BIAS_MOST  1e6 /* of others */
+
+/* Applied in this order: biases, penalties, top-k, top-p, min-p, temperature. */
 struct sampler_options {
     double temp;           /* <= 0: greedy, the highest logit (the lowest id of equals) */
     size_t top_k;          /* 0: off */
     double top_p;          /* 1: off */
     double min_p;          /* 0: off */
     double repeat_penalty; /* 1: off */
-    size_t repeat_last_n;  /* tokens that the penalty looks at */
+    size_t repeat_last_n;  /* tokens that the penalties look at */
+    double presence_penalty,
+        frequency_penalty;         /* of a token among these: once, and for each time; 0: off */
+    const struct logit_bias *bias; /* those of the same id add up */
+    size_t n_biases;
 };
 
 struct candidate {
@@ -23,7 +37,8 @@ struct candidate {
 struct sampler {
     struct sampler_options options;
     size_t vocab;
-    float *penalized; /* [vocab] */
+    float *adjusted; /* [vocab] */
+    uint32_t *count; /* [vocab]: times among the last tokens; zeros between calls */
     struct candidate *candidate;
     size_t n; /* candidates that are left */
 };
@@ -38,9 +53,12 @@ void sampler_close(struct sampler *sampler);
 uint32_t sampler_choose(struct sampler *sampler, const float *logits, const uint32_t *history,
                         size_t n_history, double u);
 
-/* The logits after the repeat penalty alone: `logits` themselves, or the sampler's copy, good until its next use. */
-const float *sampler_penalized(struct sampler *sampler, const float *logits, const uint32_t *history,
-                               size_t n_history);
+/* The logits after biases and penalties alone: `logits` themselves, or the sampler's copy, good until its next use. */
+const float *sampler_adjusted(struct sampler *sampler, const float *logits, const uint32_t *history,
+                              size_t n_history);
+
+/* True when the tokens before matter. */
+bool sampler_looks_back(const struct sampler_options *options);
 
 /* False when one of them is NaN or infinite: a damaged model. */
 bool logits_finite(const float *logits, size_t n);

@@ -73,6 +73,8 @@ struct sampler_options snapshot_sampling(const struct snapshot *snapshot, size_t
         .min_p = seq->min_p,
         .repeat_penalty = seq->repeat_penalty,
         .repeat_last_n = (size_t)seq->repeat_last_n,
+        .presence_penalty = seq->presence_penalty,
+        .frequency_penalty = seq->frequency_penalty,
     };
 }
 
@@ -162,9 +164,10 @@ static int read_rows(void *arg, size_t layer, bool v, size_t head, void *rows, s
 
 /* Stored rows: at least one is free, so that whoever adopts them does not grow with its first token, and at most a
  * quarter more than there are. */
-static size_t choose_cap(const struct kv_seq *seq)
+static size_t choose_cap(const struct kv *kv, size_t seq)
 {
-    return round_up(size_max(seq->n + 1, size_min(seq->cap, seq->n + seq->n / 4)), TILE_ROWS);
+    const size_t n = kv->seq[seq].n;
+    return round_up(size_max(n + 1, size_min(kv_storage_rows(kv, seq), n + n / 4)), TILE_ROWS);
 }
 
 int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
@@ -179,7 +182,7 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
             {
                 .n_tokens = saved->n_tokens,
                 .n_rows = rows->n,
-                .cap = choose_cap(rows),
+                .cap = choose_cap(session->kv, seq),
                 .n_prompt = saved->n_prompt,
                 .seed = saved->seed,
                 .stream = saved->stream,
@@ -187,6 +190,8 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
                 .top_p = o->top_p,
                 .min_p = o->min_p,
                 .repeat_penalty = o->repeat_penalty,
+                .presence_penalty = o->presence_penalty,
+                .frequency_penalty = o->frequency_penalty,
                 .top_k = o->top_k,
                 .repeat_last_n = o->repeat_last_n,
             },

@@ -65,8 +65,13 @@ static int propose(struct spec *spec, struct loop *loop, size_t allowed, struct 
         choose_shape(spec, loop, slot, allowed, &seq->shape);
         draft_begin(&seq->draft, slot->all.id[slot->all.len - 1]);
         if (seq->shape.n > 1)
-            spec->ask[n++] = (struct draft_ask){i,           slot->all.id, slot->all.len,
-                                                &seq->shape, &seq->draws,  &seq->draft};
+            spec->ask[n++] = (struct draft_ask){.slot = i,
+                                                .ids = slot->all.id,
+                                                .n_ids = slot->all.len,
+                                                .shape = &seq->shape,
+                                                .draws = &seq->draws,
+                                                .draft = &seq->draft,
+                                                .sampling = loop_sampling(loop, slot)};
     }
     return n ? spec->drafter->propose(spec->drafter, spec->ask, n, err) : 0;
 }

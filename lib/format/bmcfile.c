@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/pack.h"
 #include "format/bmclayout.h"
-#include "format/verify.h"
+#include "format/sniff.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "model.bmc is used in place: little-endian only");
@@ -28,12 +28,8 @@ static bool section_ok(const struct bmc_section *section, size_t header_bytes, s
 static int check_head(const struct bmc_head *head, const void *data, size_t size, const char *name,
                       struct err *err)
 {
-    if (size >= 4 && memcmp(data, "GGUF", 4) == 0)
-        return err_set(err,
-                       "%s: is a GGUF file, which cannot be read yet; convert the Hugging Face folder "
-                       "that it was made "
-                       "from with bmc-convert",
-                       name);
+    if (sniff_refuse(data, size, KIND_MODEL, "a .bmc model", name, err) < 0)
+        return -1;
     if (size < sizeof *head || memcmp(head->magic, BMC_MAGIC, sizeof head->magic) != 0)
         return err_set(
             err,
@@ -132,7 +128,7 @@ static int check_names(const struct bmc_file *file, size_t text_bytes, const cha
             return err_set(err, "%s: name %zu points outside its tables", name, i);
         if (i > 0 &&
             compare_names(file->text + at[-1].text, at[-1].len, file->text + at->text, at->len) >= 0)
-            return err_set(err, "%s: names %zu and %zu are out of order", name, i - 1, i);
+            return err_set(err, "%s: names %zu and %zu are the same or out of order", name, i - 1, i);
     }
     return 0;
 }
@@ -212,57 +208,4 @@ const struct bmc_tensor *bmc_file_find(const struct bmc_file *file, const char *
             high = mid;
     }
     return NULL;
-}
-
-/* A name of tensor `index`, for error sentences. */
-static void name_of(const struct bmc_file *file, size_t index, char *name, size_t size)
-{
-    *name = 0;
-    for (size_t i = 0; i < file->n_names && !*name; i++)
-        if (file->name[i].tensor == index) {
-            const size_t len = size_min(file->name[i].len, size - 1);
-            memcpy(name, file->text + file->name[i].text, len);
-            name[len] = 0;
-        }
-}
-
-/* What aligns the tensors must be zeros. */
-static int check_gaps(const struct bmc_file *file, const char *path, struct err *err)
-{
-    size_t end = file->header_bytes;
-    for (size_t i = 0; i < file->n_tensors; i++) {
-        for (; end < file->tensor[i].offset; end++)
-            if (file->map.data[end])
-                return err_set(err,
-                               "%s: byte %zu, between two tensors, is not zero: the file is damaged",
-                               path, end);
-        end = (size_t)(file->tensor[i].offset + file->tensor[i].bytes);
-    }
-    return 0;
-}
-
-int bmc_file_verify(const struct bmc_file *file, const char *path, bmc_progress *progress, void *arg,
-                    struct err *err)
-{
-    struct verify_part *part = mem_alloc(file->n_tensors, sizeof *part);
-    struct hash hash;
-    size_t damaged;
-    char name[128], want[17], found[17];
-    if (!part)
-        return err_set(err, "%s: out of memory for %zu tensors", path, file->n_tensors);
-    for (size_t i = 0; i < file->n_tensors; i++)
-        part[i] = (struct verify_part){file->map.data + file->tensor[i].offset,
-                                       (size_t)file->tensor[i].bytes, &file->tensor[i].stored};
-    int rc = verify_parts(part, file->n_tensors, progress, arg, &damaged, &hash, err);
-    free(part);
-    if (rc < 0 || damaged == SIZE_MAX)
-        return rc < 0 ? rc : check_gaps(file, path, err);
-    name_of(file, damaged, name, sizeof name);
-    hash_hex(&file->tensor[damaged].stored, 8, want);
-    hash_hex(&hash, 8, found);
-    return err_set(
-        err,
-        "%s: tensor \"%s\" has hash %s.., %s.. is written in the file: it is damaged; convert "
-        "the model again",
-        path, name, found, want);
 }

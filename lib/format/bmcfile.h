@@ -62,7 +62,8 @@ void bmc_file_release(struct bmc_file *file);
 /* Called with the bytes hashed so far and in all; may be NULL. */
 typedef void bmc_progress(void *arg, size_t done, size_t total);
 
-/* Hashes every tensor's bytes, on all threads; names the first damaged one. */
+/* Hashes every tensor's bytes, as stored and as meant, on all threads, and names the first damaged one; then the padding
+ * and model_id. */
 int bmc_file_verify(const struct bmc_file *file, const char *path, bmc_progress *progress, void *arg,
                     struct err *err) MUST_USE;
 

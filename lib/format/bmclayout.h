@@ -26,4 +26,7 @@ struct bmc_head {
 
 struct hash bmc_header_hash(const void *header, size_t header_bytes);
 
+/* The model's identity by its configuration, tokenizer, names and tensors' canonical hashes: bmc-model(5), "Identity". */
+struct hash bmc_model_id(const struct bmc_file *file);
+
 #endif

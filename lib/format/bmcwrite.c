@@ -21,46 +21,6 @@ struct writer {
     size_t done, total;           /* tensor bytes */
 };
 
-struct hash bmc_header_hash(const void *header, size_t header_bytes)
-{
-    static const struct hash zero;
-    const size_t at = offsetof(struct bmc_head, header_hash);
-    const unsigned char *bytes = header;
-    struct hasher hasher;
-    hasher_init(&hasher);
-    hasher_add(&hasher, bytes, at);
-    hasher_add(&hasher, &zero, sizeof zero);
-    hasher_add(&hasher, bytes + at + sizeof zero, header_bytes - at - sizeof zero);
-    return hasher_result(&hasher);
-}
-
-static void add_number(struct hasher *hasher, uint64_t number)
-{
-    hasher_add(hasher, &number, sizeof number);
-}
-
-/* bmc-model(5), "Identity": the names are in order already. */
-static struct hash compute_model_id(const struct writer *w)
-{
-    const struct bmc_plan *plan = w->plan;
-    struct hasher hasher;
-    hasher_init(&hasher);
-    add_number(&hasher, plan->config_bytes);
-    hasher_add(&hasher, plan->config, plan->config_bytes);
-    add_number(&hasher, plan->tokenizer_bytes);
-    hasher_add(&hasher, plan->tokenizer, plan->tokenizer_bytes);
-    for (size_t i = 0; i < plan->n_tensors; i++) {
-        const struct bmc_tensor *tensor = &w->tensor[w->name[i].tensor];
-        add_number(&hasher, w->name[i].len);
-        hasher_add(&hasher, w->text + w->name[i].text, w->name[i].len);
-        add_number(&hasher, tensor->dtype);
-        for (size_t k = 0; k < BMC_MAX_DIMS; k++)
-            add_number(&hasher, tensor->shape[k]);
-        hasher_add(&hasher, &tensor->canonical, sizeof tensor->canonical);
-    }
-    return hasher_result(&hasher);
-}
-
 /* Gives `bytes` bytes of the header to a section and moves the end. */
 static bool place_section(struct bmc_section *section, size_t bytes, size_t *end)
 {
@@ -256,7 +216,16 @@ static int stream_tensors(struct writer *w, bool write, struct err *err)
 
 static void seal_header(struct writer *w)
 {
-    w->head->model_id = compute_model_id(w);
+    const struct bmc_plan *plan = w->plan;
+    const struct bmc_file file = {.config = plan->config,
+                                  .config_bytes = plan->config_bytes,
+                                  .tokenizer = plan->tokenizer,
+                                  .tokenizer_bytes = plan->tokenizer_bytes,
+                                  .tensor = w->tensor,
+                                  .name = w->name,
+                                  .n_names = plan->n_tensors,
+                                  .text = w->text};
+    w->head->model_id = bmc_model_id(&file);
     w->head->header_hash = bmc_header_hash(w->head, (size_t)w->head->header_bytes);
 }
 

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/hfindex.h"
+#include "format/sniff.h"
+
 static const char *const file_names[HF_FILE_COUNT] = {
     [HF_CONFIG] = "config.json",
     [HF_GENERATION_CONFIG] = "generation_config.json",
@@ -29,31 +32,45 @@ static bool has(const struct hf_dir *dir, const char *name)
     return file_exists(path);
 }
 
-/* A given file that is no folder: says what it is, as far as its first bytes tell. */
+/* "organization/name" and the like: no path that somebody typed with care, and nothing is there. */
+static bool like_hub_name(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    return *path && *path != '.' && slash != path && (!slash || (slash[1] && !strchr(slash + 1, '/')));
+}
+
+/* What was given is no folder: says what it is, as far as its first bytes tell. */
 static int refuse_file(const char *path, struct err *err)
 {
     struct file_map map;
+    if (!file_exists(path) && like_hub_name(path))
+        return err_set(
+            err,
+            "%s: there is no such folder, and nothing is downloaded here: if it is a name on "
+            "the Hugging Face hub, fetch it (git clone https://huggingface.co/%s, with Git "
+            "LFS) and give its folder",
+            path, path);
     if (file_map(&map, path, err) < 0)
         return -1;
-    const bool gguf = map.size >= 4 && memcmp(map.data, "GGUF", 4) == 0;
-    const bool zip = map.size >= 2 && memcmp(map.data, "PK", 2) == 0;
-    const bool bmc = map.size >= 8 && memcmp(map.data, "BMCMODEL", 8) == 0;
+    const int rc = sniff_refuse(map.data, map.size, KIND_OTHER, "a Hugging Face folder", path, err);
     file_unmap(&map);
-    if (gguf)
-        return err_set(
-            err,
-            "%s: is a GGUF file, which cannot be read yet; convert the Hugging Face folder that it "
-            "was made from",
-            path);
-    if (zip)
-        return err_set(
-            err,
-            "%s: is a PyTorch checkpoint, which cannot be read yet; save the model as safetensors "
-            "(save_pretrained) and give its folder",
-            path);
-    if (bmc)
-        return err_set(err, "%s: is a .bmc model already; use it with bmc-gen -m", path);
-    return err_set(err, "%s: is a file, a Hugging Face folder with config.json is expected", path);
+    return rc < 0 ? rc
+                  : err_set(err, "%s: is a file, a Hugging Face folder with config.json is expected",
+                            path);
+}
+
+/* Weights that were made smaller by another program have types that only it knows. */
+static int check_quantized(const struct hf_dir *dir, struct err *err)
+{
+    const json_t *how = json_at(dir->config, "quantization_config");
+    const char *method = json_string_value(json_object_get(how, "quant_method"));
+    if (!how || json_is_null(how))
+        return 0;
+    return err_set(
+        err,
+        "%s: its weights are quantized (%s, quantization_config in config.json), which cannot "
+        "be read yet; convert the model that it was made from, in F32, F16 or BF16",
+        dir->path, method ? method : "of an unnamed kind");
 }
 
 static int open_json(const struct hf_dir *dir, enum hf_file which, json_t **root, struct err *err)
@@ -83,46 +100,42 @@ static int alloc_shards(struct hf_dir *dir, size_t n, struct err *err)
     return dir->shard ? 0 : err_set(err, "%s: out of memory for %zu weight files", dir->path, n);
 }
 
+/* A name that two files have could mean either tensor. */
+static int check_names(const struct hf_dir *dir, struct err *err)
+{
+    for (size_t s = 1; s < dir->n_shards; s++)
+        for (size_t i = 0; i < dir->shard[s].n_tensors; i++)
+            for (size_t before = 0; before < s; before++)
+                if (safetensors_find(&dir->shard[before], dir->shard[s].tensor[i].name))
+                    return err_set(
+                        err, "%s: tensor \"%s\" is in two of its weight files; one of them must go",
+                        dir->path, dir->shard[s].tensor[i].name);
+    return 0;
+}
+
 /* model.safetensors.index.json: every file that its weight_map names, once. */
 static int open_shards(struct hf_dir *dir, const char *index_name, struct err *err)
 {
     char path[PATH_SIZE];
-    join(path, dir, index_name);
     struct file_map map;
-    json_t *index = NULL, *seen = NULL;
-    int rc = -1;
+    json_t *files = NULL, *unused;
+    const char *name;
+    join(path, dir, index_name);
     if (file_map(&map, path, err) < 0)
         return -1;
-    if (json_parse((const char *)map.data, map.size, path, &index, err) < 0)
-        goto out;
-    json_t *weight_map = json_object_get(index, "weight_map");
-    if (!json_is_object(weight_map)) {
-        err_set(err, "%s: weight_map is %s, an object is expected", path, json_type_name(weight_map));
-        goto out;
-    }
-    seen = json_object();
-    if (!seen || alloc_shards(dir, json_object_size(weight_map) + 1, err) < 0)
-        goto out;
-    const char *tensor;
-    json_t *file;
-    json_object_foreach(weight_map, tensor, file)
+    int rc = sniff_refuse(map.data, map.size, KIND_OTHER, "JSON text", path, err);
+    if (rc == 0)
+        rc = hf_index_parse(&files, (const char *)map.data, map.size, path, err);
+    if (rc == 0)
+        rc = alloc_shards(dir, json_object_size(files) + 1, err);
+    json_object_foreach(files, name, unused)
     {
-        const char *name = json_string_value(file);
-        if (!name || strchr(name, '/')) {
-            err_set(err, "%s: tensor \"%s\" is not in a file of this folder", path, tensor);
-            goto out;
-        }
-        if (json_object_get(seen, name))
-            continue;
-        if (json_object_set_new(seen, name, json_true()) < 0 || add_shard(dir, name, err) < 0)
-            goto out;
+        if (rc == 0)
+            rc = add_shard(dir, name, err);
     }
-    rc = 0;
-out:
-    json_decref(seen);
-    json_decref(index);
+    json_decref(files);
     file_unmap(&map);
-    return rc;
+    return rc < 0 ? -1 : check_names(dir, err);
 }
 
 static int open_weights(struct hf_dir *dir, struct err *err)
@@ -144,7 +157,8 @@ static int open_weights(struct hf_dir *dir, struct err *err)
                    dir->path);
 }
 
-int hf_dir_open_tokenizer(struct hf_dir *dir, const char *path, struct err *err)
+/* config.json and the other small files. */
+static int open_small(struct hf_dir *dir, const char *path, struct err *err)
 {
     *dir = (struct hf_dir){0};
     if (strlen(path) >= sizeof dir->path)
@@ -155,28 +169,38 @@ int hf_dir_open_tokenizer(struct hf_dir *dir, const char *path, struct err *err)
     if (!has(dir, "config.json"))
         return err_set(err, "%s: no config.json in it, a Hugging Face model folder is expected", path);
     for (int i = 0; i < HF_FILE_COUNT; i++) {
+        struct file_map *file = &dir->file[i];
         char name[PATH_SIZE];
         join(name, dir, file_names[i]);
-        if (has(dir, file_names[i]) && file_map(&dir->file[i], name, err) < 0)
-            goto fail;
+        if (has(dir, file_names[i]) &&
+            (file_map(file, name, err) < 0 ||
+             sniff_refuse(file->data, file->size, KIND_OTHER, "a text file", name, err) < 0))
+            return -1;
     }
     if (open_json(dir, HF_CONFIG, &dir->config, err) < 0)
-        goto fail;
-    if (dir->file[HF_GENERATION_CONFIG].data &&
-        open_json(dir, HF_GENERATION_CONFIG, &dir->generation_config, err) < 0)
-        goto fail;
-    if (!dir->file[HF_TOKENIZER].data && !dir->file[HF_VOCAB].data) {
-        if (has(dir, "tokenizer.model"))
-            err_set(err,
-                    "%s: has only tokenizer.model, which cannot be read yet; save the fast tokenizer "
-                    "(tokenizer.json) beside it",
-                    path);
-        else
-            err_set(err, "%s: no tokenizer.json and no vocab.json with merges.txt in it", path);
-        goto fail;
-    }
-    return 0;
-fail:
+        return -1;
+    return dir->file[HF_GENERATION_CONFIG].data
+               ? open_json(dir, HF_GENERATION_CONFIG, &dir->generation_config, err)
+               : 0;
+}
+
+static int check_tokenizer(const struct hf_dir *dir, struct err *err)
+{
+    if (dir->file[HF_TOKENIZER].data || dir->file[HF_VOCAB].data)
+        return 0;
+    if (has(dir, "tokenizer.model"))
+        return err_set(
+            err,
+            "%s: has only tokenizer.model, which cannot be read yet; save the fast tokenizer "
+            "(tokenizer.json) beside it",
+            dir->path);
+    return err_set(err, "%s: no tokenizer.json and no vocab.json with merges.txt in it", dir->path);
+}
+
+int hf_dir_open_tokenizer(struct hf_dir *dir, const char *path, struct err *err)
+{
+    if (open_small(dir, path, err) == 0 && check_tokenizer(dir, err) == 0)
+        return 0;
     hf_dir_release(dir);
     return -1;
 }
@@ -184,18 +208,11 @@ fail:
 int hf_dir_open(struct hf_dir *dir, const char *path, struct err *err)
 {
     /* Weights that cannot be read are the first thing to tell. */
-    *dir = (struct hf_dir){0};
-    snprintf(dir->path, sizeof dir->path, "%s", path);
-    if (has(dir, "config.json") && !has(dir, "model.safetensors") &&
-        !has(dir, "model.safetensors.index.json"))
-        return open_weights(dir, err);
-    if (hf_dir_open_tokenizer(dir, path, err) < 0)
-        return -1;
-    if (open_weights(dir, err) < 0) {
-        hf_dir_release(dir);
-        return -1;
-    }
-    return 0;
+    if (open_small(dir, path, err) == 0 && check_quantized(dir, err) == 0 &&
+        open_weights(dir, err) == 0 && check_tokenizer(dir, err) == 0)
+        return 0;
+    hf_dir_release(dir);
+    return -1;
 }
 
 void hf_dir_release(struct hf_dir *dir)

@@ -1,12 +1,10 @@
 /* story.kv, the reading half: checks before use. */
 #include "format/kvfile.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/mem.h"
-#include "format/verify.h"
+#include "format/sniff.h"
 
 _Static_assert(sizeof(struct kvfile_head) == 512, "the head has no padding");
 _Static_assert(sizeof(struct kvfile_seq) == 192, "a sequence entry has no padding");
@@ -29,6 +27,8 @@ struct hash kvfile_hash(const void *page, const void *tables, size_t tables_byte
 static int check_head(const struct kvfile_head *head, size_t size, const char *name, struct err *err)
 {
     char want[17], found[17];
+    if (sniff_refuse(head, size, KIND_SNAPSHOT, "a snapshot", name, err) < 0)
+        return -1;
     if (size < sizeof head->magic || memcmp(head->magic, KVFILE_MAGIC, sizeof head->magic) != 0)
         return err_set(err,
                        "%s: is no snapshot (it does not begin with \"" KVFILE_MAGIC
@@ -119,7 +119,8 @@ static int check_seq(const struct kvfile *file, size_t i, const char *name, stru
                        i, (unsigned long long)seq->n_tokens, (unsigned long long)seq->n_rows,
                        (unsigned long long)seq->cap);
     if (!in_range(seq->temp, -1e9, 1e9) || !in_range(seq->top_p, 0, 1) || !in_range(seq->min_p, 0, 1) ||
-        !in_range(seq->repeat_penalty, 1e-3, 1e3))
+        !in_range(seq->repeat_penalty, 1e-3, 1e3) || !in_range(seq->presence_penalty, -1e3, 1e3) ||
+        !in_range(seq->frequency_penalty, -1e3, 1e3))
         return err_set(err, "%s: sequence %zu has impossible sampler settings: the file is damaged",
                        name, i);
     return 0;
@@ -201,18 +202,6 @@ void kvfile_close(struct kvfile *file)
     *file = (struct kvfile){.fd = -1};
 }
 
-bool kvfile_is(const char *path)
-{
-    struct file_map map;
-    struct err err;
-    if (file_map(&map, path, &err) < 0)
-        return false;
-    const bool is = map.size >= sizeof(KVFILE_MAGIC) - 1 &&
-                    memcmp(map.data, KVFILE_MAGIC, sizeof(KVFILE_MAGIC) - 1) == 0;
-    file_unmap(&map);
-    return is;
-}
-
 const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v)
 {
     return &file->block[(seq * (size_t)file->head->layers + layer) * 2 + v];
@@ -233,46 +222,4 @@ void kvfile_unmap_rows(struct kvfile_rows *rows)
 {
     file_unmap_private(rows->data, rows->bytes);
     *rows = (struct kvfile_rows){0};
-}
-
-/* What no block holds must be zeros. */
-static int check_gaps(const struct kvfile *file, const char *path, struct err *err)
-{
-    const size_t n = file->n_seqs * 2 * (size_t)file->head->layers;
-    for (size_t i = 0; i < n; i++)
-        for (size_t at = (size_t)(file->block[i].offset + file->block[i].bytes); at % KVFILE_ALIGN;
-             at++)
-            if (file->map.data[at])
-                return err_set(err, "%s: byte %zu, behind a block, is not zero: the file is damaged",
-                               path, at);
-    return 0;
-}
-
-int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *progress, void *arg,
-                  struct err *err)
-{
-    const size_t layers = (size_t)file->head->layers, n = file->n_seqs * 2 * layers;
-    struct verify_part *part = mem_alloc(n, sizeof *part);
-    struct hash hash;
-    char want[17], found[17];
-    size_t damaged;
-    if (!part)
-        return err_set(err, "%s: out of memory for %zu blocks", path, n);
-    for (size_t i = 0; i < n; i++)
-        part[i] = (struct verify_part){file->map.data + file->block[i].offset,
-                                       (size_t)file->block[i].bytes, &file->block[i].hash};
-    int rc = verify_parts(part, n, progress, arg, &damaged, &hash, err);
-    if (rc == 0 && damaged == SIZE_MAX) {
-        rc = check_gaps(file, path, err);
-    } else if (rc == 0) {
-        hash_hex(part[damaged].want, 8, want);
-        hash_hex(&hash, 8, found);
-        rc = err_set(err,
-                     "%s: %s of layer %zu of sequence %zu has hash %s.., %s.. is written in the file: "
-                     "it is damaged",
-                     path, damaged % 2 ? "V" : "K", damaged / 2 % layers, damaged / 2 / layers, found,
-                     want);
-    }
-    free(part);
-    return rc;
 }

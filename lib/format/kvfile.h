@@ -58,7 +58,8 @@ struct kvfile_seq {
     double temp, top_p, min_p, repeat_penalty;
     uint64_t top_k, repeat_last_n; /* all tokens: 2^64 - 1 */
     uint64_t id, id_bytes;         /* its name, JSON, in the text section; 0 bytes: none */
-    uint64_t spare[9];
+    double presence_penalty, frequency_penalty;
+    uint64_t spare[7];
 };
 
 /* One block [KV head][cap][d], 64 bytes. */
@@ -87,9 +88,6 @@ int kvfile_parse(struct kvfile *file, const void *data, size_t size, const char 
 int kvfile_open(struct kvfile *file, const char *path, struct err *err) MUST_USE;
 void kvfile_close(struct kvfile *file);
 
-/* True when the file begins as a snapshot does. */
-bool kvfile_is(const char *path);
-
 /* The block of K or V of a layer of a sequence. */
 const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v);
 
@@ -107,7 +105,8 @@ void kvfile_unmap_rows(struct kvfile_rows *rows);
 /* Called with the bytes hashed so far and in all; may be NULL. */
 typedef void kvfile_progress(void *arg, size_t done, size_t total);
 
-/* Hashes every block, on all threads; names the first damaged one. */
+/* Hashes every block, on all threads, and names the first damaged one; then checks that the rows of tokens are finite and
+ * that all behind them, and between blocks, is zero. */
 int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *progress, void *arg,
                   struct err *err) MUST_USE;
 
@@ -116,7 +115,8 @@ int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *
 struct kvwriter;
 
 /* What the head says: version, model_id, tokenizer, context, dtype, layout, layers, kv_heads, head_dim and policy of
- * `about`. The output must be a snapshot, an empty file, or a name that is free. */
+ * `about`. The output must be a snapshot, an empty file, or a name that is free; a new one can be read by nobody else,
+ * for it has all that was said. */
 int kvwriter_open(struct kvwriter **writer, const char *path, const struct kvfile_head *about,
                   struct err *err) MUST_USE;
 

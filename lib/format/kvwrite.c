@@ -3,7 +3,9 @@
 
 #include "base/hash_pieces.h"
 #include "base/mem.h"
+#include "base/place.h"
 #include "format/kvfile.h"
+#include "format/sniff.h"
 
 struct kvwriter {
     struct kvfile_head head;
@@ -12,18 +14,19 @@ struct kvwriter {
     size_t n_tokens;
 };
 
-/* A file that is there must be a snapshot, or empty: a slip must not replace a model. */
+/* A file that is there must be a snapshot, or empty: a slip must not replace a model. A pipe is refused before it is
+ * opened, which would wait for its reader. */
 static int check_replaced(const char *path, struct err *err)
 {
-    struct file_map map;
-    struct err none;
-    if (file_map(&map, path, &none) < 0)
-        return 0;
-    const size_t size = map.size;
-    file_unmap(&map);
-    if (!size || kvfile_is(path))
-        return 0;
-    return err_set(err, "%s: is there and no snapshot, so it is not replaced: give another name", path);
+    struct place place;
+    if (place_find(&place, path, err) < 0)
+        return -1;
+    if (place.kind == PLACE_PIPE || place.kind == PLACE_OPEN)
+        return err_set(err, "%s: is no regular file, which a snapshot must be", path);
+    if (place.kind == PLACE_FILE && place.st.st_size && file_sniff(place.path) != KIND_SNAPSHOT)
+        return err_set(err, "%s: is there and no snapshot, so it is not replaced: give another name",
+                       path);
+    return 0;
 }
 
 int kvwriter_open(struct kvwriter **out, const char *path, const struct kvfile_head *about,
@@ -37,15 +40,11 @@ int kvwriter_open(struct kvwriter **out, const char *path, const struct kvfile_h
     w->head = *about;
     memcpy(w->head.magic, KVFILE_MAGIC, sizeof w->head.magic);
     w->head.version = KVFILE_VERSION;
-    if (check_replaced(path, err) < 0 || outfile_open(&w->out, path, err) < 0) {
+    if (check_replaced(path, err) < 0 || outfile_open_private(&w->out, path, err) < 0) {
         free(w);
         return -1;
     }
-    int rc = 0;
-    if (!w->out.seekable)
-        rc = err_set(err, "%s: is no regular file, which a snapshot must be", path);
-    if (rc == 0)
-        rc = outfile_write(&w->out, page, sizeof page, err);
+    const int rc = outfile_write(&w->out, page, sizeof page, err);
     if (rc < 0)
         kvwriter_abort(w);
     else

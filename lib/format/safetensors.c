@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "format/sniff.h"
 
 enum { MAX_HEADER_BYTES = 100 << 20 };
 
@@ -133,6 +134,8 @@ int safetensors_parse(struct safetensors *st, const void *data, size_t size, con
     *st = (struct safetensors){0};
     const unsigned char *bytes = data;
     uint64_t header = 0;
+    if (sniff_refuse(data, size, KIND_OTHER, "a safetensors file", name, err) < 0)
+        return -1;
     if (size < sizeof header)
         return err_set(err, "%s: %zu bytes, no safetensors file is that short", name, size);
     for (size_t i = 0; i < sizeof header; i++)
@@ -144,7 +147,7 @@ int safetensors_parse(struct safetensors *st, const void *data, size_t size, con
             name, (unsigned long long)header, size);
     const struct body body = {name, bytes + 8 + header, 8 + (size_t)header, size - 8 - (size_t)header};
     json_t *root = NULL;
-    if (json_parse((const char *)bytes + 8, (size_t)header, name, &root, err) < 0)
+    if (json_parse_unique((const char *)bytes + 8, (size_t)header, name, &root, err) < 0)
         return -1;
     st->names = root;
     int rc = json_is_object(root) ? read_tensors(st, root, &body, err)

@@ -31,9 +31,9 @@ struct gemm {
     float *sums; /* [threads][2][ROW_CHUNK][PANEL_WIDTH] */
 };
 
-static const char *const names[] = {"f32", "bf16", "bf16x2"};
+const char *const precision_names[] = {"f32", "bf16", "bf16x2", NULL};
 
-const char *precision_name(enum precision precision) { return names[precision]; }
+const char *precision_name(enum precision precision) { return precision_names[precision]; }
 
 enum precision precision_default(const struct kernels *kernels)
 {
@@ -46,12 +46,16 @@ int precision_parse(enum precision *precision, const char *name, const struct ke
     *precision = precision_default(kernels);
     if (!name || !*name)
         return 0;
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (strcmp(name, names[i]) == 0) {
+    char known[64] = "";
+    for (size_t i = 0, used = 0; precision_names[i]; i++) {
+        if (strcmp(name, precision_names[i]) == 0) {
             *precision = (enum precision)i;
             return 0;
         }
-    return err_set(err, "precision \"%s\" is unknown; there are: f32, bf16, bf16x2", name);
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                                 precision_names[i]);
+    }
+    return err_set(err, "precision \"%s\" is unknown; there are: %s", name, known);
 }
 
 /* The form of the rows for the weights that they meet. */
@@ -82,6 +86,9 @@ static struct form form_of(const struct gemm *gemm, const struct product *produc
 int gemm_open(struct gemm **out, const struct kernels *kernels, enum precision precision,
               size_t max_rows, size_t max_in, struct err *err)
 {
+    *out = NULL;
+    if (kernels_load(kernels, err) < 0)
+        return -1;
     struct gemm *gemm = *out = mem_zalloc(1, sizeof *gemm);
     const size_t terms = precision == PRECISION_BF16X2 ? 2 : 1;
     size_t row_bytes = (round_up(max_in, 32) * sizeof(float) + ROW_PAD_BYTES) * terms, bytes = 0;

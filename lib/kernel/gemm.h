@@ -17,8 +17,8 @@ enum precision {
     PRECISION_BF16,  /* activations are rounded to bf16 once */
     PRECISION_BF16X2 /* every activation is the sum of two bf16 terms, both are multiplied */
 };
-#define PRECISIONS "f32|bf16|bf16x2"
 
+extern const char *const precision_names[]; /* in the same order, ended by NULL */
 const char *precision_name(enum precision precision);
 
 /* What a set does best without losing digits: bf16x2 where it has bf16 products, else f32. */

@@ -1,28 +1,40 @@
 /* Products through OpenBLAS. */
 #include "kernel/gemm_blas.h"
 
-#include <cblas.h>
+#include "kernel/blas_load.h"
+
+/* OpenBLAS goes by OpenMP's setting of the calling thread: 1 keeps the product there. A host's own setting comes back
+ * after it. */
+static int alone(void)
+{
+    const int before = blas.omp_threads();
+    blas.omp_set_threads(1);
+    return before;
+}
 
 void gemm_blas_nt(float *c, size_t c_stride, const float *a, size_t a_stride, const float *b,
                   size_t b_stride, size_t m, size_t n, size_t k, bool accumulate)
 {
     const float beta = accumulate ? 1 : 0;
+    const int before = alone();
     if (m == 1)
-        cblas_sgemv(CblasRowMajor, CblasNoTrans, (blasint)n, (blasint)k, 1, b, (blasint)b_stride, a, 1,
-                    beta, c, 1);
+        blas.sgemv(BLAS_ROW_MAJOR, BLAS_AS_IS, (int)n, (int)k, 1, b, (int)b_stride, a, 1, beta, c, 1);
     else
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)m, (blasint)n, (blasint)k, 1, a,
-                    (blasint)a_stride, b, (blasint)b_stride, beta, c, (blasint)c_stride);
+        blas.sgemm(BLAS_ROW_MAJOR, BLAS_AS_IS, BLAS_TRANSPOSED, (int)m, (int)n, (int)k, 1, a,
+                   (int)a_stride, b, (int)b_stride, beta, c, (int)c_stride);
+    blas.omp_set_threads(before);
 }
 
 void gemm_blas_nn(float *c, size_t c_stride, const float *a, size_t a_stride, const float *b,
                   size_t b_stride, size_t m, size_t n, size_t k, bool accumulate)
 {
     const float beta = accumulate ? 1 : 0;
+    const int before = alone();
     if (m == 1)
-        cblas_sgemv(CblasRowMajor, CblasTrans, (blasint)k, (blasint)n, 1, b, (blasint)b_stride, a, 1,
-                    beta, c, 1);
+        blas.sgemv(BLAS_ROW_MAJOR, BLAS_TRANSPOSED, (int)k, (int)n, 1, b, (int)b_stride, a, 1, beta, c,
+                   1);
     else
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)m, (blasint)n, (blasint)k, 1, a,
-                    (blasint)a_stride, b, (blasint)b_stride, beta, c, (blasint)c_stride);
+        blas.sgemm(BLAS_ROW_MAJOR, BLAS_AS_IS, BLAS_AS_IS, (int)m, (int)n, (int)k, 1, a, (int)a_stride,
+                   b, (int)b_stride, beta, c, (int)c_stride);
+    blas.omp_set_threads(before);
 }

@@ -1,5 +1,5 @@
 /* Products through OpenBLAS, on the calling thread: for the set that is a yardstick, and for eager
- * attention. */
+ * attention. Whoever opens either calls blas_load() first. */
 #ifndef BMC_GEMM_BLAS_H
 #define BMC_GEMM_BLAS_H
 

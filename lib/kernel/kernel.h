@@ -89,6 +89,7 @@ struct kernels {
     const char *isa; /* what BMC_ISA and --isa call it */
     const char *summary;
     bool (*usable)(void);       /* this CPU can run it, and the kernel lets us */
+    int (*load)(struct err *);  /* gets what it needs from outside, or NULL; any number of calls */
     const struct kernels *base; /* where empty slots are taken from */
 
     /* y[rows][PANEL_WIDTH] = x * panel^T, or += when it goes onward. x is f32 [rows][depth], zero where the
@@ -136,11 +137,10 @@ extern const struct kernels *const *const kernel_sets;
  * error that lists the usable ones. */
 const struct kernels *kernels_select(const char *isa, struct err *err) MUST_USE;
 
-/* Once, before anything else here: completes the sets, and checks that the BLAS in use is the OpenMP
- * build (another would fight our threads over the cores). */
-int kernels_setup(struct err *err) MUST_USE;
+/* Gets what the set needs from outside. Opening products does so; programs that measure first call it before. */
+int kernels_load(const struct kernels *kernels, struct err *err) MUST_USE;
 
-/* One line about the BLAS build: version, core, threading. */
-const char *kernels_blas_info(void);
+/* Before anything else here: completes the sets. */
+void kernels_setup(void);
 
 #endif

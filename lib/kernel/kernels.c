@@ -1,5 +1,4 @@
 /* The table of kernel sets, and the choice among them. */
-#include <cblas.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +8,12 @@
 extern const struct kernels kernels_ref, kernels_blas, kernels_avx2, kernels_avx512, kernels_bf16,
     kernels_amx;
 
-static const struct kernels *const built[] = {&kernels_blas,   &kernels_ref,  &kernels_avx2,
-                                              &kernels_avx512, &kernels_bf16, &kernels_amx};
+static const struct kernels *const built[] = {
+    &kernels_blas, &kernels_ref,
+#ifdef __x86_64__
+    &kernels_avx2, &kernels_avx512, &kernels_bf16, &kernels_amx,
+#endif
+};
 
 static struct kernels complete[ARRAY_LEN(built)];
 static const struct kernels *pointers[ARRAY_LEN(built) + 1];
@@ -66,17 +69,13 @@ const struct kernels *kernels_select(const char *isa, struct err *err)
     return best;
 }
 
-int kernels_setup(struct err *err)
+int kernels_load(const struct kernels *kernels, struct err *err)
+{
+    return kernels->load ? kernels->load(err) : 0;
+}
+
+void kernels_setup(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, complete_sets);
-    if (openblas_get_parallel() != OPENBLAS_OPENMP)
-        return err_set(
-            err,
-            "the OpenBLAS in use (%s) is not the OpenMP build, its threads would fight ours; install "
-            "libopenblas0-openmp and unset LD_LIBRARY_PATH",
-            openblas_get_config());
-    return 0;
 }
-
-const char *kernels_blas_info(void) { return openblas_get_config(); }

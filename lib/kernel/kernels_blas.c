@@ -1,4 +1,5 @@
 /* OpenBLAS for the products, the rest portable C: a yardstick, and a check on the others. */
+#include "kernel/blas_load.h"
 #include "kernel/gemm_blas.h"
 #include "kernel/kernel.h"
 
@@ -38,6 +39,7 @@ const struct kernels kernels_blas = {
     .isa = "blas",
     .summary = "OpenBLAS products, portable C for the rest",
     .usable = usable,
+    .load = blas_load,
     .base = &kernels_ref,
     .panel_f32 = panel_f32,
 };

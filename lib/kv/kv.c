@@ -9,6 +9,7 @@
 
 #include "base/conf.h"
 #include "base/mem.h"
+#include "kv/kv_rows.h"
 
 size_t kv_default_T(size_t max_rows)
 {
@@ -170,7 +171,9 @@ int kv_room(struct kv *kv, size_t seq, size_t rows, struct err *err)
     if (rows > kv->shape.max_rows - s->n)
         return err_set(err, "the context of %zu rows is full: %zu are used, %zu more are needed",
                        kv->shape.max_rows, s->n, rows);
-    if (kv->policy->room(kv, seq, rows, err) < 0)
+    const bool inside = s->adopted && s->n + rows <= s->stored;
+    if ((!inside && kv->policy->room(kv, seq, rows, err) < 0) ||
+        (s->adopted && kv_clean_adopted(kv, seq, s->n + rows, err) < 0))
         return -1;
     s->pending = rows;
     return 0;
@@ -197,13 +200,19 @@ void kv_done(struct kv *kv, struct kv_view *view)
         kv->policy->done(kv, view);
 }
 
+size_t kv_storage_rows(const struct kv *kv, size_t seq)
+{
+    const struct kv_seq *s = &kv->seq[seq];
+    return s->adopted ? size_max(s->cap, size_min(s->stored, kv->shape.max_rows)) : s->cap;
+}
+
 size_t kv_free_rows(const struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
     const size_t N = kv->shape.max_rows;
     if (kv->policy->growth != KV_GROW_IN_STEPS || s->n == N)
         return N - s->n;
-    return size_max(s->cap, size_min(round_up(s->n + 1, kv->r), N)) - s->n;
+    return size_max(kv_storage_rows(kv, seq), size_min(round_up(s->n + 1, kv->r), N)) - s->n;
 }
 
 size_t kv_rows_now(const struct kv *kv, size_t seq)

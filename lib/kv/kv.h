@@ -127,6 +127,8 @@ struct kv_policy {
     /* `seq`, empty, begins with `rows` rows that lie in memory, `stored` (a multiple of TILE_ROWS) of them
      * per head; layer[l] for every layer. The memory stays the caller's and must be there as long as the
      * sequence is `adopted`, which the policy takes back when it has copied the rows; it may be written to.
+     * The front end sets `cap`, and raises it when it has made room in that memory; room() is asked for what
+     * goes beyond `stored`. A view's first span, asked for up to `stored` rows, is that memory.
      * NULL: the front end appends the rows instead. */
     int (*adopt)(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows, size_t stored,
                  struct err *err);
@@ -175,7 +177,10 @@ struct kv_seq {
     size_t pending; /* rows of the step under way */
     size_t cap;     /* rows made by the policy, <= N */
     bool adopted;   /* rows lie in memory that was adopted */
-    void *store;    /* the policy's */
+    size_t stored;  /* rows per head of that memory */
+    size_t
+        clean; /* leading ones of them that attention may read: tokens' rows, and zeros that we wrote */
+    void *store; /* the policy's */
 };
 
 struct kv {
@@ -215,14 +220,20 @@ void kv_truncate(struct kv *kv, size_t seq, size_t rows);
 int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err) MUST_USE;
 
 /* An empty sequence begins with `rows` rows of `type` that lie in memory, as struct kv_policy's adopt says: in place
- * where policy and type allow it (the sequence is `adopted` then), else they are appended, which counts as copying. */
+ * where policy and type allow it (the sequence is `adopted` then), else they are appended, which counts as copying.
+ * What lies behind those rows is not trusted, and not touched yet: it is made zeros, a tile at a time, when room is made
+ * for it. */
 int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type, size_t rows,
              size_t stored, struct err *err) MUST_USE;
+
+/* Rows that the storage of a sequence holds without growing: its `cap`, or what was adopted. */
+size_t kv_storage_rows(const struct kv *kv, size_t seq);
 
 /* True when kv_adopt() would take rows of that type in place. */
 bool kv_adopts(const struct kv *kv, enum dtype type);
 
-/* Copies the committed rows of one head, K or V, to out[n][d] in the cache's type. No step may be under way. */
+/* Copies the committed rows of one head, K or V, to out[n][d] in the cache's type. Those of a step under way, which
+ * speculation may drop, are left out. */
 int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *out,
             struct err *err) MUST_USE;
 

@@ -56,23 +56,61 @@ static int append_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer
     return 0;
 }
 
+/* Rows [from, to) of one layer become zeros: they lie in adopted memory, the first span. */
+static int clear_rows(struct kv *kv, size_t seq, size_t layer, size_t from, size_t to, struct err *err)
+{
+    struct kv_view view;
+    if (kv->policy->view(kv, seq, layer, 0, kv->shape.kv_heads, to, &view, err) < 0)
+        return -1;
+    const struct kv_span *span = view.span;
+    const size_t bytes = (to - from) * span->row_stride;
+    for (size_t h = 0; h < kv->shape.kv_heads; h++) {
+        const size_t at = view.offset + h * span->head_stride + from * span->row_stride;
+        memset(kv_mutable(span->k) + at, 0, bytes);
+        memset(kv_mutable(span->v) + at, 0, bytes);
+    }
+    kv_done(kv, &view);
+    return 0;
+}
+
+int kv_clean_adopted(struct kv *kv, size_t seq, size_t rows, struct err *err)
+{
+    struct kv_seq *s = &kv->seq[seq];
+    const size_t from = s->clean, to = size_min(round_up(rows, TILE_ROWS), s->stored);
+    for (size_t l = 0; l < kv->shape.layers && from < to; l++)
+        if (clear_rows(kv, seq, l, from, to, err) < 0)
+            return -1;
+    s->clean = size_max(from, to);
+    s->cap = size_max(s->cap, size_min(s->clean, kv->shape.max_rows));
+    return 0;
+}
+
+/* The rows stay where they lie. */
+static int adopt_in_place(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows,
+                          size_t stored, struct err *err)
+{
+    struct kv_seq *s = &kv->seq[seq];
+    if (kv->policy->adopt(kv, seq, layer, rows, stored, err) < 0)
+        return -1;
+    s->adopted = true;
+    s->n = s->cap = s->clean = rows;
+    s->stored = stored;
+    kv->stats.adopted_rows += rows;
+    kv->stats.adopted_bytes += stored * 2 * kv->shape.layers * kv->shape.kv_heads * kv_row_bytes(kv);
+    return 0;
+}
+
 int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type, size_t rows,
              size_t stored, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
-    const bool in_place = kv_adopts(kv, type);
     if (s->n || !rows || rows > stored || rows > kv->shape.max_rows || stored % TILE_ROWS)
         return err_set(err, "%zu rows of %zu stored ones do not fit an empty sequence of at most %zu",
                        rows, stored, kv->shape.max_rows);
-    if (in_place ? kv->policy->adopt(kv, seq, layer, rows, stored, err) < 0
-                 : append_rows(kv, seq, layer, type, rows, stored, err) < 0)
+    if (kv_adopts(kv, type))
+        return adopt_in_place(kv, seq, layer, rows, stored, err);
+    if (append_rows(kv, seq, layer, type, rows, stored, err) < 0)
         return -1;
-    if (in_place) {
-        kv->stats.adopted_rows += rows;
-        kv->stats.adopted_bytes +=
-            stored * 2 * kv->shape.layers * kv->shape.kv_heads * kv_row_bytes(kv);
-    }
-    s->adopted = in_place;
     s->n = rows;
     s->pending = 0;
     return 0;
@@ -82,12 +120,13 @@ int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *
 {
     struct kv_view view;
     char *to = out;
+    size_t left = kv->seq[seq].n; /* the view has those of a step under way, too */
     if (kv_view(kv, seq, layer, head, 1, &view, err) < 0)
         return -1;
     for (size_t i = 0; i < view.n_spans; i++) {
         const struct kv_span *span = &view.span[i];
         const char *from = (const char *)(v ? span->v : span->k) + view.offset;
-        for (size_t row = 0; row < span->valid; row++, to += kv_row_bytes(kv))
+        for (size_t row = 0; row < span->valid && left; row++, left--, to += kv_row_bytes(kv))
             memcpy(to, from + row * span->row_stride, kv_row_bytes(kv));
     }
     kv_done(kv, &view);

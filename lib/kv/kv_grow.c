@@ -276,6 +276,5 @@ int kv_grow_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, siz
         blocks[2 * l] = (struct block){layer[l].k, stored, true};
         blocks[2 * l + 1] = (struct block){layer[l].v, stored, true};
     }
-    kv->seq[seq].cap = size_min(stored, kv->shape.max_rows);
     return 0;
 }

@@ -165,7 +165,6 @@ static int adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size
         return err_set(err, "out of memory for the cache's tables");
     memcpy(s->adopted, layer, kv->shape.layers * sizeof *layer);
     s->first = stored;
-    kv->seq[seq].cap = size_min(stored, kv->shape.max_rows);
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "format/hfdir.h"
+#include "model/eos.h"
 #include "model/family.h"
 #include "model/roles.h"
 #include "model/synth.h"
@@ -295,25 +296,6 @@ static int build_tokenizer(const struct hf_dir *dir, size_t vocab, struct buf *b
     return tokenizer_build(&source, blob, err);
 }
 
-/* End-of-text ids: generation_config.json where it has them, else config.json; one id or a list. */
-static int read_eos(struct job *job, struct err *err)
-{
-    const json_t *eos = json_at(job->dir.generation_config, "eos_token_id");
-    if (!eos || json_is_null(eos))
-        eos = json_at(job->dir.config, "eos_token_id");
-    const size_t n = json_is_array(eos) ? json_array_size(eos) : eos && !json_is_null(eos);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *id = json_is_array(eos) ? json_array_get(eos, i) : eos;
-        const double value =
-            json_is_number(id) ? json_number_value(id) : -1; /* 2.0 where json_parse() made reals */
-        if (n > MAX_EOS || !(value >= 0 && value < (double)job->config.vocab) || value != floor(value))
-            return err_set(err, "%s: eos_token_id must be at most %d ids below %zu", job->dir.path,
-                           MAX_EOS, job->config.vocab);
-        job->config.eos[job->config.n_eos++] = (uint32_t)value;
-    }
-    return 0;
-}
-
 static int open_family(struct job *job, struct err *err)
 {
     if (job->options->family)
@@ -337,7 +319,8 @@ int convert_folder(const char *folder, const char *out_path, const struct conver
     snprintf(name, sizeof name, "%s/config.json", folder);
     if (hf_dir_open(&job.dir, folder, err) < 0 || open_family(&job, err) < 0 ||
         family_configure(&job.family, job.dir.config, name, &job.config, err) < 0 ||
-        read_eos(&job, err) < 0 || build_tokenizer(&job.dir, job.config.vocab, &job.tokenizer, err) < 0)
+        eos_read(&job.config, job.dir.generation_config, job.dir.config, folder, err) < 0 ||
+        build_tokenizer(&job.dir, job.config.vocab, &job.tokenizer, err) < 0)
         goto out;
     rc = write_plan(&job, out_path, model_id, err);
 out:

@@ -64,6 +64,23 @@ static bool lists_architecture(const struct family *family, const char *architec
     return false;
 }
 
+/* Appends "NAME, " for every file of a folder whose name ends in `suffix`, as many as there is room for. */
+static void list_names(const char *folder, const char *suffix, char *text, size_t size)
+{
+    struct dirent **files = NULL;
+    const int n = scandir(folder, &files, NULL, alphasort);
+    size_t used = 0;
+    *text = 0;
+    for (int i = 0; i < n; i++) {
+        const size_t len = strlen(files[i]->d_name) - strlen(suffix);
+        if (has_suffix(files[i]->d_name, suffix) && used + len + sizeof ", " <= size)
+            used += (size_t)snprintf(text + used, size - used, "%s%.*s", used ? ", " : "", (int)len,
+                                     files[i]->d_name);
+        free(files[i]);
+    }
+    free(files);
+}
+
 int family_find(struct family *family, const char *models_dir, const char *architecture,
                 struct err *err)
 {
@@ -318,6 +335,18 @@ out:
     return rc;
 }
 
+/* A path that is not there is only that; a name could be another one. */
+static int unknown_shape(const char *models_dir, const char *shape, const char *path, struct err *err)
+{
+    char folder[PATH_SIZE], known[360];
+    if (strcmp(shape, path) == 0)
+        return err_set(err, "no shape \"%s\": there is no such file", shape);
+    snprintf(folder, sizeof folder, "%s/shapes", models_dir);
+    list_names(folder, ".shape", known, sizeof known);
+    return err_set(err, "no shape \"%.80s\"; there are: %s; or give the path of a .shape file", shape,
+                   *known ? known : "none");
+}
+
 int shape_configure(const char *models_dir, const char *shape, struct config *config, struct err *err)
 {
     char path[PATH_SIZE];
@@ -326,7 +355,7 @@ int shape_configure(const char *models_dir, const char *shape, struct config *co
     else
         snprintf(path, sizeof path, "%s/shapes/%s.shape", models_dir, shape);
     if (!file_exists(path))
-        return err_set(err, "no shape \"%s\": %s does not exist", shape, path);
+        return unknown_shape(models_dir, shape, path, err);
     struct conf conf;
     if (conf_open(&conf, path, err) < 0)
         return -1;

@@ -2,6 +2,7 @@
 #include "prof/report.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cpu.h"
 #include "base/stat.h"
@@ -10,30 +11,61 @@
 /* null where there is nothing to tell: an event that is not counted is no zero. */
 json_t *rows_count(int64_t value) { return value < 0 ? json_null() : json_integer(value); }
 
-int rows_add_setup(const struct report *report, const struct kv_spec *spec, json_t *row,
-                   struct err *err)
+json_t *rows_real_if(bool there, double value) { return there ? json_real(value) : json_null(); }
+
+int rows_add_samples(json_t *row, const char *figure, const void *first, size_t n, size_t stride_bytes,
+                     struct err *err)
+{
+    json_t *list = json_array();
+    int rc = list ? 0 : err_set(err, "out of memory for a list");
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        const void *at = (const char *)first + i * stride_bytes;
+        rc = json_push(list, json_real(*(const double *)at), err);
+    }
+    if (rc == 0 && !json_object_get(row, "samples"))
+        rc = json_put(row, "samples", json_object(), err);
+    if (rc == 0)
+        rc = json_put(json_object_get(row, "samples"), figure, json_incref(list), err);
+    json_decref(list);
+    return rc;
+}
+
+/* What the run is on and with. */
+static json_t *setup_members(const struct report *report)
 {
     const struct run *run = &report->run;
     char cpu[128];
     cpu_model_name(cpu, sizeof cpu);
-    json_t *setup = json_pack(
-        "{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:s, s:s}", "shape",
-        report->shape, "model_id", report->model_id, "layers", (json_int_t)run->config.layers, "N",
-        (json_int_t)run->N, "weight_type", dtype_name(report->weight_type), "kv_type",
-        dtype_name(run->kv_type), "attn", run->attn->name, "isa", run->kernels->isa, "precision",
-        precision_name(run->precision), "threads", run->threads, "repeat", report->repeat, "warmup",
-        report->warmup, "seed", (json_int_t)run->seed, "cpu", cpu, "version", report->version);
-    if (setup && spec) {
-        json_object_set_new(setup, "rows",
-                            json_string(spec->valid_rows_only || spec->policy->rows == KV_ROWS_VALID
-                                            ? "valid"
-                                            : "policy"));
-        json_object_set_new(setup, "alloc", json_string(pages_alloc_name(spec->alloc)));
-        json_object_set_new(setup, "lockstep", json_boolean(spec->lockstep));
-    }
-    const int rc = setup ? json_object_update(row, setup) : -1;
-    json_decref(setup);
+    return json_pack(
+        "{s:o, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:o, s:s, s:s}", "shape",
+        json_text(report->shape, strlen(report->shape)), "model_id", report->model_id, "layers",
+        (json_int_t)run->config.layers, "N", (json_int_t)run->N, "weight_type",
+        dtype_name(report->weight_type), "kv_type", dtype_name(run->kv_type), "attn", run->attn->name,
+        "isa", run->kernels->isa, "precision", precision_name(run->precision), "threads", run->threads,
+        "repeat", report->repeat, "warmup", report->warmup, "seed", (json_int_t)run->seed, "cpu",
+        json_text(cpu, strlen(cpu)), "version", report->version, "timestamp", report->timestamp);
+}
+
+static json_t *cache_members(const struct kv_spec *spec)
+{
+    const bool valid = spec->valid_rows_only || spec->policy->rows == KV_ROWS_VALID;
+    return json_pack("{s:s, s:s, s:b}", "rows", valid ? "valid" : "policy", "alloc",
+                     pages_alloc_name(spec->alloc), "lockstep", spec->lockstep);
+}
+
+int rows_merge(json_t *row, json_t *more, struct err *err)
+{
+    const int rc = row && more ? json_object_update(row, more) : -1;
+    json_decref(more);
     return rc < 0 ? err_set(err, "out of memory for a row") : 0;
+}
+
+int rows_add_setup(const struct report *report, const struct kv_spec *spec, json_t *row,
+                   struct err *err)
+{
+    if (rows_merge(row, setup_members(report), err) < 0)
+        return -1;
+    return spec ? rows_merge(row, cache_members(spec), err) : 0;
 }
 
 static double median_of(const struct block_result *result, size_t n, size_t at)
@@ -44,43 +76,54 @@ static double median_of(const struct block_result *result, size_t n, size_t at)
     return stat_quantile(x, n, 0.5);
 }
 
-static json_t *time_or_null(double ms) { return ms < 0 ? json_null() : json_real(ms); }
+static json_t *time_or_null(double ms) { return rows_real_if(ms >= 0, ms); }
 
 #define MEDIAN(field) median_of(result, n, offsetof(struct block_result, field))
 
-static json_t *block_row(const struct report *report, const struct contender *contender,
-                         const struct block_result *result, size_t n, struct err *err)
+static json_t *block_times(const struct block_result *result, size_t n)
 {
     double total[MAX_REPEAT];
-    const struct block_result *last = &result[n - 1]; /* counts are the same in every run, or nearly */
     for (size_t i = 0; i < n; i++)
         total[i] = result[i].total_ms;
     const double median = stat_quantile(total, n, 0.5);
-    json_t *row = json_pack(
-        "{s:s, s:I, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:f, s:f}", "policy",
-        contender->text, "T", (json_int_t)last->T, "T_from", kv_T_from_name(last->T_from), "r",
-        (json_int_t)last->r, "batch", (json_int_t)report->run.batch, "alloc_ms", MEDIAN(kv.alloc_ms),
-        "copy_ms", MEDIAN(kv.copy_ms), "append_ms", MEDIAN(append_ms), "sdpa_ms", MEDIAN(sdpa_ms),
-        "scores_ms", time_or_null(MEDIAN(scores_ms)), "softmax_ms", time_or_null(MEDIAN(softmax_ms)),
-        "values_ms", time_or_null(MEDIAN(values_ms)), "total_ms", median, "total_ms_min", total[0],
-        "total_ms_max", total[n - 1]);
-    json_t *counts = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "minor_faults",
-        rows_count(last->counters.minor_faults), "major_faults",
-        rows_count(last->counters.major_faults), "dtlb_misses", rows_count(last->counters.dtlb_misses),
-        "cycles", rows_count(last->counters.cycles), "instructions",
-        rows_count(last->counters.instructions), "kv_allocations", (json_int_t)last->kv.allocations,
-        "kv_copied_bytes", (json_int_t)last->kv.copied_bytes, "kv_padded_rows",
-        (json_int_t)last->kv.padded_rows, "rows_computed", (json_int_t)last->kv.rows_computed,
-        "kv_peak_bytes", (json_int_t)last->kv.peak_bytes);
-    if (!row || !counts || json_object_update(row, counts) < 0 ||
-        rows_add_setup(report, &contender->spec, row, err) < 0) {
-        json_decref(row);
-        row = NULL;
-        err_set(err, "out of memory for a row");
-    }
-    json_decref(counts);
-    return row;
+    return json_pack("{s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:f, s:f}", "alloc_ms",
+                     MEDIAN(kv.alloc_ms), "copy_ms", MEDIAN(kv.copy_ms), "append_ms", MEDIAN(append_ms),
+                     "sdpa_ms", MEDIAN(sdpa_ms), "scores_ms", time_or_null(MEDIAN(scores_ms)),
+                     "softmax_ms", time_or_null(MEDIAN(softmax_ms)), "values_ms",
+                     time_or_null(MEDIAN(values_ms)), "total_ms", median, "total_ms_min", total[0],
+                     "total_ms_max", total[n - 1]);
+}
+
+static json_t *block_counts(const struct block_result *r)
+{
+    const struct counters *c = &r->counters;
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "minor_faults",
+                     rows_count(c->minor_faults), "major_faults", rows_count(c->major_faults),
+                     "dtlb_misses", rows_count(c->dtlb_misses), "cycles", rows_count(c->cycles),
+                     "instructions", rows_count(c->instructions), "kv_allocations",
+                     (json_int_t)r->kv.allocations, "kv_copied_bytes", (json_int_t)r->kv.copied_bytes,
+                     "kv_padded_rows", (json_int_t)r->kv.padded_rows, "rows_computed",
+                     (json_int_t)r->kv.rows_computed, "kv_peak_bytes", (json_int_t)r->kv.peak_bytes);
+}
+
+static int block_row(const struct report *report, const struct contender *contender,
+                     const struct block_result *result, size_t n, json_t *rows, struct err *err)
+{
+    const struct block_result *last = &result[n - 1]; /* counts are the same in every run, or nearly */
+    json_t *row = json_pack("{s:s, s:I, s:s, s:I, s:I}", "policy", contender->text, "T",
+                            (json_int_t)last->T, "T_from", kv_T_from_name(last->T_from), "r",
+                            (json_int_t)last->r, "batch", (json_int_t)report->run.batch);
+    int rc = rows_merge(row, block_times(result, n), err);
+    if (rc == 0)
+        rc = rows_merge(row, block_counts(last), err);
+    if (rc == 0)
+        rc = rows_add_samples(row, "total_ms", &result->total_ms, n, sizeof *result, err);
+    if (rc == 0)
+        rc = rows_add_setup(report, &contender->spec, row, err);
+    if (rc == 0)
+        rc = json_push(rows, json_incref(row), err);
+    json_decref(row);
+    return rc;
 }
 
 int report_blocks(const struct report *report, const struct contender *contender, size_t n,
@@ -104,25 +147,23 @@ int report_blocks(const struct report *report, const struct contender *contender
             if (report->progress)
                 report->progress(report->arg, round * n + i + 1, rounds * n);
         }
-    for (size_t i = 0; i < n; i++) {
-        json_t *row = block_row(report, &contender[i], &result[i * repeat], repeat, err);
-        if (!row || json_array_append_new(rows, row) < 0)
-            goto out;
-    }
     rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = block_row(report, &contender[i], &result[i * repeat], repeat, rows, err);
 out:
     free(result);
     return rc;
 }
 
-json_t *report_roof(const struct report *report, const struct roof *roof)
+int report_roof(const struct report *report, const struct roof *roof, json_t *rows, struct err *err)
 {
     char cpu[128];
     cpu_model_name(cpu, sizeof cpu);
-    return json_pack(
-        "{s:f, s:f, s:f, s:s, s:o, s:s?, s:f, s:i, s:i, s:s, s:s}", "read_gb_s", roof->read_gb_s,
+    json_t *row = json_pack(
+        "{s:f, s:f, s:f, s:s, s:o, s:s?, s:f, s:i, s:i, s:o, s:s, s:s}", "read_gb_s", roof->read_gb_s,
         "copy_gb_s", roof->copy_gb_s, "f32_gflop_s", roof->f32_gflop_s, "f32_isa", roof->f32_isa,
-        "bf16_gflop_s", roof->bf16_isa ? json_real(roof->bf16_gflop_s) : json_null(), "bf16_isa",
-        roof->bf16_isa, "page_fault_ns", roof->page_fault_ns, "threads", report->run.threads, "repeat",
-        report->repeat, "cpu", cpu, "version", report->version);
+        "bf16_gflop_s", rows_real_if(roof->bf16_isa, roof->bf16_gflop_s), "bf16_isa", roof->bf16_isa,
+        "page_fault_ns", roof->page_fault_ns, "threads", report->run.threads, "repeat", report->repeat,
+        "cpu", json_text(cpu, strlen(cpu)), "version", report->version, "timestamp", report->timestamp);
+    return json_push(rows, row, err);
 }

@@ -13,6 +13,7 @@ struct report {
     char model_id[65]; /* of a model file, or "" */
     enum dtype weight_type;
     const char *version;
+    char timestamp[32]; /* when the run began: UTC, ISO 8601 */
     int repeat, warmup;
     void (*progress)(void *arg, size_t done, size_t total); /* runs; may be NULL */
     void *arg;
@@ -52,6 +53,8 @@ int report_usecases(const struct report *report, const struct model *model,
                     const struct contender *contender, size_t n, const struct bench_test *test,
                     size_t n_tests, json_t *rows, struct err *err) MUST_USE;
 
-json_t *report_roof(const struct report *report, const struct roof *roof);
+/* The only row of `roof`. */
+int report_roof(const struct report *report, const struct roof *roof, json_t *rows,
+                struct err *err) MUST_USE;
 
 #endif

@@ -14,24 +14,58 @@ static void tell(const struct report *report, size_t done, size_t total)
 
 /* ---- latency ---- */
 
-/* Median and slowest of one contender's tokens [from, to) over all rounds; one[] holds rounds x N times. */
-static int add_latency(json_t *row, const char *name, const double *one, size_t rounds, size_t N,
-                       size_t from, size_t to, struct err *err)
+/* One contender's tokens of all rounds: time[round][token]. */
+struct tokens {
+    const char *name;
+    const double *time_ms;
+    size_t rounds, n;
+};
+
+/* Median and slowest of the tokens [from, to) over all rounds, and the median of each round. */
+static int add_latency(json_t *row, const struct tokens *tokens, size_t from, size_t to,
+                       struct err *err)
 {
     char key[64];
-    double *x = mem_alloc(rounds * (to - from), sizeof *x);
-    size_t n = 0;
+    double of_round[MAX_REPEAT];
+    const size_t n = to - from, all = tokens->rounds * n;
+    double *x = mem_alloc(all, sizeof *x);
     if (!x)
         return err_set(err, "out of memory for times");
-    for (size_t round = 0; round < rounds; round++)
-        for (size_t i = from; i < to; i++)
-            x[n++] = one[round * N + i];
-    snprintf(key, sizeof key, "%s_ms", name);
-    json_object_set_new(row, key, json_real(stat_quantile(x, n, 0.5)));
-    snprintf(key, sizeof key, "%s_max_ms", name);
-    json_object_set_new(row, key, json_real(x[n - 1]));
+    for (size_t round = 0; round < tokens->rounds; round++) {
+        memcpy(x + round * n, tokens->time_ms + round * tokens->n + from, n * sizeof *x);
+        of_round[round] = stat_quantile(x + round * n, n, 0.5);
+    }
+    snprintf(key, sizeof key, "%s_ms", tokens->name);
+    int rc = json_put(row, key, json_real(stat_quantile(x, all, 0.5)), err);
+    if (rc == 0)
+        rc = rows_add_samples(row, key, of_round, tokens->rounds, sizeof *of_round, err);
+    snprintf(key, sizeof key, "%s_max_ms", tokens->name);
+    if (rc == 0)
+        rc = json_put(row, key, json_real(x[all - 1]), err);
     free(x);
-    return 0;
+    return rc;
+}
+
+/* The row of tokens [from, to), under all contenders; time[contender][round][token]. */
+static int latency_row(const struct report *report, const struct contender *contender, size_t n,
+                       const double *time, size_t begin, size_t from, size_t to, json_t *rows,
+                       struct err *err)
+{
+    const size_t rounds = (size_t)report->repeat, n_tokens = report->run.N - begin;
+    json_t *row =
+        json_pack("{s:I, s:I}", "n", (json_int_t)(to + begin), "batch", (json_int_t)report->run.batch);
+    int rc = row ? 0 : err_set(err, "out of memory for a row");
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        const struct tokens tokens = {contender[i].text, time + i * rounds * n_tokens, rounds,
+                                      n_tokens};
+        rc = add_latency(row, &tokens, from, to, err);
+    }
+    if (rc == 0)
+        rc = rows_add_setup(report, &contender[0].spec, row, err);
+    if (rc == 0)
+        rc = json_push(rows, json_incref(row), err);
+    json_decref(row);
+    return rc;
 }
 
 int report_latency(const struct report *report, const struct model *model,
@@ -58,19 +92,10 @@ int report_latency(const struct report *report, const struct model *model,
             steps_result_release(&result);
             tell(report, round * n + i + 1, (rounds + warmup) * n);
         }
-    for (size_t from = 0; from < tokens; from += every) {
-        const size_t to = size_min(from + every, tokens);
-        json_t *row = json_pack("{s:I, s:I}", "n", (json_int_t)(to + begin), "batch",
-                                (json_int_t)report->run.batch);
-        for (size_t i = 0; i < n; i++)
-            if (add_latency(row, contender[i].text, time + i * rounds * tokens, rounds, tokens, from,
-                            to, err) < 0)
-                goto out;
-        if (rows_add_setup(report, &contender[0].spec, row, err) < 0 ||
-            json_array_append_new(rows, row) < 0)
-            goto out;
-    }
     rc = 0;
+    for (size_t from = 0; from < tokens && rc == 0; from += every)
+        rc = latency_row(report, contender, n, time, begin, from, size_min(from + every, tokens), rows,
+                         err);
 out:
     free(time);
     return rc;
@@ -183,63 +208,78 @@ static int run_test(const struct report *report, const struct model *model,
     return 0;
 }
 
-static json_t *bench_row(const struct report *report, const struct contender *contender,
-                         const struct bench_test *test, struct test_times *times, struct err *err)
+/* What was asked for, and rates and times over the rounds. */
+static json_t *bench_rates(const struct contender *contender, const struct bench_test *test,
+                           const struct test_times *times, size_t n)
 {
-    const size_t n = (size_t)report->repeat;
-    double alone[MAX_REPEAT], whole[MAX_REPEAT], step[MAX_REPEAT];
+    double alone[MAX_REPEAT], whole[MAX_REPEAT], step[MAX_REPEAT], share[MAX_REPEAT];
     for (size_t i = 0; i < n; i++) {
         alone[i] = times->sample[i].tok_s;
         whole[i] = times->sample[i].tok_s_end_to_end;
         step[i] = times->sample[i].step_ms;
+        share[i] = times->share[i];
     }
-    const double median_ms = stat_quantile(step, n, 0.5), steps = (double)(n * test->n_gen);
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "test",
+                     test->n_gen ? "decode" : "prefill", "policy", contender->text, "batch",
+                     (json_int_t)test->batch, "n_prompt", (json_int_t)test->n_prompt, "n_gen",
+                     (json_int_t)test->n_gen, "depth", (json_int_t)test->depth, "tok_s",
+                     stat_mean(alone, n), "tok_s_sd", stat_sd(alone, n), "tok_s_end_to_end",
+                     stat_mean(whole, n), "tok_s_end_to_end_sd", stat_sd(whole, n), "step_ms",
+                     stat_quantile(step, n, 0.5), "roof_share", stat_quantile(share, n, 0.5));
+}
+
+/* What only one of the two kinds of test has is null in the other. */
+static json_t *bench_details(const struct bench_test *test, struct test_times *times, size_t n)
+{
+    const bool decode = test->n_gen;
+    const double steps = (double)(n * test->n_gen), *ms = times->part_ms;
     const double roof = stat_quantile(times->roof, n, 0.5);
-    json_t *row = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "test",
-                            test->n_gen ? "decode" : "prefill", "policy", contender->text, "batch",
-                            (json_int_t)test->batch, "n_prompt", (json_int_t)test->n_prompt, "n_gen",
-                            (json_int_t)test->n_gen, "depth", (json_int_t)test->depth, "tok_s",
-                            stat_mean(alone, n), "tok_s_sd", stat_sd(alone, n), "tok_s_end_to_end",
-                            stat_mean(whole, n), "tok_s_end_to_end_sd", stat_sd(whole, n), "step_ms",
-                            median_ms, "roof_share", stat_quantile(times->share, n, 0.5));
-    static const char *const part[FORWARD_PARTS] = {"attention_ms", "projections_ms", "mlp_ms",
-                                                    "head_ms", "other_ms"};
-    json_t *more = json_object();
-    if (!row || !more) {
-        err_set(err, "out of memory for a row");
-        goto fail;
-    }
-    json_object_set_new(more, "first_token_ms",
-                        test->n_prompt ? json_real(stat_quantile(times->first_ms, n, 0.5))
-                                       : json_null());
-    json_object_set_new(more, "roof_gb_s", test->n_gen ? json_real(roof) : json_null());
-    json_object_set_new(more, "roof_gflop_s", test->n_gen ? json_null() : json_real(roof));
+    const double first_ms = stat_quantile(times->first_ms, n, 0.5);
+    double latency[3] = {0};
     static const double quantile[] = {0.5, 0.95, 0.99};
-    static const char *const name[] = {"latency_p50_ms", "latency_p95_ms", "latency_p99_ms"};
-    for (size_t i = 0; i < ARRAY_LEN(quantile); i++)
-        json_object_set_new(
-            more, name[i],
-            test->n_gen ? json_real(stat_quantile(times->latency, times->n_latency, quantile[i]))
-                        : json_null());
-    for (size_t i = 0; i < FORWARD_PARTS; i++)
-        json_object_set_new(more, part[i],
-                            test->n_gen ? json_real(times->part_ms[i] / steps) : json_null());
-    json_object_set_new(more, "sampling_ms",
-                        test->n_gen ? json_real(times->sample_ms / steps) : json_null());
-    json_object_set_new(more, "T", json_integer((json_int_t)times->T));
-    json_object_set_new(more, "T_from", json_string(kv_T_from_name(times->T_from)));
-    json_object_set_new(more, "r", json_integer((json_int_t)times->r));
-    json_object_set_new(more, "peak_resident_bytes", json_integer((json_int_t)times->peak_bytes));
-    if (json_object_update(row, more) < 0 || rows_add_setup(report, &contender->spec, row, err) < 0)
-        goto fail;
-    json_object_set_new(row, "N",
-                        json_integer((json_int_t)(test->depth + test->n_prompt + test->n_gen)));
-    json_decref(more);
-    return row;
-fail:
+    for (size_t i = 0; decode && i < ARRAY_LEN(quantile); i++)
+        latency[i] = stat_quantile(times->latency, times->n_latency, quantile[i]);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:s, s:I, s:I}",
+                     "first_token_ms", rows_real_if(test->n_prompt, first_ms), "roof_gb_s",
+                     rows_real_if(decode, roof), "roof_gflop_s", rows_real_if(!decode, roof),
+                     "latency_p50_ms", rows_real_if(decode, latency[0]), "latency_p95_ms",
+                     rows_real_if(decode, latency[1]), "latency_p99_ms",
+                     rows_real_if(decode, latency[2]), "attention_ms",
+                     rows_real_if(decode, ms[PART_ATTENTION] / steps), "projections_ms",
+                     rows_real_if(decode, ms[PART_PROJECTION] / steps), "mlp_ms",
+                     rows_real_if(decode, ms[PART_MLP] / steps), "head_ms",
+                     rows_real_if(decode, ms[PART_HEAD] / steps), "other_ms",
+                     rows_real_if(decode, ms[PART_OTHER] / steps), "sampling_ms",
+                     rows_real_if(decode, times->sample_ms / steps), "T", (json_int_t)times->T,
+                     "T_from", kv_T_from_name(times->T_from), "r", (json_int_t)times->r,
+                     "peak_resident_bytes", (json_int_t)times->peak_bytes);
+}
+
+/* Both clocks; step_ms follows from the second. */
+static int add_bench_samples(json_t *row, const struct sample *sample, size_t n, struct err *err)
+{
+    if (rows_add_samples(row, "tok_s", &sample->tok_s, n, sizeof *sample, err) < 0)
+        return -1;
+    return rows_add_samples(row, "tok_s_end_to_end", &sample->tok_s_end_to_end, n, sizeof *sample, err);
+}
+
+static int bench_row(const struct report *report, const struct contender *contender,
+                     const struct bench_test *test, struct test_times *times, json_t *rows,
+                     struct err *err)
+{
+    const size_t n = (size_t)report->repeat, N = test->depth + test->n_prompt + test->n_gen;
+    json_t *row = bench_rates(contender, test, times, n);
+    int rc = rows_merge(row, bench_details(test, times, n), err);
+    if (rc == 0)
+        rc = add_bench_samples(row, times->sample, n, err);
+    if (rc == 0)
+        rc = rows_add_setup(report, &contender->spec, row, err);
+    if (rc == 0)
+        rc = json_put(row, "N", json_integer((json_int_t)N), err);
+    if (rc == 0)
+        rc = json_push(rows, json_incref(row), err);
     json_decref(row);
-    json_decref(more);
-    return NULL;
+    return rc;
 }
 
 int report_bench(const struct report *report, const struct model *model,
@@ -268,13 +308,10 @@ int report_bench(const struct report *report, const struct model *model,
                 goto out;
             tell(report, round * n + i + 1, (repeat + warmup) * n);
         }
-    for (size_t i = 0; i < n; i++) {
-        json_t *row =
-            bench_row(report, &contender[i % n_contenders], &test[i / n_contenders], &times[i], err);
-        if (!row || json_array_append_new(rows, row) < 0)
-            goto out;
-    }
     rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = bench_row(report, &contender[i % n_contenders], &test[i / n_contenders], &times[i], rows,
+                       err);
 out:
     roof_block_close(&block);
     for (size_t i = 0; i < n; i++)
@@ -285,70 +322,86 @@ out:
 
 /* ---- use cases ---- */
 
-/* Generated tokens per second of prompt and generation together: medians of the repeats, contender by contender. */
+/* One contender's rounds of a case: generated tokens per second of prompt and generation together. */
+struct case_times {
+    double tok_s[MAX_REPEAT];
+    double median;
+    size_t T;
+    enum kv_T_from T_from;
+};
+
 static int time_usecase(const struct report *report, const struct model *model,
                         const struct contender *contender, size_t n, const struct bench_test *test,
-                        double *tok_s, size_t *T, enum kv_T_from *from, struct err *err)
+                        struct case_times *times, struct err *err)
 {
     const size_t repeat = (size_t)report->repeat, warmup = (size_t)report->warmup;
-    double x[MAX_REPEAT][MAX_CONTENDERS];
+    struct run run = report->run;
+    run.batch = test->batch;
+    run.N = test->n_prompt + test->n_gen;
     for (size_t round = 0; round < repeat + warmup; round++)
         for (size_t i = 0; i < n; i++) {
             struct steps_result result;
-            struct run run = report->run;
-            run.batch = test->batch;
-            run.N = test->n_prompt + test->n_gen;
             if (run_steps(&run, model, &contender[i].spec, 0, test->n_prompt, test->n_gen, &result,
                           err) < 0)
                 return -1;
             if (round >= warmup)
-                x[round - warmup][i] =
+                times[i].tok_s[round - warmup] =
                     (double)(test->batch * test->n_gen) * 1e3 / (result.prefill_ms + result.decode_ms);
-            T[i] = result.T;
-            from[i] = result.T_from;
+            times[i].T = result.T;
+            times[i].T_from = result.T_from;
             steps_result_release(&result);
         }
     for (size_t i = 0; i < n; i++) {
-        double one[MAX_REPEAT];
-        for (size_t round = 0; round < repeat; round++)
-            one[round] = x[round][i];
-        tok_s[i] = stat_quantile(one, repeat, 0.5);
+        double sorted[MAX_REPEAT];
+        memcpy(sorted, times[i].tok_s, sizeof sorted);
+        times[i].median = stat_quantile(sorted, repeat, 0.5);
     }
     return 0;
+}
+
+/* `paged` is the first paged contender's rate; 0: there is none. */
+static int usecase_row(const struct report *report, const struct contender *contender,
+                       const struct bench_test *test, const struct case_times *times, double paged,
+                       json_t *rows, struct err *err)
+{
+    const size_t N = test->n_prompt + test->n_gen;
+    json_t *row = json_pack("{s:I, s:I, s:I, s:s, s:f, s:o}", "n_prompt", (json_int_t)test->n_prompt,
+                            "n_gen", (json_int_t)test->n_gen, "batch", (json_int_t)test->batch,
+                            "policy", contender->text, "tok_s_end_to_end", times->median, "over_paged",
+                            rows_real_if(paged > 0, times->median / paged));
+    json_t *growth =
+        json_pack("{s:I, s:I, s:s, s:I}", "N", (json_int_t)N, "T", (json_int_t)times->T, "T_from",
+                  kv_T_from_name(times->T_from), "r", (json_int_t)div_up(N, times->T));
+    int rc = row ? rows_add_setup(report, &contender->spec, row, err)
+                 : err_set(err, "out of memory for a row");
+    if (rows_merge(row, growth, err) < 0)
+        rc = -1;
+    if (rc == 0)
+        rc = rows_add_samples(row, "tok_s_end_to_end", times->tok_s, (size_t)report->repeat,
+                              sizeof *times->tok_s, err);
+    if (rc == 0)
+        rc = json_push(rows, json_incref(row), err);
+    json_decref(row);
+    return rc;
 }
 
 int report_usecases(const struct report *report, const struct model *model,
                     const struct contender *contender, size_t n, const struct bench_test *test,
                     size_t n_tests, json_t *rows, struct err *err)
 {
-    double tok_s[MAX_CONTENDERS];
-    size_t T[MAX_CONTENDERS];
-    enum kv_T_from from[MAX_CONTENDERS];
+    struct case_times times[MAX_CONTENDERS];
     if (n > MAX_CONTENDERS)
         return err_set(err, "at most %zu policies can be compared here", (size_t)MAX_CONTENDERS);
     for (size_t t = 0; t < n_tests; t++) {
         double paged = 0;
-        if (time_usecase(report, model, contender, n, &test[t], tok_s, T, from, err) < 0)
+        if (time_usecase(report, model, contender, n, &test[t], times, err) < 0)
             return -1;
         for (size_t i = n; i-- > 0;)
             if (strncmp(contender[i].text, "paged", 5) == 0)
-                paged = tok_s[i];
-        for (size_t i = 0; i < n; i++) {
-            json_t *row =
-                json_pack("{s:I, s:I, s:I, s:s, s:f, s:o}", "n_prompt", (json_int_t)test[t].n_prompt,
-                          "n_gen", (json_int_t)test[t].n_gen, "batch", (json_int_t)test[t].batch,
-                          "policy", contender[i].text, "tok_s_end_to_end", tok_s[i], "over_paged",
-                          paged > 0 ? json_real(tok_s[i] / paged) : json_null());
-            if (!row || rows_add_setup(report, &contender[i].spec, row, err) < 0)
-                return err_set(err, "out of memory for a row");
-            const size_t N = test[t].n_prompt + test[t].n_gen;
-            json_object_set_new(row, "N", json_integer((json_int_t)N));
-            json_object_set_new(row, "T", json_integer((json_int_t)T[i]));
-            json_object_set_new(row, "T_from", json_string(kv_T_from_name(from[i])));
-            json_object_set_new(row, "r", json_integer((json_int_t)div_up(N, T[i])));
-            if (json_array_append_new(rows, row) < 0)
-                return err_set(err, "out of memory for a row");
-        }
+                paged = times[i].median;
+        for (size_t i = 0; i < n; i++)
+            if (usecase_row(report, &contender[i], &test[t], &times[i], paged, rows, err) < 0)
+                return -1;
         tell(report, t + 1, n_tests);
     }
     return 0;

@@ -9,7 +9,14 @@
 #include "base/threads.h"
 
 /* Best first. */
-static const struct peak *const peaks[] = {&peak_bf16, &peak_avx512, &peak_avx2, &peak_ref};
+static const struct peak *const peaks[] = {
+#ifdef __x86_64__
+    &peak_bf16,
+    &peak_avx512,
+    &peak_avx2,
+#endif
+    &peak_ref,
+};
 
 enum { PIECE = 1 << 20, READ_PIECE = 1 << 18, LINE = 64 };
 

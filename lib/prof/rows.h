@@ -10,7 +10,18 @@ enum { MAX_REPEAT = 64, MAX_CONTENDERS = 16 };
 int rows_add_setup(const struct report *report, const struct kv_spec *spec, json_t *row,
                    struct err *err) MUST_USE;
 
+/* Adds all members of `more`, which is taken over. Both may be NULL, when memory was short: then the error says so. */
+int rows_merge(json_t *row, json_t *more, struct err *err) MUST_USE;
+
 /* An integer, or null for what could not be counted (-1). */
 json_t *rows_count(int64_t value);
+
+/* A number, or null where there is none. */
+json_t *rows_real_if(bool there, double value);
+
+/* Adds a figure's rounds to the row's member "samples", which is made with the first one. Compared are these: see
+ * samples.h. The n values are doubles, `stride_bytes` apart. */
+int rows_add_samples(json_t *row, const char *figure, const void *first, size_t n, size_t stride_bytes,
+                     struct err *err) MUST_USE;
 
 #endif

@@ -59,8 +59,8 @@ struct steps_result {
 /* Rows that a sequence begins with, and its last token, when it goes on from a sequence of the snapshot. */
 size_t run_snapshot_rows(const struct snapshot *snapshot, size_t index);
 
-/* A batch of random prompts of n_prompt tokens after `depth` untimed ones, then n_gen steps of greedy decoding. With a
- * snapshot its sequences stand for depth and prompt, which must be 0. */
+/* A batch of random prompts of n_prompt tokens after `depth` rows that are written, untimed and not computed, then n_gen
+ * steps of greedy decoding. With a snapshot its sequences stand for depth and prompt, which must be 0. */
 int run_steps(const struct run *run, const struct model *model, const struct kv_spec *spec,
               size_t depth, size_t n_prompt, size_t n_gen, struct steps_result *result,
               struct err *err) MUST_USE;

@@ -48,6 +48,30 @@ static int feed_random(struct stepper *s, size_t n, struct err *err)
     return 0;
 }
 
+/* `depth` rows of every sequence that are not computed: one random row, written again and again. What a step costs does
+ * not depend on what the rows hold, and a cache that has been filled by writing looks like one that has been filled by
+ * computing: in pieces of a prompt's size. */
+static int fill_depth(struct stepper *s, size_t depth, struct err *err)
+{
+    struct kv *kv = s->session.kv;
+    const size_t width = kv->shape.kv_heads * kv->shape.head_dim, chunk = s->session.options.chunk;
+    float *row = mem_alloc(width, sizeof *row);
+    int rc = row ? 0 : err_set(err, "out of memory for a row of %zu numbers", width);
+    for (size_t i = 0; rc == 0 && i < width; i++)
+        row[i] = (float)rng_uniform(s->run->seed, 0, (uint32_t)i, 8) - 0.5f;
+    for (size_t seq = 0; seq < s->run->batch; seq++)
+        for (size_t at = 0, rows; rc == 0 && at < depth; at += rows) {
+            rows = size_min(chunk, depth - at);
+            rc = *s->run->interrupted ? err_set(err, "interrupted") : kv_room(kv, seq, rows, err);
+            for (size_t l = 0; rc == 0 && l < kv->shape.layers; l++)
+                kv_append(kv, seq, l, row, row, 0);
+            if (rc == 0)
+                kv_commit(kv, seq, rows);
+        }
+    free(row);
+    return rc;
+}
+
 size_t run_snapshot_rows(const struct snapshot *snapshot, size_t index)
 {
     const struct kvfile_seq *seq = snapshot_seq(snapshot, index);
@@ -130,7 +154,7 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
         goto out;
     }
     if (open_stepper(&s, model, spec, err) < 0 ||
-        (run->snapshot ? begin_with_snapshot(&s, err) : feed_random(&s, depth, err)) < 0)
+        (run->snapshot ? begin_with_snapshot(&s, err) : fill_depth(&s, depth, err)) < 0)
         goto out;
     const struct kv_stats *kv = &s.session.kv->stats;
     const double grown = kv->alloc_ms + kv->copy_ms, start = clock_ms();
@@ -138,7 +162,7 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
         goto out;
     result->prefill_ms = clock_ms() - start;
     result->prefill_growth_ms = kv->alloc_ms + kv->copy_ms - grown;
-    if (depth + n_prompt)
+    if (n_prompt)
         choose(&s);
     s.session.forward.times = &times;
     counting_start(run->counting);

@@ -23,6 +23,9 @@ struct ids {
 int ids_add(struct ids *ids, uint32_t id, struct err *err) MUST_USE;
 void ids_release(struct ids *ids);
 
+/* Adds the ids of a text: whole numbers separated by blanks or commas, with or without brackets. */
+int ids_parse(struct ids *ids, const char *text, struct err *err) MUST_USE;
+
 /* Contents of the files that describe a tokenizer; a file that does not exist is {NULL, 0}.
  * tokenizer_json is used when it is there, else vocab_json with merges_txt. */
 struct text_file {

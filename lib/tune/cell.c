@@ -175,15 +175,58 @@ int cell_make(const struct tune_run *given, const struct profile *profile, const
     return cell->refusal ? 0 : measure(&run, plan, cell, err);
 }
 
-const char *cell_fastest(const struct cell *cell, double *ratio)
+bool cell_doubtful(const struct cell *cell)
 {
-    size_t best = CELL_OTHERS;
-    *ratio = 1;
+    const struct regret *r = &cell->regret;
+    return cell->measured && (r->lo > r->raw.hi * 1.05 || r->raw.lo > r->hi * 1.05);
+}
+
+/* Programs decode as cold cells do; speculation has steps of its own. */
+static bool cell_counts(const struct cell *cell)
+{
+    return cell->measured && cell->cold && cell->k == 1 && cell->over_bmc[CELL_ITERATIVE].value > 0;
+}
+
+static const struct ratio bmc_itself = {1, 1, 1};
+
+const char *cell_fastest(const struct cell *cell, struct ratio *ratio)
+{
+    const char *name = "bmc";
+    *ratio = bmc_itself;
     for (size_t i = 0; i < CELL_OTHERS; i++)
-        if (cell->over_bmc[i].value > 0 && cell->over_bmc[i].hi < 1 &&
-            cell->over_bmc[i].value < *ratio) {
-            best = i;
-            *ratio = cell->over_bmc[i].value;
+        if (cell->over_bmc[i].value > 0 && cell->over_bmc[i].value < ratio->value) {
+            name = cell_other_names[i];
+            *ratio = cell->over_bmc[i];
         }
-    return best < CELL_OTHERS ? cell_other_names[best] : "bmc";
+    return name;
+}
+
+/* The largest ratio of a policy in the cells that count; false where one of its intervals reaches 1, or there is no cell. */
+static bool clearly_faster(const struct cell *cell, size_t n, size_t other, struct ratio *worst)
+{
+    *worst = (struct ratio){0};
+    for (size_t i = 0; i < n; i++) {
+        const struct ratio *r = &cell[i].over_bmc[other];
+        if (!cell_counts(&cell[i]))
+            continue;
+        if (!(r->value > 0 && r->hi < 1))
+            return false;
+        *worst = r->value > worst->value ? *r : *worst;
+    }
+    return worst->value > 0;
+}
+
+const char *cells_policy(const struct cell *cell, size_t n, struct ratio *ratio)
+{
+    const char *name = NULL;
+    struct ratio worst;
+    *ratio = bmc_itself;
+    for (size_t i = 0; i < n && !name; i++)
+        name = cell_counts(&cell[i]) ? "bmc" : NULL;
+    for (size_t other = 0; other < CELL_OTHERS; other++)
+        if (clearly_faster(cell, n, other, &worst) && worst.value < ratio->value) {
+            name = cell_other_names[other];
+            *ratio = worst;
+        }
+    return name;
 }

@@ -49,7 +49,17 @@ extern const char *const cell_other_names[CELL_OTHERS];
 int cell_make(const struct tune_run *run, const struct profile *profile, const struct cell_plan *plan,
               struct cell *cell, struct err *err) MUST_USE;
 
-/* The policy that measured fastest: "bmc" unless the interval of another's ratio lies below 1. */
-const char *cell_fastest(const struct cell *cell, double *ratio);
+/* Measured, and the fitted regret and the measured one contradict each other: their intervals lie more than 5 % apart.
+ * Then the curve is not that of the points, and what is read from it is nothing to go by. */
+bool cell_doubtful(const struct cell *cell);
+
+/* The policy that measured fastest by the ratios to bmc at the T used, "bmc" where none is below 1; *ratio is that policy's,
+ * 1 for bmc. Whether the difference is more than noise, its interval says. */
+const char *cell_fastest(const struct cell *cell, struct ratio *ratio);
+
+/* The policy to use after `n` cells: one whose interval lies below 1 in every cell that was measured cold without
+ * speculation, of several the one with the least ratio at its worst; else "bmc". NULL when there is no such cell. *ratio is
+ * that of its worst cell. */
+const char *cells_policy(const struct cell *cell, size_t n, struct ratio *ratio);
 
 #endif

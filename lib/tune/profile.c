@@ -15,6 +15,7 @@ void profile_release(struct profile *p)
 {
     free(p->curve);
     free(p->tuned);
+    free(p->model);
     *p = (struct profile){0};
 }
 
@@ -137,47 +138,109 @@ static int add_T(struct profile *p, char *value, struct err *err)
     return profile_put_T(p, &t, err);
 }
 
-static int read_entries(struct profile *p, const struct conf *conf, struct err *err)
+/* MODEL NAME: what a model is called. */
+static int add_model(struct profile *p, char *value, struct err *err)
 {
-    for (size_t i = 0; i < conf->n_entries; i++) {
-        const struct conf_entry *e = &conf->entry[i];
-        const int rc = strcmp(e->key, "constant") == 0 ? add_point(p, e->value, err)
-                       : strcmp(e->key, "T") == 0      ? add_T(p, e->value, err)
-                                                       : 0;
-        if (rc < 0)
-            return err_prefix(err, "%s: line %d", conf->name, e->line);
-    }
+    char *name = value + strcspn(value, " \t");
+    if (*name)
+        *name++ = 0;
+    struct tuned_model *model = NULL;
+    if (!*value || strlen(value) >= sizeof model->key)
+        return err_set(err, "the name of a model cannot be read");
+    model = profile_put_model(p, value, err);
+    if (!model)
+        return -1;
+    name += strspn(name, " \t");
+    return !*name || read_name(name, model->name, sizeof model->name)
+               ? 0
+               : err_set(err, "the name of a model is too long");
+}
+
+static bool read_real(const char *text, double *value)
+{
+    return parse_double(text, value) && *value >= 1e-9 && *value <= 1e12;
+}
+
+/* Cuts the value into `words` words; the first one is a model that has had its line. */
+static struct tuned_model *model_of(struct profile *p, char *value, char *word[MAX_WORDS], size_t words)
+{
+    const bool right = split(value, word) == words;
+    const struct tuned_model *model = right ? profile_model(p, word[0]) : NULL;
+    return model ? &p->model[model - p->model] : NULL;
+}
+
+/* MODEL POLICY RATIO LOWEST HIGHEST */
+static int add_policy(struct profile *p, char *value, struct err *err)
+{
+    char *w[MAX_WORDS];
+    struct tuned_model *model = model_of(p, value, w, 5);
+    if (!model || !read_name(w[1], model->policy, sizeof model->policy) ||
+        !read_real(w[2], &model->policy_ratio.value) || !read_real(w[3], &model->policy_ratio.lo) ||
+        !read_real(w[4], &model->policy_ratio.hi))
+        return err_set(err, "the policy of a model cannot be read");
+    return 0;
+}
+
+/* MODEL ROWS MS: all counts in their order, as far as there are lines. */
+static int add_step(struct profile *p, char *value, struct err *err)
+{
+    char *w[MAX_WORDS];
+    size_t count;
+    struct tuned_model *model = model_of(p, value, w, 3);
+    struct free_rows *rows = model ? &model->rows : NULL;
+    if (!rows || rows->n == FREE_ROW_COUNTS || !parse_size(w[1], &count) ||
+        count != free_row_counts[rows->n] || !read_real(w[2], &rows->step_ms[rows->n]))
+        return err_set(err, "step_ms of a model cannot be read");
+    rows->n++;
+    free_rows_judge(rows);
+    return 0;
+}
+
+/* MODEL ROWS: in place of what the times before it say. */
+static int add_free(struct profile *p, char *value, struct err *err)
+{
+    char *w[MAX_WORDS];
+    size_t count;
+    struct tuned_model *model = model_of(p, value, w, 2);
+    if (!model || !read_count(w[1], &count) || count > 65536)
+        return err_set(err, "free_rows of a model cannot be read");
+    model->rows.free = count;
+    return 0;
+}
+
+/* Lines of which there may be many. */
+static const struct {
+    const char *key;
+    int (*add)(struct profile *profile, char *value, struct err *err);
+    size_t since; /* version */
+} lines[] = {{"constant", add_point, 1}, {"T", add_T, 1},          {"model", add_model, 2},
+             {"policy", add_policy, 2},  {"step_ms", add_step, 2}, {"free_rows", add_free, 2}};
+
+static int read_entry(struct profile *p, const struct conf_entry *e, size_t version, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++)
+        if (strcmp(e->key, lines[i].key) == 0 && version >= lines[i].since)
+            return lines[i].add(p, e->value, err);
+    return 0;
+}
+
+static int read_entries(struct profile *p, const struct conf *conf, size_t version, struct err *err)
+{
+    for (size_t i = 0; i < conf->n_entries; i++)
+        if (read_entry(p, &conf->entry[i], version, err) < 0)
+            return err_prefix(err, "%s: line %d", conf->name, conf->entry[i].line);
     for (size_t i = 0; i < p->n_curves; i++)
         if (curve_check(&p->curve[i], err) < 0)
             return err_prefix(err, "%s", conf->name);
     return 0;
 }
 
-static int read_text(const struct conf *conf, const char *key, char *text, size_t size, bool must,
-                     struct err *err)
+static int read_text(const struct conf *conf, const char *key, char *text, size_t size, struct err *err)
 {
     const char *value = conf_get(conf, key);
-    if (!value && !must)
-        return 0;
     if (!value || !read_name(value, text, size))
         return err_set(err, "%s: has no usable line \"%s\"", conf->name, key);
     return 0;
-}
-
-/* step_ms.1, step_ms.2 ...: as far as there are lines; free_rows is what they say, or what its line says. */
-static int read_rows(struct free_rows *rows, const struct conf *conf, struct err *err)
-{
-    char key[32];
-    for (; rows->n < FREE_ROW_COUNTS; rows->n++) {
-        snprintf(key, sizeof key, "step_ms.%zu", free_row_counts[rows->n]);
-        if (!conf_get(conf, key))
-            break;
-        if (conf_get_double(conf, key, 1e-9, 1e12, &rows->step_ms[rows->n], err) < 0)
-            return -1;
-    }
-    free_rows_judge(rows);
-    return conf_get(conf, "free_rows") ? conf_get_size(conf, "free_rows", 1, 65536, &rows->free, err)
-                                       : 0;
 }
 
 static int read_all(struct profile *p, const struct conf *conf, struct err *err)
@@ -186,23 +249,18 @@ static int read_all(struct profile *p, const struct conf *conf, struct err *err)
     size_t version;
     if (conf_get_size(conf, "bmc_profile", 0, SIZE_MAX, &version, err) < 0)
         return -1;
-    if (version != PROFILE_VERSION)
-        return err_set(err, "%s: of version %zu, this program reads version %d; run bmc-tune again",
+    if (version < 1 || version > PROFILE_VERSION)
+        return err_set(err,
+                       "%s: of version %zu, this program reads versions 1 to %d; run bmc-tune again",
                        conf->name, version, PROFILE_VERSION);
-    p->policy_ratio = 1;
-    if (read_text(conf, "cpu", m->cpu, sizeof m->cpu, true, err) < 0 ||
-        read_text(conf, "isa", m->isa, sizeof m->isa, true, err) < 0 ||
-        read_text(conf, "alloc", m->alloc, sizeof m->alloc, true, err) < 0 ||
+    if (read_text(conf, "cpu", m->cpu, sizeof m->cpu, err) < 0 ||
+        read_text(conf, "isa", m->isa, sizeof m->isa, err) < 0 ||
+        read_text(conf, "alloc", m->alloc, sizeof m->alloc, err) < 0 ||
         conf_get_size(conf, "cores", 1, 1 << 20, &m->cores, err) < 0 ||
         conf_get_size(conf, "threads", 1, 1 << 20, &m->threads, err) < 0 ||
-        conf_get_size(conf, "page_size", 1, 1 << 30, &m->page_size, err) < 0 ||
-        read_text(conf, "policy", p->policy, sizeof p->policy, false, err) < 0 ||
-        (conf_get(conf, "policy_ratio") &&
-         conf_get_double(conf, "policy_ratio", 1e-9, 1e9, &p->policy_ratio, err) < 0) ||
-        read_text(conf, "step_model", p->step_model, sizeof p->step_model, false, err) < 0 ||
-        read_rows(&p->rows, conf, err) < 0)
+        conf_get_size(conf, "page_size", 1, 1 << 30, &m->page_size, err) < 0)
         return -1;
-    return read_entries(p, conf, err);
+    return read_entries(p, conf, version, err);
 }
 
 int profile_parse(struct profile *p, const char *text, size_t size, const char *name, struct err *err)

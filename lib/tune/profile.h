@@ -7,8 +7,10 @@
 #include "kv/kv.h"
 #include "tune/calibrate.h"
 #include "tune/costmodel.h"
+#include "tune/fit.h"
 
-enum { PROFILE_VERSION = 1 };
+/* Version 1 had a policy and free rows of no particular model: its constants and T are taken, the rest is not. */
+enum { PROFILE_VERSION = 2, PROFILE_MODELS = 1024 };
 
 /* What a profile is true of. */
 struct machine {
@@ -29,16 +31,23 @@ struct tuned_T {
     size_t T;
 };
 
+/* What is true of one model alone. */
+struct tuned_model {
+    char key[72];              /* model_id, 64 hexadecimal digits, or a shape's name; no blanks */
+    char name[128];            /* what people call it */
+    char policy[16];           /* clearly the fastest, or "bmc"; "" when that was not measured */
+    struct ratio policy_ratio; /* its time divided by bmc's */
+    struct free_rows rows;     /* n is 0 when they were not measured */
+};
+
 struct profile {
     struct machine machine;
     struct curve *curve;
     size_t n_curves, curves_cap;
     struct tuned_T *tuned;
     size_t n_tuned, tuned_cap;
-    char policy[16]; /* what measured fastest: "bmc", "reserve" ...; "" when that was not measured */
-    double policy_ratio;  /* its time divided by bmc's */
-    char step_model[128]; /* what the free rows were measured on; "" when they were not */
-    struct free_rows rows;
+    struct tuned_model *model;
+    size_t n_models, models_cap;
 };
 
 /* Reads `size` bytes of text, which may be anything. On error nothing is left to release. */
@@ -57,6 +66,16 @@ void profile_release(struct profile *profile);
 /* Adds, or takes the place of what stands there for the same thing. */
 int profile_put_curve(struct profile *profile, const struct curve *curve, struct err *err) MUST_USE;
 int profile_put_T(struct profile *profile, const struct tuned_T *tuned, struct err *err) MUST_USE;
+
+/* The entry of a model, made where there is none; NULL when there are too many or memory is short. Good until the next one is made. */
+struct tuned_model *profile_put_model(struct profile *profile, const char *key, struct err *err);
+const struct tuned_model *profile_model(const struct profile *profile, const char *key);
+
+/* A key from a shape's name or path: the file's name without ".shape", blanks and control characters replaced. */
+void profile_shape_key(char *key, size_t size, const char *shape);
+
+/* Takes over what `newer` found out: constants, T, and of models the policy and the free rows that it has. */
+int profile_merge(struct profile *profile, const struct profile *newer, struct err *err) MUST_USE;
 
 /* -1 with a sentence when the profile is of another machine: its processor, cores or page size differ. */
 int profile_check_machine(const struct profile *profile, const struct machine *here,

@@ -15,55 +15,65 @@ static int write_curve(const struct curve *c, struct buf *text, struct err *err)
     return 0;
 }
 
-static int write_rows(const struct profile *p, struct buf *text, struct err *err)
+static int write_rows(const struct tuned_model *m, struct buf *text, struct err *err)
 {
     static const double acceptance[] = {0.5, 0.6, 0.7, 0.8, 0.9};
-    if (!p->rows.n)
+    if (!m->rows.n)
         return 0;
-    if (p->step_model[0] && buf_addf(text, err, "step_model %s\n", p->step_model) < 0)
-        return -1;
-    for (size_t i = 0; i < p->rows.n; i++)
-        if (buf_addf(text, err, "step_ms.%zu %.6g\n", free_row_counts[i], p->rows.step_ms[i]) < 0)
+    for (size_t i = 0; i < m->rows.n; i++)
+        if (buf_addf(text, err, "step_ms %s %zu %.6g\n", m->key, free_row_counts[i],
+                     m->rows.step_ms[i]) < 0)
             return -1;
-    if (buf_addf(text, err, "free_rows %zu\n", p->rows.free) < 0)
+    if (buf_addf(text, err, "free_rows %s %zu\n", m->key, m->rows.free) < 0)
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(acceptance); i++) {
         double speedup;
-        const size_t k = free_rows_k(&p->rows, acceptance[i], &speedup);
-        if (buf_addf(text, err, "k_for.%g %zu\n", acceptance[i], k) < 0)
+        const size_t k = free_rows_k(&m->rows, acceptance[i], &speedup);
+        if (buf_addf(text, err, "k_for %s %g %zu\n", m->key, acceptance[i], k) < 0)
             return -1;
     }
     return 0;
 }
 
+static int write_model(const struct tuned_model *m, struct buf *text, struct err *err)
+{
+    if (buf_addf(text, err, "model %s%s%s\n", m->key, m->name[0] ? " " : "", m->name) < 0 ||
+        (m->policy[0] && buf_addf(text, err, "policy %s %s %.4g %.4g %.4g\n", m->key, m->policy,
+                                  m->policy_ratio.value, m->policy_ratio.lo, m->policy_ratio.hi) < 0))
+        return -1;
+    return write_rows(m, text, err);
+}
+
+static int write_T(const struct tuned_T *t, struct buf *text, struct err *err)
+{
+    return buf_addf(text, err, "T %s %s %zu %zu %zu %zu %zu %zu\n", t->attn, dtype_name(t->type),
+                    t->width, t->group, t->layers, t->batch, t->N, t->T);
+}
+
 int profile_write(const struct profile *p, struct buf *text, struct err *err)
 {
     const struct machine *m = &p->machine;
-    if (buf_addf(text, err,
+    int rc =
+        buf_addf(text, err,
                  "# What bmc-tune found out about this machine; see bmc-tune(1). Written anew by every "
                  "run.\n"
-                 "bmc_profile %d\ncpu %s\ncores %zu\nthreads %zu\nisa %s\npage_size %zu\nalloc %s\n",
-                 PROFILE_VERSION, m->cpu, m->cores, m->threads, m->isa, m->page_size, m->alloc) < 0)
-        return -1;
-    if (p->policy[0] &&
-        buf_addf(text, err, "policy %s\npolicy_ratio %.4g\n", p->policy, p->policy_ratio) < 0)
-        return -1;
-    if (write_rows(p, text, err) < 0 || buf_addf(text, err,
-                                                 "# constant NAME ATTENTION TYPE WIDTH GROUP ROWS "
-                                                 "BATCH STATE BYTES VALUE SPREAD SAMPLES\n") < 0)
-        return -1;
-    for (size_t i = 0; i < p->n_curves; i++)
-        if (write_curve(&p->curve[i], text, err) < 0)
-            return -1;
-    if (buf_addf(text, err, "# T ATTENTION TYPE WIDTH GROUP LAYERS BATCH N T\n") < 0)
-        return -1;
-    for (size_t i = 0; i < p->n_tuned; i++) {
-        const struct tuned_T *t = &p->tuned[i];
-        if (buf_addf(text, err, "T %s %s %zu %zu %zu %zu %zu %zu\n", t->attn, dtype_name(t->type),
-                     t->width, t->group, t->layers, t->batch, t->N, t->T) < 0)
-            return -1;
-    }
-    return 0;
+                 "bmc_profile %d\ncpu %s\ncores %zu\nthreads %zu\nisa %s\npage_size %zu\nalloc %s\n"
+                 "# model MODEL NAME, policy MODEL POLICY RATIO LOWEST HIGHEST, step_ms MODEL ROWS MS, "
+                 "free_rows MODEL ROWS, k_for MODEL PROBABILITY CANDIDATES\n",
+                 PROFILE_VERSION, m->cpu, m->cores, m->threads, m->isa, m->page_size, m->alloc);
+    for (size_t i = 0; rc == 0 && i < p->n_models; i++)
+        rc = write_model(&p->model[i], text, err);
+    if (rc == 0)
+        rc = buf_addf(text, err,
+                      "# constant NAME ATTENTION TYPE WIDTH GROUP ROWS BATCH STATE BYTES VALUE SPREAD "
+                      "SAMPLES\n");
+    for (size_t i = 0; rc == 0 && i < p->n_curves; i++)
+        rc = write_curve(&p->curve[i], text, err);
+    if (rc == 0)
+        rc = buf_addf(text, err, "# T ATTENTION TYPE WIDTH GROUP LAYERS BATCH N T\n");
+    for (size_t i = 0; rc == 0 && i < p->n_tuned; i++)
+        rc = write_T(&p->tuned[i], text, err);
+    return rc;
 }
 
 int profile_save(const struct profile *p, const char *path, struct err *err)

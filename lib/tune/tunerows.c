@@ -2,6 +2,7 @@
 #include "tune/tunerows.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static json_t *whole(size_t value) { return json_integer((json_int_t)value); }
 
@@ -29,46 +30,108 @@ static json_t *measured_members(const struct cell *c)
                      real_if(m, r->raw.hi), "note", c->refusal ? json_string(c->refusal) : json_null());
 }
 
-json_t *cell_row(const struct cell *c, const struct tune_run *run, const char *shape)
+/* NAME, NAME_lo and NAME_hi; null where it is not there. */
+static int put_ratio(json_t *row, const char *name, bool there, const struct ratio *r, struct err *err)
 {
-    double ratio;
-    json_t *row = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:o, s:I, s:I}",
-                            "shape", shape, "attn", run->attn->name, "kv_type", dtype_name(run->type),
-                            "G", (json_int_t)(run->heads / run->kv_heads), "N", (json_int_t)c->N,
-                            "batch", (json_int_t)c->batch, "k", (json_int_t)c->k, "m", (json_int_t)c->m,
-                            "state", c->cold ? "cold" : "hot", "T_closed", c->answer.closed,
-                            "T_closed_gq", real_if(c->closed_gq > 0, c->closed_gq), "T_pow2",
-                            (json_int_t)c->answer.pow2, "T_model", (json_int_t)c->answer.least);
-    merge(row, measured_members(c));
-    for (size_t i = 0; row && i < CELL_OTHERS; i++) {
-        static const char *const ms[] = {"iterative_ms", "upfront_ms", "paged_ms", "reserve_ms"};
-        static const char *const over[] = {"iterative_over_bmc", "upfront_over_bmc", "paged_over_bmc",
-                                           "reserve_over_bmc"};
-        const bool there = c->measured && c->other[i].ms > 0;
-        json_object_set_new(row, ms[i], real_if(there, c->other[i].ms));
-        json_object_set_new(row, over[i], real_if(there, c->over_bmc[i].value));
+    static const char *const end[] = {"", "_lo", "_hi"};
+    const double value[] = {r->value, r->lo, r->hi};
+    char key[64];
+    for (size_t i = 0; i < ARRAY_LEN(end); i++) {
+        snprintf(key, sizeof key, "%s%s", name, end[i]);
+        if (json_put(row, key, real_if(there, value[i]), err) < 0)
+            return -1;
     }
-    merge(row, json_pack("{s:o, s:I, s:I}", "fastest",
-                         c->measured ? json_string(cell_fastest(c, &ratio)) : json_null(), "rounds",
-                         (json_int_t)c->rounds, "batch_run", (json_int_t)c->batch_run));
-    return row;
+    return 0;
 }
 
-json_t *cell_curve(const struct cell *c)
+static int put_others(json_t *row, const struct cell *c, struct err *err)
 {
-    json_t *rows = json_array();
-    for (size_t i = 0; i < c->n; i++) {
-        const bool m = c->measured;
-        json_array_append_new(
+    static const char *const ms[] = {"iterative_ms", "upfront_ms", "paged_ms", "reserve_ms"};
+    static const char *const over[] = {"iterative_over_bmc", "upfront_over_bmc", "paged_over_bmc",
+                                       "reserve_over_bmc"};
+    for (size_t i = 0; i < CELL_OTHERS; i++) {
+        const bool there = c->measured && c->other[i].ms > 0;
+        if (json_put(row, ms[i], real_if(there, c->other[i].ms), err) < 0 ||
+            put_ratio(row, over[i], there, &c->over_bmc[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int put_end(json_t *row, const struct cell *c, struct err *err)
+{
+    struct ratio ratio;
+    json_t *fastest = c->measured ? json_string(cell_fastest(c, &ratio)) : json_null();
+    json_t *doubtful = c->measured ? json_boolean(cell_doubtful(c)) : json_null();
+    const int rc = json_put(row, "fastest", fastest, err);
+    return json_put(row, "doubtful", doubtful, err) < 0 || rc < 0 ||
+                   json_put(row, "rounds", whole(c->rounds), err) < 0
+               ? -1
+               : json_put(row, "batch_run", whole(c->batch_run), err);
+}
+
+int add_cell_row(json_t *rows, const struct cell *c, const struct tune_run *run, const char *shape,
+                 struct err *err)
+{
+    json_t *row = json_pack(
+        "{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:o, s:I, s:I}", "shape",
+        json_text(shape, strlen(shape)), "attn", run->attn->name, "kv_type", dtype_name(run->type), "G",
+        (json_int_t)(run->heads / run->kv_heads), "N", (json_int_t)c->N, "batch", (json_int_t)c->batch,
+        "k", (json_int_t)c->k, "m", (json_int_t)c->m, "state", c->cold ? "cold" : "hot", "T_closed",
+        c->answer.closed, "T_closed_gq", real_if(c->closed_gq > 0, c->closed_gq), "T_pow2",
+        (json_int_t)c->answer.pow2, "T_model", (json_int_t)c->answer.least);
+    json_t *measured = measured_members(c);
+    int rc = -1;
+    if (!row || !measured || json_object_update(row, measured) < 0)
+        err_set(err, "out of memory for a row");
+    else if (put_others(row, c, err) == 0 && put_end(row, c, err) == 0)
+        rc = json_push(rows, json_incref(row), err);
+    json_decref(measured);
+    json_decref(row);
+    return rc;
+}
+
+int add_cell_curve(json_t *rows, const struct cell *c, struct err *err)
+{
+    const bool m = c->measured;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < c->n; i++)
+        rc = json_push(
             rows,
             json_pack("{s:s, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:b}", "state",
                       c->cold ? "cold" : "hot", "N", (json_int_t)c->N, "batch", (json_int_t)c->batch,
                       "T", (json_int_t)c->T[i], "predicted_ms", c->predicted_ms[i], "measured_ms",
                       real_if(m, c->time[i].ms), "measured_ms_q1", real_if(m, c->time[i].lo_ms),
                       "measured_ms_q3", real_if(m, c->time[i].hi_ms), "fit_ms",
-                      real_if(m, m ? fit_at(&c->regret.fit, c->T[i]) : 0), "used", i == c->used));
-    }
-    return rows;
+                      real_if(m, m ? fit_at(&c->regret.fit, c->T[i]) : 0), "used", i == c->used),
+            err);
+    return rc;
+}
+
+static int add_policy(json_t *rows, const struct cell *c, const char *policy,
+                      const struct cell_time *time, const struct ratio *over, struct err *err)
+{
+    return json_push(rows,
+                     json_pack("{s:I, s:I, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "N",
+                               (json_int_t)c->N, "batch", (json_int_t)c->batch, "state",
+                               c->cold ? "cold" : "hot", "policy", policy, "ms", time->ms, "ms_q1",
+                               time->lo_ms, "ms_q3", time->hi_ms, "over_bmc", over->value,
+                               "over_bmc_lo", over->lo, "over_bmc_hi", over->hi),
+                     err);
+}
+
+int add_cell_policies(json_t *rows, const struct cell *c, struct err *err)
+{
+    static const struct ratio itself = {1, 1, 1};
+    char bmc[32];
+    if (!c->measured)
+        return 0;
+    snprintf(bmc, sizeof bmc, "bmc:T=%zu", c->answer.pow2);
+    int rc = add_policy(rows, c, bmc, &c->time[c->used], &itself, err);
+    for (size_t i = 0; rc == 0 && i < CELL_OTHERS; i++)
+        if (c->other[i].ms > 0)
+            rc = add_policy(rows, c, cell_other_names[i], &c->other[i], &c->over_bmc[i], err);
+    return rc;
 }
 
 static json_t *point_json(const struct curve_point *p)
@@ -142,29 +205,45 @@ json_t *constants_rows(const struct profile *profile)
     return rows;
 }
 
-json_t *free_rows_json(const struct profile *profile)
+static int put_steps(json_t *steps, const struct free_rows *rows, struct err *err)
+{
+    char key[32];
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < rows->n; i++) {
+        snprintf(key, sizeof key, "%zu", free_row_counts[i]);
+        rc = json_put(steps, key, json_real(rows->step_ms[i]), err);
+    }
+    return rc;
+}
+
+static int put_k_for(json_t *k_for, const struct free_rows *rows, struct err *err)
 {
     static const double acceptance[] = {0.5, 0.6, 0.7, 0.8, 0.9};
-    const struct free_rows *rows = &profile->rows;
-    json_t *steps = json_object(), *k_for = json_object();
     char key[32];
-    if (!rows->n) {
-        json_decref(steps);
-        json_decref(k_for);
-        return json_null();
-    }
-    for (size_t i = 0; i < rows->n; i++) {
-        snprintf(key, sizeof key, "%zu", free_row_counts[i]);
-        json_object_set_new(steps, key, json_real(rows->step_ms[i]));
-    }
-    for (size_t i = 0; i < ARRAY_LEN(acceptance); i++) {
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(acceptance); i++) {
         double speedup;
         const size_t k = free_rows_k(rows, acceptance[i], &speedup);
         snprintf(key, sizeof key, "%g", acceptance[i]);
-        json_object_set_new(k_for, key,
-                            json_pack("{s:I, s:f}", "k", (json_int_t)k, "speedup", speedup));
+        rc = json_put(k_for, key, json_pack("{s:I, s:f}", "k", (json_int_t)k, "speedup", speedup), err);
     }
-    return json_pack("{s:s, s:o, s:I, s:I, s:o}", "model", profile->step_model, "step_ms", steps,
-                     "free_rows", (json_int_t)rows->free, "samples", (json_int_t)rows->samples, "k_for",
-                     k_for);
+    return rc;
+}
+
+json_t *free_rows_json(const struct tuned_model *model)
+{
+    struct err ignored;
+    if (!model || !model->rows.n)
+        return json_null();
+    json_t *steps = json_object(), *k_for = json_object();
+    const bool full =
+        put_steps(steps, &model->rows, &ignored) == 0 && put_k_for(k_for, &model->rows, &ignored) == 0;
+    json_t *rows = full ? json_pack("{s:o, s:O, s:I, s:I, s:O}", "model",
+                                    json_text(model->name, strlen(model->name)), "step_ms", steps,
+                                    "free_rows", (json_int_t)model->rows.free, "samples",
+                                    (json_int_t)model->rows.samples, "k_for", k_for)
+                        : NULL;
+    json_decref(steps);
+    json_decref(k_for);
+    return rows;
 }

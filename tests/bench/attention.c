@@ -78,8 +78,7 @@ int main(int argc, char **argv)
                          (double)dtype_size(shape.type);
     struct roof_block block;
     struct attn *attn;
-    if (kernels_setup(&err) < 0)
-        die(&err);
+    kernels_setup();
     const struct kernels *kernels = kernels_select(getenv("BMC_ISA"), &err);
     const struct attn_backend *fused = attn_find("fused", &err);
     if (!kernels || !fused)

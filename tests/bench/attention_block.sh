@@ -17,7 +17,7 @@ table4='(.rows[0].total_ms) as $whole | "| policy | allocation | copying | SDPA 
 "", ([.rows[] | select(.policy | startswith("bmc")) | .total_ms] | min) as $best |
 "iterative / best bmc = \($whole / $best * 100 | round / 100), upfront / best bmc = \((.rows[] | select(.policy == "upfront") | .total_ms) / $best * 100 | round / 100)"'
 
-echo "$shape, one layer, N = $n, B = $batch, f32, $(bin/bmc-prof --version | sed -n 's/^libraries: \(OpenBLAS [0-9.]*\).*/\1/p'), medians of $repeat alternating rounds"
+echo "$shape, one layer, N = $n, B = $batch, f32, $(bin/bmc-prof --version | sed -n 's/^libraries: .*for blas \(OpenBLAS\), .*-r\([0-9.]*\)\.so$/\1 \2/p'), medians of $repeat alternating rounds"
 echo
 echo "Each sequence grows on its own:"
 echo

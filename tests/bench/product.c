@@ -39,8 +39,7 @@ int main(int argc, char **argv)
     const size_t padded_in = round_up(in, 32), padded_out = round_up(out, LANES);
     enum precision precision;
     struct gemm *gemm;
-    if (kernels_setup(&err) < 0)
-        die(&err);
+    kernels_setup();
     const struct kernels *kernels = kernels_select(getenv("BMC_ISA"), &err);
     if (!kernels || precision_parse(&precision, argv[4], kernels, &err) < 0)
         die(&err);

@@ -1,11 +1,7 @@
 /* model.bmc from a hostile source: header, configuration, tokenizer tables and weights, as opening a
  * model reads them. Sizes and the header's hash are put right first, since no fuzzer would find them.
  */
-#include <sanitizer/asan_interface.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "format/bmclayout.h"
+#include "input.h"
 #include "model/weights.h"
 #include "text/tokenizer.h"
 
@@ -32,24 +28,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct bmc_file file;
     struct err err;
-    unsigned char *copy = aligned_alloc(64, size + 64 - size % 64);
+    unsigned char *copy = input_copy(data, size);
     if (!copy)
         return 0;
-    memcpy(copy, data, size);
-    ASAN_POISON_MEMORY_REGION(copy + size, 64 - size % 64); /* a read beyond the file is an error */
-    struct bmc_head *head = (void *)copy;
-    if (size >= sizeof *head) {
-        head->file_bytes = size;
-        if (head->header_bytes <= size && head->header_bytes >= sizeof *head)
-            head->header_hash = bmc_header_hash(copy, (size_t)head->header_bytes);
-    }
+    input_seal_model(copy, size);
     if (bmc_file_parse(&file, copy, size, "fuzz", &err) == 0) {
         file.map.data = copy;
         (void)bmc_file_find(&file, "layers.0.q.weight");
         open_parts(&file);
         (void)!bmc_file_verify(&file, "fuzz", NULL, NULL, &err);
     }
-    ASAN_UNPOISON_MEMORY_REGION(copy + size, 64 - size % 64);
-    free(copy);
+    input_free(copy, size);
     return 0;
 }

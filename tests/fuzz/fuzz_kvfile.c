@@ -1,10 +1,6 @@
 /* A snapshot from a hostile source: head, tables and blocks, as opening, verifying and continuing read them. Sizes and
  * the hash are put right first, since no fuzzer would find them. */
-#include <sanitizer/asan_interface.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "format/kvfile.h"
+#include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -32,28 +28,19 @@ static unsigned walk(const struct kvfile *file, const unsigned char *data)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static volatile unsigned sink;
+    volatile unsigned sink; /* nothing that was read may be left out */
     struct kvfile file;
     struct err err;
-    unsigned char *copy = aligned_alloc(64, size + 64 - size % 64);
+    unsigned char *copy = input_copy(data, size);
     if (!copy)
         return 0;
-    memcpy(copy, data, size);
-    ASAN_POISON_MEMORY_REGION(copy + size, 64 - size % 64); /* a read beyond the file is an error */
-    struct kvfile_head *head = (void *)copy;
-    if (size >= KVFILE_ALIGN) {
-        head->file_bytes = size;
-        if (head->tables_at <= size && head->tables_at >= KVFILE_ALIGN) {
-            head->tables_bytes = size - head->tables_at;
-            head->hash = kvfile_hash(copy, copy + head->tables_at, (size_t)head->tables_bytes);
-        }
-    }
+    input_seal_snapshot(copy, size);
     if (kvfile_parse(&file, copy, size, "fuzz", &err) == 0) {
         file.map = (struct file_map){copy, size};
         sink = walk(&file, copy);
+        (void)sink;
         (void)!kvfile_verify(&file, "fuzz", NULL, NULL, &err);
     }
-    ASAN_UNPOISON_MEMORY_REGION(copy + size, 64 - size % 64);
-    free(copy);
+    input_free(copy, size);
     return 0;
 }

@@ -7,18 +7,13 @@ cd "$(dirname "$0")/../.."
 seconds=${FUZZ_SECONDS:-60}
 out=build/fuzz
 mkdir -p "$out"
-arch=$(gcc -print-multiarch)
-sources="$(ls lib/text/*.c lib/format/*.c) lib/base/err.c lib/base/mem.c lib/base/file.c lib/base/hash.c lib/base/hash_pieces.c
-lib/base/json.c lib/base/conf.c lib/base/pack.c lib/base/threads.c lib/model/config.c lib/model/family.c
-lib/model/roles.c lib/model/weights.c lib/tune/profile.c lib/tune/profile_write.c lib/tune/curve.c lib/tune/costmodel.c
-lib/tune/freerows.c"
+make -s CC=clang SANITIZE=fuzzer-no-link,address,undefined BUILD="$out" "$out/libcore.a"
 
 for target in ${*:-$(cd tests/fuzz && ls fuzz_*.c | sed 's/fuzz_\(.*\)\.c/\1/')}; do
-    # shellcheck disable=SC2086 # sources are words
-    clang -D_GNU_SOURCE -std=gnu11 -g -O1 -Ilib -I"/usr/include/$arch/openblas-openmp" \
+    clang -D_GNU_SOURCE -std=gnu11 -g -O1 -Ilib -Itests/fuzz \
         -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-        -o "$out/$target" "tests/fuzz/fuzz_$target.c" $sources \
-        -lgomp -lsodium -ljansson -lpcre2-8 -lutf8proc -lm -pthread
+        -o "$out/$target" "tests/fuzz/fuzz_$target.c" "$out/libcore.a" \
+        -lsodium -ljansson -lpcre2-8 -lutf8proc -lm -pthread
     mkdir -p "$out/corpus_$target" "tests/corpus/$target"
     status=0
     "$out/$target" -max_total_time="$seconds" -rss_limit_mb=4096 -timeout=25 -print_final_stats=1 \

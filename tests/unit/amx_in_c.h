@@ -7,6 +7,10 @@
 
 #include "base/dtype.h"
 
+#ifndef __x86_64__
+#define kernels_avx512 kernels_ref /* what the set is built on */
+#endif
+
 static _Thread_local struct {
     unsigned char byte[8][16][64];
     bool configured;

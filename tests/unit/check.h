@@ -5,7 +5,9 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static int checks_made, checks_failed;
 
@@ -28,6 +30,19 @@ static inline bool near(double a, double b, double tolerance)
 {
     return fabs(a - b) <= tolerance; /* false for NaN */
 }
+
+/* Of a driver's random numbers: BMC_SEED, or the seed given. It is printed, so that a failure can be repeated. */
+static inline uint64_t check_seed(uint64_t seed)
+{
+    const char *text = getenv("BMC_SEED");
+    if (text && *text)
+        seed = strtoull(text, NULL, 10);
+    printf("# seed %llu\n", (unsigned long long)seed);
+    return seed;
+}
+
+/* The first state of a xorshift generator (Marsaglia, 2003), which must not be 0. */
+static inline uint64_t check_state(uint64_t seed) { return (seed + 1) * 0x9e3779b97f4a7c15u | 1; }
 
 /* A run without a check is a failure too. */
 static inline int check_result(void)

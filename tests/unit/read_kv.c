@@ -185,7 +185,7 @@ int main(int argc, char **argv)
         if (!rows || rows > u64(entry + 8) || cap < rows || cap % 16 ||
             u64(entry + 32) > u64(entry + 8))
             wrong("sequence %llu has impossible counts", (unsigned long long)s);
-        zeros(entry + 120, entry + SEQ_BYTES);
+        zeros(entry + 136, entry + SEQ_BYTES);
         for (uint64_t b = 0; b < 2 * layers; b++) {
             const uint64_t at = check_block(s * 2 * layers + b, heads * cap * row, &end);
             for (uint64_t h = 0; h < heads; h++)

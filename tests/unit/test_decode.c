@@ -114,6 +114,75 @@ static void test_penalty(void)
     check(near(log_sum_exp(logits, 4), 0, 1e-6), "log-sum-exp of probabilities");
 }
 
+/* Biases, then penalties: values made by hand. */
+static void test_biases(void)
+{
+    static const struct logit_bias biases[] = {{2, 3}, {2, 1}, {0, -5}, {9, 1}};
+    const float own[4] = {4, 3, -1, -1.5f};
+    const uint32_t history[] = {3, 1, 2, 1, 0, 1};
+    const struct sampler_options all = {.top_p = 1,
+                                        .repeat_penalty = 2,
+                                        .repeat_last_n = 5,
+                                        .presence_penalty = 0.25,
+                                        .frequency_penalty = 0.5,
+                                        .bias = biases,
+                                        .n_biases = ARRAY_LEN(biases)};
+    /* 4 - 5 = -1, doubled, - 0.75; 3 halved, - 0.25 - 3 * 0.5; -1 + 4 = 3, halved, - 0.75; 3 is no longer looked at. */
+    static const float want[] = {-2.75f, -0.25f, 0.75f, -1.5f};
+    struct sampler sampler;
+    struct err err;
+    if (!check(sampler_open(&sampler, &all, 4, &err) == 0, "open"))
+        return;
+    for (int turn = 0; turn < 2; turn++) { /* counts are zero again */
+        const float *got = sampler_adjusted(&sampler, own, history, ARRAY_LEN(history));
+        for (size_t i = 0; i < 4; i++)
+            check(near(got[i], want[i], 1e-6), "logit %zu is %g, %g wanted", i, got[i], want[i]);
+    }
+    check(sampler_choose(&sampler, own, history, ARRAY_LEN(history), 0) == 2, "the best is not chosen");
+    const float *got = sampler_adjusted(&sampler, own, NULL, 0);
+    check(near(got[0], -1, 0) && near(got[1], 3, 0) && near(got[2], 3, 0), "biases without history");
+    sampler.options = (struct sampler_options){.repeat_penalty = 1, .repeat_last_n = SIZE_MAX};
+    check(sampler_adjusted(&sampler, own, history, 6) == own, "nothing is asked for");
+    /* Each of the three penalties by itself; a negative one makes a repetition likelier. */
+    sampler.options.presence_penalty = 0.5;
+    check(near(sampler_adjusted(&sampler, own, history, 6)[1], 2.5, 1e-6), "presence");
+    sampler.options.presence_penalty = 0;
+    sampler.options.frequency_penalty = -0.5;
+    check(near(sampler_adjusted(&sampler, own, history, 6)[1], 4.5, 1e-6), "frequency");
+    sampler.options.repeat_last_n = 0;
+    check(sampler_adjusted(&sampler, own, history, 6) == own, "the last 0 tokens");
+    sampler_close(&sampler);
+}
+
+/* Never is never: at any temperature and penalty, and no number is lost when nothing is left. */
+static void test_never(void)
+{
+    static const struct logit_bias biases[] = {{3, LOGIT_BIAS_NEVER},
+                                               {3, 1e6f},
+                                               {2, LOGIT_BIAS_NEVER},
+                                               {1, LOGIT_BIAS_NEVER},
+                                               {0, LOGIT_BIAS_NEVER}};
+    const uint32_t history[] = {3, 2, 1, 0};
+    struct sampler_options options = {.temp = 1e9,
+                                      .top_p = 1,
+                                      .repeat_penalty = 1e3,
+                                      .repeat_last_n = 4,
+                                      .bias = biases,
+                                      .n_biases = 3};
+    struct sampler sampler;
+    struct err err;
+    if (!check(sampler_open(&sampler, &options, 4, &err) == 0, "open"))
+        return;
+    for (int i = 0; i < 100; i++)
+        check(sampler_choose(&sampler, logits, history, 4, i / 100.) < 2, "a forbidden token came");
+    sampler.options.n_biases = 5;
+    sampler_choose(&sampler, logits, history, 4, 0.5);
+    for (size_t i = 0; i < sampler.n; i++)
+        check(isfinite(sampler.candidate[i].p), "all are forbidden: probability %g",
+              sampler.candidate[i].p);
+    sampler_close(&sampler);
+}
+
 /* One token per byte: text in, shown pieces out. */
 static void test_stops(void)
 {
@@ -161,6 +230,8 @@ int main(void)
     test_philox();
     test_sampler();
     test_penalty();
+    test_biases();
+    test_never();
     test_stops();
     return check_result();
 }

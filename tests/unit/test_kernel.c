@@ -1,19 +1,22 @@
 /* Every usable kernel set against plain loops in double, at odd sizes and with poisoned surroundings; and,
  * bit for bit, each row among others against the same row alone. */
+#include <dirent.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "base/pack.h"
 #include "base/threads.h"
 #include "check.h"
+#include "kernel/blas_load.h"
 #include "kernel/gemm.h"
+#include "kernel/gemm_blas.h"
 
 /* The AMX set over tiles in C: machines with tiles run the real one as well. */
 #define AMX_HEADER  "../../tests/unit/amx_in_c.h"
 #define kernels_amx kernels_amx_in_c
 #include "kernel/kernels_amx.c"
 
-static uint64_t state = 88172645463325252u;
+static uint64_t state;
 
 /* Uniform in [-1, 1); xorshift (Marsaglia, 2003). */
 static float random_float(void)
@@ -446,11 +449,38 @@ static void test_set(const struct kernels *k)
     test_norms(k);
 }
 
+static int count_threads(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    int threads = 0;
+    for (const struct dirent *entry; tasks && (entry = readdir(tasks));)
+        threads += entry->d_name[0] != '.';
+    if (tasks)
+        closedir(tasks);
+    return threads;
+}
+
+/* OpenBLAS works on the calling thread alone, and a host's own OpenMP setting is as it was after it. */
+static void test_blas_alone(void)
+{
+    enum { N = 256 };
+    struct err err;
+    if (!check(blas_load(&err) == 0, "%s", err.text))
+        return;
+    float *a = random_floats(N * N), *c = mem_zalloc(N * N, sizeof *c);
+    const int before = count_threads();
+    blas.omp_set_threads(5);
+    gemm_blas_nn(c, N, a, N, a, N, N, N, N, false);
+    check(blas.omp_threads() == 5, "OpenMP has %d threads after a product", blas.omp_threads());
+    check(count_threads() == before, "%d threads, %d before a product", count_threads(), before);
+    free(a), free(c);
+}
+
 int main(void)
 {
-    struct err err;
-    if (kernels_setup(&err) < 0)
-        return printf("not ok - %s\n", err.text), 1;
+    kernels_setup();
+    state = check_state(check_seed(1));
+    test_blas_alone();
     struct kernels in_c = *kernel_sets[0];
     for (size_t i = 0; kernel_sets[i]; i++)
         if (kernel_sets[i]->usable()) {

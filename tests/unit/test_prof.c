@@ -78,7 +78,7 @@ static void test_table(void)
     expect("quoted CSV",
            "[{\"a,b\": \"say \\\"x\\\"\", \"plain\": \"two words\", \"lines\": \"1\\n2\", \"cr\": "
            "\"\\r\"}]",
-           NULL, TABLE_CSV, "\"a,b\",plain,lines,cr\n\"say \"\"x\"\"\",two words,\"1\n2\",\"\r\"\n");
+           NULL, TABLE_CSV, "\"a,b\",plain,lines,cr\n\"say \"\"x\"\"\",two words,\"1\n2\",?\n");
     expect("a member that a row lacks", "[{\"a\": 1, \"b\": 2}, {\"a\": 3}]", NULL, TABLE_CSV,
            "a,b\n1,2\n3,\n");
     expect("whole and true values", "[{\"a\": 123456789012, \"b\": false}]", NULL, TABLE_CSV,

@@ -14,9 +14,6 @@
 #include "base/clock.h"
 #include "check.h"
 
-extern void omp_set_num_threads(int n);
-extern int omp_get_max_threads(void);
-
 enum { MOST = 3000, MUCH = 1 << 30 };
 
 struct loop {
@@ -52,10 +49,11 @@ static bool loops(unsigned *seed, int rounds)
     return ok;
 }
 
+static unsigned seed;
+
 static void test_sizes(void)
 {
     static const int sizes[] = {1, 2, 3, 2, 7, 1, 5, 5, 2, 16, 4};
-    unsigned seed = 1;
     check(threads_now() == 1 && threads_most() == 1 && threads_self() == 0, "a thread begins alone");
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         threads_set(sizes[i]);
@@ -203,12 +201,11 @@ static void test_slow(void)
 
 static void *host_thread(void *arg)
 {
-    unsigned seed = (unsigned)(uintptr_t)arg;
+    unsigned own = seed + (unsigned)(uintptr_t)arg;
     bool ok = threads_now() == 1;
     for (int i = 0; i < 20 && ok; i++) {
-        const int before = threads_enter(1 + (int)((seed + (unsigned)i) % 4));
-        ok = loops(&seed, 50);
-        threads_leave(before);
+        threads_set(1 + (int)((own + (unsigned)i) % 4));
+        ok = loops(&own, 50);
     }
     return ok ? arg : NULL;
 }
@@ -273,16 +270,6 @@ static void test_affinity(void)
     check(cores.others == 0, "%d members are pinned", cores.others);
 }
 
-/* A host's own OpenMP setting is as it was after a library call. */
-static void test_openmp(void)
-{
-    omp_set_num_threads(5);
-    const int before = threads_enter(3);
-    check(omp_get_max_threads() == 1, "OpenMP has %d threads inside", omp_get_max_threads());
-    threads_leave(before);
-    check(omp_get_max_threads() == 5, "OpenMP has %d threads after", omp_get_max_threads());
-}
-
 /* ---- what it costs ---- */
 
 static void nothing(void *arg, size_t index)
@@ -313,6 +300,7 @@ static void time_loops(int gap_us)
 
 int main(int argc, char **argv)
 {
+    seed = (unsigned)check_seed(1);
     test_sizes();
     test_members();
     test_all();
@@ -320,7 +308,6 @@ int main(int argc, char **argv)
     test_slow();
     test_hosts();
     test_affinity();
-    test_openmp();
     for (int i = 0; i < 4 && argc == 2 && strcmp(argv[1], "time") == 0; i++)
         time_loops((const int[]){0, 5, 20, 500}[i]);
     return check_result();

@@ -192,7 +192,8 @@ static void test_lookup(void)
         static struct draft draft;
         tree_chain(&shape, 5);
         draft_begin(&draft, 3);
-        const struct draft_ask ask = {0, ids, ARRAY_LEN(ids), &shape, &draws, &draft};
+        const struct draft_ask ask = {
+            .ids = ids, .n_ids = ARRAY_LEN(ids), .shape = &shape, .draws = &draws, .draft = &draft};
         if (!check(draft_lookup_open(&drafter, 4, 2, cases[i].oldest, &err) == 0, "%s", err.text))
             continue;
         check(drafter->propose(drafter, &ask, 1, &err) == 0 && draft.n == 6 &&
@@ -200,12 +201,14 @@ static void test_lookup(void)
               "look-up, oldest %d: %zu nodes", cases[i].oldest, draft.n);
         /* A loop goes round beyond the end. */
         static const uint32_t loop[] = {5, 6, 5, 6};
-        const struct draft_ask again = {0, loop, 4, &shape, &draws, &draft};
+        const struct draft_ask again = {
+            .ids = loop, .n_ids = 4, .shape = &shape, .draws = &draws, .draft = &draft};
         draft_begin(&draft, 6);
         check(drafter->propose(drafter, &again, 1, &err) == 0 && draft.n == 6 && draft.token[1] == 5 &&
                   draft.token[4] == 6 && draft.token[5] == 5,
               "look-up in a loop");
-        const struct draft_ask none = {0, ids, 3, &shape, &draws, &draft};
+        const struct draft_ask none = {
+            .ids = ids, .n_ids = 3, .shape = &shape, .draws = &draws, .draft = &draft};
         draft_begin(&draft, 3);
         check(drafter->propose(drafter, &none, 1, &err) == 0 && draft.n == 1, "nothing to be found");
         drafter_close(drafter);

@@ -1,12 +1,12 @@
-/* The cost model against values computed by hand, the fit against curves that are known, the profile as text. */
+/* The cost model against values computed by hand, the fit against curves that are known. */
 #include <malloc.h>
 #include <stdlib.h>
 
 #include "check.h"
 #include "decode/rng.h"
+#include "tune/calibrate.h"
 #include "tune/costmodel.h"
 #include "tune/fit.h"
-#include "tune/profile.h"
 #include "tune/sweep.h"
 
 /* ---- the model ---- */
@@ -295,110 +295,6 @@ static void test_free_rows(void)
     check(none.free == 0 && free_rows_k(&none, 0.5, &speedup) == 0, "no rows");
 }
 
-/* ---- the profile ---- */
-
-static const char text[] =
-    "# comment\nbmc_profile 1\ncpu Test CPU 3000\ncores 2\nthreads 2\nisa ref\npage_size 4096\n"
-    "alloc malloc\npolicy reserve\npolicy_ratio 0.9\nstep_model tiny\nstep_ms.1 10\nstep_ms.2 10.5\n"
-    "step_ms.4 30\n"
-    "constant copy_elem_s - f32 4096 1 1 1 cold 1048576 1.85e9 0.01 9\n"
-    "constant sdpa_mac_s blas f32 4096 1 1 1 cold 1048576 6.35e9 0.01 9\n"
-    "constant sdpa_mac_s blas f32 4096 1 1 1 cold 4194304 6.35e9 0.01 9\n"
-    "T blas f32 4096 1 32 1 512 32\n";
-
-static size_t T_of(const struct profile *p, size_t N, const char *attn, enum kv_T_from *from)
-{
-    const struct tune_question q = {.attn = attn,
-                                    .type = DTYPE_F32,
-                                    .heads = 32,
-                                    .kv_heads = 32,
-                                    .head_dim = 128,
-                                    .layers = 32,
-                                    .batch = 1,
-                                    .N = N,
-                                    .k = 1,
-                                    .m = 1};
-    return profile_T(p, &q, from);
-}
-
-static void test_profile(void)
-{
-    struct profile p, again;
-    struct err err = {{0}};
-    struct buf written = {0}, twice = {0};
-    enum kv_T_from from;
-    if (!check(profile_parse(&p, text, sizeof text - 1, "t", &err) == 0, "%s", err.text))
-        return;
-    check(strcmp(p.machine.cpu, "Test CPU 3000") == 0 && p.machine.cores == 2 && p.n_curves == 2 &&
-              p.curve[1].n == 2 && p.n_tuned == 1 && p.rows.n == 3 && p.rows.free == 2 &&
-              strcmp(p.policy, "reserve") == 0,
-          "what was read");
-    check(T_of(&p, 512, "blas", &from) == 32 && from == KV_T_PROFILE, "the table's T");
-    /* sqrt(4 * 512 * 1.85/(2*6.35)) = 17.3: 16. */
-    check(T_of(&p, 2048, "blas", &from) == 16 && from == KV_T_FORMULA, "the formula's T: %zu",
-          T_of(&p, 2048, "blas", &from));
-    check(T_of(&p, 2048, "other", &from) == 0, "a backend that was not measured");
-    check(T_of(&p, 1, "blas", &from) == 0, "N = 1");
-    check(profile_write(&p, &written, &err) == 0 &&
-              profile_parse(&again, written.data, written.len, "t", &err) == 0,
-          "%s", err.text);
-    check(profile_write(&again, &twice, &err) == 0 && strcmp(written.data, twice.data) == 0,
-          "written twice:\n%s\n%s", written.data, twice.data);
-    struct tuned_T other = p.tuned[0];
-    other.T = 4;
-    check(profile_put_T(&p, &other, &err) == 0 && p.n_tuned == 1 && T_of(&p, 512, "blas", &from) == 4,
-          "a T in place of another");
-    struct machine here = p.machine;
-    check(profile_check_machine(&p, &here, &err) == 0, "%s", err.text);
-    here.cores = 3;
-    check(profile_check_machine(&p, &here, &err) < 0 && strstr(err.text, "2 cores"), "%s", err.text);
-    here = p.machine;
-    here.cpu[0] = 'B';
-    check(profile_check_machine(&p, &here, &err) < 0 && strstr(err.text, "Test CPU"), "%s", err.text);
-    profile_release(&p);
-    profile_release(&again);
-    buf_release(&written);
-    buf_release(&twice);
-}
-
-/* The profile's text with `from` replaced by `to` is refused with a sentence that holds `want`. */
-static void expect_refusal(const char *from, const char *to, const char *want)
-{
-    struct profile p;
-    struct err err = {{0}};
-    struct buf changed = {0};
-    const char *at = strstr(text, from);
-    if (!check(at != NULL, "the test's own text lacks %s", from) ||
-        buf_add(&changed, text, (size_t)(at - text), &err) < 0 ||
-        buf_add(&changed, to, strlen(to), &err) < 0 ||
-        buf_add(&changed, at + strlen(from), strlen(at + strlen(from)), &err) < 0)
-        return;
-    const int rc = profile_parse(&p, changed.data, changed.len, "t", &err);
-    check(rc < 0 && strstr(err.text, want), "%s -> %s: %s", from, to, rc < 0 ? err.text : "taken");
-    if (rc == 0)
-        profile_release(&p);
-    buf_release(&changed);
-}
-
-static void test_bad_profiles(void)
-{
-    expect_refusal("bmc_profile 1", "bmc_profile 2", "version 2");
-    expect_refusal("bmc_profile 1\n", "", "bmc_profile");
-    expect_refusal("cores 2", "cores two", "cores");
-    expect_refusal("cpu Test CPU 3000", "", "cpu");
-    expect_refusal("1.85e9", "nan", "line 15");
-    expect_refusal("1.85e9", "0", "positive");
-    expect_refusal("1.85e9", "-1", "positive");
-    expect_refusal("cold 4194304", "cold 524288", "ascend");
-    expect_refusal("cold 1048576 1.85e9", "warm 1048576 1.85e9", "line 15");
-    expect_refusal("copy_elem_s - f32", "copy_elem_s - f64", "line 15");
-    expect_refusal("copy_elem_s", "copies", "line 15");
-    expect_refusal("512 32\n", "512 513\n", "line 18");
-    expect_refusal("512 32\n", "512\n", "line 18");
-    expect_refusal("512 32\n", "512 0\n", "line 18");
-    expect_refusal("step_ms.2 10.5", "step_ms.2 x", "step_ms.2");
-}
-
 /* ---- sampled and whole runs ---- */
 
 static void test_sampling(void)
@@ -519,7 +415,7 @@ static void test_calibration(void)
                                         .samples = 2};
     for (int what = 0; what < CURVE_WHATS; what++) {
         static struct calibration c;
-        struct curve curve;
+        struct curve curve = {0};
         calibration_begin(&c, &run, (enum curve_what)what, &plan);
         for (size_t pass = 0; pass < CALIBRATE_MAX_PASSES; pass++)
             check(calibration_pass(&c, &plan, &err) == 0, "%s", err.text);
@@ -541,14 +437,10 @@ int main(void)
     test_curves();
     test_fit();
     test_free_rows();
-    test_profile();
-    test_bad_profiles();
-    struct err err;
-    if (check(kernels_setup(&err) == 0, "%s", err.text)) {
-        test_sampling();
-        test_budget();
-        test_allocator();
-        test_calibration();
-    }
+    kernels_setup();
+    test_sampling();
+    test_budget();
+    test_allocator();
+    test_calibration();
     return check_result();
 }

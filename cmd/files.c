@@ -1,0 +1,189 @@
+/* The files of a run. */
+#include "files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/place.h"
+#include "format/sniff.h"
+
+struct use {
+    const char *what; /* the option's long name, or words */
+    bool is_option, writes;
+    const char *path;
+    struct place place;
+};
+
+/* One run is one process. No program has as many rows of files. */
+static struct {
+    struct use use[24];
+    size_t n;
+} files;
+
+/* What an output may take the place of. `only`: of an empty file and its own kind; else of all but the other kinds. */
+static const struct {
+    enum file_kind kind;
+    bool only;
+} roles[OPT_FILE_ROLES] = {
+    [OPT_WRITES] = {KIND_OTHER, false},
+    [OPT_WRITES_MODEL] = {KIND_MODEL, false},
+    [OPT_WRITES_SNAPSHOT] = {KIND_SNAPSHOT, true},
+    [OPT_WRITES_PROFILE] = {KIND_PROFILE, true},
+    [OPT_WRITES_ACCEPTANCE] = {KIND_ACCEPTANCE, true},
+};
+
+static void remember(const struct use *use)
+{
+    if (files.n < ARRAY_LEN(files.use))
+        files.use[files.n++] = *use;
+}
+
+/* What is not there, or flows, cannot be replaced. */
+static void add_input(const char *what, bool is_option, const char *path)
+{
+    struct use use = {.what = what, .is_option = is_option, .path = path};
+    if (stat(path, &use.place.st) < 0)
+        return;
+    use.place.kind = S_ISDIR(use.place.st.st_mode) ? PLACE_FOLDER : PLACE_FILE;
+    if (S_ISREG(use.place.st.st_mode) || use.place.kind == PLACE_FOLDER)
+        remember(&use);
+}
+
+void files_input(const char *what, const char *path) { add_input(what, false, path); }
+
+/* The shell's redirections name files, too. */
+static void add_standard(int fd, const char *what)
+{
+    struct use use = {.what = what, .writes = fd != STDIN_FILENO, .path = what};
+    use.place.kind = PLACE_FILE;
+    if (fstat(fd, &use.place.st) == 0 && S_ISREG(use.place.st.st_mode))
+        remember(&use);
+}
+
+/* The folder has this file under some name. */
+static bool holds(const char *folder, const struct stat *file)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    struct stat st;
+    bool found = false;
+    while (dir && !found && (entry = readdir(dir)))
+        found = fstatat(dirfd(dir), entry->d_name, &st, 0) == 0 && st.st_dev == file->st_dev &&
+                st.st_ino == file->st_ino;
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+static const char *dashes(const struct use *use) { return use->is_option ? "--" : ""; }
+
+/* Written as it is, under no temporary name. */
+static bool is_direct(const struct use *use)
+{
+    return use->place.kind == PLACE_PIPE || use->place.kind == PLACE_OPEN;
+}
+
+/* Why the output cannot be where the other file is, or 0. What is written directly replaces no name, so that two
+ * outputs may share it. `own_kind`: a snapshot may take the place of the snapshot that it goes on from. */
+static int check_other(const struct use *out, const struct use *other, bool own_kind, struct err *err)
+{
+    const bool same = place_same(&other->place, &out->place);
+    if (other->writes)
+        return same && !is_direct(out)
+                   ? err_set(err, "%s%s and --%s are one file, %s: each needs its own", dashes(other),
+                             other->what, out->what, out->path)
+                   : 0;
+    if (own_kind)
+        return 0;
+    if (same)
+        return err_set(err, "--%s: %s is read (%s%s), so it is not replaced: give another name",
+                       out->what, out->path, dashes(other), other->what);
+    if (other->place.kind == PLACE_FOLDER && out->place.kind == PLACE_FILE &&
+        holds(other->path, &out->place.st))
+        return err_set(
+            err, "--%s: %s is a file of %s, which is read, so it is not replaced: give another name",
+            out->what, out->path, other->path);
+    return 0;
+}
+
+static void check_others(const struct program *program, const struct use *out, bool own_kind)
+{
+    struct err err;
+    for (size_t i = 0; i < files.n; i++)
+        if (strcmp(files.use[i].what, out->what) != 0 &&
+            check_other(out, &files.use[i], own_kind, &err) < 0)
+            opt_usage_error(program, "%s", err.text);
+}
+
+/* Tries what the end of the run will do. A pipe is not opened before its time, for that would wait for its reader. */
+static int check_writable(const struct use *use, struct err *err)
+{
+    struct outfile out;
+    if (use->place.kind == PLACE_PIPE)
+        return access(use->place.path, W_OK) < 0 ? err_errno(err, "%s: cannot be written", use->path)
+                                                 : 0;
+    if (outfile_open(&out, use->path, err) < 0)
+        return -1;
+    outfile_abort(&out);
+    return 0;
+}
+
+static int check_kind(const struct use *use, enum opt_file role, enum file_kind found, struct err *err)
+{
+    const char *own = file_kind_name(roles[role].kind);
+    if (role == OPT_WRITES_SNAPSHOT && is_direct(use))
+        return err_set(err, "%s: is no regular file, which a snapshot must be", use->path);
+    if (!S_ISREG(use->place.st.st_mode) || use->place.st.st_size == 0 || found == roles[role].kind)
+        return 0;
+    if (found == KIND_OTHER && !roles[role].only)
+        return 0;
+    if (roles[role].only)
+        return err_set(err, "%s: is there and no %s, so it is not replaced: give another name",
+                       use->path, own);
+    return err_set(err, "%s: is a %s, so it is not replaced: give another name", use->path,
+                   file_kind_name(found));
+}
+
+int files_output(const struct program *program, const char *option, const char *path,
+                 enum opt_file role, struct err *err)
+{
+    struct use use = {.what = option, .is_option = true, .writes = true, .path = path};
+    char name[sizeof "/dev/fd/2147483647"];
+    if (place_find(&use.place, path, err) < 0)
+        return -1;
+    snprintf(name, sizeof name, "/dev/fd/%d", use.place.fd);
+    const enum file_kind found = file_sniff(use.place.kind == PLACE_OPEN ? name : use.place.path);
+    check_others(program, &use, found != KIND_OTHER && found == roles[role].kind);
+    if (check_kind(&use, role, found, err) < 0 || check_writable(&use, err) < 0)
+        return -1;
+    remember(&use);
+    return 0;
+}
+
+/* The file that a row's option names, or NULL. */
+static const char *path_of(const struct opt *opt, const void *options)
+{
+    return opt->file ? *(const char *const *)((const char *)options + opt->at) : NULL;
+}
+
+int files_check(const struct program *program, const void *options, struct err *err)
+{
+    add_standard(STDIN_FILENO, "standard input");
+    add_standard(STDOUT_FILENO, "standard output");
+    add_standard(STDERR_FILENO, "standard error");
+    for (size_t i = 0; i < program->n_opts; i++) {
+        const char *path = path_of(&program->opts[i], options);
+        if (path && program->opts[i].file == OPT_READS)
+            add_input(program->opts[i].name, true, path);
+    }
+    for (size_t i = 0; i < program->n_opts; i++) {
+        const char *path = path_of(&program->opts[i], options);
+        if (path && program->opts[i].file != OPT_READS &&
+            files_output(program, program->opts[i].name, path, program->opts[i].file, err) < 0)
+            return -1;
+    }
+    return 0;
+}

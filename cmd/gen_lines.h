@@ -1,0 +1,25 @@
+/* The lines of an input, as they come. */
+#ifndef BMC_GEN_LINES_H
+#define BMC_GEN_LINES_H
+
+#include "base/mem.h"
+
+struct lines {
+    int fd;
+    struct buf input; /* bytes read, of which those before `taken` are done with */
+    size_t taken;
+    bool ended;
+    size_t done_bytes,
+        total_bytes; /* taken so far, and of how many; total is 0 where that is not known */
+};
+
+/* `path` NULL or "-" is standard input. */
+int lines_open(struct lines *lines, const char *path, struct err *err) MUST_USE;
+void lines_close(struct lines *lines);
+
+/* The next line, without its end: GEN_REQUEST, GEN_END, or GEN_LATER when a whole one is not there yet and we shall not
+ * wait. It stands until the next call. */
+int lines_next(struct lines *lines, bool wait, const char **line, size_t *len,
+               struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,177 @@
+/* The options of bmc-prof, each with the subcommands that use it: what a subcommand does not use it refuses. The texts of
+ * --help, the man page and the completions say the same, from the same table. */
+#include <assert.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "prof.h"
+
+#define AT(field) offsetof(struct prof_options, field)
+#define MANY      1e15
+
+const char *const prof_command_names[PROF_COMMANDS] = {"policies", "sweep", "latency", "bench",
+                                                       "usecases", "roof",  "compare"};
+
+/* Who uses an option. A row without such a mask does not compile. */
+enum {
+    POLICIES = 1 << PROF_POLICIES,
+    SWEEP = 1 << PROF_SWEEP,
+    LATENCY = 1 << PROF_LATENCY,
+    BENCH = 1 << PROF_BENCH,
+    USECASES = 1 << PROF_USECASES,
+    ROOF = 1 << PROF_ROOF,
+    COMPARE = 1 << PROF_COMPARE,
+    BLOCKS = POLICIES | SWEEP,          /* run the attention block */
+    STEPS = LATENCY | BENCH | USECASES, /* run whole steps of a model */
+    RUNS = BLOCKS | STEPS,
+    MEASURING = RUNS | ROOF,
+};
+
+/* clang-format off */
+#define HEADING(text) {OPT_HEADING, text, NULL, NULL, NULL, 0, 0, 0, NULL, false}
+#define FLAG(name, field, help) {OPT_FLAG, name, NULL, NULL, help, AT(field), 0, 0, NULL, false}
+#define TEXT(name, letters, arg, field, help) {OPT_TEXT, name, letters, arg, help, AT(field), 0, 0, NULL, false}
+#define PATH(name, letters, arg, field, help) {OPT_TEXT, name, letters, arg, help, AT(field), 0, 0, NULL, true}
+#define SIZE(name, letters, field, min, max, help) {OPT_SIZE, name, letters, "N", help, AT(field), min, max, NULL, false}
+#define CHOICE(name, arg, field, choices, help) {OPT_CHOICE, name, NULL, arg, help, AT(field), 0, 0, choices, false}
+static const struct {
+    unsigned used_by;
+    struct opt opt;
+} table[] = {
+    {0, HEADING("What is run")},
+    {RUNS, PATH("model", "m", "FILE", model, "a model file (default: the model that came with the program)")},
+    {RUNS, {OPT_TEXT, "shape", NULL, "SHAPE", "a known shape (a name from shapes/, or a path) with random weights in memory, in place of a model", AT(shape), 0, 0, CHOICES_SHAPES, false}},
+    {RUNS, SIZE("layers", NULL, layers, 1, 1024, "run only so many layers of it (default: all)")},
+    {STEPS, CHOICE("type", "TYPE", type, "bf16|f32", "type of the random weights: {} (default bf16)")},
+    {BLOCKS | LATENCY | BENCH, SIZE("ctx-size", "N", context, 1, MANY, "N, the rows that a sequence grows to (default: 512, at most the model's context; with --load-kv 512 beyond its rows); bench: the context that a shape has at least")},
+    {RUNS, TEXT("batch", "b", "LIST", batch, "sequences at a time; bench and usecases take a list, as 1,8,32 (default 1)")},
+    {BENCH, TEXT("prompt", "p", "LIST", prompt, "prompt lengths to measure (default 128)")},
+    {BENCH, TEXT("gen", "n", "LIST", gen, "numbers of generated tokens to measure (default 32)")},
+    {BENCH, TEXT("depth", "d", "LIST", depth, "rows that are in the cache already (default 0)")},
+    {USECASES, TEXT("cases", NULL, "LIST", cases, "prompt and generated lengths (default: of 128:128,128:1920,1920:128,1920:1920 those that the context holds)")},
+    {LATENCY, PATH("load-kv", NULL, "FILE", load_kv, "begin with the sequences of this snapshot")},
+    {0, HEADING("Cache and machine")},
+    {POLICIES | STEPS, {OPT_TEXT, "kv", NULL, "LIST", "cache policies to compare, separated by commas: {}, with what bmc-gen --kv allows after a colon (default: all; bench: bmc; latency: iterative,bmc)", AT(kv), 0, 0, CHOICES_KV, false}},
+    {RUNS, CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows: f32 or bf16 (default f32, or that of the snapshot)")},
+    {RUNS, CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: policy (those it asks for) or valid (only those that hold tokens) (default policy)")},
+    {RUNS, CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)")},
+    {RUNS, FLAG("lockstep", lockstep, "grow a batch as one tensor (iterative, upfront and bmc)")},
+    {RUNS, {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend: {} (default fused)", AT(attn), 0, 0, CHOICES_ATTN, false}},
+    {RUNS, {OPT_TEXT, "isa", NULL, "SET", "instruction set: {} (default: BMC_ISA, else the last of these that the machine has)", AT(isa), 0, 0, CHOICES_ISA, false}},
+    {STEPS, {OPT_TEXT, "precision", NULL, "P", "how activations meet bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default bf16x2 on bf16 and amx, else f32)", AT(precision), 0, 0, CHOICES_PRECISION, false}},
+    {POLICIES | STEPS, PATH("profile", NULL, "FILE", profile, "the tuned profile, made by bmc-tune, or none: T of bmc (default: bmc/profile in $XDG_CONFIG_HOME, else in ~/.config)")},
+    {MEASURING, SIZE("threads", "t", threads, 1, 4096, "threads (default: all cores that the process may use)")},
+    {RUNS, {OPT_INT, "seed", "s", "N", "seed of random weights, tokens and rows (default 0)", AT(seed), 0, 9e18, NULL, false}},
+    {0, HEADING("Measuring")},
+    {MEASURING, SIZE("repeat", "r", repeat, 1, 64, "rounds; the things that are compared take turns in each (default 3; bench 5; latency and usecases 1)")},
+    {RUNS, SIZE("warmup", NULL, warmup, 0, 64, "rounds before, which do not count (default 0; bench and usecases 1)")},
+    {LATENCY, SIZE("every", NULL, every, 1, MANY, "tokens that share a row (default N/32)")},
+    {BENCH | ROOF, SIZE("megabytes", NULL, megabytes, 1, 1 << 20, "size of the blocks that are read and copied (default 512)")},
+    {COMPARE, {OPT_REAL, "tolerance", NULL, "PERCENT", "how much worse the second file may be before the exit status is 1 (default 5)", AT(tolerance), 0, 1000, NULL, false}},
+    {0, HEADING("Output")},
+    {MEASURING | COMPARE, CHOICE("format", "FORMAT", format, TABLE_FORMATS, "table, md, csv, json or jsonl; the first two show the main columns only (default table)")},
+    {BLOCKS | LATENCY, {OPT_TEXT, "plot", NULL, "FILE", "draw the result as SVG", AT(plot), 0, 0, NULL, OPT_WRITES}},
+};
+/* clang-format on */
+
+enum { ROWS = ARRAY_LEN(table), TEXT_BYTES = 512, USAGE_BYTES = 1536 };
+
+/* What is made of the table for opt.h. */
+static struct opt opts[ROWS];
+static const char *usage[PROF_COMMANDS + 1];
+
+const struct program prof_program = {
+    "bmc-prof", "measure cache policies and the machine's limits, and compare two measurements",
+    usage,      opts,
+    ROWS,       "policies|sweep|latency|bench|usecases|roof|compare"};
+
+/* Appends to a text of `size` bytes; all texts are ours and fit. */
+__attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, const char *format, ...)
+{
+    va_list args;
+    const size_t len = strlen(text);
+    va_start(args, format);
+    const int n = vsnprintf(text + len, size - len, format, args);
+    assert(n >= 0 && (size_t)n < size - len);
+    (void)n;
+    va_end(args);
+}
+
+/* "policies, sweep and latency". */
+static void add_names(char *text, size_t size, unsigned commands)
+{
+    for (unsigned i = 0, left = commands; i < PROF_COMMANDS; i++) {
+        if (!(commands & 1u << i))
+            continue;
+        left &= ~(1u << i);
+        add(text, size, "%s%s", prof_command_names[i],
+            !left                 ? ""
+            : (left & (left - 1)) ? ", "
+                                  : " and ");
+    }
+}
+
+/* The help with who uses the option: "bench: ..." where those are few, "... (not with sweep)" where most do. That roof and
+ * compare run no model goes without saying; the lines of usage have it all. */
+static void describe(size_t row, char *text, size_t size)
+{
+    const unsigned used_by = table[row].used_by, others = RUNS & ~used_by;
+    const bool few = __builtin_popcount(used_by) <= 3;
+    if (few) {
+        add_names(text, size, used_by);
+        add(text, size, ": ");
+    }
+    add(text, size, "%s", table[row].opt.help);
+    if (!few && others) {
+        add(text, size, " (not with ");
+        add_names(text, size, others);
+        add(text, size, ")");
+    }
+}
+
+/* A line of usage: the subcommand and every option that it uses, wrapped. */
+static void list_options(size_t command, char *text, size_t size)
+{
+    enum { WIDTH = 100, INDENT = 18 };
+    const char *files = command == PROF_COMPARE ? " A.json B.json" : "";
+    size_t column = INDENT + strlen(prof_command_names[command]) + strlen(files);
+    add(text, size, "%s%s", prof_command_names[command], files);
+    for (size_t i = 0; i < ROWS; i++) {
+        const struct opt *opt = &table[i].opt;
+        char one[64] = "";
+        if (!(table[i].used_by & 1u << command))
+            continue;
+        add(one, sizeof one, "[--%s%s%s]", opt->name, opt->arg ? " " : "", opt->arg ? opt->arg : "");
+        const bool wraps = column + 1 + strlen(one) > WIDTH;
+        add(text, size, wraps ? "\n%*s%s" : "%*s%s", wraps ? INDENT : 1, "", one);
+        column = (wraps ? INDENT : column + 1) + strlen(one);
+    }
+}
+
+void prof_describe(void)
+{
+    static char text[ROWS][TEXT_BYTES], line[PROF_COMMANDS][USAGE_BYTES];
+    for (size_t i = 0; i < ROWS; i++) {
+        opts[i] = table[i].opt;
+        if (opts[i].kind == OPT_HEADING)
+            continue;
+        describe(i, text[i], TEXT_BYTES);
+        opts[i].help = text[i];
+    }
+    for (size_t i = 0; i < PROF_COMMANDS; i++) {
+        list_options(i, line[i], USAGE_BYTES);
+        usage[i] = line[i];
+    }
+}
+
+void prof_check_used(const struct operands *operands, enum prof_command command)
+{
+    for (size_t i = 0; i < ROWS; i++) {
+        char users[128] = "";
+        if (!operands->given[i] || table[i].used_by & 1u << command)
+            continue;
+        add_names(users, sizeof users, table[i].used_by);
+        opt_usage_error(&prof_program, "--%s goes with %s only, not with %s", table[i].opt.name, users,
+                        prof_command_names[command]);
+    }
+}

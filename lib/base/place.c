@@ -1,0 +1,134 @@
+/* Where an output goes. */
+#include "base/place.h"
+
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/conf.h"
+
+enum { MAX_LINKS = 40 };
+
+/* Names of what is open already. */
+static const struct {
+    const char *name;
+    int fd; /* -1: its number follows the name */
+} open_names[] = {{"-", STDOUT_FILENO},
+                  {"/dev/stdout", STDOUT_FILENO},
+                  {"/dev/stderr", STDERR_FILENO},
+                  {"/dev/fd/", -1},
+                  {"/proc/self/fd/", -1}};
+
+static int open_already(const char *path)
+{
+    size_t number;
+    for (size_t i = 0; i < ARRAY_LEN(open_names); i++) {
+        const size_t len = strlen(open_names[i].name);
+        if (open_names[i].fd >= 0 && strcmp(path, open_names[i].name) == 0)
+            return open_names[i].fd;
+        if (open_names[i].fd < 0 && strncmp(path, open_names[i].name, len) == 0)
+            return parse_size(path + len, &number) && number <= INT_MAX ? (int)number : -1;
+    }
+    return -1;
+}
+
+/* The folder that a name lies in. */
+static int stat_folder(const char *path, struct stat *st)
+{
+    char folder[sizeof(((struct place *)0)->path)];
+    const char *slash = strrchr(path, '/');
+    const size_t len = slash ? (size_t)(slash - path) : 0;
+    memcpy(folder, path, len);
+    folder[len] = 0;
+    return stat(!slash ? "." : len ? folder : "/", st);
+}
+
+/* The rule that Linux has for links in /tmp, on every system and in every such folder. */
+static bool is_trap(const char *path, const struct stat *link)
+{
+    struct stat folder;
+    if (link->st_uid == geteuid() || stat_folder(path, &folder) < 0)
+        return false;
+    return (folder.st_mode & S_ISVTX) && (folder.st_mode & S_IWOTH) && folder.st_uid != link->st_uid;
+}
+
+/* One link further: names that do not begin with a slash are seen from the link's folder. */
+static int next_name(const char *path, char *next, size_t size, struct err *err)
+{
+    char target[sizeof(((struct place *)0)->path)];
+    const ssize_t len = readlink(path, target, sizeof target - 1);
+    const char *slash = strrchr(path, '/');
+    if (len <= 0)
+        return err_errno(err, "%s: cannot follow the link", path);
+    target[len] = 0;
+    const size_t folder = slash && *target != '/' ? (size_t)(slash - path) + 1 : 0;
+    if (folder + (size_t)len >= size)
+        return err_set(err, "%s: the link points to a name of more than %zu bytes", path, size - 1);
+    memcpy(next, path, folder);
+    memcpy(next + folder, target, (size_t)len + 1);
+    return 0;
+}
+
+static int follow(struct place *place, struct err *err)
+{
+    char next[sizeof place->path];
+    struct stat link, there;
+    for (int links = 0; lstat(place->path, &link) == 0 && S_ISLNK(link.st_mode); links++) {
+        if (links == MAX_LINKS)
+            return err_set(err, "%s: links that lead to each other", place->path);
+        if (is_trap(place->path, &link))
+            return err_set(err,
+                           "%s: is a link of another user in a folder where everybody may write, "
+                           "so it is not followed",
+                           place->path);
+        if (next_name(place->path, next, sizeof next, err) < 0)
+            return -1;
+        /* What /proc has for an open pipe says "pipe:[4711]", which is no name: the system alone can follow it. */
+        if (lstat(next, &there) < 0 && stat(place->path, &there) == 0)
+            return 0;
+        strcpy(place->path, next);
+    }
+    return 0;
+}
+
+static enum place_kind kind_of(mode_t mode)
+{
+    return S_ISREG(mode) ? PLACE_FILE : S_ISDIR(mode) ? PLACE_FOLDER : PLACE_PIPE;
+}
+
+int place_find(struct place *place, const char *path, struct err *err)
+{
+    *place = (struct place){.fd = open_already(path)};
+    if (!*path)
+        return err_set(err, "the name of an output is empty");
+    if (strlen(path) >= sizeof place->path)
+        return err_set(err, "output name is longer than %zu bytes", sizeof place->path - 1);
+    strcpy(place->path, path);
+    if (place->fd >= 0) {
+        place->kind = PLACE_OPEN;
+        return fstat(place->fd, &place->st) < 0 ? err_errno(err, "%s", path) : 0;
+    }
+    if (follow(place, err) < 0)
+        return -1;
+    if (stat(place->path, &place->st) == 0) {
+        place->kind = kind_of(place->st.st_mode);
+    } else {
+        place->kind = PLACE_NEW; /* what else is wrong with it, its opening will tell */
+        if (stat_folder(place->path, &place->st) < 0)
+            place->st = (struct stat){0};
+    }
+    return 0;
+}
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+bool place_same(const struct place *a, const struct place *b)
+{
+    return (a->kind == PLACE_NEW) == (b->kind == PLACE_NEW) && a->st.st_dev == b->st.st_dev &&
+           a->st.st_ino == b->st.st_ino && a->st.st_ino &&
+           (a->kind != PLACE_NEW || strcmp(last_part(a->path), last_part(b->path)) == 0);
+}

@@ -1,0 +1,386 @@
+/* Pictures of measurements as SVG. From top to bottom: title and notes, labels of marks, the area of the data, the axis
+ * below it, the legend. The legend has lines of its own, so that it covers nothing. */
+#include "base/svg.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/svg_pen.h"
+
+/* Pixels. A column is the mean width of a character. */
+enum { WIDTH = 900, AREA = 360, LEFT = 80, RIGHT = 30, ROW = 18, COLUMN = 8, MOST_POINTS = 65 };
+
+/* A single slow round is not to press all the rest flat: spread is shown up to so many times the largest value. */
+enum { MOST_SPREAD = 5 };
+
+/* Okabe and Ito's colours, which colour-blind people can tell apart; yellow left out, it cannot be seen on white. */
+static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                      "#e69f00", "#56b4e9", "#000000"};
+/* A dash pattern for every round through the colours. */
+static const char *const dashes[] = {"none", "7 4", "2 3"};
+
+/* Where the data lie, and what is shown of them. */
+struct frame {
+    const struct svg_plot *plot;
+    double top, bottom, height;
+    double x_min, x_max, y_max, hi_max;
+    bool cut;           /* a spread does not end within */
+    size_t bar_columns; /* of the longest name of a bar */
+};
+
+/* Points over bars are black: bars of all colours are behind them. */
+static const char *colour_of(const struct svg_plot *p, size_t k)
+{
+    return p->bar && !(p->series[k].draw & SVG_BAR) ? "#000000" : colours[k % ARRAY_LEN(colours)];
+}
+
+static const char *dash_of(size_t k) { return dashes[k / ARRAY_LEN(colours) % ARRAY_LEN(dashes)]; }
+
+/* ---- axes ---- */
+
+static double x_of(const struct frame *f, double x)
+{
+    const double share = f->plot->log2_x ? log2(x / f->x_min) / log2(f->x_max / f->x_min)
+                                         : (x - f->x_min) / (f->x_max - f->x_min);
+    return LEFT + (WIDTH - LEFT - RIGHT) * share;
+}
+
+static double y_of(const struct frame *f, double y)
+{
+    return f->bottom - (f->bottom - f->top) * fmin(fmax(y / f->y_max, 0), 1);
+}
+
+static double slot_of(const struct frame *f)
+{
+    return (double)(WIDTH - LEFT - RIGHT) / (f->x_max - f->x_min);
+}
+
+static double x_at(const struct svg_series *s, size_t i) { return s->x ? s->x[i] : (double)i + 0.5; }
+
+/* Finite, and so that sums stay finite. */
+static bool usable(double value) { return fabs(value) < 1e300; }
+
+static bool shown(const struct frame *f, const struct svg_series *s, size_t i)
+{
+    return usable(s->y[i]) && usable(x_at(s, i)) && (!f->plot->log2_x || x_at(s, i) > 0);
+}
+
+static bool has_spread(const struct svg_series *s, size_t i)
+{
+    return s->lo && s->hi && usable(s->lo[i]) && usable(s->hi[i]);
+}
+
+/* Height that bar i has before series k; 0 where that draws no bars. */
+static double below_of(const struct frame *f, size_t k, size_t i)
+{
+    const struct svg_series *s = f->plot->series;
+    double below = 0;
+    for (size_t j = 0; s[k].draw & SVG_BAR && j < k; j++)
+        below += s[j].draw & SVG_BAR && shown(f, &s[j], i) ? s[j].y[i] : 0;
+    return below;
+}
+
+/* 1, 2 or 5 times a power of ten, so that 4 to 10 of them make the span. */
+static double tick_of(double span)
+{
+    double power = 1;
+    while (power * 10 <= span / 4)
+        power *= 10;
+    while (power > span / 4)
+        power /= 10;
+    return power * (power * 5 <= span / 4 ? 5 : power * 2 <= span / 4 ? 2 : 1);
+}
+
+static void put_y_axis(struct pen *pen, const struct frame *f)
+{
+    const double tick = tick_of(f->y_max), middle = (f->top + f->bottom) / 2;
+    char number[64], turned[96];
+    for (int i = 0; i * tick <= f->y_max * 1.000001; i++) {
+        const double y = y_of(f, i * tick);
+        snprintf(number, sizeof number, "%.6g", i * tick);
+        pen_put(pen, "<path d=\"M%d %.1fH%d\" stroke=\"%s\"/>\n", LEFT, y, WIDTH - RIGHT,
+                i ? "#ddd" : "#444");
+        pen_label(pen, LEFT - 8, y + 5, "end", "", number, 12);
+    }
+    snprintf(turned, sizeof turned, "transform=\"rotate(-90 20 %.1f)\"", middle);
+    pen_label(pen, 20, middle, "middle", turned, f->plot->y_name, AREA / COLUMN);
+}
+
+static void put_x_tick(struct pen *pen, const struct frame *f, double x)
+{
+    char number[64];
+    snprintf(number, sizeof number, "%.10g", x);
+    pen_put(pen, "<path d=\"M%.1f %.1fv5\" stroke=\"#444\"/>\n", x_of(f, x), f->bottom);
+    pen_label(pen, x_of(f, x), f->bottom + 21, "middle", "", number, 14);
+}
+
+static void put_x_ticks(struct pen *pen, const struct frame *f)
+{
+    if (f->plot->log2_x) {
+        const int first = (int)ceil(log2(f->x_min)), last = (int)floor(log2(f->x_max));
+        for (int i = first; i <= last; i += 1 + (last - first) / 14)
+            put_x_tick(pen, f, exp2(i));
+        return;
+    }
+    const double tick = tick_of(f->x_max - f->x_min), first = ceil(f->x_min / tick);
+    for (int i = 0; i <= 20 && (first + i) * tick <= f->x_max; i++)
+        put_x_tick(pen, f, (first + i) * tick);
+}
+
+static bool turned_names(const struct frame *f)
+{
+    return (double)(f->bar_columns * COLUMN) > slot_of(f);
+}
+
+/* Names stand straight where they have room, else aslant. */
+static void put_bar_names(struct pen *pen, const struct frame *f)
+{
+    char turned[96];
+    for (size_t i = 0; i < f->plot->n_bars; i++) {
+        const double x = x_of(f, (double)i + 0.5), y = f->bottom + 20;
+        snprintf(turned, sizeof turned, "transform=\"rotate(-35 %.1f %.1f)\"", x, y);
+        pen_label(pen, x, y, turned_names(f) ? "end" : "middle", turned_names(f) ? turned : "",
+                  f->plot->bar[i], f->bar_columns);
+    }
+}
+
+/* ---- series ---- */
+
+static void put_line(struct pen *pen, const struct frame *f, size_t k)
+{
+    const struct svg_series *s = &f->plot->series[k];
+    bool down = false;
+    pen_put(pen, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\" stroke-dasharray=\"%s\" d=\"",
+            colour_of(f->plot, k), dash_of(k));
+    for (size_t i = 0; i < s->n; i++) {
+        const bool there = shown(f, s, i);
+        if (there)
+            pen_put(pen, "%s%.1f %.1f", down ? "L" : "M", x_of(f, x_at(s, i)), y_of(f, s->y[i]));
+        down = there;
+    }
+    pen_put(pen, "\"/>\n");
+}
+
+static void put_band(struct pen *pen, const struct frame *f, size_t k)
+{
+    const struct svg_series *s = &f->plot->series[k];
+    pen_put(pen, "<polygon fill=\"%s\" fill-opacity=\"0.18\" points=\"", colour_of(f->plot, k));
+    for (size_t i = 0; i < s->n; i++)
+        if (shown(f, s, i) && has_spread(s, i))
+            pen_put(pen, "%.1f,%.1f ", x_of(f, x_at(s, i)), y_of(f, s->hi[i]));
+    for (size_t i = s->n; i-- > 0;)
+        if (shown(f, s, i) && has_spread(s, i))
+            pen_put(pen, "%.1f,%.1f ", x_of(f, x_at(s, i)), y_of(f, s->lo[i]));
+    pen_put(pen, "\"/>\n");
+}
+
+static void put_whisker(struct pen *pen, const struct frame *f, double x, double lo, double hi,
+                        const char *colour)
+{
+    pen_put(pen,
+            "<path d=\"M%.1f %.1fh10m-5 0V%.1fm-5 0h10\" fill=\"none\" stroke=\"%s\" "
+            "stroke-width=\"1.5\"/>\n",
+            x_of(f, x) - 5, y_of(f, lo), y_of(f, hi), colour);
+}
+
+/* Point i, its spread and its value. */
+static void put_point(struct pen *pen, const struct frame *f, const struct svg_series *s, size_t i,
+                      const char *colour)
+{
+    const double x = x_at(s, i), hi = has_spread(s, i) ? s->hi[i] : s->y[i];
+    char number[64];
+    if (s->draw & SVG_WHISKERS && has_spread(s, i))
+        put_whisker(pen, f, x, s->lo[i], s->hi[i], colour);
+    if (s->draw & SVG_POINTS)
+        pen_put(pen, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n", x_of(f, x),
+                y_of(f, s->y[i]), colour);
+    snprintf(number, sizeof number, "%.4g", s->y[i]);
+    if (s->draw & SVG_VALUES)
+        pen_label(pen, x_of(f, x), y_of(f, hi) - 7, "middle", "font-size=\"12\"", number, 12);
+}
+
+/* Bars of series k, on those before. */
+static void put_bars(struct pen *pen, const struct frame *f, size_t k)
+{
+    const struct svg_series *s = &f->plot->series[k];
+    const double width = fmin(slot_of(f) * 0.6, 90);
+    for (size_t i = 0; i < s->n; i++) {
+        if (!shown(f, s, i))
+            continue;
+        const double below = below_of(f, k, i), top = y_of(f, below + s->y[i]);
+        pen_put(pen, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n",
+                x_of(f, x_at(s, i)) - width / 2, top, width, fmax(y_of(f, below) - top, 0),
+                colour_of(f->plot, k));
+    }
+}
+
+static void put_series(struct pen *pen, const struct frame *f, size_t k)
+{
+    const struct svg_series *s = &f->plot->series[k];
+    if (s->draw & SVG_BAR)
+        put_bars(pen, f, k);
+    if (s->draw & SVG_LINE)
+        put_line(pen, f, k);
+    for (size_t i = 0; i < s->n && s->n <= MOST_POINTS; i++)
+        if (shown(f, s, i))
+            put_point(pen, f, s, i, colour_of(f->plot, k));
+}
+
+/* ---- marks, legend, title ---- */
+
+/* Which of the marks, counted from the left, this one is. */
+static size_t rank_of(const struct svg_plot *p, size_t mark)
+{
+    size_t rank = 0;
+    for (size_t i = 0; i < p->n_marks; i++)
+        rank += p->mark[i].x < p->mark[mark].x || (p->mark[i].x == p->mark[mark].x && i < mark);
+    return rank;
+}
+
+/* A dotted line from the point up to the label. Labels stand to the right of their lines, the leftmost highest, so that no
+ * line runs through one; where the right one has no room there, to the left, the rightmost highest. */
+static void put_marks(struct pen *pen, const struct frame *f)
+{
+    const struct svg_plot *p = f->plot;
+    bool to_left = false;
+    for (size_t i = 0; i < p->n_marks; i++)
+        to_left = to_left ||
+                  x_of(f, p->mark[i].x) + (double)(text_columns(p->mark[i].label) * COLUMN) > WIDTH;
+    for (size_t i = 0; i < p->n_marks; i++) {
+        const double x = x_of(f, p->mark[i].x), y = y_of(f, p->mark[i].y);
+        const size_t rank = rank_of(p, i), row = to_left ? rank : p->n_marks - 1 - rank;
+        const double label = f->top - 8 - (double)(row * ROW);
+        const bool left = to_left && x - (double)(text_columns(p->mark[i].label) * COLUMN) > 0;
+        pen_put(pen, "<path d=\"M%.1f %.1fV%.1f\" stroke=\"#444\" stroke-dasharray=\"2 3\"/>\n", x,
+                f->bottom, label - 9);
+        pen_put(pen,
+                "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" fill=\"none\" stroke=\"#444\" "
+                "stroke-width=\"1.5\"/>\n",
+                x, y);
+        pen_label(pen, left ? x - 5 : x + 5, label, left ? "end" : "start", "font-size=\"13\"",
+                  p->mark[i].label, 40);
+    }
+}
+
+/* Width of a series' place in the legend. */
+static double legend_width(const struct svg_series *s)
+{
+    return 52 + (double)(size_min(text_columns(s->name), 60) * COLUMN);
+}
+
+/* Draws the legend from y on, or only counts its lines where pen is NULL. */
+static size_t put_legend(struct pen *pen, const struct svg_plot *p, double y)
+{
+    size_t lines = 1;
+    double x = LEFT;
+    for (size_t k = 0; k < p->n_series; k++) {
+        const struct svg_series *s = &p->series[k];
+        const char *colour = colour_of(p, k);
+        if (x > LEFT && x + legend_width(s) > WIDTH) {
+            x = LEFT;
+            y += ROW + 2;
+            lines++;
+        }
+        if (pen && s->draw & SVG_BAR)
+            pen_put(pen, "<rect x=\"%.1f\" y=\"%.1f\" width=\"26\" height=\"11\" fill=\"%s\"/>\n", x,
+                    y - 11, colour);
+        if (pen && s->draw & SVG_LINE)
+            pen_put(pen,
+                    "<path d=\"M%.1f %.1fh26\" stroke=\"%s\" stroke-width=\"2\" "
+                    "stroke-dasharray=\"%s\"/>\n",
+                    x, y - 5, colour, dash_of(k));
+        if (pen && s->draw & SVG_POINTS)
+            pen_put(pen, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n", x + 13, y - 5,
+                    colour);
+        if (pen)
+            pen_label(pen, x + 33, y, "start", "font-size=\"13\"", s->name, 60);
+        x += legend_width(s);
+    }
+    return lines;
+}
+
+static void put_title(struct pen *pen, const struct frame *f)
+{
+    static const char note[] = "font-size=\"12.5\" fill=\"#444\"";
+    const struct svg_plot *p = f->plot;
+    double y = 30;
+    pen_label(pen, LEFT, y, "start", "font-size=\"17\" font-weight=\"bold\"", p->title, 82);
+    for (size_t i = 0; i < SVG_NOTES && p->note[i]; i++)
+        pen_label(pen, LEFT, y += ROW, "start", note, p->note[i], 120);
+    if (f->cut)
+        pen_label(pen, LEFT, y + ROW, "start", note, "What reaches the top goes on beyond it.", 120);
+}
+
+/* ---- the whole ---- */
+
+/* What the axes must hold. */
+static void find_range(struct frame *f, size_t k)
+{
+    const struct svg_series *s = &f->plot->series[k];
+    for (size_t i = 0; i < s->n; i++) {
+        if (!shown(f, s, i))
+            continue;
+        f->y_max = fmax(f->y_max, below_of(f, k, i) + s->y[i]);
+        f->hi_max = has_spread(s, i) ? fmax(f->hi_max, s->hi[i]) : f->hi_max;
+        f->x_min = fmin(f->x_min, x_at(s, i));
+        f->x_max = fmax(f->x_max, x_at(s, i));
+    }
+}
+
+static struct frame frame_of(const struct svg_plot *p)
+{
+    struct frame f = {.plot = p, .x_min = INFINITY, .x_max = -INFINITY, .top = 44, .bar_columns = 1};
+    for (size_t k = 0; k < p->n_series; k++)
+        find_range(&f, k);
+    if (p->bar || !(f.x_min <= f.x_max)) { /* every bar has its place; without points some axis */
+        f.x_min = p->log2_x;
+        f.x_max = (double)size_max(p->n_bars, 1) + p->log2_x;
+    }
+    if (f.x_max == f.x_min)
+        f.x_max = f.x_min * 2 + 1;
+    f.cut = f.y_max > 0 && f.hi_max > f.y_max * MOST_SPREAD;
+    f.y_max = f.cut ? f.y_max * MOST_SPREAD : fmax(f.y_max, f.hi_max);
+    f.y_max = f.y_max > 0 ? f.y_max * 1.07 : 1;
+    for (size_t i = 0; i < p->n_bars; i++)
+        f.bar_columns = size_max(f.bar_columns, size_min(text_columns(p->bar[i]), 24));
+    for (size_t i = 0; i < SVG_NOTES && p->note[i]; i++)
+        f.top += ROW;
+    f.top += f.cut ? ROW : 0;
+    f.top += (double)((p->n_marks + 1) * ROW);
+    f.bottom = f.top + AREA;
+    return f;
+}
+
+int svg_draw(const struct svg_plot *p, struct buf *out, struct err *err)
+{
+    struct pen pen = {out, err, 0};
+    struct frame f = frame_of(p);
+    const double names = turned_names(&f) && p->bar ? (double)(f.bar_columns * COLUMN) * 0.6 : 0;
+    const double axis = f.bottom + 46 + names, legend = axis + 30;
+    f.height = legend + (double)((put_legend(NULL, p, 0) - 1) * (ROW + 2)) + 18;
+    pen_put(&pen,
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" viewBox=\"0 0 %d "
+            "%.0f\" "
+            "font-family=\"DejaVu Sans, Verdana, Arial, sans-serif\" font-size=\"13\">\n<title>",
+            WIDTH, f.height, WIDTH, f.height);
+    pen_text(&pen, p->title, 400);
+    pen_put(&pen, "</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n");
+    put_title(&pen, &f);
+    put_y_axis(&pen, &f);
+    if (p->bar)
+        put_bar_names(&pen, &f);
+    else
+        put_x_ticks(&pen, &f);
+    pen_label(&pen, (LEFT + WIDTH - RIGHT) / 2.0, axis, "middle", "", p->x_name,
+              (WIDTH - LEFT) / COLUMN);
+    for (size_t k = 0; k < p->n_series; k++)
+        if (p->series[k].draw & SVG_BAND)
+            put_band(&pen, &f, k);
+    for (size_t k = 0; k < p->n_series; k++)
+        put_series(&pen, &f, k);
+    put_marks(&pen, &f);
+    put_legend(&pen, p, legend);
+    pen_put(&pen, "</svg>\n");
+    return pen.rc;
+}

@@ -1,0 +1,331 @@
+/* A request as one line of JSON. */
+#include "decode/request.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/conf.h"
+#include "base/mem.h"
+#include "base/words.h"
+
+/* ---- the table ---- */
+
+enum kind { ANY, TEXT, IDS, COUNT, KEY, REAL, FLAG, TEXTS, BIASES };
+
+struct member {
+    const char *names[6]; /* its own name, then others that are taken for it */
+    enum kind kind;
+    double min, max; /* of numbers */
+    size_t at;       /* what it sets, in struct request */
+};
+
+#define AT(field) offsetof(struct request, field)
+#define MANY      1e19 /* no limit: no integer of JSON reaches it */
+
+static const struct member members[] = {
+    {{"id"}, ANY, 0, 0, AT(id)},
+    {{"from"}, ANY, 0, 0, AT(from)},
+    {{"prompt"}, TEXT, 0, 0, AT(text)},
+    {{"ids", "prompt_ids", "prompt_token_ids"}, IDS, 0, 0, AT(ids)},
+    {{"n", "max_tokens", "max_new_tokens", "n_predict", "max_completion_tokens"},
+     COUNT,
+     -1,
+     MANY,
+     AT(gen.n)},
+    {{"temp", "temperature"}, REAL, -1e9, 1e9, AT(sampling.temp)},
+    {{"top_k"}, COUNT, 0, MANY, AT(sampling.top_k)},
+    {{"top_p"}, REAL, 0, 1, AT(sampling.top_p)},
+    {{"min_p"}, REAL, 0, 1, AT(sampling.min_p)},
+    {{"seed"}, KEY, 0, MANY, AT(gen.seed)},
+    {{"stop", "stop_strings", "stop_sequences"}, TEXTS, 0, 0, AT(stop)},
+    {{"ignore_eos"}, FLAG, 0, 0, AT(gen.ignore_eos)},
+    {{"repeat_penalty", "repetition_penalty"}, REAL, 1e-3, 1e3, AT(sampling.repeat_penalty)},
+    {{"repeat_last_n"}, COUNT, -1, MANY, AT(sampling.repeat_last_n)},
+    {{"presence_penalty"}, REAL, -1e3, 1e3, AT(sampling.presence_penalty)},
+    {{"frequency_penalty"}, REAL, -1e3, 1e3, AT(sampling.frequency_penalty)},
+    {{"logit_bias"}, BIASES, 0, 0, AT(bias)},
+    {{"logprobs", "top_logprobs", "n_probs"}, COUNT, 0, 1000, AT(gen.logprobs)},
+    {{"prompt_logprobs"}, COUNT, 0, 1000, AT(gen.prompt_logprobs)},
+};
+
+/* ---- what is expected, and what was found ---- */
+
+static void describe(const struct member *member, char *text, size_t size)
+{
+    static const char *const plain[] = {
+        [ANY] = "any value",
+        [TEXT] = "a string",
+        [IDS] = "a list of token ids",
+        [FLAG] = "true or false",
+        [TEXTS] = "a string or a list of strings",
+        [BIASES] = "an object of token ids and numbers",
+    };
+    const char *number = member->kind == REAL ? "a number" : "a whole number";
+    if (member->kind != COUNT && member->kind != KEY && member->kind != REAL)
+        snprintf(text, size, "%s", plain[member->kind]);
+    else if (member->max == MANY)
+        snprintf(text, size, "%s, %g or more", number, member->min);
+    else
+        snprintf(text, size, "%s from %g to %g", number, member->min, member->max);
+}
+
+bool request_member(size_t n, struct member_doc *doc)
+{
+    if (n >= ARRAY_LEN(members))
+        return false;
+    doc->names = members[n].names;
+    describe(&members[n], doc->expected, sizeof doc->expected);
+    return true;
+}
+
+/* A member as it was given. */
+struct given {
+    const struct member *member;
+    const char *name; /* of its names */
+    const json_t *value;
+};
+
+static int refuse(const struct given *given, struct err *err)
+{
+    char expected[80], found[40];
+    describe(given->member, expected, sizeof expected);
+    if (json_is_number(given->value))
+        snprintf(found, sizeof found, "%.17g", json_number_value(given->value));
+    else
+        snprintf(found, sizeof found, "%s", json_type_name(given->value));
+    return err_set(err, "\"%s\" is %s, %s is expected", given->name, found, expected);
+}
+
+/* ---- setting ---- */
+
+static int set_value(struct request *r, const struct given *given, struct err *err)
+{
+    if (given->member->kind == TEXT && !json_is_string(given->value))
+        return refuse(given, err);
+    *(const json_t **)((char *)r + given->member->at) = given->value;
+    return 0;
+}
+
+static int set_ids(struct request *r, const struct given *given, struct err *err)
+{
+    const json_t *ids = given->value;
+    if (!json_is_array(ids))
+        return refuse(given, err);
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        const json_t *id = json_array_get(ids, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > UINT32_MAX)
+            return err_set(err, "\"%s\": entry %zu is no token id", given->name, i);
+    }
+    return set_value(r, given, err);
+}
+
+static bool in_range(const struct member *member, double x)
+{
+    return x >= member->min && x <= member->max;
+}
+
+/* -1, where it is allowed, is no limit. */
+static int set_whole(struct request *r, const struct given *given, struct err *err)
+{
+    char *at = (char *)r + given->member->at;
+    if (!json_is_integer(given->value) ||
+        !in_range(given->member, (double)json_integer_value(given->value)))
+        return refuse(given, err);
+    if (given->member->kind == KEY)
+        *(uint64_t *)at = (uint64_t)json_integer_value(given->value);
+    else
+        *(size_t *)at = (size_t)json_integer_value(given->value);
+    return 0;
+}
+
+static int set_real(struct request *r, const struct given *given, struct err *err)
+{
+    const double x = json_number_value(given->value);
+    if (!json_is_number(given->value) || !in_range(given->member, x))
+        return refuse(given, err);
+    *(double *)((char *)r + given->member->at) = x;
+    return 0;
+}
+
+static int set_flag(struct request *r, const struct given *given, struct err *err)
+{
+    if (!json_is_boolean(given->value))
+        return refuse(given, err);
+    *(bool *)((char *)r + given->member->at) = json_is_true(given->value);
+    return 0;
+}
+
+/* In place of the strings that the run has. */
+static int set_stop(struct request *r, const struct given *given, struct err *err)
+{
+    const json_t *stop = given->value;
+    const size_t n = json_is_array(stop) ? json_array_size(stop) : 1;
+    if (!json_is_array(stop) && !json_is_string(stop))
+        return refuse(given, err);
+    r->stop = mem_zalloc(n + 1, sizeof *r->stop);
+    if (!r->stop)
+        return err_set(err, "out of memory for %zu stop strings", n);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *text = json_is_array(stop) ? json_array_get(stop, i) : stop;
+        if (!json_is_string(text))
+            return err_set(err, "\"%s\" holds %s, strings are expected", given->name,
+                           json_type_name(text));
+        if (!json_string_length(text) || strlen(json_string_value(text)) != json_string_length(text))
+            return err_set(err, "\"%s\": a stop string is empty or holds a zero character",
+                           given->name);
+        r->stop[i] = (char *)(uintptr_t)json_string_value(text);
+    }
+    r->gen.stop = r->stop;
+    r->gen.n_stops = n;
+    return 0;
+}
+
+/* A number, or false: never. */
+static int read_bias(const char *id_text, const json_t *value, struct logit_bias *bias, struct err *err)
+{
+    size_t id;
+    const double number = json_is_false(value) ? LOGIT_BIAS_NEVER : json_number_value(value);
+    if (!parse_size(id_text, &id) || id > UINT32_MAX)
+        return err_set(err, "\"logit_bias\": \"%s\" is no token id",
+                       excerpt_of(id_text, strlen(id_text)).text);
+    if (!json_is_false(value) && !(json_is_number(value) && fabs(number) <= LOGIT_BIAS_MOST))
+        return err_set(err,
+                       "\"logit_bias\": of token %zu a number from -%g to %g is expected, or false, "
+                       "which forbids it",
+                       id, LOGIT_BIAS_MOST, LOGIT_BIAS_MOST);
+    *bias = (struct logit_bias){(uint32_t)id, (float)number};
+    return 0;
+}
+
+/* In place of those that the run has. */
+static int set_biases(struct request *r, const struct given *given, struct err *err)
+{
+    const char *id;
+    json_t *value, *object = (json_t *)(uintptr_t)given->value;
+    size_t n = 0;
+    if (!json_is_object(object))
+        return refuse(given, err);
+    r->bias = mem_alloc(json_object_size(object) + 1, sizeof *r->bias);
+    if (!r->bias)
+        return err_set(err, "out of memory for %zu biases", json_object_size(object));
+    json_object_foreach(object, id, value)
+    {
+        if (read_bias(id, value, &r->bias[n++], err) < 0)
+            return -1;
+    }
+    r->sampling.bias = r->bias;
+    r->sampling.n_biases = n;
+    return 0;
+}
+
+static int set(struct request *r, const struct given *given, struct err *err)
+{
+    static int (*const setters[])(struct request *, const struct given *, struct err *) = {
+        [ANY] = set_value,   [TEXT] = set_value, [IDS] = set_ids,
+        [COUNT] = set_whole, [KEY] = set_whole,  [REAL] = set_real,
+        [FLAG] = set_flag,   [TEXTS] = set_stop, [BIASES] = set_biases,
+    };
+    return setters[given->member->kind](r, given, err);
+}
+
+/* ---- names ---- */
+
+/* The member with this name, and the table's spelling of it. */
+static const struct member *find_member(const char *key, const char **name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(members); i++)
+        for (const char *const *at = members[i].names; *at; at++)
+            if (strcmp(*at, key) == 0) {
+                *name = *at;
+                return &members[i];
+            }
+    return NULL;
+}
+
+static const char *nearest_name(const char *key)
+{
+    const char *best = members[0].names[0];
+    for (size_t i = 0; i < ARRAY_LEN(members); i++)
+        for (const char *const *at = members[i].names; *at; at++)
+            if (words_apart(key, *at) < words_apart(key, best))
+                best = *at;
+    return best;
+}
+
+/* Every member is known, and given by one of its names only. */
+static int check_names(const struct request *r, bool lenient, struct err *err)
+{
+    const char *first[ARRAY_LEN(members)] = {NULL}, *key, *name;
+    json_t *value;
+    json_object_foreach(r->root, key, value)
+    {
+        const struct member *member = find_member(key, &name);
+        if (!member && !lenient)
+            return err_set(err,
+                           "unknown member \"%s\"; the nearest that is known is \"%s\" (--lenient "
+                           "ignores unknown ones)",
+                           excerpt_of(key, strlen(key)).text, nearest_name(key));
+        if (!member || json_is_null(value))
+            continue;
+        const char **before = &first[member - members];
+        if (*before)
+            return err_set(err, "\"%s\" and \"%s\" mean the same: give one of them", *before, name);
+        *before = name;
+    }
+    return 0;
+}
+
+/* ---- the whole ---- */
+
+int request_open(struct request *r, const char *line, size_t len, bool lenient, struct err *err)
+{
+    json_error_t why;
+    size_t blanks = 0;
+    *r = (struct request){0};
+    while (blanks < len && (line[blanks] == ' ' || line[blanks] == '\t' || line[blanks] == '\r'))
+        blanks++;
+    if (blanks == len)
+        return err_set(err, "is empty, an object is expected");
+    r->root = json_loadb(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why);
+    if (!r->root)
+        return err_set(err, "not valid JSON at column %d: %s", why.column, why.text);
+    if (!json_is_object(r->root))
+        return err_set(err, "is %s, an object is expected", json_type_name(r->root));
+    r->id = json_object_get(r->root, "id");
+    r->from = json_object_get(r->root, "from");
+    r->from = json_is_null(r->from) ? NULL : r->from;
+    return check_names(r, lenient, err);
+}
+
+int request_apply(struct request *r, struct err *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(r->root, key, value)
+    {
+        struct given given = {.value = value};
+        given.member = find_member(key, &given.name);
+        if (given.member && !json_is_null(value) && set(r, &given, err) < 0)
+            return -1;
+    }
+    r->gen.sampling = &r->sampling;
+    return 0;
+}
+
+int request_ids(const struct request *r, struct ids *ids, struct err *err)
+{
+    for (size_t i = 0; i < json_array_size(r->ids); i++)
+        if (ids_add(ids, (uint32_t)json_integer_value(json_array_get(r->ids, i)), err) < 0)
+            return -1;
+    return 0;
+}
+
+void request_release(struct request *r)
+{
+    json_decref(r->root);
+    free(r->stop);
+    free(r->bias);
+    *r = (struct request){0};
+}

@@ -1,0 +1,45 @@
+/* A request as one line of JSON: which members it may have, and what they set.
+ *
+ * One table (request.c) is the source of parsing, of the name that an unknown member may have been meant to be, and of
+ * what the man page must list. Nothing here needs a model, so that any bytes can be tried.
+ *
+ * To add a member: a row in the table, a row in the table of bmc-gen(1). */
+#ifndef BMC_REQUEST_H
+#define BMC_REQUEST_H
+
+#include "base/json.h"
+#include "decode/generate.h"
+
+struct request {
+    json_t *root;             /* the line; what follows points into it */
+    const json_t *id, *from;  /* any value, or NULL */
+    const json_t *text, *ids; /* the prompt: a string, or a list of token ids; NULL: not given */
+    struct gen_request gen;   /* what is asked for; its prompt is the caller's business */
+    struct sampler_options sampling;
+    char **stop;             /* the list of gen.stop, if the line has one */
+    struct logit_bias *bias; /* that of sampling.bias, if the line has one */
+};
+
+/* Parses a line: an object whose members are known, each given once by one of its names. `lenient` passes over others.
+ * On error, too, `id` is set if it was found, and request_release() follows. */
+int request_open(struct request *request, const char *line, size_t len, bool lenient,
+                 struct err *err) MUST_USE;
+
+/* Sets what the line says; in `gen` and `sampling` stand the values for what it does not say. gen.sampling then points
+ * to the request's own, which must not move any more. */
+int request_apply(struct request *request, struct err *err) MUST_USE;
+
+/* Appends the token ids of the prompt. */
+int request_ids(const struct request *request, struct ids *ids, struct err *err) MUST_USE;
+
+void request_release(struct request *request);
+
+/* For the test of the man page: the n-th member's names, the first one its own and others its aliases, and what is
+ * expected of its value. False when there are no more. */
+struct member_doc {
+    const char *const *names; /* ended by NULL */
+    char expected[80];
+};
+bool request_member(size_t n, struct member_doc *doc);
+
+#endif

@@ -1,0 +1,138 @@
+/* A result as one line of JSON. */
+#include "decode/result.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/table.h"
+
+/* The list is given back, or freed when its filling failed. */
+static json_t *checked(json_t *value, int rc)
+{
+    if (rc == 0)
+        return value;
+    json_decref(value);
+    return NULL;
+}
+
+static json_t *ids_json(const uint32_t *id, size_t n, struct err *err)
+{
+    json_t *list = json_array();
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = json_push(list, json_integer(id[i]), err);
+    return checked(list, rc);
+}
+
+/* ---- log-probabilities ---- */
+
+static json_t *logprob_json(const struct tokenizer *tok, const struct logprob *lp, struct err *err)
+{
+    struct buf piece = {0};
+    json_t *object = json_object();
+    int rc = tokenizer_piece_printable(tok, lp->id, &piece, err);
+    if (rc == 0)
+        rc = json_put(object, "id", json_integer(lp->id), err);
+    if (rc == 0)
+        rc = json_put(object, "piece", json_text(piece.data, piece.len), err);
+    if (rc == 0)
+        rc = json_put(object, "logprob",
+                      isnan(lp->logprob) ? json_null() : json_real((double)lp->logprob), err);
+    buf_release(&piece);
+    return checked(object, rc);
+}
+
+/* A token, and the k best ones in its place. */
+static json_t *token_json(const struct tokenizer *tok, const struct logprob *at, size_t k,
+                          struct err *err)
+{
+    json_t *top = json_array();
+    int rc = 0;
+    for (size_t i = 0; i < k && rc == 0 && !isnan(at->logprob); i++)
+        rc = json_push(top, logprob_json(tok, at + 1 + i, err), err);
+    top = checked(top, rc);
+    json_t *token = logprob_json(tok, at, err);
+    return checked(token, json_put(token, "top", top, err));
+}
+
+static json_t *tokens_json(const struct tokenizer *tok, const struct logprob *at, size_t n, size_t k,
+                           struct err *err)
+{
+    json_t *list = json_array();
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = json_push(list, token_json(tok, at + i * (k + 1), k, err), err);
+    return checked(list, rc);
+}
+
+/* ---- results ---- */
+
+/* What all results have; `ids` and `error` are taken over. */
+static int put_outcome(json_t *object, const char *text, size_t len, json_t *ids, const char *finish,
+                       json_t *error, struct err *err)
+{
+    const int put[] = {
+        json_put(object, "text", json_text(text, len), err),
+        json_put(object, "ids", ids, err),
+        json_put(object, "finish", json_string(finish), err),
+        json_put(object, "error", error, err),
+    };
+    return put[0] | put[1] | put[2] | put[3]; /* 0, or -1 */
+}
+
+static int put_result(json_t *object, const struct tokenizer *tok, const struct gen_result *result,
+                      struct err *err)
+{
+    const struct gen_request *request = result->request;
+    const char *error = result->error;
+    if (put_outcome(object, result->text, result->text_len, ids_json(result->ids, result->n_ids, err),
+                    gen_finish_name(result->finish),
+                    error ? json_text(error, strlen(error)) : json_null(), err) < 0)
+        return -1;
+    if (request->logprobs &&
+        json_put(object, "logprobs",
+                 tokens_json(tok, result->logprobs, result->n_ids, request->logprobs, err), err) < 0)
+        return -1;
+    return result->prompt_logprobs
+               ? json_put(object, "prompt_logprobs",
+                          tokens_json(tok, result->prompt_logprobs, request->n_prompt,
+                                      request->prompt_logprobs, err),
+                          err)
+               : 0;
+}
+
+/* The id comes first, as it was written, then the object's members. */
+static int put_line(const char *id, const json_t *object, struct buf *line, struct err *err)
+{
+    struct buf rest = {0};
+    int rc = json_write_line(object, &rest, err);
+    if (rc == 0)
+        rc = buf_addf(line, err, "{\"id\":%s,%s", id ? id : "null", rest.data + 1);
+    buf_release(&rest);
+    return rc;
+}
+
+int result_line(const struct tokenizer *tok, const char *id, const struct gen_result *result,
+                struct buf *line, struct err *err)
+{
+    json_t *object = json_object();
+    int rc = put_result(object, tok, result, err);
+    if (rc == 0)
+        rc = put_line(id, object, line, err);
+    json_decref(object);
+    return rc;
+}
+
+int failure_line(const char *id, uint64_t number, const char *why, struct buf *line, struct err *err)
+{
+    char text[sizeof err->text + 32];
+    json_t *object = json_object();
+    const int len = snprintf(text, sizeof text, "line %llu: %s", (unsigned long long)number + 1, why);
+    int rc = put_outcome(object, "", 0, json_array(), "error",
+                         json_text(text, size_min((size_t)len, sizeof text - 1)), err);
+    if (rc == 0)
+        rc = put_line(id, object, line, err);
+    json_decref(object);
+    return rc;
+}

@@ -1,0 +1,18 @@
+/* A result as one line of JSON, the answer to a request (request.h). A value that memory was short for is an error,
+ * never left out. */
+#ifndef BMC_RESULT_H
+#define BMC_RESULT_H
+
+#include "base/json.h"
+#include "decode/generate.h"
+
+/* Appends the line of a result: its request's id, as JSON (NULL: null), and what came out. On error nothing is
+ * appended. */
+int result_line(const struct tokenizer *tok, const char *id, const struct gen_result *result,
+                struct buf *line, struct err *err) MUST_USE;
+
+/* The same for a request of which nothing came out; `number` counts from 0. */
+int failure_line(const char *id, uint64_t number, const char *why, struct buf *line,
+                 struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,174 @@
+/* Every byte of a model.bmc against what its header says: bmc-model(5), "Checks". */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/pack.h"
+#include "base/threads.h"
+#include "format/bmclayout.h"
+#include "format/verify.h"
+
+/* A name of tensor `index`, for error sentences. */
+static void name_of(const struct bmc_file *file, size_t index, char *name, size_t size)
+{
+    *name = 0;
+    for (size_t i = 0; i < file->n_names && !*name; i++)
+        if (file->name[i].tensor == index) {
+            const size_t len = size_min(file->name[i].len, size - 1);
+            memcpy(name, file->text + file->name[i].text, len);
+            name[len] = 0;
+        }
+}
+
+/* What aligns the tensors must be zeros. */
+static int check_gaps(const struct bmc_file *file, const char *path, struct err *err)
+{
+    size_t end = file->header_bytes;
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        for (; end < file->tensor[i].offset; end++)
+            if (file->map.data[end])
+                return err_set(err,
+                               "%s: byte %zu, between two tensors, is not zero: the file is damaged",
+                               path, end);
+        end = (size_t)(file->tensor[i].offset + file->tensor[i].bytes);
+    }
+    return 0;
+}
+
+/* ---- as stored ---- */
+
+static int check_stored(const struct bmc_file *file, const char *path, bmc_progress *progress,
+                        void *arg, struct err *err)
+{
+    struct verify_part *part = mem_alloc(file->n_tensors, sizeof *part);
+    struct hash hash;
+    size_t damaged;
+    char name[128], want[17], found[17];
+    if (!part)
+        return err_set(err, "%s: out of memory for %zu tensors", path, file->n_tensors);
+    for (size_t i = 0; i < file->n_tensors; i++)
+        part[i] = (struct verify_part){file->map.data + file->tensor[i].offset,
+                                       (size_t)file->tensor[i].bytes, &file->tensor[i].stored};
+    int rc = verify_parts(part, file->n_tensors, progress, arg, &damaged, &hash, err);
+    free(part);
+    if (rc < 0 || damaged == SIZE_MAX)
+        return rc;
+    name_of(file, damaged, name, sizeof name);
+    hash_hex(&file->tensor[damaged].stored, 8, want);
+    hash_hex(&hash, 8, found);
+    return err_set(
+        err,
+        "%s: tensor \"%s\" has hash %s.., %s.. is written in the file: it is damaged; convert "
+        "the model again",
+        path, name, found, want);
+}
+
+/* ---- as meant ---- */
+
+enum finding { FINE, OTHER_ELEMENTS, PADDED, NO_MEMORY };
+
+struct meaning {
+    const struct bmc_file *file;
+    enum finding *finding; /* of each tensor */
+    bmc_progress *progress;
+    void *arg;
+    pthread_mutex_t lock; /* of `done`, and of the callback */
+    size_t done;
+};
+
+/* The elements of a packed tensor in row order, hashed; each block is packed anew, which shows what its padding holds. */
+static enum finding hash_packed(const struct bmc_tensor *tensor, const unsigned char *data,
+                                struct hash *hash)
+{
+    const size_t size = dtype_size(tensor->dtype), out = (size_t)tensor->shape[0],
+                 in = (size_t)tensor->shape[1], in_padded = (size_t)tensor->padded[1],
+                 block = PACK_OUT * in_padded * size;
+    char *rows = mem_alloc(2, block), *again = rows ? rows + block : NULL;
+    enum finding finding = rows ? FINE : NO_MEMORY;
+    struct hasher hasher;
+    hasher_init(&hasher);
+    for (size_t o = 0; o < out && finding == FINE; o += PACK_OUT, data += block) {
+        const size_t n = size_min(PACK_OUT, out - o);
+        unpack_block(rows, data, n, in, tensor->dtype);
+        hasher_add(&hasher, rows, n * in * size);
+        pack_rows(again, in_padded, rows, in, n, in, tensor->dtype);
+        if (memcmp(again, data, block) != 0)
+            finding = PADDED;
+    }
+    *hash = hasher_result(&hasher);
+    free(rows);
+    return finding;
+}
+
+static void check_tensor(void *arg, size_t i)
+{
+    struct meaning *m = arg;
+    const struct bmc_tensor *tensor = &m->file->tensor[i];
+    const unsigned char *data = m->file->map.data + tensor->offset;
+    struct hash hash;
+    if (tensor->layout == LAYOUT_PACKED) {
+        m->finding[i] = hash_packed(tensor, data, &hash);
+    } else {
+        m->finding[i] = FINE;
+        hash = hash_of(data, (size_t)tensor->bytes);
+    }
+    if (m->finding[i] == FINE && !hash_equal(&hash, &tensor->canonical))
+        m->finding[i] = OTHER_ELEMENTS;
+    pthread_mutex_lock(&m->lock);
+    m->done += (size_t)tensor->bytes;
+    if (m->progress)
+        m->progress(m->arg, m->done, m->file->map.size);
+    pthread_mutex_unlock(&m->lock);
+}
+
+static int report(const struct bmc_file *file, const enum finding *finding, const char *path,
+                  struct err *err)
+{
+    static const char *const text[] = {
+        [OTHER_ELEMENTS] = "has elements that are not those of its canonical hash",
+        [PADDED] = "has padding that is not zero",
+        [NO_MEMORY] = "needs more memory than there is to be checked",
+    };
+    char name[128];
+    for (size_t i = 0; i < file->n_tensors; i++)
+        if (finding[i] != FINE) {
+            name_of(file, i, name, sizeof name);
+            return err_set(err, "%s: tensor \"%s\" %s; convert the model again", path, name,
+                           text[finding[i]]);
+        }
+    return 0;
+}
+
+/* Canonical hashes and model_id: what snapshots, profiles and acceptance files know a model by. */
+static int check_meaning(const struct bmc_file *file, const char *path, bmc_progress *progress,
+                         void *arg, struct err *err)
+{
+    struct meaning m = {.file = file, .progress = progress, .arg = arg};
+    char want[17], found[17];
+    m.finding = mem_zalloc(file->n_tensors, sizeof *m.finding);
+    if (!m.finding)
+        return err_set(err, "%s: out of memory for %zu tensors", path, file->n_tensors);
+    pthread_mutex_init(&m.lock, NULL);
+    threads_each(file->n_tensors, file->map.size, check_tensor, &m);
+    pthread_mutex_destroy(&m.lock);
+    int rc = report(file, m.finding, path, err);
+    free(m.finding);
+    const struct hash id = bmc_model_id(file);
+    hash_hex(&id, 8, found);
+    hash_hex(&file->model_id, 8, want);
+    if (rc == 0 && !hash_equal(&id, &file->model_id))
+        rc = err_set(
+            err,
+            "%s: its configuration, tokenizer and tensors have model_id %s.., %s.. is written in "
+            "the file: it pretends to be another model; convert it again",
+            path, found, want);
+    return rc;
+}
+
+int bmc_file_verify(const struct bmc_file *file, const char *path, bmc_progress *progress, void *arg,
+                    struct err *err)
+{
+    return check_stored(file, path, progress, arg, err) < 0 || check_gaps(file, path, err) < 0
+               ? -1
+               : check_meaning(file, path, progress, arg, err);
+}

@@ -1,0 +1,136 @@
+/* Every byte of a snapshot against what it says, and against what bmc-kv(5) says of it. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/threads.h"
+#include "format/kvfile.h"
+#include "format/verify.h"
+
+static size_t n_blocks(const struct kvfile *file)
+{
+    return file->n_seqs * 2 * (size_t)file->head->layers;
+}
+
+/* "V of layer 3 of sequence 0" */
+static void name_block(const struct kvfile *file, size_t block, char *text, size_t size)
+{
+    const size_t layers = (size_t)file->head->layers;
+    snprintf(text, size, "%s of layer %zu of sequence %zu", block % 2 ? "V" : "K", block / 2 % layers,
+             block / 2 / layers);
+}
+
+static int check_hashes(const struct kvfile *file, const char *path, kvfile_progress *progress,
+                        void *arg, struct err *err)
+{
+    const size_t n = n_blocks(file);
+    struct verify_part *part = mem_alloc(n, sizeof *part);
+    struct hash hash;
+    char name[80], want[17], found[17];
+    size_t damaged;
+    if (!part)
+        return err_set(err, "%s: out of memory for %zu blocks", path, n);
+    for (size_t i = 0; i < n; i++)
+        part[i] = (struct verify_part){file->map.data + file->block[i].offset,
+                                       (size_t)file->block[i].bytes, &file->block[i].hash};
+    int rc = verify_parts(part, n, progress, arg, &damaged, &hash, err);
+    free(part);
+    if (rc < 0 || damaged == SIZE_MAX)
+        return rc;
+    name_block(file, damaged, name, sizeof name);
+    hash_hex(&file->block[damaged].hash, 8, want);
+    hash_hex(&hash, 8, found);
+    return err_set(err, "%s: %s has hash %s.., %s.. is written in the file: it is damaged", path, name,
+                   found, want);
+}
+
+/* What no block holds must be zeros. */
+static int check_gaps(const struct kvfile *file, const char *path, struct err *err)
+{
+    for (size_t at = sizeof *file->head; at < KVFILE_ALIGN; at++)
+        if (file->map.data[at])
+            return err_set(err, "%s: byte %zu, behind the head, is not zero: the file is damaged", path,
+                           at);
+    for (size_t i = 0; i < n_blocks(file); i++)
+        for (size_t at = (size_t)(file->block[i].offset + file->block[i].bytes); at % KVFILE_ALIGN;
+             at++)
+            if (file->map.data[at])
+                return err_set(err, "%s: byte %zu, behind a block, is not zero: the file is damaged",
+                               path, at);
+    return 0;
+}
+
+/* ---- rows ---- */
+
+enum finding { FINE, NOT_FINITE, NOT_ZERO };
+
+struct reading {
+    const struct kvfile *file;
+    enum finding *finding; /* of each block */
+};
+
+static bool all_finite(const unsigned char *at, size_t n, enum dtype type)
+{
+    bool finite = true;
+    for (size_t i = 0; i < n; i++)
+        finite =
+            finite && isfinite(type == DTYPE_F32 ? ((const float *)(const void *)at)[i]
+                                                 : bf16_to_f32(((const bf16 *)(const void *)at)[i]));
+    return finite;
+}
+
+static bool all_zero(const unsigned char *at, size_t bytes)
+{
+    unsigned char any = 0;
+    for (size_t i = 0; i < bytes; i++)
+        any |= at[i];
+    return !any;
+}
+
+/* Rows of tokens are finite, what stands behind them is zero. */
+static void check_block(void *arg, size_t i)
+{
+    const struct reading *r = arg;
+    const struct kvfile_head *head = r->file->head;
+    const struct kvfile_seq *seq = &r->file->seq[i / 2 / (size_t)head->layers];
+    const enum dtype type = (enum dtype)head->dtype;
+    const size_t row = (size_t)head->head_dim * dtype_size(type), n = (size_t)seq->n_rows,
+                 cap = (size_t)seq->cap;
+    const unsigned char *at = r->file->map.data + r->file->block[i].offset;
+    for (size_t h = 0; h < head->kv_heads && r->finding[i] == FINE; h++, at += cap * row)
+        r->finding[i] = !all_finite(at, n * (size_t)head->head_dim, type) ? NOT_FINITE
+                        : !all_zero(at + n * row, (cap - n) * row)        ? NOT_ZERO
+                                                                          : FINE;
+}
+
+static int check_rows(const struct kvfile *file, const char *path, struct err *err)
+{
+    const size_t n = n_blocks(file);
+    struct reading r = {file, mem_zalloc(n, sizeof *r.finding)};
+    char name[80];
+    int rc = 0;
+    if (!r.finding)
+        return err_set(err, "%s: out of memory for %zu blocks", path, n);
+    threads_each(n, file->map.size, check_block, &r);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        name_block(file, i, name, sizeof name);
+        if (r.finding[i] == NOT_FINITE)
+            rc = err_set(err, "%s: %s has rows that are NaN or infinite: the file is damaged", path,
+                         name);
+        else if (r.finding[i] == NOT_ZERO)
+            rc =
+                err_set(err, "%s: %s is not zero behind its %llu rows: the file is damaged", path, name,
+                        (unsigned long long)file->seq[i / 2 / (size_t)file->head->layers].n_rows);
+    }
+    free(r.finding);
+    return rc;
+}
+
+int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *progress, void *arg,
+                  struct err *err)
+{
+    return check_hashes(file, path, progress, arg, err) < 0 || check_gaps(file, path, err) < 0
+               ? -1
+               : check_rows(file, path, err);
+}

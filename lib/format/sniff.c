@@ -1,0 +1,106 @@
+/* Kinds of files by their first bytes. */
+#include "format/sniff.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "format/bmclayout.h"
+#include "format/kvfile.h"
+
+enum { ST_HEAD = 8, ST_MAX_HEADER = 100 << 20 };
+
+struct bytes {
+    const char *data;
+    size_t size;
+};
+
+static bool starts(struct bytes b, const char *text)
+{
+    const size_t len = strlen(text);
+    return b.size >= len && memcmp(b.data, text, len) == 0;
+}
+
+/* A line that begins so, among the first ones. */
+static bool has_line(struct bytes b, const char *key)
+{
+    enum { FIRST = 1024 };
+    const char *at = b.data, *end = at + size_min(b.size, FIRST);
+    while (at && at < end) {
+        if (starts((struct bytes){at, (size_t)(end - at)}, key))
+            return true;
+        at = memchr(at, '\n', (size_t)(end - at));
+        at = at ? at + 1 : NULL;
+    }
+    return false;
+}
+
+/* Both are texts of "key value" lines. */
+static bool is_profile(struct bytes b) { return has_line(b, "bmc_profile "); }
+static bool is_acceptance(struct bytes b) { return starts(b, "target ") && has_line(b, "draft "); }
+
+/* The length of a JSON object, then the object. */
+static bool is_safetensors(struct bytes b)
+{
+    uint64_t header;
+    if (b.size <= ST_HEAD || b.data[ST_HEAD] != '{')
+        return false;
+    memcpy(&header, b.data, sizeof header);
+    return header >= 2 && header <= ST_MAX_HEADER;
+}
+
+static const struct kind {
+    const char *name;  /* of a file that is not replaced */
+    const char *begin; /* the first bytes, or else: */
+    bool (*is)(struct bytes b);
+    const char *what,
+        *advice; /* how a sentence calls it, and what to do with it; NULL: has no other place */
+} kinds[FILE_KINDS] = {
+    [KIND_OTHER] = {"file", NULL, NULL, NULL, NULL},
+    [KIND_MODEL] = {"model file", BMC_MAGIC, NULL, "a .bmc model",
+                    "it is converted already: give it with -m"},
+    [KIND_SNAPSHOT] = {"snapshot", KVFILE_MAGIC, NULL, "a snapshot",
+                       "go on from it with --load-kv, and give its model with -m"},
+    [KIND_PROFILE] = {"tuned profile", NULL, is_profile, NULL, NULL},
+    [KIND_ACCEPTANCE] = {"file of measured acceptance", NULL, is_acceptance, NULL, NULL},
+    [KIND_SAFETENSORS] = {"safetensors file", NULL, is_safetensors, NULL, NULL},
+    [KIND_GGUF] = {"GGUF file", "GGUF", NULL, "a GGUF file, which cannot be read yet",
+                   "convert the Hugging Face folder that it was made from with bmc-convert"},
+    [KIND_ZIP] = {"PyTorch checkpoint", "PK\3\4", NULL,
+                  "a PyTorch checkpoint, which cannot be read yet",
+                  "save the model as safetensors (save_pretrained) and give its folder to bmc-convert"},
+    [KIND_LFS] = {"Git LFS pointer", "version https://git-lfs.github.com/spec/", NULL,
+                  "a Git LFS pointer, not the file itself",
+                  "fetch that with \"git lfs pull\" in its folder"},
+};
+
+enum file_kind sniff(const void *data, size_t size)
+{
+    const struct bytes b = {data, size};
+    int kind = size ? FILE_KINDS - 1 : KIND_OTHER;
+    while (kind > KIND_OTHER && !(kinds[kind].begin ? starts(b, kinds[kind].begin) : kinds[kind].is(b)))
+        kind--;
+    return (enum file_kind)kind;
+}
+
+enum file_kind file_sniff(const char *path)
+{
+    struct file_map map;
+    struct err ignored;
+    if (file_map(&map, path, &ignored) < 0)
+        return KIND_OTHER;
+    const enum file_kind kind = sniff(map.data, map.size);
+    file_unmap(&map);
+    return kind;
+}
+
+const char *file_kind_name(enum file_kind kind) { return kinds[kind].name; }
+
+int sniff_refuse(const void *data, size_t size, enum file_kind good, const char *wanted,
+                 const char *name, struct err *err)
+{
+    const enum file_kind found = sniff(data, size);
+    const struct kind *kind = &kinds[found];
+    if (!kind->what || found == good)
+        return 0;
+    return err_set(err, "%s: is %s; %s is needed here: %s", name, kind->what, wanted, kind->advice);
+}

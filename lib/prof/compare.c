@@ -1,0 +1,109 @@
+/* Ratios of two measurements, with intervals. */
+#include "prof/compare.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/stat.h"
+
+enum { EXACT_PAIRS = 400 };
+
+static const double ONE_SIDE = 0.025; /* of 95 %, on either side */
+
+/* P(U <= u) for u = 0, 1, ... until it exceeds what one side may have; returns how many do not. U counts the pairs in
+ * which a's value is the larger. The largest value of all is one of the i of a with probability i / (i + j), and then
+ * larger than all j of b: so p[i][j](u) = i/(i+j) p[i-1][j](u-j) + j/(i+j) p[i][j-1](u). */
+static size_t exact_rank(size_t n_a, size_t n_b)
+{
+    double p[COMPARE_ROUNDS + 1][EXACT_PAIRS / 2 + 1] = {{0}}, sum = 0;
+    const size_t half = n_a * n_b / 2;
+    for (size_t j = 0; j <= n_b; j++)
+        p[j][0] = 1;
+    for (size_t i = 1; i <= n_a; i++)
+        for (size_t j = 1; j <= n_b; j++) {
+            const double from_a = (double)i / (double)(i + j);
+            for (size_t u = half + 1; u-- > 0;)
+                p[j][u] = (u >= j ? from_a * p[j][u - j] : 0) + (1 - from_a) * p[j - 1][u];
+        }
+    for (size_t u = 0; u <= half; u++) {
+        sum += p[n_b][u];
+        if (sum > ONE_SIDE + 1e-12) /* sums of doubles: 1 in 40 is not more than 1 in 40 */
+            return u;
+    }
+    return half; /* not reached: half of all is more than one side */
+}
+
+static size_t normal_rank(size_t n_a, size_t n_b)
+{
+    const double pairs = (double)(n_a * n_b), z = 1.959963984540054;
+    return (size_t)floor(pairs / 2 - z * sqrt(pairs * (double)(n_a + n_b + 1) / 12));
+}
+
+size_t change_rank(size_t n_a, size_t n_b)
+{
+    return n_a * n_b <= EXACT_PAIRS ? exact_rank(n_a, n_b) : normal_rank(n_a, n_b);
+}
+
+static double median_of(const double *x, size_t n)
+{
+    double sorted[COMPARE_ROUNDS];
+    memcpy(sorted, x, n * sizeof *x);
+    return stat_quantile(sorted, n, 0.5);
+}
+
+static bool all_positive(const double *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(x[i] >= 1e-12))
+            return false;
+    return true;
+}
+
+struct change change_of(const double *a, size_t n_a, const double *b, size_t n_b)
+{
+    double pair[COMPARE_ROUNDS * COMPARE_ROUNDS];
+    const size_t k = change_rank(n_a, n_b), pairs = n_a * n_b;
+    struct change change = {.there = all_positive(a, n_a) && all_positive(b, n_b)};
+    if (!change.there)
+        return change;
+    change.value = median_of(b, n_b) / median_of(a, n_a);
+    change.bounded = k > 0;
+    if (!change.bounded)
+        return change;
+    for (size_t i = 0; i < n_a; i++)
+        for (size_t j = 0; j < n_b; j++)
+            pair[i * n_b + j] = b[j] / a[i];
+    stat_quantile(pair, pairs, 0.5); /* sorts */
+    change.lo = pair[k - 1];
+    change.hi = pair[pairs - k];
+    return change;
+}
+
+enum verdict change_verdict(const struct change *change, bool less_is_better, double tolerance)
+{
+    const double most = 1 + tolerance, least = 1 / most;
+    if (!change->there || !change->bounded)
+        return VERDICT_NONE;
+    const double lo = less_is_better ? change->lo : 1 / change->hi;
+    const double hi = less_is_better ? change->hi : 1 / change->lo;
+    if (lo > most)
+        return VERDICT_WORSE;
+    if (hi < least)
+        return VERDICT_BETTER;
+    return lo >= least && hi <= most ? VERDICT_SAME : VERDICT_UNCLEAR;
+}
+
+const char *verdict_name(enum verdict verdict)
+{
+    static const char *const names[] = {"same", "better", "worse", "unclear", "no interval"};
+    return names[verdict];
+}
+
+bool figure_direction(const char *name, bool *less_is_better)
+{
+    const size_t len = strlen(name);
+    const bool time = len > 3 && strcmp(name + len - 3, "_ms") == 0;
+    *less_is_better = time;
+    return time || strncmp(name, "tok_s", 5) == 0;
+}

@@ -1,0 +1,35 @@
+/* What bmc-prof wrote as JSON, read again: rows, each with what it measured and with the rounds of its figures. The file
+ * is treated as hostile. */
+#ifndef BMC_SAMPLES_H
+#define BMC_SAMPLES_H
+
+#include "base/json.h"
+
+/* One row: all pointers are into the file's values. */
+struct measured_row {
+    const json_t *all; /* all members */
+    const json_t *
+        samples; /* figure -> its rounds: 1 to COMPARE_ROUNDS numbers from 0 to 1e15; at least one figure */
+    json_t *what; /* the members that say what was measured */
+};
+
+struct measured {
+    json_t *root;
+    struct measured_row *row;
+    size_t n;
+    json_t *index; /* what, as text -> number of the row */
+};
+
+/* `name` names the file in errors. Two rows that measured the same are an error. */
+int measured_parse(struct measured *measured, const char *text, size_t size, const char *name,
+                   struct err *err) MUST_USE;
+void measured_release(struct measured *measured);
+
+/* The row that measured the same, or NULL; -1 when memory is short. */
+int measured_find(const struct measured *measured, const struct measured_row *like,
+                  const struct measured_row **row, struct err *err) MUST_USE;
+
+/* The rounds of a figure of a row that was read; 0 when it has none of that name. */
+size_t measured_rounds(const struct measured_row *row, const char *figure, double *round);
+
+#endif

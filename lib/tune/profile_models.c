@@ -1,0 +1,69 @@
+/* What a tuned profile says of single models, and one profile taking over what another found out. */
+#include <stdio.h>
+
+#include "tune/profile.h"
+
+const struct tuned_model *profile_model(const struct profile *p, const char *key)
+{
+    for (size_t i = 0; i < p->n_models; i++)
+        if (strcmp(p->model[i].key, key) == 0)
+            return &p->model[i];
+    return NULL;
+}
+
+struct tuned_model *profile_put_model(struct profile *p, const char *key, struct err *err)
+{
+    const struct tuned_model *there = profile_model(p, key);
+    if (there)
+        return &p->model[there - p->model];
+    if (p->n_models == PROFILE_MODELS)
+        err_set(err, "a profile has no more than %d models", PROFILE_MODELS);
+    if (p->n_models == PROFILE_MODELS ||
+        mem_grow(&p->model, &p->models_cap, p->n_models, sizeof *p->model, err) < 0)
+        return NULL;
+    struct tuned_model *model = &p->model[p->n_models++];
+    *model = (struct tuned_model){.policy_ratio = {1, 1, 1}};
+    snprintf(model->key, sizeof model->key, "%s", key);
+    return model;
+}
+
+void profile_shape_key(char *key, size_t size, const char *shape)
+{
+    const char *slash = strrchr(shape, '/'), *name = slash ? slash + 1 : shape,
+               *end = strstr(name, ".shape");
+    const bool ends = end && end > name && !end[strlen(".shape")];
+    snprintf(key, size, "%.*s", (int)size_min(ends ? (size_t)(end - name) : strlen(name), size - 1),
+             name);
+    for (char *at = key; *at; at++)
+        if (*at > 0 && (*at <= ' ' || *at == 127))
+            *at = '_';
+}
+
+/* What was not measured anew stays. */
+static int merge_model(struct profile *p, const struct tuned_model *newer, struct err *err)
+{
+    struct tuned_model *model = profile_put_model(p, newer->key, err);
+    if (!model)
+        return -1;
+    if (newer->rows.n || !model->rows.n) /* the name says what the rows were measured on */
+        memcpy(model->name, newer->name, sizeof model->name);
+    if (newer->policy[0]) {
+        memcpy(model->policy, newer->policy, sizeof model->policy);
+        model->policy_ratio = newer->policy_ratio;
+    }
+    if (newer->rows.n)
+        model->rows = newer->rows;
+    return 0;
+}
+
+int profile_merge(struct profile *p, const struct profile *newer, struct err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < newer->n_curves; i++)
+        rc = profile_put_curve(p, &newer->curve[i], err);
+    for (size_t i = 0; rc == 0 && i < newer->n_tuned; i++)
+        rc = profile_put_T(p, &newer->tuned[i], err);
+    for (size_t i = 0; rc == 0 && i < newer->n_models; i++)
+        rc = merge_model(p, &newer->model[i], err);
+    return rc;
+}

@@ -1,0 +1,161 @@
+# bmc-prof compare: files made by hand, whose ratios and verdicts are known, and files that are hostile.
+load helper
+
+bmc-prof() { $BMC_WRAP "$BMC_BIN/bmc-prof" "$@"; }
+
+# rows FILE ROW..: a file with these rows, each as a jq object.
+rows() {
+    local file=$1
+    shift
+    jq -n "{rows: [$(
+        IFS=,
+        echo "$*"
+    )]}" >"$file"
+}
+
+# row BATCH MEMBERS: a row of bench with more members.
+row() { echo "{test: \"decode\", policy: \"bmc\", batch: $1, isa: \"ref\", model_id: \"m\", cpu: \"c\", version: \"1\", repeat: 4, samples: {}} * {$2}"; }
+
+# What the comparison says, as "figure ratio lo hi verdict" lines.
+verdicts() { jq -r '.rows[] | "\(.figure) \(.ratio) \(.ratio_lo) \(.ratio_hi) \(.verdict)"' <<<"$output"; }
+
+# compares STATUS REGEX ARGUMENT..: that status, with what stands on standard error; "": nothing.
+compares() {
+    run --separate-stderr bmc-prof compare "${@:3}"
+    assert_equal "$* -> $status $output" "$* -> $1 $output"
+    if [ -z "$2" ]; then assert_equal "$stderr" ""; else assert_regex "$stderr" "^bmc-prof: .*$2"; fi
+}
+
+@test "ratios, intervals and verdicts by hand; more is better for rates, less for times" {
+    # Four rounds on each side: the interval is the range of all 16 ratios.
+    rows a "$(row 1 'samples: {tok_s: [10, 11, 12, 13], x_ms: [10, 11, 12, 13]}')"
+    rows b "$(row 1 'samples: {tok_s: [20, 22, 24, 26], x_ms: [20, 22, 24, 26]}')"
+    compares 1 '1 of 2 figures are worse in b than in a, by more than 5 %' a b --format json
+    assert_equal "$(verdicts)" $'tok_s 2 1.53846154 2.6 better\nx_ms 2 1.53846154 2.6 worse'
+    jq -e '.rows | all(.a == 11.5 and .b == 23 and .rounds_a == 4 and .test == "decode" and .batch == 1)' <<<"$output"
+    compares 1 '1 of 2 figures are worse' b a --format json
+    assert_equal "$(verdicts)" $'tok_s 0.5 0.384615385 0.65 worse\nx_ms 0.5 0.384615385 0.65 better'
+    compares 0 '' a a --format json
+    assert_equal "$(verdicts)" $'tok_s 1 0.769230769 1.3 unclear\nx_ms 1 0.769230769 1.3 unclear'
+}
+
+@test "--tolerance: the whole interval must lie beyond it" {
+    rows a "$(row 1 'samples: {x_ms: [100, 100, 100, 100]}')"
+    rows b "$(row 1 'samples: {x_ms: [104, 106, 106, 107]}')"
+    rows c "$(row 1 'samples: {x_ms: [106, 106, 106, 107]}')"
+    compares 0 '' a b --format json
+    assert_equal "$(verdicts)" "x_ms 1.06 1.04 1.07 unclear"
+    compares 1 'by more than 5 %' a c
+    compares 1 'by more than 3.5 %' a b --tolerance 3.5
+    compares 0 '' a c --tolerance 7 --format json
+    assert_equal "$(verdicts)" "x_ms 1.06 1.06 1.07 same"
+    compares 1 'by more than 0 %' a b --tolerance 0
+    for wrong in -1 x 1001 nan; do
+        run --separate-stderr bmc-prof compare a b --tolerance=$wrong
+        assert_equal "$wrong $status" "$wrong 2"
+    done
+}
+
+@test "rows are matched by what they measured, in any order; others are named and change nothing" {
+    rows a "$(row 1 'samples: {x_ms: [1, 1, 1, 1]}')" "$(row 2 'samples: {x_ms: [2, 2, 2, 2], y_ms: [1]}')" "$(row 3 'samples: {x_ms: [9]}')"
+    rows b "$(row 4 'samples: {x_ms: [9]}')" "$(row 2 'T: 9, repeat: 9, timestamp: "t", samples: {x_ms: [2, 2, 2, 2], z_ms: [1]}')" \
+        "$(row 1 'roof_share: 0.5, samples: {x_ms: [1, 1, 1, 1]}')"
+    compares 0 '' a b --format json
+    assert_equal "$(jq -r '.rows[] | "\(.batch) \(.figure) \(.verdict)"' <<<"$output")" "1 x_ms same
+2 x_ms same
+2 y_ms only in A
+2 z_ms only in B
+3 null only in A
+4 null only in B"
+    jq -e '.rows | map(keys_unsorted) | unique | length == 1' <<<"$output"
+}
+
+@test "other models, sets and machines are said" {
+    rows a "$(row 1 'shape: "/x/m.bmc", samples: {x_ms: [1, 1, 1, 1]}')"
+    rows b "$(row 1 'shape: "/y/n.bmc", model_id: "n", cpu: "d\u001b[31m", version: "2", samples: {x_ms: [1, 1, 1, 1]}')"
+    compares 0 '' a a
+    compares 0 'model_id differs: \["m"\] in A, \["n"\] in B' a b --format csv
+    assert_equal "$(wc -l <<<"$stderr")" 3
+    assert_regex "$stderr" 'cpu differs: \["c"\] in A'
+    assert_regex "$stderr" 'version differs: \["1"\] in A, \["2"\] in B'
+    [[ $stderr != *$'\e'* ]]
+    rows c "$(row 1 'isa: "avx2", samples: {x_ms: [1, 1, 1, 1]}')"
+    compares 1 'isa differs: \["ref"\] in A, \["avx2"\] in B' a c --format json
+    assert_regex "$stderr" 'a and c have measured nothing alike'
+    assert_equal "$(jq -r '.rows[] | "\(.isa) \(.verdict)"' <<<"$output")" $'ref only in A\navx2 only in B'
+    rows d "$(row 1 'model_id: "", shape: "s", samples: {x_ms: [1, 1, 1, 1]}')"
+    rows e "$(row 1 'model_id: "", shape: "t", samples: {x_ms: [1, 1, 1, 1]}')"
+    compares 1 'nothing alike' d e
+}
+
+@test "too few rounds and rounds of 0 have no interval, are never worse, and are said" {
+    rows a "$(row 1 'samples: {x_ms: [1, 1, 1], y_ms: [0, 1, 1, 1], z_ms: [1, 1, 1, 1]}')"
+    rows b "$(row 1 'samples: {x_ms: [9, 9, 9], y_ms: [9, 9, 9, 9], z_ms: [1, 1, 1, 1]}')"
+    compares 0 '2 of 3 figures have no interval: it takes 4 rounds' a b --format json
+    assert_equal "$(verdicts)" $'x_ms 9 null null no interval\ny_ms null null null no interval\nz_ms 1 1 1 same'
+}
+
+@test "what bmc-prof writes is what it compares, in every format" {
+    tiny_shape tiny.shape
+    bmc-prof bench --shape ./tiny.shape -p 4 -n 2 -b 1,2 -r 4 --warmup 0 -t 1 --megabytes 1 --format json >bench
+    bmc-prof latency --shape ./tiny.shape -N 8 --every 4 -r 4 -t 1 --format json >latency
+    bmc-prof usecases --shape ./tiny.shape --cases 2:2 -r 4 -t 1 --format json >usecases
+    bmc-prof policies --shape ./tiny.shape -N 8 -r 4 -t 1 --format json >policies 2>stderr
+    for job in bench:8 latency:4 usecases:5 policies:5; do
+        for format in table md csv json jsonl; do
+            compares 0 '' "${job%:*}" "${job%:*}" --format $format
+            echo "$output" >"out.$format"
+        done
+        assert_equal "$job $(wc -l <out.jsonl)" "$job ${job#*:}"
+        assert_equal "$(wc -l <out.csv)" $((${job#*:} + 1))
+        assert_equal "$(jq -c '.rows[]' out.json)" "$(jq -c . out.jsonl)"
+        assert_equal "$(jq -r '.ratio' out.jsonl | sort -u)" 1
+        assert_equal "$(sed '1,/^$/d' out.table | wc -l)" $((${job#*:} + 1))
+        assert_equal "$(sed '1,/^$/d' out.md | wc -l)" $((${job#*:} + 2))
+    done
+    compares 0 '' - bench <bench
+}
+
+@test "a build that is twice as slow is found" {
+    tiny_shape tiny.shape
+    bmc-prof bench --shape ./tiny.shape -p 0 -n 2 -r 5 --warmup 0 -t 1 --megabytes 1 --format json >before
+    jq '.rows[].samples |= map_values(map(. / 1000))' before >after
+    compares 1 '2 of 2 figures are worse in after than in before, by more than 10 %' before after --tolerance 10 --format csv
+    compares 0 '' after before --tolerance 10 --format csv
+}
+
+@test "the man page lists every field of compare, and no other" {
+    rows a "$(row 1 'samples: {x_ms: [1]}')"
+    bmc-prof compare a a --format json 2>stderr |
+        jq -r '.rows[0] | del(.test, .policy, .batch, .isa) | keys_unsorted[]' | sort >written
+    awk '/^\.S[SH] / { inside = $2 == "compare" } inside && names { if (sub(/^\.B /, "")) print; names = 0 }
+        inside && /^\.TP$/ { names = 1 }' "$ROOT/man/bmc-prof.1" | sort | diff written -
+}
+
+@test "hostile files: one sentence, exit 1, nothing on standard output" {
+    local good text i=0
+    rows good "$(row 1 'samples: {x_ms: [1, 1, 1, 1]}')"
+    for text in '' '[' 'null' '[]' '{"rows": 3}' '{"rows": []}' '{"rows": [null]}' '{"rows": [{"samples": null}]}' \
+        '{"rows": [{"samples": {"x_ms": "1"}}]}' '{"rows": [{"samples": {"x_ms": [[1]]}}]}' \
+        '{"rows": [{"samples": {"x_ms": [-1]}}]}' '{"rows": [{"samples": {"x_ms": [1e16]}}]}' \
+        '{"rows": [{"samples": {"x_ms": [1e999]}}]}' '{"rows": [{"samples": {"x_ms": [NaN]}}]}' \
+        '{"rows": [{"samples": {"\u001b[2J": [1]}}]}' '{"rows": [{"samples": {"x_ms": [1]}}, {"samples": {"x_ms": [2]}}]}' \
+        "{\"rows\": [{\"samples\": {\"x_ms\": [$(printf '1,%.0s' {1..64})1]}}]}" $'{"rows": [{"a": "\xff"}]}' \
+        "$(printf '[%.0s' {1..5000})"; do
+        i=$((i + 1))
+        printf '%s' "$text" >bad
+        run --separate-stderr bmc-prof compare good bad
+        assert_equal "$i $status $output" "$i 1 "
+        assert_regex "$stderr" '^bmc-prof: bad: '
+        [[ $stderr != *[[:cntrl:]]* ]]
+    done
+    run --separate-stderr bmc-prof compare none good
+    assert_equal "$status $output" "1 "
+    assert_regex "$stderr" 'none: cannot open'
+}
+
+@test "the arithmetic, and the reader" {
+    run "$BMC_BUILD/tests/test_compare"
+    assert_success
+    assert_line --regexp '^[0-9]{3,} checks, 0 failed$'
+}

@@ -1,0 +1,72 @@
+/* Continues a text by a few tokens, the most probable one at a time: what a program needs of libbmc.
+ *
+ *   cc continue.c $(pkg-config --cflags --libs bmc) -o continue
+ *   ./continue /usr/local/share/bmc/grimm.bmc "Once upon a time" 20 */
+#include <bmc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t most_probable(const float *logits, size_t vocab)
+{
+    size_t best = 0;
+    for (size_t id = 1; id < vocab; id++)
+        if (logits[id] > logits[best])
+            best = id;
+    return (uint32_t)best;
+}
+
+/* Feeds the prompt, then each token that follows, until `n` are there or the text ends. -1 on failure. */
+static int generate(const struct bmc_model *model, struct bmc_context *context, const uint32_t *prompt,
+                    size_t n_prompt, uint32_t *ids, size_t n, struct bmc_error *error)
+{
+    const float *logits;
+    size_t made = 0;
+    int rc = bmc_feed(context, 0, prompt, n_prompt, &logits, error);
+    while (rc == 0 && made < n) {
+        ids[made] = most_probable(logits, bmc_model_vocab(model));
+        if (bmc_model_is_end(model, ids[made]))
+            break;
+        rc = bmc_feed(context, 0, &ids[made++], 1, &logits, error);
+    }
+    return rc < 0 ? -1 : (int)made;
+}
+
+static int continue_text(const struct bmc_model *model, const char *text, size_t n,
+                         struct bmc_error *error)
+{
+    struct bmc_context *context = NULL;
+    uint32_t *prompt = NULL, *ids = calloc(n, sizeof *ids);
+    char *more = NULL;
+    size_t n_prompt;
+    int made = -1;
+    if (!ids)
+        snprintf(error->text, sizeof error->text, "out of memory");
+    else if (bmc_tokenize(model, text, strlen(text), &prompt, &n_prompt, error) == 0 &&
+             bmc_context_open(&context, model, NULL, error) == 0)
+        made = generate(model, context, prompt, n_prompt, ids, n, error);
+    if (made >= 0 && bmc_detokenize(model, ids, (size_t)made, &more, error) == 0)
+        printf("%s%s\n", text, more);
+    const int rc = more ? 0 : -1;
+    bmc_context_close(context);
+    free(prompt);
+    free(ids);
+    free(more);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct bmc_model *model;
+    struct bmc_error error;
+    const long n = argc == 4 ? strtol(argv[3], NULL, 10) : 0;
+    if (n < 1 || n > 1000)
+        return fprintf(stderr, "usage: continue MODEL.bmc TEXT TOKENS\n"), 2;
+    int rc = bmc_model_open(&model, argv[1], &error);
+    if (rc == 0)
+        rc = continue_text(model, argv[2], (size_t)n, &error);
+    if (rc < 0)
+        fprintf(stderr, "continue: %s\n", error.text);
+    bmc_model_close(model);
+    return rc < 0;
+}

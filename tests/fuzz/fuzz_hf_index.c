@@ -1,0 +1,23 @@
+/* model.safetensors.index.json, hostile: no file that is named lies outside the folder. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/hfindex.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct err err;
+    json_t *files, *unused;
+    const char *name;
+    if (hf_index_parse(&files, (const char *)data, size, "fuzz", &err) < 0)
+        return 0;
+    json_object_foreach(files, name, unused)
+    {
+        if (!*name || strchr(name, '/'))
+            abort();
+    }
+    json_decref(files);
+    return 0;
+}

@@ -1,0 +1,70 @@
+/* Lines of requests from anybody: what is taken is in range and says the same again, what is refused has an answer. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "decode/request.h"
+#include "decode/result.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* result.c names how generations end; the loop itself is not here. */
+const char *gen_finish_name(enum gen_finish finish)
+{
+    return finish == FINISHED_EOS ? "eos" : "length";
+}
+
+static void must(bool so)
+{
+    if (!so)
+        abort();
+}
+
+static void check_ranges(const struct request *r)
+{
+    const struct sampler_options *s = &r->sampling;
+    must(r->gen.sampling == s && fabs(s->temp) <= 1e9 && s->top_p >= 0 && s->top_p <= 1);
+    must(s->min_p >= 0 && s->min_p <= 1 && s->repeat_penalty >= 1e-3 && s->repeat_penalty <= 1e3);
+    must(fabs(s->presence_penalty) <= 1e3 && fabs(s->frequency_penalty) <= 1e3);
+    must(r->gen.logprobs <= 1000 && r->gen.prompt_logprobs <= 1000);
+    for (size_t i = 0; i < r->gen.n_stops; i++)
+        must(r->gen.stop[i][0]);
+    for (size_t i = 0; i < s->n_biases; i++)
+        must(isfinite(s->bias[i].bias));
+}
+
+/* The answer to a bad line is one line of JSON, which has the id. */
+static void check_answer(const struct request *r, const char *why)
+{
+    struct buf line = {0};
+    struct err err;
+    json_error_t bad;
+    char *id = r->id ? json_dumps(r->id, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17)) : NULL;
+    must(failure_line(id, 7, why, &line, &err) == 0 && line.data[line.len - 1] == '\n');
+    json_t *answer = json_loadb(line.data, line.len, JSON_ALLOW_NUL, &bad);
+    must(answer && json_string_length(json_object_get(answer, "error")) < 2 * sizeof err.text);
+    must(!r->id || json_equal(r->id, json_object_get(answer, "id")));
+    json_decref(answer);
+    buf_release(&line);
+    free(id);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct request r;
+    struct ids ids = {0};
+    struct err err;
+    const bool lenient = size && data[0] == ' ';
+    int rc = request_open(&r, (const char *)data, size, lenient, &err);
+    r.sampling = (struct sampler_options){.top_p = 1, .repeat_penalty = 1};
+    if (rc == 0)
+        rc = request_apply(&r, &err);
+    if (rc == 0)
+        rc = request_ids(&r, &ids, &err);
+    if (rc == 0)
+        check_ranges(&r);
+    else
+        check_answer(&r, err.text);
+    ids_release(&ids);
+    request_release(&r);
+    return 0;
+}

@@ -1,0 +1,71 @@
+/* What fuzz targets do with their input: a copy whose end a sanitizer guards, and a file that can be mapped. */
+#ifndef BMC_FUZZ_INPUT_H
+#define BMC_FUZZ_INPUT_H
+
+#include <sanitizer/asan_interface.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "format/bmclayout.h"
+#include "format/kvfile.h"
+
+/* Aligned and writable; a read beyond its end is an error. NULL when memory is short. */
+static inline unsigned char *input_copy(const uint8_t *data, size_t size)
+{
+    unsigned char *copy = aligned_alloc(64, size + 64 - size % 64);
+    if (!copy)
+        return NULL;
+    if (size)
+        memcpy(copy, data, size);
+    ASAN_POISON_MEMORY_REGION(copy + size, 64 - size % 64);
+    return copy;
+}
+
+static inline void input_free(unsigned char *copy, size_t size)
+{
+    ASAN_UNPOISON_MEMORY_REGION(copy + size, 64 - size % 64);
+    free(copy);
+}
+
+/* Sizes and the header's hash of a model are put right, since no fuzzer would find them. */
+static inline void input_seal_model(unsigned char *copy, size_t size)
+{
+    struct bmc_head *head = (void *)copy;
+    if (size < sizeof *head)
+        return;
+    head->file_bytes = size;
+    if (head->header_bytes <= size && head->header_bytes >= sizeof *head)
+        head->header_hash = bmc_header_hash(copy, (size_t)head->header_bytes);
+}
+
+/* The same for a snapshot. */
+static inline void input_seal_snapshot(unsigned char *copy, size_t size)
+{
+    struct kvfile_head *head = (void *)copy;
+    if (size < KVFILE_ALIGN)
+        return;
+    head->file_bytes = size;
+    if (head->tables_at <= size && head->tables_at >= KVFILE_ALIGN) {
+        head->tables_bytes = size - head->tables_at;
+        head->hash = kvfile_hash(copy, copy + head->tables_at, (size_t)head->tables_bytes);
+    }
+}
+
+/* A file in memory with these bytes; `path` receives its name, -1 is returned when there is none to be had. */
+static inline int input_file(const unsigned char *bytes, size_t size, char path[64])
+{
+    const int fd = memfd_create("fuzz", MFD_CLOEXEC);
+    if (fd >= 0)
+        snprintf(path, 64, "/proc/self/fd/%d", fd);
+    if (fd >= 0 && write(fd, bytes, size) == (ssize_t)size)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+#endif

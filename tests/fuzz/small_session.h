@@ -1,0 +1,30 @@
+/* A session of one sequence on one thread, in plain C, for targets that run a model. */
+#ifndef BMC_FUZZ_SMALL_SESSION_H
+#define BMC_FUZZ_SMALL_SESSION_H
+
+#include "base/threads.h"
+#include "decode/session.h"
+#include "input.h"
+
+static inline int small_session_open(struct session *session, const struct model *model,
+                                     const char *policy, enum dtype type, size_t context,
+                                     struct err *err)
+{
+    struct session_options o = {.kv_type = type,
+                                .precision = PRECISION_F32,
+                                .context = context,
+                                .batch = 1,
+                                .chunk = 4,
+                                .threads = 1,
+                                .threads_prefill = 1};
+    threads_set(1);
+    kernels_setup();
+    if (!(o.attn = attn_find("fused", err)) || !(o.kernels = kernels_select("ref", err)) ||
+        kv_spec_parse(&o.kv, policy, err) < 0) {
+        fprintf(stderr, "%s\n", err->text);
+        abort();
+    }
+    return session_open(session, model, &o, err);
+}
+
+#endif

@@ -1,0 +1,88 @@
+/* A preloaded library that makes one call fail: the BMC_FAIL_AT-th of those that BMC_FAIL_CALL names ("memory", "write",
+ * "fsync", "rename", "mmap"). Without BMC_FAIL_AT it counts them. The number goes to descriptor BMC_FAIL_COUNT at exit.
+ *
+ * glibc's own names and bare system calls do the work, so that nothing has to be looked up while memory is short. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *block, size_t size);
+void *__libc_memalign(size_t alignment, size_t size);
+
+enum call { NONE, MEMORY, WRITE, FSYNC, RENAME, MMAP };
+
+static const char *const names[] = {"", "memory", "write", "fsync", "rename", "mmap"};
+static enum call chosen;
+static unsigned long fail_at;
+static atomic_ulong calls;
+
+__attribute__((constructor)) static void choose(void)
+{
+    const char *name = getenv("BMC_FAIL_CALL"), *at = getenv("BMC_FAIL_AT");
+    for (int i = MEMORY; name && i <= MMAP; i++)
+        if (strcmp(name, names[i]) == 0)
+            chosen = (enum call)i;
+    fail_at = at ? strtoul(at, NULL, 10) : 0;
+}
+
+__attribute__((destructor)) static void tell(void)
+{
+    const char *fd = getenv("BMC_FAIL_COUNT");
+    char text[32];
+    if (fd)
+        syscall(SYS_write, atoi(fd), text, snprintf(text, sizeof text, "%lu\n", atomic_load(&calls)));
+}
+
+/* True for the one call that is to fail. */
+static int fails(enum call call, int reason)
+{
+    if (call != chosen || atomic_fetch_add(&calls, 1) + 1 != fail_at)
+        return 0;
+    errno = reason;
+    return 1;
+}
+
+void *malloc(size_t size) { return fails(MEMORY, ENOMEM) ? NULL : __libc_malloc(size); }
+void *calloc(size_t n, size_t size) { return fails(MEMORY, ENOMEM) ? NULL : __libc_calloc(n, size); }
+void *realloc(void *block, size_t size)
+{
+    return fails(MEMORY, ENOMEM) ? NULL : __libc_realloc(block, size);
+}
+void *aligned_alloc(size_t alignment, size_t size)
+{
+    return fails(MEMORY, ENOMEM) ? NULL : __libc_memalign(alignment, size);
+}
+int posix_memalign(void **block, size_t alignment, size_t size)
+{
+    *block = fails(MEMORY, ENOMEM) ? NULL : __libc_memalign(alignment, size);
+    return *block ? 0 : ENOMEM;
+}
+
+ssize_t write(int fd, const void *bytes, size_t len)
+{
+    return fails(WRITE, ENOSPC) ? -1 : syscall(SYS_write, fd, bytes, len);
+}
+ssize_t pwrite(int fd, const void *bytes, size_t len, off_t offset)
+{
+    return fails(WRITE, ENOSPC) ? -1 : syscall(SYS_pwrite64, fd, bytes, len, offset);
+}
+int fsync(int fd) { return fails(FSYNC, EIO) ? -1 : (int)syscall(SYS_fsync, fd); }
+int rename(const char *from, const char *to)
+{
+    return fails(RENAME, EACCES) ? -1 : (int)syscall(SYS_renameat2, -100, from, -100, to, 0);
+}
+void *mmap(void *at, size_t len, int protection, int flags, int fd, off_t offset)
+{
+    if (fails(MMAP, ENOMEM))
+        return MAP_FAILED;
+    return (void *)syscall(SYS_mmap, at, len, protection, flags, fd, offset); // NOLINT
+}

@@ -1,0 +1,315 @@
+/* Runs a command again and again, each time with another call failing (fail.c), and checks how it ends.
+ *
+ *   inject [-n] [-s STEP] [-o FIRST] [-t TEMPLATE] PRELOAD CALL COMMAND ARGUMENT..
+ *
+ * Every run has the folder ./run for itself, made anew, as a copy of the folder TEMPLATE if there is one; files that the
+ * command shall write are named relative to it. One run counts the calls and says what is right; then call FIRST, FIRST +
+ * STEP, ... and the last one fail. Right is
+ *   exit 0, with the same standard output and the same files (a call that can be done without), or
+ *   exit 1, one line on standard error, every file as before or as after the whole run, and a standard output whose lines
+ *   are those of the whole run as far as it went, or say their own error.
+ * Files that end in .json hold times: they need only be whole. With -n numbers may differ everywhere: the command measures. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MAX_FILES = 16, SECONDS = 60 };
+
+struct bytes {
+    char *data;
+    size_t len;
+};
+
+/* What a run left behind. */
+struct outcome {
+    int status;
+    struct bytes out, err;
+    size_t n_files;
+    char name[MAX_FILES][256];
+    struct bytes file[MAX_FILES];
+};
+
+static bool numbers_vary;
+
+struct job {
+    const char *preload, *call, *template;
+    char **command;
+};
+
+static void die(const char *what)
+{
+    perror(what);
+    exit(2);
+}
+
+/* Every number becomes one #, in place. */
+static void mask_numbers(struct bytes *text)
+{
+    size_t len = 0;
+    for (size_t at = 0; at < text->len;) {
+        const size_t n = strspn(text->data + at, "0123456789.e+-");
+        text->data[len++] = n && strcspn(text->data + at, "0123456789") < n ? '#' : text->data[at];
+        at += n && text->data[len - 1] == '#' ? n : 1;
+    }
+    text->data[text->len = len] = 0;
+}
+
+static struct bytes read_file(const char *path)
+{
+    struct bytes text = {0};
+    struct stat st;
+    const int fd = open(path, O_RDONLY);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        die(path);
+    text.data = calloc((size_t)st.st_size + 1, 1);
+    if (!text.data)
+        die("memory");
+    while (text.len < (size_t)st.st_size) {
+        const ssize_t n = read(fd, text.data + text.len, (size_t)st.st_size - text.len);
+        if (n <= 0)
+            die(path);
+        text.len += (size_t)n;
+    }
+    close(fd);
+    if (numbers_vary)
+        mask_numbers(&text);
+    return text;
+}
+
+static void read_folder(struct outcome *o)
+{
+    DIR *folder = opendir("run");
+    char path[512];
+    if (!folder)
+        die("run");
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        if (entry->d_name[0] == '.' && strlen(entry->d_name) < 3)
+            continue;
+        if (o->n_files == MAX_FILES)
+            die("too many files");
+        snprintf(path, sizeof path, "run/%s", entry->d_name);
+        snprintf(o->name[o->n_files], sizeof o->name[0], "%s", entry->d_name);
+        o->file[o->n_files++] = read_file(path);
+    }
+    closedir(folder);
+}
+
+static void outcome_release(struct outcome *o)
+{
+    free(o->out.data);
+    free(o->err.data);
+    for (size_t i = 0; i < o->n_files; i++)
+        free(o->file[i].data);
+}
+
+static void shell(const char *format, const char *name)
+{
+    char line[8192];
+    snprintf(line, sizeof line, format, name);
+    if (system(line) != 0)
+        die(line);
+}
+
+static void redirect(const char *path, int flags, int to)
+{
+    const int fd = open(path, flags, 0666);
+    if (fd < 0 || dup2(fd, to) < 0)
+        die(path);
+}
+
+/* In the child: the command, with its call `at` failing; 0 counts. */
+static void become(const struct job *job, unsigned long at)
+{
+    char text[32];
+    redirect("count", O_CREAT | O_TRUNC | O_WRONLY, 9);
+    redirect("/dev/null", O_RDONLY, 0);
+    redirect("out", O_CREAT | O_TRUNC | O_WRONLY, 1);
+    redirect("err", O_CREAT | O_TRUNC | O_WRONLY, 2);
+    snprintf(text, sizeof text, "%lu", at);
+    if (chdir("run") < 0)
+        die("run");
+    setenv("BMC_FAIL_CALL", job->call, 1);
+    setenv("BMC_FAIL_COUNT", "9", 1);
+    setenv("BMC_FAIL_AT", text, 1);
+    setenv("LD_PRELOAD", job->preload, 1);
+    alarm(SECONDS);
+    execvp(job->command[0], job->command);
+    die(job->command[0]);
+}
+
+static struct outcome run(const struct job *job, unsigned long at)
+{
+    struct outcome o = {0};
+    shell("rm -rf run%s", "");
+    if (job->template)
+        shell("cp -a '%s' run", job->template);
+    else if (mkdir("run", 0777) < 0)
+        die("run");
+    const pid_t child = fork();
+    if (child < 0)
+        die("fork");
+    if (child == 0)
+        become(job, at);
+    if (waitpid(child, &o.status, 0) < 0)
+        die("waitpid");
+    o.out = read_file("out");
+    o.err = read_file("err");
+    read_folder(&o);
+    return o;
+}
+
+static bool same(const struct bytes *a, const struct bytes *b)
+{
+    return a->len == b->len && memcmp(a->data, b->data, a->len) == 0;
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t len = strlen(name), end_len = strlen(end);
+    return len >= end_len && strcmp(name + len - end_len, end) == 0;
+}
+
+/* The file of that name is there, with these bytes; statistics are never the same twice. */
+static bool has(const struct outcome *o, const char *name, const struct bytes *bytes)
+{
+    for (size_t i = 0; i < o->n_files; i++)
+        if (strcmp(o->name[i], name) == 0)
+            return ends_with(name, ".json") ? bytes->len > 1 && bytes->data[0] == '{' &&
+                                                  memcmp(bytes->data + bytes->len - 2, "}\n", 2) == 0
+                                            : same(&o->file[i], bytes);
+    return false;
+}
+
+/* Every file is one of `before` or of `after`; with `all`, nothing of `after` is missing. */
+static const char *wrong_files(const struct outcome *o, const struct outcome *before,
+                               const struct outcome *after, bool all)
+{
+    for (size_t i = 0; i < o->n_files; i++)
+        if (!has(after, o->name[i], &o->file[i]) && (all || !has(before, o->name[i], &o->file[i])))
+            return o->name[i];
+    for (size_t i = 0; i < before->n_files; i++)
+        if (!all && !has(o, before->name[i], &before->file[i]) &&
+            !has(after, before->name[i], &before->file[i]))
+            return before->name[i];
+    return all && o->n_files != after->n_files ? "a missing file" : NULL;
+}
+
+/* The line is one of `text`. */
+static bool has_line(const struct bytes *text, const char *line, size_t len)
+{
+    for (const char *at = text->data; *at;) {
+        const size_t n = strcspn(at, "\n");
+        if (n == len && memcmp(at, line, len) == 0)
+            return true;
+        at += n + (at[n] == '\n');
+    }
+    return false;
+}
+
+/* What was written before the end is right: the beginning of the whole, or lines each of which is right or says its error. */
+static bool partial_is_right(const struct bytes *out, const struct bytes *whole)
+{
+    if (out->len <= whole->len && memcmp(out->data, whole->data, out->len) == 0)
+        return true;
+    for (const char *at = out->data; *at;) {
+        const size_t n = strcspn(at, "\n");
+        const char *error = memmem(at, n, "\"error\":\"", 9);
+        if (!error && !has_line(whole, at, n))
+            return false;
+        at += n + (at[n] == '\n');
+    }
+    return true;
+}
+
+static bool one_line(const struct bytes *err)
+{
+    const char *end = memchr(err->data, '\n', err->len);
+    return err->len > 5 && memcmp(err->data, "bmc-", 4) == 0 && end == err->data + err->len - 1;
+}
+
+/* NULL when the run ended as it should. */
+static const char *verdict(const struct outcome *o, const struct outcome *before,
+                           const struct outcome *after)
+{
+    static char text[512];
+    const char *file;
+    if (WIFSIGNALED(o->status)) {
+        snprintf(text, sizeof text, "ended by signal %d", WTERMSIG(o->status));
+        return text;
+    }
+    const int code = WEXITSTATUS(o->status);
+    if (code == 0 && !same(&o->out, &after->out))
+        return "exit 0 with another standard output";
+    if ((file = wrong_files(o, before, after, code == 0))) {
+        snprintf(text, sizeof text, "exit %d leaves %s", code, file);
+        return text;
+    }
+    if (code == 0)
+        return NULL;
+    if (code == 1 && one_line(&o->err) && partial_is_right(&o->out, &after->out))
+        return NULL;
+    snprintf(text, sizeof text, "exit %d, standard error \"%.200s\"%s", code, o->err.data,
+             partial_is_right(&o->out, &after->out) ? "" : ", and wrong standard output");
+    return text;
+}
+
+static unsigned long counted(void)
+{
+    unsigned long n = 0;
+    FILE *count = fopen("count", "r");
+    if (!count || fscanf(count, "%lu", &n) != 1)
+        die("count");
+    fclose(count);
+    return n;
+}
+
+int main(int argc, char **argv)
+{
+    struct job job = {0};
+    unsigned long step = 1, first = 1, runs = 0, wrong = 0;
+    for (int c; (c = getopt(argc, argv, "+ns:o:t:")) != -1;) {
+        if (c == 't')
+            job.template = optarg;
+        else if (c == 'n')
+            numbers_vary = true;
+        else if (c == 's' || c == 'o')
+            *(c == 's' ? &step : &first) = strtoul(optarg, NULL, 10);
+        else
+            return 2;
+    }
+    if (argc - optind < 3 || !step)
+        return 2;
+    job.preload = argv[optind];
+    job.call = argv[optind + 1];
+    job.command = argv + optind + 2;
+    struct outcome before = {0};
+    struct outcome after = run(&job, 0);
+    const unsigned long calls = counted();
+    if (after.status != 0) {
+        printf("the command fails by itself: %s", after.err.data);
+        return 2;
+    }
+    shell(job.template ? "rm -rf run && cp -a '%s' run" : "rm -rf run%s && mkdir run",
+          job.template ? job.template : "");
+    read_folder(&before);
+    for (unsigned long at = first; calls && at <= calls;
+         runs++, at = at < calls && at + step > calls ? calls : at + step) {
+        struct outcome o = run(&job, at);
+        const char *what = verdict(&o, &before, &after);
+        if (what)
+            printf("%s %lu of %lu: %s\n", job.call, at, calls, what);
+        wrong += what != NULL;
+        outcome_release(&o);
+    }
+    outcome_release(&before);
+    outcome_release(&after);
+    printf("%s: %lu calls, %lu runs, %lu wrong\n", job.call, calls, runs, wrong);
+    return wrong > 0;
+}

@@ -1,0 +1,141 @@
+# Pictures: what --plot shows, which names are refused, and that no name in them does harm.
+load helper
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR" || return 1
+    tiny_shape tiny.shape
+}
+
+bmc-prof() { $BMC_WRAP "$BMC_BIN/bmc-prof" "$@"; }
+
+# bmc-prof at its quickest: only what is printed and drawn counts.
+prof() { # SUBCOMMAND [OPTION]...
+    run --separate-stderr bmc-prof "$@" -r 1 -t 1 --shape "${shape:-$BATS_FILE_TMPDIR/tiny.shape}"
+    [ "$status" -eq 0 ] || fail "$* -> $status: $stderr"
+}
+
+# A whole SVG with these words in it.
+assert_picture() { # FILE WORD...
+    head -c 100 "$1" | grep -q '^<?xml version="1.0" encoding="UTF-8"?>' || fail "$1: $(head -c 100 "$1")"
+    [ "$(tail -n 1 "$1")" = "</svg>" ] || fail "$1 has no end"
+    if command -v xmllint >/dev/null; then xmllint --noout "$1"; fi
+    local picture=$1 word
+    shift
+    for word; do grep -qF -- "$word" "$picture" || fail "$picture lacks $word"; done
+}
+
+circles() { grep -c '<circle.*r="'"$2"'"' "$1"; } # FILE RADIUS
+
+cpu() { sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1; }
+
+@test "drawing: lines, bars, spread, marks, texts of any bytes, numbers of any size" {
+    run "$BMC_BUILD/tests/test_svg"
+    assert_success
+    assert_line --regexp '^[0-9]{3,} checks, 0 failed$'
+}
+
+@test "policies: parts as bars, the total with its spread, model, machine, threads and units" {
+    prof policies -N 16 --kv bmc,paged:16,reserve --plot policies.svg --format csv
+    assert_equal "$(wc -l <<<"$output")" 4
+    assert_picture policies.svg 'Attention block under cache policies: tiny.shape' 'N = 16, batch 1' '1 threads' \
+        'time of all steps (ms)' '>cache policy<' '>bmc<' '>paged:16<' '>reserve<' '>allocation<' '>copying<' '>new rows<' \
+        '>attention<' 'fastest to slowest round' 'bars need not reach it'
+    if [ -n "$(cpu)" ]; then assert_picture policies.svg "$(cpu | sed 's/&/\&amp;/g')"; fi
+    assert_equal "$(grep -c 'h10m-5' policies.svg)" 3
+    assert_equal "$(grep -c '<rect' policies.svg)" $((1 + 3 * 4 + 4))
+    assert_folder policies.svg
+}
+
+@test "sweep: total with its spread over T, and the best T and bmc's own are marked" {
+    prof sweep -N 16 --plot sweep.svg --format json
+    printf '%s' "$output" >rows
+    best=$(jq '.rows | min_by(.total_ms).T' rows)
+    own=$(jq '.rows | length' rows) # 5 points, and one in the legend
+    assert_picture sweep.svg 'Attention block under bmc by T: tiny.shape' 'T, allocations that fill the context' \
+        'time of all steps (ms)' '<polygon' "T = $best"
+    grep -qE '>best and bmc&#39;s own T = 1<|>bmc&#39;s own T = 1 \(default\)<' sweep.svg || fail "$(grep 'T = ' sweep.svg)"
+    assert_equal "$(circles sweep.svg 4)" $((4 * (own + 1)))
+    [ "$(circles sweep.svg 8)" -ge 1 ]
+}
+
+@test "latency: a line for every policy, with the slowest token" {
+    prof latency -N 16 --every 1 --kv iterative,bmc:T=2 --plot latency.svg
+    assert_picture latency.svg 'Time of the n-th token: tiny.shape' '>iterative, median to slowest<' \
+        '>bmc:T=2, median to slowest<' 'n, rows in the cache' 'time of a token (ms)'
+    assert_equal "$(grep -c '<polygon' latency.svg)" 2
+    assert_equal "$(circles latency.svg 4)" $((2 * (15 + 1)))
+}
+
+@test "bmc-tune: prediction, points with quartiles, fit, and the tuned and the best T" {
+    ok bmc-tune --shape "$BATS_FILE_TMPDIR/tiny.shape" -N 64 --state cold --no-rows --dry-run -q -t 1 --megabytes 1 --evict 1 \
+        --seconds 1 --rounds 3 --plot tune.svg
+    assert_output ""
+    assert_picture tune.svg 'Growing cache and attention by T: tiny.shape' 'One layer, N = 64, batch 1, cold' '1 threads' \
+        'T, allocations that fill the context' 'time to fill the context (ms)' '>predicted by the model<' \
+        '>measured, median and quartiles<' '>fit a + bT + c/T<' 'The fit goes through the medians' \
+        'from constants measured by themselves: at T = '
+    grep -qE '>tuned and best T = [0-9]+<|>best measured T = [0-9]+<' tune.svg
+    assert_equal "$(grep -c 'h10m-5' tune.svg)" "$(($(circles tune.svg 4) - 1))"
+    ok bmc-tune --shape "$BATS_FILE_TMPDIR/tiny.shape" -N 64 --state cold --no-rows --no-sweep --dry-run -q -t 1 --megabytes 1 \
+        --evict 1 --seconds 1 --plot predicted.svg
+    assert_picture predicted.svg '>tuned T = ' 'not measured'
+    run grep -c 'fit a + bT' predicted.svg
+    assert_output 0
+}
+
+@test "no program is run for a picture, whatever names say" {
+    local hostile='`touch hit1`$(touch hit2)"; system("touch hit3"); '\''&<b>.shape'
+    cp "$BATS_FILE_TMPDIR/tiny.shape" "$hostile"
+    mkdir $'line\nbreak\033[31m'
+    cp "$BATS_FILE_TMPDIR/tiny.shape" $'line\nbreak\033[31m/a\nb\033[31m.shape'
+    for shape in "./$hostile" $'./line\nbreak\033[31m/a\nb\033[31m.shape'; do
+        prof policies -N 4 --kv bmc --plot one.svg
+        assert_picture one.svg 'Attention block'
+        prof sweep -N 4 --plot one.svg
+        assert_picture one.svg 'Attention block'
+    done
+    grep -q $'a\xef\xbf\xbdb\xef\xbf\xbd\\[31m.shape' one.svg || fail "$(head -n 4 one.svg)"
+    cp "$BATS_FILE_TMPDIR/tiny.shape" $'b\xff.shape'
+    run bmc-tune --shape $'./b\xff.shape' -N 64 --no-sweep --no-rows --dry-run -q -t 1 --megabytes 1 --evict 1 --seconds 1 --plot one.svg
+    assert_picture one.svg $'by T: b\xef\xbf\xbd.shape'
+    [ ! -e hit1 ]
+    [ ! -e hit2 ]
+    [ ! -e hit3 ]
+    shape="./$hostile" prof latency -N 4 --plot one.svg
+    assert_picture one.svg '&lt;b&gt;.shape<' '`touch hit1`$(touch hit2)&quot;'
+}
+
+@test "pictures need no other program" {
+    run --separate-stderr env PATH=/nowhere "$BMC_BIN/bmc-prof" policies --shape "$BATS_FILE_TMPDIR/tiny.shape" -N 4 -r 1 -t 1 --kv bmc \
+        --plot picture.svg
+    assert_success
+    assert_picture picture.svg
+}
+
+@test "another format than SVG is wrong usage, before anything is measured" {
+    # A terabyte would be the first thing to be had.
+    local name
+    for name in x.png x.pdf x svg .svg x.svg.gz ''; do
+        run --separate-stderr bmc-prof policies --shape opt-6.7b -N 100000000 -t 1 --plot "$name"
+        assert_equal "$name $status $output" "$name 2 "
+        assert_regex "$stderr" '^bmc-prof: --plot: pictures are SVG'
+        expect_error 2 'pictures are SVG' bmc-tune --shape opt-6.7b -N 1000000 --plot "$name"
+    done
+    assert_folder
+    prof policies -N 4 --kv bmc --plot x.SVG
+    assert_folder x.SVG
+}
+
+@test "standard output and FIFOs take SVG, whatever they are called" {
+    mkfifo pipe.png
+    timeout 20 cat pipe.png >read &
+    local reader=$!
+    prof policies -N 4 --kv bmc --plot pipe.png
+    wait "$reader"
+    assert_picture read 'cache policy'
+    [ -p pipe.png ]
+    prof policies -N 4 --kv bmc --plot - --format csv
+    sed -n '/^<?xml/,$p' <<<"$output" >read
+    assert_picture read 'cache policy'
+    assert_equal "$(head -n 1 <<<"$output" | cut -d , -f 1)" policy
+}

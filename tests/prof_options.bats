@@ -1,0 +1,169 @@
+# bmc-prof: options that a subcommand does not use are refused, by the same table that --help and the man page show; what
+# its rows keep of the rounds; and that the cache is not computed anew in every round.
+load helper
+
+setup_file() {
+    "$BMC_BIN/bmc-prof" --help >"$BATS_FILE_TMPDIR/help"
+}
+
+setup() {
+    mkdir "$BATS_TEST_TMPDIR/here" && cd "$BATS_TEST_TMPDIR/here" || return 1
+    tiny_shape tiny.shape
+}
+
+bmc-prof() { $BMC_WRAP "$BMC_BIN/bmc-prof" "$@"; }
+
+# refused REGEX ARGUMENT..: exit 2, nothing on standard output, one line.
+refused() {
+    run --separate-stderr bmc-prof "${@:2}"
+    assert_equal "$* -> $status $output" "$* -> 2 "
+    assert_regex "$stderr" "^bmc-prof: $1 \(see bmc-prof --help\)$"
+}
+
+commands='policies sweep latency bench usecases roof compare'
+
+# The options of a subcommand, one a line, as the usage of --help has them.
+used_by() { # SUBCOMMAND
+    awk -v job="$1" '
+        /^$/ && seen { exit }
+        /bmc-prof [a-z]+ / { inside = ($1 == "usage:" ? $3 : $2) == job; seen = 1 }
+        inside' "$BATS_FILE_TMPDIR/help" | grep -oE -- '--[a-z-]+' | sort
+}
+
+all_options() { grep -oE '^ .{0,7}--[a-z-]+' "$BATS_FILE_TMPDIR/help" | grep -oE -- '--[a-z-]+' | grep -vx -e --help -e --version | sort; }
+
+# An option with a value that it takes.
+spelled() {
+    case $1 in
+    --lockstep) echo "$1" ;;
+    --type) echo "$1=f32" ;;
+    --kv-type) echo "$1=bf16" ;;
+    --rows) echo "$1=policy" ;; # the default, too
+    --alloc) echo "$1=malloc" ;;
+    --format) echo "$1=csv" ;;
+    --plot) echo "$1=x.svg" ;;
+    *) echo "$1=1" ;;
+    esac
+}
+
+@test "every option is used by some subcommand, and the others refuse it" {
+    local job option files tried=0
+    for job in $commands; do
+        used_by "$job" >"$job"
+        [ -s "$job" ]
+    done
+    all_options >all
+    # shellcheck disable=SC2086 # words
+    sort -u $commands | diff all -
+    while read -r option; do
+        # shellcheck disable=SC2086 # words
+        grep -Lx -e "$option" $commands >others
+        tried=$((tried + 1))
+        # One of the others, another one each time.
+        [ -n "$BMC_FULL" ] || sed -i "$((tried % $(wc -l <others) + 1))!d" others
+        while read -r job; do
+            files=
+            [ "$job" != compare ] || files='a b'
+            # shellcheck disable=SC2046,SC2086 # words
+            refused "$option goes with .* only, not with $job" $job $files $(spelled "$option")
+        done <others
+    done < <(grep -vx -e --format all) # all use that one
+    [ "$tried" -ge 25 ]
+}
+
+@test "options that a subcommand uses are not refused, all of them at once" {
+    local job
+    for job in $commands; do
+        used_by "$job" | while read -r option; do spelled "$option"; done >options
+        # shellcheck disable=SC2046 # words
+        run --separate-stderr bmc-prof "$job" $([ "$job" != compare ] || echo none none) $(cat options)
+        case $job in
+        roof) assert_success ;;
+        compare) assert_regex "$stderr" 'none: cannot open' ;;
+        *) assert_regex "$stderr" '-m and --shape exclude each other' ;;
+        esac
+    done
+}
+
+@test "-N makes room behind a shape's own context" {
+    ok bmc-prof bench --shape ./tiny.shape -N 200 -d 150 -p 0 -n 1 -r 1 --warmup 0 -t 1 --megabytes 1 --format csv
+    run --separate-stderr bmc-prof bench --shape ./tiny.shape -d 150 -p 0 -n 1 -r 1 --megabytes 1
+    assert_regex "$stderr" 'beyond the context of 128'
+}
+
+@test "what is refused is told by name" {
+    refused '--plot goes with policies, sweep and latency only, not with roof' roof --plot x.svg
+    refused '--rows goes with policies, sweep, latency, bench and usecases only, not with roof' --rows policy roof
+    refused '--depth goes with bench only, not with usecases' usecases -d 5
+    refused '--tolerance goes with compare only, not with bench' bench --tolerance 5
+    refused '--megabytes goes with bench and roof only, not with sweep' sweep --megabytes 1
+    refused 'one of policies, .* is expected, found also "sweep"' policies sweep
+    refused 'compare takes two files.*' compare a
+    refused 'compare takes two files.*' compare a b c
+}
+
+@test "the man page lists the options of each subcommand as --help does" {
+    local job
+    for job in $commands; do
+        awk -v job="$job" '/^\.SS/ { on = /Options of each/ } on && /^\.TP/ { getline; inside = $2 == job } on && inside' \
+            "$ROOT/man/bmc-prof.1" | tr -d '\\' | grep -oE -- '--[a-z-]+' | sort >page
+        diff page <(used_by "$job")
+    done
+}
+
+@test "help says who uses what few use" {
+    bmc-prof --print-options fish >fish
+    grep -q -- "-l depth .*'bench: rows that are" fish
+    grep -q -- "-l type .*'latency, bench and usecases: type of" fish
+    grep -q -- "-l kv .*(not with sweep)'" fish
+    grep -q -- "-l model .*came with the program)'" fish
+}
+
+@test "rows keep their rounds, the time of day and the model's identity" {
+    local before after
+    before=$(date -u +%Y-%m-%dT%H:%M:%SZ)
+    ok bmc-prof bench -m "$(model grimm)" -p 4 -n 2 -r 3 --warmup 1 -t 1 --megabytes 1 --format json
+    after=$(date -u +%Y-%m-%dT%H:%M:%SZ)
+    echo "$output" >out
+    jq -e '.rows | length == 2' out
+    jq -e '.rows | all(.samples | keys == ["tok_s", "tok_s_end_to_end"] and all(length == 3 and all(. > 0)))' out
+    # The mean of the rounds is what stands beside them.
+    jq -e '.rows | all(. as $r | ["tok_s", "tok_s_end_to_end"] | all(($r.samples[.] | add / 3) / $r[.] - 1 | fabs < 1e-6))' out
+    jq -e '.rows | all(.samples.tok_s_end_to_end as $s | .tok_s_end_to_end_sd == 0 or ($s | max > min))' out
+    jq -e --arg from "$before" --arg to "$after" '.rows | all(.timestamp >= $from and .timestamp <= $to)' out
+    jq -e '.rows | all(.timestamp | test("^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"))' out
+    assert_equal "$(jq -r '.rows[].model_id' out | sort -u)" "$(bmc-convert --info "$(model grimm)" | sed -n 's/^model_id *//p')"
+}
+
+@test "rounds of the other subcommands" {
+    ok bmc-prof usecases --shape ./tiny.shape --cases 4:3 --kv bmc,paged -r 2 --warmup 0 -t 1 --format json
+    jq -e '.rows | all((.samples.tok_s_end_to_end | length == 2) and (.samples.tok_s_end_to_end | add / 2) / .tok_s_end_to_end - 1 < 1e-6)' <<<"$output"
+    ok bmc-prof latency --shape ./tiny.shape -N 9 --every 4 --kv bmc:T=2,reserve -r 3 -t 1 --format json
+    jq -e '.rows | length == 2 and all(.samples | keys == ["bmc:T=2_ms", "reserve_ms"] and all(length == 3))' <<<"$output"
+    jq -e '.rows | all(.["reserve_max_ms"] >= (.samples.reserve_ms | max))' <<<"$output"
+    run --separate-stderr bmc-prof policies --shape ./tiny.shape -N 8 --kv bmc,reserve -r 3 -t 1 --format json
+    assert_success
+    jq -e '.rows | all((.samples.total_ms | sort) == [.total_ms_min, .total_ms, .total_ms_max])' <<<"$output"
+}
+
+@test "bench -d: rows that are in the cache are written, not computed in every round" {
+    # 16 sequences of 900 rows in 6 rounds: 86,400 tokens take half a minute to compute, and next to nothing to write.
+    ok timeout 15 "$BMC_BIN/bmc-prof" bench -m "$(model grimm)" -b 16 -d 900 -p 0 -n 1 --megabytes 1 --kv upfront --format json
+    jq -e '.rows[0] | .depth == 900 and .N == 901 and .batch == 16' <<<"$output"
+}
+
+@test "bench -d: every policy takes rows that are written" {
+    for kv in iterative upfront bmc:T=4 paged:16 reserve; do
+        ok bmc-prof bench --shape ./tiny.shape -b 2 -d 100 -p 3 -n 5 -r 1 --warmup 0 -t 2 --megabytes 1 --kv $kv --format json
+        jq -e '.rows | length == 2 and all(.tok_s > 0 and .roof_share > 0)' <<<"$output"
+    done
+}
+
+@test "a path that is no text is no failure" {
+    cp tiny.shape $'t\xff.shape'
+    for job in 'bench -p 2 -n 2 --megabytes 1' 'latency -N 4' 'usecases --cases 2:2'; do
+        # shellcheck disable=SC2086 # words
+        ok bmc-prof $job --shape ./$'t\xff.shape' -r 1 --warmup 0 -t 1 --format json
+        assert_equal "$(jq -r '.rows[0].shape' <<<"$output")" $'./t\xef\xbf\xbd.shape'
+    done
+}

@@ -1,0 +1,115 @@
+# Signals: those that ask a program to end get what is there, the others leave no temporary file.
+load helper
+
+setup_file() { model grimm >/dev/null; }
+
+# start COMMAND..: in the background, as a shell's child that no signal spares; standard output goes to ./out.
+start() {
+    rm -f out err
+    env --default-signal=INT,TERM,HUP,QUIT,ALRM,XCPU,ABRT "$@" <&0 >out 2>err &
+    pid=$!
+}
+
+# Sends a signal, and sees how it ends.
+ending() { # SIGNAL
+    kill "-$1" $pid
+    code=0
+    wait $pid || code=$?
+}
+
+story=(-p 'Once upon a time' -n 900 --ignore-eos --kv iterative --isa ref -t 1 --ids)
+
+@test "SIGTERM and SIGHUP end as SIGINT does: what is there is saved, with statistics" {
+    for signal in TERM:143 HUP:129 INT:130; do
+        start "$BMC_BIN/bmc-gen" -m "$(model grimm)" "${story[@]}" --save-kv story.kv --stats stats.json
+        wait_until test -s out
+        ending ${signal%:*}
+        assert_equal "$signal ends with $code" "$signal ends with ${signal#*:}"
+        grep -q 'eval time' err
+        refute grep -q 'bmc-gen:' err
+        n=$(wc -w <out)
+        [ "$n" -lt 900 ]
+        assert_equal "$(jq .sampled_tokens stats.json)" "$n"
+        ok bmc-convert --verify story.kv
+        assert_equal "$(bmc-convert --info story.kv --format json | jq '.rows[0].tokens')" $((n + 4))
+        m=$((n < 64 ? n : 64))
+        assert_equal "$(cut -d ' ' -f "1-$m" out)" "$(greedy_ids grimm 0 $m)"
+        assert_folder err out stats.json story.kv
+        rm story.kv stats.json
+    done
+}
+
+@test "SIGTERM ends a batch with what there is" {
+    seq 6 | jq -c '{id: ., prompt: "The king", n: 900}' >in
+    start "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" --jsonl -f in -b 4 --ignore-eos --kv iterative -t 1 --save-kv batch.kv
+    wait_until compgen -G 'batch.kv.tmp*'
+    sleep 0.1
+    ending TERM
+    assert_equal "$code" 143
+    assert_equal "$(jq -r '.finish + .error' out | sort -u)" errorinterrupted
+    ok bmc-convert --verify batch.kv
+    assert_folder batch.kv err in out
+}
+
+@test "SIGTERM ends measurements" {
+    tiny_shape tiny.shape
+    start "$BMC_BIN/bmc-prof" latency -m "$(model grimm)" -r 64 -t 1
+    sleep 0.3
+    ending TERM
+    assert_equal "$code $(cat out err)" "143 "
+    start "$BMC_BIN/bmc-tune" --shape ./tiny.shape -t 1 --profile ./p --seconds 60 --rounds 60
+    sleep 0.3
+    ending TERM
+    assert_equal "$code $(cat err)" "143 "
+    assert_folder err out tiny.shape
+}
+
+@test "a signal ends the waiting for a prompt and for a reader" {
+    mkfifo fifo open
+    exec 6<>open
+    for name in fifo open -; do
+        start "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" -f $name -n 1 <&6
+        sleep 0.2
+        ending TERM
+        assert_equal "$name $code" "$name 143"
+    done
+    exec 6>&-
+    start "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" -p x -n 1 --stats fifo
+    wait_until test -s out
+    sleep 0.1
+    ending TERM
+    assert_equal "$code" 143
+}
+
+@test "no signal leaves a temporary file" {
+    for signal in QUIT:131 ALRM:142 XCPU:152 ABRT:134 SEGV:139; do
+        sanitized && [ ${signal%:*} = SEGV ] && continue
+        start bash -c "ulimit -c 0; exec '$BMC_BIN/bmc-gen' -m '$(model grimm)' ${story[*]@Q} --save-kv story.kv"
+        wait_until compgen -G 'story.kv.tmp*'
+        ending ${signal%:*}
+        assert_equal "$signal ends with $code" "$signal ends with ${signal#*:}"
+        assert_folder err out
+    done
+}
+
+@test "a model that is truncated under a run leaves no temporary file" {
+    sanitized && skip "SIGBUS is AddressSanitizer's"
+    cp "$(model grimm)" model.bmc
+    start bash -c "ulimit -c 0; exec '$BMC_BIN/bmc-gen' -m model.bmc -p x -n 900 --ignore-eos --isa ref -t 4 --save-kv story.kv"
+    wait_until test -s out
+    truncate -s 200000 model.bmc
+    code=0
+    wait $pid || code=$?
+    assert_equal "$code" 135
+    assert_folder err model.bmc out
+}
+
+@test "a library that calls exit() leaves no temporary file" {
+    sanitized && skip "AddressSanitizer wants to be the first library"
+    # write() to the temporary file ends the program, as a library might.
+    printf '%s\n' '#define _GNU_SOURCE' '#include <stdlib.h>' '#include <unistd.h>' 'int fsync(int fd) { (void)fd; exit(7); }' >end.c
+    ${CC:-gcc} -shared -fPIC -o end.so end.c
+    run env LD_PRELOAD="$PWD/end.so" "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" -p x -n 2 --save-kv story.kv
+    assert_equal "$status" 7
+    assert_folder end.c end.so
+}

@@ -1,0 +1,167 @@
+/* Pictures: what is drawn where, with texts of any bytes and numbers of any size. */
+#include <math.h>
+#include <string.h>
+
+#include "base/svg.h"
+#include "check.h"
+
+static const double T[] = {1, 2, 4, 8}, ms[] = {4, 2, 1, 3}, lo[] = {3, 1, 0.5, 2}, hi[] = {5, 3, 2, 4};
+
+static struct svg_series line_of(const double *x, const double *y, size_t n)
+{
+    return (struct svg_series){"a line", x, y, NULL, NULL, n, SVG_LINE | SVG_POINTS};
+}
+
+static struct svg_plot plot_of(const struct svg_series *series, size_t n)
+{
+    return (struct svg_plot){
+        .title = "title", .x_name = "x (rows)", .y_name = "y (ms)", .series = series, .n_series = n};
+}
+
+static size_t count(const char *text, const char *what)
+{
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at += strlen(what))
+        n++;
+    return n;
+}
+
+/* The document; what is in every one is checked here. */
+static struct buf draw(const struct svg_plot *plot)
+{
+    struct buf out = {0};
+    struct err err = {{0}};
+    check(svg_draw(plot, &out, &err) == 0, "%s", err.text);
+    check(out.data && strncmp(out.data, "<?xml", 5) == 0 &&
+              strcmp(out.data + out.len - 7, "</svg>\n") == 0,
+          "the ends of the document");
+    check(strlen(out.data) == out.len, "no zero bytes");
+    check(!strstr(out.data, "nan") && !strstr(out.data, "inf"), "numbers are finite:\n%s", out.data);
+    check(count(out.data, "<text") == count(out.data, "</text>"), "every text is closed");
+    return out;
+}
+
+static void test_lines(void)
+{
+    struct svg_series s = {"a line", T, ms, lo, hi, 4, SVG_LINE | SVG_POINTS | SVG_BAND | SVG_WHISKERS};
+    struct svg_plot plot = plot_of(&s, 1);
+    plot.log2_x = true;
+    plot.note[0] = "a note";
+    plot.mark[plot.n_marks++] = (struct svg_mark){4, 1, "best T = 4"};
+    plot.mark[plot.n_marks++] = (struct svg_mark){8, 3, "tuned T = 8"};
+    struct buf out = draw(&plot);
+    for (size_t i = 0; i < 6; i++) {
+        static const char *const words[] = {">title<",  ">a note<",     ">x (rows)<",
+                                            ">y (ms)<", ">best T = 4<", ">tuned T = 8<"};
+        check(strstr(out.data, words[i]) != NULL, "%s", words[i]);
+    }
+    check(count(out.data, "r=\"4\"") == 5, "four points and the legend's");
+    check(count(out.data, "r=\"8\"") == 2, "a ring for each mark");
+    check(count(out.data, "<polygon") == 1, "a band");
+    check(count(out.data, "h10m-5") == 4, "whiskers");
+    /* Logarithmic: as far from 1 to 2 as from 4 to 8. The area is 790 wide and begins at 80. */
+    check(strstr(out.data, "cx=\"80.0\"") && strstr(out.data, "cx=\"343.3\"") &&
+              strstr(out.data, "cx=\"606.7\"") && strstr(out.data, "cx=\"870.0\""),
+          "places:\n%s", out.data);
+    buf_release(&out);
+}
+
+/* One slow round does not press the rest flat: its whisker ends at the top, and a line says so. */
+static void test_outlier(void)
+{
+    const double slow[] = {5, 3, 1000, 4};
+    const struct svg_series s = {"a line", T, ms, lo, slow, 4, SVG_POINTS | SVG_BAND | SVG_WHISKERS};
+    const struct svg_plot plot = plot_of(&s, 1);
+    struct buf out = draw(&plot);
+    check(strstr(out.data, "goes on beyond it") && strstr(out.data, ">20<") &&
+              !strstr(out.data, ">1000<"),
+          "the axis ends at 5 times 4:\n%s", out.data);
+    buf_release(&out);
+}
+
+static void test_bars(void)
+{
+    static const char *const name[] = {"bmc", "a rather long name for a policy", "x", "y", "z"};
+    static const double a[] = {1, 2, 3, 4, 5}, b[] = {5, 4, 3, 2, 1};
+    const struct svg_series s[] = {{"a", NULL, a, NULL, NULL, 5, SVG_BAR},
+                                   {"b", NULL, b, NULL, NULL, 5, SVG_BAR}};
+    struct svg_plot plot = plot_of(s, 2);
+    plot.bar = name;
+    plot.n_bars = 5;
+    struct buf out = draw(&plot);
+    check(count(out.data, "<rect") == 1 + 10 + 2, "ground, bars, legend");
+    check(count(out.data, "rotate(-35") == 5, "long names stand aslant");
+    /* Stacked: all bars end at 6 of 6.42, that is 336.4 of 360 above the axis. */
+    struct svg_plot lower = plot_of(s, 1);
+    lower.bar = name;
+    lower.n_bars = 5;
+    struct buf one = draw(&lower);
+    check(count(one.data, "<rect") == 1 + 5 + 1, "one series");
+    check(count(out.data, "y=\"85.6\"") == 5, "all stacks end at one height:\n%s", out.data);
+    buf_release(&out);
+    buf_release(&one);
+}
+
+static void test_texts(void)
+{
+    struct svg_series s = line_of(T, ms, 4);
+    struct svg_plot plot = plot_of(&s, 1);
+    plot.title = "<script>&\"'`$(x)\xff\xc3\x1b[31m\xc2\x9b \xef\xbf\xbe";
+    s.name = "caf\xc3\xa9 <b>";
+    struct buf out = draw(&plot);
+    check(
+        count(out.data,
+              "&lt;script&gt;&amp;&quot;&#39;`$(x)\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd[31m\xef\xbf\xbd "
+              "\xef\xbf\xbd<") == 2,
+        "title, twice:\n%s", out.data);
+    check(strstr(out.data, "caf\xc3\xa9 &lt;b&gt;") != NULL, "a name");
+    for (size_t i = 0; i < out.len; i++)
+        check((unsigned char)out.data[i] >= ' ' || out.data[i] == '\n', "control character %d",
+              out.data[i]);
+    buf_release(&out);
+    char longer[4000];
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = 0;
+    plot.title = longer;
+    out = draw(&plot);
+    check(strstr(out.data, "xxx\xe2\x80\xa6</text>") != NULL, "what is too long is cut");
+    buf_release(&out);
+}
+
+static void test_numbers(void)
+{
+    static const double odd[] = {NAN, INFINITY, -INFINITY, 1e305},
+                        huge[] = {1e299, 2e299, 3e299, 4e299};
+    static const double far[] = {1e17, 1e17 + 16, 1e17 + 32, 1e17 + 48}, zero[] = {0, 0, 0, 0};
+    const struct {
+        const double *x, *y;
+        size_t n, points;
+        bool log2_x;
+    } cases[] = {
+        {T, odd, 4, 0, false}, {odd, ms, 4, 0, true},  {T, huge, 4, 4, true},   {far, ms, 4, 4, false},
+        {T, zero, 4, 4, true}, {zero, ms, 4, 0, true}, {zero, ms, 4, 4, false}, {T, ms, 1, 1, true},
+        {T, ms, 0, 0, true},   {T, ms, 0, 0, false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct svg_series s = line_of(cases[i].x, cases[i].y, cases[i].n);
+        struct svg_plot plot = plot_of(&s, 1);
+        plot.log2_x = cases[i].log2_x;
+        struct buf out = draw(&plot);
+        check(count(out.data, "r=\"4\"") == cases[i].points + 1, "case %zu: %zu points", i,
+              count(out.data, "r=\"4\""));
+        buf_release(&out);
+    }
+    struct svg_plot none = plot_of(NULL, 0);
+    struct buf out = draw(&none);
+    buf_release(&out);
+}
+
+int main(void)
+{
+    test_lines();
+    test_outlier();
+    test_bars();
+    test_texts();
+    test_numbers();
+    return check_result();
+}
