@@ -115,7 +115,7 @@ static void fill_masks(struct blas_state *s, const struct attn_step *step, size_
 {
     for (size_t i = 0; i < step->n_queries; i++) {
         const struct attn_query *query = &step->query[i];
-        const size_t rows = kv_rows_now(step->kv, query->seq), n = step->kv->seq[query->seq].n;
+        const size_t rows = kv_rows_now(step->kv, query->seq), n = kv_fill(step->kv, query->seq).n;
         const size_t end = n + query->rows; /* one behind the last query's own position */
         if (query->tail)
             fill_tree(s->bias + s->mask[i].at, query, n, rows, window);
@@ -165,7 +165,7 @@ static const float *rows_f32(const struct attn_step *step, const struct kv_view 
                              const struct kv_span *span, const void *base, size_t row, size_t n,
                              float *wide, size_t *stride)
 {
-    const size_t d = step->kv->shape.head_dim;
+    const size_t d = kv_setup(step->kv)->shape.head_dim;
     const char *from = (const char *)base + view->offset + row * span->row_stride;
     if (view->type == DTYPE_F32) {
         *stride = span->row_stride / sizeof(float);
@@ -220,7 +220,7 @@ static void bend(const struct blas_state *s, const struct attn_step *step, const
 {
     const struct attn_shape *shape = &s->attn.shape;
     const struct attn_query *query = task->query;
-    const size_t n = step->kv->seq[query->seq].n;
+    const size_t n = kv_fill(step->kv, query->seq).n;
     const size_t own = n + (query->tail ? query->tail_at[row + 1] - query->tail_at[row] - 1 : row);
     for (size_t j = 0; j < columns; j++) {
         scores[j] *= shape->scale;

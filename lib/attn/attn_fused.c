@@ -281,10 +281,10 @@ static void attend_rows(const struct job *job, const struct kv_view *view, struc
 static void attend_chain(const struct job *job, const struct task *task, const struct kv_view *view,
                          struct scratch *s, const struct state *state, size_t from, size_t to)
 {
-    const struct kv_seq *seq = &job->step->kv->seq[task->query->seq];
-    const size_t valid = seq->n + seq->pending;
+    const struct kv_fill fill = kv_fill(job->step->kv, task->query->seq);
+    const size_t valid = fill.n + fill.pending;
     for (size_t i = 0; i < task->rows; i++) {
-        const size_t own = seq->n + task->from + i;
+        const size_t own = fill.n + task->from + i;
         tell_sight(job, task, s, i, own, own + 1, from);
     }
     const size_t tiles = find_tiles(view, from, to, s->k, s->v);
@@ -337,22 +337,22 @@ static void attend_tree(const struct job *job, const struct task *task, const st
                         struct scratch *s, const struct state *state, size_t from, size_t to)
 {
     const struct attn_query *query = task->query;
-    const struct kv_seq *seq = &job->step->kv->seq[query->seq];
+    const struct kv_fill fill = kv_fill(job->step->kv, query->seq);
     const size_t group = job->f->group, queries = task->rows * group;
-    const size_t common = size_min(to, seq->n / ATTEND_BLOCK * ATTEND_BLOCK);
-    const size_t padding = size_max(from, round_up(seq->n + seq->pending, ATTEND_BLOCK));
+    const size_t common = size_min(to, fill.n / ATTEND_BLOCK * ATTEND_BLOCK);
+    const size_t padding = size_max(from, round_up(fill.n + fill.pending, ATTEND_BLOCK));
     const size_t rest = size_max(from, common);
     for (size_t i = 0; i < task->rows && common > from; i++)
-        tell_sight(job, task, s, i, seq->n + tree_depth(query, task->from + i), common, from);
+        tell_sight(job, task, s, i, fill.n + tree_depth(query, task->from + i), common, from);
     if (common > from)
         attend_rows(job, view, s, state, find_tiles(view, from, common, s->k, s->v), SIZE_MAX, 0,
                     queries);
     for (size_t i = 0; i < task->rows; i++) {
-        const size_t row = task->from + i, own = seq->n + tree_depth(query, row);
+        const size_t row = task->from + i, own = fill.n + tree_depth(query, row);
         const size_t end = size_min(own + 1, from + PIECE);
         if (end <= rest)
             continue;
-        const size_t tiles = gather_tail(job, query, row, view, s, seq->n, rest, end);
+        const size_t tiles = gather_tail(job, query, row, view, s, fill.n, rest, end);
         tell_sight(job, task, s, i, own, end, rest);
         attend_rows(job, view, s, state, tiles, SIZE_MAX, i * group, group);
     }

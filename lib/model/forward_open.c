@@ -56,7 +56,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     rope_frequencies(c, f->frequency);
     alibi_slopes(c, f->slopes);
     const struct attn_shape shape = attn_shape_of(f);
-    const struct attn_limits limits = {kv->shape.max_rows, max_rows, kv->n_seqs};
+    const struct attn_limits limits = {kv_setup(kv)->shape.max_rows, max_rows, kv_setup(kv)->n_seqs};
     const size_t widest = size_max(size_max(c->hidden, c->ffn), size_max(config_q_width(c), c->embed));
     if (gemm_open(&f->gemm, kernels, precision, max_rows, widest, err) == 0 &&
         attn_open(&f->attn, backend, &shape, &limits, err) == 0)

@@ -119,10 +119,10 @@ int run_block(const struct run *run, const struct kv_spec *spec, struct block_re
     }
     result->total_ms = clock_ms() - start;
     result->counters = counting_read(run->counting);
-    result->kv = b.kv->stats;
-    result->T = b.kv->T;
-    result->r = b.kv->r;
-    result->T_from = b.kv->T_from;
+    result->kv = *kv_stats(b.kv);
+    result->T = kv_setup(b.kv)->T;
+    result->r = kv_setup(b.kv)->r;
+    result->T_from = kv_setup(b.kv)->T_from;
     share_sdpa(&b.times, result);
     rc = 0;
 out:

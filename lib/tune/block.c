@@ -160,21 +160,21 @@ int block_skip_to(struct block *b, size_t n, struct err *err)
 
 size_t block_step_rows(const struct block *b)
 {
-    const size_t cap = b->kv->seq[0].cap, N = b->kv->shape.max_rows;
-    const size_t after = cap > b->n ? cap : size_min(round_up(b->n + 1, b->kv->r), N);
+    const size_t cap = kv_fill(b->kv, 0).cap, N = kv_setup(b->kv)->shape.max_rows;
+    const size_t after = cap > b->n ? cap : size_min(round_up(b->n + 1, kv_setup(b->kv)->r), N);
     return size_min(b->run->k, after - b->n);
 }
 
 int block_grow(struct block *b, double *ms, struct err *err)
 {
-    const size_t rows = block_step_rows(b), grown = b->kv->stats.allocations;
-    if (b->n + rows > b->kv->seq[0].cap)
+    const size_t rows = block_step_rows(b), grown = kv_stats(b->kv)->allocations;
+    if (b->n + rows > kv_fill(b->kv, 0).cap)
         sweep_caches(b);
     const double start = clock_ms();
     for (size_t s = 0; s < b->run->batch; s++)
         if (kv_room(b->kv, s, rows, err) < 0)
             return -1;
-    *ms = b->kv->stats.allocations > grown ? clock_ms() - start : 0;
+    *ms = kv_stats(b->kv)->allocations > grown ? clock_ms() - start : 0;
     return 0;
 }
 
@@ -183,7 +183,7 @@ int block_step(struct block *b, double *ms, struct err *err)
     const struct tune_run *run = b->run;
     const struct attn_step step = {b->kv, run->kernels, b->query, run->batch, NULL};
     const struct attn_layer layer = {0, 0};
-    const size_t rows = b->kv->seq[0].pending;
+    const size_t rows = kv_fill(b->kv, 0).pending;
     if (*run->interrupted)
         return err_set(err, "interrupted");
     for (size_t s = 0; s < run->batch; s++)

@@ -49,7 +49,7 @@ static double step_ms(struct attn *attn, const struct attn_step *step, const flo
     if (attn_begin(attn, step, &err) < 0)
         die(&err);
     const double start = clock_ms();
-    for (size_t layer = 0; layer < step->kv->shape.layers; layer++) {
+    for (size_t layer = 0; layer < kv_setup(step->kv)->shape.layers; layer++) {
         const struct attn_layer at = {layer, 0};
         if (attn_run(attn, step, &at, q, out, &err) < 0)
             die(&err);

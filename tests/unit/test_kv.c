@@ -6,6 +6,7 @@
 #include "attn/attn.h"
 #include "base/threads.h"
 #include "check.h"
+#include "kv/kv_policy.h"
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, D = 8, WIDTH = KV_HEADS * D };
 
@@ -106,7 +107,7 @@ static void fill(struct kv *kv, size_t s, size_t N, size_t first, size_t *order,
         const size_t n = kv->seq[s].n, rows = size_min(1 + (size_t)rand_r(&seed) % 9, N - n);
         check(step(kv, s, first + n, rows), "%s: no room", spec);
         check(rows_are(kv, s, order, n + rows), "%s %s: rows differ at %zu + %zu", spec,
-              dtype_name(kv->shape.type), n, rows);
+              dtype_name(kv->setup.shape.type), n, rows);
         kv_commit(kv, s, rows);
     }
     check(!step(kv, s, 0, 1), "%s: row %zu of %zu was accepted", spec, N + 1, N);
@@ -267,10 +268,12 @@ static void test_specs(void)
               kv_default_T(1) == 1,
           "default T");
     struct kv *kv = open_cache("bmc:T=3", 100, 1, DTYPE_F32);
-    check(kv->r == 34 && kv->T == 3, "T=3 of 100 rows: r %zu, T %zu", kv->r, kv->T);
+    check(kv->setup.r == 34 && kv->setup.T == 3, "T=3 of 100 rows: r %zu, T %zu", kv->setup.r,
+          kv->setup.T);
     kv_close(kv);
     kv = open_cache("bmc:T=500", 100, 1, DTYPE_F32);
-    check(kv->r == 1 && kv->T == 100, "T=500 of 100 rows: r %zu, T %zu", kv->r, kv->T);
+    check(kv->setup.r == 1 && kv->setup.T == 100, "T=500 of 100 rows: r %zu, T %zu", kv->setup.r,
+          kv->setup.T);
     kv_close(kv);
     const struct kv_shape absurd = {LAYERS, KV_HEADS, D, SIZE_MAX / 4, DTYPE_F32};
     check(kv_spec_parse(&spec, "upfront", &err) == 0 && kv_open(&kv, &spec, &absurd, 1, &err) < 0,
@@ -279,6 +282,58 @@ static void test_specs(void)
     check(kv_open(&kv, &spec, &large, 1, &err) == 0 && kv_room(kv, 0, 1, &err) < 0 &&
               kv->stats.resident_bytes == 0,
           "a cache of 2^40 rows was allocated");
+    kv_close(kv);
+}
+
+/* ---- the contract of views ---- */
+
+/* A view of two spans as it should be, and one mistake. */
+static void test_contract(void)
+{
+    enum { ROW = 32, MISTAKES = 8 };
+    static char memory[64 * ROW];
+    for (int mistake = 0; mistake < MISTAKES; mistake++) {
+        struct kv_span span[2] = {
+            {memory, memory, NULL, NULL, 32 * ROW, ROW, 0, 32, 32},
+            {memory, memory, NULL, NULL, 32 * ROW, ROW, 32, 32, 8},
+        };
+        struct kv_view view = {.n_spans = 2, .span = span};
+        size_t valid = 40;
+        switch (mistake) {
+        case 1: span[1].first = 48; break;                                /* a gap */
+        case 2: span[0].rows = span[0].valid = span[1].first = 24; break; /* within a tile */
+        case 3: span[0].valid = 31; break;                                /* padding in the middle */
+        case 4: span[1].valid = 33; break;                                /* more tokens than rows */
+        case 5: span[0].row_stride = ROW / 2; break;                      /* rows overlap */
+        case 6: span[1].v = NULL; break;                                  /* no memory */
+        case 7: valid = 41; break;                                        /* a token is missing */
+        default: break;
+        }
+        check((kv_view_problem(&view, ROW, valid) != NULL) == (mistake > 0), "view %d: %s", mistake,
+              kv_view_problem(&view, ROW, valid) ? kv_view_problem(&view, ROW, valid) : "passes");
+    }
+}
+
+/* A policy whose storage is right and whose views are not: its spans are told one tile too late. */
+static int late_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
+                     struct kv_view *view, struct err *err)
+{
+    const int rc = kv_policies[0]->view(kv, seq, layer, head, heads, valid, view, err);
+    view->few[0].first += TILE_ROWS;
+    return rc;
+}
+
+static void test_wrong_policy(void)
+{
+    struct err err;
+    struct kv_view view;
+    struct kv_policy late = *kv_policies[0];
+    struct kv *kv = open_cache("bmc:r=16", 64, 1, DTYPE_F32);
+    late.view = late_view;
+    check(step(kv, 0, 0, 5), "no room");
+    check(late.view(kv, 0, 0, 0, 1, 5, &view, &err) == 0 &&
+              kv_view_problem(&view, D * sizeof(float), 5),
+          "a wrong policy's view passes");
     kv_close(kv);
 }
 
@@ -445,5 +500,7 @@ int main(void)
     /* r = 34 does not divide 100: growths at 0, 34, 68; padding 34*33/2 twice, then 32*31/2. */
     test_statistics("bmc:T=3", 100, 3, 34 + 68, 34 * 33 + 32 * 31 / 2);
     test_specs();
+    test_contract();
+    test_wrong_policy();
     return check_result();
 }
