@@ -285,6 +285,46 @@ static void test_specs(void)
     kv_close(kv);
 }
 
+/* ---- beams ---- */
+
+/* Five beams of different lengths change places, twice; a copy is made for each second child only. */
+static void test_reorder(const char *spec)
+{
+    enum { N = 40, BEAMS = 5 };
+    static const size_t parents[][BEAMS] = {{2, 2, 0, 2, 4}, {1, 0, 3, 3, 3}, {0, 1, 2, 3, 4}};
+    static const size_t copies[] = {2, 2, 0}; /* second children, by hand */
+    struct err err;
+    struct kv *kv = open_cache(spec, N, BEAMS, DTYPE_F32);
+    size_t seq[BEAMS], rows[BEAMS], order[BEAMS][N];
+    for (size_t i = 0; i < BEAMS; i++) {
+        seq[i] = i;
+        rows[i] = 3 + 7 * i;
+        check(step(kv, i, 100 * i, rows[i]), "%s: no room", spec);
+        kv_commit(kv, i, rows[i]);
+        for (size_t n = 0; n < N; n++)
+            order[i][n] = 100 * i + n;
+    }
+    for (size_t round = 0; round < ARRAY_LEN(parents); round++) {
+        size_t was[BEAMS], new_rows[BEAMS], new_order[BEAMS][N], moved = 0;
+        memcpy(was, seq, sizeof was);
+        check(kv_reorder(kv, seq, parents[round], BEAMS, &err) == 0, "%s: %s", spec, err.text);
+        for (size_t i = 0; i < BEAMS; i++) {
+            const size_t parent = parents[round][i];
+            moved += seq[i] != was[parent];
+            new_rows[i] = rows[parent];
+            memcpy(new_order[i], order[parent], sizeof new_order[i]);
+            check(kv_fill(kv, seq[i]).n == rows[parent] &&
+                      rows_are(kv, seq[i], order[parent], rows[parent]),
+                  "%s: round %zu: place %zu is not what place %zu was", spec, round, i, parent);
+        }
+        check(moved == copies[round], "%s: round %zu: %zu copies, %zu wanted", spec, round, moved,
+              copies[round]);
+        memcpy(rows, new_rows, sizeof rows);
+        memcpy(order, new_order, sizeof order);
+    }
+    kv_close(kv);
+}
+
 /* ---- the contract of views ---- */
 
 /* A view of two spans as it should be, and one mistake. */
@@ -482,6 +522,7 @@ int main(void)
         test_rows(specs[i], DTYPE_F32);
         test_rows(specs[i], DTYPE_BF16);
         test_keep(specs[i]);
+        test_reorder(specs[i]);
         for (int kind = 0; kind < 4; kind++)
             test_adopt(specs[i], kind & 1 ? DTYPE_BF16 : DTYPE_F32, kind & 2 ? DTYPE_BF16 : DTYPE_F32);
         static const size_t sizes[][2] = {{0, 1},  {0, 70},  {15, 1},  {16, 1},
