@@ -17,14 +17,22 @@ enum {
 
 INLINE vf load_row(enum dtype type, const char *row, size_t j)
 {
-    return type == DTYPE_BF16 ? vf_load_bf16((const bf16 *)(const void *)row + j)
-                              : vf_load((const float *)(const void *)row + j);
+    switch (type) {
+    case DTYPE_F32: return vf_load((const float *)(const void *)row + j);
+    case DTYPE_BF16: return vf_load_bf16((const bf16 *)(const void *)row + j);
+    case DTYPE_COUNT: break;
+    }
+    return (vf){0};
 }
 
 INLINE float load_element(enum dtype type, const char *row, size_t j)
 {
-    return type == DTYPE_BF16 ? bf16_to_f32(((const bf16 *)(const void *)row)[j])
-                              : ((const float *)(const void *)row)[j];
+    switch (type) {
+    case DTYPE_F32: return ((const float *)(const void *)row)[j];
+    case DTYPE_BF16: return bf16_to_f32(((const bf16 *)(const void *)row)[j]);
+    case DTYPE_COUNT: break;
+    }
+    return 0;
 }
 
 /* The next block's tiles, fetched while this block is computed: a quarter in each of its four phases, a line
@@ -70,10 +78,16 @@ static void turn_block(const struct attend *a, size_t block, float *turned,
         if (tile >= a->tiles)
             for (size_t j = 0; j < a->d; j++)
                 memset(turned + j * ATTEND_BLOCK + t * ATTEND_TILE, 0, ATTEND_TILE * sizeof *turned);
-        else if (a->type == DTYPE_BF16)
-            turn_tile(DTYPE_BF16, turned, t, a->k[tile], a->row_stride, a->d, next);
         else
-            turn_tile(DTYPE_F32, turned, t, a->k[tile], a->row_stride, a->d, next);
+            switch (a->type) {
+            case DTYPE_F32:
+                turn_tile(DTYPE_F32, turned, t, a->k[tile], a->row_stride, a->d, next);
+                break;
+            case DTYPE_BF16:
+                turn_tile(DTYPE_BF16, turned, t, a->k[tile], a->row_stride, a->d, next);
+                break;
+            case DTYPE_COUNT: break;
+            }
     }
 }
 
@@ -259,11 +273,16 @@ static void attend(const struct attend *a)
                 fetch_line(next.v[0], (i - from) * share + line);
             shrink[i] = weigh(a, i, first, scores + i * ATTEND_BLOCK);
         }
-        if (a->type == DTYPE_BF16)
-            values(DTYPE_BF16, a, block, from, to, scores + from * ATTEND_BLOCK, shrink + from,
-                   next.v[1]);
-        else
+        switch (a->type) {
+        case DTYPE_F32:
             values(DTYPE_F32, a, block, from, to, scores + from * ATTEND_BLOCK, shrink + from,
                    next.v[1]);
+            break;
+        case DTYPE_BF16:
+            values(DTYPE_BF16, a, block, from, to, scores + from * ATTEND_BLOCK, shrink + from,
+                   next.v[1]);
+            break;
+        case DTYPE_COUNT: break;
+        }
     }
 }

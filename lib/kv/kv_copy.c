@@ -20,12 +20,8 @@ static void gather(const struct kv *kv, float *to, const void *from, enum dtype 
     for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
         for (size_t i = 0; i < rows; i++) {
             float *to_ih = to + i * width + h * d;
-            const size_t at = (h * stored + first + i) * d;
-            if (type == DTYPE_F32)
-                memcpy(to_ih, (const float *)from + at, d * sizeof *to_ih);
-            else
-                for (size_t j = 0; j < d; j++)
-                    to_ih[j] = bf16_to_f32(((const bf16 *)from)[at + j]);
+            dtype_widen(to_ih, type,
+                        (const char *)from + (h * stored + first + i) * d * dtype_size(type), d);
         }
 }
 

@@ -7,11 +7,7 @@
 
 void kv_store_row(const struct kv *kv, char *to, const float *from)
 {
-    if (kv->setup.shape.type == DTYPE_F32)
-        memcpy(to, from, kv_row_bytes(kv));
-    else
-        for (size_t j = 0; j < kv->setup.shape.head_dim; j++)
-            ((bf16 *)(void *)to)[j] = bf16_from_f32(from[j]);
+    dtype_narrow(to, kv->setup.shape.type, from, kv->setup.shape.head_dim);
 }
 
 struct clearing {
