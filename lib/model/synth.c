@@ -57,10 +57,10 @@ static uint64_t stream_of(const struct synth *synth, size_t tensor)
 static void fill_range(const struct synth *synth, uint64_t stream, size_t first, size_t n,
                        enum dtype type, void *out)
 {
-    enum { PIECE = 256 };
-    float x[PIECE];
+    enum { FEW = 256 };
+    float x[FEW];
     for (size_t from = 0, many; from < n; from += many) {
-        many = size_min(PIECE, n - from);
+        many = size_min(FEW, n - from);
         for (size_t i = 0; i < many; i++) {
             /* Four elements share 64 bits. */
             const size_t at = first + from + i;
