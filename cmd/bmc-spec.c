@@ -110,7 +110,7 @@ static void check_policies(const struct spec_cli *o)
     if (o->draft_kv && kv_spec_parse(&kv, o->draft_kv, &err) < 0)
         opt_usage_error(&program, "--draft-kv: %s", err.text);
     if (o->ragged == RAGGED_PAD && o->gen.kv && kv_spec_parse(&kv, o->gen.kv, &err) == 0 &&
-        !kv.policy->lockstep)
+        !kv_spec_can_lockstep(&kv))
         opt_usage_error(&program, "--ragged pad needs a cache that grows as one tensor; --kv %s cannot",
                         o->gen.kv);
 }

@@ -15,7 +15,8 @@ static double per_token(size_t n, double ms) { return n ? ms / (double)n : 0; }
 static void print_stats(const struct gen *gen, const struct gen_stats *s)
 {
     const struct session_options *o = &gen->session.options;
-    const struct kv *kv = gen->session.kv;
+    const struct kv_setup *setup = kv_setup(gen->session.kv);
+    const struct kv_stats *stats = kv_stats(gen->session.kv);
     char hash[17];
     hash_hex(&s->logits_hash, 8, hash);
     fprintf(stderr, "\nload time        = %10.2f ms\n", gen->load_ms);
@@ -33,13 +34,13 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
     if (s->loaded_tokens)
         fprintf(stderr, "snapshot         = %10.2f ms / %6zu tokens, %.2f MiB in place\n",
                 gen->open_kv_ms + s->load_kv_ms, s->loaded_tokens,
-                (double)kv->stats.adopted_bytes / 1048576);
+                (double)stats->adopted_bytes / 1048576);
     fprintf(stderr,
             "KV cache         = %s (%s), T %zu (%s), r %zu, N %zu: %zu growth%s, %.2f MiB copied, %.2f "
             "MiB at most\n",
-            kv->policy->name, gen->policy_from, kv->T, kv_T_from_name(kv->T_from), kv->r, o->context,
-            kv->stats.allocations, kv->stats.allocations == 1 ? "" : "s",
-            (double)kv->stats.copied_bytes / 1048576, (double)kv->stats.peak_bytes / 1048576);
+            setup->policy, gen->policy_from, setup->T, kv_T_from_name(setup->T_from), setup->r,
+            o->context, stats->allocations, stats->allocations == 1 ? "" : "s",
+            (double)stats->copied_bytes / 1048576, (double)stats->peak_bytes / 1048576);
     fprintf(stderr,
             "run              = batch %zu, %d threads (%d for prompts), isa %s, precision %s, attn %s, "
             "rows %s, "
@@ -86,15 +87,15 @@ static int put_fields(json_t *object, const struct field *field, size_t n, struc
 static int put_run(json_t *object, const struct gen *gen, struct err *err)
 {
     const struct session_options *o = &gen->session.options;
-    const struct kv *kv = gen->session.kv;
+    const struct kv_setup *setup = kv_setup(gen->session.kv);
     char model_id[2 * HASH_BYTES + 1];
     hash_hex(&gen->model->file.model_id, HASH_BYTES, model_id);
     const struct field fields[] = {
         WORD("version", BMC_RELEASE),
         WORD("model_id", model_id),
-        WORD("kv_policy", kv->policy->name),
-        COUNT("T", kv->T),
-        COUNT("r", kv->r),
+        WORD("kv_policy", setup->policy),
+        COUNT("T", setup->T),
+        COUNT("r", setup->r),
         COUNT("N", o->context),
         COUNT("batch", o->batch),
         COUNT("threads", o->threads),
@@ -158,15 +159,15 @@ static int put_times(json_t *object, const struct gen *gen, const struct gen_sta
 /* The cache, memory, and what came out. */
 static int put_cache(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
 {
-    const struct kv *kv = gen->session.kv;
-    const struct kv_stats *k = &kv->stats;
+    const struct kv_setup *setup = kv_setup(gen->session.kv);
+    const struct kv_stats *k = kv_stats(gen->session.kv);
     struct rusage usage;
     char hash[17];
     hash_hex(&s->logits_hash, 8, hash);
     getrusage(RUSAGE_SELF, &usage);
     const struct field fields[] = {
         WORD("kv_policy_from", gen->policy_from),
-        WORD("T_from", kv_T_from_name(kv->T_from)),
+        WORD("T_from", kv_T_from_name(setup->T_from)),
         COUNT("kv_adopted_bytes", k->adopted_bytes),
         COUNT("kv_allocations", k->allocations),
         COUNT("kv_copied_rows", k->copied_rows),

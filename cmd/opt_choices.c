@@ -11,7 +11,7 @@
 #include "kernel/gemm.h"
 #include "kv/kv.h"
 
-static const char *nth_kv(size_t i) { return kv_policies[i] ? kv_policies[i]->name : NULL; }
+static const char *nth_kv(size_t i) { return kv_policy_name(i); }
 static const char *nth_isa(size_t i) { return kernel_sets[i] ? kernel_sets[i]->isa : NULL; }
 static const char *nth_precision(size_t i) { return precision_names[i]; }
 static const char *nth_attn(size_t i) { return attn_backends[i] ? attn_backends[i]->name : NULL; }

@@ -55,7 +55,7 @@ static void add_contender(struct prof *prof, char *text)
     contender->text = text;
     if (kv_spec_parse(&contender->spec, text, &err) < 0)
         opt_usage_error(&prof_program, "%s", err.text);
-    if (o->lockstep && !contender->spec.policy->lockstep)
+    if (o->lockstep && !kv_spec_can_lockstep(&contender->spec))
         opt_usage_error(&prof_program, "--lockstep: cache policy \"%s\" cannot grow in lockstep", text);
     contender->spec.alloc = (enum pages_alloc)o->alloc;
     contender->spec.lockstep = o->lockstep;

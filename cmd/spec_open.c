@@ -83,9 +83,9 @@ static int adjust_session(struct gen *gen, struct session_options *s, struct err
         return err_set(err, "%zu sequences of %zu candidates are too many", s->batch, most);
     s->split = o->ragged == RAGGED_SPLIT;
     s->kv.lockstep = o->ragged == RAGGED_PAD;
-    if (s->kv.lockstep && !s->kv.policy->lockstep)
+    if (s->kv.lockstep && !kv_spec_can_lockstep(&s->kv))
         return err_set(err, "--ragged pad needs a cache that grows as one tensor; --kv %s cannot",
-                       s->kv.policy->name);
+                       kv_spec_name(&s->kv));
     return 0;
 }
 

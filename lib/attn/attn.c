@@ -1,6 +1,7 @@
-/* The table of attention backends. */
+/* The front end of attention, and the table of backends. */
 #include "attn/attn.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,20 +26,22 @@ const struct attn_backend *attn_find(const char *name, struct err *err)
     return NULL;
 }
 
-int attn_open(struct attn **out, const struct attn_backend *backend, size_t heads, size_t kv_heads,
-              size_t head_dim, size_t max_rows, size_t max_step_rows, size_t max_queries,
-              struct err *err)
+int attn_open(struct attn **out, const struct attn_backend *backend, const struct attn_shape *shape,
+              const struct attn_limits *limits, struct err *err)
 {
-    *out = mem_zalloc(1, backend->state_size());
-    if (!*out)
+    struct attn *attn = *out = mem_zalloc(1, backend->state_size);
+    if (!attn)
         return err_set(err, "out of memory for attention");
-    (*out)->backend = backend;
-    if (backend->open(*out, heads, kv_heads, head_dim, max_rows, max_step_rows, max_queries, err) < 0) {
-        attn_close(*out);
-        *out = NULL;
-        return -1;
-    }
-    return 0;
+    attn->backend = backend;
+    attn->shape = *shape;
+    attn->group = shape->heads / shape->kv_heads;
+    if (attn->shape.scale == 0)
+        attn->shape.scale = 1 / sqrtf((float)shape->head_dim);
+    if (backend->open(attn, limits, err) == 0)
+        return 0;
+    attn_close(attn);
+    *out = NULL;
+    return -1;
 }
 
 void attn_close(struct attn *attn)
@@ -47,4 +50,15 @@ void attn_close(struct attn *attn)
         return;
     attn->backend->close(attn);
     free(attn);
+}
+
+int attn_begin(struct attn *attn, const struct attn_step *step, struct err *err)
+{
+    return attn->backend->begin ? attn->backend->begin(attn, step, err) : 0;
+}
+
+int attn_run(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
+             const float *q, float *out, struct err *err)
+{
+    return attn->backend->run(attn, step, layer, q, out, err);
 }

@@ -2,9 +2,11 @@
  *
  *   out[i][h] = softmax(scale * q[i][h] . K[h / G]^T + bias) V[h / G]      (BMC paper II-A)
  *
+ * where scores may be capped, and the bias may fall with the distance (struct attn_shape).
+ *
  * Rows are consumed by logical position, whatever the order of storage. A query at position p sees the
  * committed rows 0..n-1 and, of the step's own rows, those of its list: for plain text the rows up to
- * itself; for a node of a token tree its ancestors and itself. Everything else is masked: its weight is
+ * itself; for a node of a token tree its ancestors and itself; in a layer with a window only the last of these. Everything else is masked: its weight is
  * exactly 0. */
 #ifndef BMC_ATTN_H
 #define BMC_ATTN_H
@@ -28,14 +30,35 @@ struct attn_times {
     double scores_ms, softmax_ms, values_ms;
 };
 
+/* What attention computes, the same in all layers and steps. */
+struct attn_shape {
+    size_t heads, kv_heads, head_dim; /* H, H / G, d */
+    float scale;                      /* of the scores; 0: the usual 1 / sqrt(d) */
+    float softcap;                    /* scores s become softcap * tanh(s / softcap); 0: they stay */
+    const float *slopes; /* [heads], borrowed: slope * (position of K - position of Q) joins
+                                         the score (ALiBi); NULL: nothing does */
+};
+
+/* What steps may ask for at most. */
+struct attn_limits {
+    size_t positions; /* rows of a sequence */
+    size_t step_rows; /* query rows of a step */
+    size_t queries;   /* sequences of a step */
+};
+
 /* What all layers of a step share. */
 struct attn_step {
     struct kv *kv;
     const struct kernels *kernels;
     const struct attn_query *query;
     size_t n_queries;
-    size_t heads;             /* H */
     struct attn_times *times; /* NULL: not wanted */
+};
+
+/* What differs from layer to layer. */
+struct attn_layer {
+    size_t index;  /* in the cache */
+    size_t window; /* a query sees so many positions, itself the last; 0: all */
 };
 
 struct attn;
@@ -43,25 +66,25 @@ struct attn;
 struct attn_backend {
     const char *name; /* what --attn calls it */
     const char *summary;
-    size_t (*state_size)(void);
+    size_t state_size; /* of what follows struct attn */
 
-    /* Buffers for up to `max_step_rows` query rows over `max_rows` positions, `max_queries` sequences.
-     */
-    int (*open)(struct attn *attn, size_t heads, size_t kv_heads, size_t head_dim, size_t max_rows,
-                size_t max_step_rows, size_t max_queries, struct err *err);
+    /* Buffers; attn->shape is set. */
+    int (*open)(struct attn *attn, const struct attn_limits *limits, struct err *err);
 
-    /* Once a step, after kv_room() of all its sequences: masks. */
-    void (*begin)(struct attn *attn, const struct attn_step *step);
+    /* Once a step: masks. NULL where nothing is to be prepared. */
+    int (*begin)(struct attn *attn, const struct attn_step *step, struct err *err);
 
     /* One layer: out and q are [rows][H * d]. Uses all threads. */
-    int (*run)(struct attn *attn, const struct attn_step *step, size_t layer, const float *q,
-               float *out, struct err *err);
+    int (*run)(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
+               const float *q, float *out, struct err *err);
     void (*close)(struct attn *attn);
 };
 
 /* An open backend; its own state follows. */
 struct attn {
     const struct attn_backend *backend;
+    struct attn_shape shape; /* with its scale */
+    size_t group;            /* G: query heads of a KV head */
 };
 
 extern const struct attn_backend *const attn_backends[]; /* ended by NULL; the first is the default */
@@ -69,9 +92,15 @@ extern const struct attn_backend *const attn_backends[]; /* ended by NULL; the f
 /* NULL gives the default; an unknown name is an error that lists the known ones. */
 const struct attn_backend *attn_find(const char *name, struct err *err) MUST_USE;
 
-int attn_open(struct attn **attn, const struct attn_backend *backend, size_t heads, size_t kv_heads,
-              size_t head_dim, size_t max_rows, size_t max_step_rows, size_t max_queries,
-              struct err *err) MUST_USE;
+int attn_open(struct attn **attn, const struct attn_backend *backend, const struct attn_shape *shape,
+              const struct attn_limits *limits, struct err *err) MUST_USE;
 void attn_close(struct attn *attn);
+
+/* Once a step, after kv_room() of all its sequences, before attn_run() of its layers. */
+int attn_begin(struct attn *attn, const struct attn_step *step, struct err *err) MUST_USE;
+
+/* One layer: out and q are [rows][H * d]; the layer's new rows are in the cache. */
+int attn_run(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
+             const float *q, float *out, struct err *err) MUST_USE;
 
 #endif

@@ -4,7 +4,7 @@
  *
  * The mask of a chain is one row for all its queries, heads and layers: zeros for n + rows positions,
  * then a large negative number; query i reads it (rows - 1 - i) further on. Trees have a row per query.
- */
+ * A layer with another window than the one before has the masks made anew. */
 #include "attn/attn.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ struct mask {
 
 struct blas_state {
     struct attn attn;
-    size_t heads, kv_heads, head_dim, tile_rows; /* rows of scores per thread */
+    size_t tile_rows; /* rows of scores per thread */
     size_t stored_rows;
     size_t threads;
     float *scores; /* [threads][tile_rows][stored_rows] */
@@ -40,7 +40,7 @@ struct blas_state {
     float *bias;
     size_t bias_cap;   /* elements */
     struct mask *mask; /* [queries] */
-    bool failed;
+    size_t window;     /* that the masks were made for */
 };
 
 /* One task: query rows [from, to) of a sequence, one KV head. */
@@ -49,8 +49,6 @@ struct task {
     const struct mask *mask;
     size_t kv_head, from, to;
 };
-
-static size_t state_size(void) { return sizeof(struct blas_state); }
 
 static void close_state(struct attn *attn)
 {
@@ -61,28 +59,23 @@ static void close_state(struct attn *attn)
     free(s->mask);
 }
 
-static int open_state(struct attn *attn, size_t heads, size_t kv_heads, size_t head_dim,
-                      size_t max_rows, size_t max_step_rows, size_t max_queries, struct err *err)
+static int open_state(struct attn *attn, const struct attn_limits *limits, struct err *err)
 {
     struct blas_state *s = (struct blas_state *)attn;
-    const size_t group = heads / kv_heads;
     if (blas_load(err) < 0)
         return -1;
-    s->heads = heads;
-    s->kv_heads = kv_heads;
-    s->head_dim = head_dim;
-    s->tile_rows = size_max(group, size_min(QUERY_TILE, max_step_rows));
-    s->stored_rows = round_up(max_rows, TILE_ROWS);
+    s->tile_rows = size_max(attn->group, size_min(QUERY_TILE, limits->step_rows));
+    s->stored_rows = round_up(limits->positions, TILE_ROWS);
     s->threads = (size_t)threads_allowed();
     s->threads = size_max(s->threads, (size_t)threads_most());
     size_t scores;
     if (size_mul(s->threads * s->tile_rows, s->stored_rows, &scores)) {
         s->scores = mem_alloc(scores, sizeof(float));
-        s->wide = mem_alloc(s->threads * WIDEN_TILE, head_dim * sizeof(float));
-        s->mask = mem_alloc(max_queries, sizeof *s->mask);
+        s->wide = mem_alloc(s->threads * WIDEN_TILE, attn->shape.head_dim * sizeof(float));
+        s->mask = mem_alloc(limits->queries, sizeof *s->mask);
     }
     if (!s->scores || !s->wide || !s->mask)
-        return err_set(err, "out of memory: attention over %zu rows needs %zu bytes", max_rows,
+        return err_set(err, "out of memory: attention over %zu rows needs %zu bytes", limits->positions,
                        s->threads * s->tile_rows * s->stored_rows * sizeof(float));
     return 0;
 }
@@ -93,23 +86,60 @@ static size_t mask_size(const struct attn_query *query, size_t rows)
     return query->tail ? query->rows * rows : rows + query->rows;
 }
 
-static void fill_chain(float *bias, size_t valid, size_t end)
+/* The first position that a query at `own` sees. */
+static size_t window_start(size_t own, size_t window)
 {
-    for (size_t j = 0; j < end; j++)
-        bias[j] = j < valid ? 0 : MASKED;
+    return window && own >= window ? own + 1 - window : 0;
 }
 
-static void fill_tree(float *bias, const struct attn_query *query, size_t n, size_t rows)
+/* Zeros for [from, valid), and MASKED for the rest. */
+static void fill_chain(float *bias, size_t from, size_t valid, size_t end)
+{
+    for (size_t j = 0; j < end; j++)
+        bias[j] = j >= from && j < valid ? 0 : MASKED;
+}
+
+static void fill_tree(float *bias, const struct attn_query *query, size_t n, size_t rows, size_t window)
 {
     for (size_t i = 0; i < query->rows; i++) {
         float *bias_i = bias + i * rows;
-        fill_chain(bias_i, n, rows);
-        for (size_t t = query->tail_at[i]; t < query->tail_at[i + 1]; t++)
-            bias_i[n + query->tail[t]] = 0;
+        const size_t first = query->tail_at[i], last = query->tail_at[i + 1] - 1;
+        const size_t from = window_start(n + last - first, window);
+        fill_chain(bias_i, from, n, rows);
+        for (size_t t = first; t <= last; t++)
+            bias_i[n + query->tail[t]] = n + t - first >= from ? 0 : MASKED;
     }
 }
 
-static void begin(struct attn *attn, const struct attn_step *step)
+static void fill_masks(struct blas_state *s, const struct attn_step *step, size_t window)
+{
+    for (size_t i = 0; i < step->n_queries; i++) {
+        const struct attn_query *query = &step->query[i];
+        const size_t rows = kv_rows_now(step->kv, query->seq), n = kv_fill(step->kv, query->seq).n;
+        const size_t end = n + query->rows; /* one behind the last query's own position */
+        if (query->tail)
+            fill_tree(s->bias + s->mask[i].at, query, n, rows, window);
+        else
+            fill_chain(s->bias + s->mask[i].at, window_start(end - 1, window), end, rows + query->rows);
+        s->mask[i].stride = rows;
+    }
+    s->window = window;
+}
+
+/* Room for `need` elements of masks. */
+static int reserve_bias(struct blas_state *s, size_t need, struct err *err)
+{
+    if (need <= s->bias_cap)
+        return 0;
+    free(s->bias);
+    s->bias = mem_alloc(need, 2 * sizeof *s->bias);
+    s->bias_cap = s->bias ? 2 * need : 0; /* a later, smaller step may succeed */
+    return s->bias ? 0
+                   : err_set(err, "out of memory: the attention mask needs %zu bytes",
+                             need * 2 * sizeof *s->bias);
+}
+
+static int begin(struct attn *attn, const struct attn_step *step, struct err *err)
 {
     struct blas_state *s = (struct blas_state *)attn;
     size_t need = 0;
@@ -117,23 +147,10 @@ static void begin(struct attn *attn, const struct attn_step *step)
         s->mask[i].at = need;
         need += mask_size(&step->query[i], kv_rows_now(step->kv, step->query[i].seq));
     }
-    if (need > s->bias_cap) {
-        free(s->bias);
-        s->bias_cap = 2 * need;
-        s->bias = mem_alloc(s->bias_cap, sizeof *s->bias);
-    }
-    s->failed = !s->bias;
-    if (s->failed)
-        s->bias_cap = 0; /* a later, smaller step may succeed */
-    for (size_t i = 0; i < step->n_queries && s->bias; i++) {
-        const struct attn_query *query = &step->query[i];
-        const size_t rows = kv_rows_now(step->kv, query->seq), n = step->kv->seq[query->seq].n;
-        if (query->tail)
-            fill_tree(s->bias + s->mask[i].at, query, n, rows);
-        else
-            fill_chain(s->bias + s->mask[i].at, n + query->rows, rows + query->rows);
-        s->mask[i].stride = rows;
-    }
+    if (reserve_bias(s, need, err) < 0)
+        return -1;
+    fill_masks(s, step, 0);
+    return 0;
 }
 
 /* Row i of a query's mask. */
@@ -148,7 +165,7 @@ static const float *rows_f32(const struct attn_step *step, const struct kv_view 
                              const struct kv_span *span, const void *base, size_t row, size_t n,
                              float *wide, size_t *stride)
 {
-    const size_t d = step->kv->shape.head_dim;
+    const size_t d = kv_setup(step->kv)->shape.head_dim;
     const char *from = (const char *)base + view->offset + row * span->row_stride;
     if (view->type == DTYPE_F32) {
         *stride = span->row_stride / sizeof(float);
@@ -170,10 +187,11 @@ struct operand {
 
 static struct operand shape_operand(const struct blas_state *s, const struct task *task)
 {
-    const size_t group = s->heads / s->kv_heads, width = s->heads * s->head_dim;
+    const struct attn_shape *shape = &s->attn.shape;
+    const size_t group = s->attn.group, width = shape->heads * shape->head_dim;
     if (task->to - task->from == 1)
-        return (struct operand){1, group, 0, s->head_dim};
-    return (struct operand){group, task->to - task->from, s->head_dim, width};
+        return (struct operand){1, group, 0, shape->head_dim};
+    return (struct operand){group, task->to - task->from, shape->head_dim, width};
 }
 
 static void add_times(struct attn_times *times, double scores_ms, double softmax_ms, double values_ms)
@@ -186,11 +204,55 @@ static void add_times(struct attn_times *times, double scores_ms, double softmax
     pthread_mutex_unlock(&lock);
 }
 
-static void run_matrix(struct blas_state *s, const struct attn_step *step, const struct kv_view *view,
-                       const struct task *task, const struct operand *operand, const float *q,
-                       float *out)
+/* The position of row j, as query row i of the task's sequence sees it. */
+static size_t position_of(const struct attn_query *query, size_t i, size_t n, size_t j)
 {
-    const size_t d = s->head_dim, self = (size_t)threads_self();
+    for (size_t t = 0; query->tail && j >= n && t < query->tail_at[i + 1] - query->tail_at[i]; t++)
+        if (n + query->tail[query->tail_at[i] + t] == j)
+            return n + t;
+    return j;
+}
+
+/* What a shape asks for beyond the scale: scores are capped, then biased by distance. Row i is one of query row `row`, head
+ * `head`. Where that is done the scale is done, too. */
+static void bend(const struct blas_state *s, const struct attn_step *step, const struct task *task,
+                 size_t row, size_t head, float *scores, size_t columns)
+{
+    const struct attn_shape *shape = &s->attn.shape;
+    const struct attn_query *query = task->query;
+    const size_t n = kv_fill(step->kv, query->seq).n;
+    const size_t own = n + (query->tail ? query->tail_at[row + 1] - query->tail_at[row] - 1 : row);
+    for (size_t j = 0; j < columns; j++) {
+        scores[j] *= shape->scale;
+        if (shape->softcap > 0)
+            scores[j] = shape->softcap * tanhf(scores[j] / shape->softcap);
+        if (shape->slopes)
+            scores[j] += shape->slopes[head] * ((float)position_of(query, row, n, j) - (float)own);
+    }
+}
+
+/* Scores become weights: `m` rows of matrix `matrix` of the task. */
+static void weigh(const struct blas_state *s, const struct attn_step *step, const struct task *task,
+                  size_t matrix, size_t m, float *scores, size_t columns)
+{
+    const struct attn_shape *shape = &s->attn.shape;
+    const bool grouped = task->to - task->from == 1; /* all rows are heads of one query */
+    const bool bent = shape->softcap > 0 || shape->slopes;
+    for (size_t i = 0; i < m; i++) {
+        const size_t row = task->from + (grouped ? 0 : i);
+        const size_t head = task->kv_head * s->attn.group + (grouped ? i : matrix);
+        float *scores_i = scores + i * columns;
+        if (bent)
+            bend(s, step, task, row, head, scores_i, columns);
+        step->kernels->softmax(scores_i, columns, bent ? 1 : shape->scale, mask_row(s, task, row));
+    }
+}
+
+static void run_matrix(struct blas_state *s, const struct attn_step *step, const struct kv_view *view,
+                       const struct task *task, const struct operand *operand, size_t matrix,
+                       const float *q, float *out)
+{
+    const size_t d = s->attn.shape.head_dim, self = (size_t)threads_self();
     float *scores = s->scores + self * s->tile_rows * s->stored_rows,
           *wide = s->wide + self * WIDEN_TILE * d;
     const size_t piece = view->type == DTYPE_F32 ? SIZE_MAX : WIDEN_TILE;
@@ -209,11 +271,7 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
         }
     }
     const double scored = step->times ? clock_ms() : 0;
-    const float scale = 1 / sqrtf((float)d);
-    const bool grouped = task->to - task->from == 1; /* all rows are heads of one query */
-    for (size_t i = 0; i < operand->m; i++)
-        step->kernels->softmax(scores + i * columns, columns, scale,
-                               mask_row(s, task, task->from + (grouped ? 0 : i)));
+    weigh(s, step, task, matrix, operand->m, scores, columns);
     const double weighed = step->times ? clock_ms() : 0;
     at = 0;
     for (size_t i = 0; i < view->n_spans; i++) {
@@ -236,11 +294,12 @@ static int run_task(struct blas_state *s, const struct attn_step *step, size_t l
     if (kv_view(step->kv, task->query->seq, layer, task->kv_head, 1, &view, err) < 0)
         return -1;
     const struct operand operand = shape_operand(s, task);
-    const size_t group = s->heads / s->kv_heads;
-    const size_t at = (task->query->first + task->from) * s->heads * s->head_dim +
-                      task->kv_head * group * s->head_dim;
+    const struct attn_shape *shape = &s->attn.shape;
+    const size_t at =
+        ((task->query->first + task->from) * shape->heads + task->kv_head * s->attn.group) *
+        shape->head_dim;
     for (size_t i = 0; i < operand.matrices; i++)
-        run_matrix(s, step, &view, task, &operand, q + at + i * operand.step,
+        run_matrix(s, step, &view, task, &operand, i, q + at + i * operand.step,
                    out + at + i * operand.step);
     kv_done(step->kv, &view);
     return 0;
@@ -251,13 +310,13 @@ static struct task find_task(const struct blas_state *s, const struct attn_step 
 {
     size_t i = 0;
     for (;; i++) {
-        const size_t tasks = div_up(step->query[i].rows, QUERY_TILE) * s->kv_heads;
+        const size_t tasks = div_up(step->query[i].rows, QUERY_TILE) * s->attn.shape.kv_heads;
         if (index < tasks)
             break;
         index -= tasks;
     }
-    const size_t from = index / s->kv_heads * QUERY_TILE;
-    return (struct task){&step->query[i], &s->mask[i], index % s->kv_heads, from,
+    const size_t from = index / s->attn.shape.kv_heads * QUERY_TILE;
+    return (struct task){&step->query[i], &s->mask[i], index % s->attn.shape.kv_heads, from,
                          size_min(from + QUERY_TILE, step->query[i].rows)};
 }
 
@@ -282,20 +341,19 @@ static void each_task(void *arg, size_t index)
         *t->err = why;
 }
 
-static int run(struct attn *attn, const struct attn_step *step, size_t layer, const float *q,
-               float *out, struct err *err)
+static int run(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
+               const float *q, float *out, struct err *err)
 {
     struct blas_state *s = (struct blas_state *)attn;
-    if (s->failed)
-        return err_set(err, "out of memory: the attention mask needs %zu bytes",
-                       s->bias_cap * sizeof(float));
+    if (layer->window != s->window)
+        fill_masks(s, step, layer->window);
     size_t tasks = 0, work = 0;
     for (size_t i = 0; i < step->n_queries; i++) {
-        tasks += div_up(step->query[i].rows, QUERY_TILE) * s->kv_heads;
-        work += step->query[i].rows * kv_rows_now(step->kv, step->query[i].seq) * 2 * s->heads *
-                s->head_dim;
+        tasks += div_up(step->query[i].rows, QUERY_TILE) * s->attn.shape.kv_heads;
+        work += step->query[i].rows * kv_rows_now(step->kv, step->query[i].seq) * 2 *
+                attn->shape.heads * attn->shape.head_dim;
     }
-    struct tasks t = {s, step, layer, q, out, err, false};
+    struct tasks t = {s, step, layer->index, q, out, err, false};
     threads_each(tasks, work, each_task, &t);
     return t.failed ? -1 : 0;
 }
@@ -303,7 +361,7 @@ static int run(struct attn *attn, const struct attn_step *step, size_t layer, co
 const struct attn_backend attn_blas = {
     .name = "blas",
     .summary = "eager: scores, softmax under a bias mask, context, through OpenBLAS",
-    .state_size = state_size,
+    .state_size = sizeof(struct blas_state),
     .open = open_state,
     .begin = begin,
     .run = run,

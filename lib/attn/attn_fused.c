@@ -30,7 +30,8 @@ struct state {
 /* A thread's own. */
 struct scratch {
     float *q;
-    size_t *seen;
+    size_t *seen, *first; /* [queries]: the end and the beginning of what each sees of a run */
+    float *slope, *own;   /* [queries], where the shape has slopes */
     struct state piece, all;
     float *space;
     char *gathered; /* [2][PIECE][d], K and V */
@@ -39,7 +40,7 @@ struct scratch {
 
 struct fused {
     struct attn attn;
-    size_t heads, kv_heads, group, d;
+    size_t group, d;           /* as in attn, at hand */
     size_t task_rows, queries; /* query rows of a task, and queries */
     size_t threads;
     struct scratch *scratch; /* [threads] */
@@ -58,7 +59,7 @@ struct task {
 struct job {
     struct fused *f;
     const struct attn_step *step;
-    size_t layer;
+    const struct attn_layer *layer;
     const float *q;
     float *out;
     size_t pieces;    /* of the longest sequence */
@@ -67,13 +68,12 @@ struct job {
     struct err err;
 };
 
-static size_t state_size(void) { return sizeof(struct fused); }
-
 static void close_state(struct attn *attn)
 {
     struct fused *f = (struct fused *)attn;
     for (size_t t = 0; f->scratch && t < f->threads; t++) {
         free(f->scratch[t].seen);
+        free(f->scratch[t].slope);
         free(f->scratch[t].gathered);
     }
     free(f->scratch);
@@ -81,6 +81,9 @@ static void close_state(struct attn *attn)
     free(f->part);
     free(f->part_buffer);
 }
+
+/* Floats of a row of q and of out. */
+static size_t row_width(const struct fused *f) { return f->attn.shape.heads * f->d; }
 
 static size_t state_floats(const struct fused *f) { return f->queries * (1 + LANES + f->d); }
 
@@ -109,27 +112,25 @@ static bool open_scratch(struct fused *f)
         s->piece = place_state(f, at);
         s->all = place_state(f, at + state_floats(f));
         s->q = at + 2 * state_floats(f);
-        s->seen = mem_alloc(f->queries, sizeof *s->seen);
+        s->seen = mem_alloc(f->queries, 2 * sizeof *s->seen);
+        s->slope = mem_alloc(f->queries, 2 * sizeof *s->slope);
         s->gathered = mem_zalloc(2 * PIECE * f->d, sizeof(float));
-        ok = s->seen && s->gathered;
+        ok = s->seen && s->slope && s->gathered;
+        s->first = ok ? s->seen + f->queries : NULL;
+        s->own = ok ? s->slope + f->queries : NULL;
     }
     return ok;
 }
 
-static int open_state(struct attn *attn, size_t heads, size_t kv_heads, size_t head_dim,
-                      size_t max_rows, size_t max_step_rows, size_t max_queries, struct err *err)
+static int open_state(struct attn *attn, const struct attn_limits *limits, struct err *err)
 {
     struct fused *f = (struct fused *)attn;
-    (void)max_step_rows;
-    (void)max_queries;
-    f->heads = heads;
-    f->kv_heads = kv_heads;
-    f->group = heads / kv_heads;
-    f->d = head_dim;
+    f->group = attn->group;
+    f->d = attn->shape.head_dim;
     f->task_rows = size_max(1, TASK_QUERIES / f->group);
     f->queries = f->task_rows * f->group;
     f->threads = (size_t)threads_most();
-    f->pieces = div_up(max_rows, PIECE);
+    f->pieces = div_up(limits->positions, PIECE);
     size_t floats = 0;
     const size_t parts = 2 * f->threads * f->pieces;
     if (size_mul(parts, state_floats(f), &floats)) {
@@ -137,22 +138,16 @@ static int open_state(struct attn *attn, size_t heads, size_t kv_heads, size_t h
         f->part_buffer = mem_alloc(floats, sizeof(float));
     }
     if (!f->part || !f->part_buffer || !open_scratch(f))
-        return err_set(err, "out of memory: attention over %zu rows needs %zu bytes", max_rows,
+        return err_set(err, "out of memory: attention over %zu rows needs %zu bytes", limits->positions,
                        (floats + f->threads * scratch_floats(f)) * sizeof(float));
     for (size_t i = 0; i < parts; i++)
         f->part[i] = place_state(f, f->part_buffer + i * state_floats(f));
     return 0;
 }
 
-static void begin(struct attn *attn, const struct attn_step *step)
-{
-    (void)attn;
-    (void)step;
-}
-
 static size_t count_tasks(const struct fused *f, const struct attn_query *query)
 {
-    return div_up(query->rows, f->task_rows) * f->kv_heads;
+    return div_up(query->rows, f->task_rows) * f->attn.shape.kv_heads;
 }
 
 static struct task find_task(const struct fused *f, const struct attn_step *step, size_t index)
@@ -160,8 +155,9 @@ static struct task find_task(const struct fused *f, const struct attn_step *step
     const struct attn_query *query = step->query;
     for (; index >= count_tasks(f, query); query++)
         index -= count_tasks(f, query);
-    const size_t from = index / f->kv_heads * f->task_rows;
-    return (struct task){query, index % f->kv_heads, from, size_min(f->task_rows, query->rows - from)};
+    const size_t from = index / f->attn.shape.kv_heads * f->task_rows;
+    return (struct task){query, index % f->attn.shape.kv_heads, from,
+                         size_min(f->task_rows, query->rows - from)};
 }
 
 static void clear_state(const struct fused *f, const struct state *state, size_t queries)
@@ -194,8 +190,8 @@ static void join_states(const struct fused *f, const struct state *a, const stru
 static void load_queries(const struct job *job, const struct task *task, float *q)
 {
     const struct fused *f = job->f;
-    const size_t width = f->heads * f->d, n = f->group * f->d;
-    const float scale = 1 / sqrtf((float)f->d);
+    const size_t width = row_width(f), n = f->group * f->d;
+    const float scale = f->attn.shape.scale;
     const float *from = job->q + (task->query->first + task->from) * width + task->kv_head * n;
     for (size_t i = 0; i < task->rows; i++)
         for (size_t j = 0; j < n; j++)
@@ -205,7 +201,7 @@ static void load_queries(const struct job *job, const struct task *task, float *
 static void store_context(const struct job *job, const struct task *task, const struct state *state)
 {
     const struct fused *f = job->f;
-    const size_t width = f->heads * f->d, n = f->group * f->d;
+    const size_t width = row_width(f), n = f->group * f->d;
     float *to = job->out + (task->query->first + task->from) * width + task->kv_head * n;
     for (size_t i = 0; i < task->rows * f->group; i++) {
         float sum[LANES], *context = to + i / f->group * width + i % f->group * f->d;
@@ -236,11 +232,28 @@ static size_t find_tiles(const struct kv_view *view, size_t from, size_t to, con
     return n;
 }
 
+/* Row `row` of the queries stands at position `own` and sees the positions before `end`, as far back as the layer's window:
+ * told to the kernel for a run that begins at position `run`. */
+static void tell_sight(const struct job *job, const struct task *task, struct scratch *s, size_t row,
+                       size_t own, size_t end, size_t run)
+{
+    const struct fused *f = job->f;
+    const size_t window = job->layer->window, first = window && own >= window ? own + 1 - window : 0;
+    for (size_t i = row * f->group, g = 0; g < f->group; i++, g++) {
+        s->seen[i] = end > run ? end - run : 0;
+        s->first[i] = first > run ? first - run : 0;
+        s->own[i] = (float)own - (float)run;
+        if (f->attn.shape.slopes)
+            s->slope[i] = f->attn.shape.slopes[task->kv_head * f->group + g];
+    }
+}
+
 static void attend_rows(const struct job *job, const struct kv_view *view, struct scratch *s,
                         const struct state *state, size_t tiles, size_t must, size_t first_query,
                         size_t queries)
 {
     const struct fused *f = job->f;
+    const bool sloped = f->attn.shape.slopes != NULL;
     job->step->kernels->attend(&(struct attend){
         .d = f->d,
         .type = view->type,
@@ -253,6 +266,10 @@ static void attend_rows(const struct job *job, const struct kv_view *view, struc
         .q = s->q + first_query,
         .q_stride = f->queries,
         .seen = s->seen + first_query,
+        .from = job->layer->window ? s->first + first_query : NULL,
+        .softcap = f->attn.shape.softcap,
+        .slope = sloped ? s->slope + first_query : NULL,
+        .own = sloped ? s->own + first_query : NULL,
         .max = state->max + first_query,
         .sum = state->sum + first_query * LANES,
         .context = state->context + first_query * f->d,
@@ -264,15 +281,15 @@ static void attend_rows(const struct job *job, const struct kv_view *view, struc
 static void attend_chain(const struct job *job, const struct task *task, const struct kv_view *view,
                          struct scratch *s, const struct state *state, size_t from, size_t to)
 {
-    const struct kv_seq *seq = &job->step->kv->seq[task->query->seq];
-    const size_t group = job->f->group, valid = seq->n + seq->pending;
-    for (size_t i = 0; i < task->rows * group; i++) {
-        const size_t seen = seq->n + task->from + i / group + 1;
-        s->seen[i] = seen > from ? seen - from : 0;
+    const struct kv_fill fill = kv_fill(job->step->kv, task->query->seq);
+    const size_t valid = fill.n + fill.pending;
+    for (size_t i = 0; i < task->rows; i++) {
+        const size_t own = fill.n + task->from + i;
+        tell_sight(job, task, s, i, own, own + 1, from);
     }
     const size_t tiles = find_tiles(view, from, to, s->k, s->v);
     const size_t must = valid > from ? div_up(valid - from, ATTEND_BLOCK) : 0;
-    attend_rows(job, view, s, state, tiles, must, 0, task->rows * group);
+    attend_rows(job, view, s, state, tiles, must, 0, task->rows * job->f->group);
 }
 
 /* Row `at` of the view. */
@@ -283,6 +300,12 @@ static size_t row_offset(const struct kv_view *view, size_t at, const struct kv_
         i++;
     *span = &view->span[i];
     return view->offset + (at - view->span[i].first) * view->span[i].row_stride;
+}
+
+/* How many of the tree's rows stand before one: its position after the committed rows. */
+static size_t tree_depth(const struct attn_query *query, size_t row)
+{
+    return query->tail_at[row + 1] - query->tail_at[row] - 1;
 }
 
 /* Positions [from, to) of one row of a tree, of which `n` are committed rows and the rest its tail:
@@ -314,25 +337,24 @@ static void attend_tree(const struct job *job, const struct task *task, const st
                         struct scratch *s, const struct state *state, size_t from, size_t to)
 {
     const struct attn_query *query = task->query;
-    const struct kv_seq *seq = &job->step->kv->seq[query->seq];
+    const struct kv_fill fill = kv_fill(job->step->kv, query->seq);
     const size_t group = job->f->group, queries = task->rows * group;
-    const size_t common = size_min(to, seq->n / ATTEND_BLOCK * ATTEND_BLOCK);
-    const size_t padding = size_max(from, round_up(seq->n + seq->pending, ATTEND_BLOCK));
-    const size_t own = size_max(from, common);
-    for (size_t i = 0; i < queries && common > from; i++)
-        s->seen[i] = common - from;
+    const size_t common = size_min(to, fill.n / ATTEND_BLOCK * ATTEND_BLOCK);
+    const size_t padding = size_max(from, round_up(fill.n + fill.pending, ATTEND_BLOCK));
+    const size_t rest = size_max(from, common);
+    for (size_t i = 0; i < task->rows && common > from; i++)
+        tell_sight(job, task, s, i, fill.n + tree_depth(query, task->from + i), common, from);
     if (common > from)
-        attend_rows(job, view, s, state, find_tiles(view, from, common, s->k, s->v), 0, 0, queries);
+        attend_rows(job, view, s, state, find_tiles(view, from, common, s->k, s->v), SIZE_MAX, 0,
+                    queries);
     for (size_t i = 0; i < task->rows; i++) {
-        const size_t row = task->from + i;
-        const size_t end =
-            size_min(seq->n + query->tail_at[row + 1] - query->tail_at[row], from + PIECE);
-        if (end <= own)
+        const size_t row = task->from + i, own = fill.n + tree_depth(query, row);
+        const size_t end = size_min(own + 1, from + PIECE);
+        if (end <= rest)
             continue;
-        const size_t tiles = gather_tail(job, query, row, view, s, seq->n, own, end);
-        for (size_t g = 0; g < group; g++)
-            s->seen[i * group + g] = end - own;
-        attend_rows(job, view, s, state, tiles, 0, i * group, group);
+        const size_t tiles = gather_tail(job, query, row, view, s, fill.n, rest, end);
+        tell_sight(job, task, s, i, own, end, rest);
+        attend_rows(job, view, s, state, tiles, SIZE_MAX, i * group, group);
     }
     for (size_t i = 0; i < queries; i++)
         s->seen[i] = 0;
@@ -361,7 +383,7 @@ static bool run_piece(struct job *job, const struct task *task, const struct kv_
 static bool open_view(struct job *job, const struct task *task, struct kv_view *view)
 {
     struct err err;
-    if (kv_view(job->step->kv, task->query->seq, job->layer, task->kv_head, 1, view, &err) == 0)
+    if (kv_view(job->step->kv, task->query->seq, job->layer->index, task->kv_head, 1, view, &err) == 0)
         return true;
     if (!atomic_flag_test_and_set(&job->told)) {
         job->err = err;
@@ -415,8 +437,8 @@ static void join_parts(void *arg, size_t index)
     store_context(job, &task, &part[0]);
 }
 
-static int run(struct attn *attn, const struct attn_step *step, size_t layer, const float *q,
-               float *out, struct err *err)
+static int run(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
+               const float *q, float *out, struct err *err)
 {
     struct fused *f = (struct fused *)attn;
     struct job job = {
@@ -425,7 +447,7 @@ static int run(struct attn *attn, const struct attn_step *step, size_t layer, co
     for (size_t i = 0; i < step->n_queries; i++) {
         const size_t rows = kv_rows_now(step->kv, step->query[i].seq);
         tasks += count_tasks(f, &step->query[i]);
-        work += step->query[i].rows * rows * 2 * f->heads * f->d;
+        work += step->query[i].rows * rows * 2 * row_width(f);
         most = size_max(most, rows);
     }
     job.pieces = div_up(most, PIECE);
@@ -443,9 +465,8 @@ static int run(struct attn *attn, const struct attn_step *step, size_t layer, co
 const struct attn_backend attn_fused = {
     .name = "fused",
     .summary = "one pass, running maximum and sum, our own kernels",
-    .state_size = state_size,
+    .state_size = sizeof(struct fused),
     .open = open_state,
-    .begin = begin,
     .run = run,
     .close = close_state,
 };

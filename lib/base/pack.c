@@ -41,8 +41,7 @@ void unpack_block(void *rows, const void *block, size_t n_rows, size_t n, enum d
 void mat_fetch_row(float *y, const struct mat *w, size_t row)
 {
     for (size_t j = 0; j < w->in; j++) {
-        const size_t at = mat_at(w, row, j);
-        y[j] = w->dtype == DTYPE_F32 ? ((const float *)w->data)[at]
-                                     : bf16_to_f32(((const bf16 *)w->data)[at]);
+        dtype_widen(&y[j], w->dtype, (const char *)w->data + mat_at(w, row, j) * dtype_size(w->dtype),
+                    1);
     }
 }

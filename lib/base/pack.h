@@ -27,8 +27,8 @@ static inline size_t mat_at(const struct mat *w, size_t o, size_t k)
     if (w->layout == LAYOUT_ROWS)
         return o * w->in_padded + k;
     const size_t lane = o % PACK_OUT, block = o / PACK_OUT * w->in_padded * PACK_OUT;
-    return w->dtype == DTYPE_BF16 ? block + k / 2 * (2 * PACK_OUT) + 2 * lane + k % 2
-                                  : block + k * PACK_OUT + lane;
+    const size_t word = sizeof(uint32_t) / dtype_size(w->dtype); /* elements of a word of 4 bytes */
+    return block + k / word * (word * PACK_OUT) + word * lane + k % word;
 }
 
 /* Packs `n_rows` rows of `n` elements, `stride` elements apart, into whole blocks of `n_padded` >= n inputs (even),

@@ -32,7 +32,7 @@ int row_times_measure(struct row_times *times, struct session *s, size_t most, b
                       struct err *err)
 {
     const size_t total = s->options.batch * most, vocab = s->model->config.vocab;
-    const struct kv_stats before = s->kv->stats;
+    const struct kv_stats before = *kv_stats(s->kv);
     size_t *row = mem_alloc(total, sizeof *row), logits_size;
     float *logits =
         size_mul(total, vocab, &logits_size) ? mem_alloc(logits_size, sizeof *logits) : NULL;
@@ -59,7 +59,7 @@ int row_times_measure(struct row_times *times, struct session *s, size_t most, b
         times->ms[i - 1] = fmin(times->ms[i - 1], times->ms[i]);
     for (size_t b = 0; b < s->options.batch; b++)
         session_drop(s, b);
-    s->kv->stats = before;
+    kv_uncount(s->kv, &before);
     free(row);
     free(logits);
     return rc;

@@ -49,17 +49,24 @@ void session_close(struct session *s)
     *s = (struct session){0};
 }
 
-size_t session_rows(const struct session *s, size_t seq) { return s->kv->seq[seq].n; }
+size_t session_rows(const struct session *s, size_t seq) { return kv_fill(s->kv, seq).n; }
+
+/* Where the next row of a sequence stands. */
+static size_t next_position(const struct session *s, size_t seq)
+{
+    const struct kv_fill fill = kv_fill(s->kv, seq);
+    return fill.first + fill.n;
+}
 
 size_t session_space(const struct session *s) { return s->max_rows - s->n_rows; }
 
 size_t session_add(struct session *s, size_t seq, const uint32_t *token, size_t n)
 {
     assert(n <= session_space(s) && s->n_queries < s->options.batch);
-    const size_t first = s->n_rows;
+    const size_t first = s->n_rows, position = next_position(s, seq);
     for (size_t i = 0; i < n; i++) {
         s->token[first + i] = token[i];
-        s->position[first + i] = s->kv->seq[seq].n + i;
+        s->position[first + i] = position + i;
     }
     s->query[s->n_queries++] = (struct attn_query){.seq = seq, .first = first, .rows = n};
     s->n_rows += n;
@@ -69,9 +76,9 @@ size_t session_add(struct session *s, size_t seq, const uint32_t *token, size_t 
 size_t session_add_tree(struct session *s, size_t seq, const uint32_t *token, const size_t *depth,
                         size_t n, const uint32_t *tail, const size_t *tail_at)
 {
-    const size_t first = session_add(s, seq, token, n), rows = session_rows(s, seq);
+    const size_t first = session_add(s, seq, token, n), position = next_position(s, seq);
     for (size_t i = 0; i < n; i++)
-        s->position[first + i] = rows + depth[i];
+        s->position[first + i] = position + depth[i];
     s->query[s->n_queries - 1].tail = tail;
     s->query[s->n_queries - 1].tail_at = tail_at;
     return first;
@@ -120,7 +127,7 @@ void session_logits(struct session *s, const size_t *row, size_t n, float *logit
 
 void session_release_mapped(struct session *s, size_t seq)
 {
-    if (!s->kv->seq[seq].adopted)
+    if (!kv_fill(s->kv, seq).adopted)
         kvfile_unmap_rows(&s->mapped[seq]);
 }
 

@@ -121,21 +121,10 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
 
 /* ---- writing ---- */
 
-/* The policy as --kv would spell it. */
-static void name_policy(const struct kv *kv, char *text, size_t size)
-{
-    switch (kv->policy->growth) {
-    case KV_GROW_EVERY_ROW:
-    case KV_GROW_ONCE: snprintf(text, size, "%s", kv->policy->name); break;
-    case KV_GROW_IN_BLOCKS: snprintf(text, size, "%s:%zu", kv->policy->name, kv->r); break;
-    case KV_GROW_IN_STEPS: snprintf(text, size, "%s:r=%zu", kv->policy->name, kv->r); break;
-    }
-}
-
 int snapshot_create(struct kvwriter **writer, const char *path, const struct session *session,
                     struct err *err)
 {
-    const struct kv *kv = session->kv;
+    const struct kv_setup *kv = kv_setup(session->kv);
     struct kvfile_head about = {
         .context = kv->shape.max_rows,
         .model_id = session->model->file.model_id,
@@ -146,7 +135,7 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
         .kv_heads = kv->shape.kv_heads,
         .head_dim = kv->shape.head_dim,
     };
-    name_policy(kv, about.policy, sizeof about.policy);
+    kv_spelling(session->kv, about.policy, sizeof about.policy);
     return kvwriter_open(writer, path, &about, err);
 }
 
@@ -166,22 +155,22 @@ static int read_rows(void *arg, size_t layer, bool v, size_t head, void *rows, s
  * quarter more than there are. */
 static size_t choose_cap(const struct kv *kv, size_t seq)
 {
-    const size_t n = kv->seq[seq].n;
+    const size_t n = kv_fill(kv, seq).n;
     return round_up(size_max(n + 1, size_min(kv_storage_rows(kv, seq), n + n / 4)), TILE_ROWS);
 }
 
 int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
                  const struct saved_seq *saved, struct err *err)
 {
-    const struct kv_seq *rows = &session->kv->seq[seq];
+    const struct kv_fill rows = kv_fill(session->kv, seq);
     const struct sampler_options *o = saved->sampling;
     struct reading reading = {session->kv, seq};
-    assert(rows->n && rows->n <= saved->n_tokens);
+    assert(rows.n && rows.n <= saved->n_tokens);
     const struct kvwriter_seq out = {
         .entry =
             {
                 .n_tokens = saved->n_tokens,
-                .n_rows = rows->n,
+                .n_rows = rows.n,
                 .cap = choose_cap(session->kv, seq),
                 .n_prompt = saved->n_prompt,
                 .seed = saved->seed,

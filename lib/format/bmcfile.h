@@ -10,7 +10,7 @@
 #include "base/hash.h"
 
 enum {
-    BMC_VERSION = 3,
+    BMC_VERSION = 4,
     BMC_ALIGN = 4096, /* tensor data */
     BMC_MAX_DIMS = 4
 };

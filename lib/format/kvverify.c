@@ -72,11 +72,15 @@ struct reading {
 
 static bool all_finite(const unsigned char *at, size_t n, enum dtype type)
 {
+    enum { PIECE = 256 };
+    float x[PIECE];
     bool finite = true;
-    for (size_t i = 0; i < n; i++)
-        finite =
-            finite && isfinite(type == DTYPE_F32 ? ((const float *)(const void *)at)[i]
-                                                 : bf16_to_f32(((const bf16 *)(const void *)at)[i]));
+    for (size_t i = 0, many; i < n; i += many) {
+        many = size_min(PIECE, n - i);
+        dtype_widen(x, type, at + i * dtype_size(type), many);
+        for (size_t j = 0; j < many; j++)
+            finite = finite && isfinite(x[j]);
+    }
     return finite;
 }
 

@@ -67,11 +67,17 @@ struct attend {
     size_t queries;       /* rows of q */
     const float *q;       /* [d][q_stride]: the queries are columns; scaled already */
     size_t q_stride;
-    const size_t *seen; /* [queries]: a query sees the first so many positions of the run */
-    float *max;         /* [queries]; -INFINITY before the first run */
-    float *sum;         /* [queries][LANES]; zeros before the first run */
-    float *context;     /* [queries][d]; zeros before the first run */
-    float *space;       /* attend_space(queries, d) floats, 64-byte aligned */
+    /* [queries]: a query sees positions [from, seen) of the run. Neither falls from one query to the next,
+     * but for those of a tree, which come one row at a time. from may be NULL: all begin at 0. */
+    const size_t *from, *seen;
+    float softcap; /* scores s become softcap * tanh(s / softcap); 0: they stay */
+    /* [queries] or NULL: slope * (position - own) joins the score, positions counted as the run's: `own` is
+     * the query's. */
+    const float *slope, *own;
+    float *max;     /* [queries]; -INFINITY before the first run */
+    float *sum;     /* [queries][LANES]; zeros before the first run */
+    float *context; /* [queries][d]; zeros before the first run */
+    float *space;   /* attend_space(queries, d) floats, 64-byte aligned */
 };
 
 static inline size_t attend_space(size_t queries, size_t d)
@@ -105,9 +111,10 @@ struct kernels {
     /* y = x / sqrt(mean of squares + eps) * gain; y may be x. */
     void (*rmsnorm)(float *y, const float *x, size_t n, const float *gain, float eps);
 
-    /* Rotates `heads` heads of size d in place: element j with element j + d/2 by the angle whose
-     * cosine and sine are cosine[j], sine[j], j < d/2. */
-    void (*rope)(float *x, size_t heads, size_t d, const float *cosine, const float *sine);
+    /* Rotates the first `turned` elements of `heads` heads of size d in place: element j with element
+     * j + turned/2 by the angle whose cosine and sine are cosine[j], sine[j], j < turned/2. */
+    void (*rope)(float *x, size_t heads, size_t d, size_t turned, const float *cosine,
+                 const float *sine);
 
     /* In place: x[j] = exp(x[j] * scale + bias[j] - max) / sum. With bias[j] far below the rest, x[j]
      * is exactly 0. */

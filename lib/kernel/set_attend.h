@@ -1,7 +1,8 @@
 /* Attention of one KV head in one pass. Included by a set's file after set_vec.h.
  *
  * A block of 32 positions at a time: K is turned so that lanes are positions, then
- *   score[position] = sum over j = 0, 1 .. d - 1 of q[j] * k[position][j], in that order, one chain;
+ *   score[position] = sum over j = 0, 1 .. d - 1 of q[j] * k[position][j], in that order, one chain,
+ *   then capped and biased by itself;
  *   weights are e^(score - maximum so far), what was summed before shrinks with the maximum;
  *   context[j] = sum over positions in order of weight * v[position][j], one chain.
  * So neither the number of queries nor the place of a row in storage can change a bit. */
@@ -16,14 +17,22 @@ enum {
 
 INLINE vf load_row(enum dtype type, const char *row, size_t j)
 {
-    return type == DTYPE_BF16 ? vf_load_bf16((const bf16 *)(const void *)row + j)
-                              : vf_load((const float *)(const void *)row + j);
+    switch (type) {
+    case DTYPE_F32: return vf_load((const float *)(const void *)row + j);
+    case DTYPE_BF16: return vf_load_bf16((const bf16 *)(const void *)row + j);
+    case DTYPE_COUNT: break;
+    }
+    return (vf){0};
 }
 
 INLINE float load_element(enum dtype type, const char *row, size_t j)
 {
-    return type == DTYPE_BF16 ? bf16_to_f32(((const bf16 *)(const void *)row)[j])
-                              : ((const float *)(const void *)row)[j];
+    switch (type) {
+    case DTYPE_F32: return ((const float *)(const void *)row)[j];
+    case DTYPE_BF16: return bf16_to_f32(((const bf16 *)(const void *)row)[j]);
+    case DTYPE_COUNT: break;
+    }
+    return 0;
 }
 
 /* The next block's tiles, fetched while this block is computed: a quarter in each of its four phases, a line
@@ -69,10 +78,16 @@ static void turn_block(const struct attend *a, size_t block, float *turned,
         if (tile >= a->tiles)
             for (size_t j = 0; j < a->d; j++)
                 memset(turned + j * ATTEND_BLOCK + t * ATTEND_TILE, 0, ATTEND_TILE * sizeof *turned);
-        else if (a->type == DTYPE_BF16)
-            turn_tile(DTYPE_BF16, turned, t, a->k[tile], a->row_stride, a->d, next);
         else
-            turn_tile(DTYPE_F32, turned, t, a->k[tile], a->row_stride, a->d, next);
+            switch (a->type) {
+            case DTYPE_F32:
+                turn_tile(DTYPE_F32, turned, t, a->k[tile], a->row_stride, a->d, next);
+                break;
+            case DTYPE_BF16:
+                turn_tile(DTYPE_BF16, turned, t, a->k[tile], a->row_stride, a->d, next);
+                break;
+            case DTYPE_COUNT: break;
+            }
     }
 }
 
@@ -94,17 +109,42 @@ INLINE void score_tile(const int R, float *scores, const float *q, size_t q_stri
             vf_store(scores + i * ATTEND_BLOCK + g * VW, sum[i][g]);
 }
 
+/* What happens to scores before the maximum is sought, in this order. */
+static void bend(const struct attend *a, size_t query, size_t first, float *scores)
+{
+    const vf cap = vf_set1(a->softcap);
+    for (int g = 0; a->softcap > 0 && g < BLOCK_GROUPS; g++)
+        vf_store(scores + g * VW, cap * vf_tanh(vf_load(scores + g * VW) / cap));
+    for (size_t p = 0; a->slope && p < ATTEND_BLOCK; p++)
+        scores[p] += a->slope[query] * ((float)(first + p) - a->own[query]);
+}
+
+/* The part of a block that a query sees: [from, seen), counted from the block's first position. */
+struct sight {
+    size_t from, seen;
+};
+
+INLINE struct sight sight_of(const struct attend *a, size_t query, size_t first)
+{
+    const size_t seen = a->seen[query], from = a->from ? a->from[query] : 0;
+    return (struct sight){from > first ? size_min(from - first, ATTEND_BLOCK) : 0,
+                          seen > first ? size_min(seen - first, ATTEND_BLOCK) : 0};
+}
+
 /* Scores become weights; returns what the sums so far are multiplied by. A query that sees nothing of
  * the block gives every position of it weight 0. */
 static float weigh(const struct attend *a, size_t query, size_t first, float *scores)
 {
     float *sum = a->sum + query * LANES;
-    if (a->seen[query] <= first) {
+    const struct sight sight = sight_of(a, query, first);
+    if (sight.seen <= sight.from) {
         memset(scores, 0, ATTEND_BLOCK * sizeof *scores);
         return 1;
     }
-    const size_t seen = size_min(a->seen[query] - first, ATTEND_BLOCK);
-    for (size_t p = seen; p < ATTEND_BLOCK; p++)
+    bend(a, query, first, scores);
+    for (size_t p = 0; p < sight.from; p++)
+        scores[p] = -INFINITY;
+    for (size_t p = sight.seen; p < ATTEND_BLOCK; p++)
         scores[p] = -INFINITY;
     vf most = vf_load(scores);
     for (int g = 1; g < BLOCK_GROUPS; g++)
@@ -213,29 +253,36 @@ static void attend(const struct attend *a)
     for (size_t block = 0; block < blocks; block++) {
         const size_t first = block * ATTEND_BLOCK;
         const struct next_block next = find_next(a, block);
-        /* Queries come in order of position: those before `from` see nothing of the block. */
-        size_t from = 0;
-        while (block < a->must && from < a->queries && a->seen[from] <= first)
+        /* Queries come in order of position: those before `from` and from `to` on see nothing of the block. */
+        size_t from = 0, to = a->queries;
+        while (block < a->must && from < to && a->seen[from] <= first)
             from++;
-        if (from == a->queries)
+        while (a->from && block < a->must && from < to && a->from[to - 1] >= first + ATTEND_BLOCK)
+            to--;
+        if (from == to)
             continue;
         turn_block(a, block, turned, &next);
 #define TILE                                                                                           \
     score_tile(R, scores + (from + i) * ATTEND_BLOCK, a->q + from + i, a->q_stride, turned, a->d,      \
                next.k[1], i ? 0 : next.bytes / a->d)
-        FOR_TILES(a->queries - from, SCORE_QUERIES, TILE);
+        FOR_TILES(to - from, SCORE_QUERIES, TILE);
 #undef TILE
-        const size_t share = round_up(div_up(next.bytes, a->queries - from), 64);
-        for (size_t i = from; i < a->queries; i++) {
+        const size_t share = round_up(div_up(next.bytes, to - from), 64);
+        for (size_t i = from; i < to; i++) {
             for (size_t line = 0; line < share; line += 64)
                 fetch_line(next.v[0], (i - from) * share + line);
             shrink[i] = weigh(a, i, first, scores + i * ATTEND_BLOCK);
         }
-        if (a->type == DTYPE_BF16)
-            values(DTYPE_BF16, a, block, from, a->queries, scores + from * ATTEND_BLOCK, shrink + from,
+        switch (a->type) {
+        case DTYPE_F32:
+            values(DTYPE_F32, a, block, from, to, scores + from * ATTEND_BLOCK, shrink + from,
                    next.v[1]);
-        else
-            values(DTYPE_F32, a, block, from, a->queries, scores + from * ATTEND_BLOCK, shrink + from,
+            break;
+        case DTYPE_BF16:
+            values(DTYPE_BF16, a, block, from, to, scores + from * ATTEND_BLOCK, shrink + from,
                    next.v[1]);
+            break;
+        case DTYPE_COUNT: break;
+        }
     }
 }

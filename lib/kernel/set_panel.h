@@ -69,10 +69,15 @@ static void panel_f32(float *y, const float *x, size_t x_stride, size_t rows, co
     size_t tile = 0;
 #define TILE                                                                                           \
     const struct ahead ahead = ahead_of(w, tile++, tiles);                                             \
-    if (w->type == DTYPE_BF16)                                                                         \
+    switch (w->type) {                                                                                 \
+    case DTYPE_F32:                                                                                    \
+        panel_row(R, DTYPE_F32, y + i * PANEL_WIDTH, x + i * x_stride, x_stride, w, ahead);            \
+        break;                                                                                         \
+    case DTYPE_BF16:                                                                                   \
         panel_row(R, DTYPE_BF16, y + i * PANEL_WIDTH, x + i * x_stride, x_stride, w, ahead);           \
-    else                                                                                               \
-        panel_row(R, DTYPE_F32, y + i * PANEL_WIDTH, x + i * x_stride, x_stride, w, ahead)
+        break;                                                                                         \
+    case DTYPE_COUNT: break;                                                                           \
+    }
     FOR_TILES(rows, PANEL_ROWS, TILE);
 #undef TILE
 }

@@ -46,11 +46,12 @@ static void rmsnorm(float *y, const float *x, size_t n, const float *gain, float
         y[j] = x[j] * scale * gain[j];
 }
 
-static void rope(float *x, size_t heads, size_t d, const float *cosine, const float *sine)
+static void rope(float *x, size_t heads, size_t d, size_t turned, const float *cosine,
+                 const float *sine)
 {
     for (size_t h = 0; h < heads; h++) {
-        float *restrict low = x + h * d, *restrict high = low + d / 2;
-        for (size_t j = 0; j < d / 2; j++) {
+        float *restrict low = x + h * d, *restrict high = low + turned / 2;
+        for (size_t j = 0; j < turned / 2; j++) {
             const float a = low[j], b = high[j];
             low[j] = a * cosine[j] - b * sine[j];
             high[j] = b * cosine[j] + a * sine[j];

@@ -1,24 +1,13 @@
 /* The front end of the cache: the spec string, checks, statistics. */
-#include "kv/kv.h"
+#include "kv/kv_policy.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/conf.h"
 #include "base/mem.h"
 #include "kv/kv_rows.h"
-
-size_t kv_default_T(size_t max_rows)
-{
-    const double exact = sqrt(0.1 * (double)max_rows);
-    size_t T = 1;
-    while ((double)T * 2 - exact <= exact - (double)T && T * 2 <= max_rows)
-        T *= 2;
-    return T;
-}
 
 static const struct kv_policy *find_policy(const char *name, size_t len)
 {
@@ -38,31 +27,6 @@ static int unknown_policy(const char *text, struct err *err)
     return err_set(err, "cache policy \"%s\" is unknown; there are: %s", text, names);
 }
 
-/* What follows the colon. */
-static int parse_parameter(struct kv_spec *spec, const char *text, const char *parameter,
-                           struct err *err)
-{
-    switch (spec->policy->growth) {
-    case KV_GROW_EVERY_ROW:
-    case KV_GROW_ONCE:
-        return err_set(err, "cache policy \"%s\": %s takes no parameter", text, spec->policy->name);
-    case KV_GROW_IN_BLOCKS:
-        if (!parse_size(parameter, &spec->r) || (spec->r != TILE_ROWS && spec->r != 2 * TILE_ROWS))
-            return err_set(
-                err, "cache policy \"%s\": 16 or 32 rows per block are expected after the colon", text);
-        return 0;
-    case KV_GROW_IN_STEPS: break;
-    }
-    size_t *target = strncmp(parameter, "T=", 2) == 0   ? &spec->T
-                     : strncmp(parameter, "r=", 2) == 0 ? &spec->r
-                                                        : NULL;
-    if (!target || !parse_size(parameter + 2, target) || *target == 0)
-        return err_set(err,
-                       "cache policy \"%s\": T=COUNT or r=ROWS is expected after the colon, at least 1",
-                       text);
-    return 0;
-}
-
 int kv_spec_parse(struct kv_spec *spec, const char *text, struct err *err)
 {
     const size_t len = strcspn(text, ":");
@@ -71,7 +35,9 @@ int kv_spec_parse(struct kv_spec *spec, const char *text, struct err *err)
         return unknown_policy(text, err);
     if (!text[len])
         return 0;
-    return parse_parameter(spec, text, text + len + 1, err);
+    if (!spec->policy->growth->parse)
+        return err_set(err, "cache policy \"%s\": %s takes no parameter", text, spec->policy->name);
+    return spec->policy->growth->parse(spec, text, text + len + 1, err);
 }
 
 const char *kv_T_from_name(enum kv_T_from from)
@@ -83,37 +49,19 @@ const char *kv_T_from_name(enum kv_T_from from)
 /* Only padded rows make T a trade. */
 bool kv_spec_needs_T(const struct kv_spec *spec)
 {
-    return spec->policy->growth == KV_GROW_IN_STEPS && spec->policy->rows == KV_ROWS_CAP && !spec->T &&
-           !spec->r;
+    return spec->policy->growth->in_steps && spec->policy->rows == KV_ROWS_CAP && !spec->T && !spec->r;
 }
 
-/* T of a policy that grows in steps and was given none. */
-static size_t choose_T(struct kv *kv, const struct kv_spec *spec)
+const char *kv_spec_name(const struct kv_spec *spec) { return spec->policy->name; }
+
+bool kv_spec_valid_rows(const struct kv_spec *spec)
 {
-    const struct kv_tuner *tuner = kv_spec_needs_T(spec) ? spec->tuner : NULL;
-    const size_t T = tuner ? tuner->pick(tuner, &kv->shape, kv->n_seqs, &kv->T_from) : 0;
-    if (T)
-        return T;
-    kv->T_from = KV_T_DEFAULT;
-    return kv_default_T(kv->shape.max_rows);
+    return spec->valid_rows_only || spec->policy->rows == KV_ROWS_VALID;
 }
 
-/* T and r for N rows: r = ceil(N / T), and then T = ceil(N / r), the allocations that really happen. */
-static void set_growth(struct kv *kv, const struct kv_spec *spec)
-{
-    const size_t N = kv->shape.max_rows;
-    switch (spec->policy->growth) {
-    case KV_GROW_EVERY_ROW: kv->r = 1; break;
-    case KV_GROW_ONCE: kv->r = N; break;
-    case KV_GROW_IN_BLOCKS: kv->r = spec->r ? spec->r : TILE_ROWS; break;
-    case KV_GROW_IN_STEPS:
-        kv->T_from = KV_T_OPTION;
-        kv->r = spec->r ? size_min(spec->r, N)
-                        : div_up(N, size_min(spec->T ? spec->T : choose_T(kv, spec), N));
-        break;
-    }
-    kv->T = div_up(N, kv->r);
-}
+bool kv_spec_can_lockstep(const struct kv_spec *spec) { return spec->policy->lockstep; }
+
+const char *kv_policy_name(size_t i) { return kv_policies[i] ? kv_policies[i]->name : NULL; }
 
 static void close_store(struct kv *kv)
 {
@@ -142,12 +90,12 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
         return err_set(err, "out of memory for a cache of %zu sequences", n_seqs);
     }
     kv->policy = spec->policy;
-    kv->shape = *shape;
-    kv->n_seqs = n_seqs;
+    kv->setup = (struct kv_setup){.policy = spec->policy->name, .shape = *shape, .n_seqs = n_seqs};
     kv->rows = spec->valid_rows_only ? KV_ROWS_VALID : spec->policy->rows;
     kv->alloc = spec->alloc;
     kv->lockstep = spec->lockstep;
-    set_growth(kv, spec);
+    kv->setup.r = spec->policy->growth->rows(kv, spec);
+    kv->setup.T = div_up(shape->max_rows, kv->setup.r); /* the allocations that really happen */
     if (kv->policy->open(kv, err) < 0) {
         close_store(kv);
         return -1;
@@ -160,17 +108,43 @@ void kv_close(struct kv *kv)
 {
     if (!kv)
         return;
-    for (size_t s = 0; s < kv->n_seqs; s++)
+    for (size_t s = 0; s < kv->setup.n_seqs; s++)
         kv_truncate(kv, s, 0); /* also gives back what a failed growth left */
     close_store(kv);
+}
+
+const struct kv_setup *kv_setup(const struct kv *kv) { return &kv->setup; }
+
+void kv_spelling(const struct kv *kv, char *text, size_t size)
+{
+    const char *before = kv->policy->growth->before_r;
+    if (before)
+        snprintf(text, size, "%s:%s%zu", kv->policy->name, before, kv->setup.r);
+    else
+        snprintf(text, size, "%s", kv->policy->name);
+}
+
+const struct kv_stats *kv_stats(const struct kv *kv) { return &kv->stats; }
+
+void kv_uncount(struct kv *kv, const struct kv_stats *before) { kv->stats = *before; }
+
+struct kv_fill kv_fill(const struct kv *kv, size_t seq)
+{
+    const struct kv_seq *s = &kv->seq[seq];
+    return (struct kv_fill){s->first, s->n, s->pending, s->cap, s->adopted};
+}
+
+size_t kv_left(const struct kv *kv, size_t seq)
+{
+    return kv->policy->endless ? SIZE_MAX : kv->setup.shape.max_rows - kv->seq[seq].n;
 }
 
 int kv_room(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
-    if (rows > kv->shape.max_rows - s->n)
+    if (rows > kv_left(kv, seq))
         return err_set(err, "the context of %zu rows is full: %zu are used, %zu more are needed",
-                       kv->shape.max_rows, s->n, rows);
+                       kv->setup.shape.max_rows, s->n, rows);
     const bool inside = s->adopted && s->n + rows <= s->stored;
     if ((!inside && kv->policy->room(kv, seq, rows, err) < 0) ||
         (s->adopted && kv_clean_adopted(kv, seq, s->n + rows, err) < 0))
@@ -181,7 +155,7 @@ int kv_room(struct kv *kv, size_t seq, size_t rows, struct err *err)
 
 void kv_append(struct kv *kv, size_t seq, size_t layer, const float *k, const float *v, size_t stride)
 {
-    assert(layer < kv->shape.layers);
+    assert(layer < kv->setup.shape.layers);
     kv->policy->append(kv, seq, layer, 0, kv->seq[seq].pending, k, v, stride);
 }
 
@@ -189,9 +163,37 @@ int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, 
             struct err *err)
 {
     const struct kv_seq *s = &kv->seq[seq];
-    assert(head + heads <= kv->shape.kv_heads);
-    view->type = kv->shape.type;
-    return kv->policy->view(kv, seq, layer, head, heads, s->n + s->pending, view, err);
+    assert(head + heads <= kv->setup.shape.kv_heads);
+    view->seq = seq;
+    view->layer = layer;
+    view->head = head;
+    view->heads = heads;
+    view->type = kv->setup.shape.type;
+    if (kv->policy->view(kv, seq, layer, head, heads, s->n + s->pending, view, err) < 0)
+        return -1;
+    assert(!kv_view_problem(view, kv_row_bytes(kv), s->n + s->pending));
+    return 0;
+}
+
+const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t valid)
+{
+    size_t at = 0, tokens = 0;
+    for (size_t i = 0; i < view->n_spans; i++) {
+        const struct kv_span *span = &view->span[i];
+        if (span->first != at)
+            return "a span does not begin where the one before ended";
+        if (span->first % TILE_ROWS)
+            return "a span begins within a tile";
+        if (span->rows && (!span->k || !span->v))
+            return "a span without memory";
+        if (span->row_stride < row_bytes)
+            return "rows that overlap";
+        if (span->valid > span->rows || (span->valid < span->rows && i + 1 < view->n_spans))
+            return "padding before the last span's end";
+        at += span->rows;
+        tokens += span->valid;
+    }
+    return tokens == valid ? NULL : "another number of tokens than the sequence has";
 }
 
 void kv_done(struct kv *kv, struct kv_view *view)
@@ -203,16 +205,16 @@ void kv_done(struct kv *kv, struct kv_view *view)
 size_t kv_storage_rows(const struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
-    return s->adopted ? size_max(s->cap, size_min(s->stored, kv->shape.max_rows)) : s->cap;
+    return s->adopted ? size_max(s->cap, size_min(s->stored, kv->setup.shape.max_rows)) : s->cap;
 }
 
 size_t kv_free_rows(const struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
-    const size_t N = kv->shape.max_rows;
-    if (kv->policy->growth != KV_GROW_IN_STEPS || s->n == N)
-        return N - s->n;
-    return size_max(kv_storage_rows(kv, seq), size_min(round_up(s->n + 1, kv->r), N)) - s->n;
+    const size_t N = kv->setup.shape.max_rows;
+    if (!kv->policy->growth->in_steps || s->n == N)
+        return kv_left(kv, seq);
+    return size_max(kv_storage_rows(kv, seq), size_min(round_up(s->n + 1, kv->setup.r), N)) - s->n;
 }
 
 size_t kv_rows_now(const struct kv *kv, size_t seq)

@@ -1,7 +1,8 @@
 /* The KV cache: rows of K and V in, views for attention out.
  *
  * A policy (one file each, listed in kv_policies.c) owns storage and growth and nothing else; it knows
- * no weights, no sampling and no file format. The front end in kv.c checks arguments and counts.
+ * no weights, no sampling and no file format. The front end in kv.c checks arguments and counts. This is what users of
+ * a cache see; what policies see is kv_policy.h.
  *
  *   a step of the model, for each of its sequences
  *     kv_room(seq, rows)              may grow the storage: a growth event
@@ -12,7 +13,8 @@
  *     kv_keep(seq, list)              some of them stay (speculation); the rest are padding again
  *
  * A sequence has n rows that hold committed tokens, and `cap` rows that the policy has made: what lies
- * between is padding, masked by attention or used by speculative tokens. */
+ * between is padding, masked by attention or used by speculative tokens. Where its next row stands is a third thing:
+ * the position of its first row and n. */
 #ifndef BMC_KV_H
 #define BMC_KV_H
 
@@ -21,9 +23,13 @@
 #include "base/pages.h"
 
 struct kv;
+struct kv_policy;
 
-/* Which rows attention multiplies is part of the policy: that trade is what the papers are about. */
-enum kv_rows { KV_ROWS_VALID, KV_ROWS_CAP };
+/* What attention relies on in a view, checked by kv_view_problem():
+ *   - spans come in the order of positions, each beginning at a multiple of TILE_ROWS where the one before ended;
+ *   - rows of a head lie row_stride bytes apart, at least the size of a row; 16 rows from a multiple of 16 on lie in one span,
+ *     and all of them can be read and are finite, also behind the last row: storage comes in whole tiles;
+ *   - only the last span has rows without a token (valid < rows). */
 
 /* Consecutive rows. Row i of the view's head h lies at k + view->offset + h * head_stride + i *
  * row_stride. */
@@ -37,11 +43,10 @@ struct kv_span {
 };
 
 /* Usually one to three spans, kept in `few`; policies with more (blocks) point to a table of theirs,
- * which stands until the sequence's next kv_room(). Spans come in the order of positions; only the last
- * one has padding. */
+ * which stands until the sequence's next kv_room(). */
 struct kv_view {
+    size_t seq, layer, head, heads; /* what it is a view of */
     enum dtype type;
-    enum layout layout;
     size_t offset; /* bytes from every span's k and v to the view's layer and first head */
     size_t n_spans;
     const struct kv_span *span;
@@ -70,74 +75,8 @@ struct kv_stats {
     double alloc_ms, copy_ms;
 };
 
-/* ---- what a policy is ---- */
-
-/* How a policy picks T, the number of allocations that fill N rows. */
-enum kv_growth {
-    KV_GROW_EVERY_ROW, /* T = N */
-    KV_GROW_ONCE,      /* T = 1 */
-    KV_GROW_IN_STEPS,  /* T or r given, else the formula's default */
-    KV_GROW_IN_BLOCKS  /* r is the size of a block, 16 or 32 */
-};
-
-/* Rows of one layer that lie in memory already, for `adopt`: [KV head][stored_rows][d] of K and of V.
- */
-struct kv_rows_in {
-    void *k, *v;
-};
-
-/* To add a policy: a file with such a table, its line in kv_policies.c. Functions that return int give
- * 0, or -1 with `err` filled and the sequence as it was. */
-struct kv_policy {
-    const char *name;
-    const char *summary;
-    enum kv_growth growth;
-    enum kv_rows rows; /* what attention multiplies under --rows policy */
-
-    bool lockstep; /* can grow a batch as one tensor */
-
-    /* Called once, from kv_open(): kv->shape, kv->r and kv->n_seqs are set. May set kv->store. */
-    int (*open)(struct kv *kv, struct err *err);
-
-    /* Before a step: makes room for `rows` rows after the n committed ones. The front end has checked
-     * that n + rows <= N. */
-    int (*room)(struct kv *kv, size_t seq, size_t rows, struct err *err);
-
-    /* Writes rows at positions n + first .. of one layer; k and v are f32 [rows][kv_heads * d] with
-     * `stride` elements from row to row. Room has been made. */
-    void (*append)(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
-                   const float *v, size_t stride);
-
-    /* The rows of one layer, heads [head, head + heads), with `valid` rows holding tokens; fills
-     * everything of `view` but its type. Called from several threads at a time during a step. */
-    int (*view)(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
-                struct kv_view *view, struct err *err);
-
-    /* Gives a view back; NULL where nothing needs it. */
-    void (*done)(struct kv *kv, struct kv_view *view);
-
-    /* The sequence keeps its first `rows` rows and then those at positions extra[0..n_extra), ascending
-     * and
-     * >= rows, moved down in place. When nothing is kept its storage is given back. */
-    void (*keep)(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra);
-
-    /* `to`, empty, begins with the first `rows` rows of `from`. */
-    int (*fork)(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err);
-
-    /* `seq`, empty, begins with `rows` rows that lie in memory, `stored` (a multiple of TILE_ROWS) of them
-     * per head; layer[l] for every layer. The memory stays the caller's and must be there as long as the
-     * sequence is `adopted`, which the policy takes back when it has copied the rows; it may be written to.
-     * The front end sets `cap`, and raises it when it has made room in that memory; room() is asked for what
-     * goes beyond `stored`. A view's first span, asked for up to `stored` rows, is that memory.
-     * NULL: the front end appends the rows instead. */
-    int (*adopt)(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows, size_t stored,
-                 struct err *err);
-
-    /* Once, from kv_close(); every sequence is empty already. */
-    void (*close)(struct kv *kv);
-};
-
-extern const struct kv_policy *const kv_policies[]; /* ended by NULL */
+/* Name of the i-th policy, NULL behind the last one. */
+const char *kv_policy_name(size_t i);
 
 /* Where T came from: a policy that has no choice, the caller's T or r, a tuned profile's table, the formula with a
  * profile's constants, or the formula with the paper's constant. */
@@ -166,47 +105,61 @@ int kv_spec_parse(struct kv_spec *spec, const char *text, struct err *err) MUST_
 /* True when T is left to the tuner. */
 bool kv_spec_needs_T(const struct kv_spec *spec);
 
+/* What is known of a policy before a cache is opened: its name, whether attention will multiply only rows that hold
+ * tokens, and whether it can grow a batch as one tensor. */
+const char *kv_spec_name(const struct kv_spec *spec);
+bool kv_spec_valid_rows(const struct kv_spec *spec);
+bool kv_spec_can_lockstep(const struct kv_spec *spec);
+
 /* The default T for a context of N rows: the power of two nearest to sqrt(0.1 * N), at least 1. */
 size_t kv_default_T(size_t max_rows);
-
-/* ---- the front end ---- */
-
-/* One sequence, as policies see it. */
-struct kv_seq {
-    size_t n;       /* committed rows */
-    size_t pending; /* rows of the step under way */
-    size_t cap;     /* rows made by the policy, <= N */
-    bool adopted;   /* rows lie in memory that was adopted */
-    size_t stored;  /* rows per head of that memory */
-    size_t
-        clean; /* leading ones of them that attention may read: tokens' rows, and zeros that we wrote */
-    void *store; /* the policy's */
-};
-
-struct kv {
-    const struct kv_policy *policy;
-    struct kv_shape shape;
-    enum kv_rows rows; /* what views multiply */
-    enum pages_alloc alloc;
-    bool lockstep;
-    size_t T, r;
-    enum kv_T_from T_from;
-    size_t n_seqs;
-    struct kv_seq *seq;
-    struct kv_stats stats;
-    void *store; /* the policy's */
-};
 
 /* Opens a cache of n_seqs empty sequences. */
 int kv_open(struct kv **kv, const struct kv_spec *spec, const struct kv_shape *shape, size_t n_seqs,
             struct err *err) MUST_USE;
 void kv_close(struct kv *kv);
 
+/* What was decided when it was opened. T allocations of r rows fill max_rows. */
+struct kv_setup {
+    const char *policy;
+    struct kv_shape shape;
+    size_t n_seqs;
+    size_t T, r;
+    enum kv_T_from T_from;
+};
+
+const struct kv_setup *kv_setup(const struct kv *kv);
+
+/* The policy as a later run would have to spell it to go on in the same way, with its r: "bmc:r=64". */
+void kv_spelling(const struct kv *kv, char *text, size_t size);
+
+const struct kv_stats *kv_stats(const struct kv *kv);
+
+/* What was counted since then does not count: steps that were run only to time them. */
+void kv_uncount(struct kv *kv, const struct kv_stats *before);
+
+/* A sequence as it is now. */
+struct kv_fill {
+    size_t first;   /* position of its first row */
+    size_t n;       /* committed rows */
+    size_t pending; /* rows of the step under way */
+    size_t cap;     /* rows made by the policy */
+    bool adopted;   /* rows lie in memory that was adopted */
+};
+
+struct kv_fill kv_fill(const struct kv *kv, size_t seq);
+
+/* Rows that can be added before the policy says that the sequence is full. */
+size_t kv_left(const struct kv *kv, size_t seq);
+
 int kv_room(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
 void kv_append(struct kv *kv, size_t seq, size_t layer, const float *k, const float *v, size_t stride);
 int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, struct kv_view *view,
             struct err *err) MUST_USE;
 void kv_done(struct kv *kv, struct kv_view *view);
+
+/* What a view does that attention does not allow for, in a few words; NULL: nothing. */
+const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t valid);
 
 /* The step's first `rows` rows stay; the rest of them are padding again. */
 void kv_commit(struct kv *kv, size_t seq, size_t rows);
@@ -218,6 +171,17 @@ void kv_keep(struct kv *kv, size_t seq, const size_t *offset, size_t n);
 void kv_truncate(struct kv *kv, size_t seq, size_t rows);
 
 int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err) MUST_USE;
+
+/* Beams change places: seq[i] is the sequence of place i, and place i becomes what place parent[i] was; seq[i] says where that
+ * lies now. Nothing is copied for the first child of each parent; its others take the sequences of places without children,
+ * as forks. No step may be under way. On error the sequences of places without children may be empty. */
+int kv_reorder(struct kv *kv, size_t *seq, const size_t *parent, size_t n, struct err *err) MUST_USE;
+
+/* Rows of one layer that lie in memory already, for `adopt`: [KV head][stored_rows][d] of K and of V.
+ */
+struct kv_rows_in {
+    void *k, *v;
+};
 
 /* An empty sequence begins with `rows` rows of `type` that lie in memory, as struct kv_policy's adopt says: in place
  * where policy and type allow it (the sequence is `adopted` then), else they are appended, which counts as copying.

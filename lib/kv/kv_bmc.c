@@ -5,7 +5,7 @@
 const struct kv_policy kv_policy_bmc = {
     .name = "bmc",
     .summary = "r more rows every r tokens (bmc:T=16, bmc:r=64)",
-    .growth = KV_GROW_IN_STEPS,
+    .growth = &kv_grow_in_steps,
     .rows = KV_ROWS_CAP,
     .lockstep = true,
     .open = kv_grow_open,

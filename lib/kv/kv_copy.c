@@ -9,23 +9,19 @@ enum { PIECE_ROWS = 64 };
 
 bool kv_adopts(const struct kv *kv, enum dtype type)
 {
-    return kv->policy->adopt && !kv->lockstep && kv->shape.type == type;
+    return kv->policy->adopt && !kv->lockstep && kv->setup.shape.type == type;
 }
 
 /* Rows [first, first + rows) of all heads, as append wants them: f32 [rows][kv_heads * d]. */
 static void gather(const struct kv *kv, float *to, const void *from, enum dtype type, size_t stored,
                    size_t first, size_t rows)
 {
-    const size_t d = kv->shape.head_dim, width = kv->shape.kv_heads * d;
-    for (size_t h = 0; h < kv->shape.kv_heads; h++)
+    const size_t d = kv->setup.shape.head_dim, width = kv->setup.shape.kv_heads * d;
+    for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
         for (size_t i = 0; i < rows; i++) {
             float *to_ih = to + i * width + h * d;
-            const size_t at = (h * stored + first + i) * d;
-            if (type == DTYPE_F32)
-                memcpy(to_ih, (const float *)from + at, d * sizeof *to_ih);
-            else
-                for (size_t j = 0; j < d; j++)
-                    to_ih[j] = bf16_to_f32(((const bf16 *)from)[at + j]);
+            dtype_widen(to_ih, type,
+                        (const char *)from + (h * stored + first + i) * d * dtype_size(type), d);
         }
 }
 
@@ -33,7 +29,7 @@ static void gather(const struct kv *kv, float *to, const void *from, enum dtype 
 static int append_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type,
                        size_t rows, size_t stored, struct err *err)
 {
-    const size_t width = kv->shape.kv_heads * kv->shape.head_dim;
+    const size_t width = kv->setup.shape.kv_heads * kv->setup.shape.head_dim;
     if (kv_room(kv, seq, rows, err) < 0)
         return -1;
     float *k = mem_alloc(2 * PIECE_ROWS, width * sizeof *k);
@@ -43,7 +39,7 @@ static int append_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer
     }
     float *v = k + PIECE_ROWS * width;
     const double start = clock_ms();
-    for (size_t l = 0; l < kv->shape.layers; l++)
+    for (size_t l = 0; l < kv->setup.shape.layers; l++)
         for (size_t at = 0, n; at < rows; at += n) {
             n = size_min(PIECE_ROWS, rows - at);
             gather(kv, k, layer[l].k, type, stored, at, n);
@@ -60,11 +56,11 @@ static int append_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer
 static int clear_rows(struct kv *kv, size_t seq, size_t layer, size_t from, size_t to, struct err *err)
 {
     struct kv_view view;
-    if (kv->policy->view(kv, seq, layer, 0, kv->shape.kv_heads, to, &view, err) < 0)
+    if (kv->policy->view(kv, seq, layer, 0, kv->setup.shape.kv_heads, to, &view, err) < 0)
         return -1;
     const struct kv_span *span = view.span;
     const size_t bytes = (to - from) * span->row_stride;
-    for (size_t h = 0; h < kv->shape.kv_heads; h++) {
+    for (size_t h = 0; h < kv->setup.shape.kv_heads; h++) {
         const size_t at = view.offset + h * span->head_stride + from * span->row_stride;
         memset(kv_mutable(span->k) + at, 0, bytes);
         memset(kv_mutable(span->v) + at, 0, bytes);
@@ -77,11 +73,11 @@ int kv_clean_adopted(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
     const size_t from = s->clean, to = size_min(round_up(rows, TILE_ROWS), s->stored);
-    for (size_t l = 0; l < kv->shape.layers && from < to; l++)
+    for (size_t l = 0; l < kv->setup.shape.layers && from < to; l++)
         if (clear_rows(kv, seq, l, from, to, err) < 0)
             return -1;
     s->clean = size_max(from, to);
-    s->cap = size_max(s->cap, size_min(s->clean, kv->shape.max_rows));
+    s->cap = size_max(s->cap, size_min(s->clean, kv->setup.shape.max_rows));
     return 0;
 }
 
@@ -96,7 +92,8 @@ static int adopt_in_place(struct kv *kv, size_t seq, const struct kv_rows_in *la
     s->n = s->cap = s->clean = rows;
     s->stored = stored;
     kv->stats.adopted_rows += rows;
-    kv->stats.adopted_bytes += stored * 2 * kv->shape.layers * kv->shape.kv_heads * kv_row_bytes(kv);
+    kv->stats.adopted_bytes +=
+        stored * 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads * kv_row_bytes(kv);
     return 0;
 }
 
@@ -104,9 +101,9 @@ int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dty
              size_t stored, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
-    if (s->n || !rows || rows > stored || rows > kv->shape.max_rows || stored % TILE_ROWS)
+    if (s->n || !rows || rows > stored || rows > kv->setup.shape.max_rows || stored % TILE_ROWS)
         return err_set(err, "%zu rows of %zu stored ones do not fit an empty sequence of at most %zu",
-                       rows, stored, kv->shape.max_rows);
+                       rows, stored, kv->setup.shape.max_rows);
     if (kv_adopts(kv, type))
         return adopt_in_place(kv, seq, layer, rows, stored, err);
     if (append_rows(kv, seq, layer, type, rows, stored, err) < 0)

@@ -16,33 +16,33 @@ struct block {
     bool foreign; /* adopted: the memory is somebody else's */
 };
 
-static size_t n_blocks(const struct kv *kv) { return 2 * kv->shape.layers; }
+static size_t n_blocks(const struct kv *kv) { return 2 * kv->setup.shape.layers; }
 
-static size_t members(const struct kv *kv) { return kv->lockstep ? kv->n_seqs : 1; }
+static size_t members(const struct kv *kv) { return kv->lockstep ? kv->setup.n_seqs : 1; }
 
 /* Blocks of a sequence's group: K of layer l is at 2l, V at 2l + 1. */
 static struct block *blocks_of(const struct kv *kv, size_t seq) { return kv->seq[seq].store; }
 
 static size_t block_bytes(const struct kv *kv, size_t rows)
 {
-    return members(kv) * kv->shape.kv_heads * rows * kv_row_bytes(kv);
+    return members(kv) * kv->setup.shape.kv_heads * rows * kv_row_bytes(kv);
 }
 
 /* Rows of one head of a sequence. */
 static char *head_rows(const struct kv *kv, const struct block *block, size_t seq, size_t head)
 {
     const size_t member = kv->lockstep ? seq : 0;
-    return block->data + (member * kv->shape.kv_heads + head) * block->rows * kv_row_bytes(kv);
+    return block->data + (member * kv->setup.shape.kv_heads + head) * block->rows * kv_row_bytes(kv);
 }
 
 int kv_grow_open(struct kv *kv, struct err *err)
 {
-    const size_t groups = kv->lockstep ? 1 : kv->n_seqs;
+    const size_t groups = kv->lockstep ? 1 : kv->setup.n_seqs;
     struct block *table = mem_zalloc(groups * n_blocks(kv), sizeof *table);
     if (!table)
         return err_set(err, "out of memory for the cache's tables");
     kv->store = table;
-    for (size_t s = 0; s < kv->n_seqs; s++)
+    for (size_t s = 0; s < kv->setup.n_seqs; s++)
         kv->seq[s].store = table + (kv->lockstep ? 0 : s * n_blocks(kv));
     return 0;
 }
@@ -75,7 +75,7 @@ static void copy_head(void *arg, size_t index)
 {
     const struct growth *g = arg;
     const struct kv *kv = g->kv;
-    const size_t heads = kv->shape.kv_heads, per_block = members(kv) * heads;
+    const size_t heads = kv->setup.shape.kv_heads, per_block = members(kv) * heads;
     const size_t b = index / per_block, member = index % per_block / heads, head = index % heads;
     const size_t bytes = kv_row_bytes(kv), n = g->n[member];
     const struct block *old = &blocks_of(kv, g->from)[g->first + b];
@@ -113,7 +113,7 @@ static bool grow_blocks(struct kv *kv, struct growth *g, size_t count)
             pages_free(kv->alloc, g->fresh[b].data, bytes);
         return false;
     }
-    threads_each(count * members(kv) * kv->shape.kv_heads, count * bytes, copy_head, g);
+    threads_each(count * members(kv) * kv->setup.shape.kv_heads, count * bytes, copy_head, g);
     const double copied = clock_ms();
     kv->stats.copy_ms += copied - allocated;
     kv_count_bytes(kv, count * bytes, replace_blocks(kv, g, count));
@@ -126,7 +126,7 @@ static bool grow_blocks(struct kv *kv, struct growth *g, size_t count)
 static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t *n, struct err *err)
 {
     struct growth g = {.kv = kv, .from = from, .to = to, .n = n, .rows = round_up(cap, TILE_ROWS)};
-    const size_t heads = members(kv) * kv->shape.kv_heads;
+    const size_t heads = members(kv) * kv->setup.shape.kv_heads;
     size_t bytes;
     if (!size_mul(g.rows, heads * kv_row_bytes(kv) * n_blocks(kv), &bytes))
         return err_set(err, "a cache of %zu rows is larger than the address space", cap);
@@ -152,13 +152,13 @@ int kv_grow_room(struct kv *kv, size_t seq, size_t rows, struct err *err)
     const size_t need = kv->seq[seq].n + rows;
     if (need <= kv->seq[seq].cap)
         return 0;
-    const size_t cap = size_min(round_up(need, kv->r), kv->shape.max_rows);
+    const size_t cap = size_min(round_up(need, kv->setup.r), kv->setup.shape.max_rows);
     if (!kv->lockstep)
         return grow(kv, seq, seq, cap, &kv->seq[seq].n, err);
-    size_t *n = mem_alloc(kv->n_seqs, sizeof *n);
+    size_t *n = mem_alloc(kv->setup.n_seqs, sizeof *n);
     if (!n)
         return err_set(err, "out of memory for the cache's tables");
-    for (size_t s = 0; s < kv->n_seqs; s++)
+    for (size_t s = 0; s < kv->setup.n_seqs; s++)
         n[s] = kv->seq[s].n;
     const int rc = grow(kv, 0, 0, cap, n, err);
     free(n);
@@ -176,7 +176,7 @@ static void append_head(void *arg, size_t h)
     const struct appending *a = arg;
     const struct kv *kv = a->kv;
     const struct block *k_l = &blocks_of(kv, a->seq)[2 * a->layer], *v_l = k_l + 1;
-    const size_t bytes = kv_row_bytes(kv), d = kv->shape.head_dim;
+    const size_t bytes = kv_row_bytes(kv), d = kv->setup.shape.head_dim;
     char *k_h = head_rows(kv, k_l, a->seq, h), *v_h = head_rows(kv, v_l, a->seq, h);
     for (size_t i = 0; i < a->rows; i++) {
         kv_store_row(kv, k_h + (a->at + i) * bytes, a->k + i * a->stride + h * d);
@@ -188,8 +188,8 @@ void kv_grow_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_
                     const float *v, size_t stride)
 {
     struct appending a = {kv, seq, layer, kv->seq[seq].n + first, rows, stride, k, v};
-    const size_t heads = kv->shape.kv_heads;
-    threads_each(heads, rows * heads * kv->shape.head_dim, append_head, &a);
+    const size_t heads = kv->setup.shape.kv_heads;
+    threads_each(heads, rows * heads * kv->setup.shape.head_dim, append_head, &a);
 }
 
 int kv_grow_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
@@ -199,7 +199,6 @@ int kv_grow_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t he
     (void)err;
     const struct block *k_l = &blocks_of(kv, seq)[2 * layer], *v_l = k_l + 1;
     const size_t bytes = kv_row_bytes(kv);
-    view->layout = LAYOUT_ROWS;
     view->offset = 0;
     view->n_spans = 1;
     view->span = view->few;
@@ -231,7 +230,7 @@ static void release_blocks(struct kv *kv, size_t seq)
 /* No other sequence of the group has rows. */
 static bool is_last(const struct kv *kv, size_t seq)
 {
-    for (size_t s = 0; s < kv->n_seqs && kv->lockstep; s++)
+    for (size_t s = 0; s < kv->setup.n_seqs && kv->lockstep; s++)
         if (s != seq && kv->seq[s].n + kv->seq[s].pending)
             return false;
     return true;
@@ -247,7 +246,7 @@ void kv_grow_keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, s
         return;
     }
     for (size_t b = 0; b < n_blocks(kv); b++)
-        for (size_t h = 0; h < kv->shape.kv_heads; h++) {
+        for (size_t h = 0; h < kv->setup.shape.kv_heads; h++) {
             char *rows_h = head_rows(kv, &blocks[b], seq, h);
             for (size_t i = 0; i < n_extra; i++)
                 if (extra[i] != rows + i)
@@ -258,9 +257,10 @@ void kv_grow_keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, s
 int kv_grow_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
 {
     if (!kv->lockstep)
-        return grow(kv, to, from, size_min(round_up(rows, kv->r), kv->shape.max_rows), &rows, err);
+        return grow(kv, to, from, size_min(round_up(rows, kv->setup.r), kv->setup.shape.max_rows),
+                    &rows, err);
     for (size_t b = 0; b < n_blocks(kv); b++)
-        for (size_t h = 0; h < kv->shape.kv_heads; h++)
+        for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
             memcpy(head_rows(kv, &blocks_of(kv, to)[b], to, h),
                    head_rows(kv, &blocks_of(kv, from)[b], from, h), rows * kv_row_bytes(kv));
     return 0;
@@ -272,7 +272,7 @@ int kv_grow_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, siz
     (void)rows;
     (void)err;
     struct block *blocks = blocks_of(kv, seq);
-    for (size_t l = 0; l < kv->shape.layers; l++) {
+    for (size_t l = 0; l < kv->setup.shape.layers; l++) {
         blocks[2 * l] = (struct block){layer[l].k, stored, true};
         blocks[2 * l + 1] = (struct block){layer[l].v, stored, true};
     }

@@ -3,7 +3,7 @@
 #ifndef BMC_KV_GROW_H
 #define BMC_KV_GROW_H
 
-#include "kv/kv.h"
+#include "kv/kv_policy.h"
 
 /* Slots of struct kv_policy; room grows to the next multiple of r that fits, at most N. */
 int kv_grow_open(struct kv *kv, struct err *err);

@@ -5,7 +5,7 @@
 const struct kv_policy kv_policy_iterative = {
     .name = "iterative",
     .summary = "exactly n rows, reallocated and copied every token",
-    .growth = KV_GROW_EVERY_ROW,
+    .growth = &kv_grow_every_row,
     .rows = KV_ROWS_VALID,
     .lockstep = true,
     .open = kv_grow_open,

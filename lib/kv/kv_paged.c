@@ -19,11 +19,11 @@ struct paged {
     struct table *table; /* by sequence */
 };
 
-static size_t head_bytes(const struct kv *kv) { return kv->r * kv_row_bytes(kv); }
+static size_t head_bytes(const struct kv *kv) { return kv->setup.r * kv_row_bytes(kv); }
 
 static size_t block_bytes(const struct kv *kv)
 {
-    return 2 * kv->shape.layers * kv->shape.kv_heads * head_bytes(kv);
+    return 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads * head_bytes(kv);
 }
 
 static struct paged *paged_of(const struct kv *kv) { return kv->store; }
@@ -34,7 +34,7 @@ static int open_paged(struct kv *kv, struct err *err)
 {
     struct paged *paged = mem_zalloc(1, sizeof *paged);
     kv->store = paged;
-    if (!paged || !(paged->table = mem_zalloc(kv->n_seqs, sizeof *paged->table)))
+    if (!paged || !(paged->table = mem_zalloc(kv->setup.n_seqs, sizeof *paged->table)))
         return err_set(err, "out of memory for block tables");
     paged->pool.block_bytes = block_bytes(kv);
     return 0;
@@ -45,7 +45,7 @@ static void close_paged(struct kv *kv)
     struct paged *paged = paged_of(kv);
     if (!paged)
         return;
-    for (size_t s = 0; paged->table && s < kv->n_seqs; s++)
+    for (size_t s = 0; paged->table && s < kv->setup.n_seqs; s++)
         free(paged->table[s].span);
     kv_pool_release(&paged->pool);
     free(paged->table);
@@ -58,8 +58,8 @@ static void set_valid(struct kv *kv, size_t seq, size_t rows)
     struct table *table = table_of(kv, seq);
     for (size_t i = table->n; i-- > 0;) {
         struct kv_span *span = &table->span[i];
-        const size_t valid = rows > span->first ? size_min(rows - span->first, kv->r) : 0;
-        if (span->valid == kv->r && valid == kv->r)
+        const size_t valid = rows > span->first ? size_min(rows - span->first, kv->setup.r) : 0;
+        if (span->valid == kv->setup.r && valid == kv->setup.r)
             break; /* all before are full */
         span->valid = span->rows = valid;
     }
@@ -70,23 +70,23 @@ static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)
     struct table *table = table_of(kv, seq);
     const size_t need = kv->seq[seq].n + rows;
     const bool grows = need > kv->seq[seq].cap;
-    while (need > table->n * kv->r) {
+    while (need > table->n * kv->setup.r) {
         if (mem_grow(&table->span, &table->cap, table->n, sizeof *table->span, err) < 0)
             return -1;
         char *block = kv_pool_take(kv, &paged_of(kv)->pool);
         if (!block)
-            return err_set(err, "out of memory: a cache block of %zu rows needs %zu bytes", kv->r,
+            return err_set(err, "out of memory: a cache block of %zu rows needs %zu bytes", kv->setup.r,
                            block_bytes(kv));
         table->span[table->n] = (struct kv_span){
             .k = block,
-            .v = block + kv->shape.kv_heads * head_bytes(kv),
+            .v = block + kv->setup.shape.kv_heads * head_bytes(kv),
             .head_stride = head_bytes(kv),
             .row_stride = kv_row_bytes(kv),
-            .first = table->n * kv->r,
+            .first = table->n * kv->setup.r,
         };
         table->n++;
     }
-    kv->seq[seq].cap = size_min(table->n * kv->r, kv->shape.max_rows);
+    kv->seq[seq].cap = size_min(table->n * kv->setup.r, kv->setup.shape.max_rows);
     kv->stats.allocations += grows;
     set_valid(kv, seq, need);
     return 0;
@@ -95,18 +95,18 @@ static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)
 /* Bytes from a block's start to a layer's K of a head; V lies KV heads further on. */
 static size_t offset_of(const struct kv *kv, size_t layer, size_t head)
 {
-    return (2 * layer * kv->shape.kv_heads + head) * head_bytes(kv);
+    return (2 * layer * kv->setup.shape.kv_heads + head) * head_bytes(kv);
 }
 
 static void append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
                    const float *v, size_t stride)
 {
-    const size_t d = kv->shape.head_dim;
-    for (size_t h = 0; h < kv->shape.kv_heads; h++)
+    const size_t d = kv->setup.shape.head_dim;
+    for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
         for (size_t i = 0; i < rows; i++) {
             const size_t at = kv->seq[seq].n + first + i;
-            const struct kv_span *span = &table_of(kv, seq)->span[at / kv->r];
-            const size_t offset = offset_of(kv, layer, h) + at % kv->r * span->row_stride;
+            const struct kv_span *span = &table_of(kv, seq)->span[at / kv->setup.r];
+            const size_t offset = offset_of(kv, layer, h) + at % kv->setup.r * span->row_stride;
             kv_store_row(kv, kv_mutable(span->k) + offset, k + i * stride + h * d);
             kv_store_row(kv, kv_mutable(span->v) + offset, v + i * stride + h * d);
         }
@@ -121,9 +121,8 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     /* room() has set the step's rows; outside a step they may be fewer. */
     if (!kv->seq[seq].pending)
         set_valid(kv, seq, valid);
-    out->layout = LAYOUT_ROWS;
     out->offset = offset_of(kv, layer, head);
-    out->n_spans = div_up(valid, kv->r);
+    out->n_spans = div_up(valid, kv->setup.r);
     out->span = table->span;
     return 0;
 }
@@ -131,12 +130,12 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
 /* Moves one row of all layers and heads. */
 static void move_row(const struct kv *kv, const struct table *table, size_t to, size_t from)
 {
-    const struct kv_span *a = &table->span[to / kv->r], *b = &table->span[from / kv->r];
-    for (size_t l = 0; l < 2 * kv->shape.layers; l++)
-        for (size_t h = 0; h < kv->shape.kv_heads; h++) {
-            const size_t head = (l * kv->shape.kv_heads + h) * head_bytes(kv);
-            memcpy(kv_mutable(a->k) + head + to % kv->r * a->row_stride,
-                   (const char *)b->k + head + from % kv->r * b->row_stride, kv_row_bytes(kv));
+    const struct kv_span *a = &table->span[to / kv->setup.r], *b = &table->span[from / kv->setup.r];
+    for (size_t l = 0; l < 2 * kv->setup.shape.layers; l++)
+        for (size_t h = 0; h < kv->setup.shape.kv_heads; h++) {
+            const size_t head = (l * kv->setup.shape.kv_heads + h) * head_bytes(kv);
+            memcpy(kv_mutable(a->k) + head + to % kv->setup.r * a->row_stride,
+                   (const char *)b->k + head + from % kv->setup.r * b->row_stride, kv_row_bytes(kv));
         }
 }
 
@@ -166,7 +165,7 @@ static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct 
 const struct kv_policy kv_policy_paged = {
     .name = "paged",
     .summary = "blocks of 16 or 32 rows and a block table (paged:16, paged:32)",
-    .growth = KV_GROW_IN_BLOCKS,
+    .growth = &kv_grow_in_blocks,
     .rows = KV_ROWS_VALID,
     .open = open_paged,
     .room = room,

@@ -1,5 +1,5 @@
 /* The table of policies. To add one: its file, a declaration and a line here; tests walk the table. */
-#include "kv/kv.h"
+#include "kv/kv_policy.h"
 
 extern const struct kv_policy kv_policy_iterative, kv_policy_upfront, kv_policy_bmc, kv_policy_paged,
     kv_policy_reserve;

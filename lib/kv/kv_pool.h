@@ -3,7 +3,7 @@
 #ifndef BMC_KV_POOL_H
 #define BMC_KV_POOL_H
 
-#include "kv/kv.h"
+#include "kv/kv_policy.h"
 
 struct kv_pool {
     size_t block_bytes;

@@ -22,11 +22,14 @@ static struct reserved *reserved_of(const struct kv *kv, size_t seq)
     return (struct reserved *)kv->store + seq;
 }
 
-static size_t n_heads(const struct kv *kv) { return 2 * kv->shape.layers * kv->shape.kv_heads; }
+static size_t n_heads(const struct kv *kv)
+{
+    return 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads;
+}
 
 static size_t head_bytes(const struct kv *kv, const struct reserved *s)
 {
-    return (round_up(kv->shape.max_rows, TILE_ROWS) - s->first) * kv_row_bytes(kv);
+    return (round_up(kv->setup.shape.max_rows, TILE_ROWS) - s->first) * kv_row_bytes(kv);
 }
 
 /* The row at a position, of head h of K (2 * layer) or V (2 * layer + 1). */
@@ -35,7 +38,7 @@ static char *row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head,
     const struct reserved *s = reserved_of(kv, seq);
     const size_t bytes = kv_row_bytes(kv);
     if (position >= s->first)
-        return s->rows + (matrix * kv->shape.kv_heads + head) * head_bytes(kv, s) +
+        return s->rows + (matrix * kv->setup.shape.kv_heads + head) * head_bytes(kv, s) +
                (position - s->first) * bytes;
     const struct kv_rows_in *layer = &s->adopted[matrix / 2];
     return (char *)(matrix % 2 ? layer->v : layer->k) + (head * s->first + position) * bytes;
@@ -50,10 +53,11 @@ static size_t committed_bytes(const struct kv *kv, const struct reserved *s, siz
 static int open_reserved(struct kv *kv, struct err *err)
 {
     size_t bytes;
-    if (!size_mul(n_heads(kv), round_up(kv->shape.max_rows, TILE_ROWS) * kv_row_bytes(kv), &bytes))
+    if (!size_mul(n_heads(kv), round_up(kv->setup.shape.max_rows, TILE_ROWS) * kv_row_bytes(kv),
+                  &bytes))
         return err_set(err, "a reservation of %zu rows is larger than the address space",
-                       kv->shape.max_rows);
-    kv->store = mem_zalloc(kv->n_seqs, sizeof(struct reserved));
+                       kv->setup.shape.max_rows);
+    kv->store = mem_zalloc(kv->setup.n_seqs, sizeof(struct reserved));
     return kv->store ? 0 : err_set(err, "out of memory for the cache's tables");
 }
 
@@ -66,7 +70,7 @@ static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)
     const size_t need = s->n + rows;
     if (need <= s->cap)
         return 0;
-    const size_t cap = size_min(round_up(need, kv->r), kv->shape.max_rows);
+    const size_t cap = size_min(round_up(need, kv->setup.r), kv->setup.shape.max_rows);
     const size_t from = size_max(s->cap, storage->first);
     const double start = clock_ms();
     if (!storage->rows)
@@ -86,8 +90,8 @@ static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)
 static void append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
                    const float *v, size_t stride)
 {
-    const size_t d = kv->shape.head_dim, at = kv->seq[seq].n + first;
-    for (size_t h = 0; h < kv->shape.kv_heads; h++)
+    const size_t d = kv->setup.shape.head_dim, at = kv->seq[seq].n + first;
+    for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
         for (size_t i = 0; i < rows; i++) {
             kv_store_row(kv, row_at(kv, seq, 2 * layer, h, at + i), k + i * stride + h * d);
             kv_store_row(kv, row_at(kv, seq, 2 * layer + 1, h, at + i), v + i * stride + h * d);
@@ -112,7 +116,6 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     (void)heads;
     (void)err;
     const size_t first = reserved_of(kv, seq)->first;
-    out->layout = LAYOUT_ROWS;
     out->offset = out->n_spans = 0;
     out->span = out->few;
     if (first)
@@ -125,8 +128,8 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
 /* One row of all layers and heads, from sequence to sequence or within one. */
 static void copy_row(struct kv *kv, size_t to, size_t to_row, size_t from, size_t from_row)
 {
-    for (size_t m = 0; m < 2 * kv->shape.layers; m++)
-        for (size_t h = 0; h < kv->shape.kv_heads; h++)
+    for (size_t m = 0; m < 2 * kv->setup.shape.layers; m++)
+        for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
             memcpy(row_at(kv, to, m, h, to_row), row_at(kv, from, m, h, from_row), kv_row_bytes(kv));
 }
 
@@ -160,10 +163,10 @@ static int adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size
 {
     (void)rows;
     struct reserved *s = reserved_of(kv, seq);
-    s->adopted = mem_alloc(kv->shape.layers, sizeof *layer);
+    s->adopted = mem_alloc(kv->setup.shape.layers, sizeof *layer);
     if (!s->adopted)
         return err_set(err, "out of memory for the cache's tables");
-    memcpy(s->adopted, layer, kv->shape.layers * sizeof *layer);
+    memcpy(s->adopted, layer, kv->setup.shape.layers * sizeof *layer);
     s->first = stored;
     return 0;
 }
@@ -171,7 +174,7 @@ static int adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size
 const struct kv_policy kv_policy_reserve = {
     .name = "reserve",
     .summary = "N rows of address space, made present r rows ahead; no copy (reserve:r=64)",
-    .growth = KV_GROW_IN_STEPS,
+    .growth = &kv_grow_in_steps,
     .rows = KV_ROWS_VALID,
     .open = open_reserved,
     .room = room,

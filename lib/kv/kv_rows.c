@@ -7,11 +7,7 @@
 
 void kv_store_row(const struct kv *kv, char *to, const float *from)
 {
-    if (kv->shape.type == DTYPE_F32)
-        memcpy(to, from, kv_row_bytes(kv));
-    else
-        for (size_t j = 0; j < kv->shape.head_dim; j++)
-            ((bf16 *)(void *)to)[j] = bf16_from_f32(from[j]);
+    dtype_narrow(to, kv->setup.shape.type, from, kv->setup.shape.head_dim);
 }
 
 struct clearing {
@@ -49,7 +45,7 @@ static void commit_head(void *arg, size_t head)
 
 bool kv_commit_rows(const struct kv *kv, char *at, size_t stride, size_t rows)
 {
-    const size_t heads = 2 * kv->shape.layers * kv->shape.kv_heads;
+    const size_t heads = 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads;
     struct commitment c = {at, stride, rows * kv_row_bytes(kv), false};
     threads_each(heads, heads * c.bytes, commit_head, &c);
     return !c.failed;
@@ -65,5 +61,6 @@ void kv_count_bytes(struct kv *kv, size_t more, size_t less)
 void kv_count_copied(struct kv *kv, size_t rows)
 {
     kv->stats.copied_rows += rows;
-    kv->stats.copied_bytes += rows * 2 * kv->shape.layers * kv->shape.kv_heads * kv_row_bytes(kv);
+    kv->stats.copied_bytes +=
+        rows * 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads * kv_row_bytes(kv);
 }

@@ -2,12 +2,12 @@
 #ifndef BMC_KV_ROWS_H
 #define BMC_KV_ROWS_H
 
-#include "kv/kv.h"
+#include "kv/kv_policy.h"
 
 /* Bytes of one row of one head. */
 static inline size_t kv_row_bytes(const struct kv *kv)
 {
-    return kv->shape.head_dim * dtype_size(kv->shape.type);
+    return kv->setup.shape.head_dim * dtype_size(kv->setup.shape.type);
 }
 
 /* Views are const; storage writes through its own pointers. */

@@ -5,7 +5,7 @@
 const struct kv_policy kv_policy_upfront = {
     .name = "upfront",
     .summary = "N rows at once",
-    .growth = KV_GROW_ONCE,
+    .growth = &kv_grow_once,
     .rows = KV_ROWS_CAP,
     .lockstep = true,
     .open = kv_grow_open,

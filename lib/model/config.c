@@ -4,8 +4,9 @@
 #include <string.h>
 
 static const char *const norm_names[] = {"layer", "rms", NULL};
-static const char *const place_names[] = {"before", "after", NULL};
-static const char *const position_names[] = {"learned", "rope", NULL};
+static const char *const place_names[] = {"before", "after", "output", "around", NULL};
+static const char *const block_names[] = {"sequential", "parallel", "parallel_shared", NULL};
+static const char *const position_names[] = {"learned", "rope", "alibi", NULL};
 static const char *const mlp_names[] = {"plain", "gated", NULL};
 static const char *const bool_names[] = {"false", "true", NULL};
 
@@ -43,6 +44,7 @@ static const struct key {
     {"context", SIZE, AT(context), 1, MAX_VOCAB, NULL, NULL, NULL},
     {"norm", CHOICE, AT(norm), 0, 0, norm_names, NULL, NULL},
     {"norm_place", CHOICE, AT(norm_place), 0, 0, place_names, NULL, NULL},
+    {"block", CHOICE, AT(block), 0, 0, block_names, NULL, "sequential"},
     {"norm_eps", REAL, AT(norm_eps), 0, 1, NULL, NULL, NULL},
     {"norm_affine", BOOL, AT(norm_affine), 0, 0, bool_names, NULL, "true"},
     {"final_norm", BOOL, AT(final_norm), 0, 0, bool_names, NULL, "true"},
@@ -54,11 +56,18 @@ static const struct key {
     {"rope_low", REAL, AT(rope_low), 1e-6, 1e6, NULL, NULL, "1"},
     {"rope_high", REAL, AT(rope_high), 1e-6, 1e6, NULL, NULL, "4"},
     {"rope_original", SIZE, AT(rope_original), 1, MAX_VOCAB, NULL, NULL, "1"},
+    {"rope_dim", SIZE, AT(rope_dim), 0, 1024, NULL, NULL, "0"},
+    {"window", SIZE, AT(window), 0, MAX_VOCAB, NULL, NULL, "0"},
+    {"window_every", SIZE, AT(window_every), 0, MAX_LAYERS, NULL, NULL, "0"},
+    {"attn_scale", REAL, AT(attn_scale), 0, 1e6, NULL, NULL, "0"},
+    {"attn_softcap", REAL, AT(attn_softcap), 0, 1e6, NULL, NULL, "0"},
+    {"logit_softcap", REAL, AT(logit_softcap), 0, 1e6, NULL, NULL, "0"},
     {"activation", CHOICE, AT(activation), 0, 0, activation_names, activation_alias, NULL},
     {"mlp", CHOICE, AT(mlp), 0, 0, mlp_names, NULL, NULL},
     {"bias_qkv", BOOL, AT(bias_qkv), 0, 0, bool_names, NULL, NULL},
     {"bias_out", BOOL, AT(bias_out), 0, 0, bool_names, NULL, NULL},
     {"bias_mlp", BOOL, AT(bias_mlp), 0, 0, bool_names, NULL, NULL},
+    {"bias_head", BOOL, AT(bias_head), 0, 0, bool_names, NULL, "false"},
     {"tied_head", BOOL, AT(tied_head), 0, 0, bool_names, NULL, NULL},
 };
 
@@ -97,9 +106,14 @@ static int check_together(const struct config *config, const char *name, struct 
     if (config->heads % config->kv_heads)
         return err_set(err, "%s: %zu query heads cannot share %zu KV heads evenly", name, config->heads,
                        config->kv_heads);
-    if (config->position == POSITION_ROPE && config->head_dim % 2)
-        return err_set(err, "%s: rotary positions need an even head_dim, found %zu", name,
-                       config->head_dim);
+    if (config->position == POSITION_ROPE &&
+        (config_rope_dim(config) % 2 || config->rope_dim > config->head_dim))
+        return err_set(err,
+                       "%s: rotary positions turn an even number of a head's %zu elements, found %zu",
+                       name, config->head_dim, config_rope_dim(config));
+    if (config->block != BLOCK_SEQUENTIAL && config->norm_place != NORM_BEFORE)
+        return err_set(err, "%s: parallel halves have their norms before them, found norm_place %s",
+                       name, place_names[config->norm_place]);
     if (config->rope_scaling == ROPE_LLAMA3 && config->rope_high <= config->rope_low)
         return err_set(err, "%s: rope_high %g must be above rope_low %g", name, config->rope_high,
                        config->rope_low);
@@ -132,25 +146,53 @@ int config_read(struct config *config, const struct conf *conf, struct err *err)
     return check_together(config, conf->name, err);
 }
 
+size_t config_rope_dim(const struct config *config)
+{
+    return config->rope_dim ? config->rope_dim : config->head_dim;
+}
+
+size_t config_window(const struct config *config, size_t layer)
+{
+    const bool whole = config->window_every && (layer + 1) % config->window_every == 0;
+    return whole ? 0 : config->window;
+}
+
+/* True when a missing line means what the configuration has. */
+static bool at_default(const struct config *config, const struct key *key)
+{
+    const void *at = (const char *)config + key->at;
+    double number;
+    if (!key->fallback)
+        return false;
+    switch (key->kind) {
+    case SIZE: return parse_double(key->fallback, &number) && (double)*(const size_t *)at == number;
+    case REAL: return parse_double(key->fallback, &number) && *(const double *)at == number;
+    case CHOICE: return strcmp(key->names[*(const int *)at], key->fallback) == 0;
+    case BOOL: return strcmp(key->names[*(const bool *)at], key->fallback) == 0;
+    }
+    return false;
+}
+
+static int write_key(const struct config *config, const struct key *key, struct buf *text,
+                     struct err *err)
+{
+    const void *at = (const char *)config + key->at;
+    switch (key->kind) {
+    case SIZE: return buf_addf(text, err, "%s %zu\n", key->name, *(const size_t *)at);
+    case REAL: return buf_addf(text, err, "%s %.17g\n", key->name, *(const double *)at);
+    case CHOICE: return buf_addf(text, err, "%s %s\n", key->name, key->names[*(const int *)at]);
+    case BOOL: return buf_addf(text, err, "%s %s\n", key->name, key->names[*(const bool *)at]);
+    }
+    return 0;
+}
+
 int config_write(const struct config *config, struct buf *text, struct err *err)
 {
     if (buf_addf(text, err, "family %s\n", config->family) < 0)
         return -1;
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        const struct key *key = &keys[i];
-        const void *at = (const char *)config + key->at;
-        int rc = 0;
-        switch (key->kind) {
-        case SIZE: rc = buf_addf(text, err, "%s %zu\n", key->name, *(const size_t *)at); break;
-        case REAL: rc = buf_addf(text, err, "%s %.17g\n", key->name, *(const double *)at); break;
-        case CHOICE:
-            rc = buf_addf(text, err, "%s %s\n", key->name, key->names[*(const int *)at]);
-            break;
-        case BOOL: rc = buf_addf(text, err, "%s %s\n", key->name, key->names[*(const bool *)at]); break;
-        }
-        if (rc < 0)
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (!at_default(config, &keys[i]) && write_key(config, &keys[i], text, err) < 0)
             return -1;
-    }
     for (size_t i = 0; i < config->n_eos; i++)
         if (buf_addf(text, err, "eos %u\n", config->eos[i]) < 0)
             return -1;

@@ -8,8 +8,11 @@
 #include "base/mem.h"
 
 enum norm { NORM_LAYER, NORM_RMS };
-enum norm_place { NORM_BEFORE, NORM_AFTER };
-enum position { POSITION_LEARNED, POSITION_ROPE };
+/* Of a half of a layer, attention or MLP: before it, after it joined the stream, on what it gives, or before and on. */
+enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_ON_OUTPUT, NORM_AROUND };
+/* The MLP reads the stream after attention joined it, or before: normed by itself, or as attention reads it. */
+enum block_order { BLOCK_SEQUENTIAL, BLOCK_PARALLEL, BLOCK_PARALLEL_SHARED };
+enum position { POSITION_LEARNED, POSITION_ROPE, POSITION_ALIBI };
 enum activation { ACT_RELU, ACT_SILU, ACT_GELU, ACT_GELU_TANH };
 enum mlp { MLP_PLAIN, MLP_GATED };
 enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 };
@@ -28,22 +31,43 @@ struct config {
     size_t vocab;
     size_t context;         /* N at most */
     size_t position_offset; /* learned positions: row = position + offset */
-    int norm, norm_place, position, activation, mlp, rope_scaling;
+    int norm, norm_place, block, position, activation, mlp, rope_scaling;
     bool norm_affine; /* LayerNorm has gain and bias */
     bool final_norm;
-    bool bias_qkv, bias_out, bias_mlp;
+    bool bias_qkv, bias_out, bias_mlp, bias_head;
     bool tied_head; /* the head is the embedding */
     double norm_eps;
     double rope_theta, rope_factor, rope_low, rope_high;
     size_t rope_original; /* context before scaling, llama3 */
+    size_t rope_dim;      /* elements of a head that turn; 0: all */
+    size_t window;        /* positions that a layer with a window sees; 0: there is none */
+    size_t
+        window_every; /* every so manieth layer sees all positions, the others have the window; 0: all have it */
+    double attn_scale;                  /* of the scores; 0: 1 / sqrt(head_dim) */
+    double attn_softcap, logit_softcap; /* 0: none */
     uint32_t eos[MAX_EOS];
     size_t n_eos;
 };
 
+/* Widths of a row of queries, and of one of keys or values. */
+static inline size_t config_q_width(const struct config *c) { return c->heads * c->head_dim; }
+static inline size_t config_kv_width(const struct config *c) { return c->kv_heads * c->head_dim; }
+
+/* True when what a half gives is normed before it joins the stream. */
+static inline bool config_norms_output(const struct config *c)
+{
+    return c->norm_place >= NORM_ON_OUTPUT;
+}
+
 /* Reads and checks every key; `conf` may have others. */
 int config_read(struct config *config, const struct conf *conf, struct err *err) MUST_USE;
 
-/* Writes the keys, one line each, in the table's order: the same configuration gives the same text. */
+/* Elements of a head that are rotated, and the window of a layer (0: none). */
+size_t config_rope_dim(const struct config *config);
+size_t config_window(const struct config *config, size_t layer);
+
+/* Writes the keys that are not at their defaults, one line each, in the table's order: the same configuration gives the same
+ * text, and a new key with a default changes none that was written before. */
 int config_write(const struct config *config, struct buf *text, struct err *err) MUST_USE;
 
 /* True when the table has a key of that name. */

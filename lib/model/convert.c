@@ -92,18 +92,19 @@ struct conversion {
 static void convert_piece(void *arg, size_t index)
 {
     struct conversion *c = arg;
+    enum { FEW = 256 };
     const size_t size = c->from == ST_F32 ? 4 : 2, end = size_min(c->n, (index + 1) * PIECE);
     bool finite = true;
-    for (size_t i = index * PIECE; i < end; i++) {
-        const float x = load(c->from, c->in + i * size);
-        if (c->to == DTYPE_F32) {
-            ((float *)c->out)[i] = x;
-            finite = finite && isfinite(x);
-        } else {
-            const bf16 narrow = bf16_from_f32(x);
-            ((bf16 *)c->out)[i] = narrow;
-            finite = finite && isfinite(bf16_to_f32(narrow));
-        }
+    float x[FEW];
+    for (size_t at = index * PIECE, n; at < end; at += n) {
+        char *to = (char *)c->out + at * dtype_size(c->to);
+        n = size_min(FEW, end - at);
+        for (size_t i = 0; i < n; i++)
+            x[i] = load(c->from, c->in + (at + i) * size);
+        dtype_narrow(to, c->to, x, n);
+        dtype_widen(x, c->to, to, n);
+        for (size_t i = 0; i < n; i++)
+            finite = finite && isfinite(x[i]);
     }
     if (!finite)
         atomic_store(&c->broken, true);
@@ -123,10 +124,7 @@ static void fill_constant(enum fill fill, enum dtype type, void *out, size_t n)
 {
     const float x = fill == FILL_ONE ? 1 : 0;
     for (size_t i = 0; i < n; i++)
-        if (type == DTYPE_F32)
-            ((float *)out)[i] = x;
-        else
-            ((bf16 *)out)[i] = bf16_from_f32(x);
+        dtype_narrow((char *)out + i * dtype_size(type), type, &x, 1);
 }
 
 static int produce(void *arg, size_t index, size_t first_row, size_t rows, void *bytes, struct err *err)

@@ -1,8 +1,8 @@
 /* The page to read first: how token ids become logits.
  *
  *   x = embed(token) (+ position)
- *   for every layer
- *     h = norm(x)                          before the block, or after it (OPT-350M)
+ *   for every layer                        two halves, one after the other or side by side
+ *     h = norm(x)
  *     q, k, v = h Wq, h Wk, h Wv           rotary positions on q and k
  *     the cache takes k and v
  *     x += attention(q, cache) Wo
@@ -10,70 +10,17 @@
  *     x += act(h Wup) Wdown, or (act(h Wgate) * h Wup) Wdown
  *   logits = norm(x) Whead
  *
- * One function over the traits of the configuration; no family has code of its own. */
+ * A half's norm may also stand on what it gives, or on the sum (norm_place). One function over the traits of the
+ * configuration; no family has code of its own. */
 #include "model/forward.h"
 
-#include <stdlib.h>
+#include <math.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/pack.h"
 #include "base/threads.h"
 #include "model/position.h"
-
-static size_t q_width(const struct config *c) { return c->heads * c->head_dim; }
-static size_t kv_width(const struct config *c) { return c->kv_heads * c->head_dim; }
-
-int forward_open(struct forward *f, const struct model *model, const struct kernels *kernels,
-                 enum precision precision, const struct attn_backend *backend, struct kv *kv,
-                 size_t max_rows, struct err *err)
-{
-    const struct config *c = &model->config;
-    *f = (struct forward){.model = model, .kernels = kernels, .kv = kv, .max_rows = max_rows};
-    struct {
-        float **buffer;
-        size_t width;
-    } const table[] = {
-        {&f->x, c->hidden},        {&f->h, c->hidden},
-        {&f->q, q_width(c)},       {&f->k, kv_width(c)},
-        {&f->v, kv_width(c)},      {&f->context, q_width(c)},
-        {&f->up, c->ffn},          {&f->embedded, c->embed != c->hidden ? c->embed : 1},
-        {&f->cosine, c->head_dim}, {&f->sine, c->head_dim},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        *table[i].buffer = mem_alloc(max_rows, table[i].width * sizeof(float));
-        if (!*table[i].buffer) {
-            err_set(err, "out of memory: a step of %zu rows needs a buffer of %zu x %zu", max_rows,
-                    max_rows, table[i].width);
-            goto fail;
-        }
-    }
-    f->frequency = mem_alloc(c->head_dim, sizeof(float));
-    if (!f->frequency) {
-        err_set(err, "out of memory");
-        goto fail;
-    }
-    rope_frequencies(c, f->frequency);
-    const size_t widest = size_max(size_max(c->hidden, c->ffn), size_max(q_width(c), c->embed));
-    if (gemm_open(&f->gemm, kernels, precision, max_rows, widest, err) == 0 &&
-        attn_open(&f->attn, backend, c->heads, c->kv_heads, c->head_dim, kv->shape.max_rows, max_rows,
-                  kv->n_seqs, err) == 0)
-        return 0;
-fail:
-    forward_close(f);
-    return -1;
-}
-
-void forward_close(struct forward *f)
-{
-    attn_close(f->attn);
-    gemm_close(f->gemm);
-    float *const buffers[] = {f->x,  f->h,        f->q,      f->k,    f->v,        f->context,
-                              f->up, f->embedded, f->cosine, f->sine, f->frequency};
-    for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
-        free(buffers[i]);
-    *f = (struct forward){0};
-}
 
 struct norm_job {
     const struct forward *f;
@@ -120,11 +67,20 @@ static struct product product_of(const struct linear *linear, float *y)
         .w = &linear->weight, .bias = linear->bias, .y = y, .y_stride = linear->weight.out};
 }
 
-/* y = x W, for matrices without a bias. */
-static void project(const struct forward *f, float *y, const float *x, size_t rows, const struct mat *w)
+/* The product that ends a half: it joins the stream, or waits at the side for its norm. */
+static struct product product_ending(const struct forward *f, const struct linear *linear)
 {
-    const struct product product = {.w = w, .y = y, .y_stride = w->out};
-    gemm_run(f->gemm, &product, 1, x, w->in, rows);
+    const bool waits = config_norms_output(&f->model->config);
+    struct product product = product_of(linear, waits ? f->side : f->x);
+    product.plus = waits ? NULL : f->x;
+    return product;
+}
+
+static void project(const struct forward *f, float *y, const float *x, size_t rows,
+                    const struct linear *w)
+{
+    const struct product product = product_of(w, y);
+    gemm_run(f->gemm, &product, 1, x, w->weight.in, rows);
 }
 
 static void embed(struct forward *f, const struct step *step)
@@ -136,7 +92,7 @@ static void embed(struct forward *f, const struct step *step)
     for (size_t i = 0; i < step->rows; i++)
         mat_fetch_row(table_rows + i * c->embed, &w->embed, step->token[i]);
     if (projected)
-        project(f, f->x, f->embedded, step->rows, &w->project_in);
+        project(f, f->x, f->embedded, step->rows, &(struct linear){.weight = w->project_in});
     if (c->position != POSITION_LEARNED)
         return;
     for (size_t i = 0; i < step->rows; i++) {
@@ -149,32 +105,32 @@ static void rotate_row(void *arg, size_t i)
 {
     const struct forward *f = arg;
     const struct config *c = &f->model->config;
-    const float *cosine = f->cosine + i * (c->head_dim / 2), *sine = f->sine + i * (c->head_dim / 2);
-    f->kernels->rope(f->q + i * q_width(c), c->heads, c->head_dim, cosine, sine);
-    f->kernels->rope(f->k + i * kv_width(c), c->kv_heads, c->head_dim, cosine, sine);
+    const size_t turned = config_rope_dim(c), at = i * (turned / 2);
+    const float *cosine = f->cosine + at, *sine = f->sine + at;
+    f->kernels->rope(f->q + i * config_q_width(c), c->heads, c->head_dim, turned, cosine, sine);
+    f->kernels->rope(f->k + i * config_kv_width(c), c->kv_heads, c->head_dim, turned, cosine, sine);
 }
 
 /* One call for all sequences, or one for each: then every call has all threads to itself. */
 static int attend(struct forward *f, const struct attn_step *all, size_t layer, struct err *err)
 {
-    const struct attn_backend *backend = f->attn->backend;
+    const struct attn_layer at = {layer, config_window(&f->model->config, layer)};
     if (!f->split)
-        return backend->run(f->attn, all, layer, f->q, f->context, err);
+        return attn_run(f->attn, all, &at, f->q, f->context, err);
     for (size_t i = 0; i < all->n_queries; i++) {
         struct attn_step one = *all;
         one.query = &all->query[i];
         one.n_queries = 1;
-        backend->begin(f->attn, &one);
-        if (backend->run(f->attn, &one, layer, f->q, f->context, err) < 0)
+        if (attn_begin(f->attn, &one, err) < 0 ||
+            attn_run(f->attn, &one, &at, f->q, f->context, err) < 0)
             return -1;
     }
     return 0;
 }
 
-/* x += attention(h) */
-static int attention_block(struct forward *f, const struct step *step,
-                           const struct attn_step *attn_step, size_t layer, const float *h,
-                           struct err *err)
+/* x += attention(h), or the side = attention(h) */
+static int attention_half(struct forward *f, const struct step *step, const struct attn_step *attn_step,
+                          size_t layer, const float *h, struct err *err)
 {
     const struct config *c = &f->model->config;
     const struct layer *w = &f->model->weights.layer[layer];
@@ -182,24 +138,23 @@ static int attention_block(struct forward *f, const struct step *step,
                                   product_of(&w->v, f->v)};
     gemm_run(f->gemm, qkv, ARRAY_LEN(qkv), h, c->hidden, step->rows);
     if (c->position == POSITION_ROPE)
-        threads_each(step->rows, 8 * step->rows * q_width(c), rotate_row, f);
+        threads_each(step->rows, 8 * step->rows * config_q_width(c), rotate_row, f);
     lap(f, PART_PROJECTION);
     for (size_t i = 0; i < step->n_queries; i++) {
-        const size_t at = step->query[i].first * kv_width(c);
-        kv_append(f->kv, step->query[i].seq, layer, f->k + at, f->v + at, kv_width(c));
+        const size_t at = step->query[i].first * config_kv_width(c);
+        kv_append(f->kv, step->query[i].seq, layer, f->k + at, f->v + at, config_kv_width(c));
     }
     if (attend(f, attn_step, layer, err) < 0)
         return -1;
     lap(f, PART_ATTENTION);
-    struct product out = product_of(&w->out, f->x);
-    out.plus = f->x;
-    gemm_run(f->gemm, &out, 1, f->context, q_width(c), step->rows);
+    const struct product out = product_ending(f, &w->out);
+    gemm_run(f->gemm, &out, 1, f->context, config_q_width(c), step->rows);
     lap(f, PART_PROJECTION);
     return 0;
 }
 
-/* x += mlp(h) */
-static void mlp_block(struct forward *f, size_t rows, size_t layer, const float *h)
+/* x += mlp(h), or the side = mlp(h) */
+static void mlp_half(struct forward *f, size_t rows, size_t layer, const float *h)
 {
     static const enum finish_act act[] = {
         [ACT_RELU] = FINISH_RELU,
@@ -209,46 +164,87 @@ static void mlp_block(struct forward *f, size_t rows, size_t layer, const float 
     };
     const struct config *c = &f->model->config;
     const struct layer *w = &f->model->weights.layer[layer];
-    struct product up = product_of(&w->up, f->up), down = product_of(&w->down, f->x);
+    struct product up = product_of(&w->up, f->up);
+    const struct product down = product_ending(f, &w->down);
     up.act = act[c->activation];
     if (c->mlp == MLP_GATED) {
         up.gate = &w->gate.weight;
         up.gate_bias = w->gate.bias;
     }
-    down.plus = f->x;
     gemm_run(f->gemm, &up, 1, h, c->hidden, rows);
     gemm_run(f->gemm, &down, 1, f->up, c->ffn, rows);
+}
+
+/* What a half reads: the stream, or its norm in `to`. */
+static const float *before_half(const struct forward *f, float *to, size_t rows,
+                                const struct norm_weights *norm)
+{
+    const int place = f->model->config.norm_place;
+    if (place != NORM_BEFORE && place != NORM_AROUND)
+        return f->x;
+    norm_rows(f, to, f->x, rows, norm);
+    return to;
+}
+
+/* What was left at the side is normed and joins the stream; or the stream is normed. */
+static void after_half(const struct forward *f, size_t rows, const struct norm_weights *norm,
+                       const struct norm_weights *post_norm)
+{
+    const struct config *c = &f->model->config;
+    if (config_norms_output(c)) {
+        norm_rows(f, f->side, f->side, rows, post_norm);
+        f->kernels->add(f->x, f->side, rows * c->hidden);
+    } else if (c->norm_place == NORM_AFTER) {
+        norm_rows(f, f->x, f->x, rows, norm);
+    }
+}
+
+/* One layer: attention, then the MLP, which reads the stream as it is then, or as it was. */
+static int run_layer(struct forward *f, const struct step *step, const struct attn_step *attn_step,
+                     size_t layer, struct err *err)
+{
+    const struct layer *w = &f->model->weights.layer[layer];
+    const int block = f->model->config.block;
+    const float *h = before_half(f, f->h, step->rows, &w->attn_norm), *g = h;
+    if (block == BLOCK_PARALLEL)
+        g = before_half(f, f->side, step->rows, &w->mlp_norm);
+    lap(f, PART_OTHER);
+    if (attention_half(f, step, attn_step, layer, h, err) < 0)
+        return -1;
+    after_half(f, step->rows, &w->attn_norm, &w->attn_post_norm);
+    if (block == BLOCK_SEQUENTIAL)
+        g = before_half(f, f->h, step->rows, &w->mlp_norm);
+    lap(f, PART_OTHER);
+    mlp_half(f, step->rows, layer, g);
+    lap(f, PART_MLP);
+    after_half(f, step->rows, &w->mlp_norm, &w->mlp_post_norm);
+    return 0;
 }
 
 int forward_step(struct forward *f, const struct step *step, struct err *err)
 {
     const struct config *c = &f->model->config;
-    const bool before = c->norm_place == NORM_BEFORE;
-    const float *h = before ? f->h : f->x;
-    const struct attn_step attn_step = {f->kv,           f->kernels, step->query,
-                                        step->n_queries, c->heads,   f->attn_times};
+    const struct attn_step attn_step = {f->kv, f->kernels, step->query, step->n_queries, f->attn_times};
     if (f->times)
         f->times->lap_ms = clock_ms();
     embed(f, step);
     if (c->position == POSITION_ROPE)
-        rope_angles(f->frequency, c->head_dim / 2, step->position, step->rows, f->cosine, f->sine);
-    f->attn->backend->begin(f->attn, &attn_step);
+        rope_angles(f->frequency, config_rope_dim(c) / 2, step->position, step->rows, f->cosine,
+                    f->sine);
+    if (attn_begin(f->attn, &attn_step, err) < 0)
+        return -1;
     lap(f, PART_OTHER);
-    for (size_t layer = 0; layer < c->layers; layer++) {
-        const struct layer *w = &f->model->weights.layer[layer];
-        if (before)
-            norm_rows(f, f->h, f->x, step->rows, &w->attn_norm);
-        lap(f, PART_OTHER);
-        if (attention_block(f, step, &attn_step, layer, h, err) < 0)
+    for (size_t layer = 0; layer < c->layers; layer++)
+        if (run_layer(f, step, &attn_step, layer, err) < 0)
             return -1;
-        norm_rows(f, before ? f->h : f->x, f->x, step->rows, before ? &w->mlp_norm : &w->attn_norm);
-        lap(f, PART_OTHER);
-        mlp_block(f, step->rows, layer, h);
-        lap(f, PART_MLP);
-        if (!before)
-            norm_rows(f, f->x, f->x, step->rows, &w->mlp_norm);
-    }
     return 0;
+}
+
+/* logits = cap * tanh(logits / cap) */
+static void cap_logits(float *logits, size_t n, float cap)
+{
+    for (size_t i = 0; i < n; i++)
+        logits[i] = cap * tanhf(logits[i] / cap);
 }
 
 void forward_logits(struct forward *f, const size_t *row, size_t n, float *logits)
@@ -263,9 +259,11 @@ void forward_logits(struct forward *f, const size_t *row, size_t n, float *logit
     if (c->final_norm)
         norm_rows(f, f->h, f->h, n, &w->final_norm);
     if (w->project_out.data) {
-        project(f, f->embedded, f->h, n, &w->project_out);
+        project(f, f->embedded, f->h, n, &(struct linear){.weight = w->project_out});
         rows = f->embedded;
     }
     project(f, logits, rows, n, &w->head);
+    if (c->logit_softcap > 0)
+        cap_logits(logits, n * c->vocab, (float)c->logit_softcap);
     lap(f, PART_HEAD);
 }

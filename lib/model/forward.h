@@ -30,13 +30,15 @@ struct forward {
     struct attn *attn;
     struct kv *kv;
     size_t max_rows;
-    bool split;                    /* one attention call per sequence, in place of one for all */
-    struct forward_times *times;   /* NULL: not wanted */
-    struct attn_times *attn_times; /* NULL: not wanted */
-    float *frequency, *cosine, *sine;
+    bool split;                       /* one attention call per sequence, in place of one for all */
+    struct forward_times *times;      /* NULL: not wanted */
+    struct attn_times *attn_times;    /* NULL: not wanted */
+    float *frequency, *cosine, *sine; /* [rope_dim / 2] of a row */
+    float *slopes;                    /* [heads], ALiBi only */
     /* Activations, [max_rows][width]. */
-    float *x;         /* hidden: the residual stream */
-    float *h;         /* hidden: what a block reads */
+    float *x;    /* hidden: the residual stream */
+    float *h;    /* hidden: what a half reads */
+    float *side; /* hidden: what the MLP reads beside attention, or what a half gives before its norm */
     float *q, *k, *v; /* H * d, KV heads * d */
     float *context;   /* H * d */
     float *up;        /* ffn */

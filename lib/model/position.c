@@ -1,4 +1,4 @@
-/* Rotary positions (Su et al., 2021), with linear scaling and that of Llama 3. */
+/* Rotary positions (Su et al., 2021), with linear scaling and that of Llama 3; ALiBi (Press et al., 2022). */
 #include "model/position.h"
 
 #include <math.h>
@@ -17,8 +17,9 @@ static double scale_llama3(const struct config *config, double frequency)
 
 void rope_frequencies(const struct config *config, float *frequency)
 {
-    for (size_t j = 0; j < config->head_dim / 2; j++) {
-        double f = pow(config->rope_theta, -2.0 * (double)j / (double)config->head_dim);
+    const size_t turned = config_rope_dim(config);
+    for (size_t j = 0; j < turned / 2; j++) {
+        double f = pow(config->rope_theta, -2.0 * (double)j / (double)turned);
         if (config->rope_scaling == ROPE_LINEAR)
             f /= config->rope_factor;
         else if (config->rope_scaling == ROPE_LLAMA3)
@@ -37,4 +38,14 @@ void rope_angles(const float *frequency, size_t half, const size_t *position, si
             cosine[i * half + j] = (float)cos(angle);
             sine[i * half + j] = (float)sin(angle);
         }
+}
+
+void alibi_slopes(const struct config *config, float *slope)
+{
+    size_t whole = 1; /* the largest power of two among the heads */
+    while (2 * whole <= config->heads)
+        whole *= 2;
+    for (size_t h = 0; h < config->heads; h++)
+        slope[h] = (float)(h < whole ? exp2(-8.0 * (double)(h + 1) / (double)whole)
+                                     : exp2(-4.0 * (double)(2 * (h - whole) + 1) / (double)whole));
 }

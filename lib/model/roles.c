@@ -25,6 +25,19 @@ static bool learned_positions(const struct config *c) { return c->position == PO
 static bool projected(const struct config *c) { return c->embed != c->hidden; }
 static bool norm_gain(const struct config *c) { return c->norm == NORM_RMS || c->norm_affine; }
 static bool norm_bias(const struct config *c) { return c->norm == NORM_LAYER && c->norm_affine; }
+static bool in_norm(const struct config *c) { return c->norm_place != NORM_ON_OUTPUT; }
+static bool mlp_in_norm(const struct config *c)
+{
+    return in_norm(c) && c->block != BLOCK_PARALLEL_SHARED;
+}
+static bool out_norm(const struct config *c) { return c->norm_place >= NORM_ON_OUTPUT; }
+static bool attn_gain(const struct config *c) { return in_norm(c) && norm_gain(c); }
+static bool attn_bias(const struct config *c) { return in_norm(c) && norm_bias(c); }
+static bool mlp_gain(const struct config *c) { return mlp_in_norm(c) && norm_gain(c); }
+static bool mlp_bias(const struct config *c) { return mlp_in_norm(c) && norm_bias(c); }
+static bool post_gain(const struct config *c) { return out_norm(c) && norm_gain(c); }
+static bool post_bias(const struct config *c) { return out_norm(c) && norm_bias(c); }
+static bool bias_head(const struct config *c) { return c->bias_head; }
 static bool final_gain(const struct config *c) { return c->final_norm && norm_gain(c); }
 static bool final_bias(const struct config *c) { return c->final_norm && norm_bias(c); }
 static bool bias_qkv(const struct config *c) { return c->bias_qkv; }
@@ -41,8 +54,8 @@ const struct role roles[] = {
     {"embed.weight",           DIM_VOCAB,     DIM_EMBED,  NULL,              FILL_RANDOM, IN_WEIGHTS(embed)},
     {"position.weight",        DIM_POSITIONS, DIM_HIDDEN, learned_positions, FILL_RANDOM, IN_WEIGHTS(position)},
     {"project_in.weight",      DIM_HIDDEN,    DIM_EMBED,  projected,         FILL_RANDOM, IN_WEIGHTS(project_in)},
-    {"layer.attn_norm.weight", DIM_HIDDEN,    DIM_NONE,   norm_gain,         FILL_ONE,    IN_LAYER(attn_norm.gain)},
-    {"layer.attn_norm.bias",   DIM_HIDDEN,    DIM_NONE,   norm_bias,         FILL_ZERO,   IN_LAYER(attn_norm.bias)},
+    {"layer.attn_norm.weight", DIM_HIDDEN,    DIM_NONE,   attn_gain,         FILL_ONE,    IN_LAYER(attn_norm.gain)},
+    {"layer.attn_norm.bias",   DIM_HIDDEN,    DIM_NONE,   attn_bias,         FILL_ZERO,   IN_LAYER(attn_norm.bias)},
     {"layer.q.weight",         DIM_Q,         DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(q.weight)},
     {"layer.k.weight",         DIM_KV,        DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(k.weight)},
     {"layer.v.weight",         DIM_KV,        DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(v.weight)},
@@ -51,18 +64,23 @@ const struct role roles[] = {
     {"layer.v.bias",           DIM_KV,        DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(v.bias)},
     {"layer.out.weight",       DIM_HIDDEN,    DIM_Q,      NULL,              FILL_RANDOM, IN_LAYER(out.weight)},
     {"layer.out.bias",         DIM_HIDDEN,    DIM_NONE,   bias_out,          FILL_ZERO,   IN_LAYER(out.bias)},
-    {"layer.mlp_norm.weight",  DIM_HIDDEN,    DIM_NONE,   norm_gain,         FILL_ONE,    IN_LAYER(mlp_norm.gain)},
-    {"layer.mlp_norm.bias",    DIM_HIDDEN,    DIM_NONE,   norm_bias,         FILL_ZERO,   IN_LAYER(mlp_norm.bias)},
+    {"layer.attn_post_norm.weight", DIM_HIDDEN, DIM_NONE, post_gain,         FILL_ONE,    IN_LAYER(attn_post_norm.gain)},
+    {"layer.attn_post_norm.bias",   DIM_HIDDEN, DIM_NONE, post_bias,         FILL_ZERO,   IN_LAYER(attn_post_norm.bias)},
+    {"layer.mlp_norm.weight",  DIM_HIDDEN,    DIM_NONE,   mlp_gain,          FILL_ONE,    IN_LAYER(mlp_norm.gain)},
+    {"layer.mlp_norm.bias",    DIM_HIDDEN,    DIM_NONE,   mlp_bias,          FILL_ZERO,   IN_LAYER(mlp_norm.bias)},
     {"layer.gate.weight",      DIM_FFN,       DIM_HIDDEN, gated,             FILL_RANDOM, IN_LAYER(gate.weight)},
     {"layer.up.weight",        DIM_FFN,       DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(up.weight)},
     {"layer.gate.bias",        DIM_FFN,       DIM_NONE,   gated_bias,        FILL_ZERO,   IN_LAYER(gate.bias)},
     {"layer.up.bias",          DIM_FFN,       DIM_NONE,   bias_mlp,          FILL_ZERO,   IN_LAYER(up.bias)},
     {"layer.down.weight",      DIM_HIDDEN,    DIM_FFN,    NULL,              FILL_RANDOM, IN_LAYER(down.weight)},
     {"layer.down.bias",        DIM_HIDDEN,    DIM_NONE,   bias_mlp,          FILL_ZERO,   IN_LAYER(down.bias)},
+    {"layer.mlp_post_norm.weight", DIM_HIDDEN, DIM_NONE,  post_gain,         FILL_ONE,    IN_LAYER(mlp_post_norm.gain)},
+    {"layer.mlp_post_norm.bias",   DIM_HIDDEN, DIM_NONE,  post_bias,         FILL_ZERO,   IN_LAYER(mlp_post_norm.bias)},
     {"final_norm.weight",      DIM_HIDDEN,    DIM_NONE,   final_gain,        FILL_ONE,    IN_WEIGHTS(final_norm.gain)},
     {"final_norm.bias",        DIM_HIDDEN,    DIM_NONE,   final_bias,        FILL_ZERO,   IN_WEIGHTS(final_norm.bias)},
     {"project_out.weight",     DIM_EMBED,     DIM_HIDDEN, projected,         FILL_RANDOM, IN_WEIGHTS(project_out)},
-    {"head.weight",            DIM_VOCAB,     DIM_EMBED,  NULL,              FILL_RANDOM, IN_WEIGHTS(head)},
+    {"head.weight",            DIM_VOCAB,     DIM_EMBED,  NULL,              FILL_RANDOM, IN_WEIGHTS(head.weight)},
+    {"head.bias",              DIM_VOCAB,     DIM_NONE,   bias_head,         FILL_ZERO,   IN_WEIGHTS(head.bias)},
 };
 /* clang-format on */
 const size_t n_roles = ARRAY_LEN(roles);

@@ -57,15 +57,17 @@ static uint64_t stream_of(const struct synth *synth, size_t tensor)
 static void fill_range(const struct synth *synth, uint64_t stream, size_t first, size_t n,
                        enum dtype type, void *out)
 {
-    for (size_t i = 0; i < n; i++) {
-        /* Four elements share 64 bits. */
-        const size_t at = first + i;
-        const uint64_t bits = mix(stream + (at / 4 + 1) * 0x9e3779b97f4a7c15u);
-        const float x = synth->quantile[bits >> 16 * (at % 4) & 0xffff];
-        if (type == DTYPE_F32)
-            ((float *)out)[i] = x;
-        else
-            ((bf16 *)out)[i] = bf16_from_f32(x);
+    enum { FEW = 256 };
+    float x[FEW];
+    for (size_t from = 0, many; from < n; from += many) {
+        many = size_min(FEW, n - from);
+        for (size_t i = 0; i < many; i++) {
+            /* Four elements share 64 bits. */
+            const size_t at = first + from + i;
+            const uint64_t bits = mix(stream + (at / 4 + 1) * 0x9e3779b97f4a7c15u);
+            x[i] = synth->quantile[bits >> 16 * (at % 4) & 0xffff];
+        }
+        dtype_narrow((char *)out + from * dtype_size(type), type, x, many);
     }
 }
 

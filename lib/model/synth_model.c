@@ -38,7 +38,7 @@ static void place(struct placing *p, const struct role *role, void *target)
     const enum dtype type = role->in == DIM_NONE ? DTYPE_F32 : p->type;
     const enum layout layout = role_layout(role, c);
     if (c->tied_head && strcmp(role->name, "head.weight") == 0) {
-        p->model->weights.head = p->model->weights.embed;
+        p->model->weights.head.weight = p->model->weights.embed;
         return;
     }
     void *data = p->base ? p->base + p->end : NULL;

@@ -17,10 +17,10 @@ struct linear {
 };
 
 struct layer {
-    struct norm_weights attn_norm;
-    struct linear q, k, v; /* [H*d][hidden], [KV*d][hidden] twice */
-    struct linear out;     /* [hidden][H*d] */
-    struct norm_weights mlp_norm;
+    struct norm_weights attn_norm, attn_post_norm; /* of a half's input or the sum; of its output */
+    struct linear q, k, v;                         /* [H*d][hidden], [KV*d][hidden] twice */
+    struct linear out;                             /* [hidden][H*d] */
+    struct norm_weights mlp_norm, mlp_post_norm;
     struct linear gate, up; /* [ffn][hidden]; gate only in gated MLPs */
     struct linear down;     /* [hidden][ffn] */
 };
@@ -31,7 +31,7 @@ struct weights {
     struct mat project_in;  /* [hidden][embed] where they differ */
     struct mat project_out; /* [embed][hidden] */
     struct norm_weights final_norm;
-    struct mat head; /* [vocab][embed], the same bytes as `embed` when tied */
+    struct linear head; /* [vocab][embed], the same bytes as `embed` when tied */
     struct layer *layer;
 };
 

@@ -48,7 +48,7 @@ static json_t *setup_members(const struct report *report)
 
 static json_t *cache_members(const struct kv_spec *spec)
 {
-    const bool valid = spec->valid_rows_only || spec->policy->rows == KV_ROWS_VALID;
+    const bool valid = kv_spec_valid_rows(spec);
     return json_pack("{s:s, s:s, s:b}", "rows", valid ? "valid" : "policy", "alloc",
                      pages_alloc_name(spec->alloc), "lockstep", spec->lockstep);
 }

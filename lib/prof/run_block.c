@@ -42,8 +42,9 @@ static int open_bench(struct bench *b, const struct kv_spec *spec, struct err *e
         b->query[s] = (struct attn_query){.seq = s, .first = s, .rows = 1};
     if (kv_open(&b->kv, spec, &shape, run->batch, err) < 0)
         return -1;
-    return attn_open(&b->attn, run->attn, c->heads, c->kv_heads, c->head_dim, run->N, run->batch,
-                     run->batch, err);
+    const struct attn_shape attn_shape = {c->heads, c->kv_heads, c->head_dim, 0, 0, NULL};
+    const struct attn_limits limits = {run->N, run->batch, run->batch};
+    return attn_open(&b->attn, run->attn, &attn_shape, &limits, err);
 }
 
 static void close_bench(struct bench *b)
@@ -60,19 +61,20 @@ static void close_bench(struct bench *b)
 static int block_step(struct bench *b, struct block_result *result, struct err *err)
 {
     const struct run *run = b->run;
-    const struct attn_step step = {b->kv,      run->kernels,      b->query,
-                                   run->batch, run->config.heads, &b->times};
+    const struct attn_step step = {b->kv, run->kernels, b->query, run->batch, &b->times};
     for (size_t s = 0; s < run->batch; s++)
         if (kv_room(b->kv, s, 1, err) < 0)
             return -1;
-    b->attn->backend->begin(b->attn, &step);
+    if (attn_begin(b->attn, &step, err) < 0)
+        return -1;
     for (size_t layer = 0; layer < run->config.layers; layer++) {
+        const struct attn_layer at = {layer, 0};
         const double start = clock_ms();
         for (size_t s = 0; s < run->batch; s++)
             kv_append(b->kv, s, layer, b->k + s * kv_width(run), b->v + s * kv_width(run),
                       kv_width(run));
         const double appended = clock_ms();
-        if (b->attn->backend->run(b->attn, &step, layer, b->q, b->out, err) < 0)
+        if (attn_run(b->attn, &step, &at, b->q, b->out, err) < 0)
             return -1;
         result->append_ms += appended - start;
         result->sdpa_ms += clock_ms() - appended;
@@ -117,10 +119,10 @@ int run_block(const struct run *run, const struct kv_spec *spec, struct block_re
     }
     result->total_ms = clock_ms() - start;
     result->counters = counting_read(run->counting);
-    result->kv = b.kv->stats;
-    result->T = b.kv->T;
-    result->r = b.kv->r;
-    result->T_from = b.kv->T_from;
+    result->kv = *kv_stats(b.kv);
+    result->T = kv_setup(b.kv)->T;
+    result->r = kv_setup(b.kv)->r;
+    result->T_from = kv_setup(b.kv)->T_from;
     share_sdpa(&b.times, result);
     rc = 0;
 out:

@@ -54,7 +54,8 @@ static int feed_random(struct stepper *s, size_t n, struct err *err)
 static int fill_depth(struct stepper *s, size_t depth, struct err *err)
 {
     struct kv *kv = s->session.kv;
-    const size_t width = kv->shape.kv_heads * kv->shape.head_dim, chunk = s->session.options.chunk;
+    const struct kv_shape *shape = &kv_setup(kv)->shape;
+    const size_t width = shape->kv_heads * shape->head_dim, chunk = s->session.options.chunk;
     float *row = mem_alloc(width, sizeof *row);
     int rc = row ? 0 : err_set(err, "out of memory for a row of %zu numbers", width);
     for (size_t i = 0; rc == 0 && i < width; i++)
@@ -63,7 +64,7 @@ static int fill_depth(struct stepper *s, size_t depth, struct err *err)
         for (size_t at = 0, rows; rc == 0 && at < depth; at += rows) {
             rows = size_min(chunk, depth - at);
             rc = *s->run->interrupted ? err_set(err, "interrupted") : kv_room(kv, seq, rows, err);
-            for (size_t l = 0; rc == 0 && l < kv->shape.layers; l++)
+            for (size_t l = 0; rc == 0 && l < shape->layers; l++)
                 kv_append(kv, seq, l, row, row, 0);
             if (rc == 0)
                 kv_commit(kv, seq, rows);
@@ -95,7 +96,7 @@ static int begin_with_snapshot(struct stepper *s, struct err *err)
 
 static int decode_step(struct stepper *s, size_t n, struct steps_result *result, struct err *err)
 {
-    const struct kv_stats *kv = &s->session.kv->stats;
+    const struct kv_stats *kv = kv_stats(s->session.kv);
     const double growth = kv->alloc_ms + kv->copy_ms, start = clock_ms();
     for (size_t i = 0; i < s->run->batch; i++)
         s->row[i] = session_add(&s->session, i, &s->token[i], 1);
@@ -156,7 +157,7 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
     if (open_stepper(&s, model, spec, err) < 0 ||
         (run->snapshot ? begin_with_snapshot(&s, err) : fill_depth(&s, depth, err)) < 0)
         goto out;
-    const struct kv_stats *kv = &s.session.kv->stats;
+    const struct kv_stats *kv = kv_stats(s.session.kv);
     const double grown = kv->alloc_ms + kv->copy_ms, start = clock_ms();
     if (feed_random(&s, n_prompt, err) < 0)
         goto out;
@@ -172,10 +173,10 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
     result->counters = counting_read(run->counting);
     for (size_t i = 0; i < FORWARD_PARTS; i++)
         result->ms[i] = times.ms[i];
-    result->kv = s.session.kv->stats;
-    result->T = s.session.kv->T;
-    result->r = s.session.kv->r;
-    result->T_from = s.session.kv->T_from;
+    result->kv = *kv_stats(s.session.kv);
+    result->T = kv_setup(s.session.kv)->T;
+    result->r = kv_setup(s.session.kv)->r;
+    result->T_from = kv_setup(s.session.kv)->T_from;
     rc = 0;
 out:
     if (s.session.model)

@@ -109,14 +109,15 @@ int block_open(struct block *b, const struct tune_run *run, const struct kv_spec
                struct err *err)
 {
     const struct kv_shape shape = {1, run->kv_heads, run->head_dim, N, run->type};
+    const struct attn_shape attn_shape = {run->heads, run->kv_heads, run->head_dim, 0, 0, NULL};
+    const struct attn_limits limits = {N, run->batch * run->k, run->batch};
     struct kv_spec own = *spec;
     *b = (struct block){.run = run};
     own.alloc = run->alloc;
     forget_memory();
     threads_set(run->threads);
     if (open_buffers(b, err) < 0 || kv_open(&b->kv, &own, &shape, run->batch, err) < 0 ||
-        attn_open(&b->attn, run->attn, run->heads, run->kv_heads, run->head_dim, N, run->batch * run->k,
-                  run->batch, err) < 0) {
+        attn_open(&b->attn, run->attn, &attn_shape, &limits, err) < 0) {
         block_close(b);
         return -1;
     }
@@ -159,40 +160,42 @@ int block_skip_to(struct block *b, size_t n, struct err *err)
 
 size_t block_step_rows(const struct block *b)
 {
-    const size_t cap = b->kv->seq[0].cap, N = b->kv->shape.max_rows;
-    const size_t after = cap > b->n ? cap : size_min(round_up(b->n + 1, b->kv->r), N);
+    const size_t cap = kv_fill(b->kv, 0).cap, N = kv_setup(b->kv)->shape.max_rows;
+    const size_t after = cap > b->n ? cap : size_min(round_up(b->n + 1, kv_setup(b->kv)->r), N);
     return size_min(b->run->k, after - b->n);
 }
 
 int block_grow(struct block *b, double *ms, struct err *err)
 {
-    const size_t rows = block_step_rows(b), grown = b->kv->stats.allocations;
-    if (b->n + rows > b->kv->seq[0].cap)
+    const size_t rows = block_step_rows(b), grown = kv_stats(b->kv)->allocations;
+    if (b->n + rows > kv_fill(b->kv, 0).cap)
         sweep_caches(b);
     const double start = clock_ms();
     for (size_t s = 0; s < b->run->batch; s++)
         if (kv_room(b->kv, s, rows, err) < 0)
             return -1;
-    *ms = b->kv->stats.allocations > grown ? clock_ms() - start : 0;
+    *ms = kv_stats(b->kv)->allocations > grown ? clock_ms() - start : 0;
     return 0;
 }
 
 int block_step(struct block *b, double *ms, struct err *err)
 {
     const struct tune_run *run = b->run;
-    const struct attn_step step = {b->kv, run->kernels, b->query, run->batch, run->heads, NULL};
-    const size_t rows = b->kv->seq[0].pending;
+    const struct attn_step step = {b->kv, run->kernels, b->query, run->batch, NULL};
+    const struct attn_layer layer = {0, 0};
+    const size_t rows = kv_fill(b->kv, 0).pending;
     if (*run->interrupted)
         return err_set(err, "interrupted");
     for (size_t s = 0; s < run->batch; s++)
         b->query[s] = (struct attn_query){.seq = s, .first = s * rows, .rows = rows};
     sweep_caches(b);
     const double start = clock_ms();
-    b->attn->backend->begin(b->attn, &step);
+    if (attn_begin(b->attn, &step, err) < 0)
+        return -1;
     for (size_t s = 0; s < run->batch; s++)
         kv_append(b->kv, s, 0, b->k + s * rows * kv_width(run), b->v + s * rows * kv_width(run),
                   kv_width(run));
-    if (b->attn->backend->run(b->attn, &step, 0, b->q, b->out, err) < 0)
+    if (attn_run(b->attn, &step, &layer, b->q, b->out, err) < 0)
         return -1;
     *ms = clock_ms() - start;
     const size_t kept = size_min(run->m, rows);

@@ -32,7 +32,7 @@ static size_t choose_rows(const struct calibrate_plan *plan, double row_bytes, s
  * memory or fresh, depends on what was given back before; larger ones are fresh. */
 static int take_growth(struct block *b, size_t rows, double *ms, struct err *err)
 {
-    const size_t r = b->kv->r;
+    const size_t r = kv_setup(b->kv)->r;
     const bool fresh = block_row_bytes(b->run) * (double)(rows - r) > 2.0 * BLOCK_MAPPED;
     block_clear(b);
     for (size_t from = fresh ? rows - r : 0; from < rows; from += r) {

@@ -115,7 +115,7 @@ int sweep_run(const struct tune_run *run, const struct kv_spec *spec, size_t N,
     *time = (struct sweep_time){0};
     if (block_open(&b, run, spec, N, err) < 0)
         return -1;
-    const size_t r = b.kv->r, growths = div_up(N, r);
+    const size_t r = kv_setup(b.kv)->r, growths = div_up(N, r);
     const size_t n = sample->exact ? growths : size_min(growths, sample->growths);
     const size_t steps = div_up(sample->steps, n);
     struct class *class = mem_alloc(n, sizeof *class);
@@ -133,7 +133,7 @@ int sweep_run(const struct tune_run *run, const struct kv_spec *spec, size_t N,
     }
     integrate(class, at, n, growths, r, N, run, time);
     time->growths_timed = n;
-    time->T = b.kv->T;
+    time->T = kv_setup(b.kv)->T;
     time->r = r;
     rc = 0;
 out:

@@ -46,12 +46,14 @@ static double step_ms(struct attn *attn, const struct attn_step *step, const flo
     for (size_t b = 0; b < step->n_queries; b++)
         if (kv_room(step->kv, b, 1, &err) < 0)
             die(&err);
-    if (attn->backend->begin)
-        attn->backend->begin(attn, step);
+    if (attn_begin(attn, step, &err) < 0)
+        die(&err);
     const double start = clock_ms();
-    for (size_t layer = 0; layer < step->kv->shape.layers; layer++)
-        if (attn->backend->run(attn, step, layer, q, out, &err) < 0)
+    for (size_t layer = 0; layer < kv_setup(step->kv)->shape.layers; layer++) {
+        const struct attn_layer at = {layer, 0};
+        if (attn_run(attn, step, &at, q, out, &err) < 0)
             die(&err);
+    }
     const double ms = clock_ms() - start;
     for (size_t b = 0; b < step->n_queries; b++)
         kv_commit(step->kv, b, 0);
@@ -69,6 +71,8 @@ int main(int argc, char **argv)
     const size_t heads = number[0], batch = number[4], rounds = size_min(number[8], MAX_ROUNDS);
     const struct kv_shape shape = {number[3], number[1], number[2], number[5],
                                    strcmp(argv[7], "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32};
+    const struct attn_shape attn_shape = {heads, shape.kv_heads, shape.head_dim, 0, 0, NULL};
+    const struct attn_limits limits = {shape.max_rows, batch, batch};
     const double bytes = 2. * (double)batch * (double)shape.layers * (double)shape.kv_heads *
                          (double)shape.max_rows * (double)shape.head_dim *
                          (double)dtype_size(shape.type);
@@ -81,8 +85,7 @@ int main(int argc, char **argv)
         die(&err);
     threads_set((int)number[7]);
     if (roof_block_open(&block, ROOF_BYTES, &err) < 0 ||
-        attn_open(&attn, fused, heads, shape.kv_heads, shape.head_dim, shape.max_rows, batch, batch,
-                  &err) < 0)
+        attn_open(&attn, fused, &attn_shape, &limits, &err) < 0)
         die(&err);
     const size_t width = heads * shape.head_dim;
     float *q = mem_zalloc(batch * width, sizeof *q), *out = mem_zalloc(batch * width, sizeof *out);
@@ -93,7 +96,7 @@ int main(int argc, char **argv)
         q[i] = (float)(i % 31) / 31 - .5f;
     for (size_t b = 0; b < batch; b++)
         query[b] = (struct attn_query){.seq = b, .first = b, .rows = 1};
-    const struct attn_step step = {fill_cache(&shape, batch), kernels, query, batch, heads, NULL};
+    const struct attn_step step = {fill_cache(&shape, batch), kernels, query, batch, NULL};
 
     double ms[MAX_ROUNDS], read[MAX_ROUNDS], share[MAX_ROUNDS];
     for (size_t r = 0; r < rounds; r++) {

@@ -74,9 +74,9 @@ static void compare(const struct snapshot *snapshot)
 {
     float want[STEPS * VOCAB], got[STEPS * VOCAB];
     for (int fewer = 0; fewer < 2; fewer++) {
-        const bool done = go_on(snapshot, kv_policies[0]->name, fewer, want);
-        for (size_t i = 1; kv_policies[i]; i++)
-            if (go_on(snapshot, kv_policies[i]->name, fewer, got) != done || (done && !same(want, got)))
+        const bool done = go_on(snapshot, kv_policy_name(0), fewer, want);
+        for (size_t i = 1; kv_policy_name(i); i++)
+            if (go_on(snapshot, kv_policy_name(i), fewer, got) != done || (done && !same(want, got)))
                 abort();
     }
 }

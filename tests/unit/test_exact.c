@@ -24,6 +24,7 @@
 #include "decode/rng.h"
 #include "decode/sampler.h"
 #include "decode/session.h"
+#include "kv/kv_policy.h"
 
 enum { MAX_BATCH = 4, MAX_SEQUENCES = 7, MAX_N = 72 };
 
@@ -170,7 +171,7 @@ static void put_step_together(struct session *session, struct slot *slot, size_t
             continue;
         const struct sequence *s = &sequence[slot[i].sequence];
         const size_t at = session_rows(session, i);
-        slot[i].rows = rows_of_step(slot[i].sequence, at, session->kv->r, space);
+        slot[i].rows = rows_of_step(slot[i].sequence, at, kv_setup(session->kv)->r, space);
         slot[i].first = session_add(session, i, s->id + at, slot[i].rows);
         parts++;
     }
@@ -184,7 +185,7 @@ static void run_batch(const struct session_options *options, const char *how, si
     struct err err;
     size_t next = 0, done = 0, met = 0;
     open_session(&session, options);
-    const size_t r = session.kv->r;
+    const size_t r = kv_setup(session.kv)->r;
     float *logits = mem_alloc(vocab, sizeof *logits);
     for (size_t i = 0; i < batch; i++)
         slot[i].sequence = next < n_sequences ? next++ : SIZE_MAX;
@@ -227,11 +228,11 @@ static void draw_policy(const struct kv_policy *policy, size_t N, char text[64])
 {
     const size_t kind = pick(0, 3);
     snprintf(text, 64, "%s", policy->name);
-    if (policy->growth == KV_GROW_IN_BLOCKS && kind)
+    if (policy->growth == &kv_grow_in_blocks && kind)
         snprintf(text, 64, "%s:%d", policy->name, kind == 1 ? 32 : 16);
-    if (policy->growth == KV_GROW_IN_STEPS && kind == 1)
+    if (policy->growth == &kv_grow_in_steps && kind == 1)
         snprintf(text, 64, "%s:T=%zu", policy->name, pick(1, N + 5)); /* T > N, too */
-    if (policy->growth == KV_GROW_IN_STEPS && kind >= 2)
+    if (policy->growth == &kv_grow_in_steps && kind >= 2)
         snprintf(text, 64, "%s:r=%zu", policy->name, pick(2, N / 2));
 }
 

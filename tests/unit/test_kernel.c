@@ -217,7 +217,16 @@ struct attention {
     enum dtype type;
     float *q, *k, *v; /* values: [d][queries], [positions][d] */
     void *k_stored, *v_stored;
+    size_t window; /* 0: none */
+    float softcap;
+    const float *slope; /* [queries] or NULL */
 };
+
+/* The first position that a query which sees `seen` of them sees. */
+static size_t window_start(const struct attention *a, size_t seen)
+{
+    return a->window && seen > a->window ? seen - a->window : 0;
+}
 
 static void *store(float *value, size_t n, enum dtype type)
 {
@@ -239,7 +248,8 @@ static void attend_runs(const struct kernels *kernels, const struct attention *a
     const size_t row = a->d * dtype_size(a->type);
     float *max = mem_alloc(n, sizeof *max), *sum = mem_zalloc(n, LANES * sizeof *sum);
     float *space = mem_alloc(attend_space(n, a->d), sizeof *space);
-    size_t *left = mem_alloc(n, sizeof *left);
+    size_t *left = mem_alloc(n, sizeof *left), *first = mem_alloc(n, sizeof *first);
+    float *own = mem_alloc(n, sizeof *own);
     const char *k[64], *v[64];
     memset(context, 0, n * a->d * sizeof *context);
     for (size_t i = 0; i < n; i++)
@@ -250,11 +260,33 @@ static void attend_runs(const struct kernels *kernels, const struct attention *a
             k[t] = (char *)a->k_stored + (at + t * ATTEND_TILE) * row;
             v[t] = (char *)a->v_stored + (at + t * ATTEND_TILE) * row;
         }
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++) {
+            const size_t start = window_start(a, seen[from + i]);
             left[i] = seen[from + i] > at ? seen[from + i] - at : 0;
-        const struct attend attend = {a->d, a->type,     row, tiles,       k,
-                                      v,    at ? 0 : 99, n,   a->q + from, a->queries,
-                                      left, max,         sum, context,     space};
+            first[i] = start > at ? start - at : 0;
+            own[i] = (float)seen[from + i] - 1 - (float)at;
+        }
+        const struct attend attend = {
+            .d = a->d,
+            .type = a->type,
+            .row_stride = row,
+            .tiles = tiles,
+            .k = k,
+            .v = v,
+            .must = at ? 0 : 99,
+            .queries = n,
+            .q = a->q + from,
+            .q_stride = a->queries,
+            .from = a->window ? first : NULL,
+            .seen = left,
+            .softcap = a->softcap,
+            .slope = a->slope ? a->slope + from : NULL,
+            .own = own,
+            .max = max,
+            .sum = sum,
+            .context = context,
+            .space = space,
+        };
         kernels->attend(&attend);
     }
     for (size_t i = 0; i < n; i++) {
@@ -264,7 +296,7 @@ static void attend_runs(const struct kernels *kernels, const struct attention *a
         for (size_t j = 0; j < a->d; j++)
             context[i * a->d + j] = (float)(context[i * a->d + j] / all);
     }
-    free(max), free(sum), free(space), free(left);
+    free(max), free(sum), free(space), free(left), free(first), free(own);
 }
 
 static double attention_error(const struct attention *a, const size_t *seen, const float *context)
@@ -274,10 +306,14 @@ static double attention_error(const struct attention *a, const size_t *seen, con
     for (size_t i = 0; i < a->queries; i++) {
         double sum = 0;
         memset(want, 0, a->d * sizeof *want);
-        for (size_t p = 0; p < seen[i]; p++) {
+        for (size_t p = window_start(a, seen[i]); p < seen[i]; p++) {
             double score = 0;
             for (size_t j = 0; j < a->d; j++)
                 score += (double)a->q[j * a->queries + i] * a->k[p * a->d + j];
+            if (a->softcap > 0)
+                score = a->softcap * tanh(score / a->softcap);
+            if (a->slope)
+                score -= a->slope[i] * (double)(seen[i] - 1 - p);
             sum += exp(score);
             for (size_t j = 0; j < a->d; j++)
                 want[j] += exp(score) * a->v[p * a->d + j];
@@ -291,27 +327,35 @@ static double attention_error(const struct attention *a, const size_t *seen, con
     return worst;
 }
 
-static void test_attention(const struct kernels *k, size_t d, enum dtype type)
+/* What scores go through: nothing, a window, a window and a cap, a slope for each query. */
+enum bends { STRAIGHT, WINDOW, WINDOW_CAP, SLOPES, BENDS };
+
+static void test_attention(const struct kernels *k, size_t d, enum dtype type, enum bends bends)
 {
     enum { POSITIONS = 160, STORED = 192, QUERIES = 19 };
-    struct attention a = {d,
-                          POSITIONS,
-                          QUERIES,
-                          type,
-                          random_floats(QUERIES * d),
-                          random_floats(STORED * d),
-                          random_floats(STORED * d),
-                          NULL,
-                          NULL};
+    struct attention a = {.d = d,
+                          .positions = POSITIONS,
+                          .queries = QUERIES,
+                          .type = type,
+                          .q = random_floats(QUERIES * d),
+                          .k = random_floats(STORED * d),
+                          .v = random_floats(STORED * d),
+                          .window = bends == WINDOW || bends == WINDOW_CAP ? 37 : 0,
+                          .softcap = bends == WINDOW_CAP ? 0.7f : 0};
     size_t seen[QUERIES];
+    float slope[QUERIES];
+    a.slope = bends == SLOPES ? slope : NULL;
     a.k_stored = store(a.k, STORED * d, type);
     a.v_stored = store(a.v, STORED * d, type);
+    for (size_t i = 0; i < QUERIES; i++)
+        slope[i] = 0.5f / (float)(i + 1);
     for (size_t i = 0; i < QUERIES; i++)
         seen[i] = 1 + i * (POSITIONS - 1) / (QUERIES - 1);
     float *whole = mem_alloc(QUERIES * d, sizeof *whole), *cut = mem_alloc(QUERIES * d, sizeof *cut);
     attend_runs(k, &a, seen, 0, QUERIES, POSITIONS, POSITIONS, whole);
     const double error = attention_error(&a, seen, whole);
-    check(error < 1e-5, "%s: attention, d %zu, %s: off by %g", k->isa, d, dtype_name(type), error);
+    check(error < 1e-5, "%s: attention, d %zu, %s, bends %d: off by %g", k->isa, d, dtype_name(type),
+          bends, error);
     for (size_t run = ATTEND_BLOCK; run <= STORED; run += ATTEND_BLOCK) {
         attend_runs(k, &a, seen, 0, QUERIES, STORED, run, cut); /* with padding behind */
         check(memcmp(whole, cut, QUERIES * d * sizeof *cut) == 0,
@@ -321,7 +365,7 @@ static void test_attention(const struct kernels *k, size_t d, enum dtype type)
         attend_runs(k, &a, seen, i, 1, round_up(seen[i], ATTEND_TILE), STORED, cut + i * d);
     check(memcmp(whole, cut, QUERIES * d * sizeof *cut) == 0,
           "%s: a query among others differs from itself alone, d %zu", k->isa, d);
-    if (type == DTYPE_F32) {
+    if (type == DTYPE_F32 && bends == STRAIGHT) {
         ((float *)a.k_stored)[3 * d] = NAN;
         attend_runs(k, &a, seen, 0, QUERIES, POSITIONS, POSITIONS, cut);
         check(isnan(cut[(QUERIES - 1) * d]), "%s: attention hides NaN, d %zu", k->isa, d);
@@ -356,7 +400,7 @@ static void test_vectors(const struct kernels *k)
     check(isnan(nan[0]) && isnan(nan[3]), "%s: softmax hides NaN", k->isa);
     /* A quarter turn: (a, b) -> (-b, a). */
     float r[4] = {1, 2, 3, 4};
-    k->rope(r, 1, 4, (const float[]){0, 1}, (const float[]){1, 0});
+    k->rope(r, 1, 4, 4, (const float[]){0, 1}, (const float[]){1, 0});
     check(r[0] == -3 && r[1] == 2 && r[2] == 1 && r[3] == 4, "%s: rope", k->isa);
     const float exact[3] = {1, -2.5f, 0x1p-120f}, ties[2] = {1.00390625f, 1.01171875f};
     bf16 b[3], low[2];
@@ -398,8 +442,9 @@ static void test_set(const struct kernels *k)
     test_products(k);
     for (int n = 0; n < 6 && strcmp(k->isa, "blas") != 0; n++)
         test_rows_alone(k, precisions[n / 2], (enum dtype)(n % 2));
-    for (int n = 0; n < 8; n++)
-        test_attention(k, (const size_t[]){7, 16, 64, 200}[n / 2], (enum dtype)(n % 2));
+    for (int n = 0; n < 8 * BENDS; n++)
+        test_attention(k, (const size_t[]){7, 16, 64, 200}[n / 2 % 4], (enum dtype)(n % 2),
+                       (enum bends)(n / 8));
     test_vectors(k);
     test_norms(k);
 }

@@ -6,6 +6,7 @@
 #include "attn/attn.h"
 #include "base/threads.h"
 #include "check.h"
+#include "kv/kv_policy.h"
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, D = 8, WIDTH = KV_HEADS * D };
 
@@ -106,7 +107,7 @@ static void fill(struct kv *kv, size_t s, size_t N, size_t first, size_t *order,
         const size_t n = kv->seq[s].n, rows = size_min(1 + (size_t)rand_r(&seed) % 9, N - n);
         check(step(kv, s, first + n, rows), "%s: no room", spec);
         check(rows_are(kv, s, order, n + rows), "%s %s: rows differ at %zu + %zu", spec,
-              dtype_name(kv->shape.type), n, rows);
+              dtype_name(kv->setup.shape.type), n, rows);
         kv_commit(kv, s, rows);
     }
     check(!step(kv, s, 0, 1), "%s: row %zu of %zu was accepted", spec, N + 1, N);
@@ -267,10 +268,12 @@ static void test_specs(void)
               kv_default_T(1) == 1,
           "default T");
     struct kv *kv = open_cache("bmc:T=3", 100, 1, DTYPE_F32);
-    check(kv->r == 34 && kv->T == 3, "T=3 of 100 rows: r %zu, T %zu", kv->r, kv->T);
+    check(kv->setup.r == 34 && kv->setup.T == 3, "T=3 of 100 rows: r %zu, T %zu", kv->setup.r,
+          kv->setup.T);
     kv_close(kv);
     kv = open_cache("bmc:T=500", 100, 1, DTYPE_F32);
-    check(kv->r == 1 && kv->T == 100, "T=500 of 100 rows: r %zu, T %zu", kv->r, kv->T);
+    check(kv->setup.r == 1 && kv->setup.T == 100, "T=500 of 100 rows: r %zu, T %zu", kv->setup.r,
+          kv->setup.T);
     kv_close(kv);
     const struct kv_shape absurd = {LAYERS, KV_HEADS, D, SIZE_MAX / 4, DTYPE_F32};
     check(kv_spec_parse(&spec, "upfront", &err) == 0 && kv_open(&kv, &spec, &absurd, 1, &err) < 0,
@@ -282,11 +285,122 @@ static void test_specs(void)
     kv_close(kv);
 }
 
+/* ---- beams ---- */
+
+/* Five beams of different lengths change places, twice; a copy is made for each second child only. */
+static void test_reorder(const char *spec)
+{
+    enum { N = 40, BEAMS = 5 };
+    static const size_t parents[][BEAMS] = {{2, 2, 0, 2, 4}, {1, 0, 3, 3, 3}, {0, 1, 2, 3, 4}};
+    static const size_t copies[] = {2, 2, 0}; /* second children, by hand */
+    struct err err;
+    struct kv *kv = open_cache(spec, N, BEAMS, DTYPE_F32);
+    size_t seq[BEAMS], rows[BEAMS], order[BEAMS][N];
+    for (size_t i = 0; i < BEAMS; i++) {
+        seq[i] = i;
+        rows[i] = 3 + 7 * i;
+        check(step(kv, i, 100 * i, rows[i]), "%s: no room", spec);
+        kv_commit(kv, i, rows[i]);
+        for (size_t n = 0; n < N; n++)
+            order[i][n] = 100 * i + n;
+    }
+    for (size_t round = 0; round < ARRAY_LEN(parents); round++) {
+        size_t was[BEAMS], new_rows[BEAMS], new_order[BEAMS][N], moved = 0;
+        memcpy(was, seq, sizeof was);
+        check(kv_reorder(kv, seq, parents[round], BEAMS, &err) == 0, "%s: %s", spec, err.text);
+        for (size_t i = 0; i < BEAMS; i++) {
+            const size_t parent = parents[round][i];
+            moved += seq[i] != was[parent];
+            new_rows[i] = rows[parent];
+            memcpy(new_order[i], order[parent], sizeof new_order[i]);
+            check(kv_fill(kv, seq[i]).n == rows[parent] &&
+                      rows_are(kv, seq[i], order[parent], rows[parent]),
+                  "%s: round %zu: place %zu is not what place %zu was", spec, round, i, parent);
+        }
+        check(moved == copies[round], "%s: round %zu: %zu copies, %zu wanted", spec, round, moved,
+              copies[round]);
+        memcpy(rows, new_rows, sizeof rows);
+        memcpy(order, new_order, sizeof order);
+    }
+    kv_close(kv);
+}
+
+/* ---- the contract of views ---- */
+
+/* A view of two spans as it should be, and one mistake. */
+static void test_contract(void)
+{
+    enum { ROW = 32, MISTAKES = 8 };
+    static char memory[64 * ROW];
+    for (int mistake = 0; mistake < MISTAKES; mistake++) {
+        struct kv_span span[2] = {
+            {memory, memory, NULL, NULL, 32 * ROW, ROW, 0, 32, 32},
+            {memory, memory, NULL, NULL, 32 * ROW, ROW, 32, 32, 8},
+        };
+        struct kv_view view = {.n_spans = 2, .span = span};
+        size_t valid = 40;
+        switch (mistake) {
+        case 1: span[1].first = 48; break;                                /* a gap */
+        case 2: span[0].rows = span[0].valid = span[1].first = 24; break; /* within a tile */
+        case 3: span[0].valid = 31; break;                                /* padding in the middle */
+        case 4: span[1].valid = 33; break;                                /* more tokens than rows */
+        case 5: span[0].row_stride = ROW / 2; break;                      /* rows overlap */
+        case 6: span[1].v = NULL; break;                                  /* no memory */
+        case 7: valid = 41; break;                                        /* a token is missing */
+        default: break;
+        }
+        check((kv_view_problem(&view, ROW, valid) != NULL) == (mistake > 0), "view %d: %s", mistake,
+              kv_view_problem(&view, ROW, valid) ? kv_view_problem(&view, ROW, valid) : "passes");
+    }
+}
+
+/* A policy whose storage is right and whose views are not: its spans are told one tile too late. */
+static int late_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
+                     struct kv_view *view, struct err *err)
+{
+    const int rc = kv_policies[0]->view(kv, seq, layer, head, heads, valid, view, err);
+    view->few[0].first += TILE_ROWS;
+    return rc;
+}
+
+static void test_wrong_policy(void)
+{
+    struct err err;
+    struct kv_view view;
+    struct kv_policy late = *kv_policies[0];
+    struct kv *kv = open_cache("bmc:r=16", 64, 1, DTYPE_F32);
+    late.view = late_view;
+    check(step(kv, 0, 0, 5), "no room");
+    check(late.view(kv, 0, 0, 0, 1, 5, &view, &err) == 0 &&
+              kv_view_problem(&view, D * sizeof(float), 5),
+          "a wrong policy's view passes");
+    kv_close(kv);
+}
+
 /* ---- attention over the views ---- */
+
+/* Slopes of four heads at most. */
+static const float slopes[] = {0.5f, 0.25f, 0.125f, 0.0625f};
+
+/* What scores go through besides the scale. */
+static const struct bend {
+    size_t window;
+    float softcap;
+    const float *slopes;
+} bends[] = {{0, 0, NULL}, {1, 0, NULL}, {20, 0, NULL}, {33, 0.3f, NULL}, {0, 0, slopes}};
+
+/* The logical position of the step's row t for query row i: how many of the step's rows before it the query sees. */
+static size_t step_position(const bool *sees_i, size_t t)
+{
+    size_t at = 0;
+    for (size_t j = 0; j < t; j++)
+        at += sees_i[j];
+    return at;
+}
 
 /* The double loop; `sees` says which of the step's rows a query sees. */
 static double attention_error(struct kv *kv, const struct attn_query *query, const float *q,
-                              const float *out, const bool *sees)
+                              const float *out, const bool *sees, const struct bend *bend)
 {
     const size_t n = kv->seq[0].n, all = n + query->rows;
     double worst = 0, *p = malloc(all * sizeof *p);
@@ -302,6 +416,17 @@ static double attention_error(struct kv *kv, const struct attn_query *query, con
                 for (size_t j = 0; j < D; j++)
                     p[t] += q[(i * HEADS + h) * D + j] * (double)value(1, t, kv_h * D + j, false);
                 p[t] /= sqrt(D);
+                const bool *sees_i = sees + i * query->rows;
+                const size_t own = n + step_position(sees_i, i),
+                             at = t < n ? t : n + step_position(sees_i, t - n);
+                if (bend->softcap > 0)
+                    p[t] = bend->softcap * tanh(p[t] / bend->softcap);
+                if (bend->slopes)
+                    p[t] -= bend->slopes[h] * (double)(own - at);
+                if (bend->window && own - at >= bend->window) {
+                    p[t] = -INFINITY;
+                    continue;
+                }
                 max = fmax(max, p[t]);
             }
             for (size_t t = 0; t < all; t++)
@@ -318,7 +443,8 @@ static double attention_error(struct kv *kv, const struct attn_query *query, con
     return worst;
 }
 
-static void test_attention(const char *spec, enum dtype type, size_t n, size_t rows, bool tree)
+static void test_attention(const char *spec, enum dtype type, size_t n, size_t rows, bool tree,
+                           const struct bend *bend)
 {
     enum { N = 160 };
     struct err err;
@@ -352,16 +478,21 @@ static void test_attention(const char *spec, enum dtype type, size_t n, size_t r
     check(step(kv, 0, n, rows), "no room");
     struct attn_query query = {
         .seq = 0, .rows = rows, .tail = tree ? tail : NULL, .tail_at = tree ? tail_at : NULL};
-    const struct attn_step attn_step = {kv, kernels, &query, 1, HEADS, NULL};
+    const struct attn_step attn_step = {kv, kernels, &query, 1, NULL};
+    const struct attn_shape shape = {HEADS, KV_HEADS, D, 0, bend->softcap, bend->slopes};
+    const struct attn_limits limits = {N, rows, 1};
+    const struct attn_layer layer = {1, bend->window};
     for (size_t b = 0; attn_backends[b]; b++) {
-        if (!check(attn_open(&attn, attn_backends[b], HEADS, KV_HEADS, D, N, rows, 1, &err) == 0,
-                   "attn: %s", err.text))
+        if (!check(attn_open(&attn, attn_backends[b], &shape, &limits, &err) == 0, "attn: %s",
+                   err.text))
             continue;
-        attn_backends[b]->begin(attn, &attn_step);
-        check(attn_backends[b]->run(attn, &attn_step, 1, q, out, &err) == 0, "attn: run");
-        const double error = attention_error(kv, &query, q, out, sees);
-        check(error < 1e-3, "%s over %s %s, %zu + %zu rows%s: off by %g", attn_backends[b]->name, spec,
-              dtype_name(type), n, rows, tree ? ", a tree" : "", error);
+        check(attn_begin(attn, &attn_step, &err) == 0 &&
+                  attn_run(attn, &attn_step, &layer, q, out, &err) == 0,
+              "attn: %s", err.text);
+        const double error = attention_error(kv, &query, q, out, sees, bend);
+        check(error < 1e-3, "%s over %s %s, %zu + %zu rows%s, window %zu, cap %g%s: off by %g",
+              attn_backends[b]->name, spec, dtype_name(type), n, rows, tree ? ", a tree" : "",
+              bend->window, (double)bend->softcap, bend->slopes ? ", slopes" : "", error);
         attn_close(attn);
     }
     kv_close(kv);
@@ -391,14 +522,15 @@ int main(void)
         test_rows(specs[i], DTYPE_F32);
         test_rows(specs[i], DTYPE_BF16);
         test_keep(specs[i]);
+        test_reorder(specs[i]);
         for (int kind = 0; kind < 4; kind++)
             test_adopt(specs[i], kind & 1 ? DTYPE_BF16 : DTYPE_F32, kind & 2 ? DTYPE_BF16 : DTYPE_F32);
         static const size_t sizes[][2] = {{0, 1},  {0, 70},  {15, 1},  {16, 1},
                                           {17, 3}, {63, 65}, {100, 26}};
         for (size_t s = 0; s < ARRAY_LEN(sizes); s++)
-            for (int kind = 0; kind < 4; kind++)
+            for (size_t kind = 0; kind < 4 * ARRAY_LEN(bends); kind++)
                 test_attention(specs[i], kind & 1 ? DTYPE_BF16 : DTYPE_F32, sizes[s][0], sizes[s][1],
-                               kind & 2);
+                               kind & 2, &bends[kind / 4]);
     }
     /* N (T - 1) / 2 rows copied and N (r - 1) / 2 padded where r divides N; at the ends N (N - 1) / 2.
      */
@@ -409,5 +541,7 @@ int main(void)
     /* r = 34 does not divide 100: growths at 0, 34, 68; padding 34*33/2 twice, then 32*31/2. */
     test_statistics("bmc:T=3", 100, 3, 34 + 68, 34 * 33 + 32 * 31 / 2);
     test_specs();
+    test_contract();
+    test_wrong_policy();
     return check_result();
 }

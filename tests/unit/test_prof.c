@@ -359,8 +359,8 @@ static void test_synthetic(void)
     if (a && b && c && d) {
         const size_t bytes = 16 * 32 * sizeof(float); /* as packed */
         const float *q = a->weights.layer[0].q.weight.data;
-        check(a->weights.head.data == a->weights.embed.data, "a tied head is not the embedding");
-        check(d->weights.head.data && d->weights.head.data != d->weights.embed.data,
+        check(a->weights.head.weight.data == a->weights.embed.data, "a tied head is not the embedding");
+        check(d->weights.head.weight.data && d->weights.head.weight.data != d->weights.embed.data,
               "an untied head is the embedding");
         check(memcmp(q, b->weights.layer[0].q.weight.data, bytes) == 0, "a seed's weights differ");
         check(memcmp(q, c->weights.layer[0].q.weight.data, bytes) != 0, "two seeds, the same weights");

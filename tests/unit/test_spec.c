@@ -327,10 +327,10 @@ static void test_no_early_growth(void)
                   kv_free_rows(session.kv, 0));
         session_add(&session, 0, token, 15);
         check(session_run(&session, 1, &err) == 0, "%s", err.text);
-        const size_t grown = session.kv->stats.allocations, rows = kv_free_rows(session.kv, 0);
+        const size_t grown = kv_stats(session.kv)->allocations, rows = kv_free_rows(session.kv, 0);
         check(i || rows == 1, "%s: with 15 rows %zu are free", kvs[i], rows);
         session_add(&session, 0, token, rows);
-        check(session_run(&session, 1, &err) == 0 && session.kv->stats.allocations == grown,
+        check(session_run(&session, 1, &err) == 0 && kv_stats(session.kv)->allocations == grown,
               "%s: free rows were not free", kvs[i]);
         if (i == 0)
             check(kv_free_rows(session.kv, 0) == 16, "bmc: after the last row a whole step is free");

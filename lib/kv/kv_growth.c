@@ -1,0 +1,87 @@
+/* How caches grow: what the option says after its colon, and the rows that an allocation adds. */
+#include <math.h>
+#include <string.h>
+
+#include "base/conf.h"
+#include "kv/kv_policy.h"
+
+size_t kv_default_T(size_t max_rows)
+{
+    const double exact = sqrt(0.1 * (double)max_rows);
+    size_t T = 1;
+    while ((double)T * 2 - exact <= exact - (double)T && T * 2 <= max_rows)
+        T *= 2;
+    return T;
+}
+
+/* ---- a row at a time, and all at once ---- */
+
+static size_t one_row(struct kv *kv, const struct kv_spec *spec)
+{
+    (void)kv;
+    (void)spec;
+    return 1;
+}
+
+static size_t all_rows(struct kv *kv, const struct kv_spec *spec)
+{
+    (void)spec;
+    return kv->setup.shape.max_rows;
+}
+
+const struct kv_growth kv_grow_every_row = {NULL, one_row, NULL, false};
+const struct kv_growth kv_grow_once = {NULL, all_rows, NULL, false};
+
+/* ---- in blocks ---- */
+
+static int parse_block(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
+{
+    if (parse_size(parameter, &spec->r) && (spec->r == TILE_ROWS || spec->r == 2 * TILE_ROWS))
+        return 0;
+    return err_set(err, "cache policy \"%s\": 16 or 32 rows per block are expected after the colon",
+                   text);
+}
+
+static size_t block_rows(struct kv *kv, const struct kv_spec *spec)
+{
+    (void)kv;
+    return spec->r ? spec->r : TILE_ROWS;
+}
+
+const struct kv_growth kv_grow_in_blocks = {parse_block, block_rows, "", false};
+
+/* ---- in steps ---- */
+
+static int parse_step(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
+{
+    size_t *target = strncmp(parameter, "T=", 2) == 0   ? &spec->T
+                     : strncmp(parameter, "r=", 2) == 0 ? &spec->r
+                                                        : NULL;
+    if (target && parse_size(parameter + 2, target) && *target)
+        return 0;
+    return err_set(
+        err, "cache policy \"%s\": T=COUNT or r=ROWS is expected after the colon, at least 1", text);
+}
+
+/* T of a policy that was given none. */
+static size_t choose_T(struct kv *kv, const struct kv_spec *spec)
+{
+    const struct kv_tuner *tuner = kv_spec_needs_T(spec) ? spec->tuner : NULL;
+    const size_t T =
+        tuner ? tuner->pick(tuner, &kv->setup.shape, kv->setup.n_seqs, &kv->setup.T_from) : 0;
+    if (T)
+        return T;
+    kv->setup.T_from = KV_T_DEFAULT;
+    return kv_default_T(kv->setup.shape.max_rows);
+}
+
+/* ceil(N / T) */
+static size_t step_rows(struct kv *kv, const struct kv_spec *spec)
+{
+    const size_t N = kv->setup.shape.max_rows;
+    kv->setup.T_from = KV_T_OPTION;
+    return spec->r ? size_min(spec->r, N)
+                   : div_up(N, size_min(spec->T ? spec->T : choose_T(kv, spec), N));
+}
+
+const struct kv_growth kv_grow_in_steps = {parse_step, step_rows, "r=", true};

@@ -1,0 +1,102 @@
+/* What a cache policy is, and what it sees of a cache. Users of a cache include kv.h only. */
+#ifndef BMC_KV_POLICY_H
+#define BMC_KV_POLICY_H
+
+#include "kv/kv.h"
+
+/* What a rule of growth knows: how the option is spelled, and how many rows an allocation adds. */
+struct kv_growth {
+    /* What follows the colon of the option. NULL: nothing may. `text` is all of it. */
+    int (*parse)(struct kv_spec *spec, const char *text, const char *parameter, struct err *err);
+
+    /* r; sets kv->setup.T_from if it is not the policy's. */
+    size_t (*rows)(struct kv *kv, const struct kv_spec *spec);
+    const char *
+        before_r; /* what stands between the colon and r where a snapshot keeps it; NULL: it keeps no r */
+    bool in_steps; /* rows up to the next growth are free */
+};
+
+/* kv_growth.c: a row at a time (T = N), all at once (T = 1), T or r given or else picked, blocks of 16 or 32. */
+extern const struct kv_growth kv_grow_every_row, kv_grow_once, kv_grow_in_steps, kv_grow_in_blocks;
+
+/* Which rows attention multiplies is part of the policy: that trade is what the papers are about. */
+enum kv_rows { KV_ROWS_VALID, KV_ROWS_CAP };
+
+/* To add a policy: a file with such a table, its line in kv_policies.c. Functions that return int give
+ * 0, or -1 with `err` filled and the sequence as it was. */
+struct kv_policy {
+    const char *name;
+    const char *summary;
+    const struct kv_growth *growth;
+    enum kv_rows rows; /* what attention multiplies under --rows policy */
+
+    bool lockstep; /* can grow a batch as one tensor */
+    bool endless;  /* makes room beyond N by dropping rows: such a sequence is never full */
+
+    /* Called once, from kv_open(): kv->setup is set. May set kv->store. */
+    int (*open)(struct kv *kv, struct err *err);
+
+    /* Before a step: makes room for `rows` rows after the n committed ones; at most kv_left() of them. */
+    int (*room)(struct kv *kv, size_t seq, size_t rows, struct err *err);
+
+    /* Writes rows at positions n + first .. of one layer; k and v are f32 [rows][kv_heads * d] with
+     * `stride` elements from row to row. Room has been made. */
+    void (*append)(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
+                   const float *v, size_t stride);
+
+    /* The rows of one layer, heads [head, head + heads), with `valid` rows holding tokens; fills
+     * the spans of `view` as kv.h says; the rest is filled. Called from several threads at a time during a step. */
+    int (*view)(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
+                struct kv_view *view, struct err *err);
+
+    /* Gives a view back, which says what it is a view of; NULL where nothing needs it. */
+    void (*done)(struct kv *kv, struct kv_view *view);
+
+    /* The sequence keeps its first `rows` rows and then those at positions extra[0..n_extra), ascending
+     * and
+     * >= rows, moved down in place. When nothing is kept its storage is given back. */
+    void (*keep)(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra);
+
+    /* `to`, empty, begins with the first `rows` rows of `from`. */
+    int (*fork)(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err);
+
+    /* `seq`, empty, begins with `rows` rows that lie in memory, `stored` (a multiple of TILE_ROWS) of them
+     * per head; layer[l] for every layer. The memory stays the caller's and must be there as long as the
+     * sequence is `adopted`, which the policy takes back when it has copied the rows; it may be written to.
+     * The front end sets `cap`, and raises it when it has made room in that memory; room() is asked for what
+     * goes beyond `stored`. A view's first span, asked for up to `stored` rows, is that memory.
+     * NULL: the front end appends the rows instead. */
+    int (*adopt)(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows, size_t stored,
+                 struct err *err);
+
+    /* Once, from kv_close(); every sequence is empty already. */
+    void (*close)(struct kv *kv);
+};
+
+extern const struct kv_policy *const kv_policies[]; /* ended by NULL */
+
+/* One sequence, as policies see it. */
+struct kv_seq {
+    size_t first;   /* position of the first row */
+    size_t n;       /* committed rows */
+    size_t pending; /* rows of the step under way */
+    size_t cap;     /* rows made by the policy, <= N */
+    bool adopted;   /* rows lie in memory that was adopted */
+    size_t stored;  /* rows per head of that memory */
+    size_t
+        clean; /* leading ones of them that attention may read: tokens' rows, and zeros that we wrote */
+    void *store; /* the policy's */
+};
+
+struct kv {
+    const struct kv_policy *policy;
+    struct kv_setup setup;
+    enum kv_rows rows; /* what views multiply */
+    enum pages_alloc alloc;
+    bool lockstep;
+    struct kv_seq *seq;
+    struct kv_stats stats;
+    void *store; /* the policy's */
+};
+
+#endif

@@ -1,0 +1,79 @@
+/* What a forward pass needs before its first step: buffers, tables of positions, the product, attention. */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "model/forward.h"
+#include "model/position.h"
+
+static struct attn_shape attn_shape_of(const struct forward *f)
+{
+    const struct config *c = &f->model->config;
+    return (struct attn_shape){.heads = c->heads,
+                               .kv_heads = c->kv_heads,
+                               .head_dim = c->head_dim,
+                               .scale = (float)c->attn_scale,
+                               .softcap = (float)c->attn_softcap,
+                               .slopes = c->position == POSITION_ALIBI ? f->slopes : NULL};
+}
+
+int forward_open(struct forward *f, const struct model *model, const struct kernels *kernels,
+                 enum precision precision, const struct attn_backend *backend, struct kv *kv,
+                 size_t max_rows, struct err *err)
+{
+    const struct config *c = &model->config;
+    *f = (struct forward){.model = model, .kernels = kernels, .kv = kv, .max_rows = max_rows};
+    const bool side = config_norms_output(c) || c->block == BLOCK_PARALLEL;
+    struct {
+        float **buffer;
+        size_t width;
+    } const table[] = {
+        {&f->x, c->hidden},
+        {&f->h, c->hidden},
+        {&f->q, config_q_width(c)},
+        {&f->k, config_kv_width(c)},
+        {&f->v, config_kv_width(c)},
+        {&f->context, config_q_width(c)},
+        {&f->up, c->ffn},
+        {&f->embedded, c->embed != c->hidden ? c->embed : 1},
+        {&f->cosine, c->head_dim},
+        {&f->sine, c->head_dim},
+        {&f->side, side ? c->hidden : 1},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        *table[i].buffer = mem_alloc(max_rows, table[i].width * sizeof(float));
+        if (!*table[i].buffer) {
+            err_set(err, "out of memory: a step of %zu rows needs a buffer of %zu x %zu", max_rows,
+                    max_rows, table[i].width);
+            goto fail;
+        }
+    }
+    f->frequency = mem_alloc(c->head_dim, sizeof(float));
+    f->slopes = mem_alloc(c->heads, sizeof(float));
+    if (!f->frequency || !f->slopes) {
+        err_set(err, "out of memory");
+        goto fail;
+    }
+    rope_frequencies(c, f->frequency);
+    alibi_slopes(c, f->slopes);
+    const struct attn_shape shape = attn_shape_of(f);
+    const struct attn_limits limits = {kv_setup(kv)->shape.max_rows, max_rows, kv_setup(kv)->n_seqs};
+    const size_t widest = size_max(size_max(c->hidden, c->ffn), size_max(config_q_width(c), c->embed));
+    if (gemm_open(&f->gemm, kernels, precision, max_rows, widest, err) == 0 &&
+        attn_open(&f->attn, backend, &shape, &limits, err) == 0)
+        return 0;
+fail:
+    forward_close(f);
+    return -1;
+}
+
+void forward_close(struct forward *f)
+{
+    attn_close(f->attn);
+    gemm_close(f->gemm);
+    float *const buffers[] = {f->x,         f->h,      f->q,        f->k,      f->v,
+                              f->context,   f->up,     f->embedded, f->cosine, f->sine,
+                              f->frequency, f->slopes, f->side};
+    for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
+        free(buffers[i]);
+    *f = (struct forward){0};
+}
