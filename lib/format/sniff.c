@@ -84,13 +84,8 @@ enum file_kind sniff(const void *data, size_t size)
 
 enum file_kind file_sniff(const char *path)
 {
-    struct file_map map;
-    struct err ignored;
-    if (file_map(&map, path, &ignored) < 0)
-        return KIND_OTHER;
-    const enum file_kind kind = sniff(map.data, map.size);
-    file_unmap(&map);
-    return kind;
+    char head[2048];
+    return sniff(head, file_head(path, head, sizeof head));
 }
 
 const char *file_kind_name(enum file_kind kind) { return kinds[kind].name; }
