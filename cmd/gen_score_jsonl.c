@@ -108,7 +108,8 @@ static int parse_line(const struct score_jsonl *job, struct line *line, const ch
         return err_set(err, "is empty, an object is expected");
     line->root = json_loadb(bytes, len, JSON_ALLOW_NUL, &why);
     if (!line->root)
-        return err_set(err, "not valid JSON at column %d: %s", why.column, why.text);
+        return err_set(err, "not valid JSON at column %d: %s", why.column,
+                       *why.text ? why.text : "out of memory");
     if (!json_is_object(line->root))
         return err_set(err, "is %s, an object is expected", json_type_name(line->root));
     line->id = json_object_get(line->root, "id");

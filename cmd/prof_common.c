@@ -263,6 +263,8 @@ static int add_setup(const json_t *rows, struct buf *text, struct err *err)
     json_object_foreach(picked, key, value)
     {
         struct buf one = {0};
+        if (rc < 0)
+            break;
         rc = same_in_all(rows, key) ? json_spell(value, 0, &one, err) : buf_addf(&one, err, "by row");
         const bool quoted = one.len >= 2 && one.data[0] == '"';
         if (rc == 0)

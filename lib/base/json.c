@@ -9,11 +9,13 @@
 static int parse(const char *text, size_t size, size_t flags, const char *what, json_t **root,
                  struct err *err)
 {
-    json_error_t why;
+    json_error_t why = {.text = ""}; /* jansson leaves it as it is where memory is short */
     *root = json_loadb(text ? text : "", size, flags, &why);
     /* "No limit" is often spelled 1000000000000000019884624638656. */
     if (!*root && json_error_code(&why) == json_error_numeric_overflow)
         *root = json_loadb(text, size, flags | JSON_DECODE_INT_AS_REAL, &why);
+    if (!*root && !*why.text)
+        return err_set(err, "%s: out of memory for its JSON", what);
     if (!*root)
         return err_set(err, "%s: not valid JSON at line %d, column %d: %s", what, why.line, why.column,
                        why.text);
