@@ -22,17 +22,17 @@ static json_t *describe_file(const struct kvfile *file, const char *path)
                      json_text(head->policy, strlen(head->policy)));
 }
 
-/* The name of a sequence; what is not JSON comes as a text. NULL when memory is short. Since jansson says "invalid token"
- * of short memory, too, a failed parse is tried again. */
+/* The name of a sequence; what is not JSON comes as a text. NULL when memory is short. */
 static json_t *id_of(const struct kvfile *file, const struct kvfile_seq *seq)
 {
     const char *text = file->text + seq->id;
+    json_error_t why;
     if (!seq->id_bytes)
         return json_null();
-    json_t *id = NULL;
-    for (int tries = 0; !id && tries < 2; tries++)
-        id = json_loadb(text, (size_t)seq->id_bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    return id ? id : json_text(text, (size_t)seq->id_bytes);
+    json_t *id = json_load_whole(text, (size_t)seq->id_bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
+    return id || json_error_code(&why) == json_error_out_of_memory
+               ? id
+               : json_text(text, (size_t)seq->id_bytes);
 }
 
 static json_t *describe_seq(const struct kvfile *file, size_t i)

@@ -92,7 +92,7 @@ gen() { # STEP INJECT_OPTION.. -- ARGUMENT..
 
 requests() {
     printf '%s\n' '{"id":1,"prompt":"The king","n":6}' \
-        '{"id":"b","prompt":"Once upon","n":5,"stop":["zzz"],"prompt_logprobs":2,"logit_bias":{"5":1}}' \
+        '{"id":"b","prompt":"Once upon a time there was a king, and a queen","n":5,"stop":["zzz"],"prompt_logprobs":2,"logit_bias":{"5":1}}' \
         '{"id":3,"ids":[38,56],"n":4,"seed":3,"logprobs":1}' >requests
 }
 

@@ -1,25 +1,64 @@
 /* Thin helpers over jansson. */
 #include "base/json.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <utf8proc.h>
 
+/* jansson's allocator, and whether it failed this thread. Its parser goes on where a string's buffer could not grow, and
+ * the string is another one then. */
+static json_malloc_t allocate;
+static _Thread_local bool memory_was_short;
+
+static void *watched_malloc(size_t size)
+{
+    void *block = allocate(size);
+    memory_was_short = memory_was_short || !block;
+    return block;
+}
+
+/* Once; another program that uses jansson, and us, keeps its allocator. */
+static void watch_memory(void)
+{
+    json_malloc_t now;
+    json_free_t release;
+    json_get_alloc_funcs(&now, &release);
+    if (now == watched_malloc)
+        return;
+    allocate = now;
+    json_set_alloc_funcs(watched_malloc, release);
+}
+
+json_t *json_load_whole(const char *text, size_t size, size_t flags, json_error_t *why)
+{
+    watch_memory();
+    memory_was_short = false;
+    *why = (json_error_t){.line = -1};
+    json_t *root = json_loadb(text, size, flags, why);
+    if (!memory_was_short)
+        return root;
+    json_decref(root);
+    snprintf(why->text, sizeof why->text, "out of memory");
+    why->text[sizeof why->text - 1] = json_error_out_of_memory;
+    return NULL;
+}
+
 static int parse(const char *text, size_t size, size_t flags, const char *what, json_t **root,
                  struct err *err)
 {
-    json_error_t why = {.text = ""}; /* jansson leaves it as it is where memory is short */
-    *root = json_loadb(text ? text : "", size, flags, &why);
+    json_error_t why;
+    *root = json_load_whole(text ? text : "", size, flags, &why);
     /* "No limit" is often spelled 1000000000000000019884624638656. */
     if (!*root && json_error_code(&why) == json_error_numeric_overflow)
-        *root = json_loadb(text, size, flags | JSON_DECODE_INT_AS_REAL, &why);
-    if (!*root && !*why.text)
+        *root = json_load_whole(text, size, flags | JSON_DECODE_INT_AS_REAL, &why);
+    if (*root)
+        return 0;
+    if (json_error_code(&why) == json_error_out_of_memory)
         return err_set(err, "%s: out of memory for its JSON", what);
-    if (!*root)
-        return err_set(err, "%s: not valid JSON at line %d, column %d: %s", what, why.line, why.column,
-                       why.text);
-    return 0;
+    return err_set(err, "%s: not valid JSON at line %d, column %d: %s", what, why.line, why.column,
+                   why.text);
 }
 
 int json_parse(const char *text, size_t size, const char *what, json_t **root, struct err *err)
