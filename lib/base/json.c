@@ -1,43 +1,70 @@
 /* Thin helpers over jansson. */
 #include "base/json.h"
 
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <utf8proc.h>
 
-/* jansson's allocator, and whether it failed this thread. Its parser goes on where a string's buffer could not grow, and
- * the string is another one then. */
+/* jansson's parser goes on where the buffer of a token could not grow: a string is another one then, and a number ends the
+ * program by an assertion. So such a buffer, whose sizes are powers of two, grows within a reserve, all else is refused,
+ * which jansson notices, and what comes of it is dropped at once. */
+static _Thread_local struct {
+    _Alignas(max_align_t) char bytes[4096];
+    size_t used;
+    bool parsing, needed; /* needed: memory was short */
+} reserve;
+
 static json_malloc_t allocate;
-static _Thread_local bool memory_was_short;
+static json_free_t release;
 
 static void *watched_malloc(size_t size)
 {
     void *block = allocate(size);
-    memory_was_short = memory_was_short || !block;
+    if (block || !reserve.parsing)
+        return block;
+    reserve.needed = true;
+    if (size < sizeof(max_align_t) || (size & (size - 1)) != 0 ||
+        size > sizeof reserve.bytes - reserve.used)
+        return NULL;
+    block = reserve.bytes + reserve.used;
+    reserve.used += size;
     return block;
 }
 
-/* Once; another program that uses jansson, and us, keeps its allocator. */
+static void watched_free(void *block)
+{
+    const uintptr_t at = (uintptr_t)block, begin = (uintptr_t)reserve.bytes;
+    if (at < begin || at >= begin + sizeof reserve.bytes)
+        release(block);
+}
+
+/* Once. A program that uses jansson beside us keeps its allocator below ours. */
 static void watch_memory(void)
 {
     json_malloc_t now;
-    json_free_t release;
-    json_get_alloc_funcs(&now, &release);
+    json_free_t now_release;
+    json_get_alloc_funcs(&now, &now_release);
     if (now == watched_malloc)
         return;
     allocate = now;
-    json_set_alloc_funcs(watched_malloc, release);
+    release = now_release;
+    json_set_alloc_funcs(watched_malloc, watched_free);
 }
 
 json_t *json_load_whole(const char *text, size_t size, size_t flags, json_error_t *why)
 {
     watch_memory();
-    memory_was_short = false;
+    reserve.used = 0;
+    reserve.needed = false;
+    reserve.parsing = true;
     *why = (json_error_t){.line = -1};
     json_t *root = json_loadb(text, size, flags, why);
-    if (!memory_was_short)
+    reserve.parsing = false;
+    if (!reserve.needed)
         return root;
     json_decref(root);
     snprintf(why->text, sizeof why->text, "out of memory");
