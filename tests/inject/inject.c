@@ -202,20 +202,22 @@ static struct outcome run(const struct job *job, unsigned long at)
     return o;
 }
 
-/* A picture of what was measured is never the same twice. */
-static bool is_picture(const struct bytes *bytes)
+static bool is_whole(const struct bytes *bytes, const char *begin, const char *end)
 {
-    static const char begin[] = "<", end[] = "</svg>\n";
-    return bytes->len > sizeof begin + sizeof end && memcmp(bytes->data, begin, strlen(begin)) == 0 &&
-           memcmp(bytes->data + bytes->len - strlen(end), end, strlen(end)) == 0;
+    const size_t head = strlen(begin), tail = strlen(end);
+    return bytes->len > head + tail && memcmp(bytes->data, begin, head) == 0 &&
+           memcmp(bytes->data + bytes->len - tail, end, tail) == 0;
 }
 
-/* The file of that name is there, with these bytes, or a whole picture. */
-static bool has(const struct outcome *o, const char *name, const struct bytes *bytes)
+/* The file of that name is there, with these bytes; a picture of what was measured is never the same twice, nor are, where
+ * a request failed, statistics. */
+static bool has(const struct outcome *o, const char *name, const struct bytes *bytes, bool all)
 {
     for (size_t i = 0; i < o->n_files; i++)
         if (strcmp(o->name[i], name) == 0)
-            return ends_with(name, ".svg") ? is_picture(bytes) : same(&o->file[i], bytes);
+            return ends_with(name, ".svg")            ? is_whole(bytes, "<", "</svg>\n")
+                   : ends_with(name, ".json") && !all ? is_whole(bytes, "{", "}\n")
+                                                      : same(&o->file[i], bytes);
     return false;
 }
 
@@ -232,12 +234,13 @@ static const char *wrong_files(const struct outcome *o, const struct outcome *be
                                const struct outcome *after, bool all)
 {
     for (size_t i = 0; i < o->n_files; i++)
-        if (!has(after, o->name[i], &o->file[i]) &&
-            (all || (!has(before, o->name[i], &o->file[i]) && !is_partial_snapshot(o, o->name[i]))))
+        if (!has(after, o->name[i], &o->file[i], all) &&
+            (all ||
+             (!has(before, o->name[i], &o->file[i], all) && !is_partial_snapshot(o, o->name[i]))))
             return o->name[i];
     for (size_t i = 0; i < before->n_files; i++)
-        if (!all && !has(o, before->name[i], &before->file[i]) &&
-            !has(after, before->name[i], &before->file[i]))
+        if (!all && !has(o, before->name[i], &before->file[i], all) &&
+            !has(after, before->name[i], &before->file[i], all))
             return before->name[i];
     return all && o->n_files != after->n_files ? "a missing file" : NULL;
 }
