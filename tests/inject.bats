@@ -29,7 +29,7 @@ inject() {
     program=$2
     shift 2
     [[ $BMC_BUILD != *sanitize* ]] || skip "the sanitizers have their own allocator"
-    for call in memory write fsync rename mmap; do
+    for call in ${CALLS:-memory write fsync rename mmap}; do
         [ $call = memory ] || step=1 # there are few
         [ -z "$BMC_FULL" ] || step=${FULL_STEP:-1}
         run "$BMC_BUILD/inject" "${options[@]}" -s "$step" -o $((1 + SEED % step)) "$BMC_BUILD/inject.so" $call "$BMC_BIN/$program" "$@"
@@ -125,10 +125,10 @@ speculate() { # STEP ARGUMENT..
 }
 
 @test "bmc-spec: draft, tree, samples, measured acceptance" {
-    speculate 101 -n 6 --stats s.json
-    speculate 103 -n 6 --tree 6 --always --stats s.json
-    speculate 107 -n 5 --samples 3 -s 3
-    speculate 109 -n 6 --tree 6 --always --record-acceptance --acceptance acceptance
+    speculate 211 -n 6 --stats s.json
+    speculate 223 -n 6 --tree 6 --always --stats s.json
+    speculate 227 -n 5 --samples 3 -s 3
+    speculate 229 -n 6 --tree 6 --always --record-acceptance --acceptance acceptance
 }
 
 @test "bmc-spec: look-up" {
@@ -136,9 +136,9 @@ speculate() { # STEP ARGUMENT..
 }
 
 @test "bmc-convert: folders" {
-    inject 149 -- bmc-convert "$(folder llama-2-like)" -o m.bmc --type bf16
-    inject 151 -- bmc-convert "$(folder llama-3-like)" -o m.bmc
-    inject 101 -- bmc-convert "$(folder opt-nobias)" -o m.bmc --type f32
+    inject 239 -- bmc-convert "$(folder llama-2-like)" -o m.bmc --type bf16
+    inject 241 -- bmc-convert "$(folder llama-3-like)" -o m.bmc
+    inject 151 -- bmc-convert "$(folder opt-nobias)" -o m.bmc --type f32
 }
 
 @test "bmc-convert: a shape" {
@@ -159,14 +159,14 @@ measure() { # STEP SUBCOMMAND ARGUMENT..
 }
 
 @test "bmc-prof: policies, sweep, latency" {
-    measure 53 policies -N 12 --kv bmc,paged:16,reserve --format csv
-    measure 61 policies -N 8 --kv bmc,paged:16 --plot p.svg
-    measure 101 sweep -N 8 --format csv --plot p.svg
-    measure 61 latency -N 8 --every 4 --plot p.svg --format md
+    measure 83 policies -N 12 --kv bmc,paged:16,reserve --format csv
+    measure 97 policies -N 8 --kv bmc,paged:16 --plot p.svg
+    measure 151 sweep -N 8 --format csv --plot p.svg
+    measure 89 latency -N 8 --every 4 --plot p.svg --format md
 }
 
 @test "bmc-prof: bench, use cases, roof" {
-    measure 59 bench -p 4 -n 2 --warmup 0 --megabytes 1 --format json
+    measure 71 bench -p 4 -n 2 --warmup 0 --megabytes 1 --format json
     measure 31 usecases --cases 4:3 --kv bmc --warmup 0 --format json
     inject 23 -n -- bmc-prof roof --repeat 1 -t 1 --megabytes 1 --format json
 }
@@ -187,12 +187,12 @@ tune() { # STEP ARGUMENT..
     tune 409 --state hot --constants "$BATS_FILE_TMPDIR/constants" --no-sweep --format json
 }
 
-# Nearly all calls are those of a loop that takes blocks and gives them back, thousands of times.
+# Nearly all calls are those of a loop that takes blocks and gives them back, thousands of times; files are written above.
 @test "bmc-tune: constants" {
-    FULL_STEP=23 tune 1999 --state cold --no-sweep --no-rows --megabytes 1 -q
+    CALLS=memory FULL_STEP=23 tune 1999 --state cold --no-sweep --no-rows --megabytes 1 -q
 }
 
 @test "bmc-tune --check" {
-    FULL_STEP=23 inject 2003 -n -- bmc-tune --shape "$BATS_FILE_TMPDIR/tiny.shape" -t 1 --megabytes 1 --evict 1 --seconds 1 --state cold \
+    CALLS=memory FULL_STEP=23 inject 2003 -n -- bmc-tune --shape "$BATS_FILE_TMPDIR/tiny.shape" -t 1 --megabytes 1 --evict 1 --seconds 1 --state cold \
         --check --profile "$BATS_FILE_TMPDIR/constants"
 }
