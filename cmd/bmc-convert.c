@@ -113,6 +113,20 @@ static int put_typed(json_t *object, const struct conf_entry *entry, struct err 
     return rc;
 }
 
+/* json_object_update_missing() leaves members out when memory is short, and says nothing. */
+static int put_missing(json_t *object, json_t *more, struct err *err)
+{
+    const char *key;
+    json_t *value;
+    int rc = 0;
+    json_object_foreach(more, key, value)
+    {
+        if (rc == 0 && !json_object_get(object, key))
+            rc = json_put(object, key, json_incref(value), err);
+    }
+    return rc;
+}
+
 /* Configuration lines become members with their types; eos ids a list. What the file calls like a member that is there
  * already does not replace it. */
 static int add_config(json_t *about, const struct bmc_file *file, const char *path, struct err *err)
@@ -125,8 +139,8 @@ static int add_config(json_t *about, const struct bmc_file *file, const char *pa
     for (size_t i = 0; i < conf.n_entries && rc == 0; i++)
         rc = strcmp(conf.entry[i].key, "eos") == 0 ? json_push(eos, typed(conf.entry[i].value), err)
                                                    : put_typed(lines, &conf.entry[i], err);
-    if (rc == 0 && json_object_update_missing(about, lines) < 0)
-        rc = err_set(err, "%s: out of memory for its configuration", path);
+    if (rc == 0)
+        rc = put_missing(about, lines, err);
     if (rc == 0)
         rc = json_put(about, "eos", json_incref(eos), err);
     json_decref(eos);

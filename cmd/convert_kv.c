@@ -22,14 +22,23 @@ static json_t *describe_file(const struct kvfile *file, const char *path)
                      json_text(head->policy, strlen(head->policy)));
 }
 
+/* The name of a sequence; what is not JSON comes as a text. NULL when memory is short. */
+static json_t *id_of(const struct kvfile *file, const struct kvfile_seq *seq)
+{
+    const char *text = file->text + seq->id;
+    json_error_t why;
+    if (!seq->id_bytes)
+        return json_null();
+    json_t *id = json_load_whole(text, (size_t)seq->id_bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
+    return id || json_error_code(&why) == json_error_out_of_memory
+               ? id
+               : json_text(text, (size_t)seq->id_bytes);
+}
+
 static json_t *describe_seq(const struct kvfile *file, size_t i)
 {
     const struct kvfile_seq *seq = &file->seq[i];
-    json_t *id = seq->id_bytes ? json_loadb(file->text + seq->id, (size_t)seq->id_bytes,
-                                            JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL)
-                               : json_null();
-    if (!id) /* no JSON, or no memory */
-        id = json_text(file->text + seq->id, (size_t)seq->id_bytes);
+    json_t *id = id_of(file, seq);
     json_t *row = json_pack(
         "{s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:f, s:f, s:f, s:I, s:f, s:f}",
         "sequence", (json_int_t)i, "id", id, "tokens", (json_int_t)seq->n_tokens, "rows",

@@ -1,4 +1,5 @@
 /* What bmc-gen and bmc-spec share: reading prompts, opening models and sessions, checking options. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -249,7 +250,8 @@ static void check_ids(const struct program *program, const char *text)
 {
     struct ids ids = {0};
     struct err err;
-    if (text && ids_parse(&ids, text, &err) < 0)
+    errno = 0; /* where memory is short the list may be right: it is read again */
+    if (text && ids_parse(&ids, text, &err) < 0 && errno != ENOMEM)
         opt_usage_error(program, "--prompt-ids: %s", err.text);
     ids_release(&ids);
 }
@@ -305,9 +307,12 @@ static bool parse_bias(const char *text, struct logit_bias *bias)
 static void read_biases(const struct program *program, struct gen_options *o)
 {
     const size_t n = o->logit_bias.n;
+    struct err err;
     struct logit_bias *bias = n ? mem_alloc(n, sizeof *bias) : NULL;
-    if (n && !bias)
-        opt_usage_error(program, "out of memory for %zu biases", n);
+    if (n && !bias) {
+        err_set(&err, "out of memory for %zu biases", n);
+        exit(cli_fail(program->name, &err));
+    }
     for (size_t i = 0; i < n; i++)
         if (!parse_bias(o->logit_bias.text[i], &bias[i]))
             opt_usage_error(program,

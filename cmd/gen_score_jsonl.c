@@ -113,7 +113,9 @@ static int parse_line(const struct score_jsonl *job, struct line *line, const ch
         blanks++;
     if (blanks == len)
         return err_set(err, "is empty, an object is expected");
-    line->root = json_loadb(bytes, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why);
+    line->root = json_load_whole(bytes, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why);
+    if (!line->root && json_error_code(&why) == json_error_out_of_memory)
+        return err_set(err, "out of memory for its JSON");
     if (!line->root)
         return err_set(err, "not valid JSON at column %d: %s", why.column, why.text);
     if (!json_is_object(line->root))

@@ -87,7 +87,7 @@ static void set_value(const struct program *program, const struct opt *opt, stru
     case OPT_TEXT: *(const char **)at = text; break;
     case OPT_LIST:
         if (mem_grow(&list->text, &list->cap, list->n, sizeof *list->text, &err) < 0)
-            opt_usage_error(program, "%s", err.text);
+            exit(cli_fail(program->name, &err));
         list->text[list->n++] = text;
         break;
     case OPT_SIZE:

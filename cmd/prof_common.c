@@ -263,9 +263,10 @@ static int add_setup(const json_t *rows, struct buf *text, struct err *err)
     json_object_foreach(picked, key, value)
     {
         struct buf one = {0};
-        if (rc == 0)
-            rc = prof_same_in_all(rows, key) ? json_spell(value, 0, &one, err)
-                                             : buf_addf(&one, err, "by row");
+        if (rc < 0)
+            break;
+        rc = prof_same_in_all(rows, key) ? json_spell(value, 0, &one, err)
+                                         : buf_addf(&one, err, "by row");
         const bool quoted = one.len >= 2 && one.data[0] == '"';
         if (rc == 0)
             rc = buf_addf(text, err, "%s%s %.*s", text->len ? ", " : "", key,

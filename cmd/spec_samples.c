@@ -65,6 +65,7 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
 {
     struct samples_job *job = arg;
     double sum = 0;
+    int rc = 0;
     if (result->finish == FINISHED_ERROR) {
         if (!job->over)
             return err_set(err, "%s", result->error);
@@ -72,14 +73,17 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
         return 0;
     }
     json_t *ids = json_array();
-    for (size_t i = 0; i < result->n_ids; i++) {
-        json_array_append_new(ids, json_integer(result->ids[i]));
+    for (size_t i = 0; rc == 0 && i < result->n_ids; i++) {
+        rc = json_push(ids, json_integer(result->ids[i]), err);
         sum += result->logprobs[i * (result->request->logprobs + 1)].logprob;
     }
     const double mean = result->n_ids ? sum / (double)result->n_ids : 0;
-    json_t *object = json_pack(
-        "{s:I, s:f, s:s%, s:o, s:s}", "sample", (json_int_t)result->request->line, "mean_logprob", mean,
-        "text", result->text, result->text_len, "ids", ids, "finish", gen_finish_name(result->finish));
+    json_t *object =
+        rc < 0 ? NULL
+               : json_pack("{s:I, s:f, s:o, s:O, s:s}", "sample", (json_int_t)result->request->line,
+                           "mean_logprob", mean, "text", json_text(result->text, result->text_len),
+                           "ids", ids, "finish", gen_finish_name(result->finish));
+    json_decref(ids);
     if (!object)
         return err_set(err, "out of memory for an answer");
     job->answer[job->n_answers++] = (struct answer){mean, result->request->line, object};

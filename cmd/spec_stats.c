@@ -32,22 +32,35 @@ void spec_print_stats(const struct gen *gen)
             ratio(s->sum_ptl_ms, (double)s->ended));
 }
 
-/* Of the steps that had a candidate at depth i + 1, the share in which it was accepted. */
+/* The list, or NULL when a push to it failed. */
+static json_t *whole_or_null(json_t *list, int rc)
+{
+    if (rc == 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+/* Of the steps that had a candidate at depth i + 1, the share in which it was accepted. NULL when memory is short. */
 static json_t *acceptance(const struct spec_stats *s)
 {
+    struct err ignored;
     json_t *list = json_array();
-    for (size_t d = 1; d < TREE_NODES && s->offered_at[d]; d++)
-        json_array_append_new(list,
-                              json_real(ratio((double)s->accepted_at[d], (double)s->offered_at[d])));
-    return list;
+    int rc = 0;
+    for (size_t d = 1; rc == 0 && d < TREE_NODES && s->offered_at[d]; d++)
+        rc = json_push(list, json_real(ratio((double)s->accepted_at[d], (double)s->offered_at[d])),
+                       &ignored);
+    return whole_or_null(list, rc);
 }
 
 static json_t *history(const struct spec_stats *s)
 {
+    struct err ignored;
     json_t *list = json_array();
-    for (size_t i = 0; i < s->n_history; i++)
-        json_array_append_new(list, json_integer(s->history[i]));
-    return list;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < s->n_history; i++)
+        rc = json_push(list, json_integer(s->history[i]), &ignored);
+    return whole_or_null(list, rc);
 }
 
 int spec_stats_fields(const struct gen *gen, const struct gen_stats *stats, json_t *object,

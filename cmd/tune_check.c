@@ -42,10 +42,12 @@ static int compare(const struct tune *tune, const struct profile *old, json_t *r
             return -1;
         const double ratio = cost_cell_seconds(&cell, T) / now.pow2_s;
         *worst = fmax(*worst, ratio);
-        json_array_append_new(rows,
-                              json_pack("{s:I, s:I, s:s, s:I, s:f}", "N", (json_int_t)tune->N[i],
-                                        "T_profile", (json_int_t)T, "T_from", kv_T_from_name(from),
-                                        "T_now", (json_int_t)now.pow2, "cost_ratio", ratio));
+        if (json_push(rows,
+                      json_pack("{s:I, s:I, s:s, s:I, s:f}", "N", (json_int_t)tune->N[i], "T_profile",
+                                (json_int_t)T, "T_from", kv_T_from_name(from), "T_now",
+                                (json_int_t)now.pow2, "cost_ratio", ratio),
+                      err) < 0)
+            return -1;
     }
     return 0;
 }
@@ -75,7 +77,8 @@ static int print_check(const struct tune *tune, json_t *rows, const struct buf *
     if (tune->options->quiet)
         return 0;
     json_t *about = json_pack("{s:b, s:f, s:f}", "fits", fits, "worst_ratio", worst, "limit", MOST);
-    int rc = table_write(rows, about, format, &text, err);
+    int rc = about ? table_write(rows, about, format, &text, err)
+                   : err_set(err, "out of memory for what was found");
     if (rc == 0 && brief)
         rc = buf_addf(&text, err,
                       "\n%s%s: the profile's T cost up to %.3f times today's; the limit is %.2f\n",

@@ -50,7 +50,7 @@ static json_t *about_json(const struct tune *tune, struct err *err)
                   free_rows_json(profile_model(p, tune->rows_key)), "model",
                   json_text(tune->key, strlen(tune->key)), "policy",
                   model && model->policy[0] ? json_string(model->policy) : json_null(), "curve",
-                  by_cell(tune, add_cell_curve, err), "points", constants_rows(p));
+                  by_cell(tune, add_cell_curve, err), "points", constants_rows(p, err));
     if (!about)
         err_set(err, "out of memory for rows");
     return about;
@@ -241,7 +241,7 @@ static int print_brief(const struct tune *tune, struct buf *text, enum table_for
     const struct machine *m = &tune->profile.machine;
     if (buf_addf(text, err, "%s, %zu cores, %zu threads, isa %s, alloc %s; shape %s\n\n", m->cpu,
                  m->cores, m->threads, m->isa, m->alloc, tune->shape) < 0 ||
-        add_table(text, "Constants by bytes of K and V:", constants_rows(&tune->profile),
+        add_table(text, "Constants by bytes of K and V:", constants_rows(&tune->profile, err),
                   "constant attn kv_type G query_rows batch state bytes value spread samples", format,
                   err) < 0 ||
         add_table(text, "Times of one layer over T:", by_cell(tune, add_cell_curve, err),

@@ -4,19 +4,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
+
 void cpu_model_name(char *name, size_t size)
 {
-    char line[256];
-    FILE *info = fopen("/proc/cpuinfo", "re");
-    snprintf(name, size, "unknown");
-    while (info && fgets(line, sizeof line, info)) {
-        const char *value = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
-        if (!value)
-            continue;
+    static const char key[] = "model name";
+    char text[4096]; /* all that is said of the first processor */
+    text[file_head("/proc/cpuinfo", text, sizeof text - 1)] = 0;
+    const char *line = strstr(text, key), *value = line ? strchr(line, ':') : NULL;
+    if (value)
         value += 1 + strspn(value + 1, " \t");
-        snprintf(name, size, "%.*s", (int)strcspn(value, "\n"), value);
-        break;
-    }
-    if (info)
-        fclose(info);
+    else
+        value = "unknown";
+    snprintf(name, size, "%.*s", (int)strcspn(value, "\n"), value);
 }

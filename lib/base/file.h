@@ -28,9 +28,9 @@ void file_unmap_private(void *data, size_t bytes);
 bool file_is_folder(const char *path);
 bool file_exists(const char *path);
 
-/* The first bytes of a regular file, at most `size`: how many there are. 0 where there is none, or it cannot be read. Nothing is
- * mapped: that would fail where memory is limited and the file is large. */
-size_t file_begin(const char *path, void *bytes, size_t size);
+/* The first bytes of a regular file, at most `size`, and how many: 0 when it cannot be read. Needs no memory, so that
+ * what a file is can be told when memory is short. */
+size_t file_head(const char *path, void *bytes, size_t size);
 
 /* What a line "KEY: N kB" of a file in /proc says, in bytes; 0 when there is none. */
 size_t file_proc_bytes(const char *path, const char *key);

@@ -1,23 +1,91 @@
 /* Thin helpers over jansson. */
 #include "base/json.h"
 
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <utf8proc.h>
 
+/* jansson's parser goes on where the buffer of a token could not grow: a string is another one then, and a number ends the
+ * program by an assertion. So such a buffer, whose sizes are powers of two, grows within a reserve, all else is refused,
+ * which jansson notices, and what comes of it is dropped at once. */
+static _Thread_local struct {
+    _Alignas(max_align_t) char bytes[4096];
+    size_t used;
+    bool parsing, needed; /* needed: memory was short */
+} reserve;
+
+static json_malloc_t allocate;
+static json_free_t release;
+
+static void *watched_malloc(size_t size)
+{
+    void *block = allocate(size);
+    if (block || !reserve.parsing)
+        return block;
+    reserve.needed = true;
+    if (size < sizeof(max_align_t) || (size & (size - 1)) != 0 ||
+        size > sizeof reserve.bytes - reserve.used)
+        return NULL;
+    block = reserve.bytes + reserve.used;
+    reserve.used += size;
+    return block;
+}
+
+static void watched_free(void *block)
+{
+    const uintptr_t at = (uintptr_t)block, begin = (uintptr_t)reserve.bytes;
+    if (at < begin || at >= begin + sizeof reserve.bytes)
+        release(block);
+}
+
+/* Once. A program that uses jansson beside us keeps its allocator below ours. */
+static void watch_memory(void)
+{
+    json_malloc_t now;
+    json_free_t now_release;
+    json_get_alloc_funcs(&now, &now_release);
+    if (now == watched_malloc)
+        return;
+    allocate = now;
+    release = now_release;
+    json_set_alloc_funcs(watched_malloc, watched_free);
+}
+
+json_t *json_load_whole(const char *text, size_t size, size_t flags, json_error_t *why)
+{
+    watch_memory();
+    reserve.used = 0;
+    reserve.needed = false;
+    reserve.parsing = true;
+    *why = (json_error_t){.line = -1};
+    json_t *root = json_loadb(text, size, flags, why);
+    reserve.parsing = false;
+    if (!reserve.needed)
+        return root;
+    json_decref(root);
+    snprintf(why->text, sizeof why->text, "out of memory");
+    why->text[sizeof why->text - 1] = json_error_out_of_memory;
+    return NULL;
+}
+
 static int parse(const char *text, size_t size, size_t flags, const char *what, json_t **root,
                  struct err *err)
 {
     json_error_t why;
-    *root = json_loadb(text ? text : "", size, flags, &why);
+    *root = json_load_whole(text ? text : "", size, flags, &why);
     /* "No limit" is often spelled 1000000000000000019884624638656. */
     if (!*root && json_error_code(&why) == json_error_numeric_overflow)
-        *root = json_loadb(text, size, flags | JSON_DECODE_INT_AS_REAL, &why);
-    if (!*root)
-        return err_set(err, "%s: not valid JSON at line %d, column %d: %s", what, why.line, why.column,
-                       why.text);
-    return 0;
+        *root = json_load_whole(text, size, flags | JSON_DECODE_INT_AS_REAL, &why);
+    if (*root)
+        return 0;
+    if (json_error_code(&why) == json_error_out_of_memory)
+        return err_set(err, "%s: out of memory for its JSON", what);
+    return err_set(err, "%s: not valid JSON at line %d, column %d: %s", what, why.line, why.column,
+                   why.text);
 }
 
 int json_parse(const char *text, size_t size, const char *what, json_t **root, struct err *err)

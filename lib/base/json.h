@@ -16,6 +16,9 @@ int json_parse(const char *text, size_t size, const char *what, json_t **root,
 int json_parse_unique(const char *text, size_t size, const char *what, json_t **root,
                       struct err *err) MUST_USE;
 
+/* json_loadb(), and NULL, too, with json_error_out_of_memory, where it lost a part of a string because memory was short. */
+json_t *json_load_whole(const char *text, size_t size, size_t flags, json_error_t *why) MUST_USE;
+
 /* The value at a path of keys divided by dots ("rope_scaling.factor"), or NULL. Borrowed. */
 const json_t *json_at(const json_t *root, const char *path);
 

@@ -251,8 +251,11 @@ out:
 
 static int write_json(const json_t *rows, const json_t *about, struct buf *out, struct err *err)
 {
-    json_t *whole = about ? json_copy((json_t *)(uintptr_t)about) : json_object();
+    json_t *whole =
+        json_object(); /* json_copy() leaves members out when memory is short, and says nothing */
     int rc = whole ? 0 : err_set(err, "out of memory for JSON text");
+    if (rc == 0 && about && json_object_update(whole, (json_t *)(uintptr_t)about) < 0)
+        rc = err_set(err, "out of memory for JSON text");
     if (rc == 0 && rows)
         rc = json_put(whole, "rows", json_incref((json_t *)(uintptr_t)rows), err);
     if (rc == 0)

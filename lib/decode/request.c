@@ -288,7 +288,9 @@ int request_open(struct request *r, const char *line, size_t len, bool lenient, 
         blanks++;
     if (blanks == len)
         return err_set(err, "is empty, an object is expected");
-    r->root = json_loadb(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why);
+    r->root = json_load_whole(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why);
+    if (!r->root && json_error_code(&why) == json_error_out_of_memory)
+        return err_set(err, "out of memory for its JSON");
     if (!r->root)
         return err_set(err, "not valid JSON at column %d: %s", why.column, why.text);
     if (!json_is_object(r->root))

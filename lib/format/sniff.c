@@ -83,8 +83,8 @@ enum file_kind sniff(const void *data, size_t size)
 
 enum file_kind file_sniff(const char *path)
 {
-    char begin[FIRST_BYTES];
-    return sniff(begin, file_begin(path, begin, sizeof begin));
+    char head[FIRST_BYTES];
+    return sniff(head, file_head(path, head, sizeof head));
 }
 
 const char *file_kind_name(enum file_kind kind) { return kinds[kind].name; }

@@ -8,12 +8,10 @@ static json_t *whole(size_t value) { return json_integer((json_int_t)value); }
 
 static json_t *real_if(bool there, double value) { return there ? json_real(value) : json_null(); }
 
-/* Adds all members of `more`, which is given away. */
-static void merge(json_t *row, json_t *more)
+/* Adds all members of `more`. Both may be NULL, when memory was short for them. */
+static int merge(json_t *row, json_t *more, struct err *err)
 {
-    if (row && more)
-        json_object_update(row, more);
-    json_decref(more);
+    return json_object_update(row, more) == 0 ? 0 : err_set(err, "out of memory for a row");
 }
 
 static json_t *measured_members(const struct cell *c)
@@ -81,10 +79,12 @@ int add_cell_row(json_t *rows, const struct cell *c, const struct tune_run *run,
         c->answer.closed, "T_closed_gq", real_if(c->closed_gq > 0, c->closed_gq), "T_pow2",
         (json_int_t)c->answer.pow2, "T_model", (json_int_t)c->answer.least);
     json_t *measured = measured_members(c);
-    int rc = -1;
-    if (!row || !measured || json_object_update(row, measured) < 0)
-        err_set(err, "out of memory for a row");
-    else if (put_others(row, c, err) == 0 && put_end(row, c, err) == 0)
+    int rc = merge(row, measured, err);
+    if (rc == 0)
+        rc = put_others(row, c, err);
+    if (rc == 0)
+        rc = put_end(row, c, err);
+    if (rc == 0)
         rc = json_push(rows, json_incref(row), err);
     json_decref(measured);
     json_decref(row);
@@ -140,28 +140,32 @@ static json_t *point_json(const struct curve_point *p)
                      "samples", (json_int_t)p->samples);
 }
 
+/* NULL when memory is short. */
 static json_t *constant_json(const struct curve *c)
 {
-    json_t *constant, *at = json_array();
+    struct err ignored;
     size_t samples = 0;
-    if (!c) {
-        json_decref(at);
+    if (!c)
         return json_null();
-    }
-    for (size_t i = 0; i < c->n; i++) {
-        json_array_append_new(at, point_json(&c->at[i]));
+    json_t *at = json_array();
+    int rc = at ? 0 : -1;
+    for (size_t i = 0; rc == 0 && i < c->n; i++) {
+        rc = json_push(at, point_json(&c->at[i]), &ignored);
         samples += c->at[i].samples;
     }
     const struct curve_point *last = &c->at[c->n - 1];
-    constant = json_pack("{s:f, s:f, s:I, s:I, s:s, s:o}", "value", last->value, "spread", last->spread,
-                         "samples", (json_int_t)samples, "G", (json_int_t)c->group, "kv_type",
-                         dtype_name(c->type), "at", at);
+    json_t *constant = rc < 0
+                           ? NULL
+                           : json_pack("{s:f, s:f, s:I, s:I, s:s, s:O}", "value", last->value, "spread",
+                                       last->spread, "samples", (json_int_t)samples, "G",
+                                       (json_int_t)c->group, "kv_type", dtype_name(c->type), "at", at);
+    json_decref(at);
     return constant;
 }
 
-json_t *constants_json(const struct profile *profile, const struct tune_run *run)
+static int put_constants(json_t *constants, const struct profile *profile, const struct tune_run *run,
+                         struct err *err)
 {
-    json_t *constants = json_object();
     struct tune_question q = {
         .attn = run->attn->name,
         .type = run->type,
@@ -177,32 +181,53 @@ json_t *constants_json(const struct profile *profile, const struct tune_run *run
     };
     struct cost_cell cell;
     if (!profile_cell(profile, &q, &cell))
-        return constants;
-    json_object_set_new(constants, "copy_elem_s", constant_json(cell.copy));
-    json_object_set_new(constants, "sdpa_mac_s", constant_json(cell.sdpa));
-    json_object_set_new(constants, "alloc_s", constant_json(cell.alloc));
+        return 0;
+    if (json_put(constants, "copy_elem_s", constant_json(cell.copy), err) < 0 ||
+        json_put(constants, "sdpa_mac_s", constant_json(cell.sdpa), err) < 0 ||
+        json_put(constants, "alloc_s", constant_json(cell.alloc), err) < 0)
+        return -1;
     q.k = run->k;
-    if (run->k > 1 && profile_cell(profile, &q, &cell))
-        json_object_set_new(constants, "sdpa_mac_s_k", constant_json(cell.sdpa));
-    return constants;
+    return run->k > 1 && profile_cell(profile, &q, &cell)
+               ? json_put(constants, "sdpa_mac_s_k", constant_json(cell.sdpa), err)
+               : 0;
 }
 
-json_t *constants_rows(const struct profile *profile)
+json_t *constants_json(const struct profile *profile, const struct tune_run *run)
+{
+    struct err ignored;
+    json_t *constants = json_object();
+    if (constants && put_constants(constants, profile, run, &ignored) == 0)
+        return constants;
+    json_decref(constants);
+    return NULL;
+}
+
+static int add_point(json_t *rows, const struct curve *c, const struct curve_point *p, struct err *err)
+{
+    json_t *row = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "constant", curve_name(c->what),
+                            "attn", c->attn, "kv_type", dtype_name(c->type), "D", (json_int_t)c->width,
+                            "G", (json_int_t)c->group, "query_rows", (json_int_t)c->rows, "batch",
+                            (json_int_t)c->batch, "state", c->cold ? "cold" : "hot");
+    json_t *point = point_json(p);
+    int rc = merge(row, point, err);
+    if (rc == 0)
+        rc = json_push(rows, json_incref(row), err);
+    json_decref(point);
+    json_decref(row);
+    return rc;
+}
+
+json_t *constants_rows(const struct profile *profile, struct err *err)
 {
     json_t *rows = json_array();
-    for (size_t i = 0; i < profile->n_curves; i++) {
-        const struct curve *c = &profile->curve[i];
-        for (size_t p = 0; p < c->n; p++) {
-            json_t *row =
-                json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "constant", curve_name(c->what),
-                          "attn", c->attn, "kv_type", dtype_name(c->type), "D", (json_int_t)c->width,
-                          "G", (json_int_t)c->group, "query_rows", (json_int_t)c->rows, "batch",
-                          (json_int_t)c->batch, "state", c->cold ? "cold" : "hot");
-            merge(row, point_json(&c->at[p]));
-            json_array_append_new(rows, row);
-        }
-    }
-    return rows;
+    int rc = rows ? 0 : err_set(err, "out of memory for rows");
+    for (size_t i = 0; i < profile->n_curves; i++)
+        for (size_t p = 0; rc == 0 && p < profile->curve[i].n; p++)
+            rc = add_point(rows, &profile->curve[i], &profile->curve[i].at[p], err);
+    if (rc == 0)
+        return rows;
+    json_decref(rows);
+    return NULL;
 }
 
 static int put_steps(json_t *steps, const struct free_rows *rows, struct err *err)

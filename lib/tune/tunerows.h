@@ -16,11 +16,12 @@ int add_cell_curve(json_t *rows, const struct cell *cell, struct err *err) MUST_
 int add_cell_policies(json_t *rows, const struct cell *cell, struct err *err) MUST_USE;
 
 /* One member for each constant: its value at the largest size, spread and samples, and the same by size in `at`. Those of
- * one query row, G and type of `run`; `sdpa_mac_s_k` beside them where run->k is more than 1. */
+ * one query row, G and type of `run`; `sdpa_mac_s_k` beside them where run->k is more than 1. NULL when memory is
+ * short. */
 json_t *constants_json(const struct profile *profile, const struct tune_run *run);
 
-/* A row for each point of each curve. */
-json_t *constants_rows(const struct profile *profile);
+/* A row for each point of each curve. NULL, and the error, when memory is short. */
+json_t *constants_rows(const struct profile *profile, struct err *err);
 
 /* step_ms by count, free_rows, and k_for by acceptance; null when they were not measured, or `model` is NULL. NULL when
  * memory is short. */

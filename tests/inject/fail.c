@@ -1,6 +1,9 @@
 /* A preloaded library that makes one call fail: the BMC_FAIL_AT-th of those that BMC_FAIL_CALL names ("memory", "write",
  * "fsync", "rename", "mmap"). Without BMC_FAIL_AT it counts them. The number goes to descriptor BMC_FAIL_COUNT at exit.
  *
+ * glibc's stdio writes by a name of its own, so standard output becomes a stream that writes by ours. No other stream is
+ * written to, but standard error, which must work for the sentence.
+ *
  * glibc's own names and bare system calls do the work, so that nothing has to be looked up while memory is short. */
 #include <errno.h>
 #include <stdarg.h>
@@ -25,6 +28,13 @@ static enum call chosen;
 static unsigned long fail_at;
 static atomic_ulong calls;
 
+static ssize_t write_out(void *cookie, const char *bytes, size_t len)
+{
+    (void)cookie;
+    const ssize_t n = write(STDOUT_FILENO, bytes, len);
+    return n < 0 ? 0 : n;
+}
+
 __attribute__((constructor)) static void choose(void)
 {
     const char *name = getenv("BMC_FAIL_CALL"), *at = getenv("BMC_FAIL_AT");
@@ -32,6 +42,8 @@ __attribute__((constructor)) static void choose(void)
         if (strcmp(name, names[i]) == 0)
             chosen = (enum call)i;
     fail_at = at ? strtoul(at, NULL, 10) : 0;
+    if (chosen == WRITE)
+        stdout = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_out});
 }
 
 __attribute__((destructor)) static void tell(void)
