@@ -115,7 +115,7 @@ static void second_reader(const unsigned char *file, size_t size)
 {
     enum { HEAD = 256, TENSOR = 192, NAME = 16 };
     const bool tied = !safetensors_find(&source, "lm_head.weight");
-    check(memcmp(file, "BMCMODEL", 8) == 0 && u32(file + 8) == 3, "magic and version");
+    check(memcmp(file, "BMCMODEL", 8) == 0 && u32(file + 8) == 4, "magic and version");
     const uint64_t header = u64(file + 16);
     check(u64(file + 24) == size && header % 4096 == 0, "sizes");
     unsigned char *copy = malloc(header);
