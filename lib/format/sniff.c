@@ -48,6 +48,12 @@ static bool is_safetensors(struct bytes b)
     return header >= 2 && header <= ST_MAX_HEADER;
 }
 
+static bool has_no_bytes(struct bytes b)
+{
+    (void)b;
+    return false;
+}
+
 static const struct kind {
     const char *name;  /* of a file that is not replaced */
     const char *begin; /* the first bytes, or else: */
@@ -71,6 +77,7 @@ static const struct kind {
     [KIND_LFS] = {"Git LFS pointer", "version https://git-lfs.github.com/spec/", NULL,
                   "a Git LFS pointer, not the file itself",
                   "fetch that with \"git lfs pull\" in its folder"},
+    [KIND_FOLDER] = {"folder", NULL, has_no_bytes, NULL, NULL},
 };
 
 enum file_kind sniff(const void *data, size_t size)
@@ -91,6 +98,11 @@ enum file_kind file_sniff(const char *path)
     const enum file_kind kind = sniff(map.data, map.size);
     file_unmap(&map);
     return kind;
+}
+
+enum file_kind path_sniff(const char *path)
+{
+    return file_is_folder(path) ? KIND_FOLDER : file_sniff(path);
 }
 
 const char *file_kind_name(enum file_kind kind) { return kinds[kind].name; }
