@@ -19,7 +19,7 @@ refolded() {
 # The lines of qwen2.family, then those for the words: each role that they concern, with what is done to it.
 family_for() { # WORD..
     local all=" $* " turned='' role part list name end
-    [[ $all == *' transposed '* ]] && turned=transposed
+    if [[ $all == *' transposed '* ]]; then turned=transposed; fi
     sed 's/#.*//' "$ROOT/models.d/families/qwen2.family"
     for end in weight bias; do
         for role in q k v gate up out down; do
@@ -74,8 +74,9 @@ END
 @test "interleaved: of a head that turns in part, only that part" {
     rope_dim=4
     refolded interleaved
-    { family_for interleaved && echo 'config rope_dim is 4'; } >some.family
-    { family_for && echo 'config rope_dim is 4'; } >plain.family
+    family_for interleaved >some.family
+    family_for >plain.family
+    for file in some plain; do echo 'config rope_dim is 4' >>$file.family; done
     bmc-convert --family some.family interleaved -o some.bmc
     bmc-convert --family plain.family "$(folder qwen2-like)" -o plain.bmc
     equal_files some.bmc plain.bmc
@@ -116,6 +117,7 @@ tensor layer.q.weight x part q of
 tensor layer.q.weight x part q of k,v
 tensor layer.q.weight x part k of q,k,v
 tensor layer.q.weight x part q of q,q
+tensor layer.q.weight x part q of q
 tensor layer.q.weight x part q of q,,k
 tensor layer.q.weight x part q of q,down
 tensor layer.q.weight x part q in q,k,v
@@ -124,13 +126,14 @@ tensor layer.q.weight x part q of q,k,v transposed
 tensor layer.q.weight x by_head
 tensor layer.gate.weight x part gate of gate,up by_head
 tensor layer.gate.weight x interleaved
+tensor layer.v.weight x interleaved
 tensor layer.q.weight x interleaved by_head
 config mlp
 config no_such_key is 1
 config mlp was plain
 require mlp
 END
-    [ "$n" -eq 27 ]
+    [ "$n" -eq 29 ]
     assert_folder a.family
 }
 

@@ -49,10 +49,12 @@ static bool read_part(struct reader *r, struct recipe *recipe, const struct role
     }
     r->word += 3;
     r->n -= 3;
-    return has_part(recipe, role);
+    return recipe->n_parts > 1 && has_part(recipe, role);
 }
 
 static bool of_heads(const struct role *role) { return role->out == DIM_Q || role->out == DIM_KV; }
+
+static bool rotates(const struct role *role) { return of_heads(role) && !strstr(role->name, ".v."); }
 
 bool recipe_parse(struct recipe *recipe, const struct role *role, char *const *word, size_t n)
 {
@@ -66,6 +68,6 @@ bool recipe_parse(struct recipe *recipe, const struct role *role, char *const *w
     for (size_t i = 0; recipe->by_head && i < recipe->n_parts; i++)
         if (!of_heads(recipe->parts[i]))
             return false;
-    recipe->interleaved = of_heads(role) && take(&r, "interleaved");
+    recipe->interleaved = rotates(role) && take(&r, "interleaved");
     return r.n == 0;
 }

@@ -5,7 +5,7 @@
 
 #include "model/roles.h"
 
-enum { RECIPE_PARTS = 4, RECIPE_WORDS = 6 };
+enum { RECIPE_PARTS = 4 };
 
 struct recipe {
     bool transposed;                        /* rows of the source are our columns */
