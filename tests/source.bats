@@ -93,6 +93,14 @@ END
     assert_folder some.family
 }
 
+@test "interleaved, where nothing rotates, is refused" {
+    family_for interleaved >some.family
+    printf 'config position is alibi\nconfig rope_dim is 1000\n' >>some.family
+    expect_error 1 'q_proj.weight" is said to be interleaved, but nothing rotates$' \
+        bmc-convert --family some.family "$(folder qwen2-like)" -o some.bmc
+    assert_folder some.family
+}
+
 # ---- lines ----
 
 @test "lines that say nothing are refused with their number" {
