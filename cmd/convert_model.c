@@ -61,13 +61,17 @@ static int add_config(json_t *about, const struct bmc_file *file, const char *pa
     struct conf conf;
     if (conf_parse(&conf, file->config, file->config_bytes, path, err) < 0)
         return -1;
-    json_t *eos = json_array(), *lines = json_object();
+    json_t *eos = json_array(), *lines = json_object(), *value;
+    const char *key;
     int rc = eos && lines ? 0 : err_set(err, "%s: out of memory for its configuration", path);
     for (size_t i = 0; i < conf.n_entries && rc == 0; i++)
         rc = strcmp(conf.entry[i].key, "eos") == 0 ? json_push(eos, typed(conf.entry[i].value), err)
                                                    : put_typed(lines, &conf.entry[i], err);
-    if (rc == 0 && json_object_update_missing(about, lines) < 0)
-        rc = err_set(err, "%s: out of memory for its configuration", path);
+    json_object_foreach(lines, key, value) /* json_object_update_missing() does not say what it lost */
+    {
+        if (rc == 0 && !json_object_get(about, key))
+            rc = json_put(about, key, json_incref(value), err);
+    }
     if (rc == 0)
         rc = json_put(about, "eos", json_incref(eos), err);
     json_decref(eos);
