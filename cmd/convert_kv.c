@@ -1,9 +1,11 @@
 /* bmc-convert --info and --verify of snapshots. */
+#include "convert_kv.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "cli.h"
-#include "convert_kv.h"
+#include "convert_print.h"
 #include "format/kvfile.h"
 
 static json_t *describe_file(const struct kvfile *file, const char *path)

@@ -206,7 +206,7 @@ edit_json() { # FILE JQ-PROGRAM
     expect_error 1 'bad.bmc: .*GGUF.*convert the Hugging Face folder' bmc-gen -q -m bad.bmc -p x -n 1
     printf 'BMCM0DEL' | patch bad.bmc 0
     expect_error 1 'bad.bmc: .*BMCMODEL' bmc-gen -q -m bad.bmc -p x -n 1
-    for version in 0 2 4 4294967295; do
+    for version in 0 3 5 4294967295; do
         cp tiny.bmc bad.bmc
         bytes_le 4 $version | patch bad.bmc 8
         reseal bad.bmc

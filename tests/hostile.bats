@@ -22,7 +22,7 @@ tame() {
 }
 
 make_tiny() {
-    tiny_shape tiny.shape
+    tiny_shape tiny.shape rope_scaling linear rope_factor 2 # lines at their defaults would not be there
     bmc-convert --synth ./tiny.shape -o tiny.bmc
 }
 
@@ -55,14 +55,14 @@ escape=$'\e[31m' raw_c1=$'\x9b' c1=$'\xc2\x9b'
 
 @test "keys and values of a model show no control characters, in any format" {
     make_tiny
-    change_config 'rope_factor 1' "$escape${c1}fact 1"
+    change_config 'rope_factor 2' "$escape${c1}fact 2"
     change_config 'rope_original 1' "$escape$c1${raw_c1}origin 1"
     change_config 'family llama' $'family \e[2Jx'
     for format in table md csv json jsonl; do
         tame bmc-convert --info tiny.bmc --format $format
         case $format in
         table | json)
-            grep -q 'fact.*1' said
+            grep -q 'fact.*2' said
             grep -q 'origin.*1' said
             ;;
         esac
@@ -75,7 +75,7 @@ escape=$'\e[31m' raw_c1=$'\x9b' c1=$'\xc2\x9b'
 @test "a key of the configuration does not pass for what the program found" {
     make_tiny
     id=$(bmc-convert --info tiny.bmc --format json | jq -r .model_id)
-    change_config 'rope_factor 1' 'model_id 1234'
+    change_config 'rope_factor 2' 'model_id 1234'
     ok bmc-convert --info tiny.bmc --format json
     assert_equal "$(jq -r .model_id <<<"$output")" "$id"
 }

@@ -1,4 +1,4 @@
-/* A Hugging Face model folder. */
+/* A Hugging Face model folder as a source of weights. */
 #include "format/hfdir.h"
 
 #include <stdio.h>
@@ -6,16 +6,27 @@
 #include <string.h>
 
 #include "format/hfindex.h"
-#include "format/sniff.h"
+#include "format/safetensors.h"
 
-static const char *const file_names[HF_FILE_COUNT] = {
-    [HF_CONFIG] = "config.json",
-    [HF_GENERATION_CONFIG] = "generation_config.json",
-    [HF_TOKENIZER] = "tokenizer.json",
-    [HF_VOCAB] = "vocab.json",
-    [HF_MERGES] = "merges.txt",
-    [HF_TOKENIZER_CONFIG] = "tokenizer_config.json",
-    [HF_SPECIAL_TOKENS] = "special_tokens_map.json",
+/* The small files, mapped; one that does not exist is empty. The texts of a tokenizer come first, then the JSON values. */
+enum { FILES = SOURCE_TEXTS + SOURCE_JSONS };
+
+struct hf_dir {
+    const char *path;
+    struct file_map file[FILES];
+    json_t *json[SOURCE_JSONS]; /* config.json; generation_config.json, or NULL */
+    struct safetensors *shard;
+    size_t n_shards;
+};
+
+static const char *const file_names[FILES] = {
+    [SOURCE_TOKENIZER] = "tokenizer.json",
+    [SOURCE_VOCAB] = "vocab.json",
+    [SOURCE_MERGES] = "merges.txt",
+    [SOURCE_TOKENIZER_CONFIG] = "tokenizer_config.json",
+    [SOURCE_SPECIAL_TOKENS] = "special_tokens_map.json",
+    [SOURCE_TEXTS + SOURCE_CONFIG] = "config.json",
+    [SOURCE_TEXTS + SOURCE_GENERATION] = "generation_config.json",
 };
 
 enum { PATH_SIZE = 4096 + 512 };
@@ -32,37 +43,10 @@ static bool has(const struct hf_dir *dir, const char *name)
     return file_exists(path);
 }
 
-/* "organization/name" and the like: no path that somebody typed with care, and nothing is there. */
-static bool like_hub_name(const char *path)
-{
-    const char *slash = strchr(path, '/');
-    return *path && *path != '.' && slash != path && (!slash || (slash[1] && !strchr(slash + 1, '/')));
-}
-
-/* What was given is no folder: says what it is, as far as its first bytes tell. */
-static int refuse_file(const char *path, struct err *err)
-{
-    struct file_map map;
-    if (!file_exists(path) && like_hub_name(path))
-        return err_set(
-            err,
-            "%s: there is no such folder, and nothing is downloaded here: if it is a name on "
-            "the Hugging Face hub, fetch it (git clone https://huggingface.co/%s, with Git "
-            "LFS) and give its folder",
-            path, path);
-    if (file_map(&map, path, err) < 0)
-        return -1;
-    const int rc = sniff_refuse(map.data, map.size, KIND_OTHER, "a Hugging Face folder", path, err);
-    file_unmap(&map);
-    return rc < 0 ? rc
-                  : err_set(err, "%s: is a file, a Hugging Face folder with config.json is expected",
-                            path);
-}
-
 /* Weights that were made smaller by another program have types that only it knows. */
 static int check_quantized(const struct hf_dir *dir, struct err *err)
 {
-    const json_t *how = json_at(dir->config, "quantization_config");
+    const json_t *how = json_at(dir->json[SOURCE_CONFIG], "quantization_config");
     const char *method = json_string_value(json_object_get(how, "quant_method"));
     if (!how || json_is_null(how))
         return 0;
@@ -73,11 +57,13 @@ static int check_quantized(const struct hf_dir *dir, struct err *err)
         dir->path, method ? method : "of an unnamed kind");
 }
 
-static int open_json(const struct hf_dir *dir, enum hf_file which, json_t **root, struct err *err)
+static int open_json(struct hf_dir *dir, enum source_json which, struct err *err)
 {
+    const struct file_map *file = &dir->file[SOURCE_TEXTS + which];
+    json_t **root = &dir->json[which];
     char path[PATH_SIZE];
-    join(path, dir, file_names[which]);
-    if (json_parse((const char *)dir->file[which].data, dir->file[which].size, path, root, err) < 0)
+    join(path, dir, file_names[SOURCE_TEXTS + which]);
+    if (json_parse((const char *)file->data, file->size, path, root, err) < 0)
         return -1;
     if (!json_is_object(*root))
         return err_set(err, "%s: is %s, an object is expected", path, json_type_name(*root));
@@ -158,17 +144,12 @@ static int open_weights(struct hf_dir *dir, struct err *err)
 }
 
 /* config.json and the other small files. */
-static int open_small(struct hf_dir *dir, const char *path, struct err *err)
+static int open_small(struct hf_dir *dir, struct err *err)
 {
-    *dir = (struct hf_dir){0};
-    if (strlen(path) >= sizeof dir->path)
-        return err_set(err, "folder name is longer than %zu bytes", sizeof dir->path - 1);
-    strcpy(dir->path, path);
-    if (!file_is_folder(path))
-        return refuse_file(path, err);
     if (!has(dir, "config.json"))
-        return err_set(err, "%s: no config.json in it, a Hugging Face model folder is expected", path);
-    for (int i = 0; i < HF_FILE_COUNT; i++) {
+        return err_set(err, "%s: no config.json in it, a Hugging Face model folder is expected",
+                       dir->path);
+    for (int i = 0; i < FILES; i++) {
         struct file_map *file = &dir->file[i];
         char name[PATH_SIZE];
         join(name, dir, file_names[i]);
@@ -177,16 +158,15 @@ static int open_small(struct hf_dir *dir, const char *path, struct err *err)
              sniff_refuse(file->data, file->size, KIND_OTHER, "a text file", name, err) < 0))
             return -1;
     }
-    if (open_json(dir, HF_CONFIG, &dir->config, err) < 0)
+    if (open_json(dir, SOURCE_CONFIG, err) < 0)
         return -1;
-    return dir->file[HF_GENERATION_CONFIG].data
-               ? open_json(dir, HF_GENERATION_CONFIG, &dir->generation_config, err)
-               : 0;
+    return dir->file[SOURCE_TEXTS + SOURCE_GENERATION].data ? open_json(dir, SOURCE_GENERATION, err)
+                                                            : 0;
 }
 
 static int check_tokenizer(const struct hf_dir *dir, struct err *err)
 {
-    if (dir->file[HF_TOKENIZER].data || dir->file[HF_VOCAB].data)
+    if (dir->file[SOURCE_TOKENIZER].data || dir->file[SOURCE_VOCAB].data)
         return 0;
     if (has(dir, "tokenizer.model"))
         return err_set(
@@ -197,42 +177,62 @@ static int check_tokenizer(const struct hf_dir *dir, struct err *err)
     return err_set(err, "%s: no tokenizer.json and no vocab.json with merges.txt in it", dir->path);
 }
 
-int hf_dir_open_tokenizer(struct hf_dir *dir, const char *path, struct err *err)
+static int open_folder(struct weight_source *source, enum source_part part, struct err *err)
 {
-    if (open_small(dir, path, err) == 0 && check_tokenizer(dir, err) == 0)
-        return 0;
-    hf_dir_release(dir);
-    return -1;
-}
-
-int hf_dir_open(struct hf_dir *dir, const char *path, struct err *err)
-{
+    struct hf_dir *dir = source->state = calloc(1, sizeof *dir);
+    if (!dir)
+        return err_set(err, "%s: out of memory", source->path);
+    dir->path = source->path;
+    snprintf(source->config_name, sizeof source->config_name, "%s/config.json", source->path);
+    if (open_small(dir, err) < 0)
+        return -1;
     /* Weights that cannot be read are the first thing to tell. */
-    if (open_small(dir, path, err) == 0 && check_quantized(dir, err) == 0 &&
-        open_weights(dir, err) == 0 && check_tokenizer(dir, err) == 0)
-        return 0;
-    hf_dir_release(dir);
-    return -1;
+    if (part == SOURCE_ALL && (check_quantized(dir, err) < 0 || open_weights(dir, err) < 0))
+        return -1;
+    return check_tokenizer(dir, err);
 }
 
-void hf_dir_release(struct hf_dir *dir)
+static const json_t *config(const struct weight_source *source, enum source_json which)
 {
+    const struct hf_dir *dir = source->state;
+    return dir->json[which];
+}
+
+static const struct source_tensor *find(const struct weight_source *source, const char *name)
+{
+    const struct hf_dir *dir = source->state;
+    const struct source_tensor *tensor = NULL;
+    for (size_t i = 0; i < dir->n_shards && !tensor; i++)
+        tensor = safetensors_find(&dir->shard[i], name);
+    return tensor;
+}
+
+static struct source_bytes tokenizer(const struct weight_source *source, enum source_text which)
+{
+    const struct hf_dir *dir = source->state;
+    return (struct source_bytes){(const char *)dir->file[which].data, dir->file[which].size};
+}
+
+static void close_folder(struct weight_source *source)
+{
+    struct hf_dir *dir = source->state;
+    if (!dir)
+        return;
     for (size_t i = 0; i < dir->n_shards; i++)
         safetensors_release(&dir->shard[i]);
     free(dir->shard);
-    for (int i = 0; i < HF_FILE_COUNT; i++)
+    for (int i = 0; i < FILES; i++)
         file_unmap(&dir->file[i]);
-    json_decref(dir->config);
-    json_decref(dir->generation_config);
-    *dir = (struct hf_dir){0};
+    for (int i = 0; i < SOURCE_JSONS; i++)
+        json_decref(dir->json[i]);
+    free(dir);
 }
 
-const struct st_tensor *hf_dir_find(const struct hf_dir *dir, const char *name)
-{
-    for (size_t i = 0; i < dir->n_shards; i++) {
-        const struct st_tensor *tensor = safetensors_find(&dir->shard[i], name);
-        if (tensor)
-            return tensor;
-    }
-    return NULL;
-}
+const struct weight_format hf_folder = {
+    .kind = KIND_FOLDER,
+    .open = open_folder,
+    .config = config,
+    .find = find,
+    .tokenizer = tokenizer,
+    .close = close_folder,
+};

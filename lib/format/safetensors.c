@@ -13,13 +13,14 @@ enum { MAX_HEADER_BYTES = 100 << 20 };
 
 static const struct {
     const char *name;
-    enum st_type type;
+    enum source_type type;
     size_t size;
 } types[] = {
-    {"F32", ST_F32, 4},   {"F16", ST_F16, 2},    {"BF16", ST_BF16, 2},     {"F64", ST_OTHER, 8},
-    {"I64", ST_OTHER, 8}, {"I32", ST_OTHER, 4},  {"I16", ST_OTHER, 2},     {"I8", ST_OTHER, 1},
-    {"U8", ST_OTHER, 1},  {"BOOL", ST_OTHER, 1}, {"F8_E4M3", ST_OTHER, 1}, {"F8_E5M2", ST_OTHER, 1},
-    {"U16", ST_OTHER, 2}, {"U32", ST_OTHER, 4},  {"U64", ST_OTHER, 8},
+    {"F32", SOURCE_F32, 4},    {"F16", SOURCE_F16, 2},       {"BF16", SOURCE_BF16, 2},
+    {"F64", SOURCE_OTHER, 8},  {"I64", SOURCE_OTHER, 8},     {"I32", SOURCE_OTHER, 4},
+    {"I16", SOURCE_OTHER, 2},  {"I8", SOURCE_OTHER, 1},      {"U8", SOURCE_OTHER, 1},
+    {"BOOL", SOURCE_OTHER, 1}, {"F8_E4M3", SOURCE_OTHER, 1}, {"F8_E5M2", SOURCE_OTHER, 1},
+    {"U16", SOURCE_OTHER, 2},  {"U32", SOURCE_OTHER, 4},     {"U64", SOURCE_OTHER, 8},
 };
 
 /* Where the tensors' bytes lie in the file, for checks and error sentences. */
@@ -37,12 +38,12 @@ static int read_size(const json_t *value, size_t *out)
     return 0;
 }
 
-static int read_shape(struct st_tensor *tensor, const json_t *shape, size_t *elements, const char *file,
-                      struct err *err)
+static int read_shape(struct source_tensor *tensor, const json_t *shape, size_t *elements,
+                      const char *file, struct err *err)
 {
-    if (!json_is_array(shape) || json_array_size(shape) > ST_MAX_DIMS)
+    if (!json_is_array(shape) || json_array_size(shape) > SOURCE_MAX_DIMS)
         return err_set(err, "%s: tensor \"%s\": shape is %s, a list of at most %d sizes is expected",
-                       file, tensor->name, json_type_name(shape), ST_MAX_DIMS);
+                       file, tensor->name, json_type_name(shape), SOURCE_MAX_DIMS);
     tensor->n_dims = json_array_size(shape);
     *elements = 1;
     for (size_t i = 0; i < tensor->n_dims; i++)
@@ -53,7 +54,7 @@ static int read_shape(struct st_tensor *tensor, const json_t *shape, size_t *ele
     return 0;
 }
 
-static int read_tensor(struct st_tensor *tensor, const json_t *entry, const struct body *body,
+static int read_tensor(struct source_tensor *tensor, const json_t *entry, const struct body *body,
                        struct err *err)
 {
     const json_t *type = json_object_get(entry, "dtype");
@@ -87,12 +88,12 @@ static int read_tensor(struct st_tensor *tensor, const json_t *entry, const stru
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const struct st_tensor *)a)->name, ((const struct st_tensor *)b)->name);
+    return strcmp(((const struct source_tensor *)a)->name, ((const struct source_tensor *)b)->name);
 }
 
 static int by_place(const void *a, const void *b)
 {
-    const struct st_tensor *x = a, *y = b;
+    const struct source_tensor *x = a, *y = b;
     if (x->data != y->data)
         return x->data < y->data ? -1 : 1;
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
@@ -120,7 +121,7 @@ static int read_tensors(struct safetensors *st, json_t *root, const struct body 
     {
         if (strcmp(key, "__metadata__") == 0)
             continue;
-        struct st_tensor *tensor = &st->tensor[st->n_tensors++];
+        struct source_tensor *tensor = &st->tensor[st->n_tensors++];
         tensor->name = key;
         if (read_tensor(tensor, entry, body, err) < 0)
             return -1;
@@ -181,8 +182,8 @@ void safetensors_release(struct safetensors *st)
     *st = (struct safetensors){0};
 }
 
-const struct st_tensor *safetensors_find(const struct safetensors *st, const char *name)
+const struct source_tensor *safetensors_find(const struct safetensors *st, const char *name)
 {
-    const struct st_tensor key = {.name = name};
+    const struct source_tensor key = {.name = name};
     return bsearch(&key, st->tensor, st->n_tensors, sizeof key, by_name);
 }

@@ -47,6 +47,12 @@ static bool is_safetensors(struct bytes b)
     return header >= 2 && header <= ST_MAX_HEADER;
 }
 
+static bool has_no_bytes(struct bytes b)
+{
+    (void)b;
+    return false;
+}
+
 static const struct kind {
     const char *name;  /* of a file that is not replaced */
     const char *begin; /* the first bytes, or else: */
@@ -70,6 +76,7 @@ static const struct kind {
     [KIND_LFS] = {"Git LFS pointer", "version https://git-lfs.github.com/spec/", NULL,
                   "a Git LFS pointer, not the file itself",
                   "fetch that with \"git lfs pull\" in its folder"},
+    [KIND_FOLDER] = {"folder", NULL, has_no_bytes, NULL, NULL},
 };
 
 enum file_kind sniff(const void *data, size_t size)
@@ -85,6 +92,11 @@ enum file_kind file_sniff(const char *path)
 {
     char head[FIRST_BYTES];
     return sniff(head, file_head(path, head, sizeof head));
+}
+
+enum file_kind path_sniff(const char *path)
+{
+    return file_is_folder(path) ? KIND_FOLDER : file_sniff(path);
 }
 
 const char *file_kind_name(enum file_kind kind) { return kinds[kind].name; }

@@ -15,11 +15,15 @@ enum file_kind {
     KIND_GGUF,
     KIND_ZIP,
     KIND_LFS,
+    KIND_FOLDER, /* by path_sniff() only */
     FILE_KINDS
 };
 
 enum file_kind sniff(const void *data, size_t size);
 enum file_kind file_sniff(const char *path);
+
+/* The same of a path that may be a folder. */
+enum file_kind path_sniff(const char *path);
 
 /* As it stands in a sentence: "model file", "snapshot". */
 const char *file_kind_name(enum file_kind kind);

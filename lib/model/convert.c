@@ -1,123 +1,51 @@
 /* Making model.bmc. Both kinds of source fill one plan, role by role; the format room writes it. */
 #include "model/convert.h"
 
-#include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
-#include "base/threads.h"
-#include "format/hfdir.h"
+#include "format/source.h"
 #include "model/eos.h"
 #include "model/family.h"
+#include "model/pick.h"
 #include "model/roles.h"
 #include "model/synth.h"
 #include "text/tokenizer.h"
 
 /* One tensor to be written, and where its elements come from. */
-struct source {
+struct origin {
     char name[ROLE_NAME_SIZE];
     const struct role *role;
-    const struct st_tensor *tensor; /* NULL: synthetic */
+    struct pick pick; /* where it is not synthetic */
 };
 
 struct job {
     struct config config;
     const struct convert_options *options;
-    struct hf_dir dir;
+    struct weight_source source;
     struct family family;
     struct synth synth;
     bool synthetic;
     struct buf config_text, tokenizer;
     struct bmc_plan_tensor *plan;
-    struct source *source;
+    struct origin *origin;
     size_t n;
 };
 
 static void job_release(struct job *job)
 {
-    hf_dir_release(&job->dir);
+    weight_source_close(&job->source);
     family_release(&job->family);
     synth_close(&job->synth);
     buf_release(&job->config_text);
     buf_release(&job->tokenizer);
     free(job->plan);
-    free(job->source);
+    free(job->origin);
 }
 
 /* ---- elements ---- */
-
-static float f16_to_f32(uint16_t h)
-{
-    const uint32_t sign = (uint32_t)(h & 0x8000) << 16;
-    const uint32_t exponent = h >> 10 & 31, fraction = h & 1023;
-    uint32_t bits;
-    if (exponent == 31) {
-        bits = sign | 0x7f800000 | fraction << 13;
-    } else if (exponent) {
-        bits = sign | (exponent + 112) << 23 | fraction << 13;
-    } else {
-        const float tiny = ldexpf((float)fraction, -24);
-        return sign ? -tiny : tiny;
-    }
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-static float load(enum st_type type, const unsigned char *at)
-{
-    uint16_t narrow;
-    float wide;
-    if (type == ST_F32) {
-        memcpy(&wide, at, sizeof wide);
-        return wide;
-    }
-    memcpy(&narrow, at, sizeof narrow);
-    return type == ST_BF16 ? bf16_to_f32(narrow) : f16_to_f32(narrow);
-}
-
-enum { PIECE = 1 << 16 };
-
-struct conversion {
-    enum st_type from;
-    enum dtype to;
-    const unsigned char *in;
-    void *out;
-    size_t n;
-    atomic_bool broken;
-};
-
-static void convert_piece(void *arg, size_t index)
-{
-    struct conversion *c = arg;
-    enum { FEW = 256 };
-    const size_t size = c->from == ST_F32 ? 4 : 2, end = size_min(c->n, (index + 1) * PIECE);
-    bool finite = true;
-    float x[FEW];
-    for (size_t at = index * PIECE, n; at < end; at += n) {
-        char *to = (char *)c->out + at * dtype_size(c->to);
-        n = size_min(FEW, end - at);
-        for (size_t i = 0; i < n; i++)
-            x[i] = load(c->from, c->in + (at + i) * size);
-        dtype_narrow(to, c->to, x, n);
-        dtype_widen(x, c->to, to, n);
-        for (size_t i = 0; i < n; i++)
-            finite = finite && isfinite(x[i]);
-    }
-    if (!finite)
-        atomic_store(&c->broken, true);
-}
-
-/* Converts `n` elements; false when one is NaN or infinite, before or after. */
-static bool convert_elements(enum st_type from, const unsigned char *in, enum dtype to, void *out,
-                             size_t n)
-{
-    struct conversion c = {from, to, in, out, n, false};
-    threads_each(div_up(n, PIECE), 4 * n, convert_piece, &c);
-    return !c.broken;
-}
 
 /* Synthetic vectors: gains are 1, biases 0. */
 static void fill_constant(enum fill fill, enum dtype type, void *out, size_t n)
@@ -130,23 +58,17 @@ static void fill_constant(enum fill fill, enum dtype type, void *out, size_t n)
 static int produce(void *arg, size_t index, size_t first_row, size_t rows, void *bytes, struct err *err)
 {
     const struct job *job = arg;
-    const struct source *source = &job->source[index];
+    const struct origin *origin = &job->origin[index];
     const struct bmc_plan_tensor *plan = &job->plan[index];
     const size_t row = plan->n_dims == 2 ? plan->shape[1] : 1;
-    const size_t first = first_row * row, n = rows * row;
-    if (job->synthetic && source->role->fill == FILL_RANDOM) {
-        synth_fill(&job->synth, index, first, n, plan->dtype, bytes);
-    } else if (job->synthetic) {
-        fill_constant(source->role->fill, plan->dtype, bytes, n);
-    } else {
-        const struct st_tensor *tensor = source->tensor;
-        const size_t size = tensor->type == ST_F32 ? 4 : 2;
-        if (!convert_elements(tensor->type, tensor->data + first * size, plan->dtype, bytes, n))
-            return err_set(
-                err,
-                "%s: tensor \"%s\" has weights that are NaN or infinite as %s; the model is damaged",
-                job->dir.path, tensor->name, dtype_name(plan->dtype));
-    }
+    if (job->synthetic && origin->role->fill == FILL_RANDOM)
+        synth_fill(&job->synth, index, first_row * row, rows * row, plan->dtype, bytes);
+    else if (job->synthetic)
+        fill_constant(origin->role->fill, plan->dtype, bytes, rows * row);
+    else if (!pick_rows(&origin->pick, first_row, rows, plan->dtype, bytes))
+        return err_set(
+            err, "%s: tensor \"%s\" has weights that are NaN or infinite as %s; the model is damaged",
+            job->source.path, origin->pick.from->name, dtype_name(plan->dtype));
     return 0;
 }
 
@@ -159,59 +81,44 @@ static void report(void *arg, size_t done, size_t total)
 
 /* ---- the plan ---- */
 
-/* Finds the source tensor of a role, and says all names that were tried when there is none. */
-static const struct st_tensor *find_source(const struct job *job, const struct role *role, size_t layer,
-                                           struct err *err)
+/* Finds what a role is made of, and says what was tried first when there is none. */
+static int find_tensor(const struct job *job, const struct role *role, size_t layer, struct pick *pick,
+                       struct err *err)
 {
-    char name[256], first[256] = "";
-    for (size_t nth = 0; family_tensor_name(&job->family, role->name, layer, nth, name, sizeof name);
-         nth++) {
-        const struct st_tensor *tensor = hf_dir_find(&job->dir, name);
+    char name[TENSOR_NAME_SIZE], first[TENSOR_NAME_SIZE] = "";
+    const struct recipe *recipe;
+    for (size_t nth = 0; (recipe = family_tensor(&job->family, role, layer, nth, name)); nth++) {
+        const struct weight_source *source = &job->source;
+        const struct source_tensor *tensor = source->format->find(source, name);
         if (tensor)
-            return tensor;
+            return pick_plan(pick, tensor, recipe, role, &job->config, source->path, err);
         if (nth == 0)
             memcpy(first, name, sizeof first);
     }
     if (*first)
-        err_set(err, "%s: no tensor \"%s\" in its weights", job->dir.path, first);
-    else
-        err_set(err, "%s: names no tensor for \"%s\"", job->family.conf.name, role->name);
-    return NULL;
-}
-
-static int check_source(const struct job *job, const struct st_tensor *tensor, size_t out, size_t in,
-                        size_t n_dims, struct err *err)
-{
-    if (tensor->type == ST_OTHER)
-        return err_set(err, "%s: tensor \"%s\" is %s; F32, F16 and BF16 can be converted",
-                       job->dir.path, tensor->name, tensor->type_name);
-    if (tensor->n_dims != n_dims || tensor->dim[0] != out || (n_dims == 2 && tensor->dim[1] != in))
-        return err_set(err,
-                       "%s: tensor \"%s\" is [%zu][%zu] in the weights, config.json means [%zu][%zu]",
-                       job->dir.path, tensor->name, tensor->n_dims ? tensor->dim[0] : 0,
-                       tensor->n_dims > 1 ? tensor->dim[1] : 1, out, in);
-    return 0;
+        return err_set(err, "%s: no tensor \"%s\" in its weights", job->source.path, first);
+    return err_set(err, "%s: names no tensor for \"%s\"", job->family.conf.name, role->name);
 }
 
 /* Vectors are f32 always: they are small, and kernels need not ask. */
 static enum dtype target_type(const struct job *job, const struct role *role,
-                              const struct st_tensor *tensor)
+                              const struct source_tensor *from)
 {
     if (role->in == DIM_NONE)
         return DTYPE_F32;
     if (job->options->type != DTYPE_COUNT)
         return job->options->type;
-    return !tensor || tensor->type == ST_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    return !from || from->type == SOURCE_BF16 ? DTYPE_BF16 : DTYPE_F32;
 }
 
 static int plan_tensor(struct job *job, const struct role *role, size_t layer, struct err *err)
 {
-    struct source *source = &job->source[job->n];
+    struct origin *origin = &job->origin[job->n];
     struct bmc_plan_tensor *plan = &job->plan[job->n];
     const size_t out = config_dim(&job->config, role->out), in = config_dim(&job->config, role->in);
-    role_tensor_name(role, layer, source->name);
-    source->role = role;
-    *plan = (struct bmc_plan_tensor){.name = source->name,
+    role_tensor_name(role, layer, origin->name);
+    origin->role = role;
+    *plan = (struct bmc_plan_tensor){.name = origin->name,
                                      .tied_to = -1,
                                      .n_dims = role->in == DIM_NONE ? 1 : 2,
                                      .shape = {out, in}};
@@ -220,12 +127,9 @@ static int plan_tensor(struct job *job, const struct role *role, size_t layer, s
         plan->tied_to = 0; /* the embedding is the first role of the table */
         return 0;
     }
-    if (!job->synthetic) {
-        source->tensor = find_source(job, role, layer, err);
-        if (!source->tensor || check_source(job, source->tensor, out, in, plan->n_dims, err) < 0)
-            return -1;
-    }
-    plan->dtype = target_type(job, role, source->tensor);
+    if (!job->synthetic && find_tensor(job, role, layer, &origin->pick, err) < 0)
+        return -1;
+    plan->dtype = target_type(job, role, origin->pick.from);
     plan->layout = role_layout(role, &job->config);
     return 0;
 }
@@ -235,8 +139,8 @@ static int plan_tensors(struct job *job, struct err *err)
 {
     const size_t most = n_roles * (job->config.layers + 1);
     job->plan = calloc(most, sizeof *job->plan);
-    job->source = calloc(most, sizeof *job->source);
-    if (!job->plan || !job->source)
+    job->origin = calloc(most, sizeof *job->origin);
+    if (!job->plan || !job->origin)
         return err_set(err, "out of memory for a plan of %zu tensors", most);
     size_t first = 0;
     while (!role_in_layer(&roles[first]))
@@ -277,51 +181,61 @@ static int write_plan(struct job *job, const char *out_path, struct hash *model_
 
 /* ---- sources ---- */
 
-static int build_tokenizer(const struct hf_dir *dir, size_t vocab, struct buf *blob, struct err *err)
+static struct text_file text_of(const struct weight_source *source, enum source_text which)
 {
-    const struct file_map *file = dir->file;
-    const struct tokenizer_source source = {
-        .folder = dir->path,
-        .tokenizer_json = {(const char *)file[HF_TOKENIZER].data, file[HF_TOKENIZER].size},
-        .vocab_json = {(const char *)file[HF_VOCAB].data, file[HF_VOCAB].size},
-        .merges_txt = {(const char *)file[HF_MERGES].data, file[HF_MERGES].size},
-        .tokenizer_config_json = {(const char *)file[HF_TOKENIZER_CONFIG].data,
-                                  file[HF_TOKENIZER_CONFIG].size},
-        .special_tokens_map_json = {(const char *)file[HF_SPECIAL_TOKENS].data,
-                                    file[HF_SPECIAL_TOKENS].size},
-        .vocab_rows = vocab,
-    };
-    return tokenizer_build(&source, blob, err);
+    const struct source_bytes text = source->format->tokenizer(source, which);
+    return (struct text_file){text.data, text.size};
 }
 
-static int open_family(struct job *job, struct err *err)
+static int build_tokenizer(const struct weight_source *source, size_t vocab, struct buf *blob,
+                           struct err *err)
 {
-    if (job->options->family)
-        return family_open(&job->family, job->options->family, err);
-    const char *architecture =
-        json_string_value(json_array_get(json_at(job->dir.config, "architectures"), 0));
+    const struct tokenizer_source texts = {
+        .folder = source->path,
+        .tokenizer_json = text_of(source, SOURCE_TOKENIZER),
+        .vocab_json = text_of(source, SOURCE_VOCAB),
+        .merges_txt = text_of(source, SOURCE_MERGES),
+        .tokenizer_config_json = text_of(source, SOURCE_TOKENIZER_CONFIG),
+        .special_tokens_map_json = text_of(source, SOURCE_SPECIAL_TOKENS),
+        .vocab_rows = vocab,
+    };
+    return tokenizer_build(&texts, blob, err);
+}
+
+static int open_family(struct job *job, const json_t *config, struct err *err)
+{
+    const struct convert_options *o = job->options;
+    const char *name = job->source.config_name;
+    if (o->family)
+        return family_open(&job->family, o->models_dir, o->family, err);
+    const char *architecture = json_string_value(json_array_get(json_at(config, "architectures"), 0));
     if (!architecture)
-        return err_set(err, "%s/config.json: names no architecture (\"architectures\": [\"...\"])",
-                       job->dir.path);
-    if (family_find(&job->family, job->options->models_dir, architecture, err) < 0)
-        return err_prefix(err, "%s/config.json", job->dir.path);
+        return err_set(err, "%s: names no architecture (\"architectures\": [\"...\"])", name);
+    if (family_find(&job->family, o->models_dir, architecture, err) < 0)
+        return err_prefix(err, "%s", name);
     return 0;
+}
+
+/* The configuration, from what the source says about its model. */
+static int configure(struct job *job, struct err *err)
+{
+    const struct weight_source *source = &job->source;
+    const json_t *config = source->format->config(source, SOURCE_CONFIG);
+    const json_t *generation = source->format->config(source, SOURCE_GENERATION);
+    if (open_family(job, config, err) < 0 ||
+        family_configure(&job->family, config, source->config_name, &job->config, err) < 0)
+        return -1;
+    return eos_read(&job->config, generation, config, source->path, err);
 }
 
 int convert_folder(const char *folder, const char *out_path, const struct convert_options *options,
                    struct hash *model_id, struct err *err)
 {
     struct job job = {.options = options};
-    char name[4096 + 32];
     int rc = -1;
-    snprintf(name, sizeof name, "%s/config.json", folder);
-    if (hf_dir_open(&job.dir, folder, err) < 0 || open_family(&job, err) < 0 ||
-        family_configure(&job.family, job.dir.config, name, &job.config, err) < 0 ||
-        eos_read(&job.config, job.dir.generation_config, job.dir.config, folder, err) < 0 ||
-        build_tokenizer(&job.dir, job.config.vocab, &job.tokenizer, err) < 0)
-        goto out;
-    rc = write_plan(&job, out_path, model_id, err);
-out:
+    if (weight_source_open(&job.source, folder, SOURCE_ALL, err) == 0 && configure(&job, err) == 0 &&
+        build_tokenizer(&job.source, job.config.vocab, &job.tokenizer, err) == 0)
+        rc = write_plan(&job, out_path, model_id, err);
     job_release(&job);
     return rc;
 }
@@ -338,8 +252,8 @@ int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed
         goto out;
     }
     if (tokenizer_folder) {
-        if (hf_dir_open_tokenizer(&job.dir, tokenizer_folder, err) < 0 ||
-            build_tokenizer(&job.dir, job.config.vocab, &job.tokenizer, err) < 0)
+        if (weight_source_open(&job.source, tokenizer_folder, SOURCE_ITS_TOKENIZER, err) < 0 ||
+            build_tokenizer(&job.source, job.config.vocab, &job.tokenizer, err) < 0)
             goto out;
     } else if (tokenizer_build_bytes(job.config.vocab, &job.tokenizer, err) < 0) {
         goto out;

@@ -85,6 +85,14 @@ const struct role roles[] = {
 /* clang-format on */
 const size_t n_roles = ARRAY_LEN(roles);
 
+const struct role *role_find(const char *name)
+{
+    for (size_t i = 0; i < n_roles; i++)
+        if (strcmp(roles[i].name, name) == 0)
+            return &roles[i];
+    return NULL;
+}
+
 bool role_in_layer(const struct role *role) { return strncmp(role->name, "layer.", 6) == 0; }
 
 bool role_wanted(const struct role *role, const struct config *config)

@@ -35,6 +35,9 @@ struct role {
 extern const struct role roles[];
 extern const size_t n_roles;
 
+/* The role of that name, or NULL. */
+const struct role *role_find(const char *name);
+
 bool role_in_layer(const struct role *role);
 bool role_wanted(const struct role *role, const struct config *config);
 

@@ -13,7 +13,7 @@ static void configure(const struct family *family, const char *text, size_t size
     struct conf shape;
     struct buf written = {0};
     struct err err;
-    char name[256];
+    char name[TENSOR_NAME_SIZE];
     json_t *json;
     if (json_parse(text, size, "fuzz", &json, &err) == 0) {
         if (family_configure(family, json, "fuzz", &config, &err) == 0 &&
@@ -30,8 +30,7 @@ static void configure(const struct family *family, const char *text, size_t size
         conf_release(&shape);
     }
     for (size_t i = 0; i < n_roles; i++)
-        for (size_t nth = 0; family_tensor_name(family, roles[i].name, 12, nth, name, sizeof name);
-             nth++)
+        for (size_t nth = 0; family_tensor(family, &roles[i], 12, nth, name); nth++)
             ;
     buf_release(&written);
 }
@@ -41,10 +40,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct family family;
     struct err err;
     const uint8_t *cut = size ? memchr(data, 0, size) : NULL;
-    if (!cut || conf_parse(&family.conf, (const char *)data, (size_t)(cut - data), "fuzz", &err) < 0)
+    if (!cut ||
+        family_parse(&family, "models.d", (const char *)data, (size_t)(cut - data), "fuzz", &err) < 0)
         return 0;
-    if (conf_get(&family.conf, "family"))
-        configure(&family, (const char *)cut + 1, size - (size_t)(cut - data) - 1);
+    configure(&family, (const char *)cut + 1, size - (size_t)(cut - data) - 1);
     family_release(&family);
     return 0;
 }

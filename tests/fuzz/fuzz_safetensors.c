@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (safetensors_parse(&st, data, size, "fuzz", &err) < 0)
         return 0;
     for (size_t i = 0; i < st.n_tensors; i++) {
-        const struct st_tensor *tensor = &st.tensor[i];
+        const struct source_tensor *tensor = &st.tensor[i];
         if (tensor->data < data || tensor->bytes > size || tensor->data > data + size - tensor->bytes ||
             safetensors_find(&st, tensor->name) == NULL)
             abort();

@@ -77,7 +77,7 @@ static void source_name(const char *name, char *out, size_t size)
 }
 
 /* What the source has, in row order, as the file stores its elements: bf16 matrices as they came, vectors widened. */
-static unsigned char *elements_of(const struct st_tensor *from, uint32_t dtype, size_t *bytes)
+static unsigned char *elements_of(const struct source_tensor *from, uint32_t dtype, size_t *bytes)
 {
     const size_t n = from->bytes / 2, size = dtype == 1 ? 2 : 4;
     unsigned char *elements = calloc(n + 1, size);
@@ -148,7 +148,7 @@ static void second_reader(const unsigned char *file, size_t size)
         const unsigned char *data = file + u64(tensor + 80);
         const uint64_t dtype = u32(tensor), bytes = u64(tensor + 88);
         source_name(name, from, sizeof from);
-        const struct st_tensor *st = safetensors_find(&source, from);
+        const struct source_tensor *st = safetensors_find(&source, from);
         if (!check(st && u64(tensor + 16) == st->dim[0] &&
                        u64(tensor + 24) == (st->n_dims < 2 ? 1 : st->dim[1]),
                    "%s is not %s", name, from))

@@ -1,0 +1,69 @@
+/* The table of formats that weights come in, and the opening of what lies at a path. */
+#include "format/source.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "format/hfdir.h"
+
+static const struct weight_format *const formats[] = {
+    &hf_folder,
+};
+
+static const struct weight_format *format_of(enum file_kind kind)
+{
+    for (size_t i = 0; i < ARRAY_LEN(formats); i++)
+        if (formats[i]->kind == kind)
+            return formats[i];
+    return NULL;
+}
+
+/* "organization/name" and the like: no path that somebody typed with care, and nothing is there. */
+static bool like_hub_name(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    return *path && *path != '.' && slash != path && (!slash || (slash[1] && !strchr(slash + 1, '/')));
+}
+
+/* What was given is no source: says what it is, as far as its first bytes tell. */
+static int refuse(const char *path, struct err *err)
+{
+    struct file_map map;
+    if (!file_exists(path) && like_hub_name(path))
+        return err_set(
+            err,
+            "%s: there is no such folder, and nothing is downloaded here: if it is a name on "
+            "the Hugging Face hub, fetch it (git clone https://huggingface.co/%s, with Git "
+            "LFS) and give its folder",
+            path, path);
+    if (file_map(&map, path, err) < 0)
+        return -1;
+    const int rc = sniff_refuse(map.data, map.size, KIND_OTHER, "a Hugging Face folder", path, err);
+    file_unmap(&map);
+    return rc < 0 ? rc
+                  : err_set(err, "%s: is a file, a Hugging Face folder with config.json is expected",
+                            path);
+}
+
+int weight_source_open(struct weight_source *source, const char *path, enum source_part part,
+                       struct err *err)
+{
+    *source = (struct weight_source){0};
+    if (strlen(path) >= sizeof source->path)
+        return err_set(err, "folder name is longer than %zu bytes", sizeof source->path - 1);
+    strcpy(source->path, path);
+    source->format = format_of(path_sniff(path));
+    if (!source->format)
+        return refuse(path, err);
+    if (source->format->open(source, part, err) == 0)
+        return 0;
+    weight_source_close(source);
+    return -1;
+}
+
+void weight_source_close(struct weight_source *source)
+{
+    if (source->format)
+        source->format->close(source);
+    *source = (struct weight_source){0};
+}

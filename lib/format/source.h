@@ -1,0 +1,82 @@
+/* Where weights come from. bmc-convert asks a source for what it needs, and does not know whether that is a folder of
+ * safetensors files or something else: a format is one row of the table in source.c, with one struct weight_format. */
+#ifndef BMC_SOURCE_H
+#define BMC_SOURCE_H
+
+#include "base/json.h"
+#include "format/sniff.h"
+
+enum source_type { SOURCE_F32, SOURCE_F16, SOURCE_BF16, SOURCE_OTHER };
+
+enum { SOURCE_MAX_DIMS = 8 };
+
+/* A tensor as the source has it. */
+struct source_tensor {
+    const char *name;
+    const char *type_name; /* as the source spells it */
+    enum source_type type;
+    size_t n_dims;
+    size_t dim[SOURCE_MAX_DIMS]; /* slowest first */
+    const unsigned char *data;   /* in the mapped file; no alignment promised */
+    size_t bytes;
+};
+
+/* What a source says about its model, as JSON values whatever its format. */
+enum source_json {
+    SOURCE_CONFIG, /* of config.json's form: "architectures", and what `config` lines of a family read */
+    SOURCE_GENERATION, /* of generation_config.json's form: "eos_token_id" */
+    SOURCE_JSONS
+};
+
+/* The texts that a tokenizer is made of; a source in whose format there are none writes them from what it has. */
+enum source_text {
+    SOURCE_TOKENIZER,
+    SOURCE_VOCAB,
+    SOURCE_MERGES,
+    SOURCE_TOKENIZER_CONFIG,
+    SOURCE_SPECIAL_TOKENS,
+    SOURCE_TEXTS
+};
+
+struct source_bytes {
+    const char *data; /* NULL: there is none */
+    size_t size;
+};
+
+/* How much of a source is looked at. */
+enum source_part { SOURCE_ALL, SOURCE_ITS_TOKENIZER };
+
+struct weight_source {
+    const struct weight_format *format;
+    char path[4096];             /* names the source in errors */
+    char config_name[4096 + 16]; /* and what config() gives */
+    void *state;                 /* the format's own */
+};
+
+/* What all slots but open() give is borrowed until close(). */
+struct weight_format {
+    enum file_kind kind; /* what path_sniff() says of such a source */
+
+    /* Opens and checks what lies at source->path; sets config_name and state. After an error close() is called, too:
+     * state is NULL, or what close() can free. */
+    int (*open)(struct weight_source *source, enum source_part part, struct err *err);
+
+    /* NULL: there is none, which SOURCE_CONFIG never is. */
+    const json_t *(*config)(const struct weight_source *source, enum source_json which);
+
+    /* The tensor of that name, or NULL. */
+    const struct source_tensor *(*find)(const struct weight_source *source, const char *name);
+
+    struct source_bytes (*tokenizer)(const struct weight_source *source, enum source_text which);
+
+    void (*close)(struct weight_source *source);
+};
+
+/* Opens what lies at `path`, whatever format it is of. What cannot be read is refused with what it is and what to do. */
+int weight_source_open(struct weight_source *source, const char *path, enum source_part part,
+                       struct err *err) MUST_USE;
+
+/* One that was never opened is all zero. */
+void weight_source_close(struct weight_source *source);
+
+#endif

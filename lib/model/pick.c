@@ -1,0 +1,165 @@
+/* Rows of a role out of a tensor of a source. */
+#include "model/pick.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/threads.h"
+
+/* ---- elements ---- */
+
+static float f16_to_f32(uint16_t h)
+{
+    const uint32_t sign = (uint32_t)(h & 0x8000) << 16;
+    const uint32_t exponent = h >> 10 & 31, fraction = h & 1023;
+    uint32_t bits;
+    if (exponent == 31) {
+        bits = sign | 0x7f800000 | fraction << 13;
+    } else if (exponent) {
+        bits = sign | (exponent + 112) << 23 | fraction << 13;
+    } else {
+        const float tiny = ldexpf((float)fraction, -24);
+        return sign ? -tiny : tiny;
+    }
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static size_t element_size(enum source_type type) { return type == SOURCE_F32 ? 4 : 2; }
+
+static float load(enum source_type type, const unsigned char *at)
+{
+    uint16_t narrow;
+    float wide;
+    if (type == SOURCE_F32) {
+        memcpy(&wide, at, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, at, sizeof narrow);
+    return type == SOURCE_BF16 ? bf16_to_f32(narrow) : f16_to_f32(narrow);
+}
+
+/* Converts elements that lie `step` bytes apart. */
+static bool convert_row(enum source_type from, const unsigned char *in, size_t step, enum dtype to,
+                        void *out, size_t n)
+{
+    enum { FEW = 256 };
+    float x[FEW];
+    bool finite = true;
+    for (size_t at = 0, some; at < n; at += some) {
+        char *here = (char *)out + at * dtype_size(to);
+        some = size_min(FEW, n - at);
+        for (size_t i = 0; i < some; i++)
+            x[i] = load(from, in + (at + i) * step);
+        dtype_narrow(here, to, x, some);
+        dtype_widen(x, to, here, some);
+        for (size_t i = 0; i < some; i++)
+            finite = finite && isfinite(x[i]);
+    }
+    return finite;
+}
+
+/* ---- rows ---- */
+
+/* Row of the source (or column, when it is transposed) that is a row of the role. */
+static size_t source_row(const struct pick *pick, size_t row)
+{
+    if (pick->rope_dim) {
+        const size_t in_head = row % pick->head_dim, half = pick->rope_dim / 2;
+        if (in_head < pick->rope_dim)
+            row += 2 * (in_head % half) + (in_head >= half) - in_head;
+    }
+    return row / pick->group * pick->group_from + pick->first + row % pick->group;
+}
+
+enum { PIECE = 1 << 16 };
+
+struct conversion {
+    const struct pick *pick;
+    size_t first_row, rows, piece; /* rows at a time */
+    enum dtype to;
+    unsigned char *out;
+    atomic_bool broken;
+};
+
+static void convert_piece(void *arg, size_t index)
+{
+    struct conversion *c = arg;
+    const struct pick *p = c->pick;
+    const size_t size = element_size(p->from->type), end = size_min(c->rows, (index + 1) * c->piece);
+    bool finite = true;
+    for (size_t i = index * c->piece; i < end; i++) {
+        const unsigned char *in = p->from->data + source_row(p, c->first_row + i) * p->row_step * size;
+        unsigned char *out = c->out + i * p->columns * dtype_size(c->to);
+        finite &= convert_row(p->from->type, in, p->column_step * size, c->to, out, p->columns);
+    }
+    if (!finite)
+        atomic_store(&c->broken, true);
+}
+
+bool pick_rows(const struct pick *pick, size_t first_row, size_t rows, enum dtype to, void *out)
+{
+    const size_t piece = size_max(1, PIECE / pick->columns);
+    struct conversion c = {pick, first_row, rows, piece, to, out, false};
+    threads_each(div_up(rows, piece), 4 * rows * pick->columns, convert_piece, &c);
+    return !c.broken;
+}
+
+/* ---- planning ---- */
+
+static int check_shape(const struct source_tensor *from, bool vector, size_t rows, size_t columns,
+                       const char *name, struct err *err)
+{
+    if (from->type == SOURCE_OTHER)
+        return err_set(err, "%s: tensor \"%s\" is %s; F32, F16 and BF16 can be converted", name,
+                       from->name, from->type_name);
+    if (from->n_dims != (vector ? 1 : 2) || from->dim[0] != rows ||
+        (!vector && from->dim[1] != columns))
+        return err_set(err,
+                       "%s: tensor \"%s\" is [%zu][%zu] in the weights, its configuration means "
+                       "[%zu][%zu]",
+                       name, from->name, from->n_dims ? from->dim[0] : 0,
+                       from->n_dims > 1 ? from->dim[1] : 1, rows, columns);
+    return 0;
+}
+
+/* Where the rows lie among those of the other parts. */
+static size_t plan_parts(struct pick *pick, const struct recipe *recipe, const struct role *role,
+                         const struct config *config)
+{
+    size_t all = 0, before = 0;
+    for (size_t i = 0; i < recipe->n_parts; i++) {
+        if (recipe->parts[i] == role)
+            before = all;
+        all += config_dim(config, recipe->parts[i]->out);
+    }
+    const size_t own = config_dim(config, role->out), turns = recipe->by_head ? config->kv_heads : 1;
+    if (recipe->n_parts == 0)
+        all = own;
+    pick->group = own / turns;
+    pick->group_from = all / turns;
+    pick->first = before / turns;
+    return all;
+}
+
+int pick_plan(struct pick *pick, const struct source_tensor *from, const struct recipe *recipe,
+              const struct role *role, const struct config *config, const char *name, struct err *err)
+{
+    const size_t columns = config_dim(config, role->in);
+    *pick = (struct pick){.from = from, .columns = columns};
+    const size_t rows = plan_parts(pick, recipe, role, config);
+    pick->row_step = recipe->transposed ? 1 : columns;
+    pick->column_step = recipe->transposed ? rows : 1;
+    /* A configuration that rotates has had its sizes checked. */
+    if (recipe->interleaved && config->position != POSITION_ROPE)
+        return err_set(err, "%s: tensor \"%s\" is said to be interleaved, but nothing rotates", name,
+                       from->name);
+    if (recipe->interleaved) {
+        pick->head_dim = config->head_dim;
+        pick->rope_dim = config_rope_dim(config);
+    }
+    return recipe->transposed ? check_shape(from, false, columns, rows, name, err)
+                              : check_shape(from, role->in == DIM_NONE, rows, columns, name, err);
+}

@@ -1,0 +1,26 @@
+/* Rows of a role out of a tensor of a source: found in it, turned, put in order and converted, some rows at a time. */
+#ifndef BMC_PICK_H
+#define BMC_PICK_H
+
+#include "format/source.h"
+#include "model/recipe.h"
+
+struct pick {
+    const struct source_tensor *from; /* NULL: there is none */
+    size_t columns;                   /* elements of a row of the role */
+    size_t row_step, column_step;     /* elements from one to the next in the source */
+    size_t group, group_from,
+        first;                 /* so many rows of the role are in so many of the source, from there */
+    size_t head_dim, rope_dim; /* of interleaved rows; 0: they are not */
+};
+
+/* Checks that the tensor is what the recipe and the configuration mean. `name` is the source's, for errors. */
+int pick_plan(struct pick *pick, const struct source_tensor *from, const struct recipe *recipe,
+              const struct role *role, const struct config *config, const char *name,
+              struct err *err) MUST_USE;
+
+/* Converts rows [first_row, first_row + rows) of the role, one after the other; false when an element is NaN or infinite,
+ * before or after. */
+bool pick_rows(const struct pick *pick, size_t first_row, size_t rows, enum dtype to, void *out);
+
+#endif

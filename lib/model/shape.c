@@ -1,0 +1,75 @@
+/* Shape files: sizes of known models. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "model/family.h"
+
+enum { PATH_SIZE = 4096 + 300 };
+
+static bool has_suffix(const char *text, const char *suffix)
+{
+    const size_t len = strlen(text), n = strlen(suffix);
+    return len > n && strcmp(text + len - n, suffix) == 0;
+}
+
+/* Appends "NAME, " for every file of a folder whose name ends in `suffix`, as many as there is room for. */
+static void list_names(const char *folder, const char *suffix, char *text, size_t size)
+{
+    struct dirent **files = NULL;
+    const int n = scandir(folder, &files, NULL, alphasort);
+    size_t used = 0;
+    *text = 0;
+    for (int i = 0; i < n; i++) {
+        const size_t len = strlen(files[i]->d_name) - strlen(suffix);
+        if (has_suffix(files[i]->d_name, suffix) && used + len + sizeof ", " <= size)
+            used += (size_t)snprintf(text + used, size - used, "%s%.*s", used ? ", " : "", (int)len,
+                                     files[i]->d_name);
+        free(files[i]);
+    }
+    free(files);
+}
+
+/* A path that is not there is only that; a name could be another one. */
+static int unknown_shape(const char *models_dir, const char *shape, const char *path, struct err *err)
+{
+    char folder[PATH_SIZE], known[360];
+    if (strcmp(shape, path) == 0)
+        return err_set(err, "no shape \"%s\": there is no such file", shape);
+    snprintf(folder, sizeof folder, "%s/shapes", models_dir);
+    list_names(folder, ".shape", known, sizeof known);
+    return err_set(err, "no shape \"%.80s\"; there are: %s; or give the path of a .shape file", shape,
+                   *known ? known : "none");
+}
+
+int shape_configure(const char *models_dir, const char *shape, struct config *config, struct err *err)
+{
+    char path[PATH_SIZE];
+    if (strchr(shape, '/') || has_suffix(shape, ".shape"))
+        snprintf(path, sizeof path, "%s", shape);
+    else
+        snprintf(path, sizeof path, "%s/shapes/%s.shape", models_dir, shape);
+    if (!file_exists(path))
+        return unknown_shape(models_dir, shape, path, err);
+    struct conf conf;
+    if (conf_open(&conf, path, err) < 0)
+        return -1;
+    struct family family = {0};
+    int rc = -1;
+    const char *name = conf_get(&conf, "family");
+    if (!name || strchr(name, '/')) {
+        err_set(err, "%s: needs a line \"family NAME\"", path);
+        goto out;
+    }
+    char family_path[PATH_SIZE];
+    snprintf(family_path, sizeof family_path, "%s/families/%s.family", models_dir, name);
+    if (family_open(&family, models_dir, family_path, err) < 0)
+        goto out;
+    rc = family_configure_shape(&family, &conf, config, err);
+out:
+    family_release(&family);
+    conf_release(&conf);
+    return rc;
+}

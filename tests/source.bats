@@ -1,0 +1,189 @@
+# Sources of weights and family files: tensors that lie otherwise in the source give the same model; lines are read strictly.
+load helper
+
+setup_file() { for name in qwen2-like llama-2-like llama-bias; do model "$name" >/dev/null; done; }
+
+family() { # LINE..
+    printf '%s\n' "$@" >a.family
+}
+
+# refolded WORD..: a folder with the tensors of qwen2-like, as these words have them.
+refolded() {
+    mkdir -p "$1"
+    cp "$(folder qwen2-like)"/*.json "$(folder qwen2-like)"/*.txt "$1"
+    "$BMC_BUILD/tests/refold" "$(folder qwen2-like)/model.safetensors" "$1/model.safetensors" 8 "${rope_dim:-8}" 2 "$@" ||
+        fail "refold $*"
+    refute cmp -s "$(folder qwen2-like)/model.safetensors" "$1/model.safetensors"
+}
+
+# The lines of qwen2.family, then those for the words: each role that they concern, with what is done to it.
+family_for() { # WORD..
+    local all=" $* " turned='' role part list name end
+    if [[ $all == *' transposed '* ]]; then turned=transposed; fi
+    sed 's/#.*//' "$ROOT/models.d/families/qwen2.family"
+    for end in weight bias; do
+        for role in q k v gate up out down; do
+            [[ $end == weight || $role == [qkv] ]] || continue
+            case $role in
+            [qkv]) name=self_attn.${role}_proj part=qkv list=q,k,v ;;
+            gate | up) name=mlp.${role}_proj part=gate_up list=gate,up ;;
+            out) name=self_attn.o_proj part='' ;;
+            down) name=mlp.down_proj part='' ;;
+            esac
+            printf 'tensor layer.%s.%s ' $role $end
+            if [ -n "$part" ] && [[ $all == *' fused '* || $all == *' by_head '* ]]; then
+                name=${name%.*}.${part}_proj
+                part="part $role of $list"
+                if [[ $all == *' by_head '* && $role == [qkv] ]]; then part+=' by_head'; fi
+            else
+                part=''
+            fi
+            if [[ $all == *' interleaved '* && $role == [qk] ]]; then part+=' interleaved'; fi
+            if [ $end = weight ]; then part="$turned $part"; fi
+            echo "model.layers.%.$name.$end $part"
+        done
+    done
+}
+
+# ---- what is done to tensors ----
+
+@test "transposed, fused and interleaved tensors give the model that plain ones give, byte for byte" {
+    want=$(model qwen2-like)
+    n=0
+    while read -ra words; do
+        refolded "${words[@]}"
+        family_for "${words[@]}" >"some.family"
+        bmc-convert --family some.family "${words[0]}" -o some.bmc
+        equal_files some.bmc "$want"
+        bmc-convert -t 1 --type bf16 --family some.family "${words[0]}" -o some.bmc
+        bmc-convert --type bf16 "$(folder qwen2-like)" -o plain.bmc
+        equal_files some.bmc plain.bmc
+        rm -r "${words[0]}" some.bmc plain.bmc
+        n=$((n + 1))
+    done <<'END'
+transposed
+fused
+by_head
+interleaved
+transposed fused interleaved
+transposed by_head interleaved
+END
+    [ "$n" -eq 6 ]
+}
+
+@test "interleaved: of a head that turns in part, only that part" {
+    rope_dim=4
+    refolded interleaved
+    family_for interleaved >some.family
+    family_for >plain.family
+    for file in some plain; do echo 'config rope_dim is 4' >>$file.family; done
+    bmc-convert --family some.family interleaved -o some.bmc
+    bmc-convert --family plain.family "$(folder qwen2-like)" -o plain.bmc
+    equal_files some.bmc plain.bmc
+}
+
+@test "a tensor that is not of the size that its line means is refused with both" {
+    family_for fused >some.family
+    sed -i 's/qkv_proj/q_proj/' some.family
+    expect_error 1 'q_proj.weight" is \[32\]\[32\] in the weights, its configuration means \[64\]\[32\]$' \
+        bmc-convert --family some.family "$(folder qwen2-like)" -o some.bmc
+    family_for transposed >some.family
+    expect_error 1 'k_proj.weight" is \[16\]\[32\] in the weights, its configuration means \[32\]\[16\]$' \
+        bmc-convert --family some.family "$(folder qwen2-like)" -o some.bmc
+    assert_folder some.family
+}
+
+@test "interleaved, where nothing rotates, is refused" {
+    family_for interleaved >some.family
+    printf 'config position is alibi\nconfig rope_dim is 1000\n' >>some.family
+    expect_error 1 'q_proj.weight" is said to be interleaved, but nothing rotates$' \
+        bmc-convert --family some.family "$(folder qwen2-like)" -o some.bmc
+    assert_folder some.family
+}
+
+# ---- lines ----
+
+@test "lines that say nothing are refused with their number" {
+    n=0
+    while IFS='|' read -r line pattern; do
+        family 'family a' 'architecture A' 'like llama' '' "$line"
+        expect_error 1 "^bmc-convert: a.family: line 5.*${pattern:-is not understood: \"${line%% *} }" \
+            bmc-convert --family a.family "$(folder llama-bias)" -o a.bmc
+        n=$((n + 1))
+    done <<'END'
+tensors layer.q.weight x|"tensors"; see bmc-family\(5\)$
+Config mlp is plain|"Config"
+eos 3|"eos"
+tensor layer.q.weight
+tensor layer.qq.weight x|there is no role "layer.qq.weight"
+tensor layer.q.weight x turned
+tensor layer.q.weight x transposed transposed
+tensor layer.q.bias x transposed
+tensor layer.q.weight x part
+tensor layer.q.weight x part q
+tensor layer.q.weight x part q of
+tensor layer.q.weight x part q of k,v
+tensor layer.q.weight x part k of q,k,v
+tensor layer.q.weight x part q of q,q
+tensor layer.q.weight x part q of q
+tensor layer.q.weight x part q of q,,k
+tensor layer.q.weight x part q of q,down
+tensor layer.q.weight x part q in q,k,v
+tensor layer.q.weight x part q of q,k,v,q,k
+tensor layer.q.weight x part q of q,k,v transposed
+tensor layer.q.weight x by_head
+tensor layer.gate.weight x part gate of gate,up by_head
+tensor layer.gate.weight x interleaved
+tensor layer.v.weight x interleaved
+tensor layer.q.weight x interleaved by_head
+config mlp
+config no_such_key is 1
+config mlp was plain
+require mlp
+END
+    [ "$n" -eq 29 ]
+    assert_folder a.family
+}
+
+# ---- like another ----
+
+@test "like: the lines of another family, replaced by its own on the same subject" {
+    # It is llama's but for its name.
+    family 'family llama' 'architecture A' 'like llama'
+    bmc-convert --family a.family "$(folder llama-bias)" -o a.bmc
+    equal_files a.bmc "$(model llama-bias)"
+    family 'like llama' 'config context is 99' 'architecture A' 'family a'
+    bmc-convert --family a.family "$(folder llama-bias)" -o a.bmc
+    assert_equal "$(bmc-convert --info --format json a.bmc | jq -c '[.family, .context]')" '["a",99]'
+    # A line for a key replaces one that this config.json could not fill; one for a role all of the other's names.
+    mkdir folder
+    cp "$(folder llama-bias)"/* folder
+    jq 'del(.hidden_size) | .width = 32 | .pretraining_tp = 2' "$(folder llama-bias)/config.json" >folder/config.json
+    expect_error 1 'has no "hidden_size"' bmc-convert folder -o b.bmc
+    family 'family llama' 'architecture A' 'like llama' "config hidden is $(jq .hidden_size "$(folder llama-bias)/config.json")"
+    bmc-convert --family a.family folder -o a.bmc
+    equal_files a.bmc "$(model llama-bias)"
+    echo 'require pretraining_tp is 1' >>a.family
+    expect_error 1 '"pretraining_tp" is 2, the llama family here handles only' bmc-convert --family a.family folder -o b.bmc
+    family 'family llama' 'architecture A' 'like llama' 'tensor final_norm.weight model.other.weight'
+    expect_error 1 'no tensor "model.other.weight"' bmc-convert --family a.family "$(folder llama-bias)" -o b.bmc
+}
+
+@test "like: one step only, and only a family of the folder" {
+    family 'family a' 'architecture A' 'like qwen2'
+    expect_error 1 'a.family: is like qwen2, which is like llama: name that one$' bmc-convert --family a.family "$(folder llama-bias)" -o a.bmc
+    for name in ../families/llama /etc/passwd ''; do
+        family 'family a' 'architecture A' "like $name"
+        expect_error 1 'a.family: "like" needs the name of a family' bmc-convert --family a.family "$(folder llama-bias)" -o a.bmc
+    done
+    family 'family a' 'architecture A' 'like nobody'
+    expect_error 1 'a.family: is like nobody: .*/families/nobody.family' bmc-convert --family a.family "$(folder llama-bias)" -o a.bmc
+    mkdir -p own/families
+    printf 'family llama\narchitecture X\nnonsense 1\n' >own/families/llama.family
+    family 'family a' 'architecture A' 'like llama'
+    expect_error 1 'is like llama: own/families/llama.family: line 3: .*"nonsense"' bmc-convert --models-dir own --family a.family "$(folder llama-bias)" -o a.bmc
+    # A shape's family may be like another, too.
+    tiny_shape tiny.shape family qwen2
+    bmc-convert --synth ./tiny.shape -o a.bmc
+    assert_equal "$(bmc-convert --info --format json a.bmc | jq -r .bias_qkv)" true
+}
