@@ -78,7 +78,8 @@ struct gen_callbacks {
     /* Prompt rows computed so far, and of how many; may be NULL. */
     void (*prefill)(void *arg, size_t done, size_t total);
     /* A sequence has ended, or was interrupted, and its rows are still there as sequence `seq` of the session: for
-     * snapshots. Called before done(); may be NULL. */
+     * snapshots. Called before done(); may be NULL. After a failure the results of the same step still go out, and
+     * sequences under way end with what they have. */
     int (*keep)(void *arg, size_t seq, const struct gen_result *result, struct err *err);
     void *arg;
 };

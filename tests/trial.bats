@@ -1,0 +1,22 @@
+# What a first try of the programs ran into: each test is a slip that somebody made, and the answer to it.
+
+load helper
+
+gen() { bmc-gen -q -m "$(model grimm)" "$@"; }
+
+@test "a snapshot that finds the disk full costs no result of its step, and no text under way" {
+    for id in 1 2 3 4 5 6; do
+        jq -nc --argjson id $id '{id: $id, prompt: "Once upon a time", n: (if $id < 5 then 6 else 60 end)}'
+    done >in
+    limited() { (ulimit -f 200 && gen --jsonl -b 6 --ignore-eos --save-kv k.kv -f in | cat && exit "${PIPESTATUS[0]}"); }
+    run --separate-stderr limited
+    assert_equal "$status" 1
+    assert_equal "$stderr" "bmc-gen: k.kv: cannot write: File too large"
+    assert_equal "$(jq -c '[.id, .finish, (.ids | length), (.text | length > 0)]' <<<"$output")" '[1,"length",6,true]
+[2,"length",6,true]
+[3,"length",6,true]
+[4,"length",6,true]
+[5,"error",6,true]
+[6,"error",6,true]'
+    assert_equal "$(jq -r 'select(.id > 4).error' <<<"$output" | sort -u)" "the run ended: ${stderr#bmc-gen: }"
+}
