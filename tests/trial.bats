@@ -20,3 +20,22 @@ gen() { bmc-gen -q -m "$(model grimm)" "$@"; }
 [6,"error",6,true]'
     assert_equal "$(jq -r 'select(.id > 4).error' <<<"$output" | sort -u)" "the run ended: ${stderr#bmc-gen: }"
 }
+
+# A measurement of one figure in as many rounds as are given.
+measured() { # FILE ROUND..
+    jq -n '{rows: [{test: "decode", policy: "bmc", batch: 1, model_id: "m", isa: "i", cpu: "c", version: "1",
+                    samples: {x_ms: $ARGS.positional | map(tonumber)}}]}' --args "${@:2}" >"$1"
+}
+
+@test "a comparison that can judge nothing is no success" {
+    measured a 1 2
+    measured b 1 2
+    run --separate-stderr "$BMC_BIN/bmc-prof" compare a b
+    assert_equal "$status" 1
+    assert_equal "${#stderr_lines[@]}" 1
+    [[ $stderr =~ ^bmc-prof:\ none\ of\ 1\ figures\ .*--repeat\ 4 ]]
+    [[ $output == *"no interval"* ]]
+    measured a 1 2 1 2
+    measured b 1 2 1 2
+    ok "$BMC_BIN/bmc-prof" compare a b
+}
