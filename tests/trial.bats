@@ -39,3 +39,13 @@ measured() { # FILE ROUND..
     measured b 1 2 1 2
     ok "$BMC_BIN/bmc-prof" compare a b
 }
+
+@test "a model does not take the place of a text" {
+    echo important >notes.txt
+    expect_error 1 'notes.txt: is there and no model file, so it is not replaced: give another name' \
+        bmc-convert "$(folder llama-bias)" -o notes.txt
+    assert_equal "$(cat notes.txt)" important
+    : >empty.bmc
+    ok bmc-convert "$(folder llama-bias)" -o empty.bmc
+    ok bmc-convert "$(folder llama-bias)" -o empty.bmc
+}
