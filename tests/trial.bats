@@ -49,3 +49,9 @@ measured() { # FILE ROUND..
     ok bmc-convert "$(folder llama-bias)" -o empty.bmc
     ok bmc-convert "$(folder llama-bias)" -o empty.bmc
 }
+
+@test "bmc-tune makes no profile with the name of none" {
+    expect_error 2 '--profile: none is no profile everywhere' timeout 10 "$BMC_BIN/bmc-tune" --shape opt-125m -N 8 --profile none
+    expect_error 2 '--profile: none is no profile everywhere' timeout 10 "$BMC_BIN/bmc-tune" --check --profile none
+    assert_folder
+}
