@@ -55,3 +55,18 @@ measured() { # FILE ROUND..
     expect_error 2 '--profile: none is no profile everywhere' timeout 10 "$BMC_BIN/bmc-tune" --check --profile none
     assert_folder
 }
+
+errors_of() { jq -r '.error | sub("^line [0-9]+: "; "")' <<<"$output"; }
+
+@test "an unknown member: a guess only where one is near, and a word for what other servers take" {
+    jq -nc '{ids: [5], Temperature: 1}, {ids: [5], TOPK: 1}, {ids: [5], whatever: 1}, {ids: [5], xy: 1},
+        {messages: [{role: "user", content: "hi"}]}, {ids: [5], model: "m"}, {ids: [5], stream: true}' >in
+    some_fail 7 7 gen --jsonl -n 1 -f in
+    assert_equal "$(errors_of)" 'unknown member "Temperature"; the nearest that is known is "temperature" (--lenient ignores unknown ones)
+unknown member "TOPK"; the nearest that is known is "top_k" (--lenient ignores unknown ones)
+unknown member "whatever" (--lenient ignores unknown ones)
+unknown member "xy" (--lenient ignores unknown ones)
+unknown member "messages": there is no chat here, prompts are used as they are: give "prompt" (--lenient ignores unknown ones)
+unknown member "model": one run has one model, which -m gives (--lenient ignores unknown ones)
+unknown member "stream": results come as lines, each when it is complete (--lenient ignores unknown ones)'
+}
