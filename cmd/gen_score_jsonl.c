@@ -106,7 +106,7 @@ static int parse_line(const struct score_jsonl *job, struct line *line, const ch
         blanks++;
     if (blanks == len)
         return err_set(err, "is empty, an object is expected");
-    line->root = json_loadb(bytes, len, JSON_ALLOW_NUL, &why);
+    line->root = json_loadb(bytes, len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     if (!line->root)
         return err_set(err, "not valid JSON at column %d: %s", why.column, why.text);
     if (!json_is_object(line->root))

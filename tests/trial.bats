@@ -70,3 +70,16 @@ unknown member "messages": there is no chat here, prompts are used as they are: 
 unknown member "model": one run has one model, which -m gives (--lenient ignores unknown ones)
 unknown member "stream": results come as lines, each when it is complete (--lenient ignores unknown ones)'
 }
+
+@test "lines: a byte order mark before the first, values that are no objects, whole numbers as reals" {
+    printf '\xef\xbb\xbf{"ids":[5],"n":2.0}\n"x"\nnull\n{"ids":[5],"n":2.5}\n{"ids":[5],"seed":1e300}\n' >in
+    some_fail 4 5 gen --jsonl --ignore-eos -f in
+    assert_equal "$(jq -c '[(.ids | length), .error]' <<<"$output")" '[2,null]
+[0,"line 2: is a string, an object is expected"]
+[0,"line 3: is null, an object is expected"]
+[0,"line 4: \"n\" is 2.5, a whole number, -1 or more is expected"]
+[0,"line 5: \"seed\" is 1.0000000000000001e+300, a whole number, 0 or more is expected"]'
+    printf '\xef\xbb\xbf{"ids":[5,6]}\n7\n' >in
+    run --separate-stderr gen --score --jsonl -f in
+    assert_equal "$(jq -c .error <<<"$output")" $'null\n"line 2: is an integer, an object is expected"'
+}

@@ -126,17 +126,25 @@ static bool in_range(const struct member *member, double x)
     return x >= member->min && x <= member->max;
 }
 
+/* A whole number, 2.0 included: some languages write all numbers so. */
+static bool read_whole(const json_t *value, json_int_t *whole)
+{
+    const double most = 9007199254740992, x = json_real_value(value); /* beyond 2^53 digits are lost */
+    *whole = json_is_real(value) && fabs(x) <= most ? (json_int_t)x : json_integer_value(value);
+    return json_is_integer(value) || (json_is_real(value) && fabs(x) <= most && floor(x) == x);
+}
+
 /* -1, where it is allowed, is no limit. */
 static int set_whole(struct request *r, const struct given *given, struct err *err)
 {
     char *at = (char *)r + given->member->at;
-    if (!json_is_integer(given->value) ||
-        !in_range(given->member, (double)json_integer_value(given->value)))
+    json_int_t whole;
+    if (!read_whole(given->value, &whole) || !in_range(given->member, (double)whole))
         return refuse(given, err);
     if (given->member->kind == KEY)
-        *(uint64_t *)at = (uint64_t)json_integer_value(given->value);
+        *(uint64_t *)at = (uint64_t)whole;
     else
-        *(size_t *)at = (size_t)json_integer_value(given->value);
+        *(size_t *)at = (size_t)whole;
     return 0;
 }
 
@@ -334,7 +342,7 @@ int request_open(struct request *r, const char *line, size_t len, bool lenient, 
         blanks++;
     if (blanks == len)
         return err_set(err, "is empty, an object is expected");
-    r->root = json_loadb(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why);
+    r->root = json_loadb(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
     if (!r->root)
         return err_set(err, "not valid JSON at column %d: %s", why.column, why.text);
     if (!json_is_object(r->root))
