@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "decode/request.h"
 #include "gen.h"
 #include "gen_lines.h"
 
@@ -78,7 +79,7 @@ static int read_ids(struct line *line, const json_t *ids, struct err *err)
     return 0;
 }
 
-static int check_members(const struct line *line, struct err *err)
+static int check_members(const struct line *line, bool lenient, struct err *err)
 {
     static const char *const known[] = {"id", "prompt", "text", "ids"};
     const char *name;
@@ -88,11 +89,8 @@ static int check_members(const struct line *line, struct err *err)
         size_t i = 0;
         while (i < ARRAY_LEN(known) && strcmp(name, known[i]) != 0)
             i++;
-        if (i == ARRAY_LEN(known))
-            return err_set(err,
-                           "unknown member \"%s\"; a text to score has \"id\" and one of \"text\", "
-                           "\"prompt\" and \"ids\"",
-                           name);
+        if (i == ARRAY_LEN(known) && !lenient)
+            return request_unknown(name, known, ARRAY_LEN(known), err);
     }
     return 0;
 }
@@ -114,7 +112,7 @@ static int parse_line(const struct score_jsonl *job, struct line *line, const ch
     line->id = json_object_get(line->root, "id");
     const json_t *prompt = json_object_get(line->root, "prompt"),
                  *text = json_object_get(line->root, "text"), *ids = json_object_get(line->root, "ids");
-    if (check_members(line, err) < 0)
+    if (check_members(line, job->gen->options->lenient, err) < 0)
         return -1;
     if ((prompt != NULL) + (text != NULL) + (ids != NULL) != 1)
         return err_set(err, "exactly one of \"text\", \"prompt\" and \"ids\" is expected");

@@ -83,3 +83,14 @@ unknown member "stream": results come as lines, each when it is complete (--leni
     run --separate-stderr gen --score --jsonl -f in
     assert_equal "$(jq -c .error <<<"$output")" $'null\n"line 2: is an integer, an object is expected"'
 }
+
+@test "--score --jsonl: --lenient passes over unknown members, which are named like those of requests" {
+    printf '{"ids":[5,6],"label":3}\n{"txet":"x"}\n{"ids":[5],"model":"m"}\n' >in
+    run --separate-stderr gen --score --jsonl -f in
+    assert_equal "$status" 1
+    assert_equal "$(errors_of)" 'unknown member "label" (--lenient ignores unknown ones)
+unknown member "txet"; the nearest that is known is "text" (--lenient ignores unknown ones)
+unknown member "model": one run has one model, which -m gives (--lenient ignores unknown ones)'
+    run --separate-stderr gen --score --jsonl --lenient -f in
+    assert_equal "$(jq -c .error <<<"$output" | paste -sd ' ')" 'null "line 2: exactly one of \"text\", \"prompt\" and \"ids\" is expected" null'
+}
