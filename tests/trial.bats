@@ -94,3 +94,13 @@ unknown member "model": one run has one model, which -m gives (--lenient ignores
     run --separate-stderr gen --score --jsonl --lenient -f in
     assert_equal "$(jq -c .error <<<"$output" | paste -sd ' ')" 'null "line 2: exactly one of \"text\", \"prompt\" and \"ids\" is expected" null'
 }
+
+@test "a newline in a name does not make a second line" {
+    cp "$(model grimm-draft)" $'a\nb.bmc'
+    ok bmc-convert --verify $'a\nb.bmc'
+    assert_equal "$output" 'a?b.bmc: ok'
+    bmc-gen -q -m "$(model grimm-draft)" -p x -n 2 --save-kv $'a\nb.kv' >/dev/null
+    ok bmc-convert --verify $'a\nb.kv'
+    assert_equal "$output" 'a?b.kv: ok'
+    expect_error 2 'a\?bmc-gen: ok' bmc-gen $'a\nbmc-gen: ok'
+}
