@@ -134,7 +134,10 @@ static int check_writable(const struct use *use, struct err *err)
 static int check_kind(const struct use *use, enum opt_file role, enum file_kind found, struct err *err)
 {
     if (role == OPT_WRITES_SNAPSHOT && is_direct(use))
-        return err_set(err, "%s: is no regular file, which a snapshot must be", use->path);
+        return err_set(err,
+                       "%s: is no name for a regular file, which a snapshot must be: give one, as "
+                       "story.kv",
+                       use->path);
     if (!S_ISREG(use->place.st.st_mode) || use->place.st.st_size == 0 || found == roles[role].kind)
         return 0;
     if (found != KIND_OTHER)

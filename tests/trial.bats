@@ -104,3 +104,23 @@ unknown member "model": one run has one model, which -m gives (--lenient ignores
     assert_equal "$output" 'a?b.kv: ok'
     expect_error 2 'a\?bmc-gen: ok' bmc-gen $'a\nbmc-gen: ok'
 }
+
+@test "a name on a hub in the place of a model file" {
+    expect_error 1 '^bmc-gen: TinyLlama/TinyLlama: there is no such file, and nothing is downloaded .*git clone https://huggingface.co/TinyLlama/TinyLlama,.* make a .bmc model of its folder with bmc-convert$' \
+        bmc-gen -q -m TinyLlama/TinyLlama -p x
+    expect_error 1 '^bmc-gen: none/x.bmc: cannot open: No such file' bmc-gen -q -m none/x.bmc -p x
+}
+
+@test "what is found in a wrong place comes with what to do there" {
+    expect_error 1 'is a .bmc model; a snapshot is needed here: give the model with -m$' bmc-gen -q -m "$(model grimm)" --load-kv "$(model grimm)" -p x
+    printf 'GGUF\3\0\0\0' >x.gguf
+    expect_error 1 '^bmc-convert: x.gguf: is a GGUF file, which cannot be read yet; a Hugging Face folder is needed here: give the one that it was made from$' bmc-convert x.gguf -o out.bmc
+    for name in - /dev/fd/5 >(cat); do
+        expect_error 1 "^bmc-gen: $name: is no name for a regular file, which a snapshot must be: give one, as story.kv$" \
+            gen -p x -n 1 --save-kv "$name" 5>open
+    done
+    printf '\xff' >bad.txt
+    expect_error 1 '^bmc-gen: bad.txt: the text is not valid UTF-8 at byte 0' gen --score -f bad.txt
+    scored() { gen --score <bad.txt; }
+    expect_error 1 '^bmc-gen: standard input: the text is not valid UTF-8 at byte 0' scored
+}
