@@ -124,3 +124,10 @@ unknown member "model": one run has one model, which -m gives (--lenient ignores
     scored() { gen --score <bad.txt; }
     expect_error 1 '^bmc-gen: standard input: the text is not valid UTF-8 at byte 0' scored
 }
+
+@test "bmc-tune: noise is no sentence about less than the least" {
+    ok "$BMC_BUILD/tests/test_tune_says" bmc ./p table dry-run
+    assert_output --partial ', and about as long as T = 4, which measured least;'
+    run --separate-stderr "$BMC_BUILD/tests/test_tune_says" doubtful ./p table dry-run
+    assert_output --partial ', and 1.300 (1.200 to 1.400) times as long as T = 4, which measured least;'
+}
