@@ -131,3 +131,15 @@ unknown member "model": one run has one model, which -m gives (--lenient ignores
     run --separate-stderr "$BMC_BUILD/tests/test_tune_says" doubtful ./p table dry-run
     assert_output --partial ', and 1.300 (1.200 to 1.400) times as long as T = 4, which measured least;'
 }
+
+@test "--stats of an interrupted run says interrupted" {
+    "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" -p 'Once upon a time' -n 900 --ignore-eos --kv iterative --isa ref -t 1 --stats stats.json >out 3>&- &
+    pid=$!
+    for _ in {1..500}; do
+        [ ! -s out ] || break
+        sleep 0.02
+    done
+    kill -TERM $pid
+    wait $pid || [ $? -eq 143 ]
+    assert_equal "$(jq -c '[.finish, .finished_interrupted, .finished_error, .sequences]' stats.json)" '["interrupted",1,0,1]'
+}

@@ -12,6 +12,8 @@
 
 enum { LOGITS_HASH_BYTES = 8 };
 
+static const char INTERRUPTED[] = "interrupted"; /* the error of sequences that a signal ended */
+
 const char *gen_finish_name(enum gen_finish finish)
 {
     static const char *const names[] = {"length", "eos", "stop", "error"};
@@ -90,7 +92,8 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
                      err) < 0)
         goto out;
     loop->stats->sequences++;
-    loop->stats->finished[finish]++;
+    loop->stats->interrupted += error == INTERRUPTED;
+    loop->stats->finished[finish] += error != INTERRUPTED;
     loop->stats->context_full += result.full;
     keep(loop, seq, &result);
     rc = cb->done(cb->arg, &result, err);
@@ -406,9 +409,10 @@ static enum work find_work(const struct loop *loop)
 /* Sequences under way go out with what they have. */
 static int end_early(struct loop *loop, struct err *err)
 {
-    char why[sizeof loop->failure.text + 32] = "interrupted";
+    char text[sizeof loop->failure.text + 32];
+    const char *why = loop->failed ? text : INTERRUPTED;
     if (loop->failed)
-        snprintf(why, sizeof why, "the run ended: %s", loop->failure.text);
+        snprintf(text, sizeof text, "the run ended: %s", loop->failure.text);
     for (size_t i = 0; i < loop->n_slots; i++)
         if (loop->slot[i].busy && loop_finish(loop, &loop->slot[i], FINISHED_ERROR, why, err) < 0)
             return -1;

@@ -88,6 +88,7 @@ struct gen_stats {
     size_t sequences;
     size_t finished[FINISHED_ERROR + 1],
         context_full;     /* sequences by their end; of `length`, those cut by the context */
+    size_t interrupted;   /* sequences; errors as results, but not counted as such */
     size_t loaded_tokens; /* whose rows a snapshot gave */
     double load_kv_ms;
     size_t prefill_tokens, prefill_steps;
