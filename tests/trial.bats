@@ -143,3 +143,10 @@ unknown member "model": one run has one model, which -m gives (--lenient ignores
     wait $pid || [ $? -eq 143 ]
     assert_equal "$(jq -c '[.finish, .finished_interrupted, .finished_error, .sequences]' stats.json)" '["interrupted",1,0,1]'
 }
+
+@test "the man page says how long an interrupted step may take, as the option has it" {
+    page=$(sed -n '/^\.SS Signals/,/^\.SH/p' "$ROOT/man/bmc.7" | tr '\n' ' ')
+    chunk=$(bmc-gen --help | sed -n 's/.*prompt tokens computed at a time (default \([0-9]*\)).*/\1/p')
+    [[ $page == *"chunk of a prompt: ${chunk:?} tokens by default"*chunk*"makes it shorter"* ]]
+    [[ $page == *"a second one ends it at once"* ]]
+}
