@@ -115,6 +115,11 @@ int main(int argc, char **argv)
     if (o.check && (o.dry_run || o.constants || o.plot || o.spec || o.context))
         opt_usage_error(&tune_program,
                         "--check takes none of --dry-run, --constants, --plot, --spec and -N");
+    if (o.profile && strcmp(o.profile, "none") == 0 && !o.dry_run)
+        opt_usage_error(&tune_program,
+                        "--profile: none is no profile everywhere, and one is %s here: give another "
+                        "name (./none for a file of that name)%s",
+                        o.check ? "checked" : "written", o.check ? "" : ", or --dry-run");
     names_check(&tune_program, NULL, o.attn, o.isa, o.precision);
     if (o.shape)
         files_input("--shape", o.shape);

@@ -104,7 +104,8 @@ void cli_say(FILE *to, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    text_make_printable(line, strlen(line), "\n");
+    const size_t len = strlen(line);
+    text_make_printable(line, len && line[len - 1] == '\n' ? len - 1 : len, "");
     fputs(line, to);
 }
 

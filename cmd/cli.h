@@ -26,7 +26,7 @@ void cli_interrupt_ends(void);
 /* "program: sentence" on stderr; returns CLI_FAILED. */
 int cli_fail(const char *program, const struct err *err);
 
-/* A line for people, without the control characters that names from outside may hold. */
+/* One line for people, without the control characters that names from outside may hold: only a final newline stays. */
 void cli_say(FILE *to, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* Flushes and checks standard output: a full disk is an error. -1 after printing the error line. */

@@ -29,7 +29,7 @@ static const struct {
     bool only;
 } roles[OPT_FILE_ROLES] = {
     [OPT_WRITES] = {KIND_OTHER, false},
-    [OPT_WRITES_MODEL] = {KIND_MODEL, false},
+    [OPT_WRITES_MODEL] = {KIND_MODEL, true},
     [OPT_WRITES_SNAPSHOT] = {KIND_SNAPSHOT, true},
     [OPT_WRITES_PROFILE] = {KIND_PROFILE, true},
     [OPT_WRITES_ACCEPTANCE] = {KIND_ACCEPTANCE, true},
@@ -135,18 +135,20 @@ static int check_writable(const struct use *use, struct err *err)
 
 static int check_kind(const struct use *use, enum opt_file role, enum file_kind found, struct err *err)
 {
-    const char *own = file_kind_name(roles[role].kind);
     if (role == OPT_WRITES_SNAPSHOT && is_direct(use))
-        return err_set(err, "%s: is no regular file, which a snapshot must be", use->path);
+        return err_set(err,
+                       "%s: is no name for a regular file, which a snapshot must be: give one, as "
+                       "story.kv",
+                       use->path);
     if (!S_ISREG(use->place.st.st_mode) || use->place.st.st_size == 0 || found == roles[role].kind)
         return 0;
-    if (found == KIND_OTHER && !roles[role].only)
+    if (found != KIND_OTHER)
+        return err_set(err, "%s: is a %s, so it is not replaced: give another name", use->path,
+                       file_kind_name(found));
+    if (!roles[role].only || is_direct(use))
         return 0;
-    if (roles[role].only)
-        return err_set(err, "%s: is there and no %s, so it is not replaced: give another name",
-                       use->path, own);
-    return err_set(err, "%s: is a %s, so it is not replaced: give another name", use->path,
-                   file_kind_name(found));
+    return err_set(err, "%s: is there and no %s, so it is not replaced: give another name", use->path,
+                   file_kind_name(roles[role].kind));
 }
 
 int files_output(const struct program *program, const char *option, const char *path,

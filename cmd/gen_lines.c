@@ -26,6 +26,18 @@ void lines_close(struct lines *lines)
         close(lines->fd);
 }
 
+/* A byte order mark, which some programs put before the first line, is none of its bytes. */
+static void skip_mark(struct lines *lines, const char **line, size_t *len)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    const size_t n = sizeof mark - 1;
+    if (lines->done_bytes || *len < n || memcmp(*line, mark, n) != 0)
+        return;
+    *line += n;
+    *len -= n;
+    lines->done_bytes += n;
+}
+
 /* Of the bytes that are there, a whole line, or the last one that has no end. `seen` bytes hold no line end. */
 static bool take_line(struct lines *lines, size_t seen, const char **line, size_t *len)
 {
@@ -37,6 +49,7 @@ static bool take_line(struct lines *lines, size_t seen, const char **line, size_
     *line = at;
     *len = end ? (size_t)(end - at) : left;
     lines->taken += *len + (end != NULL);
+    skip_mark(lines, line, len);
     lines->done_bytes += *len + (end != NULL);
     return true;
 }

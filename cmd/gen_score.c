@@ -1,6 +1,7 @@
 /* bmc-gen --score: a text's log-probabilities, token by token, and what they come to. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -148,6 +149,12 @@ static int score_text(struct score_job *job, const struct ids *ids, struct err *
     return gen_report(gen, &stats, err);
 }
 
+/* Where the text is from, in a sentence. */
+static const char *source_name(const struct gen_options *o)
+{
+    return o->prompt ? "--prompt" : o->file && strcmp(o->file, "-") != 0 ? o->file : "standard input";
+}
+
 int gen_score(struct gen *gen, struct err *err)
 {
     struct score_job job = {
@@ -159,7 +166,7 @@ int gen_score(struct gen *gen, struct err *err)
         err_set(err, "out of memory for rows");
     else if (gen_read_text(gen->options, true, &text, err) == 0) {
         rc = tokenizer_encode(gen->model->tok, text.data ? text.data : "", text.len, true, &ids, err);
-        rc = rc < 0 ? err_prefix(err, "text") : score_text(&job, &ids, err);
+        rc = rc < 0 ? err_prefix(err, "%s", source_name(gen->options)) : score_text(&job, &ids, err);
     }
     json_decref(job.rows);
     buf_release(&text);

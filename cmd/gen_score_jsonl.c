@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "decode/request.h"
 #include "gen.h"
 #include "gen_lines.h"
 
@@ -89,10 +90,7 @@ static int check_members(const struct line *line, struct err *err)
         while (i < ARRAY_LEN(known) && strcmp(name, known[i]) != 0)
             i++;
         if (i == ARRAY_LEN(known))
-            return err_set(err,
-                           "unknown member \"%s\"; a text to score has \"id\" and one of \"text\", "
-                           "\"prompt\" and \"ids\"",
-                           name);
+            return request_unknown(name, known, ARRAY_LEN(known), err);
     }
     return 0;
 }
@@ -113,7 +111,8 @@ static int parse_line(const struct score_jsonl *job, struct line *line, const ch
         blanks++;
     if (blanks == len)
         return err_set(err, "is empty, an object is expected");
-    line->root = json_load_whole(bytes, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why);
+    line->root =
+        json_load_whole(bytes, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
     if (!line->root && json_error_code(&why) == json_error_out_of_memory)
         return err_set(err, "out of memory for its JSON");
     if (!line->root)

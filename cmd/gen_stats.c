@@ -115,7 +115,7 @@ static int put_run(json_t *object, const struct gen *gen, struct err *err)
 /* How the sequences ended: the only one's way, and how many in each. */
 static int put_ends(json_t *object, const struct gen_stats *s, struct err *err)
 {
-    const char *only = NULL;
+    const char *only = s->sequences == 1 && s->interrupted ? "interrupted" : NULL;
     for (enum gen_finish end = FINISHED_LENGTH; end <= FINISHED_ERROR; end++)
         if (s->sequences == 1 && s->finished[end])
             only = gen_finish_name(end);
@@ -126,6 +126,7 @@ static int put_ends(json_t *object, const struct gen_stats *s, struct err *err)
         COUNT("finished_eos", s->finished[FINISHED_EOS]),
         COUNT("finished_stop", s->finished[FINISHED_STOP]),
         COUNT("finished_error", s->finished[FINISHED_ERROR]),
+        COUNT("finished_interrupted", s->interrupted),
         COUNT("context_full", s->context_full),
     };
     return put_fields(object, fields, ARRAY_LEN(fields), err);

@@ -175,9 +175,14 @@ static int conclude(const struct comparison *c, struct err *err)
     size_t figures = 0;
     for (size_t i = 0; i <= VERDICT_NONE; i++)
         figures += c->count[i];
-    if (!c->matched)
+    if (!c->matched || !figures)
         return err_set(err, "%s and %s have measured nothing alike", c->options->file[0],
                        c->options->file[1]);
+    if (c->count[VERDICT_NONE] == figures)
+        return err_set(err,
+                       "none of %zu figures has an interval, so nothing can be judged: it takes 4 "
+                       "rounds on both sides, none of them 0: measure both with --repeat 4 or more",
+                       figures);
     if (c->count[VERDICT_NONE])
         fprintf(stderr,
                 "%s: %zu of %zu figures have no interval: it takes 4 rounds on both sides, none of "

@@ -417,7 +417,9 @@ int tune_save(struct tune *tune, struct err *err)
         return err_set(err, "there is no place for the profile; give --profile FILE");
     if (keep_old(tune, path, err) < 0 || profile_save(&tune->profile, path, err) < 0)
         return -1;
-    if (tune->options->format == TABLE_TEXT && !tune->options->quiet)
-        cli_say(stdout, "\nprofile written to %s\n", path);
+    if (tune->options->format == TABLE_TEXT && !tune->options->quiet) {
+        cli_say(stdout, "\n");
+        cli_say(stdout, "profile written to %s\n", path);
+    }
     return 0;
 }

@@ -152,6 +152,9 @@ static int add_T(struct buf *text, const struct cell *c, struct err *err)
         return -1;
     if (r->best == c->used)
         return buf_addf(text, err, "measured least itself");
+    /* Less than the least is noise. */
+    if (r->raw.value <= 1 || (r->raw.lo <= 1 && r->raw.hi >= 1))
+        return buf_addf(text, err, "about as long as T = %.0f, which measured least", c->T[r->best]);
     return buf_addf(text, err, "%.3f (%.3f to %.3f) times as long as T = %.0f, which measured least",
                     r->raw.value, r->raw.lo, r->raw.hi, c->T[r->best]);
 }

@@ -287,10 +287,10 @@ END
 }
 
 @test "a file size limit leaves nothing behind, and the old file as it was" {
-    echo old >out.bmc
+    echo BMCMODEL old >out.bmc
     for blocks in 1 100 1000; do
         expect_error 1 'out.bmc: .*File too large' limited $blocks
-        assert_equal "$(cat out.bmc)" old
+        assert_equal "$(cat out.bmc)" "BMCMODEL old"
         assert_folder out.bmc
     done
 }
@@ -301,20 +301,20 @@ limited() { ( ulimit -f "$1" && bmc-convert "$(folder grimm-draft)" -o out.bmc);
     mkdir small
     run --separate-stderr unshare -m bash -c "
         mount -t tmpfs -o size=128k none small || exit 77
-        echo old >small/out.bmc
+        echo BMCMODEL old >small/out.bmc
         '$BMC_BIN/bmc-convert' '$(folder llama-bias)' -o small/out.bmc
         echo \"status \$?\"; ls -A small; cat small/out.bmc"
     [ "$status" -ne 77 ] || skip "no file system can be mounted here"
-    assert_output $'status 1\nout.bmc\nold'
+    assert_output $'status 1\nout.bmc\nBMCMODEL old'
     assert_equal "${#stderr_lines[@]}" 1
     [[ $stderr =~ ^bmc-convert:\ small/out.bmc:\ .*No\ space\ left ]]
 }
 
 @test "an existing output is replaced at once, never written into" {
-    echo old >out.bmc
+    echo BMCMODEL old >out.bmc
     ln out.bmc link
     bmc-convert "$(folder llama-bias)" -o out.bmc
-    assert_equal "$(cat link)" old
+    assert_equal "$(cat link)" "BMCMODEL old"
     equal_files out.bmc "$(model llama-bias)"
     # A conversion that fails leaves the old one.
     cp -r "$(folder qwen2-like)" broken

@@ -19,9 +19,9 @@ copy() { cp -r "$(folder "$1")" "$2"; }
 refused() { # REGEX OPTION..
     local pattern=$1
     shift
-    echo old >out.bmc
+    echo BMCMODEL old >out.bmc
     expect_error 1 "$pattern" bmc-convert bad -o out.bmc "$@"
-    assert_equal "$(cat out.bmc)" old
+    assert_equal "$(cat out.bmc)" "BMCMODEL old"
     rm out.bmc
     expect_error 1 "$pattern" bmc-convert bad -o out.bmc "$@"
     assert_folder bad

@@ -172,7 +172,7 @@ measure() { # STEP SUBCOMMAND ARGUMENT..
 }
 
 @test "bmc-prof compare" {
-    "$BMC_BIN/bmc-prof" bench --shape "$BATS_FILE_TMPDIR/tiny.shape" -p 4 -n 2 -t 1 --repeat 2 --warmup 0 --megabytes 1 --format json >a.json
+    "$BMC_BIN/bmc-prof" bench --shape "$BATS_FILE_TMPDIR/tiny.shape" -p 4 -n 2 -t 1 --repeat 4 --warmup 0 --megabytes 1 --format json >a.json
     inject 67 -- bmc-prof compare ../a.json ../a.json --format csv
     inject 61 -- bmc-prof compare ../a.json ../a.json --format json
 }

@@ -106,8 +106,8 @@ file_options() { # PROGRAM
     cp p p.svg
     refused 1 'p.svg: is a tuned profile' p.svg bmc-prof latency -N 4 --plot p.svg
     refused 1 'a: is a file of measured acceptance' a bmc-gen -q -p x -n 1 --stats a
-    refused 1 'a: is there and no tuned profile' a bmc-tune --shape ./tiny.shape -N 8 --profile a
-    refused 1 'p: is there and no file of measured acceptance' p bmc-spec -q -p x -n 2 --record-acceptance --acceptance p
+    refused 1 'a: is a file of measured acceptance' a bmc-tune --shape ./tiny.shape -N 8 --profile a
+    refused 1 'p: is a tuned profile' p bmc-spec -q -p x -n 2 --record-acceptance --acceptance p
     refused 1 'tiny.shape: is there and no tuned profile' tiny.shape bmc-tune --profile tiny.shape
     refused 1 'tiny.shape: is there and no snapshot' tiny.shape bmc-gen -q -p x -n 1 --prompt-cache tiny.shape
     # Through a descriptor, too.

@@ -191,7 +191,7 @@ line 3: unknown member "maxtokens"; the nearest that is known is "max_tokens" (-
     [ "$n" -ge 10 ]
     assert_equal "$(jq -c .id <<<"$output")" "$(seq 0 $((n - 1)))"
     assert_equal "$(sed 1d <<<"$output" | jq -c '[.finish, (.ids | length)]' | sort | uniq -c | sort -rn | head -n 1 | sed 's/^ *[0-9]* //')" '["length",1]'
-    jq -se '.[0].finish == "error" and (.[0].error | test("^line 1: the run ended: k.kv: .*File too large"))' <<<"$output"
+    jq -se '.[0].finish == "error" and (.[0].error | test("^the run ended: k.kv: .*File too large"))' <<<"$output"
     # What is finished is no error, the last one's included: it was its rows that were not saved.
     [ "$(jq -c 'select(.finish == "error")' <<<"$output" | wc -l)" -le 4 ]
     [ ! -e k.kv ]

@@ -12,6 +12,8 @@
 
 enum { LOGITS_HASH_BYTES = 8 };
 
+static const char INTERRUPTED[] = "interrupted"; /* the error of sequences that a signal ended */
+
 const char *gen_finish_name(enum gen_finish finish)
 {
     static const char *const names[] = {"length", "eos", "stop", "error"};
@@ -49,14 +51,14 @@ static int set_line_hash(struct loop *loop, uint64_t line, const struct hash *ha
     return 0;
 }
 
-/* Rows that are complete may be saved. */
-static int keep(const struct loop *loop, size_t seq, const struct gen_result *result, struct err *err)
+/* Rows that are complete may be saved. A failure ends the run, but only behind this step: its results go out. */
+static void keep(struct loop *loop, size_t seq, const struct gen_result *result)
 {
     const struct gen_callbacks *cb = loop->callbacks;
-    if (!cb->keep || !session_rows(loop->session, seq) ||
+    if (!cb->keep || loop->failed || !session_rows(loop->session, seq) ||
         (result->finish == FINISHED_ERROR && !*loop->interrupted))
-        return 0;
-    return cb->keep(cb->arg, seq, result, err);
+        return;
+    loop->failed = cb->keep(cb->arg, seq, result, &loop->failure) < 0;
 }
 
 int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,
@@ -90,16 +92,11 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
                      err) < 0)
         goto out;
     loop->stats->sequences++;
-    loop->stats->finished[finish]++;
+    loop->stats->interrupted += error == INTERRUPTED;
+    loop->stats->finished[finish] += error != INTERRUPTED;
     loop->stats->context_full += result.full;
-    /* A result that is there goes out, whatever becomes of its rows. */
-    struct err why;
-    const bool kept = keep(loop, seq, &result, &why) == 0;
+    keep(loop, seq, &result);
     rc = cb->done(cb->arg, &result, err);
-    if (!kept) {
-        *err = why;
-        rc = -1;
-    }
 out:
     free(slot->prompt_logprobs);
     slot->prompt_logprobs = NULL;
@@ -208,7 +205,7 @@ static int fill_slots(struct loop *loop, struct err *err)
 {
     for (size_t i = 0; i < loop->n_slots; i++) {
         /* A request that ends at once leaves the place free for the next. */
-        while (!loop->slot[i].busy && !loop->input_ended && !*loop->interrupted) {
+        while (!loop->slot[i].busy && !loop->input_ended && !loop->failed && !*loop->interrupted) {
             struct gen_request request;
             const int got = loop->callbacks->next(loop->callbacks->arg, !any_busy(loop), &request, err);
             if (got < 0)
@@ -409,21 +406,32 @@ static enum work find_work(const struct loop *loop)
     return work;
 }
 
+/* Sequences under way go out with what they have. */
+static int end_early(struct loop *loop, struct err *err)
+{
+    char text[sizeof loop->failure.text + 32];
+    const char *why = loop->failed ? text : INTERRUPTED;
+    if (loop->failed)
+        snprintf(text, sizeof text, "the run ended: %s", loop->failure.text);
+    for (size_t i = 0; i < loop->n_slots; i++)
+        if (loop->slot[i].busy && loop_finish(loop, &loop->slot[i], FINISHED_ERROR, why, err) < 0)
+            return -1;
+    if (!loop->failed)
+        return 0;
+    *err = loop->failure;
+    return -1;
+}
+
 static int run_loop(struct loop *loop, struct err *err)
 {
     for (;;) {
         if (fill_slots(loop, err) < 0)
             return -1;
+        if (loop->failed || *loop->interrupted)
+            return end_early(loop, err);
         const enum work work = find_work(loop);
         if (work == WORK_NONE)
             return 0;
-        if (*loop->interrupted) {
-            for (size_t i = 0; i < loop->n_slots; i++)
-                if (loop->slot[i].busy &&
-                    loop_finish(loop, &loop->slot[i], FINISHED_ERROR, "interrupted", err) < 0)
-                    return -1;
-            return 0;
-        }
         if ((work == WORK_PREFILL ? prefill_step(loop, err) : decode_step(loop, err)) < 0)
             return -1;
     }

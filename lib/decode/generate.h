@@ -78,7 +78,8 @@ struct gen_callbacks {
     /* Prompt rows computed so far, and of how many; may be NULL. */
     void (*prefill)(void *arg, size_t done, size_t total);
     /* A sequence has ended, or was interrupted, and its rows are still there as sequence `seq` of the session: for
-     * snapshots. Called before done(); may be NULL. */
+     * snapshots. Called before done(); may be NULL. After a failure the results of the same step still go out, and
+     * sequences under way end with what they have. */
     int (*keep)(void *arg, size_t seq, const struct gen_result *result, struct err *err);
     void *arg;
 };
@@ -87,6 +88,7 @@ struct gen_stats {
     size_t sequences;
     size_t finished[FINISHED_ERROR + 1],
         context_full;     /* sequences by their end; of `length`, those cut by the context */
+    size_t interrupted;   /* sequences; errors as results, but not counted as such */
     size_t loaded_tokens; /* whose rows a snapshot gave */
     double load_kv_ms;
     size_t prefill_tokens, prefill_steps;

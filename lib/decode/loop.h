@@ -38,6 +38,8 @@ struct loop {
     struct hash *line_hash; /* by input line */
     size_t n_lines, lines_cap;
     bool input_ended;
+    bool failed; /* a snapshot could not be written: the run ends behind this step */
+    struct err failure;
     struct spec *spec; /* NULL: plain decoding */
 };
 

@@ -126,17 +126,25 @@ static bool in_range(const struct member *member, double x)
     return x >= member->min && x <= member->max;
 }
 
+/* A whole number, 2.0 included: some languages write all numbers so. */
+static bool read_whole(const json_t *value, json_int_t *whole)
+{
+    const double most = 9007199254740992, x = json_real_value(value); /* beyond 2^53 digits are lost */
+    *whole = json_is_real(value) && fabs(x) <= most ? (json_int_t)x : json_integer_value(value);
+    return json_is_integer(value) || (json_is_real(value) && fabs(x) <= most && floor(x) == x);
+}
+
 /* -1, where it is allowed, is no limit. */
 static int set_whole(struct request *r, const struct given *given, struct err *err)
 {
     char *at = (char *)r + given->member->at;
-    if (!json_is_integer(given->value) ||
-        !in_range(given->member, (double)json_integer_value(given->value)))
+    json_int_t whole;
+    if (!read_whole(given->value, &whole) || !in_range(given->member, (double)whole))
         return refuse(given, err);
     if (given->member->kind == KEY)
-        *(uint64_t *)at = (uint64_t)json_integer_value(given->value);
+        *(uint64_t *)at = (uint64_t)whole;
     else
-        *(size_t *)at = (size_t)json_integer_value(given->value);
+        *(size_t *)at = (size_t)whole;
     return 0;
 }
 
@@ -244,14 +252,63 @@ static const struct member *find_member(const char *key, const char **name)
     return NULL;
 }
 
-static const char *nearest_name(const char *key)
+/* Members that other servers take, and what does their work here. */
+static const char *find_foreign(const char *key)
 {
-    const char *best = members[0].names[0];
+    static const char *const foreign[][2] = {
+        {"messages", "there is no chat here, prompts are used as they are: give \"prompt\""},
+        {"model", "one run has one model, which -m gives"},
+        {"stream", "results come as lines, each when it is complete"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(foreign); i++)
+        if (strcmp(foreign[i][0], key) == 0)
+            return foreign[i][1];
+    return NULL;
+}
+
+/* How far a name is from what was written, in capitals or not; SIZE_MAX: too far to be meant. */
+static size_t name_distance(const char *key, const char *name)
+{
+    char small[64];
+    const size_t len = strlen(key);
+    if (len >= sizeof small)
+        return SIZE_MAX;
+    for (size_t i = 0; i <= len; i++)
+        small[i] = (char)(key[i] >= 'A' && key[i] <= 'Z' ? key[i] - 'A' + 'a' : key[i]);
+    const size_t distance = words_apart(small, name);
+    return distance <= size_min(len, strlen(name)) / 3 ? distance : SIZE_MAX;
+}
+
+int request_unknown(const char *key, const char *const *names, size_t n, struct err *err)
+{
+    const char *best = NULL, *why = find_foreign(key);
+    const struct excerpt found = excerpt_of(key, strlen(key));
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < n; i++) {
+        const size_t distance = name_distance(key, names[i]);
+        best = distance < least ? names[i] : best;
+        least = size_min(least, distance);
+    }
+    if (why)
+        return err_set(err, "unknown member \"%s\": %s (--lenient ignores unknown ones)", found.text,
+                       why);
+    if (best)
+        return err_set(err,
+                       "unknown member \"%s\"; the nearest that is known is \"%s\" (--lenient "
+                       "ignores unknown ones)",
+                       found.text, best);
+    return err_set(err, "unknown member \"%s\" (--lenient ignores unknown ones)", found.text);
+}
+
+/* Of all names of all members. */
+static int refuse_name(const char *key, struct err *err)
+{
+    const char *names[ARRAY_LEN(members) * ARRAY_LEN(members[0].names)];
+    size_t n = 0;
     for (size_t i = 0; i < ARRAY_LEN(members); i++)
         for (const char *const *at = members[i].names; *at; at++)
-            if (words_apart(key, *at) < words_apart(key, best))
-                best = *at;
-    return best;
+            names[n++] = *at;
+    return request_unknown(key, names, n, err);
 }
 
 /* Every member is known, and given by one of its names only. */
@@ -263,10 +320,7 @@ static int check_names(const struct request *r, bool lenient, struct err *err)
     {
         const struct member *member = find_member(key, &name);
         if (!member && !lenient)
-            return err_set(err,
-                           "unknown member \"%s\"; the nearest that is known is \"%s\" (--lenient "
-                           "ignores unknown ones)",
-                           excerpt_of(key, strlen(key)).text, nearest_name(key));
+            return refuse_name(key, err);
         if (!member || json_is_null(value))
             continue;
         const char **before = &first[member - members];
@@ -288,7 +342,8 @@ int request_open(struct request *r, const char *line, size_t len, bool lenient, 
         blanks++;
     if (blanks == len)
         return err_set(err, "is empty, an object is expected");
-    r->root = json_load_whole(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why);
+    r->root =
+        json_load_whole(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
     if (!r->root && json_error_code(&why) == json_error_out_of_memory)
         return err_set(err, "out of memory for its JSON");
     if (!r->root)

@@ -34,6 +34,9 @@ int request_ids(const struct request *request, struct ids *ids, struct err *err)
 
 void request_release(struct request *request);
 
+/* The error for a member that is none of `names`: says which of them is near, or what another server's is here. */
+int request_unknown(const char *key, const char *const *names, size_t n, struct err *err) MUST_USE;
+
 /* For the test of the man page: the n-th member's names, the first one its own and others its aliases, and what is
  * expected of its value. False when there are no more. */
 struct member_doc {

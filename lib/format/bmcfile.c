@@ -170,6 +170,13 @@ int bmc_file_parse(struct bmc_file *file, const void *data, size_t size, const c
     return check_names(file, (size_t)section[BMC_TEXT].bytes, name, err);
 }
 
+/* Whoever writes that means a file, not a name on a hub. */
+static bool has_own_ending(const char *path)
+{
+    const size_t len = strlen(path);
+    return len >= 4 && strcmp(path + len - 4, ".bmc") == 0;
+}
+
 int bmc_file_open(struct bmc_file *file, const char *path, struct err *err)
 {
     struct file_map map;
@@ -177,6 +184,9 @@ int bmc_file_open(struct bmc_file *file, const char *path, struct err *err)
     if (file_is_folder(path))
         return err_set(err, "%s: is a folder; make a model file of it: bmc-convert %s -o model.bmc",
                        path, path);
+    if (strchr(path, '/') && !has_own_ending(path) &&
+        sniff_hub_name(path, "file", "make a .bmc model of its folder with bmc-convert", err) < 0)
+        return -1;
     if (file_map(&map, path, err) < 0)
         return -1;
     if (bmc_file_parse(file, map.data, map.size, path, err) < 0) {

@@ -58,25 +58,28 @@ static const struct kind {
     const char *begin; /* the first bytes, or else: */
     bool (*is)(struct bytes b);
     const char *what,
-        *advice; /* how a sentence calls it, and what to do with it; NULL: has no other place */
+        *advice,     /* how a sentence calls it, and what to do with it; NULL: has no other place */
+        *for_source; /* the same where the source of a conversion is needed; NULL: as elsewhere */
 } kinds[FILE_KINDS] = {
-    [KIND_OTHER] = {"file", NULL, NULL, NULL, NULL},
-    [KIND_MODEL] = {"model file", BMC_MAGIC, NULL, "a .bmc model",
+    [KIND_OTHER] = {"file", NULL, NULL, NULL, NULL, NULL},
+    [KIND_MODEL] = {"model file", BMC_MAGIC, NULL, "a .bmc model", "give the model with -m",
                     "it is converted already: give it with -m"},
     [KIND_SNAPSHOT] = {"snapshot", KVFILE_MAGIC, NULL, "a snapshot",
-                       "go on from it with --load-kv, and give its model with -m"},
-    [KIND_PROFILE] = {"tuned profile", NULL, is_profile, NULL, NULL},
-    [KIND_ACCEPTANCE] = {"file of measured acceptance", NULL, is_acceptance, NULL, NULL},
-    [KIND_SAFETENSORS] = {"safetensors file", NULL, is_safetensors, NULL, NULL},
+                       "go on from it with --load-kv, and give its model with -m", NULL},
+    [KIND_PROFILE] = {"tuned profile", NULL, is_profile, NULL, NULL, NULL},
+    [KIND_ACCEPTANCE] = {"file of measured acceptance", NULL, is_acceptance, NULL, NULL, NULL},
+    [KIND_SAFETENSORS] = {"safetensors file", NULL, is_safetensors, NULL, NULL, NULL},
     [KIND_GGUF] = {"GGUF file", "GGUF", NULL, "a GGUF file, which cannot be read yet",
-                   "convert the Hugging Face folder that it was made from with bmc-convert"},
+                   "convert the Hugging Face folder that it was made from with bmc-convert",
+                   "give the one that it was made from"},
     [KIND_ZIP] = {"PyTorch checkpoint", "PK\3\4", NULL,
                   "a PyTorch checkpoint, which cannot be read yet",
-                  "save the model as safetensors (save_pretrained) and give its folder to bmc-convert"},
+                  "save the model as safetensors (save_pretrained) and give its folder to bmc-convert",
+                  NULL},
     [KIND_LFS] = {"Git LFS pointer", "version https://git-lfs.github.com/spec/", NULL,
                   "a Git LFS pointer, not the file itself",
-                  "fetch that with \"git lfs pull\" in its folder"},
-    [KIND_FOLDER] = {"folder", NULL, has_no_bytes, NULL, NULL},
+                  "fetch that with \"git lfs pull\" in its folder", NULL},
+    [KIND_FOLDER] = {"folder", NULL, has_no_bytes, NULL, NULL, NULL},
 };
 
 enum file_kind sniff(const void *data, size_t size)
@@ -108,5 +111,24 @@ int sniff_refuse(const void *data, size_t size, enum file_kind good, const char 
     const struct kind *kind = &kinds[found];
     if (!kind->what || found == good)
         return 0;
-    return err_set(err, "%s: is %s; %s is needed here: %s", name, kind->what, wanted, kind->advice);
+    return err_set(err, "%s: is %s; %s is needed here: %s", name, kind->what, wanted,
+                   good == KIND_OTHER && kind->for_source ? kind->for_source : kind->advice);
+}
+
+/* "organization/name" and the like: no path that somebody typed with care. */
+static bool like_hub_name(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    return *path && *path != '.' && slash != path && (!slash || (slash[1] && !strchr(slash + 1, '/')));
+}
+
+int sniff_hub_name(const char *path, const char *what, const char *advice, struct err *err)
+{
+    if (file_exists(path) || !like_hub_name(path))
+        return 0;
+    return err_set(err,
+                   "%s: there is no such %s, and nothing is downloaded here: if it is a name on the "
+                   "Hugging Face hub, fetch it (git clone https://huggingface.co/%s, with Git LFS) "
+                   "and %s",
+                   path, what, path, advice);
 }

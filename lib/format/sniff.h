@@ -33,4 +33,8 @@ const char *file_kind_name(enum file_kind kind);
 int sniff_refuse(const void *data, size_t size, enum file_kind good, const char *wanted,
                  const char *name, struct err *err) MUST_USE;
 
+/* An error for a path where nothing is and that reads like a name on a hub of models; `what` was looked for ("folder"),
+ * and `advice` is what follows the fetching. 0 for other paths. */
+int sniff_hub_name(const char *path, const char *what, const char *advice, struct err *err) MUST_USE;
+
 #endif

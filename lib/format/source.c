@@ -18,24 +18,12 @@ static const struct weight_format *format_of(enum file_kind kind)
     return NULL;
 }
 
-/* "organization/name" and the like: no path that somebody typed with care, and nothing is there. */
-static bool like_hub_name(const char *path)
-{
-    const char *slash = strchr(path, '/');
-    return *path && *path != '.' && slash != path && (!slash || (slash[1] && !strchr(slash + 1, '/')));
-}
-
 /* What was given is no source: says what it is, as far as its first bytes tell. */
 static int refuse(const char *path, struct err *err)
 {
     struct file_map map;
-    if (!file_exists(path) && like_hub_name(path))
-        return err_set(
-            err,
-            "%s: there is no such folder, and nothing is downloaded here: if it is a name on "
-            "the Hugging Face hub, fetch it (git clone https://huggingface.co/%s, with Git "
-            "LFS) and give its folder",
-            path, path);
+    if (sniff_hub_name(path, "folder", "give its folder", err) < 0)
+        return -1;
     if (file_map(&map, path, err) < 0)
         return -1;
     const int rc = sniff_refuse(map.data, map.size, KIND_OTHER, "a Hugging Face folder", path, err);
