@@ -536,7 +536,7 @@ enlarge() {
     expect_error 1 'model.bmc: is there and no snapshot, so it is not replaced' gen --load-kv story.kv -n 1 --save-kv model.bmc
     assert_equal "$(cat model.bmc)" model
     rm model.bmc
-    expect_error 1 '/dev/null: is no regular file' gen --load-kv story.kv -n 1 --save-kv /dev/null
+    expect_error 1 '/dev/null: is no name for a regular file' gen --load-kv story.kv -n 1 --save-kv /dev/null
     limited() { ( ulimit -f 64 && gen "$@" ); }
     run --separate-stderr limited --load-kv story.kv -n 1 --save-kv story.kv
     [ "$status" -eq 1 ]
