@@ -528,7 +528,7 @@ int main(void)
         static const size_t sizes[][2] = {{0, 1},  {0, 70},  {15, 1},  {16, 1},
                                           {17, 3}, {63, 65}, {100, 26}};
         for (size_t s = 0; s < ARRAY_LEN(sizes); s++)
-            for (size_t kind = 0; kind < 4 * ARRAY_LEN(bends); kind++)
+            for (size_t kind = 0; kind < 4 * ARRAY_LEN(bends); kind += kind < 4 ? 1 : 3)
                 test_attention(specs[i], kind & 1 ? DTYPE_BF16 : DTYPE_F32, sizes[s][0], sizes[s][1],
                                kind & 2, &bends[kind / 4]);
     }
