@@ -194,19 +194,14 @@ static int put_stats(json_t *object, const struct gen *gen, const struct gen_sta
 
 static int write_stats(const struct gen *gen, const struct gen_stats *stats, struct err *err)
 {
-    struct outfile out;
     struct buf text = {0};
     json_t *object = json_object();
     int rc = object ? put_stats(object, gen, stats, err) : err_set(err, "out of memory for statistics");
     if (rc == 0)
         rc = json_write_line(object, &text, err);
-    if (rc == 0 && (rc = outfile_open(&out, gen->options->stats, err)) == 0) {
-        fflush(stdout);
-        rc = outfile_write(&out, text.data, text.len, err);
-        if (rc == 0)
-            rc = outfile_commit(&out, err);
-        outfile_abort(&out);
-    }
+    fflush(stdout);
+    if (rc == 0)
+        rc = outfile_save(gen->options->stats, text.data, text.len, err);
     json_decref(object);
     buf_release(&text);
     return rc;

@@ -25,16 +25,11 @@ void plot_check_usage(const struct program *program, const char *path)
 
 int plot_save(const char *path, const struct svg_plot *plot, struct err *err)
 {
-    struct outfile out;
     struct buf svg = {0};
     fflush(stdout);
     int rc = svg_draw(plot, &svg, err);
-    if (rc == 0 && (rc = outfile_open(&out, path, err)) == 0) {
-        rc = outfile_write(&out, svg.data, svg.len, err);
-        if (rc == 0)
-            rc = outfile_commit(&out, err);
-        outfile_abort(&out);
-    }
+    if (rc == 0)
+        rc = outfile_save(path, svg.data, svg.len, err);
     buf_release(&svg);
     return rc;
 }

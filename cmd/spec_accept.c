@@ -84,7 +84,6 @@ int spec_write_acceptance(struct spec_run *run, struct err *err)
 {
     const struct spec_stats *s = &run->spec.stats;
     struct buf text = {0};
-    struct outfile out;
     char target[2 * HASH_BYTES + 1], draft[2 * HASH_BYTES + 1];
     if (s->record_steps == 0)
         return err_set(err, "no step had candidates: there is no acceptance to record");
@@ -99,12 +98,8 @@ int spec_write_acceptance(struct spec_run *run, struct err *err)
         rc = buf_addf(&text, err, " %.6f", (double)s->record[i] / (double)s->record_steps);
     if (rc == 0)
         rc = buf_addf(&text, err, "\n");
-    if (rc == 0 && (rc = outfile_open(&out, run->acceptance, err)) == 0) {
-        rc = outfile_write(&out, text.data, text.len, err);
-        if (rc == 0)
-            rc = outfile_commit(&out, err);
-        outfile_abort(&out);
-    }
+    if (rc == 0)
+        rc = outfile_save(run->acceptance, text.data, text.len, err);
     buf_release(&text);
     if (rc == 0 && !run->gen.options->quiet)
         cli_say(stderr, "acceptance       = written to %s\n", run->acceptance);

@@ -282,6 +282,18 @@ void outfile_abort(struct outfile *out)
     }
 }
 
+int outfile_save(const char *path, const void *bytes, size_t len, struct err *err)
+{
+    struct outfile out;
+    if (outfile_open(&out, path, err) < 0)
+        return -1;
+    int rc = outfile_write(&out, bytes, len, err);
+    if (rc == 0)
+        rc = outfile_commit(&out, err);
+    outfile_abort(&out);
+    return rc;
+}
+
 void file_remove_unfinished(void)
 {
     for (int i = 0; i < MAX_UNFINISHED; i++)

@@ -66,6 +66,9 @@ int outfile_commit(struct outfile *out, struct err *err) MUST_USE;
 /* Drops an output that was not committed; harmless after outfile_commit(). */
 void outfile_abort(struct outfile *out);
 
+/* All of that for bytes that are there already. */
+int outfile_save(const char *path, const void *bytes, size_t len, struct err *err) MUST_USE;
+
 /* Removes the temporary files of unfinished outputs. Safe in a signal handler. */
 void file_remove_unfinished(void);
 

@@ -72,13 +72,12 @@ static json_t *tokens_json(const struct tokenizer *tok, const struct logprob *at
 static int put_outcome(json_t *object, const char *text, size_t len, json_t *ids, const char *finish,
                        json_t *error, struct err *err)
 {
-    const int put[] = {
-        json_put(object, "text", json_text(text, len), err),
-        json_put(object, "ids", ids, err),
-        json_put(object, "finish", json_string(finish), err),
-        json_put(object, "error", error, err),
-    };
-    return put[0] | put[1] | put[2] | put[3]; /* 0, or -1 */
+    /* Statements of their own: the order of members is theirs, and all are taken over. */
+    int rc = json_put(object, "text", json_text(text, len), err);
+    rc |= json_put(object, "ids", ids, err);
+    rc |= json_put(object, "finish", json_string(finish), err);
+    rc |= json_put(object, "error", error, err);
+    return rc; /* 0, or -1 */
 }
 
 static int put_result(json_t *object, const struct tokenizer *tok, const struct gen_result *result,

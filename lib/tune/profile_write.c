@@ -78,15 +78,10 @@ int profile_write(const struct profile *p, struct buf *text, struct err *err)
 
 int profile_save(const struct profile *p, const char *path, struct err *err)
 {
-    struct outfile out;
     struct buf text = {0};
     int rc = profile_write(p, &text, err);
-    if (rc == 0 && (rc = outfile_open(&out, path, err)) == 0) {
-        rc = outfile_write(&out, text.data, text.len, err);
-        if (rc == 0)
-            rc = outfile_commit(&out, err);
-        outfile_abort(&out);
-    }
+    if (rc == 0)
+        rc = outfile_save(path, text.data, text.len, err);
     buf_release(&text);
     return rc;
 }
