@@ -36,7 +36,7 @@ TESTS    = $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/*.bats))
 TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=allocator_may_return_null=1
 
 # Files of one instruction set get its flags here and nowhere else; such files are of x86-64, and left out off it.
-ISA_FLAGS_avx2   = -mavx2 -mfma
+ISA_FLAGS_avx2   = -mavx2 -mfma -mf16c
 ISA_FLAGS_avx512 = -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma
 ISA_FLAGS_bf16   = $(ISA_FLAGS_avx512) -mavx512bf16
 ISA_FLAGS_amx    = -mamx-tile -mamx-bf16

@@ -26,8 +26,8 @@ static const struct opt opts[] = {
     {OPT_TEXT, "output", "o", "FILE", "the model file to write; - is standard output", AT(out), 0, 0,
      NULL, OPT_WRITES_MODEL},
     {OPT_CHOICE, "type", NULL, "TYPE",
-     "type of the stored matrices: auto (what the source has, f16 becoming f32), f32 or bf16", AT(type),
-     0, 0, "auto|f32|bf16", false},
+     "type of the stored matrices: auto (what the source has), f32, bf16 or f16", AT(type), 0, 0,
+     "auto|f32|bf16|f16", false},
     {OPT_TEXT, "family", NULL, "FILE",
      "read the tensors' names and traits from this family file instead of finding it by architecture",
      AT(family), 0, 0, NULL, true},
@@ -77,7 +77,7 @@ static int verify(const char *path, struct err *err)
 
 static int convert(const struct options *o, const char *folder, struct err *err)
 {
-    static const enum dtype types[] = {DTYPE_COUNT, DTYPE_F32, DTYPE_BF16};
+    static const enum dtype types[] = {DTYPE_COUNT, DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     struct cli_progress progress;
     struct hash model_id;
     char models_dir[8192];

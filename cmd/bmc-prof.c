@@ -62,6 +62,7 @@ int main(int argc, char **argv)
 {
     struct prof_options o = {.repeat = 0,
                              .warmup = SIZE_MAX,
+                             .type = DTYPE_BF16,
                              .kv_type = -1,
                              .batch = "1",
                              .prompt = "128",

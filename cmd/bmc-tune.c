@@ -28,9 +28,9 @@ static const struct opt opts[] = {
     TEXT("batch", "b", "LIST", batch, "sequences at a time, or a list (default 1)"),
     TEXT("spec", NULL, "k=K,m=M", spec, "with speculation: K candidates a step, of which M are accepted on average"),
     SIZE("layers", NULL, layers, 1, 1024, "layers of the model whose steps are timed for the free rows (default: of a model file all; of a shape 4)"),
-    CHOICE("type", "TYPE", type, "bf16|f32", "type of a shape's random weights: {} (default bf16)"),
+    CHOICE("type", "TYPE", type, CHOICES_TYPES, "type of a shape's random weights: {} (default bf16)"),
     HEADING("Cache and machine"),
-    CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows: f32 or bf16 (default f32)"),
+    CHOICE("kv-type", "TYPE", kv_type, CHOICES_TYPES, "type of the cached rows: {} (default f32)"),
     CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)"),
     {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend: {} (default fused)", AT(attn), 0, 0, CHOICES_ATTN, false},
     {OPT_TEXT, "isa", NULL, "SET", "instruction set: {} (default: BMC_ISA, else the last of these that the machine has)", AT(isa), 0, 0, CHOICES_ISA, false},
@@ -101,7 +101,8 @@ static int check_outputs(const struct tune_options *o, struct err *err)
 
 int main(int argc, char **argv)
 {
-    struct tune_options o = {.batch = "1", .rounds = 7, .seconds = 60, .megabytes = 1024};
+    struct tune_options o = {
+        .batch = "1", .type = DTYPE_BF16, .rounds = 7, .seconds = 60, .megabytes = 1024};
     struct operands operands;
     struct tune tune;
     struct err err;

@@ -31,7 +31,7 @@ int gen_open_kv(struct gen *gen, struct err *err)
     const struct gen_options *o = gen->options;
     const char *path = o->load_kv ? o->load_kv : o->prompt_cache;
     struct stat st;
-    gen->kv_type = o->kv_type == 1 ? DTYPE_BF16 : DTYPE_F32;
+    gen->kv_type = o->kv_type < 0 ? DTYPE_F32 : (enum dtype)o->kv_type;
     /* A prompt cache that is not there yet, or empty, is made. */
     if (path && (o->load_kv || (stat(path, &st) == 0 && st.st_size > 0)) &&
         open_snapshot(gen, path, err) < 0)

@@ -66,7 +66,7 @@
     HEADING("Cache and machine"), \
     {OPT_TEXT, "kv", NULL, "POLICY", "cache policy: {}; how one grows follows a colon, as in bmc:T=COUNT, bmc:r=ROWS, paged:16 and paged:32 (default: what the tuned profile says, else bmc)", AT(kv), 0, 0, CHOICES_KV, false}, \
     CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)"), \
-    CHOICE("kv-type", "TYPE", kv_type, "f32|bf16", "type of the cached rows: f32 or bf16 (default f32, or that of the snapshot)"), \
+    CHOICE("kv-type", "TYPE", kv_type, CHOICES_TYPES, "type of the cached rows: {} (default f32, or that of the snapshot)"), \
     CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: policy (those it asks for) or valid (only those that hold tokens) (default policy)"), \
     {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend: {} (default fused)", AT(attn), 0, 0, CHOICES_ATTN, false}, \
     {OPT_TEXT, "isa", NULL, "SET", "instruction set: {} (default: BMC_ISA, else the last of these that the machine has)", AT(isa), 0, 0, CHOICES_ISA, false}, \

@@ -83,7 +83,7 @@ static int open_shape(struct prof *prof, struct err *err)
         if (cli_models_dir(path, sizeof path, err) < 0)
             return -1;
         report->shape = o->shape;
-        report->weight_type = o->type ? DTYPE_F32 : DTYPE_BF16;
+        report->weight_type = (enum dtype)o->type;
         return shape_configure(path, o->shape, &report->run.config, err);
     }
     if (!o->model && cli_default_model("grimm", "-m", path, sizeof path, err) < 0)
@@ -185,7 +185,7 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     report->progress = cli_progress;
     report->arg = &progress;
     run->threads = o->threads ? (int)o->threads : threads_allowed();
-    run->kv_type = o->kv_type == 1 ? DTYPE_BF16 : DTYPE_F32;
+    run->kv_type = o->kv_type < 0 ? DTYPE_F32 : (enum dtype)o->kv_type;
     run->seed = (uint64_t)o->seed;
     run->interrupted = &cli_interrupted;
     counting_open(&counting);

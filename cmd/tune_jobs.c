@@ -94,7 +94,7 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     run->kv_heads = tune->config.kv_heads;
     run->head_dim = tune->config.head_dim;
     run->batch = run->k = run->m = 1;
-    run->type = o->kv_type ? DTYPE_BF16 : DTYPE_F32;
+    run->type = (enum dtype)o->kv_type;
     run->alloc = (enum pages_alloc)o->alloc;
     run->seed = (uint64_t)o->seed;
     run->interrupted = &cli_interrupted;
@@ -146,7 +146,7 @@ static void add_shape(const struct tune *tune, struct jobs *jobs, struct tune_ru
     }
 }
 
-/* For the machine: both types, G of 1 and 4, every backend unless one was named. */
+/* For the machine: every type, G of 1 and 4, every backend unless one was named. */
 static void add_machine(const struct tune *tune, struct jobs *jobs, struct tune_run run)
 {
     for (size_t b = 0; attn_backends[b]; b++)
@@ -347,8 +347,7 @@ static int rows_model(struct tune *tune, struct model **model, char *name, size_
     config.layers = size_min(o->layers ? o->layers : 4, config.layers);
     profile_shape_key(tune->rows_key, sizeof tune->rows_key, shape);
     snprintf(name, size, "%s, %zu layers", shape, config.layers);
-    return model_synthesize(model, &config, shape, o->type ? DTYPE_F32 : DTYPE_BF16, (uint64_t)o->seed,
-                            err);
+    return model_synthesize(model, &config, shape, (enum dtype)o->type, (uint64_t)o->seed, err);
 }
 
 static int time_rows(struct tune *tune, const struct model *model, struct free_rows *rows,

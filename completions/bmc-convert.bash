@@ -10,7 +10,7 @@ _bmc_convert()
     fi
     case $prev in
     --output | -o) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --type) COMPREPLY=($(compgen -W 'auto f32 bf16' -- "$cur")) ;;
+    --type) COMPREPLY=($(compgen -W 'auto f32 bf16 f16' -- "$cur")) ;;
     --family) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --models-dir) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --synth) COMPREPLY=($(compgen -W "$(bmc-convert --print-options shapes 2>/dev/null)" -- "$cur") $(compgen -f -- "$cur")) ;;

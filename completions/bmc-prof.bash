@@ -12,7 +12,7 @@ _bmc_prof()
     --model | -m) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --shape) COMPREPLY=($(compgen -W "$(bmc-prof --print-options shapes 2>/dev/null)" -- "$cur") $(compgen -f -- "$cur")) ;;
     --layers) COMPREPLY=() ;;
-    --type) COMPREPLY=($(compgen -W 'bf16 f32' -- "$cur")) ;;
+    --type) COMPREPLY=($(compgen -W 'f32 bf16 f16' -- "$cur")) ;;
     --ctx-size | -N) COMPREPLY=() ;;
     --batch | -b) COMPREPLY=() ;;
     --prompt | -p) COMPREPLY=() ;;
@@ -21,7 +21,7 @@ _bmc_prof()
     --cases) COMPREPLY=() ;;
     --load-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --kv) COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W 'bmc iterative upfront paged reserve' -- "${cur##*,}")) ;;
-    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16' -- "$cur")) ;;
+    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16' -- "$cur")) ;;
     --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
     --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;

@@ -54,7 +54,7 @@ complete -c bmc-spec -l stats -r -F -d 'write the statistics of the run to this 
 complete -c bmc-spec -s q -l quiet -d 'no statistics on standard error'
 complete -c bmc-spec -l kv -x -a 'bmc iterative upfront paged reserve' -d 'cache policy: bmc, iterative, upfront, paged or reserve; how one grows follows a colon, as in bmc:T=COUNT, bmc:r=ROWS, paged:16 and paged:32 (default: what the tuned profile says, else bmc)'
 complete -c bmc-spec -l alloc -x -a 'malloc mmap thp' -d 'how the cache\'s memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)'
-complete -c bmc-spec -l kv-type -x -a 'f32 bf16' -d 'type of the cached rows: f32 or bf16 (default f32, or that of the snapshot)'
+complete -c bmc-spec -l kv-type -x -a 'f32 bf16 f16' -d 'type of the cached rows: f32, bf16 or f16 (default f32, or that of the snapshot)'
 complete -c bmc-spec -l rows -x -a 'policy valid' -d 'rows that attention multiplies: policy (those it asks for) or valid (only those that hold tokens) (default policy)'
 complete -c bmc-spec -l attn -x -a 'fused blas' -d 'attention backend: fused or blas (default fused)'
 complete -c bmc-spec -l isa -x -a 'blas ref avx2 avx512 bf16 amx' -d 'instruction set: blas, ref, avx2, avx512, bf16 or amx (default: BMC_ISA, else the last of these that the machine has)'

@@ -15,8 +15,8 @@ _bmc_tune()
     --batch | -b) COMPREPLY=() ;;
     --spec) COMPREPLY=() ;;
     --layers) COMPREPLY=() ;;
-    --type) COMPREPLY=($(compgen -W 'bf16 f32' -- "$cur")) ;;
-    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16' -- "$cur")) ;;
+    --type) COMPREPLY=($(compgen -W 'f32 bf16 f16' -- "$cur")) ;;
+    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16' -- "$cur")) ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
     --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avx512 bf16 amx' -- "$cur")) ;;

@@ -174,7 +174,7 @@ END
     assert_equal "$(info "$(model grimm)" | jq -r .model_id)" 962f5e41d07e370a5a0f4d77b8cb83b0975cb5f6b99b8d0b0fe6f4c28fd81d52
 }
 
-@test "--type: f32 or bf16; f16 becomes f32 unless bf16 is asked for" {
+@test "--type: what the source has, or f32, bf16 or f16" {
     # SOURCE TYPE -> type of matrices. Vectors are f32 always.
     while read -r name type want; do
         bmc-convert "$(folder "$name")" --type "$type" -o out.bmc
@@ -185,7 +185,8 @@ END
         ok bmc-gen -q -m out.bmc -p "$(reference_text "$name" 0 prompt)" --ids -n 1
         [ "$want" = bf16 ] && [ "$name" != grimm ] || assert_output "$(greedy_ids "$name" 0 1)"
     done <<'END'
-llama-bias auto f32
+llama-bias auto f16
+llama-bias f16 f16
 llama-bias f32 f32
 llama-bias bf16 bf16
 grimm auto bf16
@@ -197,7 +198,7 @@ qwen2-like bf16 bf16
 END
 }
 
-@test "bf16 is rounded to nearest even, f16 widened exactly" {
+@test "bf16 is rounded to nearest even, f16 stays, or is widened exactly" {
     # The first weights of two models, replaced by numbers with known neighbours.
     cp -r "$(folder qwen2-like)" f32
     printf '\x00\x80\x80\x3f\x01\x80\x80\x3f\x00\x80\x81\x3f\xff\x7f\x80\xbf' | patch f32/model.safetensors "$(safetensors_at f32/model.safetensors model.embed_tokens.weight)"
@@ -207,6 +208,8 @@ END
     # 1, -2, the smallest normal and subnormal numbers, -0, the largest number
     printf '\x00\x3c\x00\xc0\x00\x04\x01\x00\x00\x80\xff\x7b' | patch f16/model.safetensors "$(safetensors_at f16/model.safetensors model.embed_tokens.weight)"
     bmc-convert f16 -o out.bmc
+    assert_equal "$(bytes_of out.bmc embed.weight | head -c 12 | od -An -v -w12 -tx2)" ' 3c00 c000 0400 0001 8000 7bff'
+    bmc-convert f16 --type f32 -o out.bmc
     assert_equal "$(bytes_of out.bmc embed.weight | head -c 24 | od -An -v -w24 -tx4)" ' 3f800000 c0000000 38800000 33800000 80000000 477fe000'
 }
 

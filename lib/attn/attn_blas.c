@@ -172,8 +172,7 @@ static const float *rows_f32(const struct attn_step *step, const struct kv_view 
         return (const float *)(const void *)from;
     }
     for (size_t i = 0; i < n; i++)
-        step->kernels->to_f32(wide + i * d, (const bf16 *)(const void *)(from + i * span->row_stride),
-                              d);
+        dtype_widen(wide + i * d, view->type, from + i * span->row_stride, d);
     *stride = d;
     return wide;
 }

@@ -7,13 +7,13 @@
 #include "base/base.h"
 
 /* Values are part of the file formats. */
-enum dtype { DTYPE_F32 = 0, DTYPE_BF16 = 1, DTYPE_COUNT };
+enum dtype { DTYPE_F32 = 0, DTYPE_BF16 = 1, DTYPE_F16 = 2, DTYPE_COUNT };
 
 /* How a matrix [out][in] lies in memory: row after row, or as base/pack.h says, which is what products read. Values
  * are part of the file format. */
 enum layout { LAYOUT_ROWS = 0, LAYOUT_PACKED = 1, LAYOUT_COUNT };
 
-typedef uint16_t bf16;
+typedef uint16_t bf16, f16;
 
 /* What a type is. To add one: its value above, its row in dtype.c, and the cases that the compiler then misses: switches
  * over types have no default. */
@@ -33,11 +33,15 @@ static inline size_t dtype_size(enum dtype type)
 {
     switch (type) {
     case DTYPE_F32: return 4;
-    case DTYPE_BF16: return 2;
+    case DTYPE_BF16:
+    case DTYPE_F16: return 2;
     case DTYPE_COUNT: break;
     }
     return 0;
 }
+
+/* Neighbouring inputs that lie together in packed weights. */
+static inline size_t dtype_pair(enum dtype type) { return type == DTYPE_BF16 ? 2 : 1; }
 
 /* n elements of a type to f32, and back; these and dtype_size() are all that most code needs to know of types. */
 void dtype_widen(float *to, enum dtype type, const void *from, size_t n);
@@ -63,6 +67,40 @@ static inline bf16 bf16_from_f32(float f)
     if ((bits & 0x7fffffff) > 0x7f800000)
         return (bf16)(bits >> 16 | 0x40);
     return (bf16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* An f16 has 5 bits of exponent, biased by 15, and 10 of fraction; below 2^-14 it counts in units of 2^-24. */
+static inline float f16_to_f32(f16 x)
+{
+    const uint32_t sign = (uint32_t)(x & 0x8000) << 16, rest = x & 0x7fff;
+    const float tiny = (float)rest * 0x1p-24f;
+    uint32_t bits = (rest << 13) + (rest >= 0x7c00 ? 224u << 23 : 112u << 23);
+    if (rest < 0x400)
+        memcpy(&bits, &tiny, sizeof bits);
+    bits |= sign;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* Rounds to nearest, ties to even; what is too large becomes infinite. NaN stays NaN. */
+static inline f16 f16_from_f32(float f)
+{
+    uint32_t bits, rounded;
+    memcpy(&bits, &f, sizeof bits);
+    const f16 sign = (f16)(bits >> 16 & 0x8000);
+    bits &= 0x7fffffff;
+    if (bits > 0x7f800000)
+        return sign | 0x7e00;
+    if (bits >= 0x47800000) /* 2^16 */
+        return sign | 0x7c00;
+    if (bits >= 0x38800000) /* 2^-14 */
+        return sign | (f16)((bits - (112u << 23) + 0xfff + (bits >> 13 & 1)) >> 13);
+    float counted; /* added to 0.5, whose last digit is 2^-24 */
+    memcpy(&counted, &bits, sizeof counted);
+    counted += 0.5f;
+    memcpy(&rounded, &counted, sizeof rounded);
+    return sign | (f16)(rounded - 0x3f000000);
 }
 
 /* A weight matrix [out][in] in place, or a list of `out` rows (an embedding). */

@@ -1,41 +1,56 @@
-/* Rows become packed blocks: a transposition of words of 4 bytes. */
+/* Rows become packed blocks: a transposition of words. */
 #include "base/pack.h"
 
-enum { WORD = 4, LINE_WORDS = 16 };
+enum { LINE_WORDS = 16 };
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Bytes of a word. */
+static size_t word_size(enum dtype type) { return dtype_pair(type) * dtype_size(type); }
 
 /* One block of `words` words for each of its 16 outputs, from at most 16 rows of `bytes` bytes. */
-static void pack_block(char *block, size_t words, const char *rows, size_t stride_bytes, size_t n_rows,
-                       size_t bytes)
+INLINE void transpose_block(const size_t word, char *block, size_t words, const char *rows,
+                            size_t stride_bytes, size_t n_rows, size_t bytes)
 {
-    const size_t whole = bytes / WORD, rest = bytes % WORD;
+    const size_t whole = bytes / word, rest = bytes % word;
     const size_t kept = n_rows < PACK_OUT ? 0 : whole; /* words without padding */
-    memset(block + kept * PACK_OUT * WORD, 0, (words - kept) * PACK_OUT * WORD);
+    memset(block + kept * PACK_OUT * word, 0, (words - kept) * PACK_OUT * word);
     /* A cache line of each row at a time. */
     for (size_t from = 0; from < whole; from += LINE_WORDS)
         for (size_t o = 0; o < n_rows; o++)
             for (size_t j = from; j < size_min(from + LINE_WORDS, whole); j++)
-                memcpy(block + (j * PACK_OUT + o) * WORD, rows + o * stride_bytes + j * WORD, WORD);
+                memcpy(block + (j * PACK_OUT + o) * word, rows + o * stride_bytes + j * word, word);
     for (size_t o = 0; rest && o < n_rows; o++)
-        memcpy(block + (whole * PACK_OUT + o) * WORD, rows + o * stride_bytes + whole * WORD, rest);
+        memcpy(block + (whole * PACK_OUT + o) * word, rows + o * stride_bytes + whole * word, rest);
+}
+
+/* The same with a word of constant size. */
+static void pack_block(size_t word, char *block, size_t words, const char *rows, size_t stride_bytes,
+                       size_t n_rows, size_t bytes)
+{
+    if (word == 2)
+        transpose_block(2, block, words, rows, stride_bytes, n_rows, bytes);
+    else
+        transpose_block(4, block, words, rows, stride_bytes, n_rows, bytes);
 }
 
 void pack_rows(void *packed, size_t n_padded, const void *rows, size_t stride, size_t n_rows, size_t n,
                enum dtype type)
 {
-    const size_t size = dtype_size(type);
+    const size_t size = dtype_size(type), word = word_size(type);
     for (size_t row = 0; row < n_rows; row += PACK_OUT)
-        pack_block((char *)packed + row * n_padded * size, n_padded * size / WORD,
+        pack_block(word, (char *)packed + row * n_padded * size, n_padded * size / word,
                    (const char *)rows + row * stride * size, stride * size,
                    size_min(PACK_OUT, n_rows - row), n * size);
 }
 
 void unpack_block(void *rows, const void *block, size_t n_rows, size_t n, enum dtype type)
 {
-    const size_t bytes = n * dtype_size(type);
+    const size_t bytes = n * dtype_size(type), word = word_size(type);
     for (size_t o = 0; o < n_rows; o++)
-        for (size_t at = 0; at < bytes; at += WORD)
-            memcpy((char *)rows + o * bytes + at, (const char *)block + (at * PACK_OUT + o * WORD),
-                   size_min(WORD, bytes - at));
+        for (size_t at = 0; at < bytes; at += word)
+            memcpy((char *)rows + o * bytes + at, (const char *)block + (at * PACK_OUT + o * word),
+                   size_min(word, bytes - at));
 }
 
 void mat_fetch_row(float *y, const struct mat *w, size_t row)

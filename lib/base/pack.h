@@ -1,8 +1,8 @@
 /* Where the elements of a weight matrix lie, for every layout.
  *
  * LAYOUT_PACKED is what matrix kernels read in place. A matrix [out][in] is cut into blocks of 16 outputs; a
- * block lies in one piece and is made of words of 4 bytes, an f32 or two neighbouring bf16: the first word of
- * outputs 0 to 15, then the second word of each, and so on. bf16 is thus [out/16][in/2][16][2], f32
+ * block lies in one piece and is made of words, an f32, an f16 or two neighbouring bf16 (dtype_pair()): the first
+ * word of outputs 0 to 15, then the second word of each, and so on. bf16 is thus [out/16][in/2][16][2], f32 and f16 are
  * [out/16][in][16]. Outputs are padded to a multiple of 16, inputs to one of 32; padding is zero. */
 #ifndef BMC_PACK_H
 #define BMC_PACK_H
@@ -27,7 +27,7 @@ static inline size_t mat_at(const struct mat *w, size_t o, size_t k)
     if (w->layout == LAYOUT_ROWS)
         return o * w->in_padded + k;
     const size_t lane = o % PACK_OUT, block = o / PACK_OUT * w->in_padded * PACK_OUT;
-    const size_t word = sizeof(uint32_t) / dtype_size(w->dtype); /* elements of a word of 4 bytes */
+    const size_t word = dtype_pair(w->dtype);
     return block + k / word * (word * PACK_OUT) + word * lane + k % word;
 }
 

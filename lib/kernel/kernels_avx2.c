@@ -1,10 +1,12 @@
-/* AVX2 and FMA: 256-bit registers, 16 of them. */
+/* AVX2, FMA and F16C: 256-bit registers, 16 of them. */
+#include <cpuid.h>
 #include <immintrin.h>
 
 #define VW              8
 #define vf_fma(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define vf_max(a, b)    _mm256_max_ps(a, b)
 #define vf_min(a, b)    _mm256_min_ps(a, b)
+#define vf_load_f16(p)  _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #include "kernel/set_vec.h"
 
 enum { PANEL_ROWS = 4, PANEL_SUMS = 4 };
@@ -12,11 +14,20 @@ enum { PANEL_ROWS = 4, PANEL_SUMS = 4 };
 #include "kernel/set_panel.h"
 #include "kernel/set_rows.h"
 
-static bool usable(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static bool usable(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+}
 
 const struct kernels kernels_avx2 = {
     .isa = "avx2",
-    .summary = "AVX2 and FMA",
+    .summary = "AVX2, FMA and F16C",
     .usable = usable,
     SET_SLOTS,
 };

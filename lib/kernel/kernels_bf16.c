@@ -6,6 +6,7 @@
 #define vf_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define vf_max(a, b)    _mm512_max_ps(a, b)
 #define vf_min(a, b)    _mm512_min_ps(a, b)
+#define vf_load_f16(p)  _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
 #include "kernel/set_vec.h"
 
 enum { PANEL_ROWS = 6 };

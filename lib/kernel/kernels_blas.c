@@ -1,4 +1,5 @@
 /* OpenBLAS for the products, the rest portable C: a yardstick, and a check on the others. */
+#include "base/pack.h"
 #include "kernel/blas_load.h"
 #include "kernel/gemm_blas.h"
 #include "kernel/kernel.h"
@@ -7,18 +8,37 @@ extern const struct kernels kernels_ref;
 
 static bool usable(void) { return true; }
 
+static inline float element(enum dtype type, const char *from, size_t i)
+{
+    switch (type) {
+    case DTYPE_F32: return ((const float *)(const void *)from)[i];
+    case DTYPE_BF16: return bf16_to_f32(((const bf16 *)(const void *)from)[i]);
+    case DTYPE_F16: return f16_to_f32(((const f16 *)(const void *)from)[i]);
+    case DTYPE_COUNT: break;
+    }
+    return 0;
+}
+
+static inline __attribute__((always_inline)) void
+widen_as(enum dtype type, float *wide, size_t width, const struct panel *w, size_t from, size_t depth)
+{
+    const struct mat block = {.dtype = type, .layout = LAYOUT_PACKED, .in_padded = w->depth};
+    for (size_t b = 0; b < w->blocks; b++) {
+        const char *at = w->w + b * w->block_bytes + from * panel_row_bytes(w);
+        for (size_t k = 0; k < depth; k++)
+            for (size_t o = 0; o < LANES; o++)
+                wide[k * width + b * LANES + o] = element(type, at, mat_at(&block, o, k));
+    }
+}
+
 /* wide[depth][width] of a panel's inputs [from, from + depth). */
 static void widen(float *wide, size_t width, const struct panel *w, size_t from, size_t depth)
 {
-    for (size_t b = 0; b < w->blocks; b++) {
-        const char *block = w->w + b * w->block_bytes + from * panel_row_bytes(w);
-        for (size_t k = 0; k < depth; k++)
-            for (size_t o = 0; o < LANES; o++)
-                wide[k * width + b * LANES + o] =
-                    w->type == DTYPE_F32
-                        ? ((const float *)(const void *)block)[k * LANES + o]
-                        : bf16_to_f32(
-                              ((const bf16 *)(const void *)block)[k / 2 * 2 * LANES + o * 2 + k % 2]);
+    switch (w->type) {
+    case DTYPE_F32: widen_as(DTYPE_F32, wide, width, w, from, depth); break;
+    case DTYPE_BF16: widen_as(DTYPE_BF16, wide, width, w, from, depth); break;
+    case DTYPE_F16: widen_as(DTYPE_F16, wide, width, w, from, depth); break;
+    case DTYPE_COUNT: break;
     }
 }
 

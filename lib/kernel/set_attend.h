@@ -20,6 +20,7 @@ INLINE vf load_row(enum dtype type, const char *row, size_t j)
     switch (type) {
     case DTYPE_F32: return vf_load((const float *)(const void *)row + j);
     case DTYPE_BF16: return vf_load_bf16((const bf16 *)(const void *)row + j);
+    case DTYPE_F16: return vf_load_f16((const f16 *)(const void *)row + j);
     case DTYPE_COUNT: break;
     }
     return (vf){0};
@@ -30,6 +31,7 @@ INLINE float load_element(enum dtype type, const char *row, size_t j)
     switch (type) {
     case DTYPE_F32: return ((const float *)(const void *)row)[j];
     case DTYPE_BF16: return bf16_to_f32(((const bf16 *)(const void *)row)[j]);
+    case DTYPE_F16: return f16_to_f32(((const f16 *)(const void *)row)[j]);
     case DTYPE_COUNT: break;
     }
     return 0;
@@ -85,6 +87,9 @@ static void turn_block(const struct attend *a, size_t block, float *turned,
                 break;
             case DTYPE_BF16:
                 turn_tile(DTYPE_BF16, turned, t, a->k[tile], a->row_stride, a->d, next);
+                break;
+            case DTYPE_F16:
+                turn_tile(DTYPE_F16, turned, t, a->k[tile], a->row_stride, a->d, next);
                 break;
             case DTYPE_COUNT: break;
             }
@@ -280,6 +285,10 @@ static void attend(const struct attend *a)
             break;
         case DTYPE_BF16:
             values(DTYPE_BF16, a, block, from, to, scores + from * ATTEND_BLOCK, shrink + from,
+                   next.v[1]);
+            break;
+        case DTYPE_F16:
+            values(DTYPE_F16, a, block, from, to, scores + from * ATTEND_BLOCK, shrink + from,
                    next.v[1]);
             break;
         case DTYPE_COUNT: break;

@@ -18,6 +18,28 @@ INLINE void add_products(const int R, vf (*sum)[PANEL_BLOCKS][GROUP], const int 
     }
 }
 
+/* The weights of a group of outputs for two neighbouring inputs, whose rows of LANES words lie at `at`. */
+INLINE void load_weights(enum dtype type, vf *even, vf *odd, const char *at)
+{
+    const size_t row = LANES * dtype_size(type);
+    for (int g = 0; g < GROUP; g++)
+        switch (type) {
+        case DTYPE_F32:
+            even[g] = (vf)vu_load(at + g * VW * 4);
+            odd[g] = (vf)vu_load(at + row + g * VW * 4);
+            break;
+        case DTYPE_BF16:
+            even[g] = (vf)(vu_load(at + g * VW * 4) << 16);
+            odd[g] = (vf)(vu_load(at + g * VW * 4) & 0xffff0000u);
+            break;
+        case DTYPE_F16:
+            even[g] = vf_load_f16((const f16 *)(const void *)at + g * VW);
+            odd[g] = vf_load_f16((const f16 *)(const void *)(at + row) + g * VW);
+            break;
+        case DTYPE_COUNT: break;
+        }
+}
+
 /* y[R][C * LANES] of C blocks. */
 INLINE void panel_tile(const int R, const int C, enum dtype type, float *y, const float *x,
                        size_t x_stride, const struct panel *panel, size_t block, struct ahead ahead)
@@ -33,14 +55,8 @@ INLINE void panel_tile(const int R, const int C, enum dtype type, float *y, cons
     for (size_t k = 0; k < panel->depth; k += 2) {
         fetch(&ahead, k * row, 2 * row);
         for (int c = 0; c < C; c++) {
-            const char *at = w + c * panel->block_bytes + k * row;
             vf even[GROUP], odd[GROUP];
-            for (int g = 0; g < GROUP; g++) {
-                const vu bits = vu_load(at + g * VW * 4);
-                even[g] = type == DTYPE_BF16 ? (vf)(bits << 16) : (vf)bits;
-                odd[g] =
-                    type == DTYPE_BF16 ? (vf)(bits & 0xffff0000u) : (vf)vu_load(at + row + g * VW * 4);
-            }
+            load_weights(type, even, odd, w + c * panel->block_bytes + k * row);
             add_products(R, sum, c, even, x + k, x_stride);
             add_products(R, sum, c, odd, x + k + 1, x_stride);
         }
@@ -75,6 +91,9 @@ static void panel_f32(float *y, const float *x, size_t x_stride, size_t rows, co
         break;                                                                                         \
     case DTYPE_BF16:                                                                                   \
         panel_row(R, DTYPE_BF16, y + i * PANEL_WIDTH, x + i * x_stride, x_stride, w, ahead);           \
+        break;                                                                                         \
+    case DTYPE_F16:                                                                                    \
+        panel_row(R, DTYPE_F16, y + i * PANEL_WIDTH, x + i * x_stride, x_stride, w, ahead);            \
         break;                                                                                         \
     case DTYPE_COUNT: break;                                                                           \
     }

@@ -1,7 +1,7 @@
 /* Vectors of f32 for the kernel sets, in GCC's vector extension.
  *
  * The including file defines VW, the lanes of its registers, vf_fma(a, b, c) = a * b + c, vf_max(a, b) =
- * a > b ? a : b and vf_min(a, b) = a < b ? a : b (b where one of them is NaN); everything else is the same code for every instruction set. A `group` is LANES lanes in LANES / VW registers. */
+ * a > b ? a : b and vf_min(a, b) = a < b ? a : b (b where one of them is NaN), and may define vf_load_f16(p); everything else is the same code for every instruction set. A `group` is LANES lanes in LANES / VW registers. */
 #ifndef BMC_SET_VEC_H
 #define BMC_SET_VEC_H
 
@@ -35,6 +35,18 @@ INLINE vf vf_load_bf16(const bf16 *p)
 
 /* a where the mask is set, else b. */
 INLINE vf vf_select(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
+
+/* VW f16 numbers, widened; exactly as f16_to_f32() does it, or by the instruction that the set names vf_load_f16. */
+#ifndef vf_load_f16
+INLINE vf vf_load_f16(const f16 *p)
+{
+    const vu bits = __builtin_convertvector(*(const vh_any *)p, vu), rest = bits & 0x7fff;
+    const vu special = (vu)(rest >= 0x7c00) & (112u << 23);
+    const vf tiny = __builtin_convertvector((vi)rest, vf) * vf_set1(0x1p-24f);
+    const vf wide = vf_select((vi)(rest < 0x400), tiny, (vf)((rest << 13) + (112u << 23) + special));
+    return (vf)((vu)wide | (bits & 0x8000) << 16);
+}
+#endif
 
 /* F(lane, s) of every lane, for shuffles. */
 #define FOUR(F, l, s)  F(l, s), F(l + 1, s), F(l + 2, s), F(l + 3, s)

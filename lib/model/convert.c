@@ -100,6 +100,17 @@ static int find_tensor(const struct job *job, const struct role *role, size_t la
     return err_set(err, "%s: names no tensor for \"%s\"", job->family.conf.name, role->name);
 }
 
+static enum dtype stored_type(enum source_type type)
+{
+    switch (type) {
+    case SOURCE_BF16: return DTYPE_BF16;
+    case SOURCE_F16: return DTYPE_F16;
+    case SOURCE_F32:
+    case SOURCE_OTHER: break;
+    }
+    return DTYPE_F32;
+}
+
 /* Vectors are f32 always: they are small, and kernels need not ask. */
 static enum dtype target_type(const struct job *job, const struct role *role,
                               const struct source_tensor *from)
@@ -108,7 +119,7 @@ static enum dtype target_type(const struct job *job, const struct role *role,
         return DTYPE_F32;
     if (job->options->type != DTYPE_COUNT)
         return job->options->type;
-    return !from || from->type == SOURCE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    return from ? stored_type(from->type) : DTYPE_BF16;
 }
 
 static int plan_tensor(struct job *job, const struct role *role, size_t layer, struct err *err)

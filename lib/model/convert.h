@@ -5,7 +5,7 @@
 #include "format/bmcfile.h"
 #include "model/config.h"
 
-/* DTYPE_COUNT: what the source has, f16 becoming f32. */
+/* DTYPE_COUNT: what the source has. */
 struct convert_options {
     const char *models_dir; /* holds families/ and shapes/ */
     const char *family;     /* a .family file to use, or NULL: found by architecture */

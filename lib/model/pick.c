@@ -9,24 +9,6 @@
 
 /* ---- elements ---- */
 
-static float f16_to_f32(uint16_t h)
-{
-    const uint32_t sign = (uint32_t)(h & 0x8000) << 16;
-    const uint32_t exponent = h >> 10 & 31, fraction = h & 1023;
-    uint32_t bits;
-    if (exponent == 31) {
-        bits = sign | 0x7f800000 | fraction << 13;
-    } else if (exponent) {
-        bits = sign | (exponent + 112) << 23 | fraction << 13;
-    } else {
-        const float tiny = ldexpf((float)fraction, -24);
-        return sign ? -tiny : tiny;
-    }
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
 static size_t element_size(enum source_type type) { return type == SOURCE_F32 ? 4 : 2; }
 
 static float load(enum source_type type, const unsigned char *at)
