@@ -25,3 +25,5 @@ unit() { # NAME ARGUMENT..
 @test "the library as its users have it" {
     unit api "$(model grimm)" "$(reference_text grimm 0 prompt)" "$(reference_text grimm 0 greedy_text)"
 }
+
+@test "chat formats: conversations as transformers writes them" { unit chat "$ROOT/models.d" "$FIXTURES/chats.json"; }

@@ -7,9 +7,26 @@
 #include "text/utf8.h"
 
 void added_scan_init(struct added_scan *scan, const struct tokenizer *tok, unsigned list,
-                     const char *text, size_t len)
+                     const char *text, size_t len, const struct added_guard *guard)
 {
-    *scan = (struct added_scan){.tok = tok, .list = list, .text = text, .len = len, .id = TOK_NONE};
+    *scan = (struct added_scan){
+        .tok = tok, .list = list, .text = text, .len = len, .guard = guard, .id = TOK_NONE};
+}
+
+/* True where a token that lies there counts. */
+static bool allowed(struct added_scan *scan, const struct tok_added *added, size_t at)
+{
+    const struct added_guard *guard = scan->guard;
+    if (!guard)
+        return true;
+    if (!(tok_flags(scan->tok, added->id) & TOK_SPECIAL))
+        return guard->plain;
+    if (!guard->special)
+        return false;
+    at += guard->at;
+    while (scan->word < guard->n_words && guard->words[scan->word].end <= at)
+        scan->word++;
+    return scan->word == guard->n_words || guard->words[scan->word].start >= at + added->len;
 }
 
 /* Byte `depth` of an added token, or -1 behind its end, which sorts first. */
@@ -33,7 +50,7 @@ static size_t bound(const struct added_scan *scan, size_t low, size_t high, size
 }
 
 /* The longest added token that stands at `at`, or NULL. */
-static const struct tok_added *longest_at(const struct added_scan *scan, size_t at)
+static const struct tok_added *longest_at(struct added_scan *scan, size_t at)
 {
     const struct tok_added *added = scan->tok->added[scan->list], *longest = NULL;
     size_t low = 0, high = scan->tok->added_count[scan->list];
@@ -41,7 +58,7 @@ static const struct tok_added *longest_at(const struct added_scan *scan, size_t 
         int byte = (unsigned char)scan->text[at + depth];
         low = bound(scan, low, high, depth, byte);
         high = bound(scan, low, high, depth, byte + 1);
-        if (low < high && added[low].len == depth + 1)
+        if (low < high && added[low].len == depth + 1 && allowed(scan, &added[low], at))
             longest = &added[low];
     }
     return longest;

@@ -5,12 +5,6 @@
 #include "text/pattern.h"
 #include "text/tok_tables.h"
 
-/* Part of a text. */
-struct span {
-    size_t start;
-    size_t end;
-};
-
 struct spans {
     struct span *span;
     size_t len;

@@ -11,6 +11,11 @@ struct slice {
     size_t size;
 };
 
+/* Where a part of a text lies in it. */
+struct span {
+    size_t start, end;
+};
+
 /* Replaces `from`, which is not empty, by `to` in a text, appending the result to `out`, which must not
  * become longer than `limit`: steps of hostile tables may multiply a text again and again. */
 int slice_replace(struct slice text, struct slice from, struct slice to, size_t limit, struct buf *out,

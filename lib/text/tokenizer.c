@@ -88,6 +88,7 @@ struct encoder {
     struct pretok pretok;
     struct bpe bpe;
     struct ids *ids;
+    const struct added_guard *guard; /* of the whole text, or NULL */
 };
 
 static int encode_plain(struct encoder *encoder, const char *text, size_t len, bool first,
@@ -109,6 +110,7 @@ static int encode_plain(struct encoder *encoder, const char *text, size_t len, b
 static int encode_normalized(struct encoder *encoder, const char *text, size_t len, bool first,
                              struct err *err)
 {
+    static const struct added_guard plain = {.plain = true};
     struct added_scan scan;
     const char *normal;
     size_t normal_len, start, end;
@@ -117,11 +119,36 @@ static int encode_normalized(struct encoder *encoder, const char *text, size_t l
         return -1;
     if (normal_len > MAX_TEXT)
         return err_set(err, "a normalized text of %zu bytes is longer than %d", normal_len, MAX_TEXT);
-    added_scan_init(&scan, encoder->tok, 1, normal, normal_len);
+    added_scan_init(&scan, encoder->tok, 1, normal, normal_len, encoder->guard ? &plain : NULL);
     while (added_scan_next(&scan, &id, &start, &end)) {
         int rc = id != TOK_NONE
                      ? ids_add(encoder->ids, id, err)
                      : encode_plain(encoder, normal + start, end - start, first && start == 0, err);
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* A text without added tokens of the first list, `at` in the whole. Special tokens that are otherwise looked for in
+ * normalized text are looked for here when there is a guard, which knows the text as it is. */
+static int encode_rest(struct encoder *encoder, const char *text, size_t len, size_t at,
+                       struct err *err)
+{
+    struct added_guard guard;
+    struct added_scan scan;
+    size_t start, end;
+    uint32_t id;
+    if (!encoder->guard)
+        return encode_normalized(encoder, text, len, at == 0, err);
+    guard = *encoder->guard;
+    guard.plain = false;
+    guard.at = at;
+    added_scan_init(&scan, encoder->tok, 1, text, len, &guard);
+    while (added_scan_next(&scan, &id, &start, &end)) {
+        int rc = id != TOK_NONE
+                     ? ids_add(encoder->ids, id, err)
+                     : encode_normalized(encoder, text + start, end - start, at + start == 0, err);
         if (rc < 0)
             return -1;
     }
@@ -133,11 +160,10 @@ static int encode_text(struct encoder *encoder, const char *text, size_t len, st
     struct added_scan scan;
     size_t start, end;
     uint32_t id;
-    added_scan_init(&scan, encoder->tok, 0, text, len);
+    added_scan_init(&scan, encoder->tok, 0, text, len, encoder->guard);
     while (added_scan_next(&scan, &id, &start, &end)) {
-        int rc = id != TOK_NONE
-                     ? ids_add(encoder->ids, id, err)
-                     : encode_normalized(encoder, text + start, end - start, start == 0, err);
+        int rc = id != TOK_NONE ? ids_add(encoder->ids, id, err)
+                                : encode_rest(encoder, text + start, end - start, start, err);
         if (rc < 0)
             return -1;
     }
@@ -153,10 +179,11 @@ static int add_template(const struct tokenizer *tok, size_t start, size_t end, s
     return 0;
 }
 
-int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len, bool with_template,
-                     struct ids *ids, struct err *err)
+static int encode(const struct tokenizer *tok, const char *text, size_t len, bool with_template,
+                  const struct added_guard *guard, struct ids *ids, struct err *err)
 {
-    struct encoder encoder = {.tok = tok, .pretok.tok = tok, .bpe.tok = tok, .ids = ids};
+    struct encoder encoder = {
+        .tok = tok, .pretok.tok = tok, .bpe.tok = tok, .ids = ids, .guard = guard};
     size_t before = ids->len, valid;
     int rc = -1;
     if (len > MAX_TEXT) {
@@ -182,6 +209,20 @@ out:
     bpe_release(&encoder.bpe);
     pretok_release(&encoder.pretok);
     return rc;
+}
+
+int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len, bool with_template,
+                     struct ids *ids, struct err *err)
+{
+    return encode(tok, text, len, with_template, NULL, ids, err);
+}
+
+int tokenizer_encode_around(const struct tokenizer *tok, const char *text, size_t len,
+                            const struct span *words, size_t n_words, struct ids *ids, struct err *err)
+{
+    const struct added_guard guard = {
+        .special = true, .plain = true, .words = words, .n_words = n_words};
+    return encode(tok, text, len, false, &guard, ids, err);
 }
 
 /* --- pieces --- */

@@ -12,6 +12,7 @@
  *   tok_tables                       the block of look-up tables: what all others read
  *   added pretok bpe detok           the links of the chains; none knows the others
  *   tokenizer                        the chains
+ *   chat                             conversations as text
  *   tok_draft                        the block, written
  *   tok_added                        its added tokens, which the chain's own normalizer spells
  *   tok_parts tok_build              what the files of a model's folder say */
@@ -19,6 +20,7 @@
 #define BMC_TOKENIZER_H
 
 #include "text/ids.h"
+#include "text/slice.h"
 
 struct tokenizer;
 
@@ -38,6 +40,12 @@ size_t tokenizer_vocab(const struct tokenizer *tok);
  * `with_template` adds the start and end tokens that the model's own files ask for. */
 int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len, bool with_template,
                      struct ids *ids, struct err *err) MUST_USE;
+
+/* The same, without the template, of a text of which `words`, ascending, are somebody's words: there special tokens are
+ * text like any other. */
+int tokenizer_encode_around(const struct tokenizer *tok, const char *text, size_t len,
+                            const struct span *words, size_t n_words, struct ids *ids,
+                            struct err *err) MUST_USE;
 
 /* True when encoding with the template adds tokens of its own, as OPT's "</s>" in front. */
 bool tokenizer_has_template(const struct tokenizer *tok);

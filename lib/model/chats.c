@@ -1,0 +1,146 @@
+/* Finding chat formats among the files. */
+#include "model/chats.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "text/slice.h"
+
+enum { PATH_SIZE = 4096 + 300 };
+
+static int is_chat_file(const struct dirent *entry)
+{
+    const char *end = strrchr(entry->d_name, '.');
+    return end && strcmp(end, ".chat") == 0;
+}
+
+static int read_chat(struct chat *chat, const char *path, struct err *err)
+{
+    struct file_map map;
+    if (file_map(&map, path, err) < 0)
+        return -1;
+    const int rc = chat_parse(chat, map.data ? (const char *)map.data : "", map.size, path, err);
+    file_unmap(&map);
+    return rc;
+}
+
+/* Calls `visit` with each format, which keeps it or leaves it to be released. */
+typedef int visitor(void *arg, struct chat *chat, struct err *err);
+
+static int visit_all(const char *models_dir, visitor *visit, void *arg, struct err *err)
+{
+    char path[PATH_SIZE];
+    struct dirent **files = NULL;
+    snprintf(path, sizeof path, "%s/chat", models_dir);
+    const int n = scandir(path, &files, is_chat_file, alphasort);
+    if (n < 0)
+        return err_errno(err, "%s: cannot list the chat formats", path);
+    int rc = 0;
+    for (int i = 0; i < n; i++) {
+        struct chat chat = {0};
+        snprintf(path, sizeof path, "%s/chat/%s", models_dir, files[i]->d_name);
+        if (rc == 0 && (rc = read_chat(&chat, path, err)) == 0)
+            rc = visit(arg, &chat, err);
+        chat_release(&chat);
+        free(files[i]);
+    }
+    free(files);
+    return rc;
+}
+
+/* ---- by marks ---- */
+
+struct search {
+    const char *text;
+    size_t len;
+    struct chat best;
+    size_t bytes; /* of its marks */
+};
+
+static int compare(void *arg, struct chat *chat, struct err *err)
+{
+    struct search *search = arg;
+    const size_t bytes = chat_match(chat, search->text, search->len);
+    (void)err;
+    if (bytes > search->bytes) {
+        const struct chat before = search->best;
+        search->best = *chat;
+        search->bytes = bytes;
+        *chat = before;
+    }
+    return 0;
+}
+
+/* Line ends in a template are written either way; marks have them as "\n". */
+int chat_find(struct chat *chat, const char *models_dir, const char *chat_template, size_t len,
+              struct err *err)
+{
+    struct buf text = {0};
+    struct search search = {0};
+    int rc = slice_replace((struct slice){chat_template, len}, (struct slice){"\n", 1},
+                           (struct slice){"\\n", 2}, 2 * len + 1, &text, err);
+    search.text = text.data ? text.data : "";
+    search.len = text.len;
+    if (rc == 0)
+        rc = visit_all(models_dir, compare, &search, err);
+    buf_release(&text);
+    if (rc < 0) {
+        chat_release(&search.best);
+        return -1;
+    }
+    *chat = search.best;
+    return search.bytes ? CHAT_FOUND : CHAT_NONE;
+}
+
+/* ---- by name ---- */
+
+static int add_name(void *arg, struct chat *chat, struct err *err)
+{
+    struct buf *names = arg;
+    return buf_addf(names, err, "%s%s", names->len ? ", " : "", chat->name);
+}
+
+int chat_names(const char *models_dir, struct buf *names, struct err *err)
+{
+    return visit_all(models_dir, add_name, names, err);
+}
+
+struct named {
+    const char *name;
+    struct chat *chat;
+    bool found;
+};
+
+static int take_named(void *arg, struct chat *chat, struct err *err)
+{
+    struct named *named = arg;
+    (void)err;
+    if (!named->found && strcmp(chat->name, named->name) == 0) {
+        *named->chat = *chat;
+        *chat = (struct chat){0};
+        named->found = true;
+    }
+    return 0;
+}
+
+int chat_open(struct chat *chat, const char *models_dir, const char *name, struct err *err)
+{
+    struct named named = {name, chat, false};
+    struct buf names = {0};
+    *chat = (struct chat){0};
+    if (strchr(name, '/'))
+        return read_chat(chat, name, err);
+    int rc = visit_all(models_dir, take_named, &named, err);
+    if (rc == 0 && !named.found) {
+        rc = chat_names(models_dir, &names, err);
+        if (rc == 0)
+            rc = err_set(err, "there is no chat format \"%s\"; there are: %s", name, names.data);
+    }
+    if (rc < 0)
+        chat_release(chat);
+    buf_release(&names);
+    return rc;
+}

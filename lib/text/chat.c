@@ -1,0 +1,337 @@
+/* Chat formats: reading their lines, and turns as text. */
+#include "text/chat.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "text/slice.h"
+
+const char *const chat_roles[] = {"system", "user", "assistant", NULL};
+
+/* ---- lines ---- */
+
+static const char *const part_keys[CHAT_PARTS] = {
+    [CHAT_BEGIN] = "begin",
+    [CHAT_SYSTEM] = "system",
+    [CHAT_SYSTEM_END] = "system_end",
+    [CHAT_USER] = "user",
+    [CHAT_USER_END] = "user_end",
+    [CHAT_ASSISTANT] = "assistant",
+    [CHAT_ASSISTANT_END] = "assistant_end",
+    [CHAT_ANSWER] = "answer",
+    [CHAT_DEFAULT_SYSTEM] = "default_system",
+};
+
+/* Lines that may stand several times. */
+#define AT(field) offsetof(struct chat, field)
+static const struct {
+    const char *key;
+    size_t list, n, most;
+} list_keys[] = {
+    {"mark", AT(mark), AT(n_marks), CHAT_MARKS},
+    {"without", AT(without), AT(n_without), CHAT_MARKS},
+    {"end", AT(end), AT(n_ends), CHAT_ENDS},
+};
+
+static const struct {
+    const char *key;
+    size_t choice;
+    const char *names[4];
+    const char *expected;
+} choice_keys[] = {
+    {"trim", AT(trim), {"no", "all", "answers"}, "no, all or answers"},
+    {"system_in_user", AT(system_in_user), {"no", "next", "last"}, "no, next or last"},
+    {"system_always", AT(system_always), {"no", "yes"}, "no or yes"},
+};
+
+static int bad_line(const struct conf *conf, const struct conf_entry *entry, const char *expected,
+                    struct err *err)
+{
+    return err_set(err, "%s: line %d: \"%s\" needs %s; see bmc-chat(5)", conf->name, entry->line,
+                   entry->key, expected);
+}
+
+/* A value in double quotes, with the escapes of JSON. */
+static int read_string(const struct conf *conf, const struct conf_entry *entry, char **text,
+                       struct err *err)
+{
+    json_error_t why;
+    json_t *value = json_load_whole(entry->value, strlen(entry->value), JSON_DECODE_ANY, &why);
+    if (!json_is_string(value)) {
+        json_decref(value);
+        return bad_line(conf, entry, "a text in double quotes", err);
+    }
+    free(*text);
+    *text = strdup(json_string_value(value));
+    json_decref(value);
+    return *text ? 0 : err_set(err, "%s: out of memory", conf->name);
+}
+
+static int read_list(struct chat *chat, const struct conf *conf, const struct conf_entry *entry,
+                     size_t i, struct err *err)
+{
+    char **list = (char **)(void *)((char *)chat + list_keys[i].list);
+    size_t *n = (size_t *)(void *)((char *)chat + list_keys[i].n);
+    if (*n == list_keys[i].most)
+        return err_set(err, "%s: line %d: more than %zu lines \"%s\"", conf->name, entry->line,
+                       list_keys[i].most, entry->key);
+    if (read_string(conf, entry, &list[*n], err) < 0)
+        return -1;
+    ++*n;
+    return 0;
+}
+
+static int read_choice(struct chat *chat, const struct conf *conf, const struct conf_entry *entry,
+                       size_t i, struct err *err)
+{
+    for (int c = 0; choice_keys[i].names[c]; c++)
+        if (strcmp(entry->value, choice_keys[i].names[c]) == 0) {
+            *(int *)(void *)((char *)chat + choice_keys[i].choice) = c;
+            return 0;
+        }
+    return bad_line(conf, entry, choice_keys[i].expected, err);
+}
+
+static int read_name(struct chat *chat, const struct conf *conf, const struct conf_entry *entry,
+                     struct err *err)
+{
+    for (const char *at = entry->value; *at; at++)
+        if (!isalnum((unsigned char)*at) && !strchr("-_.", *at))
+            return bad_line(conf, entry, "a name of letters, digits, '-', '_' and '.'", err);
+    if (!*entry->value)
+        return bad_line(conf, entry, "a name", err);
+    free(chat->name);
+    chat->name = strdup(entry->value);
+    return chat->name ? 0 : err_set(err, "%s: out of memory", conf->name);
+}
+
+static int read_line(struct chat *chat, const struct conf *conf, const struct conf_entry *entry,
+                     struct err *err)
+{
+    if (strcmp(entry->key, "chat") == 0)
+        return read_name(chat, conf, entry, err);
+    for (size_t i = 0; i < CHAT_PARTS; i++)
+        if (strcmp(entry->key, part_keys[i]) == 0)
+            return read_string(conf, entry, &chat->part[i], err);
+    for (size_t i = 0; i < ARRAY_LEN(list_keys); i++)
+        if (strcmp(entry->key, list_keys[i].key) == 0)
+            return read_list(chat, conf, entry, i, err);
+    for (size_t i = 0; i < ARRAY_LEN(choice_keys); i++)
+        if (strcmp(entry->key, choice_keys[i].key) == 0)
+            return read_choice(chat, conf, entry, i, err);
+    return err_set(err, "%s: line %d: a chat format has no line \"%s\"; see bmc-chat(5)", conf->name,
+                   entry->line, entry->key);
+}
+
+/* Where nothing is said: an answer begins like a turn of the assistant, all else is empty. */
+static int complete(struct chat *chat, const struct conf *conf, struct err *err)
+{
+    if (!chat->name || !chat->part[CHAT_USER])
+        return err_set(err, "%s: needs a line \"chat\" and a line \"user\"", conf->name);
+    for (size_t i = 0; i < CHAT_PARTS; i++) {
+        const char *usual = i == CHAT_ANSWER ? chat->part[CHAT_ASSISTANT] : "";
+        if (!chat->part[i] && !(chat->part[i] = strdup(usual)))
+            return err_set(err, "%s: out of memory", conf->name);
+    }
+    return 0;
+}
+
+int chat_parse(struct chat *chat, const char *text, size_t size, const char *source, struct err *err)
+{
+    struct conf conf;
+    *chat = (struct chat){0};
+    if (conf_parse(&conf, text, size, source, err) < 0)
+        return -1;
+    int rc = 0;
+    for (size_t i = 0; i < conf.n_entries && rc == 0; i++)
+        rc = read_line(chat, &conf, &conf.entry[i], err);
+    if (rc == 0)
+        rc = complete(chat, &conf, err);
+    if (rc < 0)
+        chat_release(chat);
+    conf_release(&conf);
+    return rc;
+}
+
+void chat_release(struct chat *chat)
+{
+    free(chat->name);
+    for (size_t i = 0; i < CHAT_PARTS; i++)
+        free(chat->part[i]);
+    for (size_t i = 0; i < CHAT_MARKS; i++) {
+        free(chat->mark[i]);
+        free(chat->without[i]);
+    }
+    for (size_t i = 0; i < CHAT_ENDS; i++)
+        free(chat->end[i]);
+    *chat = (struct chat){0};
+}
+
+size_t chat_match(const struct chat *chat, const char *chat_template, size_t len)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < chat->n_marks; i++) {
+        const size_t mark = strlen(chat->mark[i]);
+        if (!memmem(chat_template, len, chat->mark[i], mark))
+            return 0;
+        bytes += mark;
+    }
+    for (size_t i = 0; i < chat->n_without; i++)
+        if (memmem(chat_template, len, chat->without[i], strlen(chat->without[i])))
+            return 0;
+    return bytes;
+}
+
+/* ---- storing ---- */
+
+static struct slice slice_of(const char *text) { return (struct slice){text, strlen(text)}; }
+
+enum { MAX_STRING = 1 << 16 };
+
+/* "key "value"", with the names of tokens replaced by them. */
+static int write_string(const char *key, const char *value, const char *bos, const char *eos,
+                        struct buf *text, struct err *err)
+{
+    struct buf begun = {0}, done = {0};
+    json_t *json = NULL;
+    int rc = -1;
+    if (slice_replace(slice_of(value), slice_of("{bos}"), slice_of(bos), MAX_STRING, &begun, err) < 0 ||
+        slice_replace((struct slice){begun.data ? begun.data : "", begun.len}, slice_of("{eos}"),
+                      slice_of(eos), MAX_STRING, &done, err) < 0 ||
+        buf_addf(text, err, "%s ", key) < 0)
+        goto out;
+    json = json_text(done.data ? done.data : "", done.len);
+    if (!json) {
+        err_set(err, "out of memory");
+        goto out;
+    }
+    if (json_append(json, JSON_ENCODE_ANY, text, err) == 0)
+        rc = buf_add(text, "\n", 1, err);
+out:
+    json_decref(json);
+    buf_release(&begun);
+    buf_release(&done);
+    return rc;
+}
+
+int chat_write(const struct chat *chat, const char *bos, const char *eos, struct buf *text,
+               struct err *err)
+{
+    if (buf_addf(text, err, "chat %s\n", chat->name) < 0)
+        return -1;
+    for (size_t i = 0; i < CHAT_PARTS; i++)
+        if (write_string(part_keys[i], chat->part[i], bos, eos, text, err) < 0)
+            return -1;
+    for (size_t i = 0; i < chat->n_ends; i++)
+        if (write_string("end", chat->end[i], bos, eos, text, err) < 0)
+            return -1;
+    for (size_t i = 0; i < ARRAY_LEN(choice_keys); i++) {
+        const int chosen = *(const int *)(const void *)((const char *)chat + choice_keys[i].choice);
+        if (buf_addf(text, err, "%s %s\n", choice_keys[i].key, choice_keys[i].names[chosen]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- turns ---- */
+
+static int say(struct chat_text *out, const char *text, struct err *err)
+{
+    return buf_add(&out->text, text, strlen(text), err);
+}
+
+/* Somebody's words. */
+static int quote(const struct chat *chat, struct chat_text *out, const struct chat_turn *said,
+                 struct err *err)
+{
+    const bool trim = chat->trim == CHAT_TRIM_ALL ||
+                      (chat->trim == CHAT_TRIM_ANSWERS && said->role == CHAT_OF_ASSISTANT);
+    size_t start = 0, end = said->len;
+    while (trim && start < end && isspace((unsigned char)said->text[start]))
+        start++;
+    while (trim && start < end && isspace((unsigned char)said->text[end - 1]))
+        end--;
+    if (mem_grow(&out->words, &out->cap_words, out->n_words, sizeof *out->words, err) < 0)
+        return -1;
+    out->words[out->n_words++] = (struct span){out->text.len, out->text.len + end - start};
+    return buf_add(&out->text, said->text + start, end - start, err);
+}
+
+/* Where the turns are put together. */
+struct talk {
+    const struct chat *chat;
+    struct chat_text *out;
+    const struct chat_turn *waiting; /* of the system, for a turn of the user; NULL: nothing */
+};
+
+static int own_turn(struct talk *talk, enum chat_part before, const struct chat_turn *said,
+                    enum chat_part after, struct err *err)
+{
+    return say(talk->out, talk->chat->part[before], err) < 0 ||
+                   quote(talk->chat, talk->out, said, err) < 0
+               ? -1
+               : say(talk->out, talk->chat->part[after], err);
+}
+
+static int user_turn(struct talk *talk, const struct chat_turn *said, bool last, struct err *err)
+{
+    const struct chat_turn *system = talk->waiting;
+    if (say(talk->out, talk->chat->part[CHAT_USER], err) < 0)
+        return -1;
+    if (system && (last || talk->chat->system_in_user == CHAT_SYSTEM_IN_NEXT)) {
+        if (own_turn(talk, CHAT_SYSTEM, system, CHAT_SYSTEM_END, err) < 0)
+            return -1;
+        talk->waiting = NULL;
+    }
+    return quote(talk->chat, talk->out, said, err) < 0
+               ? -1
+               : say(talk->out, talk->chat->part[CHAT_USER_END], err);
+}
+
+static int any_turn(struct talk *talk, const struct chat_turn *said, bool last, struct err *err)
+{
+    switch (said->role) {
+    case CHAT_OF_SYSTEM:
+        if (talk->chat->system_in_user == CHAT_SYSTEM_ALONE)
+            return own_turn(talk, CHAT_SYSTEM, said, CHAT_SYSTEM_END, err);
+        talk->waiting = said;
+        return 0;
+    case CHAT_OF_USER: return user_turn(talk, said, last, err);
+    case CHAT_OF_ASSISTANT: return own_turn(talk, CHAT_ASSISTANT, said, CHAT_ASSISTANT_END, err);
+    case CHAT_ROLES: break;
+    }
+    return 0;
+}
+
+int chat_render(const struct chat *chat, const struct chat_turn *said, size_t n, bool begins,
+                struct chat_text *out, struct err *err)
+{
+    const char *usual = chat->part[CHAT_DEFAULT_SYSTEM];
+    const struct chat_turn unasked = {CHAT_OF_SYSTEM, usual, strlen(usual)};
+    struct talk talk = {chat, out, NULL};
+    if (n == 0 || said[n - 1].role != CHAT_OF_USER)
+        return err_set(err, "the last turn of a conversation must be the user's, which is answered");
+    if (begins && say(out, chat->part[CHAT_BEGIN], err) < 0)
+        return -1;
+    if (begins && said->role != CHAT_OF_SYSTEM && (*usual || chat->system_always) &&
+        any_turn(&talk, &unasked, false, err) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        if (any_turn(&talk, &said[i], i + 1 == n, err) < 0)
+            return -1;
+    return say(out, chat->part[CHAT_ANSWER], err);
+}
+
+int chat_render_end(const struct chat *chat, struct chat_text *out, struct err *err)
+{
+    return say(out, chat->part[CHAT_ASSISTANT_END], err);
+}
+
+void chat_text_release(struct chat_text *text)
+{
+    buf_release(&text->text);
+    free(text->words);
+    *text = (struct chat_text){0};
+}
