@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/conf.h"
+#include "base/number.h"
 #include "cli.h"
 #include "files.h"
 #include "gen_opts.h"

@@ -1,5 +1,8 @@
 /* One table of options per program: the source of parsing, --help, the man page's OPTIONS and the shell
- * completions. A test fails when any of them differ. */
+ * completions. A test fails when any of them differ.
+ *
+ * The files, the lowest first: opt_table, opt_choices, opt_roff; opt_hint, opt_complete; optdoc (what is printed);
+ * opt_parse. */
 #ifndef BMC_OPT_H
 #define BMC_OPT_H
 
@@ -80,7 +83,11 @@ struct operands {
 void opt_parse(const struct program *program, int argc, char **argv, void *options,
                struct operands *operands);
 
-/* The option of that long or short name, without dashes; NULL when there is none. */
+/* The program's options, then those that every program has. */
+size_t opt_count(const struct program *program);
+const struct opt *opt_nth(const struct program *program, size_t i);
+
+/* The program's own option of that long or short name, without dashes; NULL when there is none. */
 const struct opt *opt_find(const struct program *program, const char *name, size_t len, bool is_long);
 
 /* One line on stderr, and exit 2. */

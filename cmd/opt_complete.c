@@ -1,9 +1,10 @@
 /* Completions for bash, zsh and fish, from the option table. Names of shapes are asked from the program when they are
  * wanted: the user may have added some. */
+#include "opt_complete.h"
+
 #include <string.h>
 
 #include "opt_choices.h"
-#include "optdoc.h"
 
 /* What completes an option's argument. */
 enum kind { NOTHING, FILES, SHAPES, ONE, SEVERAL };
@@ -61,8 +62,8 @@ static void bash_case(const struct program *program, const struct opt *opt, FILE
 
 static void bash_options(const struct program *program, FILE *out)
 {
-    for (size_t i = 0, n = 0; i < optdoc_count(program); i++) {
-        const struct opt *opt = optdoc_nth(program, i);
+    for (size_t i = 0, n = 0; i < opt_count(program); i++) {
+        const struct opt *opt = opt_nth(program, i);
         if (opt->kind == OPT_HEADING)
             continue;
         if (opt->letters)
@@ -101,8 +102,8 @@ void opt_complete_bash(const struct program *program, FILE *out)
             "    elif [[ $prev == = ]]; then\n        prev=${COMP_WORDS[COMP_CWORD - 2]}\n    fi\n"
             "    case $prev in\n",
             program->name, function);
-    for (size_t i = 0; i < optdoc_count(program); i++) {
-        const struct opt *opt = optdoc_nth(program, i);
+    for (size_t i = 0; i < opt_count(program); i++) {
+        const struct opt *opt = opt_nth(program, i);
         if (opt->kind != OPT_HEADING && opt->arg)
             bash_case(program, opt, out);
     }
@@ -157,8 +158,8 @@ void opt_complete_zsh(const struct program *program, FILE *out)
 {
     fprintf(out, "#compdef %s\n# zsh completion for %s\n_arguments -S \\\n", program->name,
             program->name);
-    for (size_t i = 0; i < optdoc_count(program); i++) {
-        const struct opt *opt = optdoc_nth(program, i);
+    for (size_t i = 0; i < opt_count(program); i++) {
+        const struct opt *opt = opt_nth(program, i);
         char help[1024];
         if (opt->kind == OPT_HEADING)
             continue;
@@ -223,9 +224,9 @@ static void fish_option(const struct program *program, const struct opt *opt, FI
 void opt_complete_fish(const struct program *program, FILE *out)
 {
     fprintf(out, "# fish completion for %s\n", program->name);
-    for (size_t i = 0; i < optdoc_count(program); i++)
-        if (optdoc_nth(program, i)->kind != OPT_HEADING)
-            fish_option(program, optdoc_nth(program, i), out);
+    for (size_t i = 0; i < opt_count(program); i++)
+        if (opt_nth(program, i)->kind != OPT_HEADING)
+            fish_option(program, opt_nth(program, i), out);
     if (program->operands) {
         fprintf(out, "complete -c %s -f -n 'not __fish_seen_subcommand_from ", program->name);
         put_words(program->operands, out);

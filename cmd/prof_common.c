@@ -3,7 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/conf.h"
+#include "base/number.h"
 #include "base/threads.h"
 #include "cli.h"
 #include "model/family.h"

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/conf.h"
+#include "base/number.h"
 #include "base/threads.h"
 #include "cli.h"
 #include "model/family.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/conf.h"
+#include "base/number.h"
 #include "base/mem.h"
 #include "base/words.h"
 

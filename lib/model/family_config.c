@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "model/family_words.h"
 
 /* Key -> value while a configuration is put together; later lines win. */

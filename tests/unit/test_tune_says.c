@@ -6,8 +6,6 @@
 #include "check.h"
 #include "tune.h"
 
-const struct program tune_program = {.name = "bmc-tune"};
-
 /* A cell that was measured at T = 1, 2, 4, of which 2 is used; other policies take `over` times as long as bmc. */
 static struct cell cell_of(bool cold, struct ratio fit, struct ratio raw,
                            const struct ratio over[CELL_OTHERS])

@@ -1,38 +1,13 @@
 /* Option tables: parsing. What is printed from them is in optdoc.c. */
-#include "opt.h"
-
 #include <assert.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/conf.h"
+#include "base/number.h"
 #include "cli.h"
 #include "opt_choices.h"
 #include "opt_hint.h"
 #include "optdoc.h"
-
-void opt_usage_error(const struct program *program, const char *format, ...)
-{
-    char text[8192];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    cli_say(stderr, "%s: %s (see %s --help)\n", program->name, text, program->name);
-    exit(CLI_USAGE);
-}
-
-const struct opt *opt_find(const struct program *program, const char *name, size_t len, bool is_long)
-{
-    for (size_t i = 0; i < program->n_opts; i++) {
-        const struct opt *opt = &program->opts[i];
-        const char *known = is_long ? opt->name : opt->letters;
-        if (opt->kind != OPT_HEADING && known && strlen(known) == len && memcmp(known, name, len) == 0)
-            return opt;
-    }
-    return NULL;
-}
 
 /* The name as the user wrote it, for messages. */
 struct given {
