@@ -90,6 +90,7 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
         precision_parse(&tune->precision, o->precision, run->kernels, err) < 0 ||
         open_shape(tune, err) < 0)
         return -1;
+    run->layers = 1;
     run->heads = tune->config.heads;
     run->kv_heads = tune->config.kv_heads;
     run->head_dim = tune->config.head_dim;

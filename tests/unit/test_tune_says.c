@@ -110,13 +110,14 @@ static void test_doubts(void)
 /* A run whose one cell is given. Prints it, and then keeps to what main() does: doubts before the profile. */
 static int finish(struct cell cell, struct tune_options o, struct err *err)
 {
-    struct tune tune = {.options = &o,
-                        .shape = "models/given.bmc",
-                        .key = "given",
-                        .cell = &cell,
-                        .n_cells = 1,
-                        .run = {.heads = 4, .kv_heads = 4, .head_dim = 16, .batch = 1, .k = 1, .m = 1},
-                        .profile.machine = {"Test CPU", "ref", "malloc", 1, 1, 4096}};
+    struct tune tune = {
+        .options = &o,
+        .shape = "models/given.bmc",
+        .key = "given",
+        .cell = &cell,
+        .n_cells = 1,
+        .run = {.layers = 1, .heads = 4, .kv_heads = 4, .head_dim = 16, .batch = 1, .k = 1, .m = 1},
+        .profile.machine = {"Test CPU", "ref", "malloc", 1, 1, 4096}};
     struct ratio ratio;
     tune.run.attn = attn_find(NULL, err);
     tune.batch[0] = 1;
