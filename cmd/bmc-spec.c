@@ -14,7 +14,7 @@
 static const struct opt opts[] = {
     HEADING("Model and prompt"),
     GEN_OPTS_MODEL
-    PATH("file", "f", file, "read the prompt (or the JSON lines) from a file; - is standard input, which is also the default"),
+    PATH("file", "f", "FILE", file, "read the prompt (or the JSON lines) from a file; - is standard input, which is also the default"),
     GEN_OPTS_PROMPT
     HEADING("Drafting"),
     {OPT_TEXT, "draft", "d", "FILE", "draft with this model, which must have the same vocabulary (default: the draft of the default model, when -m is not given)", SPEC_AT(draft), 0, 0, NULL, true},

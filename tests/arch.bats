@@ -188,3 +188,9 @@ END
         refute_output --regexp 'openblas|gomp|PATH'
     done
 }
+
+@test "what an option does is said once, however many programs have it" {
+    texts=$(grep -ohE '"[^"]{40,}"' cmd/bmc-*.c cmd/*_options.c cmd/gen_opts.h cmd/opt_rows.h)
+    [ "$(wc -l <<<"$texts")" -ge 80 ]
+    assert_none "rows that belong into cmd/opt_rows.h" "$(sort <<<"$texts" | uniq -d)"
+}
