@@ -90,6 +90,15 @@ const struct opt *opt_nth(const struct program *program, size_t i);
 /* The program's own option of that long or short name, without dashes; NULL when there is none. */
 const struct opt *opt_find(const struct program *program, const char *name, size_t len, bool is_long);
 
+/* A list of whole numbers, as "1,8,32", that an option has as its text. `most` of them fit; another text is wrong usage. */
+struct opt_sizes {
+    const char *option; /* with its dashes */
+    size_t min, max;    /* of each number */
+    size_t most;
+};
+void opt_sizes(const struct program *program, const struct opt_sizes *what, const char *text,
+               size_t *list, size_t *n);
+
 /* One line on stderr, and exit 2. */
 void opt_usage_error(const struct program *program, const char *format, ...)
     __attribute__((format(printf, 2, 3), noreturn));

@@ -139,3 +139,24 @@ void opt_parse(const struct program *program, int argc, char **argv, void *optio
         set_value(program, opt, given, value, options);
     }
 }
+
+void opt_sizes(const struct program *program, const struct opt_sizes *what, const char *text,
+               size_t *list, size_t *n)
+{
+    *n = 0;
+    for (const char *at = text; *at;) {
+        char number[32];
+        const size_t len = strcspn(at, ",");
+        snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), at);
+        if (*n == what->most || len >= sizeof number || !parse_size(number, &list[*n]) ||
+            list[*n] < what->min || list[*n] > what->max)
+            opt_usage_error(
+                program,
+                "%s: \"%s\" is no list of at most %zu whole numbers from %zu to %zu, as 1,8,32",
+                what->option, text, what->most, what->min, what->max);
+        (*n)++;
+        at += len + (at[len] == ',');
+    }
+    if (!*n)
+        opt_usage_error(program, "%s: the list is empty", what->option);
+}

@@ -73,11 +73,12 @@ enum { ROWS = ARRAY_LEN(table), TEXT_BYTES = 512, USAGE_BYTES = 1536 };
 /* What is made of the table for opt.h. */
 static struct opt opts[ROWS];
 static const char *usage[PROF_COMMANDS + 1];
+static char operands[128];
 
 const struct program prof_program = {
     "bmc-prof", "measure cache policies and the machine's limits, and compare two measurements",
     usage,      opts,
-    ROWS,       "policies|sweep|latency|bench|usecases|roof|compare"};
+    ROWS,       operands};
 
 /* Appends to a text of `size` bytes; all texts are ours and fit. */
 __attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, const char *format, ...)
@@ -155,14 +156,15 @@ void prof_describe(void)
     for (size_t i = 0; i < PROF_COMMANDS; i++) {
         list_options(i, line[i], USAGE_BYTES);
         usage[i] = line[i];
+        add(operands, sizeof operands, "%s%s", i ? "|" : "", prof_command_names[i]);
     }
 }
 
-void prof_check_used(const struct operands *operands, enum prof_command command)
+void prof_check_used(const struct operands *given, enum prof_command command)
 {
     for (size_t i = 0; i < ROWS; i++) {
         char users[128] = "";
-        if (!operands->given[i] || table[i].used_by & 1u << command)
+        if (!given->given[i] || table[i].used_by & 1u << command)
             continue;
         add_names(users, sizeof users, table[i].used_by);
         opt_usage_error(&prof_program, "--%s goes with %s only, not with %s", table[i].opt.name, users,

@@ -194,3 +194,12 @@ END
     [ "$(wc -l <<<"$texts")" -ge 80 ]
     assert_none "rows that belong into cmd/opt_rows.h" "$(sort <<<"$texts" | uniq -d)"
 }
+
+@test "what several files need stands in one of them" {
+    # Each pattern is of code, and found in exactly one file.
+    for once in 'getenv\("XDG_CONFIG_HOME"\)' '\{0\.5, 0\.6, 0\.7, 0\.8, 0\.9\}' '"usecases"' 'mallopt\(' 'no list of at most %zu whole' \
+        'not valid JSON at column' 'failed: their results say why' '^struct draft \{'; do
+        found=$(grep -lE "$once" lib/*/*.[ch] cmd/*.[ch] || true)
+        [ "$(wc -w <<<"$found")" -eq 1 ] || fail "$once: in ${found:-no file}"
+    done
+}
