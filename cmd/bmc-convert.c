@@ -45,7 +45,7 @@ static const char *const usage[] = {
 };
 
 static const struct program program = {
-    "bmc-convert", "make, inspect and verify model files", usage, opts, ARRAY_LEN(opts), NULL};
+    "bmc-convert", "make, inspect and verify model files", usage, opts, ARRAY_LEN(opts), NULL, NULL};
 
 /* ---- jobs ---- */
 

@@ -36,7 +36,7 @@ static const char *const usage[] = {
 };
 
 static const struct program program = {
-    "bmc-gen", "generate text with a language model", usage, opts, ARRAY_LEN(opts), NULL};
+    "bmc-gen", "generate text with a language model", usage, opts, ARRAY_LEN(opts), NULL, NULL};
 
 static void check_usage(const struct gen_options *o, const struct operands *operands)
 {

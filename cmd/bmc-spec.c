@@ -56,9 +56,13 @@ static const char *const usage[] = {
 };
 
 static const struct program program = {
-    "bmc-spec",      "generate text with speculative decoding: the same output, sooner",
-    usage,           opts,
-    ARRAY_LEN(opts), NULL};
+    "bmc-spec",
+    "generate text with speculative decoding: the same output, sooner",
+    usage,
+    opts,
+    ARRAY_LEN(opts),
+    NULL,
+    NULL};
 
 /* "2.5s", "800ms" or seconds without a unit. */
 static double parse_budget(const char *text)

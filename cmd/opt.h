@@ -67,6 +67,8 @@ struct program {
     const struct opt *opts;
     size_t n_opts;
     const char *operands; /* choices of the first operand; NULL: a file, as the others are */
+    const unsigned
+        *used_by; /* of each option, a bit for each of these choices that takes it; NULL: all do */
 };
 
 enum { OPT_MAX = 128 }; /* options of a program */
@@ -86,6 +88,9 @@ void opt_parse(const struct program *program, int argc, char **argv, void *optio
 /* The program's options, then those that every program has. */
 size_t opt_count(const struct program *program);
 const struct opt *opt_nth(const struct program *program, size_t i);
+
+/* The n-th choice of the first operand takes that option. */
+bool opt_used_by(const struct program *program, size_t i, unsigned operand);
 
 /* The program's own option of that long or short name, without dashes; NULL when there is none. */
 const struct opt *opt_find(const struct program *program, const char *name, size_t len, bool is_long);

@@ -20,6 +20,11 @@ const struct opt *opt_nth(const struct program *program, size_t i)
 
 size_t opt_count(const struct program *program) { return program->n_opts + ARRAY_LEN(common); }
 
+bool opt_used_by(const struct program *program, size_t i, unsigned operand)
+{
+    return !program->used_by || i >= program->n_opts || (program->used_by[i] & 1u << operand);
+}
+
 void opt_usage_error(const struct program *program, const char *format, ...)
 {
     char text[8192];

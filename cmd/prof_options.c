@@ -74,11 +74,13 @@ enum { ROWS = ARRAY_LEN(table), TEXT_BYTES = 512, USAGE_BYTES = 1536 };
 static struct opt opts[ROWS];
 static const char *usage[PROF_COMMANDS + 1];
 static char operands[128];
+static unsigned takers[ROWS];
 
 const struct program prof_program = {
     "bmc-prof", "measure cache policies and the machine's limits, and compare two measurements",
     usage,      opts,
-    ROWS,       operands};
+    ROWS,       operands,
+    takers};
 
 /* Appends to a text of `size` bytes; all texts are ours and fit. */
 __attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, const char *format, ...)
@@ -148,6 +150,7 @@ void prof_describe(void)
     static char text[ROWS][TEXT_BYTES], line[PROF_COMMANDS][USAGE_BYTES];
     for (size_t i = 0; i < ROWS; i++) {
         opts[i] = table[i].opt;
+        takers[i] = table[i].used_by;
         if (opts[i].kind == OPT_HEADING)
             continue;
         describe(i, text[i], TEXT_BYTES);

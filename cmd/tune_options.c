@@ -50,7 +50,10 @@ static const char *const usage[] = {
     NULL,
 };
 
-const struct program tune_program = {
-    "bmc-tune",      "find out how often the cache should grow on this machine",
-    usage,           opts,
-    ARRAY_LEN(opts), NULL};
+const struct program tune_program = {"bmc-tune",
+                                     "find out how often the cache should grow on this machine",
+                                     usage,
+                                     opts,
+                                     ARRAY_LEN(opts),
+                                     NULL,
+                                     NULL};
