@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/conf.h"
+#include "base/number.h"
 #include "cli.h"
 #include "convert_print.h"
 #include "model/model.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/conf.h"
+#include "base/number.h"
 #include "base/threads.h"
 #include "cli.h"
 #include "gen.h"

@@ -311,8 +311,5 @@ int gen_jsonl(struct gen *gen, struct err *err)
 
 int gen_jsonl_verdict(const struct gen *gen, struct err *err)
 {
-    if (!gen->n_failed || cli_interrupted)
-        return 0;
-    return err_set(err, "%llu of %llu requests failed: their results say why",
-                   (unsigned long long)gen->n_failed, (unsigned long long)gen->n_requests);
+    return lines_verdict(gen->n_failed, gen->n_requests, "requests", err);
 }

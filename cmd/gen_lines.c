@@ -91,3 +91,11 @@ int lines_next(struct lines *lines, bool wait, const char **line, size_t *len, s
             return GEN_END; /* half a line is no request */
     }
 }
+
+int lines_verdict(uint64_t failed, uint64_t all, const char *what, struct err *err)
+{
+    if (!failed || cli_interrupted)
+        return 0;
+    return err_set(err, "%llu of %llu %s failed: their results say why", (unsigned long long)failed,
+                   (unsigned long long)all, what);
+}

@@ -22,4 +22,7 @@ void lines_close(struct lines *lines);
 int lines_next(struct lines *lines, bool wait, const char **line, size_t *len,
                struct err *err) MUST_USE;
 
+/* What a run says at its end when some of its lines failed: -1 and a sentence, unless it was interrupted anyway. */
+int lines_verdict(uint64_t failed, uint64_t all, const char *what, struct err *err) MUST_USE;
+
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/threads.h"
 #include "decode/session.h"
+#include "text/detok.h"
 
 struct bmc_model {
     struct model *model;

@@ -31,6 +31,45 @@ sources() { find lib cmd tests/unit tests/fuzz tests/bench tests/example tests/i
     assert_none "lib includes from cmd" "$(grep -lE "#include \"($headers)\.h\"" -r lib || true)"
 }
 
+@test "no files use each other in a circle, in no room; headers neither" {
+    # Two that are there: the table of policies is asked by the front end that policies call; a speculative step ends in the
+    # functions of the loop that calls it.
+    known='kv( kv_[a-z]+)+|generate( [a-z]+)*'
+    objects=$(nm -A "$BMC_BUILD/libcore.a" "$BMC_BUILD"/cmd/*.o)
+    [ "$(grep -c ' T ' <<<"$objects")" -ge 500 ]
+    assert_none "functions of each other" "$(perl tests/circles.pl <<<"$objects" | grep -vE "^($known): " || true)"
+    includes=$(find lib cmd -name '*.h' -exec grep -H '^ *# *include *"' {} +)
+    [ "$(wc -l <<<"$includes")" -ge 150 ]
+    assert_none "headers include each other" "$(perl tests/circles.pl <<<"$includes")"
+}
+
+@test "the search for circles finds them, and no others" {
+    run perl tests/circles.pl <<'END'
+x/lib.a:a.o:0000000000000010 T a_one
+x/lib.a:a.o:                 U b_table
+x/lib.a:b.o:0000000000000000 D b_table
+x/lib.a:b.o:                 U c_one
+x/lib.a:b.o:                 U malloc
+x/lib.a:b.o:0000000000000000 t d_one
+x/c.o:0000000000000000 T c_one
+x/c.o:                 U a_one
+x/c.o:                 U d_one
+x/d.o:0000000000000000 T d_one
+x/d.o:                 U e_one
+x/e.o:0000000000000000 T e_one
+END
+    assert_success
+    assert_output "a b c: a uses b_table of b, b uses c_one of c, c uses a_one of a"
+    run perl tests/circles.pl <<'END'
+lib/x/one.h:#include "x/two.h"
+lib/x/two.h:#  include "y/three.h"
+lib/y/three.h:#include "x/two.h"
+cmd/four.h:#include "x/two.h"
+END
+    assert_success
+    assert_output "three two: three uses two.h, two uses three.h"
+}
+
 @test "the library never prints, exits or reads the environment" {
     memory='(aligned_alloc|calloc|free|malloc|mallopt|malloc_trim|realloc|mmap|munmap|madvise|mlock|mem(chr|cmp|cpy|mem|move|set))'
     strings='(snprintf|vsnprintf|qsort|qsort_r|bsearch|str(chr|rchr|str|cmp|ncmp|cpy|cspn|spn|dup|ndup|error|len|nlen|sep|tod|toll|toull)|__isoc23_strto(ll|ull))'
@@ -147,5 +186,20 @@ END
         run readelf -d "$program"
         assert_output --partial '[libsodium.so'
         refute_output --regexp 'openblas|gomp|PATH'
+    done
+}
+
+@test "what an option does is said once, however many programs have it" {
+    texts=$(grep -ohE '"[^"]{40,}"' cmd/bmc-*.c cmd/*_options.c cmd/gen_opts.h cmd/opt_rows.h)
+    [ "$(wc -l <<<"$texts")" -ge 80 ]
+    assert_none "rows that belong into cmd/opt_rows.h" "$(sort <<<"$texts" | uniq -d)"
+}
+
+@test "what several files need stands in one of them" {
+    # Each pattern is of code, and found in exactly one file.
+    for once in 'getenv\("XDG_CONFIG_HOME"\)' '\{0\.5, 0\.6, 0\.7, 0\.8, 0\.9\}' '"usecases"' 'mallopt\(' 'no list of at most %zu whole' \
+        'not valid JSON at column' 'failed: their results say why' '^struct draft \{'; do
+        found=$(grep -lE "$once" lib/*/*.[ch] cmd/*.[ch] || true)
+        [ "$(wc -w <<<"$found")" -eq 1 ] || fail "$once: in ${found:-no file}"
     done
 }

@@ -401,8 +401,8 @@ peak_resident_bytes:number'
     expect_error 2 '-r: needs a whole number from 1 to 64; found "65"' bmc-prof policies -r 65
     expect_error 2 'is none of table' bmc-prof policies --format xml
     expect_error 2 'is none of malloc' bmc-prof policies --alloc x
-    expect_error 2 'at least one sequence' bmc-prof policies -b 0
-    expect_error 2 'at least one sequence' bmc-prof bench -b 1,0 --megabytes 1
+    expect_error 2 'is no list' bmc-prof policies -b 0
+    expect_error 2 'is no list' bmc-prof bench -b 1,0 --megabytes 1
     expect_error 2 'is no list' bmc-prof policies -b x
     expect_error 2 'is no list' bmc-prof bench -p 1,,2
     expect_error 2 'is no list' bmc-prof bench -n -3

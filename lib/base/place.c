@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/conf.h"
+#include "base/number.h"
 
 enum { MAX_LINKS = 40 };
 

@@ -284,3 +284,35 @@ int table_write(const json_t *rows, const json_t *about, enum table_format forma
     }
     return 0;
 }
+
+/* ---- columns ---- */
+
+int table_pick(const json_t *row, const char *columns, json_t **picked, struct err *err)
+{
+    char name[64];
+    *picked = json_object();
+    int rc = *picked ? 0 : err_set(err, "out of memory for a row");
+    for (const char *at = columns; *at && rc == 0; at += *at == ' ') {
+        const size_t len = strcspn(at, " ");
+        snprintf(name, sizeof name, "%.*s", (int)len, at);
+        json_t *value = json_object_get(row, name);
+        if (value)
+            rc = json_put(*picked, name, json_incref(value), err);
+        at += len;
+    }
+    return rc;
+}
+
+int table_pick_all(const json_t *rows, const char *columns, json_t **picked, struct err *err)
+{
+    *picked = json_array();
+    int rc = *picked ? 0 : err_set(err, "out of memory for rows");
+    for (size_t i = 0; i < json_array_size(rows) && rc == 0; i++) {
+        json_t *row;
+        rc = table_pick(json_array_get(rows, i), columns, &row, err);
+        if (rc == 0)
+            rc = json_push(*picked, json_incref(row), err);
+        json_decref(row);
+    }
+    return rc;
+}

@@ -15,6 +15,13 @@ enum table_format { TABLE_TEXT, TABLE_MD, TABLE_CSV, TABLE_JSON, TABLE_JSONL };
 int table_write(const json_t *rows, const json_t *about, enum table_format format, struct buf *out,
                 struct err *err) MUST_USE;
 
+/* The members of `row` that `columns` names, separated by blanks, in that order; what it lacks is left out. The
+ * result is the caller's to release, after an error, too. */
+int table_pick(const json_t *row, const char *columns, json_t **picked, struct err *err) MUST_USE;
+
+/* The same of every row. */
+int table_pick_all(const json_t *rows, const char *columns, json_t **picked, struct err *err) MUST_USE;
+
 /* Appends one value as JSON, with jansson's `flags`. Control characters are escaped, all of them: 0x7f and U+0080 to
  * U+009F, too. */
 int json_spell(const json_t *value, size_t flags, struct buf *out, struct err *err) MUST_USE;

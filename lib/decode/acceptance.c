@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/conf.h"
+#include "base/number.h"
 #include "base/file.h"
 
 static int parse_shares(struct acceptance *a, const char *text, const char *name, struct err *err)

@@ -2,7 +2,7 @@
 #ifndef BMC_EMITTER_H
 #define BMC_EMITTER_H
 
-#include "text/tokenizer.h"
+#include "text/detok.h"
 
 struct emitter {
     struct detok detok;

@@ -34,6 +34,11 @@ int request_ids(const struct request *request, struct ids *ids, struct err *err)
 
 void request_release(struct request *request);
 
+/* The parts of it that other kinds of lines share: the object that a line is, the caller's to release, NULL on error; and
+ * token ids from the value of a member "ids". */
+int request_line(const char *line, size_t len, json_t **root, struct err *err) MUST_USE;
+int request_ids_of(const json_t *value, struct ids *ids, struct err *err) MUST_USE;
+
 /* The error for a member that is none of `names`: says which of them is near, or what another server's is here. */
 int request_unknown(const char *key, const char *const *names, size_t n, struct err *err) MUST_USE;
 

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/conf.h"
+#include "base/number.h"
 #include "kv/kv_policy.h"
 
 size_t kv_default_T(size_t max_rows)

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/number.h"
+
 static const char *const norm_names[] = {"layer", "rms", NULL};
 static const char *const place_names[] = {"before", "after", "output", "around", NULL};
 static const char *const block_names[] = {"sequential", "parallel", "parallel_shared", NULL};

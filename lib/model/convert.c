@@ -12,7 +12,7 @@
 #include "model/pick.h"
 #include "model/roles.h"
 #include "model/synth.h"
-#include "text/tokenizer.h"
+#include "text/tok_build.h"
 
 /* One tensor to be written, and where its elements come from. */
 struct origin {
@@ -192,10 +192,10 @@ static int write_plan(struct job *job, const char *out_path, struct hash *model_
 
 /* ---- sources ---- */
 
-static struct text_file text_of(const struct weight_source *source, enum source_text which)
+static struct slice text_of(const struct weight_source *source, enum source_text which)
 {
     const struct source_bytes text = source->format->tokenizer(source, which);
-    return (struct text_file){text.data, text.size};
+    return (struct slice){text.data, text.size};
 }
 
 static int build_tokenizer(const struct weight_source *source, size_t vocab, struct buf *blob,

@@ -2,10 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "model/family_words.h"
 
 /* Key -> value while a configuration is put together; later lines win. */
-struct draft {
+struct config_draft {
     json_t *values;
     const struct family *family;
     const char *name;
@@ -44,7 +45,7 @@ static bool look_up(const json_t *json, const char *paths, char *text, size_t si
     return false;
 }
 
-static int set(struct draft *draft, const char *key, const char *value, struct err *err)
+static int set(struct config_draft *draft, const char *key, const char *value, struct err *err)
 {
     if (json_object_set_new(draft->values, key, json_string(value)) < 0)
         return err_set(err, "%s: %s is no usable text", draft->name, key);
@@ -52,7 +53,7 @@ static int set(struct draft *draft, const char *key, const char *value, struct e
 }
 
 /* "KEY is VALUE [if PATH WANTED]" and "KEY from PATHS [default VALUE]". */
-static int apply_config(struct draft *draft, const struct family_line *line, const json_t *json,
+static int apply_config(struct config_draft *draft, const struct family_line *line, const json_t *json,
                         struct err *err)
 {
     struct words w;
@@ -82,7 +83,7 @@ static int apply_config(struct draft *draft, const struct family_line *line, con
 }
 
 /* "PATH is VALUE[,VALUE]": when the JSON has it, it must be one of these. */
-static int apply_require(struct draft *draft, const struct family_line *line, const json_t *json,
+static int apply_require(struct config_draft *draft, const struct family_line *line, const json_t *json,
                          struct err *err)
 {
     struct words w;
@@ -99,7 +100,7 @@ static int apply_require(struct draft *draft, const struct family_line *line, co
 }
 
 /* "@key" and "@key/key" become values of other keys. */
-static int resolve(struct draft *draft, struct err *err)
+static int resolve(struct config_draft *draft, struct err *err)
 {
     const char *key;
     json_t *value;
@@ -135,7 +136,7 @@ static int resolve(struct draft *draft, struct err *err)
     return 0;
 }
 
-static int apply_lines(struct draft *draft, const json_t *json, struct err *err)
+static int apply_lines(struct config_draft *draft, const json_t *json, struct err *err)
 {
     for (size_t i = 0; i < draft->family->n_lines; i++) {
         const struct family_line *line = &draft->family->line[i];
@@ -148,7 +149,8 @@ static int apply_lines(struct draft *draft, const json_t *json, struct err *err)
 }
 
 /* The draft becomes a configuration by way of its own text form. */
-static int finish(struct draft *draft, struct config *config, const struct buf *extra, struct err *err)
+static int finish(struct config_draft *draft, struct config *config, const struct buf *extra,
+                  struct err *err)
 {
     struct buf text = {0};
     struct conf conf = {0};
@@ -178,7 +180,7 @@ int family_configure(const struct family *family, const json_t *json, const char
                      struct config *config, struct err *err)
 {
     const struct buf nothing = {0};
-    struct draft draft = {json_object(), family, name};
+    struct config_draft draft = {json_object(), family, name};
     int rc = -1;
     if (!draft.values)
         return err_set(err, "%s: out of memory", name);
@@ -192,7 +194,7 @@ int family_configure_shape(const struct family *family, const struct conf *shape
                            struct err *err)
 {
     struct buf eos = {0};
-    struct draft draft = {json_object(), family, shape->name};
+    struct config_draft draft = {json_object(), family, shape->name};
     int rc = -1;
     if (!draft.values)
         return err_set(err, "%s: out of memory", shape->name);

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#include "text/letters.h"
 #include "text/utf8.h"
 
 enum { SHORT_UNITS = 40 };
@@ -73,7 +74,7 @@ static int add_missing(struct bpe *bpe, const char *text, size_t len, bool *unkn
         bool added;
         char letter[UTF8_MAX];
         if (tok->flags & TOK_BYTE_LEVEL) {
-            len = utf8_encode(tok_letter_of_byte((unsigned char)text[0]), letter);
+            len = utf8_encode(letter_of_byte((unsigned char)text[0]), letter);
             text = letter;
         }
         if (add_byte_units(bpe, text, len, &added, err) < 0)

@@ -2,6 +2,7 @@
 #ifndef BMC_BPE_H
 #define BMC_BPE_H
 
+#include "text/ids.h"
 #include "text/tok_tables.h"
 
 struct bpe_symbol {

@@ -1,9 +1,12 @@
-/* Ids -> text: one token's bytes, and the stream of whole characters made of them.
+/* Ids -> text, the last link of a decode.
  *
  * The decoders of a tokenizer work on one token at a time here: what they do across tokens is only to
  * join bytes to characters, and to treat the first token's space differently. */
+#include "text/detok.h"
+
 #include <string.h>
 
+#include "text/slice.h"
 #include "text/tok_tables.h"
 #include "text/utf8.h"
 
@@ -29,7 +32,7 @@ static int byte_of_spelling(const char *text, size_t len)
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-int tok_decode(const struct tokenizer *tok, uint32_t id, bool first, struct buf *out, struct err *err)
+int detok_piece(const struct tokenizer *tok, uint32_t id, bool first, struct buf *out, struct err *err)
 {
     struct buf texts[2] = {{0}, {0}}; /* written in turn: each step reads what the last one wrote */
     size_t len, turn = 0;
@@ -43,8 +46,8 @@ int tok_decode(const struct tokenizer *tok, uint32_t id, bool first, struct buf 
             struct buf *replaced = &texts[turn++ % 2];
             bool drop = step->kind == DECODE_METASPACE && step->option && first;
             buf_clear(replaced);
-            if (tok_replace(text, len, a, step->a_len, b, drop ? 0 : step->b_len, MAX_PIECE, replaced,
-                            err) < 0)
+            if (slice_replace((struct slice){text, len}, (struct slice){a, step->a_len},
+                              (struct slice){b, drop ? 0 : step->b_len}, MAX_PIECE, replaced, err) < 0)
                 goto out;
             text = replaced->data;
             len = replaced->len;
@@ -110,7 +113,7 @@ int detok_add(struct detok *detok, uint32_t id, struct buf *out, struct err *err
     int rc = -1;
     if (!(flags & TOK_PRESENT) || ((flags & TOK_SPECIAL) && !detok->keep_special))
         return 0;
-    if (tok_decode(detok->tok, id, !detok->started, &piece, err) < 0)
+    if (detok_piece(detok->tok, id, !detok->started, &piece, err) < 0)
         goto out;
     detok->started = true;
     for (size_t at = 0; at < piece.len;) {

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "text/slice.h"
 #include "text/utf8.h"
 
 /* Steps of hostile tables may double a text again and again. */
@@ -51,6 +52,14 @@ static const char *step_a(const struct pretok *pretok, const struct tok_step *st
 static const char *step_b(const struct pretok *pretok, const struct tok_step *step)
 {
     return pretok->tok->text + step->b;
+}
+
+/* A step's text a becomes its text b. */
+static int replace(const struct pretok *pretok, const struct tok_step *step, struct slice text,
+                   struct buf *out, struct err *err)
+{
+    return slice_replace(text, (struct slice){step_a(pretok, step), step->a_len},
+                         (struct slice){step_b(pretok, step), step->b_len}, pretok->limit, out, err);
 }
 
 /* Number of a step's pattern among those of the tokenizer. */
@@ -169,8 +178,7 @@ static int normalize_prepend(struct pretok *pretok, const struct tok_step *step,
 static int normalize_replace(struct pretok *pretok, const struct tok_step *step, const char *text,
                              size_t len, struct buf *out, struct err *err)
 {
-    return tok_replace(text, len, step_a(pretok, step), step->a_len, step_b(pretok, step), step->b_len,
-                       pretok->limit, out, err);
+    return replace(pretok, step, (struct slice){text, len}, out, err);
 }
 
 static int normalize_replace_pattern(struct pretok *pretok, const struct tok_step *step,
@@ -369,8 +377,8 @@ static int rewrite_replace(struct pretok *pretok, const struct tok_step *step, s
                            bool first, struct buf *out, struct err *err)
 {
     (void)first;
-    return tok_replace(pretok->text + piece.start, piece.end - piece.start, step_a(pretok, step),
-                       step->a_len, step_b(pretok, step), step->b_len, pretok->limit, out, err);
+    return replace(pretok, step, (struct slice){pretok->text + piece.start, piece.end - piece.start},
+                   out, err);
 }
 
 static rewrite_fn *const rewriters[STEP_KINDS] = {

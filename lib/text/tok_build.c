@@ -1,17 +1,20 @@
 /* Files of a Hugging Face folder -> tables: the only place that knows how vocabularies, merges, added
- * tokens and the tokenizer's configuration are written down. Components are parsed in tok_parts.c, the
- * block is written by tok_draft.c. */
+ * tokens and the tokenizer's configuration are written down. Components are parsed in tok_parts.c;
+ * tok_added.c keeps the added tokens; the block is written by tok_draft.c. */
+#include "text/tok_build.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "text/pretok.h"
+#include "text/letters.h"
+#include "text/tok_added.h"
 #include "text/tok_parts.h"
 #include "text/utf8.h"
 
 /* Everything of one build. */
 struct build {
     const struct tokenizer_source *source;
-    struct draft draft;
+    struct tok_draft draft;
     struct buf where;
     json_t *root;        /* tokenizer.json or vocab.json */
     const json_t *vocab; /* of the BPE model: spelling -> id */
@@ -31,7 +34,7 @@ static int64_t find_id(const struct build *build, const char *spelling, size_t l
 {
     int64_t id = vocab_id(build, spelling, len);
     for (size_t i = 0; id < 0 && i < build->draft.ids; i++) {
-        const struct draft_token *token = &build->draft.token[i];
+        const struct tok_draft_token *token = &build->draft.token[i];
         if (token->flags && token->len == len &&
             memcmp(build->draft.spellings.data + token->spelling, spelling, len) == 0)
             id = (int64_t)i;
@@ -53,8 +56,8 @@ static int read_vocab(struct build *build, json_t *vocab, struct err *err)
         if (!json_is_integer(id))
             return err_set(err, "%s: the id of token \"%s\" is %s, expected an integer", where,
                            spelling, json_type_name(id));
-        if (draft_set_token(&build->draft, json_integer_value(id), spelling,
-                            json_object_iter_key_len(at), TOK_MODEL, err) < 0)
+        if (tok_draft_set_token(&build->draft, json_integer_value(id), spelling,
+                                json_object_iter_key_len(at), TOK_MODEL, err) < 0)
             return -1;
     }
     return 0;
@@ -76,7 +79,8 @@ static int add_merge(struct build *build, const char *left, size_t left_len, con
                        left_id < 0    ? "the first is"
                        : right_id < 0 ? "the second is"
                                       : "their union is");
-    return draft_add_merge(&build->draft, (uint32_t)left_id, (uint32_t)right_id, (uint32_t)result, err);
+    return tok_draft_add_merge(&build->draft, (uint32_t)left_id, (uint32_t)right_id, (uint32_t)result,
+                               err);
 }
 
 /* "left right"; a line that starts with "#version" is a comment. */
@@ -126,7 +130,7 @@ out:
     return rc;
 }
 
-static int read_merges_txt(struct build *build, const struct text_file *file, struct err *err)
+static int read_merges_txt(struct build *build, const struct slice *file, struct err *err)
 {
     struct buf scratch = {0};
     int rc = -1;
@@ -147,34 +151,11 @@ out:
 
 /* --- added tokens --- */
 
-/* Remembers that a token is to be cut out of texts; a later entry of the same id replaces its rules. */
-static int add_added(struct build *build, int64_t id, const char *content, size_t len, uint32_t flags,
-                     bool normalized, bool special, struct err *err)
-{
-    struct draft *draft = &build->draft;
-    struct draft_added added = {(uint32_t)id, flags, normalized, 0, (uint32_t)len};
-    if (len > TOK_MAX_ADDED_BYTES)
-        return err_set(err, "%s: added token %lld has %zu bytes, more than %d", draft->where,
-                       (long long)id, len, (int)TOK_MAX_ADDED_BYTES);
-    if (draft_set_token(draft, id, content, len, special ? TOK_SPECIAL : 0, err) < 0 ||
-        draft_keep_text(draft, content, len, &added.text, err) < 0)
-        return -1;
-    for (size_t i = 0; i < draft->added_count; i++)
-        if (draft->added[i].id == (uint32_t)id) {
-            draft->added[i] = added;
-            return 0;
-        }
-    if (mem_grow(&draft->added, &draft->added_cap, draft->added_count, sizeof draft->added[0], err) < 0)
-        return -1;
-    draft->added[draft->added_count++] = added;
-    return 0;
-}
-
 /* An added token as tokenizer.json and tokenizer_config.json write it. */
 static int read_added(struct build *build, const json_t *json, int64_t id, bool special_default,
                       struct err *err)
 {
-    const struct draft *draft = &build->draft;
+    const struct tok_draft *draft = &build->draft;
     const json_t *content = json_object_get(json, "content");
     bool single_word, lstrip, rstrip, normalized, special;
     if (!json_is_string(content))
@@ -194,10 +175,10 @@ static int read_added(struct build *build, const json_t *json, int64_t id, bool 
     if (there >= 0 && id >= 0 && there != id)
         return err_set(err, "%s: added token \"%s\" has id %lld, but %lld in the vocabulary",
                        draft->where, spelling, (long long)id, (long long)there);
-    return add_added(build, id >= 0 ? id : there, spelling, len,
-                     (single_word ? TOK_SINGLE_WORD : 0U) | (lstrip ? TOK_LSTRIP : 0U) |
-                         (rstrip ? TOK_RSTRIP : 0U),
-                     normalized, special, err);
+    return tok_draft_add_added(&build->draft, id >= 0 ? id : there, spelling, len,
+                               (single_word ? TOK_SINGLE_WORD : 0U) | (lstrip ? TOK_LSTRIP : 0U) |
+                                   (rstrip ? TOK_RSTRIP : 0U),
+                               normalized, special, err);
 }
 
 static int read_added_tokens(struct build *build, const json_t *list, struct err *err)
@@ -210,46 +191,6 @@ static int read_added_tokens(struct build *build, const json_t *list, struct err
             return -1;
     }
     return 0;
-}
-
-/* Tokens that are matched in normalized text are spelled as the normalizer spells them. The normalizer
- * is run as it will run later: in a tokenizer that has nothing but it. */
-static int normalize_added(struct draft *draft, struct err *err)
-{
-    struct draft bare = {.where = draft->where, .unk = TOK_NONE, .texts = draft->texts};
-    struct buf blob = {0};
-    struct tokenizer *tok = NULL;
-    struct pretok pretok = {0};
-    int rc = -1;
-    bare.steps[LIST_NORMALIZER] = draft->steps[LIST_NORMALIZER];
-    memcpy(bare.step[LIST_NORMALIZER], draft->step[LIST_NORMALIZER], sizeof bare.step[LIST_NORMALIZER]);
-    if (draft_write(&bare, &blob, err) < 0 || tokenizer_open(&tok, blob.data, blob.len, err) < 0)
-        goto out;
-    pretok.tok = tok;
-    for (size_t i = 0; i < draft->added_count; i++) {
-        struct draft_added *added = &draft->added[i];
-        const char *normal;
-        size_t len;
-        if (!added->normalized)
-            continue;
-        if (pretok_normalize(&pretok, draft->texts.data + added->text, added->len, &normal, &len, err) <
-            0)
-            goto out;
-        if (len == 0 || len > TOK_MAX_ADDED_BYTES) {
-            err_set(err, "%s: added token %u has %zu bytes when normalized, expected 1 to %d",
-                    draft->where, added->id, len, (int)TOK_MAX_ADDED_BYTES);
-            goto out;
-        }
-        added->len = (uint32_t)len;
-        if (draft_keep_text(draft, normal, len, &added->text, err) < 0)
-            goto out;
-    }
-    rc = 0;
-out:
-    pretok_release(&pretok);
-    tokenizer_free(tok);
-    buf_release(&blob);
-    return rc;
 }
 
 /* --- the model and the configuration --- */
@@ -344,7 +285,7 @@ static bool is_llama_class(const json_t *config)
 
 static int apply_config(struct build *build, bool has_template, struct err *err)
 {
-    struct draft *draft = &build->draft;
+    struct tok_draft *draft = &build->draft;
     const json_t *config = build->config;
     bool given = json_object_get(config, "add_bos_token") || json_object_get(config, "add_eos_token");
     bool decides = given && is_llama_class(config);
@@ -369,7 +310,7 @@ static int build_from_tokenizer_json(struct build *build, struct err *err)
         parts_parse(&build->draft, build->root, &has_template, err) < 0 ||
         apply_config(build, has_template, err) < 0)
         return -1;
-    return build->draft.steps[LIST_NORMALIZER] ? normalize_added(&build->draft, err) : 0;
+    return build->draft.steps[LIST_NORMALIZER] ? tok_draft_normalize_added(&build->draft, err) : 0;
 }
 
 /* --- vocab.json and merges.txt --- */
@@ -388,8 +329,8 @@ static int add_special(struct build *build, const json_t *value, struct err *err
         return 0;
     if (json_is_object(value))
         return read_added(build, value, id, true, err);
-    return add_added(build, id, json_string_value(content), json_string_length(content), 0, false, true,
-                     err);
+    return tok_draft_add_added(&build->draft, id, json_string_value(content),
+                               json_string_length(content), 0, false, true, err);
 }
 
 static int add_specials(struct build *build, const json_t *map, struct err *err)
@@ -457,7 +398,7 @@ static int build_from_vocab_json(struct build *build, struct err *err)
 /* --- the front --- */
 
 /* Parses an optional file. */
-static int parse_optional(struct build *build, const struct text_file *file, const char *name,
+static int parse_optional(struct build *build, const struct slice *file, const char *name,
                           json_t **root, struct err *err)
 {
     struct buf where = {0};
@@ -477,7 +418,7 @@ int tokenizer_build(const struct tokenizer_source *source, struct buf *blob, str
     struct build build = {.source = source,
                           .draft = {.vocab_rows = source->vocab_rows, .unk = TOK_NONE}};
     bool whole = source->tokenizer_json.data != NULL;
-    const struct text_file *file = whole ? &source->tokenizer_json : &source->vocab_json;
+    const struct slice *file = whole ? &source->tokenizer_json : &source->vocab_json;
     int rc = -1;
     if (!whole && (!source->vocab_json.data || !source->merges_txt.data)) {
         err_set(err, "%s: there is neither a tokenizer.json nor a vocab.json with a merges.txt",
@@ -496,9 +437,9 @@ int tokenizer_build(const struct tokenizer_source *source, struct buf *blob, str
         goto out;
     rc = whole ? build_from_tokenizer_json(&build, err) : build_from_vocab_json(&build, err);
     if (rc == 0)
-        rc = draft_write(&build.draft, blob, err);
+        rc = tok_draft_write(&build.draft, blob, err);
 out:
-    draft_release(&build.draft);
+    tok_draft_release(&build.draft);
     buf_release(&build.where);
     json_decref(build.root);
     json_decref(build.config);
@@ -508,10 +449,10 @@ out:
 
 int tokenizer_build_bytes(size_t vocab_rows, struct buf *blob, struct err *err)
 {
-    struct draft draft = {.where = "stand-in tokenizer",
-                          .vocab_rows = vocab_rows,
-                          .flags = TOK_BYTE_LEVEL,
-                          .unk = TOK_NONE};
+    struct tok_draft draft = {.where = "stand-in tokenizer",
+                              .vocab_rows = vocab_rows,
+                              .flags = TOK_BYTE_LEVEL,
+                              .unk = TOK_NONE};
     int rc = -1;
     if (vocab_rows < 256) {
         err_set(err, "a stand-in tokenizer needs 256 rows of the embedding, one per byte, not %zu",
@@ -521,13 +462,14 @@ int tokenizer_build_bytes(size_t vocab_rows, struct buf *blob, struct err *err)
     for (size_t id = 0; id < vocab_rows; id++) {
         char name[40];
         bool is_byte = id < 256;
-        int len = is_byte ? (int)utf8_encode(tok_letter_of_byte((unsigned char)id), name)
+        int len = is_byte ? (int)utf8_encode(letter_of_byte((unsigned char)id), name)
                           : snprintf(name, sizeof name, "<synth-%zu>", id);
-        if (draft_set_token(&draft, (int64_t)id, name, (size_t)len, is_byte ? TOK_MODEL : 0, err) < 0)
+        if (tok_draft_set_token(&draft, (int64_t)id, name, (size_t)len, is_byte ? TOK_MODEL : 0, err) <
+            0)
             goto out;
     }
-    rc = draft_write(&draft, blob, err);
+    rc = tok_draft_write(&draft, blob, err);
 out:
-    draft_release(&draft);
+    tok_draft_release(&draft);
     return rc;
 }

@@ -4,9 +4,9 @@
 
 #include <stdlib.h>
 
-#include "text/utf8.h"
+#include "text/letters.h"
 
-void draft_release(struct draft *draft)
+void tok_draft_release(struct tok_draft *draft)
 {
     buf_release(&draft->spellings);
     buf_release(&draft->texts);
@@ -15,11 +15,11 @@ void draft_release(struct draft *draft)
     free(draft->added);
     ids_release(&draft->prefix);
     ids_release(&draft->suffix);
-    *draft = (struct draft){0};
+    *draft = (struct tok_draft){0};
 }
 
-int draft_set_token(struct draft *draft, int64_t id, const char *spelling, size_t len, uint8_t flags,
-                    struct err *err)
+int tok_draft_set_token(struct tok_draft *draft, int64_t id, const char *spelling, size_t len,
+                        uint8_t flags, struct err *err)
 {
     if (id < 0 || (uint64_t)id >= draft->vocab_rows || id >= TOK_NONE || len > UINT32_MAX)
         return err_set(err, "%s: token \"%.*s\" has id %lld, but the model's embedding has %zu rows",
@@ -28,9 +28,9 @@ int draft_set_token(struct draft *draft, int64_t id, const char *spelling, size_
     while (draft->ids <= (size_t)id) {
         if (mem_grow(&draft->token, &draft->token_cap, draft->ids, sizeof draft->token[0], err) < 0)
             return -1;
-        draft->token[draft->ids++] = (struct draft_token){0};
+        draft->token[draft->ids++] = (struct tok_draft_token){0};
     }
-    struct draft_token *token = &draft->token[id];
+    struct tok_draft_token *token = &draft->token[id];
     if (!token->flags) {
         token->spelling = draft->spellings.len;
         token->len = (uint32_t)len;
@@ -46,7 +46,8 @@ int draft_set_token(struct draft *draft, int64_t id, const char *spelling, size_
     return 0;
 }
 
-int draft_keep_text(struct draft *draft, const char *text, size_t len, uint32_t *at, struct err *err)
+int tok_draft_keep_text(struct tok_draft *draft, const char *text, size_t len, uint32_t *at,
+                        struct err *err)
 {
     if (len > UINT32_MAX - draft->texts.len)
         return err_set(err, "%s: too much text", draft->where);
@@ -54,17 +55,17 @@ int draft_keep_text(struct draft *draft, const char *text, size_t len, uint32_t 
     return buf_add(&draft->texts, text, len, err);
 }
 
-int draft_add_step(struct draft *draft, enum tok_list list, enum tok_step_kind kind, uint32_t option,
-                   const struct text_file *a, const struct text_file *b, struct err *err)
+int tok_draft_add_step(struct tok_draft *draft, enum tok_list list, enum tok_step_kind kind,
+                       uint32_t option, const struct slice *a, const struct slice *b, struct err *err)
 {
     struct tok_step step = {.kind = kind, .option = option};
     if (draft->steps[list] == TOK_MAX_STEPS)
         return err_set(err, "%s: more than %d steps of one kind", draft->where, (int)TOK_MAX_STEPS);
     if ((a && a->size > TOK_MAX_PATTERN) || (b && b->size > TOK_MAX_PATTERN))
         return err_set(err, "%s: a pattern of more than %d bytes", draft->where, (int)TOK_MAX_PATTERN);
-    if (a && draft_keep_text(draft, a->data, a->size, &step.a, err) < 0)
+    if (a && tok_draft_keep_text(draft, a->data, a->size, &step.a, err) < 0)
         return -1;
-    if (b && draft_keep_text(draft, b->data, b->size, &step.b, err) < 0)
+    if (b && tok_draft_keep_text(draft, b->data, b->size, &step.b, err) < 0)
         return -1;
     step.a_len = a ? (uint32_t)a->size : 0;
     step.b_len = b ? (uint32_t)b->size : 0;
@@ -72,15 +73,15 @@ int draft_add_step(struct draft *draft, enum tok_list list, enum tok_step_kind k
     return 0;
 }
 
-int draft_add_merge(struct draft *draft, uint32_t left, uint32_t right, uint32_t result,
-                    struct err *err)
+int tok_draft_add_merge(struct tok_draft *draft, uint32_t left, uint32_t right, uint32_t result,
+                        struct err *err)
 {
     if (draft->merges >= TOK_NONE)
         return err_set(err, "%s: too many merges", draft->where);
     if (mem_grow(&draft->merge, &draft->merge_cap, draft->merges, sizeof draft->merge[0], err) < 0)
         return -1;
     struct tok_merge merge = {right, (uint32_t)draft->merges, result};
-    draft->merge[draft->merges++] = (struct draft_merge){left, merge};
+    draft->merge[draft->merges++] = (struct tok_draft_merge){left, merge};
     return 0;
 }
 
@@ -88,7 +89,7 @@ int draft_add_merge(struct draft *draft, uint32_t left, uint32_t right, uint32_t
 
 /* The block while it is written: sections are appended in order. */
 struct block {
-    struct draft *draft;
+    struct tok_draft *draft;
     struct tok_header header;
     struct buf out;
     enum tok_section next;
@@ -114,21 +115,20 @@ static int add_section(struct block *block, const void *data, size_t count, stru
 /* Spellings to bytes. */
 static int make_tokens(struct block *block, struct err *err)
 {
-    struct draft *draft = block->draft;
+    struct tok_draft *draft = block->draft;
     block->token_at = mem_zalloc(draft->ids + 1, sizeof block->token_at[0]);
     block->token_flags = mem_zalloc(draft->ids + 1, 1);
     if (!block->token_at || !block->token_flags)
         return err_set(err, "out of memory: a vocabulary of %zu tokens", draft->ids);
     for (size_t i = 0; i < draft->ids; i++) {
-        const struct draft_token *token = &draft->token[i];
+        const struct tok_draft_token *token = &draft->token[i];
         size_t len = token->len;
         block->token_flags[i] = token->flags;
         if (buf_reserve(&block->bytes, len, err) < 0)
             return -1;
         const char *spelling = len ? draft->spellings.data + token->spelling : "";
         char *bytes = block->bytes.data + block->bytes.len;
-        if (!(draft->flags & TOK_BYTE_LEVEL) ||
-            !tok_spelling_to_bytes(spelling, token->len, bytes, &len)) {
+        if (!(draft->flags & TOK_BYTE_LEVEL) || !letters_to_bytes(spelling, token->len, bytes, &len)) {
             block->token_flags[i] |= draft->flags & TOK_BYTE_LEVEL ? TOK_LITERAL : 0;
             len = token->len;
             memcpy(bytes, spelling, len);
@@ -185,7 +185,7 @@ out:
 /* By pair; of equal pairs the last one named comes first. */
 static int compare_merges(const void *one, const void *two)
 {
-    const struct draft_merge *a = one, *b = two;
+    const struct tok_draft_merge *a = one, *b = two;
     if (a->left != b->left)
         return a->left < b->left ? -1 : 1;
     if (a->merge.right != b->merge.right)
@@ -195,7 +195,7 @@ static int compare_merges(const void *one, const void *two)
 
 static int write_merges(struct block *block, struct err *err)
 {
-    struct draft *draft = block->draft;
+    struct tok_draft *draft = block->draft;
     int rc = -1;
     size_t count = 0;
     uint32_t *run_at = mem_zalloc(draft->ids + 1, sizeof run_at[0]);
@@ -207,7 +207,7 @@ static int write_merges(struct block *block, struct err *err)
     if (draft->merges)
         qsort(draft->merge, draft->merges, sizeof draft->merge[0], compare_merges);
     for (size_t i = 0; i < draft->merges; i++) {
-        const struct draft_merge *m = &draft->merge[i];
+        const struct tok_draft_merge *m = &draft->merge[i];
         if (i > 0 && m[-1].left == m->left && m[-1].merge.right == m->merge.right)
             continue;
         merge[count++] = m->merge;
@@ -227,11 +227,11 @@ out:
 
 static int write_units(struct block *block, struct err *err)
 {
-    struct draft *draft = block->draft;
+    struct tok_draft *draft = block->draft;
     uint32_t unit[512];
     memset(unit, 0xff, sizeof unit);
     for (uint32_t id = 0; id < draft->ids; id++) {
-        const struct draft_token *token = &draft->token[id];
+        const struct tok_draft_token *token = &draft->token[id];
         uint32_t start = block->token_at[id], len = block->token_at[id + 1] - start;
         if (!(token->flags & TOK_MODEL))
             continue;
@@ -252,7 +252,7 @@ static int write_units(struct block *block, struct err *err)
 struct sort_added {
     const char *text;
     size_t place;
-    struct draft_added added;
+    struct tok_draft_added added;
 };
 
 static int compare_added(const void *one, const void *two)
@@ -268,7 +268,7 @@ static int compare_added(const void *one, const void *two)
 
 static int write_added(struct block *block, struct err *err)
 {
-    struct draft *draft = block->draft;
+    struct tok_draft *draft = block->draft;
     size_t count = draft->added_count;
     int rc = -1;
     struct sort_added *sorted = mem_alloc(count, sizeof sorted[0]);
@@ -282,7 +282,7 @@ static int write_added(struct block *block, struct err *err)
     if (count)
         qsort(sorted, count, sizeof sorted[0], compare_added);
     for (size_t i = 0; i < count; i++) {
-        const struct draft_added *from = &sorted[i].added;
+        const struct tok_draft_added *from = &sorted[i].added;
         added[i] = (struct tok_added){from->id, from->flags, from->text + (uint32_t)block->bytes.len,
                                       from->len};
         block->header.added_raw += !from->normalized;
@@ -296,7 +296,7 @@ out:
 
 static int write_steps(struct block *block, struct err *err)
 {
-    struct draft *draft = block->draft;
+    struct tok_draft *draft = block->draft;
     struct tok_step all[LIST_COUNT * TOK_MAX_STEPS];
     size_t count = 0;
     for (size_t list = 0; list < LIST_COUNT; list++) {
@@ -339,7 +339,7 @@ out:
     return rc;
 }
 
-int draft_write(struct draft *draft, struct buf *blob, struct err *err)
+int tok_draft_write(struct tok_draft *draft, struct buf *blob, struct err *err)
 {
     struct block block = {.draft = draft};
     int rc = -1;

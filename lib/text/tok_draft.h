@@ -2,20 +2,22 @@
 #ifndef BMC_TOK_DRAFT_H
 #define BMC_TOK_DRAFT_H
 
+#include "text/ids.h"
+#include "text/slice.h"
 #include "text/tok_tables.h"
 
-struct draft_token {
+struct tok_draft_token {
     size_t spelling; /* in draft.spellings */
     uint32_t len;
     uint8_t flags; /* 0: no such id */
 };
 
-struct draft_merge {
+struct tok_draft_merge {
     uint32_t left;
     struct tok_merge merge;
 };
 
-struct draft_added {
+struct tok_draft_added {
     uint32_t id;
     uint32_t flags;
     bool normalized;
@@ -24,19 +26,19 @@ struct draft_added {
 };
 
 /* Zero-initialised but for `where` and `vocab_rows` is empty. */
-struct draft {
+struct tok_draft {
     const char *where; /* the file, for error sentences */
     size_t vocab_rows;
     uint32_t flags; /* enum tok_option */
     uint32_t unk;
     struct buf spellings;
-    struct draft_token *token;
+    struct tok_draft_token *token;
     size_t ids;
     size_t token_cap;
-    struct draft_merge *merge;
+    struct tok_draft_merge *merge;
     size_t merges;
     size_t merge_cap;
-    struct draft_added *added;
+    struct tok_draft_added *added;
     size_t added_count;
     size_t added_cap;
     struct buf texts; /* of steps and added tokens */
@@ -46,24 +48,25 @@ struct draft {
     struct ids suffix;
 };
 
-void draft_release(struct draft *draft);
+void tok_draft_release(struct tok_draft *draft);
 
 /* Gives an id its spelling, or more flags if it has that spelling already. */
-int draft_set_token(struct draft *draft, int64_t id, const char *spelling, size_t len, uint8_t flags,
-                    struct err *err) MUST_USE;
+int tok_draft_set_token(struct tok_draft *draft, int64_t id, const char *spelling, size_t len,
+                        uint8_t flags, struct err *err) MUST_USE;
 
 /* Keeps a string and tells where in draft.texts. */
-int draft_keep_text(struct draft *draft, const char *text, size_t len, uint32_t *at,
-                    struct err *err) MUST_USE;
+int tok_draft_keep_text(struct tok_draft *draft, const char *text, size_t len, uint32_t *at,
+                        struct err *err) MUST_USE;
 
 /* Appends a step; `a` and `b` may be NULL. */
-int draft_add_step(struct draft *draft, enum tok_list list, enum tok_step_kind kind, uint32_t option,
-                   const struct text_file *a, const struct text_file *b, struct err *err) MUST_USE;
+int tok_draft_add_step(struct tok_draft *draft, enum tok_list list, enum tok_step_kind kind,
+                       uint32_t option, const struct slice *a, const struct slice *b,
+                       struct err *err) MUST_USE;
 
-int draft_add_merge(struct draft *draft, uint32_t left, uint32_t right, uint32_t result,
-                    struct err *err) MUST_USE;
+int tok_draft_add_merge(struct tok_draft *draft, uint32_t left, uint32_t right, uint32_t result,
+                        struct err *err) MUST_USE;
 
 /* Appends the finished block to `blob`. Sorts merges and added tokens of the draft. */
-int draft_write(struct draft *draft, struct buf *blob, struct err *err) MUST_USE;
+int tok_draft_write(struct tok_draft *draft, struct buf *blob, struct err *err) MUST_USE;
 
 #endif

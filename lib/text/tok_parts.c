@@ -14,7 +14,7 @@ enum { MAX_DEPTH = 4 }; /* of sequences inside sequences */
 enum stage { STAGE_START, STAGE_REPLACED, STAGE_BYTES, STAGE_FUSED, STAGE_STRIPPED };
 
 struct parser {
-    struct draft *draft;
+    struct tok_draft *draft;
     const struct part_list *list;
     unsigned depth;
     enum stage stage;
@@ -38,7 +38,7 @@ static int parse_part(struct parser *parser, const json_t *json, struct err *err
 
 /* --- values --- */
 
-int parts_bool(const struct draft *draft, const json_t *object, const char *key, bool fallback,
+int parts_bool(const struct tok_draft *draft, const json_t *object, const char *key, bool fallback,
                bool *value, struct err *err)
 {
     const json_t *found = json_object_get(object, key);
@@ -53,13 +53,13 @@ int parts_bool(const struct draft *draft, const json_t *object, const char *key,
 }
 
 static int get_string(const struct parser *parser, const json_t *object, const char *key,
-                      struct text_file *value, struct err *err)
+                      struct slice *value, struct err *err)
 {
     const json_t *found = json_object_get(object, key);
     if (!json_is_string(found))
         return err_set(err, "%s: \"%s\" of a %s is %s, expected a string", parser->draft->where, key,
                        parser->list->what, json_type_name(found));
-    *value = (struct text_file){json_string_value(found), json_string_length(found)};
+    *value = (struct slice){json_string_value(found), json_string_length(found)};
     return 0;
 }
 
@@ -76,7 +76,7 @@ static int get_count(const struct parser *parser, const json_t *object, const ch
 
 /* A pattern: {"String": ...} or {"Regex": ...}; the latter is translated into `regex`. */
 static int get_pattern(const struct parser *parser, const json_t *part, struct buf *regex,
-                       struct text_file *pattern, bool *is_regex, struct err *err)
+                       struct slice *pattern, bool *is_regex, struct err *err)
 {
     const json_t *object = json_object_get(part, "pattern");
     *is_regex = json_object_get(object, "Regex") != NULL;
@@ -91,7 +91,7 @@ static int get_pattern(const struct parser *parser, const json_t *part, struct b
                        pattern->size, (int)TOK_MAX_PATTERN);
     if (pattern_translate(pattern->data, pattern->size, regex, err) < 0)
         return err_prefix(err, "%s", parser->draft->where);
-    *pattern = (struct text_file){regex->data ? regex->data : "", regex->len};
+    *pattern = (struct slice){regex->data ? regex->data : "", regex->len};
     return 0;
 }
 
@@ -117,29 +117,29 @@ static int parse_sequence(struct parser *parser, const json_t *json, struct err 
 static int parse_nfc(struct parser *parser, const json_t *json, struct err *err)
 {
     (void)json;
-    return draft_add_step(parser->draft, LIST_NORMALIZER, NORMALIZE_NFC, 0, NULL, NULL, err);
+    return tok_draft_add_step(parser->draft, LIST_NORMALIZER, NORMALIZE_NFC, 0, NULL, NULL, err);
 }
 
 static int parse_prepend(struct parser *parser, const json_t *json, struct err *err)
 {
-    struct text_file prefix;
+    struct slice prefix;
     if (get_string(parser, json, "prepend", &prefix, err) < 0)
         return -1;
-    return draft_add_step(parser->draft, LIST_NORMALIZER, NORMALIZE_PREPEND, 0, &prefix, NULL, err);
+    return tok_draft_add_step(parser->draft, LIST_NORMALIZER, NORMALIZE_PREPEND, 0, &prefix, NULL, err);
 }
 
 static int parse_replace(struct parser *parser, const json_t *json, struct err *err)
 {
-    struct text_file pattern, content;
+    struct slice pattern, content;
     struct buf regex = {0};
     bool is_regex;
     int rc = -1;
     if (get_pattern(parser, json, &regex, &pattern, &is_regex, err) < 0 ||
         get_string(parser, json, "content", &content, err) < 0)
         goto out;
-    rc = draft_add_step(parser->draft, LIST_NORMALIZER,
-                        is_regex ? NORMALIZE_REPLACE_PATTERN : NORMALIZE_REPLACE, 0, &pattern, &content,
-                        err);
+    rc = tok_draft_add_step(parser->draft, LIST_NORMALIZER,
+                            is_regex ? NORMALIZE_REPLACE_PATTERN : NORMALIZE_REPLACE, 0, &pattern,
+                            &content, err);
 out:
     buf_release(&regex);
     return rc;
@@ -147,22 +147,23 @@ out:
 
 /* --- pre-tokenizers --- */
 
-static int add_byte_level(struct draft *draft, bool add_prefix_space, bool use_regex, struct err *err)
+static int add_byte_level(struct tok_draft *draft, bool add_prefix_space, bool use_regex,
+                          struct err *err)
 {
     static const char words[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|"
                                 "\\s+(?!\\S)|\\s+";
-    static const struct text_file space = {" ", 1};
+    static const struct slice space = {" ", 1};
     struct buf regex = {0};
     int rc = -1;
-    if (add_prefix_space &&
-        draft_add_step(draft, LIST_PRETOKENIZER, SPLIT_PREFIX, PREFIX_ALWAYS, &space, NULL, err) < 0)
+    if (add_prefix_space && tok_draft_add_step(draft, LIST_PRETOKENIZER, SPLIT_PREFIX, PREFIX_ALWAYS,
+                                               &space, NULL, err) < 0)
         goto out;
     if (use_regex) {
         if (pattern_translate(words, sizeof words - 1, &regex, err) < 0)
             goto out;
-        struct text_file pattern = {regex.data, regex.len};
-        if (draft_add_step(draft, LIST_PRETOKENIZER, SPLIT_PATTERN, BEHAVIOR_ISOLATED, &pattern, NULL,
-                           err) < 0)
+        struct slice pattern = {regex.data, regex.len};
+        if (tok_draft_add_step(draft, LIST_PRETOKENIZER, SPLIT_PATTERN, BEHAVIOR_ISOLATED, &pattern,
+                               NULL, err) < 0)
             goto out;
     }
     draft->flags |= TOK_BYTE_LEVEL;
@@ -191,7 +192,7 @@ static int get_behavior(const struct parser *parser, const json_t *json, uint32_
         [BEHAVIOR_MERGED_WITH_NEXT] = "MergedWithNext",
         [BEHAVIOR_CONTIGUOUS] = "Contiguous",
     };
-    struct text_file name;
+    struct slice name;
     bool invert;
     if (get_string(parser, json, "behavior", &name, err) < 0 ||
         parts_bool(parser->draft, json, "invert", false, &invert, err) < 0)
@@ -207,7 +208,7 @@ static int get_behavior(const struct parser *parser, const json_t *json, uint32_
 
 static int parse_split(struct parser *parser, const json_t *json, struct err *err)
 {
-    struct text_file pattern;
+    struct slice pattern;
     struct buf regex = {0};
     bool is_regex;
     uint32_t option = 0;
@@ -215,8 +216,8 @@ static int parse_split(struct parser *parser, const json_t *json, struct err *er
     if (get_pattern(parser, json, &regex, &pattern, &is_regex, err) < 0 ||
         get_behavior(parser, json, &option, err) < 0)
         goto out;
-    rc = draft_add_step(parser->draft, LIST_PRETOKENIZER, is_regex ? SPLIT_PATTERN : SPLIT_TEXT, option,
-                        &pattern, NULL, err);
+    rc = tok_draft_add_step(parser->draft, LIST_PRETOKENIZER, is_regex ? SPLIT_PATTERN : SPLIT_TEXT,
+                            option, &pattern, NULL, err);
 out:
     buf_release(&regex);
     return rc;
@@ -227,18 +228,18 @@ static int parse_digits(struct parser *parser, const json_t *json, struct err *e
     bool individual;
     if (parts_bool(parser->draft, json, "individual_digits", false, &individual, err) < 0)
         return -1;
-    return draft_add_step(parser->draft, LIST_PRETOKENIZER, SPLIT_DIGITS,
-                          individual ? BEHAVIOR_ISOLATED : BEHAVIOR_CONTIGUOUS, NULL, NULL, err);
+    return tok_draft_add_step(parser->draft, LIST_PRETOKENIZER, SPLIT_DIGITS,
+                              individual ? BEHAVIOR_ISOLATED : BEHAVIOR_CONTIGUOUS, NULL, NULL, err);
 }
 
 enum scheme { SCHEME_ALWAYS, SCHEME_FIRST, SCHEME_NEVER };
 
 /* What Metaspace says as a pre-tokenizer and as a decoder. */
-static int get_metaspace(const struct parser *parser, const json_t *json, struct text_file *mark,
+static int get_metaspace(const struct parser *parser, const json_t *json, struct slice *mark,
                          enum scheme *scheme, struct err *err)
 {
     static const char *const names[] = {"always", "first", "never"};
-    struct text_file name = {"always", 6};
+    struct slice name = {"always", 6};
     bool add_prefix_space;
     if (get_string(parser, json, "replacement", mark, err) < 0 ||
         parts_bool(parser->draft, json, "add_prefix_space", true, &add_prefix_space, err) < 0)
@@ -260,21 +261,21 @@ static int get_metaspace(const struct parser *parser, const json_t *json, struct
 
 static int parse_metaspace(struct parser *parser, const json_t *json, struct err *err)
 {
-    static const struct text_file space = {" ", 1};
-    struct draft *draft = parser->draft;
-    struct text_file mark;
+    static const struct slice space = {" ", 1};
+    struct tok_draft *draft = parser->draft;
+    struct slice mark;
     enum scheme scheme;
     bool split;
     if (get_metaspace(parser, json, &mark, &scheme, err) < 0 ||
         parts_bool(draft, json, "split", true, &split, err) < 0 ||
-        draft_add_step(draft, LIST_PRETOKENIZER, SPLIT_REPLACE, 0, &space, &mark, err) < 0)
+        tok_draft_add_step(draft, LIST_PRETOKENIZER, SPLIT_REPLACE, 0, &space, &mark, err) < 0)
         return -1;
     if (scheme != SCHEME_NEVER &&
-        draft_add_step(draft, LIST_PRETOKENIZER, SPLIT_PREFIX,
-                       scheme == SCHEME_FIRST ? PREFIX_FIRST : PREFIX_ALWAYS, &mark, NULL, err) < 0)
+        tok_draft_add_step(draft, LIST_PRETOKENIZER, SPLIT_PREFIX,
+                           scheme == SCHEME_FIRST ? PREFIX_FIRST : PREFIX_ALWAYS, &mark, NULL, err) < 0)
         return -1;
-    return split ? draft_add_step(draft, LIST_PRETOKENIZER, SPLIT_TEXT, BEHAVIOR_MERGED_WITH_NEXT,
-                                  &mark, NULL, err)
+    return split ? tok_draft_add_step(draft, LIST_PRETOKENIZER, SPLIT_TEXT, BEHAVIOR_MERGED_WITH_NEXT,
+                                      &mark, NULL, err)
                  : 0;
 }
 
@@ -292,8 +293,8 @@ static int parse_no_effect(struct parser *parser, const json_t *json, struct err
 static int add_template_ids(const struct parser *parser, const json_t *specials, const json_t *piece,
                             struct ids *ids, struct err *err)
 {
-    const struct draft *draft = parser->draft;
-    struct text_file name;
+    const struct tok_draft *draft = parser->draft;
+    struct slice name;
     if (get_string(parser, piece, "id", &name, err) < 0)
         return -1;
     const json_t *list = json_object_get(json_object_get(specials, name.data), "ids");
@@ -312,7 +313,7 @@ static int add_template_ids(const struct parser *parser, const json_t *specials,
 }
 
 /* Puts what this template adds around what an earlier one added. */
-static int wrap_template(struct draft *draft, struct ids *prefix, const struct ids *suffix,
+static int wrap_template(struct tok_draft *draft, struct ids *prefix, const struct ids *suffix,
                          struct err *err)
 {
     for (size_t i = 0; i < draft->prefix.len; i++)
@@ -379,7 +380,7 @@ static int parse_decode_bytes(struct parser *parser, const json_t *json, struct 
     (void)json;
     if (advance(parser, "ByteFallback", STAGE_REPLACED, STAGE_BYTES, err) < 0)
         return -1;
-    return draft_add_step(parser->draft, LIST_DECODER, DECODE_BYTES, 0, NULL, NULL, err);
+    return tok_draft_add_step(parser->draft, LIST_DECODER, DECODE_BYTES, 0, NULL, NULL, err);
 }
 
 static int parse_decode_byte_level(struct parser *parser, const json_t *json, struct err *err)
@@ -397,19 +398,19 @@ static int parse_decode_fuse(struct parser *parser, const json_t *json, struct e
 
 static int parse_decode_metaspace(struct parser *parser, const json_t *json, struct err *err)
 {
-    static const struct text_file space = {" ", 1};
-    struct text_file mark;
+    static const struct slice space = {" ", 1};
+    struct slice mark;
     enum scheme scheme;
     if (advance(parser, "Metaspace", STAGE_REPLACED, STAGE_REPLACED, err) < 0 ||
         get_metaspace(parser, json, &mark, &scheme, err) < 0)
         return -1;
-    return draft_add_step(parser->draft, LIST_DECODER, DECODE_METASPACE, scheme != SCHEME_NEVER, &mark,
-                          &space, err);
+    return tok_draft_add_step(parser->draft, LIST_DECODER, DECODE_METASPACE, scheme != SCHEME_NEVER,
+                              &mark, &space, err);
 }
 
 static int parse_decode_replace(struct parser *parser, const json_t *json, struct err *err)
 {
-    struct text_file pattern, content;
+    struct slice pattern, content;
     struct buf regex = {0};
     bool is_regex;
     int rc = -1;
@@ -421,7 +422,7 @@ static int parse_decode_replace(struct parser *parser, const json_t *json, struc
         err_set(err, "%s: decoder \"Replace\" with a Regex is not implemented", parser->draft->where);
         goto out;
     }
-    rc = draft_add_step(parser->draft, LIST_DECODER, DECODE_REPLACE, 0, &pattern, &content, err);
+    rc = tok_draft_add_step(parser->draft, LIST_DECODER, DECODE_REPLACE, 0, &pattern, &content, err);
 out:
     buf_release(&regex);
     return rc;
@@ -429,7 +430,7 @@ out:
 
 static int parse_decode_strip(struct parser *parser, const json_t *json, struct err *err)
 {
-    struct text_file content;
+    struct slice content;
     json_int_t start, stop;
     if (get_string(parser, json, "content", &content, err) < 0 ||
         get_count(parser, json, "start", &start, err) < 0 ||
@@ -441,7 +442,7 @@ static int parse_decode_strip(struct parser *parser, const json_t *json, struct 
                        "behind a \"Fuse\"",
                        parser->draft->where);
     parser->stage = STAGE_STRIPPED;
-    return start ? draft_add_step(parser->draft, LIST_DECODER, DECODE_STRIP, 0, &content, NULL, err)
+    return start ? tok_draft_add_step(parser->draft, LIST_DECODER, DECODE_STRIP, 0, &content, NULL, err)
                  : 0;
 }
 
@@ -508,7 +509,7 @@ static int parse_part(struct parser *parser, const json_t *json, struct err *err
     return refuse_part(parser, name, err);
 }
 
-int parts_parse(struct draft *draft, const json_t *tokenizer, bool *has_template, struct err *err)
+int parts_parse(struct tok_draft *draft, const json_t *tokenizer, bool *has_template, struct err *err)
 {
     struct parser parser = {.draft = draft};
     for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
@@ -528,7 +529,7 @@ int parts_parse(struct draft *draft, const json_t *tokenizer, bool *has_template
     return 0;
 }
 
-int parts_byte_level(struct draft *draft, bool add_prefix_space, struct err *err)
+int parts_byte_level(struct tok_draft *draft, bool add_prefix_space, struct err *err)
 {
     return add_byte_level(draft, add_prefix_space, true, err);
 }

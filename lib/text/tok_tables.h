@@ -27,7 +27,7 @@
 
 #include <string.h>
 
-#include "text/tokenizer.h"
+#include "base/err.h"
 
 #define TOK_MAGIC "bmc-tok"
 #define TOK_NONE  UINT32_MAX
@@ -219,39 +219,8 @@ static inline uint32_t tok_hash(const char *bytes, size_t len, bool literal)
 uint32_t tok_lookup(const struct tokenizer *tok, const char *bytes, size_t len, bool literal,
                     uint8_t wanted);
 
-/* Appends what a token contributes to a text, before invalid bytes are dealt with; `first` when
- * no token stands before it. */
-int tok_decode(const struct tokenizer *tok, uint32_t id, bool first, struct buf *out,
-               struct err *err) MUST_USE;
-
-/* Replaces text by text, appending the result to `out`, which must not become longer than `limit`:
- * steps of hostile tables may multiply a text again and again. */
-int tok_replace(const char *text, size_t len, const char *from, size_t from_len, const char *to,
-                size_t to_len, size_t limit, struct buf *out, struct err *err) MUST_USE;
-
-/* The alphabet of byte-level vocabularies: each byte has a printable character. */
-static inline uint32_t tok_letter_of_byte(unsigned char byte)
-{
-    if (byte <= 32)
-        return 256U + byte;
-    if (byte >= 127 && byte <= 160)
-        return 289U + (byte - 127U);
-    return byte == 173 ? 323 : byte;
-}
-
-/* The byte of a letter, or -1. */
-static inline int tok_byte_of_letter(uint32_t letter)
-{
-    if (letter >= 256)
-        return letter <= 288   ? (int)letter - 256
-               : letter <= 322 ? (int)letter - 162
-               : letter == 323 ? 173
-                               : -1;
-    return letter <= 32 || (letter >= 127 && letter <= 160) || letter == 173 ? -1 : (int)letter;
-}
-
-/* Translates a spelling in that alphabet into bytes; false when some letter is outside it. `out` has
- * room for `len` bytes. */
-bool tok_spelling_to_bytes(const char *spelling, size_t len, char *out, size_t *out_len);
+/* Checks a block and fills in what points into it; `tok` is zero-initialised, and the rest of it is
+ * the caller's (patterns). */
+int tok_tables_open(struct tokenizer *tok, const void *blob, size_t size, struct err *err) MUST_USE;
 
 #endif

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "text/tokenizer.h"
+#include "text/ids.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

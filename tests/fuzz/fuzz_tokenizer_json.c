@@ -5,18 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text/detok.h"
+#include "text/tok_build.h"
 #include "text/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void split_files(struct tokenizer_source *source, const char *text, size_t size)
 {
-    struct text_file *files[] = {&source->vocab_json, &source->merges_txt,
-                                 &source->tokenizer_config_json, &source->special_tokens_map_json};
+    struct slice *files[] = {&source->vocab_json, &source->merges_txt, &source->tokenizer_config_json,
+                             &source->special_tokens_map_json};
     for (size_t i = 0, at = 0; i < ARRAY_LEN(files) && at <= size; i++) {
         const char *end = memchr(text + at, 0, size - at);
         size_t len = end ? (size_t)(end - text) - at : size - at;
-        *files[i] = (struct text_file){text + at, len};
+        *files[i] = (struct slice){text + at, len};
         at += len + 1;
     }
 }
@@ -58,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size > 0 && text[0] == '!')
         split_files(&source, text + 1, size - 1);
     else
-        source.tokenizer_json = (struct text_file){text, size};
+        source.tokenizer_json = (struct slice){text, size};
     if (tokenizer_build(&source, &blob, &err) == 0) {
         if (tokenizer_open(&tok, blob.data, blob.len, &err) < 0)
             abort();

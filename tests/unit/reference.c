@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/conf.h"
+#include "base/number.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/threads.h"

@@ -7,6 +7,8 @@
 #include "decode/emitter.h"
 #include "decode/rng.h"
 #include "decode/sampler.h"
+#include "text/tok_build.h"
+#include "text/tokenizer.h"
 
 /* Known answers published with the generator (Random123, kat_vectors). */
 static void test_philox(void)

@@ -10,6 +10,7 @@
 #include <sodium.h>
 
 #include "base/conf.h"
+#include "base/number.h"
 #include "base/file.h"
 #include "check.h"
 #include "format/safetensors.h"

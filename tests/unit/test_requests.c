@@ -8,6 +8,7 @@
 #include "check.h"
 #include "decode/request.h"
 #include "decode/result.h"
+#include "text/tok_build.h"
 
 /* ---- reading ---- */
 

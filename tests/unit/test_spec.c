@@ -9,6 +9,7 @@
 #include "base/threads.h"
 #include "check.h"
 #include "decode/spec.h"
+#include "text/tok_build.h"
 #include "rules.h"
 
 /* ---- models ---- */

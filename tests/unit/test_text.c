@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "text/detok.h"
+#include "text/tok_build.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
@@ -22,12 +24,12 @@ static void check(bool ok, const char *what)
 /* --- files --- */
 
 /* Reads FOLDER/NAME, or NAME where there is no folder; nothing when there is no such file. */
-static struct text_file read_file(const char *folder, const char *name)
+static struct slice read_file(const char *folder, const char *name)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s%s%s", folder ? folder : "", folder ? "/" : "", name);
     FILE *file = fopen(path, "rb");
-    struct text_file text = {0};
+    struct slice text = {0};
     struct buf buf = {0};
     struct err err;
     char chunk[4096];
@@ -37,10 +39,10 @@ static struct text_file read_file(const char *folder, const char *name)
         if (buf_add(&buf, chunk, got, &err) < 0)
             abort();
     fclose(file);
-    return (struct text_file){buf.data, buf.len};
+    return (struct slice){buf.data, buf.len};
 }
 
-static void drop_file(struct text_file *file)
+static void drop_file(struct slice *file)
 {
     union {
         const char *constant;
@@ -70,8 +72,8 @@ static struct tokenizer *open_folder(const char *folder, size_t vocab_rows, stru
         .special_tokens_map_json = read_file(folder, "special_tokens_map.json"),
         .vocab_rows = vocab_rows,
     };
-    struct text_file *files[] = {&source.tokenizer_json, &source.vocab_json, &source.merges_txt,
-                                 &source.tokenizer_config_json, &source.special_tokens_map_json};
+    struct slice *files[] = {&source.tokenizer_json, &source.vocab_json, &source.merges_txt,
+                             &source.tokenizer_config_json, &source.special_tokens_map_json};
     struct tokenizer *tok = open_source(&source, blob, err);
     for (size_t i = 0; i < ARRAY_LEN(files); i++)
         drop_file(files[i]);
@@ -148,7 +150,7 @@ static void test_cases(const struct tokenizer *tok, const char *name, const json
 
 static void test_fixture(const char *folder, const char *name)
 {
-    struct text_file file = read_file(folder, "cases.json");
+    struct slice file = read_file(folder, "cases.json");
     struct buf blob = {0};
     struct err err = {""};
     json_t *root = NULL;
@@ -184,7 +186,7 @@ static void test_fixtures(const char *fixtures)
 
 static void test_reference(const char *folder, const char *reference)
 {
-    struct text_file file = read_file(NULL, reference);
+    struct slice file = read_file(NULL, reference);
     struct buf blob = {0};
     struct err err = {"no such reference"};
     json_t *root = NULL;

@@ -1,11 +1,27 @@
-/* Token ids from a text. */
+/* Token ids: a list that grows, and what people write them as. */
+#include "text/ids.h"
+
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/conf.h"
-#include "text/tokenizer.h"
+#include "base/number.h"
 
 /* Commas and brackets, too, so that a JSON list can be pasted. */
 #define ID_BLANKS " \t\r\n,[]"
+
+int ids_add(struct ids *ids, uint32_t id, struct err *err)
+{
+    if (mem_grow(&ids->id, &ids->cap, ids->len, sizeof ids->id[0], err) < 0)
+        return -1;
+    ids->id[ids->len++] = id;
+    return 0;
+}
+
+void ids_release(struct ids *ids)
+{
+    free(ids->id);
+    *ids = (struct ids){0};
+}
 
 int ids_parse(struct ids *ids, const char *text, struct err *err)
 {
