@@ -1,0 +1,23 @@
+# What hostile files, full profiles and broken inputs met only later, and what they get.
+load helper
+
+# ---- outputs ----
+
+@test "links of others are not followed in the middle of a name either" {
+    [ "$(id -u)" = 0 ] || skip "only the superuser can make links of others"
+    mkdir public target
+    chmod 1777 public
+    ln -s "$PWD/target" public/trap
+    ln -s public/trap ours
+    ln -s ../public/trap/deeper/s target/through
+    mkdir target/deeper
+    chown -h 1234 public/trap
+    for name in public/trap/s ours/s ./public//trap/s "$PWD/public/trap/s" target/through; do
+        expect_error 1 'public/+trap: is a link of another user' bmc-gen -q -p x -n 1 --stats "$name"
+    done
+    assert_equal "$(find target -type f)" ''
+    chown 1234 public # the folder's owner may
+    ok bmc-gen -q -p x -n 1 --stats target/through
+    ok bmc-gen -q -p x -n 1 --stats ours/../public/trap/s
+    assert_equal "$(find target -type f | sort | paste -sd ' ')" 'target/deeper/s target/s'
+}
