@@ -21,3 +21,18 @@ load helper
     ok bmc-gen -q -p x -n 1 --stats ours/../public/trap/s
     assert_equal "$(find target -type f | sort | paste -sd ' ')" 'target/deeper/s target/s'
 }
+
+# ---- tables ----
+
+@test "columns are the members of all rows, not of the first alone" {
+    result='isa: "ref", model_id: "m", cpu: "c", version: "1", repeat: 4, samples: {tok_s: [1, 2, 3, 4]}'
+    jq -n "{rows: [{test: \"decode\", policy: \"bmc\", $result}, {test: \"prefill\", policy: \"bmc\", n_prompt: 77, $result}]}" >a
+    ok "$BMC_BIN/bmc-prof" compare a a --format csv
+    assert_regex "${lines[0]}" '^test,.*,verdict,n_prompt$'
+    assert_regex "${lines[1]}" '^decode,.*,unclear,$'
+    assert_regex "${lines[2]}" '^prefill,.*,unclear,77$'
+    for format in table md; do
+        ok "$BMC_BIN/bmc-prof" compare a a --format $format
+        assert_equal "$(grep -c n_prompt <<<"$output") $(grep -c 77 <<<"$output")" '1 1'
+    done
+}
