@@ -36,3 +36,22 @@ load helper
         assert_equal "$(grep -c n_prompt <<<"$output") $(grep -c 77 <<<"$output")" '1 1'
     done
 }
+
+# ---- advice ----
+
+@test "what ran out of memory to check a model does not say that the model is to be converted again" {
+    [[ $BMC_BUILD != *sanitize* ]] || skip "the sanitizers have their own allocator"
+    m=$(model llama-2-like)
+    export BMC_FAIL_CALL=memory
+    calls=$(BMC_FAIL_COUNT=9 LD_PRELOAD=$BMC_BUILD/inject.so "$BMC_BIN/bmc-convert" --verify "$m" 9>&1 >/dev/null)
+    [ "$calls" -gt 10 ]
+    met=0
+    for ((at = calls; at > 0; at--)); do
+        BMC_FAIL_AT=$at LD_PRELOAD=$BMC_BUILD/inject.so run_plain "$BMC_BIN/bmc-convert" --verify "$m"
+        [ "$status" -ne 0 ] || continue
+        assert_regex "$stderr" 'memory'
+        refute_regex "$stderr" 'convert the model'
+        [[ $stderr != *'tensor "'*'" cannot be checked'*'try again' ]] || met=$((met + 1))
+    done
+    [ "$met" -gt 0 ]
+}
