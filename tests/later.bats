@@ -55,3 +55,20 @@ load helper
     done
     [ "$met" -gt 0 ]
 }
+
+# ---- what --info shows ----
+
+@test "--info shows whole numbers of any size to the last digit" {
+    cp "$(model llama-2-like)" big.bmc
+    old=$'norm_eps 9.9999999999999995e-07\nposition rope\nrope_original 256'
+    at=$(grep -abo 'norm_eps 9.9999999999999995e-07' big.bmc | cut -d : -f 1)
+    for number in 9223372036854775807 9223372036854775808 18446744073709551615 99999999999999999999 -9223372036854775808 -9223372036854775809; do
+        printf '%-*s' ${#old} $'norm_eps 1\nposition rope\nbig '"$number"$'\n#' | patch big.bmc "$at"
+        reseal big.bmc
+        ok bmc-convert --info big.bmc
+        assert_regex "$output" $'\n'"big +$number"$'\n'
+        ok bmc-convert --info big.bmc --format json
+        assert_regex "$output" '"big": "?'$number'"?,'
+    done
+    jq -e '.big | type == "string"' <<<"$output" # beyond 64 bits
+}
