@@ -183,6 +183,11 @@ $(BUILD)/tests/test_tune_says: tests/unit/test_tune_says.c $(patsubst cmd/%.c,$(
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(filter %.o,$^) $(CORE) $(LDLIBS)
 
+# The files of a run, more of them than a program has options for.
+$(BUILD)/tests/test_files: tests/unit/test_files.c $(CMD_SHARED) $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(filter %.o,$^) $(CORE) $(LDLIBS)
+
 $(BUILD)/tests/%: tests/unit/%.c $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(CORE) $(LDLIBS)

@@ -122,7 +122,7 @@ int main(int argc, char **argv)
                         o.check ? "checked" : "written", o.check ? "" : ", or --dry-run");
     names_check(&tune_program, NULL, o.attn, o.isa, o.precision);
     if (o.shape)
-        files_input("--shape", o.shape);
+        files_input_shape("--shape", o.shape);
     int rc = tune_open(&tune, &o, &err);
     if (rc == 0)
         rc = check_outputs(&o, &err);

@@ -72,3 +72,24 @@ load helper
     done
     jq -e '.big | type == "string"' <<<"$output" # beyond 64 bits
 }
+
+# ---- inputs ----
+
+@test "each of many inputs is kept from the outputs" {
+    run "$BMC_BUILD/tests/test_files"
+    assert_output --regexp ' checks, 0 failed$'
+    assert_success
+}
+
+@test "of a shape's name the file that it stands for is kept, not one of that name in the folder" {
+    mkdir bin models.d
+    cp "$BMC_BIN/bmc-tune" bin
+    cp -r "$ROOT/models.d/shapes" "$ROOT/models.d/families" models.d
+    few=(-N 8 -t 1 --no-sweep --no-rows --state hot --megabytes 1 --evict 1 --seconds 1 -q)
+    touch opt-125m
+    ok bin/bmc-tune --shape opt-125m "${few[@]}" --profile opt-125m
+    assert_regex "$(head -n 2 opt-125m)" 'bmc_profile'
+    cp models.d/shapes/opt-125m.shape before
+    expect_error 2 'opt-125m.shape is read \(--shape\)' bin/bmc-tune --shape opt-125m "${few[@]}" --profile models.d/shapes/opt-125m.shape
+    equal_files before models.d/shapes/opt-125m.shape
+}
