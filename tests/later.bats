@@ -93,3 +93,64 @@ load helper
     expect_error 2 'opt-125m.shape is read \(--shape\)' bin/bmc-tune --shape opt-125m "${few[@]}" --profile models.d/shapes/opt-125m.shape
     equal_files before models.d/shapes/opt-125m.shape
 }
+
+@test "a line without an end costs its own result, and the rest of it is skipped" {
+    { # a line of more than 64 MiB between two others, and one at the end
+        printf '{"id":1,"ids":[5]}\n{"id":2,"prompt":"'
+        head -c $(((64 << 20) + 200000)) /dev/zero
+        printf '"}\n{"id":3,"ids":[5,6]}\n{"id":4,"ids":[5'
+        head -c $((65 << 20)) /dev/zero
+    } >in
+    for job in '-n 1' --score; do
+        # shellcheck disable=SC2086
+        run_plain bmc-gen -q -m "$(model llama-2-like)" --jsonl $job -f in
+        assert_equal "$status" 1
+        assert_regex "$stderr" '^bmc-gen: 2 of 4 (requests|lines) failed'
+        assert_equal "$(jq -c .id <<<"$output" | paste -sd ' ')" '1 null 3 null'
+        assert_equal "$(jq -c .error <<<"$output" | sed -n 's/.*line \([24]\): is longer than 64 MiB.*/\1/p' | paste -sd ' ')" '2 4'
+    done
+}
+
+@test "a line that never ends is answered, and takes no memory" {
+    mkfifo in
+    (ulimit -v 600000 && exec "$BMC_BIN/bmc-gen" -q --jsonl -n 1 -f in >out) &
+    pid=$!
+    head -c $((200 << 20)) /dev/zero >in &
+    answered() { grep -q 'is longer than 64 MiB' out; }
+    wait_until answered
+    wait $! || true
+    code=0
+    wait $pid 2>err || code=$?
+    assert_equal "$code $(wc -l <out)" '1 1'
+}
+
+@test "a text of more than 1 GiB is refused, a file before it is read" {
+    truncate -s 2G big
+    for job in --tokenize --score '-n 1'; do
+        # shellcheck disable=SC2086
+        expect_error 1 'big: is longer than 1024 MiB' timeout 5 "$BMC_BIN/bmc-gen" -q $job -f big
+    done
+    expect_error 1 'big: is longer than 1024 MiB' timeout 5 "$BMC_BIN/bmc-prof" compare big big
+}
+
+# ---- the end of a run ----
+
+@test "--score --jsonl: where the run ends by an error, lines under way say so" {
+    [[ $BMC_BUILD != *sanitize* ]] || skip "the sanitizers have their own allocator"
+    jq -nc 'range(4) | {id: ., ids: [range(if . == 0 then 2 else 90 end)]}' >in
+    score=("$BMC_BIN/bmc-gen" -q -m "$(model llama-2-like)" -t 1 --score --jsonl -b 4 -f in)
+    export BMC_FAIL_CALL=memory
+    calls=$(BMC_FAIL_COUNT=9 LD_PRELOAD=$BMC_BUILD/inject.so "${score[@]}" 9>&1 >whole)
+    ended=0
+    for part in 5 7 9; do
+        for options in '' --unordered; do
+            # shellcheck disable=SC2086
+            BMC_FAIL_AT=$((calls * part / 10)) LD_PRELOAD=$BMC_BUILD/inject.so run_plain "${score[@]}" $options
+            [ "$status" -eq 1 ] && [[ $stderr != *' lines failed'* ]] || continue
+            ended=$((ended + 1))
+            assert_equal "$(jq -c .id <<<"$output" | sort | paste -sd ' ')" '0 1 2 3'
+            jq -se --arg why "the run ended: ${stderr#bmc-gen: }" 'all(.error == null or (.error | endswith($why))) and any(.error != null)' <<<"$output"
+        done
+    done
+    [ "$ended" -gt 1 ]
+}
