@@ -154,3 +154,57 @@ load helper
     done
     [ "$ended" -gt 1 ]
 }
+
+# ---- profiles ----
+
+# A profile of this machine with so many models, each with all that a model may have if its names are LONG.
+profile_of() { # MODELS [LONG]
+    [ -s made ] || bmc-tune --shape ./tiny.shape "${few[@]}" --profile made
+    cp made p
+    awk -v n="$1" -v long="$2" 'BEGIN {
+        for (i = 0; i < n; i++) {
+            key = long ? sprintf("m%065d", i) : "m" i
+            print "model " key " x\npolicy " key " bmc 1 1 1"
+            n_rows = split("1 2 4 8 12 16 24 32 48 64", rows)
+            for (j = 1; long && j <= n_rows; j++) print "step_ms", key, rows[j], "1.5"
+            if (long) print "free_rows", key, 1
+        }
+    }' >>p
+    cp p before
+}
+few=(-N 8 -t 1 --no-sweep --no-rows --state hot --megabytes 1 --evict 1 --seconds 1 -q)
+long=(-N 8192 -t 1 --rounds 60 --seconds 3600 --megabytes 4000 --force)
+
+@test "bmc-tune notices before it measures that the profile is full" {
+    tiny_shape tiny.shape
+    profile_of 1024
+    expect_error 1 'p: has 1024 models of at most 1024' timeout 10 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long[@]}" --profile p
+    equal_files p before
+    # One that is there, or nothing of a new model: there is room.
+    sed 's/m1023/tiny/' before >p
+    ok bmc-tune --shape ./tiny.shape "${few[@]}" --constants made --profile p
+    cp tiny.shape other.shape
+    ok bmc-tune --shape ./other.shape "${few[@]}" --constants made --profile p
+    assert_equal "$(grep -c '^model ' p)" 1024
+    profile_of 900 long
+    expect_error 1 'p: has 1[0-9]* bytes of at most 1048576' timeout 10 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long[@]}" --profile p
+    equal_files p before
+}
+
+@test "bmc-tune says what is wrong with the profile that is there, and keeps it" {
+    tiny_shape tiny.shape
+    profile_of 1
+    while read -r edit pattern; do
+        sed "${edit//\~/ }" before >p
+        cp p edited
+        expect_error 1 "cannot be added to, remove it or give another name: p: .*$pattern" timeout 10 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long[@]}" --profile p
+        equal_files p edited
+    done <<'END'
+s/^bmc_profile~.*/bmc_profile~7/ version 7
+$apolicy~m0~bmc~x~1~1 line
+END
+    yes '# more' | head -c $((1 << 20)) >>p
+    expect_error 1 'longer than 1048576 bytes' timeout 10 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long[@]}" --profile p
+    run_plain bmc-tune --shape ./tiny.shape "${few[@]}" --constants made --profile /dev/stdout
+    assert_regex "$output" 'bmc_profile 2'
+}

@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 
-enum { MAX_BYTES = 1 << 20, MAX_WORDS = 12 };
+enum { MAX_WORDS = 12 };
 
 void profile_release(struct profile *p)
 {
@@ -276,7 +276,7 @@ int profile_parse(struct profile *p, const char *text, size_t size, const char *
     return rc;
 }
 
-/* A whole file of at most MAX_BYTES. */
+/* A whole file of at most PROFILE_BYTES. */
 static int read_file(int fd, const char *path, struct buf *text, struct err *err)
 {
     struct stat st;
@@ -295,8 +295,8 @@ static int read_file(int fd, const char *path, struct buf *text, struct err *err
         if (n == 0)
             return 0;
         text->len += (size_t)n;
-        if (text->len > MAX_BYTES)
-            return err_set(err, "%s: longer than %d bytes, no profile", path, MAX_BYTES);
+        if (text->len > PROFILE_BYTES)
+            return err_set(err, "%s: longer than %d bytes, no profile", path, PROFILE_BYTES);
     }
 }
 
