@@ -22,7 +22,8 @@ struct tune_options {
 extern const struct program tune_program;
 
 enum { TUNE_MAX_LIST = 16, TUNE_MAX_CELLS = 2 * TUNE_MAX_LIST * TUNE_MAX_LIST };
-#define TUNE_ROWS_SHAPE "tinyllama-1.1b" /* whose steps are timed where it is the machine that is asked about */
+#define TUNE_ROWS_SHAPE                                                                                \
+    "tinyllama-1.1b" /* whose steps are timed where it is the machine that is asked about */
 enum tune_state { TUNE_BOTH, TUNE_COLD, TUNE_HOT };
 
 /* What a run works on. */
