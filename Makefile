@@ -31,7 +31,7 @@ CMD_CPPFLAGS = -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=o
 JOBS     = $(shell nproc)
 # Files side by side, the longest first. (Tests of a file side by side: Bats 1.8 waits a second for each.)
 BATS     = bats --print-output-on-failure --jobs $(JOBS) --no-parallelize-within-files
-LONGEST  = $(addprefix tests/,spec.bats prof.bats convert.bats snapshot.bats)
+LONGEST  = $(patsubst %,tests/%.bats,spec prof gen docs fixtures snapshot convert tune errors unit inject requests)
 TESTS    = $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/*.bats))
 TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=allocator_may_return_null=1
 
@@ -78,13 +78,18 @@ demo: deps
 
 ## check: install what is missing, build, and run every test
 check: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) all tests warnings
-	$(TEST_ENV) $(BATS) $(TESTS)
+	@$(MAKE) --no-print-directory -j$(JOBS) all tests
+	@$(MAKE) --no-print-directory -j2 bats warnings
 
 ## check-full: the same over the full products of policies, batches and threads (long)
 check-full: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) all tests warnings
-	BMC_FULL=1 $(TEST_ENV) $(BATS) $(TESTS)
+	@$(MAKE) --no-print-directory -j$(JOBS) all tests
+	@BMC_FULL=1 $(MAKE) --no-print-directory -j2 bats warnings
+
+# What has been built is tested; clang's warnings are sought beside it. (A make that a test runs has no part in this one's jobs.)
+.PHONY: bats
+bats:
+	$(TEST_ENV) MAKEFLAGS='$(if $(MAKEOVERRIDES),-- $(MAKEOVERRIDES))' $(BATS) $(TESTS)
 
 ## check-arm: tests of a build for ARM, under qemu; the compiler for it is Debian's
 ARM = CROSS=aarch64-linux-gnu- OPT='-O2 -g' # at -O3 gcc 12 fails on one of the tests
@@ -180,6 +185,11 @@ $(BUILD)/tests/test_api: tests/unit/test_api.c $(LIBBMC)
 
 # What bmc-tune does with figures that are given: with its parts, but for main().
 $(BUILD)/tests/test_tune_says: tests/unit/test_tune_says.c $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/tune_*.c) cmd/plot.c) $(CMD_SHARED) $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(filter %.o,$^) $(CORE) $(LDLIBS)
+
+# The files of a run, more of them than a program has options for.
+$(BUILD)/tests/test_files: tests/unit/test_files.c $(CMD_SHARED) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(filter %.o,$^) $(CORE) $(LDLIBS)
 

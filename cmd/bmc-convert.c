@@ -118,7 +118,7 @@ int main(int argc, char **argv)
     if (operands.n)
         files_input("FOLDER", operands.text[0]);
     if (o.synth)
-        files_input("--synth", o.synth);
+        files_input_shape("--synth", o.synth);
     if (files_check(&program, &o, &err) < 0)
         rc = -1;
     else if (o.info)

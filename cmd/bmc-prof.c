@@ -79,7 +79,7 @@ int main(int argc, char **argv)
     o.repeat = o.repeat ? o.repeat : jobs[o.command].repeat;
     o.warmup = o.warmup == SIZE_MAX ? jobs[o.command].warmup : o.warmup;
     if (o.shape)
-        files_input("--shape", o.shape);
+        files_input_shape("--shape", o.shape);
     for (size_t i = 0; i < ARRAY_LEN(o.file) && o.file[i]; i++)
         files_input("compare", o.file[i]);
     int rc = files_check(&prof_program, &o, &err);

@@ -23,9 +23,10 @@ static int run_tune(struct tune *tune, struct err *err)
     return o->dry_run ? 0 : tune_save(tune, err);
 }
 
-/* The profile is an output unless the run only looks at it. */
-static int check_outputs(const struct tune_options *o, struct err *err)
+/* The profile is an output unless the run only looks at it; what is wrong with it is said before anything is measured. */
+static int check_outputs(const struct tune *tune, struct err *err)
 {
+    const struct tune_options *o = tune->options;
     static char path[8192];
     if (files_check(&tune_program, o, err) < 0)
         return -1;
@@ -36,7 +37,9 @@ static int check_outputs(const struct tune_options *o, struct err *err)
                             "set; give --profile FILE, or --dry-run");
     if (!o->profile)
         userdir_make(path);
-    return files_output(&tune_program, "profile", path, OPT_WRITES_PROFILE, err);
+    return files_output(&tune_program, "profile", path, OPT_WRITES_PROFILE, err) < 0
+               ? -1
+               : tune_check_room(tune, path, err);
 }
 
 int main(int argc, char **argv)
@@ -62,10 +65,10 @@ int main(int argc, char **argv)
                         o.check ? "checked" : "written", o.check ? "" : ", or --dry-run");
     names_check(&tune_program, NULL, o.attn, o.isa, o.precision);
     if (o.shape)
-        files_input("--shape", o.shape);
+        files_input_shape("--shape", o.shape);
     int rc = tune_open(&tune, &o, &err);
     if (rc == 0)
-        rc = check_outputs(&o, &err);
+        rc = check_outputs(&tune, &err);
     if (rc == 0)
         rc = o.check ? tune_check(&tune, &err) : run_tune(&tune, &err);
     tune_close(&tune);

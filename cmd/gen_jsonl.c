@@ -215,6 +215,8 @@ static int read_request(const struct jsonl_job *job, struct line *line, const ch
                         struct err *err)
 {
     struct request *request = &line->request;
+    if (lines_check(text, err) < 0)
+        return -1;
     const int rc = request_open(request, text, len, job->gen->options->lenient, err);
     if (request->id && !(line->id = spell_id(request->id, err)))
         return -1;

@@ -91,7 +91,7 @@ static const json_t *given(const struct line *line, const char *name)
 static int parse_line(const struct score_jsonl *job, struct line *line, const char *bytes, size_t len,
                       struct err *err)
 {
-    if (request_line(bytes, len, &line->root, err) < 0)
+    if (lines_check(bytes, err) < 0 || request_line(bytes, len, &line->root, err) < 0)
         return -1;
     line->id = json_object_get(line->root, "id");
     const json_t *prompt = given(line, "prompt"), *text = given(line, "text"),
@@ -251,14 +251,28 @@ static int score_lines(struct score_jsonl *job, struct err *err)
     return lines_verdict(job->n_failed, job->n_lines, "lines", err);
 }
 
-/* After a failure, results that still wait for earlier ones go out, too. */
+/* The run ended by an error: results that wait for earlier ones go out, too, and lines under way say what happened. */
+static void write_rest(struct score_jsonl *job, const char *why)
+{
+    struct err ignored; /* the run's error is told, not this one, which may well be the same */
+    char text[sizeof ignored.text + 32];
+    const struct score_result ended = {.error = text};
+    snprintf(text, sizeof text, "the run ended: %s", why);
+    for (struct line *line = job->first; line; line = line->next)
+        if (!line->ready) {
+            json_decref(line->logprobs);
+            line->logprobs = NULL;
+            if (make_result(line, &ended, &ignored) < 0)
+                buf_clear(&line->result);
+        }
+    for (struct line *line = job->first; line && gen_put(&line->result, &ignored) == 0;)
+        line = line->next;
+}
+
 static void release_lines(struct score_jsonl *job)
 {
-    struct err ignored;
     for (struct line *line = job->first, *after; line; line = after) {
         after = line->next;
-        if (gen_put(&line->result, &ignored) < 0)
-            buf_clear(&line->result);
         line_free(line);
     }
 }
@@ -270,6 +284,8 @@ int gen_score_jsonl(struct gen *gen, struct err *err)
     if (lines_open(&job.in, gen->options->file, err) < 0)
         return -1;
     const int rc = score_lines(&job, err);
+    if (rc < 0)
+        write_rest(&job, err->text);
     release_lines(&job);
     lines_close(&job.in);
     return rc;

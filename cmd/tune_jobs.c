@@ -323,7 +323,7 @@ static int rows_model(struct tune *tune, struct model **model, char *name, size_
     const struct tune_options *o = tune->options;
     struct config config = tune->config;
     char folder[8192];
-    const char *shape = tune->machine ? "tinyllama-1.1b" : tune->shape;
+    const char *shape = tune->machine ? TUNE_ROWS_SHAPE : tune->shape;
     if (tune->machine && (cli_models_dir(folder, sizeof folder, err) < 0 ||
                           shape_configure(folder, shape, &config, err) < 0))
         return -1;
@@ -367,41 +367,5 @@ int tune_rows(struct tune *tune, struct err *err)
     if (!entry)
         return -1;
     entry->rows = rows;
-    return 0;
-}
-
-/* ---- the profile ---- */
-
-/* What another run found out on this machine with the same settings stays, where this one has nothing new. */
-static int keep_old(struct tune *tune, const char *path, struct err *err)
-{
-    struct profile old, *now = &tune->profile;
-    struct err ignored;
-    bool found;
-    if (profile_open(&old, path, &found, &ignored) < 0 || !found)
-        return 0;
-    const struct machine *a = &old.machine, *b = &now->machine;
-    if (profile_check_machine(&old, b, &ignored) == 0 && a->threads == b->threads &&
-        strcmp(a->isa, b->isa) == 0 && strcmp(a->alloc, b->alloc) == 0) {
-        const int rc = profile_merge(&old, now, err);
-        profile_release(now);
-        *now = old;
-        return rc;
-    }
-    profile_release(&old);
-    return 0;
-}
-
-int tune_save(struct tune *tune, struct err *err)
-{
-    char path[8192];
-    if (!tuned_path(tune->options->profile, path, sizeof path))
-        return err_set(err, "there is no place for the profile; give --profile FILE");
-    if (keep_old(tune, path, err) < 0 || profile_save(&tune->profile, path, err) < 0)
-        return -1;
-    if (tune->options->format == TABLE_TEXT && !tune->options->quiet) {
-        cli_say(stdout, "\n");
-        cli_say(stdout, "profile written to %s\n", path);
-    }
     return 0;
 }

@@ -184,12 +184,15 @@ edit_json() { # FILE JQ-PROGRAM
     expect_error 1 'cut.bmc: ' bmc-gen -q -m cut.bmc -p x -n 1
 }
 
-@test "a flipped byte of the header, every 64th, of its head every 8th" {
+@test "a flipped byte of the header, every 256th, of its head every 16th; with BMC_FULL=1 4 times as many" {
     make_tiny
+    seed=${BMC_SEED:-$RANDOM}
+    echo "# BMC_SEED=$seed" >&3
+    if [ "$BMC_FULL" = 1 ]; then step=64; else step=256; fi
     header=$(number_at tiny.bmc 16 8)
     read -ra byte < <(od -An -v -tu1 -w"$header" -N "$header" tiny.bmc)
     cp tiny.bmc bad.bmc
-    for at in $(seq 0 8 255) $(seq 256 64 $((header - 1))) $((header - 1)); do
+    for at in $(seq $((seed % (step / 16))) $((step / 16)) 255) $(seq $((256 + seed % step)) $step $((header - 1))) $((header - 1)); do
         bytes_le 1 $((byte[at] ^ 1)) | patch bad.bmc "$at"
         expect_error 1 'bad.bmc: ' bmc-convert --info bad.bmc
         bytes_le 1 "${byte[at]}" | patch bad.bmc "$at"

@@ -56,7 +56,10 @@ int family_configure_shape(const struct family *family, const struct conf *shape
 const struct recipe *family_tensor(const struct family *family, const struct role *role, size_t layer,
                                    size_t nth, char name[TENSOR_NAME_SIZE]);
 
-/* Opens MODELS_DIR/shapes/NAME.shape (or a path, when `shape` has a slash) with its family. */
+/* The file of a shape: MODELS_DIR/shapes/NAME.shape, or `shape` itself, when it has a slash or ends in ".shape". */
+void shape_path(const char *models_dir, const char *shape, char *path, size_t size);
+
+/* Opens it with its family. */
 int shape_configure(const char *models_dir, const char *shape, struct config *config,
                     struct err *err) MUST_USE;
 

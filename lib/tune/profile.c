@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/number.h"
 
-enum { MAX_BYTES = 1 << 20, MAX_WORDS = 12 };
+enum { MAX_WORDS = 12 };
 
 /* Cuts a value into words in place. */
 static size_t split(char *value, char *word[MAX_WORDS])
@@ -234,7 +234,7 @@ int profile_parse(struct profile *p, const char *text, size_t size, const char *
     return rc;
 }
 
-/* A whole file of at most MAX_BYTES. */
+/* A whole file of at most PROFILE_BYTES. */
 static int read_file(int fd, const char *path, struct buf *text, struct err *err)
 {
     struct stat st;
@@ -253,8 +253,8 @@ static int read_file(int fd, const char *path, struct buf *text, struct err *err
         if (n == 0)
             return 0;
         text->len += (size_t)n;
-        if (text->len > MAX_BYTES)
-            return err_set(err, "%s: longer than %d bytes, no profile", path, MAX_BYTES);
+        if (text->len > PROFILE_BYTES)
+            return err_set(err, "%s: longer than %d bytes, no profile", path, PROFILE_BYTES);
     }
 }
 

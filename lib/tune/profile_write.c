@@ -79,6 +79,9 @@ int profile_save(const struct profile *p, const char *path, struct err *err)
 {
     struct buf text = {0};
     int rc = profile_write(p, &text, err);
+    if (rc == 0 && text.len > PROFILE_BYTES)
+        rc = err_set(err, "%s: would have %zu bytes, a profile has no more than %d: give another name",
+                     path, text.len, PROFILE_BYTES);
     if (rc == 0)
         rc = outfile_save(path, text.data, text.len, err);
     buf_release(&text);

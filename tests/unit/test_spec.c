@@ -21,8 +21,8 @@ static struct model *make_model(size_t vocab, size_t layers, enum dtype type, ui
     const struct config config = {.layers = layers,
                                   .hidden = 32,
                                   .embed = 32,
-                                  .heads = 4,
-                                  .kv_heads = 2,
+                                  .heads = 2,
+                                  .kv_heads = 1,
                                   .head_dim = 8,
                                   .ffn = 48,
                                   .vocab = vocab,
@@ -55,7 +55,8 @@ struct run {
     enum kind kind;
     const char *kv;
     size_t batch, n, requests, draft_context;
-    bool lengths; /* request i has a longer prompt than i - 1, and another */
+    size_t context; /* 0: CONTEXT */
+    bool lengths;   /* request i has a longer prompt than i - 1, and another */
     struct spec_options options;
     struct sampler_options sampling;
     verify_rule *rule;
@@ -125,7 +126,7 @@ static int run_all(struct run *run, struct err *err)
     struct gen_stats stats;
     struct session_options s = {.attn = attn_find(NULL, err),
                                 .kernels = kernels_select(NULL, err),
-                                .context = CONTEXT,
+                                .context = run->context ? run->context : CONTEXT,
                                 .batch = run->batch,
                                 .chunk = 7,
                                 .rows = run->batch * (spec_most(&run->options) + 1),
@@ -466,7 +467,7 @@ static const struct logit_bias biases[] = {{1, 0.1f}, {2, -0.2f}};
 
 static void test_sampling(bool full)
 {
-    struct model *target = make_model(VOCAB, 2, DTYPE_F32, 1),
+    struct model *target = make_model(VOCAB, 1, DTYPE_F32, 1),
                  *draft = make_model(VOCAB, 1, DTYPE_F32, 2);
     static double p[CELLS];
     const struct {
@@ -509,6 +510,7 @@ static void test_sampling(bool full)
                           .kv = "upfront",
                           .batch = 8,
                           .n = TOKENS,
+                          .context = 32,
                           .requests = DRAWS,
                           .options = cases[i].options,
                           .sampling = cases[i].sampling,
