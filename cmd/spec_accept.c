@@ -82,7 +82,7 @@ int spec_read_acceptance(struct spec_run *run, struct err *err)
 
 int spec_write_acceptance(struct spec_run *run, struct err *err)
 {
-    const struct spec_stats *s = &run->spec.stats;
+    const struct spec_stats *s = spec_stats(run->spec);
     struct buf text = {0};
     char target[2 * HASH_BYTES + 1], draft[2 * HASH_BYTES + 1];
     if (s->record_steps == 0)

@@ -8,13 +8,13 @@
 #define BMC_REQUEST_H
 
 #include "base/json.h"
-#include "decode/generate.h"
+#include "decode/gen_types.h"
 
 struct request {
     json_t *root;             /* the line; what follows points into it */
     const json_t *id, *from;  /* any value, or NULL */
     const json_t *text, *ids; /* the prompt: a string, or a list of token ids; NULL: not given */
-    struct gen_request gen;   /* what is asked for; its prompt is the caller's business */
+    struct gen_request gen;   /* what is asked for; its ids are the caller's business */
     struct sampler_options sampling;
     char **stop;             /* the list of gen.stop, if the line has one */
     struct logit_bias *bias; /* that of sampling.bias, if the line has one */

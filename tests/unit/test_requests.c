@@ -207,19 +207,19 @@ static struct tokenizer *tok;
 /* A result with everything in it. */
 static int write_result(struct buf *line, struct err *err)
 {
-    static const uint32_t prompt[] = {65, 200}, ids[] = {404 % 256, 115, 468 % 256};
+    static const uint32_t ids[] = {404 % 256, 115, 468 % 256};
     static const struct logprob logprobs[] = {{1, -1}, {2, -2}, {3, -3}, {4, -4}, {5, -5}, {200, -6}};
     struct logprob prompts[] = {{65, NAN}, {0, NAN}, {200, -1.5f}, {66, -0.5f}};
-    const struct gen_request request = {
-        .prompt = prompt, .n_prompt = 2, .logprobs = 1, .prompt_logprobs = 1};
-    const struct gen_result result = {.request = &request,
-                                      .finish = FINISHED_ERROR,
+    const struct gen_result result = {.finish = FINISHED_ERROR,
                                       .error = "cut \xc3 and \x1b",
                                       .ids = ids,
                                       .n_ids = 3,
+                                      .n_prompt = 2,
                                       .text = "te\0xt",
                                       .text_len = 5,
                                       .logprobs = logprobs,
+                                      .n_best = 1,
+                                      .n_prompt_best = 1,
                                       .prompt_logprobs = prompts};
     return result_line(tok, "\"a\"", &result, line, err);
 }
