@@ -38,6 +38,14 @@ static int fill_slots(struct loop *loop, struct err *err)
     return 0;
 }
 
+static int end_slot(struct loop *loop, struct slot *slot, const char *why, struct err *err)
+{
+    const struct step_strategy *strategy = loop->strategy;
+    if (strategy->settle && strategy->settle(strategy->arg, loop, slot, err) < 0)
+        return -1;
+    return slot->busy ? loop_finish(loop, slot, FINISHED_ERROR, why, err) : 0;
+}
+
 /* Sequences under way go out with what they have. */
 static int end_early(struct loop *loop, struct err *err)
 {
@@ -46,7 +54,7 @@ static int end_early(struct loop *loop, struct err *err)
     if (loop->failed)
         snprintf(text, sizeof text, "the run ended: %s", loop->failure.text);
     for (size_t i = 0; i < loop->n_slots; i++)
-        if (loop->slot[i].busy && loop_finish(loop, &loop->slot[i], FINISHED_ERROR, why, err) < 0)
+        if (loop->slot[i].busy && end_slot(loop, &loop->slot[i], why, err) < 0)
             return -1;
     if (!loop->failed)
         return 0;

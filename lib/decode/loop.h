@@ -26,6 +26,8 @@ struct slot {
                                                 prompt, and how many */
     float *last_logits; /* those that chose the last token */
     size_t row;         /* of the step just run, whose logits choose the next token; SIZE_MAX: none */
+    bool
+        silent; /* its prompt is complete, and no token follows: -n 0, or a prompt that fills the context */
 };
 
 /* Up to `stats` the caller's, the rest loop_open()'s. */

@@ -195,6 +195,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     char fault[256];
     struct err why;
     slot->busy = true;
+    slot->silent = false;
     slot->seq = first_seq(loop, slot);
     slot->request = request;
     slot->ids = request->ids;

@@ -105,10 +105,9 @@ static int share_prompt(struct loop *loop, size_t i, bool *ready, struct err *er
     return *ready ? kv_fork(loop->session->kv, slot->seq, twin->seq, rows, err) : 0;
 }
 
-/* How far the prompts are. */
+/* How far the prompts are: rows of all of them. */
 struct prefill {
-    size_t done, total; /* rows of all of them */
-    bool silent;        /* one is complete that no token follows */
+    size_t done, total;
 };
 
 /* As many of the slot's prompt rows behind the first `have` as the step takes. */
@@ -128,7 +127,7 @@ static void add_rows(struct loop *loop, struct slot *slot, size_t have, struct p
     if (slot->request->n > 0 && slot->ids->len < session->options.context)
         slot->row = slot->step_first + n - 1;
     else
-        prefill->silent = true;
+        slot->silent = true;
 }
 
 /* Puts the step together. */
@@ -150,13 +149,11 @@ static int add_prompts(struct loop *loop, struct prefill *prefill, struct err *e
     return 0;
 }
 
-/* Nothing is to be generated for these: -n 0, or a prompt that fills the context. */
 static int end_silent(struct loop *loop, struct err *err)
 {
     for (size_t i = 0; i < loop->n_slots; i++) {
         struct slot *slot = &loop->slot[i];
-        if (slot->busy && session_rows(loop->session, slot->seq) == slot->n_prompt &&
-            loop_generated(slot) == 0 && loop_finish(loop, slot, FINISHED_LENGTH, NULL, err) < 0)
+        if (slot->busy && slot->silent && loop_finish(loop, slot, FINISHED_LENGTH, NULL, err) < 0)
             return -1;
     }
     return 0;
@@ -182,5 +179,5 @@ int loop_prefill(struct loop *loop, struct err *err)
         return -1;
     if (loop->callbacks->prefill)
         loop->callbacks->prefill(loop->callbacks->arg, prefill.done, prefill.total);
-    return prefill.silent ? end_silent(loop, err) : 0;
+    return end_silent(loop, err);
 }

@@ -13,16 +13,19 @@ struct slot;
 struct step_strategy {
     const char *name;
     /* Sequences of the cache that each place in the batch has: `width` in a row, of which the first, slot->seq, gets the
-     * prompt's rows. The strategy may use the others, and make another one of them slot->seq; all are dropped when the
-     * request ends. */
+     * prompt's rows. The strategy may use the others, and make another one that begins with those rows slot->seq; all are
+     * dropped when the request ends. */
     size_t width;
-    /* The prompt's last token has given logits, finite ones: the first token is to be taken, by loop_take(). NULL: it
-     * is what the sampler chooses. */
+    /* The prompt's last token has given logits, finite ones, for the first token. NULL: the one that the sampler chooses is
+     * taken. */
     int (*first)(void *arg, struct loop *loop, struct slot *slot, const float *logits, struct err *err);
-    /* One step of all slots that are busy: their prompts are in the cache, and each has a token at least, of which the newest
-     * is not in the cache yet. Tokens are taken by loop_take(), which ends sequences; what time was spent on goes into
-     * loop->stats. */
+    /* One step of all slots that are busy: their prompts are in the cache, and first() was there. Tokens are taken by
+     * loop_take(), now or when it is settled which ones they are; the newest one is not in the cache yet. It ends the
+     * request where that ends: slot->busy is false then. What was done goes into loop->stats. */
     int (*step)(void *arg, struct loop *loop, struct err *err);
+    /* The slot's sequence is to end as it is: takes what was not taken yet, so that no rows of the cache are left without their
+     * tokens. NULL: all is taken always. */
+    int (*settle)(void *arg, struct loop *loop, struct slot *slot, struct err *err);
     void *arg;
 };
 
