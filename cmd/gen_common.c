@@ -216,8 +216,7 @@ int gen_choose_seed(struct gen *gen, struct err *err)
 
 void gen_close(struct gen *gen)
 {
-    if (gen->session.model)
-        session_close(&gen->session);
+    session_close(&gen->session);
     gen_close_kv(gen);
     tuned_close(&gen->tuned);
     model_close(gen->model);

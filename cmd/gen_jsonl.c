@@ -56,7 +56,7 @@ static void line_free(struct line *line)
     *line->link = line->next;
     if (line->next)
         line->next->link = line->link;
-    request_release(&line->request);
+    request_close(&line->request);
     ids_release(&line->ids);
     free(line->id);
     free(line);

@@ -194,8 +194,7 @@ void spec_close_run(struct spec_run *run)
 {
     spec_close(run->spec);
     drafter_close(run->drafter);
-    if (run->draft_session.model)
-        session_close(&run->draft_session);
+    session_close(&run->draft_session);
     model_close(run->draft);
     gen_close(&run->gen);
 }

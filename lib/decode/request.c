@@ -379,7 +379,7 @@ int request_ids(const struct request *r, struct ids *ids, struct err *err)
     return 0;
 }
 
-void request_release(struct request *r)
+void request_close(struct request *r)
 {
     json_decref(r->root);
     free(r->stop);

@@ -21,7 +21,7 @@ struct request {
 };
 
 /* Parses a line: an object whose members are known, each given once by one of its names. `lenient` passes over others.
- * On error, too, `id` is set if it was found, and request_release() follows. */
+ * On error, too, `id` is set if it was found, and request_close() follows. */
 int request_open(struct request *request, const char *line, size_t len, bool lenient,
                  struct err *err) MUST_USE;
 
@@ -32,7 +32,7 @@ int request_apply(struct request *request, struct err *err) MUST_USE;
 /* Appends the token ids of the prompt. */
 int request_ids(const struct request *request, struct ids *ids, struct err *err) MUST_USE;
 
-void request_release(struct request *request);
+void request_close(struct request *request);
 
 /* The error for a member that is none of `names`: says which of them is near, or what another server's is here. */
 int request_unknown(const char *key, const char *const *names, size_t n, struct err *err) MUST_USE;

@@ -59,6 +59,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     else
         check_answer(&r, err.text);
     ids_release(&ids);
-    request_release(&r);
+    request_close(&r);
     return 0;
 }

@@ -1,12 +1,17 @@
 /* The generation loop under strategies of its own: what decides is the slot's sequence, not its place, and tokens may be taken
  * later than they are computed. Ids and logits are those of plain steps. */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/threads.h"
 #include "check.h"
 #include "decode/generate.h"
 #include "decode/loop.h"
+#include "decode/request.h"
+#include "decode/spec.h"
+#include "prof/counters.h"
 
 enum { REQUESTS = 7, PLACES = 3, CONTEXT = 64 };
 
@@ -320,6 +325,29 @@ static void test_narrow(const struct model *model)
     free_ids(&run);
 }
 
+/* What was never opened, or is closed already, can be closed. */
+static void test_closing(void)
+{
+    struct session session = {.model = NULL};
+    struct sampler sampler = {.vocab = 0};
+    struct verifier verifier = {NULL, NULL};
+    struct sequoia plan = {.nodes = 0};
+    struct loop loop = {.session = NULL};
+    struct request request = {.root = NULL};
+    struct counting counting = {.open = false};
+    session_close(&session);
+    sampler_close(&sampler);
+    verifier_close(&verifier);
+    sequoia_close(&plan);
+    loop_close(&loop);
+    request_close(&request);
+    drafter_close(NULL);
+    spec_close(NULL);
+    snapshot_close(NULL);
+    counting_close(&counting);
+    check(fcntl(STDIN_FILENO, F_GETFD) >= 0, "standard input was closed");
+}
+
 int main(void)
 {
     struct late late = {.steps = 0};
@@ -331,6 +359,7 @@ int main(void)
     test_policies(model, &late);
     test_interrupted(model, &late);
     test_narrow(model);
+    test_closing();
     for (size_t i = 0; i < PLACES; i++) {
         ids_release(&late.held[i].ids);
         free(late.held[i].logits);

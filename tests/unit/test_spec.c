@@ -165,10 +165,8 @@ static int run_all(struct run *run, struct err *err)
     free(run->asked);
     spec_close(spec);
     drafter_close(drafter);
-    if (draft_session.model)
-        session_close(&draft_session);
-    if (session.model)
-        session_close(&session);
+    session_close(&draft_session);
+    session_close(&session);
     return rc;
 }
 
