@@ -134,8 +134,8 @@ int loop_open(struct loop *loop, struct err *err)
     loop->scratch.session = loop->session;
     loop->n_slots = session->options.batch / loop->strategy->width;
     if (loop->n_slots == 0)
-        return err_set(err, "a batch of %zu has no place for %zu sequences: raise it",
-                       session->options.batch, loop->strategy->width);
+        return err_set(err, "%s steps take %zu sequences for each request, the batch has %zu: raise it",
+                       loop->strategy->name, loop->strategy->width, session->options.batch);
     if (sampler_open(&loop->sampler, loop->sampling, session->model->config.vocab, err) < 0)
         return -1;
     return alloc_buffers(loop, err);

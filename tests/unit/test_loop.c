@@ -320,7 +320,8 @@ static void test_narrow(const struct model *model)
     struct run run;
     struct err err;
     check(run_loop(&run, model, "bmc", 1, &moving, &never, &err) < 0 &&
-              strcmp(err.text, "a batch of 1 has no place for 2 sequences: raise it") == 0,
+              strcmp(err.text,
+                     "moving steps take 2 sequences for each request, the batch has 1: raise it") == 0,
           "a batch of one sequence holds two");
     free_ids(&run);
 }
