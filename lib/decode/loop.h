@@ -26,8 +26,7 @@ struct slot {
                                                 prompt, and how many */
     float *last_logits; /* those that chose the last token */
     size_t row;         /* of the step just run, whose logits choose the next token; SIZE_MAX: none */
-    bool
-        silent; /* its prompt is complete, and no token follows: -n 0, or a prompt that fills the context */
+    bool silent;        /* no token follows the prompt that is complete: -n 0, or the context is full */
 };
 
 /* Up to `stats` the caller's, the rest loop_open()'s. */

@@ -23,8 +23,8 @@ struct step_strategy {
      * loop_take(), now or when it is settled which ones they are; the newest one is not in the cache yet. It ends the
      * request where that ends: slot->busy is false then. What was done goes into loop->stats. */
     int (*step)(void *arg, struct loop *loop, struct err *err);
-    /* The slot's sequence is to end as it is: takes what was not taken yet, so that no rows of the cache are left without their
-     * tokens. NULL: all is taken always. */
+    /* The run ends early, with the slot's sequence as it is, maybe before first(): takes what was not taken yet, so that no
+     * rows of the cache are left without their tokens. NULL: all is taken always. */
     int (*settle)(void *arg, struct loop *loop, struct slot *slot, struct err *err);
     void *arg;
 };
