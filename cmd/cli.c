@@ -110,7 +110,7 @@ void cli_say(FILE *to, const char *format, ...)
     fputs(line, to);
 }
 
-int cli_close_stdout(const char *program)
+int cli_flush_stdout(const char *program)
 {
     struct err err;
     errno = 0;
@@ -137,7 +137,7 @@ int cli_close_stdout(const char *program)
 int cli_end(const char *program, int code)
 {
     /* After a failure its own line has been printed. */
-    if (code == CLI_OK && cli_close_stdout(program) < 0)
+    if (code == CLI_OK && cli_flush_stdout(program) < 0)
         code = CLI_FAILED;
     if (cli_interrupted) {
         file_remove_unfinished();

@@ -30,7 +30,7 @@ int cli_fail(const char *program, const struct err *err);
 void cli_say(FILE *to, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* Flushes and checks standard output: a full disk is an error. -1 after printing the error line. */
-int cli_close_stdout(const char *program);
+int cli_flush_stdout(const char *program);
 
 /* The number of SIGINT, SIGTERM or SIGHUP once one has come, else 0; a second one ends the program at once. */
 extern volatile sig_atomic_t cli_interrupted;

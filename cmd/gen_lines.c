@@ -24,6 +24,7 @@ void lines_close(struct lines *lines)
     buf_release(&lines->input);
     if (lines->fd > STDIN_FILENO)
         close(lines->fd);
+    *lines = (struct lines){.fd = STDIN_FILENO};
 }
 
 /* A byte order mark, which some programs put before the first line, is none of its bytes. */

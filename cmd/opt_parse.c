@@ -96,7 +96,7 @@ static void answer_common(const struct program *program, const char *word, const
         ;
     else
         return;
-    exit(cli_close_stdout(program->name) < 0 ? CLI_FAILED : CLI_OK);
+    exit(cli_flush_stdout(program->name) < 0 ? CLI_FAILED : CLI_OK);
 }
 
 void opt_parse(const struct program *program, int argc, char **argv, void *options,

@@ -140,18 +140,15 @@ static int opened(struct gen *gen, struct err *err)
         return 0;
     if (spec_open(&run->spec, &gen->session, run->drafter, &run->options, err) < 0)
         return -1;
-    run->opened = true;
-    gen->spec = &run->spec;
+    gen->strategy = spec_strategy(run->spec);
     return 0;
 }
 
 void spec_close_run(struct spec_run *run)
 {
-    if (run->opened)
-        spec_close(&run->spec);
+    spec_close(run->spec);
     drafter_close(run->drafter);
-    if (run->draft_session.model)
-        session_close(&run->draft_session);
+    session_close(&run->draft_session);
     model_close(run->draft);
     gen_close(&run->gen);
 }

@@ -3,6 +3,7 @@
 #define BMC_SPECCMD_H
 
 #include "decode/choose.h"
+#include "decode/spec.h"
 #include "gen.h"
 
 enum ragged { RAGGED_ONE, RAGGED_PAD, RAGGED_SPLIT };
@@ -42,9 +43,9 @@ struct spec_run {
     struct session draft_session;
     struct drafter *drafter;
     struct spec_options options;
-    struct spec spec;
+    struct spec *spec; /* NULL: nothing is drafted */
     char acceptance[8192];
-    bool opened, off;
+    bool off;
 };
 
 extern const struct gen_hooks spec_hooks;

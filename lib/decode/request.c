@@ -406,7 +406,7 @@ int request_ids_of(const json_t *value, struct ids *ids, struct err *err)
     return check_ids(&given, err) < 0 ? -1 : add_ids(value, ids, err);
 }
 
-void request_release(struct request *r)
+void request_close(struct request *r)
 {
     json_decref(r->root);
     free(r->stop);

@@ -117,10 +117,11 @@ static void check_logits(void)
 
 struct greedy {
     size_t next;
+    struct gen_request request[64];
     struct ids prompt[64];
 };
 
-static int next_case(void *arg, bool wait, struct gen_request *request, struct err *err)
+static int next_case(void *arg, bool wait, const struct gen_request **request, struct err *err)
 {
     (void)wait;
     struct greedy *g = arg;
@@ -129,12 +130,12 @@ static int next_case(void *arg, bool wait, struct gen_request *request, struct e
         return GEN_END;
     const json_t *c = json_array_get(cases, g->next);
     g->prompt[g->next] = read_ids(json_object_get(c, "prompt_ids"));
-    *request = (struct gen_request){.line = g->next,
-                                    .prompt = g->prompt[g->next].id,
-                                    .n_prompt = g->prompt[g->next].len,
-                                    .n = json_array_size(json_object_get(c, "greedy_ids")),
-                                    .ignore_eos = true,
-                                    .logprobs = 2};
+    *request = &g->request[g->next];
+    g->request[g->next] = (struct gen_request){.line = g->next,
+                                               .ids = &g->prompt[g->next],
+                                               .n = json_array_size(json_object_get(c, "greedy_ids")),
+                                               .ignore_eos = true,
+                                               .logprobs = 2};
     g->next++;
     return GEN_REQUEST;
 }
