@@ -15,6 +15,7 @@ unit() { # NAME ARGUMENT..
 @test "hashes of long stretches" { unit hash; }
 @test "teams of threads" { unit threads; }
 @test "cache policies" { unit kv; }
+@test "attention over shared rows, and over heads of which some are in memory" { unit kv_parts; }
 @test "random numbers, sampler, stop strings" { unit decode; }
 
 @test "model.bmc by a second reader: whole blocks, and matrices that need padding; hostile safetensors" {

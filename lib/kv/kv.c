@@ -159,6 +159,17 @@ void kv_append(struct kv *kv, size_t seq, size_t layer, const float *k, const fl
     kv->policy->append(kv, seq, layer, 0, kv->seq[seq].pending, k, v, stride);
 }
 
+void kv_announce(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads)
+{
+    if (kv->policy->announce)
+        kv->policy->announce(kv, seq, layer, head, heads);
+}
+
+size_t kv_shared_rows(const struct kv *kv, size_t a, size_t b)
+{
+    return kv->policy->shared ? kv->policy->shared(kv, a, b) : 0;
+}
+
 int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, struct kv_view *view,
             struct err *err)
 {
