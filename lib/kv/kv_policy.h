@@ -39,8 +39,12 @@ struct kv_policy {
     /* Before a step: makes room for `rows` rows after the n committed ones; at most kv_left() of them. */
     int (*room)(struct kv *kv, size_t seq, size_t rows, struct err *err);
 
+    /* Where a row of a head lies, a committed one or one that room has been made for: of K in matrix 2 * layer, of V in
+     * 2 * layer + 1. What kv_rows.h does to rows asks for no more. NULL: the policy does without that. */
+    char *(*row_at)(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row);
+
     /* Writes rows at positions n + first .. of one layer; k and v are f32 [rows][kv_heads * d] with
-     * `stride` elements from row to row. Room has been made. */
+     * `stride` elements from row to row. Room has been made. Most take kv_rows_append(). */
     void (*append)(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
                    const float *v, size_t stride);
 
