@@ -167,14 +167,18 @@ static const float *rows_f32(const struct attn_step *step, const struct kv_view 
 {
     const size_t d = kv_setup(step->kv)->shape.head_dim;
     const char *from = (const char *)base + view->offset + row * span->row_stride;
-    if (view->type == DTYPE_F32) {
+    *stride = d;
+    switch (view->type) {
+    case DTYPE_F32:
         *stride = span->row_stride / sizeof(float);
         return (const float *)(const void *)from;
+    case DTYPE_BF16:
+        for (size_t i = 0; i < n; i++)
+            step->kernels->to_f32(wide + i * d,
+                                  (const bf16 *)(const void *)(from + i * span->row_stride), d);
+        break;
+    case DTYPE_COUNT: break;
     }
-    for (size_t i = 0; i < n; i++)
-        step->kernels->to_f32(wide + i * d, (const bf16 *)(const void *)(from + i * span->row_stride),
-                              d);
-    *stride = d;
     return wide;
 }
 

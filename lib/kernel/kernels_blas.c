@@ -7,6 +7,18 @@ extern const struct kernels kernels_ref;
 
 static bool usable(void) { return true; }
 
+/* Output o of a block at input k. */
+static float weight_at(enum dtype type, const char *block, size_t k, size_t o)
+{
+    switch (type) {
+    case DTYPE_F32: return ((const float *)(const void *)block)[k * LANES + o];
+    case DTYPE_BF16:
+        return bf16_to_f32(((const bf16 *)(const void *)block)[k / 2 * 2 * LANES + o * 2 + k % 2]);
+    case DTYPE_COUNT: break;
+    }
+    return 0;
+}
+
 /* wide[depth][width] of a panel's inputs [from, from + depth). */
 static void widen(float *wide, size_t width, const struct panel *w, size_t from, size_t depth)
 {
@@ -14,11 +26,7 @@ static void widen(float *wide, size_t width, const struct panel *w, size_t from,
         const char *block = w->w + b * w->block_bytes + from * panel_row_bytes(w);
         for (size_t k = 0; k < depth; k++)
             for (size_t o = 0; o < LANES; o++)
-                wide[k * width + b * LANES + o] =
-                    w->type == DTYPE_F32
-                        ? ((const float *)(const void *)block)[k * LANES + o]
-                        : bf16_to_f32(
-                              ((const bf16 *)(const void *)block)[k / 2 * 2 * LANES + o * 2 + k % 2]);
+                wide[k * width + b * LANES + o] = weight_at(w->type, block, k, o);
     }
 }
 

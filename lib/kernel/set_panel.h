@@ -18,6 +18,24 @@ INLINE void add_products(const int R, vf (*sum)[PANEL_BLOCKS][GROUP], const int 
     }
 }
 
+/* The weights of two neighbouring inputs for VW outputs; a row of a block takes `row` bytes. */
+INLINE void load_pair(enum dtype type, const char *at, size_t row, vf *even, vf *odd)
+{
+    const vu bits = vu_load(at);
+    *even = *odd = (vf){0};
+    switch (type) {
+    case DTYPE_F32:
+        *even = (vf)bits;
+        *odd = (vf)vu_load(at + row);
+        break;
+    case DTYPE_BF16:
+        *even = (vf)(bits << 16);
+        *odd = (vf)(bits & 0xffff0000u);
+        break;
+    case DTYPE_COUNT: break;
+    }
+}
+
 /* y[R][C * LANES] of C blocks. */
 INLINE void panel_tile(const int R, const int C, enum dtype type, float *y, const float *x,
                        size_t x_stride, const struct panel *panel, size_t block, struct ahead ahead)
@@ -35,12 +53,8 @@ INLINE void panel_tile(const int R, const int C, enum dtype type, float *y, cons
         for (int c = 0; c < C; c++) {
             const char *at = w + c * panel->block_bytes + k * row;
             vf even[GROUP], odd[GROUP];
-            for (int g = 0; g < GROUP; g++) {
-                const vu bits = vu_load(at + g * VW * 4);
-                even[g] = type == DTYPE_BF16 ? (vf)(bits << 16) : (vf)bits;
-                odd[g] =
-                    type == DTYPE_BF16 ? (vf)(bits & 0xffff0000u) : (vf)vu_load(at + row + g * VW * 4);
-            }
+            for (int g = 0; g < GROUP; g++)
+                load_pair(type, at + g * VW * 4, row, &even[g], &odd[g]);
             add_products(R, sum, c, even, x + k, x_stride);
             add_products(R, sum, c, odd, x + k + 1, x_stride);
         }
