@@ -159,6 +159,17 @@ void kv_append(struct kv *kv, size_t seq, size_t layer, const float *k, const fl
     kv->policy->append(kv, seq, layer, 0, kv->seq[seq].pending, k, v, stride);
 }
 
+void kv_announce(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads)
+{
+    if (kv->policy->announce)
+        kv->policy->announce(kv, seq, layer, head, heads);
+}
+
+size_t kv_shared_rows(const struct kv *kv, size_t a, size_t b)
+{
+    return kv->policy->shared ? kv->policy->shared(kv, a, b) : 0;
+}
+
 int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, struct kv_view *view,
             struct err *err)
 {
@@ -171,7 +182,8 @@ int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, 
     view->type = kv->setup.shape.type;
     if (kv->policy->view(kv, seq, layer, head, heads, s->n + s->pending, view, err) < 0)
         return -1;
-    assert(!kv_view_problem(view, kv_row_bytes(kv), s->n + s->pending));
+    assert(head > 0 ||
+           !kv_view_problem(view, kv_row_bytes(kv), s->n + s->pending)); /* once for all heads */
     return 0;
 }
 

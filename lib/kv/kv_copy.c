@@ -113,11 +113,19 @@ int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dty
     return 0;
 }
 
+/* The heads that can be viewed together with `head`. */
+static void announce_head(struct kv *kv, size_t seq, size_t layer, size_t head)
+{
+    const size_t most = size_max(1, kv->setup.heads_at_once), from = head / most * most;
+    kv_announce(kv, seq, layer, from, size_min(most, kv->setup.shape.kv_heads - from));
+}
+
 int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *out, struct err *err)
 {
     struct kv_view view;
     char *to = out;
     size_t left = kv->seq[seq].n; /* the view has those of a step under way, too */
+    announce_head(kv, seq, layer, head);
     if (kv_view(kv, seq, layer, head, 1, &view, err) < 0)
         return -1;
     for (size_t i = 0; i < view.n_spans; i++) {

@@ -33,16 +33,28 @@ struct kv_policy {
     bool lockstep; /* can grow a batch as one tensor */
     bool endless;  /* makes room beyond N by dropping rows: such a sequence is never full */
 
-    /* Called once, from kv_open(): kv->setup is set. May set kv->store. */
+    /* Called once, from kv_open(): kv->setup is set. May set kv->store, and kv->setup.heads_at_once. */
     int (*open)(struct kv *kv, struct err *err);
 
     /* Before a step: makes room for `rows` rows after the n committed ones; at most kv_left() of them. */
     int (*room)(struct kv *kv, size_t seq, size_t rows, struct err *err);
 
+    /* Where a row of a head lies, a committed one or one that room has been made for: of K in matrix 2 * layer, of V in
+     * 2 * layer + 1. What kv_rows.h does to rows asks for no more. NULL: the policy does without that. */
+    char *(*row_at)(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row);
+
     /* Writes rows at positions n + first .. of one layer; k and v are f32 [rows][kv_heads * d] with
-     * `stride` elements from row to row. Room has been made. */
+     * `stride` elements from row to row. Room has been made. Most take kv_rows_append(). */
     void (*append)(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
                    const float *v, size_t stride);
+
+    /* Begins to fetch heads that will be viewed next, as kv_announce() says; what is there already, or under way, is
+     * left alone. Rows that are appended meanwhile belong to them. What goes wrong is said by view(). Only asked where
+     * kv->setup.heads_at_once is set; such a policy adopts nothing. NULL elsewhere. */
+    void (*announce)(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads);
+
+    /* Leading committed rows that two sequences share: attention may read those of one for the other. NULL: none. */
+    size_t (*shared)(const struct kv *kv, size_t a, size_t b);
 
     /* The rows of one layer, heads [head, head + heads), with `valid` rows holding tokens; fills
      * the spans of `view` as kv.h says; the rest is filled. Called from several threads at a time during a step. */

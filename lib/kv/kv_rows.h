@@ -16,6 +16,13 @@ static inline char *kv_mutable(const void *rows) { return (char *)(uintptr_t)row
 /* One row of one head into place, in the cache's type. */
 void kv_store_row(const struct kv *kv, char *to, const float *from);
 
+/* For policies with a `row_at`: their append; one row of all layers and heads to another place; and the rows
+ * extra[0..n) moved down behind the first `rows`, as keep wants it. */
+void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
+                    const float *v, size_t stride);
+void kv_rows_copy(const struct kv *kv, size_t to, size_t to_row, size_t from, size_t from_row);
+void kv_rows_close_up(const struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n);
+
 /* Zeros, on all threads where that pays. */
 void kv_clear(char *from, size_t bytes);
 
