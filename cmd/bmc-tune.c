@@ -44,7 +44,8 @@ static int check_outputs(const struct tune *tune, struct err *err)
 
 int main(int argc, char **argv)
 {
-    struct tune_options o = {.batch = "1", .type = DTYPE_BF16, .rounds = 7, .seconds = 60, .megabytes = 1024};
+    struct tune_options o = {
+        .batch = "1", .type = DTYPE_BF16, .rounds = 7, .seconds = 60, .megabytes = 1024};
     struct operands operands;
     struct tune tune;
     struct err err;

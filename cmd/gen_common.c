@@ -13,6 +13,7 @@
 #include "cli.h"
 #include "gen.h"
 #include "names.h"
+#include "text/detok.h"
 
 /* ---- input ---- */
 

@@ -177,6 +177,10 @@ static const float *rows_f32(const struct attn_step *step, const struct kv_view 
             step->kernels->to_f32(wide + i * d,
                                   (const bf16 *)(const void *)(from + i * span->row_stride), d);
         break;
+    case DTYPE_F16:
+        for (size_t i = 0; i < n; i++)
+            dtype_widen(wide + i * d, view->type, from + i * span->row_stride, d);
+        break;
     case DTYPE_COUNT: break;
     }
     return wide;
