@@ -31,7 +31,6 @@ struct piece {
 /* What is known when all pieces are read. */
 struct summary {
     double least; /* score of a normal piece */
-    double most;
     size_t bytes;
     int64_t unk;
 };
@@ -76,8 +75,6 @@ static void summarise(struct summary *summary, const struct piece *piece)
 {
     if (piece->type == PIECE_NORMAL && piece->score < summary->least)
         summary->least = piece->score;
-    if (piece->type == PIECE_NORMAL && piece->score > summary->most)
-        summary->most = piece->score;
     if (piece->type == PIECE_UNKNOWN && summary->unk < 0)
         summary->unk = (int64_t)piece->id;
     summary->bytes += piece->type == PIECE_BYTE;
@@ -96,12 +93,16 @@ static uint8_t flags_of(const struct tok_draft *draft, enum piece_type type)
     }
 }
 
+/* What SentencePiece gives a user-defined piece of a unigram model, so that it is nearly always chosen. */
+static double user_defined_score(size_t len) { return (float)len * 0.1F - 0.1F; }
+
 static int add_piece(struct tok_draft *draft, const struct piece *piece, struct err *err)
 {
     int64_t id = (int64_t)piece->id;
     uint8_t flags = flags_of(draft, piece->type);
+    double score = flags & TOK_USER ? user_defined_score(piece->len) : piece->score;
     if (tok_draft_set_token(draft, id, piece->text, piece->len, flags, err) < 0 ||
-        tok_draft_set_score(draft, piece->id, piece->score, err) < 0)
+        tok_draft_set_score(draft, piece->id, score, err) < 0)
         return -1;
     draft->flags |= flags & TOK_UNUSED ? TOK_HAS_UNUSED : 0;
     if (flags & TOK_SPECIAL && piece->len)
@@ -109,14 +110,6 @@ static int add_piece(struct tok_draft *draft, const struct piece *piece, struct 
     if (piece->type == PIECE_USER_DEFINED && !flags && piece->len)
         return tok_draft_add_user(draft, id, piece->text, piece->len, err);
     return 0;
-}
-
-/* What SentencePiece gives user-defined pieces of a unigram model, in its arithmetic. */
-static void score_user_defined(struct tok_draft *draft, const struct summary *summary)
-{
-    for (size_t i = 0; i < draft->ids; i++)
-        if (draft->token[i].flags & TOK_USER)
-            draft->score[i] = (double)((float)draft->token[i].len * (float)summary->most) - 0.1;
 }
 
 static int read_unk(struct tok_draft *draft, const json_t *model, const struct summary *summary,
@@ -133,7 +126,7 @@ static int read_unk(struct tok_draft *draft, const json_t *model, const struct s
 int pieces_read(struct tok_draft *draft, const json_t *model, struct err *err)
 {
     const json_t *vocab = json_object_get(model, "vocab");
-    struct summary summary = {.least = DBL_MAX, .most = -DBL_MAX, .unk = -1};
+    struct summary summary = {.least = DBL_MAX, .unk = -1};
     bool typed = pieces_are_sentencepiece(model), fallback;
     if (!json_is_array(vocab) || !json_array_size(vocab))
         return err_set(err, "%s: the vocabulary is %s, expected an array of pieces", draft->where,
@@ -150,10 +143,9 @@ int pieces_read(struct tok_draft *draft, const json_t *model, struct err *err)
         return -1;
     draft->flags |=
         (fallback ? TOK_BYTE_FALLBACK : 0U) | (typed && draft->kind == KIND_UNIGRAM ? TOK_SINGLE : 0U);
-    if (summary.least > summary.most)
-        summary.least = summary.most = 0;
+    if (summary.least == DBL_MAX)
+        summary.least = 0;
     draft->unk_score = typed ? (float)summary.least - (float)unk_penalty : summary.least - unk_penalty;
-    score_user_defined(draft, &summary);
     return 0;
 }
 

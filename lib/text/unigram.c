@@ -33,22 +33,23 @@ static int make_ends(struct unigram *unigram, size_t len, struct err *err)
     return 0;
 }
 
-/* A token from `start` to `end` that brings the sum to `score`. */
-static void offer(struct unigram *unigram, bool single, size_t start, size_t end, uint32_t id,
-                  double score)
+/* A token from `start` to `end`, of this score. */
+static void offer(const struct tokenizer *tok, struct unigram *unigram, size_t start, size_t end,
+                  uint32_t id, double score)
 {
     struct unigram_end *known = &unigram->end[end];
-    if (known->start != TOK_NONE && !(score > known->score))
-        return;
-    *known = (struct unigram_end){single ? (double)(float)score : score, (uint32_t)start, id};
+    double sum = score + unigram->end[start].score;
+    if (tok->flags & TOK_SINGLE)
+        sum = (float)sum;
+    if (known->start == TOK_NONE || sum > known->score)
+        *known = (struct unigram_end){sum, (uint32_t)start, id};
 }
 
 /* Offers all tokens that begin at `start`; true when one of them is its first character alone. */
 static bool offer_tokens(const struct tokenizer *tok, struct unigram *unigram, const char *piece,
                          size_t len, size_t start, size_t character)
 {
-    bool single = (tok->flags & TOK_SINGLE) != 0, covered = false;
-    double before = unigram->end[start].score;
+    bool covered = false;
     size_t most = size_min(len - start, tok->longest);
     for (size_t i = 0, node = 0; i < most; i++) {
         uint32_t child = tok_trie_child(tok, (uint32_t)node, piece[start + i]);
@@ -58,7 +59,7 @@ static bool offer_tokens(const struct tokenizer *tok, struct unigram *unigram, c
         uint32_t id = tok->trie_id[node];
         if (id >= tok->ids)
             continue;
-        offer(unigram, single, start, start + i + 1, id, tok->score[id] + before);
+        offer(tok, unigram, start, start + i + 1, id, tok->score[id]);
         covered |= i + 1 == character;
     }
     return covered;
@@ -88,7 +89,6 @@ int unigram_encode(const struct tokenizer *tok, void *room, const char *piece, s
                    struct ids *ids, struct err *err)
 {
     struct unigram *unigram = room;
-    bool single = (tok->flags & TOK_SINGLE) != 0;
     if (len == 0)
         return 0;
     if (make_ends(unigram, len, err) < 0)
@@ -96,10 +96,8 @@ int unigram_encode(const struct tokenizer *tok, void *room, const char *piece, s
     for (size_t at = 0; at < len;) {
         uint32_t code;
         size_t character = utf8_decode(piece + at, &code);
-        if (!offer_tokens(tok, unigram, piece, len, at, character)) {
-            double score = tok->unk_score + unigram->end[at].score;
-            offer(unigram, single, at, at + character, TOK_NONE, single ? (double)(float)score : score);
-        }
+        if (!offer_tokens(tok, unigram, piece, len, at, character))
+            offer(tok, unigram, at, at + character, TOK_NONE, tok->unk_score);
         at += character;
     }
     return add_best(tok, unigram, piece, len, ids, err);
