@@ -425,6 +425,8 @@ static int write_more(struct block *block, struct err *err)
     if (block->more.longest > TOK_MAX_PIECE)
         return err_set(err, "%s: a token of %u bytes, more than %d", draft->where, block->more.longest,
                        (int)TOK_MAX_PIECE);
+    if (spm && !(draft->flags & TOK_HAS_UNUSED) && !tok_vocab_joins_words(&vocab))
+        draft->flags |= TOK_WORDS;
     if (need_scores(draft, spm || unigram ? draft->ids : 0, err) < 0)
         return -1;
     if (spm ? write_ranks(block, &vocab, err) < 0 : add_section(block, NULL, 0, err) < 0)

@@ -162,7 +162,9 @@ static int add_steps(struct tok_draft *draft, const json_t *model, struct err *e
     if (tok_draft_add_step(draft, LIST_NORMALIZER, NORMALIZE_SENTENCEPIECE, options, NULL, NULL, err) <
             0 ||
         tok_draft_add_step(draft, LIST_DECODER, DECODE_REPLACE, 0, &mark, &space, err) < 0 ||
-        (options && tok_draft_add_step(draft, LIST_DECODER, DECODE_STRIP, 0, &space, NULL, err) < 0))
+        (options &&
+         tok_draft_add_step(draft, LIST_DECODER, DECODE_STRIP,
+                            collapse ? STRIP_UNTIL_TEXT : STRIP_OF_FIRST, &space, NULL, err) < 0))
         return -1;
     return tok_draft_add_step(draft, LIST_DECODER, DECODE_BYTES, 0, NULL, NULL, err);
 }

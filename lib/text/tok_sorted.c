@@ -35,6 +35,19 @@ uint32_t tok_vocab_longest(const struct tok_vocab *vocab)
     return longest;
 }
 
+bool tok_vocab_joins_words(const struct tok_vocab *vocab)
+{
+    for (uint32_t id = 0; id < vocab->ids; id++) {
+        size_t at = vocab->token_at[id], end = vocab->token_at[id + 1];
+        while (at < end && tok_is_space(vocab->bytes + at, end - at))
+            at += 3;
+        for (; at < end && vocab->flags[id] & TOK_MODEL; at++)
+            if (tok_is_space(vocab->bytes + at, end - at))
+                return true;
+    }
+    return false;
+}
+
 /* --- ranks --- */
 
 static int compare_scores(const void *one, const void *two)

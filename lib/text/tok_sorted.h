@@ -24,6 +24,9 @@ struct tok_trie {
 /* Bytes of the longest token. */
 uint32_t tok_vocab_longest(const struct tok_vocab *vocab);
 
+/* Whether some token has a space (U+2581) behind another character. */
+bool tok_vocab_joins_words(const struct tok_vocab *vocab);
+
 /* Section RANKS: 0 for the best score, equal ones for equal scores, TOK_NONE for ids that are left out. */
 int tok_vocab_ranks(const struct tok_vocab *vocab, const double *score, uint32_t *rank,
                     struct err *err) MUST_USE;

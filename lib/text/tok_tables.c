@@ -143,7 +143,7 @@ static const struct step_rule {
     [DECODE_REPLACE] = {LIST_DECODER, 0, 1},
     [DECODE_METASPACE] = {LIST_DECODER, 1, 1},
     [DECODE_BYTES] = {LIST_DECODER, 0, 0},
-    [DECODE_STRIP] = {LIST_DECODER, 0, 1},
+    [DECODE_STRIP] = {LIST_DECODER, STRIP_UNTIL_TEXT, 1},
     [NORMALIZE_CHARSMAP] = {LIST_NORMALIZER, 0, 0},
     [NORMALIZE_SENTENCEPIECE] = {LIST_NORMALIZER, SENTENCEPIECE_PREFIX | SENTENCEPIECE_COLLAPSE, 0},
     [NORMALIZE_STRIP] = {LIST_NORMALIZER, STRIP_LEFT | STRIP_RIGHT, 0},
@@ -185,6 +185,7 @@ static int open_steps(struct tokenizer *tok, const struct tok_header *header, st
             if (check_step(tok, step, i + 1 == header->steps[list], err) < 0)
                 return -1;
             tok->bytes_stand_alone |= step->kind == DECODE_BYTES;
+            tok->starts_with_text |= step->kind == DECODE_STRIP && step->option == STRIP_UNTIL_TEXT;
         }
     }
     return 0;

@@ -93,6 +93,7 @@ enum tok_option {
         16,          /* an unknown token is named but is not in the vocabulary: using it is an error */
     TOK_SINGLE = 32, /* KIND_UNIGRAM: sums are rounded to float, as SentencePiece's are */
     TOK_HAS_UNUSED = 64, /* KIND_SPM: there are tokens with TOK_UNUSED */
+    TOK_WORDS = 128,     /* KIND_SPM: no token has a space (U+2581) behind another character */
 };
 
 /* FLAGS */
@@ -130,7 +131,7 @@ enum tok_step_kind {
     DECODE_REPLACE,   /* text a becomes b in every token */
     DECODE_METASPACE, /* text a becomes b, in the first token nothing when option is 1 */
     DECODE_BYTES,     /* "<0xE2>" becomes that byte */
-    DECODE_STRIP,     /* one byte a at the very start is dropped */
+    DECODE_STRIP,     /* one byte a at the very start is dropped; option: enum tok_strip_start */
     /* Numbers are stored: what is newer stands behind what is older, whatever its list. */
     NORMALIZE_CHARSMAP,      /* by the charsmap, as the library of tokenizer.json does it */
     NORMALIZE_SENTENCEPIECE, /* all that SentencePiece does; option: enum tok_sentencepiece */
@@ -151,6 +152,9 @@ enum tok_sentencepiece {
     SENTENCEPIECE_PREFIX = 1,   /* a space in front */
     SENTENCEPIECE_COLLAPSE = 2, /* no spaces at the ends, and single ones between */
 };
+
+/* Option of DECODE_STRIP: of the first token, or of all until there is some text. */
+enum tok_strip_start { STRIP_OF_FIRST, STRIP_UNTIL_TEXT };
 
 /* Options of NORMALIZE_STRIP. */
 enum tok_strip { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
@@ -258,6 +262,7 @@ struct tokenizer {
     size_t trie_nodes;
     const char *charsmap;
     size_t charsmap_bytes;
+    bool starts_with_text;  /* tokens count as the first until there is some text */
     bool bytes_stand_alone; /* a byte token that completes no character is one U+FFFD of its own */
     struct patterns *patterns;
 };
@@ -289,6 +294,12 @@ static inline uint32_t tok_hash(const char *bytes, size_t len, bool literal)
         hash = (hash ^ (unsigned char)bytes[i]) * 0x100000001b3ULL;
     hash ^= hash >> 32;
     return (uint32_t)(hash * 0x9e3779b97f4a7c15ULL >> 32);
+}
+
+/* Whether a text begins with SentencePiece's sign for a space, U+2581. */
+static inline bool tok_is_space(const char *text, size_t len)
+{
+    return len >= 3 && memcmp(text, "\xe2\x96\x81", 3) == 0;
 }
 
 /* The child of a node below trie_nodes at a byte, or TOK_NONE. */
