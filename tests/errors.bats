@@ -390,8 +390,8 @@ spoil() {
         edit_json bad/tokenizer.json "$1"
         refused "bad/tokenizer.json: .*$2"
     }
-    change '.model.type = "Unigram"' Unigram
-    change '.normalizer = {type: "Lowercase"}' Lowercase
+    change '.model.type = "WordPiece"' WordPiece
+    change '.normalizer = {type: "BertNormalizer"}' BertNormalizer
     change '.pre_tokenizer = {type: "Whitespace"}' Whitespace
     change '.decoder = {type: "WordPiece"}' WordPiece
     change '.post_processor = {type: "BertProcessing", sep: ["a", 1], cls: ["b", 2]}' BertProcessing
