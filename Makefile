@@ -25,7 +25,8 @@ OPT    = $(if $(SANITIZE),-O1 -g,-O3 -g)
 CFLAGS = -std=gnu11 $(OPT) -ffp-contract=off -pthread $(WARN) $(SAN)
 CPPFLAGS = -D_GNU_SOURCE -Ilib -include lib/base/banned.h
 LDFLAGS  = $(SAN) -pthread
-LDLIBS   = -lsodium -ljansson -lpcre2-8 -lutf8proc -lm
+# What a program does not call is not loaded: only bmc-convert reads archives.
+LDLIBS   = -Wl,--as-needed -lsodium -ljansson -lpcre2-8 -lutf8proc -lzip -lm
 CMD_CPPFLAGS = -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off$(if $(SAN), $(SAN))"'
 
 JOBS     = $(shell nproc)
@@ -155,10 +156,10 @@ $(CORE): $(LIB_OBJ) $(BUILD)/flags
 	@rm -f $@
 	$(Q)$(CROSS)ar rcs $@ $(LIB_OBJ)
 
-# What users link: one object in which only the functions of bmc.h are visible.
+# What users link: one object of what the functions of bmc.h need, in which only they are visible.
 API = $(shell grep -oE '\bbmc_[a-z_]+' lib/bmc.h | sort -u)
-$(LIBBMC): $(LIB_OBJ) lib/bmc.h $(BUILD)/flags
-	$(Q)$(CROSS)ld -r -o $(BUILD)/bmc.o $(LIB_OBJ)
+$(LIBBMC): $(CORE) lib/bmc.h $(BUILD)/flags
+	$(Q)$(CROSS)ld -r -o $(BUILD)/bmc.o $(foreach f,$(API),-u $(f)) $(CORE)
 	$(Q)$(CROSS)objcopy $(foreach f,$(API),--keep-global-symbol=$(f)) $(BUILD)/bmc.o
 	@rm -f $@
 	$(Q)$(CROSS)ar rcs $@ $(BUILD)/bmc.o
