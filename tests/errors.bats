@@ -333,7 +333,7 @@ spoil() {
     rm bad/tokenizer.json
     refused 'tokenizer.json'
     echo x >bad/tokenizer.model
-    refused 'tokenizer.model.*tokenizer.json'
+    refused 'tokenizer.model: is no SentencePiece model'
     rm -r bad
     printf 'GGUF\3\0\0\0' >bad
     refused 'GGUF.*Hugging Face folder'

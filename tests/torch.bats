@@ -60,7 +60,8 @@ refuses() {
     refuses 'bad/pytorch_model.bin: its pickle asks for "torch.nn.modules.linear.Linear", .*state_dict\(\) alone$'
     cp "$FIXTURES/torch/legacy/pytorch_model.bin" bad
     refuses "bad/pytorch_model.bin: is of PyTorch's old format, .*torch.save\\(torch.load\\("
-    { head -c 257 /dev/zero && printf 'ustar' && head -c 500 /dev/zero; } >bad/pytorch_model.bin
+    head -c 700 /dev/zero >bad/pytorch_model.bin
+    printf ustar | patch bad/pytorch_model.bin 257
     refuses "is of PyTorch's old format"
     printf 'version https://git-lfs.github.com/spec/v1\n' >bad/pytorch_model.bin
     refuses 'is a Git LFS pointer.*git lfs pull'

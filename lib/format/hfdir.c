@@ -7,6 +7,7 @@
 
 #include "format/hfindex.h"
 #include "format/safetensors.h"
+#include "format/spmodel.h"
 #include "format/torchzip.h"
 
 /* The small files, mapped; one that does not exist is empty. The texts of a tokenizer come first, then the JSON values. */
@@ -15,6 +16,7 @@ enum { FILES = SOURCE_TEXTS + SOURCE_JSONS };
 struct hf_dir {
     const char *path;
     struct file_map file[FILES];
+    struct buf made;            /* the text of a tokenizer.json where there is only a tokenizer.model */
     json_t *json[SOURCE_JSONS]; /* config.json; generation_config.json, or NULL */
     struct tensor_file *shard;
     size_t n_shards;
@@ -216,17 +218,23 @@ static int open_small(struct hf_dir *dir, struct err *err)
                                                             : 0;
 }
 
-static int check_tokenizer(const struct hf_dir *dir, struct err *err)
+/* tokenizer.model, where nothing else says how text becomes tokens. */
+static int open_tokenizer(struct hf_dir *dir, struct err *err)
 {
+    struct file_map map;
+    char path[PATH_SIZE];
     if (dir->file[SOURCE_TOKENIZER].data || dir->file[SOURCE_VOCAB].data)
         return 0;
-    if (has(dir, "tokenizer.model"))
+    if (!has(dir, "tokenizer.model"))
         return err_set(
-            err,
-            "%s: has only tokenizer.model, which cannot be read yet; save the fast tokenizer "
-            "(tokenizer.json) beside it",
+            err, "%s: no tokenizer.json, no tokenizer.model and no vocab.json with merges.txt in it",
             dir->path);
-    return err_set(err, "%s: no tokenizer.json and no vocab.json with merges.txt in it", dir->path);
+    join(path, dir, "tokenizer.model");
+    if (file_map(&map, path, err) < 0)
+        return -1;
+    const int rc = spmodel_json(&dir->made, map.data, map.size, path, err);
+    file_unmap(&map);
+    return rc;
 }
 
 static int open_folder(struct weight_source *source, enum source_part part, struct err *err)
@@ -242,7 +250,7 @@ static int open_folder(struct weight_source *source, enum source_part part, stru
     if (part == SOURCE_ALL &&
         (check_quantized(dir, err) < 0 || open_weights(dir, err) < 0 || check_tensors(dir, err) < 0))
         return -1;
-    return check_tokenizer(dir, err);
+    return open_tokenizer(dir, err);
 }
 
 static const json_t *config(const struct weight_source *source, enum source_json which)
@@ -263,6 +271,8 @@ static const struct source_tensor *find(const struct weight_source *source, cons
 static struct source_bytes tokenizer(const struct weight_source *source, enum source_text which)
 {
     const struct hf_dir *dir = source->state;
+    if (which == SOURCE_TOKENIZER && dir->made.len)
+        return (struct source_bytes){dir->made.data, dir->made.len};
     return (struct source_bytes){(const char *)dir->file[which].data, dir->file[which].size};
 }
 
@@ -274,6 +284,7 @@ static void close_folder(struct weight_source *source)
     for (size_t i = 0; i < dir->n_shards; i++)
         tensor_file_release(&dir->shard[i]);
     free(dir->shard);
+    buf_release(&dir->made);
     for (int i = 0; i < FILES; i++)
         file_unmap(&dir->file[i]);
     for (int i = 0; i < SOURCE_JSONS; i++)
