@@ -25,7 +25,8 @@ OPT    = $(if $(SANITIZE),-O1 -g,-O3 -g)
 CFLAGS = -std=gnu11 $(OPT) -ffp-contract=off -pthread $(WARN) $(SAN)
 CPPFLAGS = -D_GNU_SOURCE -Ilib -include lib/base/banned.h
 LDFLAGS  = $(SAN) -pthread
-LDLIBS   = -lsodium -ljansson -lpcre2-8 -lutf8proc -lm
+# What a program does not call is not loaded: only bmc-convert reads archives.
+LDLIBS   = -Wl,--as-needed -lsodium -ljansson -lpcre2-8 -lutf8proc -lzip -lprotobuf-c -lm
 CMD_CPPFLAGS = -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off$(if $(SAN), $(SAN))"'
 
 JOBS     = $(shell nproc)
@@ -42,9 +43,10 @@ ISA_FLAGS_bf16   = $(ISA_FLAGS_avx512) -mavx512bf16
 ISA_FLAGS_amx    = -mamx-tile -mamx-bf16
 
 isa_flags = $(ISA_FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
+PROTO   = $(patsubst lib/format/%.proto,$(BUILD)/proto/%.pb-c,$(wildcard lib/format/*.proto))
 LIB_ALL = $(wildcard lib/*.c lib/*/*.c)
 LIB_SRC = $(if $(filter x86_64%,$(ARCH)),$(LIB_ALL),$(foreach f,$(LIB_ALL),$(if $(call isa_flags,$f),,$f)))
-LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o)
+LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o) $(PROTO:=.o)
 CMD_OBJ = $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/*.c))
 CMD_SHARED = $(addprefix $(BUILD)/cmd/,cli.o files.o names.o tuned.o userdir.o) $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/opt*.c))
 CORE    = $(BUILD)/libcore.a
@@ -160,10 +162,10 @@ $(CORE): $(LIB_OBJ) $(BUILD)/flags
 	@rm -f $@
 	$(Q)$(CROSS)ar rcs $@ $(LIB_OBJ)
 
-# What users link: one object in which only the functions of bmc.h are visible.
+# What users link: one object of what the functions of bmc.h need, in which only they are visible.
 API = $(shell grep -oE '\bbmc_[a-z_]+' lib/bmc.h | sort -u)
-$(LIBBMC): $(LIB_OBJ) lib/bmc.h $(BUILD)/flags
-	$(Q)$(CROSS)ld -r -o $(BUILD)/bmc.o $(LIB_OBJ)
+$(LIBBMC): $(CORE) lib/bmc.h $(BUILD)/flags
+	$(Q)$(CROSS)ld -r -o $(BUILD)/bmc.o $(foreach f,$(API),-u $(f)) $(CORE)
 	$(Q)$(CROSS)objcopy $(foreach f,$(API),--keep-global-symbol=$(f)) $(BUILD)/bmc.o
 	@rm -f $@
 	$(Q)$(CROSS)ar rcs $@ $(BUILD)/bmc.o
@@ -227,6 +229,18 @@ $(BUILD)/bmc.pc: lib/bmc.pc.in always
 $(BUILD)/lib/%.o: lib/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(call isa_flags,$<) -MMD -MP -c -o $@ $<
+
+# Messages of protocol buffers: NAME.proto is compiled to what NAME.c includes as <NAME.pb-c.h>.
+$(BUILD)/proto/%.pb-c.c $(BUILD)/proto/%.pb-c.h: lib/format/%.proto
+	@mkdir -p $(@D)
+	$(Q)protoc-c --c_out=$(@D) -Ilib/format $<
+
+$(PROTO:=.o): %.o: %.c $(BUILD)/flags
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+OF_PROTO = $(patsubst $(BUILD)/proto/%.pb-c,%,$(PROTO))
+$(foreach n,$(OF_PROTO),$(eval $(BUILD)/lib/format/$n.o $(BUILD)/warned/lib/format/$n: $(BUILD)/proto/$n.pb-c.h))
+$(OF_PROTO:%=$(BUILD)/lib/format/%.o) $(OF_PROTO:%=$(BUILD)/warned/lib/format/%): CPPFLAGS += -I$(BUILD)/proto
 
 $(BUILD)/lib/kernel/blas_load.o: CPPFLAGS += -DBLAS_FILE='"$(BLAS_FILE)"'
 

@@ -328,20 +328,20 @@ spoil() {
     mv bad/x/* bad/
     rmdir bad/x
     rm bad/model.safetensors
-    refused 'model.safetensors'
+    refused 'no model.safetensors, no pytorch_model.bin and'
     echo PK >bad/pytorch_model.bin
-    refused 'PyTorch.*save_pretrained'
+    refused 'pytorch_model.bin: is no PyTorch checkpoint'
     rm -r bad
     copy llama-bias bad
     rm bad/tokenizer.json
     refused 'tokenizer.json'
     echo x >bad/tokenizer.model
-    refused 'tokenizer.model.*tokenizer.json'
+    refused 'tokenizer.model: is no SentencePiece model'
     rm -r bad
     printf 'GGUF\3\0\0\0' >bad
     refused 'GGUF.*Hugging Face folder'
     printf 'PK\3\4' >bad
-    refused 'PyTorch.*save_pretrained'
+    refused 'PyTorch checkpoint.*give the folder'
     cp "$(model grimm-draft)" bad
     refused 'already'
     echo text >bad

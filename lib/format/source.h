@@ -16,9 +16,11 @@ struct source_tensor {
     const char *type_name; /* as the source spells it */
     enum source_type type;
     size_t n_dims;
-    size_t dim[SOURCE_MAX_DIMS]; /* slowest first */
-    const unsigned char *data;   /* in the mapped file; no alignment promised */
-    size_t bytes;
+    size_t dim[SOURCE_MAX_DIMS];    /* slowest first */
+    const unsigned char *data;      /* in the mapped file; no alignment promised */
+    size_t bytes;                   /* from the first element to behind the last one */
+    bool strided;                   /* elements do not follow each other: in each dimension they lie */
+    size_t stride[SOURCE_MAX_DIMS]; /* so many elements apart */
 };
 
 /* What a source says about its model, as JSON values whatever its format. */

@@ -134,6 +134,10 @@ int pick_plan(struct pick *pick, const struct source_tensor *from, const struct 
     const size_t rows = plan_parts(pick, recipe, role, config);
     pick->row_step = recipe->transposed ? 1 : columns;
     pick->column_step = recipe->transposed ? rows : 1;
+    if (from->strided) {
+        pick->row_step = from->stride[recipe->transposed];
+        pick->column_step = from->stride[!recipe->transposed];
+    }
     /* A configuration that rotates has had its sizes checked. */
     if (recipe->interleaved && config->position != POSITION_ROPE)
         return err_set(err, "%s: tensor \"%s\" is said to be interleaved, but nothing rotates", name,
