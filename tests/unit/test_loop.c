@@ -7,6 +7,7 @@
 
 #include "base/threads.h"
 #include "check.h"
+#include "text/tok_build.h"
 #include "decode/generate.h"
 #include "decode/loop.h"
 #include "decode/request.h"
