@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "format/ggufsource.h"
 #include "format/hfdir.h"
 
 static const struct weight_format *const formats[] = {
     &hf_folder,
+    &gguf_source,
 };
 
 static const struct weight_format *format_of(enum file_kind kind)

@@ -222,7 +222,7 @@ static int configure(struct job *job, struct err *err)
     const struct weight_source *source = &job->source;
     const json_t *config = source->format->config(source, SOURCE_CONFIG);
     const json_t *generation = source->format->config(source, SOURCE_GENERATION);
-    if (open_family(job, config, err) < 0 ||
+    if (open_family(job, config, err) < 0 || family_take_names(&job->family, source, err) < 0 ||
         family_configure(&job->family, config, source->config_name, &job->config, err) < 0)
         return -1;
     return eos_read(&job->config, generation, config, source->path, err);
