@@ -12,6 +12,7 @@ struct options {
     const char *out;
     int type;
     const char *family, *models_dir;
+    bool no_bos;
     const char *synth, *tokenizer;
     int64_t seed;
     bool info, verify;
@@ -31,6 +32,9 @@ static const struct opt opts[] = {
     {OPT_TEXT, "family", NULL, "FILE",
      "read the tensors' names and traits from this family file instead of finding it by architecture",
      AT(family), 0, 0, NULL, true},
+    {OPT_FLAG, "no-bos", NULL, NULL,
+     "leave out the start tokens that the tokenizer would put in front of texts", AT(no_bos), 0, 0,
+     NULL, false},
     {OPT_TEXT, "models-dir", NULL, "FOLDER",
      "folder with families/ and shapes/ (default: the one that came with the program)", AT(models_dir),
      0, 0, NULL, true},
@@ -40,9 +44,9 @@ static const struct opt opts[] = {
      0, CHOICES_SHAPES, false},
     {OPT_INT, "seed", "s", "N", "seed of the random weights (default 0)", AT(seed), 0, 1e19, NULL,
      false},
-    {OPT_TEXT, "tokenizer", NULL, "FOLDER",
-     "take the tokenizer of this folder; without it, one token per byte", AT(tokenizer), 0, 0, NULL,
-     true},
+    {OPT_TEXT, "tokenizer", NULL, "SOURCE",
+     "take the tokenizer of this folder, or of this GGUF file; without it, one token per byte",
+     AT(tokenizer), 0, 0, NULL, true},
     {OPT_HEADING, "Looking", NULL, NULL, NULL, 0, 0, 0, NULL, false},
     {OPT_FLAG, "info", NULL, NULL, "show what is in a model file or a snapshot", AT(info), 0, 0, NULL,
      false},
@@ -55,7 +59,8 @@ static const struct opt opts[] = {
 };
 
 static const char *const usage[] = {
-    "FOLDER -o MODEL.bmc", "--synth SHAPE -o MODEL.bmc", "--info FILE", "--verify FILE", NULL,
+    "FOLDER -o MODEL.bmc", "FILE.gguf -o MODEL.bmc", "--synth SHAPE -o MODEL.bmc",
+    "--info FILE",         "--verify FILE",          NULL,
 };
 
 static const struct program program = {
@@ -87,6 +92,7 @@ static int convert(const struct options *o, const char *folder, struct err *err)
         .models_dir = o->models_dir ? o->models_dir : models_dir,
         .family = o->family,
         .type = types[o->type],
+        .no_start = o->no_bos,
         .progress = cli_progress,
         .arg = &progress,
     };
@@ -112,6 +118,8 @@ static void check_usage(const struct options *o, const struct operands *operands
         opt_usage_error(&program, "--tokenizer goes with --synth");
     if (o->family && (o->synth || o->info || o->verify))
         opt_usage_error(&program, "--family goes with a folder that is converted");
+    if (o->no_bos && (o->info || o->verify))
+        opt_usage_error(&program, "--no-bos goes with a model that is written");
     if (!o->info && !o->verify && !o->out)
         opt_usage_error(&program, "no output named: give -o MODEL.bmc");
     if ((o->info || o->verify) && o->out)

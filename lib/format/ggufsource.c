@@ -29,6 +29,7 @@ static int open_set(struct weight_source *source, enum source_part part, struct 
         return -1;
     if (gguf_tokenizer_json(&s->set.part[0], path, &s->text[SOURCE_TOKENIZER], err) < 0)
         return -1;
+    source->tokens = gguf_value(&s->set.part[0], "tokenizer.ggml.tokens")->count;
     return gguf_tokenizer_config(&s->set.part[0], &s->text[SOURCE_TOKENIZER_CONFIG], err);
 }
 

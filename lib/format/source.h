@@ -49,6 +49,7 @@ struct weight_source {
     const struct weight_format *format;
     char path[4096];             /* names the source in errors */
     char config_name[4096 + 16]; /* and what config() gives */
+    size_t tokens;               /* of its tokenizer, as far as open() knows; 0: it does not */
     void *state;                 /* the format's own */
 };
 

@@ -187,9 +187,9 @@ static struct text_file text_of(const struct weight_source *source, enum source_
     return (struct text_file){text.data, text.size};
 }
 
-static int build_tokenizer(const struct weight_source *source, size_t vocab, struct buf *blob,
-                           struct err *err)
+static int build_tokenizer(const struct job *job, struct buf *blob, struct err *err)
 {
+    const struct weight_source *source = &job->source;
     const struct tokenizer_source texts = {
         .folder = source->path,
         .tokenizer_json = text_of(source, SOURCE_TOKENIZER),
@@ -197,7 +197,8 @@ static int build_tokenizer(const struct weight_source *source, size_t vocab, str
         .merges_txt = text_of(source, SOURCE_MERGES),
         .tokenizer_config_json = text_of(source, SOURCE_TOKENIZER_CONFIG),
         .special_tokens_map_json = text_of(source, SOURCE_SPECIAL_TOKENS),
-        .vocab_rows = vocab,
+        .vocab_rows = job->config.vocab,
+        .no_start = job->options->no_start,
     };
     return tokenizer_build(&texts, blob, err);
 }
@@ -234,7 +235,7 @@ int convert_folder(const char *folder, const char *out_path, const struct conver
     struct job job = {.options = options};
     int rc = -1;
     if (weight_source_open(&job.source, folder, SOURCE_ALL, err) == 0 && configure(&job, err) == 0 &&
-        build_tokenizer(&job.source, job.config.vocab, &job.tokenizer, err) == 0)
+        build_tokenizer(&job, &job.tokenizer, err) == 0)
         rc = write_plan(&job, out_path, model_id, err);
     job_release(&job);
     return rc;
@@ -252,8 +253,10 @@ int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed
         goto out;
     }
     if (tokenizer_folder) {
-        if (weight_source_open(&job.source, tokenizer_folder, SOURCE_ITS_TOKENIZER, err) < 0 ||
-            build_tokenizer(&job.source, job.config.vocab, &job.tokenizer, err) < 0)
+        if (weight_source_open(&job.source, tokenizer_folder, SOURCE_ITS_TOKENIZER, err) < 0)
+            goto out;
+        job.config.vocab = size_max(job.config.vocab, job.source.tokens);
+        if (build_tokenizer(&job, &job.tokenizer, err) < 0)
             goto out;
     } else if (tokenizer_build_bytes(job.config.vocab, &job.tokenizer, err) < 0) {
         goto out;

@@ -40,6 +40,7 @@ struct tokenizer_source {
     struct text_file merges_txt;
     struct text_file tokenizer_config_json;
     struct text_file special_tokens_map_json;
+    bool no_start;     /* leave out what the template puts in front of texts */
     size_t vocab_rows; /* rows of the model's embedding: no id may reach it */
 };
 
