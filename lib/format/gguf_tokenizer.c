@@ -8,7 +8,7 @@
 #include "format/gguf_pre.h"
 
 /* token_type */
-enum token_type { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
+enum token_type { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
 
 struct job {
     const struct gguf *gguf;
@@ -86,7 +86,13 @@ static int add_added(const struct job *job, struct err *err)
     return add(job, "],", err);
 }
 
-/* Unused tokens only fill the embedding. */
+/* What merges may make: unused tokens only fill the embedding, and control never comes of text. */
+static bool is_made_of_text(const struct token *token)
+{
+    return token->type.integer != UNKNOWN && token->type.integer != CONTROL &&
+           token->type.integer != UNUSED;
+}
+
 static int add_vocab(const struct job *job, struct err *err)
 {
     const char *comma = "";
@@ -94,7 +100,7 @@ static int add_vocab(const struct job *job, struct err *err)
     if (add(job, "\"vocab\":{", err) < 0)
         return -1;
     while (next_token(&token)) {
-        if (token.type.integer == UNUSED)
+        if (!is_made_of_text(&token))
             continue;
         if (add(job, comma, err) < 0 ||
             add_string(job, token.name.text, token.name.len, "token", token.id - 1, err) < 0 ||
