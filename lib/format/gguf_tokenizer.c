@@ -257,6 +257,17 @@ static int check_lists(const struct job *job, struct err *err)
     return 0;
 }
 
+static int write_model(const struct job *job, const struct gguf_element *name, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(models); i++)
+        if (strlen(models[i].name) == name->len && memcmp(models[i].name, name->text, name->len) == 0)
+            return check_lists(job, err) < 0 ? -1 : models[i].write(job, err);
+    return err_set(err,
+                   "%s: its tokenizer is of kind \"%s\" (tokenizer.ggml.model), which cannot be read; "
+                   "gpt2 and llama can",
+                   job->path, excerpt_of(name->text, name->len).text);
+}
+
 int gguf_tokenizer_json(const struct gguf *gguf, const char *path, struct buf *text, struct err *err)
 {
     const struct job job = {gguf,
@@ -269,15 +280,7 @@ int gguf_tokenizer_json(const struct gguf *gguf, const char *path, struct buf *t
     struct gguf_element name = gguf_elements(model);
     if (!gguf_is_text(model) || !gguf_next(&name))
         return err_set(err, "%s: has no tokenizer (tokenizer.ggml.model)", path);
-    if (check_lists(&job, err) < 0)
-        return -1;
-    for (size_t i = 0; i < ARRAY_LEN(models); i++)
-        if (strlen(models[i].name) == name.len && memcmp(models[i].name, name.text, name.len) == 0)
-            return models[i].write(&job, err);
-    return err_set(err,
-                   "%s: its tokenizer is of kind \"%s\" (tokenizer.ggml.model), which cannot be read; "
-                   "gpt2 and llama can",
-                   path, excerpt_of(name.text, name.len).text);
+    return write_model(&job, &name, err);
 }
 
 int gguf_tokenizer_config(const struct gguf *gguf, struct buf *text, struct err *err)

@@ -50,8 +50,10 @@ static void compare_many(const struct block_type *type, const struct head *head,
     for (size_t b = 0; b < 3; b++)
         type->widen(one + b * head->elements, data + b * head->bytes, 1);
     type->widen(all, data, 3);
-    check(memcmp(one, all, 3 * head->elements * sizeof *one) == 0,
-          "%s: three blocks are not three times one", type->name);
+    size_t wrong = 0;
+    for (size_t i = 0; i < 3 * (size_t)head->elements; i++)
+        wrong += !same((const unsigned char *)&one[i], all[i]);
+    check(wrong == 0, "%s: three blocks are not three times one", type->name);
 }
 
 int main(int argc, char **argv)
