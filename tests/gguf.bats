@@ -184,7 +184,7 @@ rename_pre() { # NAME
     head_of 3 0 0
     refused 'names no architecture \(general.architecture\)$'
     printf 'GGUX' | patch a.gguf 0
-    refused 'is a file, a Hugging Face folder with config.json is expected$|is no GGUF file'
+    refused 'is a file, a Hugging Face folder with config.json, or a GGUF file, is expected$'
     for version in 1 4 16777216; do
         head_of $version 0 0
         refused "is GGUF of version $version, which cannot be read; 2 and 3 can: convert the model anew$"
