@@ -34,6 +34,14 @@ tensor() { # NAME TYPE OFFSET DIM..
     le 8 "$3"
 }
 
+strings() { # KEY TEXT..
+    text "$1"
+    le 4 9
+    le 4 8
+    le 8 $(($# - 1))
+    for word in "${@:2}"; do text "$word"; done
+}
+
 pad() { truncate -s $(((($(stat -c %s a.gguf) + 31) / 32) * 32 + $1)) a.gguf; }
 
 refused() { # REGEX
@@ -176,6 +184,55 @@ rename_pre() { # NAME
     } >a.gguf
     # What follows the list of tensors moved: only the tokenizer can be read, which is all that --tokenizer does.
     [ "$1" != gpt-x ] || bytes_le 8 0 | patch a.gguf 8
+}
+
+# ---- memory ----
+
+# A model of one layer with 48 MiB of BF16 in three matrices; what is not written are zeros.
+big_model() {
+    local key at=0 name
+    head_of 3 12 12
+    put general.architecture text llama
+    for key in block_count=1 context_length=64 embedding_length=1024 feed_forward_length=8192 attention.head_count=8 attention.head_count_kv=1; do
+        put llama.${key%=*} u32 ${key#*=}
+    done
+    text llama.attention.layer_norm_rms_epsilon
+    le 4 6
+    le 4 $((0x3727c5ac)) # 1e-5
+    put tokenizer.ggml.model text gpt2
+    put tokenizer.ggml.pre text gpt-2
+    strings tokenizer.ggml.tokens a b ab
+    strings tokenizer.ggml.merges 'a b'
+    for name in token_embd=3 output_norm=1 blk.0.attn_norm=1 blk.0.attn_q=1024 blk.0.attn_k=128 blk.0.attn_v=128 blk.0.attn_output=1024 \
+        blk.0.ffn_norm=1 blk.0.ffn_gate=8192 blk.0.ffn_up=8192 blk.0.ffn_down=1024; do
+        case $name in
+        *ffn_down*) tensor blk.0.ffn_down.weight 30 $at 8192 1024 && at=$((at + 8192 * 2048)) ;;
+        *norm*) tensor ${name%=*}.weight 30 $at 1024 && at=$((at + 2048)) ;;
+        *) tensor ${name%=*}.weight 30 $at 1024 ${name#*=} && at=$((at + ${name#*=} * 2048)) ;;
+        esac
+    done
+    tensor rope_freqs.weight 0 $at 64
+    pad $((at + 256))
+    # Divisors of 1: nothing is scaled.
+    for ((i = 0; i < 64; i++)); do printf '\0\0\x80\x3f'; done | patch a.gguf $(($(stat -c %s a.gguf) - 256))
+}
+
+@test "what was read of a large file does not stay in memory" {
+    big_model
+    bmc-convert a.gguf -o a.bmc
+    size=$(stat -c %s a.bmc)
+    [ "$size" -gt $((48 << 20)) ]
+    mkfifo pipe
+    "$BMC_BIN/bmc-convert" a.gguf -o pipe 3>&- &
+    pid=$!
+    exec 5<pipe
+    head -c $((size - (200 << 10))) <&5 >/dev/null # now it waits, having read all
+    peak=$(awk '$1 == "VmHWM:" { print $2 }' /proc/$pid/status)
+    cat <&5 >/dev/null
+    exec 5<&-
+    wait $pid
+    [ -n "$peak" ]
+    sanitized || [ "$peak" -lt $((40 << 10)) ] || fail "$peak KiB"
 }
 
 # ---- refusals ----

@@ -58,6 +58,13 @@ static bool tensor_line(const struct weight_source *source, const char *role, si
     return gguf_tensor_line(s->arch, role, nth, line, size);
 }
 
+static void forget(const struct weight_source *source)
+{
+    const struct state *s = source->state;
+    for (size_t i = 0; i < s->set.n_parts; i++)
+        file_map_forget(&s->set.part[i].map);
+}
+
 static void close_set(struct weight_source *source)
 {
     struct state *s = source->state;
@@ -78,5 +85,6 @@ const struct weight_format gguf_source = {
     .find = find,
     .tokenizer = tokenizer,
     .tensor_line = tensor_line,
+    .forget = forget,
     .close = close_set,
 };

@@ -75,6 +75,9 @@ struct weight_format {
     bool (*tensor_line)(const struct weight_source *source, const char *role, size_t nth, char *line,
                         size_t size);
 
+    /* Called now and then between reads: what was read of the tensors need not stay in memory. NULL: nothing is to be done. */
+    void (*forget)(const struct weight_source *source);
+
     void (*close)(struct weight_source *source);
 };
 

@@ -69,6 +69,8 @@ static int produce(void *arg, size_t index, size_t first_row, size_t rows, void 
         return err_set(
             err, "%s: tensor \"%s\" has weights that are NaN or infinite as %s; the model is damaged",
             job->source.path, origin->pick.from->name, dtype_name(plan->dtype));
+    if (job->source.format && job->source.format->forget)
+        job->source.format->forget(&job->source);
     return 0;
 }
 
