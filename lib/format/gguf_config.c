@@ -35,7 +35,8 @@ static const struct key {
     {"rope.scaling.factor", "rope_scaling.factor"},
     {"rope.scaling.original_context_length",
      "rope_scaling.original_max_position_embeddings,original_max_position_embeddings"},
-    {"rope.scaling.attn_factor", "rope_scaling.attention_factor"},
+    {"rope.scaling.yarn_beta_fast", "rope_scaling.beta_fast"},
+    {"rope.scaling.yarn_beta_slow", "rope_scaling.beta_slow"},
     {"use_parallel_residual", "use_parallel_residual"},
     {"vocab_size", "vocab_size"},
 };
@@ -161,20 +162,21 @@ static bool has(const struct job *job, const char *name)
 static int put_tensor_traits(struct job *job, struct err *err)
 {
     static const struct {
-        const char *keys, *tensor;
+        const char *key, *tensor, * or ;
         bool if_there;
     } traits[] = {
-        {"tie_word_embeddings", "output.weight", false},
-        {"attention_bias", "blk.0.attn_output.bias", true},
-        {"mlp_bias", "blk.0.ffn_down.bias", true},
-        {"bias", "blk.0.attn_output.bias", true},
-        {"new_decoder_architecture", "blk.0.attn_norm_2.weight", true},
+        {"tie_word_embeddings", "output.weight", "", false},
+        {"attention_bias", "blk.0.attn_q.bias", "blk.0.attn_qkv.bias", true},
+        {"mlp_bias", "blk.0.ffn_down.bias", "", true},
+        {"bias", "blk.0.attn_output.bias", "", true},
+        {"new_decoder_architecture", "blk.0.attn_norm_2.weight", "", true},
     };
     const struct source_tensor *embedding = gguf_set_find(job->set, "token_embd.weight");
-    for (size_t i = 0; i < ARRAY_LEN(traits); i++)
-        if (json_put(job->config, traits[i].keys,
-                     json_boolean(has(job, traits[i].tensor) == traits[i].if_there), err) < 0)
+    for (size_t i = 0; i < ARRAY_LEN(traits); i++) {
+        const bool there = has(job, traits[i].tensor) || has(job, traits[i].or);
+        if (json_put(job->config, traits[i].key, json_boolean(there == traits[i].if_there), err) < 0)
             return -1;
+    }
     return embedding
                ? json_put(job->config, "vocab_size", json_integer((json_int_t)embedding->dim[0]), err)
                : 0;
@@ -194,7 +196,7 @@ static int64_t head_dim(const struct job *job)
 static int put_rotary(struct job *job, struct err *err)
 {
     const int64_t head = head_dim(job), turned = integer_of(job, "rope.dimension_count", head);
-    if (turned == head || head <= 0)
+    if (head <= 0 || (turned == head && !job->arch->partial))
         return 0;
     if (!job->arch->partial)
         return err_set(err, "%s: %lld of a head's %lld elements turn; of architecture %s all do here",

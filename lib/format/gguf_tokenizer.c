@@ -2,6 +2,7 @@
 #include "format/gguf_tokenizer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/words.h"
@@ -19,13 +20,13 @@ struct job {
 
 /* ---- texts ---- */
 
-/* A JSON string of bytes from the file. */
+/* A JSON string of bytes from the file. Some are names of members, in which jansson reads no 0. */
 static int add_string(const struct job *job, const char *bytes, size_t len, const char *what,
                       size_t index, struct err *err)
 {
-    json_t *string = json_stringn(len ? bytes : "", len);
+    json_t *string = memchr(bytes, 0, len) ? NULL : json_stringn(len ? bytes : "", len);
     const int rc = string ? json_append(string, 0, job->text, err)
-                          : err_set(err, "%s: %s %zu is no UTF-8", job->path, what, index);
+                          : err_set(err, "%s: %s %zu is no UTF-8 text", job->path, what, index);
     json_decref(string);
     return rc;
 }
@@ -218,20 +219,33 @@ static int add_scored(const struct job *job, struct err *err)
     return add(job, "],", err);
 }
 
+/* The same form as that of a SentencePiece model (spmodel.h). */
 static int write_spm(const struct job *job, struct err *err)
 {
+    static const struct {
+        const char *key, *member;
+    } ends[] = {
+        {"tokenizer.ggml.bos_token_id", "bos_id"},
+        {"tokenizer.ggml.eos_token_id", "eos_id"},
+    };
     const bool prefix = gguf_integer(job->gguf, "tokenizer.ggml.add_space_prefix", true);
+    const bool shrink = gguf_integer(job->gguf, "tokenizer.ggml.remove_extra_whitespaces", false);
+    const int64_t unknown = named(job, "tokenizer.ggml.unknown_token_id");
     if (!job->scores)
         return err_set(err, "%s: its tokenizer has no scores (tokenizer.ggml.scores)", job->path);
-    if (add(job, "{", err) < 0 || add_added(job, err) < 0 || add_template(job, true, err) < 0 ||
-        add(job, "\"model\":{\"type\":\"SPM\",", err) < 0 || add_scored(job, err) < 0)
+    if (add(job, "{", err) < 0)
         return -1;
-    return buf_addf(
-        job->text, err,
-        "\"unk_id\":%lld,\"byte_fallback\":true,\"add_prefix_space\":%s,\"bos\":%lld,\"eos\":%lld}}",
-        (long long)named(job, "tokenizer.ggml.unknown_token_id"), prefix ? "true" : "false",
-        (long long)named(job, "tokenizer.ggml.bos_token_id"),
-        (long long)named(job, "tokenizer.ggml.eos_token_id"));
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+        if (named(job, ends[i].key) >= 0 && buf_addf(job->text, err, "\"%s\":%lld,", ends[i].member,
+                                                     (long long)named(job, ends[i].key)) < 0)
+            return -1;
+    if (add(job, "\"model\":{\"type\":\"SPM\",", err) < 0 || add_scored(job, err) < 0)
+        return -1;
+    return buf_addf(job->text, err,
+                    "\"unk_id\":%lld,\"byte_fallback\":true,\"add_prefix_space\":%s,"
+                    "\"remove_extra_whitespaces\":%s}}",
+                    (long long)(unknown < 0 ? 0 : unknown), prefix ? "true" : "false",
+                    shrink ? "true" : "false");
 }
 
 static const struct model {
@@ -283,17 +297,58 @@ int gguf_tokenizer_json(const struct gguf *gguf, const char *path, struct buf *t
     return write_model(&job, &name, err);
 }
 
-int gguf_tokenizer_config(const struct gguf *gguf, struct buf *text, struct err *err)
+/* ---- tokenizer_config.json ---- */
+
+static int put_template(const struct gguf *gguf, json_t *config, struct err *err)
 {
     const struct gguf_value *value = gguf_value(gguf, "tokenizer.chat_template");
     struct gguf_element e = gguf_elements(value);
     if (!gguf_is_text(value) || !gguf_next(&e))
         return 0;
+    return json_put(config, "chat_template", json_text(e.text, e.len), err);
+}
+
+/* The text of a token that a key names, and whether it is put around texts. */
+static int put_end(const struct gguf *gguf, json_t *config, const char *end, bool usual,
+                   struct err *err)
+{
+    char key[64];
+    snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", end);
+    const int64_t id = gguf_integer(gguf, key, -1);
+    struct gguf_element e = gguf_elements(gguf_value(gguf, "tokenizer.ggml.tokens"));
+    while (e.of && id >= 0 && e.index <= (uint64_t)id)
+        if (!gguf_next(&e))
+            return 0;
+    if (id < 0 || !e.of)
+        return 0;
+    snprintf(key, sizeof key, "tokenizer.ggml.add_%s_token", end);
+    const bool around = gguf_integer(gguf, key, usual);
+    snprintf(key, sizeof key, "add_%s_token", end);
+    if (json_put(config, key, json_boolean(around), err) < 0)
+        return -1;
+    snprintf(key, sizeof key, "%s_token", end);
+    return json_put(config, key, json_text(e.text, e.len), err);
+}
+
+/* Of a vocabulary with scores, where a template would be in the text else. */
+static int put_ends(const struct gguf *gguf, json_t *config, struct err *err)
+{
+    if (!gguf_value(gguf, "tokenizer.ggml.scores") || gguf_value(gguf, "tokenizer.ggml.merges"))
+        return 0;
+    if (json_put(config, "tokenizer_class", json_string("LlamaTokenizer"), err) < 0 ||
+        put_end(gguf, config, "bos", true, err) < 0)
+        return -1;
+    return put_end(gguf, config, "eos", false, err);
+}
+
+int gguf_tokenizer_config(const struct gguf *gguf, struct buf *text, struct err *err)
+{
     json_t *config = json_object();
-    int rc = config ? json_put(config, "chat_template", json_text(e.text, e.len), err)
-                    : err_set(err, "out of memory for a chat template");
-    if (rc == 0)
+    int rc = config ? 0 : err_set(err, "out of memory for a chat template");
+    if (rc == 0 && put_template(gguf, config, err) == 0 && put_ends(gguf, config, err) == 0)
         rc = json_append(config, 0, text, err);
+    else
+        rc = -1;
     json_decref(config);
     return rc;
 }

@@ -6,13 +6,17 @@
 
 /* Appends a tokenizer.json. `path` names the file.
  *
- * Model "gpt2" is BPE there. Model "llama" has no merges but scores, and becomes {"type": "SPM", "vocab": [[piece, score,
- * type], ..], "unk_id", "byte_fallback": true, "add_prefix_space", "bos", "eos"}, types being GGUF's: 1 normal, 2 unknown,
- * 3 control, 4 user-defined, 5 unused, 6 byte. */
+ * Model "gpt2" is BPE there. Model "llama" has no merges but scores, and becomes
+ *
+ *   {"bos_id": 1, "eos_id": 2,
+ *    "model": {"type": "SPM",            the pair of the best score is joined
+ *              "vocab": [["<unk>", 0, 2], ..],    piece, score, type: 1 normal, 2 unknown, 3 control, 4 user defined,
+ *                                         5 unused, 6 byte
+ *              "unk_id": 0, "byte_fallback": true, "add_prefix_space": true, "remove_extra_whitespaces": false}} */
 int gguf_tokenizer_json(const struct gguf *gguf, const char *path, struct buf *text,
                         struct err *err) MUST_USE;
 
-/* Appends a tokenizer_config.json with the chat template, if there is one. */
+/* Appends a tokenizer_config.json: the chat template, if there is one, and of model "llama" what is put around texts. */
 int gguf_tokenizer_config(const struct gguf *gguf, struct buf *text, struct err *err) MUST_USE;
 
 #endif
