@@ -20,10 +20,13 @@ head_of() { # VERSION TENSORS VALUES
 
 put() { # KEY u32|text VALUE
     text "$1"
-    case $2 in
-    u32) le 4 4 && le 4 "$3" ;;
-    text) le 4 8 && text "$3" ;;
-    esac
+    if [ "$2" = u32 ]; then
+        le 4 4
+        le 4 "$3"
+    else
+        le 4 8
+        text "$3"
+    fi
 }
 
 tensor() { # NAME TYPE OFFSET DIM..
@@ -190,7 +193,7 @@ rename_pre() { # NAME
 
 # A model of one layer with 48 MiB of BF16 in three matrices; what is not written are zeros.
 big_model() {
-    local key at=0 name
+    local key at=0 name rows columns
     head_of 3 12 12
     put general.architecture text llama
     for key in block_count=1 context_length=64 embedding_length=1024 feed_forward_length=8192 attention.head_count=8 attention.head_count_kv=1; do
@@ -205,11 +208,10 @@ big_model() {
     strings tokenizer.ggml.merges 'a b'
     for name in token_embd=3 output_norm=1 blk.0.attn_norm=1 blk.0.attn_q=1024 blk.0.attn_k=128 blk.0.attn_v=128 blk.0.attn_output=1024 \
         blk.0.ffn_norm=1 blk.0.ffn_gate=8192 blk.0.ffn_up=8192 blk.0.ffn_down=1024; do
-        case $name in
-        *ffn_down*) tensor blk.0.ffn_down.weight 30 $at 8192 1024 && at=$((at + 8192 * 2048)) ;;
-        *norm*) tensor ${name%=*}.weight 30 $at 1024 && at=$((at + 2048)) ;;
-        *) tensor ${name%=*}.weight 30 $at 1024 ${name#*=} && at=$((at + ${name#*=} * 2048)) ;;
-        esac
+        rows=${name#*=} columns=1024
+        if [[ $name == *ffn_down* ]]; then columns=8192; fi
+        if [[ $name == *norm* ]]; then tensor ${name%=*}.weight 30 $at 1024; else tensor ${name%=*}.weight 30 $at $columns $rows; fi
+        at=$((at + rows * columns * 2))
     done
     tensor rope_freqs.weight 0 $at 64
     pad $((at + 256))
