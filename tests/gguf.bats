@@ -65,6 +65,10 @@ refused() { # REGEX
     bmc-convert folder -o b.bmc
     bmc-convert "$GGUF/llama-bias.gguf" -o a.bmc
     equal_files a.bmc b.bmc
+    cp "$GGUF/llama-bias.gguf" a.gguf
+    bytes_le 4 2 | patch a.gguf 4 # version 2 is the same, as far as it is read here
+    bmc-convert a.gguf -o a.bmc
+    equal_files a.bmc b.bmc
     bmc-convert --type bf16 -t 1 "$GGUF/qwen2-like.gguf" -o a.bmc
     bmc-convert --type bf16 "$(folder qwen2-like)" -o b.bmc
     equal_files a.bmc b.bmc
