@@ -347,5 +347,15 @@ gpt2|has no vocabulary \(tokenizer.ggml.tokens\)$
 llama|has no vocabulary \(tokenizer.ggml.tokens\)$
 END
     [ "$n" -eq 4 ]
+    # Tokens of no letters, 8 bytes each: more than a model has rows for.
+    head_of 3 0 2
+    put tokenizer.ggml.model text gpt2
+    text tokenizer.ggml.tokens
+    le 4 9
+    le 4 8
+    le 8 $(((1 << 24) + 1))
+    truncate -s 160M a.gguf
+    expect_error 1 '^bmc-convert: a.gguf: claims 16777217 tokens, more than 16777216$' \
+        bmc-convert --synth tinyllama-draft-55m --tokenizer a.gguf -o a.bmc
     assert_folder a.gguf
 }

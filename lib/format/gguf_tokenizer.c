@@ -8,6 +8,8 @@
 #include "base/words.h"
 #include "format/gguf_pre.h"
 
+enum { MAX_TOKENS = 1 << 24 };
+
 /* token_type */
 enum token_type { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
 
@@ -260,6 +262,9 @@ static int check_lists(const struct job *job, struct err *err)
 {
     if (!job->tokens || !job->tokens->is_array || job->tokens->type != GGUF_STRING)
         return err_set(err, "%s: has no vocabulary (tokenizer.ggml.tokens)", job->path);
+    if (job->tokens->count > MAX_TOKENS)
+        return err_set(err, "%s: claims %zu tokens, more than %d", job->path, job->tokens->count,
+                       (int)MAX_TOKENS);
     if (job->types && !(job->types->is_array && gguf_is_number(job->types) &&
                         job->types->count == job->tokens->count))
         return err_set(err, "%s: has no type for each of its %zu tokens (tokenizer.ggml.token_type)",
