@@ -221,27 +221,31 @@ static int add_scored(const struct job *job, struct err *err)
     return add(job, "],", err);
 }
 
-/* The same form as that of a SentencePiece model (spmodel.h). */
+/* Start or end token, and whether it is put around texts, where the file says that. */
+static int add_end(const struct job *job, const char *end, struct err *err)
+{
+    char key[64];
+    snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", end);
+    const int64_t id = named(job, key);
+    snprintf(key, sizeof key, "tokenizer.ggml.add_%s_token", end);
+    const int64_t around = gguf_integer(job->gguf, key, -1);
+    if (id < 0)
+        return 0;
+    if (buf_addf(job->text, err, "\"%s_id\":%lld,", end, (long long)id) < 0)
+        return -1;
+    return around < 0 ? 0 : buf_addf(job->text, err, "\"add_%s\":%s,", end, around ? "true" : "false");
+}
+
+/* The same form as that of a SentencePiece model. */
 static int write_spm(const struct job *job, struct err *err)
 {
-    static const struct {
-        const char *key, *member;
-    } ends[] = {
-        {"tokenizer.ggml.bos_token_id", "bos_id"},
-        {"tokenizer.ggml.eos_token_id", "eos_id"},
-    };
     const bool prefix = gguf_integer(job->gguf, "tokenizer.ggml.add_space_prefix", true);
     const bool shrink = gguf_integer(job->gguf, "tokenizer.ggml.remove_extra_whitespaces", false);
     const int64_t unknown = named(job, "tokenizer.ggml.unknown_token_id");
     if (!job->scores)
         return err_set(err, "%s: its tokenizer has no scores (tokenizer.ggml.scores)", job->path);
-    if (add(job, "{", err) < 0)
-        return -1;
-    for (size_t i = 0; i < ARRAY_LEN(ends); i++)
-        if (named(job, ends[i].key) >= 0 && buf_addf(job->text, err, "\"%s\":%lld,", ends[i].member,
-                                                     (long long)named(job, ends[i].key)) < 0)
-            return -1;
-    if (add(job, "\"model\":{\"type\":\"SPM\",", err) < 0 || add_scored(job, err) < 0)
+    if (add(job, "{", err) < 0 || add_end(job, "bos", err) < 0 || add_end(job, "eos", err) < 0 ||
+        add(job, "\"model\":{\"type\":\"SPM\",", err) < 0 || add_scored(job, err) < 0)
         return -1;
     return buf_addf(job->text, err,
                     "\"unk_id\":%lld,\"byte_fallback\":true,\"add_prefix_space\":%s,"
@@ -313,47 +317,14 @@ static int put_template(const struct gguf *gguf, json_t *config, struct err *err
     return json_put(config, "chat_template", json_text(e.text, e.len), err);
 }
 
-/* The text of a token that a key names, and whether it is put around texts. */
-static int put_end(const struct gguf *gguf, json_t *config, const char *end, bool usual,
-                   struct err *err)
-{
-    char key[64];
-    snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", end);
-    const int64_t id = gguf_integer(gguf, key, -1);
-    struct gguf_element e = gguf_elements(gguf_value(gguf, "tokenizer.ggml.tokens"));
-    while (e.of && id >= 0 && e.index <= (uint64_t)id)
-        if (!gguf_next(&e))
-            return 0;
-    if (id < 0 || !e.of)
-        return 0;
-    snprintf(key, sizeof key, "tokenizer.ggml.add_%s_token", end);
-    const bool around = gguf_integer(gguf, key, usual);
-    snprintf(key, sizeof key, "add_%s_token", end);
-    if (json_put(config, key, json_boolean(around), err) < 0)
-        return -1;
-    snprintf(key, sizeof key, "%s_token", end);
-    return json_put(config, key, json_text(e.text, e.len), err);
-}
-
-/* Of a vocabulary with scores, where a template would be in the text else. */
-static int put_ends(const struct gguf *gguf, json_t *config, struct err *err)
-{
-    if (!gguf_value(gguf, "tokenizer.ggml.scores") || gguf_value(gguf, "tokenizer.ggml.merges"))
-        return 0;
-    if (json_put(config, "tokenizer_class", json_string("LlamaTokenizer"), err) < 0 ||
-        put_end(gguf, config, "bos", true, err) < 0)
-        return -1;
-    return put_end(gguf, config, "eos", false, err);
-}
-
 int gguf_tokenizer_config(const struct gguf *gguf, struct buf *text, struct err *err)
 {
     json_t *config = json_object();
     int rc = config ? 0 : err_set(err, "out of memory for a chat template");
-    if (rc == 0 && put_template(gguf, config, err) == 0 && put_ends(gguf, config, err) == 0)
+    if (rc == 0)
+        rc = put_template(gguf, config, err);
+    if (rc == 0)
         rc = json_append(config, 0, text, err);
-    else
-        rc = -1;
     json_decref(config);
     return rc;
 }

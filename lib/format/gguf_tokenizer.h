@@ -8,7 +8,7 @@
  *
  * Model "gpt2" is BPE there. Model "llama" has no merges but scores, and becomes
  *
- *   {"bos_id": 1, "eos_id": 2,
+ *   {"bos_id": 1, "add_bos": true, "eos_id": 2, "add_eos": false,
  *    "model": {"type": "SPM",            the pair of the best score is joined
  *              "vocab": [["<unk>", 0, 2], ..],    piece, score, type: 1 normal, 2 unknown, 3 control, 4 user defined,
  *                                         5 unused, 6 byte
@@ -16,7 +16,7 @@
 int gguf_tokenizer_json(const struct gguf *gguf, const char *path, struct buf *text,
                         struct err *err) MUST_USE;
 
-/* Appends a tokenizer_config.json: the chat template, if there is one, and of model "llama" what is put around texts. */
+/* Appends a tokenizer_config.json: the chat template, if there is one. */
 int gguf_tokenizer_config(const struct gguf *gguf, struct buf *text, struct err *err) MUST_USE;
 
 #endif
