@@ -12,6 +12,7 @@ struct options {
     const char *out;
     int type;
     const char *family, *models_dir;
+    bool no_bos;
     const char *synth, *tokenizer;
     int64_t seed;
     bool info, verify;
@@ -27,11 +28,12 @@ static const struct opt opts[] = {
     OUTPUT("output", "o", OPT_WRITES_MODEL, out, "the model file to write; - is standard output"),
     CHOICE("type", "TYPE", type, "auto|f32|bf16|f16", "type of the stored matrices: auto (what the source has), f32, bf16 or f16"),
     PATH("family", NULL, "FILE", family, "read the tensors' names and traits from this family file instead of finding it by architecture"),
+    FLAG("no-bos", NULL, no_bos, "leave out the start tokens that the tokenizer would put in front of texts"),
     PATH("models-dir", NULL, "FOLDER", models_dir, "folder with families/ and shapes/ (default: the one that came with the program)"),
     HEADING("Synthetic models"),
     NAMES("synth", "SHAPE", synth, CHOICES_SHAPES, "write random weights N(0, 0.02) of a known shape (a name from shapes/, or a path)"),
     INT("seed", "s", seed, 0, 1e19, "seed of the random weights (default 0)"),
-    PATH("tokenizer", NULL, "FOLDER", tokenizer, "take the tokenizer of this folder; without it, one token per byte"),
+    PATH("tokenizer", NULL, "SOURCE", tokenizer, "take the tokenizer of this folder, or of this GGUF file; without it, one token per byte"),
     HEADING("Looking"),
     FLAG("info", NULL, info, "show what is in a model file or a snapshot"),
     FLAG("verify", NULL, verify, "compare every byte of a model file or a snapshot with its hashes"),
@@ -41,7 +43,8 @@ static const struct opt opts[] = {
 /* clang-format on */
 
 static const char *const usage[] = {
-    "FOLDER -o MODEL.bmc", "--synth SHAPE -o MODEL.bmc", "--info FILE", "--verify FILE", NULL,
+    "FOLDER -o MODEL.bmc", "FILE.gguf -o MODEL.bmc", "--synth SHAPE -o MODEL.bmc",
+    "--info FILE",         "--verify FILE",          NULL,
 };
 
 static const struct program program = {
@@ -73,6 +76,7 @@ static int convert(const struct options *o, const char *folder, struct err *err)
         .models_dir = o->models_dir ? o->models_dir : models_dir,
         .family = o->family,
         .type = types[o->type],
+        .no_start = o->no_bos,
         .progress = cli_progress,
         .arg = &progress,
     };
@@ -98,6 +102,8 @@ static void check_usage(const struct options *o, const struct operands *operands
         opt_usage_error(&program, "--tokenizer goes with --synth");
     if (o->family && (o->synth || o->info || o->verify))
         opt_usage_error(&program, "--family goes with a folder that is converted");
+    if (o->no_bos && (o->info || o->verify))
+        opt_usage_error(&program, "--no-bos goes with a model that is written");
     if (!o->info && !o->verify && !o->out)
         opt_usage_error(&program, "no output named: give -o MODEL.bmc");
     if ((o->info || o->verify) && o->out)

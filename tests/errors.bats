@@ -206,7 +206,7 @@ edit_json() { # FILE JQ-PROGRAM
     make_tiny
     cp tiny.bmc bad.bmc
     printf 'GGUF' | patch bad.bmc 0
-    expect_error 1 'bad.bmc: .*GGUF.*convert the Hugging Face folder' bmc-gen -q -m bad.bmc -p x -n 1
+    expect_error 1 'bad.bmc: is a GGUF file; .*: make a .bmc model of it with bmc-convert' bmc-gen -q -m bad.bmc -p x -n 1
     printf 'BMCM0DEL' | patch bad.bmc 0
     expect_error 1 'bad.bmc: .*BMCMODEL' bmc-gen -q -m bad.bmc -p x -n 1
     for version in 0 3 5 4294967295; do
@@ -339,7 +339,7 @@ spoil() {
     refused 'tokenizer.model: is no SentencePiece model'
     rm -r bad
     printf 'GGUF\3\0\0\0' >bad
-    refused 'GGUF.*Hugging Face folder'
+    refused 'ends within its head'
     printf 'PK\3\4' >bad
     refused 'PyTorch checkpoint.*give the folder'
     cp "$(model grimm-draft)" bad

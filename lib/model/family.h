@@ -5,6 +5,7 @@
 
 #include "base/conf.h"
 #include "base/json.h"
+#include "format/source.h"
 #include "model/config.h"
 #include "model/recipe.h"
 
@@ -50,6 +51,10 @@ int family_configure(const struct family *family, const json_t *json, const char
 /* Applies the family's defaults, then the lines of a shape file. */
 int family_configure_shape(const struct family *family, const struct conf *shape, struct config *config,
                            struct err *err) MUST_USE;
+
+/* Where the source calls tensors by names of its own, these replace the family's `tensor` lines. */
+int family_take_names(struct family *family, const struct weight_source *source,
+                      struct err *err) MUST_USE;
 
 /* What a role is made of, alternatives in order: the name of a tensor of the source, and what is done to it. NULL when
  * there is no `nth` one. */

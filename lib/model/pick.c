@@ -9,32 +9,30 @@
 
 /* ---- elements ---- */
 
-static size_t element_size(enum source_type type) { return type == SOURCE_F32 ? 4 : 2; }
+enum { FEW = BLOCK_MAX_ELEMENTS }; /* elements at a time */
 
-static float load(enum source_type type, const unsigned char *at)
+/* Elements that lie one behind the other, or `step` blocks of one element apart. */
+static void widen(float *x, const struct block_type *type, const unsigned char *in, size_t step,
+                  size_t n)
 {
-    uint16_t narrow;
-    float wide;
-    if (type == SOURCE_F32) {
-        memcpy(&wide, at, sizeof wide);
-        return wide;
+    unsigned char close[FEW * sizeof(float)];
+    if (step > 1) {
+        for (size_t i = 0; i < n; i++)
+            memcpy(close + i * type->bytes, in + i * step * type->bytes, type->bytes);
+        in = close;
     }
-    memcpy(&narrow, at, sizeof narrow);
-    return type == SOURCE_BF16 ? bf16_to_f32(narrow) : f16_to_f32(narrow);
+    type->widen(x, in, n / type->elements);
 }
 
-/* Converts elements that lie `step` bytes apart. */
-static bool convert_row(enum source_type from, const unsigned char *in, size_t step, enum dtype to,
-                        void *out, size_t n)
+static bool convert_row(const struct block_type *type, const unsigned char *in, size_t step,
+                        enum dtype to, void *out, size_t n)
 {
-    enum { FEW = 256 };
     float x[FEW];
     bool finite = true;
     for (size_t at = 0, some; at < n; at += some) {
         char *here = (char *)out + at * dtype_size(to);
         some = size_min(FEW, n - at);
-        for (size_t i = 0; i < some; i++)
-            x[i] = load(from, in + (at + i) * step);
+        widen(x, type, in + at / type->elements * type->bytes * step, step, some);
         dtype_narrow(here, to, x, some);
         dtype_widen(x, to, here, some);
         for (size_t i = 0; i < some; i++)
@@ -70,12 +68,14 @@ static void convert_piece(void *arg, size_t index)
 {
     struct conversion *c = arg;
     const struct pick *p = c->pick;
-    const size_t size = element_size(p->from->type), end = size_min(c->rows, (index + 1) * c->piece);
+    const struct block_type *type = &block_types[p->from->type];
+    const size_t end = size_min(c->rows, (index + 1) * c->piece);
     bool finite = true;
     for (size_t i = index * c->piece; i < end; i++) {
-        const unsigned char *in = p->from->data + source_row(p, c->first_row + i) * p->row_step * size;
+        const size_t at = source_row(p, c->first_row + i) * p->row_step;
+        const unsigned char *in = p->from->data + at / type->elements * type->bytes;
         unsigned char *out = c->out + i * p->columns * dtype_size(c->to);
-        finite &= convert_row(p->from->type, in, p->column_step * size, c->to, out, p->columns);
+        finite &= convert_row(type, in, p->column_step, c->to, out, p->columns);
     }
     if (!finite)
         atomic_store(&c->broken, true);
@@ -97,6 +97,10 @@ static int check_shape(const struct source_tensor *from, bool vector, size_t row
     if (from->type == SOURCE_OTHER)
         return err_set(err, "%s: tensor \"%s\" is %s; F32, F16 and BF16 can be converted", name,
                        from->name, from->type_name);
+    if (columns % block_types[from->type].elements)
+        return err_set(
+            err, "%s: tensor \"%s\" is %s, in blocks of %zu, which its rows of %zu are not made of",
+            name, from->name, from->type_name, block_types[from->type].elements, columns);
     if (from->n_dims != (vector ? 1 : 2) || from->dim[0] != rows ||
         (!vector && from->dim[1] != columns))
         return err_set(err,
@@ -146,6 +150,9 @@ int pick_plan(struct pick *pick, const struct source_tensor *from, const struct 
         pick->head_dim = config->head_dim;
         pick->rope_dim = config_rope_dim(config);
     }
+    if (recipe->transposed && from->type != SOURCE_OTHER && block_types[from->type].elements > 1)
+        return err_set(err, "%s: tensor \"%s\" is %s, in blocks, which cannot be transposed", name,
+                       from->name, from->type_name);
     return recipe->transposed ? check_shape(from, false, columns, rows, name, err)
                               : check_shape(from, role->in == DIM_NONE, rows, columns, name, err);
 }

@@ -483,6 +483,8 @@ int tokenizer_build(const struct tokenizer_source *source, struct buf *blob, str
                        &build.specials, err) < 0)
         goto out;
     rc = whole ? build_from_tokenizer_json(&build, err) : build_from_vocab_json(&build, err);
+    if (source->no_start)
+        build.draft.prefix.len = 0;
     if (rc == 0)
         rc = tok_draft_write(&build.draft, blob, err);
 out:
