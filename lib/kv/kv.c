@@ -161,13 +161,15 @@ void kv_append(struct kv *kv, size_t seq, size_t layer, const float *k, const fl
 
 void kv_announce(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads)
 {
-    if (kv->policy->announce)
-        kv->policy->announce(kv, seq, layer, head, heads);
+    const struct kv_reading *reading = kv->policy->reading;
+    if (reading && reading->announce)
+        reading->announce(kv, seq, layer, head, heads);
 }
 
 size_t kv_shared_rows(const struct kv *kv, size_t a, size_t b)
 {
-    return kv->policy->shared ? kv->policy->shared(kv, a, b) : 0;
+    const struct kv_reading *reading = kv->policy->reading;
+    return reading && reading->shared ? reading->shared(kv, a, b) : 0;
 }
 
 int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, struct kv_view *view,
@@ -210,8 +212,9 @@ const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t
 
 void kv_done(struct kv *kv, struct kv_view *view)
 {
-    if (kv->policy->done)
-        kv->policy->done(kv, view);
+    const struct kv_reading *reading = kv->policy->reading;
+    if (reading && reading->done)
+        reading->done(kv, view);
 }
 
 size_t kv_storage_rows(const struct kv *kv, size_t seq)

@@ -150,7 +150,6 @@ const struct kv_policy kv_policy_paged = {
     .row_at = row_at,
     .append = kv_rows_append,
     .view = view,
-    .done = NULL,
     .keep = keep,
     .fork = fork_rows,
     .adopt = NULL,

@@ -159,7 +159,6 @@ const struct kv_policy kv_policy_reserve = {
     .row_at = row_at,
     .append = kv_rows_append,
     .view = view,
-    .done = NULL,
     .keep = keep,
     .fork = fork_rows,
     .adopt = adopt,

@@ -14,7 +14,6 @@ const struct kv_policy kv_policy_upfront = {
     .row_at = kv_grow_row_at,
     .append = kv_rows_append,
     .view = kv_grow_view,
-    .done = NULL,
     .keep = kv_grow_keep,
     .fork = kv_grow_fork,
     .adopt = NULL,

@@ -56,6 +56,8 @@ static size_t shared_rows(const struct kv *kv, size_t a, size_t b)
     return kv->seq[a].n > SHARED && kv->seq[b].n > SHARED ? SHARED : 0;
 }
 
+static const struct kv_reading reading_shared = {.shared = shared_rows};
+
 /* ---- heads of which two ranges are in memory ---- */
 
 struct range {
@@ -151,6 +153,8 @@ static int view_parts(struct kv *kv, size_t seq, size_t layer, size_t head, size
     resident[seq].unannounced++;
     return err_set(err, "heads %zu + %zu of layer %zu were not announced", head, heads, layer);
 }
+
+static const struct kv_reading reading_parts = {.announce = announce_parts};
 
 /* ---- both against plain caches ---- */
 
@@ -312,10 +316,10 @@ static void test_parts(const struct kernels *kernels, const struct attn_backend 
              dtype_name(type), (size_t)(shape - shapes), bend->window, bend->slopes ? ", slopes" : "");
     const bool fused = strcmp(backend->name, "fused") == 0;
     sharing.view = view_shared;
-    sharing.shared = shared_rows;
+    sharing.reading = &reading_shared;
     parts.open = open_parts;
     parts.close = close_parts;
-    parts.announce = announce_parts;
+    parts.reading = &reading_parts;
     parts.append = append_parts;
     parts.view = view_parts;
 
@@ -356,7 +360,7 @@ static void test_unannounced(void)
     static float rows[N * D];
     parts.open = open_parts;
     parts.close = close_parts;
-    parts.announce = announce_parts;
+    parts.reading = &reading_parts;
     parts.append = append_parts;
     parts.view = view_parts;
     struct kv *kv = open_cache(&parts, DTYPE_F32);
