@@ -141,6 +141,11 @@ speculate() { # STEP ARGUMENT..
     inject 151 -- bmc-convert "$(folder opt-nobias)" -o m.bmc --type f32
 }
 
+@test "bmc-convert: GGUF files" {
+    inject 719 -- bmc-convert "$FIXTURES/gguf/llama-3-like-00001-of-00003.gguf" -o m.bmc
+    inject 709 -- bmc-convert --synth "$BATS_FILE_TMPDIR/tiny.shape" --tokenizer "$FIXTURES/gguf/qwen2-like.gguf" -o m.bmc
+}
+
 @test "bmc-convert: a shape" {
     inject 7 -- bmc-convert --synth "$BATS_FILE_TMPDIR/tiny.shape" -o m.bmc
 }
