@@ -153,9 +153,10 @@ refused() { # REGEX
     tiny_shape tiny.shape
     n=0
     for vocab in "$SHARED"/vocab/*.gguf; do
-        # Those with scores have a tokenizer of another kind.
-        ! grep -qa tokenizer.ggml.scores "$vocab" || continue
-        bmc-convert --synth ./tiny.shape --no-bos --tokenizer "$vocab" -o a.bmc
+        run_plain bmc-convert --synth ./tiny.shape --no-bos --tokenizer "$vocab" -o a.bmc
+        # Those with scores need a tokenizer of another kind.
+        if [[ $stderr == *'"SPM" is not implemented'* ]]; then continue; fi
+        [ "$status" -eq 0 ] || fail "$vocab: $stderr"
         "$BMC_BUILD/tests/vocab_ids" a.bmc <"$vocab.inp" >got
         sed 's/^ *//; s/ *$//' "$vocab.out" >want
         diff want got >differ || fail "$vocab: $(head -n 5 differ)"

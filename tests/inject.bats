@@ -156,6 +156,11 @@ speculate() { # ARGUMENT..
     inject -- bmc-convert "$(folder opt-nobias)" -o m.bmc --type f32
 }
 
+@test "bmc-convert: GGUF files" {
+    inject 719 -- bmc-convert "$FIXTURES/gguf/llama-3-like-00001-of-00003.gguf" -o m.bmc
+    inject 709 -- bmc-convert --synth "$BATS_FILE_TMPDIR/tiny.shape" --tokenizer "$FIXTURES/gguf/qwen2-like.gguf" -o m.bmc
+}
+
 @test "bmc-convert: a shape" {
     inject -- bmc-convert --synth "$BATS_FILE_TMPDIR/tiny.shape" -o m.bmc
 }
