@@ -65,7 +65,7 @@ static bool same_pieces(struct pretok *pretok, const json_t *text, const json_t 
 
 static void test_pretokenizer(const json_t *made, const json_t *texts)
 {
-    char json[20000], what[100];
+    char json[20000], what[700];
     struct buf blob = {0};
     struct err err = {""};
     size_t bad = 0;
