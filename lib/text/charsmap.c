@@ -50,7 +50,7 @@ int charsmap_find(const struct tokenizer *tok, struct slice text, bool longest, 
         return 0;
     const char *trie = tok->charsmap + 4, *strings = trie + trie_bytes;
     uint32_t units = trie_bytes / 4, at = distance(read_unit(trie)), found = UNIT_VALUE;
-    for (size_t i = 0; i < text.size; i++) {
+    for (size_t i = 0; i < size_min(text.size, TOK_MAX_PIECE); i++) {
         unsigned char byte = (unsigned char)text.data[i];
         at ^= byte;
         if (at >= units)

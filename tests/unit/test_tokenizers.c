@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "text/detok.h"
+#include "text/norm_chars.h"
 #include "text/pretok.h"
 #include "text/tok_build.h"
 #include "text/tokenizer.h"
@@ -65,7 +66,7 @@ static bool same_pieces(struct pretok *pretok, const json_t *text, const json_t 
 
 static void test_pretokenizer(const json_t *made, const json_t *texts)
 {
-    char json[20000], what[100];
+    char json[20000], what[700];
     struct buf blob = {0};
     struct err err = {""};
     size_t bad = 0;
@@ -106,6 +107,33 @@ static void test_pretokenizers(const char *fixtures)
         test_pretokenizer(json_array_get(made, i), json_object_get(root, "texts"));
     json_decref(root);
     buf_release(&file);
+}
+
+/* --- normalizers --- */
+
+static bool becomes(enum tok_form form, const char *text, const char *expected)
+{
+    struct buf out = {0};
+    struct err err;
+    bool ok = norm_unicode(form, (struct slice){text, strlen(text)}, &out, &err) == 0 &&
+              out.len == strlen(expected) && memcmp(out.data, expected, out.len) == 0;
+    buf_release(&out);
+    return ok;
+}
+
+/* By the tables of the standard: a ligature, composed and decomposed, marks out of order, Hangul. */
+static void test_forms(void)
+{
+#define DECOMPOSED "e\xcc\x81 a\xcc\xa3\xcc\x88 \xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab "
+#define COMPOSED   "\xc3\xa9 \xe1\xba\xa1\xcc\x88 \xed\x95\x9c "
+    static const char text[] = "\xc3\xa9 a\xcc\x88\xcc\xa3 \xed\x95\x9c \xef\xac\x81";
+    check(becomes(FORM_NFC, text, COMPOSED "\xef\xac\x81") &&
+              becomes(FORM_NFD, text, DECOMPOSED "\xef\xac\x81") &&
+              becomes(FORM_NFKC, text, COMPOSED "fi") && becomes(FORM_NFKD, text, DECOMPOSED "fi") &&
+              becomes(FORM_NFKC, "\xc2\xa0\xef\xb7\xba",
+                      " \xd8\xb5\xd9\x84\xd9\x89 \xd8\xa7\xd9\x84\xd9\x84\xd9\x87 "
+                      "\xd8\xb9\xd9\x84\xd9\x8a\xd9\x87 \xd9\x88\xd8\xb3\xd9\x84\xd9\x85"),
+          "Unicode's normal forms");
 }
 
 /* --- what is built, and what is refused --- */
@@ -323,6 +351,7 @@ int main(int argc, char **argv)
         return 2;
     }
     test_pretokenizers(argv[1]);
+    test_forms();
     test_refusals();
     test_ends();
     test_versions(argv[1]);
