@@ -163,7 +163,7 @@ $(CORE): $(LIB_OBJ) $(BUILD)/flags
 	$(Q)$(CROSS)ar rcs $@ $(LIB_OBJ)
 
 # What users link: one object of what the functions of bmc.h need, in which only they are visible.
-API = $(shell grep -oE '\bbmc_[a-z_]+' lib/bmc.h | sort -u)
+API = $(shell grep -oP '\bbmc_[a-z_]+(?=\x28)' lib/bmc.h | sort -u)
 $(LIBBMC): $(CORE) lib/bmc.h $(BUILD)/flags
 	$(Q)$(CROSS)ld -r -o $(BUILD)/bmc.o $(foreach f,$(API),-u $(f)) $(CORE)
 	$(Q)$(CROSS)objcopy $(foreach f,$(API),--keep-global-symbol=$(f)) $(BUILD)/bmc.o
@@ -240,7 +240,7 @@ $(PROTO:=.o): %.o: %.c $(BUILD)/flags
 
 OF_PROTO = $(patsubst $(BUILD)/proto/%.pb-c,%,$(PROTO))
 $(foreach n,$(OF_PROTO),$(eval $(BUILD)/lib/format/$n.o $(BUILD)/warned/lib/format/$n: $(BUILD)/proto/$n.pb-c.h))
-$(OF_PROTO:%=$(BUILD)/lib/format/%.o) $(OF_PROTO:%=$(BUILD)/warned/lib/format/%): CPPFLAGS += -I$(BUILD)/proto
+$(OF_PROTO:%=$(BUILD)/lib/format/%.o) $(OF_PROTO:%=$(BUILD)/warned/lib/format/%): private CPPFLAGS += -I$(BUILD)/proto
 
 $(BUILD)/lib/kernel/blas_load.o: CPPFLAGS += -DBLAS_FILE='"$(BLAS_FILE)"'
 
