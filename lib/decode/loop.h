@@ -85,6 +85,9 @@ int loop_prefill(struct loop *loop, struct err *err) MUST_USE;
 /* Tokens generated so far. */
 size_t loop_generated(const struct slot *slot);
 
+/* Tokens that can still follow those of the slot: what the policy has rows for. */
+size_t loop_left(const struct loop *loop, const struct slot *slot);
+
 /* The slot's settings: its request's, or those of the run. */
 const struct sampler_options *loop_sampling(const struct loop *loop, const struct slot *slot);
 

@@ -14,6 +14,13 @@ static size_t vocab(const struct loop *loop) { return loop->session->model->conf
 
 size_t loop_generated(const struct slot *slot) { return slot->ids->len - slot->n_prompt; }
 
+size_t loop_left(const struct loop *loop, const struct slot *slot)
+{
+    const struct kv *kv = loop->session->kv;
+    const size_t without_row = slot->ids->len - size_min(slot->ids->len, kv_fill(kv, slot->seq).n);
+    return kv_left(kv, slot->seq) - size_min(kv_left(kv, slot->seq), without_row);
+}
+
 const struct sampler_options *loop_sampling(const struct loop *loop, const struct slot *slot)
 {
     return slot->request->sampling ? slot->request->sampling : loop->sampling;
@@ -149,7 +156,7 @@ static const char *find_fault(const struct loop *loop, const struct slot *slot, 
     else if (bias)
         snprintf(text, size, "a logit bias is given for id %u, the vocabulary has %zu", bias->id,
                  vocab(loop));
-    else if (slot->n_prompt > context)
+    else if (slot->n_prompt > kv_left(loop->session->kv, slot->seq))
         snprintf(text, size, "the prompt has %zu tokens%s, the context holds %zu: shorten it%s",
                  slot->n_prompt, slot->request->from ? " with those of the snapshot" : "", context,
                  context < loop->session->model->config.context ? " or raise -c"
@@ -252,7 +259,7 @@ int loop_take(struct loop *loop, struct slot *slot, uint32_t id, const float *lo
         return -1;
     if (slot->emitter.stopped)
         return loop_finish(loop, slot, FINISHED_STOP, NULL, err);
-    if (loop_generated(slot) >= request->n || slot->ids->len >= loop->session->options.context)
+    if (loop_generated(slot) >= request->n || loop_left(loop, slot) == 0)
         return loop_finish(loop, slot, FINISHED_LENGTH, NULL, err);
     return tell(loop, slot, slot->emitter.shown, loop_generated(slot), err);
 }

@@ -124,7 +124,7 @@ static void add_rows(struct loop *loop, struct slot *slot, size_t have, struct p
     prefill->done += n;
     if (have + n < slot->n_prompt)
         return;
-    if (slot->request->n > 0 && slot->ids->len < session->options.context)
+    if (slot->request->n > 0 && loop_left(loop, slot) > 0)
         slot->row = slot->step_first + n - 1;
     else
         slot->silent = true;

@@ -8,80 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kind_names[] = {"a mark", "a constant", "an integer", "a text",  "a tuple",
-                                         "a dict", "a name",     "a storage",  "a tensor"};
-
-int pickle_damaged(const struct machine *m, const char *what, struct err *err)
-{
-    return err_set(err, "%s: its pickle is damaged at byte %zu: %s", m->name, m->opcode_at, what);
-}
-
-int pickle_too_much(const struct machine *m, const char *what, struct err *err)
-{
-    return err_set(err, "%s: its pickle has too many %s: no checkpoint of a model has as many", m->name,
-                   what);
-}
-
-/* ---- values and the stack ---- */
-
-static const struct value *top(const struct machine *m)
-{
-    return m->depth ? &m->value[m->stack[m->depth - 1]] : &m->value[VALUE_MARK];
-}
-
-int pickle_push(struct machine *m, uint32_t value, struct err *err)
-{
-    if (m->depth == MAX_STACK)
-        return pickle_too_much(m, "values on its stack", err);
-    if (mem_grow(&m->stack, &m->stack_cap, m->depth, sizeof *m->stack, err) < 0)
-        return -1;
-    m->stack[m->depth++] = value;
-    return 0;
-}
-
-int pickle_push_new(struct machine *m, struct value value, struct err *err)
-{
-    if (m->values == MAX_VALUES)
-        return pickle_too_much(m, "values", err);
-    if (mem_grow(&m->value, &m->value_cap, m->values, sizeof *m->value, err) < 0)
-        return -1;
-    m->value[m->values++] = value;
-    return pickle_push(m, (uint32_t)(m->values - 1), err);
-}
-
-/* Takes a value of that kind off the stack; PLAIN stands for any. */
-static int pop(struct machine *m, enum kind kind, uint32_t *value, struct err *err)
-{
-    const enum kind found = top(m)->kind;
-    if (found == MARK || (kind != PLAIN && found != kind))
-        return err_set(err, "%s: its pickle is damaged at byte %zu: %s is needed, %s is there", m->name,
-                       m->opcode_at, kind == PLAIN ? "a value" : kind_names[kind], kind_names[found]);
-    *value = m->stack[--m->depth];
-    return 0;
-}
-
-/* Takes off what is above the last mark, and the mark: *count values from m->stack[*first] on, which stay there until
- * the next push. */
-static int pop_mark(struct machine *m, size_t *first, size_t *count, struct err *err)
-{
-    size_t mark = m->depth;
-    while (mark && m->stack[mark - 1] != VALUE_MARK)
-        mark--;
-    if (!mark)
-        return pickle_damaged(m, "there is no mark", err);
-    *first = mark;
-    *count = m->depth - mark;
-    m->depth = mark - 1;
-    return 0;
-}
-
-const struct value *pickle_member(const struct machine *m, const struct value *tuple, size_t i)
-{
-    return &m->value[m->member[tuple->first + i]];
-}
-
 /* ---- what is in the file ---- */
-
 static int take(struct machine *m, size_t n, const unsigned char **bytes, struct err *err)
 {
     if (n > m->size - m->at)
@@ -111,11 +38,6 @@ static int take_line(struct machine *m, struct pickle_text *line, struct err *er
     *line = (struct pickle_text){(const char *)at, (size_t)(end - at)};
     m->at += line->len + 1;
     return 0;
-}
-
-bool pickle_text_is(struct pickle_text text, const char *word)
-{
-    return text.len == strlen(word) && memcmp(text.data, word, text.len) == 0;
 }
 
 static bool value_is(const struct value *value, const char *word)
@@ -203,14 +125,14 @@ static int push_tuple(struct machine *m, size_t first, size_t count, struct err 
 static int op_tuple(struct machine *m, struct err *err)
 {
     size_t first, count;
-    return pop_mark(m, &first, &count, err) < 0 ? -1 : push_tuple(m, first, count, err);
+    return pickle_pop_mark(m, &first, &count, err) < 0 ? -1 : push_tuple(m, first, count, err);
 }
 
 static int tuple_of(struct machine *m, size_t count, struct err *err)
 {
     uint32_t unused;
     for (size_t i = 0; i < count; i++)
-        if (pop(m, PLAIN, &unused, err) < 0)
+        if (pickle_pop(m, PLAIN, &unused, err) < 0)
             return -1;
     return push_tuple(m, m->depth, count, err);
 }
@@ -233,8 +155,8 @@ static int add_item(struct machine *m, uint32_t dict, uint32_t key, uint32_t val
 static int op_setitem(struct machine *m, struct err *err)
 {
     uint32_t dict, key, value;
-    if (pop(m, PLAIN, &value, err) < 0 || pop(m, PLAIN, &key, err) < 0 ||
-        pop(m, DICT, &dict, err) < 0 || pickle_push(m, dict, err) < 0)
+    if (pickle_pop(m, PLAIN, &value, err) < 0 || pickle_pop(m, PLAIN, &key, err) < 0 ||
+        pickle_pop(m, DICT, &dict, err) < 0 || pickle_push(m, dict, err) < 0)
         return -1;
     return add_item(m, dict, key, value, err);
 }
@@ -242,9 +164,9 @@ static int op_setitem(struct machine *m, struct err *err)
 static int op_setitems(struct machine *m, struct err *err)
 {
     size_t first, count;
-    if (pop_mark(m, &first, &count, err) < 0)
+    if (pickle_pop_mark(m, &first, &count, err) < 0)
         return -1;
-    if (top(m)->kind != DICT || count % 2)
+    if (pickle_top(m)->kind != DICT || count % 2)
         return pickle_damaged(m, "what is to be put into a dictionary is no pairs, or there is none",
                               err);
     for (size_t i = 0; i < count; i += 2)
@@ -271,7 +193,7 @@ static int op_global(struct machine *m, struct err *err)
 static int op_reduce(struct machine *m, struct err *err)
 {
     uint32_t args, name;
-    if (pop(m, TUPLE, &args, err) < 0 || pop(m, GLOBAL, &name, err) < 0)
+    if (pickle_pop(m, TUPLE, &args, err) < 0 || pickle_pop(m, GLOBAL, &name, err) < 0)
         return -1;
     const struct global *global = m->value[name].global;
     const struct value tuple = m->value[args]; /* values may move when one is added */
@@ -282,16 +204,18 @@ static int op_reduce(struct machine *m, struct err *err)
 static int op_build(struct machine *m, struct err *err)
 {
     uint32_t unused;
-    if (pop(m, DICT, &unused, err) < 0)
+    if (pickle_pop(m, DICT, &unused, err) < 0)
         return -1;
-    return top(m)->kind == DICT ? 0 : pickle_damaged(m, "only dictionaries have attributes here", err);
+    return pickle_top(m)->kind == DICT
+               ? 0
+               : pickle_damaged(m, "only dictionaries have attributes here", err);
 }
 
 /* ("storage", class, key, device, elements) */
 static int op_binpersid(struct machine *m, struct err *err)
 {
     uint32_t id;
-    if (pop(m, TUPLE, &id, err) < 0)
+    if (pickle_pop(m, TUPLE, &id, err) < 0)
         return -1;
     struct value v = m->value[id];
     if (v.count != 5 || !value_is(pickle_member(m, &v, 0), "storage") ||
@@ -309,7 +233,7 @@ static int put(struct machine *m, size_t bytes, struct err *err)
     uint64_t at;
     if (take_number(m, bytes, &at, err) < 0)
         return -1;
-    if (at > m->memos || top(m)->kind == MARK)
+    if (at > m->memos || pickle_top(m)->kind == MARK)
         return pickle_damaged(m, "what is to be remembered has a wrong number, or is nothing", err);
     if (at == MAX_MEMO)
         return pickle_too_much(m, "values to remember", err);
@@ -420,7 +344,7 @@ static int collect(struct machine *m, struct pickle *pickle, struct err *err)
     const uint32_t dict = m->stack[0];
     if (m->value[dict].kind != DICT)
         return err_set(err, "%s: its pickle is %s, a dictionary of tensors is expected", m->name,
-                       kind_names[m->value[dict].kind]);
+                       pickle_kinds[m->value[dict].kind]);
     pickle->entry = calloc(m->items + 1, sizeof *pickle->entry);
     if (!pickle->entry)
         return err_set(err, "%s: out of memory for its list of tensors", m->name);

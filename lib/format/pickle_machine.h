@@ -1,4 +1,4 @@
-/* The machine inside pickle.c, for the names that it knows (pickle_names.c). */
+/* The machine that pickle.c runs, also for the names that it knows (pickle_names.c). */
 #ifndef BMC_PICKLE_MACHINE_H
 #define BMC_PICKLE_MACHINE_H
 
@@ -14,6 +14,8 @@ enum {
 };
 
 enum kind { MARK, PLAIN, INTEGER, TEXT, TUPLE, DICT, GLOBAL, STORAGE, TENSOR };
+
+extern const char *const pickle_kinds[]; /* as they are called in sentences */
 
 struct value {
     enum kind kind;
@@ -61,12 +63,29 @@ struct global {
 const struct global *pickle_global(struct pickle_text module, struct pickle_text name);
 
 /* Errors. */
-int pickle_damaged(const struct machine *m, const char *what, struct err *err);
-int pickle_too_much(const struct machine *m, const char *what, struct err *err);
+static inline int pickle_damaged(const struct machine *m, const char *what, struct err *err)
+{
+    return err_set(err, "%s: its pickle is damaged at byte %zu: %s", m->name, m->opcode_at, what);
+}
+
+static inline int pickle_too_much(const struct machine *m, const char *what, struct err *err)
+{
+    return err_set(err, "%s: its pickle has too many %s: no checkpoint of a model has as many", m->name,
+                   what);
+}
 
 /* Puts a value on the stack: one that is there, or a new one. */
 int pickle_push(struct machine *m, uint32_t value, struct err *err) MUST_USE;
 int pickle_push_new(struct machine *m, struct value value, struct err *err) MUST_USE;
+
+/* What lies on top of it: a mark where nothing does. */
+const struct value *pickle_top(const struct machine *m);
+
+/* Takes a value of that kind off the stack; PLAIN stands for any. */
+int pickle_pop(struct machine *m, enum kind kind, uint32_t *value, struct err *err) MUST_USE;
+
+/* Takes a mark and all above it; those begin at `first` of the stack. */
+int pickle_pop_mark(struct machine *m, size_t *first, size_t *count, struct err *err) MUST_USE;
 
 /* The i-th member of a tuple or storage. */
 const struct value *pickle_member(const struct machine *m, const struct value *tuple, size_t i);

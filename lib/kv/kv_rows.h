@@ -30,9 +30,6 @@ void kv_clear(char *from, size_t bytes);
  * next one's `stride` bytes on. False when memory cannot be had. */
 bool kv_commit_rows(const struct kv *kv, char *at, size_t stride, size_t rows);
 
-/* Makes the memory that a sequence adopted fit to be read up to `rows` rows, and the whole tile of the last one. */
-int kv_clean_adopted(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
-
 /* Keeps resident and peak bytes; `more` comes before `less` goes. */
 void kv_count_bytes(struct kv *kv, size_t more, size_t less);
 

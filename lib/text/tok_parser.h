@@ -37,6 +37,9 @@ extern const struct part_list parts_normalizers, parts_pretokenizers, parts_post
     parts_decoders;
 
 /* A component named "Sequence". */
+/* A component by its "type", which the list must have. */
+int parts_one(struct parser *parser, const json_t *json, struct err *err) MUST_USE;
+
 int parts_sequence(struct parser *parser, const json_t *json, struct err *err) MUST_USE;
 
 /* Behind the last pre-tokenizer. */
