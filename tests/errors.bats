@@ -98,7 +98,7 @@ edit_json() { # FILE JQ-PROGRAM
     expect_error 2 '--synth' bmc-convert a --synth opt-125m -o c
     expect_error 2 'exclude' bmc-convert --info --verify a
     expect_error 2 '-o' bmc-convert --info a -o b
-    expect_error 2 '--type.*f16.*bf16' bmc-convert a -o b --type f16
+    expect_error 2 '--type.*f32.*bf16' bmc-convert a -o b --type q3
     expect_error 2 '--seed' bmc-convert --synth opt-125m -o b --seed -1
     expect_error 2 '--no-such' bmc-convert --no-such
     expect_error 2 '--format' bmc-convert --info a --format yaml

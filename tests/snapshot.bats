@@ -434,7 +434,7 @@ broken() {
     broken 8 4 3 'is version 3 of the snapshot format, this program reads version 2'
     broken 40 8 0 '0 sequences'
     broken 40 8 2 '2 sequences of 8 layers do not fit'
-    broken 160 4 2 'rows of type 2'
+    broken 160 4 9 'rows of type 9'
     broken 164 4 1 '.*layout 1'
     for at in 168 176 184; do for value in 0 1048577 $big; do broken $at 8 $value '.*impossible'; done; done
     broken 168 8 7 '1 sequences of 7 layers'

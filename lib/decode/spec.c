@@ -53,8 +53,7 @@ static void choose_shape(const struct spec *spec, const struct loop *loop, const
 {
     const struct spec_options *o = &spec->options;
     const size_t free_rows = kv_free_rows(loop->session->kv, slot->seq) - 1;
-    const size_t levels = size_min(slot->request->n - loop_generated(slot),
-                                   loop_left(loop, slot));
+    const size_t levels = size_min(slot->request->n - loop_generated(slot), loop_left(loop, slot));
     const size_t most = levels > 1 ? size_min(size_min(free_rows, spec->most), allowed) : 0;
     if (o->record)
         tree_fan(shape, size_min(most, size_min(RECORD_RANKS, spec->drafter->ranks)));
