@@ -173,6 +173,8 @@ static int begin_slot(struct loop *loop, struct slot *slot, const struct gen_req
     slot->told_text = slot->told_ids = 0;
     slot->row = SIZE_MAX;
     slot->all.len = 0;
+    session_begin(loop->session, (size_t)(slot - loop->slot),
+                  request->n_prompt + size_min(request->n, loop->session->options.context));
     emitter_init(&slot->emitter, loop->session->model->tok, slot->request.stop, slot->request.n_stops);
     const char *error = find_fault(loop, request, fault, sizeof fault);
     if (error) {
@@ -298,14 +300,14 @@ static int run_step(struct loop *loop, int threads, double *step_ms, struct err 
     return 0;
 }
 
-/* A slot before slot i with the very same prompt, whose rows can be had by forking; NULL when there is none. */
+/* A slot before slot i with the very same prompt and length, whose rows can be had by forking; NULL when there is none. */
 static const struct slot *find_twin(const struct loop *loop, size_t i)
 {
     const struct gen_request *request = &loop->slot[i].request;
     for (size_t j = 0; j < i; j++) {
         const struct slot *slot = &loop->slot[j];
         if (slot->busy && slot->request.prompt == request->prompt &&
-            slot->request.n_prompt == request->n_prompt)
+            slot->request.n_prompt == request->n_prompt && slot->request.n == request->n)
             return slot;
     }
     return NULL;

@@ -40,8 +40,8 @@ static const struct {
 } kinds[] = {
     {"family", false, false, NULL},     {"architecture", false, false, NULL},
     {"like", false, false, NULL},       {"config", true, true, NULL}, /* read when it is applied */
-    {"require", true, true, NULL},      {"optional_prefix", true, false, NULL},
-    {"tensor", true, true, add_tensor},
+    {"let", true, true, NULL},          {"require", true, true, NULL},
+    {"tensor", true, true, add_tensor}, {"optional_prefix", true, false, NULL},
 };
 
 static size_t kind_of(const struct conf_entry *entry)
