@@ -94,3 +94,78 @@ check() { # FAMILY KV THREADS CHUNK BATCH [ISA]
         cmp -s got want || fail "$name: $(diff got want)"
     done
 }
+
+# ---- what is asked for counts ----
+
+# Without one line of its config.json, or with another, a model gives something else: nothing here is there for show.
+@test "each trait that a configuration asks for changes the results" {
+    n=0
+    while IFS='|' read -r name edit; do
+        mkdir folder
+        cp "$FIXTURES/families/$name"/* folder
+        jq "$edit" "$FIXTURES/families/$name/config.json" >folder/config.json
+        bmc-convert folder -o a.bmc || fail "$name: $edit"
+        run "$BMC_BUILD/tests/reference" a.bmc "$(results "$name")" bmc 1 512 1 f32 f32 1e-5
+        [ "$status" -eq 1 ] || fail "$name: $edit changes nothing: $output"
+        rm -r folder a.bmc
+        n=$((n + 1))
+    done <<'END'
+mistral|.sliding_window = null
+mistral|.sliding_window = 18
+mistral|.rope_theta = 10000
+gpt-neox|.rotary_pct = 0.3
+gpt-neox|.use_parallel_residual = false
+gpt-neox|.hidden_act = "gelu_new"
+gpt2|.scale_attn_weights = false
+qwen3|.rope_parameters.rope_theta = 10000
+gemma2|.sliding_window = 18
+gemma2|.query_pre_attn_scalar = 40
+gemma2|.attn_logit_softcapping = null
+gemma2|.final_logit_softcapping = null
+phi3|.sliding_window = null
+phi3-long|.original_max_position_embeddings = 81
+phi3-long|.rope_scaling.short_factor[19] = 1.4
+phi3-long|.rope_scaling.long_factor[0] = 1.3
+olmo2|.rope_theta = 10000
+gptj|.rotary_dim = 16
+codegen|.rotary_dim = 10
+llama-yarn|.rope_scaling.factor = 5
+llama-yarn|.rope_scaling.beta_fast = 4
+llama-yarn|.rope_scaling.beta_slow = 2
+llama-yarn|.rope_scaling.truncate = false
+llama-yarn|.rope_scaling.attention_factor = 1
+llama-dynamic|.rope_scaling.factor = 3
+llama-dynamic|.rope_scaling.type = "linear"
+llama-dynamic|del(.rope_scaling)
+llama-longrope|.rope_parameters.factor = 5
+llama-longrope|.rope_parameters.long_factor[3] = 1
+END
+    [ "$n" -eq 29 ]
+}
+
+@test "what a family cannot do is refused with its name" {
+    n=0
+    while IFS='|' read -r name edit pattern; do
+        mkdir folder
+        cp "$FIXTURES/families/$name"/* folder
+        jq "$edit" "$FIXTURES/families/$name/config.json" >folder/config.json
+        expect_error 1 "$pattern" bmc-convert folder -o a.bmc
+        rm -r folder
+        n=$((n + 1))
+    done <<'END'
+falcon-7b|.alibi = true|"alibi" is true, the falcon family here handles only
+bloom|.apply_residual_connection_post_layernorm = true|"apply_residual_connection_post_layernorm" is true
+gpt2|.scale_attn_by_inverse_layer_idx = true|"scale_attn_by_inverse_layer_idx" is true
+qwen3|.use_sliding_window = true|"use_sliding_window" is true
+gpt-neox|.rope_scaling = {type: "yarn"}|"rope_scaling.type" is yarn
+gptj|del(.rotary_dim)|has no "rotary_dim"
+codegen|.n_head = 2|"transformer.h.0.attn.qkv_proj.weight" holds cannot take 4 turns evenly$
+gpt2|.n_head = 3|head_dim: 80 is no multiple of 3$
+phi3-long|.rope_scaling.short_factor = [2]|longrope needs 20 short and long factors, found 1 and 20$
+phi3-long|.rope_scaling.long_factor[4] = -1|"rope_long" needs at most 128 numbers from 1e-06 to 1e\+06, found "-1 
+phi3-long|.rope_scaling.long_factor[4] = "1"|longrope needs 20 short and long factors, found 20 and 0$
+llama-longrope|.rope_parameters.long_factor = [range(1; 140)]|"rope_long" needs at most 128 numbers
+llama-longrope|.rope_parameters.rope_type = "ntk"|"rope_scaling"
+END
+    [ "$n" -eq 13 ]
+}

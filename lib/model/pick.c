@@ -156,12 +156,15 @@ static size_t plan_parts(struct pick *pick, const struct recipe *recipe, const s
     return all;
 }
 
-/* Each part has a whole number of rows in each turn. */
+/* Each part has a whole number of rows in each turn, or of heads. */
 static bool turns_come_out(const struct recipe *recipe, const struct config *config)
 {
-    for (size_t i = 0; recipe->turns && i < recipe->n_parts; i++)
-        if (config_dim(config, recipe->parts[i]->out) % recipe->turns)
+    for (size_t i = 0; recipe->turns && i < recipe->n_parts; i++) {
+        const enum dim out = recipe->parts[i]->out;
+        const size_t whole = out == DIM_Q || out == DIM_KV ? config->head_dim : 1;
+        if (config_dim(config, out) / whole % recipe->turns)
             return false;
+    }
     return true;
 }
 
