@@ -95,6 +95,15 @@ check() { # FAMILY KV THREADS CHUNK BATCH [ISA]
     done
 }
 
+@test "a CodeGen model verifies what another drafts" {
+    for draft in codegen gptj; do
+        ok bmc-spec -q -m "$(converted codegen)" -d "$(converted $draft)" -p "$(jq -r '.cases[1].prompt' "$(results codegen)")" -n 24 --ignore-eos --ids --stats stats.json
+        assert_equal "$output" "$(jq -r '.cases[1].greedy_ids | map(tostring) | join(" ")' "$(results codegen)")"
+        # Its own drafts are all taken.
+        [ "$draft" = gptj ] || jq -e '.drafted > 0 and .accepted == .drafted' stats.json
+    done
+}
+
 # ---- what is asked for counts ----
 
 # Without one line of its config.json, or with another, a model gives something else: nothing here is there for show.
@@ -165,7 +174,71 @@ phi3-long|.rope_scaling.short_factor = [2]|longrope needs 20 short and long fact
 phi3-long|.rope_scaling.long_factor[4] = -1|"rope_long" needs at most 128 numbers from 1e-06 to 1e\+06, found "-1 
 phi3-long|.rope_scaling.long_factor[4] = "1"|longrope needs 20 short and long factors, found 20 and 0$
 llama-longrope|.rope_parameters.long_factor = [range(1; 140)]|"rope_long" needs at most 128 numbers
-llama-longrope|.rope_parameters.rope_type = "ntk"|"rope_scaling"
+llama-longrope|.rope_parameters.original_max_position_embeddings = 1|longrope needs a rope_original above 1$
+llama-yarn|.rope_scaling.mscale_all_dim = 0.7|"rope_scaling.mscale_all_dim" is 0.69
+llama-longrope|.rope_parameters.rope_type = "ntk"|rope_scaling is "ntk"
 END
-    [ "$n" -eq 13 ]
+    [ "$n" -eq 15 ]
+}
+
+# ---- words of family files ----
+
+@test "let, calculated values, turns and plus_one: what says nothing is refused" {
+    n=0
+    while IFS='|' read -r line pattern; do
+        printf '%s\n' 'family a' 'architecture A' 'like gpt2' 'tensor head.weight x' "$line" >a.family
+        expect_error 1 "${pattern:-line 5 is not understood: }" bmc-convert --family a.family "$FIXTURES/families/gpt2" -o a.bmc
+        n=$((n + 1))
+    done <<'END'
+let context is 3
+let width was 3
+let width is
+config width is 3
+tensor layer.q.weight x part q of q,k,v turns
+tensor layer.q.weight x part q of q,k,v turns 0
+tensor layer.q.weight x part q of q,k,v turns two
+tensor layer.q.weight x part q of q,k,v by_head turns 2
+tensor layer.q.weight x turns 2
+tensor layer.q.weight x plus_one
+tensor layer.q.bias x plus_one
+config ffn is @hidden*twice|ffn is "@hidden\*twice"
+config ffn is @activation*2|ffn: "gelu_new \* 2" needs two numbers$
+config head_dim is @hidden/0|head_dim: 80 is no multiple of 0$
+config norm_eps is @hidden^9999|norm_eps is "inf"
+END
+    [ "$n" -eq 15 ]
+}
+
+@test "values are calculated: quotients, whole parts of products, powers" {
+    while read -r value want; do
+        printf '%s\n' 'family a' 'architecture A' 'like gpt2' 'let share is 0.29' 'let odd is @twice' 'let twice is @hidden*2' "config context is $value" >a.family
+        sed -i 's/^config context/tensor position.weight x\nconfig position is alibi\n&/' a.family
+        bmc-convert --family a.family "$FIXTURES/families/gpt2" -o a.bmc
+        assert_equal "$value $(bmc-convert --info --format json a.bmc | jq .context)" "$value $want"
+    done <<'END'
+@hidden*share 23
+@twice/4 40
+@odd 160
+@hidden^2 6400
+@hidden*1.5 120
+END
+}
+
+@test "a snapshot is refused where keys depend on the length of the text" {
+    file=$(converted llama-longrope)
+    prompt=$(jq -r '.cases[0].prompt' "$(results llama-longrope)")
+    bmc-gen -q -m "$file" -p "$prompt" -n 4 -c 80 --ignore-eos --save-kv short.kv >/dev/null
+    ok bmc-gen -q -m "$file" -n 20 -c 80 --ids --load-kv short.kv --ignore-eos
+    assert_equal "$output" "$(jq -r '.cases[0].greedy_ids[4:] | map(tostring) | join(" ")' "$(results llama-longrope)")"
+    expect_error 1 'short.kv: keys of this model differ with the length of the text beyond 80 tokens: save and load with -c 80' \
+        bmc-gen -q -m "$file" -n 20 -c 160 --load-kv short.kv
+}
+
+@test "shapes of every family" {
+    for shape in mistral-7b gpt2{,-xl} pythia-1b qwen3-8b gemma-2b gemma-2-2b phi-3-mini olmo2-7b bloom-560m falcon-{7b,40b} gpt-j-6b codegen-350m; do
+        "$BMC_BIN/bmc-prof" policies --shape $shape --layers 1 -N 2 --repeat 1 --kv bmc >/dev/null 2>err || fail "$shape: $(cat err)"
+    done
+    for family in "$ROOT"/models.d/families/*.family; do
+        grep -qxE "family +$(basename -s .family "$family")" "$ROOT"/models.d/shapes/*.shape || fail "no shape of $family"
+    done
 }

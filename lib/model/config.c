@@ -152,6 +152,8 @@ static int check_rope(const struct config *config, const char *name, struct err 
         (config->rope_short.n != turned / 2 || config->rope_long.n != turned / 2))
         return err_set(err, "%s: longrope needs %zu short and long factors, found %zu and %zu", name,
                        turned / 2, config->rope_short.n, config->rope_long.n);
+    if (config->rope_scaling == ROPE_LONGROPE && config->rope_original < 2)
+        return err_set(err, "%s: longrope needs a rope_original above 1", name);
     if (config->rope_scaling == ROPE_YARN && config->rope_theta <= 1)
         return err_set(err, "%s: yarn needs a rope_theta above 1", name);
     if (config->rope_scaling == ROPE_DYNAMIC && turned < 4)

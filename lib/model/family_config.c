@@ -155,11 +155,11 @@ static int resolve_one(struct draft *draft, const char *key, const char *text, s
     if (*text != '@' || strlen(text) >= sizeof name)
         return 0;
     strcpy(name, text + 1);
-    char *second = strpbrk(name, "/*^");
-    const char op = second ? *second : 0;
-    if (second)
+    char *second = name + strcspn(name, "/*^");
+    const char op = *second;
+    if (op)
         *second++ = 0;
-    const char *a = operand(draft, name), *b = second ? operand(draft, second) : "";
+    const char *a = operand(draft, name), *b = op ? operand(draft, second) : "";
     if (!a || !b)
         return 0;
     if (!op)
