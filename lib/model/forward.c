@@ -275,13 +275,6 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     return 0;
 }
 
-/* logits = cap * tanh(logits / cap) */
-static void cap_logits(float *logits, size_t n, float cap)
-{
-    for (size_t i = 0; i < n; i++)
-        logits[i] = cap * tanhf(logits[i] / cap);
-}
-
 void forward_logits(struct forward *f, const size_t *row, size_t n, float *logits)
 {
     const struct config *c = &f->model->config;
@@ -298,7 +291,8 @@ void forward_logits(struct forward *f, const size_t *row, size_t n, float *logit
         rows = f->embedded;
     }
     project(f, logits, rows, n, &w->head);
-    if (c->logit_softcap > 0)
-        cap_logits(logits, n * c->vocab, (float)c->logit_softcap);
+    const float cap = (float)c->logit_softcap;
+    for (size_t i = 0; cap > 0 && i < n * c->vocab; i++)
+        logits[i] = cap * tanhf(logits[i] / cap);
     lap(f, PART_HEAD);
 }
