@@ -65,6 +65,21 @@ check() { # FAMILY KV THREADS CHUNK BATCH [ISA]
     for name in mistral gemma2 phi3; do for kv in $(kv_values "$name"); do check "$name" "$kv" 1 7 3; done; done
 }
 
+@test "windows, caps and distances: every attention backend, and trees of drafts" {
+    for name in mistral gemma2 bloom; do
+        jq -c '.cases | to_entries[] | {id: .key, prompt: .value.prompt, n: (.value.greedy_ids | length)}' "$(results $name)" >in
+        jq -c '.cases | to_entries[] | [.key, .value.greedy_ids]' "$(results $name)" >want
+        for attn in fused blas; do for kv in bmc:T=4 iterative paged; do
+            bmc-gen -q -m "$(converted $name)" --jsonl --ignore-eos -b 2 --attn $attn --kv $kv <in >out || fail "$name $attn $kv"
+            jq -c '[.id, .ids]' out | sort >got
+            cmp -s got want || fail "$name $attn $kv: $(diff got want)"
+        done; done
+        bmc-spec -q -m "$(converted $name)" --recycle --jsonl --ignore-eos -b 2 <in >out || fail "$name"
+        jq -c '[.id, .ids]' out | sort >got
+        cmp -s got want || fail "$name: $(diff got want)"
+    done
+}
+
 @test "policies, threads, chunks, batches and instruction sets: a covering subset" {
     echo "# BMC_SEED=$BMC_SEED" >&3
     RANDOM=$BMC_SEED
