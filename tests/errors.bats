@@ -355,7 +355,7 @@ spoil() {
         edit_json bad/config.json "$1"
         refused "$2"
     }
-    change '.architectures = ["NoSuchForCausalLM"]' 'config.json: .*"NoSuchForCausalLM".*LlamaForCausalLM'
+    change '.architectures = ["NoSuchForCausalLM"]' 'config.json: .*"NoSuchForCausalLM" is not known; families in .* are bloom, .*llama, .*qwen3; a new one is a new file'
     change 'del(.architectures)' 'config.json: .*architecture'
     change '.architectures = 5' 'config.json: .*architecture'
     change '[.]' 'config.json: .*object'
@@ -370,7 +370,7 @@ spoil() {
     change '.vocab_size = 381' '\[381\]'
     change '.vocab_size = 10' ''
     change '.hidden_act = "swoosh"' 'activation.*swoosh.*silu'
-    change '.rope_scaling.rope_type = "yarn"' 'yarn.*linear'
+    change '.rope_scaling.rope_type = "ntk"' 'ntk.*linear'
     change '.max_position_embeddings = 0' ''
     rm -rf bad
     copy llama-bias bad

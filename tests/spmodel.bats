@@ -37,7 +37,8 @@ END
     with_model "$MODELS/bpe.model"
     # What it says goes on to what makes tables of it.
     run bmc-convert bad -o out.bmc
-    [ "$status" -eq 0 ] || [[ $output == *'model "SPM"'* ]]
+    echo "$output" >&3
+    [ "$status" -eq 0 ]
     rm bad/tokenizer.model
     expect_error 1 'bad: no tokenizer.json, no tokenizer.model and no vocab.json with merges.txt in it$' bmc-convert bad -o b.bmc
 }

@@ -211,6 +211,9 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     slot->n_prompt_best = size_min(request->prompt_logprobs, vocab(loop));
     slot->told_text = slot->told_ids = 0;
     slot->row = SIZE_MAX;
+    const size_t length = slot->n_prompt + size_min(request->n, loop->session->options.context);
+    for (size_t i = 0; i < loop->strategy->width; i++)
+        session_begin(loop->session, slot->seq + i, length);
     emitter_init(&slot->emitter, loop->session->model->tok, request->stop, request->n_stops);
     const char *error = find_fault(loop, slot, fault, sizeof fault);
     if (error)

@@ -80,13 +80,14 @@ int loop_step(struct loop *loop, int threads, loop_use *use, double *step_ms, st
 
 /* ---- prompts ---- */
 
-/* A slot before slot i with the very same prompt, whose rows can be had by forking; NULL when there is none. */
+/* A slot before slot i with the very same prompt and length, whose rows can be had by forking; NULL when there is none. */
 static const struct slot *find_twin(const struct loop *loop, size_t i)
 {
-    const void *prompt = loop->slot[i].request->same_prompt;
-    for (size_t j = 0; j < i && prompt; j++) {
+    const struct gen_request *request = loop->slot[i].request;
+    for (size_t j = 0; j < i && request->same_prompt; j++) {
         const struct slot *slot = &loop->slot[j];
-        if (slot->busy && slot->request->same_prompt == prompt)
+        if (slot->busy && slot->request->same_prompt == request->same_prompt &&
+            slot->request->n == request->n)
             return slot;
     }
     return NULL;

@@ -68,6 +68,7 @@ static int begin(struct scoring *s, struct place *place, const struct score_text
 {
     char fault[96];
     *place = (struct place){.busy = true, .seq = place->seq, .text = *text, .next = 1};
+    session_begin(s->session, place->seq, text->n);
     for (size_t i = 0; i < text->n; i++)
         if (text->id[i] >= vocab(s)) {
             snprintf(fault, sizeof fault, "id %u is outside the vocabulary of %zu", text->id[i],

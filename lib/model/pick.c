@@ -64,6 +64,15 @@ struct conversion {
     atomic_bool broken;
 };
 
+/* To an element of a vector; vectors are f32. */
+static void add_one(unsigned char *at)
+{
+    float x;
+    memcpy(&x, at, sizeof x);
+    x += 1;
+    memcpy(at, &x, sizeof x);
+}
+
 static void convert_piece(void *arg, size_t index)
 {
     struct conversion *c = arg;
@@ -76,6 +85,8 @@ static void convert_piece(void *arg, size_t index)
         const unsigned char *in = p->from->data + at / type->elements * type->bytes;
         unsigned char *out = c->out + i * p->columns * dtype_size(c->to);
         finite &= convert_row(type, in, p->column_step, c->to, out, p->columns);
+        if (p->plus_one)
+            add_one(out);
     }
     if (!finite)
         atomic_store(&c->broken, true);
@@ -121,7 +132,8 @@ static size_t plan_parts(struct pick *pick, const struct recipe *recipe, const s
             before = all;
         all += config_dim(config, recipe->parts[i]->out);
     }
-    const size_t own = config_dim(config, role->out), turns = recipe->by_head ? config->kv_heads : 1;
+    const size_t own = config_dim(config, role->out), often = recipe->turns ? recipe->turns : 1;
+    const size_t turns = recipe->by_head ? config->kv_heads : often;
     if (recipe->n_parts == 0)
         all = own;
     pick->group = own / turns;
@@ -130,11 +142,23 @@ static size_t plan_parts(struct pick *pick, const struct recipe *recipe, const s
     return all;
 }
 
+/* Each part has a whole number of rows in each turn, or of heads. */
+static bool turns_come_out(const struct recipe *recipe, const struct config *config)
+{
+    for (size_t i = 0; recipe->turns && i < recipe->n_parts; i++) {
+        const enum dim out = recipe->parts[i]->out;
+        const size_t whole = out == DIM_Q || out == DIM_KV ? config->head_dim : 1;
+        if (config_dim(config, out) / whole % recipe->turns)
+            return false;
+    }
+    return true;
+}
+
 int pick_plan(struct pick *pick, const struct source_tensor *from, const struct recipe *recipe,
               const struct role *role, const struct config *config, const char *name, struct err *err)
 {
     const size_t columns = config_dim(config, role->in);
-    *pick = (struct pick){.from = from, .columns = columns};
+    *pick = (struct pick){.from = from, .columns = columns, .plus_one = recipe->plus_one};
     const size_t rows = plan_parts(pick, recipe, role, config);
     pick->row_step = recipe->transposed ? 1 : columns;
     pick->column_step = recipe->transposed ? rows : 1;
@@ -142,6 +166,9 @@ int pick_plan(struct pick *pick, const struct source_tensor *from, const struct 
         pick->row_step = from->stride[recipe->transposed];
         pick->column_step = from->stride[!recipe->transposed];
     }
+    if (!turns_come_out(recipe, config))
+        return err_set(err, "%s: what tensor \"%s\" holds cannot take %zu turns evenly", name,
+                       from->name, recipe->turns);
     /* A configuration that rotates has had its sizes checked. */
     if (recipe->interleaved && config->position != POSITION_ROPE)
         return err_set(err, "%s: tensor \"%s\" is said to be interleaved, but nothing rotates", name,
