@@ -25,13 +25,14 @@ OPT    = $(if $(SANITIZE),-O1 -g,-O3 -g)
 CFLAGS = -std=gnu11 $(OPT) -ffp-contract=off -pthread $(WARN) $(SAN)
 CPPFLAGS = -D_GNU_SOURCE -Ilib -include lib/base/banned.h
 LDFLAGS  = $(SAN) -pthread
-LDLIBS   = -lsodium -ljansson -lpcre2-8 -lutf8proc -lm
+# What a program does not call is not loaded: only bmc-convert reads archives.
+LDLIBS   = -Wl,--as-needed -lsodium -ljansson -lpcre2-8 -lutf8proc -lzip -lprotobuf-c -lm
 CMD_CPPFLAGS = -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off$(if $(SAN), $(SAN))"'
 
 JOBS     = $(shell nproc)
 # Files side by side, the longest first. (Tests of a file side by side: Bats 1.8 waits a second for each.)
 BATS     = bats --print-output-on-failure --jobs $(JOBS) --no-parallelize-within-files
-LONGEST  = $(addprefix tests/,spec.bats prof.bats convert.bats snapshot.bats)
+LONGEST  = $(patsubst %,tests/%.bats,spec prof gen docs fixtures snapshot convert tune errors unit inject requests)
 TESTS    = $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/*.bats))
 TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=allocator_may_return_null=1
 
@@ -42,9 +43,10 @@ ISA_FLAGS_bf16   = $(ISA_FLAGS_avx512) -mavx512bf16
 ISA_FLAGS_amx    = -mamx-tile -mamx-bf16
 
 isa_flags = $(ISA_FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
+PROTO   = $(patsubst lib/format/%.proto,$(BUILD)/proto/%.pb-c,$(wildcard lib/format/*.proto))
 LIB_ALL = $(wildcard lib/*.c lib/*/*.c)
 LIB_SRC = $(if $(filter x86_64%,$(ARCH)),$(LIB_ALL),$(foreach f,$(LIB_ALL),$(if $(call isa_flags,$f),,$f)))
-LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o)
+LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o) $(PROTO:=.o)
 CMD_OBJ = $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/*.c))
 CMD_SHARED = $(addprefix $(BUILD)/cmd/,cli.o files.o names.o tuned.o userdir.o) $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/opt*.c))
 CORE    = $(BUILD)/libcore.a
@@ -78,13 +80,18 @@ demo: deps
 
 ## check: install what is missing, build, and run every test
 check: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) all tests warnings
-	$(TEST_ENV) $(BATS) $(TESTS)
+	@$(MAKE) --no-print-directory -j$(JOBS) all tests
+	@$(MAKE) --no-print-directory -j2 bats warnings
 
 ## check-full: the same over the full products of policies, batches and threads (long)
 check-full: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) all tests warnings
-	BMC_FULL=1 $(TEST_ENV) $(BATS) $(TESTS)
+	@$(MAKE) --no-print-directory -j$(JOBS) all tests
+	@BMC_FULL=1 $(MAKE) --no-print-directory -j2 bats warnings
+
+# What has been built is tested; clang's warnings are sought beside it. (A make that a test runs has no part in this one's jobs.)
+.PHONY: bats
+bats:
+	$(TEST_ENV) MAKEFLAGS='$(if $(MAKEOVERRIDES),-- $(MAKEOVERRIDES))' $(BATS) $(TESTS)
 
 ## check-arm: tests of a build for ARM, under qemu; the compiler for it is Debian's
 ARM = CROSS=aarch64-linux-gnu- OPT='-O2 -g' # at -O3 gcc 12 fails on one of the tests
@@ -155,10 +162,10 @@ $(CORE): $(LIB_OBJ) $(BUILD)/flags
 	@rm -f $@
 	$(Q)$(CROSS)ar rcs $@ $(LIB_OBJ)
 
-# What users link: one object in which only the functions of bmc.h are visible.
-API = $(shell grep -oE '\bbmc_[a-z_]+' lib/bmc.h | sort -u)
-$(LIBBMC): $(LIB_OBJ) lib/bmc.h $(BUILD)/flags
-	$(Q)$(CROSS)ld -r -o $(BUILD)/bmc.o $(LIB_OBJ)
+# What users link: one object of what the functions of bmc.h need, in which only they are visible.
+API = $(shell grep -oP '\bbmc_[a-z_]+(?=\x28)' lib/bmc.h | sort -u)
+$(LIBBMC): $(CORE) lib/bmc.h $(BUILD)/flags
+	$(Q)$(CROSS)ld -r -o $(BUILD)/bmc.o $(foreach f,$(API),-u $(f)) $(CORE)
 	$(Q)$(CROSS)objcopy $(foreach f,$(API),--keep-global-symbol=$(f)) $(BUILD)/bmc.o
 	@rm -f $@
 	$(Q)$(CROSS)ar rcs $@ $(BUILD)/bmc.o
@@ -180,6 +187,11 @@ $(BUILD)/tests/test_api: tests/unit/test_api.c $(LIBBMC)
 
 # What bmc-tune does with figures that are given: with its parts, but for main().
 $(BUILD)/tests/test_tune_says: tests/unit/test_tune_says.c $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/tune_*.c) cmd/plot.c) $(CMD_SHARED) $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(filter %.o,$^) $(CORE) $(LDLIBS)
+
+# The files of a run, more of them than a program has options for.
+$(BUILD)/tests/test_files: tests/unit/test_files.c $(CMD_SHARED) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(filter %.o,$^) $(CORE) $(LDLIBS)
 
@@ -217,6 +229,18 @@ $(BUILD)/bmc.pc: lib/bmc.pc.in always
 $(BUILD)/lib/%.o: lib/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(call isa_flags,$<) -MMD -MP -c -o $@ $<
+
+# Messages of protocol buffers: NAME.proto is compiled to what NAME.c includes as <NAME.pb-c.h>.
+$(BUILD)/proto/%.pb-c.c $(BUILD)/proto/%.pb-c.h: lib/format/%.proto
+	@mkdir -p $(@D)
+	$(Q)protoc-c --c_out=$(@D) -Ilib/format $<
+
+$(PROTO:=.o): %.o: %.c $(BUILD)/flags
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+OF_PROTO = $(patsubst $(BUILD)/proto/%.pb-c,%,$(PROTO))
+$(foreach n,$(OF_PROTO),$(eval $(BUILD)/lib/format/$n.o $(BUILD)/warned/lib/format/$n: $(BUILD)/proto/$n.pb-c.h))
+$(OF_PROTO:%=$(BUILD)/lib/format/%.o) $(OF_PROTO:%=$(BUILD)/warned/lib/format/%): private CPPFLAGS += -I$(BUILD)/proto
 
 $(BUILD)/lib/kernel/blas_load.o: CPPFLAGS += -DBLAS_FILE='"$(BLAS_FILE)"'
 

@@ -6,12 +6,13 @@
 #include "files.h"
 #include "format/sniff.h"
 #include "model/convert.h"
-#include "opt.h"
+#include "opt_rows.h"
 
 struct options {
     const char *out;
     int type;
     const char *family, *models_dir;
+    bool no_bos;
     const char *synth, *tokenizer;
     int64_t seed;
     bool info, verify;
@@ -21,45 +22,33 @@ struct options {
 
 #define AT(field) offsetof(struct options, field)
 
+/* clang-format off */
 static const struct opt opts[] = {
-    {OPT_HEADING, "Converting", NULL, NULL, NULL, 0, 0, 0, NULL, false},
-    {OPT_TEXT, "output", "o", "FILE", "the model file to write; - is standard output", AT(out), 0, 0,
-     NULL, OPT_WRITES_MODEL},
-    {OPT_CHOICE, "type", NULL, "TYPE",
-     "type of the stored matrices: auto (what the source has), f32, bf16 or f16", AT(type), 0, 0,
-     "auto|f32|bf16|f16", false},
-    {OPT_TEXT, "family", NULL, "FILE",
-     "read the tensors' names and traits from this family file instead of finding it by architecture",
-     AT(family), 0, 0, NULL, true},
-    {OPT_TEXT, "models-dir", NULL, "FOLDER",
-     "folder with families/ and shapes/ (default: the one that came with the program)", AT(models_dir),
-     0, 0, NULL, true},
-    {OPT_HEADING, "Synthetic models", NULL, NULL, NULL, 0, 0, 0, NULL, false},
-    {OPT_TEXT, "synth", NULL, "SHAPE",
-     "write random weights N(0, 0.02) of a known shape (a name from shapes/, or a path)", AT(synth), 0,
-     0, CHOICES_SHAPES, false},
-    {OPT_INT, "seed", "s", "N", "seed of the random weights (default 0)", AT(seed), 0, 1e19, NULL,
-     false},
-    {OPT_TEXT, "tokenizer", NULL, "FOLDER",
-     "take the tokenizer of this folder; without it, one token per byte", AT(tokenizer), 0, 0, NULL,
-     true},
-    {OPT_HEADING, "Looking", NULL, NULL, NULL, 0, 0, 0, NULL, false},
-    {OPT_FLAG, "info", NULL, NULL, "show what is in a model file or a snapshot", AT(info), 0, 0, NULL,
-     false},
-    {OPT_FLAG, "verify", NULL, NULL, "compare every byte of a model file or a snapshot with its hashes",
-     AT(verify), 0, 0, NULL, false},
-    {OPT_CHOICE, "format", NULL, "FORMAT", "how --info prints: table, md, csv, json or jsonl",
-     AT(format), 0, 0, TABLE_FORMATS, false},
-    {OPT_SIZE, "threads", "t", "N", "threads (default: all cores that the process may use)",
-     AT(threads), 1, 4096, NULL, false},
+    HEADING("Converting"),
+    OUTPUT("output", "o", OPT_WRITES_MODEL, out, "the model file to write; - is standard output"),
+    CHOICE("type", "TYPE", type, "auto|f32|bf16|f16", "type of the stored matrices: auto (what the source has), f32, bf16 or f16"),
+    PATH("family", NULL, "FILE", family, "read the tensors' names and traits from this family file instead of finding it by architecture"),
+    FLAG("no-bos", NULL, no_bos, "leave out the start tokens that the tokenizer would put in front of texts"),
+    PATH("models-dir", NULL, "FOLDER", models_dir, "folder with families/ and shapes/ (default: the one that came with the program)"),
+    HEADING("Synthetic models"),
+    NAMES("synth", "SHAPE", synth, CHOICES_SHAPES, "write random weights N(0, 0.02) of a known shape (a name from shapes/, or a path)"),
+    INT("seed", "s", seed, 0, 1e19, "seed of the random weights (default 0)"),
+    PATH("tokenizer", NULL, "SOURCE", tokenizer, "take the tokenizer of this folder, or of this GGUF file; without it, one token per byte"),
+    HEADING("Looking"),
+    FLAG("info", NULL, info, "show what is in a model file or a snapshot"),
+    FLAG("verify", NULL, verify, "compare every byte of a model file or a snapshot with its hashes"),
+    ROW_FORMAT("how --info prints: {}"),
+    ROW_THREADS,
 };
+/* clang-format on */
 
 static const char *const usage[] = {
-    "FOLDER -o MODEL.bmc", "--synth SHAPE -o MODEL.bmc", "--info FILE", "--verify FILE", NULL,
+    "FOLDER -o MODEL.bmc", "FILE.gguf -o MODEL.bmc", "--synth SHAPE -o MODEL.bmc",
+    "--info FILE",         "--verify FILE",          NULL,
 };
 
 static const struct program program = {
-    "bmc-convert", "make, inspect and verify model files", usage, opts, ARRAY_LEN(opts), NULL};
+    "bmc-convert", "make, inspect and verify model files", usage, opts, ARRAY_LEN(opts), NULL, NULL};
 
 /* ---- jobs ---- */
 
@@ -87,6 +76,7 @@ static int convert(const struct options *o, const char *folder, struct err *err)
         .models_dir = o->models_dir ? o->models_dir : models_dir,
         .family = o->family,
         .type = types[o->type],
+        .no_start = o->no_bos,
         .progress = cli_progress,
         .arg = &progress,
     };
@@ -112,6 +102,8 @@ static void check_usage(const struct options *o, const struct operands *operands
         opt_usage_error(&program, "--tokenizer goes with --synth");
     if (o->family && (o->synth || o->info || o->verify))
         opt_usage_error(&program, "--family goes with a folder that is converted");
+    if (o->no_bos && (o->info || o->verify))
+        opt_usage_error(&program, "--no-bos goes with a model that is written");
     if (!o->info && !o->verify && !o->out)
         opt_usage_error(&program, "no output named: give -o MODEL.bmc");
     if ((o->info || o->verify) && o->out)
@@ -132,7 +124,7 @@ int main(int argc, char **argv)
     if (operands.n)
         files_input("FOLDER", operands.text[0]);
     if (o.synth)
-        files_input("--synth", o.synth);
+        files_input_shape("--synth", o.synth);
     if (files_check(&program, &o, &err) < 0)
         rc = -1;
     else if (o.info)

@@ -9,7 +9,7 @@
 static const struct opt opts[] = {
     HEADING("Model and prompt"),
     GEN_OPTS_MODEL
-    PATH("file", "f", file, "read the prompt (or the JSON lines, or the text to score) from a file; - is standard input, which is also the default"),
+    PATH("file", "f", "FILE", file, "read the prompt (or the JSON lines, or the text to score) from a file; - is standard input, which is also the default"),
     GEN_OPTS_PROMPT
     GEN_OPTS_SAMPLING
     GEN_OPTS_BATCHES
@@ -22,7 +22,7 @@ static const struct opt opts[] = {
     FLAG("detokenize", NULL, detokenize, "read lines of ids, print their text"),
     HEADING("Output"),
     GEN_OPTS_OUTPUT
-    CHOICE("format", "FORMAT", format, TABLE_FORMATS, "how --score and --tokenize print: table, md, csv, json or jsonl (default table)"),
+    ROW_FORMAT("how --score and --tokenize print: {} (default table)"),
     GEN_OPTS_MACHINE
 };
 /* clang-format on */
@@ -36,7 +36,7 @@ static const char *const usage[] = {
 };
 
 static const struct program program = {
-    "bmc-gen", "generate text with a language model", usage, opts, ARRAY_LEN(opts), NULL};
+    "bmc-gen", "generate text with a language model", usage, opts, ARRAY_LEN(opts), NULL, NULL};
 
 static void check_usage(const struct gen_options *o, const struct operands *operands)
 {

@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "files.h"
 #include "names.h"
+#include "opt_choices.h"
 #include "plot.h"
 #include "prof.h"
 
@@ -19,24 +20,23 @@ static const struct {
     [PROF_COMPARE] = {prof_compare, 0, 0, false},
 };
 
-#define ONE_OF "one of policies, sweep, latency, bench, usecases, roof and compare"
-
 /* The subcommand is the first word that is no option; compare has two more. */
 static enum prof_command find_command(const struct operands *operands)
 {
+    char names[128];
     size_t i = 0;
+    opt_join_choices(prof_program.operands, ", ", " and ", names, sizeof names);
     if (!operands->n)
-        opt_usage_error(&prof_program, ONE_OF " is expected");
+        opt_usage_error(&prof_program, "one of %s is expected", names);
     while (i < PROF_COMMANDS && strcmp(prof_command_names[i], operands->text[0]) != 0)
         i++;
     if (i == PROF_COMMANDS)
-        opt_usage_error(&prof_program,
-                        "\"%s\" is none of policies, sweep, latency, bench, usecases, roof, compare",
-                        operands->text[0]);
+        opt_usage_error(&prof_program, "\"%s\" is none of %s", operands->text[0], names);
     if (i == PROF_COMPARE && operands->n != 3)
         opt_usage_error(&prof_program, "compare takes two files, as compare A.json B.json");
     if (i != PROF_COMPARE && operands->n != 1)
-        opt_usage_error(&prof_program, ONE_OF " is expected, found also \"%s\"", operands->text[1]);
+        opt_usage_error(&prof_program, "one of %s is expected, found also \"%s\"", names,
+                        operands->text[1]);
     return (enum prof_command)i;
 }
 
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
     o.repeat = o.repeat ? o.repeat : jobs[o.command].repeat;
     o.warmup = o.warmup == SIZE_MAX ? jobs[o.command].warmup : o.warmup;
     if (o.shape)
-        files_input("--shape", o.shape);
+        files_input_shape("--shape", o.shape);
     for (size_t i = 0; i < ARRAY_LEN(o.file) && o.file[i]; i++)
         files_input("compare", o.file[i]);
     int rc = files_check(&prof_program, &o, &err);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/conf.h"
+#include "base/number.h"
 #include "cli.h"
 #include "files.h"
 #include "gen_opts.h"
@@ -14,7 +14,7 @@
 static const struct opt opts[] = {
     HEADING("Model and prompt"),
     GEN_OPTS_MODEL
-    PATH("file", "f", file, "read the prompt (or the JSON lines) from a file; - is standard input, which is also the default"),
+    PATH("file", "f", "FILE", file, "read the prompt (or the JSON lines) from a file; - is standard input, which is also the default"),
     GEN_OPTS_PROMPT
     HEADING("Drafting"),
     {OPT_TEXT, "draft", "d", "FILE", "draft with this model, which must have the same vocabulary (default: the draft of the default model, when -m is not given)", SPEC_AT(draft), 0, 0, NULL, true},
@@ -56,9 +56,13 @@ static const char *const usage[] = {
 };
 
 static const struct program program = {
-    "bmc-spec",      "generate text with speculative decoding: the same output, sooner",
-    usage,           opts,
-    ARRAY_LEN(opts), NULL};
+    "bmc-spec",
+    "generate text with speculative decoding: the same output, sooner",
+    usage,
+    opts,
+    ARRAY_LEN(opts),
+    NULL,
+    NULL};
 
 /* "2.5s", "800ms" or seconds without a unit. */
 static double parse_budget(const char *text)

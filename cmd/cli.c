@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -109,7 +110,7 @@ void cli_say(FILE *to, const char *format, ...)
     fputs(line, to);
 }
 
-int cli_close_stdout(const char *program)
+int cli_flush_stdout(const char *program)
 {
     struct err err;
     errno = 0;
@@ -136,7 +137,7 @@ int cli_close_stdout(const char *program)
 int cli_end(const char *program, int code)
 {
     /* After a failure its own line has been printed. */
-    if (code == CLI_OK && cli_close_stdout(program) < 0)
+    if (code == CLI_OK && cli_flush_stdout(program) < 0)
         code = CLI_FAILED;
     if (cli_interrupted) {
         file_remove_unfinished();
@@ -248,20 +249,32 @@ int cli_open(const char *path)
     return fd;
 }
 
+/* A regular file that is too long is refused before it is read. */
+static bool is_too_long(int fd, const struct buf *text)
+{
+    struct stat st;
+    return text->len > CLI_TEXT_BYTES ||
+           (!text->len && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > CLI_TEXT_BYTES);
+}
+
 int cli_read_all(const char *path, struct buf *text, struct err *err)
 {
     enum { BLOCK = 1 << 16 };
     const int fd = cli_open(path);
     const bool standard = fd == STDIN_FILENO;
+    const char *name = standard ? "standard input" : path;
     if (fd < 0)
         return err_errno(err, "%s: cannot open", path);
     int rc = 0;
     for (;;) {
-        if ((rc = buf_reserve(text, BLOCK, err)) < 0)
+        if (is_too_long(fd, text))
+            rc = err_set(err, "%s: is longer than %d MiB: give a part of it at a time", name,
+                         CLI_TEXT_BYTES >> 20);
+        if (rc < 0 || (rc = buf_reserve(text, BLOCK, err)) < 0)
             break;
         const ssize_t n = cli_read(fd, text->data + text->len, BLOCK);
         if (n < 0)
-            rc = err_errno(err, "%s: cannot read", standard ? "standard input" : path);
+            rc = err_errno(err, "%s: cannot read", name);
         if (n <= 0)
             break;
         text->len += (size_t)n;

@@ -30,7 +30,7 @@ int cli_fail(const char *program, const struct err *err);
 void cli_say(FILE *to, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* Flushes and checks standard output: a full disk is an error. -1 after printing the error line. */
-int cli_close_stdout(const char *program);
+int cli_flush_stdout(const char *program);
 
 /* The number of SIGINT, SIGTERM or SIGHUP once one has come, else 0; a second one ends the program at once. */
 extern volatile sig_atomic_t cli_interrupted;
@@ -63,7 +63,8 @@ int cli_open(const char *path) MUST_USE;
 /* Reads up to `size` bytes; 0 at the end, or when a signal came while nothing was there. -1 with errno. */
 ssize_t cli_read(int fd, void *bytes, size_t size) MUST_USE;
 
-/* Reads a whole file, "-" being standard input. */
+/* Reads a whole file, "-" being standard input; one that is longer than this is an error. */
+enum { CLI_TEXT_BYTES = 1 << 30 };
 int cli_read_all(const char *path, struct buf *text, struct err *err) MUST_USE;
 
 void cli_print_version(const char *program);

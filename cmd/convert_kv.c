@@ -1,6 +1,7 @@
 /* bmc-convert --info and --verify of snapshots. */
 #include "convert_kv.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,15 +38,25 @@ static json_t *id_of(const struct kvfile *file, const struct kvfile_seq *seq)
                : json_text(text, (size_t)seq->id_bytes);
 }
 
+/* JSON's numbers have a sign here: what is beyond them comes as a text, to the last digit. */
+static json_t *whole(uint64_t number)
+{
+    char text[24];
+    if (number <= INT64_MAX)
+        return json_integer((json_int_t)number);
+    snprintf(text, sizeof text, "%" PRIu64, number);
+    return json_string(text);
+}
+
 static json_t *describe_seq(const struct kvfile *file, size_t i)
 {
     const struct kvfile_seq *seq = &file->seq[i];
     json_t *id = id_of(file, seq);
     json_t *row = json_pack(
-        "{s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:f, s:f, s:f, s:I, s:f, s:f}",
+        "{s:I, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:f, s:I, s:f, s:f, s:f, s:I, s:f, s:f}",
         "sequence", (json_int_t)i, "id", id, "tokens", (json_int_t)seq->n_tokens, "rows",
         (json_int_t)seq->n_rows, "cap", (json_int_t)seq->cap, "prompt", (json_int_t)seq->n_prompt,
-        "seed", (json_int_t)seq->seed, "stream", (json_int_t)seq->stream, "offset",
+        "seed", whole(seq->seed), "stream", whole(seq->stream), "offset",
         (json_int_t)kvfile_block_of(file, i, 0, false)->offset, "block_bytes",
         (json_int_t)kvfile_block_of(file, i, 0, false)->bytes, "temp", seq->temp, "top_k",
         (json_int_t)seq->top_k, "top_p", seq->top_p, "min_p", seq->min_p, "repeat_penalty",

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/conf.h"
+#include "base/number.h"
 #include "cli.h"
 #include "convert_print.h"
 #include "model/model.h"
@@ -31,13 +32,20 @@ static json_t *describe_tensor(const struct bmc_file *file, const struct bmc_nam
                      (json_int_t)tensor->offset, "bytes", (json_int_t)tensor->bytes, "blake2b", hex);
 }
 
+static bool is_whole(const char *text)
+{
+    const size_t sign = *text == '-', digits = strspn(text + sign, "0123456789");
+    return digits && !text[sign + digits];
+}
+
+/* Whole numbers beyond 64 bits, which no reader of JSON would keep to the last digit, stay text. */
 static json_t *typed(const char *text)
 {
     double number;
-    size_t whole;
-    if (parse_size(text, &whole))
-        return json_integer((json_int_t)whole);
-    if (parse_double(text, &number))
+    int64_t whole;
+    if (parse_int64(text, &whole))
+        return json_integer(whole);
+    if (!is_whole(text) && parse_double(text, &number))
         return json_real(number);
     if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0)
         return json_boolean(*text == 't');

@@ -7,8 +7,11 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/mem.h"
 #include "base/place.h"
+#include "cli.h"
 #include "format/sniff.h"
+#include "model/family.h"
 
 struct use {
     const char *what; /* the option's long name, or words */
@@ -17,17 +20,19 @@ struct use {
     struct place place;
 };
 
-/* One run is one process. No program has as many rows of files. */
+/* One run is one process. */
 static struct {
-    struct use use[24];
-    size_t n;
+    struct use *use;
+    size_t n, cap;
+    bool lost;             /* memory was short for one of them */
+    char shape_path[8192]; /* of files_input_shape() */
 } files;
 
 /* What an output may take the place of. `only`: of an empty file and its own kind; else of all but the other kinds. */
 static const struct {
     enum file_kind kind;
     bool only;
-} roles[OPT_FILE_ROLES] = {
+} replaceable[OPT_FILE_ROLES] = {
     [OPT_WRITES] = {KIND_OTHER, false},
     [OPT_WRITES_MODEL] = {KIND_MODEL, true},
     [OPT_WRITES_SNAPSHOT] = {KIND_SNAPSHOT, true},
@@ -37,7 +42,10 @@ static const struct {
 
 static void remember(const struct use *use)
 {
-    if (files.n < ARRAY_LEN(files.use))
+    struct err ignored; /* files_output() says it */
+    if (mem_grow(&files.use, &files.cap, files.n, sizeof *files.use, &ignored) < 0)
+        files.lost = true;
+    else
         files.use[files.n++] = *use;
 }
 
@@ -53,6 +61,16 @@ static void add_input(const char *what, bool is_option, const char *path)
 }
 
 void files_input(const char *what, const char *path) { add_input(what, false, path); }
+
+void files_input_shape(const char *what, const char *shape)
+{
+    struct err ignored; /* where the folder is not there, nothing is read from it */
+    char folder[4096];
+    if (cli_models_dir(folder, sizeof folder, &ignored) < 0)
+        return;
+    shape_path(folder, shape, files.shape_path, sizeof files.shape_path);
+    add_input(what, false, files.shape_path);
+}
 
 /* The shell's redirections name files, too. */
 static void add_standard(int fd, const char *what)
@@ -140,15 +158,16 @@ static int check_kind(const struct use *use, enum opt_file role, enum file_kind 
                        "%s: is no name for a regular file, which a snapshot must be: give one, as "
                        "story.kv",
                        use->path);
-    if (!S_ISREG(use->place.st.st_mode) || use->place.st.st_size == 0 || found == roles[role].kind)
+    if (!S_ISREG(use->place.st.st_mode) || use->place.st.st_size == 0 ||
+        found == replaceable[role].kind)
         return 0;
     if (found != KIND_OTHER)
         return err_set(err, "%s: is a %s, so it is not replaced: give another name", use->path,
                        file_kind_name(found));
-    if (!roles[role].only || is_direct(use))
+    if (!replaceable[role].only || is_direct(use))
         return 0;
     return err_set(err, "%s: is there and no %s, so it is not replaced: give another name", use->path,
-                   file_kind_name(roles[role].kind));
+                   file_kind_name(replaceable[role].kind));
 }
 
 int files_output(const struct program *program, const char *option, const char *path,
@@ -158,9 +177,11 @@ int files_output(const struct program *program, const char *option, const char *
     char name[sizeof "/dev/fd/2147483647"];
     if (place_find(&use.place, path, err) < 0)
         return -1;
+    if (files.lost)
+        return err_set(err, "out of memory for the list of files");
     snprintf(name, sizeof name, "/dev/fd/%d", use.place.fd);
     const enum file_kind found = file_sniff(use.place.kind == PLACE_OPEN ? name : use.place.path);
-    check_others(program, &use, found != KIND_OTHER && found == roles[role].kind);
+    check_others(program, &use, found != KIND_OTHER && found == replaceable[role].kind);
     if (check_kind(&use, role, found, err) < 0 || check_writable(&use, err) < 0)
         return -1;
     remember(&use);

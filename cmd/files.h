@@ -10,6 +10,9 @@
 /* A file, or a folder of files, that the run reads beside those of its options. To be named before files_check(). */
 void files_input(const char *what, const char *path);
 
+/* The same of the file that a shape's name or path stands for. */
+void files_input_shape(const char *what, const char *shape);
+
 /* Checks all files that the options name, by the rows of the option table. One file in two places is wrong usage, and
  * ends the program; what cannot be replaced or written is an error. */
 int files_check(const struct program *program, const void *options, struct err *err) MUST_USE;

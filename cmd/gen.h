@@ -40,7 +40,7 @@ struct gen;
 struct gen_hooks {
     /* Before the session is opened: more rows, another growth. */
     int (*session)(struct gen *gen, struct session_options *options, struct err *err);
-    /* After: gen->spec may be set. */
+    /* After: gen->strategy may be set. */
     int (*opened)(struct gen *gen, struct err *err);
     /* More lines of statistics for people, and more fields. */
     void (*print)(const struct gen *gen);
@@ -65,9 +65,9 @@ struct gen {
     bool told_same;            /* that sequences of the same name are saved */
     double open_kv_ms, save_ms;
     const struct gen_hooks *hooks;
-    struct spec *spec;             /* bmc-spec: what proposes and verifies; NULL in bmc-gen */
-    struct score_stats score;      /* of --score */
-    uint64_t n_requests, n_failed; /* of --jsonl; what a signal ended did not fail */
+    const struct step_strategy *strategy; /* NULL: one token a step */
+    struct score_stats score;             /* of --score */
+    uint64_t n_requests, n_failed;        /* of --jsonl; what a signal ended did not fail */
 };
 
 /* The prompt text: -p, -f or standard input; one trailing newline of a file is dropped unless `whole`.
@@ -75,8 +75,8 @@ struct gen {
 int gen_read_text(const struct gen_options *options, bool whole, struct buf *text,
                   struct err *err) MUST_USE;
 
-/* The tokens of --load-kv, then those of --prompt-ids or of the prompt's text; `text` is all of them spelt, and `request` what
- * is to become of them. */
+/* The tokens of --load-kv, then those of --prompt-ids or of the prompt's text; `text` is all of them spelt, and `request`, which
+ * has them then, what is to become of them. */
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
                     struct gen_request *request, struct err *err) MUST_USE;
 
@@ -128,12 +128,12 @@ void gen_close_kv(struct gen *gen);
 struct sampler_options gen_sampling(const struct gen *gen, size_t index);
 uint64_t gen_seed(const struct gen *gen, size_t index);
 
-/* The request continues a sequence of the snapshot: its tokens are appended to `prompt`. */
-int gen_continue(const struct gen *gen, size_t index, struct ids *prompt, struct gen_request *request,
+/* The request continues a sequence of the snapshot, whose tokens are appended to its prompt. */
+int gen_continue(const struct gen *gen, size_t index, struct gen_request *request,
                  struct err *err) MUST_USE;
 
-/* The request takes the rows that the prompt shares with a prompt cache; says when there are none. */
-void gen_reuse(const struct gen *gen, const struct ids *prompt, struct gen_request *request);
+/* The request takes the rows that its prompt shares with a prompt cache; says when there are none. */
+void gen_reuse(const struct gen *gen, struct gen_request *request);
 
 /* Saving: begun once the session is open, each sequence as it ends (`id` is JSON or NULL), and at the end. Without a
  * snapshot to write these do nothing. */
@@ -147,7 +147,7 @@ void gen_check_kv_usage(const struct program *program, const struct gen_options 
 /* Statistics of a run: for people on stderr unless --quiet, as JSON to --stats FILE. */
 int gen_report(const struct gen *gen, const struct gen_stats *stats, struct err *err) MUST_USE;
 
-/* Request options that all lines share. */
-struct gen_request gen_request_of(const struct gen *gen);
+/* Request options that all lines share; `ids` is for the prompt. */
+struct gen_request gen_request_of(const struct gen *gen, struct ids *ids);
 
 #endif

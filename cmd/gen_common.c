@@ -8,11 +8,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/conf.h"
+#include "base/number.h"
 #include "base/threads.h"
 #include "cli.h"
 #include "gen.h"
 #include "names.h"
+#include "text/detok.h"
 
 /* ---- input ---- */
 
@@ -68,14 +69,13 @@ static int spell(const struct gen *gen, const struct ids *prompt, bool text_foll
 }
 
 /* The snapshot's one sequence comes before the prompt. */
-static int read_snapshot(const struct gen *gen, struct ids *prompt, struct gen_request *request,
-                         struct err *err)
+static int read_snapshot(const struct gen *gen, struct gen_request *request, struct err *err)
 {
     const struct snapshot *snapshot = gen->snapshot;
     if (snapshot->file.n_seqs > 1)
         return err_set(err, "%s: has %zu sequences; --jsonl continues them by their ids",
                        snapshot->path, snapshot->file.n_seqs);
-    return gen_continue(gen, 0, prompt, request, err);
+    return gen_continue(gen, 0, request, err);
 }
 
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
@@ -86,8 +86,8 @@ int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
     const bool as_text = !o->prompt_ids && (!goes_on || o->prompt || o->file);
     struct buf more = {0};
     int rc = -1;
-    *request = gen_request_of(gen);
-    if ((goes_on && read_snapshot(gen, prompt, request, err) < 0) ||
+    *request = gen_request_of(gen, prompt);
+    if ((goes_on && read_snapshot(gen, request, err) < 0) ||
         (as_text && gen_read_text(o, false, &more, err) < 0))
         goto out;
     if (o->prompt_ids && ids_parse(prompt, o->prompt_ids, err) < 0) {
@@ -176,10 +176,11 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     return gen->hooks ? gen->hooks->opened(gen, err) : 0;
 }
 
-struct gen_request gen_request_of(const struct gen *gen)
+struct gen_request gen_request_of(const struct gen *gen, struct ids *ids)
 {
     const struct gen_options *o = gen->options;
     return (struct gen_request){
+        .ids = ids,
         .seed = gen->seed,
         .n = o->n < 0 ? GENERATE_NO_LIMIT : (size_t)o->n,
         .stop = o->stop.text,
@@ -216,8 +217,7 @@ int gen_choose_seed(struct gen *gen, struct err *err)
 
 void gen_close(struct gen *gen)
 {
-    if (gen->session.model)
-        session_close(&gen->session);
+    session_close(&gen->session);
     gen_close_kv(gen);
     tuned_close(&gen->tuned);
     model_close(gen->model);

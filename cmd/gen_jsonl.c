@@ -19,8 +19,8 @@ struct line {
     struct line *next, **link; /* among those under way */
     uint64_t number;
     struct request request;
-    char *id; /* as JSON, or NULL */
-    struct ids prompt;
+    char *id;       /* as JSON, or NULL */
+    struct ids ids; /* of its prompt, then of what was generated */
 };
 
 /* A result that waits for its turn. */
@@ -56,8 +56,8 @@ static void line_free(struct line *line)
     *line->link = line->next;
     if (line->next)
         line->next->link = line->link;
-    request_release(&line->request);
-    ids_release(&line->prompt);
+    request_close(&line->request);
+    ids_release(&line->ids);
     free(line->id);
     free(line);
 }
@@ -183,7 +183,7 @@ static int read_origin(const struct jsonl_job *job, struct line *line, struct er
         return -1;
     const size_t index = find_origin(snapshot, named ? name : line->id, named, err);
     free(name);
-    if (index == SIZE_MAX || gen_continue(job->gen, index, &line->prompt, request, err) < 0)
+    if (index == SIZE_MAX || gen_continue(job->gen, index, request, err) < 0)
         return -1;
     const bool own =
         !named && (line->id ? snapshot_seq(snapshot, index)->id_bytes != 0 : snapshot->file.n_seqs > 1);
@@ -206,8 +206,8 @@ static int read_prompt(const struct jsonl_job *job, struct line *line, struct er
         return err_set(err, "exactly one of \"prompt\" and \"ids\" is expected");
     if (text)
         return tokenizer_encode(job->gen->model->tok, json_string_value(text), json_string_length(text),
-                                !goes_on, &line->prompt, err);
-    return request_ids(request, &line->prompt, err);
+                                !goes_on, &line->ids, err);
+    return request_ids(request, &line->ids, err);
 }
 
 /* What the run says, then what the sequence that is continued says, then the line. */
@@ -215,25 +215,25 @@ static int read_request(const struct jsonl_job *job, struct line *line, const ch
                         struct err *err)
 {
     struct request *request = &line->request;
+    if (lines_check(text, err) < 0)
+        return -1;
     const int rc = request_open(request, text, len, job->gen->options->lenient, err);
     if (request->id && !(line->id = spell_id(request->id, err)))
         return -1;
     if (rc < 0)
         return -1;
-    request->gen = gen_request_of(job->gen);
+    request->gen = gen_request_of(job->gen, &line->ids);
     request->gen.line = request->gen.stream = line->number;
     request->gen.user = line;
     request->sampling = job->gen->sampling;
     if ((job->gen->snapshot && read_origin(job, line, err) < 0) || request_apply(request, err) < 0 ||
         read_prompt(job, line, err) < 0)
         return -1;
-    request->gen.prompt = line->prompt.id;
-    request->gen.n_prompt = line->prompt.len;
     return 0;
 }
 
 /* Bad lines are answered here, and the next one is read. */
-static int next(void *arg, bool wait, struct gen_request *request, struct err *err)
+static int next(void *arg, bool wait, const struct gen_request **request, struct err *err)
 {
     struct jsonl_job *job = arg;
     const char *text;
@@ -250,7 +250,7 @@ static int next(void *arg, bool wait, struct gen_request *request, struct err *e
             return err_set(err, "out of memory for a request");
         line->number = job->gen->n_requests++;
         if (read_request(job, line, text, len, &why) == 0) {
-            *request = line->request.gen;
+            *request = &line->request.gen;
             return GEN_REQUEST;
         }
         if (put_failure(job, line, why.text, err) < 0)
@@ -299,8 +299,8 @@ int gen_jsonl(struct gen *gen, struct err *err)
         return -1;
     if (gen_open_session(gen, o->batch ? o->batch : 8, gen->model->config.context, err) == 0 &&
         gen_begin_save(gen, err) == 0 &&
-        generate(&gen->session, &gen->sampling, gen->spec, &callbacks, &cli_interrupted, &stats, err) ==
-            0 &&
+        generate(&gen->session, &gen->sampling, gen->strategy, &callbacks, &cli_interrupted, &stats,
+                 err) == 0 &&
         gen_end_save(gen, err) == 0)
         rc = gen_report(gen, &stats, err);
     if (rc < 0)
@@ -311,8 +311,5 @@ int gen_jsonl(struct gen *gen, struct err *err)
 
 int gen_jsonl_verdict(const struct gen *gen, struct err *err)
 {
-    if (!gen->n_failed || cli_interrupted)
-        return 0;
-    return err_set(err, "%llu of %llu requests failed: their results say why",
-                   (unsigned long long)gen->n_failed, (unsigned long long)gen->n_requests);
+    return lines_verdict(gen->n_failed, gen->n_requests, "requests", err);
 }

@@ -71,13 +71,12 @@ uint64_t gen_seed(const struct gen *gen, size_t index)
     return stored ? snapshot_seq(gen->snapshot, index)->seed : gen->seed;
 }
 
-int gen_continue(const struct gen *gen, size_t index, struct ids *prompt, struct gen_request *request,
-                 struct err *err)
+int gen_continue(const struct gen *gen, size_t index, struct gen_request *request, struct err *err)
 {
     const struct kvfile_seq *seq = snapshot_seq(gen->snapshot, index);
     const uint32_t *token = snapshot_tokens(gen->snapshot, index);
     for (size_t i = 0; i < seq->n_tokens; i++)
-        if (ids_add(prompt, token[i], err) < 0)
+        if (ids_add(request->ids, token[i], err) < 0)
             return -1;
     request->from = gen->snapshot;
     request->from_seq = index;
@@ -87,8 +86,9 @@ int gen_continue(const struct gen *gen, size_t index, struct ids *prompt, struct
     return 0;
 }
 
-void gen_reuse(const struct gen *gen, const struct ids *prompt, struct gen_request *request)
+void gen_reuse(const struct gen *gen, struct gen_request *request)
 {
+    const struct ids *prompt = request->ids;
     size_t best = 0;
     if (!gen->snapshot)
         return;
@@ -118,9 +118,9 @@ int gen_save(struct gen *gen, size_t seq, const struct gen_result *result, const
 {
     const struct gen_request *request = result->request;
     const struct saved_seq saved = {
-        .token = result->ids - request->n_prompt,
-        .n_tokens = request->n_prompt + result->n_ids,
-        .n_prompt = request->n_prompt,
+        .token = result->ids - result->n_prompt,
+        .n_tokens = result->n_prompt + result->n_ids,
+        .n_prompt = result->n_prompt,
         .seed = request->seed,
         .stream = request->stream,
         .sampling = request->sampling ? request->sampling : &gen->sampling,

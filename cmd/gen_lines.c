@@ -24,6 +24,7 @@ void lines_close(struct lines *lines)
     buf_release(&lines->input);
     if (lines->fd > STDIN_FILENO)
         close(lines->fd);
+    *lines = (struct lines){.fd = STDIN_FILENO};
 }
 
 /* A byte order mark, which some programs put before the first line, is none of its bytes. */
@@ -74,20 +75,62 @@ static int read_more(struct lines *lines, struct err *err)
     return 0;
 }
 
+/* What is left of a line that was too long; false: its end is not there yet. */
+static bool skip_rest(struct lines *lines)
+{
+    const size_t left = lines->input.len - lines->taken;
+    const char *at = left ? lines->input.data + lines->taken : NULL,
+               *end = left ? memchr(at, '\n', left) : NULL;
+    const size_t len = end ? (size_t)(end - at) + 1 : left;
+    lines->taken += len;
+    lines->done_bytes += len;
+    lines->skipping = !end;
+    return end != NULL;
+}
+
+/* The line that the buffer holds a part of has no end within bounds. */
+static int refuse_line(struct lines *lines, const char **line, size_t *len)
+{
+    *line = NULL;
+    *len = 0;
+    lines->done_bytes += lines->input.len - lines->taken;
+    lines->skipping = true;
+    lines->taken = 0;
+    buf_release(&lines->input);
+    return GEN_REQUEST;
+}
+
 int lines_next(struct lines *lines, bool wait, const char **line, size_t *len, struct err *err)
 {
     size_t seen = 0;
     for (;;) {
-        if (take_line(lines, seen, line, len))
+        if ((!lines->skipping || skip_rest(lines)) && take_line(lines, seen, line, len))
             return GEN_REQUEST;
+        seen = lines->input.len - lines->taken;
+        if (seen > LINE_BYTES)
+            return refuse_line(lines, line, len);
         if (lines->ended)
             return GEN_END;
         if (!wait && !cli_readable(lines->fd))
             return GEN_LATER;
-        seen = lines->input.len - lines->taken;
         if (read_more(lines, err) < 0)
             return -1;
         if (cli_interrupted)
             return GEN_END; /* half a line is no request */
     }
+}
+
+int lines_verdict(uint64_t failed, uint64_t all, const char *what, struct err *err)
+{
+    if (!failed || cli_interrupted)
+        return 0;
+    return err_set(err, "%llu of %llu %s failed: their results say why", (unsigned long long)failed,
+                   (unsigned long long)all, what);
+}
+
+int lines_check(const char *line, struct err *err)
+{
+    return line ? 0
+                : err_set(err, "is longer than %d MiB, which is the most that a line may have",
+                          LINE_BYTES >> 20);
 }

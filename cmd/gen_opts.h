@@ -3,22 +3,13 @@
 #define BMC_GEN_OPTS_H
 
 #include "gen.h"
+#include "opt_rows.h"
 
 #define AT(field) offsetof(struct gen_options, field)
 /* clang-format off */
-#define HEADING(text) {OPT_HEADING, text, NULL, NULL, NULL, 0, 0, 0, NULL, false}
-#define FLAG(name, letters, field, help) {OPT_FLAG, name, letters, NULL, help, AT(field), 0, 0, NULL, false}
-#define TEXT(name, letters, arg, field, help) {OPT_TEXT, name, letters, arg, help, AT(field), 0, 0, NULL, false}
-#define PATH(name, letters, field, help) {OPT_TEXT, name, letters, "FILE", help, AT(field), 0, 0, NULL, true}
-#define OUTPUT(name, role, field, help) {OPT_TEXT, name, NULL, "FILE", help, AT(field), 0, 0, NULL, role}
-#define SIZE(name, letters, field, min, max, help) {OPT_SIZE, name, letters, "N", help, AT(field), min, max, NULL, false}
-#define INT(name, letters, field, min, max, help) {OPT_INT, name, letters, "N", help, AT(field), min, max, NULL, false}
-#define REAL(name, arg, field, min, max, help) {OPT_REAL, name, NULL, arg, help, AT(field), min, max, NULL, false}
-#define CHOICE(name, arg, field, choices, help) {OPT_CHOICE, name, NULL, arg, help, AT(field), 0, 0, choices, false}
-#define MANY 1e15
 
 #define GEN_OPTS_MODEL \
-    PATH("model", "m", model, "the model file, made by bmc-convert (default: the model that came with the program)"), \
+    PATH("model", "m", "FILE", model, "the model file, made by bmc-convert (default: the model that came with the program)"), \
     TEXT("prompt", "p", "TEXT", prompt, "the prompt"),
 
 #define GEN_OPTS_PROMPT \
@@ -37,9 +28,9 @@
     INT("repeat-last-n", NULL, repeat_last_n, -1, MANY, "how many recent tokens the penalties look at; -1 is all (default 64)"), \
     REAL("presence-penalty", "X", sampling.presence_penalty, -1e3, 1e3, "subtract X from the logits of recent tokens; 0 is off (default 0)"), \
     REAL("frequency-penalty", "X", sampling.frequency_penalty, -1e3, 1e3, "subtract X from the logits of recent tokens for each time that they came; 0 is off (default 0)"), \
-    {OPT_LIST, "logit-bias", NULL, "ID=BIAS", "add BIAS to the logit of a token, -inf forbids it; may be given again", AT(logit_bias), 0, 0, NULL, false}, \
+    LIST("logit-bias", NULL, "ID=BIAS", logit_bias, "add BIAS to the logit of a token, -inf forbids it; may be given again"), \
     INT("seed", "s", seed, -1, 1e19, "seed of the random numbers; -1 draws one, which the statistics tell (default 0, or that of the snapshot)"), \
-    {OPT_LIST, "stop", "r", "TEXT", "stop before this text; may be given again", AT(stop), 0, 0, NULL, false}, \
+    LIST("stop", "r", "TEXT", stop, "stop before this text; may be given again"), \
     FLAG("ignore-eos", NULL, ignore_eos, "go on past end-of-text tokens"),
 
 #define GEN_OPTS_BATCHES \
@@ -52,28 +43,28 @@
 
 #define GEN_OPTS_SNAPSHOTS \
     HEADING("Snapshots"), \
-    PATH("load-kv", NULL, load_kv, "go on from a snapshot; the prompt is new text behind it, and may be left out"), \
-    OUTPUT("save-kv", OPT_WRITES_SNAPSHOT, save_kv, "write a snapshot at the end, to go on from"), \
-    OUTPUT("prompt-cache", OPT_WRITES_SNAPSHOT, prompt_cache, "take the rows of the beginning that the prompt shares with this snapshot, and bring it up to date at the end"),
+    PATH("load-kv", NULL, "FILE", load_kv, "go on from a snapshot; the prompt is new text behind it, and may be left out"), \
+    OUTPUT("save-kv", NULL, OPT_WRITES_SNAPSHOT, save_kv, "write a snapshot at the end, to go on from"), \
+    OUTPUT("prompt-cache", NULL, OPT_WRITES_SNAPSHOT, prompt_cache, "take the rows of the beginning that the prompt shares with this snapshot, and bring it up to date at the end"),
 
 #define GEN_OPTS_OUTPUT \
     FLAG("echo", NULL, echo, "print the prompt before the generated text"), \
     FLAG("ids", NULL, ids, "print token ids in place of text"), \
-    OUTPUT("stats", OPT_WRITES, stats, "write the statistics of the run to this file, as one JSON object"), \
+    OUTPUT("stats", NULL, OPT_WRITES, stats, "write the statistics of the run to this file, as one JSON object"), \
     FLAG("quiet", "q", quiet, "no statistics on standard error"),
 
 #define GEN_OPTS_MACHINE \
     HEADING("Cache and machine"), \
-    {OPT_TEXT, "kv", NULL, "POLICY", "cache policy: {}; how one grows follows a colon, as in bmc:T=COUNT, bmc:r=ROWS, paged:16 and paged:32 (default: what the tuned profile says, else bmc)", AT(kv), 0, 0, CHOICES_KV, false}, \
-    CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)"), \
-    CHOICE("kv-type", "TYPE", kv_type, CHOICES_TYPES, "type of the cached rows: {} (default f32, or that of the snapshot)"), \
-    CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: policy (those it asks for) or valid (only those that hold tokens) (default policy)"), \
-    {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend: {} (default fused)", AT(attn), 0, 0, CHOICES_ATTN, false}, \
-    {OPT_TEXT, "isa", NULL, "SET", "instruction set: {} (default: BMC_ISA, else the last of these that the machine has)", AT(isa), 0, 0, CHOICES_ISA, false}, \
-    {OPT_TEXT, "precision", NULL, "P", "how activations meet bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default bf16x2 on bf16 and amx, else f32)", AT(precision), 0, 0, CHOICES_PRECISION, false}, \
-    PATH("profile", NULL, profile, "the tuned profile, made by bmc-tune, or none (default: bmc/profile in $XDG_CONFIG_HOME, else in ~/.config)"), \
+    NAMES("kv", "POLICY", kv, CHOICES_KV, "cache policy: {}; how one grows follows a colon, as in bmc:T=COUNT, bmc:r=ROWS, paged:16 and paged:32 (default: what the tuned profile says, else bmc)"), \
+    ROW_ALLOC, \
+    ROW_KV_TYPE("f32, or that of the snapshot"), \
+    ROW_ROWS, \
+    ROW_ATTN, \
+    ROW_ISA, \
+    ROW_PRECISION, \
+    ROW_PROFILE(", made by bmc-tune, or none"), \
     SIZE("chunk", NULL, chunk, 1, 1 << 20, "prompt tokens computed at a time (default 512)"), \
-    SIZE("threads", "t", threads, 1, 4096, "threads (default: all cores that the process may use)"), \
+    ROW_THREADS, \
     SIZE("threads-batch", "tb", threads_batch, 1, 4096, "threads for prompts (default: as --threads)"), \
     FLAG("mlock", NULL, mlock, "keep the model in memory"),
 /* clang-format on */

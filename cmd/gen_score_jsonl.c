@@ -65,20 +65,6 @@ static struct line *new_line(struct score_jsonl *job, struct err *err)
 
 /* ---- in ---- */
 
-static int read_ids(struct line *line, const json_t *ids, struct err *err)
-{
-    if (!json_is_array(ids))
-        return err_set(err, "\"ids\" is %s, a list of token ids is expected", json_type_name(ids));
-    for (size_t i = 0; i < json_array_size(ids); i++) {
-        const json_t *id = json_array_get(ids, i);
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > UINT32_MAX)
-            return err_set(err, "\"ids\": entry %zu is no token id", i);
-        if (ids_add(&line->ids, (uint32_t)json_integer_value(id), err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 static int check_members(const struct line *line, struct err *err)
 {
     static const char *const known[] = {"id", "prompt", "text", "ids"};
@@ -105,20 +91,8 @@ static const json_t *given(const struct line *line, const char *name)
 static int parse_line(const struct score_jsonl *job, struct line *line, const char *bytes, size_t len,
                       struct err *err)
 {
-    json_error_t why;
-    size_t blanks = 0;
-    while (blanks < len && (bytes[blanks] == ' ' || bytes[blanks] == '\t' || bytes[blanks] == '\r'))
-        blanks++;
-    if (blanks == len)
-        return err_set(err, "is empty, an object is expected");
-    line->root =
-        json_load_whole(bytes, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
-    if (!line->root && json_error_code(&why) == json_error_out_of_memory)
-        return err_set(err, "out of memory for its JSON");
-    if (!line->root)
-        return err_set(err, "not valid JSON at column %d: %s", why.column, why.text);
-    if (!json_is_object(line->root))
-        return err_set(err, "is %s, an object is expected", json_type_name(line->root));
+    if (lines_check(bytes, err) < 0 || request_line(bytes, len, &line->root, err) < 0)
+        return -1;
     line->id = json_object_get(line->root, "id");
     const json_t *prompt = given(line, "prompt"), *text = given(line, "text"),
                  *ids = given(line, "ids");
@@ -127,7 +101,7 @@ static int parse_line(const struct score_jsonl *job, struct line *line, const ch
     if ((prompt != NULL) + (text != NULL) + (ids != NULL) != 1)
         return err_set(err, "exactly one of \"text\", \"prompt\" and \"ids\" is expected");
     if (ids)
-        return read_ids(line, ids, err);
+        return request_ids_of(ids, &line->ids, err);
     text = text ? text : prompt;
     if (!json_is_string(text))
         return err_set(err, "\"%s\" is %s, a string is expected", prompt ? "prompt" : "text",
@@ -274,20 +248,31 @@ static int score_lines(struct score_jsonl *job, struct err *err)
                                     .prefill_ms = gen->score.prefill_ms};
     if (gen_report(gen, &stats, err) < 0)
         return -1;
-    return job->n_failed && !cli_interrupted
-               ? err_set(err, "%llu of %llu lines failed; their results say why",
-                         (unsigned long long)job->n_failed, (unsigned long long)job->n_lines)
-               : 0;
+    return lines_verdict(job->n_failed, job->n_lines, "lines", err);
 }
 
-/* After a failure, results that still wait for earlier ones go out, too. */
+/* The run ended by an error: results that wait for earlier ones go out, too, and lines under way say what happened. */
+static void write_rest(struct score_jsonl *job, const char *why)
+{
+    struct err ignored; /* the run's error is told, not this one, which may well be the same */
+    char text[sizeof ignored.text + 32];
+    const struct score_result ended = {.error = text};
+    snprintf(text, sizeof text, "the run ended: %s", why);
+    for (struct line *line = job->first; line; line = line->next)
+        if (!line->ready) {
+            json_decref(line->logprobs);
+            line->logprobs = NULL;
+            if (make_result(line, &ended, &ignored) < 0)
+                buf_clear(&line->result);
+        }
+    for (struct line *line = job->first; line && gen_put(&line->result, &ignored) == 0;)
+        line = line->next;
+}
+
 static void release_lines(struct score_jsonl *job)
 {
-    struct err ignored;
     for (struct line *line = job->first, *after; line; line = after) {
         after = line->next;
-        if (gen_put(&line->result, &ignored) < 0)
-            buf_clear(&line->result);
         line_free(line);
     }
 }
@@ -299,6 +284,8 @@ int gen_score_jsonl(struct gen *gen, struct err *err)
     if (lines_open(&job.in, gen->options->file, err) < 0)
         return -1;
     const int rc = score_lines(&job, err);
+    if (rc < 0)
+        write_rest(&job, err->text);
     release_lines(&job);
     lines_close(&job.in);
     return rc;

@@ -7,8 +7,9 @@
 
 struct text_job {
     struct gen *gen;
-    struct ids prompt;
+    struct ids ids; /* the prompt, then what was generated */
     struct gen_request request;
+    size_t n_prompt;
     struct buf prompt_text;
     bool taken;
     bool echoed;
@@ -34,12 +35,12 @@ static int flush(struct err *err)
 static void echo(struct text_job *job)
 {
     if (job->gen->options->ids)
-        put_ids(job, job->prompt.id, job->prompt.len);
+        put_ids(job, job->ids.id, job->n_prompt);
     else if (job->prompt_text.len)
         fwrite(job->prompt_text.data, 1, job->prompt_text.len, stdout);
 }
 
-static int next(void *arg, bool wait, struct gen_request *request, struct err *err)
+static int next(void *arg, bool wait, const struct gen_request **request, struct err *err)
 {
     (void)wait;
     (void)err;
@@ -47,9 +48,7 @@ static int next(void *arg, bool wait, struct gen_request *request, struct err *e
     if (job->taken)
         return GEN_END;
     job->taken = true;
-    *request = job->request;
-    request->prompt = job->prompt.id;
-    request->n_prompt = job->prompt.len;
+    *request = &job->request;
     return GEN_REQUEST;
 }
 
@@ -116,20 +115,21 @@ int gen_text(struct gen *gen, struct err *err)
     struct gen_stats stats;
     int rc = -1;
     cli_progress_begin(&job.progress, "prompt");
-    if (gen_read_prompt(gen, &job.prompt, &job.prompt_text, &job.request, err) < 0 ||
-        gen_open_session(gen, gen->options->batch ? gen->options->batch : 1, job.prompt.len, err) < 0)
+    if (gen_read_prompt(gen, &job.ids, &job.prompt_text, &job.request, err) < 0 ||
+        gen_open_session(gen, gen->options->batch ? gen->options->batch : 1, job.ids.len, err) < 0)
         goto out;
+    job.n_prompt = job.ids.len;
     if (gen->options->prompt_cache)
-        gen_reuse(gen, &job.prompt, &job.request);
+        gen_reuse(gen, &job.request);
     if (gen_begin_save(gen, err) < 0 ||
-        generate(&gen->session, &gen->sampling, gen->spec, &callbacks, &cli_interrupted, &stats, err) <
-            0 ||
+        generate(&gen->session, &gen->sampling, gen->strategy, &callbacks, &cli_interrupted, &stats,
+                 err) < 0 ||
         gen_end_save(gen, err) < 0)
         goto out;
     rc = gen_report(gen, &stats, err);
 out:
     cli_progress_end(&job.progress);
-    ids_release(&job.prompt);
+    ids_release(&job.ids);
     buf_release(&job.prompt_text);
     return rc;
 }

@@ -5,6 +5,7 @@
 
 #include "cli.h"
 #include "gen.h"
+#include "text/detok.h"
 
 /* For people a space or a line end inside a piece must show. */
 static json_t *quote(json_t *piece)

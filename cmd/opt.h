@@ -1,5 +1,8 @@
 /* One table of options per program: the source of parsing, --help, the man page's OPTIONS and the shell
- * completions. A test fails when any of them differ. */
+ * completions. A test fails when any of them differ.
+ *
+ * The files, the lowest first: opt_table, opt_choices, opt_roff; opt_hint, opt_complete; optdoc (what is printed);
+ * opt_parse. */
 #ifndef BMC_OPT_H
 #define BMC_OPT_H
 
@@ -65,6 +68,8 @@ struct program {
     const struct opt *opts;
     size_t n_opts;
     const char *operands; /* choices of the first operand; NULL: a file, as the others are */
+    const unsigned
+        *used_by; /* of each option, a bit for each of these choices that takes it; NULL: all do */
 };
 
 enum { OPT_MAX = 128 }; /* options of a program */
@@ -81,8 +86,24 @@ struct operands {
 void opt_parse(const struct program *program, int argc, char **argv, void *options,
                struct operands *operands);
 
-/* The option of that long or short name, without dashes; NULL when there is none. */
+/* The program's options, then those that every program has. */
+size_t opt_count(const struct program *program);
+const struct opt *opt_nth(const struct program *program, size_t i);
+
+/* The n-th choice of the first operand takes that option. */
+bool opt_used_by(const struct program *program, size_t i, unsigned operand);
+
+/* The program's own option of that long or short name, without dashes; NULL when there is none. */
 const struct opt *opt_find(const struct program *program, const char *name, size_t len, bool is_long);
+
+/* A list of whole numbers, as "1,8,32", that an option has as its text. `most` of them fit; another text is wrong usage. */
+struct opt_sizes {
+    const char *option; /* with its dashes */
+    size_t min, max;    /* of each number */
+    size_t most;
+};
+void opt_sizes(const struct program *program, const struct opt_sizes *what, const char *text,
+               size_t *list, size_t *n);
 
 /* One line on stderr, and exit 2. */
 void opt_usage_error(const struct program *program, const char *format, ...)

@@ -1,9 +1,10 @@
 /* Completions for bash, zsh and fish, from the option table. Names of shapes are asked from the program when they are
  * wanted: the user may have added some. */
+#include "opt_complete.h"
+
 #include <string.h>
 
 #include "opt_choices.h"
-#include "optdoc.h"
 
 /* What completes an option's argument. */
 enum kind { NOTHING, FILES, SHAPES, ONE, SEVERAL };
@@ -21,6 +22,31 @@ static void put_words(const char *choices, FILE *out)
 {
     for (; *choices; choices++)
         fputc(*choices == '|' ? ' ' : *choices, out);
+}
+
+/* The choice that begins at `*at`: its length; moves on to the next one. */
+static size_t next_choice(const char **at, const char **word)
+{
+    const size_t len = strcspn(*at, "|");
+    *word = *at;
+    *at += len + ((*at)[len] == '|');
+    return len;
+}
+
+/* The choices of the first operand that refuse an option, with `between` them. */
+static void refusers(const struct program *program, size_t i, const char *between, char *text,
+                     size_t size)
+{
+    const char *word;
+    size_t used = 0;
+    unsigned operand = 0;
+    text[0] = 0;
+    for (const char *at = program->operands ? program->operands : ""; *at && used < size; operand++) {
+        const size_t len = next_choice(&at, &word);
+        if (!opt_used_by(program, i, operand))
+            used += (size_t)snprintf(text + used, size - used, "%s%.*s", used ? between : "", (int)len,
+                                     word);
+    }
 }
 
 /* ---- bash ---- */
@@ -59,16 +85,45 @@ static void bash_case(const struct program *program, const struct opt *opt, FILE
     fputs(") ;;\n", out);
 }
 
-static void bash_options(const struct program *program, FILE *out)
+enum { ALL = 32 }; /* whatever the first operand is */
+
+/* The names of the options that an operand takes. */
+static void bash_names(const struct program *program, unsigned operand, FILE *out)
 {
-    for (size_t i = 0, n = 0; i < optdoc_count(program); i++) {
-        const struct opt *opt = optdoc_nth(program, i);
-        if (opt->kind == OPT_HEADING)
+    for (size_t i = 0, n = 0; i < opt_count(program); i++) {
+        const struct opt *opt = opt_nth(program, i);
+        if (opt->kind == OPT_HEADING || (operand != ALL && !opt_used_by(program, i, operand)))
             continue;
         if (opt->letters)
             fprintf(out, "%s-%s", n++ ? " " : "", opt->letters);
         fprintf(out, "%s--%s", n++ ? " " : "", opt->name);
     }
+}
+
+/* All options, or those of the first operand once it is there. */
+static void bash_options(const struct program *program, FILE *out)
+{
+    const char *word;
+    unsigned operand = 0;
+    fputs(program->used_by ? "            local word options='"
+                           : "            COMPREPLY=($(compgen -W '",
+          out);
+    bash_names(program, ALL, out);
+    if (!program->used_by) {
+        fputs("' -- \"$cur\"))\n", out);
+        return;
+    }
+    fputs("'\n            for word in \"${COMP_WORDS[@]:1}\"; do\n                case $word in\n",
+          out);
+    for (const char *at = program->operands; *at; operand++) {
+        const size_t len = next_choice(&at, &word);
+        fprintf(out, "                %.*s) options='", (int)len, word);
+        bash_names(program, operand, out);
+        fputs("' ;;\n", out);
+    }
+    fputs("                esac\n            done\n            COMPREPLY=($(compgen -W \"$options\" -- "
+          "\"$cur\"))\n",
+          out);
 }
 
 /* The first operand may be one of few words; all others are files. */
@@ -101,14 +156,14 @@ void opt_complete_bash(const struct program *program, FILE *out)
             "    elif [[ $prev == = ]]; then\n        prev=${COMP_WORDS[COMP_CWORD - 2]}\n    fi\n"
             "    case $prev in\n",
             program->name, function);
-    for (size_t i = 0; i < optdoc_count(program); i++) {
-        const struct opt *opt = optdoc_nth(program, i);
+    for (size_t i = 0; i < opt_count(program); i++) {
+        const struct opt *opt = opt_nth(program, i);
         if (opt->kind != OPT_HEADING && opt->arg)
             bash_case(program, opt, out);
     }
-    fputs("    *)\n        if [[ $cur == -* ]]; then\n            COMPREPLY=($(compgen -W '", out);
+    fputs("    *)\n        if [[ $cur == -* ]]; then\n", out);
     bash_options(program, out);
-    fputs("' -- \"$cur\"))\n        else\n", out);
+    fputs("        else\n", out);
     bash_operands(program, out);
     fprintf(out,
             "        fi ;;\n    esac\n}\n"
@@ -153,26 +208,55 @@ static void zsh_argument(const struct program *program, const struct opt *opt, F
     }
 }
 
+static void zsh_option(const struct program *program, const struct opt *opt, const char *end, FILE *out)
+{
+    char help[1024];
+    opt_help_text(opt, help, sizeof help);
+    for (int form = opt->letters ? 0 : 1; form < 2; form++) {
+        fprintf(out, "    '%s-%s%s%s[", opt->kind == OPT_LIST ? "*" : "", form ? "-" : "",
+                form ? opt->name : opt->letters, form && opt->arg ? "=" : "");
+        zsh_quoted(help, out);
+        fputc(']', out);
+        if (opt->arg)
+            zsh_argument(program, opt, out);
+        fputs(end, out);
+    }
+}
+
+/* The rows that the first operand takes, in an array: all of them where it is not there yet. */
+static void zsh_rows(const struct program *program, FILE *out)
+{
+    char refusing[256], before[256];
+    bool open = false;
+    fprintf(out, "local job=${words[(r)(%s)]}\nlocal -a rows\n", program->operands);
+    for (size_t i = 0; i < opt_count(program); i++) {
+        if (opt_nth(program, i)->kind == OPT_HEADING)
+            continue;
+        refusers(program, i, "|", refusing, sizeof refusing);
+        if (open && strcmp(refusing, before) != 0)
+            fputs(")\n", out);
+        if (!open || strcmp(refusing, before) != 0) {
+            if (*refusing)
+                fprintf(out, "[[ $job != (%s) ]] && ", refusing);
+            fputs("rows+=(\n", out);
+        }
+        open = true;
+        strcpy(before, refusing);
+        zsh_option(program, opt_nth(program, i), "'\n", out);
+    }
+    fputs(")\n_arguments -S $rows \\\n", out);
+}
+
 void opt_complete_zsh(const struct program *program, FILE *out)
 {
-    fprintf(out, "#compdef %s\n# zsh completion for %s\n_arguments -S \\\n", program->name,
-            program->name);
-    for (size_t i = 0; i < optdoc_count(program); i++) {
-        const struct opt *opt = optdoc_nth(program, i);
-        char help[1024];
-        if (opt->kind == OPT_HEADING)
-            continue;
-        opt_help_text(opt, help, sizeof help);
-        for (int form = opt->letters ? 0 : 1; form < 2; form++) {
-            fprintf(out, "    '%s-%s%s%s[", opt->kind == OPT_LIST ? "*" : "", form ? "-" : "",
-                    form ? opt->name : opt->letters, form && opt->arg ? "=" : "");
-            zsh_quoted(help, out);
-            fputc(']', out);
-            if (opt->arg)
-                zsh_argument(program, opt, out);
-            fputs("' \\\n", out);
-        }
-    }
+    fprintf(out, "#compdef %s\n# zsh completion for %s\n", program->name, program->name);
+    if (program->used_by)
+        zsh_rows(program, out);
+    else
+        fputs("_arguments -S \\\n", out);
+    for (size_t i = 0; !program->used_by && i < opt_count(program); i++)
+        if (opt_nth(program, i)->kind != OPT_HEADING)
+            zsh_option(program, opt_nth(program, i), "' \\\n", out);
     if (program->operands) {
         fputs("    ':job:(", out);
         put_words(program->operands, out);
@@ -204,10 +288,14 @@ static void fish_argument(const struct program *program, const struct opt *opt, 
     }
 }
 
-static void fish_option(const struct program *program, const struct opt *opt, FILE *out)
+static void fish_option(const struct program *program, size_t i, FILE *out)
 {
-    char help[1024];
+    const struct opt *opt = opt_nth(program, i);
+    char help[1024], refusing[256];
     fprintf(out, "complete -c %s", program->name);
+    refusers(program, i, " ", refusing, sizeof refusing);
+    if (*refusing)
+        fprintf(out, " -n 'not __fish_seen_subcommand_from %s'", refusing);
     if (opt->letters)
         fprintf(out, " -%c %s", strlen(opt->letters) == 1 ? 's' : 'o', opt->letters);
     fprintf(out, " -l %s", opt->name);
@@ -223,9 +311,9 @@ static void fish_option(const struct program *program, const struct opt *opt, FI
 void opt_complete_fish(const struct program *program, FILE *out)
 {
     fprintf(out, "# fish completion for %s\n", program->name);
-    for (size_t i = 0; i < optdoc_count(program); i++)
-        if (optdoc_nth(program, i)->kind != OPT_HEADING)
-            fish_option(program, optdoc_nth(program, i), out);
+    for (size_t i = 0; i < opt_count(program); i++)
+        if (opt_nth(program, i)->kind != OPT_HEADING)
+            fish_option(program, i, out);
     if (program->operands) {
         fprintf(out, "complete -c %s -f -n 'not __fish_seen_subcommand_from ", program->name);
         put_words(program->operands, out);

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "base/words.h"
-#include "optdoc.h"
+#include "opt_roff.h"
 
 #define SAME "="
 
@@ -121,8 +121,8 @@ static const char *nearest_name(const struct program *program, const char *writt
 {
     const char *best = NULL;
     size_t least = SIZE_MAX;
-    for (size_t i = 0; i < optdoc_count(program); i++) {
-        const struct opt *opt = optdoc_nth(program, i);
+    for (size_t i = 0; i < opt_count(program); i++) {
+        const struct opt *opt = opt_nth(program, i);
         const size_t distance =
             opt->kind == OPT_HEADING ? SIZE_MAX : name_distance(written, len, opt->name);
         if (distance < least) {
@@ -151,9 +151,8 @@ static bool is_same(const struct foreign *row) { return row->ours && strcmp(row-
 
 static bool has_long(const struct program *program, const char *name)
 {
-    for (size_t i = 0; i < optdoc_count(program); i++)
-        if (optdoc_nth(program, i)->kind != OPT_HEADING &&
-            strcmp(optdoc_nth(program, i)->name, name) == 0)
+    for (size_t i = 0; i < opt_count(program); i++)
+        if (opt_nth(program, i)->kind != OPT_HEADING && strcmp(opt_nth(program, i)->name, name) == 0)
             return true;
     return false;
 }
@@ -209,7 +208,7 @@ static void put_names(const char *names, FILE *out)
         const size_t len = strcspn(at, " ");
         snprintf(name, sizeof name, "%.*s", (int)len, at);
         fprintf(out, "%s\\%%", at == names ? "" : " ");
-        optdoc_put_roff(name, out);
+        opt_put_roff(name, out);
         at += len + strspn(at + len, " ");
     }
 }
@@ -226,7 +225,7 @@ static void put_ours(const struct foreign *row, FILE *out)
         fputs("none", out);
     if (row->where) {
         fputs(" of ", out);
-        optdoc_put_roff(row->where, out);
+        opt_put_roff(row->where, out);
     }
 }
 
@@ -241,7 +240,7 @@ void opt_print_foreign(const struct program *program, FILE *out)
         put_ours(row, out);
         if (row->note) {
             fputs(row->ours ? "; " : ": ", out);
-            optdoc_put_roff(row->note, out);
+            opt_put_roff(row->note, out);
         }
         fputs("\nT}\n", out);
     }

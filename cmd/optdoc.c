@@ -4,21 +4,9 @@
 #include <string.h>
 
 #include "opt_choices.h"
+#include "opt_complete.h"
 #include "opt_hint.h"
-
-static const struct opt common[] = {
-    {OPT_HEADING, "Other", NULL, NULL, NULL, 0, 0, 0, NULL, false},
-    {OPT_FLAG, "help", "h", NULL, "print this list and exit", 0, 0, 0, NULL, false},
-    {OPT_FLAG, "version", NULL, NULL,
-     "print version, compiler, libraries and instruction set, and exit", 0, 0, 0, NULL, false},
-};
-
-const struct opt *optdoc_nth(const struct program *program, size_t i)
-{
-    return i < program->n_opts ? &program->opts[i] : &common[i - program->n_opts];
-}
-
-size_t optdoc_count(const struct program *program) { return program->n_opts + ARRAY_LEN(common); }
+#include "opt_roff.h"
 
 /* ---- --help ---- */
 
@@ -46,8 +34,8 @@ void optdoc_help(const struct program *program, FILE *out)
     fprintf(out, "%s - %s\n\n", program->name, program->summary);
     for (size_t i = 0; program->usage[i]; i++)
         fprintf(out, "%s %s %s\n", i ? "      " : "usage:", program->name, program->usage[i]);
-    for (size_t i = 0; i < optdoc_count(program); i++) {
-        const struct opt *opt = optdoc_nth(program, i);
+    for (size_t i = 0; i < opt_count(program); i++) {
+        const struct opt *opt = opt_nth(program, i);
         char left[128], help[1024];
         if (opt->kind == OPT_HEADING) {
             fprintf(out, "\n%s:\n", opt->name);
@@ -68,23 +56,11 @@ void optdoc_help(const struct program *program, FILE *out)
 
 /* ---- man ---- */
 
-void optdoc_put_roff(const char *text, FILE *out)
-{
-    for (; *text; text++) {
-        if (*text == '-')
-            fputs("\\-", out);
-        else if (*text == '\\')
-            fputs("\\e", out);
-        else
-            fputc(*text, out);
-    }
-}
-
 static void print_man(const struct program *program, FILE *out)
 {
     fputs(".SH OPTIONS\n", out);
-    for (size_t i = 0; i < optdoc_count(program); i++) {
-        const struct opt *opt = optdoc_nth(program, i);
+    for (size_t i = 0; i < opt_count(program); i++) {
+        const struct opt *opt = opt_nth(program, i);
         char help[1024];
         if (opt->kind == OPT_HEADING) {
             fprintf(out, ".SS %s\n", opt->name);
@@ -93,20 +69,20 @@ static void print_man(const struct program *program, FILE *out)
         fputs(".TP\n\\fB", out);
         if (opt->letters) {
             fputs("\\-", out);
-            optdoc_put_roff(opt->letters, out);
+            opt_put_roff(opt->letters, out);
             fputs("\\fR, \\fB", out);
         }
         fputs("\\-\\-", out);
-        optdoc_put_roff(opt->name, out);
+        opt_put_roff(opt->name, out);
         fputs("\\fR", out);
         if (opt->arg) {
             fputs(" \\fI", out);
-            optdoc_put_roff(opt->arg, out);
+            opt_put_roff(opt->arg, out);
             fputs("\\fR", out);
         }
         fputc('\n', out);
         opt_help_text(opt, help, sizeof help);
-        optdoc_put_roff(help, out);
+        opt_put_roff(help, out);
         fputc('\n', out);
     }
 }

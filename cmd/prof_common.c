@@ -3,46 +3,21 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/conf.h"
 #include "base/threads.h"
 #include "cli.h"
 #include "model/family.h"
 #include "prof.h"
 
-/* The first word of a list cut at commas; moves on. */
-static size_t next_word(const char **at, const char **word)
-{
-    const size_t len = strcspn(*at, ",");
-    *word = *at;
-    *at += len + ((*at)[len] == ',');
-    return len;
-}
-
 void prof_list(const char *text, const char *option, size_t *list, size_t *n)
 {
-    char number[32];
-    const char *word;
-    *n = 0;
-    for (const char *at = text; *at;) {
-        const size_t len = next_word(&at, &word);
-        snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), word);
-        if (*n == PROF_MAX_LIST || len >= sizeof number || !parse_size(number, &list[*n]) ||
-            list[*n] > 1 << 30)
-            opt_usage_error(&prof_program,
-                            "%s: \"%s\" is no list of at most %d whole numbers, as 1,8,32", option,
-                            text, PROF_MAX_LIST);
-        (*n)++;
-    }
-    if (!*n)
-        opt_usage_error(&prof_program, "%s: the list is empty", option);
+    const struct opt_sizes what = {option, 0, 1 << 30, PROF_MAX_LIST};
+    opt_sizes(&prof_program, &what, text, list, n);
 }
 
 void prof_batches(const struct prof_options *o, size_t *list, size_t *n)
 {
-    prof_list(o->batch, "--batch", list, n);
-    for (size_t i = 0; i < *n; i++)
-        if (!list[i])
-            opt_usage_error(&prof_program, "--batch: at least one sequence is needed, found 0");
+    const struct opt_sizes what = {"--batch", 1, 1 << 30, PROF_MAX_LIST};
+    opt_sizes(&prof_program, &what, o->batch, list, n);
 }
 
 static void add_contender(struct prof *prof, char *text)
@@ -226,23 +201,6 @@ void prof_close(struct prof *prof)
     free(prof->texts);
 }
 
-/* The members of `row` that `columns` names, in its order. */
-static int pick(const json_t *row, const char *columns, json_t **picked, struct err *err)
-{
-    char name[64];
-    *picked = json_object();
-    int rc = *picked ? 0 : err_set(err, "out of memory for a row");
-    for (const char *at = columns; *at && rc == 0; at += *at == ' ') {
-        const size_t len = strcspn(at, " ");
-        snprintf(name, sizeof name, "%.*s", (int)len, at);
-        json_t *value = json_object_get(row, name);
-        if (value)
-            rc = json_put(*picked, name, json_incref(value), err);
-        at += len;
-    }
-    return rc;
-}
-
 bool prof_same_in_all(const json_t *rows, const char *key)
 {
     for (size_t i = 1; i < json_array_size(rows); i++)
@@ -259,7 +217,7 @@ static int add_setup(const json_t *rows, struct buf *text, struct err *err)
                                 "threads repeat seed cpu version timestamp";
     json_t *picked, *value;
     const char *key;
-    int rc = pick(json_array_get(rows, 0), setup, &picked, err);
+    int rc = table_pick(json_array_get(rows, 0), setup, &picked, err);
     json_object_foreach(picked, key, value)
     {
         struct buf one = {0};
@@ -277,26 +235,12 @@ static int add_setup(const json_t *rows, struct buf *text, struct err *err)
     return rc < 0 ? -1 : buf_addf(text, err, "\n\n");
 }
 
-/* The main columns of every row. */
-static int pick_all(const json_t *rows, const char *columns, json_t *shown, struct err *err)
-{
-    int rc = shown ? 0 : err_set(err, "out of memory for rows");
-    for (size_t i = 0; i < json_array_size(rows) && rc == 0; i++) {
-        json_t *picked;
-        rc = pick(json_array_get(rows, i), columns, &picked, err);
-        if (rc == 0)
-            rc = json_push(shown, json_incref(picked), err);
-        json_decref(picked);
-    }
-    return rc;
-}
-
 int prof_print_rows(const json_t *rows, const char *columns, enum table_format format, struct err *err)
 {
     const bool brief = format == TABLE_TEXT || format == TABLE_MD;
     struct buf text = {0};
-    json_t *shown = brief ? json_array() : json_incref((json_t *)(uintptr_t)rows);
-    int rc = brief ? pick_all(rows, columns, shown, err) : 0;
+    json_t *shown = brief ? NULL : json_incref((json_t *)(uintptr_t)rows);
+    int rc = brief ? table_pick_all(rows, columns, &shown, err) : 0;
     if (brief && rc == 0)
         rc = add_setup(rows, &text, err);
     if (rc == 0)

@@ -4,10 +4,10 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "opt_rows.h"
 #include "prof.h"
 
 #define AT(field) offsetof(struct prof_options, field)
-#define MANY      1e15
 
 const char *const prof_command_names[PROF_COMMANDS] = {"policies", "sweep", "latency", "bench",
                                                        "usecases", "roof",  "compare"};
@@ -28,19 +28,13 @@ enum {
 };
 
 /* clang-format off */
-#define HEADING(text) {OPT_HEADING, text, NULL, NULL, NULL, 0, 0, 0, NULL, false}
-#define FLAG(name, field, help) {OPT_FLAG, name, NULL, NULL, help, AT(field), 0, 0, NULL, false}
-#define TEXT(name, letters, arg, field, help) {OPT_TEXT, name, letters, arg, help, AT(field), 0, 0, NULL, false}
-#define PATH(name, letters, arg, field, help) {OPT_TEXT, name, letters, arg, help, AT(field), 0, 0, NULL, true}
-#define SIZE(name, letters, field, min, max, help) {OPT_SIZE, name, letters, "N", help, AT(field), min, max, NULL, false}
-#define CHOICE(name, arg, field, choices, help) {OPT_CHOICE, name, NULL, arg, help, AT(field), 0, 0, choices, false}
 static const struct {
     unsigned used_by;
     struct opt opt;
 } table[] = {
     {0, HEADING("What is run")},
     {RUNS, PATH("model", "m", "FILE", model, "a model file (default: the model that came with the program)")},
-    {RUNS, {OPT_TEXT, "shape", NULL, "SHAPE", "a known shape (a name from shapes/, or a path) with random weights in memory, in place of a model", AT(shape), 0, 0, CHOICES_SHAPES, false}},
+    {RUNS, NAMES("shape", "SHAPE", shape, CHOICES_SHAPES, "a known shape (a name from shapes/, or a path) with random weights in memory, in place of a model")},
     {RUNS, SIZE("layers", NULL, layers, 1, 1024, "run only so many layers of it (default: all)")},
     {STEPS, CHOICE("type", "TYPE", type, CHOICES_TYPES, "type of the random weights: {} (default bf16)")},
     {BLOCKS | LATENCY | BENCH, SIZE("ctx-size", "N", context, 1, MANY, "N, the rows that a sequence grows to (default: 512, at most the model's context; with --load-kv 512 beyond its rows); bench: the context that a shape has at least")},
@@ -51,26 +45,26 @@ static const struct {
     {USECASES, TEXT("cases", NULL, "LIST", cases, "prompt and generated lengths (default: of 128:128,128:1920,1920:128,1920:1920 those that the context holds)")},
     {LATENCY, PATH("load-kv", NULL, "FILE", load_kv, "begin with the sequences of this snapshot")},
     {0, HEADING("Cache and machine")},
-    {POLICIES | STEPS, {OPT_TEXT, "kv", NULL, "LIST", "cache policies to compare, separated by commas: {}, with what bmc-gen --kv allows after a colon (default: all; bench: bmc; latency: iterative,bmc)", AT(kv), 0, 0, CHOICES_KV, false}},
-    {RUNS, CHOICE("kv-type", "TYPE", kv_type, CHOICES_TYPES, "type of the cached rows: {} (default f32, or that of the snapshot)")},
-    {RUNS, CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: policy (those it asks for) or valid (only those that hold tokens) (default policy)")},
-    {RUNS, CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)")},
-    {RUNS, FLAG("lockstep", lockstep, "grow a batch as one tensor (iterative, upfront and bmc)")},
-    {RUNS, {OPT_TEXT, "attn", NULL, "BACKEND", "attention backend: {} (default fused)", AT(attn), 0, 0, CHOICES_ATTN, false}},
-    {RUNS, {OPT_TEXT, "isa", NULL, "SET", "instruction set: {} (default: BMC_ISA, else the last of these that the machine has)", AT(isa), 0, 0, CHOICES_ISA, false}},
-    {STEPS, {OPT_TEXT, "precision", NULL, "P", "how activations meet bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default bf16x2 on bf16 and amx, else f32)", AT(precision), 0, 0, CHOICES_PRECISION, false}},
-    {POLICIES | STEPS, PATH("profile", NULL, "FILE", profile, "the tuned profile, made by bmc-tune, or none: T of bmc (default: bmc/profile in $XDG_CONFIG_HOME, else in ~/.config)")},
-    {MEASURING, SIZE("threads", "t", threads, 1, 4096, "threads (default: all cores that the process may use)")},
-    {RUNS, {OPT_INT, "seed", "s", "N", "seed of random weights, tokens and rows (default 0)", AT(seed), 0, 9e18, NULL, false}},
+    {POLICIES | STEPS, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with what bmc-gen --kv allows after a colon (default: all; bench: bmc; latency: iterative,bmc)")},
+    {RUNS, ROW_KV_TYPE("f32, or that of the snapshot")},
+    {RUNS, ROW_ROWS},
+    {RUNS, ROW_ALLOC},
+    {RUNS, FLAG("lockstep", NULL, lockstep, "grow a batch as one tensor (iterative, upfront and bmc)")},
+    {RUNS, ROW_ATTN},
+    {RUNS, ROW_ISA},
+    {STEPS, ROW_PRECISION},
+    {POLICIES | STEPS, ROW_PROFILE(", made by bmc-tune, or none: T of bmc")},
+    {MEASURING, ROW_THREADS},
+    {RUNS, INT("seed", "s", seed, 0, 9e18, "seed of random weights, tokens and rows (default 0)")},
     {0, HEADING("Measuring")},
     {MEASURING, SIZE("repeat", "r", repeat, 1, 64, "rounds; the things that are compared take turns in each (default 3; bench 5; latency and usecases 1)")},
     {RUNS, SIZE("warmup", NULL, warmup, 0, 64, "rounds before, which do not count (default 0; bench and usecases 1)")},
     {LATENCY, SIZE("every", NULL, every, 1, MANY, "tokens that share a row (default N/32)")},
     {BENCH | ROOF, SIZE("megabytes", NULL, megabytes, 1, 1 << 20, "size of the blocks that are read and copied (default 512)")},
-    {COMPARE, {OPT_REAL, "tolerance", NULL, "PERCENT", "how much worse the second file may be before the exit status is 1 (default 5)", AT(tolerance), 0, 1000, NULL, false}},
+    {COMPARE, REAL("tolerance", "PERCENT", tolerance, 0, 1000, "how much worse the second file may be before the exit status is 1 (default 5)")},
     {0, HEADING("Output")},
-    {MEASURING | COMPARE, CHOICE("format", "FORMAT", format, TABLE_FORMATS, "table, md, csv, json or jsonl; the first two show the main columns only (default table)")},
-    {BLOCKS | LATENCY, {OPT_TEXT, "plot", NULL, "FILE", "draw the result as SVG", AT(plot), 0, 0, NULL, OPT_WRITES}},
+    {MEASURING | COMPARE, ROW_FORMAT("{}; the first two show the main columns only (default table)")},
+    {BLOCKS | LATENCY, OUTPUT("plot", NULL, OPT_WRITES, plot, "draw the result as SVG")},
 };
 /* clang-format on */
 
@@ -79,11 +73,14 @@ enum { ROWS = ARRAY_LEN(table), TEXT_BYTES = 512, USAGE_BYTES = 1536 };
 /* What is made of the table for opt.h. */
 static struct opt opts[ROWS];
 static const char *usage[PROF_COMMANDS + 1];
+static char operands[128];
+static unsigned takers[ROWS];
 
 const struct program prof_program = {
     "bmc-prof", "measure cache policies and the machine's limits, and compare two measurements",
     usage,      opts,
-    ROWS,       "policies|sweep|latency|bench|usecases|roof|compare"};
+    ROWS,       operands,
+    takers};
 
 /* Appends to a text of `size` bytes; all texts are ours and fit. */
 __attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, const char *format, ...)
@@ -153,6 +150,7 @@ void prof_describe(void)
     static char text[ROWS][TEXT_BYTES], line[PROF_COMMANDS][USAGE_BYTES];
     for (size_t i = 0; i < ROWS; i++) {
         opts[i] = table[i].opt;
+        takers[i] = table[i].used_by;
         if (opts[i].kind == OPT_HEADING)
             continue;
         describe(i, text[i], TEXT_BYTES);
@@ -161,14 +159,15 @@ void prof_describe(void)
     for (size_t i = 0; i < PROF_COMMANDS; i++) {
         list_options(i, line[i], USAGE_BYTES);
         usage[i] = line[i];
+        add(operands, sizeof operands, "%s%s", i ? "|" : "", prof_command_names[i]);
     }
 }
 
-void prof_check_used(const struct operands *operands, enum prof_command command)
+void prof_check_used(const struct operands *given, enum prof_command command)
 {
     for (size_t i = 0; i < ROWS; i++) {
         char users[128] = "";
-        if (!operands->given[i] || table[i].used_by & 1u << command)
+        if (!given->given[i] || table[i].used_by & 1u << command)
             continue;
         add_names(users, sizeof users, table[i].used_by);
         opt_usage_error(&prof_program, "--%s goes with %s only, not with %s", table[i].opt.name, users,

@@ -42,7 +42,7 @@ static int read_file(struct spec_run *run, const char *path, struct err *err)
 {
     struct acceptance a;
     char id[2 * HASH_BYTES + 1], own_draft[2 * HASH_BYTES + 1];
-    if (acceptance_open(&a, path, err) < 0)
+    if (acceptance_read(&a, path, err) < 0)
         return -1;
     hash_hex(&run->gen.model->file.model_id, HASH_BYTES, id);
     drafter_id(run, HASH_BYTES, own_draft);
@@ -82,7 +82,7 @@ int spec_read_acceptance(struct spec_run *run, struct err *err)
 
 int spec_write_acceptance(struct spec_run *run, struct err *err)
 {
-    const struct spec_stats *s = &run->spec.stats;
+    const struct spec_stats *s = spec_stats(run->spec);
     struct buf text = {0};
     char target[2 * HASH_BYTES + 1], draft[2 * HASH_BYTES + 1];
     if (s->record_steps == 0)

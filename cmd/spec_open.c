@@ -1,30 +1,10 @@
-/* bmc-spec: the draft model, its session, and how much is drafted. */
+/* bmc-spec: the draft model, its session, and the drafter. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
 #include "speccmd.h"
-
-/* Free rows: those whose arithmetic takes about as long as reading the weights, more of them where a product has one term. */
-enum { USUAL_FREE_ROWS = 16, USUAL_FREE_ROWS_BF16 = 24, USUAL_TREE = 26, AUTO_TREE = 48 };
-
-size_t spec_free_rows(const struct spec_run *run, enum precision precision, const char **from)
-{
-    const size_t tuned = tuned_free_rows(&run->gen.tuned);
-    const char *unused;
-    from = from ? from : &unused;
-    if (run->cli->free_rows) {
-        *from = "option";
-        return run->cli->free_rows;
-    }
-    if (tuned) {
-        *from = "profile";
-        return tuned;
-    }
-    *from = "default";
-    return precision == PRECISION_BF16 ? USUAL_FREE_ROWS_BF16 : USUAL_FREE_ROWS;
-}
 
 int spec_open_draft(struct spec_run *run, struct err *err)
 {
@@ -40,33 +20,7 @@ int spec_open_draft(struct spec_run *run, struct err *err)
     return draft_model_check(run->gen.model, run->draft, err);
 }
 
-/* ---- how much ---- */
-
-/* The most candidates that -k, --tree and --free-rows allow. */
-static int set_length(struct spec_run *run, const struct session_options *s, struct err *err)
-{
-    const struct spec_cli *o = run->cli;
-    struct draft_length *length = &run->options.length;
-    const bool tree = o->tree_nodes || (o->recycle && o->k_auto && !o->tree_auto);
-    const size_t free_rows = spec_free_rows(run, s->precision, NULL);
-    const size_t limit = size_min(o->limit, draft_length_limit(free_rows, s->batch));
-    *length = (struct draft_length){.increment = o->step,
-                                    .modulus = o->modulus,
-                                    .limit = o->k_auto ? limit : o->k,
-                                    .fixed = !o->k_auto};
-    length->now = o->k_auto ? size_min(o->start, limit) : o->k;
-    if (tree)
-        run->options.tree =
-            o->tree_nodes ? o->tree_nodes : size_min(USUAL_TREE, size_max(free_rows, 2) - 1);
-    const size_t most = spec_most(&run->options);
-    if ((!o->k_auto || o->tree_nodes) && most >= s->context)
-        return err_set(err,
-                       "%zu candidates do not fit the context of %zu tokens: use fewer, or a larger -c",
-                       most, s->context);
-    if (!o->record)
-        length->limit = size_min(length->limit, s->context);
-    return 0;
-}
+/* ---- the session ---- */
 
 /* Room for the speculative rows, and the growth that --ragged asks for. */
 static int adjust_session(struct gen *gen, struct session_options *s, struct err *err)
@@ -76,7 +30,7 @@ static int adjust_session(struct gen *gen, struct session_options *s, struct err
     run->options.simulate = o->simulate;
     run->options.always = o->always;
     run->options.record = o->record;
-    if (set_length(run, s, err) < 0 || spec_read_acceptance(run, err) < 0)
+    if (spec_set_length(run, s, err) < 0 || spec_read_acceptance(run, err) < 0)
         return -1;
     const size_t most = size_max(spec_most(&run->options), o->tree_auto ? AUTO_TREE : 0);
     if (!size_mul(s->batch, most + 1, &s->rows))
@@ -186,18 +140,15 @@ static int opened(struct gen *gen, struct err *err)
         return 0;
     if (spec_open(&run->spec, &gen->session, run->drafter, &run->options, err) < 0)
         return -1;
-    run->opened = true;
-    gen->spec = &run->spec;
+    gen->strategy = spec_strategy(run->spec);
     return 0;
 }
 
 void spec_close_run(struct spec_run *run)
 {
-    if (run->opened)
-        spec_close(&run->spec);
+    spec_close(run->spec);
     drafter_close(run->drafter);
-    if (run->draft_session.model)
-        session_close(&run->draft_session);
+    session_close(&run->draft_session);
     model_close(run->draft);
     gen_close(&run->gen);
 }

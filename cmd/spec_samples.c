@@ -13,11 +13,18 @@ struct answer {
     json_t *object;
 };
 
+/* One of the answers that are asked for. */
+struct sample {
+    struct gen_request request;
+    struct ids ids;
+};
+
 struct samples_job {
     struct spec_run *run;
     struct ids prompt;
     struct buf text;
-    struct gen_request request;
+    struct gen_request request; /* what they have in common */
+    struct sample *sample;
     size_t next;
     double end_ms; /* 0: no budget */
     struct answer *answer;
@@ -25,19 +32,23 @@ struct samples_job {
     volatile sig_atomic_t over; /* the time is, or a signal came */
 };
 
-static int next(void *arg, bool wait, struct gen_request *request, struct err *err)
+static int next(void *arg, bool wait, const struct gen_request **request, struct err *err)
 {
     struct samples_job *job = arg;
+    struct sample *sample = &job->sample[job->next];
     (void)wait;
-    (void)err;
     if (job->next == job->run->cli->samples)
         return GEN_END;
-    *request = job->request;
-    request->stream += job->next;
-    request->line = job->next++;
-    request->prompt = job->prompt.id;
-    request->n_prompt = job->prompt.len;
-    request->logprobs = 1;
+    sample->request = job->request;
+    sample->request.stream += job->next;
+    sample->request.line = job->next++;
+    sample->request.ids = &sample->ids;
+    sample->request.same_prompt = &job->prompt;
+    sample->request.logprobs = 1;
+    *request = &sample->request;
+    for (size_t i = 0; i < job->prompt.len; i++)
+        if (ids_add(&sample->ids, job->prompt.id[i], err) < 0)
+            return -1;
     return GEN_REQUEST;
 }
 
@@ -75,7 +86,7 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
     json_t *ids = json_array();
     for (size_t i = 0; rc == 0 && i < result->n_ids; i++) {
         rc = json_push(ids, json_integer(result->ids[i]), err);
-        sum += result->logprobs[i * (result->request->logprobs + 1)].logprob;
+        sum += result->logprobs[i * (result->n_best + 1)].logprob;
     }
     const double mean = result->n_ids ? sum / (double)result->n_ids : 0;
     json_t *object =
@@ -132,21 +143,26 @@ int spec_samples(struct spec_run *run, struct err *err)
     int rc = -1;
     job.end_ms = o->budget_ms > 0 ? clock_ms() + o->budget_ms : 0;
     job.answer = calloc(o->samples, sizeof *job.answer);
-    if (!job.answer) {
+    job.sample = calloc(o->samples, sizeof *job.sample);
+    if (!job.answer || !job.sample) {
         err_set(err, "out of memory for %zu answers", o->samples);
         goto out;
     }
     if (gen_read_prompt(gen, &job.prompt, &job.text, &job.request, err) < 0 ||
         gen_open_session(gen, gen->options->batch ? gen->options->batch : o->samples, job.prompt.len,
                          err) < 0 ||
-        generate(&gen->session, &gen->sampling, gen->spec, &callbacks, &job.over, &stats, err) < 0 ||
+        generate(&gen->session, &gen->sampling, gen->strategy, &callbacks, &job.over, &stats, err) <
+            0 ||
         print_answers(&job, err) < 0)
         goto out;
     rc = gen_report(gen, &stats, err);
 out:
     for (size_t i = 0; i < job.n_answers; i++)
         json_decref(job.answer[i].object);
+    for (size_t i = 0; i < job.next; i++)
+        ids_release(&job.sample[i].ids);
     free(job.answer);
+    free(job.sample);
     ids_release(&job.prompt);
     buf_release(&job.text);
     return rc;

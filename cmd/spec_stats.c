@@ -15,7 +15,7 @@ static const char *shape_name(const struct spec_run *run)
 void spec_print_stats(const struct gen *gen)
 {
     const struct spec_run *run = (const struct spec_run *)gen;
-    const struct spec_stats *s = &run->spec.stats;
+    const struct spec_stats *s = spec_stats(run->spec);
     fprintf(stderr,
             "speculation      = %s, %s of at most %zu: %zu of %zu candidates accepted, %.3f tokens per "
             "step, "
@@ -68,7 +68,7 @@ int spec_stats_fields(const struct gen *gen, const struct gen_stats *stats, json
 {
     static const char *const ragged[] = {"one", "pad", "split"};
     const struct spec_run *run = (const struct spec_run *)gen;
-    const struct spec_stats *s = &run->spec.stats;
+    const struct spec_stats *s = spec_stats(run->spec);
     const char *free_rows_from;
     const size_t free_rows = spec_free_rows(run, run->gen.session.options.precision, &free_rows_from);
     (void)stats;

@@ -3,12 +3,16 @@
 #define BMC_SPECCMD_H
 
 #include "decode/choose.h"
+#include "decode/spec.h"
 #include "gen.h"
 
 enum ragged { RAGGED_ONE, RAGGED_PAD, RAGGED_SPLIT };
 
 /* Rows of a draft model's window beside those of the candidates. */
 enum { WINDOW_REST = 2 };
+
+/* Candidates of the largest tree that --tree auto considers. */
+enum { AUTO_TREE = 48 };
 
 struct spec_cli {
     struct gen_options gen; /* first: the shared rows of the option table point into it */
@@ -39,9 +43,9 @@ struct spec_run {
     struct session draft_session;
     struct drafter *drafter;
     struct spec_options options;
-    struct spec spec;
+    struct spec *spec; /* NULL: nothing is drafted */
     char acceptance[8192];
-    bool opened, off;
+    bool off;
 };
 
 extern const struct gen_hooks spec_hooks;
@@ -53,6 +57,9 @@ void spec_close_run(struct spec_run *run);
 /* Rows that a step may have before it takes longer than a step of one, and where the number is from: option, profile
  * or default. `from` may be NULL. To be asked once the session is open. */
 size_t spec_free_rows(const struct spec_run *run, enum precision precision, const char **from);
+
+/* The most candidates that -k, --tree and --free-rows allow. */
+int spec_set_length(struct spec_run *run, const struct session_options *s, struct err *err) MUST_USE;
 
 /* Measured acceptance by rank: read into run->options when the file is there, else usual values; written after a
  * run with --record-acceptance. */

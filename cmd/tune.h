@@ -22,6 +22,8 @@ struct tune_options {
 extern const struct program tune_program;
 
 enum { TUNE_MAX_LIST = 16, TUNE_MAX_CELLS = 2 * TUNE_MAX_LIST * TUNE_MAX_LIST };
+#define TUNE_ROWS_SHAPE                                                                                \
+    "tinyllama-1.1b" /* whose steps are timed where it is the machine that is asked about */
 enum tune_state { TUNE_BOTH, TUNE_COLD, TUNE_HOT };
 
 /* What a run works on. */
@@ -55,6 +57,9 @@ int tune_rows(struct tune *tune, struct err *err) MUST_USE;
 
 /* Warns of cells whose fit and raw ratio disagree; an error when there is one that something would be written from. */
 int tune_doubts(const struct tune *tune, struct err *err) MUST_USE;
+
+/* Before anything is measured: the profile file that is there, if any, can be read, and has room for what will be found. */
+int tune_check_room(const struct tune *tune, const char *path, struct err *err) MUST_USE;
 
 /* Puts what was found into the profile file, beside what is there of other models. */
 int tune_save(struct tune *tune, struct err *err) MUST_USE;

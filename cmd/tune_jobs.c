@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/conf.h"
+#include "base/number.h"
 #include "base/threads.h"
 #include "cli.h"
 #include "model/family.h"
@@ -10,26 +10,6 @@
 #include "tuned.h"
 
 /* ---- opening ---- */
-
-static void read_list(const char *text, const char *option, size_t least, size_t most, size_t *list,
-                      size_t *n)
-{
-    *n = 0;
-    for (const char *at = text; *at;) {
-        char number[32];
-        const size_t len = strcspn(at, ",");
-        snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), at);
-        if (*n == TUNE_MAX_LIST || len >= sizeof number || !parse_size(number, &list[*n]) ||
-            list[*n] < least || list[*n] > most)
-            opt_usage_error(&tune_program,
-                            "%s: \"%s\" is no list of at most %d whole numbers from %zu to %zu", option,
-                            text, TUNE_MAX_LIST, least, most);
-        (*n)++;
-        at += len + (at[len] == ',');
-    }
-    if (!*n)
-        opt_usage_error(&tune_program, "%s: the list is empty", option);
-}
 
 /* "k=26,m=4" */
 static void read_spec(const char *text, struct tune_run *run)
@@ -68,8 +48,10 @@ static int open_lists(struct tune *tune, struct err *err)
     char N[32];
     snprintf(N, sizeof N, "%zu", size_min(2048, tune->config.context));
     const char *all = tune->machine ? "128,256,512,1024,2048,4096,8192,16384" : N;
-    read_list(o->context ? o->context : all, "--ctx-size", 2, 1 << 20, tune->N, &tune->n_N);
-    read_list(o->batch, "--batch", 1, 1 << 16, tune->batch, &tune->n_batch);
+    const struct opt_sizes context = {"--ctx-size", 2, 1 << 20, TUNE_MAX_LIST};
+    const struct opt_sizes batch = {"--batch", 1, 1 << 16, TUNE_MAX_LIST};
+    opt_sizes(&tune_program, &context, o->context ? o->context : all, tune->N, &tune->n_N);
+    opt_sizes(&tune_program, &batch, o->batch, tune->batch, &tune->n_batch);
     for (size_t i = 0; o->model && i < tune->n_N; i++)
         if (tune->N[i] > tune->config.context)
             return err_set(err, "-N %zu is beyond the model's context of %zu", tune->N[i],
@@ -90,6 +72,7 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
         precision_parse(&tune->precision, o->precision, run->kernels, err) < 0 ||
         open_shape(tune, err) < 0)
         return -1;
+    run->layers = 1;
     run->heads = tune->config.heads;
     run->kv_heads = tune->config.kv_heads;
     run->head_dim = tune->config.head_dim;
@@ -340,7 +323,7 @@ static int rows_model(struct tune *tune, struct model **model, char *name, size_
     const struct tune_options *o = tune->options;
     struct config config = tune->config;
     char folder[8192];
-    const char *shape = tune->machine ? "tinyllama-1.1b" : tune->shape;
+    const char *shape = tune->machine ? TUNE_ROWS_SHAPE : tune->shape;
     if (tune->machine && (cli_models_dir(folder, sizeof folder, err) < 0 ||
                           shape_configure(folder, shape, &config, err) < 0))
         return -1;
@@ -384,41 +367,5 @@ int tune_rows(struct tune *tune, struct err *err)
     if (!entry)
         return -1;
     entry->rows = rows;
-    return 0;
-}
-
-/* ---- the profile ---- */
-
-/* What another run found out on this machine with the same settings stays, where this one has nothing new. */
-static int keep_old(struct tune *tune, const char *path, struct err *err)
-{
-    struct profile old, *now = &tune->profile;
-    struct err ignored;
-    bool found;
-    if (profile_open(&old, path, &found, &ignored) < 0 || !found)
-        return 0;
-    const struct machine *a = &old.machine, *b = &now->machine;
-    if (profile_check_machine(&old, b, &ignored) == 0 && a->threads == b->threads &&
-        strcmp(a->isa, b->isa) == 0 && strcmp(a->alloc, b->alloc) == 0) {
-        const int rc = profile_merge(&old, now, err);
-        profile_release(now);
-        *now = old;
-        return rc;
-    }
-    profile_release(&old);
-    return 0;
-}
-
-int tune_save(struct tune *tune, struct err *err)
-{
-    char path[8192];
-    if (!tuned_path(tune->options->profile, path, sizeof path))
-        return err_set(err, "there is no place for the profile; give --profile FILE");
-    if (keep_old(tune, path, err) < 0 || profile_save(&tune->profile, path, err) < 0)
-        return -1;
-    if (tune->options->format == TABLE_TEXT && !tune->options->quiet) {
-        cli_say(stdout, "\n");
-        cli_say(stdout, "profile written to %s\n", path);
-    }
     return 0;
 }

@@ -56,35 +56,12 @@ static json_t *about_json(const struct tune *tune, struct err *err)
     return about;
 }
 
-/* The members of every row that `columns` names. */
-static json_t *pick(const json_t *rows, const char *columns, struct err *err)
-{
-    json_t *picked = json_array();
-    int rc = picked ? 0 : -1;
-    for (size_t i = 0; rc == 0 && i < json_array_size(rows); i++) {
-        json_t *row = json_object();
-        char name[64];
-        rc = json_array_append_new(picked, row);
-        for (const char *at = columns; rc == 0 && *at; at += *at == ' ') {
-            const size_t len = strcspn(at, " ");
-            snprintf(name, sizeof name, "%.*s", (int)len, at);
-            rc = json_object_set(row, name, json_object_get(json_array_get(rows, i), name));
-            at += len;
-        }
-    }
-    if (rc == 0)
-        return picked;
-    json_decref(picked);
-    err_set(err, "out of memory for rows");
-    return NULL;
-}
-
 /* Rows, which are taken over, as a table with a title; none without rows. NULL is what memory was too short for. */
 static int add_table(struct buf *text, const char *title, json_t *rows, const char *columns,
                      enum table_format format, struct err *err)
 {
-    json_t *picked = rows ? pick(rows, columns, err) : NULL;
-    int rc = picked ? 0 : -1;
+    json_t *picked = NULL;
+    int rc = rows ? table_pick_all(rows, columns, &picked, err) : -1;
     if (rc == 0 && json_array_size(picked))
         rc =
             buf_addf(text, err, "%s\n\n", title) < 0 || table_write(picked, NULL, format, text, err) < 0
@@ -113,7 +90,6 @@ static json_t *steps_rows(const struct free_rows *r, struct err *err)
 static int add_free_rows(struct buf *text, const struct tuned_model *model, enum table_format format,
                          struct err *err)
 {
-    static const double acceptance[] = {0.5, 0.6, 0.7, 0.8, 0.9};
     char title[256];
     if (!model || !model->rows.n)
         return 0;
@@ -127,10 +103,10 @@ static int add_free_rows(struct buf *text, const struct tuned_model *model, enum
             "by the probability that each is accepted:",
             model->rows.free) < 0)
         return -1;
-    for (size_t i = 0; i < ARRAY_LEN(acceptance); i++) {
+    for (size_t i = 0; i < FREE_ROW_ACCEPTANCES; i++) {
         double speedup;
-        const size_t k = free_rows_k(&model->rows, acceptance[i], &speedup);
-        if (buf_addf(text, err, "%s %g: k = %zu (%.2f times)", i ? "," : "", acceptance[i], k,
+        const size_t k = free_rows_k(&model->rows, free_row_acceptance[i], &speedup);
+        if (buf_addf(text, err, "%s %g: k = %zu (%.2f times)", i ? "," : "", free_row_acceptance[i], k,
                      speedup) < 0)
             return -1;
     }

@@ -92,6 +92,23 @@ wait_until() {
     fail "waited in vain: $*"
 }
 
+# bmc-gen with these options answers each line of a pipe before the next one is there.
+answers_as_lines_come() { # ARGS..
+    mkfifo in
+    "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" -f in "$@" >out 2>err &
+    pid=$!
+    exec 5>in
+    for n in 1 2 3; do
+        echo '{"ids":[5,6]}' >&5
+        answered() { [ "$(wc -l <out)" -eq $n ]; }
+        wait_until answered
+    done
+    exec 5>&-
+    wait $pid
+    assert_equal "$(wc -l <out)" 3
+    [ ! -s err ]
+}
+
 # The programs were built with AddressSanitizer: some limits of memory cannot be set then.
 sanitized() { readelf -d "$BMC_BIN/bmc-gen" | grep -q libasan; }
 

@@ -163,6 +163,17 @@ spoil_kv() {
     ok bmc-convert --verify story.kv
 }
 
+@test "--info shows a seed beyond 63 bits as it is" {
+    ok bmc-gen -q -p x -n 1 --seed $((0x1234567890abcdef)) --save-kv s.kv
+    at=$(LC_ALL=C grep -obUaP '\xef\xcd\xab\x90\x78\x56\x34\x12' s.kv | cut -d : -f 1)
+    bytes_le 1 $((0x92)) | patch s.kv $((at + 7))
+    reseal_kv s.kv
+    ok bmc-convert --info s.kv --format json
+    assert_regex "$output" "\"seed\": \"$(printf %u 0x9234567890abcdef)\","
+    ok bmc-convert --info s.kv --format csv
+    assert_regex "$output" ",$(printf %u 0x9234567890abcdef),"
+}
+
 # ---- rows that nobody vouches for ----
 
 # NaN in rows [FROM, 128) of both heads of K and V of layer 0 of ./bad.kv, a copy of ./story.kv.

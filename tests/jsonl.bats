@@ -46,21 +46,7 @@ cases() { # MODEL LINES
     assert_equal "$(jq -r .id <<<"$output" | paste -sd ' ')" 'long short'
 }
 
-@test "results come while requests are still to come" {
-    mkfifo in
-    "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" --jsonl -b 1 -f in -n 2 >out 2>err &
-    pid=$!
-    exec 5>in
-    for n in 1 2 3; do
-        echo '{"ids":[5]}' >&5
-        answered() { [ "$(wc -l <out)" -eq $n ]; }
-        wait_until answered
-    done
-    exec 5>&-
-    wait $pid
-    assert_equal "$(wc -l <out)" 3
-    [ ! -s err ]
-}
+@test "results come while requests are still to come" { answers_as_lines_come --jsonl -b 1 -n 2; }
 
 @test "200 lines through a batch of 8" {
     name=qwen2-like

@@ -65,13 +65,13 @@ lfs='is a Git LFS pointer, not the file itself; .* is needed here: fetch that wi
     bmc-gen -q -m "$m" -p 'Once upon a time' -n 1 --save-kv s.kv >/dev/null
     expect_error 1 's.kv: is a snapshot; a .bmc model is needed here: go on from it with --load-kv, and give its model with -m' bmc-gen -q -m s.kv -p x
     expect_error 1 'is a .bmc model; a snapshot is needed here: give the model with -m' bmc-gen -q -m "$m" --load-kv "$m"
-    expect_error 1 's.kv: is a snapshot; a Hugging Face folder is needed here' bmc-convert s.kv -o out.bmc
-    expect_error 1 'is a .bmc model; a Hugging Face folder is needed here: it is converted already' bmc-convert "$m" -o out.bmc
+    expect_error 1 's.kv: is a snapshot; a Hugging Face folder or a GGUF file is needed here' bmc-convert s.kv -o out.bmc
+    expect_error 1 'is a .bmc model; a Hugging Face folder or a GGUF file is needed here: it is converted already' bmc-convert "$m" -o out.bmc
     assert_folder s.kv
 }
 
 @test "an unknown shape: those that are known" {
-    expect_error 1 'no shape "llama-4"; there are: llama-2-13b, .*opt-6.7b, .*tinyllama-draft-55m; or give the path' bmc-convert --synth llama-4 -o out.bmc
+    expect_error 1 'no shape "llama-4"; there are: bloom-560m, .*opt-6.7b, .*tinyllama-draft-55m; or give the path' bmc-convert --synth llama-4 -o out.bmc
     expect_error 1 'no shape "./none.shape": there is no such file' bmc-convert --synth ./none.shape -o out.bmc
 }
 

@@ -199,6 +199,9 @@ has_option() { grep -qE -- "^ +(-[a-zA-Z]+, )?$2( |,|$)" "$1"; }
 COMPLETED='bmc-prof u|usecases
 bmc-prof --kv bmc,pa|bmc,paged
 bmc-prof --shape tinyllama-d|tinyllama-draft-55m
+bmc-prof roof --m|--megabytes
+bmc-prof compare --t|--tolerance
+bmc-prof policies --al|--alloc
 bmc-gen --isa avx5|avx512
 bmc-gen --kv-type b|bf16
 bmc-gen --precision bf16x|bf16x2
@@ -262,10 +265,10 @@ while read -r words; do
 done
 END
     cut -d '|' -f 1 <<<"$COMPLETED" >lines
-    # Of the words before the last one nothing changes; behind it there may be a blank, or a comma in a list.
+    # Of the words before the last one nothing changes; behind it there may be a blank, a comma in a list, or an equals sign.
     sed -E 's/[^ ]*\|(.*)/\1/' <<<"$COMPLETED" >expected
     PATH=$BMC_BIN:$PATH HOME=$PWD timeout 60 zsh -f complete.zsh "$ROOT" <lines >found
-    sed -E 's/\\//g; s/[ ,]+$//' found >plain
+    sed -E 's/\\//g; s/[ ,=]+$//' found >plain
     run diff expected plain
     assert_output ""
 }

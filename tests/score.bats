@@ -148,7 +148,7 @@ jq_true() { # PROGRAM FILE
         run lines -b $batch -f in
         assert_equal "$status" 1
         run --separate-stderr lines -b $batch -f in
-        assert_equal "$stderr" 'bmc-gen: 10 of 15 lines failed; their results say why'
+        assert_equal "$stderr" 'bmc-gen: 10 of 15 lines failed: their results say why'
         echo "$output" >out
         assert_equal "$(jq -c .id out | head -n 3 | paste -sd ' ')" '{"a":[1.5]} "p" "i"'
         jq_true '(.[:3] | all(.tokens == 1 and .error == null)) and (.[:3] | map(.sum_logprob) | unique | length) == 1' out
@@ -160,21 +160,7 @@ jq_true() { # PROGRAM FILE
     done
 }
 
-@test "--score --jsonl answers as texts come" {
-    mkfifo in
-    "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" --score --jsonl -f in >out 2>err &
-    pid=$!
-    exec 5>in
-    for n in 1 2 3; do
-        echo '{"ids":[5,6]}' >&5
-        answered() { [ "$(wc -l <out)" -eq $n ]; }
-        wait_until answered
-    done
-    exec 5>&-
-    wait $pid
-    assert_equal "$(wc -l <out)" 3
-    [ ! -s err ]
-}
+@test "--score --jsonl answers as texts come" { answers_as_lines_come --score --jsonl; }
 
 @test "SIGINT: texts under way are told as far as they came" {
     jq -nc '{id: "long", ids: [range(4000)]}, {id: "short", ids: [5, 6]}' >in

@@ -118,7 +118,7 @@ unknown member "model": one run has one model, which -m gives (--lenient ignores
 @test "what is found in a wrong place comes with what to do there" {
     expect_error 1 'is a .bmc model; a snapshot is needed here: give the model with -m$' bmc-gen -q -m "$(model grimm)" --load-kv "$(model grimm)" -p x
     printf 'GGUF\3\0\0\0' >x.gguf
-    expect_error 1 '^bmc-convert: x.gguf: is a GGUF file, which cannot be read yet; a Hugging Face folder is needed here: give the one that it was made from$' bmc-convert x.gguf -o out.bmc
+    expect_error 1 '^bmc-gen: x.gguf: is a GGUF file; .* needed here: make a .bmc model of it with bmc-convert$' bmc-gen -q -m x.gguf -p x
     for name in - /dev/fd/5 >(cat); do
         expect_error 1 "^bmc-gen: $name: is no name for a regular file, which a snapshot must be: give one, as story.kv$" \
             gen -p x -n 1 --save-kv "$name" 5>open

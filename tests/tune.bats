@@ -65,8 +65,10 @@ T_of() { # OPTION..: "T T_from policy policy_from"
 
 @test "a shape: every format has its cells" {
     tiny
-    for format in json jsonl csv; do
-        tune --shape ./tiny.shape -N 32,64 -b 2 --no-rows --dry-run --format $format
+    tune --shape ./tiny.shape -N 32,64 -b 2 --no-rows --profile ./measured --format json
+    mv out out.json
+    for format in jsonl csv; do
+        tune --shape ./tiny.shape -N 32,64 -b 2 --no-rows --no-sweep --constants ./measured --dry-run --format $format
         mv out "out.$format"
     done
     assert_equal "$(jq '.rows | length' out.json)" 4 # cold and hot
@@ -316,7 +318,7 @@ once='Once upon a time'
 
 @test "a cell that does not fit in memory is listed as such" {
     tiny
-    tune --shape ./tiny.shape -N 1048576 -b 1024 --state cold --no-rows --dry-run --format json
+    tune --shape ./tiny.shape -N 1048576 -b 1024 --state cold --no-rows --constants "$BATS_FILE_TMPDIR/real" --dry-run --format json
     jq_true '.rows[] | .note == "the cache does not fit in memory" and .measured_ms == null' out
 }
 

@@ -16,7 +16,9 @@ unit() { # NAME ARGUMENT..
 @test "hashes of long stretches" { unit hash; }
 @test "teams of threads" { unit threads; }
 @test "cache policies" { unit kv; }
+@test "attention over shared rows, and over heads of which some are in memory" { unit kv_parts; }
 @test "random numbers, sampler, stop strings" { unit decode; }
+@test "the generation loop under strategies of its own" { unit loop; }
 
 @test "model.bmc by a second reader: whole blocks, and matrices that need padding; hostile safetensors" {
     for name in grimm llama-2-like; do unit format "$(model $name)" "$(folder $name)/model.safetensors"; done

@@ -57,8 +57,37 @@ int attn_begin(struct attn *attn, const struct attn_step *step, struct err *err)
     return attn->backend->begin ? attn->backend->begin(attn, step, err) : 0;
 }
 
+static void announce(const struct attn_step *step, size_t layer, size_t head, size_t heads)
+{
+    for (size_t i = 0; i < step->n_queries; i++)
+        kv_announce(step->kv, step->query[i].seq, layer, head, heads);
+}
+
+/* Part by part; the next one, of this layer or the one behind, is announced before a part is computed. */
+static int run_parts(struct attn *attn, const struct attn_step *step, struct attn_part *part,
+                     struct err *err)
+{
+    const struct kv_setup *kv = kv_setup(step->kv);
+    const size_t layer = part->layer->index, end = part->heads, most = kv->heads_at_once;
+    announce(step, layer, 0, size_min(most, end));
+    for (size_t head = 0, next; head < end; head = next) {
+        next = head + size_min(most, end - head);
+        if (next < end)
+            announce(step, layer, next, size_min(most, end - next));
+        else if (layer + 1 < kv->shape.layers)
+            announce(step, layer + 1, 0, size_min(most, end));
+        part->head = head;
+        part->heads = next - head;
+        if (attn->backend->run(attn, step, part, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 int attn_run(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
              const float *q, float *out, struct err *err)
 {
-    return attn->backend->run(attn, step, layer, q, out, err);
+    struct attn_part all = {layer, 0, attn->shape.kv_heads, q, out};
+    return kv_setup(step->kv)->heads_at_once ? run_parts(attn, step, &all, err)
+                                             : attn->backend->run(attn, step, &all, err);
 }

@@ -6,8 +6,11 @@
  *
  * Rows are consumed by logical position, whatever the order of storage. A query at position p sees the
  * committed rows 0..n-1 and, of the step's own rows, those of its list: for plain text the rows up to
- * itself; for a node of a token tree its ancestors and itself; in a layer with a window only the last of these. Everything else is masked: its weight is
- * exactly 0. */
+ * itself; for a node of a token tree its ancestors and itself; in a layer with a window only the last of
+ * these. Everything else is masked: its weight is exactly 0.
+ *
+ * Where the cache shows only some KV heads at once, a layer is done in parts: each is announced to the cache
+ * while the one before is computed. Rows that sequences share (kv_shared_rows()) may be read once for all. */
 #ifndef BMC_ATTN_H
 #define BMC_ATTN_H
 
@@ -61,6 +64,14 @@ struct attn_layer {
     size_t window; /* a query sees so many positions, itself the last; 0: all */
 };
 
+/* What a backend does of a layer in one go. */
+struct attn_part {
+    const struct attn_layer *layer;
+    size_t head, heads; /* KV heads [head, head + heads) */
+    const float *q;     /* [rows][H * d], of all heads */
+    float *out;         /* the same */
+};
+
 struct attn;
 
 struct attn_backend {
@@ -71,12 +82,12 @@ struct attn_backend {
     /* Buffers; attn->shape is set. */
     int (*open)(struct attn *attn, const struct attn_limits *limits, struct err *err);
 
-    /* Once a step: masks. NULL where nothing is to be prepared. */
+    /* Once a step: masks, what sequences share. NULL where nothing is to be prepared. */
     int (*begin)(struct attn *attn, const struct attn_step *step, struct err *err);
 
-    /* One layer: out and q are [rows][H * d]. Uses all threads. */
-    int (*run)(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
-               const float *q, float *out, struct err *err);
+    /* Uses all threads. */
+    int (*run)(struct attn *attn, const struct attn_step *step, const struct attn_part *part,
+               struct err *err);
     void (*close)(struct attn *attn);
 };
 

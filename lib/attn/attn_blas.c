@@ -167,13 +167,22 @@ static const float *rows_f32(const struct attn_step *step, const struct kv_view 
 {
     const size_t d = kv_setup(step->kv)->shape.head_dim;
     const char *from = (const char *)base + view->offset + row * span->row_stride;
-    if (view->type == DTYPE_F32) {
+    *stride = d;
+    switch (view->type) {
+    case DTYPE_F32:
         *stride = span->row_stride / sizeof(float);
         return (const float *)(const void *)from;
+    case DTYPE_BF16:
+        for (size_t i = 0; i < n; i++)
+            step->kernels->to_f32(wide + i * d,
+                                  (const bf16 *)(const void *)(from + i * span->row_stride), d);
+        break;
+    case DTYPE_F16:
+        for (size_t i = 0; i < n; i++)
+            dtype_widen(wide + i * d, view->type, from + i * span->row_stride, d);
+        break;
+    case DTYPE_COUNT: break;
     }
-    for (size_t i = 0; i < n; i++)
-        dtype_widen(wide + i * d, view->type, from + i * span->row_stride, d);
-    *stride = d;
     return wide;
 }
 
@@ -286,11 +295,11 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
         add_times(step->times, scored - start, weighed - scored, clock_ms() - weighed);
 }
 
-static int run_task(struct blas_state *s, const struct attn_step *step, size_t layer,
-                    const struct task *task, const float *q, float *out, struct err *err)
+static int run_task(struct blas_state *s, const struct attn_step *step, const struct attn_part *part,
+                    const struct task *task, struct err *err)
 {
     struct kv_view view;
-    if (kv_view(step->kv, task->query->seq, layer, task->kv_head, 1, &view, err) < 0)
+    if (kv_view(step->kv, task->query->seq, part->layer->index, task->kv_head, 1, &view, err) < 0)
         return -1;
     const struct operand operand = shape_operand(s, task);
     const struct attn_shape *shape = &s->attn.shape;
@@ -298,34 +307,33 @@ static int run_task(struct blas_state *s, const struct attn_step *step, size_t l
         ((task->query->first + task->from) * shape->heads + task->kv_head * s->attn.group) *
         shape->head_dim;
     for (size_t i = 0; i < operand.matrices; i++)
-        run_matrix(s, step, &view, task, &operand, i, q + at + i * operand.step,
-                   out + at + i * operand.step);
+        run_matrix(s, step, &view, task, &operand, i, part->q + at + i * operand.step,
+                   part->out + at + i * operand.step);
     kv_done(step->kv, &view);
     return 0;
 }
 
-/* Task `index` of the step: queries in order, each with tiles x KV heads. */
-static struct task find_task(const struct blas_state *s, const struct attn_step *step, size_t index)
+/* Task `index` of the part: queries in order, each with tiles x KV heads. */
+static struct task find_task(const struct blas_state *s, const struct attn_step *step,
+                             const struct attn_part *part, size_t index)
 {
     size_t i = 0;
     for (;; i++) {
-        const size_t tasks = div_up(step->query[i].rows, QUERY_TILE) * s->attn.shape.kv_heads;
+        const size_t tasks = div_up(step->query[i].rows, QUERY_TILE) * part->heads;
         if (index < tasks)
             break;
         index -= tasks;
     }
-    const size_t from = index / s->attn.shape.kv_heads * QUERY_TILE;
-    return (struct task){&step->query[i], &s->mask[i], index % s->attn.shape.kv_heads, from,
+    const size_t from = index / part->heads * QUERY_TILE;
+    return (struct task){&step->query[i], &s->mask[i], part->head + index % part->heads, from,
                          size_min(from + QUERY_TILE, step->query[i].rows)};
 }
 
-/* The tasks of a step in one layer. */
+/* The tasks of a step in one part of a layer. */
 struct tasks {
     struct blas_state *s;
     const struct attn_step *step;
-    size_t layer;
-    const float *q;
-    float *out;
+    const struct attn_part *part;
     struct err *err; /* the first that failed fills it */
     atomic_bool failed;
 };
@@ -333,26 +341,25 @@ struct tasks {
 static void each_task(void *arg, size_t index)
 {
     struct tasks *t = arg;
-    const struct task task = find_task(t->s, t->step, index);
+    const struct task task = find_task(t->s, t->step, t->part, index);
     struct err why;
-    if (run_task(t->s, t->step, t->layer, &task, t->q, t->out, &why) < 0 &&
-        !atomic_exchange(&t->failed, true))
+    if (run_task(t->s, t->step, t->part, &task, &why) < 0 && !atomic_exchange(&t->failed, true))
         *t->err = why;
 }
 
-static int run(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
-               const float *q, float *out, struct err *err)
+static int run(struct attn *attn, const struct attn_step *step, const struct attn_part *part,
+               struct err *err)
 {
     struct blas_state *s = (struct blas_state *)attn;
-    if (layer->window != s->window)
-        fill_masks(s, step, layer->window);
+    if (part->layer->window != s->window)
+        fill_masks(s, step, part->layer->window);
     size_t tasks = 0, work = 0;
     for (size_t i = 0; i < step->n_queries; i++) {
-        tasks += div_up(step->query[i].rows, QUERY_TILE) * s->attn.shape.kv_heads;
-        work += step->query[i].rows * kv_rows_now(step->kv, step->query[i].seq) * 2 *
-                attn->shape.heads * attn->shape.head_dim;
+        tasks += div_up(step->query[i].rows, QUERY_TILE) * part->heads;
+        work += step->query[i].rows * kv_rows_now(step->kv, step->query[i].seq) * 2 * attn->group *
+                part->heads * attn->shape.head_dim;
     }
-    struct tasks t = {s, step, layer->index, q, out, err, false};
+    struct tasks t = {s, step, part, err, false};
     threads_each(tasks, work, each_task, &t);
     return t.failed ? -1 : 0;
 }

@@ -5,14 +5,19 @@
  * of query rows); where those are too few for the team, also the pieces. Either way the same sums are
  * made in the same order, so the result depends on nothing but a query and the rows that it sees.
  *
+ * Sequences that share rows and have one query row each are a bundle: the shared rows are read once for all
+ * of them, then each sequence's own. That cuts a run at a multiple of ATTEND_BLOCK, which changes no sum.
+ *
  * A query of a tree sees rows that do not lie together: they are gathered behind the committed ones, so
  * that each lies at its logical position, as it would in plain decoding. */
 #include "attn/attn.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "attn/attn_bundle.h"
 #include "base/mem.h"
 #include "base/threads.h"
 
@@ -48,24 +53,33 @@ struct fused {
     struct state *part;      /* [2 * threads][pieces], for steps of few tasks */
     float *part_buffer;
     size_t pieces;
+    struct bundles bundles; /* of the step */
 };
 
-/* Query rows [from, from + rows) of a sequence, one KV head. */
+/* Query rows [from, from + rows) of a sequence, or the row of every query of a bundle; one KV head. */
 struct task {
-    const struct attn_query *query;
+    const struct bundle *bundle;
+    const struct attn_query *query; /* the first */
     size_t kv_head, from, rows;
 };
 
 struct job {
     struct fused *f;
     const struct attn_step *step;
-    const struct attn_layer *layer;
-    const float *q;
-    float *out;
+    const struct attn_part *part;
     size_t pieces;    /* of the longest sequence */
     atomic_flag told; /* one error is */
     bool failed;
     struct err err;
+};
+
+/* What a thread has at hand: a task, the rows that it goes over, its buffers and its sums. */
+struct work {
+    struct job *job;
+    const struct task *task;
+    const struct kv_view *view;
+    struct scratch *s;
+    const struct state *state;
 };
 
 static void close_state(struct attn *attn)
@@ -80,6 +94,7 @@ static void close_state(struct attn *attn)
     free(f->buffer);
     free(f->part);
     free(f->part_buffer);
+    bundles_close(&f->bundles);
 }
 
 /* Floats of a row of q and of out. */
@@ -137,7 +152,7 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
         f->part = mem_alloc(parts, sizeof *f->part);
         f->part_buffer = mem_alloc(floats, sizeof(float));
     }
-    if (!f->part || !f->part_buffer || !open_scratch(f))
+    if (!f->part || !f->part_buffer || !bundles_open(&f->bundles, limits->queries) || !open_scratch(f))
         return err_set(err, "out of memory: attention over %zu rows needs %zu bytes", limits->positions,
                        (floats + f->threads * scratch_floats(f)) * sizeof(float));
     for (size_t i = 0; i < parts; i++)
@@ -145,19 +160,43 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
     return 0;
 }
 
-static size_t count_tasks(const struct fused *f, const struct attn_query *query)
+static int begin(struct attn *attn, const struct attn_step *step, struct err *err)
 {
-    return div_up(query->rows, f->task_rows) * f->attn.shape.kv_heads;
+    struct fused *f = (struct fused *)attn;
+    (void)err;
+    bundles_make(&f->bundles, step, f->task_rows);
+    return 0;
 }
 
-static struct task find_task(const struct fused *f, const struct attn_step *step, size_t index)
+static size_t count_tasks(const struct fused *f, const struct attn_part *part,
+                          const struct bundle *bundle)
 {
-    const struct attn_query *query = step->query;
-    for (; index >= count_tasks(f, query); query++)
-        index -= count_tasks(f, query);
-    const size_t from = index / f->attn.shape.kv_heads * f->task_rows;
-    return (struct task){query, index % f->attn.shape.kv_heads, from,
-                         size_min(f->task_rows, query->rows - from)};
+    return div_up(bundle->query[0]->rows, f->task_rows) * part->heads;
+}
+
+static struct task find_task(const struct job *job, size_t index)
+{
+    const struct fused *f = job->f;
+    const struct attn_part *part = job->part;
+    const struct bundle *bundle = f->bundles.bundle;
+    for (; index >= count_tasks(f, part, bundle); bundle++)
+        index -= count_tasks(f, part, bundle);
+    const struct attn_query *query = bundle->query[0];
+    const size_t from = index / part->heads * f->task_rows;
+    const size_t rows = bundle->n > 1 ? bundle->n : size_min(f->task_rows, query->rows - from);
+    return (struct task){bundle, query, part->head + index % part->heads, from, rows};
+}
+
+/* Where row i of a task is among the step's rows, and its position. */
+static size_t row_of(const struct task *task, size_t i)
+{
+    return task->bundle->n > 1 ? task->bundle->query[i]->first : task->query->first + task->from + i;
+}
+
+static size_t position_of(const struct kv *kv, const struct task *task, size_t i)
+{
+    return task->bundle->n > 1 ? kv_fill(kv, task->bundle->query[i]->seq).n
+                               : kv_fill(kv, task->query->seq).n + task->from + i;
 }
 
 static void clear_state(const struct fused *f, const struct state *state, size_t queries)
@@ -192,19 +231,20 @@ static void load_queries(const struct job *job, const struct task *task, float *
     const struct fused *f = job->f;
     const size_t width = row_width(f), n = f->group * f->d;
     const float scale = f->attn.shape.scale;
-    const float *from = job->q + (task->query->first + task->from) * width + task->kv_head * n;
-    for (size_t i = 0; i < task->rows; i++)
+    for (size_t i = 0; i < task->rows; i++) {
+        const float *from = job->part->q + row_of(task, i) * width + task->kv_head * n;
         for (size_t j = 0; j < n; j++)
-            q[j % f->d * f->queries + i * f->group + j / f->d] = from[i * width + j] * scale;
+            q[j % f->d * f->queries + i * f->group + j / f->d] = from[j] * scale;
+    }
 }
 
 static void store_context(const struct job *job, const struct task *task, const struct state *state)
 {
     const struct fused *f = job->f;
     const size_t width = row_width(f), n = f->group * f->d;
-    float *to = job->out + (task->query->first + task->from) * width + task->kv_head * n;
     for (size_t i = 0; i < task->rows * f->group; i++) {
-        float sum[LANES], *context = to + i / f->group * width + i % f->group * f->d;
+        float *to = job->part->out + row_of(task, i / f->group) * width + task->kv_head * n;
+        float sum[LANES], *context = to + i % f->group * f->d;
         memcpy(sum, state->sum + i * LANES, sizeof sum);
         for (size_t half = LANES / 2; half; half /= 2)
             for (size_t j = 0; j < half; j++)
@@ -232,64 +272,68 @@ static size_t find_tiles(const struct kv_view *view, size_t from, size_t to, con
     return n;
 }
 
-/* Row `row` of the queries stands at position `own` and sees the positions before `end`, as far back as the layer's window:
- * told to the kernel for a run that begins at position `run`. */
-static void tell_sight(const struct job *job, const struct task *task, struct scratch *s, size_t row,
-                       size_t own, size_t end, size_t run)
+/* Row `row` of the queries stands at position `own` and sees the positions before `end`, as far back as the
+ * layer's window: told to the kernel for a run that begins at position `run`. */
+static void tell_sight(const struct work *w, size_t row, size_t own, size_t end, size_t run)
 {
-    const struct fused *f = job->f;
-    const size_t window = job->layer->window, first = window && own >= window ? own + 1 - window : 0;
+    const struct fused *f = w->job->f;
+    struct scratch *s = w->s;
+    const size_t window = w->job->part->layer->window;
+    const size_t first = window && own >= window ? own + 1 - window : 0;
     for (size_t i = row * f->group, g = 0; g < f->group; i++, g++) {
         s->seen[i] = end > run ? end - run : 0;
         s->first[i] = first > run ? first - run : 0;
         s->own[i] = (float)own - (float)run;
         if (f->attn.shape.slopes)
-            s->slope[i] = f->attn.shape.slopes[task->kv_head * f->group + g];
+            s->slope[i] = f->attn.shape.slopes[w->task->kv_head * f->group + g];
     }
 }
 
-static void attend_rows(const struct job *job, const struct kv_view *view, struct scratch *s,
-                        const struct state *state, size_t tiles, size_t must, size_t first_query,
-                        size_t queries)
+/* Rows [row, row + rows) of the task over the scratch's tiles. */
+static void attend_rows(const struct work *w, size_t tiles, size_t must, size_t row, size_t rows)
 {
-    const struct fused *f = job->f;
+    const struct fused *f = w->job->f;
+    const struct scratch *s = w->s;
+    const struct state *state = w->state;
     const bool sloped = f->attn.shape.slopes != NULL;
-    job->step->kernels->attend(&(struct attend){
+    const size_t first = row * f->group;
+    w->job->step->kernels->attend(&(struct attend){
         .d = f->d,
-        .type = view->type,
-        .row_stride = f->d * dtype_size(view->type),
+        .type = w->view->type,
+        .row_stride = f->d * dtype_size(w->view->type),
         .tiles = tiles,
         .k = s->k,
         .v = s->v,
         .must = must,
-        .queries = queries,
-        .q = s->q + first_query,
+        .queries = rows * f->group,
+        .q = s->q + first,
         .q_stride = f->queries,
-        .seen = s->seen + first_query,
-        .from = job->layer->window ? s->first + first_query : NULL,
+        .seen = s->seen + first,
+        .from = w->job->part->layer->window ? s->first + first : NULL,
         .softcap = f->attn.shape.softcap,
-        .slope = sloped ? s->slope + first_query : NULL,
-        .own = sloped ? s->own + first_query : NULL,
-        .max = state->max + first_query,
-        .sum = state->sum + first_query * LANES,
-        .context = state->context + first_query * f->d,
+        .slope = sloped ? s->slope + first : NULL,
+        .own = sloped ? s->own + first : NULL,
+        .max = state->max + first,
+        .sum = state->sum + first * LANES,
+        .context = state->context + first * f->d,
         .space = s->space,
     });
 }
 
-/* Positions [from, to) of a sequence that a chain of queries continues: query row i sees n + i + 1. */
-static void attend_chain(const struct job *job, const struct task *task, const struct kv_view *view,
-                         struct scratch *s, const struct state *state, size_t from, size_t to)
+/* Positions [from, to) of the view's sequence, which rows [row, row + rows) of the task continue: each sees those
+ * up to its own. */
+static void attend_chain(const struct work *w, size_t row, size_t rows, size_t from, size_t to)
 {
-    const struct kv_fill fill = kv_fill(job->step->kv, task->query->seq);
+    const struct kv *kv = w->job->step->kv;
+    const struct kv_fill fill = kv_fill(kv, w->view->seq);
     const size_t valid = fill.n + fill.pending;
-    for (size_t i = 0; i < task->rows; i++) {
-        const size_t own = fill.n + task->from + i;
-        tell_sight(job, task, s, i, own, own + 1, from);
+    for (size_t i = row; i < row + rows; i++) {
+        const size_t own = position_of(kv, w->task, i);
+        tell_sight(w, i, own, own + 1, from);
     }
-    const size_t tiles = find_tiles(view, from, to, s->k, s->v);
+    const size_t tiles = find_tiles(w->view, from, to, w->s->k, w->s->v);
     const size_t must = valid > from ? div_up(valid - from, ATTEND_BLOCK) : 0;
-    attend_rows(job, view, s, state, tiles, must, 0, task->rows * job->f->group);
+    attend_rows(w, tiles, must, row, rows);
 }
 
 /* Row `at` of the view. */
@@ -310,16 +354,16 @@ static size_t tree_depth(const struct attn_query *query, size_t row)
 
 /* Positions [from, to) of one row of a tree, of which `n` are committed rows and the rest its tail:
  * copied to where they would lie in a chain. */
-static size_t gather_tail(const struct job *job, const struct attn_query *query, size_t row,
-                          const struct kv_view *view, struct scratch *s, size_t n, size_t from,
-                          size_t to)
+static size_t gather_tail(const struct work *w, size_t row, size_t n, size_t from, size_t to)
 {
-    const size_t bytes = job->f->d * dtype_size(view->type);
-    char *k = s->gathered, *v = s->gathered + PIECE * job->f->d * sizeof(float);
+    const struct attn_query *query = w->task->query;
+    const size_t d = w->job->f->d, bytes = d * dtype_size(w->view->type);
+    struct scratch *s = w->s;
+    char *k = s->gathered, *v = s->gathered + PIECE * d * sizeof(float);
     for (size_t at = from; at < to; at++) {
         const struct kv_span *span;
         const size_t lies = at < n ? at : n + query->tail[query->tail_at[row] + at - n];
-        const size_t offset = row_offset(view, lies, &span);
+        const size_t offset = row_offset(w->view, lies, &span);
         memcpy(k + (at - from) * bytes, (const char *)span->k + offset, bytes);
         memcpy(v + (at - from) * bytes, (const char *)span->v + offset, bytes);
     }
@@ -333,57 +377,38 @@ static size_t gather_tail(const struct job *job, const struct attn_query *query,
 
 /* Positions [from, to) for rows of a tree: what all rows see together, each row's own end, and then the
  * padding that the policy wants multiplied. */
-static void attend_tree(const struct job *job, const struct task *task, const struct kv_view *view,
-                        struct scratch *s, const struct state *state, size_t from, size_t to)
+static void attend_tree(const struct work *w, size_t from, size_t to)
 {
+    const struct task *task = w->task;
     const struct attn_query *query = task->query;
-    const struct kv_fill fill = kv_fill(job->step->kv, query->seq);
-    const size_t group = job->f->group, queries = task->rows * group;
+    const struct kv_fill fill = kv_fill(w->job->step->kv, query->seq);
     const size_t common = size_min(to, fill.n / ATTEND_BLOCK * ATTEND_BLOCK);
     const size_t padding = size_max(from, round_up(fill.n + fill.pending, ATTEND_BLOCK));
     const size_t rest = size_max(from, common);
+    struct scratch *s = w->s;
     for (size_t i = 0; i < task->rows && common > from; i++)
-        tell_sight(job, task, s, i, fill.n + tree_depth(query, task->from + i), common, from);
+        tell_sight(w, i, fill.n + tree_depth(query, task->from + i), common, from);
     if (common > from)
-        attend_rows(job, view, s, state, find_tiles(view, from, common, s->k, s->v), SIZE_MAX, 0,
-                    queries);
+        attend_rows(w, find_tiles(w->view, from, common, s->k, s->v), SIZE_MAX, 0, task->rows);
     for (size_t i = 0; i < task->rows; i++) {
         const size_t row = task->from + i, own = fill.n + tree_depth(query, row);
         const size_t end = size_min(own + 1, from + PIECE);
         if (end <= rest)
             continue;
-        const size_t tiles = gather_tail(job, query, row, view, s, fill.n, rest, end);
-        tell_sight(job, task, s, i, own, end, rest);
-        attend_rows(job, view, s, state, tiles, SIZE_MAX, i * group, group);
+        const size_t tiles = gather_tail(w, row, fill.n, rest, end);
+        tell_sight(w, i, own, end, rest);
+        attend_rows(w, tiles, SIZE_MAX, i, 1);
     }
-    for (size_t i = 0; i < queries; i++)
+    for (size_t i = 0; i < task->rows * w->job->f->group; i++)
         s->seen[i] = 0;
     if (to > padding)
-        attend_rows(job, view, s, state, find_tiles(view, padding, to, s->k, s->v), 0, 0, queries);
+        attend_rows(w, find_tiles(w->view, padding, to, s->k, s->v), 0, 0, task->rows);
 }
 
-static size_t view_rows(const struct kv_view *view)
-{
-    const struct kv_span *last = &view->span[view->n_spans - 1];
-    return last->first + last->rows;
-}
-
-/* One piece of a task; false when nothing of the piece is there. */
-static bool run_piece(struct job *job, const struct task *task, const struct kv_view *view,
-                      size_t piece, struct scratch *s, const struct state *state)
-{
-    const size_t from = piece * PIECE, to = size_min(from + PIECE, view_rows(view));
-    if (from >= to)
-        return false;
-    clear_state(job->f, state, task->rows * job->f->group);
-    (task->query->tail ? attend_tree : attend_chain)(job, task, view, s, state, from, to);
-    return true;
-}
-
-static bool open_view(struct job *job, const struct task *task, struct kv_view *view)
+static bool open_view(struct job *job, const struct task *task, size_t seq, struct kv_view *view)
 {
     struct err err;
-    if (kv_view(job->step->kv, task->query->seq, job->layer->index, task->kv_head, 1, view, &err) == 0)
+    if (kv_view(job->step->kv, seq, job->part->layer->index, task->kv_head, 1, view, &err) == 0)
         return true;
     if (!atomic_flag_test_and_set(&job->told)) {
         job->err = err;
@@ -392,19 +417,76 @@ static bool open_view(struct job *job, const struct task *task, struct kv_view *
     return false;
 }
 
+/* Two views show the same memory where row `at` is. */
+static bool same_row(const struct kv_view *a, const struct kv_view *b, size_t at)
+{
+    const struct kv_span *in_a, *in_b;
+    const size_t offset_a = row_offset(a, at, &in_a), offset_b = row_offset(b, at, &in_b);
+    return (const char *)in_a->k + offset_a == (const char *)in_b->k + offset_b &&
+           (const char *)in_a->v + offset_a == (const char *)in_b->v + offset_b;
+}
+
+/* Positions [from, to) of the sequence of query i of a bundle, for its row alone. */
+static void attend_own(const struct work *w, size_t i, size_t from, size_t to)
+{
+    struct work own = *w;
+    struct kv_view view;
+    if (from >= to || !open_view(w->job, w->task, w->task->bundle->query[i]->seq, &view))
+        return;
+    assert(same_row(&view, w->view, 0) && same_row(&view, w->view, w->task->bundle->shared - 1));
+    own.view = &view;
+    attend_chain(&own, i, 1, from, to);
+    kv_done(w->job->step->kv, &view);
+}
+
+/* Positions [from, to) for a bundle: shared rows for all of it, and then each sequence's own. */
+static void attend_bundle(const struct work *w, size_t from, size_t to)
+{
+    const struct task *task = w->task;
+    const struct kv *kv = w->job->step->kv;
+    const size_t common = size_min(to, task->bundle->shared), rest = size_max(from, common);
+    for (size_t i = 0; i < task->rows && common > from; i++)
+        tell_sight(w, i, position_of(kv, task, i), common, from);
+    if (common > from)
+        attend_rows(w, find_tiles(w->view, from, common, w->s->k, w->s->v), SIZE_MAX, 0, task->rows);
+    for (size_t i = 0; i < task->rows; i++)
+        attend_own(w, i, rest, size_min(to, kv_rows_now(kv, task->bundle->query[i]->seq)));
+}
+
+/* One piece of a task; false when nothing of the piece is there. */
+static bool run_piece(const struct work *w, size_t piece)
+{
+    const struct task *task = w->task;
+    const struct fused *f = w->job->f;
+    const size_t from = piece * PIECE;
+    const size_t to = size_min(from + PIECE, bundle_rows(w->job->step->kv, task->bundle));
+    if (from >= to)
+        return false;
+    clear_state(f, w->state, task->rows * f->group);
+    if (task->bundle->n > 1)
+        attend_bundle(w, from, to);
+    else if (task->query->tail)
+        attend_tree(w, from, to);
+    else
+        attend_chain(w, 0, task->rows, from, to);
+    return true;
+}
+
 /* A whole task: its pieces one after the other. */
 static void run_task(void *arg, size_t index)
 {
     struct job *job = arg;
     struct fused *f = job->f;
     struct scratch *s = &f->scratch[threads_self()];
-    const struct task task = find_task(f, job->step, index);
+    const struct task task = find_task(job, index);
     struct kv_view view;
-    if (!open_view(job, &task, &view))
+    if (!open_view(job, &task, task.query->seq, &view))
         return;
+    struct work work = {job, &task, &view, s, &s->all};
     load_queries(job, &task, s->q);
-    run_piece(job, &task, &view, 0, s, &s->all);
-    for (size_t piece = 1; run_piece(job, &task, &view, piece, s, &s->piece); piece++)
+    run_piece(&work, 0);
+    work.state = &s->piece;
+    for (size_t piece = 1; run_piece(&work, piece); piece++)
         join_states(f, &s->all, &s->piece, task.rows * f->group);
     store_context(job, &task, &s->all);
     kv_done(job->step->kv, &view);
@@ -416,13 +498,14 @@ static void run_part(void *arg, size_t index)
     struct job *job = arg;
     struct fused *f = job->f;
     struct scratch *s = &f->scratch[threads_self()];
-    const struct task task = find_task(f, job->step, index / job->pieces);
+    const struct task task = find_task(job, index / job->pieces);
     const size_t piece = index % job->pieces;
     struct kv_view view;
-    if (!open_view(job, &task, &view))
+    if (!open_view(job, &task, task.query->seq, &view))
         return;
+    const struct work work = {job, &task, &view, s, &f->part[index]};
     load_queries(job, &task, s->q);
-    if (!run_piece(job, &task, &view, piece, s, &f->part[index]))
+    if (!run_piece(&work, piece))
         clear_state(f, &f->part[index], task.rows * f->group);
     kv_done(job->step->kv, &view);
 }
@@ -431,23 +514,23 @@ static void join_parts(void *arg, size_t index)
 {
     struct job *job = arg;
     const struct state *part = job->f->part + index * job->pieces;
-    const struct task task = find_task(job->f, job->step, index);
+    const struct task task = find_task(job, index);
     for (size_t i = 1; i < job->pieces; i++)
         join_states(job->f, &part[0], &part[i], task.rows * job->f->group);
     store_context(job, &task, &part[0]);
 }
 
-static int run(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
-               const float *q, float *out, struct err *err)
+static int run(struct attn *attn, const struct attn_step *step, const struct attn_part *part,
+               struct err *err)
 {
     struct fused *f = (struct fused *)attn;
-    struct job job = {
-        .f = f, .step = step, .layer = layer, .q = q, .out = out, .told = ATOMIC_FLAG_INIT};
+    struct job job = {.f = f, .step = step, .part = part, .told = ATOMIC_FLAG_INIT};
     size_t tasks = 0, work = 0, most = 0;
-    for (size_t i = 0; i < step->n_queries; i++) {
-        const size_t rows = kv_rows_now(step->kv, step->query[i].seq);
-        tasks += count_tasks(f, &step->query[i]);
-        work += step->query[i].rows * rows * 2 * row_width(f);
+    for (size_t i = 0; i < f->bundles.n; i++) {
+        const struct bundle *bundle = &f->bundles.bundle[i];
+        const size_t rows = bundle_rows(step->kv, bundle);
+        tasks += count_tasks(f, part, bundle);
+        work += bundle->n * bundle->query[0]->rows * rows * 2 * part->heads * f->group * f->d;
         most = size_max(most, rows);
     }
     job.pieces = div_up(most, PIECE);
@@ -467,6 +550,7 @@ const struct attn_backend attn_fused = {
     .summary = "one pass, running maximum and sum, our own kernels",
     .state_size = sizeof(struct fused),
     .open = open_state,
+    .begin = begin,
     .run = run,
     .close = close_state,
 };

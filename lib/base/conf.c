@@ -2,14 +2,13 @@
 #include "base/conf.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/number.h"
 
 enum { MAX_CONF_BYTES = 1 << 20 };
 
@@ -141,35 +140,4 @@ int conf_get_choice(const struct conf *conf, const char *key, const char *const 
         snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", names[i]);
     }
     return err_set(err, "%s: %s is \"%s\", implemented are: %s", conf->name, key, text, known);
-}
-
-bool parse_size(const char *text, size_t *value)
-{
-    if (!isdigit((unsigned char)*text))
-        return false;
-    char *end;
-    errno = 0;
-    unsigned long long number = strtoull(text, &end, 10);
-    *value = number;
-    return errno == 0 && *end == 0;
-}
-
-bool parse_int64(const char *text, int64_t *value)
-{
-    if (!isdigit((unsigned char)text[*text == '-']))
-        return false;
-    char *end;
-    errno = 0;
-    *value = strtoll(text, &end, 10);
-    return errno == 0 && *end == 0;
-}
-
-bool parse_double(const char *text, double *value)
-{
-    if (!*text || isspace((unsigned char)*text))
-        return false;
-    char *end;
-    errno = 0;
-    *value = strtod(text, &end);
-    return (errno == 0 || errno == ERANGE) && *end == 0 && isfinite(*value);
 }

@@ -43,9 +43,4 @@ int conf_get_double(const struct conf *conf, const char *key, double min, double
 int conf_get_choice(const struct conf *conf, const char *key, const char *const *names, int *index,
                     struct err *err) MUST_USE;
 
-/* Strict numbers, as options and configurations use them: the whole text, no sign for sizes. */
-bool parse_size(const char *text, size_t *value);
-bool parse_int64(const char *text, int64_t *value);
-bool parse_double(const char *text, double *value);
-
 #endif

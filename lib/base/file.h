@@ -16,6 +16,9 @@ struct file_map {
 int file_map(struct file_map *map, const char *path, struct err *err) MUST_USE;
 void file_unmap(struct file_map *map);
 
+/* What was read of it need not stay in this process's memory; it is read again when it is needed again. */
+void file_map_forget(const struct file_map *map);
+
 /* The same, and *fd stays open for file_map_private(); the caller closes it. */
 int file_map_open(struct file_map *map, const char *path, int *fd, struct err *err) MUST_USE;
 

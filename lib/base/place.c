@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/conf.h"
+#include "base/number.h"
 
 enum { MAX_LINKS = 40 };
 
@@ -52,42 +52,77 @@ static bool is_trap(const char *path, const struct stat *link)
     return (folder.st_mode & S_ISVTX) && (folder.st_mode & S_IWOTH) && folder.st_uid != link->st_uid;
 }
 
-/* One link further: names that do not begin with a slash are seen from the link's folder. */
-static int next_name(const char *path, char *next, size_t size, struct err *err)
+/* A name is read part by part. What has been read, `done`, holds no links; the target of one is read like the name. */
+struct walk {
+    char done[sizeof(((struct place *)0)->path)];
+    char rest[sizeof(((struct place *)0)->path)];
+};
+
+/* The next part, with the slashes before it; those at the end are a part, too. The length of `done` until then. */
+static size_t take_part(struct walk *walk)
 {
-    char target[sizeof(((struct place *)0)->path)];
-    const ssize_t len = readlink(path, target, sizeof target - 1);
-    const char *slash = strrchr(path, '/');
+    const size_t before = strlen(walk->done), slashes = strspn(walk->rest, "/"),
+                 len = slashes + strcspn(walk->rest + slashes, "/");
+    memcpy(walk->done + before, walk->rest, len);
+    walk->done[before + len] = 0;
+    memmove(walk->rest, walk->rest + len, strlen(walk->rest + len) + 1);
+    return before;
+}
+
+/* The link at the end of `done`, which was `before` bytes long, gives way to what it points to. */
+static int enter_link(struct walk *walk, size_t before, struct err *err)
+{
+    char target[sizeof walk->rest];
+    const ssize_t len = readlink(walk->done, target, sizeof target - 1);
     if (len <= 0)
-        return err_errno(err, "%s: cannot follow the link", path);
-    target[len] = 0;
-    const size_t folder = slash && *target != '/' ? (size_t)(slash - path) + 1 : 0;
-    if (folder + (size_t)len >= size)
-        return err_set(err, "%s: the link points to a name of more than %zu bytes", path, size - 1);
-    memcpy(next, path, folder);
-    memcpy(next + folder, target, (size_t)len + 1);
+        return err_errno(err, "%s: cannot follow the link", walk->done);
+    const size_t rest = strlen(walk->rest), slashes = strspn(walk->done + before, "/"),
+                 from = *target == '/' ? 0 : before + slashes;
+    if (from + (size_t)len + rest >= sizeof walk->rest)
+        return err_set(err, "%s: the link points to a name of more than %zu bytes", walk->done,
+                       sizeof walk->rest - 1);
+    memmove(walk->rest + len, walk->rest, rest + 1);
+    memcpy(walk->rest, target, (size_t)len);
+    walk->done[from] = 0;
     return 0;
+}
+
+/* What /proc has for an open pipe says "pipe:[4711]", which is no name: the system alone can follow it. */
+static bool is_magic(const struct walk *walk, size_t before)
+{
+    struct walk further = *walk;
+    struct stat st;
+    struct err ignored;
+    if (stat(walk->done, &st) < 0)
+        return false;
+    further.rest[0] = 0;
+    if (enter_link(&further, before, &ignored) < 0)
+        return false;
+    strcpy(further.done + strlen(further.done), further.rest);
+    return lstat(further.done, &st) < 0;
 }
 
 static int follow(struct place *place, struct err *err)
 {
-    char next[sizeof place->path];
-    struct stat link, there;
-    for (int links = 0; lstat(place->path, &link) == 0 && S_ISLNK(link.st_mode); links++) {
-        if (links == MAX_LINKS)
+    struct walk walk = {.done = ""};
+    struct stat link;
+    int links = 0;
+    strcpy(walk.rest, place->path);
+    while (*walk.rest) {
+        const size_t before = take_part(&walk);
+        if (lstat(walk.done, &link) < 0 || !S_ISLNK(link.st_mode))
+            continue;
+        if (links++ == MAX_LINKS)
             return err_set(err, "%s: links that lead to each other", place->path);
-        if (is_trap(place->path, &link))
+        if (is_trap(walk.done, &link))
             return err_set(err,
                            "%s: is a link of another user in a folder where everybody may write, "
                            "so it is not followed",
-                           place->path);
-        if (next_name(place->path, next, sizeof next, err) < 0)
+                           walk.done);
+        if (!is_magic(&walk, before) && enter_link(&walk, before, err) < 0)
             return -1;
-        /* What /proc has for an open pipe says "pipe:[4711]", which is no name: the system alone can follow it. */
-        if (lstat(next, &there) < 0 && stat(place->path, &there) == 0)
-            return 0;
-        strcpy(place->path, next);
     }
+    strcpy(place->path, walk.done);
     return 0;
 }
 

@@ -96,8 +96,29 @@ static int put_padded(const struct buf *cell, bool number, size_t width, struct 
                   : buf_addf(out, err, "%s%*s", cell->data, pad, "");
 }
 
+/* Every member that a row has, in the order of their first rows, with the value there; NULL when memory is short. */
+static json_t *columns_of(const json_t *rows, struct err *err)
+{
+    json_t *columns = json_object(), *row, *value;
+    const char *key;
+    size_t i;
+    int rc = columns ? 0 : err_set(err, "out of memory for a table");
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row)
+    {
+        json_object_foreach(row, key, value)
+        {
+            if (rc == 0 && !json_object_get(columns, key))
+                rc = json_put(columns, key, json_incref(value), err);
+        }
+    }
+    if (rc == 0)
+        return columns;
+    json_decref(columns);
+    return NULL;
+}
+
 /* The widest cell of every column, names included. */
-static int measure(const json_t *rows, bool markdown, size_t *width, struct err *err)
+static int measure(const json_t *rows, json_t *columns, bool markdown, size_t *width, struct err *err)
 {
     struct buf cell = {0};
     size_t i;
@@ -107,7 +128,7 @@ static int measure(const json_t *rows, bool markdown, size_t *width, struct err 
     json_array_foreach((json_t *)(uintptr_t)rows, i, row)
     {
         size_t column = 0;
-        json_object_foreach(json_array_get(rows, 0), key, value)
+        json_object_foreach(columns, key, value)
         {
             if ((rc = plain_cell(json_object_get(row, key), markdown, &cell, err)) < 0)
                 goto out;
@@ -144,15 +165,15 @@ static int column_name(const char *name, struct buf *cell, struct err *err)
 }
 
 /* One line: the names of the columns, or a row's cells. */
-static int put_line(const json_t *first, const json_t *row, const size_t *width,
-                    const struct frame *frame, struct buf *out, struct err *err)
+static int put_line(json_t *columns, const json_t *row, const size_t *width, const struct frame *frame,
+                    struct buf *out, struct err *err)
 {
     struct buf cell = {0};
     const char *key;
     json_t *value;
     size_t column = 0;
     int rc = buf_addf(out, err, "%s", frame->before);
-    json_object_foreach((json_t *)(uintptr_t)first, key, value)
+    json_object_foreach(columns, key, value)
     {
         const json_t *at = row ? json_object_get(row, key) : value;
         if (rc == 0 && column)
@@ -169,20 +190,21 @@ static int put_line(const json_t *first, const json_t *row, const size_t *width,
 }
 
 /* Text and Markdown differ in what stands around cells. */
-static int write_padded(const json_t *rows, bool markdown, struct buf *out, struct err *err)
+static int write_padded(const json_t *rows, json_t *columns, bool markdown, struct buf *out,
+                        struct err *err)
 {
     static const struct frame frames[] = {{"", "  ", "\n"}, {"| ", " | ", " |\n"}};
     const struct frame *frame = &frames[markdown];
-    const json_t *first = json_array_get(rows, 0);
-    const size_t columns = json_object_size(first);
-    size_t *width = calloc(columns + 1, sizeof *width);
-    int rc = width ? measure(rows, markdown, width, err) : err_set(err, "out of memory for a table");
+    const size_t n = json_object_size(columns);
+    size_t *width = calloc(n + 1, sizeof *width);
+    int rc = width ? measure(rows, columns, markdown, width, err)
+                   : err_set(err, "out of memory for a table");
     if (rc == 0)
-        rc = put_line(first, NULL, width, frame, out, err);
-    for (size_t i = 0; rc == 0 && markdown && i < columns; i++)
-        rc = buf_addf(out, err, "| --- %s", i + 1 < columns ? "" : "|\n");
+        rc = put_line(columns, NULL, width, frame, out, err);
+    for (size_t i = 0; rc == 0 && markdown && i < n; i++)
+        rc = buf_addf(out, err, "| --- %s", i + 1 < n ? "" : "|\n");
     for (size_t i = 0; rc == 0 && i < json_array_size(rows); i++)
-        rc = put_line(first, json_array_get(rows, i), width, frame, out, err);
+        rc = put_line(columns, json_array_get(rows, i), width, frame, out, err);
     free(width);
     return rc;
 }
@@ -214,15 +236,14 @@ static int put_csv(const char *text, size_t len, struct buf *out, struct err *er
     return buf_add(out, "\"", 1, err);
 }
 
-static int write_csv(const json_t *rows, struct buf *out, struct err *err)
+static int write_csv(const json_t *rows, json_t *columns, struct buf *out, struct err *err)
 {
-    json_t *first = json_array_get(rows, 0);
     const char *key;
     json_t *value, *row;
     size_t i, n = 0;
     struct buf cell = {0};
     int rc = -1;
-    json_object_foreach(first, key, value)
+    json_object_foreach(columns, key, value)
     {
         if ((n++ && buf_add(out, ",", 1, err) < 0) || column_name(key, &cell, err) < 0 ||
             put_csv(cell.data, cell.len, out, err) < 0)
@@ -233,7 +254,7 @@ static int write_csv(const json_t *rows, struct buf *out, struct err *err)
     json_array_foreach((json_t *)(uintptr_t)rows, i, row)
     {
         n = 0;
-        json_object_foreach(first, key, value)
+        json_object_foreach(columns, key, value)
         {
             if ((n++ && buf_add(out, ",", 1, err) < 0) ||
                 csv_cell(json_object_get(row, key), &cell, err) < 0 ||
@@ -264,23 +285,69 @@ static int write_json(const json_t *rows, const json_t *about, struct buf *out, 
     return rc < 0 ? -1 : buf_add(out, "\n", 1, err);
 }
 
-int table_write(const json_t *rows, const json_t *about, enum table_format format, struct buf *out,
-                struct err *err)
+/* The formats that have columns. */
+static int write_columns(const json_t *rows, enum table_format format, struct buf *out, struct err *err)
+{
+    json_t *columns = columns_of(rows, err);
+    int rc = -1;
+    if (columns && format == TABLE_CSV)
+        rc = write_csv(rows, columns, out, err);
+    else if (columns)
+        rc = write_padded(rows, columns, format == TABLE_MD, out, err);
+    json_decref(columns);
+    return rc;
+}
+
+static int write_lines(const json_t *rows, struct buf *out, struct err *err)
 {
     size_t i;
     json_t *row;
-    switch (format) {
-    case TABLE_TEXT: return write_padded(rows, false, out, err);
-    case TABLE_MD: return write_padded(rows, true, out, err);
-    case TABLE_CSV: return write_csv(rows, out, err);
-    case TABLE_JSON: return write_json(rows, about, out, err);
-    case TABLE_JSONL:
-        json_array_foreach((json_t *)(uintptr_t)rows, i, row)
-        {
-            if (json_write_line(row, out, err) < 0)
-                return -1;
-        }
-        return 0;
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row)
+    {
+        if (json_write_line(row, out, err) < 0)
+            return -1;
     }
     return 0;
+}
+
+/* ---- columns ---- */
+
+int table_pick(const json_t *row, const char *columns, json_t **picked, struct err *err)
+{
+    char name[64];
+    *picked = json_object();
+    int rc = *picked ? 0 : err_set(err, "out of memory for a row");
+    for (const char *at = columns; *at && rc == 0; at += *at == ' ') {
+        const size_t len = strcspn(at, " ");
+        snprintf(name, sizeof name, "%.*s", (int)len, at);
+        json_t *value = json_object_get(row, name);
+        if (value)
+            rc = json_put(*picked, name, json_incref(value), err);
+        at += len;
+    }
+    return rc;
+}
+
+int table_pick_all(const json_t *rows, const char *columns, json_t **picked, struct err *err)
+{
+    *picked = json_array();
+    int rc = *picked ? 0 : err_set(err, "out of memory for rows");
+    for (size_t i = 0; i < json_array_size(rows) && rc == 0; i++) {
+        json_t *row;
+        rc = table_pick(json_array_get(rows, i), columns, &row, err);
+        if (rc == 0)
+            rc = json_push(*picked, json_incref(row), err);
+        json_decref(row);
+    }
+    return rc;
+}
+
+int table_write(const json_t *rows, const json_t *about, enum table_format format, struct buf *out,
+                struct err *err)
+{
+    switch (format) {
+    case TABLE_JSON: return write_json(rows, about, out, err);
+    case TABLE_JSONL: return write_lines(rows, out, err);
+    default: return write_columns(rows, format, out, err);
+    }
 }

@@ -9,11 +9,18 @@
 enum table_format { TABLE_TEXT, TABLE_MD, TABLE_CSV, TABLE_JSON, TABLE_JSONL };
 #define TABLE_FORMATS "table|md|csv|json|jsonl"
 
-/* Appends `rows`, an array of objects that all have the keys of the first one, in its order. JSON is
- * one object: the members of `about` (may be NULL), then "rows" (left out if `rows` is NULL). The other formats leave
- * `about` out. */
+/* Appends `rows`, an array of objects. Columns are the members that any of them has, in the order of their first rows.
+ * JSON is one object: the members of `about` (may be NULL), then "rows" (left out if `rows` is NULL). The other formats
+ * leave `about` out. */
 int table_write(const json_t *rows, const json_t *about, enum table_format format, struct buf *out,
                 struct err *err) MUST_USE;
+
+/* The members of `row` that `columns` names, separated by blanks, in that order; what it lacks is left out. The
+ * result is the caller's to release, after an error, too. */
+int table_pick(const json_t *row, const char *columns, json_t **picked, struct err *err) MUST_USE;
+
+/* The same of every row. */
+int table_pick_all(const json_t *rows, const char *columns, json_t **picked, struct err *err) MUST_USE;
 
 /* Appends one value as JSON, with jansson's `flags`. Control characters are escaped, all of them: 0x7f and U+0080 to
  * U+009F, too. */

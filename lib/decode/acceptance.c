@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/conf.h"
+#include "base/number.h"
 #include "base/file.h"
 
 static int parse_shares(struct acceptance *a, const char *text, const char *name, struct err *err)
@@ -61,7 +62,7 @@ int acceptance_parse(struct acceptance *a, const char *text, size_t size, const 
     return rc;
 }
 
-int acceptance_open(struct acceptance *a, const char *path, struct err *err)
+int acceptance_read(struct acceptance *a, const char *path, struct err *err)
 {
     struct file_map map;
     if (file_map(&map, path, err) < 0)

@@ -12,7 +12,7 @@ struct acceptance {
 };
 
 /* Reads a file, or `size` bytes of one called `name`. */
-int acceptance_open(struct acceptance *a, const char *path, struct err *err) MUST_USE;
+int acceptance_read(struct acceptance *a, const char *path, struct err *err) MUST_USE;
 int acceptance_parse(struct acceptance *a, const char *text, size_t size, const char *name,
                      struct err *err) MUST_USE;
 

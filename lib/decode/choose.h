@@ -2,7 +2,8 @@
 #ifndef BMC_CHOOSE_H
 #define BMC_CHOOSE_H
 
-#include "decode/spec.h"
+#include "decode/session.h"
+#include "decode/tree.h"
 
 enum { CHOOSE_POINTS = 7 };
 

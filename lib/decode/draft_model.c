@@ -11,6 +11,7 @@
 
 /* What the cache holds of one slot's sequence. */
 struct window {
+    size_t seq;     /* of the cache */
     struct ids fed; /* ids whose rows are in the cache */
     size_t start;   /* of the sequence, where the window begins */
     size_t logits;  /* index of its rows in `logits`: of the level just computed */
@@ -57,7 +58,7 @@ static int align(struct model_drafter *d, const struct draft_ask *ask, struct er
                        ? 0
                        : ask->n_ids - size_min(ask->n_ids, size_max((context - more) / 2, 1));
     w->fed.len = same;
-    session_cut(d->session, ask->slot, same);
+    session_cut(d->session, w->seq, same);
     return 0;
 }
 
@@ -80,7 +81,7 @@ static int add_history(struct model_drafter *d, const struct draft_ask *ask, siz
         const size_t n = size_min(ask[a].n_ids - have, session_space(d->session));
         if (n == 0)
             continue;
-        const size_t first = session_add(d->session, ask[a].slot, ask[a].ids + have, n);
+        const size_t first = session_add(d->session, w->seq, ask[a].ids + have, n);
         for (size_t i = 0; i < n; i++) {
             d->session->token[first + i] = known(d, ask[a].ids[have + i]);
             if (ids_add(&w->fed, ask[a].ids[have + i], err) < 0)
@@ -213,7 +214,7 @@ static int add_level(struct model_drafter *d, const struct draft_ask *ask, size_
     const size_t from = level_begin(draft, level), n = draft->n - 1;
     size_t first;
     if (ask->shape->n == ask->shape->levels) {
-        first = session_add(d->session, ask->slot, &draft->token[from], 1);
+        first = session_add(d->session, w->seq, &draft->token[from], 1);
         if (ids_add(&w->fed, draft->token[from], err) < 0)
             return -1;
         first -= from;
@@ -226,9 +227,9 @@ static int add_level(struct model_drafter *d, const struct draft_ask *ask, size_
             w->depth[i - 1] = depth[i - 1];
         }
         tree_tails(parent, depth, n, w->tail, w->tail_at);
-        first = session_add_tree(d->session, ask->slot, &draft->token[1], w->depth, n, w->tail,
-                                 w->tail_at) -
-                1;
+        first =
+            session_add_tree(d->session, w->seq, &draft->token[1], w->depth, n, w->tail, w->tail_at) -
+            1;
     }
     w->logits = *n_rows;
     for (size_t i = from; i < draft->n; i++)
@@ -250,7 +251,7 @@ static int run_level(struct model_drafter *d, const struct draft_ask *ask, size_
     for (size_t a = 0; a < n_asks; a++)
         if (goes_on(&ask[a], level)) {
             const bool chain = ask[a].shape->n == ask[a].shape->levels;
-            session_keep(d->session, ask[a].slot, &(size_t){0}, chain);
+            session_keep(d->session, d->window[ask[a].slot].seq, &(size_t){0}, chain);
         }
     return all_finite(d, n_rows, err);
 }
@@ -317,6 +318,7 @@ static int alloc_buffers(struct model_drafter *d, struct err *err)
     bool ok = d->window && d->row && d->logits;
     for (size_t i = 0; ok && i < batch; i++) {
         struct window *w = &d->window[i];
+        w->seq = i;
         w->tail = mem_alloc((size_t)TREE_NODES * TREE_NODES / 2 + TREE_NODES, sizeof *w->tail);
         w->tail_at = mem_alloc(TREE_NODES + 1, sizeof *w->tail_at);
         w->depth = mem_alloc(TREE_NODES, sizeof *w->depth);

@@ -1,14 +1,21 @@
-/* The inside of the generation loop: what plain and speculative steps share. */
+/* The inside of the generation loop: what strategies (step.h) work on. */
 #ifndef BMC_LOOP_H
 #define BMC_LOOP_H
 
-#include "decode/generate.h"
+#include <signal.h>
 
-/* A place in the batch and the sequence in it; the cache's sequence has the same number. */
+#include "decode/emitter.h"
+#include "decode/gen_types.h"
+#include "decode/step.h"
+
+/* A place in the batch and the request in it. */
 struct slot {
     bool busy;
-    struct gen_request request;
-    struct ids all; /* prompt, then what was generated */
+    size_t seq; /* the sequence of the cache that has its rows: not the number of the place */
+    const struct gen_request *request;
+    struct ids *ids; /* the request's: prompt, then what was generated */
+    size_t n_prompt;
+    size_t n_best, n_prompt_best; /* log-probabilities beside a token's own */
     struct emitter emitter;
     size_t told_text, told_ids; /* handed to progress() already */
     struct logprob *logprobs;
@@ -19,49 +26,85 @@ struct slot {
                                                 prompt, and how many */
     float *last_logits; /* those that chose the last token */
     size_t row;         /* of the step just run, whose logits choose the next token; SIZE_MAX: none */
+    bool silent;        /* no token follows the prompt that is complete: -n 0, or the context is full */
 };
 
+/* Up to `stats` the caller's, the rest loop_open()'s. */
 struct loop {
     struct session *session;
-    struct sampler sampler;
-    struct sampler_options sampling; /* of requests that have none of their own */
+    const struct sampler_options *sampling; /* of requests that have none of their own */
+    const struct step_strategy *strategy;
     const struct gen_callbacks *callbacks;
     const volatile sig_atomic_t *interrupted;
     struct gen_stats *stats;
+    struct sampler sampler;
+    struct logprobs scratch;
     struct slot *slot;
     size_t n_slots;
-    float *logits;        /* [slots][vocab] */
-    size_t *logits_row;   /* [slots] */
-    float *prompt_logits; /* of a few rows at a time, for prompt_logprobs; NULL: not needed yet */
-    struct candidate *best;
-    size_t best_cap;
+    float *logits;          /* [slots][vocab] */
+    size_t *logits_row;     /* [slots] */
     struct hash *line_hash; /* by input line */
     size_t n_lines, lines_cap;
     bool input_ended;
     bool failed; /* a snapshot could not be written: the run ends behind this step */
     struct err failure;
-    struct spec *spec; /* NULL: plain decoding */
 };
+
+/* The error of sequences that a signal ended. */
+extern const char loop_interrupted[];
+
+/* ---- the loop: loop.c ---- */
+
+/* loop_close() follows on error, too. */
+int loop_open(struct loop *loop, struct err *err) MUST_USE;
+void loop_close(struct loop *loop);
+
+/* Until there are no more requests, or the run is interrupted. */
+int loop_run(struct loop *loop, struct err *err) MUST_USE;
+
+/* The run's hash: of the 64-bit hashes, in input order, of the sequences that have a token. */
+struct hash loop_hash(const struct loop *loop);
+
+/* ---- what steps are made of: loop_step.c ---- */
+
+/* What becomes of the logits that a slot has got. */
+typedef int loop_use(struct loop *loop, struct slot *slot, const float *logits, struct err *err);
+
+/* Takes the token that the sampler chooses. */
+loop_use loop_sample;
+
+/* Runs the step that was put together, of which all rows stay, and hands each slot the logits of its row, if it has one;
+ * those that are not finite end it instead. */
+int loop_step(struct loop *loop, int threads, loop_use *use, double *step_ms, struct err *err) MUST_USE;
+
+/* Prompt rows of all slots that have any left, up to a chunk. */
+int loop_prefill(struct loop *loop, struct err *err) MUST_USE;
+
+/* ---- the life of a slot: loop_slot.c ---- */
 
 /* Tokens generated so far. */
 size_t loop_generated(const struct slot *slot);
 
+/* Tokens that can still follow those of the slot: what the policy has rows for. */
+size_t loop_left(const struct loop *loop, const struct slot *slot);
+
 /* The slot's settings: its request's, or those of the run. */
 const struct sampler_options *loop_sampling(const struct loop *loop, const struct slot *slot);
 
+/* The request takes the free place; what is impossible ends at once, with a result that says so. */
+int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *request,
+               struct err *err) MUST_USE;
+
 /* The slot's next token by the slot's settings, which loop->sampler has afterwards, with what it chose from. */
 uint32_t loop_choose(struct loop *loop, const struct slot *slot, const float *logits);
-
-/* The slot's result goes out and its place is free again. */
-int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,
-                struct err *err) MUST_USE;
 
 /* `id` was chosen by `logits`, finite ones: emits it, and ends the sequence (slot->busy is false then) where it
  * ends. */
 int loop_take(struct loop *loop, struct slot *slot, uint32_t id, const float *logits,
               struct err *err) MUST_USE;
 
-/* One speculative step of all slots (spec.c). */
-int spec_step(struct spec *spec, struct loop *loop, struct err *err) MUST_USE;
+/* The slot's result goes out and its place is free again; its request may be gone. */
+int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,
+                struct err *err) MUST_USE;
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/conf.h"
+#include "base/number.h"
 #include "base/mem.h"
 #include "base/words.h"
 
@@ -108,7 +108,7 @@ static int set_value(struct request *r, const struct given *given, struct err *e
     return 0;
 }
 
-static int set_ids(struct request *r, const struct given *given, struct err *err)
+static int check_ids(const struct given *given, struct err *err)
 {
     const json_t *ids = given->value;
     if (!json_is_array(ids))
@@ -118,7 +118,12 @@ static int set_ids(struct request *r, const struct given *given, struct err *err
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > UINT32_MAX)
             return err_set(err, "\"%s\": entry %zu is no token id", given->name, i);
     }
-    return set_value(r, given, err);
+    return 0;
+}
+
+static int set_ids(struct request *r, const struct given *given, struct err *err)
+{
+    return check_ids(given, err) < 0 ? -1 : set_value(r, given, err);
 }
 
 static bool in_range(const struct member *member, double x)
@@ -333,23 +338,33 @@ static int check_names(const struct request *r, bool lenient, struct err *err)
 
 /* ---- the whole ---- */
 
-int request_open(struct request *r, const char *line, size_t len, bool lenient, struct err *err)
+int request_line(const char *line, size_t len, json_t **root, struct err *err)
 {
     json_error_t why;
     size_t blanks = 0;
-    *r = (struct request){0};
+    *root = NULL;
     while (blanks < len && (line[blanks] == ' ' || line[blanks] == '\t' || line[blanks] == '\r'))
         blanks++;
     if (blanks == len)
         return err_set(err, "is empty, an object is expected");
-    r->root =
-        json_load_whole(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
-    if (!r->root && json_error_code(&why) == json_error_out_of_memory)
+    *root = json_load_whole(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
+    if (!*root && json_error_code(&why) == json_error_out_of_memory)
         return err_set(err, "out of memory for its JSON");
-    if (!r->root)
+    if (!*root)
         return err_set(err, "not valid JSON at column %d: %s", why.column, why.text);
-    if (!json_is_object(r->root))
-        return err_set(err, "is %s, an object is expected", json_type_name(r->root));
+    if (json_is_object(*root))
+        return 0;
+    err_set(err, "is %s, an object is expected", json_type_name(*root));
+    json_decref(*root);
+    *root = NULL;
+    return -1;
+}
+
+int request_open(struct request *r, const char *line, size_t len, bool lenient, struct err *err)
+{
+    *r = (struct request){0};
+    if (request_line(line, len, &r->root, err) < 0)
+        return -1;
     r->id = json_object_get(r->root, "id");
     r->from = json_object_get(r->root, "from");
     r->from = json_is_null(r->from) ? NULL : r->from;
@@ -371,15 +386,27 @@ int request_apply(struct request *r, struct err *err)
     return 0;
 }
 
-int request_ids(const struct request *r, struct ids *ids, struct err *err)
+static int add_ids(const json_t *list, struct ids *ids, struct err *err)
 {
-    for (size_t i = 0; i < json_array_size(r->ids); i++)
-        if (ids_add(ids, (uint32_t)json_integer_value(json_array_get(r->ids, i)), err) < 0)
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (ids_add(ids, (uint32_t)json_integer_value(json_array_get(list, i)), err) < 0)
             return -1;
     return 0;
 }
 
-void request_release(struct request *r)
+int request_ids(const struct request *r, struct ids *ids, struct err *err)
+{
+    return add_ids(r->ids, ids, err);
+}
+
+int request_ids_of(const json_t *value, struct ids *ids, struct err *err)
+{
+    struct given given = {.name = "ids", .value = value};
+    given.member = find_member(given.name, &given.name);
+    return check_ids(&given, err) < 0 ? -1 : add_ids(value, ids, err);
+}
+
+void request_close(struct request *r)
 {
     json_decref(r->root);
     free(r->stop);

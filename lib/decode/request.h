@@ -8,20 +8,20 @@
 #define BMC_REQUEST_H
 
 #include "base/json.h"
-#include "decode/generate.h"
+#include "decode/gen_types.h"
 
 struct request {
     json_t *root;             /* the line; what follows points into it */
     const json_t *id, *from;  /* any value, or NULL */
     const json_t *text, *ids; /* the prompt: a string, or a list of token ids; NULL: not given */
-    struct gen_request gen;   /* what is asked for; its prompt is the caller's business */
+    struct gen_request gen;   /* what is asked for; its ids are the caller's business */
     struct sampler_options sampling;
     char **stop;             /* the list of gen.stop, if the line has one */
     struct logit_bias *bias; /* that of sampling.bias, if the line has one */
 };
 
 /* Parses a line: an object whose members are known, each given once by one of its names. `lenient` passes over others.
- * On error, too, `id` is set if it was found, and request_release() follows. */
+ * On error, too, `id` is set if it was found, and request_close() follows. */
 int request_open(struct request *request, const char *line, size_t len, bool lenient,
                  struct err *err) MUST_USE;
 
@@ -32,7 +32,12 @@ int request_apply(struct request *request, struct err *err) MUST_USE;
 /* Appends the token ids of the prompt. */
 int request_ids(const struct request *request, struct ids *ids, struct err *err) MUST_USE;
 
-void request_release(struct request *request);
+void request_close(struct request *request);
+
+/* The parts of it that other kinds of lines share: the object that a line is, the caller's to release, NULL on error; and
+ * token ids from the value of a member "ids". */
+int request_line(const char *line, size_t len, json_t **root, struct err *err) MUST_USE;
+int request_ids_of(const json_t *value, struct ids *ids, struct err *err) MUST_USE;
 
 /* The error for a member that is none of `names`: says which of them is near, or what another server's is here. */
 int request_unknown(const char *key, const char *const *names, size_t n, struct err *err) MUST_USE;

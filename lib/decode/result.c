@@ -83,22 +83,20 @@ static int put_outcome(json_t *object, const char *text, size_t len, json_t *ids
 static int put_result(json_t *object, const struct tokenizer *tok, const struct gen_result *result,
                       struct err *err)
 {
-    const struct gen_request *request = result->request;
     const char *error = result->error;
     if (put_outcome(object, result->text, result->text_len, ids_json(result->ids, result->n_ids, err),
                     gen_finish_name(result->finish),
                     error ? json_text(error, strlen(error)) : json_null(), err) < 0)
         return -1;
-    if (request->logprobs &&
+    if (result->n_best &&
         json_put(object, "logprobs",
-                 tokens_json(tok, result->logprobs, result->n_ids, request->logprobs, err), err) < 0)
+                 tokens_json(tok, result->logprobs, result->n_ids, result->n_best, err), err) < 0)
         return -1;
-    return result->prompt_logprobs
-               ? json_put(object, "prompt_logprobs",
-                          tokens_json(tok, result->prompt_logprobs, request->n_prompt,
-                                      request->prompt_logprobs, err),
-                          err)
-               : 0;
+    return result->prompt_logprobs ? json_put(object, "prompt_logprobs",
+                                              tokens_json(tok, result->prompt_logprobs,
+                                                          result->n_prompt, result->n_prompt_best, err),
+                                              err)
+                                   : 0;
 }
 
 /* The id comes first, as it was written, then the object's members. */

@@ -4,7 +4,7 @@
 #define BMC_RESULT_H
 
 #include "base/json.h"
-#include "decode/generate.h"
+#include "decode/gen_types.h"
 
 /* Appends the line of a result: its request's id, as JSON (NULL: null), and what came out. On error nothing is
  * appended. */

@@ -26,9 +26,7 @@ void sampler_close(struct sampler *sampler)
     free(sampler->adjusted);
     free(sampler->count);
     free(sampler->candidate);
-    sampler->adjusted = NULL;
-    sampler->count = NULL;
-    sampler->candidate = NULL;
+    *sampler = (struct sampler){.vocab = 0};
 }
 
 /* a ranks before b: the order is total, so results do not depend on the sorting. */

@@ -11,9 +11,10 @@
 
 enum { LOGIT_ROWS = 32 }; /* rows whose logits are made at a time: [32][vocab] floats */
 
-/* A place in the batch and the text in it; the cache's sequence has the same number. */
+/* A place in the batch and the text in it. */
 struct place {
     bool busy;
+    size_t seq; /* of the cache */
     struct score_text text;
     struct score_result result;
     size_t from;              /* first token of the window */
@@ -56,7 +57,7 @@ static int finish(struct scoring *s, struct place *place, const char *error, str
     place->result.text = &place->text;
     place->result.error = error;
     place->busy = false;
-    session_drop(s->session, (size_t)(place - s->place));
+    session_drop(s->session, place->seq);
     s->stats->texts++;
     s->stats->tokens += place->result.tokens;
     s->stats->sum_logprob += place->result.sum_logprob;
@@ -66,7 +67,8 @@ static int finish(struct scoring *s, struct place *place, const char *error, str
 static int begin(struct scoring *s, struct place *place, const struct score_text *text, struct err *err)
 {
     char fault[96];
-    *place = (struct place){.busy = true, .text = *text, .next = 1};
+    *place = (struct place){.busy = true, .seq = place->seq, .text = *text, .next = 1};
+    session_begin(s->session, place->seq, text->n);
     for (size_t i = 0; i < text->n; i++)
         if (text->id[i] >= vocab(s)) {
             snprintf(fault, sizeof fault, "id %u is outside the vocabulary of %zu", text->id[i],
@@ -156,7 +158,7 @@ static int advance(struct scoring *s, struct place *place, struct err *err)
     if (place->next == place->text.n)
         return finish(s, place, NULL, err);
     if (place->at == window_end(s, place)) {
-        session_drop(s->session, (size_t)(place - s->place));
+        session_drop(s->session, place->seq);
         place->from += s->stride;
         place->at = place->from;
     }
@@ -174,7 +176,8 @@ static size_t gather_rows(struct scoring *s)
         place->n_rows =
             place->busy ? size_min(session->options.chunk - rows, window_end(s, place) - place->at) : 0;
         if (place->n_rows)
-            place->first_row = session_add(session, i, place->text.id + place->at, place->n_rows);
+            place->first_row =
+                session_add(session, place->seq, place->text.id + place->at, place->n_rows);
         rows += place->n_rows;
     }
     s->turn = (s->turn + 1) % s->n_places;
@@ -233,6 +236,8 @@ int score_texts(struct session *session, size_t stride, const struct score_callb
                        stride, context);
     s.place = mem_zalloc(s.n_places, sizeof *s.place);
     s.logits = mem_alloc(LOGIT_ROWS, vocab(&s) * sizeof *s.logits);
+    for (size_t i = 0; s.place && i < s.n_places; i++)
+        s.place[i].seq = i;
     if (s.place && s.logits)
         rc = run(&s, err);
     else

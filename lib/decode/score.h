@@ -2,7 +2,9 @@
 #ifndef BMC_SCORE_H
 #define BMC_SCORE_H
 
-#include "decode/generate.h"
+#include <signal.h>
+
+#include "decode/gen_types.h"
 
 /* A text to score. The caller owns the ids; they stay until the result was taken. */
 struct score_text {

@@ -58,6 +58,11 @@ static size_t next_position(const struct session *s, size_t seq)
     return fill.first + fill.n;
 }
 
+void session_begin(struct session *s, size_t seq, size_t length)
+{
+    forward_begin(&s->forward, seq, size_min(length, s->options.context));
+}
+
 size_t session_space(const struct session *s) { return s->max_rows - s->n_rows; }
 
 size_t session_add(struct session *s, size_t seq, const uint32_t *token, size_t n)

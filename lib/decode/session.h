@@ -45,6 +45,9 @@ size_t session_rows(const struct session *session, size_t seq);
 /* Rows that can still be added to the step. */
 size_t session_space(const struct session *session);
 
+/* An empty sequence begins that becomes `length` tokens long at most, or as long as the context. */
+void session_begin(struct session *session, size_t seq, size_t length);
+
 /* Adds the next `n` tokens of a sequence to the step; at most once per sequence and step. Returns the
  * row of the first. n <= session_space(). */
 size_t session_add(struct session *session, size_t seq, const uint32_t *token, size_t n);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "model/position.h"
 
 static struct hash tokenizer_hash(const struct model *model)
 {
@@ -102,7 +103,14 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
     const struct kvfile *file = &snapshot->file;
     const size_t layers = (size_t)file->head->layers;
     struct kvfile_rows *mapped = &session->mapped[seq];
+    const size_t longest = size_max((size_t)file->head->context, session->options.context);
     assert(rows && rows <= file->seq[index].n_rows && !mapped->data);
+    if (rope_depends(&session->model->config, longest))
+        return err_set(
+            err,
+            "%s: keys of this model differ with the length of the text beyond %zu tokens: save "
+            "and load with -c %zu, or compute the prompt again",
+            snapshot->path, session->model->config.rope_original, session->model->config.rope_original);
     struct kv_rows_in *layer = mem_alloc(layers, sizeof *layer);
     if (!layer)
         return err_set(err, "out of memory for %zu layers", layers);

@@ -21,6 +21,23 @@ struct spec_seq {
     size_t decoded;  /* tokens since */
 };
 
+struct spec {
+    struct step_strategy strategy; /* its arg is this */
+    struct drafter *drafter;
+    struct spec_options options;
+    struct spec_stats stats;
+    struct pace pace;
+    struct sequoia plan; /* trees */
+    size_t levels;
+    size_t most; /* candidates of a sequence at most */
+    struct verifier verifier;
+    struct spec_seq *seq; /* per slot */
+    struct draft_ask *ask;
+    size_t n_seqs, vocab;
+    float *logits; /* [rows][vocab] */
+    size_t *row;
+};
+
 size_t spec_most(const struct spec_options *options)
 {
     if (options->record)
@@ -35,9 +52,8 @@ static void choose_shape(const struct spec *spec, const struct loop *loop, const
                          size_t allowed, struct tree_shape *shape)
 {
     const struct spec_options *o = &spec->options;
-    const size_t free_rows = kv_free_rows(loop->session->kv, (size_t)(slot - loop->slot)) - 1;
-    const size_t levels = size_min(slot->request.n - loop_generated(slot),
-                                   loop->session->options.context - slot->all.len);
+    const size_t free_rows = kv_free_rows(loop->session->kv, slot->seq) - 1;
+    const size_t levels = size_min(slot->request->n - loop_generated(slot), loop_left(loop, slot));
     const size_t most = levels > 1 ? size_min(size_min(free_rows, spec->most), allowed) : 0;
     if (o->record)
         tree_fan(shape, size_min(most, size_min(RECORD_RANKS, spec->drafter->ranks)));
@@ -61,13 +77,13 @@ static int propose(struct spec *spec, struct loop *loop, size_t allowed, struct 
             seq->decoded = 0;
         }
         seq->draws =
-            (struct draws){slot->request.seed, slot->request.stream, (uint32_t)slot->all.len, 0};
+            (struct draws){slot->request->seed, slot->request->stream, (uint32_t)slot->ids->len, 0};
         choose_shape(spec, loop, slot, allowed, &seq->shape);
-        draft_begin(&seq->draft, slot->all.id[slot->all.len - 1]);
+        draft_begin(&seq->draft, slot->ids->id[slot->ids->len - 1]);
         if (seq->shape.n > 1)
             spec->ask[n++] = (struct draft_ask){.slot = i,
-                                                .ids = slot->all.id,
-                                                .n_ids = slot->all.len,
+                                                .ids = slot->ids->id,
+                                                .n_ids = slot->ids->len,
                                                 .shape = &seq->shape,
                                                 .draws = &seq->draws,
                                                 .draft = &seq->draft,
@@ -78,9 +94,8 @@ static int propose(struct spec *spec, struct loop *loop, size_t allowed, struct 
 
 /* ---- one pass of the target ---- */
 
-static size_t add_tree(struct spec *spec, struct loop *loop, size_t i)
+static size_t add_tree(struct session *session, const struct slot *slot, struct spec_seq *seq)
 {
-    struct spec_seq *seq = &spec->seq[i];
     const struct draft *draft = &seq->draft;
     bool chain = true;
     for (size_t node = 0; node < draft->n; node++) {
@@ -88,9 +103,9 @@ static size_t add_tree(struct spec *spec, struct loop *loop, size_t i)
         seq->depth[node] = draft->depth[node];
     }
     if (chain)
-        return session_add(loop->session, i, draft->token, draft->n);
+        return session_add(session, slot->seq, draft->token, draft->n);
     tree_tails(draft->parent, draft->depth, draft->n, seq->tail, seq->tail_at);
-    return session_add_tree(loop->session, i, draft->token, seq->depth, draft->n, seq->tail,
+    return session_add_tree(session, slot->seq, draft->token, seq->depth, draft->n, seq->tail,
                             seq->tail_at);
 }
 
@@ -101,7 +116,7 @@ static int compute(struct spec *spec, struct loop *loop, struct err *err)
     for (size_t i = 0; i < loop->n_slots; i++) {
         if (!loop->slot[i].busy)
             continue;
-        const size_t first = add_tree(spec, loop, i);
+        const size_t first = add_tree(loop->session, &loop->slot[i], &spec->seq[i]);
         spec->seq[i].logits = n;
         for (size_t node = 0; node < spec->seq[i].draft.n; node++)
             spec->row[n++] = first + node;
@@ -142,8 +157,8 @@ static size_t choose(struct spec *spec, struct loop *loop, const struct slot *sl
         while (c < n && child[c] != *id)
             c++;
     else
-        c = spec->rule(&spec->verifier, sampler->candidate, sampler->n, child, n,
-                       draft->pool + draft->q_at[node], draft->q_n[node], &seq->draws, id);
+        c = spec->options.rule(&spec->verifier, sampler->candidate, sampler->n, child, n,
+                               draft->pool + draft->q_at[node], draft->q_n[node], &seq->draws, id);
     if (spec->options.record && node == 0) {
         spec->stats.record_steps++;
         spec->stats.record[c] += c < n;
@@ -213,7 +228,7 @@ static int verify(struct spec *spec, struct loop *loop, size_t *offered, size_t 
         if (!slot->busy)
             continue; /* its storage is gone already */
         const double start = clock_ms();
-        session_keep(loop->session, i, path, n_path);
+        session_keep(loop->session, slot->seq, path, n_path);
         spec->stats.compact_ms += clock_ms() - start;
     }
     return 0;
@@ -240,8 +255,9 @@ static int remember(struct spec_stats *stats, size_t most, struct err *err)
     return 0;
 }
 
-int spec_step(struct spec *spec, struct loop *loop, struct err *err)
+static int step(void *arg, struct loop *loop, struct err *err)
 {
+    struct spec *spec = arg;
     struct spec_stats *stats = &spec->stats;
     const size_t busy = n_busy(loop), tokens = stats->tokens;
     const double prefill = spec->drafter->prefill_ms, compact = stats->compact_ms;
@@ -296,32 +312,51 @@ static int alloc_buffers(struct spec *spec, struct err *err)
                         spec->n_seqs);
 }
 
-int spec_open(struct spec *spec, const struct session *session, struct drafter *drafter,
+static int open_trees(struct spec *spec, struct err *err)
+{
+    enum { LEVELS = 33 };
+    const struct spec_options *o = &spec->options;
+    if (!o->tree)
+        return 0;
+    if (sequoia_open(&spec->plan, o->accept, size_min(o->ranks, spec->drafter->ranks), o->tree + 1,
+                     size_min(o->tree + 1, LEVELS), err) < 0)
+        return -1;
+    spec->levels = o->tree_levels ? size_min(o->tree_levels, spec->plan.levels)
+                                  : sequoia_levels(&spec->plan, o->tree + 1, spec->drafter->cost);
+    return 0;
+}
+
+int spec_open(struct spec **out, const struct session *session, struct drafter *drafter,
               const struct spec_options *options, struct err *err)
 {
-    *spec = (struct spec){.drafter = drafter, .options = *options, .most = spec_most(options)};
-    spec->rule = verify_choice;
-    spec->n_seqs = session->options.batch;
-    spec->vocab = session->model->config.vocab;
+    struct spec *spec = mem_zalloc(1, sizeof *spec);
+    *out = NULL;
+    if (!spec)
+        return err_set(err, "out of memory for speculation");
+    *spec = (struct spec){
+        .strategy = {.name = "speculative", .width = 1, .step = step, .arg = spec},
+        .drafter = drafter,
+        .options = *options,
+        .most = spec_most(options),
+        .n_seqs = session->options.batch,
+        .vocab = session->model->config.vocab,
+    };
+    if (!options->rule)
+        spec->options.rule = verify_choice;
     pace_begin(&spec->pace, options->always || options->record || options->simulate >= 0);
-    if (options->tree) {
-        enum { LEVELS = 33 };
-        const size_t ranks = size_min(options->ranks, drafter->ranks);
-        if (sequoia_open(&spec->plan, options->accept, ranks, options->tree + 1,
-                         size_min(options->tree + 1, LEVELS), err) < 0)
-            return -1;
-        spec->levels = options->tree_levels
-                           ? size_min(options->tree_levels, spec->plan.levels)
-                           : sequoia_levels(&spec->plan, options->tree + 1, drafter->cost);
+    if (open_trees(spec, err) < 0 || alloc_buffers(spec, err) < 0 ||
+        verifier_open(&spec->verifier, spec->vocab, err) < 0) {
+        spec_close(spec);
+        return -1;
     }
-    if (alloc_buffers(spec, err) == 0 && verifier_open(&spec->verifier, spec->vocab, err) == 0)
-        return 0;
-    spec_close(spec);
-    return -1;
+    *out = spec;
+    return 0;
 }
 
 void spec_close(struct spec *spec)
 {
+    if (!spec)
+        return;
     for (size_t i = 0; spec->seq && i < spec->n_seqs; i++) {
         free(spec->seq[i].tail);
         free(spec->seq[i].tail_at);
@@ -335,5 +370,16 @@ void spec_close(struct spec *spec)
     free(spec->stats.history);
     sequoia_close(&spec->plan);
     verifier_close(&spec->verifier);
-    *spec = (struct spec){0};
+    free(spec);
+}
+
+const struct step_strategy *spec_strategy(const struct spec *spec)
+{
+    return spec ? &spec->strategy : NULL;
+}
+
+const struct spec_stats *spec_stats(const struct spec *spec)
+{
+    static const struct spec_stats none;
+    return spec ? &spec->stats : &none;
 }

@@ -10,8 +10,8 @@
 #define BMC_SPEC_H
 
 #include "decode/drafter.h"
-#include "decode/generate.h"
 #include "decode/pace.h"
+#include "decode/step.h"
 
 enum { SPEC_HISTORY = 65536 }; /* steps whose draft length is remembered */
 
@@ -21,9 +21,10 @@ struct spec_options {
     size_t tree_levels;         /* with the root's; 0: chosen by the cost of drafting */
     double accept[TREE_RANKS]; /* for trees: probability that a node's child of that rank is accepted */
     size_t ranks;
-    double simulate; /* a drafted token is accepted with this probability, whatever it is; < 0: off */
-    bool always;     /* never pause */
-    bool record;     /* a fan of candidates at every step: which rank is accepted */
+    double simulate;   /* a drafted token is accepted with this probability, whatever it is; < 0: off */
+    bool always;       /* never pause */
+    bool record;       /* a fan of candidates at every step: which rank is accepted */
+    verify_rule *rule; /* NULL: verify_choice(); tests put wrong ones here, to see that they notice */
 };
 
 struct spec_stats {
@@ -43,29 +44,16 @@ struct spec_stats {
     size_t n_history;
 };
 
-struct spec_seq;
-
-struct spec {
-    struct drafter *drafter;
-    struct spec_options options;
-    struct spec_stats stats;
-    struct pace pace;
-    struct sequoia plan; /* trees */
-    size_t levels;
-    size_t most; /* candidates of a sequence at most */
-    struct verifier verifier;
-    verify_rule *rule;    /* verify_choice(); tests put wrong ones here, to see that they notice */
-    struct spec_seq *seq; /* per slot */
-    struct draft_ask *ask;
-    size_t n_seqs, vocab;
-    float *logits; /* [rows][vocab] */
-    size_t *row;
-};
+struct spec;
 
 /* `session` is the target's; batch * (1 + spec_most()) rows must fit a step of it. The drafter stays the caller's. */
-int spec_open(struct spec *spec, const struct session *session, struct drafter *drafter,
+int spec_open(struct spec **spec, const struct session *session, struct drafter *drafter,
               const struct spec_options *options, struct err *err) MUST_USE;
 void spec_close(struct spec *spec);
+
+/* What generate() takes, and what it has done so far. NULL is a run without speculation. */
+const struct step_strategy *spec_strategy(const struct spec *spec);
+const struct spec_stats *spec_stats(const struct spec *spec);
 
 /* Candidates of a sequence at most. */
 size_t spec_most(const struct spec_options *options);

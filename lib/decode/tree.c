@@ -39,14 +39,6 @@ void tree_fan(struct tree_shape *shape, size_t k)
         add_node(shape, 0);
 }
 
-size_t tree_tail_size(const uint16_t *depth, size_t n)
-{
-    size_t size = 0;
-    for (size_t i = 0; i < n; i++)
-        size += depth[i] + 1u;
-    return size;
-}
-
 void tree_tails(const uint16_t *parent, const uint16_t *depth, size_t n, uint32_t *tail,
                 size_t *tail_at)
 {
@@ -137,8 +129,7 @@ void sequoia_close(struct sequoia *plan)
 {
     free(plan->best);
     free(plan->split);
-    plan->best = NULL;
-    plan->split = NULL;
+    *plan = (struct sequoia){0};
 }
 
 /* Fewer nodes where so many cannot be placed in so few levels. */

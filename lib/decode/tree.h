@@ -28,9 +28,8 @@ void tree_chain(struct tree_shape *shape, size_t k);
 /* k candidates beside each other; k <= TREE_RANKS. */
 void tree_fan(struct tree_shape *shape, size_t k);
 
-/* Rows that each node sees, itself last: tail[tail_at[i] .. tail_at[i + 1]), ascending. `tail` holds up to
- * tree_tail_size(parent, n) entries, tail_at n + 1. */
-size_t tree_tail_size(const uint16_t *depth, size_t n);
+/* Rows that each node sees, itself last: tail[tail_at[i] .. tail_at[i + 1]), ascending. `tail` has
+ * room for n * (n + 1) / 2 entries, tail_at for n + 1. */
 void tree_tails(const uint16_t *parent, const uint16_t *depth, size_t n, uint32_t *tail,
                 size_t *tail_at);
 

@@ -125,16 +125,16 @@ static int report(const struct bmc_file *file, const enum finding *finding, cons
                   struct err *err)
 {
     static const char *const text[] = {
-        [OTHER_ELEMENTS] = "has elements that are not those of its canonical hash",
-        [PADDED] = "has padding that is not zero",
-        [NO_MEMORY] = "needs more memory than there is to be checked",
+        [OTHER_ELEMENTS] =
+            "has elements that are not those of its canonical hash; convert the model again",
+        [PADDED] = "has padding that is not zero; convert the model again",
+        [NO_MEMORY] = "cannot be checked, there is not enough memory: free some and try again",
     };
     char name[128];
     for (size_t i = 0; i < file->n_tensors; i++)
         if (finding[i] != FINE) {
             name_of(file, i, name, sizeof name);
-            return err_set(err, "%s: tensor \"%s\" %s; convert the model again", path, name,
-                           text[finding[i]]);
+            return err_set(err, "%s: tensor \"%s\" %s", path, name, text[finding[i]]);
         }
     return 0;
 }

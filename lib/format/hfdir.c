@@ -1,4 +1,4 @@
-/* A Hugging Face model folder as a source of weights. */
+/* A Hugging Face model folder as a source of weights. To add a container of tensors is a row of `containers`. */
 #include "format/hfdir.h"
 
 #include <stdio.h>
@@ -7,6 +7,8 @@
 
 #include "format/hfindex.h"
 #include "format/safetensors.h"
+#include "format/spmodel.h"
+#include "format/torchzip.h"
 
 /* The small files, mapped; one that does not exist is empty. The texts of a tokenizer come first, then the JSON values. */
 enum { FILES = SOURCE_TEXTS + SOURCE_JSONS };
@@ -14,8 +16,9 @@ enum { FILES = SOURCE_TEXTS + SOURCE_JSONS };
 struct hf_dir {
     const char *path;
     struct file_map file[FILES];
+    struct buf made;            /* the text of a tokenizer.json where there is only a tokenizer.model */
     json_t *json[SOURCE_JSONS]; /* config.json; generation_config.json, or NULL */
-    struct safetensors *shard;
+    struct tensor_file *shard;
     size_t n_shards;
 };
 
@@ -44,17 +47,24 @@ static bool has(const struct hf_dir *dir, const char *name)
 }
 
 /* Weights that were made smaller by another program have types that only it knows. */
+static int refuse_quantized(const struct hf_dir *dir, const char *how, const char *where,
+                            struct err *err)
+{
+    return err_set(
+        err,
+        "%s: its weights are quantized (%s, %s), which cannot be read yet; convert the model "
+        "that it was made from, in F32, F16 or BF16",
+        dir->path, how, where);
+}
+
 static int check_quantized(const struct hf_dir *dir, struct err *err)
 {
     const json_t *how = json_at(dir->json[SOURCE_CONFIG], "quantization_config");
     const char *method = json_string_value(json_object_get(how, "quant_method"));
     if (!how || json_is_null(how))
         return 0;
-    return err_set(
-        err,
-        "%s: its weights are quantized (%s, quantization_config in config.json), which cannot "
-        "be read yet; convert the model that it was made from, in F32, F16 or BF16",
-        dir->path, method ? method : "of an unnamed kind");
+    return refuse_quantized(dir, method ? method : "of an unnamed kind",
+                            "quantization_config in config.json", err);
 }
 
 static int open_json(struct hf_dir *dir, enum source_json which, struct err *err)
@@ -70,11 +80,21 @@ static int open_json(struct hf_dir *dir, enum source_json which, struct err *err
     return 0;
 }
 
-static int add_shard(struct hf_dir *dir, const char *name, struct err *err)
+/* What tensors may lie in. The first one that is there is read. */
+static const struct container {
+    const char *file, *index; /* of weights in one piece, and of those in many */
+    tensor_parse *parse;
+} containers[] = {
+    {"model.safetensors", "model.safetensors.index.json", safetensors_parse},
+    {"pytorch_model.bin", "pytorch_model.bin.index.json", torchzip_parse},
+};
+
+static int add_shard(struct hf_dir *dir, const struct container *container, const char *name,
+                     struct err *err)
 {
     char path[PATH_SIZE];
     join(path, dir, name);
-    if (safetensors_open(&dir->shard[dir->n_shards], path, err) < 0)
+    if (tensor_file_open(&dir->shard[dir->n_shards], path, container->parse, err) < 0)
         return -1;
     dir->n_shards++;
     return 0;
@@ -92,21 +112,21 @@ static int check_names(const struct hf_dir *dir, struct err *err)
     for (size_t s = 1; s < dir->n_shards; s++)
         for (size_t i = 0; i < dir->shard[s].n_tensors; i++)
             for (size_t before = 0; before < s; before++)
-                if (safetensors_find(&dir->shard[before], dir->shard[s].tensor[i].name))
+                if (tensor_file_find(&dir->shard[before], dir->shard[s].tensor[i].name))
                     return err_set(
                         err, "%s: tensor \"%s\" is in two of its weight files; one of them must go",
                         dir->path, dir->shard[s].tensor[i].name);
     return 0;
 }
 
-/* model.safetensors.index.json: every file that its weight_map names, once. */
-static int open_shards(struct hf_dir *dir, const char *index_name, struct err *err)
+/* Every file that the weight_map of an index names, once. */
+static int open_shards(struct hf_dir *dir, const struct container *container, struct err *err)
 {
     char path[PATH_SIZE];
     struct file_map map;
     json_t *files = NULL, *unused;
     const char *name;
-    join(path, dir, index_name);
+    join(path, dir, container->index);
     if (file_map(&map, path, err) < 0)
         return -1;
     int rc = sniff_refuse(map.data, map.size, KIND_OTHER, "JSON text", path, err);
@@ -117,38 +137,72 @@ static int open_shards(struct hf_dir *dir, const char *index_name, struct err *e
     json_object_foreach(files, name, unused)
     {
         if (rc == 0)
-            rc = add_shard(dir, name, err);
+            rc = add_shard(dir, container, name, err);
     }
     json_decref(files);
     file_unmap(&map);
     return rc < 0 ? -1 : check_names(dir, err);
 }
 
+/* What programs that make weights smaller call theirs, where config.json does not say that they did. */
+static int check_tensors(const struct hf_dir *dir, struct err *err)
+{
+    static const char ending[] = ".qweight";
+    for (size_t s = 0; s < dir->n_shards; s++)
+        for (size_t i = 0; i < dir->shard[s].n_tensors; i++) {
+            const char *name = dir->shard[s].tensor[i].name;
+            const size_t len = strlen(name);
+            if (len >= sizeof ending && strcmp(name + len + 1 - sizeof ending, ending) == 0)
+                return refuse_quantized(dir, "GPTQ or AWQ", name, err);
+        }
+    return 0;
+}
+
+/* A folder that changes a model, and holds none. */
+static int check_adapter(const struct hf_dir *dir, struct err *err)
+{
+    static const char *const files[] = {"adapter_model.safetensors", "adapter_model.bin",
+                                        "adapter_config.json"};
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        if (has(dir, files[i]))
+            return err_set(
+                err,
+                "%s: holds only an adapter (LoRA, %s), which changes another model; merge it "
+                "into that one (merge_and_unload, save_pretrained) and convert the result",
+                dir->path, files[i]);
+    return 0;
+}
+
+static const struct container *find_container(const struct hf_dir *dir)
+{
+    for (size_t i = 0; i < ARRAY_LEN(containers); i++)
+        if (has(dir, containers[i].index) || has(dir, containers[i].file))
+            return &containers[i];
+    return NULL;
+}
+
 static int open_weights(struct hf_dir *dir, struct err *err)
 {
-    if (has(dir, "model.safetensors.index.json"))
-        return open_shards(dir, "model.safetensors.index.json", err);
-    if (has(dir, "model.safetensors")) {
-        if (alloc_shards(dir, 1, err) < 0)
-            return -1;
-        return add_shard(dir, "model.safetensors", err);
-    }
-    if (has(dir, "pytorch_model.bin") || has(dir, "pytorch_model.bin.index.json"))
-        return err_set(
-            err,
-            "%s: has PyTorch weights only, which cannot be read yet; save the model as safetensors "
-            "(save_pretrained)",
-            dir->path);
-    return err_set(err, "%s: no model.safetensors and no model.safetensors.index.json in it",
-                   dir->path);
+    const struct container *container = find_container(dir);
+    if (!container)
+        return check_adapter(dir, err) < 0
+                   ? -1
+                   : err_set(err,
+                             "%s: no model.safetensors, no pytorch_model.bin and no index of one in it",
+                             dir->path);
+    if (has(dir, container->index))
+        return open_shards(dir, container, err);
+    return alloc_shards(dir, 1, err) < 0 ? -1 : add_shard(dir, container, container->file, err);
 }
 
 /* config.json and the other small files. */
 static int open_small(struct hf_dir *dir, struct err *err)
 {
     if (!has(dir, "config.json"))
-        return err_set(err, "%s: no config.json in it, a Hugging Face model folder is expected",
-                       dir->path);
+        return check_adapter(dir, err) < 0
+                   ? -1
+                   : err_set(err, "%s: no config.json in it, a Hugging Face model folder is expected",
+                             dir->path);
     for (int i = 0; i < FILES; i++) {
         struct file_map *file = &dir->file[i];
         char name[PATH_SIZE];
@@ -164,17 +218,23 @@ static int open_small(struct hf_dir *dir, struct err *err)
                                                             : 0;
 }
 
-static int check_tokenizer(const struct hf_dir *dir, struct err *err)
+/* tokenizer.model, where nothing else says how text becomes tokens. */
+static int open_tokenizer(struct hf_dir *dir, struct err *err)
 {
+    struct file_map map;
+    char path[PATH_SIZE];
     if (dir->file[SOURCE_TOKENIZER].data || dir->file[SOURCE_VOCAB].data)
         return 0;
-    if (has(dir, "tokenizer.model"))
+    if (!has(dir, "tokenizer.model"))
         return err_set(
-            err,
-            "%s: has only tokenizer.model, which cannot be read yet; save the fast tokenizer "
-            "(tokenizer.json) beside it",
+            err, "%s: no tokenizer.json, no tokenizer.model and no vocab.json with merges.txt in it",
             dir->path);
-    return err_set(err, "%s: no tokenizer.json and no vocab.json with merges.txt in it", dir->path);
+    join(path, dir, "tokenizer.model");
+    if (file_map(&map, path, err) < 0)
+        return -1;
+    const int rc = spmodel_json(&dir->made, map.data, map.size, path, err);
+    file_unmap(&map);
+    return rc;
 }
 
 static int open_folder(struct weight_source *source, enum source_part part, struct err *err)
@@ -187,9 +247,10 @@ static int open_folder(struct weight_source *source, enum source_part part, stru
     if (open_small(dir, err) < 0)
         return -1;
     /* Weights that cannot be read are the first thing to tell. */
-    if (part == SOURCE_ALL && (check_quantized(dir, err) < 0 || open_weights(dir, err) < 0))
+    if (part == SOURCE_ALL &&
+        (check_quantized(dir, err) < 0 || open_weights(dir, err) < 0 || check_tensors(dir, err) < 0))
         return -1;
-    return check_tokenizer(dir, err);
+    return open_tokenizer(dir, err);
 }
 
 static const json_t *config(const struct weight_source *source, enum source_json which)
@@ -203,13 +264,15 @@ static const struct source_tensor *find(const struct weight_source *source, cons
     const struct hf_dir *dir = source->state;
     const struct source_tensor *tensor = NULL;
     for (size_t i = 0; i < dir->n_shards && !tensor; i++)
-        tensor = safetensors_find(&dir->shard[i], name);
+        tensor = tensor_file_find(&dir->shard[i], name);
     return tensor;
 }
 
 static struct source_bytes tokenizer(const struct weight_source *source, enum source_text which)
 {
     const struct hf_dir *dir = source->state;
+    if (which == SOURCE_TOKENIZER && dir->made.len)
+        return (struct source_bytes){dir->made.data, dir->made.len};
     return (struct source_bytes){(const char *)dir->file[which].data, dir->file[which].size};
 }
 
@@ -219,8 +282,9 @@ static void close_folder(struct weight_source *source)
     if (!dir)
         return;
     for (size_t i = 0; i < dir->n_shards; i++)
-        safetensors_release(&dir->shard[i]);
+        tensor_file_release(&dir->shard[i]);
     free(dir->shard);
+    buf_release(&dir->made);
     for (int i = 0; i < FILES; i++)
         file_unmap(&dir->file[i]);
     for (int i = 0; i < SOURCE_JSONS; i++)

@@ -86,11 +86,6 @@ static int read_tensor(struct source_tensor *tensor, const json_t *entry, const 
     return 0;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct source_tensor *)a)->name, ((const struct source_tensor *)b)->name);
-}
-
 static int by_place(const void *a, const void *b)
 {
     const struct source_tensor *x = a, *y = b;
@@ -99,18 +94,18 @@ static int by_place(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-static int check_overlaps(struct safetensors *st, const char *file, struct err *err)
+static int check_overlaps(struct tensor_file *st, const char *file, struct err *err)
 {
     qsort(st->tensor, st->n_tensors, sizeof *st->tensor, by_place);
     for (size_t i = 1; i < st->n_tensors; i++)
         if (st->tensor[i - 1].data + st->tensor[i - 1].bytes > st->tensor[i].data)
             return err_set(err, "%s: tensors \"%s\" and \"%s\" overlap", file, st->tensor[i - 1].name,
                            st->tensor[i].name);
-    qsort(st->tensor, st->n_tensors, sizeof *st->tensor, by_name);
+    tensor_file_sort(st);
     return 0;
 }
 
-static int read_tensors(struct safetensors *st, json_t *root, const struct body *body, struct err *err)
+static int read_tensors(struct tensor_file *st, json_t *root, const struct body *body, struct err *err)
 {
     st->tensor = calloc(json_object_size(root) + 1, sizeof *st->tensor);
     if (!st->tensor)
@@ -129,10 +124,10 @@ static int read_tensors(struct safetensors *st, json_t *root, const struct body 
     return check_overlaps(st, body->file, err);
 }
 
-int safetensors_parse(struct safetensors *st, const void *data, size_t size, const char *name,
+int safetensors_parse(struct tensor_file *st, const void *data, size_t size, const char *name,
                       struct err *err)
 {
-    *st = (struct safetensors){0};
+    *st = (struct tensor_file){0};
     const unsigned char *bytes = data;
     uint64_t header = 0;
     if (sniff_refuse(data, size, KIND_OTHER, "a safetensors file", name, err) < 0)
@@ -155,35 +150,6 @@ int safetensors_parse(struct safetensors *st, const void *data, size_t size, con
                                   : err_set(err, "%s: its header is %s, an object is expected", name,
                                             json_type_name(root));
     if (rc < 0)
-        safetensors_release(st);
+        tensor_file_release(st);
     return rc;
-}
-
-int safetensors_open(struct safetensors *st, const char *path, struct err *err)
-{
-    struct file_map map;
-    if (file_map(&map, path, err) < 0) {
-        *st = (struct safetensors){0};
-        return -1;
-    }
-    if (safetensors_parse(st, map.data, map.size, path, err) < 0) {
-        file_unmap(&map);
-        return -1;
-    }
-    st->map = map;
-    return 0;
-}
-
-void safetensors_release(struct safetensors *st)
-{
-    free(st->tensor);
-    json_decref(st->names);
-    file_unmap(&st->map);
-    *st = (struct safetensors){0};
-}
-
-const struct source_tensor *safetensors_find(const struct safetensors *st, const char *name)
-{
-    const struct source_tensor key = {.name = name};
-    return bsearch(&key, st->tensor, st->n_tensors, sizeof key, by_name);
 }

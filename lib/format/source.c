@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "format/ggufsource.h"
 #include "format/hfdir.h"
 
 static const struct weight_format *const formats[] = {
     &hf_folder,
+    &gguf_source,
 };
 
 static const struct weight_format *format_of(enum file_kind kind)
@@ -26,10 +28,13 @@ static int refuse(const char *path, struct err *err)
         return -1;
     if (file_map(&map, path, err) < 0)
         return -1;
-    const int rc = sniff_refuse(map.data, map.size, KIND_OTHER, "a Hugging Face folder", path, err);
+    const int rc =
+        sniff_refuse(map.data, map.size, KIND_OTHER, "a Hugging Face folder or a GGUF file", path, err);
     file_unmap(&map);
     return rc < 0 ? rc
-                  : err_set(err, "%s: is a file, a Hugging Face folder with config.json is expected",
+                  : err_set(err,
+                            "%s: is a file, a Hugging Face folder with config.json, or a GGUF file, is "
+                            "expected",
                             path);
 }
 

@@ -4,9 +4,8 @@
 #define BMC_SOURCE_H
 
 #include "base/json.h"
+#include "format/block_types.h"
 #include "format/sniff.h"
-
-enum source_type { SOURCE_F32, SOURCE_F16, SOURCE_BF16, SOURCE_OTHER };
 
 enum { SOURCE_MAX_DIMS = 8 };
 
@@ -16,9 +15,11 @@ struct source_tensor {
     const char *type_name; /* as the source spells it */
     enum source_type type;
     size_t n_dims;
-    size_t dim[SOURCE_MAX_DIMS]; /* slowest first */
-    const unsigned char *data;   /* in the mapped file; no alignment promised */
-    size_t bytes;
+    size_t dim[SOURCE_MAX_DIMS];    /* slowest first */
+    const unsigned char *data;      /* in the mapped file; no alignment promised */
+    size_t bytes;                   /* from the first element to behind the last one */
+    bool strided;                   /* elements do not follow each other: in each dimension they lie */
+    size_t stride[SOURCE_MAX_DIMS]; /* so many elements apart */
 };
 
 /* What a source says about its model, as JSON values whatever its format. */
@@ -50,6 +51,7 @@ struct weight_source {
     const struct weight_format *format;
     char path[4096];             /* names the source in errors */
     char config_name[4096 + 16]; /* and what config() gives */
+    size_t tokens;               /* of its tokenizer, as far as open() knows; 0: it does not */
     void *state;                 /* the format's own */
 };
 
@@ -68,6 +70,15 @@ struct weight_format {
     const struct source_tensor *(*find)(const struct weight_source *source, const char *name);
 
     struct source_bytes (*tokenizer)(const struct weight_source *source, enum source_text which);
+
+    /* What follows the role in a `tensor` line (bmc-family(5)), of which there may be several: what the source calls that
+     * role's tensor, and what is done to it. False: there is no nth one. A source that has no such slot calls tensors as
+     * the family does. */
+    bool (*tensor_line)(const struct weight_source *source, const char *role, size_t nth, char *line,
+                        size_t size);
+
+    /* Called now and then between reads: what was read of the tensors need not stay in memory. NULL: nothing is to be done. */
+    void (*forget)(const struct weight_source *source);
 
     void (*close)(struct weight_source *source);
 };

@@ -72,8 +72,11 @@ INLINE void turn_tile(enum dtype type, float *turned, size_t t, const char *k, s
     }
 }
 
-static void turn_block(const struct attend *a, size_t block, float *turned,
-                       const struct next_block *next)
+/* In functions of their own the phases of a block keep what their loops need in registers. */
+#define PHASE static __attribute__((noinline))
+
+PHASE void turn_block(const struct attend *a, size_t block, float *turned,
+                      const struct next_block *next)
 {
     for (size_t t = 0; t < BLOCK_TILES; t++) {
         const size_t tile = block * BLOCK_TILES + t;
@@ -101,21 +104,34 @@ INLINE void score_tile(const int R, float *scores, const float *q, size_t q_stri
                        size_t d, const char *tile, size_t step)
 {
     vf sum[SCORE_QUERIES][BLOCK_GROUPS] = {{{0}}};
-    for (size_t j = 0; j < d; j++) {
-        fetch_line(tile, j * step);
+    for (const float *end = turned + d * ATTEND_BLOCK; turned < end; turned += ATTEND_BLOCK) {
+        fetch_line(tile, 0);
         for (int g = 0; g < BLOCK_GROUPS; g++) {
-            const vf k = vf_load(turned + j * ATTEND_BLOCK + g * VW);
+            const vf k = vf_load(turned + g * VW);
             for (int i = 0; i < R; i++)
-                sum[i][g] = vf_fma(vf_set1(q[j * q_stride + (size_t)i]), k, sum[i][g]);
+                sum[i][g] = vf_fma(vf_set1(q[i]), k, sum[i][g]);
         }
+        q += q_stride;
+        tile += step;
     }
     for (int i = 0; i < R; i++)
         for (int g = 0; g < BLOCK_GROUPS; g++)
             vf_store(scores + i * ATTEND_BLOCK + g * VW, sum[i][g]);
 }
 
+/* Scores of queries [from, to) in a block. */
+PHASE void score_block(const struct attend *a, size_t from, size_t to, float *scores,
+                       const float *turned, const struct next_block *next)
+{
+#define TILE                                                                                           \
+    score_tile(R, scores + (from + i) * ATTEND_BLOCK, a->q + from + i, a->q_stride, turned, a->d,      \
+               next->k[1], i ? 0 : next->bytes / a->d)
+    FOR_TILES(to - from, SCORE_QUERIES, TILE);
+#undef TILE
+}
+
 /* What happens to scores before the maximum is sought, in this order. */
-static void bend(const struct attend *a, size_t query, size_t first, float *scores)
+PHASE void bend(const struct attend *a, size_t query, size_t first, float *scores)
 {
     const vf cap = vf_set1(a->softcap);
     for (int g = 0; a->softcap > 0 && g < BLOCK_GROUPS; g++)
@@ -146,7 +162,8 @@ static float weigh(const struct attend *a, size_t query, size_t first, float *sc
         memset(scores, 0, ATTEND_BLOCK * sizeof *scores);
         return 1;
     }
-    bend(a, query, first, scores);
+    if (a->softcap > 0 || a->slope)
+        bend(a, query, first, scores);
     for (size_t p = 0; p < sight.from; p++)
         scores[p] = -INFINITY;
     for (size_t p = sight.seen; p < ATTEND_BLOCK; p++)
@@ -262,16 +279,13 @@ static void attend(const struct attend *a)
         size_t from = 0, to = a->queries;
         while (block < a->must && from < to && a->seen[from] <= first)
             from++;
-        while (a->from && block < a->must && from < to && a->from[to - 1] >= first + ATTEND_BLOCK)
-            to--;
+        if (a->from && block < a->must)
+            while (from < to && a->from[to - 1] >= first + ATTEND_BLOCK)
+                to--;
         if (from == to)
             continue;
         turn_block(a, block, turned, &next);
-#define TILE                                                                                           \
-    score_tile(R, scores + (from + i) * ATTEND_BLOCK, a->q + from + i, a->q_stride, turned, a->d,      \
-               next.k[1], i ? 0 : next.bytes / a->d)
-        FOR_TILES(to - from, SCORE_QUERIES, TILE);
-#undef TILE
+        score_block(a, from, to, scores, turned, &next);
         const size_t share = round_up(div_up(next.bytes, to - from), 64);
         for (size_t i = from; i < to; i++) {
             for (size_t line = 0; line < share; line += 64)

@@ -1,4 +1,4 @@
-/* The front end of the cache: the spec string, checks, statistics. */
+/* The front end of the cache: checks and statistics. */
 #include "kv/kv_policy.h"
 
 #include <assert.h>
@@ -8,60 +8,6 @@
 
 #include "base/mem.h"
 #include "kv/kv_rows.h"
-
-static const struct kv_policy *find_policy(const char *name, size_t len)
-{
-    for (size_t i = 0; kv_policies[i]; i++)
-        if (strlen(kv_policies[i]->name) == len && memcmp(kv_policies[i]->name, name, len) == 0)
-            return kv_policies[i];
-    return NULL;
-}
-
-static int unknown_policy(const char *text, struct err *err)
-{
-    char names[128] = "";
-    for (size_t i = 0; kv_policies[i]; i++) {
-        const size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", kv_policies[i]->name);
-    }
-    return err_set(err, "cache policy \"%s\" is unknown; there are: %s", text, names);
-}
-
-int kv_spec_parse(struct kv_spec *spec, const char *text, struct err *err)
-{
-    const size_t len = strcspn(text, ":");
-    *spec = (struct kv_spec){.policy = find_policy(text, len)};
-    if (!spec->policy)
-        return unknown_policy(text, err);
-    if (!text[len])
-        return 0;
-    if (!spec->policy->growth->parse)
-        return err_set(err, "cache policy \"%s\": %s takes no parameter", text, spec->policy->name);
-    return spec->policy->growth->parse(spec, text, text + len + 1, err);
-}
-
-const char *kv_T_from_name(enum kv_T_from from)
-{
-    static const char *const name[] = {"policy", "option", "profile", "formula", "default"};
-    return name[from];
-}
-
-/* Only padded rows make T a trade. */
-bool kv_spec_needs_T(const struct kv_spec *spec)
-{
-    return spec->policy->growth->in_steps && spec->policy->rows == KV_ROWS_CAP && !spec->T && !spec->r;
-}
-
-const char *kv_spec_name(const struct kv_spec *spec) { return spec->policy->name; }
-
-bool kv_spec_valid_rows(const struct kv_spec *spec)
-{
-    return spec->valid_rows_only || spec->policy->rows == KV_ROWS_VALID;
-}
-
-bool kv_spec_can_lockstep(const struct kv_spec *spec) { return spec->policy->lockstep; }
-
-const char *kv_policy_name(size_t i) { return kv_policies[i] ? kv_policies[i]->name : NULL; }
 
 static void close_store(struct kv *kv)
 {
@@ -139,6 +85,39 @@ size_t kv_left(const struct kv *kv, size_t seq)
     return kv->policy->endless ? SIZE_MAX : kv->setup.shape.max_rows - kv->seq[seq].n;
 }
 
+/* ---- rows that were adopted ---- */
+
+/* Rows [from, to) of one layer become zeros: they lie in adopted memory, the first span. */
+static int clear_rows(struct kv *kv, size_t seq, size_t layer, size_t from, size_t to, struct err *err)
+{
+    struct kv_view view;
+    if (kv->policy->view(kv, seq, layer, 0, kv->setup.shape.kv_heads, to, &view, err) < 0)
+        return -1;
+    const struct kv_span *span = view.span;
+    const size_t bytes = (to - from) * span->row_stride;
+    for (size_t h = 0; h < kv->setup.shape.kv_heads; h++) {
+        const size_t at = view.offset + h * span->head_stride + from * span->row_stride;
+        memset(kv_mutable(span->k) + at, 0, bytes);
+        memset(kv_mutable(span->v) + at, 0, bytes);
+    }
+    kv_done(kv, &view);
+    return 0;
+}
+
+static int clean_adopted(struct kv *kv, size_t seq, size_t rows, struct err *err)
+{
+    struct kv_seq *s = &kv->seq[seq];
+    const size_t from = s->clean, to = size_min(round_up(rows, TILE_ROWS), s->stored);
+    for (size_t l = 0; l < kv->setup.shape.layers && from < to; l++)
+        if (clear_rows(kv, seq, l, from, to, err) < 0)
+            return -1;
+    s->clean = size_max(from, to);
+    s->cap = size_max(s->cap, size_min(s->clean, kv->setup.shape.max_rows));
+    return 0;
+}
+
+/* ---- steps ---- */
+
 int kv_room(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
@@ -147,7 +126,7 @@ int kv_room(struct kv *kv, size_t seq, size_t rows, struct err *err)
                        kv->setup.shape.max_rows, s->n, rows);
     const bool inside = s->adopted && s->n + rows <= s->stored;
     if ((!inside && kv->policy->room(kv, seq, rows, err) < 0) ||
-        (s->adopted && kv_clean_adopted(kv, seq, s->n + rows, err) < 0))
+        (s->adopted && clean_adopted(kv, seq, s->n + rows, err) < 0))
         return -1;
     s->pending = rows;
     return 0;
@@ -157,6 +136,19 @@ void kv_append(struct kv *kv, size_t seq, size_t layer, const float *k, const fl
 {
     assert(layer < kv->setup.shape.layers);
     kv->policy->append(kv, seq, layer, 0, kv->seq[seq].pending, k, v, stride);
+}
+
+void kv_announce(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads)
+{
+    const struct kv_reading *reading = kv->policy->reading;
+    if (reading && reading->announce)
+        reading->announce(kv, seq, layer, head, heads);
+}
+
+size_t kv_shared_rows(const struct kv *kv, size_t a, size_t b)
+{
+    const struct kv_reading *reading = kv->policy->reading;
+    return reading && reading->shared ? reading->shared(kv, a, b) : 0;
 }
 
 int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, struct kv_view *view,
@@ -171,7 +163,8 @@ int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, 
     view->type = kv->setup.shape.type;
     if (kv->policy->view(kv, seq, layer, head, heads, s->n + s->pending, view, err) < 0)
         return -1;
-    assert(!kv_view_problem(view, kv_row_bytes(kv), s->n + s->pending));
+    assert(head > 0 ||
+           !kv_view_problem(view, kv_row_bytes(kv), s->n + s->pending)); /* once for all heads */
     return 0;
 }
 
@@ -198,8 +191,9 @@ const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t
 
 void kv_done(struct kv *kv, struct kv_view *view)
 {
-    if (kv->policy->done)
-        kv->policy->done(kv, view);
+    const struct kv_reading *reading = kv->policy->reading;
+    if (reading && reading->done)
+        reading->done(kv, view);
 }
 
 size_t kv_storage_rows(const struct kv *kv, size_t seq)

@@ -126,6 +126,7 @@ struct kv_setup {
     size_t n_seqs;
     size_t T, r;
     enum kv_T_from T_from;
+    size_t heads_at_once; /* KV heads that views show at once, after kv_announce(); 0: all, always */
 };
 
 const struct kv_setup *kv_setup(const struct kv *kv);
@@ -154,6 +155,10 @@ size_t kv_left(const struct kv *kv, size_t seq);
 
 int kv_room(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
 void kv_append(struct kv *kv, size_t seq, size_t layer, const float *k, const float *v, size_t stride);
+
+/* Where only some heads can be viewed at once: those of [head, head + heads), beginning at a multiple of heads_at_once, are
+ * wanted next, and may be fetched from now on. What was announced last and the time before can be viewed. */
+void kv_announce(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads);
 int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, struct kv_view *view,
             struct err *err) MUST_USE;
 void kv_done(struct kv *kv, struct kv_view *view);
@@ -205,6 +210,9 @@ int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *
  * speculation (BMC paper VI-A). Policies that do not grow in steps allow all that the context has
  * left. */
 size_t kv_free_rows(const struct kv *kv, size_t seq);
+
+/* Leading rows that two sequences have in common: not only equal, but the same memory in every layer and head. */
+size_t kv_shared_rows(const struct kv *kv, size_t a, size_t b);
 
 /* Rows of a sequence that attention will multiply in the step under way. */
 size_t kv_rows_now(const struct kv *kv, size_t seq);

@@ -1,6 +1,7 @@
 /* bmc: balancing memory and compute (BMC paper V). Every r tokens the cache grows by r rows, padded
  * with zeros that attention multiplies under a bias mask; in between, new rows are written in place. */
 #include "kv/kv_grow.h"
+#include "kv/kv_rows.h"
 
 const struct kv_policy kv_policy_bmc = {
     .name = "bmc",
@@ -10,9 +11,9 @@ const struct kv_policy kv_policy_bmc = {
     .lockstep = true,
     .open = kv_grow_open,
     .room = kv_grow_room,
-    .append = kv_grow_append,
+    .row_at = kv_grow_row_at,
+    .append = kv_rows_append,
     .view = kv_grow_view,
-    .done = NULL,
     .keep = kv_grow_keep,
     .fork = kv_grow_fork,
     .adopt = kv_grow_adopt,

@@ -52,35 +52,6 @@ static int append_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer
     return 0;
 }
 
-/* Rows [from, to) of one layer become zeros: they lie in adopted memory, the first span. */
-static int clear_rows(struct kv *kv, size_t seq, size_t layer, size_t from, size_t to, struct err *err)
-{
-    struct kv_view view;
-    if (kv->policy->view(kv, seq, layer, 0, kv->setup.shape.kv_heads, to, &view, err) < 0)
-        return -1;
-    const struct kv_span *span = view.span;
-    const size_t bytes = (to - from) * span->row_stride;
-    for (size_t h = 0; h < kv->setup.shape.kv_heads; h++) {
-        const size_t at = view.offset + h * span->head_stride + from * span->row_stride;
-        memset(kv_mutable(span->k) + at, 0, bytes);
-        memset(kv_mutable(span->v) + at, 0, bytes);
-    }
-    kv_done(kv, &view);
-    return 0;
-}
-
-int kv_clean_adopted(struct kv *kv, size_t seq, size_t rows, struct err *err)
-{
-    struct kv_seq *s = &kv->seq[seq];
-    const size_t from = s->clean, to = size_min(round_up(rows, TILE_ROWS), s->stored);
-    for (size_t l = 0; l < kv->setup.shape.layers && from < to; l++)
-        if (clear_rows(kv, seq, l, from, to, err) < 0)
-            return -1;
-    s->clean = size_max(from, to);
-    s->cap = size_max(s->cap, size_min(s->clean, kv->setup.shape.max_rows));
-    return 0;
-}
-
 /* The rows stay where they lie. */
 static int adopt_in_place(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows,
                           size_t stored, struct err *err)
@@ -113,11 +84,19 @@ int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dty
     return 0;
 }
 
+/* The heads that can be viewed together with `head`. */
+static void announce_head(struct kv *kv, size_t seq, size_t layer, size_t head)
+{
+    const size_t most = size_max(1, kv->setup.heads_at_once), from = head / most * most;
+    kv_announce(kv, seq, layer, from, size_min(most, kv->setup.shape.kv_heads - from));
+}
+
 int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *out, struct err *err)
 {
     struct kv_view view;
     char *to = out;
     size_t left = kv->seq[seq].n; /* the view has those of a step under way, too */
+    announce_head(kv, seq, layer, head);
     if (kv_view(kv, seq, layer, head, 1, &view, err) < 0)
         return -1;
     for (size_t i = 0; i < view.n_spans; i++) {

@@ -35,6 +35,11 @@ static char *head_rows(const struct kv *kv, const struct block *block, size_t se
     return block->data + (member * kv->setup.shape.kv_heads + head) * block->rows * kv_row_bytes(kv);
 }
 
+char *kv_grow_row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row)
+{
+    return head_rows(kv, &blocks_of(kv, seq)[matrix], seq, head) + row * kv_row_bytes(kv);
+}
+
 int kv_grow_open(struct kv *kv, struct err *err)
 {
     const size_t groups = kv->lockstep ? 1 : kv->setup.n_seqs;
@@ -165,33 +170,6 @@ int kv_grow_room(struct kv *kv, size_t seq, size_t rows, struct err *err)
     return rc;
 }
 
-struct appending {
-    const struct kv *kv;
-    size_t seq, layer, at, rows, stride;
-    const float *k, *v;
-};
-
-static void append_head(void *arg, size_t h)
-{
-    const struct appending *a = arg;
-    const struct kv *kv = a->kv;
-    const struct block *k_l = &blocks_of(kv, a->seq)[2 * a->layer], *v_l = k_l + 1;
-    const size_t bytes = kv_row_bytes(kv), d = kv->setup.shape.head_dim;
-    char *k_h = head_rows(kv, k_l, a->seq, h), *v_h = head_rows(kv, v_l, a->seq, h);
-    for (size_t i = 0; i < a->rows; i++) {
-        kv_store_row(kv, k_h + (a->at + i) * bytes, a->k + i * a->stride + h * d);
-        kv_store_row(kv, v_h + (a->at + i) * bytes, a->v + i * a->stride + h * d);
-    }
-}
-
-void kv_grow_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
-                    const float *v, size_t stride)
-{
-    struct appending a = {kv, seq, layer, kv->seq[seq].n + first, rows, stride, k, v};
-    const size_t heads = kv->setup.shape.kv_heads;
-    threads_each(heads, rows * heads * kv->setup.shape.head_dim, append_head, &a);
-}
-
 int kv_grow_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
                  struct kv_view *view, struct err *err)
 {
@@ -238,20 +216,9 @@ static bool is_last(const struct kv *kv, size_t seq)
 
 void kv_grow_keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra)
 {
-    const struct block *blocks = blocks_of(kv, seq);
-    const size_t bytes = kv_row_bytes(kv);
-    if (rows + n_extra == 0) {
-        if (is_last(kv, seq))
-            release_blocks(kv, seq);
-        return;
-    }
-    for (size_t b = 0; b < n_blocks(kv); b++)
-        for (size_t h = 0; h < kv->setup.shape.kv_heads; h++) {
-            char *rows_h = head_rows(kv, &blocks[b], seq, h);
-            for (size_t i = 0; i < n_extra; i++)
-                if (extra[i] != rows + i)
-                    memcpy(rows_h + (rows + i) * bytes, rows_h + extra[i] * bytes, bytes);
-        }
+    kv_rows_close_up(kv, seq, rows, extra, n_extra);
+    if (rows + n_extra == 0 && is_last(kv, seq))
+        release_blocks(kv, seq);
 }
 
 int kv_grow_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)

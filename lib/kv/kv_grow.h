@@ -8,8 +8,7 @@
 /* Slots of struct kv_policy; room grows to the next multiple of r that fits, at most N. */
 int kv_grow_open(struct kv *kv, struct err *err);
 int kv_grow_room(struct kv *kv, size_t seq, size_t rows, struct err *err);
-void kv_grow_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
-                    const float *v, size_t stride);
+char *kv_grow_row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row);
 int kv_grow_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
                  struct kv_view *view, struct err *err);
 void kv_grow_keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra);

@@ -1,6 +1,7 @@
 /* iterative: what the Hugging Face dynamic cache does (BMC paper II-B). Every token allocates n + 1
  * rows and copies n: the end T = N of the line. */
 #include "kv/kv_grow.h"
+#include "kv/kv_rows.h"
 
 const struct kv_policy kv_policy_iterative = {
     .name = "iterative",
@@ -10,9 +11,9 @@ const struct kv_policy kv_policy_iterative = {
     .lockstep = true,
     .open = kv_grow_open,
     .room = kv_grow_room,
-    .append = kv_grow_append,
+    .row_at = kv_grow_row_at,
+    .append = kv_rows_append,
     .view = kv_grow_view,
-    .done = NULL,
     .keep = kv_grow_keep,
     .fork = kv_grow_fork,
     .adopt = NULL,

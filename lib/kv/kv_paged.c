@@ -92,24 +92,16 @@ static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)
     return 0;
 }
 
-/* Bytes from a block's start to a layer's K of a head; V lies KV heads further on. */
-static size_t offset_of(const struct kv *kv, size_t layer, size_t head)
+/* Bytes from a block's start to the rows of a head of K (2 * layer) or V (2 * layer + 1). */
+static size_t offset_of(const struct kv *kv, size_t matrix, size_t head)
 {
-    return (2 * layer * kv->setup.shape.kv_heads + head) * head_bytes(kv);
+    return (matrix * kv->setup.shape.kv_heads + head) * head_bytes(kv);
 }
 
-static void append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
-                   const float *v, size_t stride)
+static char *row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row)
 {
-    const size_t d = kv->setup.shape.head_dim;
-    for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
-        for (size_t i = 0; i < rows; i++) {
-            const size_t at = kv->seq[seq].n + first + i;
-            const struct kv_span *span = &table_of(kv, seq)->span[at / kv->setup.r];
-            const size_t offset = offset_of(kv, layer, h) + at % kv->setup.r * span->row_stride;
-            kv_store_row(kv, kv_mutable(span->k) + offset, k + i * stride + h * d);
-            kv_store_row(kv, kv_mutable(span->v) + offset, v + i * stride + h * d);
-        }
+    const struct kv_span *block = &table_of(kv, seq)->span[row / kv->setup.r];
+    return kv_mutable(block->k) + offset_of(kv, matrix, head) + row % kv->setup.r * block->row_stride;
 }
 
 static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
@@ -121,30 +113,16 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     /* room() has set the step's rows; outside a step they may be fewer. */
     if (!kv->seq[seq].pending)
         set_valid(kv, seq, valid);
-    out->offset = offset_of(kv, layer, head);
+    out->offset = offset_of(kv, 2 * layer, head);
     out->n_spans = div_up(valid, kv->setup.r);
     out->span = table->span;
     return 0;
 }
 
-/* Moves one row of all layers and heads. */
-static void move_row(const struct kv *kv, const struct table *table, size_t to, size_t from)
-{
-    const struct kv_span *a = &table->span[to / kv->setup.r], *b = &table->span[from / kv->setup.r];
-    for (size_t l = 0; l < 2 * kv->setup.shape.layers; l++)
-        for (size_t h = 0; h < kv->setup.shape.kv_heads; h++) {
-            const size_t head = (l * kv->setup.shape.kv_heads + h) * head_bytes(kv);
-            memcpy(kv_mutable(a->k) + head + to % kv->setup.r * a->row_stride,
-                   (const char *)b->k + head + from % kv->setup.r * b->row_stride, kv_row_bytes(kv));
-        }
-}
-
 static void keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra)
 {
     struct table *table = table_of(kv, seq);
-    for (size_t i = 0; i < n_extra; i++)
-        if (extra[i] != rows + i)
-            move_row(kv, table, rows + i, extra[i]);
+    kv_rows_close_up(kv, seq, rows, extra, n_extra);
     if (rows + n_extra)
         return;
     while (table->n)
@@ -169,9 +147,9 @@ const struct kv_policy kv_policy_paged = {
     .rows = KV_ROWS_VALID,
     .open = open_paged,
     .room = room,
-    .append = append,
+    .row_at = row_at,
+    .append = kv_rows_append,
     .view = view,
-    .done = NULL,
     .keep = keep,
     .fork = fork_rows,
     .adopt = NULL,

@@ -22,6 +22,20 @@ extern const struct kv_growth kv_grow_every_row, kv_grow_once, kv_grow_in_steps,
 /* Which rows attention multiplies is part of the policy: that trade is what the papers are about. */
 enum kv_rows { KV_ROWS_VALID, KV_ROWS_CAP };
 
+/* What some policies do around views; each may be NULL. */
+struct kv_reading {
+    /* Begins to fetch heads that will be viewed next, as kv_announce() says; what is there already, or under way, is
+     * left alone. Rows that are appended meanwhile belong to them. What goes wrong is said by view(). Only asked where
+     * kv->setup.heads_at_once is set; such a policy adopts nothing. */
+    void (*announce)(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads);
+
+    /* Gives a view back, which says what it is a view of. */
+    void (*done)(struct kv *kv, struct kv_view *view);
+
+    /* Leading committed rows that two sequences share: attention may read those of one for the other. */
+    size_t (*shared)(const struct kv *kv, size_t a, size_t b);
+};
+
 /* To add a policy: a file with such a table, its line in kv_policies.c. Functions that return int give
  * 0, or -1 with `err` filled and the sequence as it was. */
 struct kv_policy {
@@ -31,16 +45,23 @@ struct kv_policy {
     enum kv_rows rows; /* what attention multiplies under --rows policy */
 
     bool lockstep; /* can grow a batch as one tensor */
-    bool endless;  /* makes room beyond N by dropping rows: such a sequence is never full */
+    bool
+        endless; /* room() drops rows beyond N, lowers n and raises `first`: a sequence is never full */
 
-    /* Called once, from kv_open(): kv->setup is set. May set kv->store. */
+    const struct kv_reading *reading; /* NULL: nothing of that */
+
+    /* Called once, from kv_open(): kv->setup is set. May set kv->store, and kv->setup.heads_at_once. */
     int (*open)(struct kv *kv, struct err *err);
 
     /* Before a step: makes room for `rows` rows after the n committed ones; at most kv_left() of them. */
     int (*room)(struct kv *kv, size_t seq, size_t rows, struct err *err);
 
+    /* Where a row of a head lies, a committed one or one that room has been made for: of K in matrix 2 * layer, of V in
+     * 2 * layer + 1. What kv_rows.h does to rows asks for no more. NULL: the policy does without that. */
+    char *(*row_at)(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row);
+
     /* Writes rows at positions n + first .. of one layer; k and v are f32 [rows][kv_heads * d] with
-     * `stride` elements from row to row. Room has been made. */
+     * `stride` elements from row to row. Room has been made. Most take kv_rows_append(). */
     void (*append)(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
                    const float *v, size_t stride);
 
@@ -48,9 +69,6 @@ struct kv_policy {
      * the spans of `view` as kv.h says; the rest is filled. Called from several threads at a time during a step. */
     int (*view)(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
                 struct kv_view *view, struct err *err);
-
-    /* Gives a view back, which says what it is a view of; NULL where nothing needs it. */
-    void (*done)(struct kv *kv, struct kv_view *view);
 
     /* The sequence keeps its first `rows` rows and then those at positions extra[0..n_extra), ascending
      * and

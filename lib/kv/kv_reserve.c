@@ -32,7 +32,6 @@ static size_t head_bytes(const struct kv *kv, const struct reserved *s)
     return (round_up(kv->setup.shape.max_rows, TILE_ROWS) - s->first) * kv_row_bytes(kv);
 }
 
-/* The row at a position, of head h of K (2 * layer) or V (2 * layer + 1). */
 static char *row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t position)
 {
     const struct reserved *s = reserved_of(kv, seq);
@@ -87,17 +86,6 @@ static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)
     return 0;
 }
 
-static void append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
-                   const float *v, size_t stride)
-{
-    const size_t d = kv->setup.shape.head_dim, at = kv->seq[seq].n + first;
-    for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
-        for (size_t i = 0; i < rows; i++) {
-            kv_store_row(kv, row_at(kv, seq, 2 * layer, h, at + i), k + i * stride + h * d);
-            kv_store_row(kv, row_at(kv, seq, 2 * layer + 1, h, at + i), v + i * stride + h * d);
-        }
-}
-
 /* The span of `rows` rows beginning at position `first`, where a piece of storage begins. */
 static struct kv_span span_at(const struct kv *kv, size_t seq, size_t layer, size_t head, size_t first,
                               size_t rows)
@@ -125,20 +113,10 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     return 0;
 }
 
-/* One row of all layers and heads, from sequence to sequence or within one. */
-static void copy_row(struct kv *kv, size_t to, size_t to_row, size_t from, size_t from_row)
-{
-    for (size_t m = 0; m < 2 * kv->setup.shape.layers; m++)
-        for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
-            memcpy(row_at(kv, to, m, h, to_row), row_at(kv, from, m, h, from_row), kv_row_bytes(kv));
-}
-
 static void keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra)
 {
     struct reserved *s = reserved_of(kv, seq);
-    for (size_t i = 0; i < n_extra; i++)
-        if (extra[i] != rows + i)
-            copy_row(kv, seq, rows + i, seq, extra[i]);
+    kv_rows_close_up(kv, seq, rows, extra, n_extra);
     if (rows + n_extra)
         return;
     kv_count_bytes(kv, 0, committed_bytes(kv, s, kv->seq[seq].cap));
@@ -153,7 +131,7 @@ static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct 
     if (room(kv, to, rows, err) < 0)
         return -1;
     for (size_t i = 0; i < rows; i++)
-        copy_row(kv, to, i, from, i);
+        kv_rows_copy(kv, to, i, from, i);
     kv_count_copied(kv, rows);
     return 0;
 }
@@ -178,9 +156,9 @@ const struct kv_policy kv_policy_reserve = {
     .rows = KV_ROWS_VALID,
     .open = open_reserved,
     .room = room,
-    .append = append,
+    .row_at = row_at,
+    .append = kv_rows_append,
     .view = view,
-    .done = NULL,
     .keep = keep,
     .fork = fork_rows,
     .adopt = adopt,

@@ -10,6 +10,47 @@ void kv_store_row(const struct kv *kv, char *to, const float *from)
     dtype_narrow(to, kv->setup.shape.type, from, kv->setup.shape.head_dim);
 }
 
+struct appending {
+    const struct kv *kv;
+    size_t seq, layer, at, rows, stride;
+    const float *k, *v;
+};
+
+static void append_head(void *arg, size_t h)
+{
+    const struct appending *a = arg;
+    const struct kv *kv = a->kv;
+    const size_t k_l = 2 * a->layer, v_l = k_l + 1, column = h * kv->setup.shape.head_dim;
+    for (size_t i = 0; i < a->rows; i++) {
+        const size_t from = i * a->stride + column;
+        kv_store_row(kv, kv->policy->row_at(kv, a->seq, k_l, h, a->at + i), a->k + from);
+        kv_store_row(kv, kv->policy->row_at(kv, a->seq, v_l, h, a->at + i), a->v + from);
+    }
+}
+
+void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
+                    const float *v, size_t stride)
+{
+    struct appending a = {kv, seq, layer, kv->seq[seq].n + first, rows, stride, k, v};
+    const size_t heads = kv->setup.shape.kv_heads;
+    threads_each(heads, rows * heads * kv->setup.shape.head_dim, append_head, &a);
+}
+
+void kv_rows_copy(const struct kv *kv, size_t to, size_t to_row, size_t from, size_t from_row)
+{
+    for (size_t m = 0; m < 2 * kv->setup.shape.layers; m++)
+        for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
+            memcpy(kv->policy->row_at(kv, to, m, h, to_row),
+                   kv->policy->row_at(kv, from, m, h, from_row), kv_row_bytes(kv));
+}
+
+void kv_rows_close_up(const struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (extra[i] != rows + i)
+            kv_rows_copy(kv, seq, rows + i, seq, extra[i]);
+}
+
 struct clearing {
     char *from;
     size_t bytes;

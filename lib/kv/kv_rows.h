@@ -16,15 +16,19 @@ static inline char *kv_mutable(const void *rows) { return (char *)(uintptr_t)row
 /* One row of one head into place, in the cache's type. */
 void kv_store_row(const struct kv *kv, char *to, const float *from);
 
+/* For policies with a `row_at`: their append; one row of all layers and heads to another place; and the rows
+ * extra[0..n) moved down behind the first `rows`, as keep wants it. */
+void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
+                    const float *v, size_t stride);
+void kv_rows_copy(const struct kv *kv, size_t to, size_t to_row, size_t from, size_t from_row);
+void kv_rows_close_up(const struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n);
+
 /* Zeros, on all threads where that pays. */
 void kv_clear(char *from, size_t bytes);
 
 /* Makes `rows` rows present in every head of K and V of every layer, on all threads; the first head's are at `at`, each
  * next one's `stride` bytes on. False when memory cannot be had. */
 bool kv_commit_rows(const struct kv *kv, char *at, size_t stride, size_t rows);
-
-/* Makes the memory that a sequence adopted fit to be read up to `rows` rows, and the whole tile of the last one. */
-int kv_clean_adopted(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
 
 /* Keeps resident and peak bytes; `more` comes before `less` goes. */
 void kv_count_bytes(struct kv *kv, size_t more, size_t less);

@@ -1,6 +1,7 @@
 /* upfront: what a static cache does (BMC paper II-C). N rows are allocated with the first token and all
  * of them are multiplied: the end T = 1 of the line. */
 #include "kv/kv_grow.h"
+#include "kv/kv_rows.h"
 
 const struct kv_policy kv_policy_upfront = {
     .name = "upfront",
@@ -10,9 +11,9 @@ const struct kv_policy kv_policy_upfront = {
     .lockstep = true,
     .open = kv_grow_open,
     .room = kv_grow_room,
-    .append = kv_grow_append,
+    .row_at = kv_grow_row_at,
+    .append = kv_rows_append,
     .view = kv_grow_view,
-    .done = NULL,
     .keep = kv_grow_keep,
     .fork = kv_grow_fork,
     .adopt = NULL,

@@ -3,8 +3,11 @@
 
 #include <string.h>
 
+#include "base/number.h"
+
 static const char *const norm_names[] = {"layer", "rms", NULL};
 static const char *const place_names[] = {"before", "after", "output", "around", NULL};
+static const char *const qk_norm_names[] = {"none", "head", "whole", NULL};
 static const char *const block_names[] = {"sequential", "parallel", "parallel_shared", NULL};
 static const char *const position_names[] = {"learned", "rope", "alibi", NULL};
 static const char *const mlp_names[] = {"plain", "gated", NULL};
@@ -12,13 +15,15 @@ static const char *const bool_names[] = {"false", "true", NULL};
 
 /* Spellings of other tools follow the canonical ones; `alias` gives what they mean. */
 static const char *const activation_names[] = {
-    "relu", "silu", "gelu", "gelu_tanh", "gelu_new", "gelu_pytorch_tanh", NULL};
-static const int activation_alias[] = {ACT_RELU,      ACT_SILU,      ACT_GELU,
+    "relu", "silu", "gelu", "gelu_tanh", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", NULL};
+static const int activation_alias[] = {ACT_RELU,      ACT_SILU,      ACT_GELU,     ACT_GELU_TANH,
                                        ACT_GELU_TANH, ACT_GELU_TANH, ACT_GELU_TANH};
-static const char *const scaling_names[] = {"none", "linear", "llama3", "default", NULL};
-static const int scaling_alias[] = {ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_PLAIN};
+static const char *const scaling_names[] = {"none",     "linear",  "llama3", "yarn", "dynamic",
+                                            "longrope", "default", "su",     NULL};
+static const int scaling_alias[] = {ROPE_PLAIN,   ROPE_LINEAR,   ROPE_LLAMA3, ROPE_YARN,
+                                    ROPE_DYNAMIC, ROPE_LONGROPE, ROPE_PLAIN,  ROPE_LONGROPE};
 
-enum kind { SIZE, REAL, CHOICE, BOOL };
+enum kind { SIZE, REAL, CHOICE, BOOL, LIST };
 
 enum { MAX_WIDTH = 1 << 20, MAX_VOCAB = 1 << 24, MAX_LAYERS = 1024 };
 
@@ -44,10 +49,13 @@ static const struct key {
     {"context", SIZE, AT(context), 1, MAX_VOCAB, NULL, NULL, NULL},
     {"norm", CHOICE, AT(norm), 0, 0, norm_names, NULL, NULL},
     {"norm_place", CHOICE, AT(norm_place), 0, 0, place_names, NULL, NULL},
+    {"qk_norm", CHOICE, AT(qk_norm), 0, 0, qk_norm_names, NULL, "none"},
     {"block", CHOICE, AT(block), 0, 0, block_names, NULL, "sequential"},
     {"norm_eps", REAL, AT(norm_eps), 0, 1, NULL, NULL, NULL},
     {"norm_affine", BOOL, AT(norm_affine), 0, 0, bool_names, NULL, "true"},
     {"final_norm", BOOL, AT(final_norm), 0, 0, bool_names, NULL, "true"},
+    {"embed_scale", REAL, AT(embed_scale), 0, 1e6, NULL, NULL, "0"},
+    {"embed_norm", BOOL, AT(embed_norm), 0, 0, bool_names, NULL, "false"},
     {"position", CHOICE, AT(position), 0, 0, position_names, NULL, NULL},
     {"position_offset", SIZE, AT(position_offset), 0, 1024, NULL, NULL, "0"},
     {"rope_theta", REAL, AT(rope_theta), 1, 1e12, NULL, NULL, "10000"},
@@ -55,6 +63,12 @@ static const struct key {
     {"rope_factor", REAL, AT(rope_factor), 1, 1e6, NULL, NULL, "1"},
     {"rope_low", REAL, AT(rope_low), 1e-6, 1e6, NULL, NULL, "1"},
     {"rope_high", REAL, AT(rope_high), 1e-6, 1e6, NULL, NULL, "4"},
+    {"rope_fast", REAL, AT(rope_fast), 1e-6, 1e6, NULL, NULL, "32"},
+    {"rope_slow", REAL, AT(rope_slow), 1e-6, 1e6, NULL, NULL, "1"},
+    {"rope_whole", BOOL, AT(rope_whole), 0, 0, bool_names, NULL, "true"},
+    {"rope_gain", REAL, AT(rope_gain), 0, 1e6, NULL, NULL, "0"},
+    {"rope_short", LIST, AT(rope_short), 1e-6, 1e6, NULL, NULL, "none"},
+    {"rope_long", LIST, AT(rope_long), 1e-6, 1e6, NULL, NULL, "none"},
     {"rope_original", SIZE, AT(rope_original), 1, MAX_VOCAB, NULL, NULL, "1"},
     {"rope_dim", SIZE, AT(rope_dim), 0, 1024, NULL, NULL, "0"},
     {"window", SIZE, AT(window), 0, MAX_VOCAB, NULL, NULL, "0"},
@@ -72,6 +86,30 @@ static const struct key {
 };
 
 static void *field(struct config *config, const struct key *key) { return (char *)config + key->at; }
+
+/* Numbers with blanks between them, or "none". */
+static int read_list(struct factors *list, const struct key *key, const struct conf *conf,
+                     struct err *err)
+{
+    const char *at = conf_get(conf, key->name);
+    char number[64];
+    if (strcmp(at, "none") == 0)
+        return 0;
+    for (size_t len; *(at += strspn(at, " \t")); at += len) {
+        double x = 0;
+        len = strcspn(at, " \t");
+        if (len < sizeof number) {
+            memcpy(number, at, len);
+            number[len] = 0;
+        }
+        if (list->n == MAX_FACTORS || len >= sizeof number || !parse_double(number, &x) ||
+            !(x >= key->min && x <= key->max))
+            return err_set(err, "%s: \"%s\" needs at most %d numbers from %g to %g, found \"%.32s\"",
+                           conf->name, key->name, MAX_FACTORS, key->min, key->max, at);
+        list->x[list->n++] = x;
+    }
+    return 0;
+}
 
 static int read_key(struct config *config, const struct key *key, const struct conf *conf,
                     struct err *err)
@@ -96,7 +134,32 @@ static int read_key(struct config *config, const struct key *key, const struct c
             return -1;
         *(bool *)field(config, key) = choice;
         return 0;
+    case LIST: return read_list(field(config, key), key, conf, err);
     }
+    return 0;
+}
+
+/* What rotary positions need beside each other. */
+static int check_rope(const struct config *config, const char *name, struct err *err)
+{
+    const size_t turned = config_rope_dim(config);
+    if (turned % 2 || config->rope_dim > config->head_dim)
+        return err_set(err,
+                       "%s: rotary positions turn an even number of a head's %zu elements, found %zu",
+                       name, config->head_dim, turned);
+    if (config->rope_scaling == ROPE_LLAMA3 && config->rope_high <= config->rope_low)
+        return err_set(err, "%s: rope_high %g must be above rope_low %g", name, config->rope_high,
+                       config->rope_low);
+    if (config->rope_scaling == ROPE_LONGROPE &&
+        (config->rope_short.n != turned / 2 || config->rope_long.n != turned / 2))
+        return err_set(err, "%s: longrope needs %zu short and long factors, found %zu and %zu", name,
+                       turned / 2, config->rope_short.n, config->rope_long.n);
+    if (config->rope_scaling == ROPE_LONGROPE && config->rope_original < 2)
+        return err_set(err, "%s: longrope needs a rope_original above 1", name);
+    if (config->rope_scaling == ROPE_YARN && config->rope_theta <= 1)
+        return err_set(err, "%s: yarn needs a rope_theta above 1", name);
+    if (config->rope_scaling == ROPE_DYNAMIC && turned < 4)
+        return err_set(err, "%s: dynamic scaling needs 4 elements that turn, found %zu", name, turned);
     return 0;
 }
 
@@ -106,17 +169,11 @@ static int check_together(const struct config *config, const char *name, struct 
     if (config->heads % config->kv_heads)
         return err_set(err, "%s: %zu query heads cannot share %zu KV heads evenly", name, config->heads,
                        config->kv_heads);
-    if (config->position == POSITION_ROPE &&
-        (config_rope_dim(config) % 2 || config->rope_dim > config->head_dim))
-        return err_set(err,
-                       "%s: rotary positions turn an even number of a head's %zu elements, found %zu",
-                       name, config->head_dim, config_rope_dim(config));
+    if (config->position == POSITION_ROPE && check_rope(config, name, err) < 0)
+        return -1;
     if (config->block != BLOCK_SEQUENTIAL && config->norm_place != NORM_BEFORE)
         return err_set(err, "%s: parallel halves have their norms before them, found norm_place %s",
                        name, place_names[config->norm_place]);
-    if (config->rope_scaling == ROPE_LLAMA3 && config->rope_high <= config->rope_low)
-        return err_set(err, "%s: rope_high %g must be above rope_low %g", name, config->rope_high,
-                       config->rope_low);
     if (config->heads * config->head_dim > MAX_WIDTH)
         return err_set(err, "%s: %zu heads of %zu are wider than %d", name, config->heads,
                        config->head_dim, MAX_WIDTH);
@@ -169,8 +226,19 @@ static bool at_default(const struct config *config, const struct key *key)
     case REAL: return parse_double(key->fallback, &number) && *(const double *)at == number;
     case CHOICE: return strcmp(key->names[*(const int *)at], key->fallback) == 0;
     case BOOL: return strcmp(key->names[*(const bool *)at], key->fallback) == 0;
+    case LIST: return ((const struct factors *)at)->n == 0;
     }
     return false;
+}
+
+static int write_list(const struct factors *list, const char *name, struct buf *text, struct err *err)
+{
+    if (buf_addf(text, err, "%s", name) < 0)
+        return -1;
+    for (size_t i = 0; i < list->n; i++)
+        if (buf_addf(text, err, " %.17g", list->x[i]) < 0)
+            return -1;
+    return buf_addf(text, err, "\n");
 }
 
 static int write_key(const struct config *config, const struct key *key, struct buf *text,
@@ -182,6 +250,7 @@ static int write_key(const struct config *config, const struct key *key, struct 
     case REAL: return buf_addf(text, err, "%s %.17g\n", key->name, *(const double *)at);
     case CHOICE: return buf_addf(text, err, "%s %s\n", key->name, key->names[*(const int *)at]);
     case BOOL: return buf_addf(text, err, "%s %s\n", key->name, key->names[*(const bool *)at]);
+    case LIST: return write_list(at, key->name, text, err);
     }
     return 0;
 }

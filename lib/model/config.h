@@ -15,9 +15,18 @@ enum block_order { BLOCK_SEQUENTIAL, BLOCK_PARALLEL, BLOCK_PARALLEL_SHARED };
 enum position { POSITION_LEARNED, POSITION_ROPE, POSITION_ALIBI };
 enum activation { ACT_RELU, ACT_SILU, ACT_GELU, ACT_GELU_TANH };
 enum mlp { MLP_PLAIN, MLP_GATED };
-enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 };
+/* Rotary waves that are made longer: position.c says how. */
+enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_DYNAMIC, ROPE_LONGROPE };
+/* Norms on queries and keys before they turn: of each head by itself, or of a row as a whole. */
+enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
 
-enum { MAX_EOS = 8 };
+enum { MAX_EOS = 8, MAX_FACTORS = 128 };
+
+/* A list of numbers in a configuration. */
+struct factors {
+    size_t n;
+    double x[MAX_FACTORS];
+};
 
 struct config {
     char family[32];
@@ -31,14 +40,21 @@ struct config {
     size_t vocab;
     size_t context;         /* N at most */
     size_t position_offset; /* learned positions: row = position + offset */
-    int norm, norm_place, block, position, activation, mlp, rope_scaling;
+    int norm, norm_place, qk_norm, block, position, activation, mlp, rope_scaling;
+    bool embed_norm;  /* the embedding is normed before the first layer */
     bool norm_affine; /* LayerNorm has gain and bias */
     bool final_norm;
     bool bias_qkv, bias_out, bias_mlp, bias_head;
     bool tied_head; /* the head is the embedding */
     double norm_eps;
+    double embed_scale; /* of the embedding; 0: 1 */
     double rope_theta, rope_factor, rope_low, rope_high;
-    size_t rope_original; /* context before scaling, llama3 */
+    double rope_fast, rope_slow; /* turns within rope_original where yarn begins and ends to stretch */
+    bool rope_whole;             /* yarn: these limits become whole elements */
+    double rope_gain;            /* of cosines and sines; 0: as the scaling has it */
+    struct factors rope_short,
+        rope_long;        /* longrope: of each wave, for texts within rope_original, and beyond */
+    size_t rope_original; /* context before scaling */
     size_t rope_dim;      /* elements of a head that turn; 0: all */
     size_t window;        /* positions that a layer with a window sees; 0: there is none */
     size_t

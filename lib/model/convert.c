@@ -69,6 +69,8 @@ static int produce(void *arg, size_t index, size_t first_row, size_t rows, void 
         return err_set(
             err, "%s: tensor \"%s\" has weights that are NaN or infinite as %s; the model is damaged",
             job->source.path, origin->pick.from->name, dtype_name(plan->dtype));
+    if (job->source.format && job->source.format->forget)
+        job->source.format->forget(&job->source);
     return 0;
 }
 
@@ -100,17 +102,6 @@ static int find_tensor(const struct job *job, const struct role *role, size_t la
     return err_set(err, "%s: names no tensor for \"%s\"", job->family.conf.name, role->name);
 }
 
-static enum dtype stored_type(enum source_type type)
-{
-    switch (type) {
-    case SOURCE_BF16: return DTYPE_BF16;
-    case SOURCE_F16: return DTYPE_F16;
-    case SOURCE_F32:
-    case SOURCE_OTHER: break;
-    }
-    return DTYPE_F32;
-}
-
 /* Vectors are f32 always: they are small, and kernels need not ask. */
 static enum dtype target_type(const struct job *job, const struct role *role,
                               const struct source_tensor *from)
@@ -119,7 +110,7 @@ static enum dtype target_type(const struct job *job, const struct role *role,
         return DTYPE_F32;
     if (job->options->type != DTYPE_COUNT)
         return job->options->type;
-    return from ? stored_type(from->type) : DTYPE_BF16;
+    return from ? block_types[from->type].stored : DTYPE_BF16;
 }
 
 static int plan_tensor(struct job *job, const struct role *role, size_t layer, struct err *err)
@@ -198,9 +189,9 @@ static struct slice text_of(const struct weight_source *source, enum source_text
     return (struct slice){text.data, text.size};
 }
 
-static int build_tokenizer(const struct weight_source *source, size_t vocab, struct buf *blob,
-                           struct err *err)
+static int build_tokenizer(const struct job *job, struct buf *blob, struct err *err)
 {
+    const struct weight_source *source = &job->source;
     const struct tokenizer_source texts = {
         .folder = source->path,
         .tokenizer_json = text_of(source, SOURCE_TOKENIZER),
@@ -208,7 +199,8 @@ static int build_tokenizer(const struct weight_source *source, size_t vocab, str
         .merges_txt = text_of(source, SOURCE_MERGES),
         .tokenizer_config_json = text_of(source, SOURCE_TOKENIZER_CONFIG),
         .special_tokens_map_json = text_of(source, SOURCE_SPECIAL_TOKENS),
-        .vocab_rows = vocab,
+        .vocab_rows = job->config.vocab,
+        .no_start = job->options->no_start,
     };
     return tokenizer_build(&texts, blob, err);
 }
@@ -233,7 +225,7 @@ static int configure(struct job *job, struct err *err)
     const struct weight_source *source = &job->source;
     const json_t *config = source->format->config(source, SOURCE_CONFIG);
     const json_t *generation = source->format->config(source, SOURCE_GENERATION);
-    if (open_family(job, config, err) < 0 ||
+    if (open_family(job, config, err) < 0 || family_take_names(&job->family, source, err) < 0 ||
         family_configure(&job->family, config, source->config_name, &job->config, err) < 0)
         return -1;
     return eos_read(&job->config, generation, config, source->path, err);
@@ -245,7 +237,7 @@ int convert_folder(const char *folder, const char *out_path, const struct conver
     struct job job = {.options = options};
     int rc = -1;
     if (weight_source_open(&job.source, folder, SOURCE_ALL, err) == 0 && configure(&job, err) == 0 &&
-        build_tokenizer(&job.source, job.config.vocab, &job.tokenizer, err) == 0)
+        build_tokenizer(&job, &job.tokenizer, err) == 0)
         rc = write_plan(&job, out_path, model_id, err);
     job_release(&job);
     return rc;
@@ -263,8 +255,10 @@ int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed
         goto out;
     }
     if (tokenizer_folder) {
-        if (weight_source_open(&job.source, tokenizer_folder, SOURCE_ITS_TOKENIZER, err) < 0 ||
-            build_tokenizer(&job.source, job.config.vocab, &job.tokenizer, err) < 0)
+        if (weight_source_open(&job.source, tokenizer_folder, SOURCE_ITS_TOKENIZER, err) < 0)
+            goto out;
+        job.config.vocab = size_max(job.config.vocab, job.source.tokens);
+        if (build_tokenizer(&job, &job.tokenizer, err) < 0)
             goto out;
     } else if (tokenizer_build_bytes(job.config.vocab, &job.tokenizer, err) < 0) {
         goto out;

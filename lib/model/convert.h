@@ -1,4 +1,4 @@
-/* Making model.bmc: from a Hugging Face folder, or with random weights from a shape. */
+/* Making model.bmc: from a Hugging Face folder or a GGUF file, or with random weights from a shape. */
 #ifndef BMC_CONVERT_H
 #define BMC_CONVERT_H
 
@@ -10,6 +10,7 @@ struct convert_options {
     const char *models_dir; /* holds families/ and shapes/ */
     const char *family;     /* a .family file to use, or NULL: found by architecture */
     enum dtype type;
+    bool no_start;          /* the tokenizer puts no start tokens in front of texts */
     bmc_progress *progress; /* may be NULL */
     void *arg;
 };
@@ -20,7 +21,7 @@ int convert_folder(const char *folder, const char *out_path, const struct conver
 
 /* Writes a model of a known shape whose matrices are N(0, 0.02), gains 1 and biases 0. Element i of
  * tensor t depends on (seed, t, i) only. `tokenizer_folder` gives the tokenizer, NULL one token per
- * byte. Type DTYPE_COUNT means bf16. */
+ * byte; where it has more tokens than the shape, the vocabulary becomes as large, if the source says so in advance. Type DTYPE_COUNT means bf16. */
 int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed, const char *out_path,
                   const struct convert_options *options, struct hash *model_id,
                   struct err *err) MUST_USE;

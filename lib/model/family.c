@@ -40,8 +40,8 @@ static const struct {
 } kinds[] = {
     {"family", false, false, NULL},     {"architecture", false, false, NULL},
     {"like", false, false, NULL},       {"config", true, true, NULL}, /* read when it is applied */
-    {"require", true, true, NULL},      {"optional_prefix", true, false, NULL},
-    {"tensor", true, true, add_tensor},
+    {"let", true, true, NULL},          {"require", true, true, NULL},
+    {"tensor", true, true, add_tensor}, {"optional_prefix", true, false, NULL},
 };
 
 static size_t kind_of(const struct conf_entry *entry)
@@ -186,7 +186,7 @@ static int try_file(struct family *family, const char *models_dir, const char *p
         rc = family_open(family, models_dir, path, err);
     } else if (rc == 0) {
         const size_t used = strlen(known);
-        snprintf(known + used, 256 - used, "%s%s", used ? ", " : "", conf_get(&conf, "architecture"));
+        snprintf(known + used, 256 - used, "%s%s", used ? ", " : "", conf_get(&conf, "family"));
         rc = 1;
     }
     conf_release(&conf);
@@ -212,7 +212,7 @@ int family_find(struct family *family, const char *models_dir, const char *archi
     free(files);
     if (rc == 1)
         return err_set(
-            err, "architecture \"%s\" is not known; families in %s are for %s; a new one is a new file",
+            err, "architecture \"%.80s\" is not known; families in %s are %s; a new one is a new file",
             architecture, models_dir, *known ? known : "none");
     return rc;
 }

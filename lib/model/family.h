@@ -5,6 +5,7 @@
 
 #include "base/conf.h"
 #include "base/json.h"
+#include "format/source.h"
 #include "model/config.h"
 #include "model/recipe.h"
 
@@ -51,12 +52,19 @@ int family_configure(const struct family *family, const json_t *json, const char
 int family_configure_shape(const struct family *family, const struct conf *shape, struct config *config,
                            struct err *err) MUST_USE;
 
+/* Where the source calls tensors by names of its own, these replace the family's `tensor` lines. */
+int family_take_names(struct family *family, const struct weight_source *source,
+                      struct err *err) MUST_USE;
+
 /* What a role is made of, alternatives in order: the name of a tensor of the source, and what is done to it. NULL when
  * there is no `nth` one. */
 const struct recipe *family_tensor(const struct family *family, const struct role *role, size_t layer,
                                    size_t nth, char name[TENSOR_NAME_SIZE]);
 
-/* Opens MODELS_DIR/shapes/NAME.shape (or a path, when `shape` has a slash) with its family. */
+/* The file of a shape: MODELS_DIR/shapes/NAME.shape, or `shape` itself, when it has a slash or ends in ".shape". */
+void shape_path(const char *models_dir, const char *shape, char *path, size_t size);
+
+/* Opens it with its family. */
 int shape_configure(const char *models_dir, const char *shape, struct config *config,
                     struct err *err) MUST_USE;
 

@@ -1,7 +1,9 @@
 /* Configurations out of the lines of a family, from config.json or a shape file. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "model/family_words.h"
 
 /* Key -> value while a configuration is put together; later lines win. */
@@ -10,6 +12,8 @@ struct config_draft {
     const struct family *family;
     const char *name;
 };
+
+enum { VALUE_SIZE = 8192 };
 
 /* A JSON scalar as configuration text; false for null, lists and objects. */
 static bool scalar_text(const json_t *value, char *text, size_t size)
@@ -27,6 +31,22 @@ static bool scalar_text(const json_t *value, char *text, size_t size)
     return text[strcspn(text, "\n")] == 0;
 }
 
+/* The same, and a list of numbers has blanks between them. */
+static bool value_text(const json_t *value, char *text, size_t size)
+{
+    if (!json_is_array(value))
+        return scalar_text(value, text, size);
+    size_t used = 0;
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *number = json_array_get(value, i);
+        if (!json_is_number(number) || size - used < 64)
+            return false;
+        used += (size_t)snprintf(text + used, size - used, "%s%.17g", i ? " " : "",
+                                 json_number_value(number));
+    }
+    return used > 0;
+}
+
 /* The first of "a.b,c" that the JSON has. */
 static bool look_up(const json_t *json, const char *paths, char *text, size_t size)
 {
@@ -36,7 +56,7 @@ static bool look_up(const json_t *json, const char *paths, char *text, size_t si
         if (len < sizeof path) {
             memcpy(path, paths, len);
             path[len] = 0;
-            if (scalar_text(json_at(json, path), text, size))
+            if (value_text(json_at(json, path), text, size))
                 return true;
         }
         paths += len + (paths[len] == ',');
@@ -51,16 +71,16 @@ static int set(struct config_draft *draft, const char *key, const char *value, s
     return 0;
 }
 
-/* "KEY is VALUE [if PATH WANTED]" and "KEY from PATHS [default VALUE]". */
+/* "KEY is VALUE [if PATH WANTED]" and "KEY from PATHS [default VALUE]"; with "let" it is no key of the configuration. */
 static int apply_config(struct config_draft *draft, const struct family_line *line, const json_t *json,
                         struct err *err)
 {
     struct words w;
-    char found[WORD_SIZE];
+    char found[VALUE_SIZE];
     if (!words_split(&w, line->entry->value) || w.n < 3)
         return family_bad_line(line, err);
     const char *key = w.word[0], *value = w.word[2];
-    if (!config_has_key(key))
+    if (config_has_key(key) == (strcmp(line->entry->key, "let") == 0))
         return family_bad_line(line, err);
     if (strcmp(w.word[1], "is") == 0) {
         if (w.n == 3)
@@ -86,7 +106,7 @@ static int apply_require(struct config_draft *draft, const struct family_line *l
                          struct err *err)
 {
     struct words w;
-    char found[WORD_SIZE];
+    char found[VALUE_SIZE];
     if (!words_split(&w, line->entry->value) || w.n != 3 || strcmp(w.word[1], "is") != 0)
         return family_bad_line(line, err);
     if (!look_up(json, w.word[0], found, sizeof found))
@@ -94,11 +114,62 @@ static int apply_require(struct config_draft *draft, const struct family_line *l
     for (char *rest = w.word[2], *wanted; (wanted = strsep(&rest, ","));)
         if (strcmp(wanted, found) == 0)
             return 0;
-    return err_set(err, "%s: \"%s\" is %s, the %s family here handles only %s", draft->name, w.word[0],
-                   found, conf_get(&draft->family->conf, "family"), line->entry->value);
+    return err_set(err, "%s: \"%s\" is %.80s, the %s family here handles only %s", draft->name,
+                   w.word[0], found, conf_get(&draft->family->conf, "family"), line->entry->value);
 }
 
-/* "@key" and "@key/key" become values of other keys. */
+/* What a name in a value stands for, or a number itself; NULL: nothing, or not yet. */
+static const char *operand(const struct config_draft *draft, const char *name)
+{
+    const char *text = json_string_value(json_object_get(draft->values, name));
+    double number;
+    if (!text && parse_double(name, &number))
+        return name;
+    return text && *text != '@' ? text : NULL;
+}
+
+/* The text of first OP second. */
+static int calculate(const char *name, const char *key, const char *first, char op, const char *second,
+                     char result[64], struct err *err)
+{
+    size_t whole, by;
+    double a, b;
+    if (!parse_double(first, &a) || !parse_double(second, &b))
+        return err_set(err, "%s: %s: \"%.32s %c %.32s\" needs two numbers", name, key, first, op,
+                       second);
+    if (op == '^') {
+        snprintf(result, 64, "%.17g", pow(a, b));
+    } else if (op == '*') {
+        snprintf(result, 64, "%.0f", floor(a * b));
+    } else {
+        if (!parse_size(first, &whole) || !parse_size(second, &by) || by == 0 || whole % by)
+            return err_set(err, "%s: %s: %s is no multiple of %s", name, key, first, second);
+        snprintf(result, 64, "%zu", whole / by);
+    }
+    return 0;
+}
+
+/* "@A", "@A/B", "@A*B" and "@A^B" become what they stand for, as soon as what they name is known. */
+static int resolve_one(struct config_draft *draft, const char *key, const char *text, struct err *err)
+{
+    char name[WORD_SIZE], result[64];
+    if (*text != '@' || strlen(text) >= sizeof name)
+        return 0;
+    strcpy(name, text + 1);
+    char *second = name + strcspn(name, "/*^");
+    const char op = *second;
+    if (op)
+        *second++ = 0;
+    const char *a = operand(draft, name), *b = op ? operand(draft, second) : "";
+    if (!a || !b)
+        return 0;
+    if (!op)
+        return set(draft, key, a, err);
+    if (calculate(draft->name, key, a, op, b, result, err) < 0)
+        return -1;
+    return set(draft, key, result, err);
+}
+
 static int resolve(struct config_draft *draft, struct err *err)
 {
     const char *key;
@@ -106,30 +177,8 @@ static int resolve(struct config_draft *draft, struct err *err)
     for (int pass = 0; pass < 4; pass++) {
         json_object_foreach(draft->values, key, value)
         {
-            const char *text = json_string_value(value);
-            char name[WORD_SIZE];
-            if (text[0] != '@' || strlen(text) >= sizeof name)
-                continue;
-            strcpy(name, text + 1);
-            char *by = strchr(name, '/');
-            if (by)
-                *by++ = 0;
-            const char *first = json_string_value(json_object_get(draft->values, name));
-            const char *second = by ? json_string_value(json_object_get(draft->values, by)) : "1";
-            if (!first || !second || *first == '@' || *second == '@')
-                continue;
-            size_t a, b;
-            if (!by) {
-                if (set(draft, key, first, err) < 0)
-                    return -1;
-            } else {
-                if (!parse_size(first, &a) || !parse_size(second, &b) || b == 0 || a % b)
-                    return err_set(err, "%s: %s (%s) is no multiple of %s (%s)", draft->name, name,
-                                   first, by, second);
-                snprintf(name, sizeof name, "%zu", a / b);
-                if (set(draft, key, name, err) < 0)
-                    return -1;
-            }
+            if (resolve_one(draft, key, json_string_value(value), err) < 0)
+                return -1;
         }
     }
     return 0;
@@ -139,7 +188,9 @@ static int apply_lines(struct config_draft *draft, const json_t *json, struct er
 {
     for (size_t i = 0; i < draft->family->n_lines; i++) {
         const struct family_line *line = &draft->family->line[i];
-        if (strcmp(line->entry->key, "config") == 0 && apply_config(draft, line, json, err) < 0)
+        const bool value =
+            strcmp(line->entry->key, "config") == 0 || strcmp(line->entry->key, "let") == 0;
+        if (value && apply_config(draft, line, json, err) < 0)
             return -1;
         if (strcmp(line->entry->key, "require") == 0 && apply_require(draft, line, json, err) < 0)
             return -1;
@@ -161,7 +212,7 @@ static int finish(struct config_draft *draft, struct config *config, const struc
         goto out;
     json_object_foreach(draft->values, key, value)
     {
-        if (buf_addf(&text, err, "%s %s\n", key, json_string_value(value)) < 0)
+        if (config_has_key(key) && buf_addf(&text, err, "%s %s\n", key, json_string_value(value)) < 0)
             goto out;
     }
     if (extra->len && buf_add(&text, extra->data, extra->len, err) < 0)

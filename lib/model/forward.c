@@ -3,7 +3,7 @@
  *   x = embed(token) (+ position)
  *   for every layer                        two halves, one after the other or side by side
  *     h = norm(x)
- *     q, k, v = h Wq, h Wk, h Wv           rotary positions on q and k
+ *     q, k, v = h Wq, h Wk, h Wv           norms and rotary positions on q and k
  *     the cache takes k and v
  *     x += attention(q, cache) Wo
  *     h = norm(x)
@@ -21,11 +21,13 @@
 #include "base/pack.h"
 #include "base/threads.h"
 #include "model/position.h"
+#include "model/roles.h"
 
 struct norm_job {
     const struct forward *f;
     float *y;
     const float *x;
+    size_t width;
     const struct norm_weights *weights;
 };
 
@@ -35,19 +37,26 @@ static void norm_row(void *arg, size_t i)
     const struct config *c = &job->f->model->config;
     const struct norm_weights *w = job->weights;
     const float eps = (float)c->norm_eps;
-    const size_t n = c->hidden;
+    const size_t n = job->width;
     if (c->norm == NORM_RMS)
         job->f->kernels->rmsnorm(job->y + i * n, job->x + i * n, n, w->gain, eps);
     else
         job->f->kernels->layernorm(job->y + i * n, job->x + i * n, n, w->gain, w->bias, eps);
 }
 
-/* y = norm(x), row by row; y may be x. */
+/* y = norm(x), each of `rows` rows of `width` elements; y may be x. */
+static void norm_each(const struct forward *f, float *y, const float *x, size_t rows, size_t width,
+                      const struct norm_weights *weights)
+{
+    struct norm_job job = {f, y, x, width, weights};
+    threads_each(rows, 8 * rows * width, norm_row, &job);
+}
+
+/* The same for rows of the stream. */
 static void norm_rows(const struct forward *f, float *y, const float *x, size_t rows,
                       const struct norm_weights *weights)
 {
-    struct norm_job job = {f, y, x, weights};
-    threads_each(rows, 8 * rows * f->model->config.hidden, norm_row, &job);
+    norm_each(f, y, x, rows, f->model->config.hidden, weights);
 }
 
 /* The time since the last lap belongs to `part`. */
@@ -91,14 +100,25 @@ static void embed(struct forward *f, const struct step *step)
     float *table_rows = projected ? f->embedded : f->x;
     for (size_t i = 0; i < step->rows; i++)
         mat_fetch_row(table_rows + i * c->embed, &w->embed, step->token[i]);
+    for (size_t i = 0; c->embed_scale != 0 && i < step->rows * c->embed; i++)
+        table_rows[i] *= (float)c->embed_scale;
     if (projected)
         project(f, f->x, f->embedded, step->rows, &(struct linear){.weight = w->project_in});
-    if (c->position != POSITION_LEARNED)
-        return;
-    for (size_t i = 0; i < step->rows; i++) {
+    if (c->embed_norm)
+        norm_rows(f, f->x, f->x, step->rows, &w->embed_norm);
+    for (size_t i = 0; c->position == POSITION_LEARNED && i < step->rows; i++) {
         mat_fetch_row(f->h, &w->position, step->position[i] + c->position_offset);
         f->kernels->add(f->x + i * c->hidden, f->h, c->hidden);
     }
+}
+
+/* Queries and keys are normed: each head by itself, or a row as a whole. */
+static void norm_qk(const struct forward *f, size_t rows, const struct layer *w)
+{
+    const struct config *c = &f->model->config;
+    const size_t q = config_dim(c, DIM_Q_NORM), k = config_dim(c, DIM_K_NORM);
+    norm_each(f, f->q, f->q, rows * (config_q_width(c) / q), q, &w->q_norm);
+    norm_each(f, f->k, f->k, rows * (config_kv_width(c) / k), k, &w->k_norm);
 }
 
 static void rotate_row(void *arg, size_t i)
@@ -109,6 +129,20 @@ static void rotate_row(void *arg, size_t i)
     const float *cosine = f->cosine + at, *sine = f->sine + at;
     f->kernels->rope(f->q + i * config_q_width(c), c->heads, c->head_dim, turned, cosine, sine);
     f->kernels->rope(f->k + i * config_kv_width(c), c->kv_heads, c->head_dim, turned, cosine, sine);
+}
+
+/* Cosines and sines of all rows: each sequence has frequencies of its own. */
+static void find_angles(struct forward *f, const struct step *step)
+{
+    const struct config *c = &f->model->config;
+    const size_t half = config_rope_dim(c) / 2;
+    const double gain = rope_gain(c);
+    for (size_t i = 0; i < step->n_queries; i++) {
+        const struct attn_query *query = &step->query[i];
+        const size_t first = query->first;
+        rope_angles(f->frequency + query->seq * half, half, gain, step->position + first, query->rows,
+                    f->cosine + first * half, f->sine + first * half);
+    }
 }
 
 /* One call for all sequences, or one for each: then every call has all threads to itself. */
@@ -137,6 +171,8 @@ static int attention_half(struct forward *f, const struct step *step, const stru
     const struct product qkv[] = {product_of(&w->q, f->q), product_of(&w->k, f->k),
                                   product_of(&w->v, f->v)};
     gemm_run(f->gemm, qkv, ARRAY_LEN(qkv), h, c->hidden, step->rows);
+    if (c->qk_norm)
+        norm_qk(f, step->rows, w);
     if (c->position == POSITION_ROPE)
         threads_each(step->rows, 8 * step->rows * config_q_width(c), rotate_row, f);
     lap(f, PART_PROJECTION);
@@ -229,8 +265,7 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
         f->times->lap_ms = clock_ms();
     embed(f, step);
     if (c->position == POSITION_ROPE)
-        rope_angles(f->frequency, config_rope_dim(c) / 2, step->position, step->rows, f->cosine,
-                    f->sine);
+        find_angles(f, step);
     if (attn_begin(f->attn, &attn_step, err) < 0)
         return -1;
     lap(f, PART_OTHER);
@@ -238,13 +273,6 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
         if (run_layer(f, step, &attn_step, layer, err) < 0)
             return -1;
     return 0;
-}
-
-/* logits = cap * tanh(logits / cap) */
-static void cap_logits(float *logits, size_t n, float cap)
-{
-    for (size_t i = 0; i < n; i++)
-        logits[i] = cap * tanhf(logits[i] / cap);
 }
 
 void forward_logits(struct forward *f, const size_t *row, size_t n, float *logits)
@@ -263,7 +291,8 @@ void forward_logits(struct forward *f, const size_t *row, size_t n, float *logit
         rows = f->embedded;
     }
     project(f, logits, rows, n, &w->head);
-    if (c->logit_softcap > 0)
-        cap_logits(logits, n * c->vocab, (float)c->logit_softcap);
+    const float cap = (float)c->logit_softcap;
+    for (size_t i = 0; cap > 0 && i < n * c->vocab; i++)
+        logits[i] = cap * tanhf(logits[i] / cap);
     lap(f, PART_HEAD);
 }

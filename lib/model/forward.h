@@ -30,11 +30,12 @@ struct forward {
     struct attn *attn;
     struct kv *kv;
     size_t max_rows;
-    bool split;                       /* one attention call per sequence, in place of one for all */
-    struct forward_times *times;      /* NULL: not wanted */
-    struct attn_times *attn_times;    /* NULL: not wanted */
-    float *frequency, *cosine, *sine; /* [rope_dim / 2] of a row */
-    float *slopes;                    /* [heads], ALiBi only */
+    bool split;                    /* one attention call per sequence, in place of one for all */
+    struct forward_times *times;   /* NULL: not wanted */
+    struct attn_times *attn_times; /* NULL: not wanted */
+    float *frequency;              /* [sequences][rope_dim / 2] */
+    float *cosine, *sine;          /* [max_rows][rope_dim / 2] */
+    float *slopes;                 /* [heads], ALiBi only */
     /* Activations, [max_rows][width]. */
     float *x;    /* hidden: the residual stream */
     float *h;    /* hidden: what a half reads */
@@ -50,6 +51,10 @@ int forward_open(struct forward *forward, const struct model *model, const struc
                  enum precision precision, const struct attn_backend *backend, struct kv *kv,
                  size_t max_rows, struct err *err) MUST_USE;
 void forward_close(struct forward *forward);
+
+/* Sequence `seq` begins, and becomes `length` tokens long at most: rotary positions may depend on it. Without this call
+ * the cache's rows count. */
+void forward_begin(struct forward *forward, size_t seq, size_t length);
 
 /* Runs the layers: afterwards forward_logits() may be asked for any of the rows, and the caller commits
  * the cache's rows. */

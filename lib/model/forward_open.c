@@ -47,13 +47,14 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
             goto fail;
         }
     }
-    f->frequency = mem_alloc(c->head_dim, sizeof(float));
+    f->frequency = mem_alloc(kv_setup(kv)->n_seqs, c->head_dim * sizeof(float));
     f->slopes = mem_alloc(c->heads, sizeof(float));
     if (!f->frequency || !f->slopes) {
         err_set(err, "out of memory");
         goto fail;
     }
-    rope_frequencies(c, f->frequency);
+    for (size_t seq = 0; seq < kv_setup(kv)->n_seqs; seq++)
+        forward_begin(f, seq, kv_setup(kv)->shape.max_rows);
     alibi_slopes(c, f->slopes);
     const struct attn_shape shape = attn_shape_of(f);
     const struct attn_limits limits = {kv_setup(kv)->shape.max_rows, max_rows, kv_setup(kv)->n_seqs};
@@ -64,6 +65,12 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
 fail:
     forward_close(f);
     return -1;
+}
+
+void forward_begin(struct forward *f, size_t seq, size_t length)
+{
+    const struct config *c = &f->model->config;
+    rope_frequencies(c, length, f->frequency + seq * (config_rope_dim(c) / 2));
 }
 
 void forward_close(struct forward *f)

@@ -9,32 +9,30 @@
 
 /* ---- elements ---- */
 
-static size_t element_size(enum source_type type) { return type == SOURCE_F32 ? 4 : 2; }
+enum { FEW = BLOCK_MAX_ELEMENTS }; /* elements at a time */
 
-static float load(enum source_type type, const unsigned char *at)
+/* Elements that lie one behind the other, or `step` blocks of one element apart. */
+static void widen(float *x, const struct block_type *type, const unsigned char *in, size_t step,
+                  size_t n)
 {
-    uint16_t narrow;
-    float wide;
-    if (type == SOURCE_F32) {
-        memcpy(&wide, at, sizeof wide);
-        return wide;
+    unsigned char close[FEW * sizeof(float)];
+    if (step > 1) {
+        for (size_t i = 0; i < n; i++)
+            memcpy(close + i * type->bytes, in + i * step * type->bytes, type->bytes);
+        in = close;
     }
-    memcpy(&narrow, at, sizeof narrow);
-    return type == SOURCE_BF16 ? bf16_to_f32(narrow) : f16_to_f32(narrow);
+    type->widen(x, in, n / type->elements);
 }
 
-/* Converts elements that lie `step` bytes apart. */
-static bool convert_row(enum source_type from, const unsigned char *in, size_t step, enum dtype to,
-                        void *out, size_t n)
+static bool convert_row(const struct block_type *type, const unsigned char *in, size_t step,
+                        enum dtype to, void *out, size_t n)
 {
-    enum { FEW = 256 };
     float x[FEW];
     bool finite = true;
     for (size_t at = 0, some; at < n; at += some) {
         char *here = (char *)out + at * dtype_size(to);
         some = size_min(FEW, n - at);
-        for (size_t i = 0; i < some; i++)
-            x[i] = load(from, in + (at + i) * step);
+        widen(x, type, in + at / type->elements * type->bytes * step, step, some);
         dtype_narrow(here, to, x, some);
         dtype_widen(x, to, here, some);
         for (size_t i = 0; i < some; i++)
@@ -66,16 +64,29 @@ struct conversion {
     atomic_bool broken;
 };
 
+/* To an element of a vector; vectors are f32. */
+static void add_one(unsigned char *at)
+{
+    float x;
+    memcpy(&x, at, sizeof x);
+    x += 1;
+    memcpy(at, &x, sizeof x);
+}
+
 static void convert_piece(void *arg, size_t index)
 {
     struct conversion *c = arg;
     const struct pick *p = c->pick;
-    const size_t size = element_size(p->from->type), end = size_min(c->rows, (index + 1) * c->piece);
+    const struct block_type *type = &block_types[p->from->type];
+    const size_t end = size_min(c->rows, (index + 1) * c->piece);
     bool finite = true;
     for (size_t i = index * c->piece; i < end; i++) {
-        const unsigned char *in = p->from->data + source_row(p, c->first_row + i) * p->row_step * size;
+        const size_t at = source_row(p, c->first_row + i) * p->row_step;
+        const unsigned char *in = p->from->data + at / type->elements * type->bytes;
         unsigned char *out = c->out + i * p->columns * dtype_size(c->to);
-        finite &= convert_row(p->from->type, in, p->column_step * size, c->to, out, p->columns);
+        finite &= convert_row(type, in, p->column_step, c->to, out, p->columns);
+        if (p->plus_one)
+            add_one(out);
     }
     if (!finite)
         atomic_store(&c->broken, true);
@@ -97,6 +108,10 @@ static int check_shape(const struct source_tensor *from, bool vector, size_t row
     if (from->type == SOURCE_OTHER)
         return err_set(err, "%s: tensor \"%s\" is %s; F32, F16 and BF16 can be converted", name,
                        from->name, from->type_name);
+    if (columns % block_types[from->type].elements)
+        return err_set(
+            err, "%s: tensor \"%s\" is %s, in blocks of %zu, which its rows of %zu are not made of",
+            name, from->name, from->type_name, block_types[from->type].elements, columns);
     if (from->n_dims != (vector ? 1 : 2) || from->dim[0] != rows ||
         (!vector && from->dim[1] != columns))
         return err_set(err,
@@ -117,7 +132,8 @@ static size_t plan_parts(struct pick *pick, const struct recipe *recipe, const s
             before = all;
         all += config_dim(config, recipe->parts[i]->out);
     }
-    const size_t own = config_dim(config, role->out), turns = recipe->by_head ? config->kv_heads : 1;
+    const size_t own = config_dim(config, role->out), often = recipe->turns ? recipe->turns : 1;
+    const size_t turns = recipe->by_head ? config->kv_heads : often;
     if (recipe->n_parts == 0)
         all = own;
     pick->group = own / turns;
@@ -126,14 +142,33 @@ static size_t plan_parts(struct pick *pick, const struct recipe *recipe, const s
     return all;
 }
 
+/* Each part has a whole number of rows in each turn, or of heads. */
+static bool turns_come_out(const struct recipe *recipe, const struct config *config)
+{
+    for (size_t i = 0; recipe->turns && i < recipe->n_parts; i++) {
+        const enum dim out = recipe->parts[i]->out;
+        const size_t whole = out == DIM_Q || out == DIM_KV ? config->head_dim : 1;
+        if (config_dim(config, out) / whole % recipe->turns)
+            return false;
+    }
+    return true;
+}
+
 int pick_plan(struct pick *pick, const struct source_tensor *from, const struct recipe *recipe,
               const struct role *role, const struct config *config, const char *name, struct err *err)
 {
     const size_t columns = config_dim(config, role->in);
-    *pick = (struct pick){.from = from, .columns = columns};
+    *pick = (struct pick){.from = from, .columns = columns, .plus_one = recipe->plus_one};
     const size_t rows = plan_parts(pick, recipe, role, config);
     pick->row_step = recipe->transposed ? 1 : columns;
     pick->column_step = recipe->transposed ? rows : 1;
+    if (from->strided) {
+        pick->row_step = from->stride[recipe->transposed];
+        pick->column_step = from->stride[!recipe->transposed];
+    }
+    if (!turns_come_out(recipe, config))
+        return err_set(err, "%s: what tensor \"%s\" holds cannot take %zu turns evenly", name,
+                       from->name, recipe->turns);
     /* A configuration that rotates has had its sizes checked. */
     if (recipe->interleaved && config->position != POSITION_ROPE)
         return err_set(err, "%s: tensor \"%s\" is said to be interleaved, but nothing rotates", name,
@@ -142,6 +177,9 @@ int pick_plan(struct pick *pick, const struct source_tensor *from, const struct 
         pick->head_dim = config->head_dim;
         pick->rope_dim = config_rope_dim(config);
     }
+    if (recipe->transposed && from->type != SOURCE_OTHER && block_types[from->type].elements > 1)
+        return err_set(err, "%s: tensor \"%s\" is %s, in blocks, which cannot be transposed", name,
+                       from->name, from->type_name);
     return recipe->transposed ? check_shape(from, false, columns, rows, name, err)
                               : check_shape(from, role->in == DIM_NONE, rows, columns, name, err);
 }

@@ -12,6 +12,7 @@ struct pick {
     size_t group, group_from,
         first;                 /* so many rows of the role are in so many of the source, from there */
     size_t head_dim, rope_dim; /* of interleaved rows; 0: they are not */
+    bool plus_one;             /* of a vector: 1 is added */
 };
 
 /* Checks that the tensor is what the recipe and the configuration mean. `name` is the source's, for errors. */

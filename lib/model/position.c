@@ -1,4 +1,4 @@
-/* Rotary positions (Su et al., 2021), with linear scaling and that of Llama 3; ALiBi (Press et al., 2022). */
+/* Rotary positions (Su et al., 2021) and the ways to stretch them; ALiBi (Press et al., 2022). */
 #include "model/position.h"
 
 #include <math.h>
@@ -15,28 +15,90 @@ static double scale_llama3(const struct config *config, double frequency)
     return (1 - keep) * frequency / config->rope_factor + keep * frequency;
 }
 
-void rope_frequencies(const struct config *config, float *frequency)
+/* Yarn (Peng et al., 2023): where in the row of waves lies the one that turns so often within the original context. */
+static double yarn_edge(const struct config *config, double turns)
 {
-    const size_t turned = config_rope_dim(config);
-    for (size_t j = 0; j < turned / 2; j++) {
-        double f = pow(config->rope_theta, -2.0 * (double)j / (double)turned);
-        if (config->rope_scaling == ROPE_LINEAR)
-            f /= config->rope_factor;
-        else if (config->rope_scaling == ROPE_LLAMA3)
-            f = scale_llama3(config, f);
-        frequency[j] = (float)f;
-    }
+    const double turned = (double)config_rope_dim(config);
+    return turned * log((double)config->rope_original / (turns * 2 * M_PI)) /
+           (2 * log(config->rope_theta));
 }
 
-void rope_angles(const float *frequency, size_t half, const size_t *position, size_t rows,
+/* Waves are kept up to one edge, stretched from the other on, and blended between. */
+static double scale_yarn(const struct config *config, size_t j, double frequency)
+{
+    double low = yarn_edge(config, config->rope_fast), high = yarn_edge(config, config->rope_slow);
+    if (config->rope_whole) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0);
+    high = fmin(high, (double)config_rope_dim(config) - 1);
+    const double between = high == low ? 0.001 : high - low;
+    const double stretch = fmin(fmax(((double)j - low) / between, 0), 1);
+    return frequency / config->rope_factor * stretch + frequency * (1 - stretch);
+}
+
+/* Dynamic: the base grows with a text that is longer than the model's context was. */
+static double base_for(const struct config *config, size_t length)
+{
+    const double turned = (double)config_rope_dim(config), original = (double)config->rope_original;
+    if (config->rope_scaling != ROPE_DYNAMIC || !rope_depends(config, length))
+        return config->rope_theta;
+    const double grown = config->rope_factor * (double)length / original - (config->rope_factor - 1);
+    return config->rope_theta * pow(grown, turned / (turned - 2));
+}
+
+static double scale(const struct config *config, size_t length, size_t j, double frequency)
+{
+    const struct factors *factors =
+        rope_depends(config, length) ? &config->rope_long : &config->rope_short;
+    switch ((enum rope_scaling)config->rope_scaling) {
+    case ROPE_PLAIN:
+    case ROPE_DYNAMIC: return frequency;
+    case ROPE_LINEAR: return frequency / config->rope_factor;
+    case ROPE_LLAMA3: return scale_llama3(config, frequency);
+    case ROPE_YARN: return scale_yarn(config, j, frequency);
+    case ROPE_LONGROPE: return frequency / factors->x[j];
+    }
+    return frequency;
+}
+
+void rope_frequencies(const struct config *config, size_t length, float *frequency)
+{
+    const size_t turned = config_rope_dim(config);
+    const double base = base_for(config, length);
+    for (size_t j = 0; j < turned / 2; j++)
+        frequency[j] = (float)scale(config, length, j, pow(base, -2.0 * (double)j / (double)turned));
+}
+
+bool rope_depends(const struct config *config, size_t length)
+{
+    return (config->rope_scaling == ROPE_DYNAMIC || config->rope_scaling == ROPE_LONGROPE) &&
+           length > config->rope_original;
+}
+
+double rope_gain(const struct config *config)
+{
+    const double original = (double)config->rope_original, given = config->rope_factor;
+    const double factor = given > 1 ? given : (double)config->context / original;
+    if (config->rope_gain != 0)
+        return config->rope_gain;
+    if (config->rope_scaling == ROPE_YARN && given > 1)
+        return 0.1 * log(given) + 1;
+    if (config->rope_scaling == ROPE_LONGROPE && factor > 1)
+        return sqrt(1 + log(factor) / log(original));
+    return 1;
+}
+
+void rope_angles(const float *frequency, size_t half, double gain, const size_t *position, size_t rows,
                  float *cosine, float *sine)
 {
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < half; j++) {
             /* The angle is rounded to f32, as the models were trained. */
             const double angle = (float)position[i] * frequency[j];
-            cosine[i * half + j] = (float)cos(angle);
-            sine[i * half + j] = (float)sin(angle);
+            cosine[i * half + j] = (float)(gain * cos(angle));
+            sine[i * half + j] = (float)(gain * sin(angle));
         }
 }
 

@@ -1,6 +1,8 @@
 /* Reading what is done to a tensor of a source. */
 #include "model/recipe.h"
 
+#include "base/number.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -56,6 +58,16 @@ static bool of_heads(const struct role *role) { return role->out == DIM_Q || rol
 
 static bool rotates(const struct role *role) { return of_heads(role) && !strstr(role->name, ".v."); }
 
+/* "turns 4" */
+static bool read_turns(struct reader *r, struct recipe *recipe)
+{
+    if (r->n == 0 || !parse_size(*r->word, &recipe->turns) || recipe->turns == 0)
+        return false;
+    r->word++;
+    r->n--;
+    return true;
+}
+
 bool recipe_parse(struct recipe *recipe, const struct role *role, char *const *word, size_t n)
 {
     struct reader r = {word, n};
@@ -65,9 +77,12 @@ bool recipe_parse(struct recipe *recipe, const struct role *role, char *const *w
     if (take(&r, "part") && !read_part(&r, recipe, role))
         return false;
     recipe->by_head = recipe->n_parts && take(&r, "by_head");
+    if (recipe->n_parts && !recipe->by_head && take(&r, "turns") && !read_turns(&r, recipe))
+        return false;
     for (size_t i = 0; recipe->by_head && i < recipe->n_parts; i++)
         if (!of_heads(recipe->parts[i]))
             return false;
     recipe->interleaved = rotates(role) && take(&r, "interleaved");
+    recipe->plus_one = role->fill == FILL_ONE && take(&r, "plus_one");
     return r.n == 0;
 }

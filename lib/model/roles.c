@@ -14,6 +14,10 @@ size_t config_dim(const struct config *config, enum dim dim)
     case DIM_EMBED: return config->embed;
     case DIM_Q: return config->heads * config->head_dim;
     case DIM_KV: return config->kv_heads * config->head_dim;
+    case DIM_Q_NORM:
+        return config->qk_norm == QK_NORM_WHOLE ? config_q_width(config) : config->head_dim;
+    case DIM_K_NORM:
+        return config->qk_norm == QK_NORM_WHOLE ? config_kv_width(config) : config->head_dim;
     case DIM_FFN: return config->ffn;
     case DIM_VOCAB: return config->vocab;
     case DIM_POSITIONS: return config->context + config->position_offset;
@@ -37,6 +41,10 @@ static bool mlp_gain(const struct config *c) { return mlp_in_norm(c) && norm_gai
 static bool mlp_bias(const struct config *c) { return mlp_in_norm(c) && norm_bias(c); }
 static bool post_gain(const struct config *c) { return out_norm(c) && norm_gain(c); }
 static bool post_bias(const struct config *c) { return out_norm(c) && norm_bias(c); }
+static bool qk_gain(const struct config *c) { return c->qk_norm && norm_gain(c); }
+static bool qk_bias(const struct config *c) { return c->qk_norm && norm_bias(c); }
+static bool embed_gain(const struct config *c) { return c->embed_norm && norm_gain(c); }
+static bool embed_bias(const struct config *c) { return c->embed_norm && norm_bias(c); }
 static bool bias_head(const struct config *c) { return c->bias_head; }
 static bool final_gain(const struct config *c) { return c->final_norm && norm_gain(c); }
 static bool final_bias(const struct config *c) { return c->final_norm && norm_bias(c); }
@@ -54,6 +62,8 @@ const struct role roles[] = {
     {"embed.weight",           DIM_VOCAB,     DIM_EMBED,  NULL,              FILL_RANDOM, IN_WEIGHTS(embed)},
     {"position.weight",        DIM_POSITIONS, DIM_HIDDEN, learned_positions, FILL_RANDOM, IN_WEIGHTS(position)},
     {"project_in.weight",      DIM_HIDDEN,    DIM_EMBED,  projected,         FILL_RANDOM, IN_WEIGHTS(project_in)},
+    {"embed_norm.weight",      DIM_HIDDEN,    DIM_NONE,   embed_gain,        FILL_ONE,    IN_WEIGHTS(embed_norm.gain)},
+    {"embed_norm.bias",        DIM_HIDDEN,    DIM_NONE,   embed_bias,        FILL_ZERO,   IN_WEIGHTS(embed_norm.bias)},
     {"layer.attn_norm.weight", DIM_HIDDEN,    DIM_NONE,   attn_gain,         FILL_ONE,    IN_LAYER(attn_norm.gain)},
     {"layer.attn_norm.bias",   DIM_HIDDEN,    DIM_NONE,   attn_bias,         FILL_ZERO,   IN_LAYER(attn_norm.bias)},
     {"layer.q.weight",         DIM_Q,         DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(q.weight)},
@@ -62,6 +72,10 @@ const struct role roles[] = {
     {"layer.q.bias",           DIM_Q,         DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(q.bias)},
     {"layer.k.bias",           DIM_KV,        DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(k.bias)},
     {"layer.v.bias",           DIM_KV,        DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(v.bias)},
+    {"layer.q_norm.weight",    DIM_Q_NORM,    DIM_NONE,   qk_gain,           FILL_ONE,    IN_LAYER(q_norm.gain)},
+    {"layer.q_norm.bias",      DIM_Q_NORM,    DIM_NONE,   qk_bias,           FILL_ZERO,   IN_LAYER(q_norm.bias)},
+    {"layer.k_norm.weight",    DIM_K_NORM,    DIM_NONE,   qk_gain,           FILL_ONE,    IN_LAYER(k_norm.gain)},
+    {"layer.k_norm.bias",      DIM_K_NORM,    DIM_NONE,   qk_bias,           FILL_ZERO,   IN_LAYER(k_norm.bias)},
     {"layer.out.weight",       DIM_HIDDEN,    DIM_Q,      NULL,              FILL_RANDOM, IN_LAYER(out.weight)},
     {"layer.out.bias",         DIM_HIDDEN,    DIM_NONE,   bias_out,          FILL_ZERO,   IN_LAYER(out.bias)},
     {"layer.attn_post_norm.weight", DIM_HIDDEN, DIM_NONE, post_gain,         FILL_ONE,    IN_LAYER(attn_post_norm.gain)},

@@ -11,8 +11,10 @@ enum dim {
     DIM_NONE, /* no second dimension: a vector */
     DIM_HIDDEN,
     DIM_EMBED,
-    DIM_Q,  /* H * d */
-    DIM_KV, /* KV heads * d */
+    DIM_Q,      /* H * d */
+    DIM_KV,     /* KV heads * d */
+    DIM_Q_NORM, /* d, or H * d: what a norm of queries is over */
+    DIM_K_NORM,
     DIM_FFN,
     DIM_VOCAB,
     DIM_POSITIONS /* context + position_offset */

@@ -44,13 +44,18 @@ static int unknown_shape(const char *models_dir, const char *shape, const char *
                    *known ? known : "none");
 }
 
+void shape_path(const char *models_dir, const char *shape, char *path, size_t size)
+{
+    if (strchr(shape, '/') || has_suffix(shape, ".shape"))
+        snprintf(path, size, "%s", shape);
+    else
+        snprintf(path, size, "%s/shapes/%s.shape", models_dir, shape);
+}
+
 int shape_configure(const char *models_dir, const char *shape, struct config *config, struct err *err)
 {
     char path[PATH_SIZE];
-    if (strchr(shape, '/') || has_suffix(shape, ".shape"))
-        snprintf(path, sizeof path, "%s", shape);
-    else
-        snprintf(path, sizeof path, "%s/shapes/%s.shape", models_dir, shape);
+    shape_path(models_dir, shape, path, sizeof path);
     if (!file_exists(path))
         return unknown_shape(models_dir, shape, path, err);
     struct conf conf;

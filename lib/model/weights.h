@@ -8,7 +8,7 @@
 
 /* Gain and bias are NULL where the family has none. */
 struct norm_weights {
-    const float *gain, *bias; /* [hidden] */
+    const float *gain, *bias; /* [hidden]; of queries and keys [d], or all their width */
 };
 
 struct linear {
@@ -19,7 +19,8 @@ struct linear {
 struct layer {
     struct norm_weights attn_norm, attn_post_norm; /* of a half's input or the sum; of its output */
     struct linear q, k, v;                         /* [H*d][hidden], [KV*d][hidden] twice */
-    struct linear out;                             /* [hidden][H*d] */
+    struct norm_weights q_norm, k_norm;
+    struct linear out; /* [hidden][H*d] */
     struct norm_weights mlp_norm, mlp_post_norm;
     struct linear gate, up; /* [ffn][hidden]; gate only in gated MLPs */
     struct linear down;     /* [hidden][ffn] */
@@ -30,7 +31,7 @@ struct weights {
     struct mat position;    /* [context + offset][hidden], learned positions only */
     struct mat project_in;  /* [hidden][embed] where they differ */
     struct mat project_out; /* [embed][hidden] */
-    struct norm_weights final_norm;
+    struct norm_weights embed_norm, final_norm;
     struct linear head; /* [vocab][embed], the same bytes as `embed` when tied */
     struct layer *layer;
 };

@@ -30,14 +30,16 @@ void counting_open(struct counting *counting)
                                            PERF_COUNT_HW_CACHE_RESULT_MISS << 16);
     counting->fd[EVENT_CYCLES] = open_event(PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES);
     counting->fd[EVENT_INSTRUCTIONS] = open_event(PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS);
+    counting->open = true;
     counting_start(counting);
 }
 
 void counting_close(struct counting *counting)
 {
     for (size_t i = 0; i < ARRAY_LEN(counting->fd); i++)
-        if (counting->fd[i] >= 0)
+        if (counting->open && counting->fd[i] >= 0)
             close(counting->fd[i]);
+    counting->open = false;
 }
 
 static int64_t read_event(int fd)

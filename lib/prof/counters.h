@@ -13,6 +13,7 @@ struct counters {
 /* Open file descriptors of the events. Threads started later are counted, too: so open it before the first parallel
  * region. */
 struct counting {
+    bool open; /* else the numbers are none */
     int fd[3];
     struct counters begin;
 };

@@ -179,8 +179,7 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
     result->T_from = kv_setup(s.session.kv)->T_from;
     rc = 0;
 out:
-    if (s.session.model)
-        session_close(&s.session);
+    session_close(&s.session);
     free(s.logits);
     free(s.row);
     free(s.token);

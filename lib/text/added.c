@@ -36,12 +36,12 @@ static int byte_of(const struct tokenizer *tok, const struct tok_added *added, s
 }
 
 /* First of [low, high) whose byte `depth` is at least `byte`. */
-static size_t bound(const struct added_scan *scan, size_t low, size_t high, size_t depth, int byte)
+static size_t bound(const struct tokenizer *tok, const struct tok_added *added, size_t low, size_t high,
+                    size_t depth, int byte)
 {
-    const struct tok_added *added = scan->tok->added[scan->list];
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (byte_of(scan->tok, &added[middle], depth) < byte)
+        if (byte_of(tok, &added[middle], depth) < byte)
             low = middle + 1;
         else
             high = middle;
@@ -49,16 +49,18 @@ static size_t bound(const struct added_scan *scan, size_t low, size_t high, size
     return low;
 }
 
-/* The longest added token that stands at `at`, or NULL. */
-static const struct tok_added *longest_at(struct added_scan *scan, size_t at)
+const struct tok_added *added_longest(const struct tokenizer *tok, unsigned list, const char *text,
+                                      size_t len)
 {
-    const struct tok_added *added = scan->tok->added[scan->list], *longest = NULL;
-    size_t low = 0, high = scan->tok->added_count[scan->list];
-    for (size_t depth = 0; at + depth < scan->len && low < high; depth++) {
-        int byte = (unsigned char)scan->text[at + depth];
-        low = bound(scan, low, high, depth, byte);
-        high = bound(scan, low, high, depth, byte + 1);
-        if (low < high && added[low].len == depth + 1 && allowed(scan, &added[low], at))
+    const struct tok_added *added = tok->added[list], *longest = NULL;
+    size_t low = 0, high = tok->added_count[list];
+    if (len == 0 || !tok->added_start[list][(unsigned char)text[0]])
+        return NULL;
+    for (size_t depth = 0; depth < len && low < high; depth++) {
+        int byte = (unsigned char)text[depth];
+        low = bound(tok, added, low, high, depth, byte);
+        high = bound(tok, added, low, high, depth, byte + 1);
+        if (low < high && added[low].len == depth + 1)
             longest = &added[low];
     }
     return longest;
@@ -114,14 +116,10 @@ static size_t space_behind(struct added_scan *scan, size_t at)
 /* Finds the next token that counts; `start` to `end` is what it covers. */
 static bool find(struct added_scan *scan, uint32_t *id, size_t *start, size_t *end)
 {
-    const uint8_t *may_start = scan->tok->added_start[scan->list];
     for (size_t at = scan->at; at < scan->len;) {
-        if (!may_start[(unsigned char)scan->text[at]]) {
-            at++;
-            continue;
-        }
-        const struct tok_added *added = longest_at(scan, at);
-        if (!added) {
+        const struct tok_added *added =
+            added_longest(scan->tok, scan->list, scan->text + at, scan->len - at);
+        if (!added || !allowed(scan, added, at)) {
             at++;
             continue;
         }

@@ -34,4 +34,8 @@ void added_scan_init(struct added_scan *scan, const struct tokenizer *tok, unsig
 /* The next part: true and either an id, or TOK_NONE and the bounds of a text without added tokens. */
 bool added_scan_next(struct added_scan *scan, uint32_t *id, size_t *start, size_t *end);
 
+/* The longest added token of a list that a text begins with, or NULL. */
+const struct tok_added *added_longest(const struct tokenizer *tok, unsigned list, const char *text,
+                                      size_t len);
+
 #endif

@@ -1,4 +1,4 @@
-/* Byte-pair encoding: a piece of text -> ids, the last link of an encode.
+/* Byte-pair encoding: a piece of text -> ids.
  *
  * A piece becomes one unit per byte (byte-level) or per character; then the pair of neighbours of
  * lowest rank is merged, the leftmost of equals first, until no pair has a rank. Short pieces look for
@@ -6,18 +6,17 @@
  * log n. */
 #include "text/bpe.h"
 
-#include <stdlib.h>
-
 #include "text/letters.h"
+#include "text/tok_unknown.h"
 #include "text/utf8.h"
 
 enum { SHORT_UNITS = 40 };
 
-void bpe_release(struct bpe *bpe)
+void bpe_release(void *room)
 {
+    struct bpe *bpe = room;
     ids_release(&bpe->units);
-    free(bpe->symbol);
-    free(bpe->queue);
+    merging_release(&bpe->merging);
     *bpe = (struct bpe){0};
 }
 
@@ -41,21 +40,6 @@ static const struct tok_merge *find_merge(const struct tokenizer *tok, uint32_t 
     return &tok->merge[low];
 }
 
-/* The ids of "<0x..>" for all bytes; false, with nothing added, when one of them is missing. */
-static int add_byte_units(struct bpe *bpe, const char *text, size_t len, bool *added, struct err *err)
-{
-    const uint32_t *byte_unit = bpe->tok->byte_unit;
-    *added = false;
-    for (size_t i = 0; i < len; i++)
-        if (byte_unit[(unsigned char)text[i]] >= bpe->tok->ids)
-            return 0;
-    for (size_t i = 0; i < len; i++)
-        if (ids_add(&bpe->units, byte_unit[(unsigned char)text[i]], err) < 0)
-            return -1;
-    *added = true;
-    return 0;
-}
-
 /* The unit of the byte or character at `text`, or TOK_NONE. */
 static uint32_t unit_of(const struct tokenizer *tok, const char *text, size_t len)
 {
@@ -77,7 +61,7 @@ static int add_missing(struct bpe *bpe, const char *text, size_t len, bool *unkn
             len = utf8_encode(letter_of_byte((unsigned char)text[0]), letter);
             text = letter;
         }
-        if (add_byte_units(bpe, text, len, &added, err) < 0)
+        if (tok_add_bytes(tok, text, len, &bpe->units, &added, err) < 0)
             return -1;
         if (added)
             return 0;
@@ -144,98 +128,39 @@ static void merge_short(struct bpe *bpe)
     bpe->units.len = count;
 }
 
-static void sift_down(uint64_t *queue, size_t len, size_t at)
+static uint32_t rank_of(void *owner, const struct merging_link *link, uint32_t at, uint32_t *result)
 {
-    uint64_t entry = queue[at];
-    for (size_t child; (child = 2 * at + 1) < len; at = child) {
-        if (child + 1 < len && queue[child + 1] < queue[child])
-            child++;
-        if (entry <= queue[child])
-            break;
-        queue[at] = queue[child];
-    }
-    queue[at] = entry;
-}
-
-/* Adds the pair that starts with the symbol at `at`, if it has a merge. An entry is rank, then place,
- * in one number. The queue has room: see merge_long(). */
-static void push(struct bpe *bpe, uint32_t at)
-{
-    const struct bpe_symbol *symbol = &bpe->symbol[at];
-    if (symbol->after == TOK_NONE)
-        return;
-    const struct tok_merge *merge = find_merge(bpe->tok, symbol->id, bpe->symbol[symbol->after].id);
+    const struct bpe *bpe = owner;
+    const struct tok_merge *merge = find_merge(bpe->tok, link[at].id, link[link[at].after].id);
     if (!merge)
-        return;
-    uint64_t entry = (uint64_t)merge->rank << 32 | at;
-    size_t hole = bpe->queue_len++;
-    for (; hole > 0 && bpe->queue[(hole - 1) / 2] > entry; hole = (hole - 1) / 2)
-        bpe->queue[hole] = bpe->queue[(hole - 1) / 2];
-    bpe->queue[hole] = entry;
-}
-
-/* Merges the pair of a queue entry, unless one of its symbols has changed since. */
-static void merge_entry(struct bpe *bpe, uint64_t entry)
-{
-    uint32_t at = (uint32_t)entry, rank = (uint32_t)(entry >> 32);
-    struct bpe_symbol *symbol = &bpe->symbol[at];
-    if (symbol->id == TOK_NONE || symbol->after == TOK_NONE)
-        return;
-    struct bpe_symbol *right = &bpe->symbol[symbol->after];
-    const struct tok_merge *merge = find_merge(bpe->tok, symbol->id, right->id);
-    if (!merge || merge->rank != rank)
-        return;
-    symbol->id = merge->result;
-    symbol->after = right->after;
-    right->id = TOK_NONE;
-    if (symbol->after != TOK_NONE)
-        bpe->symbol[symbol->after].before = at;
-    if (symbol->before != TOK_NONE)
-        push(bpe, symbol->before);
-    push(bpe, at);
+        return MERGING_NONE;
+    *result = merge->result;
+    return merge->rank;
 }
 
 static int merge_long(struct bpe *bpe, struct err *err)
 {
     size_t count = bpe->units.len;
-    /* One entry per pair at the start, and at most two for each of the count - 1 merges. */
-    size_t entries = 3 * count;
-    if (bpe->symbol_cap < count) {
-        free(bpe->symbol);
-        free(bpe->queue);
-        bpe->symbol = mem_alloc(count, sizeof bpe->symbol[0]);
-        bpe->queue = mem_alloc(entries, sizeof bpe->queue[0]);
-        bpe->symbol_cap = bpe->symbol && bpe->queue ? count : 0;
-        if (!bpe->symbol_cap)
-            return err_set(err, "out of memory: a piece of text of %zu units", count);
-    }
+    if (merging_start(&bpe->merging, count, err) < 0)
+        return -1;
     for (size_t i = 0; i < count; i++)
-        bpe->symbol[i] = (struct bpe_symbol){.id = bpe->units.id[i],
-                                             .before = i > 0 ? (uint32_t)i - 1 : TOK_NONE,
-                                             .after = i + 1 < count ? (uint32_t)i + 1 : TOK_NONE};
-    bpe->queue_len = 0;
-    for (size_t i = 0; i + 1 < count; i++)
-        push(bpe, (uint32_t)i);
-    while (bpe->queue_len) {
-        uint64_t entry = bpe->queue[0];
-        bpe->queue[0] = bpe->queue[--bpe->queue_len];
-        if (bpe->queue_len)
-            sift_down(bpe->queue, bpe->queue_len, 0);
-        merge_entry(bpe, entry);
-    }
+        bpe->merging.link[i].id = bpe->units.id[i];
+    merging_run(&bpe->merging, count, rank_of, bpe);
     bpe->units.len = 0;
-    for (size_t i = 0; i < count; i++)
-        if (bpe->symbol[i].id != TOK_NONE)
-            bpe->units.id[bpe->units.len++] = bpe->symbol[i].id;
+    for (uint32_t at = 0; at != MERGING_NONE; at = bpe->merging.link[at].after)
+        bpe->units.id[bpe->units.len++] = bpe->merging.link[at].id;
     return 0;
 }
 
-int bpe_encode(struct bpe *bpe, const char *piece, size_t len, struct ids *ids, struct err *err)
+int bpe_encode(const struct tokenizer *tok, void *room, const char *piece, size_t len, struct ids *ids,
+               struct err *err)
 {
+    struct bpe *bpe = room;
     if (len == 0)
         return 0;
-    if (bpe->tok->flags & TOK_IGNORE_MERGES) {
-        uint32_t whole = tok_lookup(bpe->tok, piece, len, false, TOK_MODEL);
+    bpe->tok = tok;
+    if (tok->flags & TOK_IGNORE_MERGES) {
+        uint32_t whole = tok_lookup(tok, piece, len, false, TOK_MODEL);
         if (whole != TOK_NONE)
             return ids_add(ids, whole, err);
     }

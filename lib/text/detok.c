@@ -115,7 +115,7 @@ int detok_add(struct detok *detok, uint32_t id, struct buf *out, struct err *err
         return 0;
     if (detok_piece(detok->tok, id, !detok->started, &piece, err) < 0)
         goto out;
-    detok->started = true;
+    detok->started |= !detok->tok->starts_with_text || piece.len > 0;
     for (size_t at = 0; at < piece.len;) {
         size_t valid = detok->held_len ? 0 : utf8_valid(piece.data + at, piece.len - at);
         if (buf_add(out, piece.data + at, valid, err) < 0)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/conf.h"
+#include "base/number.h"
 
 /* Commas and brackets, too, so that a JSON list can be pasted. */
 #define ID_BLANKS " \t\r\n,[]"

@@ -1,9 +1,8 @@
-/* Normalizers and pre-tokenizers: they stand between added tokens and BPE.
+/* Pre-tokenizers: a normalized text -> the pieces that the model encodes on their own.
  *
- * A step of the tables is one function of a list below. Normalizers turn a text into a text.
- * Pre-tokenizers turn a list of pieces into a list of pieces: splitting steps only narrow spans,
- * the others write the pieces into a new text. To add a step: a kind in tok_tables.h, a function here,
- * a name and a parse function in tok_parts.c. */
+ * A step of the tables is one function of a list below. Splitting steps only narrow spans, the others
+ * write the pieces into a new text. To add a step: a kind in tok_tables.h, its rule in tok_tables.c, a
+ * function here, a name and a parse function in parts_pretok.c. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memmem */
 #endif
@@ -11,227 +10,20 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
-#include "text/slice.h"
+#include "text/letters.h"
+#include "text/tok_steps.h"
 #include "text/utf8.h"
-
-/* Steps of hostile tables may double a text again and again. */
-enum { GROWTH_FACTOR = 64, GROWTH_FREE = 64 << 10 };
 
 void pretok_release(struct pretok *pretok)
 {
     matcher_release(&pretok->matcher);
-    for (size_t i = 0; i < 2; i++) {
-        buf_release(&pretok->normal[i]);
-        buf_release(&pretok->moved[i]);
-    }
+    buf_release(&pretok->moved[0]);
+    buf_release(&pretok->moved[1]);
     free(pretok->pieces.span);
     free(pretok->next.span);
     *pretok = (struct pretok){0};
 }
-
-/* Sets how long a text of `len` bytes may become. */
-static void limit_growth(struct pretok *pretok, size_t len)
-{
-    pretok->limit = GROWTH_FREE + GROWTH_FACTOR * len;
-}
-
-static int check_growth(const struct pretok *pretok, size_t len, struct err *err)
-{
-    if (len > pretok->limit)
-        return err_set(err, "the tokenizer makes more than %zu bytes of a text", pretok->limit);
-    return 0;
-}
-
-static const char *step_a(const struct pretok *pretok, const struct tok_step *step)
-{
-    return pretok->tok->text + step->a;
-}
-
-static const char *step_b(const struct pretok *pretok, const struct tok_step *step)
-{
-    return pretok->tok->text + step->b;
-}
-
-/* A step's text a becomes its text b. */
-static int replace(const struct pretok *pretok, const struct tok_step *step, struct slice text,
-                   struct buf *out, struct err *err)
-{
-    return slice_replace(text, (struct slice){step_a(pretok, step), step->a_len},
-                         (struct slice){step_b(pretok, step), step->b_len}, pretok->limit, out, err);
-}
-
-/* Number of a step's pattern among those of the tokenizer. */
-static size_t pattern_index(const struct pretok *pretok, const struct tok_step *step)
-{
-    return (size_t)(step - pretok->tok->steps[LIST_NORMALIZER]);
-}
-
-static int start_pattern(struct pretok *pretok, const struct tok_step *step, const char *text,
-                         size_t len, struct search *search, struct err *err)
-{
-    return search_start(search, &pretok->matcher, pretok->tok->patterns, pattern_index(pretok, step),
-                        step_a(pretok, step), step->a_len, text, len, err);
-}
-
-/* --- normalizers --- */
-
-struct mark {
-    utf8proc_int32_t code;
-    utf8proc_propval_t class;
-};
-
-/* Sorts a run of combining marks by class, equal ones in their order; linear, since runs may be long.
- */
-static void sort_marks(utf8proc_int32_t *code, size_t count, struct mark *scratch)
-{
-    size_t at[257] = {0};
-    for (size_t i = 0; i < count; i++) {
-        scratch[i].code = code[i];
-        scratch[i].class = utf8proc_get_property(code[i])->combining_class;
-        at[(scratch[i].class & 255) + 1]++;
-    }
-    for (size_t i = 1; i < ARRAY_LEN(at); i++)
-        at[i] += at[i - 1];
-    for (size_t i = 0; i < count; i++)
-        code[at[scratch[i].class & 255]++] = scratch[i].code;
-}
-
-static int order_marks(utf8proc_int32_t *code, size_t count, struct err *err)
-{
-    struct mark *scratch = NULL;
-    for (size_t at = 0; at < count;) {
-        size_t end = at;
-        while (end < count && utf8proc_get_property(code[end])->combining_class)
-            end++;
-        if (end - at > 1) {
-            if (!scratch && !(scratch = mem_alloc(count, sizeof scratch[0])))
-                return err_set(err, "out of memory: a text of %zu characters", count);
-            sort_marks(code + at, end - at, scratch);
-        }
-        at = size_max(end, at + 1);
-    }
-    free(scratch);
-    return 0;
-}
-
-/* Below U+0300 nothing composes: most texts need no work. */
-static bool is_plainly_composed(const char *text, size_t len)
-{
-    for (size_t i = 0; i < len; i++)
-        if ((unsigned char)text[i] >= 0xcc)
-            return false;
-    return true;
-}
-
-static int normalize_nfc(struct pretok *pretok, const struct tok_step *step, const char *text,
-                         size_t len, struct buf *out, struct err *err)
-{
-    /* Code points of one character's canonical decomposition; at most two per byte of UTF-8. */
-    enum { LONGEST = 4, PER_BYTE = 2 };
-    int rc = -1;
-    utf8proc_int32_t *code = NULL;
-    size_t count = 0;
-    (void)pretok;
-    (void)step;
-    if (is_plainly_composed(text, len))
-        return buf_add(out, text, len, err);
-    if (!(code = mem_alloc(len + LONGEST, PER_BYTE * sizeof code[0]))) {
-        err_set(err, "out of memory: a text of %zu bytes", len);
-        goto out;
-    }
-    for (size_t at = 0; at < len;) {
-        uint32_t whole;
-        at += utf8_decode(text + at, &whole);
-        utf8proc_ssize_t got = utf8proc_decompose_char((utf8proc_int32_t)whole, code + count, LONGEST,
-                                                       UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, NULL);
-        if (got < 0 || got > LONGEST) {
-            err_set(err, "U+%04X cannot be normalized", whole);
-            goto out;
-        }
-        count += (size_t)got;
-    }
-    if (order_marks(code, count, err) < 0)
-        goto out;
-    utf8proc_ssize_t composed =
-        utf8proc_normalize_utf32(code, (utf8proc_ssize_t)count, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
-    for (utf8proc_ssize_t i = 0; i < composed; i++) {
-        char bytes[UTF8_MAX];
-        if (buf_add(out, bytes, utf8_encode((uint32_t)code[i], bytes), err) < 0)
-            goto out;
-    }
-    rc = 0;
-out:
-    free(code);
-    return rc;
-}
-
-static int normalize_prepend(struct pretok *pretok, const struct tok_step *step, const char *text,
-                             size_t len, struct buf *out, struct err *err)
-{
-    if (len > 0 && buf_add(out, step_a(pretok, step), step->a_len, err) < 0)
-        return -1;
-    return buf_add(out, text, len, err);
-}
-
-static int normalize_replace(struct pretok *pretok, const struct tok_step *step, const char *text,
-                             size_t len, struct buf *out, struct err *err)
-{
-    return replace(pretok, step, (struct slice){text, len}, out, err);
-}
-
-static int normalize_replace_pattern(struct pretok *pretok, const struct tok_step *step,
-                                     const char *text, size_t len, struct buf *out, struct err *err)
-{
-    struct search search;
-    size_t done = 0, start, end;
-    int found;
-    if (len == 0)
-        return 0;
-    if (start_pattern(pretok, step, text, len, &search, err) < 0)
-        return -1;
-    while ((found = search_next(&search, &start, &end, err)) > 0) {
-        if (buf_add(out, text + done, start - done, err) < 0 ||
-            buf_add(out, step_b(pretok, step), step->b_len, err) < 0 ||
-            check_growth(pretok, out->len, err) < 0)
-            return -1;
-        done = end;
-    }
-    return found < 0 ? -1 : buf_add(out, text + done, len - done, err);
-}
-
-typedef int normalize_fn(struct pretok *, const struct tok_step *, const char *, size_t, struct buf *,
-                         struct err *);
-
-static normalize_fn *const normalizers[STEP_KINDS] = {
-    [NORMALIZE_NFC] = normalize_nfc,
-    [NORMALIZE_PREPEND] = normalize_prepend,
-    [NORMALIZE_REPLACE] = normalize_replace,
-    [NORMALIZE_REPLACE_PATTERN] = normalize_replace_pattern,
-};
-
-int pretok_normalize(struct pretok *pretok, const char *text, size_t len, const char **normal,
-                     size_t *normal_len, struct err *err)
-{
-    const struct tok_step *steps = pretok->tok->steps[LIST_NORMALIZER];
-    *normal = text;
-    *normal_len = len;
-    limit_growth(pretok, len);
-    for (size_t i = 0; i < pretok->tok->step_count[LIST_NORMALIZER]; i++) {
-        struct buf *out = &pretok->normal[i % 2];
-        buf_clear(out);
-        if (buf_reserve(out, *normal_len, err) < 0 ||
-            normalizers[steps[i].kind](pretok, &steps[i], *normal, *normal_len, out, err) < 0 ||
-            check_growth(pretok, out->len, err) < 0)
-            return -1;
-        *normal = out->data;
-        *normal_len = out->len;
-    }
-    return 0;
-}
-
-/* --- splitting --- */
 
 static int spans_add(struct spans *spans, size_t start, size_t end, struct err *err)
 {
@@ -299,7 +91,8 @@ static int split_pattern(struct pretok *pretok, const struct tok_step *step, str
     struct search search;
     size_t done = 0, start, end, len = piece.end - piece.start;
     int found;
-    if (start_pattern(pretok, step, pretok->text + piece.start, len, &search, err) < 0)
+    if (step_search(pretok->tok, step, &pretok->matcher,
+                    (struct slice){pretok->text + piece.start, len}, &search, err) < 0)
         return -1;
     while ((found = search_next(&search, &start, &end, err)) > 0) {
         if (start != done && fold_add(fold, piece.start + done, piece.start + start, false, err) < 0)
@@ -316,13 +109,13 @@ static int split_pattern(struct pretok *pretok, const struct tok_step *step, str
 static int split_text(struct pretok *pretok, const struct tok_step *step, struct span piece,
                       struct fold *fold, struct err *err)
 {
+    struct slice wanted = step_a(pretok->tok, step);
     size_t done = piece.start;
     while (done < piece.end) {
-        const char *found =
-            memmem(pretok->text + done, piece.end - done, step_a(pretok, step), step->a_len);
+        const char *found = memmem(pretok->text + done, piece.end - done, wanted.data, wanted.size);
         if (!found)
             break;
-        size_t start = (size_t)(found - pretok->text), end = start + step->a_len;
+        size_t start = (size_t)(found - pretok->text), end = start + wanted.size;
         if (start != done && fold_add(fold, done, start, false, err) < 0)
             return -1;
         if (fold_add(fold, start, end, true, err) < 0)
@@ -332,15 +125,15 @@ static int split_text(struct pretok *pretok, const struct tok_step *step, struct
     return done == piece.end ? 0 : fold_add(fold, done, piece.end, false, err);
 }
 
-static int split_digits(struct pretok *pretok, const struct tok_step *step, struct span piece,
-                        struct fold *fold, struct err *err)
+/* Splits at characters of a class. */
+static int split_class(struct pretok *pretok, struct span piece, bool (*is_in)(uint32_t),
+                       struct fold *fold, struct err *err)
 {
     size_t done = piece.start;
-    (void)step;
     for (size_t at = piece.start, after; at < piece.end; at = after) {
         uint32_t code;
         after = at + utf8_decode(pretok->text + at, &code);
-        if (!utf8_is_numeric(code))
+        if (!is_in(code))
             continue;
         if (done != at && fold_add(fold, done, at, false, err) < 0)
             return -1;
@@ -351,10 +144,25 @@ static int split_digits(struct pretok *pretok, const struct tok_step *step, stru
     return done == piece.end ? 0 : fold_add(fold, done, piece.end, false, err);
 }
 
+static int split_digits(struct pretok *pretok, const struct tok_step *step, struct span piece,
+                        struct fold *fold, struct err *err)
+{
+    (void)step;
+    return split_class(pretok, piece, utf8_is_numeric, fold, err);
+}
+
+static int split_punctuation(struct pretok *pretok, const struct tok_step *step, struct span piece,
+                             struct fold *fold, struct err *err)
+{
+    (void)step;
+    return split_class(pretok, piece, utf8_is_punctuation, fold, err);
+}
+
 static split_fn *const splitters[STEP_KINDS] = {
     [SPLIT_PATTERN] = split_pattern,
     [SPLIT_TEXT] = split_text,
     [SPLIT_DIGITS] = split_digits,
+    [SPLIT_PUNCTUATION] = split_punctuation,
 };
 
 /* A step that writes one piece anew. */
@@ -364,11 +172,12 @@ typedef int rewrite_fn(struct pretok *, const struct tok_step *, struct span, bo
 static int rewrite_prefix(struct pretok *pretok, const struct tok_step *step, struct span piece,
                           bool first, struct buf *out, struct err *err)
 {
-    const char *text = pretok->text + piece.start, *prefix = step_a(pretok, step);
+    struct slice prefix = step_a(pretok->tok, step);
+    const char *text = pretok->text + piece.start;
     size_t len = piece.end - piece.start;
-    bool there = len >= step->a_len && memcmp(text, prefix, step->a_len) == 0;
+    bool there = len >= prefix.size && memcmp(text, prefix.data, prefix.size) == 0;
     bool wanted = step->option == PREFIX_ALWAYS || first;
-    if (wanted && !there && buf_add(out, prefix, step->a_len, err) < 0)
+    if (wanted && !there && buf_add(out, prefix.data, prefix.size, err) < 0)
         return -1;
     return buf_add(out, text, len, err);
 }
@@ -377,13 +186,45 @@ static int rewrite_replace(struct pretok *pretok, const struct tok_step *step, s
                            bool first, struct buf *out, struct err *err)
 {
     (void)first;
-    return replace(pretok, step, (struct slice){pretok->text + piece.start, piece.end - piece.start},
-                   out, err);
+    struct slice text = {pretok->text + piece.start, piece.end - piece.start};
+    return slice_replace(text, step_a(pretok->tok, step), step_b(pretok->tok, step), pretok->limit, out,
+                         err);
+}
+
+static int rewrite_letters(struct pretok *pretok, const struct tok_step *step, struct span piece,
+                           bool first, struct buf *out, struct err *err)
+{
+    (void)step;
+    (void)first;
+    for (size_t at = piece.start; at < piece.end; at++) {
+        char letter[UTF8_MAX];
+        unsigned len = utf8_encode(letter_of_byte((unsigned char)pretok->text[at]), letter);
+        if (buf_add(out, letter, len, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int rewrite_bytes(struct pretok *pretok, const struct tok_step *step, struct span piece,
+                         bool first, struct buf *out, struct err *err)
+{
+    size_t len = piece.end - piece.start, bytes;
+    (void)step;
+    (void)first;
+    if (buf_reserve(out, len, err) < 0)
+        return -1;
+    if (!letters_to_bytes(pretok->text + piece.start, len, out->data + out->len, &bytes))
+        return err_set(err, "the tokenizer takes \"%.*s\" for bytes", (int)size_min(len, 60),
+                       pretok->text + piece.start);
+    out->len += bytes;
+    return 0;
 }
 
 static rewrite_fn *const rewriters[STEP_KINDS] = {
     [SPLIT_PREFIX] = rewrite_prefix,
     [SPLIT_REPLACE] = rewrite_replace,
+    [SPLIT_LETTERS] = rewrite_letters,
+    [SPLIT_BYTES] = rewrite_bytes,
 };
 
 static int run_splitter(struct pretok *pretok, const struct tok_step *step, struct err *err)
@@ -408,7 +249,7 @@ static int run_rewriter(struct pretok *pretok, const struct tok_step *step, bool
         if (rewriters[step->kind](pretok, step, pretok->pieces.span[i], first && i == 0, out, err) <
                 0 ||
             spans_add(&pretok->next, start, out->len, err) < 0 ||
-            check_growth(pretok, out->len, err) < 0)
+            step_check_growth(pretok->limit, out->len, err) < 0)
             return -1;
     }
     pretok->text = out->data;
@@ -422,7 +263,7 @@ int pretok_split(struct pretok *pretok, const char *text, size_t len, bool first
     pretok->text = text;
     pretok->len = len;
     pretok->pieces.len = 0;
-    limit_growth(pretok, len);
+    pretok->limit = step_limit(len);
     if (spans_add(&pretok->pieces, 0, len, err) < 0)
         return -1;
     for (size_t i = 0; i < pretok->tok->step_count[LIST_PRETOKENIZER]; i++) {

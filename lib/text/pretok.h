@@ -1,4 +1,4 @@
-/* Normalizers and pre-tokenizers: text -> the pieces that are merged on their own. */
+/* Pre-tokenizers: text -> the pieces that are encoded on their own. */
 #ifndef BMC_PRETOK_H
 #define BMC_PRETOK_H
 
@@ -15,9 +15,8 @@ struct spans {
 struct pretok {
     const struct tokenizer *tok;
     struct matcher matcher;
-    struct buf normal[2]; /* normalizers write these in turn */
-    struct buf moved[2];  /* as do the pre-tokenizers that change the text */
-    const char *text;     /* the result: pieces.span[] are parts of this text */
+    struct buf moved[2]; /* steps that change the text write these in turn */
+    const char *text;    /* the result: pieces.span[] are parts of this text */
     size_t len;
     size_t limit; /* bytes that the text may grow to */
     struct spans pieces;
@@ -26,12 +25,8 @@ struct pretok {
 
 void pretok_release(struct pretok *pretok);
 
-/* Runs the normalizers. The result stays valid until the next call. */
-int pretok_normalize(struct pretok *pretok, const char *text, size_t len, const char **normal,
-                     size_t *normal_len, struct err *err) MUST_USE;
-
 /* Runs the pre-tokenizers; `first` when the text is the beginning of what the user wrote. Results are
- * in `text` and `pieces`. */
+ * in `text` and `pieces`: valid UTF-8, but for pieces of a byte-level vocabulary. */
 int pretok_split(struct pretok *pretok, const char *text, size_t len, bool first,
                  struct err *err) MUST_USE;
 

@@ -4,7 +4,7 @@
  * run as it will run later: in a tokenizer that has nothing but it. */
 #include "text/tok_added.h"
 
-#include "text/pretok.h"
+#include "text/norm.h"
 #include "text/tokenizer.h"
 
 int tok_draft_add_added(struct tok_draft *draft, int64_t id, const char *content, size_t len,
@@ -28,26 +28,49 @@ int tok_draft_add_added(struct tok_draft *draft, int64_t id, const char *content
     return 0;
 }
 
+int tok_draft_add_user(struct tok_draft *draft, int64_t id, const char *content, size_t len,
+                       struct err *err)
+{
+    struct buf spelling = {0};
+    int rc = -1;
+    if (tok_draft_add_added(draft, id, content, len, 0, true, false, err) < 0)
+        goto out;
+    struct tok_draft_added *added = &draft->added[draft->added_count - 1];
+    if (slice_replace((struct slice){content, len}, (struct slice){" ", 1},
+                      (struct slice){"\xe2\x96\x81", 3}, 3 * len, &spelling, err) < 0 ||
+        tok_draft_keep_text(draft, spelling.data, spelling.len, &added->text, err) < 0)
+        goto out;
+    added->len = (uint32_t)spelling.len;
+    if (added->len > TOK_MAX_ADDED_BYTES) {
+        err_set(err, "%s: token %u has %u bytes, more than %d", draft->where, added->id, added->len,
+                (int)TOK_MAX_ADDED_BYTES);
+        goto out;
+    }
+    rc = 0;
+out:
+    buf_release(&spelling);
+    return rc;
+}
+
 int tok_draft_normalize_added(struct tok_draft *draft, struct err *err)
 {
-    struct tok_draft bare = {.where = draft->where, .unk = TOK_NONE, .texts = draft->texts};
+    struct tok_draft bare = {
+        .where = draft->where, .unk = TOK_NONE, .texts = draft->texts, .charsmap = draft->charsmap};
     struct buf blob = {0};
     struct tokenizer *tok = NULL;
-    struct pretok pretok = {0};
+    struct norm norm = {0};
     int rc = -1;
     bare.steps[LIST_NORMALIZER] = draft->steps[LIST_NORMALIZER];
     memcpy(bare.step[LIST_NORMALIZER], draft->step[LIST_NORMALIZER], sizeof bare.step[LIST_NORMALIZER]);
     if (tok_draft_write(&bare, &blob, err) < 0 || tokenizer_open(&tok, blob.data, blob.len, err) < 0)
         goto out;
-    pretok.tok = tok;
     for (size_t i = 0; i < draft->added_count; i++) {
         struct tok_draft_added *added = &draft->added[i];
         const char *normal;
         size_t len;
         if (!added->normalized)
             continue;
-        if (pretok_normalize(&pretok, draft->texts.data + added->text, added->len, &normal, &len, err) <
-            0)
+        if (norm_run(&norm, tok, draft->texts.data + added->text, added->len, &normal, &len, err) < 0)
             goto out;
         if (len == 0 || len > TOK_MAX_ADDED_BYTES) {
             err_set(err, "%s: added token %u has %zu bytes when normalized, expected 1 to %d",
@@ -60,7 +83,7 @@ int tok_draft_normalize_added(struct tok_draft *draft, struct err *err)
     }
     rc = 0;
 out:
-    pretok_release(&pretok);
+    norm_release(&norm);
     tokenizer_free(tok);
     buf_release(&blob);
     return rc;

@@ -8,7 +8,9 @@
 
 #include "text/letters.h"
 #include "text/tok_added.h"
+#include "text/tok_model.h"
 #include "text/tok_parts.h"
+#include "text/tok_pieces.h"
 #include "text/utf8.h"
 
 /* Everything of one build. */
@@ -17,7 +19,8 @@ struct build {
     struct tok_draft draft;
     struct buf where;
     json_t *root;        /* tokenizer.json or vocab.json */
-    const json_t *vocab; /* of the BPE model: spelling -> id */
+    const json_t *vocab; /* of a BPE model: spelling -> id */
+    bool sentencepiece;  /* the root has SentencePiece's data */
     json_t *config;      /* tokenizer_config.json, or NULL */
     json_t *specials;    /* special_tokens_map.json, or NULL */
 };
@@ -178,7 +181,7 @@ static int read_added(struct build *build, const json_t *json, int64_t id, bool 
     return tok_draft_add_added(&build->draft, id >= 0 ? id : there, spelling, len,
                                (single_word ? TOK_SINGLE_WORD : 0U) | (lstrip ? TOK_LSTRIP : 0U) |
                                    (rstrip ? TOK_RSTRIP : 0U),
-                               normalized, special, err);
+                               normalized && !build->sentencepiece, special, err);
 }
 
 static int read_added_tokens(struct build *build, const json_t *list, struct err *err)
@@ -195,18 +198,10 @@ static int read_added_tokens(struct build *build, const json_t *list, struct err
 
 /* --- the model and the configuration --- */
 
-static int check_model(const struct build *build, const json_t *model, struct err *err)
+static int check_bpe(const struct build *build, const json_t *model, struct err *err)
 {
     static const char *const empty[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     const char *where = build->draft.where;
-    const json_t *type = json_object_get(model, "type");
-    if (!json_is_object(model))
-        return err_set(err, "%s: \"model\" is %s, expected an object", where, json_type_name(model));
-    if (json_is_string(type) && strcmp(json_string_value(type), "BPE") != 0)
-        return err_set(err, "%s: model \"%s\" is not implemented; implemented is BPE", where,
-                       json_string_value(type));
-    if (!json_is_string(type) && !json_object_get(model, "merges"))
-        return err_set(err, "%s: the model has neither a \"type\" nor \"merges\"", where);
     const json_t *dropout = json_object_get(model, "dropout");
     if (dropout && !json_is_null(dropout) && json_number_value(dropout) != 0)
         return err_set(err, "%s: model BPE with \"dropout\" is not implemented", where);
@@ -218,7 +213,7 @@ static int check_model(const struct build *build, const json_t *model, struct er
     return 0;
 }
 
-static int read_model(struct build *build, const json_t *model, struct err *err)
+static int read_bpe(struct build *build, const json_t *model, struct err *err)
 {
     static const struct {
         const char *key;
@@ -228,7 +223,7 @@ static int read_model(struct build *build, const json_t *model, struct err *err)
         {"byte_fallback", TOK_BYTE_FALLBACK},
         {"ignore_merges", TOK_IGNORE_MERGES},
     };
-    if (check_model(build, model, err) < 0 ||
+    if (check_bpe(build, model, err) < 0 ||
         read_vocab(build, json_object_get(model, "vocab"), err) < 0 ||
         read_merges(build, json_object_get(model, "merges"), err) < 0)
         return -1;
@@ -245,6 +240,44 @@ static int read_model(struct build *build, const json_t *model, struct err *err)
         build->draft.flags |= id < 0 ? TOK_UNK_MISSING : 0;
     }
     return 0;
+}
+
+static int read_pieces(struct build *build, const json_t *model, struct err *err)
+{
+    build->sentencepiece = pieces_are_sentencepiece(model);
+    return pieces_read(&build->draft, model, err);
+}
+
+/* "type", or, in old files that have none, what else there is. */
+static const char *type_of_model(const json_t *model)
+{
+    const json_t *type = json_object_get(model, "type");
+    if (json_is_string(type))
+        return json_string_value(type);
+    return json_object_get(model, "merges")                 ? "BPE"
+           : json_is_array(json_object_get(model, "vocab")) ? "Unigram"
+                                                            : NULL;
+}
+
+static int read_model(struct build *build, const json_t *model, struct err *err)
+{
+    static int (*const readers[KIND_COUNT])(struct build *, const json_t *, struct err *) = {
+        [KIND_BPE] = read_bpe,
+        [KIND_SPM] = read_pieces,
+        [KIND_UNIGRAM] = read_pieces,
+    };
+    const char *where = build->draft.where, *type = type_of_model(model);
+    if (!json_is_object(model))
+        return err_set(err, "%s: \"model\" is %s, expected an object", where, json_type_name(model));
+    if (!type)
+        return err_set(err, "%s: the model has neither a \"type\" nor \"merges\"", where);
+    for (size_t kind = 0; kind < KIND_COUNT; kind++)
+        if (strcmp(tok_models[kind].name, type) == 0) {
+            build->draft.kind = (enum tok_kind)kind;
+            return readers[kind](build, model, err);
+        }
+    return err_set(err, "%s: model \"%s\" is not implemented; implemented are BPE, Unigram and SPM",
+                   where, type);
 }
 
 /* The string of a token in a configuration: plain, or the "content" of an object. */
@@ -300,17 +333,6 @@ static int apply_config(struct build *build, bool has_template, struct err *err)
     if (add_bos && add_named_token(build, "bos_token", &draft->prefix, err) < 0)
         return -1;
     return decides && add_eos ? add_named_token(build, "eos_token", &draft->suffix, err) : 0;
-}
-
-static int build_from_tokenizer_json(struct build *build, struct err *err)
-{
-    bool has_template = false;
-    if (read_model(build, json_object_get(build->root, "model"), err) < 0 ||
-        read_added_tokens(build, json_object_get(build->root, "added_tokens"), err) < 0 ||
-        parts_parse(&build->draft, build->root, &has_template, err) < 0 ||
-        apply_config(build, has_template, err) < 0)
-        return -1;
-    return build->draft.steps[LIST_NORMALIZER] ? tok_draft_normalize_added(&build->draft, err) : 0;
 }
 
 /* --- vocab.json and merges.txt --- */
@@ -395,6 +417,31 @@ static int build_from_vocab_json(struct build *build, struct err *err)
     return apply_config(build, false, err);
 }
 
+static int build_from_sentencepiece(struct build *build, struct err *err)
+{
+    if (read_added_tokens(build, json_object_get(build->root, "added_tokens"), err) < 0 ||
+        read_added_decoder(build, err) < 0)
+        return -1;
+    return pieces_follow(&build->draft, build->root, build->config, err);
+}
+
+static int build_from_tokenizer_json(struct build *build, struct err *err)
+{
+    struct tok_draft *draft = &build->draft;
+    bool has_template = false;
+    if (read_model(build, json_object_get(build->root, "model"), err) < 0)
+        return -1;
+    if (build->sentencepiece)
+        return build_from_sentencepiece(build, err);
+    if (read_added_tokens(build, json_object_get(build->root, "added_tokens"), err) < 0 ||
+        parts_parse(draft, build->root, &has_template, err) < 0 ||
+        apply_config(build, has_template, err) < 0)
+        return -1;
+    if (draft->kind != KIND_BPE && draft->flags & TOK_BYTE_LEVEL)
+        return err_set(err, "%s: model Unigram with \"ByteLevel\" is not implemented", draft->where);
+    return draft->steps[LIST_NORMALIZER] ? tok_draft_normalize_added(draft, err) : 0;
+}
+
 /* --- the front --- */
 
 /* Parses an optional file. */
@@ -436,6 +483,8 @@ int tokenizer_build(const struct tokenizer_source *source, struct buf *blob, str
                        &build.specials, err) < 0)
         goto out;
     rc = whole ? build_from_tokenizer_json(&build, err) : build_from_vocab_json(&build, err);
+    if (source->no_start)
+        build.draft.prefix.len = 0;
     if (rc == 0)
         rc = tok_draft_write(&build.draft, blob, err);
 out:

@@ -13,6 +13,7 @@ struct tokenizer_source {
     struct slice merges_txt;
     struct slice tokenizer_config_json;
     struct slice special_tokens_map_json;
+    bool no_start;     /* leave out what the template puts in front of texts */
     size_t vocab_rows; /* rows of the model's embedding: no id may reach it */
 };
 

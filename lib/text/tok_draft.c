@@ -2,9 +2,12 @@
  * the files that the tables come from. */
 #include "text/tok_draft.h"
 
+#include <sodium.h>
 #include <stdlib.h>
 
+#include "text/charsmap.h"
 #include "text/letters.h"
+#include "text/tok_sorted.h"
 
 void tok_draft_release(struct tok_draft *draft)
 {
@@ -15,6 +18,8 @@ void tok_draft_release(struct tok_draft *draft)
     free(draft->added);
     ids_release(&draft->prefix);
     ids_release(&draft->suffix);
+    free(draft->score);
+    buf_release(&draft->charsmap);
     *draft = (struct tok_draft){0};
 }
 
@@ -85,12 +90,48 @@ int tok_draft_add_merge(struct tok_draft *draft, uint32_t left, uint32_t right, 
     return 0;
 }
 
+/* Makes room for the scores of `count` ids. */
+static int need_scores(struct tok_draft *draft, size_t count, struct err *err)
+{
+    for (size_t used = draft->score_cap; used < count; used = draft->score_cap) {
+        if (mem_grow(&draft->score, &draft->score_cap, used, sizeof draft->score[0], err) < 0)
+            return -1;
+        memset(draft->score + used, 0, (draft->score_cap - used) * sizeof draft->score[0]);
+    }
+    return 0;
+}
+
+int tok_draft_set_score(struct tok_draft *draft, size_t id, double score, struct err *err)
+{
+    if (need_scores(draft, id + 1, err) < 0)
+        return -1;
+    draft->score[id] = score;
+    return 0;
+}
+
+int tok_draft_set_charsmap(struct tok_draft *draft, struct slice base64, struct err *err)
+{
+    struct buf *map = &draft->charsmap;
+    const char *end;
+    if (map->len)
+        return err_set(err, "%s: more than one charsmap is not implemented", draft->where);
+    if (buf_reserve(map, base64.size / 4 * 3 + 3, err) < 0)
+        return -1;
+    if (sodium_base642bin((unsigned char *)map->data, map->cap, base64.data, base64.size, NULL,
+                          &map->len, &end, sodium_base64_VARIANT_ORIGINAL) != 0 ||
+        end != base64.data + base64.size || !charsmap_valid(map->data, map->len))
+        return err_set(err, "%s: the charsmap of the normalizer is damaged", draft->where);
+    return 0;
+}
+
 /* --- writing --- */
 
 /* The block while it is written: sections are appended in order. */
 struct block {
     struct tok_draft *draft;
+    bool has_more;
     struct tok_header header;
+    struct tok_more more; /* of version 2 only */
     struct buf out;
     enum tok_section next;
     struct buf bytes;     /* of all tokens, in order of id */
@@ -104,8 +145,10 @@ static int add_section(struct block *block, const void *data, size_t count, stru
     size_t size;
     if (!size_mul(count, tok_element_size[block->next], &size))
         return err_set(err, "%s: tables of the tokenizer are too large", block->draft->where);
-    block->header.section[block->next].offset = block->out.len;
-    block->header.section[block->next].count = count;
+    struct tok_place *place = block->next < SECTIONS_IN_HEADER
+                                  ? &block->header.section[block->next]
+                                  : &block->more.section[block->next - SECTIONS_IN_HEADER];
+    *place = (struct tok_place){block->out.len, count};
     block->next++;
     if (buf_add(&block->out, data, size, err) < 0)
         return -1;
@@ -233,9 +276,9 @@ static int write_units(struct block *block, struct err *err)
     for (uint32_t id = 0; id < draft->ids; id++) {
         const struct tok_draft_token *token = &draft->token[id];
         uint32_t start = block->token_at[id], len = block->token_at[id + 1] - start;
-        if (!(token->flags & TOK_MODEL))
+        if (!(token->flags & (TOK_MODEL | TOK_BYTE)))
             continue;
-        if (len == 1 && !(block->token_flags[id] & TOK_LITERAL))
+        if (token->flags & TOK_MODEL && len == 1 && !(block->token_flags[id] & TOK_LITERAL))
             unit[(unsigned char)block->bytes.data[start]] = id;
         const char *spelling = draft->spellings.data + token->spelling;
         static const char digits[] = "0123456789ABCDEF";
@@ -339,24 +382,91 @@ out:
     return rc;
 }
 
+static int write_ranks(struct block *block, const struct tok_vocab *vocab, struct err *err)
+{
+    uint32_t *rank = mem_alloc(vocab->ids + (size_t)1, sizeof rank[0]);
+    int rc = -1;
+    if (!rank)
+        err_set(err, "out of memory: a vocabulary of %u tokens", vocab->ids);
+    else if (tok_vocab_ranks(vocab, block->draft->score, rank, err) == 0)
+        rc = add_section(block, rank, vocab->ids, err);
+    free(rank);
+    return rc;
+}
+
+/* An empty one where the kind of model has none. */
+static int write_trie(struct block *block, const struct tok_vocab *vocab, bool wanted, struct err *err)
+{
+    struct tok_trie trie = {0};
+    int rc = -1;
+    if (wanted && tok_trie_build(vocab, &trie, err) < 0)
+        goto out;
+    if (add_section(block, trie.run, trie.nodes + wanted, err) < 0 ||
+        add_section(block, trie.byte, trie.nodes, err) < 0 ||
+        add_section(block, trie.id, trie.nodes, err) < 0)
+        goto out;
+    rc = 0;
+out:
+    tok_trie_release(&trie);
+    return rc;
+}
+
+/* The sections of version 2. */
+static int write_more(struct block *block, struct err *err)
+{
+    struct tok_draft *draft = block->draft;
+    bool spm = draft->kind == KIND_SPM, unigram = draft->kind == KIND_UNIGRAM;
+    const struct tok_vocab vocab = {block->bytes.data, block->token_at, block->token_flags,
+                                    (uint32_t)draft->ids};
+    if (!block->has_more)
+        return 0;
+    block->more.longest = draft->kind == KIND_BPE ? 0 : tok_vocab_longest(&vocab);
+    block->more.unk_score = draft->unk_score;
+    if (block->more.longest > TOK_MAX_PIECE)
+        return err_set(err, "%s: a token of %u bytes, more than %d", draft->where, block->more.longest,
+                       (int)TOK_MAX_PIECE);
+    if (spm && !(draft->flags & TOK_HAS_UNUSED) && !tok_vocab_joins_words(&vocab))
+        draft->flags |= TOK_WORDS;
+    if (need_scores(draft, spm || unigram ? draft->ids : 0, err) < 0)
+        return -1;
+    if (spm ? write_ranks(block, &vocab, err) < 0 : add_section(block, NULL, 0, err) < 0)
+        return -1;
+    if (add_section(block, draft->score, unigram ? draft->ids : 0, err) < 0 ||
+        write_trie(block, &vocab, unigram, err) < 0)
+        return -1;
+    return add_section(block, draft->charsmap.data, draft->charsmap.len, err);
+}
+
+static void write_header(struct block *block)
+{
+    const struct tok_draft *draft = block->draft;
+    struct tok_header *header = &block->header;
+    memcpy(header->magic, TOK_MAGIC, sizeof TOK_MAGIC);
+    header->version = block->has_more ? TOK_VERSION_MORE : TOK_VERSION;
+    header->kind = draft->kind;
+    header->flags = draft->flags;
+    header->size = block->out.len;
+    header->ids = (uint32_t)draft->ids;
+    header->unk = draft->unk;
+    memcpy(block->out.data, header, sizeof *header);
+    if (block->has_more)
+        memcpy(block->out.data + sizeof *header, &block->more, sizeof block->more);
+}
+
 int tok_draft_write(struct tok_draft *draft, struct buf *blob, struct err *err)
 {
-    struct block block = {.draft = draft};
+    struct block block = {.draft = draft,
+                          .has_more = draft->kind != KIND_BPE || draft->charsmap.len > 0};
     int rc = -1;
     if (buf_add(&block.out, &block.header, sizeof block.header, err) < 0 ||
+        (block.has_more && buf_add(&block.out, &block.more, sizeof block.more, err) < 0) ||
         make_tokens(&block, err) < 0 || write_text(&block, err) < 0 ||
         add_section(&block, block.token_at, draft->ids + 1, err) < 0 ||
         add_section(&block, block.token_flags, draft->ids, err) < 0 || write_hash(&block, err) < 0 ||
         write_merges(&block, err) < 0 || write_units(&block, err) < 0 || write_added(&block, err) < 0 ||
-        write_steps(&block, err) < 0 || write_template(&block, err) < 0)
+        write_steps(&block, err) < 0 || write_template(&block, err) < 0 || write_more(&block, err) < 0)
         goto out;
-    memcpy(block.header.magic, TOK_MAGIC, sizeof TOK_MAGIC);
-    block.header.version = TOK_VERSION;
-    block.header.flags = draft->flags;
-    block.header.size = block.out.len;
-    block.header.ids = (uint32_t)draft->ids;
-    block.header.unk = draft->unk;
-    memcpy(block.out.data, &block.header, sizeof block.header);
+    write_header(&block);
     rc = buf_add(blob, block.out.data, block.out.len, err);
 out:
     buf_release(&block.out);

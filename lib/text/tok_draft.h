@@ -29,6 +29,7 @@ struct tok_draft_added {
 struct tok_draft {
     const char *where; /* the file, for error sentences */
     size_t vocab_rows;
+    enum tok_kind kind;
     uint32_t flags; /* enum tok_option */
     uint32_t unk;
     struct buf spellings;
@@ -46,6 +47,10 @@ struct tok_draft {
     uint32_t steps[LIST_COUNT];
     struct ids prefix;
     struct ids suffix;
+    double *score; /* by id, of models that have scores */
+    size_t score_cap;
+    double unk_score;
+    struct buf charsmap;
 };
 
 void tok_draft_release(struct tok_draft *draft);
@@ -65,6 +70,12 @@ int tok_draft_add_step(struct tok_draft *draft, enum tok_list list, enum tok_ste
 
 int tok_draft_add_merge(struct tok_draft *draft, uint32_t left, uint32_t right, uint32_t result,
                         struct err *err) MUST_USE;
+
+/* The score of an id that is there. */
+int tok_draft_set_score(struct tok_draft *draft, size_t id, double score, struct err *err) MUST_USE;
+
+/* SentencePiece's precompiled normalizer, in base64. */
+int tok_draft_set_charsmap(struct tok_draft *draft, struct slice base64, struct err *err) MUST_USE;
 
 /* Appends the finished block to `blob`. Sorts merges and added tokens of the draft. */
 int tok_draft_write(struct tok_draft *draft, struct buf *blob, struct err *err) MUST_USE;

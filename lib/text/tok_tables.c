@@ -9,22 +9,49 @@ static int damaged(struct err *err, const char *what, uint64_t found)
                    (unsigned long long)found);
 }
 
+/* What stands behind the header in version 2; NULL in version 1. */
+static const struct tok_more *more_of(const struct tok_header *header)
+{
+    return header->version == TOK_VERSION_MORE ? (const struct tok_more *)(header + 1) : NULL;
+}
+
+static struct tok_place place_of(const struct tok_header *header, enum tok_section section)
+{
+    const struct tok_more *more = more_of(header);
+    if (section < SECTIONS_IN_HEADER)
+        return header->section[section];
+    return more ? more->section[section - SECTIONS_IN_HEADER] : (struct tok_place){0};
+}
+
 /* Section's first element, after its bounds were checked. */
 static const void *section_at(const struct tok_header *header, enum tok_section section)
 {
-    return (const char *)header + header->section[section].offset;
+    return (const char *)header + place_of(header, section).offset;
 }
 
-static int check_sections(const struct tok_header *header, size_t size, struct err *err)
+static size_t section_count(const struct tok_header *header, enum tok_section section)
 {
-    for (size_t i = 0; i < SECTION_COUNT; i++) {
-        uint64_t offset = header->section[i].offset, count = header->section[i].count;
-        if (offset % 8 || offset < sizeof *header || offset > size)
-            return damaged(err, "a section starts outside the block", offset);
-        if (count > (size - offset) / tok_element_size[i])
-            return damaged(err, "a section ends outside the block", count);
+    return (size_t)place_of(header, section).count;
+}
+
+static int check_bounds(const struct tok_header *header, size_t size, struct err *err)
+{
+    size_t head = sizeof *header + (more_of(header) ? sizeof(struct tok_more) : 0);
+    size_t sections = more_of(header) ? SECTION_COUNT : SECTIONS_IN_HEADER;
+    for (size_t i = 0; i < sections; i++) {
+        struct tok_place place = place_of(header, (enum tok_section)i);
+        if (place.offset % 8 || place.offset < head || place.offset > size)
+            return damaged(err, "a section starts outside the block", place.offset);
+        if (place.count > (size - place.offset) / tok_element_size[i])
+            return damaged(err, "a section ends outside the block", place.count);
     }
-    uint64_t ids = header->ids, slots = header->section[SECTION_HASH].count;
+    return 0;
+}
+
+static int check_counts(const struct tok_header *header, struct err *err)
+{
+    uint64_t ids = header->ids, slots = section_count(header, SECTION_HASH);
+    uint64_t nodes = header->kind == KIND_UNIGRAM ? section_count(header, SECTION_TRIE_IDS) : 0;
     const struct {
         enum tok_section section;
         uint64_t count;
@@ -33,15 +60,34 @@ static int check_sections(const struct tok_header *header, size_t size, struct e
         {SECTION_FLAGS, ids},
         {SECTION_MERGE_RUNS, ids + 1},
         {SECTION_UNITS, 512},
+        {SECTION_RANKS, header->kind == KIND_SPM ? ids : 0},
+        {SECTION_SCORES, header->kind == KIND_UNIGRAM ? ids : 0},
+        {SECTION_TRIE_RUNS, nodes ? nodes + 1 : 0},
+        {SECTION_TRIE_BYTES, nodes},
+        {SECTION_TRIE_IDS, nodes},
     };
     for (size_t i = 0; i < ARRAY_LEN(expected); i++)
-        if (header->section[expected[i].section].count != expected[i].count)
+        if (section_count(header, expected[i].section) != expected[i].count)
             return damaged(err, "a section has a wrong number of entries",
-                           header->section[expected[i].section].count);
+                           section_count(header, expected[i].section));
     if (!slots || slots & (slots - 1))
         return damaged(err, "the hash table's size is not a power of two", slots);
-    if (header->section[SECTION_TEXT].count > UINT32_MAX)
-        return damaged(err, "too many bytes of text", header->section[SECTION_TEXT].count);
+    if (section_count(header, SECTION_TEXT) > UINT32_MAX)
+        return damaged(err, "too many bytes of text", section_count(header, SECTION_TEXT));
+    if (nodes >= TOK_NONE || (header->kind == KIND_UNIGRAM && !nodes))
+        return damaged(err, "a trie of a wrong size", nodes);
+    return 0;
+}
+
+static int check_kind(const struct tok_header *header, struct err *err)
+{
+    const struct tok_more *more = more_of(header);
+    if (header->kind >= KIND_COUNT || (!more && header->kind != KIND_BPE))
+        return damaged(err, "an unknown kind of model", header->kind);
+    if (header->kind != KIND_BPE && header->flags & TOK_BYTE_LEVEL)
+        return damaged(err, "letters of bytes in a model that has none", header->kind);
+    if (more && more->longest > TOK_MAX_PIECE)
+        return damaged(err, "a token that is too long", more->longest);
     return 0;
 }
 
@@ -56,15 +102,20 @@ static int check_header(const struct tok_header *header, size_t size, struct err
     if (memcmp(header->magic, TOK_MAGIC, sizeof header->magic) != 0)
         return damaged(err, "they do not start with \"" TOK_MAGIC "\"",
                        (unsigned char)header->magic[0]);
-    if (header->version != TOK_VERSION)
+    if (header->version != TOK_VERSION && header->version != TOK_VERSION_MORE)
         return err_set(
-            err, "tokenizer tables have version %u, this program reads %u; convert the model again",
-            header->version, (unsigned)TOK_VERSION);
+            err,
+            "tokenizer tables have version %u, this program reads %u and %u; convert the model again",
+            header->version, (unsigned)TOK_VERSION, (unsigned)TOK_VERSION_MORE);
     if (header->size > size)
         return damaged(err, "the block is cut short", header->size);
+    if (more_of(header) && header->size < sizeof *header + sizeof(struct tok_more))
+        return damaged(err, "fewer bytes than a header has", header->size);
     if (header->ids == TOK_NONE)
         return damaged(err, "too many ids", header->ids);
-    return check_sections(header, (size_t)header->size, err);
+    if (check_kind(header, err) < 0 || check_bounds(header, (size_t)header->size, err) < 0)
+        return -1;
+    return check_counts(header, err);
 }
 
 /* Whether [start, start + len) of TEXT is valid UTF-8. */
@@ -80,7 +131,7 @@ static const struct step_rule {
     uint32_t max_option;
     uint32_t min_a;
 } step_rules[STEP_KINDS] = {
-    [NORMALIZE_NFC] = {LIST_NORMALIZER, 0, 0},
+    [NORMALIZE_UNICODE] = {LIST_NORMALIZER, FORM_COUNT - 1, 0},
     [NORMALIZE_PREPEND] = {LIST_NORMALIZER, 0, 0},
     [NORMALIZE_REPLACE] = {LIST_NORMALIZER, 0, 1},
     [NORMALIZE_REPLACE_PATTERN] = {LIST_NORMALIZER, 0, 0},
@@ -92,8 +143,30 @@ static const struct step_rule {
     [DECODE_REPLACE] = {LIST_DECODER, 0, 1},
     [DECODE_METASPACE] = {LIST_DECODER, 1, 1},
     [DECODE_BYTES] = {LIST_DECODER, 0, 0},
-    [DECODE_STRIP] = {LIST_DECODER, 0, 1},
+    [DECODE_STRIP] = {LIST_DECODER, STRIP_UNTIL_TEXT, 1},
+    [NORMALIZE_CHARSMAP] = {LIST_NORMALIZER, 0, 0},
+    [NORMALIZE_SENTENCEPIECE] = {LIST_NORMALIZER, SENTENCEPIECE_PREFIX | SENTENCEPIECE_COLLAPSE, 0},
+    [NORMALIZE_STRIP] = {LIST_NORMALIZER, STRIP_LEFT | STRIP_RIGHT, 0},
+    [NORMALIZE_STRIP_ACCENTS] = {LIST_NORMALIZER, 0, 0},
+    [NORMALIZE_LOWERCASE] = {LIST_NORMALIZER, 0, 0},
+    [SPLIT_PUNCTUATION] = {LIST_PRETOKENIZER, SPLIT_INVERT + BEHAVIOR_COUNT - 1, 0},
+    [SPLIT_LETTERS] = {LIST_PRETOKENIZER, 0, 0},
+    [SPLIT_BYTES] = {LIST_PRETOKENIZER, 0, 0},
 };
+
+/* What else a step needs of the rest. Behind SPLIT_BYTES texts are no UTF-8 any more. */
+static int check_step(const struct tokenizer *tok, const struct tok_step *step, bool last,
+                      struct err *err)
+{
+    if (!is_text(tok, step->a, step->a_len) || !is_text(tok, step->b, step->b_len) ||
+        step->a_len < step_rules[step->kind].min_a || step->a_len > TOK_MAX_PATTERN)
+        return damaged(err, "a step without its text", step->a);
+    if (step->kind == DECODE_STRIP && step->a_len != 1)
+        return damaged(err, "more than a byte to strip", step->a_len);
+    if (step->kind == SPLIT_BYTES && (!last || !(tok->flags & TOK_BYTE_LEVEL)))
+        return damaged(err, "bytes where there must be characters", step->kind);
+    return 0;
+}
 
 static int open_steps(struct tokenizer *tok, const struct tok_header *header, struct err *err)
 {
@@ -101,7 +174,7 @@ static int open_steps(struct tokenizer *tok, const struct tok_header *header, st
     uint64_t total = 0;
     for (size_t list = 0; list < LIST_COUNT; list++) {
         total += header->steps[list];
-        if (header->steps[list] > TOK_MAX_STEPS || total > header->section[SECTION_STEPS].count)
+        if (header->steps[list] > TOK_MAX_STEPS || total > section_count(header, SECTION_STEPS))
             return damaged(err, "more steps than there are", header->steps[list]);
         tok->steps[list] = step;
         tok->step_count[list] = header->steps[list];
@@ -109,12 +182,10 @@ static int open_steps(struct tokenizer *tok, const struct tok_header *header, st
             if (step->kind >= STEP_KINDS || step_rules[step->kind].list != list ||
                 step->option > step_rules[step->kind].max_option)
                 return damaged(err, "a step of an unknown kind", step->kind);
-            if (!is_text(tok, step->a, step->a_len) || !is_text(tok, step->b, step->b_len) ||
-                step->a_len < step_rules[step->kind].min_a || step->a_len > TOK_MAX_PATTERN)
-                return damaged(err, "a step without its text", step->a);
-            if (step->kind == DECODE_STRIP && step->a_len != 1)
-                return damaged(err, "more than a byte to strip", step->a_len);
+            if (check_step(tok, step, i + 1 == header->steps[list], err) < 0)
+                return -1;
             tok->bytes_stand_alone |= step->kind == DECODE_BYTES;
+            tok->starts_with_text |= step->kind == DECODE_STRIP && step->option == STRIP_UNTIL_TEXT;
         }
     }
     return 0;
@@ -123,7 +194,7 @@ static int open_steps(struct tokenizer *tok, const struct tok_header *header, st
 static int open_added(struct tokenizer *tok, const struct tok_header *header, struct err *err)
 {
     const struct tok_added *added = section_at(header, SECTION_ADDED);
-    size_t count = header->section[SECTION_ADDED].count;
+    size_t count = section_count(header, SECTION_ADDED);
     if (header->added_raw > count)
         return damaged(err, "more added tokens than there are", header->added_raw);
     tok->added[0] = added;
@@ -144,7 +215,7 @@ static int open_added(struct tokenizer *tok, const struct tok_header *header, st
 static int open_template(struct tokenizer *tok, const struct tok_header *header, struct err *err)
 {
     tok->template_ids = section_at(header, SECTION_TEMPLATE);
-    tok->template_count = header->section[SECTION_TEMPLATE].count;
+    tok->template_count = section_count(header, SECTION_TEMPLATE);
     tok->prefix = header->prefix;
     if (tok->prefix > tok->template_count)
         return damaged(err, "more start tokens than there are", tok->prefix);
@@ -154,25 +225,42 @@ static int open_template(struct tokenizer *tok, const struct tok_header *header,
     return 0;
 }
 
+static void open_more(struct tokenizer *tok, const struct tok_header *header)
+{
+    const struct tok_more *more = more_of(header);
+    tok->rank = section_at(header, SECTION_RANKS);
+    tok->score = section_at(header, SECTION_SCORES);
+    tok->trie_run = section_at(header, SECTION_TRIE_RUNS);
+    tok->trie_byte = section_at(header, SECTION_TRIE_BYTES);
+    tok->trie_id = section_at(header, SECTION_TRIE_IDS);
+    tok->trie_nodes = section_count(header, SECTION_TRIE_IDS);
+    tok->charsmap = section_at(header, SECTION_CHARSMAP);
+    tok->charsmap_bytes = section_count(header, SECTION_CHARSMAP);
+    tok->longest = more ? more->longest : 0;
+    tok->unk_score = more ? more->unk_score : 0;
+}
+
 int tok_tables_open(struct tokenizer *tok, const void *blob, size_t size, struct err *err)
 {
     const struct tok_header *header = blob;
     if (check_header(header, size, err) < 0)
         return -1;
+    tok->kind = (enum tok_kind)header->kind;
     tok->flags = header->flags;
     tok->ids = header->ids;
     tok->unk = header->unk < header->ids ? header->unk : TOK_NONE;
     tok->text = section_at(header, SECTION_TEXT);
-    tok->text_len = header->section[SECTION_TEXT].count;
+    tok->text_len = section_count(header, SECTION_TEXT);
     tok->token_at = section_at(header, SECTION_TOKENS);
     tok->token_flags = section_at(header, SECTION_FLAGS);
     tok->slot = section_at(header, SECTION_HASH);
-    tok->slots = header->section[SECTION_HASH].count;
+    tok->slots = section_count(header, SECTION_HASH);
     tok->run_at = section_at(header, SECTION_MERGE_RUNS);
     tok->merge = section_at(header, SECTION_MERGES);
-    tok->merges = header->section[SECTION_MERGES].count;
+    tok->merges = section_count(header, SECTION_MERGES);
     tok->unit = section_at(header, SECTION_UNITS);
     tok->byte_unit = tok->unit + 256;
+    open_more(tok, header);
     if (open_steps(tok, header, err) < 0 || open_added(tok, header, err) < 0)
         return -1;
     return open_template(tok, header, err);

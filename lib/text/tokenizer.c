@@ -1,16 +1,17 @@
 /* The front of the room: opens a tokenizer, encodes, and answers questions about ids.
  *
  * Encode: added tokens are cut out -> normalizer -> added tokens that are looked for in normalized text
- * -> pre-tokenizer -> BPE, piece by piece; the template goes around it all. */
+ * -> pre-tokenizer -> the model, piece by piece; the template goes around it all. */
 #include "text/tokenizer.h"
 
 #include <stdlib.h>
 
 #include "text/added.h"
-#include "text/bpe.h"
 #include "text/detok.h"
 #include "text/letters.h"
+#include "text/norm.h"
 #include "text/pretok.h"
+#include "text/tok_model.h"
 #include "text/utf8.h"
 
 /* Keeps positions within 32 bits, whatever a normalizer makes of the text. */
@@ -85,8 +86,10 @@ int64_t tokenizer_find(const struct tokenizer *tok, const char *content, size_t 
 /* What one call of tokenizer_encode() works with. */
 struct encoder {
     const struct tokenizer *tok;
+    struct norm norm;
     struct pretok pretok;
-    struct bpe bpe;
+    const struct tok_model *model;
+    union tok_room room;
     struct ids *ids;
     const struct added_guard *guard; /* of the whole text, or NULL */
 };
@@ -99,8 +102,8 @@ static int encode_plain(struct encoder *encoder, const char *text, size_t len, b
         return -1;
     for (size_t i = 0; i < pretok->pieces.len; i++) {
         struct span piece = pretok->pieces.span[i];
-        if (bpe_encode(&encoder->bpe, pretok->text + piece.start, piece.end - piece.start, encoder->ids,
-                       err) < 0)
+        if (encoder->model->encode(encoder->tok, &encoder->room, pretok->text + piece.start,
+                                   piece.end - piece.start, encoder->ids, err) < 0)
             return -1;
     }
     return 0;
@@ -115,7 +118,7 @@ static int encode_normalized(struct encoder *encoder, const char *text, size_t l
     const char *normal;
     size_t normal_len, start, end;
     uint32_t id;
-    if (pretok_normalize(&encoder->pretok, text, len, &normal, &normal_len, err) < 0)
+    if (norm_run(&encoder->norm, encoder->tok, text, len, &normal, &normal_len, err) < 0)
         return -1;
     if (normal_len > MAX_TEXT)
         return err_set(err, "a normalized text of %zu bytes is longer than %d", normal_len, MAX_TEXT);
@@ -183,7 +186,7 @@ static int encode(const struct tokenizer *tok, const char *text, size_t len, boo
                   const struct added_guard *guard, struct ids *ids, struct err *err)
 {
     struct encoder encoder = {
-        .tok = tok, .pretok.tok = tok, .bpe.tok = tok, .ids = ids, .guard = guard};
+        .tok = tok, .pretok.tok = tok, .model = &tok_models[tok->kind], .ids = ids, .guard = guard};
     size_t before = ids->len, valid;
     int rc = -1;
     if (len > MAX_TEXT) {
@@ -206,8 +209,9 @@ static int encode(const struct tokenizer *tok, const char *text, size_t len, boo
 out:
     if (rc < 0)
         ids->len = before;
-    bpe_release(&encoder.bpe);
+    encoder.model->release(&encoder.room);
     pretok_release(&encoder.pretok);
+    norm_release(&encoder.norm);
     return rc;
 }
 

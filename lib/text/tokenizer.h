@@ -4,13 +4,16 @@
  * ready look-up tables; every other program uses those tables in place, inside the mapped model
  * file. The room knows nothing of models or of files.
  *
- * Chain of an encode: added tokens are cut out -> normalizer -> pre-tokenizer -> BPE -> template.
+ * Chain of an encode: added tokens are cut out -> normalizer -> pre-tokenizer -> model -> template.
  *
  * The files of the room, the lowest first; each includes and uses only those that stand before it:
  *
  *   utf8 letters slice ids pattern   characters, bytes, lists, regular expressions
  *   tok_tables                       the block of look-up tables: what all others read
- *   added pretok bpe detok           the links of the chains; none knows the others
+ *   tok_unknown merging              what models share
+ *   bpe spm unigram tok_model        the models, and their table
+ *   charsmap norm_chars norm         normalizers: of characters, and their table
+ *   added pretok detok               the other links of the chains; none knows the others
  *   tokenizer                        the chains
  *   chat                             conversations as text
  *   tok_draft                        the block, written

@@ -138,3 +138,19 @@ bool utf8_is_word(uint32_t code)
            (code >= 0x1f130 && code <= 0x1f149) || (code >= 0x1f150 && code <= 0x1f169) ||
            (code >= 0x1f170 && code <= 0x1f189);
 }
+
+bool utf8_is_mark(uint32_t code)
+{
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
+    return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+           category == UTF8PROC_CATEGORY_ME;
+}
+
+bool utf8_is_punctuation(uint32_t code)
+{
+    if (code < 0x80)
+        return code > ' ' && code < 0x7f && !(code >= '0' && code <= '9') &&
+               !((code | 0x20) >= 'a' && (code | 0x20) <= 'z');
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
+    return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+}

@@ -25,8 +25,10 @@ size_t utf8_before(const char *text, size_t at);
 /* Writes a code point, which must be valid; returns its length. */
 unsigned utf8_encode(uint32_t code, char out[UTF8_MAX]);
 
-bool utf8_is_space(uint32_t code);   /* property White_Space */
-bool utf8_is_numeric(uint32_t code); /* categories Nd, Nl, No */
-bool utf8_is_word(uint32_t code);    /* \w of Unicode: letters, marks, digits, connectors */
+bool utf8_is_space(uint32_t code);       /* property White_Space */
+bool utf8_is_numeric(uint32_t code);     /* categories Nd, Nl, No */
+bool utf8_is_word(uint32_t code);        /* \w of Unicode: letters, marks, digits, connectors */
+bool utf8_is_mark(uint32_t code);        /* categories Mn, Mc, Me */
+bool utf8_is_punctuation(uint32_t code); /* categories P*, and the symbols of ASCII */
 
 #endif

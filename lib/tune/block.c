@@ -1,4 +1,4 @@
-/* One attention layer whose growths and steps are timed one by one. */
+/* Attention layers whose growths and steps are timed one by one. */
 #include "tune/block.h"
 
 #include <malloc.h>
@@ -16,8 +16,10 @@
  * and blocks of more than 128 KiB are mapped. glibc raises that bound to the largest block that was freed: growing blocks
  * stay above it in a new process, and are fresh pages every time; but a second run would find it raised, get used pages from
  * the heap, and copy five times as fast. */
-static void forget_memory(void)
+static void forget_memory(const struct tune_run *run)
 {
+    if (run->heap_as_is)
+        return;
 #ifdef __GLIBC__
     mallopt(M_MMAP_THRESHOLD, BLOCK_MAPPED);
     malloc_trim(0);
@@ -108,13 +110,13 @@ static int open_buffers(struct block *b, struct err *err)
 int block_open(struct block *b, const struct tune_run *run, const struct kv_spec *spec, size_t N,
                struct err *err)
 {
-    const struct kv_shape shape = {1, run->kv_heads, run->head_dim, N, run->type};
+    const struct kv_shape shape = {run->layers, run->kv_heads, run->head_dim, N, run->type};
     const struct attn_shape attn_shape = {run->heads, run->kv_heads, run->head_dim, 0, 0, NULL};
     const struct attn_limits limits = {N, run->batch * run->k, run->batch};
     struct kv_spec own = *spec;
     *b = (struct block){.run = run};
     own.alloc = run->alloc;
-    forget_memory();
+    forget_memory(run);
     threads_set(run->threads);
     if (open_buffers(b, err) < 0 || kv_open(&b->kv, &own, &shape, run->batch, err) < 0 ||
         attn_open(&b->attn, run->attn, &attn_shape, &limits, err) < 0) {
@@ -141,7 +143,7 @@ void block_clear(struct block *b)
     for (size_t s = 0; s < b->run->batch; s++)
         kv_truncate(b->kv, s, 0);
     b->n = 0;
-    forget_memory();
+    forget_memory(b->run);
 }
 
 int block_skip_to(struct block *b, size_t n, struct err *err)
@@ -151,7 +153,8 @@ int block_skip_to(struct block *b, size_t n, struct err *err)
     for (size_t s = 0; s < b->run->batch && n > b->n; s++) {
         if (kv_room(b->kv, s, n - b->n, err) < 0)
             return -1;
-        kv_append(b->kv, s, 0, b->k, b->v, 0);
+        for (size_t layer = 0; layer < b->run->layers; layer++)
+            kv_append(b->kv, s, layer, b->k, b->v, 0);
         kv_commit(b->kv, s, n - b->n);
     }
     b->n = size_max(b->n, n);
@@ -178,12 +181,27 @@ int block_grow(struct block *b, double *ms, struct err *err)
     return 0;
 }
 
+static int run_layer(struct block *b, const struct attn_step *step, size_t index, struct err *err)
+{
+    const struct attn_layer layer = {index, 0};
+    const size_t width = kv_width(b->run);
+    const double start = clock_ms();
+    for (size_t s = 0; s < step->n_queries; s++)
+        kv_append(b->kv, s, index, b->k + b->query[s].first * width, b->v + b->query[s].first * width,
+                  width);
+    const double appended = clock_ms();
+    if (attn_run(b->attn, step, &layer, b->q, b->out, err) < 0)
+        return -1;
+    b->append_ms += appended - start;
+    b->sdpa_ms += clock_ms() - appended;
+    return 0;
+}
+
 int block_step(struct block *b, double *ms, struct err *err)
 {
     const struct tune_run *run = b->run;
-    const struct attn_step step = {b->kv, run->kernels, b->query, run->batch, NULL};
-    const struct attn_layer layer = {0, 0};
-    const size_t rows = kv_fill(b->kv, 0).pending;
+    const struct attn_step step = {b->kv, run->kernels, b->query, run->batch, run->parts};
+    const size_t rows = kv_fill(b->kv, 0).pending, kept = size_min(run->m, rows);
     if (*run->interrupted)
         return err_set(err, "interrupted");
     for (size_t s = 0; s < run->batch; s++)
@@ -192,13 +210,10 @@ int block_step(struct block *b, double *ms, struct err *err)
     const double start = clock_ms();
     if (attn_begin(b->attn, &step, err) < 0)
         return -1;
-    for (size_t s = 0; s < run->batch; s++)
-        kv_append(b->kv, s, 0, b->k + s * rows * kv_width(run), b->v + s * rows * kv_width(run),
-                  kv_width(run));
-    if (attn_run(b->attn, &step, &layer, b->q, b->out, err) < 0)
-        return -1;
+    for (size_t layer = 0; layer < run->layers; layer++)
+        if (run_layer(b, &step, layer, err) < 0)
+            return -1;
     *ms = clock_ms() - start;
-    const size_t kept = size_min(run->m, rows);
     for (size_t s = 0; s < run->batch; s++)
         kv_commit(b->kv, s, kept);
     b->n += kept;

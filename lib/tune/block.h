@@ -1,4 +1,4 @@
-/* One attention layer with its cache, whose growths and steps can be timed one by one, at any fill. */
+/* Attention layers with their cache, whose growths and steps can be timed one by one, at any fill. */
 #ifndef BMC_BLOCK_H
 #define BMC_BLOCK_H
 
@@ -18,22 +18,27 @@ int sweeper_open(struct sweeper *sweeper, size_t bytes, struct err *err) MUST_US
 void sweeper_close(struct sweeper *sweeper);
 
 /* Blocks from this size on are pages of their own, fresh whenever they are allocated: so it is with glibc in a process
- * whose blocks only grow. Opening a block sees to it that it stays so. */
+ * whose blocks only grow. Opening a block sees to it that it stays so, unless the heap is to be as it is. */
 enum { BLOCK_MAPPED = 128 << 10 };
 
 /* What is measured. */
 struct tune_run {
+    size_t layers;
     size_t heads, kv_heads, head_dim;
     size_t batch;    /* sequences */
     size_t k, m;     /* rows a step adds, and those that stay: 1 and 1 without speculation */
     enum dtype type; /* of the cache */
     enum pages_alloc alloc;
+    /* What the heap kept of earlier runs is used again, as in a process that has run for long; false: the allocator is as
+     * in a new one. */
+    bool heap_as_is;
     const struct attn_backend *attn;
     const struct kernels *kernels;
     int threads;
     uint64_t seed;
     const struct sweeper
-        *sweeper; /* sweeps the caches before everything that is timed: cold; NULL: hot */
+        *sweeper;             /* sweeps the caches before everything that is timed: cold; NULL: hot */
+    struct attn_times *parts; /* the parts of attention are added up here; NULL: not wanted */
     const volatile sig_atomic_t *interrupted;
 };
 
@@ -44,6 +49,8 @@ struct block {
     struct attn_query *query; /* [batch] */
     float *q, *k, *v, *out;   /* [batch * k][width] */
     size_t n;                 /* committed rows, the same in all sequences */
+    double append_ms;         /* of all steps: new rows into place */
+    double sdpa_ms;           /* of all steps: scores, softmax, values */
 };
 
 /* A cache of N rows under `spec`, empty. */
@@ -66,10 +73,10 @@ size_t block_step_rows(const struct block *block);
 /* Makes room for the next step: ms is 0 where no growth was needed. */
 int block_grow(struct block *block, double *ms, struct err *err) MUST_USE;
 
-/* One step: new rows into place, scores, softmax, values. m of its rows stay. Room has been made. */
+/* One step of all layers: new rows into place, scores, softmax, values. m of its rows stay. Room has been made. */
 int block_step(struct block *block, double *ms, struct err *err) MUST_USE;
 
-/* Bytes of K and V of one row of one sequence. */
+/* Bytes of K and V of one row of one sequence in one layer. */
 double block_row_bytes(const struct tune_run *run);
 
 /* What the kernel could still give to this process; 0 when it does not tell. */

@@ -46,6 +46,10 @@ int calibration_curve(const struct calibration *calibration, struct curve *curve
 enum { FREE_ROW_COUNTS = 10 };
 extern const size_t free_row_counts[FREE_ROW_COUNTS]; /* 1, 2, 4, 8, 12, 16, 24, 32, 48, 64 */
 
+/* Probabilities that a candidate is accepted, for which profile and reports say how many to verify at a time. */
+enum { FREE_ROW_ACCEPTANCES = 5 };
+extern const double free_row_acceptance[FREE_ROW_ACCEPTANCES];
+
 struct free_rows {
     size_t n; /* counts measured: those that the context holds */
     double step_ms[FREE_ROW_COUNTS], spread[FREE_ROW_COUNTS];

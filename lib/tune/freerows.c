@@ -2,6 +2,7 @@
 #include "tune/calibrate.h"
 
 const size_t free_row_counts[FREE_ROW_COUNTS] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64};
+const double free_row_acceptance[FREE_ROW_ACCEPTANCES] = {0.5, 0.6, 0.7, 0.8, 0.9};
 
 void free_rows_judge(struct free_rows *rows)
 {

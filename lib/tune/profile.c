@@ -1,57 +1,15 @@
-/* The tuned profile as text. */
+/* Reading the tuned profile. */
 #include "tune/profile.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/number.h"
 
-enum { MAX_BYTES = 1 << 20, MAX_WORDS = 12 };
-
-void profile_release(struct profile *p)
-{
-    free(p->curve);
-    free(p->tuned);
-    free(p->model);
-    *p = (struct profile){0};
-}
-
-/* ---- entries ---- */
-
-int profile_put_curve(struct profile *p, const struct curve *curve, struct err *err)
-{
-    size_t i = 0;
-    while (i < p->n_curves && !curve_same(&p->curve[i], curve))
-        i++;
-    if (i == p->n_curves && mem_grow(&p->curve, &p->curves_cap, i, sizeof *curve, err) < 0)
-        return -1;
-    p->curve[i] = *curve;
-    p->n_curves += i == p->n_curves;
-    return 0;
-}
-
-static bool same_question(const struct tuned_T *a, const struct tuned_T *b)
-{
-    return strcmp(a->attn, b->attn) == 0 && a->type == b->type && a->width == b->width &&
-           a->group == b->group && a->layers == b->layers && a->batch == b->batch && a->N == b->N;
-}
-
-int profile_put_T(struct profile *p, const struct tuned_T *tuned, struct err *err)
-{
-    size_t i = 0;
-    while (i < p->n_tuned && !same_question(&p->tuned[i], tuned))
-        i++;
-    if (i == p->n_tuned && mem_grow(&p->tuned, &p->tuned_cap, i, sizeof *tuned, err) < 0)
-        return -1;
-    p->tuned[i] = *tuned;
-    p->n_tuned += i == p->n_tuned;
-    return 0;
-}
-
-/* ---- reading ---- */
+enum { MAX_WORDS = 12 };
 
 /* Cuts a value into words in place. */
 static size_t split(char *value, char *word[MAX_WORDS])
@@ -276,7 +234,7 @@ int profile_parse(struct profile *p, const char *text, size_t size, const char *
     return rc;
 }
 
-/* A whole file of at most MAX_BYTES. */
+/* A whole file of at most PROFILE_BYTES. */
 static int read_file(int fd, const char *path, struct buf *text, struct err *err)
 {
     struct stat st;
@@ -295,8 +253,8 @@ static int read_file(int fd, const char *path, struct buf *text, struct err *err
         if (n == 0)
             return 0;
         text->len += (size_t)n;
-        if (text->len > MAX_BYTES)
-            return err_set(err, "%s: longer than %d bytes, no profile", path, MAX_BYTES);
+        if (text->len > PROFILE_BYTES)
+            return err_set(err, "%s: longer than %d bytes, no profile", path, PROFILE_BYTES);
     }
 }
 

@@ -10,7 +10,7 @@
 #include "tune/fit.h"
 
 /* Version 1 had a policy and free rows of no particular model: its constants and T are taken, the rest is not. */
-enum { PROFILE_VERSION = 2, PROFILE_MODELS = 1024 };
+enum { PROFILE_VERSION = 2, PROFILE_MODELS = 1024, PROFILE_BYTES = 1 << 20 };
 
 /* What a profile is true of. */
 struct machine {
@@ -59,7 +59,7 @@ int profile_parse(struct profile *profile, const char *text, size_t size, const 
 int profile_open(struct profile *profile, const char *path, bool *found, struct err *err) MUST_USE;
 int profile_write(const struct profile *profile, struct buf *text, struct err *err) MUST_USE;
 
-/* Replaces the file in one step. */
+/* Replaces the file in one step; what could not be read again is an error. */
 int profile_save(const struct profile *profile, const char *path, struct err *err) MUST_USE;
 void profile_release(struct profile *profile);
 

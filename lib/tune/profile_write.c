@@ -17,7 +17,6 @@ static int write_curve(const struct curve *c, struct buf *text, struct err *err)
 
 static int write_rows(const struct tuned_model *m, struct buf *text, struct err *err)
 {
-    static const double acceptance[] = {0.5, 0.6, 0.7, 0.8, 0.9};
     if (!m->rows.n)
         return 0;
     for (size_t i = 0; i < m->rows.n; i++)
@@ -26,10 +25,10 @@ static int write_rows(const struct tuned_model *m, struct buf *text, struct err 
             return -1;
     if (buf_addf(text, err, "free_rows %s %zu\n", m->key, m->rows.free) < 0)
         return -1;
-    for (size_t i = 0; i < ARRAY_LEN(acceptance); i++) {
+    for (size_t i = 0; i < FREE_ROW_ACCEPTANCES; i++) {
         double speedup;
-        const size_t k = free_rows_k(&m->rows, acceptance[i], &speedup);
-        if (buf_addf(text, err, "k_for %s %g %zu\n", m->key, acceptance[i], k) < 0)
+        const size_t k = free_rows_k(&m->rows, free_row_acceptance[i], &speedup);
+        if (buf_addf(text, err, "k_for %s %g %zu\n", m->key, free_row_acceptance[i], k) < 0)
             return -1;
     }
     return 0;
@@ -80,6 +79,9 @@ int profile_save(const struct profile *p, const char *path, struct err *err)
 {
     struct buf text = {0};
     int rc = profile_write(p, &text, err);
+    if (rc == 0 && text.len > PROFILE_BYTES)
+        rc = err_set(err, "%s: would have %zu bytes, a profile has no more than %d: give another name",
+                     path, text.len, PROFILE_BYTES);
     if (rc == 0)
         rc = outfile_save(path, text.data, text.len, err);
     buf_release(&text);

@@ -243,13 +243,12 @@ static int put_steps(json_t *steps, const struct free_rows *rows, struct err *er
 
 static int put_k_for(json_t *k_for, const struct free_rows *rows, struct err *err)
 {
-    static const double acceptance[] = {0.5, 0.6, 0.7, 0.8, 0.9};
     char key[32];
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(acceptance); i++) {
+    for (size_t i = 0; rc == 0 && i < FREE_ROW_ACCEPTANCES; i++) {
         double speedup;
-        const size_t k = free_rows_k(rows, acceptance[i], &speedup);
-        snprintf(key, sizeof key, "%g", acceptance[i]);
+        const size_t k = free_rows_k(rows, free_row_acceptance[i], &speedup);
+        snprintf(key, sizeof key, "%g", free_row_acceptance[i]);
         rc = json_put(k_for, key, json_pack("{s:I, s:f}", "k", (json_int_t)k, "speedup", speedup), err);
     }
     return rc;

@@ -7,12 +7,6 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* result.c names how generations end; the loop itself is not here. */
-const char *gen_finish_name(enum gen_finish finish)
-{
-    return finish == FINISHED_EOS ? "eos" : "length";
-}
-
 static void must(bool so)
 {
     if (!so)
@@ -65,6 +59,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     else
         check_answer(&r, err.text);
     ids_release(&ids);
-    request_release(&r);
+    request_close(&r);
     return 0;
 }

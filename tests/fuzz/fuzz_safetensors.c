@@ -7,16 +7,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct safetensors st;
+    struct tensor_file st;
     struct err err;
     if (safetensors_parse(&st, data, size, "fuzz", &err) < 0)
         return 0;
     for (size_t i = 0; i < st.n_tensors; i++) {
         const struct source_tensor *tensor = &st.tensor[i];
         if (tensor->data < data || tensor->bytes > size || tensor->data > data + size - tensor->bytes ||
-            safetensors_find(&st, tensor->name) == NULL)
+            tensor_file_find(&st, tensor->name) == NULL)
             abort();
     }
-    safetensors_release(&st);
+    tensor_file_release(&st);
     return 0;
 }

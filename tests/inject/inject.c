@@ -1,10 +1,11 @@
 /* Runs a command again and again, each time with another call failing (fail.c), and checks how it ends.
  *
- *   inject [-n] [-s STEP] [-o FIRST] [-t TEMPLATE] [-k CONVERT] PRELOAD CALL COMMAND ARGUMENT..
+ *   inject [-n] [-s STEP | -m MOST] [-o SEED] [-t TEMPLATE] [-k CONVERT] PRELOAD CALL COMMAND ARGUMENT..
  *
  * Every run has the folder ./run for itself, made anew, as a copy of the folder TEMPLATE if there is one; files that the
- * command shall write are named relative to it. One run counts the calls and says what is right; then call FIRST, FIRST +
- * STEP, ... and the last one fail. Right is
+ * command shall write are named relative to it. One run counts the calls and says what is right; then every STEPth call
+ * fails, from one of the first on, which SEED chooses, and the last one. MOST gives the step that comes to so many runs: all
+ * calls have their turn over the seeds. Right is
  *   exit 0, with the same standard output and the same files (a call that can be done without), or
  *   exit 1, one line on standard error, every file as before or as after the whole run, and a standard output whose lines
  *   are those of the whole run as far as it went, or say their own error.
@@ -352,16 +353,16 @@ static const char *verdict(const struct job *job, unsigned long at, const struct
 int main(int argc, char **argv)
 {
     struct job job = {0};
-    unsigned long step = 1, first = 1, runs = 0, wrong = 0;
-    for (int c; (c = getopt(argc, argv, "+ns:o:t:k:")) != -1;) {
+    unsigned long step = 1, most = 0, seed = 0, runs = 0, wrong = 0;
+    for (int c; (c = getopt(argc, argv, "+ns:m:o:t:k:")) != -1;) {
         if (c == 'k')
             convert = optarg;
         else if (c == 't')
             job.template = optarg;
         else if (c == 'n')
             numbers_vary = true;
-        else if (c == 's' || c == 'o')
-            *(c == 's' ? &step : &first) = strtoul(optarg, NULL, 10);
+        else if (c == 's' || c == 'm' || c == 'o')
+            *(c == 's' ? &step : c == 'm' ? &most : &seed) = strtoul(optarg, NULL, 10);
         else
             return 2;
     }
@@ -380,7 +381,9 @@ int main(int argc, char **argv)
     shell(job.template ? "rm -rf run && cp -a '%s' run" : "rm -rf run%s && mkdir run",
           job.template ? job.template : "");
     read_folder(&before);
-    for (unsigned long at = first; calls && at <= calls;
+    if (most && calls > most)
+        step = (calls + most - 1) / most;
+    for (unsigned long at = 1 + seed % step; calls && at <= calls;
          runs++, at = at < calls && at + step > calls ? calls : at + step) {
         struct outcome o = run(&job, at);
         const char *what = verdict(&job, at, &o, &before, &after);

@@ -114,14 +114,14 @@ static bool rename_to(char name[256], const char *from, const char *to)
 }
 
 /* The tensor that is called like `t` but for one word. */
-static struct tensor beside(const struct safetensors *st, const struct tensor *t, const char *from,
+static struct tensor beside(const struct tensor_file *st, const struct tensor *t, const char *from,
                             const char *to)
 {
     char name[256];
     snprintf(name, sizeof name, "%s", t->name);
     if (!rename_to(name, from, to))
         exit(1);
-    struct tensor other = read_tensor(need((void *)(uintptr_t)safetensors_find(st, name)));
+    struct tensor other = read_tensor(need((void *)(uintptr_t)tensor_file_find(st, name)));
     if (how.interleaved && strcmp(to, "k_proj") == 0)
         interleave(&other);
     return other;
@@ -133,7 +133,7 @@ static bool joined_into_another(const char *name)
            (strstr(name, "k_proj") || strstr(name, "v_proj") || strstr(name, "up_proj"));
 }
 
-static void refold(const struct safetensors *st, const struct source_tensor *from)
+static void refold(const struct tensor_file *st, const struct source_tensor *from)
 {
     if (joined_into_another(from->name))
         return;
@@ -184,9 +184,10 @@ static void write_file(const char *path)
 
 int main(int argc, char **argv)
 {
-    struct safetensors st;
+    struct tensor_file st;
     struct err err;
-    if (argc < 6 || safetensors_open(&st, argv[1], &err) < 0 || st.n_tensors > ARRAY_LEN(written)) {
+    if (argc < 6 || tensor_file_open(&st, argv[1], safetensors_parse, &err) < 0 ||
+        st.n_tensors > ARRAY_LEN(written)) {
         fprintf(stderr, "usage: refold FROM TO HEAD_DIM ROPE_DIM KV_HEADS [WORD..]\n");
         return 1;
     }
@@ -201,7 +202,7 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < st.n_tensors; i++)
         refold(&st, &st.tensor[i]);
-    safetensors_release(&st);
+    tensor_file_release(&st);
     write_file(argv[2]);
     return 0;
 }

@@ -17,7 +17,7 @@
  * SEED, or BMC_SEED where it is not given, repeats a run: it is printed. */
 #include <stdlib.h>
 
-#include "base/conf.h"
+#include "base/number.h"
 #include "base/mem.h"
 #include "base/threads.h"
 #include "check.h"

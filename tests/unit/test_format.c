@@ -10,11 +10,12 @@
 #include <sodium.h>
 
 #include "base/conf.h"
+#include "base/number.h"
 #include "base/file.h"
 #include "check.h"
 #include "format/safetensors.h"
 
-static struct safetensors source;
+static struct tensor_file source;
 
 static uint64_t u64(const unsigned char *at)
 {
@@ -63,7 +64,7 @@ static void source_name(const char *name, char *out, size_t size)
         {"up.weight", "mlp.up_proj.weight"},
         {"down.weight", "mlp.down_proj.weight"},
     };
-    const bool tied = !safetensors_find(&source, "lm_head.weight");
+    const bool tied = !tensor_file_find(&source, "lm_head.weight");
     unsigned layer;
     int used = 0;
     snprintf(out, size, "%s",
@@ -114,7 +115,7 @@ static bool lie_as_told(const unsigned char *tensor, const unsigned char *data,
 static void second_reader(const unsigned char *file, size_t size)
 {
     enum { HEAD = 256, TENSOR = 192, NAME = 16 };
-    const bool tied = !safetensors_find(&source, "lm_head.weight");
+    const bool tied = !tensor_file_find(&source, "lm_head.weight");
     check(memcmp(file, "BMCMODEL", 8) == 0 && u32(file + 8) == 4, "magic and version");
     const uint64_t header = u64(file + 16);
     check(u64(file + 24) == size && header % 4096 == 0, "sizes");
@@ -148,7 +149,7 @@ static void second_reader(const unsigned char *file, size_t size)
         const unsigned char *data = file + u64(tensor + 80);
         const uint64_t dtype = u32(tensor), bytes = u64(tensor + 88);
         source_name(name, from, sizeof from);
-        const struct source_tensor *st = safetensors_find(&source, from);
+        const struct source_tensor *st = tensor_file_find(&source, from);
         if (!check(st && u64(tensor + 16) == st->dim[0] &&
                        u64(tensor + 24) == (st->n_dims < 2 ? 1 : st->dim[1]),
                    "%s is not %s", name, from))
@@ -208,7 +209,7 @@ static void test_safetensors(void)
         {"{", "not valid JSON", 0},
         {"{\"__metadata__\":{\"format\":\"pt\"}}", NULL, 0},
     };
-    struct safetensors st;
+    struct tensor_file st;
     struct err err;
     for (size_t i = 0; i < ARRAY_LEN(known); i++) {
         const size_t json = strlen(known[i].json), size = 8 + json + known[i].body;
@@ -221,7 +222,7 @@ static void test_safetensors(void)
                   : rc == 0,
               "%s: %s", known[i].json, rc < 0 ? err.text : "accepted");
         if (rc == 0)
-            safetensors_release(&st);
+            tensor_file_release(&st);
         for (size_t cut = 0; cut < 8 + json; cut++)
             check(safetensors_parse(&st, file, cut, "file", &err) < 0, "%s: cut at %zu", known[i].json,
                   cut);
@@ -295,12 +296,12 @@ int main(int argc, char **argv)
     struct err err;
     if (argc != 3 || sodium_init() < 0)
         return 2;
-    if (check(safetensors_open(&source, argv[2], &err) == 0, "%s", argv[2]) &&
+    if (check(tensor_file_open(&source, argv[2], safetensors_parse, &err) == 0, "%s", argv[2]) &&
         check(file_map(&map, argv[1], &err) == 0, "%s", argv[1])) {
         second_reader(map.data, map.size);
         file_unmap(&map);
     }
-    safetensors_release(&source);
+    tensor_file_release(&source);
     test_safetensors();
     test_conf();
     test_outfile();

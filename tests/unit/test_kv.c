@@ -61,34 +61,43 @@ static float element(const struct kv_view *view, const void *base, const struct 
                                    : bf16_to_f32(((const bf16 *)(const void *)at)[j]);
 }
 
-/* All rows of a sequence are those of positions as[0..n); padding is finite. */
-static bool rows_are(struct kv *kv, size_t seq, const size_t *as, size_t n)
+/* Rows of one layer are those of positions as[0..n), in heads [head, head + heads); padding is finite. */
+static bool heads_are(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads,
+                      const size_t *as, size_t n)
 {
     struct err err;
     struct kv_view view;
+    size_t seen = 0;
     bool ok = true;
-    for (size_t l = 0; l < LAYERS; l++) {
-        size_t seen = 0;
-        if (kv_view(kv, seq, l, 0, KV_HEADS, &view, &err) < 0)
-            return false;
-        for (size_t s = 0; s < view.n_spans; s++) {
-            const struct kv_span *span = &view.span[s];
-            for (size_t i = 0; i < span->rows; i++)
-                for (size_t h = 0; h < KV_HEADS; h++)
-                    for (size_t j = 0; j < D; j++) {
-                        const float k = element(&view, span->k, span, h, i, j),
-                                    v = element(&view, span->v, span, h, i, j);
-                        if (i < span->valid)
-                            ok = ok && k == value(l, as[seen + i], h * D + j, false) &&
-                                 v == value(l, as[seen + i], h * D + j, true);
-                        else
-                            ok = ok && isfinite(k) && isfinite(v);
-                    }
-            seen += span->valid;
-        }
-        ok = ok && seen == n;
-        kv_done(kv, &view);
+    kv_announce(kv, seq, layer, head, heads);
+    if (kv_view(kv, seq, layer, head, heads, &view, &err) < 0)
+        return false;
+    for (size_t s = 0; s < view.n_spans; s++) {
+        const struct kv_span *span = &view.span[s];
+        for (size_t i = 0; i < span->rows; i++)
+            for (size_t j = 0; j < heads * D; j++) {
+                const float k = element(&view, span->k, span, j / D, i, j % D),
+                            v = element(&view, span->v, span, j / D, i, j % D);
+                if (i < span->valid)
+                    ok = ok && k == value(layer, as[seen + i], head * D + j, false) &&
+                         v == value(layer, as[seen + i], head * D + j, true);
+                else
+                    ok = ok && isfinite(k) && isfinite(v);
+            }
+        seen += span->valid;
     }
+    kv_done(kv, &view);
+    return ok && seen == n;
+}
+
+/* All rows of a sequence are those; as many heads at a time as the policy shows. */
+static bool rows_are(struct kv *kv, size_t seq, const size_t *as, size_t n)
+{
+    const size_t at_once = kv_setup(kv)->heads_at_once, most = at_once ? at_once : KV_HEADS;
+    bool ok = true;
+    for (size_t l = 0; l < LAYERS; l++)
+        for (size_t h = 0; h < KV_HEADS; h += most)
+            ok = ok && heads_are(kv, seq, l, h, size_min(most, KV_HEADS - h), as, n);
     return ok;
 }
 

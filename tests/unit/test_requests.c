@@ -66,7 +66,7 @@ static void test_names(void)
     struct err err;
     check(read_line(&r, "{}", false, &err) == 0, "{}: %s", err.text);
     spell(&r, nothing, sizeof nothing);
-    request_release(&r);
+    request_close(&r);
     for (size_t i = 0; request_member(i, &doc); i++)
         for (size_t n = 0; doc.names[n]; n++) {
             snprintf(line, sizeof line, "{\"%s\": %s}", doc.names[n], value_for(doc.expected));
@@ -74,14 +74,14 @@ static void test_names(void)
             spell(&r, n ? text : first, sizeof text);
             check(strcmp(n ? text : nothing, first) == (n ? 0 : strcmp(nothing, first)), "%s", line);
             check(strcmp(first, nothing) != 0, "%s sets nothing", line);
-            request_release(&r);
+            request_close(&r);
             if (strcmp(doc.expected, "any value") == 0)
                 continue;
             snprintf(line, sizeof line, "{\"%s\": null}", doc.names[n]);
             check(read_line(&r, line, false, &err) == 0, "%s: %s", line, err.text);
             spell(&r, text, sizeof text);
             check(strcmp(text, nothing) == 0, "%s sets something", line);
-            request_release(&r);
+            request_close(&r);
             snprintf(line, sizeof line, "\"%s\"", doc.names[n]);
             char wrong[300];
             snprintf(wrong, sizeof wrong, "{%s: %s}", line,
@@ -89,7 +89,7 @@ static void test_names(void)
             check(read_line(&r, wrong, false, &err) < 0 && strncmp(err.text, line, strlen(line)) == 0 &&
                       strstr(err.text, doc.expected),
                   "%s: %s", wrong, err.text);
-            request_release(&r);
+            request_close(&r);
         }
 }
 
@@ -111,7 +111,7 @@ static void test_values(void)
               r.sampling.bias[1].bias == LOGIT_BIAS_NEVER && r.sampling.bias[1].id == UINT32_MAX &&
               r.gen.n_stops == 0 && r.gen.stop && r.gen.sampling == &r.sampling,
           "%s", text);
-    request_release(&r);
+    request_close(&r);
 }
 
 /* What is wrong, and what the sentence must say. */
@@ -152,16 +152,16 @@ static void test_refusals(void)
     for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
         check(read_line(&r, lines[i][0], false, &err) < 0 && strstr(err.text, lines[i][1]), "%s: %s",
               lines[i][0], err.text);
-        request_release(&r);
+        request_close(&r);
     }
     check(read_line(&r, "{\"temprature\": 1, \"n\": 3}", true, &err) == 0 && r.gen.n == 3,
           "lenient: %s", err.text);
-    request_release(&r);
+    request_close(&r);
     check(read_line(&r, "{\"temprature\": 1, \"n\": \"3\"}", true, &err) < 0, "lenient of values");
-    request_release(&r);
+    request_close(&r);
     check(read_line(&r, "{\"n\": null, \"max_tokens\": 2}", false, &err) == 0 && r.gen.n == 2,
           "null: %s", err.text);
-    request_release(&r);
+    request_close(&r);
 }
 
 static void test_words(void)
@@ -208,19 +208,19 @@ static struct tokenizer *tok;
 /* A result with everything in it. */
 static int write_result(struct buf *line, struct err *err)
 {
-    static const uint32_t prompt[] = {65, 200}, ids[] = {404 % 256, 115, 468 % 256};
+    static const uint32_t ids[] = {404 % 256, 115, 468 % 256};
     static const struct logprob logprobs[] = {{1, -1}, {2, -2}, {3, -3}, {4, -4}, {5, -5}, {200, -6}};
     struct logprob prompts[] = {{65, NAN}, {0, NAN}, {200, -1.5f}, {66, -0.5f}};
-    const struct gen_request request = {
-        .prompt = prompt, .n_prompt = 2, .logprobs = 1, .prompt_logprobs = 1};
-    const struct gen_result result = {.request = &request,
-                                      .finish = FINISHED_ERROR,
+    const struct gen_result result = {.finish = FINISHED_ERROR,
                                       .error = "cut \xc3 and \x1b",
                                       .ids = ids,
                                       .n_ids = 3,
+                                      .n_prompt = 2,
                                       .text = "te\0xt",
                                       .text_len = 5,
                                       .logprobs = logprobs,
+                                      .n_best = 1,
+                                      .n_prompt_best = 1,
                                       .prompt_logprobs = prompts};
     return result_line(tok, "\"a\"", &result, line, err);
 }
@@ -245,7 +245,7 @@ static int read_all(struct buf *line, struct err *err)
         rc = buf_addf(line, err, "%s", text);
         json_set_alloc_funcs(scarce, free);
     }
-    request_release(&r);
+    request_close(&r);
     return rc;
 }
 

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "check.h"
+#include "decode/generate.h"
 #include "decode/spec.h"
 #include "text/tok_build.h"
 #include "rules.h"
@@ -21,8 +22,8 @@ static struct model *make_model(size_t vocab, size_t layers, enum dtype type, ui
     const struct config config = {.layers = layers,
                                   .hidden = 32,
                                   .embed = 32,
-                                  .heads = 4,
-                                  .kv_heads = 2,
+                                  .heads = 2,
+                                  .kv_heads = 1,
                                   .head_dim = 8,
                                   .ffn = 48,
                                   .vocab = vocab,
@@ -49,16 +50,21 @@ static struct model *make_model(size_t vocab, size_t layers, enum dtype type, ui
 
 enum kind { PLAIN, MODEL, LOOKUP, OLDEST, RECYCLE };
 
+struct asked {
+    struct gen_request request;
+    struct ids ids;
+};
+
 /* A run over the same prompt again and again, or over prompts of several lengths. */
 struct run {
     const struct model *target, *draft;
     enum kind kind;
     const char *kv;
     size_t batch, n, requests, draft_context;
-    bool lengths; /* request i has a longer prompt than i - 1, and another */
+    size_t context; /* 0: CONTEXT */
+    bool lengths;   /* request i has a longer prompt than i - 1, and another */
     struct spec_options options;
     struct sampler_options sampling;
-    verify_rule *rule;
     bool split;
     /* Out. */
     uint32_t *ids; /* [requests][n] */
@@ -66,21 +72,27 @@ struct run {
     size_t next;
     struct spec_stats stats;
     uint32_t prompt[CONTEXT];
+    struct asked *asked; /* [requests] */
 };
 
-static int next_request(void *arg, bool wait, struct gen_request *request, struct err *err)
+static int next_request(void *arg, bool wait, const struct gen_request **request, struct err *err)
 {
     struct run *run = arg;
-    (void)wait, (void)err;
+    (void)wait;
     if (run->next == run->requests)
         return GEN_END;
-    const size_t i = run->next++;
-    *request = (struct gen_request){.line = i,
-                                    .stream = i,
-                                    .seed = 77,
-                                    .prompt = run->prompt + (run->lengths ? i : 0),
-                                    .n_prompt = run->lengths ? 3 + 5 * i % 11 : 3,
-                                    .n = run->n};
+    const size_t i = run->next++, n_prompt = run->lengths ? 3 + 5 * i % 11 : 3;
+    struct asked *asked = &run->asked[i];
+    for (size_t p = 0; p < n_prompt; p++)
+        if (ids_add(&asked->ids, run->prompt[(run->lengths ? i : 0) + p], err) < 0)
+            return -1;
+    asked->request = (struct gen_request){.line = i,
+                                          .stream = i,
+                                          .seed = 77,
+                                          .ids = &asked->ids,
+                                          .same_prompt = run->lengths ? NULL : run,
+                                          .n = run->n};
+    *request = &asked->request;
     return GEN_REQUEST;
 }
 
@@ -121,11 +133,11 @@ static int run_all(struct run *run, struct err *err)
     static const volatile sig_atomic_t never;
     struct session session = {0}, draft_session = {0};
     struct drafter *drafter = NULL;
-    struct spec spec = {0};
+    struct spec *spec = NULL;
     struct gen_stats stats;
     struct session_options s = {.attn = attn_find(NULL, err),
                                 .kernels = kernels_select(NULL, err),
-                                .context = CONTEXT,
+                                .context = run->context ? run->context : CONTEXT,
                                 .batch = run->batch,
                                 .chunk = 7,
                                 .rows = run->batch * (spec_most(&run->options) + 1),
@@ -140,24 +152,23 @@ static int run_all(struct run *run, struct err *err)
     run->sampling.repeat_last_n = 64;
     run->ids = calloc(run->requests * run->n, sizeof *run->ids);
     run->n_ids = calloc(run->requests, sizeof *run->n_ids);
+    run->asked = calloc(run->requests, sizeof *run->asked);
     if (rc == 0)
         rc = session_open(&session, run->target, &s, err);
     if (rc == 0)
         rc = open_drafter(run, &draft_session, s, &drafter, err);
     if (rc == 0 && drafter)
         rc = spec_open(&spec, &session, drafter, &run->options, err);
-    if (run->rule)
-        spec.rule = run->rule;
     if (rc == 0)
-        rc =
-            generate(&session, &run->sampling, drafter ? &spec : NULL, &callbacks, &never, &stats, err);
-    run->stats = spec.stats;
-    spec_close(&spec);
+        rc = generate(&session, &run->sampling, spec_strategy(spec), &callbacks, &never, &stats, err);
+    run->stats = *spec_stats(spec);
+    for (size_t i = 0; i < run->requests; i++)
+        ids_release(&run->asked[i].ids);
+    free(run->asked);
+    spec_close(spec);
     drafter_close(drafter);
-    if (draft_session.model)
-        session_close(&draft_session);
-    if (session.model)
-        session_close(&session);
+    session_close(&draft_session);
+    session_close(&session);
     return rc;
 }
 
@@ -466,7 +477,7 @@ static const struct logit_bias biases[] = {{1, 0.1f}, {2, -0.2f}};
 
 static void test_sampling(bool full)
 {
-    struct model *target = make_model(VOCAB, 2, DTYPE_F32, 1),
+    struct model *target = make_model(VOCAB, 1, DTYPE_F32, 1),
                  *draft = make_model(VOCAB, 1, DTYPE_F32, 2);
     static double p[CELLS];
     const struct {
@@ -509,10 +520,11 @@ static void test_sampling(bool full)
                           .kv = "upfront",
                           .batch = 8,
                           .n = TOKENS,
+                          .context = 32,
                           .requests = DRAWS,
                           .options = cases[i].options,
-                          .sampling = cases[i].sampling,
-                          .rule = cases[i].rule};
+                          .sampling = cases[i].sampling};
+        run.options.rule = cases[i].rule;
         struct err err;
         if (check(run_all(&run, &err) == 0, "%s: %s", cases[i].what, err.text)) {
             exact_distribution(&run, p);

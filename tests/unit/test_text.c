@@ -347,9 +347,10 @@ static void test_refusals(void)
         {"{" MODEL "," FUSE "}", NULL},
         {"{\"model\":{" VOCAB ",\"merges\":[[\"a\",\"b\"]]}," FUSE "}", NULL},
         {"{" MODEL "}", "without a decoder"},
-        {"{" MODEL "," FUSE ",\"normalizer\":{\"type\":\"Lowercase\"}}",
-         "F/tokenizer.json: normalizer \"Lowercase\" is not implemented; implemented are NFC, Prepend, "
-         "Replace, Sequence"},
+        {"{" MODEL "," FUSE ",\"normalizer\":{\"type\":\"BertNormalizer\"}}",
+         "F/tokenizer.json: normalizer \"BertNormalizer\" is not implemented; implemented are "
+         "Lowercase, "
+         "NFC, NFD, NFKC, NFKD, Precompiled, Prepend, Replace, Sequence, Strip, StripAccents"},
         {"{" MODEL "," FUSE ",\"pre_tokenizer\":{\"type\":\"Whitespace\"}}",
          "pre_tokenizer \"Whitespace\""},
         {"{" MODEL "," FUSE ",\"post_processor\":{\"type\":\"BertProcessing\"}}", "\"BertProcessing\""},
@@ -358,7 +359,9 @@ static void test_refusals(void)
         {"{" MODEL ",\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}}",
          "Strip"},
         {"{" MODEL "," FUSE ",\"pre_tokenizer\":{\"type\":\"ByteLevel\"}}", "without a decoder"},
-        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}," FUSE "}", "model \"Unigram\""},
+        {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}," FUSE "}",
+         "F/tokenizer.json: model \"WordPiece\" is not implemented; implemented are BPE, Unigram and "
+         "SPM"},
         {"{\"model\":{\"type\":\"BPE\",\"dropout\":0.1," VOCAB ",\"merges\":[]}," FUSE "}", "dropout"},
         {"{\"model\":{\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\"," VOCAB ",\"merges\":[]}," FUSE
          "}",

@@ -306,7 +306,8 @@ static void test_sampling(void)
         for (size_t i = 0; i < ARRAY_LEN(policies); i++) {
             struct sweep_time whole = {0}, part = {0};
             struct kv_spec spec;
-            const struct tune_run run = {.heads = 4,
+            const struct tune_run run = {.layers = 1,
+                                         .heads = 4,
                                          .kv_heads = 2,
                                          .head_dim = 16,
                                          .batch = 2,
@@ -339,7 +340,8 @@ static struct tune_run small_run(void)
 {
     static volatile sig_atomic_t interrupted;
     static struct err err;
-    return (struct tune_run){.heads = 2,
+    return (struct tune_run){.layers = 1,
+                             .heads = 2,
                              .kv_heads = 2,
                              .head_dim = 16,
                              .batch = 1,

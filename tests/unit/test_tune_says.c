@@ -6,8 +6,6 @@
 #include "check.h"
 #include "tune.h"
 
-const struct program tune_program = {.name = "bmc-tune"};
-
 /* A cell that was measured at T = 1, 2, 4, of which 2 is used; other policies take `over` times as long as bmc. */
 static struct cell cell_of(bool cold, struct ratio fit, struct ratio raw,
                            const struct ratio over[CELL_OTHERS])
@@ -112,13 +110,14 @@ static void test_doubts(void)
 /* A run whose one cell is given. Prints it, and then keeps to what main() does: doubts before the profile. */
 static int finish(struct cell cell, struct tune_options o, struct err *err)
 {
-    struct tune tune = {.options = &o,
-                        .shape = "models/given.bmc",
-                        .key = "given",
-                        .cell = &cell,
-                        .n_cells = 1,
-                        .run = {.heads = 4, .kv_heads = 4, .head_dim = 16, .batch = 1, .k = 1, .m = 1},
-                        .profile.machine = {"Test CPU", "ref", "malloc", 1, 1, 4096}};
+    struct tune tune = {
+        .options = &o,
+        .shape = "models/given.bmc",
+        .key = "given",
+        .cell = &cell,
+        .n_cells = 1,
+        .run = {.layers = 1, .heads = 4, .kv_heads = 4, .head_dim = 16, .batch = 1, .k = 1, .m = 1},
+        .profile.machine = {"Test CPU", "ref", "malloc", 1, 1, 4096}};
     struct ratio ratio;
     tune.run.attn = attn_find(NULL, err);
     tune.batch[0] = 1;

@@ -1,38 +1,13 @@
 /* Option tables: parsing. What is printed from them is in optdoc.c. */
-#include "opt.h"
-
 #include <assert.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/conf.h"
+#include "base/number.h"
 #include "cli.h"
 #include "opt_choices.h"
 #include "opt_hint.h"
 #include "optdoc.h"
-
-void opt_usage_error(const struct program *program, const char *format, ...)
-{
-    char text[8192];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    cli_say(stderr, "%s: %s (see %s --help)\n", program->name, text, program->name);
-    exit(CLI_USAGE);
-}
-
-const struct opt *opt_find(const struct program *program, const char *name, size_t len, bool is_long)
-{
-    for (size_t i = 0; i < program->n_opts; i++) {
-        const struct opt *opt = &program->opts[i];
-        const char *known = is_long ? opt->name : opt->letters;
-        if (opt->kind != OPT_HEADING && known && strlen(known) == len && memcmp(known, name, len) == 0)
-            return opt;
-    }
-    return NULL;
-}
 
 /* The name as the user wrote it, for messages. */
 struct given {
@@ -121,7 +96,7 @@ static void answer_common(const struct program *program, const char *word, const
         ;
     else
         return;
-    exit(cli_close_stdout(program->name) < 0 ? CLI_FAILED : CLI_OK);
+    exit(cli_flush_stdout(program->name) < 0 ? CLI_FAILED : CLI_OK);
 }
 
 void opt_parse(const struct program *program, int argc, char **argv, void *options,
@@ -163,4 +138,25 @@ void opt_parse(const struct program *program, int argc, char **argv, void *optio
             opt_usage_error(program, "%.*s needs a value: %s", given.len, given.text, opt->arg);
         set_value(program, opt, given, value, options);
     }
+}
+
+void opt_sizes(const struct program *program, const struct opt_sizes *what, const char *text,
+               size_t *list, size_t *n)
+{
+    *n = 0;
+    for (const char *at = text; *at;) {
+        char number[32];
+        const size_t len = strcspn(at, ",");
+        snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), at);
+        if (*n == what->most || len >= sizeof number || !parse_size(number, &list[*n]) ||
+            list[*n] < what->min || list[*n] > what->max)
+            opt_usage_error(
+                program,
+                "%s: \"%s\" is no list of at most %zu whole numbers from %zu to %zu, as 1,8,32",
+                what->option, text, what->most, what->min, what->max);
+        (*n)++;
+        at += len + (at[len] == ',');
+    }
+    if (!*n)
+        opt_usage_error(program, "%s: the list is empty", what->option);
 }

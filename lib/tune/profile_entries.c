@@ -1,7 +1,48 @@
-/* What a tuned profile says of single models, and one profile taking over what another found out. */
+/* The entries of a tuned profile: put, found, and taken over from another profile. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "tune/profile.h"
+
+void profile_release(struct profile *p)
+{
+    free(p->curve);
+    free(p->tuned);
+    free(p->model);
+    *p = (struct profile){0};
+}
+
+int profile_put_curve(struct profile *p, const struct curve *curve, struct err *err)
+{
+    size_t i = 0;
+    while (i < p->n_curves && !curve_same(&p->curve[i], curve))
+        i++;
+    if (i == p->n_curves && mem_grow(&p->curve, &p->curves_cap, i, sizeof *curve, err) < 0)
+        return -1;
+    p->curve[i] = *curve;
+    p->n_curves += i == p->n_curves;
+    return 0;
+}
+
+static bool same_question(const struct tuned_T *a, const struct tuned_T *b)
+{
+    return strcmp(a->attn, b->attn) == 0 && a->type == b->type && a->width == b->width &&
+           a->group == b->group && a->layers == b->layers && a->batch == b->batch && a->N == b->N;
+}
+
+int profile_put_T(struct profile *p, const struct tuned_T *tuned, struct err *err)
+{
+    size_t i = 0;
+    while (i < p->n_tuned && !same_question(&p->tuned[i], tuned))
+        i++;
+    if (i == p->n_tuned && mem_grow(&p->tuned, &p->tuned_cap, i, sizeof *tuned, err) < 0)
+        return -1;
+    p->tuned[i] = *tuned;
+    p->n_tuned += i == p->n_tuned;
+    return 0;
+}
+
+/* ---- of single models ---- */
 
 const struct tuned_model *profile_model(const struct profile *p, const char *key)
 {
@@ -38,6 +79,8 @@ void profile_shape_key(char *key, size_t size, const char *shape)
         if (*at > 0 && (*at <= ' ' || *at == 127))
             *at = '_';
 }
+
+/* ---- from another profile ---- */
 
 /* What was not measured anew stays. */
 static int merge_model(struct profile *p, const struct tuned_model *newer, struct err *err)

@@ -1,0 +1,31 @@
+/* Queries whose sequences share their first rows, so that those can be read once for all of them. */
+#ifndef BMC_ATTN_BUNDLE_H
+#define BMC_ATTN_BUNDLE_H
+
+#include "attn/attn.h"
+
+/* The queries of a sequence; or n queries of one row each, in order of position, whose sequences share their
+ * first rows: `shared` of them, a multiple of ATTEND_BLOCK. */
+struct bundle {
+    const struct attn_query **query;
+    size_t n, shared;
+};
+
+/* All queries of a step. */
+struct bundles {
+    const struct attn_query **order; /* those of a bundle side by side */
+    struct bundle *bundle;
+    size_t n;
+};
+
+/* For steps of up to `queries` queries; false when memory is short, to be closed nevertheless. */
+bool bundles_open(struct bundles *bundles, size_t queries) MUST_USE;
+void bundles_close(struct bundles *bundles);
+
+/* Those of a step, of at most `most` queries each. */
+void bundles_make(struct bundles *bundles, const struct attn_step *step, size_t most);
+
+/* Rows of the longest sequence of a bundle, in the step under way. */
+size_t bundle_rows(const struct kv *kv, const struct bundle *bundle);
+
+#endif

@@ -1,0 +1,38 @@
+/* Numbers from texts. */
+#include "base/number.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+bool parse_size(const char *text, size_t *value)
+{
+    if (!isdigit((unsigned char)*text))
+        return false;
+    char *end;
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    *value = number;
+    return errno == 0 && *end == 0;
+}
+
+bool parse_int64(const char *text, int64_t *value)
+{
+    if (!isdigit((unsigned char)text[*text == '-']))
+        return false;
+    char *end;
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    return errno == 0 && *end == 0;
+}
+
+bool parse_double(const char *text, double *value)
+{
+    if (!*text || isspace((unsigned char)*text))
+        return false;
+    char *end;
+    errno = 0;
+    *value = strtod(text, &end);
+    return (errno == 0 || errno == ERANGE) && *end == 0 && isfinite(*value);
+}

@@ -1,0 +1,12 @@
+/* Numbers from texts, as options and configurations use them. */
+#ifndef BMC_NUMBER_H
+#define BMC_NUMBER_H
+
+#include "base/base.h"
+
+/* Strict: the whole text, no sign for sizes. */
+bool parse_size(const char *text, size_t *value);
+bool parse_int64(const char *text, int64_t *value);
+bool parse_double(const char *text, double *value);
+
+#endif

@@ -1,0 +1,43 @@
+/* Checking and searching lists of tensors. */
+#include "format/tensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct source_tensor *)a)->name, ((const struct source_tensor *)b)->name);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct source_tensor *x = a, *y = b;
+    if (x->data != y->data)
+        return x->data < y->data ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+int tensors_check_overlaps(struct source_tensor *tensor, size_t n, const char *file, struct err *err)
+{
+    qsort(tensor, n, sizeof *tensor, by_place);
+    for (size_t i = 1; i < n; i++)
+        if (tensor[i - 1].data + tensor[i - 1].bytes > tensor[i].data)
+            return err_set(err, "%s: tensors \"%s\" and \"%s\" overlap", file, tensor[i - 1].name,
+                           tensor[i].name);
+    qsort(tensor, n, sizeof *tensor, by_name);
+    return 0;
+}
+
+int tensors_check_names(const struct source_tensor *tensor, size_t n, const char *file, struct err *err)
+{
+    for (size_t i = 1; i < n; i++)
+        if (by_name(&tensor[i - 1], &tensor[i]) == 0)
+            return err_set(err, "%s: two of its tensors are called \"%s\"", file, tensor[i].name);
+    return 0;
+}
+
+const struct source_tensor *tensors_find(const struct source_tensor *tensor, size_t n, const char *name)
+{
+    const struct source_tensor key = {.name = name};
+    return n ? bsearch(&key, tensor, n, sizeof key, by_name) : NULL;
+}

@@ -1,0 +1,33 @@
+/* The tensor lines of a family, where a source of weights has its own names. */
+#include <string.h>
+
+#include "model/family_words.h"
+
+static int add_name(struct family *family, const struct role *role, const char *line, struct err *err)
+{
+    struct words w;
+    struct tensor_line tensor = {.role = role};
+    if (!words_split(&w, line) || w.n < 1 || strlen(w.word[0]) >= TENSOR_NAME_SIZE ||
+        !recipe_parse(&tensor.recipe, role, w.word + 1, w.n - 1))
+        return err_set(err, "%s: \"%s\" cannot be what the source calls %s", family->conf.name, line,
+                       role->name);
+    strcpy(tensor.pattern, w.word[0]);
+    if (mem_grow(&family->tensor, &family->cap_tensors, family->n_tensors, sizeof tensor, err) < 0)
+        return -1;
+    family->tensor[family->n_tensors++] = tensor;
+    return 0;
+}
+
+int family_take_names(struct family *family, const struct weight_source *source, struct err *err)
+{
+    char line[TENSOR_NAME_SIZE];
+    if (!source->format->tensor_line)
+        return 0;
+    family->n_tensors = 0;
+    for (size_t i = 0; i < n_roles; i++)
+        for (size_t nth = 0; source->format->tensor_line(source, roles[i].name, nth, line, sizeof line);
+             nth++)
+            if (add_name(family, &roles[i], line, err) < 0)
+                return -1;
+    return 0;
+}

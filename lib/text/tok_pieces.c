@@ -1,0 +1,219 @@
+/* Lists of pieces with scores -> tables. Part of building a tokenizer.
+ *
+ * "vocab" is [[piece, score], ...] for the unigram models of tokenizer.json; the position is the id. Of
+ * SentencePiece's own data, which a source of weights writes down in the same way, it is
+ * [[piece, score, type], ...]; normalizer, decoder and template follow from them. */
+#include "text/tok_pieces.h"
+
+#include <float.h>
+
+#include "text/tok_added.h"
+#include "text/tok_parts.h"
+
+/* SentencePiece's numbers. */
+enum piece_type {
+    PIECE_NORMAL = 1,
+    PIECE_UNKNOWN,
+    PIECE_CONTROL,
+    PIECE_USER_DEFINED,
+    PIECE_UNUSED,
+    PIECE_BYTE,
+};
+
+struct piece {
+    size_t id;
+    const char *text;
+    size_t len;
+    double score;
+    enum piece_type type;
+};
+
+/* What is known when all pieces are read. */
+struct summary {
+    double least; /* score of a normal piece */
+    size_t bytes;
+    int64_t unk;
+};
+
+/* The library of tokenizer.json, like SentencePiece: so much less than the least score. */
+static const double unk_penalty = 10;
+
+bool pieces_are_sentencepiece(const json_t *model)
+{
+    const json_t *type = json_object_get(model, "type");
+    const json_t *first = json_array_get(json_object_get(model, "vocab"), 0);
+    return (json_is_string(type) && strcmp(json_string_value(type), "SPM") == 0) ||
+           json_array_size(first) == 3;
+}
+
+/* --- pieces --- */
+
+static int parse_piece(const struct tok_draft *draft, const json_t *entry, bool typed,
+                       struct piece *piece, struct err *err)
+{
+    const json_t *text = json_array_get(entry, 0), *score = json_array_get(entry, 1);
+    const json_t *type = json_array_get(entry, 2);
+    if (json_array_size(entry) != (typed ? 3U : 2U) || !json_is_string(text) ||
+        !json_is_number(score) || (typed && !json_is_integer(type)))
+        return err_set(err, "%s: token %zu is not %s", draft->where, piece->id,
+                       typed ? "a piece, its score and its type" : "a piece and its score");
+    json_int_t number = typed ? json_integer_value(type) : PIECE_NORMAL;
+    if (number < PIECE_NORMAL || number > PIECE_BYTE)
+        return err_set(err, "%s: token %zu has type %lld, expected 1 to 6", draft->where, piece->id,
+                       (long long)number);
+    piece->text = json_string_value(text);
+    piece->len = json_string_length(text);
+    piece->score = json_number_value(score);
+    piece->type = (enum piece_type)number;
+    if (typed && (piece->score < -FLT_MAX || piece->score > FLT_MAX))
+        return err_set(err, "%s: the score of token %zu is no float", draft->where, piece->id);
+    piece->score = typed ? (float)piece->score : piece->score;
+    return 0;
+}
+
+static void summarise(struct summary *summary, const struct piece *piece)
+{
+    if (piece->type == PIECE_NORMAL && piece->score < summary->least)
+        summary->least = piece->score;
+    if (piece->type == PIECE_UNKNOWN && summary->unk < 0)
+        summary->unk = (int64_t)piece->id;
+    summary->bytes += piece->type == PIECE_BYTE;
+}
+
+/* How a piece of each type takes part. */
+static uint8_t flags_of(const struct tok_draft *draft, enum piece_type type)
+{
+    bool unigram = draft->kind == KIND_UNIGRAM;
+    switch (type) {
+    case PIECE_NORMAL: return TOK_MODEL;
+    case PIECE_USER_DEFINED: return unigram ? TOK_MODEL | TOK_USER : 0;
+    case PIECE_UNUSED: return unigram ? 0 : TOK_MODEL | TOK_UNUSED;
+    case PIECE_BYTE: return TOK_BYTE;
+    default: return TOK_SPECIAL;
+    }
+}
+
+/* What SentencePiece gives a user-defined piece of a unigram model, so that it is nearly always chosen. */
+static double user_defined_score(size_t len) { return (float)len * 0.1F - 0.1F; }
+
+static int add_piece(struct tok_draft *draft, const struct piece *piece, struct err *err)
+{
+    int64_t id = (int64_t)piece->id;
+    uint8_t flags = flags_of(draft, piece->type);
+    double score = flags & TOK_USER ? user_defined_score(piece->len) : piece->score;
+    if (tok_draft_set_token(draft, id, piece->text, piece->len, flags, err) < 0 ||
+        tok_draft_set_score(draft, piece->id, score, err) < 0)
+        return -1;
+    draft->flags |= flags & TOK_UNUSED ? TOK_HAS_UNUSED : 0;
+    if (flags & TOK_SPECIAL && piece->len)
+        return tok_draft_add_added(draft, id, piece->text, piece->len, 0, false, true, err);
+    if (piece->type == PIECE_USER_DEFINED && !flags && piece->len)
+        return tok_draft_add_user(draft, id, piece->text, piece->len, err);
+    return 0;
+}
+
+static int read_unk(struct tok_draft *draft, const json_t *model, const struct summary *summary,
+                    struct err *err)
+{
+    const json_t *id = json_object_get(model, "unk_id");
+    json_int_t value = json_is_integer(id) ? json_integer_value(id) : summary->unk;
+    if (id && !json_is_null(id) && (!json_is_integer(id) || value < 0 || (size_t)value >= draft->ids))
+        return err_set(err, "%s: \"unk_id\" is no id of the %zu tokens", draft->where, draft->ids);
+    draft->unk = value < 0 ? TOK_NONE : (uint32_t)value;
+    return 0;
+}
+
+int pieces_read(struct tok_draft *draft, const json_t *model, struct err *err)
+{
+    const json_t *vocab = json_object_get(model, "vocab");
+    struct summary summary = {.least = DBL_MAX, .unk = -1};
+    bool typed = pieces_are_sentencepiece(model), fallback;
+    if (!json_is_array(vocab) || !json_array_size(vocab))
+        return err_set(err, "%s: the vocabulary is %s, expected an array of pieces", draft->where,
+                       json_is_array(vocab) ? "empty" : json_type_name(vocab));
+    for (size_t i = 0; i < json_array_size(vocab); i++) {
+        struct piece piece = {.id = i};
+        if (parse_piece(draft, json_array_get(vocab, i), typed, &piece, err) < 0 ||
+            add_piece(draft, &piece, err) < 0)
+            return -1;
+        summarise(&summary, &piece);
+    }
+    if (read_unk(draft, model, &summary, err) < 0 ||
+        parts_bool(draft, model, "byte_fallback", typed && summary.bytes == 256, &fallback, err) < 0)
+        return -1;
+    draft->flags |=
+        (fallback ? TOK_BYTE_FALLBACK : 0U) | (typed && draft->kind == KIND_UNIGRAM ? TOK_SINGLE : 0U);
+    if (summary.least == DBL_MAX)
+        summary.least = 0;
+    draft->unk_score = typed ? (float)summary.least - (float)unk_penalty : summary.least - unk_penalty;
+    return 0;
+}
+
+/* --- what follows --- */
+
+static int add_steps(struct tok_draft *draft, const json_t *model, struct err *err)
+{
+    static const struct slice mark = {"\xe2\x96\x81", 3}, space = {" ", 1};
+    bool prefix, collapse;
+    if (parts_bool(draft, model, "add_prefix_space", true, &prefix, err) < 0 ||
+        parts_bool(draft, model, "remove_extra_whitespaces", false, &collapse, err) < 0)
+        return -1;
+    uint32_t options = (prefix ? SENTENCEPIECE_PREFIX : 0U) | (collapse ? SENTENCEPIECE_COLLAPSE : 0U);
+    if (tok_draft_add_step(draft, LIST_NORMALIZER, NORMALIZE_SENTENCEPIECE, options, NULL, NULL, err) <
+            0 ||
+        tok_draft_add_step(draft, LIST_DECODER, DECODE_REPLACE, 0, &mark, &space, err) < 0 ||
+        (options &&
+         tok_draft_add_step(draft, LIST_DECODER, DECODE_STRIP,
+                            collapse ? STRIP_UNTIL_TEXT : STRIP_OF_FIRST, &space, NULL, err) < 0))
+        return -1;
+    return tok_draft_add_step(draft, LIST_DECODER, DECODE_BYTES, 0, NULL, NULL, err);
+}
+
+static int add_charsmap(struct tok_draft *draft, const json_t *root, struct err *err)
+{
+    const json_t *map = json_object_get(root, "charsmap");
+    if (!map || json_is_null(map) || (json_is_string(map) && !json_string_length(map)))
+        return 0;
+    if (!json_is_string(map))
+        return err_set(err, "%s: \"charsmap\" is %s, expected a string", draft->where,
+                       json_type_name(map));
+    return tok_draft_set_charsmap(draft,
+                                  (struct slice){json_string_value(map), json_string_length(map)}, err);
+}
+
+/* A start or end token: whether it is added, the file itself says, or the configuration, or the
+ * kind of model. */
+static int add_end(struct tok_draft *draft, const json_t *root, const json_t *config,
+                   const char *const names[3], bool usual, struct ids *ids, struct err *err)
+{
+    const json_t *id = json_object_get(root, names[0]);
+    json_int_t value = json_is_integer(id) ? json_integer_value(id) : -1;
+    bool there = value >= 0 && (size_t)value < draft->ids && draft->token[value].flags, wanted;
+    if (parts_bool(draft, config, names[2], usual && there, &wanted, err) < 0 ||
+        parts_bool(draft, root, names[1], wanted, &wanted, err) < 0)
+        return -1;
+    if (wanted && !there)
+        return err_set(err, "%s: \"%s\" is %lld, which no token has, and the token is to be added",
+                       draft->where, names[0], (long long)value);
+    return wanted ? ids_add(ids, (uint32_t)value, err) : 0;
+}
+
+int pieces_follow(struct tok_draft *draft, const json_t *root, const json_t *config, struct err *err)
+{
+    static const char *const components[] = {"normalizer", "pre_tokenizer", "post_processor",
+                                             "decoder"};
+    static const char *const bos[] = {"bos_id", "add_bos", "add_bos_token"};
+    static const char *const eos[] = {"eos_id", "add_eos", "add_eos_token"};
+    bool spm = draft->kind == KIND_SPM;
+    for (size_t i = 0; i < ARRAY_LEN(components); i++) {
+        const json_t *component = json_object_get(root, components[i]);
+        if (component && !json_is_null(component))
+            return err_set(err, "%s: a %s beside SentencePiece's types of tokens is not implemented",
+                           draft->where, components[i]);
+    }
+    if (add_steps(draft, json_object_get(root, "model"), err) < 0 || add_charsmap(draft, root, err) < 0)
+        return -1;
+    if (add_end(draft, root, config, bos, spm, &draft->prefix, err) < 0)
+        return -1;
+    return add_end(draft, root, config, eos, !spm, &draft->suffix, err);
+}

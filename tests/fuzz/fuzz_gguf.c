@@ -1,0 +1,83 @@
+/* GGUF files from a hostile source: tensors that are accepted lie inside the file, and whatever the values say, what is made
+ * of them is an error or texts and JSON. */
+#include "format/gguf_config.h"
+#include "format/gguf_tokenizer.h"
+#include "input.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_tensors(const struct gguf *gguf, const unsigned char *data, size_t size)
+{
+    for (size_t i = 0; i < gguf->n_tensors; i++) {
+        const struct source_tensor *tensor = &gguf->tensor[i];
+        if (tensor->data < data || tensor->bytes > size || tensor->data > data + size - tensor->bytes ||
+            gguf_find(gguf, tensor->name) != tensor)
+            abort();
+    }
+}
+
+static void widen_one(const struct gguf *gguf)
+{
+    float x[BLOCK_MAX_ELEMENTS];
+    for (size_t i = 0; i < gguf->n_tensors; i++) {
+        const struct block_type *type = &block_types[gguf->tensor[i].type];
+        if (gguf->tensor[i].bytes >= type->bytes)
+            type->widen(x, gguf->tensor[i].data + gguf->tensor[i].bytes - type->bytes, 1);
+    }
+}
+
+static void make_config(struct gguf *gguf)
+{
+    const struct gguf_set set = {gguf, 1};
+    const struct gguf_arch *arch;
+    json_t *config = NULL;
+    struct err err;
+    char line[64];
+    if (gguf_arch_find(&arch, &set, "fuzz", &err) == 0) {
+        if (gguf_config(&config, arch, &set, "fuzz", &err) == 0 && !json_is_object(config))
+            abort();
+        if (gguf_tensor_line(arch, "layer.q.weight", 2, line, sizeof line))
+            abort();
+    }
+    json_decref(config);
+    config = NULL;
+    if (gguf_generation(&config, &set, &err) == 0 && !json_is_object(config))
+        abort();
+    json_decref(config);
+}
+
+static void make_texts(const struct gguf *gguf)
+{
+    struct buf tokenizer = {0}, config = {0};
+    json_t *root = NULL;
+    struct err err;
+    if (gguf_tokenizer_json(gguf, "fuzz", &tokenizer, &err) == 0 &&
+        json_parse(tokenizer.data, tokenizer.len, "fuzz", &root, &err) < 0)
+        abort();
+    json_decref(root);
+    root = NULL;
+    if (gguf_tokenizer_config(gguf, &config, &err) == 0 && config.len &&
+        json_parse(config.data, config.len, "fuzz", &root, &err) < 0)
+        abort();
+    json_decref(root);
+    buf_release(&tokenizer);
+    buf_release(&config);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct gguf gguf;
+    struct err err;
+    unsigned char *copy = input_copy(data, size);
+    if (!copy)
+        return 0;
+    if (gguf_parse(&gguf, copy, size, "fuzz", true, &err) == 0) {
+        check_tensors(&gguf, copy, size);
+        widen_one(&gguf);
+        make_config(&gguf);
+        make_texts(&gguf);
+        gguf_release(&gguf);
+    }
+    input_free(copy, size);
+    return 0;
+}

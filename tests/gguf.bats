@@ -1,0 +1,362 @@
+# GGUF files: the model that they hold is that of the folder they were made from; blocks, vocabularies, split files, refusals.
+load helper
+
+GGUF=$FIXTURES/gguf
+SHARED=$ROOT/../shared/gguf
+
+setup_file() { for name in qwen2-like llama-bias; do model "$name" >/dev/null; done; }
+
+# ---- small files, byte by byte ----
+
+le() { bytes_le "$@" >>a.gguf; }
+text() { le 8 ${#1} && printf '%s' "$1" >>a.gguf; } # ASCII only
+
+head_of() { # VERSION TENSORS VALUES
+    printf GGUF >a.gguf
+    le 4 "$1"
+    le 8 "$2"
+    le 8 "$3"
+}
+
+put() { # KEY u32|text VALUE
+    text "$1"
+    if [ "$2" = u32 ]; then
+        le 4 4
+        le 4 "$3"
+    else
+        le 4 8
+        text "$3"
+    fi
+}
+
+tensor() { # NAME TYPE OFFSET DIM..
+    text "$1"
+    le 4 $(($# - 3))
+    for dim in "${@:4}"; do le 8 "$dim"; done
+    le 4 "$2"
+    le 8 "$3"
+}
+
+strings() { # KEY TEXT..
+    text "$1"
+    le 4 9
+    le 4 8
+    le 8 $(($# - 1))
+    for word in "${@:2}"; do text "$word"; done
+}
+
+pad() { truncate -s $(((($(stat -c %s a.gguf) + 31) / 32) * 32 + $1)) a.gguf; }
+
+refused() { # REGEX
+    expect_error 1 "^bmc-convert: a.gguf: $1" bmc-convert a.gguf -o a.bmc
+    [ ! -e a.bmc ]
+}
+
+# ---- the same model ----
+
+@test "a model as GGUF gives the same file as its folder, byte for byte" {
+    bmc-convert "$GGUF/qwen2-like.gguf" -o a.bmc
+    equal_files a.bmc "$(model qwen2-like)"
+    # GGUF does not say whether control tokens are in the vocabulary that merges are made of: there they never are.
+    mkdir folder
+    cp "$(folder llama-bias)"/* folder
+    jq '. as $t | .model.vocab |= with_entries(select(.key as $k | $t.added_tokens | map(.content) | index($k) | not))' \
+        "$(folder llama-bias)/tokenizer.json" >folder/tokenizer.json
+    bmc-convert folder -o b.bmc
+    bmc-convert "$GGUF/llama-bias.gguf" -o a.bmc
+    equal_files a.bmc b.bmc
+    cp "$GGUF/llama-bias.gguf" a.gguf
+    bytes_le 4 2 | patch a.gguf 4 # version 2 is the same, as far as it is read here
+    bmc-convert a.gguf -o a.bmc
+    equal_files a.bmc b.bmc
+    bmc-convert --type bf16 -t 1 "$GGUF/qwen2-like.gguf" -o a.bmc
+    bmc-convert --type bf16 "$(folder qwen2-like)" -o b.bmc
+    equal_files a.bmc b.bmc
+}
+
+@test "split files: any part gives the whole model, with scaled rotary positions; a missing or a strange part is refused" {
+    mkdir folder
+    cp "$(folder llama-3-like)"/* folder
+    jq '.rope_scaling.original_max_position_embeddings = 8192' "$(folder llama-3-like)/config.json" >folder/config.json
+    bmc-convert folder -o b.bmc
+    for i in 1 2 3; do
+        bmc-convert "$GGUF/llama-3-like-0000$i-of-00003.gguf" -o a.bmc
+        equal_files a.bmc b.bmc
+    done
+    cp "$GGUF"/llama-3-like-0000[13]* .
+    expect_error 1 '^bmc-convert: llama-3-like-00002-of-00003.gguf: is missing: the model is split into 3 files' \
+        bmc-convert llama-3-like-00003-of-00003.gguf -o c.bmc
+    cp llama-3-like-00001-of-00003.gguf llama-3-like-00002-of-00003.gguf
+    expect_error 1 'llama-3-like-00002-of-00003.gguf: says that it is file 1 of 3, its name that it is 2 of 3' \
+        bmc-convert llama-3-like-00001-of-00003.gguf -o c.bmc
+    cp llama-3-like-00001-of-00003.gguf whole.gguf
+    expect_error 1 'whole.gguf: says that it is file 1 of 3, its name that it is 1 of 1' bmc-convert whole.gguf -o c.bmc
+    [ ! -e c.bmc ]
+}
+
+@test "rotary positions that are scaled in another way are refused" {
+    cp "$GGUF"/llama-3-like-* .
+    file=$(grep -al rope_freqs.weight llama-3-like-*)
+    # Their largest, the factor, is 8.0.
+    at=$(LC_ALL=C od -An -v -tx4 -w4 "$file" | grep -n 41000000 | tail -n 1 | cut -d : -f 1)
+    at=$((4 * (at - 1)))
+    bytes_le 4 $((0x40f00000)) | patch "$file" "$at" # 7.5
+    expect_error 1 'scales its rotary positions \(rope_freqs.weight\) as no model that is known here' \
+        bmc-convert llama-3-like-00001-of-00003.gguf -o a.bmc
+}
+
+# ---- blocks ----
+
+@test "blocks of every type are widened to the last bit as gguf's own functions widen them" {
+    run "$BMC_BUILD/tests/test_blocks" "$GGUF/blocks.bin"
+    [ "$status" -eq 0 ] || fail "$output"
+    [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
+}
+
+@test "quantized models: ids and log-probabilities of gguf's own values" {
+    [ -d "$SHARED" ] || skip "there are no quantized models beside the project"
+    for i in 0 1; do
+        file=$(jq -r ".[$i].file" "$SHARED/cases.json")
+        bmc-convert "$SHARED/$file" -o a.bmc
+        jq -c ".[$i].cases[] | {prompt}" "$SHARED/cases.json" >requests
+        bmc-gen -m a.bmc --jsonl --ignore-eos --temp 0 -n 40 --logprobs 1 -b 3 <requests 2>/dev/null |
+            jq -s 'sort_by(.id)' >results
+        jq -e --argjson i $i --slurpfile want "$SHARED/cases.json" \
+            '[., $want[0][$i].cases] | transpose | length == 3 and all(
+                .[0].ids == .[1].ids and
+                ([[.[0].logprobs[].logprob], .[1].logprob] | transpose | length == 40 and all((.[0] - .[1]) | fabs < 1e-5)))' results ||
+            fail "$file: $(head -c 300 results)"
+        bmc-gen -m a.bmc --score --summary --format json <"$SHARED/score-text.txt" 2>/dev/null >score
+        jq -e --argjson i $i --slurpfile want "$SHARED/cases.json" '(.mean_logprob - $want[0][$i].mean_logprob) | fabs < 1e-5' score ||
+            fail "$file: $(cat score)"
+    done
+}
+
+# ---- vocabularies ----
+
+@test "vocabulary-only files: --synth takes their tokenizer, and grows to their size; --no-bos" {
+    tiny_shape tiny.shape
+    bmc-convert --synth ./tiny.shape --tokenizer "$GGUF/llama-3-like-00001-of-00003.gguf" -o a.bmc
+    assert_equal "$(bmc-convert --info --format json a.bmc | jq -c '[.vocab, .tokenizer_ids, .start_token]')" '[406,406,true]'
+    ids=$(printf 'a cat' | "$BMC_BUILD/tests/vocab_ids" a.bmc)
+    [[ $ids == '403 '* ]]
+    bmc-convert --synth ./tiny.shape --tokenizer "$GGUF/llama-3-like-00001-of-00003.gguf" --no-bos -o a.bmc
+    assert_equal "$(bmc-convert --info --format json a.bmc | jq -c '[.vocab, .start_token]')" '[406,false]'
+    assert_equal "$(printf 'a cat' | "$BMC_BUILD/tests/vocab_ids" a.bmc)" "${ids#403 }"
+    bmc-convert --no-bos "$(folder llama-3-like)" -o a.bmc
+    assert_equal "$(printf 'a cat' | "$BMC_BUILD/tests/vocab_ids" a.bmc)" "${ids#403 }"
+    expect_error 2 '--no-bos goes with a model that is written' bmc-convert --no-bos --info a.bmc
+}
+
+@test "vocabularies of real models: all texts give the expected ids" {
+    [ -d "$SHARED/vocab" ] || skip "there are no vocabularies beside the project"
+    tiny_shape tiny.shape
+    n=0
+    for vocab in "$SHARED"/vocab/*.gguf; do
+        run_plain bmc-convert --synth ./tiny.shape --no-bos --tokenizer "$vocab" -o a.bmc
+        # Those with scores need a tokenizer of another kind.
+        if [[ $stderr == *'"SPM" is not implemented'* ]]; then continue; fi
+        [ "$status" -eq 0 ] || fail "$vocab: $stderr"
+        "$BMC_BUILD/tests/vocab_ids" a.bmc <"$vocab.inp" >got
+        sed 's/^ *//; s/ *$//' "$vocab.out" >want
+        diff want got >differ || fail "$vocab: $(head -n 5 differ)"
+        n=$((n + 1))
+    done
+    [ "$n" -ge 3 ]
+}
+
+@test "every way to cut texts has a name, and builds a tokenizer that gives texts back; another name is refused" {
+    tiny_shape tiny.shape
+    names=$(sed -n 's/^    {"\([^"]*\)", {.*/\1/p' "$ROOT/lib/format/gguf_pre.c")
+    [ "$(wc -w <<<"$names")" -ge 30 ]
+    text=$'The cat\'s 1234 Mäuse!\tIT\'S\u00a0fine:  日本 ½ ... §'
+    for name in $names; do
+        rename_pre "$name"
+        bmc-convert --synth ./tiny.shape --no-bos --tokenizer a.gguf -o a.bmc
+        assert_equal "$(printf '%s' "$text" | "$BMC_BUILD/tests/vocab_ids" a.bmc | bmc-gen -m a.bmc --detokenize)" "$text"
+    done
+    rename_pre gpt-x
+    expect_error 1 '^bmc-convert: a.gguf: its tokenizer cuts texts as "gpt-x" does \(tokenizer.ggml.pre\), which is not known here; convert' \
+        bmc-convert a.gguf -o b.bmc
+}
+
+# The vocabulary of llama-bias with another name for the cuts, in a file of its own.
+rename_pre() { # NAME
+    local file=$GGUF/llama-bias.gguf key=tokenizer.ggml.pre at
+    at=$(LC_ALL=C grep -abo $key "$file" | head -n 1 | cut -d : -f 1)
+    {
+        head -c $((at + ${#key} + 4)) "$file"
+        bytes_le 8 ${#1}
+        printf '%s' "$1"
+        tail -c +$((at + ${#key} + 4 + 8 + $(number_at "$file" $((at + ${#key} + 4)) 8) + 1)) "$file"
+    } >a.gguf
+    # What follows the list of tensors moved: only the tokenizer can be read, which is all that --tokenizer does.
+    [ "$1" != gpt-x ] || bytes_le 8 0 | patch a.gguf 8
+}
+
+# ---- memory ----
+
+# A model of one layer with 48 MiB of BF16 in three matrices; what is not written are zeros.
+big_model() {
+    local key at=0 name rows columns
+    head_of 3 12 12
+    put general.architecture text llama
+    for key in block_count=1 context_length=64 embedding_length=1024 feed_forward_length=8192 attention.head_count=8 attention.head_count_kv=1; do
+        put llama.${key%=*} u32 ${key#*=}
+    done
+    text llama.attention.layer_norm_rms_epsilon
+    le 4 6
+    le 4 $((0x3727c5ac)) # 1e-5
+    put tokenizer.ggml.model text gpt2
+    put tokenizer.ggml.pre text gpt-2
+    strings tokenizer.ggml.tokens a b ab
+    strings tokenizer.ggml.merges 'a b'
+    for name in token_embd=3 output_norm=1 blk.0.attn_norm=1 blk.0.attn_q=1024 blk.0.attn_k=128 blk.0.attn_v=128 blk.0.attn_output=1024 \
+        blk.0.ffn_norm=1 blk.0.ffn_gate=8192 blk.0.ffn_up=8192 blk.0.ffn_down=1024; do
+        rows=${name#*=} columns=1024
+        if [[ $name == *ffn_down* ]]; then columns=8192; fi
+        if [[ $name == *norm* ]]; then tensor ${name%=*}.weight 30 $at 1024; else tensor ${name%=*}.weight 30 $at $columns $rows; fi
+        at=$((at + rows * columns * 2))
+    done
+    tensor rope_freqs.weight 0 $at 64
+    pad $((at + 256))
+    # Divisors of 1: nothing is scaled.
+    for ((i = 0; i < 64; i++)); do printf '\0\0\x80\x3f'; done | patch a.gguf $(($(stat -c %s a.gguf) - 256))
+}
+
+@test "what was read of a large file does not stay in memory" {
+    big_model
+    bmc-convert a.gguf -o a.bmc
+    size=$(stat -c %s a.bmc)
+    [ "$size" -gt $((48 << 20)) ]
+    mkfifo pipe
+    "$BMC_BIN/bmc-convert" a.gguf -o pipe 3>&- &
+    pid=$!
+    exec 5<pipe
+    head -c $((size - (200 << 10))) <&5 >/dev/null # now it waits, having read all
+    peak=$(awk '$1 == "VmHWM:" { print $2 }' /proc/$pid/status)
+    cat <&5 >/dev/null
+    exec 5<&-
+    wait $pid
+    [ -n "$peak" ]
+    sanitized || [ "$peak" -lt $((40 << 10)) ] || fail "$peak KiB"
+}
+
+# ---- refusals ----
+
+@test "what is no GGUF file that can be read is refused with one sentence" {
+    head_of 3 0 0
+    refused 'names no architecture \(general.architecture\)$'
+    printf 'GGUX' | patch a.gguf 0
+    refused 'is a file, a Hugging Face folder with config.json, or a GGUF file, is expected$'
+    for version in 1 4 16777216; do
+        head_of $version 0 0
+        refused "is GGUF of version $version, which cannot be read; 2 and 3 can: convert the model anew$"
+    done
+    head_of $((3 << 24)) 0 0
+    refused 'is big-endian, which cannot be read; make it little-endian \(gguf-convert-endian\)$'
+    head_of 3 0 1
+    put general.architecture text llama2
+    refused 'is of architecture "llama2", which is not known here; known are llama, qwen2, qwen3, .*, olmo2$'
+    printf GGUF >a.gguf
+    refused 'ends within its head, at byte 4: it is truncated or damaged$'
+}
+
+@test "values that lie are refused" {
+    head_of 3 0 $((1 << 60))
+    refused 'ends within its values'
+    head_of 3 0 1
+    text general.architecture
+    le 4 8
+    le 8 $((1 << 62))
+    printf llama >>a.gguf
+    refused 'ends within a value'
+    head_of 3 0 1
+    text general.architecture
+    le 4 13
+    le 8 0
+    refused "a value before byte 56 is of type 13; GGUF's are below 13$"
+    head_of 3 0 2
+    put general.architecture text llama
+    put general.architecture text llama
+    refused 'has two values for "general.architecture"$'
+    head_of 3 0 1
+    text a
+    for ((i = 0; i < 9; i++)); do le 4 9 && { [ $i -eq 0 ] || le 8 1; }; done
+    le 8 1
+    refused 'has more than 4 arrays inside each other$'
+}
+
+@test "tensors that lie are refused" {
+    head_of 3 $((1 << 60)) 0
+    refused 'claims 1152921504606846976 tensors, more than 131072$'
+    head_of 3 1 0
+    tensor a 0 0 8
+    pad 16
+    refused 'tensor "a" ends behind the end of the file'
+    head_of 3 1 0
+    tensor a 39 0 32
+    pad 64
+    refused 'tensor "a" is of type 39, which is not known here; known are F32, F16, BF16, Q8_0, .*, IQ4_XS$'
+    head_of 3 1 0
+    tensor a 8 0 33 2
+    pad 640
+    refused 'tensor "a" is Q8_0, in blocks of 32, which its rows of 33 are not made of$'
+    head_of 3 2 0
+    tensor a 0 0 16
+    tensor b 0 32 16
+    pad 128
+    refused 'tensors "a" and "b" overlap$'
+    head_of 3 2 0
+    tensor a 0 0 8
+    tensor a 0 32 8
+    pad 64
+    refused 'two of its tensors are called "a"$'
+    head_of 3 1 0
+    tensor a 0 4 8
+    pad 64
+    refused 'tensor "a" begins at byte 4 of the data, which is no multiple of 32$'
+    head_of 3 1 0
+    tensor a 0 0 $((1 << 40)) $((1 << 40))
+    refused 'tensor "a" has a dimension of 1099511627776, which cannot be$'
+    head_of 3 1 0
+    tensor a 0 $((-32)) 8
+    pad 64
+    refused 'tensor "a" ends behind the end of the file'
+    head_of 3 1 1
+    put general.alignment u32 3
+    tensor a 0 0 8
+    pad 64
+    refused 'general.alignment is 3, a power of two is expected$'
+    head_of 3 1 0
+    tensor '' 0 0 8
+    pad 64
+    refused "a tensor.s name before byte 32 is none: it has 0 bytes$"
+}
+
+@test "a vocabulary that cannot be read is refused" {
+    n=0
+    while IFS='|' read -r kind pattern; do
+        head_of 3 0 $((${#kind} > 0))
+        [ -z "$kind" ] || put tokenizer.ggml.model text "$kind"
+        expect_error 1 "^bmc-convert: a.gguf: $pattern" bmc-convert --synth tinyllama-draft-55m --tokenizer a.gguf -o a.bmc
+        n=$((n + 1))
+    done <<'END'
+|has no tokenizer \(tokenizer.ggml.model\)$
+bert|its tokenizer is of kind "bert" \(tokenizer.ggml.model\), which cannot be read; gpt2 and llama can$
+gpt2|has no vocabulary \(tokenizer.ggml.tokens\)$
+llama|has no vocabulary \(tokenizer.ggml.tokens\)$
+END
+    [ "$n" -eq 4 ]
+    # Tokens of no letters, 8 bytes each: more than a model has rows for.
+    head_of 3 0 2
+    put tokenizer.ggml.model text gpt2
+    text tokenizer.ggml.tokens
+    le 4 9
+    le 4 8
+    le 8 $(((1 << 24) + 1))
+    truncate -s 160M a.gguf
+    expect_error 1 '^bmc-convert: a.gguf: claims 16777217 tokens, more than 16777216$' \
+        bmc-convert --synth tinyllama-draft-55m --tokenizer a.gguf -o a.bmc
+    assert_folder a.gguf
+}

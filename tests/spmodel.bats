@@ -1,0 +1,61 @@
+# SentencePiece models: what is read of tokenizer.model, and when.
+load helper
+
+MODELS=$FIXTURES/sentencepiece
+
+# with_model FILE: ./bad, a model's folder that has only this tokenizer.model.
+with_model() {
+    mkdir -p bad
+    cp "$(folder llama-bias)"/* bad
+    rm bad/tokenizer.json
+    cp "$1" bad/tokenizer.model
+}
+
+@test "pieces, scores, types and rules are those that SentencePiece tells" {
+    for name in bpe unigram; do
+        ok "$BMC_BUILD/tests/test_spmodel" "$MODELS/$name.model"
+        run jq -c --slurpfile told "$MODELS/$name.json" \
+            '[. == $told[0].tokenizer, (.model.vocab | length > 100), .bos_id, .eos_id, has("charsmap")]' <<<"$output"
+        # Control pieces are found by their spelling; there need not be any.
+        if [ $name = bpe ]; then assert_output '[true,true,1,2,false]'; else assert_output '[true,true,null,1,true]'; fi
+    done
+}
+
+@test "a folder's tokenizer.model is read where there is no tokenizer.json" {
+    n=0
+    while IFS='|' read -r name pattern; do
+        with_model "$MODELS/$name.model"
+        expect_error 1 "bad/tokenizer.model: $pattern" bmc-convert bad -o out.bmc
+        n=$((n + 1))
+    done <<'END'
+word|is a SentencePiece model word \(3\); read are unigram and bpe$
+suffix|is a SentencePiece model in which spaces go behind words, which is not implemented$
+END
+    [ "$n" -eq 2 ]
+    echo x >bad/tokenizer.model
+    expect_error 1 'bad/tokenizer.model: is no SentencePiece model' bmc-convert bad -o out.bmc
+    with_model "$MODELS/bpe.model"
+    # What it says goes on to what makes tables of it.
+    run bmc-convert bad -o out.bmc
+    echo "$output" >&3
+    [ "$status" -eq 0 ]
+    rm bad/tokenizer.model
+    expect_error 1 'bad: no tokenizer.json, no tokenizer.model and no vocab.json with merges.txt in it$' bmc-convert bad -o b.bmc
+}
+
+@test "tokenizer.json, or vocab.json with merges.txt, goes before tokenizer.model" {
+    cp -r "$(folder llama-bias)" both
+    echo nonsense >both/tokenizer.model
+    ok bmc-convert both -o out.bmc
+    equal_files out.bmc "$(model llama-bias)"
+    cp -r "$(folder opt-350m-like)" other # vocab.json and merges.txt
+    echo nonsense >other/tokenizer.model
+    ok bmc-convert other -o out.bmc
+    equal_files out.bmc "$(model opt-350m-like)"
+}
+
+@test "hostile models" {
+    run "$BMC_BUILD/tests/test_spmodel"
+    [ "$status" -eq 0 ] || fail "$output"
+    [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
+}

@@ -1,0 +1,49 @@
+/* The files of a run: each of many inputs is kept from the outputs, the last one like the first. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "files.h"
+
+enum { INPUTS = 100 };
+
+static const struct program program = {.name = "bmc-files"};
+
+/* Exit code of a program that has read all inputs and would write this file. */
+static int code_of(const char *path)
+{
+    static char name[INPUTS][32];
+    struct err err;
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr))
+            _exit(9);
+        for (int i = 0; i < INPUTS; i++) {
+            snprintf(name[i], sizeof name[i], "input-%d", i);
+            files_input("input", name[i]);
+        }
+        _exit(files_output(&program, "output", path, OPT_WRITES, &err) < 0 ? 1 : 0);
+    }
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+int main(void)
+{
+    char name[32];
+    for (int i = 0; i < INPUTS; i++) {
+        snprintf(name, sizeof name, "input-%d", i);
+        FILE *file = fopen(name, "w");
+        check(file && fclose(file) == 0, "%s cannot be made", name);
+    }
+    for (int i = 0; i < INPUTS; i += 9) {
+        snprintf(name, sizeof name, "./input-%d", i);
+        const int code = code_of(name);
+        check(code == 2, "input %d would be replaced: exit %d", i, code);
+    }
+    check(code_of("output") == 0, "what is no input may be written");
+    return check_result();
+}
