@@ -165,6 +165,17 @@ speculate() { # ARGUMENT..
     inject -- bmc-convert --synth "$BATS_FILE_TMPDIR/tiny.shape" -o m.bmc
 }
 
+@test "bmc-convert: tokenizers with scores" {
+    cd "$BATS_FILE_TMPDIR"
+    tiny_shape scores.shape layers 1 vocab 1000
+    for name in spm spm-unigram t5; do
+        mkdir -p "$name"
+        echo '{"architectures": ["LlamaForCausalLM"]}' >"$name/config.json"
+        cp "$FIXTURES/tokenizers/$name/tokenizer.json" "$name/"
+        inject 397 -- bmc-convert --synth "$PWD/scores.shape" --tokenizer "$PWD/$name" -o m.bmc
+    done
+}
+
 @test "bmc-convert: info, verify" {
     ok bmc-gen -m "$(model llama-2-like)" -t 1 -p "The king" -n 4 -q --save-kv s.kv
     inject -- bmc-convert --info "$(model llama-2-like)"

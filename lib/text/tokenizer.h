@@ -8,17 +8,19 @@
  *
  * The files of the room, the lowest first; each includes and uses only those that stand before it:
  *
- *   utf8 letters slice ids pattern   characters, bytes, lists, regular expressions
- *   tok_tables                       the block of look-up tables: what all others read
- *   tok_unknown merging              what models share
- *   bpe spm unigram tok_model        the models, and their table
- *   charsmap norm_chars norm         normalizers: of characters, and their table
- *   added pretok detok               the other links of the chains; none knows the others
- *   tokenizer                        the chains
+ *   utf8 letters slice ids pattern        characters, bytes, lists, regular expressions
+ *   tok_tables                            the block of look-up tables: what all others read
+ *   added charsmap tok_steps              its added tokens, characters and steps, searched
+ *   tok_unknown merging                   what models share
+ *   bpe spm unigram tok_model             models, and their table
+ *   norm_chars norm_spm norm              normalizers, and their table
+ *   pretok detok                          pre-tokenizers, decoders; links do not know each other
+ *   tokenizer                             the chains
+ *   tok_sorted tok_draft                  the block, written
+ *   tok_added                             its added tokens, which the chain's own normalizer spells
+ *   parts_* tok_parts tok_pieces          components and pieces that the files of a model's folder name
+ *   tok_build                             those files */
  *   chat                             conversations as text
- *   tok_draft                        the block, written
- *   tok_added                        its added tokens, which the chain's own normalizer spells
- *   tok_parts tok_build              what the files of a model's folder say */
 #ifndef BMC_TOKENIZER_H
 #define BMC_TOKENIZER_H
 
