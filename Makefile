@@ -57,7 +57,7 @@ WARNED  = $(patsubst %.c,$(BUILD)/warned/%,$(LIB_SRC) $(wildcard cmd/*.c tests/u
 MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc
 
 # MODE:FILE:to:WHERE below PREFIX
-SHARED    = $(MODELS) $(wildcard models.d/families/*.family models.d/shapes/*.shape)
+SHARED    = $(MODELS) $(wildcard models.d/families/*.family models.d/shapes/*.shape models.d/chat/*.chat)
 INSTALLED = 644:$(LIBBMC):to:lib/libbmc.a 644:lib/bmc.h:to:include/bmc.h 644:$(BUILD)/bmc.pc:to:lib/pkgconfig/bmc.pc \
             $(foreach f,$(SHARED),644:$f:to:$(f:models.d/%=share/bmc/%)) \
             $(foreach f,$(wildcard man/*),644:$f:to:share/man/man$(subst .,,$(suffix $f))/$(notdir $f)) \

@@ -13,6 +13,7 @@ struct options {
     int type;
     const char *family, *models_dir;
     bool no_bos;
+    const char *chat;
     const char *synth, *tokenizer;
     int64_t seed;
     bool info, verify;
@@ -28,6 +29,7 @@ static const struct opt opts[] = {
     OUTPUT("output", "o", OPT_WRITES_MODEL, out, "the model file to write; - is standard output"),
     CHOICE("type", "TYPE", type, "auto|f32|bf16|f16", "type of the stored matrices: auto (what the source has), f32, bf16 or f16"),
     PATH("family", NULL, "FILE", family, "read the tensors' names and traits from this family file instead of finding it by architecture"),
+    NAMES("chat-format", "NAME", chat, NULL, "the chat format, by name (those in chat/) or as a .chat file by path (default: found by the model's chat template)"),
     FLAG("no-bos", NULL, no_bos, "leave out the start tokens that the tokenizer would put in front of texts"),
     PATH("models-dir", NULL, "FOLDER", models_dir, "folder with families/ and shapes/ (default: the one that came with the program)"),
     HEADING("Synthetic models"),
@@ -70,6 +72,7 @@ static int convert(const struct options *o, const char *folder, struct err *err)
     struct cli_progress progress;
     struct hash model_id;
     char models_dir[8192];
+    bool unknown = false;
     if (!o->models_dir && cli_models_dir(models_dir, sizeof models_dir, err) < 0)
         return -1;
     const struct convert_options options = {
@@ -77,6 +80,8 @@ static int convert(const struct options *o, const char *folder, struct err *err)
         .family = o->family,
         .type = types[o->type],
         .no_start = o->no_bos,
+        .chat = o->chat,
+        .template_unknown = &unknown,
         .progress = cli_progress,
         .arg = &progress,
     };
@@ -85,6 +90,11 @@ static int convert(const struct options *o, const char *folder, struct err *err)
                                             &model_id, err)
                             : convert_folder(folder, o->out, &options, &model_id, err);
     cli_progress_end(&progress);
+    if (rc == 0 && unknown)
+        cli_say(stderr,
+                "%s: %s: its chat template is none of those known, so the model has no chat format; "
+                "--chat-format NAME chooses one\n",
+                program.name, folder);
     return rc;
 }
 
@@ -102,6 +112,8 @@ static void check_usage(const struct options *o, const struct operands *operands
         opt_usage_error(&program, "--tokenizer goes with --synth");
     if (o->family && (o->synth || o->info || o->verify))
         opt_usage_error(&program, "--family goes with a folder that is converted");
+    if (o->chat && (o->synth || o->info || o->verify))
+        opt_usage_error(&program, "--chat-format goes with a model that is converted");
     if (o->no_bos && (o->info || o->verify))
         opt_usage_error(&program, "--no-bos goes with a model that is written");
     if (!o->info && !o->verify && !o->out)

@@ -11,6 +11,7 @@ static const struct opt opts[] = {
     GEN_OPTS_MODEL
     PATH("file", "f", "FILE", file, "read the prompt (or the JSON lines, or the text to score) from a file; - is standard input, which is also the default"),
     GEN_OPTS_PROMPT
+    GEN_OPTS_CHAT
     GEN_OPTS_SAMPLING
     GEN_OPTS_BATCHES
     GEN_OPTS_SNAPSHOTS
@@ -54,6 +55,8 @@ static void check_usage(const struct gen_options *o, const struct operands *oper
         opt_usage_error(&program, "--logprobs goes with generation; --score tells those of each token");
     if (o->format >= 0 && (o->jsonl || (!o->score && !o->tokenize)))
         opt_usage_error(&program, "--format goes with --score and --tokenize, and not with --jsonl");
+    if ((o->score || tokens) && o->chat)
+        opt_usage_error(&program, "--chat goes with generation");
     if (tokens && o->stats)
         opt_usage_error(&program, "--stats has nothing to tell of --tokenize and --detokenize");
     gen_check_usage(&program, o, operands);

@@ -36,6 +36,7 @@ static const struct opt opts[] = {
     {OPT_TEXT, "draft-kv", NULL, "POLICY", "cache policy of the draft model: {} (default: as --kv)", SPEC_AT(draft_kv), 0, 0, CHOICES_KV, false},
     {OPT_SIZE, "draft-ctx-size", "cd", "N", "window of the draft model; when it is full, its newer half is read again (default: the context, at most the draft model's)", SPEC_AT(draft_context), 0, MANY, NULL, false},
     {OPT_REAL, "simulate-acceptance", NULL, "P", "for benchmarks only: accept each drafted token with this probability, whatever it is", SPEC_AT(simulate), 0, 1, NULL, false},
+    GEN_OPTS_CHAT
     GEN_OPTS_SAMPLING
     GEN_OPTS_BATCHES
     {OPT_CHOICE, "ragged", NULL, "HOW", "attention of a batch: one (a call in which every sequence has its own rows), pad (a call over rows padded to the longest sequence) or split (a call per sequence) (default one)", SPEC_AT(ragged), 0, 0, "one|pad|split", false},

@@ -88,6 +88,19 @@ static int add_config(json_t *about, const struct bmc_file *file, const char *pa
     return rc;
 }
 
+/* The name of the chat format, or null. */
+static int put_chat(json_t *about, const struct model *model, struct err *err)
+{
+    struct chat chat;
+    if (!model->file.chat_bytes)
+        return json_put(about, "chat", json_null(), err);
+    if (model_chat(model, &chat, err) < 0)
+        return -1;
+    const int rc = json_put(about, "chat", json_text(chat.name, strlen(chat.name)), err);
+    chat_release(&chat);
+    return rc;
+}
+
 static json_t *describe(const struct model *model, struct err *err)
 {
     char model_id[2 * HASH_BYTES + 1], file_id[2 * HASH_BYTES + 1];
@@ -102,7 +115,8 @@ static json_t *describe(const struct model *model, struct err *err)
         dtype_name(model_weight_type(model)), "start_token", (int)tokenizer_has_template(model->tok));
     if (!about) {
         err_set(err, "%s: cannot be described in JSON", model->path);
-    } else if (add_config(about, &model->file, model->path, err) < 0) {
+    } else if (put_chat(about, model, err) < 0 ||
+               add_config(about, &model->file, model->path, err) < 0) {
         json_decref(about);
         about = NULL;
     }

@@ -30,6 +30,8 @@ struct gen_options {
     size_t stride; /* 0: not given */
     const char *stats;
     const char *load_kv, *save_kv, *prompt_cache;
+    bool chat, special;
+    const char *system, *chat_format;
 };
 
 #define GEN_NOT_GIVEN INT64_MIN
@@ -46,6 +48,15 @@ struct gen_hooks {
     void (*print)(const struct gen *gen);
     int (*fields)(const struct gen *gen, const struct gen_stats *stats, json_t *object,
                   struct err *err);
+};
+
+/* The chat format of a run; a name that is NULL: no chat. */
+struct gen_chat {
+    struct chat format;
+    uint32_t end[CHAT_ENDS]; /* ids that end an answer */
+    size_t n_ends;
+    char **stop; /* those of the options, then ends that are no tokens; the strings are theirs */
+    size_t n_stops;
 };
 
 /* What all jobs work on. */
@@ -66,8 +77,9 @@ struct gen {
     double open_kv_ms, save_ms;
     const struct gen_hooks *hooks;
     const struct step_strategy *strategy; /* NULL: one token a step */
-    struct score_stats score;             /* of --score */
-    uint64_t n_requests, n_failed;        /* of --jsonl; what a signal ended did not fail */
+    struct gen_chat chat;
+    struct score_stats score;      /* of --score */
+    uint64_t n_requests, n_failed; /* of --jsonl; what a signal ended did not fail */
 };
 
 /* The prompt text: -p, -f or standard input; one trailing newline of a file is dropped unless `whole`.
@@ -103,6 +115,23 @@ int gen_score(struct gen *gen, struct err *err) MUST_USE;
 int gen_score_jsonl(struct gen *gen, struct err *err) MUST_USE;
 int gen_tokenize(struct gen *gen, struct err *err) MUST_USE;
 int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;
+
+/* ---- chats ---- */
+
+/* Opens the chat format, once: the model's, or the one that the options name. */
+int gen_open_chat(struct gen *gen, struct err *err) MUST_USE;
+void gen_close_chat(struct gen *gen);
+
+/* The request's answer ends as the format says. */
+void gen_chat_request(const struct gen *gen, struct gen_request *request);
+
+/* Appends the ids of turns, and their text unless that is NULL; they follow an answer if the conversation goes on. */
+int gen_chat_prompt(const struct gen *gen, const struct chat_turn *turn, size_t n, bool goes_on,
+                    struct ids *ids, struct buf *text, struct err *err) MUST_USE;
+
+/* The same of words of the user, behind what the options let the system say. */
+int gen_chat_user(const struct gen *gen, const char *words, size_t len, bool goes_on, struct ids *ids,
+                  struct buf *text, struct err *err) MUST_USE;
 
 /* ---- what the jobs print ---- */
 

@@ -95,11 +95,13 @@ int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
         goto out;
     }
     if (spell(gen, prompt, more.len > 0, text, err) < 0 ||
-        (more.len && buf_add(text, more.data, more.len, err) < 0))
+        (more.len && !o->chat && buf_add(text, more.data, more.len, err) < 0))
         goto out;
     /* What goes on is tokenized by itself, without a start token. */
-    if (as_text && tokenizer_encode(gen->model->tok, more.len ? more.data : "", more.len, !goes_on,
-                                    prompt, err) < 0)
+    const char *words = more.len ? more.data : "";
+    if (as_text &&
+        (o->chat ? gen_chat_user(gen, words, more.len, goes_on, prompt, text, err)
+                 : tokenizer_encode(gen->model->tok, words, more.len, !goes_on, prompt, err)) < 0)
         err_prefix(err, "prompt");
     else
         rc = 0;
@@ -179,7 +181,7 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
 struct gen_request gen_request_of(const struct gen *gen, struct ids *ids)
 {
     const struct gen_options *o = gen->options;
-    return (struct gen_request){
+    struct gen_request request = {
         .ids = ids,
         .seed = gen->seed,
         .n = o->n < 0 ? GENERATE_NO_LIMIT : (size_t)o->n,
@@ -189,6 +191,9 @@ struct gen_request gen_request_of(const struct gen *gen, struct ids *ids)
         .to_go_on = o->save_kv || o->prompt_cache,
         .logprobs = o->logprobs,
     };
+    if (o->chat)
+        gen_chat_request(gen, &request);
+    return request;
 }
 
 int gen_open_model(struct gen *gen, struct err *err)
@@ -200,6 +205,8 @@ int gen_open_model(struct gen *gen, struct err *err)
     if (model_open(&gen->model, gen->options->model ? gen->options->model : path, err) < 0)
         return -1;
     gen->load_ms = clock_ms() - start;
+    if (gen->options->chat && gen_open_chat(gen, err) < 0)
+        return -1;
     return gen->options->mlock ? model_lock(gen->model, err) : 0;
 }
 
@@ -219,6 +226,7 @@ void gen_close(struct gen *gen)
 {
     session_close(&gen->session);
     gen_close_kv(gen);
+    gen_close_chat(gen);
     tuned_close(&gen->tuned);
     model_close(gen->model);
 }
@@ -277,6 +285,10 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
         opt_usage_error(program, "--lenient goes with --jsonl");
     if (o->jsonl && (o->echo || o->ids))
         opt_usage_error(program, "--echo and --ids go with plain generation only");
+    if ((o->system || o->special) && !o->chat && !o->jsonl)
+        opt_usage_error(program, "--system and --special go with --chat");
+    if (o->chat && o->prompt_ids)
+        opt_usage_error(program, "--chat is for what is said, --prompt-ids for ids as they are");
     gen_check_kv_usage(program, o);
     names_check(program, o->kv, o->attn, o->isa, o->precision);
     check_ids(program, o->prompt_ids);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/words.h"
 #include "cli.h"
 #include "decode/request.h"
@@ -192,21 +193,54 @@ static int read_origin(const struct jsonl_job *job, struct line *line, struct er
     return 0;
 }
 
+/* The turns of a conversation; what the options let the system say comes first where it does not speak itself. */
+static int read_messages(const struct jsonl_job *job, struct line *line, struct err *err)
+{
+    const struct request *request = &line->request;
+    const char *system = job->gen->options->system;
+    const size_t n = json_array_size(request->messages);
+    struct chat_turn *turn = mem_alloc(n + 1, sizeof *turn);
+    if (!turn)
+        return err_set(err, "out of memory for %zu messages", n);
+    for (size_t i = 0; i < n; i++)
+        turn[i + 1] = request_turn(request, i);
+    const bool says = system && n && turn[1].role != CHAT_OF_SYSTEM;
+    if (says)
+        turn[0] = (struct chat_turn){CHAT_OF_SYSTEM, system, strlen(system)};
+    int rc = gen_open_chat(job->gen, err);
+    if (rc == 0) {
+        gen_chat_request(job->gen, &line->request.gen);
+        rc = gen_chat_prompt(job->gen, turn + !says, n + says, job->gen->snapshot != NULL, &line->ids,
+                             NULL, err);
+    }
+    free(turn);
+    return rc;
+}
+
+static int read_text(const struct jsonl_job *job, struct line *line, struct err *err)
+{
+    const char *text = json_string_value(line->request.text);
+    const size_t len = json_string_length(line->request.text);
+    const bool goes_on = job->gen->snapshot != NULL;
+    if (job->gen->options->chat)
+        return gen_chat_user(job->gen, text, len, goes_on, &line->ids, NULL, err);
+    return tokenizer_encode(job->gen->model->tok, text, len, !goes_on, &line->ids, err);
+}
+
 static int read_prompt(const struct jsonl_job *job, struct line *line, struct err *err)
 {
     const struct request *request = &line->request;
-    const json_t *text = request->text;
     const bool goes_on = job->gen->snapshot != NULL;
+    const int prompts = (request->text != NULL) + (request->ids != NULL) + (request->messages != NULL);
     if (!goes_on && request->from)
         return err_set(err, "\"from\" names a sequence of a snapshot, which --load-kv would give");
-    if (text && request->ids)
-        return err_set(err, goes_on ? "at most one of \"prompt\" and \"ids\" is expected"
-                                    : "exactly one of \"prompt\" and \"ids\" is expected");
-    if (!text && !request->ids && !goes_on)
-        return err_set(err, "exactly one of \"prompt\" and \"ids\" is expected");
-    if (text)
-        return tokenizer_encode(job->gen->model->tok, json_string_value(text), json_string_length(text),
-                                !goes_on, &line->ids, err);
+    if (prompts > 1 || (!prompts && !goes_on))
+        return err_set(err, "%s one of \"prompt\", \"ids\" and \"messages\" is expected",
+                       goes_on ? "at most" : "exactly");
+    if (request->messages)
+        return read_messages(job, line, err);
+    if (request->text)
+        return read_text(job, line, err);
     return request_ids(request, &line->ids, err);
 }
 

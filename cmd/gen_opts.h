@@ -18,6 +18,13 @@
     INT("predict", "n", n, -1, MANY, "tokens to generate; -1: until end-of-text, a stop string or a full context (default -1)"), \
     INT("ctx-size", "c", context, 0, MANY, "context: prompt and generated tokens together; 0 is the model's (default: at most the model's, else the larger of 4096 and prompt + n, where -n -1 counts as 2048; with --jsonl the model's)"),
 
+#define GEN_OPTS_CHAT \
+    HEADING("Chat"), \
+    FLAG("chat", NULL, chat, "the prompt is what a user says to a chat model; its chat format goes around it"), \
+    TEXT("system", NULL, "TEXT", system, "with --chat, what the system says first"), \
+    NAMES("chat-format", "NAME", chat_format, NULL, "a chat format by name, or a .chat file by path (with a slash in it), in place of the model's"), \
+    FLAG("special", NULL, special, "with --chat, read special tokens in what is said, too, which are mere text otherwise"),
+
 #define GEN_OPTS_SAMPLING \
     HEADING("Sampling"), \
     REAL("temp", "T", sampling.temp, -1e9, 1e9, "temperature; 0 or less takes the most likely token (default 0)"), \

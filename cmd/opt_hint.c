@@ -83,12 +83,16 @@ static const struct foreign {
     {"--draft-max, --draft, --draft-n", "draft-max", NULL, "bmc-spec"},
     {"--draft-min, --draft-n-min, --draft-p-min", NULL, "the length of drafts adapts (bmc-spec)", NULL},
     {"-cd, --ctx-size-draft", "draft-ctx-size", NULL, "bmc-spec"},
-    {"-cnv, --conversation, -i, --interactive, -if, --interactive-first, -sys, --system-prompt, "
-     "--chat-template, --jinja, --in-prefix, --in-suffix",
-     NULL, "the programs are filters", NULL},
+    {"-sys, --system-prompt", "system", "with --chat", NULL},
+    {"--chat-template", "chat-format", "a format, no template", NULL},
+    {"-sp", "special", NULL, NULL},
+    {"--special", SAME, "with --chat, in what is said", NULL},
+    {"-cnv, --conversation, -i, --interactive, -if, --interactive-first", NULL,
+     "the programs are filters: --chat is one turn, --save-kv and --load-kv go on", NULL},
+    {"--jinja, --in-prefix, --in-suffix", NULL, "bmc-chat(5) describes chat formats", NULL},
     {"-no-cnv, --no-conversation, -st, --single-turn", NULL, "there is no conversation mode", NULL},
     {"--no-display-prompt", NULL, "the prompt is not printed unless --echo is given", NULL},
-    {"-v, --verbose, -co, --color, --simple-io, -sp, --special, --log-file, --log-colors, "
+    {"-v, --verbose, -co, --color, --simple-io, --log-file, --log-colors, "
      "--log-verbosity",
      NULL, "standard output is the text, standard error the statistics", NULL},
     {"--verbose-prompt", "tokenize", "prints ids and pieces of a text", NULL},

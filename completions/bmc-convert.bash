@@ -12,6 +12,7 @@ _bmc_convert()
     --output | -o) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --type) COMPREPLY=($(compgen -W 'auto f32 bf16 f16' -- "$cur")) ;;
     --family) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --chat-format) COMPREPLY=() ;;
     --models-dir) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --synth) COMPREPLY=($(compgen -W "$(bmc-convert --print-options shapes 2>/dev/null)" -- "$cur") $(compgen -f -- "$cur")) ;;
     --seed | -s) COMPREPLY=() ;;
@@ -20,7 +21,7 @@ _bmc_convert()
     --threads | -t) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-o --output --type --family --no-bos --models-dir --synth -s --seed --tokenizer --info --verify --format -t --threads -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-o --output --type --family --chat-format --no-bos --models-dir --synth -s --seed --tokenizer --info --verify --format -t --threads -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

@@ -2,6 +2,7 @@
 complete -c bmc-convert -s o -l output -r -F -d 'the model file to write; - is standard output'
 complete -c bmc-convert -l type -x -a 'auto f32 bf16 f16' -d 'type of the stored matrices: auto (what the source has), f32, bf16 or f16'
 complete -c bmc-convert -l family -r -F -d 'read the tensors\' names and traits from this family file instead of finding it by architecture'
+complete -c bmc-convert -l chat-format -x -d 'the chat format, by name (those in chat/) or as a .chat file by path (default: found by the model\'s chat template)'
 complete -c bmc-convert -l no-bos -d 'leave out the start tokens that the tokenizer would put in front of texts'
 complete -c bmc-convert -l models-dir -r -F -d 'folder with families/ and shapes/ (default: the one that came with the program)'
 complete -c bmc-convert -l synth -r -F -a '(bmc-convert --print-options shapes 2>/dev/null)' -d 'write random weights N(0, 0.02) of a known shape (a name from shapes/, or a path)'

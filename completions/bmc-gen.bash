@@ -15,6 +15,8 @@ _bmc_gen()
     --prompt-ids) COMPREPLY=() ;;
     --predict | -n) COMPREPLY=() ;;
     --ctx-size | -c) COMPREPLY=() ;;
+    --system) COMPREPLY=() ;;
+    --chat-format) COMPREPLY=() ;;
     --temp) COMPREPLY=() ;;
     --top-k) COMPREPLY=() ;;
     --top-p) COMPREPLY=() ;;
@@ -47,7 +49,7 @@ _bmc_gen()
     --threads-batch | -tb) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --lenient --logprobs --load-kv --save-kv --prompt-cache --score --summary --stride --tokenize --detokenize --echo --ids --stats -q --quiet --format --kv --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size --chat --system --chat-format --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --lenient --logprobs --load-kv --save-kv --prompt-cache --score --summary --stride --tokenize --detokenize --echo --ids --stats -q --quiet --format --kv --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

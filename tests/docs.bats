@@ -19,7 +19,7 @@ setup_file() {
     local tree=$BATS_FILE_TMPDIR/tree
     mkdir -p "$tree/bin" "$tree/models.d"
     cp "$BMC_BIN/bmc-gen" "$BMC_BIN/bmc-convert" "$BMC_BIN/bmc-prof" "$BMC_BIN/bmc-spec" "$BMC_BIN/bmc-tune" "$tree/bin"
-    for name in families shapes grimm grimm-draft; do
+    for name in families shapes chat grimm grimm-draft; do
         ln -s "$ROOT/models.d/$name" "$tree/models.d/$name"
     done
     for name in grimm grimm-draft; do
@@ -318,6 +318,7 @@ run_page() {
 @test "examples of bmc-model(5) run" { run_page bmc-model.5; }
 @test "examples of bmc-kv(5) run" { run_page bmc-kv.5; }
 @test "examples of bmc-family(5) run" { run_page bmc-family.5; }
+@test "examples of bmc-chat(5) run" { run_page bmc-chat.5; }
 
 @test "every man page with examples has its test above" {
     for page in "$ROOT"/man/*; do

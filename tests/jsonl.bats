@@ -172,7 +172,7 @@ cases() { # MODEL LINES
     }
     says '{"ids":[4096]}' '^line 1: .*4096'
     says '{"prompt":5}' '"prompt".*string'
-    says '{"prompt":"a","ids":[1]}' 'one of "prompt" and "ids"'
+    says '{"prompt":"a","ids":[1]}' 'one of "prompt", "ids" and "messages"'
     says '{"prompt":"a","n":-2}' '"n"'
     says '{"prompt":"a","stop":5}' '"stop"'
     says "$(jq -nc '{ids: [range(1025)]}')" '1025.*1024'

@@ -25,6 +25,8 @@ struct gen_request {
     size_t n; /* tokens at most, or GENERATE_NO_LIMIT */
     char *const *stop;
     size_t n_stops;
+    const uint32_t *end; /* ids that end the text as the model's own do */
+    size_t n_ends;
     bool ignore_eos;
     bool
         to_go_on; /* it is saved, and its text continued: the character that it ends within is left for then */

@@ -249,11 +249,19 @@ static int add_logprobs(struct loop *loop, struct slot *slot, const float *logit
                        slot->logprobs + at, err);
 }
 
+static bool ends(const struct loop *loop, const struct gen_request *request, uint32_t id)
+{
+    for (size_t i = 0; i < request->n_ends; i++)
+        if (request->end[i] == id)
+            return true;
+    return model_is_eos(loop->session->model, id);
+}
+
 int loop_take(struct loop *loop, struct slot *slot, uint32_t id, const float *logits, struct err *err)
 {
     const struct gen_request *request = slot->request;
     loop->stats->sampled_tokens++;
-    if (model_is_eos(loop->session->model, id) && !request->ignore_eos)
+    if (ends(loop, request, id) && !request->ignore_eos)
         return loop_finish(loop, slot, FINISHED_EOS, NULL, err);
     memcpy(slot->last_logits, logits, vocab(loop) * sizeof *logits);
     if (ids_add(slot->ids, id, err) < 0 ||

@@ -12,7 +12,7 @@
 
 /* ---- the table ---- */
 
-enum kind { ANY, TEXT, IDS, COUNT, KEY, REAL, FLAG, TEXTS, BIASES };
+enum kind { ANY, TEXT, IDS, TURNS, COUNT, KEY, REAL, FLAG, TEXTS, BIASES };
 
 struct member {
     const char *names[6]; /* its own name, then others that are taken for it */
@@ -29,6 +29,7 @@ static const struct member members[] = {
     {{"from"}, ANY, 0, 0, AT(from)},
     {{"prompt"}, TEXT, 0, 0, AT(text)},
     {{"ids", "prompt_ids", "prompt_token_ids"}, IDS, 0, 0, AT(ids)},
+    {{"messages"}, TURNS, 0, 0, AT(messages)},
     {{"n", "max_tokens", "max_new_tokens", "n_predict", "max_completion_tokens"},
      COUNT,
      -1,
@@ -58,6 +59,7 @@ static void describe(const struct member *member, char *text, size_t size)
         [ANY] = "any value",
         [TEXT] = "a string",
         [IDS] = "a list of token ids",
+        [TURNS] = "a list of objects with role and content",
         [FLAG] = "true or false",
         [TEXTS] = "a string or a list of strings",
         [BIASES] = "an object of token ids and numbers",
@@ -124,6 +126,37 @@ static int check_ids(const struct given *given, struct err *err)
 static int set_ids(struct request *r, const struct given *given, struct err *err)
 {
     return check_ids(given, err) < 0 ? -1 : set_value(r, given, err);
+}
+
+static enum chat_role role_of(const json_t *message)
+{
+    const char *name = json_string_value(json_object_get(message, "role"));
+    int role = 0;
+    while (chat_roles[role] && !(name && strcmp(chat_roles[role], name) == 0))
+        role++;
+    return (enum chat_role)role;
+}
+
+static int set_turns(struct request *r, const struct given *given, struct err *err)
+{
+    const json_t *messages = given->value, *message;
+    size_t i;
+    if (!json_is_array(messages))
+        return refuse(given, err);
+    json_array_foreach(messages, i, message)
+    {
+        const json_t *content = json_object_get(message, "content");
+        if (role_of(message) == CHAT_ROLES)
+            return err_set(err, "\"%s\": the role of entry %zu is none of system, user and assistant",
+                           given->name, i);
+        if (!json_is_string(content))
+            return err_set(err, "\"%s\": the content of entry %zu is %s, a string is expected",
+                           given->name, i, json_type_name(content));
+        if (json_object_size(message) != 2)
+            return err_set(err, "\"%s\": entry %zu has members besides role and content", given->name,
+                           i);
+    }
+    return set_value(r, given, err);
 }
 
 static bool in_range(const struct member *member, double x)
@@ -236,9 +269,9 @@ static int set_biases(struct request *r, const struct given *given, struct err *
 static int set(struct request *r, const struct given *given, struct err *err)
 {
     static int (*const setters[])(struct request *, const struct given *, struct err *) = {
-        [ANY] = set_value,   [TEXT] = set_value, [IDS] = set_ids,
-        [COUNT] = set_whole, [KEY] = set_whole,  [REAL] = set_real,
-        [FLAG] = set_flag,   [TEXTS] = set_stop, [BIASES] = set_biases,
+        [ANY] = set_value,   [TEXT] = set_value,    [IDS] = set_ids,   [TURNS] = set_turns,
+        [COUNT] = set_whole, [KEY] = set_whole,     [REAL] = set_real, [FLAG] = set_flag,
+        [TEXTS] = set_stop,  [BIASES] = set_biases,
     };
     return setters[given->member->kind](r, given, err);
 }
@@ -392,6 +425,14 @@ static int add_ids(const json_t *list, struct ids *ids, struct err *err)
         if (ids_add(ids, (uint32_t)json_integer_value(json_array_get(list, i)), err) < 0)
             return -1;
     return 0;
+}
+
+struct chat_turn request_turn(const struct request *r, size_t i)
+{
+    const json_t *message = json_array_get(r->messages, i),
+                 *content = json_object_get(message, "content");
+    return (struct chat_turn){role_of(message), json_string_value(content),
+                              json_string_length(content)};
 }
 
 int request_ids(const struct request *r, struct ids *ids, struct err *err)

@@ -9,11 +9,13 @@
 
 #include "base/json.h"
 #include "decode/gen_types.h"
+#include "text/chat.h"
 
 struct request {
     json_t *root;             /* the line; what follows points into it */
     const json_t *id, *from;  /* any value, or NULL */
     const json_t *text, *ids; /* the prompt: a string, or a list of token ids; NULL: not given */
+    const json_t *messages;   /* or turns of a conversation */
     struct gen_request gen;   /* what is asked for; its ids are the caller's business */
     struct sampler_options sampling;
     char **stop;             /* the list of gen.stop, if the line has one */
@@ -28,6 +30,9 @@ int request_open(struct request *request, const char *line, size_t len, bool len
 /* Sets what the line says; in `gen` and `sampling` stand the values for what it does not say. gen.sampling then points
  * to the request's own, which must not move any more. */
 int request_apply(struct request *request, struct err *err) MUST_USE;
+
+/* The i-th of its messages; the text stays the request's. */
+struct chat_turn request_turn(const struct request *request, size_t i);
 
 /* Appends the token ids of the prompt. */
 int request_ids(const struct request *request, struct ids *ids, struct err *err) MUST_USE;

@@ -147,6 +147,7 @@ int bmc_file_parse(struct bmc_file *file, const void *data, size_t size, const c
         [BMC_TENSORS] = sizeof(struct bmc_tensor),
         [BMC_NAMES] = sizeof(struct bmc_name),
         [BMC_TEXT] = 1,
+        [BMC_CHAT] = 1,
     };
     const struct bmc_section *section = head->section;
     for (size_t i = 0; i < BMC_SECTIONS; i++)
@@ -164,6 +165,8 @@ int bmc_file_parse(struct bmc_file *file, const void *data, size_t size, const c
     file->n_tensors = (size_t)section[BMC_TENSORS].bytes / sizeof *file->tensor;
     file->name = (const void *)(bytes + section[BMC_NAMES].offset);
     file->n_names = (size_t)section[BMC_NAMES].bytes / sizeof *file->name;
+    file->chat = (const char *)bytes + section[BMC_CHAT].offset;
+    file->chat_bytes = (size_t)section[BMC_CHAT].bytes;
     file->text = (const char *)bytes + section[BMC_TEXT].offset;
     if (check_tensors(file, size, name, err) < 0)
         return -1;

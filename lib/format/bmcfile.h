@@ -10,7 +10,7 @@
 #include "base/hash.h"
 
 enum {
-    BMC_VERSION = 4,
+    BMC_VERSION = 5,
     BMC_ALIGN = 4096, /* tensor data */
     BMC_MAX_DIMS = 4
 };
@@ -42,6 +42,8 @@ struct bmc_file {
     size_t config_bytes;
     const unsigned char *tokenizer;
     size_t tokenizer_bytes;
+    const char *chat; /* the chat format, "key value" text; no bytes: there is none */
+    size_t chat_bytes;
     const struct bmc_tensor *tensor;
     size_t n_tensors;
     const struct bmc_name *name; /* sorted by text */
@@ -88,6 +90,8 @@ struct bmc_plan {
     size_t config_bytes;
     const void *tokenizer;
     size_t tokenizer_bytes;
+    const char *chat; /* may be NULL */
+    size_t chat_bytes;
     const struct bmc_plan_tensor *tensor;
     size_t n_tensors;
     int (*produce)(void *arg, size_t index, size_t first_row, size_t rows, void *bytes,

@@ -7,7 +7,7 @@
 #define BMC_MAGIC "BMCMODEL"
 
 /* Sections of the header, each at a multiple of 64. */
-enum { BMC_CONFIG, BMC_TOKENIZER, BMC_TENSORS, BMC_NAMES, BMC_TEXT, BMC_SECTIONS };
+enum { BMC_CONFIG, BMC_TOKENIZER, BMC_TENSORS, BMC_NAMES, BMC_TEXT, BMC_CHAT, BMC_SECTIONS };
 
 struct bmc_section {
     uint64_t offset, bytes;
@@ -21,7 +21,7 @@ struct bmc_head {
     struct hash header_hash; /* of the header_bytes, with this field zero */
     struct hash model_id;
     struct bmc_section section[BMC_SECTIONS];
-    uint64_t spare[10];
+    uint64_t spare[8];
 };
 
 struct hash bmc_header_hash(const void *header, size_t header_bytes);

@@ -40,6 +40,7 @@ static int alloc_header(struct writer *w, size_t n_stored, size_t text_bytes, st
         [BMC_TENSORS] = n_stored * sizeof(struct bmc_tensor),
         [BMC_NAMES] = plan->n_tensors * sizeof(struct bmc_name),
         [BMC_TEXT] = text_bytes,
+        [BMC_CHAT] = plan->chat_bytes,
     };
     size_t end = sizeof head;
     for (size_t i = 0; i < BMC_SECTIONS; i++)
@@ -55,6 +56,8 @@ static int alloc_header(struct writer *w, size_t n_stored, size_t text_bytes, st
     memcpy(header + head.section[BMC_CONFIG].offset, plan->config, plan->config_bytes);
     if (plan->tokenizer_bytes)
         memcpy(header + head.section[BMC_TOKENIZER].offset, plan->tokenizer, plan->tokenizer_bytes);
+    if (plan->chat_bytes)
+        memcpy(header + head.section[BMC_CHAT].offset, plan->chat, plan->chat_bytes);
     w->tensor = (void *)(header + head.section[BMC_TENSORS].offset);
     w->name = (void *)(header + head.section[BMC_NAMES].offset);
     w->text = (char *)header + head.section[BMC_TEXT].offset;

@@ -36,6 +36,7 @@ enum source_text {
     SOURCE_MERGES,
     SOURCE_TOKENIZER_CONFIG,
     SOURCE_SPECIAL_TOKENS,
+    SOURCE_CHAT_TEMPLATE, /* where the configuration of the tokenizer has none */
     SOURCE_TEXTS
 };
 

@@ -144,3 +144,30 @@ int chat_open(struct chat *chat, const char *models_dir, const char *name, struc
     buf_release(&names);
     return rc;
 }
+
+/* ---- tokens ---- */
+
+int chat_usual_tokens(const struct tokenizer *tok, const struct config *config, struct buf *bos,
+                      struct buf *eos, struct err *err)
+{
+    struct ids ids = {0};
+    int rc = tokenizer_encode(tok, "", 0, true, &ids, err);
+    if (rc == 0 && ids.len)
+        rc = tokenizer_piece(tok, ids.id[0], bos, err);
+    if (rc == 0 && config->n_eos)
+        rc = tokenizer_piece(tok, config->eos[0], eos, err);
+    ids_release(&ids);
+    return rc;
+}
+
+int chat_set_tokens(struct chat *chat, const char *bos, const char *eos, struct err *err)
+{
+    struct buf text = {0};
+    int rc = chat_write(chat, bos, eos, &text, err);
+    if (rc == 0) {
+        chat_release(chat);
+        rc = chat_parse(chat, text.data, text.len, "chat format", err);
+    }
+    buf_release(&text);
+    return rc;
+}

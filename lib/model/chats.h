@@ -2,6 +2,7 @@
 #ifndef BMC_CHATS_H
 #define BMC_CHATS_H
 
+#include "model/config.h"
 #include "text/chat.h"
 
 enum { CHAT_NONE, CHAT_FOUND };
@@ -13,6 +14,14 @@ int chat_open(struct chat *chat, const char *models_dir, const char *name, struc
  * -1. */
 int chat_find(struct chat *chat, const char *models_dir, const char *chat_template, size_t len,
               struct err *err) MUST_USE;
+
+/* Appends what texts of a model begin with and what ends them, as text: its tokenizer's start token and its first end of
+ * text; nothing where there is none. */
+int chat_usual_tokens(const struct tokenizer *tok, const struct config *config, struct buf *bos,
+                      struct buf *eos, struct err *err) MUST_USE;
+
+/* {bos} and {eos} in the format become those texts. */
+int chat_set_tokens(struct chat *chat, const char *bos, const char *eos, struct err *err) MUST_USE;
 
 /* Names of the formats, divided by commas, for sentences. */
 int chat_names(const char *models_dir, struct buf *names, struct err *err) MUST_USE;

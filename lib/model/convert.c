@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "format/source.h"
+#include "model/chat_source.h"
 #include "model/eos.h"
 #include "model/family.h"
 #include "model/pick.h"
@@ -28,7 +29,7 @@ struct job {
     struct family family;
     struct synth synth;
     bool synthetic;
-    struct buf config_text, tokenizer;
+    struct buf config_text, tokenizer, chat;
     struct bmc_plan_tensor *plan;
     struct origin *origin;
     size_t n;
@@ -41,6 +42,7 @@ static void job_release(struct job *job)
     synth_close(&job->synth);
     buf_release(&job->config_text);
     buf_release(&job->tokenizer);
+    buf_release(&job->chat);
     free(job->plan);
     free(job->origin);
 }
@@ -172,6 +174,8 @@ static int write_plan(struct job *job, const char *out_path, struct hash *model_
         .config_bytes = job->config_text.len,
         .tokenizer = job->tokenizer.data,
         .tokenizer_bytes = job->tokenizer.len,
+        .chat = job->chat.data,
+        .chat_bytes = job->chat.len,
         .tensor = job->plan,
         .n_tensors = job->n,
         .produce = produce,
@@ -203,6 +207,19 @@ static int build_tokenizer(const struct job *job, struct buf *blob, struct err *
         .no_start = job->options->no_start,
     };
     return tokenizer_build(&texts, blob, err);
+}
+
+static int find_chat(struct job *job, struct err *err)
+{
+    const struct convert_options *o = job->options;
+    const struct chat_wish wish = {o->models_dir, o->chat, o->no_start};
+    bool unknown;
+    if (chat_of_source(&job->source, &wish, &job->config, &job->tokenizer, &job->chat, &unknown, err) <
+        0)
+        return -1;
+    if (o->template_unknown)
+        *o->template_unknown = unknown;
+    return 0;
 }
 
 static int open_family(struct job *job, const json_t *config, struct err *err)
@@ -237,7 +254,7 @@ int convert_folder(const char *folder, const char *out_path, const struct conver
     struct job job = {.options = options};
     int rc = -1;
     if (weight_source_open(&job.source, folder, SOURCE_ALL, err) == 0 && configure(&job, err) == 0 &&
-        build_tokenizer(&job, &job.tokenizer, err) == 0)
+        build_tokenizer(&job, &job.tokenizer, err) == 0 && find_chat(&job, err) == 0)
         rc = write_plan(&job, out_path, model_id, err);
     job_release(&job);
     return rc;

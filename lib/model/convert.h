@@ -10,6 +10,8 @@ struct convert_options {
     const char *models_dir; /* holds families/ and shapes/ */
     const char *family;     /* a .family file to use, or NULL: found by architecture */
     enum dtype type;
+    const char *chat;       /* name or path of the chat format; NULL: found by the source's template */
+    bool *template_unknown; /* may be NULL; set to whether no format is like that template */
     bool no_start;          /* the tokenizer puts no start tokens in front of texts */
     bmc_progress *progress; /* may be NULL */
     void *arg;

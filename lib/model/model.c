@@ -58,6 +58,17 @@ int model_lock(const struct model *model, struct err *err)
     return 0;
 }
 
+int model_chat(const struct model *model, struct chat *chat, struct err *err)
+{
+    if (!model->file.chat_bytes)
+        return err_set(
+            err,
+            "%s: has no chat format, since the model that it was made from has no chat template, or "
+            "one that is not known; --chat-format NAME chooses",
+            model->path);
+    return chat_parse(chat, model->file.chat, model->file.chat_bytes, model->path, err);
+}
+
 bool model_is_eos(const struct model *model, uint32_t id)
 {
     for (size_t i = 0; i < model->config.n_eos; i++)

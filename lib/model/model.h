@@ -5,6 +5,7 @@
 #include "format/bmcfile.h"
 #include "model/config.h"
 #include "model/weights.h"
+#include "text/chat.h"
 #include "text/tokenizer.h"
 
 struct model {
@@ -28,6 +29,9 @@ int model_synthesize(struct model **model, const struct config *config, const ch
 
 /* Keeps the file's pages in memory. */
 int model_lock(const struct model *model, struct err *err) MUST_USE;
+
+/* The chat format; an error where the model has none. The caller releases it. */
+int model_chat(const struct model *model, struct chat *chat, struct err *err) MUST_USE;
 
 bool model_is_eos(const struct model *model, uint32_t id);
 

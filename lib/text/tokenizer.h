@@ -19,8 +19,8 @@
  *   tok_sorted tok_draft                  the block, written
  *   tok_added                             its added tokens, which the chain's own normalizer spells
  *   parts_* tok_parts tok_pieces          components and pieces that the files of a model's folder name
- *   tok_build                             those files */
- *   chat                             conversations as text
+ *   tok_build                             those files
+ *   chat                                  conversations as text */
 #ifndef BMC_TOKENIZER_H
 #define BMC_TOKENIZER_H
 

@@ -25,10 +25,15 @@ static int read_line(struct request *r, const char *line, bool lenient, struct e
 static const char *value_for(const char *expected)
 {
     static const char *const values[][2] = {
-        {"any value", "{\"a\": [1]}"}, {"a string or", "[\"x\", \"yz\"]"},
-        {"a string", "\"text\""},      {"a list of token ids", "[4, 5]"},
-        {"a whole number", "1"},       {"a number", "0.25"},
-        {"true or false", "true"},     {"an object of", "{\"3\": -1.5, \"4\": false}"},
+        {"any value", "{\"a\": [1]}"},
+        {"a string or", "[\"x\", \"yz\"]"},
+        {"a string", "\"text\""},
+        {"a list of token ids", "[4, 5]"},
+        {"a list of objects", "[{\"role\": \"user\", \"content\": \"x\"}]"},
+        {"a whole number", "1"},
+        {"a number", "0.25"},
+        {"true or false", "true"},
+        {"an object of", "{\"3\": -1.5, \"4\": false}"},
     };
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
         if (strncmp(expected, values[i][0], strlen(values[i][0])) == 0)
@@ -40,12 +45,14 @@ static const char *value_for(const char *expected)
 static void spell(const struct request *r, char *text, size_t size)
 {
     char *json[] = {json_dumps(r->id, JSON_ENCODE_ANY), json_dumps(r->from, JSON_ENCODE_ANY),
-                    json_dumps(r->text, JSON_ENCODE_ANY), json_dumps(r->ids, JSON_ENCODE_ANY)};
+                    json_dumps(r->text, JSON_ENCODE_ANY), json_dumps(r->ids, JSON_ENCODE_ANY),
+                    json_dumps(r->messages, JSON_ENCODE_ANY)};
     const struct sampler_options *s = &r->sampling;
-    int at = snprintf(text, size, "%s %s %s %s n %zu seed %llu eos %d logprobs %zu %zu stop",
+    int at = snprintf(text, size, "%s %s %s %s %s n %zu seed %llu eos %d logprobs %zu %zu stop",
                       json[0] ? json[0] : "-", json[1] ? json[1] : "-", json[2] ? json[2] : "-",
-                      json[3] ? json[3] : "-", r->gen.n, (unsigned long long)r->gen.seed,
-                      r->gen.ignore_eos, r->gen.logprobs, r->gen.prompt_logprobs);
+                      json[3] ? json[3] : "-", json[4] ? json[4] : "-", r->gen.n,
+                      (unsigned long long)r->gen.seed, r->gen.ignore_eos, r->gen.logprobs,
+                      r->gen.prompt_logprobs);
     for (size_t i = 0; i < r->gen.n_stops; i++)
         at += snprintf(text + at, size - (size_t)at, " %s", r->gen.stop[i]);
     at += snprintf(text + at, size - (size_t)at, " sampling %g %zu %g %g %g %zu %g %g", s->temp,

@@ -1,0 +1,121 @@
+/* Chats: what is said becomes a prompt of the model's own format, and its tokens end an answer. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "gen.h"
+#include "model/chats.h"
+
+/* What the format calls {bos} and {eos} are the model's own. */
+static int name_tokens(struct gen *gen, struct err *err)
+{
+    struct buf bos = {0}, eos = {0};
+    int rc = chat_usual_tokens(gen->model->tok, &gen->model->config, &bos, &eos, err);
+    if (rc == 0)
+        rc =
+            chat_set_tokens(&gen->chat.format, bos.data ? bos.data : "", eos.data ? eos.data : "", err);
+    buf_release(&bos);
+    buf_release(&eos);
+    return rc;
+}
+
+/* The model's format, or the one that was named. */
+static int open_format(struct gen *gen, struct err *err)
+{
+    const char *name = gen->options->chat_format;
+    char models_dir[8192];
+    if (!name)
+        return model_chat(gen->model, &gen->chat.format, err);
+    if (cli_models_dir(models_dir, sizeof models_dir, err) < 0 ||
+        chat_open(&gen->chat.format, models_dir, name, err) < 0)
+        return -1;
+    return name_tokens(gen, err);
+}
+
+/* An end that is one token of the model ends an answer like its own end of text; another one is a text to stop at. */
+static int find_ends(struct gen *gen, struct err *err)
+{
+    struct gen_chat *chat = &gen->chat;
+    const struct opt_list *stop = &gen->options->stop;
+    chat->stop = calloc(stop->n + CHAT_ENDS, sizeof *chat->stop);
+    if (!chat->stop)
+        return err_set(err, "out of memory for stop strings");
+    for (size_t i = 0; i < stop->n; i++)
+        chat->stop[chat->n_stops++] = stop->text[i];
+    for (size_t i = 0; i < chat->format.n_ends; i++) {
+        char *end = chat->format.end[i];
+        const int64_t id = tokenizer_find(gen->model->tok, end, strlen(end));
+        if (id >= 0)
+            chat->end[chat->n_ends++] = (uint32_t)id;
+        else if (*end)
+            chat->stop[chat->n_stops++] = end;
+    }
+    return 0;
+}
+
+int gen_open_chat(struct gen *gen, struct err *err)
+{
+    if (gen->chat.format.name)
+        return 0;
+    return open_format(gen, err) < 0 ? -1 : find_ends(gen, err);
+}
+
+void gen_close_chat(struct gen *gen)
+{
+    chat_release(&gen->chat.format);
+    free(gen->chat.stop);
+    gen->chat = (struct gen_chat){0};
+}
+
+void gen_chat_request(const struct gen *gen, struct gen_request *request)
+{
+    request->end = gen->chat.end;
+    request->n_ends = gen->chat.n_ends;
+    request->stop = gen->chat.stop;
+    request->n_stops = gen->chat.n_stops;
+}
+
+/* How many of the ids that are to follow stand at the end of a sequence already: an answer that was cut, or that ended in
+ * the middle of what follows one, is completed. */
+static size_t said_already(const struct ids *ids, const struct ids *more)
+{
+    size_t n = size_min(ids->len, more->len);
+    while (n && memcmp(ids->id + ids->len - n, more->id, n * sizeof *ids->id) != 0)
+        n--;
+    return n;
+}
+
+int gen_chat_prompt(const struct gen *gen, const struct chat_turn *turn, size_t n, bool goes_on,
+                    struct ids *ids, struct buf *text, struct err *err)
+{
+    const struct chat *format = &gen->chat.format;
+    struct chat_text out = {0};
+    struct ids more = {0};
+    int rc = -1;
+    if ((goes_on && chat_render_end(format, &out, err) < 0) ||
+        chat_render(format, turn, n, !goes_on, &out, err) < 0)
+        goto out;
+    if (tokenizer_encode_around(gen->model->tok, out.text.data ? out.text.data : "", out.text.len,
+                                out.words, gen->options->special ? 0 : out.n_words, &more, err) < 0 ||
+        (text && buf_add(text, out.text.data, out.text.len, err) < 0))
+        goto out;
+    rc = 0;
+    for (size_t i = goes_on ? said_already(ids, &more) : 0; i < more.len && rc == 0; i++)
+        rc = ids_add(ids, more.id[i], err);
+out:
+    chat_text_release(&out);
+    ids_release(&more);
+    return rc;
+}
+
+int gen_chat_user(const struct gen *gen, const char *words, size_t len, bool goes_on, struct ids *ids,
+                  struct buf *text, struct err *err)
+{
+    const char *system = gen->options->system;
+    struct chat_turn turn[2];
+    size_t n = 0;
+    if (system)
+        turn[n++] = (struct chat_turn){CHAT_OF_SYSTEM, system, strlen(system)};
+    turn[n++] = (struct chat_turn){CHAT_OF_USER, words, len};
+    return gen_chat_prompt(gen, turn, n, goes_on, ids, text, err);
+}

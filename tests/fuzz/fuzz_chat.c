@@ -1,0 +1,53 @@
+/* Chat formats and what is said in them, both hostile: the input is cut at its first zero byte; behind it stand a template,
+ * and words. What is written of a format reads back, and says the same. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/chat.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void render(const struct chat *chat, const char *words, size_t len, struct buf *text)
+{
+    const struct chat_turn turn[] = {{CHAT_OF_SYSTEM, words, len / 2},
+                                     {CHAT_OF_ASSISTANT, words + len / 2, len - len / 2},
+                                     {CHAT_OF_USER, words, len}};
+    struct chat_text out = {0};
+    struct err err;
+    if (chat_render(chat, turn, 3, true, &out, &err) < 0 || chat_render_end(chat, &out, &err) < 0 ||
+        buf_add(text, out.text.data ? out.text.data : "", out.text.len, &err) < 0)
+        abort();
+    for (size_t i = 0; i < out.n_words; i++)
+        if (out.words[i].end > out.text.len || out.words[i].start > out.words[i].end ||
+            (i && out.words[i].start < out.words[i - 1].end))
+            abort();
+    chat_text_release(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct chat chat, again;
+    struct buf written = {0}, first = {0}, second = {0};
+    struct err err;
+    const uint8_t *cut = size ? memchr(data, 0, size) : NULL;
+    if (!cut || chat_parse(&chat, (const char *)data, (size_t)(cut - data), "fuzz", &err) < 0)
+        return 0;
+    const char *rest = (const char *)cut + 1;
+    const size_t len = size - (size_t)(cut - data) - 1;
+    (void)chat_match(&chat, rest, len);
+    render(&chat, rest, len, &first);
+    /* With these names of tokens nothing changes; a long text may be refused. */
+    if (chat_write(&chat, "{bos}", "{eos}", &written, &err) == 0) {
+        if (chat_parse(&again, written.data, written.len, "fuzz", &err) < 0)
+            abort();
+        render(&again, rest, len, &second);
+        if (first.len != second.len || memcmp(first.data, second.data, first.len) != 0)
+            abort();
+        chat_release(&again);
+    }
+    chat_release(&chat);
+    buf_release(&written);
+    buf_release(&first);
+    buf_release(&second);
+    return 0;
+}
