@@ -17,14 +17,15 @@ int tok_draft_add_added(struct tok_draft *draft, int64_t id, const char *content
     if (tok_draft_set_token(draft, id, content, len, special ? TOK_SPECIAL : 0, err) < 0 ||
         tok_draft_keep_text(draft, content, len, &added.text, err) < 0)
         return -1;
-    for (size_t i = 0; i < draft->added_count; i++)
-        if (draft->added[i].id == (uint32_t)id) {
-            draft->added[i] = added;
-            return 0;
-        }
+    struct tok_draft_token *token = &draft->token[id];
+    if (token->added) {
+        draft->added[token->added - 1] = added;
+        return 0;
+    }
     if (mem_grow(&draft->added, &draft->added_cap, draft->added_count, sizeof draft->added[0], err) < 0)
         return -1;
     draft->added[draft->added_count++] = added;
+    token->added = (uint32_t)draft->added_count;
     return 0;
 }
 
@@ -35,7 +36,7 @@ int tok_draft_add_user(struct tok_draft *draft, int64_t id, const char *content,
     int rc = -1;
     if (tok_draft_add_added(draft, id, content, len, 0, true, false, err) < 0)
         goto out;
-    struct tok_draft_added *added = &draft->added[draft->added_count - 1];
+    struct tok_draft_added *added = &draft->added[draft->token[id].added - 1];
     if (slice_replace((struct slice){content, len}, (struct slice){" ", 1},
                       (struct slice){"\xe2\x96\x81", 3}, 3 * len, &spelling, err) < 0 ||
         tok_draft_keep_text(draft, spelling.data, spelling.len, &added->text, err) < 0)

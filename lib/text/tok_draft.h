@@ -9,7 +9,8 @@
 struct tok_draft_token {
     size_t spelling; /* in draft.spellings */
     uint32_t len;
-    uint8_t flags; /* 0: no such id */
+    uint32_t added; /* its place in draft.added, counted from 1; 0: none */
+    uint8_t flags;  /* 0: no such id */
 };
 
 struct tok_draft_merge {
