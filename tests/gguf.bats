@@ -91,6 +91,11 @@ refused() { # REGEX
         bmc-convert llama-3-like-00001-of-00003.gguf -o c.bmc
     cp llama-3-like-00001-of-00003.gguf whole.gguf
     expect_error 1 'whole.gguf: says that it is file 1 of 3, its name that it is 1 of 1' bmc-convert whole.gguf -o c.bmc
+    head_of 3 0 1
+    text split.no
+    le 4 11
+    le 8 9223372036854775807
+    expect_error 1 'a.gguf: says that it is file 9223372036854775808 of 1, its name that it is 1 of 1' bmc-convert a.gguf -o c.bmc
     [ ! -e c.bmc ]
 }
 

@@ -59,10 +59,10 @@ static int open_part(struct gguf_set *set, const char *path, size_t parts, bool 
     const int64_t count = gguf_integer(&set->part[index], "split.count", 1);
     if (number != (int64_t)index || (count != (int64_t)parts && !(count == 0 && parts == 1)))
         return err_set(err,
-                       "%s: says that it is file %lld of %lld, its name that it is %zu of %zu: split "
+                       "%s: says that it is file %llu of %lld, its name that it is %zu of %zu: split "
                        "files keep their "
                        "names (NAME-00001-of-00003.gguf)",
-                       path, (long long)number + 1, (long long)count, index + 1, parts);
+                       path, (unsigned long long)number + 1, (long long)count, index + 1, parts);
     return check_names(set, path, err);
 }
 
