@@ -11,12 +11,12 @@
 
 enum { FEW = BLOCK_MAX_ELEMENTS }; /* elements at a time */
 
-/* Elements that lie one behind the other, or `step` blocks of one element apart. */
+/* Elements that lie one behind the other, or `step` blocks of one element apart: none, where one stands for all. */
 static void widen(float *x, const struct block_type *type, const unsigned char *in, size_t step,
                   size_t n)
 {
     unsigned char close[FEW * sizeof(float)];
-    if (step > 1) {
+    if (step != 1) {
         for (size_t i = 0; i < n; i++)
             memcpy(close + i * type->bytes, in + i * step * type->bytes, type->bytes);
         in = close;

@@ -7,6 +7,7 @@
 #include "check.h"
 #include "format/pickle.h"
 #include "format/torchzip.h"
+#include "model/pick.h"
 
 struct bytes {
     const char *data;
@@ -296,11 +297,44 @@ static void test_changed(void)
     free(data);
 }
 
+/* Rows of one element each, that is there once: no other is read for it, and the storage ends behind the last. */
+static void test_expanded(void)
+{
+    static const struct entry entry[] = {
+        {"x/data.pkl", BYTES(ONE(TENSOR("K\x09K\x03K\x04\x86K\x01K\0\x86"))), STORE, NOT},
+        {"x/data/0", FLOATS, STORE, NOT},
+        {0}};
+    struct tensor_file file;
+    struct err err;
+    size_t size;
+    float x[3][4], want;
+    char *data = archive(entry, &size);
+    const int rc = torchzip_parse(&file, data, size, "file", &err);
+    check(rc == 0 && file.tensor[0].strided, "expanded: %s", rc < 0 ? err.text : "not strided");
+    if (rc == 0) {
+        const struct source_tensor *a = &file.tensor[0];
+        const struct pick pick = {.from = a,
+                                  .columns = 4,
+                                  .row_step = a->stride[0],
+                                  .column_step = a->stride[1],
+                                  .group = 3,
+                                  .group_from = 3};
+        check(pick_rows(&pick, 0, 3, DTYPE_F32, x), "expanded: not finite");
+        for (size_t i = 0; i < 12; i++) {
+            memcpy(&want, a->data + i / 4 * sizeof want, sizeof want);
+            check(memcmp(&x[i / 4][i % 4], &want, sizeof want) == 0, "expanded: element %zu", i);
+        }
+        tensor_file_release(&file);
+    }
+    free(data);
+}
+
 int main(void)
 {
     test_known();
     test_floods();
     test_archives();
     test_changed();
+    test_expanded();
     return check_result();
 }
