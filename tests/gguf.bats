@@ -110,6 +110,30 @@ refused() { # REGEX
         bmc-convert llama-3-like-00001-of-00003.gguf -o a.bmc
 }
 
+# A value of 41 bytes more in a.gguf, and one that fills up to 64: tensors stay at their multiples of 32.
+with_value() { # KEY F32
+    [ ${#1} -le 25 ]
+    head -c 24 "$GGUF/qwen2-like.gguf" >a.gguf
+    bytes_le 8 $(($(number_at "$GGUF/qwen2-like.gguf" 16 8) + 2)) | patch a.gguf 16
+    text "$1"
+    le 4 6
+    le 4 "$2"
+    put x text "yz$(printf '%*s' $((25 - ${#1})) '')"
+    tail -c +25 "$GGUF/qwen2-like.gguf" >>a.gguf
+}
+
+@test "a factor of rotary positions without the kind of scaling is one of all waves" {
+    for key in qwen2.rope.scaling.factor qwen2.rope.scale_linear; do
+        with_value $key $((0x40800000)) # 4
+        bmc-convert a.gguf -o a.bmc
+        assert_equal "$(bmc-convert --info --format json a.bmc | jq -c '[.rope_scaling, .rope_factor]')" '["linear",4]'
+        with_value $key $((0x3f800000)) # 1
+        bmc-convert a.gguf -o a.bmc
+        bmc-convert "$GGUF/qwen2-like.gguf" -o b.bmc
+        equal_files a.bmc b.bmc
+    done
+}
+
 # ---- blocks ----
 
 @test "blocks of every type are widened to the last bit as gguf's own functions widen them" {

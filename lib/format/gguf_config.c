@@ -32,6 +32,7 @@ static const struct key {
     {"rope.freq_base", "rope_theta,rotary_emb_base"},
     {"rope.dimension_count", "rotary_dim"},
     {"rope.scaling.type", "rope_scaling.rope_type"},
+    {"rope.scale_linear", "rope_scaling.factor"}, /* of old files; what follows is newer */
     {"rope.scaling.factor", "rope_scaling.factor"},
     {"rope.scaling.original_context_length",
      "rope_scaling.original_max_position_embeddings,original_max_position_embeddings"},
@@ -205,10 +206,13 @@ static int put_rotary(struct job *job, struct err *err)
                    json_real((double)turned / (double)head), err);
 }
 
-/* "none" is said by leaving it out. */
-static int drop_no_scaling(struct job *job)
+/* "none" is said by leaving it out. A factor without a type, which llama.cpp takes, too, is that of all waves. */
+static int name_scaling(struct job *job, struct err *err)
 {
     const char *type = json_string_value(json_at(job->config, "rope_scaling.rope_type"));
+    const double factor = json_number_value(json_at(job->config, "rope_scaling.factor"));
+    if (!type && factor > 0 && factor != 1)
+        return put_all(job->config, "rope_scaling.rope_type", json_string("linear"), err);
     if (!type || strcmp(type, "none") == 0)
         json_object_del(job->config, "rope_scaling");
     return 0;
@@ -335,7 +339,7 @@ int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf
     if (!job.config)
         return err_set(err, "%s: out of memory for its configuration", path);
     if (put_keys(&job, err) < 0 || put_tensor_traits(&job, err) < 0 || put_rotary(&job, err) < 0 ||
-        put_longrope(&job, err) < 0 || drop_no_scaling(&job) < 0 || put_llama3(&job, err) < 0 ||
+        put_longrope(&job, err) < 0 || name_scaling(&job, err) < 0 || put_llama3(&job, err) < 0 ||
         put_gemma2(&job, err) < 0)
         return -1;
     return put_falcon(&job, err);
