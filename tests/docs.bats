@@ -350,3 +350,14 @@ run_page() {
         assert_output --partial "$block: "
     done
 }
+
+@test "bmc-convert(1) names every family that there is" {
+    said=$(grep -A 1 'are there; a similar' "$ROOT/man/bmc-convert.1" | tr -dc '[:alnum:],' | tr '[:upper:]' '[:lower:]')
+    n=0
+    for file in "$ROOT"/models.d/families/*.family; do
+        name=$(basename "$file" .family)
+        [[ ,${said/and/,} =~ ,${name//-/}(,|are) ]] || fail "$name is not among $said"
+        n=$((n + 1))
+    done
+    [ "$n" -ge 10 ]
+}
