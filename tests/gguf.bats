@@ -377,6 +377,13 @@ gpt2|has no vocabulary \(tokenizer.ggml.tokens\)$
 llama|has no vocabulary \(tokenizer.ggml.tokens\)$
 END
     [ "$n" -eq 4 ]
+    head_of 3 0 4
+    put tokenizer.ggml.model text gpt2
+    put tokenizer.ggml.pre text gpt-2
+    strings tokenizer.ggml.tokens a b ab
+    strings tokenizer.ggml.merges 'a c'
+    expect_error 1 '^bmc-convert: a.gguf: merge 0, "a" with "c": the second is not in the vocabulary$' \
+        bmc-convert --synth tinyllama-draft-55m --tokenizer a.gguf -o a.bmc
     # Tokens of no letters, 8 bytes each: more than a model has rows for.
     head_of 3 0 2
     put tokenizer.ggml.model text gpt2

@@ -35,10 +35,11 @@ END
     echo x >bad/tokenizer.model
     expect_error 1 'bad/tokenizer.model: is no SentencePiece model' bmc-convert bad -o out.bmc
     with_model "$MODELS/bpe.model"
-    # What it says goes on to what makes tables of it.
-    run bmc-convert bad -o out.bmc
-    echo "$output" >&3
-    [ "$status" -eq 0 ]
+    # What it says goes on to what makes tables of it, and errors there name it, too.
+    expect_error 1 '^bmc-convert: bad/tokenizer.model: token "k" has id 380, but the model.s embedding has 380 rows$' bmc-convert bad -o out.bmc
+    rm bad/tokenizer_config.json # of another tokenizer
+    tiny_shape tiny.shape vocab 1000
+    ok bmc-convert --synth ./tiny.shape --tokenizer bad -o out.bmc
     rm bad/tokenizer.model
     expect_error 1 'bad: no tokenizer.json, no tokenizer.model and no vocab.json with merges.txt in it$' bmc-convert bad -o b.bmc
 }

@@ -21,6 +21,7 @@ static int open_set(struct weight_source *source, enum source_part part, struct 
     if (!s)
         return err_set(err, "%s: out of memory", path);
     snprintf(source->config_name, sizeof source->config_name, "%s", path);
+    snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s", path);
     if (gguf_set_open(&s->set, path, part == SOURCE_ALL, err) < 0)
         return -1;
     if (part == SOURCE_ALL && (gguf_arch_find(&s->arch, &s->set, path, err) < 0 ||

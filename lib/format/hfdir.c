@@ -220,7 +220,7 @@ static int open_small(struct hf_dir *dir, struct err *err)
 }
 
 /* tokenizer.model, where nothing else says how text becomes tokens. */
-static int open_tokenizer(struct hf_dir *dir, struct err *err)
+static int open_tokenizer(struct weight_source *source, struct hf_dir *dir, struct err *err)
 {
     struct file_map map;
     char path[PATH_SIZE];
@@ -235,6 +235,7 @@ static int open_tokenizer(struct hf_dir *dir, struct err *err)
         return -1;
     const int rc = spmodel_json(&dir->made, map.data, map.size, path, err);
     file_unmap(&map);
+    snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s/tokenizer.model", source->path);
     return rc;
 }
 
@@ -251,7 +252,7 @@ static int open_folder(struct weight_source *source, enum source_part part, stru
     if (part == SOURCE_ALL &&
         (check_quantized(dir, err) < 0 || open_weights(dir, err) < 0 || check_tensors(dir, err) < 0))
         return -1;
-    return open_tokenizer(dir, err);
+    return open_tokenizer(source, dir, err);
 }
 
 static const json_t *config(const struct weight_source *source, enum source_json which)

@@ -50,10 +50,11 @@ enum source_part { SOURCE_ALL, SOURCE_ITS_TOKENIZER };
 
 struct weight_source {
     const struct weight_format *format;
-    char path[4096];             /* names the source in errors */
-    char config_name[4096 + 16]; /* and what config() gives */
-    size_t tokens;               /* of its tokenizer, as far as open() knows; 0: it does not */
-    void *state;                 /* the format's own */
+    char path[4096];                /* names the source in errors */
+    char config_name[4096 + 16];    /* and what config() gives */
+    char tokenizer_name[4096 + 32]; /* the same of the tokenizer, if that lies in one file */
+    size_t tokens;                  /* of its tokenizer, as far as open() knows; 0: it does not */
+    void *state;                    /* the format's own */
 };
 
 /* What all slots but open() give is borrowed until close(). */

@@ -198,6 +198,7 @@ static int build_tokenizer(const struct job *job, struct buf *blob, struct err *
     const struct weight_source *source = &job->source;
     const struct tokenizer_source texts = {
         .folder = source->path,
+        .name = *source->tokenizer_name ? source->tokenizer_name : NULL,
         .tokenizer_json = text_of(source, SOURCE_TOKENIZER),
         .vocab_json = text_of(source, SOURCE_VOCAB),
         .merges_txt = text_of(source, SOURCE_MERGES),

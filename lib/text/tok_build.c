@@ -472,8 +472,9 @@ int tokenizer_build(const struct tokenizer_source *source, struct buf *blob, str
                 source->folder);
         goto out;
     }
-    if (buf_addf(&build.where, err, "%s/%s", source->folder, whole ? "tokenizer.json" : "vocab.json") <
-        0)
+    if ((whole && source->name ? buf_addf(&build.where, err, "%s", source->name)
+                               : buf_addf(&build.where, err, "%s/%s", source->folder,
+                                          whole ? "tokenizer.json" : "vocab.json")) < 0)
         goto out;
     build.draft.where = build.where.data;
     if (json_parse(file->data, file->size, build.where.data, &build.root, err) < 0 ||

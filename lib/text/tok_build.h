@@ -8,6 +8,7 @@
  * tokenizer_json is used when it is there, else vocab_json with merges_txt. */
 struct tokenizer_source {
     const char *folder; /* for error sentences */
+    const char *name; /* the same: the file that is meant by tokenizer_json; NULL: that of the folder */
     struct slice tokenizer_json;
     struct slice vocab_json;
     struct slice merges_txt;
