@@ -176,6 +176,13 @@ tiny_shape() { # FILE [KEY VALUE]...
     done
 }
 
+# ---- samples ----
+
+# True for one call in N, other ones with each BMC_SEED, which setup_file sets; with BMC_FULL=1 for all.
+sampled() { # N
+    [ "$BMC_FULL" = 1 ] || [ $(((sampled_calls++ + BMC_SEED) % $1)) -eq 0 ]
+}
+
 # ---- memory ----
 
 # The most memory that a conversion took to read all of SOURCE once, in KiB: into a pipe, the first byte comes after that.
