@@ -133,7 +133,7 @@ check() { # FAMILY KV THREADS CHUNK BATCH [ISA]
     n=0
     while IFS='|' read -r name edit; do
         n=$((n + 1))
-        sampled 3 || continue
+        sampled 4 || continue
         mkdir folder
         cp "$FIXTURES/families/$name"/* folder
         jq "$edit" "$FIXTURES/families/$name/config.json" >folder/config.json

@@ -156,10 +156,7 @@ refused() { # REGEX
     tiny_shape tiny.shape
     n=0
     for vocab in "$SHARED"/vocab/*.gguf; do
-        run_plain bmc-convert --synth ./tiny.shape --no-bos --tokenizer "$vocab" -o a.bmc
-        # Those with scores need a tokenizer of another kind.
-        if [[ $stderr == *'"SPM" is not implemented'* ]]; then continue; fi
-        [ "$status" -eq 0 ] || fail "$vocab: $stderr"
+        bmc-convert --synth ./tiny.shape --no-bos --tokenizer "$vocab" -o a.bmc
         "$BMC_BUILD/tests/vocab_ids" a.bmc <"$vocab.inp" >got
         sed 's/^ *//; s/ *$//' "$vocab.out" >want
         diff want got >differ || fail "$vocab: $(head -n 5 differ)"
@@ -174,7 +171,7 @@ refused() { # REGEX
     [ "$(wc -w <<<"$names")" -ge 30 ]
     text=$'The cat\'s 1234 Mäuse!\tIT\'S\u00a0fine:  日本 ½ ... §'
     for name in $names; do
-        sampled 4 || continue
+        sampled 6 || continue
         rename_pre "$name"
         bmc-convert --synth ./tiny.shape --no-bos --tokenizer a.gguf -o a.bmc
         assert_equal "$(printf '%s' "$text" | "$BMC_BUILD/tests/vocab_ids" a.bmc | bmc-gen -m a.bmc --detokenize)" "$text"
