@@ -55,7 +55,8 @@ struct gen_chat {
     struct chat format;
     uint32_t end[CHAT_ENDS]; /* ids that end an answer */
     size_t n_ends;
-    char **stop; /* those of the options, then ends that are no tokens; the strings are theirs */
+    struct ids marks; /* tokens that the format writes, which nobody says */
+    char **stop;      /* those of the options, then ends that are no tokens; the strings are theirs */
     size_t n_stops;
 };
 

@@ -1,4 +1,5 @@
 /* Chats: what is said becomes a prompt of the model's own format, and its tokens end an answer. */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,17 +54,49 @@ static int find_ends(struct gen *gen, struct err *err)
     return 0;
 }
 
+static bool has_letter(const char *text)
+{
+    while (*text && !isalpha((unsigned char)*text))
+        text++;
+    return *text != 0;
+}
+
+/* Tokens that the vocabulary does not call special may be marks all the same. Blanks and ends of lines are none. */
+static int find_marks(struct gen *gen, struct err *err)
+{
+    struct gen_chat *chat = &gen->chat;
+    const struct tokenizer *tok = gen->model->tok;
+    struct buf piece = {0};
+    struct ids found = {0};
+    int rc = 0;
+    for (size_t i = 0; i < CHAT_PARTS && rc == 0; i++)
+        if (i != CHAT_DEFAULT_SYSTEM)
+            rc = tokenizer_marks(tok, chat->format.part[i], strlen(chat->format.part[i]), &found, err);
+    for (size_t i = 0; i < chat->format.n_ends && rc == 0; i++)
+        rc = tokenizer_marks(tok, chat->format.end[i], strlen(chat->format.end[i]), &found, err);
+    for (size_t i = 0; i < found.len && rc == 0; i++) {
+        buf_clear(&piece);
+        rc = tokenizer_piece(tok, found.id[i], &piece, err);
+        if (rc == 0 && piece.len && has_letter(piece.data))
+            rc = ids_add(&chat->marks, found.id[i], err);
+    }
+    ids_release(&found);
+    buf_release(&piece);
+    return rc;
+}
+
 int gen_open_chat(struct gen *gen, struct err *err)
 {
     if (gen->chat.format.name)
         return 0;
-    return open_format(gen, err) < 0 ? -1 : find_ends(gen, err);
+    return open_format(gen, err) < 0 || find_marks(gen, err) < 0 ? -1 : find_ends(gen, err);
 }
 
 void gen_close_chat(struct gen *gen)
 {
     chat_release(&gen->chat.format);
     free(gen->chat.stop);
+    ids_release(&gen->chat.marks);
     gen->chat = (struct gen_chat){0};
 }
 
@@ -96,7 +129,8 @@ int gen_chat_prompt(const struct gen *gen, const struct chat_turn *turn, size_t 
         chat_render(format, turn, n, !goes_on, &out, err) < 0)
         goto out;
     if (tokenizer_encode_around(gen->model->tok, out.text.data ? out.text.data : "", out.text.len,
-                                out.words, gen->options->special ? 0 : out.n_words, &more, err) < 0 ||
+                                out.words, gen->options->special ? 0 : out.n_words, &gen->chat.marks,
+                                &more, err) < 0 ||
         (text && buf_add(text, out.text.data, out.text.len, err) < 0))
         goto out;
     rc = 0;

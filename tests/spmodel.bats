@@ -36,7 +36,7 @@ END
     expect_error 1 'bad/tokenizer.model: is no SentencePiece model' bmc-convert bad -o out.bmc
     with_model "$MODELS/bpe.model"
     rm bad/tokenizer_config.json
-    expect_error 1 "bad/tokenizer.json: token .* but the model's embedding has 380 rows" bmc-convert bad -o out.bmc
+    expect_error 1 "bad/tokenizer.model: token .* but the model's embedding has 380 rows" bmc-convert bad -o out.bmc
     rm bad/tokenizer.model
     expect_error 1 'bad: no tokenizer.json, no tokenizer.model and no vocab.json with merges.txt in it$' bmc-convert bad -o b.bmc
 }

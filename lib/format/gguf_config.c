@@ -313,6 +313,13 @@ static int put_gemma2(struct job *job, struct err *err)
     if (strcmp(job->arch->name, "gemma2") != 0)
         return 0;
     const int64_t scalar = largest && heads > 0 ? width / heads : head_dim(job);
+    /* What files of before these keys mean, as llama.cpp takes them. */
+    if (!json_object_get(job->config, "attn_logit_softcapping") &&
+        json_put(job->config, "attn_logit_softcapping", json_real(50), err) < 0)
+        return -1;
+    if (!json_object_get(job->config, "final_logit_softcapping") &&
+        json_put(job->config, "final_logit_softcapping", json_real(30), err) < 0)
+        return -1;
     if (!json_object_get(job->config, "sliding_window") &&
         json_put(job->config, "sliding_window", json_integer(4096), err) < 0)
         return -1;

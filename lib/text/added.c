@@ -13,13 +13,22 @@ void added_scan_init(struct added_scan *scan, const struct tokenizer *tok, unsig
         .tok = tok, .list = list, .text = text, .len = len, .guard = guard, .id = TOK_NONE};
 }
 
+static bool is_special(const struct added_scan *scan, uint32_t id)
+{
+    const struct ids *marks = scan->guard->marks;
+    for (size_t i = 0; marks && i < marks->len; i++)
+        if (marks->id[i] == id)
+            return true;
+    return (tok_flags(scan->tok, id) & TOK_SPECIAL) != 0;
+}
+
 /* True where a token that lies there counts. */
 static bool allowed(struct added_scan *scan, const struct tok_added *added, size_t at)
 {
     const struct added_guard *guard = scan->guard;
     if (!guard)
         return true;
-    if (!(tok_flags(scan->tok, added->id) & TOK_SPECIAL))
+    if (!is_special(scan, added->id))
         return guard->plain;
     if (!guard->special)
         return false;

@@ -2,12 +2,14 @@
 #ifndef BMC_ADDED_H
 #define BMC_ADDED_H
 
+#include "text/ids.h"
 #include "text/slice.h"
 #include "text/tok_tables.h"
 
-/* Which tokens count: in words that somebody says, special ones do not. */
+/* Which tokens count: in words that somebody says, special ones and marks do not. */
 struct added_guard {
     bool special, plain;
+    const struct ids *marks;  /* ids that are treated like special ones; NULL: none */
     const struct span *words; /* ascending, in the whole text */
     size_t n_words;
     size_t at; /* of this text in the whole one */

@@ -113,7 +113,8 @@ static int encode_plain(struct encoder *encoder, const char *text, size_t len, b
 static int encode_normalized(struct encoder *encoder, const char *text, size_t len, bool first,
                              struct err *err)
 {
-    static const struct added_guard plain = {.plain = true};
+    const struct added_guard plain = {.plain = true,
+                                      .marks = encoder->guard ? encoder->guard->marks : NULL};
     struct added_scan scan;
     const char *normal;
     size_t normal_len, start, end;
@@ -222,11 +223,27 @@ int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len, 
 }
 
 int tokenizer_encode_around(const struct tokenizer *tok, const char *text, size_t len,
-                            const struct span *words, size_t n_words, struct ids *ids, struct err *err)
+                            const struct span *words, size_t n_words, const struct ids *marks,
+                            struct ids *ids, struct err *err)
 {
     const struct added_guard guard = {
-        .special = true, .plain = true, .words = words, .n_words = n_words};
+        .special = true, .plain = true, .marks = marks, .words = words, .n_words = n_words};
     return encode(tok, text, len, false, &guard, ids, err);
+}
+
+int tokenizer_marks(const struct tokenizer *tok, const char *text, size_t len, struct ids *ids,
+                    struct err *err)
+{
+    struct added_scan scan;
+    size_t start, end;
+    uint32_t id;
+    for (unsigned list = 0; list < 2; list++) {
+        added_scan_init(&scan, tok, list, text, len, NULL);
+        while (added_scan_next(&scan, &id, &start, &end))
+            if (id != TOK_NONE && ids_add(ids, id, err) < 0)
+                return -1;
+    }
+    return 0;
 }
 
 /* --- pieces --- */

@@ -46,11 +46,15 @@ size_t tokenizer_vocab(const struct tokenizer *tok);
 int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len, bool with_template,
                      struct ids *ids, struct err *err) MUST_USE;
 
-/* The same, without the template, of a text of which `words`, ascending, are somebody's words: there special tokens are
- * text like any other. */
+/* The same, without the template, of a text of which `words`, ascending, are somebody's words: there special tokens, and
+ * those whose ids are among `marks`, are text like any other. */
 int tokenizer_encode_around(const struct tokenizer *tok, const char *text, size_t len,
-                            const struct span *words, size_t n_words, struct ids *ids,
-                            struct err *err) MUST_USE;
+                            const struct span *words, size_t n_words, const struct ids *marks,
+                            struct ids *ids, struct err *err) MUST_USE;
+
+/* Appends the ids of the added tokens that stand in a text. */
+int tokenizer_marks(const struct tokenizer *tok, const char *text, size_t len, struct ids *ids,
+                    struct err *err) MUST_USE;
 
 /* True when encoding with the template adds tokens of its own, as OPT's "</s>" in front. */
 bool tokenizer_has_template(const struct tokenizer *tok);
