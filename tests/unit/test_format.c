@@ -116,7 +116,7 @@ static void second_reader(const unsigned char *file, size_t size)
 {
     enum { HEAD = 256, TENSOR = 192, NAME = 16 };
     const bool tied = !tensor_file_find(&source, "lm_head.weight");
-    check(memcmp(file, "BMCMODEL", 8) == 0 && u32(file + 8) == 4, "magic and version");
+    check(memcmp(file, "BMCMODEL", 8) == 0 && u32(file + 8) == 5, "magic and version");
     const uint64_t header = u64(file + 16);
     check(u64(file + 24) == size && header % 4096 == 0, "sizes");
     unsigned char *copy = malloc(header);
@@ -127,11 +127,12 @@ static void second_reader(const unsigned char *file, size_t size)
     struct {
         const unsigned char *at;
         uint64_t bytes;
-    } section[5];
-    for (int i = 0; i < 5; i++) {
+    } section[6];
+    for (int i = 0; i < 6; i++) {
         section[i].at = file + u64(file + 96 + 16 * i);
         section[i].bytes = u64(file + 104 + 16 * i);
     }
+    check(section[5].bytes == 0, "no chat format");
     check(section[0].bytes > 7 && memcmp(section[0].at, "family ", 7) == 0, "configuration text");
     crypto_generichash_state id;
     unsigned char model_id[32];
