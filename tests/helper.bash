@@ -176,6 +176,29 @@ tiny_shape() { # FILE [KEY VALUE]...
     done
 }
 
+# ---- samples ----
+
+# True for one call in N, other ones with each BMC_SEED, which setup_file sets; with BMC_FULL=1 for all.
+sampled() { # N
+    [ "$BMC_FULL" = 1 ] || [ $(((sampled_calls++ + BMC_SEED) % $1)) -eq 0 ]
+}
+
+# ---- memory ----
+
+# The most memory that a conversion took to read all of SOURCE once, in KiB: into a pipe, the first byte comes after that.
+convert_peak() { # SOURCE
+    local pid
+    mkfifo pipe
+    "$BMC_BIN/bmc-convert" "$1" -o pipe 3>&- 2>/dev/null &
+    pid=$!
+    exec 5<pipe
+    head -c 1 <&5 >/dev/null
+    awk '$1 == "VmHWM:" { print $2 }' /proc/$pid/status
+    exec 5<&-
+    wait $pid || true # nobody reads the rest
+    rm pipe
+}
+
 # ---- bytes ----
 
 # Bytes of a number, little-endian: bytes_le COUNT NUMBER

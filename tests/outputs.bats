@@ -288,7 +288,7 @@ not_with_sweep bmc-prof sweep --kv bmc
 no_list bmc-prof bench -p 1,,2
 no_list bmc-prof usecases --cases 5
 nothing_to_measure bmc-prof bench -p 0 -n 0
-at_least_one bmc-prof bench -b 0
+no_list bmc-prof bench -b 0
 at_least_2_rows bmc-prof latency -N 1
 "zork" bmc-prof policies --attn zork
 "zork" bmc-prof bench --precision zork

@@ -187,3 +187,30 @@ END
     bmc-convert --synth ./tiny.shape -o a.bmc
     assert_equal "$(bmc-convert --info --format json a.bmc | jq -r .bias_qkv)" true
 }
+
+# A folder with 48 MiB of BF16 in the three matrices of its layer, all zeros.
+big_folder() { # FOLDER
+    mkdir "$1"
+    cp "$FIXTURES/families/tokenizer.json" "$1/"
+    jq -n '{architectures: ["LlamaForCausalLM"], hidden_size: 1024, intermediate_size: 8192, num_hidden_layers: 1, num_attention_heads: 8,
+        num_key_value_heads: 1, vocab_size: 260, max_position_embeddings: 64, rms_norm_eps: 1e-5, eos_token_id: 2}' >"$1/config.json"
+    header=$(jq -nc 'reduce (["model.embed_tokens", 260, 1024], ["lm_head", 260, 1024], ["model.norm", 1024],
+        ("model.layers.0." + ("input_layernorm", "post_attention_layernorm") | [., 1024]),
+        (["self_attn.q_proj", 1024, 1024], ["self_attn.k_proj", 128, 1024], ["self_attn.v_proj", 128, 1024], ["self_attn.o_proj", 1024, 1024],
+         ["mlp.gate_proj", 8192, 1024], ["mlp.up_proj", 8192, 1024], ["mlp.down_proj", 1024, 8192] | .[0] |= "model.layers.0." + .)) as [$name, $rows, $columns]
+        ({at: 0, all: {}}; (.at + 2 * $rows * ($columns // 1)) as $to
+            | .all[$name + ".weight"] = {dtype: "BF16", shape: [$rows, $columns | numbers], data_offsets: [.at, $to]} | .at = $to) | .all')
+    {
+        bytes_le 8 ${#header}
+        printf '%s' "$header"
+    } >"$1/model.safetensors"
+    truncate -s $((8 + ${#header} + $(jq '[.[].data_offsets[1]] | max' <<<"$header"))) "$1/model.safetensors"
+}
+
+@test "what was read of a folder's weights does not stay in memory" {
+    big_folder big
+    [ "$(stat -c %s big/model.safetensors)" -gt $((48 << 20)) ]
+    peak=$(convert_peak big)
+    [ -n "$peak" ]
+    sanitized || [ "$peak" -lt $((40 << 10)) ] || fail "$peak KiB"
+}

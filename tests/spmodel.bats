@@ -35,12 +35,28 @@ END
     echo x >bad/tokenizer.model
     expect_error 1 'bad/tokenizer.model: is no SentencePiece model' bmc-convert bad -o out.bmc
     with_model "$MODELS/bpe.model"
-    # What it says goes on to what makes tables of it.
-    run bmc-convert bad -o out.bmc
-    echo "$output" >&3
-    [ "$status" -eq 0 ]
+    rm bad/tokenizer_config.json
+    expect_error 1 "bad/tokenizer.json: token .* but the model's embedding has 380 rows" bmc-convert bad -o out.bmc
     rm bad/tokenizer.model
     expect_error 1 'bad: no tokenizer.json, no tokenizer.model and no vocab.json with merges.txt in it$' bmc-convert bad -o b.bmc
+}
+
+@test "a model made with a folder's tokenizer.model has its ids and texts" {
+    tiny_shape some.shape layers 1 vocab 500
+    for name in bpe unigram; do
+        mkdir $name
+        echo '{"architectures": ["LlamaForCausalLM"]}' >$name/config.json
+        cp "$MODELS/$name.model" $name/tokenizer.model
+        ok bmc-convert --synth ./some.shape --tokenizer $name --no-bos -o $name.bmc
+        # SentencePiece takes control pieces for text; a model's special tokens are found in it.
+        jq -c '.cases[] | select(.text | test("[\n\r\u0000]|<s>") | not)' "$MODELS/$name.json" >cases
+        jq -r .text cases >texts
+        end=$([ $name = bpe ] || jq .tokenizer.eos_id "$MODELS/$name.json") # without a start token it is T5's kind
+        jq -c ".ids + [$end]" cases >want
+        [ "$(wc -l <want)" -ge 10 ]
+        ok bmc-gen -q -m $name.bmc --tokenize --format jsonl <texts
+        assert_equal "$(jq -c .ids <<<"$output")" "$(cat want)"
+    done
 }
 
 @test "tokenizer.json, or vocab.json with merges.txt, goes before tokenizer.model" {

@@ -38,3 +38,31 @@ void dtype_narrow(void *to, enum dtype type, const float *from, size_t n)
     case DTYPE_COUNT: break;
     }
 }
+
+/* Elements of `exponent` that are all ones in any of the bytes; `lowest` is their last bit, which then carries into the
+ * sign. Eight bytes at a time, however many elements they are. */
+static bool any_full(const unsigned char *from, size_t bytes, uint64_t exponent, uint64_t lowest)
+{
+    const uint64_t sign = exponent + lowest;
+    uint64_t full = 0, word;
+    size_t at = 0;
+    for (; bytes - at >= sizeof word; at += sizeof word) {
+        memcpy(&word, from + at, sizeof word);
+        full |= (word & exponent) + lowest;
+    }
+    word = 0;
+    memcpy(&word, from + at, bytes - at);
+    full |= (word & exponent) + lowest;
+    return full & sign;
+}
+
+bool dtype_finite(enum dtype type, const void *from, size_t n)
+{
+    switch (type) {
+    case DTYPE_F32: return !any_full(from, 4 * n, 0x7f8000007f800000, 0x0080000000800000);
+    case DTYPE_BF16: return !any_full(from, 2 * n, 0x7f807f807f807f80, 0x0080008000800080);
+    case DTYPE_F16: return !any_full(from, 2 * n, 0x7c007c007c007c00, 0x0400040004000400);
+    case DTYPE_COUNT: break;
+    }
+    return false;
+}

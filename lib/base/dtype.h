@@ -46,6 +46,10 @@ static inline size_t dtype_pair(enum dtype type) { return type == DTYPE_BF16 ? 2
 /* n elements of a type to f32, and back; these and dtype_size() are all that most code needs to know of types. */
 void dtype_widen(float *to, enum dtype type, const void *from, size_t n);
 void dtype_narrow(void *to, enum dtype type, const float *from, size_t n);
+
+/* None of n elements is infinite or NaN. */
+bool dtype_finite(enum dtype type, const void *from, size_t n);
+
 static inline const char *layout_name(enum layout layout)
 {
     return layout == LAYOUT_PACKED ? "packed" : "rows";

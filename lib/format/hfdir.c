@@ -277,6 +277,13 @@ static struct source_bytes tokenizer(const struct weight_source *source, enum so
     return (struct source_bytes){(const char *)dir->file[which].data, dir->file[which].size};
 }
 
+static void forget(const struct weight_source *source)
+{
+    const struct hf_dir *dir = source->state;
+    for (size_t i = 0; i < dir->n_shards; i++)
+        file_map_forget(&dir->shard[i].map);
+}
+
 static void close_folder(struct weight_source *source)
 {
     struct hf_dir *dir = source->state;
@@ -299,5 +306,6 @@ const struct weight_format hf_folder = {
     .config = config,
     .find = find,
     .tokenizer = tokenizer,
+    .forget = forget,
     .close = close_folder,
 };

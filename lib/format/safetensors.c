@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "format/sniff.h"
+#include "format/tensors.h"
 
 enum { MAX_HEADER_BYTES = 100 << 20 };
 
@@ -86,25 +87,6 @@ static int read_tensor(struct source_tensor *tensor, const json_t *entry, const 
     return 0;
 }
 
-static int by_place(const void *a, const void *b)
-{
-    const struct source_tensor *x = a, *y = b;
-    if (x->data != y->data)
-        return x->data < y->data ? -1 : 1;
-    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
-}
-
-static int check_overlaps(struct tensor_file *st, const char *file, struct err *err)
-{
-    qsort(st->tensor, st->n_tensors, sizeof *st->tensor, by_place);
-    for (size_t i = 1; i < st->n_tensors; i++)
-        if (st->tensor[i - 1].data + st->tensor[i - 1].bytes > st->tensor[i].data)
-            return err_set(err, "%s: tensors \"%s\" and \"%s\" overlap", file, st->tensor[i - 1].name,
-                           st->tensor[i].name);
-    tensor_file_sort(st);
-    return 0;
-}
-
 static int read_tensors(struct tensor_file *st, json_t *root, const struct body *body, struct err *err)
 {
     st->tensor = calloc(json_object_size(root) + 1, sizeof *st->tensor);
@@ -121,7 +103,7 @@ static int read_tensors(struct tensor_file *st, json_t *root, const struct body 
         if (read_tensor(tensor, entry, body, err) < 0)
             return -1;
     }
-    return check_overlaps(st, body->file, err);
+    return tensors_check_overlaps(st->tensor, st->n_tensors, body->file, err);
 }
 
 int safetensors_parse(struct tensor_file *st, const void *data, size_t size, const char *name,

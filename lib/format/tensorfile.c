@@ -2,7 +2,8 @@
 #include "format/tensorfile.h"
 
 #include <stdlib.h>
-#include <string.h>
+
+#include "format/tensors.h"
 
 int tensor_file_open(struct tensor_file *file, const char *path, tensor_parse *parse, struct err *err)
 {
@@ -18,21 +19,9 @@ int tensor_file_open(struct tensor_file *file, const char *path, tensor_parse *p
     return 0;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct source_tensor *)a)->name, ((const struct source_tensor *)b)->name);
-}
-
-void tensor_file_sort(struct tensor_file *file)
-{
-    if (file->n_tensors)
-        qsort(file->tensor, file->n_tensors, sizeof *file->tensor, by_name);
-}
-
 const struct source_tensor *tensor_file_find(const struct tensor_file *file, const char *name)
 {
-    const struct source_tensor key = {.name = name};
-    return file->n_tensors ? bsearch(&key, file->tensor, file->n_tensors, sizeof key, by_name) : NULL;
+    return tensors_find(file->tensor, file->n_tensors, name);
 }
 
 void tensor_file_release(struct tensor_file *file)

@@ -22,9 +22,6 @@ typedef int tensor_parse(struct tensor_file *file, const void *data, size_t size
 int tensor_file_open(struct tensor_file *file, const char *path, tensor_parse *parse,
                      struct err *err) MUST_USE;
 
-/* Puts the tensors in the order that tensor_file_find() needs. */
-void tensor_file_sort(struct tensor_file *file);
-
 /* The tensor of that name, or NULL. */
 const struct source_tensor *tensor_file_find(const struct tensor_file *file, const char *name);
 

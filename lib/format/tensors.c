@@ -17,14 +17,21 @@ static int by_place(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
+void tensors_sort(struct source_tensor *tensor, size_t n)
+{
+    if (n)
+        qsort(tensor, n, sizeof *tensor, by_name);
+}
+
 int tensors_check_overlaps(struct source_tensor *tensor, size_t n, const char *file, struct err *err)
 {
-    qsort(tensor, n, sizeof *tensor, by_place);
+    if (n)
+        qsort(tensor, n, sizeof *tensor, by_place);
     for (size_t i = 1; i < n; i++)
         if (tensor[i - 1].data + tensor[i - 1].bytes > tensor[i].data)
             return err_set(err, "%s: tensors \"%s\" and \"%s\" overlap", file, tensor[i - 1].name,
                            tensor[i].name);
-    qsort(tensor, n, sizeof *tensor, by_name);
+    tensors_sort(tensor, n);
     return 0;
 }
 

@@ -4,6 +4,9 @@
 
 #include "format/source.h"
 
+/* The order that all but tensors_check_overlaps() need. */
+void tensors_sort(struct source_tensor *tensor, size_t n);
+
 /* Two of them overlapping in the file called `file` is an error. Leaves them sorted by name. */
 int tensors_check_overlaps(struct source_tensor *tensor, size_t n, const char *file,
                            struct err *err) MUST_USE;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "format/pickle.h"
+#include "format/tensors.h"
 #include "format/zipmap.h"
 
 enum { MAX_ENTRY_NAME = 512 };
@@ -173,11 +174,8 @@ static int read_tensors(struct torch *t, struct tensor_file *file, struct err *e
         if (place(t, tensor, entry->tensor, err) < 0)
             return -1;
     }
-    tensor_file_sort(file);
-    for (size_t i = 1; i < file->n_tensors; i++)
-        if (strcmp(file->tensor[i - 1].name, file->tensor[i].name) == 0)
-            return err_set(err, "%s: tensor \"%s\" is there twice", t->name, file->tensor[i].name);
-    return 0;
+    tensors_sort(file->tensor, file->n_tensors);
+    return tensors_check_names(file->tensor, file->n_tensors, t->name, err);
 }
 
 int torchzip_parse(struct tensor_file *file, const void *data, size_t size, const char *name,

@@ -1,7 +1,6 @@
 /* Rows of a role out of a tensor of a source. */
 #include "model/pick.h"
 
-#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -24,21 +23,32 @@ static void widen(float *x, const struct block_type *type, const unsigned char *
     type->widen(x, in, n / type->elements);
 }
 
+/* Elements that are what is wanted already, and lie together. */
+static bool is_copy(const struct block_type *type, size_t step, enum dtype to)
+{
+    return step == 1 && type->elements == 1 && type->stored == to;
+}
+
+static void convert_some(const struct block_type *type, const unsigned char *in, size_t step,
+                         enum dtype to, char *out, size_t n)
+{
+    float x[FEW];
+    for (size_t at = 0, some; at < n; at += some) {
+        some = size_min(FEW, n - at);
+        widen(x, type, in + at / type->elements * type->bytes * step, step, some);
+        dtype_narrow(out + at * dtype_size(to), to, x, some);
+    }
+}
+
+/* False when one is not finite. */
 static bool convert_row(const struct block_type *type, const unsigned char *in, size_t step,
                         enum dtype to, void *out, size_t n)
 {
-    float x[FEW];
-    bool finite = true;
-    for (size_t at = 0, some; at < n; at += some) {
-        char *here = (char *)out + at * dtype_size(to);
-        some = size_min(FEW, n - at);
-        widen(x, type, in + at / type->elements * type->bytes * step, step, some);
-        dtype_narrow(here, to, x, some);
-        dtype_widen(x, to, here, some);
-        for (size_t i = 0; i < some; i++)
-            finite = finite && isfinite(x[i]);
-    }
-    return finite;
+    if (is_copy(type, step, to))
+        memcpy(out, in, n * type->bytes);
+    else
+        convert_some(type, in, step, to, out, n);
+    return dtype_finite(to, out, n);
 }
 
 /* ---- rows ---- */

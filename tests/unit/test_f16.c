@@ -43,6 +43,37 @@ static void test_conversions(void)
           "f16: overflow and underflow");
 }
 
+/* Each element that is not finite is found, wherever it is; what is finite is no such element. */
+static void test_finite(void)
+{
+    static const struct {
+        enum dtype type;
+        uint32_t largest, infinite, sign; /* bits of the largest number, of infinity, and of the sign */
+    } known[] = {{DTYPE_F32, 0x7f7fffff, 0x7f800000, 0x80000000},
+                 {DTYPE_BF16, 0x7f7f, 0x7f80, 0x8000},
+                 {DTYPE_F16, 0x7bff, 0x7c00, 0x8000}};
+    enum { MOST = 11 };
+    unsigned char some[MOST * 4 + 1];
+    for (size_t k = 0; k < ARRAY_LEN(known); k++) {
+        const size_t size = dtype_size(known[k].type);
+        for (size_t n = 0; n <= MOST; n++) {
+            for (size_t i = 0; i < MOST; i++)
+                memcpy(some + 1 + i * size, &(uint32_t){known[k].largest | (i % 2 ? known[k].sign : 0)},
+                       size);
+            check(dtype_finite(known[k].type, some + 1, n), "%zu finite of type %zu", n, k);
+            for (size_t i = 0; i < MOST; i++)
+                for (uint32_t bits = known[k].infinite; bits <= known[k].infinite + 1; bits++) {
+                    unsigned char before[4];
+                    memcpy(before, some + 1 + i * size, size);
+                    memcpy(some + 1 + i * size, &(uint32_t){bits | (n % 2 ? known[k].sign : 0)}, size);
+                    check(dtype_finite(known[k].type, some + 1, n) == (i >= n),
+                          "%zu of type %zu, number %zu is %x", n, k, i, bits);
+                    memcpy(some + 1 + i * size, before, size);
+                }
+        }
+    }
+}
+
 /* A matrix in both types, packed: all finite f16 numbers, in turns. */
 enum { OUT = 2000, IN = 33, ROWS = 9 };
 
@@ -151,6 +182,7 @@ int main(void)
     kernels_setup();
     threads_set(2);
     test_conversions();
+    test_finite();
     for (size_t i = 0; kernel_sets[i]; i++)
         if (kernel_sets[i]->usable()) {
             test_products(kernel_sets[i]);

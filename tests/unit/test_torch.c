@@ -230,7 +230,7 @@ static const struct {
     {{{"x/data.pkl", BYTES(PROTO "}(" NAME("a") TENSOR(THREE_BY_FOUR) NAME("a") TENSOR("K\0))") "u."),
        STORE, NOT},
       {"x/data/0", FLOATS, STORE, NOT}},
-     "tensor \"a\" is there twice"},
+     "two of its tensors are called \"a\""},
     {{{"x/data.pkl", BYTES(ONE(TENSOR(THREE_BY_FOUR)) "and more"), STORE, NOT},
       {"x/data/0", FLOATS, STORE, NOT}},
      NULL},
