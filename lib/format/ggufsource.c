@@ -45,6 +45,15 @@ static const struct source_tensor *find(const struct weight_source *source, cons
     return gguf_set_find(&s->set, name);
 }
 
+static const struct source_tensor *tensor(const struct weight_source *source, size_t nth)
+{
+    const struct state *s = source->state;
+    for (size_t i = 0; i < s->set.n_parts; nth -= s->set.part[i++].n_tensors)
+        if (nth < s->set.part[i].n_tensors)
+            return &s->set.part[i].tensor[nth];
+    return NULL;
+}
+
 static struct source_bytes tokenizer(const struct weight_source *source, enum source_text which)
 {
     const struct state *s = source->state;
@@ -83,6 +92,7 @@ const struct weight_format gguf_source = {
     .open = open_set,
     .config = config,
     .find = find,
+    .tensor = tensor,
     .tokenizer = tokenizer,
     .tensor_line = tensor_line,
     .forget = forget,
