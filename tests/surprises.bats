@@ -58,3 +58,119 @@ refused() { # REGEX
     rm a.bmc
     refused 'has a tensor that the gpt2 family does not use: lm_head.bias; it would'
 }
+
+# ---- GGUF ----
+
+text() { # ASCII only
+    bytes_le 8 ${#1}
+    printf '%s' "$1"
+}
+
+# One more value, as bytes.
+value() { # KEY bool|f32|u32|text VALUE
+    text "$1"
+    case $2 in
+    bool) bytes_le 4 7 ;;
+    f32) bytes_le 4 6 ;; # its bits
+    u32) bytes_le 4 4 ;;
+    text) bytes_le 4 8 ;;
+    esac
+    case $2 in
+    bool) bytes_le 1 "$3" ;;
+    f32 | u32) bytes_le 4 "$3" ;;
+    text) text "$3" ;;
+    esac
+}
+
+# ./m.gguf: that file with one more value, and one that fills it up so that tensors lie where they may.
+with_value() { # FILE KEY TYPE VALUE
+    local filler
+    rm -rf m*
+    value "${@:2}" >extra
+    filler=$(printf 'x%.0s' $(seq $((32 + 31 - ($(stat -c %s extra) + 20 + 31) % 32))))
+    value "$filler" text '' >>extra
+    {
+        head -c 16 "$1"
+        bytes_le 8 $(($(number_at "$1" 16 8) + 2))
+        cat extra
+        tail -c +25 "$1"
+    } >m.gguf
+}
+
+# ./m.gguf: that file with a key, or another text, spelt otherwise.
+respelt() { # FILE OLD NEW: of the same length
+    rm -rf m*
+    sed "s/$2/$3/" "$1" >m.gguf
+}
+
+@test "GGUF: values that change results and are not read are refused by name; such as change nothing are not" {
+    llama=$FIXTURES/gguf/llama-bias.gguf
+    n=0
+    while IFS='|' read -r key type number pattern; do
+        with_value "$llama" "$key" "$type" "$number"
+        if [ -n "$pattern" ]; then
+            refused "$pattern"
+        else
+            ok bmc-convert m.gguf -o a.bmc
+            rm a.bmc
+        fi
+        n=$((n + 1))
+    done <<'END'
+llama.attention.causal|bool|0|llama.attention.causal is 0: positions that see .* are not implemented for architecture llama$
+llama.attention.causal|bool|1|
+llama.expert_count|u32|8|llama.expert_count is 8: a mixture of experts
+llama.expert_count|u32|0|
+llama.logit_scale|f32|1048576000|llama.logit_scale is 0.25: 
+llama.logit_scale|f32|1065353216|
+llama.embedding_scale|u32|12|llama.embedding_scale is 12: 
+llama.residual_scale|u32|2|llama.residual_scale is 2: 
+llama.attention.sliding_window|u32|64|llama.attention.sliding_window is 64: layers that see a window
+llama.logit_scale|text|x|llama.logit_scale is a text, a number is expected
+general.type|text|model|
+general.type|text|adapter|holds a LoRA adapter, which changes another model: merge it
+general.type|text|imatrix|holds an importance matrix
+general.type|text|mmproj|holds the part of a model that reads pictures
+general.type|text|other|holds no model, but says that it is of type "other"
+END
+    [ "$n" -eq 15 ]
+    sed 's/attention.value_length/attention.value_lengtx/' "$llama" >k.gguf
+    with_value k.gguf llama.attention.value_length u32 7
+    refused 'llama.attention.key_length is 8 and value_length 7: heads of two sizes are not implemented$'
+}
+
+@test "GGUF: a missing value is named as the file calls it" {
+    llama=$FIXTURES/gguf/llama-bias.gguf
+    for key in context_length attention.layer_norm_rms_epsilon block_count; do
+        respelt "$llama" "llama.$key" "llama.${key/_/x}"
+        refused "has no \"llama.$key\", which its architecture needs$"
+    done
+}
+
+@test "GGUF: the old key of linear scaling is read" {
+    llama=$FIXTURES/gguf/llama-bias.gguf
+    sed 's/rope.scaling.type/rope.scaling.typo/' "$llama" >k.gguf
+    with_value k.gguf llama.rope.scale_linear u32 2
+    ok bmc-convert m.gguf -o a.bmc
+    bmc-convert "$llama" -o b.bmc
+    equal_files a.bmc b.bmc
+}
+
+@test "architectures that are something else, vocabularies, types of ggml: the sentence says what they are" {
+    llama=$FIXTURES/gguf/llama-bias.gguf
+    respelt "$llama" 'architecture\(.\{12\}\)llama' 'architecture\1mamba'
+    refused 'is of architecture "mamba", a recurrent model without attention'
+    while IFS='|' read -r architecture pattern; do
+        copied "$(folder llama-bias)" ".architectures = [\"$architecture\"]"
+        rm -f m.gguf
+        refused "architecture \"$architecture\" is $pattern"
+    done <<'END'
+BertModel|an encoder, which reads text and generates none
+T5ForConditionalGeneration|an encoder with a decoder
+RwkvForCausalLM|a recurrent model
+MixtralForCausalLM|a mixture of experts
+END
+    rm -rf m
+    cp "$llama" m.gguf
+    bytes_le 8 0 | patch m.gguf 8
+    refused 'holds a vocabulary only: use it with --synth SHAPE --tokenizer$'
+}

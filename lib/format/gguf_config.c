@@ -205,6 +205,19 @@ static int put_rotary(struct job *job, struct err *err)
                    json_real((double)turned / (double)head), err);
 }
 
+/* Old files have the factor of linear scaling alone. */
+static int put_linear(struct job *job, struct err *err)
+{
+    const struct gguf_value *value = value_of(job, "rope.scale_linear");
+    struct gguf_element factor = gguf_elements(value);
+    if (!gguf_is_number(value) || !gguf_next(&factor) || factor.real == 1 || factor.real == 0 ||
+        value_of(job, "rope.scaling.type"))
+        return 0;
+    if (put_all(job->config, "rope_scaling.rope_type", json_string("linear"), err) < 0)
+        return -1;
+    return put_all(job->config, "rope_scaling.factor", json_of(&factor), err);
+}
+
 /* "none" is said by leaving it out. */
 static int drop_no_scaling(struct job *job)
 {
@@ -335,8 +348,8 @@ int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf
     if (!job.config)
         return err_set(err, "%s: out of memory for its configuration", path);
     if (put_keys(&job, err) < 0 || put_tensor_traits(&job, err) < 0 || put_rotary(&job, err) < 0 ||
-        put_longrope(&job, err) < 0 || drop_no_scaling(&job) < 0 || put_llama3(&job, err) < 0 ||
-        put_gemma2(&job, err) < 0)
+        put_longrope(&job, err) < 0 || put_linear(&job, err) < 0 || drop_no_scaling(&job) < 0 ||
+        put_llama3(&job, err) < 0 || put_gemma2(&job, err) < 0)
         return -1;
     return put_falcon(&job, err);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "format/gguf_check.h"
 #include "format/gguf_config.h"
 #include "format/gguf_tokenizer.h"
 
@@ -23,9 +24,11 @@ static int open_set(struct weight_source *source, enum source_part part, struct 
     snprintf(source->config_name, sizeof source->config_name, "%s", path);
     if (gguf_set_open(&s->set, path, part == SOURCE_ALL, err) < 0)
         return -1;
-    if (part == SOURCE_ALL && (gguf_arch_find(&s->arch, &s->set, path, err) < 0 ||
-                               gguf_config(&s->json[SOURCE_CONFIG], s->arch, &s->set, path, err) < 0 ||
-                               gguf_generation(&s->json[SOURCE_GENERATION], &s->set, err) < 0))
+    if (part == SOURCE_ALL &&
+        (gguf_check_kind(&s->set, path, err) < 0 || gguf_arch_find(&s->arch, &s->set, path, err) < 0 ||
+         gguf_check_values(s->arch, &s->set, path, err) < 0 ||
+         gguf_config(&s->json[SOURCE_CONFIG], s->arch, &s->set, path, err) < 0 ||
+         gguf_generation(&s->json[SOURCE_GENERATION], &s->set, err) < 0))
         return -1;
     if (gguf_tokenizer_json(&s->set.part[0], path, &s->text[SOURCE_TOKENIZER], err) < 0)
         return -1;

@@ -15,6 +15,7 @@ static const char *const harmless[] = {
     "attention.bias",
     "attention.masked_bias",
     "attn.embed_positions",
+    "self_attn.bias",
     "rope_freqs.weight",
     "rope_factors_long.weight",
     "rope_factors_short.weight",
