@@ -174,3 +174,28 @@ END
     bytes_le 8 0 | patch m.gguf 8
     refused 'holds a vocabulary only: use it with --synth SHAPE --tokenizer$'
 }
+
+# ---- snapshots ----
+
+@test "where keys depend on the length of the text, --save-kv is refused before anything is computed; a prompt cache is left alone" {
+    longrope=$FIXTURES/families/llama-longrope
+    bmc-convert "$longrope" -o a.bmc
+    prompt=$(jq -r '.cases[0].prompt' "$longrope/reference.json")
+    expect_error 1 's.kv: keys of this model differ with the length of the text beyond 80 tokens: save and load with -c 80' \
+        bmc-gen -q -m a.bmc -p "$prompt" -n 4 -c 160 --save-kv s.kv
+    [ ! -e s.kv ]
+    ok bmc-gen -q -m a.bmc -p "$prompt" -n 4 -c 80 --ignore-eos --prompt-cache s.kv --ids
+    want=$(bmc-gen -q -m a.bmc -p "$prompt" -n 4 -c 160 --ignore-eos --ids)
+    cp s.kv before.kv
+    for i in 1 2; do
+        run_plain bmc-gen -q -m a.bmc -p "$prompt" -n 4 -c 160 --ignore-eos --prompt-cache s.kv --ids
+        [ "$status" -eq 0 ] || fail "$stderr"
+        assert_equal "$output" "$want"
+        assert_equal "${#stderr_lines[@]}" 1
+        [[ $stderr =~ ^'bmc-gen: s.kv: keys of this model differ with the length of the text beyond 80 tokens: the prompt is computed anew, and nothing is stored' ]]
+        [ $i -eq 1 ] || break
+        equal_files s.kv before.kv
+        rm s.kv
+    done
+    [ ! -e s.kv ]
+}
