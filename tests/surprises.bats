@@ -199,3 +199,25 @@ END
     done
     [ ! -e s.kv ]
 }
+
+# ---- tokenizers ----
+
+@test "tokenizer.model: the end token follows texts only of tokenizers whose class says so" {
+    tiny_shape some.shape layers 1 vocab 500
+    mkdir m
+    echo '{"architectures": ["LlamaForCausalLM"]}' >m/config.json
+    cp "$FIXTURES/sentencepiece/unigram.model" m/tokenizer.model
+    end=$(jq .tokenizer.eos_id "$FIXTURES/sentencepiece/unigram.json")
+    while read -r config ends; do
+        rm -f m/tokenizer_config.json
+        [ "$config" = none ] || echo "$config" >m/tokenizer_config.json
+        ok bmc-convert --synth ./some.shape --tokenizer m -o a.bmc
+        ok bmc-gen -q -m a.bmc --tokenize --format jsonl <<<'shoes'
+        assert_equal "$config $(jq --argjson last "$end" '.ids[-1] == $last' <<<"$output")" "$config $ends"
+    done <<'END'
+none false
+{"tokenizer_class":"LlamaTokenizer"} false
+{"tokenizer_class":"LlamaTokenizer","add_eos_token":true} true
+{"tokenizer_class":"T5Tokenizer"} true
+END
+}
