@@ -221,3 +221,26 @@ none false
 {"tokenizer_class":"T5Tokenizer"} true
 END
 }
+
+# ---- config.json ----
+
+@test "layer_types that are not the family's are refused" {
+    n=0
+    while IFS=';' read -r name filter pattern; do
+        copied "$name" "$filter"
+        if [ -n "$pattern" ]; then
+            refused "$pattern"
+        else
+            ok bmc-convert m -o a.bmc
+            rm a.bmc
+        fi
+        n=$((n + 1))
+    done <<END
+$FIXTURES/families/gemma2;.layer_types = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"];
+$FIXTURES/families/gemma2;.layer_types = ["sliding_attention", "sliding_attention", "full_attention", "full_attention"];"layer_types" has "sliding_attention" for layer 1, the gemma2 family here has "full_attention" there$
+$(folder qwen2-like);.layer_types[2] = "sliding_attention";"layer_types" has "sliding_attention" for layer 2, the qwen2 family
+$(folder qwen2-like);.layer_types[1] = 7;"layer_types" has no text for layer 1
+$(folder qwen2-like);.layer_types += ["full_attention"];"layer_types" has 4 entries for 3 layers$
+END
+    [ "$n" -eq 5 ]
+}
