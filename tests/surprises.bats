@@ -244,3 +244,23 @@ $(folder qwen2-like);.layer_types += ["full_attention"];"layer_types" has 4 entr
 END
     [ "$n" -eq 5 ]
 }
+
+@test "values of config.json that change results and are not read are refused by name" {
+    n=0
+    while IFS=';' read -r name filter pattern; do
+        copied "$name" "$filter"
+        refused "$pattern"
+        n=$((n + 1))
+    done <<END
+$(folder llama-bias);.num_local_experts = 8;"num_local_experts" is 8, the llama family here handles only
+$(folder llama-bias);.embedding_multiplier = 12.5;"embedding_multiplier" is 12.5, 
+$(folder llama-bias);.use_bidirectional_attention = true;"use_bidirectional_attention" is true, 
+$(folder qwen2-like);.attn_logit_softcapping = 50;"attn_logit_softcapping" is 50, the qwen2 family here handles only
+$(folder qwen2-like);.num_local_experts = 4;"num_local_experts" is 4, 
+$FIXTURES/families/mistral;.final_logit_softcapping = 30;"final_logit_softcapping" is 30, 
+END
+    [ "$n" -eq 6 ]
+    copied "$(folder qwen2-like)" '.attn_logit_softcapping = null | .num_local_experts = 0 | .logits_scaling = 1.0'
+    ok bmc-convert m -o a.bmc
+    equal_files a.bmc "$(model qwen2-like)"
+}

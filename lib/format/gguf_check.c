@@ -80,6 +80,8 @@ static const struct unread {
     {"attention.causal", 1, 1, "", "positions that see those behind them: an encoder"},
     {"attention.clamp_kqv", 0, 0, "", "queries, keys and values that are cut off"},
     {"attention.max_alibi_bias", 0, 0, "bloom", "scores that fall with the distance"},
+    {"attn_logit_softcapping", 0, 0, "gemma2", "scores that are bounded softly"},
+    {"final_logit_softcapping", 0, 0, "gemma2", "logits that are bounded softly"},
     {"attention.scale", 0, 0, "", "another scale of scores"},
     {"attention.sliding_window", 0, 0, "gemma2 phi3", "layers that see a window only"},
     {"embedding_scale", 0, 1, "", "scaled embeddings"},
