@@ -203,7 +203,7 @@ static void test_refusals(void)
     }
 }
 
-/* Who decides about start and end tokens: the file, then the configuration, then the kind of model. */
+/* Who decides about start and end tokens: the file, then the configuration, then the class of the tokenizer. */
 static void test_ends(void)
 {
     static const struct {
