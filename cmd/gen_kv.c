@@ -86,11 +86,26 @@ int gen_continue(const struct gen *gen, size_t index, struct gen_request *reques
     return 0;
 }
 
+/* A prompt cache is a help only: where it cannot be one, the prompt is computed as without it. */
+static bool cache_fits(const struct gen *gen)
+{
+    if (snapshot_fits(&gen->session, gen->snapshot))
+        return true;
+    const size_t most = gen->model->config.rope_original;
+    cli_say(
+        stderr,
+        "%s: %s: keys of this model differ with the length of the text beyond %zu tokens: the prompt "
+        "is computed anew%s\n",
+        gen->program->name, gen->options->prompt_cache, most,
+        snapshot_fits(&gen->session, NULL) ? "" : ", and nothing is stored (-c sets the length)");
+    return false;
+}
+
 void gen_reuse(const struct gen *gen, struct gen_request *request)
 {
     const struct ids *prompt = request->ids;
     size_t best = 0;
-    if (!gen->snapshot)
+    if (!cache_fits(gen) || !gen->snapshot)
         return;
     for (size_t i = 0; i < gen->snapshot->file.n_seqs; i++) {
         const size_t common = size_min(snapshot_common(gen->snapshot, i, prompt->id, prompt->len),
@@ -110,6 +125,8 @@ void gen_reuse(const struct gen *gen, struct gen_request *request)
 int gen_begin_save(struct gen *gen, struct err *err)
 {
     const char *path = gen->options->save_kv ? gen->options->save_kv : gen->options->prompt_cache;
+    if (gen->options->prompt_cache && !snapshot_fits(&gen->session, NULL))
+        return 0; /* gen_reuse() said so */
     return path ? snapshot_create(&gen->save, path, &gen->session, err) : 0;
 }
 

@@ -52,7 +52,7 @@ words_at() { tail -c +$(($2 + 1)) "$1" | head -c $(($3 * $4 * 4)) | od -An -v -w
         assert_equal "$(jq -r '.rows | map(select(.name != "head.weight") | .shape) | sort[]' info.json)" \
             "$(jq -r 'del(."lm_head.weight") | map(.shape | map(tostring) | join("x")) | sort[]' source.json)"
         jq -e '(.rows | all(.offset % 4096 == 0 and .bytes > 0)) and .file_bytes == (.rows | map(.offset + .bytes) | max)
-            and (.model_id | test("^[0-9a-f]{64}$")) and (.file_id | test("^[0-9a-f]{64}$")) and .version == 4' info.json
+            and (.model_id | test("^[0-9a-f]{64}$")) and (.file_id | test("^[0-9a-f]{64}$")) and .version == 5' info.json
         assert_equal "$(jq .file_bytes info.json)" "$(stat -c %s "$(model $name)")"
         jq -e '.rows | all(.bytes == ((if .type == "f32" then 4 else 2 end) * (.padded | split("x") | map(tonumber) | reduce .[] as $d (1; . * $d))))' info.json
         # Matrices are packed in blocks of 16 x 32, but for what is only looked up; the rest lies in rows.

@@ -207,7 +207,7 @@ with_value() { # KEY F32
     done
     rename_pre gpt-x
     expect_error 1 '^bmc-convert: a.gguf: its tokenizer cuts texts as "gpt-x" does \(tokenizer.ggml.pre\), which is not known here; convert' \
-        bmc-convert a.gguf -o b.bmc
+        bmc-convert --synth ./tiny.shape --tokenizer a.gguf -o b.bmc
 }
 
 # The vocabulary of llama-bias with another name for the cuts, in a file of its own.
@@ -221,7 +221,6 @@ rename_pre() { # NAME
         tail -c +$((at + ${#key} + 4 + 8 + $(number_at "$file" $((at + ${#key} + 4)) 8) + 1)) "$file"
     } >a.gguf
     # What follows the list of tensors moved: only the tokenizer can be read, which is all that --tokenizer does.
-    [ "$1" != gpt-x ] || bytes_le 8 0 | patch a.gguf 8
 }
 
 # ---- memory ----
@@ -317,7 +316,11 @@ big_model() {
     head_of 3 1 0
     tensor a 39 0 32
     pad 64
-    refused 'tensor "a" is of type 39, which is not known here; known are F32, F16, BF16, Q8_0, .*, IQ4_XS$'
+    refused 'tensor "a" is MXFP4, which cannot be read yet: take a file of the same model in one of F32, .*, IQ4_XS$'
+    head_of 3 1 0
+    tensor a 99 0 32
+    pad 64
+    refused 'tensor "a" is of type 99, which is not known here; known are F32, F16, BF16, Q8_0, .*, IQ4_XS$'
     head_of 3 1 0
     tensor a 8 0 33 2
     pad 640

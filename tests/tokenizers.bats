@@ -14,6 +14,8 @@ with_tokenizer() { # NAME
     mkdir -p folder
     echo '{"architectures": ["LlamaForCausalLM"]}' >folder/config.json
     cp "$FIXTURES/tokenizers/$1/tokenizer.json" folder/
+    rm -f folder/tokenizer_config.json
+    [ "$1" != spm-unigram ] || echo '{"tokenizer_class": "T5Tokenizer"}' >folder/tokenizer_config.json
     ok bmc-convert --synth ./some.shape --tokenizer folder -o "$1.bmc"
 }
 

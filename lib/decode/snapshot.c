@@ -97,20 +97,33 @@ size_t snapshot_common(const struct snapshot *snapshot, size_t index, const uint
     return i;
 }
 
+bool snapshot_fits(const struct session *session, const struct snapshot *snapshot)
+{
+    const size_t stored = snapshot ? (size_t)snapshot->file.head->context : 0;
+    return !rope_depends(&session->model->config, size_max(stored, session->options.context));
+}
+
+static int check_fits(const struct session *session, const struct snapshot *snapshot, const char *path,
+                      struct err *err)
+{
+    const size_t most = session->model->config.rope_original;
+    return snapshot_fits(session, snapshot)
+               ? 0
+               : err_set(err,
+                         "%s: keys of this model differ with the length of the text beyond %zu tokens: "
+                         "save and load with -c %zu, or compute the prompt again",
+                         path, most, most);
+}
+
 int snapshot_load(struct session *session, size_t seq, const struct snapshot *snapshot, size_t index,
                   size_t rows, struct err *err)
 {
     const struct kvfile *file = &snapshot->file;
     const size_t layers = (size_t)file->head->layers;
     struct kvfile_rows *mapped = &session->mapped[seq];
-    const size_t longest = size_max((size_t)file->head->context, session->options.context);
     assert(rows && rows <= file->seq[index].n_rows && !mapped->data);
-    if (rope_depends(&session->model->config, longest))
-        return err_set(
-            err,
-            "%s: keys of this model differ with the length of the text beyond %zu tokens: save "
-            "and load with -c %zu, or compute the prompt again",
-            snapshot->path, session->model->config.rope_original, session->model->config.rope_original);
+    if (check_fits(session, snapshot, snapshot->path, err) < 0)
+        return -1;
     struct kv_rows_in *layer = mem_alloc(layers, sizeof *layer);
     if (!layer)
         return err_set(err, "out of memory for %zu layers", layers);
@@ -143,6 +156,8 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
         .kv_heads = kv->shape.kv_heads,
         .head_dim = kv->shape.head_dim,
     };
+    if (check_fits(session, NULL, path, err) < 0)
+        return -1;
     kv_spelling(session->kv, about.policy, sizeof about.policy);
     return kvwriter_open(writer, path, &about, err);
 }

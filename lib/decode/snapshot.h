@@ -41,6 +41,10 @@ size_t snapshot_find(const struct snapshot *snapshot, const char *id, size_t len
 /* Tokens at the beginning of a sequence that are the same as id[0..n). */
 size_t snapshot_common(const struct snapshot *snapshot, size_t index, const uint32_t *id, size_t n);
 
+/* The keys of some models depend on the length of the text, and are as those of the session neither in what it would write
+ * nor in the snapshot, which may be NULL: false. */
+bool snapshot_fits(const struct session *session, const struct snapshot *snapshot);
+
 /* The empty sequence `seq` of a session begins with the first `rows` rows of a sequence of the snapshot (at most its
  * n_rows): in place under policies that can, and converted where the cache is of another type. */
 int snapshot_load(struct session *session, size_t seq, const struct snapshot *snapshot, size_t index,

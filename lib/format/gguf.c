@@ -153,6 +153,31 @@ static int take_values(struct gguf *gguf, struct reader *r, uint64_t count, stru
 
 /* ---- tensors ---- */
 
+/* Types of ggml that are not read, by their numbers. */
+static const char *type_not_read(uint64_t number)
+{
+    static const char *const names[] = {
+        [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
+        [19] = "IQ1_S", [21] = "IQ3_S", [22] = "IQ2_S",   [24] = "I8",     [25] = "I16",
+        [26] = "I32",   [27] = "I64",   [28] = "F64",     [29] = "IQ1_M",  [34] = "TQ1_0",
+        [35] = "TQ2_0", [39] = "MXFP4",
+    };
+    return number < ARRAY_LEN(names) ? names[number] : NULL;
+}
+
+static int refuse_type(const struct source_tensor *tensor, uint64_t number, const char *known,
+                       const char *file, struct err *err)
+{
+    const char *name = type_not_read(number);
+    if (name)
+        return err_set(err,
+                       "%s: tensor \"%s\" is %s, which cannot be read yet: take a file of the same "
+                       "model in one of %s",
+                       file, tensor->name, name, known);
+    return err_set(err, "%s: tensor \"%s\" is of type %llu, which is not known here; known are %s",
+                   file, tensor->name, (unsigned long long)number, known);
+}
+
 static int find_type(struct source_tensor *tensor, uint64_t number, const char *file, struct err *err)
 {
     char known[200] = "";
@@ -166,8 +191,7 @@ static int find_type(struct source_tensor *tensor, uint64_t number, const char *
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
                                  block_types[i].name);
     }
-    return err_set(err, "%s: tensor \"%s\" is of type %llu, which is not known here; known are %s",
-                   file, tensor->name, (unsigned long long)number, known);
+    return refuse_type(tensor, number, known, file, err);
 }
 
 /* Dimensions are there fastest first. */

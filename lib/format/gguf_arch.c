@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/words.h"
+#include "format/foreign_archs.h"
 
 static const struct gguf_arch archs[] = {
     {"llama", "LlamaForCausalLM", false},   {"qwen2", "Qwen2ForCausalLM", false},
@@ -56,11 +57,11 @@ static const struct name {
     {NULL, "head", "output", ""},
 };
 
-static bool lists(const char *list, const char *word)
+bool gguf_arch_listed(const struct gguf_arch *arch, const char *list)
 {
-    const size_t len = strlen(word);
+    const size_t len = strlen(arch->name);
     while (list) {
-        if (strncmp(list, word, len) == 0 && (list[len] == ' ' || !list[len]))
+        if (strncmp(list, arch->name, len) == 0 && (list[len] == ' ' || !list[len]))
             return true;
         list = strchr(list, ' ');
         list = list ? list + 1 : NULL;
@@ -72,7 +73,7 @@ static bool has_own(const struct gguf_arch *arch, const char *role, size_t len)
 {
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (names[i].archs && strlen(names[i].role) == len && memcmp(names[i].role, role, len) == 0 &&
-            lists(names[i].archs, arch->name))
+            gguf_arch_listed(arch, names[i].archs))
             return true;
     return false;
 }
@@ -86,7 +87,7 @@ bool gguf_tensor_line(const struct gguf_arch *arch, const char *role, size_t nth
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         const struct name *n = &names[i];
         if (strlen(n->role) != len || memcmp(n->role, role, len) != 0 || own != (n->archs != NULL) ||
-            (own && !lists(n->archs, arch->name)) || nth-- > 0)
+            (own && !gguf_arch_listed(arch, n->archs)) || nth-- > 0)
             continue;
         snprintf(line, size, "%s%s%s", n->tensor, end, n->recipe);
         return true;
@@ -98,11 +99,15 @@ static int refuse(const char *name, size_t len, const char *path, struct err *er
 {
     char known[256] = "";
     size_t used = 0;
+    const struct excerpt shown = excerpt_of(name, len);
+    const char *what = foreign_arch(shown.text);
+    if (what)
+        return err_set(err, "%s: is of architecture \"%s\", %s", path, shown.text, what);
     for (size_t i = 0; i < ARRAY_LEN(archs); i++)
         used +=
             (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", archs[i].name);
     return err_set(err, "%s: is of architecture \"%s\", which is not known here; known are %s", path,
-                   excerpt_of(name, len).text, known);
+                   shown.text, known);
 }
 
 int gguf_arch_find(const struct gguf_arch **arch, const struct gguf_set *set, const char *path,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "format/gguf_check.h"
 #include "format/gguf_config.h"
 #include "format/gguf_tokenizer.h"
 
@@ -24,9 +25,11 @@ static int open_set(struct weight_source *source, enum source_part part, struct 
     snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s", path);
     if (gguf_set_open(&s->set, path, part == SOURCE_ALL, err) < 0)
         return -1;
-    if (part == SOURCE_ALL && (gguf_arch_find(&s->arch, &s->set, path, err) < 0 ||
-                               gguf_config(&s->json[SOURCE_CONFIG], s->arch, &s->set, path, err) < 0 ||
-                               gguf_generation(&s->json[SOURCE_GENERATION], &s->set, err) < 0))
+    if (part == SOURCE_ALL &&
+        (gguf_check_kind(&s->set, path, err) < 0 || gguf_arch_find(&s->arch, &s->set, path, err) < 0 ||
+         gguf_check_values(s->arch, &s->set, path, err) < 0 ||
+         gguf_config(&s->json[SOURCE_CONFIG], s->arch, &s->set, path, err) < 0 ||
+         gguf_generation(&s->json[SOURCE_GENERATION], &s->set, err) < 0))
         return -1;
     if (gguf_tokenizer_json(&s->set.part[0], path, &s->text[SOURCE_TOKENIZER], err) < 0)
         return -1;
@@ -44,6 +47,15 @@ static const struct source_tensor *find(const struct weight_source *source, cons
 {
     const struct state *s = source->state;
     return gguf_set_find(&s->set, name);
+}
+
+static const struct source_tensor *tensor(const struct weight_source *source, size_t nth)
+{
+    const struct state *s = source->state;
+    for (size_t i = 0; i < s->set.n_parts; nth -= s->set.part[i++].n_tensors)
+        if (nth < s->set.part[i].n_tensors)
+            return &s->set.part[i].tensor[nth];
+    return NULL;
 }
 
 static struct source_bytes tokenizer(const struct weight_source *source, enum source_text which)
@@ -84,6 +96,7 @@ const struct weight_format gguf_source = {
     .open = open_set,
     .config = config,
     .find = find,
+    .tensor = tensor,
     .tokenizer = tokenizer,
     .tensor_line = tensor_line,
     .forget = forget,

@@ -270,6 +270,15 @@ static const struct source_tensor *find(const struct weight_source *source, cons
     return tensor;
 }
 
+static const struct source_tensor *tensor(const struct weight_source *source, size_t nth)
+{
+    const struct hf_dir *dir = source->state;
+    for (size_t i = 0; i < dir->n_shards; nth -= dir->shard[i++].n_tensors)
+        if (nth < dir->shard[i].n_tensors)
+            return &dir->shard[i].tensor[nth];
+    return NULL;
+}
+
 static struct source_bytes tokenizer(const struct weight_source *source, enum source_text which)
 {
     const struct hf_dir *dir = source->state;
@@ -306,6 +315,7 @@ const struct weight_format hf_folder = {
     .open = open_folder,
     .config = config,
     .find = find,
+    .tensor = tensor,
     .tokenizer = tokenizer,
     .forget = forget,
     .close = close_folder,

@@ -71,6 +71,9 @@ struct weight_format {
     /* The tensor of that name, or NULL. */
     const struct source_tensor *(*find)(const struct weight_source *source, const char *name);
 
+    /* All tensors, one after the other; NULL: there is no nth one. */
+    const struct source_tensor *(*tensor)(const struct weight_source *source, size_t nth);
+
     struct source_bytes (*tokenizer)(const struct weight_source *source, enum source_text which);
 
     /* What follows the role in a `tensor` line (bmc-family(5)), of which there may be several: what the source calls that

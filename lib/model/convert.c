@@ -13,6 +13,7 @@
 #include "model/pick.h"
 #include "model/roles.h"
 #include "model/synth.h"
+#include "model/unused.h"
 #include "text/tok_build.h"
 
 /* One tensor to be written, and where its elements come from. */
@@ -165,9 +166,23 @@ static int plan_tensors(struct job *job, struct err *err)
     return 0;
 }
 
+/* What the source has beyond the plan would be lost without a word. */
+static int check_unused(const struct job *job, struct err *err)
+{
+    const struct source_tensor **used = calloc(job->n, sizeof(*used));
+    if (!used)
+        return err_set(err, "out of memory for a list of %zu tensors", job->n);
+    for (size_t i = 0; i < job->n; i++)
+        used[i] = job->origin[i].pick.from;
+    const int rc = unused_refuse(&job->source, &job->family, &job->config, used, job->n, err);
+    free(used);
+    return rc;
+}
+
 static int write_plan(struct job *job, const char *out_path, struct hash *model_id, struct err *err)
 {
-    if (plan_tensors(job, err) < 0 || config_write(&job->config, &job->config_text, err) < 0)
+    if (plan_tensors(job, err) < 0 || (!job->synthetic && check_unused(job, err) < 0) ||
+        config_write(&job->config, &job->config_text, err) < 0)
         return -1;
     const struct bmc_plan plan = {
         .config = job->config_text.data,

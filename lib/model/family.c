@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/foreign_archs.h"
 #include "model/family_words.h"
 
 enum { PATH_SIZE = 4096 + 300 };
@@ -210,6 +211,9 @@ int family_find(struct family *family, const char *models_dir, const char *archi
         free(files[i]);
     }
     free(files);
+    const char *what = foreign_arch(architecture);
+    if (rc == 1 && what)
+        return err_set(err, "architecture \"%.80s\" is %s", architecture, what);
     if (rc == 1)
         return err_set(
             err, "architecture \"%.80s\" is not known; families in %s are %s; a new one is a new file",

@@ -226,6 +226,30 @@ out:
     return rc;
 }
 
+/* Newer files say of each layer what it sees, which must be what the family has. */
+static int check_layer_types(const json_t *json, const char *name, const struct config *config,
+                             struct err *err)
+{
+    const json_t *types = json_at(json, "layer_types");
+    const size_t n = json_array_size(types);
+    if (!json_is_array(types))
+        return 0;
+    if (n != config->layers)
+        return err_set(err, "%s: \"layer_types\" has %zu entries for %zu layers", name, n,
+                       config->layers);
+    for (size_t i = 0; i < n; i++) {
+        const char *wanted = config_window(config, i) ? "sliding_attention" : "full_attention";
+        const char *found = json_string_value(json_array_get(types, i));
+        if (!found || strcmp(found, wanted) != 0)
+            return err_set(err,
+                           "%s: \"layer_types\" has %s%.40s%s for layer %zu, the %s family here has "
+                           "\"%s\" there",
+                           name, found ? "\"" : "", found ? found : "no text", found ? "\"" : "", i,
+                           config->family, wanted);
+    }
+    return 0;
+}
+
 int family_configure(const struct family *family, const json_t *json, const char *name,
                      struct config *config, struct err *err)
 {
@@ -236,6 +260,8 @@ int family_configure(const struct family *family, const json_t *json, const char
         return err_set(err, "%s: out of memory", name);
     if (apply_lines(&draft, json, err) == 0)
         rc = finish(&draft, config, &nothing, err);
+    if (rc == 0)
+        rc = check_layer_types(json, name, config, err);
     json_decref(draft.values);
     return rc;
 }

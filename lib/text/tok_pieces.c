@@ -6,6 +6,7 @@
 #include "text/tok_pieces.h"
 
 #include <float.h>
+#include <string.h>
 
 #include "text/tok_added.h"
 #include "text/tok_parts.h"
@@ -181,8 +182,30 @@ static int add_charsmap(struct tok_draft *draft, const json_t *root, struct err 
                                   (struct slice){json_string_value(map), json_string_length(map)}, err);
 }
 
+/* Which tokens are put around texts, by the beginning of tokenizer_class; most put the start token in front. */
+static void usual_ends(const json_t *config, bool *start, bool *end)
+{
+    static const struct {
+        const char *class;
+        bool start, end;
+    } classes[] = {
+        {"T5", false, true},      {"MT5", false, true},       {"UMT5", false, true},
+        {"Pegasus", false, true}, {"XLMRoberta", true, true}, {"Camembert", true, true},
+        {"Albert", true, true},
+    };
+    const char *class = json_string_value(json_object_get(config, "tokenizer_class"));
+    *start = true;
+    *end = false;
+    for (size_t i = 0; class && i < ARRAY_LEN(classes); i++)
+        if (strncmp(class, classes[i].class, strlen(classes[i].class)) == 0) {
+            *start = classes[i].start;
+            *end = classes[i].end;
+            return;
+        }
+}
+
 /* A start or end token: whether it is added, the file itself says, or the configuration, or the
- * kind of model. */
+ * class of the tokenizer. */
 static int add_end(struct tok_draft *draft, const json_t *root, const json_t *config,
                    const char *const names[3], bool usual, struct ids *ids, struct err *err)
 {
@@ -204,7 +227,8 @@ int pieces_follow(struct tok_draft *draft, const json_t *root, const json_t *con
                                              "decoder"};
     static const char *const bos[] = {"bos_id", "add_bos", "add_bos_token"};
     static const char *const eos[] = {"eos_id", "add_eos", "add_eos_token"};
-    bool spm = draft->kind == KIND_SPM;
+    bool start, end;
+    usual_ends(config, &start, &end);
     for (size_t i = 0; i < ARRAY_LEN(components); i++) {
         const json_t *component = json_object_get(root, components[i]);
         if (component && !json_is_null(component))
@@ -213,7 +237,7 @@ int pieces_follow(struct tok_draft *draft, const json_t *root, const json_t *con
     }
     if (add_steps(draft, json_object_get(root, "model"), err) < 0 || add_charsmap(draft, root, err) < 0)
         return -1;
-    if (add_end(draft, root, config, bos, spm, &draft->prefix, err) < 0)
+    if (add_end(draft, root, config, bos, start, &draft->prefix, err) < 0)
         return -1;
-    return add_end(draft, root, config, eos, !spm, &draft->suffix, err);
+    return add_end(draft, root, config, eos, end, &draft->suffix, err);
 }

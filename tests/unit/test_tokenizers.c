@@ -203,7 +203,7 @@ static void test_refusals(void)
     }
 }
 
-/* Who decides about start and end tokens: the file, then the configuration, then the kind of model. */
+/* Who decides about start and end tokens: the file, then the configuration, then the class of the tokenizer. */
 static void test_ends(void)
 {
     static const struct {
@@ -214,7 +214,11 @@ static void test_ends(void)
         {"SPM", ",\"add_bos\":false", "{}", 0, 0},
         {"SPM", ",\"add_eos\":true", "{\"add_eos_token\":false}", 1, 1},
         {"SPM", "", "{\"add_bos_token\":false,\"add_eos_token\":true}", 0, 1},
-        {"Unigram", "", "{}", 0, 1},
+        {"Unigram", "", "{}", 1, 0},
+        {"Unigram", "", "{\"tokenizer_class\":\"LlamaTokenizer\"}", 1, 0},
+        {"Unigram", "", "{\"tokenizer_class\":\"T5Tokenizer\"}", 0, 1},
+        {"Unigram", "", "{\"tokenizer_class\":\"XLMRobertaTokenizer\"}", 1, 1},
+        {"SPM", "", "{\"tokenizer_class\":\"T5TokenizerFast\",\"add_eos_token\":false}", 0, 0},
         {"Unigram", ",\"add_bos\":true,\"add_eos\":false", "{}", 1, 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
