@@ -17,6 +17,7 @@ int tok_draft_add_added(struct tok_draft *draft, int64_t id, const char *content
     if (tok_draft_set_token(draft, id, content, len, special ? TOK_SPECIAL : 0, err) < 0 ||
         tok_draft_keep_text(draft, content, len, &added.text, err) < 0)
         return -1;
+    draft->token[id].added = true;
     for (size_t i = 0; i < draft->added_count; i++)
         if (draft->added[i].id == (uint32_t)id) {
             draft->added[i] = added;

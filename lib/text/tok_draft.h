@@ -10,6 +10,8 @@ struct tok_draft_token {
     size_t spelling; /* in draft.spellings */
     uint32_t len;
     uint8_t flags; /* 0: no such id */
+    bool added;    /* its spelling is looked for in texts */
+    bool joined;   /* merges take or make it */
 };
 
 struct tok_draft_merge {
