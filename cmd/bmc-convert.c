@@ -35,7 +35,7 @@ static const struct opt opts[] = {
     HEADING("Synthetic models"),
     NAMES("synth", "SHAPE", synth, CHOICES_SHAPES, "write random weights N(0, 0.02) of a known shape (a name from shapes/, or a path)"),
     INT("seed", "s", seed, 0, 1e19, "seed of the random weights (default 0)"),
-    PATH("tokenizer", NULL, "SOURCE", tokenizer, "take the tokenizer of this folder, or of this GGUF file; without it, one token per byte"),
+    PATH("tokenizer", NULL, "SOURCE", tokenizer, "take the tokenizer, and the ids that end a text, of this folder or GGUF file, or of a tokenizer.json or tokenizer.model; without it, one token per byte"),
     HEADING("Looking"),
     FLAG("info", NULL, info, "show what is in a model file or a snapshot"),
     FLAG("verify", NULL, verify, "compare every byte of a model file or a snapshot with its hashes"),

@@ -16,3 +16,36 @@ setup_file() { for name in qwen2-like llama-bias; do model "$name" >/dev/null; d
     [[ " $ids " == *' 184 '*' 403 '* ]]
     assert_equal "$(bmc-gen -q -m a.bmc --detokenize <<<"$ids")" 'Führer, öl'
 }
+
+facts() { bmc-convert --info --format json "$1" | jq -c '[.vocab, .eos, .tokenizer_ids]'; }
+
+@test "--tokenizer: a folder of nothing else, the files themselves, and a vocabulary that is larger than the shape's" {
+    tiny_shape tiny.shape
+    mkdir in
+    cp "$(folder qwen2-like)/tokenizer.json" in
+    ok bmc-convert --synth ./tiny.shape --tokenizer in -o a.bmc
+    assert_equal "$(facts a.bmc)" '[403,[0],403]'
+    ok bmc-convert --synth ./tiny.shape --tokenizer in/tokenizer.json -o b.bmc
+    cmp a.bmc b.bmc
+    ok bmc-convert --synth ./tiny.shape --tokenizer "$FIXTURES/sentencepiece/bpe.model" -o c.bmc
+    echo text >x
+    expect_error 1 '^bmc-convert: x: is no tokenizer: .*a tokenizer.json or a tokenizer.model is needed here$' bmc-convert --synth ./tiny.shape --tokenizer x -o d.bmc
+    expect_error 1 '^bmc-convert: none/: .*No such file' bmc-convert --synth ./tiny.shape --tokenizer none/ -o d.bmc
+}
+
+@test "--tokenizer: the ids that end a text are the source's, where it says them" {
+    tiny_shape tiny.shape
+    ok bmc-convert --synth ./tiny.shape --tokenizer "$FIXTURES/gguf/qwen2-like.gguf" -o a.bmc
+    assert_equal "$(facts a.bmc | jq -c '.[1]')" "$(facts "$(model qwen2-like)" | jq -c '.[1]')"
+    mkdir in
+    cp "$(folder qwen2-like)/tokenizer.json" in
+    echo '{"eos_token_id":[5,7]}' >in/generation_config.json
+    ok bmc-convert --synth ./tiny.shape --tokenizer in -o a.bmc
+    assert_equal "$(facts a.bmc | jq -c '.[1]')" '[5,7]'
+}
+
+@test "errors name the file that the tokenizer was read from" {
+    tiny_shape tiny.shape
+    echo '{"model":{"type":"WordPiece"}}' >words.json
+    expect_error 1 '^bmc-convert: words.json: model "WordPiece"' bmc-convert --synth ./tiny.shape --tokenizer words.json -o a.bmc
+}

@@ -21,13 +21,14 @@ static int open_set(struct weight_source *source, enum source_part part, struct 
     if (!s)
         return err_set(err, "%s: out of memory", path);
     snprintf(source->config_name, sizeof source->config_name, "%s", path);
+    snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s", path);
     if (gguf_set_open(&s->set, path, part == SOURCE_ALL, err) < 0)
         return -1;
     if (part == SOURCE_ALL && (gguf_arch_find(&s->arch, &s->set, path, err) < 0 ||
-                               gguf_config(&s->json[SOURCE_CONFIG], s->arch, &s->set, path, err) < 0 ||
-                               gguf_generation(&s->json[SOURCE_GENERATION], &s->set, err) < 0))
+                               gguf_config(&s->json[SOURCE_CONFIG], s->arch, &s->set, path, err) < 0))
         return -1;
-    if (gguf_tokenizer_json(&s->set.part[0], path, &s->text[SOURCE_TOKENIZER], err) < 0)
+    if (gguf_generation(&s->json[SOURCE_GENERATION], &s->set, err) < 0 ||
+        gguf_tokenizer_json(&s->set.part[0], path, &s->text[SOURCE_TOKENIZER], err) < 0)
         return -1;
     source->tokens = gguf_value(&s->set.part[0], "tokenizer.ggml.tokens")->count;
     return gguf_tokenizer_config(&s->set.part[0], &s->text[SOURCE_TOKENIZER_CONFIG], err);

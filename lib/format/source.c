@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "format/ggufsource.h"
 #include "format/hfdir.h"
+#include "format/tokfile.h"
 
 static const struct weight_format *const formats[] = {
     &hf_folder,
@@ -38,6 +39,12 @@ static int refuse(const char *path, struct err *err)
                             path);
 }
 
+/* There, and of none of the kinds that have a name. */
+static bool is_other_file(const char *path)
+{
+    return file_exists(path) && path_sniff(path) == KIND_OTHER;
+}
+
 int weight_source_open(struct weight_source *source, const char *path, enum source_part part,
                        struct err *err)
 {
@@ -46,6 +53,8 @@ int weight_source_open(struct weight_source *source, const char *path, enum sour
         return err_set(err, "folder name is longer than %zu bytes", sizeof source->path - 1);
     strcpy(source->path, path);
     source->format = format_of(path_sniff(path));
+    if (!source->format && part == SOURCE_ITS_TOKENIZER && is_other_file(path))
+        source->format = &tokenizer_file;
     if (!source->format)
         return refuse(path, err);
     if (source->format->open(source, part, err) == 0)

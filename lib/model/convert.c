@@ -14,6 +14,7 @@
 #include "model/roles.h"
 #include "model/synth.h"
 #include "text/tok_build.h"
+#include "text/tokenizer.h"
 
 /* One tensor to be written, and where its elements come from. */
 struct origin {
@@ -193,17 +194,18 @@ static struct slice text_of(const struct weight_source *source, enum source_text
     return (struct slice){text.data, text.size};
 }
 
-static int build_tokenizer(const struct job *job, struct buf *blob, struct err *err)
+static int build_tokenizer(const struct job *job, size_t rows, struct buf *blob, struct err *err)
 {
     const struct weight_source *source = &job->source;
     const struct tokenizer_source texts = {
         .folder = source->path,
+        .name = source->tokenizer_name,
         .tokenizer_json = text_of(source, SOURCE_TOKENIZER),
         .vocab_json = text_of(source, SOURCE_VOCAB),
         .merges_txt = text_of(source, SOURCE_MERGES),
         .tokenizer_config_json = text_of(source, SOURCE_TOKENIZER_CONFIG),
         .special_tokens_map_json = text_of(source, SOURCE_SPECIAL_TOKENS),
-        .vocab_rows = job->config.vocab,
+        .vocab_rows = rows,
         .no_start = job->options->no_start,
     };
     return tokenizer_build(&texts, blob, err);
@@ -254,10 +256,47 @@ int convert_folder(const char *folder, const char *out_path, const struct conver
     struct job job = {.options = options};
     int rc = -1;
     if (weight_source_open(&job.source, folder, SOURCE_ALL, err) == 0 && configure(&job, err) == 0 &&
-        build_tokenizer(&job, &job.tokenizer, err) == 0 && find_chat(&job, err) == 0)
+        build_tokenizer(&job, job.config.vocab, &job.tokenizer, err) == 0 && find_chat(&job, err) == 0)
         rc = write_plan(&job, out_path, model_id, err);
     job_release(&job);
     return rc;
+}
+
+/* The shape gets a row for every id that the tokenizer has. */
+static int grow_vocabulary(struct job *job, struct err *err)
+{
+    struct tokenizer *tok = NULL;
+    if (tokenizer_open(&tok, job->tokenizer.data, job->tokenizer.len, err) < 0)
+        return -1;
+    const size_t ids = size_max(job->source.tokens, tokenizer_vocab(tok));
+    job->config.vocab = size_max(job->config.vocab, ids);
+    tokenizer_free(tok);
+    return 0;
+}
+
+/* The end ids of the shape are of another vocabulary: those of the source count, where it says any. */
+static int take_ends(struct job *job, struct err *err)
+{
+    const struct config shape = job->config;
+    const struct weight_source *source = &job->source;
+    if (eos_read(&job->config, source->format->config(source, SOURCE_GENERATION),
+                 source->format->config(source, SOURCE_CONFIG), source->path, err) < 0)
+        return -1;
+    if (!job->config.n_eos)
+        job->config = shape;
+    return 0;
+}
+
+/* The tokenizer of a synthetic model, and what follows from it. */
+static int borrow_tokenizer(struct job *job, const char *path, struct err *err)
+{
+    enum { MOST_IDS = 1 << 20 }; /* a hostile file could name any */
+    if (weight_source_open(&job->source, path, SOURCE_ITS_TOKENIZER, err) < 0)
+        return -1;
+    const size_t rows = size_max(MOST_IDS, size_max(job->config.vocab, job->source.tokens));
+    if (build_tokenizer(job, rows, &job->tokenizer, err) < 0 || grow_vocabulary(job, err) < 0)
+        return -1;
+    return take_ends(job, err);
 }
 
 int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed, const char *out_path,
@@ -272,10 +311,7 @@ int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed
         goto out;
     }
     if (tokenizer_folder) {
-        if (weight_source_open(&job.source, tokenizer_folder, SOURCE_ITS_TOKENIZER, err) < 0)
-            goto out;
-        job.config.vocab = size_max(job.config.vocab, job.source.tokens);
-        if (build_tokenizer(&job, &job.tokenizer, err) < 0)
+        if (borrow_tokenizer(&job, tokenizer_folder, err) < 0)
             goto out;
     } else if (tokenizer_build_bytes(job.config.vocab, &job.tokenizer, err) < 0) {
         goto out;

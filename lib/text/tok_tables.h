@@ -100,8 +100,9 @@ enum tok_option {
 /* FLAGS */
 enum tok_flag {
     TOK_PRESENT = 1,
-    TOK_MODEL = 2,   /* in the vocabulary of the model, not only an added token */
-    TOK_LITERAL = 4, /* byte-level: its bytes are its spelling, which is not (or not meant) in the alphabet */
+    TOK_MODEL = 2, /* in the vocabulary of the model, not only an added token */
+    TOK_LITERAL =
+        4, /* byte-level: its bytes are its spelling, which is not (or not meant) in the alphabet */
     TOK_SPECIAL = 8,
     TOK_UNUSED = 16, /* KIND_SPM: taken apart again at the end */
     TOK_BYTE = 32,   /* stands for a byte only, not for its spelling "<0xE2>" */
