@@ -49,3 +49,25 @@ facts() { bmc-convert --info --format json "$1" | jq -c '[.vocab, .eos, .tokeniz
     echo '{"model":{"type":"WordPiece"}}' >words.json
     expect_error 1 '^bmc-convert: words.json: model "WordPiece"' bmc-convert --synth ./tiny.shape --tokenizer words.json -o a.bmc
 }
+
+# ---- weights ----
+
+# first_weight BYTES: the first weight of ./in becomes those bytes (printf's format).
+first_weight() {
+    printf "$1" | patch in/model.safetensors "$(safetensors_at in/model.safetensors model.embed_tokens.weight)"
+}
+
+@test "a weight beyond f16 is no damage: another type is named" {
+    cp -r "$(folder qwen2-like)" in
+    first_weight '\x00\xb8\x88\x47'
+    expect_error 1 'tensor "[^"]*" has weights that are too large for f16: take --type bf16 or f32$' bmc-convert in --type f16 -o a.bmc
+    ok bmc-convert in -o a.bmc
+    first_weight '\x00\x00\x80\x7f'
+    expect_error 1 'has weights that are NaN or infinite as f16; the model is damaged$' bmc-convert in --type f16 -o b.bmc
+}
+
+@test "a tensor of doubles is refused with what to do" {
+    cp -r "$(folder qwen2-like)" in
+    edit_safetensors in/model.safetensors '."model.embed_tokens.weight" |= (.dtype = "F64" | .shape[1] /= 2)'
+    expect_error 1 'is F64; F32, F16 and BF16 can be converted: save the model in one of those \(in PyTorch, model.float\(\) makes F32\)$' bmc-convert in -o a.bmc
+}

@@ -58,6 +58,20 @@ static void fill_constant(enum fill fill, enum dtype type, void *out, size_t n)
         dtype_narrow((char *)out + i * dtype_size(type), type, &x, 1);
 }
 
+static int check_worst(const struct job *job, size_t index, enum pick_worst worst, struct err *err)
+{
+    const enum dtype type = job->plan[index].dtype;
+    const char *path = job->source.path, *name = job->origin[index].pick.from->name;
+    if (worst == PICK_FINITE)
+        return 0;
+    if (worst == PICK_TOO_LARGE)
+        return err_set(err, "%s: tensor \"%s\" has weights that are too large for %s: take --type %s",
+                       path, name, dtype_name(type), type == DTYPE_F16 ? "bf16 or f32" : "f32");
+    return err_set(err,
+                   "%s: tensor \"%s\" has weights that are NaN or infinite as %s; the model is damaged",
+                   path, name, dtype_name(type));
+}
+
 static int produce(void *arg, size_t index, size_t first_row, size_t rows, void *bytes, struct err *err)
 {
     const struct job *job = arg;
@@ -68,10 +82,9 @@ static int produce(void *arg, size_t index, size_t first_row, size_t rows, void 
         synth_fill(&job->synth, index, first_row * row, rows * row, plan->dtype, bytes);
     else if (job->synthetic)
         fill_constant(origin->role->fill, plan->dtype, bytes, rows * row);
-    else if (!pick_rows(&origin->pick, first_row, rows, plan->dtype, bytes))
-        return err_set(
-            err, "%s: tensor \"%s\" has weights that are NaN or infinite as %s; the model is damaged",
-            job->source.path, origin->pick.from->name, dtype_name(plan->dtype));
+    else if (check_worst(job, index, pick_rows(&origin->pick, first_row, rows, plan->dtype, bytes),
+                         err) < 0)
+        return -1;
     if (job->source.format && job->source.format->forget)
         job->source.format->forget(&job->source);
     return 0;
