@@ -248,7 +248,7 @@ big_model() {
     head_of 3 0 0
     refused 'names no architecture \(general.architecture\)$'
     printf 'GGUX' | patch a.gguf 0
-    refused 'is a file, a Hugging Face folder with config.json, or a GGUF file, is expected$'
+    refused 'is neither a Hugging Face folder with config.json nor a GGUF file; one of them is needed here$'
     for version in 1 4 16777216; do
         head_of $version 0 0
         refused "is GGUF of version $version, which cannot be read; 2 and 3 can: convert the model anew$"

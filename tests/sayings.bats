@@ -71,3 +71,43 @@ first_weight() {
     edit_safetensors in/model.safetensors '."model.embed_tokens.weight" |= (.dtype = "F64" | .shape[1] /= 2)'
     expect_error 1 'is F64; F32, F16 and BF16 can be converted: save the model in one of those \(in PyTorch, model.float\(\) makes F32\)$' bmc-convert in -o a.bmc
 }
+
+# ---- what lies there ----
+
+@test "folders of other forms: what lies there, and what to do" {
+    mkdir in
+    lies() { # FILE REGEX
+        : >"in/$1"
+        expect_error 1 "^bmc-convert: in: holds $1, $2" bmc-convert in -o a.bmc
+        rm "in/$1"
+    }
+    for config in no a; do
+        lies m.Q4_K_M.gguf 'a GGUF file: give bmc-convert that file$'
+        lies consolidated.00.pth 'a checkpoint as its makers write it, not Hugging Face: take the folder'
+        lies consolidated.safetensors 'a checkpoint as its makers write it'
+        lies tf_model.h5 'weights of TensorFlow, which are not read: save the model as safetensors'
+        lies flax_model.msgpack 'weights of Flax, which are not read'
+        lies decoder_model.onnx 'a graph of ONNX, which is not read'
+        lies model-00001-of-00002.safetensors 'the first of its weight files, but not their index, model.safetensors.index.json: fetch it'
+        lies pytorch_model-00001-of-00002.bin 'the first .* index, pytorch_model.bin.index.json: fetch it'
+        cp "$(folder qwen2-like)/config.json" in
+    done
+    expect_error 1 '^bmc-convert: in: no model.safetensors, no pytorch_model.bin' bmc-convert in -o a.bmc
+}
+
+@test "files that are no source: what they are" {
+    is() { expect_error 1 "^bmc-convert: x: $1\$" bmc-convert x -o a.bmc; }
+    : >x
+    is 'is empty'
+    for magic in tjgg lmgg fmgg GGML; do
+        printf '%s\1\0\0\0' $magic >x
+        is 'is of an old GGML format, .*take the model as GGUF or as a folder'
+    done
+    cp "$(folder qwen2-like)/model.safetensors" x
+    is 'is a safetensors file: give its folder, with config.json'
+    echo text >x
+    is 'is neither a Hugging Face folder with config.json nor a GGUF file; one of them is needed here'
+    for name in nope.bmc nope.gguf a/nope.gguf; do
+        expect_error 1 "^bmc-convert: $name: cannot open: No such file or directory\$" bmc-convert "$name" -o a.bmc
+    done
+}

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/folder.h"
 #include "format/hfindex.h"
 #include "format/safetensors.h"
 #include "format/spmodel.h"
@@ -182,11 +183,19 @@ static const struct container *find_container(const struct hf_dir *dir)
     return NULL;
 }
 
+/* An error for a folder of something else, as far as that is known. */
+static int refuse_known(const struct hf_dir *dir, struct err *err)
+{
+    if (check_adapter(dir, err) < 0)
+        return -1;
+    return find_container(dir) ? 0 : folder_refuse(dir->path, err);
+}
+
 static int open_weights(struct hf_dir *dir, struct err *err)
 {
     const struct container *container = find_container(dir);
     if (!container)
-        return check_adapter(dir, err) < 0
+        return refuse_known(dir, err) < 0
                    ? -1
                    : err_set(err,
                              "%s: no model.safetensors, no pytorch_model.bin and no index of one in it",
@@ -200,7 +209,7 @@ static int open_weights(struct hf_dir *dir, struct err *err)
 static int open_small(struct hf_dir *dir, enum source_part part, struct err *err)
 {
     if (part == SOURCE_ALL && !has(dir, "config.json"))
-        return check_adapter(dir, err) < 0
+        return refuse_known(dir, err) < 0
                    ? -1
                    : err_set(err, "%s: no config.json in it, a Hugging Face model folder is expected",
                              dir->path);
