@@ -111,3 +111,52 @@ first_weight() {
         expect_error 1 "^bmc-convert: $name: cannot open: No such file or directory\$" bmc-convert "$name" -o a.bmc
     done
 }
+
+# ---- what is said ----
+
+@test "values in sentences are as short as they were written" {
+    cp -rL "$FIXTURES/families/falcon-7b" in
+    jq '.alibi = 0.7' "$FIXTURES/families/falcon-7b/config.json" >in/config.json
+    expect_error 1 '"alibi" is 0.7, the falcon family here handles only false$' bmc-convert in -o a.bmc
+    run --separate-stderr bmc-gen -q -m "$(model llama-bias)" --jsonl <<<'{"prompt":"a","n":0.7}'
+    [[ $output == *'\"n\" is 0.7, '* ]]
+}
+
+@test "options of another converter, and of another program" {
+    expect_error 2 'unknown option --outtype: here it is --type, auto, f32, bf16 or f16' bmc-convert in --outtype f16
+    expect_error 2 'unknown option --outfile: here it is --output' bmc-convert in --outfile x
+    expect_error 2 'unknown option --no-bos: it is --no-bos of bmc-convert' bmc-gen --no-bos -p x
+}
+
+@test "wrong usage: an empty name of the output, a seed of nothing; a shape that is not there" {
+    expect_error 2 'output: the name is empty' bmc-convert "$(folder qwen2-like)" -o ''
+    expect_error 2 '--seed goes with --synth' bmc-convert "$(folder qwen2-like)" --seed 0 -o a.bmc
+    expect_error 1 'no shape "gpt2-lx"; did you mean "gpt2-xl"\?; there are: ' bmc-convert --synth gpt2-lx -o a.bmc
+    expect_error 1 'no shape "nothing-like-it"; there are: ' bmc-convert --synth nothing-like-it -o a.bmc
+}
+
+@test "a first part of a split model under another name: its name does not say that" {
+    cp "$FIXTURES/gguf/llama-3-like-00001-of-00003.gguf" a.gguf
+    expect_error 1 'a.gguf: says that it is file 1 of 3, which its name does not say: split files keep their names' bmc-convert a.gguf -o a.bmc
+}
+
+@test "--info to a full disk says that it is full" {
+    run --separate-stderr bash -c '"$0" --info "$1" >/dev/full' "$BMC_BIN/bmc-convert" "$(model qwen2-like)"
+    assert_equal "$status/$stderr" '1/bmc-convert: cannot write to standard output: No space left on device'
+}
+
+@test "--version of bmc-convert names all its libraries" {
+    ok bmc-convert --version
+    [[ $output == *'; libzip '[0-9]*'; protobuf-c '[0-9]* ]]
+}
+
+@test "no text at all begins from the start token of a model that has one" {
+    m=$(model llama-3-like)
+    ok bmc-gen -q -m "$m" -p '' -n 3 --ids
+    ids=$output
+    ok bmc-gen -q -m "$m" --prompt-ids 403 -n 3 --ids
+    assert_output "$ids"
+    ok bmc-gen -q -m "$m" --jsonl <<<'{"prompt":"","n":3}'
+    assert_equal "$(jq -r '.ids | join(" ")' <<<"$output")" "$ids"
+    expect_error 1 'the prompt is empty' bmc-gen -q -m "$(model qwen2-like)" -p ''
+}
