@@ -160,3 +160,8 @@ first_weight() {
     assert_equal "$(jq -r '.ids | join(" ")' <<<"$output")" "$ids"
     expect_error 1 'the prompt is empty' bmc-gen -q -m "$(model qwen2-like)" -p ''
 }
+
+@test "bmc-family(5) is set without a warning" {
+    run --separate-stderr env MANWIDTH=80 man --warnings -l "$ROOT/man/bmc-family.5"
+    assert_equal "$status/$stderr" 0/
+}
