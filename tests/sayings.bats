@@ -165,3 +165,10 @@ first_weight() {
     run --separate-stderr env MANWIDTH=80 man --warnings -l "$ROOT/man/bmc-family.5"
     assert_equal "$status/$stderr" 0/
 }
+
+@test "errors name tokenizer.model where that was read" {
+    cp -r "$(folder llama-bias)" in
+    rm in/tokenizer.json
+    cp "$FIXTURES/sentencepiece/bpe.model" in/tokenizer.model
+    expect_error 1 '^bmc-convert: in/tokenizer.model: token "k" has id 380, but the model.s embedding has 380 rows' bmc-convert in -o a.bmc
+}
