@@ -1,4 +1,8 @@
 /* bmc-convert: make, inspect and verify model files, inspect and verify snapshots. */
+#include <protobuf-c/protobuf-c.h>
+#include <string.h>
+#include <zip.h>
+
 #include "base/threads.h"
 #include "cli.h"
 #include "convert_kv.h"
@@ -35,7 +39,7 @@ static const struct opt opts[] = {
     HEADING("Synthetic models"),
     NAMES("synth", "SHAPE", synth, CHOICES_SHAPES, "write random weights N(0, 0.02) of a known shape (a name from shapes/, or a path)"),
     INT("seed", "s", seed, 0, 1e19, "seed of the random weights (default 0)"),
-    PATH("tokenizer", NULL, "SOURCE", tokenizer, "take the tokenizer of this folder, or of this GGUF file; without it, one token per byte"),
+    PATH("tokenizer", NULL, "SOURCE", tokenizer, "take the tokenizer, and the ids that end a text, of this folder or GGUF file, or of a tokenizer.json or tokenizer.model; without it, one token per byte"),
     HEADING("Looking"),
     FLAG("info", NULL, info, "show what is in a model file or a snapshot"),
     FLAG("verify", NULL, verify, "compare every byte of a model file or a snapshot with its hashes"),
@@ -98,6 +102,14 @@ static int convert(const struct options *o, const char *folder, struct err *err)
     return rc;
 }
 
+static bool is_given(const struct operands *operands, const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(opts); i++)
+        if (strcmp(opts[i].name, name) == 0)
+            return operands->given[i];
+    return false;
+}
+
 /* Which one of the jobs is asked for; wrong combinations are usage errors. */
 static void check_usage(const struct options *o, const struct operands *operands)
 {
@@ -110,6 +122,8 @@ static void check_usage(const struct options *o, const struct operands *operands
                         operands->n);
     if (o->tokenizer && !o->synth)
         opt_usage_error(&program, "--tokenizer goes with --synth");
+    if (is_given(operands, "seed") && !o->synth)
+        opt_usage_error(&program, "--seed goes with --synth");
     if (o->family && (o->synth || o->info || o->verify))
         opt_usage_error(&program, "--family goes with a folder that is converted");
     if (o->chat && (o->synth || o->info || o->verify))
@@ -129,6 +143,8 @@ int main(int argc, char **argv)
     struct err err;
     cli_begin(program.name);
     cli_interrupt_ends();
+    cli_uses("libzip", zip_libzip_version());
+    cli_uses("protobuf-c", protobuf_c_version());
     opt_parse(&program, argc, argv, &o, &operands);
     check_usage(&o, &operands);
     threads_set(o.threads ? (int)o.threads : threads_allowed());

@@ -286,6 +286,21 @@ int cli_read_all(const char *path, struct buf *text, struct err *err)
     return rc;
 }
 
+enum { MORE_LIBRARIES = 4 };
+
+static struct {
+    const char *name, *version;
+} more_libraries[MORE_LIBRARIES];
+static size_t n_more_libraries;
+
+void cli_uses(const char *library, const char *version)
+{
+    if (n_more_libraries == MORE_LIBRARIES)
+        return;
+    more_libraries[n_more_libraries].name = library;
+    more_libraries[n_more_libraries++].version = version;
+}
+
 void cli_print_version(const char *program)
 {
     struct err err;
@@ -295,8 +310,10 @@ void cli_print_version(const char *program)
     printf("compiler:  %s\n", BMC_COMPILER);
     printf("flags:     %s\n", BMC_FLAGS);
     blas_file(openblas, sizeof openblas);
-    printf("libraries: libsodium %s; jansson %s; for blas OpenBLAS, %s\n", sodium_version_string(),
-           jansson_version_str(), openblas);
+    printf("libraries: libsodium %s; jansson %s", sodium_version_string(), jansson_version_str());
+    for (size_t i = 0; i < n_more_libraries; i++)
+        printf("; %s %s", more_libraries[i].name, more_libraries[i].version);
+    printf("; for blas OpenBLAS, %s\n", openblas);
     printf("isa:       %s; usable:", kernels ? kernels->isa : err.text);
     const char *comma = "";
     for (size_t i = 0; kernel_sets[i]; i++) {

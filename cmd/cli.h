@@ -69,4 +69,7 @@ int cli_read_all(const char *path, struct buf *text, struct err *err) MUST_USE;
 
 void cli_print_version(const char *program);
 
+/* A library that only some programs use: cli_print_version() names it, too. Texts are kept, not copied. */
+void cli_uses(const char *library, const char *version);
+
 #endif

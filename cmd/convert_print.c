@@ -36,8 +36,8 @@ int convert_write_info(const json_t *about, const json_t *rows, enum table_forma
     }
     if (rc == 0)
         rc = table_write(rows, about, format, &text, err);
-    if (rc == 0)
-        fwrite(text.data, 1, text.len, stdout);
+    if (rc == 0 && (fwrite(text.data, 1, text.len, stdout) != text.len || fflush(stdout) != 0))
+        rc = err_errno(err, "cannot write to standard output");
     buf_release(&text);
     return rc;
 }

@@ -175,6 +175,8 @@ int files_output(const struct program *program, const char *option, const char *
 {
     struct use use = {.what = option, .is_option = true, .writes = true, .path = path};
     char name[sizeof "/dev/fd/2147483647"];
+    if (!*path)
+        opt_usage_error(program, "--%s: the name is empty", option);
     if (place_find(&use.place, path, err) < 0)
         return -1;
     if (files.lost)

@@ -7,7 +7,7 @@ complete -c bmc-convert -l no-bos -d 'leave out the start tokens that the tokeni
 complete -c bmc-convert -l models-dir -r -F -d 'folder with families/ and shapes/ (default: the one that came with the program)'
 complete -c bmc-convert -l synth -r -F -a '(bmc-convert --print-options shapes 2>/dev/null)' -d 'write random weights N(0, 0.02) of a known shape (a name from shapes/, or a path)'
 complete -c bmc-convert -s s -l seed -x -d 'seed of the random weights (default 0)'
-complete -c bmc-convert -l tokenizer -r -F -d 'take the tokenizer of this folder, or of this GGUF file; without it, one token per byte'
+complete -c bmc-convert -l tokenizer -r -F -d 'take the tokenizer, and the ids that end a text, of this folder or GGUF file, or of a tokenizer.json or tokenizer.model; without it, one token per byte'
 complete -c bmc-convert -l info -d 'show what is in a model file or a snapshot'
 complete -c bmc-convert -l verify -d 'compare every byte of a model file or a snapshot with its hashes'
 complete -c bmc-convert -l format -x -a 'table md csv json jsonl' -d 'how --info prints: table, md, csv, json or jsonl'

@@ -488,7 +488,7 @@ END
     expect_error 1 './none.shape' bmc-convert --synth ./none.shape -o out.bmc
     expect_error 1 'none/out.bmc: .*No such file' bmc-convert "$(folder llama-bias)" -o none/out.bmc
     expect_error 1 'folder' bmc-convert "$(folder llama-bias)" -o .
-    expect_error 1 '' bmc-convert "$(folder llama-bias)" -o ''
+    expect_error 2 '^bmc-convert: --output: the name is empty' bmc-convert "$(folder llama-bias)" -o ''
     expect_error 1 'none.family' bmc-convert "$(folder llama-bias)" --family none.family -o out.bmc
     expect_error 1 'none' bmc-convert "$(folder llama-bias)" --models-dir none -o out.bmc
     expect_error 1 'none' bmc-convert --synth opt-125m --tokenizer none -o out.bmc

@@ -93,12 +93,12 @@ refused() { # REGEX
     expect_error 1 'llama-3-like-00002-of-00003.gguf: says that it is file 1 of 3, its name that it is 2 of 3' \
         bmc-convert llama-3-like-00001-of-00003.gguf -o c.bmc
     cp llama-3-like-00001-of-00003.gguf whole.gguf
-    expect_error 1 'whole.gguf: says that it is file 1 of 3, its name that it is 1 of 1' bmc-convert whole.gguf -o c.bmc
+    expect_error 1 'whole.gguf: says that it is file 1 of 3, which its name does not say' bmc-convert whole.gguf -o c.bmc
     head_of 3 0 1
     text split.no
     le 4 11
     le 8 9223372036854775807
-    expect_error 1 'a.gguf: says that it is file 9223372036854775808 of 1, its name that it is 1 of 1' bmc-convert a.gguf -o c.bmc
+    expect_error 1 'a.gguf: says that it is file 9223372036854775808 of 1' bmc-convert a.gguf -o c.bmc
     [ ! -e c.bmc ]
 }
 
@@ -267,7 +267,7 @@ big_model() {
     head_of 3 0 0
     refused 'names no architecture \(general.architecture\)$'
     printf 'GGUX' | patch a.gguf 0
-    refused 'is a file, a Hugging Face folder with config.json, or a GGUF file, is expected$'
+    refused 'is neither a Hugging Face folder with config.json nor a GGUF file; one of them is needed here$'
     for version in 1 4 16777216; do
         head_of $version 0 0
         refused "is GGUF of version $version, which cannot be read; 2 and 3 can: convert the model anew$"

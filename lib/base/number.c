@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 bool parse_size(const char *text, size_t *value)
@@ -35,4 +36,14 @@ bool parse_double(const char *text, double *value)
     errno = 0;
     *value = strtod(text, &end);
     return (errno == 0 || errno == ERANGE) && *end == 0 && isfinite(*value);
+}
+
+void number_text(double number, char text[NUMBER_TEXT_SIZE])
+{
+    enum { LEAST = 15, ALWAYS_ENOUGH = 17 };
+    for (int digits = LEAST; digits <= ALWAYS_ENOUGH; digits++) {
+        snprintf(text, NUMBER_TEXT_SIZE, "%.*g", digits, number);
+        if (strtod(text, NULL) == number)
+            return;
+    }
 }

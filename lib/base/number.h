@@ -9,4 +9,8 @@ bool parse_size(const char *text, size_t *value);
 bool parse_int64(const char *text, int64_t *value);
 bool parse_double(const char *text, double *value);
 
+/* The fewest digits that are read back as the same number: "0.7". */
+enum { NUMBER_TEXT_SIZE = 32 };
+void number_text(double number, char text[NUMBER_TEXT_SIZE]);
+
 #endif

@@ -94,7 +94,7 @@ static int refuse(const struct given *given, struct err *err)
     char expected[80], found[40];
     describe(given->member, expected, sizeof expected);
     if (json_is_number(given->value))
-        snprintf(found, sizeof found, "%.17g", json_number_value(given->value));
+        number_text(json_number_value(given->value), found);
     else
         snprintf(found, sizeof found, "%s", json_type_name(given->value));
     return err_set(err, "\"%s\" is %s, %s is expected", given->name, found, expected);

@@ -57,6 +57,12 @@ static int open_part(struct gguf_set *set, const char *path, size_t parts, bool 
     set->n_parts++;
     const int64_t number = gguf_integer(&set->part[index], "split.no", 0);
     const int64_t count = gguf_integer(&set->part[index], "split.count", 1);
+    if (parts == 1 && count > 1)
+        return err_set(
+            err,
+            "%s: says that it is file %lld of %lld, which its name does not say: split files "
+            "keep their names (NAME-00001-of-00003.gguf)",
+            path, (long long)number + 1, (long long)count);
     if (number != (int64_t)index || (count != (int64_t)parts && !(count == 0 && parts == 1)))
         return err_set(err,
                        "%s: says that it is file %llu of %lld, its name that it is %zu of %zu: split "

@@ -28,10 +28,10 @@ static int open_set(struct weight_source *source, enum source_part part, struct 
     if (part == SOURCE_ALL &&
         (gguf_check_kind(&s->set, path, err) < 0 || gguf_arch_find(&s->arch, &s->set, path, err) < 0 ||
          gguf_check_values(s->arch, &s->set, path, err) < 0 ||
-         gguf_config(&s->json[SOURCE_CONFIG], s->arch, &s->set, path, err) < 0 ||
-         gguf_generation(&s->json[SOURCE_GENERATION], &s->set, err) < 0))
+         gguf_config(&s->json[SOURCE_CONFIG], s->arch, &s->set, path, err) < 0))
         return -1;
-    if (gguf_tokenizer_json(&s->set.part[0], path, &s->text[SOURCE_TOKENIZER], err) < 0)
+    if (gguf_generation(&s->json[SOURCE_GENERATION], &s->set, err) < 0 ||
+        gguf_tokenizer_json(&s->set.part[0], path, &s->text[SOURCE_TOKENIZER], err) < 0)
         return -1;
     source->tokens = gguf_value(&s->set.part[0], "tokenizer.ggml.tokens")->count;
     return gguf_tokenizer_config(&s->set.part[0], &s->text[SOURCE_TOKENIZER_CONFIG], err);

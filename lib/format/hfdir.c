@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/folder.h"
 #include "format/hfindex.h"
 #include "format/safetensors.h"
 #include "format/spmodel.h"
@@ -182,11 +183,19 @@ static const struct container *find_container(const struct hf_dir *dir)
     return NULL;
 }
 
+/* An error for a folder of something else, as far as that is known. */
+static int refuse_known(const struct hf_dir *dir, struct err *err)
+{
+    if (check_adapter(dir, err) < 0)
+        return -1;
+    return find_container(dir) ? 0 : folder_refuse(dir->path, err);
+}
+
 static int open_weights(struct hf_dir *dir, struct err *err)
 {
     const struct container *container = find_container(dir);
     if (!container)
-        return check_adapter(dir, err) < 0
+        return refuse_known(dir, err) < 0
                    ? -1
                    : err_set(err,
                              "%s: no model.safetensors, no pytorch_model.bin and no index of one in it",
@@ -196,11 +205,11 @@ static int open_weights(struct hf_dir *dir, struct err *err)
     return alloc_shards(dir, 1, err) < 0 ? -1 : add_shard(dir, container, container->file, err);
 }
 
-/* config.json and the other small files. */
-static int open_small(struct hf_dir *dir, struct err *err)
+/* config.json, which a tokenizer can do without, and the other small files. */
+static int open_small(struct hf_dir *dir, enum source_part part, struct err *err)
 {
-    if (!has(dir, "config.json"))
-        return check_adapter(dir, err) < 0
+    if (part == SOURCE_ALL && !has(dir, "config.json"))
+        return refuse_known(dir, err) < 0
                    ? -1
                    : err_set(err, "%s: no config.json in it, a Hugging Face model folder is expected",
                              dir->path);
@@ -213,17 +222,17 @@ static int open_small(struct hf_dir *dir, struct err *err)
              sniff_refuse(file->data, file->size, KIND_OTHER, "a text file", name, err) < 0))
             return -1;
     }
-    if (open_json(dir, SOURCE_CONFIG, err) < 0)
-        return -1;
-    return dir->file[SOURCE_TEXTS + SOURCE_GENERATION].data ? open_json(dir, SOURCE_GENERATION, err)
-                                                            : 0;
+    for (int i = 0; i < SOURCE_JSONS; i++)
+        if (dir->file[SOURCE_TEXTS + i].data && open_json(dir, (enum source_json)i, err) < 0)
+            return -1;
+    return 0;
 }
 
-/* tokenizer.model, where nothing else says how text becomes tokens. */
-static int open_tokenizer(struct weight_source *source, struct hf_dir *dir, struct err *err)
+/* tokenizer.model, where nothing else says how text becomes tokens. `path` becomes that of what says it. */
+static int open_tokenizer(struct hf_dir *dir, char *path, struct err *err)
 {
     struct file_map map;
-    char path[PATH_SIZE];
+    join(path, dir, file_names[dir->file[SOURCE_TOKENIZER].data ? SOURCE_TOKENIZER : SOURCE_VOCAB]);
     if (dir->file[SOURCE_TOKENIZER].data || dir->file[SOURCE_VOCAB].data)
         return 0;
     if (!has(dir, "tokenizer.model"))
@@ -235,24 +244,27 @@ static int open_tokenizer(struct weight_source *source, struct hf_dir *dir, stru
         return -1;
     const int rc = spmodel_json(&dir->made, map.data, map.size, path, err);
     file_unmap(&map);
-    snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s/tokenizer.model", source->path);
     return rc;
 }
 
 static int open_folder(struct weight_source *source, enum source_part part, struct err *err)
 {
     struct hf_dir *dir = source->state = calloc(1, sizeof *dir);
+    char path[PATH_SIZE];
     if (!dir)
         return err_set(err, "%s: out of memory", source->path);
     dir->path = source->path;
     snprintf(source->config_name, sizeof source->config_name, "%s/config.json", source->path);
-    if (open_small(dir, err) < 0)
+    if (open_small(dir, part, err) < 0)
         return -1;
     /* Weights that cannot be read are the first thing to tell. */
     if (part == SOURCE_ALL &&
         (check_quantized(dir, err) < 0 || open_weights(dir, err) < 0 || check_tensors(dir, err) < 0))
         return -1;
-    return open_tokenizer(source, dir, err);
+    if (open_tokenizer(dir, path, err) < 0)
+        return -1;
+    snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s", path);
+    return 0;
 }
 
 static const json_t *config(const struct weight_source *source, enum source_json which)

@@ -69,6 +69,51 @@ static int op_stop(struct machine *m, struct err *err)
 static int op_mark(struct machine *m, struct err *err) { return pickle_push(m, VALUE_MARK, err); }
 static int op_plain(struct machine *m, struct err *err) { return pickle_push(m, VALUE_PLAIN, err); }
 
+/* What weights are not made of is passed over: it only stands where it stands. */
+static int pass_over(struct machine *m, size_t bytes, struct err *err)
+{
+    const unsigned char *unused;
+    return take(m, bytes, &unused, err) < 0 ? -1 : op_plain(m, err);
+}
+
+static int op_binfloat(struct machine *m, struct err *err) { return pass_over(m, 8, err); }
+
+/* Texts of bytes are no names of tensors. */
+static int pass_over_counted(struct machine *m, size_t length_bytes, struct err *err)
+{
+    uint64_t bytes;
+    return take_number(m, length_bytes, &bytes, err) < 0 ? -1 : pass_over(m, bytes, err);
+}
+
+static int op_short_binstring(struct machine *m, struct err *err)
+{
+    return pass_over_counted(m, 1, err);
+}
+
+static int op_binstring(struct machine *m, struct err *err) { return pass_over_counted(m, 4, err); }
+
+static int op_list(struct machine *m, struct err *err)
+{
+    return pickle_push_new(m, (struct value){.kind = LIST}, err);
+}
+
+/* What is put into a list is forgotten: nothing asks for it. */
+static int op_append(struct machine *m, struct err *err)
+{
+    uint32_t unused;
+    if (pickle_pop(m, PLAIN, &unused, err) < 0)
+        return -1;
+    return pickle_top(m)->kind == LIST ? 0 : pickle_damaged(m, "only lists are appended to", err);
+}
+
+static int op_appends(struct machine *m, struct err *err)
+{
+    size_t first, count;
+    if (pickle_pop_mark(m, &first, &count, err) < 0)
+        return -1;
+    return pickle_top(m)->kind == LIST ? 0 : pickle_damaged(m, "only lists are appended to", err);
+}
+
 static int op_dict(struct machine *m, struct err *err)
 {
     return pickle_push_new(m, (struct value){.kind = DICT}, err);
@@ -94,8 +139,7 @@ static int op_long1(struct machine *m, struct err *err)
     uint64_t bytes;
     if (take_number(m, 1, &bytes, err) < 0)
         return -1;
-    return bytes < 8 ? push_integer(m, bytes, true, err)
-                     : pickle_damaged(m, "an integer is larger than any size", err);
+    return bytes < 8 ? push_integer(m, bytes, true, err) : pass_over(m, bytes, err);
 }
 
 static int op_binunicode(struct machine *m, struct err *err)
@@ -272,7 +316,7 @@ static const struct opcode {
     ['B'] = {"BINBYTES", NULL},
     ['C'] = {"SHORT_BINBYTES", NULL},
     ['F'] = {"FLOAT", NULL},
-    ['G'] = {"BINFLOAT", NULL},
+    ['G'] = {"BINFLOAT", op_binfloat},
     ['I'] = {"INT", NULL},
     ['J'] = {"BININT", op_binint},
     ['K'] = {"BININT1", op_binint1},
@@ -283,16 +327,16 @@ static const struct opcode {
     ['Q'] = {"BINPERSID", op_binpersid},
     ['R'] = {"REDUCE", op_reduce},
     ['S'] = {"STRING", NULL},
-    ['T'] = {"BINSTRING", NULL},
-    ['U'] = {"SHORT_BINSTRING", NULL},
+    ['T'] = {"BINSTRING", op_binstring},
+    ['U'] = {"SHORT_BINSTRING", op_short_binstring},
     ['V'] = {"UNICODE", NULL},
     ['X'] = {"BINUNICODE", op_binunicode},
-    [']'] = {"EMPTY_LIST", NULL},
-    ['a'] = {"APPEND", NULL},
+    [']'] = {"EMPTY_LIST", op_list},
+    ['a'] = {"APPEND", op_append},
     ['b'] = {"BUILD", op_build},
     ['c'] = {"GLOBAL", op_global},
     ['d'] = {"DICT", NULL},
-    ['e'] = {"APPENDS", NULL},
+    ['e'] = {"APPENDS", op_appends},
     ['g'] = {"GET", NULL},
     ['h'] = {"BINGET", op_binget},
     ['i'] = {"INST", NULL},

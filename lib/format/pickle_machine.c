@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-const char *const pickle_kinds[] = {"a mark", "a constant", "an integer", "a text",  "a tuple",
-                                    "a dict", "a name",     "a storage",  "a tensor"};
+const char *const pickle_kinds[] = {"a mark", "a constant", "an integer", "a text",   "a tuple",
+                                    "a dict", "a name",     "a storage",  "a tensor", "a list"};
 
 /* ---- values and the stack ---- */
 

@@ -13,7 +13,7 @@ enum {
     MAX_TENSORS = 1 << 18,
 };
 
-enum kind { MARK, PLAIN, INTEGER, TEXT, TUPLE, DICT, GLOBAL, STORAGE, TENSOR };
+enum kind { MARK, PLAIN, INTEGER, TEXT, TUPLE, DICT, GLOBAL, STORAGE, TENSOR, LIST };
 
 extern const char *const pickle_kinds[]; /* as they are called in sentences */
 

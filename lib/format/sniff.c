@@ -112,10 +112,18 @@ int sniff_refuse(const void *data, size_t size, enum file_kind good, const char 
                    good == KIND_OTHER && kind->for_source ? kind->for_source : kind->advice);
 }
 
+static bool ends(const char *path, const char *text)
+{
+    const size_t len = strlen(path), n = strlen(text);
+    return len >= n && strcmp(path + len - n, text) == 0;
+}
+
 /* "organization/name" and the like: no path that somebody typed with care. */
 static bool like_hub_name(const char *path)
 {
     const char *slash = strchr(path, '/');
+    if (ends(path, ".bmc") || ends(path, ".gguf"))
+        return false;
     return *path && *path != '.' && slash != path && (!slash || (slash[1] && !strchr(slash + 1, '/')));
 }
 

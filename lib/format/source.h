@@ -50,22 +50,22 @@ enum source_part { SOURCE_ALL, SOURCE_ITS_TOKENIZER };
 
 struct weight_source {
     const struct weight_format *format;
-    char path[4096];                /* names the source in errors */
-    char config_name[4096 + 16];    /* and what config() gives */
-    char tokenizer_name[4096 + 32]; /* the same of the tokenizer, if that lies in one file */
-    size_t tokens;                  /* of its tokenizer, as far as open() knows; 0: it does not */
-    void *state;                    /* the format's own */
+    char path[4096];                 /* names the source in errors */
+    char config_name[4096 + 16];     /* and what config() gives, */
+    char tokenizer_name[4096 + 512]; /* and the first text of its tokenizer */
+    size_t tokens;                   /* of its tokenizer, as far as open() knows; 0: it does not */
+    void *state;                     /* the format's own */
 };
 
 /* What all slots but open() give is borrowed until close(). */
 struct weight_format {
     enum file_kind kind; /* what path_sniff() says of such a source */
 
-    /* Opens and checks what lies at source->path; sets config_name and state. After an error close() is called, too:
+    /* Opens and checks what lies at source->path; sets both names and state. After an error close() is called, too:
      * state is NULL, or what close() can free. */
     int (*open)(struct weight_source *source, enum source_part part, struct err *err);
 
-    /* NULL: there is none, which SOURCE_CONFIG never is. */
+    /* NULL: there is none, which SOURCE_CONFIG never is where all of the source was opened. */
     const json_t *(*config)(const struct weight_source *source, enum source_json which);
 
     /* The tensor of that name, or NULL. */

@@ -15,6 +15,7 @@
 #include "model/synth.h"
 #include "model/unused.h"
 #include "text/tok_build.h"
+#include "text/tokenizer.h"
 
 /* One tensor to be written, and where its elements come from. */
 struct origin {
@@ -58,6 +59,20 @@ static void fill_constant(enum fill fill, enum dtype type, void *out, size_t n)
         dtype_narrow((char *)out + i * dtype_size(type), type, &x, 1);
 }
 
+static int check_worst(const struct job *job, size_t index, enum pick_worst worst, struct err *err)
+{
+    const enum dtype type = job->plan[index].dtype;
+    const char *path = job->source.path, *name = job->origin[index].pick.from->name;
+    if (worst == PICK_FINITE)
+        return 0;
+    if (worst == PICK_TOO_LARGE)
+        return err_set(err, "%s: tensor \"%s\" has weights that are too large for %s: take --type %s",
+                       path, name, dtype_name(type), type == DTYPE_F16 ? "bf16 or f32" : "f32");
+    return err_set(err,
+                   "%s: tensor \"%s\" has weights that are NaN or infinite as %s; the model is damaged",
+                   path, name, dtype_name(type));
+}
+
 static int produce(void *arg, size_t index, size_t first_row, size_t rows, void *bytes, struct err *err)
 {
     const struct job *job = arg;
@@ -68,10 +83,9 @@ static int produce(void *arg, size_t index, size_t first_row, size_t rows, void 
         synth_fill(&job->synth, index, first_row * row, rows * row, plan->dtype, bytes);
     else if (job->synthetic)
         fill_constant(origin->role->fill, plan->dtype, bytes, rows * row);
-    else if (!pick_rows(&origin->pick, first_row, rows, plan->dtype, bytes))
-        return err_set(
-            err, "%s: tensor \"%s\" has weights that are NaN or infinite as %s; the model is damaged",
-            job->source.path, origin->pick.from->name, dtype_name(plan->dtype));
+    else if (check_worst(job, index, pick_rows(&origin->pick, first_row, rows, plan->dtype, bytes),
+                         err) < 0)
+        return -1;
     if (job->source.format && job->source.format->forget)
         job->source.format->forget(&job->source);
     return 0;
@@ -208,18 +222,18 @@ static struct slice text_of(const struct weight_source *source, enum source_text
     return (struct slice){text.data, text.size};
 }
 
-static int build_tokenizer(const struct job *job, struct buf *blob, struct err *err)
+static int build_tokenizer(const struct job *job, size_t rows, struct buf *blob, struct err *err)
 {
     const struct weight_source *source = &job->source;
     const struct tokenizer_source texts = {
         .folder = source->path,
-        .name = *source->tokenizer_name ? source->tokenizer_name : NULL,
+        .name = source->tokenizer_name,
         .tokenizer_json = text_of(source, SOURCE_TOKENIZER),
         .vocab_json = text_of(source, SOURCE_VOCAB),
         .merges_txt = text_of(source, SOURCE_MERGES),
         .tokenizer_config_json = text_of(source, SOURCE_TOKENIZER_CONFIG),
         .special_tokens_map_json = text_of(source, SOURCE_SPECIAL_TOKENS),
-        .vocab_rows = job->config.vocab,
+        .vocab_rows = rows,
         .no_start = job->options->no_start,
     };
     return tokenizer_build(&texts, blob, err);
@@ -270,10 +284,47 @@ int convert_folder(const char *folder, const char *out_path, const struct conver
     struct job job = {.options = options};
     int rc = -1;
     if (weight_source_open(&job.source, folder, SOURCE_ALL, err) == 0 && configure(&job, err) == 0 &&
-        build_tokenizer(&job, &job.tokenizer, err) == 0 && find_chat(&job, err) == 0)
+        build_tokenizer(&job, job.config.vocab, &job.tokenizer, err) == 0 && find_chat(&job, err) == 0)
         rc = write_plan(&job, out_path, model_id, err);
     job_release(&job);
     return rc;
+}
+
+/* The shape gets a row for every id that the tokenizer has. */
+static int grow_vocabulary(struct job *job, struct err *err)
+{
+    struct tokenizer *tok = NULL;
+    if (tokenizer_open(&tok, job->tokenizer.data, job->tokenizer.len, err) < 0)
+        return -1;
+    const size_t ids = size_max(job->source.tokens, tokenizer_vocab(tok));
+    job->config.vocab = size_max(job->config.vocab, ids);
+    tokenizer_free(tok);
+    return 0;
+}
+
+/* The end ids of the shape are of another vocabulary: those of the source count, where it says any. */
+static int take_ends(struct job *job, struct err *err)
+{
+    const struct config shape = job->config;
+    const struct weight_source *source = &job->source;
+    if (eos_read(&job->config, source->format->config(source, SOURCE_GENERATION),
+                 source->format->config(source, SOURCE_CONFIG), source->path, err) < 0)
+        return -1;
+    if (!job->config.n_eos)
+        job->config = shape;
+    return 0;
+}
+
+/* The tokenizer of a synthetic model, and what follows from it. */
+static int borrow_tokenizer(struct job *job, const char *path, struct err *err)
+{
+    enum { MOST_IDS = 1 << 20 }; /* a hostile file could name any */
+    if (weight_source_open(&job->source, path, SOURCE_ITS_TOKENIZER, err) < 0)
+        return -1;
+    const size_t rows = size_max(MOST_IDS, size_max(job->config.vocab, job->source.tokens));
+    if (build_tokenizer(job, rows, &job->tokenizer, err) < 0 || grow_vocabulary(job, err) < 0)
+        return -1;
+    return take_ends(job, err);
 }
 
 int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed, const char *out_path,
@@ -288,10 +339,7 @@ int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed
         goto out;
     }
     if (tokenizer_folder) {
-        if (weight_source_open(&job.source, tokenizer_folder, SOURCE_ITS_TOKENIZER, err) < 0)
-            goto out;
-        job.config.vocab = size_max(job.config.vocab, job.source.tokens);
-        if (build_tokenizer(&job, &job.tokenizer, err) < 0)
+        if (borrow_tokenizer(&job, tokenizer_folder, err) < 0)
             goto out;
     } else if (tokenizer_build_bytes(job.config.vocab, &job.tokenizer, err) < 0) {
         goto out;

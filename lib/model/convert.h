@@ -22,8 +22,9 @@ int convert_folder(const char *folder, const char *out_path, const struct conver
                    struct hash *model_id, struct err *err) MUST_USE;
 
 /* Writes a model of a known shape whose matrices are N(0, 0.02), gains 1 and biases 0. Element i of
- * tensor t depends on (seed, t, i) only. `tokenizer_folder` gives the tokenizer, NULL one token per
- * byte; where it has more tokens than the shape, the vocabulary becomes as large, if the source says so in advance. Type DTYPE_COUNT means bf16. */
+ * tensor t depends on (seed, t, i) only. `tokenizer_folder` gives the tokenizer and the end ids, as
+ * far as it says them, NULL one token per byte; where it has more tokens than the shape, the vocabulary becomes as large.
+ * Type DTYPE_COUNT means bf16. */
 int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed, const char *out_path,
                   const struct convert_options *options, struct hash *model_id,
                   struct err *err) MUST_USE;

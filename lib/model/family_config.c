@@ -20,8 +20,8 @@ static bool scalar_text(const json_t *value, char *text, size_t size)
 {
     if (json_is_integer(value))
         snprintf(text, size, "%lld", (long long)json_integer_value(value));
-    else if (json_is_real(value))
-        snprintf(text, size, "%.17g", json_real_value(value));
+    else if (json_is_real(value) && size >= NUMBER_TEXT_SIZE)
+        number_text(json_real_value(value), text);
     else if (json_is_boolean(value))
         snprintf(text, size, "%s", json_is_true(value) ? "true" : "false");
     else if (json_is_string(value) && strlen(json_string_value(value)) < size)
@@ -106,16 +106,17 @@ static int apply_require(struct config_draft *draft, const struct family_line *l
                          struct err *err)
 {
     struct words w;
-    char found[VALUE_SIZE];
+    char found[VALUE_SIZE], handled[WORD_SIZE];
     if (!words_split(&w, line->entry->value) || w.n != 3 || strcmp(w.word[1], "is") != 0)
         return family_bad_line(line, err);
+    snprintf(handled, sizeof handled, "%s", w.word[2]); /* strsep() cuts it */
     if (!look_up(json, w.word[0], found, sizeof found))
         return 0;
     for (char *rest = w.word[2], *wanted; (wanted = strsep(&rest, ","));)
         if (strcmp(wanted, found) == 0)
             return 0;
     return err_set(err, "%s: \"%s\" is %.80s, the %s family here handles only %s", draft->name,
-                   w.word[0], found, conf_get(&draft->family->conf, "family"), line->entry->value);
+                   w.word[0], found, conf_get(&draft->family->conf, "family"), handled);
 }
 
 /* What a name in a value stands for, or a number itself; NULL: nothing, or not yet. */

@@ -40,15 +40,28 @@ static void convert_some(const struct block_type *type, const unsigned char *in,
     }
 }
 
-/* False when one is not finite. */
-static bool convert_row(const struct block_type *type, const unsigned char *in, size_t step,
-                        enum dtype to, void *out, size_t n)
+/* Why elements are not finite that were converted: it was the source's, or the type is too small for them. */
+static enum pick_worst blame(const struct block_type *type, const unsigned char *in, size_t step,
+                             size_t n)
+{
+    float x[FEW];
+    for (size_t at = 0, some; at < n; at += some) {
+        some = size_min(FEW, n - at);
+        widen(x, type, in + at / type->elements * type->bytes * step, step, some);
+        if (!dtype_finite(DTYPE_F32, x, some))
+            return PICK_BROKEN;
+    }
+    return PICK_TOO_LARGE;
+}
+
+static enum pick_worst convert_row(const struct block_type *type, const unsigned char *in, size_t step,
+                                   enum dtype to, void *out, size_t n)
 {
     if (is_copy(type, step, to))
         memcpy(out, in, n * type->bytes);
     else
         convert_some(type, in, step, to, out, n);
-    return dtype_finite(to, out, n);
+    return dtype_finite(to, out, n) ? PICK_FINITE : blame(type, in, step, n);
 }
 
 /* ---- rows ---- */
@@ -71,7 +84,7 @@ struct conversion {
     size_t first_row, rows, piece; /* rows at a time */
     enum dtype to;
     unsigned char *out;
-    atomic_bool broken;
+    atomic_bool found[PICK_BROKEN + 1];
 };
 
 /* To an element of a vector; vectors are f32. */
@@ -89,25 +102,23 @@ static void convert_piece(void *arg, size_t index)
     const struct pick *p = c->pick;
     const struct block_type *type = &block_types[p->from->type];
     const size_t end = size_min(c->rows, (index + 1) * c->piece);
-    bool finite = true;
     for (size_t i = index * c->piece; i < end; i++) {
         const size_t at = source_row(p, c->first_row + i) * p->row_step;
         const unsigned char *in = p->from->data + at / type->elements * type->bytes;
         unsigned char *out = c->out + i * p->columns * dtype_size(c->to);
-        finite &= convert_row(type, in, p->column_step, c->to, out, p->columns);
+        atomic_store(&c->found[convert_row(type, in, p->column_step, c->to, out, p->columns)], true);
         if (p->plus_one)
             add_one(out);
     }
-    if (!finite)
-        atomic_store(&c->broken, true);
 }
 
-bool pick_rows(const struct pick *pick, size_t first_row, size_t rows, enum dtype to, void *out)
+enum pick_worst pick_rows(const struct pick *pick, size_t first_row, size_t rows, enum dtype to,
+                          void *out)
 {
     const size_t piece = size_max(1, PIECE / pick->columns);
-    struct conversion c = {pick, first_row, rows, piece, to, out, false};
+    struct conversion c = {pick, first_row, rows, piece, to, out, {false}};
     threads_each(div_up(rows, piece), 4 * rows * pick->columns, convert_piece, &c);
-    return !c.broken;
+    return c.found[PICK_BROKEN] ? PICK_BROKEN : c.found[PICK_TOO_LARGE] ? PICK_TOO_LARGE : PICK_FINITE;
 }
 
 /* ---- planning ---- */
@@ -116,8 +127,11 @@ static int check_shape(const struct source_tensor *from, bool vector, size_t row
                        const char *name, struct err *err)
 {
     if (from->type == SOURCE_OTHER)
-        return err_set(err, "%s: tensor \"%s\" is %s; F32, F16 and BF16 can be converted", name,
-                       from->name, from->type_name);
+        return err_set(
+            err,
+            "%s: tensor \"%s\" is %s; F32, F16 and BF16 can be converted: save the model in one of "
+            "those (in PyTorch, model.float() makes F32)",
+            name, from->name, from->type_name);
     if (columns % block_types[from->type].elements)
         return err_set(
             err, "%s: tensor \"%s\" is %s, in blocks of %zu, which its rows of %zu are not made of",

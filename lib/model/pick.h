@@ -5,6 +5,13 @@
 #include "format/source.h"
 #include "model/recipe.h"
 
+/* Elements of a source as those of a type. */
+enum pick_worst {
+    PICK_FINITE,
+    PICK_TOO_LARGE, /* finite in the source, infinite in the type */
+    PICK_BROKEN,    /* NaN or infinite in the source */
+};
+
 struct pick {
     const struct source_tensor *from; /* NULL: there is none */
     size_t columns;                   /* elements of a row of the role */
@@ -20,8 +27,9 @@ int pick_plan(struct pick *pick, const struct source_tensor *from, const struct 
               const struct role *role, const struct config *config, const char *name,
               struct err *err) MUST_USE;
 
-/* Converts rows [first_row, first_row + rows) of the role, one after the other; false when an element is NaN or infinite,
- * before or after. */
-bool pick_rows(const struct pick *pick, size_t first_row, size_t rows, enum dtype to, void *out);
+/* Converts rows [first_row, first_row + rows) of the role, one after the other; what the worst
+ * of their elements is. */
+enum pick_worst pick_rows(const struct pick *pick, size_t first_row, size_t rows, enum dtype to,
+                          void *out);
 
 #endif

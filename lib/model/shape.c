@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/words.h"
 #include "model/family.h"
 
 enum { PATH_SIZE = 4096 + 300 };
@@ -32,15 +33,35 @@ static void list_names(const char *folder, const char *suffix, char *text, size_
     free(files);
 }
 
+/* The one of "NAME, NAME" that a word is least far from, if that is not too far; "" else. */
+static void nearest(const char *names, const char *word, char *best, size_t size)
+{
+    char name[64];
+    size_t least = strlen(word) / 3 + 1;
+    *best = 0;
+    for (const char *at = names; *at;) {
+        const size_t len = strcspn(at, ",");
+        snprintf(name, sizeof name, "%.*s", (int)len, at);
+        if (words_apart(word, name) < least) {
+            least = words_apart(word, name);
+            snprintf(best, size, "%s", name);
+        }
+        at += len + strspn(at + len, ", ");
+    }
+}
+
 /* A path that is not there is only that; a name could be another one. */
 static int unknown_shape(const char *models_dir, const char *shape, const char *path, struct err *err)
 {
-    char folder[PATH_SIZE], known[360];
+    char folder[PATH_SIZE], known[360], all[4096], near[64];
     if (strcmp(shape, path) == 0)
         return err_set(err, "no shape \"%s\": there is no such file", shape);
     snprintf(folder, sizeof folder, "%s/shapes", models_dir);
     list_names(folder, ".shape", known, sizeof known);
-    return err_set(err, "no shape \"%.80s\"; there are: %s; or give the path of a .shape file", shape,
+    list_names(folder, ".shape", all, sizeof all);
+    nearest(all, shape, near, sizeof near);
+    return err_set(err, "no shape \"%.80s\"%s%s%s; there are: %s; or give the path of a .shape file",
+                   shape, *near ? "; did you mean \"" : "", near, *near ? "\"?" : "",
                    *known ? known : "none");
 }
 

@@ -460,6 +460,16 @@ out:
     return rc;
 }
 
+/* What errors call the first text: `usual` in the folder, unless it has another name. */
+static int name_text(struct build *build, const char *usual, struct err *err)
+{
+    const struct tokenizer_source *source = build->source;
+    const int rc = source->name ? buf_addf(&build->where, err, "%s", source->name)
+                                : buf_addf(&build->where, err, "%s/%s", source->folder, usual);
+    build->draft.where = build->where.data;
+    return rc;
+}
+
 int tokenizer_build(const struct tokenizer_source *source, struct buf *blob, struct err *err)
 {
     struct build build = {.source = source,
@@ -472,11 +482,8 @@ int tokenizer_build(const struct tokenizer_source *source, struct buf *blob, str
                 source->folder);
         goto out;
     }
-    if ((whole && source->name ? buf_addf(&build.where, err, "%s", source->name)
-                               : buf_addf(&build.where, err, "%s/%s", source->folder,
-                                          whole ? "tokenizer.json" : "vocab.json")) < 0)
+    if (name_text(&build, whole ? "tokenizer.json" : "vocab.json", err) < 0)
         goto out;
-    build.draft.where = build.where.data;
     if (json_parse(file->data, file->size, build.where.data, &build.root, err) < 0 ||
         parse_optional(&build, &source->tokenizer_config_json, "tokenizer_config.json", &build.config,
                        err) < 0 ||

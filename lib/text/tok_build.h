@@ -7,8 +7,8 @@
 /* Contents of the files that describe a tokenizer; a file that does not exist is no text.
  * tokenizer_json is used when it is there, else vocab_json with merges_txt. */
 struct tokenizer_source {
-    const char *folder; /* for error sentences */
-    const char *name; /* the same: the file that is meant by tokenizer_json; NULL: that of the folder */
+    const char *folder; /* for error sentences, */
+    const char *name;   /* and the file that the first text is of; NULL: its usual name in the folder */
     struct slice tokenizer_json;
     struct slice vocab_json;
     struct slice merges_txt;

@@ -8,6 +8,7 @@
 #include "text/charsmap.h"
 #include "text/letters.h"
 #include "text/tok_sorted.h"
+#include "text/utf8.h"
 
 void tok_draft_release(struct tok_draft *draft)
 {
@@ -85,6 +86,10 @@ int tok_draft_add_merge(struct tok_draft *draft, uint32_t left, uint32_t right, 
         return err_set(err, "%s: too many merges", draft->where);
     if (mem_grow(&draft->merge, &draft->merge_cap, draft->merges, sizeof draft->merge[0], err) < 0)
         return -1;
+    const uint32_t ids[] = {left, right, result};
+    for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+        if (ids[i] < draft->ids)
+            draft->token[ids[i]].joined = true;
     struct tok_merge merge = {right, (uint32_t)draft->merges, result};
     draft->merge[draft->merges++] = (struct tok_draft_merge){left, merge};
     return 0;
@@ -155,6 +160,24 @@ static int add_section(struct block *block, const void *data, size_t count, stru
     return buf_add(&block->out, zeros, round_up(block->out.len, 8) - block->out.len, err);
 }
 
+/* Neither C0 nor C1, nor what is above F4, is in any UTF-8. */
+static bool utf8_has(unsigned char byte) { return byte < 0xc0 || (byte > 0xc1 && byte < 0xf5); }
+
+/* An added token such as U+00FC, which is also a letter, of a byte that is no text: it stands for itself. */
+static bool stands_for_itself(const struct tok_draft_token *token, const char *bytes, size_t len)
+{
+    const bool is_unit = token->flags & TOK_MODEL && len == 1 && utf8_has((unsigned char)bytes[0]);
+    return token->added && !token->joined && !is_unit && utf8_valid(bytes, len) < len;
+}
+
+/* The bytes of a spelling in letters, or false. */
+static bool spelled_in_letters(const struct tok_draft *draft, const struct tok_draft_token *token,
+                               const char *spelling, char *bytes, size_t *len)
+{
+    return draft->flags & TOK_BYTE_LEVEL && letters_to_bytes(spelling, token->len, bytes, len) &&
+           !stands_for_itself(token, bytes, *len);
+}
+
 /* Spellings to bytes. */
 static int make_tokens(struct block *block, struct err *err)
 {
@@ -171,7 +194,7 @@ static int make_tokens(struct block *block, struct err *err)
             return -1;
         const char *spelling = len ? draft->spellings.data + token->spelling : "";
         char *bytes = block->bytes.data + block->bytes.len;
-        if (!(draft->flags & TOK_BYTE_LEVEL) || !letters_to_bytes(spelling, token->len, bytes, &len)) {
+        if (!spelled_in_letters(draft, token, spelling, bytes, &len)) {
             block->token_flags[i] |= draft->flags & TOK_BYTE_LEVEL ? TOK_LITERAL : 0;
             len = token->len;
             memcpy(bytes, spelling, len);

@@ -11,6 +11,7 @@ struct tok_draft_token {
     uint32_t len;
     uint32_t added; /* its place in draft.added, counted from 1; 0: none */
     uint8_t flags;  /* 0: no such id */
+    bool joined;    /* merges take or make it */
 };
 
 struct tok_draft_merge {

@@ -28,7 +28,8 @@
  *
  * In a byte-level vocabulary (TOK_BYTE_LEVEL) a token's bytes are what it stands for, not the letters
  * that the files spell it with: the text is never translated into that alphabet, neither on the way in
- * nor on the way out. Spellings outside the alphabet are kept as they are and flagged TOK_LITERAL.
+ * nor on the way out. Spellings outside the alphabet are kept as they are and flagged TOK_LITERAL;
+ * so are added tokens whose letters would be bytes that are no UTF-8, such as U+00FC.
  *
  * tokenizer_open() checks the header, the sections' bounds, steps, added tokens and template. Offsets
  * and ids inside the large sections are checked where they are used, by the functions below: nothing of
@@ -99,8 +100,9 @@ enum tok_option {
 /* FLAGS */
 enum tok_flag {
     TOK_PRESENT = 1,
-    TOK_MODEL = 2,   /* in the vocabulary of the model, not only an added token */
-    TOK_LITERAL = 4, /* byte-level: spelled outside the alphabet, so its bytes are its spelling */
+    TOK_MODEL = 2, /* in the vocabulary of the model, not only an added token */
+    TOK_LITERAL =
+        4, /* byte-level: its bytes are its spelling, which is not (or not meant) in the alphabet */
     TOK_SPECIAL = 8,
     TOK_UNUSED = 16, /* KIND_SPM: taken apart again at the end */
     TOK_BYTE = 32,   /* stands for a byte only, not for its spelling "<0xE2>" */

@@ -71,8 +71,10 @@ int64_t tokenizer_find(const struct tokenizer *tok, const char *content, size_t 
         char *bytes = malloc(len + 1);
         if (bytes) {
             bool mapped = letters_to_bytes(content, len, bytes, &bytes_len);
-            id = mapped ? tok_lookup(tok, bytes, bytes_len, false, TOK_PRESENT)
-                        : tok_lookup(tok, content, len, true, TOK_PRESENT);
+            if (mapped)
+                id = tok_lookup(tok, bytes, bytes_len, false, TOK_PRESENT);
+            if (id == TOK_NONE) /* an added token may be made of letters, and stand for itself */
+                id = tok_lookup(tok, content, len, true, TOK_PRESENT);
         }
         free(bytes);
     } else {

@@ -36,6 +36,13 @@ static const struct {
     {BYTES(ONE(TENSOR(THREE_BY_FOUR))), NULL},
     {BYTES(PROTO HOOKS "(" NAME("a") TENSOR(THREE_BY_FOUR) NAME("b") "NuN0."), "POP"},
     {BYTES(PROTO HOOKS "(" NAME("a") TENSOR(THREE_BY_FOUR) NAME("b") "Nu}" NAME("v") "K\1sb."), NULL},
+    /* Entries that are no tensors: floats, lists of anything, other dictionaries, texts of bytes, long integers. */
+    {BYTES(
+         PROTO "}(" NAME("a") TENSOR(THREE_BY_FOUR)
+             NAME("b") "G?\xf0\0\0\0\0\0\0" NAME("c") "](K\1]K\2aNe" NAME("d") "}" NAME(
+                 "a") "\x88s" NAME("e") "U\x02hi" NAME("f") "T\x02\0\0\0hi" NAME("g") "\x8a\x09\1\1\1\1"
+                                                                                      "\1\1\1\1\1u."),
+     NULL},
     {BYTES(ONE("ctorch._utils\n_rebuild_parameter\n(" TENSOR(THREE_BY_FOUR) "\x88" HOOKS "tR")), NULL},
     {BYTES(ONE(TENSOR("K\x05K\x02K\x03\x86K\x03K\x01\x86"))), NULL},   /* the last element but one */
     {BYTES(ONE(TENSOR("K\0K\x03K\x04\x86K\x01K\x03\x86"))), NULL},     /* turned */
@@ -79,7 +86,7 @@ static const struct {
     {BYTES(PROTO "(cos\nsystem\no."), "asks for"},
     {BYTES(PROTO ")\x81."), "instruction NEWOBJ (0x81) at byte 3"},
     {BYTES(PROTO "\x93."), "instruction that protocol 2 has not (0x93)"},
-    {BYTES(PROTO "]."), "instruction EMPTY_LIST"},
+    {BYTES(PROTO "]."), "its pickle is a list"},
     {BYTES("\x80\x04}."), "is of protocol 4"},
     /* What makes no sense. */
     {BYTES(PROTO "}."), "no tensor in the dictionary"},
@@ -102,7 +109,15 @@ static const struct {
     {BYTES(PROTO "}r\xff\xff\xff\xff"), "to be remembered"},
     {BYTES(PROTO "h\0"), "never remembered"},
     {BYTES(PROTO "}q\0j\1\0\0\0"), "never remembered"},
-    {BYTES(PROTO "\x8a\x08\1\1\1\1\1\1\1\1"), "larger than any size"},
+    {BYTES(PROTO "N]a"), "only lists are appended to"},
+    {BYTES(PROTO "]a"), "only lists are appended to"},
+    {BYTES(PROTO "]e"), "there is no mark"},
+    {BYTES(PROTO "N(Ne"), "only lists are appended to"},
+    {BYTES(ONE(TENSOR("K\0]K\x01\x85"))), "made of other things"},
+    {BYTES(ONE("(X\x07\0\0\0storage]" NAME("0") NAME("c") "K\1tQ")), "a storage is not described"},
+    {BYTES(PROTO "T\xff\xff\xff\xff"
+                 "abc"),
+     "it ends there"},
     {BYTES(PROTO "X\xff\xff\xff\xff"
                  "abc"),
      "it ends there"},

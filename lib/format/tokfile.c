@@ -1,0 +1,90 @@
+/* A tokenizer alone, without its folder, as a source of nothing else. */
+#include "format/tokfile.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "format/spmodel.h"
+
+struct state {
+    struct file_map map;
+    struct buf made; /* the text of a tokenizer.json, where the file is a SentencePiece model */
+};
+
+/* JSON text begins so; a SentencePiece model with the first of its pieces. */
+enum { JSON_BEGINS = '{', PIECE_BEGINS = 0x0a };
+
+static int first_byte(const struct file_map *map)
+{
+    const unsigned char *bytes = map->data;
+    size_t at = 0;
+    while (at < map->size && (bytes[at] == ' ' || bytes[at] == '\r' || bytes[at] == '\n'))
+        at++;
+    if (map->size == 0)
+        return -1;
+    return at < map->size && bytes[at] == JSON_BEGINS ? JSON_BEGINS : bytes[0];
+}
+
+static int open_file(struct weight_source *source, enum source_part part, struct err *err)
+{
+    struct state *s = source->state = calloc(1, sizeof *s);
+    (void)part; /* it is the tokenizer: more is not there */
+    if (!s)
+        return err_set(err, "%s: out of memory", source->path);
+    snprintf(source->config_name, sizeof source->config_name, "%s", source->path);
+    snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s", source->path);
+    if (file_map(&s->map, source->path, err) < 0)
+        return -1;
+    switch (first_byte(&s->map)) {
+    case JSON_BEGINS: return 0;
+    case PIECE_BEGINS: return spmodel_json(&s->made, s->map.data, s->map.size, source->path, err);
+    default:
+        return err_set(err,
+                       "%s: is no tokenizer: a folder with one, a GGUF file, a tokenizer.json or a "
+                       "tokenizer.model is needed here",
+                       source->path);
+    }
+}
+
+static const json_t *config(const struct weight_source *source, enum source_json which)
+{
+    (void)source;
+    (void)which;
+    return NULL;
+}
+
+static const struct source_tensor *find(const struct weight_source *source, const char *name)
+{
+    (void)source;
+    (void)name;
+    return NULL;
+}
+
+static struct source_bytes tokenizer(const struct weight_source *source, enum source_text which)
+{
+    const struct state *s = source->state;
+    if (which != SOURCE_TOKENIZER)
+        return (struct source_bytes){0};
+    return s->made.len ? (struct source_bytes){s->made.data, s->made.len}
+                       : (struct source_bytes){(const char *)s->map.data, s->map.size};
+}
+
+static void close_file(struct weight_source *source)
+{
+    struct state *s = source->state;
+    if (!s)
+        return;
+    buf_release(&s->made);
+    file_unmap(&s->map);
+    free(s);
+}
+
+const struct weight_format tokenizer_file = {
+    .kind = KIND_OTHER,
+    .open = open_file,
+    .config = config,
+    .find = find,
+    .tokenizer = tokenizer,
+    .close = close_file,
+};
