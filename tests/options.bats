@@ -161,7 +161,7 @@ has_option() { grep -qE -- "^ +(-[a-zA-Z]+, )?$2( |,|$)" "$1"; }
     [ "$(wc -l <rows)" -ge 100 ]
     run cut -f 1 rows
     [ "$(sort <<<"$output" | uniq -d)" = "" ] || fail "twice: $(sort <<<"$output" | uniq -d)"
-    for program in bmc-gen bmc-spec; do "$BMC_BIN/$program" --help >$program; done
+    for program in bmc-gen bmc-spec bmc-convert; do "$BMC_BIN/$program" --help >$program; done
     has_option bmc-gen -n
     has_option bmc-gen --predict
     ! has_option bmc-gen --pred || fail "the search finds what is not there"
@@ -169,9 +169,10 @@ has_option() { grep -qE -- "^ +(-[a-zA-Z]+, )?$2( |,|$)" "$1"; }
         case $what in
         'the same'*) has_option bmc-gen "$name" || fail "$name is said to be the same" ;;
         none:*) ! has_option bmc-gen "$name" || fail "$name is said not to be there" ;;
-        *' of bmc-spec'*)
+        *' of bmc-spec'* | *' of bmc-convert'*)
+            program=${what#* of }
             what=${what%% *}
-            has_option bmc-spec "$what" || fail "$name: $what"
+            has_option "${program%%[; ]*}" "$what" || fail "$name: $what"
             ;;
         --*)
             what=${what%%[; ]*}
