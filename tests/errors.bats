@@ -209,7 +209,7 @@ edit_json() { # FILE JQ-PROGRAM
     expect_error 1 'bad.bmc: is a GGUF file; .*: make a .bmc model of it with bmc-convert' bmc-gen -q -m bad.bmc -p x -n 1
     printf 'BMCM0DEL' | patch bad.bmc 0
     expect_error 1 'bad.bmc: .*BMCMODEL' bmc-gen -q -m bad.bmc -p x -n 1
-    for version in 0 3 5 4294967295; do
+    for version in 0 4 6 4294967295; do
         cp tiny.bmc bad.bmc
         bytes_le 4 $version | patch bad.bmc 8
         reseal bad.bmc

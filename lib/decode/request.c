@@ -294,7 +294,6 @@ static const struct member *find_member(const char *key, const char **name)
 static const char *find_foreign(const char *key)
 {
     static const char *const foreign[][2] = {
-        {"messages", "there is no chat here, prompts are used as they are: give \"prompt\""},
         {"model", "one run has one model, which -m gives"},
         {"stream", "results come as lines, each when it is complete"},
     };
