@@ -531,7 +531,7 @@ enlarge() {
     cp story.kv before.kv
     expect_error 1 'nowhere/x.kv: cannot create' gen --load-kv story.kv -n 1 --save-kv nowhere/x.kv
     expect_error 1 'is a folder' gen --load-kv story.kv -n 1 --save-kv .
-    expect_error 1 'the name of an output is empty' gen --load-kv story.kv -n 1 --save-kv ''
+    expect_error 2 'save-kv: the name is empty' gen --load-kv story.kv -n 1 --save-kv ''
     printf model >model.bmc
     expect_error 1 'model.bmc: is there and no snapshot, so it is not replaced' gen --load-kv story.kv -n 1 --save-kv model.bmc
     assert_equal "$(cat model.bmc)" model

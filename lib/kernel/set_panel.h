@@ -22,15 +22,16 @@ INLINE void add_products(const int R, vf (*sum)[PANEL_BLOCKS][GROUP], const int 
 INLINE void load_weights(enum dtype type, vf *even, vf *odd, const char *at)
 {
     const size_t row = LANES * dtype_size(type);
-    for (int g = 0; g < GROUP; g++)
+    for (int g = 0; g < GROUP; g++) {
+        const vu bits = type == DTYPE_F16 ? (vu){0} : vu_load(at + g * VW * 4);
         switch (type) {
         case DTYPE_F32:
-            even[g] = (vf)vu_load(at + g * VW * 4);
+            even[g] = (vf)bits;
             odd[g] = (vf)vu_load(at + row + g * VW * 4);
             break;
         case DTYPE_BF16:
-            even[g] = (vf)(vu_load(at + g * VW * 4) << 16);
-            odd[g] = (vf)(vu_load(at + g * VW * 4) & 0xffff0000u);
+            even[g] = (vf)(bits << 16);
+            odd[g] = (vf)(bits & 0xffff0000u);
             break;
         case DTYPE_F16:
             even[g] = vf_load_f16((const f16 *)(const void *)at + g * VW);
@@ -38,6 +39,7 @@ INLINE void load_weights(enum dtype type, vf *even, vf *odd, const char *at)
             break;
         case DTYPE_COUNT: break;
         }
+    }
 }
 
 /* y[R][C * LANES] of C blocks. */
