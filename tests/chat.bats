@@ -22,12 +22,12 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
 
 @test "conversations are the ids that tokenizers gives their text" {
     n=0
-    while read -r case; do
-        jq -c '{messages, n: 1, prompt_logprobs: 1}' <<<"$case" >request
-        [ "$(jq -r .format <<<"$case")" != none ]
-        assert_equal "$(prompt_ids -m "$(model "$(jq -r .model <<<"$case")")" --chat-format "$(jq -r .format <<<"$case")" <request)" "$(jq -c .ids <<<"$case")"
-        n=$((n + 1))
-    done < <(jq -c '.[] | select(.model)' "$FIXTURES/chats.json")
+    while read -r name format; do
+        jq -c --arg f "$format" '.[] | select(.model and .format == $f) | {messages, n: 1, prompt_logprobs: 1}' "$FIXTURES/chats.json" >requests
+        jq -c --arg f "$format" '.[] | select(.model and .format == $f) | .ids' "$FIXTURES/chats.json" >wanted
+        assert_equal "$(prompt_ids -m "$(model "$name")" --chat-format "$format" <requests)" "$(cat wanted)"
+        n=$((n + $(wc -l <wanted)))
+    done < <(jq -r '[.[] | select(.model) | "\(.model) \(.format)"] | unique[]' "$FIXTURES/chats.json")
     [ "$n" -ge 15 ]
 }
 
