@@ -131,6 +131,20 @@ bool file_exists(const char *path)
     return stat(path, &st) == 0;
 }
 
+/* Creates the slot's file; no signal comes between that and its being known as unfinished. */
+static int create_unfinished(int slot, mode_t mode)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    const int fd = open(unfinished[slot].path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    const int why = errno;
+    unfinished[slot].in_use = fd >= 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = why;
+    return fd;
+}
+
 /* Creates PATH.tmp-PID-N beside the output. */
 static int open_temporary(struct outfile *out, mode_t mode, struct err *err)
 {
@@ -142,9 +156,8 @@ static int open_temporary(struct outfile *out, mode_t mode, struct err *err)
     for (int try = 0; try < 100; try++) {
         snprintf(unfinished[slot].path, TEMP_PATH_SIZE, "%s.tmp-%ld-%d", out->path, (long)getpid(),
                  try);
-        out->fd = open(unfinished[slot].path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        out->fd = create_unfinished(slot, mode);
         if (out->fd >= 0) {
-            unfinished[slot].in_use = 1;
             out->slot = slot;
             out->seekable = true;
             return 0;
