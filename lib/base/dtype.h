@@ -107,6 +107,19 @@ static inline f16 f16_from_f32(float f)
     return sign | (f16)(rounded - 0x3f000000);
 }
 
+/* Element i of those at `from`. In loops of kernels the type is a constant. */
+static inline __attribute__((always_inline)) float dtype_element(enum dtype type, const void *from,
+                                                                 size_t i)
+{
+    switch (type) {
+    case DTYPE_F32: return ((const float *)from)[i];
+    case DTYPE_BF16: return bf16_to_f32(((const bf16 *)from)[i]);
+    case DTYPE_F16: return f16_to_f32(((const f16 *)from)[i]);
+    case DTYPE_COUNT: break;
+    }
+    return 0;
+}
+
 /* A weight matrix [out][in] in place, or a list of `out` rows (an embedding). */
 struct mat {
     enum dtype dtype;

@@ -55,8 +55,6 @@ void unpack_block(void *rows, const void *block, size_t n_rows, size_t n, enum d
 
 void mat_fetch_row(float *y, const struct mat *w, size_t row)
 {
-    for (size_t j = 0; j < w->in; j++) {
-        dtype_widen(&y[j], w->dtype, (const char *)w->data + mat_at(w, row, j) * dtype_size(w->dtype),
-                    1);
-    }
+    for (size_t j = 0; j < w->in; j++)
+        y[j] = dtype_element(w->dtype, w->data, mat_at(w, row, j));
 }

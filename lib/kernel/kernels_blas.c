@@ -8,17 +8,6 @@ extern const struct kernels kernels_ref;
 
 static bool usable(void) { return true; }
 
-static inline float element(enum dtype type, const char *from, size_t i)
-{
-    switch (type) {
-    case DTYPE_F32: return ((const float *)(const void *)from)[i];
-    case DTYPE_BF16: return bf16_to_f32(((const bf16 *)(const void *)from)[i]);
-    case DTYPE_F16: return f16_to_f32(((const f16 *)(const void *)from)[i]);
-    case DTYPE_COUNT: break;
-    }
-    return 0;
-}
-
 static inline __attribute__((always_inline)) void
 widen_as(enum dtype type, float *wide, size_t width, const struct panel *w, size_t from, size_t depth)
 {
@@ -27,7 +16,7 @@ widen_as(enum dtype type, float *wide, size_t width, const struct panel *w, size
         const char *at = w->w + b * w->block_bytes + from * panel_row_bytes(w);
         for (size_t k = 0; k < depth; k++)
             for (size_t o = 0; o < LANES; o++)
-                wide[k * width + b * LANES + o] = element(type, at, mat_at(&block, o, k));
+                wide[k * width + b * LANES + o] = dtype_element(type, at, mat_at(&block, o, k));
     }
 }
 

@@ -26,17 +26,6 @@ INLINE vf load_row(enum dtype type, const char *row, size_t j)
     return (vf){0};
 }
 
-INLINE float load_element(enum dtype type, const char *row, size_t j)
-{
-    switch (type) {
-    case DTYPE_F32: return ((const float *)(const void *)row)[j];
-    case DTYPE_BF16: return bf16_to_f32(((const bf16 *)(const void *)row)[j]);
-    case DTYPE_F16: return f16_to_f32(((const f16 *)(const void *)row)[j]);
-    case DTYPE_COUNT: break;
-    }
-    return 0;
-}
-
 /* The next block's tiles, fetched while this block is computed: a quarter in each of its four phases, a line
  * at a time, so that memory is always asked for something and never for much at once. */
 struct next_block {
@@ -68,7 +57,7 @@ INLINE void turn_tile(enum dtype type, float *turned, size_t t, const char *k, s
         }
         for (size_t j = whole; j < d; j++)
             for (size_t i = 0; i < VW; i++)
-                to[j * ATTEND_BLOCK + i] = load_element(type, rows + i * stride, j);
+                to[j * ATTEND_BLOCK + i] = dtype_element(type, rows + i * stride, j);
     }
 }
 
@@ -233,7 +222,7 @@ INLINE void value_rows(const int R, enum dtype type, float *context, size_t d, c
             float sum = context[(size_t)i * d + j] * shrink[i];
             for (size_t p = 0; p < v->tiles * ATTEND_TILE; p++)
                 sum += weights[(size_t)i * ATTEND_BLOCK + p] *
-                       load_element(type, v->tile[p / ATTEND_TILE] + p % ATTEND_TILE * v->stride, j);
+                       dtype_element(type, v->tile[p / ATTEND_TILE] + p % ATTEND_TILE * v->stride, j);
             context[(size_t)i * d + j] = sum;
         }
 }
