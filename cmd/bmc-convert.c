@@ -31,7 +31,7 @@ struct options {
 static const struct opt opts[] = {
     HEADING("Converting"),
     OUTPUT("output", "o", OPT_WRITES_MODEL, out, "the model file to write; - is standard output"),
-    CHOICE("type", "TYPE", type, "auto|f32|bf16|f16", "type of the stored matrices: auto (what the source has), f32, bf16 or f16"),
+    CHOICE("type", "TYPE", type, "auto|f32|bf16|f16|q8|q8c|q4|q4s", "type of the stored matrices: auto (what the source has), f32, bf16 or f16; or few bits: q8, q8c, q4, q4s"),
     PATH("family", NULL, "FILE", family, "read the tensors' names and traits from this family file instead of finding it by architecture"),
     NAMES("chat-format", "NAME", chat, NULL, "the chat format, by name (those in chat/) or as a .chat file by path (default: found by the model's chat template)"),
     FLAG("no-bos", NULL, no_bos, "leave out the start tokens that the tokenizer would put in front of texts"),
@@ -72,7 +72,8 @@ static int verify(const char *path, struct err *err)
 
 static int convert(const struct options *o, const char *folder, struct err *err)
 {
-    static const enum dtype types[] = {DTYPE_COUNT, DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    static const enum dtype types[] = {DTYPE_COUNT, DTYPE_F32, DTYPE_BF16, DTYPE_F16,
+                                       DTYPE_Q8,    DTYPE_Q8C, DTYPE_Q4,   DTYPE_Q4S};
     struct cli_progress progress;
     struct hash model_id;
     char models_dir[8192];

@@ -154,7 +154,9 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     if (!s.attn)
         return -1;
     s.kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
-    if (!s.kernels || precision_parse(&s.precision, o->precision, s.kernels, err) < 0 ||
+    if (!s.kernels ||
+        precision_parse(&s.precision, o->precision, s.kernels,
+                        model_few_bits(gen->model) || dtype_few_bits(gen->kv_type), err) < 0 ||
         open_policy(gen, &s, err) < 0)
         return -1;
     s.kv.valid_rows_only = o->rows;

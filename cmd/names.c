@@ -14,6 +14,6 @@ void names_check(const struct program *program, const char *kv, const char *attn
     struct err err;
     if ((kv && kv_spec_parse(&spec, kv, &err) < 0) || !attn_find(attn, &err) ||
         (isa && !kernels_select(isa, &err)) ||
-        precision_parse(&parsed, precision, *kernel_sets, &err) < 0)
+        precision_parse(&parsed, precision, *kernel_sets, false, &err) < 0)
         opt_usage_error(program, "%s", err.text);
 }

@@ -170,7 +170,9 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     if (!run->attn)
         return -1;
     run->kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
-    if (!run->kernels || precision_parse(&run->precision, o->precision, run->kernels, err) < 0 ||
+    if (!run->kernels ||
+        precision_parse(&run->precision, o->precision, run->kernels, dtype_few_bits(run->kv_type),
+                        err) < 0 ||
         open_contenders(prof, o->kv ? o->kv : default_kv, err) < 0 || open_shape(prof, err) < 0 ||
         set_layers(prof, err) < 0 || open_tuned(prof, err) < 0)
         return -1;

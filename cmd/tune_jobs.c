@@ -69,7 +69,8 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     run->attn = attn_find(o->attn, err);
     run->kernels = run->attn ? kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err) : NULL;
     if (!run->kernels || kernels_load(run->kernels, err) < 0 ||
-        precision_parse(&tune->precision, o->precision, run->kernels, err) < 0 ||
+        precision_parse(&tune->precision, o->precision, run->kernels,
+                        dtype_few_bits((enum dtype)o->kv_type), err) < 0 ||
         open_shape(tune, err) < 0)
         return -1;
     run->layers = 1;

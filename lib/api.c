@@ -105,7 +105,7 @@ int bmc_context_open(struct bmc_context **context, const struct bmc_model *model
         return -1;
     s.attn = attn_find(NULL, inner(error));
     s.kernels = kernels_select(NULL, inner(error));
-    s.precision = precision_default(s.kernels);
+    s.precision = precision_default(s.kernels, model_few_bits(model->model));
     s.threads = s.threads_prefill = o->threads > 0 ? o->threads : threads_allowed();
     struct bmc_context *opened = calloc(1, sizeof *opened);
     if (!opened || !(opened->logits = mem_alloc(model->model->config.vocab, sizeof(float)))) {

@@ -178,6 +178,7 @@ static const float *rows_f32(const struct attn_step *step, const struct kv_view 
                                   (const bf16 *)(const void *)(from + i * span->row_stride), d);
         break;
     case DTYPE_F16:
+    case DTYPE_FEW_BITS:
         for (size_t i = 0; i < n; i++)
             dtype_widen(wide + i * d, view->type, from + i * span->row_stride, d);
         break;

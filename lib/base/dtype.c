@@ -1,11 +1,16 @@
-/* The table of element types, and conversions by it. */
-#include "base/dtype.h"
+/* Names of element types, and conversions. */
+#include "base/few_bits.h"
 
-const struct dtype_facts dtype_facts[DTYPE_COUNT] = {
-    [DTYPE_F32] = {"f32", 32, 0, DTYPE_F32},
-    [DTYPE_BF16] = {"bf16", 16, 0, DTYPE_F32},
-    [DTYPE_F16] = {"f16", 16, 0, DTYPE_F32},
+const char *const dtype_names[DTYPE_COUNT + 1] = {
+    [DTYPE_F32] = "f32", [DTYPE_BF16] = "bf16", [DTYPE_F16] = "f16", [DTYPE_Q8] = "q8",
+    [DTYPE_Q8C] = "q8c", [DTYPE_Q4] = "q4",     [DTYPE_Q4S] = "q4s", [DTYPE_Q4K] = "q4k",
+    [DTYPE_Q6K] = "q6k", [DTYPE_Q8K] = "q8k",
 };
+
+size_t dtype_row_bytes(enum dtype type, size_t n)
+{
+    return dtype_few_bits(type) ? few_plane_at(type, n, FEW_PLANES) : n * dtype_size(type);
+}
 
 void dtype_widen(float *to, enum dtype type, const void *from, size_t n)
 {
@@ -19,6 +24,7 @@ void dtype_widen(float *to, enum dtype type, const void *from, size_t n)
         for (size_t i = 0; i < n; i++)
             to[i] = f16_to_f32(((const f16 *)from)[i]);
         break;
+    case DTYPE_FEW_BITS: few_widen(to, type, from, n); break;
     case DTYPE_COUNT: break;
     }
 }
@@ -35,6 +41,7 @@ void dtype_narrow(void *to, enum dtype type, const float *from, size_t n)
         for (size_t i = 0; i < n; i++)
             ((f16 *)to)[i] = f16_from_f32(from[i]);
         break;
+    case DTYPE_FEW_BITS: few_narrow(to, type, from, n); break;
     case DTYPE_COUNT: break;
     }
 }
@@ -62,6 +69,7 @@ bool dtype_finite(enum dtype type, const void *from, size_t n)
     case DTYPE_F32: return !any_full(from, 4 * n, 0x7f8000007f800000, 0x0080000000800000);
     case DTYPE_BF16: return !any_full(from, 2 * n, 0x7f807f807f807f80, 0x0080008000800080);
     case DTYPE_F16: return !any_full(from, 2 * n, 0x7c007c007c007c00, 0x0400040004000400);
+    case DTYPE_FEW_BITS: return few_finite(type, from, n);
     case DTYPE_COUNT: break;
     }
     return false;

@@ -7,7 +7,29 @@
 #include "base/base.h"
 
 /* Values are part of the file formats. */
-enum dtype { DTYPE_F32 = 0, DTYPE_BF16 = 1, DTYPE_F16 = 2, DTYPE_COUNT };
+enum dtype {
+    DTYPE_F32 = 0,
+    DTYPE_BF16 = 1,
+    DTYPE_F16 = 2,
+    DTYPE_Q8 = 3, /* from here on: few bits and shared scales, base/few_bits.h */
+    DTYPE_Q8C = 4,
+    DTYPE_Q4 = 5,
+    DTYPE_Q4S = 6,
+    DTYPE_Q4K = 7,
+    DTYPE_Q6K = 8,
+    DTYPE_Q8K = 9,
+    DTYPE_COUNT
+};
+
+/* In switches that are over the other types. */
+#define DTYPE_FEW_BITS                                                                                 \
+    DTYPE_Q8:                                                                                          \
+    case DTYPE_Q8C:                                                                                    \
+    case DTYPE_Q4:                                                                                     \
+    case DTYPE_Q4S:                                                                                    \
+    case DTYPE_Q4K:                                                                                    \
+    case DTYPE_Q6K:                                                                                    \
+    case DTYPE_Q8K
 
 /* How a matrix [out][in] lies in memory: row after row, or as base/pack.h says, which is what products read. Values
  * are part of the file format. */
@@ -15,26 +37,21 @@ enum layout { LAYOUT_ROWS = 0, LAYOUT_PACKED = 1, LAYOUT_COUNT };
 
 typedef uint16_t bf16, f16;
 
-/* What a type is. To add one: its value above, its row in dtype.c, and the cases that the compiler then misses: switches
- * over types have no default. */
-struct dtype_facts {
-    const char *name;
-    size_t bits;           /* of an element, scales left out */
-    size_t group;          /* elements that share a scale; 0: there are none */
-    enum dtype scale_type; /* of the scales */
-};
+extern const char *const dtype_names[DTYPE_COUNT + 1]; /* ended by NULL */
 
-extern const struct dtype_facts dtype_facts[DTYPE_COUNT];
+static inline const char *dtype_name(enum dtype type) { return dtype_names[type]; }
 
-static inline const char *dtype_name(enum dtype type) { return dtype_facts[type].name; }
+/* A value has a code of few bits and shares scales: base/few_bits.h. */
+static inline bool dtype_few_bits(enum dtype type) { return type >= DTYPE_Q8; }
 
-/* Bytes of an element. The switch is for kernels, where the type is a constant. */
+/* Bytes of an element; 0 for types of few bits. The switch is for kernels, where the type is a constant. */
 static inline size_t dtype_size(enum dtype type)
 {
     switch (type) {
     case DTYPE_F32: return 4;
     case DTYPE_BF16:
     case DTYPE_F16: return 2;
+    case DTYPE_FEW_BITS:
     case DTYPE_COUNT: break;
     }
     return 0;
@@ -43,11 +60,15 @@ static inline size_t dtype_size(enum dtype type)
 /* Neighbouring inputs that lie together in packed weights. */
 static inline size_t dtype_pair(enum dtype type) { return type == DTYPE_BF16 ? 2 : 1; }
 
-/* n elements of a type to f32, and back; these and dtype_size() are all that most code needs to know of types. */
+/* Bytes of a row of n elements; no more than 8 n + 16. */
+size_t dtype_row_bytes(enum dtype type, size_t n);
+
+/* A row of n elements to f32, and back; these and dtype_row_bytes() are all that most code needs to know of types. Parts
+ * of a row can be had of the types that have a dtype_size(). */
 void dtype_widen(float *to, enum dtype type, const void *from, size_t n);
 void dtype_narrow(void *to, enum dtype type, const float *from, size_t n);
 
-/* None of n elements is infinite or NaN. */
+/* None of the n elements of a row is infinite or NaN. */
 bool dtype_finite(enum dtype type, const void *from, size_t n);
 
 static inline const char *layout_name(enum layout layout)
@@ -107,7 +128,7 @@ static inline f16 f16_from_f32(float f)
     return sign | (f16)(rounded - 0x3f000000);
 }
 
-/* Element i of those at `from`. In loops of kernels the type is a constant. */
+/* Element i of those at `from`, of a type that has a dtype_size(). In loops of kernels the type is a constant. */
 static inline __attribute__((always_inline)) float dtype_element(enum dtype type, const void *from,
                                                                  size_t i)
 {
@@ -115,6 +136,7 @@ static inline __attribute__((always_inline)) float dtype_element(enum dtype type
     case DTYPE_F32: return ((const float *)from)[i];
     case DTYPE_BF16: return bf16_to_f32(((const bf16 *)from)[i]);
     case DTYPE_F16: return f16_to_f32(((const f16 *)from)[i]);
+    case DTYPE_FEW_BITS:
     case DTYPE_COUNT: break;
     }
     return 0;

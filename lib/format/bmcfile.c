@@ -63,13 +63,23 @@ static bool padded_ok(const struct bmc_tensor *tensor)
         if (tensor->padded[i] != want || want < shape)
             return false;
     }
-    return tensor->layout == LAYOUT_ROWS || tensor->n_dims == 2;
+    return tensor->layout == LAYOUT_PACKED ? tensor->n_dims == 2 : !dtype_few_bits(tensor->dtype);
+}
+
+/* Of a shape whose elements can be counted. */
+static size_t stored_bytes(const struct bmc_tensor *tensor)
+{
+    size_t rows = (size_t)tensor->shape[0];
+    for (size_t i = 2; i < BMC_MAX_DIMS; i++)
+        rows *= (size_t)tensor->shape[i];
+    return layout_bytes(tensor->layout, tensor->dtype, rows, (size_t)tensor->shape[1]);
 }
 
 static int check_tensor(const struct bmc_tensor *tensor, size_t header_bytes, size_t size, size_t index,
                         const char *name, struct err *err)
 {
-    size_t elements = 1, logical = 1;
+    enum { MOST_BYTES = 64 }; /* of an element, padding and scales with it */
+    size_t elements = 1, logical = 1, most;
     if (tensor->dtype >= DTYPE_COUNT || tensor->layout >= LAYOUT_COUNT || tensor->n_dims < 1 ||
         tensor->n_dims > BMC_MAX_DIMS)
         return err_set(err, "%s: tensor %zu has type %u, layout %u, %u dimensions: unknown", name,
@@ -82,9 +92,9 @@ static int check_tensor(const struct bmc_tensor *tensor, size_t header_bytes, si
     if (!padded_ok(tensor))
         return err_set(err, "%s: tensor %zu is not padded as layout \"%s\" wants it", name, index,
                        layout_name(tensor->layout));
-    if (!size_mul(elements, dtype_size(tensor->dtype), &elements) || elements != tensor->bytes)
+    if (!size_mul(elements, MOST_BYTES, &most) || stored_bytes(tensor) != tensor->bytes)
         return err_set(err, "%s: tensor %zu has %llu bytes, its shape needs %zu", name, index,
-                       (unsigned long long)tensor->bytes, elements);
+                       (unsigned long long)tensor->bytes, stored_bytes(tensor));
     if (tensor->offset % BMC_ALIGN || tensor->offset < header_bytes || tensor->offset > size ||
         tensor->bytes > size - tensor->offset)
         return err_set(err, "%s: tensor %zu lies at %llu + %llu, outside the file of %zu bytes", name,

@@ -80,17 +80,18 @@ struct meaning {
 static enum finding hash_packed(const struct bmc_tensor *tensor, const unsigned char *data,
                                 struct hash *hash)
 {
-    const size_t size = dtype_size(tensor->dtype), out = (size_t)tensor->shape[0],
-                 in = (size_t)tensor->shape[1], in_padded = (size_t)tensor->padded[1],
-                 block = PACK_OUT * in_padded * size;
-    char *rows = mem_alloc(2, block), *again = rows ? rows + block : NULL;
+    const size_t out = (size_t)tensor->shape[0], in = (size_t)tensor->shape[1],
+                 in_padded = (size_t)tensor->padded[1], row = dtype_row_bytes(tensor->dtype, in),
+                 block = pack_block_bytes(tensor->dtype, in_padded),
+                 rows_bytes = round_up(PACK_OUT * row, 64);
+    char *rows = mem_alloc(1, rows_bytes + block), *again = rows ? rows + rows_bytes : NULL;
     enum finding finding = rows ? FINE : NO_MEMORY;
     struct hasher hasher;
     hasher_init(&hasher);
     for (size_t o = 0; o < out && finding == FINE; o += PACK_OUT, data += block) {
         const size_t n = size_min(PACK_OUT, out - o);
-        unpack_block(rows, data, n, in, tensor->dtype);
-        hasher_add(&hasher, rows, n * in * size);
+        unpack_block(rows, data, in_padded, n, in, tensor->dtype);
+        hasher_add(&hasher, rows, n * row);
         pack_rows(again, in_padded, rows, in, n, in, tensor->dtype);
         if (memcmp(again, data, block) != 0)
             finding = PADDED;

@@ -71,6 +71,14 @@ static int by_text(const void *a, const void *b, void *arg)
     return strcmp(plan->tensor[x->reserved].name, plan->tensor[y->reserved].name);
 }
 
+static size_t row_elements(const struct bmc_plan_tensor *tensor)
+{
+    size_t elements = 1;
+    for (size_t k = 1; k < tensor->n_dims; k++)
+        elements *= tensor->shape[k];
+    return elements;
+}
+
 /* Fills table and names; tensors that are only another name get no entry. */
 static void fill_tables(struct writer *w)
 {
@@ -92,9 +100,7 @@ static void fill_tables(struct writer *w)
             tensor->shape[k] = tensor->padded[k] = k < from->n_dims ? from->shape[k] : 1;
         tensor->padded[0] = layout_out(from->layout, (size_t)tensor->shape[0]);
         tensor->padded[1] = layout_in(from->layout, (size_t)tensor->shape[1]);
-        tensor->bytes = dtype_size(from->dtype);
-        for (size_t k = 0; k < BMC_MAX_DIMS; k++)
-            tensor->bytes *= tensor->padded[k];
+        tensor->bytes = layout_bytes(from->layout, from->dtype, from->shape[0], row_elements(from));
         tensor->offset = offset;
         offset = round_up(offset + (size_t)tensor->bytes, BMC_ALIGN);
         w->total += (size_t)tensor->bytes;
@@ -122,10 +128,7 @@ static int write_zeros(struct writer *w, size_t upto, struct err *err)
 
 static size_t row_bytes(const struct bmc_plan_tensor *tensor)
 {
-    size_t bytes = dtype_size(tensor->dtype);
-    for (size_t k = 1; k < tensor->n_dims; k++)
-        bytes *= tensor->shape[k];
-    return bytes;
+    return dtype_row_bytes(tensor->dtype, row_elements(tensor));
 }
 
 /* Rows that go through the buffers at once: whole blocks of the packed layout. */
@@ -162,11 +165,11 @@ static void digest_half(void *arg, size_t half)
 static size_t digest(struct writer *w, const struct bmc_tensor *tensor, size_t rows,
                      struct hasher *canonical, struct long_hasher *stored)
 {
-    const size_t in = (size_t)tensor->shape[1], in_padded = (size_t)tensor->padded[1];
+    const size_t in = (size_t)tensor->shape[1];
     struct digest d = {
         .w = w, .tensor = tensor, .rows = rows, .canonical = canonical, .stored = stored};
-    d.bytes = rows * in * dtype_size(tensor->dtype);
-    d.packed_bytes = round_up(rows, PACK_OUT) * in_padded * dtype_size(tensor->dtype);
+    d.bytes = rows * dtype_row_bytes(tensor->dtype, in);
+    d.packed_bytes = layout_bytes(LAYOUT_PACKED, tensor->dtype, rows, in);
     threads_each(2, d.bytes, digest_half, &d);
     return d.packed_bytes;
 }
@@ -243,8 +246,7 @@ static int alloc_block(struct writer *w, struct err *err)
         const size_t n = rows_at_once(tensor);
         rows = size_max(rows, n * row_bytes(tensor));
         if (tensor->layout == LAYOUT_PACKED)
-            packed = size_max(packed, n * layout_in(tensor->layout, tensor->shape[1]) *
-                                          dtype_size(tensor->dtype));
+            packed = size_max(packed, layout_bytes(LAYOUT_PACKED, tensor->dtype, n, tensor->shape[1]));
     }
     w->rows = mem_alloc(1, rows);
     w->packed = mem_alloc(1, packed);

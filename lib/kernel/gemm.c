@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/pack.h"
 #include "base/threads.h"
 
 enum {
@@ -31,19 +32,19 @@ struct gemm {
     float *sums; /* [threads][2][ROW_CHUNK][PANEL_WIDTH] */
 };
 
-const char *const precision_names[] = {"f32", "bf16", "bf16x2", NULL};
+const char *const precision_names[] = {"f32", "bf16", "bf16x2", "int8", NULL};
 
 const char *precision_name(enum precision precision) { return precision_names[precision]; }
 
-enum precision precision_default(const struct kernels *kernels)
+enum precision precision_default(const struct kernels *kernels, bool few)
 {
-    return kernels->panel_bf16 ? PRECISION_BF16X2 : PRECISION_F32;
+    return few ? PRECISION_INT8 : kernels->panel_bf16 ? PRECISION_BF16X2 : PRECISION_F32;
 }
 
 int precision_parse(enum precision *precision, const char *name, const struct kernels *kernels,
-                    struct err *err)
+                    bool few, struct err *err)
 {
-    *precision = precision_default(kernels);
+    *precision = precision_default(kernels, few);
     if (!name || !*name)
         return 0;
     char known[64] = "";
@@ -58,28 +59,71 @@ int precision_parse(enum precision *precision, const char *name, const struct ke
     return err_set(err, "precision \"%s\" is unknown; there are: %s", name, known);
 }
 
+enum kind { KIND_F32, KIND_BF16, KIND_INT8 };
+
 /* The form of the rows for the weights that they meet. */
 struct form {
-    bool narrow;          /* bf16, else f32 */
-    size_t terms;         /* rows that one row becomes */
-    bool rounded;         /* f32 that was rounded to bf16 */
-    size_t depth, stride; /* inputs, and elements from row to row */
+    enum kind kind;
+    size_t terms;      /* rows that one row becomes */
+    bool rounded;      /* f32 that was rounded to bf16 */
+    size_t group;      /* int8: inputs that share a scale */
+    size_t depth;      /* inputs */
+    size_t stride;     /* bytes from row to row */
+    size_t scale, sum; /* int8: bytes from a row's codes to those of the scales and sums */
 };
+
+static size_t element_bytes(enum kind kind)
+{
+    return kind == KIND_INT8 ? 1 : kind == KIND_BF16 ? sizeof(bf16) : sizeof(float);
+}
+
+/* What x is quantised for: a group, a row, or 0: it is not. */
+static size_t int8_group(const struct gemm *gemm, const struct mat *w)
+{
+    if (gemm->precision != PRECISION_INT8 || !dtype_few_bits(w->dtype))
+        return 0;
+    return few_group(w->dtype, SIZE_MAX) == SIZE_MAX ? w->in_padded : FEW_GROUP;
+}
+
+static size_t product_group(const struct gemm *gemm, const struct product *p)
+{
+    const size_t group = int8_group(gemm, p->w);
+    return p->gate && int8_group(gemm, p->gate) != group ? 0 : group;
+}
+
+static bool all_bf16(const struct product *product, size_t n)
+{
+    bool all = true;
+    for (size_t i = 0; i < n; i++)
+        all &= product[i].w->dtype == DTYPE_BF16 &&
+               (!product[i].gate || product[i].gate->dtype == DTYPE_BF16);
+    return all;
+}
+
+static struct form form_int8(const struct product *product, size_t group)
+{
+    struct form form = {.kind = KIND_INT8, .terms = 1, .depth = product->w->in_padded, .group = group};
+    form.scale = form.depth;
+    form.sum = form.scale + form.depth / FEW_GROUP * sizeof(float);
+    form.stride = form.sum + form.depth / FEW_HALF * sizeof(int32_t) + ROW_PAD_BYTES;
+    return form;
+}
 
 /* Where only some of the matrices are bf16, those are widened: one form of the rows serves all. */
 static struct form form_of(const struct gemm *gemm, const struct product *product, size_t n)
 {
-    bool bf16_weights = true;
-    for (size_t i = 0; i < n; i++) {
-        const struct mat *gate = product[i].gate;
-        bf16_weights &= product[i].w->dtype == DTYPE_BF16 && (!gate || gate->dtype == DTYPE_BF16);
-    }
+    const enum precision precision =
+        gemm->precision == PRECISION_INT8 ? precision_default(gemm->kernels, false) : gemm->precision;
+    const bool bf16_weights = all_bf16(product, n);
     struct form form = {.terms = 1, .depth = product->w->in_padded};
-    form.narrow = bf16_weights && gemm->kernels->panel_bf16 && gemm->precision != PRECISION_F32;
-    form.rounded = gemm->precision == PRECISION_BF16 && !form.narrow;
-    if (bf16_weights && gemm->precision == PRECISION_BF16X2)
+    if (product_group(gemm, product))
+        return form_int8(product, product_group(gemm, product));
+    if (bf16_weights && gemm->kernels->panel_bf16 && precision != PRECISION_F32)
+        form.kind = KIND_BF16;
+    form.rounded = precision == PRECISION_BF16 && form.kind == KIND_F32;
+    if (bf16_weights && precision == PRECISION_BF16X2)
         form.terms = 2;
-    form.stride = form.depth + ROW_PAD_BYTES / (form.narrow ? sizeof(bf16) : sizeof(float));
+    form.stride = form.depth * element_bytes(form.kind) + ROW_PAD_BYTES;
     return form;
 }
 
@@ -90,7 +134,7 @@ int gemm_open(struct gemm **out, const struct kernels *kernels, enum precision p
     if (kernels_load(kernels, err) < 0)
         return -1;
     struct gemm *gemm = *out = mem_zalloc(1, sizeof *gemm);
-    const size_t terms = precision == PRECISION_BF16X2 ? 2 : 1;
+    const size_t terms = precision == PRECISION_BF16X2 || precision == PRECISION_INT8 ? 2 : 1;
     size_t row_bytes = (round_up(max_in, 32) * sizeof(float) + ROW_PAD_BYTES) * terms, bytes = 0;
     if (gemm && size_mul(row_bytes, round_up(max_rows, ROWS_AT_A_TIME), &bytes)) {
         gemm->rows = mem_zalloc(1, bytes);
@@ -128,25 +172,29 @@ struct rows_job {
     size_t x_stride, in;
 };
 
-static void form_narrow(const struct kernels *k, const struct form *form, bf16 *to, const float *x,
-                        size_t in)
+/* Term t of a row. */
+static void *term(const struct form *form, char *row, size_t t) { return row + t * form->stride; }
+
+static void form_bf16(const struct kernels *k, const struct form *form, char *row, const float *x,
+                      size_t in)
 {
     for (size_t t = 0; t < form->terms; t++)
-        memset(to + t * form->stride + in, 0, (form->depth - in) * sizeof *to);
+        memset((bf16 *)term(form, row, t) + in, 0, (form->depth - in) * sizeof(bf16));
     if (form->terms == 2)
-        k->split(to, to + form->stride, x, in);
+        k->split(term(form, row, 0), term(form, row, 1), x, in);
     else
-        k->to_bf16(to, x, in);
+        k->to_bf16(term(form, row, 0), x, in);
 }
 
 /* The same values in f32, for sets that have no bf16 products. */
-static void form_wide(const struct kernels *k, const struct form *form, float *to, const float *x,
-                      size_t in)
+static void form_f32(const struct kernels *k, const struct form *form, char *row, const float *x,
+                     size_t in)
 {
     enum { PIECE = 256 };
     bf16 high[PIECE], low[PIECE];
-    for (size_t t = 0; t < form->terms; t++)
-        memset(to + t * form->stride + in, 0, (form->depth - in) * sizeof *to);
+    float *to = term(form, row, 0), *rest = term(form, row, form->terms - 1);
+    memset(to + in, 0, (form->depth - in) * sizeof *to);
+    memset(rest + in, 0, (form->depth - in) * sizeof *rest);
     if (form->terms == 1 && !form->rounded)
         memcpy(to, x, in * sizeof *to);
     else
@@ -154,7 +202,7 @@ static void form_wide(const struct kernels *k, const struct form *form, float *t
             n = size_min(PIECE, in - j);
             if (form->terms == 2) {
                 k->split(high, low, x + j, n);
-                k->to_f32(to + form->stride + j, low, n);
+                k->to_f32(rest + j, low, n);
             } else {
                 k->to_bf16(high, x + j, n);
             }
@@ -162,17 +210,26 @@ static void form_wide(const struct kernels *k, const struct form *form, float *t
         }
 }
 
+/* Padding has the scale of the row's last inputs, and codes of 0. */
+static void form_codes(const struct kernels *k, const struct form *form, char *row, const float *x,
+                       size_t in)
+{
+    float *scale = (void *)(row + form->scale);
+    int32_t *sum = (void *)(row + form->sum);
+    memset(row + in, 0, form->depth - in);
+    memset(sum, 0, form->depth / FEW_HALF * sizeof *sum);
+    k->to_int8((int8_t *)row, scale, sum, x, in, form->group);
+}
+
 static void form_row(void *arg, size_t i)
 {
+    static void (*const make[])(const struct kernels *, const struct form *, char *, const float *,
+                                size_t) = {
+        [KIND_F32] = form_f32, [KIND_BF16] = form_bf16, [KIND_INT8] = form_codes};
     const struct rows_job *job = arg;
-    const struct kernels *k = job->gemm->kernels;
-    const size_t at = i * job->form.terms * job->form.stride;
-    const float *x = job->x + i * job->x_stride;
-    void *rows = job->gemm->rows;
-    if (job->form.narrow)
-        form_narrow(k, &job->form, (bf16 *)rows + at, x, job->in);
-    else
-        form_wide(k, &job->form, (float *)rows + at, x, job->in);
+    const struct form *form = &job->form;
+    make[form->kind](job->gemm->kernels, form, job->gemm->rows + i * form->terms * form->stride,
+                     job->x + i * job->x_stride, job->in);
 }
 
 /* ---- the panels ---- */
@@ -191,10 +248,42 @@ static size_t count_panels(const struct mat *w, size_t blocks)
     return div_up(w->out, blocks * LANES);
 }
 
+/* Bytes of the first `from` inputs of a block; of few bits, their codes. */
+static size_t inputs_bytes(const struct mat *w, size_t from)
+{
+    return dtype_few_bits(w->dtype) ? pack_codes(w->dtype, from) : from * LANES * dtype_size(w->dtype);
+}
+
 /* The weights of a panel from input `from` on. */
 static const char *panel_at(const struct mat *w, size_t block, size_t from)
 {
-    return (const char *)w->data + (block * w->in_padded + from) * LANES * dtype_size(w->dtype);
+    return (const char *)w->data + block * pack_block_bytes(w->dtype, w->in_padded) +
+           inputs_bytes(w, from);
+}
+
+/* sums = rows * panel, from input `from` on. */
+static void multiply(const struct panels_job *job, const struct panel *panel, const char *row,
+                     size_t rows, float *sums)
+{
+    const struct form *form = &job->form;
+    const struct kernels *k = job->gemm->kernels;
+    const char *x = row + panel->from * element_bytes(form->kind);
+    const size_t stride = form->stride / element_bytes(form->kind);
+    switch (form->kind) {
+    case KIND_F32: k->panel_f32(sums, (const void *)x, stride, rows * form->terms, panel); break;
+    case KIND_BF16: k->panel_bf16(sums, (const void *)x, stride, rows * form->terms, panel); break;
+    case KIND_INT8:
+        k->panel_int8(
+            sums,
+            &(struct int8_rows){
+                .code = (const int8_t *)x,
+                .scale = (const float *)(const void *)(row + form->scale) + panel->from / FEW_GROUP,
+                .sum = (const int32_t *)(const void *)(row + form->sum) + panel->from / FEW_HALF,
+                .row_bytes = form->stride,
+            },
+            rows, panel);
+        break;
+    }
 }
 
 /* sums[rows][PANEL_WIDTH], a range of inputs at a time: what has been fetched stays in the first-level
@@ -203,26 +292,23 @@ static void sum_panel(const struct panels_job *job, const struct mat *w, size_t 
                       size_t rows, const char *next, float *sums)
 {
     const struct form *form = &job->form;
-    const struct kernels *k = job->gemm->kernels;
-    const size_t at = from * form->terms * form->stride, inputs = w->in_padded;
-    const size_t most = rows * form->terms > SOME_ROWS ? DEEP : DEPTH;
-    for (size_t k_from = 0; k_from < inputs; k_from += most) {
-        const bool last = k_from + most >= inputs;
-        const struct panel panel = {
-            .w = panel_at(w, block, k_from),
-            .type = w->dtype,
-            .block_bytes = inputs * LANES * dtype_size(w->dtype),
-            .blocks = size_min(job->blocks, div_up(w->out, LANES) - block),
-            .depth = size_min(most, inputs - k_from),
-            .onward = k_from > 0,
-            .next = last ? next : panel_at(w, block, k_from + most),
-        };
-        if (form->narrow)
-            k->panel_bf16(sums, (const bf16 *)(const void *)job->gemm->rows + at + k_from, form->stride,
-                          rows * form->terms, &panel);
-        else
-            k->panel_f32(sums, (const float *)(const void *)job->gemm->rows + at + k_from, form->stride,
-                         rows * form->terms, &panel);
+    const size_t inputs = w->in_padded, most = rows * form->terms > SOME_ROWS ? DEEP : DEPTH;
+    const char *row = job->gemm->rows + from * form->terms * form->stride;
+    struct panel panel = {
+        .type = w->dtype,
+        .block_bytes = pack_block_bytes(w->dtype, inputs),
+        .blocks = size_min(job->blocks, div_up(w->out, LANES) - block),
+    };
+    for (size_t p = 0; dtype_few_bits(w->dtype) && p < FEW_PLANES; p++)
+        panel.plane[p] =
+            (const unsigned char *)panel_at(w, block, 0) + pack_plane_at(w->dtype, inputs, p);
+    for (panel.from = 0; panel.from < inputs; panel.from += most) {
+        panel.depth = size_min(most, inputs - panel.from);
+        panel.last = panel.from + panel.depth == inputs;
+        panel.onward = panel.from > 0;
+        panel.w = panel_at(w, block, panel.from);
+        panel.next = panel.last ? next : panel_at(w, block, panel.from + most);
+        multiply(job, &panel, row, rows, sums);
     }
 }
 
@@ -274,14 +360,15 @@ static void run_panel(void *arg, size_t index)
 /* Few rows wait for memory: small claims end at the same time. Many rows are worth a whole panel. */
 static size_t panel_blocks(const struct form *form, const struct mat *w, size_t rows)
 {
-    const size_t block_bytes = LANES * w->in_padded * dtype_size(w->dtype);
+    const size_t block_bytes = pack_block_bytes(w->dtype, w->in_padded);
     if (rows * form->terms > FEW_ROWS)
         return PANEL_BLOCKS;
     return size_max(1, size_min(PANEL_BLOCKS, PANEL_BYTES / block_bytes));
 }
 
-void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const float *x,
-              size_t x_stride, size_t rows)
+/* Products that want x in the same form. */
+static void run_alike(struct gemm *gemm, const struct product *product, size_t n, const float *x,
+                      size_t x_stride, size_t rows)
 {
     const struct mat *w = product->w;
     const struct form form = form_of(gemm, product, n);
@@ -295,4 +382,16 @@ void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const 
     }
     threads_each(rows, 4 * rows * w->in, form_row, &rows_job);
     threads_each(panels, work * rows, run_panel, &job);
+}
+
+void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const float *x,
+              size_t x_stride, size_t rows)
+{
+    for (size_t i = 0, many; i < n; i += many) {
+        many = 1;
+        while (i + many < n &&
+               product_group(gemm, &product[i + many]) == product_group(gemm, &product[i]))
+            many++;
+        run_alike(gemm, product + i, many, x, x_stride, rows);
+    }
 }

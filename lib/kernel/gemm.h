@@ -13,20 +13,23 @@
 /* How activations meet bf16 weights; products with f32 weights keep f32 activations, but for
  * PRECISION_BF16, which rounds those too. bf16 weights that share a run with f32 ones are treated like those. */
 enum precision {
-    PRECISION_F32,   /* weights are widened */
-    PRECISION_BF16,  /* activations are rounded to bf16 once */
-    PRECISION_BF16X2 /* every activation is the sum of two bf16 terms, both are multiplied */
+    PRECISION_F32,    /* weights are widened */
+    PRECISION_BF16,   /* activations are rounded to bf16 once */
+    PRECISION_BF16X2, /* every activation is the sum of two bf16 terms, both are multiplied */
+    PRECISION_INT8 /* activations of few-bit weights are rounded to int8, once: in groups of 32 with a scale each, or,
+                       * for q8c, with one scale for the row (BASS paper A.1); other weights as precision_default() */
 };
 
 extern const char *const precision_names[]; /* in the same order, ended by NULL */
 const char *precision_name(enum precision precision);
 
-/* What a set does best without losing digits: bf16x2 where it has bf16 products, else f32. */
-enum precision precision_default(const struct kernels *kernels);
+/* What a set does best without losing digits: bf16x2 where it has bf16 products, else f32; int8 where weights or rows of a
+ * cache are of few bits. */
+enum precision precision_default(const struct kernels *kernels, bool few);
 
 /* NULL or "" gives the default; an unknown name is an error that lists the known ones. */
 int precision_parse(enum precision *precision, const char *name, const struct kernels *kernels,
-                    struct err *err) MUST_USE;
+                    bool few, struct err *err) MUST_USE;
 
 struct product {
     const struct mat *w;           /* [out][in], packed */
@@ -46,7 +49,8 @@ int gemm_open(struct gemm **gemm, const struct kernels *kernels, enum precision 
               size_t max_rows, size_t max_in, struct err *err) MUST_USE;
 void gemm_close(struct gemm *gemm); /* NULL is accepted */
 
-/* Runs `n` >= 1 products of the same x[rows][in] in one go over all threads. */
+/* Runs `n` >= 1 products of the same x[rows][in] over all threads; those whose neighbours want x in the same form in one
+ * go. */
 void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const float *x,
               size_t x_stride, size_t rows);
 

@@ -13,7 +13,7 @@
 #ifndef BMC_KERNEL_H
 #define BMC_KERNEL_H
 
-#include "base/dtype.h"
+#include "base/few_bits.h"
 #include "base/err.h"
 
 /* Packed weights come in blocks of LANES outputs; a panel is up to PANEL_BLOCKS of them. */
@@ -25,13 +25,24 @@ struct panel {
     enum dtype type;
     size_t block_bytes; /* from block to block */
     size_t blocks;      /* 1 .. PANEL_BLOCKS */
-    size_t depth;       /* inputs of the range: a multiple of 32 */
+    size_t from, depth; /* the range of inputs: multiples of 32 */
     bool onward;        /* y holds the sums of the inputs before: they go on */
+    bool last;          /* no inputs follow */
+    /* Few bits: the first block's planes, at its first input; of blocks like w. */
+    const unsigned char *plane[FEW_PLANES];
     const char
         *next; /* what will be multiplied next, laid out like this: to be fetched meanwhile; or NULL */
 };
 
 static inline size_t panel_row_bytes(const struct panel *w) { return LANES * dtype_size(w->type); }
+
+/* Rows in int8: x = scale * code; every FEW_GROUP neighbours have one scale, or all of a row the same. Padding is 0. */
+struct int8_rows {
+    const int8_t *code; /* at the first input of a panel's range */
+    const float *scale; /* [depth / FEW_GROUP] */
+    const int32_t *sum; /* [depth / FEW_HALF]: of the codes of every FEW_HALF inputs */
+    size_t row_bytes;   /* from row to row, of each of the three: a multiple of 4 */
+};
 
 enum finish_act { FINISH_NONE, FINISH_RELU, FINISH_SILU, FINISH_GELU, FINISH_GELU_TANH };
 
@@ -99,6 +110,21 @@ struct kernels {
     /* The same for x in bf16 and bf16 weights, summed in f32. May write and read rows up to the next
      * multiple of 16. Sets without one leave it empty all the way down: products then widen. */
     void (*panel_bf16)(float *y, const bf16 *x, size_t x_stride, size_t rows, const struct panel *w);
+
+    /* to[depth][LANES]: inputs k .. k + depth - 1 of a block of few bits, counted from the range's first; multiples of
+     * FEW_GROUP. */
+    void (*widen_few)(float *to, const struct panel *w, size_t block, size_t k, size_t depth);
+
+    /* Products like panel_f32 for x in int8 and weights of few bits. The products of codes are summed as whole numbers for every group
+     * of inputs that shares a step; then, group after group,
+     *   y = fma(step * scale, sum of (code - zero) * x, y)
+     *   y = fma(base * scale, sum of x, y)                                      where the type has a base
+     * in f32. With one step for a whole row (q8c) y holds whole numbers, as int32_t, until the last range. */
+    void (*panel_int8)(float *y, const struct int8_rows *x, size_t rows, const struct panel *w);
+
+    /* n elements to int8 codes, nearest, ties to even; scale[div_up(n, group)] and sum[div_up(n, FEW_HALF)] as in struct
+     * int8_rows; group is FEW_GROUP or at least n. A scale is NaN where not all its x are finite. */
+    void (*to_int8)(int8_t *code, float *scale, int32_t *sum, const float *x, size_t n, size_t group);
 
     void (*finish)(const struct finish *finish);
 

@@ -29,6 +29,9 @@ static void complete_set(struct kernels *k, const struct kernels *base)
     for (; base; base = base->base) {
         INHERIT(panel_f32);
         INHERIT(panel_bf16);
+        INHERIT(widen_few);
+        INHERIT(panel_int8);
+        INHERIT(to_int8);
         INHERIT(finish);
         INHERIT(attend);
         INHERIT(layernorm);

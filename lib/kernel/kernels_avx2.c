@@ -11,6 +11,7 @@
 
 enum { PANEL_ROWS = 4, PANEL_SUMS = 4 };
 #include "kernel/set_attend.h"
+#include "kernel/set_few.h"
 #include "kernel/set_panel.h"
 #include "kernel/set_rows.h"
 

@@ -10,6 +10,7 @@
 
 enum { PANEL_ROWS = 6, PANEL_SUMS = 24 };
 #include "kernel/set_attend.h"
+#include "kernel/set_few.h"
 #include "kernel/set_panel.h"
 #include "kernel/set_rows.h"
 

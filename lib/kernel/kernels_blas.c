@@ -20,6 +20,17 @@ widen_as(enum dtype type, float *wide, size_t width, const struct panel *w, size
     }
 }
 
+static void widen_codes(float *wide, size_t width, const struct panel *w, size_t from, size_t depth)
+{
+    float cell[FEW_GROUP][LANES];
+    for (size_t b = 0; b < w->blocks; b++)
+        for (size_t k = 0; k < depth; k += FEW_GROUP) {
+            kernels_ref.widen_few(*cell, w, b, from + k, FEW_GROUP);
+            for (size_t j = 0; j < FEW_GROUP; j++)
+                memcpy(wide + (k + j) * width + b * LANES, cell[j], sizeof cell[j]);
+        }
+}
+
 /* wide[depth][width] of a panel's inputs [from, from + depth). */
 static void widen(float *wide, size_t width, const struct panel *w, size_t from, size_t depth)
 {
@@ -27,6 +38,7 @@ static void widen(float *wide, size_t width, const struct panel *w, size_t from,
     case DTYPE_F32: widen_as(DTYPE_F32, wide, width, w, from, depth); break;
     case DTYPE_BF16: widen_as(DTYPE_BF16, wide, width, w, from, depth); break;
     case DTYPE_F16: widen_as(DTYPE_F16, wide, width, w, from, depth); break;
+    case DTYPE_FEW_BITS: widen_codes(wide, width, w, from, depth); break;
     case DTYPE_COUNT: break;
     }
 }

@@ -8,6 +8,7 @@
 
 enum { PANEL_ROWS = 1, PANEL_SUMS = 2 };
 #include "kernel/set_attend.h"
+#include "kernel/set_few.h"
 #include "kernel/set_panel.h"
 #include "kernel/set_rows.h"
 

@@ -21,6 +21,7 @@ INLINE vf load_row(enum dtype type, const char *row, size_t j)
     case DTYPE_F32: return vf_load((const float *)(const void *)row + j);
     case DTYPE_BF16: return vf_load_bf16((const bf16 *)(const void *)row + j);
     case DTYPE_F16: return vf_load_f16((const f16 *)(const void *)row + j);
+    case DTYPE_FEW_BITS:
     case DTYPE_COUNT: break;
     }
     return (vf){0};
@@ -83,6 +84,7 @@ PHASE void turn_block(const struct attend *a, size_t block, float *turned,
             case DTYPE_F16:
                 turn_tile(DTYPE_F16, turned, t, a->k[tile], a->row_stride, a->d, next);
                 break;
+            case DTYPE_FEW_BITS:
             case DTYPE_COUNT: break;
             }
     }
@@ -294,6 +296,7 @@ static void attend(const struct attend *a)
             values(DTYPE_F16, a, block, from, to, scores + from * ATTEND_BLOCK, shrink + from,
                    next.v[1]);
             break;
+        case DTYPE_FEW_BITS:
         case DTYPE_COUNT: break;
         }
     }

@@ -37,6 +37,7 @@ INLINE void load_weights(enum dtype type, vf *even, vf *odd, const char *at)
             even[g] = vf_load_f16((const f16 *)(const void *)at + g * VW);
             odd[g] = vf_load_f16((const f16 *)(const void *)(at + row) + g * VW);
             break;
+        case DTYPE_FEW_BITS:
         case DTYPE_COUNT: break;
         }
     }
@@ -81,10 +82,17 @@ INLINE void panel_row(const int R, enum dtype type, float *y, const float *x, si
         panel_tile(R, 1, type, y + c * LANES, x, x_stride, w, c, (struct ahead){{0}});
 }
 
+/* Few bits: a piece of the range at a time becomes f32, which the same sums then run over. */
+static void panel_few(float *y, const float *x, size_t x_stride, size_t rows, const struct panel *w);
+
 static void panel_f32(float *y, const float *x, size_t x_stride, size_t rows, const struct panel *w)
 {
     const size_t tiles = div_up(rows, PANEL_ROWS);
     size_t tile = 0;
+    if (dtype_few_bits(w->type)) {
+        panel_few(y, x, x_stride, rows, w);
+        return;
+    }
 #define TILE                                                                                           \
     const struct ahead ahead = ahead_of(w, tile++, tiles);                                             \
     switch (w->type) {                                                                                 \
@@ -97,8 +105,27 @@ static void panel_f32(float *y, const float *x, size_t x_stride, size_t rows, co
     case DTYPE_F16:                                                                                    \
         panel_row(R, DTYPE_F16, y + i * PANEL_WIDTH, x + i * x_stride, x_stride, w, ahead);            \
         break;                                                                                         \
+    case DTYPE_FEW_BITS:                                                                               \
     case DTYPE_COUNT: break;                                                                           \
     }
     FOR_TILES(rows, PANEL_ROWS, TILE);
 #undef TILE
+}
+
+static void panel_few(float *y, const float *x, size_t x_stride, size_t rows, const struct panel *w)
+{
+    enum { PIECE = 128 };
+    static _Thread_local float wide[PANEL_BLOCKS * PIECE * LANES];
+    struct panel piece = *w;
+    piece.type = DTYPE_F32;
+    piece.w = (const char *)wide;
+    piece.next = NULL;
+    for (size_t k = 0; k < w->depth; k += PIECE) {
+        piece.depth = size_min(PIECE, w->depth - k);
+        piece.block_bytes = piece.depth * LANES * sizeof *wide;
+        for (size_t b = 0; b < w->blocks; b++)
+            widen_few(wide + b * piece.depth * LANES, w, b, k, piece.depth);
+        panel_f32(y, x + k, x_stride, rows, &piece);
+        piece.onward = true;
+    }
 }

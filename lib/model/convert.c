@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/threads.h"
 #include "format/source.h"
 #include "model/chat_source.h"
 #include "model/eos.h"
@@ -35,10 +36,13 @@ struct job {
     struct bmc_plan_tensor *plan;
     struct origin *origin;
     size_t n;
+    float *wide; /* rows that become few bits */
+    size_t wide_n;
 };
 
 static void job_release(struct job *job)
 {
+    free(job->wide);
     weight_source_close(&job->source);
     family_release(&job->family);
     synth_close(&job->synth);
@@ -73,22 +77,64 @@ static int check_worst(const struct job *job, size_t index, enum pick_worst wors
                    path, name, dtype_name(type));
 }
 
-static int produce(void *arg, size_t index, size_t first_row, size_t rows, void *bytes, struct err *err)
+/* Rows of a tensor in a type that has a dtype_size(). */
+static int fill(const struct job *job, size_t index, size_t first_row, size_t rows, enum dtype type,
+                void *to, struct err *err)
 {
-    const struct job *job = arg;
     const struct origin *origin = &job->origin[index];
     const struct bmc_plan_tensor *plan = &job->plan[index];
     const size_t row = plan->n_dims == 2 ? plan->shape[1] : 1;
-    if (job->synthetic && origin->role->fill == FILL_RANDOM)
-        synth_fill(&job->synth, index, first_row * row, rows * row, plan->dtype, bytes);
-    else if (job->synthetic)
-        fill_constant(origin->role->fill, plan->dtype, bytes, rows * row);
-    else if (check_worst(job, index, pick_rows(&origin->pick, first_row, rows, plan->dtype, bytes),
-                         err) < 0)
-        return -1;
-    if (job->source.format && job->source.format->forget)
-        job->source.format->forget(&job->source);
+    if (!job->synthetic)
+        return check_worst(job, index, pick_rows(&origin->pick, first_row, rows, type, to), err);
+    if (origin->role->fill == FILL_RANDOM)
+        synth_fill(&job->synth, index, first_row * row, rows * row, type, to);
+    else
+        fill_constant(origin->role->fill, type, to, rows * row);
     return 0;
+}
+
+struct narrowing {
+    enum dtype type;
+    const float *x;
+    char *to;
+    size_t n; /* elements of a row */
+};
+
+static void narrow_row(void *arg, size_t i)
+{
+    const struct narrowing *n = arg;
+    dtype_narrow(n->to + i * dtype_row_bytes(n->type, n->n), n->type, n->x + i * n->n, n->n);
+}
+
+/* Rows become few bits by way of f32. */
+static int fill_few(struct job *job, size_t index, size_t first_row, size_t rows, void *to,
+                    struct err *err)
+{
+    const struct bmc_plan_tensor *plan = &job->plan[index];
+    const size_t in = plan->shape[1], n = rows * in;
+    if (job->wide_n < n) {
+        free(job->wide);
+        job->wide = mem_alloc(n, sizeof *job->wide);
+        job->wide_n = job->wide ? n : 0;
+        if (!job->wide)
+            return err_set(err, "out of memory for %zu elements", n);
+    }
+    if (fill(job, index, first_row, rows, DTYPE_F32, job->wide, err) < 0)
+        return -1;
+    struct narrowing narrowing = {plan->dtype, job->wide, to, in};
+    threads_each(rows, 16 * n, narrow_row, &narrowing);
+    return 0;
+}
+
+static int produce(void *arg, size_t index, size_t first_row, size_t rows, void *bytes, struct err *err)
+{
+    struct job *job = arg;
+    const enum dtype type = job->plan[index].dtype;
+    const int rc = dtype_few_bits(type) ? fill_few(job, index, first_row, rows, bytes, err)
+                                        : fill(job, index, first_row, rows, type, bytes, err);
+    if (rc == 0 && job->source.format && job->source.format->forget)
+        job->source.format->forget(&job->source);
+    return rc;
 }
 
 static void report(void *arg, size_t done, size_t total)
@@ -149,7 +195,7 @@ static int plan_tensor(struct job *job, const struct role *role, size_t layer, s
     if (!job->synthetic && find_tensor(job, role, layer, &origin->pick, err) < 0)
         return -1;
     plan->dtype = target_type(job, role, origin->pick.from);
-    plan->layout = role_layout(role, &job->config);
+    plan->layout = role_layout(role, &job->config, plan->dtype);
     return 0;
 }
 

@@ -82,6 +82,14 @@ enum dtype model_weight_type(const struct model *model)
     return model->weights.layer[0].q.weight.dtype;
 }
 
+bool model_few_bits(const struct model *model)
+{
+    bool any = false;
+    for (size_t i = 0; i < model->file.n_tensors; i++)
+        any |= dtype_few_bits(model->file.tensor[i].dtype);
+    return any || dtype_few_bits(model_weight_type(model));
+}
+
 size_t model_parameters(const struct model *model)
 {
     size_t elements = 0;

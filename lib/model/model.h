@@ -38,6 +38,9 @@ bool model_is_eos(const struct model *model, uint32_t id);
 /* Type of the large matrices. */
 enum dtype model_weight_type(const struct model *model);
 
+/* Some of its matrices are of few bits. */
+bool model_few_bits(const struct model *model);
+
 /* Elements of all distinct tensors. */
 size_t model_parameters(const struct model *model);
 

@@ -114,11 +114,11 @@ bool role_wanted(const struct role *role, const struct config *config)
     return !role->wanted || role->wanted(config);
 }
 
-enum layout role_layout(const struct role *role, const struct config *config)
+enum layout role_layout(const struct role *role, const struct config *config, enum dtype type)
 {
     const bool table = strcmp(role->name, "position.weight") == 0 ||
                        (strcmp(role->name, "embed.weight") == 0 && !config->tied_head);
-    return role->in == DIM_NONE || table ? LAYOUT_ROWS : LAYOUT_PACKED;
+    return role->in == DIM_NONE || (table && !dtype_few_bits(type)) ? LAYOUT_ROWS : LAYOUT_PACKED;
 }
 
 void role_tensor_name(const struct role *role, size_t layer, char name[ROLE_NAME_SIZE])

@@ -3,6 +3,7 @@
 #include "model/synth.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -79,6 +80,7 @@ struct filling {
     char *to;
     size_t first, n; /* plain: elements */
     size_t out, in;  /* packed */
+    atomic_bool *failed;
 };
 
 static void fill_piece(void *arg, size_t index)
@@ -96,10 +98,35 @@ void synth_fill(const struct synth *synth, size_t tensor, size_t first, size_t n
     threads_each(div_up(n, PIECE), 4 * n, fill_piece, &filling);
 }
 
+/* One block of a packed matrix of few bits. */
+static void fill_few(const struct filling *f, size_t block)
+{
+    const size_t in = f->in, row = dtype_row_bytes(f->type, in);
+    const size_t n_rows = size_min(PACK_OUT, f->out - block * PACK_OUT);
+    float *x = mem_alloc(in, sizeof *x);
+    char *rows = mem_alloc(n_rows, row);
+    for (size_t o = 0; x && rows && o < n_rows; o++) {
+        fill_range(f->synth, f->stream, (block * PACK_OUT + o) * in, in, DTYPE_F32, x);
+        dtype_narrow(rows + o * row, f->type, x, in);
+    }
+    const size_t in_padded = layout_in(LAYOUT_PACKED, in);
+    if (x && rows)
+        pack_rows(f->to + block * pack_block_bytes(f->type, in_padded), in_padded, rows, in, n_rows, in,
+                  f->type);
+    else
+        atomic_store(f->failed, true);
+    free(x);
+    free(rows);
+}
+
 /* One block of a packed matrix, some columns at a time. */
 static void fill_block(void *arg, size_t block)
 {
     const struct filling *f = arg;
+    if (dtype_few_bits(f->type)) {
+        fill_few(f, block);
+        return;
+    }
     float rows[PACK_OUT * COLUMNS]; /* or as many bf16 */
     const size_t size = dtype_size(f->type), in = f->in, in_padded = layout_in(LAYOUT_PACKED, in);
     const size_t n_rows = size_min(PACK_OUT, f->out - block * PACK_OUT);
@@ -113,9 +140,17 @@ static void fill_block(void *arg, size_t block)
     }
 }
 
-void synth_fill_packed(const struct synth *synth, size_t tensor, size_t out, size_t in, enum dtype type,
+bool synth_fill_packed(const struct synth *synth, size_t tensor, size_t out, size_t in, enum dtype type,
                        void *packed)
 {
-    struct filling filling = {synth, stream_of(synth, tensor), type, packed, .out = out, .in = in};
+    atomic_bool failed = false;
+    struct filling filling = {.synth = synth,
+                              .stream = stream_of(synth, tensor),
+                              .type = type,
+                              .to = packed,
+                              .out = out,
+                              .in = in,
+                              .failed = &failed};
     threads_each(div_up(out, PACK_OUT), 4 * out * in, fill_block, &filling);
+    return !failed;
 }

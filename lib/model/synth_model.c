@@ -14,6 +14,7 @@ struct placing {
     enum dtype type;
     char *base;
     size_t end, index;
+    bool failed;
 };
 
 /* Vectors are f32 and constant, matrices random. */
@@ -23,10 +24,10 @@ static void fill_vector(const struct role *role, size_t n, float *out)
         out[i] = role->fill == FILL_ONE ? 1 : 0;
 }
 
-static void fill_matrix(const struct placing *p, const struct mat *mat, void *data)
+static void fill_matrix(struct placing *p, const struct mat *mat, void *data)
 {
     if (mat->layout == LAYOUT_PACKED)
-        synth_fill_packed(p->synth, p->index, mat->out, mat->in, mat->dtype, data);
+        p->failed |= !synth_fill_packed(p->synth, p->index, mat->out, mat->in, mat->dtype, data);
     else
         synth_fill(p->synth, p->index, 0, mat->out * mat->in, mat->dtype, data);
 }
@@ -36,14 +37,13 @@ static void place(struct placing *p, const struct role *role, void *target)
     const struct config *c = &p->model->config;
     const size_t out = config_dim(c, role->out), in = config_dim(c, role->in);
     const enum dtype type = role->in == DIM_NONE ? DTYPE_F32 : p->type;
-    const enum layout layout = role_layout(role, c);
+    const enum layout layout = role_layout(role, c, type);
     if (c->tied_head && strcmp(role->name, "head.weight") == 0) {
         p->model->weights.head.weight = p->model->weights.embed;
         return;
     }
     void *data = p->base ? p->base + p->end : NULL;
-    p->end =
-        round_up(p->end + layout_out(layout, out) * layout_in(layout, in) * dtype_size(type), 4096);
+    p->end = round_up(p->end + layout_bytes(layout, type, out, in), 4096);
     if (!data)
         return;
     if (role->in == DIM_NONE) {
@@ -102,6 +102,10 @@ int model_synthesize(struct model **out, const struct config *config, const char
     }
     place_all(&placing);
     synth_close(&synth);
+    if (placing.failed) {
+        model_close(model);
+        return err_set(err, "out of memory for rows of random weights");
+    }
     *out = model;
     return 0;
 }

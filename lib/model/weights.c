@@ -21,7 +21,7 @@ static int check_shape(const struct bmc_tensor *tensor, const struct role *role,
     if (vector && tensor->dtype != DTYPE_F32)
         return err_set(err, "%s: tensor \"%s\" is %s, vectors are f32", path, name,
                        dtype_name(tensor->dtype));
-    const enum layout layout = role_layout(role, config);
+    const enum layout layout = role_layout(role, config, tensor->dtype);
     if (tensor->layout != layout)
         return err_set(err, "%s: tensor \"%s\" has layout \"%s\", it must be \"%s\"; convert again",
                        path, name, layout_name(tensor->layout), layout_name(layout));

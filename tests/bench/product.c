@@ -41,7 +41,7 @@ int main(int argc, char **argv)
     struct gemm *gemm;
     kernels_setup();
     const struct kernels *kernels = kernels_select(getenv("BMC_ISA"), &err);
-    if (!kernels || precision_parse(&precision, argv[4], kernels, &err) < 0)
+    if (!kernels || precision_parse(&precision, argv[4], kernels, false, &err) < 0)
         die(&err);
     threads_set((int)number[4]);
     struct mat w[MATRICES];

@@ -260,7 +260,8 @@ int main(int argc, char **argv)
         return 2;
     if (argc > 9)
         logit_tolerance = perplexity_tolerance = best_tolerance;
-    if (precision_parse(&options.precision, argc > 8 ? argv[8] : NULL, options.kernels, &err) < 0)
+    if (precision_parse(&options.precision, argc > 8 ? argv[8] : NULL, options.kernels, false, &err) <
+        0)
         die(&err);
     if (options.precision == PRECISION_BF16X2)
         logit_tolerance = best_tolerance;

@@ -373,7 +373,7 @@ static void run_round(size_t round)
     size_t best = 0;
     for (size_t i = 0; kernel_sets[i]; i++) {
         struct session_options options = {
-            .kv_type = (enum dtype)pick(0, DTYPE_COUNT - 1),
+            .kv_type = (enum dtype)pick(0, DTYPE_F16),
             .attn = attn_find("fused", &err),
             .kernels = kernel_sets[i],
             .precision = (enum precision)pick(PRECISION_F32, PRECISION_BF16X2),

@@ -1,0 +1,84 @@
+/* Rows of few bits: widened, made, checked. */
+#include "base/few_bits.h"
+
+#include <math.h>
+
+void few_widen(float *to, enum dtype type, const void *row, size_t n)
+{
+    const size_t group = few_group(type, n);
+    for (size_t from = 0; from < n; from += group) {
+        const struct few_values v = few_row_values(type, row, n, from);
+        for (size_t i = from; i < size_min(from + group, n); i++)
+            to[i] = fmaf(v.step, (float)((int)few_code(type, row, i) - few_bits[type].zero), v.base);
+    }
+}
+
+bool few_finite(enum dtype type, const void *row, size_t n)
+{
+    const size_t group = few_group(type, n);
+    for (size_t from = 0; from < n; from += group) {
+        const struct few_values v = few_row_values(type, row, n, from);
+        for (size_t i = from; i < size_min(from + group, n); i++)
+            if (!isfinite(
+                    fmaf(v.step, (float)((int)few_code(type, row, i) - few_bits[type].zero), v.base)))
+                return false;
+    }
+    return true;
+}
+
+/* ---- the simplest rule ---- */
+
+static float put_f16(unsigned char *at, float x)
+{
+    const f16 rounded = f16_from_f32(x);
+    memcpy(at, &rounded, sizeof rounded);
+    return f16_to_f32(rounded);
+}
+
+/* The nearest code; a step of 0 has only 0s to hold. */
+static unsigned nearest(float x, struct few_values v, const struct few_bits *few)
+{
+    const float most = (float)((1 << few->bits) - 1);
+    const float code = v.step == 0 ? few->zero : rintf((x - v.base) / v.step) + (float)few->zero;
+    return (unsigned)fminf(fmaxf(code, 0), most);
+}
+
+/* Step and base of one group as its planes store them. The lowest code of a type with a zero is left out, so that both
+ * signs reach equally far. */
+static struct few_values choose(enum dtype type, unsigned char *scale, unsigned char *offset,
+                                const float *x, size_t n)
+{
+    const struct few_bits *few = &few_bits[type];
+    float low = x[0], high = x[0], most = 0;
+    for (size_t i = 0; i < n; i++) {
+        low = fminf(low, x[i]);
+        high = fmaxf(high, x[i]);
+        most = fmaxf(most, fabsf(x[i]));
+    }
+    struct few_values v = {few->offset ? (high - low) / (float)((1 << few->bits) - 1)
+                                       : most / (float)((1 << few->bits) - 1 - few->zero),
+                           0};
+    if (few->plane[FEW_SCALE].bytes == 4)
+        memcpy(scale, &v.step, sizeof v.step);
+    else
+        v.step = put_f16(scale, v.step);
+    if (few->offset)
+        v.base = put_f16(offset, low);
+    return v;
+}
+
+void few_narrow(void *row, enum dtype type, const float *x, size_t n)
+{
+    const size_t group = few_group(type, n);
+    unsigned char *codes = row, *scale = codes + few_plane_at(type, n, FEW_SCALE),
+                  *offset = codes + few_plane_at(type, n, FEW_LOW);
+    memset(codes, 0, few_code_bytes(type, n));
+    for (size_t from = 0; from < n; from += group) {
+        const size_t many = size_min(group, n - from);
+        const struct few_values v = choose(type, scale, offset, x + from, many);
+        for (size_t i = from; i < from + many; i++)
+            few_set_code(type, codes, i, nearest(x[i], v, &few_bits[type]));
+        scale += few_bits[type].plane[FEW_SCALE].bytes;
+        offset += few_bits[type].plane[FEW_LOW].bytes;
+    }
+}
