@@ -154,15 +154,34 @@ model() {
 # Programs look for families beside their own folder; sanitizer builds lie elsewhere.
 [ -e "$BMC_BIN/../models.d" ] || ln -sfn "$ROOT/models.d" "$BMC_BIN/../models.d"
 
+# The cases of a model's reference results as case["NUMBER MEMBER"]. One run of jq takes longer than most runs of ours, so
+# it says them once for all tests.
+load_cases() { # MODEL
+    local file=$BATS_RUN_TMPDIR/cases.$1 new=$BATS_RUN_TMPDIR/cases.$1.$BASHPID
+    if [ ! -e "$file" ]; then
+        jq -r '.cases | keys[] as $i | .[$i] | {prompt, greedy_text, prompt_ids, greedy_ids} | to_entries[] |
+            "case[\"\($i) \(.key)\"]=\(.value | if type == "array" then map(tostring) | join(" ") else . end | @sh)"' \
+            "$(reference "$1")" >"$new" && mv "$new" "$file" || return 1
+    fi
+    declare -gA case=()
+    source "$file"
+}
+
+# A member of a case, without a newline. What is not there is said where it was wanted: it equals no output.
+case_member() { # MODEL CASE MEMBER
+    load_cases "$1"
+    printf '%s' "${case[$2 $3]-case $2 of $1 has no $3}"
+}
+
 # Greedy ids of a case, the first N of them.
 greedy_ids() { # MODEL CASE N
-    jq -r --argjson i "$2" --argjson n "$3" '.cases[$i].greedy_ids[:$n] | map(tostring) | join(" ")' "$(reference "$1")"
+    local ids
+    read -ra ids <<<"$(case_member "$1" "$2" greedy_ids)"
+    echo "${ids[*]:0:$3}"
 }
 
 # A text of a case, without a newline: prompt or greedy_text.
-reference_text() { # MODEL CASE MEMBER
-    jq -j --argjson i "$2" --arg m "$3" '.cases[$i][$m]' "$(reference "$1")"
-}
+reference_text() { case_member "$@"; } # MODEL CASE MEMBER
 
 # A shape of a few thousand weights.
 tiny_shape() { # FILE [KEY VALUE]...

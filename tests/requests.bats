@@ -33,12 +33,7 @@ error() { jq -r '.error // ""' <<<"$output"; }
     ok jsonl -f plain
     greedy=$(jq -r '.ids | map(tostring) | join(" ")' <<<"$output")
     assert_equal "$greedy" "$(ids)"
-    while read -r member options; do
-        got=$(jq -c ". + $member" plain | jsonl | jq -r '.ids | map(tostring) | join(" ")')
-        # shellcheck disable=SC2086
-        assert_equal "$got" "$(ids $options)"
-        [ "$got" != "$greedy" ] || fail "$member changes nothing"
-    done <<'END'
+    cat >rows <<'END'
 {"presence_penalty":3} --presence-penalty 3
 {"frequency_penalty":1} --frequency-penalty 1
 {"frequency_penalty":1,"repeat_last_n":4} --frequency-penalty 1 --repeat-last-n 4
@@ -52,6 +47,15 @@ error() { jq -r '.error // ""' <<<"$output"; }
 {"temp":1,"seed":4,"min_p":0.4} --temp 1 --seed 4 --min-p 0.4
 {"temp":2,"seed":3,"top_k":0,"top_p":1,"min_p":0,"presence_penalty":1,"logit_bias":{"48":5}} --temp 2 --seed 3 --top-k 0 --top-p 1 --min-p 0 --presence-penalty 1 --logit-bias 48=5
 END
+    jq -c --slurpfile plain plain --raw-input '$plain[0] + (split(" ")[0] | fromjson)' rows >requests
+    # Each in a run of its own: a seed gives another line other samples.
+    while read -r request; do jsonl <<<"$request"; done <requests | jq -r '.ids | map(tostring) | join(" ")' >got
+    assert_equal "$(wc -l <got)" 12
+    while read -r member options <&4 && read -r got <&5; do
+        # shellcheck disable=SC2086
+        assert_equal "$got" "$(ids $options)"
+        [ "$got" != "$greedy" ] || fail "$member changes nothing"
+    done 4<rows 5<got
 }
 
 @test "each line has its own settings; a line's biases and stops replace those of the run" {

@@ -248,8 +248,8 @@ static bool add_worker(struct team *team)
     if (!worker)
         return false;
     *worker = (struct worker){.team = team, .self = team->made + 1};
-    static const int own[] = {SIGBUS, SIGSEGV, SIGFPE,
-                              SIGILL}; /* a worker's faults: the program tidies up */
+    /* What comes of a worker's own doing: the program tidies up. */
+    static const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGPIPE};
     sigset_t every, before;
     sigfillset(&every);
     for (size_t i = 0; i < ARRAY_LEN(own); i++)

@@ -1,5 +1,5 @@
-/* model.bmc, the writing half: the plan decides the layout, tensors stream through one buffer of rows and one of what
- * becomes of them, the header with its hashes comes last. */
+/* model.bmc, the writing half: the plan decides the layout, tensors stream through buffers of rows and of what becomes of
+ * them, the header with its hashes comes last. While a block is packed and hashed, the one before it is written. */
 #include <stdlib.h>
 
 #include "base/hash_pieces.h"
@@ -8,7 +8,18 @@
 #include "base/threads.h"
 #include "format/bmclayout.h"
 
-enum { BLOCK_BYTES = 4 << 20 };
+enum { BLOCK_BYTES = 2 << 20 };
+
+/* A block of a tensor: as produced, and packed. */
+struct block {
+    unsigned char *rows, *packed;
+};
+
+/* What is to be written next. */
+struct pending {
+    const void *data;
+    size_t bytes, offset; /* no bytes: nothing waits */
+};
 
 struct writer {
     const struct bmc_plan *plan;
@@ -17,8 +28,10 @@ struct writer {
     struct bmc_name *name;
     char *text;
     struct outfile out;
-    unsigned char *rows, *packed; /* a block of a tensor: as produced, and packed */
-    size_t done, total;           /* tensor bytes */
+    struct block block[2]; /* one is made while the other is written */
+    size_t turn;           /* the one that is made */
+    struct pending pending;
+    size_t done, total; /* tensor bytes */
 };
 
 /* Gives `bytes` bytes of the header to a section and moves the end. */
@@ -138,73 +151,97 @@ static size_t rows_at_once(const struct bmc_plan_tensor *tensor)
     return tensor->layout == LAYOUT_PACKED ? size_max(PACK_OUT, rows / PACK_OUT * PACK_OUT) : rows;
 }
 
-/* What a block of rows adds to the two hashes of its tensor. */
-struct digest {
+/* Writes what waits, the padding before it included. */
+static int write_pending(struct writer *w, struct err *err)
+{
+    const struct pending pending = w->pending;
+    w->pending.bytes = 0;
+    if (pending.bytes == 0)
+        return 0;
+    if (write_zeros(w, pending.offset, err) < 0 ||
+        outfile_write(&w->out, pending.data, pending.bytes, err) < 0)
+        return -1;
+    w->done += pending.bytes;
+    return 0;
+}
+
+static void report(const struct writer *w)
+{
+    if (w->plan->progress && w->done)
+        w->plan->progress(w->plan->arg, w->done, w->total);
+}
+
+/* What is done about a block of rows at the same time. */
+struct work {
     struct writer *w;
     const struct bmc_tensor *tensor;
-    size_t rows, bytes, packed_bytes;
+    size_t rows, bytes; /* rows, and bytes of them as produced */
+    struct pending made;
     struct hasher *canonical;
     struct long_hasher *stored;
+    struct err *err;
+    int rc; /* of writing */
 };
 
-static void digest_half(void *arg, size_t half)
+static void pack_and_hash(struct work *work)
 {
-    const struct digest *d = arg;
-    struct writer *w = d->w;
-    const size_t in = (size_t)d->tensor->shape[1], in_padded = (size_t)d->tensor->padded[1];
-    if (half == 0) {
-        hasher_add(d->canonical, w->rows, d->bytes);
-    } else {
-        pack_rows(w->packed, in_padded, w->rows, in, d->rows, in, d->tensor->dtype);
-        long_hasher_add(d->stored, w->packed, d->packed_bytes);
+    const struct block *block = &work->w->block[work->w->turn];
+    const size_t in = (size_t)work->tensor->shape[1], in_padded = (size_t)work->tensor->padded[1];
+    const enum dtype type = work->tensor->dtype;
+    if (work->tensor->layout == LAYOUT_PACKED)
+        pack_rows(block->packed, in_padded, block->rows, in, work->rows, in, type);
+    long_hasher_add(work->stored, work->made.data, work->made.bytes);
+}
+
+/* The longest part comes first: on two threads writing is done beside it, after the shorter one. */
+static void do_part(void *arg, size_t part)
+{
+    struct work *work = arg;
+    struct writer *w = work->w;
+    switch (part) {
+    case 0: pack_and_hash(work); break;
+    case 1: hasher_add(work->canonical, w->block[w->turn].rows, work->bytes); break;
+    default: work->rc = write_pending(w, work->err); break;
     }
 }
 
-/* Hashing is what takes the time, so one thread hashes the rows while another one packs them and hashes that. Returns
- * the bytes to be stored. */
-static size_t digest(struct writer *w, const struct bmc_tensor *tensor, size_t rows,
-                     struct hasher *canonical, struct long_hasher *stored)
-{
-    const size_t in = (size_t)tensor->shape[1];
-    struct digest d = {
-        .w = w, .tensor = tensor, .rows = rows, .canonical = canonical, .stored = stored};
-    d.bytes = rows * dtype_row_bytes(tensor->dtype, in);
-    d.packed_bytes = layout_bytes(LAYOUT_PACKED, tensor->dtype, rows, in);
-    threads_each(2, d.bytes, digest_half, &d);
-    return d.packed_bytes;
-}
-
-/* One tensor through the buffers: hashed, and written when `write`. */
+/* One tensor through the buffers: hashed, and all but its last block written when `write`. */
 static int stream_tensor(struct writer *w, size_t plan_index, struct bmc_tensor *tensor, bool write,
                          struct err *err)
 {
     const struct bmc_plan_tensor *from = &w->plan->tensor[plan_index];
     const bool packed = from->layout == LAYOUT_PACKED;
     const size_t rows = from->shape[0], block_rows = rows_at_once(from);
+    size_t offset = (size_t)tensor->offset;
     struct hasher canonical;
     struct long_hasher stored;
     hasher_init(&canonical);
     long_hasher_init(&stored);
-    if (write && write_zeros(w, (size_t)tensor->offset, err) < 0)
-        return -1;
     for (size_t row = 0; row < rows; row += block_rows) {
         const size_t n = size_min(block_rows, rows - row);
-        size_t bytes = n * row_bytes(from);
-        if (w->plan->produce(w->plan->arg, plan_index, row, n, w->rows, err) < 0)
+        const struct block *block = &w->block[w->turn];
+        struct work work = {.w = w,
+                            .tensor = tensor,
+                            .rows = n,
+                            .bytes = n * row_bytes(from),
+                            .made.data = packed ? block->packed : block->rows,
+                            .made.bytes =
+                                layout_bytes(from->layout, from->dtype, n, row_elements(from)),
+                            .made.offset = offset,
+                            .canonical = &canonical,
+                            .stored = &stored,
+                            .err = err};
+        if (w->plan->produce(w->plan->arg, plan_index, row, n, block->rows, err) < 0)
             return -1;
-        if (packed) {
-            bytes = digest(w, tensor, n, &canonical, &stored);
-        } else {
-            hasher_add(&canonical, w->rows, bytes);
-            long_hasher_add(&stored, w->rows, bytes);
-        }
+        threads_each(3, work.bytes, do_part, &work);
+        if (work.rc < 0)
+            return -1;
         if (!write)
             continue;
-        if (outfile_write(&w->out, packed ? w->packed : w->rows, bytes, err) < 0)
-            return -1;
-        w->done += bytes;
-        if (w->plan->progress)
-            w->plan->progress(w->plan->arg, w->done, w->total);
+        report(w);
+        w->pending = work.made;
+        w->turn = !w->turn;
+        offset += work.made.bytes;
     }
     tensor->canonical = hasher_result(&canonical);
     tensor->stored = long_hasher_result(&stored);
@@ -217,6 +254,9 @@ static int stream_tensors(struct writer *w, bool write, struct err *err)
     for (size_t i = 0; i < w->plan->n_tensors; i++)
         if (w->plan->tensor[i].tied_to < 0 && stream_tensor(w, i, &w->tensor[stored++], write, err) < 0)
             return -1;
+    if (write_pending(w, err) < 0)
+        return -1;
+    report(w);
     return 0;
 }
 
@@ -236,7 +276,7 @@ static void seal_header(struct writer *w)
 }
 
 /* The largest block of rows decides the buffers. */
-static int alloc_block(struct writer *w, struct err *err)
+static int alloc_blocks(struct writer *w, struct err *err)
 {
     size_t rows = 1, packed = 1;
     for (size_t i = 0; i < w->plan->n_tensors; i++) {
@@ -248,9 +288,12 @@ static int alloc_block(struct writer *w, struct err *err)
         if (tensor->layout == LAYOUT_PACKED)
             packed = size_max(packed, layout_bytes(LAYOUT_PACKED, tensor->dtype, n, tensor->shape[1]));
     }
-    w->rows = mem_alloc(1, rows);
-    w->packed = mem_alloc(1, packed);
-    return w->rows && w->packed ? 0 : err_set(err, "out of memory: a buffer of %zu bytes", packed);
+    for (size_t i = 0; i < ARRAY_LEN(w->block); i++) {
+        w->block[i] = (struct block){mem_alloc(1, rows), mem_alloc(1, packed)};
+        if (!w->block[i].rows || !w->block[i].packed)
+            return err_set(err, "out of memory: a buffer of %zu bytes", packed);
+    }
+    return 0;
 }
 
 int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *model_id,
@@ -265,7 +308,7 @@ int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *m
         n_stored += plan->tensor[i].tied_to < 0;
         text_bytes += strlen(plan->tensor[i].name);
     }
-    if (alloc_header(&w, n_stored, text_bytes, err) < 0 || alloc_block(&w, err) < 0)
+    if (alloc_header(&w, n_stored, text_bytes, err) < 0 || alloc_blocks(&w, err) < 0)
         goto out;
     fill_tables(&w);
     /* Where the output cannot seek, a first pass only hashes, so that the header can go out first. */
@@ -287,7 +330,9 @@ int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *m
 out:
     outfile_abort(&w.out);
     free(w.head);
-    free(w.rows);
-    free(w.packed);
+    for (size_t i = 0; i < ARRAY_LEN(w.block); i++) {
+        free(w.block[i].rows);
+        free(w.block[i].packed);
+    }
     return rc;
 }

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,26 @@ static void test_members(void)
     check(m.here == 51 && m.others == 0, "one index wakes the team");
     threads_each(0, MUCH, meet, &m);
     check(m.here == 51, "no index is one call");
+}
+
+/* ---- signals ---- */
+
+static void look_at_mask(void *arg, size_t index)
+{
+    atomic_int *wrong = arg;
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+    *wrong += index > 0 && (sigismember(&blocked, SIGPIPE) || sigismember(&blocked, SIGBUS) ||
+                            !sigismember(&blocked, SIGTERM) || !sigismember(&blocked, SIGINT));
+}
+
+/* A worker that writes to nobody ends the program as any thread would; what comes from outside is others' business. */
+static void test_signals(void)
+{
+    atomic_int wrong = 0;
+    threads_set(3);
+    threads_all(look_at_mask, &wrong);
+    check(wrong == 0, "%d of 2 workers block other signals than those from outside", wrong);
 }
 
 static void each_once(void *arg, size_t index)
@@ -303,6 +324,7 @@ int main(int argc, char **argv)
     seed = (unsigned)check_seed(1);
     test_sizes();
     test_members();
+    test_signals();
     test_all();
     test_nesting();
     test_slow();
