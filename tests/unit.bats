@@ -13,6 +13,7 @@ unit() { # NAME ARGUMENT..
 
 @test "kernels of every set, and the packed layout" { unit kernel; }
 @test "half precision" { unit f16; }
+@test "types of few bits: rows and blocks" { unit few "$FIXTURES/few_bits.txt"; }
 @test "hashes of long stretches" { unit hash; }
 @test "teams of threads" { unit threads; }
 @test "cache policies" { unit kv; }
