@@ -31,4 +31,5 @@ const struct kernels kernels_avx2 = {
     .summary = "AVX2, FMA and F16C",
     .usable = usable,
     SET_SLOTS,
+    INT8_SLOTS,
 };

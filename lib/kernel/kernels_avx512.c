@@ -10,9 +10,12 @@
 
 enum { PANEL_ROWS = 6, PANEL_SUMS = 24 };
 #include "kernel/set_attend.h"
-#include "kernel/set_few.h"
+#include "kernel/set_lines.h"
+#include "kernel/set_widen.h"
 #include "kernel/set_panel.h"
 #include "kernel/set_rows.h"
+
+extern const struct kernels kernels_int8_avx512;
 
 static bool usable(void)
 {
@@ -25,5 +28,6 @@ const struct kernels kernels_avx512 = {
     .isa = "avx512",
     .summary = "AVX-512",
     .usable = usable,
+    .base = &kernels_int8_avx512,
     SET_SLOTS,
 };

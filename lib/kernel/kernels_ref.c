@@ -19,4 +19,5 @@ const struct kernels kernels_ref = {
     .summary = "portable C",
     .usable = usable,
     SET_SLOTS,
+    INT8_SLOTS,
 };
