@@ -4,6 +4,11 @@
 #include "few_ref.h"
 #include "kernel/gemm.h"
 
+/* The set of AVX-VNNI over registers in C: machines that have it run the real one as well. */
+#define AVXVNNI_HEADER  "../../tests/unit/avxvnni_in_c.h"
+#define kernels_avxvnni kernels_avxvnni_in_c
+#include "kernel/kernels_avxvnni.c"
+
 enum { MOST_ROWS = 48, PAD_BYTES = 36 }; /* kernels may write up to a multiple of 16 rows */
 
 static struct few_matrix matrix;
@@ -360,5 +365,10 @@ int main(void)
     for (size_t i = 0; kernel_sets[i]; i++)
         if (kernel_sets[i]->usable() && !seen_before(i))
             test_set(kernel_sets[i]);
+    struct kernels in_c = *kernel_sets[0];
+    in_c.isa = "avxvnni in C";
+    in_c.panel_int8 = kernels_avxvnni_in_c.panel_int8;
+    in_c.to_int8 = kernels_avxvnni_in_c.to_int8;
+    test_set(&in_c);
     return check_result();
 }
