@@ -11,6 +11,12 @@
 
 enum { MOST_ROWS = 48, PAD_BYTES = 36 }; /* kernels may write up to a multiple of 16 rows */
 
+/* Those that differ here; each matrix is drawn once for all of them. */
+static struct kernels set[16];
+static size_t sets;
+
+#define EACH_SET(k) for (const struct kernels *k = set; k < set + sets; k++)
+
 static struct few_matrix matrix;
 static unsigned char packed[FEW_MOST_OUT * (FEW_MOST_IN + 32) * 2 + 4096] __attribute__((aligned(64)));
 
@@ -195,7 +201,7 @@ static void run_panel(const struct kernels *k, float *y, size_t n, size_t block,
 
 static float want[MOST_ROWS][FEW_MOST_OUT];
 
-static void check_panel(const struct kernels *k, size_t n, size_t block, size_t blocks, size_t cut)
+static void check_set(const struct kernels *k, size_t n, size_t block, size_t blocks, size_t cut)
 {
     static float y[MOST_ROWS * PANEL_WIDTH];
     bool same = true;
@@ -210,6 +216,12 @@ static void check_panel(const struct kernels *k, size_t n, size_t block, size_t 
           dtype_name(matrix.ref->type), matrix.in, cut, n, blocks, block);
 }
 
+static void check_panel(size_t n, size_t block, size_t blocks, size_t cut)
+{
+    EACH_SET(k)
+    check_set(k, n, block, blocks, cut);
+}
+
 /* A matrix and rows, and what is wanted of them. */
 static void draw_product(const struct few_ref *r, size_t out, size_t in, enum few_draw w,
                          enum few_draw x)
@@ -222,39 +234,38 @@ static void draw_product(const struct few_ref *r, size_t out, size_t in, enum fe
             want[i][o] = ref_sum(i, o);
 }
 
-static void test_panels(const struct kernels *k, const struct few_ref *r)
+static void test_panels(const struct few_ref *r)
 {
     static const size_t ins[] = {32, 33, 48, 100, 256, 300};
     /* Every number of rows, of blocks, the first of them. */
     draw_product(r, 64, 96, DRAW_ANY, DRAW_ANY);
     for (size_t n = 1; n <= 20; n++)
         for (size_t blocks = 1; blocks <= 4; blocks++)
-            check_panel(k, n, n % (5 - blocks), blocks, n % 2 ? 96 : 64);
+            check_panel(n, n % (5 - blocks), blocks, n % 2 ? 96 : 64);
     for (size_t n = 30; n <= MOST_ROWS; n += 6)
-        check_panel(k, n, 0, 4, 96);
+        check_panel(n, 0, 4, 96);
     /* Every length, and ways to cut it. */
     for (size_t i = 0; i < ARRAY_LEN(ins); i++) {
         draw_product(r, 50, ins[i], DRAW_ANY, DRAW_ANY);
         for (size_t cut = 32; cut / 2 < rows.in_padded; cut *= 2) {
-            check_panel(k, 1, 0, 4, cut);
-            check_panel(k, 7, 1, 3, cut);
+            check_panel(1, 0, 4, cut);
+            check_panel(7, 1, 3, cut);
         }
-        check_panel(k, 18, 0, 4, 96);
+        check_panel(18, 0, 4, 96);
     }
     /* The largest codes against the largest. */
     for (int d = 0; d < DRAWS * DRAWS; d++) {
         draw_product(r, 16, 256, (enum few_draw)(d / DRAWS), (enum few_draw)(d % DRAWS));
-        check_panel(k, 1, 0, 1, 256);
-        check_panel(k, 5, 0, 1, 64);
+        check_panel(1, 0, 1, 256);
+        check_panel(5, 0, 1, 64);
     }
 }
 
 /* ---- weights in f32 ---- */
 
-static void test_widen(const struct kernels *k, const struct few_ref *r)
+static void test_widen(const struct kernels *k)
 {
     static float got[FEW_MOST_IN * LANES + 1];
-    draw_product(r, 50, 300, DRAW_ANY, DRAW_ANY);
     struct panel w = panel_of(1, 3);
     const char *begin = w.w;
     for (w.from = 0; w.from < 320; w.from += 96) {
@@ -273,49 +284,86 @@ static void test_widen(const struct kernels *k, const struct few_ref *r)
                     same &= memcmp(&got[j], &value, sizeof value) == 0;
                 }
                 check(same && got[depth * LANES] == 0x1p99f,
-                      "%s: %s: inputs %zu to %zu widened otherwise", k->isa, dtype_name(r->type),
-                      w.from + at, w.from + w.depth);
+                      "%s: %s: inputs %zu to %zu widened otherwise", k->isa,
+                      dtype_name(matrix.ref->type), w.from + at, w.from + w.depth);
             }
     }
 }
 
 /* ---- whole products ---- */
 
-/* gemm_run() of random rows at int8: the codes of ref_quantise(), the sums of ref_sum(). Beyond SOME_ROWS of gemm.c ranges
- * are deeper. */
-static void test_gemm(const struct kernels *k, const struct few_ref *r, size_t n, size_t in)
+/* Row 0 of `rows` becomes x, and want[at] what it comes to. */
+static void quantise_row(const float *x, size_t at)
 {
-    enum { OUT = 19, MANY = 70 };
-    static float x[MANY * FEW_MOST_IN], y[MANY * OUT];
-    const size_t group = r->type == DTYPE_Q8C ? in : 32;
+    const size_t group = matrix.ref->type == DTYPE_Q8C ? matrix.in : 32;
+    memset(codes_of(0), 0, rows.in_padded);
+    memset(sums_of(0), 0, rows.in_padded / 4);
+    for (size_t from = 0; from < matrix.in; from += group) {
+        const size_t many = size_min(group, matrix.in - from);
+        const float scale = ref_quantise(codes_of(0) + from, x + from, many);
+        for (size_t j = from; j < from + many; j++) {
+            scales_of(0)[j / 32] = scale;
+            sums_of(0)[j / 16] += codes_of(0)[j];
+        }
+    }
+    for (size_t o = 0; o < matrix.out; o++)
+        want[at][o] = ref_sum(0, o);
+}
+
+static bool run_gemm(const struct kernels *k, enum precision precision, const struct mat *w, float *y,
+                     const float *x, size_t n)
+{
+    const struct product p = {.w = w, .y = y, .y_stride = w->out};
     struct gemm *gemm;
     struct err err;
-    bool same = true;
+    if (!check(gemm_open(&gemm, k, precision, n, w->in, &err) == 0, "%s", err.text))
+        return false;
+    gemm_run(gemm, &p, 1, x, w->in, n);
+    gemm_close(gemm);
+    return true;
+}
+
+/* gemm_run() of random rows at int8: the codes of ref_quantise(), the sums of ref_sum(). Of more than SOME_ROWS (gemm.c)
+ * rows, ranges are deeper. */
+static void test_gemm(const struct few_ref *r, size_t n, size_t in)
+{
+    enum { OUT = 19, MANY = 70, EVERY = 15 };
+    static float x[MANY * FEW_MOST_IN], y[MANY * OUT];
     draw_product(r, OUT, in, DRAW_ANY, DRAW_ANY);
     for (size_t i = 0; i < n * in; i++)
         x[i] = few_uniform();
+    for (size_t i = 0; i < n; i += EVERY)
+        quantise_row(x + i * in, i / EVERY);
     const struct mat w = {r->type, LAYOUT_PACKED, OUT, in, rows.in_padded, packed};
-    const struct product p = {.w = &w, .y = y, .y_stride = OUT};
-    if (!check(gemm_open(&gemm, k, PRECISION_INT8, n, in, &err) == 0, "%s", err.text))
-        return;
-    gemm_run(gemm, &p, 1, x, in, n);
-    gemm_close(gemm);
-    for (size_t i = 0; i < n; i += 1 + n / 5) {
-        memset(codes_of(0), 0, rows.in_padded);
-        memset(sums_of(0), 0, rows.in_padded / 4);
-        for (size_t from = 0; from < in; from += group) {
-            const float scale =
-                ref_quantise(codes_of(0) + from, x + i * in + from, size_min(group, in - from));
-            for (size_t j = from; j < size_min(from + group, in); j++) {
-                scales_of(0)[j / 32] = scale;
-                sums_of(0)[j / 16] += codes_of(0)[j];
-            }
-        }
-        for (size_t o = 0; o < OUT; o++)
-            same &= y[i * OUT + o] == ref_sum(0, o);
+    EACH_SET(k)
+    {
+        bool same = run_gemm(k, PRECISION_INT8, &w, y, x, n);
+        for (size_t i = 0; i < n; i += EVERY)
+            for (size_t o = 0; o < OUT; o++)
+                same &= y[i * OUT + o] == want[i / EVERY][o];
+        check(same, "%s: %s, product %zux%zux%d at int8: other sums", k->isa, dtype_name(r->type), n,
+              in, OUT);
     }
-    check(same, "%s: %s, product %zux%zux%d at int8: other sums", k->isa, dtype_name(r->type), n, in,
-          OUT);
+}
+
+/* At f32 few bits give what a matrix of the values that they stand for gives, in f32. */
+static void test_f32(const struct few_ref *r, size_t n, size_t in)
+{
+    enum { OUT = 50, MANY = 9 };
+    static float x[MANY * FEW_MOST_IN], y[MANY * OUT], y_wide[MANY * OUT];
+    static float value[OUT * FEW_MOST_IN], wide[FEW_MOST_OUT * FEW_MOST_IN];
+    draw_product(r, OUT, in, DRAW_ANY, DRAW_ANY);
+    for (size_t i = 0; i < n * in; i++)
+        x[i] = few_uniform();
+    for (size_t i = 0; i < OUT * in; i++)
+        value[i] = value_of(&matrix, i / in, i % in);
+    pack_rows(wide, rows.in_padded, value, in, OUT, in, DTYPE_F32);
+    const struct mat few = {r->type, LAYOUT_PACKED, OUT, in, rows.in_padded, packed};
+    const struct mat f32 = {DTYPE_F32, LAYOUT_PACKED, OUT, in, rows.in_padded, wide};
+    EACH_SET(k)
+    if (run_gemm(k, PRECISION_F32, &few, y, x, n) && run_gemm(k, PRECISION_F32, &f32, y_wide, x, n))
+        check(memcmp(y, y_wide, n * OUT * sizeof *y) == 0,
+              "%s: %s, product %zux%zux%d at f32: other sums", k->isa, dtype_name(r->type), n, in, OUT);
 }
 
 static void write_zeros(float *y, const struct int8_rows *x, size_t n, const struct panel *w)
@@ -334,41 +382,46 @@ static void test_the_test(void)
     check(memcmp(y, want[0], 16 * sizeof *y) != 0, "zeros are taken for sums");
 }
 
-static void test_set(const struct kernels *k)
+/* Sets that take all of this from one before are tested with it. */
+static bool is_new(const struct kernels *k)
 {
-    printf("# %s\n", k->isa);
-    test_to_int8(k);
-    for (size_t t = 0; t < ARRAY_LEN(few_refs); t++) {
-        test_panels(k, &few_refs[t]);
-        test_widen(k, &few_refs[t]);
-        test_gemm(k, &few_refs[t], 1, 300);
-        test_gemm(k, &few_refs[t], 70, 1100);
-    }
+    EACH_SET(before)
+    if (before->panel_int8 == k->panel_int8 && before->to_int8 == k->to_int8 &&
+        before->widen_few == k->widen_few)
+        return false;
+    return true;
 }
 
-/* Sets that take all of this from another have been tested with it. */
-static bool seen_before(size_t set)
+static void list_sets(void)
 {
-    const struct kernels *k = kernel_sets[set];
-    for (size_t i = 0; i < set; i++)
-        if (kernel_sets[i]->usable() && kernel_sets[i]->panel_int8 == k->panel_int8 &&
-            kernel_sets[i]->to_int8 == k->to_int8 && kernel_sets[i]->widen_few == k->widen_few)
-            return true;
-    return false;
+    for (size_t i = 0; kernel_sets[i]; i++)
+        if (kernel_sets[i]->usable() && is_new(kernel_sets[i]))
+            set[sets++] = *kernel_sets[i];
+    set[sets] = *kernel_sets[0];
+    set[sets].isa = "avxvnni in C";
+    set[sets].panel_int8 = kernels_avxvnni_in_c.panel_int8;
+    set[sets++].to_int8 = kernels_avxvnni_in_c.to_int8;
+    EACH_SET(k)
+    printf("# %s\n", k->isa);
 }
 
 int main(void)
 {
     few_state = check_state(check_seed(1));
     kernels_setup();
+    list_sets();
     test_the_test();
-    for (size_t i = 0; kernel_sets[i]; i++)
-        if (kernel_sets[i]->usable() && !seen_before(i))
-            test_set(kernel_sets[i]);
-    struct kernels in_c = *kernel_sets[0];
-    in_c.isa = "avxvnni in C";
-    in_c.panel_int8 = kernels_avxvnni_in_c.panel_int8;
-    in_c.to_int8 = kernels_avxvnni_in_c.to_int8;
-    test_set(&in_c);
+    EACH_SET(k)
+    test_to_int8(k);
+    for (size_t t = 0; t < ARRAY_LEN(few_refs); t++) {
+        test_panels(&few_refs[t]);
+        draw_product(&few_refs[t], 50, 300, DRAW_ANY, DRAW_ANY);
+        EACH_SET(k)
+        test_widen(k);
+        test_gemm(&few_refs[t], 1, 300);
+        test_gemm(&few_refs[t], 70, 1100);
+        test_f32(&few_refs[t], 1, 300);
+        test_f32(&few_refs[t], 9, 300);
+    }
     return check_result();
 }
