@@ -12,8 +12,10 @@ unit() { # NAME ARGUMENT..
 }
 
 @test "kernels of every set, and the packed layout" { unit kernel; }
+@test "products of few bits in every set, bit for bit" { unit int8; }
 @test "weights of few bits: every set against plain C, bit for bit" { unit few_sets; }
 @test "half precision" { unit f16; }
+@test "types of few bits: rows and blocks" { unit few "$FIXTURES/few_bits.txt"; }
 @test "hashes of long stretches" { unit hash; }
 @test "teams of threads" { unit threads; }
 @test "cache policies" { unit kv; }

@@ -123,7 +123,8 @@ struct kernels {
     void (*panel_int8)(float *y, const struct int8_rows *x, size_t rows, const struct panel *w);
 
     /* n elements to int8 codes, nearest, ties to even; scale[div_up(n, group)] and sum[div_up(n, FEW_HALF)] as in struct
-     * int8_rows; group is FEW_GROUP or at least n. A scale is NaN where not all its x are finite. */
+     * int8_rows; group is FEW_GROUP or at least n. Codes are x * (127 / most), scales most / 127, of the
+     * largest |x|. A scale is NaN where not all its x are finite; codes are 0 then, and where 127 / most is infinite. */
     void (*to_int8)(int8_t *code, float *scale, int32_t *sum, const float *x, size_t n, size_t group);
 
     void (*finish)(const struct finish *finish);

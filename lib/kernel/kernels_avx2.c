@@ -11,9 +11,12 @@
 
 enum { PANEL_ROWS = 4, PANEL_SUMS = 4 };
 #include "kernel/set_attend.h"
-#include "kernel/set_few.h"
+#include "kernel/set_lines.h"
+#include "kernel/set_widen.h"
 #include "kernel/set_panel.h"
 #include "kernel/set_rows.h"
+
+extern const struct kernels kernels_int8_avx2;
 
 static bool has_f16c(void)
 {
@@ -30,6 +33,6 @@ const struct kernels kernels_avx2 = {
     .isa = "avx2",
     .summary = "AVX2, FMA and F16C",
     .usable = usable,
+    .base = &kernels_int8_avx2,
     SET_SLOTS,
-    INT8_SLOTS,
 };

@@ -75,13 +75,14 @@ static void to_int8(int8_t *code, float *scale, int32_t *sum, const float *x, si
         float most = 0;
         for (size_t i = from; i < from + many; i++) {
             finite &= fabsf(x[i]) <= FLT_MAX;
-            most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+            most = fmaxf(most, fabsf(x[i]));
         }
-        const float inverse = finite && most > 0 ? 127 / most : 0;
+        /* Nothing is left of numbers so small that this has no end. */
+        const float inverse = 127 / most;
         for (size_t g = from; g < from + many; g += FEW_GROUP)
             scale[g / FEW_GROUP] = finite ? most / 127 : NAN;
         for (size_t i = from; i < from + many; i++)
-            code[i] = (int8_t)(finite ? rintf(fminf(fmaxf(x[i] * inverse, -127), 127)) : 0);
+            code[i] = (int8_t)(finite && inverse <= FLT_MAX ? rintf(x[i] * inverse) : 0);
     }
     for (size_t from = 0; from < n; from += FEW_HALF) {
         sum[from / FEW_HALF] = 0;

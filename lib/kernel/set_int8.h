@@ -2,8 +2,11 @@
  *
  *   vi_dot4(bits, sum, weights, x)   sum + the products of 4 neighbouring bytes in every lane: weights without a sign,
  *                                    of so many bits, and codes of x from -127 to 127
- *   INT8_ZERO(bits)                  what vi_dot4() takes from every weight itself
+ *   INT8_ZERO(bits)                  what that takes from every weight itself
  *   INT8_BITS_MATTER                 if vi_dot4() does not do the same for all of them
+ *   INT8_PAIRS(bits)                 in place of vi_dot4(), where an instruction makes 16-bit sums of two products: of how
+ *                                    many lines such sums may be added before they are joined; vs_pairs(bits, weights, x)
+ *                                    are those of a line, vi_join(pairs) the sums of both of every lane
  *   INT8_STEP, INT8_COLUMNS          3 * INT8_STEP rows and INT8_COLUMNS blocks are those whose sums its registers hold
  *
  * One row takes codes apart in registers: it waits for memory. For more, a piece of the panel is brought into one form
@@ -136,6 +139,50 @@ struct int8_tile {
             for (int g = 0; g < GROUP; g++)                                                            \
     DO
 
+/* Line `at` of each block, and row i's four codes for it. */
+INLINE void load_weights_of(const struct int8_tile *t, vu w[INT8_COLUMNS][GROUP], size_t at)
+{
+    for (int c = 0; c < INT8_COLUMNS; c++)
+        for (int g = 0; g < GROUP; g++)
+            w[c][g] = vu_load(t->code[c] + at + g * VW * 4);
+}
+
+INLINE vi load_four(const int8_t *code)
+{
+    int32_t four;
+    memcpy(&four, code, sizeof four);
+    return vi_set1(four);
+}
+
+#ifdef INT8_PAIRS
+/* The products of INT8_PAIRS lines are added in 16 bits first. */
+INLINE void dot_pairs(const int R, const int lines, unsigned bits, struct int8_tile *t, size_t at,
+                      size_t k)
+{
+    vs pairs[INT8_ROWS][INT8_COLUMNS][GROUP] = {{{{0}}}};
+#pragma GCC unroll 8
+    for (int j = 0; j < lines; j++) {
+        vu w[INT8_COLUMNS][GROUP];
+        load_weights_of(t, w, at + j * PACK_LINE);
+        for (int i = 0; i < R; i++) {
+            const vi x = load_four(t->row[i] + k + 4 * j);
+            for (int c = 0; c < INT8_COLUMNS; c++)
+                for (int g = 0; g < GROUP; g++)
+                    pairs[i][c][g] += vs_pairs(bits, w[c][g], x);
+        }
+    }
+    EACH_SUM(t->dot[i][c][g] += vi_join(pairs[i][c][g]));
+}
+
+INLINE void dot_lines(const int R, const int lines, unsigned bits, struct int8_tile *t, size_t at,
+                      size_t k)
+{
+    const int run = INT8_PAIRS(bits) < lines ? INT8_PAIRS(bits) : lines;
+#pragma GCC unroll 8
+    for (int j = 0; j < lines; j += run)
+        dot_pairs(R, run, bits, t, at + j * PACK_LINE, k + 4 * j);
+}
+#else
 /* Adds the products of `lines` lines, the first at `at` of each block, and of inputs from k on. */
 INLINE void dot_lines(const int R, const int lines, unsigned bits, struct int8_tile *t, size_t at,
                       size_t k)
@@ -143,18 +190,16 @@ INLINE void dot_lines(const int R, const int lines, unsigned bits, struct int8_t
 #pragma GCC unroll 8
     for (int j = 0; j < lines; j++) {
         vu w[INT8_COLUMNS][GROUP];
-        for (int c = 0; c < INT8_COLUMNS; c++)
-            for (int g = 0; g < GROUP; g++)
-                w[c][g] = vu_load(t->code[c] + at + j * PACK_LINE + g * VW * 4);
+        load_weights_of(t, w, at + j * PACK_LINE);
         for (int i = 0; i < R; i++) {
-            int32_t four;
-            memcpy(&four, t->row[i] + k + 4 * j, sizeof four);
+            const vi x = load_four(t->row[i] + k + 4 * j);
             for (int c = 0; c < INT8_COLUMNS; c++)
                 for (int g = 0; g < GROUP; g++)
-                    t->dot[i][c][g] = vi_dot4(bits, t->dot[i][c][g], w[c][g], vi_set1(four));
+                    t->dot[i][c][g] = vi_dot4(bits, t->dot[i][c][g], w[c][g], x);
         }
     }
 }
+#endif
 
 /* The sums of a group of inputs, with their steps and bases. */
 INLINE void add_dots(const int R, enum dtype type, struct int8_tile *t, const struct piece *piece,
@@ -272,6 +317,24 @@ static void int8_piece(float *y, const struct int8_rows *x, size_t rows, const s
 
 /* ---- one row ---- */
 
+/* dot + the products of some lines, all codes of one row. */
+INLINE vi dots_of(unsigned bits, vi dot, const vu *line, const int lines, const int8_t *x)
+{
+#ifdef INT8_PAIRS
+    const int run = INT8_PAIRS(bits) < lines ? INT8_PAIRS(bits) : lines;
+    for (int j = 0; j < lines; j += run) {
+        vs pairs = {0};
+        for (int m = j; m < j + run; m++)
+            pairs += vs_pairs(bits, line[m], load_four(x + 4 * m));
+        dot += vi_join(pairs);
+    }
+#else
+    for (int j = 0; j < lines; j++)
+        dot = vi_dot4(bits, dot, line[j], load_four(x + 4 * j));
+#endif
+    return dot;
+}
+
 /* One row and one block over the whole range, in registers. */
 INLINE void int8_line(enum dtype type, float *y, const struct int8_rows *x, const struct panel *w,
                       size_t block)
@@ -290,11 +353,8 @@ INLINE void int8_line(enum dtype type, float *y, const struct int8_rows *x, cons
             for (int n = 0; n < groups; n++) {
                 const int32_t of_group = groups == 2 ? own[n] : own[0] + own[1];
                 vi dot = vi_set1(-zero * of_group);
-                for (int j = 0; j < lines; j++) {
-                    int32_t four;
-                    memcpy(&four, x->code + k + 4 * (n * lines + j), sizeof four);
-                    dot = vi_dot4(few_bits[type].bits, dot, line[n * lines + j], vi_set1(four));
-                }
+                dot = dots_of(few_bits[type].bits, dot, line + n * lines, lines,
+                              x->code + k + 4 * n * lines);
                 if (type == DTYPE_Q8C) {
                     sum[g] = (vf)((vi)sum[g] + dot);
                     continue;
@@ -427,7 +487,8 @@ static void to_int8(int8_t *code, float *scale, int32_t *sum, const float *x, si
         const bool finite = bits < 0x7f800000;
         float most;
         memcpy(&most, &bits, sizeof most);
-        const float inverse = finite && most > 0 ? 127 / most : 0;
+        /* Nothing is left of numbers so small that it has no end. */
+        const float inverse = 127 / most < INFINITY ? 127 / most : 0;
         for (size_t g = from; g < from + many; g += FEW_GROUP)
             scale[g / FEW_GROUP] = finite ? most / 127 : NAN;
         if (!finite) {

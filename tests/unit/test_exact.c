@@ -7,7 +7,8 @@
  * begin, end and take turns at random, in steps of random numbers of rows. The first sequence of a batch stops at
  * n = r - 1, r and r + 1 rows, so that every kind of growth is met by a single row.
  *
- * A round goes over all instruction sets of the machine, each with a random precision and type of the cache. With the
+ * A round goes over all instruction sets of the machine, each with a random precision (of a model of few bits int8, or
+ * f32) and type of the cache. With the
  * fused kernels logits are the same bit for bit; so are those of a token that is verified as a node of a random tree.
  * Then eager attention and the BLAS set take part: with f32 rows logits agree to 1e-4, and the best id is the same
  * wherever the best two logits differ by more than 1e-3; a closer tie is printed. With bf16 rows the last digit of a key
@@ -367,6 +368,14 @@ static void run_config(struct session_options *options)
     }
 }
 
+/* Weights of few bits meet rows in f32 or int8. */
+static enum precision pick_precision(void)
+{
+    if (model_few_bits(model))
+        return pick(0, 2) ? PRECISION_INT8 : PRECISION_F32;
+    return (enum precision)pick(PRECISION_F32, PRECISION_BF16X2);
+}
+
 static void run_round(size_t round)
 {
     struct err err;
@@ -376,7 +385,7 @@ static void run_round(size_t round)
             .kv_type = (enum dtype)pick(0, DTYPE_F16),
             .attn = attn_find("fused", &err),
             .kernels = kernel_sets[i],
-            .precision = (enum precision)pick(PRECISION_F32, PRECISION_BF16X2),
+            .precision = pick_precision(),
         };
         if (!kernel_sets[i]->usable())
             continue;

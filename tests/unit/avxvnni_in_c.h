@@ -1,0 +1,43 @@
+/* What the set avxvnni asks of a machine, in plain C, for machines without it: AVX-VNNI's instruction as Intel's manual
+ * describes it, in registers of half the width, which compilers have everywhere. Included before set_vec.h. */
+#ifndef BMC_AVXVNNI_IN_C_H
+#define BMC_AVXVNNI_IN_C_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifndef __x86_64__
+#define kernels_avx2 kernels_ref /* what the set is built on */
+#endif
+
+#define VW 4
+typedef float floats_in_c __attribute__((vector_size(4 * VW)));
+typedef int32_t __m256i __attribute__((vector_size(4 * VW)));
+
+/* A product and a sum, rounded once. */
+static inline __attribute__((always_inline)) floats_in_c fma_in_c(floats_in_c a, floats_in_c b,
+                                                                  floats_in_c c)
+{
+    for (int i = 0; i < VW; i++)
+        c[i] = fmaf(a[i], b[i], c[i]);
+    return c;
+}
+
+#define vf_fma(a, b, c) fma_in_c(a, b, c)
+#define vf_max(a, b)    vf_select((a) > (b), a, b)
+#define vf_min(a, b)    vf_select((a) < (b), a, b)
+
+/* VPDPBUSD: in each lane four products of a byte of a, without a sign, and a byte of b, with one, join the sum. */
+static inline __attribute__((always_inline)) __m256i _mm256_dpbusd_avx_epi32(__m256i sum, __m256i a,
+                                                                             __m256i b)
+{
+    for (int i = 0; i < VW; i++)
+        for (int byte = 0; byte < 4; byte++)
+            sum[i] += (uint8_t)((uint32_t)a[i] >> 8 * byte) * (int8_t)((uint32_t)b[i] >> 8 * byte);
+    return sum;
+}
+
+static bool has_avxvnni(void) { return true; }
+
+#endif
