@@ -300,7 +300,7 @@ static void attend_rows(const struct work *w, size_t tiles, size_t must, size_t 
     w->job->step->kernels->attend(&(struct attend){
         .d = f->d,
         .type = w->view->type,
-        .row_stride = f->d * dtype_size(w->view->type),
+        .row_stride = dtype_row_bytes(w->view->type, f->d),
         .tiles = tiles,
         .k = s->k,
         .v = s->v,
@@ -357,7 +357,7 @@ static size_t tree_depth(const struct attn_query *query, size_t row)
 static size_t gather_tail(const struct work *w, size_t row, size_t n, size_t from, size_t to)
 {
     const struct attn_query *query = w->task->query;
-    const size_t d = w->job->f->d, bytes = d * dtype_size(w->view->type);
+    const size_t d = w->job->f->d, bytes = dtype_row_bytes(w->view->type, d);
     struct scratch *s = w->s;
     char *k = s->gathered, *v = s->gathered + PIECE * d * sizeof(float);
     for (size_t at = from; at < to; at++) {

@@ -31,7 +31,7 @@ static size_t kv_width(const struct tune_run *run) { return run->kv_heads * run-
 
 double block_row_bytes(const struct tune_run *run)
 {
-    return 2.0 * (double)kv_width(run) * (double)dtype_size(run->type);
+    return 2.0 * (double)run->kv_heads * (double)dtype_row_bytes(run->type, run->head_dim);
 }
 
 size_t memory_available(void) { return file_proc_bytes("/proc/meminfo", "MemAvailable"); }

@@ -343,8 +343,8 @@ static void test_contract(void)
     static char memory[64 * ROW];
     for (int mistake = 0; mistake < MISTAKES; mistake++) {
         struct kv_span span[2] = {
-            {memory, memory, NULL, NULL, 32 * ROW, ROW, 0, 32, 32},
-            {memory, memory, NULL, NULL, 32 * ROW, ROW, 32, 32, 8},
+            {memory, memory, 32 * ROW, ROW, 0, 32, 32},
+            {memory, memory, 32 * ROW, ROW, 32, 32, 8},
         };
         struct kv_view view = {.n_spans = 2, .span = span};
         size_t valid = 40;
