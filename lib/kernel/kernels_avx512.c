@@ -14,6 +14,8 @@ enum { PANEL_ROWS = 6, PANEL_SUMS = 24 };
 #include "kernel/set_panel.h"
 #include "kernel/set_rows.h"
 
+void attend_few_avx512(const struct attend *a);
+
 static bool usable(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -26,4 +28,5 @@ const struct kernels kernels_avx512 = {
     .summary = "AVX-512",
     .usable = usable,
     SET_SLOTS,
+    .attend_few = attend_few_avx512,
 };

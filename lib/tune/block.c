@@ -111,7 +111,7 @@ int block_open(struct block *b, const struct tune_run *run, const struct kv_spec
                struct err *err)
 {
     const struct kv_shape shape = {run->layers, run->kv_heads, run->head_dim, N, run->type};
-    const struct attn_shape attn_shape = {run->heads, run->kv_heads, run->head_dim, 0, 0, NULL};
+    const struct attn_shape attn_shape = {run->heads, run->kv_heads, run->head_dim, 0, 0, NULL, false};
     const struct attn_limits limits = {N, run->batch * run->k, run->batch};
     struct kv_spec own = *spec;
     *b = (struct block){.run = run};
