@@ -18,6 +18,7 @@ INLINE vi dot4(vi sum, vu k, vi q)
     return sum + (vi)_mm256_madd_epi16(_mm256_srli_epi16(codes, 8), odd);
 }
 
+#define vi_load_bytes(p) (vi) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p)))
 #include "kernel/set_attend_few.h"
 
 void attend_few_avx2(const struct attend *a);

@@ -19,6 +19,7 @@ INLINE vi dot4(vi sum, vu k, vi q)
     return sum + (vi)_mm512_madd_epi16(_mm512_srli_epi16(codes, 8), odd);
 }
 
+#define vi_load_bytes(p)   (vi) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #define vu_load_some(p, n) (vu) _mm512_maskz_loadu_epi32((__mmask16)((1u << (n)) - 1), p)
 #include "kernel/set_attend_few.h"
 

@@ -5,12 +5,12 @@
  *   q8: score = whole * (scale of q * scale of k);
  *   q4: score = scale of q * (for each group of 32, in order: + step * whole, + base * sum of the codes of q);
  *   weights as for rows of other types (set_weigh.h);
- *   context[j] = sum over positions in order of (weight * scale of v) * code of v[position][j], one chain, which begins,
- *   for q4, with the sum of weight * base.
+ *   context[j] = sum over positions in order of (weight * step of v) * code of v[position][j], codes as they are stored, one
+ *   chain, which begins with the sum of weight * base; for q8 the base is -128 steps.
  * So neither the number of queries nor the place of a row in storage can change a bit.
  *
  * A set may define vi_dot4(sum, k, q): each lane of sum and the four products of the unsigned bytes of k and the signed
- * bytes of q in that lane; and vu_load_some(p, n): n words, and zeros. */
+ * bytes of q in that lane; vu_load_some(p, n): n words, and zeros; vi_load_bytes(p): VW of them, widened. */
 #include "kernel/set_weigh.h"
 
 enum {
@@ -20,9 +20,6 @@ enum {
     CODE_QUERIES = VW == 16 ? 8 : 4,  /* queries whose context stays in registers */
     CODE_GROUPS = 2                   /* registers of it */
 };
-
-typedef uint8_t vb __attribute__((vector_size(VW)));
-typedef vb vb_any __attribute__((aligned(1), may_alias));
 
 #ifndef vi_dot4
 INLINE vi vi_dot4(vi sum, vu k, vi q)
@@ -38,6 +35,16 @@ INLINE vu vu_load_some(const void *p, size_t n)
 {
     vu x = {0};
     memcpy(&x, p, n * 4);
+    return x;
+}
+#endif
+
+#ifndef vi_load_bytes
+INLINE vi vi_load_bytes(const void *p)
+{
+    vi x;
+    for (int i = 0; i < VW; i++)
+        x[i] = ((const uint8_t *)p)[i];
     return x;
 }
 #endif
@@ -102,16 +109,16 @@ INLINE vi query_word(const int8_t *code, size_t word)
 /* ---- rows as they lie ---- */
 
 /* Steps and bases of a tile's rows: column p of [groups][ATTEND_BLOCK]. */
-INLINE void load_scales(enum dtype type, const struct few_block *f, float *step, float *base,
-                        const char *rows)
+INLINE void load_scales(const struct few_block *f, float *step, float *base, const char *rows)
 {
-    const size_t d = f->a->d, stride = f->a->row_stride, at = few_plane_at(type, d, FEW_SCALE);
-    if (type == DTYPE_Q8C) {
+    const size_t d = f->a->d, stride = f->a->row_stride;
+    const size_t at = few_plane_at(f->a->type, d, FEW_SCALE),
+                 low = few_plane_at(f->a->type, d, FEW_LOW);
+    if (f->a->type == DTYPE_Q8C) {
         for (size_t p = 0; p < ATTEND_TILE; p++)
             memcpy(step + p, rows + p * stride + at, sizeof *step);
         return;
     }
-    const size_t low = few_plane_at(type, d, FEW_LOW);
     for (size_t g = 0; g < f->groups; g++) {
         f16 scale[2][ATTEND_TILE];
         for (size_t p = 0; p < ATTEND_TILE; p++) {
@@ -146,15 +153,14 @@ INLINE void turn_codes(uint32_t *turned, size_t words, const char *k, size_t str
     }
 }
 
-INLINE void load_block(enum dtype type, const struct few_block *f, size_t block,
-                       const struct next_block *next)
+PHASE void load_block(const struct few_block *f, size_t block, const struct next_block *next)
 {
     for (size_t t = 0; t < BLOCK_TILES; t++) {
         const size_t tile = block * BLOCK_TILES + t, at = t * ATTEND_TILE;
         if (tile < f->a->tiles) {
             turn_codes(f->turned + at, f->words, f->a->k[tile], f->a->row_stride, next->k[t]);
-            load_scales(type, f, f->k_step + at, f->k_base + at, f->a->k[tile]);
-            load_scales(type, f, f->v_step + at, f->v_base + at, f->a->v[tile]);
+            load_scales(f, f->k_step + at, f->k_base + at, f->a->k[tile]);
+            load_scales(f, f->v_step + at, f->v_base + at, f->a->v[tile]);
             continue;
         }
         for (size_t w = 0; w < f->words; w++)
@@ -240,30 +246,30 @@ PHASE void scores_q4(const struct few_block *f, size_t from, size_t to)
 /* ---- values ---- */
 
 /* Weights with the scale of each row of V in them, and what the bases come to: for one group of columns. */
-INLINE void fold_scales(enum dtype type, const struct few_block *f, size_t from, size_t to,
-                        size_t group)
+INLINE void fold_scales(enum dtype type, const struct few_block *f, struct sight at, size_t group)
 {
     const float *step = f->v_step + group * ATTEND_BLOCK, *base = f->v_base + group * ATTEND_BLOCK;
-    for (size_t i = from; i < to; i++) {
+    const vf zero = vf_set1(-(float)few_bits[type].zero);
+    for (size_t i = at.from; i < at.seen; i++) {
         const float *weight = f->scores + i * ATTEND_BLOCK;
         vf sum = {0};
         for (int g = 0; g < BLOCK_GROUPS; g++) {
-            const vf w = vf_load(weight + g * VW);
-            vf_store(f->folded + i * ATTEND_BLOCK + g * VW, w * vf_load(step + g * VW));
-            if (type == DTYPE_Q4)
-                sum = vf_fma(w, vf_load(base + g * VW), sum);
+            const vf w = vf_load(weight + g * VW), folded = w * vf_load(step + g * VW);
+            vf_store(f->folded + i * ATTEND_BLOCK + g * VW, folded);
+            sum = few_bits[type].offset ? vf_fma(w, vf_load(base + g * VW), sum)
+                                        : vf_fma(zero, folded, sum);
         }
-        f->begun[i] = type == DTYPE_Q4 ? vf_fold(sum) : 0;
+        f->begun[i] = vf_fold(sum);
     }
 }
 
-/* VW codes of a row from column j on: of q4, half a group at most. */
+/* VW codes of a row from column j on, as they are stored: of q4, half a group at most. */
 INLINE vf load_codes(enum dtype type, const char *row, size_t j)
 {
     if (type == DTYPE_Q8C)
-        return vf_of(__builtin_convertvector(*(const vb_any *)(const void *)(row + j), vi) - 128);
-    const vb bytes = *(const vb_any *)(const void *)(row + j / FEW_GROUP * FEW_HALF + j % FEW_HALF);
-    return vf_of(__builtin_convertvector(j % FEW_GROUP < FEW_HALF ? bytes & 15 : bytes >> 4, vi));
+        return vf_of(vi_load_bytes(row + j));
+    const vi bytes = vi_load_bytes(row + j / FEW_GROUP * FEW_HALF + j % FEW_HALF);
+    return vf_of(j % FEW_GROUP < FEW_HALF ? bytes & 15 : bytes >> 4);
 }
 
 /* context[R][G * VW] from column j on, over a block's rows of V. */
@@ -334,7 +340,7 @@ INLINE void value_columns(enum dtype type, const struct few_block *f, size_t blo
 PHASE void values_q8(const struct few_block *f, size_t block, struct sight at,
                      const struct next_block *next)
 {
-    fold_scales(DTYPE_Q8C, f, at.from, at.seen, 0);
+    fold_scales(DTYPE_Q8C, f, at, 0);
     value_columns(DTYPE_Q8C, f, block, at, 0, f->a->d, next);
 }
 
@@ -342,7 +348,7 @@ PHASE void values_q4(const struct few_block *f, size_t block, struct sight at,
                      const struct next_block *next)
 {
     for (size_t g = 0; g < f->groups; g++) {
-        fold_scales(DTYPE_Q4, f, at.from, at.seen, g);
+        fold_scales(DTYPE_Q4, f, at, g);
         value_columns(DTYPE_Q4, f, block, at, g * FEW_GROUP, size_min((g + 1) * FEW_GROUP, f->a->d),
                       next);
     }
@@ -375,6 +381,27 @@ static struct few_block place_block(const struct attend *a)
     return f;
 }
 
+/* As weigh() does it; all maxima are found before the first of many long chains of products begins. */
+PHASE void weigh_all(const struct few_block *f, size_t block, struct sight at)
+{
+    const size_t first = block * ATTEND_BLOCK;
+    float *max = f->begun; /* not begun yet */
+    for (size_t i = at.from; i < at.seen; i++) {
+        const struct sight sight = sight_of(f->a, i, first);
+        if (sight.seen > sight.from)
+            max[i] = find_max(f->a, i, first, sight, f->scores + i * ATTEND_BLOCK);
+    }
+    for (size_t i = at.from; i < at.seen; i++) {
+        const struct sight sight = sight_of(f->a, i, first);
+        float *scores = f->scores + i * ATTEND_BLOCK;
+        f->shrink[i] = 1;
+        if (sight.seen > sight.from)
+            f->shrink[i] = add_weights(f->a, i, max[i], scores);
+        else
+            memset(scores, 0, ATTEND_BLOCK * sizeof *scores);
+    }
+}
+
 static void attend_few(const struct attend *a)
 {
     const struct few_block f = place_block(a);
@@ -384,13 +411,12 @@ static void attend_few(const struct attend *a)
         const struct sight at = queries_at(a, block);
         if (at.from == at.seen)
             continue;
-        load_block(q4 ? DTYPE_Q4 : DTYPE_Q8C, &f, block, &next);
+        load_block(&f, block, &next);
         if (q4)
             scores_q4(&f, at.from, at.seen);
         else
             scores_q8(&f, at.from, at.seen);
-        for (size_t i = at.from; i < at.seen; i++)
-            f.shrink[i] = weigh(a, i, block * ATTEND_BLOCK, f.scores + i * ATTEND_BLOCK);
+        weigh_all(&f, block, at);
         if (q4)
             values_q4(&f, block, at, &next);
         else

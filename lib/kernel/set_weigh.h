@@ -71,16 +71,10 @@ INLINE struct sight queries_at(const struct attend *a, size_t block)
     return at;
 }
 
-/* Scores become weights; returns what the sums so far are multiplied by. A query that sees nothing of
- * the block gives every position of it weight 0. */
-static float weigh(const struct attend *a, size_t query, size_t first, float *scores)
+/* Scores of what a query does not see become -INFINITY; returns its maximum, this block's scores among them. */
+INLINE float find_max(const struct attend *a, size_t query, size_t first, struct sight sight,
+                      float *scores)
 {
-    float *sum = a->sum + query * LANES;
-    const struct sight sight = sight_of(a, query, first);
-    if (sight.seen <= sight.from) {
-        memset(scores, 0, ATTEND_BLOCK * sizeof *scores);
-        return 1;
-    }
     if (a->softcap > 0 || a->slope)
         bend(a, query, first, scores);
     for (size_t p = 0; p < sight.from; p++)
@@ -91,7 +85,14 @@ static float weigh(const struct attend *a, size_t query, size_t first, float *sc
     for (int g = 1; g < BLOCK_GROUPS; g++)
         most = vf_max(most, vf_load(scores + g * VW));
     const float before = a->max[query], found = vf_fold_max(most);
-    const float max = found <= before ? before : found; /* may be NaN: something was seen */
+    return found <= before ? before : found; /* may be NaN: something was seen */
+}
+
+/* Scores become weights; returns what the sums so far are multiplied by. */
+INLINE float add_weights(const struct attend *a, size_t query, float max, float *scores)
+{
+    float *sum = a->sum + query * LANES;
+    const float before = a->max[query];
     const float shrink = before < max ? vf_exp(vf_set1(before - max))[0] : 1;
     for (int g = 0; g < BLOCK_GROUPS; g++) {
         const vf e = vf_exp(vf_load(scores + g * VW) - vf_set1(max));
@@ -101,6 +102,17 @@ static float weigh(const struct attend *a, size_t query, size_t first, float *sc
     }
     a->max[query] = max;
     return shrink;
+}
+
+/* Both, for one query. One that sees nothing of the block gives every position of it weight 0. */
+static float weigh(const struct attend *a, size_t query, size_t first, float *scores)
+{
+    const struct sight sight = sight_of(a, query, first);
+    if (sight.seen <= sight.from) {
+        memset(scores, 0, ATTEND_BLOCK * sizeof *scores);
+        return 1;
+    }
+    return add_weights(a, query, find_max(a, query, first, sight, scores), scores);
 }
 
 #endif
