@@ -39,6 +39,7 @@ TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=
 # Files of one instruction set get its flags here and nowhere else; such files are of x86-64, and left out off it.
 ISA_FLAGS_avx2   = -mavx2 -mfma -mf16c
 ISA_FLAGS_avx512 = -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma
+ISA_FLAGS_vnni   = $(ISA_FLAGS_avx512) -mavx512vnni
 ISA_FLAGS_bf16   = $(ISA_FLAGS_avx512) -mavx512bf16
 ISA_FLAGS_amx    = -mamx-tile -mamx-bf16
 
@@ -216,7 +217,7 @@ $(MODELS): models.d/%.bmc: lib/format/bmcfile.h lib/format/bmclayout.h lib/text/
 
 # Changes when the flags do: everything that is built depends on it.
 quoted = '$(subst ','\'',$(1))'
-FLAGS  = $(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) $(BLAS_FILE) $(CFLAGS) $(foreach i,avx2 avx512 bf16 amx,$(ISA_FLAGS_$i)) \
+FLAGS  = $(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) $(BLAS_FILE) $(CFLAGS) $(foreach i,avx2 avx512 vnni bf16 amx,$(ISA_FLAGS_$i)) \
          $(LDFLAGS) $(LDLIBS)
 $(BUILD)/flags: always
 	@mkdir -p $(@D)

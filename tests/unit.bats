@@ -12,6 +12,7 @@ unit() { # NAME ARGUMENT..
 }
 
 @test "kernels of every set, and the packed layout" { unit kernel; }
+@test "weights of few bits: every set against plain C, bit for bit" { unit few_sets; }
 @test "half precision" { unit f16; }
 @test "hashes of long stretches" { unit hash; }
 @test "teams of threads" { unit threads; }

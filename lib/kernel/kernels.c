@@ -5,13 +5,13 @@
 
 #include "kernel/kernel.h"
 
-extern const struct kernels kernels_ref, kernels_blas, kernels_avx2, kernels_avx512, kernels_bf16,
-    kernels_amx;
+extern const struct kernels kernels_ref, kernels_blas, kernels_avx2, kernels_avx512, kernels_vnni,
+    kernels_bf16, kernels_amx;
 
 static const struct kernels *const built[] = {
     &kernels_blas, &kernels_ref,
 #ifdef __x86_64__
-    &kernels_avx2, &kernels_avx512, &kernels_bf16, &kernels_amx,
+    &kernels_avx2, &kernels_avx512, &kernels_vnni, &kernels_bf16, &kernels_amx,
 #endif
 };
 

@@ -33,5 +33,6 @@ const struct kernels kernels_avx2 = {
     .summary = "AVX2, FMA and F16C",
     .usable = usable,
     SET_SLOTS,
+    INT8_SLOTS,
     .attend_few = attend_few_avx2,
 };

@@ -10,10 +10,12 @@
 
 enum { PANEL_ROWS = 6, PANEL_SUMS = 24 };
 #include "kernel/set_attend.h"
-#include "kernel/set_few.h"
+#include "kernel/set_lines.h"
+#include "kernel/set_widen.h"
 #include "kernel/set_panel.h"
 #include "kernel/set_rows.h"
 
+extern const struct kernels kernels_int8_avx512;
 void attend_few_avx512(const struct attend *a);
 
 static bool usable(void)
@@ -27,6 +29,7 @@ const struct kernels kernels_avx512 = {
     .isa = "avx512",
     .summary = "AVX-512",
     .usable = usable,
+    .base = &kernels_int8_avx512,
     SET_SLOTS,
     .attend_few = attend_few_avx512,
 };

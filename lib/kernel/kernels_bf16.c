@@ -11,9 +11,9 @@
 
 enum { PANEL_ROWS = 6 };
 
-extern const struct kernels kernels_avx512;
+extern const struct kernels kernels_vnni;
 
-static bool usable(void) { return kernels_avx512.usable() && __builtin_cpu_supports("avx512bf16"); }
+static bool usable(void) { return kernels_vnni.usable() && __builtin_cpu_supports("avx512bf16"); }
 
 INLINE __m512bh pair_set1(const bf16 *x)
 {
@@ -79,6 +79,6 @@ const struct kernels kernels_bf16 = {
     .isa = "bf16",
     .summary = "AVX512-BF16",
     .usable = usable,
-    .base = &kernels_avx512,
+    .base = &kernels_vnni,
     .panel_bf16 = panel_bf16,
 };

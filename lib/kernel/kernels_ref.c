@@ -21,5 +21,6 @@ const struct kernels kernels_ref = {
     .summary = "portable C",
     .usable = usable,
     SET_SLOTS,
+    INT8_SLOTS,
     .attend_few = attend_few_ref,
 };

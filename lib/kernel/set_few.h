@@ -54,19 +54,6 @@ INLINE void widen_cell(enum dtype type, float *to, const struct panel *w, size_t
         }
 }
 
-#define FEW_TYPES(DO)                                                                                  \
-    case DTYPE_Q8: DO(DTYPE_Q8); break;                                                                \
-    case DTYPE_Q8C: DO(DTYPE_Q8C); break;                                                              \
-    case DTYPE_Q4: DO(DTYPE_Q4); break;                                                                \
-    case DTYPE_Q4S: DO(DTYPE_Q4S); break;                                                              \
-    case DTYPE_Q4K: DO(DTYPE_Q4K); break;                                                              \
-    case DTYPE_Q6K: DO(DTYPE_Q6K); break;                                                              \
-    case DTYPE_Q8K: DO(DTYPE_Q8K); break;                                                              \
-    case DTYPE_F32:                                                                                    \
-    case DTYPE_BF16:                                                                                   \
-    case DTYPE_F16:                                                                                    \
-    case DTYPE_COUNT: break;
-
 /* Inputs [k, k + depth) of a block: to[depth][LANES]. */
 static void widen_few(float *to, const struct panel *w, size_t block, size_t k, size_t depth)
 {
@@ -84,10 +71,12 @@ static void to_int8(int8_t *code, float *scale, int32_t *sum, const float *x, si
 {
     for (size_t from = 0; from < n; from += group) {
         const size_t many = size_min(group, n - from);
+        bool finite = true;
         float most = 0;
-        for (size_t i = from; i < from + many; i++)
-            most = !(fabsf(x[i]) <= most) ? fabsf(x[i]) : most;
-        const bool finite = most <= FLT_MAX;
+        for (size_t i = from; i < from + many; i++) {
+            finite &= fabsf(x[i]) <= FLT_MAX;
+            most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+        }
         const float inverse = finite && most > 0 ? 127 / most : 0;
         for (size_t g = from; g < from + many; g += FEW_GROUP)
             scale[g / FEW_GROUP] = finite ? most / 127 : NAN;
@@ -161,3 +150,5 @@ static void panel_int8(float *y, const struct int8_rows *x, size_t rows, const s
                 end_whole(y_i, *scale, w, b);
         }
 }
+
+#define INT8_SLOTS .panel_int8 = panel_int8, .to_int8 = to_int8

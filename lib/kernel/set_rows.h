@@ -143,6 +143,6 @@ static void finish(const struct finish *f)
 
 /* The slots that a set's file fills with what it included. */
 #define SET_SLOTS                                                                                      \
-    .panel_f32 = panel_f32, .widen_few = widen_few, .panel_int8 = panel_int8, .to_int8 = to_int8,      \
-    .finish = finish, .attend = attend, .layernorm = layernorm, .rmsnorm = rmsnorm, .rope = rope,      \
-    .softmax = softmax, .add = add, .to_bf16 = to_bf16, .to_f32 = to_f32, .split = split
+    .panel_f32 = panel_f32, .widen_few = widen_few, .finish = finish, .attend = attend,                \
+    .layernorm = layernorm, .rmsnorm = rmsnorm, .rope = rope, .softmax = softmax, .add = add,          \
+    .to_bf16 = to_bf16, .to_f32 = to_f32, .split = split

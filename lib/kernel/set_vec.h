@@ -173,6 +173,20 @@ INLINE void vf_transpose(vf x[VW])
     SWAP_BLOCKS(x, 1)
 }
 
+/* The types of few bits: a case for each in a switch over types. */
+#define FEW_TYPES(DO)                                                                                  \
+    case DTYPE_Q8: DO(DTYPE_Q8); break;                                                                \
+    case DTYPE_Q8C: DO(DTYPE_Q8C); break;                                                              \
+    case DTYPE_Q4: DO(DTYPE_Q4); break;                                                                \
+    case DTYPE_Q4S: DO(DTYPE_Q4S); break;                                                              \
+    case DTYPE_Q4K: DO(DTYPE_Q4K); break;                                                              \
+    case DTYPE_Q6K: DO(DTYPE_Q6K); break;                                                              \
+    case DTYPE_Q8K: DO(DTYPE_Q8K); break;                                                              \
+    case DTYPE_F32:                                                                                    \
+    case DTYPE_BF16:                                                                                   \
+    case DTYPE_F16:                                                                                    \
+    case DTYPE_COUNT: break;
+
 /* e^x within 2 units in the last place; 0 below -87.3, finite above 88.3. x = n ln 2 + r; e^r is the
  * polynomial of Cody and Waite's range reduction, 2^n goes into the exponent. */
 INLINE vf vf_exp(vf x)

@@ -1,0 +1,446 @@
+/* Products of rows in int8 with weights of few bits. Included by a set's file after set_lines.h; the set defines
+ *
+ *   vi_dot4(bits, sum, weights, x)   sum + the products of 4 neighbouring bytes in every lane: weights without a sign,
+ *                                    of so many bits, and codes of x from -127 to 127
+ *   INT8_ZERO(bits)                  what vi_dot4() takes from every weight itself
+ *   INT8_BITS_MATTER                 if vi_dot4() does not do the same for all of them
+ *   INT8_STEP, INT8_COLUMNS          3 * INT8_STEP rows and INT8_COLUMNS blocks are those whose sums its registers hold
+ *
+ * One row takes codes apart in registers: it waits for memory. For more, a piece of the panel is brought into one form
+ * first: bytes, f32 steps, f32 bases; all rows then pass over it. What they come to is what set_few.h says, to the bit. */
+
+enum { INT8_ROWS = 3 * INT8_STEP };
+
+enum { PIECE = 256, PIECE_CELLS = PIECE / FEW_GROUP, PIECE_GROUPS = PIECE / FEW_HALF };
+
+/* Groups of inputs in a cell that have a step of their own. */
+INLINE int groups_of(enum dtype type) { return few_group(type, FEW_GROUP) == FEW_HALF ? 2 : 1; }
+
+/* What sums begin at, for every 1 in the sum of x. */
+INLINE int32_t zero_of(enum dtype type) { return few_bits[type].zero - INT8_ZERO(few_bits[type].bits); }
+
+INLINE bool has_base(enum dtype type) { return few_bits[type].plane[FEW_LOW].bytes; }
+
+/* ---- a piece of a panel ---- */
+
+struct piece {
+    unsigned char byte[PANEL_BLOCKS][PIECE * LANES];
+    float step[PANEL_BLOCKS][PIECE_GROUPS][LANES], base[PANEL_BLOCKS][PIECE_GROUPS][LANES];
+    const unsigned char *code[PANEL_BLOCKS]; /* these bytes, or the panel's, where they are bytes */
+    size_t cells;
+};
+
+INLINE void prepare_cell(enum dtype type, struct piece *piece, const struct panel *w, size_t block,
+                         size_t from, size_t cell)
+{
+    const size_t k = from + cell * FEW_GROUP;
+    for (int g = 0; g < GROUP; g++) {
+        vu line[CELL_LINES];
+        if (few_bits[type].bits != 8) {
+            load_lines(type, line, cell_at(type, w, block, k), g);
+            for (int j = 0; j < CELL_LINES; j++)
+                *(vu_any *)&piece->byte[block][cell * CELL_BYTES + j * PACK_LINE + g * VW * 4] =
+                    line[j];
+        }
+        for (int i = 0; type != DTYPE_Q8C && i < groups_of(type); i++) {
+            const struct few_vectors v = load_values(type, w, block, k + i * FEW_HALF, g);
+            const size_t at = cell * groups_of(type) + i;
+            vf_store(&piece->step[block][at][g * VW], v.step);
+            if (has_base(type))
+                vf_store(&piece->base[block][at][g * VW], v.base);
+        }
+    }
+}
+
+INLINE void prepare_blocks(enum dtype type, struct piece *piece, const struct panel *w, size_t from)
+{
+    for (size_t b = 0; b < w->blocks; b++) {
+        piece->code[b] = few_bits[type].bits == 8 ? cell_at(type, w, b, from) : piece->byte[b];
+        for (size_t cell = 0; type != DTYPE_Q8C && cell < piece->cells; cell++)
+            prepare_cell(type, piece, w, b, from, cell);
+    }
+}
+
+static void prepare(struct piece *piece, const struct panel *w, size_t from)
+{
+    switch (w->type) {
+#define PREPARE(type) prepare_blocks(type, piece, w, from)
+        FEW_TYPES(PREPARE)
+#undef PREPARE
+    }
+}
+
+/* ---- rows ---- */
+
+/* Row i of x, from input k on. */
+INLINE struct int8_rows row_at(const struct int8_rows *x, size_t i, size_t k)
+{
+    return (struct int8_rows){
+        .code = x->code + i * x->row_bytes + k,
+        .scale = (const void *)((const char *)(x->scale + k / FEW_GROUP) + i * x->row_bytes),
+        .sum = (const void *)((const char *)(x->sum + k / FEW_HALF) + i * x->row_bytes),
+        .row_bytes = x->row_bytes,
+    };
+}
+
+/* What a tile is given. */
+struct rows_tile {
+    float *y;
+    struct int8_rows x;
+    size_t rows; /* that are there: others are the last one again */
+    const struct piece *piece;
+    const struct panel *w;
+    bool onward;
+    struct ahead ahead;
+};
+
+/* What sums of rows begin at, and what bases are multiplied by; for whole numbers one start for all cells. */
+struct starts {
+    int32_t start[INT8_ROWS][PIECE_GROUPS];
+    float own[INT8_ROWS][PIECE_GROUPS];
+};
+
+INLINE void begin_rows(const int R, enum dtype type, struct starts *starts,
+                       const struct rows_tile *tile)
+{
+    const int32_t zero = zero_of(tile->w->type);
+    for (int i = 0; i < R; i++) {
+        const int32_t *sum = row_at(&tile->x, size_min(i, tile->rows - 1), 0).sum;
+        int32_t all = 0;
+        for (size_t n = 0; n < tile->piece->cells * groups_of(type); n++) {
+            const int32_t own = groups_of(type) == 2 ? sum[n] : sum[2 * n] + sum[2 * n + 1];
+            all += own;
+            starts->start[i][n] = -zero * own;
+            starts->own[i][n] = (float)own;
+        }
+        if (type == DTYPE_Q8C)
+            starts->start[i][0] = -zero * all;
+    }
+}
+
+/* ---- a tile: R rows and INT8_COLUMNS blocks ---- */
+
+struct int8_tile {
+    vf sum[INT8_ROWS][INT8_COLUMNS][GROUP];
+    vi dot[INT8_ROWS][INT8_COLUMNS][GROUP];
+    const unsigned char *code[INT8_COLUMNS];
+    size_t block[INT8_COLUMNS];
+    const int8_t *row[INT8_ROWS];
+    const float *scale[INT8_ROWS];
+    float *y[INT8_ROWS];
+};
+
+#define EACH_SUM(DO)                                                                                   \
+    for (int i = 0; i < R; i++)                                                                        \
+        for (int c = 0; c < INT8_COLUMNS; c++)                                                         \
+            for (int g = 0; g < GROUP; g++)                                                            \
+    DO
+
+/* Adds the products of `lines` lines, the first at `at` of each block, and of inputs from k on. */
+INLINE void dot_lines(const int R, const int lines, unsigned bits, struct int8_tile *t, size_t at,
+                      size_t k)
+{
+#pragma GCC unroll 8
+    for (int j = 0; j < lines; j++) {
+        vu w[INT8_COLUMNS][GROUP];
+        for (int c = 0; c < INT8_COLUMNS; c++)
+            for (int g = 0; g < GROUP; g++)
+                w[c][g] = vu_load(t->code[c] + at + j * PACK_LINE + g * VW * 4);
+        for (int i = 0; i < R; i++) {
+            int32_t four;
+            memcpy(&four, t->row[i] + k + 4 * j, sizeof four);
+            for (int c = 0; c < INT8_COLUMNS; c++)
+                for (int g = 0; g < GROUP; g++)
+                    t->dot[i][c][g] = vi_dot4(bits, t->dot[i][c][g], w[c][g], vi_set1(four));
+        }
+    }
+}
+
+/* The sums of a group of inputs, with their steps and bases. */
+INLINE void add_dots(const int R, enum dtype type, struct int8_tile *t, const struct piece *piece,
+                     size_t group, const struct starts *starts, size_t cell)
+{
+    for (int c = 0; c < INT8_COLUMNS; c++)
+        for (int g = 0; g < GROUP; g++) {
+            const vf step = vf_load(&piece->step[t->block[c]][group][g * VW]);
+            const vf base = vf_load(&piece->base[t->block[c]][group][g * VW]);
+            for (int i = 0; i < R; i++) {
+                const vf scale = vf_set1(t->scale[i][cell]);
+                vf *sum = &t->sum[i][c][g];
+                *sum = vf_fma(step * scale, __builtin_convertvector(t->dot[i][c][g], vf), *sum);
+                if (has_base(type))
+                    *sum = vf_fma(base * scale, vf_set1(starts->own[i][group]), *sum);
+            }
+        }
+}
+
+/* The products of a cell, group after group. */
+INLINE void add_cell(const int R, enum dtype type, struct int8_tile *t, const struct rows_tile *tile,
+                     const struct starts *starts, size_t cell)
+{
+    const int groups = groups_of(type), lines = CELL_LINES / groups;
+    if (type == DTYPE_Q8C) {
+        dot_lines(R, CELL_LINES, few_bits[type].bits, t, cell * CELL_BYTES, cell * FEW_GROUP);
+        return;
+    }
+    for (int n = 0; n < groups; n++) {
+        const size_t group = cell * groups + n;
+        EACH_SUM(t->dot[i][c][g] = vi_set1(starts->start[i][group]));
+        dot_lines(R, lines, few_bits[type].bits, t, cell * CELL_BYTES + n * lines * PACK_LINE,
+                  cell * FEW_GROUP + n * lines * 4);
+        add_dots(R, type, t, tile->piece, group, starts, cell);
+    }
+}
+
+/* Blocks `first` and those after it. Where there are fewer, the last one again. */
+INLINE void int8_tile(const int R, enum dtype type, const struct rows_tile *tile, size_t first,
+                      const struct starts *starts)
+{
+    const struct piece *piece = tile->piece;
+    const struct ahead ahead = first ? (struct ahead){{NULL, NULL}} : tile->ahead;
+    struct int8_tile t = {.sum = {{{{0}}}}};
+    for (size_t c = 0; c < INT8_COLUMNS; c++) {
+        t.block[c] = size_min(first + c, tile->w->blocks - 1);
+        t.code[c] = piece->code[t.block[c]];
+    }
+    for (int i = 0; i < R; i++) {
+        const struct int8_rows x = row_at(&tile->x, size_min(i, tile->rows - 1), 0);
+        t.row[i] = x.code;
+        t.scale[i] = x.scale;
+        t.y[i] = tile->y + size_min(i, tile->rows - 1) * PANEL_WIDTH;
+    }
+    if (tile->onward)
+        EACH_SUM(t.sum[i][c][g] = vf_load(t.y[i] + t.block[c] * LANES + g * VW));
+    if (type == DTYPE_Q8C)
+        EACH_SUM(t.dot[i][c][g] = (vi)t.sum[i][c][g] + starts->start[i][0]);
+    for (size_t cell = 0; cell < piece->cells; cell++) {
+        fetch(&ahead, pack_codes(type, cell * FEW_GROUP), pack_codes(type, FEW_GROUP));
+        add_cell(R, type, &t, tile, starts, cell);
+    }
+    EACH_SUM(vf_store(t.y[i] + t.block[c] * LANES + g * VW,
+                      type == DTYPE_Q8C ? (vf)t.dot[i][c][g] : t.sum[i][c][g]));
+}
+
+/* INT8_STEP * S rows over all blocks of a piece. A function each, for compilers take long over large ones. */
+#define ROWS_TILE(type, S)                                                                             \
+    static __attribute__((noinline)) void rows_##type##_##S(const struct rows_tile *tile)              \
+    {                                                                                                  \
+        struct starts starts;                                                                          \
+        begin_rows(S *INT8_STEP, DTYPE_##type, &starts, tile);                                         \
+        for (size_t c = 0; c < tile->w->blocks; c += INT8_COLUMNS)                                     \
+            int8_tile(S *INT8_STEP, DTYPE_##type, tile, c, &starts);                                   \
+    }
+#define ROWS_TILES(type) ROWS_TILE(type, 1) ROWS_TILE(type, 2) ROWS_TILE(type, 3)
+ROWS_TILES(Q8)
+ROWS_TILES(Q8C)
+ROWS_TILES(Q4)
+ROWS_TILES(Q6K)
+ROWS_TILES(Q8K)
+#ifdef INT8_BITS_MATTER
+ROWS_TILES(Q4S)
+#else
+#define rows_Q4S_1 rows_Q8_1
+#define rows_Q4S_2 rows_Q8_2
+#define rows_Q4S_3 rows_Q8_3
+#endif
+
+/* Types that differ in nothing else, as their codes are bytes now, are one. */
+#define ROWS_ROW(type, as) [DTYPE_##type] = {rows_##as##_1, rows_##as##_2, rows_##as##_3}
+static void (*const rows_tiles[DTYPE_COUNT][3])(const struct rows_tile *) = {
+    ROWS_ROW(Q8, Q8),  ROWS_ROW(Q8C, Q8C), ROWS_ROW(Q4, Q4),   ROWS_ROW(Q4S, Q4S),
+    ROWS_ROW(Q4K, Q4), ROWS_ROW(Q6K, Q6K), ROWS_ROW(Q8K, Q8K),
+};
+
+/* All rows over a piece, in as few tiles as there can be, of nearly equal size. */
+static void int8_piece(float *y, const struct int8_rows *x, size_t rows, const struct piece *piece,
+                       const struct panel *w, bool onward, bool last)
+{
+    const size_t tiles = div_up(rows, INT8_ROWS);
+    for (size_t i = 0, tile = 0, n; i < rows; i += n, tile++) {
+        n = div_up(rows - i, tiles - tile);
+        rows_tiles[w->type][div_up(n, INT8_STEP) - 1](&(struct rows_tile){
+            .y = y + i * PANEL_WIDTH,
+            .x = row_at(x, i, 0),
+            .rows = n,
+            .piece = piece,
+            .w = w,
+            .onward = onward,
+            .ahead = last ? ahead_of(w, tile, tiles) : (struct ahead){{NULL, NULL}},
+        });
+    }
+}
+
+/* ---- one row ---- */
+
+/* One row and one block over the whole range, in registers. */
+INLINE void int8_line(enum dtype type, float *y, const struct int8_rows *x, const struct panel *w,
+                      size_t block)
+{
+    const int groups = groups_of(type), lines = CELL_LINES / groups;
+    const int32_t zero = zero_of(type);
+    vf sum[GROUP] = {{0}};
+    for (int g = 0; g < GROUP && w->onward; g++)
+        sum[g] = vf_load(y + g * VW);
+    for (size_t k = 0; k < w->depth; k += FEW_GROUP) {
+        const int32_t *own = x->sum + k / FEW_HALF;
+        const vf scale = vf_set1(x->scale[k / FEW_GROUP]);
+        for (int g = 0; g < GROUP; g++) {
+            vu line[CELL_LINES];
+            load_lines(type, line, cell_at(type, w, block, k), g);
+            for (int n = 0; n < groups; n++) {
+                const int32_t of_group = groups == 2 ? own[n] : own[0] + own[1];
+                vi dot = vi_set1(-zero * of_group);
+                for (int j = 0; j < lines; j++) {
+                    int32_t four;
+                    memcpy(&four, x->code + k + 4 * (n * lines + j), sizeof four);
+                    dot = vi_dot4(few_bits[type].bits, dot, line[n * lines + j], vi_set1(four));
+                }
+                if (type == DTYPE_Q8C) {
+                    sum[g] = (vf)((vi)sum[g] + dot);
+                    continue;
+                }
+                const struct few_vectors v = load_values(type, w, block, k + n * FEW_HALF, g);
+                sum[g] = vf_fma(v.step * scale, __builtin_convertvector(dot, vf), sum[g]);
+                if (has_base(type))
+                    sum[g] = vf_fma(v.base * scale, vf_set1((float)of_group), sum[g]);
+            }
+        }
+    }
+    for (int g = 0; g < GROUP; g++)
+        vf_store(y + g * VW, sum[g]);
+}
+
+#define LINE_OF(type)                                                                                  \
+    static __attribute__((noinline)) void line_##type(float *y, const struct int8_rows *x,             \
+                                                      const struct panel *w, size_t block)             \
+    {                                                                                                  \
+        int8_line(DTYPE_##type, y, x, w, block);                                                       \
+    }
+LINE_OF(Q8)
+LINE_OF(Q8C)
+LINE_OF(Q4)
+LINE_OF(Q4S)
+LINE_OF(Q4K)
+LINE_OF(Q6K)
+LINE_OF(Q8K)
+
+static void int8_one(float *y, const struct int8_rows *x, const struct panel *w)
+{
+    static void (*const line[])(float *, const struct int8_rows *, const struct panel *, size_t) = {
+        [DTYPE_Q8] = line_Q8,   [DTYPE_Q8C] = line_Q8C, [DTYPE_Q4] = line_Q4,   [DTYPE_Q4S] = line_Q4S,
+        [DTYPE_Q4K] = line_Q4K, [DTYPE_Q6K] = line_Q6K, [DTYPE_Q8K] = line_Q8K,
+    };
+    for (size_t b = 0; b < w->blocks; b++)
+        line[w->type](y + b * LANES, x, w, b);
+}
+
+/* Whole numbers become sums. */
+static void end_whole(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
+{
+    for (size_t b = 0; b < w->blocks; b++)
+        for (int g = 0; g < GROUP; g++) {
+            const vf step = load_values(DTYPE_Q8C, w, b, 0, g).step;
+            for (size_t i = 0; i < rows; i++) {
+                float *at = y + i * PANEL_WIDTH + b * LANES + g * VW;
+                vf_store(at, __builtin_convertvector((vi)vf_load(at), vf) *
+                                 (step * vf_set1(*row_at(x, i, 0).scale)));
+            }
+        }
+}
+
+static void panel_int8(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
+{
+    static _Thread_local struct piece piece __attribute__((aligned(PACK_LINE)));
+    if (rows == 1)
+        int8_one(y, x, w);
+    for (size_t k = 0; rows > 1 && k < w->depth; k += PIECE) {
+        const struct int8_rows from = row_at(x, 0, k);
+        piece.cells = size_min(PIECE, w->depth - k) / FEW_GROUP;
+        prepare(&piece, w, k);
+        int8_piece(y, &from, rows, &piece, w, w->onward || k > 0, k + PIECE >= w->depth);
+    }
+    if (w->type == DTYPE_Q8C && w->last)
+        end_whole(y, x, rows, w);
+}
+
+/* ---- rows become int8 ---- */
+
+INLINE vi abs_bits(const float *x) { return (vi)vu_load(x) & 0x7fffffff; }
+
+/* The bits of the largest |x| of n: as whole numbers they have the same order, and what is not finite is above all. */
+static int32_t most_bits(const float *x, size_t n)
+{
+    const size_t whole = n / VW * VW;
+    int32_t most = 0, bits;
+    vi all = {0};
+    for (size_t i = 0; i < whole; i += VW) {
+        const vi own = abs_bits(x + i), above = own > all;
+        all = (own & above) | (all & ~above);
+    }
+    for (int lane = 0; lane < VW; lane++)
+        most = all[lane] > most ? all[lane] : most;
+    for (size_t i = whole; i < n; i++) {
+        memcpy(&bits, x + i, sizeof bits);
+        bits &= 0x7fffffff;
+        most = bits > most ? bits : most;
+    }
+    return most;
+}
+
+/* FEW_HALF codes, and their sum. */
+INLINE int32_t codes_of_half(int8_t *code, const float *x, float inverse)
+{
+    const vf magic = vf_set1(12582912.f); /* 1.5 * 2^23: rounds to an integer */
+    vi sum = {0};
+    for (int i = 0; i < FEW_HALF; i += VW) {
+        vf scaled = vf_load(x + i) * vf_set1(inverse);
+        scaled = vf_min(vf_max(scaled, vf_set1(-127)), vf_set1(127));
+        const vi whole = __builtin_convertvector(scaled + magic - magic, vi);
+        *(vc_any *)(code + i) = __builtin_convertvector(whole, vc);
+        sum += whole;
+    }
+    int32_t all = 0;
+    for (int lane = 0; lane < VW; lane++)
+        all += sum[lane];
+    return all;
+}
+
+/* Less than FEW_HALF of them. */
+static int32_t codes_of_rest(int8_t *code, const float *x, size_t n, float inverse)
+{
+    float padded[FEW_HALF] = {0};
+    int8_t codes[FEW_HALF];
+    memcpy(padded, x, n * sizeof *x);
+    codes_of_half(codes, padded, inverse);
+    memcpy(code, codes, n);
+    int32_t all = 0;
+    for (size_t i = 0; i < n; i++)
+        all += code[i];
+    return all;
+}
+
+static void to_int8(int8_t *code, float *scale, int32_t *sum, const float *x, size_t n, size_t group)
+{
+    for (size_t from = 0, many; from < n; from += many) {
+        many = size_min(group, n - from);
+        const int32_t bits = most_bits(x + from, many);
+        const bool finite = bits < 0x7f800000;
+        float most;
+        memcpy(&most, &bits, sizeof most);
+        const float inverse = finite && most > 0 ? 127 / most : 0;
+        for (size_t g = from; g < from + many; g += FEW_GROUP)
+            scale[g / FEW_GROUP] = finite ? most / 127 : NAN;
+        if (!finite) {
+            memset(code + from, 0, many);
+            memset(sum + from / FEW_HALF, 0, div_up(many, FEW_HALF) * sizeof *sum);
+            continue;
+        }
+        size_t i = from;
+        for (; i + FEW_HALF <= from + many; i += FEW_HALF)
+            sum[i / FEW_HALF] = codes_of_half(code + i, x + i, inverse);
+        if (i < from + many)
+            sum[i / FEW_HALF] = codes_of_rest(code + i, x + i, from + many - i, inverse);
+    }
+}
+
+#define INT8_SLOTS .panel_int8 = panel_int8, .to_int8 = to_int8

@@ -1,0 +1,81 @@
+/* Packed weights of few bits in registers: lines of codes, and the vectors of their steps and bases. Included by a set's
+ * file after set_vec.h; what it computes is that of set_few.h to the bit. */
+#include "base/pack.h"
+
+typedef uint8_t vb __attribute__((vector_size(VW)));
+typedef int8_t vc __attribute__((vector_size(VW)));
+typedef vb vb_any __attribute__((aligned(1), may_alias));
+typedef vc vc_any __attribute__((aligned(1), may_alias));
+typedef vi vi_any __attribute__((aligned(1), may_alias));
+
+/* A cell is 32 inputs of 16 outputs: 8 lines of codes, a byte each, of 4 inputs. */
+enum { CELL_LINES = FEW_GROUP / 4, HALF_LINES = CELL_LINES / 2, CELL_BYTES = FEW_GROUP * LANES };
+
+INLINE vi vi_set1(int32_t x) { return x - (vi){0}; }
+
+INLINE const unsigned char *cell_at(enum dtype type, const struct panel *w, size_t block, size_t k)
+{
+    return (const unsigned char *)w->w + block * w->block_bytes + pack_codes(type, k);
+}
+
+/* Register g of every line of a cell. */
+INLINE void load_lines(enum dtype type, vu line[CELL_LINES], const unsigned char *cell, int g)
+{
+    const unsigned char *at = cell + g * VW * 4;
+    if (few_bits[type].bits == 8) {
+        for (int j = 0; j < CELL_LINES; j++)
+            line[j] = vu_load(at + j * PACK_LINE);
+        return;
+    }
+    for (int j = 0; j < CELL_LINES; j += 2) {
+        const vu both = vu_load(at + j / 2 * PACK_LINE);
+        line[j] = both & 0x0f0f0f0f;
+        line[j + 1] = both >> 4 & 0x0f0f0f0f;
+    }
+    for (int half = 0; half < 2 && few_bits[type].bits == 6; half++) {
+        const vu high = vu_load(at + (CELL_LINES / 2 + half) * PACK_LINE);
+        vu *of = line + half * HALF_LINES;
+        of[0] |= high << 4 & 0x30303030;
+        of[1] |= high << 2 & 0x30303030;
+        of[2] |= high & 0x30303030;
+        of[3] |= high >> 2 & 0x30303030;
+    }
+}
+
+struct few_vectors {
+    vf step, base;
+};
+
+/* VW whole numbers of one byte. */
+INLINE vf load_small(bool with_sign, const unsigned char *at)
+{
+    return with_sign ? __builtin_convertvector(__builtin_convertvector(*(const vc_any *)at, vi), vf)
+                     : __builtin_convertvector(__builtin_convertvector(*(const vb_any *)at, vi), vf);
+}
+
+INLINE vf load_f16s(const unsigned char *at) { return vf_load_f16((const f16 *)(const void *)at); }
+
+/* Steps and bases of outputs [g * VW, (g + 1) * VW) of a block at input k of the range. */
+INLINE struct few_vectors load_values(enum dtype type, const struct panel *w, size_t block, size_t k,
+                                      int g)
+{
+    const struct few_bits *few = &few_bits[type];
+    const unsigned char *at[FEW_PLANES];
+    for (int p = 0; p < FEW_PLANES; p++) {
+        const size_t i = few->plane[p].every ? (w->from + k) / few->plane[p].every : 0;
+        at[p] =
+            w->plane[p] + block * w->block_bytes + (i * LANES + (size_t)g * VW) * few->plane[p].bytes;
+    }
+    struct few_vectors v = {{0}, {0}};
+    if (few->plane[FEW_SCALE].bytes == 4)
+        v.step = vf_load((const float *)(const void *)at[FEW_SCALE]);
+    else if (few->plane[FEW_SCALE].bytes == 2)
+        v.step = load_f16s(at[FEW_SCALE]);
+    else
+        v.step = load_f16s(at[FEW_D]) * load_small(few->zero, at[FEW_SCALE]);
+    if (few->offset)
+        v.base = load_f16s(at[FEW_LOW]);
+    else if (few->plane[FEW_LOW].bytes)
+        v.base = -(load_f16s(at[FEW_DMIN]) * load_small(false, at[FEW_LOW]));
+    return v;
+}
