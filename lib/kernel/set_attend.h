@@ -109,6 +109,17 @@ PHASE void score_block(const struct attend *a, size_t from, size_t to, float *sc
 #undef TILE
 }
 
+/* Scores become weights; returns what the sums so far are multiplied by. A query that sees nothing of the block gives every position of it weight 0. */
+static float weigh(const struct attend *a, size_t query, size_t first, float *scores)
+{
+    const struct sight sight = sight_of(a, query, first);
+    if (sight.seen <= sight.from) {
+        memset(scores, 0, ATTEND_BLOCK * sizeof *scores);
+        return 1;
+    }
+    return add_weights(a, query, find_max(a, query, first, sight, scores), scores);
+}
+
 /* A block's rows of V: one or two tiles. */
 struct value_rows {
     const char *tile[BLOCK_TILES];

@@ -315,8 +315,7 @@ INLINE void value_column(enum dtype type, const struct few_block *f, size_t bloc
         for (size_t t = 0; t < BLOCK_TILES && block * BLOCK_TILES + t < a->tiles; t++)
             for (size_t p = 0; p < ATTEND_TILE; p++) {
                 const char *row = a->v[block * BLOCK_TILES + t] + p * a->row_stride;
-                const int code =
-                    (int)few_code(type, (const unsigned char *)row, j) - few_bits[type].zero;
+                const unsigned code = few_code(type, (const unsigned char *)row, j);
                 sum = vf_fma(vf_set1(*folded++), vf_set1((float)code), sum);
             }
         *context = sum[0];

@@ -104,15 +104,4 @@ INLINE float add_weights(const struct attend *a, size_t query, float max, float 
     return shrink;
 }
 
-/* Both, for one query. One that sees nothing of the block gives every position of it weight 0. */
-static float weigh(const struct attend *a, size_t query, size_t first, float *scores)
-{
-    const struct sight sight = sight_of(a, query, first);
-    if (sight.seen <= sight.from) {
-        memset(scores, 0, ATTEND_BLOCK * sizeof *scores);
-        return 1;
-    }
-    return add_weights(a, query, find_max(a, query, first, sight, scores), scores);
-}
-
 #endif
