@@ -1,4 +1,5 @@
 /* bmc-convert --info and --verify of snapshots. */
+#include "base/cache_types.h"
 #include "convert_kv.h"
 
 #include <inttypes.h>
@@ -19,7 +20,7 @@ static json_t *describe_file(const struct kvfile *file, const char *path)
                      json_text(path, strlen(path)), "kind", "snapshot", "version", KVFILE_VERSION,
                      "model_id", model_id, "hash", hash, "file_bytes", (json_int_t)head->file_bytes,
                      "sequences", (json_int_t)head->n_sequences, "kv_type",
-                     dtype_name((enum dtype)head->dtype), "layers", (json_int_t)head->layers,
+                     cache_type_name((enum dtype)head->dtype), "layers", (json_int_t)head->layers,
                      "kv_heads", (json_int_t)head->kv_heads, "head_dim", (json_int_t)head->head_dim,
                      "context", (json_int_t)head->context, "policy",
                      json_text(head->policy, strlen(head->policy)));

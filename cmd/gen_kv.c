@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/cache_types.h"
 #include "base/clock.h"
 #include "base/words.h"
 #include "cli.h"
@@ -22,7 +23,7 @@ static int open_snapshot(struct gen *gen, const char *path, struct err *err)
         gen->kv_type = type;
     if (gen->kv_type != type)
         cli_say(stderr, "%s: %s: its rows are %s, they are converted to %s\n", gen->program->name, path,
-                dtype_name(type), dtype_name(gen->kv_type));
+                cache_type_name(type), cache_type_name(gen->kv_type));
     return 0;
 }
 
@@ -31,7 +32,7 @@ int gen_open_kv(struct gen *gen, struct err *err)
     const struct gen_options *o = gen->options;
     const char *path = o->load_kv ? o->load_kv : o->prompt_cache;
     struct stat st;
-    gen->kv_type = o->kv_type < 0 ? DTYPE_F32 : (enum dtype)o->kv_type;
+    gen->kv_type = o->kv_type < 0 ? DTYPE_F32 : cache_types[o->kv_type].type;
     /* A prompt cache that is not there yet, or empty, is made. */
     if (path && (o->load_kv || (stat(path, &st) == 0 && st.st_size > 0)) &&
         open_snapshot(gen, path, err) < 0)

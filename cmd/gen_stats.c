@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
+#include "base/cache_types.h"
 #include "base/file.h"
 #include "cli.h"
 #include "gen.h"
@@ -107,7 +108,7 @@ static int put_run(json_t *object, const struct gen *gen, struct err *err)
         WORD("attn", o->attn->name),
         WORD("rows", o->kv.valid_rows_only ? "valid" : "policy"),
         WORD("weight_type", dtype_name(model_weight_type(gen->model))),
-        WORD("kv_type", dtype_name(o->kv_type)),
+        WORD("kv_type", cache_type_name(o->kv_type)),
     };
     return put_fields(object, fields, ARRAY_LEN(fields), err);
 }

@@ -27,6 +27,7 @@ enum opt_kind {
 #define CHOICES_PRECISION "@precision" /* lib/kernel/gemm.c */
 #define CHOICES_ATTN      "@attn"      /* lib/attn/attn.c */
 #define CHOICES_TYPES     "@types"     /* lib/base/dtype.c */
+#define CHOICES_CACHES    "@caches"    /* lib/base/cache_types.c */
 #define CHOICES_SHAPES    "@shapes"    /* files: not here, completions ask the program for them */
 
 #define OPT_MANY 1e9 /* an upper bound of numbers from here on is none that a user meets */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "attn/attn.h"
+#include "base/cache_types.h"
 #include "cli.h"
 #include "kernel/gemm.h"
 #include "kv/kv.h"
@@ -16,6 +17,7 @@ static const char *nth_isa(size_t i) { return kernel_sets[i] ? kernel_sets[i]->i
 static const char *nth_precision(size_t i) { return precision_names[i]; }
 static const char *nth_attn(size_t i) { return attn_backends[i] ? attn_backends[i]->name : NULL; }
 
+static const char *nth_cache(size_t i) { return cache_types[i].name; }
 static const char *nth_type(size_t i) { return i < DTYPE_COUNT ? dtype_name((enum dtype)i) : NULL; }
 
 static const struct {
@@ -23,7 +25,7 @@ static const struct {
     const char *(*nth)(size_t i);
 } lists[] = {
     {CHOICES_KV, nth_kv},     {CHOICES_ISA, nth_isa},    {CHOICES_PRECISION, nth_precision},
-    {CHOICES_ATTN, nth_attn}, {CHOICES_TYPES, nth_type},
+    {CHOICES_ATTN, nth_attn}, {CHOICES_TYPES, nth_type}, {CHOICES_CACHES, nth_cache},
 };
 
 const char *opt_choices(const struct opt *opt)

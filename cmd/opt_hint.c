@@ -63,7 +63,7 @@ static const struct foreign {
     {"--prompt-cache-all", NULL, "--prompt-cache stores the generated text, too", NULL},
     {"--prompt-cache-ro", "load-kv", NULL, NULL},
     {"-ctk, --cache-type-k, -ctv, --cache-type-v", "kv-type",
-     "f32, bf16 or f16, for both; f32 by default", NULL},
+     "f32, bf16, f16, q8 (its q8_0) or q4 (its q4_1), for both; f32 by default", NULL},
     {"-fa, --flash-attn", "attn", "fused is the default", NULL},
     {"-nkvo, --no-kv-offload, -dt, --defrag-thold, --swa-full", NULL, "--kv says how the cache lies",
      NULL},

@@ -26,7 +26,7 @@
 #define MANY 1e15
 
 /* What differs from program to program is given. */
-#define ROW_KV_TYPE(usual) CHOICE("kv-type", "TYPE", kv_type, CHOICES_TYPES, "type of the cached rows: {} (default " usual ")")
+#define ROW_KV_TYPE(usual) CHOICE("kv-type", "TYPE", kv_type, CHOICES_CACHES, "type of the cached rows: {} (default " usual ")")
 #define ROW_ROWS CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: policy (those it asks for) or valid (only those that hold tokens) (default policy)")
 #define ROW_ALLOC CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)")
 #define ROW_ATTN NAMES("attn", "BACKEND", attn, CHOICES_ATTN, "attention backend: {} (default fused)")

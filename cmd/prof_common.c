@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cache_types.h"
 #include "base/threads.h"
 #include "cli.h"
 #include "model/family.h"
@@ -101,7 +102,8 @@ static int open_snapshot(struct prof *prof, struct err *err)
         run->kv_type = snapshot_type(prof->snapshot);
     if (run->kv_type != snapshot_type(prof->snapshot))
         cli_say(stderr, "%s: %s: its rows are %s, they are converted to %s\n", prof_program.name,
-                o->load_kv, dtype_name(snapshot_type(prof->snapshot)), dtype_name(run->kv_type));
+                o->load_kv, cache_type_name(snapshot_type(prof->snapshot)),
+                cache_type_name(run->kv_type));
     for (size_t i = 0; i < prof->snapshot->file.n_seqs; i++) {
         rows = size_max(rows, run_snapshot_rows(prof->snapshot, i));
         least = size_min(least, run_snapshot_rows(prof->snapshot, i));
@@ -160,7 +162,7 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     report->progress = cli_progress;
     report->arg = &progress;
     run->threads = o->threads ? (int)o->threads : threads_allowed();
-    run->kv_type = o->kv_type < 0 ? DTYPE_F32 : (enum dtype)o->kv_type;
+    run->kv_type = o->kv_type < 0 ? DTYPE_F32 : cache_types[o->kv_type].type;
     run->seed = (uint64_t)o->seed;
     run->interrupted = &cli_interrupted;
     counting_open(&counting);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/cache_types.h"
 #include "cli.h"
 #include "tune.h"
 #include "tuned.h"
@@ -37,7 +38,7 @@ static int compare(const struct tune *tune, const struct profile *old, json_t *r
         if (!T)
             return err_set(err,
                            "the profile has no constants for attention %s and %s rows; run bmc-tune",
-                           question.attn, dtype_name(question.type));
+                           question.attn, cache_type_name(question.type));
         if (!profile_cell(&tune->profile, &question, &cell) || cost_answer(&cell, &now, err) < 0)
             return -1;
         const double ratio = cost_cell_seconds(&cell, T) / now.pow2_s;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cache_types.h"
 #include "base/number.h"
 #include "base/threads.h"
 #include "cli.h"
@@ -70,7 +71,7 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     run->kernels = run->attn ? kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err) : NULL;
     if (!run->kernels || kernels_load(run->kernels, err) < 0 ||
         precision_parse(&tune->precision, o->precision, run->kernels,
-                        dtype_few_bits((enum dtype)o->kv_type), err) < 0 ||
+                        dtype_few_bits(cache_types[o->kv_type].type), err) < 0 ||
         open_shape(tune, err) < 0)
         return -1;
     run->layers = 1;
@@ -78,7 +79,7 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     run->kv_heads = tune->config.kv_heads;
     run->head_dim = tune->config.head_dim;
     run->batch = run->k = run->m = 1;
-    run->type = (enum dtype)o->kv_type;
+    run->type = cache_types[o->kv_type].type;
     run->alloc = (enum pages_alloc)o->alloc;
     run->seed = (uint64_t)o->seed;
     run->interrupted = &cli_interrupted;
@@ -134,10 +135,10 @@ static void add_shape(const struct tune *tune, struct jobs *jobs, struct tune_ru
 static void add_machine(const struct tune *tune, struct jobs *jobs, struct tune_run run)
 {
     for (size_t b = 0; attn_backends[b]; b++)
-        for (int type = 0; type < DTYPE_COUNT; type++)
+        for (size_t t = 0; cache_types[t].name; t++)
             for (size_t group = 1; group <= 4; group *= 4) {
                 run.attn = attn_backends[b];
-                run.type = (enum dtype)type;
+                run.type = cache_types[t].type;
                 run.kv_heads = run.heads / group;
                 run.k = 1;
                 if (tune->options->attn && run.attn != tune->run.attn)

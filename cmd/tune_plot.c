@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/cache_types.h"
 #include "plot.h"
 #include "tune.h"
 
@@ -84,7 +85,7 @@ static void set_title(struct picture *picture, const struct tune *tune, const st
              slash ? slash + 1 : tune->shape);
     snprintf(picture->about, sizeof picture->about,
              "One layer, N = %zu, batch %zu, %s caches, %s rows, attention %s, ", cell->N, cell->batch,
-             cell->cold ? "cold" : "hot", dtype_name(tune->run.type), tune->run.attn->name);
+             cell->cold ? "cold" : "hot", cache_type_name(tune->run.type), tune->run.attn->name);
     const size_t len = strlen(picture->about);
     if (cell->measured)
         snprintf(picture->about + len, sizeof picture->about - len, "rounds: %zu", cell->rounds);

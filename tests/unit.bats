@@ -19,6 +19,8 @@ unit() { # NAME ARGUMENT..
 @test "hashes of long stretches" { unit hash; }
 @test "teams of threads" { unit threads; }
 @test "cache policies" { unit kv; }
+@test "rows of caches of few bits" { unit few_rows; }
+@test "caches of few bits: rounded once, attention over rows as they lie" { unit kv_few; }
 @test "attention over shared rows, and over heads of which some are in memory" { unit kv_parts; }
 @test "random numbers, sampler, stop strings" { unit decode; }
 @test "the generation loop under strategies of its own" { unit loop; }

@@ -40,6 +40,8 @@ struct attn_shape {
     float softcap;                    /* scores s become softcap * tanh(s / softcap); 0: they stay */
     const float *slopes; /* [heads], borrowed: slope * (position of K - position of Q) joins
                                          the score (ALiBi); NULL: nothing does */
+    bool
+        widen; /* rows of few bits are multiplied in f32; else queries are rounded to int8 for them, once */
 };
 
 /* What steps may ask for at most. */

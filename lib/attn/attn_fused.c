@@ -18,6 +18,7 @@
 #include <stdlib.h>
 
 #include "attn/attn_bundle.h"
+#include "attn/attn_few.h"
 #include "base/mem.h"
 #include "base/threads.h"
 
@@ -39,7 +40,9 @@ struct scratch {
     float *slope, *own;   /* [queries], where the shape has slopes */
     struct state piece, all;
     float *space;
-    char *gathered; /* [2][PIECE][d], K and V */
+    char *gathered; /* [2][PIECE] rows of K and V */
+    float *wide;    /* [2][PIECE][d] of them, widened; only where the shape says so */
+    struct few_queries q_int8;
     const char *k[PIECE_TILES], *v[PIECE_TILES];
 };
 
@@ -89,6 +92,8 @@ static void close_state(struct attn *attn)
         free(f->scratch[t].seen);
         free(f->scratch[t].slope);
         free(f->scratch[t].gathered);
+        free(f->scratch[t].wide);
+        few_queries_close(&f->scratch[t].q_int8);
     }
     free(f->scratch);
     free(f->buffer);
@@ -107,11 +112,15 @@ static struct state place_state(const struct fused *f, float *at)
     return (struct state){at, at + f->queries, at + f->queries * (1 + LANES)};
 }
 
-/* Floats of a scratch, in whole cache lines. */
+/* Floats that kernels need, in whole cache lines; and of a scratch. */
+static size_t space_floats(const struct fused *f)
+{
+    return round_up(size_max(attend_space(f->queries, f->d), attend_few_space(f->queries, f->d)), 16);
+}
+
 static size_t scratch_floats(const struct fused *f)
 {
-    return round_up(2 * state_floats(f) + f->queries * f->d, 16) +
-           round_up(attend_space(f->queries, f->d), 16);
+    return round_up(2 * state_floats(f) + f->queries * f->d, 16) + space_floats(f);
 }
 
 static bool open_scratch(struct fused *f)
@@ -123,14 +132,16 @@ static bool open_scratch(struct fused *f)
         struct scratch *s = &f->scratch[t];
         float *at = f->buffer + t * scratch_floats(f);
         s->space = at;
-        at += round_up(attend_space(f->queries, f->d), 16);
+        at += space_floats(f);
         s->piece = place_state(f, at);
         s->all = place_state(f, at + state_floats(f));
         s->q = at + 2 * state_floats(f);
         s->seen = mem_alloc(f->queries, 2 * sizeof *s->seen);
         s->slope = mem_alloc(f->queries, 2 * sizeof *s->slope);
-        s->gathered = mem_zalloc(2 * PIECE * f->d, sizeof(float));
-        ok = s->seen && s->slope && s->gathered;
+        s->gathered = mem_zalloc(2 * PIECE, few_most_row_bytes(f->d));
+        s->wide = f->attn.shape.widen ? mem_alloc(2 * PIECE * f->d, sizeof *s->wide) : NULL;
+        ok = s->seen && s->slope && s->gathered && (s->wide || !f->attn.shape.widen) &&
+             few_queries_open(&s->q_int8, f->queries, f->d);
         s->first = ok ? s->seen + f->queries : NULL;
         s->own = ok ? s->slope + f->queries : NULL;
     }
@@ -225,12 +236,35 @@ static void join_states(const struct fused *f, const struct state *a, const stru
     }
 }
 
+/* Rows of the view are multiplied as they lie, by queries in int8. */
+static bool in_int8(const struct fused *f, const struct kv_view *view)
+{
+    return dtype_few_bits(view->type) && !f->attn.shape.widen;
+}
+
+/* The task's queries in int8, with one scale each: that of the scores is in it. */
+static void round_queries(const struct job *job, const struct task *task, const struct scratch *s)
+{
+    const struct fused *f = job->f;
+    for (size_t i = 0; i < task->rows * f->group; i++) {
+        const size_t head = task->kv_head * f->group + i % f->group;
+        const float *q = job->part->q + row_of(task, i / f->group) * row_width(f) + head * f->d;
+        few_queries_set(&s->q_int8, i, q, f->attn.shape.scale, job->step->kernels);
+    }
+}
+
 /* The task's queries, scaled, as columns: q[d][queries], of which the task may have fewer. */
-static void load_queries(const struct job *job, const struct task *task, float *q)
+static void load_queries(const struct job *job, const struct task *task, const struct kv_view *view,
+                         struct scratch *s)
 {
     const struct fused *f = job->f;
     const size_t width = row_width(f), n = f->group * f->d;
     const float scale = f->attn.shape.scale;
+    float *q = s->q;
+    if (in_int8(f, view)) {
+        round_queries(job, task, s);
+        return;
+    }
     for (size_t i = 0; i < task->rows; i++) {
         const float *from = job->part->q + row_of(task, i) * width + task->kv_head * n;
         for (size_t j = 0; j < n; j++)
@@ -293,14 +327,22 @@ static void tell_sight(const struct work *w, size_t row, size_t own, size_t end,
 static void attend_rows(const struct work *w, size_t tiles, size_t must, size_t row, size_t rows)
 {
     const struct fused *f = w->job->f;
-    const struct scratch *s = w->s;
+    struct scratch *s = w->s;
     const struct state *state = w->state;
-    const bool sloped = f->attn.shape.slopes != NULL;
+    const bool sloped = f->attn.shape.slopes != NULL, int8 = in_int8(f, w->view);
+    const bool widen = f->attn.shape.widen && dtype_few_bits(w->view->type);
+    const enum dtype type = widen ? DTYPE_F32 : w->view->type;
     const size_t first = row * f->group;
-    w->job->step->kernels->attend(&(struct attend){
+    const struct kernels *kernels = w->job->step->kernels;
+    const struct int8_rows q_int8 = few_queries_from(&s->q_int8, first);
+    if (widen) {
+        few_widen_tiles(s->wide, s->k, tiles, w->view->type, f->d);
+        few_widen_tiles(s->wide + PIECE * f->d, s->v, tiles, w->view->type, f->d);
+    }
+    (int8 ? kernels->attend_few : kernels->attend)(&(struct attend){
         .d = f->d,
-        .type = w->view->type,
-        .row_stride = f->d * dtype_size(w->view->type),
+        .type = type,
+        .row_stride = dtype_row_bytes(type, f->d),
         .tiles = tiles,
         .k = s->k,
         .v = s->v,
@@ -308,6 +350,7 @@ static void attend_rows(const struct work *w, size_t tiles, size_t must, size_t 
         .queries = rows * f->group,
         .q = s->q + first,
         .q_stride = f->queries,
+        .q_int8 = &q_int8,
         .seen = s->seen + first,
         .from = w->job->part->layer->window ? s->first + first : NULL,
         .softcap = f->attn.shape.softcap,
@@ -357,9 +400,9 @@ static size_t tree_depth(const struct attn_query *query, size_t row)
 static size_t gather_tail(const struct work *w, size_t row, size_t n, size_t from, size_t to)
 {
     const struct attn_query *query = w->task->query;
-    const size_t d = w->job->f->d, bytes = d * dtype_size(w->view->type);
+    const size_t d = w->job->f->d, bytes = dtype_row_bytes(w->view->type, d);
     struct scratch *s = w->s;
-    char *k = s->gathered, *v = s->gathered + PIECE * d * sizeof(float);
+    char *k = s->gathered, *v = s->gathered + PIECE * bytes;
     for (size_t at = from; at < to; at++) {
         const struct kv_span *span;
         const size_t lies = at < n ? at : n + query->tail[query->tail_at[row] + at - n];
@@ -483,7 +526,7 @@ static void run_task(void *arg, size_t index)
     if (!open_view(job, &task, task.query->seq, &view))
         return;
     struct work work = {job, &task, &view, s, &s->all};
-    load_queries(job, &task, s->q);
+    load_queries(job, &task, &view, s);
     run_piece(&work, 0);
     work.state = &s->piece;
     for (size_t piece = 1; run_piece(&work, piece); piece++)
@@ -504,7 +547,7 @@ static void run_part(void *arg, size_t index)
     if (!open_view(job, &task, task.query->seq, &view))
         return;
     const struct work work = {job, &task, &view, s, &f->part[index]};
-    load_queries(job, &task, s->q);
+    load_queries(job, &task, &view, s);
     if (!run_piece(&work, piece))
         clear_state(f, &f->part[index], task.rows * f->group);
     kv_done(job->step->kv, &view);

@@ -1,5 +1,6 @@
 /* Names of element types, and conversions. */
 #include "base/few_bits.h"
+#include "base/few_rows.h"
 
 const char *const dtype_names[DTYPE_COUNT + 1] = {
     [DTYPE_F32] = "f32", [DTYPE_BF16] = "bf16", [DTYPE_F16] = "f16", [DTYPE_Q8] = "q8",
@@ -24,7 +25,10 @@ void dtype_widen(float *to, enum dtype type, const void *from, size_t n)
         for (size_t i = 0; i < n; i++)
             to[i] = f16_to_f32(((const f16 *)from)[i]);
         break;
-    case DTYPE_FEW_BITS: few_widen(to, type, from, n); break;
+    case DTYPE_FEW_BITS:
+        if (!few_rows_widen(to, type, from, n))
+            few_widen(to, type, from, n);
+        break;
     case DTYPE_COUNT: break;
     }
 }
@@ -41,7 +45,10 @@ void dtype_narrow(void *to, enum dtype type, const float *from, size_t n)
         for (size_t i = 0; i < n; i++)
             ((f16 *)to)[i] = f16_from_f32(from[i]);
         break;
-    case DTYPE_FEW_BITS: few_narrow(to, type, from, n); break;
+    case DTYPE_FEW_BITS:
+        if (!few_rows_narrow(to, type, from, n))
+            few_narrow(to, type, from, n);
+        break;
     case DTYPE_COUNT: break;
     }
 }

@@ -1,4 +1,5 @@
 /* story.kv, the reading half: checks before use. */
+#include "base/cache_types.h"
 #include "format/kvfile.h"
 
 #include <stdlib.h>
@@ -64,7 +65,7 @@ static int check_head(const struct kvfile_head *head, size_t size, const char *n
 static int check_shape(const struct kvfile_head *head, const char *name, struct err *err)
 {
     enum { MOST = 1 << 20 };
-    if (head->dtype >= DTYPE_COUNT || head->layout != LAYOUT_ROWS)
+    if (!cache_type_name((enum dtype)head->dtype) || head->layout != LAYOUT_ROWS)
         return err_set(err, "%s: rows of type %u and layout %u are unknown", name, head->dtype,
                        head->layout);
     if (head->layers - 1 >= MOST || head->kv_heads - 1 >= MOST || head->head_dim - 1 >= MOST)
@@ -133,8 +134,8 @@ static int check_blocks(const struct kvfile *file, const char *name, struct err 
     const struct kvfile_head *head = file->head;
     size_t end = KVFILE_ALIGN, bytes;
     for (size_t s = 0; s < file->n_seqs; s++) {
-        if (!size_mul((size_t)head->kv_heads * (size_t)head->head_dim, dtype_size(head->dtype),
-                      &bytes) ||
+        if (!size_mul((size_t)head->kv_heads,
+                      dtype_row_bytes((enum dtype)head->dtype, (size_t)head->head_dim), &bytes) ||
             !size_mul(bytes, (size_t)file->seq[s].cap, &bytes))
             return err_set(err, "%s: sequence %zu is larger than the address space", name, s);
         for (size_t b = 0; b < 2 * head->layers; b++) {

@@ -1,5 +1,4 @@
 /* Every byte of a snapshot against what it says, and against what bmc-kv(5) says of it. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -70,17 +69,12 @@ struct reading {
     enum finding *finding; /* of each block */
 };
 
-static bool all_finite(const unsigned char *at, size_t n, enum dtype type)
+/* Rows of d elements. */
+static bool all_finite(const unsigned char *at, size_t rows, enum dtype type, size_t d)
 {
-    enum { PIECE = 256 };
-    float x[PIECE];
     bool finite = true;
-    for (size_t i = 0, many; i < n; i += many) {
-        many = size_min(PIECE, n - i);
-        dtype_widen(x, type, at + i * dtype_size(type), many);
-        for (size_t j = 0; j < many; j++)
-            finite = finite && isfinite(x[j]);
-    }
+    for (size_t i = 0; i < rows && finite; i++)
+        finite = dtype_finite(type, at + i * dtype_row_bytes(type, d), d);
     return finite;
 }
 
@@ -99,13 +93,13 @@ static void check_block(void *arg, size_t i)
     const struct kvfile_head *head = r->file->head;
     const struct kvfile_seq *seq = &r->file->seq[i / 2 / (size_t)head->layers];
     const enum dtype type = (enum dtype)head->dtype;
-    const size_t row = (size_t)head->head_dim * dtype_size(type), n = (size_t)seq->n_rows,
+    const size_t d = (size_t)head->head_dim, row = dtype_row_bytes(type, d), n = (size_t)seq->n_rows,
                  cap = (size_t)seq->cap;
     const unsigned char *at = r->file->map.data + r->file->block[i].offset;
     for (size_t h = 0; h < head->kv_heads && r->finding[i] == FINE; h++, at += cap * row)
-        r->finding[i] = !all_finite(at, n * (size_t)head->head_dim, type) ? NOT_FINITE
-                        : !all_zero(at + n * row, (cap - n) * row)        ? NOT_ZERO
-                                                                          : FINE;
+        r->finding[i] = !all_finite(at, n, type, d)                ? NOT_FINITE
+                        : !all_zero(at + n * row, (cap - n) * row) ? NOT_ZERO
+                                                                   : FINE;
 }
 
 static int check_rows(const struct kvfile *file, const char *path, struct err *err)

@@ -93,7 +93,8 @@ static int write_block(struct kvwriter *w, const struct kvwriter_seq *seq, size_
 int kvwriter_add(struct kvwriter *w, const struct kvwriter_seq *seq, struct err *err)
 {
     struct kvfile_seq entry = seq->entry;
-    const size_t cap = (size_t)entry.cap, row = (size_t)w->head.head_dim * dtype_size(w->head.dtype);
+    const size_t cap = (size_t)entry.cap,
+                 row = dtype_row_bytes((enum dtype)w->head.dtype, (size_t)w->head.head_dim);
     size_t bytes;
     char *rows = size_mul(cap, row, &bytes) ? mem_zalloc(1, bytes) : NULL;
     if (!rows)

@@ -78,6 +78,8 @@ struct attend {
     size_t queries;       /* rows of q */
     const float *q;       /* [d][q_stride]: the queries are columns; scaled already */
     size_t q_stride;
+    /* Few bits: in place of q, the queries in int8, one scale for each, which has the scale of the scores in it. */
+    const struct int8_rows *q_int8;
     /* [queries]: a query sees positions [from, seen) of the run. Neither falls from one query to the next,
      * but for those of a tree, which come one row at a time. from may be NULL: all begin at 0. */
     const size_t *from, *seen;
@@ -94,6 +96,14 @@ struct attend {
 static inline size_t attend_space(size_t queries, size_t d)
 {
     return ATTEND_BLOCK * (d + queries) + LANES * div_up(queries, LANES);
+}
+
+/* The same for rows of few bits. */
+static inline size_t attend_few_space(size_t queries, size_t d)
+{
+    const size_t groups = div_up(d, FEW_GROUP);
+    return ATTEND_BLOCK * (groups * (FEW_GROUP / 4 + 4) + 2 * queries) +
+           3 * LANES * div_up(queries, LANES);
 }
 
 struct kernels {
@@ -130,6 +140,10 @@ struct kernels {
     void (*finish)(const struct finish *finish);
 
     void (*attend)(const struct attend *attend);
+
+    /* The same over rows of DTYPE_Q8C or DTYPE_Q4, and queries in int8: products of codes are summed as whole numbers, over a
+     * row or a group of it that shares a scale; values are widened. */
+    void (*attend_few)(const struct attend *attend);
 
     /* y = (x - mean) / sqrt(variance + eps) * gain + bias; gain and bias may be NULL; y may be x. */
     void (*layernorm)(float *y, const float *x, size_t n, const float *gain, const float *bias,

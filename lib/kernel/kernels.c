@@ -34,6 +34,7 @@ static void complete_set(struct kernels *k, const struct kernels *base)
         INHERIT(to_int8);
         INHERIT(finish);
         INHERIT(attend);
+        INHERIT(attend_few);
         INHERIT(layernorm);
         INHERIT(rmsnorm);
         INHERIT(rope);

@@ -24,6 +24,8 @@ static bool has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
+void attend_few_avx2(const struct attend *a);
+
 static bool usable(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
@@ -35,4 +37,5 @@ const struct kernels kernels_avx2 = {
     .usable = usable,
     .base = &kernels_int8_avx2,
     SET_SLOTS,
+    .attend_few = attend_few_avx2,
 };

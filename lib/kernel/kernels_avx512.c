@@ -16,6 +16,7 @@ enum { PANEL_ROWS = 6, PANEL_SUMS = 24 };
 #include "kernel/set_rows.h"
 
 extern const struct kernels kernels_int8_avx512;
+void attend_few_avx512(const struct attend *a);
 
 static bool usable(void)
 {
@@ -30,4 +31,5 @@ const struct kernels kernels_avx512 = {
     .usable = usable,
     .base = &kernels_int8_avx512,
     SET_SLOTS,
+    .attend_few = attend_few_avx512,
 };

@@ -18,6 +18,8 @@ enum { INT8_STEP = 2, INT8_COLUMNS = 2 };
 
 extern const struct kernels kernels_avx512;
 
+void attend_few_vnni(const struct attend *a);
+
 static bool usable(void) { return kernels_avx512.usable() && __builtin_cpu_supports("avx512vnni"); }
 
 const struct kernels kernels_vnni = {
@@ -26,4 +28,5 @@ const struct kernels kernels_vnni = {
     .usable = usable,
     .base = &kernels_avx512,
     INT8_SLOTS,
+    .attend_few = attend_few_vnni,
 };

@@ -7,9 +7,9 @@
  *   context[j] = sum over positions in order of weight * v[position][j], one chain.
  * So neither the number of queries nor the place of a row in storage can change a bit. */
 
+#include "kernel/set_weigh.h"
+
 enum {
-    BLOCK_TILES = ATTEND_BLOCK / ATTEND_TILE,
-    BLOCK_GROUPS = ATTEND_BLOCK / VW, /* registers for a block's positions */
     SCORE_QUERIES = VW == 16 ? 8 : 2, /* queries whose scores stay in registers */
     VALUE_QUERIES = VW == 16 ? 6 : 2,
     VALUE_GROUPS = VW == 16 ? 4 : 2 /* registers for a query's context */
@@ -26,15 +26,6 @@ INLINE vf load_row(enum dtype type, const char *row, size_t j)
     }
     return (vf){0};
 }
-
-/* The next block's tiles, fetched while this block is computed: a quarter in each of its four phases, a line
- * at a time, so that memory is always asked for something and never for much at once. */
-struct next_block {
-    const char *k[BLOCK_TILES], *v[BLOCK_TILES];
-    size_t bytes; /* of a tile */
-};
-
-INLINE void fetch_line(const char *tile, size_t at) { __builtin_prefetch(tile + at, 0, 2); }
 
 /* turned[j][ATTEND_BLOCK] of tile t of a block: columns from t * ATTEND_TILE on. */
 INLINE void turn_tile(enum dtype type, float *turned, size_t t, const char *k, size_t stride, size_t d,
@@ -61,9 +52,6 @@ INLINE void turn_tile(enum dtype type, float *turned, size_t t, const char *k, s
                 to[j * ATTEND_BLOCK + i] = dtype_element(type, rows + i * stride, j);
     }
 }
-
-/* In functions of their own the phases of a block keep what their loops need in registers. */
-#define PHASE static __attribute__((noinline))
 
 PHASE void turn_block(const struct attend *a, size_t block, float *turned,
                       const struct next_block *next)
@@ -121,58 +109,15 @@ PHASE void score_block(const struct attend *a, size_t from, size_t to, float *sc
 #undef TILE
 }
 
-/* What happens to scores before the maximum is sought, in this order. */
-PHASE void bend(const struct attend *a, size_t query, size_t first, float *scores)
-{
-    const vf cap = vf_set1(a->softcap);
-    for (int g = 0; a->softcap > 0 && g < BLOCK_GROUPS; g++)
-        vf_store(scores + g * VW, cap * vf_tanh(vf_load(scores + g * VW) / cap));
-    for (size_t p = 0; a->slope && p < ATTEND_BLOCK; p++)
-        scores[p] += a->slope[query] * ((float)(first + p) - a->own[query]);
-}
-
-/* The part of a block that a query sees: [from, seen), counted from the block's first position. */
-struct sight {
-    size_t from, seen;
-};
-
-INLINE struct sight sight_of(const struct attend *a, size_t query, size_t first)
-{
-    const size_t seen = a->seen[query], from = a->from ? a->from[query] : 0;
-    return (struct sight){from > first ? size_min(from - first, ATTEND_BLOCK) : 0,
-                          seen > first ? size_min(seen - first, ATTEND_BLOCK) : 0};
-}
-
-/* Scores become weights; returns what the sums so far are multiplied by. A query that sees nothing of
- * the block gives every position of it weight 0. */
+/* Scores become weights; returns what the sums so far are multiplied by. A query that sees nothing of the block gives every position of it weight 0. */
 static float weigh(const struct attend *a, size_t query, size_t first, float *scores)
 {
-    float *sum = a->sum + query * LANES;
     const struct sight sight = sight_of(a, query, first);
     if (sight.seen <= sight.from) {
         memset(scores, 0, ATTEND_BLOCK * sizeof *scores);
         return 1;
     }
-    if (a->softcap > 0 || a->slope)
-        bend(a, query, first, scores);
-    for (size_t p = 0; p < sight.from; p++)
-        scores[p] = -INFINITY;
-    for (size_t p = sight.seen; p < ATTEND_BLOCK; p++)
-        scores[p] = -INFINITY;
-    vf most = vf_load(scores);
-    for (int g = 1; g < BLOCK_GROUPS; g++)
-        most = vf_max(most, vf_load(scores + g * VW));
-    const float before = a->max[query], found = vf_fold_max(most);
-    const float max = found <= before ? before : found; /* may be NaN: something was seen */
-    const float shrink = before < max ? vf_exp(vf_set1(before - max))[0] : 1;
-    for (int g = 0; g < BLOCK_GROUPS; g++) {
-        const vf e = vf_exp(vf_load(scores + g * VW) - vf_set1(max));
-        float *lane = sum + g % GROUP * VW;
-        vf_store(scores + g * VW, e);
-        vf_store(lane, vf_fma(vf_load(lane), vf_set1(g < GROUP ? shrink : 1), e));
-    }
-    a->max[query] = max;
-    return shrink;
+    return add_weights(a, query, find_max(a, query, first, sight, scores), scores);
 }
 
 /* A block's rows of V: one or two tiles. */
@@ -246,18 +191,6 @@ INLINE void values(enum dtype type, const struct attend *a, size_t block, size_t
 #undef TILE
 }
 
-/* The last block has itself for the next. */
-static struct next_block find_next(const struct attend *a, size_t block)
-{
-    struct next_block next = {.bytes = ATTEND_TILE * a->row_stride};
-    for (size_t t = 0; t < BLOCK_TILES; t++) {
-        const size_t tile = size_min((block + 1) * BLOCK_TILES + t, a->tiles - 1);
-        next.k[t] = a->k[tile];
-        next.v[t] = a->v[tile];
-    }
-    return next;
-}
-
 static void attend(const struct attend *a)
 {
     float *turned = a->space, *scores = turned + ATTEND_BLOCK * a->d;
@@ -266,13 +199,8 @@ static void attend(const struct attend *a)
     for (size_t block = 0; block < blocks; block++) {
         const size_t first = block * ATTEND_BLOCK;
         const struct next_block next = find_next(a, block);
-        /* Queries come in order of position: those before `from` and from `to` on see nothing of the block. */
-        size_t from = 0, to = a->queries;
-        while (block < a->must && from < to && a->seen[from] <= first)
-            from++;
-        if (a->from && block < a->must)
-            while (from < to && a->from[to - 1] >= first + ATTEND_BLOCK)
-                to--;
+        const struct sight at = queries_at(a, block);
+        const size_t from = at.from, to = at.seen;
         if (from == to)
             continue;
         turn_block(a, block, turned, &next);

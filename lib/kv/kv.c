@@ -22,8 +22,9 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
     *out = NULL;
     size_t bytes;
     if (n_seqs == 0 || shape->max_rows == 0 ||
-        !size_mul(shape->kv_heads * shape->head_dim, shape->max_rows, &bytes) ||
-        !size_mul(bytes, 8 * shape->layers, &bytes))
+        !size_mul(shape->kv_heads * dtype_row_bytes(shape->type, shape->head_dim), shape->max_rows,
+                  &bytes) ||
+        !size_mul(bytes, 2 * shape->layers, &bytes))
         return err_set(err, "a cache of %zu sequences of %zu rows cannot be made", n_seqs,
                        shape->max_rows);
     if (spec->lockstep && !spec->policy->lockstep)

@@ -31,11 +31,10 @@ struct kv_policy;
  *     and all of them can be read and are finite, also behind the last row: storage comes in whole tiles;
  *   - only the last span has rows without a token (valid < rows). */
 
-/* Consecutive rows. Row i of the view's head h lies at k + view->offset + h * head_stride + i *
- * row_stride. */
+/* Consecutive rows, each as base/dtype.h has rows of the view's type. Row i of the view's head h lies at k + view->offset + h *
+ * head_stride + i * row_stride. */
 struct kv_span {
     const void *k, *v;
-    const float *k_scale, *v_scale; /* one per row, integer types only */
     size_t head_stride, row_stride; /* bytes, the same for k and v */
     size_t first;                   /* position of the first row */
     size_t rows;                    /* rows to multiply, padding included */

@@ -21,24 +21,32 @@ static void gather(const struct kv *kv, float *to, const void *from, enum dtype 
         for (size_t i = 0; i < rows; i++) {
             float *to_ih = to + i * width + h * d;
             dtype_widen(to_ih, type,
-                        (const char *)from + (h * stored + first + i) * d * dtype_size(type), d);
+                        (const char *)from + (h * stored + first + i) * dtype_row_bytes(type, d), d);
+        }
+}
+
+/* Rows of the cache's own type stay as they are to the bit: few bits are chosen once in the life of a row. */
+static void copy_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows,
+                      size_t stored)
+{
+    const size_t bytes = kv_row_bytes(kv);
+    for (size_t m = 0; m < 2 * kv->setup.shape.layers; m++)
+        for (size_t h = 0; h < kv->setup.shape.kv_heads; h++) {
+            const char *from = (m % 2 ? layer[m / 2].v : layer[m / 2].k) + h * stored * bytes;
+            for (size_t i = 0; i < rows; i++)
+                memcpy(kv->policy->row_at(kv, seq, m, h, i), from + i * bytes, bytes);
         }
 }
 
 /* The rows through the policy's own append, a piece at a time. */
-static int append_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type,
-                       size_t rows, size_t stored, struct err *err)
+static int convert_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type,
+                        size_t rows, size_t stored, struct err *err)
 {
     const size_t width = kv->setup.shape.kv_heads * kv->setup.shape.head_dim;
-    if (kv_room(kv, seq, rows, err) < 0)
-        return -1;
     float *k = mem_alloc(2 * PIECE_ROWS, width * sizeof *k);
-    if (!k) {
-        kv_truncate(kv, seq, 0);
+    if (!k)
         return err_set(err, "out of memory for %d rows of a cache", PIECE_ROWS);
-    }
     float *v = k + PIECE_ROWS * width;
-    const double start = clock_ms();
     for (size_t l = 0; l < kv->setup.shape.layers; l++)
         for (size_t at = 0, n; at < rows; at += n) {
             n = size_min(PIECE_ROWS, rows - at);
@@ -46,9 +54,24 @@ static int append_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer
             gather(kv, v, layer[l].v, type, stored, at, n);
             kv->policy->append(kv, seq, l, at, n, k, v, width);
         }
+    free(k);
+    return 0;
+}
+
+static int append_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type,
+                       size_t rows, size_t stored, struct err *err)
+{
+    if (kv_room(kv, seq, rows, err) < 0)
+        return -1;
+    const double start = clock_ms();
+    if (type == kv->setup.shape.type && kv->policy->row_at) {
+        copy_rows(kv, seq, layer, rows, stored);
+    } else if (convert_rows(kv, seq, layer, type, rows, stored, err) < 0) {
+        kv_truncate(kv, seq, 0);
+        return -1;
+    }
     kv->stats.copy_ms += clock_ms() - start;
     kv_count_copied(kv, rows);
-    free(k);
     return 0;
 }
 

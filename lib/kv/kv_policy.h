@@ -2,6 +2,8 @@
 #ifndef BMC_KV_POLICY_H
 #define BMC_KV_POLICY_H
 
+#include <stdatomic.h>
+
 #include "kv/kv.h"
 
 /* What a rule of growth knows: how the option is spelled, and how many rows an allocation adds. */
@@ -114,7 +116,8 @@ struct kv {
     bool lockstep;
     struct kv_seq *seq;
     struct kv_stats stats;
-    void *store; /* the policy's */
+    atomic_size_t rounded_rows; /* of a head, K and V for themselves: made from f32, as each is once */
+    void *store;                /* the policy's */
 };
 
 #endif

@@ -5,13 +5,14 @@
 
 #include "base/threads.h"
 
-void kv_store_row(const struct kv *kv, char *to, const float *from)
+/* One row of one head into place, in the cache's type: the only time in its life that it is rounded. */
+static void store_row(const struct kv *kv, char *to, const float *from)
 {
     dtype_narrow(to, kv->setup.shape.type, from, kv->setup.shape.head_dim);
 }
 
 struct appending {
-    const struct kv *kv;
+    struct kv *kv;
     size_t seq, layer, at, rows, stride;
     const float *k, *v;
 };
@@ -23,9 +24,10 @@ static void append_head(void *arg, size_t h)
     const size_t k_l = 2 * a->layer, v_l = k_l + 1, column = h * kv->setup.shape.head_dim;
     for (size_t i = 0; i < a->rows; i++) {
         const size_t from = i * a->stride + column;
-        kv_store_row(kv, kv->policy->row_at(kv, a->seq, k_l, h, a->at + i), a->k + from);
-        kv_store_row(kv, kv->policy->row_at(kv, a->seq, v_l, h, a->at + i), a->v + from);
+        store_row(kv, kv->policy->row_at(kv, a->seq, k_l, h, a->at + i), a->k + from);
+        store_row(kv, kv->policy->row_at(kv, a->seq, v_l, h, a->at + i), a->v + from);
     }
+    atomic_fetch_add(&a->kv->rounded_rows, 2 * a->rows);
 }
 
 void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,

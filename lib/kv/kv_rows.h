@@ -7,14 +7,11 @@
 /* Bytes of one row of one head. */
 static inline size_t kv_row_bytes(const struct kv *kv)
 {
-    return kv->setup.shape.head_dim * dtype_size(kv->setup.shape.type);
+    return dtype_row_bytes(kv->setup.shape.type, kv->setup.shape.head_dim);
 }
 
 /* Views are const; storage writes through its own pointers. */
 static inline char *kv_mutable(const void *rows) { return (char *)(uintptr_t)rows; }
-
-/* One row of one head into place, in the cache's type. */
-void kv_store_row(const struct kv *kv, char *to, const float *from);
 
 /* For policies with a `row_at`: their append; one row of all layers and heads to another place; and the rows
  * extra[0..n) moved down behind the first `rows`, as keep wants it. */

@@ -5,10 +5,11 @@
 #include "model/forward.h"
 #include "model/position.h"
 
-static struct attn_shape attn_shape_of(const struct forward *f)
+static struct attn_shape attn_shape_of(const struct forward *f, enum precision precision)
 {
     const struct config *c = &f->model->config;
-    return (struct attn_shape){.heads = c->heads,
+    return (struct attn_shape){.widen = precision == PRECISION_F32,
+                               .heads = c->heads,
                                .kv_heads = c->kv_heads,
                                .head_dim = c->head_dim,
                                .scale = (float)c->attn_scale,
@@ -56,7 +57,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     for (size_t seq = 0; seq < kv_setup(kv)->n_seqs; seq++)
         forward_begin(f, seq, kv_setup(kv)->shape.max_rows);
     alibi_slopes(c, f->slopes);
-    const struct attn_shape shape = attn_shape_of(f);
+    const struct attn_shape shape = attn_shape_of(f, precision);
     const struct attn_limits limits = {kv_setup(kv)->shape.max_rows, max_rows, kv_setup(kv)->n_seqs};
     const size_t widest = size_max(size_max(c->hidden, c->ffn), size_max(config_q_width(c), c->embed));
     if (gemm_open(&f->gemm, kernels, precision, max_rows, widest, err) == 0 &&

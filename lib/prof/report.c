@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cache_types.h"
 #include "base/cpu.h"
 #include "base/stat.h"
 #include "prof/rows.h"
@@ -36,14 +37,15 @@ static json_t *setup_members(const struct report *report)
     const struct run *run = &report->run;
     char cpu[128];
     cpu_model_name(cpu, sizeof cpu);
-    return json_pack(
-        "{s:o, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:o, s:s, s:s}", "shape",
-        json_text(report->shape, strlen(report->shape)), "model_id", report->model_id, "layers",
-        (json_int_t)run->config.layers, "N", (json_int_t)run->N, "weight_type",
-        dtype_name(report->weight_type), "kv_type", dtype_name(run->kv_type), "attn", run->attn->name,
-        "isa", run->kernels->isa, "precision", precision_name(run->precision), "threads", run->threads,
-        "repeat", report->repeat, "warmup", report->warmup, "seed", (json_int_t)run->seed, "cpu",
-        json_text(cpu, strlen(cpu)), "version", report->version, "timestamp", report->timestamp);
+    return json_pack("{s:o, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:o, s:s, s:s}",
+                     "shape", json_text(report->shape, strlen(report->shape)), "model_id",
+                     report->model_id, "layers", (json_int_t)run->config.layers, "N",
+                     (json_int_t)run->N, "weight_type", dtype_name(report->weight_type), "kv_type",
+                     cache_type_name(run->kv_type), "attn", run->attn->name, "isa", run->kernels->isa,
+                     "precision", precision_name(run->precision), "threads", run->threads, "repeat",
+                     report->repeat, "warmup", report->warmup, "seed", (json_int_t)run->seed, "cpu",
+                     json_text(cpu, strlen(cpu)), "version", report->version, "timestamp",
+                     report->timestamp);
 }
 
 static json_t *cache_members(const struct kv_spec *spec)

@@ -109,9 +109,9 @@ static double step_bytes(const struct report *report, const struct model *model,
 {
     const struct config *c = &report->run.config;
     const double rows = (double)test->depth + (double)test->n_gen / 2;
-    return (double)model_step_bytes(model) + 2 * rows * (double)test->batch * (double)c->layers *
-                                                 (double)(c->kv_heads * c->head_dim) *
-                                                 (double)dtype_size(report->run.kv_type);
+    return (double)model_step_bytes(model) +
+           2 * rows * (double)test->batch * (double)c->layers * (double)c->kv_heads *
+               (double)dtype_row_bytes(report->run.kv_type, c->head_dim);
 }
 
 /* Floating-point operations of a prompt: every row through the layers, attention over half the rows on

@@ -31,7 +31,7 @@ static size_t kv_width(const struct tune_run *run) { return run->kv_heads * run-
 
 double block_row_bytes(const struct tune_run *run)
 {
-    return 2.0 * (double)kv_width(run) * (double)dtype_size(run->type);
+    return 2.0 * (double)run->kv_heads * (double)dtype_row_bytes(run->type, run->head_dim);
 }
 
 size_t memory_available(void) { return file_proc_bytes("/proc/meminfo", "MemAvailable"); }
@@ -111,7 +111,7 @@ int block_open(struct block *b, const struct tune_run *run, const struct kv_spec
                struct err *err)
 {
     const struct kv_shape shape = {run->layers, run->kv_heads, run->head_dim, N, run->type};
-    const struct attn_shape attn_shape = {run->heads, run->kv_heads, run->head_dim, 0, 0, NULL};
+    const struct attn_shape attn_shape = {run->heads, run->kv_heads, run->head_dim, 0, 0, NULL, false};
     const struct attn_limits limits = {N, run->batch * run->k, run->batch};
     struct kv_spec own = *spec;
     *b = (struct block){.run = run};

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/cache_types.h"
 #include "base/mem.h"
 #include "base/stat.h"
 
@@ -39,7 +40,8 @@ static double closed_gq(const struct tune_run *run, const struct profile *profil
     double T;
     if (!profile_cell(profile, &question, &cell) || cell.sdpa->group != 1 || cell.copy->group != 1)
         return 0;
-    const double Q = 4 / (double)dtype_size(run->type);
+    const double Q = (double)dtype_row_bytes(DTYPE_F32, run->head_dim) /
+                     (double)dtype_row_bytes(run->type, run->head_dim);
     cell.shrink = (double)(run->heads / run->kv_heads) * Q;
     const struct cost cost = cost_of_cell(&cell);
     return cost_closed_T(&cost, &T, &ignored) < 0 ? 0 : T;
@@ -156,7 +158,7 @@ int cell_make(const struct tune_run *given, const struct profile *profile, const
         .N = plan->N, .batch = plan->batch, .k = run.k, .m = run.m, .cold = run.sweeper != NULL};
     if (!profile_cell(profile, &question, &cost))
         return err_set(err, "nothing was calibrated for attention %s and %s rows", run.attn->name,
-                       dtype_name(run.type));
+                       cache_type_name(run.type));
     if (cost_answer(&cost, &cell->answer, err) < 0)
         return -1;
     cost_least(&cost, &cell->answer);

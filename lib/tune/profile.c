@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cache_types.h"
 #include "base/file.h"
 #include "base/number.h"
 
@@ -33,16 +34,6 @@ static bool read_name(const char *text, char *name, size_t size)
     return true;
 }
 
-static bool read_type(const char *text, enum dtype *type)
-{
-    for (int t = 0; t < DTYPE_COUNT; t++)
-        if (strcmp(text, dtype_name((enum dtype)t)) == 0) {
-            *type = (enum dtype)t;
-            return true;
-        }
-    return false;
-}
-
 static bool read_count(const char *text, size_t *value)
 {
     return parse_size(text, value) && *value >= 1 && *value <= (size_t)1 << 40;
@@ -59,7 +50,7 @@ static bool read_point(char *value, struct curve *like, struct curve_point *poin
         what++;
     *like = (struct curve){.what = (enum curve_what)what, .cold = strcmp(w[7], "cold") == 0};
     return what < CURVE_WHATS && read_name(w[1], like->attn, sizeof like->attn) &&
-           read_type(w[2], &like->type) && read_count(w[3], &like->width) &&
+           cache_type_find(w[2], &like->type) && read_count(w[3], &like->width) &&
            read_count(w[4], &like->group) && read_count(w[5], &like->rows) &&
            read_count(w[6], &like->batch) && (like->cold || strcmp(w[7], "hot") == 0) &&
            parse_double(w[8], &point->bytes) && parse_double(w[9], &point->value) &&
@@ -89,9 +80,10 @@ static int add_T(struct profile *p, char *value, struct err *err)
 {
     struct tuned_T t = {.attn = ""};
     char *w[MAX_WORDS];
-    if (split(value, w) != 8 || !read_name(w[0], t.attn, sizeof t.attn) || !read_type(w[1], &t.type) ||
-        !read_count(w[2], &t.width) || !read_count(w[3], &t.group) || !read_count(w[4], &t.layers) ||
-        !read_count(w[5], &t.batch) || !read_count(w[6], &t.N) || !read_count(w[7], &t.T) || t.T > t.N)
+    if (split(value, w) != 8 || !read_name(w[0], t.attn, sizeof t.attn) ||
+        !cache_type_find(w[1], &t.type) || !read_count(w[2], &t.width) || !read_count(w[3], &t.group) ||
+        !read_count(w[4], &t.layers) || !read_count(w[5], &t.batch) || !read_count(w[6], &t.N) ||
+        !read_count(w[7], &t.T) || t.T > t.N)
         return err_set(err, "a line of the table of T cannot be read");
     return profile_put_T(p, &t, err);
 }

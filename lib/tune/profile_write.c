@@ -1,6 +1,7 @@
 /* Writing the tuned profile, and the answers that it gives. */
 #include <stdio.h>
 
+#include "base/cache_types.h"
 #include "base/file.h"
 #include "tune/profile.h"
 
@@ -8,8 +9,8 @@ static int write_curve(const struct curve *c, struct buf *text, struct err *err)
 {
     for (size_t i = 0; i < c->n; i++)
         if (buf_addf(text, err, "constant %s %s %s %zu %zu %zu %zu %s %.12g %.9g %.4g %zu\n",
-                     curve_name(c->what), c->attn, dtype_name(c->type), c->width, c->group, c->rows,
-                     c->batch, c->cold ? "cold" : "hot", c->at[i].bytes, c->at[i].value,
+                     curve_name(c->what), c->attn, cache_type_name(c->type), c->width, c->group,
+                     c->rows, c->batch, c->cold ? "cold" : "hot", c->at[i].bytes, c->at[i].value,
                      c->at[i].spread, c->at[i].samples) < 0)
             return -1;
     return 0;
@@ -45,7 +46,7 @@ static int write_model(const struct tuned_model *m, struct buf *text, struct err
 
 static int write_T(const struct tuned_T *t, struct buf *text, struct err *err)
 {
-    return buf_addf(text, err, "T %s %s %zu %zu %zu %zu %zu %zu\n", t->attn, dtype_name(t->type),
+    return buf_addf(text, err, "T %s %s %zu %zu %zu %zu %zu %zu\n", t->attn, cache_type_name(t->type),
                     t->width, t->group, t->layers, t->batch, t->N, t->T);
 }
 
@@ -113,7 +114,7 @@ bool profile_cell(const struct profile *p, const struct tune_question *q, struct
         .layers = q->layers,
         .batch = q->batch,
         .width = q->heads * q->head_dim,
-        .row_bytes = 2.0 * (double)(q->kv_heads * q->head_dim) * (double)dtype_size(q->type),
+        .row_bytes = 2.0 * (double)q->kv_heads * (double)dtype_row_bytes(q->type, q->head_dim),
         .shrink =
             (double)(q->heads / q->kv_heads), /* Q is 1: copying was measured at the cache's type */
         .k = (double)q->k,

@@ -1,4 +1,5 @@
 /* What bmc-tune prints, as JSON. */
+#include "base/cache_types.h"
 #include "tune/tunerows.h"
 
 #include <stdio.h>
@@ -71,13 +72,14 @@ static int put_end(json_t *row, const struct cell *c, struct err *err)
 int add_cell_row(json_t *rows, const struct cell *c, const struct tune_run *run, const char *shape,
                  struct err *err)
 {
-    json_t *row = json_pack(
-        "{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:o, s:I, s:I}", "shape",
-        json_text(shape, strlen(shape)), "attn", run->attn->name, "kv_type", dtype_name(run->type), "G",
-        (json_int_t)(run->heads / run->kv_heads), "N", (json_int_t)c->N, "batch", (json_int_t)c->batch,
-        "k", (json_int_t)c->k, "m", (json_int_t)c->m, "state", c->cold ? "cold" : "hot", "T_closed",
-        c->answer.closed, "T_closed_gq", real_if(c->closed_gq > 0, c->closed_gq), "T_pow2",
-        (json_int_t)c->answer.pow2, "T_model", (json_int_t)c->answer.least);
+    json_t *row =
+        json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:o, s:I, s:I}", "shape",
+                  json_text(shape, strlen(shape)), "attn", run->attn->name, "kv_type",
+                  cache_type_name(run->type), "G", (json_int_t)(run->heads / run->kv_heads), "N",
+                  (json_int_t)c->N, "batch", (json_int_t)c->batch, "k", (json_int_t)c->k, "m",
+                  (json_int_t)c->m, "state", c->cold ? "cold" : "hot", "T_closed", c->answer.closed,
+                  "T_closed_gq", real_if(c->closed_gq > 0, c->closed_gq), "T_pow2",
+                  (json_int_t)c->answer.pow2, "T_model", (json_int_t)c->answer.least);
     json_t *measured = measured_members(c);
     int rc = merge(row, measured, err);
     if (rc == 0)
@@ -154,11 +156,11 @@ static json_t *constant_json(const struct curve *c)
         samples += c->at[i].samples;
     }
     const struct curve_point *last = &c->at[c->n - 1];
-    json_t *constant = rc < 0
-                           ? NULL
-                           : json_pack("{s:f, s:f, s:I, s:I, s:s, s:O}", "value", last->value, "spread",
-                                       last->spread, "samples", (json_int_t)samples, "G",
-                                       (json_int_t)c->group, "kv_type", dtype_name(c->type), "at", at);
+    json_t *constant =
+        rc < 0 ? NULL
+               : json_pack("{s:f, s:f, s:I, s:I, s:s, s:O}", "value", last->value, "spread",
+                           last->spread, "samples", (json_int_t)samples, "G", (json_int_t)c->group,
+                           "kv_type", cache_type_name(c->type), "at", at);
     json_decref(at);
     return constant;
 }
@@ -204,10 +206,11 @@ json_t *constants_json(const struct profile *profile, const struct tune_run *run
 
 static int add_point(json_t *rows, const struct curve *c, const struct curve_point *p, struct err *err)
 {
-    json_t *row = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "constant", curve_name(c->what),
-                            "attn", c->attn, "kv_type", dtype_name(c->type), "D", (json_int_t)c->width,
-                            "G", (json_int_t)c->group, "query_rows", (json_int_t)c->rows, "batch",
-                            (json_int_t)c->batch, "state", c->cold ? "cold" : "hot");
+    json_t *row =
+        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "constant", curve_name(c->what), "attn",
+                  c->attn, "kv_type", cache_type_name(c->type), "D", (json_int_t)c->width, "G",
+                  (json_int_t)c->group, "query_rows", (json_int_t)c->rows, "batch",
+                  (json_int_t)c->batch, "state", c->cold ? "cold" : "hot");
     json_t *point = point_json(p);
     int rc = merge(row, point, err);
     if (rc == 0)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attn/attn.h"
+#include "base/cache_types.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"
@@ -68,14 +69,15 @@ int main(int argc, char **argv)
         return 2;
     for (int i = 0; i < 9; i++)
         number[i] = strtoul(argv[i + 1], NULL, 10);
+    enum dtype type;
+    if (!cache_type_find(argv[7], &type))
+        return 2;
     const size_t heads = number[0], batch = number[4], rounds = size_min(number[8], MAX_ROUNDS);
-    const struct kv_shape shape = {number[3], number[1], number[2], number[5],
-                                   strcmp(argv[7], "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32};
-    const struct attn_shape attn_shape = {heads, shape.kv_heads, shape.head_dim, 0, 0, NULL};
+    const struct kv_shape shape = {number[3], number[1], number[2], number[5], type};
+    const struct attn_shape attn_shape = {heads, shape.kv_heads, shape.head_dim, 0, 0, NULL, false};
     const struct attn_limits limits = {shape.max_rows, batch, batch};
     const double bytes = 2. * (double)batch * (double)shape.layers * (double)shape.kv_heads *
-                         (double)shape.max_rows * (double)shape.head_dim *
-                         (double)dtype_size(shape.type);
+                         (double)shape.max_rows * (double)dtype_row_bytes(shape.type, shape.head_dim);
     struct roof_block block;
     struct attn *attn;
     kernels_setup();

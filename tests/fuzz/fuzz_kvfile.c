@@ -18,7 +18,7 @@ static unsigned walk(const struct kvfile *file, const unsigned char *data)
         for (size_t l = 0; l < head->layers; l++)
             for (int v = 0; v < 2; v++) {
                 const struct kvfile_block *block = kvfile_block_of(file, s, l, v);
-                const size_t row = (size_t)head->head_dim * dtype_size(head->dtype),
+                const size_t row = dtype_row_bytes((enum dtype)head->dtype, (size_t)head->head_dim),
                              heads = (size_t)head->kv_heads, cap = (size_t)seq->cap;
                 sum += data[block->offset] + data[block->offset + (heads * cap - 1) * row + row - 1];
             }

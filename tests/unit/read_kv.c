@@ -5,12 +5,16 @@
  *   read_kv FILE SEQUENCE   prints its rows as f32 text, one a line: layer, K or V, head, position, values
  *
  * Exits 1 with one line that says what is wrong. */
+#include <math.h>
 #include <sodium.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Types of rows. */
+enum { F32 = 0, BF16 = 1, F16 = 2, Q8 = 4, Q4 = 5 };
 
 enum { PAGE = 4096, SEQ_BYTES = 192, BLOCK_BYTES = 64, SECTIONS = 4, PIECE = 65536 };
 
@@ -116,7 +120,7 @@ static void check_head(void)
     same_hash("head and tables", sealed, PAGE + u64(32), 64);
     free(sealed);
     zeros(320, PAGE);
-    if (u32(160) > 1 || u32(164) || !u64(168) || !u64(176) || !u64(184))
+    if (u32(160) > Q4 || u32(160) == 3 || u32(164) || !u64(168) || !u64(176) || !u64(184))
         wrong("impossible rows");
     for (uint64_t i = 0; i < SECTIONS; i++)
         if (u64(192 + 16 * i) % 64 || u64(192 + 16 * i) < u64(24) ||
@@ -151,23 +155,54 @@ static void print_sequence(uint64_t entry)
     printf("\n");
 }
 
-static float value(uint64_t at)
+static float f32(uint32_t bits)
 {
-    const uint32_t bits = u32(160) ? (uint32_t)number(at, 2) << 16 : u32(at);
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
+static float f16(uint64_t at)
+{
+    const uint32_t bits = (uint32_t)number(at, 2), exponent = bits >> 10 & 31, fraction = bits & 1023;
+    const float x =
+        exponent ? ldexpf(1024 + (float)fraction, (int)exponent - 25) : ldexpf((float)fraction, -24);
+    return bits >> 15 ? -x : x;
+}
+
+static uint64_t row_bytes(void)
+{
+    const uint64_t d = u64(184), groups = (d + 31) / 32;
+    const uint64_t bytes[] = {
+        [F32] = 4 * d, [BF16] = 2 * d, [F16] = 2 * d, [Q8] = d + 4, [Q4] = 20 * groups};
+    return bytes[u32(160)];
+}
+
+/* Value j of the row at `at`. */
+static float value(uint64_t at, uint64_t j)
+{
+    const uint64_t d = u64(184), groups = (d + 31) / 32, g = j / 32;
+    switch (u32(160)) {
+    case BF16: return f32((uint32_t)number(at + 2 * j, 2) << 16);
+    case F16: return f16(at + 2 * j);
+    case Q8: return f32(u32(at + d)) * (float)((int)number(at + j, 1) - 128);
+    case Q4: {
+        const unsigned code = (unsigned)number(at + 16 * g + j % 16, 1) >> (j % 32 < 16 ? 0 : 4) & 15;
+        return f16(at + 16 * groups + 2 * g) * (float)code + f16(at + 18 * groups + 2 * g);
+    }
+    default: return f32(u32(at + 4 * j));
+    }
+}
+
 static void print_rows(uint64_t at, uint64_t block, uint64_t rows, uint64_t cap)
 {
-    const uint64_t d = u64(184), bytes = u32(160) ? 2 : 4;
+    const uint64_t d = u64(184);
     for (uint64_t h = 0; h < u64(176); h++)
         for (uint64_t i = 0; i < rows; i++) {
             printf("%llu %c %llu %llu", (unsigned long long)(block / 2), block % 2 ? 'V' : 'K',
                    (unsigned long long)h, (unsigned long long)i);
             for (uint64_t j = 0; j < d; j++)
-                printf(" %.9g", (double)value(at + ((h * cap + i) * d + j) * bytes));
+                printf(" %.9g", (double)value(at + (h * cap + i) * row_bytes(), j));
             printf("\n");
         }
 }
@@ -178,7 +213,7 @@ int main(int argc, char **argv)
         return 2;
     read_file(argv[1]);
     check_head();
-    const uint64_t layers = u64(168), heads = u64(176), row = u64(184) * (u32(160) ? 2 : 4);
+    const uint64_t layers = u64(168), heads = u64(176), row = row_bytes();
     uint64_t end = PAGE;
     for (uint64_t s = 0; s < u64(40); s++) {
         const uint64_t entry = u64(192) + s * SEQ_BYTES, rows = u64(entry + 16), cap = u64(entry + 24);

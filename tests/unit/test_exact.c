@@ -18,6 +18,7 @@
  * SEED, or BMC_SEED where it is not given, repeats a run: it is printed. */
 #include <stdlib.h>
 
+#include "base/cache_types.h"
 #include "base/number.h"
 #include "base/mem.h"
 #include "base/threads.h"
@@ -253,8 +254,9 @@ static void run_policy(struct session_options *options, const struct kv_policy *
     options->threads = options->threads_prefill = (int)pick(1, 2);
     snprintf(how, sizeof how, "%s %s %s, %s %s, N %zu, batch %zu, chunk %zu, %d threads, %s%s%s",
              options->kernels->isa, precision_name(options->precision), options->attn->name, text,
-             dtype_name(options->kv_type), options->context, batch, options->chunk, options->threads,
-             pages_alloc_name(options->kv.alloc), options->kv.lockstep ? ", lockstep" : "",
+             cache_type_name(options->kv_type), options->context, batch, options->chunk,
+             options->threads, pages_alloc_name(options->kv.alloc),
+             options->kv.lockstep ? ", lockstep" : "",
              options->kv.valid_rows_only ? ", valid rows" : "");
     run_batch(options, how, n);
 }
@@ -328,7 +330,7 @@ static void run_tree(const struct session_options *like, const struct kv_policy 
     options.context += MAX_N; /* nodes take more rows than positions */
     options.threads = options.threads_prefill = (int)pick(1, 2);
     snprintf(how, sizeof how, "tree: %s %s, %s %s", options.kernels->isa,
-             precision_name(options.precision), text, dtype_name(options.kv_type));
+             precision_name(options.precision), text, cache_type_name(options.kv_type));
     open_session(&session, &options);
     const size_t n = pick(1, sequence[0].n - 1);
     session_add(&session, 0, sequence[0].id, n);

@@ -343,8 +343,8 @@ static void test_contract(void)
     static char memory[64 * ROW];
     for (int mistake = 0; mistake < MISTAKES; mistake++) {
         struct kv_span span[2] = {
-            {memory, memory, NULL, NULL, 32 * ROW, ROW, 0, 32, 32},
-            {memory, memory, NULL, NULL, 32 * ROW, ROW, 32, 32, 8},
+            {memory, memory, 32 * ROW, ROW, 0, 32, 32},
+            {memory, memory, 32 * ROW, ROW, 32, 32, 8},
         };
         struct kv_view view = {.n_spans = 2, .span = span};
         size_t valid = 40;
@@ -488,7 +488,7 @@ static void test_attention(const char *spec, enum dtype type, size_t n, size_t r
     struct attn_query query = {
         .seq = 0, .rows = rows, .tail = tree ? tail : NULL, .tail_at = tree ? tail_at : NULL};
     const struct attn_step attn_step = {kv, kernels, &query, 1, NULL};
-    const struct attn_shape shape = {HEADS, KV_HEADS, D, 0, bend->softcap, bend->slopes};
+    const struct attn_shape shape = {HEADS, KV_HEADS, D, 0, bend->softcap, bend->slopes, false};
     const struct attn_limits limits = {N, rows, 1};
     const struct attn_layer layer = {1, bend->window};
     for (size_t b = 0; attn_backends[b]; b++) {

@@ -268,7 +268,7 @@ static size_t run_step(struct kv *kv, const struct kernels *kernels, const struc
     struct kernels counting = *kernels;
     attend = kernels->attend;
     counting.attend = attend_counting;
-    const struct attn_shape attn_shape = {HEADS, KV_HEADS, D, 0, 0, bend->slopes};
+    const struct attn_shape attn_shape = {HEADS, KV_HEADS, D, 0, 0, bend->slopes, false};
     const struct attn_limits limits = {N, ROWS, SEQS};
     const struct attn_step step = {kv, &counting, query, SEQS, NULL};
     visited = 0;

@@ -1,0 +1,107 @@
+/* From scores to weights, a block of positions at a time, with a running maximum and sum: what attention over rows of
+ * every type does. Included by a set's files before what makes the scores. */
+#ifndef BMC_SET_WEIGH_H
+#define BMC_SET_WEIGH_H
+
+#include "kernel/set_vec.h"
+
+enum {
+    BLOCK_TILES = ATTEND_BLOCK / ATTEND_TILE,
+    BLOCK_GROUPS = ATTEND_BLOCK / VW /* registers for a block's positions */
+};
+
+/* In functions of their own the phases of a block keep what their loops need in registers. */
+#define PHASE static __attribute__((noinline))
+
+/* The next block's tiles, fetched while this block is computed: a quarter in each of its four phases, a line
+ * at a time, so that memory is always asked for something and never for much at once. */
+struct next_block {
+    const char *k[BLOCK_TILES], *v[BLOCK_TILES];
+    size_t bytes; /* of a tile */
+};
+
+INLINE void fetch_line(const char *tile, size_t at) { __builtin_prefetch(tile + at, 0, 2); }
+
+/* The last block has itself for the next. */
+static struct next_block find_next(const struct attend *a, size_t block)
+{
+    struct next_block next = {.bytes = ATTEND_TILE * a->row_stride};
+    for (size_t t = 0; t < BLOCK_TILES; t++) {
+        const size_t tile = size_min((block + 1) * BLOCK_TILES + t, a->tiles - 1);
+        next.k[t] = a->k[tile];
+        next.v[t] = a->v[tile];
+    }
+    return next;
+}
+
+/* What happens to scores before the maximum is sought, in this order. */
+PHASE void bend(const struct attend *a, size_t query, size_t first, float *scores)
+{
+    const vf cap = vf_set1(a->softcap);
+    for (int g = 0; a->softcap > 0 && g < BLOCK_GROUPS; g++)
+        vf_store(scores + g * VW, cap * vf_tanh(vf_load(scores + g * VW) / cap));
+    for (size_t p = 0; a->slope && p < ATTEND_BLOCK; p++)
+        scores[p] += a->slope[query] * ((float)(first + p) - a->own[query]);
+}
+
+/* The part of a block that a query sees: [from, seen), counted from the block's first position; or of the queries, those
+ * that see any of it. */
+struct sight {
+    size_t from, seen;
+};
+
+INLINE struct sight sight_of(const struct attend *a, size_t query, size_t first)
+{
+    const size_t seen = a->seen[query], from = a->from ? a->from[query] : 0;
+    return (struct sight){from > first ? size_min(from - first, ATTEND_BLOCK) : 0,
+                          seen > first ? size_min(seen - first, ATTEND_BLOCK) : 0};
+}
+
+/* Queries that a block is multiplied for. They come in order of position: those before the first and behind the last of
+ * these see nothing of it. */
+INLINE struct sight queries_at(const struct attend *a, size_t block)
+{
+    const size_t first = block * ATTEND_BLOCK;
+    struct sight at = {0, a->queries};
+    while (block < a->must && at.from < at.seen && a->seen[at.from] <= first)
+        at.from++;
+    if (a->from && block < a->must)
+        while (at.from < at.seen && a->from[at.seen - 1] >= first + ATTEND_BLOCK)
+            at.seen--;
+    return at;
+}
+
+/* Scores of what a query does not see become -INFINITY; returns its maximum, this block's scores among them. */
+INLINE float find_max(const struct attend *a, size_t query, size_t first, struct sight sight,
+                      float *scores)
+{
+    if (a->softcap > 0 || a->slope)
+        bend(a, query, first, scores);
+    for (size_t p = 0; p < sight.from; p++)
+        scores[p] = -INFINITY;
+    for (size_t p = sight.seen; p < ATTEND_BLOCK; p++)
+        scores[p] = -INFINITY;
+    vf most = vf_load(scores);
+    for (int g = 1; g < BLOCK_GROUPS; g++)
+        most = vf_max(most, vf_load(scores + g * VW));
+    const float before = a->max[query], found = vf_fold_max(most);
+    return found <= before ? before : found; /* may be NaN: something was seen */
+}
+
+/* Scores become weights; returns what the sums so far are multiplied by. */
+INLINE float add_weights(const struct attend *a, size_t query, float max, float *scores)
+{
+    float *sum = a->sum + query * LANES;
+    const float before = a->max[query];
+    const float shrink = before < max ? vf_exp(vf_set1(before - max))[0] : 1;
+    for (int g = 0; g < BLOCK_GROUPS; g++) {
+        const vf e = vf_exp(vf_load(scores + g * VW) - vf_set1(max));
+        float *lane = sum + g % GROUP * VW;
+        vf_store(scores + g * VW, e);
+        vf_store(lane, vf_fma(vf_load(lane), vf_set1(g < GROUP ? shrink : 1), e));
+    }
+    a->max[query] = max;
+    return shrink;
+}
+
+#endif
