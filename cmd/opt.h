@@ -26,7 +26,7 @@ enum opt_kind {
 #define CHOICES_ISA       "@isa"       /* lib/kernel/kernels.c */
 #define CHOICES_PRECISION "@precision" /* lib/kernel/gemm.c */
 #define CHOICES_ATTN      "@attn"      /* lib/attn/attn.c */
-#define CHOICES_TYPES     "@types"     /* lib/base/dtype.c */
+#define CHOICES_TYPES     "@types"     /* lib/base/dtype.c: those that weights can be made in */
 #define CHOICES_CACHES    "@caches"    /* lib/base/cache_types.c */
 #define CHOICES_SHAPES    "@shapes"    /* files: not here, completions ask the program for them */
 

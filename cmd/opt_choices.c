@@ -18,7 +18,9 @@ static const char *nth_precision(size_t i) { return precision_names[i]; }
 static const char *nth_attn(size_t i) { return attn_backends[i] ? attn_backends[i]->name : NULL; }
 
 static const char *nth_cache(size_t i) { return cache_types[i].name; }
-static const char *nth_type(size_t i) { return i < DTYPE_COUNT ? dtype_name((enum dtype)i) : NULL; }
+
+/* Types of two levels are only taken over from files. */
+static const char *nth_type(size_t i) { return i <= DTYPE_Q4S ? dtype_name((enum dtype)i) : NULL; }
 
 static const struct {
     const char *marker;

@@ -73,6 +73,13 @@ static int open_shape(struct prof *prof, struct err *err)
     return 0;
 }
 
+/* Weights or rows of the cache are of few bits. */
+static bool any_few_bits(const struct prof *prof)
+{
+    return (prof->model ? model_few_bits(prof->model) : dtype_few_bits(prof->report.weight_type)) ||
+           dtype_few_bits(prof->report.run.kv_type);
+}
+
 static int set_layers(struct prof *prof, struct err *err)
 {
     const size_t layers = prof->options->layers;
@@ -172,15 +179,13 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     if (!run->attn)
         return -1;
     run->kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
-    if (!run->kernels ||
-        precision_parse(&run->precision, o->precision, run->kernels, dtype_few_bits(run->kv_type),
-                        err) < 0 ||
-        open_contenders(prof, o->kv ? o->kv : default_kv, err) < 0 || open_shape(prof, err) < 0 ||
-        set_layers(prof, err) < 0 || open_tuned(prof, err) < 0)
+    if (!run->kernels || open_contenders(prof, o->kv ? o->kv : default_kv, err) < 0 ||
+        open_shape(prof, err) < 0 || set_layers(prof, err) < 0 || open_tuned(prof, err) < 0)
         return -1;
     run->batch = list[0];
     run->N = o->context ? o->context : size_min(512, run->config.context);
-    if (open_snapshot(prof, err) < 0)
+    if (open_snapshot(prof, err) < 0 ||
+        precision_parse(&run->precision, o->precision, run->kernels, any_few_bits(prof), err) < 0)
         return -1;
     if (!o->shape && run->N > run->config.context)
         return err_set(err, "-N %zu is beyond the model's context of %zu", run->N, run->config.context);

@@ -266,9 +266,10 @@ int prof_roof(const struct prof_options *options, struct err *err)
     if (rc == 0) {
         rc = report_roof(&prof.report, &roof, rows, err);
         if (rc == 0)
-            rc = prof_print(
-                &prof, rows,
-                "read_gb_s copy_gb_s f32_gflop_s f32_isa bf16_gflop_s bf16_isa page_fault_ns", err);
+            rc = prof_print(&prof, rows,
+                            "read_gb_s copy_gb_s f32_gflop_s f32_isa bf16_gflop_s bf16_isa "
+                            "int8_gop_s int8_isa page_fault_ns",
+                            err);
     }
     json_decref(rows);
     prof_close(&prof);

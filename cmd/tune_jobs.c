@@ -61,6 +61,14 @@ static int open_lists(struct tune *tune, struct err *err)
     return tune->cell ? 0 : err_set(err, "out of memory");
 }
 
+/* Weights whose steps are timed, or rows of the cache, are of few bits. */
+static bool any_few_bits(const struct tune *tune)
+{
+    return (tune->model ? model_few_bits(tune->model)
+                        : dtype_few_bits((enum dtype)tune->options->type)) ||
+           dtype_few_bits(cache_types[tune->options->kv_type].type);
+}
+
 int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
 {
     *tune = (struct tune){.options = o};
@@ -69,10 +77,8 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     threads_set(run->threads); /* what OpenBLAS needs depends on it */
     run->attn = attn_find(o->attn, err);
     run->kernels = run->attn ? kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err) : NULL;
-    if (!run->kernels || kernels_load(run->kernels, err) < 0 ||
-        precision_parse(&tune->precision, o->precision, run->kernels,
-                        dtype_few_bits(cache_types[o->kv_type].type), err) < 0 ||
-        open_shape(tune, err) < 0)
+    if (!run->kernels || kernels_load(run->kernels, err) < 0 || open_shape(tune, err) < 0 ||
+        precision_parse(&tune->precision, o->precision, run->kernels, any_few_bits(tune), err) < 0)
         return -1;
     run->layers = 1;
     run->heads = tune->config.heads;

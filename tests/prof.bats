@@ -294,7 +294,7 @@ counts_are() { # "T r .." OPTION..
 # ---- bench ----
 
 BENCH='test:string policy:string batch:number n_prompt:number n_gen:number depth:number tok_s:number tok_s_sd:number
-tok_s_end_to_end:number tok_s_end_to_end_sd:number step_ms:number roof_share:number roof_gb_s:number,null roof_gflop_s:number,null first_token_ms:number,null
+tok_s_end_to_end:number tok_s_end_to_end_sd:number step_ms:number roof_share:number roof_kind:string roof_gb_s:number,null roof_gflop_s:number,null first_token_ms:number,null
 latency_p50_ms:number,null latency_p95_ms:number,null latency_p99_ms:number,null attention_ms:number,null
 projections_ms:number,null mlp_ms:number,null head_ms:number,null other_ms:number,null sampling_ms:number,null
 peak_resident_bytes:number'
@@ -362,7 +362,7 @@ peak_resident_bytes:number'
     ok bmc-prof roof -r 1 --megabytes 4 --format json
     printf '%s' "$output" >out
     assert_types out read_gb_s:number copy_gb_s:number f32_gflop_s:number f32_isa:string bf16_gflop_s:number,null \
-        bf16_isa:string,null page_fault_ns:number threads:number repeat:number cpu:string version:string
+        bf16_isa:string,null int8_gop_s:number int8_isa:string page_fault_ns:number threads:number repeat:number cpu:string version:string
     jq_true '.rows[0] | [.read_gb_s, .copy_gb_s, .f32_gflop_s, .page_fault_ns] | all(. > 0)' out
     jq_true '.rows[0] | (.bf16_isa == null) == (.bf16_gflop_s == null)' out
 }

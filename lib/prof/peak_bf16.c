@@ -20,4 +20,4 @@ static double run(size_t rounds, float *sink)
     return (double)rounds * CHAINS * 32;
 }
 
-const struct peak peak_bf16 = {.isa = "bf16", .bf16 = true, .usable = usable, .run = run};
+const struct peak peak_bf16 = {.isa = "bf16", .kind = PEAK_BF16, .usable = usable, .run = run};

@@ -1,4 +1,6 @@
-/* Multiply-adds from registers with what every x86-64 has. */
+/* Multiply-adds with what every machine has: f32 from registers, codes of 8 bits from the first-level cache. */
+#include <string.h>
+
 #include "prof/roof.h"
 
 static bool always(void) { return true; }
@@ -18,3 +20,25 @@ static double run(size_t rounds, float *sink)
 }
 
 const struct peak peak_ref = {.isa = "ref", .usable = always, .run = run};
+
+/* Two rows of codes in the first-level cache; where they begin changes, or the compiler would multiply once. */
+static double run_int8(size_t rounds, float *sink)
+{
+    enum { CODES = 1024, STARTS = 64 };
+    int8_t a[CODES + STARTS], b[CODES];
+    const size_t turns = rounds / 16;
+    int32_t all = 0;
+    memset(a, 3, sizeof a);
+    memset(b, 5, sizeof b);
+    for (size_t i = 0; i < turns; i++) {
+        const int8_t *x = a + i % STARTS;
+        int32_t sum = 0;
+        for (size_t j = 0; j < CODES; j++)
+            sum += x[j] * b[j];
+        all ^= sum;
+    }
+    *sink += (float)all;
+    return (double)turns * CODES;
+}
+
+const struct peak peak_ref_int8 = {.isa = "ref", .kind = PEAK_INT8, .usable = always, .run = run_int8};

@@ -157,20 +157,32 @@ struct test_times {
     double sample_ms;
     size_t peak_bytes, T, r;
     double roof[MAX_REPEAT]; /* GB/s for decoding, GFLOP/s for prompts; measured beside the step */
+    const char *roof_kind;   /* which limit that is */
     double share[MAX_REPEAT];
     enum kv_T_from T_from;
 };
 
-/* The machine's limit for a test, now: reading for decoding, arithmetic in the weights' type for prompts. */
-static double measure_roof(const struct report *report, const struct bench_test *test,
-                           const struct roof_block *block)
+/* What prompts are multiplied in. */
+static enum peak_kind peak_kind_of(const struct report *report)
 {
-    const char *isa;
+    if (dtype_few_bits(report->weight_type) && report->run.precision == PRECISION_INT8)
+        return PEAK_INT8;
+    return report->weight_type == DTYPE_BF16 ? PEAK_BF16 : PEAK_F32;
+}
+
+/* The machine's limit for a test, now: reading for decoding, arithmetic for prompts. *kind says which. */
+static double measure_roof(const struct report *report, const struct bench_test *test,
+                           const struct roof_block *block, const char **kind)
+{
+    static const char *const names[PEAK_KINDS] = {"f32", "bf16", "int8"};
+    const enum peak_kind own = peak_kind_of(report);
+    *kind = "read";
     if (test->n_gen)
         return roof_read_gb_s(block, 3);
-    const double wide = roof_gflop_s(false, 1, &isa);
-    const double narrow = report->weight_type == DTYPE_BF16 ? roof_gflop_s(true, 1, &isa) : 0;
-    return narrow > wide ? narrow : wide;
+    const double peak = roof_peak(own, 1).gop_s;
+    const double wide = own == PEAK_BF16 ? roof_peak(PEAK_F32, 1).gop_s : 0;
+    *kind = names[peak > wide ? own : PEAK_F32];
+    return peak > wide ? peak : wide;
 }
 
 static int run_test(const struct report *report, const struct model *model,
@@ -179,7 +191,7 @@ static int run_test(const struct report *report, const struct model *model,
                     struct err *err)
 {
     struct steps_result result;
-    const double roof = measure_roof(report, test, block);
+    const double roof = measure_roof(report, test, block, &times->roof_kind);
     struct report of_test = *report;
     resident_peak_reset();
     of_test.run.batch = test->batch;
@@ -219,13 +231,14 @@ static json_t *bench_rates(const struct contender *contender, const struct bench
         step[i] = times->sample[i].step_ms;
         share[i] = times->share[i];
     }
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "test",
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "test",
                      test->n_gen ? "decode" : "prefill", "policy", contender->text, "batch",
                      (json_int_t)test->batch, "n_prompt", (json_int_t)test->n_prompt, "n_gen",
                      (json_int_t)test->n_gen, "depth", (json_int_t)test->depth, "tok_s",
                      stat_mean(alone, n), "tok_s_sd", stat_sd(alone, n), "tok_s_end_to_end",
                      stat_mean(whole, n), "tok_s_end_to_end_sd", stat_sd(whole, n), "step_ms",
-                     stat_quantile(step, n, 0.5), "roof_share", stat_quantile(share, n, 0.5));
+                     stat_quantile(step, n, 0.5), "roof_share", stat_quantile(share, n, 0.5),
+                     "roof_kind", times->roof_kind);
 }
 
 /* What only one of the two kinds of test has is null in the other. */

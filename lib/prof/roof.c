@@ -8,14 +8,13 @@
 #include "base/pages.h"
 #include "base/threads.h"
 
-/* Best first. */
+/* Best first, of each kind. */
 static const struct peak *const peaks[] = {
 #ifdef __x86_64__
-    &peak_bf16,
-    &peak_avx512,
-    &peak_avx2,
+    &peak_bf16, &peak_avx512,   &peak_avx2,        &peak_amx,
+    &peak_vnni, &peak_avxvnni,  &peak_avx512_int8, &peak_avx2_int8,
 #endif
-    &peak_ref,
+    &peak_ref,  &peak_ref_int8,
 };
 
 enum { PIECE = 1 << 20, READ_PIECE = 1 << 18, LINE = 64 };
@@ -96,20 +95,19 @@ static void run_peak(void *arg, size_t thread)
 }
 
 /* The best usable loop of a kind, on all threads at once. */
-double roof_gflop_s(bool bf16, int repeats, const char **isa)
+struct peak_rate roof_peak(enum peak_kind kind, int repeats)
 {
-    double best = 0;
-    *isa = NULL;
-    for (size_t p = 0; p < ARRAY_LEN(peaks) && !*isa; p++) {
-        if (peaks[p]->bf16 != bf16 || !peaks[p]->usable())
+    struct peak_rate best = {0, NULL};
+    for (size_t p = 0; p < ARRAY_LEN(peaks) && !best.isa; p++) {
+        if (peaks[p]->kind != kind || !peaks[p]->usable())
             continue;
-        *isa = peaks[p]->isa;
+        best.isa = peaks[p]->isa;
         for (int r = 0; r < repeats; r++) {
             struct peaking peaking = {peaks[p], 0};
             const double start = clock_ms();
             threads_all(run_peak, &peaking);
             const double rate = 2 * (double)peaking.work / (clock_ms() - start) / 1e6;
-            best = rate > best ? rate : best;
+            best.gop_s = rate > best.gop_s ? rate : best.gop_s;
         }
     }
     return best;
@@ -174,7 +172,7 @@ int roof_measure(struct roof *roof, size_t bytes, int repeats, struct err *err)
         return -1;
     roof->read_gb_s = roof_read_gb_s(&block, repeats + 1);
     roof_block_close(&block);
-    roof->f32_gflop_s = roof_gflop_s(false, repeats, &roof->f32_isa);
-    roof->bf16_gflop_s = roof_gflop_s(true, repeats, &roof->bf16_isa);
+    for (enum peak_kind kind = 0; kind < PEAK_KINDS; kind++)
+        roof->peak[kind] = roof_peak(kind, repeats);
     return 0;
 }

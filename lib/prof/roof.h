@@ -4,14 +4,18 @@
 
 #include "base/err.h"
 
+/* What is multiplied: f32 by f32, bf16 by bf16 with sums in f32, codes of 8 bits with sums in whole numbers of 32. */
+enum peak_kind { PEAK_F32, PEAK_BF16, PEAK_INT8, PEAK_KINDS };
+
 /* Rates over all threads of the team; 0: cannot be measured here. */
 struct roof {
     double read_gb_s;     /* one pass over memory that no cache holds, 10^9 bytes a second */
     double copy_gb_s;     /* payload of memcpy between such blocks */
-    double f32_gflop_s;   /* multiply-adds from registers, counted as two */
-    double bf16_gflop_s;  /* the same with bf16 dot products */
     double page_fault_ns; /* first touch of a 4 KiB page, one thread */
-    const char *f32_isa, *bf16_isa;
+    struct peak_rate {
+        double gop_s; /* multiply-adds, counted as two, 10^9 a second */
+        const char *isa;
+    } peak[PEAK_KINDS];
 };
 
 /* Best of `repeats` rounds each, over blocks of `bytes` bytes. Takes a second or two. */
@@ -28,18 +32,20 @@ int roof_block_open(struct roof_block *block, size_t bytes, struct err *err) MUS
 void roof_block_close(struct roof_block *block);
 double roof_read_gb_s(const struct roof_block *block, int repeats);
 
-/* 0, and NULL for `isa`, where the machine has no such instructions. */
-double roof_gflop_s(bool bf16, int repeats, const char **isa);
+/* 0, and NULL for its set, where the machine has no such instructions. */
+struct peak_rate roof_peak(enum peak_kind kind, int repeats);
 
-/* Loops over registers only, one file per instruction set. Returns multiply-adds done; `sink` keeps the compiler
+/* Loops over registers (those of plain C over the first-level cache), one file per instruction set. Returns multiply-adds done; `sink` keeps the compiler
  * from leaving them out. */
 struct peak {
     const char *isa;
-    bool bf16;
+    enum peak_kind kind;
     bool (*usable)(void);
     double (*run)(size_t rounds, float *sink);
 };
 
 extern const struct peak peak_ref, peak_avx2, peak_avx512, peak_bf16;
+extern const struct peak peak_ref_int8, peak_avx2_int8, peak_avxvnni, peak_avx512_int8, peak_vnni,
+    peak_amx;
 
 #endif

@@ -30,6 +30,7 @@ static const char *const no_identity[] = {
     "kv_padded_rows",
     "rows_computed",
     "peak_resident_bytes",
+    "roof_kind",
 };
 
 static bool says_what(const json_t *row, const char *key, const json_t *value)

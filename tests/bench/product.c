@@ -63,12 +63,11 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < rows * in; i++)
         x[i] = (float)(i % 977) / 977 - .5f;
 
-    const char *isa;
     double ms[MAX_ROUNDS], share[MAX_ROUNDS], peak[MAX_ROUNDS];
     for (size_t r = 0; r < rounds; r++) {
-        peak[r] = roof_gflop_s(true, 3, &isa);
+        peak[r] = roof_peak(PEAK_BF16, 3).gop_s;
         if (!(peak[r] > 0))
-            peak[r] = roof_gflop_s(false, 3, &isa);
+            peak[r] = roof_peak(PEAK_F32, 3).gop_s;
         const double start = clock_ms();
         for (size_t i = 0; i < MATRICES; i++)
             gemm_run(gemm, &(struct product){.w = &w[i], .y = y, .y_stride = out}, 1, x, in, rows);

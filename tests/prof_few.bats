@@ -1,0 +1,90 @@
+# bmc-prof and bmc-tune with types of few bits: synthetic weights, bytes of a step, peaks, precision, names of types.
+#
+# Times are never held against each other: any machine may be busy.
+
+load helper
+
+bmc-prof() { $BMC_WRAP "$BMC_BIN/bmc-prof" "$@"; }
+
+setup() {
+    mkdir "$BATS_TEST_TMPDIR/here" && cd "$BATS_TEST_TMPDIR/here" || return 1
+    printf 'family llama\nlayers 2\nhidden 64\nheads 2\nkv_heads 1\nffn 96\nvocab 300\ncontext 512\nnorm_eps 1e-5\neos 0\n' >tiny.shape
+}
+
+# bench OPTION ..: rows as JSON in the file out.
+bench() {
+    ok bmc-prof bench --shape ./tiny.shape -r 1 --warmup 0 -t 1 --megabytes 1 --format json "$@"
+    printf '%s' "$output" >out
+}
+
+# Bytes of a step, as roof_share counts them.
+step_bytes() { jq '.rows[] | select(.test == "decode") | .roof_share * .step_ms * .roof_gb_s * 1e6 | round' out; }
+
+@test "weights of every type that can be made, and no other" {
+    for type in q8 q8c q4 q4s; do
+        bench --type $type -p 2 -n 1
+        assert_equal "$(jq -r '.rows[] | "\(.test) \(.weight_type) \(.precision)"' out | paste -s -d ,)" \
+            "prefill $type int8,decode $type int8"
+    done
+    for type in q4k q6k q8k; do
+        expect_error 2 "--type.*$type" bmc-prof bench --shape ./tiny.shape --type $type
+    done
+}
+
+@test "precision: int8 is the default where weights or the cache are of few bits, and only there" {
+    precision() {
+        bench -p 0 -n 1 "$@"
+        jq -r '.rows[0].precision' out
+    }
+    assert_equal "$(precision --type f32)" "$(precision --type f16 --kv-type f16)"
+    assert_equal "$(precision --type q4)" int8
+    assert_equal "$(precision --type q4 --precision f32)" f32
+    assert_equal "$(precision --type f32 --kv-type q8)" int8
+    run -0 precision --type f32
+    refute_output int8
+    bmc-convert "$ROOT/models.d/grimm-draft" --type q8c -o few.bmc 2>/dev/null
+    ok bmc-prof bench -m few.bmc --layers 1 -p 0 -n 1 -r 1 --warmup 0 -t 1 --megabytes 1 --format json
+    assert_equal "$(jq -r '.rows[0] | "\(.weight_type) \(.precision)"' <<<"$output")" "q8c int8"
+}
+
+@test "a step reads the rows of the cache with their scales" {
+    # 2 (K, V) * 2 layers * 1 head * 128 rows * bytes of a row of 32
+    for case in f32:128 bf16:64 f16:64 q8:36 q4:20; do
+        bench --type f32 --kv-type "${case%:*}" -p 0 -n 2 -d 0,128
+        assert_equal "$(jq -r '.rows[].kv_type' out | sort -u)" "${case%:*}"
+        step_bytes >bytes
+        assert_equal "${case%:*} $(($(sed -n 2p bytes) - $(sed -n 1p bytes)))" "${case%:*} $((2 * 2 * 128 * ${case#*:}))"
+    done
+}
+
+@test "roof measures the peak of int8 products, with a set that the machine has" {
+    ok bmc-prof roof -r 1 -t 1 --megabytes 1 --format json
+    jq -e '.rows[0] | .int8_gop_s > 0 and (.int8_isa | IN("ref", "avx2", "avx512", "avxvnni", "vnni", "amx"))' <<<"$output"
+    ok bmc-prof roof -r 1 -t 1 --megabytes 1
+    [[ $output == *int8_gop_s* ]]
+}
+
+@test "prefill of few-bit weights is held against the int8 peak, at --precision f32 against that of f32" {
+    kind() {
+        bench -p 2 -n 1 "$@"
+        jq -r '.rows[].roof_kind' out | paste -s -d ,
+    }
+    assert_equal "$(kind --type q4s)" int8,read
+    assert_equal "$(kind --type q4s --precision f32)" f32,read
+    assert_equal "$(kind --type f32 --kv-type q8)" f32,read # int8 is the scores' affair there
+    ok bmc-prof roof -r 1 -t 1 --megabytes 1 --format json
+    bf16=$(jq '.rows[0].bf16_isa != null' <<<"$output")
+    [[ $(kind --type bf16) == f32,read || $bf16 == true ]]
+}
+
+@test "compare takes rows of few bits, and tells types apart" {
+    for type in q8 q4; do
+        bench --type $type --kv-type $type -p 2 -n 1 -r 4
+        cp out $type.json
+    done
+    ok bmc-prof compare q8.json q8.json --format json
+    assert_equal "$(jq -r '.rows[] | "\(.weight_type) \(.kv_type) \(.precision)"' <<<"$output" | sort -u)" "q8 q8 int8"
+    run_plain bmc-prof compare q8.json q4.json
+    assert_equal "$status" 1
+    [[ $stderr == *"measured nothing alike"* ]]
+}
