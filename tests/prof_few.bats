@@ -88,3 +88,49 @@ step_bytes() { jq '.rows[] | select(.test == "decode") | .roof_share * .step_ms 
     assert_equal "$status" 1
     [[ $stderr == *"measured nothing alike"* ]]
 }
+
+# ---- bmc-tune ----
+
+# A profile of this machine for -t 1 and TYPE, with constants of 1 for all it knows: T comes from the formula alone.
+even_profile() { # TYPE
+    local kept=$BATS_FILE_TMPDIR/$1
+    [ -e "$kept" ] || bmc-tune --shape ./tiny.shape -N 64 -t 1 --kv-type "$1" --state cold --evict 1 --megabytes 1 --seconds 1 --no-sweep --no-rows -q --profile "$kept"
+    cp "$kept" measured
+    awk '$1 == "constant" { $11 = $2 == "alloc_s" ? 1e-15 : 1e9 } $1 != "T"' measured >"$1.profile"
+}
+
+@test "eq. 8 takes Q from the bytes of a row, scales and all; profiles name the cache's types" {
+    # sqrt(G Q N / 2) with G = 2, N = 64 and rows of 128 bytes in f32: of 36 in q8, of 20 in q4
+    for case in q8:36 q4:20; do
+        type=${case%:*}
+        even_profile "$type"
+        grep -q "^T fused $type 64 2 2 1 64 " measured
+        ok bmc-tune --shape ./tiny.shape -N 64 -t 1 --kv-type "$type" --state cold --evict 1 --constants "$type.profile" --no-sweep --no-rows --dry-run --format json
+        jq -e --argjson bytes "${case#*:}" '.rows[0] | (.T_closed_gq - (2 * 128 / $bytes * 32 | sqrt) | fabs) < 0.01
+            and (.T_closed - (2 * 32 | sqrt) | fabs) < 0.01' <<<"$output" || fail "$output"
+        assert_equal "$(jq -r '.rows[0].kv_type' <<<"$output")" "$type"
+    done
+}
+
+@test "bmc-prof takes T by the cache's type from the profile" {
+    even_profile q8
+    # The table has T of q8 alone; of f32 there are constants, of q4 nothing.
+    printf 'T fused q8 64 2 2 1 64 32\n' >>q8.profile
+    for case in q8:profile:32 f32:formula:8 q4:default:2; do
+        ok bmc-prof bench --shape ./tiny.shape -p 0 -n 64 -r 1 --warmup 0 -t 1 --megabytes 1 --kv bmc --kv-type "${case%%:*}" --profile q8.profile --format json
+        assert_equal "${case%%:*}:$(jq -r '.rows[0] | "\(.T_from):\(.T)"' <<<"$output")" "$case"
+    done
+}
+
+@test "a profile with a type that no cache has is refused" {
+    even_profile q8
+    for type in q8c q4s q8k; do
+        sed "s/^\(constant [a-z_]* [a-z-]*\) q8 /\1 $type /" q8.profile >wrong.profile
+        expect_error 1 'a constant cannot be read' bmc-tune --shape ./tiny.shape -N 64 -t 1 --constants wrong.profile --no-sweep --no-rows --dry-run
+    done
+}
+
+@test "the machine is calibrated for every type that a cache has" {
+    ok bmc-tune --state cold --evict 1 --megabytes 1 --seconds 1 --no-sweep --no-rows --dry-run --format json -t 1 --attn fused
+    assert_equal "$(jq -c '[.points[].kv_type] | unique' <<<"$output")" '["bf16","f16","f32","q4","q8"]'
+}
