@@ -1,55 +1,96 @@
 #!/bin/sh
-# Against llama.cpp and programs like it, built for the same machine: the same shape, bf16, threads, flash attention
-# on, one run of each in turn. Nothing is fetched or built here:
+# Against llama.cpp and programs like it, built for the same machine, on the same GGUF files: the same threads, flash attention
+# on, one run of each in turn; medians, and the median of the rounds' ratios. Prints Markdown. Nothing is fetched or built here:
 #
-#   PEER_MODEL     a GGUF file of SHAPE in bf16
-#   PEERS          folders that hold llama-bench and llama-batched-bench
-#   PEER_OPTIONS   more options for both, e.g. "-rtr 1"
+#   PEERS             folders that hold llama-bench and llama-batched-bench
+#   PEER_MODELS       GGUF files; make_bench_gguf.py makes some of TinyLlama-1.1B's shape, whose weights mean nothing
+#   PEER_BENCH_n, PEER_BATCHED_n
+#                     more options for the two programs of peer n (from 1), e.g. PEER_BENCH_2="-rtr 1" PEER_BATCHED_2="-rtr"
+#   PEER_FA           a value for -fa of llama-batched-bench, where it takes one
+#   CACHES, PEER_CACHES
+#                     types of caches, of which each program's fastest counts at depth 4096 (f16 q8 q4; f16 q8_0 q4_0); all
+#                     else has f16 caches
+#   TESTS             of decode-1 decode-8 decode-32 (at a context of 128, prompts of their own) prefill depth
 set -eu
 . "$(dirname "$0")/lib.sh"
 
-[ -n "${PEERS:-}" ] && [ -n "${PEER_MODEL:-}" ] || { echo "skipped: no peer given (PEERS, PEER_MODEL)"; exit 0; }
+models=${PEER_MODELS:-${PEER_MODEL:-}}
+[ -n "${PEERS:-}" ] && [ -n "$models" ] || { echo "skipped: no peer given (PEERS, PEER_MODELS)"; exit 0; }
+caches=${CACHES:-f16 q8 q4} peer_caches=${PEER_CACHES:-f16 q8_0 q4_0}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-peers.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# Each prints its tok/s of one test: decode-1, decode-8, decode-32 (at a context of 128) or prefill.
-ours() {
+# Each prints its tok/s of one test with a cache of one type.
+ours() { # TEST CACHE
     case $1 in
-    prefill) bench -b 1 -p 512 -n 0 --precision bf16 -r 1 ;;
-    decode-1) bench -b 1 -p 0 -n 32 -r 1 ;;
-    *) bench -b "${1#*-}" -p 0 -n 16 -d 120 -r 1 ;;
-    esac | jq .tok_s
-}
-peer() { # FOLDER TEST
-    # shellcheck disable=SC2086 # options
-    case $2 in
-    prefill) "$1/llama-bench" -m "$PEER_MODEL" -t "$threads" -fa 1 -p 512 -n 0 -r 1 -o json ${PEER_OPTIONS:-} 2>/dev/null | jq '.[0].avg_ts' ;;
-    decode-1) "$1/llama-bench" -m "$PEER_MODEL" -t "$threads" -fa 1 -p 0 -n 32 -r 1 -o json ${PEER_OPTIONS:-} 2>/dev/null | jq '.[0].avg_ts' ;;
-    *) "$1/llama-batched-bench" -m "$PEER_MODEL" -t "$threads" -tb "$threads" -fa ${PEER_FA:-} -c 8192 -b 2048 -ub 512 -npp 120 -ntg 16 \
-        -npl "${2#*-}" ${PEER_OPTIONS:-} 2>/dev/null | awk -F '|' '$2 + 0 == 120 { print $9 + 0 }' ;;
+    prefill) set -- -b 1 -p 512 -n 0 --kv-type "$2" $prefill_options ;;
+    depth) set -- -b 1 -p 0 -n 16 -d 4096 --kv-type "$2" ;;
+    *) set -- -b "${1#*-}" -p 0 -n 16 -d 120 --kv-type "$2" ;;
     esac
+    bin/bmc-prof bench -m "$work/model.bmc" -t "$threads" --warmup 0 -r 1 --format jsonl "$@" 2>/dev/null | jq .tok_s
+}
+peer() { # NUMBER FOLDER MODEL TEST CACHE
+    eval "more_bench=\${PEER_BENCH_$1:-} more_batched=\${PEER_BATCHED_$1:-}"
+    rows=120 batch=${4#*-}
+    [ "$4" != depth ] || rows=4096 batch=1
+    # shellcheck disable=SC2086,SC2154 # options
+    case $4 in
+    prefill) "$2/llama-bench" -m "$3" -t "$threads" -fa 1 -ctk "$5" -ctv "$5" -p 512 -n 0 -r 1 -o json $more_bench 2>/dev/null | jq '.[0].avg_ts' ;;
+    *) "$2/llama-batched-bench" -m "$3" -t "$threads" -tb "$threads" -fa ${PEER_FA:-} -ctk "$5" -ctv "$5" -c 8192 -b 2048 -ub 512 \
+        -npp "$rows" -ntg 16 -npl "$batch" $more_batched 2>/dev/null | awk -F '|' -v rows="$rows" '$2 + 0 == rows { print $9 + 0 }' ;;
+    esac
+}
+
+# Of files of tok/s, one for each cache: "MEDIAN FILE" of the fastest.
+fastest() {
+    for file in "$@"; do
+        echo "$(median <"$file") $file"
+    done | sort -g | tail -n 1
+}
+
+# The median of the rounds' ratios of two files.
+median_ratio() { paste "$1" "$2" | awk 'NF == 2 && $2 > 0 { print $1 / $2 }' | median; }
+
+# All rounds of one test, and its line for every peer.
+compare() { # MODEL TEST
+    own_caches=f16 their_caches=f16
+    [ "$2" != depth ] || own_caches=$caches their_caches=$peer_caches
+    rm -f "$work"/times.*
+    for round in $(seq "$rounds"); do
+        for cache in $own_caches; do
+            ours "$2" "$cache" >>"$work/times.0.$cache"
+        done
+        number=0
+        for folder in $PEERS; do
+            number=$((number + 1))
+            for cache in $their_caches; do
+                peer $number "$folder" "$1" "$2" "$cache" >>"$work/times.$number.$cache"
+            done
+        done
+    done
+    own=$(fastest "$work"/times.0.*)
+    number=0
+    for folder in $PEERS; do
+        number=$((number + 1))
+        other=$(fastest "$work/times.$number".*)
+        echo "| $(basename "$1") | $2 | ${own%% *} (${own##*.}) | $number | ${other%% *} (${other##*.}) | $(median_ratio "${own#* }" "${other#* }") |"
+    done
 }
 
 number=0
 for folder in $PEERS; do
     number=$((number + 1))
-    echo "peer $number: $("$folder/llama-bench" -m "$PEER_MODEL" -p 1 -n 0 -r 1 -o json 2>/dev/null | jq -r '.[0] | "build \(.build_commit) \(.build_number)"') ($folder)"
+    echo "peer $number: $("$folder/llama-bench" -m "${models%% *}" -p 1 -n 0 -r 1 -o json 2>/dev/null | jq -r '.[0] | "build \(.build_commit) \(.build_number)"')"
 done
-for test in ${TESTS:-decode-1 decode-8 decode-32 prefill}; do
-    for round in $(seq "$rounds"); do
-        ours "$test" >>"$work/$test.0"
-        number=0
-        for folder in $PEERS; do
-            number=$((number + 1))
-            peer "$folder" "$test" >>"$work/$test.$number"
-        done
+echo
+echo "| file | test | ours, tok/s (cache) | peer | tok/s (cache) | ours / peer |"
+echo "| --- | --- | --- | --- | --- | --- |"
+for model in $models; do
+    bin/bmc-convert "$model" -o "$work/model.bmc" 2>/dev/null
+    prefill_options=
+    [ "$(bin/bmc-convert --info "$work/model.bmc" | awk '$1 == "weight_type" { print $2 }')" != bf16 ] || prefill_options='--precision bf16'
+    for test in ${TESTS:-decode-1 decode-8 decode-32 prefill depth}; do
+        compare "$model" "$test"
     done
-    own=$(median <"$work/$test.0")
-    number=0
-    for folder in $PEERS; do
-        number=$((number + 1))
-        other=$(median <"$work/$test.$number")
-        [ -n "$other" ] || { echo "$test: peer $number gave no figure"; continue; }
-        echo "$test: ours $own tok/s, peer $number $other tok/s, ratio $(divide "$own" "$other")"
-    done
+    rm "$work/model.bmc"
 done
