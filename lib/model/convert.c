@@ -23,6 +23,7 @@ struct origin {
     char name[ROLE_NAME_SIZE];
     const struct role *role;
     struct pick pick; /* where it is not synthetic */
+    bool taken;       /* few bits of the source, over as they are */
 };
 
 struct job {
@@ -77,7 +78,7 @@ static int check_worst(const struct job *job, size_t index, enum pick_worst wors
                    path, name, dtype_name(type));
 }
 
-/* Rows of a tensor in a type that has a dtype_size(). */
+/* Rows of a tensor in a type that has a dtype_size(), or that of the source, taken over. */
 static int fill(const struct job *job, size_t index, size_t first_row, size_t rows, enum dtype type,
                 void *to, struct err *err)
 {
@@ -130,8 +131,9 @@ static int produce(void *arg, size_t index, size_t first_row, size_t rows, void 
 {
     struct job *job = arg;
     const enum dtype type = job->plan[index].dtype;
-    const int rc = dtype_few_bits(type) ? fill_few(job, index, first_row, rows, bytes, err)
-                                        : fill(job, index, first_row, rows, type, bytes, err);
+    const bool made = dtype_few_bits(type) && !job->origin[index].taken;
+    const int rc = made ? fill_few(job, index, first_row, rows, bytes, err)
+                        : fill(job, index, first_row, rows, type, bytes, err);
     if (rc == 0 && job->source.format && job->source.format->forget)
         job->source.format->forget(&job->source);
     return rc;
@@ -195,6 +197,7 @@ static int plan_tensor(struct job *job, const struct role *role, size_t layer, s
     if (!job->synthetic && find_tensor(job, role, layer, &origin->pick, err) < 0)
         return -1;
     plan->dtype = target_type(job, role, origin->pick.from);
+    origin->taken = job->options->type == DTYPE_COUNT && dtype_few_bits(plan->dtype);
     plan->layout = role_layout(role, &job->config, plan->dtype);
     return 0;
 }

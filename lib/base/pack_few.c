@@ -1,0 +1,229 @@
+/* Blocks of few bits. Whatever the type, codes pass through a cell: those of 32 inputs of one output, a byte each. So there
+ * are two ways into a cell and two out of it. Functions are inlined into one for each type, where all sizes are constants. */
+#include "base/pack_few.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { CELL = FEW_GROUP, CELL_WORDS = CELL / 4 };
+
+/* Of each byte of a word. */
+static const uint32_t four_bits = 0x0f0f0f0f, two_bits = 0x03030303;
+
+struct cell {
+    uint32_t word[CELL_WORDS]; /* of 4 neighbouring codes */
+};
+
+INLINE uint32_t load(const unsigned char *at)
+{
+    uint32_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+INLINE void store(unsigned char *at, uint32_t word) { memcpy(at, &word, sizeof word); }
+
+/* Only the first n codes. */
+INLINE void cell_cut(struct cell *cell, size_t n)
+{
+    if (n < CELL)
+        memset((char *)cell + n, 0, CELL - n);
+}
+
+/* ---- rows ---- */
+
+/* n codes from `row` on, where the codes of the cell begin. */
+INLINE struct cell cell_of_row(enum dtype type, const unsigned char *row, size_t n)
+{
+    struct cell cell = {{0}};
+    if (few_bits[type].bits != 4)
+        memcpy(&cell, row, n);
+    else
+        for (size_t i = 0; i < CELL_WORDS / 2; i++) {
+            cell.word[i] = load(row + 4 * i) & four_bits;
+            cell.word[CELL_WORDS / 2 + i] = load(row + 4 * i) >> 4 & four_bits;
+        }
+    return cell;
+}
+
+INLINE void cell_to_row(enum dtype type, unsigned char *row, const struct cell *cell, size_t n)
+{
+    if (few_bits[type].bits != 4)
+        memcpy(row, cell, n);
+    else
+        for (size_t i = 0; i < CELL_WORDS / 2; i++)
+            store(row + 4 * i, cell->word[i] | cell->word[CELL_WORDS / 2 + i] << 4);
+}
+
+/* ---- blocks ---- */
+
+/* From `lane` on, which is the output's place in the first line of the cell. */
+INLINE struct cell cell_of_block(enum dtype type, const unsigned char *lane)
+{
+    struct cell cell;
+    for (size_t i = 0; i < CELL_WORDS; i++)
+        cell.word[i] = few_bits[type].bits == 8
+                           ? load(lane + i * PACK_LINE)
+                           : load(lane + i / 2 * PACK_LINE) >> i % 2 * 4 & four_bits;
+    for (size_t i = 0; few_bits[type].bits == 6 && i < CELL_WORDS; i++)
+        cell.word[i] |= (load(lane + (4 + i / 4) * PACK_LINE) >> i % 4 * 2 & two_bits) << 4;
+    return cell;
+}
+
+INLINE void cell_to_block(enum dtype type, unsigned char *lane, const struct cell *cell)
+{
+    const uint32_t *word = cell->word;
+    if (few_bits[type].bits == 8) {
+        for (size_t i = 0; i < CELL_WORDS; i++)
+            store(lane + i * PACK_LINE, word[i]);
+        return;
+    }
+    for (size_t i = 0; i < CELL_WORDS; i += 2)
+        store(lane + i / 2 * PACK_LINE, (word[i] & four_bits) | (word[i + 1] & four_bits) << 4);
+    for (size_t i = 0; few_bits[type].bits == 6 && i < CELL_WORDS; i += 4) {
+        uint32_t upper = 0;
+        for (size_t j = 0; j < 4; j++)
+            upper |= (word[i + j] >> 4 & two_bits) << 2 * j;
+        store(lane + (4 + i / 4) * PACK_LINE, upper);
+    }
+}
+
+INLINE size_t lane_at(enum dtype type, size_t o, size_t k)
+{
+    return pack_codes(type, k / CELL * CELL) + o * 4;
+}
+
+/* ---- planes ---- */
+
+/* Numbers of a plane from one row to the lane of a block; of a constant size. */
+INLINE void plane_to_block(size_t bytes, unsigned char *block, const unsigned char *row, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        memcpy(block + i * PACK_OUT * bytes, row + i * bytes, bytes);
+}
+
+INLINE void plane_to_row(size_t bytes, unsigned char *row, const unsigned char *block, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        memcpy(row + i * bytes, block + i * PACK_OUT * bytes, bytes);
+}
+
+/* Where the lane of output o begins in plane p. */
+INLINE size_t plane_lane(enum dtype type, size_t n_padded, size_t p, size_t o)
+{
+    return pack_plane_at(type, n_padded, p) + o * few_bits[type].plane[p].bytes;
+}
+
+/* ---- both, for a type that is a constant ---- */
+
+INLINE void pack_one(enum dtype type, unsigned char *block, size_t n_padded, const unsigned char *rows,
+                     size_t n_rows, size_t n)
+{
+    const size_t row_bytes = few_plane_at(type, n, FEW_PLANES), whole = n / CELL * CELL;
+    memset(block, 0, pack_block_bytes(type, n_padded));
+    for (size_t o = 0; o < n_rows; o++) {
+        const unsigned char *row = rows + o * row_bytes;
+        struct cell cell;
+        for (size_t k = 0; k < whole; k += CELL) {
+            cell = cell_of_row(type, row + few_code_bytes(type, k), CELL);
+            cell_to_block(type, block + lane_at(type, o, k), &cell);
+        }
+        if (whole < n) {
+            cell = cell_of_row(type, row + few_code_bytes(type, whole), n - whole);
+            cell_cut(&cell, n - whole);
+            cell_to_block(type, block + lane_at(type, o, whole), &cell);
+        }
+        for (size_t p = 0; p < FEW_PLANES; p++)
+            plane_to_block(few_bits[type].plane[p].bytes, block + plane_lane(type, n_padded, p, o),
+                           row + few_plane_at(type, n, p), few_count(few_bits[type].plane[p], n));
+    }
+}
+
+INLINE void unpack_one(enum dtype type, unsigned char *rows, const unsigned char *block,
+                       size_t n_padded, size_t n_rows, size_t n)
+{
+    const size_t row_bytes = few_plane_at(type, n, FEW_PLANES), whole = n / CELL * CELL;
+    for (size_t o = 0; o < n_rows; o++) {
+        unsigned char *row = rows + o * row_bytes;
+        struct cell cell;
+        for (size_t k = 0; k < whole; k += CELL) {
+            cell = cell_of_block(type, block + lane_at(type, o, k));
+            cell_to_row(type, row + few_code_bytes(type, k), &cell, CELL);
+        }
+        if (whole < n) {
+            cell = cell_of_block(type, block + lane_at(type, o, whole));
+            cell_cut(&cell, n - whole);
+            cell_to_row(type, row + few_code_bytes(type, whole), &cell, n - whole);
+        }
+        for (size_t p = 0; p < FEW_PLANES; p++)
+            plane_to_row(few_bits[type].plane[p].bytes, row + few_plane_at(type, n, p),
+                         block + plane_lane(type, n_padded, p, o),
+                         few_count(few_bits[type].plane[p], n));
+    }
+}
+
+/* The cell at input k, k a multiple of 32; lanes are those of the output in its block. */
+INLINE void widen_cell(enum dtype type, float *to, const unsigned char *block,
+                       const unsigned char *const lane[FEW_PLANES], size_t o, size_t k)
+{
+    const struct cell cell = cell_of_block(type, block + lane_at(type, o, k));
+    unsigned char code[CELL];
+    memcpy(code, &cell, sizeof code);
+    for (size_t half = 0; half < CELL; half += FEW_HALF) {
+        const unsigned char *at[FEW_PLANES];
+        for (size_t p = 0; p < FEW_PLANES; p++) {
+            const struct few_plane plane = few_bits[type].plane[p];
+            at[p] = lane[p] + (plane.every ? (k + half) / plane.every : 0) * PACK_OUT * plane.bytes;
+        }
+        const struct few_values v = few_values(type, at);
+        for (size_t i = half; i < half + FEW_HALF; i++)
+            to[i] = few_value(type, v, code[i]);
+    }
+}
+
+INLINE void fetch_one(enum dtype type, float *y, const struct mat *w, size_t row, size_t from, size_t n)
+{
+    const size_t o = row % PACK_OUT, end = from + n;
+    const unsigned char *block =
+        (const unsigned char *)w->data + row / PACK_OUT * pack_block_bytes(type, w->in_padded);
+    const unsigned char *lane[FEW_PLANES];
+    float wide[CELL];
+    for (size_t p = 0; p < FEW_PLANES; p++)
+        lane[p] = block + plane_lane(type, w->in_padded, p, o);
+    for (size_t k = from, next; k < end; k = next) {
+        const size_t cell = k / CELL * CELL;
+        next = size_min(cell + CELL, end);
+        widen_cell(type, wide, block, lane, o, cell);
+        memcpy(y + (k - from), wide + (k - cell), (next - k) * sizeof *y);
+    }
+}
+
+/* ---- for any type ---- */
+
+void pack_few(enum dtype type, unsigned char *block, size_t n_padded, const unsigned char *rows,
+              size_t n_rows, size_t n)
+{
+    switch (type) {
+#define PACK(type) pack_one(type, block, n_padded, rows, n_rows, n)
+        FEW_CASES(PACK)
+#undef PACK
+    }
+}
+
+void unpack_few(enum dtype type, unsigned char *rows, const unsigned char *block, size_t n_padded,
+                size_t n_rows, size_t n)
+{
+    switch (type) {
+#define UNPACK(type) unpack_one(type, rows, block, n_padded, n_rows, n)
+        FEW_CASES(UNPACK)
+#undef UNPACK
+    }
+}
+
+void fetch_few(float *y, const struct mat *w, size_t row, size_t from, size_t n)
+{
+    switch (w->dtype) {
+#define FETCH(type) fetch_one(type, y, w, row, from, n)
+        FEW_CASES(FETCH)
+#undef FETCH
+    }
+}
