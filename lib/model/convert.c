@@ -167,6 +167,13 @@ static int find_tensor(const struct job *job, const struct role *role, size_t la
     return err_set(err, "%s: names no tensor for \"%s\"", job->family.conf.name, role->name);
 }
 
+/* A type of blocks whose values are all there, as they were: the model file remembers it. */
+static uint32_t taken_type(const struct job *job, const struct source_tensor *from)
+{
+    const bool blocks = from && block_types[from->type].elements > 1;
+    return job->options->type == DTYPE_COUNT && blocks ? block_types[from->type].ggml : 0;
+}
+
 /* Vectors are f32 always: they are small, and kernels need not ask. */
 static enum dtype target_type(const struct job *job, const struct role *role,
                               const struct source_tensor *from)
@@ -197,6 +204,7 @@ static int plan_tensor(struct job *job, const struct role *role, size_t layer, s
     if (!job->synthetic && find_tensor(job, role, layer, &origin->pick, err) < 0)
         return -1;
     plan->dtype = target_type(job, role, origin->pick.from);
+    plan->source = taken_type(job, origin->pick.from);
     origin->taken = job->options->type == DTYPE_COUNT && dtype_few_bits(plan->dtype);
     plan->layout = role_layout(role, &job->config, plan->dtype);
     return 0;

@@ -1,5 +1,6 @@
 /* Blocks of few bits, taken over and packed: test_take FILE, blocks of every type with what gguf's own functions make of
- * them (make_gguf.py). A value that was taken over is the same to the last bit, but that 0 may lose its sign. */
+ * them (make_gguf.py). A value that was taken over is the same to the last bit, but that 0 may lose its sign.
+ * test_take MODEL.bmc OTHER.bmc: the same of all values of two models. */
 #include <string.h>
 
 #include "base/file.h"
@@ -7,6 +8,7 @@
 #include "base/pack.h"
 #include "check.h"
 #include "format/block_types.h"
+#include "format/bmcfile.h"
 
 struct head {
     char name[8];
@@ -237,11 +239,61 @@ static void test_padding(enum dtype type)
           lanes + codes);
 }
 
+/* ---- models ---- */
+
+static struct mat mat_of(const struct bmc_file *file, const struct bmc_tensor *tensor)
+{
+    return (struct mat){tensor->dtype,
+                        tensor->layout,
+                        (size_t)tensor->shape[0],
+                        (size_t)tensor->shape[1],
+                        (size_t)tensor->padded[1],
+                        file->map.data + tensor->offset};
+}
+
+static void compare_tensors(const char *name, const struct mat *a, const struct mat *b)
+{
+    float *x = mem_alloc(a->in, sizeof *x), *y = mem_alloc(a->in, sizeof *y);
+    size_t wrong = 0;
+    for (size_t row = 0; row < a->out; row++) {
+        mat_fetch_row(x, a, row);
+        mat_fetch_row(y, b, row);
+        wrong += differing(x, y, a->in);
+    }
+    check(wrong == 0, "%s: %zu values differ", name, wrong);
+    free(x), free(y);
+}
+
+static int compare_models(const char *path, const char *other)
+{
+    struct bmc_file a = {0}, b = {0};
+    struct err err;
+    if (!check(bmc_file_open(&a, path, &err) == 0 && bmc_file_open(&b, other, &err) == 0, "%s",
+               err.text))
+        return check_result();
+    for (size_t i = 0; i < a.n_names; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "%.*s", (int)a.name[i].len, a.text + a.name[i].text);
+        const struct bmc_tensor *tensor = bmc_file_find(&b, name);
+        const struct mat mat = mat_of(&a, &a.tensor[a.name[i].tensor]);
+        if (!check(tensor && tensor->shape[0] == mat.out && tensor->shape[1] == mat.in,
+                   "%s: not in both", name))
+            continue;
+        const struct mat same = mat_of(&b, tensor);
+        compare_tensors(name, &mat, &same);
+    }
+    bmc_file_release(&a);
+    bmc_file_release(&b);
+    return check_result();
+}
+
 int main(int argc, char **argv)
 {
     static const size_t sizes[] = {1, 15, 16, 31, 32, 33, 64, 70, 255, 256, 261, 544};
     struct file_map map;
     struct err err;
+    if (argc == 3)
+        return compare_models(argv[1], argv[2]);
     if (argc != 2 || file_map(&map, argv[1], &err) < 0)
         return 1;
     state = check_state(check_seed(1));
