@@ -87,11 +87,6 @@ INLINE void cell_to_block(enum dtype type, unsigned char *lane, const struct cel
     }
 }
 
-INLINE size_t lane_at(enum dtype type, size_t o, size_t k)
-{
-    return pack_codes(type, k / CELL * CELL) + o * 4;
-}
-
 /* ---- planes ---- */
 
 /* Numbers of a plane from one row to the lane of a block; of a constant size. */
@@ -115,57 +110,76 @@ INLINE size_t plane_lane(enum dtype type, size_t n_padded, size_t p, size_t o)
 
 /* ---- both, for a type that is a constant ---- */
 
+/* Inputs of all rows at a time: some lines of a block stay in the cache until they are full. */
+enum { STRIP = 4 * CELL };
+
+INLINE void codes_to_block(enum dtype type, unsigned char *lanes, const unsigned char *row, size_t from,
+                           size_t end)
+{
+    struct cell cell;
+    for (; from + CELL <= end; from += CELL) {
+        cell = cell_of_row(type, row + few_code_bytes(type, from), CELL);
+        cell_to_block(type, lanes + pack_codes(type, from), &cell);
+    }
+    if (from < end) {
+        cell = cell_of_row(type, row + few_code_bytes(type, from), end - from);
+        cell_cut(&cell, end - from);
+        cell_to_block(type, lanes + pack_codes(type, from), &cell);
+    }
+}
+
+INLINE void codes_to_row(enum dtype type, unsigned char *row, const unsigned char *lanes, size_t from,
+                         size_t end)
+{
+    struct cell cell;
+    for (; from + CELL <= end; from += CELL) {
+        cell = cell_of_block(type, lanes + pack_codes(type, from));
+        cell_to_row(type, row + few_code_bytes(type, from), &cell, CELL);
+    }
+    if (from < end) {
+        cell = cell_of_block(type, lanes + pack_codes(type, from));
+        cell_cut(&cell, end - from);
+        cell_to_row(type, row + few_code_bytes(type, from), &cell, end - from);
+    }
+}
+
 INLINE void pack_one(enum dtype type, unsigned char *block, size_t n_padded, const unsigned char *rows,
                      size_t n_rows, size_t n)
 {
-    const size_t row_bytes = few_plane_at(type, n, FEW_PLANES), whole = n / CELL * CELL;
-    memset(block, 0, pack_block_bytes(type, n_padded));
-    for (size_t o = 0; o < n_rows; o++) {
-        const unsigned char *row = rows + o * row_bytes;
-        struct cell cell;
-        for (size_t k = 0; k < whole; k += CELL) {
-            cell = cell_of_row(type, row + few_code_bytes(type, k), CELL);
-            cell_to_block(type, block + lane_at(type, o, k), &cell);
-        }
-        if (whole < n) {
-            cell = cell_of_row(type, row + few_code_bytes(type, whole), n - whole);
-            cell_cut(&cell, n - whole);
-            cell_to_block(type, block + lane_at(type, o, whole), &cell);
-        }
+    const size_t row_bytes = few_plane_at(type, n, FEW_PLANES),
+                 bytes = pack_block_bytes(type, n_padded), planes = pack_codes(type, n_padded);
+    if (n_rows < PACK_OUT || n < n_padded)
+        memset(block, 0, planes);
+    memset(block + planes, 0, bytes - planes);
+    for (size_t from = 0; from < n; from += STRIP)
+        for (size_t o = 0; o < n_rows; o++)
+            codes_to_block(type, block + o * 4, rows + o * row_bytes, from, size_min(from + STRIP, n));
+    for (size_t o = 0; o < n_rows; o++)
         for (size_t p = 0; p < FEW_PLANES; p++)
             plane_to_block(few_bits[type].plane[p].bytes, block + plane_lane(type, n_padded, p, o),
-                           row + few_plane_at(type, n, p), few_count(few_bits[type].plane[p], n));
-    }
+                           rows + o * row_bytes + few_plane_at(type, n, p),
+                           few_count(few_bits[type].plane[p], n));
 }
 
 INLINE void unpack_one(enum dtype type, unsigned char *rows, const unsigned char *block,
                        size_t n_padded, size_t n_rows, size_t n)
 {
-    const size_t row_bytes = few_plane_at(type, n, FEW_PLANES), whole = n / CELL * CELL;
-    for (size_t o = 0; o < n_rows; o++) {
-        unsigned char *row = rows + o * row_bytes;
-        struct cell cell;
-        for (size_t k = 0; k < whole; k += CELL) {
-            cell = cell_of_block(type, block + lane_at(type, o, k));
-            cell_to_row(type, row + few_code_bytes(type, k), &cell, CELL);
-        }
-        if (whole < n) {
-            cell = cell_of_block(type, block + lane_at(type, o, whole));
-            cell_cut(&cell, n - whole);
-            cell_to_row(type, row + few_code_bytes(type, whole), &cell, n - whole);
-        }
+    const size_t row_bytes = few_plane_at(type, n, FEW_PLANES);
+    for (size_t from = 0; from < n; from += STRIP)
+        for (size_t o = 0; o < n_rows; o++)
+            codes_to_row(type, rows + o * row_bytes, block + o * 4, from, size_min(from + STRIP, n));
+    for (size_t o = 0; o < n_rows; o++)
         for (size_t p = 0; p < FEW_PLANES; p++)
-            plane_to_row(few_bits[type].plane[p].bytes, row + few_plane_at(type, n, p),
+            plane_to_row(few_bits[type].plane[p].bytes, rows + o * row_bytes + few_plane_at(type, n, p),
                          block + plane_lane(type, n_padded, p, o),
                          few_count(few_bits[type].plane[p], n));
-    }
 }
 
 /* The cell at input k, k a multiple of 32; lanes are those of the output in its block. */
 INLINE void widen_cell(enum dtype type, float *to, const unsigned char *block,
                        const unsigned char *const lane[FEW_PLANES], size_t o, size_t k)
 {
-    const struct cell cell = cell_of_block(type, block + lane_at(type, o, k));
+    const struct cell cell = cell_of_block(type, block + pack_codes(type, k) + o * 4);
     unsigned char code[CELL];
     memcpy(code, &cell, sizeof code);
     for (size_t half = 0; half < CELL; half += FEW_HALF) {

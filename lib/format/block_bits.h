@@ -26,10 +26,11 @@ static inline int five_bits(const unsigned char *high, const unsigned char *q, s
 static const int8_t uneven[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                   1,    13,   25,  38,  53,  69,  89,  113};
 
-/* Two bits of each of 128 elements lie in 32 bytes: the lowest of the first 32 elements, then those of the next. */
-static inline int two_bits(const unsigned char *q, size_t i)
+/* Element i of the 32 of a part of a super-block: two bits of each of four parts lie in 32 bytes, the lowest are those of
+ * the first. */
+static inline int two_bits(const unsigned char *q, size_t part, size_t i)
 {
-    return q[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
+    return q[part / 4 * 32 + i] >> part % 4 * 2 & 3;
 }
 
 /* Sixteen scales of six bits: four bits each in eight bytes, then the upper two in four more. */
@@ -51,10 +52,16 @@ static inline void q4_scales(const unsigned char *s, size_t part, int *scale, in
     }
 }
 
-/* Four bits of each of 64 elements lie in 32 bytes. */
-static inline int four_bits(const unsigned char *q, size_t i)
+/* Four bits of each of two parts. */
+static inline int four_bits(const unsigned char *q, size_t part, size_t i)
 {
-    return q[i / 64 * 32 + i % 32] >> i % 64 / 32 * 4 & 15;
+    return q[part / 2 * 32 + i] >> part % 2 * 4 & 15;
+}
+
+/* In Q6_K, of parts 0 and 2, 1 and 3. */
+static inline int q6_low(const unsigned char *q, size_t part, size_t i)
+{
+    return q[part / 4 * 64 + part % 2 * 32 + i] >> part % 4 / 2 * 4 & 15;
 }
 
 /* Eight scales of six bits in a block of IQ4_XS: the upper two bits of all stand in front of the others. */

@@ -60,6 +60,9 @@ INLINE void iq4_nl(struct place to, const unsigned char *b)
 
 /* ---- super-blocks of 256 ---- */
 
+/* Loops over codes are over parts of 32, whose places and shifts are constants: they become instructions on many bytes. */
+enum { PART = 32, PARTS = SUPER / PART };
+
 INLINE void q2_k(struct place to, const unsigned char *b)
 {
     put_f16(to.d, b + 80);
@@ -68,8 +71,9 @@ INLINE void q2_k(struct place to, const unsigned char *b)
         to.scale[part] = b[part] & 15;
         to.low[part] = b[part] >> 4;
     }
-    for (size_t i = 0; i < SUPER; i++)
-        to.code[i] = (unsigned char)(two_bits(b + 16, i) + ZERO);
+    for (size_t part = 0; part < PARTS; part++)
+        for (size_t i = 0; i < PART; i++)
+            to.code[PART * part + i] = (unsigned char)(two_bits(b + 16, part, i) + ZERO);
 }
 
 INLINE void q3_k(struct place to, const unsigned char *b)
@@ -77,8 +81,11 @@ INLINE void q3_k(struct place to, const unsigned char *b)
     put_f16(to.d, b + 108);
     for (size_t part = 0; part < 16; part++)
         to.scale[part] = (unsigned char)q3_scale(b + 96, part);
-    for (size_t i = 0; i < SUPER; i++) /* the third bit takes 4 away where it is not set */
-        to.code[i] = (unsigned char)(two_bits(b + 32, i) + (b[i % 32] >> i / 32 & 1) * 4 - 4 + 32);
+    for (size_t part = 0; part < PARTS; part++)
+        for (size_t i = 0; i < PART; i++) { /* the third bit takes 4 away where it is not set */
+            const int third = (b[i] >> part & 1) * 4 - 4;
+            to.code[PART * part + i] = (unsigned char)(two_bits(b + 32, part, i) + third + 32);
+        }
 }
 
 /* Scales, minima and what multiplies them, as Q4_K and Q5_K begin; each of 32 elements, which may be `times` numbers. */
@@ -109,19 +116,21 @@ INLINE void q4_k(struct place to, const unsigned char *b)
 INLINE void q5_k(struct place to, const unsigned char *b)
 {
     put_q45_scales(to, b, 2);
-    for (size_t i = 0; i < SUPER; i++)
-        to.code[i] =
-            (unsigned char)((four_bits(b + 48, i) | (b[16 + i % 32] >> i / 32 & 1) << 4) + ZERO);
+    for (size_t part = 0; part < PARTS; part++)
+        for (size_t i = 0; i < PART; i++) {
+            const int fifth = (b[16 + i] >> part & 1) << 4;
+            to.code[PART * part + i] = (unsigned char)((four_bits(b + 48, part, i) | fifth) + ZERO);
+        }
 }
 
 INLINE void q6_k(struct place to, const unsigned char *b)
 {
     put_f16(to.d, b + 208);
     memcpy(to.scale, b + 192, 16);
-    for (size_t i = 0; i < SUPER; i++) {
-        const int four = b[i / 128 * 64 + i % 64] >> i % 128 / 64 * 4 & 15;
-        to.code[i] = (unsigned char)(four | two_bits(b + 128, i) << 4);
-    }
+    for (size_t part = 0; part < PARTS; part++)
+        for (size_t i = 0; i < PART; i++)
+            to.code[PART * part + i] =
+                (unsigned char)(q6_low(b, part, i) | two_bits(b + 128, part, i) << 4);
 }
 
 /* There is no minimum: a dmin of 0 has none. */

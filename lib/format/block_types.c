@@ -76,7 +76,7 @@ static void q2_k(float *to, const unsigned char *b)
     for (size_t part = 0; part < 16; part++) {
         const float scale = d * (float)(scales[part] & 15), low = dmin * (float)(scales[part] >> 4);
         for (size_t i = 16 * part; i < 16 * (part + 1); i++)
-            to[i] = scale * (float)two_bits(q, i) - low;
+            to[i] = scale * (float)two_bits(q, i / 32, i % 32) - low;
     }
 }
 
@@ -88,7 +88,7 @@ static void q3_k(float *to, const unsigned char *b)
         const float scale = d * (float)q3_scale(b + 96, part);
         for (size_t i = 16 * part; i < 16 * (part + 1); i++) {
             const int taken = high[i % 32] >> i / 32 & 1 ? 0 : 4; /* where the third bit is not set */
-            to[i] = scale * (float)(two_bits(q, i) - taken);
+            to[i] = scale * (float)(two_bits(q, i / 32, i % 32) - taken);
         }
     }
 }
@@ -103,7 +103,7 @@ static void q45_k(float *to, const unsigned char *b, const unsigned char *high, 
         const float step = d * (float)scale, base = dmin * (float)low;
         for (size_t i = 32 * part; i < 32 * (part + 1); i++) {
             const int fifth = high ? high[i % 32] >> part & 1 : 0;
-            to[i] = step * (float)(four_bits(q, i) | fifth << 4) - base;
+            to[i] = step * (float)(four_bits(q, part, i % 32) | fifth << 4) - base;
         }
     }
 }
@@ -118,8 +118,8 @@ static void q6_k(float *to, const unsigned char *b)
     for (size_t part = 0; part < 16; part++) {
         const float scale = d * (float)(int8_t)scales[part];
         for (size_t i = 16 * part; i < 16 * (part + 1); i++) {
-            const int four = low[i / 128 * 64 + i % 64] >> i % 128 / 64 * 4 & 15;
-            to[i] = scale * (float)((four | two_bits(high, i) << 4) - 32);
+            const int four = q6_low(low, i / 32, i % 32);
+            to[i] = scale * (float)((four | two_bits(high, i / 32, i % 32) << 4) - 32);
         }
     }
 }
