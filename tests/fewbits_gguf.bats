@@ -105,6 +105,31 @@ spoil() { # NAME OFFSET BYTES NUMBER
     done
 }
 
+@test "tensors of few bits whose entries lie are refused" {
+    entry=$(entry_of "$(taken)" head.weight)
+    n=0
+    while IFS='|' read -r sentence edits; do
+        cp "$(taken)" bad.bmc
+        for edit in $edits; do # OFFSET:BYTES:NUMBER
+            IFS=: read -r at bytes number <<<"$edit"
+            bytes_le "$bytes" $((number)) | patch bad.bmc $((entry + at))
+        done
+        reseal bad.bmc
+        expect_error 1 "^bmc-convert: bad.bmc: tensor [0-9]+ $sentence" bmc-convert --verify bad.bmc
+        n=$((n + 1))
+    done <<'END'
+has type 10, layout 1, 2 dimensions: unknown$|0:4:10
+is not padded as layout "rows" wants it$|4:4:0
+is not padded as layout "rows" wants it$|4:4:0 48:8:259 56:8:256
+is not padded as layout "packed" wants it$|8:4:1 24:8:1 56:8:1
+has 57664 bytes, its shape needs 40256$|0:4:7
+has 57664 bytes, its shape needs 119345390125318144$|16:8:1<<49 48:8:1<<49
+has an impossible shape$|16:8:1<<58 48:8:1<<58
+has an impossible shape$|24:8:1<<62 56:8:1<<62
+END
+    [ "$n" -eq 8 ]
+}
+
 # ---- what is shown ----
 
 @test "--info names the stored types, what they were in the source, and bits per weight" {

@@ -8,7 +8,7 @@
 #include "base/pack.h"
 #include "check.h"
 #include "format/block_types.h"
-#include "format/bmcfile.h"
+#include "model/model.h"
 
 struct head {
     char name[8];
@@ -264,6 +264,35 @@ static void compare_tensors(const char *name, const struct mat *a, const struct 
     free(x), free(y);
 }
 
+/* All tensors but the table, each by its own type. */
+static void test_step_bytes(const char *path)
+{
+    struct model *model;
+    struct err err;
+    size_t want = 0, most = 0, by_type[DTYPE_COUNT] = {0};
+    if (!check(model_open(&model, path, &err) == 0, "%s", err.text))
+        return;
+    for (size_t i = 0; i < model->file.n_names; i++) {
+        const struct bmc_name *name = &model->file.name[i];
+        const struct mat mat = mat_of(&model->file, &model->file.tensor[name->tensor]);
+        if (strncmp(model->file.text + name->text, "embed.weight", name->len) == 0)
+            continue;
+        const size_t bytes = mat.in == 1 ? 4 * mat.out
+                                         : mat.out * (dtype_few_bits(mat.dtype)
+                                                          ? few_plane_at(mat.dtype, mat.in, FEW_PLANES)
+                                                          : mat.in * dtype_size(mat.dtype));
+        want += bytes;
+        by_type[mat.dtype] += mat.in == 1 ? 0 : bytes;
+    }
+    for (size_t type = 0; type < DTYPE_COUNT; type++)
+        most = size_max(most, by_type[type]);
+    check(model_step_bytes(model) == want, "%s: %zu bytes a step, not %zu", path,
+          model_step_bytes(model), want);
+    check(by_type[model_weight_type(model)] == most, "%s: most weights are not %s", path,
+          dtype_name(model_weight_type(model)));
+    model_close(model);
+}
+
 static int compare_models(const char *path, const char *other)
 {
     struct bmc_file a = {0}, b = {0};
@@ -284,6 +313,8 @@ static int compare_models(const char *path, const char *other)
     }
     bmc_file_release(&a);
     bmc_file_release(&b);
+    test_step_bytes(path);
+    test_step_bytes(other);
     return check_result();
 }
 
