@@ -4,23 +4,34 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { CELL = FEW_GROUP, CELL_WORDS = CELL / 4 };
+enum { CELL = FEW_GROUP, CELL_WORDS = CELL / 8 };
 
 /* Of each byte of a word. */
-static const uint32_t four_bits = 0x0f0f0f0f, two_bits = 0x03030303;
+static const uint64_t four_bits = 0x0f0f0f0f0f0f0f0f, two_bits = 0x0303030303030303;
 
 struct cell {
-    uint32_t word[CELL_WORDS]; /* of 4 neighbouring codes */
+    uint64_t word[CELL_WORDS]; /* of 8 neighbouring codes, as two words of a block */
 };
 
-INLINE uint32_t load(const unsigned char *at)
+INLINE uint64_t load_row(const unsigned char *at)
+{
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+INLINE uint64_t load(const unsigned char *at)
 {
     uint32_t word;
     memcpy(&word, at, sizeof word);
     return word;
 }
 
-INLINE void store(unsigned char *at, uint32_t word) { memcpy(at, &word, sizeof word); }
+INLINE void store(unsigned char *at, uint64_t word)
+{
+    const uint32_t lower = (uint32_t)word;
+    memcpy(at, &lower, sizeof lower);
+}
 
 /* Only the first n codes. */
 INLINE void cell_cut(struct cell *cell, size_t n)
@@ -39,8 +50,8 @@ INLINE struct cell cell_of_row(enum dtype type, const unsigned char *row, size_t
         memcpy(&cell, row, n);
     else
         for (size_t i = 0; i < CELL_WORDS / 2; i++) {
-            cell.word[i] = load(row + 4 * i) & four_bits;
-            cell.word[CELL_WORDS / 2 + i] = load(row + 4 * i) >> 4 & four_bits;
+            cell.word[i] = load_row(row + 8 * i) & four_bits;
+            cell.word[CELL_WORDS / 2 + i] = load_row(row + 8 * i) >> 4 & four_bits;
         }
     return cell;
 }
@@ -50,56 +61,71 @@ INLINE void cell_to_row(enum dtype type, unsigned char *row, const struct cell *
     if (few_bits[type].bits != 4)
         memcpy(row, cell, n);
     else
-        for (size_t i = 0; i < CELL_WORDS / 2; i++)
-            store(row + 4 * i, cell->word[i] | cell->word[CELL_WORDS / 2 + i] << 4);
+        for (size_t i = 0; i < CELL_WORDS / 2; i++) {
+            const uint64_t both = cell->word[i] | cell->word[CELL_WORDS / 2 + i] << 4;
+            memcpy(row + 8 * i, &both, sizeof both);
+        }
 }
 
 /* ---- blocks ---- */
 
-/* From `lane` on, which is the output's place in the first line of the cell. */
+/* From `lane` on, which is the output's place in the first line of the cell. Codes of 6 bits have their upper two in two
+ * lines behind the four of the others; each is of 16 codes, two words of the cell. */
 INLINE struct cell cell_of_block(enum dtype type, const unsigned char *lane)
 {
     struct cell cell;
     for (size_t i = 0; i < CELL_WORDS; i++)
-        cell.word[i] = few_bits[type].bits == 8
-                           ? load(lane + i * PACK_LINE)
-                           : load(lane + i / 2 * PACK_LINE) >> i % 2 * 4 & four_bits;
-    for (size_t i = 0; few_bits[type].bits == 6 && i < CELL_WORDS; i++)
-        cell.word[i] |= (load(lane + (4 + i / 4) * PACK_LINE) >> i % 4 * 2 & two_bits) << 4;
+        if (few_bits[type].bits == 8) {
+            cell.word[i] = load(lane + 2 * i * PACK_LINE) | load(lane + (2 * i + 1) * PACK_LINE) << 32;
+        } else {
+            const uint64_t line = load(lane + i * PACK_LINE);
+            cell.word[i] = (line | line << 28) & four_bits;
+        }
+    for (size_t i = 0; few_bits[type].bits == 6 && i < CELL_WORDS; i++) {
+        const uint64_t line = load(lane + (CELL_WORDS + i / 2) * PACK_LINE) >> i % 2 * 4;
+        cell.word[i] |= ((line | line << 30) & two_bits) << 4;
+    }
     return cell;
 }
 
 INLINE void cell_to_block(enum dtype type, unsigned char *lane, const struct cell *cell)
 {
-    const uint32_t *word = cell->word;
-    if (few_bits[type].bits == 8) {
-        for (size_t i = 0; i < CELL_WORDS; i++)
-            store(lane + i * PACK_LINE, word[i]);
-        return;
-    }
-    for (size_t i = 0; i < CELL_WORDS; i += 2)
-        store(lane + i / 2 * PACK_LINE, (word[i] & four_bits) | (word[i + 1] & four_bits) << 4);
-    for (size_t i = 0; few_bits[type].bits == 6 && i < CELL_WORDS; i += 4) {
-        uint32_t upper = 0;
-        for (size_t j = 0; j < 4; j++)
-            upper |= (word[i + j] >> 4 & two_bits) << 2 * j;
-        store(lane + (4 + i / 4) * PACK_LINE, upper);
+    for (size_t i = 0; i < CELL_WORDS; i++)
+        if (few_bits[type].bits == 8) {
+            store(lane + 2 * i * PACK_LINE, cell->word[i]);
+            store(lane + (2 * i + 1) * PACK_LINE, cell->word[i] >> 32);
+        } else {
+            const uint64_t low = cell->word[i] & four_bits;
+            store(lane + i * PACK_LINE, low | low >> 28);
+        }
+    for (size_t i = 0; few_bits[type].bits == 6 && i < CELL_WORDS; i += 2) {
+        const uint64_t first = cell->word[i] >> 4 & two_bits,
+                       second = cell->word[i + 1] >> 4 & two_bits;
+        store(lane + (CELL_WORDS + i / 2) * PACK_LINE,
+              first | first >> 30 | (second | second >> 30) << 4);
     }
 }
 
 /* ---- planes ---- */
 
-/* Numbers of a plane from one row to the lane of a block; of a constant size. */
-INLINE void plane_to_block(size_t bytes, unsigned char *block, const unsigned char *row, size_t n)
+/* n numbers of a constant size, so many of them apart. */
+INLINE void copy_numbers(size_t bytes, unsigned char *to, size_t to_step, const unsigned char *from,
+                         size_t from_step, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        memcpy(block + i * PACK_OUT * bytes, row + i * bytes, bytes);
+        memcpy(to + i * to_step * bytes, from + i * from_step * bytes, bytes);
 }
 
-INLINE void plane_to_row(size_t bytes, unsigned char *row, const unsigned char *block, size_t n)
+/* From or to a row, the other one being a lane of a block. */
+static void copy_plane(size_t bytes, unsigned char *to, size_t to_step, const unsigned char *from,
+                       size_t from_step, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        memcpy(row + i * bytes, block + i * PACK_OUT * bytes, bytes);
+    if (bytes == 1)
+        copy_numbers(1, to, to_step, from, from_step, n);
+    else if (bytes == 2)
+        copy_numbers(2, to, to_step, from, from_step, n);
+    else
+        copy_numbers(4, to, to_step, from, from_step, n);
 }
 
 /* Where the lane of output o begins in plane p. */
@@ -156,9 +182,9 @@ INLINE void pack_one(enum dtype type, unsigned char *block, size_t n_padded, con
             codes_to_block(type, block + o * 4, rows + o * row_bytes, from, size_min(from + STRIP, n));
     for (size_t o = 0; o < n_rows; o++)
         for (size_t p = 0; p < FEW_PLANES; p++)
-            plane_to_block(few_bits[type].plane[p].bytes, block + plane_lane(type, n_padded, p, o),
-                           rows + o * row_bytes + few_plane_at(type, n, p),
-                           few_count(few_bits[type].plane[p], n));
+            copy_plane(few_bits[type].plane[p].bytes, block + plane_lane(type, n_padded, p, o),
+                       PACK_OUT, rows + o * row_bytes + few_plane_at(type, n, p), 1,
+                       few_count(few_bits[type].plane[p], n));
 }
 
 INLINE void unpack_one(enum dtype type, unsigned char *rows, const unsigned char *block,
@@ -170,9 +196,9 @@ INLINE void unpack_one(enum dtype type, unsigned char *rows, const unsigned char
             codes_to_row(type, rows + o * row_bytes, block + o * 4, from, size_min(from + STRIP, n));
     for (size_t o = 0; o < n_rows; o++)
         for (size_t p = 0; p < FEW_PLANES; p++)
-            plane_to_row(few_bits[type].plane[p].bytes, rows + o * row_bytes + few_plane_at(type, n, p),
-                         block + plane_lane(type, n_padded, p, o),
-                         few_count(few_bits[type].plane[p], n));
+            copy_plane(few_bits[type].plane[p].bytes, rows + o * row_bytes + few_plane_at(type, n, p),
+                       1, block + plane_lane(type, n_padded, p, o), PACK_OUT,
+                       few_count(few_bits[type].plane[p], n));
 }
 
 /* The cell at input k, k a multiple of 32; lanes are those of the output in its block. */
