@@ -2,6 +2,7 @@
 #include "convert_model.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "base/number.h"
 #include "cli.h"
 #include "convert_print.h"
+#include "format/block_types.h"
 #include "model/model.h"
 
 static void write_shape(const struct bmc_tensor *tensor, const uint64_t *shape, char *text, size_t size)
@@ -19,6 +21,27 @@ static void write_shape(const struct bmc_tensor *tensor, const uint64_t *shape, 
         snprintf(text, size, "%" PRIu64 "x%" PRIu64, shape[0], shape[1]);
 }
 
+/* Of the file for each weight, scales and padding with them; to three places. */
+static double bits_per_weight(uint64_t bytes, uint64_t weights)
+{
+    return weights ? round(8000 * (double)bytes / (double)weights) / 1000 : 0;
+}
+
+static uint64_t weights_of(const struct bmc_tensor *tensor)
+{
+    uint64_t weights = 1;
+    for (size_t i = 0; i < BMC_MAX_DIMS; i++)
+        weights *= tensor->shape[i];
+    return weights;
+}
+
+/* What the source called the type that was taken over, or null. */
+static json_t *source_type(const struct bmc_tensor *tensor)
+{
+    const struct block_type *type = tensor->source ? block_type_of_ggml(tensor->source) : NULL;
+    return type ? json_text(type->name, strlen(type->name)) : json_null();
+}
+
 static json_t *describe_tensor(const struct bmc_file *file, const struct bmc_name *name)
 {
     const struct bmc_tensor *tensor = &file->tensor[name->tensor];
@@ -26,9 +49,11 @@ static json_t *describe_tensor(const struct bmc_file *file, const struct bmc_nam
     write_shape(tensor, tensor->shape, shape, sizeof shape);
     write_shape(tensor, tensor->padded, padded, sizeof padded);
     hash_hex(&tensor->stored, HASH_BYTES, hex);
-    return json_pack("{s:o, s:s, s:s, s:s, s:s, s:I, s:I, s:s}", "name",
+    return json_pack("{s:o, s:s, s:o, s:f, s:s, s:s, s:s, s:I, s:I, s:s}", "name",
                      json_text(file->text + name->text, name->len), "type", dtype_name(tensor->dtype),
-                     "layout", layout_name(tensor->layout), "shape", shape, "padded", padded, "offset",
+                     "source", source_type(tensor), "bits",
+                     bits_per_weight(tensor->bytes, weights_of(tensor)), "layout",
+                     layout_name(tensor->layout), "shape", shape, "padded", padded, "offset",
                      (json_int_t)tensor->offset, "bytes", (json_int_t)tensor->bytes, "blake2b", hex);
 }
 
@@ -101,18 +126,28 @@ static int put_chat(json_t *about, const struct model *model, struct err *err)
     return rc;
 }
 
+static uint64_t tensor_bytes(const struct bmc_file *file)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < file->n_tensors; i++)
+        bytes += file->tensor[i].bytes;
+    return bytes;
+}
+
 static json_t *describe(const struct model *model, struct err *err)
 {
-    char model_id[2 * HASH_BYTES + 1], file_id[2 * HASH_BYTES + 1];
+    char model_id[2 * HASH_BYTES + 1], file_id[2 * HASH_BYTES + 1], types[MODEL_TYPES_SIZE];
+    model_weight_types(model, types);
     hash_hex(&model->file.model_id, HASH_BYTES, model_id);
     hash_hex(&model->file.file_id, HASH_BYTES, file_id);
     json_t *about = json_pack(
-        "{s:o, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:b}", "file",
+        "{s:o, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:f, s:b}", "file",
         json_text(model->path, strlen(model->path)), "version", BMC_VERSION, "model_id", model_id,
         "file_id", file_id, "file_bytes", (json_int_t)model->file.map.size, "header_bytes",
         (json_int_t)model->file.header_bytes, "parameters", (json_int_t)model_parameters(model),
-        "tokenizer_ids", (json_int_t)tokenizer_vocab(model->tok), "weight_type",
-        dtype_name(model_weight_type(model)), "start_token", (int)tokenizer_has_template(model->tok));
+        "tokenizer_ids", (json_int_t)tokenizer_vocab(model->tok), "weight_type", types,
+        "bits_per_weight", bits_per_weight(tensor_bytes(&model->file), model_parameters(model)),
+        "start_token", (int)tokenizer_has_template(model->tok));
     if (!about) {
         err_set(err, "%s: cannot be described in JSON", model->path);
     } else if (put_chat(about, model, err) < 0 ||

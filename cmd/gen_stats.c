@@ -89,8 +89,9 @@ static int put_run(json_t *object, const struct gen *gen, struct err *err)
 {
     const struct session_options *o = &gen->session.options;
     const struct kv_setup *setup = kv_setup(gen->session.kv);
-    char model_id[2 * HASH_BYTES + 1];
+    char model_id[2 * HASH_BYTES + 1], types[MODEL_TYPES_SIZE];
     hash_hex(&gen->model->file.model_id, HASH_BYTES, model_id);
+    model_weight_types(gen->model, types);
     const struct field fields[] = {
         WORD("version", BMC_RELEASE),
         WORD("model_id", model_id),
@@ -107,7 +108,7 @@ static int put_run(json_t *object, const struct gen *gen, struct err *err)
         WORD("precision", precision_name(o->precision)),
         WORD("attn", o->attn->name),
         WORD("rows", o->kv.valid_rows_only ? "valid" : "policy"),
-        WORD("weight_type", dtype_name(model_weight_type(gen->model))),
+        WORD("weight_type", types),
         WORD("kv_type", cache_type_name(o->kv_type)),
     };
     return put_fields(object, fields, ARRAY_LEN(fields), err);

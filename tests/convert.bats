@@ -101,7 +101,7 @@ stored_hash() {
     assert_output --regexp 'model_id +[0-9a-f]{64}'
     assert_output --regexp 'head.weight +bf16'
     ok bmc-convert --info --format csv "$(model grimm)"
-    assert_equal "${lines[0]}" 'name,type,layout,shape,padded,offset,bytes,blake2b'
+    assert_equal "${lines[0]}" 'name,type,source,bits,layout,shape,padded,offset,bytes,blake2b'
 }
 
 @test "a tied head is one tensor with two names" {

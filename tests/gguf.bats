@@ -151,14 +151,14 @@ with_value() { # KEY F32
         file=$(jq -r ".[$i].file" "$SHARED/cases.json")
         bmc-convert "$SHARED/$file" -o a.bmc
         jq -c ".[$i].cases[] | {prompt}" "$SHARED/cases.json" >requests
-        bmc-gen -m a.bmc --jsonl --ignore-eos --temp 0 -n 40 --logprobs 1 -b 3 <requests 2>/dev/null |
+        bmc-gen -m a.bmc --precision f32 --jsonl --ignore-eos --temp 0 -n 40 --logprobs 1 -b 3 <requests 2>/dev/null |
             jq -s 'sort_by(.id)' >results
         jq -e --argjson i $i --slurpfile want "$SHARED/cases.json" \
             '[., $want[0][$i].cases] | transpose | length == 3 and all(
                 .[0].ids == .[1].ids and
                 ([[.[0].logprobs[].logprob], .[1].logprob] | transpose | length == 40 and all((.[0] - .[1]) | fabs < 1e-5)))' results ||
             fail "$file: $(head -c 300 results)"
-        bmc-gen -m a.bmc --score --summary --format json <"$SHARED/score-text.txt" 2>/dev/null >score
+        bmc-gen -m a.bmc --precision f32 --score --summary --format json <"$SHARED/score-text.txt" 2>/dev/null >score
         jq -e --argjson i $i --slurpfile want "$SHARED/cases.json" '(.mean_logprob - $want[0][$i].mean_logprob) | fabs < 1e-5' score ||
             fail "$file: $(cat score)"
     done

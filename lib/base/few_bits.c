@@ -9,20 +9,22 @@ void few_widen(float *to, enum dtype type, const void *row, size_t n)
     for (size_t from = 0; from < n; from += group) {
         const struct few_values v = few_row_values(type, row, n, from);
         for (size_t i = from; i < size_min(from + group, n); i++)
-            to[i] = fmaf(v.step, (float)((int)few_code(type, row, i) - few_bits[type].zero), v.base);
+            to[i] = few_value(type, v, few_code(type, row, i));
     }
 }
 
+/* Of an f16 that is finite all multiples that a code and a scale of 8 bits make are finite, too; of an f32 it depends. */
 bool few_finite(enum dtype type, const void *row, size_t n)
 {
-    const size_t group = few_group(type, n);
-    for (size_t from = 0; from < n; from += group) {
-        const struct few_values v = few_row_values(type, row, n, from);
-        for (size_t i = from; i < size_min(from + group, n); i++)
-            if (!isfinite(
-                    fmaf(v.step, (float)((int)few_code(type, row, i) - few_bits[type].zero), v.base)))
-                return false;
+    for (size_t p = 0; p < FEW_PLANES; p++) {
+        const struct few_plane plane = few_bits[type].plane[p];
+        if (plane.bytes == sizeof(f16) &&
+            !dtype_finite(DTYPE_F16, (const char *)row + few_plane_at(type, n, p), few_count(plane, n)))
+            return false;
     }
+    for (size_t i = 0; few_bits[type].plane[FEW_SCALE].bytes == sizeof(float) && i < n; i++)
+        if (!isfinite(few_value(type, few_row_values(type, row, n, i), few_code(type, row, i))))
+            return false;
     return true;
 }
 

@@ -24,6 +24,8 @@
 #ifndef BMC_FEW_BITS_H
 #define BMC_FEW_BITS_H
 
+#include <math.h>
+
 #include "base/dtype.h"
 
 enum { FEW_GROUP = 32, FEW_HALF = 16, FEW_SUPER = 256, FEW_PLANES = 4 };
@@ -99,6 +101,28 @@ static inline struct few_values few_values(enum dtype type, const unsigned char 
     }
     return v;
 }
+
+/* What a code stands for. The product of a step and a code has no more than 24 bits but in q8k and q8c, so that it is exact
+ * and the sum rounds once; q8c has nothing to add. fmaf() is slow where it is no instruction. */
+static inline float few_value(enum dtype type, struct few_values v, unsigned code)
+{
+    const float counted = (float)((int)code - few_bits[type].zero);
+    return type == DTYPE_Q8K ? fmaf(v.step, counted, v.base) : v.step * counted + v.base;
+}
+
+/* In switches over a type that becomes a constant. */
+#define FEW_CASES(DO)                                                                                  \
+    case DTYPE_Q8: DO(DTYPE_Q8); break;                                                                \
+    case DTYPE_Q8C: DO(DTYPE_Q8C); break;                                                              \
+    case DTYPE_Q4: DO(DTYPE_Q4); break;                                                                \
+    case DTYPE_Q4S: DO(DTYPE_Q4S); break;                                                              \
+    case DTYPE_Q4K: DO(DTYPE_Q4K); break;                                                              \
+    case DTYPE_Q6K: DO(DTYPE_Q6K); break;                                                              \
+    case DTYPE_Q8K: DO(DTYPE_Q8K); break;                                                              \
+    case DTYPE_F32:                                                                                    \
+    case DTYPE_BF16:                                                                                   \
+    case DTYPE_F16:                                                                                    \
+    case DTYPE_COUNT: break;
 
 /* ---- the row form ---- */
 

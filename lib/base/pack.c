@@ -1,7 +1,7 @@
 /* Rows become packed blocks: a transposition of words. */
 #include "base/pack.h"
 
-#include <math.h>
+#include "base/pack_few.h"
 
 enum { LINE_WORDS = 16 };
 
@@ -34,103 +34,6 @@ static void pack_block(size_t word, char *block, size_t words, const char *rows,
         transpose_block(2, block, words, rows, stride_bytes, n_rows, bytes);
     else
         transpose_block(4, block, words, rows, stride_bytes, n_rows, bytes);
-}
-
-/* ---- few bits ---- */
-
-/* A code in a block: the byte that has its lower bits, and where the others are. */
-struct spot {
-    size_t low, high;
-    unsigned low_shift, high_shift;
-};
-
-static struct spot spot_of(enum dtype type, size_t o, size_t k)
-{
-    const size_t byte = o * 4 + k % 4;
-    switch (few_bits[type].bits) {
-    case 8: return (struct spot){.low = k / 4 * PACK_LINE + byte};
-    case 4:
-        return (struct spot){.low = k / 8 * PACK_LINE + byte, .low_shift = (unsigned)(k % 8 / 4 * 4)};
-    default: {
-        const size_t cell = k / 32 * pack_codes(type, 32);
-        return (struct spot){.low = cell + k % 32 / 8 * PACK_LINE + byte,
-                             .high = cell + (4 + k % 32 / 16) * PACK_LINE + byte,
-                             .low_shift = (unsigned)(k % 8 / 4 * 4),
-                             .high_shift = (unsigned)(k % 16 / 4 * 2)};
-    }
-    }
-}
-
-static void put_code(enum dtype type, unsigned char *block, size_t o, size_t k, unsigned code)
-{
-    const struct spot spot = spot_of(type, o, k);
-    const unsigned low = few_bits[type].bits == 8 ? code : code & 15;
-    block[spot.low] |= (unsigned char)(low << spot.low_shift);
-    if (few_bits[type].bits == 6)
-        block[spot.high] |= (unsigned char)(code >> 4 << spot.high_shift);
-}
-
-static unsigned get_code(enum dtype type, const unsigned char *block, size_t o, size_t k)
-{
-    const struct spot spot = spot_of(type, o, k);
-    if (few_bits[type].bits == 8)
-        return block[spot.low];
-    const unsigned low = block[spot.low] >> spot.low_shift & 15;
-    return few_bits[type].bits == 4 ? low : low | (block[spot.high] >> spot.high_shift & 3u) << 4;
-}
-
-static void pack_few(enum dtype type, unsigned char *block, size_t n_padded, const unsigned char *rows,
-                     size_t n_rows, size_t n)
-{
-    const size_t row_bytes = dtype_row_bytes(type, n);
-    memset(block, 0, pack_block_bytes(type, n_padded));
-    for (size_t o = 0; o < n_rows; o++) {
-        const unsigned char *row = rows + o * row_bytes;
-        for (size_t k = 0; k < n; k++)
-            put_code(type, block, o, k, few_code(type, row, k));
-        for (size_t p = 0; p < FEW_PLANES; p++) {
-            const size_t bytes = few_bits[type].plane[p].bytes,
-                         many = few_count(few_bits[type].plane[p], n);
-            for (size_t i = 0; i < many; i++)
-                memcpy(block + pack_plane_at(type, n_padded, p) + (i * PACK_OUT + o) * bytes,
-                       row + few_plane_at(type, n, p) + i * bytes, bytes);
-        }
-    }
-}
-
-static void unpack_few(enum dtype type, unsigned char *rows, const unsigned char *block,
-                       size_t n_padded, size_t n_rows, size_t n)
-{
-    const size_t row_bytes = dtype_row_bytes(type, n);
-    memset(rows, 0, n_rows * row_bytes);
-    for (size_t o = 0; o < n_rows; o++) {
-        unsigned char *row = rows + o * row_bytes;
-        for (size_t k = 0; k < n; k++)
-            few_set_code(type, row, k, get_code(type, block, o, k));
-        for (size_t p = 0; p < FEW_PLANES; p++) {
-            const size_t bytes = few_bits[type].plane[p].bytes,
-                         many = few_count(few_bits[type].plane[p], n);
-            for (size_t i = 0; i < many; i++)
-                memcpy(row + few_plane_at(type, n, p) + i * bytes,
-                       block + pack_plane_at(type, n_padded, p) + (i * PACK_OUT + o) * bytes, bytes);
-        }
-    }
-}
-
-static float few_fetch(const struct mat *w, size_t row, size_t k)
-{
-    const enum dtype type = w->dtype;
-    const unsigned char *block =
-        (const unsigned char *)w->data + row / PACK_OUT * pack_block_bytes(type, w->in_padded);
-    const size_t o = row % PACK_OUT;
-    const unsigned char *at[FEW_PLANES];
-    for (size_t p = 0; p < FEW_PLANES; p++) {
-        const struct few_plane plane = few_bits[type].plane[p];
-        at[p] = block + pack_plane_at(type, w->in_padded, p) +
-                ((plane.every ? k / plane.every : 0) * PACK_OUT + o) * plane.bytes;
-    }
-    const struct few_values v = few_values(type, at);
-    return fmaf(v.step, (float)((int)get_code(type, block, o, k) - few_bits[type].zero), v.base);
 }
 
 /* ---- all types ---- */
@@ -166,9 +69,12 @@ void unpack_block(void *rows, const void *block, size_t n_padded, size_t n_rows,
 
 void mat_fetch(float *y, const struct mat *w, size_t row, size_t from, size_t n)
 {
+    if (dtype_few_bits(w->dtype)) {
+        fetch_few(y, w, row, from, n);
+        return;
+    }
     for (size_t k = 0; k < n; k++)
-        y[k] = dtype_few_bits(w->dtype) ? few_fetch(w, row, from + k)
-                                        : dtype_element(w->dtype, w->data, mat_at(w, row, from + k));
+        y[k] = dtype_element(w->dtype, w->data, mat_at(w, row, from + k));
 }
 
 void mat_fetch_row(float *y, const struct mat *w, size_t row) { mat_fetch(y, w, row, 0, w->in); }

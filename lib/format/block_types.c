@@ -3,14 +3,7 @@
 
 #include <string.h>
 
-#include "base/dtype.h"
-
-enum {
-    SMALL = 32,
-    SUPER = 256
-}; /* elements of a block; those of a super-block, in parts with scales of their own */
-
-static uint16_t load_u16(const unsigned char *at) { return (uint16_t)(at[0] | at[1] << 8); }
+#include "format/block_bits.h"
 
 static float load_f16(const unsigned char *from) { return f16_to_f32(load_u16(from)); }
 
@@ -31,15 +24,6 @@ static void widen_bf16(float *to, const unsigned char *from, size_t n)
 }
 
 /* ---- blocks of 32 ---- */
-
-/* The first half lies in the low nibbles, the second in the high ones. */
-static int nibble(const unsigned char *q, size_t i) { return i < 16 ? q[i] & 15 : q[i - 16] >> 4; }
-
-/* The fifth bits lie in four bytes of their own. */
-static int five_bits(const unsigned char *high, const unsigned char *q, size_t i)
-{
-    return nibble(q, i) | (high[i / 8] >> i % 8 & 1) << 4;
-}
 
 static void q8_0(float *to, const unsigned char *b)
 {
@@ -76,10 +60,6 @@ static void q5_1(float *to, const unsigned char *b)
         to[i] = d * (float)five_bits(b + 4, b + 8, i) + m;
 }
 
-/* What four bits stand for where steps are not even. */
-static const int8_t uneven[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                  1,    13,   25,  38,  53,  69,  89,  113};
-
 static void iq4_nl(float *to, const unsigned char *b)
 {
     const float d = load_f16(b);
@@ -89,12 +69,6 @@ static void iq4_nl(float *to, const unsigned char *b)
 
 /* ---- super-blocks of 256 ---- */
 
-/* Two bits of each of 128 elements lie in 32 bytes: the lowest of the first 32 elements, then those of the next. */
-static int two_bits(const unsigned char *q, size_t i)
-{
-    return q[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
-}
-
 static void q2_k(float *to, const unsigned char *b)
 {
     const unsigned char *scales = b, *q = b + 16;
@@ -102,15 +76,8 @@ static void q2_k(float *to, const unsigned char *b)
     for (size_t part = 0; part < 16; part++) {
         const float scale = d * (float)(scales[part] & 15), low = dmin * (float)(scales[part] >> 4);
         for (size_t i = 16 * part; i < 16 * (part + 1); i++)
-            to[i] = scale * (float)two_bits(q, i) - low;
+            to[i] = scale * (float)two_bits(q, i / 32, i % 32) - low;
     }
-}
-
-/* Sixteen scales of six bits: four bits each in eight bytes, then the upper two in four more. */
-static int q3_scale(const unsigned char *s, size_t part)
-{
-    const int low = part < 8 ? s[part] & 15 : s[part - 8] >> 4;
-    return (low | (s[8 + part % 4] >> part / 4 * 2 & 3) << 4) - 32;
 }
 
 static void q3_k(float *to, const unsigned char *b)
@@ -121,27 +88,9 @@ static void q3_k(float *to, const unsigned char *b)
         const float scale = d * (float)q3_scale(b + 96, part);
         for (size_t i = 16 * part; i < 16 * (part + 1); i++) {
             const int taken = high[i % 32] >> i / 32 & 1 ? 0 : 4; /* where the third bit is not set */
-            to[i] = scale * (float)(two_bits(q, i) - taken);
+            to[i] = scale * (float)(two_bits(q, i / 32, i % 32) - taken);
         }
     }
-}
-
-/* Eight scales and eight minima of six bits in twelve bytes. */
-static void q4_scales(const unsigned char *s, size_t part, int *scale, int *low)
-{
-    if (part < 4) {
-        *scale = s[part] & 63;
-        *low = s[part + 4] & 63;
-    } else {
-        *scale = (s[part + 4] & 15) | s[part - 4] >> 6 << 4;
-        *low = s[part + 4] >> 4 | s[part] >> 6 << 4;
-    }
-}
-
-/* Four bits of each of 64 elements lie in 32 bytes. */
-static int four_bits(const unsigned char *q, size_t i)
-{
-    return q[i / 64 * 32 + i % 32] >> i % 64 / 32 * 4 & 15;
 }
 
 /* Q5_K has a fifth bit of each element in front; in Q4_K there is none. */
@@ -154,7 +103,7 @@ static void q45_k(float *to, const unsigned char *b, const unsigned char *high, 
         const float step = d * (float)scale, base = dmin * (float)low;
         for (size_t i = 32 * part; i < 32 * (part + 1); i++) {
             const int fifth = high ? high[i % 32] >> part & 1 : 0;
-            to[i] = step * (float)(four_bits(q, i) | fifth << 4) - base;
+            to[i] = step * (float)(four_bits(q, part, i % 32) | fifth << 4) - base;
         }
     }
 }
@@ -169,8 +118,8 @@ static void q6_k(float *to, const unsigned char *b)
     for (size_t part = 0; part < 16; part++) {
         const float scale = d * (float)(int8_t)scales[part];
         for (size_t i = 16 * part; i < 16 * (part + 1); i++) {
-            const int four = low[i / 128 * 64 + i % 64] >> i % 128 / 64 * 4 & 15;
-            to[i] = scale * (float)((four | two_bits(high, i) << 4) - 32);
+            const int four = q6_low(low, i / 32, i % 32);
+            to[i] = scale * (float)((four | two_bits(high, i / 32, i % 32) << 4) - 32);
         }
     }
 }
@@ -178,10 +127,8 @@ static void q6_k(float *to, const unsigned char *b)
 static void iq4_xs(float *to, const unsigned char *b)
 {
     const float d = load_f16(b);
-    const int high = load_u16(b + 2);
     for (size_t part = 0; part < 8; part++) {
-        const int scale = (b[4 + part / 2] >> part % 2 * 4 & 15) | (high >> 2 * part & 3) << 4;
-        const float step = d * (float)(scale - 32);
+        const float step = d * (float)iq4_scale(b, part);
         for (size_t i = 0; i < 32; i++)
             to[32 * part + i] = step * (float)uneven[nibble(b + 8 + 16 * part, i)];
     }
@@ -213,16 +160,24 @@ const struct block_type block_types[SOURCE_OTHER] = {
     [SOURCE_F32] = {"F32", 0, 1, 4, widen_f32, DTYPE_F32},
     [SOURCE_F16] = {"F16", 1, 1, 2, widen_f16, DTYPE_F16},
     [SOURCE_BF16] = {"BF16", 30, 1, 2, widen_bf16, DTYPE_BF16},
-    [SOURCE_Q8_0] = {"Q8_0", 8, SMALL, 34, widen_q8_0, DTYPE_F32},
-    [SOURCE_Q4_0] = {"Q4_0", 2, SMALL, 18, widen_q4_0, DTYPE_F32},
-    [SOURCE_Q4_1] = {"Q4_1", 3, SMALL, 20, widen_q4_1, DTYPE_F32},
-    [SOURCE_Q5_0] = {"Q5_0", 6, SMALL, 22, widen_q5_0, DTYPE_F32},
+    [SOURCE_Q8_0] = {"Q8_0", 8, SMALL, 34, widen_q8_0, DTYPE_Q8},
+    [SOURCE_Q4_0] = {"Q4_0", 2, SMALL, 18, widen_q4_0, DTYPE_Q4S},
+    [SOURCE_Q4_1] = {"Q4_1", 3, SMALL, 20, widen_q4_1, DTYPE_Q4},
+    [SOURCE_Q5_0] = {"Q5_0", 6, SMALL, 22, widen_q5_0, DTYPE_Q8},
     [SOURCE_Q5_1] = {"Q5_1", 7, SMALL, 24, widen_q5_1, DTYPE_F32},
-    [SOURCE_Q2_K] = {"Q2_K", 10, SUPER, 84, widen_q2_k, DTYPE_F32},
-    [SOURCE_Q3_K] = {"Q3_K", 11, SUPER, 110, widen_q3_k, DTYPE_F32},
-    [SOURCE_Q4_K] = {"Q4_K", 12, SUPER, 144, widen_q4_k, DTYPE_F32},
-    [SOURCE_Q5_K] = {"Q5_K", 13, SUPER, 176, widen_q5_k, DTYPE_F32},
-    [SOURCE_Q6_K] = {"Q6_K", 14, SUPER, 210, widen_q6_k, DTYPE_F32},
-    [SOURCE_IQ4_NL] = {"IQ4_NL", 20, SMALL, 18, widen_iq4_nl, DTYPE_F32},
-    [SOURCE_IQ4_XS] = {"IQ4_XS", 23, SUPER, 136, widen_iq4_xs, DTYPE_F32},
+    [SOURCE_Q2_K] = {"Q2_K", 10, SUPER, 84, widen_q2_k, DTYPE_Q8K},
+    [SOURCE_Q3_K] = {"Q3_K", 11, SUPER, 110, widen_q3_k, DTYPE_Q6K},
+    [SOURCE_Q4_K] = {"Q4_K", 12, SUPER, 144, widen_q4_k, DTYPE_Q4K},
+    [SOURCE_Q5_K] = {"Q5_K", 13, SUPER, 176, widen_q5_k, DTYPE_Q8K},
+    [SOURCE_Q6_K] = {"Q6_K", 14, SUPER, 210, widen_q6_k, DTYPE_Q6K},
+    [SOURCE_IQ4_NL] = {"IQ4_NL", 20, SMALL, 18, widen_iq4_nl, DTYPE_Q8},
+    [SOURCE_IQ4_XS] = {"IQ4_XS", 23, SUPER, 136, widen_iq4_xs, DTYPE_Q8K},
 };
+
+const struct block_type *block_type_of_ggml(uint32_t ggml)
+{
+    for (size_t i = 0; i < SOURCE_OTHER; i++)
+        if (block_types[i].ggml == ggml)
+            return &block_types[i];
+    return NULL;
+}

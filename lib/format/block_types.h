@@ -37,4 +37,11 @@ struct block_type {
 
 extern const struct block_type block_types[SOURCE_OTHER];
 
+/* Takes a row of n elements over as it is: blocks of a type whose `stored` is of few bits become a row of that type
+ * (base/few_bits.h), code by code and scale by scale. */
+void block_take(enum source_type from, unsigned char *row, const unsigned char *blocks, size_t n);
+
+/* The row of the table that has this number in GGUF files, or NULL. */
+const struct block_type *block_type_of_ggml(uint32_t ggml);
+
 #endif

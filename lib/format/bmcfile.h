@@ -18,7 +18,9 @@ enum {
 /* One tensor as the table stores it, 192 bytes, little-endian. */
 struct bmc_tensor {
     uint32_t dtype, layout;
-    uint32_t n_dims, reserved;
+    uint32_t n_dims;
+    uint32_t
+        source; /* number in GGUF files of the few-bit type that was taken over; 0: there was none */
     uint64_t shape[BMC_MAX_DIMS];  /* logical, slowest first; unused ones are 1 */
     uint64_t padded[BMC_MAX_DIMS]; /* as stored */
     uint64_t offset, bytes;        /* of the data; offset is a multiple of BMC_ALIGN */
@@ -83,6 +85,7 @@ struct bmc_plan_tensor {
     enum layout layout; /* LAYOUT_PACKED: of 2 dimensions */
     size_t n_dims;
     size_t shape[BMC_MAX_DIMS];
+    uint32_t source; /* as in struct bmc_tensor */
 };
 
 struct bmc_plan {

@@ -65,7 +65,7 @@ static int check_stored(const struct bmc_file *file, const char *path, bmc_progr
 
 /* ---- as meant ---- */
 
-enum finding { FINE, OTHER_ELEMENTS, PADDED, NO_MEMORY };
+enum finding { FINE, OTHER_ELEMENTS, PADDED, NOT_FINITE, NO_MEMORY };
 
 struct meaning {
     const struct bmc_file *file;
@@ -75,6 +75,15 @@ struct meaning {
     pthread_mutex_t lock; /* of `done`, and of the callback */
     size_t done;
 };
+
+/* None of the elements of n rows, one after the other, is NaN or infinite: no converter writes such. */
+static bool rows_finite(enum dtype type, const char *rows, size_t n, size_t in)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!dtype_finite(type, rows + i * dtype_row_bytes(type, in), in))
+            return false;
+    return true;
+}
 
 /* The elements of a packed tensor in row order, hashed; each block is packed anew, which shows what its padding holds. */
 static enum finding hash_packed(const struct bmc_tensor *tensor, const unsigned char *data,
@@ -95,6 +104,8 @@ static enum finding hash_packed(const struct bmc_tensor *tensor, const unsigned 
         pack_rows(again, in_padded, rows, in, n, in, tensor->dtype);
         if (memcmp(again, data, block) != 0)
             finding = PADDED;
+        else if (!rows_finite(tensor->dtype, rows, n, in))
+            finding = NOT_FINITE;
     }
     *hash = hasher_result(&hasher);
     free(rows);
@@ -110,7 +121,10 @@ static void check_tensor(void *arg, size_t i)
     if (tensor->layout == LAYOUT_PACKED) {
         m->finding[i] = hash_packed(tensor, data, &hash);
     } else {
-        m->finding[i] = FINE;
+        m->finding[i] = rows_finite(tensor->dtype, (const char *)data, 1,
+                                    (size_t)tensor->bytes / dtype_size(tensor->dtype))
+                            ? FINE
+                            : NOT_FINITE;
         hash = hash_of(data, (size_t)tensor->bytes);
     }
     if (m->finding[i] == FINE && !hash_equal(&hash, &tensor->canonical))
@@ -129,6 +143,7 @@ static int report(const struct bmc_file *file, const enum finding *finding, cons
         [OTHER_ELEMENTS] =
             "has elements that are not those of its canonical hash; convert the model again",
         [PADDED] = "has padding that is not zero; convert the model again",
+        [NOT_FINITE] = "has weights that are NaN or infinite; convert the model again",
         [NO_MEMORY] = "cannot be checked, there is not enough memory: free some and try again",
     };
     char name[128];

@@ -109,6 +109,7 @@ static void fill_tables(struct writer *w)
         tensor->dtype = from->dtype;
         tensor->layout = from->layout;
         tensor->n_dims = (uint32_t)from->n_dims;
+        tensor->source = from->source;
         for (size_t k = 0; k < BMC_MAX_DIMS; k++)
             tensor->shape[k] = tensor->padded[k] = k < from->n_dims ? from->shape[k] : 1;
         tensor->padded[0] = layout_out(from->layout, (size_t)tensor->shape[0]);

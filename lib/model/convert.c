@@ -23,6 +23,7 @@ struct origin {
     char name[ROLE_NAME_SIZE];
     const struct role *role;
     struct pick pick; /* where it is not synthetic */
+    bool taken;       /* few bits of the source, over as they are */
 };
 
 struct job {
@@ -77,7 +78,7 @@ static int check_worst(const struct job *job, size_t index, enum pick_worst wors
                    path, name, dtype_name(type));
 }
 
-/* Rows of a tensor in a type that has a dtype_size(). */
+/* Rows of a tensor in a type that has a dtype_size(), or that of the source, taken over. */
 static int fill(const struct job *job, size_t index, size_t first_row, size_t rows, enum dtype type,
                 void *to, struct err *err)
 {
@@ -130,8 +131,9 @@ static int produce(void *arg, size_t index, size_t first_row, size_t rows, void 
 {
     struct job *job = arg;
     const enum dtype type = job->plan[index].dtype;
-    const int rc = dtype_few_bits(type) ? fill_few(job, index, first_row, rows, bytes, err)
-                                        : fill(job, index, first_row, rows, type, bytes, err);
+    const bool made = dtype_few_bits(type) && !job->origin[index].taken;
+    const int rc = made ? fill_few(job, index, first_row, rows, bytes, err)
+                        : fill(job, index, first_row, rows, type, bytes, err);
     if (rc == 0 && job->source.format && job->source.format->forget)
         job->source.format->forget(&job->source);
     return rc;
@@ -165,6 +167,13 @@ static int find_tensor(const struct job *job, const struct role *role, size_t la
     return err_set(err, "%s: names no tensor for \"%s\"", job->family.conf.name, role->name);
 }
 
+/* A type of blocks whose values are all there, as they were: the model file remembers it. */
+static uint32_t taken_type(const struct job *job, const struct source_tensor *from)
+{
+    const bool blocks = from && block_types[from->type].elements > 1;
+    return job->options->type == DTYPE_COUNT && blocks ? block_types[from->type].ggml : 0;
+}
+
 /* Vectors are f32 always: they are small, and kernels need not ask. */
 static enum dtype target_type(const struct job *job, const struct role *role,
                               const struct source_tensor *from)
@@ -195,6 +204,8 @@ static int plan_tensor(struct job *job, const struct role *role, size_t layer, s
     if (!job->synthetic && find_tensor(job, role, layer, &origin->pick, err) < 0)
         return -1;
     plan->dtype = target_type(job, role, origin->pick.from);
+    plan->source = taken_type(job, origin->pick.from);
+    origin->taken = job->options->type == DTYPE_COUNT && dtype_few_bits(plan->dtype);
     plan->layout = role_layout(role, &job->config, plan->dtype);
     return 0;
 }

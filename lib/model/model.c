@@ -1,6 +1,7 @@
 /* Opening a model. */
 #include "model/model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -77,17 +78,13 @@ bool model_is_eos(const struct model *model, uint32_t id)
     return false;
 }
 
-enum dtype model_weight_type(const struct model *model)
-{
-    return model->weights.layer[0].q.weight.dtype;
-}
-
 bool model_few_bits(const struct model *model)
 {
     bool any = false;
     for (size_t i = 0; i < model->file.n_tensors; i++)
         any |= dtype_few_bits(model->file.tensor[i].dtype);
-    return any || dtype_few_bits(model_weight_type(model));
+    return any ||
+           dtype_few_bits(model_weight_type(model)); /* of a synthetic model, which has no file */
 }
 
 size_t model_parameters(const struct model *model)
@@ -100,36 +97,93 @@ size_t model_parameters(const struct model *model)
     return elements;
 }
 
-/* Calls for every tensor that a step multiplies by, or reads whole. */
-static size_t sum_roles(const struct model *model, bool matrices_only, bool with_head,
-                        size_t (*weigh)(enum dtype))
+/* ---- what a step reads ---- */
+
+/* Tables are only looked up. */
+static bool in_step(const struct role *role, const struct config *c, bool with_head)
 {
-    const struct config *c = &model->config;
+    const bool table =
+        strcmp(role->name, "embed.weight") == 0 || strcmp(role->name, "position.weight") == 0;
+    return role_wanted(role, c) && !table && (with_head || strcmp(role->name, "head.weight") != 0);
+}
+
+/* Sums what `weigh` says of every matrix of a step. */
+static size_t sum_matrices(const struct model *model, bool with_head,
+                           size_t (*weigh)(const struct mat *mat, const void *arg), const void *arg)
+{
     size_t sum = 0;
     for (size_t i = 0; i < n_roles; i++) {
         const struct role *role = &roles[i];
-        const bool table =
-            strcmp(role->name, "embed.weight") == 0 || strcmp(role->name, "position.weight") == 0;
-        const bool head = strcmp(role->name, "head.weight") == 0;
-        if (!role_wanted(role, c) || table || (head && !with_head) ||
-            (matrices_only && role->in == DIM_NONE))
+        if (role->in == DIM_NONE || !in_step(role, &model->config, with_head))
             continue;
-        const enum dtype type = role->in == DIM_NONE ? DTYPE_F32 : model_weight_type(model);
-        sum += config_dim(c, role->out) * config_dim(c, role->in) * weigh(type) *
-               (role_in_layer(role) ? c->layers : 1);
+        for (size_t layer = 0; layer < (role_in_layer(role) ? model->config.layers : 1); layer++) {
+            const char *base = role_in_layer(role) ? (const char *)&model->weights.layer[layer]
+                                                   : (const char *)&model->weights;
+            sum += weigh((const struct mat *)(const void *)(base + role->at), arg);
+        }
     }
     return sum;
 }
 
-static size_t one(enum dtype type)
+static size_t mat_bytes(const struct mat *mat, const void *arg)
 {
-    (void)type;
-    return 1;
+    const enum dtype *only = arg;
+    return only && mat->dtype != *only ? 0 : mat->out * dtype_row_bytes(mat->dtype, mat->in);
 }
 
-size_t model_step_bytes(const struct model *model) { return sum_roles(model, false, true, dtype_size); }
+static size_t mat_macs(const struct mat *mat, const void *arg)
+{
+    (void)arg;
+    return mat->out * mat->in;
+}
+
+size_t model_step_bytes(const struct model *model)
+{
+    const struct config *c = &model->config;
+    size_t vectors = 0;
+    for (size_t i = 0; i < n_roles; i++)
+        if (roles[i].in == DIM_NONE && in_step(&roles[i], c, true))
+            vectors += config_dim(c, roles[i].out) * (role_in_layer(&roles[i]) ? c->layers : 1);
+    return sum_matrices(model, true, mat_bytes, NULL) + vectors * sizeof(float);
+}
 
 size_t model_row_macs(const struct model *model, bool with_head)
 {
-    return sum_roles(model, true, with_head, one);
+    return sum_matrices(model, with_head, mat_macs, NULL);
+}
+
+/* The type of most bytes among those that `left` has; DTYPE_COUNT: there is none. */
+static enum dtype take_largest(size_t left[DTYPE_COUNT])
+{
+    enum dtype largest = DTYPE_F32;
+    for (enum dtype type = DTYPE_F32; type < DTYPE_COUNT; type++)
+        if (left[type] > left[largest])
+            largest = type;
+    if (!left[largest])
+        return DTYPE_COUNT;
+    left[largest] = 0;
+    return largest;
+}
+
+static void bytes_by_type(const struct model *model, size_t bytes[DTYPE_COUNT])
+{
+    for (enum dtype type = DTYPE_F32; type < DTYPE_COUNT; type++)
+        bytes[type] = sum_matrices(model, true, mat_bytes, &type);
+}
+
+enum dtype model_weight_type(const struct model *model)
+{
+    size_t bytes[DTYPE_COUNT];
+    bytes_by_type(model, bytes);
+    return take_largest(bytes);
+}
+
+void model_weight_types(const struct model *model, char text[MODEL_TYPES_SIZE])
+{
+    size_t bytes[DTYPE_COUNT], len = 0;
+    bytes_by_type(model, bytes);
+    *text = 0;
+    for (enum dtype type; (type = take_largest(bytes)) != DTYPE_COUNT;)
+        len += (size_t)snprintf(text + len, MODEL_TYPES_SIZE - len, "%s%s", len ? "+" : "",
+                                dtype_name(type));
 }

@@ -18,6 +18,9 @@ struct model {
     size_t synthetic_bytes;
 };
 
+/* Of a list of all types. */
+enum { MODEL_TYPES_SIZE = 64 };
+
 /* Maps and checks the file; nothing is read but the header. */
 int model_open(struct model **model, const char *path, struct err *err) MUST_USE;
 void model_close(struct model *model);
@@ -35,8 +38,9 @@ int model_chat(const struct model *model, struct chat *chat, struct err *err) MU
 
 bool model_is_eos(const struct model *model, uint32_t id);
 
-/* Type of the large matrices. */
+/* Type of most bytes of the matrices that a step reads, and all their types, those of most bytes first: "q4k+q6k". */
 enum dtype model_weight_type(const struct model *model);
+void model_weight_types(const struct model *model, char text[MODEL_TYPES_SIZE]);
 
 /* Some of its matrices are of few bits. */
 bool model_few_bits(const struct model *model);
@@ -44,8 +48,8 @@ bool model_few_bits(const struct model *model);
 /* Elements of all distinct tensors. */
 size_t model_parameters(const struct model *model);
 
-/* Bytes of weights that a decode step must read: all matrices and vectors of the layers and the head; of an
- * embedding that is not the head, one row, left out. */
+/* Bytes of weights that a decode step must read: all matrices, with their scales, and vectors of the layers and the head;
+ * of an embedding that is not the head, one row, left out, as is all padding. */
 size_t model_step_bytes(const struct model *model);
 
 /* Multiply-adds of a row through all matrices, attention left out. The head counts when `with_head`. */

@@ -54,11 +54,14 @@ static enum pick_worst blame(const struct block_type *type, const unsigned char 
     return PICK_TOO_LARGE;
 }
 
+/* To a type of few bits only rows of a source's type that it holds as it is: others go by way of f32. */
 static enum pick_worst convert_row(const struct block_type *type, const unsigned char *in, size_t step,
                                    enum dtype to, void *out, size_t n)
 {
     if (is_copy(type, step, to))
         memcpy(out, in, n * type->bytes);
+    else if (dtype_few_bits(to))
+        block_take((enum source_type)(type - block_types), out, in, n);
     else
         convert_some(type, in, step, to, out, n);
     return dtype_finite(to, out, n) ? PICK_FINITE : blame(type, in, step, n);
@@ -105,7 +108,7 @@ static void convert_piece(void *arg, size_t index)
     for (size_t i = index * c->piece; i < end; i++) {
         const size_t at = source_row(p, c->first_row + i) * p->row_step;
         const unsigned char *in = p->from->data + at / type->elements * type->bytes;
-        unsigned char *out = c->out + i * p->columns * dtype_size(c->to);
+        unsigned char *out = c->out + i * dtype_row_bytes(c->to, p->columns);
         atomic_store(&c->found[convert_row(type, in, p->column_step, c->to, out, p->columns)], true);
         if (p->plus_one)
             add_one(out);

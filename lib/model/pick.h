@@ -28,7 +28,7 @@ int pick_plan(struct pick *pick, const struct source_tensor *from, const struct 
               struct err *err) MUST_USE;
 
 /* Converts rows [first_row, first_row + rows) of the role, one after the other; what the worst
- * of their elements is. */
+ * of their elements is. A type of few bits must be the one that the source's is stored as: its rows are taken over. */
 enum pick_worst pick_rows(const struct pick *pick, size_t first_row, size_t rows, enum dtype to,
                           void *out);
 

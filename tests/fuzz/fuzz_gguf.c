@@ -1,5 +1,7 @@
 /* GGUF files from a hostile source: tensors that are accepted lie inside the file, and whatever the values say, what is made
  * of them is an error or texts and JSON. */
+#include <math.h>
+
 #include "format/gguf_config.h"
 #include "format/gguf_tokenizer.h"
 #include "input.h"
@@ -16,13 +18,31 @@ static void check_tensors(const struct gguf *gguf, const unsigned char *data, si
     }
 }
 
-static void widen_one(const struct gguf *gguf)
+/* A block, and the same taken over: values are the same, or not finite. */
+static void read_block(enum source_type from, const unsigned char *block)
 {
-    float x[BLOCK_MAX_ELEMENTS];
+    const struct block_type *type = &block_types[from];
+    unsigned char row[2 * BLOCK_MAX_ELEMENTS];
+    float x[BLOCK_MAX_ELEMENTS], taken[BLOCK_MAX_ELEMENTS];
+    type->widen(x, block, 1);
+    if (!dtype_few_bits(type->stored))
+        return;
+    block_take(from, row, block, type->elements);
+    dtype_widen(taken, type->stored, row, type->elements);
+    if (dtype_finite(type->stored, row, type->elements) != dtype_finite(DTYPE_F32, x, type->elements))
+        abort();
+    for (size_t i = 0; i < type->elements; i++)
+        if (!(x[i] == taken[i]) && isfinite(x[i]))
+            abort();
+}
+
+static void read_last(const struct gguf *gguf)
+{
     for (size_t i = 0; i < gguf->n_tensors; i++) {
         const struct block_type *type = &block_types[gguf->tensor[i].type];
         if (gguf->tensor[i].bytes >= type->bytes)
-            type->widen(x, gguf->tensor[i].data + gguf->tensor[i].bytes - type->bytes, 1);
+            read_block(gguf->tensor[i].type,
+                       gguf->tensor[i].data + gguf->tensor[i].bytes - type->bytes);
     }
 }
 
@@ -73,7 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     if (gguf_parse(&gguf, copy, size, "fuzz", true, &err) == 0) {
         check_tensors(&gguf, copy, size);
-        widen_one(&gguf);
+        read_last(&gguf);
         make_config(&gguf);
         make_texts(&gguf);
         gguf_release(&gguf);

@@ -1,0 +1,166 @@
+# Few bits of GGUF files: taken over as they are, packed, shown and checked.
+load helper
+
+GGUF=$FIXTURES/gguf/few-bits.gguf
+SHARED=$ROOT/../shared/gguf
+
+# The model with everything taken over, made once.
+taken() {
+    local file=$BMC_BUILD/models/few-bits.bmc
+    if [ ! "$file" -nt "$BMC_BIN/bmc-convert" ]; then
+        mkdir -p "$BMC_BUILD/models" && bmc-convert "$GGUF" -o "$file" || return 1
+    fi
+    echo "$file"
+}
+
+setup_file() {
+    taken >/dev/null
+    export BMC_SEED=${BMC_SEED:-$((($(date +%s%N) / 1000) % 32768))}
+}
+
+entry_of() { # FILE NAME: where the tensor's entry begins
+    local offset at i n
+    offset=$(info_of "$1" "$2" .offset)
+    at=$(number_at "$1" 128 8)
+    n=$(($(number_at "$1" 136 8) / 192))
+    for ((i = 0; i < n; i++)); do
+        if [ "$(number_at "$1" $((at + 192 * i + 80)) 8)" -eq "$offset" ]; then
+            echo $((at + 192 * i))
+            return
+        fi
+    done
+    return 1
+}
+
+info_of() { # FILE NAME WHAT
+    bmc-convert --info --format json "$1" | jq -r --arg n "$2" ".rows[] | select(.name == \$n) | $3"
+}
+
+# Puts bytes of a tensor in place in ./bad.bmc, with a stored hash and a header that fit them.
+spoil() { # NAME OFFSET BYTES NUMBER
+    local at bytes entry
+    cp "$(taken)" bad.bmc
+    at=$(info_of bad.bmc "$1" .offset)
+    bytes=$(info_of bad.bmc "$1" .bytes)
+    entry=$(entry_of bad.bmc "$1")
+    bytes_le "$3" "$4" | patch bad.bmc $((at + $2))
+    tail -c +$((at + 1)) bad.bmc | head -c "$bytes" | split -b 64K --filter 'b2sum -l 256 | cut -c -64' >pieces
+    if [ "$bytes" -gt 65536 ]; then
+        sed 's/../\\x&/g' pieces | tr -d '\n' | xargs -0 printf '%b' | b2sum -l 256 | cut -c -64 >hash
+    else
+        cp pieces hash
+    fi
+    printf '%b' "$(sed 's/../\\x&/g' hash)" | patch bad.bmc $((entry + 128))
+    reseal bad.bmc
+}
+
+# ---- values ----
+
+@test "blocks of every type are taken over, packed and read without a bit of their values changing" {
+    run "$BMC_BUILD/tests/test_take" "$FIXTURES/gguf/blocks.bin"
+    [ "$status" -eq 0 ] || fail "$output"
+    [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
+    [ "${BASH_REMATCH[1]}" -gt 100 ]
+}
+
+@test "a model of all types: its values and its logits are those of the widened model" {
+    bmc-convert --type f32 "$GGUF" -o wide.bmc
+    # What gguf's own functions make of the blocks, as an F32 file, gives this model: make_few_bits_gguf.py.
+    assert_equal "$(bmc-convert --info --format json wide.bmc | jq -r .model_id)" b78d819a51ebf491da01432c2e9495f8c8193d32b0e97a6adf58fd21c197673a
+    run "$BMC_BUILD/tests/test_take" "$(taken)" wide.bmc
+    [ "$status" -eq 0 ] || fail "$output"
+    for isa in $(isas); do
+        sampled 2 || continue
+        for model in "$(taken)" wide.bmc; do
+            BMC_ISA=$isa bmc-gen -m "$model" -p 'Once upon a time' -n 8 --ignore-eos --temp 0 --precision f32 -q --stats $(basename "$model").json >/dev/null
+        done
+        assert_equal "$(jq -r .logits_hash few-bits.bmc.json)" "$(jq -r .logits_hash wide.bmc.json)"
+    done
+}
+
+@test "threads and outputs that cannot seek change no byte" {
+    bmc-convert -t 1 "$GGUF" -o one.bmc
+    equal_files one.bmc "$(taken)"
+    bmc-convert "$GGUF" -o - | cat >two.bmc
+    equal_files two.bmc "$(taken)"
+}
+
+@test "a type that is asked for is made anew" {
+    bmc-convert --type q8 "$GGUF" -o a.bmc
+    assert_equal "$(bmc-convert --info --format json a.bmc | jq -c '[.weight_type, ([.rows[] | .source, (.type | select(. != "f32"))] | unique)]')" '["q8",[null,"q8"]]'
+    ok bmc-convert --verify a.bmc
+}
+
+@test "scales that are NaN or infinite are refused" {
+    # d of the last block of a Q6_K, m of the second block of a Q4_1, d of the first one of a Q4_K.
+    for place in 99412:output.weight:q6k 121462:blk.0.attn_v.weight:q4 7712:token_embd.weight:q4k; do
+        IFS=: read -r at name type <<<"$place"
+        for scale in $((0x7c00)) $((0xfe01)); do
+            cp "$GGUF" bad.gguf
+            bytes_le 2 "$scale" | patch bad.gguf "$at"
+            expect_error 1 "bad.gguf: tensor \"$name\" has weights that are NaN or infinite as $type; the model is damaged$" \
+                bmc-convert bad.gguf -o a.bmc
+            assert_folder bad.gguf
+        done
+    done
+}
+
+@test "tensors of few bits whose entries lie are refused" {
+    entry=$(entry_of "$(taken)" head.weight)
+    n=0
+    while IFS='|' read -r sentence edits; do
+        cp "$(taken)" bad.bmc
+        for edit in $edits; do # OFFSET:BYTES:NUMBER
+            IFS=: read -r at bytes number <<<"$edit"
+            bytes_le "$bytes" $((number)) | patch bad.bmc $((entry + at))
+        done
+        reseal bad.bmc
+        expect_error 1 "^bmc-convert: bad.bmc: tensor [0-9]+ $sentence" bmc-convert --verify bad.bmc
+        n=$((n + 1))
+    done <<'END'
+has type 10, layout 1, 2 dimensions: unknown$|0:4:10
+is not padded as layout "rows" wants it$|4:4:0
+is not padded as layout "rows" wants it$|4:4:0 48:8:259 56:8:256
+is not padded as layout "packed" wants it$|8:4:1 24:8:1 56:8:1
+has 57664 bytes, its shape needs 40256$|0:4:7
+has 57664 bytes, its shape needs 119345390125318144$|16:8:1<<49 48:8:1<<49
+has an impossible shape$|16:8:1<<58 48:8:1<<58
+has an impossible shape$|24:8:1<<62 56:8:1<<62
+END
+    [ "$n" -eq 8 ]
+}
+
+# ---- what is shown ----
+
+@test "--info names the stored types, what they were in the source, and bits per weight" {
+    bmc-convert --info --format json "$(taken)" >info
+    assert_equal "$(jq -r '.rows[] | select(.source) | "\(.source) \(.type) \(.layout)"' info | sort -u | xargs)" \
+        "IQ4_NL q8 packed IQ4_XS q8k packed Q2_K q8k packed Q3_K q6k packed Q4_0 q4s packed Q4_1 q4 packed Q4_K q4k packed Q5_0 q8 packed Q5_1 f32 packed Q5_K q8k packed Q6_K q6k packed Q8_0 q8 packed"
+    assert_equal "$(jq -c '[.rows[] | select(.name == "layers.0.q.weight", .name == "layers.0.k.weight", .name == "layers.1.q.weight", .name == "layers.1.v.weight", .name == "layers.1.k.weight") | .bits]' info)" \
+        '[4.5,8.5,9.125,4.625,6.625]'
+    assert_equal "$(jq -c '[.weight_type, .bits_per_weight]' info)" '["q6k+q8+f32+q8k+q4k+q4+q4s",8.307]'
+    jq -e '([.rows[].bytes] | add) * 8 / .parameters - .bits_per_weight | fabs < 0.001' info
+    bmc-convert --info --format csv "$(taken)" | head -n 1 | grep -qx 'name,type,source,bits,layout,shape,padded,offset,bytes,blake2b'
+    ok bmc-convert --info --format json "$(model grimm)"
+    assert_equal "$(jq -c '[.weight_type, .bits_per_weight, ([.rows[] | .source, .bits] | unique)]' <<<"$output")" '["bf16",16.01,[null,16,32]]'
+}
+
+@test "--verify finds a damaged code, scale and padding byte, and scales that are not finite" {
+    ok bmc-convert --verify "$(taken)"
+    head=$(info_of "$(taken)" head.weight .offset)
+    for at in 0 3100 3339; do # a code, a scale and a d of q6k, blocks of 3392 bytes
+        cp "$(taken)" bad.bmc
+        flip bad.bmc $((head + at))
+        expect_error 1 'bad.bmc: tensor "head.weight" has hash' bmc-convert --verify bad.bmc
+    done
+    spoil head.weight 0 1 $(($(number_at "$(taken)" "$head" 1) ^ 1))
+    expect_error 1 'tensor "head.weight" has elements that are not those' bmc-convert --verify bad.bmc
+    for at in $((16 * 3392 + 12)) 3391 $((16 * 3392 + 3072 + 3)); do # a code of row 259 of 259, behind the planes, a scale of row 259
+        spoil head.weight $at 1 1
+        expect_error 1 'tensor "head.weight" has padding that is not zero' bmc-convert --verify bad.bmc
+    done
+    spoil head.weight $((3072 + 256)) 2 31744
+    expect_error 1 'tensor "head.weight" has weights that are NaN or infinite' bmc-convert --verify bad.bmc
+    spoil layers.0.down.weight 0 4 $((0x7fc00000)) # f32
+    expect_error 1 'tensor "layers.0.down.weight" has weights that are NaN or infinite' bmc-convert --verify bad.bmc
+}
