@@ -143,9 +143,9 @@ convert() { ok bmc-convert "$@"; }
         inputs=$(number_at a.imp $((at + 64)) 8)
         floats a.imp $((128 + 80 * n + 4 * $(number_at a.imp $((at + 72)) 8))) "$inputs" >got
         floats "$weights" "$(safetensors_at "$weights" "$norm")" "$inputs" >gain
-        paste got gain | awk '{ sum += $1 / ($2 * $2) } END { print sum / NR > 0.99 && sum / NR < 1.001 ? "ok" : sum / NR }' >>said
+        paste got gain | awk '{ sum += $1 / ($2 * $2) } END { mean = sum / NR; print (mean > 0.99 && mean < 1.001 ? "ok" : mean) }' >>said
     done
-    [ "$(wc -l <said)" -eq $((5 * $(bmc-convert --info "$m" --format json | jq .layers) + 1)) ]
+    assert_equal "$(wc -l <said)" $((5 * $(bmc-convert --info "$m" --format json | jq .layers) + 1))
     assert_equal "$(sort -u said)" ok
 }
 
