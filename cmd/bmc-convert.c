@@ -1,5 +1,6 @@
 /* bmc-convert: make, inspect and verify model files, inspect and verify snapshots. */
 #include <protobuf-c/protobuf-c.h>
+#include <stdlib.h>
 #include <string.h>
 #include <zip.h>
 
@@ -15,6 +16,9 @@
 struct options {
     const char *out;
     int type;
+    bool keep_head;
+    struct opt_list keep;
+    const char *importance;
     const char *family, *models_dir;
     bool no_bos;
     const char *chat;
@@ -31,7 +35,10 @@ struct options {
 static const struct opt opts[] = {
     HEADING("Converting"),
     OUTPUT("output", "o", OPT_WRITES_MODEL, out, "the model file to write; - is standard output"),
-    CHOICE("type", "TYPE", type, "auto|f32|bf16|f16|q8|q8c|q4|q4s", "type of the stored matrices: auto (what the source has), f32, bf16 or f16; or few bits: q8, q8c, q4, q4s"),
+    CHOICE("type", "TYPE", type, TYPES_MADE, "type of the stored matrices: auto (what the source has), f32, bf16 or f16; or few bits: q8, q4 and q4s (a scale for 32 inputs, and q4 an offset) or q8c (one for all inputs of an output)"),
+    FLAG("keep-head", NULL, keep_head, "the head, or the embedding that is the head, keeps the source's type"),
+    LIST("keep", NULL, "PATTERN=TYPE", keep, "the type of the matrices whose names, as --info prints them, match PATTERN (with * and ?); may be given again, the last that matches counts"),
+    PATH("importance", NULL, "FILE", importance, "rounding to few bits weighs inputs by this file, made by bmc-gen --score --save-importance"),
     PATH("family", NULL, "FILE", family, "read the tensors' names and traits from this family file instead of finding it by architecture"),
     NAMES("chat-format", "NAME", chat, NULL, "the chat format, by name (those in chat/) or as a .chat file by path (default: found by the model's chat template)"),
     FLAG("no-bos", NULL, no_bos, "leave out the start tokens that the tokenizer would put in front of texts"),
@@ -70,10 +77,9 @@ static int verify(const char *path, struct err *err)
                                              : convert_model_verify(path, err);
 }
 
-static int convert(const struct options *o, const char *folder, struct err *err)
+static int convert(const struct options *o, const char *folder, const struct weighing *weighing,
+                   struct err *err)
 {
-    static const enum dtype types[] = {DTYPE_COUNT, DTYPE_F32, DTYPE_BF16, DTYPE_F16,
-                                       DTYPE_Q8,    DTYPE_Q8C, DTYPE_Q4,   DTYPE_Q4S};
     struct cli_progress progress;
     struct hash model_id;
     char models_dir[8192];
@@ -83,7 +89,8 @@ static int convert(const struct options *o, const char *folder, struct err *err)
     const struct convert_options options = {
         .models_dir = o->models_dir ? o->models_dir : models_dir,
         .family = o->family,
-        .type = types[o->type],
+        .types = {types_made[o->type], o->keep_head, o->keep.text, o->keep.n},
+        .weighing = weighing,
         .no_start = o->no_bos,
         .chat = o->chat,
         .template_unknown = &unknown,
@@ -103,12 +110,42 @@ static int convert(const struct options *o, const char *folder, struct err *err)
     return rc;
 }
 
+/* The same by a file of importance; says what that was made with. */
+static int convert_weighed(const struct options *o, const char *folder, struct err *err)
+{
+    struct weighing weighing;
+    char model_id[2 * HASH_BYTES + 1];
+    if (weighing_open(&weighing, o->importance, err) < 0)
+        return -1;
+    hash_hex(&weighing.file.head->model_id, HASH_BYTES, model_id);
+    cli_say(stderr, "%s: %s: made with model %s, %llu tokens\n", program.name, o->importance, model_id,
+            (unsigned long long)weighing.file.head->tokens);
+    const int rc = convert(o, folder, &weighing, err);
+    weighing_close(&weighing);
+    return rc;
+}
+
 static bool is_given(const struct operands *operands, const char *name)
 {
     for (size_t i = 0; i < ARRAY_LEN(opts); i++)
         if (strcmp(opts[i].name, name) == 0)
             return operands->given[i];
     return false;
+}
+
+static void check_keep(const struct options *o)
+{
+    char pattern[ROLE_NAME_SIZE];
+    enum dtype type;
+    const bool writes = !o->info && !o->verify;
+    if ((o->keep_head || o->keep.n) && !writes)
+        opt_usage_error(&program, "--keep-head and --keep go with a model that is written");
+    if (o->importance && (!writes || o->synth))
+        opt_usage_error(&program, "--importance goes with a folder or file that is converted");
+    for (size_t i = 0; i < o->keep.n; i++)
+        if (!types_keep_parse(o->keep.text[i], pattern, &type))
+            opt_usage_error(&program, "--keep \"%s\": PATTERN=TYPE is expected, TYPE one of %s",
+                            o->keep.text[i], TYPES_MADE);
 }
 
 /* Which one of the jobs is asked for; wrong combinations are usage errors. */
@@ -131,6 +168,7 @@ static void check_usage(const struct options *o, const struct operands *operands
         opt_usage_error(&program, "--chat-format goes with a model that is converted");
     if (o->no_bos && (o->info || o->verify))
         opt_usage_error(&program, "--no-bos goes with a model that is written");
+    check_keep(o);
     if (!o->info && !o->verify && !o->out)
         opt_usage_error(&program, "no output named: give -o MODEL.bmc");
     if ((o->info || o->verify) && o->out)
@@ -160,7 +198,10 @@ int main(int argc, char **argv)
         rc = show_info(operands.text[0], (enum table_format)o.format, &err);
     else if (o.verify)
         rc = verify(operands.text[0], &err);
+    else if (o.importance)
+        rc = convert_weighed(&o, operands.text[0], &err);
     else
-        rc = convert(&o, operands.n ? operands.text[0] : NULL, &err);
+        rc = convert(&o, operands.n ? operands.text[0] : NULL, NULL, &err);
+    free(o.keep.text);
     return cli_end(program.name, rc < 0 ? cli_fail(program.name, &err) : CLI_OK);
 }

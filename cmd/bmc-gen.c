@@ -19,6 +19,7 @@ static const struct opt opts[] = {
     FLAG("score", NULL, score, "print the log-probability of every token of a text, and the perplexity of the whole; with --jsonl those of a text per line"),
     FLAG("summary", NULL, summary, "with --score, print only the number of tokens, the mean log-probability and the perplexity"),
     SIZE("stride", NULL, stride, 1, MANY, "with --score, tokens between the beginnings of the windows in which a text longer than the context is taken (default half the context)"),
+    OUTPUT("save-importance", NULL, OPT_WRITES_IMPORTANCE, save_importance, "with --score of one text, write how much each input of the model's matrices mattered, for bmc-convert --importance"),
     FLAG("tokenize", NULL, tokenize, "print ids and pieces of each line of a text"),
     FLAG("detokenize", NULL, detokenize, "read lines of ids, print their text"),
     HEADING("Output"),
@@ -51,6 +52,8 @@ static void check_usage(const struct gen_options *o, const struct operands *oper
         opt_usage_error(&program, "--echo and --ids go with plain generation only");
     if (!o->score && (o->summary || o->stride))
         opt_usage_error(&program, "--summary and --stride go with --score");
+    if (o->save_importance && (!o->score || o->jsonl))
+        opt_usage_error(&program, "--save-importance goes with --score, and not with --jsonl");
     if (o->score && o->logprobs)
         opt_usage_error(&program, "--logprobs goes with generation; --score tells those of each token");
     if (o->format >= 0 && (o->jsonl || (!o->score && !o->tokenize)))

@@ -38,6 +38,7 @@ static const struct {
     [OPT_WRITES_SNAPSHOT] = {KIND_SNAPSHOT, true},
     [OPT_WRITES_PROFILE] = {KIND_PROFILE, true},
     [OPT_WRITES_ACCEPTANCE] = {KIND_ACCEPTANCE, true},
+    [OPT_WRITES_IMPORTANCE] = {KIND_IMPORTANCE, true},
 };
 
 static void remember(const struct use *use)

@@ -28,6 +28,7 @@ struct gen_options {
     int format; /* -1 until it is given */
     bool summary;
     size_t stride; /* 0: not given */
+    const char *save_importance;
     const char *stats;
     const char *load_kv, *save_kv, *prompt_cache;
     bool chat, special;

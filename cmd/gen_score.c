@@ -6,6 +6,7 @@
 
 #include "cli.h"
 #include "gen.h"
+#include "model/observer.h"
 
 struct score_job {
     struct gen *gen;
@@ -129,6 +130,27 @@ static int print_whole(struct score_job *job, const struct score_stats *score, s
     return rc;
 }
 
+/* Scores the text, watched by an observer whose sums are saved. */
+static int score_watched(struct score_job *job, const struct ids *ids, struct err *err)
+{
+    struct gen *gen = job->gen;
+    struct observer *observer = NULL;
+    const char *path = gen->options->save_importance;
+    if (path && observer_open(&observer, gen->model, err) < 0)
+        return -1;
+    if (observer)
+        gemm_watch(gen->session.forward.gemm, observer_take, observer);
+    int rc = score_ids(&gen->session, gen->options->stride, ids->id, ids->len, take_token, job,
+                       &cli_interrupted, &gen->score, err);
+    if (rc == 0 && observer && cli_interrupted)
+        rc = err_set(err, "%s: not written, for the text was interrupted", path);
+    else if (rc == 0 && observer)
+        rc = observer_save(observer, path, ids->len, err);
+    gemm_watch(gen->session.forward.gemm, NULL, NULL);
+    observer_close(observer);
+    return rc;
+}
+
 /* The text's ids scored, printed and reported. */
 static int score_text(struct score_job *job, const struct ids *ids, struct err *err)
 {
@@ -139,8 +161,7 @@ static int score_text(struct score_job *job, const struct ids *ids, struct err *
     cli_progress_begin(&job->progress, "text");
     if (job->format == TABLE_JSONL && !gen->options->summary && isatty(STDOUT_FILENO))
         job->progress.hidden = true; /* the rows show it */
-    const int rc = score_ids(&gen->session, gen->options->stride, ids->id, ids->len, take_token, job,
-                             &cli_interrupted, score, err);
+    const int rc = score_watched(job, ids, err);
     cli_progress_end(&job->progress);
     if (rc < 0 || print_whole(job, score, err) < 0)
         return -1;

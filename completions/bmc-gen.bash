@@ -34,6 +34,7 @@ _bmc_gen()
     --save-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --prompt-cache) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --stride) COMPREPLY=() ;;
+    --save-importance) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --stats) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
     --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve' -- "$cur")) ;;
@@ -49,7 +50,7 @@ _bmc_gen()
     --threads-batch | -tb) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size --chat --system --chat-format --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --lenient --logprobs --load-kv --save-kv --prompt-cache --score --summary --stride --tokenize --detokenize --echo --ids --stats -q --quiet --format --kv --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size --chat --system --chat-format --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --lenient --logprobs --load-kv --save-kv --prompt-cache --score --summary --stride --save-importance --tokenize --detokenize --echo --ids --stats -q --quiet --format --kv --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

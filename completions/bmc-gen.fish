@@ -33,6 +33,7 @@ complete -c bmc-gen -l prompt-cache -r -F -d 'take the rows of the beginning tha
 complete -c bmc-gen -l score -d 'print the log-probability of every token of a text, and the perplexity of the whole; with --jsonl those of a text per line'
 complete -c bmc-gen -l summary -d 'with --score, print only the number of tokens, the mean log-probability and the perplexity'
 complete -c bmc-gen -l stride -x -d 'with --score, tokens between the beginnings of the windows in which a text longer than the context is taken (default half the context)'
+complete -c bmc-gen -l save-importance -r -F -d 'with --score of one text, write how much each input of the model\'s matrices mattered, for bmc-convert --importance'
 complete -c bmc-gen -l tokenize -d 'print ids and pieces of each line of a text'
 complete -c bmc-gen -l detokenize -d 'read lines of ids, print their text'
 complete -c bmc-gen -l echo -d 'print the prompt before the generated text'

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "format/bmclayout.h"
+#include "format/importance.h"
 #include "format/kvfile.h"
 
 enum { ST_HEAD = 8, ST_MAX_HEADER = 100 << 20, FIRST_BYTES = 1024 };
@@ -68,6 +69,8 @@ static const struct kind {
                        "go on from it with --load-kv, and give its model with -m", NULL},
     [KIND_PROFILE] = {"tuned profile", NULL, is_profile, NULL, NULL, NULL},
     [KIND_ACCEPTANCE] = {"file of measured acceptance", NULL, is_acceptance, NULL, NULL, NULL},
+    [KIND_IMPORTANCE] = {"file of importance", IMPORTANCE_MAGIC, NULL, "a file of importance",
+                         "give it to bmc-convert with --importance", NULL},
     [KIND_SAFETENSORS] = {"safetensors file", NULL, is_safetensors, NULL, NULL, NULL},
     [KIND_GGUF] = {"GGUF file", "GGUF", NULL, "a GGUF file", "make a .bmc model of it with bmc-convert",
                    "give bmc-convert that file itself"},

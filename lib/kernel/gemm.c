@@ -30,6 +30,8 @@ struct gemm {
     size_t max_rows, max_in;
     char *rows;  /* the activations as the kernel reads them */
     float *sums; /* [threads][2][ROW_CHUNK][PANEL_WIDTH] */
+    gemm_watcher *watcher;
+    void *watcher_arg;
 };
 
 const char *const precision_names[] = {"f32", "bf16", "bf16x2", "int8", NULL};
@@ -384,9 +386,17 @@ static void run_alike(struct gemm *gemm, const struct product *product, size_t n
     threads_each(panels, work * rows, run_panel, &job);
 }
 
+void gemm_watch(struct gemm *gemm, gemm_watcher *watcher, void *arg)
+{
+    gemm->watcher = watcher;
+    gemm->watcher_arg = arg;
+}
+
 void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const float *x,
               size_t x_stride, size_t rows)
 {
+    if (gemm->watcher)
+        gemm->watcher(gemm->watcher_arg, product, n, x, x_stride, rows);
     for (size_t i = 0, many; i < n; i += many) {
         many = 1;
         while (i + many < n &&

@@ -49,6 +49,11 @@ int gemm_open(struct gemm **gemm, const struct kernels *kernels, enum precision 
               size_t max_rows, size_t max_in, struct err *err) MUST_USE;
 void gemm_close(struct gemm *gemm); /* NULL is accepted */
 
+/* Sees every product before it is run, as gemm_run() is given it; NULL: nobody does. */
+typedef void gemm_watcher(void *arg, const struct product *product, size_t n, const float *x,
+                          size_t x_stride, size_t rows);
+void gemm_watch(struct gemm *gemm, gemm_watcher *watcher, void *arg);
+
 /* Runs `n` >= 1 products of the same x[rows][in] over all threads; those whose neighbours want x in the same form in one
  * go. */
 void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const float *x,

@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/threads.h"
 #include "format/source.h"
 #include "model/chat_source.h"
 #include "model/eos.h"
 #include "model/family.h"
 #include "model/pick.h"
+#include "model/quantise.h"
 #include "model/roles.h"
 #include "model/synth.h"
 #include "model/unused.h"
@@ -22,8 +22,9 @@
 struct origin {
     char name[ROLE_NAME_SIZE];
     const struct role *role;
-    struct pick pick; /* where it is not synthetic */
-    bool taken;       /* few bits of the source, over as they are */
+    struct pick pick;    /* where it is not synthetic */
+    const float *weight; /* of inputs, for the rounding to few bits, or NULL */
+    bool taken;          /* few bits of the source, over as they are */
 };
 
 struct job {
@@ -72,7 +73,7 @@ static int check_worst(const struct job *job, size_t index, enum pick_worst wors
         return 0;
     if (worst == PICK_TOO_LARGE)
         return err_set(err, "%s: tensor \"%s\" has weights that are too large for %s: take --type %s",
-                       path, name, dtype_name(type), type == DTYPE_F16 ? "bf16 or f32" : "f32");
+                       path, name, dtype_name(type), type == DTYPE_BF16 ? "f32" : "bf16 or f32");
     return err_set(err,
                    "%s: tensor \"%s\" has weights that are NaN or infinite as %s; the model is damaged",
                    path, name, dtype_name(type));
@@ -94,19 +95,6 @@ static int fill(const struct job *job, size_t index, size_t first_row, size_t ro
     return 0;
 }
 
-struct narrowing {
-    enum dtype type;
-    const float *x;
-    char *to;
-    size_t n; /* elements of a row */
-};
-
-static void narrow_row(void *arg, size_t i)
-{
-    const struct narrowing *n = arg;
-    dtype_narrow(n->to + i * dtype_row_bytes(n->type, n->n), n->type, n->x + i * n->n, n->n);
-}
-
 /* Rows become few bits by way of f32. */
 static int fill_few(struct job *job, size_t index, size_t first_row, size_t rows, void *to,
                     struct err *err)
@@ -122,9 +110,14 @@ static int fill_few(struct job *job, size_t index, size_t first_row, size_t rows
     }
     if (fill(job, index, first_row, rows, DTYPE_F32, job->wide, err) < 0)
         return -1;
-    struct narrowing narrowing = {plan->dtype, job->wide, to, in};
-    threads_each(rows, 16 * n, narrow_row, &narrowing);
-    return 0;
+    const struct quantise quantise = {.type = plan->dtype,
+                                      .x = job->wide,
+                                      .rows = rows,
+                                      .n = in,
+                                      .weight = job->origin[index].weight,
+                                      .simple = job->synthetic,
+                                      .to = to};
+    return quantise_rows(&quantise) ? 0 : check_worst(job, index, PICK_TOO_LARGE, err);
 }
 
 static int produce(void *arg, size_t index, size_t first_row, size_t rows, void *bytes, struct err *err)
@@ -167,22 +160,29 @@ static int find_tensor(const struct job *job, const struct role *role, size_t la
     return err_set(err, "%s: names no tensor for \"%s\"", job->family.conf.name, role->name);
 }
 
-/* A type of blocks whose values are all there, as they were: the model file remembers it. */
-static uint32_t taken_type(const struct job *job, const struct source_tensor *from)
+/* Blocks whose values are all there, as they were, are remembered; those of few bits are taken over. */
+static void note_blocks(struct origin *origin, struct bmc_plan_tensor *plan)
 {
-    const bool blocks = from && block_types[from->type].elements > 1;
-    return job->options->type == DTYPE_COUNT && blocks ? block_types[from->type].ggml : 0;
+    const struct source_tensor *from = origin->pick.from;
+    const bool same = from && block_types[from->type].elements > 1 &&
+                      block_types[from->type].stored == plan->dtype;
+    plan->source = same ? block_types[from->type].ggml : 0;
+    origin->taken = same && dtype_few_bits(plan->dtype);
 }
 
-/* Vectors are f32 always: they are small, and kernels need not ask. */
-static enum dtype target_type(const struct job *job, const struct role *role,
-                              const struct source_tensor *from)
+/* The type of a tensor, and how its rounding weighs its inputs. */
+static int choose_type(const struct job *job, struct origin *origin, struct bmc_plan_tensor *plan,
+                       struct err *err)
 {
-    if (role->in == DIM_NONE)
-        return DTYPE_F32;
-    if (job->options->type != DTYPE_COUNT)
-        return job->options->type;
-    return from ? block_types[from->type].stored : DTYPE_BF16;
+    const struct convert_options *o = job->options;
+    const struct source_tensor *from = origin->pick.from;
+    plan->dtype = types_choose(&o->types, &job->config, origin->role, origin->name,
+                               from ? block_types[from->type].stored : DTYPE_BF16);
+    plan->layout = role_layout(origin->role, &job->config, plan->dtype);
+    note_blocks(origin, plan);
+    if (!o->weighing || !dtype_few_bits(plan->dtype) || role_looked_up(origin->role, &job->config))
+        return 0;
+    return weighing_find(o->weighing, origin->name, plan->shape[1], &origin->weight, err);
 }
 
 static int plan_tensor(struct job *job, const struct role *role, size_t layer, struct err *err)
@@ -203,11 +203,7 @@ static int plan_tensor(struct job *job, const struct role *role, size_t layer, s
     }
     if (!job->synthetic && find_tensor(job, role, layer, &origin->pick, err) < 0)
         return -1;
-    plan->dtype = target_type(job, role, origin->pick.from);
-    plan->source = taken_type(job, origin->pick.from);
-    origin->taken = job->options->type == DTYPE_COUNT && dtype_few_bits(plan->dtype);
-    plan->layout = role_layout(role, &job->config, plan->dtype);
-    return 0;
+    return choose_type(job, origin, plan, err);
 }
 
 /* Layer by layer in the order of the table, so that what is read together lies together. */
@@ -252,7 +248,8 @@ static int check_unused(const struct job *job, struct err *err)
 
 static int write_plan(struct job *job, const char *out_path, struct hash *model_id, struct err *err)
 {
-    if (plan_tensors(job, err) < 0 || (!job->synthetic && check_unused(job, err) < 0) ||
+    if (types_check(&job->options->types, &job->config, err) < 0 || plan_tensors(job, err) < 0 ||
+        (!job->synthetic && check_unused(job, err) < 0) ||
         config_write(&job->config, &job->config_text, err) < 0)
         return -1;
     const struct bmc_plan plan = {

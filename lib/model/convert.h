@@ -4,12 +4,14 @@
 
 #include "format/bmcfile.h"
 #include "model/config.h"
+#include "model/types_wanted.h"
+#include "model/weighing.h"
 
-/* DTYPE_COUNT: what the source has. */
 struct convert_options {
     const char *models_dir; /* holds families/ and shapes/ */
     const char *family;     /* a .family file to use, or NULL: found by architecture */
-    enum dtype type;
+    struct types_wanted types;
+    const struct weighing *weighing; /* NULL: rounding weighs all inputs the same */
     const char *chat;       /* name or path of the chat format; NULL: found by the source's template */
     bool *template_unknown; /* may be NULL; set to whether no format is like that template */
     bool no_start;          /* the tokenizer puts no start tokens in front of texts */

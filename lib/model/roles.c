@@ -114,11 +114,16 @@ bool role_wanted(const struct role *role, const struct config *config)
     return !role->wanted || role->wanted(config);
 }
 
+bool role_looked_up(const struct role *role, const struct config *config)
+{
+    return strcmp(role->name, "position.weight") == 0 ||
+           (strcmp(role->name, "embed.weight") == 0 && !config->tied_head);
+}
+
 enum layout role_layout(const struct role *role, const struct config *config, enum dtype type)
 {
-    const bool table = strcmp(role->name, "position.weight") == 0 ||
-                       (strcmp(role->name, "embed.weight") == 0 && !config->tied_head);
-    return role->in == DIM_NONE || (table && !dtype_few_bits(type)) ? LAYOUT_ROWS : LAYOUT_PACKED;
+    const bool rows = role_looked_up(role, config) && !dtype_few_bits(type);
+    return role->in == DIM_NONE || rows ? LAYOUT_ROWS : LAYOUT_PACKED;
 }
 
 void role_tensor_name(const struct role *role, size_t layer, char name[ROLE_NAME_SIZE])

@@ -43,6 +43,9 @@ const struct role *role_find(const char *name);
 bool role_in_layer(const struct role *role);
 bool role_wanted(const struct role *role, const struct config *config);
 
+/* A table that no product reads. */
+bool role_looked_up(const struct role *role, const struct config *config);
+
 /* Matrices that products read are packed, a tied embedding with them, and all of few bits; vectors, and tables that are
  * only looked up, lie in rows. */
 enum layout role_layout(const struct role *role, const struct config *config, enum dtype type);

@@ -1,0 +1,225 @@
+# Making models of few bits: rounding by least squares, importance, which tensors keep more; drafts of few bits.
+load helper
+
+text='Once upon a time there was a king who had a daughter, and she was the fairest of them all.'
+
+setup_file() {
+    for name in grimm andersen qwen2-like llama-3-like; do model "$name" >/dev/null; done
+    cd "$BATS_FILE_TMPDIR"
+    bmc-gen -q -m "$(model grimm)" --score --summary -p "$text" --save-importance grimm.imp >/dev/null
+}
+
+# Name and type of each tensor of a model, a line each.
+types() { bmc-convert --info "$1" --format json | jq -r '.rows[] | "\(.name) \(.type)"'; }
+
+type_of() { types "$1" | sed -n "s/^${2//./\\.} //p"; }
+
+convert() { ok bmc-convert "$@"; }
+
+@test "rounding: next to the best there is, never worse than the simple rule, ahead of Q4_0's" {
+    run "$BMC_BUILD/tests/test_make" "$FIXTURES/few_groups.txt"
+    assert_success
+    refute_output --partial 'not ok'
+}
+
+# ---- types ----
+
+@test "--type q8, q8c, q4, q4s: matrices have the type, vectors are f32, whatever the threads" {
+    for type in q8 q8c q4 q4s; do
+        convert "$(folder qwen2-like)" --type $type -o a.bmc -t 1
+        convert "$(folder qwen2-like)" --type $type -o b.bmc -t 3
+        equal_files a.bmc b.bmc
+        assert_equal "$(types a.bmc | grep -vE 'bias|norm' | cut -d ' ' -f 2 | sort -u)" $type
+        assert_equal "$(types a.bmc | grep -E 'bias|norm' | cut -d ' ' -f 2 | sort -u)" f32
+        convert --verify a.bmc
+    done
+}
+
+@test "tables that are only looked up are q8 where others are q4, unless they are to keep more" {
+    for type in q4 q4s; do
+        convert "$(folder llama-3-like)" --type $type -o a.bmc
+        assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc head.weight)" "q8 $type"
+        convert "$(folder llama-3-like)" --type $type --keep embed.weight=$type -o a.bmc
+        assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc head.weight)" "$type $type"
+    done
+    convert "$(folder andersen)" --type q4 -o a.bmc
+    assert_equal "$(type_of a.bmc position.weight) $(type_of a.bmc embed.weight)" 'q8 q4'
+}
+
+@test "--keep-head: the head has the source's type, and so has the embedding that is the head" {
+    convert "$(folder llama-3-like)" --type q4 --keep-head -o a.bmc
+    assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc head.weight) $(type_of a.bmc layers.0.q.weight)" 'q8 bf16 q4'
+    convert "$(folder qwen2-like)" --type q8 --keep-head -o a.bmc
+    assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc layers.0.q.weight)" 'f32 q8'
+}
+
+@test "--keep: patterns over names, the last that matches counts" {
+    convert "$(folder llama-3-like)" --type q4 --keep 'layers.*.down.weight=q8' --keep 'layers.?.v.*=bf16' --keep 'layers.1.*=auto' \
+        --keep layers.1.up.weight=q8c -o a.bmc
+    assert_equal "$(type_of a.bmc layers.0.down.weight) $(type_of a.bmc layers.0.v.weight) $(type_of a.bmc layers.0.q.weight)" 'q8 bf16 q4'
+    assert_equal "$(type_of a.bmc layers.1.down.weight) $(type_of a.bmc layers.1.up.weight) $(type_of a.bmc layers.1.q.weight)" 'bf16 q8c bf16'
+    assert_equal "$(type_of a.bmc layers.1.mlp_norm.weight)" f32
+    # The other way round: few bits for some.
+    convert "$(folder llama-3-like)" --keep '*.down.weight=q4s' -o a.bmc
+    assert_equal "$(type_of a.bmc layers.0.down.weight) $(type_of a.bmc layers.0.up.weight)" 'q4s bf16'
+    # An embedding that is the head has both names.
+    for name in head.weight embed.weight; do
+        convert "$(folder qwen2-like)" --type q4 --keep $name=q8 --keep-head -o a.bmc
+        assert_equal "$(type_of a.bmc embed.weight)" q8
+    done
+}
+
+@test "--keep: what matches nothing, or vectors only, and what is no type" {
+    expect_error 1 'keep layer\.\*: matches no tensor; among them are embed\.weight, layers\.0\.q\.weight' \
+        bmc-convert "$(folder llama-3-like)" --keep 'layer.*=q8' -o a.bmc
+    expect_error 1 'keep \*norm\*: matches vectors only, which are f32 always' \
+        bmc-convert "$(folder llama-3-like)" --type q4 --keep '*norm*=q8' -o a.bmc
+    for keep in x x= =q8 x=q5 x=q4k x=f3 "$(printf 'x%.0s' {1..64})=q8"; do
+        expect_error 2 'PATTERN=TYPE is expected' bmc-convert "$(folder llama-3-like)" --keep "$keep" -o a.bmc
+    done
+    expect_error 2 'go with a model that is written' bmc-convert --info "$(model grimm)" --keep 'x=q8'
+    expect_error 2 'go with a model that is written' bmc-convert --verify "$(model grimm)" --keep-head
+    assert_folder
+}
+
+@test "weights too large for a type's scales, and such as are not finite" {
+    cp -r "$(folder qwen2-like)" big
+    chmod -R u+w big
+    at=$(safetensors_at big/model.safetensors model.layers.0.mlp.up_proj.weight)
+    bytes_le 4 0x4e6e6b28 | patch big/model.safetensors "$at" # 1e9
+    for type in q8 q4 q4s; do
+        expect_error 1 "up_proj\.weight\" has weights that are too large for $type: take --type bf16 or f32" bmc-convert big --type $type -o a.bmc
+    done
+    convert big --type q8c -o b.bmc
+    convert big --type q4 --keep '*.up.weight=bf16' -o b.bmc
+    for bits in 0x7fc00000 0xff800000; do
+        bytes_le 4 $bits | patch big/model.safetensors "$at"
+        expect_error 1 'NaN or infinite' bmc-convert big --type q4 -o a.bmc
+    done
+    assert_folder b.bmc big
+}
+
+# ---- importance ----
+
+@test "--save-importance: the same bytes whatever the threads and chunks, and the same scores" {
+    bmc-gen -q -m "$(model grimm)" --score --summary -p "$text" >want
+    for how in '-t 1 --chunk 5' '-t 3 --chunk 512'; do
+        bmc-gen -q -m "$(model grimm)" --score --summary -p "$text" $how --save-importance a.imp >got
+        equal_files a.imp "$BATS_FILE_TMPDIR/grimm.imp"
+        equal_files got want
+    done
+    # As the head of the file says: version, matrices, bytes.
+    assert_equal "$(number_at a.imp 8 4) $(number_at a.imp 16 8)" "1 $(wc -c <a.imp)"
+    assert_equal "$(number_at a.imp 12 4)" "$(types "$(model grimm)" | grep -vE 'norm|bias' | grep -vcx 'embed.weight .*\|head.weight .*' | awk '{ print $1 + 1 }')"
+}
+
+@test "--importance weighs inputs, and says which model read the text" {
+    run_plain bmc-convert "$(folder grimm)" --type q4 --importance "$BATS_FILE_TMPDIR/grimm.imp" -o a.bmc
+    [ "$status" -eq 0 ]
+    id=$(bmc-convert --info "$(model grimm)" --format json | jq -r .model_id)
+    assert_equal "$stderr" "bmc-convert: $BATS_FILE_TMPDIR/grimm.imp: made with model $id, $(bmc-gen -m "$(model grimm)" --tokenize --format jsonl <<<"$text" | jq '.ids | length') tokens"
+    convert "$(folder grimm)" --type q4 -o b.bmc
+    if cmp -s a.bmc b.bmc; then fail "nothing was weighed"; fi
+    # Wider types have nothing to weigh.
+    bmc-convert "$(folder grimm)" --importance "$BATS_FILE_TMPDIR/grimm.imp" -o c.bmc 2>/dev/null
+    equal_files c.bmc "$(model grimm)"
+}
+
+@test "importance is the mean square of inputs: behind an RMS norm they are those of its gains" {
+    m=$(model qwen2-like)
+    bmc-gen -q -m "$m" --score --summary -p "$text" --save-importance a.imp >/dev/null
+    n=$(number_at a.imp 12 4)
+    weights=$(folder qwen2-like)/model.safetensors
+    floats() { od -An -v -tf4 -w4 -j "$2" -N $((4 * $3)) "$1"; }
+    for ((i = 0; i < n; i++)); do
+        at=$((128 + 80 * i))
+        name=$(tail -c +$((at + 1)) a.imp | head -c 64 | tr -d '\0')
+        case $name in
+        layers.*.[qkv].weight) norm=model.${name%.?.weight}.input_layernorm.weight ;;
+        layers.*.gate.weight | layers.*.up.weight) norm=model.${name%.*.weight}.post_attention_layernorm.weight ;;
+        embed.weight) norm=model.norm.weight ;;
+        *) continue ;;
+        esac
+        inputs=$(number_at a.imp $((at + 64)) 8)
+        floats a.imp $((128 + 80 * n + 4 * $(number_at a.imp $((at + 72)) 8))) "$inputs" >got
+        floats "$weights" "$(safetensors_at "$weights" "$norm")" "$inputs" >gain
+        paste got gain | awk '{ sum += $1 / ($2 * $2) } END { mean = sum / NR; print (mean > 0.99 && mean < 1.001 ? "ok" : mean) }' >>said
+    done
+    assert_equal "$(wc -l <said)" $((5 * $(bmc-convert --info "$m" --format json | jq .layers) + 1))
+    assert_equal "$(sort -u said)" ok
+}
+
+@test "importance: what the model makes of its text is nearer to the source" {
+    told andersen >told
+    logprobs() { bmc-gen -q -m "$1" --precision f32 --score --format json -f told "${@:2}" | jq -c '[.rows[1:][].logprob]'; }
+    logprobs "$(model andersen)" --save-importance a.imp >source
+    convert "$(folder andersen)" --type q4s -o plain.bmc
+    bmc-convert "$(folder andersen)" --type q4s --importance a.imp -o weighed.bmc 2>/dev/null
+    for m in plain weighed; do
+        logprobs $m.bmc | jq --slurpfile s source '[., $s[0]] | transpose | map(.[0] - .[1] | fabs) | add / length'
+    done | paste -sd ' ' >off
+    awk '{ exit !($2 < 0.97 * $1) }' off || fail "$(cat off)"
+}
+
+@test "--importance: of another model, damaged, in the wrong place" {
+    imp=$BATS_FILE_TMPDIR/grimm.imp
+    run bmc-convert "$(folder llama-3-like)" --type q4 --importance "$imp" -o a.bmc
+    assert_failure 1
+    assert_line --regexp 'has [0-9]+ inputs for "layers\.0\.q\.weight", this model has 64: it was made with another model'
+    cp "$imp" bad.imp
+    flip bad.imp 3000
+    expect_error 1 'bad\.imp: its hash is another' bmc-convert "$(folder grimm)" --type q4 --importance bad.imp -o a.bmc
+    head -c 3000 "$imp" >bad.imp
+    expect_error 1 'bad\.imp: has 3000 bytes, its head says' bmc-convert "$(folder grimm)" --type q4 --importance bad.imp -o a.bmc
+    expect_error 1 'is a \.bmc model; an importance file is needed here' bmc-convert "$(folder grimm)" --type q4 --importance "$(model grimm)" -o a.bmc
+    expect_error 1 'is a file of importance; .* give it to bmc-convert with --importance' bmc-gen -m "$imp" -p x
+    expect_error 1 'is a file of importance, so it is not replaced' bmc-convert "$(folder grimm)" -o "$imp"
+    cp "$(model qwen2-like)" m.bmc
+    expect_error 1 'm\.bmc: is a model file, so it is not replaced' bmc-gen -q -m "$(model grimm)" --score -p "$text" --save-importance m.bmc
+    expect_error 2 'save-importance goes with --score' bmc-gen -m "$(model grimm)" -p x --save-importance a.imp
+    expect_error 2 'save-importance goes with --score' bmc-gen -m "$(model grimm)" --score --jsonl --save-importance a.imp
+    expect_error 2 'importance goes with a folder or file' bmc-convert --synth opt-125m --importance "$imp" -o a.bmc
+    assert_folder bad.imp m.bmc
+}
+
+# ---- what comes of it ----
+
+# Texts that the reference has: one that people wrote, and how the model goes on from prompts.
+told() { jq -r '.scores[].text, (.cases[] | .prompt + .greedy_text)' "$(reference "$1")"; }
+
+# Perplexity over that of the source, in parts of a thousand above it.
+loss() { # NAME OPTIONS..
+    local name=$1 source made
+    shift
+    convert "$(folder "$name")" "$@" -o loss.bmc
+    source=$(bmc-gen -q -m "$(model "$name")" --score --summary --format json -f told | jq .mean_logprob)
+    made=$(bmc-gen -q -m loss.bmc --score --summary --format json -f told | jq .mean_logprob)
+    jq -n "(($source - ($made)) | exp - 1) * 1000 | round"
+}
+
+@test "perplexity: q8 and q8c with int8 activations within 0.3 % of the source, q4 within 2 %" {
+    for name in grimm andersen; do
+        told "$name" >told
+        for type in q8 q8c; do
+            got=$(loss "$name" --type $type)
+            [ "${got#-}" -le 3 ] || fail "$name $type: $got"
+        done
+        got=$(loss "$name" --type q4)
+        [ "$got" -le 20 ] || fail "$name q4: $got"
+    done
+}
+
+@test "bmc-spec: drafts of few bits for a target that keeps more, and the other way round: the target's ids" {
+    for name in grimm grimm-draft; do
+        for type in q8 q4; do convert "$(folder "$name")" --type $type -o $name-$type.bmc; done
+    done
+    for pair in "$(model grimm) grimm-draft-q4.bmc" "grimm-q8.bmc grimm-draft-q4.bmc" "grimm-q4.bmc grimm-draft-q8.bmc" \
+        "grimm-q4.bmc $(model grimm-draft)"; do
+        read -r target draft <<<"$pair"
+        bmc-gen -q -m "$target" -p "$text" -n 40 --ids --stats plain >want
+        bmc-spec -q -m "$target" -d "$draft" -p "$text" -n 40 --ids -k 4 --always --stats spec >got
+        equal_files got want
+        assert_equal "$(jq .logits_hash spec)" "$(jq .logits_hash plain)"
+        [ "$(jq .steps spec)" -lt 40 ] || fail "nothing was guessed: $(jq -c . spec)"
+    done
+}
