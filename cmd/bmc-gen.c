@@ -57,6 +57,8 @@ static void check_usage(const struct gen_options *o, const struct operands *oper
         opt_usage_error(&program, "--format goes with --score and --tokenize, and not with --jsonl");
     if ((o->score || tokens) && o->chat)
         opt_usage_error(&program, "--chat goes with generation");
+    if (!o->jsonl && o->share_mb != SIZE_MAX)
+        opt_usage_error(&program, "--share-mb goes with --jsonl");
     if (tokens && o->stats)
         opt_usage_error(&program, "--stats has nothing to tell of --tokenize and --detokenize");
     gen_check_usage(&program, o, operands);

@@ -18,6 +18,7 @@ struct gen_options {
     const char *attn, *isa, *precision, *profile;
     int kv_type, rows, alloc;
     bool mlock;
+    size_t share_mb; /* SIZE_MAX: not given */
     struct sampler_options sampling;
     int64_t repeat_last_n; /* this, seed and what is NaN or SIZE_MAX in sampling were not given */
     int64_t seed;

@@ -140,6 +140,8 @@ static int open_policy(struct gen *gen, struct session_options *s, struct err *e
     return 0;
 }
 
+enum { SHARE_MB = 256 };
+
 int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err)
 {
     const struct gen_options *o = gen->options;
@@ -149,6 +151,7 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
         .attn = attn_find(o->attn, err),
         .batch = batch,
         .chunk = o->chunk,
+        .share_bytes = (o->share_mb == SIZE_MAX ? SHARE_MB : o->share_mb) << 20,
         .threads = o->threads ? (int)o->threads : threads_allowed(),
     };
     if (!s.attn)
@@ -251,6 +254,7 @@ struct gen_options gen_defaults(void)
         .repeat_last_n = GEN_NOT_GIVEN,
         .seed = GEN_NOT_GIVEN,
         .kv_type = -1,
+        .share_mb = SIZE_MAX,
         .format = -1,
     };
 }

@@ -19,7 +19,6 @@ struct gen_request {
     const struct sampler_options *sampling; /* NULL: those of the run */
     struct ids
         *ids; /* the prompt; what is generated is appended, so that all of the text stands once */
-    const void *same_prompt;     /* requests with the same one have the same prompt; NULL: alone */
     const struct snapshot *from; /* has the rows of the prompt's first from_rows tokens; NULL: none */
     size_t from_seq, from_rows;
     size_t n; /* tokens at most, or GENERATE_NO_LIMIT */
@@ -82,6 +81,8 @@ struct gen_stats {
     size_t interrupted;   /* sequences; errors as results, but not counted as such */
     size_t loaded_tokens; /* whose rows a snapshot gave */
     double load_kv_ms;
+    size_t shared_rows,
+        saved_bytes; /* of prompts: those that another sequence had; what lies once of them */
     size_t prefill_tokens, prefill_steps;
     size_t decode_tokens, decode_steps; /* tokens that decode steps gave; the first one is prefill's */
     size_t sampled_tokens;

@@ -26,12 +26,6 @@ const struct sampler_options *loop_sampling(const struct loop *loop, const struc
     return slot->request->sampling ? slot->request->sampling : loop->sampling;
 }
 
-/* The first of the sequences that the slot has. */
-static size_t first_seq(const struct loop *loop, const struct slot *slot)
-{
-    return (size_t)(slot - loop->slot) * loop->strategy->width;
-}
-
 /* ---- the end ---- */
 
 static int set_line_hash(struct loop *loop, const struct slot *slot, struct err *err)
@@ -104,14 +98,13 @@ static void keep(struct loop *loop, const struct slot *slot, const struct gen_re
 /* The place is free. */
 static void clear(struct loop *loop, struct slot *slot)
 {
+    loop_leave(loop, slot);
     free(slot->prompt_logprobs);
     slot->prompt_logprobs = NULL;
     emitter_release(&slot->emitter);
     slot->busy = false;
     slot->request = NULL;
     slot->ids = NULL;
-    for (size_t i = 0; i < loop->strategy->width; i++)
-        session_drop(loop->session, first_seq(loop, slot) + i);
 }
 
 int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,
@@ -128,6 +121,8 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
         goto out;
     count_end(loop->stats, &result);
     keep(loop, slot, &result);
+    if (finish != FINISHED_ERROR)
+        loop_remember(loop, slot); /* done() may free the ids */
     rc = loop->callbacks->done(loop->callbacks->arg, &result, err);
 out:
     clear(loop, slot);
@@ -156,7 +151,8 @@ static const char *find_fault(const struct loop *loop, const struct slot *slot, 
     else if (bias)
         snprintf(text, size, "a logit bias is given for id %u, the vocabulary has %zu", bias->id,
                  vocab(loop));
-    else if (slot->n_prompt > kv_left(loop->session->kv, slot->seq))
+    else if (slot->n_prompt - session_rows(loop->session, slot->seq) >
+             kv_left(loop->session->kv, slot->seq))
         snprintf(text, size, "the prompt has %zu tokens%s, the context holds %zu: shorten it%s",
                  slot->n_prompt, slot->request->from ? " with those of the snapshot" : "", context,
                  context < loop->session->model->config.context ? " or raise -c"
@@ -203,7 +199,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     struct err why;
     slot->busy = true;
     slot->silent = false;
-    slot->seq = first_seq(loop, slot);
+    slot->seq = loop_first_seq(loop, slot);
     slot->request = request;
     slot->ids = request->ids;
     slot->n_prompt = request->ids->len;
@@ -214,6 +210,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     const size_t length = slot->n_prompt + size_min(request->n, loop->session->options.context);
     for (size_t i = 0; i < loop->strategy->width; i++)
         session_begin(loop->session, slot->seq + i, length);
+    loop_reuse(loop, slot);
     emitter_init(&slot->emitter, loop->session->model->tok, request->stop, request->n_stops);
     const char *error = find_fault(loop, slot, fault, sizeof fault);
     if (error)

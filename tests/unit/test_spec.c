@@ -90,7 +90,6 @@ static int next_request(void *arg, bool wait, const struct gen_request **request
                                           .stream = i,
                                           .seed = 77,
                                           .ids = &asked->ids,
-                                          .same_prompt = run->lengths ? NULL : run,
                                           .n = run->n};
     *request = &asked->request;
     return GEN_REQUEST;
