@@ -3,6 +3,7 @@
 #define BMC_GEN_TYPES_H
 
 #include "base/hash.h"
+#include "decode/beam.h"
 #include "decode/logprobs.h"
 #include "decode/sampler.h"
 #include "decode/snapshot.h"
@@ -53,6 +54,9 @@ struct gen_result {
     /* Per prompt token, in the same way; NaN for the first one, which has no predecessor, and for those whose
      * predecessor's row came from a snapshot. NULL: not asked for. */
     const struct logprob *prompt_logprobs;
+    const struct beam
+        *beams; /* of beam search: texts, best first, of which the first one is the result's own */
+    size_t n_beams;
 };
 
 enum { GEN_END, GEN_REQUEST, GEN_LATER };

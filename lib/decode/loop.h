@@ -26,8 +26,10 @@ struct slot {
                                                 prompt, and how many */
     float *last_logits; /* those that chose the last token */
     size_t row;         /* of the step just run, whose logits choose the next token; SIZE_MAX: none */
-    struct ids before;  /* of rows that the place still has, while it is free */
-    bool silent;        /* no token follows the prompt that is complete: -n 0, or the context is full */
+    const struct beam *beams; /* of a strategy that has several texts, best first */
+    size_t n_beams;
+    struct ids before; /* of rows that the place still has, while it is free */
+    bool silent;       /* no token follows the prompt that is complete: -n 0, or the context is full */
 };
 
 /* Up to `stats` the caller's, the rest loop_open()'s. */
@@ -113,6 +115,9 @@ const struct sampler_options *loop_sampling(const struct loop *loop, const struc
 /* The request takes the free place; what is impossible ends at once, with a result that says so. */
 int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *request,
                struct err *err) MUST_USE;
+
+/* True for ids that end the request's text. */
+bool loop_ends(const struct loop *loop, const struct gen_request *request, uint32_t id);
 
 /* The slot's next token by the slot's settings, which loop->sampler has afterwards, with what it chose from. */
 uint32_t loop_choose(struct loop *loop, const struct slot *slot, const float *logits);

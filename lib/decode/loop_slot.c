@@ -59,6 +59,8 @@ static struct gen_result result_of(const struct slot *slot, enum gen_finish fini
         .n_best = slot->n_best,
         .prompt_logprobs = slot->prompt_logprobs,
         .n_prompt_best = slot->n_prompt_best,
+        .beams = slot->beams,
+        .n_beams = slot->n_beams,
     };
 }
 
@@ -101,6 +103,8 @@ static void clear(struct loop *loop, struct slot *slot)
     loop_leave(loop, slot);
     free(slot->prompt_logprobs);
     slot->prompt_logprobs = NULL;
+    slot->beams = NULL;
+    slot->n_beams = 0;
     emitter_release(&slot->emitter);
     slot->busy = false;
     slot->request = NULL;
@@ -246,19 +250,19 @@ static int add_logprobs(struct loop *loop, struct slot *slot, const float *logit
                        slot->logprobs + at, err);
 }
 
-static bool ends(const struct loop *loop, const struct gen_request *request, uint32_t id)
+bool loop_ends(const struct loop *loop, const struct gen_request *request, uint32_t id)
 {
     for (size_t i = 0; i < request->n_ends; i++)
         if (request->end[i] == id)
-            return true;
-    return model_is_eos(loop->session->model, id);
+            return !request->ignore_eos;
+    return !request->ignore_eos && model_is_eos(loop->session->model, id);
 }
 
 int loop_take(struct loop *loop, struct slot *slot, uint32_t id, const float *logits, struct err *err)
 {
     const struct gen_request *request = slot->request;
     loop->stats->sampled_tokens++;
-    if (ends(loop, request, id) && !request->ignore_eos)
+    if (loop_ends(loop, request, id))
         return loop_finish(loop, slot, FINISHED_EOS, NULL, err);
     memcpy(slot->last_logits, logits, vocab(loop) * sizeof *logits);
     if (ids_add(slot->ids, id, err) < 0 ||
