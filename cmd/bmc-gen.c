@@ -13,6 +13,11 @@ static const struct opt opts[] = {
     GEN_OPTS_PROMPT
     GEN_OPTS_CHAT
     GEN_OPTS_SAMPLING
+    HEADING("Beam search"),
+    SIZE("beams", NULL, beams, 1, 4096, "go on with the N most likely texts at a time, and print the best that has ended"),
+    SIZE("n-best", NULL, n_best, 1, 4096, "print the N best texts, a line each; with --jsonl how many a result has (default 1, with --jsonl all)"),
+    REAL("length-penalty", "X", length_penalty, -1e3, 1e3, "divide the log-probability of a text by its length to the power of X (default 1)"),
+    {OPT_CHOICE, "early-stopping", NULL, "WHEN", "end a search when as many texts have ended as there are beams: yes (at once), no (when none that is under way is better now) or never (when none can become better) (default no)", AT(early_stopping), 0, 0, BEAM_STOPPINGS, false},
     GEN_OPTS_BATCHES
     GEN_OPTS_SNAPSHOTS
     HEADING("Other jobs"),
@@ -60,8 +65,11 @@ static void check_usage(const struct gen_options *o, const struct operands *oper
         opt_usage_error(&program, "--format goes with --score and --tokenize, and not with --jsonl");
     if ((o->score || tokens) && o->chat)
         opt_usage_error(&program, "--chat goes with generation");
+    if (!o->jsonl && o->share_mb != SIZE_MAX)
+        opt_usage_error(&program, "--share-mb goes with --jsonl");
     if (tokens && o->stats)
         opt_usage_error(&program, "--stats has nothing to tell of --tokenize and --detokenize");
+    gen_check_beams_usage(&program, o);
     gen_check_usage(&program, o, operands);
 }
 

@@ -18,6 +18,10 @@ struct gen_options {
     const char *attn, *isa, *precision, *profile;
     int kv_type, rows, alloc;
     bool mlock;
+    size_t beams, n_best;  /* 0: not given */
+    double length_penalty; /* NAN: not given */
+    int early_stopping;    /* -1: not given */
+    size_t share_mb;       /* SIZE_MAX: not given */
     struct sampler_options sampling;
     int64_t repeat_last_n; /* this, seed and what is NaN or SIZE_MAX in sampling were not given */
     int64_t seed;
@@ -78,6 +82,7 @@ struct gen {
     bool told_same;            /* that sequences of the same name are saved */
     double open_kv_ms, save_ms;
     const struct gen_hooks *hooks;
+    struct step_beam *beam;               /* of --beams, or NULL */
     const struct step_strategy *strategy; /* NULL: one token a step */
     struct gen_chat chat;
     struct score_stats score;      /* of --score */
@@ -117,6 +122,14 @@ int gen_score(struct gen *gen, struct err *err) MUST_USE;
 int gen_score_jsonl(struct gen *gen, struct err *err) MUST_USE;
 int gen_tokenize(struct gen *gen, struct err *err) MUST_USE;
 int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;
+
+/* ---- beams ---- */
+
+/* Opens beam search once the session is open, if the options ask for it; and closes it. */
+int gen_open_beams(struct gen *gen, struct err *err) MUST_USE;
+void gen_close_beams(struct gen *gen);
+
+void gen_check_beams_usage(const struct program *program, const struct gen_options *options);
 
 /* ---- chats ---- */
 

@@ -140,6 +140,8 @@ static int open_policy(struct gen *gen, struct session_options *s, struct err *e
     return 0;
 }
 
+enum { SHARE_MB = 256 };
+
 int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err)
 {
     const struct gen_options *o = gen->options;
@@ -147,8 +149,9 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     struct session_options s = {
         .kv_type = gen->kv_type,
         .attn = attn_find(o->attn, err),
-        .batch = batch,
+        .batch = batch * size_max(1, o->beams),
         .chunk = o->chunk,
+        .share_bytes = (o->share_mb == SIZE_MAX ? SHARE_MB : o->share_mb) << 20,
         .threads = o->threads ? (int)o->threads : threads_allowed(),
     };
     if (!s.attn)
@@ -175,7 +178,7 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     s.chunk = size_min(s.chunk, size_max(s.context, 1));
     if (gen->hooks && gen->hooks->session(gen, &s, err) < 0)
         return -1;
-    if (session_open(&gen->session, gen->model, &s, err) < 0)
+    if (session_open(&gen->session, gen->model, &s, err) < 0 || gen_open_beams(gen, err) < 0)
         return -1;
     return gen->hooks ? gen->hooks->opened(gen, err) : 0;
 }
@@ -226,6 +229,7 @@ int gen_choose_seed(struct gen *gen, struct err *err)
 
 void gen_close(struct gen *gen)
 {
+    gen_close_beams(gen);
     session_close(&gen->session);
     gen_close_kv(gen);
     gen_close_chat(gen);
@@ -251,6 +255,9 @@ struct gen_options gen_defaults(void)
         .repeat_last_n = GEN_NOT_GIVEN,
         .seed = GEN_NOT_GIVEN,
         .kv_type = -1,
+        .share_mb = SIZE_MAX,
+        .length_penalty = NAN,
+        .early_stopping = -1,
         .format = -1,
     };
 }

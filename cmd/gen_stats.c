@@ -32,6 +32,10 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
         s->decode_ms, s->decode_tokens, per_token(s->decode_tokens, s->decode_ms),
         per_second(s->decode_tokens, s->decode_ms));
     fprintf(stderr, "sampling time    = %10.2f ms / %6zu tokens\n", s->sample_ms, s->sampled_tokens);
+    if (s->shared_rows)
+        fprintf(stderr,
+                "shared beginnings= %10zu prompt rows not computed again, %.2f MiB not held again\n",
+                s->shared_rows, (double)s->saved_bytes / 1048576);
     if (s->loaded_tokens)
         fprintf(stderr, "snapshot         = %10.2f ms / %6zu tokens, %.2f MiB in place\n",
                 gen->open_kv_ms + s->load_kv_ms, s->loaded_tokens,
@@ -143,6 +147,8 @@ static int put_times(json_t *object, const struct gen *gen, const struct gen_sta
         COUNT("loaded_tokens", s->loaded_tokens),
         REAL("load_kv_ms", gen->open_kv_ms + s->load_kv_ms),
         REAL("save_kv_ms", gen->save_ms),
+        COUNT("shared_rows", s->shared_rows),
+        COUNT("kv_saved_bytes", s->saved_bytes),
         COUNT("prefill_tokens", s->prefill_tokens),
         REAL("prefill_ms", s->prefill_ms),
         REAL("prefill_tok_s", per_second(s->prefill_tokens, s->prefill_ms)),

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cli.h"
+#include "decode/result.h"
 #include "gen.h"
 
 struct text_job {
@@ -80,12 +81,31 @@ static void warn_full(const struct gen *gen)
         fprintf(stderr, "the model takes no more\n");
 }
 
+/* The other texts of a beam search, a line each. */
+static int put_beams(struct text_job *job, const struct gen_result *result, struct err *err)
+{
+    int rc = 0;
+    for (size_t i = 1; i < result->n_beams && rc == 0; i++) {
+        struct buf text = {0};
+        job->begun = false;
+        if (job->gen->options->ids)
+            put_ids(job, result->beams[i].ids.id, result->beams[i].ids.len);
+        else if ((rc = result_beam_text(job->gen->model->tok, result, i, &text, err)) == 0)
+            rc = gen_put(&text, err);
+        putchar('\n');
+        buf_release(&text);
+    }
+    return rc;
+}
+
 static int done(void *arg, const struct gen_result *result, struct err *err)
 {
-    const struct text_job *job = arg;
+    struct text_job *job = arg;
     if (result->finish == FINISHED_ERROR && !cli_interrupted)
         return err_set(err, "%s", result->error);
     putchar('\n');
+    if (put_beams(job, result, err) < 0)
+        return -1;
     if (flush(err) < 0)
         return -1;
     if (result->full)

@@ -43,7 +43,6 @@ static int next(void *arg, bool wait, const struct gen_request **request, struct
     sample->request.stream += job->next;
     sample->request.line = job->next++;
     sample->request.ids = &sample->ids;
-    sample->request.same_prompt = &job->prompt;
     sample->request.logprobs = 1;
     *request = &sample->request;
     for (size_t i = 0; i < job->prompt.len; i++)

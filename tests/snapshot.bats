@@ -100,7 +100,7 @@ cut_and_continue() {
     same_results "$batch" whole pieces || fail "$*"
     jq -se --argjson hash "$hash" --argjson fused "$(fused && echo true || echo false)" 'all(
         .loaded_tokens > 0 and .prefill_tokens == .sequences and (($fused | not) or .logits_hash == $hash) and
-        if .kv_policy | test("^(bmc|reserve)") then .kv_adopted_bytes > 0 else .kv_adopted_bytes == 0 and .kv_copied_rows > 0 end
+        if .kv_policy | test("^(bmc|reserve|segment)") then .kv_adopted_bytes > 0 else .kv_adopted_bytes == 0 and .kv_copied_rows > 0 end
         or (debug | false))' all-stats >/dev/null || fail "$*"
 }
 

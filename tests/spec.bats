@@ -68,11 +68,11 @@ chosen() { # ONE-IN
     fi
 }
 
-kvs=(iterative upfront bmc:T=4 bmc:r=16 reserve paged:16)
+kvs=(iterative upfront bmc:T=4 bmc:r=16 reserve paged:16 segment)
 
 # Ways of a batch: a padded one needs a cache that grows as one tensor.
 ways() { # KV
-    case $1 in reserve | paged*) echo one split ;; *) echo one split pad ;; esac
+    case $1 in reserve | paged* | segment) echo one split ;; *) echo one split pad ;; esac
 }
 
 @test "every drafter, shape, policy, batch and thread count gives the ids and the logits of bmc-gen" {

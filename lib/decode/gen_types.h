@@ -3,6 +3,7 @@
 #define BMC_GEN_TYPES_H
 
 #include "base/hash.h"
+#include "decode/beam.h"
 #include "decode/logprobs.h"
 #include "decode/sampler.h"
 #include "decode/snapshot.h"
@@ -19,7 +20,6 @@ struct gen_request {
     const struct sampler_options *sampling; /* NULL: those of the run */
     struct ids
         *ids; /* the prompt; what is generated is appended, so that all of the text stands once */
-    const void *same_prompt;     /* requests with the same one have the same prompt; NULL: alone */
     const struct snapshot *from; /* has the rows of the prompt's first from_rows tokens; NULL: none */
     size_t from_seq, from_rows;
     size_t n; /* tokens at most, or GENERATE_NO_LIMIT */
@@ -54,6 +54,9 @@ struct gen_result {
     /* Per prompt token, in the same way; NaN for the first one, which has no predecessor, and for those whose
      * predecessor's row came from a snapshot. NULL: not asked for. */
     const struct logprob *prompt_logprobs;
+    const struct beam
+        *beams; /* of beam search: texts, best first, of which the first one is the result's own */
+    size_t n_beams;
 };
 
 enum { GEN_END, GEN_REQUEST, GEN_LATER };
@@ -82,6 +85,8 @@ struct gen_stats {
     size_t interrupted;   /* sequences; errors as results, but not counted as such */
     size_t loaded_tokens; /* whose rows a snapshot gave */
     double load_kv_ms;
+    size_t shared_rows,
+        saved_bytes; /* of prompts: those that another sequence had; what lies once of them */
     size_t prefill_tokens, prefill_steps;
     size_t decode_tokens, decode_steps; /* tokens that decode steps gave; the first one is prefill's */
     size_t sampled_tokens;

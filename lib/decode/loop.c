@@ -150,6 +150,7 @@ void loop_close(struct loop *loop)
         free(slot->logprobs);
         free(slot->prompt_logprobs);
         free(slot->last_logits);
+        ids_release(&slot->before);
     }
     free(loop->slot);
     free(loop->logits_row);

@@ -26,7 +26,10 @@ struct slot {
                                                 prompt, and how many */
     float *last_logits; /* those that chose the last token */
     size_t row;         /* of the step just run, whose logits choose the next token; SIZE_MAX: none */
-    bool silent;        /* no token follows the prompt that is complete: -n 0, or the context is full */
+    const struct beam *beams; /* of a strategy that has several texts, best first */
+    size_t n_beams;
+    struct ids before; /* of rows that the place still has, while it is free */
+    bool silent;       /* no token follows the prompt that is complete: -n 0, or the context is full */
 };
 
 /* Up to `stats` the caller's, the rest loop_open()'s. */
@@ -80,6 +83,24 @@ int loop_step(struct loop *loop, int threads, loop_use *use, double *step_ms, st
 /* Prompt rows of all slots that have any left, up to a chunk. */
 int loop_prefill(struct loop *loop, struct err *err) MUST_USE;
 
+/* ---- prompts that begin alike: loop_share.c ---- */
+
+/* The first of the sequences that a place has. */
+size_t loop_first_seq(const struct loop *loop, const struct slot *slot);
+
+/* A request has ended well: its rows may stay for others that begin like it. */
+void loop_remember(struct loop *loop, struct slot *slot);
+
+/* The place is free: its sequences are dropped, but for rows that stay. */
+void loop_leave(struct loop *loop, struct slot *slot);
+
+/* A request has come, and its ids: of the rows that are left there it keeps those that it would compute again. */
+void loop_reuse(struct loop *loop, struct slot *slot);
+
+/* Before the first rows of a prompt: those that others have are taken from them. *ready is false when others are about to
+ * compute them. */
+int loop_share(struct loop *loop, struct slot *slot, bool *ready, struct err *err) MUST_USE;
+
 /* ---- the life of a slot: loop_slot.c ---- */
 
 /* Tokens generated so far. */
@@ -94,6 +115,9 @@ const struct sampler_options *loop_sampling(const struct loop *loop, const struc
 /* The request takes the free place; what is impossible ends at once, with a result that says so. */
 int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *request,
                struct err *err) MUST_USE;
+
+/* True for ids that end the request's text. */
+bool loop_ends(const struct loop *loop, const struct gen_request *request, uint32_t id);
 
 /* The slot's next token by the slot's settings, which loop->sampler has afterwards, with what it chose from. */
 uint32_t loop_choose(struct loop *loop, const struct slot *slot, const float *logits);

@@ -26,12 +26,6 @@ const struct sampler_options *loop_sampling(const struct loop *loop, const struc
     return slot->request->sampling ? slot->request->sampling : loop->sampling;
 }
 
-/* The first of the sequences that the slot has. */
-static size_t first_seq(const struct loop *loop, const struct slot *slot)
-{
-    return (size_t)(slot - loop->slot) * loop->strategy->width;
-}
-
 /* ---- the end ---- */
 
 static int set_line_hash(struct loop *loop, const struct slot *slot, struct err *err)
@@ -65,6 +59,8 @@ static struct gen_result result_of(const struct slot *slot, enum gen_finish fini
         .n_best = slot->n_best,
         .prompt_logprobs = slot->prompt_logprobs,
         .n_prompt_best = slot->n_prompt_best,
+        .beams = slot->beams,
+        .n_beams = slot->n_beams,
     };
 }
 
@@ -104,14 +100,15 @@ static void keep(struct loop *loop, const struct slot *slot, const struct gen_re
 /* The place is free. */
 static void clear(struct loop *loop, struct slot *slot)
 {
+    loop_leave(loop, slot);
     free(slot->prompt_logprobs);
     slot->prompt_logprobs = NULL;
+    slot->beams = NULL;
+    slot->n_beams = 0;
     emitter_release(&slot->emitter);
     slot->busy = false;
     slot->request = NULL;
     slot->ids = NULL;
-    for (size_t i = 0; i < loop->strategy->width; i++)
-        session_drop(loop->session, first_seq(loop, slot) + i);
 }
 
 int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,
@@ -128,6 +125,8 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
         goto out;
     count_end(loop->stats, &result);
     keep(loop, slot, &result);
+    if (finish != FINISHED_ERROR)
+        loop_remember(loop, slot); /* done() may free the ids */
     rc = loop->callbacks->done(loop->callbacks->arg, &result, err);
 out:
     clear(loop, slot);
@@ -156,7 +155,8 @@ static const char *find_fault(const struct loop *loop, const struct slot *slot, 
     else if (bias)
         snprintf(text, size, "a logit bias is given for id %u, the vocabulary has %zu", bias->id,
                  vocab(loop));
-    else if (slot->n_prompt > kv_left(loop->session->kv, slot->seq))
+    else if (slot->n_prompt - session_rows(loop->session, slot->seq) >
+             kv_left(loop->session->kv, slot->seq))
         snprintf(text, size, "the prompt has %zu tokens%s, the context holds %zu: shorten it%s",
                  slot->n_prompt, slot->request->from ? " with those of the snapshot" : "", context,
                  context < loop->session->model->config.context ? " or raise -c"
@@ -203,7 +203,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     struct err why;
     slot->busy = true;
     slot->silent = false;
-    slot->seq = first_seq(loop, slot);
+    slot->seq = loop_first_seq(loop, slot);
     slot->request = request;
     slot->ids = request->ids;
     slot->n_prompt = request->ids->len;
@@ -214,6 +214,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     const size_t length = slot->n_prompt + size_min(request->n, loop->session->options.context);
     for (size_t i = 0; i < loop->strategy->width; i++)
         session_begin(loop->session, slot->seq + i, length);
+    loop_reuse(loop, slot);
     emitter_init(&slot->emitter, loop->session->model->tok, request->stop, request->n_stops);
     const char *error = find_fault(loop, slot, fault, sizeof fault);
     if (error)
@@ -249,19 +250,19 @@ static int add_logprobs(struct loop *loop, struct slot *slot, const float *logit
                        slot->logprobs + at, err);
 }
 
-static bool ends(const struct loop *loop, const struct gen_request *request, uint32_t id)
+bool loop_ends(const struct loop *loop, const struct gen_request *request, uint32_t id)
 {
     for (size_t i = 0; i < request->n_ends; i++)
         if (request->end[i] == id)
-            return true;
-    return model_is_eos(loop->session->model, id);
+            return !request->ignore_eos;
+    return !request->ignore_eos && model_is_eos(loop->session->model, id);
 }
 
 int loop_take(struct loop *loop, struct slot *slot, uint32_t id, const float *logits, struct err *err)
 {
     const struct gen_request *request = slot->request;
     loop->stats->sampled_tokens++;
-    if (ends(loop, request, id) && !request->ignore_eos)
+    if (loop_ends(loop, request, id))
         return loop_finish(loop, slot, FINISHED_EOS, NULL, err);
     memcpy(slot->last_logits, logits, vocab(loop) * sizeof *logits);
     if (ids_add(slot->ids, id, err) < 0 ||

@@ -80,32 +80,6 @@ int loop_step(struct loop *loop, int threads, loop_use *use, double *step_ms, st
 
 /* ---- prompts ---- */
 
-/* A slot before slot i with the very same prompt and length, whose rows can be had by forking; NULL when there is none. */
-static const struct slot *find_twin(const struct loop *loop, size_t i)
-{
-    const struct gen_request *request = loop->slot[i].request;
-    for (size_t j = 0; j < i && request->same_prompt; j++) {
-        const struct slot *slot = &loop->slot[j];
-        if (slot->busy && slot->request->same_prompt == request->same_prompt &&
-            slot->request->n == request->n)
-            return slot;
-    }
-    return NULL;
-}
-
-/* Samples of one prompt: it is computed once, but for its last token, whose logits each of them needs. *ready is
- * false when the slot must wait for its twin. */
-static int share_prompt(struct loop *loop, size_t i, bool *ready, struct err *err)
-{
-    const struct slot *slot = &loop->slot[i], *twin = find_twin(loop, i);
-    const size_t rows = slot->n_prompt - 1;
-    *ready = true;
-    if (!twin || session_rows(loop->session, slot->seq) || rows == 0 || slot->prompt_logprobs)
-        return 0;
-    *ready = session_rows(loop->session, twin->seq) >= rows;
-    return *ready ? kv_fork(loop->session->kv, slot->seq, twin->seq, rows, err) : 0;
-}
-
 /* How far the prompts are: rows of all of them. */
 struct prefill {
     size_t done, total;
@@ -139,7 +113,7 @@ static int add_prompts(struct loop *loop, struct prefill *prefill, struct err *e
         bool ready;
         if (!slot->busy)
             continue;
-        if (share_prompt(loop, i, &ready, err) < 0)
+        if (loop_share(loop, slot, &ready, err) < 0)
             return -1;
         const size_t have = session_rows(loop->session, slot->seq);
         prefill->total += slot->n_prompt;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/table.h"
+#include "decode/emitter.h"
 
 /* The list is given back, or freed when its filling failed. */
 static json_t *checked(json_t *value, int rc)
@@ -66,6 +67,51 @@ static json_t *tokens_json(const struct tokenizer *tok, const struct logprob *at
     return checked(list, rc);
 }
 
+/* ---- beams ---- */
+
+int result_beam_text(const struct tokenizer *tok, const struct gen_result *result, size_t i,
+                     struct buf *text, struct err *err)
+{
+    const struct beam *beam = &result->beams[i];
+    struct emitter emitter;
+    emitter_init(&emitter, tok, NULL, 0);
+    int rc = emitter_follow(&emitter, result->ids - result->n_prompt, result->n_prompt, err);
+    for (size_t n = 0; n < beam->ids.len && rc == 0; n++)
+        rc = emitter_add(&emitter, beam->ids.id[n], err);
+    if (rc == 0)
+        rc = emitter_finish(&emitter, false, err);
+    if (rc == 0 && emitter.text.len)
+        rc = buf_add(text, emitter.text.data, emitter.text.len, err);
+    emitter_release(&emitter);
+    return rc;
+}
+
+static json_t *beam_json(const struct tokenizer *tok, const struct gen_result *result, size_t i,
+                         struct err *err)
+{
+    const struct beam *beam = &result->beams[i];
+    struct buf text = {0};
+    json_t *object = json_object();
+    int rc = result_beam_text(tok, result, i, &text, err);
+    if (rc == 0)
+        rc = json_put(object, "text", json_text(text.data ? text.data : "", text.len), err);
+    if (rc == 0)
+        rc = json_put(object, "ids", ids_json(beam->ids.id, beam->ids.len, err), err);
+    if (rc == 0)
+        rc = json_put(object, "score", json_real(beam->score), err);
+    buf_release(&text);
+    return checked(object, rc);
+}
+
+static json_t *beams_json(const struct tokenizer *tok, const struct gen_result *result, struct err *err)
+{
+    json_t *list = json_array();
+    int rc = 0;
+    for (size_t i = 0; i < result->n_beams && rc == 0; i++)
+        rc = json_push(list, beam_json(tok, result, i, err), err);
+    return checked(list, rc);
+}
+
 /* ---- results ---- */
 
 /* What all results have; `ids` and `error` are taken over. */
@@ -91,6 +137,8 @@ static int put_result(json_t *object, const struct tokenizer *tok, const struct 
     if (result->n_best &&
         json_put(object, "logprobs",
                  tokens_json(tok, result->logprobs, result->n_ids, result->n_best, err), err) < 0)
+        return -1;
+    if (result->beams && json_put(object, "beams", beams_json(tok, result, err), err) < 0)
         return -1;
     return result->prompt_logprobs ? json_put(object, "prompt_logprobs",
                                               tokens_json(tok, result->prompt_logprobs,

@@ -11,6 +11,10 @@
 int result_line(const struct tokenizer *tok, const char *id, const struct gen_result *result,
                 struct buf *line, struct err *err) MUST_USE;
 
+/* Appends the text of the i-th of a result's beams. */
+int result_beam_text(const struct tokenizer *tok, const struct gen_result *result, size_t i,
+                     struct buf *text, struct err *err) MUST_USE;
+
 /* The same for a request of which nothing came out; `number` counts from 0. */
 int failure_line(const char *id, uint64_t number, const char *why, struct buf *line,
                  struct err *err) MUST_USE;

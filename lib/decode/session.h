@@ -19,6 +19,8 @@ struct session_options {
     size_t rows;    /* rows of any other step at most; at least `batch` are always possible */
     bool split;     /* one attention call per sequence (BASS paper 3.2, BASS-SPLIT) */
     int threads, threads_prefill;
+    size_t
+        share_bytes; /* of rows that may stay behind requests that have ended, for others that begin like them */
 };
 
 struct session {

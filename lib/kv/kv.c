@@ -152,6 +152,11 @@ size_t kv_shared_rows(const struct kv *kv, size_t a, size_t b)
     return reading && reading->shared ? reading->shared(kv, a, b) : 0;
 }
 
+size_t kv_rows_bytes(const struct kv *kv, size_t rows)
+{
+    return rows * 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads * kv_row_bytes(kv);
+}
+
 int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, struct kv_view *view,
             struct err *err)
 {

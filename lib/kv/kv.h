@@ -213,6 +213,9 @@ size_t kv_free_rows(const struct kv *kv, size_t seq);
 /* Leading rows that two sequences have in common: not only equal, but the same memory in every layer and head. */
 size_t kv_shared_rows(const struct kv *kv, size_t a, size_t b);
 
+/* What so many rows take, in all layers and heads. */
+size_t kv_rows_bytes(const struct kv *kv, size_t rows);
+
 /* Rows of a sequence that attention will multiply in the step under way. */
 size_t kv_rows_now(const struct kv *kv, size_t seq);
 

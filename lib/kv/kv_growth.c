@@ -52,12 +52,23 @@ const struct kv_growth kv_grow_in_blocks = {parse_block, block_rows, "", false};
 
 /* ---- in steps ---- */
 
+/* The number behind T= or one of `rows`, the names of r. */
+static bool parse_named(struct kv_spec *spec, const char *parameter, const char *const *rows)
+{
+    size_t *target = strncmp(parameter, "T=", 2) == 0 ? &spec->T : NULL;
+    const char *number = parameter + 2;
+    for (; *rows && !target; rows++)
+        if (strncmp(parameter, *rows, strlen(*rows)) == 0) {
+            target = &spec->r;
+            number = parameter + strlen(*rows);
+        }
+    return target && parse_size(number, target) && *target;
+}
+
 static int parse_step(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
 {
-    size_t *target = strncmp(parameter, "T=", 2) == 0   ? &spec->T
-                     : strncmp(parameter, "r=", 2) == 0 ? &spec->r
-                                                        : NULL;
-    if (target && parse_size(parameter + 2, target) && *target)
+    static const char *const rows[] = {"r=", NULL};
+    if (parse_named(spec, parameter, rows))
         return 0;
     return err_set(
         err, "cache policy \"%s\": T=COUNT or r=ROWS is expected after the colon, at least 1", text);
@@ -85,3 +96,24 @@ static size_t step_rows(struct kv *kv, const struct kv_spec *spec)
 }
 
 const struct kv_growth kv_grow_in_steps = {parse_step, step_rows, "r=", true};
+
+/* ---- in steps of a fixed number of rows, unless another is given ---- */
+
+static int parse_segment(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
+{
+    static const char *const rows[] = {"step=", "r=", NULL};
+    if (parse_named(spec, parameter, rows))
+        return 0;
+    return err_set(err,
+                   "cache policy \"%s\": step=ROWS, r=ROWS, the same, or T=COUNT is expected after the "
+                   "colon, at least 1",
+                   text);
+}
+
+/* The segment paper's 16. */
+static size_t segment_rows(struct kv *kv, const struct kv_spec *spec)
+{
+    return spec->T || spec->r ? step_rows(kv, spec) : size_min(TILE_ROWS, kv->setup.shape.max_rows);
+}
+
+const struct kv_growth kv_grow_in_segments = {parse_segment, segment_rows, "step=", true};

@@ -18,8 +18,10 @@ struct kv_growth {
     bool in_steps; /* rows up to the next growth are free */
 };
 
-/* kv_growth.c: a row at a time (T = N), all at once (T = 1), T or r given or else picked, blocks of 16 or 32. */
-extern const struct kv_growth kv_grow_every_row, kv_grow_once, kv_grow_in_steps, kv_grow_in_blocks;
+/* kv_growth.c: a row at a time (T = N), all at once (T = 1), T or r given or else picked, blocks of 16 or 32, T or r given
+ * or else 16 rows. */
+extern const struct kv_growth kv_grow_every_row, kv_grow_once, kv_grow_in_steps, kv_grow_in_blocks,
+    kv_grow_in_segments;
 
 /* Which rows attention multiplies is part of the policy: that trade is what the papers are about. */
 enum kv_rows { KV_ROWS_VALID, KV_ROWS_CAP };

@@ -56,6 +56,9 @@ void forward_close(struct forward *forward);
  * the cache's rows count. */
 void forward_begin(struct forward *forward, size_t seq, size_t length);
 
+/* Whether the same tokens at the same places give two sequences the same rows. */
+bool forward_same_rows(const struct forward *forward, size_t a, size_t b);
+
 /* Runs the layers: afterwards forward_logits() may be asked for any of the rows, and the caller commits
  * the cache's rows. */
 int forward_step(struct forward *forward, const struct step *step, struct err *err) MUST_USE;

@@ -74,6 +74,12 @@ void forward_begin(struct forward *f, size_t seq, size_t length)
     rope_frequencies(c, length, f->frequency + seq * (config_rope_dim(c) / 2));
 }
 
+bool forward_same_rows(const struct forward *f, size_t a, size_t b)
+{
+    const size_t n = config_rope_dim(&f->model->config) / 2;
+    return memcmp(f->frequency + a * n, f->frequency + b * n, n * sizeof *f->frequency) == 0;
+}
+
 void forward_close(struct forward *f)
 {
     attn_close(f->attn);

@@ -86,12 +86,8 @@ static int next_request(void *arg, bool wait, const struct gen_request **request
     for (size_t p = 0; p < n_prompt; p++)
         if (ids_add(&asked->ids, run->prompt[(run->lengths ? i : 0) + p], err) < 0)
             return -1;
-    asked->request = (struct gen_request){.line = i,
-                                          .stream = i,
-                                          .seed = 77,
-                                          .ids = &asked->ids,
-                                          .same_prompt = run->lengths ? NULL : run,
-                                          .n = run->n};
+    asked->request =
+        (struct gen_request){.line = i, .stream = i, .seed = 77, .ids = &asked->ids, .n = run->n};
     *request = &asked->request;
     return GEN_REQUEST;
 }

@@ -1,0 +1,129 @@
+/* Prompts that begin alike: their common rows are computed once, and held once where the cache's policy can. */
+#include "decode/loop.h"
+
+/* Fewer common rows are not worth that one prompt waits for another. */
+enum { LEAST_ROWS = TILE_ROWS };
+
+size_t loop_first_seq(const struct loop *loop, const struct slot *slot)
+{
+    return (size_t)(slot - loop->slot) * loop->strategy->width;
+}
+
+/* ---- rows that others have ---- */
+
+/* Who has rows, or is about to. */
+struct origin {
+    size_t seq, rows;
+    size_t common; /* with the prompt in question; more than `rows`: they come */
+};
+
+static size_t common_ids(const struct ids *a, const struct ids *b, size_t most)
+{
+    size_t n = 0;
+    most = size_min(most, size_min(a->len, b->len));
+    while (n < most && a->id[n] == b->id[n])
+        n++;
+    return n;
+}
+
+/* What `other` has of the slot's prompt. Its last token gives logits, so each computes that. Who waits, waits for a place
+ * before its own: so they cannot wait for each other. */
+static struct origin origin_of(const struct loop *loop, const struct slot *slot,
+                               const struct slot *other)
+{
+    const size_t seq = other->busy ? other->seq : loop_first_seq(loop, other);
+    const size_t rows = session_rows(loop->session, seq);
+    const size_t come = other->busy && other < slot ? size_max(rows, other->n_prompt) : rows;
+    const size_t common = common_ids(slot->ids, other->busy ? other->ids : &other->before,
+                                     size_min(come, slot->n_prompt - 1));
+    return (struct origin){seq, rows, common};
+}
+
+static bool is_worth(const struct slot *slot, size_t rows)
+{
+    return rows && (rows >= LEAST_ROWS || rows + 1 == slot->n_prompt);
+}
+
+/* The one with the most of the slot's prompt, there or coming; common is 0 when nobody has enough. */
+static struct origin find_origin(const struct loop *loop, const struct slot *slot)
+{
+    struct origin best = {0};
+    for (const struct slot *other = loop->slot; other < loop->slot + loop->n_slots; other++) {
+        if (other == slot)
+            continue;
+        const struct origin origin = origin_of(loop, slot, other);
+        const bool better =
+            origin.common > best.common || (origin.common == best.common && origin.rows > best.rows);
+        if (better && is_worth(slot, origin.common) &&
+            forward_same_rows(&loop->session->forward, slot->seq, origin.seq))
+            best = origin;
+    }
+    return best;
+}
+
+static void count(struct loop *loop, size_t rows, size_t once)
+{
+    loop->stats->shared_rows += rows;
+    loop->stats->saved_bytes += kv_rows_bytes(loop->session->kv, once);
+}
+
+int loop_share(struct loop *loop, struct slot *slot, bool *ready, struct err *err)
+{
+    struct kv *kv = loop->session->kv;
+    *ready = true;
+    if (session_rows(loop->session, slot->seq) || slot->prompt_logprobs)
+        return 0;
+    const struct origin origin = find_origin(loop, slot);
+    *ready = origin.rows >= origin.common;
+    if (!*ready || !origin.common)
+        return 0;
+    if (kv_fork(kv, slot->seq, origin.seq, origin.common, err) < 0)
+        return -1;
+    count(loop, origin.common, kv_shared_rows(kv, slot->seq, origin.seq));
+    return 0;
+}
+
+/* ---- rows that stay in a place ---- */
+
+/* Those of a model whose keys depend on the length of the text are no use to a text of another length; those of a snapshot lie
+ * in its file. */
+static bool may_stay(const struct loop *loop, const struct slot *slot)
+{
+    const struct session *session = loop->session;
+    const size_t rows = session_rows(session, slot->seq);
+    return rows && slot->seq == loop_first_seq(loop, slot) && snapshot_fits(session, NULL) &&
+           !kv_fill(session->kv, slot->seq).adopted &&
+           kv_rows_bytes(session->kv, rows) <= session->options.share_bytes / loop->n_slots;
+}
+
+void loop_remember(struct loop *loop, struct slot *slot)
+{
+    const size_t rows = session_rows(loop->session, slot->seq);
+    struct err none;
+    for (size_t i = 0; may_stay(loop, slot) && i < rows; i++)
+        if (ids_add(&slot->before, slot->ids->id[i], &none) < 0) {
+            slot->before.len = 0;
+            return;
+        }
+}
+
+void loop_leave(struct loop *loop, struct slot *slot)
+{
+    const size_t first = loop_first_seq(loop, slot);
+    for (size_t i = 0; i < loop->strategy->width; i++)
+        session_cut(loop->session, first + i, first + i == slot->seq ? slot->before.len : 0);
+}
+
+void loop_reuse(struct loop *loop, struct slot *slot)
+{
+    struct session *session = loop->session;
+    const size_t most =
+        slot->n_prompt ? size_min(session_rows(session, slot->seq), slot->n_prompt - 1) : 0;
+    size_t rows = most ? common_ids(&slot->before, slot->ids, most) : 0;
+    if (!is_worth(slot, rows) || slot->request->from || slot->n_prompt_best ||
+        find_origin(loop, slot).common > rows)
+        rows = 0;
+    session_cut(session, slot->seq, rows);
+    slot->before.len = 0;
+    count(loop, rows, 0);
+}

@@ -1,0 +1,105 @@
+# Beam search: texts and scores are those of transformers (tests/fixtures/make_beams.py), under every cache policy.
+load helper
+
+setup_file() { for name in grimm andersen llama-3-like qwen2-like; do model "$name" >/dev/null; done; }
+
+beams() { # MODEL ENTRY KV [WIDTH]
+    run "$BMC_BUILD/tests/test_beam" "$(model "$1")" "$FIXTURES/beams.json" "$2" "$3" $4
+    [ "$status" -eq 0 ] || fail "test_beam $* -> $output"
+    [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
+    [ "${BASH_REMATCH[1]}" -ge 15 ]
+}
+
+gen() { bmc-gen -q -m "$(model grimm)" -n 12 --stats stats.json "$@"; }
+once='Once upon a time'
+
+@test "the search itself: ties, ends, giving up" {
+    run "$BMC_BUILD/tests/test_beam"
+    [ "$status" -eq 0 ] || fail "test_beam -> $output"
+}
+
+@test "ids and scores of all beams, under every policy" {
+    for kv in $(kv_policies); do beams grimm 0 "$kv" 4; done
+}
+
+@test "2, 3, 4 and 8 beams, lengths that count or not, three ways to stop, texts that end" {
+    beams grimm 1 iterative 2
+    beams grimm 1 paged 3
+    beams grimm 1 bmc 4
+    beams grimm 1 segment 8
+}
+
+@test "other models" {
+    beams andersen 2 segment
+    beams llama-3-like 3 bmc:r=5
+    beams qwen2-like 4 segment:step=5
+}
+
+@test "lines of text or ids, best first; a result has them all" {
+    jq -c '.[0].cases[] | select(.beams == 4) | .results' "$FIXTURES/beams.json" | head -n 1 >want
+    ok gen -p "$once" --ids --beams 4 --n-best 3
+    assert_equal "$output" "$(jq -r '.[:3][].ids | join(" ")' want)"
+    ok gen -p "$once" --beams 4 --ids
+    assert_equal "$output" "$(jq -r '.[0].ids | join(" ")' want)"
+    jq -nc --arg p "$once" '{prompt: $p}, {prompt: $p, n: 3}' >in
+    ok gen --jsonl --beams 4 -f in
+    echo "$output" >out
+    assert_equal "$(head -n 1 out | jq -c '[.beams[].ids]')" "$(jq -c '[.[].ids]' want)"
+    jq -se '.[0] | .ids == .beams[0].ids and .text == .beams[0].text and (.beams | map(keys == ["ids", "score", "text"]) | all)' out
+    jq -se '.[1].beams | length == 4 and map(.ids | length <= 3) and (map(.score) | . == (sort | reverse))' out
+    # The texts are what the lines are.
+    ok gen -p "$once" --beams 4 --n-best 4
+    assert_equal "$output" "$(head -n 1 out | jq -r '.beams[].text')"
+    ok gen --jsonl --beams 4 --n-best 2 -f in
+    assert_equal "$(jq '.beams | length' <<<"$output" | paste -sd ' ')" '2 2'
+}
+
+@test "one beam is greedy" {
+    ok gen -p "$once" --ids
+    want=$output
+    ok gen -p "$once" --ids --beams 1
+    assert_equal "$output" "$want"
+}
+
+@test "the same logits under every policy; segment copies no prompt, and a prompt is computed once" {
+    jq -nc '[range(64) | 5 + . * 7 % 300] as $head | range(3) | {ids: ($head + [40 + .]), n: (6 + . * 5)}' >in
+    for kv in bmc iterative paged reserve segment; do
+        ok gen --jsonl --beams 4 -b 2 --ignore-eos --kv $kv -f in
+        jq -c '[.logits_hash, .prefill_tokens]' stats.json >>hashes
+        echo "$output" | md5sum >>outs
+        jq '.kv_resident_bytes' stats.json >>bytes-$kv
+    done
+    assert_equal "$(sort -u hashes | wc -l)" 1
+    assert_equal "$(sort -u outs | wc -l)" 1
+    assert_equal "$(jq .prefill_tokens stats.json)" $((64 + 3))
+    # 8 places: 64 rows once and 32 more of each at most, against 8 times 81 rows.
+    [ "$(cat bytes-segment)" -lt $(($(cat bytes-reserve) / 2)) ]
+}
+
+@test "what beams cannot do is said" {
+    expect_error 2 '--n-best, --length-penalty and --early-stopping go with --beams' bmc-gen -p x --n-best 2
+    expect_error 2 '--n-best 5 of 4 beams' bmc-gen -p x --beams 4 --n-best 5
+    expect_error 2 'excludes --save-kv' bmc-gen -p x --beams 4 --save-kv s.kv
+    expect_error 2 '--beams goes with generation only' bmc-gen -p x --beams 4 --score
+    expect_error 1 'temperature 0 only' gen -p x --beams 2 --temp 1
+    expect_error 1 'not by stop strings' gen -p x --beams 2 --stop x
+    expect_error 1 'without penalties and biases' gen -p x --beams 2 --repeat-penalty 2
+    expect_error 1 'without penalties and biases' gen -p x --beams 2 --logit-bias 5=1
+    expect_error 1 'more beams than the vocabulary has words for' gen -p x --beams 2000
+    printf '%s\n' '{"prompt": "x", "temp": 1}' '{"prompt": "x"}' '{"prompt": "x", "logprobs": 2}' >in
+    some_fail 2 3 gen --jsonl --beams 2 -f in
+    assert_equal "$(jq -c '.beams | length' <<<"$output" | paste -sd ' ')" '0 2 0'
+}
+
+@test "a search that is interrupted has the best of what there is" {
+    jq -nc --arg p "$once" '{prompt: $p, n: 3}, {prompt: $p, n: 900}' >in
+    env --default-signal=INT "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" --jsonl -f in -b 1 --beams 4 --ignore-eos --isa ref --stats stats.json >out 2>err &
+    pid=$!
+    wait_until test -s out
+    kill -INT $pid
+    code=0
+    wait $pid || code=$?
+    assert_equal "$code" 130
+    jq -e '.finished_interrupted == 1' stats.json || fail "$(cat err stats.json)"
+    jq -se '.[1] | .error == "interrupted" and .ids == (.beams[0].ids // []) and (.ids | length < 900)' out || fail "$(cat out)"
+}

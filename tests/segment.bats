@@ -1,0 +1,90 @@
+# Cache policy `segment`: what sequences have in common lies once.
+load helper
+
+setup_file() { model grimm >/dev/null; }
+
+@test "sequences that fork, are cut and go on, at random, under every policy; the memory of shared prompts" {
+    run "$BMC_BUILD/tests/test_segment"
+    [ "$status" -eq 0 ] || fail "test_segment -> $output"
+    [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
+}
+
+@test "16 rows at a time, or as many as step= or T= says; snapshots keep the number" {
+    gen() { bmc-gen -q -m "$(model grimm)" -c 128 -n 40 --ignore-eos --stats stats.json "$@"; }
+    ok gen -p 'Once upon a time'
+    want=$(jq -r .logits_hash stats.json)
+    while read -r kv T r from; do
+        ok gen -p 'Once upon a time' --kv "$kv" --save-kv s.kv
+        assert_equal "$(jq -c '[.logits_hash, .kv_policy, .T, .r, .T_from, .kv_copied_rows]' stats.json)" "[\"$want\",\"segment\",$T,$r,\"$from\",0]"
+        ok bmc-convert --info s.kv
+        assert_output --partial "segment:step=$r"
+    done <<'KV'
+segment 8 16 policy
+segment:step=40 4 40 option
+segment:r=5 26 5 option
+segment:T=2 2 64 option
+KV
+    for bad in segment: segment:16 segment:step=0 segment:q=1; do
+        expect_error 2 "cache policy \"$bad\": step=ROWS, r=ROWS, the same, or T=COUNT" bmc-gen -p x --kv $bad
+    done
+}
+
+# ---- prompts that begin alike ----
+
+# 20 requests of which 16 end together, 60 ids of the beginning in common; 4 of a short prompt.
+alike() {
+    jq -nc '[range(60) | 5 + . * 7 % 300] as $head | range(20) as $i |
+        {id: $i, ids: ($head + [range(1 + $i % 3) | 40 + $i, 50 + $i * 3 % 40]), n: (if $i < 16 then 10 else 10 + $i end)}'
+    jq -nc 'range(20; 24) | {id: ., ids: [9, 8, 7, 6, 5], n: 3}'
+}
+
+stats_are() { assert_equal "$(jq -c '[.shared_rows, .prefill_tokens, .logits_hash]' stats.json)" "$1"; }
+
+@test "a common beginning is computed once, whatever the batch, policy and chunk; results are those of one at a time" {
+    alike >in
+    gen() { bmc-gen -q -m "$(model grimm)" --jsonl --ignore-eos --stats stats.json "$@" <in; }
+    ok gen -b 1 --share-mb 0
+    echo "$output" >want
+    hash=$(jq .logits_hash stats.json)
+    stats_are "[0,$(jq .ids in | jq -s 'map(length)|add'),$hash]"
+    for how in $(kv_policies) 'segment -b 1' 'segment:r=5 -b 3 --chunk 17' 'bmc -b 1'; do
+        ok gen -b 8 --kv $how
+        assert_equal "$output" "$(<want)"
+        # Of the head once, of the short prompt 4 of its 5 ids; all else of each request.
+        stats_are "[$((19 * 60 + 3 * 4)),$((60 + 2 * 7 + 2 * 2 * 7 + 2 * 3 * 6 + 4 + 4)),$hash]"
+    done
+    # Where nothing stays behind requests that have ended, those at work at the same time share; others do not.
+    ok gen -b 8 --share-mb 0
+    assert_equal "$output" "$(<want)"
+    [ "$(jq .prefill_tokens stats.json)" -ge $((2 * 60 + 80)) ]
+    expect_error 2 '--share-mb goes with --jsonl' bmc-gen -p x --share-mb 1
+}
+
+@test "64 requests with 512 ids in common hold them once under segment" {
+    jq -nc '[range(512) | 5 + . * 7 % 300] as $head | range(64) as $i | {ids: ($head + [40 + $i, 17]), n: 2}' >in
+    ok bmc-gen -q -m "$(model grimm)" --jsonl --ignore-eos -b 16 --kv segment --stats stats.json -f in
+    jq -e '.prefill_tokens == 512 + 64 * 2 and .shared_rows == 63 * 512' stats.json || fail "$(cat stats.json)"
+    # 16 places have 16 rows each of their own.
+    row=$(($(jq .kv_saved_bytes stats.json) / ($(jq .shared_rows stats.json) - 512 * (64 / 16 - 1) * 16)))
+    jq -e --argjson row $row '.kv_resident_bytes <= (512 + 16 * 16) * $row' stats.json || fail "$row $(cat stats.json)"
+}
+
+@test "rows of prompts whose log-probabilities are asked for are not taken from others" {
+    jq -nc '[range(40) | 5 + . * 7 % 300] as $head | {ids: $head, n: 1}, {ids: $head, n: 1, prompt_logprobs: 1}' >in
+    ok bmc-gen -q -m "$(model grimm)" --jsonl -b 2 --stats stats.json -f in
+    assert_equal "$(jq .shared_rows stats.json)" 0
+    assert_equal "$(tail -n 1 <<<"$output" | jq '[.prompt_logprobs[1:][].logprob | type == "number"] | [length, all]' -c)" '[39,true]'
+}
+
+@test "rows of a text whose positions are scaled by its length are no use to a text of another length" {
+    ok bmc-convert "$FIXTURES/families/llama-longrope" -o long.bmc
+    jq -nc '[range(20) | 5 + . * 7 % 60] as $head | range(6) | {ids: $head, n: (if . % 2 == 0 then 2 else 70 end)}' >in
+    gen() { bmc-gen -q -m long.bmc --jsonl --ignore-eos --stats stats.json -f in "$@"; }
+    ok gen -b 1 --share-mb 0
+    echo "$output" >want
+    for b in 1 2 6; do
+        ok gen -b $b
+        assert_equal "$output" "$(<want)"
+    done
+    assert_equal "$(jq .shared_rows stats.json)" $((2 * 2 * 19))
+}

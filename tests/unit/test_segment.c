@@ -1,0 +1,215 @@
+/* Sequences that fork, are cut and go on, at random, under every policy: each has its own rows whatever others do. And what
+ * policy `segment` is for: rows of a prompt lie once. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "kv/kv_policy.h"
+
+enum { LAYERS = 2, KV_HEADS = 2, D = 4, WIDTH = KV_HEADS * D, N = 150, SEQS = 5 };
+
+static const size_t row_bytes = 2 * LAYERS * WIDTH * sizeof(float);
+static unsigned seed;
+
+static size_t draw(size_t below) { return (size_t)rand_r(&seed) % below; }
+
+static struct kv *open_cache(const char *text, size_t rows)
+{
+    struct kv_spec spec;
+    struct err err;
+    struct kv *kv = NULL;
+    const struct kv_shape shape = {LAYERS, KV_HEADS, D, rows, DTYPE_F32};
+    if (kv_spec_parse(&spec, text, &err) < 0 || kv_open(&kv, &spec, &shape, SEQS, &err) < 0) {
+        check(false, "%s: %s", text, err.text);
+        exit(1);
+    }
+    return kv;
+}
+
+/* The element of a row whose name is `row`. */
+static float value(float row, size_t layer, size_t column, bool is_v)
+{
+    return row * 64 + (float)(layer * 32 + column * 2 + is_v);
+}
+
+static void add_rows(struct kv *kv, size_t seq, const float *row, size_t rows)
+{
+    struct err err;
+    float k[N][WIDTH], v[N][WIDTH];
+    check(kv_room(kv, seq, rows, &err) == 0, "no room");
+    for (size_t l = 0; l < LAYERS; l++) {
+        for (size_t i = 0; i < rows * WIDTH; i++) {
+            k[i / WIDTH][i % WIDTH] = value(row[i / WIDTH], l, i % WIDTH, false);
+            v[i / WIDTH][i % WIDTH] = value(row[i / WIDTH], l, i % WIDTH, true);
+        }
+        kv_append(kv, seq, l, k[0], v[0], WIDTH);
+    }
+}
+
+static bool rows_are(struct kv *kv, size_t seq, const float *row, size_t n)
+{
+    struct err err;
+    float rows[N][D];
+    bool ok = kv_fill(kv, seq).n == n;
+    for (size_t i = 0; i < 2 * LAYERS * KV_HEADS && ok; i++) {
+        const size_t layer = i / 2 / KV_HEADS, head = i / 2 % KV_HEADS, is_v = i % 2;
+        ok = kv_read(kv, seq, layer, is_v, head, rows, &err) == 0;
+        for (size_t at = 0; at < n * D; at++)
+            ok = ok && rows[at / D][at % D] == value(row[at / D], layer, head * D + at % D, is_v);
+    }
+    return ok;
+}
+
+/* What a sequence is to have, by the names of its rows. */
+struct model {
+    float row[N];
+    size_t n;
+};
+
+/* Rows of which some stay. */
+static void grow(struct kv *kv, size_t seq, struct model *m, float *name)
+{
+    float fresh[40];
+    size_t kept[40], n = 0;
+    const size_t rows = size_min(1 + draw(draw(3) ? 4 : 40), N - m->n);
+    for (size_t i = 0; i < rows; i++)
+        fresh[i] = (*name)++;
+    add_rows(kv, seq, fresh, rows);
+    for (size_t i = 0; i < rows; i++)
+        if (draw(4)) {
+            kept[n++] = i;
+            m->row[m->n++] = fresh[i];
+        }
+    kv_keep(kv, seq, kept, n);
+}
+
+static void change(struct kv *kv, struct model *m, float *name)
+{
+    struct err err;
+    const size_t seq = draw(SEQS), other = (seq + 1 + draw(SEQS - 1)) % SEQS;
+    const size_t what = draw(8);
+    if (what == 0) {
+        m[seq].n = draw(m[seq].n + 1);
+        kv_truncate(kv, seq, m[seq].n);
+    } else if (what <= 2) {
+        m[other] = m[seq];
+        m[other].n = draw(3) ? m[seq].n : draw(m[seq].n + 1);
+        kv_truncate(kv, other, 0);
+        check(kv_fork(kv, other, seq, m[other].n, &err) == 0, "no fork");
+    } else if (m[seq].n < N) {
+        grow(kv, seq, &m[seq], name);
+    }
+}
+
+static void test_random(const char *spec)
+{
+    struct kv *kv = open_cache(spec, N);
+    struct model m[SEQS] = {0};
+    float name = 1;
+    for (int round = 0; round < 300; round++) {
+        change(kv, m, &name);
+        for (size_t s = 0; s < SEQS; s++)
+            check(rows_are(kv, s, m[s].row, m[s].n), "%s, round %d: sequence %zu differs", spec, round,
+                  s);
+    }
+    for (size_t s = 0; s < SEQS; s++)
+        kv_truncate(kv, s, 0);
+    check(kv->stats.resident_bytes == 0, "%s: %zu bytes are still there", spec,
+          kv->stats.resident_bytes);
+    kv_close(kv);
+}
+
+/* Sequence 0 has a prompt; all others go on from it. */
+static struct kv *after_prompt(size_t prompt, size_t rows)
+{
+    struct err err;
+    struct kv *kv = open_cache("segment", N);
+    float row[N] = {0};
+    add_rows(kv, 0, row, prompt);
+    kv_commit(kv, 0, prompt);
+    for (size_t s = 1; s < SEQS; s++)
+        check(kv_fork(kv, s, 0, rows, &err) == 0, "no fork");
+    return kv;
+}
+
+/* The segment paper, eq. 3: the prompt's rows, and those of the answers in steps of 16. */
+static void test_memory(void)
+{
+    struct kv *kv = after_prompt(64, 64);
+    const float row = 1;
+    check(kv->stats.copied_rows == 0 && kv->stats.resident_bytes == 64 * row_bytes,
+          "%zu rows copied, %zu bytes there", kv->stats.copied_rows, kv->stats.resident_bytes);
+    for (size_t n = 1; n <= 40; n++) {
+        for (size_t s = 0; s < SEQS; s++) {
+            add_rows(kv, s, &row, 1);
+            kv_commit(kv, s, 1);
+        }
+        const size_t want = 64 + SEQS * ((n + 15) / 16) * 16;
+        check(kv->stats.resident_bytes == want * row_bytes, "%zu answer rows take %zu bytes", n,
+              kv->stats.resident_bytes);
+    }
+    check(kv->stats.copied_rows == 0, "%zu rows copied", kv->stats.copied_rows);
+    kv_truncate(kv, 0, 0);
+    check(kv_shared_rows(kv, 1, 2) == 64 && kv_shared_rows(kv, 0, 1) == 0, "rows that are shared");
+    /* A beam takes the place of another: its answer is copied, the prompt is not. */
+    struct err err;
+    check(kv_fork(kv, 0, 3, 104, &err) == 0 && kv->stats.copied_rows == 40 &&
+              kv_shared_rows(kv, 0, 3) == 64,
+          "%zu rows copied", kv->stats.copied_rows);
+    kv_close(kv);
+}
+
+/* Of a prompt that ends within a tile, that tile's rows are copied. Prompts whose beginning is shared share the rest, too. */
+static void test_parts(void)
+{
+    struct err err;
+    float row[N] = {0};
+    struct kv *kv = after_prompt(70, 69);
+    check(kv->stats.copied_rows == 6 + (SEQS - 1) * 5 && kv_shared_rows(kv, 2, 0) == 64,
+          "%zu rows copied, %zu shared", kv->stats.copied_rows, kv_shared_rows(kv, 2, 0));
+    kv_close(kv);
+    kv = after_prompt(64, 32);
+    add_rows(kv, 1, row, 48);
+    kv_commit(kv, 1, 48);
+    kv_truncate(kv, 2, 0);
+    check(kv_fork(kv, 2, 1, 80, &err) == 0 && kv_shared_rows(kv, 1, 2) == 80 &&
+              kv_shared_rows(kv, 2, 3) == 32,
+          "%zu of two prompts, %zu of their beginning", kv_shared_rows(kv, 1, 2),
+          kv_shared_rows(kv, 2, 3));
+    kv_close(kv);
+}
+
+static void test_spelling(void)
+{
+    static const struct {
+        const char *text;
+        size_t r;
+    } good[] = {{"segment", 16}, {"segment:step=5", 5}, {"segment:r=5", 5}, {"segment:T=3", 50}};
+    static const char *const bad[] = {"segment:", "segment:step=", "segment:step=0", "segment:5",
+                                      "bmc:step=5"};
+    struct kv_spec spec;
+    struct err err;
+    char text[64];
+    for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+        struct kv *kv = open_cache(good[i].text, N);
+        kv_spelling(kv, text, sizeof text);
+        check(kv->setup.r == good[i].r && kv_spec_parse(&spec, text, &err) == 0 && spec.r == good[i].r,
+              "%s: r %zu, spelled %s", good[i].text, kv->setup.r, text);
+        kv_close(kv);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        check(kv_spec_parse(&spec, bad[i], &err) < 0, "\"%s\" was accepted", bad[i]);
+}
+
+int main(void)
+{
+    seed = (unsigned)check_seed(1);
+    for (size_t i = 0; kv_policies[i]; i++)
+        test_random(kv_policies[i]->name);
+    test_random("segment:step=5");
+    test_random("segment:T=3");
+    test_memory();
+    test_parts();
+    test_spelling();
+    return check_result();
+}
