@@ -2,7 +2,6 @@
 load helper
 
 GGUF=$FIXTURES/gguf/few-bits.gguf
-SHARED=$ROOT/../shared/gguf
 
 # The model with everything taken over, made once.
 taken() {
@@ -38,19 +37,15 @@ info_of() { # FILE NAME WHAT
 
 # Puts bytes of a tensor in place in ./bad.bmc, with a stored hash and a header that fit them.
 spoil() { # NAME OFFSET BYTES NUMBER
-    local at bytes entry
+    local at bytes entry hash
     cp "$(taken)" bad.bmc
     at=$(info_of bad.bmc "$1" .offset)
     bytes=$(info_of bad.bmc "$1" .bytes)
     entry=$(entry_of bad.bmc "$1")
     bytes_le "$3" "$4" | patch bad.bmc $((at + $2))
-    tail -c +$((at + 1)) bad.bmc | head -c "$bytes" | split -b 64K --filter 'b2sum -l 256 | cut -c -64' >pieces
-    if [ "$bytes" -gt 65536 ]; then
-        sed 's/../\\x&/g' pieces | tr -d '\n' | xargs -0 printf '%b' | b2sum -l 256 | cut -c -64 >hash
-    else
-        cp pieces hash
-    fi
-    printf '%b' "$(sed 's/../\\x&/g' hash)" | patch bad.bmc $((entry + 128))
+    [ "$bytes" -le 65536 ] # a hash of one piece
+    hash=$(tail -c +$((at + 1)) bad.bmc | head -c "$bytes" | b2sum -l 256 | cut -c -64)
+    printf '%b' "$(sed 's/../\\x&/g' <<<"$hash")" | patch bad.bmc $((entry + 128))
     reseal bad.bmc
 }
 
