@@ -2,6 +2,7 @@
 # What few bits cost: perplexity of the small models, by type and precision, over that of their f32 weights.
 #
 #   perplexity.sh [FOLDER]        folders of grimm and andersen (../shared/models)
+#   MODELS="grimm andersen"       those that are measured
 #   PYTHON=python perplexity.sh   measures Q4_0 too, as the package gguf makes it: a GGUF file of grimm, converted and scored here
 #
 # Texts: "written" is the reference's (tests/fixtures/reference), prompts and what the model itself makes of them with it;
@@ -58,7 +59,7 @@ texts() { # of the model: the texts' folders, and what the source's perplexity i
     base_written=$(perplexity "$work/f32.bmc" written f32) base_told=$(perplexity "$work/f32.bmc" told f32)
 }
 
-for model in grimm andersen; do
+for model in ${MODELS:-grimm andersen}; do
     texts
     echo
     echo "$model: perplexity $(ratio "$base_written" 1) written, $(ratio "$base_told" 1) told; over that:"
