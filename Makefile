@@ -42,9 +42,7 @@ ISA_FLAGS_avxvnni = $(ISA_FLAGS_avx2) -mavxvnni
 ISA_FLAGS_avx512 = -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma
 ISA_FLAGS_vnni   = $(ISA_FLAGS_avx512) -mavx512vnni
 ISA_FLAGS_bf16   = $(ISA_FLAGS_avx512) -mavx512bf16
-ISA_FLAGS_amx    = -mamx-tile -mamx-bf16 -mamx-int8
-ISA_FLAGS_vnni   = $(ISA_FLAGS_avx512) -mavx512vnni
-ISA_FLAGS_avxvnni = $(ISA_FLAGS_avx2) -mavxvnni
+ISA_FLAGS_amx    = $(ISA_FLAGS_vnni) -mamx-tile -mamx-bf16 -mamx-int8
 
 isa_flags = $(ISA_FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 PROTO   = $(patsubst lib/format/%.proto,$(BUILD)/proto/%.pb-c,$(wildcard lib/format/*.proto))

@@ -21,7 +21,8 @@ enum {
     FEW_ROWS = 4,
     SOME_ROWS = 64,
     DEPTH = 128, /* inputs multiplied at a time: they and the next fit the first-level cache */
-    DEEP = 1024  /* the same for many rows: sums are kept in registers for longer */
+    DEEP = 1024, /* the same for many rows: sums are kept in registers for longer */
+    CODES = 256  /* the same for few bits in int8 */
 };
 
 struct gemm {
@@ -288,13 +289,21 @@ static void multiply(const struct panels_job *job, const struct panel *panel, co
     }
 }
 
+/* Inputs multiplied at a time. Codes of one row are read as they lie, from end to end. */
+static size_t depth_of(const struct form *form, size_t rows)
+{
+    if (form->kind == KIND_INT8)
+        return rows == 1 ? form->depth : CODES;
+    return rows * form->terms > SOME_ROWS ? DEEP : DEPTH;
+}
+
 /* sums[rows][PANEL_WIDTH], a range of inputs at a time: what has been fetched stays in the first-level
  * cache until all rows have passed over it. `next` comes after this panel, or is NULL. */
 static void sum_panel(const struct panels_job *job, const struct mat *w, size_t block, size_t from,
                       size_t rows, const char *next, float *sums)
 {
     const struct form *form = &job->form;
-    const size_t inputs = w->in_padded, most = rows * form->terms > SOME_ROWS ? DEEP : DEPTH;
+    const size_t inputs = w->in_padded, most = depth_of(form, rows);
     const char *row = job->gemm->rows + from * form->terms * form->stride;
     struct panel panel = {
         .type = w->dtype,

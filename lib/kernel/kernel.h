@@ -129,7 +129,8 @@ struct kernels {
      * of inputs that shares a step; then, group after group,
      *   y = fma(step * scale, sum of (code - zero) * x, y)
      *   y = fma(base * scale, sum of x, y)                                      where the type has a base
-     * in f32. With one step for a whole row (q8c) y holds whole numbers, as int32_t, until the last range. */
+     * in f32. With one step for a whole row (q8c) y holds whole numbers, as int32_t, until the last range. May read
+     * rows up to the next multiple of 16. */
     void (*panel_int8)(float *y, const struct int8_rows *x, size_t rows, const struct panel *w);
 
     /* n elements to int8 codes, nearest, ties to even; scale[div_up(n, group)] and sum[div_up(n, FEW_HALF)] as in struct

@@ -16,19 +16,26 @@
 /* Linux hands the 8 KiB of tile registers only to processes that ask (arch_prctl(2)). */
 static bool tiles_granted(void)
 {
-    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
+    enum {
+        REQUEST_PERMISSION = 0x1023,
+        TILE_DATA = 18,
+        AMX_BF16 = 1 << 22,
+        AMX_TILE = 1 << 24,
+        AMX_INT8 = 1 << 25
+    };
     unsigned a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_BF16) || !(d & AMX_TILE))
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_BF16) || !(d & AMX_TILE) ||
+        !(d & AMX_INT8))
         return false;
     return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 #endif
 
-extern const struct kernels kernels_avx512, kernels_amx;
+extern const struct kernels kernels_vnni, kernels_int8_amx, kernels_amx;
 
 enum { AMX_ROWS = 16, TILE_BYTES = 64, TILE_DEPTH = 32 };
 
-static bool usable(void) { return kernels_avx512.usable() && tiles_granted(); }
+static bool usable(void) { return kernels_vnni.usable() && tiles_granted(); }
 
 struct tile_config {
     uint8_t palette, start_row, reserved[14];
@@ -119,8 +126,8 @@ static void panel_bf16(float *y, const bf16 *x, size_t x_stride, size_t rows, co
 
 const struct kernels kernels_amx = {
     .isa = "amx",
-    .summary = "AMX-BF16 tiles, AVX-512 for the rest",
+    .summary = "AMX tiles of bf16 and int8, AVX-512 for the rest",
     .usable = usable,
-    .base = &kernels_avx512,
+    .base = &kernels_int8_amx,
     .panel_bf16 = panel_bf16,
 };

@@ -9,11 +9,15 @@
 #define vf_load_f16(p)  _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
 #define vi_dot4(bits, sum, w, x)                                                                       \
     ((void)(bits), (vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(w), (__m512i)(x)))
-#define INT8_ZERO(bits) 0
+#define INT8_ZERO(bits)   0
+#define vi_load_u8(p)     ((vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#define vi_load_i8(p)     ((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#define vi_store_i8(p, x) _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8((__m512i)(x)))
 #include "kernel/set_vec.h"
 
 enum { INT8_STEP = 2, INT8_COLUMNS = 2 };
 #include "kernel/set_lines.h"
+#include "kernel/set_piece.h"
 #include "kernel/set_int8.h"
 
 extern const struct kernels kernels_avx512;

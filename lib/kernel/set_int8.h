@@ -1,4 +1,4 @@
-/* Products of rows in int8 with weights of few bits. Included by a set's file after set_lines.h; the set defines
+/* Products of rows in int8 with weights of few bits. Included by a set's file after set_piece.h; the set defines
  *
  *   vi_dot4(bits, sum, weights, x)   sum + the products of 4 neighbouring bytes in every lane: weights without a sign,
  *                                    of so many bits, and codes of x from -127 to 127
@@ -14,77 +14,10 @@
 
 enum { INT8_ROWS = 3 * INT8_STEP };
 
-enum { PIECE = 256, PIECE_CELLS = PIECE / FEW_GROUP, PIECE_GROUPS = PIECE / FEW_HALF };
-
-/* Groups of inputs in a cell that have a step of their own. */
-INLINE int groups_of(enum dtype type) { return few_group(type, FEW_GROUP) == FEW_HALF ? 2 : 1; }
-
 /* What sums begin at, for every 1 in the sum of x. */
 INLINE int32_t zero_of(enum dtype type) { return few_bits[type].zero - INT8_ZERO(few_bits[type].bits); }
 
-INLINE bool has_base(enum dtype type) { return few_bits[type].plane[FEW_LOW].bytes; }
-
-/* ---- a piece of a panel ---- */
-
-struct piece {
-    unsigned char byte[PANEL_BLOCKS][PIECE * LANES];
-    float step[PANEL_BLOCKS][PIECE_GROUPS][LANES], base[PANEL_BLOCKS][PIECE_GROUPS][LANES];
-    const unsigned char *code[PANEL_BLOCKS]; /* these bytes, or the panel's, where they are bytes */
-    size_t cells;
-};
-
-INLINE void prepare_cell(enum dtype type, struct piece *piece, const struct panel *w, size_t block,
-                         size_t from, size_t cell)
-{
-    const size_t k = from + cell * FEW_GROUP;
-    for (int g = 0; g < GROUP; g++) {
-        vu line[CELL_LINES];
-        if (few_bits[type].bits != 8) {
-            load_lines(type, line, cell_at(type, w, block, k), g);
-            for (int j = 0; j < CELL_LINES; j++)
-                *(vu_any *)&piece->byte[block][cell * CELL_BYTES + j * PACK_LINE + g * VW * 4] =
-                    line[j];
-        }
-        for (int i = 0; type != DTYPE_Q8C && i < groups_of(type); i++) {
-            const struct few_vectors v = load_values(type, w, block, k + i * FEW_HALF, g);
-            const size_t at = cell * groups_of(type) + i;
-            vf_store(&piece->step[block][at][g * VW], v.step);
-            if (has_base(type))
-                vf_store(&piece->base[block][at][g * VW], v.base);
-        }
-    }
-}
-
-INLINE void prepare_blocks(enum dtype type, struct piece *piece, const struct panel *w, size_t from)
-{
-    for (size_t b = 0; b < w->blocks; b++) {
-        piece->code[b] = few_bits[type].bits == 8 ? cell_at(type, w, b, from) : piece->byte[b];
-        for (size_t cell = 0; type != DTYPE_Q8C && cell < piece->cells; cell++)
-            prepare_cell(type, piece, w, b, from, cell);
-    }
-}
-
-static void prepare(struct piece *piece, const struct panel *w, size_t from)
-{
-    switch (w->type) {
-#define PREPARE(type) prepare_blocks(type, piece, w, from)
-        FEW_TYPES(PREPARE)
-#undef PREPARE
-    }
-}
-
 /* ---- rows ---- */
-
-/* Row i of x, from input k on. */
-INLINE struct int8_rows row_at(const struct int8_rows *x, size_t i, size_t k)
-{
-    return (struct int8_rows){
-        .code = x->code + i * x->row_bytes + k,
-        .scale = (const void *)((const char *)(x->scale + k / FEW_GROUP) + i * x->row_bytes),
-        .sum = (const void *)((const char *)(x->sum + k / FEW_HALF) + i * x->row_bytes),
-        .row_bytes = x->row_bytes,
-    };
-}
 
 /* What a tile is given. */
 struct rows_tile {
@@ -94,30 +27,59 @@ struct rows_tile {
     const struct piece *piece;
     const struct panel *w;
     bool onward;
-    struct ahead ahead;
+    /* Of the tile's first blocks among all that fetch what comes next; 0 turns: none does. */
+    size_t turn, turns;
 };
 
-/* What sums of rows begin at, and what bases are multiplied by; for whole numbers one start for all cells. */
+/* What sums of rows begin at, scales, and what bases are multiplied by; for whole numbers one start for all cells. */
 struct starts {
     int32_t start[INT8_ROWS][PIECE_GROUPS];
     float own[INT8_ROWS][PIECE_GROUPS];
+    float scale[INT8_ROWS][PIECE_CELLS];
+    const int8_t *code[INT8_ROWS];
+    float *y[INT8_ROWS];
 };
+
+typedef int32_t v8i __attribute__((vector_size(4 * PIECE_CELLS)));
+typedef float v8f __attribute__((vector_size(4 * PIECE_CELLS)));
+typedef v8i v8i_any __attribute__((aligned(4), may_alias));
+typedef v8f v8f_any __attribute__((aligned(4), may_alias));
+
+/* From the sums of halves: all of a piece. */
+INLINE void begin_row(enum dtype type, int32_t *start, float *own, const int32_t *sum, int32_t zero)
+{
+    const v8i low = *(const v8i_any *)sum, high = *(const v8i_any *)(sum + PIECE_CELLS);
+    const v8i cells = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14) +
+                      __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
+    const v8i groups[2] = {groups_of(type) == 2 ? low : cells, high};
+    for (int n = 0; n < groups_of(type); n++) {
+        *(v8i_any *)(start + n * PIECE_CELLS) = groups[n] * -zero;
+        if (has_base(type))
+            *(v8f_any *)(own + n * PIECE_CELLS) = __builtin_convertvector(groups[n], v8f);
+    }
+    for (int n = 1; n < PIECE_CELLS && type == DTYPE_Q8C; n++)
+        start[0] += start[n];
+}
 
 INLINE void begin_rows(const int R, enum dtype type, struct starts *starts,
                        const struct rows_tile *tile)
 {
+    const size_t cells = tile->piece->cells;
     const int32_t zero = zero_of(tile->w->type);
     for (int i = 0; i < R; i++) {
-        const int32_t *sum = row_at(&tile->x, size_min(i, tile->rows - 1), 0).sum;
-        int32_t all = 0;
-        for (size_t n = 0; n < tile->piece->cells * groups_of(type); n++) {
-            const int32_t own = groups_of(type) == 2 ? sum[n] : sum[2 * n] + sum[2 * n + 1];
-            all += own;
-            starts->start[i][n] = -zero * own;
-            starts->own[i][n] = (float)own;
+        const size_t from = size_min(i, tile->rows - 1);
+        const struct int8_rows x = row_at(&tile->x, from, 0);
+        if (cells == PIECE_CELLS) {
+            memcpy(starts->scale[i], x.scale, sizeof starts->scale[i]);
+            begin_row(type, starts->start[i], starts->own[i], x.sum, zero);
+        } else {
+            int32_t sum[2 * PIECE_CELLS] = {0};
+            memcpy(starts->scale[i], x.scale, cells * sizeof *x.scale);
+            memcpy(sum, x.sum, 2 * cells * sizeof *sum);
+            begin_row(type, starts->start[i], starts->own[i], sum, zero);
         }
-        if (type == DTYPE_Q8C)
-            starts->start[i][0] = -zero * all;
+        starts->code[i] = x.code;
+        starts->y[i] = tile->y + from * PANEL_WIDTH;
     }
 }
 
@@ -129,7 +91,6 @@ struct int8_tile {
     const unsigned char *code[INT8_COLUMNS];
     size_t block[INT8_COLUMNS];
     const int8_t *row[INT8_ROWS];
-    const float *scale[INT8_ROWS];
     float *y[INT8_ROWS];
 };
 
@@ -210,7 +171,7 @@ INLINE void add_dots(const int R, enum dtype type, struct int8_tile *t, const st
             const vf step = vf_load(&piece->step[t->block[c]][group][g * VW]);
             const vf base = vf_load(&piece->base[t->block[c]][group][g * VW]);
             for (int i = 0; i < R; i++) {
-                const vf scale = vf_set1(t->scale[i][cell]);
+                const vf scale = vf_set1(starts->scale[i][cell]);
                 vf *sum = &t->sum[i][c][g];
                 *sum = vf_fma(step * scale, __builtin_convertvector(t->dot[i][c][g], vf), *sum);
                 if (has_base(type))
@@ -242,24 +203,23 @@ INLINE void int8_tile(const int R, enum dtype type, const struct rows_tile *tile
                       const struct starts *starts)
 {
     const struct piece *piece = tile->piece;
-    const struct ahead ahead = first ? (struct ahead){{NULL, NULL}} : tile->ahead;
+    const struct ahead ahead = ahead_of(tile->w, tile->turn + first / INT8_COLUMNS, tile->turns);
+    const size_t cell_bytes = pack_codes(tile->w->type, FEW_GROUP);
     struct int8_tile t = {.sum = {{{{0}}}}};
     for (size_t c = 0; c < INT8_COLUMNS; c++) {
         t.block[c] = size_min(first + c, tile->w->blocks - 1);
         t.code[c] = piece->code[t.block[c]];
     }
     for (int i = 0; i < R; i++) {
-        const struct int8_rows x = row_at(&tile->x, size_min(i, tile->rows - 1), 0);
-        t.row[i] = x.code;
-        t.scale[i] = x.scale;
-        t.y[i] = tile->y + size_min(i, tile->rows - 1) * PANEL_WIDTH;
+        t.row[i] = starts->code[i];
+        t.y[i] = starts->y[i];
     }
     if (tile->onward)
         EACH_SUM(t.sum[i][c][g] = vf_load(t.y[i] + t.block[c] * LANES + g * VW));
     if (type == DTYPE_Q8C)
         EACH_SUM(t.dot[i][c][g] = (vi)t.sum[i][c][g] + starts->start[i][0]);
     for (size_t cell = 0; cell < piece->cells; cell++) {
-        fetch(&ahead, pack_codes(type, cell * FEW_GROUP), pack_codes(type, FEW_GROUP));
+        fetch(&ahead, cell * cell_bytes, cell_bytes);
         add_cell(R, type, &t, tile, starts, cell);
     }
     EACH_SUM(vf_store(t.y[i] + t.block[c] * LANES + g * VW,
@@ -300,7 +260,7 @@ static void (*const rows_tiles[DTYPE_COUNT][3])(const struct rows_tile *) = {
 static void int8_piece(float *y, const struct int8_rows *x, size_t rows, const struct piece *piece,
                        const struct panel *w, bool onward, bool last)
 {
-    const size_t tiles = div_up(rows, INT8_ROWS);
+    const size_t tiles = div_up(rows, INT8_ROWS), passes = div_up(w->blocks, INT8_COLUMNS);
     for (size_t i = 0, tile = 0, n; i < rows; i += n, tile++) {
         n = div_up(rows - i, tiles - tile);
         rows_tiles[w->type][div_up(n, INT8_STEP) - 1](&(struct rows_tile){
@@ -310,7 +270,8 @@ static void int8_piece(float *y, const struct int8_rows *x, size_t rows, const s
             .piece = piece,
             .w = w,
             .onward = onward,
-            .ahead = last ? ahead_of(w, tile, tiles) : (struct ahead){{NULL, NULL}},
+            .turn = tile * passes,
+            .turns = last ? tiles * passes : 0,
         });
     }
 }
@@ -394,20 +355,6 @@ static void int8_one(float *y, const struct int8_rows *x, const struct panel *w)
         line[w->type](y + b * LANES, x, w, b);
 }
 
-/* Whole numbers become sums. */
-static void end_whole(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
-{
-    for (size_t b = 0; b < w->blocks; b++)
-        for (int g = 0; g < GROUP; g++) {
-            const vf step = load_values(DTYPE_Q8C, w, b, 0, g).step;
-            for (size_t i = 0; i < rows; i++) {
-                float *at = y + i * PANEL_WIDTH + b * LANES + g * VW;
-                vf_store(at, __builtin_convertvector((vi)vf_load(at), vf) *
-                                 (step * vf_set1(*row_at(x, i, 0).scale)));
-            }
-        }
-}
-
 static void panel_int8(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
 {
     static _Thread_local struct piece piece __attribute__((aligned(PACK_LINE)));
@@ -456,7 +403,7 @@ INLINE int32_t codes_of_half(int8_t *code, const float *x, float inverse)
         vf scaled = vf_load(x + i) * vf_set1(inverse);
         scaled = vf_min(vf_max(scaled, vf_set1(-127)), vf_set1(127));
         const vi whole = __builtin_convertvector(scaled + magic - magic, vi);
-        *(vc_any *)(code + i) = __builtin_convertvector(whole, vc);
+        vi_store_i8(code + i, whole);
         sum += whole;
     }
     int32_t all = 0;

@@ -2,11 +2,23 @@
  * file after set_vec.h; what it computes is that of set_few.h to the bit. */
 #include "base/pack.h"
 
-typedef uint8_t vb __attribute__((vector_size(VW)));
-typedef int8_t vc __attribute__((vector_size(VW)));
-typedef vb vb_any __attribute__((aligned(1), may_alias));
-typedef vc vc_any __attribute__((aligned(1), may_alias));
-typedef vi vi_any __attribute__((aligned(1), may_alias));
+/* VW whole numbers of a byte, and back: by the instructions that the set names vi_load_u8, vi_load_i8 and vi_store_i8, for
+ * compilers do it a lane at a time. */
+#ifndef vi_load_u8
+INLINE vi vi_load_u8(const void *p)
+{
+    vi x = {0};
+    for (int lane = 0; lane < VW; lane++)
+        x[lane] = ((const uint8_t *)p)[lane];
+    return x;
+}
+INLINE vi vi_load_i8(const void *p) { return (vi_load_u8(p) ^ 128) - 128; }
+INLINE void vi_store_i8(int8_t *p, vi x)
+{
+    for (int lane = 0; lane < VW; lane++)
+        p[lane] = (int8_t)x[lane];
+}
+#endif
 
 /* A cell is 32 inputs of 16 outputs: 8 lines of codes, a byte each, of 4 inputs. */
 enum { CELL_LINES = FEW_GROUP / 4, HALF_LINES = CELL_LINES / 2, CELL_BYTES = FEW_GROUP * LANES };
@@ -46,11 +58,9 @@ struct few_vectors {
     vf step, base;
 };
 
-/* VW whole numbers of one byte. */
 INLINE vf load_small(bool with_sign, const unsigned char *at)
 {
-    return with_sign ? __builtin_convertvector(__builtin_convertvector(*(const vc_any *)at, vi), vf)
-                     : __builtin_convertvector(__builtin_convertvector(*(const vb_any *)at, vi), vf);
+    return __builtin_convertvector(with_sign ? vi_load_i8(at) : vi_load_u8(at), vf);
 }
 
 INLINE vf load_f16s(const unsigned char *at) { return vf_load_f16((const f16 *)(const void *)at); }

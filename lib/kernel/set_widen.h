@@ -6,12 +6,13 @@ INLINE void widen_cell(enum dtype type, float *to, const struct panel *w, size_t
     for (int g = 0; g < GROUP; g++) {
         vu line[CELL_LINES];
         load_lines(type, line, cell_at(type, w, block, k), g);
-        for (int j = 0; j < FEW_GROUP; j++) {
-            const struct few_vectors v =
-                load_values(type, w, block, k + (size_t)j / FEW_HALF * FEW_HALF, g);
-            const vi code = (vi)(line[j / 4] >> j % 4 * 8 & 255) - few_bits[type].zero;
-            vf_store(to + j * LANES + g * VW,
-                     vf_fma(v.step, __builtin_convertvector(code, vf), v.base));
+        for (int half = 0; half < 2; half++) {
+            const struct few_vectors v = load_values(type, w, block, k + half * FEW_HALF, g);
+            for (int j = half * FEW_HALF; j < (half + 1) * FEW_HALF; j++) {
+                const vi code = (vi)(line[j / 4] >> j % 4 * 8 & 255) - few_bits[type].zero;
+                vf_store(to + j * LANES + g * VW,
+                         vf_fma(v.step, __builtin_convertvector(code, vf), v.base));
+            }
         }
     }
 }

@@ -1,13 +1,16 @@
-/* Times a bare product of packed bf16 weights, each round beside the peak of bf16 products.
+/* Times a bare product of packed weights, each round beside the peak of products of its kind.
  *
- *   product ROWS IN OUT PRECISION THREADS ROUNDS
+ *   product ROWS IN OUT PRECISION THREADS ROUNDS [TYPE]
  *
- * Prints medians, and last the share of the peak. BMC_ISA names a kernel set. */
+ * TYPE is bf16, or one of few bits that can be made. Prints medians, and last the share of the peak: of bf16 products; of f32
+ * where there are none; at int8 of 4 times f32, which is what VNNI's instructions do. BMC_ISA names a kernel set. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/pack.h"
 #include "base/pages.h"
 #include "base/threads.h"
 #include "bench.h"
@@ -17,46 +20,90 @@
 /* Some other matrix each time, so that weights come from memory as in a model. */
 enum { MATRICES = 8 };
 
-static void fill(bf16 *to, size_t n)
+static float next_random(uint32_t *state)
 {
+    *state = *state * 1664525 + 1013904223;
+    return (float)(*state >> 8) / (1 << 24) - .5f;
+}
+
+/* A packed matrix of random numbers: blocks of LANES rows, one after the other. */
+static void *random_packed(enum dtype type, size_t out, size_t in)
+{
+    const size_t row = dtype_row_bytes(type, in), block = pack_block_bytes(type, round_up(in, PACK_IN));
+    char *packed = pages_get(PAGES_THP, div_up(out, LANES) * block), *rows = mem_alloc(LANES, row);
+    float *wide = mem_alloc(in, sizeof *wide);
     uint32_t state = 1;
-    for (size_t i = 0; i < n; i++) {
-        state = state * 1664525 + 1013904223;
-        to[i] = bf16_from_f32((float)(state >> 8) / (1 << 24) - .5f);
+    for (size_t o = 0; packed && rows && wide && o < out; o += LANES) {
+        const size_t many = size_min(LANES, out - o);
+        for (size_t i = 0; i < many; i++) {
+            for (size_t k = 0; k < in; k++)
+                wide[k] = next_random(&state);
+            dtype_narrow(rows + i * row, type, wide, in);
+        }
+        pack_rows(packed + o / LANES * block, round_up(in, PACK_IN), rows, in, many, in, type);
     }
+    free(rows);
+    free(wide);
+    return packed;
+}
+
+/* MATRICES times the same one. */
+static bool make_matrices(struct mat *w, enum dtype type, size_t out, size_t in)
+{
+    const size_t bytes = layout_bytes(LAYOUT_PACKED, type, out, in);
+    for (size_t i = 0; i < MATRICES; i++) {
+        void *data = i ? pages_get(PAGES_THP, bytes) : random_packed(type, out, in);
+        if (!data)
+            return false;
+        if (i)
+            memcpy(data, w[0].data, bytes);
+        w[i] = (struct mat){.dtype = type,
+                            .layout = LAYOUT_PACKED,
+                            .out = out,
+                            .in = in,
+                            .in_padded = round_up(in, PACK_IN),
+                            .data = data};
+    }
+    return true;
+}
+
+static enum dtype type_called(const char *name)
+{
+    enum dtype type = 0;
+    while (type < DTYPE_COUNT && strcmp(dtype_name(type), name) != 0)
+        type++;
+    return type;
+}
+
+static double peak_gflop_s(enum precision precision)
+{
+    const double narrow = roof_peak(precision == PRECISION_INT8 ? PEAK_INT8 : PEAK_BF16, 3).gop_s;
+    return narrow > 0 ? narrow : roof_peak(PEAK_F32, 3).gop_s;
 }
 
 int main(int argc, char **argv)
 {
     struct err err;
     size_t number[6];
-    if (argc != 7)
+    if (argc != 7 && argc != 8)
         return 2;
     for (int i = 0; i < 6; i++)
         number[i] = strtoul(argv[i + 1], NULL, 10);
     const size_t rows = number[0], in = number[1], out = number[2],
                  rounds = size_min(number[5], MAX_ROUNDS);
-    const size_t padded_in = round_up(in, 32), padded_out = round_up(out, LANES);
+    const enum dtype type = argc == 8 ? type_called(argv[7]) : DTYPE_BF16;
+    if (type == DTYPE_COUNT)
+        return 2;
     enum precision precision;
     struct gemm *gemm;
     kernels_setup();
     const struct kernels *kernels = kernels_select(getenv("BMC_ISA"), &err);
-    if (!kernels || precision_parse(&precision, argv[4], kernels, false, &err) < 0)
+    if (!kernels || precision_parse(&precision, argv[4], kernels, dtype_few_bits(type), &err) < 0)
         die(&err);
     threads_set((int)number[4]);
     struct mat w[MATRICES];
-    for (size_t i = 0; i < MATRICES; i++) {
-        bf16 *data = pages_get(PAGES_THP, padded_out * padded_in * sizeof *data);
-        if (!data)
-            return 1;
-        fill(data, padded_out * padded_in);
-        w[i] = (struct mat){.dtype = DTYPE_BF16,
-                            .layout = LAYOUT_PACKED,
-                            .out = out,
-                            .in = in,
-                            .in_padded = padded_in,
-                            .data = data};
-    }
+    if (!make_matrices(w, type, out, in))
+        return 1;
     float *x = mem_zalloc(rows * in, sizeof *x), *y = mem_zalloc(rows * out, sizeof *y);
     if (!x || !y || gemm_open(&gemm, kernels, precision, rows, in, &err) < 0)
         die(&err);
@@ -65,17 +112,17 @@ int main(int argc, char **argv)
 
     double ms[MAX_ROUNDS], share[MAX_ROUNDS], peak[MAX_ROUNDS];
     for (size_t r = 0; r < rounds; r++) {
-        peak[r] = roof_peak(PEAK_BF16, 3).gop_s;
-        if (!(peak[r] > 0))
-            peak[r] = roof_peak(PEAK_F32, 3).gop_s;
+        peak[r] = peak_gflop_s(precision);
         const double start = clock_ms();
         for (size_t i = 0; i < MATRICES; i++)
             gemm_run(gemm, &(struct product){.w = &w[i], .y = y, .y_stride = out}, 1, x, in, rows);
         ms[r] = (clock_ms() - start) / MATRICES;
         share[r] = 2e-6 * (double)rows * (double)in * (double)out / ms[r] / peak[r];
     }
-    printf("%zu x %zu x %zu, %s, %s: %.3f ms, peak %.1f GFLOP/s, share %.3f\n", rows, in, out,
-           kernels->isa, precision_name(precision), median(ms, rounds), median(peak, rounds),
-           median(share, rounds));
+    const double gb = (double)layout_bytes(LAYOUT_PACKED, type, out, in) * 1e-9;
+    printf(
+        "%zu x %zu x %zu, %s, %s, %s: %.3f ms, %.1f GB/s of weights, peak %.1f GFLOP/s, share %.3f\n",
+        rows, in, out, dtype_name(type), kernels->isa, precision_name(precision), median(ms, rounds),
+        gb / median(ms, rounds) * 1e3, median(peak, rounds), median(share, rounds));
     return 0;
 }

@@ -1,8 +1,18 @@
 #!/bin/sh
-# A bare product of 512 rows with a matrix of 5632 x 2048 at --precision bf16: share of the peak from registers.
+# A bare product of 512 rows with a matrix of 5632 x 2048 at --precision bf16: share of the peak from registers. The same at int8,
+# with what few rows take, for every type of few bits that can be made (TYPES).
 set -eu
 . "$(dirname "$0")/lib.sh"
 
 line=$("$(driver product)" 512 2048 5632 bf16 "$threads" "$rounds")
 echo "$line"
 verdict "${line##* }" '>=' 0.60 "product 512 x 2048 x 5632 at bf16, share of the peak"
+
+for type in ${TYPES:-q8 q8c q4 q4s}; do
+    for rows in 1 8 32; do
+        "$(driver product)" "$rows" 2048 5632 int8 "$threads" "$rounds" "$type"
+    done
+    line=$("$(driver product)" 512 2048 5632 int8 "$threads" "$rounds" "$type")
+    echo "$line"
+    verdict "${line##* }" '>=' 0.50 "product 512 x 2048 x 5632 of $type at int8, share of the peak"
+done

@@ -1,4 +1,4 @@
-/* The tile instructions of AMX-BF16 in plain C, for machines without them: what Intel's manual says of
+/* The tile instructions of AMX-BF16 and AMX-INT8 in plain C, for machines without them: what Intel's manual says of
  * each, in the order in which it says it, denormals not flushed. */
 #ifndef BMC_AMX_IN_C_H
 #define BMC_AMX_IN_C_H
@@ -7,42 +7,70 @@
 
 #include "base/dtype.h"
 
-#ifndef __x86_64__
-#define kernels_avx512 kernels_ref /* what the set is built on */
+/* What the sets are built on. */
+#define kernels_vnni kernels_ref
+#ifndef kernels_int8_amx
+#define kernels_int8_amx kernels_ref
 #endif
+
+typedef float four __attribute__((vector_size(16)));
+
+static inline four four_fma(four a, four b, four c)
+{
+    for (int i = 0; i < 4; i++)
+        c[i] = fmaf(a[i], b[i], c[i]);
+    return c;
+}
 
 static _Thread_local struct {
     unsigned char byte[8][16][64];
-    bool configured;
+    int rows[8], row_bytes[8]; /* as configured; 0: not */
 } amx;
 
-static bool tiles_granted(void) { return true; }
+static inline bool tiles_granted(void) { return true; }
 
-static void _tile_loadconfig(const void *config)
+static inline void _tile_loadconfig(const void *config)
 {
     const unsigned char *c = config;
-    amx.configured = c[0] == 1;
-    for (int t = 0; t < 8; t++)
-        amx.configured = amx.configured && c[16 + 2 * t] == 64 && c[48 + t] == 16;
+    memset(&amx, 0, sizeof amx);
+    for (int t = 0; t < 8 && c[0] == 1; t++) {
+        amx.row_bytes[t] = c[16 + 2 * t] + 256 * c[17 + 2 * t];
+        amx.rows[t] = c[48 + t];
+    }
 }
 
-static void _tile_release(void) { amx.configured = false; }
+static inline void _tile_release(void) { memset(&amx, 0, sizeof amx); }
 
-static void _tile_zero(int t) { memset(amx.byte[t], 0, sizeof amx.byte[t]); }
+static inline void _tile_zero(int t) { memset(amx.byte[t], 0, sizeof amx.byte[t]); }
 
-static void _tile_loadd(int t, const void *from, size_t stride)
+static inline void _tile_loadd(int t, const void *from, size_t stride)
 {
-    for (size_t i = 0; amx.configured && i < 16; i++)
-        memcpy(amx.byte[t][i], (const char *)from + i * stride, 64);
+    memset(amx.byte[t], 0, sizeof amx.byte[t]);
+    for (int i = 0; i < amx.rows[t]; i++)
+        memcpy(amx.byte[t][i], (const char *)from + i * stride, amx.row_bytes[t]);
 }
 
-static void _tile_stored(int t, void *to, size_t stride)
+static inline void _tile_stored(int t, void *to, size_t stride)
 {
-    for (size_t i = 0; amx.configured && i < 16; i++)
-        memcpy((char *)to + i * stride, amx.byte[t][i], 64);
+    for (int i = 0; i < amx.rows[t]; i++)
+        memcpy((char *)to + i * stride, amx.byte[t][i], amx.row_bytes[t]);
 }
 
-static void _tile_dpbf16ps(int c, int a, int b)
+/* a has signs, b has none. */
+static inline void _tile_dpbsud(int c, int a, int b)
+{
+    for (int m = 0; m < amx.rows[c]; m++)
+        for (int k = 0; k < amx.row_bytes[a] / 4; k++)
+            for (int n = 0; n < amx.row_bytes[c] / 4; n++) {
+                int32_t sum;
+                memcpy(&sum, amx.byte[c][m] + 4 * n, sizeof sum);
+                for (int i = 0; i < 4; i++)
+                    sum += (int8_t)amx.byte[a][m][4 * k + i] * amx.byte[b][k][4 * n + i];
+                memcpy(amx.byte[c][m] + 4 * n, &sum, sizeof sum);
+            }
+}
+
+static inline void _tile_dpbf16ps(int c, int a, int b)
 {
     for (int m = 0; m < 16; m++)
         for (int k = 0; k < 16; k++)

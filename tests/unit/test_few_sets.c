@@ -7,6 +7,11 @@
 #include "check.h"
 #include "kernel/kernel.h"
 
+/* Tiles in C: machines with tiles run the real ones as well. */
+#define AMX_HEADER       "../../tests/unit/amx_in_c.h"
+#define kernels_int8_amx kernels_amx_in_c
+#include "kernel/kernels_int8_amx.c"
+
 enum { MOST_ROWS = 33, MOST_IN = 544, POISON = 0x5a };
 
 static const struct kernels *plain;
@@ -88,7 +93,7 @@ static struct rows random_rows(size_t in, bool whole, bool extreme)
     float x[MOST_IN];
     struct rows rows = {.scale = in, .sum = in + in / FEW_GROUP * sizeof(float)};
     rows.stride = rows.sum + in / FEW_HALF * sizeof(int32_t) + 64;
-    rows.bytes = mem_zalloc(MOST_ROWS, rows.stride);
+    rows.bytes = mem_zalloc(round_up(MOST_ROWS, 16), rows.stride);
     for (size_t i = 0; i < MOST_ROWS; i++) {
         char *row = rows.bytes + i * rows.stride;
         for (size_t k = 0; k < in; k++)
@@ -210,14 +215,20 @@ static void test_not_finite(const struct kernels *k)
     }
 }
 
-static void test_set(const struct kernels *k)
+static void test_products(const struct kernels *k)
 {
     for (enum dtype type = DTYPE_Q8; type < DTYPE_COUNT; type++) {
         test_panels(k, type, 352, false);
         test_panels(k, type, 544, true);
         test_panels(k, type, 32, false);
-        test_widen(k, type);
     }
+}
+
+static void test_set(const struct kernels *k)
+{
+    test_products(k);
+    for (enum dtype type = DTYPE_Q8; type < DTYPE_COUNT; type++)
+        test_widen(k, type);
     for (size_t n = 1; n <= MOST_IN; n += n < 70 ? 1 : 97) {
         test_to_int8(k, n, FEW_GROUP);
         test_to_int8(k, n, round_up(n, FEW_GROUP));
@@ -235,5 +246,9 @@ int main(void)
     for (size_t i = 0; kernel_sets[i]; i++)
         if (kernel_sets[i]->usable())
             test_set(kernel_sets[i]);
+    struct kernels in_c = *plain;
+    in_c.isa = "amx in C";
+    in_c.panel_int8 = kernels_amx_in_c.panel_int8;
+    test_products(&in_c);
     return check_result();
 }

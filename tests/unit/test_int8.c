@@ -392,12 +392,13 @@ static bool is_new(const struct kernels *k)
     return true;
 }
 
+/* OpenBLAS has none of this. */
 static void list_sets(void)
 {
     for (size_t i = 0; kernel_sets[i]; i++)
-        if (kernel_sets[i]->usable() && is_new(kernel_sets[i]))
+        if (kernel_sets[i]->usable() && !kernel_sets[i]->load && is_new(kernel_sets[i]))
             set[sets++] = *kernel_sets[i];
-    set[sets] = *kernel_sets[0];
+    set[sets] = set[0];
     set[sets].isa = "avxvnni in C";
     set[sets].panel_int8 = kernels_avxvnni_in_c.panel_int8;
     set[sets++].to_int8 = kernels_avxvnni_in_c.to_int8;

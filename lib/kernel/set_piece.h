@@ -1,0 +1,97 @@
+/* A piece of a panel of few bits in the form that products in int8 take: codes in bytes, f32 steps, f32 bases. Included by
+ * a set's file after set_lines.h. */
+
+enum { PIECE = 256, PIECE_CELLS = PIECE / FEW_GROUP, PIECE_GROUPS = PIECE / FEW_HALF };
+
+/* Groups of inputs in a cell that have a step of their own. */
+INLINE int groups_of(enum dtype type) { return few_group(type, FEW_GROUP) == FEW_HALF ? 2 : 1; }
+
+INLINE bool has_base(enum dtype type) { return few_bits[type].plane[FEW_LOW].bytes; }
+
+struct piece {
+    unsigned char byte[PANEL_BLOCKS][PIECE * LANES];
+    float step[PANEL_BLOCKS][PIECE_GROUPS][LANES], base[PANEL_BLOCKS][PIECE_GROUPS][LANES];
+    const unsigned char *code[PANEL_BLOCKS]; /* these bytes, or the panel's, where they are bytes */
+    size_t cells;
+};
+
+INLINE void prepare_cell(enum dtype type, struct piece *piece, const struct panel *w, size_t block,
+                         size_t from, size_t cell)
+{
+    const size_t k = from + cell * FEW_GROUP;
+    for (int g = 0; g < GROUP; g++) {
+        vu line[CELL_LINES];
+        if (few_bits[type].bits != 8) {
+            load_lines(type, line, cell_at(type, w, block, k), g);
+            for (int j = 0; j < CELL_LINES; j++)
+                *(vu_any *)&piece->byte[block][cell * CELL_BYTES + j * PACK_LINE + g * VW * 4] =
+                    line[j];
+        }
+        for (int i = 0; type != DTYPE_Q8C && i < groups_of(type); i++) {
+            const struct few_vectors v = load_values(type, w, block, k + i * FEW_HALF, g);
+            const size_t at = cell * groups_of(type) + i;
+            vf_store(&piece->step[block][at][g * VW], v.step);
+            if (has_base(type))
+                vf_store(&piece->base[block][at][g * VW], v.base);
+        }
+    }
+}
+
+/* Scales lie behind all codes: those of the next piece are not fetched with them. */
+INLINE void fetch_values(enum dtype type, const struct panel *w, size_t block, size_t k)
+{
+    for (int p = 0; p < FEW_PLANES; p++) {
+        const struct few_plane plane = few_bits[type].plane[p];
+        const size_t group_bytes = plane.bytes * LANES;
+        if (!plane.bytes || !plane.every)
+            continue;
+        const unsigned char *next =
+            w->plane[p] + block * w->block_bytes + (w->from + k) / plane.every * group_bytes;
+        for (size_t at = 0; at < PIECE / plane.every * group_bytes; at += PACK_LINE)
+            __builtin_prefetch(next + at, 0, 3);
+    }
+}
+
+INLINE void prepare_blocks(enum dtype type, struct piece *piece, const struct panel *w, size_t from)
+{
+    for (size_t b = 0; b < w->blocks; b++) {
+        piece->code[b] = few_bits[type].bits == 8 ? cell_at(type, w, b, from) : piece->byte[b];
+        for (size_t cell = 0; type != DTYPE_Q8C && cell < piece->cells; cell++)
+            prepare_cell(type, piece, w, b, from, cell);
+        fetch_values(type, w, b, from + PIECE);
+    }
+}
+
+static void prepare(struct piece *piece, const struct panel *w, size_t from)
+{
+    switch (w->type) {
+#define PREPARE(type) prepare_blocks(type, piece, w, from)
+        FEW_TYPES(PREPARE)
+#undef PREPARE
+    }
+}
+
+/* Row i of x, from input k on. */
+INLINE struct int8_rows row_at(const struct int8_rows *x, size_t i, size_t k)
+{
+    return (struct int8_rows){
+        .code = x->code + i * x->row_bytes + k,
+        .scale = (const void *)((const char *)(x->scale + k / FEW_GROUP) + i * x->row_bytes),
+        .sum = (const void *)((const char *)(x->sum + k / FEW_HALF) + i * x->row_bytes),
+        .row_bytes = x->row_bytes,
+    };
+}
+
+/* Whole numbers become sums. */
+static void end_whole(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
+{
+    for (size_t b = 0; b < w->blocks; b++)
+        for (int g = 0; g < GROUP; g++) {
+            const vf step = load_values(DTYPE_Q8C, w, b, 0, g).step;
+            for (size_t i = 0; i < rows; i++) {
+                float *at = y + i * PANEL_WIDTH + b * LANES + g * VW;
+                vf_store(at, __builtin_convertvector((vi)vf_load(at), vf) *
+                                 (step * vf_set1(*row_at(x, i, 0).scale)));
+            }
+        }
+}
