@@ -296,35 +296,45 @@ INLINE vi dots_of(unsigned bits, vi dot, const vu *line, const int lines, const 
     return dot;
 }
 
+/* Bytes that are fetched ahead: processors look ahead within a page of 4 KiB, and later than this. */
+enum { LINE_AHEAD = 2048 };
+
+/* Register g of a sum, and what group n of the cell at input k adds to it; `line` has the group's lines. */
+INLINE vf add_line_group(enum dtype type, vf sum, const vu *line, const struct int8_rows *x,
+                         const struct panel *w, size_t block, size_t k, int n, int g)
+{
+    const int groups = groups_of(type), lines = CELL_LINES / groups;
+    const int32_t *halves = x->sum + k / FEW_HALF;
+    const int32_t own = groups == 2 ? halves[n] : halves[0] + halves[1];
+    vi dot = vi_set1(-zero_of(type) * own);
+    dot = dots_of(few_bits[type].bits, dot, line, lines, x->code + k + 4 * n * lines);
+    if (type == DTYPE_Q8C)
+        return (vf)((vi)sum + dot);
+    const vf scale = vf_set1(x->scale[k / FEW_GROUP]);
+    const struct few_vectors v = load_values(type, w, block, k + n * FEW_HALF, g);
+    sum = vf_fma(v.step * scale, __builtin_convertvector(dot, vf), sum);
+    if (has_base(type))
+        sum = vf_fma(v.base * scale, vf_set1((float)own), sum);
+    return sum;
+}
+
 /* One row and one block over the whole range, in registers. */
 INLINE void int8_line(enum dtype type, float *y, const struct int8_rows *x, const struct panel *w,
                       size_t block)
 {
-    const int groups = groups_of(type), lines = CELL_LINES / groups;
-    const int32_t zero = zero_of(type);
     vf sum[GROUP] = {{0}};
     for (int g = 0; g < GROUP && w->onward; g++)
         sum[g] = vf_load(y + g * VW);
     for (size_t k = 0; k < w->depth; k += FEW_GROUP) {
-        const int32_t *own = x->sum + k / FEW_HALF;
-        const vf scale = vf_set1(x->scale[k / FEW_GROUP]);
+        const unsigned char *cell = cell_at(type, w, block, k);
+        for (size_t at = 0; at < pack_codes(type, FEW_GROUP); at += PACK_LINE)
+            __builtin_prefetch(cell + LINE_AHEAD + at, 0, 3);
         for (int g = 0; g < GROUP; g++) {
             vu line[CELL_LINES];
-            load_lines(type, line, cell_at(type, w, block, k), g);
-            for (int n = 0; n < groups; n++) {
-                const int32_t of_group = groups == 2 ? own[n] : own[0] + own[1];
-                vi dot = vi_set1(-zero * of_group);
-                dot = dots_of(few_bits[type].bits, dot, line + n * lines, lines,
-                              x->code + k + 4 * n * lines);
-                if (type == DTYPE_Q8C) {
-                    sum[g] = (vf)((vi)sum[g] + dot);
-                    continue;
-                }
-                const struct few_vectors v = load_values(type, w, block, k + n * FEW_HALF, g);
-                sum[g] = vf_fma(v.step * scale, __builtin_convertvector(dot, vf), sum[g]);
-                if (has_base(type))
-                    sum[g] = vf_fma(v.base * scale, vf_set1((float)of_group), sum[g]);
-            }
+            load_lines(type, line, cell, g);
+            for (int n = 0; n < groups_of(type); n++)
+                sum[g] = add_line_group(type, sum[g], line + n * CELL_LINES / groups_of(type), x, w,
+                                        block, k, n, g);
         }
     }
     for (int g = 0; g < GROUP; g++)
