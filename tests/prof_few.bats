@@ -64,6 +64,10 @@ step_bytes() { jq '.rows[] | select(.test == "decode") | .roof_share * .step_ms 
     [[ $output == *int8_gop_s* ]]
 }
 
+@test "the loops of every set that runs here count what they multiply" {
+    run -0 "$BMC_BUILD/tests/test_peaks"
+}
+
 @test "prefill of few-bit weights is held against the int8 peak, at --precision f32 against that of f32" {
     kind() {
         bench -p 2 -n 1 "$@"
