@@ -57,6 +57,15 @@ step_bytes() { jq '.rows[] | select(.test == "decode") | .roof_share * .step_ms 
     done
 }
 
+@test "a step reads the weights with their scales" {
+    # Numbers of the matrices of 2 layers and the head, and bytes of 32 of them; 5 vectors of 64 in f32; half a row of the cache
+    numbers=$((2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64) + 300 * 64))
+    for case in f32:128 bf16:64 q8:34 q4:20 q4s:18; do
+        bench --type "${case%:*}" -p 0 -n 1
+        assert_equal "${case%:*} $(step_bytes)" "${case%:*} $((numbers / 32 * ${case#*:} + 5 * 64 * 4 + 2 * 2 * 32 * 4 / 2))"
+    done
+}
+
 @test "roof measures the peak of int8 products, with a set that the machine has" {
     ok bmc-prof roof -r 1 -t 1 --megabytes 1 --format json
     jq -e '.rows[0] | .int8_gop_s > 0 and (.int8_isa | IN("ref", "avx2", "avx512", "avxvnni", "vnni", "amx"))' <<<"$output"
