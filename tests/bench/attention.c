@@ -5,6 +5,7 @@
  * Prints medians, and last the share of the read rate. BMC_ISA names a kernel set. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "attn/attn.h"
 #include "base/cache_types.h"
