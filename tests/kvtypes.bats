@@ -44,15 +44,19 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
         first=$(gen --kv-type $type --kv paged -p "$(reference_text grimm 2 prompt)" -n 10 --ids --save-kv k.kv)
         assert_equal "$(bmc-convert --info --format json k.kv | jq -r .kv_type)" $type
         ok bmc-convert --verify k.kv
-        # Rows of 32 values; K and V, 8 layers, 2 heads; blocks of whole pages.
+        # K and V of 8 layers, 2 heads.
         rows=$(bmc-convert --info --format json k.kv | jq '.rows[0].rows')
         [ "$rows" -gt 9 ]
         for kv in $(kv_policies); do
             ok gen --load-kv k.kv --kv "$kv" -n 14 --ids --save-kv again.kv --stats stats.json
             assert_equal "$first $output" "$whole"
             assert_equal "$(jq -r .kv_type stats.json)" $type
-            # The rows that were there lie at the same bytes, unless storage grew between the heads: another reader tells.
-            equal_files <(bmc-gen -q -m "$(model grimm)" --load-kv k.kv --kv "$kv" -n 0 --save-kv same.kv >&2 && "$BMC_BUILD/tests/read_kv" same.kv 0) <("$BMC_BUILD/tests/read_kv" k.kv 0)
+            # To another reader the rows that were there are the same, and those of later tokens stand behind them.
+            "$BMC_BUILD/tests/read_kv" k.kv 0 >rows
+            "$BMC_BUILD/tests/read_kv" again.kv 0 >more
+            [ "$(wc -l <rows)" -eq $((8 * 2 * 2 * rows)) ]
+            [ "$(wc -l <more)" -gt "$(wc -l <rows)" ]
+            assert_equal "$(diff rows more | grep '^<')" ''
         done
     done
 }
@@ -75,7 +79,7 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
     assert_output --partial 'k.kv: K of layer 0 of sequence 0 has hash'
 }
 
-@test "perplexity: q8 within 0.3 % of an f32 cache, q4 within 5 %, by both backends" {
+@test "perplexity: q8 within 0.3 % of an f32 cache, q4 within 2 %, by both backends" {
     jq -r '.cases[] | .prompt + .greedy_text' "$(reference grimm)" >text
     score() { bmc-gen -q -m "$(model grimm)" --score -f text --format json "$@" | jq .perplexity; }
     f32=$(score)
@@ -85,7 +89,7 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
             q4=$(score --kv-type q4 --attn $attn --precision $precision)
             echo "# $attn, $precision: perplexity $f32 with f32, $q8 with q8, $q4 with q4" >&3
             jq -en --argjson f "$f32" --argjson q "$q8" '($q / $f - 1 | fabs) < 0.003' || fail "q8: $q8, f32: $f32"
-            jq -en --argjson f "$f32" --argjson q "$q4" '($q / $f - 1 | fabs) < 0.05' || fail "q4: $q4, f32: $f32"
+            jq -en --argjson f "$f32" --argjson q "$q4" '($q / $f - 1 | fabs) < 0.02' || fail "q4: $q4, f32: $f32"
         done
     done
 }

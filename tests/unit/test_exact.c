@@ -384,16 +384,19 @@ static void run_round(size_t round)
     size_t best = 0;
     for (size_t i = 0; kernel_sets[i]; i++) {
         struct session_options options = {
-            .kv_type = (enum dtype)pick(0, DTYPE_F16),
+            .kv_type = cache_types[pick(0, 4)].type,
             .attn = attn_find("fused", &err),
             .kernels = kernel_sets[i],
             .precision = pick_precision(),
         };
         if (!kernel_sets[i]->usable())
             continue;
-        if (strcmp(kernel_sets[i]->isa, "blas") == 0)
-            options.precision =
-                PRECISION_F32; /* rounding enlarges the last digits that are not the same */
+        if (strcmp(kernel_sets[i]->isa, "blas") == 0) {
+            /* Rounding enlarges the last digits that are not the same. */
+            options.precision = PRECISION_F32;
+            if (dtype_few_bits(options.kv_type))
+                options.kv_type = DTYPE_F16;
+        }
         best = i;
         run_config(&options);
     }
