@@ -13,8 +13,7 @@ static int name_tokens(struct gen *gen, struct err *err)
     struct buf bos = {0}, eos = {0};
     int rc = chat_usual_tokens(gen->model->tok, &gen->model->config, &bos, &eos, err);
     if (rc == 0)
-        rc =
-            chat_set_tokens(&gen->chat.format, bos.data ? bos.data : "", eos.data ? eos.data : "", err);
+        rc = chat_set_tokens(&gen->chat.format, buf_text(&bos), buf_text(&eos), err);
     buf_release(&bos);
     buf_release(&eos);
     return rc;
@@ -126,11 +125,11 @@ int gen_chat_prompt(const struct gen *gen, const struct chat_turn *turn, size_t 
     struct ids more = {0};
     int rc = -1;
     if ((goes_on && chat_render_end(format, &out, err) < 0) ||
-        chat_render(format, turn, n, !goes_on, &out, err) < 0)
+        chat_render(format, gen->options->system, turn, n, !goes_on, &out, err) < 0)
         goto out;
-    if (tokenizer_encode_around(gen->model->tok, out.text.data ? out.text.data : "", out.text.len,
-                                out.words, gen->options->special ? 0 : out.n_words, &gen->chat.marks,
-                                &more, err) < 0 ||
+    if (tokenizer_encode_around(gen->model->tok, buf_text(&out.text), out.text.len, out.words,
+                                gen->options->special ? 0 : out.n_words, &gen->chat.marks, &more,
+                                err) < 0 ||
         (text && buf_add(text, out.text.data, out.text.len, err) < 0))
         goto out;
     rc = 0;
@@ -145,11 +144,6 @@ out:
 int gen_chat_user(const struct gen *gen, const char *words, size_t len, bool goes_on, struct ids *ids,
                   struct buf *text, struct err *err)
 {
-    const char *system = gen->options->system;
-    struct chat_turn turn[2];
-    size_t n = 0;
-    if (system)
-        turn[n++] = (struct chat_turn){CHAT_OF_SYSTEM, system, strlen(system)};
-    turn[n++] = (struct chat_turn){CHAT_OF_USER, words, len};
-    return gen_chat_prompt(gen, turn, n, goes_on, ids, text, err);
+    const struct chat_turn turn = {CHAT_OF_USER, words, len};
+    return gen_chat_prompt(gen, &turn, 1, goes_on, ids, text, err);
 }
