@@ -107,22 +107,14 @@ void gen_chat_request(const struct gen *gen, struct gen_request *request)
     request->n_stops = gen->chat.n_stops;
 }
 
-/* How many of the ids that are to follow stand at the end of a sequence already: an answer that was cut, or that ended in
- * the middle of what follows one, is completed. */
-static size_t said_already(const struct ids *ids, const struct ids *more)
-{
-    size_t n = size_min(ids->len, more->len);
-    while (n && memcmp(ids->id + ids->len - n, more->id, n * sizeof *ids->id) != 0)
-        n--;
-    return n;
-}
-
 int gen_chat_prompt(const struct gen *gen, const struct chat_turn *turn, size_t n, bool goes_on,
                     struct ids *ids, struct buf *text, struct err *err)
 {
     const struct chat *format = &gen->chat.format;
     struct chat_text out = {0};
     struct ids more = {0};
+    size_t said =
+        0; /* an answer that was cut, or that ended in the middle of what follows one, is completed */
     int rc = -1;
     if ((goes_on && chat_render_end(format, &out, err) < 0) ||
         chat_render(format, gen->options->system, turn, n, !goes_on, &out, err) < 0)
@@ -130,10 +122,11 @@ int gen_chat_prompt(const struct gen *gen, const struct chat_turn *turn, size_t 
     if (tokenizer_encode_around(gen->model->tok, buf_text(&out.text), out.text.len, out.words,
                                 gen->options->special ? 0 : out.n_words, &gen->chat.marks, &more,
                                 err) < 0 ||
-        (text && buf_add(text, out.text.data, out.text.len, err) < 0))
+        (text && buf_add(text, out.text.data, out.text.len, err) < 0) ||
+        (goes_on && ids_overlap(ids, &more, &said, err) < 0))
         goto out;
     rc = 0;
-    for (size_t i = goes_on ? said_already(ids, &more) : 0; i < more.len && rc == 0; i++)
+    for (size_t i = said; i < more.len && rc == 0; i++)
         rc = ids_add(ids, more.id[i], err);
 out:
     chat_text_release(&out);
