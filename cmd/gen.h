@@ -140,11 +140,12 @@ void gen_close_chat(struct gen *gen);
 /* The request's answer ends as the format says. */
 void gen_chat_request(const struct gen *gen, struct gen_request *request);
 
-/* Appends the ids of turns, and their text unless that is NULL; they follow an answer if the conversation goes on. */
+/* Appends the ids of turns, behind what the options let the system say where the turns do not, and their text unless that is
+ * NULL; they follow an answer if the conversation goes on. */
 int gen_chat_prompt(const struct gen *gen, const struct chat_turn *turn, size_t n, bool goes_on,
                     struct ids *ids, struct buf *text, struct err *err) MUST_USE;
 
-/* The same of words of the user, behind what the options let the system say. */
+/* The same of words of the user. */
 int gen_chat_user(const struct gen *gen, const char *words, size_t len, bool goes_on, struct ids *ids,
                   struct buf *text, struct err *err) MUST_USE;
 

@@ -13,8 +13,7 @@ static int name_tokens(struct gen *gen, struct err *err)
     struct buf bos = {0}, eos = {0};
     int rc = chat_usual_tokens(gen->model->tok, &gen->model->config, &bos, &eos, err);
     if (rc == 0)
-        rc =
-            chat_set_tokens(&gen->chat.format, bos.data ? bos.data : "", eos.data ? eos.data : "", err);
+        rc = chat_set_tokens(&gen->chat.format, buf_text(&bos), buf_text(&eos), err);
     buf_release(&bos);
     buf_release(&eos);
     return rc;
@@ -108,33 +107,26 @@ void gen_chat_request(const struct gen *gen, struct gen_request *request)
     request->n_stops = gen->chat.n_stops;
 }
 
-/* How many of the ids that are to follow stand at the end of a sequence already: an answer that was cut, or that ended in
- * the middle of what follows one, is completed. */
-static size_t said_already(const struct ids *ids, const struct ids *more)
-{
-    size_t n = size_min(ids->len, more->len);
-    while (n && memcmp(ids->id + ids->len - n, more->id, n * sizeof *ids->id) != 0)
-        n--;
-    return n;
-}
-
 int gen_chat_prompt(const struct gen *gen, const struct chat_turn *turn, size_t n, bool goes_on,
                     struct ids *ids, struct buf *text, struct err *err)
 {
     const struct chat *format = &gen->chat.format;
     struct chat_text out = {0};
     struct ids more = {0};
+    size_t said =
+        0; /* an answer that was cut, or that ended in the middle of what follows one, is completed */
     int rc = -1;
     if ((goes_on && chat_render_end(format, &out, err) < 0) ||
-        chat_render(format, turn, n, !goes_on, &out, err) < 0)
+        chat_render(format, gen->options->system, turn, n, !goes_on, &out, err) < 0)
         goto out;
-    if (tokenizer_encode_around(gen->model->tok, out.text.data ? out.text.data : "", out.text.len,
-                                out.words, gen->options->special ? 0 : out.n_words, &gen->chat.marks,
-                                &more, err) < 0 ||
-        (text && buf_add(text, out.text.data, out.text.len, err) < 0))
+    if (tokenizer_encode_around(gen->model->tok, buf_text(&out.text), out.text.len, out.words,
+                                gen->options->special ? 0 : out.n_words, &gen->chat.marks, &more,
+                                err) < 0 ||
+        (text && buf_add(text, out.text.data, out.text.len, err) < 0) ||
+        (goes_on && ids_overlap(ids, &more, &said, err) < 0))
         goto out;
     rc = 0;
-    for (size_t i = goes_on ? said_already(ids, &more) : 0; i < more.len && rc == 0; i++)
+    for (size_t i = said; i < more.len && rc == 0; i++)
         rc = ids_add(ids, more.id[i], err);
 out:
     chat_text_release(&out);
@@ -145,11 +137,6 @@ out:
 int gen_chat_user(const struct gen *gen, const char *words, size_t len, bool goes_on, struct ids *ids,
                   struct buf *text, struct err *err)
 {
-    const char *system = gen->options->system;
-    struct chat_turn turn[2];
-    size_t n = 0;
-    if (system)
-        turn[n++] = (struct chat_turn){CHAT_OF_SYSTEM, system, strlen(system)};
-    turn[n++] = (struct chat_turn){CHAT_OF_USER, words, len};
-    return gen_chat_prompt(gen, turn, n, goes_on, ids, text, err);
+    const struct chat_turn turn = {CHAT_OF_USER, words, len};
+    return gen_chat_prompt(gen, &turn, 1, goes_on, ids, text, err);
 }

@@ -193,25 +193,20 @@ static int read_origin(const struct jsonl_job *job, struct line *line, struct er
     return 0;
 }
 
-/* The turns of a conversation; what the options let the system say comes first where it does not speak itself. */
+/* The turns of a conversation. */
 static int read_messages(const struct jsonl_job *job, struct line *line, struct err *err)
 {
     const struct request *request = &line->request;
-    const char *system = job->gen->options->system;
     const size_t n = json_array_size(request->messages);
-    struct chat_turn *turn = mem_alloc(n + 1, sizeof *turn);
+    struct chat_turn *turn = mem_alloc(n, sizeof *turn);
     if (!turn)
         return err_set(err, "out of memory for %zu messages", n);
     for (size_t i = 0; i < n; i++)
-        turn[i + 1] = request_turn(request, i);
-    const bool says = system && n && turn[1].role != CHAT_OF_SYSTEM;
-    if (says)
-        turn[0] = (struct chat_turn){CHAT_OF_SYSTEM, system, strlen(system)};
+        turn[i] = request_turn(request, i);
     int rc = gen_open_chat(job->gen, err);
     if (rc == 0) {
         gen_chat_request(job->gen, &line->request.gen);
-        rc = gen_chat_prompt(job->gen, turn + !says, n + says, job->gen->snapshot != NULL, &line->ids,
-                             NULL, err);
+        rc = gen_chat_prompt(job->gen, turn, n, job->gen->snapshot != NULL, &line->ids, NULL, err);
     }
     free(turn);
     return rc;

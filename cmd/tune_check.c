@@ -83,7 +83,7 @@ static int print_check(const struct tune *tune, json_t *rows, const struct buf *
     if (rc == 0 && brief)
         rc = buf_addf(&text, err,
                       "\n%s%s: the profile's T cost up to %.3f times today's; the limit is %.2f\n",
-                      drift->data ? drift->data : "", fits ? "fits" : "does not fit", worst, MOST);
+                      buf_text(drift), fits ? "fits" : "does not fit", worst, MOST);
     if (rc == 0 && text.len) {
         text_make_printable(text.data, text.len, "\t\n");
         fwrite(text.data, 1, text.len, stdout);

@@ -22,6 +22,10 @@ int buf_reserve(struct buf *buf, size_t more, struct err *err) MUST_USE;
 int buf_add(struct buf *buf, const void *bytes, size_t len, struct err *err) MUST_USE;
 int buf_addf(struct buf *buf, struct err *err, const char *format, ...) PRINTF_LIKE(3, 4) MUST_USE;
 void buf_clear(struct buf *buf);
+
+/* What it holds, as a text: "" before anything was added. */
+static inline const char *buf_text(const struct buf *buf) { return buf->data ? buf->data : ""; }
+
 void buf_release(struct buf *buf);
 
 /* Makes room for one more element in an array of *cap elements of `size` bytes that holds `used`;

@@ -53,7 +53,7 @@ static struct gen_result result_of(const struct slot *slot, enum gen_finish fini
         .ids = slot->ids->id + slot->n_prompt,
         .n_ids = n,
         .n_prompt = slot->n_prompt,
-        .text = slot->emitter.text.data ? slot->emitter.text.data : "",
+        .text = buf_text(&slot->emitter.text),
         .text_len = slot->emitter.text.len,
         .logprobs = slot->logprobs,
         .n_best = slot->n_best,

@@ -15,7 +15,7 @@ struct search {
     struct buf bos, eos;
 };
 
-static struct slice text_of(const struct weight_source *source, enum source_text which)
+struct slice text_of_source(const struct weight_source *source, enum source_text which)
 {
     const struct source_bytes text = source->format->tokenizer(source, which);
     return (struct slice){text.data, text.size};
@@ -24,7 +24,7 @@ static struct slice text_of(const struct weight_source *source, enum source_text
 /* A file of its own, or what tokenizer_config.json says: a text, or a list of texts with names. */
 static struct slice find_template(const struct search *s)
 {
-    const struct slice file = text_of(s->source, SOURCE_CHAT_TEMPLATE);
+    const struct slice file = text_of_source(s->source, SOURCE_CHAT_TEMPLATE);
     const json_t *text = json_object_get(s->says, "chat_template"), *one;
     size_t i;
     if (file.data)
@@ -92,8 +92,7 @@ static int write_format(struct search *s, struct buf *text, bool *unknown, struc
     if (found == CHAT_NONE)
         *unknown = true;
     if (found == CHAT_FOUND && (rc = find_tokens(s, err)) == 0)
-        rc = chat_write(&chat, s->bos.data ? s->bos.data : "", s->eos.data ? s->eos.data : "", text,
-                        err);
+        rc = chat_write(&chat, buf_text(&s->bos), buf_text(&s->eos), text, err);
     chat_release(&chat);
     return rc;
 }
@@ -103,7 +102,7 @@ int chat_of_source(const struct weight_source *source, const struct chat_wish *w
                    bool *unknown, struct err *err)
 {
     struct search s = {.source = source, .wish = wish, .config = config};
-    const struct slice says = text_of(source, SOURCE_TOKENIZER_CONFIG);
+    const struct slice says = text_of_source(source, SOURCE_TOKENIZER_CONFIG);
     int rc = -1;
     *unknown = false;
     if (says.data && json_parse(says.data, says.size, source->path, &s.says, err) < 0)

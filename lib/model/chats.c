@@ -82,7 +82,7 @@ int chat_find(struct chat *chat, const char *models_dir, const char *chat_templa
     struct search search = {0};
     int rc = slice_replace((struct slice){chat_template, len}, (struct slice){"\n", 1},
                            (struct slice){"\\n", 2}, 2 * len + 1, &text, err);
-    search.text = text.data ? text.data : "";
+    search.text = buf_text(&text);
     search.len = text.len;
     if (rc == 0)
         rc = visit_all(models_dir, compare, &search, err);

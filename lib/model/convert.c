@@ -270,23 +270,17 @@ static int write_plan(struct job *job, const char *out_path, struct hash *model_
 
 /* ---- sources ---- */
 
-static struct slice text_of(const struct weight_source *source, enum source_text which)
-{
-    const struct source_bytes text = source->format->tokenizer(source, which);
-    return (struct slice){text.data, text.size};
-}
-
 static int build_tokenizer(const struct job *job, size_t rows, struct buf *blob, struct err *err)
 {
     const struct weight_source *source = &job->source;
     const struct tokenizer_source texts = {
         .folder = source->path,
         .name = source->tokenizer_name,
-        .tokenizer_json = text_of(source, SOURCE_TOKENIZER),
-        .vocab_json = text_of(source, SOURCE_VOCAB),
-        .merges_txt = text_of(source, SOURCE_MERGES),
-        .tokenizer_config_json = text_of(source, SOURCE_TOKENIZER_CONFIG),
-        .special_tokens_map_json = text_of(source, SOURCE_SPECIAL_TOKENS),
+        .tokenizer_json = text_of_source(source, SOURCE_TOKENIZER),
+        .vocab_json = text_of_source(source, SOURCE_VOCAB),
+        .merges_txt = text_of_source(source, SOURCE_MERGES),
+        .tokenizer_config_json = text_of_source(source, SOURCE_TOKENIZER_CONFIG),
+        .special_tokens_map_json = text_of_source(source, SOURCE_SPECIAL_TOKENS),
         .vocab_rows = rows,
         .no_start = job->options->no_start,
     };

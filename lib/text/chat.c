@@ -198,11 +198,11 @@ static int write_string(const char *key, const char *value, const char *bos, con
     json_t *json = NULL;
     int rc = -1;
     if (slice_replace(slice_of(value), slice_of("{bos}"), slice_of(bos), MAX_STRING, &begun, err) < 0 ||
-        slice_replace((struct slice){begun.data ? begun.data : "", begun.len}, slice_of("{eos}"),
-                      slice_of(eos), MAX_STRING, &done, err) < 0 ||
+        slice_replace((struct slice){buf_text(&begun), begun.len}, slice_of("{eos}"), slice_of(eos),
+                      MAX_STRING, &done, err) < 0 ||
         buf_addf(text, err, "%s ", key) < 0)
         goto out;
-    json = json_text(done.data ? done.data : "", done.len);
+    json = json_text(buf_text(&done), done.len);
     if (!json) {
         err_set(err, "out of memory");
         goto out;
@@ -305,18 +305,19 @@ static int any_turn(struct talk *talk, const struct chat_turn *said, bool last, 
     return 0;
 }
 
-int chat_render(const struct chat *chat, const struct chat_turn *said, size_t n, bool begins,
-                struct chat_text *out, struct err *err)
+int chat_render(const struct chat *chat, const char *system, const struct chat_turn *said, size_t n,
+                bool begins, struct chat_text *out, struct err *err)
 {
     const char *usual = chat->part[CHAT_DEFAULT_SYSTEM];
-    const struct chat_turn unasked = {CHAT_OF_SYSTEM, usual, strlen(usual)};
+    if (!system && begins && (*usual || chat->system_always))
+        system = usual;
     struct talk talk = {chat, out, NULL};
     if (n == 0 || said[n - 1].role != CHAT_OF_USER)
         return err_set(err, "the last turn of a conversation must be the user's, which is answered");
     if (begins && say(out, chat->part[CHAT_BEGIN], err) < 0)
         return -1;
-    if (begins && said->role != CHAT_OF_SYSTEM && (*usual || chat->system_always) &&
-        any_turn(&talk, &unasked, false, err) < 0)
+    const struct chat_turn unasked = {CHAT_OF_SYSTEM, system, system ? strlen(system) : 0};
+    if (system && said->role != CHAT_OF_SYSTEM && any_turn(&talk, &unasked, false, err) < 0)
         return -1;
     for (size_t i = 0; i < n; i++)
         if (any_turn(&talk, &said[i], i + 1 == n, err) < 0)

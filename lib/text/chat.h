@@ -71,10 +71,10 @@ struct chat_text {
     size_t n_words, cap_words;
 };
 
-/* Appends `n` turns, and how the answer begins; `begins`: nothing was said before, so the beginning and what the system says
- * by default belong to it. */
-int chat_render(const struct chat *chat, const struct chat_turn *turn, size_t n, bool begins,
-                struct chat_text *out, struct err *err) MUST_USE;
+/* Appends `n` turns, and how the answer begins. `begins`: nothing was said before, so the beginning belongs to it. `system` is
+ * what the system says where the first turn is not its own; NULL: when the talk begins, what the format has it say. */
+int chat_render(const struct chat *chat, const char *system, const struct chat_turn *turn, size_t n,
+                bool begins, struct chat_text *out, struct err *err) MUST_USE;
 
 /* Appends what follows an answer that has ended. */
 int chat_render_end(const struct chat *chat, struct chat_text *out, struct err *err) MUST_USE;

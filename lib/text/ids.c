@@ -43,3 +43,33 @@ int ids_parse(struct ids *ids, const char *text, struct err *err)
     }
     return 0;
 }
+
+/* border[i]: how many of the ids [0, i] at their end are also those at their beginning, fewer than all (Knuth, Morris, Pratt). */
+static void find_borders(const struct ids *ids, size_t *border)
+{
+    size_t n = 0;
+    border[0] = 0;
+    for (size_t i = 1; i < ids->len; i++) {
+        while (n && ids->id[i] != ids->id[n])
+            n = border[n - 1];
+        border[i] = n += ids->id[i] == ids->id[n];
+    }
+}
+
+int ids_overlap(const struct ids *last, const struct ids *first, size_t *n, struct err *err)
+{
+    *n = 0;
+    if (first->len == 0)
+        return 0;
+    size_t *border = mem_alloc(first->len, sizeof *border);
+    if (!border)
+        return err_set(err, "out of memory for %zu ids", first->len);
+    find_borders(first, border);
+    for (size_t i = last->len - size_min(last->len, first->len); i < last->len; i++) {
+        while (*n && last->id[i] != first->id[*n])
+            *n = border[*n - 1];
+        *n += last->id[i] == first->id[*n];
+    }
+    free(border);
+    return 0;
+}

@@ -256,7 +256,7 @@ int pattern_translate(const char *pattern, size_t len, struct buf *out, struct e
         return err_set(err, "pattern \"%.*s\": a \"[\" is not closed", (int)size_min(len, 200),
                        pattern);
     pcre2_code *code = NULL;
-    int rc = compile(out->data ? out->data + start : "", out->len - start, &code, err);
+    int rc = compile(buf_text(out) + start, out->len - start, &code, err);
     pcre2_code_free(code);
     return rc;
 }

@@ -61,7 +61,7 @@ int parts_pattern(const struct parser *parser, const json_t *part, struct buf *r
                        pattern->size, (int)TOK_MAX_PATTERN);
     if (pattern_translate(pattern->data, pattern->size, regex, err) < 0)
         return err_prefix(err, "%s", parser->draft->where);
-    *pattern = (struct slice){regex->data ? regex->data : "", regex->len};
+    *pattern = (struct slice){buf_text(regex), regex->len};
     return 0;
 }
 

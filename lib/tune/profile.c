@@ -263,7 +263,7 @@ int profile_open(struct profile *p, const char *path, bool *found, struct err *e
     int rc = read_file(fd, path, &text, err);
     close(fd);
     if (rc == 0)
-        rc = profile_parse(p, text.data ? text.data : "", text.len, path, err);
+        rc = profile_parse(p, buf_text(&text), text.len, path, err);
     buf_release(&text);
     return rc;
 }

@@ -14,8 +14,9 @@ static void render(const struct chat *chat, const char *words, size_t len, struc
                                      {CHAT_OF_USER, words, len}};
     struct chat_text out = {0};
     struct err err;
-    if (chat_render(chat, turn, 3, true, &out, &err) < 0 || chat_render_end(chat, &out, &err) < 0 ||
-        buf_add(text, out.text.data ? out.text.data : "", out.text.len, &err) < 0)
+    if (chat_render(chat, NULL, turn, 3, true, &out, &err) < 0 ||
+        chat_render_end(chat, &out, &err) < 0 ||
+        buf_add(text, buf_text(&out.text), out.text.len, &err) < 0)
         abort();
     for (size_t i = 0; i < out.n_words; i++)
         if (out.words[i].end > out.text.len || out.words[i].start > out.words[i].end ||

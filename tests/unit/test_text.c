@@ -440,6 +440,40 @@ static void test_config(void)
     }
 }
 
+static bool overlap(const uint32_t *last, size_t n_last, const uint32_t *first, size_t n_first,
+                    size_t wanted)
+{
+    const struct ids a = {(uint32_t *)(uintptr_t)last, n_last, 0},
+                     b = {(uint32_t *)(uintptr_t)first, n_first, 0};
+    struct err err;
+    size_t n;
+    return ids_overlap(&a, &b, &n, &err) == 0 && n == wanted;
+}
+
+/* As many as trying every length finds; and long lists of the same ids do not take the square of their length. */
+static void test_overlap(void)
+{
+    enum { MOST = 12, LONG = 1 << 20 };
+    static uint32_t same[LONG];
+    unsigned draw = 1;
+    bool ok = true;
+    for (int round = 0; round < 20000; round++) {
+        uint32_t id[2 * MOST];
+        for (size_t i = 0; i < 2 * MOST; i++)
+            id[i] = (draw = draw * 1103515245 + 12345) >> 16 & 1;
+        const size_t last = draw >> 17 & 7, first = (draw >> 20) % (MOST + 1);
+        size_t wanted = size_min(last, first);
+        while (wanted && memcmp(id + last - wanted, id + MOST, wanted * sizeof *id) != 0)
+            wanted--;
+        ok = ok && overlap(id, last, id + MOST, first, wanted);
+    }
+    check(ok, "ids overlap as far as they are the same");
+    same[LONG - 1] = 1;
+    check(overlap(same, LONG, same, LONG, LONG) && overlap(same, LONG - 1, same, LONG, LONG - 1) &&
+              overlap(same + 1, LONG - 1, same, LONG, 0),
+          "long lists of the same ids overlap");
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2 || argc % 2) {
@@ -448,6 +482,7 @@ int main(int argc, char **argv)
     }
     test_utf8();
     test_stand_in();
+    test_overlap();
     test_refusals();
     test_config();
     test_fixtures(argv[1]);
