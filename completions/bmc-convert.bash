@@ -10,7 +10,7 @@ _bmc_convert()
     fi
     case $prev in
     --output | -o) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --type) COMPREPLY=($(compgen -W 'auto f32 bf16 f16' -- "$cur")) ;;
+    --type) COMPREPLY=($(compgen -W 'auto f32 bf16 f16 q8 q8c q4 q4s' -- "$cur")) ;;
     --family) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --chat-format) COMPREPLY=() ;;
     --models-dir) COMPREPLY=($(compgen -f -- "$cur")) ;;

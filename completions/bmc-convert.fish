@@ -1,6 +1,6 @@
 # fish completion for bmc-convert
 complete -c bmc-convert -s o -l output -r -F -d 'the model file to write; - is standard output'
-complete -c bmc-convert -l type -x -a 'auto f32 bf16 f16' -d 'type of the stored matrices: auto (what the source has), f32, bf16 or f16'
+complete -c bmc-convert -l type -x -a 'auto f32 bf16 f16 q8 q8c q4 q4s' -d 'type of the stored matrices: auto (what the source has), f32, bf16 or f16; or few bits: q8, q8c, q4, q4s'
 complete -c bmc-convert -l family -r -F -d 'read the tensors\' names and traits from this family file instead of finding it by architecture'
 complete -c bmc-convert -l chat-format -x -d 'the chat format, by name (those in chat/) or as a .chat file by path (default: found by the model\'s chat template)'
 complete -c bmc-convert -l no-bos -d 'leave out the start tokens that the tokenizer would put in front of texts'

@@ -28,7 +28,12 @@ _bmc_gen()
     --logit-bias) COMPREPLY=() ;;
     --seed | -s) COMPREPLY=() ;;
     --stop | -r) COMPREPLY=() ;;
+    --beams) COMPREPLY=() ;;
+    --n-best) COMPREPLY=() ;;
+    --length-penalty) COMPREPLY=() ;;
+    --early-stopping) COMPREPLY=($(compgen -W 'yes no never' -- "$cur")) ;;
     --batch | -b) COMPREPLY=() ;;
+    --share-mb) COMPREPLY=() ;;
     --logprobs) COMPREPLY=() ;;
     --load-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --save-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
@@ -36,20 +41,20 @@ _bmc_gen()
     --stride) COMPREPLY=() ;;
     --stats) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
-    --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve' -- "$cur")) ;;
+    --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve segment' -- "$cur")) ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
-    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16' -- "$cur")) ;;
+    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q8c q4 q4s q4k q6k q8k' -- "$cur")) ;;
     --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;
     --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avx512 bf16 amx' -- "$cur")) ;;
-    --precision) COMPREPLY=($(compgen -W 'f32 bf16 bf16x2' -- "$cur")) ;;
+    --precision) COMPREPLY=($(compgen -W 'f32 bf16 bf16x2 int8' -- "$cur")) ;;
     --profile) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --chunk) COMPREPLY=() ;;
     --threads | -t) COMPREPLY=() ;;
     --threads-batch | -tb) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size --chat --system --chat-format --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --lenient --logprobs --load-kv --save-kv --prompt-cache --score --summary --stride --tokenize --detokenize --echo --ids --stats -q --quiet --format --kv --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size --chat --system --chat-format --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --beams --n-best --length-penalty --early-stopping --jsonl -b --batch --unordered --lenient --share-mb --logprobs --load-kv --save-kv --prompt-cache --score --summary --stride --tokenize --detokenize --echo --ids --stats -q --quiet --format --kv --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

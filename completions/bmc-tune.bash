@@ -15,12 +15,12 @@ _bmc_tune()
     --batch | -b) COMPREPLY=() ;;
     --spec) COMPREPLY=() ;;
     --layers) COMPREPLY=() ;;
-    --type) COMPREPLY=($(compgen -W 'f32 bf16 f16' -- "$cur")) ;;
-    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16' -- "$cur")) ;;
+    --type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q8c q4 q4s q4k q6k q8k' -- "$cur")) ;;
+    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q8c q4 q4s q4k q6k q8k' -- "$cur")) ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
     --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avx512 bf16 amx' -- "$cur")) ;;
-    --precision) COMPREPLY=($(compgen -W 'f32 bf16 bf16x2' -- "$cur")) ;;
+    --precision) COMPREPLY=($(compgen -W 'f32 bf16 bf16x2 int8' -- "$cur")) ;;
     --threads | -t) COMPREPLY=() ;;
     --seed | -s) COMPREPLY=() ;;
     --state) COMPREPLY=($(compgen -W 'both cold hot' -- "$cur")) ;;
