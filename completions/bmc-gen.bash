@@ -28,7 +28,12 @@ _bmc_gen()
     --logit-bias) COMPREPLY=() ;;
     --seed | -s) COMPREPLY=() ;;
     --stop | -r) COMPREPLY=() ;;
+    --beams) COMPREPLY=() ;;
+    --n-best) COMPREPLY=() ;;
+    --length-penalty) COMPREPLY=() ;;
+    --early-stopping) COMPREPLY=($(compgen -W 'yes no never' -- "$cur")) ;;
     --batch | -b) COMPREPLY=() ;;
+    --share-mb) COMPREPLY=() ;;
     --logprobs) COMPREPLY=() ;;
     --load-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --save-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
@@ -37,7 +42,7 @@ _bmc_gen()
     --save-importance) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --stats) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
-    --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve' -- "$cur")) ;;
+    --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve segment' -- "$cur")) ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
     --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q8c q4 q4s q4k q6k q8k' -- "$cur")) ;;
     --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;

@@ -12,7 +12,8 @@ struct kv_segment *kv_chain_segment(const struct kv_chain *c, size_t row)
     for (size_t i = 0; i < c->n_shared; i++)
         if (row < c->shared[i].end)
             return c->shared[i].of;
-    return c->tail;
+    const size_t own = row - kv_chain_tail_at(c);
+    return own < c->n_places ? c->place[own] : c->tail;
 }
 
 static size_t n_heads(const struct kv *kv)
@@ -87,7 +88,7 @@ struct kv_segment *kv_chain_copy(struct kv *kv, const struct kv_chain *c, size_t
     for (size_t at = first, next; to && at < end; at = next) {
         const struct kv_segment *from = kv_chain_segment(c, at);
         for (next = at; next < end && kv_chain_segment(c, next) == from;)
-            next += size_min(TILE_ROWS, end - next);
+            next++;
         for (size_t i = 0; i < n_heads(kv); i++) {
             const size_t matrix = i / kv->setup.shape.kv_heads, head = i % kv->setup.shape.kv_heads;
             memcpy(kv_segment_row(kv, to, matrix, head, at), kv_segment_row(kv, from, matrix, head, at),
@@ -101,11 +102,27 @@ struct kv_segment *kv_chain_copy(struct kv *kv, const struct kv_chain *c, size_t
 
 /* ---- chains ---- */
 
+void kv_chain_drop_tail(struct kv *kv, struct kv_chain *c)
+{
+    struct kv_group *group = c->group;
+    if (!group)
+        kv_segment_leave(kv, c->tail);
+    else if (--group->users == 0) {
+        for (size_t i = 0; i < group->n; i++)
+            kv_segment_leave(kv, group->tail[i]);
+        free(group);
+    }
+    free(c->place);
+    c->place = NULL;
+    c->n_places = c->places_cap = 0;
+    c->group = NULL;
+    c->tail = NULL;
+}
+
 void kv_chain_cut(struct kv *kv, size_t seq, size_t end, struct kv_segment *tail)
 {
     struct kv_chain *c = kv_chain_of(kv, seq);
-    kv_segment_leave(kv, c->tail);
-    c->tail = NULL;
+    kv_chain_drop_tail(kv, c);
     while (c->n_shared && (c->n_shared > 1 ? c->shared[c->n_shared - 2].end : 0) >= end)
         kv_segment_leave(kv, c->shared[--c->n_shared].of);
     if (c->n_shared)
@@ -130,7 +147,8 @@ int kv_chain_share(struct kv *kv, size_t seq, size_t end, struct err *err)
 {
     struct kv_chain *c = kv_chain_of(kv, seq);
     const size_t n = kv->seq[seq].n;
-    if (c->n_shared == KV_CHAIN_SHARED || end <= kv_chain_tail_at(c) || (c->n_shared && !c->prompt))
+    if (c->group || c->n_shared == KV_CHAIN_SHARED || end <= kv_chain_tail_at(c) ||
+        (c->n_shared && !c->prompt))
         return 0;
     struct kv_segment *tail = n > end ? kv_chain_copy(kv, c, end, n, err) : NULL;
     if (n > end && !tail)

@@ -18,6 +18,14 @@ struct kv_segment {
 /* A beginning of several prompts, and the rest of one: the tail is a view's third span. */
 enum { KV_CHAIN_SHARED = 2 };
 
+/* Tails of sequences that go on from one prompt, in step, and read each other's rows (segment paper 3.3): they stand as long as
+ * one of the sequences is among them. Each writes to its own only. */
+struct kv_group {
+    size_t users, n;
+    size_t filled; /* rows before this may be read by others */
+    struct kv_segment *tail[];
+};
+
 /* Of each segment the rows before `end` that the one before does not have; the tail's rows are the sequence's own. */
 struct kv_chain {
     struct {
@@ -26,6 +34,9 @@ struct kv_chain {
     } shared[KV_CHAIN_SHARED];
     size_t n_shared;
     struct kv_segment *tail;
+    struct kv_group *group;    /* that the tail is of, or NULL */
+    struct kv_segment **place; /* where the tail's first rows lie really, one after the other */
+    size_t n_places, places_cap;
     bool prompt; /* rows came many at a time: the tail is worth sharing */
 };
 
@@ -63,6 +74,9 @@ int kv_segment_make(struct kv *kv, struct kv_segment *segment, size_t cap, struc
 /* One user less; it goes with the last one. NULL is accepted. */
 void kv_segment_leave(struct kv *kv, struct kv_segment *segment);
 
+/* There is no tail any more, and no group. */
+void kv_chain_drop_tail(struct kv *kv, struct kv_chain *chain);
+
 /* A segment with copies of a chain's rows [first, end), and room to go on. */
 struct kv_segment *kv_chain_copy(struct kv *kv, const struct kv_chain *chain, size_t first, size_t end,
                                  struct err *err);
@@ -75,5 +89,18 @@ int kv_chain_own(struct kv *kv, size_t seq, size_t end, struct err *err) MUST_US
 
 /* Where the tail is worth it, it becomes a segment that others may have, up to `end`. */
 int kv_chain_share(struct kv *kv, size_t seq, size_t end, struct err *err) MUST_USE;
+
+/* ---- index selection: kv_select.c ---- */
+
+/* Sequences that differ in their tails only can read each other's rows; false: they differ in more, or memory is short. */
+bool kv_chains_join(struct kv *kv, const size_t *seq, size_t n);
+
+/* Of sequences that were joined: `to` becomes what `from` is, and no row is copied. */
+int kv_chain_follow(struct kv *kv, size_t to, size_t from, struct err *err) MUST_USE;
+
+/* A view of the heads [head, head + heads), and its end. Tiles whose rows lie in several places are put together for it. */
+int kv_chain_view(const struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads,
+                  size_t valid, struct kv_view *view, struct err *err) MUST_USE;
+void kv_chain_view_end(struct kv_view *view);
 
 #endif

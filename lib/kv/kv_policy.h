@@ -38,6 +38,11 @@ struct kv_reading {
 
     /* Leading committed rows that two sequences share: attention may read those of one for the other. */
     size_t (*shared)(const struct kv *kv, size_t a, size_t b);
+
+    /* Sequences of equal length that may be reordered without copies: join() makes ready, or says that they are not of that
+     * kind; then follow() makes `to` what `from` is. Both or none. */
+    bool (*join)(struct kv *kv, const size_t *seq, size_t n);
+    int (*follow)(struct kv *kv, size_t to, size_t from, struct err *err);
 };
 
 /* To add a policy: a file with such a table, its line in kv_policies.c. Functions that return int give

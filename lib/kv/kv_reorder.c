@@ -13,6 +13,15 @@ static void keep_first(size_t *to, bool *taken, const size_t *seq, const size_t 
     }
 }
 
+/* A second child takes the place of a sequence without any. */
+static int place_child(struct kv *kv, size_t to, size_t from, bool joined, struct err *err)
+{
+    if (joined)
+        return kv->policy->reading->follow(kv, to, from, err);
+    kv_truncate(kv, to, 0);
+    return kv_fork(kv, to, from, kv->seq[from].n, err);
+}
+
 int kv_reorder(struct kv *kv, size_t *seq, const size_t *parent, size_t n, struct err *err)
 {
     size_t *to = mem_alloc(n, sizeof *to), spare = 0;
@@ -20,6 +29,8 @@ int kv_reorder(struct kv *kv, size_t *seq, const size_t *parent, size_t n, struc
     int rc = to && taken ? 0 : err_set(err, "out of memory for %zu beams", n);
     if (rc == 0)
         keep_first(to, taken, seq, parent, n);
+    const struct kv_reading *reading = kv->policy->reading;
+    const bool joined = rc == 0 && reading && reading->join && reading->join(kv, seq, n);
     for (size_t i = 0; i < n && rc == 0; i++) {
         const size_t from = seq[parent[i]];
         if (to[i] != SIZE_MAX)
@@ -27,8 +38,7 @@ int kv_reorder(struct kv *kv, size_t *seq, const size_t *parent, size_t n, struc
         while (taken[spare])
             spare++;
         to[i] = seq[spare++]; /* as many places have no child as children are second ones */
-        kv_truncate(kv, to[i], 0);
-        rc = kv_fork(kv, to[i], from, kv->seq[from].n, err);
+        rc = place_child(kv, to[i], from, joined, err);
     }
     if (rc == 0)
         memcpy(seq, to, n * sizeof *seq);

@@ -2,7 +2,8 @@
  * rows (segment paper 3.2; r is its `step`).
  *
  * When a sequence is forked, what it has becomes a segment that nobody writes to any more, up to a whole tile, and both go on
- * behind it. Of an answer that goes on from a prompt a fork gets a copy. */
+ * behind it. Of an answer that goes on from a prompt a fork gets a copy; beams that change places get none, but a table that says
+ * in whose buffer each row lies. */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -32,8 +33,9 @@ static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)
     struct kv_seq *s = &kv->seq[seq];
     struct kv_chain *c = kv_chain_of(kv, seq);
     const size_t cap = kv_segment_cap(kv, s->n + rows);
-    if (s->n < kv_chain_tail_at(c) && !s->adopted &&
-        kv_chain_own(kv, seq, s->n / TILE_ROWS * TILE_ROWS, err) < 0)
+    const size_t tail_at = size_min(s->n / TILE_ROWS * TILE_ROWS, kv_chain_tail_at(c));
+    const bool read_by_others = s->n < kv_chain_tail_at(c) || (c->group && s->n < c->group->filled);
+    if (read_by_others && !s->adopted && kv_chain_own(kv, seq, tail_at, err) < 0)
         return -1;
     c->prompt = c->prompt || rows > kv->setup.r;
     if (s->n + rows <= s->cap)
@@ -47,33 +49,16 @@ static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)
     return 0;
 }
 
-static struct kv_span span_of(const struct kv *kv, const struct kv_segment *s, size_t layer,
-                              size_t head, size_t first, size_t end)
-{
-    return (struct kv_span){
-        .k = kv_segment_row(kv, s, 2 * layer, head, first),
-        .v = kv_segment_row(kv, s, 2 * layer + 1, head, first),
-        .head_stride = kv_segment_stride(kv, s),
-        .row_stride = kv_row_bytes(kv),
-        .first = first,
-        .rows = end - first,
-        .valid = end - first,
-    };
-}
-
 static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
                 struct kv_view *out, struct err *err)
 {
-    (void)heads;
-    (void)err;
-    const struct kv_chain *c = kv_chain_of(kv, seq);
-    out->offset = out->n_spans = 0;
-    out->span = out->few;
-    for (size_t i = 0, first = 0, end; first < valid; i++, first = end) {
-        end = i < c->n_shared ? size_min(c->shared[i].end, valid) : valid;
-        out->few[out->n_spans++] = span_of(kv, kv_chain_segment(c, first), layer, head, first, end);
-    }
-    return 0;
+    return kv_chain_view(kv, seq, layer, head, heads, valid, out, err);
+}
+
+static void done(struct kv *kv, struct kv_view *view)
+{
+    (void)kv;
+    kv_chain_view_end(view);
 }
 
 static void keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra)
@@ -81,10 +66,11 @@ static void keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, si
     struct kv_chain *c = kv_chain_of(kv, seq);
     const size_t n = rows + n_extra;
     kv_rows_close_up(kv, seq, rows, extra, n_extra);
-    if (n >= kv_chain_tail_at(c) && n)
+    if (n >= kv_chain_tail_at(c) && n) {
+        c->n_places = size_min(c->n_places, n - kv_chain_tail_at(c));
         return;
-    kv_segment_leave(kv, c->tail);
-    c->tail = NULL;
+    }
+    kv_chain_drop_tail(kv, c);
     kv->seq[seq].cap = n; /* what is left of a segment may be others', too */
     if (!n)
         kv_chain_cut(kv, seq, 0, NULL);
@@ -153,7 +139,8 @@ static int adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size
     return 0;
 }
 
-static const struct kv_reading reading = {.shared = shared};
+static const struct kv_reading reading = {
+    .done = done, .shared = shared, .join = kv_chains_join, .follow = kv_chain_follow};
 
 const struct kv_policy kv_policy_segment = {
     .name = "segment",

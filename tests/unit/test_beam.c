@@ -14,7 +14,7 @@
 
 enum { PLACES = 2, MOST_CASES = 200 };
 
-static void die(const char *why)
+__attribute__((noreturn)) static void die(const char *why)
 {
     printf("not ok - %s\n", why);
     exit(1);
@@ -143,7 +143,7 @@ static void test_file(const char *path, const char *file, size_t entry, const ch
     const json_t *ends = json_object_get(of, "ends");
     const size_t n = json_array_size(cases);
     bool done[MOST_CASES] = {0};
-    struct model *model;
+    struct model *model = NULL;
     struct err err;
     double worst = 0;
     if (!n || n > MOST_CASES || model_open(&model, path, &err) < 0)

@@ -1,0 +1,47 @@
+#!/bin/sh
+# Beam search and shared beginnings, with random bf16 weights: the next token with W = 4 against W = 1, and the copying way
+# (iterative) against segment; the first token against W prompts; rows that a batch of requests with one beginning computes.
+# PROMPT (1024) and ANSWER (32) are tokens; LAYERS (4) of the shape are run. Runs of a pair alternate, medians of ratios.
+set -eu
+. "$(dirname "$0")/lib.sh"
+
+prompt=${PROMPT:-1024} answer=${ANSWER:-32} layers=${LAYERS:-4}
+work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-beam.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+sed "s/^layers .*/layers $layers/" "models.d/shapes/$shape.shape" >"$work/part.shape"
+bin/bmc-convert --synth "$work/part.shape" --type bf16 -o "$work/model.bmc"
+
+# One run; `field` of its statistics is printed.
+field() { # JQ-PROGRAM OPTION..
+    program=$1
+    shift
+    bin/bmc-gen -q -m "$work/model.bmc" -t "$threads" -c $((prompt + answer < 600 ? 600 : prompt + answer)) --ignore-eos --jsonl --stats "$work/stats" "$@" <"$work/in" >/dev/null
+    jq "$program" "$work/stats"
+}
+
+# request PROMPT-TOKENS ANSWER-TOKENS TIMES: lines with other ends of one beginning.
+request() {
+    jq -nc --argjson p "$1" --argjson n "$2" --argjson times "$3" \
+        'range($times) as $i | {ids: ([range($p - 2) | 5 + . * 7 % 300] + [40 + $i, 17]), n: $n}' >"$work/in"
+}
+
+# ratio PROGRAM 'OPTIONS OF A' 'OPTIONS OF B': median over the rounds of A over B.
+ratio() {
+    for round in $(seq "$rounds"); do
+        # shellcheck disable=SC2086 # lists of options
+        a=$(field "$1" $2) b=$(field "$1" $3)
+        divide "$a" "$b"
+        echo
+    done | median
+}
+
+step='(.decode_ms + .sample_ms) / .decode_steps'
+request "$prompt" "$answer" 1
+verdict "$(ratio "$step" '--beams 4 --kv segment' '--beams 1 --kv segment')" '<=' 1.15 "next token, 4 beams over 1, segment"
+verdict "$(ratio "$step" '--beams 4 --kv iterative' '--beams 4 --kv segment')" '>=' 3 "next token, 4 beams, copying way over segment"
+
+request "$prompt" 1 4
+verdict "$(ratio .prefill_ms '-b 1 --share-mb 0' '-b 4 --kv segment')" '>=' 3.5 "first token, 4 prompts over what they have in common once"
+
+request 514 2 64
+echo "64 requests with 512 tokens in common: $(field .prefill_tokens -b 16 --kv segment) tokens computed, $((512 + 64 * 2)) at least"
