@@ -11,6 +11,8 @@ _bmc_convert()
     case $prev in
     --output | -o) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --type) COMPREPLY=($(compgen -W 'auto f32 bf16 f16 q8 q8c q4 q4s' -- "$cur")) ;;
+    --keep) COMPREPLY=() ;;
+    --importance) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --family) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --chat-format) COMPREPLY=() ;;
     --models-dir) COMPREPLY=($(compgen -f -- "$cur")) ;;

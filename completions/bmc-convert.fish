@@ -1,6 +1,9 @@
 # fish completion for bmc-convert
 complete -c bmc-convert -s o -l output -r -F -d 'the model file to write; - is standard output'
-complete -c bmc-convert -l type -x -a 'auto f32 bf16 f16 q8 q8c q4 q4s' -d 'type of the stored matrices: auto (what the source has), f32, bf16 or f16; or few bits: q8, q8c, q4, q4s'
+complete -c bmc-convert -l type -x -a 'auto f32 bf16 f16 q8 q8c q4 q4s' -d 'type of the stored matrices: auto (what the source has), f32, bf16 or f16; or few bits: q8, q4 and q4s (a scale for 32 inputs, and q4 an offset) or q8c (one for all inputs of an output)'
+complete -c bmc-convert -l keep-head -d 'the head, or the embedding that is the head, keeps the source\'s type'
+complete -c bmc-convert -l keep -x -d 'the type of the matrices whose names, as --info prints them, match PATTERN (with * and ?); may be given again, the last that matches counts'
+complete -c bmc-convert -l importance -r -F -d 'rounding to few bits weighs inputs by this file, made by bmc-gen --score --save-importance'
 complete -c bmc-convert -l family -r -F -d 'read the tensors\' names and traits from this family file instead of finding it by architecture'
 complete -c bmc-convert -l chat-format -x -d 'the chat format, by name (those in chat/) or as a .chat file by path (default: found by the model\'s chat template)'
 complete -c bmc-convert -l no-bos -d 'leave out the start tokens that the tokenizer would put in front of texts'

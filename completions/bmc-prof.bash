@@ -12,7 +12,7 @@ _bmc_prof()
     --model | -m) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --shape) COMPREPLY=($(compgen -W "$(bmc-prof --print-options shapes 2>/dev/null)" -- "$cur") $(compgen -f -- "$cur")) ;;
     --layers) COMPREPLY=() ;;
-    --type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q8c q4 q4s q4k q6k q8k' -- "$cur")) ;;
+    --type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q8c q4 q4s' -- "$cur")) ;;
     --ctx-size | -N) COMPREPLY=() ;;
     --batch | -b) COMPREPLY=() ;;
     --prompt | -p) COMPREPLY=() ;;
@@ -20,8 +20,8 @@ _bmc_prof()
     --depth | -d) COMPREPLY=() ;;
     --cases) COMPREPLY=() ;;
     --load-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --kv) COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W 'bmc iterative upfront paged reserve' -- "${cur##*,}")) ;;
-    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q8c q4 q4s q4k q6k q8k' -- "$cur")) ;;
+    --kv) COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W 'bmc iterative upfront paged reserve segment' -- "${cur##*,}")) ;;
+    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4' -- "$cur")) ;;
     --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
     --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;

@@ -15,8 +15,8 @@ _bmc_tune()
     --batch | -b) COMPREPLY=() ;;
     --spec) COMPREPLY=() ;;
     --layers) COMPREPLY=() ;;
-    --type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q8c q4 q4s q4k q6k q8k' -- "$cur")) ;;
-    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q8c q4 q4s q4k q6k q8k' -- "$cur")) ;;
+    --type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q8c q4 q4s' -- "$cur")) ;;
+    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4' -- "$cur")) ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
     --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -- "$cur")) ;;

@@ -375,7 +375,7 @@ static enum precision pick_precision(void)
 {
     if (model_few_bits(model))
         return pick(0, 2) ? PRECISION_INT8 : PRECISION_F32;
-    return (enum precision)pick(PRECISION_F32, PRECISION_BF16X2);
+    return (enum precision)pick(PRECISION_F32, PRECISION_INT8);
 }
 
 static void run_round(size_t round)
