@@ -105,3 +105,15 @@ once='Once upon a time'
     jq -e '.finished_interrupted == 1' stats.json || fail "$(cat err stats.json)"
     jq -se '.[1] | .error == "interrupted" and .ids == (.beams[0].ids // []) and (.ids | length < 900)' out || fail "$(cat out)"
 }
+
+@test "memory that is short costs a request or the run, and leaves nothing wrong" {
+    [[ $BMC_BUILD != *sanitize* ]] || skip "the sanitizers have their own allocator"
+    mkdir before
+    jq -nc '[range(20) | 5 + . * 7 % 60] as $head | range(3) | {ids: ($head + [40 + .]), n: 6}' >before/in
+    for kv in segment bmc; do
+        run "$BMC_BUILD/inject" -t before -m 8 -o "$RANDOM" "$BMC_BUILD/inject.so" memory \
+            "$BMC_BIN/bmc-gen" -m "$(model llama-3-like)" -t 1 -q --jsonl -f in -c 64 --beams 3 -b 2 --kv $kv
+        [ "$status" -eq 0 ] || fail "$output"
+        [[ $output =~ ^memory:\ [1-9][0-9]*\ calls,\ [1-9] ]] || fail "nothing failed: $output"
+    done
+}
