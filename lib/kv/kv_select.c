@@ -99,7 +99,14 @@ static struct kv_span gather(const struct kv *kv, const struct kv_view *view, si
                                   view->head + i % view->heads, row),
                    bytes);
     return (struct kv_span){
-        to, to + view->heads * tile, tile, bytes, first, end - first, end - first};
+        .k = to,
+        .v = to + view->heads * tile,
+        .head_stride = tile,
+        .row_stride = bytes,
+        .first = first,
+        .rows = end - first,
+        .valid = end - first,
+    };
 }
 
 /* Spans of an answer's rows from `first` on, of which each tile is a step. `rows` is room for those that are put together. */

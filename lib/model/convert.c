@@ -164,8 +164,8 @@ static int find_tensor(const struct job *job, const struct role *role, size_t la
 static void note_blocks(struct origin *origin, struct bmc_plan_tensor *plan)
 {
     const struct source_tensor *from = origin->pick.from;
-    const bool same = from && block_types[from->type].elements > 1 &&
-                      block_types[from->type].stored == plan->dtype;
+    const bool same =
+        from && block_types[from->type].elements > 1 && block_types[from->type].stored == plan->dtype;
     plan->source = same ? block_types[from->type].ggml : 0;
     origin->taken = same && dtype_few_bits(plan->dtype);
 }
