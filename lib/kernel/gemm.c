@@ -20,9 +20,10 @@ enum {
     PANEL_BYTES = 256 << 10, /* of weights that a thread claims when few rows wait for memory */
     FEW_ROWS = 4,
     SOME_ROWS = 64,
-    DEPTH = 128, /* inputs multiplied at a time: they and the next fit the first-level cache */
-    DEEP = 1024, /* the same for many rows: sums are kept in registers for longer */
-    CODES = 256  /* the same for few bits in int8 */
+    DEPTH = 128,  /* inputs multiplied at a time: they and the next fit the first-level cache */
+    DEEP = 1024,  /* the same for many rows: sums are kept in registers for longer */
+    CODES = 256,  /* the same for few bits in int8 */
+    LINE_ROWS = 8 /* of which those kernels read codes once, from end to end */
 };
 
 struct gemm {
@@ -289,11 +290,11 @@ static void multiply(const struct panels_job *job, const struct panel *panel, co
     }
 }
 
-/* Inputs multiplied at a time. Codes of one row are read as they lie, from end to end. */
+/* Inputs multiplied at a time. Codes of few rows are read as they lie, from end to end. */
 static size_t depth_of(const struct form *form, size_t rows)
 {
     if (form->kind == KIND_INT8)
-        return rows == 1 ? form->depth : CODES;
+        return rows <= LINE_ROWS ? form->depth : CODES;
     return rows * form->terms > SOME_ROWS ? DEEP : DEPTH;
 }
 

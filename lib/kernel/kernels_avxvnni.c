@@ -42,6 +42,7 @@ INLINE vi vi_dot4(unsigned bits, vi sum, vu weights, vi x)
 enum { INT8_STEP = 1, INT8_COLUMNS = 1 };
 #include "kernel/set_lines.h"
 #include "kernel/set_piece.h"
+#define INT8_LINE_ROWS 1
 #include "kernel/set_int8.h"
 
 static bool usable(void) { return kernels_avx2.usable() && has_avxvnni(); }

@@ -39,6 +39,7 @@ INLINE vi vi_join(vs pairs) { return (vi)_mm256_madd_epi16((__m256i)pairs, _mm25
 enum { INT8_STEP = 1, INT8_COLUMNS = 1 };
 #include "kernel/set_lines.h"
 #include "kernel/set_piece.h"
+#define INT8_LINE_ROWS 1
 #include "kernel/set_int8.h"
 
 const struct kernels kernels_int8_avx2 = {INT8_SLOTS};

@@ -31,6 +31,7 @@ INLINE vi vi_dot4(unsigned bits, vi sum, vu weights, vi x)
 enum { INT8_STEP = 2, INT8_COLUMNS = 2 };
 #include "kernel/set_lines.h"
 #include "kernel/set_piece.h"
+#define INT8_LINE_ROWS 1
 #include "kernel/set_int8.h"
 
 const struct kernels kernels_int8_avx512 = {INT8_SLOTS};

@@ -18,6 +18,7 @@
 enum { INT8_STEP = 2, INT8_COLUMNS = 2 };
 #include "kernel/set_lines.h"
 #include "kernel/set_piece.h"
+#define INT8_LINE_ROWS 8
 #include "kernel/set_int8.h"
 
 extern const struct kernels kernels_avx512;

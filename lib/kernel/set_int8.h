@@ -7,9 +7,10 @@
  *   INT8_PAIRS(bits)                 in place of vi_dot4(), where an instruction makes 16-bit sums of two products: of how
  *                                    many lines such sums may be added before they are joined; vs_pairs(bits, weights, x)
  *                                    are those of a line, vi_join(pairs) the sums of both of every lane
+ *   INT8_LINE_ROWS                   rows whose sums its registers hold beside the lines of a cell
  *   INT8_STEP, INT8_COLUMNS          3 * INT8_STEP rows and INT8_COLUMNS blocks are those whose sums its registers hold
  *
- * One row takes codes apart in registers: it waits for memory. For more, a piece of the panel is brought into one form
+ * INT8_LINE_ROWS rows or fewer take codes apart in registers, as they come: they wait for memory. For more, a piece of the panel is brought into one form
  * first: bytes, f32 steps, f32 bases; all rows then pass over it. What they come to is what set_few.h says, to the bit. */
 
 enum { INT8_ROWS = 3 * INT8_STEP };
@@ -276,7 +277,7 @@ static void int8_piece(float *y, const struct int8_rows *x, size_t rows, const s
     }
 }
 
-/* ---- one row ---- */
+/* ---- few rows ---- */
 
 /* dot + the products of some lines, all codes of one row. */
 INLINE vi dots_of(unsigned bits, vi dot, const vu *line, const int lines, const int8_t *x)
@@ -299,9 +300,16 @@ INLINE vi dots_of(unsigned bits, vi dot, const vu *line, const int lines, const 
 /* Bytes that are fetched ahead: processors look ahead within a page of 4 KiB, and later than this. */
 enum { LINE_AHEAD = 2048 };
 
-/* Register g of a sum, and what group n of the cell at input k adds to it; `line` has the group's lines. */
+/* Rows that are multiplied with the lines of one block, and their sums. */
+struct line_rows {
+    struct int8_rows row[INT8_LINE_ROWS];
+    float *y[INT8_LINE_ROWS];
+    vf sum[INT8_LINE_ROWS][GROUP];
+};
+
+/* A register of a row's sum, and what group n of the cell at input k adds to it; `line` has the group's lines. */
 INLINE vf add_line_group(enum dtype type, vf sum, const vu *line, const struct int8_rows *x,
-                         const struct panel *w, size_t block, size_t k, int n, int g)
+                         const struct few_vectors *v, size_t k, int n)
 {
     const int groups = groups_of(type), lines = CELL_LINES / groups;
     const int32_t *halves = x->sum + k / FEW_HALF;
@@ -311,66 +319,100 @@ INLINE vf add_line_group(enum dtype type, vf sum, const vu *line, const struct i
     if (type == DTYPE_Q8C)
         return (vf)((vi)sum + dot);
     const vf scale = vf_set1(x->scale[k / FEW_GROUP]);
-    const struct few_vectors v = load_values(type, w, block, k + n * FEW_HALF, g);
-    sum = vf_fma(v.step * scale, __builtin_convertvector(dot, vf), sum);
+    sum = vf_fma(v->step * scale, __builtin_convertvector(dot, vf), sum);
     if (has_base(type))
-        sum = vf_fma(v.base * scale, vf_set1((float)own), sum);
+        sum = vf_fma(v->base * scale, vf_set1((float)own), sum);
     return sum;
 }
 
-/* One row and one block over the whole range, in registers. */
-INLINE void int8_line(enum dtype type, float *y, const struct int8_rows *x, const struct panel *w,
-                      size_t block)
+/* R rows and one block over a cell. */
+INLINE void add_line_cell(const int R, enum dtype type, struct line_rows *rows, const struct panel *w,
+                          size_t block, size_t k)
 {
-    vf sum[GROUP] = {{0}};
-    for (int g = 0; g < GROUP && w->onward; g++)
-        sum[g] = vf_load(y + g * VW);
-    for (size_t k = 0; k < w->depth; k += FEW_GROUP) {
-        const unsigned char *cell = cell_at(type, w, block, k);
-        for (size_t at = 0; at < pack_codes(type, FEW_GROUP); at += PACK_LINE)
-            __builtin_prefetch(cell + LINE_AHEAD + at, 0, 3);
-        for (int g = 0; g < GROUP; g++) {
-            vu line[CELL_LINES];
-            load_lines(type, line, cell, g);
-            for (int n = 0; n < groups_of(type); n++)
-                sum[g] = add_line_group(type, sum[g], line + n * CELL_LINES / groups_of(type), x, w,
-                                        block, k, n, g);
+    const int groups = groups_of(type);
+    const unsigned char *cell = cell_at(type, w, block, k);
+    for (size_t at = 0; at < pack_codes(type, FEW_GROUP); at += PACK_LINE)
+        __builtin_prefetch(cell + LINE_AHEAD + at, 0, 3);
+    for (int g = 0; g < GROUP; g++) {
+        vu line[CELL_LINES];
+        load_lines(type, line, cell, g);
+        for (int n = 0; n < groups; n++) {
+            struct few_vectors v = {0};
+            if (type != DTYPE_Q8C)
+                v = load_values(type, w, block, k + n * FEW_HALF, g);
+#pragma GCC unroll 8
+            for (int i = 0; i < R; i++)
+                rows->sum[i][g] = add_line_group(type, rows->sum[i][g], line + n * CELL_LINES / groups,
+                                                 &rows->row[i], &v, k, n);
         }
     }
-    for (int g = 0; g < GROUP; g++)
-        vf_store(y + g * VW, sum[g]);
 }
 
-#define LINE_OF(type)                                                                                  \
-    static __attribute__((noinline)) void line_##type(float *y, const struct int8_rows *x,             \
-                                                      const struct panel *w, size_t block)             \
-    {                                                                                                  \
-        int8_line(DTYPE_##type, y, x, w, block);                                                       \
-    }
-LINE_OF(Q8)
-LINE_OF(Q8C)
-LINE_OF(Q4)
-LINE_OF(Q4S)
-LINE_OF(Q4K)
-LINE_OF(Q6K)
-LINE_OF(Q8K)
-
-static void int8_one(float *y, const struct int8_rows *x, const struct panel *w)
+/* R rows and one block over the whole range. Where there are fewer rows, the last one again. */
+INLINE void int8_line(const int R, enum dtype type, float *y, const struct int8_rows *x, size_t n,
+                      const struct panel *w, size_t block)
 {
-    static void (*const line[])(float *, const struct int8_rows *, const struct panel *, size_t) = {
-        [DTYPE_Q8] = line_Q8,   [DTYPE_Q8C] = line_Q8C, [DTYPE_Q4] = line_Q4,   [DTYPE_Q4S] = line_Q4S,
-        [DTYPE_Q4K] = line_Q4K, [DTYPE_Q6K] = line_Q6K, [DTYPE_Q8K] = line_Q8K,
+    struct line_rows rows = {.sum = {{{0}}}};
+#pragma GCC unroll 8
+    for (int i = 0; i < R; i++) {
+        rows.row[i] = row_at(x, size_min(i, n - 1), 0);
+        rows.y[i] = y + size_min(i, n - 1) * PANEL_WIDTH;
+        for (int g = 0; g < GROUP && w->onward; g++)
+            rows.sum[i][g] = vf_load(rows.y[i] + g * VW);
+    }
+    for (size_t k = 0; k < w->depth; k += FEW_GROUP)
+        add_line_cell(R, type, &rows, w, block, k);
+#pragma GCC unroll 8
+    for (int i = 0; i < R; i++)
+        for (int g = 0; g < GROUP; g++)
+            vf_store(rows.y[i] + g * VW, rows.sum[i][g]);
+}
+
+/* 1 row, half of INT8_LINE_ROWS, and all: a function each, for compilers take long over large ones. */
+#define LINE_OF(type, name, R)                                                                         \
+    static __attribute__((noinline)) void name##_##type(float *y, const struct int8_rows *x, size_t n, \
+                                                        const struct panel *w, size_t block)           \
+    {                                                                                                  \
+        int8_line(R, DTYPE_##type, y, x, n, w, block);                                                 \
+    }
+#define LINES_OF(name, R)                                                                              \
+    LINE_OF(Q8, name, R)                                                                               \
+    LINE_OF(Q8C, name, R)                                                                              \
+    LINE_OF(Q4, name, R)                                                                               \
+    LINE_OF(Q4S, name, R)                                                                              \
+    LINE_OF(Q4K, name, R)                                                                              \
+    LINE_OF(Q6K, name, R)                                                                              \
+    LINE_OF(Q8K, name, R)
+LINES_OF(line, 1)
+#if INT8_LINE_ROWS > 1
+LINES_OF(half, INT8_LINE_ROWS / 2)
+LINES_OF(full, INT8_LINE_ROWS)
+#else
+#define LINES_ARE(type) [DTYPE_##type] = {line_##type, line_##type, line_##type}
+#endif
+#ifndef LINES_ARE
+#define LINES_ARE(type) [DTYPE_##type] = {line_##type, half_##type, full_##type}
+#endif
+
+/* At most INT8_LINE_ROWS rows. */
+static void int8_few(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
+{
+    static void (*const line[DTYPE_COUNT][3])(float *, const struct int8_rows *, size_t,
+                                              const struct panel *, size_t) = {
+        LINES_ARE(Q8),  LINES_ARE(Q8C), LINES_ARE(Q4),  LINES_ARE(Q4S),
+        LINES_ARE(Q4K), LINES_ARE(Q6K), LINES_ARE(Q8K),
     };
+    const int size = rows == 1 ? 0 : rows <= INT8_LINE_ROWS / 2 ? 1 : 2;
     for (size_t b = 0; b < w->blocks; b++)
-        line[w->type](y + b * LANES, x, w, b);
+        line[w->type][size](y + b * LANES, x, rows, w, b);
 }
 
 static void panel_int8(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
 {
     static _Thread_local struct piece piece __attribute__((aligned(PACK_LINE)));
-    if (rows == 1)
-        int8_one(y, x, w);
-    for (size_t k = 0; rows > 1 && k < w->depth; k += PIECE) {
+    if (rows <= INT8_LINE_ROWS)
+        int8_few(y, x, rows, w);
+    for (size_t k = 0; rows > INT8_LINE_ROWS && k < w->depth; k += PIECE) {
         const struct int8_rows from = row_at(x, 0, k);
         piece.cells = size_min(PIECE, w->depth - k) / FEW_GROUP;
         prepare(&piece, w, k);
