@@ -41,13 +41,6 @@ bool few_finite(enum dtype type, const void *row, size_t n)
 
 /* ---- the simplest rule ---- */
 
-static float put_f16(unsigned char *at, float x)
-{
-    const f16 rounded = f16_from_f32(x);
-    memcpy(at, &rounded, sizeof rounded);
-    return f16_to_f32(rounded);
-}
-
 /* The nearest code; a step of 0 has only 0s to hold. */
 static unsigned nearest(float x, struct few_values v, const struct few_bits *few)
 {
@@ -74,9 +67,9 @@ static struct few_values choose(enum dtype type, unsigned char *scale, unsigned 
     if (few->plane[FEW_SCALE].bytes == 4)
         memcpy(scale, &v.step, sizeof v.step);
     else
-        v.step = put_f16(scale, v.step);
+        v.step = few_put_f16(scale, v.step);
     if (few->offset)
-        v.base = put_f16(offset, low);
+        v.base = few_put_f16(offset, low);
     return v;
 }
 

@@ -81,6 +81,14 @@ static inline float few_f16(const void *at)
     return f16_to_f32(x);
 }
 
+/* Rounded to an f16, which is returned as it is stored. */
+static inline float few_put_f16(void *at, float x)
+{
+    const f16 rounded = f16_from_f32(x);
+    memcpy(at, &rounded, sizeof rounded);
+    return f16_to_f32(rounded);
+}
+
 /* Of one group: at[p] is its number in plane p. */
 static inline struct few_values few_values(enum dtype type, const unsigned char *const at[FEW_PLANES])
 {

@@ -59,13 +59,6 @@ static void widen_q8c(float *to, const unsigned char *row, size_t n)
 
 /* ---- q4 ---- */
 
-static float put_f16(unsigned char *at, float x)
-{
-    const f16 rounded = f16_from_f32(x);
-    memcpy(at, &rounded, sizeof rounded);
-    return f16_to_f32(rounded);
-}
-
 /* The least and the greatest of a group; lanes of their own, as vectors have them. */
 static void find_range(const float *x, float *least, float *greatest)
 {
@@ -95,7 +88,7 @@ static void narrow_group(unsigned char *codes, unsigned char *scale, unsigned ch
     find_range(x, &low, &high);
     if (!(largest(x, FEW_GROUP) <= FLT_MAX))
         high = NAN;
-    const float step = put_f16(scale, (high - low) / 15), base = put_f16(offset, low);
+    const float step = few_put_f16(scale, (high - low) / 15), base = few_put_f16(offset, low);
     if (step > 0)
         for (size_t i = 0; i < FEW_GROUP; i++)
             code[i] = nearest((x[i] - base) / step, 0, 15);

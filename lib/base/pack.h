@@ -31,19 +31,19 @@ static inline size_t layout_in(enum layout layout, size_t in)
 
 /* ---- blocks of few bits ---- */
 
-/* Where plane p begins in a block of in_padded inputs; p = FEW_PLANES: where the planes end. */
-static inline size_t pack_plane_at(enum dtype type, size_t in_padded, size_t p)
-{
-    size_t at = in_padded * PACK_OUT * few_bits[type].bits / 8;
-    for (size_t i = 0; i < p; i++)
-        at += few_count(few_bits[type].plane[i], in_padded) * PACK_OUT * few_bits[type].plane[i].bytes;
-    return at;
-}
-
 /* Bytes of the codes of the first k inputs of a block: a multiple of 32. */
 static inline size_t pack_codes(enum dtype type, size_t k)
 {
     return k * PACK_OUT * few_bits[type].bits / 8;
+}
+
+/* Where plane p begins in a block of in_padded inputs; p = FEW_PLANES: where the planes end. */
+static inline size_t pack_plane_at(enum dtype type, size_t in_padded, size_t p)
+{
+    size_t at = pack_codes(type, in_padded);
+    for (size_t i = 0; i < p; i++)
+        at += few_count(few_bits[type].plane[i], in_padded) * PACK_OUT * few_bits[type].plane[i].bytes;
+    return at;
 }
 
 /* ---- all types ---- */

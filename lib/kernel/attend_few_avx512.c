@@ -1,13 +1,6 @@
 /* Attention over rows of few bits, AVX-512: codes become numbers of 16 bits, whose products in pairs are whole numbers of
  * 32. */
-#include <immintrin.h>
-
-#define VW              16
-#define vf_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
-#define vf_max(a, b)    _mm512_max_ps(a, b)
-#define vf_min(a, b)    _mm512_min_ps(a, b)
-#define vf_load_f16(p)  _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
-#include "kernel/set_vec.h"
+#include "kernel/set_512.h"
 
 #define vi_dot4(sum, k, q) dot4(sum, k, q)
 INLINE vi dot4(vi sum, vu k, vi q)
@@ -19,8 +12,6 @@ INLINE vi dot4(vi sum, vu k, vi q)
     return sum + (vi)_mm512_madd_epi16(_mm512_srli_epi16(codes, 8), odd);
 }
 
-#define vi_load_bytes(p)   (vi) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
-#define vu_load_some(p, n) (vu) _mm512_maskz_loadu_epi32((__mmask16)((1u << (n)) - 1), p)
 #include "kernel/set_attend_few.h"
 
 void attend_few_avx512(const struct attend *a);

@@ -1,15 +1,6 @@
 /* AVX2, FMA and F16C: 256-bit registers, 16 of them. */
 #include <cpuid.h>
-#include <immintrin.h>
-
-#define VW              8
-#define vf_fma(a, b, c) _mm256_fmadd_ps(a, b, c)
-#define vf_max(a, b)    _mm256_max_ps(a, b)
-#define vf_min(a, b)    _mm256_min_ps(a, b)
-#define vf_load_f16(p)  _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
-#define vi_load_u8(p)   ((vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
-#define vi_load_i8(p)   ((vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
-#include "kernel/set_vec.h"
+#include "kernel/set_256.h"
 
 enum { PANEL_ROWS = 4, PANEL_SUMS = 4 };
 #include "kernel/set_attend.h"

@@ -1,13 +1,6 @@
 /* AVX512-BF16: vdpbf16ps multiplies pairs of bf16 and adds them to an f32 lane, rounding each sum once,
  * denormals flushed. */
-#include <immintrin.h>
-
-#define VW              16
-#define vf_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
-#define vf_max(a, b)    _mm512_max_ps(a, b)
-#define vf_min(a, b)    _mm512_min_ps(a, b)
-#define vf_load_f16(p)  _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
-#include "kernel/set_vec.h"
+#include "kernel/set_512.h"
 
 enum { PANEL_ROWS = 6 };
 

@@ -10,14 +10,7 @@
 #define vf_max(a, b)    vf_select((a) > (b), a, b)
 #define vf_min(a, b)    vf_select((a) < (b), a, b)
 #else
-#include <immintrin.h>
-#define VW              16
-#define vf_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
-#define vf_max(a, b)    _mm512_max_ps(a, b)
-#define vf_min(a, b)    _mm512_min_ps(a, b)
-#define vf_load_f16(p)  _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
-#define vi_load_u8(p)   ((vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
-#define vi_load_i8(p)   ((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#include "kernel/set_512.h"
 #endif
 #include "kernel/set_vec.h"
 

@@ -1,15 +1,5 @@
 /* AVX-512 without VNNI: products of rows in int8, a part of the set avx512 that is compiled by itself. */
-#include <immintrin.h>
-
-#define VW                16
-#define vf_fma(a, b, c)   _mm512_fmadd_ps(a, b, c)
-#define vf_max(a, b)      _mm512_max_ps(a, b)
-#define vf_min(a, b)      _mm512_min_ps(a, b)
-#define vf_load_f16(p)    _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
-#define vi_load_u8(p)     ((vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
-#define vi_load_i8(p)     ((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
-#define vi_store_i8(p, x) _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8((__m512i)(x)))
-#include "kernel/set_vec.h"
+#include "kernel/set_512.h"
 
 /* vpmaddubsw adds two products in 16 bits, which do not hold those of codes of 8 bits: these are taken as numbers around
  * 0, and their sign moves to x. */

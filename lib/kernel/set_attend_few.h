@@ -10,7 +10,7 @@
  * So neither the number of queries nor the place of a row in storage can change a bit.
  *
  * A set may define vi_dot4(sum, k, q): each lane of sum and the four products of the unsigned bytes of k and the signed
- * bytes of q in that lane; vu_load_some(p, n): n words, and zeros; vi_load_bytes(p): VW of them, widened. */
+ * bytes of q in that lane; vu_load_some(p, n): n words, and zeros. */
 #include "kernel/set_weigh.h"
 
 enum {
@@ -35,16 +35,6 @@ INLINE vu vu_load_some(const void *p, size_t n)
 {
     vu x = {0};
     memcpy(&x, p, n * 4);
-    return x;
-}
-#endif
-
-#ifndef vi_load_bytes
-INLINE vi vi_load_bytes(const void *p)
-{
-    vi x;
-    for (int i = 0; i < VW; i++)
-        x[i] = ((const uint8_t *)p)[i];
     return x;
 }
 #endif
@@ -267,8 +257,8 @@ INLINE void fold_scales(enum dtype type, const struct few_block *f, struct sight
 INLINE vf load_codes(enum dtype type, const char *row, size_t j)
 {
     if (type == DTYPE_Q8C)
-        return vf_of(vi_load_bytes(row + j));
-    const vi bytes = vi_load_bytes(row + j / FEW_GROUP * FEW_HALF + j % FEW_HALF);
+        return vf_of(vi_load_u8(row + j));
+    const vi bytes = vi_load_u8(row + j / FEW_GROUP * FEW_HALF + j % FEW_HALF);
     return vf_of(j % FEW_GROUP < FEW_HALF ? bytes & 15 : bytes >> 4);
 }
 

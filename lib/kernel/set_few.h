@@ -60,7 +60,7 @@ static void widen_few(float *to, const struct panel *w, size_t block, size_t k, 
     for (size_t j = 0; j < depth; j += FEW_GROUP)
         switch (w->type) {
 #define WIDEN(type) widen_cell(type, to + j * LANES, w, block, k + j)
-            FEW_TYPES(WIDEN)
+            FEW_CASES(WIDEN)
 #undef WIDEN
         }
 }
@@ -144,7 +144,7 @@ static void panel_int8(float *y, const struct int8_rows *x, size_t rows, const s
             for (size_t k = 0; k < w->depth; k += FEW_GROUP)
                 switch (w->type) {
 #define CELL(type) int8_cell(type, y_i, code + k, scale + k / FEW_GROUP, sum + k / FEW_HALF, w, b, k)
-                    FEW_TYPES(CELL)
+                    FEW_CASES(CELL)
 #undef CELL
                 }
             if (w->type == DTYPE_Q8C && w->last)

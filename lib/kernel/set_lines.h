@@ -2,24 +2,6 @@
  * file after set_vec.h; what it computes is that of set_few.h to the bit. */
 #include "base/pack.h"
 
-/* VW whole numbers of a byte, and back: by the instructions that the set names vi_load_u8, vi_load_i8 and vi_store_i8, for
- * compilers do it a lane at a time. */
-#ifndef vi_load_u8
-INLINE vi vi_load_u8(const void *p)
-{
-    vi x = {0};
-    for (int lane = 0; lane < VW; lane++)
-        x[lane] = ((const uint8_t *)p)[lane];
-    return x;
-}
-INLINE vi vi_load_i8(const void *p) { return (vi_load_u8(p) ^ 128) - 128; }
-INLINE void vi_store_i8(int8_t *p, vi x)
-{
-    for (int lane = 0; lane < VW; lane++)
-        p[lane] = (int8_t)x[lane];
-}
-#endif
-
 /* A cell is 32 inputs of 16 outputs: 8 lines of codes, a byte each, of 4 inputs. */
 enum { CELL_LINES = FEW_GROUP / 4, HALF_LINES = CELL_LINES / 2, CELL_BYTES = FEW_GROUP * LANES };
 

@@ -66,7 +66,7 @@ static void prepare(struct piece *piece, const struct panel *w, size_t from)
 {
     switch (w->type) {
 #define PREPARE(type) prepare_blocks(type, piece, w, from)
-        FEW_TYPES(PREPARE)
+        FEW_CASES(PREPARE)
 #undef PREPARE
     }
 }

@@ -48,6 +48,24 @@ INLINE vf vf_load_f16(const f16 *p)
 }
 #endif
 
+/* VW whole numbers of a byte, and back: by the instructions that the set names vi_load_u8, vi_load_i8 and vi_store_i8, for
+ * compilers do it a lane at a time. */
+#ifndef vi_load_u8
+INLINE vi vi_load_u8(const void *p)
+{
+    vi x = {0};
+    for (int lane = 0; lane < VW; lane++)
+        x[lane] = ((const uint8_t *)p)[lane];
+    return x;
+}
+INLINE vi vi_load_i8(const void *p) { return (vi_load_u8(p) ^ 128) - 128; }
+INLINE void vi_store_i8(int8_t *p, vi x)
+{
+    for (int lane = 0; lane < VW; lane++)
+        p[lane] = (int8_t)x[lane];
+}
+#endif
+
 /* F(lane, s) of every lane, for shuffles. */
 #define FOUR(F, l, s)  F(l, s), F(l + 1, s), F(l + 2, s), F(l + 3, s)
 #define EIGHT(F, l, s) FOUR(F, l, s), FOUR(F, l + 4, s)
@@ -172,20 +190,6 @@ INLINE void vf_transpose(vf x[VW])
     SWAP_BLOCKS(x, 2)
     SWAP_BLOCKS(x, 1)
 }
-
-/* The types of few bits: a case for each in a switch over types. */
-#define FEW_TYPES(DO)                                                                                  \
-    case DTYPE_Q8: DO(DTYPE_Q8); break;                                                                \
-    case DTYPE_Q8C: DO(DTYPE_Q8C); break;                                                              \
-    case DTYPE_Q4: DO(DTYPE_Q4); break;                                                                \
-    case DTYPE_Q4S: DO(DTYPE_Q4S); break;                                                              \
-    case DTYPE_Q4K: DO(DTYPE_Q4K); break;                                                              \
-    case DTYPE_Q6K: DO(DTYPE_Q6K); break;                                                              \
-    case DTYPE_Q8K: DO(DTYPE_Q8K); break;                                                              \
-    case DTYPE_F32:                                                                                    \
-    case DTYPE_BF16:                                                                                   \
-    case DTYPE_F16:                                                                                    \
-    case DTYPE_COUNT: break;
 
 /* e^x within 2 units in the last place; 0 below -87.3, finite above 88.3. x = n ln 2 + r; e^r is the
  * polynomial of Cody and Waite's range reduction, 2^n goes into the exponent. */

@@ -24,7 +24,7 @@ INLINE void widen_cell(enum dtype type, float *to, const struct panel *w, size_t
 static void widen_few(float *to, const struct panel *w, size_t block, size_t k, size_t depth)
 {
     switch (w->type) {
-        FEW_TYPES(WIDEN)
+        FEW_CASES(WIDEN)
     }
 }
 #undef WIDEN
