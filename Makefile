@@ -21,7 +21,7 @@ Q = $(if $(V),,@)
 WARN   = -Wall -Wextra -Wshadow -Wcast-qual -Wmissing-prototypes -Wstrict-prototypes -Wvla -Wconversion \
          -Wno-sign-conversion
 SAN    = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
-OPT    = $(if $(SANITIZE),-O1 -g,-O3 -g)
+OPT    = $(if $(SANITIZE),-O1 -g,-O3 -g1)
 CFLAGS = -std=gnu11 $(OPT) -ffp-contract=off -pthread $(WARN) $(SAN)
 CPPFLAGS = -D_GNU_SOURCE -Ilib -include lib/base/banned.h
 LDFLAGS  = $(SAN) -pthread

@@ -78,7 +78,7 @@ INLINE void panel_row(const int R, enum dtype type, float *y, const float *x, si
     for (; c + PANEL_COLUMNS(R) <= w->blocks; c += PANEL_COLUMNS(R))
         panel_tile(R, PANEL_COLUMNS(R), type, y + c * LANES, x, x_stride, w, c,
                    c ? (struct ahead){{0}} : ahead);
-    for (; c < w->blocks; c++)
+    for (; PANEL_COLUMNS(R) > 1 && c < w->blocks; c++)
         panel_tile(R, 1, type, y + c * LANES, x, x_stride, w, c, (struct ahead){{0}});
 }
 

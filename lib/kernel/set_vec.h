@@ -108,11 +108,13 @@ INLINE float vf_fold_max(vf x)
 }
 
 /* Runs TILE for rows i, i + 1, .. i + R - 1, with R a constant of at most MAX, over all of `rows`: as
- * few tiles as there can be, of nearly equal size. */
+ * few tiles as there can be, of nearly equal size. Cases above MAX are not there: a compiler would take as long over them. */
 #define TILE_CASE(N, MAX, TILE)                                                                        \
     case N: {                                                                                          \
         enum { R = N < MAX ? N : MAX };                                                                \
-        TILE;                                                                                          \
+        if (N <= MAX) {                                                                                \
+            TILE;                                                                                      \
+        }                                                                                              \
         break;                                                                                         \
     }
 #define FOR_TILES(rows, MAX, TILE)                                                                     \
