@@ -67,7 +67,7 @@ compares() {
 2 z_ms only in B
 3 null only in A
 4 null only in B"
-    jq -e '.rows | map(keys_unsorted) | unique | length == 1' <<<"$output"
+    command jq -e '.rows | map(keys_unsorted) | unique | length == 1' <<<"$output"
 }
 
 @test "other models, sets and machines are said" {
@@ -127,7 +127,7 @@ compares() {
 @test "the man page lists every field of compare, and no other" {
     rows a "$(row 1 'samples: {x_ms: [1]}')"
     bmc-prof compare a a --format json 2>stderr |
-        jq -r '.rows[0] | del(.test, .policy, .batch, .isa) | keys_unsorted[]' | sort >written
+        command jq -r '.rows[0] | del(.test, .policy, .batch, .isa) | keys_unsorted[]' | sort >written
     awk '/^\.S[SH] / { inside = $2 == "compare" } inside && names { if (sub(/^\.B /, "")) print; names = 0 }
         inside && /^\.TP$/ { names = 1 }' "$ROOT/man/bmc-prof.1" | sort | diff written -
 }

@@ -3,11 +3,9 @@
 # BMC_BIN is the folder of the programs (default ../bin).
 
 bats_require_minimum_version 1.5.0
-load /usr/lib/bats/bats-support/load
-load /usr/lib/bats/bats-assert/load
 load quick
 
-ROOT=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
+ROOT=${BATS_TEST_DIRNAME%/*}
 BMC_BIN=$(cd "${BMC_BIN:-$ROOT/bin}" && pwd)
 export BMC_BIN
 export LC_ALL=C.UTF-8
@@ -169,7 +167,7 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
 # ---- statistics ----
 
 @test "bmc-gen.1 lists every field of --stats, and no other" {
-    "$TREE/bin/bmc-gen" -p "Once" -n 2 -q --stats - | tail -n 1 | jq -r 'keys_unsorted[]' >written
+    "$TREE/bin/bmc-gen" -p "Once" -n 2 -q --stats - | tail -n 1 | command jq -r 'keys_unsorted[]' >written
     sed -n '/^\.SH STATISTICS/,/^\.SH KERNELS/p' "$ROOT/man/bmc-gen.1" | sed -n '/^\.TP$/{n;s/^\.B //p}' >listed
     [ "$(wc -l <written)" -ge 25 ]
     run diff <(sort written) <(sort listed)
@@ -177,7 +175,7 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
 }
 
 @test "bmc-spec.1 lists every field of --stats that bmc-gen.1 does not, and no other" {
-    "$TREE/bin/bmc-spec" -p "Once" -n 3 -q --stats - | tail -n 1 | jq -r 'keys_unsorted[]' | sort >written
+    "$TREE/bin/bmc-spec" -p "Once" -n 3 -q --stats - | tail -n 1 | command jq -r 'keys_unsorted[]' | sort >written
     sed -n '/^\.SH STATISTICS/,/^\.SH ENV/p' "$ROOT/man/bmc-spec.1" | sed -n '/^\.TP$/{n;s/^\.B //p}' | sort >listed
     sed -n '/^\.SH STATISTICS/,/^\.SH KERNELS/p' "$ROOT/man/bmc-gen.1" | sed -n '/^\.TP$/{n;s/^\.B //p}' | sort >gen
     [ "$(wc -l <listed)" -ge 12 ]
@@ -201,7 +199,7 @@ fields_of_section() {
         section=${job%% *}
         # shellcheck disable=SC2086 # words
         "$TREE/bin/bmc-prof" $job -t 1 --format jsonl 2>stderr |
-            head -n 1 | jq -r 'keys_unsorted[]' | sort >written
+            head -n 1 | command jq -r 'keys_unsorted[]' | sort >written
         grep -vx -e bmc_ms -e bmc_max_ms written >"$section.written" # named after the policies: POLICY_ms
         fields_of_section "$section" >"$section.listed"
         [ "$(wc -l <"$section.listed")" -ge 2 ]

@@ -394,7 +394,7 @@ END
 # ---- families ----
 
 # What a model is, but for its tokenizer and where things lie.
-facts() { bmc-convert --info --format json "$1" | jq -S 'del(.file, .file_id, .model_id, .file_bytes, .header_bytes, .tokenizer_ids) | del(.rows[].offset)'; }
+facts() { bmc-convert --info --format json "$1" | jq 'del(.file, .file_id, .model_id, .file_bytes, .header_bytes, .tokenizer_ids) | del(.rows[].offset)'; }
 
 @test "families whose tensors GGUF has in another form give the configuration and the tensors of their folders" {
     n=0

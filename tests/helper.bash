@@ -9,11 +9,9 @@
 # Standard error must be empty unless a test says otherwise: `ok` and `expect_error` see to it.
 
 bats_require_minimum_version 1.5.0
-load /usr/lib/bats/bats-support/load
-load /usr/lib/bats/bats-assert/load
 load quick
 
-ROOT=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
+ROOT=${BATS_TEST_DIRNAME%/*}
 FIXTURES=$ROOT/tests/fixtures
 BMC_BIN=${BMC_BIN:-$ROOT/bin}
 BMC_BUILD=${BMC_BUILD:-$ROOT/build/gcc}
@@ -154,8 +152,7 @@ model() {
 # Programs look for families beside their own folder; sanitizer builds lie elsewhere.
 [ -e "$BMC_BIN/../models.d" ] || ln -sfn "$ROOT/models.d" "$BMC_BIN/../models.d"
 
-# The cases of a model's reference results as case["NUMBER MEMBER"]. One run of jq takes longer than most runs of ours, so
-# it says them once for all tests.
+# The cases of a model's reference results as case["NUMBER MEMBER"], said once for all tests.
 load_cases() { # MODEL
     local file=$BATS_RUN_TMPDIR/cases.$1 new=$BATS_RUN_TMPDIR/cases.$1.$BASHPID
     if [ ! -e "$file" ]; then

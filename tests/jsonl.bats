@@ -16,7 +16,7 @@ cases() { # MODEL LINES
 @test "fields of a result" {
     jq -c '.cases[0] | {id: "a", prompt, n: 64}' "$(reference grimm)" >in
     ok jsonl <in
-    assert_equal "$(jq -c 'keys_unsorted - ["error"]' <<<"$output")" '["id","text","ids","finish"]'
+    assert_equal "$(command jq -c 'keys_unsorted - ["error"]' <<<"$output")" '["id","text","ids","finish"]'
     assert_equal "$(jq -c '.ids' <<<"$output")" "$(jq -c '.cases[0].greedy_ids' "$(reference grimm)")"
     assert_equal "$(jq -r '.text' <<<"$output")" "$(reference_text grimm 0 greedy_text)"
     assert_equal "$(jq -r '.finish + (.error // "")' <<<"$output")" length

@@ -26,7 +26,7 @@ load helper
 
 @test "columns are the members of all rows, not of the first alone" {
     result='isa: "ref", model_id: "m", cpu: "c", version: "1", repeat: 4, samples: {tok_s: [1, 2, 3, 4]}'
-    jq -n "{rows: [{test: \"decode\", policy: \"bmc\", $result}, {test: \"prefill\", policy: \"bmc\", n_prompt: 77, $result}]}" >a
+    command jq -n "{rows: [{test: \"decode\", policy: \"bmc\", $result}, {test: \"prefill\", policy: \"bmc\", n_prompt: 77, $result}]}" >a
     ok "$BMC_BIN/bmc-prof" compare a a --format csv
     assert_regex "${lines[0]}" '^test,.*,verdict,n_prompt$'
     assert_regex "${lines[1]}" '^decode,.*,unclear,$'

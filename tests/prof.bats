@@ -6,11 +6,9 @@
 # other: any machine may be busy.
 
 bats_require_minimum_version 1.5.0
-load /usr/lib/bats/bats-support/load
-load /usr/lib/bats/bats-assert/load
 load quick
 
-ROOT=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
+ROOT=${BATS_TEST_DIRNAME%/*}
 BMC_BIN=$(cd "${BMC_BIN:-$ROOT/bin}" && pwd)
 BMC_BUILD=$(cd "${BMC_BUILD:-$ROOT/build/gcc}" && pwd)
 GRIMM=$ROOT/models.d/grimm.bmc
@@ -89,14 +87,14 @@ check_formats() { # ROWS SUBCOMMAND OPTION..
         printf '%s\n' "$output" >"out.$format"
     done
     assert_equal "$(jq '.rows | length' out.json)" "$rows"
-    assert_equal "$(jq -r 'keys_unsorted | join(" ")' out.json)" rows
-    jq -r '.rows[] | keys_unsorted | join(",")' out.json | sort -u >keys
+    assert_equal "$(command jq -r 'keys_unsorted | join(" ")' out.json)" rows
+    command jq -r '.rows[] | keys_unsorted | join(",")' out.json | sort -u >keys
     assert_equal "$(wc -l <keys)" 1
     assert_equal "$(head -n 1 out.csv)" "$(cat keys)"
     assert_equal "$(wc -l <out.csv)" $((rows + 1))
     csv_is_even out.csv || fail "cells are missing: $(cat out.csv)"
     assert_equal "$(wc -l <out.jsonl)" "$rows"
-    jq -r 'keys_unsorted | join(",")' out.jsonl | diff - <(for ((i = 0; i < rows; i++)); do cat keys; done)
+    command jq -r 'keys_unsorted | join(",")' out.jsonl | diff - <(for ((i = 0; i < rows; i++)); do cat keys; done)
     for format in table md; do
         sed '1,/^$/d' "out.$format" >"rows.$format"
         head -n 1 "out.$format" | grep -q 'threads .*, cpu .*, version '

@@ -172,7 +172,7 @@ line 3: unknown member "maxtokens"; the nearest that is known is "max_tokens" (-
     assert_equal "$(jq -c '[.finish, (.ids | length)]' <<<"$output" | sort | uniq -c | tr -s ' ' | paste -sd ' ')" ' 9 ["error",0]  9 ["length",2]'
     assert_equal "$(jq -c 'select(.error) | (.error | length) < 600' <<<"$output" | sort -u)" true
     assert_equal "$(jq -r 'select(.error) | .error' <<<"$output" | grep -c '[[:cntrl:]]')" 0
-    assert_equal "$(jq -ca 'select(.error) | .id' <<<"$output" | sed -n 5p)" '"\u009b\u001b[31m"'
+    assert_equal "$(command jq -ca 'select(.error) | .id' <<<"$output" | sed -n 5p)" '"\u009b\u001b[31m"'
 }
 
 @test "an id with control characters does not reach the terminal" {

@@ -26,11 +26,11 @@ jq_true() { # PROGRAM FILE
     score -p "$text" --format json >whole
     score -p "$text" --summary --format json >json
     assert_equal "$(jq -c . json)" "$(jq -c 'del(.rows)' whole)"
-    assert_equal "$(jq -c keys_unsorted json)" '["tokens","mean_logprob","perplexity"]'
+    assert_equal "$(command jq -c keys_unsorted json)" '["tokens","mean_logprob","perplexity"]'
     jq_true '.[0] as $w | ($w.rows[1:] | map(.logprob) | add / length) as $mean
         | ($mean - $w.mean_logprob | fabs) < 1e-8 and ((-$mean | exp) / $w.perplexity - 1 | fabs) < 1e-7' whole
     score -p "$text" --summary --format jsonl >jsonl
-    assert_equal "$(cat jsonl)" "$(jq -c . json)"
+    assert_equal "$(cat jsonl)" "$(command jq -c . json)"
     assert_equal "$(score -p "$text" --format jsonl | tail -n 1)" "$(cat jsonl)"
     for format in csv md table; do score -p "$text" --summary --format $format >$format; done
     assert_equal "$(head -n 1 csv)" 'tokens,mean_logprob,perplexity'
@@ -118,7 +118,7 @@ jq_true() { # PROGRAM FILE
         equal_files <(jq -c '{logprobs, last: {tokens, mean_logprob, perplexity}}' out) want
     done
     lines --summary <in >short
-    equal_files <(jq -c 'del(.logprobs)' out) short
+    equal_files <(command jq -c 'del(.logprobs)' out) short
     jq_true 'all(.error == null and (.sum_logprob - .mean_logprob * .tokens | fabs) < 1e-6)' short
     lines --unordered -b 3 --summary -f in >unordered
     equal_files <(sort unordered) <(sort short)

@@ -146,7 +146,7 @@ every_pair() { # MODEL..
     same_results 2 want pieces
     same_results 2 want twice
     for edit in '.ids[1] += 1' '.logprobs[0].logprob += 0.001' '.text += "x"' '.id = "t"' 'empty'; do
-        jq -c "if input_line_number == 7 then $edit else . end" twice >other
+        command jq -c "if input_line_number == 7 then $edit else . end" twice >other
         run same_results 2 want other
         [ "$status" -ne 0 ] || fail "$edit"
     done

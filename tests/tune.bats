@@ -74,7 +74,7 @@ T_of() { # OPTION..: "T T_from policy policy_from"
     assert_equal "$(jq '.rows | length' out.json)" 4 # cold and hot
     assert_equal "$(wc -l <out.jsonl)" 4
     assert_equal "$(wc -l <out.csv)" 5
-    assert_equal "$(head -n 1 out.csv)" "$(jq -r '.rows[0] | keys_unsorted | join(",")' out.json)"
+    assert_equal "$(head -n 1 out.csv)" "$(command jq -r '.rows[0] | keys_unsorted | join(",")' out.json)"
     jq_true '.rows[] | .T_pow2 >= 1 and .T_pow2 <= .N and .T_model >= 1 and .T_model <= .N and .T_closed > 0' out.json
     jq_true '.rows[] | .measured_ms > 0 and .predicted_ms > 0 and .regret >= 1 and .regret_lo <= .regret_hi' out.json
     jq_true '.rows[] | .T_fit >= 1 and .T_fit <= .N and .T_fit_lo <= .T_fit_hi' out.json

@@ -79,7 +79,7 @@ free_rows_of() { # OPTION..: "free_rows free_rows_from"
         .paged_over_bmc_hi == 1.1 and .iterative_over_bmc_lo == 1.9 and .upfront_over_bmc_hi == 1.6 and .doubtful == false' out
     jq -e '.model == "given" and .policy == "bmc"' out
     says perhaps ./p csv
-    assert_equal "$(head -n 1 <<<"$output")" "$(jq -r '.rows[0] | keys_unsorted | join(",")' out)"
+    assert_equal "$(head -n 1 <<<"$output")" "$(command jq -r '.rows[0] | keys_unsorted | join(",")' out)"
     for field in T_fit_lo regret_hi regret_raw_lo reserve_over_bmc_lo; do assert_line --index 0 --partial ",$field,"; done
 }
 

@@ -70,20 +70,24 @@ static inline void _tile_dpbsud(int c, int a, int b)
             }
 }
 
+/* A product of two bf16 is a float as it is: added by itself it is rounded once, as by fmaf(). */
 static inline void _tile_dpbf16ps(int c, int a, int b)
 {
-    for (int m = 0; m < 16; m++)
-        for (int k = 0; k < 16; k++)
+    for (int m = 0; m < 16; m++) {
+        float sum[16];
+        memcpy(sum, amx.byte[c][m], sizeof sum);
+        for (int k = 0; k < 16; k++) {
+            bf16 x[2], w[32];
+            memcpy(x, amx.byte[a][m] + 4 * k, sizeof x);
+            memcpy(w, amx.byte[b][k], sizeof w);
+            const float first = bf16_to_f32(x[0]), second = bf16_to_f32(x[1]);
             for (int n = 0; n < 16; n++) {
-                float sum;
-                bf16 x[2], w[2];
-                memcpy(x, amx.byte[a][m] + 4 * k, sizeof x);
-                memcpy(w, amx.byte[b][k] + 4 * n, sizeof w);
-                memcpy(&sum, amx.byte[c][m] + 4 * n, sizeof sum);
-                for (int i = 0; i < 2; i++)
-                    sum = fmaf(bf16_to_f32(x[i]), bf16_to_f32(w[i]), sum);
-                memcpy(amx.byte[c][m] + 4 * n, &sum, sizeof sum);
+                sum[n] += first * bf16_to_f32(w[2 * n]);
+                sum[n] += second * bf16_to_f32(w[2 * n + 1]);
             }
+        }
+        memcpy(amx.byte[c][m], sum, sizeof sum);
+    }
 }
 
 #endif
