@@ -24,7 +24,7 @@ static struct model *make_model(size_t vocab, size_t layers, enum dtype type, ui
                                   .embed = 32,
                                   .heads = 2,
                                   .kv_heads = 1,
-                                  .head_dim = 8,
+                                  .head_dim = 16, /* a register of the widest set */
                                   .ffn = 48,
                                   .vocab = vocab,
                                   .context = CONTEXT,
