@@ -54,8 +54,9 @@ CMD_SHARED = $(addprefix $(BUILD)/cmd/,cli.o files.o names.o tuned.o userdir.o) 
 CORE    = $(BUILD)/libcore.a
 UNIT    = $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/*.c))
 REPLAY  = $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/replay/%,$(wildcard tests/fuzz/fuzz_*.c))
-WARNED  = $(patsubst %.c,$(BUILD)/warned/%,$(LIB_SRC) $(wildcard cmd/*.c tests/unit/*.c tests/bench/*.c tests/fuzz/*.c \
-          tests/example/*.c))
+# Those of an instruction set are compiled together, and those of none.
+WARNED  = $(LIB_SRC) $(wildcard cmd/*.c tests/unit/*.c tests/bench/*.c tests/fuzz/*.c tests/example/*.c)
+ISAS    = avx2 avxvnni avx512 vnni bf16 amx
 MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc
 
 # MODE:FILE:to:WHERE below PREFIX
@@ -120,7 +121,7 @@ fuzz:
 	@sh tests/fuzz/run.sh
 
 ## warnings: compile everything with clang's warnings, too
-warnings: $(WARNED)
+warnings: $(foreach i,none $(ISAS),$(BUILD)/warned.$i)
 
 ## format: clang-format over all code
 format:
@@ -154,10 +155,12 @@ $(INJECT):
 .PHONY: tests always
 tests: $(UNIT) $(REPLAY) $(if $(SANITIZE),,$(INJECT))
 
-$(BUILD)/warned/%: %.c $(BUILD)/flags
-	@mkdir -p $(@D)
-	$(Q)clang $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd -std=gnu11 $(WARN) -Werror $(call isa_flags,$<) -MMD -MP -MF $@.d -MT $@ \
-	    -fsyntax-only $<
+of_isa = $(if $(ISA_FLAGS_$(1)),$(filter %_$(1).c,$(2)),$(foreach f,$(2),$(if $(call isa_flags,$f),,$f)))
+
+# What has changed; after a change of a header or of flags all.
+$(BUILD)/warned.%: $(WARNED) $(wildcard lib/*.h lib/*/*.h cmd/*.h tests/*/*.h) $(PROTO:=.h) $(BUILD)/flags tests/warn.sh
+	$(Q)sh tests/warn.sh $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd -I$(BUILD)/proto -std=gnu11 $(WARN) -Werror $(ISA_FLAGS_$*) -- \
+	    $(call of_isa,$*,$(filter %.c,$(if $(filter-out %.c,$?),$^,$?)))
 	@touch $@
 
 $(CORE): $(LIB_OBJ) $(BUILD)/flags
@@ -218,7 +221,7 @@ $(MODELS): models.d/%.bmc: lib/format/bmcfile.h lib/format/bmclayout.h lib/text/
 
 # Changes when the flags do: everything that is built depends on it.
 quoted = '$(subst ','\'',$(1))'
-FLAGS  = $(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) $(BLAS_FILE) $(CFLAGS) $(foreach i,avx2 avxvnni avx512 vnni bf16 amx,$(ISA_FLAGS_$i)) \
+FLAGS  = $(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) $(BLAS_FILE) $(CFLAGS) $(foreach i,$(ISAS),$(ISA_FLAGS_$i)) \
          $(LDFLAGS) $(LDLIBS)
 $(BUILD)/flags: always
 	@mkdir -p $(@D)
@@ -241,8 +244,8 @@ $(PROTO:=.o): %.o: %.c $(BUILD)/flags
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 OF_PROTO = $(patsubst $(BUILD)/proto/%.pb-c,%,$(PROTO))
-$(foreach n,$(OF_PROTO),$(eval $(BUILD)/lib/format/$n.o $(BUILD)/warned/lib/format/$n: $(BUILD)/proto/$n.pb-c.h))
-$(OF_PROTO:%=$(BUILD)/lib/format/%.o) $(OF_PROTO:%=$(BUILD)/warned/lib/format/%): private CPPFLAGS += -I$(BUILD)/proto
+$(foreach n,$(OF_PROTO),$(eval $(BUILD)/lib/format/$n.o: $(BUILD)/proto/$n.pb-c.h))
+$(OF_PROTO:%=$(BUILD)/lib/format/%.o): private CPPFLAGS += -I$(BUILD)/proto
 
 $(BUILD)/lib/kernel/blas_load.o: CPPFLAGS += -DBLAS_FILE='"$(BLAS_FILE)"'
 
@@ -250,4 +253,4 @@ $(BUILD)/cmd/%.o: cmd/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd $(CFLAGS) -MMD -MP -c -o $@ $<
 
--include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT:=.d) $(REPLAY:=.d) $(WARNED:=.d)
+-include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT:=.d) $(REPLAY:=.d)
