@@ -417,18 +417,18 @@ static double attention_error(struct kv *kv, const struct attn_query *query, con
     for (size_t i = 0; i < query->rows; i++)
         for (size_t h = 0; h < HEADS; h++) {
             const size_t kv_h = h / (HEADS / KV_HEADS);
+            const bool *sees_i = sees + i * query->rows;
+            const size_t own = n + step_position(sees_i, i);
             double sum = 0, max = -INFINITY;
             for (size_t t = 0; t < all; t++) {
                 p[t] = -INFINITY;
-                if (t >= n && !sees[i * query->rows + t - n])
+                if (t >= n && !sees_i[t - n])
                     continue;
                 p[t] = 0;
                 for (size_t j = 0; j < D; j++)
                     p[t] += q[(i * HEADS + h) * D + j] * (double)value(1, t, kv_h * D + j, false);
                 p[t] /= sqrt(D);
-                const bool *sees_i = sees + i * query->rows;
-                const size_t own = n + step_position(sees_i, i),
-                             at = t < n ? t : n + step_position(sees_i, t - n);
+                const size_t at = t < n ? t : n + step_position(sees_i, t - n);
                 if (bend->softcap > 0)
                     p[t] = bend->softcap * tanh(p[t] / bend->softcap);
                 if (bend->slopes)
@@ -444,7 +444,8 @@ static double attention_error(struct kv *kv, const struct attn_query *query, con
             for (size_t j = 0; j < D; j++) {
                 double want = 0;
                 for (size_t t = 0; t < all; t++)
-                    want += p[t] / sum * (double)value(1, t, kv_h * D + j, true);
+                    if (p[t] != 0)
+                        want += p[t] / sum * (double)value(1, t, kv_h * D + j, true);
                 const double error = fabs(want - out[(i * HEADS + h) * D + j]);
                 worst = error <= worst ? worst : error;
             }
