@@ -53,6 +53,12 @@ int report_usecases(const struct report *report, const struct model *model,
                     const struct contender *contender, size_t n, const struct bench_test *test,
                     size_t n_tests, json_t *rows, struct err *err) MUST_USE;
 
+/* For every case a row for each equation of the papers and for each contender: bytes by arithmetic, and what a cache of at
+ * most `run_bytes` counts. `budget`: for how many prompts that is enough; 0: not asked. */
+int report_memory(const struct report *report, const struct contender *contender, size_t n,
+                  const struct memory_case *what, size_t n_cases, size_t budget, size_t run_bytes,
+                  json_t *rows, struct err *err) MUST_USE;
+
 /* The only row of `roof`. */
 int report_roof(const struct report *report, const struct roof *roof, json_t *rows,
                 struct err *err) MUST_USE;
