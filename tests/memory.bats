@@ -35,3 +35,52 @@ bytes() { jq -r --arg policy "$2" '.rows[] | select(.policy == $policy).kv_bytes
     bmc-prof memory -p 3 -n 0 -b 7 --kv bmc --format csv >csv
     assert_equal "$(wc -l <csv)" 6
 }
+
+# ---- bmc-gen --memory ----
+
+# 8 ragged requests, 4 of them of one beginning; one that waits longer than others, one that no 1M holds.
+requests() {
+    jq -nc '[range(60) | 5 + . * 7 % 300] as $head | range(8) as $i |
+        {id: $i, ids: ((if $i % 2 == 0 then $head else [] end) + [range(3 + $i * 5) | 40 + $i + . * 3 % 50]), n: (3 + $i * 7 % 12)}'
+    jq -nc '{id: "large", ids: [9, 8, 7], n: 700}, {id: "last", ids: [9, 8, 7, 6], n: 2}'
+}
+
+@test "--memory: as many requests at a time as fit, the same results, and never more bytes, under every policy" {
+    requests >all
+    grep -v '"large"' all >small
+    gen() { bmc-gen -m "$(model grimm)" -t 1 -q --jsonl --ignore-eos --kv-type f16 --stats stats.json "${@:2}" <"$1"; }
+    ok gen small
+    echo "$output" >want
+    for how in $(kv_policies) 'segment:step=64 --beams 2' 'bmc:r=16 --beams 2'; do
+        [ "$how" != upfront ] || continue # all of its requests need the whole context
+        if [[ $how = *beams* ]]; then
+            ok gen small --kv $how
+            echo "$output" >want
+        fi
+        # shellcheck disable=SC2086 # options
+        some_fail 1 10 gen all --memory 700K --kv $how
+        assert_equal "$(sed '/"large"/d' <<<"$output")" "$(<want)"
+        assert_regex "$(grep '"large"' <<<"$output")" 'a prompt of 3 tokens and what may follow.* need [0-9]+ bytes of cache, --memory holds 716800: ask for fewer tokens'
+        run jq -ce --arg how "$how" '[$how, .kv_policy, .sequences_at_once, .kv_resident_bytes], (.memory_bytes == 716800 and .kv_resident_bytes <= 716800 and .kv_resident_bytes > 150000 and
+            (.sequences_at_once > 1 or ($how | contains("beams"))))' stats.json
+        assert_success
+    done
+}
+
+@test "--memory: who waits is not passed by, -b is the most, and what cannot be is said" {
+    jq -nc '{ids: [range(40) | 5 + .], n: 9}, {ids: [range(200) | 5 + .], n: 99}, {ids: [9, 8, 7], n: 2}' >in
+    ok bmc-gen -m "$(model grimm)" -q --jsonl --unordered --ignore-eos --kv segment --memory 1270K --stats stats.json -f in
+    assert_equal "$(jq -c '.ids | length' <<<"$output" | tr '\n' ' ')" '9 99 2 '
+    assert_equal "$(jq -c '[.sequences_at_once, .batch]' stats.json)" "[1,$((1270 * 1024 / (16 * 4096)))]"
+    ok bmc-gen -m "$(model grimm)" -q --jsonl --ignore-eos -c 300 --kv upfront --memory 2600K --stats stats.json -f in
+    assert_equal "$(jq -c '[.sequences_at_once, .batch, .kv_resident_bytes]' stats.json)" "[2,2,$((2 * 304 * 4096))]"
+    ok bmc-gen -m "$(model grimm)" -q --jsonl --ignore-eos --memory 1T -b 2 --stats stats.json -f in
+    assert_equal "$(jq -c '[.sequences_at_once, .batch]' stats.json)" '[2,2]'
+    expect_error 1 'a prompt of 1 token and what may follow in 4 beams need .* fewer tokens or beams' \
+        bmc-gen -m "$(model grimm)" -q --prompt-ids 9 -n 5 --beams 4 --memory 100K
+    expect_error 2 '--memory: needs a size, as 4G' bmc-gen -p x --memory 4Q
+    expect_error 2 '--memory: needs a size' bmc-gen -p x --memory 0
+    expect_error 2 '--memory goes with generation' bmc-gen --score --memory 4G
+    run --separate-stderr bmc-gen -m "$(model grimm)" -p "The king" -n 3 --memory 1.5G
+    assert_regex "$stderr" 'memory           = 1536.00 MiB for the cache: at most 1 request at a time'
+}

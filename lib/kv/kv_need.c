@@ -28,11 +28,12 @@ static size_t sequence_bytes(const struct kv *kv, size_t rows)
     return kv->policy->bytes ? kv->policy->bytes(kv, rows) : rows_bytes(kv, made_rows(kv, rows));
 }
 
+bool kv_shares_rows(const struct kv *kv) { return kv->policy->reading && kv->policy->reading->shared; }
+
 /* Whole tiles of a prompt lie once where sequences can have rows in common (segment paper, eq. 3). */
 static size_t shared_rows(const struct kv *kv, size_t prompt, size_t width)
 {
-    const struct kv_reading *reading = kv->policy->reading;
-    return width > 1 && reading && reading->shared ? prompt / TILE_ROWS * TILE_ROWS : 0;
+    return width > 1 && kv_shares_rows(kv) ? prompt / TILE_ROWS * TILE_ROWS : 0;
 }
 
 struct kv_need kv_need(const struct kv *kv, size_t prompt, size_t rows, size_t width)
@@ -44,6 +45,12 @@ struct kv_need kv_need(const struct kv *kv, size_t prompt, size_t rows, size_t w
         .held = countable ? plus(shared, times(width, one - size_min(shared, one))) : SIZE_MAX,
         .moving = kv_grow_moving_bytes(kv, rows),
     };
+}
+
+size_t kv_need_of_fork(const struct kv *kv, size_t rows, size_t common)
+{
+    const size_t whole = shared_rows(kv, common, 2);
+    return whole ? sequence_bytes(kv, rows) - rows_bytes(kv, whole) : 0;
 }
 
 struct kv_need kv_need_add(struct kv_need a, struct kv_need b)
