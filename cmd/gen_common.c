@@ -73,6 +73,11 @@ static int spell(const struct gen *gen, const struct ids *prompt, bool text_foll
 static int read_snapshot(const struct gen *gen, struct gen_request *request, struct err *err)
 {
     const struct snapshot *snapshot = gen->snapshot;
+    if (snapshot->file.n_seqs > 1 && gen->options->beams)
+        return err_set(err,
+                       "%s: has %zu sequences, a search of %zu beams begins with one: --jsonl goes on "
+                       "from each by its id",
+                       snapshot->path, snapshot->file.n_seqs, gen->options->beams);
     if (snapshot->file.n_seqs > 1)
         return err_set(err, "%s: has %zu sequences; --jsonl continues them by their ids",
                        snapshot->path, snapshot->file.n_seqs);

@@ -46,6 +46,18 @@ bytes() { jq -r --arg policy "$2" '.rows[] | select(.policy == $policy).kv_bytes
     assert_equal "$(bytes all segment) $(bytes all paged)" "$(bytes all 'segment (eq. 3)') $(bytes all 'standard (eq. 2)')"
 }
 
+@test "beams go on from a snapshot of one text, not from one of several" {
+    gen() { bmc-gen -m "$(model grimm)" -t 1 -q --ignore-eos --kv segment --stats stats.json "$@"; }
+    ok gen --prompt-ids '5 12 19 26 33' -n 6 --beams 3 --n-best 3
+    want="$output $(jq .logits_hash stats.json)"
+    ok gen --prompt-ids '5 12 19 26 33' -n 0 --save-kv one.kv
+    ok gen --load-kv one.kv -n 6 --beams 3 --n-best 3
+    assert_equal "$output $(jq .logits_hash stats.json)" "$want"
+    printf '%s\n' '{"id": 1, "ids": [5, 12]}' '{"id": 2, "ids": [7]}' >in
+    ok gen --jsonl -n 0 --save-kv two.kv -f in
+    expect_error 1 'two.kv: has 2 sequences, a search of 4 beams begins with one: --jsonl goes on from each' gen --load-kv two.kv -n 4 --beams 4
+}
+
 # ---- bmc-gen --memory ----
 
 # 8 ragged requests, 4 of them of one beginning; one that waits longer than others, one that no 1M holds.
