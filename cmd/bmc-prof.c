@@ -40,6 +40,8 @@ static enum prof_command find_command(const struct operands *operands)
     return (enum prof_command)i;
 }
 
+static const char one[] = "1"; /* the batch that was not given */
+
 static void check_usage(struct prof_options *o, const struct operands *operands)
 {
     o->command = find_command(operands);
@@ -52,6 +54,8 @@ static void check_usage(struct prof_options *o, const struct operands *operands)
     o->memory_bytes = o->memory ? opt_bytes(&prof_program, "--memory", o->memory) : 0;
     if (o->model && o->shape)
         opt_usage_error(&prof_program, "-m and --shape exclude each other");
+    if (o->memory && o->command == PROF_USECASES && o->batch != one)
+        opt_usage_error(&prof_program, "--memory says how many sequences there are: it excludes -b");
     if (o->load_kv && (o->shape || o->layers))
         opt_usage_error(&prof_program, "--load-kv excludes --shape and --layers");
     if (o->context == 1 && o->command == PROF_LATENCY)
@@ -65,7 +69,7 @@ int main(int argc, char **argv)
                              .warmup = SIZE_MAX,
                              .type = DTYPE_BF16,
                              .kv_type = -1,
-                             .batch = "1",
+                             .batch = one,
                              .prompt = "128",
                              .gen = "32",
                              .depth = "0",

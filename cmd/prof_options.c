@@ -44,7 +44,7 @@ static const struct {
     {BENCH | MEMORY, TEXT("prompt", "p", "LIST", prompt, "prompt lengths (default 128)")},
     {BENCH | MEMORY, TEXT("gen", "n", "LIST", gen, "numbers of generated tokens (default 32)")},
     {MEMORY, TEXT("beams", NULL, "LIST", beams, "texts that go on from a prompt, each with such an answer (default 1)")},
-    {MEMORY, TEXT("memory", NULL, "SIZE", memory, "say how many prompts and their answers are in the cache at a time within so much memory, as 4G or 512M")},
+    {MEMORY | USECASES, TEXT("memory", NULL, "SIZE", memory, "so much memory for the cache, as 4G or 512M: usecases runs as many sequences at a time as it holds, memory says how many prompts with their answers those are")},
     {BENCH, TEXT("depth", "d", "LIST", depth, "rows that are in the cache already (default 0)")},
     {USECASES, TEXT("cases", NULL, "LIST", cases, "prompt and generated lengths (default: of 128:128,128:1920,1920:128,1920:1920 those that the context holds)")},
     {LATENCY, PATH("load-kv", NULL, "FILE", load_kv, "begin with the sequences of this snapshot")},

@@ -48,7 +48,7 @@ _bmc_prof()
                 sweep) options='-m --model --shape --layers -N --ctx-size -b --batch --kv-type --rows --alloc --lockstep --attn --isa -t --threads -s --seed -r --repeat --warmup --format --plot -h --help --version' ;;
                 latency) options='-m --model --shape --layers --type -N --ctx-size -b --batch --load-kv --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --every --format --plot -h --help --version' ;;
                 bench) options='-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --megabytes --format -h --help --version' ;;
-                usecases) options='-m --model --shape --layers --type -b --batch --cases --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --format -h --help --version' ;;
+                usecases) options='-m --model --shape --layers --type -b --batch --memory --cases --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --format -h --help --version' ;;
                 memory) options='-m --model --shape --layers -N --ctx-size -b --batch -p --prompt -n --gen --beams --memory --kv --kv-type --alloc --profile -t --threads --megabytes --format -h --help --version' ;;
                 roof) options='-t --threads -r --repeat --megabytes --format -h --help --version' ;;
                 compare) options='--tolerance --format -h --help --version' ;;

@@ -36,6 +36,16 @@ bytes() { jq -r --arg policy "$2" '.rows[] | select(.policy == $policy).kv_bytes
     assert_equal "$(wc -l <csv)" 6
 }
 
+@test "bmc-prof usecases --memory: each policy's largest batch" {
+    printf 'family llama\nlayers 1\nhidden 32\nheads 2\nkv_heads 2\nffn 32\nvocab 300\ncontext 128\nnorm_eps 1e-5\neos 0\n' >tiny.shape
+    # 48 rows of 2 * 2 * 16 * 4 = 256 bytes; iterative has the 47 before twice for a moment, and both blocks of them.
+    bmc-prof usecases --shape ./tiny.shape --cases 30:18 --memory $((7 * 48 * 256)) --kv paged,iterative,reserve -t 1 -r 1 --warmup 0 --format json >out
+    assert_equal "$(jq -c '[.rows[].batch]' out)" '[7,6,7]'
+    expect_error 1 'reserve: 30 [+] 18 tokens take 12288 bytes, --memory holds 12287' \
+        bmc-prof usecases --shape ./tiny.shape --cases 30:18 --memory 12287 --kv reserve
+    expect_error 2 'memory says how many .* excludes -b' bmc-prof usecases --memory 1M -b 2
+}
+
 @test "a beam search takes what the equations say" {
     jq -nc '{ids: [range(64) | 5 + . * 7 % 300], n: 65}' >in # the last token of an answer has no row
     bmc-prof memory -p 64 -n 64 --beams 4 --kv-type f16 --megabytes 1 --format json >all

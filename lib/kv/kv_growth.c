@@ -74,10 +74,11 @@ static int parse_step(struct kv_spec *spec, const char *text, const char *parame
         err, "cache policy \"%s\": T=COUNT or r=ROWS is expected after the colon, at least 1", text);
 }
 
-/* T of a policy that was given none; only padded rows make it a trade. */
+/* T of a policy that was given none; only padded rows make it a trade, unless it is asked for. */
 static size_t choose_T(struct kv *kv, const struct kv_spec *spec)
 {
-    const struct kv_tuner *tuner = kv_spec_needs_T(spec) ? spec->tuner : NULL;
+    const bool asks = spec->tuned || spec->policy->rows == KV_ROWS_CAP;
+    const struct kv_tuner *tuner = asks ? spec->tuner : NULL;
     const size_t T =
         tuner ? tuner->pick(tuner, &kv->setup.shape, kv->setup.n_seqs, &kv->setup.T_from) : 0;
     if (T)

@@ -15,6 +15,8 @@ struct report {
     const char *version;
     char timestamp[32]; /* when the run began: UTC, ISO 8601 */
     int repeat, warmup;
+    size_t
+        memory_bytes; /* for the cache: the use cases' batches are as large as that holds; 0: as they are given */
     void (*progress)(void *arg, size_t done, size_t total); /* runs; may be NULL */
     void *arg;
 };
