@@ -100,10 +100,10 @@ requests() {
 }
 
 @test "--memory: who waits is not passed by, -b is the most, and what cannot be is said" {
-    jq -nc '{ids: [range(40) | 5 + .], n: 9}, {ids: [range(200) | 5 + .], n: 99}, {ids: [9, 8, 7], n: 2}' >in
-    ok bmc-gen -m "$(model grimm)" -q --jsonl --unordered --ignore-eos --kv segment --memory 1270K --stats stats.json -f in
-    assert_equal "$(jq -c '.ids | length' <<<"$output" | tr '\n' ' ')" '9 99 2 '
-    assert_equal "$(jq -c '[.sequences_at_once, .batch]' stats.json)" "[1,$((1270 * 1024 / (16 * 4096)))]"
+    jq -nc '{ids: [range(40) | 5 + .], n: 9}, {ids: [range(250) | 5 + .], n: 20}, {ids: [9, 8, 7], n: 2}' >in
+    ok bmc-gen -m "$(model grimm)" -q --jsonl --unordered --ignore-eos --kv segment --memory 1100K --stats stats.json -f in
+    assert_equal "$(jq -c '.ids | length' <<<"$output" | tr '\n' ' ')" '9 20 2 '
+    assert_equal "$(jq -c '[.sequences_at_once, .batch]' stats.json)" "[1,$((1100 * 1024 / (16 * 4096)))]"
     ok bmc-gen -m "$(model grimm)" -q --jsonl --ignore-eos -c 300 --kv upfront --memory 2600K --stats stats.json -f in
     assert_equal "$(jq -c '[.sequences_at_once, .batch, .kv_resident_bytes]' stats.json)" "[2,2,$((2 * 304 * 4096))]"
     ok bmc-gen -m "$(model grimm)" -q --jsonl --ignore-eos --memory 1T -b 2 --stats stats.json -f in
