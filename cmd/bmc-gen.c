@@ -19,6 +19,7 @@ static const struct opt opts[] = {
     REAL("length-penalty", "X", length_penalty, -1e3, 1e3, "divide the log-probability of a text by its length to the power of X (default 1)"),
     {OPT_CHOICE, "early-stopping", NULL, "WHEN", "end a search when as many texts have ended as there are beams: yes (at once), no (when none that is under way is better now) or never (when none can become better) (default no)", AT(early_stopping), 0, 0, BEAM_STOPPINGS, false},
     GEN_OPTS_BATCHES
+    TEXT("memory", NULL, "SIZE", memory, "memory for the rows of the cache, as 4G or 512M: as many requests are under way at a time as fit, with all the tokens that they may get"),
     GEN_OPTS_SNAPSHOTS
     HEADING("Other jobs"),
     FLAG("score", NULL, score, "print the log-probability of every token of a text, and the perplexity of the whole; with --jsonl those of a text per line"),
@@ -67,6 +68,8 @@ static void check_usage(const struct gen_options *o, const struct operands *oper
         opt_usage_error(&program, "--chat goes with generation");
     if (!o->jsonl && o->share_mb != SIZE_MAX)
         opt_usage_error(&program, "--share-mb goes with --jsonl");
+    if (o->memory && (o->score || tokens))
+        opt_usage_error(&program, "--memory goes with generation");
     if (tokens && o->stats)
         opt_usage_error(&program, "--stats has nothing to tell of --tokenize and --detokenize");
     gen_check_beams_usage(&program, o);
@@ -82,6 +85,7 @@ int main(int argc, char **argv)
     opt_parse(&program, argc, argv, &o, &operands);
     check_usage(&o, &operands);
     gen_finish_options(&program, &o);
+    o.memory_bytes = o.memory ? opt_bytes(&program, "--memory", o.memory) : 0;
     struct gen gen = {.program = &program, .options = &o};
     int rc = -1;
     if (gen_choose_seed(&gen, &err) == 0 && files_check(&program, &o, &err) == 0 &&

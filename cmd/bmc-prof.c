@@ -16,8 +16,8 @@ static const struct {
 } jobs[PROF_COMMANDS] = {
     [PROF_POLICIES] = {prof_policies, 3, 0, false}, [PROF_SWEEP] = {prof_sweep, 3, 0, false},
     [PROF_LATENCY] = {prof_latency, 1, 0, false},   [PROF_BENCH] = {prof_bench, 5, 1, true},
-    [PROF_USECASES] = {prof_usecases, 1, 1, true},  [PROF_ROOF] = {prof_roof, 3, 0, false},
-    [PROF_COMPARE] = {prof_compare, 0, 0, false},
+    [PROF_USECASES] = {prof_usecases, 1, 1, true},  [PROF_MEMORY] = {prof_memory, 1, 0, true},
+    [PROF_ROOF] = {prof_roof, 3, 0, false},         [PROF_COMPARE] = {prof_compare, 0, 0, false},
 };
 
 /* The subcommand is the first word that is no option; compare has two more. */
@@ -40,6 +40,8 @@ static enum prof_command find_command(const struct operands *operands)
     return (enum prof_command)i;
 }
 
+static const char one[] = "1"; /* the batch that was not given */
+
 static void check_usage(struct prof_options *o, const struct operands *operands)
 {
     o->command = find_command(operands);
@@ -48,9 +50,12 @@ static void check_usage(struct prof_options *o, const struct operands *operands)
     prof_check_used(operands, o->command);
     plot_check_usage(&prof_program, o->plot);
     if (!jobs[o->command].lists && strchr(o->batch, ','))
-        opt_usage_error(&prof_program, "-b takes a list with bench and usecases only");
+        opt_usage_error(&prof_program, "-b takes a list with bench, usecases and memory only");
+    o->memory_bytes = o->memory ? opt_bytes(&prof_program, "--memory", o->memory) : 0;
     if (o->model && o->shape)
         opt_usage_error(&prof_program, "-m and --shape exclude each other");
+    if (o->memory && o->command == PROF_USECASES && o->batch != one)
+        opt_usage_error(&prof_program, "--memory says how many sequences there are: it excludes -b");
     if (o->load_kv && (o->shape || o->layers))
         opt_usage_error(&prof_program, "--load-kv excludes --shape and --layers");
     if (o->context == 1 && o->command == PROF_LATENCY)
@@ -64,10 +69,11 @@ int main(int argc, char **argv)
                              .warmup = SIZE_MAX,
                              .type = DTYPE_BF16,
                              .kv_type = -1,
-                             .batch = "1",
+                             .batch = one,
                              .prompt = "128",
                              .gen = "32",
                              .depth = "0",
+                             .beams = "1",
                              .megabytes = 512,
                              .tolerance = 5};
     struct operands operands;

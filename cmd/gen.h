@@ -22,6 +22,8 @@ struct gen_options {
     double length_penalty; /* NAN: not given */
     int early_stopping;    /* -1: not given */
     size_t share_mb;       /* SIZE_MAX: not given */
+    const char *memory;    /* NULL: not given */
+    size_t memory_bytes;   /* that it says; 0: not given */
     struct sampler_options sampling;
     int64_t repeat_last_n; /* this, seed and what is NaN or SIZE_MAX in sampling were not given */
     int64_t seed;
@@ -98,6 +100,8 @@ int gen_read_text(const struct gen_options *options, bool whole, struct buf *tex
  * has them then, what is to become of them. */
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
                     struct gen_request *request, struct err *err) MUST_USE;
+
+enum { GEN_AS_FIT = 0 }; /* a batch: as many as --memory may hold */
 
 /* Opens the session for `tokens` of prompt and what is to follow. */
 int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err) MUST_USE;

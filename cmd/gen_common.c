@@ -12,6 +12,7 @@
 #include "base/threads.h"
 #include "cli.h"
 #include "gen.h"
+#include "kv/kv_need.h"
 #include "names.h"
 #include "text/detok.h"
 
@@ -72,6 +73,11 @@ static int spell(const struct gen *gen, const struct ids *prompt, bool text_foll
 static int read_snapshot(const struct gen *gen, struct gen_request *request, struct err *err)
 {
     const struct snapshot *snapshot = gen->snapshot;
+    if (snapshot->file.n_seqs > 1 && gen->options->beams)
+        return err_set(err,
+                       "%s: has %zu sequences, a search of %zu beams begins with one: --jsonl goes on "
+                       "from each by its id",
+                       snapshot->path, snapshot->file.n_seqs, gen->options->beams);
     if (snapshot->file.n_seqs > 1)
         return err_set(err, "%s: has %zu sequences; --jsonl continues them by their ids",
                        snapshot->path, snapshot->file.n_seqs);
@@ -140,7 +146,23 @@ static int open_policy(struct gen *gen, struct session_options *s, struct err *e
     return 0;
 }
 
-enum { SHARE_MB = 256 };
+enum { SHARE_MB = 256, MOST_PLACES = 256 };
+
+/* Places for the shortest requests that there are: how many of those that come are under way is decided then. */
+static int count_places(const struct gen *gen, const struct session_options *s, size_t *places,
+                        struct err *err)
+{
+    const struct config *c = &gen->model->config;
+    const struct kv_shape shape = {c->layers, c->kv_heads, c->head_dim, s->context, s->kv_type};
+    const size_t width = size_max(1, gen->options->beams);
+    struct kv *kv;
+    if (kv_open(&kv, &s->kv, &shape, width, err) < 0)
+        return -1;
+    const size_t fit = kv_need_fits(kv_need(kv, 1, 1, width), s->memory_bytes);
+    *places = size_max(1, size_min(fit, MOST_PLACES));
+    kv_close(kv);
+    return 0;
+}
 
 int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err)
 {
@@ -149,7 +171,7 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     struct session_options s = {
         .kv_type = gen->kv_type,
         .attn = attn_find(o->attn, err),
-        .batch = batch * size_max(1, o->beams),
+        .memory_bytes = o->memory_bytes,
         .chunk = o->chunk,
         .share_bytes = (o->share_mb == SIZE_MAX ? SHARE_MB : o->share_mb) << 20,
         .threads = o->threads ? (int)o->threads : threads_allowed(),
@@ -176,6 +198,9 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
                        "-c %zu or less, or -c 0 for all of it",
                        s.context, limit, limit);
     s.chunk = size_min(s.chunk, size_max(s.context, 1));
+    if (batch == GEN_AS_FIT && count_places(gen, &s, &batch, err) < 0)
+        return -1;
+    s.batch = batch * size_max(1, o->beams);
     if (gen->hooks && gen->hooks->session(gen, &s, err) < 0)
         return -1;
     if (session_open(&gen->session, gen->model, &s, err) < 0 || gen_open_beams(gen, err) < 0)

@@ -326,7 +326,11 @@ int gen_jsonl(struct gen *gen, struct err *err)
     int rc = -1;
     if (lines_open(&job.in, o->file, err) < 0)
         return -1;
-    if (gen_open_session(gen, o->batch ? o->batch : 8, gen->model->config.context, err) == 0 &&
+    if (gen_open_session(gen,
+                         o->batch          ? o->batch
+                         : o->memory_bytes ? GEN_AS_FIT
+                                           : 8,
+                         gen->model->config.context, err) == 0 &&
         gen_begin_save(gen, err) == 0 &&
         generate(&gen->session, &gen->sampling, gen->strategy, &callbacks, &cli_interrupted, &stats,
                  err) == 0 &&

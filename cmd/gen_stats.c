@@ -46,6 +46,12 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
             setup->policy, gen->policy_from, setup->T, kv_T_from_name(setup->T_from), setup->r,
             o->context, stats->allocations, stats->allocations == 1 ? "" : "s",
             (double)stats->copied_bytes / 1048576, (double)stats->peak_bytes / 1048576);
+    if (o->memory_bytes)
+        fprintf(stderr,
+                "memory           = %.2f MiB for the cache: at most %zu request%s at a time, %.2f MiB "
+                "used\n",
+                (double)o->memory_bytes / 1048576, s->at_once, s->at_once == 1 ? "" : "s",
+                (double)stats->peak_bytes / 1048576);
     fprintf(stderr,
             "run              = batch %zu, %d threads (%d for prompts), isa %s, precision %s, attn %s, "
             "rows %s, "
@@ -127,6 +133,7 @@ static int put_ends(json_t *object, const struct gen_stats *s, struct err *err)
             only = gen_finish_name(end);
     const struct field fields[] = {
         COUNT("sequences", s->sequences),
+        COUNT("sequences_at_once", s->at_once),
         WORD("finish", only),
         COUNT("finished_length", s->finished[FINISHED_LENGTH]),
         COUNT("finished_eos", s->finished[FINISHED_EOS]),
@@ -182,6 +189,7 @@ static int put_cache(json_t *object, const struct gen *gen, const struct gen_sta
         COUNT("kv_copied_rows", k->copied_rows),
         COUNT("kv_copied_bytes", k->copied_bytes),
         COUNT("kv_resident_bytes", k->peak_bytes),
+        COUNT("memory_bytes", gen->options->memory_bytes),
         COUNT("kv_padded_rows", k->padded_rows),
         COUNT("kv_rows_computed", k->rows_computed),
         REAL("kv_alloc_ms", k->alloc_ms),

@@ -107,6 +107,9 @@ struct opt_sizes {
 void opt_sizes(const struct program *program, const struct opt_sizes *what, const char *text,
                size_t *list, size_t *n);
 
+/* A size as "4G", "1.5G", "512M", "64K" or a number of bytes; another text, and one below 1, is wrong usage. */
+size_t opt_bytes(const struct program *program, const char *option, const char *text);
+
 /* One line on stderr, and exit 2. */
 void opt_usage_error(const struct program *program, const char *format, ...)
     __attribute__((format(printf, 2, 3), noreturn));

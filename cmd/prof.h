@@ -13,6 +13,7 @@ enum prof_command {
     PROF_LATENCY,
     PROF_BENCH,
     PROF_USECASES,
+    PROF_MEMORY,
     PROF_ROOF,
     PROF_COMPARE,
     PROF_COMMANDS /* how many */
@@ -24,7 +25,9 @@ struct prof_options {
     size_t layers;
     int type;
     size_t context;
-    const char *batch, *prompt, *gen, *depth, *cases;
+    const char *batch, *prompt, *gen, *depth, *cases, *beams;
+    const char *memory;  /* NULL: not given */
+    size_t memory_bytes; /* that it says; 0: not given */
     const char *kv, *attn, *isa, *precision, *profile;
     int kv_type, rows, alloc;
     bool lockstep;
@@ -96,6 +99,7 @@ int prof_sweep(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_latency(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_bench(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_usecases(const struct prof_options *options, struct err *err) MUST_USE;
+int prof_memory(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_roof(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_compare(const struct prof_options *options, struct err *err) MUST_USE;
 

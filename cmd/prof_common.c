@@ -163,6 +163,7 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     prof_batches(o, list, &n);
     report->version = BMC_RELEASE;
     utc_now(report->timestamp, sizeof report->timestamp);
+    report->memory_bytes = o->memory_bytes;
     report->repeat = (int)o->repeat;
     report->warmup = (int)o->warmup;
     cli_progress_begin(&progress, "measuring");

@@ -32,6 +32,7 @@ complete -c bmc-gen -l unordered -d 'with --jsonl, write each result as soon as 
 complete -c bmc-gen -l lenient -d 'with --jsonl, ignore members of requests that are not known'
 complete -c bmc-gen -l share-mb -x -d 'memory for rows of requests that have ended, for those to come that begin like them; 0: none (default 256)'
 complete -c bmc-gen -l logprobs -x -d 'with --jsonl, add the log-probabilities of the chosen and the N best tokens'
+complete -c bmc-gen -l memory -x -d 'memory for the rows of the cache, as 4G or 512M: as many requests are under way at a time as fit, with all the tokens that they may get'
 complete -c bmc-gen -l load-kv -r -F -d 'go on from a snapshot; the prompt is new text behind it, and may be left out'
 complete -c bmc-gen -l save-kv -r -F -d 'write a snapshot at the end, to go on from'
 complete -c bmc-gen -l prompt-cache -r -F -d 'take the rows of the beginning that the prompt shares with this snapshot, and bring it up to date at the end'

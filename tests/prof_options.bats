@@ -20,7 +20,7 @@ refused() {
     assert_regex "$stderr" "^bmc-prof: $1 \(see bmc-prof --help\)$"
 }
 
-commands='policies sweep latency bench usecases roof compare'
+commands='policies sweep latency bench usecases memory roof compare'
 
 # The options of a subcommand, one a line, as the usage of --help has them.
 used_by() { # SUBCOMMAND
@@ -96,7 +96,7 @@ spelled() {
     refused '--rows goes with policies, sweep, latency, bench and usecases only, not with roof' --rows policy roof
     refused '--depth goes with bench only, not with usecases' usecases -d 5
     refused '--tolerance goes with compare only, not with bench' bench --tolerance 5
-    refused '--megabytes goes with bench and roof only, not with sweep' sweep --megabytes 1
+    refused '--megabytes goes with bench, memory and roof only, not with sweep' sweep --megabytes 1
     refused 'one of policies, .* is expected, found also "sweep"' policies sweep
     refused 'compare takes two files.*' compare a
     refused 'compare takes two files.*' compare a b c

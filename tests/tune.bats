@@ -78,7 +78,7 @@ T_of() { # OPTION..: "T T_from policy policy_from"
     jq_true '.rows[] | .T_pow2 >= 1 and .T_pow2 <= .N and .T_model >= 1 and .T_model <= .N and .T_closed > 0' out.json
     jq_true '.rows[] | .measured_ms > 0 and .predicted_ms > 0 and .regret >= 1 and .regret_lo <= .regret_hi' out.json
     jq_true '.rows[] | .T_fit >= 1 and .T_fit <= .N and .T_fit_lo <= .T_fit_hi' out.json
-    jq_true '.rows[] | .iterative_ms > 0 and .reserve_ms > 0 and .upfront_ms > 0 and .paged_ms > 0' out.json
+    jq_true '.rows[] | .iterative_ms > 0 and .reserve_ms > 0 and .upfront_ms > 0 and .paged_ms > 0 and .segment_ms > 0' out.json
     for constant in copy_elem_s sdpa_mac_s alloc_s; do
         jq_true ".constants.$constant | .value > 0 and .spread >= 0 and .samples >= 15 and (.at | length) >= 5" out.json
     done

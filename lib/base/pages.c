@@ -101,3 +101,11 @@ bool pages_commit(void *from, size_t bytes)
     }
     return true;
 }
+
+void pages_drop(void *from, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (page - (uintptr_t)from % page) % page;
+    const size_t whole = bytes > before ? (bytes - before) / page * page : 0;
+    if (whole)
+        madvise((char *)from + before, whole, MADV_DONTNEED);
+}

@@ -27,4 +27,7 @@ void pages_release(void *block, size_t bytes);
  * memory cannot be had. */
 bool pages_commit(void *from, size_t bytes);
 
+/* The whole pages within [from, from + bytes) take no memory any more; they are zeros when they are touched again. */
+void pages_drop(void *from, size_t bytes);
+
 #endif

@@ -80,6 +80,7 @@ struct gen_callbacks {
 
 struct gen_stats {
     size_t sequences;
+    size_t at_once; /* requests under way at a time, at most */
     size_t finished[FINISHED_ERROR + 1],
         context_full;     /* sequences by their end; of `length`, those cut by the context */
     size_t interrupted;   /* sequences; errors as results, but not counted as such */

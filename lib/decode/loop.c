@@ -10,32 +10,53 @@ enum { LOGITS_HASH_BYTES = 8 };
 
 /* ---- requests ---- */
 
-static bool any_busy(const struct loop *loop)
+static size_t count_busy(const struct loop *loop)
 {
+    size_t n = 0;
     for (size_t i = 0; i < loop->n_slots; i++)
-        if (loop->slot[i].busy)
-            return true;
-    return false;
+        n += loop->slot[i].busy;
+    return n;
 }
 
-/* Requests into free places, as long as there are any at hand; waits only when there is nothing else to do. */
+/* The one that waits for memory, or the next one that comes. */
+static int next_request(struct loop *loop, const struct gen_request **request, struct err *err)
+{
+    const struct gen_callbacks *cb = loop->callbacks;
+    *request = loop->held;
+    loop->held = NULL;
+    if (*request)
+        return GEN_REQUEST;
+    const int got = loop->input_ended ? GEN_END : cb->next(cb->arg, !count_busy(loop), request, err);
+    loop->input_ended = loop->input_ended || got == GEN_END;
+    return got;
+}
+
+/* Requests into a free place: one that ends at once leaves it free for the next. GEN_LATER: there is none that could
+ * begin now. */
+static int fill_slot(struct loop *loop, struct slot *slot, struct err *err)
+{
+    int got = GEN_REQUEST;
+    while (!slot->busy && got == GEN_REQUEST && !loop->failed && !*loop->interrupted) {
+        const struct gen_request *request;
+        got = next_request(loop, &request, err);
+        if (got == GEN_REQUEST && !loop_admit(loop, slot, request)) {
+            loop->held = request;
+            got = GEN_LATER;
+        }
+        if (got == GEN_REQUEST && loop_begin(loop, slot, request, err) < 0)
+            got = -1;
+    }
+    return got;
+}
+
+/* As long as there are any at hand; waits only when there is nothing else to do. */
 static int fill_slots(struct loop *loop, struct err *err)
 {
-    for (size_t i = 0; i < loop->n_slots; i++) {
-        /* A request that ends at once leaves the place free for the next. */
-        while (!loop->slot[i].busy && !loop->input_ended && !loop->failed && !*loop->interrupted) {
-            const struct gen_request *request;
-            const int got = loop->callbacks->next(loop->callbacks->arg, !any_busy(loop), &request, err);
-            if (got < 0)
-                return -1;
-            if (got == GEN_LATER)
-                return 0;
-            loop->input_ended = got == GEN_END;
-            if (got == GEN_REQUEST && loop_begin(loop, &loop->slot[i], request, err) < 0)
-                return -1;
-        }
-    }
-    return 0;
+    int got = GEN_REQUEST;
+    for (size_t i = 0; i < loop->n_slots && got == GEN_REQUEST; i++)
+        got = fill_slot(loop, &loop->slot[i], err);
+    loop->stats->at_once = size_max(loop->stats->at_once, count_busy(loop));
+    return got < 0 ? -1 : 0;
 }
 
 static int end_slot(struct loop *loop, struct slot *slot, const char *why, struct err *err)
@@ -46,9 +67,22 @@ static int end_slot(struct loop *loop, struct slot *slot, const char *why, struc
     return slot->busy ? loop_finish(loop, slot, FINISHED_ERROR, why, err) : 0;
 }
 
+/* A request that waits for memory takes a free place: there is one. */
+static int begin_held(struct loop *loop, struct err *err)
+{
+    const struct gen_request *request = loop->held;
+    loop->held = NULL;
+    for (size_t i = 0; request && i < loop->n_slots; i++)
+        if (!loop->slot[i].busy)
+            return loop_begin(loop, &loop->slot[i], request, err);
+    return 0;
+}
+
 /* Sequences under way go out with what they have. */
 static int end_early(struct loop *loop, struct err *err)
 {
+    if (begin_held(loop, err) < 0)
+        return -1;
     char text[sizeof loop->failure.text + 32];
     const char *why = loop->failed ? text : loop_interrupted;
     if (loop->failed)

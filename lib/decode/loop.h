@@ -7,6 +7,7 @@
 #include "decode/emitter.h"
 #include "decode/gen_types.h"
 #include "decode/step.h"
+#include "kv/kv_need.h"
 
 /* A place in the batch and the request in it. */
 struct slot {
@@ -29,7 +30,9 @@ struct slot {
     const struct beam *beams; /* of a strategy that has several texts, best first */
     size_t n_beams;
     struct ids before; /* of rows that the place still has, while it is free */
-    bool silent;       /* no token follows the prompt that is complete: -n 0, or the context is full */
+    struct kv_need
+        need; /* under a budget of memory: what the place may take, or what stayed in it takes at most */
+    bool silent; /* no token follows the prompt that is complete: -n 0, or the context is full */
 };
 
 /* Up to `stats` the caller's, the rest loop_open()'s. */
@@ -48,6 +51,7 @@ struct loop {
     size_t *logits_row;     /* [slots] */
     struct hash *line_hash; /* by input line */
     size_t n_lines, lines_cap;
+    const struct gen_request *held; /* that waits for memory, or NULL */
     bool input_ended;
     bool failed; /* a snapshot could not be written: the run ends behind this step */
     struct err failure;
@@ -100,6 +104,18 @@ void loop_reuse(struct loop *loop, struct slot *slot);
 /* Before the first rows of a prompt: those that others have are taken from them. *ready is false when others are about to
  * compute them. */
 int loop_share(struct loop *loop, struct slot *slot, bool *ready, struct err *err) MUST_USE;
+
+/* Rows that stayed in a free place go. */
+void loop_forget(struct loop *loop, struct slot *slot);
+
+/* ---- a budget of memory: loop_admit.c ---- */
+
+/* True when the request may take the free place: what it may need is set aside then. Rows that stay behind others go where that
+ * makes room for it. One that does not even fit alone comes in, too: it ends at once, and its result says so. */
+bool loop_admit(struct loop *loop, struct slot *slot, const struct gen_request *request);
+
+/* Bytes that a request may need when they are beyond the budget; 0: they are not. */
+size_t loop_too_large(const struct loop *loop, const struct gen_request *request);
 
 /* ---- the life of a slot: loop_slot.c ---- */
 

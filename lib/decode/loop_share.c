@@ -9,6 +9,24 @@ size_t loop_first_seq(const struct loop *loop, const struct slot *slot)
     return (size_t)(slot - loop->slot) * loop->strategy->width;
 }
 
+/* ---- under a budget of memory ---- */
+
+static size_t budget(const struct loop *loop) { return loop->session->options.memory_bytes; }
+
+/* Not for beams under a policy in which they share rows: those are reckoned with, and might be fewer then. */
+static bool may_share(const struct loop *loop)
+{
+    return !budget(loop) || loop->strategy->width == 1 || !kv_shares_rows(loop->session->kv);
+}
+
+/* What is copied when a sequence of `rows` rows comes to share `common` of them has room, for a moment. */
+static bool may_fork(const struct loop *loop, size_t rows, size_t common)
+{
+    const struct kv *kv = loop->session->kv;
+    return !budget(loop) ||
+           kv_stats(kv)->resident_bytes + kv_need_of_fork(kv, rows, common) <= budget(loop);
+}
+
 /* ---- rows that others have ---- */
 
 /* Who has rows, or is about to. */
@@ -71,11 +89,11 @@ int loop_share(struct loop *loop, struct slot *slot, bool *ready, struct err *er
 {
     struct kv *kv = loop->session->kv;
     *ready = true;
-    if (session_rows(loop->session, slot->seq) || slot->prompt_logprobs)
+    if (session_rows(loop->session, slot->seq) || slot->prompt_logprobs || !may_share(loop))
         return 0;
     const struct origin origin = find_origin(loop, slot);
     *ready = origin.rows >= origin.common;
-    if (!*ready || !origin.common)
+    if (!*ready || !origin.common || !may_fork(loop, origin.rows, origin.common))
         return 0;
     if (kv_fork(kv, slot->seq, origin.seq, origin.common, err) < 0)
         return -1;
@@ -107,9 +125,18 @@ void loop_remember(struct loop *loop, struct slot *slot)
         }
 }
 
+void loop_forget(struct loop *loop, struct slot *slot)
+{
+    slot->before.len = 0;
+    slot->need = (struct kv_need){0};
+    session_drop(loop->session, loop_first_seq(loop, slot));
+}
+
 void loop_leave(struct loop *loop, struct slot *slot)
 {
     const size_t first = loop_first_seq(loop, slot);
+    if (!slot->before.len)
+        slot->need = (struct kv_need){0};
     for (size_t i = 0; i < loop->strategy->width; i++)
         session_cut(loop->session, first + i, first + i == slot->seq ? slot->before.len : 0);
 }
@@ -120,7 +147,7 @@ void loop_reuse(struct loop *loop, struct slot *slot)
     const size_t most =
         slot->n_prompt ? size_min(session_rows(session, slot->seq), slot->n_prompt - 1) : 0;
     size_t rows = most ? common_ids(&slot->before, slot->ids, most) : 0;
-    if (!is_worth(slot, rows) || slot->request->from || slot->n_prompt_best ||
+    if (!may_share(loop) || !is_worth(slot, rows) || slot->request->from || slot->n_prompt_best ||
         find_origin(loop, slot).common > rows)
         rows = 0;
     session_cut(session, slot->seq, rows);

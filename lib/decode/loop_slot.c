@@ -145,6 +145,21 @@ static const struct logit_bias *find_stray_bias(const struct loop *loop, const s
     return NULL;
 }
 
+/* Of a request that the budget of memory does not hold. */
+static void tell_too_large(const struct loop *loop, const struct slot *slot, char *text, size_t size)
+{
+    const size_t width = loop->strategy->width;
+    char beams[48] = "";
+    if (width > 1)
+        snprintf(beams, sizeof beams, " in %zu beams", width);
+    snprintf(
+        text, size,
+        "a prompt of %zu token%s and what may follow%s need %zu bytes of cache, --memory holds %zu: "
+        "ask for fewer tokens%s, or raise it",
+        slot->n_prompt, slot->n_prompt == 1 ? "" : "s", beams, loop_too_large(loop, slot->request),
+        loop->session->options.memory_bytes, width > 1 ? " or beams" : "");
+}
+
 /* What makes a request impossible; NULL when nothing does. */
 static const char *find_fault(const struct loop *loop, const struct slot *slot, char *text, size_t size)
 {
@@ -161,6 +176,8 @@ static const char *find_fault(const struct loop *loop, const struct slot *slot, 
                  slot->n_prompt, slot->request->from ? " with those of the snapshot" : "", context,
                  context < loop->session->model->config.context ? " or raise -c"
                                                                 : "; the model takes no more");
+    else if (loop_too_large(loop, slot->request))
+        tell_too_large(loop, slot, text, size);
     else {
         for (size_t i = 0; i < slot->n_prompt; i++)
             if (slot->ids->id[i] >= vocab(loop)) {

@@ -13,11 +13,12 @@ struct session_options {
     const struct attn_backend *attn;
     const struct kernels *kernels;
     enum precision precision;
-    size_t context; /* N */
-    size_t batch;   /* B: sequences at a time */
-    size_t chunk;   /* rows of a prefill step at most */
-    size_t rows;    /* rows of any other step at most; at least `batch` are always possible */
-    bool split;     /* one attention call per sequence (BASS paper 3.2, BASS-SPLIT) */
+    size_t context;      /* N */
+    size_t batch;        /* B: sequences at a time */
+    size_t chunk;        /* rows of a prefill step at most */
+    size_t rows;         /* rows of any other step at most; at least `batch` are always possible */
+    size_t memory_bytes; /* of the cache's rows at a time; 0: no limit */
+    bool split;          /* one attention call per sequence (BASS paper 3.2, BASS-SPLIT) */
     int threads, threads_prefill;
     size_t
         share_bytes; /* of rows that may stay behind requests that have ended, for others that begin like them */

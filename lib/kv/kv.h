@@ -93,6 +93,7 @@ struct kv_tuner {
 struct kv_spec {
     const struct kv_policy *policy;
     size_t T, r;                  /* 0: not given */
+    bool tuned;                   /* T=tuned: that of the tuner, where the policy has another habit */
     const struct kv_tuner *tuner; /* asked for T then; may be NULL */
     enum pages_alloc alloc;       /* how its memory is had */
     bool lockstep;                /* the sequences grow together, as one tensor */

@@ -100,6 +100,16 @@ struct kv_segment *kv_chain_copy(struct kv *kv, const struct kv_chain *c, size_t
     return to;
 }
 
+/* Nobody has rows from `end` on any more. */
+static void shrink(struct kv *kv, struct kv_segment *s, size_t end)
+{
+    const size_t rows = s->made > end ? s->made - end : 0, at = (end - s->first) * kv_row_bytes(kv);
+    for (size_t h = 0; rows && h < n_heads(kv); h++)
+        pages_drop(s->rows + h * kv_segment_stride(kv, s) + at, rows * kv_row_bytes(kv));
+    kv_count_bytes(kv, 0, n_heads(kv) * rows * kv_row_bytes(kv));
+    s->made -= rows;
+}
+
 /* ---- chains ---- */
 
 void kv_chain_drop_tail(struct kv *kv, struct kv_chain *c)
@@ -155,6 +165,7 @@ int kv_chain_share(struct kv *kv, size_t seq, size_t end, struct err *err)
         return -1;
     c->shared[c->n_shared].of = c->tail;
     c->shared[c->n_shared++].end = end;
+    shrink(kv, c->tail, end); /* what was behind it is copied */
     c->tail = NULL;
     kv_chain_cut(kv, seq, end, tail);
     return 0;

@@ -54,6 +54,8 @@ int kv_grow_open(struct kv *kv, struct err *err)
 
 void kv_grow_close(struct kv *kv) { free(kv->store); }
 
+enum { AT_ONCE = 32 };
+
 /* What one call of grow() works on: a few blocks at a time, so that old and new are both there only for
  * those, and all threads have heads to copy. Sequence `to` + m gets the rows of `from` + m. */
 struct growth {
@@ -62,7 +64,7 @@ struct growth {
     const size_t *n; /* rows to copy, per member */
     size_t rows;     /* stored rows of the new blocks */
     size_t first;    /* block that fresh[0] takes the place of */
-    struct block fresh[32];
+    struct block fresh[AT_ONCE];
     atomic_bool failed;
 };
 
@@ -126,6 +128,21 @@ static bool grow_blocks(struct kv *kv, struct growth *g, size_t count)
     return true;
 }
 
+/* Blocks that are there twice at a time. */
+static size_t blocks_at_once(const struct kv *kv)
+{
+    const size_t heads = members(kv) * kv->setup.shape.kv_heads;
+    return size_min(div_up(4 * (size_t)threads_now(), heads), AT_ONCE);
+}
+
+size_t kv_grow_moving_bytes(const struct kv *kv, size_t rows)
+{
+    const size_t r = kv->setup.r, before = rows ? (rows - 1) / r * r : 0;
+    if (kv->policy->room != kv_grow_room)
+        return 0;
+    return size_min(blocks_at_once(kv), n_blocks(kv)) * block_bytes(kv, round_up(before, TILE_ROWS));
+}
+
 /* Storage of `cap` rows for the group of `to`, with the first n[m] rows of the group of `from`: one
  * growth event. */
 static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t *n, struct err *err)
@@ -135,7 +152,7 @@ static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t 
     size_t bytes;
     if (!size_mul(g.rows, heads * kv_row_bytes(kv) * n_blocks(kv), &bytes))
         return err_set(err, "a cache of %zu rows is larger than the address space", cap);
-    const size_t group = size_min(div_up(4 * (size_t)threads_now(), heads), ARRAY_LEN(g.fresh));
+    const size_t group = blocks_at_once(kv);
     for (; g.first < n_blocks(kv); g.first += group)
         if (!grow_blocks(kv, &g, size_min(group, n_blocks(kv) - g.first)))
             return err_set(

@@ -17,4 +17,7 @@ int kv_grow_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, siz
                   struct err *err);
 void kv_grow_close(struct kv *kv);
 
+/* What stands twice, at most, while a sequence grows to `rows` rows; 0 for policies that do not grow by copying. */
+size_t kv_grow_moving_bytes(const struct kv *kv, size_t rows);
+
 #endif

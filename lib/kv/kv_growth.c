@@ -74,10 +74,11 @@ static int parse_step(struct kv_spec *spec, const char *text, const char *parame
         err, "cache policy \"%s\": T=COUNT or r=ROWS is expected after the colon, at least 1", text);
 }
 
-/* T of a policy that was given none; only padded rows make it a trade. */
+/* T of a policy that was given none; only padded rows make it a trade, unless it is asked for. */
 static size_t choose_T(struct kv *kv, const struct kv_spec *spec)
 {
-    const struct kv_tuner *tuner = spec->policy->rows == KV_ROWS_CAP ? spec->tuner : NULL;
+    const bool asks = spec->tuned || spec->policy->rows == KV_ROWS_CAP;
+    const struct kv_tuner *tuner = asks ? spec->tuner : NULL;
     const size_t T =
         tuner ? tuner->pick(tuner, &kv->setup.shape, kv->setup.n_seqs, &kv->setup.T_from) : 0;
     if (T)
@@ -102,18 +103,21 @@ const struct kv_growth kv_grow_in_steps = {parse_step, step_rows, "r=", true};
 static int parse_segment(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
 {
     static const char *const rows[] = {"step=", "r=", NULL};
-    if (parse_named(spec, parameter, rows))
+    spec->tuned = strcmp(parameter, "T=tuned") == 0;
+    if (spec->tuned || parse_named(spec, parameter, rows))
         return 0;
-    return err_set(err,
-                   "cache policy \"%s\": step=ROWS, r=ROWS, the same, or T=COUNT is expected after the "
-                   "colon, at least 1",
-                   text);
+    return err_set(
+        err,
+        "cache policy \"%s\": step=ROWS, r=ROWS, the same, T=COUNT or T=tuned is expected after the "
+        "colon, at least 1",
+        text);
 }
 
-/* The segment paper's 16. */
+/* The segment paper's 16, which is one point of bmc's curve; T=tuned: the point that is bmc's own. */
 static size_t segment_rows(struct kv *kv, const struct kv_spec *spec)
 {
-    return spec->T || spec->r ? step_rows(kv, spec) : size_min(TILE_ROWS, kv->setup.shape.max_rows);
+    return spec->T || spec->r || spec->tuned ? step_rows(kv, spec)
+                                             : size_min(TILE_ROWS, kv->setup.shape.max_rows);
 }
 
 const struct kv_growth kv_grow_in_segments = {parse_segment, segment_rows, "step=", true};

@@ -140,6 +140,12 @@ static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct 
     return 0;
 }
 
+static size_t bytes_of(const struct kv *kv, size_t rows)
+{
+    size_t bytes;
+    return size_mul(div_up(rows, kv->setup.r), block_bytes(kv), &bytes) ? bytes : SIZE_MAX;
+}
+
 const struct kv_policy kv_policy_paged = {
     .name = "paged",
     .summary = "blocks of 16 or 32 rows and a block table (paged:16, paged:32)",
@@ -153,5 +159,6 @@ const struct kv_policy kv_policy_paged = {
     .keep = keep,
     .fork = fork_rows,
     .adopt = NULL,
+    .bytes = bytes_of,
     .close = close_paged,
 };

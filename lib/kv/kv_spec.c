@@ -41,10 +41,11 @@ const char *kv_T_from_name(enum kv_T_from from)
     return name[from];
 }
 
-/* Only padded rows make T a trade. */
+/* Only padded rows make T a trade, unless it is asked for. */
 bool kv_spec_needs_T(const struct kv_spec *spec)
 {
-    return spec->policy->growth->in_steps && spec->policy->rows == KV_ROWS_CAP && !spec->T && !spec->r;
+    return spec->tuned || (spec->policy->growth->in_steps && spec->policy->rows == KV_ROWS_CAP &&
+                           !spec->T && !spec->r);
 }
 
 const char *kv_spec_name(const struct kv_spec *spec) { return spec->policy->name; }

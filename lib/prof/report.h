@@ -15,6 +15,8 @@ struct report {
     const char *version;
     char timestamp[32]; /* when the run began: UTC, ISO 8601 */
     int repeat, warmup;
+    size_t
+        memory_bytes; /* for the cache: the use cases' batches are as large as that holds; 0: as they are given */
     void (*progress)(void *arg, size_t done, size_t total); /* runs; may be NULL */
     void *arg;
 };
@@ -52,6 +54,12 @@ int report_bench(const struct report *report, const struct model *model,
 int report_usecases(const struct report *report, const struct model *model,
                     const struct contender *contender, size_t n, const struct bench_test *test,
                     size_t n_tests, json_t *rows, struct err *err) MUST_USE;
+
+/* For every case a row for each equation of the papers and for each contender: bytes by arithmetic, and what a cache of at
+ * most `run_bytes` counts. `budget`: for how many prompts that is enough; 0: not asked. */
+int report_memory(const struct report *report, const struct contender *contender, size_t n,
+                  const struct memory_case *what, size_t n_cases, size_t budget, size_t run_bytes,
+                  json_t *rows, struct err *err) MUST_USE;
 
 /* The only row of `roof`. */
 int report_roof(const struct report *report, const struct roof *roof, json_t *rows,

@@ -337,11 +337,32 @@ out:
 
 /* One contender's rounds of a case: generated tokens per second of prompt and generation together. */
 struct case_times {
+    size_t batch;
     double tok_s[MAX_REPEAT];
     double median;
     size_t T;
     enum kv_T_from T_from;
 };
+
+/* The case's batch, or as many as the budget of memory holds. */
+static int choose_batch(const struct report *report, const struct contender *contender,
+                        const struct bench_test *test, size_t *batch, struct err *err)
+{
+    struct run run = report->run;
+    struct memory_result memory;
+    const struct memory_case one = {1, 1, test->n_prompt, test->n_gen};
+    *batch = test->batch;
+    if (!report->memory_bytes)
+        return 0;
+    run.N = test->n_prompt + test->n_gen;
+    if (run_memory(&run, &contender->spec, &one, report->memory_bytes, 0, &memory, err) < 0)
+        return -1;
+    *batch = memory.fits;
+    return memory.fits ? 0
+                       : err_set(err, "%s: %zu + %zu tokens take %zu bytes, --memory holds %zu",
+                                 contender->text, test->n_prompt, test->n_gen, memory.one_bytes,
+                                 report->memory_bytes);
+}
 
 static int time_usecase(const struct report *report, const struct model *model,
                         const struct contender *contender, size_t n, const struct bench_test *test,
@@ -349,17 +370,20 @@ static int time_usecase(const struct report *report, const struct model *model,
 {
     const size_t repeat = (size_t)report->repeat, warmup = (size_t)report->warmup;
     struct run run = report->run;
-    run.batch = test->batch;
     run.N = test->n_prompt + test->n_gen;
+    for (size_t i = 0; i < n; i++)
+        if (choose_batch(report, &contender[i], test, &times[i].batch, err) < 0)
+            return -1;
     for (size_t round = 0; round < repeat + warmup; round++)
         for (size_t i = 0; i < n; i++) {
             struct steps_result result;
+            run.batch = times[i].batch;
             if (run_steps(&run, model, &contender[i].spec, 0, test->n_prompt, test->n_gen, &result,
                           err) < 0)
                 return -1;
             if (round >= warmup)
                 times[i].tok_s[round - warmup] =
-                    (double)(test->batch * test->n_gen) * 1e3 / (result.prefill_ms + result.decode_ms);
+                    (double)(run.batch * test->n_gen) * 1e3 / (result.prefill_ms + result.decode_ms);
             times[i].T = result.T;
             times[i].T_from = result.T_from;
             steps_result_release(&result);
@@ -379,7 +403,7 @@ static int usecase_row(const struct report *report, const struct contender *cont
 {
     const size_t N = test->n_prompt + test->n_gen;
     json_t *row = json_pack("{s:I, s:I, s:I, s:s, s:f, s:o}", "n_prompt", (json_int_t)test->n_prompt,
-                            "n_gen", (json_int_t)test->n_gen, "batch", (json_int_t)test->batch,
+                            "n_gen", (json_int_t)test->n_gen, "batch", (json_int_t)times->batch,
                             "policy", contender->text, "tok_s_end_to_end", times->median, "over_paged",
                             rows_real_if(paged > 0, times->median / paged));
     json_t *growth =

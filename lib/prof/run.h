@@ -66,4 +66,25 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
               struct err *err) MUST_USE;
 void steps_result_release(struct steps_result *result);
 
+/* ---- the cache alone: what it holds ---- */
+
+/* Prompts that so many texts each go on from. */
+struct memory_case {
+    size_t batch, beams, prompt, answer;
+};
+
+/* One that was really grown, in `run_layers` of the layers and for `run_batch` of the prompts: what the cache counts, beside
+ * what its policy's arithmetic says of as much. */
+struct memory_result {
+    size_t T, r;
+    size_t one_bytes;  /* by arithmetic, of one prompt and its answers, in all layers */
+    size_t fits;       /* prompts that `budget` holds */
+    size_t run_layers; /* 0: not even one layer of one prompt is within `most` */
+    size_t run_batch, run_bytes, arithmetic_bytes;
+};
+
+/* Grows as much of it as takes no more than `most` bytes. */
+int run_memory(const struct run *run, const struct kv_spec *spec, const struct memory_case *what,
+               size_t budget, size_t most, struct memory_result *result, struct err *err) MUST_USE;
+
 #endif

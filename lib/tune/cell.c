@@ -7,7 +7,8 @@
 #include "base/mem.h"
 #include "base/stat.h"
 
-const char *const cell_other_names[CELL_OTHERS] = {"iterative", "upfront", "paged:16", "reserve"};
+const char *const cell_other_names[CELL_OTHERS] = {"iterative", "upfront", "paged:16", "reserve",
+                                                   "segment:T=tuned"};
 
 enum { REACH = 8 }; /* T within this factor of the one used are measured and fitted */
 
@@ -123,9 +124,11 @@ static int measure(const struct tune_run *run, const struct cell_plan *plan, str
             return -1;
         spec[i].T = (size_t)cell->T[i];
     }
-    for (size_t i = 0; plan->others && i < CELL_OTHERS; i++)
-        if (kv_spec_parse(&spec[columns++], cell_other_names[i], err) < 0)
+    for (size_t i = 0; plan->others && i < CELL_OTHERS; i++, columns++) {
+        if (kv_spec_parse(&spec[columns], cell_other_names[i], err) < 0)
             return -1;
+        spec[columns].T = kv_spec_needs_T(&spec[columns]) ? cell->answer.pow2 : 0; /* as bmc's */
+    }
     struct sweep_cell sweep = {
         .N = plan->N,
         .batch = plan->batch,

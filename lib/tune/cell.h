@@ -6,7 +6,7 @@
 #include "tune/sweep.h"
 
 /* What beside bmc is run in the same rounds. */
-enum cell_other { CELL_ITERATIVE, CELL_UPFRONT, CELL_PAGED, CELL_RESERVE, CELL_OTHERS };
+enum cell_other { CELL_ITERATIVE, CELL_UPFRONT, CELL_PAGED, CELL_RESERVE, CELL_SEGMENT, CELL_OTHERS };
 
 struct cell_plan {
     size_t N, batch;

@@ -45,9 +45,10 @@ static int put_ratio(json_t *row, const char *name, bool there, const struct rat
 
 static int put_others(json_t *row, const struct cell *c, struct err *err)
 {
-    static const char *const ms[] = {"iterative_ms", "upfront_ms", "paged_ms", "reserve_ms"};
+    static const char *const ms[] = {"iterative_ms", "upfront_ms", "paged_ms", "reserve_ms",
+                                     "segment_ms"};
     static const char *const over[] = {"iterative_over_bmc", "upfront_over_bmc", "paged_over_bmc",
-                                       "reserve_over_bmc"};
+                                       "reserve_over_bmc", "segment_over_bmc"};
     for (size_t i = 0; i < CELL_OTHERS; i++) {
         const bool there = c->measured && c->other[i].ms > 0;
         if (json_put(row, ms[i], real_if(there, c->other[i].ms), err) < 0 ||

@@ -14,8 +14,8 @@
 enum { LAYERS = 2, GROUP = 3, KV_HEADS = 2, HEADS = GROUP * KV_HEADS, MOST_D = 80, N = 150 };
 
 static const enum dtype types[] = {DTYPE_Q8C, DTYPE_Q4};
-static const char *const specs[] = {"iterative", "upfront",  "bmc:r=16",   "bmc:T=3",
-                                    "paged",     "paged:32", "reserve:r=5"};
+static const char *const specs[] = {"iterative", "upfront",     "bmc:r=16", "bmc:T=3",     "paged",
+                                    "paged:32",  "reserve:r=5", "segment",  "segment:r=37"};
 
 static size_t d = 40;
 
@@ -38,12 +38,12 @@ static struct kv *open_cache(const char *text, size_t rows, size_t seqs, enum dt
     return kv;
 }
 
-/* A step of `rows` rows; not committed yet. */
-static bool step(struct kv *kv, size_t seq, size_t rows)
+/* A step of `rows` rows with the values of those from `first` on; not committed yet. */
+static bool step_as(struct kv *kv, size_t seq, size_t first, size_t rows)
 {
     static float k[N * KV_HEADS * MOST_D], v[N * KV_HEADS * MOST_D];
     struct err err;
-    const size_t width = KV_HEADS * d, first = kv->seq[seq].n;
+    const size_t width = KV_HEADS * d;
     const bool ok = kv_room(kv, seq, rows, &err) == 0;
     for (size_t l = 0; ok && l < LAYERS; l++) {
         for (size_t i = 0; i < rows * width; i++) {
@@ -53,6 +53,11 @@ static bool step(struct kv *kv, size_t seq, size_t rows)
         kv_append(kv, seq, l, k, v, width);
     }
     return ok;
+}
+
+static bool step(struct kv *kv, size_t seq, size_t rows)
+{
+    return step_as(kv, seq, kv->seq[seq].n, rows);
 }
 
 static void grow_to(struct kv *kv, size_t seq, size_t n, size_t by)
@@ -118,6 +123,38 @@ static void test_once(const char *spec, enum dtype type)
     check(kv->rounded_rows == appended * 2 * LAYERS * KV_HEADS,
           "%s: %zu rows were rounded, %zu appended", spec, (size_t)kv->rounded_rows,
           appended * 2 * LAYERS * KV_HEADS);
+    kv_close(kv);
+}
+
+/* Beams of one prompt that change places after every step, some of them by reading each other's rows: the bytes of each row
+ * are those that it was rounded to. */
+static void test_beams(const char *spec, enum dtype type)
+{
+    enum { BEAMS = 3, PROMPT = 21, STEPS = 24 };
+    struct kv *kv = open_cache(spec, N, BEAMS, type);
+    size_t order[BEAMS][N], before[BEAMS][N], seq[BEAMS] = {0, 1, 2}, wrong = 0;
+    struct err err;
+    grow_to(kv, 0, PROMPT, PROMPT);
+    for (size_t b = 0; b < BEAMS; b++) {
+        for (size_t i = 0; i < PROMPT; i++)
+            order[b][i] = i;
+        check(b == 0 || kv_fork(kv, b, 0, PROMPT, &err) == 0, "%s: no fork", spec);
+    }
+    for (size_t t = 0; t < STEPS; t++) {
+        const size_t parent[BEAMS] = {t % BEAMS, 1, t % 4 ? 2 : 0};
+        for (size_t b = 0; b < BEAMS; b++) {
+            order[b][PROMPT + t] = 500 + t * BEAMS + b;
+            check(step_as(kv, seq[b], order[b][PROMPT + t], 1), "%s: no room", spec);
+            kv_commit(kv, seq[b], 1);
+        }
+        memcpy(before, order, sizeof order);
+        for (size_t b = 0; b < BEAMS; b++)
+            memcpy(order[b], before[parent[b]], sizeof *order);
+        check(kv_reorder(kv, seq, parent, BEAMS, &err) == 0, "%s: no places", spec);
+        for (size_t b = 0; b < BEAMS; b++)
+            wrong += !rows_are(kv, seq[b], order[b], PROMPT + t + 1);
+    }
+    check(wrong == 0, "%s, %s: rows of beams were wrong %zu times", spec, cache_type_name(type), wrong);
     kv_close(kv);
 }
 
@@ -326,6 +363,7 @@ int main(void)
         for (size_t s = 0; s < ARRAY_LEN(specs); s++) {
             test_once(specs[s], types[t]);
             test_adopted(specs[s], types[t]);
+            test_beams(specs[s], types[t]);
         }
         for (size_t i = 0; kernel_sets[i]; i++) {
             if (!kernel_sets[i]->usable())

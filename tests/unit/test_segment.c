@@ -260,6 +260,42 @@ static void test_spelling(void)
         check(kv_spec_parse(&spec, bad[i], &err) < 0, "\"%s\" was accepted", bad[i]);
 }
 
+static size_t pick_five(const struct kv_tuner *tuner, const struct kv_shape *shape, size_t n_seqs,
+                        enum kv_T_from *from)
+{
+    (void)tuner, (void)shape, (void)n_seqs;
+    *from = KV_T_PROFILE;
+    return 5;
+}
+
+/* T=tuned asks the tuner, and goes on without one as bmc does; other spellings never ask it. */
+static void test_tuned(void)
+{
+    static const struct kv_tuner five = {pick_five};
+    static const struct {
+        const char *text;
+        bool asks;
+        size_t r;
+        enum kv_T_from from;
+    } cases[] = {{"segment:T=tuned", true, N / 5, KV_T_PROFILE},
+                 {"segment:T=tuned", false, (N + 3) / 4, KV_T_DEFAULT},
+                 {"segment", true, 16, KV_T_POLICY},
+                 {"segment:T=3", true, N / 3, KV_T_OPTION}};
+    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, DTYPE_F32};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct kv_spec spec;
+        struct err err;
+        struct kv *kv = NULL;
+        check(kv_spec_parse(&spec, cases[i].text, &err) == 0, "%s", err.text);
+        check(kv_spec_needs_T(&spec) == spec.tuned, "%s: who is asked", cases[i].text);
+        spec.tuner = cases[i].asks ? &five : NULL;
+        check(kv_open(&kv, &spec, &shape, 1, &err) == 0 && kv->setup.r == cases[i].r &&
+                  kv->setup.T_from == cases[i].from,
+              "%s: r is %zu", cases[i].text, kv ? kv->setup.r : 0);
+        kv_close(kv);
+    }
+}
+
 int main(void)
 {
     seed = (unsigned)check_seed(1);
@@ -271,5 +307,6 @@ int main(void)
     test_parts();
     test_reorder();
     test_spelling();
+    test_tuned();
     return check_result();
 }

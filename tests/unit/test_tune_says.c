@@ -37,15 +37,15 @@ static struct cell cell_of(bool cold, struct ratio fit, struct ratio raw,
     return cell;
 }
 
-/* iterative, upfront, paged, reserve: */
+/* iterative, upfront, paged, reserve, segment: */
 static const struct ratio bmc_least[] = {
-    {2, 1.9, 2.1}, {1.5, 1.4, 1.6}, {1.2, 1.1, 1.3}, {1.1, 1, 1.2}};
+    {2, 1.9, 2.1}, {1.5, 1.4, 1.6}, {1.2, 1.1, 1.3}, {1.1, 1, 1.2}, {1.3, 1.2, 1.4}};
 static const struct ratio reserve_perhaps[] = {
-    {2, 1.9, 2.1}, {1.5, 1.4, 1.6}, {0.98, 0.9, 1.1}, {0.95, 0.9, 1.02}};
+    {2, 1.9, 2.1}, {1.5, 1.4, 1.6}, {0.98, 0.9, 1.1}, {0.95, 0.9, 1.02}, {1.3, 1.2, 1.4}};
 static const struct ratio reserve_clearly[] = {
-    {2, 1.9, 2.1}, {1.5, 1.4, 1.6}, {0.9, 0.8, 0.97}, {0.8, 0.7, 0.9}};
+    {2, 1.9, 2.1}, {1.5, 1.4, 1.6}, {0.9, 0.8, 0.97}, {0.8, 0.7, 0.9}, {1.3, 1.2, 1.4}};
 static const struct ratio paged_clearly[] = {
-    {2, 1.9, 2.1}, {1.5, 1.4, 1.6}, {0.7, 0.6, 0.8}, {0.95, 0.9, 0.99}};
+    {2, 1.9, 2.1}, {1.5, 1.4, 1.6}, {0.7, 0.6, 0.8}, {0.95, 0.9, 0.99}, {1.3, 1.2, 1.4}};
 static const struct ratio good = {1.01, 1, 1.02}, bad = {1.3, 1.2, 1.4};
 
 static void expect_fastest(const struct ratio *over, const char *want)

@@ -1,0 +1,54 @@
+/* Requests under a budget of memory: each comes in when all rows that it may get fit beside those of the others, by the
+ * arithmetic of the cache's policy. */
+#include "decode/loop.h"
+
+static size_t budget(const struct loop *loop) { return loop->session->options.memory_bytes; }
+
+/* Every row that it may come to; a sequence has no more than the context. */
+static struct kv_need need_of(const struct loop *loop, const struct gen_request *request)
+{
+    const struct session *session = loop->session;
+    const size_t context = session->options.context, prompt = size_min(request->ids->len, context);
+    const size_t rows = prompt + size_min(request->n, context - prompt);
+    return kv_need(session->kv, prompt, rows, loop->strategy->width);
+}
+
+/* Of all places but one: what is under way may still grow to it, and rows that stayed behind take no more. */
+static struct kv_need need_of_others(const struct loop *loop, const struct slot *slot)
+{
+    struct kv_need sum = {0};
+    for (size_t i = 0; i < loop->n_slots; i++)
+        if (&loop->slot[i] != slot)
+            sum = kv_need_add(sum, loop->slot[i].need);
+    return sum;
+}
+
+/* The request may go on with rows that stayed in its place, whose storage is there already. */
+static bool fits(const struct loop *loop, const struct slot *slot, struct kv_need need)
+{
+    need.held = size_max(need.held, slot->need.held);
+    return kv_need_total(kv_need_add(need_of_others(loop, slot), need)) <= budget(loop);
+}
+
+size_t loop_too_large(const struct loop *loop, const struct gen_request *request)
+{
+    const size_t bytes = budget(loop) ? kv_need_total(need_of(loop, request)) : 0;
+    return bytes > budget(loop) ? bytes : 0;
+}
+
+bool loop_admit(struct loop *loop, struct slot *slot, const struct gen_request *request)
+{
+    if (!budget(loop) || loop_too_large(loop, request))
+        return true;
+    const struct kv_need need = need_of(loop, request);
+    for (size_t i = loop->n_slots; i-- > 0 && !fits(loop, slot, need);)
+        if (&loop->slot[i] != slot && !loop->slot[i].busy)
+            loop_forget(loop, &loop->slot[i]);
+    if (!fits(loop, slot, need))
+        loop_forget(loop, slot);
+    if (!fits(loop, slot, need))
+        return false;
+    slot->need.held = size_max(need.held, slot->need.held);
+    slot->need.moving = need.moving;
+    return true;
+}

@@ -1,0 +1,30 @@
+/* What a cache takes, by its policy's arithmetic: nothing is allocated. */
+#ifndef BMC_KV_NEED_H
+#define BMC_KV_NEED_H
+
+#include "kv/kv.h"
+
+/* Bytes of all layers and heads; SIZE_MAX: more than can be counted. */
+struct kv_need {
+    size_t held;   /* when all rows are there */
+    size_t moving; /* beside them, at most, while the last growth copies */
+};
+
+/* `width` sequences (beams) go on from one prompt, each until it has `rows` rows, the prompt's among them. */
+struct kv_need kv_need(const struct kv *kv, size_t prompt, size_t rows, size_t width);
+
+/* Sequences can have rows in common under its policy. */
+bool kv_shares_rows(const struct kv *kv);
+
+/* What is copied, and stands twice for a moment, when a sequence of `rows` rows comes to share the first `common` of them; 0
+ * where no sequences share rows. */
+size_t kv_need_of_fork(const struct kv *kv, size_t rows, size_t common);
+
+/* What others hold, and then this: the sum of what is held, and the larger of what moves, since one sequence grows at a time. */
+struct kv_need kv_need_add(struct kv_need a, struct kv_need b);
+size_t kv_need_total(struct kv_need need);
+
+/* How many such needs fit into so many bytes. */
+size_t kv_need_fits(struct kv_need need, size_t bytes);
+
+#endif

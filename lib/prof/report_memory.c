@@ -1,0 +1,141 @@
+/* Rows of what caches take: by the papers' equations, by each policy's arithmetic, and as an opened cache counts it. */
+#include "base/dtype.h"
+#include "prof/rows.h"
+
+/* ---- the equations ---- */
+
+/* Segment paper, eq. 1: K and V of a token in all layers. */
+static double token_bytes(const struct run *run)
+{
+    const struct config *c = &run->config;
+    return 2.0 * (double)c->layers * (double)c->kv_heads *
+           (double)dtype_row_bytes(run->kv_type, c->head_dim);
+}
+
+/* Rows that one prompt and its answers take. */
+typedef double equation_rows(const struct run *run, const struct memory_case *what);
+
+/* Eq. 2. */
+static double standard_rows(const struct run *run, const struct memory_case *what)
+{
+    (void)run;
+    return (double)what->beams * (double)(what->prompt + what->answer);
+}
+
+/* Eq. 3, of steps of 16. */
+static double segment_rows(const struct run *run, const struct memory_case *what)
+{
+    (void)run;
+    return (double)what->prompt + (double)what->beams * (double)round_up(what->answer, 16);
+}
+
+/* A window of S = N positions that shifts without a copy, as the note on the HTP has it: twice S - 1 rows. */
+static double window_rows(const struct run *run, const struct memory_case *what)
+{
+    return 2.0 * (double)what->beams * (double)(run->N - 1);
+}
+
+/* And with half of them to spare, and more copies. */
+static double short_window_rows(const struct run *run, const struct memory_case *what)
+{
+    return 1.5 * (double)what->beams * (double)(run->N - 1);
+}
+
+static const struct equation {
+    const char *name;
+    equation_rows *rows;
+} equations[] = {
+    {"standard (eq. 2)", standard_rows},
+    {"segment (eq. 3)", segment_rows},
+    {"2(N-1) rows", window_rows},
+    {"1.5(N-1) rows", short_window_rows},
+};
+
+/* ---- rows ---- */
+
+/* To the last byte, as long as a double has it. */
+static json_t *bytes_value(double bytes)
+{
+    return bytes < 0x1p53 ? json_integer((json_int_t)bytes) : json_real(bytes);
+}
+
+struct job {
+    const struct report *report;
+    size_t budget, run_bytes;
+    json_t *rows;
+};
+
+/* Takes over `of_run`. */
+static int add_row(const struct job *job, const char *policy, const struct kv_spec *spec,
+                   const struct memory_case *what, double bytes, json_t *of_run, struct err *err)
+{
+    const struct run *run = &job->report->run;
+    const double standard = (double)what->batch * standard_rows(run, what) * token_bytes(run);
+    json_t *row = json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "policy", policy, "batch",
+                            (json_int_t)what->batch, "beams", (json_int_t)what->beams, "n_prompt",
+                            (json_int_t)what->prompt, "n_gen", (json_int_t)what->answer, "token_bytes",
+                            bytes_value(token_bytes(run)), "kv_bytes", bytes_value(bytes),
+                            "over_standard", rows_real_if(standard > 0, bytes / standard));
+    int rc = rows_merge(row, of_run, err);
+    if (rc == 0)
+        rc = rows_add_setup(job->report, spec, row, err);
+    if (rc == 0)
+        rc = json_push(job->rows, json_incref(row), err);
+    json_decref(row);
+    return rc;
+}
+
+/* `spec` is that of any contender: so that all rows have the same members. */
+static int equation_row(const struct job *job, const struct equation *e, const struct kv_spec *spec,
+                        const struct memory_case *what, struct err *err)
+{
+    const double one = e->rows(&job->report->run, what) * token_bytes(&job->report->run);
+    const double fits = one > 0 ? (double)job->budget / one : 0;
+    json_t *none = json_pack("{s:o, s:n, s:n, s:n, s:n, s:n, s:n}", "fits",
+                             rows_count(job->budget ? (int64_t)fits : -1), "T", "r", "run_layers",
+                             "run_batch", "run_bytes", "run_over");
+    return add_row(job, e->name, spec, what, (double)what->batch * one, none, err);
+}
+
+static int policy_row(const struct job *job, const struct contender *c, const struct memory_case *what,
+                      struct err *err)
+{
+    struct memory_result r;
+    if (run_memory(&job->report->run, &c->spec, what, job->budget, job->run_bytes, &r, err) < 0)
+        return -1;
+    const bool ran = r.run_layers > 0;
+    json_t *of_run = json_pack(
+        "{s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "fits", rows_count(job->budget ? (int64_t)r.fits : -1),
+        "T", (json_int_t)r.T, "r", (json_int_t)r.r, "run_layers",
+        rows_count(ran ? (int64_t)r.run_layers : -1), "run_batch",
+        rows_count(ran ? (int64_t)r.run_batch : -1), "run_bytes",
+        rows_count(ran ? (int64_t)r.run_bytes : -1), "run_over",
+        rows_real_if(ran && r.arithmetic_bytes, (double)r.run_bytes / (double)r.arithmetic_bytes));
+    return add_row(job, c->text, &c->spec, what, (double)what->batch * (double)r.one_bytes, of_run,
+                   err);
+}
+
+static int case_rows(const struct job *job, const struct contender *contender, size_t n,
+                     const struct memory_case *what, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(equations); i++)
+        if (equation_row(job, &equations[i], &contender[0].spec, what, err) < 0)
+            return -1;
+    for (size_t i = 0; i < n; i++)
+        if (policy_row(job, &contender[i], what, err) < 0) {
+            err_prefix(err, "%s", contender[i].text);
+            return -1;
+        }
+    return 0;
+}
+
+int report_memory(const struct report *report, const struct contender *contender, size_t n,
+                  const struct memory_case *what, size_t n_cases, size_t budget, size_t run_bytes,
+                  json_t *rows, struct err *err)
+{
+    const struct job job = {report, budget, run_bytes, rows};
+    for (size_t i = 0; i < n_cases; i++)
+        if (case_rows(&job, contender, n, &what[i], err) < 0)
+            return -1;
+    return 0;
+}

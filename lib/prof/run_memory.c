@@ -1,0 +1,87 @@
+/* The cache alone, grown to its full length: what it really holds. */
+#include "kv/kv_need.h"
+#include "prof/run.h"
+
+static int open_cache(struct kv **kv, const struct run *run, const struct kv_spec *spec, size_t layers,
+                      size_t n_seqs, struct err *err)
+{
+    const struct config *c = &run->config;
+    const struct kv_shape shape = {layers, c->kv_heads, c->head_dim, run->N, run->kv_type};
+    return kv_open(kv, spec, &shape, n_seqs, err);
+}
+
+/* All layers of some prompts, or some layers of one. */
+static void choose_part(struct memory_result *r, const struct run *run, const struct memory_case *what,
+                        struct kv_need need, size_t most)
+{
+    const size_t layers = run->config.layers, fits = kv_need_fits(need, most);
+    const size_t of_layer = kv_need_total(need) / layers;
+    r->run_batch = size_max(1, size_min(what->batch, fits));
+    r->run_layers = fits ? layers : size_min(layers, most / size_max(1, of_layer));
+}
+
+static int grow(struct kv *kv, size_t seq, size_t rows, struct err *err)
+{
+    if (kv_room(kv, seq, rows, err) < 0)
+        return -1;
+    kv_commit(kv, seq, rows);
+    return 0;
+}
+
+/* The answers' last rows come one by one, so that those that grow have something to copy. */
+static int grow_answers(struct kv *kv, size_t first, const struct memory_case *what, struct err *err)
+{
+    for (size_t i = 0; i < what->beams; i++)
+        if (what->answer > 1 && grow(kv, first + i, what->answer - 1, err) < 0)
+            return -1;
+    for (size_t i = 0; i < what->beams; i++)
+        if (what->answer && grow(kv, first + i, 1, err) < 0)
+            return -1;
+    return 0;
+}
+
+static int grow_prompt(struct kv *kv, size_t first, const struct memory_case *what, struct err *err)
+{
+    if (what->prompt && grow(kv, first, what->prompt, err) < 0)
+        return -1;
+    for (size_t i = 1; i < what->beams; i++)
+        if (kv_fork(kv, first + i, first, what->prompt, err) < 0)
+            return -1;
+    return grow_answers(kv, first, what, err);
+}
+
+static int run_part(struct memory_result *r, const struct run *run, const struct kv_spec *spec,
+                    const struct memory_case *what, struct err *err)
+{
+    struct kv *kv;
+    struct kv_spec same = *spec; /* the same steps, whatever a tuner thinks of fewer layers */
+    same.T = 0;
+    same.r = r->r;
+    int rc = open_cache(&kv, run, &same, r->run_layers, r->run_batch * what->beams, err);
+    for (size_t i = 0; i < r->run_batch && rc == 0 && !*run->interrupted; i++)
+        rc = grow_prompt(kv, i * what->beams, what, err);
+    if (rc == 0) {
+        const size_t rows = what->prompt + what->answer;
+        r->run_bytes = kv_stats(kv)->resident_bytes;
+        r->arithmetic_bytes = r->run_batch * kv_need(kv, what->prompt, rows, what->beams).held;
+    }
+    kv_close(kv);
+    return rc == 0 && *run->interrupted ? err_set(err, "interrupted") : rc;
+}
+
+int run_memory(const struct run *run, const struct kv_spec *spec, const struct memory_case *what,
+               size_t budget, size_t most, struct memory_result *r, struct err *err)
+{
+    struct kv *kv;
+    *r = (struct memory_result){0};
+    if (open_cache(&kv, run, spec, run->config.layers, what->beams, err) < 0)
+        return -1;
+    const struct kv_need need = kv_need(kv, what->prompt, what->prompt + what->answer, what->beams);
+    r->T = kv_setup(kv)->T;
+    r->r = kv_setup(kv)->r;
+    r->one_bytes = need.held;
+    r->fits = kv_need_fits(need, budget);
+    kv_close(kv);
+    choose_part(r, run, what, need, most);
+    return r->run_layers ? run_part(r, run, spec, what, err) : 0;
+}

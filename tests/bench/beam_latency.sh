@@ -1,0 +1,71 @@
+#!/bin/sh
+# The segment paper's figures 7 and 8: first and next token by length of the prompt and by beams W, the standard way (the prompt
+# computed W times; caches that grow by a row and are copied when beams change places) against segment. Random bf16 weights, models at
+# their real widths. Medians of ROUNDS alternating rounds.
+#
+#   figure 7:  SHAPES=llama-2-13b PROMPTS='32 128 512 1024 2048 4096' sh tests/bench/beam_latency.sh
+#   figure 8:  SHAPES='gpt-j-6b llama-2-13b opt-30b' PROMPTS=1024 BEAMS='1 4' sh tests/bench/beam_latency.sh
+#
+# LAYERS (1) of each shape are run, ANSWER (32) tokens follow.
+set -eu
+SHAPE=${SHAPES:-llama-2-13b}
+. "$(dirname "$0")/lib.sh"
+
+answer=${ANSWER:-32} layers=${LAYERS:-1}
+work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-beams.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+# field PROGRAM OPTION..: of the statistics of a run over $work/in.
+field() {
+    program=$1
+    shift
+    bin/bmc-gen -q -m "$work/model.bmc" -t "$threads" -c 0 --ignore-eos --jsonl --stats "$work/stats" "$@" <"$work/in" >/dev/null
+    jq "$program" "$work/stats"
+}
+
+# request PROMPT-TOKENS ANSWER-TOKENS TIMES: the same line again and again.
+request() {
+    jq -nc --argjson p "$1" --argjson n "$2" --argjson times "$3" \
+        'range($times) | {ids: [range($p) | 5 + . * 7 % 300], n: $n}' >"$work/in"
+}
+
+first_token() { # PROMPT W
+    request "$1" 1 "$2"
+    field .prefill_ms -b 1 --share-mb 0 --kv iterative >>"$work/standard.first"
+    request "$1" 1 1
+    field .prefill_ms --beams "$2" --kv segment >>"$work/segment.first"
+}
+
+next_token() { # PROMPT W
+    request "$1" "$answer" 1
+    for kv in iterative segment; do
+        name=$([ $kv = iterative ] && echo standard || echo segment)
+        field '(.decode_ms + .sample_ms) / .decode_steps' --beams "$2" --kv $kv >>"$work/$name.next"
+    done
+}
+
+row() { # MODEL PROMPT W
+    rm -f "$work"/standard.* "$work"/segment.*
+    for round in $(seq "$rounds"); do
+        first_token "$2" "$3"
+        next_token "$2" "$3"
+    done
+    for token in first next; do
+        paste "$work/standard.$token" "$work/segment.$token" | awk '{ print $1 / $2 }' | median >"$work/ratio.$token"
+        for way in standard segment; do median <"$work/$way.$token" >"$work/$way.$token.ms"; done
+    done
+    echo "| $1 | $2 | $3 | $(cat "$work/standard.first.ms" "$work/segment.first.ms" "$work/ratio.first" \
+        "$work/standard.next.ms" "$work/segment.next.ms" "$work/ratio.next" | paste -sd '|' | sed 's/|/ | /g') |"
+}
+
+echo "$layers of the layers, $answer tokens; ms of the first token, standard, segment and ratio; of the next token, the same"
+echo "| model | prompt | beams | first, standard | segment | times | next, standard | segment | times |"
+echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+for model in $SHAPE; do
+    sed "s/^layers .*/layers $layers/; s/^context .*/context 8192/" "models.d/shapes/$model.shape" >"$work/part.shape"
+    bin/bmc-convert --synth "$work/part.shape" --type bf16 -o "$work/model.bmc"
+    for prompt in ${PROMPTS:-32 128 512 1024 2048 4096}; do
+        for beams in ${BEAMS:-4}; do row "$model" "$prompt" "$beams"; done
+    done
+    rm -f "$work/model.bmc"
+done

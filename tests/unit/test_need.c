@@ -1,0 +1,116 @@
+/* What caches need, by arithmetic, against what opened ones count: every policy, grown row by row and in leaps, alone and as
+ * beams of one prompt; and the equations of the papers. */
+#include <stdlib.h>
+
+#include "check.h"
+#include "kv/kv_need.h"
+
+enum { LAYERS = 2, KV_HEADS = 3, D = 8, MOST = 4 };
+
+static struct kv *open_cache(const char *text, size_t N)
+{
+    struct kv_spec spec;
+    struct err err;
+    struct kv *kv = NULL;
+    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, DTYPE_F32};
+    if (kv_spec_parse(&spec, text, &err) < 0 || kv_open(&kv, &spec, &shape, MOST, &err) < 0) {
+        check(false, "%s: %s", text, err.text);
+        exit(1);
+    }
+    return kv;
+}
+
+/* Grows to `rows` rows, `step` at a time. */
+static void grow(struct kv *kv, size_t seq, size_t rows, size_t step)
+{
+    struct err err;
+    for (size_t n = kv_fill(kv, seq).n, more; n < rows; n += more) {
+        more = size_min(step, rows - n);
+        check(kv_room(kv, seq, more, &err) == 0, "no room");
+        kv_commit(kv, seq, more);
+    }
+}
+
+static void test_one(const char *spec, size_t N, size_t rows, size_t step)
+{
+    struct kv *kv = open_cache(spec, N);
+    const struct kv_need need = kv_need(kv, 0, rows, 1);
+    grow(kv, 0, rows, step);
+    const struct kv_stats *s = kv_stats(kv);
+    check(s->resident_bytes == need.held, "%s, %zu of %zu rows: %zu bytes, not %zu", spec, rows, N,
+          s->resident_bytes, need.held);
+    check(s->peak_bytes <= kv_need_total(need), "%s, %zu of %zu rows: %zu bytes at most, not %zu", spec,
+          rows, N, s->peak_bytes, kv_need_total(need));
+    kv_close(kv);
+}
+
+/* Beams: one prompt, and MOST sequences that go on from it in turns. */
+static void test_beams(const char *spec, size_t N, size_t prompt, size_t rows)
+{
+    struct err err;
+    struct kv *kv = open_cache(spec, N);
+    const struct kv_need need = kv_need(kv, prompt, rows, MOST);
+    grow(kv, 0, prompt, 100);
+    for (size_t s = 1; s < MOST; s++)
+        check(kv_fork(kv, s, 0, prompt, &err) == 0, "%s: cannot fork", spec);
+    for (size_t n = prompt; n++ < rows;)
+        for (size_t s = 0; s < MOST; s++)
+            grow(kv, s, n, 1);
+    const struct kv_stats *s = kv_stats(kv);
+    check(s->resident_bytes == need.held && s->peak_bytes <= kv_need_total(need),
+          "%s, beams of %zu and %zu of %zu rows: %zu and at most %zu bytes, not %zu and %zu", spec,
+          prompt, rows, N, s->resident_bytes, s->peak_bytes, need.held, kv_need_total(need));
+    kv_close(kv);
+}
+
+static void test_policy(const char *spec)
+{
+    static const size_t contexts[] = {100, 256, 500}, steps[] = {1, 7, 512};
+    for (size_t c = 0; c < ARRAY_LEN(contexts); c++) {
+        const size_t N = contexts[c], rows[] = {1, 16, 17, N / 2, N - 1, N};
+        for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+            for (size_t s = 0; s < ARRAY_LEN(steps); s++)
+                test_one(spec, N, rows[i], steps[s]);
+        test_beams(spec, N, 5, N);
+        test_beams(spec, N, 50, 51);
+        test_beams(spec, N, 64, N - 3);
+    }
+}
+
+/* The segment paper's case: 32 prompts, 4 beams, 1024 + 1024 rows. Eq. 3 is 0.625 of eq. 2. */
+static void test_paper(void)
+{
+    enum { ROWS = 2048, PROMPT = 1024 };
+    struct kv *segment = open_cache("segment", ROWS), *iterative = open_cache("iterative", ROWS);
+    const size_t one = kv_need(segment, PROMPT, ROWS, 4).held, row = kv_rows_bytes(segment, 1);
+    const double eq_3 = 32.0 * (PROMPT + 4 * (ROWS - PROMPT)) * (double)row;
+    check((double)one * 32 > 0.98 * eq_3 && (double)one * 32 < 1.02 * eq_3, "eq. 3: %zu", one);
+    check(kv_need(iterative, PROMPT, ROWS, 4).held == 4 * ROWS * row, "eq. 2");
+    test_beams("segment", ROWS, PROMPT, ROWS);
+    kv_close(segment);
+    kv_close(iterative);
+}
+
+static void test_sums(void)
+{
+    const struct kv_need a = {100, 30}, b = {50, 40}, sum = kv_need_add(a, b), none = {0, 0};
+    check(sum.held == 150 && sum.moving == 40 && kv_need_total(sum) == 190, "a sum");
+    check(kv_need_fits(a, 129) == 0 && kv_need_fits(a, 130) == 1 && kv_need_fits(a, 330) == 3, "fits");
+    check(kv_need_fits(none, 10) == 0 && kv_need_fits(a, 0) == 0, "nothing fits");
+    const struct kv_need much = {SIZE_MAX - 10, 20};
+    check(kv_need_total(much) == SIZE_MAX && kv_need_add(much, a).held == SIZE_MAX,
+          "too much to count");
+}
+
+int main(void)
+{
+    static const char *const spelt[] = {"bmc:r=24",    "bmc:T=3",         "paged:32", "reserve:r=40",
+                                        "segment:r=5", "segment:step=96", "bmc:r=1"};
+    for (size_t i = 0; kv_policy_name(i); i++)
+        test_policy(kv_policy_name(i));
+    for (size_t i = 0; i < ARRAY_LEN(spelt); i++)
+        test_policy(spelt[i]);
+    test_paper();
+    test_sums();
+    return check_result();
+}
