@@ -16,9 +16,9 @@ size_t loop_generated(const struct slot *slot) { return slot->ids->len - slot->n
 
 size_t loop_left(const struct loop *loop, const struct slot *slot)
 {
-    const struct kv *kv = loop->session->kv;
-    const size_t without_row = slot->ids->len - size_min(slot->ids->len, kv_fill(kv, slot->seq).n);
-    return kv_left(kv, slot->seq) - size_min(kv_left(kv, slot->seq), without_row);
+    const size_t rows = session_rows(loop->session, slot->seq);
+    const size_t left = session_left(loop->session, slot->seq);
+    return left - size_min(left, slot->ids->len - size_min(slot->ids->len, rows));
 }
 
 const struct sampler_options *loop_sampling(const struct loop *loop, const struct slot *slot)
@@ -156,7 +156,7 @@ static const char *find_fault(const struct loop *loop, const struct slot *slot, 
         snprintf(text, size, "a logit bias is given for id %u, the vocabulary has %zu", bias->id,
                  vocab(loop));
     else if (slot->n_prompt - session_rows(loop->session, slot->seq) >
-             kv_left(loop->session->kv, slot->seq))
+             session_left(loop->session, slot->seq))
         snprintf(text, size, "the prompt has %zu tokens%s, the context holds %zu: shorten it%s",
                  slot->n_prompt, slot->request->from ? " with those of the snapshot" : "", context,
                  context < loop->session->model->config.context ? " or raise -c"
@@ -173,13 +173,17 @@ static const char *find_fault(const struct loop *loop, const struct slot *slot, 
     return text;
 }
 
-/* The rows that a snapshot has; all of a prompt's rows only where no token is to be chosen. */
+/* The rows that a snapshot has; all of a prompt's rows only where no token is to be chosen. Those that cannot be used are computed
+ * again. */
 static int load_rows(struct loop *loop, const struct slot *slot, struct err *err)
 {
     const struct gen_request *request = slot->request;
-    const size_t rows = size_min(request->from_rows, slot->n_prompt - (request->n > 0));
+    const size_t wanted = size_min(request->from_rows, slot->n_prompt - (request->n > 0));
     const double start = clock_ms();
-    if (!request->from || !rows)
+    const size_t rows =
+        request->from ? snapshot_tokens_of_rows(loop->session, request->from, request->from_seq, wanted)
+                      : 0;
+    if (!rows)
         return 0;
     if (snapshot_load(loop->session, slot->seq, request->from, request->from_seq, rows, err) < 0)
         return -1;
