@@ -17,7 +17,7 @@ static json_t *describe_file(const struct kvfile *file, const char *path)
     hash_hex(&head->model_id, HASH_BYTES, model_id);
     hash_hex(&head->hash, HASH_BYTES, hash);
     return json_pack("{s:o, s:s, s:i, s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:o}", "file",
-                     json_text(path, strlen(path)), "kind", "snapshot", "version", KVFILE_VERSION,
+                     json_text(path, strlen(path)), "kind", "snapshot", "version", (int)head->version,
                      "model_id", model_id, "hash", hash, "file_bytes", (json_int_t)head->file_bytes,
                      "sequences", (json_int_t)head->n_sequences, "kv_type",
                      cache_type_name((enum dtype)head->dtype), "layers", (json_int_t)head->layers,

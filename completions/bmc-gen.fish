@@ -47,6 +47,8 @@ complete -c bmc-gen -l stats -r -F -d 'write the statistics of the run to this f
 complete -c bmc-gen -s q -l quiet -d 'no statistics on standard error'
 complete -c bmc-gen -l format -x -a 'table md csv json jsonl' -d 'how --score and --tokenize print: table, md, csv, json or jsonl (default table)'
 complete -c bmc-gen -l kv -x -a 'bmc iterative upfront paged reserve segment shift' -d 'cache policy: bmc, iterative, upfront, paged, reserve, segment or shift; how one grows follows a colon, as in bmc:T=COUNT, bmc:r=ROWS, paged:16 and paged:32 (default: what the tuned profile says, else bmc)'
+complete -c bmc-gen -l shift -x -a 'slide recompute' -d 'with --kv shift, what a full window does: slide (the first row goes) or recompute (the text\'s last half is read again, and positions begin anew) (default slide)'
+complete -c bmc-gen -l keep -x -d 'with --shift recompute, tokens at the beginning that stay (default 0)'
 complete -c bmc-gen -l alloc -x -a 'malloc mmap thp' -d 'how the cache\'s memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)'
 complete -c bmc-gen -l kv-type -x -a 'f32 bf16 f16 q8 q4' -d 'type of the cached rows: f32, bf16, f16, q8 or q4 (default f32, or that of the snapshot)'
 complete -c bmc-gen -l rows -x -a 'policy valid' -d 'rows that attention multiplies: policy (those it asks for) or valid (only those that hold tokens) (default policy)'

@@ -17,7 +17,8 @@ size_t loop_generated(const struct slot *slot) { return slot->ids->len - slot->n
 size_t loop_left(const struct loop *loop, const struct slot *slot)
 {
     const size_t rows = session_rows(loop->session, slot->seq);
-    const size_t left = session_left(loop->session, slot->seq);
+    const bool again = loop->session->options.recompute;
+    const size_t left = again ? SIZE_MAX : session_left(loop->session, slot->seq);
     return left - size_min(left, slot->ids->len - size_min(slot->ids->len, rows));
 }
 
@@ -161,6 +162,13 @@ static const char *find_fault(const struct loop *loop, const struct slot *slot, 
                  slot->n_prompt, slot->request->from ? " with those of the snapshot" : "", context,
                  context < loop->session->model->config.context ? " or raise -c"
                                                                 : "; the model takes no more");
+    else if (kv_setup(loop->session->kv)->window && session_ends(loop->session) &&
+             !loop->session->options.recompute && slot->request->n != GENERATE_NO_LIMIT &&
+             slot->request->n > context + 1 - slot->n_prompt)
+        snprintf(text, size,
+                 "prompt and answer become %zu tokens, and the model has learned positions for a "
+                 "context of %zu: only --shift recompute, where they begin anew, goes beyond",
+                 slot->n_prompt + slot->request->n, context);
     else {
         for (size_t i = 0; i < slot->n_prompt; i++)
             if (slot->ids->id[i] >= vocab(loop)) {
@@ -215,6 +223,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     slot->n_prompt_best = size_min(request->prompt_logprobs, vocab(loop));
     slot->told_text = slot->told_ids = 0;
     slot->row = SIZE_MAX;
+    slot->dropped = 0;
     const size_t length = slot->n_prompt + size_min(request->n, loop->session->options.context);
     for (size_t i = 0; i < loop->strategy->width; i++)
         session_begin(loop->session, slot->seq + i, length);

@@ -69,9 +69,13 @@ size_t session_rows(const struct session *s, size_t seq) { return kv_position(s-
 
 size_t session_left(const struct session *s, size_t seq)
 {
-    const struct config *c = &s->model->config;
-    const size_t rows = kv_left(s->kv, seq), tokens = session_rows(s, seq);
-    return c->position == POSITION_LEARNED ? size_min(rows, c->context - tokens) : rows;
+    return session_ends(s) ? s->options.context - session_rows(s, seq) : SIZE_MAX;
+}
+
+bool session_ends(const struct session *s)
+{
+    return !kv_setup(s->kv)->window || s->options.recompute ||
+           s->model->config.position == POSITION_LEARNED;
 }
 
 void session_begin(struct session *s, size_t seq, size_t length)

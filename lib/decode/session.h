@@ -17,6 +17,8 @@ struct session_options {
     size_t batch;   /* B: sequences at a time */
     size_t chunk;   /* rows of a prefill step at most; an open session may have lowered it */
     size_t rows;    /* rows of any other step at most; at least `batch` are always possible */
+    bool recompute; /* a full context begins anew: the loop's business */
+    size_t keep;    /* tokens at the beginning that stay then */
     bool split;     /* one attention call per sequence (BASS paper 3.2, BASS-SPLIT) */
     int threads, threads_prefill;
     size_t
@@ -44,8 +46,10 @@ void session_close(struct session *session);
 /* Committed rows of a sequence, with those that the cache has dropped. */
 size_t session_rows(const struct session *session, size_t seq);
 
-/* Rows that it can still be given. */
+/* Rows that it can still be given, and whether that ends: a window slides on, but not where positions are learned, nor where it
+ * is to begin anew. */
 size_t session_left(const struct session *session, size_t seq);
+bool session_ends(const struct session *session);
 
 /* Rows of a sequence that can still be added to the step. */
 size_t session_space(const struct session *session);
