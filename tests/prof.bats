@@ -108,7 +108,7 @@ check_formats() { # ROWS SUBCOMMAND OPTION..
     assert_equal "$(sed 's/[^|]//g' rows.md | sort -u | wc -l)" 1
 }
 
-@test "policies in every format" { check_formats 6 policies --shape ./tiny.shape -N 8 -r 1 -t 1; }
+@test "policies in every format" { check_formats 7 policies --shape ./tiny.shape -N 8 -r 1 -t 1; }
 @test "sweep in every format" { check_formats 4 sweep --shape ./tiny.shape -N 8 -r 1 -t 1; }
 @test "latency in every format" { check_formats 3 latency --shape ./tiny.shape -N 10 --every 3 -t 1; }
 @test "bench in every format" { check_formats 2 bench --shape ./tiny.shape -p 4 -n 3 -r 1 --warmup 0 -t 1 --megabytes 1; }
