@@ -54,17 +54,18 @@ static json_t *describe_seq(const struct kvfile *file, size_t i)
     const struct kvfile_seq *seq = &file->seq[i];
     json_t *id = id_of(file, seq);
     json_t *row = json_pack(
-        "{s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:f, s:I, s:f, s:f, s:f, s:I, "
-        "s:f, s:f}",
+        "{s:I, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:f, s:I, s:f, s:f, s:f, s:I, "
+        "s:f, s:f, s:I, s:I}",
         "sequence", (json_int_t)i, "id", id, "tokens", (json_int_t)seq->n_tokens, "rows",
-        (json_int_t)seq->n_rows, "first", (json_int_t)seq->first, "least", (json_int_t)seq->least,
-        "cap", (json_int_t)seq->cap, "prompt", (json_int_t)seq->n_prompt, "seed", whole(seq->seed),
-        "stream", whole(seq->stream), "offset", (json_int_t)kvfile_block_of(file, i, 0, false)->offset,
-        "block_bytes", (json_int_t)kvfile_block_of(file, i, 0, false)->bytes, "temp", seq->temp,
-        "top_k", (json_int_t)seq->top_k, "top_p", seq->top_p, "min_p", seq->min_p, "repeat_penalty",
+        (json_int_t)seq->n_rows, "cap", (json_int_t)seq->cap, "prompt", (json_int_t)seq->n_prompt,
+        "seed", whole(seq->seed), "stream", whole(seq->stream), "offset",
+        (json_int_t)kvfile_block_of(file, i, 0, false)->offset, "block_bytes",
+        (json_int_t)kvfile_block_of(file, i, 0, false)->bytes, "temp", seq->temp, "top_k",
+        (json_int_t)seq->top_k, "top_p", seq->top_p, "min_p", seq->min_p, "repeat_penalty",
         seq->repeat_penalty, "repeat_last_n",
         seq->repeat_last_n > INT64_MAX ? (json_int_t)-1 : (json_int_t)seq->repeat_last_n,
-        "presence_penalty", seq->presence_penalty, "frequency_penalty", seq->frequency_penalty);
+        "presence_penalty", seq->presence_penalty, "frequency_penalty", seq->frequency_penalty, "first",
+        (json_int_t)seq->first, "least", (json_int_t)seq->least);
     return row;
 }
 

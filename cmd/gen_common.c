@@ -178,7 +178,7 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     s.chunk = size_min(s.chunk, size_max(s.context, 1));
     s.recompute = o->shift;
     s.keep = o->keep;
-    if (s.keep + 2 > s.context)
+    if (s.keep && s.keep + 2 > s.context)
         return err_set(err, "--keep %zu: a context of %zu tokens keeps %zu at most", s.keep, s.context,
                        s.context - size_min(2, s.context));
     if (gen->hooks && gen->hooks->session(gen, &s, err) < 0)
