@@ -17,7 +17,7 @@ static json_t *describe_file(const struct kvfile *file, const char *path)
     hash_hex(&head->model_id, HASH_BYTES, model_id);
     hash_hex(&head->hash, HASH_BYTES, hash);
     return json_pack("{s:o, s:s, s:i, s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:o}", "file",
-                     json_text(path, strlen(path)), "kind", "snapshot", "version", KVFILE_VERSION,
+                     json_text(path, strlen(path)), "kind", "snapshot", "version", (int)head->version,
                      "model_id", model_id, "hash", hash, "file_bytes", (json_int_t)head->file_bytes,
                      "sequences", (json_int_t)head->n_sequences, "kv_type",
                      cache_type_name((enum dtype)head->dtype), "layers", (json_int_t)head->layers,
@@ -54,7 +54,8 @@ static json_t *describe_seq(const struct kvfile *file, size_t i)
     const struct kvfile_seq *seq = &file->seq[i];
     json_t *id = id_of(file, seq);
     json_t *row = json_pack(
-        "{s:I, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:f, s:I, s:f, s:f, s:f, s:I, s:f, s:f}",
+        "{s:I, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:f, s:I, s:f, s:f, s:f, s:I, "
+        "s:f, s:f, s:I, s:I}",
         "sequence", (json_int_t)i, "id", id, "tokens", (json_int_t)seq->n_tokens, "rows",
         (json_int_t)seq->n_rows, "cap", (json_int_t)seq->cap, "prompt", (json_int_t)seq->n_prompt,
         "seed", whole(seq->seed), "stream", whole(seq->stream), "offset",
@@ -63,7 +64,8 @@ static json_t *describe_seq(const struct kvfile *file, size_t i)
         (json_int_t)seq->top_k, "top_p", seq->top_p, "min_p", seq->min_p, "repeat_penalty",
         seq->repeat_penalty, "repeat_last_n",
         seq->repeat_last_n > INT64_MAX ? (json_int_t)-1 : (json_int_t)seq->repeat_last_n,
-        "presence_penalty", seq->presence_penalty, "frequency_penalty", seq->frequency_penalty);
+        "presence_penalty", seq->presence_penalty, "frequency_penalty", seq->frequency_penalty, "first",
+        (json_int_t)seq->first, "least", (json_int_t)seq->least);
     return row;
 }
 

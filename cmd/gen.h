@@ -17,6 +17,8 @@ struct gen_options {
     const char *kv; /* NULL: not given */
     const char *attn, *isa, *precision, *profile;
     int kv_type, rows, alloc;
+    int shift;   /* 1: recompute */
+    size_t keep; /* tokens */
     bool mlock;
     size_t beams, n_best;  /* 0: not given */
     double length_penalty; /* NAN: not given */

@@ -201,6 +201,11 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     if (batch == GEN_AS_FIT && count_places(gen, &s, &batch, err) < 0)
         return -1;
     s.batch = batch * size_max(1, o->beams);
+    s.recompute = o->shift;
+    s.keep = o->keep;
+    if (s.keep && s.keep + 2 > s.context)
+        return err_set(err, "--keep %zu: a context of %zu tokens keeps %zu at most", s.keep, s.context,
+                       s.context - size_min(2, s.context));
     if (gen->hooks && gen->hooks->session(gen, &s, err) < 0)
         return -1;
     if (session_open(&gen->session, gen->model, &s, err) < 0 || gen_open_beams(gen, err) < 0)
@@ -324,6 +329,12 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
     if (o->chat && o->prompt_ids)
         opt_usage_error(program, "--chat is for what is said, --prompt-ids for ids as they are");
     gen_check_kv_usage(program, o);
+    if ((o->shift || o->keep) && (!o->kv || strncmp(o->kv, "shift", 5) != 0))
+        opt_usage_error(program, "--shift and --keep go with --kv shift");
+    if (o->keep && !o->shift)
+        opt_usage_error(program, "--keep goes with --shift recompute");
+    if (o->shift && (o->beams || o->save_kv || o->prompt_cache))
+        opt_usage_error(program, "--shift recompute goes neither with --beams nor with snapshots");
     names_check(program, o->kv, o->attn, o->isa, o->precision);
     check_ids(program, o->prompt_ids);
     if (!prompts && (!o->load_kv || o->jsonl) && isatty(STDIN_FILENO))

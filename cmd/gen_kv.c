@@ -81,7 +81,7 @@ int gen_continue(const struct gen *gen, size_t index, struct gen_request *reques
             return -1;
     request->from = gen->snapshot;
     request->from_seq = index;
-    request->from_rows = (size_t)seq->n_rows;
+    request->from_rows = (size_t)(seq->first + seq->n_rows);
     request->seed = gen_seed(gen, index);
     request->stream = seq->stream;
     return 0;
@@ -109,8 +109,9 @@ void gen_reuse(const struct gen *gen, struct gen_request *request)
     if (!cache_fits(gen) || !gen->snapshot)
         return;
     for (size_t i = 0; i < gen->snapshot->file.n_seqs; i++) {
-        const size_t common = size_min(snapshot_common(gen->snapshot, i, prompt->id, prompt->len),
-                                       (size_t)snapshot_seq(gen->snapshot, i)->n_rows);
+        const size_t common =
+            snapshot_tokens_of_rows(&gen->session, gen->snapshot, i,
+                                    snapshot_common(gen->snapshot, i, prompt->id, prompt->len));
         if (common <= best)
             continue;
         best = common;

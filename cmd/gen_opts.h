@@ -64,6 +64,8 @@
 #define GEN_OPTS_MACHINE \
     HEADING("Cache and machine"), \
     NAMES("kv", "POLICY", kv, CHOICES_KV, "cache policy: {}; how one grows follows a colon, as in bmc:T=COUNT, bmc:r=ROWS, paged:16 and paged:32 (default: what the tuned profile says, else bmc)"), \
+    CHOICE("shift", "HOW", shift, "slide|recompute", "with --kv shift, what a full window does: slide (the first row goes) or recompute (the text's last half is read again, and positions begin anew) (default slide)"), \
+    SIZE("keep", NULL, keep, 0, MANY, "with --shift recompute, tokens at the beginning that stay (default 0)"), \
     ROW_ALLOC, \
     ROW_KV_TYPE("f32, or that of the snapshot"), \
     ROW_ROWS, \

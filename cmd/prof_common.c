@@ -44,8 +44,12 @@ static int open_contenders(struct prof *prof, const char *list, struct err *err)
     prof->texts = strdup(list);
     if (!prof->texts)
         return err_set(err, "out of memory");
-    for (char *rest = prof->texts, *word; (word = strsep(&rest, ","));)
+    for (char *rest = prof->texts, *word; (word = strsep(&rest, ","));) {
+        /* What looks like slack=0.5 belongs to the policy before it. */
+        for (; rest && rest[strcspn(rest, ":,=")] == '='; strsep(&rest, ","))
+            rest[-1] = ',';
         add_contender(prof, word);
+    }
     return 0;
 }
 

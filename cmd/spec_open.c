@@ -74,6 +74,8 @@ static int open_draft_session(struct spec_run *run, struct err *err)
         s.kv.alloc = target->kv.alloc;
         s.kv.valid_rows_only = target->kv.valid_rows_only;
     }
+    if (kv_spec_endless(&s.kv) && kv_spec_parse(&s.kv, "bmc", err) < 0)
+        return -1; /* the drafter has a window of its own, and cuts it */
     s.kv.lockstep = false;
     return session_open(&run->draft_session, run->draft, &s, err);
 }
@@ -100,8 +102,9 @@ static int choose(struct spec_run *run, struct err *err)
     struct row_times target, draft;
     struct choice c;
     const size_t window = run->draft ? run->draft_session.options.context : SIZE_MAX;
-    const size_t most = size_min(size_min(AUTO_TREE, session->options.context - 1),
-                                 window - size_min(window, WINDOW_REST));
+    const size_t space = size_min(session->options.context, session_space(session));
+    const size_t most =
+        size_min(size_min(AUTO_TREE, space - 1), window - size_min(window, WINDOW_REST));
     if (most == 0) {
         run->off = true;
         if (!run->gen.options->quiet)

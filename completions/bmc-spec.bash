@@ -26,7 +26,7 @@ _bmc_spec()
     --tree) COMPREPLY=($(compgen -W 'auto' -- "$cur")) ;;
     --acceptance) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --free-rows) COMPREPLY=() ;;
-    --draft-kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve segment' -- "$cur")) ;;
+    --draft-kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve segment shift' -- "$cur")) ;;
     --draft-ctx-size | -cd) COMPREPLY=() ;;
     --simulate-acceptance) COMPREPLY=() ;;
     --system) COMPREPLY=() ;;
@@ -52,7 +52,9 @@ _bmc_spec()
     --save-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --prompt-cache) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --stats) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve segment' -- "$cur")) ;;
+    --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve segment shift' -- "$cur")) ;;
+    --shift) COMPREPLY=($(compgen -W 'slide recompute' -- "$cur")) ;;
+    --keep) COMPREPLY=() ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
     --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4' -- "$cur")) ;;
     --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;
@@ -65,7 +67,7 @@ _bmc_spec()
     --threads-batch | -tb) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --recycle -k --draft-max --fixed --length-start --length-step --length-mod --length-limit --tree --acceptance --record-acceptance --free-rows --always --draft-kv -cd --draft-ctx-size --simulate-acceptance --chat --system --chat-format --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --lenient --share-mb --logprobs --ragged --samples --budget --load-kv --save-kv --prompt-cache --echo --ids --stats -q --quiet --kv --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --recycle -k --draft-max --fixed --length-start --length-step --length-mod --length-limit --tree --acceptance --record-acceptance --free-rows --always --draft-kv -cd --draft-ctx-size --simulate-acceptance --chat --system --chat-format --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --lenient --share-mb --logprobs --ragged --samples --budget --load-kv --save-kv --prompt-cache --echo --ids --stats -q --quiet --kv --shift --keep --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

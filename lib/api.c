@@ -143,7 +143,7 @@ int bmc_feed(struct bmc_context *context, size_t sequence, const uint32_t *ids, 
         if (ids[i] >= s->model->config.vocab)
             return err_set(inner(error), "id %u is outside the vocabulary of %zu", ids[i],
                            s->model->config.vocab);
-    if (n > s->options.context - session_rows(s, sequence))
+    if (n > session_left(s, sequence))
         return err_set(inner(error),
                        "the context of %zu tokens is full: %zu are used, %zu more are fed",
                        s->options.context, session_rows(s, sequence), n);
@@ -168,6 +168,7 @@ size_t bmc_fed(const struct bmc_context *context, size_t sequence)
 
 void bmc_cut(struct bmc_context *context, size_t sequence, size_t n)
 {
+    struct kv *kv = context->session.kv;
     if (n < bmc_fed(context, sequence))
-        kv_truncate(context->session.kv, sequence, n);
+        kv_truncate(kv, sequence, kv_whole(kv, sequence) ? n : 0);
 }

@@ -62,7 +62,8 @@ int bmc_feed(struct bmc_context *context, size_t sequence, const uint32_t *ids, 
 /* Tokens fed to a sequence so far; 0 for one that is not there. */
 size_t bmc_fed(const struct bmc_context *context, size_t sequence);
 
-/* Cuts a sequence to its first `n` tokens, if it has more; 0 gives its memory back. */
+/* Cuts a sequence to its first `n` tokens, if it has more; 0 gives its memory back. One of which rows were dropped (policy
+ * shift) is emptied: bmc_fed() tells. */
 void bmc_cut(struct bmc_context *context, size_t sequence, size_t n);
 
 #ifdef __cplusplus

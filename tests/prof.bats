@@ -106,7 +106,7 @@ check_formats() { # ROWS SUBCOMMAND OPTION..
     assert_equal "$(sed 's/[^|]//g' rows.md | sort -u | wc -l)" 1
 }
 
-@test "policies in every format" { check_formats 6 policies --shape ./tiny.shape -N 8 -r 1 -t 1; }
+@test "policies in every format" { check_formats 7 policies --shape ./tiny.shape -N 8 -r 1 -t 1; }
 @test "sweep in every format" { check_formats 4 sweep --shape ./tiny.shape -N 8 -r 1 -t 1; }
 @test "latency in every format" { check_formats 3 latency --shape ./tiny.shape -N 10 --every 3 -t 1; }
 @test "bench in every format" { check_formats 2 bench --shape ./tiny.shape -p 4 -n 3 -r 1 --warmup 0 -t 1 --megabytes 1; }
@@ -128,8 +128,8 @@ kv_allocations:number kv_copied_bytes:number kv_padded_rows:number rows_computed
     printf '%s' "$output" >out
     # shellcheck disable=SC2086 # lists
     assert_types out $BLOCK $SETUP $CACHE
-    jq_true '.rows | map(.policy) == ["iterative", "upfront", "bmc", "paged:16", "reserve", "segment"]' out
-    jq_true '.rows | map(.rows) == ["valid", "policy", "policy", "valid", "valid", "valid"]' out
+    jq_true '.rows | map(.policy) == ["iterative", "upfront", "bmc", "paged:16", "reserve", "segment", "shift"]' out
+    jq_true '.rows | map(.rows) == ["valid", "policy", "policy", "valid", "valid", "valid", "policy"]' out
     jq_true '.rows | all(.N == 16 and .batch == 2 and .repeat == 3 and .threads == 1 and .seed == 7)' out
     jq_true '.rows | all(.kv_type == "bf16" and .weight_type == "bf16" and .alloc == "thp" and (.lockstep | not))' out
     jq_true '.rows | all(.layers == 8 and .attn == "fused" and .isa == "ref" and .precision == "f32" and (.shape | endswith("grimm.bmc")))' out

@@ -431,7 +431,7 @@ broken() {
     tell
     tables=$(number_at story.kv 24 8) blocks=$(number_at story.kv 240 8)
     big=9223372036854775807
-    broken 8 4 3 'is version 3 of the snapshot format, this program reads version 2'
+    broken 8 4 4 'is version 4 of the snapshot format, this program reads versions 2 and 3'
     broken 40 8 0 '0 sequences'
     broken 40 8 2 '2 sequences of 8 layers do not fit'
     broken 160 4 9 'rows of type 9'

@@ -4,8 +4,8 @@
  *
  * where scores may be capped, and the bias may fall with the distance (struct attn_shape).
  *
- * Rows are consumed by logical position, whatever the order of storage. A query at position p sees the
- * committed rows 0..n-1 and, of the step's own rows, those of its list: for plain text the rows up to
+ * Rows are consumed by logical position, whatever the order of storage, and however many of the first ones the cache has
+ * dropped. A query at position p sees the committed rows before it and, of the step's own rows, those of its list: for plain text the rows up to
  * itself; for a node of a token tree its ancestors and itself; in a layer with a window only the last of
  * these. Everything else is masked: its weight is exactly 0.
  *
@@ -46,7 +46,7 @@ struct attn_shape {
 
 /* What steps may ask for at most. */
 struct attn_limits {
-    size_t positions; /* rows of a sequence */
+    size_t positions; /* rows of a view */
     size_t step_rows; /* query rows of a step */
     size_t queries;   /* sequences of a step */
 };

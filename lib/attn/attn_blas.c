@@ -4,7 +4,8 @@
  *
  * The mask of a chain is one row for all its queries, heads and layers: zeros for n + rows positions,
  * then a large negative number; query i reads it (rows - 1 - i) further on. Trees have a row per query.
- * A layer with another window than the one before has the masks made anew. */
+ * A layer with another window than the one before has the masks made anew. Masks begin where the first tile does that is not
+ * dropped; padding on the left has none: its weights are 0. */
 #include "attn/attn.h"
 
 #include <math.h>
@@ -25,9 +26,9 @@ enum {
     WIDEN_TILE = 128 /* cache rows widened to f32 at a time */
 };
 
-/* Where a query's mask lies: row i begins at mask + i * stride + shift_i. */
+/* Where a query's mask lies: row i begins at mask + i * stride + shift_i, and with position `first`. */
 struct mask {
-    size_t at, stride;
+    size_t at, stride, first;
 };
 
 struct blas_state {
@@ -40,7 +41,7 @@ struct blas_state {
     float *bias;
     size_t bias_cap;   /* elements */
     struct mask *mask; /* [queries] */
-    size_t window;     /* that the masks were made for */
+    size_t window;     /* that the masks were made for; SIZE_MAX: not yet */
 };
 
 /* One task: query rows [from, to) of a sequence, one KV head. */
@@ -99,15 +100,17 @@ static void fill_chain(float *bias, size_t from, size_t valid, size_t end)
         bias[j] = j >= from && j < valid ? 0 : MASKED;
 }
 
-static void fill_tree(float *bias, const struct attn_query *query, size_t n, size_t rows, size_t window)
+static void fill_tree(float *bias, const struct attn_query *query, size_t n, const struct mask *mask,
+                      size_t window)
 {
+    const size_t rows = mask->stride, begun = n - mask->first;
     for (size_t i = 0; i < query->rows; i++) {
         float *bias_i = bias + i * rows;
         const size_t first = query->tail_at[i], last = query->tail_at[i + 1] - 1;
-        const size_t from = window_start(n + last - first, window);
-        fill_chain(bias_i, from, n, rows);
+        const size_t from = window_start(n + last - first, window) - mask->first;
+        fill_chain(bias_i, from, begun, rows);
         for (size_t t = first; t <= last; t++)
-            bias_i[n + query->tail[t]] = n + t - first >= from ? 0 : MASKED;
+            bias_i[begun + query->tail[t]] = begun + t - first >= from ? 0 : MASKED;
     }
 }
 
@@ -115,13 +118,14 @@ static void fill_masks(struct blas_state *s, const struct attn_step *step, size_
 {
     for (size_t i = 0; i < step->n_queries; i++) {
         const struct attn_query *query = &step->query[i];
-        const size_t rows = kv_rows_now(step->kv, query->seq), n = kv_fill(step->kv, query->seq).n;
+        const struct mask *mask = &s->mask[i];
+        const size_t n = kv_position(step->kv, query->seq);
         const size_t end = n + query->rows; /* one behind the last query's own position */
         if (query->tail)
-            fill_tree(s->bias + s->mask[i].at, query, n, rows, window);
+            fill_tree(s->bias + mask->at, query, n, mask, window);
         else
-            fill_chain(s->bias + s->mask[i].at, window_start(end - 1, window), end, rows + query->rows);
-        s->mask[i].stride = rows;
+            fill_chain(s->bias + mask->at, window_start(end - 1, window) - mask->first,
+                       end - mask->first, mask->stride + query->rows);
     }
     s->window = window;
 }
@@ -144,29 +148,30 @@ static int begin(struct attn *attn, const struct attn_step *step, struct err *er
     struct blas_state *s = (struct blas_state *)attn;
     size_t need = 0;
     for (size_t i = 0; i < step->n_queries; i++) {
-        s->mask[i].at = need;
-        need += mask_size(&step->query[i], kv_rows_now(step->kv, step->query[i].seq));
+        const size_t seq = step->query[i].seq;
+        const size_t first = kv_fill(step->kv, seq).first / TILE_ROWS * TILE_ROWS;
+        s->mask[i] = (struct mask){need, kv_rows_end(step->kv, seq) - first, first};
+        need += mask_size(&step->query[i], s->mask[i].stride);
     }
-    if (reserve_bias(s, need, err) < 0)
-        return -1;
-    fill_masks(s, step, 0);
-    return 0;
+    s->window = SIZE_MAX;
+    return reserve_bias(s, need, err);
 }
 
-/* Row i of a query's mask. */
-static const float *mask_row(const struct blas_state *s, const struct task *task, size_t i)
+/* Row i of a query's mask, from the first position of a view on. */
+static const float *mask_row(const struct blas_state *s, const struct task *task,
+                             const struct kv_view *view, size_t i)
 {
-    const float *bias = s->bias + task->mask->at;
+    const float *bias = s->bias + task->mask->at + view->span[0].first - task->mask->first;
     return task->query->tail ? bias + i * task->mask->stride : bias + task->query->rows - 1 - i;
 }
 
-/* A run of f32 rows of one head: in place, or widened into the thread's tile. */
+/* A run of f32 rows of one head, from row `row` of a span on: in place, or widened into the thread's tile. */
 static const float *rows_f32(const struct attn_step *step, const struct kv_view *view,
-                             const struct kv_span *span, const void *base, size_t row, size_t n,
+                             const struct kv_span *span, const void *base, ptrdiff_t row, size_t n,
                              float *wide, size_t *stride)
 {
     const size_t d = kv_setup(step->kv)->shape.head_dim;
-    const char *from = (const char *)base + view->offset + row * span->row_stride;
+    const char *from = (const char *)base + view->offset + (ptrdiff_t)row * (ptrdiff_t)span->row_stride;
     *stride = d;
     switch (view->type) {
     case DTYPE_F32:
@@ -222,40 +227,46 @@ static size_t position_of(const struct attn_query *query, size_t i, size_t n, si
     return j;
 }
 
-/* What a shape asks for beyond the scale: scores are capped, then biased by distance. Row i is one of query row `row`, head
- * `head`. Where that is done the scale is done, too. */
+/* What a shape asks for beyond the scale: scores are capped, then biased by distance: those of query row `row` and head `head`,
+ * from position `first` on. Where that is done the scale is done, too. */
 static void bend(const struct blas_state *s, const struct attn_step *step, const struct task *task,
-                 size_t row, size_t head, float *scores, size_t columns)
+                 size_t row, size_t head, float *scores, size_t first, size_t columns)
 {
     const struct attn_shape *shape = &s->attn.shape;
     const struct attn_query *query = task->query;
-    const size_t n = kv_fill(step->kv, query->seq).n;
+    const size_t n = kv_position(step->kv, query->seq);
     const size_t own = n + (query->tail ? query->tail_at[row + 1] - query->tail_at[row] - 1 : row);
     for (size_t j = 0; j < columns; j++) {
         scores[j] *= shape->scale;
         if (shape->softcap > 0)
             scores[j] = shape->softcap * tanhf(scores[j] / shape->softcap);
         if (shape->slopes)
-            scores[j] += shape->slopes[head] * ((float)position_of(query, row, n, j) - (float)own);
+            scores[j] +=
+                shape->slopes[head] * ((float)position_of(query, row, n, first + j) - (float)own);
     }
 }
 
 /* Scores become weights: `m` rows of matrix `matrix` of the task. */
 static void weigh(const struct blas_state *s, const struct attn_step *step, const struct task *task,
-                  size_t matrix, size_t m, float *scores, size_t columns)
+                  const struct kv_view *view, size_t matrix, size_t m, float *scores, size_t columns)
 {
     const struct attn_shape *shape = &s->attn.shape;
     const bool grouped = task->to - task->from == 1; /* all rows are heads of one query */
     const bool bent = shape->softcap > 0 || shape->slopes;
+    const size_t padded = view->padded, n = columns - padded;
     for (size_t i = 0; i < m; i++) {
         const size_t row = task->from + (grouped ? 0 : i);
         const size_t head = task->kv_head * s->attn.group + (grouped ? i : matrix);
-        float *scores_i = scores + i * columns;
+        float *scores_i = scores + i * columns + padded;
+        memset(scores_i - padded, 0, padded * sizeof *scores_i);
         if (bent)
-            bend(s, step, task, row, head, scores_i, columns);
-        step->kernels->softmax(scores_i, columns, bent ? 1 : shape->scale, mask_row(s, task, row));
+            bend(s, step, task, row, head, scores_i, view->span[0].first, n);
+        step->kernels->softmax(scores_i, n, bent ? 1 : shape->scale, mask_row(s, task, view, row));
     }
 }
+
+/* Rows before a span that are padding. */
+static size_t padded_of(const struct kv_view *view, size_t span) { return span ? 0 : view->padded; }
 
 static void run_matrix(struct blas_state *s, const struct attn_step *step, const struct kv_view *view,
                        const struct task *task, const struct operand *operand, size_t matrix,
@@ -265,29 +276,31 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
     float *scores = s->scores + self * s->tile_rows * s->stored_rows,
           *wide = s->wide + self * WIDEN_TILE * d;
     const size_t piece = view->type == DTYPE_F32 ? SIZE_MAX : WIDEN_TILE;
-    size_t columns = 0, stride;
+    size_t columns = view->padded, stride;
     for (size_t i = 0; i < view->n_spans; i++)
         columns += view->span[i].rows;
     size_t at = 0;
     const double start = step->times ? clock_ms() : 0;
     for (size_t i = 0; i < view->n_spans; i++) {
-        const struct kv_span *span = &view->span[i];
-        for (size_t row = 0, n; row < span->rows; row += n, at += n) {
-            n = size_min(piece, span->rows - row);
-            const float *k = rows_f32(step, view, span, span->k, row, n, wide, &stride);
+        const size_t padded = padded_of(view, i), rows = padded + view->span[i].rows;
+        for (size_t row = 0, n; row < rows; row += n, at += n) {
+            n = size_min(piece, rows - row);
+            const float *k = rows_f32(step, view, &view->span[i], view->span[i].k,
+                                      (ptrdiff_t)row - (ptrdiff_t)padded, n, wide, &stride);
             gemm_blas_nt(scores + at, columns, q, operand->row_stride, k, stride, operand->m, n, d,
                          false);
         }
     }
     const double scored = step->times ? clock_ms() : 0;
-    weigh(s, step, task, matrix, operand->m, scores, columns);
+    weigh(s, step, task, view, matrix, operand->m, scores, columns);
     const double weighed = step->times ? clock_ms() : 0;
     at = 0;
     for (size_t i = 0; i < view->n_spans; i++) {
-        const struct kv_span *span = &view->span[i];
-        for (size_t row = 0, n; row < span->rows; row += n, at += n) {
-            n = size_min(piece, span->rows - row);
-            const float *v = rows_f32(step, view, span, span->v, row, n, wide, &stride);
+        const size_t padded = padded_of(view, i), rows = padded + view->span[i].rows;
+        for (size_t row = 0, n; row < rows; row += n, at += n) {
+            n = size_min(piece, rows - row);
+            const float *v = rows_f32(step, view, &view->span[i], view->span[i].v,
+                                      (ptrdiff_t)row - (ptrdiff_t)padded, n, wide, &stride);
             gemm_blas_nn(out, operand->row_stride, scores + at, columns, v, stride, operand->m, d, n,
                          at > 0);
         }

@@ -31,9 +31,9 @@ static size_t common_rows(const struct kv *kv, const struct attn_query *a, const
 /* Puts `joins` behind those of its position. */
 static void insert(struct bundle *bundle, const struct kv *kv, const struct attn_query *joins)
 {
-    const size_t n = kv_fill(kv, joins->seq).n;
+    const size_t n = kv_position(kv, joins->seq);
     size_t at = bundle->n++;
-    for (; at && kv_fill(kv, bundle->query[at - 1]->seq).n > n; at--)
+    for (; at && kv_position(kv, bundle->query[at - 1]->seq) > n; at--)
         bundle->query[at] = bundle->query[at - 1];
     bundle->query[at] = joins;
 }
@@ -66,11 +66,10 @@ void bundles_make(struct bundles *bundles, const struct attn_step *step, size_t 
         bundles->bundle[bundles->n] = make_bundle(step->kv, bundles->order + i, n - i, most);
 }
 
-/* Rows of the longest sequence of a bundle. */
-size_t bundle_rows(const struct kv *kv, const struct bundle *bundle)
+size_t bundle_end(const struct kv *kv, const struct bundle *bundle)
 {
     size_t most = 0;
     for (size_t i = 0; i < bundle->n; i++)
-        most = size_max(most, kv_rows_now(kv, bundle->query[i]->seq));
+        most = size_max(most, kv_rows_end(kv, bundle->query[i]->seq));
     return most;
 }

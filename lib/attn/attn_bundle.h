@@ -25,7 +25,7 @@ void bundles_close(struct bundles *bundles);
 /* Those of a step, of at most `most` queries each. */
 void bundles_make(struct bundles *bundles, const struct attn_step *step, size_t most);
 
-/* Rows of the longest sequence of a bundle, in the step under way. */
-size_t bundle_rows(const struct kv *kv, const struct bundle *bundle);
+/* The position behind the rows of the longest sequence of a bundle, in the step under way. */
+size_t bundle_end(const struct kv *kv, const struct bundle *bundle);
 
 #endif

@@ -3,7 +3,8 @@
  * A sequence's positions are cut into pieces of PIECE, counted from position 0; each piece is summed by
  * itself (kernel.h, attend), and the pieces are joined in order. Threads share (sequence, KV head, block
  * of query rows); where those are too few for the team, also the pieces. Either way the same sums are
- * made in the same order, so the result depends on nothing but a query and the rows that it sees.
+ * made in the same order, so the result depends on nothing but a query and the rows that it sees. Rows that the cache has
+ * dropped are seen by nobody: a piece of them adds nothing.
  *
  * Sequences that share rows and have one query row each are a bundle: the shared rows are read once for all
  * of them, then each sequence's own. That cuts a run at a multiple of ATTEND_BLOCK, which changes no sum.
@@ -19,6 +20,7 @@
 
 #include "attn/attn_bundle.h"
 #include "attn/attn_few.h"
+#include "attn/attn_states.h"
 #include "base/mem.h"
 #include "base/threads.h"
 
@@ -28,17 +30,12 @@ enum {
     TASK_QUERIES = 64 /* queries (rows x heads of a group) of a task, if a row has fewer */
 };
 
-/* What attend() keeps of each query. */
-struct state {
-    float *max, *sum, *context; /* [queries], [queries][LANES], [queries][d] */
-};
-
 /* A thread's own. */
 struct scratch {
     float *q;
     size_t *seen, *first; /* [queries]: the end and the beginning of what each sees of a run */
     float *slope, *own;   /* [queries], where the shape has slopes */
-    struct state piece, all;
+    struct states piece, all;
     float *space;
     char *gathered; /* [2][PIECE] rows of K and V */
     float *wide;    /* [2][PIECE][d] of them, widened; only where the shape says so */
@@ -53,7 +50,7 @@ struct fused {
     size_t threads;
     struct scratch *scratch; /* [threads] */
     float *buffer;           /* all of the scratch's arrays */
-    struct state *part;      /* [2 * threads][pieces], for steps of few tasks */
+    struct states *part;     /* [2 * threads][pieces], for steps of few tasks */
     float *part_buffer;
     size_t pieces;
     struct bundles bundles; /* of the step */
@@ -82,7 +79,7 @@ struct work {
     const struct task *task;
     const struct kv_view *view;
     struct scratch *s;
-    const struct state *state;
+    const struct states *state;
 };
 
 static void close_state(struct attn *attn)
@@ -105,13 +102,6 @@ static void close_state(struct attn *attn)
 /* Floats of a row of q and of out. */
 static size_t row_width(const struct fused *f) { return f->attn.shape.heads * f->d; }
 
-static size_t state_floats(const struct fused *f) { return f->queries * (1 + LANES + f->d); }
-
-static struct state place_state(const struct fused *f, float *at)
-{
-    return (struct state){at, at + f->queries, at + f->queries * (1 + LANES)};
-}
-
 /* Floats that kernels need, in whole cache lines; and of a scratch. */
 static size_t space_floats(const struct fused *f)
 {
@@ -120,7 +110,7 @@ static size_t space_floats(const struct fused *f)
 
 static size_t scratch_floats(const struct fused *f)
 {
-    return round_up(2 * state_floats(f) + f->queries * f->d, 16) + space_floats(f);
+    return round_up(2 * states_floats(f->queries, f->d) + f->queries * f->d, 16) + space_floats(f);
 }
 
 static bool open_scratch(struct fused *f)
@@ -133,9 +123,9 @@ static bool open_scratch(struct fused *f)
         float *at = f->buffer + t * scratch_floats(f);
         s->space = at;
         at += space_floats(f);
-        s->piece = place_state(f, at);
-        s->all = place_state(f, at + state_floats(f));
-        s->q = at + 2 * state_floats(f);
+        s->piece = states_at(f->queries, at);
+        s->all = states_at(f->queries, at + states_floats(f->queries, f->d));
+        s->q = at + 2 * states_floats(f->queries, f->d);
         s->seen = mem_alloc(f->queries, 2 * sizeof *s->seen);
         s->slope = mem_alloc(f->queries, 2 * sizeof *s->slope);
         s->gathered = mem_zalloc(2 * PIECE, few_most_row_bytes(f->d));
@@ -156,10 +146,10 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
     f->task_rows = size_max(1, TASK_QUERIES / f->group);
     f->queries = f->task_rows * f->group;
     f->threads = (size_t)threads_most();
-    f->pieces = div_up(limits->positions, PIECE);
+    f->pieces = div_up(limits->positions, PIECE) + 1; /* rows may begin within one */
     size_t floats = 0;
     const size_t parts = 2 * f->threads * f->pieces;
-    if (size_mul(parts, state_floats(f), &floats)) {
+    if (size_mul(parts, states_floats(f->queries, f->d), &floats)) {
         f->part = mem_alloc(parts, sizeof *f->part);
         f->part_buffer = mem_alloc(floats, sizeof(float));
     }
@@ -167,7 +157,7 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
         return err_set(err, "out of memory: attention over %zu rows needs %zu bytes", limits->positions,
                        (floats + f->threads * scratch_floats(f)) * sizeof(float));
     for (size_t i = 0; i < parts; i++)
-        f->part[i] = place_state(f, f->part_buffer + i * state_floats(f));
+        f->part[i] = states_at(f->queries, f->part_buffer + i * states_floats(f->queries, f->d));
     return 0;
 }
 
@@ -206,34 +196,8 @@ static size_t row_of(const struct task *task, size_t i)
 
 static size_t position_of(const struct kv *kv, const struct task *task, size_t i)
 {
-    return task->bundle->n > 1 ? kv_fill(kv, task->bundle->query[i]->seq).n
-                               : kv_fill(kv, task->query->seq).n + task->from + i;
-}
-
-static void clear_state(const struct fused *f, const struct state *state, size_t queries)
-{
-    for (size_t i = 0; i < queries; i++)
-        state->max[i] = -INFINITY;
-    memset(state->sum, 0, queries * LANES * sizeof(float));
-    memset(state->context, 0, queries * f->d * sizeof(float));
-}
-
-/* a becomes what both saw; b comes after a. A query that saw nothing of b keeps its bits. */
-static void join_states(const struct fused *f, const struct state *a, const struct state *b,
-                        size_t queries)
-{
-    for (size_t i = 0; i < queries; i++) {
-        if (!(b->max[i] > -INFINITY) && !isnan(b->max[i]))
-            continue;
-        const float max = fmaxf(a->max[i], b->max[i]);
-        const float of_a = expf(a->max[i] - max), of_b = expf(b->max[i] - max);
-        float *sum = a->sum + i * LANES, *context = a->context + i * f->d;
-        for (size_t j = 0; j < LANES; j++)
-            sum[j] = sum[j] * of_a + b->sum[i * LANES + j] * of_b;
-        for (size_t j = 0; j < f->d; j++)
-            context[j] = context[j] * of_a + b->context[i * f->d + j] * of_b;
-        a->max[i] = max;
-    }
+    return task->bundle->n > 1 ? kv_position(kv, task->bundle->query[i]->seq)
+                               : kv_position(kv, task->query->seq) + task->from + i;
 }
 
 /* Rows of the view are multiplied as they lie, by queries in int8. */
@@ -272,25 +236,18 @@ static void load_queries(const struct job *job, const struct task *task, const s
     }
 }
 
-static void store_context(const struct job *job, const struct task *task, const struct state *state)
+static void store_context(const struct job *job, const struct task *task, const struct states *state)
 {
     const struct fused *f = job->f;
     const size_t width = row_width(f), n = f->group * f->d;
     for (size_t i = 0; i < task->rows * f->group; i++) {
         float *to = job->part->out + row_of(task, i / f->group) * width + task->kv_head * n;
-        float sum[LANES], *context = to + i % f->group * f->d;
-        memcpy(sum, state->sum + i * LANES, sizeof sum);
-        for (size_t half = LANES / 2; half; half /= 2)
-            for (size_t j = 0; j < half; j++)
-                sum[j] += sum[j + half];
-        const float share = 1 / sum[0];
-        for (size_t j = 0; j < f->d; j++)
-            context[j] = state->context[i * f->d + j] * share;
+        states_result(f->d, state, i, to + i % f->group * f->d);
     }
 }
 
 /* Pointers to the tiles of positions [from, to); from is a multiple of a tile, and no tile lies in two
- * spans. */
+ * spans. Of rows that are dropped nothing is seen: the first tile that is there stands for theirs. */
 static size_t find_tiles(const struct kv_view *view, size_t from, size_t to, const char **k,
                          const char **v)
 {
@@ -299,7 +256,8 @@ static size_t find_tiles(const struct kv_view *view, size_t from, size_t to, con
     for (size_t at = from; at < to; at += ATTEND_TILE, n++) {
         while (span + 1 < end && at >= span[1].first)
             span++;
-        const size_t offset = view->offset + (at - span->first) * span->row_stride;
+        const size_t offset =
+            view->offset + (size_max(at, span->first) - span->first) * span->row_stride;
         k[n] = (const char *)span->k + offset;
         v[n] = (const char *)span->v + offset;
     }
@@ -328,7 +286,7 @@ static void attend_rows(const struct work *w, size_t tiles, size_t must, size_t 
 {
     const struct fused *f = w->job->f;
     struct scratch *s = w->s;
-    const struct state *state = w->state;
+    const struct states *state = w->state;
     const bool sloped = f->attn.shape.slopes != NULL, int8 = in_int8(f, w->view);
     const bool widen = f->attn.shape.widen && dtype_few_bits(w->view->type);
     const enum dtype type = widen ? DTYPE_F32 : w->view->type;
@@ -368,21 +326,21 @@ static void attend_rows(const struct work *w, size_t tiles, size_t must, size_t 
 static void attend_chain(const struct work *w, size_t row, size_t rows, size_t from, size_t to)
 {
     const struct kv *kv = w->job->step->kv;
-    const struct kv_fill fill = kv_fill(kv, w->view->seq);
-    const size_t valid = fill.n + fill.pending;
+    const size_t end = kv_position(kv, w->view->seq) + kv_fill(kv, w->view->seq).pending;
     for (size_t i = row; i < row + rows; i++) {
         const size_t own = position_of(kv, w->task, i);
         tell_sight(w, i, own, own + 1, from);
     }
     const size_t tiles = find_tiles(w->view, from, to, w->s->k, w->s->v);
-    const size_t must = valid > from ? div_up(valid - from, ATTEND_BLOCK) : 0;
+    const size_t must = end > from ? div_up(end - from, ATTEND_BLOCK) : 0;
     attend_rows(w, tiles, must, row, rows);
 }
 
-/* Row `at` of the view. */
+/* Row `at` of the view, or its first one. */
 static size_t row_offset(const struct kv_view *view, size_t at, const struct kv_span **span)
 {
     size_t i = 0;
+    at = size_max(at, view->span[0].first);
     while (i + 1 < view->n_spans && at >= view->span[i + 1].first)
         i++;
     *span = &view->span[i];
@@ -424,21 +382,21 @@ static void attend_tree(const struct work *w, size_t from, size_t to)
 {
     const struct task *task = w->task;
     const struct attn_query *query = task->query;
-    const struct kv_fill fill = kv_fill(w->job->step->kv, query->seq);
-    const size_t common = size_min(to, fill.n / ATTEND_BLOCK * ATTEND_BLOCK);
-    const size_t padding = size_max(from, round_up(fill.n + fill.pending, ATTEND_BLOCK));
+    const size_t n = kv_position(w->job->step->kv, query->seq);
+    const size_t common = size_min(to, n / ATTEND_BLOCK * ATTEND_BLOCK);
+    const size_t padding = size_max(from, round_up(n + query->rows, ATTEND_BLOCK));
     const size_t rest = size_max(from, common);
     struct scratch *s = w->s;
     for (size_t i = 0; i < task->rows && common > from; i++)
-        tell_sight(w, i, fill.n + tree_depth(query, task->from + i), common, from);
+        tell_sight(w, i, n + tree_depth(query, task->from + i), common, from);
     if (common > from)
         attend_rows(w, find_tiles(w->view, from, common, s->k, s->v), SIZE_MAX, 0, task->rows);
     for (size_t i = 0; i < task->rows; i++) {
-        const size_t row = task->from + i, own = fill.n + tree_depth(query, row);
+        const size_t row = task->from + i, own = n + tree_depth(query, row);
         const size_t end = size_min(own + 1, from + PIECE);
         if (end <= rest)
             continue;
-        const size_t tiles = gather_tail(w, row, fill.n, rest, end);
+        const size_t tiles = gather_tail(w, row, n, rest, end);
         tell_sight(w, i, own, end, rest);
         attend_rows(w, tiles, SIZE_MAX, i, 1);
     }
@@ -493,19 +451,41 @@ static void attend_bundle(const struct work *w, size_t from, size_t to)
     if (common > from)
         attend_rows(w, find_tiles(w->view, from, common, w->s->k, w->s->v), SIZE_MAX, 0, task->rows);
     for (size_t i = 0; i < task->rows; i++)
-        attend_own(w, i, rest, size_min(to, kv_rows_now(kv, task->bundle->query[i]->seq)));
+        attend_own(w, i, rest, size_min(to, kv_rows_end(kv, task->bundle->query[i]->seq)));
 }
 
-/* One piece of a task; false when nothing of the piece is there. */
+/* Padding on the left of the first row: multiplied, and seen by nobody. */
+static void attend_padding(const struct work *w)
+{
+    const struct kv_span *first = &w->view->span[0];
+    const size_t back = w->view->padded, stride = first->row_stride;
+    for (size_t i = 0; i < w->task->rows * w->job->f->group; i++)
+        w->s->seen[i] = w->s->first[i] = 0;
+    for (size_t at = 0, tiles; at < back; at += tiles * ATTEND_TILE) {
+        tiles = size_min(PIECE_TILES, (back - at) / ATTEND_TILE);
+        for (size_t t = 0; t < tiles; t++) {
+            const size_t before = (back - at - t * ATTEND_TILE) * stride;
+            w->s->k[t] = (const char *)first->k + w->view->offset - before;
+            w->s->v[t] = (const char *)first->v + w->view->offset - before;
+        }
+        attend_rows(w, tiles, 0, 0, w->task->rows);
+    }
+}
+
+/* One piece of a task; false when it is behind the last row. */
 static bool run_piece(const struct work *w, size_t piece)
 {
     const struct task *task = w->task;
     const struct fused *f = w->job->f;
     const size_t from = piece * PIECE;
-    const size_t to = size_min(from + PIECE, bundle_rows(w->job->step->kv, task->bundle));
+    const size_t to = size_min(from + PIECE, bundle_end(w->job->step->kv, task->bundle));
     if (from >= to)
         return false;
-    clear_state(f, w->state, task->rows * f->group);
+    states_clear(f->d, w->state, task->rows * f->group);
+    if (to <= w->view->span[0].first)
+        return true;
+    if (piece == 0 && w->view->padded)
+        attend_padding(w);
     if (task->bundle->n > 1)
         attend_bundle(w, from, to);
     else if (task->query->tail)
@@ -513,6 +493,12 @@ static bool run_piece(const struct work *w, size_t piece)
     else
         attend_chain(w, 0, task->rows, from, to);
     return true;
+}
+
+/* Of the rows that the task's sequence still has. */
+static size_t first_piece(const struct job *job, const struct task *task)
+{
+    return kv_fill(job->step->kv, task->query->seq).first / PIECE;
 }
 
 /* A whole task: its pieces one after the other. */
@@ -527,10 +513,11 @@ static void run_task(void *arg, size_t index)
         return;
     struct work work = {job, &task, &view, s, &s->all};
     load_queries(job, &task, &view, s);
-    run_piece(&work, 0);
+    size_t piece = first_piece(job, &task);
+    run_piece(&work, piece);
     work.state = &s->piece;
-    for (size_t piece = 1; run_piece(&work, piece); piece++)
-        join_states(f, &s->all, &s->piece, task.rows * f->group);
+    while (run_piece(&work, ++piece))
+        states_join(f->d, &s->all, &s->piece, task.rows * f->group);
     store_context(job, &task, &s->all);
     kv_done(job->step->kv, &view);
 }
@@ -542,24 +529,24 @@ static void run_part(void *arg, size_t index)
     struct fused *f = job->f;
     struct scratch *s = &f->scratch[threads_self()];
     const struct task task = find_task(job, index / job->pieces);
-    const size_t piece = index % job->pieces;
+    const size_t piece = first_piece(job, &task) + index % job->pieces;
     struct kv_view view;
     if (!open_view(job, &task, task.query->seq, &view))
         return;
     const struct work work = {job, &task, &view, s, &f->part[index]};
     load_queries(job, &task, &view, s);
     if (!run_piece(&work, piece))
-        clear_state(f, &f->part[index], task.rows * f->group);
+        states_clear(f->d, &f->part[index], task.rows * f->group);
     kv_done(job->step->kv, &view);
 }
 
 static void join_parts(void *arg, size_t index)
 {
     struct job *job = arg;
-    const struct state *part = job->f->part + index * job->pieces;
+    const struct states *part = job->f->part + index * job->pieces;
     const struct task task = find_task(job, index);
     for (size_t i = 1; i < job->pieces; i++)
-        join_states(job->f, &part[0], &part[i], task.rows * job->f->group);
+        states_join(job->f->d, &part[0], &part[i], task.rows * job->f->group);
     store_context(job, &task, &part[0]);
 }
 
@@ -568,20 +555,20 @@ static int run(struct attn *attn, const struct attn_step *step, const struct att
 {
     struct fused *f = (struct fused *)attn;
     struct job job = {.f = f, .step = step, .part = part, .told = ATOMIC_FLAG_INIT};
-    size_t tasks = 0, work = 0, most = 0;
+    size_t tasks = 0, work = 0;
     for (size_t i = 0; i < f->bundles.n; i++) {
         const struct bundle *bundle = &f->bundles.bundle[i];
-        const size_t rows = bundle_rows(step->kv, bundle);
+        const size_t first = kv_fill(step->kv, bundle->query[0]->seq).first;
+        const size_t last = bundle_end(step->kv, bundle), rows = last - first;
         tasks += count_tasks(f, part, bundle);
         work += bundle->n * bundle->query[0]->rows * rows * 2 * part->heads * f->group * f->d;
-        most = size_max(most, rows);
+        job.pieces = size_max(job.pieces, div_up(last, PIECE) - first / PIECE);
     }
-    job.pieces = div_up(most, PIECE);
     if (tasks >= 2 * (size_t)threads_now() || job.pieces == 1) {
         threads_each(tasks, work, run_task, &job);
     } else {
         threads_each(tasks * job.pieces, work, run_part, &job);
-        threads_each(tasks, tasks * job.pieces * state_floats(f), join_parts, &job);
+        threads_each(tasks, tasks * job.pieces * states_floats(f->queries, f->d), join_parts, &job);
     }
     if (job.failed)
         *err = job.err;

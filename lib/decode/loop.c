@@ -107,7 +107,7 @@ static enum work find_work(const struct loop *loop)
         const struct slot *slot = &loop->slot[i];
         if (!slot->busy)
             continue;
-        if (session_rows(loop->session, slot->seq) < slot->n_prompt)
+        if (loop_rows(loop, slot) < slot->n_prompt)
             return WORK_PREFILL;
         work = WORK_DECODE;
     }
@@ -117,7 +117,9 @@ static enum work find_work(const struct loop *loop)
 static int do_work(struct loop *loop, enum work work, struct err *err)
 {
     const struct step_strategy *strategy = loop->strategy;
-    return work == WORK_PREFILL ? loop_prefill(loop, err) : strategy->step(strategy->arg, loop, err);
+    if (work == WORK_PREFILL)
+        return loop_prefill(loop, err);
+    return loop_make_room(loop, err) < 0 ? -1 : strategy->step(strategy->arg, loop, err);
 }
 
 int loop_run(struct loop *loop, struct err *err)

@@ -26,7 +26,9 @@ struct slot {
         step_rows;      /* rows of the prompt in this step: the first one's place there and in the
                                                 prompt, and how many */
     float *last_logits; /* those that chose the last token */
-    size_t row;         /* of the step just run, whose logits choose the next token; SIZE_MAX: none */
+    size_t
+        dropped; /* ids behind those that are kept whose rows were given up for others: see loop_make_room() */
+    size_t row; /* of the step just run, whose logits choose the next token; SIZE_MAX: none */
     const struct beam *beams; /* of a strategy that has several texts, best first */
     size_t n_beams;
     struct ids before; /* of rows that the place still has, while it is free */
@@ -116,6 +118,13 @@ bool loop_admit(struct loop *loop, struct slot *slot, const struct gen_request *
 
 /* Bytes that a request may need when they are beyond the budget; 0: they are not. */
 size_t loop_too_large(const struct loop *loop, const struct gen_request *request);
+/* ---- a full context: loop_again.c ---- */
+
+/* Ids that have a row, or had one. */
+size_t loop_rows(const struct loop *loop, const struct slot *slot);
+
+/* Before a step: full contexts begin anew, if the session is one of those where they do. */
+int loop_make_room(struct loop *loop, struct err *err) MUST_USE;
 
 /* ---- the life of a slot: loop_slot.c ---- */
 

@@ -50,8 +50,11 @@ static struct origin origin_of(const struct loop *loop, const struct slot *slot,
                                const struct slot *other)
 {
     const size_t seq = other->busy ? other->seq : loop_first_seq(loop, other);
-    const size_t rows = session_rows(loop->session, seq);
-    const size_t come = other->busy && other < slot ? size_max(rows, other->n_prompt) : rows;
+    const struct kv *kv = loop->session->kv;
+    const bool whole = kv_whole(kv, seq) && !other->dropped;
+    const size_t rows = whole ? session_rows(loop->session, seq) : 0;
+    const size_t all = size_max(rows, other->busy ? other->n_prompt : 0);
+    const size_t come = other < slot && all <= kv_setup(kv)->cut_rows ? all : rows;
     const size_t common = common_ids(slot->ids, other->busy ? other->ids : &other->before,
                                      size_min(come, slot->n_prompt - 1));
     return (struct origin){seq, rows, common};
@@ -110,7 +113,8 @@ static bool may_stay(const struct loop *loop, const struct slot *slot)
     const struct session *session = loop->session;
     const size_t rows = session_rows(session, slot->seq);
     return rows && slot->seq == loop_first_seq(loop, slot) && snapshot_fits(session, NULL) &&
-           !kv_fill(session->kv, slot->seq).adopted &&
+           !kv_fill(session->kv, slot->seq).adopted && kv_whole(session->kv, slot->seq) &&
+           !slot->dropped &&
            kv_rows_bytes(session->kv, rows) <= session->options.share_bytes / loop->n_slots;
 }
 

@@ -16,9 +16,10 @@ size_t loop_generated(const struct slot *slot) { return slot->ids->len - slot->n
 
 size_t loop_left(const struct loop *loop, const struct slot *slot)
 {
-    const struct kv *kv = loop->session->kv;
-    const size_t without_row = slot->ids->len - size_min(slot->ids->len, kv_fill(kv, slot->seq).n);
-    return kv_left(kv, slot->seq) - size_min(kv_left(kv, slot->seq), without_row);
+    const size_t rows = session_rows(loop->session, slot->seq);
+    const bool again = loop->session->options.recompute;
+    const size_t left = again ? SIZE_MAX : session_left(loop->session, slot->seq);
+    return left - size_min(left, slot->ids->len - size_min(slot->ids->len, rows));
 }
 
 const struct sampler_options *loop_sampling(const struct loop *loop, const struct slot *slot)
@@ -171,13 +172,20 @@ static const char *find_fault(const struct loop *loop, const struct slot *slot, 
         snprintf(text, size, "a logit bias is given for id %u, the vocabulary has %zu", bias->id,
                  vocab(loop));
     else if (slot->n_prompt - session_rows(loop->session, slot->seq) >
-             kv_left(loop->session->kv, slot->seq))
+             session_left(loop->session, slot->seq))
         snprintf(text, size, "the prompt has %zu tokens%s, the context holds %zu: shorten it%s",
                  slot->n_prompt, slot->request->from ? " with those of the snapshot" : "", context,
                  context < loop->session->model->config.context ? " or raise -c"
                                                                 : "; the model takes no more");
     else if (loop_too_large(loop, slot->request))
         tell_too_large(loop, slot, text, size);
+    else if (kv_setup(loop->session->kv)->window && session_ends(loop->session) &&
+             !loop->session->options.recompute && slot->request->n != GENERATE_NO_LIMIT &&
+             slot->request->n > context + 1 - slot->n_prompt)
+        snprintf(text, size,
+                 "prompt and answer become %zu tokens, and the model has learned positions for a "
+                 "context of %zu: only --shift recompute, where they begin anew, goes beyond",
+                 slot->n_prompt + slot->request->n, context);
     else {
         for (size_t i = 0; i < slot->n_prompt; i++)
             if (slot->ids->id[i] >= vocab(loop)) {
@@ -190,13 +198,17 @@ static const char *find_fault(const struct loop *loop, const struct slot *slot, 
     return text;
 }
 
-/* The rows that a snapshot has; all of a prompt's rows only where no token is to be chosen. */
+/* The rows that a snapshot has; all of a prompt's rows only where no token is to be chosen. Those that cannot be used are computed
+ * again. */
 static int load_rows(struct loop *loop, const struct slot *slot, struct err *err)
 {
     const struct gen_request *request = slot->request;
-    const size_t rows = size_min(request->from_rows, slot->n_prompt - (request->n > 0));
+    const size_t wanted = size_min(request->from_rows, slot->n_prompt - (request->n > 0));
     const double start = clock_ms();
-    if (!request->from || !rows)
+    const size_t rows =
+        request->from ? snapshot_tokens_of_rows(loop->session, request->from, request->from_seq, wanted)
+                      : 0;
+    if (!rows)
         return 0;
     if (snapshot_load(loop->session, slot->seq, request->from, request->from_seq, rows, err) < 0)
         return -1;
@@ -228,6 +240,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     slot->n_prompt_best = size_min(request->prompt_logprobs, vocab(loop));
     slot->told_text = slot->told_ids = 0;
     slot->row = SIZE_MAX;
+    slot->dropped = 0;
     const size_t length = slot->n_prompt + size_min(request->n, loop->session->options.context);
     for (size_t i = 0; i < loop->strategy->width; i++)
         session_begin(loop->session, slot->seq + i, length);

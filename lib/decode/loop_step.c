@@ -115,7 +115,7 @@ static int add_prompts(struct loop *loop, struct prefill *prefill, struct err *e
             continue;
         if (loop_share(loop, slot, &ready, err) < 0)
             return -1;
-        const size_t have = session_rows(loop->session, slot->seq);
+        const size_t have = loop_rows(loop, slot);
         prefill->total += slot->n_prompt;
         prefill->done += size_min(have, slot->n_prompt);
         if (have < slot->n_prompt && ready)

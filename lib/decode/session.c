@@ -7,14 +7,31 @@
 #include "base/mem.h"
 #include "base/threads.h"
 
+/* The cache knows the layers' windows: it may keep no more than those. Its steps may be limited. */
+static int open_cache(struct session *s, struct err *err)
+{
+    const struct config *c = &s->model->config;
+    size_t *windows = mem_alloc(c->layers, sizeof *windows);
+    if (!windows)
+        return err_set(err, "out of memory for %zu layers", c->layers);
+    for (size_t l = 0; l < c->layers; l++)
+        windows[l] = config_window(c, l);
+    const struct kv_shape shape = {c->layers, c->kv_heads, c->head_dim, s->options.context,
+                                   s->options.kv_type};
+    struct kv_spec spec = s->options.kv;
+    spec.windows = windows;
+    const int rc = kv_open(&s->kv, &spec, &shape, s->options.batch, err);
+    free(windows);
+    if (rc == 0 && kv_setup(s->kv)->step_rows)
+        s->options.chunk = size_min(s->options.chunk, kv_setup(s->kv)->step_rows);
+    return rc;
+}
+
 int session_open(struct session *s, const struct model *model, const struct session_options *options,
                  struct err *err)
 {
-    const struct config *c = &model->config;
     *s = (struct session){.model = model, .options = *options};
     s->max_rows = size_max(size_max(options->chunk, options->rows), options->batch);
-    const struct kv_shape shape = {c->layers, c->kv_heads, c->head_dim, options->context,
-                                   options->kv_type};
     s->token = mem_alloc(s->max_rows, sizeof *s->token);
     s->position = mem_alloc(s->max_rows, sizeof *s->position);
     s->query = mem_alloc(options->batch, sizeof *s->query);
@@ -26,9 +43,8 @@ int session_open(struct session *s, const struct model *model, const struct sess
     /* Buffers are made for the larger team. */
     threads_set(options->threads > options->threads_prefill ? options->threads
                                                             : options->threads_prefill);
-    if (kv_open(&s->kv, &options->kv, &shape, options->batch, err) < 0 ||
-        forward_open(&s->forward, model, options->kernels, options->precision, options->attn, s->kv,
-                     s->max_rows, err) < 0) {
+    if (open_cache(s, err) < 0 || forward_open(&s->forward, model, options->kernels, options->precision,
+                                               options->attn, s->kv, s->max_rows, err) < 0) {
         session_close(s);
         return -1;
     }
@@ -49,13 +65,17 @@ void session_close(struct session *s)
     *s = (struct session){0};
 }
 
-size_t session_rows(const struct session *s, size_t seq) { return kv_fill(s->kv, seq).n; }
+size_t session_rows(const struct session *s, size_t seq) { return kv_position(s->kv, seq); }
 
-/* Where the next row of a sequence stands. */
-static size_t next_position(const struct session *s, size_t seq)
+size_t session_left(const struct session *s, size_t seq)
 {
-    const struct kv_fill fill = kv_fill(s->kv, seq);
-    return fill.first + fill.n;
+    return session_ends(s) ? s->options.context - session_rows(s, seq) : SIZE_MAX;
+}
+
+bool session_ends(const struct session *s)
+{
+    return !kv_setup(s->kv)->window || s->options.recompute ||
+           s->model->config.position == POSITION_LEARNED;
 }
 
 void session_begin(struct session *s, size_t seq, size_t length)
@@ -63,12 +83,16 @@ void session_begin(struct session *s, size_t seq, size_t length)
     forward_begin(&s->forward, seq, size_min(length, s->options.context));
 }
 
-size_t session_space(const struct session *s) { return s->max_rows - s->n_rows; }
+size_t session_space(const struct session *s)
+{
+    const size_t most = kv_setup(s->kv)->step_rows, space = s->max_rows - s->n_rows;
+    return most ? size_min(space, most) : space;
+}
 
 size_t session_add(struct session *s, size_t seq, const uint32_t *token, size_t n)
 {
     assert(n <= session_space(s) && s->n_queries < s->options.batch);
-    const size_t first = s->n_rows, position = next_position(s, seq);
+    const size_t first = s->n_rows, position = session_rows(s, seq);
     for (size_t i = 0; i < n; i++) {
         s->token[first + i] = token[i];
         s->position[first + i] = position + i;
@@ -81,7 +105,7 @@ size_t session_add(struct session *s, size_t seq, const uint32_t *token, size_t 
 size_t session_add_tree(struct session *s, size_t seq, const uint32_t *token, const size_t *depth,
                         size_t n, const uint32_t *tail, const size_t *tail_at)
 {
-    const size_t first = session_add(s, seq, token, n), position = next_position(s, seq);
+    const size_t first = session_add(s, seq, token, n), position = session_rows(s, seq);
     for (size_t i = 0; i < n; i++)
         s->position[first + i] = position + depth[i];
     s->query[s->n_queries - 1].tail = tail;

@@ -15,10 +15,12 @@ struct session_options {
     enum precision precision;
     size_t context;      /* N */
     size_t batch;        /* B: sequences at a time */
-    size_t chunk;        /* rows of a prefill step at most */
+    size_t chunk;        /* rows of a prefill step at most; an open session may have lowered it */
     size_t rows;         /* rows of any other step at most; at least `batch` are always possible */
     size_t memory_bytes; /* of the cache's rows at a time; 0: no limit */
     bool split;          /* one attention call per sequence (BASS paper 3.2, BASS-SPLIT) */
+    bool recompute;      /* a full context begins anew: the loop's business */
+    size_t keep;         /* tokens at the beginning that stay then */
     int threads, threads_prefill;
     size_t
         share_bytes; /* of rows that may stay behind requests that have ended, for others that begin like them */
@@ -42,10 +44,15 @@ int session_open(struct session *session, const struct model *model,
                  const struct session_options *options, struct err *err) MUST_USE;
 void session_close(struct session *session);
 
-/* Committed rows of a sequence. */
+/* Committed rows of a sequence, with those that the cache has dropped. */
 size_t session_rows(const struct session *session, size_t seq);
 
-/* Rows that can still be added to the step. */
+/* Rows that it can still be given, and whether that ends: a window slides on, but not where positions are learned, nor where it
+ * is to begin anew. */
+size_t session_left(const struct session *session, size_t seq);
+bool session_ends(const struct session *session);
+
+/* Rows of a sequence that can still be added to the step. */
 size_t session_space(const struct session *session);
 
 /* An empty sequence begins that becomes `length` tokens long at most, or as long as the context. */
@@ -75,7 +82,7 @@ int session_run(struct session *session, int threads, struct err *err) MUST_USE;
 /* logits[n][vocab] of rows of the step just run. */
 void session_logits(struct session *session, const size_t *row, size_t n, float *logits);
 
-/* Cuts a sequence to its first `rows` rows. */
+/* Cuts a sequence to its first `rows` rows, as kv_truncate() does. */
 void session_cut(struct session *session, size_t seq, size_t rows);
 
 /* Empties a sequence and gives its storage back. */

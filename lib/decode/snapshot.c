@@ -115,11 +115,21 @@ static int check_fits(const struct session *session, const struct snapshot *snap
                          path, most, most);
 }
 
+size_t snapshot_tokens_of_rows(const struct session *session, const struct snapshot *snapshot,
+                               size_t index, size_t tokens)
+{
+    const struct kvfile_seq *seq = snapshot_seq(snapshot, index);
+    const size_t first = (size_t)seq->first, wanted = tokens - size_min(tokens, first);
+    const size_t rows = kv_adoptable(session->kv, first, size_min(wanted, (size_t)seq->n_rows));
+    return rows && rows >= seq->least ? first + rows : 0;
+}
+
 int snapshot_load(struct session *session, size_t seq, const struct snapshot *snapshot, size_t index,
-                  size_t rows, struct err *err)
+                  size_t tokens, struct err *err)
 {
     const struct kvfile *file = &snapshot->file;
-    const size_t layers = (size_t)file->head->layers;
+    const size_t layers = (size_t)file->head->layers, first = (size_t)file->seq[index].first;
+    const size_t rows = tokens - first;
     struct kvfile_rows *mapped = &session->mapped[seq];
     assert(rows && rows <= file->seq[index].n_rows && !mapped->data);
     if (check_fits(session, snapshot, snapshot->path, err) < 0)
@@ -133,7 +143,7 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
         layer[l].v = mapped->data + kvfile_block_of(file, index, l, true)->offset - mapped->offset;
     }
     if (rc == 0)
-        rc = kv_adopt(session->kv, seq, layer, snapshot_type(snapshot), rows,
+        rc = kv_adopt(session->kv, seq, layer, snapshot_type(snapshot), first, rows,
                       (size_t)file->seq[index].cap, err);
     session_release_mapped(session, seq);
     free(layer);
@@ -188,7 +198,7 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
     const struct kv_fill rows = kv_fill(session->kv, seq);
     const struct sampler_options *o = saved->sampling;
     struct reading reading = {session->kv, seq};
-    assert(rows.n && rows.n <= saved->n_tokens);
+    assert(rows.n && rows.first + rows.n <= saved->n_tokens);
     const struct kvwriter_seq out = {
         .entry =
             {
@@ -196,6 +206,8 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
                 .n_rows = rows.n,
                 .cap = choose_cap(session->kv, seq),
                 .n_prompt = saved->n_prompt,
+                .first = rows.first,
+                .least = kv_whole(session->kv, seq) ? 0 : rows.n,
                 .seed = saved->seed,
                 .stream = saved->stream,
                 .temp = o->temp,

@@ -45,10 +45,14 @@ size_t snapshot_common(const struct snapshot *snapshot, size_t index, const uint
  * nor in the snapshot, which may be NULL: false. */
 bool snapshot_fits(const struct session *session, const struct snapshot *snapshot);
 
-/* The empty sequence `seq` of a session begins with the first `rows` rows of a sequence of the snapshot (at most its
- * n_rows): in place under policies that can, and converted where the cache is of another type. */
+/* With how many tokens a sequence of the session can begin whose rows a sequence of the snapshot has, `tokens` at most: a
+ * window's rows are of use to a window that is as long, all of them. 0: with none. */
+size_t snapshot_tokens_of_rows(const struct session *session, const struct snapshot *snapshot,
+                               size_t index, size_t tokens) MUST_USE;
+
+/* The empty sequence `seq` of a session begins with that many `tokens` of a sequence of the snapshot: in place under policies that can, and converted where the cache is of another type. */
 int snapshot_load(struct session *session, size_t seq, const struct snapshot *snapshot, size_t index,
-                  size_t rows, struct err *err) MUST_USE;
+                  size_t tokens, struct err *err) MUST_USE;
 
 /* ---- writing ---- */
 

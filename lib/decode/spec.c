@@ -52,7 +52,9 @@ static void choose_shape(const struct spec *spec, const struct loop *loop, const
                          size_t allowed, struct tree_shape *shape)
 {
     const struct spec_options *o = &spec->options;
-    const size_t free_rows = kv_free_rows(loop->session->kv, slot->seq) - 1;
+    const size_t free_rows =
+        size_min(kv_free_rows(loop->session->kv, slot->seq), session_left(loop->session, slot->seq)) -
+        1;
     const size_t levels = size_min(slot->request->n - loop_generated(slot), loop_left(loop, slot));
     const size_t most = levels > 1 ? size_min(size_min(free_rows, spec->most), allowed) : 0;
     if (o->record)

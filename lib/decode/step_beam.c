@@ -32,7 +32,8 @@ static int take_best(struct step_beam *b, struct loop *loop, struct slot *slot, 
     slot->beams = search->ended;
     slot->n_beams = size_min(search->n_ended, b->n_best);
     search->most = 0;
-    session_cut(loop->session, slot->seq, slot->n_prompt); /* what it has behind is some path's */
+    /* What it has behind is some path's; a window has nothing without it. */
+    session_cut(loop->session, slot->seq, kv_whole(loop->session->kv, slot->seq) ? slot->n_prompt : 0);
     for (size_t i = 0; slot->n_beams && slot->busy && i < slot->beams[0].ids.len; i++)
         if (loop_take(loop, slot, slot->beams[0].ids.id[i], logits, err) < 0)
             return -1;

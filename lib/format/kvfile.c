@@ -38,11 +38,11 @@ static int check_head(const struct kvfile_head *head, size_t size, const char *n
     if (size < KVFILE_ALIGN)
         return err_set(err, "%s: has %zu bytes, its head alone has %d: it is truncated", name, size,
                        KVFILE_ALIGN);
-    if (head->version != KVFILE_VERSION)
+    if (head->version < KVFILE_VERSION || head->version > KVFILE_VERSION_WINDOW)
         return err_set(err,
-                       "%s: is version %u of the snapshot format, this program reads version %d; make "
-                       "it again from its text",
-                       name, head->version, KVFILE_VERSION);
+                       "%s: is version %u of the snapshot format, this program reads versions %d and "
+                       "%d; make it again from its text",
+                       name, head->version, KVFILE_VERSION, KVFILE_VERSION_WINDOW);
     if (head->file_bytes != size)
         return err_set(err, "%s: has %zu bytes, its head says %llu: it is truncated or damaged", name,
                        size, (unsigned long long)head->file_bytes);
@@ -115,7 +115,9 @@ static int check_seq(const struct kvfile *file, size_t i, const char *name, stru
         seq->id_bytes > text - seq->id)
         return err_set(err, "%s: sequence %zu points outside the tables: the file is damaged", name, i);
     if (seq->n_rows == 0 || seq->n_rows > seq->n_tokens || seq->n_prompt > seq->n_tokens ||
-        seq->cap < seq->n_rows || seq->cap % TILE_ROWS)
+        seq->cap < seq->n_rows || seq->cap % TILE_ROWS || seq->first > seq->n_tokens - seq->n_rows ||
+        seq->least > seq->n_rows || (seq->first && seq->least != seq->n_rows) ||
+        (seq->least && file->head->version != KVFILE_VERSION_WINDOW))
         return err_set(err, "%s: sequence %zu has %llu tokens and %llu of %llu rows: impossible", name,
                        i, (unsigned long long)seq->n_tokens, (unsigned long long)seq->n_rows,
                        (unsigned long long)seq->cap);

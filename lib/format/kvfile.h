@@ -17,6 +17,7 @@
 
 enum {
     KVFILE_VERSION = 2,
+    KVFILE_VERSION_WINDOW = 3, /* some sequence is a window: `first` and `least` are not all 0 */
     KVFILE_ALIGN = 4096,
     KVFILE_MAX_TABLES = 256 << 20 /* they are hashed whenever the file is opened */
 };
@@ -51,7 +52,7 @@ struct kvfile_head {
 /* One sequence, 192 bytes. */
 struct kvfile_seq {
     uint64_t token, n_tokens; /* its ids in the tokens section; n_tokens >= n_rows */
-    uint64_t n_rows;          /* leading tokens that have a row; the others are pending */
+    uint64_t n_rows;          /* tokens from `first` on that have a row; those behind are pending */
     uint64_t cap;      /* stored rows per head, a multiple of TILE_ROWS; those behind n_rows are zero */
     uint64_t n_prompt; /* leading tokens that were given, not generated: for information */
     uint64_t seed, stream; /* key of the random numbers; their position is n_tokens */
@@ -59,7 +60,9 @@ struct kvfile_seq {
     uint64_t top_k, repeat_last_n; /* all tokens: 2^64 - 1 */
     uint64_t id, id_bytes;         /* its name, JSON, in the text section; 0 bytes: none */
     double presence_penalty, frequency_penalty;
-    uint64_t spare[7];
+    uint64_t first; /* leading tokens whose rows were dropped */
+    uint64_t least; /* rows that a reader must take at least: fewer lack some before them */
+    uint64_t spare[5];
 };
 
 /* One block [KV head][cap][d], 64 bytes. */

@@ -110,6 +110,8 @@ int kvwriter_add(struct kvwriter *w, const struct kvwriter_seq *seq, struct err 
     entry.id = w->section[KVFILE_TEXT].len;
     entry.id_bytes = seq->id ? strlen(seq->id) : 0;
     w->n_tokens += (size_t)entry.n_tokens;
+    if (entry.least)
+        w->head.version = KVFILE_VERSION_WINDOW;
     w->head.n_sequences++;
     if (seq->id && buf_add(&w->section[KVFILE_TEXT], seq->id, (size_t)entry.id_bytes, err) < 0)
         return -1;

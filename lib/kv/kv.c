@@ -37,7 +37,9 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
         return err_set(err, "out of memory for a cache of %zu sequences", n_seqs);
     }
     kv->policy = spec->policy;
-    kv->setup = (struct kv_setup){.policy = spec->policy->name, .shape = *shape, .n_seqs = n_seqs};
+    kv->spec = *spec;
+    kv->setup = (struct kv_setup){
+        .policy = spec->policy->name, .shape = *shape, .n_seqs = n_seqs, .cut_rows = SIZE_MAX};
     kv->rows = spec->valid_rows_only ? KV_ROWS_VALID : spec->policy->rows;
     kv->alloc = spec->alloc;
     kv->lockstep = spec->lockstep;
@@ -79,6 +81,13 @@ struct kv_fill kv_fill(const struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
     return (struct kv_fill){s->first, s->n, s->pending, s->cap, s->adopted};
+}
+
+size_t kv_position(const struct kv *kv, size_t seq) { return kv->seq[seq].first + kv->seq[seq].n; }
+
+bool kv_whole(const struct kv *kv, size_t seq)
+{
+    return !kv->policy->endless || kv_position(kv, seq) <= kv->setup.cut_rows;
 }
 
 size_t kv_left(const struct kv *kv, size_t seq)
@@ -125,6 +134,9 @@ int kv_room(struct kv *kv, size_t seq, size_t rows, struct err *err)
     if (rows > kv_left(kv, seq))
         return err_set(err, "the context of %zu rows is full: %zu are used, %zu more are needed",
                        kv->setup.shape.max_rows, s->n, rows);
+    if (kv->policy->endless && rows > kv->setup.step_rows)
+        return err_set(err, "a step of %zu rows is more than the %zu that the window's room takes",
+                       rows, kv->setup.step_rows);
     const bool inside = s->adopted && s->n + rows <= s->stored;
     if ((!inside && kv->policy->room(kv, seq, rows, err) < 0) ||
         (s->adopted && clean_adopted(kv, seq, s->n + rows, err) < 0))
@@ -167,16 +179,17 @@ int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, 
     view->head = head;
     view->heads = heads;
     view->type = kv->setup.shape.type;
+    view->padded = 0;
     if (kv->policy->view(kv, seq, layer, head, heads, s->n + s->pending, view, err) < 0)
         return -1;
-    assert(head > 0 ||
-           !kv_view_problem(view, kv_row_bytes(kv), s->n + s->pending)); /* once for all heads */
+    assert(head > 0 || !kv_view_problem(view, kv_row_bytes(kv),
+                                        s->first + s->n + s->pending)); /* once for all heads */
     return 0;
 }
 
-const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t valid)
+const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t end)
 {
-    size_t at = 0, tokens = 0;
+    size_t at = view->n_spans ? view->span[0].first : 0, tokens = at;
     for (size_t i = 0; i < view->n_spans; i++) {
         const struct kv_span *span = &view->span[i];
         if (span->first != at)
@@ -192,7 +205,7 @@ const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t
         at += span->rows;
         tokens += span->valid;
     }
-    return tokens == valid ? NULL : "another number of tokens than the sequence has";
+    return tokens == end ? NULL : "another number of tokens than the sequence has";
 }
 
 void kv_done(struct kv *kv, struct kv_view *view)
@@ -212,6 +225,8 @@ size_t kv_free_rows(const struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
     const size_t N = kv->setup.shape.max_rows;
+    if (kv->policy->endless)
+        return kv->setup.step_rows;
     if (!kv->policy->growth->in_steps || s->n == N)
         return kv_left(kv, seq);
     return size_max(kv_storage_rows(kv, seq), size_min(round_up(s->n + 1, kv->setup.r), N)) - s->n;
@@ -220,7 +235,34 @@ size_t kv_free_rows(const struct kv *kv, size_t seq)
 size_t kv_rows_now(const struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
-    return kv->rows == KV_ROWS_CAP ? s->cap : s->n + s->pending;
+    switch (kv->rows) {
+    case KV_ROWS_CAP: return s->cap;
+    case KV_ROWS_WINDOW: return size_max(kv->setup.window - 1, s->n) + s->pending;
+    case KV_ROWS_VALID: break;
+    }
+    return s->n + s->pending;
+}
+
+size_t kv_rows_end(const struct kv *kv, size_t seq)
+{
+    const struct kv_seq *s = &kv->seq[seq];
+    return kv->rows == KV_ROWS_CAP ? s->cap : s->first + s->n + s->pending;
+}
+
+size_t kv_rows_padded(const struct kv *kv, size_t seq)
+{
+    const struct kv_seq *s = &kv->seq[seq];
+    const bool full = kv->rows != KV_ROWS_WINDOW || s->first || s->n >= kv->setup.window - 1;
+    return full ? 0 : round_up(kv->setup.window - 1 - s->n, TILE_ROWS);
+}
+
+/* Of an endless sequence no more rows stay than the next one sees. */
+static void settle(struct kv *kv, struct kv_seq *s)
+{
+    const size_t most = kv->policy->endless ? kv->setup.window - 1 : s->n;
+    const size_t dropped = s->n - size_min(s->n, most);
+    s->first += dropped;
+    s->n -= dropped;
 }
 
 /* A step of one sequence is over: rows counted once, not per layer or head. */
@@ -238,6 +280,7 @@ void kv_commit(struct kv *kv, size_t seq, size_t rows)
     count_step(kv, seq);
     s->n += rows;
     s->pending = 0;
+    settle(kv, s);
 }
 
 void kv_keep(struct kv *kv, size_t seq, const size_t *offset, size_t n)
@@ -255,23 +298,34 @@ void kv_keep(struct kv *kv, size_t seq, const size_t *offset, size_t n)
         kv->policy->keep(kv, seq, s->n, extra, count);
         s->n += count;
     }
+    settle(kv, s);
+}
+
+/* Rows that stay when a sequence is cut, or forked, at position `end`. */
+static size_t rows_before(const struct kv *kv, size_t seq, size_t end)
+{
+    assert(!end || end == kv_position(kv, seq) || (end < kv_position(kv, seq) && kv_whole(kv, seq)));
+    return end ? end - kv->seq[seq].first : 0;
 }
 
 void kv_truncate(struct kv *kv, size_t seq, size_t rows)
 {
     struct kv_seq *s = &kv->seq[seq];
-    assert(rows <= s->n);
-    kv->policy->keep(kv, seq, rows, NULL, 0);
-    s->n = rows;
+    const size_t kept = rows_before(kv, seq, rows);
+    kv->policy->keep(kv, seq, kept, NULL, 0);
+    s->n = kept;
+    s->first = kept ? s->first : 0;
     s->pending = 0;
-    s->adopted = s->adopted && rows;
+    s->adopted = s->adopted && kept;
 }
 
 int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
 {
-    assert(to != from && rows <= kv->seq[from].n && kv->seq[to].n == 0);
-    if (rows && kv->policy->fork(kv, to, from, rows, err) < 0)
+    const size_t kept = rows_before(kv, from, rows);
+    assert(to != from && kv->seq[to].n == 0);
+    if (kept && kv->policy->fork(kv, to, from, kept, err) < 0)
         return -1;
-    kv->seq[to].n = rows;
+    kv->seq[to].n = kept;
+    kv->seq[to].first = kept ? kv->seq[from].first : 0;
     return 0;
 }

@@ -26,10 +26,13 @@ struct kv;
 struct kv_policy;
 
 /* What attention relies on in a view, checked by kv_view_problem():
- *   - spans come in the order of positions, each beginning at a multiple of TILE_ROWS where the one before ended;
+ *   - spans come in the order of positions, each beginning at a multiple of TILE_ROWS where the one before ended; the first one
+ *     begins at position 0, or where the tile begins that has the first row which the step sees: that sequence's rows are
+ *     dropped from the front, and those before in the tile are finite, and nobody's;
  *   - rows of a head lie row_stride bytes apart, at least the size of a row; 16 rows from a multiple of 16 on lie in one span,
  *     and all of them can be read and are finite, also behind the last row: storage comes in whole tiles;
- *   - only the last span has rows without a token (valid < rows). */
+ *   - only the last span has rows without a token behind it (valid < rows);
+ *   - `padded` rows before the first span, whole tiles as well, are to be multiplied and masked. */
 
 /* Consecutive rows, each as base/dtype.h has rows of the view's type. Row i of the view's head h lies at k + view->offset + h *
  * head_stride + i * row_stride. */
@@ -38,7 +41,7 @@ struct kv_span {
     size_t head_stride, row_stride; /* bytes, the same for k and v */
     size_t first;                   /* position of the first row */
     size_t rows;                    /* rows to multiply, padding included */
-    size_t valid;                   /* leading rows that hold a token, committed or not */
+    size_t valid; /* leading rows up to the last one that holds a token, committed or not */
 };
 
 /* Usually one to three spans, kept in `few`; policies with more (blocks) point to a table of theirs,
@@ -47,6 +50,7 @@ struct kv_view {
     size_t seq, layer, head, heads; /* what it is a view of */
     enum dtype type;
     size_t offset; /* bytes from every span's k and v to the view's layer and first head */
+    size_t padded; /* rows on the left of the first span */
     size_t n_spans;
     const struct kv_span *span;
     struct kv_span few[3]; /* a view is not copied: `span` may point here */
@@ -89,11 +93,14 @@ struct kv_tuner {
                    enum kv_T_from *from);
 };
 
-/* A policy with its parameters, as --kv spells it: "iterative", "bmc:T=16", "bmc:r=64", "paged:32". */
+/* A policy with its parameters, as --kv spells it: "iterative", "bmc:T=16", "bmc:r=64", "paged:32", "shift:S=2048". */
 struct kv_spec {
     const struct kv_policy *policy;
     size_t T, r;                  /* 0: not given */
     bool tuned;                   /* T=tuned: that of the tuner, where the policy has another habit */
+    size_t window;                /* S of an endless policy; 0: N */
+    double slack;                 /* room beyond the window, as a part of it */
+    const size_t *windows;        /* [layers] a layer's own, 0: none; or NULL. Read by kv_open() only */
     const struct kv_tuner *tuner; /* asked for T then; may be NULL */
     enum pages_alloc alloc;       /* how its memory is had */
     bool lockstep;                /* the sequences grow together, as one tensor */
@@ -106,9 +113,10 @@ int kv_spec_parse(struct kv_spec *spec, const char *text, struct err *err) MUST_
 bool kv_spec_needs_T(const struct kv_spec *spec);
 
 /* What is known of a policy before a cache is opened: its name, whether attention will multiply only rows that hold
- * tokens, and whether it can grow a batch as one tensor. */
+ * tokens, whether it keeps the last ones only, and whether it can grow a batch as one tensor. */
 const char *kv_spec_name(const struct kv_spec *spec);
 bool kv_spec_valid_rows(const struct kv_spec *spec);
+bool kv_spec_endless(const struct kv_spec *spec);
 bool kv_spec_can_lockstep(const struct kv_spec *spec);
 
 /* The default T for a context of N rows: the power of two nearest to sqrt(0.1 * N), at least 1. */
@@ -127,6 +135,12 @@ struct kv_setup {
     size_t T, r;
     enum kv_T_from T_from;
     size_t heads_at_once; /* KV heads that views show at once, after kv_announce(); 0: all, always */
+    /* Endless policies; others have zeros, and no limit to cut_rows. */
+    size_t window; /* S: a query sees so many positions, itself the last */
+    size_t
+        cut_rows; /* as long as a sequence has had no more rows than that, no layer has dropped any */
+    size_t step_rows; /* of a sequence in a step, at most */
+    size_t view_rows; /* in a view, at most, padding and whole tiles included */
 };
 
 const struct kv_setup *kv_setup(const struct kv *kv);
@@ -150,6 +164,12 @@ struct kv_fill {
 
 struct kv_fill kv_fill(const struct kv *kv, size_t seq);
 
+/* Where the next row of a sequence stands: committed rows, those that were dropped among them. */
+size_t kv_position(const struct kv *kv, size_t seq);
+
+/* True when a sequence may be cut anywhere, or forked: all rows that it was given are there, in every layer. */
+bool kv_whole(const struct kv *kv, size_t seq);
+
 /* Rows that can be added before the policy says that the sequence is full. */
 size_t kv_left(const struct kv *kv, size_t seq);
 
@@ -163,8 +183,9 @@ int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, 
             struct err *err) MUST_USE;
 void kv_done(struct kv *kv, struct kv_view *view);
 
-/* What a view does that attention does not allow for, in a few words; NULL: nothing. */
-const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t valid);
+/* What a view does that attention does not allow for, in a few words; NULL: nothing. `end`: the position behind the last row
+ * that holds a token. */
+const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t end);
 
 /* The step's first `rows` rows stay; the rest of them are padding again. */
 void kv_commit(struct kv *kv, size_t seq, size_t rows);
@@ -172,7 +193,8 @@ void kv_commit(struct kv *kv, size_t seq, size_t rows);
 /* The step's rows offset[0..n), ascending, counted from the step's first row, stay. */
 void kv_keep(struct kv *kv, size_t seq, const size_t *offset, size_t n);
 
-/* Cuts a sequence to its first `rows` rows; 0 gives its storage back. */
+/* Cuts a sequence to its first `rows` rows, those that were dropped among them; 0 gives its storage back. Only 0 and all are
+ * possible where it is not whole, and so it is with forks. */
 void kv_truncate(struct kv *kv, size_t seq, size_t rows);
 
 int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err) MUST_USE;
@@ -190,10 +212,16 @@ struct kv_rows_in {
 
 /* An empty sequence begins with `rows` rows of `type` that lie in memory, as struct kv_policy's adopt says: in place
  * where policy and type allow it (the sequence is `adopted` then), else they are appended, which counts as copying.
+ * `first` is the position of the first of them. No more than kv_adoptable() of them are taken.
  * What lies behind those rows is not trusted, and not touched yet: it is made zeros, a tile at a time, when room is made
  * for it. */
-int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type, size_t rows,
-             size_t stored, struct err *err) MUST_USE;
+int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type, size_t first,
+             size_t rows, size_t stored, struct err *err) MUST_USE;
+
+/* How many of `rows` rows from position `first` on a sequence may begin with. An endless policy takes no more than its window
+ * has, so that rows are never used by a query that would not have seen them, and goes on from those of a window as long as
+ * its own; others need all from position 0 on. */
+size_t kv_adoptable(const struct kv *kv, size_t first, size_t rows);
 
 /* Rows that the storage of a sequence holds without growing: its `cap`, or what was adopted. */
 size_t kv_storage_rows(const struct kv *kv, size_t seq);
@@ -202,13 +230,13 @@ size_t kv_storage_rows(const struct kv *kv, size_t seq);
 bool kv_adopts(const struct kv *kv, enum dtype type);
 
 /* Copies the committed rows of one head, K or V, to out[n][d] in the cache's type. Those of a step under way, which
- * speculation may drop, are left out. */
+ * speculation may drop, are left out; of those that a layer of an endless policy does not keep there are zeros. */
 int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *out,
             struct err *err) MUST_USE;
 
 /* Rows that a step may add to a sequence without an allocation that one row would not need: what is free for
  * speculation (BMC paper VI-A). Policies that do not grow in steps allow all that the context has
- * left. */
+ * left, or what a step takes at most. */
 size_t kv_free_rows(const struct kv *kv, size_t seq);
 
 /* Leading rows that two sequences have in common: not only equal, but the same memory in every layer and head. */
@@ -217,7 +245,12 @@ size_t kv_shared_rows(const struct kv *kv, size_t a, size_t b);
 /* What so many rows take, in all layers and heads. */
 size_t kv_rows_bytes(const struct kv *kv, size_t rows);
 
-/* Rows of a sequence that attention will multiply in the step under way. */
+/* Rows of a sequence that attention will multiply in the step under way, and the position behind the last of them. */
 size_t kv_rows_now(const struct kv *kv, size_t seq);
+size_t kv_rows_end(const struct kv *kv, size_t seq);
+
+/* Rows without a token on the left of the window, which begins at position 0 or behind it: in whole tiles, as views have them,
+ * of the layers with the longest window. */
+size_t kv_rows_padded(const struct kv *kv, size_t seq);
 
 #endif

@@ -33,8 +33,11 @@ static void copy_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer,
     for (size_t m = 0; m < 2 * kv->setup.shape.layers; m++)
         for (size_t h = 0; h < kv->setup.shape.kv_heads; h++) {
             const char *from = (m % 2 ? layer[m / 2].v : layer[m / 2].k) + h * stored * bytes;
-            for (size_t i = 0; i < rows; i++)
-                memcpy(kv->policy->row_at(kv, seq, m, h, i), from + i * bytes, bytes);
+            for (size_t i = 0; i < rows; i++) {
+                char *to = kv->policy->row_at(kv, seq, m, h, i);
+                if (to)
+                    memcpy(to, from + i * bytes, bytes);
+            }
         }
 }
 
@@ -61,8 +64,9 @@ static int convert_rows(struct kv *kv, size_t seq, const struct kv_rows_in *laye
 static int append_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type,
                        size_t rows, size_t stored, struct err *err)
 {
-    if (kv_room(kv, seq, rows, err) < 0)
+    if (kv->policy->room(kv, seq, rows, err) < 0)
         return -1;
+    kv->seq[seq].pending = rows;
     const double start = clock_ms();
     if (type == kv->setup.shape.type && kv->policy->row_at) {
         copy_rows(kv, seq, layer, rows, stored);
@@ -91,17 +95,30 @@ static int adopt_in_place(struct kv *kv, size_t seq, const struct kv_rows_in *la
     return 0;
 }
 
-int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type, size_t rows,
-             size_t stored, struct err *err)
+size_t kv_adoptable(const struct kv *kv, size_t first, size_t rows)
+{
+    if (!kv->policy->endless)
+        return first ? 0 : size_min(rows, kv->setup.shape.max_rows);
+    const size_t most = kv->setup.window - 1;
+    return first && rows != most ? 0 : size_min(rows, most);
+}
+
+int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type, size_t first,
+             size_t rows, size_t stored, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
-    if (s->n || !rows || rows > stored || rows > kv->setup.shape.max_rows || stored % TILE_ROWS)
-        return err_set(err, "%zu rows of %zu stored ones do not fit an empty sequence of at most %zu",
-                       rows, stored, kv->setup.shape.max_rows);
+    if (s->n || !rows || rows > stored || rows > kv_adoptable(kv, first, rows) || stored % TILE_ROWS)
+        return err_set(err,
+                       "%zu rows from position %zu on of %zu stored ones do not fit an empty sequence "
+                       "of at most %zu",
+                       rows, first, stored, kv->setup.shape.max_rows);
     if (kv_adopts(kv, type))
         return adopt_in_place(kv, seq, layer, rows, stored, err);
-    if (append_rows(kv, seq, layer, type, rows, stored, err) < 0)
+    s->first = first;
+    if (append_rows(kv, seq, layer, type, rows, stored, err) < 0) {
+        s->first = 0;
         return -1;
+    }
     s->n = rows;
     s->pending = 0;
     return 0;
@@ -114,19 +131,26 @@ static void announce_head(struct kv *kv, size_t seq, size_t layer, size_t head)
     kv_announce(kv, seq, layer, from, size_min(most, kv->setup.shape.kv_heads - from));
 }
 
+/* A span's rows, as far as they are committed ones, to where they belong in out[n][d]. */
+static void read_span(const struct kv *kv, size_t seq, const struct kv_span *span, const char *from,
+                      char *out)
+{
+    const struct kv_seq *s = &kv->seq[seq];
+    const size_t end = size_min(span->first + span->valid, s->first + s->n), bytes = kv_row_bytes(kv);
+    for (size_t at = size_max(span->first, s->first); at < end; at++)
+        memcpy(out + (at - s->first) * bytes, from + (at - span->first) * span->row_stride, bytes);
+}
+
 int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *out, struct err *err)
 {
     struct kv_view view;
-    char *to = out;
-    size_t left = kv->seq[seq].n; /* the view has those of a step under way, too */
     announce_head(kv, seq, layer, head);
     if (kv_view(kv, seq, layer, head, 1, &view, err) < 0)
         return -1;
+    memset(out, 0, kv->policy->endless ? kv->seq[seq].n * kv_row_bytes(kv) : 0);
     for (size_t i = 0; i < view.n_spans; i++) {
         const struct kv_span *span = &view.span[i];
-        const char *from = (const char *)(v ? span->v : span->k) + view.offset;
-        for (size_t row = 0; row < span->valid && left; row++, left--, to += kv_row_bytes(kv))
-            memcpy(to, from + row * span->row_stride, kv_row_bytes(kv));
+        read_span(kv, seq, span, (const char *)(v ? span->v : span->k) + view.offset, out);
     }
     kv_done(kv, &view);
     return 0;

@@ -121,3 +121,44 @@ static size_t segment_rows(struct kv *kv, const struct kv_spec *spec)
 }
 
 const struct kv_growth kv_grow_in_segments = {parse_segment, segment_rows, "step=", true};
+
+/* ---- a window with its slack ---- */
+
+enum { MOST_SLACK = 16 };
+
+/* One of "S=2048" and "slack=0.5", `len` bytes. */
+static bool parse_window_part(struct kv_spec *spec, const char *part, size_t len)
+{
+    char text[32];
+    if (len >= sizeof text)
+        return false;
+    memcpy(text, part, len);
+    text[len] = 0;
+    if (strncmp(text, "S=", 2) == 0)
+        return parse_size(text + 2, &spec->window) && spec->window > 1;
+    return strncmp(text, "slack=", 6) == 0 && parse_double(text + 6, &spec->slack) &&
+           spec->slack >= 0 && spec->slack <= MOST_SLACK;
+}
+
+static int parse_window(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
+{
+    for (const char *part = parameter;; part++) {
+        const size_t len = strcspn(part, ",");
+        if (!parse_window_part(spec, part, len))
+            return err_set(err,
+                           "cache policy \"%s\": S=ROWS, at least 2, or slack=PART, from 0 to %d, is "
+                           "expected after the colon, or both with a comma between them",
+                           text, MOST_SLACK);
+        part += len;
+        if (!*part)
+            return 0;
+    }
+}
+
+static size_t window_rows(struct kv *kv, const struct kv_spec *spec)
+{
+    const size_t N = kv->setup.shape.max_rows;
+    return size_max(spec->window ? size_min(spec->window, N) : N, 2);
+}
+
+const struct kv_growth kv_grow_window = {parse_window, window_rows, "S=", false};

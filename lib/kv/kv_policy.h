@@ -19,12 +19,13 @@ struct kv_growth {
 };
 
 /* kv_growth.c: a row at a time (T = N), all at once (T = 1), T or r given or else picked, blocks of 16 or 32, T or r given
- * or else 16 rows. */
+ * or else 16 rows, a window of r = S rows and its slack at once. */
 extern const struct kv_growth kv_grow_every_row, kv_grow_once, kv_grow_in_steps, kv_grow_in_blocks,
-    kv_grow_in_segments;
+    kv_grow_in_segments, kv_grow_window;
 
-/* Which rows attention multiplies is part of the policy: that trade is what the papers are about. */
-enum kv_rows { KV_ROWS_VALID, KV_ROWS_CAP };
+/* Which rows attention multiplies is part of the policy: that trade is what the papers are about. WINDOW: as many as a full
+ * window has, padded on the left. */
+enum kv_rows { KV_ROWS_VALID, KV_ROWS_CAP, KV_ROWS_WINDOW };
 
 /* What some policies do around views; each may be NULL. */
 struct kv_reading {
@@ -55,18 +56,20 @@ struct kv_policy {
 
     bool lockstep; /* can grow a batch as one tensor */
     bool
-        endless; /* room() drops rows beyond N, lowers n and raises `first`: a sequence is never full */
+        endless; /* only the last rows are kept, as kv->setup.window has it: a sequence is never full, and n + first goes on */
 
     const struct kv_reading *reading; /* NULL: nothing of that */
 
-    /* Called once, from kv_open(): kv->setup is set. May set kv->store, and kv->setup.heads_at_once. */
+    /* Called once, from kv_open(): kv->spec and kv->setup are set. May set kv->store, and kv->setup.heads_at_once. One that is
+     * endless sets kv->setup.window and what stands beside it. */
     int (*open)(struct kv *kv, struct err *err);
 
     /* Before a step: makes room for `rows` rows after the n committed ones; at most kv_left() of them. */
     int (*room)(struct kv *kv, size_t seq, size_t rows, struct err *err);
 
     /* Where a row of a head lies, a committed one or one that room has been made for: of K in matrix 2 * layer, of V in
-     * 2 * layer + 1. What kv_rows.h does to rows asks for no more. NULL: the policy does without that. */
+     * 2 * layer + 1. What kv_rows.h does to rows asks for no more. NULL: the policy does without that. It gives NULL for a row
+     * that an endless policy does not keep in this layer. */
     char *(*row_at)(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row);
 
     /* Writes rows at positions n + first .. of one layer; k and v are f32 [rows][kv_heads * d] with
@@ -120,6 +123,7 @@ struct kv_seq {
 
 struct kv {
     const struct kv_policy *policy;
+    struct kv_spec spec; /* as it was asked for */
     struct kv_setup setup;
     enum kv_rows rows; /* what views multiply */
     enum pages_alloc alloc;

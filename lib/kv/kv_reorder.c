@@ -19,7 +19,7 @@ static int place_child(struct kv *kv, size_t to, size_t from, bool joined, struc
     if (joined)
         return kv->policy->reading->follow(kv, to, from, err);
     kv_truncate(kv, to, 0);
-    return kv_fork(kv, to, from, kv->seq[from].n, err);
+    return kv_fork(kv, to, from, kv_position(kv, from), err);
 }
 
 int kv_reorder(struct kv *kv, size_t *seq, const size_t *parent, size_t n, struct err *err)

@@ -5,10 +5,11 @@
 
 #include "base/threads.h"
 
-/* One row of one head into place, in the cache's type: the only time in its life that it is rounded. */
+/* One row of one head into place, if it is kept, in the cache's type: the only time in its life that it is rounded. */
 static void store_row(const struct kv *kv, char *to, const float *from)
 {
-    dtype_narrow(to, kv->setup.shape.type, from, kv->setup.shape.head_dim);
+    if (to)
+        dtype_narrow(to, kv->setup.shape.type, from, kv->setup.shape.head_dim);
 }
 
 struct appending {

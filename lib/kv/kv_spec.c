@@ -25,7 +25,7 @@ static int unknown_policy(const char *text, struct err *err)
 int kv_spec_parse(struct kv_spec *spec, const char *text, struct err *err)
 {
     const size_t len = strcspn(text, ":");
-    *spec = (struct kv_spec){.policy = find_policy(text, len)};
+    *spec = (struct kv_spec){.policy = find_policy(text, len), .slack = 1};
     if (!spec->policy)
         return unknown_policy(text, err);
     if (!text[len])
@@ -54,6 +54,8 @@ bool kv_spec_valid_rows(const struct kv_spec *spec)
 {
     return spec->valid_rows_only || spec->policy->rows == KV_ROWS_VALID;
 }
+
+bool kv_spec_endless(const struct kv_spec *spec) { return spec->policy->endless; }
 
 bool kv_spec_can_lockstep(const struct kv_spec *spec) { return spec->policy->lockstep; }
 

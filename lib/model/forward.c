@@ -145,10 +145,17 @@ static void find_angles(struct forward *f, const struct step *step)
     }
 }
 
+/* Positions that a query of a layer sees: what the model says, and what the cache keeps; 0: all. */
+static size_t window_of(const struct forward *f, size_t layer)
+{
+    const size_t own = config_window(&f->model->config, layer), kept = kv_setup(f->kv)->window;
+    return own && kept ? size_min(own, kept) : own + kept;
+}
+
 /* One call for all sequences, or one for each: then every call has all threads to itself. */
 static int attend(struct forward *f, const struct attn_step *all, size_t layer, struct err *err)
 {
-    const struct attn_layer at = {layer, config_window(&f->model->config, layer)};
+    const struct attn_layer at = {layer, window_of(f, layer)};
     if (!f->split)
         return attn_run(f->attn, all, &at, f->q, f->context, err);
     for (size_t i = 0; i < all->n_queries; i++) {

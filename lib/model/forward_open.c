@@ -58,7 +58,9 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
         forward_begin(f, seq, kv_setup(kv)->shape.max_rows);
     alibi_slopes(c, f->slopes);
     const struct attn_shape shape = attn_shape_of(f, precision);
-    const struct attn_limits limits = {kv_setup(kv)->shape.max_rows, max_rows, kv_setup(kv)->n_seqs};
+    const struct kv_setup *setup = kv_setup(kv);
+    const struct attn_limits limits = {size_max(setup->view_rows, setup->shape.max_rows), max_rows,
+                                       setup->n_seqs};
     const size_t widest = size_max(size_max(c->hidden, c->ffn), size_max(config_q_width(c), c->embed));
     if (gemm_open(&f->gemm, kernels, precision, max_rows, widest, err) == 0 &&
         attn_open(&f->attn, backend, &shape, &limits, err) == 0)

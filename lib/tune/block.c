@@ -164,26 +164,34 @@ int block_skip_to(struct block *b, size_t n, struct err *err)
 size_t block_step_rows(const struct block *b)
 {
     const size_t cap = kv_fill(b->kv, 0).cap, N = kv_setup(b->kv)->shape.max_rows;
+    if (kv_setup(b->kv)->window)
+        return size_min(b->run->k, kv_free_rows(b->kv, 0));
     const size_t after = cap > b->n ? cap : size_min(round_up(b->n + 1, kv_setup(b->kv)->r), N);
     return size_min(b->run->k, after - b->n);
 }
 
+/* Allocations and copies so far. */
+static size_t growths(const struct kv *kv)
+{
+    return kv_stats(kv)->allocations + kv_stats(kv)->copied_rows;
+}
+
 int block_grow(struct block *b, double *ms, struct err *err)
 {
-    const size_t rows = block_step_rows(b), grown = kv_stats(b->kv)->allocations;
+    const size_t rows = block_step_rows(b), grown = growths(b->kv);
     if (b->n + rows > kv_fill(b->kv, 0).cap)
         sweep_caches(b);
     const double start = clock_ms();
     for (size_t s = 0; s < b->run->batch; s++)
         if (kv_room(b->kv, s, rows, err) < 0)
             return -1;
-    *ms = kv_stats(b->kv)->allocations > grown ? clock_ms() - start : 0;
+    *ms = growths(b->kv) > grown ? clock_ms() - start : 0;
     return 0;
 }
 
 static int run_layer(struct block *b, const struct attn_step *step, size_t index, struct err *err)
 {
-    const struct attn_layer layer = {index, 0};
+    const struct attn_layer layer = {index, kv_setup(b->kv)->window};
     const size_t width = kv_width(b->run);
     const double start = clock_ms();
     for (size_t s = 0; s < step->n_queries; s++)

@@ -106,6 +106,9 @@ static const char *const specs[] = {"iterative",   "upfront", "bmc",         "bm
                                     "reserve:r=5", "bmc:r=1", "bmc:r=5",     "bmc:r=16",
                                     "bmc:T=9999",  "segment", "segment:T=3", "segment:step=5"};
 
+/* Policies that drop rows: what else they do, test_shift.c tests. */
+static const char *const endless[] = {"shift:slack=3"};
+
 static unsigned seed;
 
 /* Fills a sequence up to N rows with those of positions first.., in steps of any size; order[] says what it holds. */
@@ -199,7 +202,7 @@ static void test_adopt(const char *spec, enum dtype type, enum dtype source)
             }
         }
     for (size_t s = 0; s < 2; s++)
-        check(kv_adopt(kv, s, layer[s], source, ROWS, STORED, &err) == 0 &&
+        check(kv_adopt(kv, s, layer[s], source, 0, ROWS, STORED, &err) == 0 &&
                   rows_are(kv, s, order, ROWS),
               "%s: adopted rows differ", spec);
     check(kv->stats.copied_rows == (in_place ? 0 : 2 * ROWS) &&
@@ -519,6 +522,8 @@ static void test_all_listed(void)
         for (size_t i = 0; i < ARRAY_LEN(specs); i++)
             listed = listed || (strncmp(specs[i], kv_policies[p]->name, len) == 0 &&
                                 (specs[i][len] == 0 || specs[i][len] == ':'));
+        for (size_t i = 0; i < ARRAY_LEN(endless); i++)
+            listed = listed || strncmp(endless[i], kv_policies[p]->name, len) == 0;
         check(listed, "policy %s is not tested here", kv_policies[p]->name);
     }
 }
@@ -529,6 +534,10 @@ int main(void)
     threads_set(2);
     seed = (unsigned)check_seed(1);
     test_all_listed();
+    for (size_t i = 0; i < ARRAY_LEN(endless); i++) {
+        test_keep(endless[i]);
+        test_reorder(endless[i]);
+    }
     for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
         test_rows(specs[i], DTYPE_F32);
         test_rows(specs[i], DTYPE_BF16);

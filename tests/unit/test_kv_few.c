@@ -177,7 +177,7 @@ static void test_adopted(const char *spec, enum dtype type)
                                        memory + (2 * l + 1) * KV_HEADS * head};
     for (size_t i = 0; i < N; i++)
         order[i] = i;
-    check(kv_adopt(kv, 0, layer, type, ROWS, STORED, &err) == 0 && rows_are(kv, 0, order, ROWS) &&
+    check(kv_adopt(kv, 0, layer, type, 0, ROWS, STORED, &err) == 0 && rows_are(kv, 0, order, ROWS) &&
               kv->rounded_rows == 0,
           "%s: adopted rows", spec);
     grow_to(kv, 0, 70, 4);

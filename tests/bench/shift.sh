@@ -1,0 +1,43 @@
+#!/bin/bash
+# The window of policy `shift` against growing caches (htp-kv-cache note; its bytes, see bmc(7), PAPERS).
+#
+#   append: one layer's attention with its cache's growth, from the first token to the last of a window of S, and for S tokens
+#           behind it, by policy; a window is not to take more than 1.05 of bmc with its best T.
+#   steps:  decode steps beyond the window; none but those that copy it is to take more than 1.1 of the median.
+#
+# The layer is llama-2-7b's. S (2048), BATCHES ("1 8"), HEADS ("--layers 1"), TYPE (bf16), STEPS (S) of the second part.
+set -euo pipefail
+SHAPE=${SHAPE:-llama-2-7b}
+# shellcheck source=tests/bench/lib.sh
+source "$(dirname "$0")/lib.sh"
+S=${S:-2048} type=${TYPE:-bf16} steps=${STEPS:-${S:-2048}}
+
+block() { # N POLICIES B: "policy total_ms copy+alloc_ms peak_bytes" of each
+    bin/bmc-prof policies --shape "$shape" --layers 1 -N "$1" -b "$3" --kv "$2" --kv-type "$type" --rows valid -t "$threads" \
+        -r "$rounds" --format jsonl 2>/dev/null | jq -r '[.policy, .T, .r, .total_ms, .alloc_ms + .copy_ms, .kv_peak_bytes] | @tsv'
+}
+
+# T of bmc with the least time.
+best_T() { # B
+    bin/bmc-prof sweep --shape "$shape" --layers 1 -N "$S" -b "$1" --kv-type "$type" --rows valid -t "$threads" -r 1 --format jsonl 2>/dev/null |
+        jq -s -r 'min_by(.total_ms) | .T'
+}
+
+for b in ${BATCHES:-1 8}; do
+    T=$(best_T "$b")
+    echo "== append, B = $b, $S rows: policy, T, r, total ms, growth ms, bytes"
+    block "$S" "iterative,bmc:T=$T,shift,shift:slack=0.5" "$b" | tee "/tmp/shift.$$"
+    bmc=$(awk '$1 ~ /^bmc/ { print $4 }' "/tmp/shift.$$")
+    for kind in shift shift:slack=0.5; do
+        verdict "$(divide "$(awk -v k="$kind" '$1 == k { print $4 }' "/tmp/shift.$$")" "$bmc")" '<=' 1.05 "$kind over bmc:T=$T, B = $b"
+    done
+    rm -f "/tmp/shift.$$"
+    echo "== the same with $S more rows behind the window, which rolls over"
+    block "$((2 * S))" "shift:S=$S,shift:S=$S,slack=0.5,shift:S=$S,slack=0" "$b"
+    echo "== steps beyond the window, B = $b: median, slowest, share of those above 1.1 of the median, ms"
+    for kind in shift:S=$S shift:S=$S,slack=0.5; do
+        bin/bmc-prof latency --shape "$shape" --layers 1 -N "$((S + steps))" -b "$b" --kv "$kind" --kv-type "$type" -t "$threads" --every 1 \
+            -r "$rounds" --format jsonl 2>/dev/null | jq -s -r --arg kind "$kind" --argjson S "$S" \
+            'map(select(.n > $S) | .[$kind + "_ms"]) | sort | length as $n | .[$n / 2 | floor] as $m | [$kind, $m, .[-1], (map(select(. > 1.1 * $m)) | length) / $n] | @tsv'
+    done
+done
