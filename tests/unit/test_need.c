@@ -24,8 +24,9 @@ static struct kv *open_cache(const char *text, size_t N)
 static void grow(struct kv *kv, size_t seq, size_t rows, size_t step)
 {
     struct err err;
-    for (size_t n = kv_fill(kv, seq).n, more; n < rows; n += more) {
-        more = size_min(step, rows - n);
+    const size_t most = kv_setup(kv)->step_rows;
+    for (size_t n = kv_position(kv, seq), more; n < rows; n += more) {
+        more = size_min(most ? size_min(most, step) : step, rows - n);
         check(kv_room(kv, seq, more, &err) == 0, "no room");
         kv_commit(kv, seq, more);
     }
