@@ -96,7 +96,8 @@ struct gen {
     uint64_t n_requests, n_failed; /* of --jsonl; what a signal ended did not fail */
     struct ranks *ranks;           /* NULL: this process runs alone */
     enum split split;
-    bool over; /* the job has been done, whatever came out of its requests */
+    const struct kv_stats *kv_counts; /* those of all ranks; NULL: the session's */
+    bool over;                        /* the job has been done, whatever came out of its requests */
 };
 
 /* The prompt text: -p, -f or standard input; one trailing newline of a file is dropped unless `whole`.

@@ -12,12 +12,17 @@ static double per_second(size_t n, double ms) { return ms > 0 ? (double)n * 1e3 
 
 static double per_token(size_t n, double ms) { return n ? ms / (double)n : 0; }
 
+static const struct kv_stats *cache_stats(const struct gen *gen)
+{
+    return gen->kv_counts ? gen->kv_counts : kv_stats(gen->session.kv);
+}
+
 /* For people, in the field's words. */
 static void print_stats(const struct gen *gen, const struct gen_stats *s)
 {
     const struct session_options *o = &gen->session.options;
     const struct kv_setup *setup = kv_setup(gen->session.kv);
-    const struct kv_stats *stats = kv_stats(gen->session.kv);
+    const struct kv_stats *stats = cache_stats(gen);
     char hash[17];
     hash_hex(&s->logits_hash, 8, hash);
     fprintf(stderr, "\nload time        = %10.2f ms\n", gen->load_ms);
@@ -169,7 +174,7 @@ static int put_times(json_t *object, const struct gen *gen, const struct gen_sta
 static int put_cache(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
 {
     const struct kv_setup *setup = kv_setup(gen->session.kv);
-    const struct kv_stats *k = kv_stats(gen->session.kv);
+    const struct kv_stats *k = cache_stats(gen);
     struct rusage usage;
     char hash[17];
     hash_hex(&s->logits_hash, 8, hash);
