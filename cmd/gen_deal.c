@@ -183,7 +183,7 @@ static int deal(struct dealer *d, struct err *err)
         if (cli_interrupted && last == 0)
             last = clock_ms() + LAST_MS;
         if (cli_interrupted && clock_ms() > last)
-            return err_set(err, "the run was ended before all ranks had told what they have");
+            return err_set(err, "a rank is gone, or did not end in time: its requests say so");
         if (!came && !dealt)
             post_pause();
     }
@@ -210,14 +210,12 @@ static char *id_of(const struct dealer *d, const struct dealt *line)
 /* Lines that have no result get one that says why. */
 static int fail_rest(struct dealer *d, const char *why, struct err *err)
 {
-    char text[sizeof err->text + 32];
     int rc = 0;
-    snprintf(text, sizeof text, "the run ended: %s", why);
     while (d->dealt && rc == 0) {
         struct buf result = {0};
         const uint64_t number = d->dealt->number;
         char *id = id_of(d, d->dealt);
-        rc = failure_line(id, number, text, &result, err);
+        rc = failure_line(id, number, why, &result, err);
         free(id);
         take_off(d, number);
         d->gen->n_failed++;
@@ -230,7 +228,10 @@ static int fail_rest(struct dealer *d, const char *why, struct err *err)
 static void end_badly(struct dealer *d, const char *why)
 {
     struct err none;
-    if (fail_rest(d, why, &none) < 0 || results_end(&d->out, &none) < 0)
+    char text[sizeof none.text + 32];
+    snprintf(text, sizeof text, "the run ended: %s", why);
+    if (fail_rest(d, cli_interrupted ? "interrupted" : text, &none) < 0 ||
+        results_end(&d->out, &none) < 0)
         return; /* the run's error is told, not this one */
 }
 
