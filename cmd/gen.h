@@ -47,8 +47,10 @@ struct gen_options {
  * choices. */
 enum split { SPLIT_REQUESTS, SPLIT_TENSOR, SPLIT_LAYERS };
 #define SPLITS "requests|tensor|layers"
+const char *gen_split_name(enum split split);
 
 struct gen;
+struct rank_counts;
 
 /* What bmc-spec adds; NULL in bmc-gen. */
 struct gen_hooks {
@@ -96,7 +98,7 @@ struct gen {
     uint64_t n_requests, n_failed; /* of --jsonl; what a signal ended did not fail */
     struct ranks *ranks;           /* NULL: this process runs alone */
     enum split split;
-    const struct kv_stats *kv_counts; /* those of all ranks; NULL: the session's */
+    const struct rank_counts *counts; /* of all ranks; NULL: this process's are all */
     bool over;                        /* the job has been done, whatever came out of its requests */
 };
 

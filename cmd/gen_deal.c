@@ -238,9 +238,9 @@ static void end_badly(struct dealer *d, const char *why)
 static int report(struct dealer *d, struct err *err)
 {
     d->counts.gen.logits_hash = gen_run_hash(d->hash, d->n_hashes);
-    d->gen->kv_counts = &d->counts.kv;
+    d->gen->counts = &d->counts;
     const int rc = gen_report(d->gen, &d->counts.gen, err);
-    d->gen->kv_counts = NULL;
+    d->gen->counts = NULL;
     return rc;
 }
 

@@ -13,6 +13,12 @@
 #include "kernel/kernel.h"
 #include "ranks/ranks_open.h"
 
+const char *gen_split_name(enum split split)
+{
+    static const char *const names[] = {"requests", "tensor", "layers"};
+    return names[split];
+}
+
 static int take_split(struct gen *gen, struct gen_options *o, struct err *err)
 {
     gen->split = o->split >= 0 ? (enum split)o->split : o->jsonl ? SPLIT_REQUESTS : SPLIT_TENSOR;

@@ -66,7 +66,7 @@ static int tell_failure(struct post *post, const struct err *failure)
 static int tell_counts(struct gen *gen, struct post *post, const struct gen_stats *stats,
                        struct err *err)
 {
-    const struct rank_counts counts = {*stats, *kv_stats(gen->session.kv)};
+    const struct rank_counts counts = rank_counts_now(gen, stats);
     return post_send(post, POST_DEALER, POST_ENDED, &counts, sizeof counts, NULL, 0, err);
 }
 
