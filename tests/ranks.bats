@@ -53,7 +53,8 @@ all_gone() {
     requests 1 >in
     expect_error 2 'split requests goes with --jsonl' bmc-gen -p x --split requests
     ln -s "$BMC_BIN/../models.d" .
-    mkdir bin && cp "$(bmc)" bin/
+    mkdir bin
+    cp "$(bmc)" bin/
     expect_error 1 'cannot be loaded .*bmc-mpi.so.*make deps-mpi mpi' bin/bmc-gen --jsonl -f in --split requests
     OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 expect_error 1 'cannot be loaded' bin/bmc-gen --jsonl -f in
     ok env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 bin/bmc-gen -q --jsonl -f in
