@@ -117,6 +117,24 @@ all_gone() {
     all_gone
 }
 
+# ---- bmc-prof instances ----
+
+@test "bmc-prof instances: a row for every batch, number of ranks and policy, of which the man page lists the fields" {
+    needs_mpi
+    bmc-prof() { "$BMC_BIN/bmc-prof" "$@"; }
+    ok bmc-prof instances -m "$(model grimm)" -b 2,4 -p 4 -n 3 -t 2 -r 1 --kv paged,bmc --launcher 'mpirun --oversubscribe' --format json
+    assert_equal "$(jq -c '.rows[] | [.batch, .ranks, .rank_threads, .policy]' <<<"$output" | paste -sd ' ')" \
+        '[2,1,2,"paged"] [2,1,2,"bmc"] [2,2,1,"paged"] [2,2,1,"bmc"] [4,1,2,"paged"] [4,1,2,"bmc"] [4,2,1,"paged"] [4,2,1,"bmc"]'
+    jq -e '.rows | all(.tok_s_end_to_end > 0 and .step_ms > 0 and .pss_bytes > 1e6 and .against_first > 0) and
+        .[0].against_first == 1 and .[2].pss_bytes > .[0].pss_bytes' <<<"$output"
+    jq -r '.rows[0] | keys[]' <<<"$output" | sort >written
+    awk '/^\.S[SH] / { inside = /Fields of every row|SS instances/ } inside && names { if (sub(/^\.B /, "")) print; names = 0 }
+        inside && /^\.TP$/ { names = 1 }' "$ROOT/man/bmc-prof.1" | sort -u >listed
+    assert_equal "$(comm -23 written listed)" ""
+    expect_error 1 '^bmc-prof: 2 processes \(--launcher .*no-such-mpirun: cannot be started: ' \
+        bmc-prof instances -m "$(model grimm)" -p 2 -n 1 -t 2 -r 1 --kv bmc --launcher no-such-mpirun
+}
+
 # ---- ends ----
 
 # begin N: a run of three ranks over so many requests; sets pid, and rank to the processes that do the work. The reference is in
