@@ -102,6 +102,14 @@ all_gone() {
     sort out | cmp - wanted
 }
 
+@test "a seed that is drawn is one for all ranks" {
+    needs_mpi
+    jq -nc 'range(6) | {id: ., prompt: "Once"}' >in
+    run_plain mpirun -n 2 "$(bmc)" -q "${jsonl[@]}" -n 9 --temp 1.5 --seed -1 --stats stats
+    assert_equal "$status|$stderr" "0|"
+    assert_equal "$output" "$(bmc-gen -q "${jsonl[@]}" -n 9 --temp 1.5 --seed "$(jq .seed stats)")"
+}
+
 @test "a rank with another version of the run is named" {
     needs_mpi
     requests 2 >in
