@@ -289,6 +289,7 @@ struct gen_options gen_defaults(void)
         .length_penalty = NAN,
         .early_stopping = -1,
         .format = -1,
+        .split = -1,
     };
 }
 
@@ -328,6 +329,8 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
         opt_usage_error(program, "--system and --special go with --chat");
     if (o->chat && o->prompt_ids)
         opt_usage_error(program, "--chat is for what is said, --prompt-ids for ids as they are");
+    if (o->split == SPLIT_REQUESTS && !o->jsonl)
+        opt_usage_error(program, "--split requests goes with --jsonl");
     gen_check_kv_usage(program, o);
     if ((o->shift || o->keep) && (!o->kv || strncmp(o->kv, "shift", 5) != 0))
         opt_usage_error(program, "--shift and --keep go with --kv shift");
