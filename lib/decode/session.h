@@ -2,6 +2,7 @@
 #ifndef BMC_SESSION_H
 #define BMC_SESSION_H
 
+#include "decode/lead.h"
 #include "format/kvfile.h"
 #include "model/forward.h"
 
@@ -19,6 +20,7 @@ struct session_options {
     size_t rows;    /* rows of any other step at most; at least `batch` are always possible */
     bool split;     /* one attention call per sequence (BASS paper 3.2, BASS-SPLIT) */
     int threads, threads_prefill;
+    struct lead *lead; /* of a split model, in rank 0: tells the others; NULL: nobody is told */
     size_t
         share_bytes; /* of rows that may stay behind requests that have ended, for others that begin like them */
 };
@@ -72,7 +74,14 @@ void session_keep(struct session *session, size_t seq, const size_t *row, size_t
 int session_run(struct session *session, int threads, struct err *err) MUST_USE;
 
 /* logits[n][vocab] of rows of the step just run. */
-void session_logits(struct session *session, const size_t *row, size_t n, float *logits);
+int session_logits(struct session *session, const size_t *row, size_t n, float *logits,
+                   struct err *err) MUST_USE;
+
+/* kv_fork() and kv_reorder() of the session's cache. */
+int session_fork(struct session *session, size_t to, size_t from, size_t rows,
+                 struct err *err) MUST_USE;
+int session_reorder(struct session *session, size_t *seq, const size_t *parent, size_t n,
+                    struct err *err) MUST_USE;
 
 /* Cuts a sequence to its first `rows` rows. */
 void session_cut(struct session *session, size_t seq, size_t rows);

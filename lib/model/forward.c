@@ -76,55 +76,89 @@ static struct product product_of(const struct linear *linear, float *y)
         .w = &linear->weight, .bias = linear->bias, .y = y, .y_stride = linear->weight.out};
 }
 
+/* Runs one product into rows of all outputs `dim`: each rank those that it has, then all have all. */
+static int run_joined(struct forward *f, struct product product, enum dim dim, const float *x,
+                      size_t rows, struct err *err)
+{
+    const size_t first = part_own(&f->part, dim).first;
+    float *all = product.y;
+    product.y += first;
+    product.y_stride = config_dim(&f->model->config, dim);
+    if (product.plus)
+        product.plus += first;
+    gemm_run(f->gemm, &product, 1, x, product.w->in, rows);
+    return part_join(&f->part, dim, all, product.y, product.y_stride, rows, err);
+}
+
+static int project(struct forward *f, float *y, enum dim dim, const float *x, size_t rows,
+                   const struct linear *w, struct err *err)
+{
+    return run_joined(f, product_of(w, y), dim, x, rows, err);
+}
+
 /* The product that ends a half: it joins the stream, or waits at the side for its norm. */
-static struct product product_ending(const struct forward *f, const struct linear *linear)
+static int end_half(struct forward *f, const struct linear *linear, const float *x, size_t rows,
+                    struct err *err)
 {
     const bool waits = config_norms_output(&f->model->config);
     struct product product = product_of(linear, waits ? f->side : f->x);
     product.plus = waits ? NULL : f->x;
-    return product;
+    return run_joined(f, product, DIM_HIDDEN, x, rows, err);
 }
 
-static void project(const struct forward *f, float *y, const float *x, size_t rows,
-                    const struct linear *w)
-{
-    const struct product product = product_of(w, y);
-    gemm_run(f->gemm, &product, 1, x, w->weight.in, rows);
-}
-
-static void embed(struct forward *f, const struct step *step)
+static int embed(struct forward *f, const struct step *step, struct err *err)
 {
     const struct weights *w = &f->model->weights;
     const struct config *c = &f->model->config;
-    const bool projected = w->project_in.data != NULL;
+    const bool projected = w->project_in.weight.data != NULL;
     float *table_rows = projected ? f->embedded : f->x;
     for (size_t i = 0; i < step->rows; i++)
         mat_fetch_row(table_rows + i * c->embed, &w->embed, step->token[i]);
     for (size_t i = 0; c->embed_scale != 0 && i < step->rows * c->embed; i++)
         table_rows[i] *= (float)c->embed_scale;
-    if (projected)
-        project(f, f->x, f->embedded, step->rows, &(struct linear){.weight = w->project_in});
+    if (projected && project(f, f->x, DIM_HIDDEN, f->embedded, step->rows, &w->project_in, err) < 0)
+        return -1;
     if (c->embed_norm)
         norm_rows(f, f->x, f->x, step->rows, &w->embed_norm);
     for (size_t i = 0; c->position == POSITION_LEARNED && i < step->rows; i++) {
         mat_fetch_row(f->h, &w->position, step->position[i] + c->position_offset);
         f->kernels->add(f->x + i * c->hidden, f->h, c->hidden);
     }
+    return 0;
+}
+
+/* A norm over all heads, of which this rank has some. */
+static int norm_whole(struct forward *f, float *y, enum dim dim, size_t rows,
+                      const struct norm_weights *weights, struct err *err)
+{
+    const size_t width = config_dim(&f->model->config, dim);
+    const struct piece own = part_own(&f->part, dim);
+    if (part_join(&f->part, dim, f->context, y, own.n, rows, err) < 0)
+        return -1;
+    norm_each(f, f->context, f->context, rows, width, weights);
+    for (size_t i = 0; i < rows; i++)
+        memcpy(y + i * own.n, f->context + i * width + own.first, own.n * sizeof *y);
+    return 0;
 }
 
 /* Queries and keys are normed: each head by itself, or a row as a whole. */
-static void norm_qk(const struct forward *f, size_t rows, const struct layer *w)
+static int norm_qk(struct forward *f, size_t rows, const struct layer *w, struct err *err)
 {
-    const struct config *c = &f->model->config;
+    const struct config *c = &f->own;
     const size_t q = config_dim(c, DIM_Q_NORM), k = config_dim(c, DIM_K_NORM);
+    if (f->part.ranks && c->qk_norm == QK_NORM_WHOLE)
+        return norm_whole(f, f->q, DIM_Q, rows, &w->q_norm, err) < 0
+                   ? -1
+                   : norm_whole(f, f->k, DIM_KV, rows, &w->k_norm, err);
     norm_each(f, f->q, f->q, rows * (config_q_width(c) / q), q, &w->q_norm);
     norm_each(f, f->k, f->k, rows * (config_kv_width(c) / k), k, &w->k_norm);
+    return 0;
 }
 
 static void rotate_row(void *arg, size_t i)
 {
     const struct forward *f = arg;
-    const struct config *c = &f->model->config;
+    const struct config *c = &f->own;
     const size_t turned = config_rope_dim(c), at = i * (turned / 2);
     const float *cosine = f->cosine + at, *sine = f->sine + at;
     f->kernels->rope(f->q + i * config_q_width(c), c->heads, c->head_dim, turned, cosine, sine);
@@ -150,15 +184,41 @@ static int attend(struct forward *f, const struct attn_step *all, size_t layer, 
 {
     const struct attn_layer at = {layer, config_window(&f->model->config, layer)};
     if (!f->split)
-        return attn_run(f->attn, all, &at, f->q, f->context, err);
+        return attn_run(f->attn, all, &at, f->q, f->attended, err);
     for (size_t i = 0; i < all->n_queries; i++) {
         struct attn_step one = *all;
         one.query = &all->query[i];
         one.n_queries = 1;
         if (attn_begin(f->attn, &one, err) < 0 ||
-            attn_run(f->attn, &one, &at, f->q, f->context, err) < 0)
+            attn_run(f->attn, &one, &at, f->q, f->attended, err) < 0)
             return -1;
     }
+    return 0;
+}
+
+/* Columns that are another rank's leave the rows. */
+static void drop_skipped(const struct linear *linear, float *y, size_t rows)
+{
+    const size_t width = linear->weight.out, n = width - linear->skip;
+    for (size_t i = 0; linear->skip && i < rows; i++)
+        memmove(y + i * n, y + i * width + linear->skip, n * sizeof *y);
+}
+
+/* Queries, keys and values of this rank's heads. */
+static int project_qkv(struct forward *f, size_t rows, const struct layer *w, const float *h,
+                       struct err *err)
+{
+    const struct config *c = &f->own;
+    const struct product qkv[] = {product_of(&w->q, f->q), product_of(&w->k, f->k),
+                                  product_of(&w->v, f->v)};
+    gemm_run(f->gemm, qkv, ARRAY_LEN(qkv), h, c->hidden, rows);
+    drop_skipped(&w->q, f->q, rows);
+    drop_skipped(&w->k, f->k, rows);
+    drop_skipped(&w->v, f->v, rows);
+    if (c->qk_norm && norm_qk(f, rows, w, err) < 0)
+        return -1;
+    if (c->position == POSITION_ROPE)
+        threads_each(rows, 8 * rows * config_q_width(c), rotate_row, f);
     return 0;
 }
 
@@ -166,31 +226,27 @@ static int attend(struct forward *f, const struct attn_step *all, size_t layer, 
 static int attention_half(struct forward *f, const struct step *step, const struct attn_step *attn_step,
                           size_t layer, const float *h, struct err *err)
 {
-    const struct config *c = &f->model->config;
+    const size_t kv_width = config_kv_width(&f->own), q_width = config_q_width(&f->own);
     const struct layer *w = &f->model->weights.layer[layer];
-    const struct product qkv[] = {product_of(&w->q, f->q), product_of(&w->k, f->k),
-                                  product_of(&w->v, f->v)};
-    gemm_run(f->gemm, qkv, ARRAY_LEN(qkv), h, c->hidden, step->rows);
-    if (c->qk_norm)
-        norm_qk(f, step->rows, w);
-    if (c->position == POSITION_ROPE)
-        threads_each(step->rows, 8 * step->rows * config_q_width(c), rotate_row, f);
+    if (project_qkv(f, step->rows, w, h, err) < 0)
+        return -1;
     lap(f, PART_PROJECTION);
     for (size_t i = 0; i < step->n_queries; i++) {
-        const size_t at = step->query[i].first * config_kv_width(c);
-        kv_append(f->kv, step->query[i].seq, layer, f->k + at, f->v + at, config_kv_width(c));
+        const size_t at = step->query[i].first * kv_width;
+        kv_append(f->kv, step->query[i].seq, layer, f->k + at, f->v + at, kv_width);
     }
-    if (attend(f, attn_step, layer, err) < 0)
+    if (attend(f, attn_step, layer, err) < 0 ||
+        part_join(&f->part, DIM_Q, f->context, f->attended, q_width, step->rows, err) < 0)
         return -1;
     lap(f, PART_ATTENTION);
-    const struct product out = product_ending(f, &w->out);
-    gemm_run(f->gemm, &out, 1, f->context, config_q_width(c), step->rows);
+    if (end_half(f, &w->out, f->context, step->rows, err) < 0)
+        return -1;
     lap(f, PART_PROJECTION);
     return 0;
 }
 
 /* x += mlp(h), or the side = mlp(h) */
-static void mlp_half(struct forward *f, size_t rows, size_t layer, const float *h)
+static int mlp_half(struct forward *f, size_t rows, size_t layer, const float *h, struct err *err)
 {
     static const enum finish_act act[] = {
         [ACT_RELU] = FINISH_RELU,
@@ -201,14 +257,14 @@ static void mlp_half(struct forward *f, size_t rows, size_t layer, const float *
     const struct config *c = &f->model->config;
     const struct layer *w = &f->model->weights.layer[layer];
     struct product up = product_of(&w->up, f->up);
-    const struct product down = product_ending(f, &w->down);
     up.act = act[c->activation];
     if (c->mlp == MLP_GATED) {
         up.gate = &w->gate.weight;
         up.gate_bias = w->gate.bias;
     }
-    gemm_run(f->gemm, &up, 1, h, c->hidden, rows);
-    gemm_run(f->gemm, &down, 1, f->up, c->ffn, rows);
+    if (run_joined(f, up, DIM_FFN, h, rows, err) < 0)
+        return -1;
+    return end_half(f, &w->down, f->up, rows, err);
 }
 
 /* What a half reads: the stream, or its norm in `to`. */
@@ -251,7 +307,8 @@ static int run_layer(struct forward *f, const struct step *step, const struct at
     if (block == BLOCK_SEQUENTIAL)
         g = before_half(f, f->h, step->rows, &w->mlp_norm);
     lap(f, PART_OTHER);
-    mlp_half(f, step->rows, layer, g);
+    if (mlp_half(f, step->rows, layer, g, err) < 0)
+        return -1;
     lap(f, PART_MLP);
     after_half(f, step->rows, &w->mlp_norm, &w->mlp_post_norm);
     return 0;
@@ -263,7 +320,8 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     const struct attn_step attn_step = {f->kv, f->kernels, step->query, step->n_queries, f->attn_times};
     if (f->times)
         f->times->lap_ms = clock_ms();
-    embed(f, step);
+    if (embed(f, step, err) < 0)
+        return -1;
     if (c->position == POSITION_ROPE)
         find_angles(f, step);
     if (attn_begin(f->attn, &attn_step, err) < 0)
@@ -275,7 +333,7 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     return 0;
 }
 
-void forward_logits(struct forward *f, const size_t *row, size_t n, float *logits)
+int forward_logits(struct forward *f, const size_t *row, size_t n, float *logits, struct err *err)
 {
     const struct config *c = &f->model->config;
     const struct weights *w = &f->model->weights;
@@ -286,13 +344,16 @@ void forward_logits(struct forward *f, const size_t *row, size_t n, float *logit
         memcpy(f->h + i * c->hidden, f->x + row[i] * c->hidden, c->hidden * sizeof *f->h);
     if (c->final_norm)
         norm_rows(f, f->h, f->h, n, &w->final_norm);
-    if (w->project_out.data) {
-        project(f, f->embedded, f->h, n, &(struct linear){.weight = w->project_out});
+    if (w->project_out.weight.data) {
+        if (project(f, f->embedded, DIM_EMBED, f->h, n, &w->project_out, err) < 0)
+            return -1;
         rows = f->embedded;
     }
-    project(f, logits, rows, n, &w->head);
+    if (project(f, logits, DIM_VOCAB, rows, n, &w->head, err) < 0)
+        return -1;
     const float cap = (float)c->logit_softcap;
     for (size_t i = 0; cap > 0 && i < n * c->vocab; i++)
         logits[i] = cap * tanhf(logits[i] / cap);
     lap(f, PART_HEAD);
+    return 0;
 }

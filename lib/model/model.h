@@ -2,6 +2,7 @@
 #ifndef BMC_MODEL_H
 #define BMC_MODEL_H
 
+#include "base/ranks.h"
 #include "format/bmcfile.h"
 #include "model/config.h"
 #include "model/weights.h"
@@ -14,6 +15,8 @@ struct model {
     struct config config;
     struct tokenizer *tok;
     struct weights weights;
+    struct ranks
+        *ranks; /* that it is split over: this one has its part of the weights; NULL: all of them */
     void *synthetic; /* weights in memory, not in a file */
     size_t synthetic_bytes;
 };

@@ -1,0 +1,33 @@
+/* Ranks: processes of one run, on one machine or on more. What they need of each other is this table; lib/ranks fills it. */
+#ifndef BMC_RANKS_H
+#define BMC_RANKS_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+struct ranks;
+
+/* Every call is one that all ranks of the run make in the same order (but send, receive and waiting), from one thread. 0, or -1 with
+ * `err` filled; a rank that is gone ends the run. */
+struct ranks_ops {
+    /* all[] of every rank: the pieces of ranks 0 .. size-1 one behind the other, bytes[r] of each; this rank's lies in its place
+     * already. */
+    int (*gather)(struct ranks *ranks, void *all, const size_t *bytes, struct err *err);
+    int (*broadcast)(struct ranks *ranks, void *data, size_t bytes, int from, struct err *err);
+    int (*send)(struct ranks *ranks, const void *data, size_t bytes, int to, int tag, struct err *err);
+    /* from, tag: -1 is any; says who sent, what tag, and how many of at most `bytes` came */
+    int (*receive)(struct ranks *ranks, void *data, size_t bytes, int *from, int *tag, size_t *came,
+                   struct err *err);
+    /* 1: a message of such a sender and tag can be received now, and has so many bytes; 0: there is none yet */
+    int (*waiting)(struct ranks *ranks, int from, int tag, size_t *bytes, struct err *err);
+};
+
+struct ranks {
+    const struct ranks_ops *ops;
+    int rank, size;
+    void *state;                              /* of who filled the table */
+    size_t sent_bytes, received_bytes, calls; /* counted by whoever fills the table */
+};
+
+#endif

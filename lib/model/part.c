@@ -1,0 +1,149 @@
+/* Cutting weights, and joining pieces. */
+#include "model/part.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/pack.h"
+
+enum { ROOM_FLOATS = 1 << 20 }; /* of rows that are joined in one go, at most */
+
+/* ---- who has what ---- */
+
+/* Outputs that stay together: those of a KV head's queries, or a block. */
+static size_t unit_of(const struct config *c, enum dim dim)
+{
+    switch (dim) {
+    case DIM_Q: return c->heads / c->kv_heads * c->head_dim;
+    case DIM_KV: return c->head_dim;
+    default: return PACK_OUT;
+    }
+}
+
+struct piece part_piece(const struct config *c, enum dim dim, size_t rank, size_t size)
+{
+    const size_t width = config_dim(c, dim), unit = unit_of(c, dim), units = div_up(width, unit);
+    const size_t first = size_min(width, units * rank / size * unit);
+    const size_t end = size_min(width, units * (rank + 1) / size * unit);
+    return (struct piece){first, end - first};
+}
+
+static struct piece piece_of(const struct config *c, enum dim dim, const struct ranks *ranks)
+{
+    return ranks ? part_piece(c, dim, (size_t)ranks->rank, (size_t)ranks->size)
+                 : (struct piece){0, config_dim(c, dim)};
+}
+
+struct config part_config(const struct model *model)
+{
+    struct config own = model->config;
+    own.heads = piece_of(&model->config, DIM_Q, model->ranks).n / own.head_dim;
+    own.kv_heads = piece_of(&model->config, DIM_KV, model->ranks).n / own.head_dim;
+    return own;
+}
+
+/* ---- weights ---- */
+
+/* A block's first outputs may be another rank's: they are computed, too, and left out. */
+static void cut(struct linear *linear, struct piece own)
+{
+    struct mat *w = &linear->weight;
+    linear->skip = own.first % PACK_OUT;
+    w->data = (const char *)w->data + own.first / PACK_OUT * pack_block_bytes(w->dtype, w->in_padded);
+    w->out = linear->skip + own.n;
+    if (linear->bias)
+        linear->bias += own.first - linear->skip;
+}
+
+int part_take(struct model *model, struct ranks *ranks, struct err *err)
+{
+    const struct config *c = &model->config;
+    if ((size_t)ranks->size > c->kv_heads)
+        return err_set(
+            err, "%s: has %zu KV heads, of which %d ranks cannot have one each; start %zu at most",
+            model->path, c->kv_heads, ranks->size, c->kv_heads);
+    for (size_t i = 0; i < n_roles; i++) {
+        const struct role *role = &roles[i];
+        if (role->in == DIM_NONE || role_is_table(role) || !role_wanted(role, c))
+            continue;
+        for (size_t layer = 0; layer < (role_in_layer(role) ? c->layers : 1); layer++) {
+            char *base =
+                role_in_layer(role) ? (char *)&model->weights.layer[layer] : (char *)&model->weights;
+            cut((struct linear *)(void *)(base + role->at), piece_of(c, role->out, ranks));
+        }
+    }
+    model->ranks = ranks;
+    return 0;
+}
+
+/* ---- pieces ---- */
+
+int part_open(struct part *part, const struct model *model, size_t max_rows, struct err *err)
+{
+    const struct config *c = &model->config;
+    *part = (struct part){.config = c, .ranks = model->ranks};
+    if (!part->ranks)
+        return 0;
+    const size_t widest = size_max(size_max(c->hidden, c->ffn), size_max(config_q_width(c), c->vocab));
+    part->room_floats = widest > ROOM_FLOATS / max_rows ? ROOM_FLOATS : widest * max_rows;
+    part->room = mem_alloc(part->room_floats, sizeof *part->room);
+    part->bytes = mem_alloc((size_t)part->ranks->size, sizeof *part->bytes);
+    if (part->room && part->bytes)
+        return 0;
+    part_close(part);
+    return err_set(err, "out of memory for the pieces of %d ranks", model->ranks->size);
+}
+
+void part_close(struct part *part)
+{
+    free(part->room);
+    free(part->bytes);
+    *part = (struct part){0};
+}
+
+struct piece part_own(const struct part *part, enum dim dim)
+{
+    return piece_of(part->config, dim, part->ranks);
+}
+
+/* Rows of n elements; they may be the same already. */
+static void copy_rows(float *to, size_t to_stride, const float *from, size_t from_stride, size_t n,
+                      size_t rows)
+{
+    for (size_t i = 0; to != from && i < rows; i++)
+        memcpy(to + i * to_stride, from + i * from_stride, n * sizeof *to);
+}
+
+/* The same for rows of which there is room for all pieces. One row's pieces lie as they are gathered. */
+static int join_some(struct part *part, enum dim dim, float *all, const float *mine, size_t stride,
+                     size_t rows, struct err *err)
+{
+    const size_t width = config_dim(part->config, dim), size = (size_t)part->ranks->size;
+    const struct piece own = part_own(part, dim);
+    float *room = rows == 1 ? all : part->room;
+    for (size_t r = 0; r < size; r++)
+        part->bytes[r] = part_piece(part->config, dim, r, size).n * rows * sizeof *all;
+    copy_rows(room + own.first * rows, own.n, mine, stride, own.n, rows);
+    if (part->ranks->ops->gather(part->ranks, room, part->bytes, err) < 0)
+        return -1;
+    for (size_t r = 0; r < size && rows > 1; r++) {
+        const struct piece piece = part_piece(part->config, dim, r, size);
+        copy_rows(all + piece.first, width, room + piece.first * rows, piece.n, piece.n, rows);
+    }
+    return 0;
+}
+
+int part_join(struct part *part, enum dim dim, float *all, const float *mine, size_t stride,
+              size_t rows, struct err *err)
+{
+    const size_t width = config_dim(part->config, dim);
+    if (!part->ranks)
+        return 0;
+    const size_t most = size_max(1, part->room_floats / width);
+    for (size_t from = 0, n; from < rows; from += n) {
+        n = size_min(most, rows - from);
+        if (join_some(part, dim, all + from * width, mine + from * stride, stride, n, err) < 0)
+            return -1;
+    }
+    return 0;
+}
