@@ -46,7 +46,11 @@ ISA_FLAGS_amx    = $(ISA_FLAGS_vnni) -mamx-tile -mamx-bf16 -mamx-int8
 
 isa_flags = $(ISA_FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 PROTO   = $(patsubst lib/format/%.proto,$(BUILD)/proto/%.pb-c,$(wildcard lib/format/*.proto))
-LIB_ALL = $(wildcard lib/*.c lib/*/*.c)
+# What ranks talk through is a library of its own: nothing else needs MPI.
+MPI_SRC = lib/ranks/ranks_mpi.c
+MPI_LIB = $(BIN:bin=lib)/bmc-mpi.so
+MPICC   = mpicc
+LIB_ALL = $(filter-out $(MPI_SRC),$(wildcard lib/*.c lib/*/*.c))
 LIB_SRC = $(if $(filter x86_64%,$(ARCH)),$(LIB_ALL),$(foreach f,$(LIB_ALL),$(if $(call isa_flags,$f),,$f)))
 LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o) $(PROTO:=.o)
 CMD_OBJ = $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/*.c))
@@ -60,7 +64,7 @@ MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc
 
 # MODE:FILE:to:WHERE below PREFIX
 SHARED    = $(MODELS) $(wildcard models.d/families/*.family models.d/shapes/*.shape models.d/chat/*.chat)
-INSTALLED = 644:$(LIBBMC):to:lib/libbmc.a 644:lib/bmc.h:to:include/bmc.h 644:$(BUILD)/bmc.pc:to:lib/pkgconfig/bmc.pc \
+INSTALLED = $(patsubst %,755:%:to:lib/bmc-mpi.so,$(wildcard $(MPI_LIB))) 644:$(LIBBMC):to:lib/libbmc.a 644:lib/bmc.h:to:include/bmc.h 644:$(BUILD)/bmc.pc:to:lib/pkgconfig/bmc.pc \
             $(foreach f,$(SHARED),644:$f:to:$(f:models.d/%=share/bmc/%)) \
             $(foreach f,$(wildcard man/*),644:$f:to:share/man/man$(subst .,,$(suffix $f))/$(notdir $f)) \
             $(foreach p,$(PROGRAMS),755:$(BIN)/$p:to:bin/$p \
@@ -69,11 +73,14 @@ INSTALLED = 644:$(LIBBMC):to:lib/libbmc.a 644:lib/bmc.h:to:include/bmc.h 644:$(B
                 644:completions/$p.fish:to:share/fish/vendor_completions.d/$p.fish)
 
 .DELETE_ON_ERROR:
-.PHONY: all programs demo check check-full check-arm asan deps docs fuzz warnings format install uninstall clean help
+.PHONY: all programs mpi demo check check-full check-arm asan deps deps-mpi docs fuzz warnings format install uninstall clean help
 
 ## all: the programs, the library, the default models (what plain "make" does)
 all: programs $(LIBBMC) $(MODELS)
 programs: $(PROGRAMS:%=$(BIN)/%)
+
+## mpi: what ranks talk through, for runs of several processes (needs deps-mpi)
+mpi: $(MPI_LIB)
 
 ## demo: install what is missing, build, and let the default model tell a story
 demo: deps
@@ -111,6 +118,10 @@ asan:
 deps:
 	@sh tests/deps.sh
 
+## deps-mpi: install the Debian packages of Open MPI, unless there is an MPI
+deps-mpi: deps
+	@sh tests/deps.sh mpi
+
 ## docs: man page OPTIONS and completions, anew from the option tables
 docs: $(PROGRAMS:%=$(BIN)/%)
 	@sh tests/docs.sh update
@@ -137,7 +148,7 @@ uninstall:
 
 ## clean: remove everything that was built
 clean:
-	rm -rf build lib/libbmc.a models.d/*.bmc $(PROGRAMS:%=bin/%)
+	rm -rf build lib/libbmc.a lib/bmc-mpi.so models.d/*.bmc $(PROGRAMS:%=bin/%)
 
 ## help: this list
 help:
@@ -181,6 +192,11 @@ $(PROGRAMS:%=$(BIN)/%): $(BIN)/%: $(BUILD)/cmd/%.o $(CMD_SHARED) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(CORE) $(LDLIBS)
 	@test -e $(@D)/../models.d || ln -s $(abspath models.d) $(@D)/../models.d
+
+$(MPI_LIB): $(MPI_SRC) lib/base/err.c lib/ranks/ranks_open.h lib/base/ranks.h lib/base/err.h $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(Q)$(MPICC) $(CPPFLAGS) $(filter-out -Wcast-qual,$(CFLAGS)) $(LDFLAGS) -fPIC -fvisibility=hidden -shared -Wl,--as-needed \
+	    -o $@ $(filter %.c,$^) -lutf8proc
 
 # The library's own test sees what its users see.
 $(BUILD)/tests/test_api: tests/unit/test_api.c $(LIBBMC)

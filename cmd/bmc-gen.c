@@ -4,6 +4,7 @@
 #include "cli.h"
 #include "files.h"
 #include "gen_opts.h"
+#include "gen_ranks.h"
 
 /* clang-format off */
 static const struct opt opts[] = {
@@ -31,6 +32,7 @@ static const struct opt opts[] = {
     GEN_OPTS_OUTPUT
     ROW_FORMAT("how --score and --tokenize print: {} (default table)"),
     GEN_OPTS_MACHINE
+    GEN_OPTS_RANKS
 };
 /* clang-format on */
 
@@ -79,13 +81,15 @@ int main(int argc, char **argv)
     struct operands operands;
     struct err err;
     cli_begin(program.name);
+    ranks_quiet();
     opt_parse(&program, argc, argv, &o, &operands);
     check_usage(&o, &operands);
     gen_finish_options(&program, &o);
     struct gen gen = {.program = &program, .options = &o};
     int rc = -1;
-    if (gen_choose_seed(&gen, &err) == 0 && files_check(&program, &o, &err) == 0 &&
-        gen_open_model(&gen, &err) == 0 && gen_open_kv(&gen, &err) == 0) {
+    if (gen_open_ranks(&gen, &o, &err) == 0 && gen_choose_seed(&gen, &err) == 0 &&
+        files_check(&program, &o, &err) == 0 && gen_open_model(&gen, &err) == 0 &&
+        gen_agree(&gen, NULL, &err) == 0 && gen_open_kv(&gen, &err) == 0) {
         if (o.score)
             rc = o.jsonl ? gen_score_jsonl(&gen, &err) : gen_score(&gen, &err);
         else if (o.jsonl)
@@ -97,6 +101,7 @@ int main(int argc, char **argv)
         else
             rc = gen_text(&gen, &err);
     }
+    rc = gen_close_ranks(&gen, rc, &err);
     gen_close(&gen);
     gen_release_options(&o);
     return cli_end(program.name, rc < 0 ? cli_fail(program.name, &err) : CLI_OK);

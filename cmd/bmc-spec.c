@@ -7,6 +7,7 @@
 #include "cli.h"
 #include "files.h"
 #include "gen_opts.h"
+#include "gen_ranks.h"
 #include "speccmd.h"
 
 #define SPEC_AT(field) offsetof(struct spec_cli, field)
@@ -46,6 +47,7 @@ static const struct opt opts[] = {
     HEADING("Output"),
     GEN_OPTS_OUTPUT
     GEN_OPTS_MACHINE
+    GEN_OPTS_RANKS
 };
 /* clang-format on */
 
@@ -165,6 +167,7 @@ int main(int argc, char **argv)
     struct operands operands;
     struct err err;
     cli_begin(program.name);
+    ranks_quiet();
     opt_parse(&program, argc, argv, &o, &operands);
     if (isnan(o.gen.sampling.temp) && o.samples)
         o.gen.sampling.temp = 0.8;
@@ -173,9 +176,10 @@ int main(int argc, char **argv)
     struct spec_run run = {.gen = {.program = &program, .options = &o.gen, .hooks = &spec_hooks},
                            .cli = &o};
     int rc = -1;
-    if (gen_choose_seed(&run.gen, &err) == 0 && files_check(&program, &o, &err) == 0 &&
-        gen_open_model(&run.gen, &err) == 0 && gen_open_kv(&run.gen, &err) == 0 &&
-        spec_open_draft(&run, &err) == 0) {
+    if (gen_open_ranks(&run.gen, &o.gen, &err) == 0 && gen_choose_seed(&run.gen, &err) == 0 &&
+        files_check(&program, &o, &err) == 0 && gen_open_model(&run.gen, &err) == 0 &&
+        gen_open_kv(&run.gen, &err) == 0 && spec_open_draft(&run, &err) == 0 &&
+        gen_agree(&run.gen, run.draft, &err) == 0) {
         if (o.gen.jsonl)
             rc = gen_jsonl(&run.gen, &err);
         else if (o.samples)
@@ -187,6 +191,7 @@ int main(int argc, char **argv)
         if (rc == 0)
             rc = gen_jsonl_verdict(&run.gen, &err);
     }
+    rc = gen_close_ranks(&run.gen, rc, &err);
     spec_close_run(&run);
     gen_release_options(&o.gen);
     return cli_end(program.name, rc < 0 ? cli_fail(program.name, &err) : CLI_OK);

@@ -175,9 +175,8 @@ void cli_progress_end(struct cli_progress *progress)
     progress->percent = -1;
 }
 
-int cli_models_dir(char *path, size_t size, struct err *err)
+int cli_beside(const char *relative, char *path, size_t size, struct err *err)
 {
-    static const char *const places[] = {"../models.d", "../share/bmc"};
     char program[4096];
     const ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
     if (len < 0)
@@ -186,14 +185,25 @@ int cli_models_dir(char *path, size_t size, struct err *err)
     char *slash = strrchr(program, '/');
     if (slash)
         *slash = 0;
+    snprintf(path, size, "%s/%s", program, relative);
+    return 0;
+}
+
+int cli_models_dir(char *path, size_t size, struct err *err)
+{
+    static const char *const places[] = {"../models.d", "../share/bmc"};
+    char program[8192];
     for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-        snprintf(path, size, "%s/%s", program, places[i]);
+        if (cli_beside(places[i], path, size, err) < 0)
+            return -1;
         if (file_is_folder(path))
             return 0;
     }
-    return err_set(
-        err, "no model data beside the program: neither %s/../models.d nor %s/../share/bmc exists",
-        program, program);
+    if (cli_beside("", program, sizeof program, err) < 0)
+        return -1;
+    return err_set(err,
+                   "no model data beside the program: neither %s../models.d nor %s../share/bmc exists",
+                   program, program);
 }
 
 int cli_default_model(const char *name, const char *option, char *path, size_t size, struct err *err)

@@ -46,6 +46,9 @@ void cli_progress_begin(struct cli_progress *progress, const char *label);
 void cli_progress(void *progress, size_t done, size_t total);
 void cli_progress_end(struct cli_progress *progress);
 
+/* A path that begins at the program's own folder, as "../lib/x". */
+int cli_beside(const char *relative, char *path, size_t size, struct err *err) MUST_USE;
+
 /* The folder with families, shapes and default models: beside the program's folder in the source tree
  * (../models.d), or installed (../share/bmc). */
 int cli_models_dir(char *path, size_t size, struct err *err) MUST_USE;

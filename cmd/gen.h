@@ -2,6 +2,7 @@
 #ifndef BMC_GEN_H
 #define BMC_GEN_H
 
+#include "base/ranks.h"
 #include "base/table.h"
 #include "decode/generate.h"
 #include "decode/score.h"
@@ -37,9 +38,15 @@ struct gen_options {
     const char *load_kv, *save_kv, *prompt_cache;
     bool chat, special;
     const char *system, *chat_format;
+    int split; /* -1: not given */
 };
 
 #define GEN_NOT_GIVEN INT64_MIN
+
+/* What the ranks of a run have each: some of the requests, of every matrix, or of the layers. In the order of the option's
+ * choices. */
+enum split { SPLIT_REQUESTS, SPLIT_TENSOR, SPLIT_LAYERS };
+#define SPLITS "requests|tensor|layers"
 
 struct gen;
 
@@ -87,6 +94,9 @@ struct gen {
     struct gen_chat chat;
     struct score_stats score;      /* of --score */
     uint64_t n_requests, n_failed; /* of --jsonl; what a signal ended did not fail */
+    struct ranks *ranks;           /* NULL: this process runs alone */
+    enum split split;
+    bool over; /* the job has been done, whatever came out of its requests */
 };
 
 /* The prompt text: -p, -f or standard input; one trailing newline of a file is dropped unless `whole`.
@@ -116,8 +126,7 @@ void gen_close(struct gen *gen);
 /* The jobs. */
 int gen_text(struct gen *gen, struct err *err) MUST_USE;
 int gen_jsonl(struct gen *gen, struct err *err) MUST_USE;
-int gen_jsonl_verdict(const struct gen *gen,
-                      struct err *err) MUST_USE; /* -1 when requests have failed */
+int gen_jsonl_verdict(struct gen *gen, struct err *err) MUST_USE; /* -1 when requests have failed */
 int gen_score(struct gen *gen, struct err *err) MUST_USE;
 int gen_score_jsonl(struct gen *gen, struct err *err) MUST_USE;
 int gen_tokenize(struct gen *gen, struct err *err) MUST_USE;

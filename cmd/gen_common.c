@@ -259,6 +259,7 @@ struct gen_options gen_defaults(void)
         .length_penalty = NAN,
         .early_stopping = -1,
         .format = -1,
+        .split = -1,
     };
 }
 
@@ -298,6 +299,8 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
         opt_usage_error(program, "--system and --special go with --chat");
     if (o->chat && o->prompt_ids)
         opt_usage_error(program, "--chat is for what is said, --prompt-ids for ids as they are");
+    if (o->split == SPLIT_REQUESTS && !o->jsonl)
+        opt_usage_error(program, "--split requests goes with --jsonl");
     gen_check_kv_usage(program, o);
     names_check(program, o->kv, o->attn, o->isa, o->precision);
     check_ids(program, o->prompt_ids);

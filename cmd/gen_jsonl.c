@@ -338,7 +338,8 @@ int gen_jsonl(struct gen *gen, struct err *err)
     return rc;
 }
 
-int gen_jsonl_verdict(const struct gen *gen, struct err *err)
+int gen_jsonl_verdict(struct gen *gen, struct err *err)
 {
+    gen->over = true;
     return lines_verdict(gen->n_failed, gen->n_requests, "requests", err);
 }

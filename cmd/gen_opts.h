@@ -55,6 +55,10 @@
     OUTPUT("save-kv", NULL, OPT_WRITES_SNAPSHOT, save_kv, "write a snapshot at the end, to go on from"), \
     OUTPUT("prompt-cache", NULL, OPT_WRITES_SNAPSHOT, prompt_cache, "take the rows of the beginning that the prompt shares with this snapshot, and bring it up to date at the end"),
 
+#define GEN_OPTS_RANKS \
+    HEADING("Ranks"), \
+    CHOICE("split", "HOW", split, SPLITS, "what the processes that mpirun has started divide among them: {} (default: requests with --jsonl, else tensor)"),
+
 #define GEN_OPTS_OUTPUT \
     FLAG("echo", NULL, echo, "print the prompt before the generated text"), \
     FLAG("ids", NULL, ids, "print token ids in place of text"), \

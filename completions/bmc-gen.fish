@@ -58,5 +58,6 @@ complete -c bmc-gen -l chunk -x -d 'prompt tokens computed at a time (default 51
 complete -c bmc-gen -s t -l threads -x -d 'threads (default: all cores that the process may use)'
 complete -c bmc-gen -o tb -l threads-batch -x -d 'threads for prompts (default: as --threads)'
 complete -c bmc-gen -l mlock -d 'keep the model in memory'
+complete -c bmc-gen -l split -x -a 'requests tensor layers' -d 'what the processes that mpirun has started divide among them: requests, tensor or layers (default: requests with --jsonl, else tensor)'
 complete -c bmc-gen -s h -l help -d 'print this list and exit'
 complete -c bmc-gen -l version -d 'print version, compiler, libraries and instruction set, and exit'

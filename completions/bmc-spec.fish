@@ -69,5 +69,6 @@ complete -c bmc-spec -l chunk -x -d 'prompt tokens computed at a time (default 5
 complete -c bmc-spec -s t -l threads -x -d 'threads (default: all cores that the process may use)'
 complete -c bmc-spec -o tb -l threads-batch -x -d 'threads for prompts (default: as --threads)'
 complete -c bmc-spec -l mlock -d 'keep the model in memory'
+complete -c bmc-spec -l split -x -a 'requests tensor layers' -d 'what the processes that mpirun has started divide among them: requests, tensor or layers (default: requests with --jsonl, else tensor)'
 complete -c bmc-spec -s h -l help -d 'print this list and exit'
 complete -c bmc-spec -l version -d 'print version, compiler, libraries and instruction set, and exit'

@@ -3,7 +3,7 @@ load helper
 
 setup() { cd "$ROOT" || return 1; }
 
-rooms='base format text kernel kv attn model decode tune prof'
+rooms='base ranks format text kernel kv attn model decode tune prof'
 
 # Prints what it finds wrong, and fails then.
 assert_none() { # WHAT LINES

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian packages that building and testing need and that are missing. Called by `make deps`.
-# `deps.sh arm`: those for a build for ARM, and to run it.
+# `deps.sh arm`: those for a build for ARM, and to run it. `deps.sh mpi`: Open MPI, where there is no other MPI.
 set -eu
 
 packages="gcc libc6-dev binutils libopenblas0-openmp libsodium-dev libjansson-dev libpcre2-dev libutf8proc-dev
@@ -8,6 +8,10 @@ libzip-dev libprotobuf-c-dev protobuf-c-compiler bats bats-support bats-assert c
 if [ "${1:-}" = arm ]; then
     packages="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libopenblas0-openmp:arm64 libsodium-dev:arm64
 libjansson-dev:arm64 libpcre2-dev:arm64 libutf8proc-dev:arm64 libzip-dev:arm64 libprotobuf-c-dev:arm64"
+fi
+if [ "${1:-}" = mpi ]; then
+    packages="openmpi-bin libopenmpi-dev"
+    ! { command -v mpicc && command -v mpirun; } >/dev/null || exit 0
 fi
 
 if ! command -v dpkg-query >/dev/null 2>&1; then

@@ -1,0 +1,181 @@
+/* Ranks under MPI: a library of its own, which lib/ranks/ranks_open.c loads. Only the thread that opened the ranks calls. */
+#include <limits.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "ranks/ranks_open.h"
+
+struct mpi {
+    int *bytes, *at; /* of each rank's piece */
+};
+
+/* Looks for a message this long without a pause, for the next step waits for it; then with pauses, which leave the core to
+ * others. */
+enum { EAGER_MS = 2, PAUSE_NS = 100000 };
+
+static int check(int rc, const char *what, struct err *err)
+{
+    char why[MPI_MAX_ERROR_STRING] = "";
+    int len;
+    if (rc == MPI_SUCCESS)
+        return 0;
+    MPI_Error_string(rc, why, &len);
+    return err_set(err, "MPI cannot %s: %s", what, why);
+}
+
+static int int_bytes(size_t bytes, int *n, struct err *err)
+{
+    if (bytes > INT_MAX)
+        return err_set(err, "%zu bytes are more than MPI takes at once", bytes);
+    *n = (int)bytes;
+    return 0;
+}
+
+static int gather(struct ranks *ranks, void *all, const size_t *bytes, struct err *err)
+{
+    const struct mpi *mpi = ranks->state;
+    size_t sum = 0;
+    for (int r = 0; r < ranks->size; r++) {
+        if (int_bytes(bytes[r], &mpi->bytes[r], err) < 0 || int_bytes(sum, &mpi->at[r], err) < 0)
+            return -1;
+        sum += bytes[r];
+    }
+    const size_t mine = bytes[ranks->rank];
+    ranks->sent_bytes += mine * (size_t)(ranks->size - 1);
+    ranks->received_bytes += sum - mine;
+    ranks->calls++;
+    return check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, mpi->bytes, mpi->at, MPI_BYTE,
+                                MPI_COMM_WORLD),
+                 "gather", err);
+}
+
+static int broadcast(struct ranks *ranks, void *data, size_t bytes, int from, struct err *err)
+{
+    int n;
+    if (int_bytes(bytes, &n, err) < 0)
+        return -1;
+    if (ranks->rank == from)
+        ranks->sent_bytes += bytes * (size_t)(ranks->size - 1);
+    else
+        ranks->received_bytes += bytes;
+    ranks->calls++;
+    return check(MPI_Bcast(data, n, MPI_BYTE, from, MPI_COMM_WORLD), "broadcast", err);
+}
+
+static int send(struct ranks *ranks, const void *data, size_t bytes, int to, int tag, struct err *err)
+{
+    int n;
+    if (int_bytes(bytes, &n, err) < 0)
+        return -1;
+    ranks->sent_bytes += bytes;
+    ranks->calls++;
+    return check(MPI_Send(data, n, MPI_BYTE, to, tag, MPI_COMM_WORLD), "send", err);
+}
+
+static int look(int from, int tag, int *there, MPI_Status *status, struct err *err)
+{
+    return check(MPI_Iprobe(from < 0 ? MPI_ANY_SOURCE : from, tag < 0 ? MPI_ANY_TAG : tag,
+                            MPI_COMM_WORLD, there, status),
+                 "look for a message", err);
+}
+
+static int waiting(struct ranks *ranks, int from, int tag, size_t *bytes, struct err *err)
+{
+    MPI_Status status;
+    int there, n = 0;
+    (void)ranks;
+    if (look(from, tag, &there, &status, err) < 0 ||
+        (there && check(MPI_Get_count(&status, MPI_BYTE, &n), "measure a message", err) < 0))
+        return -1;
+    *bytes = (size_t)n;
+    return there != 0;
+}
+
+static int await(int from, int tag, MPI_Status *status, struct err *err)
+{
+    const double start = clock_ms();
+    for (int there;;) {
+        if (look(from, tag, &there, status, err) < 0)
+            return -1;
+        if (there)
+            return 0;
+        if (clock_ms() - start > EAGER_MS)
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
+}
+
+static int receive(struct ranks *ranks, void *data, size_t bytes, int *from, int *tag, size_t *came,
+                   struct err *err)
+{
+    MPI_Status status;
+    int most, n;
+    if (int_bytes(size_min(bytes, INT_MAX), &most, err) < 0 || await(*from, *tag, &status, err) < 0 ||
+        check(
+            MPI_Recv(data, most, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, MPI_COMM_WORLD, &status),
+            "receive", err) < 0 ||
+        check(MPI_Get_count(&status, MPI_BYTE, &n), "measure a message", err) < 0)
+        return -1;
+    *from = status.MPI_SOURCE;
+    *tag = status.MPI_TAG;
+    *came = (size_t)n;
+    ranks->received_bytes += *came;
+    ranks->calls++;
+    return 0;
+}
+
+static const struct ranks_ops ops = {gather, broadcast, send, receive, waiting};
+
+static int meet(struct ranks *ranks, struct err *err)
+{
+    int given;
+    if (check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &given), "start", err) < 0)
+        return -1;
+    if (given < MPI_THREAD_FUNNELED)
+        return err_set(err, "this MPI cannot run beside threads; install Debian's Open MPI or MPICH");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &ranks->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks->size);
+    return 0;
+}
+
+static void release(struct ranks *ranks)
+{
+    struct mpi *mpi = ranks->state;
+    free(mpi->bytes);
+    free(mpi->at);
+    free(mpi);
+    ranks->state = NULL;
+}
+
+static int open_ranks(struct ranks *ranks, struct err *err)
+{
+    struct mpi *mpi = calloc(1, sizeof *mpi);
+    if (!mpi)
+        return err_set(err, "out of memory for ranks");
+    ranks->ops = &ops;
+    ranks->state = mpi;
+    int rc = meet(ranks, err);
+    const size_t n = (size_t)ranks->size;
+    if (rc == 0 && (!(mpi->bytes = calloc(n, sizeof(int))) || !(mpi->at = calloc(n, sizeof(int)))))
+        rc = err_set(err, "out of memory for %zu ranks", n);
+    if (rc < 0)
+        release(ranks);
+    return rc;
+}
+
+static void close_ranks(struct ranks *ranks)
+{
+    MPI_Finalize();
+    release(ranks);
+}
+
+extern const struct ranks_driver ranks_driver;
+__attribute__((visibility("default"))) const struct ranks_driver ranks_driver = {
+    .ranks_bytes = sizeof(struct ranks),
+    .ops_bytes = sizeof(struct ranks_ops),
+    .open = open_ranks,
+    .close = close_ranks,
+};

@@ -1,0 +1,130 @@
+/* Ranks: finds the library that they talk through, and makes sure that all of them do the same. */
+#include "ranks/ranks_open.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+struct opened {
+    struct ranks ranks; /* first: what others see */
+    const struct ranks_driver *driver;
+};
+
+static const struct ranks_driver *load(const char *library, struct err *err)
+{
+    void *loaded = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    const struct ranks_driver *driver = loaded ? dlsym(loaded, RANKS_DRIVER) : NULL;
+    if (driver && driver->ranks_bytes == sizeof(struct ranks) &&
+        driver->ops_bytes == sizeof(struct ranks_ops))
+        return driver;
+    const char *why = loaded ? "it is of another version" : dlerror();
+    err_set(
+        err,
+        "what ranks talk through cannot be loaded (%s); \"make deps-mpi mpi\" installs and builds it",
+        why ? why : library);
+    return NULL;
+}
+
+int ranks_open(struct ranks **ranks, const char *library, struct err *err)
+{
+    struct opened *opened = calloc(1, sizeof *opened);
+    *ranks = NULL;
+    if (!opened)
+        return err_set(err, "out of memory for ranks");
+    if (!(opened->driver = load(library, err)) || opened->driver->open(&opened->ranks, err) < 0) {
+        free(opened);
+        return -1;
+    }
+    *ranks = &opened->ranks;
+    return 0;
+}
+
+void ranks_close(struct ranks *ranks)
+{
+    struct opened *opened = (struct opened *)ranks;
+    if (opened)
+        opened->driver->close(ranks);
+    free(opened);
+}
+
+/* ---- agreement ---- */
+
+static size_t line_bytes(const char *text) { return strcspn(text, "\n"); }
+
+/* The first lines in which the texts differ; false: there are none. */
+static bool differ(const char **a, const char **b)
+{
+    while (**a || **b) {
+        const size_t n = line_bytes(*a);
+        if (n != line_bytes(*b) || memcmp(*a, *b, n) != 0)
+            return true;
+        *a += n + ((*a)[n] != 0);
+        *b += n + ((*b)[n] != 0);
+    }
+    return false;
+}
+
+/* A line for people: nothing of it is too long. */
+static int shown_bytes(const char *line) { return (int)size_min(line_bytes(line), 120); }
+
+static void compare(const char *name, const char *mine, const char *first, struct err *verdict)
+{
+    verdict->text[0] = 0;
+    if (differ(&mine, &first))
+        err_set(verdict, "%s differs from rank 0: it has \"%.*s\", and rank 0 \"%.*s\"", name,
+                shown_bytes(mine), mine, shown_bytes(first), first);
+}
+
+/* Rank 0's text, to all. */
+static int take_first(struct ranks *ranks, const char *text, char **first, struct err *err)
+{
+    uint64_t bytes = strlen(text) + 1;
+    if (ranks->ops->broadcast(ranks, &bytes, sizeof bytes, 0, err) < 0)
+        return -1;
+    if (!(*first = mem_alloc(bytes, 1)))
+        return err_set(err, "out of memory for what rank 0 tells");
+    if (ranks->rank == 0)
+        memcpy(*first, text, bytes);
+    return ranks->ops->broadcast(ranks, *first, bytes, 0, err);
+}
+
+/* All ranks' verdicts, to all; the first that is one counts. */
+static int judge(struct ranks *ranks, const struct err *mine, struct err *err)
+{
+    const size_t n = (size_t)ranks->size;
+    struct err *verdict = mem_alloc(n, sizeof *verdict);
+    size_t *bytes = mem_alloc(n, sizeof *bytes);
+    int rc = -1;
+    if (!verdict || !bytes) {
+        err_set(err, "out of memory for %zu ranks", n);
+        goto out;
+    }
+    for (size_t i = 0; i < n; i++)
+        bytes[i] = sizeof *verdict;
+    verdict[ranks->rank] = *mine;
+    if ((rc = ranks->ops->gather(ranks, verdict, bytes, err)) < 0)
+        goto out;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        if (verdict[i].text[0])
+            rc = err_set(err, "%.*s", (int)sizeof verdict->text - 1, verdict[i].text);
+out:
+    free(bytes);
+    free(verdict);
+    return rc;
+}
+
+int ranks_agree(struct ranks *ranks, const char *name, const char *text, struct err *err)
+{
+    struct err verdict;
+    char *first = NULL;
+    int rc = take_first(ranks, text, &first, err);
+    if (rc == 0) {
+        compare(name, text, first, &verdict);
+        rc = judge(ranks, &verdict, err);
+    }
+    free(first);
+    return rc;
+}
