@@ -96,6 +96,9 @@ struct gen {
     uint64_t n_requests, n_failed; /* of --jsonl; what a signal ended did not fail */
     struct ranks *ranks;           /* NULL: this process runs alone */
     enum split split;
+    struct lead lead; /* where `leads`: to the ranks that have the other parts of the model */
+    bool leads;
+    struct lead_counts sent;
     bool over; /* the job has been done, whatever came out of its requests */
 };
 
@@ -108,6 +111,9 @@ int gen_read_text(const struct gen_options *options, bool whole, struct buf *tex
  * has them then, what is to become of them. */
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
                     struct gen_request *request, struct err *err) MUST_USE;
+
+/* The options of a session but for its sizes. */
+int gen_session_options(struct gen *gen, struct session_options *options, struct err *err) MUST_USE;
 
 /* Opens the session for `tokens` of prompt and what is to follow. */
 int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err) MUST_USE;
@@ -199,7 +205,7 @@ int gen_end_save(struct gen *gen, struct err *err) MUST_USE;
 void gen_check_kv_usage(const struct program *program, const struct gen_options *options);
 
 /* Statistics of a run: for people on stderr unless --quiet, as JSON to --stats FILE. */
-int gen_report(const struct gen *gen, const struct gen_stats *stats, struct err *err) MUST_USE;
+int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err) MUST_USE;
 
 /* Request options that all lines share; `ids` is for the prompt. */
 struct gen_request gen_request_of(const struct gen *gen, struct ids *ids);

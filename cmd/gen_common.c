@@ -12,6 +12,7 @@
 #include "base/threads.h"
 #include "cli.h"
 #include "gen.h"
+#include "gen_split.h"
 #include "names.h"
 #include "text/detok.h"
 
@@ -142,29 +143,39 @@ static int open_policy(struct gen *gen, struct session_options *s, struct err *e
 
 enum { SHARE_MB = 256 };
 
+int gen_session_options(struct gen *gen, struct session_options *s, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    *s = (struct session_options){
+        .kv_type = gen->kv_type,
+        .attn = attn_find(o->attn, err),
+        .chunk = o->chunk,
+        .share_bytes = (o->share_mb == SIZE_MAX ? SHARE_MB : o->share_mb) << 20,
+        .threads = o->threads ? (int)o->threads : threads_allowed(),
+        .lead = gen->leads ? &gen->lead : NULL,
+    };
+    if (!s->attn)
+        return -1;
+    s->kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
+    if (!s->kernels ||
+        precision_parse(&s->precision, o->precision, s->kernels,
+                        model_few_bits(gen->model) || dtype_few_bits(gen->kv_type), err) < 0 ||
+        open_policy(gen, s, err) < 0)
+        return -1;
+    s->kv.valid_rows_only = o->rows;
+    s->kv.alloc = (enum pages_alloc)o->alloc;
+    s->threads_prefill = o->threads_batch ? (int)o->threads_batch : s->threads;
+    return 0;
+}
+
 int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err)
 {
     const struct gen_options *o = gen->options;
     const size_t limit = gen->model->config.context;
-    struct session_options s = {
-        .kv_type = gen->kv_type,
-        .attn = attn_find(o->attn, err),
-        .batch = batch * size_max(1, o->beams),
-        .chunk = o->chunk,
-        .share_bytes = (o->share_mb == SIZE_MAX ? SHARE_MB : o->share_mb) << 20,
-        .threads = o->threads ? (int)o->threads : threads_allowed(),
-    };
-    if (!s.attn)
+    struct session_options s;
+    if (gen_session_options(gen, &s, err) < 0)
         return -1;
-    s.kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
-    if (!s.kernels ||
-        precision_parse(&s.precision, o->precision, s.kernels,
-                        model_few_bits(gen->model) || dtype_few_bits(gen->kv_type), err) < 0 ||
-        open_policy(gen, &s, err) < 0)
-        return -1;
-    s.kv.valid_rows_only = o->rows;
-    s.kv.alloc = (enum pages_alloc)o->alloc;
-    s.threads_prefill = o->threads_batch ? (int)o->threads_batch : s.threads;
+    s.batch = batch * size_max(1, o->beams);
     s.context = (size_t)o->context;
     if (o->context < 0)
         s.context = size_min(limit, size_max(4096, prompt_tokens + (o->n < 0 ? 2048 : (size_t)o->n)));
@@ -212,7 +223,7 @@ int gen_open_model(struct gen *gen, struct err *err)
     gen->load_ms = clock_ms() - start;
     if (gen->options->chat && gen_open_chat(gen, err) < 0)
         return -1;
-    return gen->options->mlock ? model_lock(gen->model, err) : 0;
+    return gen->options->mlock && !gen_splits_model(gen) ? model_lock(gen->model, err) : 0;
 }
 
 int gen_choose_seed(struct gen *gen, struct err *err)

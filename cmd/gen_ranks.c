@@ -13,8 +13,8 @@
 static int take_split(struct gen *gen, struct gen_options *o, struct err *err)
 {
     gen->split = o->split >= 0 ? (enum split)o->split : o->jsonl ? SPLIT_REQUESTS : SPLIT_TENSOR;
-    if (gen->split != SPLIT_REQUESTS)
-        return err_set(err, "only --split requests is there: it goes with --jsonl");
+    if (gen->split == SPLIT_LAYERS)
+        return err_set(err, "--split layers is not there yet: --split tensor is");
     if (gen->ranks->rank > 0) {
         o->stats = NULL;
         o->quiet = true;

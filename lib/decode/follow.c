@@ -173,6 +173,12 @@ static int do_logits(struct follower *f, struct err *err)
     return f->amiss ? 0 : session_logits(&f->session, row, n, f->logits, err);
 }
 
+static int do_count(struct follower *f, struct err *err)
+{
+    struct lead_counts all;
+    return lead_count(f->model->ranks, &all, err);
+}
+
 static int do_end(struct follower *f, struct err *err)
 {
     (void)err;
@@ -186,7 +192,7 @@ static int do_next(struct follower *f, struct err *err)
         [ORDER_OPEN] = do_open,     [ORDER_BEGIN] = do_begin,     [ORDER_STEP] = do_step,
         [ORDER_COMMIT] = do_commit, [ORDER_KEEP] = do_keep,       [ORDER_CUT] = do_cut,
         [ORDER_FORK] = do_fork,     [ORDER_REORDER] = do_reorder, [ORDER_LOGITS] = do_logits,
-        [ORDER_END] = do_end,
+        [ORDER_COUNT] = do_count,   [ORDER_END] = do_end,
     };
     const size_t order = take_below(f, ARRAY_LEN(orders));
     if (!f->amiss && orders[order](f, err) < 0)

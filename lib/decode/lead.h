@@ -21,11 +21,17 @@ enum order {
     ORDER_FORK,    /* to, from, rows */
     ORDER_REORDER, /* n, seq[n], parent[n] */
     ORDER_LOGITS,  /* n, rows[n] */
+    ORDER_COUNT,   /* what it took is counted */
     ORDER_END      /* of the run */
 };
 
 /* Rows that logits are asked for in one go, at most. */
 enum { LEAD_LOGITS = 16 };
+
+/* What the ranks have sent each other, and the most memory that one of them has had. */
+struct lead_counts {
+    uint64_t sent_bytes, calls, peak_bytes;
+};
 
 struct lead {
     struct ranks *ranks; /* borrowed */
@@ -45,6 +51,10 @@ void lead_order(struct lead *lead, enum order order, const size_t *word, size_t 
 
 /* Sends it to all ranks. */
 int lead_send(struct lead *lead, struct err *err) MUST_USE;
+
+/* Asks all of them; lead_count() is the answer of each. */
+int lead_counts(struct lead *lead, struct lead_counts *all, struct err *err) MUST_USE;
+int lead_count(struct ranks *ranks, struct lead_counts *all, struct err *err) MUST_USE;
 
 /* Tells them that the run has ended, well. */
 int lead_end(struct lead *lead, struct err *err) MUST_USE;

@@ -2,11 +2,13 @@
 #include "model/part.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "base/mem.h"
 #include "base/pack.h"
 
 enum { ROOM_FLOATS = 1 << 20 }; /* of rows that are joined in one go, at most */
+enum { TAG_PIECE = 3 };
 
 /* ---- who has what ---- */
 
@@ -45,7 +47,7 @@ struct config part_config(const struct model *model)
 /* ---- weights ---- */
 
 /* A block's first outputs may be another rank's: they are computed, too, and left out. */
-static void cut(struct linear *linear, struct piece own)
+static void cut_linear(struct linear *linear, struct piece own)
 {
     struct mat *w = &linear->weight;
     linear->skip = own.first % PACK_OUT;
@@ -55,13 +57,12 @@ static void cut(struct linear *linear, struct piece own)
         linear->bias += own.first - linear->skip;
 }
 
-int part_take(struct model *model, struct ranks *ranks, struct err *err)
+/* Calls `use` for every matrix that products read. */
+static int each_product(struct model *model,
+                        int (*use)(struct linear *, const struct role *, struct model *, struct err *),
+                        struct err *err)
 {
     const struct config *c = &model->config;
-    if ((size_t)ranks->size > c->kv_heads)
-        return err_set(
-            err, "%s: has %zu KV heads, of which %d ranks cannot have one each; start %zu at most",
-            model->path, c->kv_heads, ranks->size, c->kv_heads);
     for (size_t i = 0; i < n_roles; i++) {
         const struct role *role = &roles[i];
         if (role->in == DIM_NONE || role_is_table(role) || !role_wanted(role, c))
@@ -69,12 +70,42 @@ int part_take(struct model *model, struct ranks *ranks, struct err *err)
         for (size_t layer = 0; layer < (role_in_layer(role) ? c->layers : 1); layer++) {
             char *base =
                 role_in_layer(role) ? (char *)&model->weights.layer[layer] : (char *)&model->weights;
-            cut((struct linear *)(void *)(base + role->at), piece_of(c, role->out, ranks));
+            if (use((struct linear *)(void *)(base + role->at), role, model, err) < 0)
+                return -1;
         }
     }
-    model->ranks = ranks;
     return 0;
 }
+
+static int cut(struct linear *linear, const struct role *role, struct model *model, struct err *err)
+{
+    (void)err;
+    cut_linear(linear, piece_of(&model->config, role->out, model->ranks));
+    return 0;
+}
+
+int part_take(struct model *model, struct ranks *ranks, struct err *err)
+{
+    const size_t kv_heads = model->config.kv_heads;
+    if ((size_t)ranks->size > kv_heads)
+        return err_set(
+            err, "%s: has %zu KV heads, of which %d ranks cannot have one each; start %zu at most",
+            model->path, kv_heads, ranks->size, kv_heads);
+    model->ranks = ranks;
+    return each_product(model, cut, err);
+}
+
+static int lock(struct linear *linear, const struct role *role, struct model *model, struct err *err)
+{
+    const struct mat *w = &linear->weight;
+    const size_t bytes = layout_bytes(w->layout, w->dtype, w->out, w->in);
+    (void)role;
+    if (mlock(w->data, bytes) < 0)
+        return err_errno(err, "%s: cannot lock %zu bytes in memory (ulimit -l)", model->path, bytes);
+    return 0;
+}
+
+int part_lock(struct model *model, struct err *err) { return each_product(model, lock, err); }
 
 /* ---- pieces ---- */
 
@@ -114,6 +145,24 @@ static void copy_rows(float *to, size_t to_stride, const float *from, size_t fro
         memcpy(to + i * to_stride, from + i * from_stride, n * sizeof *to);
 }
 
+/* Like the table's gather(), for rank 0 alone: who follows has no use for logits. */
+static int collect(struct ranks *ranks, void *all, const size_t *bytes, struct err *err)
+{
+    size_t at = 0, came;
+    for (int r = 0; r < ranks->size; at += bytes[r++]) {
+        char *piece = (char *)all + at;
+        int tag = TAG_PIECE, from = r;
+        if (r == 0 || !bytes[r])
+            continue;
+        if (r == ranks->rank)
+            return ranks->ops->send(ranks, piece, bytes[r], 0, TAG_PIECE, err);
+        if (ranks->rank == 0 &&
+            ranks->ops->receive(ranks, piece, bytes[r], &from, &tag, &came, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* The same for rows of which there is room for all pieces. One row's pieces lie as they are gathered. */
 static int join_some(struct part *part, enum dim dim, float *all, const float *mine, size_t stride,
                      size_t rows, struct err *err)
@@ -124,7 +173,8 @@ static int join_some(struct part *part, enum dim dim, float *all, const float *m
     for (size_t r = 0; r < size; r++)
         part->bytes[r] = part_piece(part->config, dim, r, size).n * rows * sizeof *all;
     copy_rows(room + own.first * rows, own.n, mine, stride, own.n, rows);
-    if (part->ranks->ops->gather(part->ranks, room, part->bytes, err) < 0)
+    if ((dim == DIM_VOCAB ? collect : part->ranks->ops->gather)(part->ranks, room, part->bytes, err) <
+        0)
         return -1;
     for (size_t r = 0; r < size && rows > 1; r++) {
         const struct piece piece = part_piece(part->config, dim, r, size);

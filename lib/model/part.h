@@ -22,6 +22,9 @@ struct piece part_piece(const struct config *config, enum dim dim, size_t rank, 
 /* Cuts the weights of a model that was just opened down to what this rank has of them; `ranks` is borrowed. */
 int part_take(struct model *model, struct ranks *ranks, struct err *err) MUST_USE;
 
+/* Keeps what it has of the matrices' pages in memory. */
+int part_lock(struct model *model, struct err *err) MUST_USE;
+
 /* The model's configuration with the heads that this rank has. */
 struct config part_config(const struct model *model);
 
@@ -41,7 +44,7 @@ void part_close(struct part *part);
 /* This rank's piece. */
 struct piece part_own(const struct part *part, enum dim dim);
 
-/* all[rows][width of dim] of everybody's pieces; `mine` is this rank's, with `stride` elements from row to row, and may lie in
+/* all[rows][width of dim] of everybody's pieces, in all ranks; of the vocabulary in rank 0 alone. `mine` is this rank's, with `stride` elements from row to row, and may lie in
  * its place in `all`. */
 int part_join(struct part *part, enum dim dim, float *all, const float *mine, size_t stride,
               size_t rows, struct err *err) MUST_USE;

@@ -16,10 +16,20 @@ enum { CONTEXT = 64, BATCH = 4, CHUNK = 20, MAX_RANKS = 4 };
 
 /* ---- ranks in threads ---- */
 
+/* What is on its way, in the order in which it was sent. */
+struct message {
+    struct message *next;
+    int from, to, tag;
+    size_t bytes;
+    char data[];
+};
+
 struct meeting {
     pthread_barrier_t barrier;
     void *data[MAX_RANKS];
-    size_t bytes[MAX_RANKS];
+    pthread_mutex_t mutex;
+    pthread_cond_t arrived;
+    struct message *first;
 };
 
 static void meet(struct ranks *ranks, void *data)
@@ -60,7 +70,48 @@ static int broadcast(struct ranks *ranks, void *data, size_t bytes, int from, st
     return 0;
 }
 
-static const struct ranks_ops ops = {.gather = gather, .broadcast = broadcast};
+static int send(struct ranks *ranks, const void *data, size_t bytes, int to, int tag, struct err *err)
+{
+    struct meeting *meeting = ranks->state;
+    struct message *message = malloc(sizeof *message + bytes), **end = &meeting->first;
+    if (!message)
+        return err_set(err, "out of memory");
+    *message = (struct message){.from = ranks->rank, .to = to, .tag = tag, .bytes = bytes};
+    memcpy(message->data, data, bytes);
+    pthread_mutex_lock(&meeting->mutex);
+    while (*end)
+        end = &(*end)->next;
+    *end = message;
+    pthread_cond_broadcast(&meeting->arrived);
+    pthread_mutex_unlock(&meeting->mutex);
+    return 0;
+}
+
+static int receive(struct ranks *ranks, void *data, size_t bytes, int *from, int *tag, size_t *came,
+                   struct err *err)
+{
+    struct meeting *meeting = ranks->state;
+    struct message *message = NULL;
+    pthread_mutex_lock(&meeting->mutex);
+    while (!message) {
+        struct message **at = &meeting->first;
+        while (*at && ((*at)->to != ranks->rank || (*at)->from != *from || (*at)->tag != *tag))
+            at = &(*at)->next;
+        if ((message = *at))
+            *at = message->next;
+        else
+            pthread_cond_wait(&meeting->arrived, &meeting->mutex);
+    }
+    pthread_mutex_unlock(&meeting->mutex);
+    const bool fits = message->bytes <= bytes;
+    *came = message->bytes;
+    memcpy(data, message->data, size_min(bytes, message->bytes));
+    free(message);
+    return fits ? 0 : err_set(err, "a message is too long");
+}
+
+static const struct ranks_ops ops = {
+    .gather = gather, .broadcast = broadcast, .send = send, .receive = receive};
 
 /* ---- models ---- */
 
@@ -279,7 +330,7 @@ static void *run_rank(void *arg)
 static struct hash run_split(const struct run *like, int size, size_t *most)
 {
     struct run run[MAX_RANKS];
-    struct meeting meeting;
+    struct meeting meeting = {.mutex = PTHREAD_MUTEX_INITIALIZER, .arrived = PTHREAD_COND_INITIALIZER};
     pthread_t thread[MAX_RANKS];
     pthread_barrier_init(&meeting.barrier, NULL, (unsigned)size);
     for (int r = 0; r < size; r++) {

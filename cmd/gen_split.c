@@ -1,0 +1,88 @@
+/* The ranks of a run that have parts of one model. */
+#include "gen_split.h"
+
+#include <stdio.h>
+
+#include "decode/follow.h"
+#include "gen_ranks.h"
+#include "model/part.h"
+
+bool gen_splits_model(const struct gen *gen) { return gen->ranks && gen->split != SPLIT_REQUESTS; }
+
+bool gen_follows(const struct gen *gen) { return gen_splits_model(gen) && gen->ranks->rank > 0; }
+
+static int refuse(const struct gen_options *o, struct err *err)
+{
+    const char *option = o->load_kv           ? "load-kv"
+                         : o->save_kv         ? "save-kv"
+                         : o->prompt_cache    ? "prompt-cache"
+                         : o->save_importance ? "save-importance"
+                                              : NULL;
+    return option ? err_set(err, "--%s needs all of a model in one process: run it without --split",
+                            option)
+                  : 0;
+}
+
+int gen_split(struct gen *gen, struct err *err)
+{
+    if (!gen_splits_model(gen))
+        return 0;
+    if (refuse(gen->options, err) < 0 || part_take(gen->model, gen->ranks, err) < 0 ||
+        (gen->options->mlock && part_lock(gen->model, err) < 0))
+        return -1;
+    if (!gen_follows(gen)) {
+        lead_open(&gen->lead, gen->ranks);
+        gen->leads = true;
+    }
+    return 0;
+}
+
+int gen_follow(struct gen *gen, struct err *err)
+{
+    struct session_options options;
+    return gen_session_options(gen, &options, err) < 0 ? -1 : follow(gen->model, &options, err);
+}
+
+int gen_end_split(struct gen *gen, int rc, struct err *err)
+{
+    if (gen->leads && (rc == 0 || gen->over) && lead_end(&gen->lead, err) < 0)
+        rc = -1;
+    lead_close(&gen->lead);
+    return rc;
+}
+
+/* ---- statistics ---- */
+
+int gen_count_split(struct gen *gen, struct err *err)
+{
+    return gen->leads ? lead_counts(&gen->lead, &gen->sent, err) : 0;
+}
+
+static double per_token(const struct gen *gen, size_t tokens)
+{
+    return tokens ? (double)gen->sent.sent_bytes / (double)tokens : 0;
+}
+
+void gen_print_split(const struct gen *gen, size_t tokens)
+{
+    if (gen->leads)
+        fprintf(
+            stderr,
+            "ranks            = %d, each with some outputs of every matrix: %.0f bytes sent per token, "
+            "the largest rank took %.2f MiB\n",
+            gen->ranks->size, per_token(gen, tokens), (double)gen->sent.peak_bytes / 1048576);
+}
+
+int gen_put_split(const struct gen *gen, size_t tokens, json_t *object, struct err *err)
+{
+    if (!gen->leads)
+        return 0;
+    if (json_put(object, "ranks", json_integer(gen->ranks->size), err) < 0 ||
+        json_put(object, "split", json_string("tensor"), err) < 0 ||
+        json_put(object, "sent_bytes", json_integer((json_int_t)gen->sent.sent_bytes), err) < 0 ||
+        json_put(object, "sent_bytes_per_token", json_real(per_token(gen, tokens)), err) < 0 ||
+        json_put(object, "sent_calls", json_integer((json_int_t)gen->sent.calls), err) < 0 ||
+        json_put(object, "rank_peak_bytes", json_integer((json_int_t)gen->sent.peak_bytes), err) < 0)
+        return -1;
+    return 0;
+}
