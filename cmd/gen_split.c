@@ -7,8 +7,6 @@
 #include "gen_ranks.h"
 #include "model/part.h"
 
-bool gen_splits_model(const struct gen *gen) { return gen->ranks && gen->split != SPLIT_REQUESTS; }
-
 bool gen_follows(const struct gen *gen) { return gen_splits_model(gen) && gen->ranks->rank > 0; }
 
 static int refuse(const struct gen_options *o, struct err *err)

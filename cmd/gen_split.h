@@ -5,7 +5,10 @@
 #include "gen.h"
 
 /* The model is split, not the requests. */
-bool gen_splits_model(const struct gen *gen);
+static inline bool gen_splits_model(const struct gen *gen)
+{
+    return gen->ranks && gen->split != SPLIT_REQUESTS;
+}
 
 /* After the ranks have agreed: each takes its part of the model. Nothing where they do not split it. */
 int gen_split(struct gen *gen, struct err *err) MUST_USE;

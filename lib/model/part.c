@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/pack.h"
@@ -77,10 +78,39 @@ static int each_product(struct model *model,
     return 0;
 }
 
+/* The pages that lie within [from, to) of the mapped file: nothing there will be read, and what is not the file's cannot come
+ * into memory because its neighbours do. The addresses stay taken: all of them are given back together. */
+static void leave(const struct model *model, const char *from, const char *to)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = ((uintptr_t)from + page - 1) / page * page,
+                    end = (uintptr_t)to / page * page;
+    if (!model->synthetic && first < end)
+        (void)mmap((void *)first, end - first, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0); /* else it stays */
+}
+
+/* Of a table single rows are looked up: each shall bring its page, and not two megabytes. */
+static void narrow(const struct model *model, const struct mat *table)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = (uintptr_t)table->data / page * page;
+    const size_t bytes = layout_bytes(table->layout, table->dtype, table->out, table->in);
+    if (!model->synthetic && table->data)
+        (void)madvise((void *)first, (uintptr_t)table->data + bytes - first, MADV_NOHUGEPAGE);
+}
+
 static int cut(struct linear *linear, const struct role *role, struct model *model, struct err *err)
 {
+    const struct mat *w = &linear->weight;
+    const char *all = w->data, *end = all + layout_bytes(w->layout, w->dtype, w->out, w->in);
     (void)err;
     cut_linear(linear, piece_of(&model->config, role->out, model->ranks));
+    if (all == model->weights.embed.data)
+        return 0; /* the head is a table, too */
+    const char *own = w->data;
+    leave(model, all, own);
+    leave(model, own + layout_bytes(w->layout, w->dtype, w->out, w->in), end);
     return 0;
 }
 
@@ -92,6 +122,8 @@ int part_take(struct model *model, struct ranks *ranks, struct err *err)
             err, "%s: has %zu KV heads, of which %d ranks cannot have one each; start %zu at most",
             model->path, kv_heads, ranks->size, kv_heads);
     model->ranks = ranks;
+    narrow(model, &model->weights.embed);
+    narrow(model, &model->weights.position);
     return each_product(model, cut, err);
 }
 
