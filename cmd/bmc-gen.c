@@ -106,7 +106,7 @@ int main(int argc, char **argv)
             rc = gen_text(&gen, &err);
     }
     rc = gen_end_split(&gen, rc, &err);
-    rc = gen_close_ranks(&gen, rc, &err);
+    gen_close_ranks(&gen, rc, &err);
     gen_close(&gen);
     gen_release_options(&o);
     return cli_end(program.name, rc < 0 ? cli_fail(program.name, &err) : CLI_OK);

@@ -195,7 +195,7 @@ int main(int argc, char **argv)
             rc = gen_jsonl_verdict(&run.gen, &err);
     }
     rc = gen_end_split(&run.gen, rc, &err);
-    rc = gen_close_ranks(&run.gen, rc, &err);
+    gen_close_ranks(&run.gen, rc, &err);
     spec_close_run(&run);
     gen_release_options(&o.gen);
     return cli_end(program.name, rc < 0 ? cli_fail(program.name, &err) : CLI_OK);

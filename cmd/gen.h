@@ -47,8 +47,10 @@ struct gen_options {
  * choices. */
 enum split { SPLIT_REQUESTS, SPLIT_TENSOR, SPLIT_LAYERS };
 #define SPLITS "requests|tensor|layers"
+const char *gen_split_name(enum split split);
 
 struct gen;
+struct rank_counts;
 
 /* What bmc-spec adds; NULL in bmc-gen. */
 struct gen_hooks {
@@ -99,7 +101,8 @@ struct gen {
     struct lead lead; /* where `leads`: to the ranks that have the other parts of the model */
     bool leads;
     struct lead_counts sent;
-    bool over; /* the job has been done, whatever came out of its requests */
+    const struct rank_counts *counts; /* of all ranks; NULL: this process's are all */
+    bool over;                        /* the job has been done, whatever came out of its requests */
 };
 
 /* The prompt text: -p, -f or standard input; one trailing newline of a file is dropped unless `whole`.

@@ -12,7 +12,7 @@
 #include "gen_ranks.h"
 
 /* Who is stopped for longer ends the run. */
-enum { STOPPED_MS = 5000, LOOK_MS = 50 };
+enum { STOPPED_MS = 3000, LOOK_MS = 50 };
 
 static volatile sig_atomic_t child, passed_on;
 static pid_t guard;
@@ -81,7 +81,7 @@ static int watch(const char *program)
 {
     int status;
     if (!ends(&status)) {
-        ranks_say(program, "was stopped for 5 seconds");
+        ranks_say(program, "was stopped for 3 seconds");
         return CLI_FAILED;
     }
     return WIFSIGNALED(status) ? tell_signal(program, WTERMSIG(status)) : WEXITSTATUS(status);

@@ -12,8 +12,9 @@
 #include "cli.h"
 #include "decode/request.h"
 #include "decode/result.h"
-#include "gen.h"
+#include "gen_jsonl.h"
 #include "gen_lines.h"
+#include "gen_results.h"
 
 /* One line's request, and what it owns. */
 struct line {
@@ -24,19 +25,10 @@ struct line {
     struct ids ids; /* of its prompt, then of what was generated */
 };
 
-/* A result that waits for its turn. */
-struct waiting {
-    struct buf text;
-    bool ready;
-};
-
 struct jsonl_job {
     struct gen *gen;
-    struct lines in;
-    struct line *lines;      /* under way */
-    struct waiting *waiting; /* of lines first_waiting .. */
-    size_t n_waiting, waiting_cap;
-    uint64_t first_waiting;
+    const struct jsonl_ends *ends;
+    struct line *lines; /* under way */
 };
 
 static struct line *new_line(struct jsonl_job *job)
@@ -65,62 +57,14 @@ static void line_free(struct line *line)
 
 /* ---- out ---- */
 
-/* A failed write of much text leaves nothing for fflush() to fail with. */
-static int put(const struct buf *text, struct err *err)
-{
-    if (gen_put(text, err) < 0)
-        return -1;
-    return fflush(stdout) == 0 ? 0 : err_errno(err, "cannot write to standard output");
-}
-
-/* Writes all results whose turn it is; with `rest`, also those that wait for others. */
-static int put_ready(struct jsonl_job *job, bool rest, struct err *err)
-{
-    size_t n = 0;
-    int rc = 0;
-    while (n < job->n_waiting && (job->waiting[n].ready || rest) && rc == 0) {
-        if (job->waiting[n].ready)
-            rc = put(&job->waiting[n].text, err);
-        buf_release(&job->waiting[n++].text);
-    }
-    job->n_waiting -= n;
-    job->first_waiting += n;
-    if (n)
-        memmove(job->waiting, job->waiting + n, job->n_waiting * sizeof *job->waiting);
-    return rc;
-}
-
-/* `text` is taken over. */
-static int put_line(struct jsonl_job *job, uint64_t number, struct buf *text, struct err *err)
-{
-    if (!job->gen->options->unordered) {
-        job->waiting[number - job->first_waiting] = (struct waiting){*text, true};
-        return put_ready(job, false, err);
-    }
-    const int rc = put(text, err);
-    buf_release(text);
-    return rc;
-}
-
-/* A line that takes part in the order of results. */
-static int announce_line(struct jsonl_job *job, struct err *err)
-{
-    if (job->gen->options->unordered)
-        return 0;
-    if (mem_grow(&job->waiting, &job->waiting_cap, job->n_waiting, sizeof *job->waiting, err) < 0)
-        return -1;
-    job->waiting[job->n_waiting++] = (struct waiting){0};
-    return 0;
-}
-
 /* The line's last word: nothing came out of it. */
 static int put_failure(struct jsonl_job *job, struct line *line, const char *why, struct err *err)
 {
+    const struct jsonl_result failed = {.number = line->number, .failed = true};
     struct buf text = {0};
     int rc = failure_line(line->id, line->number, why, &text, err);
     if (rc == 0)
-        rc = put_line(job, line->number, &text, err);
-    job->gen->n_failed++;
+        rc = job->ends->put(job->ends->arg, &failed, &text, err);
     line_free(line);
     return rc;
 }
@@ -135,16 +79,16 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
         return put_failure(job, line, result->error, err);
     if (result_line(job->gen->model->tok, line->id, result, &text, &why) < 0)
         return put_failure(job, line, why.text, err);
-    const int rc = put_line(job, line->number, &text, err);
-    job->gen->n_failed += result->finish == FINISHED_ERROR;
+    const struct jsonl_result told = {line->number, result->finish == FINISHED_ERROR,
+                                      result->logits_hash};
+    const int rc = job->ends->put(job->ends->arg, &told, &text, err);
     line_free(line);
     return rc;
 }
 
 /* ---- in ---- */
 
-/* A name as it came, to the last digit; NULL, and the error: there was no memory. */
-static char *spell_id(const json_t *id, struct err *err)
+char *jsonl_spell_id(const json_t *id, struct err *err)
 {
     struct buf text = {0};
     if (json_spell(id, JSON_COMPACT | JSON_REAL_PRECISION(17), &text, err) == 0)
@@ -179,7 +123,7 @@ static int read_origin(const struct jsonl_job *job, struct line *line, struct er
     struct gen_request *request = &line->request.gen;
     const uint64_t stream = request->stream;
     const bool named = line->request.from != NULL;
-    char *name = named ? spell_id(line->request.from, err) : NULL;
+    char *name = named ? jsonl_spell_id(line->request.from, err) : NULL;
     if (named && !name)
         return -1;
     const size_t index = find_origin(snapshot, named ? name : line->id, named, err);
@@ -240,14 +184,14 @@ static int read_prompt(const struct jsonl_job *job, struct line *line, struct er
 }
 
 /* What the run says, then what the sequence that is continued says, then the line. */
-static int read_request(const struct jsonl_job *job, struct line *line, const char *text, size_t len,
+static int read_request(const struct jsonl_job *job, struct line *line, const struct jsonl_line *read,
                         struct err *err)
 {
     struct request *request = &line->request;
-    if (lines_check(text, err) < 0)
+    if (lines_check(read->text, err) < 0)
         return -1;
-    const int rc = request_open(request, text, len, job->gen->options->lenient, err);
-    if (request->id && !(line->id = spell_id(request->id, err)))
+    const int rc = request_open(request, read->text, read->len, job->gen->options->lenient, err);
+    if (request->id && !(line->id = jsonl_spell_id(request->id, err)))
         return -1;
     if (rc < 0)
         return -1;
@@ -265,20 +209,17 @@ static int read_request(const struct jsonl_job *job, struct line *line, const ch
 static int next(void *arg, bool wait, const struct gen_request **request, struct err *err)
 {
     struct jsonl_job *job = arg;
-    const char *text;
-    size_t len;
+    struct jsonl_line read;
     for (;;) {
-        const int got = lines_next(&job->in, wait, &text, &len, err);
+        const int got = job->ends->next(job->ends->arg, wait, &read, err);
         if (got != GEN_REQUEST)
             return got;
-        if (announce_line(job, err) < 0)
-            return -1;
         struct err why;
         struct line *line = new_line(job);
         if (!line)
             return err_set(err, "out of memory for a request");
-        line->number = job->gen->n_requests++;
-        if (read_request(job, line, text, len, &why) == 0) {
+        line->number = read.number;
+        if (read_request(job, line, &read, &why) == 0) {
             *request = &line->request.gen;
             return GEN_REQUEST;
         }
@@ -294,48 +235,78 @@ static int keep(void *arg, size_t seq, const struct gen_result *result, struct e
     return gen_save(job->gen, seq, result, line->id, err);
 }
 
-/* The run ended by an error: lines under way say so, and what is finished is written. */
-static void write_rest(struct jsonl_job *job, const char *why)
+/* The run ended by an error: lines under way say so. */
+static void put_rest(struct jsonl_job *job, const char *why)
 {
     struct err none;
     char text[sizeof none.text + 32];
     snprintf(text, sizeof text, "the run ended: %s", why);
     while (job->lines)
         if (put_failure(job, job->lines, text, &none) < 0)
-            break;
-    if (put_ready(job, true, &none) < 0)
-        return; /* the run's error is told, not this one, which may well be the same */
+            break; /* the run's error is told, not this one, which may well be the same */
 }
 
-static void close_job(struct jsonl_job *job)
+int jsonl_run(struct gen *gen, const struct jsonl_ends *ends, struct gen_stats *stats, struct err *err)
 {
-    while (job->lines)
-        line_free(job->lines);
-    for (size_t i = 0; i < job->n_waiting; i++)
-        buf_release(&job->waiting[i].text);
-    free(job->waiting);
-    lines_close(&job->in);
+    struct jsonl_job job = {.gen = gen, .ends = ends};
+    const struct gen_callbacks callbacks = {next, NULL, done, NULL, keep, &job};
+    const int rc = generate(&gen->session, &gen->sampling, gen->strategy, &callbacks, &cli_interrupted,
+                            stats, err);
+    if (rc < 0)
+        put_rest(&job, err->text);
+    while (job.lines)
+        line_free(job.lines);
+    return rc;
+}
+
+/* ---- a process alone ---- */
+
+struct alone {
+    struct gen *gen;
+    struct lines in;
+    struct results out;
+};
+
+static int alone_next(void *arg, bool wait, struct jsonl_line *line, struct err *err)
+{
+    struct alone *alone = arg;
+    const int got = lines_next(&alone->in, wait, &line->text, &line->len, err);
+    if (got != GEN_REQUEST)
+        return got;
+    line->number = alone->gen->n_requests++;
+    return results_expect(&alone->out, err) < 0 ? -1 : GEN_REQUEST;
+}
+
+static int alone_put(void *arg, const struct jsonl_result *result, struct buf *text, struct err *err)
+{
+    struct alone *alone = arg;
+    alone->gen->n_failed += result->failed;
+    return results_put(&alone->out, result->number, text, err);
+}
+
+static int run_alone(struct gen *gen, struct err *err)
+{
+    struct alone alone = {.gen = gen, .out.unordered = gen->options->unordered};
+    const struct jsonl_ends ends = {alone_next, alone_put, &alone};
+    struct gen_stats stats;
+    struct err none;
+    int rc = -1;
+    if (lines_open(&alone.in, gen->options->file, err) == 0 && gen_begin_save(gen, err) == 0 &&
+        jsonl_run(gen, &ends, &stats, err) == 0 && gen_end_save(gen, err) == 0)
+        rc = gen_report(gen, &stats, err);
+    if (rc < 0 && results_end(&alone.out, &none) < 0)
+        rc = -1; /* the run's error is told, not this one */
+    results_release(&alone.out);
+    lines_close(&alone.in);
+    return rc;
 }
 
 int gen_jsonl(struct gen *gen, struct err *err)
 {
-    const struct gen_options *o = gen->options;
-    struct jsonl_job job = {.gen = gen};
-    const struct gen_callbacks callbacks = {next, NULL, done, NULL, keep, &job};
-    struct gen_stats stats;
-    int rc = -1;
-    if (lines_open(&job.in, o->file, err) < 0)
+    const size_t batch = gen->options->batch ? gen->options->batch : JSONL_BATCH;
+    if (gen_open_session(gen, batch, gen->model->config.context, err) < 0)
         return -1;
-    if (gen_open_session(gen, o->batch ? o->batch : 8, gen->model->config.context, err) == 0 &&
-        gen_begin_save(gen, err) == 0 &&
-        generate(&gen->session, &gen->sampling, gen->strategy, &callbacks, &cli_interrupted, &stats,
-                 err) == 0 &&
-        gen_end_save(gen, err) == 0)
-        rc = gen_report(gen, &stats, err);
-    if (rc < 0)
-        write_rest(&job, err->text);
-    close_job(&job);
-    return rc;
+    return gen->ranks && gen->split == SPLIT_REQUESTS ? gen_jsonl_ranks(gen, err) : run_alone(gen, err);
 }
 
 int gen_jsonl_verdict(struct gen *gen, struct err *err)

@@ -3,18 +3,31 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "cli.h"
 #include "kernel/kernel.h"
 #include "ranks/ranks_open.h"
+
+const char *gen_split_name(enum split split)
+{
+    static const char *const names[] = {"requests", "tensor", "layers"};
+    return names[split];
+}
 
 static int take_split(struct gen *gen, struct gen_options *o, struct err *err)
 {
     gen->split = o->split >= 0 ? (enum split)o->split : o->jsonl ? SPLIT_REQUESTS : SPLIT_TENSOR;
     if (gen->split == SPLIT_LAYERS)
         return err_set(err, "--split layers is not there yet: --split tensor is");
+    if (gen->split == SPLIT_REQUESTS && (o->score || o->save_kv || o->prompt_cache))
+        return err_set(err,
+                       "--split requests generates: --score, --save-kv and --prompt-cache are for a "
+                       "run of one process");
     if (gen->ranks->rank > 0) {
         o->stats = NULL;
         o->quiet = true;
@@ -147,13 +160,25 @@ static void fail_alone(const char *program, const struct err *err)
         ranks_say(program, err->text);
 }
 
-int gen_close_ranks(struct gen *gen, int rc, const struct err *err)
+/* What it has to say is said. It ends where it stands: a thread may be in the middle of a step, and others wait for a gather. */
+static void end_all(const char *program, const struct err *err)
 {
-    const int rank = gen->ranks ? gen->ranks->rank : launched().rank;
-    if (rc == 0 || gen->over)
-        ranks_close(gen->ranks);
-    else if (rank > 0)
-        fail_alone(gen->program->name, err);
+    cli_fail(program, err);
+    file_remove_unfinished();
     guard_end();
-    return rc;
+    _exit(cli_end(program, CLI_FAILED));
+}
+
+void gen_close_ranks(struct gen *gen, int rc, const struct err *err)
+{
+    const char *program = gen->program->name;
+    const int rank = gen->ranks ? gen->ranks->rank : launched().rank;
+    const bool failed = rc < 0 && !gen->over;
+    if (gen->ranks && !failed && !cli_interrupted)
+        ranks_close(gen->ranks);
+    else if (rank > 0 && failed)
+        fail_alone(program, err);
+    else if (gen->ranks && failed)
+        end_all(program, err);
+    guard_end();
 }

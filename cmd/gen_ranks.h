@@ -40,8 +40,8 @@ int gen_open_ranks(struct gen *gen, struct gen_options *options, struct err *err
 /* Once the models are open: all ranks have the same version, options and models. */
 int gen_agree(const struct gen *gen, const struct model *draft, struct err *err) MUST_USE;
 
-/* After the job, with its result: ranks that have ended well wait for each other; one that failed ends the run. Returns
- * the result that is rank 0's to tell. */
-int gen_close_ranks(struct gen *gen, int rc, const struct err *err);
+/* After the job, with its result: ranks that have ended well wait for each other; one that failed ends the run, and rank 0
+ * says why, and does not return. */
+void gen_close_ranks(struct gen *gen, int rc, const struct err *err);
 
 #endif

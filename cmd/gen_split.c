@@ -66,18 +66,16 @@ void gen_print_split(const struct gen *gen, size_t tokens)
     if (gen->leads)
         fprintf(
             stderr,
-            "ranks            = %d, each with some outputs of every matrix: %.0f bytes sent per token, "
-            "the largest rank took %.2f MiB\n",
-            gen->ranks->size, per_token(gen, tokens), (double)gen->sent.peak_bytes / 1048576);
+            "sent by ranks    = %10.0f bytes per token, %.2f MiB in all; the largest had %.2f MiB\n",
+            per_token(gen, tokens), (double)gen->sent.sent_bytes / 1048576,
+            (double)gen->sent.peak_bytes / 1048576);
 }
 
 int gen_put_split(const struct gen *gen, size_t tokens, json_t *object, struct err *err)
 {
     if (!gen->leads)
         return 0;
-    if (json_put(object, "ranks", json_integer(gen->ranks->size), err) < 0 ||
-        json_put(object, "split", json_string("tensor"), err) < 0 ||
-        json_put(object, "sent_bytes", json_integer((json_int_t)gen->sent.sent_bytes), err) < 0 ||
+    if (json_put(object, "sent_bytes", json_integer((json_int_t)gen->sent.sent_bytes), err) < 0 ||
         json_put(object, "sent_bytes_per_token", json_real(per_token(gen, tokens)), err) < 0 ||
         json_put(object, "sent_calls", json_integer((json_int_t)gen->sent.calls), err) < 0 ||
         json_put(object, "rank_peak_bytes", json_integer((json_int_t)gen->sent.peak_bytes), err) < 0)

@@ -6,19 +6,24 @@
 #include "base/cache_types.h"
 #include "base/file.h"
 #include "cli.h"
-#include "gen.h"
+#include "gen_counts.h"
 #include "gen_split.h"
 
 static double per_second(size_t n, double ms) { return ms > 0 ? (double)n * 1e3 / ms : 0; }
 
 static double per_token(size_t n, double ms) { return n ? ms / (double)n : 0; }
 
+static const struct kv_stats *cache_stats(const struct gen *gen)
+{
+    return gen->counts ? &gen->counts->kv : kv_stats(gen->session.kv);
+}
+
 /* For people, in the field's words. */
 static void print_stats(const struct gen *gen, const struct gen_stats *s)
 {
     const struct session_options *o = &gen->session.options;
     const struct kv_setup *setup = kv_setup(gen->session.kv);
-    const struct kv_stats *stats = kv_stats(gen->session.kv);
+    const struct kv_stats *stats = cache_stats(gen);
     char hash[17];
     hash_hex(&s->logits_hash, 8, hash);
     fprintf(stderr, "\nload time        = %10.2f ms\n", gen->load_ms);
@@ -54,6 +59,9 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
             o->batch, o->threads, o->threads_prefill, o->kernels->isa, precision_name(o->precision),
             o->attn->name, o->kv.valid_rows_only ? "valid" : "policy", (unsigned long long)gen->seed,
             hash);
+    if (gen->ranks)
+        fprintf(stderr, "ranks            = %d, each with a part of the %s\n", gen->ranks->size,
+                gen_split_name(gen->split));
 }
 
 /* A field of --stats. Reals that are no finite number are null. */
@@ -104,6 +112,8 @@ static int put_run(json_t *object, const struct gen *gen, struct err *err)
         COUNT("T", setup->T),
         COUNT("r", setup->r),
         COUNT("N", o->context),
+        COUNT("ranks", gen->ranks ? gen->ranks->size : 1),
+        WORD("split", gen->ranks ? gen_split_name(gen->split) : NULL),
         COUNT("batch", o->batch),
         COUNT("threads", o->threads),
         COUNT("threads_batch", o->threads_prefill),
@@ -170,11 +180,12 @@ static int put_times(json_t *object, const struct gen *gen, const struct gen_sta
 static int put_cache(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
 {
     const struct kv_setup *setup = kv_setup(gen->session.kv);
-    const struct kv_stats *k = kv_stats(gen->session.kv);
+    const struct kv_stats *k = cache_stats(gen);
     struct rusage usage;
     char hash[17];
     hash_hex(&s->logits_hash, 8, hash);
     getrusage(RUSAGE_SELF, &usage);
+    const struct rank_counts counts = gen->counts ? *gen->counts : rank_counts_now(gen, s);
     const struct field fields[] = {
         WORD("kv_policy_from", gen->policy_from),
         WORD("T_from", kv_T_from_name(setup->T_from)),
@@ -188,6 +199,7 @@ static int put_cache(json_t *object, const struct gen *gen, const struct gen_sta
         REAL("kv_alloc_ms", k->alloc_ms),
         REAL("kv_copy_ms", k->copy_ms),
         COUNT("peak_resident_bytes", usage.ru_maxrss * 1024),
+        COUNT("pss_bytes", counts.pss_bytes),
         WORD("logits_hash", hash),
     };
     return put_fields(object, fields, ARRAY_LEN(fields), err);

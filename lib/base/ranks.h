@@ -15,12 +15,14 @@ struct ranks_ops {
      * already. */
     int (*gather)(struct ranks *ranks, void *all, const size_t *bytes, struct err *err);
     int (*broadcast)(struct ranks *ranks, void *data, size_t bytes, int from, struct err *err);
+    /* never waits for the receiver: the data are copied where they cannot go out at once */
     int (*send)(struct ranks *ranks, const void *data, size_t bytes, int to, int tag, struct err *err);
     /* from, tag: -1 is any; says who sent, what tag, and how many of at most `bytes` came */
     int (*receive)(struct ranks *ranks, void *data, size_t bytes, int *from, int *tag, size_t *came,
                    struct err *err);
-    /* 1: a message of such a sender and tag can be received now, and has so many bytes; 0: there is none yet */
-    int (*waiting)(struct ranks *ranks, int from, int tag, size_t *bytes, struct err *err);
+    /* 1: a message can be received now, and receive() with these `from` and `tag`, which are set, gets it and its `bytes`; 0: there
+     * is none yet */
+    int (*waiting)(struct ranks *ranks, int *from, int *tag, size_t *bytes, struct err *err);
 };
 
 struct ranks {

@@ -57,6 +57,7 @@ struct gen_result {
     const struct beam
         *beams; /* of beam search: texts, best first, of which the first one is the result's own */
     size_t n_beams;
+    struct hash logits_hash; /* of the logits that chose the last token; zero without one */
 };
 
 enum { GEN_END, GEN_REQUEST, GEN_LATER };
@@ -95,5 +96,8 @@ struct gen_stats {
      * f32 logits that chose its last one. */
     struct hash logits_hash;
 };
+
+/* A run's hash, of those of its lines. */
+struct hash gen_run_hash(const struct hash *line, size_t n);
 
 #endif

@@ -6,8 +6,6 @@
 
 #include "base/mem.h"
 
-enum { LOGITS_HASH_BYTES = 8 };
-
 /* ---- requests ---- */
 
 static bool any_busy(const struct loop *loop)
@@ -101,16 +99,7 @@ int loop_run(struct loop *loop, struct err *err)
     }
 }
 
-struct hash loop_hash(const struct loop *loop)
-{
-    static const struct hash none;
-    struct hasher hasher;
-    hasher_init(&hasher);
-    for (size_t i = 0; i < loop->n_lines; i++)
-        if (!hash_equal(&loop->line_hash[i], &none))
-            hasher_add(&hasher, loop->line_hash[i].byte, LOGITS_HASH_BYTES);
-    return hasher_result(&hasher);
-}
+struct hash loop_hash(const struct loop *loop) { return gen_run_hash(loop->line_hash, loop->n_lines); }
 
 /* ---- opening ---- */
 

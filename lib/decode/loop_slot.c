@@ -42,7 +42,8 @@ static int set_line_hash(struct loop *loop, const struct slot *slot, struct err 
     return 0;
 }
 
-static struct gen_result result_of(const struct slot *slot, enum gen_finish finish, const char *error)
+static struct gen_result result_of(const struct loop *loop, const struct slot *slot,
+                                   enum gen_finish finish, const char *error)
 {
     const size_t n = loop_generated(slot);
     return (struct gen_result){
@@ -61,6 +62,7 @@ static struct gen_result result_of(const struct slot *slot, enum gen_finish fini
         .n_prompt_best = slot->n_prompt_best,
         .beams = slot->beams,
         .n_beams = slot->n_beams,
+        .logits_hash = loop->line_hash[slot->request->line],
     };
 }
 
@@ -119,7 +121,7 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
     if (emitter_finish(&slot->emitter, slot->request->to_go_on, err) < 0 ||
         set_line_hash(loop, slot, err) < 0)
         goto out;
-    const struct gen_result result = result_of(slot, finish, error);
+    const struct gen_result result = result_of(loop, slot, finish, error);
     if ((result.n_ids || finish != FINISHED_ERROR) &&
         tell(loop, slot, result.text_len, result.n_ids, err) < 0)
         goto out;

@@ -8,8 +8,16 @@
 #include "base/clock.h"
 #include "ranks/ranks_open.h"
 
+/* A message that is on its way. */
+struct sent {
+    struct sent *next;
+    MPI_Request request;
+    char data[];
+};
+
 struct mpi {
     int *bytes, *at; /* of each rank's piece */
+    struct sent *sent;
 };
 
 /* Looks for a message this long without a pause, for the next step waits for it; then with pauses, which leave the core to
@@ -65,14 +73,43 @@ static int broadcast(struct ranks *ranks, void *data, size_t bytes, int from, st
     return check(MPI_Bcast(data, n, MPI_BYTE, from, MPI_COMM_WORLD), "broadcast", err);
 }
 
+/* Forgets messages that have gone out. */
+static int forget(struct mpi *mpi, struct err *err)
+{
+    for (struct sent **at = &mpi->sent, *sent; (sent = *at);) {
+        int gone;
+        if (check(MPI_Test(&sent->request, &gone, MPI_STATUS_IGNORE), "send", err) < 0)
+            return -1;
+        if (gone) {
+            *at = sent->next;
+            free(sent);
+        } else {
+            at = &sent->next;
+        }
+    }
+    return 0;
+}
+
 static int send(struct ranks *ranks, const void *data, size_t bytes, int to, int tag, struct err *err)
 {
+    struct mpi *mpi = ranks->state;
+    struct sent *sent;
     int n;
-    if (int_bytes(bytes, &n, err) < 0)
+    if (int_bytes(bytes, &n, err) < 0 || forget(mpi, err) < 0)
         return -1;
+    if (!(sent = malloc(sizeof *sent + bytes)))
+        return err_set(err, "out of memory for a message of %zu bytes", bytes);
+    memcpy(sent->data, data, bytes);
+    if (check(MPI_Isend(sent->data, n, MPI_BYTE, to, tag, MPI_COMM_WORLD, &sent->request), "send",
+              err) < 0) {
+        free(sent);
+        return -1;
+    }
+    sent->next = mpi->sent;
+    mpi->sent = sent;
     ranks->sent_bytes += bytes;
     ranks->calls++;
-    return check(MPI_Send(data, n, MPI_BYTE, to, tag, MPI_COMM_WORLD), "send", err);
+    return 0;
 }
 
 static int look(int from, int tag, int *there, MPI_Status *status, struct err *err)
@@ -82,16 +119,20 @@ static int look(int from, int tag, int *there, MPI_Status *status, struct err *e
                  "look for a message", err);
 }
 
-static int waiting(struct ranks *ranks, int from, int tag, size_t *bytes, struct err *err)
+static int waiting(struct ranks *ranks, int *from, int *tag, size_t *bytes, struct err *err)
 {
     MPI_Status status;
     int there, n = 0;
-    (void)ranks;
-    if (look(from, tag, &there, &status, err) < 0 ||
-        (there && check(MPI_Get_count(&status, MPI_BYTE, &n), "measure a message", err) < 0))
+    if (forget(ranks->state, err) < 0 || look(*from, *tag, &there, &status, err) < 0)
         return -1;
+    if (!there)
+        return 0;
+    if (check(MPI_Get_count(&status, MPI_BYTE, &n), "measure a message", err) < 0)
+        return -1;
+    *from = status.MPI_SOURCE;
+    *tag = status.MPI_TAG;
     *bytes = (size_t)n;
-    return there != 0;
+    return 1;
 }
 
 static int await(int from, int tag, MPI_Status *status, struct err *err)
@@ -168,6 +209,11 @@ static int open_ranks(struct ranks *ranks, struct err *err)
 
 static void close_ranks(struct ranks *ranks)
 {
+    struct mpi *mpi = ranks->state;
+    for (struct sent *sent; (sent = mpi->sent); free(sent)) {
+        mpi->sent = sent->next;
+        MPI_Wait(&sent->request, MPI_STATUS_IGNORE);
+    }
     MPI_Finalize();
     release(ranks);
 }

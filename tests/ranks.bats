@@ -1,0 +1,194 @@
+# Ranks: several processes in one run, started by mpirun. Where Open MPI is not installed, all but the first two are skipped.
+load helper
+
+mpi_library=$BMC_BIN/../lib/bmc-mpi.so
+
+setup_file() {
+    model grimm >/dev/null && model grimm-draft >/dev/null || return 1
+    export BMC_SEED=${BMC_SEED:-$RANDOM}
+    # As root, on few cores, and without what containers forbid.
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+        OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=false OMPI_MCA_btl_vader_single_copy_mechanism=none
+}
+
+setup() {
+    mkdir "$BATS_TEST_TMPDIR/here" "$BATS_TEST_TMPDIR/tmp" && cd "$BATS_TEST_TMPDIR/here" || return 1
+    # What MPI leaves there, it leaves behind.
+    export TMPDIR=$BATS_TEST_TMPDIR/tmp OMPI_MCA_btl_vader_backing_directory=$BATS_TEST_TMPDIR/tmp
+}
+
+needs_mpi() {
+    command -v mpirun >/dev/null || skip "no mpirun here: make deps-mpi installs Open MPI"
+    [ -e "$mpi_library" ] || skip "no $mpi_library: make mpi builds it"
+}
+
+# Requests of different lengths, each with its id.
+requests() { # N
+    jq -nc --argjson n "$1" 'range($n) | {id: ., prompt: "Once upon a time \(.)", n: (3 + . * 7 % 20)}'
+}
+
+jsonl=(--jsonl -t 1 -b 2 -f in)
+bmc() { echo "$BMC_BIN/bmc-gen"; }
+
+# Nothing of ours runs any more, and nothing lies there; processes that have been told to end get a moment.
+all_gone() {
+    none_left() { refute pgrep -f "$BATS_TEST_TMPDIR/here/in"; }
+    wait_until none_left
+    assert_equal "$(ls -A "$TMPDIR")" ""
+}
+
+# ---- without MPI ----
+
+@test "programs neither need MPI nor load it" {
+    for program in bmc-gen bmc-spec; do
+        refute grep -q 'mpi' <<<"$(readelf -d "$BMC_BIN/$program" | grep NEEDED)"
+    done
+    requests 1 >in
+    LD_DEBUG=files LD_DEBUG_OUTPUT=$PWD/loaded bmc-gen -q -m "$(model grimm)" --jsonl -f in >/dev/null
+    grep -q libsodium loaded.*
+    refute grep -q mpi loaded.*
+}
+
+@test "what is asked for and cannot be had is one sentence" {
+    requests 1 >in
+    expect_error 2 'split requests goes with --jsonl' bmc-gen -p x --split requests
+    ln -s "$BMC_BIN/../models.d" .
+    mkdir bin && cp "$(bmc)" bin/
+    expect_error 1 'cannot be loaded .*bmc-mpi.so.*make deps-mpi mpi' bin/bmc-gen --jsonl -f in --split requests
+    OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 expect_error 1 'cannot be loaded' bin/bmc-gen --jsonl -f in
+    ok env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 bin/bmc-gen -q --jsonl -f in
+    OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 run bin/bmc-gen --nonsense # rank 0 says it
+    assert_equal "$status $output" "2 "
+}
+
+# ---- --split requests ----
+
+@test "requests dealt to 1, 2 and 3 ranks have the results of one process, in order, and its counts" {
+    needs_mpi
+    requests 14 >in
+    echo '{"id": "bad", "prompt": 1}' >>in
+    echo 'worse' >>in
+    counts='[.logits_hash, .sequences, .prefill_tokens + .shared_rows, .decode_tokens, .finished_length]'
+    some_fail 2 16 bmc-gen -q "${jsonl[@]}" --temp 0.8 --stats one
+    echo "$output" >wanted
+    for ranks in ${BMC_FULL:+1 2 4 8} 3; do
+        run_plain mpirun -n $ranks "$(bmc)" -q "${jsonl[@]}" --temp 0.8 --stats some
+        assert_equal "$status" 1
+        assert_equal "$(grep -c '^bmc-gen: ' <<<"$stderr")" 1
+        grep -q '^bmc-gen: 2 of 16 requests failed: their results say why$' <<<"$stderr"
+        assert_equal "$output" "$(cat wanted)"
+        assert_equal "$(jq -c "$counts" some)" "$(jq -c "$counts" one)"
+        assert_equal "$(jq .ranks some)" $ranks
+    done
+    all_gone
+}
+
+@test "a stream is answered as it comes, in any order with --unordered, by bmc-spec too, once each" {
+    needs_mpi
+    requests 20 >lines
+    mkfifo in
+    bmc-gen -q --jsonl -t 1 -b 2 -f lines | sort >wanted
+    mpirun -n 2 "$BMC_BIN/bmc-spec" -q --jsonl -t 1 -b 2 --unordered >out 2>err <in &
+    pid=$!
+    exec 5>in
+    head -n 10 lines >&5
+    half() { [ "$(wc -l <out)" -eq 10 ]; }
+    wait_until half
+    tail -n 10 lines >&5
+    exec 5>&-
+    wait $pid
+    [ ! -s err ] || fail "$(cat err)"
+    sort out | cmp - wanted
+}
+
+@test "a rank with another version of the run is named" {
+    needs_mpi
+    requests 2 >in
+    differing() { # PATTERN OPTIONS OF RANK 1
+        run_plain mpirun -n 1 "$(bmc)" -q "${jsonl[@]}" -m "$(model grimm)" : -n 1 "$(bmc)" -q "${jsonl[@]}" "${@:2}"
+        assert_equal "$status|$output" "1|"
+        [[ $(grep '^bmc-gen: ' <<<"$stderr") =~ ^bmc-gen:\ rank\ 1\ on\ [^\ ]*$1 ]] || fail "$stderr"
+        assert_equal "$(grep -c '^bmc-gen: ' <<<"$stderr")" 1
+    }
+    differing ' differs from rank 0: it has "--top-k 3",' -m "$(model grimm)" --top-k 3
+    [ "$BMC_FULL" != 1 ] || differing ' differs from rank 0: it has "model_id ' -m "$(model grimm-draft)"
+    differing ': /nowhere.bmc: cannot open' -m /nowhere.bmc
+    all_gone
+}
+
+# ---- ends ----
+
+# begin N: a run of three ranks over so many requests; sets pid, and rank to the processes that do the work. The reference is in
+# ./wanted.
+begin() {
+    requests "$1" >in
+    bmc-gen -q "${jsonl[@]}" >wanted
+    env --default-signal=INT,TERM mpirun -n 3 "$(bmc)" "${jsonl[@]}" -f "$PWD/in" >out 2>err </dev/null &
+    pid=$!
+    # shellcheck disable=SC2009
+    ranks_there() {
+        rank=()
+        for guard in $(pgrep -P $pid -x bmc-guard); do rank+=($(pgrep -P "$guard")); done
+        [ ${#rank[@]} -eq 3 ]
+    }
+    wait_until ranks_there
+}
+
+results() { [ "$(wc -l <out)" -ge "$1" ]; }
+
+# The run ends within ten seconds, with that status: every result is one of the reference's or says that it is none, none
+# comes twice, nothing is left.
+ends_soon() { # STATUS
+    local begun=$EPOCHSECONDS status=0
+    wait $pid || status=$?
+    [ $((EPOCHSECONDS - begun)) -lt 10 ]
+    [ "$status" -eq "$1" ] || fail "status $status: $(cat err)"
+    jq -c 'select(.error == null)' out >finished
+    assert_equal "$(grep -vxFf <(jq -c . wanted) finished)" ""
+    assert_equal "$(jq .id out | sort | uniq -d)" ""
+    all_gone
+}
+
+@test "a rank that is killed at a random moment ends the run: what was finished is there" {
+    needs_mpi
+    echo "BMC_SEED=$BMC_SEED"
+    RANDOM=$BMC_SEED
+    times=2 n=40
+    [ "$BMC_FULL" != 1 ] || times=30 n=1000
+    for ((i = 0; i < times; i++)); do
+        begin $n
+        victim=$((RANDOM % 3)) after=$((RANDOM % (n / 3)))
+        wait_until results $after
+        kill -KILL "${rank[victim]}"
+        ends_soon 1
+        grep -qE "^bmc-gen: rank $victim on [^:]*: was ended by signal 9 \(Killed\)" err || fail "rank $victim: $(cat err)"
+        [ "$(wc -l <finished)" -ge $after ]
+    done
+}
+
+@test "a rank that is stopped ends the run, and one that goes on in time does not" {
+    needs_mpi
+    begin 40
+    wait_until results 2
+    kill -STOP "${rank[1]}"
+    sleep 0.3
+    kill -CONT "${rank[1]}"
+    wait $pid
+    equal_files out wanted
+    begin 40
+    wait_until results 2
+    kill -STOP "${rank[2]}"
+    ends_soon 1
+    grep -q '^bmc-gen: rank 2 on [^:]*: was stopped for 3 seconds$' err || fail "$(cat err)"
+}
+
+@test "an interrupted run prints what there is, and statistics" {
+    needs_mpi
+    begin 90
+    wait_until results 2
+    kill -INT $pid
+    ends_soon 1
+    grep -q 'eval time' err
+    refute grep -q '^bmc-gen:' err
+    [ "$(jq -r 'select(.error != null).error' out | sort -u)" = interrupted ]
+}
