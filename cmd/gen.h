@@ -38,7 +38,8 @@ struct gen_options {
     const char *load_kv, *save_kv, *prompt_cache;
     bool chat, special;
     const char *system, *chat_format;
-    int split; /* -1: not given */
+    int split;          /* -1: not given */
+    const char *layers; /* of each rank */
 };
 
 #define GEN_NOT_GIVEN INT64_MIN

@@ -312,6 +312,8 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
         opt_usage_error(program, "--chat is for what is said, --prompt-ids for ids as they are");
     if (o->split == SPLIT_REQUESTS && !o->jsonl)
         opt_usage_error(program, "--split requests goes with --jsonl");
+    if (o->layers && o->split != SPLIT_LAYERS)
+        opt_usage_error(program, "--layers goes with --split layers");
     gen_check_kv_usage(program, o);
     names_check(program, o->kv, o->attn, o->isa, o->precision);
     check_ids(program, o->prompt_ids);

@@ -22,8 +22,6 @@ const char *gen_split_name(enum split split)
 static int take_split(struct gen *gen, struct gen_options *o, struct err *err)
 {
     gen->split = o->split >= 0 ? (enum split)o->split : o->jsonl ? SPLIT_REQUESTS : SPLIT_TENSOR;
-    if (gen->split == SPLIT_LAYERS)
-        return err_set(err, "--split layers is not there yet: --split tensor is");
     if (gen->split == SPLIT_REQUESTS && (o->score || o->save_kv || o->prompt_cache))
         return err_set(err,
                        "--split requests generates: --score, --save-kv and --prompt-cache are for a "

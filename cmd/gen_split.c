@@ -2,10 +2,12 @@
 #include "gen_split.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "decode/follow.h"
 #include "gen_ranks.h"
-#include "model/part.h"
+#include "model/part_take.h"
+#include "text/ids.h"
 
 bool gen_follows(const struct gen *gen) { return gen_splits_model(gen) && gen->ranks->rank > 0; }
 
@@ -21,11 +23,43 @@ static int refuse(const struct gen_options *o, struct err *err)
                   : 0;
 }
 
+/* --layers 10,12: those of each rank. */
+static int take_layers(struct gen *gen, const char *list, struct err *err)
+{
+    const size_t size = (size_t)gen->ranks->size;
+    struct ids ids = {0};
+    size_t *count = mem_zalloc(size, sizeof *count);
+    int rc = -1;
+    if (!count)
+        err_set(err, "out of memory");
+    else if (ids_parse(&ids, list, err) < 0)
+        err_prefix(err, "--layers");
+    else if (ids.len != size)
+        err_set(err, "--layers: has %zu numbers for %zu ranks; give one for each", ids.len, size);
+    else
+        rc = 0;
+    for (size_t r = 0; rc == 0 && r < size; r++)
+        count[r] = ids.id[r];
+    if (rc == 0)
+        rc = part_take_layers(gen->model, gen->ranks, count, err);
+    ids_release(&ids);
+    free(count);
+    return rc;
+}
+
+static int take(struct gen *gen, struct err *err)
+{
+    const char *layers = gen->options->layers;
+    if (gen->split == SPLIT_TENSOR)
+        return part_take(gen->model, gen->ranks, err);
+    return layers ? take_layers(gen, layers, err) : part_take_layers(gen->model, gen->ranks, NULL, err);
+}
+
 int gen_split(struct gen *gen, struct err *err)
 {
     if (!gen_splits_model(gen))
         return 0;
-    if (refuse(gen->options, err) < 0 || part_take(gen->model, gen->ranks, err) < 0 ||
+    if (refuse(gen->options, err) < 0 || take(gen, err) < 0 ||
         (gen->options->mlock && part_lock(gen->model, err) < 0))
         return -1;
     if (!gen_follows(gen)) {

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-/* Of messages; those of a step's pieces have others (part.h). */
-enum { TAG_BYTES = 1, TAG_WORDS };
+#include "base/ranks_tags.h"
 
 void lead_open(struct lead *lead, struct ranks *ranks) { *lead = (struct lead){.ranks = ranks}; }
 
@@ -49,8 +48,8 @@ int lead_send(struct lead *lead, struct err *err)
     int rc = -1;
     if (lead->failed)
         *err = lead->err;
-    else if (send_all(lead, TAG_BYTES, &bytes, sizeof bytes, err) == 0 &&
-             send_all(lead, TAG_WORDS, lead->words.data, lead->words.len, err) == 0)
+    else if (send_all(lead, RANKS_TAG_BYTES, &bytes, sizeof bytes, err) == 0 &&
+             send_all(lead, RANKS_TAG_WORDS, lead->words.data, lead->words.len, err) == 0)
         rc = 0;
     buf_clear(&lead->words);
     lead->failed |= rc < 0;
@@ -77,8 +76,9 @@ int lead_receive(struct ranks *ranks, struct buf *words, struct err *err)
 {
     uint64_t bytes = 0;
     buf_clear(words);
-    if (receive(ranks, TAG_BYTES, &bytes, sizeof bytes, err) < 0 ||
-        buf_reserve(words, bytes, err) < 0 || receive(ranks, TAG_WORDS, words->data, bytes, err) < 0)
+    if (receive(ranks, RANKS_TAG_BYTES, &bytes, sizeof bytes, err) < 0 ||
+        buf_reserve(words, bytes, err) < 0 ||
+        receive(ranks, RANKS_TAG_WORDS, words->data, bytes, err) < 0)
         return -1;
     words->len = bytes;
     return 0;

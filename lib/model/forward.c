@@ -182,7 +182,8 @@ static void find_angles(struct forward *f, const struct step *step)
 /* One call for all sequences, or one for each: then every call has all threads to itself. */
 static int attend(struct forward *f, const struct attn_step *all, size_t layer, struct err *err)
 {
-    const struct attn_layer at = {layer, config_window(&f->model->config, layer)};
+    const struct attn_layer at = {layer - f->chain.first_layer,
+                                  config_window(&f->model->config, layer)};
     if (!f->split)
         return attn_run(f->attn, all, &at, f->q, f->attended, err);
     for (size_t i = 0; i < all->n_queries; i++) {
@@ -233,7 +234,8 @@ static int attention_half(struct forward *f, const struct step *step, const stru
     lap(f, PART_PROJECTION);
     for (size_t i = 0; i < step->n_queries; i++) {
         const size_t at = step->query[i].first * kv_width;
-        kv_append(f->kv, step->query[i].seq, layer, f->k + at, f->v + at, kv_width);
+        kv_append(f->kv, step->query[i].seq, layer - f->chain.first_layer, f->k + at, f->v + at,
+                  kv_width);
     }
     if (attend(f, attn_step, layer, err) < 0 ||
         part_join(&f->part, DIM_Q, f->context, f->attended, q_width, step->rows, err) < 0)
@@ -320,20 +322,21 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     const struct attn_step attn_step = {f->kv, f->kernels, step->query, step->n_queries, f->attn_times};
     if (f->times)
         f->times->lap_ms = clock_ms();
-    if (embed(f, step, err) < 0)
+    if (chain_receive(&f->chain, f->x, step->rows * c->hidden, err) < 0 ||
+        (chain_first(&f->chain) && embed(f, step, err) < 0))
         return -1;
     if (c->position == POSITION_ROPE)
         find_angles(f, step);
     if (attn_begin(f->attn, &attn_step, err) < 0)
         return -1;
     lap(f, PART_OTHER);
-    for (size_t layer = 0; layer < c->layers; layer++)
-        if (run_layer(f, step, &attn_step, layer, err) < 0)
+    for (size_t layer = 0; layer < f->own.layers; layer++)
+        if (run_layer(f, step, &attn_step, f->chain.first_layer + layer, err) < 0)
             return -1;
-    return 0;
+    return chain_send(&f->chain, f->x, step->rows * c->hidden, err);
 }
 
-int forward_logits(struct forward *f, const size_t *row, size_t n, float *logits, struct err *err)
+static int make_logits(struct forward *f, const size_t *row, size_t n, float *logits, struct err *err)
 {
     const struct config *c = &f->model->config;
     const struct weights *w = &f->model->weights;
@@ -356,4 +359,22 @@ int forward_logits(struct forward *f, const size_t *row, size_t n, float *logits
         logits[i] = cap * tanhf(logits[i] / cap);
     lap(f, PART_HEAD);
     return 0;
+}
+
+size_t forward_ask(struct forward *f) { return f->chain.questions++; }
+
+int forward_take(struct forward *f, size_t question, size_t n, float *logits, struct err *err)
+{
+    return chain_take(&f->chain, question, logits, n * f->model->config.vocab, err);
+}
+
+int forward_logits(struct forward *f, const size_t *row, size_t n, float *logits, struct err *err)
+{
+    const size_t question = forward_ask(f);
+    const bool first = chain_first(&f->chain), last = chain_last(&f->chain);
+    if (last && make_logits(f, row, n, logits, err) < 0)
+        return -1;
+    if (last && !first)
+        return chain_give(&f->chain, question, logits, n * f->model->config.vocab, err);
+    return first && !last ? forward_take(f, question, n, logits, err) : 0;
 }

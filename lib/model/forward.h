@@ -4,6 +4,7 @@
 
 #include "attn/attn.h"
 #include "kernel/gemm.h"
+#include "model/chain.h"
 #include "model/part.h"
 
 /* One step: rows of any number of sequences, each sequence's rows together and in order. */
@@ -31,6 +32,7 @@ struct forward {
     struct kv *kv;
     struct config own; /* the model's, with the heads that this rank has */
     struct part part;
+    struct chain chain;
     size_t max_rows;
     bool split;                    /* one attention call per sequence, in place of one for all */
     struct forward_times *times;   /* NULL: not wanted */
@@ -69,5 +71,10 @@ int forward_step(struct forward *forward, const struct step *step, struct err *e
 /* logits[n][vocab] of the step's rows row[0..n). */
 int forward_logits(struct forward *forward, const size_t *row, size_t n, float *logits,
                    struct err *err) MUST_USE;
+
+/* The same in two: other steps may be run between. Only rank 0 of a model that is split by layers asks for what it takes later. */
+size_t forward_ask(struct forward *forward);
+int forward_take(struct forward *forward, size_t question, size_t n, float *logits,
+                 struct err *err) MUST_USE;
 
 #endif

@@ -26,6 +26,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     const struct config *c = &model->config;
     *f = (struct forward){.model = model, .kernels = kernels, .kv = kv, .max_rows = max_rows};
     f->own = part_config(model);
+    f->chain = chain_of(model);
     if (part_open(&f->part, model, max_rows, err) < 0)
         return -1;
     const bool side = config_norms_output(c) || c->block == BLOCK_PARALLEL;
@@ -54,7 +55,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
         }
     }
     f->attended =
-        model->ranks ? mem_alloc(max_rows, config_q_width(&f->own) * sizeof(float)) : f->context;
+        f->part.ranks ? mem_alloc(max_rows, config_q_width(&f->own) * sizeof(float)) : f->context;
     f->frequency = mem_alloc(kv_setup(kv)->n_seqs, c->head_dim * sizeof(float));
     f->slopes = mem_alloc(c->heads, sizeof(float));
     if (!f->frequency || !f->slopes || !f->attended) {

@@ -1,15 +1,13 @@
-/* Cutting weights, and joining pieces. */
+/* Who has what of the outputs of products, and how pieces are joined. */
 #include "model/part.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/pack.h"
+#include "base/ranks_tags.h"
 
 enum { ROOM_FLOATS = 1 << 20 }; /* of rows that are joined in one go, at most */
-enum { TAG_PIECE = 3 };
 
 /* ---- who has what ---- */
 
@@ -37,114 +35,28 @@ static struct piece piece_of(const struct config *c, enum dim dim, const struct 
                  : (struct piece){0, config_dim(c, dim)};
 }
 
+/* Those that have pieces of every layer. */
+static struct ranks *beside(const struct model *model)
+{
+    return model->by_layers ? NULL : model->ranks;
+}
+
 struct config part_config(const struct model *model)
 {
     struct config own = model->config;
-    own.heads = piece_of(&model->config, DIM_Q, model->ranks).n / own.head_dim;
-    own.kv_heads = piece_of(&model->config, DIM_KV, model->ranks).n / own.head_dim;
+    own.heads = piece_of(&model->config, DIM_Q, beside(model)).n / own.head_dim;
+    own.kv_heads = piece_of(&model->config, DIM_KV, beside(model)).n / own.head_dim;
+    if (model->by_layers)
+        own.layers = model->n_layers;
     return own;
 }
-
-/* ---- weights ---- */
-
-/* A block's first outputs may be another rank's: they are computed, too, and left out. */
-static void cut_linear(struct linear *linear, struct piece own)
-{
-    struct mat *w = &linear->weight;
-    linear->skip = own.first % PACK_OUT;
-    w->data = (const char *)w->data + own.first / PACK_OUT * pack_block_bytes(w->dtype, w->in_padded);
-    w->out = linear->skip + own.n;
-    if (linear->bias)
-        linear->bias += own.first - linear->skip;
-}
-
-/* Calls `use` for every matrix that products read. */
-static int each_product(struct model *model,
-                        int (*use)(struct linear *, const struct role *, struct model *, struct err *),
-                        struct err *err)
-{
-    const struct config *c = &model->config;
-    for (size_t i = 0; i < n_roles; i++) {
-        const struct role *role = &roles[i];
-        if (role->in == DIM_NONE || role_is_table(role) || !role_wanted(role, c))
-            continue;
-        for (size_t layer = 0; layer < (role_in_layer(role) ? c->layers : 1); layer++) {
-            char *base =
-                role_in_layer(role) ? (char *)&model->weights.layer[layer] : (char *)&model->weights;
-            if (use((struct linear *)(void *)(base + role->at), role, model, err) < 0)
-                return -1;
-        }
-    }
-    return 0;
-}
-
-/* The pages that lie within [from, to) of the mapped file: nothing there will be read, and what is not the file's cannot come
- * into memory because its neighbours do. The addresses stay taken: all of them are given back together. */
-static void leave(const struct model *model, const char *from, const char *to)
-{
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const uintptr_t first = ((uintptr_t)from + page - 1) / page * page,
-                    end = (uintptr_t)to / page * page;
-    if (!model->synthetic && first < end)
-        (void)mmap((void *)first, end - first, PROT_NONE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0); /* else it stays */
-}
-
-/* Of a table single rows are looked up: each shall bring its page, and not two megabytes. */
-static void narrow(const struct model *model, const struct mat *table)
-{
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const uintptr_t first = (uintptr_t)table->data / page * page;
-    const size_t bytes = layout_bytes(table->layout, table->dtype, table->out, table->in);
-    if (!model->synthetic && table->data)
-        (void)madvise((void *)first, (uintptr_t)table->data + bytes - first, MADV_NOHUGEPAGE);
-}
-
-static int cut(struct linear *linear, const struct role *role, struct model *model, struct err *err)
-{
-    const struct mat *w = &linear->weight;
-    const char *all = w->data, *end = all + layout_bytes(w->layout, w->dtype, w->out, w->in);
-    (void)err;
-    cut_linear(linear, piece_of(&model->config, role->out, model->ranks));
-    if (all == model->weights.embed.data)
-        return 0; /* the head is a table, too */
-    const char *own = w->data;
-    leave(model, all, own);
-    leave(model, own + layout_bytes(w->layout, w->dtype, w->out, w->in), end);
-    return 0;
-}
-
-int part_take(struct model *model, struct ranks *ranks, struct err *err)
-{
-    const size_t kv_heads = model->config.kv_heads;
-    if ((size_t)ranks->size > kv_heads)
-        return err_set(
-            err, "%s: has %zu KV heads, of which %d ranks cannot have one each; start %zu at most",
-            model->path, kv_heads, ranks->size, kv_heads);
-    model->ranks = ranks;
-    narrow(model, &model->weights.embed);
-    narrow(model, &model->weights.position);
-    return each_product(model, cut, err);
-}
-
-static int lock(struct linear *linear, const struct role *role, struct model *model, struct err *err)
-{
-    const struct mat *w = &linear->weight;
-    const size_t bytes = layout_bytes(w->layout, w->dtype, w->out, w->in);
-    (void)role;
-    if (mlock(w->data, bytes) < 0)
-        return err_errno(err, "%s: cannot lock %zu bytes in memory (ulimit -l)", model->path, bytes);
-    return 0;
-}
-
-int part_lock(struct model *model, struct err *err) { return each_product(model, lock, err); }
 
 /* ---- pieces ---- */
 
 int part_open(struct part *part, const struct model *model, size_t max_rows, struct err *err)
 {
     const struct config *c = &model->config;
-    *part = (struct part){.config = c, .ranks = model->ranks};
+    *part = (struct part){.config = c, .ranks = beside(model)};
     if (!part->ranks)
         return 0;
     const size_t widest = size_max(size_max(c->hidden, c->ffn), size_max(config_q_width(c), c->vocab));
@@ -183,11 +95,11 @@ static int collect(struct ranks *ranks, void *all, const size_t *bytes, struct e
     size_t at = 0, came;
     for (int r = 0; r < ranks->size; at += bytes[r++]) {
         char *piece = (char *)all + at;
-        int tag = TAG_PIECE, from = r;
+        int tag = RANKS_TAG_PIECE, from = r;
         if (r == 0 || !bytes[r])
             continue;
         if (r == ranks->rank)
-            return ranks->ops->send(ranks, piece, bytes[r], 0, TAG_PIECE, err);
+            return ranks->ops->send(ranks, piece, bytes[r], 0, RANKS_TAG_PIECE, err);
         if (ranks->rank == 0 &&
             ranks->ops->receive(ranks, piece, bytes[r], &from, &tag, &came, err) < 0)
             return -1;

@@ -1,9 +1,11 @@
 /* What one rank of several holds of a model, and how the pieces of a step come together.
  *
- * Of every matrix that products read a rank keeps a range of the outputs, cut at multiples of 16, which are the blocks that it
+ * Split by tensors: of every matrix that products read a rank keeps a range of the outputs, cut at multiples of 16, which are the blocks that it
  * lies in; of queries, keys and values those of a range of KV heads, of the cache these heads. A rank computes its outputs with
  * the sums of one process, and then all get all of them: nothing is added across ranks, so logits are the same bit for bit.
- * The file is mapped, and of it only what is touched comes into memory. */
+ * Split by layers: a rank has some layers, one behind the other, and their cache; rank 0 the embedding, too, the last rank the
+ * head. A step's rows go from rank to rank (chain.h).
+ * Of the mapped file a rank keeps what is its own. */
 #ifndef BMC_PART_H
 #define BMC_PART_H
 
@@ -19,19 +21,13 @@ struct piece {
 /* What rank `rank` of `size` has of a dimension of products' outputs. */
 struct piece part_piece(const struct config *config, enum dim dim, size_t rank, size_t size);
 
-/* Cuts the weights of a model that was just opened down to what this rank has of them; `ranks` is borrowed. */
-int part_take(struct model *model, struct ranks *ranks, struct err *err) MUST_USE;
-
-/* Keeps what it has of the matrices' pages in memory. */
-int part_lock(struct model *model, struct err *err) MUST_USE;
-
-/* The model's configuration with the heads that this rank has. */
+/* The model's configuration with the heads and the number of layers that this rank has. */
 struct config part_config(const struct model *model);
 
 /* Of one forward pass. */
 struct part {
     const struct config *config; /* of the whole model */
-    struct ranks *ranks;         /* NULL: one process has all, and its pieces are whole */
+    struct ranks *ranks;         /* NULL: one process has all outputs, its pieces are whole */
     float *room;                 /* pieces of some rows, those of rank 0 first; NULL: none is needed */
     size_t room_floats;
     size_t *bytes; /* [ranks] of a piece */

@@ -11,6 +11,7 @@
 #include "base/threads.h"
 #include "check.h"
 #include "decode/follow.h"
+#include "model/part_take.h"
 
 enum { CONTEXT = 64, BATCH = 4, CHUNK = 20, MAX_RANKS = 4 };
 
@@ -116,7 +117,7 @@ static const struct ranks_ops ops = {
 /* ---- models ---- */
 
 #define SMALL(width, head)                                                                             \
-    .layers = 2, .hidden = 64, .embed = width, .heads = 8, .kv_heads = 4, .head_dim = head,            \
+    .layers = 3, .hidden = 64, .embed = width, .heads = 8, .kv_heads = 4, .head_dim = head,            \
     .ffn = 104, .vocab = 93, .context = CONTEXT, .norm_eps = 1e-5, .rope_theta = 1e4
 
 #define LLAMA(head)                                                                                    \
@@ -290,6 +291,7 @@ struct run {
     const struct model *model;
     struct session_options options;
     struct ranks ranks;
+    bool by_layers;
     struct hash hash;
     size_t weights; /* bytes that a step reads of them */
 };
@@ -310,7 +312,8 @@ static void *run_rank(void *arg)
     struct err err = {0};
     struct lead lead;
     struct model model = copy_of(run->model);
-    int rc = part_take(&model, &run->ranks, &err);
+    int rc = run->by_layers ? part_take_layers(&model, &run->ranks, NULL, &err)
+                            : part_take(&model, &run->ranks, &err);
     if (rc == 0 && run->ranks.rank == 0) {
         lead_open(&lead, &run->ranks);
         run->options.lead = &lead;
@@ -348,6 +351,20 @@ static struct hash run_split(const struct run *like, int size, size_t *most)
     return run[0].hash;
 }
 
+static void compare_split(const struct run *run, const char *name, const char *policy, int size,
+                          const struct hash *want)
+{
+    const char *how = run->by_layers ? "layers" : "tensors",
+               *kv_type = cache_type_name(run->options.kv_type);
+    const size_t all = model_step_bytes(run->model);
+    size_t most;
+    const struct hash found = run_split(run, size, &most);
+    check(hash_equal(want, &found), "%s, %s, cache %s %s: %d ranks, split by %s, give other logits",
+          name, dtype_name(model_weight_type(run->model)), policy, kv_type, size, how);
+    check(most * (size_t)size < 2 * all, "%s, split by %s: one of %d ranks has %zu bytes of %zu", name,
+          how, size, most, all);
+}
+
 /* One model under some policies, with 2 to `most` ranks. */
 static void compare(const struct small *small, enum dtype type, enum dtype kv_type,
                     const char *const *policies, size_t n, int most)
@@ -371,13 +388,11 @@ static void compare(const struct small *small, enum dtype type, enum dtype kv_ty
             continue;
         const struct hash want = work(model, &run.options);
         for (int size = 2; size <= most; size++) {
-            size_t largest;
-            const struct hash found = run_split(&run, size, &largest);
-            check(hash_equal(&want, &found), "%s, %s, cache %s %s: %d ranks give other logits",
-                  small->name, dtype_name(type), policies[i], cache_type_name(kv_type), size);
-            check(largest * (size_t)size <= model_step_bytes(model) * 3 / 2,
-                  "%s: one of %d ranks has %zu bytes of %zu", small->name, size, largest,
-                  model_step_bytes(model));
+            run.by_layers = false;
+            compare_split(&run, small->name, policies[i], size, &want);
+            run.by_layers = true;
+            if ((size_t)size <= model->config.layers)
+                compare_split(&run, small->name, policies[i], size, &want);
         }
     }
     model_close(model);
