@@ -6,6 +6,7 @@
 #include "base/table.h"
 #include "decode/generate.h"
 #include "decode/score.h"
+#include "decode/step_pipe.h"
 #include "opt.h"
 #include "tuned.h"
 
@@ -40,6 +41,7 @@ struct gen_options {
     const char *system, *chat_format;
     int split;          /* -1: not given */
     const char *layers; /* of each rank */
+    size_t in_flight;   /* 0: as many as there are ranks */
 };
 
 #define GEN_NOT_GIVEN INT64_MIN
@@ -101,6 +103,7 @@ struct gen {
     enum split split;
     struct lead lead; /* where `leads`: to the ranks that have the other parts of the model */
     bool leads;
+    struct step_pipe *pipe; /* NULL: steps come one after the other */
     struct lead_counts sent;
     const struct rank_counts *counts; /* of all ranks; NULL: this process's are all */
     bool over;                        /* the job has been done, whatever came out of its requests */

@@ -189,9 +189,10 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     s.chunk = size_min(s.chunk, size_max(s.context, 1));
     if (gen->hooks && gen->hooks->session(gen, &s, err) < 0)
         return -1;
-    if (session_open(&gen->session, gen->model, &s, err) < 0 || gen_open_beams(gen, err) < 0)
+    if (session_open(&gen->session, gen->model, &s, err) < 0 || gen_open_beams(gen, err) < 0 ||
+        (gen->hooks && gen->hooks->opened(gen, err) < 0))
         return -1;
-    return gen->hooks ? gen->hooks->opened(gen, err) : 0;
+    return gen_open_pipe(gen, err);
 }
 
 struct gen_request gen_request_of(const struct gen *gen, struct ids *ids)
@@ -314,6 +315,8 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
         opt_usage_error(program, "--split requests goes with --jsonl");
     if (o->layers && o->split != SPLIT_LAYERS)
         opt_usage_error(program, "--layers goes with --split layers");
+    if (o->in_flight && o->split != SPLIT_LAYERS)
+        opt_usage_error(program, "--in-flight goes with --split layers");
     gen_check_kv_usage(program, o);
     names_check(program, o->kv, o->attn, o->isa, o->precision);
     check_ids(program, o->prompt_ids);

@@ -69,6 +69,17 @@ int gen_split(struct gen *gen, struct err *err)
     return 0;
 }
 
+int gen_open_pipe(struct gen *gen, struct err *err)
+{
+    const size_t groups = gen->options->in_flight;
+    if (gen->strategy || !session_flies(&gen->session))
+        return 0;
+    if (step_pipe_open(&gen->pipe, &gen->session, groups ? groups : (size_t)gen->ranks->size, err) < 0)
+        return -1;
+    gen->strategy = step_pipe_strategy(gen->pipe);
+    return 0;
+}
+
 int gen_follow(struct gen *gen, struct err *err)
 {
     struct session_options options;
@@ -80,6 +91,7 @@ int gen_end_split(struct gen *gen, int rc, struct err *err)
     if (gen->leads && (rc == 0 || gen->over) && lead_end(&gen->lead, err) < 0)
         rc = -1;
     lead_close(&gen->lead);
+    step_pipe_close(gen->pipe);
     return rc;
 }
 

@@ -13,6 +13,9 @@ static inline bool gen_splits_model(const struct gen *gen)
 /* After the ranks have agreed: each takes its part of the model. Nothing where they do not split it. */
 int gen_split(struct gen *gen, struct err *err) MUST_USE;
 
+/* The session is open: where ranks follow each other, steps do, too, unless gen->strategy has others. */
+int gen_open_pipe(struct gen *gen, struct err *err) MUST_USE;
+
 /* This rank has no job but to follow; gen_follow() returns when rank 0 has ended. */
 bool gen_follows(const struct gen *gen);
 int gen_follow(struct gen *gen, struct err *err) MUST_USE;

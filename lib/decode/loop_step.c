@@ -45,7 +45,7 @@ static int make_logits(struct loop *loop, struct err *err)
     return n ? session_logits(loop->session, loop->logits_row, n, loop->logits, err) : 0;
 }
 
-static int hand_out(struct loop *loop, loop_use *use, struct err *err)
+int loop_hand_out(struct loop *loop, loop_use *use, struct err *err)
 {
     const float *logits = loop->logits;
     for (size_t i = 0; i < loop->n_slots; i++) {
@@ -71,7 +71,7 @@ int loop_step(struct loop *loop, int threads, loop_use *use, double *step_ms, st
         return -1;
     const double computed = clock_ms();
     *step_ms += computed - start;
-    if (hand_out(loop, use, err) < 0)
+    if (loop_hand_out(loop, use, err) < 0)
         return -1;
     loop->stats->sample_ms += clock_ms() - computed;
     return 0;

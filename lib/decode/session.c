@@ -174,14 +174,43 @@ int session_run(struct session *s, int threads, struct err *err)
     return 0;
 }
 
+static void tell_logits(struct session *s, const size_t *row, size_t n)
+{
+    TELL(s, ORDER_LOGITS, n);
+    if (s->options.lead)
+        lead_words(s->options.lead, row, n);
+}
+
+bool session_flies(const struct session *s)
+{
+    return s->options.lead && !chain_last(&s->forward.chain);
+}
+
+int session_ask(struct session *s, const size_t *row, size_t n, size_t *question, struct err *err)
+{
+    *question = s->forward.chain.questions;
+    for (size_t from = 0; from < n; from += LEAD_LOGITS) {
+        tell_logits(s, row + from, size_min(LEAD_LOGITS, n - from));
+        forward_ask(&s->forward);
+    }
+    return tell_now(s, err);
+}
+
+int session_take(struct session *s, size_t question, size_t n, float *logits, struct err *err)
+{
+    for (size_t from = 0; from < n; from += LEAD_LOGITS)
+        if (forward_take(&s->forward, question++, size_min(LEAD_LOGITS, n - from),
+                         logits + from * s->model->config.vocab, err) < 0)
+            return -1;
+    return 0;
+}
+
 int session_logits(struct session *s, const size_t *row, size_t n, float *logits, struct err *err)
 {
     const size_t vocab = s->model->config.vocab, most = s->options.lead ? LEAD_LOGITS : n;
     for (size_t from = 0, some; from < n; from += some) {
         some = size_min(most, n - from);
-        TELL(s, ORDER_LOGITS, some);
-        if (s->options.lead)
-            lead_words(s->options.lead, row + from, some);
+        tell_logits(s, row + from, some);
         if (tell_now(s, err) < 0 ||
             forward_logits(&s->forward, row + from, some, logits + from * vocab, err) < 0)
             return -1;

@@ -77,6 +77,15 @@ int session_run(struct session *session, int threads, struct err *err) MUST_USE;
 int session_logits(struct session *session, const size_t *row, size_t n, float *logits,
                    struct err *err) MUST_USE;
 
+/* Other steps may be run before the logits of one come: the ranks behind this one compute them meanwhile. */
+bool session_flies(const struct session *session);
+
+/* session_logits() in two: *question says which to take. */
+int session_ask(struct session *session, const size_t *row, size_t n, size_t *question,
+                struct err *err) MUST_USE;
+int session_take(struct session *session, size_t question, size_t n, float *logits,
+                 struct err *err) MUST_USE;
+
 /* kv_fork() and kv_reorder() of the session's cache. */
 int session_fork(struct session *session, size_t to, size_t from, size_t rows,
                  struct err *err) MUST_USE;
