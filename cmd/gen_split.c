@@ -99,7 +99,9 @@ int gen_end_split(struct gen *gen, int rc, struct err *err)
 
 int gen_count_split(struct gen *gen, struct err *err)
 {
-    return gen->leads ? lead_counts(&gen->lead, &gen->sent, err) : 0;
+    return gen->leads
+               ? lead_counts(&gen->lead, forward_waited_ms(&gen->session.forward), &gen->sent, err)
+               : 0;
 }
 
 static double per_token(const struct gen *gen, size_t tokens)
@@ -109,12 +111,13 @@ static double per_token(const struct gen *gen, size_t tokens)
 
 void gen_print_split(const struct gen *gen, size_t tokens)
 {
+    const struct lead_counts *sent = &gen->sent;
     if (gen->leads)
-        fprintf(
-            stderr,
-            "sent by ranks    = %10.0f bytes per token, %.2f MiB in all; the largest had %.2f MiB\n",
-            per_token(gen, tokens), (double)gen->sent.sent_bytes / 1048576,
-            (double)gen->sent.peak_bytes / 1048576);
+        fprintf(stderr,
+                "sent by ranks    = %10.0f bytes per token, %.2f MiB in all; each waited %.2f ms; the "
+                "largest had %.2f MiB\n",
+                per_token(gen, tokens), (double)sent->sent_bytes / 1048576, sent->wait_ms,
+                (double)sent->peak_bytes / 1048576);
 }
 
 int gen_put_split(const struct gen *gen, size_t tokens, json_t *object, struct err *err)
@@ -124,6 +127,7 @@ int gen_put_split(const struct gen *gen, size_t tokens, json_t *object, struct e
     if (json_put(object, "sent_bytes", json_integer((json_int_t)gen->sent.sent_bytes), err) < 0 ||
         json_put(object, "sent_bytes_per_token", json_real(per_token(gen, tokens)), err) < 0 ||
         json_put(object, "sent_calls", json_integer((json_int_t)gen->sent.calls), err) < 0 ||
+        json_put(object, "rank_wait_ms", json_real(gen->sent.wait_ms), err) < 0 ||
         json_put(object, "rank_peak_bytes", json_integer((json_int_t)gen->sent.peak_bytes), err) < 0)
         return -1;
     return 0;

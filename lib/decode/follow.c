@@ -176,7 +176,7 @@ static int do_logits(struct follower *f, struct err *err)
 static int do_count(struct follower *f, struct err *err)
 {
     struct lead_counts all;
-    return lead_count(f->model->ranks, &all, err);
+    return lead_count(f->model->ranks, f->open ? forward_waited_ms(&f->session.forward) : 0, &all, err);
 }
 
 static int do_end(struct follower *f, struct err *err)

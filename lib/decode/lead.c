@@ -84,7 +84,7 @@ int lead_receive(struct ranks *ranks, struct buf *words, struct err *err)
     return 0;
 }
 
-int lead_count(struct ranks *ranks, struct lead_counts *all, struct err *err)
+int lead_count(struct ranks *ranks, double wait_ms, struct lead_counts *all, struct err *err)
 {
     const size_t size = (size_t)ranks->size;
     struct lead_counts *each = mem_alloc(size, sizeof *each);
@@ -98,14 +98,15 @@ int lead_count(struct ranks *ranks, struct lead_counts *all, struct err *err)
     }
     for (size_t r = 0; r < size; r++)
         bytes[r] = sizeof *each;
-    each[ranks->rank] =
-        (struct lead_counts){ranks->sent_bytes, ranks->calls, (uint64_t)usage.ru_maxrss * 1024};
+    each[ranks->rank] = (struct lead_counts){ranks->sent_bytes, ranks->calls,
+                                             (uint64_t)usage.ru_maxrss * 1024, wait_ms};
     *all = (struct lead_counts){0};
     rc = ranks->ops->gather(ranks, each, bytes, err);
     for (size_t r = 0; r < size && rc == 0; r++) {
         all->sent_bytes += each[r].sent_bytes;
         all->calls += each[r].calls;
         all->peak_bytes = size_max(all->peak_bytes, each[r].peak_bytes);
+        all->wait_ms += each[r].wait_ms / (double)size;
     }
 out:
     free(each);
@@ -113,8 +114,8 @@ out:
     return rc;
 }
 
-int lead_counts(struct lead *lead, struct lead_counts *all, struct err *err)
+int lead_counts(struct lead *lead, double wait_ms, struct lead_counts *all, struct err *err)
 {
     lead_word(lead, ORDER_COUNT);
-    return lead_send(lead, err) < 0 ? -1 : lead_count(lead->ranks, all, err);
+    return lead_send(lead, err) < 0 ? -1 : lead_count(lead->ranks, wait_ms, all, err);
 }

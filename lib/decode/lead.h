@@ -28,9 +28,10 @@ enum order {
 /* Rows that logits are asked for in one go, at most. */
 enum { LEAD_LOGITS = 16 };
 
-/* What the ranks have sent each other, and the most memory that one of them has had. */
+/* What the ranks have sent each other, the most memory that one of them has had, and how long they waited for others: the mean. */
 struct lead_counts {
     uint64_t sent_bytes, calls, peak_bytes;
+    double wait_ms;
 };
 
 struct lead {
@@ -52,9 +53,9 @@ void lead_order(struct lead *lead, enum order order, const size_t *word, size_t 
 /* Sends it to all ranks. */
 int lead_send(struct lead *lead, struct err *err) MUST_USE;
 
-/* Asks all of them; lead_count() is the answer of each. */
-int lead_counts(struct lead *lead, struct lead_counts *all, struct err *err) MUST_USE;
-int lead_count(struct ranks *ranks, struct lead_counts *all, struct err *err) MUST_USE;
+/* Asks all of them; lead_count() is the answer of each. `wait_ms` is this rank's. */
+int lead_counts(struct lead *lead, double wait_ms, struct lead_counts *all, struct err *err) MUST_USE;
+int lead_count(struct ranks *ranks, double wait_ms, struct lead_counts *all, struct err *err) MUST_USE;
 
 /* Tells them that the run has ended, well. */
 int lead_end(struct lead *lead, struct err *err) MUST_USE;

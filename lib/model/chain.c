@@ -1,6 +1,7 @@
 /* From rank to rank. */
 #include "model/chain.h"
 
+#include "base/clock.h"
 #include "base/ranks_tags.h"
 
 struct chain chain_of(const struct model *model)
@@ -16,12 +17,13 @@ bool chain_last(const struct chain *chain)
     return !chain->ranks || chain->ranks->rank + 1 == chain->ranks->size;
 }
 
-static int receive(const struct chain *chain, int from, int tag, float *x, size_t floats,
-                   struct err *err)
+static int receive(struct chain *chain, int from, int tag, float *x, size_t floats, struct err *err)
 {
+    const double start = clock_ms();
     size_t came;
     if (chain->ranks->ops->receive(chain->ranks, x, floats * sizeof *x, &from, &tag, &came, err) < 0)
         return -1;
+    chain->wait_ms += clock_ms() - start;
     return came == floats * sizeof *x
                ? 0
                : err_set(err, "rank %d sent %zu bytes in place of %zu", from, came, floats * sizeof *x);
@@ -38,7 +40,7 @@ static int tag_of(size_t question)
     return RANKS_TAG_LOGITS + (int)(question % (RANKS_TAG_END - RANKS_TAG_LOGITS));
 }
 
-int chain_receive(const struct chain *chain, float *x, size_t floats, struct err *err)
+int chain_receive(struct chain *chain, float *x, size_t floats, struct err *err)
 {
     return chain_first(chain) ? 0
                               : receive(chain, chain->ranks->rank - 1, RANKS_TAG_ROWS, x, floats, err);
@@ -55,7 +57,7 @@ int chain_give(const struct chain *chain, size_t number, const float *logits, si
     return send(chain, 0, tag_of(number), logits, floats, err);
 }
 
-int chain_take(const struct chain *chain, size_t number, float *logits, size_t floats, struct err *err)
+int chain_take(struct chain *chain, size_t number, float *logits, size_t floats, struct err *err)
 {
     return receive(chain, chain->ranks->size - 1, tag_of(number), logits, floats, err);
 }

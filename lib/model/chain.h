@@ -12,6 +12,7 @@ struct chain {
     struct ranks *ranks; /* NULL: the model is not split by layers */
     size_t first_layer;  /* that this rank has */
     size_t questions;    /* for logits, up to now; the same in all ranks */
+    double wait_ms;      /* for rows and logits of others */
 };
 
 struct chain chain_of(const struct model *model);
@@ -21,13 +22,13 @@ bool chain_first(const struct chain *chain);
 bool chain_last(const struct chain *chain);
 
 /* The rows of a step from the rank before, and to the rank behind; nothing where there is none. */
-int chain_receive(const struct chain *chain, float *x, size_t floats, struct err *err) MUST_USE;
+int chain_receive(struct chain *chain, float *x, size_t floats, struct err *err) MUST_USE;
 int chain_send(const struct chain *chain, const float *x, size_t floats, struct err *err) MUST_USE;
 
 /* The answer to question `number`: the last rank gives it, rank 0 takes it. */
 int chain_give(const struct chain *chain, size_t number, const float *logits, size_t floats,
                struct err *err) MUST_USE;
-int chain_take(const struct chain *chain, size_t number, float *logits, size_t floats,
+int chain_take(struct chain *chain, size_t number, float *logits, size_t floats,
                struct err *err) MUST_USE;
 
 #endif

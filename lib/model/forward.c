@@ -10,7 +10,8 @@
  *     x += act(h Wup) Wdown, or (act(h Wgate) * h Wup) Wdown
  *   logits = norm(x) Whead
  *
- * A half's norm may also stand on what it gives, or on the sum (norm_place). One function over the traits of the
+ * Of a split model (part.h, chain.h) each rank computes what it has: after every product all ranks get all outputs, or the
+ * stream goes on from rank to rank. A half's norm may also stand on what it gives, or on the sum (norm_place). One function over the traits of the
  * configuration; no family has code of its own. */
 #include "model/forward.h"
 
@@ -19,45 +20,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/pack.h"
-#include "base/threads.h"
-#include "model/position.h"
-#include "model/roles.h"
-
-struct norm_job {
-    const struct forward *f;
-    float *y;
-    const float *x;
-    size_t width;
-    const struct norm_weights *weights;
-};
-
-static void norm_row(void *arg, size_t i)
-{
-    const struct norm_job *job = arg;
-    const struct config *c = &job->f->model->config;
-    const struct norm_weights *w = job->weights;
-    const float eps = (float)c->norm_eps;
-    const size_t n = job->width;
-    if (c->norm == NORM_RMS)
-        job->f->kernels->rmsnorm(job->y + i * n, job->x + i * n, n, w->gain, eps);
-    else
-        job->f->kernels->layernorm(job->y + i * n, job->x + i * n, n, w->gain, w->bias, eps);
-}
-
-/* y = norm(x), each of `rows` rows of `width` elements; y may be x. */
-static void norm_each(const struct forward *f, float *y, const float *x, size_t rows, size_t width,
-                      const struct norm_weights *weights)
-{
-    struct norm_job job = {f, y, x, width, weights};
-    threads_each(rows, 8 * rows * width, norm_row, &job);
-}
-
-/* The same for rows of the stream. */
-static void norm_rows(const struct forward *f, float *y, const float *x, size_t rows,
-                      const struct norm_weights *weights)
-{
-    norm_each(f, y, x, rows, f->model->config.hidden, weights);
-}
+#include "model/forward_heads.h"
+#include "model/forward_norm.h"
 
 /* The time since the last lap belongs to `part`. */
 static void lap(const struct forward *f, enum forward_part part)
@@ -127,58 +91,6 @@ static int embed(struct forward *f, const struct step *step, struct err *err)
     return 0;
 }
 
-/* A norm over all heads, of which this rank has some. */
-static int norm_whole(struct forward *f, float *y, enum dim dim, size_t rows,
-                      const struct norm_weights *weights, struct err *err)
-{
-    const size_t width = config_dim(&f->model->config, dim);
-    const struct piece own = part_own(&f->part, dim);
-    if (part_join(&f->part, dim, f->context, y, own.n, rows, err) < 0)
-        return -1;
-    norm_each(f, f->context, f->context, rows, width, weights);
-    for (size_t i = 0; i < rows; i++)
-        memcpy(y + i * own.n, f->context + i * width + own.first, own.n * sizeof *y);
-    return 0;
-}
-
-/* Queries and keys are normed: each head by itself, or a row as a whole. */
-static int norm_qk(struct forward *f, size_t rows, const struct layer *w, struct err *err)
-{
-    const struct config *c = &f->own;
-    const size_t q = config_dim(c, DIM_Q_NORM), k = config_dim(c, DIM_K_NORM);
-    if (f->part.ranks && c->qk_norm == QK_NORM_WHOLE)
-        return norm_whole(f, f->q, DIM_Q, rows, &w->q_norm, err) < 0
-                   ? -1
-                   : norm_whole(f, f->k, DIM_KV, rows, &w->k_norm, err);
-    norm_each(f, f->q, f->q, rows * (config_q_width(c) / q), q, &w->q_norm);
-    norm_each(f, f->k, f->k, rows * (config_kv_width(c) / k), k, &w->k_norm);
-    return 0;
-}
-
-static void rotate_row(void *arg, size_t i)
-{
-    const struct forward *f = arg;
-    const struct config *c = &f->own;
-    const size_t turned = config_rope_dim(c), at = i * (turned / 2);
-    const float *cosine = f->cosine + at, *sine = f->sine + at;
-    f->kernels->rope(f->q + i * config_q_width(c), c->heads, c->head_dim, turned, cosine, sine);
-    f->kernels->rope(f->k + i * config_kv_width(c), c->kv_heads, c->head_dim, turned, cosine, sine);
-}
-
-/* Cosines and sines of all rows: each sequence has frequencies of its own. */
-static void find_angles(struct forward *f, const struct step *step)
-{
-    const struct config *c = &f->model->config;
-    const size_t half = config_rope_dim(c) / 2;
-    const double gain = rope_gain(c);
-    for (size_t i = 0; i < step->n_queries; i++) {
-        const struct attn_query *query = &step->query[i];
-        const size_t first = query->first;
-        rope_angles(f->frequency + query->seq * half, half, gain, step->position + first, query->rows,
-                    f->cosine + first * half, f->sine + first * half);
-    }
-}
-
 /* One call for all sequences, or one for each: then every call has all threads to itself. */
 static int attend(struct forward *f, const struct attn_step *all, size_t layer, struct err *err)
 {
@@ -197,30 +109,14 @@ static int attend(struct forward *f, const struct attn_step *all, size_t layer, 
     return 0;
 }
 
-/* Columns that are another rank's leave the rows. */
-static void drop_skipped(const struct linear *linear, float *y, size_t rows)
-{
-    const size_t width = linear->weight.out, n = width - linear->skip;
-    for (size_t i = 0; linear->skip && i < rows; i++)
-        memmove(y + i * n, y + i * width + linear->skip, n * sizeof *y);
-}
-
 /* Queries, keys and values of this rank's heads. */
 static int project_qkv(struct forward *f, size_t rows, const struct layer *w, const float *h,
                        struct err *err)
 {
-    const struct config *c = &f->own;
     const struct product qkv[] = {product_of(&w->q, f->q), product_of(&w->k, f->k),
                                   product_of(&w->v, f->v)};
-    gemm_run(f->gemm, qkv, ARRAY_LEN(qkv), h, c->hidden, rows);
-    drop_skipped(&w->q, f->q, rows);
-    drop_skipped(&w->k, f->k, rows);
-    drop_skipped(&w->v, f->v, rows);
-    if (c->qk_norm && norm_qk(f, rows, w, err) < 0)
-        return -1;
-    if (c->position == POSITION_ROPE)
-        threads_each(rows, 8 * rows * config_q_width(c), rotate_row, f);
-    return 0;
+    gemm_run(f->gemm, qkv, ARRAY_LEN(qkv), h, w->q.weight.in, rows);
+    return heads_finish(f, w, rows, err);
 }
 
 /* x += attention(h), or the side = attention(h) */
@@ -326,7 +222,7 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
         (chain_first(&f->chain) && embed(f, step, err) < 0))
         return -1;
     if (c->position == POSITION_ROPE)
-        find_angles(f, step);
+        heads_angles(f, step);
     if (attn_begin(f->attn, &attn_step, err) < 0)
         return -1;
     lap(f, PART_OTHER);

@@ -72,6 +72,12 @@ int forward_step(struct forward *forward, const struct step *step, struct err *e
 int forward_logits(struct forward *forward, const size_t *row, size_t n, float *logits,
                    struct err *err) MUST_USE;
 
+/* Time that this rank has waited for others. */
+static inline double forward_waited_ms(const struct forward *forward)
+{
+    return forward->part.wait_ms + forward->chain.wait_ms;
+}
+
 /* The same in two: other steps may be run between. Only rank 0 of a model that is split by layers asks for what it takes later. */
 size_t forward_ask(struct forward *forward);
 int forward_take(struct forward *forward, size_t question, size_t n, float *logits,

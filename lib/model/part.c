@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/pack.h"
 #include "base/ranks_tags.h"
@@ -133,11 +134,13 @@ int part_join(struct part *part, enum dim dim, float *all, const float *mine, si
     const size_t width = config_dim(part->config, dim);
     if (!part->ranks)
         return 0;
+    const double start = clock_ms();
     const size_t most = size_max(1, part->room_floats / width);
     for (size_t from = 0, n; from < rows; from += n) {
         n = size_min(most, rows - from);
         if (join_some(part, dim, all + from * width, mine + from * stride, stride, n, err) < 0)
             return -1;
     }
+    part->wait_ms += clock_ms() - start;
     return 0;
 }

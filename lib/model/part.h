@@ -30,7 +30,8 @@ struct part {
     struct ranks *ranks;         /* NULL: one process has all outputs, its pieces are whole */
     float *room;                 /* pieces of some rows, those of rank 0 first; NULL: none is needed */
     size_t room_floats;
-    size_t *bytes; /* [ranks] of a piece */
+    size_t *bytes;  /* [ranks] of a piece */
+    double wait_ms; /* for the pieces of others, their way included */
 };
 
 /* For steps of up to `max_rows` rows. */
