@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/ranks_tags.h"
 
-struct chain chain_of(const struct model *model)
+struct chain chain_open(const struct model *model)
 {
     return model->by_layers ? (struct chain){.ranks = model->ranks, .first_layer = model->first_layer}
                             : (struct chain){0};

@@ -15,7 +15,7 @@ struct chain {
     double wait_ms;      /* for rows and logits of others */
 };
 
-struct chain chain_of(const struct model *model);
+struct chain chain_open(const struct model *model);
 
 /* This rank is the first, or the last; a process alone is both. */
 bool chain_first(const struct chain *chain);

@@ -26,7 +26,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     const struct config *c = &model->config;
     *f = (struct forward){.model = model, .kernels = kernels, .kv = kv, .max_rows = max_rows};
     f->own = part_config(model);
-    f->chain = chain_of(model);
+    f->chain = chain_open(model);
     if (part_open(&f->part, model, max_rows, err) < 0)
         return -1;
     const bool side = config_norms_output(c) || c->block == BLOCK_PARALLEL;
