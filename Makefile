@@ -50,6 +50,7 @@ PROTO   = $(patsubst lib/format/%.proto,$(BUILD)/proto/%.pb-c,$(wildcard lib/for
 MPI_SRC = lib/ranks/ranks_mpi.c
 MPI_LIB = $(BIN:bin=lib)/bmc-mpi.so
 MPICC   = mpicc
+MPI_THERE = $(if $(CROSS),,$(if $(shell command -v $(MPICC)),$(MPI_LIB)))
 LIB_ALL = $(filter-out $(MPI_SRC),$(wildcard lib/*.c lib/*/*.c))
 LIB_SRC = $(if $(filter x86_64%,$(ARCH)),$(LIB_ALL),$(foreach f,$(LIB_ALL),$(if $(call isa_flags,$f),,$f)))
 LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o) $(PROTO:=.o)
@@ -163,7 +164,7 @@ $(INJECT):
 	$(Q)$(CC) -D_GNU_SOURCE -std=gnu11 -O1 -g $(WARN) $(if $(filter %.so,$@),-shared -fPIC) -o $@ $<
 
 .PHONY: tests always
-tests: $(UNIT) $(REPLAY) $(if $(SANITIZE),,$(INJECT))
+tests: $(UNIT) $(REPLAY) $(if $(SANITIZE),,$(INJECT) $(MPI_THERE))
 
 $(BUILD)/warned/%: %.c $(BUILD)/flags
 	@mkdir -p $(@D)

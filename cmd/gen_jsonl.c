@@ -1,8 +1,7 @@
-/* bmc-gen --jsonl: a request per line in, a result per line out.
+/* The loop over requests, each a line of JSON, and what becomes of them.
  *
- * Requests are read as places in the batch become free. Results wait until those of all earlier lines
- * are written, unless --unordered. A line that is wrong costs its own result only, and when the run ends by an error,
- * every line that was read has a result all the same. */
+ * Requests are taken as places in the batch become free. A line that is wrong costs its own result only, and when the
+ * run ends by an error, every line that was taken has a result all the same. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,6 @@
 #include "decode/result.h"
 #include "gen_jsonl.h"
 #include "gen_lines.h"
-#include "gen_results.h"
 
 /* One line's request, and what it owns. */
 struct line {
@@ -257,60 +255,4 @@ int jsonl_run(struct gen *gen, const struct jsonl_ends *ends, struct gen_stats *
     while (job.lines)
         line_free(job.lines);
     return rc;
-}
-
-/* ---- a process alone ---- */
-
-struct alone {
-    struct gen *gen;
-    struct lines in;
-    struct results out;
-};
-
-static int alone_next(void *arg, bool wait, struct jsonl_line *line, struct err *err)
-{
-    struct alone *alone = arg;
-    const int got = lines_next(&alone->in, wait, &line->text, &line->len, err);
-    if (got != GEN_REQUEST)
-        return got;
-    line->number = alone->gen->n_requests++;
-    return results_expect(&alone->out, err) < 0 ? -1 : GEN_REQUEST;
-}
-
-static int alone_put(void *arg, const struct jsonl_result *result, struct buf *text, struct err *err)
-{
-    struct alone *alone = arg;
-    alone->gen->n_failed += result->failed;
-    return results_put(&alone->out, result->number, text, err);
-}
-
-static int run_alone(struct gen *gen, struct err *err)
-{
-    struct alone alone = {.gen = gen, .out.unordered = gen->options->unordered};
-    const struct jsonl_ends ends = {alone_next, alone_put, &alone};
-    struct gen_stats stats;
-    struct err none;
-    int rc = -1;
-    if (lines_open(&alone.in, gen->options->file, err) == 0 && gen_begin_save(gen, err) == 0 &&
-        jsonl_run(gen, &ends, &stats, err) == 0 && gen_end_save(gen, err) == 0)
-        rc = gen_report(gen, &stats, err);
-    if (rc < 0 && results_end(&alone.out, &none) < 0)
-        rc = -1; /* the run's error is told, not this one */
-    results_release(&alone.out);
-    lines_close(&alone.in);
-    return rc;
-}
-
-int gen_jsonl(struct gen *gen, struct err *err)
-{
-    const size_t batch = gen->options->batch ? gen->options->batch : JSONL_BATCH;
-    if (gen_open_session(gen, batch, gen->model->config.context, err) < 0)
-        return -1;
-    return gen->ranks && gen->split == SPLIT_REQUESTS ? gen_jsonl_ranks(gen, err) : run_alone(gen, err);
-}
-
-int gen_jsonl_verdict(struct gen *gen, struct err *err)
-{
-    gen->over = true;
-    return lines_verdict(gen->n_failed, gen->n_requests, "requests", err);
 }

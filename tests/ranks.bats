@@ -32,7 +32,7 @@ bmc() { echo "$BMC_BIN/bmc-gen"; }
 
 # Nothing of ours runs any more, and nothing lies there; processes that have been told to end get a moment.
 all_gone() {
-    none_left() { refute pgrep -f "$BATS_TEST_TMPDIR/here/in"; }
+    none_left() { [ -z "$(pgrep -f "$BATS_TEST_TMPDIR/here/in")" ]; }
     wait_until none_left
     assert_equal "$(ls -A "$TMPDIR")" ""
 }
@@ -53,7 +53,8 @@ all_gone() {
     requests 1 >in
     expect_error 2 'split requests goes with --jsonl' bmc-gen -p x --split requests
     ln -s "$BMC_BIN/../models.d" .
-    mkdir bin && cp "$(bmc)" bin/
+    mkdir bin
+    cp "$(bmc)" bin/
     expect_error 1 'cannot be loaded .*bmc-mpi.so.*make deps-mpi mpi' bin/bmc-gen --jsonl -f in --split requests
     OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 expect_error 1 'cannot be loaded' bin/bmc-gen --jsonl -f in
     ok env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 bin/bmc-gen -q --jsonl -f in
@@ -122,7 +123,8 @@ all_gone() {
 # ./wanted.
 begin() {
     requests "$1" >in
-    bmc-gen -q "${jsonl[@]}" >wanted
+    cmp -s in in.wanted || bmc-gen -q "${jsonl[@]}" >wanted
+    cp in in.wanted
     env --default-signal=INT,TERM mpirun -n 3 "$(bmc)" "${jsonl[@]}" -f "$PWD/in" >out 2>err </dev/null &
     pid=$!
     # shellcheck disable=SC2009
