@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "decode/follow.h"
 #include "gen_ranks.h"
 #include "model/part_take.h"
 #include "text/ids.h"
@@ -80,12 +79,6 @@ int gen_open_pipe(struct gen *gen, struct err *err)
     return 0;
 }
 
-int gen_follow(struct gen *gen, struct err *err)
-{
-    struct session_options options;
-    return gen_session_options(gen, &options, err) < 0 ? -1 : follow(gen->model, &options, err);
-}
-
 int gen_end_split(struct gen *gen, int rc, struct err *err)
 {
     if (gen->leads && (rc == 0 || gen->over) && lead_end(&gen->lead, err) < 0)
@@ -122,13 +115,24 @@ void gen_print_split(const struct gen *gen, size_t tokens)
 
 int gen_put_split(const struct gen *gen, size_t tokens, json_t *object, struct err *err)
 {
-    if (!gen->leads)
-        return 0;
-    if (json_put(object, "sent_bytes", json_integer((json_int_t)gen->sent.sent_bytes), err) < 0 ||
-        json_put(object, "sent_bytes_per_token", json_real(per_token(gen, tokens)), err) < 0 ||
-        json_put(object, "sent_calls", json_integer((json_int_t)gen->sent.calls), err) < 0 ||
-        json_put(object, "rank_wait_ms", json_real(gen->sent.wait_ms), err) < 0 ||
-        json_put(object, "rank_peak_bytes", json_integer((json_int_t)gen->sent.peak_bytes), err) < 0)
-        return -1;
-    return 0;
+    const struct lead_counts *sent = &gen->sent;
+    const struct {
+        const char *name;
+        bool whole; /* number */
+        double value;
+    } fields[] = {
+        {"sent_bytes", true, (double)sent->sent_bytes},
+        {"sent_bytes_per_token", false, per_token(gen, tokens)},
+        {"sent_calls", true, (double)sent->calls},
+        {"rank_wait_ms", false, sent->wait_ms},
+        {"rank_peak_bytes", true, (double)sent->peak_bytes},
+    };
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(fields) && rc == 0; i++) {
+        json_t *value = !gen->leads       ? json_null()
+                        : fields[i].whole ? json_integer((json_int_t)fields[i].value)
+                                          : json_real(fields[i].value);
+        rc = json_put(object, fields[i].name, value, err);
+    }
+    return rc;
 }

@@ -1,4 +1,4 @@
-# --split tensor and --split layers: ranks that have parts of one model. Where Open MPI is not installed, all but the first are skipped.
+# Ranks that have parts of one model: --split tensor and --split layers. Where Open MPI is not installed, all but the first are skipped.
 load helper
 
 setup_file() {
