@@ -8,7 +8,7 @@
 #include "base/pack.h"
 #include "base/ranks_tags.h"
 
-enum { ROOM_FLOATS = 1 << 20 }; /* of rows that are joined in one go, at most */
+enum { ROOM_FLOATS = 1 << 16 }; /* of rows that are joined in one go, at most */
 
 /* ---- who has what ---- */
 
