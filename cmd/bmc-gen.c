@@ -5,6 +5,7 @@
 #include "files.h"
 #include "gen_opts.h"
 #include "gen_ranks.h"
+#include "gen_split.h"
 
 /* clang-format off */
 static const struct opt opts[] = {
@@ -93,8 +94,11 @@ int main(int argc, char **argv)
     int rc = -1;
     if (gen_open_ranks(&gen, &o, &err) == 0 && gen_choose_seed(&gen, &err) == 0 &&
         files_check(&program, &o, &err) == 0 && gen_open_model(&gen, &err) == 0 &&
-        gen_agree(&gen, NULL, &err) == 0 && gen_open_kv(&gen, &err) == 0) {
-        if (o.score)
+        gen_agree(&gen, NULL, &err) == 0 && gen_split(&gen, &err) == 0 &&
+        gen_open_kv(&gen, &err) == 0) {
+        if (gen_follows(&gen))
+            rc = gen_follow(&gen, &err);
+        else if (o.score)
             rc = o.jsonl ? gen_score_jsonl(&gen, &err) : gen_score(&gen, &err);
         else if (o.jsonl)
             rc = gen_jsonl(&gen, &err) < 0 ? -1 : gen_jsonl_verdict(&gen, &err);
@@ -105,6 +109,7 @@ int main(int argc, char **argv)
         else
             rc = gen_text(&gen, &err);
     }
+    rc = gen_end_split(&gen, rc, &err);
     gen_close_ranks(&gen, rc, &err);
     gen_close(&gen);
     gen_release_options(&o);

@@ -8,6 +8,7 @@
 #include "files.h"
 #include "gen_opts.h"
 #include "gen_ranks.h"
+#include "gen_split.h"
 #include "speccmd.h"
 
 #define SPEC_AT(field) offsetof(struct spec_cli, field)
@@ -178,19 +179,22 @@ int main(int argc, char **argv)
     int rc = -1;
     if (gen_open_ranks(&run.gen, &o.gen, &err) == 0 && gen_choose_seed(&run.gen, &err) == 0 &&
         files_check(&program, &o, &err) == 0 && gen_open_model(&run.gen, &err) == 0 &&
-        spec_open_draft(&run, &err) == 0 && gen_agree(&run.gen, run.draft, &err) == 0 &&
-        gen_open_kv(&run.gen, &err) == 0) {
-        if (o.gen.jsonl)
+        gen_open_kv(&run.gen, &err) == 0 && spec_open_draft(&run, &err) == 0 &&
+        gen_agree(&run.gen, run.draft, &err) == 0 && gen_split(&run.gen, &err) == 0) {
+        if (gen_follows(&run.gen))
+            rc = gen_follow(&run.gen, &err);
+        else if (o.gen.jsonl)
             rc = gen_jsonl(&run.gen, &err);
         else if (o.samples)
             rc = spec_samples(&run, &err);
         else
             rc = gen_text(&run.gen, &err);
-        if (rc == 0 && o.record)
+        if (rc == 0 && o.record && !gen_follows(&run.gen))
             rc = spec_write_acceptance(&run, &err);
         if (rc == 0)
             rc = gen_jsonl_verdict(&run.gen, &err);
     }
+    rc = gen_end_split(&run.gen, rc, &err);
     gen_close_ranks(&run.gen, rc, &err);
     spec_close_run(&run);
     gen_release_options(&o.gen);

@@ -6,6 +6,7 @@
 #include "base/table.h"
 #include "decode/generate.h"
 #include "decode/score.h"
+#include "decode/step_pipe.h"
 #include "opt.h"
 #include "tuned.h"
 
@@ -42,7 +43,9 @@ struct gen_options {
     const char *load_kv, *save_kv, *prompt_cache;
     bool chat, special;
     const char *system, *chat_format;
-    int split; /* -1: not given */
+    int split;          /* -1: not given */
+    const char *layers; /* of each rank */
+    size_t in_flight;   /* 0: as many as there are ranks */
 };
 
 #define GEN_NOT_GIVEN INT64_MIN
@@ -102,6 +105,10 @@ struct gen {
     uint64_t n_requests, n_failed; /* of --jsonl; what a signal ended did not fail */
     struct ranks *ranks;           /* NULL: this process runs alone */
     enum split split;
+    struct lead lead; /* where `leads`: to the ranks that have the other parts of the model */
+    bool leads;
+    struct step_pipe *pipe; /* NULL: steps come one after the other */
+    struct lead_counts sent;
     const struct rank_counts *counts; /* of all ranks; NULL: this process's are all */
     bool over;                        /* the job has been done, whatever came out of its requests */
 };
@@ -117,6 +124,8 @@ int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
                     struct gen_request *request, struct err *err) MUST_USE;
 
 enum { GEN_AS_FIT = 0 }; /* a batch: as many as --memory may hold */
+/* The options of a session but for its sizes. */
+int gen_session_options(struct gen *gen, struct session_options *options, struct err *err) MUST_USE;
 
 /* Opens the session for `tokens` of prompt and what is to follow. */
 int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err) MUST_USE;
@@ -208,7 +217,7 @@ int gen_end_save(struct gen *gen, struct err *err) MUST_USE;
 void gen_check_kv_usage(const struct program *program, const struct gen_options *options);
 
 /* Statistics of a run: for people on stderr unless --quiet, as JSON to --stats FILE. */
-int gen_report(const struct gen *gen, const struct gen_stats *stats, struct err *err) MUST_USE;
+int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err) MUST_USE;
 
 /* Request options that all lines share; `ids` is for the prompt. */
 struct gen_request gen_request_of(const struct gen *gen, struct ids *ids);

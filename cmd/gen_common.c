@@ -13,6 +13,7 @@
 #include "cli.h"
 #include "gen.h"
 #include "kv/kv_need.h"
+#include "gen_split.h"
 #include "names.h"
 #include "text/detok.h"
 
@@ -164,29 +165,39 @@ static int count_places(const struct gen *gen, const struct session_options *s, 
     return 0;
 }
 
-int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err)
+int gen_session_options(struct gen *gen, struct session_options *s, struct err *err)
 {
     const struct gen_options *o = gen->options;
-    const size_t limit = gen->model->config.context;
-    struct session_options s = {
+    *s = (struct session_options){
         .kv_type = gen->kv_type,
         .attn = attn_find(o->attn, err),
         .memory_bytes = o->memory_bytes,
         .chunk = o->chunk,
         .share_bytes = (o->share_mb == SIZE_MAX ? SHARE_MB : o->share_mb) << 20,
         .threads = o->threads ? (int)o->threads : threads_allowed(),
+        .lead = gen->leads ? &gen->lead : NULL,
     };
-    if (!s.attn)
+    if (!s->attn)
         return -1;
-    s.kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
-    if (!s.kernels ||
-        precision_parse(&s.precision, o->precision, s.kernels,
+    s->kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
+    if (!s->kernels ||
+        precision_parse(&s->precision, o->precision, s->kernels,
                         model_few_bits(gen->model) || dtype_few_bits(gen->kv_type), err) < 0 ||
-        open_policy(gen, &s, err) < 0)
+        open_policy(gen, s, err) < 0)
         return -1;
-    s.kv.valid_rows_only = o->rows;
-    s.kv.alloc = (enum pages_alloc)o->alloc;
-    s.threads_prefill = o->threads_batch ? (int)o->threads_batch : s.threads;
+    s->kv.valid_rows_only = o->rows;
+    s->kv.alloc = (enum pages_alloc)o->alloc;
+    s->threads_prefill = o->threads_batch ? (int)o->threads_batch : s->threads;
+    return 0;
+}
+
+int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const size_t limit = gen->model->config.context;
+    struct session_options s;
+    if (gen_session_options(gen, &s, err) < 0)
+        return -1;
     s.context = (size_t)o->context;
     if (o->context < 0)
         s.context = size_min(limit, size_max(4096, prompt_tokens + (o->n < 0 ? 2048 : (size_t)o->n)));
@@ -208,9 +219,10 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
                        s.context - size_min(2, s.context));
     if (gen->hooks && gen->hooks->session(gen, &s, err) < 0)
         return -1;
-    if (session_open(&gen->session, gen->model, &s, err) < 0 || gen_open_beams(gen, err) < 0)
+    if (session_open(&gen->session, gen->model, &s, err) < 0 || gen_open_beams(gen, err) < 0 ||
+        (gen->hooks && gen->hooks->opened(gen, err) < 0))
         return -1;
-    return gen->hooks ? gen->hooks->opened(gen, err) : 0;
+    return gen_open_pipe(gen, err);
 }
 
 struct gen_request gen_request_of(const struct gen *gen, struct ids *ids)
@@ -242,7 +254,7 @@ int gen_open_model(struct gen *gen, struct err *err)
     gen->load_ms = clock_ms() - start;
     if (gen->options->chat && gen_open_chat(gen, err) < 0)
         return -1;
-    return gen->options->mlock ? model_lock(gen->model, err) : 0;
+    return gen->options->mlock && !gen_splits_model(gen) ? model_lock(gen->model, err) : 0;
 }
 
 int gen_choose_seed(struct gen *gen, struct err *err)
@@ -331,6 +343,10 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
         opt_usage_error(program, "--chat is for what is said, --prompt-ids for ids as they are");
     if (o->split == SPLIT_REQUESTS && !o->jsonl)
         opt_usage_error(program, "--split requests goes with --jsonl");
+    if (o->layers && o->split != SPLIT_LAYERS)
+        opt_usage_error(program, "--layers goes with --split layers");
+    if (o->in_flight && o->split != SPLIT_LAYERS)
+        opt_usage_error(program, "--in-flight goes with --split layers");
     gen_check_kv_usage(program, o);
     if ((o->shift || o->keep) && (!o->kv || strncmp(o->kv, "shift", 5) != 0))
         opt_usage_error(program, "--shift and --keep go with --kv shift");

@@ -57,7 +57,9 @@
 
 #define GEN_OPTS_RANKS \
     HEADING("Ranks"), \
-    CHOICE("split", "HOW", split, SPLITS, "what the processes that mpirun has started divide among them: {} (default: requests with --jsonl, else tensor)"),
+    CHOICE("split", "HOW", split, SPLITS, "what the processes that mpirun has started divide among them: {} (default: requests with --jsonl, else tensor)"), \
+    TEXT("layers", NULL, "LIST", layers, "with --split layers, how many layers each rank has, as 10,12 (default: as their bytes have it)"), \
+    SIZE("in-flight", NULL, in_flight, 1, 4096, "with --split layers, groups of sequences that are under way at a time (default: as many as there are ranks)"),
 
 #define GEN_OPTS_OUTPUT \
     FLAG("echo", NULL, echo, "print the prompt before the generated text"), \

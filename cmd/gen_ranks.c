@@ -22,9 +22,7 @@ const char *gen_split_name(enum split split)
 static int take_split(struct gen *gen, struct gen_options *o, struct err *err)
 {
     gen->split = o->split >= 0 ? (enum split)o->split : o->jsonl ? SPLIT_REQUESTS : SPLIT_TENSOR;
-    if (gen->split != SPLIT_REQUESTS)
-        return err_set(err, "only --split requests is there: it goes with --jsonl");
-    if (o->score || o->save_kv || o->prompt_cache)
+    if (gen->split == SPLIT_REQUESTS && (o->score || o->save_kv || o->prompt_cache))
         return err_set(err,
                        "--split requests generates: --score, --save-kv and --prompt-cache are for a "
                        "run of one process");

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "cli.h"
 #include "gen_counts.h"
+#include "gen_split.h"
 
 static double per_second(size_t n, double ms) { return ms > 0 ? (double)n * 1e3 / ms : 0; }
 
@@ -215,7 +216,8 @@ static int put_cache(json_t *object, const struct gen *gen, const struct gen_sta
 static int put_stats(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
 {
     if (put_run(object, gen, err) < 0 || put_ends(object, s, err) < 0 ||
-        put_times(object, gen, s, err) < 0 || put_cache(object, gen, s, err) < 0)
+        put_times(object, gen, s, err) < 0 || put_cache(object, gen, s, err) < 0 ||
+        gen_put_split(gen, s->prefill_tokens + s->decode_tokens, object, err) < 0)
         return -1;
     return gen->hooks ? gen->hooks->fields(gen, s, object, err) : 0;
 }
@@ -235,10 +237,13 @@ static int write_stats(const struct gen *gen, const struct gen_stats *stats, str
     return rc;
 }
 
-int gen_report(const struct gen *gen, const struct gen_stats *stats, struct err *err)
+int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err)
 {
+    if (gen_count_split(gen, err) < 0)
+        return -1;
     if (!gen->options->quiet) {
         print_stats(gen, stats);
+        gen_print_split(gen, stats->prefill_tokens + stats->decode_tokens);
         if (gen->hooks)
             gen->hooks->print(gen);
     }

@@ -63,7 +63,7 @@ static const struct {
     {RUNS, INT("seed", "s", seed, 0, 9e18, "seed of random weights, tokens and rows (default 0)")},
     {INSTANCES, TEXT("launcher", NULL, "COMMAND", launcher, "what starts several processes; %t in it becomes their threads, and -n with their number follows (default mpirun --bind-to core --map-by slot:PE=%t)")},
     {0, HEADING("Measuring")},
-    {RUNS | ROOF, SIZE("repeat", "r", repeat, 1, 64, "rounds; the things that are compared take turns in each (default 3; bench 5; latency and usecases 1)")},
+    {RUNS | INSTANCES | ROOF, SIZE("repeat", "r", repeat, 1, 64, "rounds; the things that are compared take turns in each (default 3; bench 5; latency and usecases 1)")},
     {RUNS, SIZE("warmup", NULL, warmup, 0, 64, "rounds before, which do not count (default 0; bench and usecases 1)")},
     {LATENCY, SIZE("every", NULL, every, 1, MANY, "tokens that share a row (default N/32)")},
     {BENCH | ROOF | MEMORY, SIZE("megabytes", NULL, megabytes, 1, 1 << 20, "size of the blocks that are read and copied; of the caches that memory grows, at most (default 512)")},

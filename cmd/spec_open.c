@@ -67,6 +67,7 @@ static int open_draft_session(struct spec_run *run, struct err *err)
                        s.context);
     s.chunk = size_min(s.chunk, s.context);
     s.split = false;
+    s.lead = NULL; /* every draft model is whole */
     if (o->draft_kv) {
         if (kv_spec_parse(&s.kv, o->draft_kv, err) < 0)
             return -1;

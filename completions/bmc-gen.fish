@@ -62,5 +62,7 @@ complete -c bmc-gen -s t -l threads -x -d 'threads (default: all cores that the 
 complete -c bmc-gen -o tb -l threads-batch -x -d 'threads for prompts (default: as --threads)'
 complete -c bmc-gen -l mlock -d 'keep the model in memory'
 complete -c bmc-gen -l split -x -a 'requests tensor layers' -d 'what the processes that mpirun has started divide among them: requests, tensor or layers (default: requests with --jsonl, else tensor)'
+complete -c bmc-gen -l layers -x -d 'with --split layers, how many layers each rank has, as 10,12 (default: as their bytes have it)'
+complete -c bmc-gen -l in-flight -x -d 'with --split layers, groups of sequences that are under way at a time (default: as many as there are ranks)'
 complete -c bmc-gen -s h -l help -d 'print this list and exit'
 complete -c bmc-gen -l version -d 'print version, compiler, libraries and instruction set, and exit'

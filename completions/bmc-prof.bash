@@ -51,7 +51,7 @@ _bmc_prof()
                 bench) options='-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --megabytes --format -h --help --version' ;;
                 usecases) options='-m --model --shape --layers --type -b --batch --memory --cases --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --format -h --help --version' ;;
                 memory) options='-m --model --shape --layers -N --ctx-size -b --batch -p --prompt -n --gen --beams --memory --kv --kv-type --alloc --profile -t --threads --megabytes --format -h --help --version' ;;
-                instances) options='-m --model -b --batch -p --prompt -n --gen --kv -t --threads --launcher --format -h --help --version' ;;
+                instances) options='-m --model -b --batch -p --prompt -n --gen --kv -t --threads --launcher -r --repeat --format -h --help --version' ;;
                 roof) options='-t --threads -r --repeat --megabytes --format -h --help --version' ;;
                 compare) options='--tolerance --format -h --help --version' ;;
                 esac

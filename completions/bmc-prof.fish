@@ -24,7 +24,7 @@ complete -c bmc-prof -n 'not __fish_seen_subcommand_from sweep instances roof co
 complete -c bmc-prof -n 'not __fish_seen_subcommand_from compare' -s t -l threads -x -d 'threads (default: all cores that the process may use)'
 complete -c bmc-prof -n 'not __fish_seen_subcommand_from memory instances roof compare' -s s -l seed -x -d 'seed of random weights, tokens and rows (default 0)'
 complete -c bmc-prof -n 'not __fish_seen_subcommand_from policies sweep latency bench usecases memory roof compare' -l launcher -x -d 'instances: what starts several processes; %t in it becomes their threads, and -n with their number follows (default mpirun --bind-to core --map-by slot:PE=%t)'
-complete -c bmc-prof -n 'not __fish_seen_subcommand_from memory instances compare' -s r -l repeat -x -d 'rounds; the things that are compared take turns in each (default 3; bench 5; latency and usecases 1)'
+complete -c bmc-prof -n 'not __fish_seen_subcommand_from memory compare' -s r -l repeat -x -d 'rounds; the things that are compared take turns in each (default 3; bench 5; latency and usecases 1)'
 complete -c bmc-prof -n 'not __fish_seen_subcommand_from memory instances roof compare' -l warmup -x -d 'rounds before, which do not count (default 0; bench and usecases 1)'
 complete -c bmc-prof -n 'not __fish_seen_subcommand_from policies sweep bench usecases memory instances roof compare' -l every -x -d 'latency: tokens that share a row (default N/32)'
 complete -c bmc-prof -n 'not __fish_seen_subcommand_from policies sweep latency usecases instances compare' -l megabytes -x -d 'bench, memory and roof: size of the blocks that are read and copied; of the caches that memory grows, at most (default 512)'

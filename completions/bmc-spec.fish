@@ -72,5 +72,7 @@ complete -c bmc-spec -s t -l threads -x -d 'threads (default: all cores that the
 complete -c bmc-spec -o tb -l threads-batch -x -d 'threads for prompts (default: as --threads)'
 complete -c bmc-spec -l mlock -d 'keep the model in memory'
 complete -c bmc-spec -l split -x -a 'requests tensor layers' -d 'what the processes that mpirun has started divide among them: requests, tensor or layers (default: requests with --jsonl, else tensor)'
+complete -c bmc-spec -l layers -x -d 'with --split layers, how many layers each rank has, as 10,12 (default: as their bytes have it)'
+complete -c bmc-spec -l in-flight -x -d 'with --split layers, groups of sequences that are under way at a time (default: as many as there are ranks)'
 complete -c bmc-spec -s h -l help -d 'print this list and exit'
 complete -c bmc-spec -l version -d 'print version, compiler, libraries and instruction set, and exit'

@@ -155,7 +155,7 @@ int bmc_feed(struct bmc_context *context, size_t sequence, const uint32_t *ids, 
         rc = session_run(s, s->options.threads, inner(error));
     }
     if (rc == 0 && logits) {
-        session_logits(s, &row, 1, context->logits);
+        rc = session_logits(s, &row, 1, context->logits, inner(error));
         *logits = context->logits;
     }
     return rc;

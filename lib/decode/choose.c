@@ -19,9 +19,9 @@ static int run_once(struct session *s, size_t rows, size_t *row, float *logits, 
     const double start = clock_ms();
     for (size_t b = 0; b < batch; b++)
         session_add(s, b, token, rows);
-    if (session_compute(s, s->options.threads, err) < 0)
+    if (session_compute(s, s->options.threads, err) < 0 ||
+        session_logits(s, row, with_logits ? batch * rows : batch, logits, err) < 0)
         return -1;
-    session_logits(s, row, with_logits ? batch * rows : batch, logits);
     *ms = clock_ms() - start;
     for (size_t b = 0; b < batch; b++)
         session_keep(s, b, NULL, 0);

@@ -110,9 +110,9 @@ static int feed_history(struct model_drafter *d, const struct draft_ask *ask, si
             return -1;
         const size_t rows = s->n_rows;
         const bool prefill = rows > 8 * n_asks;
-        if (session_run(s, prefill ? s->options.threads_prefill : s->options.threads, err) < 0)
+        if (session_run(s, prefill ? s->options.threads_prefill : s->options.threads, err) < 0 ||
+            session_logits(s, d->row, n_rows, d->logits + done * stride(d), err) < 0)
             return -1;
-        session_logits(s, d->row, n_rows, d->logits + done * stride(d));
         done += n_rows;
         if (prefill) {
             d->drafter.prefill_ms += clock_ms() - start;
@@ -245,9 +245,9 @@ static int run_level(struct model_drafter *d, const struct draft_ask *ask, size_
     for (size_t a = 0; a < n_asks; a++)
         if (goes_on(&ask[a], level) && add_level(d, &ask[a], level, &n_rows, err) < 0)
             return -1;
-    if (session_compute(d->session, d->session->options.threads, err) < 0)
+    if (session_compute(d->session, d->session->options.threads, err) < 0 ||
+        session_logits(d->session, d->row, n_rows, d->logits, err) < 0)
         return -1;
-    session_logits(d->session, d->row, n_rows, d->logits);
     for (size_t a = 0; a < n_asks; a++)
         if (goes_on(&ask[a], level)) {
             const bool chain = ask[a].shape->n == ask[a].shape->levels;
@@ -336,9 +336,8 @@ static int touch(struct model_drafter *d, struct err *err)
     struct session *s = d->session;
     const size_t n = size_min(ROWS, size_min(session_space(s), s->options.context));
     const size_t first = session_add(s, 0, token, n);
-    if (session_run(s, s->options.threads, err) < 0)
+    if (session_run(s, s->options.threads, err) < 0 || session_logits(s, &first, 1, d->logits, err) < 0)
         return -1;
-    session_logits(s, &first, 1, d->logits);
     session_drop(s, 0);
     return 0;
 }

@@ -36,7 +36,8 @@ int logprobs_of(struct logprobs *scratch, const float *logits, uint32_t id, size
 static int few_rows(struct logprobs *scratch, const size_t *row, const uint32_t *id, size_t n, size_t k,
                     struct logprob *out, struct err *err)
 {
-    session_logits(scratch->session, row, n, scratch->logits);
+    if (session_logits(scratch->session, row, n, scratch->logits, err) < 0)
+        return -1;
     for (size_t i = 0; i < n; i++) {
         const float *logits = scratch->logits + i * vocab(scratch);
         if (!logits_finite(logits, vocab(scratch)))

@@ -86,6 +86,9 @@ loop_use loop_sample;
  * those that are not finite end it instead. */
 int loop_step(struct loop *loop, int threads, loop_use *use, double *step_ms, struct err *err) MUST_USE;
 
+/* The second half of it: loop->logits has those of the slots that have a row, in their order. */
+int loop_hand_out(struct loop *loop, loop_use *use, struct err *err) MUST_USE;
+
 /* Prompt rows of all slots that have any left, up to a chunk. */
 int loop_prefill(struct loop *loop, struct err *err) MUST_USE;
 

@@ -90,7 +90,7 @@ static void count(struct loop *loop, size_t rows, size_t once)
 
 int loop_share(struct loop *loop, struct slot *slot, bool *ready, struct err *err)
 {
-    struct kv *kv = loop->session->kv;
+    const struct kv *kv = loop->session->kv;
     *ready = true;
     if (session_rows(loop->session, slot->seq) || slot->prompt_logprobs || !may_share(loop))
         return 0;
@@ -98,7 +98,7 @@ int loop_share(struct loop *loop, struct slot *slot, bool *ready, struct err *er
     *ready = origin.rows >= origin.common;
     if (!*ready || !origin.common || !may_fork(loop, origin.rows, origin.common))
         return 0;
-    if (kv_fork(kv, slot->seq, origin.seq, origin.common, err) < 0)
+    if (session_fork(loop->session, slot->seq, origin.seq, origin.common, err) < 0)
         return -1;
     count(loop, origin.common, kv_shared_rows(kv, slot->seq, origin.seq));
     return 0;

@@ -36,17 +36,16 @@ static int score_prompts(struct loop *loop, struct err *err)
 }
 
 /* The logits of the slots' rows, in the order of slots. */
-static void make_logits(struct loop *loop)
+static int make_logits(struct loop *loop, struct err *err)
 {
     size_t n = 0;
     for (size_t i = 0; i < loop->n_slots; i++)
         if (loop->slot[i].busy && loop->slot[i].row != SIZE_MAX)
             loop->logits_row[n++] = loop->slot[i].row;
-    if (n)
-        session_logits(loop->session, loop->logits_row, n, loop->logits);
+    return n ? session_logits(loop->session, loop->logits_row, n, loop->logits, err) : 0;
 }
 
-static int hand_out(struct loop *loop, loop_use *use, struct err *err)
+int loop_hand_out(struct loop *loop, loop_use *use, struct err *err)
 {
     const float *logits = loop->logits;
     for (size_t i = 0; i < loop->n_slots; i++) {
@@ -67,12 +66,12 @@ static int hand_out(struct loop *loop, loop_use *use, struct err *err)
 int loop_step(struct loop *loop, int threads, loop_use *use, double *step_ms, struct err *err)
 {
     const double start = clock_ms();
-    if (session_run(loop->session, threads, err) < 0 || score_prompts(loop, err) < 0)
+    if (session_run(loop->session, threads, err) < 0 || score_prompts(loop, err) < 0 ||
+        make_logits(loop, err) < 0)
         return -1;
-    make_logits(loop);
     const double computed = clock_ms();
     *step_ms += computed - start;
-    if (hand_out(loop, use, err) < 0)
+    if (loop_hand_out(loop, use, err) < 0)
         return -1;
     loop->stats->sample_ms += clock_ms() - computed;
     return 0;

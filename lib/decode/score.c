@@ -135,7 +135,8 @@ static int score_rows(struct scoring *s, struct place *place, struct err *err)
         const size_t count = size_min(LOGIT_ROWS, end + 1 - place->next);
         for (size_t i = 0; i < count; i++)
             row[i] = place->first_row + (place->next - 1 - place->at) + i;
-        session_logits(s->session, row, count, s->logits);
+        if (session_logits(s->session, row, count, s->logits, err) < 0)
+            return -1;
         for (size_t i = 0; i < count; i++) {
             const float *logits = s->logits + i * vocab(s);
             if (!logits_finite(logits, vocab(s)))

@@ -10,12 +10,12 @@
 /* The cache knows the layers' windows: it may keep no more than those. Its steps may be limited. */
 static int open_cache(struct session *s, struct err *err)
 {
-    const struct config *c = &s->model->config;
+    const struct config own = part_config(s->model), *c = &own;
     size_t *windows = mem_alloc(c->layers, sizeof *windows);
     if (!windows)
         return err_set(err, "out of memory for %zu layers", c->layers);
     for (size_t l = 0; l < c->layers; l++)
-        windows[l] = config_window(c, l);
+        windows[l] = config_window(c, s->model->first_layer + l);
     const struct kv_shape shape = {c->layers, c->kv_heads, c->head_dim, s->options.context,
                                    s->options.kv_type};
     struct kv_spec spec = s->options.kv;
@@ -25,6 +25,21 @@ static int open_cache(struct session *s, struct err *err)
     if (rc == 0 && kv_setup(s->kv)->step_rows)
         s->options.chunk = size_min(s->options.chunk, kv_setup(s->kv)->step_rows);
     return rc;
+}
+
+/* Rank 0 tells the others; alone it tells nobody. */
+static void tell(struct session *s, enum order order, const size_t *word, size_t n)
+{
+    if (s->options.lead)
+        lead_order(s->options.lead, order, word, n);
+}
+#define TELL(session, order, ...)                                                                      \
+    tell(session, order, (const size_t[]){__VA_ARGS__},                                                \
+         sizeof(const size_t[]){__VA_ARGS__} / sizeof(size_t))
+
+static int tell_now(struct session *s, struct err *err)
+{
+    return s->options.lead ? lead_send(s->options.lead, err) : 0;
 }
 
 int session_open(struct session *s, const struct model *model, const struct session_options *options,
@@ -49,6 +64,8 @@ int session_open(struct session *s, const struct model *model, const struct sess
         return -1;
     }
     s->forward.split = options->split;
+    TELL(s, ORDER_OPEN, options->context, options->batch, options->chunk, options->rows, options->split,
+         options->kv.lockstep);
     return 0;
 }
 
@@ -80,6 +97,7 @@ bool session_ends(const struct session *s)
 
 void session_begin(struct session *s, size_t seq, size_t length)
 {
+    TELL(s, ORDER_BEGIN, seq, length);
     forward_begin(&s->forward, seq, size_min(length, s->options.context));
 }
 
@@ -113,6 +131,23 @@ size_t session_add_tree(struct session *s, size_t seq, const uint32_t *token, co
     return first;
 }
 
+static void tell_step(struct session *s, const struct step *step, int threads)
+{
+    struct lead *lead = s->options.lead;
+    if (!lead)
+        return;
+    TELL(s, ORDER_STEP, step->rows, step->n_queries, threads == s->options.threads_prefill);
+    lead_ids(lead, step->token, step->rows);
+    lead_words(lead, step->position, step->rows);
+    for (const struct attn_query *q = step->query; q < step->query + step->n_queries; q++) {
+        lead_words(lead, (const size_t[]){q->seq, q->rows, q->tail != NULL}, 3);
+        if (q->tail) {
+            lead_words(lead, q->tail_at, q->rows + 1);
+            lead_ids(lead, q->tail, q->tail_at[q->rows]);
+        }
+    }
+}
+
 int session_compute(struct session *s, int threads, struct err *err)
 {
     const struct step step = {s->n_rows, s->token, s->position, s->query, s->n_queries};
@@ -123,9 +158,19 @@ int session_compute(struct session *s, int threads, struct err *err)
         session_release_mapped(s, step.query[i].seq); /* growth may have copied the rows */
     }
     if (rc == 0)
+        tell_step(s, &step, threads);
+    if (rc == 0)
+        rc = tell_now(s, err);
+    if (rc == 0)
         rc = forward_step(&s->forward, &step, err);
     s->n_rows = s->n_queries = 0;
     return rc;
+}
+
+static void commit(struct session *s, size_t seq, size_t rows)
+{
+    TELL(s, ORDER_COMMIT, seq, rows);
+    kv_commit(s->kv, seq, rows);
 }
 
 void session_keep(struct session *s, size_t seq, const size_t *row, size_t n)
@@ -133,10 +178,14 @@ void session_keep(struct session *s, size_t seq, const size_t *row, size_t n)
     size_t leading = 0;
     while (leading < n && row[leading] == leading)
         leading++;
-    if (leading == n)
-        kv_commit(s->kv, seq, n); /* nothing moves */
-    else
-        kv_keep(s->kv, seq, row, n);
+    if (leading == n) { /* nothing moves */
+        commit(s, seq, n);
+        return;
+    }
+    TELL(s, ORDER_KEEP, seq, n);
+    if (s->options.lead)
+        lead_words(s->options.lead, row, n);
+    kv_keep(s->kv, seq, row, n);
 }
 
 int session_run(struct session *s, int threads, struct err *err)
@@ -145,13 +194,52 @@ int session_run(struct session *s, int threads, struct err *err)
     if (session_compute(s, threads, err) < 0)
         return -1;
     for (size_t i = 0; i < n; i++)
-        kv_commit(s->kv, s->query[i].seq, s->query[i].rows);
+        commit(s, s->query[i].seq, s->query[i].rows);
     return 0;
 }
 
-void session_logits(struct session *s, const size_t *row, size_t n, float *logits)
+static void tell_logits(struct session *s, const size_t *row, size_t n)
 {
-    forward_logits(&s->forward, row, n, logits);
+    TELL(s, ORDER_LOGITS, n);
+    if (s->options.lead)
+        lead_words(s->options.lead, row, n);
+}
+
+bool session_flies(const struct session *s)
+{
+    return s->options.lead && !chain_last(&s->forward.chain);
+}
+
+int session_ask(struct session *s, const size_t *row, size_t n, size_t *question, struct err *err)
+{
+    *question = s->forward.chain.questions;
+    for (size_t from = 0; from < n; from += LEAD_LOGITS) {
+        tell_logits(s, row + from, size_min(LEAD_LOGITS, n - from));
+        forward_ask(&s->forward);
+    }
+    return tell_now(s, err);
+}
+
+int session_take(struct session *s, size_t question, size_t n, float *logits, struct err *err)
+{
+    for (size_t from = 0; from < n; from += LEAD_LOGITS)
+        if (forward_take(&s->forward, question++, size_min(LEAD_LOGITS, n - from),
+                         logits + from * s->model->config.vocab, err) < 0)
+            return -1;
+    return 0;
+}
+
+int session_logits(struct session *s, const size_t *row, size_t n, float *logits, struct err *err)
+{
+    const size_t vocab = s->model->config.vocab, most = s->options.lead ? LEAD_LOGITS : n;
+    for (size_t from = 0, some; from < n; from += some) {
+        some = size_min(most, n - from);
+        tell_logits(s, row + from, some);
+        if (tell_now(s, err) < 0 ||
+            forward_logits(&s->forward, row + from, some, logits + from * vocab, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 void session_release_mapped(struct session *s, size_t seq)
@@ -162,8 +250,25 @@ void session_release_mapped(struct session *s, size_t seq)
 
 void session_cut(struct session *s, size_t seq, size_t rows)
 {
+    TELL(s, ORDER_CUT, seq, rows);
     kv_truncate(s->kv, seq, rows);
     session_release_mapped(s, seq);
 }
 
 void session_drop(struct session *s, size_t seq) { session_cut(s, seq, 0); }
+
+int session_fork(struct session *s, size_t to, size_t from, size_t rows, struct err *err)
+{
+    TELL(s, ORDER_FORK, to, from, rows);
+    return kv_fork(s->kv, to, from, rows, err);
+}
+
+int session_reorder(struct session *s, size_t *seq, const size_t *parent, size_t n, struct err *err)
+{
+    TELL(s, ORDER_REORDER, n);
+    if (s->options.lead) {
+        lead_words(s->options.lead, seq, n);
+        lead_words(s->options.lead, parent, n);
+    }
+    return kv_reorder(s->kv, seq, parent, n, err);
+}

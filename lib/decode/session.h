@@ -2,6 +2,7 @@
 #ifndef BMC_SESSION_H
 #define BMC_SESSION_H
 
+#include "decode/lead.h"
 #include "format/kvfile.h"
 #include "model/forward.h"
 
@@ -22,6 +23,7 @@ struct session_options {
     bool recompute;      /* a full context begins anew: the loop's business */
     size_t keep;         /* tokens at the beginning that stay then */
     int threads, threads_prefill;
+    struct lead *lead; /* of a split model, in rank 0: tells the others; NULL: nobody is told */
     size_t
         share_bytes; /* of rows that may stay behind requests that have ended, for others that begin like them */
 };
@@ -80,7 +82,23 @@ void session_keep(struct session *session, size_t seq, const size_t *row, size_t
 int session_run(struct session *session, int threads, struct err *err) MUST_USE;
 
 /* logits[n][vocab] of rows of the step just run. */
-void session_logits(struct session *session, const size_t *row, size_t n, float *logits);
+int session_logits(struct session *session, const size_t *row, size_t n, float *logits,
+                   struct err *err) MUST_USE;
+
+/* Other steps may be run before the logits of one come: the ranks behind this one compute them meanwhile. */
+bool session_flies(const struct session *session);
+
+/* session_logits() in two: *question says which to take. */
+int session_ask(struct session *session, const size_t *row, size_t n, size_t *question,
+                struct err *err) MUST_USE;
+int session_take(struct session *session, size_t question, size_t n, float *logits,
+                 struct err *err) MUST_USE;
+
+/* kv_fork() and kv_reorder() of the session's cache. */
+int session_fork(struct session *session, size_t to, size_t from, size_t rows,
+                 struct err *err) MUST_USE;
+int session_reorder(struct session *session, size_t *seq, const size_t *parent, size_t n,
+                    struct err *err) MUST_USE;
 
 /* Cuts a sequence to its first `rows` rows, as kv_truncate() does. */
 void session_cut(struct session *session, size_t seq, size_t rows);

@@ -129,7 +129,8 @@ static int compute(struct spec *spec, struct loop *loop, struct err *err)
     if (rc < 0)
         return -1;
     spec->stats.attention_ms += times.ms[PART_ATTENTION];
-    session_logits(loop->session, spec->row, n, spec->logits);
+    if (session_logits(loop->session, spec->row, n, spec->logits, err) < 0)
+        return -1;
     for (size_t i = 0; i < loop->n_slots && spec->drafter->observe; i++)
         if (loop->slot[i].busy)
             spec->drafter->observe(spec->drafter, &spec->seq[i].draft,

@@ -93,9 +93,9 @@ static int advance(struct step_beam *b, struct loop *loop, struct slot *slot, co
         }
     if (beam_step(search, logits, vocab, is_end, &asking, count_ends(loop, request), err) < 0)
         return -1;
-    return search->n_paths
-               ? kv_reorder(loop->session->kv, b->seq + place * b->width, search->parent, b->width, err)
-               : finish(b, loop, slot, logits, err);
+    return search->n_paths ? session_reorder(loop->session, b->seq + place * b->width, search->parent,
+                                             b->width, err)
+                           : finish(b, loop, slot, logits, err);
 }
 
 /* What the search cannot do; NULL: nothing that was asked for. */
@@ -140,9 +140,9 @@ static int compute(struct step_beam *b, struct loop *loop, struct err *err)
     for (size_t p = 0; p < loop->n_slots; p++)
         for (size_t i = 0; loop->slot[p].busy && i < b->width; i++)
             b->row[n++] = session_add(loop->session, b->seq[p * b->width + i], &b->search[p].id[i], 1);
-    if (session_run(loop->session, loop->session->options.threads, err) < 0)
+    if (session_run(loop->session, loop->session->options.threads, err) < 0 ||
+        session_logits(loop->session, b->row, n, b->logits, err) < 0)
         return -1;
-    session_logits(loop->session, b->row, n, b->logits);
     loop->stats->decode_tokens += n;
     loop->stats->decode_steps++;
     return 0;

@@ -10,7 +10,8 @@
  *     x += act(h Wup) Wdown, or (act(h Wgate) * h Wup) Wdown
  *   logits = norm(x) Whead
  *
- * A half's norm may also stand on what it gives, or on the sum (norm_place). One function over the traits of the
+ * Of a split model (part.h, chain.h) each rank computes what it has: after every product all ranks get all outputs, or the
+ * stream goes on from rank to rank. A half's norm may also stand on what it gives, or on the sum (norm_place). One function over the traits of the
  * configuration; no family has code of its own. */
 #include "model/forward.h"
 
@@ -19,45 +20,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/pack.h"
-#include "base/threads.h"
-#include "model/position.h"
-#include "model/roles.h"
-
-struct norm_job {
-    const struct forward *f;
-    float *y;
-    const float *x;
-    size_t width;
-    const struct norm_weights *weights;
-};
-
-static void norm_row(void *arg, size_t i)
-{
-    const struct norm_job *job = arg;
-    const struct config *c = &job->f->model->config;
-    const struct norm_weights *w = job->weights;
-    const float eps = (float)c->norm_eps;
-    const size_t n = job->width;
-    if (c->norm == NORM_RMS)
-        job->f->kernels->rmsnorm(job->y + i * n, job->x + i * n, n, w->gain, eps);
-    else
-        job->f->kernels->layernorm(job->y + i * n, job->x + i * n, n, w->gain, w->bias, eps);
-}
-
-/* y = norm(x), each of `rows` rows of `width` elements; y may be x. */
-static void norm_each(const struct forward *f, float *y, const float *x, size_t rows, size_t width,
-                      const struct norm_weights *weights)
-{
-    struct norm_job job = {f, y, x, width, weights};
-    threads_each(rows, 8 * rows * width, norm_row, &job);
-}
-
-/* The same for rows of the stream. */
-static void norm_rows(const struct forward *f, float *y, const float *x, size_t rows,
-                      const struct norm_weights *weights)
-{
-    norm_each(f, y, x, rows, f->model->config.hidden, weights);
-}
+#include "model/forward_heads.h"
+#include "model/forward_norm.h"
 
 /* The time since the last lap belongs to `part`. */
 static void lap(const struct forward *f, enum forward_part part)
@@ -76,73 +40,55 @@ static struct product product_of(const struct linear *linear, float *y)
         .w = &linear->weight, .bias = linear->bias, .y = y, .y_stride = linear->weight.out};
 }
 
+/* Runs one product into rows of all outputs `dim`: each rank those that it has, then all have all. */
+static int run_joined(struct forward *f, struct product product, enum dim dim, const float *x,
+                      size_t rows, struct err *err)
+{
+    const size_t first = part_own(&f->part, dim).first;
+    float *all = product.y;
+    product.y += first;
+    product.y_stride = config_dim(&f->model->config, dim);
+    if (product.plus)
+        product.plus += first;
+    gemm_run(f->gemm, &product, 1, x, product.w->in, rows);
+    return part_join(&f->part, dim, all, product.y, product.y_stride, rows, err);
+}
+
+static int project(struct forward *f, float *y, enum dim dim, const float *x, size_t rows,
+                   const struct linear *w, struct err *err)
+{
+    return run_joined(f, product_of(w, y), dim, x, rows, err);
+}
+
 /* The product that ends a half: it joins the stream, or waits at the side for its norm. */
-static struct product product_ending(const struct forward *f, const struct linear *linear)
+static int end_half(struct forward *f, const struct linear *linear, const float *x, size_t rows,
+                    struct err *err)
 {
     const bool waits = config_norms_output(&f->model->config);
     struct product product = product_of(linear, waits ? f->side : f->x);
     product.plus = waits ? NULL : f->x;
-    return product;
+    return run_joined(f, product, DIM_HIDDEN, x, rows, err);
 }
 
-static void project(const struct forward *f, float *y, const float *x, size_t rows,
-                    const struct linear *w)
-{
-    const struct product product = product_of(w, y);
-    gemm_run(f->gemm, &product, 1, x, w->weight.in, rows);
-}
-
-static void embed(struct forward *f, const struct step *step)
+static int embed(struct forward *f, const struct step *step, struct err *err)
 {
     const struct weights *w = &f->model->weights;
     const struct config *c = &f->model->config;
-    const bool projected = w->project_in.data != NULL;
+    const bool projected = w->project_in.weight.data != NULL;
     float *table_rows = projected ? f->embedded : f->x;
     for (size_t i = 0; i < step->rows; i++)
         mat_fetch_row(table_rows + i * c->embed, &w->embed, step->token[i]);
     for (size_t i = 0; c->embed_scale != 0 && i < step->rows * c->embed; i++)
         table_rows[i] *= (float)c->embed_scale;
-    if (projected)
-        project(f, f->x, f->embedded, step->rows, &(struct linear){.weight = w->project_in});
+    if (projected && project(f, f->x, DIM_HIDDEN, f->embedded, step->rows, &w->project_in, err) < 0)
+        return -1;
     if (c->embed_norm)
         norm_rows(f, f->x, f->x, step->rows, &w->embed_norm);
     for (size_t i = 0; c->position == POSITION_LEARNED && i < step->rows; i++) {
         mat_fetch_row(f->h, &w->position, step->position[i] + c->position_offset);
         f->kernels->add(f->x + i * c->hidden, f->h, c->hidden);
     }
-}
-
-/* Queries and keys are normed: each head by itself, or a row as a whole. */
-static void norm_qk(const struct forward *f, size_t rows, const struct layer *w)
-{
-    const struct config *c = &f->model->config;
-    const size_t q = config_dim(c, DIM_Q_NORM), k = config_dim(c, DIM_K_NORM);
-    norm_each(f, f->q, f->q, rows * (config_q_width(c) / q), q, &w->q_norm);
-    norm_each(f, f->k, f->k, rows * (config_kv_width(c) / k), k, &w->k_norm);
-}
-
-static void rotate_row(void *arg, size_t i)
-{
-    const struct forward *f = arg;
-    const struct config *c = &f->model->config;
-    const size_t turned = config_rope_dim(c), at = i * (turned / 2);
-    const float *cosine = f->cosine + at, *sine = f->sine + at;
-    f->kernels->rope(f->q + i * config_q_width(c), c->heads, c->head_dim, turned, cosine, sine);
-    f->kernels->rope(f->k + i * config_kv_width(c), c->kv_heads, c->head_dim, turned, cosine, sine);
-}
-
-/* Cosines and sines of all rows: each sequence has frequencies of its own. */
-static void find_angles(struct forward *f, const struct step *step)
-{
-    const struct config *c = &f->model->config;
-    const size_t half = config_rope_dim(c) / 2;
-    const double gain = rope_gain(c);
-    for (size_t i = 0; i < step->n_queries; i++) {
-        const struct attn_query *query = &step->query[i];
-        const size_t first = query->first;
-        rope_angles(f->frequency + query->seq * half, half, gain, step->position + first, query->rows,
-                    f->cosine + first * half, f->sine + first * half);
-    }
+    return 0;
 }
 
 /* Positions that a query of a layer sees: what the model says, and what the cache keeps; 0: all. */
@@ -155,49 +101,56 @@ static size_t window_of(const struct forward *f, size_t layer)
 /* One call for all sequences, or one for each: then every call has all threads to itself. */
 static int attend(struct forward *f, const struct attn_step *all, size_t layer, struct err *err)
 {
-    const struct attn_layer at = {layer, window_of(f, layer)};
+    const struct attn_layer at = {layer - f->chain.first_layer, window_of(f, layer)};
     if (!f->split)
-        return attn_run(f->attn, all, &at, f->q, f->context, err);
+        return attn_run(f->attn, all, &at, f->q, f->attended, err);
     for (size_t i = 0; i < all->n_queries; i++) {
         struct attn_step one = *all;
         one.query = &all->query[i];
         one.n_queries = 1;
         if (attn_begin(f->attn, &one, err) < 0 ||
-            attn_run(f->attn, &one, &at, f->q, f->context, err) < 0)
+            attn_run(f->attn, &one, &at, f->q, f->attended, err) < 0)
             return -1;
     }
     return 0;
+}
+
+/* Queries, keys and values of this rank's heads. */
+static int project_qkv(struct forward *f, size_t rows, const struct layer *w, const float *h,
+                       struct err *err)
+{
+    const struct product qkv[] = {product_of(&w->q, f->q), product_of(&w->k, f->k),
+                                  product_of(&w->v, f->v)};
+    gemm_run(f->gemm, qkv, ARRAY_LEN(qkv), h, w->q.weight.in, rows);
+    return heads_finish(f, w, rows, err);
 }
 
 /* x += attention(h), or the side = attention(h) */
 static int attention_half(struct forward *f, const struct step *step, const struct attn_step *attn_step,
                           size_t layer, const float *h, struct err *err)
 {
-    const struct config *c = &f->model->config;
+    const size_t kv_width = config_kv_width(&f->own), q_width = config_q_width(&f->own);
     const struct layer *w = &f->model->weights.layer[layer];
-    const struct product qkv[] = {product_of(&w->q, f->q), product_of(&w->k, f->k),
-                                  product_of(&w->v, f->v)};
-    gemm_run(f->gemm, qkv, ARRAY_LEN(qkv), h, c->hidden, step->rows);
-    if (c->qk_norm)
-        norm_qk(f, step->rows, w);
-    if (c->position == POSITION_ROPE)
-        threads_each(step->rows, 8 * step->rows * config_q_width(c), rotate_row, f);
+    if (project_qkv(f, step->rows, w, h, err) < 0)
+        return -1;
     lap(f, PART_PROJECTION);
     for (size_t i = 0; i < step->n_queries; i++) {
-        const size_t at = step->query[i].first * config_kv_width(c);
-        kv_append(f->kv, step->query[i].seq, layer, f->k + at, f->v + at, config_kv_width(c));
+        const size_t at = step->query[i].first * kv_width;
+        kv_append(f->kv, step->query[i].seq, layer - f->chain.first_layer, f->k + at, f->v + at,
+                  kv_width);
     }
-    if (attend(f, attn_step, layer, err) < 0)
+    if (attend(f, attn_step, layer, err) < 0 ||
+        part_join(&f->part, DIM_Q, f->context, f->attended, q_width, step->rows, err) < 0)
         return -1;
     lap(f, PART_ATTENTION);
-    const struct product out = product_ending(f, &w->out);
-    gemm_run(f->gemm, &out, 1, f->context, config_q_width(c), step->rows);
+    if (end_half(f, &w->out, f->context, step->rows, err) < 0)
+        return -1;
     lap(f, PART_PROJECTION);
     return 0;
 }
 
 /* x += mlp(h), or the side = mlp(h) */
-static void mlp_half(struct forward *f, size_t rows, size_t layer, const float *h)
+static int mlp_half(struct forward *f, size_t rows, size_t layer, const float *h, struct err *err)
 {
     static const enum finish_act act[] = {
         [ACT_RELU] = FINISH_RELU,
@@ -208,14 +161,14 @@ static void mlp_half(struct forward *f, size_t rows, size_t layer, const float *
     const struct config *c = &f->model->config;
     const struct layer *w = &f->model->weights.layer[layer];
     struct product up = product_of(&w->up, f->up);
-    const struct product down = product_ending(f, &w->down);
     up.act = act[c->activation];
     if (c->mlp == MLP_GATED) {
         up.gate = &w->gate.weight;
         up.gate_bias = w->gate.bias;
     }
-    gemm_run(f->gemm, &up, 1, h, c->hidden, rows);
-    gemm_run(f->gemm, &down, 1, f->up, c->ffn, rows);
+    if (run_joined(f, up, DIM_FFN, h, rows, err) < 0)
+        return -1;
+    return end_half(f, &w->down, f->up, rows, err);
 }
 
 /* What a half reads: the stream, or its norm in `to`. */
@@ -258,7 +211,8 @@ static int run_layer(struct forward *f, const struct step *step, const struct at
     if (block == BLOCK_SEQUENTIAL)
         g = before_half(f, f->h, step->rows, &w->mlp_norm);
     lap(f, PART_OTHER);
-    mlp_half(f, step->rows, layer, g);
+    if (mlp_half(f, step->rows, layer, g, err) < 0)
+        return -1;
     lap(f, PART_MLP);
     after_half(f, step->rows, &w->mlp_norm, &w->mlp_post_norm);
     return 0;
@@ -270,19 +224,21 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     const struct attn_step attn_step = {f->kv, f->kernels, step->query, step->n_queries, f->attn_times};
     if (f->times)
         f->times->lap_ms = clock_ms();
-    embed(f, step);
+    if (chain_receive(&f->chain, f->x, step->rows * c->hidden, err) < 0 ||
+        (chain_first(&f->chain) && embed(f, step, err) < 0))
+        return -1;
     if (c->position == POSITION_ROPE)
-        find_angles(f, step);
+        heads_angles(f, step);
     if (attn_begin(f->attn, &attn_step, err) < 0)
         return -1;
     lap(f, PART_OTHER);
-    for (size_t layer = 0; layer < c->layers; layer++)
-        if (run_layer(f, step, &attn_step, layer, err) < 0)
+    for (size_t layer = 0; layer < f->own.layers; layer++)
+        if (run_layer(f, step, &attn_step, f->chain.first_layer + layer, err) < 0)
             return -1;
-    return 0;
+    return chain_send(&f->chain, f->x, step->rows * c->hidden, err);
 }
 
-void forward_logits(struct forward *f, const size_t *row, size_t n, float *logits)
+static int make_logits(struct forward *f, const size_t *row, size_t n, float *logits, struct err *err)
 {
     const struct config *c = &f->model->config;
     const struct weights *w = &f->model->weights;
@@ -293,13 +249,34 @@ void forward_logits(struct forward *f, const size_t *row, size_t n, float *logit
         memcpy(f->h + i * c->hidden, f->x + row[i] * c->hidden, c->hidden * sizeof *f->h);
     if (c->final_norm)
         norm_rows(f, f->h, f->h, n, &w->final_norm);
-    if (w->project_out.data) {
-        project(f, f->embedded, f->h, n, &(struct linear){.weight = w->project_out});
+    if (w->project_out.weight.data) {
+        if (project(f, f->embedded, DIM_EMBED, f->h, n, &w->project_out, err) < 0)
+            return -1;
         rows = f->embedded;
     }
-    project(f, logits, rows, n, &w->head);
+    if (project(f, logits, DIM_VOCAB, rows, n, &w->head, err) < 0)
+        return -1;
     const float cap = (float)c->logit_softcap;
     for (size_t i = 0; cap > 0 && i < n * c->vocab; i++)
         logits[i] = cap * tanhf(logits[i] / cap);
     lap(f, PART_HEAD);
+    return 0;
+}
+
+size_t forward_ask(struct forward *f) { return f->chain.questions++; }
+
+int forward_take(struct forward *f, size_t question, size_t n, float *logits, struct err *err)
+{
+    return chain_take(&f->chain, question, logits, n * f->model->config.vocab, err);
+}
+
+int forward_logits(struct forward *f, const size_t *row, size_t n, float *logits, struct err *err)
+{
+    const size_t question = forward_ask(f);
+    const bool first = chain_first(&f->chain), last = chain_last(&f->chain);
+    if (last && make_logits(f, row, n, logits, err) < 0)
+        return -1;
+    if (last && !first)
+        return chain_give(&f->chain, question, logits, n * f->model->config.vocab, err);
+    return first && !last ? forward_take(f, question, n, logits, err) : 0;
 }

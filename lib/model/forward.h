@@ -4,7 +4,8 @@
 
 #include "attn/attn.h"
 #include "kernel/gemm.h"
-#include "model/model.h"
+#include "model/chain.h"
+#include "model/part.h"
 
 /* One step: rows of any number of sequences, each sequence's rows together and in order. */
 struct step {
@@ -29,6 +30,9 @@ struct forward {
     struct gemm *gemm;
     struct attn *attn;
     struct kv *kv;
+    struct config own; /* the model's, with the heads that this rank has */
+    struct part part;
+    struct chain chain;
     size_t max_rows;
     bool split;                    /* one attention call per sequence, in place of one for all */
     struct forward_times *times;   /* NULL: not wanted */
@@ -40,7 +44,8 @@ struct forward {
     float *x;    /* hidden: the residual stream */
     float *h;    /* hidden: what a half reads */
     float *side; /* hidden: what the MLP reads beside attention, or what a half gives before its norm */
-    float *q, *k, *v; /* H * d, KV heads * d */
+    float *q, *k, *v; /* H * d, KV heads * d; of this rank's heads */
+    float *attended;  /* H * d, what attention gives of this rank's heads: `context` where it has all */
     float *context;   /* H * d */
     float *up;        /* ffn */
     float *embedded;  /* embed, where it differs from hidden */
@@ -64,6 +69,18 @@ bool forward_same_rows(const struct forward *forward, size_t a, size_t b);
 int forward_step(struct forward *forward, const struct step *step, struct err *err) MUST_USE;
 
 /* logits[n][vocab] of the step's rows row[0..n). */
-void forward_logits(struct forward *forward, const size_t *row, size_t n, float *logits);
+int forward_logits(struct forward *forward, const size_t *row, size_t n, float *logits,
+                   struct err *err) MUST_USE;
+
+/* Time that this rank has waited for others. */
+static inline double forward_waited_ms(const struct forward *forward)
+{
+    return forward->part.wait_ms + forward->chain.wait_ms;
+}
+
+/* The same in two: other steps may be run between. Only rank 0 of a model that is split by layers asks for what it takes later. */
+size_t forward_ask(struct forward *forward);
+int forward_take(struct forward *forward, size_t question, size_t n, float *logits,
+                 struct err *err) MUST_USE;
 
 #endif

@@ -2,19 +2,21 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/pack.h"
 #include "model/forward.h"
 #include "model/position.h"
 
 static struct attn_shape attn_shape_of(const struct forward *f, enum precision precision)
 {
-    const struct config *c = &f->model->config;
+    const struct config *c = &f->own;
+    const size_t first = part_own(&f->part, DIM_Q).first / c->head_dim;
     return (struct attn_shape){.widen = precision == PRECISION_F32,
                                .heads = c->heads,
                                .kv_heads = c->kv_heads,
                                .head_dim = c->head_dim,
                                .scale = (float)c->attn_scale,
                                .softcap = (float)c->attn_softcap,
-                               .slopes = c->position == POSITION_ALIBI ? f->slopes : NULL};
+                               .slopes = c->position == POSITION_ALIBI ? f->slopes + first : NULL};
 }
 
 int forward_open(struct forward *f, const struct model *model, const struct kernels *kernels,
@@ -23,6 +25,10 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
 {
     const struct config *c = &model->config;
     *f = (struct forward){.model = model, .kernels = kernels, .kv = kv, .max_rows = max_rows};
+    f->own = part_config(model);
+    f->chain = chain_open(model);
+    if (part_open(&f->part, model, max_rows, err) < 0)
+        return -1;
     const bool side = config_norms_output(c) || c->block == BLOCK_PARALLEL;
     struct {
         float **buffer;
@@ -30,9 +36,9 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     } const table[] = {
         {&f->x, c->hidden},
         {&f->h, c->hidden},
-        {&f->q, config_q_width(c)},
-        {&f->k, config_kv_width(c)},
-        {&f->v, config_kv_width(c)},
+        {&f->q, config_q_width(&f->own) + PACK_OUT},
+        {&f->k, config_kv_width(&f->own) + PACK_OUT},
+        {&f->v, config_kv_width(&f->own) + PACK_OUT},
         {&f->context, config_q_width(c)},
         {&f->up, c->ffn},
         {&f->embedded, c->embed != c->hidden ? c->embed : 1},
@@ -48,9 +54,11 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
             goto fail;
         }
     }
+    f->attended =
+        f->part.ranks ? mem_alloc(max_rows, config_q_width(&f->own) * sizeof(float)) : f->context;
     f->frequency = mem_alloc(kv_setup(kv)->n_seqs, c->head_dim * sizeof(float));
     f->slopes = mem_alloc(c->heads, sizeof(float));
-    if (!f->frequency || !f->slopes) {
+    if (!f->frequency || !f->slopes || !f->attended) {
         err_set(err, "out of memory");
         goto fail;
     }
@@ -86,6 +94,9 @@ void forward_close(struct forward *f)
 {
     attn_close(f->attn);
     gemm_close(f->gemm);
+    part_close(&f->part);
+    if (f->attended != f->context)
+        free(f->attended);
     float *const buffers[] = {f->x,         f->h,      f->q,        f->k,      f->v,
                               f->context,   f->up,     f->embedded, f->cosine, f->sine,
                               f->frequency, f->slopes, f->side};

@@ -102,9 +102,8 @@ size_t model_parameters(const struct model *model)
 /* Tables are only looked up. */
 static bool in_step(const struct role *role, const struct config *c, bool with_head)
 {
-    const bool table =
-        strcmp(role->name, "embed.weight") == 0 || strcmp(role->name, "position.weight") == 0;
-    return role_wanted(role, c) && !table && (with_head || strcmp(role->name, "head.weight") != 0);
+    return role_wanted(role, c) && !role_is_table(role) &&
+           (with_head || strcmp(role->name, "head.weight") != 0);
 }
 
 /* Sums what `weigh` says of every matrix of a step. */

@@ -2,6 +2,7 @@
 #ifndef BMC_MODEL_H
 #define BMC_MODEL_H
 
+#include "base/ranks.h"
 #include "format/bmcfile.h"
 #include "model/config.h"
 #include "model/weights.h"
@@ -14,6 +15,9 @@ struct model {
     struct config config;
     struct tokenizer *tok;
     struct weights weights;
+    struct ranks *ranks; /* that it is split over; NULL: this process has all */
+    bool by_layers;      /* split so: this one has layers [first_layer, first_layer + n_layers) */
+    size_t first_layer, n_layers;
     void *synthetic; /* weights in memory, not in a file */
     size_t synthetic_bytes;
 };

@@ -61,7 +61,7 @@ static bool gated_bias(const struct config *c) { return c->mlp == MLP_GATED && c
 const struct role roles[] = {
     {"embed.weight",           DIM_VOCAB,     DIM_EMBED,  NULL,              FILL_RANDOM, IN_WEIGHTS(embed)},
     {"position.weight",        DIM_POSITIONS, DIM_HIDDEN, learned_positions, FILL_RANDOM, IN_WEIGHTS(position)},
-    {"project_in.weight",      DIM_HIDDEN,    DIM_EMBED,  projected,         FILL_RANDOM, IN_WEIGHTS(project_in)},
+    {"project_in.weight",      DIM_HIDDEN,    DIM_EMBED,  projected,         FILL_RANDOM, IN_WEIGHTS(project_in.weight)},
     {"embed_norm.weight",      DIM_HIDDEN,    DIM_NONE,   embed_gain,        FILL_ONE,    IN_WEIGHTS(embed_norm.gain)},
     {"embed_norm.bias",        DIM_HIDDEN,    DIM_NONE,   embed_bias,        FILL_ZERO,   IN_WEIGHTS(embed_norm.bias)},
     {"layer.attn_norm.weight", DIM_HIDDEN,    DIM_NONE,   attn_gain,         FILL_ONE,    IN_LAYER(attn_norm.gain)},
@@ -92,7 +92,7 @@ const struct role roles[] = {
     {"layer.mlp_post_norm.bias",   DIM_HIDDEN, DIM_NONE,  post_bias,         FILL_ZERO,   IN_LAYER(mlp_post_norm.bias)},
     {"final_norm.weight",      DIM_HIDDEN,    DIM_NONE,   final_gain,        FILL_ONE,    IN_WEIGHTS(final_norm.gain)},
     {"final_norm.bias",        DIM_HIDDEN,    DIM_NONE,   final_bias,        FILL_ZERO,   IN_WEIGHTS(final_norm.bias)},
-    {"project_out.weight",     DIM_EMBED,     DIM_HIDDEN, projected,         FILL_RANDOM, IN_WEIGHTS(project_out)},
+    {"project_out.weight",     DIM_EMBED,     DIM_HIDDEN, projected,         FILL_RANDOM, IN_WEIGHTS(project_out.weight)},
     {"head.weight",            DIM_VOCAB,     DIM_EMBED,  NULL,              FILL_RANDOM, IN_WEIGHTS(head.weight)},
     {"head.bias",              DIM_VOCAB,     DIM_NONE,   bias_head,         FILL_ZERO,   IN_WEIGHTS(head.bias)},
 };
@@ -112,6 +112,11 @@ bool role_in_layer(const struct role *role) { return strncmp(role->name, "layer.
 bool role_wanted(const struct role *role, const struct config *config)
 {
     return !role->wanted || role->wanted(config);
+}
+
+bool role_is_table(const struct role *role)
+{
+    return strcmp(role->name, "embed.weight") == 0 || strcmp(role->name, "position.weight") == 0;
 }
 
 bool role_looked_up(const struct role *role, const struct config *config)

@@ -43,6 +43,9 @@ const struct role *role_find(const char *name);
 bool role_in_layer(const struct role *role);
 bool role_wanted(const struct role *role, const struct config *config);
 
+/* A table of which a step looks up rows; its bytes may be a head's, too. */
+bool role_is_table(const struct role *role);
+
 /* A table that no product reads. */
 bool role_looked_up(const struct role *role, const struct config *config);
 

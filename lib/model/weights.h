@@ -14,6 +14,7 @@ struct norm_weights {
 struct linear {
     struct mat weight; /* [out][in] */
     const float *bias; /* [out] or NULL */
+    size_t skip;       /* leading outputs that another rank has, too (part.h) */
 };
 
 struct layer {
@@ -27,10 +28,10 @@ struct layer {
 };
 
 struct weights {
-    struct mat embed;       /* [vocab][embed] */
-    struct mat position;    /* [context + offset][hidden], learned positions only */
-    struct mat project_in;  /* [hidden][embed] where they differ */
-    struct mat project_out; /* [embed][hidden] */
+    struct mat embed;          /* [vocab][embed] */
+    struct mat position;       /* [context + offset][hidden], learned positions only */
+    struct linear project_in;  /* [hidden][embed] where they differ */
+    struct linear project_out; /* [embed][hidden] */
     struct norm_weights embed_norm, final_norm;
     struct linear head; /* [vocab][embed], the same bytes as `embed` when tied */
     struct layer *layer;

@@ -42,8 +42,9 @@ static int feed_random(struct stepper *s, size_t n, struct err *err)
                 return err_set(err, "interrupted");
             if (session_run(&s->session, s->run->threads, err) < 0)
                 return -1;
-            if (at + rows == n)
-                session_logits(&s->session, &s->row[seq], 1, s->logits + seq * vocab);
+            if (at + rows == n &&
+                session_logits(&s->session, &s->row[seq], 1, s->logits + seq * vocab, err) < 0)
+                return -1;
         }
     return 0;
 }
@@ -102,9 +103,9 @@ static int decode_step(struct stepper *s, size_t n, struct steps_result *result,
         s->row[i] = session_add(&s->session, i, &s->token[i], 1);
     if (*s->run->interrupted)
         return err_set(err, "interrupted");
-    if (session_run(&s->session, s->run->threads, err) < 0)
+    if (session_run(&s->session, s->run->threads, err) < 0 ||
+        session_logits(&s->session, s->row, s->run->batch, s->logits, err) < 0)
         return -1;
-    session_logits(&s->session, s->row, s->run->batch, s->logits);
     const double computed = clock_ms();
     choose(s);
     const double end = clock_ms();

@@ -20,8 +20,8 @@ static int step_of(struct session *s, const uint32_t *token, size_t rows, bool s
         return -1;
     for (size_t i = 0; i < rows && i < ARRAY_LEN(row); i++)
         row[i] = first + i;
-    if (logits)
-        session_logits(s, row, rows, logits);
+    if (logits && session_logits(s, row, rows, logits, err) < 0)
+        return -1;
     *ms = clock_ms() - start;
     if (!stay)
         kv_truncate(s->kv, 0, before);

@@ -52,9 +52,9 @@ static bool go_on(const struct snapshot *snapshot, const char *policy, bool fewe
     if (rows + STEPS <= CONTEXT && snapshot_load(&session, 0, snapshot, 0, rows, &err) == 0)
         for (size_t i = 0; i < STEPS; i++) {
             session_add(&session, 0, &token[i], 1);
-            if (session_run(&session, 1, &err) < 0)
+            if (session_run(&session, 1, &err) < 0 ||
+                session_logits(&session, &last, 1, logits + i * VOCAB, &err) < 0)
                 abort();
-            session_logits(&session, &last, 1, logits + i * VOCAB);
             done = true;
         }
     session_close(&session);

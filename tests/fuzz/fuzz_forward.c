@@ -21,9 +21,8 @@ static void run(const struct model *model)
     }
     for (size_t i = 0; i < ARRAY_LEN(token) && i < session.options.context; i++) {
         session_add(&session, 0, &token[i], 1);
-        if (session_run(&session, 1, &err) < 0)
+        if (session_run(&session, 1, &err) < 0 || session_logits(&session, &last, 1, logits, &err) < 0)
             break;
-        session_logits(&session, &last, 1, logits);
     }
     session_close(&session);
     free(logits);

@@ -96,7 +96,8 @@ static void check_logits(void)
             if (session_run(&session, options.threads, &err) < 0)
                 die(&err);
         }
-        session_logits(&session, &row, 1, logits);
+        if (session_logits(&session, &row, 1, logits, &err) < 0)
+            die(&err);
         double worst = 0;
         for (size_t j = 0; j < json_array_size(whole); j++)
             worst = fmax(worst, fabs(json_number_value(json_array_get(whole, j)) - (double)logits[j]));

@@ -85,9 +85,9 @@ static void run_alone(const struct session_options *like, const struct sequence 
     open_session(&session, &options);
     for (size_t i = 0; i < s->n; i++) {
         const size_t row = session_add(&session, 0, &s->id[i], 1);
-        if (session_run(&session, 1, &err) < 0)
+        if (session_run(&session, 1, &err) < 0 ||
+            session_logits(&session, &row, 1, logits + i * vocab, &err) < 0)
             die(&err);
-        session_logits(&session, &row, 1, logits + i * vocab);
     }
     session_close(&session);
 }
@@ -205,7 +205,8 @@ static void run_batch(const struct session_options *options, const char *how, si
             const size_t s = slot[i].sequence, n = session_rows(&session, i);
             for (size_t k = 0; k < slot[i].rows; k++) {
                 const size_t row = slot[i].first + k;
-                session_logits(&session, &row, 1, logits);
+                if (session_logits(&session, &row, 1, logits, &err) < 0)
+                    die(&err);
                 compare(how, s, n - slot[i].rows + k, logits);
             }
             if (s == SIZE_MAX || n < sequence[s].n)
@@ -343,7 +344,8 @@ static void run_tree(const struct session_options *like, const struct kv_policy 
     if (kv_room(session.kv, 0, tree.rows, &err) < 0 || forward_step(&session.forward, &step, &err) < 0)
         die(&err);
     for (size_t j = 0; j < tree.depth; j++) {
-        session_logits(&session, &tree.path[j], 1, logits);
+        if (session_logits(&session, &tree.path[j], 1, logits, &err) < 0)
+            die(&err);
         compare(how, 0, n + j, logits);
     }
     kv_commit(session.kv, 0, 0);

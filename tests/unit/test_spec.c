@@ -359,9 +359,8 @@ static void next_shares(struct session *session, struct sampler *sampler, const 
     struct err err;
     float logits[VOCAB];
     const size_t row = session_add(session, 0, ids, n) + n - 1;
-    if (session_run(session, 1, &err) < 0)
+    if (session_run(session, 1, &err) < 0 || session_logits(session, &row, 1, logits, &err) < 0)
         exit(1);
-    session_logits(session, &row, 1, logits);
     session_drop(session, 0);
     sampler_choose(sampler, logits, ids, n, 0);
     memset(share, 0, VOCAB * sizeof *share);

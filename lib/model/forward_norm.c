@@ -1,0 +1,38 @@
+/* Norms of rows. */
+#include "model/forward_norm.h"
+
+#include "base/threads.h"
+
+struct norm_job {
+    const struct forward *f;
+    float *y;
+    const float *x;
+    size_t width;
+    const struct norm_weights *weights;
+};
+
+static void norm_row(void *arg, size_t i)
+{
+    const struct norm_job *job = arg;
+    const struct config *c = &job->f->model->config;
+    const struct norm_weights *w = job->weights;
+    const float eps = (float)c->norm_eps;
+    const size_t n = job->width;
+    if (c->norm == NORM_RMS)
+        job->f->kernels->rmsnorm(job->y + i * n, job->x + i * n, n, w->gain, eps);
+    else
+        job->f->kernels->layernorm(job->y + i * n, job->x + i * n, n, w->gain, w->bias, eps);
+}
+
+void norm_each(const struct forward *f, float *y, const float *x, size_t rows, size_t width,
+               const struct norm_weights *weights)
+{
+    struct norm_job job = {f, y, x, width, weights};
+    threads_each(rows, 8 * rows * width, norm_row, &job);
+}
+
+void norm_rows(const struct forward *f, float *y, const float *x, size_t rows,
+               const struct norm_weights *weights)
+{
+    norm_each(f, y, x, rows, f->model->config.hidden, weights);
+}

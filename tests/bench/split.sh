@@ -1,0 +1,84 @@
+#!/bin/sh
+# A model that ranks have parts of, against one process: R ranks of t threads, R x t = all cores, and one process of all cores.
+# Random weights of the shape; needs `make mpi`.
+#
+#   TYPE     of the weights (bf16)
+#   RANKS    (2); MEMORY_RANKS (4), for memory only
+#   BATCH    sequences at a time for layers (32), GROUPS of them under way (4)
+#   PROMPT   (64) and ANSWER (32): tokens of a request
+#   MPIRUN   (mpirun --bind-to core --map-by slot:PE=t): where cores are threads of one, mpirun --use-hwthread-cpus --bind-to hwthread
+#
+# Columns: generated tokens per second; bytes that all ranks sent per token; the share of the time in which ranks waited for others;
+# the most memory that one of them had. Medians of alternating rounds. Then figures of a network on paper: what a token's bytes take
+# at 1 and 10 Gbit/s.
+set -eu
+. "$(dirname "$0")/lib.sh"
+
+type=${TYPE:-bf16} ranks=${RANKS:-2} many=${MEMORY_RANKS:-4} batch=${BATCH:-32} groups=${GROUPS:-4}
+prompt=${PROMPT:-64} answer=${ANSWER:-32}
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-split.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+bin/bmc-convert --synth "$shape" --type "$type" -o "$work/model.bmc"
+
+# requests N: that many prompts of ids.
+requests() {
+    jq -nc --argjson p "$prompt" --argjson n "$answer" --argjson b "$1" \
+        'range($b) as $i | {ids: [range($p) | 5 + (. * 7 + $i * 11) % 300], n: $n}' >"$work/in.$1"
+}
+requests 1
+requests "$batch"
+
+# run NAME RANKS THREADS REQUESTS BATCH OPTION..: one run; its figures join those of that name.
+run() {
+    name=$1 r=$2 t=$3 n=$4 b=$5
+    shift 5
+    launch=
+    [ "$r" -eq 1 ] || launch="${MPIRUN:-mpirun --bind-to core --map-by slot:PE=$t} -n $r"
+    # shellcheck disable=SC2086 # a list of words
+    $launch bin/bmc-gen -q -m "$work/model.bmc" --jsonl -f "$work/in.$n" -b "$b" -t "$t" --profile none --kv bmc \
+        -c $((prompt + answer)) --ignore-eos --share-mb 0 --stats "$work/stats" "$@" >/dev/null
+    jq -r '[.decode_tok_s, .sent_bytes_per_token // 0, (.rank_wait_ms // 0) / (.prefill_ms + .decode_ms + .sample_ms),
+        (.rank_peak_bytes // .peak_resident_bytes) / 1048576, .logits_hash] | @tsv' "$work/stats" >>"$work/$name"
+}
+
+column() { cut -f "$2" "$work/$1" | median; }
+row() { # NAME TEXT
+    printf '| %s | %.2f | %.0f | %.2f | %.1f |\n' "$2" "$(column "$1" 1)" "$(column "$1" 2)" "$(column "$1" 3)" "$(column "$1" 4)"
+}
+
+each=$((threads / ranks))
+[ "$each" -ge 1 ] || each=1
+for round in $(seq "$rounds"); do
+    run one.1 1 "$threads" 1 1
+    run tensor.1 "$ranks" "$each" 1 1 --split tensor
+    run one.b 1 "$threads" "$batch" "$batch"
+    run group.b 1 "$threads" "$batch" "$((batch / groups))"
+    run tensor.b "$ranks" "$each" "$batch" "$batch" --split tensor
+    run layers.b "$ranks" "$each" "$batch" "$batch" --split layers --in-flight "$groups"
+done
+run many.tensor "$many" 1 1 1 --split tensor
+run many.layers "$many" 1 1 1 --split layers
+
+printf '\n%s, %s\n\n| ranks x threads, sequences | tok/s | bytes a token | waited | MiB of the largest |\n| --- | --- | --- | --- | --- |\n' "$shape" "$type"
+row one.1 "1 x $threads, 1"
+row tensor.1 "$ranks x $each by tensors, 1"
+row one.b "1 x $threads, $batch"
+row group.b "1 x $threads, $((batch / groups)) at a time"
+row tensor.b "$ranks x $each by tensors, $batch"
+row layers.b "$ranks x $each by layers, $batch in $groups groups"
+row many.tensor "$many x 1 by tensors, 1"
+row many.layers "$many x 1 by layers, 1"
+
+for name in tensor.1 tensor.b layers.b; do
+    column $name 2 | awk -v name="$name" '{ printf "%s: %.0f bytes a token are %.3f ms at 1 Gbit/s, %.3f ms at 10\n", name, $1, $1 * 8e-6, $1 * 8e-7 }'
+done
+for name in one tensor; do
+    [ "$(cut -f 5 "$work/$name.1" | sort -u | wc -l)" -eq 1 ]
+done
+[ "$(cut -f 5 "$work"/*.b | sort -u | wc -l)" -eq 1 ] && echo "logits: the same in all runs"
+verdict "$(divide "$(column tensor.1 1)" "$(column one.1 1)")" '>=' 0.85 "tok/s by tensors against one process"
+verdict "$(divide "$(column layers.b 1)" "$(column group.b 1)")" '>=' 0.85 "tok/s by layers against one process with batches of that size"
+quarter=$(column one.1 4 | awk -v n="$many" '{ print $1 / n + 60 }')
+verdict "$(divide "$(column many.tensor 4)" "$quarter")" '<=' 1 "memory of a rank by tensors against its share and 60 MiB"
+verdict "$(divide "$(column many.layers 4)" "$quarter")" '<=' 1 "memory of a rank by layers against its share and 60 MiB"
