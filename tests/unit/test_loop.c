@@ -105,9 +105,9 @@ static int late_step(void *arg, struct loop *loop, struct err *err)
             loop->logits_row[n++] =
                 session_add(loop->session, loop->slot[i].seq, &ids->id[ids->len - 1], 1);
     }
-    if (session_run(loop->session, 1, err) < 0)
+    if (session_run(loop->session, 1, err) < 0 ||
+        session_logits(loop->session, loop->logits_row, n, loop->logits, err) < 0)
         return -1;
-    session_logits(loop->session, loop->logits_row, n, loop->logits);
     n = 0;
     for (size_t i = 0; i < loop->n_slots; i++)
         if (loop->slot[i].busy &&
