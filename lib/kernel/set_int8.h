@@ -18,23 +18,26 @@ INLINE int32_t zero_of(enum dtype type) { return few_bits[type].zero - INT8_ZERO
 
 /* ---- what comes next ---- */
 
-/* Codes of the next piece, which are fetched a few lines with every cell of a tile, so that memory is always asked for
- * something and never for much at once. */
+/* Codes of the next piece, which are fetched a few lines at a time, so that memory is always asked for something and never
+ * for much at once: with every tile of many rows, with every cell of few. */
 struct coming {
     const char *at, *end; /* what is left of a block */
     size_t blocks;        /* behind it */
     size_t bytes, skip;   /* of a block's codes, and from their end to the next block's */
-    size_t each;          /* bytes with every cell: a part of those */
+    size_t each;          /* bytes at a time: a part of those */
+    size_t cells;         /* of a tile from time to time */
 };
 
-static struct coming find_coming(const struct panel *w, size_t cells)
+static struct coming find_coming(const struct panel *w, size_t rows)
 {
-    const size_t bytes = pack_codes(w->type, PIECE);
+    enum { FEW_ROWS_MOST = 16 };
+    const size_t bytes = pack_codes(w->type, PIECE), cells = rows <= FEW_ROWS_MOST ? 1 : PIECE_CELLS,
+                 times = div_up(rows, INT8_ROWS) * (PIECE_CELLS / cells);
     size_t each = PACK_LINE;
-    while (each * 2 * cells < w->blocks * bytes * 2 && bytes % (each * 2) == 0)
+    while (each * times < w->blocks * bytes && bytes % (each * 2) == 0)
         each *= 2;
     if (!w->next)
-        return (struct coming){0};
+        return (struct coming){.cells = PIECE_CELLS};
     return (struct coming){
         .at = w->next,
         .end = w->next + bytes,
@@ -42,11 +45,14 @@ static struct coming find_coming(const struct panel *w, size_t cells)
         .bytes = bytes,
         .skip = w->block_bytes - bytes,
         .each = each,
+        .cells = cells,
     };
 }
 
 INLINE void fetch_lines(struct coming *next)
 {
+    if (next->each == 0)
+        return;
     const char *end = next->at + next->each;
     for (const char *at = next->at; at < end; at += PACK_LINE)
         __builtin_prefetch(at, 0, 2);
@@ -266,8 +272,11 @@ INLINE void int8_tile(const int R, const int C, enum dtype type, const struct ro
     EACH_SUM(t.sum[i][c][g] = vf_load(SUM_AT(from)));
     if (type == DTYPE_Q8C)
         EACH_SUM(t.dot[i][c][g] = (vi)t.sum[i][c][g] + tile.start[i * PIECE_GROUPS]);
-    for (size_t cell = 0; cell < tile.cells; cell++) {
-        add_cell(R, C, type, &t, &tile, cell);
+    for (size_t cell = 0, end; cell < tile.cells; cell = end) {
+        end = size_min(cell + tile.next->cells, tile.cells);
+        fetch_lines(tile.next);
+        for (size_t at = cell; at < end; at++)
+            add_cell(R, C, type, &t, &tile, at);
     }
     EACH_SUM(vf_store(SUM_AT(tile.y), type == DTYPE_Q8C ? (vf)t.dot[i][c][g] : t.sum[i][c][g]));
 }
@@ -326,7 +335,6 @@ static void int8_piece(float *y, const struct int8_rows *x, size_t rows, const s
     };
     for (size_t left = rows, n; left > 0; left -= n) {
         n = left <= most ? left : left < 2 * most ? div_up(left, 2) : most;
-        fetch_lines(next);
         for (tile.block = 0; tile.block < w->blocks; tile.block += whole ? WHOLE_COLUMNS : INT8_COLUMNS)
             rows_tiles[w->type][n](&tile);
         tile.y += n * PANEL_WIDTH;
@@ -441,9 +449,9 @@ static void panel_int8(float *y, const struct int8_rows *x, size_t rows, const s
         const struct int8_rows from = row_at(x, 0, k);
         piece.cells = size_min(PIECE, w->depth - k) / FEW_GROUP;
         prepare(&piece, w, k);
-        struct coming next = {0};
+        struct coming next = {.cells = PIECE_CELLS};
         if (k + PIECE >= w->depth)
-            next = find_coming(w, div_up(rows, 3));
+            next = find_coming(w, rows);
         begin_piece(&starts, w, &from, rows, piece.cells);
         int8_piece(y, &from, rows, &piece, w, &starts, w->onward || k > 0, &next);
     }
