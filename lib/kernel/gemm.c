@@ -14,16 +14,15 @@
 #include "base/threads.h"
 
 enum {
-    ROW_CHUNK = 96,          /* rows whose sums are kept before they are finished */
-    ROWS_AT_A_TIME = 16,     /* what kernels may round a number of rows up to */
-    ROW_PAD_BYTES = 64,      /* between rows: so that they do not all fall on the same cache lines */
-    PANEL_BYTES = 256 << 10, /* of weights that a thread claims when few rows wait for memory */
+    ROW_CHUNK = INT8_MOST_ROWS, /* rows whose sums are kept before they are finished */
+    ROWS_AT_A_TIME = 16,        /* what kernels may round a number of rows up to */
+    ROW_PAD_BYTES = 64,         /* between rows: so that they do not all fall on the same cache lines */
+    PANEL_BYTES = 256 << 10,    /* of weights that a thread claims when few rows wait for memory */
     FEW_ROWS = 4,
     SOME_ROWS = 64,
-    DEPTH = 128,  /* inputs multiplied at a time: they and the next fit the first-level cache */
-    DEEP = 1024,  /* the same for many rows: sums are kept in registers for longer */
-    CODES = 256,  /* the same for few bits in int8 */
-    LINE_ROWS = 8 /* of which those kernels read codes once, from end to end */
+    DEPTH = 128, /* inputs multiplied at a time: they and the next fit the first-level cache */
+    DEEP = 1024, /* the same for many rows: sums are kept in registers for longer */
+    CODES = 256  /* the same for few bits in int8 */
 };
 
 struct gemm {
@@ -290,11 +289,11 @@ static void multiply(const struct panels_job *job, const struct panel *panel, co
     }
 }
 
-/* Inputs multiplied at a time. Codes of few rows are read as they lie, from end to end. */
+/* Inputs multiplied at a time. Codes of one row are read as they lie, from end to end. */
 static size_t depth_of(const struct form *form, size_t rows)
 {
     if (form->kind == KIND_INT8)
-        return rows <= LINE_ROWS ? form->depth : CODES;
+        return rows == 1 ? form->depth : CODES;
     return rows * form->terms > SOME_ROWS ? DEEP : DEPTH;
 }
 
@@ -373,7 +372,7 @@ static void run_panel(void *arg, size_t index)
 static size_t panel_blocks(const struct form *form, const struct mat *w, size_t rows)
 {
     const size_t block_bytes = pack_block_bytes(w->dtype, w->in_padded);
-    if (rows * form->terms > FEW_ROWS)
+    if (rows * form->terms > (form->kind == KIND_INT8 ? 1 : FEW_ROWS))
         return PANEL_BLOCKS;
     return size_max(1, size_min(PANEL_BLOCKS, PANEL_BYTES / block_bytes));
 }

@@ -17,6 +17,9 @@
 #include "base/err.h"
 
 /* Packed weights come in blocks of LANES outputs; a panel is up to PANEL_BLOCKS of them. */
+/* Rows of int8 are multiplied at most INT8_MOST_ROWS at a time. */
+enum { INT8_MOST_ROWS = 96 };
+
 enum { LANES = 16, PANEL_BLOCKS = 4, PANEL_WIDTH = LANES * PANEL_BLOCKS };
 
 /* Some consecutive blocks of a packed matrix (base/pack.h), and a range of their inputs. */
@@ -127,10 +130,10 @@ struct kernels {
 
     /* Products like panel_f32 for x in int8 and weights of few bits. The products of codes are summed as whole numbers for every group
      * of inputs that shares a step; then, group after group,
-     *   y = fma(step * scale, sum of (code - zero) * x, y)
-     *   y = fma(base * scale, sum of x, y)                                      where the type has a base
+     *   y = fma(step * sum of (code - zero) * x, scale, y)
+     *   y = fma(base, scale * sum of x, y)                                      where the type has a base
      * in f32. With one step for a whole row (q8c) y holds whole numbers, as int32_t, until the last range. May read
-     * rows up to the next multiple of 16. */
+     * rows up to the next multiple of 16, and write the columns of blocks that are not there. */
     void (*panel_int8)(float *y, const struct int8_rows *x, size_t rows, const struct panel *w);
 
     /* n elements to int8 codes, nearest, ties to even; scale[div_up(n, group)] and sum[div_up(n, FEW_HALF)] as in struct

@@ -26,10 +26,9 @@ INLINE vi vi_dot4(unsigned bits, vi sum, vu weights, vi x)
     return (vi)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)weights, (__m256i)x);
 }
 
-enum { INT8_STEP = 1, INT8_COLUMNS = 1 };
+enum { INT8_ROWS = 3, INT8_COLUMNS = 1, WHOLE_ROWS = 3, WHOLE_COLUMNS = 1 };
 #include "kernel/set_lines.h"
 #include "kernel/set_piece.h"
-#define INT8_LINE_ROWS 1
 #include "kernel/set_int8.h"
 
 static bool usable(void) { return kernels_avx2.usable() && has_avxvnni(); }

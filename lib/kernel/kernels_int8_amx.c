@@ -109,14 +109,15 @@ static void add_group(const struct corner *at, const struct square *s, size_t i,
     const int32_t own = groups_of(type) == 2 ? x.sum[group % 2] : x.sum[0] + x.sum[1];
     float *y = sums_at(at, i, c);
     for (int g = 0; g < LANES; g += VW) {
-        const vi dot =
-            (vi)vu_load(&s->sum[i / AMX_ROWS][c][i % AMX_ROWS][g]) - vi_set1(few_bits[type].zero * own);
-        const float *step = at->piece->step[at->block + c][group],
-                    *base = at->piece->base[at->block + c][group];
-        vf sum = vf_fma(vf_load(step + g) * vf_set1(*x.scale), __builtin_convertvector(dot, vf),
-                        vf_load(y + g));
+        const vi dot = (vi)vu_load(&s->sum[i / AMX_ROWS][c][i % AMX_ROWS][g]) +
+                       vi_set1(WHOLE_BITS - few_bits[type].zero * own);
+        const size_t block = at->block + c;
+        const vf times = times_step(dot, vf_load(at->piece->step[group][block] + g),
+                                    vf_load(at->piece->away[group][block] + g));
+        vf sum = vf_fma(times, vf_set1(*x.scale), vf_load(y + g));
         if (has_base(type))
-            sum = vf_fma(vf_load(base + g) * vf_set1(*x.scale), vf_set1((float)own), sum);
+            sum =
+                vf_fma(vf_load(at->piece->base[group][block] + g), vf_set1(*x.scale * (float)own), sum);
         vf_store(y + g, sum);
     }
 }

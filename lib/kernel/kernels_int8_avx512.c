@@ -18,10 +18,9 @@ INLINE vi vi_dot4(unsigned bits, vi sum, vu weights, vi x)
     return sum + (vi)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
 }
 
-enum { INT8_STEP = 2, INT8_COLUMNS = 2 };
+enum { INT8_ROWS = 3, INT8_COLUMNS = 4, WHOLE_ROWS = 4, WHOLE_COLUMNS = 4 };
 #include "kernel/set_lines.h"
 #include "kernel/set_piece.h"
-#define INT8_LINE_ROWS 1
 #include "kernel/set_int8.h"
 
 const struct kernels kernels_int8_avx512 = {INT8_SLOTS};

@@ -6,10 +6,9 @@
     ((void)(bits), (vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(w), (__m512i)(x)))
 #define INT8_ZERO(bits) 0
 
-enum { INT8_STEP = 2, INT8_COLUMNS = 2 };
+enum { INT8_ROWS = 3, INT8_COLUMNS = 4, WHOLE_ROWS = 4, WHOLE_COLUMNS = 4 };
 #include "kernel/set_lines.h"
 #include "kernel/set_piece.h"
-#define INT8_LINE_ROWS 8
 #include "kernel/set_int8.h"
 
 extern const struct kernels kernels_avx512;

@@ -10,4 +10,12 @@
 #define vi_load_i8(p)      ((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
 #define vi_store_i8(p, x)  _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8((__m512i)(x)))
 #define vu_load_some(p, n) (vu) _mm512_maskz_loadu_epi32((__mmask16)((1u << (n)) - 1), p)
+#define vu_keep(x)         keep_in_register(x)
 #include "kernel/set_vec.h"
+
+/* Compilers count registers wrongly and would load x anew at each use. */
+INLINE vu keep_in_register(vu x)
+{
+    __asm__("" : "+v"(x));
+    return x;
+}

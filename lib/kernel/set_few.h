@@ -114,9 +114,9 @@ INLINE void int8_cell(enum dtype type, float *y, const int8_t *x, const float *s
                 continue;
             }
             const struct few_values v = few_values_at(type, w, block, o, k + from);
-            y[o] = fmaf(v.step * *scale, (float)dot[o], y[o]);
+            y[o] = fmaf(v.step * (float)dot[o], *scale, y[o]);
             if (few_bits[type].plane[FEW_LOW].bytes)
-                y[o] = fmaf(v.base * *scale, (float)own, y[o]);
+                y[o] = fmaf(v.base, *scale * (float)own, y[o]);
         }
     }
 }

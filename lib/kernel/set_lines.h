@@ -40,6 +40,14 @@ struct few_vectors {
     vf step, base;
 };
 
+/* A whole number below 2^22 that is added to WHOLE_BITS makes the bits of WHOLE_FLOAT and itself: no conversion is needed, and one
+ * fma() with `away`, -WHOLE_FLOAT steps, makes step times it of them, rounded once. */
+enum { WHOLE_BITS = 0x4b400000 };
+#define WHOLE_FLOAT 12582912.f
+
+INLINE vf steps_away(vf step) { return step * vf_set1(-WHOLE_FLOAT); }
+INLINE vf times_step(vi whole, vf step, vf away) { return vf_fma((vf)whole, step, away); }
+
 INLINE vf load_small(bool with_sign, const unsigned char *at)
 {
     return __builtin_convertvector(with_sign ? vi_load_i8(at) : vi_load_u8(at), vf);

@@ -10,7 +10,8 @@ INLINE bool has_base(enum dtype type) { return few_bits[type].plane[FEW_LOW].byt
 
 struct piece {
     unsigned char byte[PANEL_BLOCKS][PIECE * LANES];
-    float step[PANEL_BLOCKS][PIECE_GROUPS][LANES], base[PANEL_BLOCKS][PIECE_GROUPS][LANES];
+    float step[PIECE_GROUPS][PANEL_BLOCKS][LANES], away[PIECE_GROUPS][PANEL_BLOCKS][LANES];
+    float base[PIECE_GROUPS][PANEL_BLOCKS][LANES];
     const unsigned char *code[PANEL_BLOCKS]; /* these bytes, or the panel's, where they are bytes */
     size_t cells;
 };
@@ -30,9 +31,10 @@ INLINE void prepare_cell(enum dtype type, struct piece *piece, const struct pane
         for (int i = 0; type != DTYPE_Q8C && i < groups_of(type); i++) {
             const struct few_vectors v = load_values(type, w, block, k + i * FEW_HALF, g);
             const size_t at = cell * groups_of(type) + i;
-            vf_store(&piece->step[block][at][g * VW], v.step);
+            vf_store(&piece->step[at][block][g * VW], v.step);
+            vf_store(&piece->away[at][block][g * VW], steps_away(v.step));
             if (has_base(type))
-                vf_store(&piece->base[block][at][g * VW], v.base);
+                vf_store(&piece->base[at][block][g * VW], v.base);
         }
     }
 }
@@ -40,6 +42,7 @@ INLINE void prepare_cell(enum dtype type, struct piece *piece, const struct pane
 /* Scales lie behind all codes: those of the next piece are not fetched with them. */
 INLINE void fetch_values(enum dtype type, const struct panel *w, size_t block, size_t k)
 {
+#pragma GCC unroll 4
     for (int p = 0; p < FEW_PLANES; p++) {
         const struct few_plane plane = few_bits[type].plane[p];
         const size_t group_bytes = plane.bytes * LANES;
@@ -52,6 +55,17 @@ INLINE void fetch_values(enum dtype type, const struct panel *w, size_t block, s
     }
 }
 
+/* Block b is another one again: tiles may be wider than a panel. */
+static void repeat_block(struct piece *piece, size_t b, size_t other)
+{
+    piece->code[b] = piece->code[other];
+    for (size_t g = 0; g < PIECE_GROUPS; g++) {
+        memcpy(piece->step[g][b], piece->step[g][other], sizeof piece->step[g][b]);
+        memcpy(piece->away[g][b], piece->away[g][other], sizeof piece->away[g][b]);
+        memcpy(piece->base[g][b], piece->base[g][other], sizeof piece->base[g][b]);
+    }
+}
+
 INLINE void prepare_blocks(enum dtype type, struct piece *piece, const struct panel *w, size_t from)
 {
     for (size_t b = 0; b < w->blocks; b++) {
@@ -60,12 +74,15 @@ INLINE void prepare_blocks(enum dtype type, struct piece *piece, const struct pa
             prepare_cell(type, piece, w, b, from, cell);
         fetch_values(type, w, b, from + PIECE);
     }
+    for (size_t b = w->blocks; b < PANEL_BLOCKS; b++)
+        repeat_block(piece, b, w->blocks - 1);
 }
 
-static void prepare(struct piece *piece, const struct panel *w, size_t from)
+static void prepare(struct piece *piece, const struct panel *given, size_t from)
 {
-    switch (w->type) {
-#define PREPARE(type) prepare_blocks(type, piece, w, from)
+    const struct panel w = *given; /* which no store can change */
+    switch (w.type) {
+#define PREPARE(type) prepare_blocks(type, piece, &w, from)
         FEW_CASES(PREPARE)
 #undef PREPARE
     }

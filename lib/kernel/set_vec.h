@@ -27,6 +27,11 @@ INLINE void vf_store(float *p, vf x) { *(vf_any *)p = x; }
 INLINE vf vf_set1(float x) { return x - (vf){0}; }
 INLINE vu vu_load(const void *p) { return *(const vu_any *)p; }
 
+/* x, which stays in a register where the set can say so. */
+#ifndef vu_keep
+#define vu_keep(x) (x)
+#endif
+
 /* VW bf16 numbers, widened. */
 INLINE vf vf_load_bf16(const bf16 *p)
 {

@@ -129,6 +129,16 @@ static void run_panel(const struct kernels *k, float *y, const struct weights *w
     }
 }
 
+/* A set may leave anything in the columns of blocks that are not there, and nothing in other rows. */
+static bool same_sums(const float *got, const float *want, size_t rows, size_t blocks)
+{
+    bool same = memcmp(got + rows * PANEL_WIDTH, want + rows * PANEL_WIDTH,
+                       (MOST_ROWS - rows) * PANEL_WIDTH * sizeof *got) == 0;
+    for (size_t i = 0; i < rows * PANEL_WIDTH; i += PANEL_WIDTH)
+        same &= memcmp(got + i, want + i, blocks * LANES * sizeof *got) == 0;
+    return same;
+}
+
 static void test_panels(const struct kernels *k, enum dtype type, size_t in, bool extreme)
 {
     static float want[MOST_ROWS * PANEL_WIDTH], got[MOST_ROWS * PANEL_WIDTH];
@@ -140,7 +150,7 @@ static void test_panels(const struct kernels *k, enum dtype type, size_t in, boo
         run_panel(plain, want, &w, &x, counts[n], blocks, in);
         for (size_t slice = 32; slice < 2 * in; slice *= 4) {
             run_panel(k, got, &w, &x, counts[n], blocks, slice);
-            check(memcmp(got, want, sizeof got) == 0,
+            check(same_sums(got, want, counts[n], blocks),
                   "%s, %s: %zu rows of %zu inputs, %zu blocks, %zu inputs at a time", k->isa,
                   dtype_name(type), counts[n], in, blocks, slice);
         }
