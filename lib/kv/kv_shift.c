@@ -1,4 +1,4 @@
-/* shift: text without end in a window (htp-kv-cache note). Of every head the last S - 1 rows lie together in a buffer that is
+/* shift: text without end in a window (HTP note). Of every head the last S - 1 rows lie together in a buffer that is
  * larger by its slack, with zeros on their left while they are fewer. A new row is written behind them, and the window has
  * moved: no row does. Only when the buffer ends the window is copied to its front. */
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The window of policy `shift` against growing caches (htp-kv-cache note; its bytes, see bmc(7), PAPERS).
+# The window of policy `shift` against growing caches (HTP note).
 #
 #   append: one layer's attention with its cache's growth, from the first token to the last of a window of S, and for S tokens
 #           behind it, by policy; a window is not to take more than 1.05 of bmc with its best T.

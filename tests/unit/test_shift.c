@@ -115,7 +115,7 @@ static void test_rows(const char *text, size_t S, bool layers)
     kv_close(kv);
 }
 
-/* The note's buffers: 2 (S - 1) rows, or one and a half times as many, of every head; a copy whenever the slack is used up, and
+/* The HTP note's buffers: 2 (S - 1) rows, or one and a half times as many, of every head; a copy whenever the slack is used up, and
  * each row is rounded once. */
 static void test_costs(enum dtype type)
 {
