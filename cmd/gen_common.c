@@ -143,13 +143,19 @@ static int open_policy(struct gen *gen, struct session_options *s, struct err *e
 
 enum { SHARE_MB = 256 };
 
+/* Of ranks that follow each other each has a piece of a prompt to compute, where it has several. */
+static size_t rows_of_chunk(const struct gen *gen)
+{
+    return gen->ranks && gen->split == SPLIT_LAYERS ? 64 : 512;
+}
+
 int gen_session_options(struct gen *gen, struct session_options *s, struct err *err)
 {
     const struct gen_options *o = gen->options;
     *s = (struct session_options){
         .kv_type = gen->kv_type,
         .attn = attn_find(o->attn, err),
-        .chunk = o->chunk,
+        .chunk = o->chunk ? o->chunk : rows_of_chunk(gen),
         .share_bytes = (o->share_mb == SIZE_MAX ? SHARE_MB : o->share_mb) << 20,
         .threads = o->threads ? (int)o->threads : threads_allowed(),
         .lead = gen->leads ? &gen->lead : NULL,
@@ -256,7 +262,6 @@ struct gen_options gen_defaults(void)
     return (struct gen_options){
         .n = -1,
         .context = -1,
-        .chunk = 512,
         .sampling = {.temp = NAN,
                      .top_k = SIZE_MAX,
                      .top_p = NAN,
