@@ -14,10 +14,10 @@ static const struct {
     size_t repeat, warmup; /* defaults */
     bool lists;            /* takes a list of batches */
 } jobs[PROF_COMMANDS] = {
-    [PROF_POLICIES] = {prof_policies, 3, 0, false}, [PROF_SWEEP] = {prof_sweep, 3, 0, false},
-    [PROF_LATENCY] = {prof_latency, 1, 0, false},   [PROF_BENCH] = {prof_bench, 5, 1, true},
-    [PROF_USECASES] = {prof_usecases, 1, 1, true},  [PROF_ROOF] = {prof_roof, 3, 0, false},
-    [PROF_COMPARE] = {prof_compare, 0, 0, false},
+    [PROF_POLICIES] = {prof_policies, 3, 0, false},  [PROF_SWEEP] = {prof_sweep, 3, 0, false},
+    [PROF_LATENCY] = {prof_latency, 1, 0, false},    [PROF_BENCH] = {prof_bench, 5, 1, true},
+    [PROF_USECASES] = {prof_usecases, 1, 1, true},   [PROF_ROOF] = {prof_roof, 3, 0, false},
+    [PROF_INSTANCES] = {prof_instances, 3, 0, true}, [PROF_COMPARE] = {prof_compare, 0, 0, false},
 };
 
 /* The subcommand is the first word that is no option; compare has two more. */
@@ -48,7 +48,7 @@ static void check_usage(struct prof_options *o, const struct operands *operands)
     prof_check_used(operands, o->command);
     plot_check_usage(&prof_program, o->plot);
     if (!jobs[o->command].lists && strchr(o->batch, ','))
-        opt_usage_error(&prof_program, "-b takes a list with bench and usecases only");
+        opt_usage_error(&prof_program, "-b takes a list with bench, usecases and instances only");
     if (o->model && o->shape)
         opt_usage_error(&prof_program, "-m and --shape exclude each other");
     if (o->load_kv && (o->shape || o->layers))

@@ -11,8 +11,8 @@
 #include "cli.h"
 #include "gen_ranks.h"
 
-/* Who is stopped for longer ends the run. */
-enum { STOPPED_MS = 3000, LOOK_MS = 50 };
+/* Who is stopped for longer ends the run, and has this time then to write what there is. */
+enum { STOPPED_MS = 3000, LAST_MS = 800, LOOK_MS = 50 };
 
 static volatile sig_atomic_t child, passed_on;
 static pid_t guard;
@@ -47,6 +47,20 @@ static bool changes(int *status, int ms)
 
 static bool is_end(int status) { return WIFEXITED(status) || WIFSIGNALED(status); }
 
+/* Goes on with a child that was stopped, to its end. */
+static void end_child(int *status)
+{
+    kill(child, SIGTERM);
+    kill(child, SIGCONT);
+    for (int ms = 0; ms < LAST_MS; ms += LOOK_MS) {
+        if (waitpid(child, status, WNOHANG) == child)
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, status, 0);
+}
+
 /* Waits for the child's end; false: it was stopped for too long, and is ended. */
 static bool ends(int *status)
 {
@@ -54,8 +68,7 @@ static bool ends(int *status)
         if (waitpid(child, status, WUNTRACED) != child)
             continue; /* a signal came */
         if (WIFSTOPPED(*status) && !changes(status, STOPPED_MS)) {
-            kill(child, SIGKILL);
-            waitpid(child, status, 0);
+            end_child(status);
             return false;
         }
         if (is_end(*status))

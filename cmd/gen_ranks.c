@@ -134,7 +134,7 @@ static int tell_all(const struct gen *gen, const struct model *draft, struct buf
     return buf_add(text, "", 1, err);
 }
 
-int gen_agree(const struct gen *gen, const struct model *draft, struct err *err)
+int gen_agree(struct gen *gen, const struct model *draft, struct err *err)
 {
     struct buf text = {0};
     if (!gen->ranks)
@@ -142,6 +142,8 @@ int gen_agree(const struct gen *gen, const struct model *draft, struct err *err)
     int rc = tell_all(gen, draft, &text, err);
     if (rc == 0)
         rc = ranks_agree(gen->ranks, rank_name().text, text.data, err);
+    if (rc == 0) /* each may have drawn one */
+        rc = gen->ranks->ops->broadcast(gen->ranks, &gen->seed, sizeof gen->seed, 0, err);
     buf_release(&text);
     return rc;
 }

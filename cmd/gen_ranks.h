@@ -37,8 +37,8 @@ void guard_end(void);
  * the others. */
 int gen_open_ranks(struct gen *gen, struct gen_options *options, struct err *err) MUST_USE;
 
-/* Once the models are open: all ranks have the same version, options and models. */
-int gen_agree(const struct gen *gen, const struct model *draft, struct err *err) MUST_USE;
+/* Once the models are open: all ranks have the same version, options and models, and from here on rank 0's seed. */
+int gen_agree(struct gen *gen, const struct model *draft, struct err *err) MUST_USE;
 
 /* After the job, with its result: ranks that have ended well wait for each other; one that failed ends the run, and rank 0
  * says why, and does not return. */

@@ -13,6 +13,7 @@ enum prof_command {
     PROF_LATENCY,
     PROF_BENCH,
     PROF_USECASES,
+    PROF_INSTANCES,
     PROF_ROOF,
     PROF_COMPARE,
     PROF_COMMANDS /* how many */
@@ -31,7 +32,7 @@ struct prof_options {
     size_t repeat, warmup, every, megabytes, threads;
     int64_t seed;
     int format;
-    const char *plot, *load_kv;
+    const char *plot, *load_kv, *launcher;
     double tolerance;    /* percent */
     const char *file[2]; /* that compare takes */
 };
@@ -96,6 +97,7 @@ int prof_sweep(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_latency(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_bench(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_usecases(const struct prof_options *options, struct err *err) MUST_USE;
+int prof_instances(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_roof(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_compare(const struct prof_options *options, struct err *err) MUST_USE;
 

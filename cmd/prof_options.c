@@ -9,8 +9,8 @@
 
 #define AT(field) offsetof(struct prof_options, field)
 
-const char *const prof_command_names[PROF_COMMANDS] = {"policies", "sweep", "latency", "bench",
-                                                       "usecases", "roof",  "compare"};
+const char *const prof_command_names[PROF_COMMANDS] = {"policies", "sweep",     "latency", "bench",
+                                                       "usecases", "instances", "roof",    "compare"};
 
 /* Who uses an option. A row without such a mask does not compile. */
 enum {
@@ -19,12 +19,13 @@ enum {
     LATENCY = 1 << PROF_LATENCY,
     BENCH = 1 << PROF_BENCH,
     USECASES = 1 << PROF_USECASES,
+    INSTANCES = 1 << PROF_INSTANCES,
     ROOF = 1 << PROF_ROOF,
     COMPARE = 1 << PROF_COMPARE,
     BLOCKS = POLICIES | SWEEP,          /* run the attention block */
     STEPS = LATENCY | BENCH | USECASES, /* run whole steps of a model */
     RUNS = BLOCKS | STEPS,
-    MEASURING = RUNS | ROOF,
+    MEASURING = RUNS | INSTANCES | ROOF,
 };
 
 /* clang-format off */
@@ -33,19 +34,19 @@ static const struct {
     struct opt opt;
 } table[] = {
     {0, HEADING("What is run")},
-    {RUNS, PATH("model", "m", "FILE", model, "a model file (default: the model that came with the program)")},
+    {RUNS | INSTANCES, PATH("model", "m", "FILE", model, "a model file (default: the model that came with the program)")},
     {RUNS, NAMES("shape", "SHAPE", shape, CHOICES_SHAPES, "a known shape (a name from shapes/, or a path) with random weights in memory, in place of a model")},
     {RUNS, SIZE("layers", NULL, layers, 1, 1024, "run only so many layers of it (default: all)")},
     {STEPS, CHOICE("type", "TYPE", type, CHOICES_TYPES, "type of the random weights: {} (default bf16)")},
     {BLOCKS | LATENCY | BENCH, SIZE("ctx-size", "N", context, 1, MANY, "N, the rows that a sequence grows to (default: 512, at most the model's context; with --load-kv 512 beyond its rows); bench: the context that a shape has at least")},
-    {RUNS, TEXT("batch", "b", "LIST", batch, "sequences at a time; bench and usecases take a list, as 1,8,32 (default 1)")},
-    {BENCH, TEXT("prompt", "p", "LIST", prompt, "prompt lengths to measure (default 128)")},
-    {BENCH, TEXT("gen", "n", "LIST", gen, "numbers of generated tokens to measure (default 32)")},
+    {RUNS | INSTANCES, TEXT("batch", "b", "LIST", batch, "sequences at a time; bench, usecases and instances take a list, as 1,8,32 (default 1)")},
+    {BENCH | INSTANCES, TEXT("prompt", "p", "LIST", prompt, "prompt lengths to measure; instances takes one (default 128)")},
+    {BENCH | INSTANCES, TEXT("gen", "n", "LIST", gen, "numbers of generated tokens to measure; instances takes one (default 32)")},
     {BENCH, TEXT("depth", "d", "LIST", depth, "rows that are in the cache already (default 0)")},
     {USECASES, TEXT("cases", NULL, "LIST", cases, "prompt and generated lengths (default: of 128:128,128:1920,1920:128,1920:1920 those that the context holds)")},
     {LATENCY, PATH("load-kv", NULL, "FILE", load_kv, "begin with the sequences of this snapshot")},
     {0, HEADING("Cache and machine")},
-    {POLICIES | STEPS, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with what bmc-gen --kv allows after a colon (default: all; bench: bmc; latency: iterative,bmc)")},
+    {POLICIES | STEPS | INSTANCES, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with what bmc-gen --kv allows after a colon (default: all; bench: bmc; latency: iterative,bmc; instances: iterative,paged:16,bmc)")},
     {RUNS, ROW_KV_TYPE("f32, or that of the snapshot")},
     {RUNS, ROW_ROWS},
     {RUNS, ROW_ALLOC},
@@ -56,6 +57,7 @@ static const struct {
     {POLICIES | STEPS, ROW_PROFILE(", made by bmc-tune, or none: T of bmc")},
     {MEASURING, ROW_THREADS},
     {RUNS, INT("seed", "s", seed, 0, 9e18, "seed of random weights, tokens and rows (default 0)")},
+    {INSTANCES, TEXT("launcher", NULL, "COMMAND", launcher, "what starts several processes; %t in it becomes their threads, and -n with their number follows (default mpirun --bind-to core --map-by slot:PE=%t)")},
     {0, HEADING("Measuring")},
     {MEASURING, SIZE("repeat", "r", repeat, 1, 64, "rounds; the things that are compared take turns in each (default 3; bench 5; latency and usecases 1)")},
     {RUNS, SIZE("warmup", NULL, warmup, 0, 64, "rounds before, which do not count (default 0; bench and usecases 1)")},

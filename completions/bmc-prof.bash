@@ -30,6 +30,7 @@ _bmc_prof()
     --profile) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --threads | -t) COMPREPLY=() ;;
     --seed | -s) COMPREPLY=() ;;
+    --launcher) COMPREPLY=() ;;
     --repeat | -r) COMPREPLY=() ;;
     --warmup) COMPREPLY=() ;;
     --every) COMPREPLY=() ;;
@@ -39,7 +40,7 @@ _bmc_prof()
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            local word options='-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --cases --load-kv --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --every --megabytes --tolerance --format --plot -h --help --version'
+            local word options='-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --cases --load-kv --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed --launcher -r --repeat --warmup --every --megabytes --tolerance --format --plot -h --help --version'
             for word in "${COMP_WORDS[@]:1}"; do
                 case $word in
                 policies) options='-m --model --shape --layers -N --ctx-size -b --batch --kv --kv-type --rows --alloc --lockstep --attn --isa --profile -t --threads -s --seed -r --repeat --warmup --format --plot -h --help --version' ;;
@@ -47,13 +48,14 @@ _bmc_prof()
                 latency) options='-m --model --shape --layers --type -N --ctx-size -b --batch --load-kv --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --every --format --plot -h --help --version' ;;
                 bench) options='-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --megabytes --format -h --help --version' ;;
                 usecases) options='-m --model --shape --layers --type -b --batch --cases --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --format -h --help --version' ;;
+                instances) options='-m --model -b --batch -p --prompt -n --gen --kv -t --threads --launcher -r --repeat --format -h --help --version' ;;
                 roof) options='-t --threads -r --repeat --megabytes --format -h --help --version' ;;
                 compare) options='--tolerance --format -h --help --version' ;;
                 esac
             done
             COMPREPLY=($(compgen -W "$options" -- "$cur"))
         else
-            local word words='policies sweep latency bench usecases roof compare'
+            local word words='policies sweep latency bench usecases instances roof compare'
             COMPREPLY=($(compgen -W "$words" -- "$cur"))
             for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
                 if [[ " $words " == *" $word "* ]]; then

@@ -30,6 +30,7 @@ static const char *const no_identity[] = {
     "kv_padded_rows",
     "rows_computed",
     "peak_resident_bytes",
+    "pss_bytes",
     "roof_kind",
 };
 
