@@ -179,8 +179,8 @@ int main(int argc, char **argv)
     int rc = -1;
     if (gen_open_ranks(&run.gen, &o.gen, &err) == 0 && gen_choose_seed(&run.gen, &err) == 0 &&
         files_check(&program, &o, &err) == 0 && gen_open_model(&run.gen, &err) == 0 &&
-        gen_open_kv(&run.gen, &err) == 0 && spec_open_draft(&run, &err) == 0 &&
-        gen_agree(&run.gen, run.draft, &err) == 0 && gen_split(&run.gen, &err) == 0) {
+        spec_open_draft(&run, &err) == 0 && gen_agree(&run.gen, run.draft, &err) == 0 &&
+        gen_split(&run.gen, &err) == 0 && gen_open_kv(&run.gen, &err) == 0) {
         if (gen_follows(&run.gen))
             rc = gen_follow(&run.gen, &err);
         else if (o.gen.jsonl)

@@ -153,8 +153,8 @@ enum { SHARE_MB = 256, MOST_PLACES = 256 };
 static int count_places(const struct gen *gen, const struct session_options *s, size_t *places,
                         struct err *err)
 {
-    const struct config *c = &gen->model->config;
-    const struct kv_shape shape = {c->layers, c->kv_heads, c->head_dim, s->context, s->kv_type};
+    const struct config c = part_config(gen->model);
+    const struct kv_shape shape = {c.layers, c.kv_heads, c.head_dim, s->context, s->kv_type};
     const size_t width = size_max(1, gen->options->beams);
     struct kv *kv;
     if (kv_open(&kv, &s->kv, &shape, width, err) < 0)
@@ -165,6 +165,12 @@ static int count_places(const struct gen *gen, const struct session_options *s, 
     return 0;
 }
 
+/* Of ranks that follow each other each has a piece of a prompt to compute, where it has several. */
+static size_t rows_of_chunk(const struct gen *gen)
+{
+    return gen->ranks && gen->split == SPLIT_LAYERS ? 64 : 512;
+}
+
 int gen_session_options(struct gen *gen, struct session_options *s, struct err *err)
 {
     const struct gen_options *o = gen->options;
@@ -172,7 +178,7 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
         .kv_type = gen->kv_type,
         .attn = attn_find(o->attn, err),
         .memory_bytes = o->memory_bytes,
-        .chunk = o->chunk,
+        .chunk = o->chunk ? o->chunk : rows_of_chunk(gen),
         .share_bytes = (o->share_mb == SIZE_MAX ? SHARE_MB : o->share_mb) << 20,
         .threads = o->threads ? (int)o->threads : threads_allowed(),
         .lead = gen->leads ? &gen->lead : NULL,
@@ -286,7 +292,6 @@ struct gen_options gen_defaults(void)
     return (struct gen_options){
         .n = -1,
         .context = -1,
-        .chunk = 512,
         .sampling = {.temp = NAN,
                      .top_k = SIZE_MAX,
                      .top_p = NAN,

@@ -79,7 +79,7 @@
     ROW_ISA, \
     ROW_PRECISION, \
     ROW_PROFILE(", made by bmc-tune, or none"), \
-    SIZE("chunk", NULL, chunk, 1, 1 << 20, "prompt tokens computed at a time (default 512)"), \
+    SIZE("chunk", NULL, chunk, 1, 1 << 20, "prompt tokens computed at a time (default 512, with --split layers 64)"), \
     ROW_THREADS, \
     SIZE("threads-batch", "tb", threads_batch, 1, 4096, "threads for prompts (default: as --threads)"), \
     FLAG("mlock", NULL, mlock, "keep the model in memory"),

@@ -66,8 +66,8 @@ int spec_read_acceptance(struct spec_run *run, struct err *err)
         run->acceptance[0] = 0;
     run->options.ranks = ARRAY_LEN(usual);
     memcpy(run->options.accept, usual, sizeof usual);
-    if (run->cli->record && run->gen.ranks)
-        return err_set(err, "--record-acceptance is for a run of one process");
+    if (run->cli->record && run->gen.ranks && run->gen.split == SPLIT_REQUESTS)
+        return err_set(err, "--record-acceptance is no job for --split requests: give one process");
     if (run->cli->record) {
         if (!run->acceptance[0])
             return err_set(err, "no place for the measured acceptance: give --acceptance FILE");

@@ -67,7 +67,7 @@ complete -c bmc-spec -l attn -x -a 'fused blas' -d 'attention backend: fused or 
 complete -c bmc-spec -l isa -x -a 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -d 'instruction set: blas, ref, avx2, avxvnni, avx512, vnni, bf16 or amx (default: BMC_ISA, else the last of these that the machine has)'
 complete -c bmc-spec -l precision -x -a 'f32 bf16 bf16x2 int8' -d 'how activations meet weights of few bits: int8 (activations are rounded to int8) or f32 (weights are widened); and bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default int8 where weights or the cache are of few bits, else bf16x2 on bf16 and amx, else f32)'
 complete -c bmc-spec -l profile -r -F -d 'the tuned profile, made by bmc-tune, or none (default: bmc/profile in $XDG_CONFIG_HOME, else in ~/.config)'
-complete -c bmc-spec -l chunk -x -d 'prompt tokens computed at a time (default 512)'
+complete -c bmc-spec -l chunk -x -d 'prompt tokens computed at a time (default 512, with --split layers 64)'
 complete -c bmc-spec -s t -l threads -x -d 'threads (default: all cores that the process may use)'
 complete -c bmc-spec -o tb -l threads-batch -x -d 'threads for prompts (default: as --threads)'
 complete -c bmc-spec -l mlock -d 'keep the model in memory'

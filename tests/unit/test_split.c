@@ -13,7 +13,7 @@
 #include "decode/follow.h"
 #include "model/part_take.h"
 
-enum { CONTEXT = 64, BATCH = 4, CHUNK = 20, MAX_RANKS = 4 };
+enum { CONTEXT = 64, BATCH = 4, CHUNK = 20, MAX_RANKS = 8 };
 
 /* ---- ranks in threads ---- */
 
@@ -116,18 +116,18 @@ static const struct ranks_ops ops = {
 
 /* ---- models ---- */
 
-#define SMALL(width, head)                                                                             \
-    .layers = 3, .hidden = 64, .embed = width, .heads = 8, .kv_heads = 4, .head_dim = head,            \
-    .ffn = 104, .vocab = 93, .context = CONTEXT, .norm_eps = 1e-5, .rope_theta = 1e4
+#define SMALL(width, head, n_layers, n_heads)                                                          \
+    .layers = n_layers, .hidden = 64, .embed = width, .heads = 8, .kv_heads = n_heads,                 \
+    .head_dim = head, .ffn = 104, .vocab = 93, .context = CONTEXT, .norm_eps = 1e-5, .rope_theta = 1e4
 
 #define LLAMA(head)                                                                                    \
-    SMALL(64, head), .norm = NORM_RMS, .position = POSITION_ROPE, .activation = ACT_SILU,              \
-                     .mlp = MLP_GATED, .final_norm = true
+    SMALL(64, head, 3, 4), .norm = NORM_RMS, .position = POSITION_ROPE, .activation = ACT_SILU,        \
+                           .mlp = MLP_GATED, .final_norm = true
 
 #define OPT(width)                                                                                     \
-    SMALL(width, 16), .norm = NORM_LAYER, .norm_affine = true, .position = POSITION_LEARNED,           \
-                      .activation = ACT_RELU, .mlp = MLP_PLAIN, .bias_qkv = true, .bias_out = true,    \
-                      .bias_mlp = true
+    SMALL(width, 16, 3, 4), .norm = NORM_LAYER, .norm_affine = true, .position = POSITION_LEARNED,     \
+                            .activation = ACT_RELU, .mlp = MLP_PLAIN, .bias_qkv = true,                \
+                            .bias_out = true, .bias_mlp = true
 
 static const struct small {
     const char *name;
@@ -143,14 +143,19 @@ static const struct small {
     {"opt", {OPT(64), .position_offset = 2, .final_norm = true, .tied_head = true}},
     {"opt, narrow", {OPT(40), .norm_place = NORM_AFTER}},
     {"falcon",
-     {SMALL(64, 16), .norm = NORM_LAYER, .norm_affine = true, .position = POSITION_ROPE, .rope_dim = 8,
-      .block = BLOCK_PARALLEL, .activation = ACT_GELU, .mlp = MLP_PLAIN, .bias_head = true,
-      .final_norm = true}},
+     {SMALL(64, 16, 3, 4), .norm = NORM_LAYER, .norm_affine = true, .position = POSITION_ROPE,
+      .rope_dim = 8, .block = BLOCK_PARALLEL, .activation = ACT_GELU, .mlp = MLP_PLAIN,
+      .bias_head = true, .final_norm = true}},
     {"bloom",
-     {SMALL(64, 16), .norm = NORM_LAYER, .norm_affine = true, .embed_norm = true,
+     {SMALL(64, 16, 3, 4), .norm = NORM_LAYER, .norm_affine = true, .embed_norm = true,
       .position = POSITION_ALIBI, .activation = ACT_GELU_TANH, .mlp = MLP_PLAIN, .bias_qkv = true,
       .bias_out = true, .bias_mlp = true, .final_norm = true, .tied_head = true}},
 };
+
+/* A head and a layer for each of 8 ranks. */
+static const struct small wide = {"llama, wide",
+                                  {SMALL(64, 16, 8, 8), .norm = NORM_RMS, .position = POSITION_ROPE,
+                                   .activation = ACT_SILU, .mlp = MLP_GATED, .tied_head = true}};
 
 /* Gains and biases that differ, so that none can be taken for another. */
 static void fill_vectors(struct model *model)
@@ -365,9 +370,9 @@ static void compare_split(const struct run *run, const char *name, const char *p
           how, size, most, all);
 }
 
-/* One model under some policies, with 2 to `most` ranks. */
+/* One model under some policies, with `least` to `most` ranks. */
 static void compare(const struct small *small, enum dtype type, enum dtype kv_type,
-                    const char *const *policies, size_t n, int most)
+                    const char *const *policies, size_t n, int least, int most)
 {
     struct err err;
     struct model *model = make_model(&small->config, type, &err);
@@ -387,7 +392,7 @@ static void compare(const struct small *small, enum dtype type, enum dtype kv_ty
         if (!check(kv_spec_parse(&run.options.kv, policies[i], &err) == 0, "%s", err.text))
             continue;
         const struct hash want = work(model, &run.options);
-        for (int size = 2; size <= most; size++) {
+        for (int size = least; size <= most; size++) {
             run.by_layers = false;
             compare_split(&run, small->name, policies[i], size, &want);
             run.by_layers = true;
@@ -408,10 +413,11 @@ int main(void)
     threads_set(1);
     for (size_t i = 0; i < ARRAY_LEN(smalls); i++)
         compare(&smalls[i], types[i % ARRAY_LEN(types)], cache_types[i % 5].type,
-                (const char *[]){"bmc:r=8"}, 1, MAX_RANKS);
+                (const char *[]){"bmc:r=8"}, 1, 2, 4);
     for (; kv_policy_name(n); n++)
         policies[n] = kv_policy_name(n);
     for (size_t i = 0; i < ARRAY_LEN(types); i++)
-        compare(&smalls[0], types[i], cache_types[(i + 2) % 5].type, policies, n, 2);
+        compare(&smalls[0], types[i], cache_types[(i + 2) % 5].type, policies, n, 2, 2);
+    compare(&wide, DTYPE_BF16, DTYPE_F16, (const char *[]){"segment"}, 1, 7, 8);
     return check_result();
 }
