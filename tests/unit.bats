@@ -22,6 +22,7 @@ unit() { # NAME ARGUMENT..
 @test "rows of caches of few bits" { unit few_rows; }
 @test "caches of few bits: rounded once, attention over rows as they lie" { unit kv_few; }
 @test "attention over shared rows, and over heads of which some are in memory" { unit kv_parts; }
+@test "a cache larger than memory: its rows, its memory, its file" { unit headwise; }
 @test "random numbers, sampler, stop strings" { unit decode; }
 @test "the generation loop under strategies of its own" { unit loop; }
 

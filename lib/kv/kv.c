@@ -37,6 +37,7 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
         return err_set(err, "out of memory for a cache of %zu sequences", n_seqs);
     }
     kv->policy = spec->policy;
+    kv->spec = *spec;
     kv->setup = (struct kv_setup){.policy = spec->policy->name, .shape = *shape, .n_seqs = n_seqs};
     kv->rows = spec->valid_rows_only ? KV_ROWS_VALID : spec->policy->rows;
     kv->alloc = spec->alloc;

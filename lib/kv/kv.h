@@ -21,6 +21,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/pages.h"
+#include "kv/kv_spill.h"
 
 struct kv;
 struct kv_policy;
@@ -93,6 +94,7 @@ struct kv_tuner {
 struct kv_spec {
     const struct kv_policy *policy;
     size_t T, r;                  /* 0: not given */
+    struct spill_place spill;     /* where rows are that memory does not hold */
     const struct kv_tuner *tuner; /* asked for T then; may be NULL */
     enum pages_alloc alloc;       /* how its memory is had */
     bool lockstep;                /* the sequences grow together, as one tensor */

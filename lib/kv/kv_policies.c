@@ -2,8 +2,9 @@
 #include "kv/kv_policy.h"
 
 extern const struct kv_policy kv_policy_iterative, kv_policy_upfront, kv_policy_bmc, kv_policy_paged,
-    kv_policy_reserve, kv_policy_segment;
+    kv_policy_reserve, kv_policy_segment, kv_policy_headwise;
 
+/* clang-format off */
 const struct kv_policy *const kv_policies[] = {
     &kv_policy_bmc,
     &kv_policy_iterative,
@@ -11,5 +12,7 @@ const struct kv_policy *const kv_policies[] = {
     &kv_policy_paged,
     &kv_policy_reserve,
     &kv_policy_segment,
+    &kv_policy_headwise,
     NULL,
 };
+/* clang-format on */

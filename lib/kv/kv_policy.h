@@ -23,6 +23,9 @@ struct kv_growth {
 extern const struct kv_growth kv_grow_every_row, kv_grow_once, kv_grow_in_steps, kv_grow_in_blocks,
     kv_grow_in_segments;
 
+/* grow_on_disk.c: how much memory, which folder, how many heads together. */
+extern const struct kv_growth kv_grow_on_disk;
+
 /* Which rows attention multiplies is part of the policy: that trade is what the papers are about. */
 enum kv_rows { KV_ROWS_VALID, KV_ROWS_CAP };
 
@@ -59,7 +62,7 @@ struct kv_policy {
 
     const struct kv_reading *reading; /* NULL: nothing of that */
 
-    /* Called once, from kv_open(): kv->setup is set. May set kv->store, and kv->setup.heads_at_once. */
+    /* Called once, from kv_open(): kv->spec and kv->setup are set. May set kv->store, and kv->setup.heads_at_once. */
     int (*open)(struct kv *kv, struct err *err);
 
     /* Before a step: makes room for `rows` rows after the n committed ones; at most kv_left() of them. */
@@ -117,6 +120,7 @@ struct kv_seq {
 
 struct kv {
     const struct kv_policy *policy;
+    struct kv_spec spec; /* as it was asked for */
     struct kv_setup setup;
     enum kv_rows rows; /* what views multiply */
     enum pages_alloc alloc;
