@@ -1,5 +1,5 @@
 /* A preloaded library that makes one call fail: the BMC_FAIL_AT-th of those that BMC_FAIL_CALL names ("memory", "write",
- * "fsync", "rename", "mmap"). Without BMC_FAIL_AT it counts them. The number goes to descriptor BMC_FAIL_COUNT at exit.
+ * "fsync", "rename", "mmap", "read"). Without BMC_FAIL_AT it counts them. The number goes to descriptor BMC_FAIL_COUNT at exit.
  *
  * glibc's stdio writes by a name of its own, so standard output becomes a stream that writes by ours. No other stream is
  * written to, but standard error, which must work for the sentence.
@@ -21,9 +21,9 @@ void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *block, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
 
-enum call { NONE, MEMORY, WRITE, FSYNC, RENAME, MMAP };
+enum call { NONE, MEMORY, WRITE, FSYNC, RENAME, MMAP, READ };
 
-static const char *const names[] = {"", "memory", "write", "fsync", "rename", "mmap"};
+static const char *const names[] = {"", "memory", "write", "fsync", "rename", "mmap", "read"};
 static enum call chosen;
 static unsigned long fail_at;
 static atomic_ulong calls;
@@ -38,7 +38,7 @@ static ssize_t write_out(void *cookie, const char *bytes, size_t len)
 __attribute__((constructor)) static void choose(void)
 {
     const char *name = getenv("BMC_FAIL_CALL"), *at = getenv("BMC_FAIL_AT");
-    for (int i = MEMORY; name && i <= MMAP; i++)
+    for (int i = MEMORY; name && i <= READ; i++)
         if (strcmp(name, names[i]) == 0)
             chosen = (enum call)i;
     fail_at = at ? strtoul(at, NULL, 10) : 0;
@@ -87,6 +87,20 @@ ssize_t pwrite(int fd, const void *bytes, size_t len, off_t offset)
 {
     return fails(WRITE, ENOSPC) ? -1 : syscall(SYS_pwrite64, fd, bytes, len, offset);
 }
+ssize_t pread(int fd, void *bytes, size_t len, off_t offset)
+{
+    return fails(READ, EIO) ? -1 : syscall(SYS_pread64, fd, bytes, len, offset);
+}
+
+int io_uring_queue_init(unsigned entries, void *ring, unsigned flags);
+
+/* What it read and wrote, it would not by our names; some systems refuse it, too. */
+int io_uring_queue_init(unsigned entries, void *ring, unsigned flags)
+{
+    (void)entries, (void)ring, (void)flags;
+    return -EPERM;
+}
+
 int fsync(int fd) { return fails(FSYNC, EIO) ? -1 : (int)syscall(SYS_fsync, fd); }
 int rename(const char *from, const char *to)
 {
