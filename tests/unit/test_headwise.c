@@ -11,7 +11,7 @@
 #include "kv/kv_heads.h"
 #include "kv/spill_engine.h"
 
-enum { LAYERS = 2, KV_HEADS = 3, D = 32, WIDTH = KV_HEADS * D, N = 400, SEQS = 3 };
+enum { LAYERS = 2, KV_HEADS = 5, D = 32, WIDTH = KV_HEADS * D, N = 400, SEQS = 3 };
 
 #ifdef __SANITIZE_ADDRESS__
 enum { sanitized = true };
@@ -162,11 +162,11 @@ static void fill(struct pair *p, size_t seq)
 }
 
 static const char *const hows[] = {"headwise",
-                                   "headwise:ram=1600K",
-                                   "headwise:ram=1860K,group=2",
-                                   "headwise:ram=1500K,group=1,dir=/dev/shm",
-                                   "headwise:dir=/var/tmp,group=auto,ram=1600K",
-                                   "headwise:ram=1865K,group=1"};
+                                   "headwise:ram=2600K",
+                                   "headwise:ram=2900K,group=2",
+                                   "headwise:ram=2200K,group=1,dir=/dev/shm",
+                                   "headwise:dir=/var/tmp,group=auto,ram=2600K",
+                                   "headwise:ram=2900K,group=1"};
 
 static void test_rows(const char *how, enum dtype type)
 {
@@ -198,7 +198,7 @@ static void test_adopt(void)
     struct kv_rows_in layer[LAYERS];
     struct err err;
     struct pair p = {"adopted",
-                     {open_cache("upfront", DTYPE_F32), open_cache("headwise:ram=500K", DTYPE_F32)}};
+                     {open_cache("upfront", DTYPE_F32), open_cache("headwise:ram=700K", DTYPE_F32)}};
     for (size_t i = 0; i < sizeof rows / sizeof(float); i++)
         ((float *)rows)[i] = (float)draw(1000);
     for (size_t l = 0; l < LAYERS; l++)
@@ -206,7 +206,7 @@ static void test_adopt(void)
     for (size_t i = 0; i < 2; i++)
         check(kv_adopt(p.kv[i], 1, layer, DTYPE_F32, N - 3, N, &err) == 0, "adopting: %s", err.text);
     expect_same(&p, 1);
-    check(p.kv[1]->stats.peak_bytes <= 500 << 10 && kv_setup(p.kv[1])->heads_at_once,
+    check(p.kv[1]->stats.peak_bytes <= 700 << 10 && kv_setup(p.kv[1])->heads_at_once,
           "adopted rows: %zu bytes in memory", p.kv[1]->stats.peak_bytes);
     kv_close(p.kv[0]);
     kv_close(p.kv[1]);
@@ -242,12 +242,12 @@ static void expect_resident(const struct kv *kv, size_t before, const char *when
 
 static void test_resident(void)
 {
-    enum { ROWS = 40960, STEP = 512, RAM = 24 << 20 };
+    enum { ROWS = 40960, STEP = 512, RAM = 30 << 20 };
     struct kv_spec spec;
     struct err err;
     struct kv *kv;
     const struct kv_shape shape = {LAYERS, KV_HEADS, D, ROWS, DTYPE_F32};
-    if (!check(kv_spec_parse(&spec, "headwise:ram=24M,group=1", &err) == 0 &&
+    if (!check(kv_spec_parse(&spec, "headwise:ram=30M,group=1", &err) == 0 &&
                    kv_open(&kv, &spec, &shape, 1, &err) == 0,
                "%s", err.text))
         return;
@@ -256,7 +256,7 @@ static void test_resident(void)
     fill_and_view(kv, 0, ROWS, STEP);
     expect_resident(kv, before, "filled");
     const size_t peak = file_proc_bytes("/proc/self/status", "VmHWM") - most;
-    check(kv->stats.peak_bytes <= RAM && peak <= RAM &&
+    check(kv->stats.peak_bytes <= RAM && peak <= RAM + (256 << 10) &&
               (double)peak > 0.95 * (double)kv->stats.peak_bytes,
           "at most %zu bytes counted, %zu there", kv->stats.peak_bytes, peak);
     kv_truncate(kv, 0, ROWS / 2);
