@@ -39,7 +39,7 @@ int prof_policies(const struct prof_options *options, struct err *err)
     struct prof prof;
     int rc = prof_open(&prof, options,
                        options->lockstep ? "iterative,upfront,bmc"
-                                         : "iterative,upfront,bmc,paged:16,reserve,segment",
+                                         : "iterative,upfront,bmc,paged:16,reserve,segment,headwise",
                        false, err);
     if (rc == 0)
         rc = run_blocks(&prof, false, err);
