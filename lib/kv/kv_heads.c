@@ -72,7 +72,8 @@ int heads_open(struct kv *kv, struct err *err)
     pthread_mutex_init(&h->lock, NULL);
     size_t all;
     h->stride = round_up(round_up(kv->setup.shape.max_rows, TILE_ROWS) * kv_row_bytes(kv), SPILL_BLOCK);
-    if (!size_mul(seq_bytes(kv), kv->setup.n_seqs, &all) || all > SIZE_MAX / 4)
+    if (!size_mul(n_matrices(kv) + 4 * kv->setup.shape.kv_heads, h->stride, &all) ||
+        !size_mul(all, kv->setup.n_seqs, &all) || all > SIZE_MAX / 4)
         return err_set(err, "a reservation of %zu rows is larger than the address space",
                        kv->setup.shape.max_rows);
     return spill_open(&h->spill, kv->spec.spill.dir, err);

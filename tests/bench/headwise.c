@@ -104,7 +104,7 @@ int main(int argc, char **argv)
 {
     struct err err;
     struct kv_spec spec;
-    struct kv *kv;
+    struct kv *kv = NULL;
     if (argc != 6)
         return 2;
     const size_t rows = strtoull(argv[1], NULL, 10);
