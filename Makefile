@@ -26,7 +26,7 @@ CFLAGS = -std=gnu11 $(OPT) -ffp-contract=off -pthread $(WARN) $(SAN)
 CPPFLAGS = -D_GNU_SOURCE -Ilib -include lib/base/banned.h
 LDFLAGS  = $(SAN) -pthread
 # What a program does not call is not loaded: only bmc-convert reads archives.
-LDLIBS   = -Wl,--as-needed -lsodium -ljansson -lpcre2-8 -lutf8proc -lzip -lprotobuf-c -lm
+LDLIBS   = -Wl,--as-needed -lsodium -ljansson -lpcre2-8 -lutf8proc -lzip -lprotobuf-c -luring -lm
 CMD_CPPFLAGS = -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off$(if $(SAN), $(SAN))"'
 
 JOBS     = $(shell nproc)

@@ -39,17 +39,31 @@ static void add_contender(struct prof *prof, char *text)
     prof->n_contenders++;
 }
 
+/* What a comma follows may be another parameter of the policy before it: "headwise:ram=1G,group=2". */
+static bool is_parameter(const char *text)
+{
+    const char *end = text + strcspn(text, "=:,");
+    return *end == '=';
+}
+
+static char *next_policy(char **rest)
+{
+    char *text = *rest, *comma = strchr(text, ',');
+    while (comma && is_parameter(comma + 1))
+        comma = strchr(comma + 1, ',');
+    if (comma)
+        *comma = 0;
+    *rest = comma ? comma + 1 : NULL;
+    return text;
+}
+
 static int open_contenders(struct prof *prof, const char *list, struct err *err)
 {
     prof->texts = strdup(list);
     if (!prof->texts)
         return err_set(err, "out of memory");
-    for (char *rest = prof->texts, *word; (word = strsep(&rest, ","));) {
-        /* What looks like slack=0.5 belongs to the policy before it. */
-        for (; rest && rest[strcspn(rest, ":,=")] == '='; strsep(&rest, ","))
-            rest[-1] = ',';
-        add_contender(prof, word);
-    }
+    for (char *rest = prof->texts; rest;)
+        add_contender(prof, next_policy(&rest));
     return 0;
 }
 

@@ -37,10 +37,11 @@ static int run_blocks(struct prof *prof, bool sweep, struct err *err)
 int prof_policies(const struct prof_options *options, struct err *err)
 {
     struct prof prof;
-    int rc = prof_open(&prof, options,
-                       options->lockstep ? "iterative,upfront,bmc"
-                                         : "iterative,upfront,bmc,paged:16,reserve,segment,shift",
-                       false, err);
+    int rc =
+        prof_open(&prof, options,
+                  options->lockstep ? "iterative,upfront,bmc"
+                                    : "iterative,upfront,bmc,paged:16,reserve,segment,shift,headwise",
+                  false, err);
     if (rc == 0)
         rc = run_blocks(&prof, false, err);
     prof_close(&prof);

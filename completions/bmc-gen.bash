@@ -43,7 +43,7 @@ _bmc_gen()
     --save-importance) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --stats) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
-    --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve segment shift' -- "$cur")) ;;
+    --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve segment shift headwise' -- "$cur")) ;;
     --shift) COMPREPLY=($(compgen -W 'slide recompute' -- "$cur")) ;;
     --keep) COMPREPLY=() ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;

@@ -22,7 +22,7 @@ _bmc_prof()
     --depth | -d) COMPREPLY=() ;;
     --cases) COMPREPLY=() ;;
     --load-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --kv) COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W 'bmc iterative upfront paged reserve segment shift' -- "${cur##*,}")) ;;
+    --kv) COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W 'bmc iterative upfront paged reserve segment shift headwise' -- "${cur##*,}")) ;;
     --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4' -- "$cur")) ;;
     --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;

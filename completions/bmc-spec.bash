@@ -26,7 +26,7 @@ _bmc_spec()
     --tree) COMPREPLY=($(compgen -W 'auto' -- "$cur")) ;;
     --acceptance) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --free-rows) COMPREPLY=() ;;
-    --draft-kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve segment shift' -- "$cur")) ;;
+    --draft-kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve segment shift headwise' -- "$cur")) ;;
     --draft-ctx-size | -cd) COMPREPLY=() ;;
     --simulate-acceptance) COMPREPLY=() ;;
     --system) COMPREPLY=() ;;
@@ -52,7 +52,7 @@ _bmc_spec()
     --save-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --prompt-cache) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --stats) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve segment shift' -- "$cur")) ;;
+    --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve segment shift headwise' -- "$cur")) ;;
     --shift) COMPREPLY=($(compgen -W 'slide recompute' -- "$cur")) ;;
     --keep) COMPREPLY=() ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;

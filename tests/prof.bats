@@ -128,8 +128,8 @@ kv_allocations:number kv_copied_bytes:number kv_padded_rows:number rows_computed
     printf '%s' "$output" >out
     # shellcheck disable=SC2086 # lists
     assert_types out $BLOCK $SETUP $CACHE
-    jq_true '.rows | map(.policy) == ["iterative", "upfront", "bmc", "paged:16", "reserve", "segment", "shift"]' out
-    jq_true '.rows | map(.rows) == ["valid", "policy", "policy", "valid", "valid", "valid", "policy"]' out
+    jq_true '.rows | map(.policy) == ["iterative", "upfront", "bmc", "paged:16", "reserve", "segment", "shift", "headwise"]' out
+    jq_true '.rows | map(.rows) == ["valid", "policy", "policy", "valid", "valid", "valid", "policy", "valid"]' out
     jq_true '.rows | all(.N == 16 and .batch == 2 and .repeat == 3 and .threads == 1 and .seed == 7)' out
     jq_true '.rows | all(.kv_type == "bf16" and .weight_type == "bf16" and .alloc == "thp" and (.lockstep | not))' out
     jq_true '.rows | all(.layers == 8 and .attn == "fused" and .isa == "ref" and .precision == "f32" and (.shape | endswith("grimm.bmc")))' out

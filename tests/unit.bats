@@ -23,6 +23,7 @@ unit() { # NAME ARGUMENT..
 @test "caches of few bits: rounded once, attention over rows as they lie" { unit kv_few; }
 @test "what caches need, by arithmetic and as opened ones count it" { unit need; }
 @test "attention over shared rows, and over heads of which some are in memory" { unit kv_parts; }
+@test "a cache larger than memory: its rows, its memory, its file" { unit headwise; }
 @test "random numbers, sampler, stop strings" { unit decode; }
 @test "the generation loop under strategies of its own" { unit loop; }
 

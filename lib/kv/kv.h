@@ -21,6 +21,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/pages.h"
+#include "kv/kv_spill.h"
 
 struct kv;
 struct kv_policy;
@@ -101,6 +102,7 @@ struct kv_spec {
     size_t window;                /* S of an endless policy; 0: N */
     double slack;                 /* room beyond the window, as a part of it */
     const size_t *windows;        /* [layers] a layer's own, 0: none; or NULL. Read by kv_open() only */
+    struct spill_place spill;     /* where rows are that memory does not hold */
     const struct kv_tuner *tuner; /* asked for T then; may be NULL */
     enum pages_alloc alloc;       /* how its memory is had */
     bool lockstep;                /* the sequences grow together, as one tensor */

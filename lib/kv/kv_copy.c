@@ -5,8 +5,6 @@
 #include "base/mem.h"
 #include "kv/kv_rows.h"
 
-enum { PIECE_ROWS = 64 };
-
 bool kv_adopts(const struct kv *kv, enum dtype type)
 {
     return kv->policy->adopt && !kv->lockstep && kv->setup.shape.type == type;
@@ -26,15 +24,15 @@ static void gather(const struct kv *kv, float *to, const void *from, enum dtype 
 }
 
 /* Rows of the cache's own type stay as they are to the bit: few bits are chosen once in the life of a row. */
-static void copy_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows,
-                      size_t stored)
+static void copy_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t first,
+                      size_t rows, size_t stored)
 {
     const size_t bytes = kv_row_bytes(kv);
     for (size_t m = 0; m < 2 * kv->setup.shape.layers; m++)
         for (size_t h = 0; h < kv->setup.shape.kv_heads; h++) {
-            const char *from = (m % 2 ? layer[m / 2].v : layer[m / 2].k) + h * stored * bytes;
+            const char *from = (m % 2 ? layer[m / 2].v : layer[m / 2].k) + (h * stored + first) * bytes;
             for (size_t i = 0; i < rows; i++) {
-                char *to = kv->policy->row_at(kv, seq, m, h, i);
+                char *to = kv->policy->row_at(kv, seq, m, h, first + i);
                 if (to)
                     memcpy(to, from + i * bytes, bytes);
             }
@@ -43,18 +41,18 @@ static void copy_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer,
 
 /* The rows through the policy's own append, a piece at a time. */
 static int convert_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type,
-                        size_t rows, size_t stored, struct err *err)
+                        size_t first, size_t rows, size_t stored, struct err *err)
 {
     const size_t width = kv->setup.shape.kv_heads * kv->setup.shape.head_dim;
-    float *k = mem_alloc(2 * PIECE_ROWS, width * sizeof *k);
+    float *k = mem_alloc(2 * KV_PIECE_ROWS, width * sizeof *k);
     if (!k)
-        return err_set(err, "out of memory for %d rows of a cache", PIECE_ROWS);
-    float *v = k + PIECE_ROWS * width;
+        return err_set(err, "out of memory for %d rows of a cache", KV_PIECE_ROWS);
+    float *v = k + KV_PIECE_ROWS * width;
     for (size_t l = 0; l < kv->setup.shape.layers; l++)
         for (size_t at = 0, n; at < rows; at += n) {
-            n = size_min(PIECE_ROWS, rows - at);
-            gather(kv, k, layer[l].k, type, stored, at, n);
-            gather(kv, v, layer[l].v, type, stored, at, n);
+            n = size_min(KV_PIECE_ROWS, rows - at);
+            gather(kv, k, layer[l].k, type, stored, first + at, n);
+            gather(kv, v, layer[l].v, type, stored, first + at, n);
             kv->policy->append(kv, seq, l, at, n, k, v, width);
         }
     free(k);
@@ -62,16 +60,15 @@ static int convert_rows(struct kv *kv, size_t seq, const struct kv_rows_in *laye
 }
 
 static int append_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type,
-                       size_t rows, size_t stored, struct err *err)
+                       size_t first, size_t rows, size_t stored, struct err *err)
 {
     if (kv->policy->room(kv, seq, rows, err) < 0)
         return -1;
     kv->seq[seq].pending = rows;
     const double start = clock_ms();
     if (type == kv->setup.shape.type && kv->policy->row_at) {
-        copy_rows(kv, seq, layer, rows, stored);
-    } else if (convert_rows(kv, seq, layer, type, rows, stored, err) < 0) {
-        kv_truncate(kv, seq, 0);
+        copy_rows(kv, seq, layer, first, rows, stored);
+    } else if (convert_rows(kv, seq, layer, type, first, rows, stored, err) < 0) {
         return -1;
     }
     kv->stats.copy_ms += clock_ms() - start;
@@ -114,13 +111,19 @@ int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dty
                        rows, first, stored, kv->setup.shape.max_rows);
     if (kv_adopts(kv, type))
         return adopt_in_place(kv, seq, layer, rows, stored, err);
+    /* All at once; where not all of it may be in memory, piece by piece. */
     s->first = first;
-    if (append_rows(kv, seq, layer, type, rows, stored, err) < 0) {
-        s->first = 0;
-        return -1;
+    const size_t most = kv->policy->reading && kv->policy->reading->announce ? KV_PIECE_ROWS : rows;
+    for (size_t at = 0; at < rows; at = s->n) {
+        const size_t more = size_min(most, rows - at);
+        if (append_rows(kv, seq, layer, type, at, more, stored, err) < 0) {
+            kv_truncate(kv, seq, 0);
+            s->first = 0;
+            return -1;
+        }
+        s->n += more;
+        s->pending = 0;
     }
-    s->n = rows;
-    s->pending = 0;
     return 0;
 }
 

@@ -23,6 +23,9 @@ struct kv_growth {
 extern const struct kv_growth kv_grow_every_row, kv_grow_once, kv_grow_in_steps, kv_grow_in_blocks,
     kv_grow_in_segments, kv_grow_window;
 
+/* grow_on_disk.c: how much memory, which folder, how many heads together. */
+extern const struct kv_growth kv_grow_on_disk;
+
 /* Which rows attention multiplies is part of the policy: that trade is what the papers are about. WINDOW: as many as a full
  * window has, padded on the left. */
 enum kv_rows { KV_ROWS_VALID, KV_ROWS_CAP, KV_ROWS_WINDOW };

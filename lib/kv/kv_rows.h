@@ -4,6 +4,9 @@
 
 #include "kv/kv_policy.h"
 
+/* Rows that are copied into a cache in one go; those of a step of more may be put away layer by layer. */
+enum { KV_PIECE_ROWS = 64 };
+
 /* Bytes of one row of one head. */
 static inline size_t kv_row_bytes(const struct kv *kv)
 {

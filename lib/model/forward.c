@@ -122,7 +122,7 @@ static int project_qkv(struct forward *f, size_t rows, const struct layer *w, co
     const struct product qkv[] = {product_of(&w->q, f->q), product_of(&w->k, f->k),
                                   product_of(&w->v, f->v)};
     gemm_run(f->gemm, qkv, ARRAY_LEN(qkv), h, w->q.weight.in, rows);
-    return heads_finish(f, w, rows, err);
+    return forward_heads_finish(f, w, rows, err);
 }
 
 /* x += attention(h), or the side = attention(h) */

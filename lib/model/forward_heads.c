@@ -64,7 +64,7 @@ void heads_angles(struct forward *f, const struct step *step)
     }
 }
 
-int heads_finish(struct forward *f, const struct layer *w, size_t rows, struct err *err)
+int forward_heads_finish(struct forward *f, const struct layer *w, size_t rows, struct err *err)
 {
     const struct config *c = &f->own;
     drop_skipped(&w->q, f->q, rows);

@@ -1,11 +1,13 @@
 /* A preloaded library that makes one call fail: the BMC_FAIL_AT-th of those that BMC_FAIL_CALL names ("memory", "write",
- * "fsync", "rename", "mmap"). Without BMC_FAIL_AT it counts them. The number goes to descriptor BMC_FAIL_COUNT at exit.
+ * "fsync", "rename", "mmap", "read"); or
+ * "plain": every file system is one without O_TMPFILE and O_DIRECT. Without BMC_FAIL_AT it counts them. The number goes to descriptor BMC_FAIL_COUNT at exit.
  *
  * glibc's stdio writes by a name of its own, so standard output becomes a stream that writes by ours. No other stream is
  * written to, but standard error, which must work for the sentence.
  *
  * glibc's own names and bare system calls do the work, so that nothing has to be looked up while memory is short. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,9 +23,9 @@ void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *block, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
 
-enum call { NONE, MEMORY, WRITE, FSYNC, RENAME, MMAP };
+enum call { NONE, MEMORY, WRITE, FSYNC, RENAME, MMAP, READ, PLAIN };
 
-static const char *const names[] = {"", "memory", "write", "fsync", "rename", "mmap"};
+static const char *const names[] = {"", "memory", "write", "fsync", "rename", "mmap", "read", "plain"};
 static enum call chosen;
 static unsigned long fail_at;
 static atomic_ulong calls;
@@ -38,7 +40,7 @@ static ssize_t write_out(void *cookie, const char *bytes, size_t len)
 __attribute__((constructor)) static void choose(void)
 {
     const char *name = getenv("BMC_FAIL_CALL"), *at = getenv("BMC_FAIL_AT");
-    for (int i = MEMORY; name && i <= MMAP; i++)
+    for (int i = MEMORY; name && i <= PLAIN; i++)
         if (strcmp(name, names[i]) == 0)
             chosen = (enum call)i;
     fail_at = at ? strtoul(at, NULL, 10) : 0;
@@ -86,6 +88,44 @@ ssize_t write(int fd, const void *bytes, size_t len)
 ssize_t pwrite(int fd, const void *bytes, size_t len, off_t offset)
 {
     return fails(WRITE, ENOSPC) ? -1 : syscall(SYS_pwrite64, fd, bytes, len, offset);
+}
+ssize_t pread(int fd, void *bytes, size_t len, off_t offset)
+{
+    return fails(READ, EIO) ? -1 : syscall(SYS_pread64, fd, bytes, len, offset);
+}
+
+int io_uring_queue_init(unsigned entries, void *ring, unsigned flags);
+
+/* What it read and wrote, it would not by our names; some systems refuse it, too. */
+int io_uring_queue_init(unsigned entries, void *ring, unsigned flags)
+{
+    (void)entries, (void)ring, (void)flags;
+    return -EPERM;
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    const int mode = va_arg(args, int);
+    va_end(args);
+    if (chosen == PLAIN && (flags & O_TMPFILE) == O_TMPFILE) {
+        errno = EOPNOTSUPP;
+        return -1;
+    }
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+int fcntl(int fd, int command, ...)
+{
+    va_list args;
+    va_start(args, command);
+    const long value = va_arg(args, long);
+    va_end(args);
+    if (chosen == PLAIN && command == F_SETFL && (value & O_DIRECT)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return (int)syscall(SYS_fcntl, fd, command, value);
 }
 int fsync(int fd) { return fails(FSYNC, EIO) ? -1 : (int)syscall(SYS_fsync, fd); }
 int rename(const char *from, const char *to)

@@ -101,10 +101,10 @@ static bool rows_are(struct kv *kv, size_t seq, const size_t *as, size_t n)
     return ok;
 }
 
-static const char *const specs[] = {"iterative",   "upfront", "bmc",         "bmc:T=1",
-                                    "bmc:T=3",     "paged",   "paged:32",    "reserve",
-                                    "reserve:r=5", "bmc:r=1", "bmc:r=5",     "bmc:r=16",
-                                    "bmc:T=9999",  "segment", "segment:T=3", "segment:step=5"};
+static const char *const specs[] = {
+    "iterative",  "upfront", "bmc",         "bmc:T=1",        "bmc:T=3", "paged",
+    "paged:32",   "reserve", "reserve:r=5", "bmc:r=1",        "bmc:r=5", "bmc:r=16",
+    "bmc:T=9999", "segment", "segment:T=3", "segment:step=5", "headwise"};
 
 /* Policies that drop rows: what else they do, test_shift.c tests. */
 static const char *const endless[] = {"shift:slack=3"};

@@ -1,0 +1,88 @@
+/* What the option of a cache on disk says: "ram=1G,dir=/var/tmp,group=auto", each of them or none. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "kv/kv_policy.h"
+
+enum { STEP_ROWS = 64 };
+
+/* "512M": a number of bytes, or of KiB, MiB, GiB or TiB. */
+static bool parse_bytes(const char *text, size_t *bytes)
+{
+    static const char units[] = "KMGTkmgt";
+    char digits[24];
+    const size_t len = strspn(text, "0123456789");
+    const char *unit = text[len] ? strchr(units, text[len]) : NULL;
+    if (!len || len >= sizeof digits || (text[len] && (!unit || text[len + 1])))
+        return false;
+    memcpy(digits, text, len);
+    digits[len] = 0;
+    return parse_size(digits, bytes) &&
+           size_mul(*bytes, unit ? (size_t)1 << (10 * ((unit - units) % 4 + 1)) : 1, bytes) && *bytes;
+}
+
+static bool parse_ram(struct spill_place *place, const char *text)
+{
+    return parse_bytes(text, &place->ram);
+}
+
+static bool parse_dir(struct spill_place *place, const char *text)
+{
+    memcpy(place->dir, text, strlen(text) + 1); /* no longer than what it is a part of */
+    return *text;
+}
+
+static bool parse_group(struct spill_place *place, const char *text)
+{
+    place->group = 0;
+    return strcmp(text, "auto") == 0 || (parse_size(text, &place->group) && place->group);
+}
+
+static const struct {
+    const char *key;
+    bool (*parse)(struct spill_place *place, const char *text);
+} keys[] = {{"ram=", parse_ram}, {"dir=", parse_dir}, {"group=", parse_group}};
+
+static bool parse_part(struct spill_place *place, const char *part)
+{
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (strncmp(part, keys[i].key, strlen(keys[i].key)) == 0)
+            return keys[i].parse(place, part + strlen(keys[i].key));
+    return false;
+}
+
+static int parse_place(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
+{
+    char part[SPILL_DIR_SIZE];
+    for (const char *at = parameter;; at++) {
+        const size_t len = strcspn(at, ",");
+        if (len >= sizeof part)
+            return err_set(err, "cache policy \"%.40s..\": a part of more than %zu characters", text,
+                           sizeof part - 1);
+        memcpy(part, at, len);
+        part[len] = 0;
+        if (!parse_part(&spec->spill, part))
+            return err_set(
+                err,
+                "cache policy \"%s\": ram=BYTES, as 512M or 1G, dir=FOLDER and group=HEADS, or "
+                "group=auto, are expected after the colon, with commas between them",
+                text);
+        at += len;
+        if (!*at)
+            return 0;
+    }
+}
+
+static size_t step_rows(struct kv *kv, const struct kv_spec *spec)
+{
+    struct spill_place *place = &kv->spec.spill;
+    (void)spec;
+    if (!place->ram)
+        place->ram = (size_t)1 << 30;
+    if (!*place->dir)
+        strcpy(place->dir, "/var/tmp");
+    return size_min(STEP_ROWS, kv->setup.shape.max_rows);
+}
+
+const struct kv_growth kv_grow_on_disk = {parse_place, step_rows, NULL, false};

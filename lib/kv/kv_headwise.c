@@ -1,0 +1,138 @@
+/* headwise: a cache larger than memory. Rows lie in a file, head by head; in memory are the heads that fit, and two buffers
+ * of a group of the others: while attention works on one, the next is read (headinfer paper 4). */
+#include "base/clock.h"
+#include "kv/kv_heads.h"
+
+static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)
+{
+    struct kv_seq *s = &kv->seq[seq];
+    struct heads *h = heads_of(kv);
+    const double start = clock_ms();
+    if (heads_reserve(kv, seq, err) < 0)
+        return -1;
+    buffers_wait(kv, seq);
+    heads_retreat(kv, seq, s->n, false);
+    buffers_cut(kv, seq, s->n);
+    if (heads_fit(kv, seq, rows, err) < 0 || heads_say(kv, err) < 0)
+        return -1;
+    for (size_t l = 0; l < kv->setup.shape.layers && h->group; l++)
+        heads_flush(kv, seq, l, heads_whole(kv, s->n));
+    heads_count(kv, seq, rows);
+    const size_t cap = size_min(round_up(s->n + rows, kv->setup.r), kv->setup.shape.max_rows);
+    kv->stats.allocations += cap > s->cap;
+    s->cap = size_max(s->cap, cap);
+    kv->stats.alloc_ms += clock_ms() - start;
+    return 0;
+}
+
+static char *row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row)
+{
+    return heads_at(kv, seq, matrix / 2, matrix % 2, head) + row * kv_row_bytes(kv);
+}
+
+static void append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
+                   const float *v, size_t stride)
+{
+    kv_rows_append(kv, seq, layer, first, rows, k, v, stride);
+    if (rows <= KV_PIECE_ROWS || !heads_of(kv)->group)
+        return;
+    heads_finish(kv, seq);
+    heads_flush(kv, seq, layer, heads_whole(kv, kv->seq[seq].n + first + rows));
+}
+
+/* Heads that stay need no reading: then the next ones that do not are read, which attention comes to later. */
+static void announce(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads)
+{
+    const struct heads *h = heads_of(kv);
+    const size_t end = kv->setup.shape.kv_heads;
+    if (!h->group)
+        return;
+    for (head = size_max(head, h->stay[layer]); head >= end; head = h->stay[layer])
+        if (++layer == kv->setup.shape.layers)
+            return;
+    (void)heads;
+    buffers_fetch(kv, seq, layer, head / h->group * h->group, size_min(h->group, end - head));
+}
+
+static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
+                struct kv_view *out, struct err *err)
+{
+    struct heads *h = heads_of(kv);
+    out->offset = 0;
+    out->n_spans = valid > 0;
+    out->span = out->few;
+    if (!valid)
+        return 0;
+    const char *k = heads_at(kv, seq, layer, 0, head);
+    if (head + heads > h->stay[layer]) {
+        pthread_mutex_lock(&h->lock);
+        k = heads_say(kv, err) < 0 ? NULL : buffers_view(kv, seq, layer, head, heads, valid, err);
+        pthread_mutex_unlock(&h->lock);
+    }
+    const size_t bytes = kv_row_bytes(kv);
+    if (k)
+        out->few[0] = (struct kv_span){
+            k, k + kv->setup.shape.kv_heads * h->stride, h->stride, bytes, 0, valid, valid};
+    return k ? 0 : -1;
+}
+
+static void keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra)
+{
+    struct heads *h = heads_of(kv);
+    if (!h->seq[seq].rows)
+        return;
+    if (rows + n_extra) {
+        buffers_wait(kv, seq);
+        heads_retreat(kv, seq, rows, n_extra > 0);
+        kv_rows_close_up(kv, seq, rows, extra, n_extra);
+        buffers_cut(kv, seq, rows);
+        heads_shrink(kv, seq, rows + n_extra);
+        return;
+    }
+    buffers_clear(kv, seq);
+    heads_clear(kv, seq);
+    kv->seq[seq].cap = kv->seq[seq].n = kv->seq[seq].pending = 0;
+    heads_count(kv, seq, 0);
+    if (h->counted)
+        return;
+    /* Nothing is left: what comes may stay in memory again. */
+    for (size_t l = 0; l < kv->setup.shape.layers; l++)
+        h->stay[l] = kv->setup.shape.kv_heads;
+    h->group = kv->setup.heads_at_once = 0;
+}
+
+static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
+{
+    if (room(kv, to, rows, err) < 0)
+        return -1;
+    heads_copy(kv, to, from, rows);
+    kv_count_copied(kv, rows);
+    return heads_say(kv, err);
+}
+
+static const struct kv_reading reading = {.announce = announce};
+
+static size_t bytes_of(const struct kv *kv, size_t rows)
+{
+    const struct kv_shape *shape = &kv->setup.shape;
+    return size_min(2 * shape->layers * shape->kv_heads * heads_begun(kv, rows), kv->spec.spill.ram);
+}
+
+const struct kv_policy kv_policy_headwise = {
+    .name = "headwise",
+    .summary =
+        "heads that memory does not hold lie in a file (headwise:ram=1G,dir=/var/tmp,group=auto)",
+    .growth = &kv_grow_on_disk,
+    .rows = KV_ROWS_VALID,
+    .reading = &reading,
+    .open = heads_open,
+    .room = room,
+    .row_at = row_at,
+    .append = append,
+    .view = view,
+    .keep = keep,
+    .fork = fork_rows,
+    .adopt = NULL,
+    .bytes = bytes_of,
+    .close = heads_close,
+};

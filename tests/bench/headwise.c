@@ -1,0 +1,123 @@
+/* Times attention of one row over the layers of a cache larger than memory, beside reading the rows alone.
+ *
+ *   headwise ROWS LAYERS KV THREADS STEPS
+ *
+ * The shape is that of llama-3-8b. Prints a line of JSON: the least times of the steps, bytes in memory as they were
+ * counted and as the system says, and bytes of the rows. BMC_ISA names a kernel set. */
+#include <math.h>
+
+#include "attn/attn.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "bench.h"
+
+enum { HEADS = 32, KV_HEADS = 8, D = 128, CHUNK = 512 };
+
+struct setting {
+    size_t rows, heads, steps;
+    struct kv_shape shape;
+};
+
+/* One random row, again and again, in pieces of a prompt's size: what a step costs does not depend on what rows hold. */
+static void fill(struct kv *kv, const struct setting *set, struct err *err)
+{
+    const size_t width = set->shape.kv_heads * set->shape.head_dim;
+    float *row = mem_alloc(width, sizeof *row);
+    for (size_t i = 0; i < width; i++)
+        row[i] = (float)(i % 977) / 977 - .5f;
+    for (size_t at = 0, n; at < set->rows; at += n) {
+        n = size_min(CHUNK, set->rows - at);
+        if (kv_room(kv, 0, n, err) < 0)
+            die(err);
+        for (size_t l = 0; l < set->shape.layers; l++)
+            kv_append(kv, 0, l, row, row, 0);
+        kv_commit(kv, 0, n);
+    }
+    free(row);
+}
+
+/* Each group is fetched, and nothing is computed. */
+static double read_ms(struct kv *kv, const struct setting *set, struct err *err)
+{
+    const size_t group = kv_setup(kv)->heads_at_once, end = set->shape.kv_heads;
+    struct kv_view view;
+    const double start = clock_ms();
+    for (size_t l = 0; group && l < set->shape.layers; l++)
+        for (size_t head = 0; head < end; head += group) {
+            kv_announce(kv, 0, l, head, size_min(group, end - head));
+            if (kv_view(kv, 0, l, head, 1, &view, err) < 0)
+                die(err);
+            kv_done(kv, &view);
+        }
+    return clock_ms() - start;
+}
+
+static double step_ms(struct kv *kv, struct attn *attn, const struct attn_step *step, const float *q,
+                      float *out, struct err *err)
+{
+    const double start = clock_ms();
+    if (kv_room(kv, 0, 1, err) < 0)
+        die(err);
+    if (attn_begin(attn, step, err) < 0)
+        die(err);
+    for (size_t l = 0; l < kv_setup(kv)->shape.layers; l++) {
+        const struct attn_layer layer = {l, 0};
+        kv_append(kv, 0, l, q, q, 0);
+        if (attn_run(attn, step, &layer, q, out, err) < 0)
+            die(err);
+    }
+    kv_commit(kv, 0, 1);
+    return clock_ms() - start;
+}
+
+static void run(struct kv *kv, const struct setting *set, size_t before, struct err *err)
+{
+    struct attn *attn;
+    const struct attn_shape shape = {
+        .heads = set->heads, .kv_heads = set->shape.kv_heads, .head_dim = set->shape.head_dim};
+    const struct attn_limits limits = {set->shape.max_rows, 1, 1};
+    const struct attn_query query = {.rows = 1};
+    const struct attn_step step = {kv, kernels_select(NULL, err), &query, 1, NULL};
+    const size_t width = set->heads * set->shape.head_dim;
+    float *q = mem_zalloc(2 * width, sizeof *q);
+    double read = INFINITY, whole = INFINITY;
+    fill(kv, set, err);
+    for (size_t i = 0; i < set->steps; i++)
+        read = fmin(read, read_ms(kv, set, err));
+    const size_t measured = file_proc_bytes("/proc/self/status", "RssAnon") - before;
+    if (attn_open(&attn, attn_find(NULL, err), &shape, &limits, err) < 0)
+        die(err);
+    for (size_t i = 0; i < set->steps; i++)
+        whole = fmin(whole, step_ms(kv, attn, &step, q, q + width, err));
+    printf("{\"rows\": %zu, \"group\": %zu, \"read_ms\": %.2f, \"step_ms\": %.2f, \"counted\": %zu, "
+           "\"measured\": %zu, "
+           "\"bytes\": %zu}\n",
+           set->rows, kv_setup(kv)->heads_at_once, read, whole, kv_stats(kv)->resident_bytes, measured,
+           kv_rows_bytes(kv, set->rows));
+    attn_close(attn);
+    free(q);
+}
+
+int main(int argc, char **argv)
+{
+    struct err err;
+    struct kv_spec spec;
+    struct kv *kv = NULL;
+    if (argc != 6)
+        return 2;
+    const size_t rows = strtoull(argv[1], NULL, 10);
+    const struct setting set = {rows,
+                                HEADS,
+                                strtoull(argv[5], NULL, 10),
+                                {strtoull(argv[2], NULL, 10), KV_HEADS, D, rows + CHUNK, DTYPE_BF16}};
+    kernels_setup();
+    threads_set((int)strtoul(argv[4], NULL, 10));
+    const size_t before = file_proc_bytes("/proc/self/status", "RssAnon");
+    if (kv_spec_parse(&spec, argv[3], &err) < 0 || kv_open(&kv, &spec, &set.shape, 1, &err) < 0)
+        die(&err);
+    run(kv, &set, before, &err);
+    kv_close(kv);
+    return 0;
+}

@@ -1,0 +1,58 @@
+#!/bin/sh
+# A cache larger than memory: what HeadInfer says of memory (its tables 10 and 11) and of reading while it computes, for rows
+# in bf16 of llama-3-8b's heads, in as little memory as each size of a group takes. Times are of one layer: attention of a decode
+# step, beside reading the rows alone (with fio's direct reads, where fio is installed) and beside attention over rows in
+# memory. Memory is of 4 layers, as it was counted and as the system says. Disk in DIR: 4 KiB for a row of a layer.
+#
+#   DEPTHS  rows (131072; "131072 1000000" for the whole table)
+#   SIZES   heads that go together ("4 2 1"; memory: 8 as well, which is offloading by layers)
+#   DIR     where the file lies (/var/tmp)
+set -eu
+SHAPE=llama-3-8b
+. "$(dirname "$0")/lib.sh"
+depths=${DEPTHS:-131072} sizes=${SIZES:-4 2 1} dir=${DIR:-/var/tmp}
+
+headwise=$(driver headwise)
+row=$((2 * 128 * 2))  # bytes of K and V of a head
+spare=$((8 << 20))    # rows on their way to the file, of a layer
+
+# measure DEPTH LAYERS MORE_OF_THE_OPTION
+measure() { "$headwise" "$1" "$2" "headwise:dir=$dir,$3" "$threads" "$rounds"; }
+
+# ram_of DEPTH LAYERS GROUP: two buffers, and the rows of long steps
+ram_of() { echo "ram=$((2 * $3 * ($1 + 512) * row + $2 * spare)),group=$3"; }
+
+# The bytes per ms of direct reads of a MiB each, of a file of so many bytes.
+fio_pace() {
+    file=$(mktemp "$dir/bmc-fio.XXXXXX")
+    fio --name=read --rw=read --bs=1M --direct=1 --ioengine=io_uring --iodepth=32 --size="$1" --filename="$file" --loops=3 \
+        --output-format=json 2>/dev/null | jq '.jobs[0].read.bw_bytes / 1000'
+    rm -f "$file"
+}
+pace=null
+if command -v fio >/dev/null; then pace=$(fio_pace 1G); else echo "fio is not installed: reading is what the cache itself reads"; fi
+
+for depth in $depths; do
+    all=$((depth * 8 * row))
+    memory=$(measure "$depth" 1 "ram=$((2 * all + spare))" | jq .step_ms)
+    printf '\n%s rows of a layer, %s MiB; attention over rows in memory takes %s ms\n\n' "$depth" $((all >> 20)) "$memory"
+    echo "| heads together | ms of a step | reading, as the cache reads | reading, fio | step over reading | share hidden |"
+    echo "| --- | --- | --- | --- | --- | --- |"
+    for size in $sizes; do
+        [ "$((size * 2))" -lt 8 ] || continue # two buffers hold all heads of one layer
+        measure "$depth" 1 "$(ram_of "$depth" 1 "$size")" | jq -r --argjson attention "$memory" --argjson pace "$pace" '
+            def r: . * 100 | round / 100;
+            (if $pace then .bytes / $pace else null end) as $fio | ($fio // .read_ms) as $read | ([$read, $attention] | min) as $least |
+            "| \(.group) | \(.step_ms | r) | \(.read_ms | r) | \(if $fio then $fio | r else "" end) | \(.step_ms / $read | r) | " +
+            "\([1, ($read + $attention - .step_ms) / $least] | min | r) |"'
+    done
+done
+
+depth=65536 layers=4 all=$((65536 * 4 * 8 * row))
+printf '\n%s layers of %s rows:\n\n' $layers $depth
+echo "| heads together | MiB in memory, computed | measured | measured over computed |"
+echo "| --- | --- | --- | --- |"
+for option in "ram=$((2 * all))" $(for size in 8 $sizes; do ram_of $depth 1 "$size"; done); do
+    measure $depth $layers "$option" | jq -r 'def r: . * 100 | round / 100;
+        "| \(if .group == 0 then "all (a standard cache)" else .group end) | \(.counted / 1048576 | r) | \(.measured / 1048576 | r) | \(.measured / .counted | r) |"'
+done

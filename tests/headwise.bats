@@ -1,0 +1,84 @@
+# A cache that is larger than memory, as programs have it: the same results, and what is said when its file cannot be had.
+load helper
+
+# 300 tokens of a prompt and 12 more, 78 KiB for each of 16 heads.
+prompt="$(seq -s ' ' 100 399)"
+gen() { bmc-gen -q -m "$(model grimm)" --prompt-ids "$prompt" -n 12 --ids --ignore-eos -t 2 "$@"; }
+
+# Prints logits_hash beside the ids.
+hashed() { gen "$@" --stats stats.json && jq -r .logits_hash stats.json; }
+
+@test "logits_hash is that of bmc: any group and memory, a prompt in pieces, types of rows, saved and loaded" {
+    want=$(hashed)
+    [ "$(jq .kv_resident_bytes stats.json)" -gt $((1200 << 10)) ]
+    assert_equal "$(hashed --kv headwise:ram=900K,group=1 --chunk 100)" "$want"
+    [ "$(jq .kv_resident_bytes stats.json)" -le $((900 << 10)) ]
+    assert_equal "$(hashed --kv-type bf16 --kv headwise:ram=500K,dir=. --chunk 50)" "$(hashed --kv-type bf16)"
+    gen --kv headwise:ram=900K --chunk 60 --save-kv a.kv >/dev/null
+    want=$(bmc-gen -q -m "$(model grimm)" --load-kv a.kv -n 5 --ids --ignore-eos)
+    ok bmc-gen -q -m "$(model grimm)" --load-kv a.kv -n 5 --ids --ignore-eos --kv headwise:ram=900K,group=1
+    assert_output "$want"
+}
+
+@test "batches, beams and speculation" {
+    for n in 90 60 30; do jq -nc --argjson n $n '{id: $n, ids: [range(100; 100 + $n)], n: 16}'; done >in
+    while read -r ram how; do
+        # shellcheck disable=SC2086
+        bmc-gen -q -m "$(model grimm)" --jsonl $how --ignore-eos -f in | jq -S 'del(.ms)' >want
+        # shellcheck disable=SC2086
+        bmc-gen -q -m "$(model grimm)" --jsonl $how --ignore-eos -f in --kv headwise:ram=$ram,group=1 --chunk 40 --stats s.json | jq -S 'del(.ms)' >got
+        equal_files want got
+    done <<<"800K -b 2
+1700K -b 3 --beams 2"
+    gen -n 16 >want
+    bmc-spec -q -m "$(model grimm)" -d "$(model grimm-draft)" --prompt-ids "$prompt" -n 16 --ids --ignore-eos --always --chunk 60 \
+        --kv headwise:ram=1000K,group=1 --draft-kv bmc >got
+    equal_files want got
+}
+
+@test "a thread does it where io_uring is refused; a file that loses its name where there are none without" {
+    [[ $BMC_BUILD != *sanitize* ]] || skip "the sanitizers have their own allocator"
+    want=$(hashed)
+    mkdir spill
+    assert_equal "$(LD_PRELOAD="$BMC_BUILD/inject.so" hashed --kv headwise:ram=900K,group=1 --chunk 100)" "$want"
+    assert_equal "$(LD_PRELOAD="$BMC_BUILD/inject.so" BMC_FAIL_CALL=plain hashed --kv headwise:ram=900K,dir=spill --chunk 100)" "$want"
+    assert_equal "$(ls -A spill)" ''
+}
+
+@test "a folder that is not there or not ours, too little memory, a full disk, a read that fails: one sentence" {
+    expect_error 1 'no/folder: cannot make a file for the cache there' gen --kv headwise:dir=no/folder
+    expect_error 1 'in.txt: cannot make a file for the cache there' gen --kv headwise:dir=in.txt
+    expect_error 2 'ram=BYTES, as 512M or 1G' gen --kv headwise:ram=lots
+    expect_error 1 'ram=102400 allows less: give more' gen --kv headwise:ram=100K
+    # A file that may not become larger stands for a disk that is full.
+    full() { (trap '' XFSZ; ulimit -f 16; bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 200 --ignore-eos --kv headwise:ram=800K "$@"); }
+    run --separate-stderr full
+    assert_failure 1
+    assert_equal "$stderr" "bmc-gen: /var/tmp: cannot write to the cache's file there: File too large"
+    [[ $output == ", and the next day"* ]]
+    [[ $BMC_BUILD != *sanitize* ]] || return 0
+    run --separate-stderr env LD_PRELOAD="$BMC_BUILD/inject.so" BMC_FAIL_CALL=read BMC_FAIL_AT=100 "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" \
+        -p "Once upon a time" -n 200 --ignore-eos --kv headwise:ram=800K
+    assert_failure 1
+    assert_equal "$stderr" "bmc-gen: /var/tmp: cannot read from the cache's file there: Input/output error"
+    [[ $output == ", and the next day"* ]]
+}
+
+@test "its file has no name, is nobody else's, and ends with the program, killed or not" {
+    mkdir spill
+    "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" -p x -n 100000 --kv headwise:ram=800K,dir="$PWD/spill" >out 2>err &
+    pid=$!
+    there() { [ -n "$(find /proc/$pid/fd -lname "$PWD/spill/*" 2>/dev/null)" ]; }
+    wait_until there
+    assert_equal "$(ls -A spill)" ''
+    assert_equal "$(stat -Lc %a "$(find /proc/$pid/fd -lname "$PWD/spill/*")")" 600
+    kill -KILL $pid
+    wait $pid || true
+    assert_equal "$(ls -A spill)" ''
+}
+
+@test "bmc-prof takes policies with several parameters in a list" {
+    tiny_shape tiny.shape
+    ok "$BMC_BIN/bmc-prof" bench --shape ./tiny.shape -p 0 -n 3 -r 1 --warmup 0 --megabytes 1 -t 1 --kv bmc:T=4,headwise:ram=1M,group=2,iterative --format json
+    assert_equal "$(jq -c '.rows | map(.policy)' <<<"$output")" '["bmc:T=4","headwise:ram=1M,group=2","iterative"]'
+}
