@@ -204,7 +204,7 @@ static void test_adopt(void)
     for (size_t l = 0; l < LAYERS; l++)
         layer[l] = (struct kv_rows_in){rows[l][0], rows[l][1]};
     for (size_t i = 0; i < 2; i++)
-        check(kv_adopt(p.kv[i], 1, layer, DTYPE_F32, N - 3, N, &err) == 0, "adopting: %s", err.text);
+        check(kv_adopt(p.kv[i], 1, layer, DTYPE_F32, 0, N - 3, N, &err) == 0, "adopting: %s", err.text);
     expect_same(&p, 1);
     check(p.kv[1]->stats.peak_bytes <= 700 << 10 && kv_setup(p.kv[1])->heads_at_once,
           "adopted rows: %zu bytes in memory", p.kv[1]->stats.peak_bytes);
