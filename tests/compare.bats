@@ -101,7 +101,7 @@ compares() {
     bmc-prof latency --shape ./tiny.shape -N 8 --every 4 -r 4 -t 1 --format json >latency
     bmc-prof usecases --shape ./tiny.shape --cases 2:2 -r 4 -t 1 --format json >usecases
     bmc-prof policies --shape ./tiny.shape -N 8 -r 4 -t 1 --format json >policies 2>stderr
-    for job in bench:8 latency:4 usecases:5 policies:7; do
+    for job in bench:8 latency:4 usecases:5 policies:8; do
         for format in table md csv json jsonl; do
             compares 0 '' "${job%:*}" "${job%:*}" --format $format
             echo "$output" >"out.$format"

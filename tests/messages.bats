@@ -71,7 +71,7 @@ lfs='is a Git LFS pointer, not the file itself; .* is needed here: fetch that wi
 }
 
 @test "an unknown shape: those that are known" {
-    expect_error 1 'no shape "llama-4"; there are: bloom-560m, .*opt-6.7b, .*tinyllama-draft-55m; or give the path' bmc-convert --synth llama-4 -o out.bmc
+    expect_error 1 'no shape "llama-4"; there are: bloom-176b, .*opt-6.7b, .*tinyllama-draft-55m; or give the path' bmc-convert --synth llama-4 -o out.bmc
     expect_error 1 'no shape "./none.shape": there is no such file' bmc-convert --synth ./none.shape -o out.bmc
 }
 

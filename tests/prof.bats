@@ -106,7 +106,7 @@ check_formats() { # ROWS SUBCOMMAND OPTION..
     assert_equal "$(sed 's/[^|]//g' rows.md | sort -u | wc -l)" 1
 }
 
-@test "policies in every format" { check_formats 7 policies --shape ./tiny.shape -N 8 -r 1 -t 1; }
+@test "policies in every format" { check_formats 8 policies --shape ./tiny.shape -N 8 -r 1 -t 1; }
 @test "sweep in every format" { check_formats 4 sweep --shape ./tiny.shape -N 8 -r 1 -t 1; }
 @test "latency in every format" { check_formats 3 latency --shape ./tiny.shape -N 10 --every 3 -t 1; }
 @test "bench in every format" { check_formats 2 bench --shape ./tiny.shape -p 4 -n 3 -r 1 --warmup 0 -t 1 --megabytes 1; }
@@ -272,7 +272,7 @@ counts_are() { # "T r .." OPTION..
     jq_true '.rows | map(.r) == [20, 10, 5, 3, 2, 1] and map(.T) == [1, 2, 4, 7, 10, 20]' out
     jq_true '.rows | map(.kv_copied_bytes / 512) == [0, 10, 30, 63, 90, 190]' out
     jq_true '.rows | map(.kv_padded_rows) == [190, 90, 40, 19, 10, 0]' out
-    expect_error 2 '--kv goes with policies, latency, bench, usecases and memory only, not with sweep' bmc-prof sweep --kv bmc
+    expect_error 2 '--kv goes with policies, latency, bench, usecases, memory and instances only, not with sweep' bmc-prof sweep --kv bmc
 }
 
 # ---- latency ----

@@ -149,7 +149,7 @@ unknown member "model": one run has one model, which -m gives (--lenient ignores
 
 @test "the man page says how long an interrupted step may take, as the option has it" {
     page=$(sed -n '/^\.SS Signals/,/^\.SH/p' "$ROOT/man/bmc.7" | tr '\n' ' ')
-    chunk=$(bmc-gen --help | sed -n 's/.*prompt tokens computed at a time (default \([0-9]*\)).*/\1/p')
+    chunk=$(bmc-gen --help | sed -n 's/.*prompt tokens computed at a time (default \([0-9]*\)[,)].*/\1/p')
     [[ $page == *"chunk of a prompt: ${chunk:?} tokens by default"*chunk*"makes it shorter"* ]]
     [[ $page == *"a second one ends it at once"* ]]
 }

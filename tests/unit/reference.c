@@ -91,7 +91,7 @@ static void check_logits(void)
         size_t row = 0;
         session_begin(&session, 0, prompt.len);
         for (size_t at = 0, n; at < prompt.len; at += n) {
-            n = size_min(options.chunk, prompt.len - at);
+            n = size_min(session.options.chunk, prompt.len - at);
             row = session_add(&session, 0, prompt.id + at, n) + n - 1;
             if (session_run(&session, options.threads, &err) < 0)
                 die(&err);
