@@ -25,9 +25,9 @@ some=('sink 4' 'recent 20' '0 0' '1 1' '5 0' '6 0' '6 1')
     full=$(jq .kv_resident_bytes stats.json)
     assert_equal "$(hashed --heads list --chunk 1 -t 1)" "$want"
     [ "$(jq .kv_resident_bytes stats.json)" -lt $((full * 6 / 10)) ]
-    assert_equal "$(hashed --heads list --chunk 60 --kv headwise:ram=650K,group=1)" "$want"
-    [ "$(jq .kv_resident_bytes stats.json)" -le $((650 << 10)) ]
-    assert_equal "$(hashed --heads list --chunk 33 --kv headwise:ram=650K,group=2)" "$want"
+    assert_equal "$(hashed --heads list --chunk 60 --kv headwise:ram=850K,group=1)" "$want"
+    [ "$(jq .kv_resident_bytes stats.json)" -le $((850 << 10)) ]
+    assert_equal "$(hashed --heads list --chunk 33 --kv headwise:ram=850K,group=2)" "$want"
 }
 
 @test "batches and beams of sparse heads; the other attention agrees" {
@@ -35,10 +35,10 @@ some=('sink 4' 'recent 20' '0 0' '1 1' '5 0' '6 0' '6 1')
     for n in 90 60 30; do jq -nc --argjson n $n '{id: $n, ids: [range(100; 100 + $n)], n: 12}'; done >in
     jsonl() { bmc-gen -q -m "$(model grimm)" --jsonl --ignore-eos -f in --heads list "$@" | jq -c 'del(.ms)'; }
     jsonl --kv headwise -b 1 >want
-    jsonl --kv headwise:ram=700K,group=1 -b 2 --chunk 20 >got
+    jsonl --kv headwise:ram=800K,group=1 -b 2 --chunk 20 >got
     equal_files want got
     jsonl --kv headwise -b 1 --beams 2 >want
-    jsonl --kv headwise:ram=1500K,group=1 -b 2 --beams 2 --chunk 20 >got
+    jsonl --kv headwise:ram=1900K,group=1 -b 2 --beams 2 --chunk 20 >got
     equal_files want got
     score() { bmc-gen -q -m "$(model grimm)" -p "$(seq -s ' ' 1 60)" --score --summary --format json --kv headwise "$@" | jq .mean_logprob; }
     sparse=$(score --heads list)

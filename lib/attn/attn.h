@@ -98,6 +98,8 @@ struct attn {
     const struct attn_backend *backend;
     struct attn_shape shape; /* with its scale */
     size_t group;            /* G: query heads of a KV head */
+    struct attn_reach
+        *reach; /* attn_reach.h: how far heads look is added up there; NULL: nobody asks */
 };
 
 extern const struct attn_backend *const attn_backends[]; /* ended by NULL; the first is the default */
