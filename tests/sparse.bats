@@ -74,3 +74,9 @@ END
     expect_error 2 '--heads goes neither with --save-kv' gen --heads list --save-kv x
     expect_error 2 '--heads goes neither with --save-kv' gen --heads list --prompt-cache x
 }
+
+@test "attention over sparse heads against plain sums; what is kept, and given back; how far heads look" {
+    run "$BMC_BUILD/tests/test_sparse"
+    [ "$status" -eq 0 ] || fail "$output"
+    [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
+}
