@@ -46,6 +46,22 @@ some=('sink 4' 'recent 20' '0 0' '1 1' '5 0' '6 0' '6 1')
         '($a - $b | fabs) < 1e-4 and ($a - $full | fabs) > 1e-2'
 }
 
+@test "bmc-prof heads makes a list, of the heads that are missed most; too short a text, or none" {
+    seq -s ' ' 1 60 >text
+    heads() { "$BMC_BIN/bmc-prof" heads -m "$(model grimm)" -f text --recent 32 -t 2 --format json "$@"; }
+    ok heads --sparsity 0.25 -o list
+    echo "$output" >json
+    assert_equal "$(jq '[.rows[] | select(.sparse)] | length' json) $(grep -c '^[0-9]' list) $(grep -xc -e 'sink 4' -e 'recent 32' list)" "4 12 2"
+    jq -e '[.rows[] | select(.sparse).beyond] as $few | [.rows[] | select(.sparse | not).beyond] as $far |
+        ($few | max) <= ($far | min) and ($few | min) >= 0 and ($far | max) < 1 and .rows[0].tokens > 100' json
+    assert_equal "$(jq -r '.rows[] | select(.sparse | not) | "\(.layer) \(.head)"' json)" "$(grep '^[0-9]' list)"
+    ok gen --heads list
+    assert_equal "$(heads -t 1 | jq -c '.rows | map(.beyond)')" "$(jq -c '.rows | map(.beyond)' json)"
+    expect_error 1 'the text has 30 tokens, and every head sees 4 first and 32 last ones' heads -N 30
+    expect_error 1 'none: cannot' heads -f none
+    expect_error 2 '--sparsity' heads --sparsity 1.5
+}
+
 @test "a list that is none: one sentence that says where" {
     while IFS='|' read -r lines why; do
         printf "$lines" >list
