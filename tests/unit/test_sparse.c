@@ -202,11 +202,12 @@ static void test_reach(void)
     double beyond[LAYERS * KV_HEADS] = {0};
     struct attn_reach reach = {.sink = SINK, .recent = RECENT, .from = 295, .beyond = beyond};
     struct kv_spec spec;
-    struct kv *kv;
+    struct kv *kv = NULL;
     struct err err;
     const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, DTYPE_F32};
-    check(kv_spec_parse(&spec, "paged:16", &err) == 0 && kv_open(&kv, &spec, &shape, 1, &err) == 0,
-          "%s", err.text);
+    if (!check(kv_spec_parse(&spec, "paged:16", &err) == 0 && kv_open(&kv, &spec, &shape, 1, &err) == 0,
+               "%s", err.text))
+        return;
     memset(k, 0, sizeof k);
     grow_to(kv, 290);
     step(kv, 10);
