@@ -69,7 +69,7 @@ for depth in $depths; do
     printf '\n%s rows of a layer, every second head sparse (first 4 and last 256 rows):\n\n' "$depth"
     echo "| where the rows are | ms of a step | with sparse heads | of that time | MiB in memory | with sparse heads |"
     echo "| --- | --- | --- | --- | --- | --- |"
-    for where in "memory ram=$((2 * depth * 8 * row))" "file $(ram_of "$depth" 1 2)"; do
+    for where in "memory ram=$((2 * depth * 8 * row))" "file $(ram_of "$depth" 1 1)"; do
         option=${where#* }
         { measure "$depth" 1 "$option"; measure "$depth" 1 "$option" "$work/half"; } | jq -rs --arg where "${where%% *}" '
             def r: . * 100 | round / 100; def mib: . / 1048576 | r;
