@@ -34,6 +34,7 @@ static const struct opt opts[] = {
     GEN_OPTS_OUTPUT
     ROW_FORMAT("how --score and --tokenize print: {} (default table)"),
     GEN_OPTS_MACHINE
+    PATH("heads", NULL, "FILE", heads, "with --kv headwise, KV heads that see all rows, of a list that bmc-prof heads makes; the others see and keep the first and the last rows only"),
     GEN_OPTS_RANKS
 };
 /* clang-format on */
@@ -95,7 +96,7 @@ int main(int argc, char **argv)
     if (gen_open_ranks(&gen, &o, &err) == 0 && gen_choose_seed(&gen, &err) == 0 &&
         files_check(&program, &o, &err) == 0 && gen_open_model(&gen, &err) == 0 &&
         gen_agree(&gen, NULL, &err) == 0 && gen_split(&gen, &err) == 0 &&
-        gen_open_kv(&gen, &err) == 0) {
+        gen_open_kv(&gen, &err) == 0 && gen_open_heads(&gen, &err) == 0) {
         if (gen_follows(&gen))
             rc = gen_follow(&gen, &err);
         else if (o.score)

@@ -18,7 +18,7 @@ static const struct {
     [PROF_LATENCY] = {prof_latency, 1, 0, false},   [PROF_BENCH] = {prof_bench, 5, 1, true},
     [PROF_USECASES] = {prof_usecases, 1, 1, true},  [PROF_MEMORY] = {prof_memory, 1, 0, true},
     [PROF_ROOF] = {prof_roof, 3, 0, false},         [PROF_INSTANCES] = {prof_instances, 3, 0, true},
-    [PROF_COMPARE] = {prof_compare, 0, 0, false},
+    [PROF_HEADS] = {prof_heads, 1, 0, false},       [PROF_COMPARE] = {prof_compare, 0, 0, false},
 };
 
 /* The subcommand is the first word that is no option; compare has two more. */
@@ -77,7 +77,10 @@ int main(int argc, char **argv)
                              .depth = "0",
                              .beams = "1",
                              .megabytes = 512,
-                             .tolerance = 5};
+                             .tolerance = 5,
+                             .sink = SPARSE_SINK,
+                             .recent = SPARSE_RECENT,
+                             .sparsity = 0.5};
     struct operands operands;
     struct err err;
     cli_begin(prof_program.name);

@@ -19,8 +19,9 @@ struct gen_options {
     const char *kv; /* NULL: not given */
     const char *attn, *isa, *precision, *profile;
     int kv_type, rows, alloc;
-    int shift;   /* 1: recompute */
-    size_t keep; /* tokens */
+    int shift;         /* 1: recompute */
+    size_t keep;       /* tokens */
+    const char *heads; /* NULL: not given */
     bool mlock;
     size_t beams, n_best;  /* 0: not given */
     double length_penalty; /* NAN: not given */
@@ -101,6 +102,7 @@ struct gen {
     struct step_beam *beam;               /* of --beams, or NULL */
     const struct step_strategy *strategy; /* NULL: one token a step */
     struct gen_chat chat;
+    struct kv_sparse heads;        /* of --heads */
     struct score_stats score;      /* of --score */
     uint64_t n_requests, n_failed; /* of --jsonl; what a signal ended did not fail */
     struct ranks *ranks;           /* NULL: this process runs alone */
@@ -157,6 +159,12 @@ int gen_open_beams(struct gen *gen, struct err *err) MUST_USE;
 void gen_close_beams(struct gen *gen);
 
 void gen_check_beams_usage(const struct program *program, const struct gen_options *options);
+
+/* ---- sparse heads ---- */
+
+/* Reads the list of --heads, for the model that is open. */
+int gen_open_heads(struct gen *gen, struct err *err) MUST_USE;
+void gen_check_heads_usage(const struct program *program, const struct gen_options *options);
 
 /* ---- chats ---- */
 

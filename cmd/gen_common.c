@@ -193,6 +193,7 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
         return -1;
     s->kv.valid_rows_only = o->rows;
     s->kv.alloc = (enum pages_alloc)o->alloc;
+    s->kv.sparse = gen->heads.is ? &gen->heads : NULL;
     s->threads_prefill = o->threads_batch ? (int)o->threads_batch : s->threads;
     return 0;
 }
@@ -281,6 +282,7 @@ void gen_close(struct gen *gen)
     session_close(&gen->session);
     gen_close_kv(gen);
     gen_close_chat(gen);
+    kv_sparse_release(&gen->heads);
     tuned_close(&gen->tuned);
     model_close(gen->model);
 }
@@ -353,6 +355,7 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
     if (o->in_flight && o->split != SPLIT_LAYERS)
         opt_usage_error(program, "--in-flight goes with --split layers");
     gen_check_kv_usage(program, o);
+    gen_check_heads_usage(program, o);
     if ((o->shift || o->keep) && (!o->kv || strncmp(o->kv, "shift", 5) != 0))
         opt_usage_error(program, "--shift and --keep go with --kv shift");
     if (o->keep && !o->shift)

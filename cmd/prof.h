@@ -16,6 +16,7 @@ enum prof_command {
     PROF_MEMORY,
     PROF_INSTANCES,
     PROF_ROOF,
+    PROF_HEADS,
     PROF_COMPARE,
     PROF_COMMANDS /* how many */
 };
@@ -36,8 +37,11 @@ struct prof_options {
     int64_t seed;
     int format;
     const char *plot, *load_kv, *launcher;
-    double tolerance;    /* percent */
-    const char *file[2]; /* that compare takes */
+    double tolerance;          /* percent */
+    const char *file[2];       /* that compare takes */
+    const char *text, *output; /* of heads */
+    size_t sink, recent;
+    double sparsity;
 };
 
 extern const struct program prof_program;
@@ -103,6 +107,7 @@ int prof_usecases(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_memory(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_instances(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_roof(const struct prof_options *options, struct err *err) MUST_USE;
+int prof_heads(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_compare(const struct prof_options *options, struct err *err) MUST_USE;
 
 #endif

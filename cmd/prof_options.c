@@ -9,8 +9,9 @@
 
 #define AT(field) offsetof(struct prof_options, field)
 
-const char *const prof_command_names[PROF_COMMANDS] = {
-    "policies", "sweep", "latency", "bench", "usecases", "memory", "instances", "roof", "compare"};
+const char *const prof_command_names[PROF_COMMANDS] = {"policies", "sweep",  "latency",   "bench",
+                                                       "usecases", "memory", "instances", "roof",
+                                                       "heads",    "compare"};
 
 /* Who uses an option. A row without such a mask does not compile. */
 enum {
@@ -22,12 +23,13 @@ enum {
     MEMORY = 1 << PROF_MEMORY,
     INSTANCES = 1 << PROF_INSTANCES,
     ROOF = 1 << PROF_ROOF,
+    HEADS = 1 << PROF_HEADS,
     COMPARE = 1 << PROF_COMPARE,
     BLOCKS = POLICIES | SWEEP,          /* run the attention block */
     STEPS = LATENCY | BENCH | USECASES, /* run whole steps of a model */
     RUNS = BLOCKS | STEPS,
     CACHES = RUNS | MEMORY, /* are about a cache */
-    MEASURING = CACHES | INSTANCES | ROOF,
+    MEASURING = CACHES | INSTANCES | ROOF | HEADS,
 };
 
 /* clang-format off */
@@ -36,11 +38,11 @@ static const struct {
     struct opt opt;
 } table[] = {
     {0, HEADING("What is run")},
-    {CACHES | INSTANCES, PATH("model", "m", "FILE", model, "a model file (default: the model that came with the program)")},
+    {CACHES | INSTANCES | HEADS, PATH("model", "m", "FILE", model, "a model file (default: the model that came with the program)")},
     {CACHES, NAMES("shape", "SHAPE", shape, CHOICES_SHAPES, "a known shape (a name from shapes/, or a path) with random weights in memory, in place of a model")},
     {CACHES, SIZE("layers", NULL, layers, 1, 1024, "run only so many layers of it (default: all)")},
     {STEPS, CHOICE("type", "TYPE", type, CHOICES_TYPES, "type of the random weights: {} (default bf16)")},
-    {BLOCKS | LATENCY | BENCH | MEMORY, SIZE("ctx-size", "N", context, 1, MANY, "N, the rows that a sequence grows to (default: 512, at most the model's context; with --load-kv 512 beyond its rows); bench: the context that a shape has at least; memory: by default prompt and answer together")},
+    {BLOCKS | LATENCY | BENCH | MEMORY | HEADS, SIZE("ctx-size", "N", context, 1, MANY, "N, the rows that a sequence grows to (default: 512, at most the model's context; with --load-kv 512 beyond its rows); bench: the context that a shape has at least; memory: by default prompt and answer together; heads: tokens of the text that are read at most (default: the model's context)")},
     {CACHES | INSTANCES, TEXT("batch", "b", "LIST", batch, "sequences at a time; bench, usecases, memory and instances take a list, as 1,8,32 (default 1)")},
     {BENCH | MEMORY | INSTANCES, TEXT("prompt", "p", "LIST", prompt, "prompt lengths; instances takes one (default 128)")},
     {BENCH | MEMORY | INSTANCES, TEXT("gen", "n", "LIST", gen, "numbers of generated tokens; instances takes one (default 32)")},
@@ -49,6 +51,10 @@ static const struct {
     {BENCH, TEXT("depth", "d", "LIST", depth, "rows that are in the cache already (default 0)")},
     {USECASES, TEXT("cases", NULL, "LIST", cases, "prompt and generated lengths (default: of 128:128,128:1920,1920:128,1920:1920 those that the context holds)")},
     {LATENCY, PATH("load-kv", NULL, "FILE", load_kv, "begin with the sequences of this snapshot")},
+    {HEADS, PATH("file", "f", "FILE", text, "the text on which heads are watched; - is standard input, which is also the default")},
+    {HEADS, {OPT_SIZE, "sink", NULL, "ROWS", "rows at the beginning that every head sees (default 4)", AT(sink), 0, 1 << 30, NULL, false}},
+    {HEADS, {OPT_SIZE, "recent", NULL, "ROWS", "and so many last ones (default 256)", AT(recent), 1, 1 << 30, NULL, false}},
+    {HEADS, REAL("sparsity", "PART", sparsity, 0, 1, "of all heads, how many see no more than that: those that look beyond it least (default 0.5)")},
     {0, HEADING("Cache and machine")},
     {POLICIES | STEPS | MEMORY | INSTANCES, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with what bmc-gen --kv allows after a colon (default: all; bench: bmc; latency: iterative,bmc)")},
     {CACHES, ROW_KV_TYPE("f32, or that of the snapshot")},
@@ -56,8 +62,8 @@ static const struct {
     {CACHES, ROW_ALLOC},
     {RUNS, FLAG("lockstep", NULL, lockstep, "grow a batch as one tensor (iterative, upfront and bmc)")},
     {RUNS, ROW_ATTN},
-    {RUNS, ROW_ISA},
-    {STEPS, ROW_PRECISION},
+    {RUNS | HEADS, ROW_ISA},
+    {STEPS | HEADS, ROW_PRECISION},
     {POLICIES | STEPS | MEMORY, ROW_PROFILE(", made by bmc-tune, or none: T of bmc")},
     {MEASURING, ROW_THREADS},
     {RUNS, INT("seed", "s", seed, 0, 9e18, "seed of random weights, tokens and rows (default 0)")},
@@ -70,6 +76,7 @@ static const struct {
     {COMPARE, REAL("tolerance", "PERCENT", tolerance, 0, 1000, "how much worse the second file may be before the exit status is 1 (default 5)")},
     {0, HEADING("Output")},
     {MEASURING | COMPARE, ROW_FORMAT("{}; the first two show the main columns only (default table)")},
+    {HEADS, OUTPUT("output", "o", OPT_WRITES, output, "write the list of the heads that see all, for bmc-gen --heads")},
     {BLOCKS | LATENCY, OUTPUT("plot", NULL, OPT_WRITES, plot, "draw the result as SVG")},
 };
 /* clang-format on */

@@ -61,6 +61,7 @@ complete -c bmc-gen -l chunk -x -d 'prompt tokens computed at a time (default 51
 complete -c bmc-gen -s t -l threads -x -d 'threads (default: all cores that the process may use)'
 complete -c bmc-gen -o tb -l threads-batch -x -d 'threads for prompts (default: as --threads)'
 complete -c bmc-gen -l mlock -d 'keep the model in memory'
+complete -c bmc-gen -l heads -r -F -d 'with --kv headwise, KV heads that see all rows, of a list that bmc-prof heads makes; the others see and keep the first and the last rows only'
 complete -c bmc-gen -l split -x -a 'requests tensor layers' -d 'what the processes that mpirun has started divide among them: requests, tensor or layers (default: requests with --jsonl, else tensor)'
 complete -c bmc-gen -l layers -x -d 'with --split layers, how many layers each rank has, as 10,12 (default: as their bytes have it)'
 complete -c bmc-gen -l in-flight -x -d 'with --split layers, groups of sequences that are under way at a time (default: as many as there are ranks)'

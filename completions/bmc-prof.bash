@@ -22,6 +22,10 @@ _bmc_prof()
     --depth | -d) COMPREPLY=() ;;
     --cases) COMPREPLY=() ;;
     --load-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --file | -f) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --sink) COMPREPLY=() ;;
+    --recent) COMPREPLY=() ;;
+    --sparsity) COMPREPLY=() ;;
     --kv) COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W 'bmc iterative upfront paged reserve segment shift headwise' -- "${cur##*,}")) ;;
     --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4' -- "$cur")) ;;
     --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;
@@ -39,10 +43,11 @@ _bmc_prof()
     --megabytes) COMPREPLY=() ;;
     --tolerance) COMPREPLY=() ;;
     --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
+    --output | -o) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            local word options='-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen --beams --memory -d --depth --cases --load-kv --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed --launcher -r --repeat --warmup --every --megabytes --tolerance --format --plot -h --help --version'
+            local word options='-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen --beams --memory -d --depth --cases --load-kv -f --file --sink --recent --sparsity --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed --launcher -r --repeat --warmup --every --megabytes --tolerance --format -o --output --plot -h --help --version'
             for word in "${COMP_WORDS[@]:1}"; do
                 case $word in
                 policies) options='-m --model --shape --layers -N --ctx-size -b --batch --kv --kv-type --rows --alloc --lockstep --attn --isa --profile -t --threads -s --seed -r --repeat --warmup --format --plot -h --help --version' ;;
@@ -53,12 +58,13 @@ _bmc_prof()
                 memory) options='-m --model --shape --layers -N --ctx-size -b --batch -p --prompt -n --gen --beams --memory --kv --kv-type --alloc --profile -t --threads --megabytes --format -h --help --version' ;;
                 instances) options='-m --model -b --batch -p --prompt -n --gen --kv -t --threads --launcher -r --repeat --format -h --help --version' ;;
                 roof) options='-t --threads -r --repeat --megabytes --format -h --help --version' ;;
+                heads) options='-m --model -N --ctx-size -f --file --sink --recent --sparsity --isa --precision -t --threads --format -o --output -h --help --version' ;;
                 compare) options='--tolerance --format -h --help --version' ;;
                 esac
             done
             COMPREPLY=($(compgen -W "$options" -- "$cur"))
         else
-            local word words='policies sweep latency bench usecases memory instances roof compare'
+            local word words='policies sweep latency bench usecases memory instances roof heads compare'
             COMPREPLY=($(compgen -W "$words" -- "$cur"))
             for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
                 if [[ " $words " == *" $word "* ]]; then

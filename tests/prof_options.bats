@@ -20,7 +20,7 @@ refused() {
     assert_regex "$stderr" "^bmc-prof: $1 \(see bmc-prof --help\)$"
 }
 
-commands='policies sweep latency bench usecases memory instances roof compare'
+commands='policies sweep latency bench usecases memory instances roof heads compare'
 
 # The options of a subcommand, one a line, as the usage of --help has them.
 used_by() { # SUBCOMMAND
@@ -80,6 +80,7 @@ spelled() {
         case $job in
         roof) assert_success ;;
         compare) assert_regex "$stderr" 'none: cannot open' ;;
+        heads) assert_regex "$stderr" 'no instruction set "1"' ;;
         instances) assert_regex "$stderr" 'cache policy "1" is unknown' ;;
         *) assert_regex "$stderr" '-m and --shape exclude each other' ;;
         esac

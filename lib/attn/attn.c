@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "attn/attn_reach.h"
 #include "base/mem.h"
 
 extern const struct attn_backend attn_fused, attn_blas;
@@ -88,6 +89,8 @@ int attn_run(struct attn *attn, const struct attn_step *step, const struct attn_
              const float *q, float *out, struct err *err)
 {
     struct attn_part all = {layer, 0, attn->shape.kv_heads, q, out};
+    if (attn->reach && attn_reach_add(attn, step, layer, q, err) < 0)
+        return -1;
     return kv_setup(step->kv)->heads_at_once ? run_parts(attn, step, &all, err)
                                              : attn->backend->run(attn, step, &all, err);
 }

@@ -7,7 +7,7 @@
  * Rows are consumed by logical position, whatever the order of storage, and however many of the first ones the cache has
  * dropped. A query at position p sees the committed rows before it and, of the step's own rows, those of its list: for plain text the rows up to
  * itself; for a node of a token tree its ancestors and itself; in a layer with a window only the last of
- * these. Everything else is masked: its weight is exactly 0.
+ * these, and of a sparse head (kv_sparse.h) only the first and the last of these. Everything else is masked: its weight is exactly 0.
  *
  * Where the cache shows only some KV heads at once, a layer is done in parts: each is announced to the cache
  * while the one before is computed. Rows that sequences share (kv_shared_rows()) may be read once for all. */
@@ -98,6 +98,8 @@ struct attn {
     const struct attn_backend *backend;
     struct attn_shape shape; /* with its scale */
     size_t group;            /* G: query heads of a KV head */
+    struct attn_reach
+        *reach; /* attn_reach.h: how far heads look is added up there; NULL: nobody asks */
 };
 
 extern const struct attn_backend *const attn_backends[]; /* ended by NULL; the first is the default */

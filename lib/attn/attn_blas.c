@@ -38,6 +38,7 @@ struct blas_state {
     size_t threads;
     float *scores; /* [threads][tile_rows][stored_rows] */
     float *wide;   /* [threads][WIDEN_TILE][d] */
+    float *sight;  /* [threads][stored_rows]: the mask of a row that sees a sparse head */
     float *bias;
     size_t bias_cap;   /* elements */
     struct mask *mask; /* [queries] */
@@ -56,6 +57,7 @@ static void close_state(struct attn *attn)
     struct blas_state *s = (struct blas_state *)attn;
     free(s->scores);
     free(s->wide);
+    free(s->sight);
     free(s->bias);
     free(s->mask);
 }
@@ -73,9 +75,10 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
     if (size_mul(s->threads * s->tile_rows, s->stored_rows, &scores)) {
         s->scores = mem_alloc(scores, sizeof(float));
         s->wide = mem_alloc(s->threads * WIDEN_TILE, attn->shape.head_dim * sizeof(float));
+        s->sight = mem_alloc(s->threads * s->stored_rows, sizeof *s->sight);
         s->mask = mem_alloc(limits->queries, sizeof *s->mask);
     }
-    if (!s->scores || !s->wide || !s->mask)
+    if (!s->scores || !s->wide || !s->sight || !s->mask)
         return err_set(err, "out of memory: attention over %zu rows needs %zu bytes", limits->positions,
                        s->threads * s->tile_rows * s->stored_rows * sizeof(float));
     return 0;
@@ -246,6 +249,25 @@ static void bend(const struct blas_state *s, const struct attn_step *step, const
     }
 }
 
+/* The mask of query row `row`, of the n columns of a view: of a sparse head only the first and the last rows are seen. */
+static const float *sight_row(const struct blas_state *s, const struct attn_step *step,
+                              const struct task *task, const struct kv_view *view, size_t row, size_t n)
+{
+    const float *mask = mask_row(s, task, view, row);
+    const struct attn_query *query = task->query;
+    const size_t begun = kv_position(step->kv, query->seq);
+    const size_t own = begun + (query->tail ? query->tail_at[row + 1] - query->tail_at[row] - 1 : row);
+    const size_t from = kv_recent_start(own, view->recent);
+    float *sight = s->sight + (size_t)threads_self() * s->stored_rows;
+    if (from <= view->sink)
+        return mask;
+    for (size_t j = 0; j < n; j++) {
+        const size_t at = position_of(query, row, begun, view->span[0].first + j);
+        sight[j] = at < view->sink || at >= from ? mask[j] : MASKED;
+    }
+    return sight;
+}
+
 /* Scores become weights: `m` rows of matrix `matrix` of the task. */
 static void weigh(const struct blas_state *s, const struct attn_step *step, const struct task *task,
                   const struct kv_view *view, size_t matrix, size_t m, float *scores, size_t columns)
@@ -261,7 +283,8 @@ static void weigh(const struct blas_state *s, const struct attn_step *step, cons
         memset(scores_i - padded, 0, padded * sizeof *scores_i);
         if (bent)
             bend(s, step, task, row, head, scores_i, view->span[0].first, n);
-        step->kernels->softmax(scores_i, n, bent ? 1 : shape->scale, mask_row(s, task, view, row));
+        step->kernels->softmax(scores_i, n, bent ? 1 : shape->scale,
+                               sight_row(s, step, task, view, row, n));
     }
 }
 

@@ -20,6 +20,7 @@
 
 #include "attn/attn_bundle.h"
 #include "attn/attn_few.h"
+#include "attn/attn_rows.h"
 #include "attn/attn_states.h"
 #include "base/mem.h"
 #include "base/threads.h"
@@ -246,32 +247,21 @@ static void store_context(const struct job *job, const struct task *task, const 
     }
 }
 
-/* Pointers to the tiles of positions [from, to); from is a multiple of a tile, and no tile lies in two
- * spans. Of rows that are dropped nothing is seen: the first tile that is there stands for theirs. */
-static size_t find_tiles(const struct kv_view *view, size_t from, size_t to, const char **k,
-                         const char **v)
+/* The first position that a query at `own` sees, but for the first rows of a sparse head. */
+static size_t sight_start(const struct work *w, size_t own)
 {
-    const struct kv_span *span = view->span, *end = span + view->n_spans;
-    size_t n = 0;
-    for (size_t at = from; at < to; at += ATTEND_TILE, n++) {
-        while (span + 1 < end && at >= span[1].first)
-            span++;
-        const size_t offset =
-            view->offset + (size_max(at, span->first) - span->first) * span->row_stride;
-        k[n] = (const char *)span->k + offset;
-        v[n] = (const char *)span->v + offset;
-    }
-    return n;
+    const size_t window = w->job->part->layer->window;
+    const size_t first = kv_recent_start(own, w->view->recent);
+    return size_max(kv_recent_start(own, window), first <= w->view->sink ? 0 : first);
 }
 
 /* Row `row` of the queries stands at position `own` and sees the positions before `end`, as far back as the
- * layer's window: told to the kernel for a run that begins at position `run`. */
+ * layer's window and a sparse head's recent rows: told to the kernel for a run that begins at position `run`. */
 static void tell_sight(const struct work *w, size_t row, size_t own, size_t end, size_t run)
 {
     const struct fused *f = w->job->f;
     struct scratch *s = w->s;
-    const size_t window = w->job->part->layer->window;
-    const size_t first = window && own >= window ? own + 1 - window : 0;
+    const size_t first = sight_start(w, own);
     for (size_t i = row * f->group, g = 0; g < f->group; i++, g++) {
         s->seen[i] = end > run ? end - run : 0;
         s->first[i] = first > run ? first - run : 0;
@@ -310,7 +300,7 @@ static void attend_rows(const struct work *w, size_t tiles, size_t must, size_t 
         .q_stride = f->queries,
         .q_int8 = &q_int8,
         .seen = s->seen + first,
-        .from = w->job->part->layer->window ? s->first + first : NULL,
+        .from = w->job->part->layer->window || w->view->recent ? s->first + first : NULL,
         .softcap = f->attn.shape.softcap,
         .slope = sloped ? s->slope + first : NULL,
         .own = sloped ? s->own + first : NULL,
@@ -331,20 +321,9 @@ static void attend_chain(const struct work *w, size_t row, size_t rows, size_t f
         const size_t own = position_of(kv, w->task, i);
         tell_sight(w, i, own, own + 1, from);
     }
-    const size_t tiles = find_tiles(w->view, from, to, w->s->k, w->s->v);
+    const size_t tiles = view_tiles(w->view, from, to, w->s->k, w->s->v);
     const size_t must = end > from ? div_up(end - from, ATTEND_BLOCK) : 0;
     attend_rows(w, tiles, must, row, rows);
-}
-
-/* Row `at` of the view, or its first one. */
-static size_t row_offset(const struct kv_view *view, size_t at, const struct kv_span **span)
-{
-    size_t i = 0;
-    at = size_max(at, view->span[0].first);
-    while (i + 1 < view->n_spans && at >= view->span[i + 1].first)
-        i++;
-    *span = &view->span[i];
-    return view->offset + (at - view->span[i].first) * view->span[i].row_stride;
 }
 
 /* How many of the tree's rows stand before one: its position after the committed rows. */
@@ -364,7 +343,7 @@ static size_t gather_tail(const struct work *w, size_t row, size_t n, size_t fro
     for (size_t at = from; at < to; at++) {
         const struct kv_span *span;
         const size_t lies = at < n ? at : n + query->tail[query->tail_at[row] + at - n];
-        const size_t offset = row_offset(w->view, lies, &span);
+        const size_t offset = view_row(w->view, lies, &span);
         memcpy(k + (at - from) * bytes, (const char *)span->k + offset, bytes);
         memcpy(v + (at - from) * bytes, (const char *)span->v + offset, bytes);
     }
@@ -390,7 +369,7 @@ static void attend_tree(const struct work *w, size_t from, size_t to)
     for (size_t i = 0; i < task->rows && common > from; i++)
         tell_sight(w, i, n + tree_depth(query, task->from + i), common, from);
     if (common > from)
-        attend_rows(w, find_tiles(w->view, from, common, s->k, s->v), SIZE_MAX, 0, task->rows);
+        attend_rows(w, view_tiles(w->view, from, common, s->k, s->v), SIZE_MAX, 0, task->rows);
     for (size_t i = 0; i < task->rows; i++) {
         const size_t row = task->from + i, own = n + tree_depth(query, row);
         const size_t end = size_min(own + 1, from + PIECE);
@@ -403,7 +382,7 @@ static void attend_tree(const struct work *w, size_t from, size_t to)
     for (size_t i = 0; i < task->rows * w->job->f->group; i++)
         s->seen[i] = 0;
     if (to > padding)
-        attend_rows(w, find_tiles(w->view, padding, to, s->k, s->v), 0, 0, task->rows);
+        attend_rows(w, view_tiles(w->view, padding, to, s->k, s->v), 0, 0, task->rows);
 }
 
 static bool open_view(struct job *job, const struct task *task, size_t seq, struct kv_view *view)
@@ -418,15 +397,6 @@ static bool open_view(struct job *job, const struct task *task, size_t seq, stru
     return false;
 }
 
-/* Two views show the same memory where row `at` is. */
-static bool same_row(const struct kv_view *a, const struct kv_view *b, size_t at)
-{
-    const struct kv_span *in_a, *in_b;
-    const size_t offset_a = row_offset(a, at, &in_a), offset_b = row_offset(b, at, &in_b);
-    return (const char *)in_a->k + offset_a == (const char *)in_b->k + offset_b &&
-           (const char *)in_a->v + offset_a == (const char *)in_b->v + offset_b;
-}
-
 /* Positions [from, to) of the sequence of query i of a bundle, for its row alone. */
 static void attend_own(const struct work *w, size_t i, size_t from, size_t to)
 {
@@ -434,7 +404,8 @@ static void attend_own(const struct work *w, size_t i, size_t from, size_t to)
     struct kv_view view;
     if (from >= to || !open_view(w->job, w->task, w->task->bundle->query[i]->seq, &view))
         return;
-    assert(same_row(&view, w->view, 0) && same_row(&view, w->view, w->task->bundle->shared - 1));
+    assert(view_same_row(&view, w->view, 0) &&
+           view_same_row(&view, w->view, w->task->bundle->shared - 1));
     own.view = &view;
     attend_chain(&own, i, 1, from, to);
     kv_done(w->job->step->kv, &view);
@@ -449,7 +420,7 @@ static void attend_bundle(const struct work *w, size_t from, size_t to)
     for (size_t i = 0; i < task->rows && common > from; i++)
         tell_sight(w, i, position_of(kv, task, i), common, from);
     if (common > from)
-        attend_rows(w, find_tiles(w->view, from, common, w->s->k, w->s->v), SIZE_MAX, 0, task->rows);
+        attend_rows(w, view_tiles(w->view, from, common, w->s->k, w->s->v), SIZE_MAX, 0, task->rows);
     for (size_t i = 0; i < task->rows; i++)
         attend_own(w, i, rest, size_min(to, kv_rows_end(kv, task->bundle->query[i]->seq)));
 }
@@ -472,6 +443,43 @@ static void attend_padding(const struct work *w)
     }
 }
 
+/* Where row i of a task stands. */
+static size_t own_of(const struct work *w, size_t i)
+{
+    const struct task *task = w->task;
+    const struct kv *kv = w->job->step->kv;
+    return task->query->tail
+               ? kv_position(kv, task->query->seq) + tree_depth(task->query, task->from + i)
+               : position_of(kv, task, i);
+}
+
+/* The first rows of a sparse head, as far as they lie in positions [from, to), for queries that do not see them with the last
+ * ones: where all rows are seen the sums are those of a head that is not sparse. */
+static void attend_sink(const struct work *w, size_t from, size_t to)
+{
+    const struct fused *f = w->job->f;
+    const size_t end = size_min(to, w->view->sink), window = w->job->part->layer->window;
+    for (size_t i = 0; i < w->task->rows; i++) {
+        const size_t own = own_of(w, i), first = kv_recent_start(own, window);
+        const bool apart = kv_recent_start(own, w->view->recent) > w->view->sink;
+        tell_sight(w, i, own, from, from);
+        for (size_t q = i * f->group; q < (i + 1) * f->group; q++) {
+            w->s->seen[q] = apart ? end - from : 0;
+            w->s->first[q] = first - size_min(first, from);
+        }
+    }
+    attend_rows(w, view_tiles(w->view, from, end, w->s->k, w->s->v), SIZE_MAX, 0, w->task->rows);
+}
+
+/* Between the first and the last rows of a sparse head: seen by no query of the task. */
+static bool out_of_sight(const struct work *w, size_t from, size_t to)
+{
+    const struct task *task = w->task;
+    const size_t n = kv_position(w->job->step->kv, task->query->seq);
+    const size_t least = task->query->tail ? n : position_of(w->job->step->kv, task, 0);
+    return w->view->recent && from >= w->view->sink && to <= sight_start(w, least);
+}
+
 /* One piece of a task; false when it is behind the last row. */
 static bool run_piece(const struct work *w, size_t piece)
 {
@@ -482,10 +490,12 @@ static bool run_piece(const struct work *w, size_t piece)
     if (from >= to)
         return false;
     states_clear(f->d, w->state, task->rows * f->group);
-    if (to <= w->view->span[0].first)
+    if (to <= w->view->span[0].first || out_of_sight(w, from, to))
         return true;
     if (piece == 0 && w->view->padded)
         attend_padding(w);
+    if (w->view->recent && from < w->view->sink)
+        attend_sink(w, from, to);
     if (task->bundle->n > 1)
         attend_bundle(w, from, to);
     else if (task->query->tail)

@@ -65,7 +65,7 @@ static void read_missing(struct kv *kv, size_t seq, struct heads_buffer *b)
     if (b->good >= to)
         return;
     for (size_t head = b->head; head < b->head + b->heads; head++)
-        for (size_t v = 0; v < 2; v++)
+        for (size_t v = 0; v < 2 && !heads_sparse(kv, b->layer, head); v++)
             spill_read(h->spill, &b->reading, buffer_at(kv, seq, b, v, head) + from,
                        heads_offset(kv, seq, b->layer, v, head) + from, to - from);
     b->good = to;
@@ -90,7 +90,7 @@ void buffers_fetch(struct kv *kv, size_t seq, size_t layer, size_t head, size_t 
 static void copy_tails(struct kv *kv, size_t seq, struct heads_buffer *b, size_t end)
 {
     for (size_t head = b->head; head < b->head + b->heads && b->good < end; head++)
-        for (size_t v = 0; v < 2; v++)
+        for (size_t v = 0; v < 2 && !heads_sparse(kv, b->layer, head); v++)
             memcpy(buffer_at(kv, seq, b, v, head) + b->good,
                    heads_at(kv, seq, b->layer, v, head) + b->good, end - b->good);
     b->good = size_max(b->good, end);

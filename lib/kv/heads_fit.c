@@ -19,17 +19,20 @@ static size_t tail_of(const struct kv *kv, size_t seq, size_t rows, size_t step)
 static struct kv_memory memory_of(const struct kv *kv, size_t seq, size_t step)
 {
     const struct kv_shape *shape = &kv->setup.shape;
+    const struct kv_sparse *sparse = &heads_of(kv)->sparse;
     struct kv_memory m = {.ram = kv->spec.spill.ram,
                           .layers = shape->layers,
                           .kv_heads = shape->kv_heads,
                           .group = kv->spec.spill.group,
-                          .bytes_per_ms = spill_pace(heads_of(kv)->spill)};
+                          .bytes_per_ms = spill_pace(heads_of(kv)->spill),
+                          .sparse = sparse->n ? sparse : NULL};
     for (size_t s = 0; s < kv->setup.n_seqs; s++) {
         const size_t more = s == seq ? step : kv->seq[s].pending, rows = kv->seq[s].n + more;
         if (!rows)
             continue;
         m.head_bytes += 2 * heads_begun(kv, rows);
         m.tail_bytes += 2 * tail_of(kv, s, rows, more);
+        m.sparse_bytes += sparse->n * 2 * (heads_begun(kv, rows) - heads_gap(kv, s));
         if (more > KV_PIECE_ROWS)
             m.other_bytes += 2 * shape->kv_heads * 2 * heads_begun(kv, more);
     }
@@ -40,7 +43,7 @@ static size_t heads_that_stay(const struct kv *kv)
 {
     size_t heads = 0;
     for (size_t l = 0; l < kv->setup.shape.layers; l++)
-        heads += heads_of(kv)->stay[l];
+        heads += kv_sparse_others(&heads_of(kv)->sparse, l, heads_of(kv)->stay[l]);
     return heads;
 }
 

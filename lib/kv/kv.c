@@ -29,6 +29,8 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
                        shape->max_rows);
     if (spec->lockstep && !spec->policy->lockstep)
         return err_set(err, "cache policy %s cannot grow in lockstep", spec->policy->name);
+    if (spec->sparse && !spec->policy->sparse)
+        return err_set(err, "cache policy %s knows no sparse heads: headwise does", spec->policy->name);
     struct kv *kv = mem_zalloc(1, sizeof *kv);
     if (kv)
         kv->seq = mem_zalloc(n_seqs, sizeof *kv->seq);
@@ -85,10 +87,7 @@ struct kv_fill kv_fill(const struct kv *kv, size_t seq)
 
 size_t kv_position(const struct kv *kv, size_t seq) { return kv->seq[seq].first + kv->seq[seq].n; }
 
-bool kv_whole(const struct kv *kv, size_t seq)
-{
-    return !kv->policy->endless || kv_position(kv, seq) <= kv->setup.cut_rows;
-}
+bool kv_whole(const struct kv *kv, size_t seq) { return kv_position(kv, seq) <= kv->setup.cut_rows; }
 
 size_t kv_left(const struct kv *kv, size_t seq)
 {
@@ -179,7 +178,7 @@ int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, 
     view->head = head;
     view->heads = heads;
     view->type = kv->setup.shape.type;
-    view->padded = 0;
+    view->padded = view->sink = view->recent = 0;
     if (kv->policy->view(kv, seq, layer, head, heads, s->n + s->pending, view, err) < 0)
         return -1;
     assert(head > 0 || !kv_view_problem(view, kv_row_bytes(kv),

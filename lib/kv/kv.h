@@ -21,6 +21,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/pages.h"
+#include "kv/kv_sparse.h"
 #include "kv/kv_spill.h"
 
 struct kv;
@@ -52,6 +53,9 @@ struct kv_view {
     enum dtype type;
     size_t offset; /* bytes from every span's k and v to the view's layer and first head */
     size_t padded; /* rows on the left of the first span */
+    size_t sink,
+        recent; /* a query sees so many first rows and so many last ones of this head, itself among them; of rows
+                            that nobody sees any more zeros are there. recent 0: it sees all */
     size_t n_spans;
     const struct kv_span *span;
     struct kv_span few[3]; /* a view is not copied: `span` may point here */
@@ -97,12 +101,14 @@ struct kv_tuner {
 /* A policy with its parameters, as --kv spells it: "iterative", "bmc:T=16", "bmc:r=64", "paged:32", "shift:S=2048". */
 struct kv_spec {
     const struct kv_policy *policy;
-    size_t T, r;                  /* 0: not given */
-    bool tuned;                   /* T=tuned: that of the tuner, where the policy has another habit */
-    size_t window;                /* S of an endless policy; 0: N */
-    double slack;                 /* room beyond the window, as a part of it */
-    const size_t *windows;        /* [layers] a layer's own, 0: none; or NULL. Read by kv_open() only */
-    struct spill_place spill;     /* where rows are that memory does not hold */
+    size_t T, r;              /* 0: not given */
+    bool tuned;               /* T=tuned: that of the tuner, where the policy has another habit */
+    size_t window;            /* S of an endless policy; 0: N */
+    double slack;             /* room beyond the window, as a part of it */
+    const size_t *windows;    /* [layers] a layer's own, 0: none; or NULL. Read by kv_open() only */
+    struct spill_place spill; /* where rows are that memory does not hold */
+    const struct kv_sparse
+        *sparse; /* of `headwise`: heads that do not look far; or NULL. Read by kv_open() only */
     const struct kv_tuner *tuner; /* asked for T then; may be NULL */
     enum pages_alloc alloc;       /* how its memory is had */
     bool lockstep;                /* the sequences grow together, as one tensor */
@@ -137,7 +143,7 @@ struct kv_setup {
     size_t T, r;
     enum kv_T_from T_from;
     size_t heads_at_once; /* KV heads that views show at once, after kv_announce(); 0: all, always */
-    /* Endless policies; others have zeros, and no limit to cut_rows. */
+    /* Endless policies; others have zeros, and no limit to cut_rows but that of sparse heads. */
     size_t window; /* S: a query sees so many positions, itself the last */
     size_t
         cut_rows; /* as long as a sequence has had no more rows than that, no layer has dropped any */

@@ -64,6 +64,23 @@ static bool open_tables(struct kv *kv, struct heads *h)
     return ok;
 }
 
+/* Rows are there as long as no more of them have come than a sparse head sees. */
+static int take_sparse(struct kv *kv, const struct kv_sparse *sparse, struct err *err)
+{
+    const struct kv_shape *shape = &kv->setup.shape;
+    if (!sparse)
+        return 0;
+    if (sparse->layers != shape->layers || sparse->kv_heads != shape->kv_heads)
+        return err_set(
+            err,
+            "a list of sparse heads is for %zu layers of %zu KV heads, this cache has %zu of "
+            "%zu: a model that is split has none",
+            sparse->layers, sparse->kv_heads, shape->layers, shape->kv_heads);
+    if (sparse->n)
+        kv->setup.cut_rows = sparse->sink + sparse->recent - 1;
+    return kv_sparse_copy(&heads_of(kv)->sparse, sparse, err);
+}
+
 int heads_open(struct kv *kv, struct err *err)
 {
     struct heads *h = kv->store = mem_zalloc(1, sizeof *h);
@@ -76,7 +93,8 @@ int heads_open(struct kv *kv, struct err *err)
         !size_mul(all, kv->setup.n_seqs, &all) || all > SIZE_MAX / 4)
         return err_set(err, "a reservation of %zu rows is larger than the address space",
                        kv->setup.shape.max_rows);
-    return spill_open(&h->spill, kv->spec.spill.dir, err);
+    return take_sparse(kv, kv->spec.sparse, err) < 0 ? -1
+                                                     : spill_open(&h->spill, kv->spec.spill.dir, err);
 }
 
 void heads_close(struct kv *kv)
@@ -91,6 +109,7 @@ void heads_close(struct kv *kv)
     }
     free(h->seq);
     free(h->stay);
+    kv_sparse_release(&h->sparse);
     free(h);
 }
 
@@ -125,7 +144,7 @@ int heads_say(struct kv *kv, struct err *err)
     return -1;
 }
 
-/* Bytes [from, to) of K and V of heads [head, end) of a layer. */
+/* Bytes [from, to) of K and V of heads [head, end) of a layer, but of sparse ones. */
 struct strip {
     size_t layer, head, end, from, to;
 };
@@ -135,9 +154,12 @@ typedef void strip_act(struct kv *kv, struct heads_seq *s, char *at, size_t offs
 static void each_strip(struct kv *kv, size_t seq, const struct strip *strip, strip_act *act)
 {
     for (size_t v = 0; v < 2 && strip->from < strip->to; v++)
-        for (size_t head = strip->head; head < strip->end; head++)
+        for (size_t head = strip->head; head < strip->end; head++) {
+            if (heads_sparse(kv, strip->layer, head))
+                continue;
             act(kv, &heads_of(kv)->seq[seq], heads_at(kv, seq, strip->layer, v, head) + strip->from,
                 heads_offset(kv, seq, strip->layer, v, head) + strip->from, strip->to - strip->from);
+        }
 }
 
 static void write_strip(struct kv *kv, struct heads_seq *s, char *at, size_t offset, size_t bytes)
@@ -156,6 +178,13 @@ static void drop_strip(struct kv *kv, struct heads_seq *s, char *at, size_t offs
     (void)s;
     (void)offset;
     madvise(at, bytes, MADV_DONTNEED);
+}
+
+/* The same of one head, sparse or not, or of a buffer's. */
+static void drop_head(struct kv *kv, size_t seq, size_t layer, size_t head, size_t from, size_t to)
+{
+    for (size_t v = 0; v < 2 && from < to; v++)
+        madvise(heads_at(kv, seq, layer, v, head) + from, to - from, MADV_DONTNEED);
 }
 
 void heads_flush(struct kv *kv, size_t seq, size_t layer, size_t to)
@@ -254,10 +283,34 @@ void heads_shrink(struct kv *kv, size_t seq, size_t rows)
 {
     const struct kv_seq *s = &kv->seq[seq];
     const size_t from = heads_begun(kv, rows), to = heads_begun(kv, s->n + s->pending);
-    for (size_t l = 0; l < kv->setup.shape.layers + 2 && from < to; l++) {
-        const struct strip strip = {l, 0, kv->setup.shape.kv_heads, from, to};
-        each_strip(kv, seq, &strip, drop_strip);
-    }
+    for (size_t l = 0; l < kv->setup.shape.layers + 2; l++)
+        for (size_t head = 0; head < kv->setup.shape.kv_heads; head++)
+            drop_head(kv, seq, l, head, from, to);
+}
+
+/* ---- sparse heads ---- */
+
+static size_t sink_bytes(const struct kv *kv) { return heads_begun(kv, heads_of(kv)->sparse.sink); }
+
+size_t heads_gap(const struct kv *kv, size_t seq)
+{
+    const size_t from = sink_bytes(kv), to = heads_of(kv)->seq[seq].thinned;
+    return to - size_min(from, to);
+}
+
+void heads_thin(struct kv *kv, size_t seq)
+{
+    const struct kv_sparse *sparse = &heads_of(kv)->sparse;
+    struct heads_seq *s = &heads_of(kv)->seq[seq];
+    const size_t from = size_max(s->thinned, sink_bytes(kv));
+    const size_t to = heads_whole(kv, kv_recent_start(kv->seq[seq].n, sparse->recent));
+    if (!sparse->n || to <= from)
+        return;
+    for (size_t l = 0; l < sparse->layers; l++)
+        for (size_t head = 0; head < sparse->kv_heads; head++)
+            if (heads_sparse(kv, l, head))
+                drop_head(kv, seq, l, head, from, to);
+    s->thinned = to;
 }
 
 void heads_clear(struct kv *kv, size_t seq)
@@ -266,6 +319,7 @@ void heads_clear(struct kv *kv, size_t seq)
     wait_all(kv, seq);
     pages_release(s->rows, seq_bytes(kv));
     s->rows = NULL;
+    s->thinned = 0;
     memset(s->flushed, 0, 2 * kv->setup.shape.layers * sizeof *s->flushed);
 }
 
@@ -296,8 +350,25 @@ static void copy_piece(struct kv *kv, size_t to, size_t from, const struct strip
     each_strip(kv, to, &block, drop_strip);
 }
 
+/* What there is of a sparse head: the same places in memory. */
+static void copy_sparse(struct kv *kv, size_t to, size_t from, size_t layer, size_t head, size_t rows)
+{
+    const size_t bytes = rows * kv_row_bytes(kv), gap = heads_gap(kv, from);
+    const size_t first = gap ? sink_bytes(kv) : bytes, next = first + gap;
+    for (size_t v = 0; v < 2; v++) {
+        char *at = heads_at(kv, to, layer, v, head);
+        memcpy(at, heads_at(kv, from, layer, v, head), first);
+        if (next < bytes)
+            memcpy(at + next, heads_at(kv, from, layer, v, head) + next, bytes - next);
+    }
+}
+
 static void copy_head(struct kv *kv, size_t to, size_t from, size_t layer, size_t head, size_t rows)
 {
+    if (heads_sparse(kv, layer, head)) {
+        copy_sparse(kv, to, from, layer, head, rows);
+        return;
+    }
     const size_t bytes = rows * kv_row_bytes(kv), whole = heads_whole(kv, rows);
     const size_t flushed = heads_of(kv)->seq[from].flushed[layer];
     for (size_t at = 0, end; at < bytes; at = end) {
@@ -314,6 +385,7 @@ void heads_copy(struct kv *kv, size_t to, size_t from, size_t rows)
     struct heads *h = heads_of(kv);
     heads_finish(kv, from);
     heads_finish(kv, to);
+    h->seq[to].thinned = h->seq[from].thinned;
     for (size_t l = 0; l < kv->setup.shape.layers; l++) {
         for (size_t head = 0; head < kv->setup.shape.kv_heads; head++)
             copy_head(kv, to, from, l, head, rows);

@@ -5,7 +5,8 @@
  *
  * Address space costs nothing: only what is touched takes memory. The first heads of a layer stay in memory whole. Of
  * the others, whole blocks go to the file, to the same place as in memory, and their memory is given back; what comes
- * behind them stays. Heads that are wanted are read into a buffer, and what stayed in memory is copied behind it.
+ * behind them stays. Heads that are wanted are read into a buffer, and what stayed in memory is copied behind it. Sparse heads
+ * never go to the file: their memory between the rows that they see is given back, and reads as zeros.
  *
  *   row  0 ...                flushed        written     n  pending
  *        |---- in the file ----|-- on its way --|--- in memory ---|
@@ -30,7 +31,8 @@ struct heads_seq {
     size_t *flushed, *written; /* [layers], bytes of each head's K and V, whole blocks */
     struct spill_ticket writing;
     struct heads_buffer buffer[2];
-    size_t latest; /* the buffer that was asked for last */
+    size_t latest;  /* the buffer that was asked for last */
+    size_t thinned; /* bytes before which sparse heads have no more than their first rows */
 };
 
 struct heads {
@@ -39,6 +41,7 @@ struct heads {
     size_t group;   /* heads of a buffer; 0: all heads stay */
     size_t *stay;   /* [layers]: leading heads that stay in memory */
     size_t counted; /* bytes that the statistics have */
+    struct kv_sparse sparse;
     struct heads_seq *seq;
     pthread_mutex_t lock; /* views come from several threads */
     bool failed;          /* where nothing could be said: it is said by what comes next */
@@ -46,6 +49,12 @@ struct heads {
 };
 
 static inline struct heads *heads_of(const struct kv *kv) { return kv->store; }
+
+/* Whether a head is kept in part only. */
+static inline bool heads_sparse(const struct kv *kv, size_t layer, size_t head)
+{
+    return kv_sparse_has(&heads_of(kv)->sparse, layer, head);
+}
 
 int heads_open(struct kv *kv, struct err *err);
 void heads_close(struct kv *kv);
@@ -76,6 +85,12 @@ void heads_retreat(struct kv *kv, size_t seq, size_t rows, bool all);
 
 /* What lies behind so many rows gives its memory back, in the buffers too. The sequence's numbers of rows are still as before. */
 void heads_shrink(struct kv *kv, size_t seq, size_t rows);
+
+/* Of sparse heads goes what no query will see that comes behind the committed rows. */
+void heads_thin(struct kv *kv, size_t seq);
+
+/* Bytes of memory that sparse heads have between the rows that they see, of K or V of a head: what was given back. */
+size_t heads_gap(const struct kv *kv, size_t seq);
 
 /* A sequence is empty: no memory is left. Its buffers are cleared already. */
 void heads_clear(struct kv *kv, size_t seq);

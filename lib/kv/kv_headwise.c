@@ -13,6 +13,7 @@ static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)
     buffers_wait(kv, seq);
     heads_retreat(kv, seq, s->n, false);
     buffers_cut(kv, seq, s->n);
+    heads_thin(kv, seq);
     if (heads_fit(kv, seq, rows, err) < 0 || heads_say(kv, err) < 0)
         return -1;
     for (size_t l = 0; l < kv->setup.shape.layers && h->group; l++)
@@ -40,18 +41,27 @@ static void append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t
     heads_flush(kv, seq, layer, heads_whole(kv, kv->seq[seq].n + first + rows));
 }
 
+/* The first head that does not stay, from here on; false: they all do. */
+static bool find_away(const struct kv *kv, size_t *layer, size_t *head)
+{
+    const struct heads *h = heads_of(kv);
+    for (; *layer < kv->setup.shape.layers; ++*layer, *head = 0)
+        for (*head = size_max(*head, h->stay[*layer]); *head < kv->setup.shape.kv_heads; ++*head)
+            if (!heads_sparse(kv, *layer, *head))
+                return true;
+    return false;
+}
+
 /* Heads that stay need no reading: then the next ones that do not are read, which attention comes to later. */
 static void announce(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads)
 {
     const struct heads *h = heads_of(kv);
     const size_t end = kv->setup.shape.kv_heads;
-    if (!h->group)
-        return;
-    for (head = size_max(head, h->stay[layer]); head >= end; head = h->stay[layer])
-        if (++layer == kv->setup.shape.layers)
-            return;
     (void)heads;
-    buffers_fetch(kv, seq, layer, head / h->group * h->group, size_min(h->group, end - head));
+    if (!h->group || !find_away(kv, &layer, &head))
+        return;
+    head = head / h->group * h->group;
+    buffers_fetch(kv, seq, layer, head, size_min(h->group, end - head));
 }
 
 static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
@@ -64,7 +74,10 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     if (!valid)
         return 0;
     const char *k = heads_at(kv, seq, layer, 0, head);
-    if (head + heads > h->stay[layer]) {
+    if (heads_sparse(kv, layer, head)) {
+        out->sink = h->sparse.sink;
+        out->recent = h->sparse.recent;
+    } else if (head + heads > h->stay[layer]) {
         pthread_mutex_lock(&h->lock);
         k = heads_say(kv, err) < 0 ? NULL : buffers_view(kv, seq, layer, head, heads, valid, err);
         pthread_mutex_unlock(&h->lock);
@@ -112,10 +125,21 @@ static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct 
 
 static const struct kv_reading reading = {.announce = announce};
 
+/* What a sparse head has at the end of so many rows, of its blocks. */
+static size_t sparse_bytes(const struct kv *kv, size_t rows)
+{
+    const struct kv_sparse *sparse = &heads_of(kv)->sparse;
+    const size_t first = heads_begun(kv, sparse->sink),
+                 gone = heads_whole(kv, kv_recent_start(rows, sparse->recent));
+    return heads_begun(kv, rows) - (gone - size_min(first, gone));
+}
+
 static size_t bytes_of(const struct kv *kv, size_t rows)
 {
     const struct kv_shape *shape = &kv->setup.shape;
-    return size_min(2 * shape->layers * shape->kv_heads * heads_begun(kv, rows), kv->spec.spill.ram);
+    const size_t sparse = heads_of(kv)->sparse.n, whole = shape->layers * shape->kv_heads - sparse;
+    return size_min(2 * whole * heads_begun(kv, rows) + 2 * sparse * sparse_bytes(kv, rows),
+                    kv->spec.spill.ram);
 }
 
 const struct kv_policy kv_policy_headwise = {
@@ -124,6 +148,7 @@ const struct kv_policy kv_policy_headwise = {
         "heads that memory does not hold lie in a file (headwise:ram=1G,dir=/var/tmp,group=auto)",
     .growth = &kv_grow_on_disk,
     .rows = KV_ROWS_VALID,
+    .sparse = true,
     .reading = &reading,
     .open = heads_open,
     .room = room,

@@ -6,13 +6,23 @@
 /* Reading a group should take so long: some twenty times what it costs besides. */
 #define GROUP_MS 2.0
 
-static size_t all_heads(const struct kv_memory *m) { return m->layers * m->kv_heads; }
+size_t kv_plan_all(const struct kv_memory *m)
+{
+    return m->layers * m->kv_heads - (m->sparse ? m->sparse->n : 0);
+}
+
+/* Heads of a group that are read, at most. */
+static size_t widest(const struct kv_memory *m, size_t group)
+{
+    return m->sparse ? kv_sparse_widest(m->sparse, size_max(group, 1)) : group;
+}
 
 size_t kv_plan_bytes(const struct kv_memory *m, size_t group, size_t heads)
 {
-    return heads == all_heads(m) ? heads * m->head_bytes
-                                 : (heads + 2 * group) * m->head_bytes +
-                                       (all_heads(m) - heads) * m->tail_bytes + m->other_bytes;
+    const size_t others = kv_plan_all(m) - heads;
+    const size_t away =
+        others ? 2 * widest(m, group) * m->head_bytes + others * m->tail_bytes + m->other_bytes : 0;
+    return heads * m->head_bytes + away + m->sparse_bytes;
 }
 
 /* The smallest that is worth a request, of those that fit. */
@@ -29,7 +39,7 @@ static size_t choose_group(const struct kv_memory *m)
 
 bool kv_plan_make(struct kv_plan *plan, const struct kv_memory *m)
 {
-    *plan = (struct kv_plan){.bytes = kv_plan_bytes(m, 0, all_heads(m))};
+    *plan = (struct kv_plan){.bytes = kv_plan_bytes(m, 0, kv_plan_all(m))};
     if (plan->bytes <= m->ram && !m->before)
         return true;
     plan->group = m->group ? size_min(m->group, m->kv_heads) : choose_group(m);
@@ -37,7 +47,7 @@ bool kv_plan_make(struct kv_plan *plan, const struct kv_memory *m)
     if (plan->bytes > m->ram)
         return false;
     /* A head that stays has no tail; the last group of a layer may be a smaller one. */
-    const size_t more = plan->group * (m->head_bytes - m->tail_bytes);
+    const size_t more = widest(m, plan->group) * (m->head_bytes - m->tail_bytes);
     const size_t groups = m->layers * div_up(m->kv_heads, plan->group);
     plan->groups = size_min((m->ram - plan->bytes) / size_max(more, 1), groups - 1);
     plan->bytes += plan->groups * more;

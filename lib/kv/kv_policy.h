@@ -58,6 +58,7 @@ struct kv_policy {
     enum kv_rows rows; /* what attention multiplies under --rows policy */
 
     bool lockstep; /* can grow a batch as one tensor */
+    bool sparse;   /* knows heads that do not look far */
     bool
         endless; /* only the last rows are kept, as kv->setup.window has it: a sequence is never full, and n + first goes on */
 

@@ -1,7 +1,8 @@
 /* Times attention of one row over the layers of a cache larger than memory, beside reading the rows alone.
  *
- *   headwise ROWS LAYERS KV THREADS STEPS
+ *   headwise ROWS LAYERS KV THREADS STEPS [HEADS]
  *
+ * HEADS is a list of heads that see all rows; the others are sparse then.
  * The shape is that of llama-3-8b. Prints a line of JSON: the least times of the steps, bytes in memory as they were
  * counted and as the system says, and bytes of the rows. BMC_ISA names a kernel set. */
 #include <math.h>
@@ -47,9 +48,11 @@ static double read_ms(struct kv *kv, const struct setting *set, struct err *err)
     for (size_t l = 0; group && l < set->shape.layers; l++)
         for (size_t head = 0; head < end; head += group) {
             kv_announce(kv, 0, l, head, size_min(group, end - head));
-            if (kv_view(kv, 0, l, head, 1, &view, err) < 0)
-                die(err);
-            kv_done(kv, &view);
+            for (size_t i = head; i < size_min(head + group, end); i++) {
+                if (kv_view(kv, 0, l, i, 1, &view, err) < 0)
+                    die(err);
+                kv_done(kv, &view);
+            }
         }
     return clock_ms() - start;
 }
@@ -104,8 +107,9 @@ int main(int argc, char **argv)
 {
     struct err err;
     struct kv_spec spec;
+    struct kv_sparse sparse = {0};
     struct kv *kv = NULL;
-    if (argc != 6)
+    if (argc != 6 && argc != 7)
         return 2;
     const size_t rows = strtoull(argv[1], NULL, 10);
     const struct setting set = {rows,
@@ -115,9 +119,14 @@ int main(int argc, char **argv)
     kernels_setup();
     threads_set((int)strtoul(argv[4], NULL, 10));
     const size_t before = file_proc_bytes("/proc/self/status", "RssAnon");
-    if (kv_spec_parse(&spec, argv[3], &err) < 0 || kv_open(&kv, &spec, &set.shape, 1, &err) < 0)
+    if (kv_spec_parse(&spec, argv[3], &err) < 0 ||
+        (argc == 7 && kv_sparse_open(&sparse, argv[6], set.shape.layers, KV_HEADS, &err) < 0))
+        die(&err);
+    spec.sparse = argc == 7 ? &sparse : NULL;
+    if (kv_open(&kv, &spec, &set.shape, 1, &err) < 0)
         die(&err);
     run(kv, &set, before, &err);
     kv_close(kv);
+    kv_sparse_release(&sparse);
     return 0;
 }

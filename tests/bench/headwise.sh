@@ -7,6 +7,9 @@
 #   DEPTHS  rows (131072; "131072 1000000" for the whole table)
 #   SIZES   heads that go together ("4 2 1"; memory: 8 as well, which is offloading by layers)
 #   DIR     where the file lies (/var/tmp)
+#
+# Then every second head is sparse (its table 14): time and bytes; and what sparse heads do to log-probabilities is measured on
+# grimm, with lists that bmc-prof heads makes from a story, on other stories.
 set -eu
 SHAPE=llama-3-8b
 . "$(dirname "$0")/lib.sh"
@@ -16,8 +19,8 @@ headwise=$(driver headwise)
 row=$((2 * 128 * 2))  # bytes of K and V of a head
 spare=$((8 << 20))    # rows on their way to the file, of a layer
 
-# measure DEPTH LAYERS MORE_OF_THE_OPTION
-measure() { "$headwise" "$1" "$2" "headwise:dir=$dir,$3" "$threads" "$rounds"; }
+# measure DEPTH LAYERS MORE_OF_THE_OPTION [HEADS]
+measure() { "$headwise" "$1" "$2" "headwise:dir=$dir,$3" "$threads" "$rounds" ${4:+"$4"}; }
 
 # ram_of DEPTH LAYERS GROUP: two buffers, and the rows of long steps
 ram_of() { echo "ram=$((2 * $3 * ($1 + 512) * row + $2 * spare)),group=$3"; }
@@ -55,4 +58,45 @@ echo "| --- | --- | --- | --- |"
 for option in "ram=$((2 * all))" $(for size in 8 $sizes; do ram_of $depth 1 "$size"; done); do
     measure $depth $layers "$option" | jq -r 'def r: . * 100 | round / 100;
         "| \(if .group == 0 then "all (a standard cache)" else .group end) | \(.counted / 1048576 | r) | \(.measured / 1048576 | r) | \(.measured / .counted | r) |"'
+done
+
+# ---- sparse heads ----
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-headwise.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+{ echo "sink 4"; echo "recent 256"; for head in 0 2 4 6; do echo "0 $head"; done; } >"$work/half"
+for depth in $depths; do
+    printf '\n%s rows of a layer, every second head sparse (first 4 and last 256 rows):\n\n' "$depth"
+    echo "| where the rows are | ms of a step | with sparse heads | of that time | MiB in memory | with sparse heads |"
+    echo "| --- | --- | --- | --- | --- | --- |"
+    for where in "memory ram=$((2 * depth * 8 * row))" "file $(ram_of "$depth" 1 1)"; do
+        option=${where#* }
+        { measure "$depth" 1 "$option"; measure "$depth" 1 "$option" "$work/half"; } | jq -rs --arg where "${where%% *}" '
+            def r: . * 100 | round / 100; def mib: . / 1048576 | r;
+            "| \($where) | \(.[0].step_ms | r) | \(.[1].step_ms | r) | \(.[1].step_ms / .[0].step_ms | r) | " +
+            "\(.[0].measured | mib) | \(.[1].measured | mib) |"'
+    done
+done
+
+model=${MODEL:-models.d/grimm.bmc}
+for seed in 1 2 3 4; do
+    bin/bmc-gen -q -m "$model" -p 'Once upon a time' --echo -n 900 --temp 1 --top-k 0 --top-p 1 --min-p 0 --ignore-eos --seed $seed >"$work/$seed"
+done
+loss() { # OPTION..: nats a token, of the stories that no list is made from
+    for seed in 2 3 4; do bin/bmc-gen -q -m "$model" --kv headwise --score --summary --format json -f "$work/$seed" "$@"; done |
+        jq -s '(map(.mean_logprob * .tokens) | add) / (map(.tokens) | add) | -.'
+}
+full=$(loss)
+printf '\ngrimm (8 layers of 2 KV heads), stories of 900 tokens, %s nats a token with all heads; sparse heads see 4 first rows and:\n\n' "$(awk -v x="$full" 'BEGIN { printf "%.4f", x }')"
+echo "| last rows | sparse heads | nats a token more | with as many of the others in their place |"
+echo "| --- | --- | --- | --- |"
+for recent in 32 64 128 256; do
+    for sparsity in 0.25 0.5 0.75; do
+        bin/bmc-prof heads -m "$model" -f "$work/1" --recent $recent --sparsity $sparsity -o "$work/list" --format json >"$work/rows"
+        # The same number of heads that see all, but those that look beyond least.
+        jq -r --argjson recent $recent '"sink 4", "recent \($recent)", (.rows | (map(select(.sparse | not)) | length) as $n |
+            sort_by(.beyond)[:$n][] | "\(.layer) \(.head)")' "$work/rows" >"$work/opposite"
+        awk -v full="$full" -v a="$(loss --heads "$work/list")" -v b="$(loss --heads "$work/opposite")" -v recent=$recent -v part=$sparsity \
+            'BEGIN { printf "| %d | %d of 16 | %.4f | %.4f |\n", recent, part * 16, a - full, b - full }'
+    done
 done
