@@ -101,9 +101,12 @@ static int collect(struct ranks *ranks, void *all, const size_t *bytes, struct e
             continue;
         if (r == ranks->rank)
             return ranks->ops->send(ranks, piece, bytes[r], 0, RANKS_TAG_PIECE, err);
-        if (ranks->rank == 0 &&
-            ranks->ops->receive(ranks, piece, bytes[r], &from, &tag, &came, err) < 0)
+        if (ranks->rank > 0)
+            continue;
+        if (ranks->ops->receive(ranks, piece, bytes[r], &from, &tag, &came, err) < 0)
             return -1;
+        if (came != bytes[r])
+            return err_set(err, "rank %d sent %zu bytes in place of %zu", r, came, bytes[r]);
     }
     return 0;
 }
