@@ -115,7 +115,7 @@ static const struct kv_reading reading = {.announce = announce};
 static size_t bytes_of(const struct kv *kv, size_t rows)
 {
     const struct kv_shape *shape = &kv->setup.shape;
-    return size_min(2 * shape->layers * shape->kv_heads * heads_begun(kv, rows), kv->spec.spill.ram);
+    return 2 * shape->layers * shape->kv_heads * heads_begun(kv, rows);
 }
 
 const struct kv_policy kv_policy_headwise = {
