@@ -1,4 +1,4 @@
-# Who watches over a rank, where the launcher or the system is not as usual. Where Open MPI is not installed, tests are skipped.
+# Ranks in cases that are not the usual ones. Where Open MPI is not installed, tests are skipped.
 load helper
 
 setup_file() {
@@ -12,6 +12,15 @@ setup() {
     export TMPDIR=$BATS_TEST_TMPDIR OMPI_MCA_btl_vader_backing_directory=$BATS_TEST_TMPDIR
     command -v mpirun >/dev/null || skip "no mpirun here: make deps-mpi installs Open MPI"
     [ -e "$BMC_BIN/../lib/bmc-mpi.so" ] || skip "no lib/bmc-mpi.so: make mpi builds it"
+}
+
+@test "texts that begin anew while steps are on their way are those of one process" {
+    printf '{"prompt": "Once upon a time %s"}\n' 1 22 there >in
+    again=(-q -t 1 --jsonl -f in -b 3 -c 16 -n 24 --ignore-eos --kv shift --shift recompute --keep 2)
+    ok bmc-gen "${again[@]}"
+    wanted=$output
+    ok mpirun -n 2 "$BMC_BIN/bmc-gen" --split layers "${again[@]}"
+    assert_equal "$output" "$wanted"
 }
 
 @test "a rank ends where its launcher ignores the ends of children" {
