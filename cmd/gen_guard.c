@@ -66,11 +66,12 @@ static bool ends(int *status)
 {
     for (;;) {
         if (waitpid(child, status, WUNTRACED) != child)
-            continue; /* a signal came */
-        if (WIFSTOPPED(*status) && !changes(status, STOPPED_MS)) {
-            end_child(status);
-            return false;
-        }
+            continue;               /* a signal came */
+        while (WIFSTOPPED(*status)) /* it may be stopped anew between two looks */
+            if (!changes(status, STOPPED_MS)) {
+                end_child(status);
+                return false;
+            }
         if (is_end(*status))
             return true;
     }
@@ -104,6 +105,7 @@ void guard_begin(const char *program)
 {
     sigset_t all, before;
     guard = getpid();
+    signal(SIGCHLD, SIG_DFL); /* who has inherited that it is ignored cannot wait for a child */
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, &before); /* none comes before there is somebody to pass it to */
     child = fork();

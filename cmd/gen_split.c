@@ -31,10 +31,10 @@ static int take_layers(struct gen *gen, const char *list, struct err *err)
     int rc = -1;
     if (!count)
         err_set(err, "out of memory");
-    else if (ids_parse(&ids, list, err) < 0)
-        err_prefix(err, "--layers");
-    else if (ids.len != size)
-        err_set(err, "--layers: has %zu numbers for %zu ranks; give one for each", ids.len, size);
+    else if (ids_parse(&ids, list, err) < 0 || ids.len != size)
+        err_set(err,
+                "--layers \"%s\": a number of layers for each of the %zu ranks is expected, as 10,12",
+                list, size);
     else
         rc = 0;
     for (size_t r = 0; rc == 0 && r < size; r++)

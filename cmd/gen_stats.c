@@ -66,7 +66,7 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
             o->attn->name, o->kv.valid_rows_only ? "valid" : "policy", (unsigned long long)gen->seed,
             hash);
     if (gen->ranks)
-        fprintf(stderr, "ranks            = %d, each with a part of the %s\n", gen->ranks->size,
+        fprintf(stderr, "ranks            = %d, --split %s\n", gen->ranks->size,
                 gen_split_name(gen->split));
 }
 

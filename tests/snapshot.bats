@@ -427,6 +427,25 @@ broken() {
     expect_error 1 "^bmc-convert: broken.kv: $4" bmc-convert --info broken.kv
 }
 
+@test "windows that cannot be are refused, and those of version 2, which knows none" {
+    tell
+    tables=$(number_at story.kv 24 8)
+    broken $((tables + 144)) 8 23 'sequence 0 has' # the rows that must be taken
+    bytes_le 4 3 | patch story.kv 8
+    bytes_le 8 23 | patch story.kv $((tables + 144))
+    reseal_kv story.kv
+    ok bmc-convert --verify story.kv
+    for first in 2 $((-1)) $((1 << 63)) $((-23)); do broken $((tables + 136)) 8 "$first" 'sequence 0 has'; done
+    broken $((tables + 144)) 8 24 'sequence 0 has'
+    bytes_le 8 1 | patch story.kv $((tables + 136))
+    reseal_kv story.kv
+    for least in 0 22; do broken $((tables + 144)) 8 $least 'sequence 0 has'; done
+    # Rows 1 to 23 are a window of 24 tokens; to others they are no use.
+    ok bmc-gen -q -n 1 --load-kv story.kv --kv shift -c 24 --stats window
+    ok bmc-gen -q -n 1 --load-kv story.kv --stats whole
+    assert_equal "$(jq .loaded_tokens window whole | xargs)" "0 0"
+}
+
 @test "impossible numbers in the head and in the tables are refused" {
     tell
     tables=$(number_at story.kv 24 8) blocks=$(number_at story.kv 240 8)

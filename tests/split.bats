@@ -72,7 +72,7 @@ requests() { printf '{"prompt": "Once upon a time %s"}\n' 1 22 there 4 >in; }
         [[ $(grep '^bmc-gen: ' <<<"$stderr") =~ ^bmc-gen:\ $2$ ]] || fail "$stderr"
     }
     refused 3 '.*: has 2 KV heads, of which 3 ranks cannot have one each; start 2 at most'
-    refused 2 '--layers: has 3 numbers for 2 ranks; give one for each' --split layers --layers 2,3,3
+    refused 2 '--layers "2,3,3": a number of layers for each of the 2 ranks is expected, as 10,12' --split layers --layers 2,3,3
     [ "$BMC_FULL" != 1 ] || refused 2 '.*: has 8 layers, one at least for each rank; 7 are shared out' --split layers --layers 2,5
     refused 2 '--save-kv needs all of a model in one process: run it without --split' --save-kv out
     assert_folder

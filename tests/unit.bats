@@ -18,6 +18,7 @@ unit() { # NAME ARGUMENT..
 @test "types of few bits: rows and blocks" { unit few "$FIXTURES/few_bits.txt"; }
 @test "hashes of long stretches" { unit hash; }
 @test "teams of threads" { unit threads; }
+@test "a rank that follows refuses what cannot be" { unit follow; }
 @test "cache policies" { unit kv; }
 @test "rows of caches of few bits" { unit few_rows; }
 @test "caches of few bits: rounded once, attention over rows as they lie" { unit kv_few; }

@@ -32,4 +32,8 @@ struct ranks {
     size_t sent_bytes, received_bytes, calls; /* counted by whoever fills the table */
 };
 
+/* Receives a message of as many bytes: of fewer or more it is an error. */
+int ranks_take(struct ranks *ranks, int from, int tag, void *data, size_t bytes,
+               struct err *err) MUST_USE;
+
 #endif

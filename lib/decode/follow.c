@@ -49,14 +49,41 @@ static size_t take_seq(struct follower *f)
     return take_below(f, f->open ? f->session.options.batch : 0);
 }
 
-/* The next n words as numbers of 32 bits, in place. */
-static const uint32_t *take_ids(struct follower *f, size_t n)
+/* The next n words, each below `limit`, in place; NULL when one is not. */
+static size_t *take_list_below(struct follower *f, size_t n, size_t limit)
 {
-    const size_t *list = take_list(f, n);
+    size_t *list = take_list(f, n);
+    for (size_t i = 0; list && i < n; i++)
+        f->amiss |= list[i] >= limit;
+    return f->amiss ? NULL : list;
+}
+
+/* The same as numbers of 32 bits. */
+static const uint32_t *take_ids(struct follower *f, size_t n, size_t limit)
+{
+    const size_t *list = take_list_below(f, n, limit);
     char *ids = (char *)(uintptr_t)list;
     for (size_t i = 0; list && i < n; i++)
         memcpy(ids + i * sizeof(uint32_t), &(uint32_t){(uint32_t)list[i]}, sizeof(uint32_t));
     return (const void *)ids;
+}
+
+/* Rows that a sequence can be cut to: where some were dropped, all or none. */
+static size_t take_cut(struct follower *f, size_t seq)
+{
+    const size_t rows = take(f);
+    if (f->amiss)
+        return 0;
+    const struct kv *kv = f->session.kv;
+    const size_t all = kv_position(kv, seq);
+    f->amiss = rows > all || (rows && rows < all && !kv_whole(kv, seq));
+    return rows;
+}
+
+/* Rows of the step that a sequence has not kept or dropped yet. */
+static size_t pending(const struct follower *f, size_t seq)
+{
+    return f->amiss ? 0 : kv_fill(f->session.kv, seq).pending;
 }
 
 /* ---- orders ---- */
@@ -102,7 +129,9 @@ static void take_query(struct follower *f, size_t first)
     query.rows = take_below(f, s->n_rows - first + 1);
     if (take(f)) {
         query.tail_at = take_list(f, query.rows + 1);
-        query.tail = take_ids(f, f->amiss ? 0 : query.tail_at[query.rows]);
+        for (size_t i = 0; !f->amiss && i < query.rows; i++)
+            f->amiss = query.tail_at[i] > query.tail_at[i + 1];
+        query.tail = take_ids(f, f->amiss ? 0 : query.tail_at[query.rows], query.rows);
     }
     s->query[s->n_queries++] = query;
 }
@@ -113,8 +142,9 @@ static int do_step(struct follower *f, struct err *err)
     const size_t rows = take_below(f, f->open ? s->max_rows + 1 : 0);
     const size_t queries = take_below(f, f->open ? s->options.batch + 1 : 0);
     const bool prefill = take(f);
-    const uint32_t *token = take_ids(f, rows);
-    const size_t *position = take_list(f, rows);
+    const uint32_t *token = take_ids(f, rows, f->model->config.vocab);
+    const size_t most = f->open && session_ends(s) ? s->options.context : SIZE_MAX;
+    const size_t *position = take_list_below(f, rows, most);
     if (f->amiss)
         return 0;
     memcpy(s->token, token, rows * sizeof *token);
@@ -129,7 +159,7 @@ static int do_step(struct follower *f, struct err *err)
 static int do_commit(struct follower *f, struct err *err)
 {
     (void)err;
-    const size_t seq = take_seq(f), rows = take(f);
+    const size_t seq = take_seq(f), rows = take_below(f, pending(f, seq) + 1);
     if (!f->amiss)
         kv_commit(f->session.kv, seq, rows);
     return 0;
@@ -138,7 +168,8 @@ static int do_commit(struct follower *f, struct err *err)
 static int do_keep(struct follower *f, struct err *err)
 {
     (void)err;
-    const size_t seq = take_seq(f), n = take(f), *row = take_list(f, n);
+    const size_t seq = take_seq(f), n = take_below(f, pending(f, seq) + 1);
+    const size_t *row = take_list_below(f, n, pending(f, seq));
     if (!f->amiss)
         session_keep(&f->session, seq, row, n);
     return 0;
@@ -147,7 +178,7 @@ static int do_keep(struct follower *f, struct err *err)
 static int do_cut(struct follower *f, struct err *err)
 {
     (void)err;
-    const size_t seq = take_seq(f), rows = take(f);
+    const size_t seq = take_seq(f), rows = take_cut(f, seq);
     if (!f->amiss)
         session_cut(&f->session, seq, rows);
     return 0;
@@ -155,21 +186,23 @@ static int do_cut(struct follower *f, struct err *err)
 
 static int do_fork(struct follower *f, struct err *err)
 {
-    const size_t to = take_seq(f), from = take_seq(f), rows = take(f);
+    const size_t to = take_seq(f), from = take_seq(f), rows = take_cut(f, from);
+    f->amiss = f->amiss || to == from || kv_fill(f->session.kv, to).n;
     return f->amiss ? 0 : session_fork(&f->session, to, from, rows, err);
 }
 
 static int do_reorder(struct follower *f, struct err *err)
 {
-    const size_t n = take(f);
-    size_t *seq = take_list(f, n);
-    const size_t *parent = take_list(f, n);
+    const size_t batch = f->open ? f->session.options.batch : 0, n = take_below(f, batch + 1);
+    size_t *seq = take_list_below(f, n, batch);
+    const size_t *parent = take_list_below(f, n, n);
     return f->amiss ? 0 : session_reorder(&f->session, seq, parent, n, err);
 }
 
 static int do_logits(struct follower *f, struct err *err)
 {
-    const size_t n = take_below(f, f->open ? LEAD_LOGITS + 1 : 0), *row = take_list(f, n);
+    const size_t n = take_below(f, f->open ? LEAD_LOGITS + 1 : 0);
+    const size_t *row = take_list_below(f, n, f->open ? f->session.max_rows : 0);
     return f->amiss ? 0 : session_logits(&f->session, row, n, f->logits, err);
 }
 

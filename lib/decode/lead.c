@@ -63,22 +63,13 @@ int lead_end(struct lead *lead, struct err *err)
     return lead_send(lead, err);
 }
 
-static int receive(struct ranks *ranks, int tag, void *data, size_t bytes, struct err *err)
-{
-    int from = 0;
-    size_t came;
-    if (ranks->ops->receive(ranks, data, bytes, &from, &tag, &came, err) < 0)
-        return -1;
-    return came == bytes ? 0 : err_set(err, "of %zu bytes of rank 0 came %zu", bytes, came);
-}
-
 int lead_receive(struct ranks *ranks, struct buf *words, struct err *err)
 {
     uint64_t bytes = 0;
     buf_clear(words);
-    if (receive(ranks, RANKS_TAG_BYTES, &bytes, sizeof bytes, err) < 0 ||
+    if (ranks_take(ranks, 0, RANKS_TAG_BYTES, &bytes, sizeof bytes, err) < 0 ||
         buf_reserve(words, bytes, err) < 0 ||
-        receive(ranks, RANKS_TAG_WORDS, words->data, bytes, err) < 0)
+        ranks_take(ranks, 0, RANKS_TAG_WORDS, words->data, bytes, err) < 0)
         return -1;
     words->len = bytes;
     return 0;

@@ -128,6 +128,7 @@ size_t loop_rows(const struct loop *loop, const struct slot *slot);
 
 /* Before a step: full contexts begin anew, if the session is one of those where they do. */
 int loop_make_room(struct loop *loop, struct err *err) MUST_USE;
+int loop_make_room_for(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
 
 /* ---- the life of a slot: loop_slot.c ---- */
 

@@ -50,5 +50,6 @@ bool loop_admit(struct loop *loop, struct slot *slot, const struct gen_request *
         return false;
     slot->need.held = size_max(need.held, slot->need.held);
     slot->need.moving = need.moving;
+    slot->need.most = need.most;
     return true;
 }

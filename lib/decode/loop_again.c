@@ -37,13 +37,19 @@ static int read_again(struct loop *loop, struct slot *slot, struct err *err)
     return 0;
 }
 
+/* Where the newest has a row already its logits are on their way: it waits for them. */
+int loop_make_room_for(struct loop *loop, struct slot *slot, struct err *err)
+{
+    const struct session *session = loop->session;
+    const bool full = session->options.recompute && slot->busy &&
+                      session_left(session, slot->seq) == 0 && loop_rows(loop, slot) < slot->ids->len;
+    return full ? read_again(loop, slot, err) : 0;
+}
+
 int loop_make_room(struct loop *loop, struct err *err)
 {
-    for (size_t i = 0; i < loop->n_slots && loop->session->options.recompute; i++) {
-        struct slot *slot = &loop->slot[i];
-        if (slot->busy && session_left(loop->session, slot->seq) == 0 &&
-            read_again(loop, slot, err) < 0)
-            return -1;
-    }
-    return 0;
+    int rc = 0;
+    for (size_t i = 0; i < loop->n_slots && rc == 0; i++)
+        rc = loop_make_room_for(loop, &loop->slot[i], err);
+    return rc;
 }

@@ -24,6 +24,9 @@ struct step_pipe {
 static int send_out(struct step_pipe *pipe, struct loop *loop, size_t g, struct err *err)
 {
     struct group *group = &pipe->group[g];
+    for (size_t i = g; i < loop->n_slots; i += pipe->n_groups)
+        if (loop_make_room_for(loop, &loop->slot[i], err) < 0)
+            return -1;
     for (size_t i = g; i < loop->n_slots; i += pipe->n_groups) {
         const struct slot *slot = &loop->slot[i];
         pipe->flies[i] = slot->busy;

@@ -16,10 +16,10 @@
 #include "base/few_bits.h"
 #include "base/err.h"
 
-/* Packed weights come in blocks of LANES outputs; a panel is up to PANEL_BLOCKS of them. */
 /* Rows of int8 are multiplied at most INT8_MOST_ROWS at a time. */
 enum { INT8_MOST_ROWS = 96 };
 
+/* Packed weights come in blocks of LANES outputs; a panel is up to PANEL_BLOCKS of them. */
 enum { LANES = 16, PANEL_BLOCKS = 4, PANEL_WIDTH = LANES * PANEL_BLOCKS };
 
 /* Some consecutive blocks of a packed matrix (base/pack.h), and a range of their inputs. */

@@ -7,8 +7,8 @@
  *   INT8_PAIRS(bits)                 in place of vi_dot4(), where an instruction makes 16-bit sums of two products: of how
  *                                    many lines such sums may be added before they are joined; vs_pairs(bits, weights, x)
  *                                    are those of a line, vi_join(pairs) the sums of both of every lane
- *   INT8_ROWS, INT8_COLUMNS          rows (2 or 3) and blocks whose sums its registers hold, in f32 and in whole numbers
- *   WHOLE_ROWS, WHOLE_COLUMNS        the same (2 to 4 rows) for sums in whole numbers alone: q8c
+ *   INT8_ROWS, INT8_COLUMNS          rows (3) and blocks whose sums its registers hold, in f32 and in whole numbers
+ *   WHOLE_ROWS, WHOLE_COLUMNS        the same (3 or 4 rows) for sums in whole numbers alone: q8c
  *
  * One row takes codes apart in registers, as they come: it waits for memory. For more, a piece of the panel is brought into one
  * form first: bytes, f32 steps, f32 bases; all rows then pass over it. What they come to is what set_few.h says, to the bit. */
@@ -313,6 +313,10 @@ static void (*const rows_tiles[DTYPE_COUNT][5])(const struct rows_tile *) = {
     ROWS_ROW(Q8K, Q8K),
     [DTYPE_Q8C] = {[2] = rows_Q8C_2, [3] = rows_Q8C_3, [4] = rows_Q8C_4},
 };
+
+/* Tiles of 2 would leave one row, which has no tile. */
+_Static_assert(INT8_ROWS == 3 && WHOLE_ROWS >= 3 && WHOLE_ROWS <= (int)SUM_ROWS,
+               "tiles of these rows exist");
 
 /* Rows over a piece, in as few tiles as there can be, of nearly equal size: never of one row. */
 static void int8_piece(float *y, const struct int8_rows *x, size_t rows, const struct piece *piece,

@@ -89,8 +89,9 @@ int heads_fit(struct kv *kv, size_t seq, size_t rows, struct err *err)
     if (!kv_plan_make(&plan, &m))
         return err_set(
             err,
-            "the cache needs %zu bytes of memory for %zu rows, with its heads read %zu at a time, and "
+            "the cache needs %zu bytes of memory for %zu row%s, with its heads read %zu at a time, and "
             "ram=%zu allows less: give more, or use a smaller -c, -b or --chunk",
-            plan.bytes, kv->seq[seq].n + rows, plan.group, m.ram);
+            plan.bytes, kv->seq[seq].n + rows, kv->seq[seq].n + rows == 1 ? "" : "s", plan.group,
+            m.ram);
     return plan.group ? apply(kv, &m, &plan, err) : 0;
 }

@@ -138,8 +138,7 @@ static size_t bytes_of(const struct kv *kv, size_t rows)
 {
     const struct kv_shape *shape = &kv->setup.shape;
     const size_t sparse = heads_of(kv)->sparse.n, whole = shape->layers * shape->kv_heads - sparse;
-    return size_min(2 * whole * heads_begun(kv, rows) + 2 * sparse * sparse_bytes(kv, rows),
-                    kv->spec.spill.ram);
+    return 2 * whole * heads_begun(kv, rows) + 2 * sparse * sparse_bytes(kv, rows);
 }
 
 const struct kv_policy kv_policy_headwise = {

@@ -44,6 +44,7 @@ struct kv_need kv_need(const struct kv *kv, size_t prompt, size_t rows, size_t w
     return (struct kv_need){
         .held = countable ? plus(shared, times(width, one - size_min(shared, one))) : SIZE_MAX,
         .moving = kv_grow_moving_bytes(kv, rows),
+        .most = kv->spec.spill.ram,
     };
 }
 
@@ -55,12 +56,27 @@ size_t kv_need_of_fork(const struct kv *kv, size_t rows, size_t common)
 
 struct kv_need kv_need_add(struct kv_need a, struct kv_need b)
 {
-    return (struct kv_need){plus(a.held, b.held), size_max(a.moving, b.moving)};
+    return (struct kv_need){plus(a.held, b.held), size_max(a.moving, b.moving),
+                            size_max(a.most, b.most)};
 }
 
-size_t kv_need_total(struct kv_need need) { return plus(need.held, need.moving); }
+struct kv_need kv_need_times(struct kv_need need, size_t n)
+{
+    need.held = times(need.held, n);
+    return need;
+}
+
+size_t kv_need_held(struct kv_need need)
+{
+    return need.most ? size_min(need.held, need.most) : need.held;
+}
+
+size_t kv_need_total(struct kv_need need) { return plus(kv_need_held(need), need.moving); }
 
 size_t kv_need_fits(struct kv_need need, size_t bytes)
 {
-    return bytes < need.moving || !need.held ? 0 : (bytes - need.moving) / need.held;
+    if (bytes < need.moving || !need.held)
+        return 0;
+    const size_t left = bytes - need.moving;
+    return need.most && need.most <= left ? SIZE_MAX : left / need.held;
 }

@@ -8,6 +8,7 @@
 struct kv_need {
     size_t held;   /* when all rows are there */
     size_t moving; /* beside them, at most, while the last growth copies */
+    size_t most;   /* of held, however many there are, for the rest lies elsewhere; 0: no such limit */
 };
 
 /* `width` sequences (beams) go on from one prompt, each until it has `rows` rows, the prompt's among them. */
@@ -22,9 +23,11 @@ size_t kv_need_of_fork(const struct kv *kv, size_t rows, size_t common);
 
 /* What others hold, and then this: the sum of what is held, and the larger of what moves, since one sequence grows at a time. */
 struct kv_need kv_need_add(struct kv_need a, struct kv_need b);
+struct kv_need kv_need_times(struct kv_need need, size_t n);
+size_t kv_need_held(struct kv_need need);
 size_t kv_need_total(struct kv_need need);
 
-/* How many such needs fit into so many bytes. */
+/* How many such needs fit into so many bytes; SIZE_MAX: any number. */
 size_t kv_need_fits(struct kv_need need, size_t bytes);
 
 #endif

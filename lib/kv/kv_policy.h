@@ -103,7 +103,7 @@ struct kv_policy {
     int (*adopt)(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows, size_t stored,
                  struct err *err);
 
-    /* By arithmetic: bytes of memory that a sequence of `rows` rows takes. NULL: rows up to the next growth, in whole tiles. */
+    /* By arithmetic: bytes that a sequence of `rows` rows takes, in memory and elsewhere. NULL: rows up to the next growth, in whole tiles. */
     size_t (*bytes)(const struct kv *kv, size_t rows);
 
     /* Once, from kv_close(); every sequence is empty already. */

@@ -93,16 +93,14 @@ static void copy_rows(float *to, size_t to_stride, const float *from, size_t fro
 /* Like the table's gather(), for rank 0 alone: who follows has no use for logits. */
 static int collect(struct ranks *ranks, void *all, const size_t *bytes, struct err *err)
 {
-    size_t at = 0, came;
+    size_t at = 0;
     for (int r = 0; r < ranks->size; at += bytes[r++]) {
         char *piece = (char *)all + at;
-        int tag = RANKS_TAG_PIECE, from = r;
         if (r == 0 || !bytes[r])
             continue;
         if (r == ranks->rank)
             return ranks->ops->send(ranks, piece, bytes[r], 0, RANKS_TAG_PIECE, err);
-        if (ranks->rank == 0 &&
-            ranks->ops->receive(ranks, piece, bytes[r], &from, &tag, &came, err) < 0)
+        if (ranks->rank == 0 && ranks_take(ranks, r, RANKS_TAG_PIECE, piece, bytes[r], err) < 0)
             return -1;
     }
     return 0;

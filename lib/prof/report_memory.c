@@ -105,14 +105,13 @@ static int policy_row(const struct job *job, const struct contender *c, const st
         return -1;
     const bool ran = r.run_layers > 0;
     json_t *of_run = json_pack(
-        "{s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "fits", rows_count(job->budget ? (int64_t)r.fits : -1),
-        "T", (json_int_t)r.T, "r", (json_int_t)r.r, "run_layers",
-        rows_count(ran ? (int64_t)r.run_layers : -1), "run_batch",
+        "{s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "fits",
+        rows_count(job->budget && r.fits < SIZE_MAX ? (int64_t)r.fits : -1), "T", (json_int_t)r.T, "r",
+        (json_int_t)r.r, "run_layers", rows_count(ran ? (int64_t)r.run_layers : -1), "run_batch",
         rows_count(ran ? (int64_t)r.run_batch : -1), "run_bytes",
         rows_count(ran ? (int64_t)r.run_bytes : -1), "run_over",
         rows_real_if(ran && r.arithmetic_bytes, (double)r.run_bytes / (double)r.arithmetic_bytes));
-    return add_row(job, c->text, &c->spec, what, (double)what->batch * (double)r.one_bytes, of_run,
-                   err);
+    return add_row(job, c->text, &c->spec, what, (double)r.bytes, of_run, err);
 }
 
 static int case_rows(const struct job *job, const struct contender *contender, size_t n,

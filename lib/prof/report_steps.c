@@ -344,7 +344,7 @@ struct case_times {
     enum kv_T_from T_from;
 };
 
-/* The case's batch, or as many as the budget of memory holds. */
+/* The case's batch, or as many as the budget of memory holds where it is what limits them. */
 static int choose_batch(const struct report *report, const struct contender *contender,
                         const struct bench_test *test, size_t *batch, struct err *err)
 {
@@ -357,10 +357,11 @@ static int choose_batch(const struct report *report, const struct contender *con
     run.N = test->n_prompt + test->n_gen;
     if (run_memory(&run, &contender->spec, &one, report->memory_bytes, 0, &memory, err) < 0)
         return -1;
-    *batch = memory.fits;
+    if (memory.fits < SIZE_MAX)
+        *batch = memory.fits;
     return memory.fits ? 0
                        : err_set(err, "%s: %zu + %zu tokens take %zu bytes, --memory holds %zu",
-                                 contender->text, test->n_prompt, test->n_gen, memory.one_bytes,
+                                 contender->text, test->n_prompt, test->n_gen, memory.bytes,
                                  report->memory_bytes);
 }
 

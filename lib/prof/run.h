@@ -77,8 +77,8 @@ struct memory_case {
  * what its policy's arithmetic says of as much. */
 struct memory_result {
     size_t T, r;
-    size_t one_bytes;  /* by arithmetic, of one prompt and its answers, in all layers */
-    size_t fits;       /* prompts that `budget` holds */
+    size_t bytes;      /* by arithmetic, of all prompts and their answers, in all layers */
+    size_t fits;       /* prompts that `budget` holds; SIZE_MAX: any number */
     size_t run_layers; /* 0: not even one layer of one prompt is within `most` */
     size_t run_batch, run_bytes, arithmetic_bytes;
 };

@@ -14,6 +14,7 @@ static int open_cache(struct kv **kv, const struct run *run, const struct kv_spe
 static void choose_part(struct memory_result *r, const struct run *run, const struct memory_case *what,
                         struct kv_need need, size_t most)
 {
+    need.most = 0; /* what lies elsewhere takes its time, too */
     const size_t layers = run->config.layers, fits = kv_need_fits(need, most);
     const size_t of_layer = kv_need_total(need) / layers;
     r->run_batch = size_max(1, size_min(what->batch, fits));
@@ -63,7 +64,8 @@ static int run_part(struct memory_result *r, const struct run *run, const struct
     if (rc == 0) {
         const size_t rows = what->prompt + what->answer;
         r->run_bytes = kv_stats(kv)->resident_bytes;
-        r->arithmetic_bytes = r->run_batch * kv_need(kv, what->prompt, rows, what->beams).held;
+        r->arithmetic_bytes =
+            kv_need_held(kv_need_times(kv_need(kv, what->prompt, rows, what->beams), r->run_batch));
     }
     kv_close(kv);
     return rc == 0 && *run->interrupted ? err_set(err, "interrupted") : rc;
@@ -79,7 +81,7 @@ int run_memory(const struct run *run, const struct kv_spec *spec, const struct m
     const struct kv_need need = kv_need(kv, what->prompt, what->prompt + what->answer, what->beams);
     r->T = kv_setup(kv)->T;
     r->r = kv_setup(kv)->r;
-    r->one_bytes = need.held;
+    r->bytes = kv_need_held(kv_need_times(need, what->batch));
     r->fits = kv_need_fits(need, budget);
     kv_close(kv);
     choose_part(r, run, what, need, most);

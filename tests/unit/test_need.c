@@ -92,13 +92,27 @@ static void test_paper(void)
     kv_close(iterative);
 }
 
+/* A cache whose memory is limited takes no more for many than it may; the rest lies elsewhere. */
+static void test_limit(void)
+{
+    struct kv *kv = open_cache("headwise:ram=1M", 4096);
+    const struct kv_need one = kv_need(kv, 0, 4096, 1), many = kv_need_times(one, 100);
+    const struct kv_need two = kv_need_add(kv_need_add((struct kv_need){0}, one), one);
+    check(kv_need_held(one) == (1 << 20) && kv_need_total(many) == (1 << 20) &&
+              kv_need_total(two) == (1 << 20),
+          "a cache of 1 MiB takes %zu, %zu and %zu bytes", kv_need_held(one), kv_need_total(many),
+          kv_need_total(two));
+    check(kv_need_fits(one, 1 << 20) == SIZE_MAX && kv_need_fits(one, (1 << 20) - 1) == 0, "fits");
+    kv_close(kv);
+}
+
 static void test_sums(void)
 {
-    const struct kv_need a = {100, 30}, b = {50, 40}, sum = kv_need_add(a, b), none = {0, 0};
+    const struct kv_need a = {100, 30, 0}, b = {50, 40, 0}, sum = kv_need_add(a, b), none = {0};
     check(sum.held == 150 && sum.moving == 40 && kv_need_total(sum) == 190, "a sum");
     check(kv_need_fits(a, 129) == 0 && kv_need_fits(a, 130) == 1 && kv_need_fits(a, 330) == 3, "fits");
     check(kv_need_fits(none, 10) == 0 && kv_need_fits(a, 0) == 0, "nothing fits");
-    const struct kv_need much = {SIZE_MAX - 10, 20};
+    const struct kv_need much = {SIZE_MAX - 10, 20, 0};
     check(kv_need_total(much) == SIZE_MAX && kv_need_add(much, a).held == SIZE_MAX,
           "too much to count");
 }
@@ -113,5 +127,6 @@ int main(void)
         test_policy(spelt[i]);
     test_paper();
     test_sums();
+    test_limit();
     return check_result();
 }
