@@ -8,6 +8,7 @@
 void heads_angles(struct forward *f, const struct step *step);
 
 /* f->q, f->k and f->v, as they come out of their products, become those of this rank's heads, with norms and rotary positions. */
-int forward_heads_finish(struct forward *f, const struct layer *w, size_t rows, struct err *err) MUST_USE;
+int forward_heads_finish(struct forward *f, const struct layer *w, size_t rows,
+                         struct err *err) MUST_USE;
 
 #endif
