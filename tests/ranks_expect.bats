@@ -40,6 +40,9 @@ expected() { # OPTION..
         (.["layers 2"] - (2 + (256 + 1200 + 136) * 0.008) | fabs) < 1e-6 and
         .["requests 2"] == 0 and .["requests 3"] == 0 and .["none 1"] == 0' <<<"$output" || fail "$output"
     jq -e '.rows | all((.step_ms - .compute_ms - .network_ms | fabs) < 1e-6 * .step_ms and .tok_s > 0)' <<<"$output"
+    # Two groups by layers, which the last rank has to send logits of: its network is busy for longer than a round takes.
+    expected --shape ./tiny.shape --ranks 2 --network 1Kb,0us -b 2
+    jq -e '.rows[] | select(.split == "layers") | .network_ms / (2 * 1200 * 8) | . > 0.999 and . < 1.001' <<<"$output" || fail "$output"
     # 256 rows: gathers of more than 64 KiB from a rank take three latencies, and come in several pieces.
     expected --shape ./tiny.shape --ranks 2 --network 1Tb,1s -b 256,1024
     jq -e '[.rows[] | select(.split == "tensor").network_ms / 1000 | round] == [8 + 2 * 16, 6 * 3 + 4 * 3 + 2 * 64]' <<<"$output" || fail "$output"

@@ -55,33 +55,40 @@ static struct ranks_step expect_tensor(const struct config *c, const struct rank
 
 /* ---- by layers ---- */
 
-/* Of the rank that has most to do. */
-static double slowest_ms(const struct model *model, size_t ranks, const struct step_cost *cost)
+/* Of the rank that has most to do: its layers, and to send what comes out of them. */
+static double slowest_ms(const struct model *model, size_t ranks, size_t rows,
+                         const struct step_cost *cost, double byte_ms)
 {
-    const double layer_ms = (step_cost_ms(cost) - cost->head_ms) / (double)model->config.layers;
+    const struct config *c = &model->config;
+    const double layer_ms = (step_cost_ms(cost) - cost->head_ms) / (double)c->layers;
+    const double row_ms = (double)(rows * sizeof(float)) * byte_ms;
     double most = 0;
     size_t count[RANKS_MOST] = {0};
     part_share_layers(model, ranks, count);
     for (size_t r = 0; r < ranks; r++) {
-        const double ms = layer_ms * (double)count[r] + (r + 1 == ranks ? cost->head_ms : 0);
+        const bool last = r + 1 == ranks;
+        const double ms = layer_ms * (double)count[r] + (last ? cost->head_ms : 0) +
+                          (double)(last ? c->vocab : c->hidden) * row_ms;
         most = ms > most ? ms : most;
     }
     return most;
 }
 
-/* As many groups as ranks are under way. A group's round is all layers and all hops; no rank has two groups at a time. */
+static double larger(double a, double b) { return a > b ? a : b; }
+
+/* As many groups as ranks are under way. A step is a group's round through all ranks, or all groups in the slowest rank. */
 static struct ranks_step expect_layers(const struct model *model, const struct ranks_way *way,
                                        const struct step_cost *cost, const struct network *network)
 {
     const size_t rows = ranks_rows(model, way), groups = div_up(way->batch, rows);
     const struct transfers sent = sent_by_layers(&model->config, way->ranks, rows);
-    const double all_ms = step_cost_ms(cost),
-                 busy_ms = (double)groups * slowest_ms(model, way->ranks, cost);
-    const double compute_ms = busy_ms > all_ms ? busy_ms : all_ms;
+    const double all_ms = step_cost_ms(cost), n = (double)groups;
+    const double compute_ms = larger(all_ms, n * slowest_ms(model, way->ranks, rows, cost, 0));
     const double round_ms = all_ms + network_ms(network, &sent, way->ranks);
+    const double busy_ms = n * slowest_ms(model, way->ranks, rows, cost, network->byte_ms);
     return (struct ranks_step){
         .compute_ms = compute_ms,
-        .network_ms = round_ms > compute_ms ? round_ms - compute_ms : 0,
+        .network_ms = larger(round_ms, busy_ms) - compute_ms,
         .sent_bytes = transfers_bytes(&sent, way->ranks) * groups,
         .sent_calls = transfers_calls(&sent, way->ranks) * groups,
     };
