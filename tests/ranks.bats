@@ -202,6 +202,20 @@ ends_soon() { # STATUS
     done
 }
 
+@test "a rank that has no memory left ends the run, with its name and reason" {
+    needs_mpi
+    if sanitized; then skip "address space of a sanitizer"; fi
+    tiny_shape tiny.shape context 200000
+    bmc-convert --synth tiny.shape -o tiny.bmc
+    jq -nc 'range(80) | {id: ., ids: [5], n: 2}' >in
+    # Every sequence reserves 100 MB of addresses, which rank 0 has.
+    run_plain fast mpirun -n 1 "$(bmc)" -q "${jsonl[@]}" -m tiny.bmc -b 40 --kv reserve : \
+        -n 1 sh -c 'ulimit -v 1500000; exec "$0" "$@"' "$(bmc)" -q "${jsonl[@]}" -m tiny.bmc -b 40 --kv reserve
+    assert_equal "$status" 1
+    grep -qE '^bmc-gen: rank 1 on [^ ]*: .*(out of memory|[Cc]annot allocate memory)' <<<"$stderr" || fail "$stderr"
+    all_gone
+}
+
 @test "a rank that is stopped ends the run, and one that goes on in time does not" {
     needs_mpi
     begin_with 40

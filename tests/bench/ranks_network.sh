@@ -31,7 +31,7 @@ clean() {
 }
 trap clean EXIT
 trap 'exit 1' INT TERM
-ip netns add "$a" 2>/dev/null && ip netns add "$b" || skip "no network namespace can be made here"
+{ ip netns add "$a" && ip netns add "$b"; } 2>/dev/null || skip "no network namespace can be made here"
 ip link add bmc0 netns "$a" type veth peer name bmc0 netns "$b" || skip "no pair of interfaces can be made here"
 ip -n "$a" addr add 10.91.0.1/24 dev bmc0
 ip -n "$b" addr add 10.91.0.2/24 dev bmc0
@@ -100,7 +100,7 @@ for rate in ${RATES:-1Gb 10Gb}; do
     latency=$(two "$work/tiny.bmc" tensor "$work/in.tiny" 1 | awk -v own="$(expected "$work/tiny" tensor)" '{ printf "%.1f", ($1 - own) / 66 * 1e3 }')
     expect "$work/large" "$work/large.bmc" -b "$batch" -p "$prompt" -n "$answer" --network "$rate,${latency}us"
     for split in tensor layers; do
-        for round in $(seq "$rounds"); do
+        for _ in $(seq "$rounds"); do
             two "$work/large.bmc" "$split" "$work/in.large" "$batch"
         done | median >"$work/measured"
         wanted=$(expected "$work/large" "$split") measured=$(cat "$work/measured")
