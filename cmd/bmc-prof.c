@@ -18,7 +18,8 @@ static const struct {
     [PROF_LATENCY] = {prof_latency, 1, 0, false},   [PROF_BENCH] = {prof_bench, 5, 1, true},
     [PROF_USECASES] = {prof_usecases, 1, 1, true},  [PROF_MEMORY] = {prof_memory, 1, 0, true},
     [PROF_ROOF] = {prof_roof, 3, 0, false},         [PROF_INSTANCES] = {prof_instances, 3, 0, true},
-    [PROF_HEADS] = {prof_heads, 1, 0, false},       [PROF_COMPARE] = {prof_compare, 0, 0, false},
+    [PROF_HEADS] = {prof_heads, 1, 0, false},       [PROF_RANKS] = {prof_ranks, 3, 1, true},
+    [PROF_COMPARE] = {prof_compare, 0, 0, false},
 };
 
 /* The subcommand is the first word that is no option; compare has two more. */
@@ -52,7 +53,7 @@ static void check_usage(struct prof_options *o, const struct operands *operands)
     plot_check_usage(&prof_program, o->plot);
     if (!jobs[o->command].lists && strchr(o->batch, ','))
         opt_usage_error(&prof_program,
-                        "-b takes a list with bench, usecases, memory and instances only");
+                        "-b takes a list with bench, usecases, memory, instances and ranks only");
     o->memory_bytes = o->memory ? opt_bytes(&prof_program, "--memory", o->memory) : 0;
     if (o->model && o->shape)
         opt_usage_error(&prof_program, "-m and --shape exclude each other");
@@ -75,6 +76,8 @@ int main(int argc, char **argv)
                              .prompt = "128",
                              .gen = "32",
                              .depth = "0",
+                             .ranks = "2,4,8",
+                             .network = "10Gb,20us",
                              .beams = "1",
                              .megabytes = 512,
                              .tolerance = 5,

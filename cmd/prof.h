@@ -15,6 +15,7 @@ enum prof_command {
     PROF_USECASES,
     PROF_MEMORY,
     PROF_INSTANCES,
+    PROF_RANKS,
     PROF_ROOF,
     PROF_HEADS,
     PROF_COMPARE,
@@ -36,7 +37,7 @@ struct prof_options {
     size_t repeat, warmup, every, megabytes, threads;
     int64_t seed;
     int format;
-    const char *plot, *load_kv, *launcher;
+    const char *plot, *load_kv, *launcher, *ranks, *network;
     double tolerance;          /* percent */
     const char *file[2];       /* that compare takes */
     const char *text, *output; /* of heads */
@@ -106,6 +107,7 @@ int prof_bench(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_usecases(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_memory(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_instances(const struct prof_options *options, struct err *err) MUST_USE;
+int prof_ranks(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_roof(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_heads(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_compare(const struct prof_options *options, struct err *err) MUST_USE;

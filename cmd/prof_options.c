@@ -10,8 +10,8 @@
 #define AT(field) offsetof(struct prof_options, field)
 
 const char *const prof_command_names[PROF_COMMANDS] = {"policies", "sweep",  "latency",   "bench",
-                                                       "usecases", "memory", "instances", "roof",
-                                                       "heads",    "compare"};
+                                                       "usecases", "memory", "instances", "ranks",
+                                                       "roof",     "heads",  "compare"};
 
 /* Who uses an option. A row without such a mask does not compile. */
 enum {
@@ -22,11 +22,12 @@ enum {
     USECASES = 1 << PROF_USECASES,
     MEMORY = 1 << PROF_MEMORY,
     INSTANCES = 1 << PROF_INSTANCES,
+    RANKS = 1 << PROF_RANKS,
     ROOF = 1 << PROF_ROOF,
     HEADS = 1 << PROF_HEADS,
     COMPARE = 1 << PROF_COMPARE,
-    BLOCKS = POLICIES | SWEEP,          /* run the attention block */
-    STEPS = LATENCY | BENCH | USECASES, /* run whole steps of a model */
+    BLOCKS = POLICIES | SWEEP,                  /* run the attention block */
+    STEPS = LATENCY | BENCH | USECASES | RANKS, /* run whole steps of a model */
     RUNS = BLOCKS | STEPS,
     CACHES = RUNS | MEMORY, /* are about a cache */
     MEASURING = CACHES | INSTANCES | ROOF | HEADS,
@@ -42,10 +43,10 @@ static const struct {
     {CACHES, NAMES("shape", "SHAPE", shape, CHOICES_SHAPES, "a known shape (a name from shapes/, or a path) with random weights in memory, in place of a model")},
     {CACHES, SIZE("layers", NULL, layers, 1, 1024, "run only so many layers of it (default: all)")},
     {STEPS, CHOICE("type", "TYPE", type, CHOICES_TYPES, "type of the random weights: {} (default bf16)")},
-    {BLOCKS | LATENCY | BENCH | MEMORY | HEADS, SIZE("ctx-size", "N", context, 1, MANY, "N, the rows that a sequence grows to (default: 512, at most the model's context; with --load-kv 512 beyond its rows); bench: the context that a shape has at least; memory: by default prompt and answer together; heads: tokens of the text that are read at most (default: the model's context)")},
-    {CACHES | INSTANCES, TEXT("batch", "b", "LIST", batch, "sequences at a time; bench, usecases, memory and instances take a list, as 1,8,32 (default 1)")},
-    {BENCH | MEMORY | INSTANCES, TEXT("prompt", "p", "LIST", prompt, "prompt lengths; instances takes one (default 128)")},
-    {BENCH | MEMORY | INSTANCES, TEXT("gen", "n", "LIST", gen, "numbers of generated tokens; instances takes one (default 32)")},
+    {BLOCKS | LATENCY | BENCH | MEMORY | HEADS, SIZE("ctx-size", "N", context, 1, MANY, "N, the rows that a sequence grows to (default: 512, at most the model's context; with --load-kv 512 beyond its rows); bench: the context that a shape has at least; memory: by default prompt and answer together")},
+    {CACHES | INSTANCES, TEXT("batch", "b", "LIST", batch, "sequences at a time; bench, usecases, memory, instances and ranks take a list, as 1,8,32 (default 1)")},
+    {BENCH | MEMORY | INSTANCES | RANKS, TEXT("prompt", "p", "LIST", prompt, "prompt lengths; instances and ranks take one (default 128)")},
+    {BENCH | MEMORY | INSTANCES | RANKS, TEXT("gen", "n", "LIST", gen, "numbers of generated tokens; instances and ranks take one (default 32)")},
     {MEMORY, TEXT("beams", NULL, "LIST", beams, "texts that go on from a prompt, each with such an answer (default 1)")},
     {MEMORY | USECASES, TEXT("memory", NULL, "SIZE", memory, "so much memory for the cache, as 4G or 512M: usecases runs as many sequences at a time as it holds, memory says how many prompts with their answers those are")},
     {BENCH, TEXT("depth", "d", "LIST", depth, "rows that are in the cache already (default 0)")},
@@ -56,7 +57,7 @@ static const struct {
     {HEADS, {OPT_SIZE, "recent", NULL, "ROWS", "and so many last ones (default 256)", AT(recent), 1, 1 << 30, NULL, false}},
     {HEADS, REAL("sparsity", "PART", sparsity, 0, 1, "of all heads, how many see no more than that: those that look beyond it least (default 0.5)")},
     {0, HEADING("Cache and machine")},
-    {POLICIES | STEPS | MEMORY | INSTANCES, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with what bmc-gen --kv allows after a colon (default: all; bench: bmc; latency: iterative,bmc)")},
+    {POLICIES | STEPS | MEMORY | INSTANCES, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with what bmc-gen --kv allows after a colon (default: all; bench: bmc; latency: iterative,bmc; ranks: bmc, takes one)")},
     {CACHES, ROW_KV_TYPE("f32, or that of the snapshot")},
     {RUNS, ROW_ROWS},
     {CACHES, ROW_ALLOC},
@@ -68,6 +69,8 @@ static const struct {
     {MEASURING, ROW_THREADS},
     {RUNS, INT("seed", "s", seed, 0, 9e18, "seed of random weights, tokens and rows (default 0)")},
     {INSTANCES, TEXT("launcher", NULL, "COMMAND", launcher, "what starts several processes; %t in it becomes their threads, and -n with their number follows (default mpirun --bind-to core --map-by slot:PE=%t)")},
+    {RANKS, TEXT("ranks", NULL, "LIST", ranks, "numbers of hosts like this one (default 2,4,8)")},
+    {RANKS, TEXT("network", NULL, "RATE,LATENCY", network, "what is between them, as 100Gb,2us: bits a second, and the time from program to program (default 10Gb,20us)")},
     {0, HEADING("Measuring")},
     {RUNS | INSTANCES | ROOF, SIZE("repeat", "r", repeat, 1, 64, "rounds; the things that are compared take turns in each (default 3; bench 5; latency and usecases 1)")},
     {RUNS, SIZE("warmup", NULL, warmup, 0, 64, "rounds before, which do not count (default 0; bench and usecases 1)")},

@@ -37,6 +37,8 @@ _bmc_prof()
     --threads | -t) COMPREPLY=() ;;
     --seed | -s) COMPREPLY=() ;;
     --launcher) COMPREPLY=() ;;
+    --ranks) COMPREPLY=() ;;
+    --network) COMPREPLY=() ;;
     --repeat | -r) COMPREPLY=() ;;
     --warmup) COMPREPLY=() ;;
     --every) COMPREPLY=() ;;
@@ -47,7 +49,7 @@ _bmc_prof()
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            local word options='-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen --beams --memory -d --depth --cases --load-kv -f --file --sink --recent --sparsity --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed --launcher -r --repeat --warmup --every --megabytes --tolerance --format -o --output --plot -h --help --version'
+            local word options='-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen --beams --memory -d --depth --cases --load-kv -f --file --sink --recent --sparsity --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed --launcher --ranks --network -r --repeat --warmup --every --megabytes --tolerance --format -o --output --plot -h --help --version'
             for word in "${COMP_WORDS[@]:1}"; do
                 case $word in
                 policies) options='-m --model --shape --layers -N --ctx-size -b --batch --kv --kv-type --rows --alloc --lockstep --attn --isa --profile -t --threads -s --seed -r --repeat --warmup --format --plot -h --help --version' ;;
@@ -57,6 +59,7 @@ _bmc_prof()
                 usecases) options='-m --model --shape --layers --type -b --batch --memory --cases --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --format -h --help --version' ;;
                 memory) options='-m --model --shape --layers -N --ctx-size -b --batch -p --prompt -n --gen --beams --memory --kv --kv-type --alloc --profile -t --threads --megabytes --format -h --help --version' ;;
                 instances) options='-m --model -b --batch -p --prompt -n --gen --kv -t --threads --launcher -r --repeat --format -h --help --version' ;;
+                ranks) options='-m --model --shape --layers --type -b --batch -p --prompt -n --gen --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed --ranks --network -r --repeat --warmup --format -h --help --version' ;;
                 roof) options='-t --threads -r --repeat --megabytes --format -h --help --version' ;;
                 heads) options='-m --model -N --ctx-size -f --file --sink --recent --sparsity --isa --precision -t --threads --format -o --output -h --help --version' ;;
                 compare) options='--tolerance --format -h --help --version' ;;
@@ -64,7 +67,7 @@ _bmc_prof()
             done
             COMPREPLY=($(compgen -W "$options" -- "$cur"))
         else
-            local word words='policies sweep latency bench usecases memory instances roof heads compare'
+            local word words='policies sweep latency bench usecases memory instances ranks roof heads compare'
             COMPREPLY=($(compgen -W "$words" -- "$cur"))
             for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
                 if [[ " $words " == *" $word "* ]]; then

@@ -20,7 +20,7 @@ refused() {
     assert_regex "$stderr" "^bmc-prof: $1 \(see bmc-prof --help\)$"
 }
 
-commands='policies sweep latency bench usecases memory instances roof heads compare'
+commands='policies sweep latency bench usecases memory instances ranks roof heads compare'
 
 # The options of a subcommand, one a line, as the usage of --help has them.
 used_by() { # SUBCOMMAND
@@ -95,7 +95,7 @@ spelled() {
 
 @test "what is refused is told by name" {
     refused '--plot goes with policies, sweep and latency only, not with roof' roof --plot x.svg
-    refused '--rows goes with policies, sweep, latency, bench and usecases only, not with roof' --rows policy roof
+    refused '--rows goes with policies, sweep, latency, bench, usecases and ranks only, not with roof' --rows policy roof
     refused '--depth goes with bench only, not with usecases' usecases -d 5
     refused '--tolerance goes with compare only, not with bench' bench --tolerance 5
     refused '--megabytes goes with bench, memory and roof only, not with sweep' sweep --megabytes 1
@@ -116,7 +116,7 @@ spelled() {
 @test "help says who uses what few use" {
     bmc-prof --print-options fish >fish
     grep -q -- "-l depth .*'bench: rows that are" fish
-    grep -q -- "-l type .*'latency, bench and usecases: type of" fish
+    grep -q -- "-l megabytes .*'bench, memory and roof: size of" fish
     grep -q -- "-l kv .*(not with sweep)'" fish
     grep -q -- "-l model .*came with the program)'" fish
 }

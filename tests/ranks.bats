@@ -148,12 +148,9 @@ all_gone() {
 
 # ---- ends ----
 
-# begin N: a run of three ranks over so many requests; sets pid, and rank to the processes that do the work. The reference is in
-# ./wanted.
+# A run of three ranks over the requests in ./in, whose results are in ./wanted; sets pid, and rank to the processes that do the
+# work.
 begin() {
-    requests "$1" >in
-    cmp -s in in.wanted || bmc-gen -q "${jsonl[@]}" >wanted
-    cp in in.wanted
     env --default-signal=INT,TERM mpirun -n 3 "$(bmc)" "${jsonl[@]}" -f "$PWD/in" >out 2>err </dev/null &
     pid=$!
     # shellcheck disable=SC2009
@@ -163,6 +160,14 @@ begin() {
         [ ${#rank[@]} -eq 3 ]
     }
     wait_until ranks_there
+}
+
+# The same over so many requests; the reference is made once for all tests.
+begin_with() { # N
+    requests "$1" >in
+    [ -e "$BATS_FILE_TMPDIR/wanted.$1" ] || bmc-gen -q "${jsonl[@]}" >"$BATS_FILE_TMPDIR/wanted.$1"
+    cp "$BATS_FILE_TMPDIR/wanted.$1" wanted
+    begin
 }
 
 results() { [ "$(wc -l <out)" -ge "$1" ]; }
@@ -184,10 +189,10 @@ ends_soon() { # STATUS
     needs_mpi
     echo "BMC_SEED=$BMC_SEED"
     RANDOM=$BMC_SEED
-    times=2 n=40
+    times=1 n=40
     [ "$BMC_FULL" != 1 ] || times=30 n=1000
     for ((i = 0; i < times; i++)); do
-        begin $n
+        begin_with $n
         victim=$((RANDOM % 3)) after=$((RANDOM % (n / 3)))
         wait_until results $after
         kill -KILL "${rank[victim]}"
@@ -197,9 +202,23 @@ ends_soon() { # STATUS
     done
 }
 
+@test "a rank that has no memory left ends the run, with its name and reason" {
+    needs_mpi
+    if sanitized; then skip "address space of a sanitizer"; fi
+    tiny_shape tiny.shape context 200000
+    bmc-convert --synth tiny.shape -o tiny.bmc
+    jq -nc 'range(80) | {id: ., ids: [5], n: 2}' >in
+    # Every sequence reserves 100 MB of addresses, which rank 0 has.
+    run_plain fast mpirun -n 1 "$(bmc)" -q "${jsonl[@]}" -m tiny.bmc -b 40 --kv reserve : \
+        -n 1 sh -c 'ulimit -v 1500000; exec "$0" "$@"' "$(bmc)" -q "${jsonl[@]}" -m tiny.bmc -b 40 --kv reserve
+    assert_equal "$status" 1
+    grep -qE '^bmc-gen: rank 1 on [^ ]*: .*(out of memory|[Cc]annot allocate memory)' <<<"$stderr" || fail "$stderr"
+    all_gone
+}
+
 @test "a rank that is stopped ends the run, and one that goes on in time does not" {
     needs_mpi
-    begin 40
+    begin_with 40
     wait_until results 2
     kill -STOP "${rank[1]}"
     sleep 0.3
@@ -207,7 +226,7 @@ ends_soon() { # STATUS
     wait $pid
     equal_files out wanted
     for stopped in ${BMC_FULL:+0 1} 2; do
-        begin 40
+        begin_with 40
         wait_until results 2
         kill -STOP "${rank[stopped]}"
         ends_soon 1
@@ -215,13 +234,19 @@ ends_soon() { # STATUS
     done
 }
 
+# Two short requests, then many with long prompts, of pieces that are short: the run is far from its end when the signal comes, and
+# every rank can obey at once. What they say is little, for mpirun loses the end of much that is written while it ends.
 @test "an interrupted run prints what there is, and statistics" {
     needs_mpi
-    begin 60
+    jq -nc '[range(900) | 5 + . * 7 % 290] as $long | range(400) | {id: ., n: 3, ids: (if . < 2 then [5, 6] else $long end)}' >in
+    jsonl+=(--share-mb 0 --chunk 16)
+    head -n 3 in | bmc-gen -q "${jsonl[@]}" -f - | jq -c '., (select(.id == 2) | .id = range(3; 400))' >wanted
+    begin
     wait_until results 2
     kill -INT $pid
     ends_soon 1
     grep -q 'eval time' err
     refute grep -q '^bmc-gen:' err
-    [ "$(jq -r 'select(.error != null).error' out | sort -u)" = interrupted ]
+    # As in one process: of a request that has no token yet the line is named.
+    assert_equal "$(jq -r 'select(.error != null).error | sub("^line [0-9]+: "; "")' out | sort -u)" interrupted
 }

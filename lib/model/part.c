@@ -8,8 +8,6 @@
 #include "base/pack.h"
 #include "base/ranks_tags.h"
 
-enum { ROOM_FLOATS = 1 << 16 }; /* of rows that are joined in one go, at most */
-
 /* ---- who has what ---- */
 
 /* Outputs that stay together: those of a KV head's queries, or a block. */
@@ -61,7 +59,7 @@ int part_open(struct part *part, const struct model *model, size_t max_rows, str
     if (!part->ranks)
         return 0;
     const size_t widest = size_max(size_max(c->hidden, c->ffn), size_max(config_q_width(c), c->vocab));
-    part->room_floats = widest > ROOM_FLOATS / max_rows ? ROOM_FLOATS : widest * max_rows;
+    part->room_floats = widest > PART_ROOM_FLOATS / max_rows ? PART_ROOM_FLOATS : widest * max_rows;
     part->room = mem_alloc(part->room_floats, sizeof *part->room);
     part->bytes = mem_alloc((size_t)part->ranks->size, sizeof *part->bytes);
     if (part->room && part->bytes)

@@ -24,6 +24,8 @@ struct piece part_piece(const struct config *config, enum dim dim, size_t rank, 
 /* The model's configuration with the heads and the number of layers that this rank has. */
 struct config part_config(const struct model *model);
 
+enum { PART_ROOM_FLOATS = 1 << 16 }; /* of rows that are joined in one go, at most */
+
 /* Of one forward pass. */
 struct part {
     const struct config *config; /* of the whole model */

@@ -161,7 +161,7 @@ static size_t bytes_of(const struct model *model, size_t layer)
 }
 
 /* The rank in whose share of all bytes the middle of a layer lies; each rank has one at least. */
-static void share_layers(const struct model *model, size_t size, size_t *count)
+void part_share_layers(const struct model *model, size_t size, size_t *count)
 {
     const size_t layers = model->config.layers;
     size_t all = mat_bytes(&model->weights.head.weight), at = 0, rank = 0;
@@ -189,7 +189,7 @@ int part_take_layers(struct model *model, struct ranks *ranks, const size_t *cou
     if (!shares)
         return err_set(err, "out of memory");
     if (!count)
-        share_layers(model, size, shares);
+        part_share_layers(model, size, shares);
     for (size_t r = 0; r < size; r++) {
         const size_t n = count ? count[r] : shares[r];
         if (r == (size_t)ranks->rank) {

@@ -11,6 +11,9 @@ int part_take(struct model *model, struct ranks *ranks, struct err *err) MUST_US
 int part_take_layers(struct model *model, struct ranks *ranks, const size_t *count,
                      struct err *err) MUST_USE;
 
+/* The layers of each of `size` ranks, as their bytes have it. */
+void part_share_layers(const struct model *model, size_t size, size_t *count);
+
 /* Keeps what it has of the matrices' pages in memory. */
 int part_lock(struct model *model, struct err *err) MUST_USE;
 

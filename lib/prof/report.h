@@ -61,6 +61,20 @@ int report_memory(const struct report *report, const struct contender *contender
                   const struct memory_case *what, size_t n_cases, size_t budget, size_t run_bytes,
                   json_t *rows, struct err *err) MUST_USE;
 
+/* Hosts that are to be thought of. */
+struct ranks_case {
+    const char *network_text;
+    struct network network;
+    const size_t *batch, *ranks;
+    size_t n_batches, n_ranks;
+    size_t depth, n_gen; /* rows before the steps that are measured, and how many these are */
+};
+
+/* For every batch a row of one process, then of each number of ranks and each split that the model can have: the step to be
+ * expected. */
+int report_ranks(const struct report *report, const struct model *model, const struct kv_spec *spec,
+                 const struct ranks_case *what, json_t *rows, struct err *err) MUST_USE;
+
 /* The only row of `roof`. */
 int report_roof(const struct report *report, const struct roof *roof, json_t *rows,
                 struct err *err) MUST_USE;

@@ -6,6 +6,7 @@
 
 #include "decode/snapshot.h"
 #include "prof/counters.h"
+#include "prof/network.h"
 
 /* The same for all runs that are compared. */
 struct run {
@@ -65,6 +66,43 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
               size_t depth, size_t n_prompt, size_t n_gen, struct steps_result *result,
               struct err *err) MUST_USE;
 void steps_result_release(struct steps_result *result);
+
+/* ---- several ranks, by arithmetic ---- */
+
+/* What the parts of a decode step of one process take. */
+struct step_cost {
+    double attention_ms; /* and its products */
+    double mlp_ms, head_ms;
+    double serial_ms; /* what every rank does, or rank 0 alone */
+};
+
+/* Measures a step of the run's batch, behind `depth` rows; medians of n_gen steps. */
+int run_step_cost(const struct run *run, const struct model *model, const struct kv_spec *spec,
+                  size_t depth, size_t n_gen, struct step_cost *cost, struct err *err) MUST_USE;
+
+double step_cost_ms(const struct step_cost *cost);
+
+enum ranks_split { RANKS_NONE, RANKS_TENSOR, RANKS_LAYERS, RANKS_REQUESTS, RANKS_SPLITS };
+
+enum { RANKS_MOST = 256 };
+
+/* So many hosts like this one, RANKS_MOST at most, share a batch. */
+struct ranks_way {
+    enum ranks_split split;
+    size_t ranks, batch;
+};
+
+struct ranks_step {
+    double compute_ms, network_ms; /* of a step, which gives each sequence a token */
+    size_t sent_bytes, sent_calls; /* in it, of all ranks */
+};
+
+/* Sequences that one of them computes at a time; 0: the model cannot be split so. */
+size_t ranks_rows(const struct model *model, const struct ranks_way *way);
+
+/* The step that is to be expected; `cost` is of ranks_rows() sequences. */
+struct ranks_step ranks_expect(const struct model *model, const struct ranks_way *way,
+                               const struct step_cost *cost, const struct network *network);
 
 /* ---- the cache alone: what it holds ---- */
 

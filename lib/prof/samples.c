@@ -32,6 +32,8 @@ static const char *const no_identity[] = {
     "peak_resident_bytes",
     "pss_bytes",
     "roof_kind",
+    "sent_bytes",
+    "sent_calls",
 };
 
 static bool says_what(const json_t *row, const char *key, const json_t *value)

@@ -1,0 +1,51 @@
+/* bmc-prof ranks: the step to be expected of several hosts that share a model, on a network that there may be none of here. */
+#include "model/model.h"
+#include "prof.h"
+
+#define COLUMNS                                                                                        \
+    "batch ranks split step_ms compute_ms network_ms tok_s against_one sent_bytes sent_calls"
+
+static size_t one_number(const char *option, const char *text, size_t min)
+{
+    const struct opt_sizes what = {option, min, 1 << 30, 1};
+    size_t number, n;
+    opt_sizes(&prof_program, &what, text, &number, &n);
+    return number;
+}
+
+static struct ranks_case read_case(const struct prof_options *o, size_t *batch, size_t *ranks)
+{
+    const struct opt_sizes sizes = {"--ranks", 2, RANKS_MOST, PROF_MAX_LIST};
+    struct ranks_case what = {.network_text = o->network,
+                              .batch = batch,
+                              .ranks = ranks,
+                              .depth = one_number("--prompt", o->prompt, 0),
+                              .n_gen = one_number("--gen", o->gen, 1)};
+    struct err err;
+    if (network_parse(&what.network, o->network, &err) < 0)
+        opt_usage_error(&prof_program, "--network: %s", err.text);
+    prof_batches(o, batch, &what.n_batches);
+    opt_sizes(&prof_program, &sizes, o->ranks, ranks, &what.n_ranks);
+    return what;
+}
+
+int prof_ranks(const struct prof_options *options, struct err *err)
+{
+    struct prof prof;
+    size_t batch[PROF_MAX_LIST], ranks[PROF_MAX_LIST];
+    struct prof_options o = *options;
+    const struct ranks_case what = read_case(&o, batch, ranks);
+    json_t *rows = json_array();
+    o.context = what.depth + what.n_gen;
+    int rc = prof_open(&prof, &o, "bmc", true, err);
+    if (rc == 0 && prof.n_contenders > 1)
+        rc = err_set(err, "--kv: ranks measures under one policy, \"%s\" names %zu", o.kv,
+                     prof.n_contenders);
+    if (rc == 0)
+        rc = report_ranks(&prof.report, prof.model, &prof.contender[0].spec, &what, rows, err);
+    if (rc == 0)
+        rc = prof_print(&prof, rows, COLUMNS, err);
+    json_decref(rows);
+    prof_close(&prof);
+    return rc;
+}

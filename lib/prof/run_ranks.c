@@ -1,0 +1,119 @@
+/* What a step of several hosts takes: this one's arithmetic, shared out, and what the network adds. */
+#include "base/stat.h"
+#include "model/part_take.h"
+#include "prof/run.h"
+
+/* ---- measured ---- */
+
+int run_step_cost(const struct run *run, const struct model *model, const struct kv_spec *spec,
+                  size_t depth, size_t n_gen, struct step_cost *cost, struct err *err)
+{
+    struct steps_result result;
+    if (run_steps(run, model, spec, depth, 0, n_gen, &result, err) < 0)
+        return -1;
+    const double step_ms = stat_quantile(result.step_ms, n_gen, 0.5);
+    const double scale = result.decode_ms > 0 ? step_ms / result.decode_ms : 0;
+    *cost = (struct step_cost){
+        .attention_ms = (result.ms[PART_ATTENTION] + result.ms[PART_PROJECTION]) * scale,
+        .mlp_ms = result.ms[PART_MLP] * scale,
+        .head_ms = result.ms[PART_HEAD] * scale,
+    };
+    cost->serial_ms = step_ms - step_cost_ms(cost);
+    steps_result_release(&result);
+    return 0;
+}
+
+double step_cost_ms(const struct step_cost *cost)
+{
+    return cost->attention_ms + cost->mlp_ms + cost->head_ms + cost->serial_ms;
+}
+
+/* ---- by tensors ---- */
+
+/* The largest rank's share of the outputs. */
+static double share(const struct config *c, enum dim dim, size_t ranks)
+{
+    size_t most = 0;
+    for (size_t r = 0; r < ranks; r++)
+        most = size_max(most, part_piece(c, dim, r, ranks).n);
+    return (double)most / (double)config_dim(c, dim);
+}
+
+static struct ranks_step expect_tensor(const struct config *c, const struct ranks_way *way,
+                                       const struct step_cost *cost, const struct network *network)
+{
+    const struct transfers sent = sent_by_tensor(c, way->batch);
+    return (struct ranks_step){
+        .compute_ms = cost->serial_ms + cost->attention_ms * share(c, DIM_KV, way->ranks) +
+                      cost->mlp_ms * share(c, DIM_FFN, way->ranks) +
+                      cost->head_ms * share(c, DIM_VOCAB, way->ranks),
+        .network_ms = network_ms(network, &sent, way->ranks),
+        .sent_bytes = transfers_bytes(&sent, way->ranks),
+        .sent_calls = transfers_calls(&sent, way->ranks),
+    };
+}
+
+/* ---- by layers ---- */
+
+/* Of the rank that has most to do: its layers, and to send what comes out of them. */
+static double slowest_ms(const struct model *model, size_t ranks, size_t rows,
+                         const struct step_cost *cost, double byte_ms)
+{
+    const struct config *c = &model->config;
+    const double layer_ms = (step_cost_ms(cost) - cost->head_ms) / (double)c->layers;
+    const double row_ms = (double)(rows * sizeof(float)) * byte_ms;
+    double most = 0;
+    size_t count[RANKS_MOST] = {0};
+    part_share_layers(model, ranks, count);
+    for (size_t r = 0; r < ranks; r++) {
+        const bool last = r + 1 == ranks;
+        const double ms = layer_ms * (double)count[r] + (last ? cost->head_ms : 0) +
+                          (double)(last ? c->vocab : c->hidden) * row_ms;
+        most = ms > most ? ms : most;
+    }
+    return most;
+}
+
+static double larger(double a, double b) { return a > b ? a : b; }
+
+/* As many groups as ranks are under way. A step is a group's round through all ranks, or all groups in the slowest rank. */
+static struct ranks_step expect_layers(const struct model *model, const struct ranks_way *way,
+                                       const struct step_cost *cost, const struct network *network)
+{
+    const size_t rows = ranks_rows(model, way), groups = div_up(way->batch, rows);
+    const struct transfers sent = sent_by_layers(&model->config, way->ranks, rows);
+    const double all_ms = step_cost_ms(cost), n = (double)groups;
+    const double compute_ms = larger(all_ms, n * slowest_ms(model, way->ranks, rows, cost, 0));
+    const double round_ms = all_ms + network_ms(network, &sent, way->ranks);
+    const double busy_ms = n * slowest_ms(model, way->ranks, rows, cost, network->byte_ms);
+    return (struct ranks_step){
+        .compute_ms = compute_ms,
+        .network_ms = larger(round_ms, busy_ms) - compute_ms,
+        .sent_bytes = transfers_bytes(&sent, way->ranks) * groups,
+        .sent_calls = transfers_calls(&sent, way->ranks) * groups,
+    };
+}
+
+/* ---- all ---- */
+
+size_t ranks_rows(const struct model *model, const struct ranks_way *way)
+{
+    switch (way->split) {
+    case RANKS_TENSOR: return way->ranks <= model->config.kv_heads ? way->batch : 0;
+    case RANKS_LAYERS: return way->ranks <= model->config.layers ? div_up(way->batch, way->ranks) : 0;
+    case RANKS_REQUESTS: return div_up(way->batch, way->ranks);
+    case RANKS_NONE:
+    case RANKS_SPLITS: break;
+    }
+    return way->batch;
+}
+
+struct ranks_step ranks_expect(const struct model *model, const struct ranks_way *way,
+                               const struct step_cost *cost, const struct network *network)
+{
+    if (way->split == RANKS_TENSOR)
+        return expect_tensor(&model->config, way, cost, network);
+    if (way->split == RANKS_LAYERS)
+        return expect_layers(model, way, cost, network);
+    return (struct ranks_step){.compute_ms = step_cost_ms(cost)};
+}
