@@ -11,6 +11,7 @@ INLINE vi dot4(vi sum, vu k, vi q)
     return sum + (vi)_mm256_madd_epi16(_mm256_srli_epi16(codes, 8), odd);
 }
 
+#define vi_dot2(sum, v, w) ((sum) + (vi)_mm256_madd_epi16((__m256i)(v), (__m256i)(w)))
 #include "kernel/set_attend_few.h"
 
 void attend_few_avx2(const struct attend *a);

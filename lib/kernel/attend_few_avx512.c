@@ -12,6 +12,7 @@ INLINE vi dot4(vi sum, vu k, vi q)
     return sum + (vi)_mm512_madd_epi16(_mm512_srli_epi16(codes, 8), odd);
 }
 
+#define vi_dot2(sum, v, w) ((sum) + (vi)_mm512_madd_epi16((__m512i)(v), (__m512i)(w)))
 #include "kernel/set_attend_few.h"
 
 void attend_few_avx512(const struct attend *a);

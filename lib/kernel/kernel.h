@@ -101,12 +101,13 @@ static inline size_t attend_space(size_t queries, size_t d)
     return ATTEND_BLOCK * (d + queries) + LANES * div_up(queries, LANES);
 }
 
-/* The same for rows of few bits. */
+/* The same for rows of few bits, whose columns fill whole registers. */
+enum { FEW_COLUMNS = 128 };
 static inline size_t attend_few_space(size_t queries, size_t d)
 {
-    const size_t groups = div_up(d, FEW_GROUP);
-    return ATTEND_BLOCK * (groups * (FEW_GROUP / 4 + 4) + 2 * queries) +
-           3 * LANES * div_up(queries, LANES);
+    const size_t groups = div_up(d, FEW_GROUP), columns = round_up(d, FEW_COLUMNS);
+    return ATTEND_BLOCK * (groups * (FEW_GROUP / 4 + 4) + columns / 2 + 2 * queries + 1) +
+           7 * round_up(queries, LANES);
 }
 
 struct kernels {
@@ -146,7 +147,7 @@ struct kernels {
     void (*attend)(const struct attend *attend);
 
     /* The same over rows of DTYPE_Q8C or DTYPE_Q4, and queries in int8: products of codes are summed as whole numbers, over a
-     * row or a group of it that shares a scale; values are widened. */
+     * row or a group of it that shares a scale; those of values too, with weights as whole numbers of 15 bits. */
     void (*attend_few)(const struct attend *attend);
 
     /* y = (x - mean) / sqrt(variance + eps) * gain + bias; gain and bias may be NULL; y may be x. */

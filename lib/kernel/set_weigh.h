@@ -71,9 +71,9 @@ INLINE struct sight queries_at(const struct attend *a, size_t block)
     return at;
 }
 
-/* Scores of what a query does not see become -INFINITY; returns its maximum, this block's scores among them. */
-INLINE float find_max(const struct attend *a, size_t query, size_t first, struct sight sight,
-                      float *scores)
+/* Scores of what a query does not see become -INFINITY; returns the largest of the others. */
+INLINE float block_max(const struct attend *a, size_t query, size_t first, struct sight sight,
+                       float *scores)
 {
     if (a->softcap > 0 || a->slope)
         bend(a, query, first, scores);
@@ -84,7 +84,14 @@ INLINE float find_max(const struct attend *a, size_t query, size_t first, struct
     vf most = vf_load(scores);
     for (int g = 1; g < BLOCK_GROUPS; g++)
         most = vf_max(most, vf_load(scores + g * VW));
-    const float before = a->max[query], found = vf_fold_max(most);
+    return vf_fold_max(most);
+}
+
+/* The same, of all scores so far. */
+INLINE float find_max(const struct attend *a, size_t query, size_t first, struct sight sight,
+                      float *scores)
+{
+    const float before = a->max[query], found = block_max(a, query, first, sight, scores);
     return found <= before ? before : found; /* may be NaN: something was seen */
 }
 

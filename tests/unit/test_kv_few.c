@@ -314,24 +314,24 @@ static void test_exact(enum dtype type, const struct kernels *kernels, bool wide
     threads_set(2);
 }
 
-/* What is no number must stay visible. */
+/* What is no number must stay visible, wherever it is. */
 static void test_nan(enum dtype type, const struct kernels *kernels)
 {
-    static float q[HEADS * MOST_D], out[HEADS * MOST_D], k[KV_HEADS * MOST_D];
+    static const char *const names[] = {"a query", "a row of K", "a row of V"};
+    static float x[3][HEADS * MOST_D], out[HEADS * MOST_D];
     struct kv *kv = open_cache("upfront", N, 1, type);
     struct err err;
-    for (int nan_in_q = 0; nan_in_q < 2; nan_in_q++) {
+    for (size_t bad = 0; bad < ARRAY_LEN(names); bad++) {
         check(kv_room(kv, 0, 1, &err) == 0, "%s", err.text);
-        for (size_t i = 0; i < HEADS * d; i++)
-            q[i] = query_value(i);
-        for (size_t i = 0; i < KV_HEADS * d; i++)
-            k[i] = query_value(i);
-        *(nan_in_q ? &q[3] : &k[3]) = NAN;
+        for (size_t m = 0; m < ARRAY_LEN(x); m++)
+            for (size_t i = 0; i < HEADS * d; i++)
+                x[m][i] = query_value(i);
+        x[bad][3] = NAN;
         for (size_t l = 0; l < LAYERS; l++)
-            kv_append(kv, 0, l, k, k, KV_HEADS * d);
-        run_attention(kv, attn_backends[0], kernels, false, 1, q, out);
+            kv_append(kv, 0, l, x[1], x[2], KV_HEADS * d);
+        run_attention(kv, attn_backends[0], kernels, false, 1, x[0], out);
         check(isnan(out[3]), "%s, %s: NaN in %s is hidden", kernels->isa, cache_type_name(type),
-              nan_in_q ? "a query" : "a row");
+              names[bad]);
     }
     kv_close(kv);
 }
@@ -375,7 +375,8 @@ int main(void)
                                size[1]);
             }
             d = 40;
-            test_exact(types[t], kernel_sets[i], i % 2);
+            for (size_t widen = 0; widen <= i % 2; widen++)
+                test_exact(types[t], kernel_sets[i], widen);
             test_nan(types[t], kernel_sets[i]);
         }
     }
