@@ -272,7 +272,7 @@ counts_are() { # "T r .." OPTION..
     jq_true '.rows | map(.r) == [20, 10, 5, 3, 2, 1] and map(.T) == [1, 2, 4, 7, 10, 20]' out
     jq_true '.rows | map(.kv_copied_bytes / 512) == [0, 10, 30, 63, 90, 190]' out
     jq_true '.rows | map(.kv_padded_rows) == [190, 90, 40, 19, 10, 0]' out
-    expect_error 2 '--kv goes with policies, latency, bench, usecases, memory and instances only, not with sweep' bmc-prof sweep --kv bmc
+    expect_error 2 '--kv goes with policies, latency, bench, usecases, memory, instances and ranks only, not with sweep' bmc-prof sweep --kv bmc
 }
 
 # ---- latency ----
