@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/threads.h"
-#include "check.h"
+#include "cache.h"
 #include "kv/kv_heads.h"
 #include "kv/spill_engine.h"
 
@@ -29,15 +29,8 @@ static size_t draw(size_t n)
 
 static struct kv *open_cache(const char *text, enum dtype type)
 {
-    struct kv_spec spec;
-    struct err err;
-    struct kv *kv = NULL;
     const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type};
-    if (kv_spec_parse(&spec, text, &err) < 0 || kv_open(&kv, &spec, &shape, SEQS, &err) < 0) {
-        check(false, "%s: %s", text, err.text);
-        exit(1);
-    }
-    return kv;
+    return cache_of(text, &shape, SEQS);
 }
 
 /* A cache that holds all in memory, and the one that must be its like. */

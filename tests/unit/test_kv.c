@@ -5,7 +5,7 @@
 
 #include "attn/attn.h"
 #include "base/threads.h"
-#include "check.h"
+#include "cache.h"
 #include "kv/kv_policy.h"
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, D = 8, WIDTH = KV_HEADS * D };
@@ -27,15 +27,8 @@ static void fill_rows(float *k, float *v, size_t layer, size_t first, size_t row
 
 static struct kv *open_cache(const char *spec_text, size_t N, size_t seqs, enum dtype type)
 {
-    struct kv_spec spec;
-    struct err err;
-    struct kv *kv = NULL;
     const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type};
-    if (kv_spec_parse(&spec, spec_text, &err) < 0 || kv_open(&kv, &spec, &shape, seqs, &err) < 0) {
-        check(false, "%s: %s", spec_text, err.text);
-        exit(1);
-    }
-    return kv;
+    return cache_of(spec_text, &shape, seqs);
 }
 
 /* A step of `rows` rows whose values are those of positions `as`..; not committed yet. */

@@ -7,7 +7,7 @@
 #include "base/cache_types.h"
 #include "base/few_bits.h"
 #include "base/threads.h"
-#include "check.h"
+#include "cache.h"
 #include "kv/kv_policy.h"
 #include "kv/kv_rows.h"
 
@@ -27,15 +27,8 @@ static float value(size_t matrix, size_t head, size_t position, size_t j)
 
 static struct kv *open_cache(const char *text, size_t rows, size_t seqs, enum dtype type)
 {
-    struct kv_spec spec;
-    struct err err;
-    struct kv *kv = NULL;
     const struct kv_shape shape = {LAYERS, KV_HEADS, d, rows, type};
-    if (kv_spec_parse(&spec, text, &err) < 0 || kv_open(&kv, &spec, &shape, seqs, &err) < 0) {
-        check(false, "%s: %s", text, err.text);
-        exit(1);
-    }
-    return kv;
+    return cache_of(text, &shape, seqs);
 }
 
 /* A step of `rows` rows with the values of those from `first` on; not committed yet. */

@@ -2,22 +2,15 @@
  * beams of one prompt; and the equations of the papers. */
 #include <stdlib.h>
 
-#include "check.h"
+#include "cache.h"
 #include "kv/kv_need.h"
 
 enum { LAYERS = 2, KV_HEADS = 3, D = 8, MOST = 4 };
 
 static struct kv *open_cache(const char *text, size_t N)
 {
-    struct kv_spec spec;
-    struct err err;
-    struct kv *kv = NULL;
     const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, DTYPE_F32};
-    if (kv_spec_parse(&spec, text, &err) < 0 || kv_open(&kv, &spec, &shape, MOST, &err) < 0) {
-        check(false, "%s: %s", text, err.text);
-        exit(1);
-    }
-    return kv;
+    return cache_of(text, &shape, MOST);
 }
 
 /* Grows to `rows` rows, `step` at a time. */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
+#include "cache.h"
 #include "kv/kv_policy.h"
 
 enum { LAYERS = 2, KV_HEADS = 2, D = 4, WIDTH = KV_HEADS * D, N = 150, SEQS = 5 };
@@ -15,15 +15,8 @@ static size_t draw(size_t below) { return (size_t)rand_r(&seed) % below; }
 
 static struct kv *open_cache(const char *text, size_t rows)
 {
-    struct kv_spec spec;
-    struct err err;
-    struct kv *kv = NULL;
     const struct kv_shape shape = {LAYERS, KV_HEADS, D, rows, DTYPE_F32};
-    if (kv_spec_parse(&spec, text, &err) < 0 || kv_open(&kv, &spec, &shape, SEQS, &err) < 0) {
-        check(false, "%s: %s", text, err.text);
-        exit(1);
-    }
-    return kv;
+    return cache_of(text, &shape, SEQS);
 }
 
 /* The element of a row whose name is `row`. */
