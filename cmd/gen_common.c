@@ -12,8 +12,8 @@
 #include "base/threads.h"
 #include "cli.h"
 #include "gen.h"
-#include "kv/kv_need.h"
 #include "gen_split.h"
+#include "kv/kv_need.h"
 #include "names.h"
 #include "text/detok.h"
 

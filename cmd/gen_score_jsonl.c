@@ -7,6 +7,7 @@
 #include "cli.h"
 #include "decode/request.h"
 #include "gen.h"
+#include "gen_jsonl.h"
 #include "gen_lines.h"
 
 /* A line of the input. Lines stand in a list, in their order, until their result was written. */
@@ -233,7 +234,7 @@ static int score_lines(struct score_jsonl *job, struct err *err)
     struct gen *gen = job->gen;
     const struct gen_options *o = gen->options;
     const struct score_callbacks callbacks = {next, take_token, done, job};
-    if (gen_open_session(gen, o->batch ? o->batch : 8, gen->model->config.context, err) < 0)
+    if (gen_open_session(gen, o->batch ? o->batch : JSONL_BATCH, gen->model->config.context, err) < 0)
         return -1;
     cli_progress_begin(&job->progress, "texts");
     if (isatty(STDOUT_FILENO))

@@ -118,7 +118,6 @@ int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dty
         const size_t more = size_min(most, rows - at);
         if (append_rows(kv, seq, layer, type, at, more, stored, err) < 0) {
             kv_truncate(kv, seq, 0);
-            s->first = 0;
             return -1;
         }
         s->n += more;
