@@ -7,7 +7,7 @@ set -eu
 for type in ${KV_TYPE:-f32 bf16 f16 q8 q4}; do
     layers=22
     case $type in q8 | q4) layers=44 ;; esac
-    line=$("$(driver attention)" 32 4 64 $layers 8 2048 "$type" "$threads" "$rounds")
+    line=$("$(driver attention)" upfront 32 4 64 $layers 8 1 2047 1 "$type" "$threads" "$rounds")
     echo "$line"
     verdict "${line##* }" '>=' "$(case $type in q8 | q4) echo 0.80 ;; *) echo 0.85 ;; esac)" "fused attention, cache $type, share of the read rate"
 done

@@ -6,9 +6,9 @@ set -eu
 SHAPE=llama-2-13b
 . "$(dirname "$0")/lib.sh"
 
-run=$(driver attention_beams)
+run=$(driver attention)
 for batch in ${BATCHES:-1 2 4 8 16 32}; do
     for policy in segment upfront; do
-        "$run" $policy 40 40 128 "$batch" "${BEAMS:-4}" "${PROMPT:-1024}" "${ANSWER:-32}" "${KV_TYPE:-f16}" "$threads" "$rounds"
+        "$run" $policy 40 40 128 1 "$batch" "${BEAMS:-4}" "${PROMPT:-1024}" "${ANSWER:-32}" "${KV_TYPE:-f16}" "$threads" "$rounds"
     done
 done

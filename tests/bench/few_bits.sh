@@ -56,7 +56,7 @@ prefill() {
 }
 
 attention() {
-    set -- 32 4 64 44 8 2048 q8 "$threads" "$rounds"
+    set -- upfront 32 4 64 44 8 1 2047 1 q8 "$threads" "$rounds"
     line=$("$(driver attention)" "$@")
     row "attention, one row, 2048, B = 8, cache q8: share of the read rate" "${line##* }" '>=' 0.80 "attention $*" "${line##*: }"
 }
