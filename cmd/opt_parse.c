@@ -1,6 +1,5 @@
 /* Option tables: parsing. What is printed from them is in optdoc.c. */
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,18 +163,9 @@ void opt_sizes(const struct program *program, const struct opt_sizes *what, cons
 
 size_t opt_bytes(const struct program *program, const char *option, const char *text)
 {
-    static const char units[] = "KMGT";
-    char number[32];
-    const size_t len = strspn(text, "0123456789.");
-    const char *unit = text[len] ? strchr(units, text[len]) : units;
-    double value;
-    snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), text);
-    if (len && len < sizeof number && unit && (!text[len] || !text[len + 1]) &&
-        parse_double(number, &value)) {
-        value = ldexp(value, text[len] ? 10 * (int)(unit - units + 1) : 0);
-        if (value >= 1 && value <= 0x1p60)
-            return (size_t)value;
-    }
+    size_t bytes;
+    if (parse_bytes(text, &bytes))
+        return bytes;
     opt_usage_error(program, "%s: needs a size, as 4G, 512M or a number of bytes; found \"%s\"", option,
                     text);
 }

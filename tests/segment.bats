@@ -67,6 +67,9 @@ stats_are() { assert_equal "$(jq -c '[.shared_rows, .prefill_tokens, .logits_has
     # 16 places have 16 rows each of their own.
     row=$(($(jq .kv_saved_bytes stats.json) / ($(jq .shared_rows stats.json) - 512 * (64 / 16 - 1) * 16)))
     jq -e --argjson row $row '.kv_resident_bytes <= (512 + 16 * 16) * $row' stats.json || fail "$row $(cat stats.json)"
+    # Of 16 that end together the first keep theirs, as many as there is memory for: one is enough.
+    ok bmc-gen -q -m "$(model grimm)" --jsonl --ignore-eos -b 16 --kv segment --share-mb 3 --stats stats.json -f in
+    jq -e '.prefill_tokens == 512 + 64 * 2' stats.json || fail "$(cat stats.json)"
 }
 
 @test "rows of prompts whose log-probabilities are asked for are not taken from others" {

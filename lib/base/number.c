@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 bool parse_size(const char *text, size_t *value)
 {
@@ -36,6 +37,26 @@ bool parse_double(const char *text, double *value)
     errno = 0;
     *value = strtod(text, &end);
     return (errno == 0 || errno == ERANGE) && *end == 0 && isfinite(*value);
+}
+
+bool parse_bytes(const char *text, size_t *bytes)
+{
+    static const char units[] = "KMGTkmgt";
+    char number[32];
+    const size_t len = strspn(text, "0123456789.");
+    const char *unit = text[len] ? strchr(units, text[len]) : NULL;
+    double value;
+    if (len >= sizeof number || (text[len] && (!unit || text[len + 1])))
+        return false;
+    memcpy(number, text, len);
+    number[len] = 0;
+    if (!parse_double(number, &value))
+        return false;
+    value = ldexp(value, unit ? 10 * (int)((unit - units) % 4 + 1) : 0);
+    if (value < 1 || value > 0x1p60)
+        return false;
+    *bytes = (size_t)value;
+    return true;
 }
 
 void number_text(double number, char text[NUMBER_TEXT_SIZE])

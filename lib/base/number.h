@@ -9,6 +9,9 @@ bool parse_size(const char *text, size_t *value);
 bool parse_int64(const char *text, int64_t *value);
 bool parse_double(const char *text, double *value);
 
+/* "512M", "1.5G": bytes, at least one, or so many KiB, MiB, GiB or TiB. */
+bool parse_bytes(const char *text, size_t *bytes);
+
 /* The fewest digits that are read back as the same number: "0.7". */
 enum { NUMBER_TEXT_SIZE = 32 };
 void number_text(double number, char text[NUMBER_TEXT_SIZE]);

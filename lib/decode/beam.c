@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/threads.h"
 
 enum { NO_NODE = 0 }; /* the list's first one, which stands for the prompt */
 
@@ -125,25 +126,38 @@ static int make_room(struct beam_search *s, size_t k, struct err *err)
     free(s->choice);
     free(s->best);
     s->choice = mem_alloc(s->options.width, k * sizeof *s->choice);
-    s->best = mem_alloc(k, sizeof *s->best);
+    s->best = mem_alloc(s->options.width, k * sizeof *s->best);
     s->choices_cap = s->choice && s->best ? k : 0;
     return s->choices_cap ? 0 : err_set(err, "out of memory for %zu continuations of beams", k);
+}
+
+struct choosing {
+    struct beam_search *search;
+    const float *logits;
+    size_t vocab, k;
+};
+
+/* The best k of a path. */
+static void choose_of_path(void *arg, size_t p)
+{
+    const struct choosing *c = arg;
+    const float *logits = c->logits + p * c->vocab;
+    struct candidate *best = c->search->best + p * c->k;
+    struct beam_choice *choice = c->search->choice + p * c->k;
+    const double before = c->search->path[p].sum, norm = log_sum_exp(logits, c->vocab);
+    top_logits(logits, c->vocab, c->k, best);
+    for (size_t i = 0; i < c->k; i++)
+        choice[i] = (struct beam_choice){p, best[i].id, before + (double)best[i].logit - norm};
 }
 
 /* The best k of each path, best first. Returns how many there are. */
 static size_t find_choices(struct beam_search *s, const float *logits, size_t vocab, size_t k)
 {
-    size_t n = 0;
-    for (size_t p = 0; p < s->n_paths; p++) {
-        const float *of_path = logits + p * vocab;
-        const double norm = log_sum_exp(of_path, vocab);
-        top_logits(of_path, vocab, k, s->best);
-        for (size_t i = 0; i < k; i++)
-            s->choice[n++] = (struct beam_choice){p, s->best[i].id,
-                                                  s->path[p].sum + (double)s->best[i].logit - norm};
-    }
-    qsort(s->choice, n, sizeof *s->choice, by_sum);
-    return n;
+    enum { EXP_WORK = 16 };
+    struct choosing choosing = {s, logits, vocab, k};
+    threads_each(s->n_paths, s->n_paths * vocab * EXP_WORK, choose_of_path, &choosing);
+    qsort(s->choice, s->n_paths * k, sizeof *s->choice, by_sum);
+    return s->n_paths * k;
 }
 
 /* No text under way can become one of the best W. */

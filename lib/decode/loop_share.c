@@ -106,6 +106,15 @@ int loop_share(struct loop *loop, struct slot *slot, bool *ready, struct err *er
 
 /* ---- rows that stay in a place ---- */
 
+/* Those in places that wait for a request; what they share is counted with each. */
+static size_t staying_bytes(const struct loop *loop)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < loop->n_slots; i++)
+        bytes += kv_rows_bytes(loop->session->kv, loop->slot[i].before.len);
+    return bytes;
+}
+
 /* Those of a model whose keys depend on the length of the text are no use to a text of another length; those of a snapshot lie
  * in its file. */
 static bool may_stay(const struct loop *loop, const struct slot *slot)
@@ -115,7 +124,7 @@ static bool may_stay(const struct loop *loop, const struct slot *slot)
     return rows && slot->seq == loop_first_seq(loop, slot) && snapshot_fits(session, NULL) &&
            !kv_fill(session->kv, slot->seq).adopted && kv_whole(session->kv, slot->seq) &&
            !slot->dropped &&
-           kv_rows_bytes(session->kv, rows) <= session->options.share_bytes / loop->n_slots;
+           staying_bytes(loop) + kv_rows_bytes(session->kv, rows) <= session->options.share_bytes;
 }
 
 void loop_remember(struct loop *loop, struct slot *slot)

@@ -1,6 +1,7 @@
 /* Logits -> one token. */
 #include "decode/sampler.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,17 +69,32 @@ void top_logits(const float *logits, size_t n, size_t k, struct candidate *best)
 
 bool logits_finite(const float *logits, size_t n)
 {
-    float zeros = 0; /* 0 * x is 0 for every finite x, and NaN for all others */
+    int beyond = 0;
     for (size_t i = 0; i < n; i++)
-        zeros += 0 * logits[i];
-    return zeros == 0;
+        beyond |= !(fabsf(logits[i]) <= FLT_MAX);
+    return !beyond;
+}
+
+/* Compilers keep the lanes in one register. */
+static float largest(const float *x, size_t n)
+{
+    enum { LANES = 8 };
+    float most[LANES] = {x[0], x[0], x[0], x[0], x[0], x[0], x[0], x[0]};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (size_t l = 0; l < LANES; l++)
+            most[l] = x[i + l] > most[l] ? x[i + l] : most[l];
+    for (; i < n; i++)
+        most[0] = x[i] > most[0] ? x[i] : most[0];
+    for (size_t l = 1; l < LANES; l++)
+        most[0] = most[l] > most[0] ? most[l] : most[0];
+    return most[0];
 }
 
 double log_sum_exp(const float *logits, size_t n)
 {
-    double max = -INFINITY, sum = 0;
-    for (size_t i = 0; i < n; i++)
-        max = logits[i] > max ? logits[i] : max;
+    const double max = largest(logits, n);
+    double sum = 0;
     for (size_t i = 0; i < n; i++)
         sum += exp(logits[i] - max);
     return max + log(sum);

@@ -7,21 +7,6 @@
 
 enum { STEP_ROWS = 64 };
 
-/* "512M": a number of bytes, or of KiB, MiB, GiB or TiB. */
-static bool parse_bytes(const char *text, size_t *bytes)
-{
-    static const char units[] = "KMGTkmgt";
-    char digits[24];
-    const size_t len = strspn(text, "0123456789");
-    const char *unit = text[len] ? strchr(units, text[len]) : NULL;
-    if (!len || len >= sizeof digits || (text[len] && (!unit || text[len + 1])))
-        return false;
-    memcpy(digits, text, len);
-    digits[len] = 0;
-    return parse_size(digits, bytes) &&
-           size_mul(*bytes, unit ? (size_t)1 << (10 * ((unit - units) % 4 + 1)) : 1, bytes) && *bytes;
-}
-
 static bool parse_ram(struct spill_place *place, const char *text)
 {
     return parse_bytes(text, &place->ram);
@@ -44,34 +29,22 @@ static const struct {
     bool (*parse)(struct spill_place *place, const char *text);
 } keys[] = {{"ram=", parse_ram}, {"dir=", parse_dir}, {"group=", parse_group}};
 
-static bool parse_part(struct spill_place *place, const char *part)
+static bool parse_part(struct kv_spec *spec, const char *part)
 {
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
         if (strncmp(part, keys[i].key, strlen(keys[i].key)) == 0)
-            return keys[i].parse(place, part + strlen(keys[i].key));
+            return keys[i].parse(&spec->spill, part + strlen(keys[i].key));
     return false;
 }
 
 static int parse_place(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
 {
-    char part[SPILL_DIR_SIZE];
-    for (const char *at = parameter;; at++) {
-        const size_t len = strcspn(at, ",");
-        if (len >= sizeof part)
-            return err_set(err, "cache policy \"%.40s..\": a part of more than %zu characters", text,
-                           sizeof part - 1);
-        memcpy(part, at, len);
-        part[len] = 0;
-        if (!parse_part(&spec->spill, part))
-            return err_set(
-                err,
-                "cache policy \"%s\": ram=BYTES, as 512M or 1G, dir=FOLDER and group=HEADS, or "
-                "group=auto, are expected after the colon, with commas between them",
-                text);
-        at += len;
-        if (!*at)
-            return 0;
-    }
+    if (kv_each_part(spec, parameter, parse_part))
+        return 0;
+    return err_set(err,
+                   "cache policy \"%s\": ram=BYTES, as 512M or 1G, dir=FOLDER of less than %d characters, and "
+                   "group=HEADS, or group=auto, are expected after the colon, with commas between them",
+                   text, SPILL_DIR_SIZE - (int)strlen("dir="));
 }
 
 static size_t step_rows(struct kv *kv, const struct kv_spec *spec)

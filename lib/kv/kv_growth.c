@@ -14,6 +14,24 @@ size_t kv_default_T(size_t max_rows)
     return T;
 }
 
+bool kv_each_part(struct kv_spec *spec, const char *parameter,
+                  bool (*take)(struct kv_spec *spec, const char *part))
+{
+    char part[SPILL_DIR_SIZE];
+    for (const char *at = parameter;; at++) {
+        const size_t len = strcspn(at, ",");
+        if (len >= sizeof part)
+            return false;
+        memcpy(part, at, len);
+        part[len] = 0;
+        if (!take(spec, part))
+            return false;
+        at += len;
+        if (!*at)
+            return true;
+    }
+}
+
 /* ---- a row at a time, and all at once ---- */
 
 static size_t one_row(struct kv *kv, const struct kv_spec *spec)
@@ -126,33 +144,23 @@ const struct kv_growth kv_grow_in_segments = {parse_segment, segment_rows, "step
 
 enum { MOST_SLACK = 16 };
 
-/* One of "S=2048" and "slack=0.5", `len` bytes. */
-static bool parse_window_part(struct kv_spec *spec, const char *part, size_t len)
+/* One of "S=2048" and "slack=0.5". */
+static bool parse_window_part(struct kv_spec *spec, const char *part)
 {
-    char text[32];
-    if (len >= sizeof text)
-        return false;
-    memcpy(text, part, len);
-    text[len] = 0;
-    if (strncmp(text, "S=", 2) == 0)
-        return parse_size(text + 2, &spec->window) && spec->window > 1;
-    return strncmp(text, "slack=", 6) == 0 && parse_double(text + 6, &spec->slack) &&
-           spec->slack >= 0 && spec->slack <= MOST_SLACK;
+    if (strncmp(part, "S=", 2) == 0)
+        return parse_size(part + 2, &spec->window) && spec->window > 1;
+    return strncmp(part, "slack=", 6) == 0 && parse_double(part + 6, &spec->slack) && spec->slack >= 0 &&
+           spec->slack <= MOST_SLACK;
 }
 
 static int parse_window(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
 {
-    for (const char *part = parameter;; part++) {
-        const size_t len = strcspn(part, ",");
-        if (!parse_window_part(spec, part, len))
-            return err_set(err,
-                           "cache policy \"%s\": S=ROWS, at least 2, or slack=PART, from 0 to %d, is "
-                           "expected after the colon, or both with a comma between them",
-                           text, MOST_SLACK);
-        part += len;
-        if (!*part)
-            return 0;
-    }
+    if (kv_each_part(spec, parameter, parse_window_part))
+        return 0;
+    return err_set(err,
+                   "cache policy \"%s\": S=ROWS, at least 2, or slack=PART, from 0 to %d, is expected after "
+                   "the colon, or both with a comma between them",
+                   text, MOST_SLACK);
 }
 
 static size_t window_rows(struct kv *kv, const struct kv_spec *spec)

@@ -130,7 +130,7 @@ static void collect(struct spill *spill)
     ssize_t n = piece->result;
     const bool again = n == -EINTR || n == -EAGAIN;
     if (again || (n >= 0 && (size_t)n < piece->bytes))
-        n = spill_piece_run(spill->fd, piece, again ? 0 : (size_t)n);
+        n = spill_piece_run(spill->fd, piece, again ? 0 : (size_t)n / SPILL_BLOCK * SPILL_BLOCK);
     if ((n < 0 || (size_t)n < piece->bytes) && !ticket->error) {
         ticket->error = n < 0 ? (int)-n : EIO;
         ticket->ended = n >= 0;

@@ -37,7 +37,7 @@ for b in ${BATCHES:-1 8}; do
     echo "== steps beyond the window, B = $b: median, slowest, share of those above 1.1 of the median, ms"
     for kind in shift:S=$S shift:S=$S,slack=0.5; do
         bin/bmc-prof latency --shape "$shape" --layers 1 -N "$((S + steps))" -b "$b" --kv "$kind" --kv-type "$type" -t "$threads" --every 1 \
-            -r "$rounds" --format jsonl 2>/dev/null | jq -s -r --arg kind "$kind" --argjson S "$S" \
+            -r 1 --format jsonl 2>/dev/null | jq -s -r --arg kind "$kind" --argjson S "$S" \
             'map(select(.n > $S) | .[$kind + "_ms"]) | sort | length as $n | .[$n / 2 | floor] as $m | [$kind, $m, .[-1], (map(select(. > 1.1 * $m)) | length) / $n] | @tsv'
     done
 done
