@@ -15,7 +15,7 @@
 
 enum {
     ROW_CHUNK = INT8_MOST_ROWS, /* rows whose sums are kept before they are finished */
-    ROWS_AT_A_TIME = 16,        /* what kernels may round a number of rows up to */
+    ROWS_AT_A_TIME = 16,        /* what kernels may round a number of rows up to, or read more */
     ROW_PAD_BYTES = 64,         /* between rows: so that they do not all fall on the same cache lines */
     PANEL_BYTES = 256 << 10,    /* of weights that a thread claims when few rows wait for memory */
     FEW_ROWS = 4,
@@ -73,6 +73,7 @@ struct form {
     size_t depth;      /* inputs */
     size_t stride;     /* bytes from row to row */
     size_t scale, sum; /* int8: bytes from a row's codes to those of the scales and sums */
+    size_t woven;      /* of few rows in int8: bytes from the first to where they lie woven; or 0 */
 };
 
 static size_t element_bytes(enum kind kind)
@@ -103,24 +104,28 @@ static bool all_bf16(const struct product *product, size_t n)
     return all;
 }
 
-static struct form form_int8(const struct product *product, size_t group)
+static struct form form_int8(const struct kernels *k, const struct product *product, size_t group,
+                             size_t rows)
 {
     struct form form = {.kind = KIND_INT8, .terms = 1, .depth = product->w->in_padded, .group = group};
     form.scale = form.depth;
     form.sum = form.scale + form.depth / FEW_GROUP * sizeof(float);
     form.stride = form.sum + form.depth / FEW_HALF * sizeof(int32_t) + ROW_PAD_BYTES;
+    if (rows <= k->int8_few_rows && (!product->gate || product->gate->dtype == product->w->dtype))
+        form.woven = round_up((rows + ROWS_AT_A_TIME) * form.stride, ROW_PAD_BYTES);
     return form;
 }
 
 /* Where only some of the matrices are bf16, those are widened: one form of the rows serves all. */
-static struct form form_of(const struct gemm *gemm, const struct product *product, size_t n)
+static struct form form_of(const struct gemm *gemm, const struct product *product, size_t n,
+                           size_t rows)
 {
     const enum precision precision =
         gemm->precision == PRECISION_INT8 ? precision_default(gemm->kernels, false) : gemm->precision;
     const bool bf16_weights = all_bf16(product, n);
     struct form form = {.terms = 1, .depth = product->w->in_padded};
     if (product_group(gemm, product))
-        return form_int8(product, product_group(gemm, product));
+        return form_int8(gemm->kernels, product, product_group(gemm, product), rows);
     if (bf16_weights && gemm->kernels->panel_bf16 && precision != PRECISION_F32)
         form.kind = KIND_BF16;
     form.rounded = precision == PRECISION_BF16 && form.kind == KIND_F32;
@@ -235,6 +240,41 @@ static void form_row(void *arg, size_t i)
                      job->x + i * job->x_stride, job->in);
 }
 
+static struct int8_rows int8_rows_at(const struct form *form, const char *row, size_t from)
+{
+    return (struct int8_rows){
+        .code = (const int8_t *)row + from,
+        .scale = (const float *)(const void *)(row + form->scale) + from / FEW_GROUP,
+        .sum = (const int32_t *)(const void *)(row + form->sum) + from / FEW_HALF,
+        .row_bytes = form->stride,
+        .woven = NULL,
+    };
+}
+
+/* A row's bytes, woven. */
+static size_t woven_bytes(const struct form *form)
+{
+    return form->depth / FEW_GROUP * INT8_WOVEN_BYTES;
+}
+
+struct tiles_job {
+    const struct gemm *gemm;
+    const struct form *form;
+    size_t rows;
+    enum dtype type;
+};
+
+static void weave_tile(void *arg, size_t i)
+{
+    const struct tiles_job *job = arg;
+    const struct kernels *k = job->gemm->kernels;
+    const size_t first = i * k->int8_tile;
+    const struct int8_rows x = int8_rows_at(job->form, job->gemm->rows + first * job->form->stride, 0);
+    k->weave_int8(job->gemm->rows + job->form->woven + first * woven_bytes(job->form), &x,
+                  int8_tile_rows(k->int8_tile, job->rows, job->rows - first), job->form->depth,
+                  job->type);
+}
+
 /* ---- the panels ---- */
 
 struct panels_job {
@@ -272,28 +312,24 @@ static void multiply(const struct panels_job *job, const struct panel *panel, co
     const struct kernels *k = job->gemm->kernels;
     const char *x = row + panel->from * element_bytes(form->kind);
     const size_t stride = form->stride / element_bytes(form->kind);
+    struct int8_rows x_int8;
     switch (form->kind) {
     case KIND_F32: k->panel_f32(sums, (const void *)x, stride, rows * form->terms, panel); break;
     case KIND_BF16: k->panel_bf16(sums, (const void *)x, stride, rows * form->terms, panel); break;
     case KIND_INT8:
-        k->panel_int8(
-            sums,
-            &(struct int8_rows){
-                .code = (const int8_t *)x,
-                .scale = (const float *)(const void *)(row + form->scale) + panel->from / FEW_GROUP,
-                .sum = (const int32_t *)(const void *)(row + form->sum) + panel->from / FEW_HALF,
-                .row_bytes = form->stride,
-            },
-            rows, panel);
+        x_int8 = int8_rows_at(form, row, panel->from);
+        if (form->woven)
+            x_int8.woven = job->gemm->rows + form->woven;
+        k->panel_int8(sums, &x_int8, rows, panel);
         break;
     }
 }
 
-/* Inputs multiplied at a time. Codes of one row are read as they lie, from end to end. */
+/* Inputs multiplied at a time. Codes that few rows meet are read as they lie, from end to end. */
 static size_t depth_of(const struct form *form, size_t rows)
 {
     if (form->kind == KIND_INT8)
-        return rows == 1 ? form->depth : CODES;
+        return form->woven ? form->depth : CODES;
     return rows * form->terms > SOME_ROWS ? DEEP : DEPTH;
 }
 
@@ -372,17 +408,27 @@ static void run_panel(void *arg, size_t index)
 static size_t panel_blocks(const struct form *form, const struct mat *w, size_t rows)
 {
     const size_t block_bytes = pack_block_bytes(w->dtype, w->in_padded);
-    if (rows * form->terms > (form->kind == KIND_INT8 ? 1 : FEW_ROWS))
+    if (form->kind == KIND_INT8 ? !form->woven && rows > 1 : rows * form->terms > FEW_ROWS)
         return PANEL_BLOCKS;
     return size_max(1, size_min(PANEL_BLOCKS, PANEL_BYTES / block_bytes));
 }
 
-/* Products that want x in the same form. */
+/* They want x in the same form. */
+static bool alike(const struct gemm *gemm, const struct product *a, const struct product *b,
+                  size_t rows)
+{
+    const size_t group = product_group(gemm, a);
+    const bool woven = group && rows <= gemm->kernels->int8_few_rows;
+    return product_group(gemm, b) == group &&
+           (!woven || (a->w->dtype == b->w->dtype && (!b->gate || b->gate->dtype == a->w->dtype)));
+}
+
+/* Products that do. */
 static void run_alike(struct gemm *gemm, const struct product *product, size_t n, const float *x,
                       size_t x_stride, size_t rows)
 {
     const struct mat *w = product->w;
-    const struct form form = form_of(gemm, product, n);
+    const struct form form = form_of(gemm, product, n, rows);
     struct rows_job rows_job = {gemm, form, x, x_stride, w->in};
     struct panels_job job = {
         gemm, form, product, n, rows, panel_blocks(&form, w, rows), (size_t)threads_now()};
@@ -392,6 +438,10 @@ static void run_alike(struct gemm *gemm, const struct product *product, size_t n
         work += product[i].w->out * w->in * (product[i].gate ? 2 : 1);
     }
     threads_each(rows, 4 * rows * w->in, form_row, &rows_job);
+    if (form.woven) {
+        struct tiles_job tiles = {gemm, &form, rows, w->dtype};
+        threads_each(div_up(rows, gemm->kernels->int8_tile), rows * w->in, weave_tile, &tiles);
+    }
     threads_each(panels, work * rows, run_panel, &job);
 }
 
@@ -408,8 +458,7 @@ void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const 
         gemm->watcher(gemm->watcher_arg, product, n, x, x_stride, rows);
     for (size_t i = 0, many; i < n; i += many) {
         many = 1;
-        while (i + many < n &&
-               product_group(gemm, &product[i + many]) == product_group(gemm, &product[i]))
+        while (i + many < n && alike(gemm, &product[i], &product[i + many], rows))
             many++;
         run_alike(gemm, product + i, many, x, x_stride, rows);
     }

@@ -45,7 +45,16 @@ struct int8_rows {
     const float *scale; /* [depth / FEW_GROUP] */
     const int32_t *sum; /* [depth / FEW_HALF]: of the codes of every FEW_HALF inputs */
     size_t row_bytes;   /* from row to row, of each of the three: a multiple of 4 */
+    const char *woven;  /* few rows, as weave_int8() makes them of a panel's range; or NULL */
 };
+
+enum { INT8_WOVEN_BYTES = 52 }; /* of each row's FEW_GROUP inputs */
+
+/* Rows of the next tile when so many of `rows` are left: `most` in all but the last, which may be a half or have places to spare. */
+static inline size_t int8_tile_rows(size_t most, size_t rows, size_t left)
+{
+    return rows == 1 ? 1 : left > most / 2 ? most : most / 2;
+}
 
 enum finish_act { FINISH_NONE, FINISH_RELU, FINISH_SILU, FINISH_GELU, FINISH_GELU_TANH };
 
@@ -134,8 +143,14 @@ struct kernels {
      *   y = fma(step * sum of (code - zero) * x, scale, y)
      *   y = fma(base, scale * sum of x, y)                                      where the type has a base
      * in f32. With one step for a whole row (q8c) y holds whole numbers, as int32_t, until the last range. May read
-     * rows up to the next multiple of 16, and write the columns of blocks that are not there. */
+     * and write fewer than 16 rows behind the last, and the columns of blocks that are not there. */
     void (*panel_int8)(float *y, const struct int8_rows *x, size_t rows, const struct panel *w);
+
+    /* Up to int8_few_rows wait for memory: they are brought into another order first, a tile of int8_tile_rows(int8_tile, ..)
+     * of them with each call, so that a panel's codes, of that type, can be read from end to end. A tile's rows can all be read.
+     * Sets without it leave all three empty all the way down. */
+    void (*weave_int8)(char *to, const struct int8_rows *x, size_t rows, size_t depth, enum dtype type);
+    size_t int8_tile, int8_few_rows;
 
     /* n elements to int8 codes, nearest, ties to even; scale[div_up(n, group)] and sum[div_up(n, FEW_HALF)] as in struct
      * int8_rows; group is FEW_GROUP or at least n. Codes are x * (127 / most), scales most / 127, of the

@@ -26,7 +26,15 @@ INLINE vi vi_dot4(unsigned bits, vi sum, vu weights, vi x)
     return (vi)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)weights, (__m256i)x);
 }
 
-enum { INT8_ROWS = 3, INT8_COLUMNS = 1, WHOLE_ROWS = 3, WHOLE_COLUMNS = 1 };
+enum {
+    INT8_ROWS = 3,
+    INT8_COLUMNS = 1,
+    WHOLE_ROWS = 3,
+    WHOLE_COLUMNS = 1,
+    LINE_ROWS = 4,
+    LINE_COLUMNS = 1,
+    INT8_FEW_ROWS = 8
+};
 #include "kernel/set_lines.h"
 #include "kernel/set_piece.h"
 #include "kernel/set_int8.h"

@@ -239,4 +239,5 @@ static void panel_int8(float *y, const struct int8_rows *x, size_t rows, const s
         end_whole(y, x, rows, w);
 }
 
-const struct kernels kernels_int8_amx = {.base = &kernels_vnni, .panel_int8 = panel_int8};
+const struct kernels kernels_int8_amx = {
+    .base = &kernels_vnni, .panel_int8 = panel_int8, .int8_few_rows = FEW_ROWS};

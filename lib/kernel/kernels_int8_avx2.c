@@ -20,7 +20,15 @@ INLINE vs vs_pairs(unsigned bits, vu weights, vi x)
 
 INLINE vi vi_join(vs pairs) { return (vi)_mm256_madd_epi16((__m256i)pairs, _mm256_set1_epi16(1)); }
 
-enum { INT8_ROWS = 3, INT8_COLUMNS = 1, WHOLE_ROWS = 3, WHOLE_COLUMNS = 1 };
+enum {
+    INT8_ROWS = 3,
+    INT8_COLUMNS = 1,
+    WHOLE_ROWS = 3,
+    WHOLE_COLUMNS = 1,
+    LINE_ROWS = 4,
+    LINE_COLUMNS = 1,
+    INT8_FEW_ROWS = 8
+};
 #include "kernel/set_lines.h"
 #include "kernel/set_piece.h"
 #include "kernel/set_int8.h"

@@ -18,7 +18,15 @@ INLINE vi vi_dot4(unsigned bits, vi sum, vu weights, vi x)
     return sum + (vi)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
 }
 
-enum { INT8_ROWS = 3, INT8_COLUMNS = 4, WHOLE_ROWS = 4, WHOLE_COLUMNS = 4 };
+enum {
+    INT8_ROWS = 3,
+    INT8_COLUMNS = 4,
+    WHOLE_ROWS = 4,
+    WHOLE_COLUMNS = 4,
+    LINE_ROWS = 6,
+    LINE_COLUMNS = 2,
+    INT8_FEW_ROWS = 32
+};
 #include "kernel/set_lines.h"
 #include "kernel/set_piece.h"
 #include "kernel/set_int8.h"

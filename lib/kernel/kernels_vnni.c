@@ -6,7 +6,15 @@
     ((void)(bits), (vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(w), (__m512i)(x)))
 #define INT8_ZERO(bits) 0
 
-enum { INT8_ROWS = 3, INT8_COLUMNS = 4, WHOLE_ROWS = 4, WHOLE_COLUMNS = 4 };
+enum {
+    INT8_ROWS = 3,
+    INT8_COLUMNS = 4,
+    WHOLE_ROWS = 4,
+    WHOLE_COLUMNS = 4,
+    LINE_ROWS = 6,
+    LINE_COLUMNS = 2,
+    INT8_FEW_ROWS = 48
+};
 #include "kernel/set_lines.h"
 #include "kernel/set_piece.h"
 #include "kernel/set_int8.h"

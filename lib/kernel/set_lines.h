@@ -12,28 +12,26 @@ INLINE const unsigned char *cell_at(enum dtype type, const struct panel *w, size
     return (const unsigned char *)w->w + block * w->block_bytes + pack_codes(type, k);
 }
 
-/* Register g of every line of a cell. */
-INLINE void load_lines(enum dtype type, vu line[CELL_LINES], const unsigned char *cell, int g)
+/* Register g of line j of a cell. */
+INLINE vu load_line(enum dtype type, const unsigned char *cell, int j, int g)
 {
     const unsigned char *at = cell + g * VW * 4;
-    if (few_bits[type].bits == 8) {
-        for (int j = 0; j < CELL_LINES; j++)
-            line[j] = vu_load(at + j * PACK_LINE);
-        return;
-    }
-    for (int j = 0; j < CELL_LINES; j += 2) {
-        const vu both = vu_load(at + j / 2 * PACK_LINE);
-        line[j] = both & 0x0f0f0f0f;
-        line[j + 1] = both >> 4 & 0x0f0f0f0f;
-    }
-    for (int half = 0; half < 2 && few_bits[type].bits == 6; half++) {
-        const vu high = vu_load(at + (CELL_LINES / 2 + half) * PACK_LINE);
-        vu *of = line + half * HALF_LINES;
-        of[0] |= high << 4 & 0x30303030;
-        of[1] |= high << 2 & 0x30303030;
-        of[2] |= high & 0x30303030;
-        of[3] |= high >> 2 & 0x30303030;
-    }
+    if (few_bits[type].bits == 8)
+        return vu_load(at + j * PACK_LINE);
+    const vu low = vu_load(at + j / 2 * PACK_LINE) >> j % 2 * 4 & 0x0f0f0f0f;
+    if (few_bits[type].bits == 4)
+        return low;
+    const vu high = vu_load(at + (CELL_LINES / 2 + j / HALF_LINES) * PACK_LINE);
+    const int quarter = j % HALF_LINES;
+    return low | ((quarter < 2 ? high << (4 - 2 * quarter) : high >> (2 * quarter - 4)) & 0x30303030);
+}
+
+/* Of every line. */
+INLINE void load_lines(enum dtype type, vu line[CELL_LINES], const unsigned char *cell, int g)
+{
+#pragma GCC unroll 8
+    for (int j = 0; j < CELL_LINES; j++)
+        line[j] = load_line(type, cell, j, g);
 }
 
 struct few_vectors {

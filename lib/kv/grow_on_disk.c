@@ -41,10 +41,11 @@ static int parse_place(struct kv_spec *spec, const char *text, const char *param
 {
     if (kv_each_part(spec, parameter, parse_part))
         return 0;
-    return err_set(err,
-                   "cache policy \"%s\": ram=BYTES, as 512M or 1G, dir=FOLDER of less than %d characters, and "
-                   "group=HEADS, or group=auto, are expected after the colon, with commas between them",
-                   text, SPILL_DIR_SIZE - (int)strlen("dir="));
+    return err_set(
+        err,
+        "cache policy \"%s\": ram=BYTES, as 512M or 1G, dir=FOLDER of less than %d characters, and "
+        "group=HEADS, or group=auto, are expected after the colon, with commas between them",
+        text, SPILL_DIR_SIZE - (int)strlen("dir="));
 }
 
 static size_t step_rows(struct kv *kv, const struct kv_spec *spec)

@@ -149,18 +149,19 @@ static bool parse_window_part(struct kv_spec *spec, const char *part)
 {
     if (strncmp(part, "S=", 2) == 0)
         return parse_size(part + 2, &spec->window) && spec->window > 1;
-    return strncmp(part, "slack=", 6) == 0 && parse_double(part + 6, &spec->slack) && spec->slack >= 0 &&
-           spec->slack <= MOST_SLACK;
+    return strncmp(part, "slack=", 6) == 0 && parse_double(part + 6, &spec->slack) &&
+           spec->slack >= 0 && spec->slack <= MOST_SLACK;
 }
 
 static int parse_window(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
 {
     if (kv_each_part(spec, parameter, parse_window_part))
         return 0;
-    return err_set(err,
-                   "cache policy \"%s\": S=ROWS, at least 2, or slack=PART, from 0 to %d, is expected after "
-                   "the colon, or both with a comma between them",
-                   text, MOST_SLACK);
+    return err_set(
+        err,
+        "cache policy \"%s\": S=ROWS, at least 2, or slack=PART, from 0 to %d, is expected after "
+        "the colon, or both with a comma between them",
+        text, MOST_SLACK);
 }
 
 static size_t window_rows(struct kv *kv, const struct kv_spec *spec)

@@ -19,7 +19,8 @@ struct kv_growth {
 };
 
 /* kv_growth.c: the parts of a parameter that has commas between them; false: take() did not know one of them, or one is too long. */
-bool kv_each_part(struct kv_spec *spec, const char *parameter, bool (*take)(struct kv_spec *spec, const char *part));
+bool kv_each_part(struct kv_spec *spec, const char *parameter,
+                  bool (*take)(struct kv_spec *spec, const char *part));
 
 /* kv_growth.c: a row at a time (T = N), all at once (T = 1), T or r given or else picked, blocks of 16 or 32, T or r given
  * or else 16 rows, a window of r = S rows and its slack at once. */

@@ -194,7 +194,7 @@ static void run_panel(const struct kernels *k, float *y, size_t n, size_t block,
         w.w = begin + pack_codes(w.type, w.from);
         k->panel_int8(y,
                       &(struct int8_rows){codes_of(0) + w.from, scales_of(0) + w.from / 32,
-                                          sums_of(0) + w.from / 16, rows.row_bytes},
+                                          sums_of(0) + w.from / 16, rows.row_bytes, NULL},
                       n, &w);
     }
 }
