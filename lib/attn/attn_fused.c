@@ -232,8 +232,9 @@ static void load_queries(const struct job *job, const struct task *task, const s
     }
     for (size_t i = 0; i < task->rows; i++) {
         const float *from = job->part->q + row_of(task, i) * width + task->kv_head * n;
-        for (size_t j = 0; j < n; j++)
-            q[j % f->d * f->queries + i * f->group + j / f->d] = from[j] * scale;
+        for (size_t g = 0; g < f->group; g++)
+            for (size_t j = 0; j < f->d; j++)
+                q[j * f->queries + i * f->group + g] = from[g * f->d + j] * scale;
     }
 }
 
