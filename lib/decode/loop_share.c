@@ -130,8 +130,9 @@ static bool may_stay(const struct loop *loop, const struct slot *slot)
 void loop_remember(struct loop *loop, struct slot *slot)
 {
     const size_t rows = session_rows(loop->session, slot->seq);
+    const bool stays = may_stay(loop, slot);
     struct err none;
-    for (size_t i = 0; may_stay(loop, slot) && i < rows; i++)
+    for (size_t i = 0; stays && i < rows; i++)
         if (ids_add(&slot->before, slot->ids->id[i], &none) < 0) {
             slot->before.len = 0;
             return;
