@@ -260,19 +260,24 @@ static size_t woven_bytes(const struct form *form)
 struct tiles_job {
     const struct gemm *gemm;
     const struct form *form;
-    size_t rows;
+    size_t rows; /* of a tile */
     enum dtype type;
 };
 
 static void weave_tile(void *arg, size_t i)
 {
     const struct tiles_job *job = arg;
-    const struct kernels *k = job->gemm->kernels;
-    const size_t first = i * k->int8_tile;
-    const struct int8_rows x = int8_rows_at(job->form, job->gemm->rows + first * job->form->stride, 0);
-    k->weave_int8(job->gemm->rows + job->form->woven + first * woven_bytes(job->form), &x,
-                  int8_tile_rows(k->int8_tile, job->rows, job->rows - first), job->form->depth,
-                  job->type);
+    const struct gemm *gemm = job->gemm;
+    const size_t first = i * job->rows;
+    const struct int8_rows x = int8_rows_at(job->form, gemm->rows + first * job->form->stride, 0);
+    gemm->kernels->weave_int8(gemm->rows + job->form->woven + first * woven_bytes(job->form), &x,
+                              job->rows, job->form->depth, job->type);
+}
+
+static void weave(const struct gemm *gemm, const struct form *form, size_t rows, enum dtype type)
+{
+    struct tiles_job job = {gemm, form, rows == 1 ? 1 : gemm->kernels->int8_tile, type};
+    threads_each(div_up(rows, job.rows), rows * form->depth, weave_tile, &job);
 }
 
 /* ---- the panels ---- */
@@ -438,10 +443,8 @@ static void run_alike(struct gemm *gemm, const struct product *product, size_t n
         work += product[i].w->out * w->in * (product[i].gate ? 2 : 1);
     }
     threads_each(rows, 4 * rows * w->in, form_row, &rows_job);
-    if (form.woven) {
-        struct tiles_job tiles = {gemm, &form, rows, w->dtype};
-        threads_each(div_up(rows, gemm->kernels->int8_tile), rows * w->in, weave_tile, &tiles);
-    }
+    if (form.woven)
+        weave(gemm, &form, rows, w->dtype);
     threads_each(panels, work * rows, run_panel, &job);
 }
 

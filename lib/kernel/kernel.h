@@ -50,12 +50,6 @@ struct int8_rows {
 
 enum { INT8_WOVEN_BYTES = 52 }; /* of each row's FEW_GROUP inputs */
 
-/* Rows of the next tile when so many of `rows` are left: `most` in all but the last, which may be a half or have places to spare. */
-static inline size_t int8_tile_rows(size_t most, size_t rows, size_t left)
-{
-    return rows == 1 ? 1 : left > most / 2 ? most : most / 2;
-}
-
 enum finish_act { FINISH_NONE, FINISH_RELU, FINISH_SILU, FINISH_GELU, FINISH_GELU_TANH };
 
 /* What happens to the sums of a product before they are stored (gemm.h says it in one line). */
@@ -146,9 +140,9 @@ struct kernels {
      * and write fewer than 16 rows behind the last, and the columns of blocks that are not there. */
     void (*panel_int8)(float *y, const struct int8_rows *x, size_t rows, const struct panel *w);
 
-    /* Up to int8_few_rows wait for memory: they are brought into another order first, a tile of int8_tile_rows(int8_tile, ..)
-     * of them with each call, so that a panel's codes, of that type, can be read from end to end. A tile's rows can all be read.
-     * Sets without it leave all three empty all the way down. */
+    /* Up to int8_few_rows wait for memory: they are brought into another order first, int8_tile of them with each call, or one where
+     * there is only one, so that a panel's codes, of that type, can be read from end to end. Rows of the last tile that are not
+     * there can be read all the same. Sets without it leave all three empty all the way down. */
     void (*weave_int8)(char *to, const struct int8_rows *x, size_t rows, size_t depth, enum dtype type);
     size_t int8_tile, int8_few_rows;
 

@@ -156,9 +156,7 @@ INLINE void line_tile(const int R, const int C, enum dtype type, const struct li
     {                                                                                                  \
         line_tile(R, C, DTYPE_##type, tile);                                                           \
     }
-#define LINE_TILES(type)                                                                               \
-    LINE_TILE(type, one, 1, 1)                                                                         \
-    LINE_TILE(type, half, LINE_ROWS / 2, LINE_COLUMNS) LINE_TILE(type, all, LINE_ROWS, LINE_COLUMNS)
+#define LINE_TILES(type) LINE_TILE(type, one, 1, 1) LINE_TILE(type, all, LINE_ROWS, LINE_COLUMNS)
 LINE_TILES(Q8)
 LINE_TILES(Q8C)
 LINE_TILES(Q4)
@@ -167,11 +165,9 @@ LINE_TILES(Q4K)
 LINE_TILES(Q6K)
 LINE_TILES(Q8K)
 
-#define LINE_SIZES(type)                                                                               \
-    [DTYPE_##type] = {[1] = line_##type##_one,                                                         \
-                      [LINE_ROWS / 2] = line_##type##_half,                                            \
-                      [LINE_ROWS] = line_##type##_all}
-static void (*const line_tiles[DTYPE_COUNT][LINE_ROWS + 1])(const struct line_tile *) = {
+/* Of one row, and of more. */
+#define LINE_SIZES(type) [DTYPE_##type] = {line_##type##_one, line_##type##_all}
+static void (*const line_tiles[DTYPE_COUNT][2])(const struct line_tile *) = {
     LINE_SIZES(Q8),  LINE_SIZES(Q8C), LINE_SIZES(Q4),  LINE_SIZES(Q4S),
     LINE_SIZES(Q4K), LINE_SIZES(Q6K), LINE_SIZES(Q8K),
 };
@@ -213,13 +209,13 @@ static struct line_tile first_tile(float *y, const struct int8_rows *x, const st
 static void int8_lines(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
 {
     const size_t cells = w->depth / FEW_GROUP, columns = rows == 1 ? 1 : LINE_COLUMNS;
+    const size_t tall = rows == 1 ? 1 : LINE_ROWS, tiles = div_up(rows, tall);
     for (size_t b = 0; b < w->blocks; b += columns) {
-        struct line_tile tile = first_tile(y, x, w, b, columns, div_up(rows, LINE_ROWS));
-        for (size_t left = rows, n; left > 0; left -= size_min(n, left)) {
-            n = int8_tile_rows(LINE_ROWS, rows, left);
-            line_tiles[w->type][n](&tile);
-            tile.y += n * PANEL_WIDTH;
-            tile.x += n * cells * INT8_WOVEN_BYTES;
+        struct line_tile tile = first_tile(y, x, w, b, columns, tiles);
+        for (size_t i = 0; i < tiles; i++) {
+            line_tiles[w->type][rows > 1](&tile);
+            tile.y += tall * PANEL_WIDTH;
+            tile.x += tall * cells * INT8_WOVEN_BYTES;
             tile.ahead += cells * tile.ahead_bytes;
         }
     }
