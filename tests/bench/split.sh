@@ -35,6 +35,7 @@ run() {
     shift 5
     launch=
     [ "$r" -eq 1 ] || launch="${MPIRUN:-mpirun --bind-to core --map-by slot:PE=$t} -n $r"
+    [ $((r * t)) -le "$threads" ] || launch="mpirun --oversubscribe --bind-to none -n $r" # for memory: time does not count
     # shellcheck disable=SC2086 # a list of words
     $launch bin/bmc-gen -q -m "$work/model.bmc" --jsonl -f "$work/in.$n" -b "$b" -t "$t" --profile none --kv bmc \
         -c $((prompt + answer)) --ignore-eos --share-mb 0 --stats "$work/stats" "$@" >/dev/null
