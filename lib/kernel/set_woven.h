@@ -16,9 +16,10 @@ INLINE void weave_cell(enum dtype type, char *to, size_t rows, size_t i, const s
         memcpy(to + WOVEN_CODE(rows, j, i), row->code + 4 * j, 4);
     memcpy(to + WOVEN_SCALE(rows, i), row->scale, sizeof *row->scale);
     for (int n = 0; n < groups; n++) {
-        const int32_t sum = groups == 2 ? row->sum[n] : row->sum[0] + row->sum[1];
-        const int32_t start = (type == DTYPE_Q8C ? 0 : WHOLE_BITS) - zero_of(type) * sum;
-        const float own = *row->scale * (float)sum;
+        /* Without a sign, for rows that are not there hold anything. */
+        const uint32_t sum = (uint32_t)row->sum[n] + (groups == 2 ? 0 : (uint32_t)row->sum[1]);
+        const uint32_t start = (type == DTYPE_Q8C ? 0 : WHOLE_BITS) - (uint32_t)zero_of(type) * sum;
+        const float own = *row->scale * (float)(int32_t)sum;
         memcpy(to + WOVEN_START(rows, n, i), &start, sizeof start);
         memcpy(to + WOVEN_OWN(rows, n, i), &own, sizeof own);
     }
