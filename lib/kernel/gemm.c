@@ -15,7 +15,7 @@
 
 enum {
     ROW_CHUNK = INT8_MOST_ROWS, /* rows whose sums are kept before they are finished */
-    ROWS_AT_A_TIME = 16,        /* what kernels may round a number of rows up to, or read more */
+    ROWS_AT_A_TIME = 16,        /* what kernels may round a number of rows up to */
     ROW_PAD_BYTES = 64,         /* between rows: so that they do not all fall on the same cache lines */
     PANEL_BYTES = 256 << 10,    /* of weights that a thread claims when few rows wait for memory */
     FEW_ROWS = 4,
@@ -112,7 +112,7 @@ static struct form form_int8(const struct kernels *k, const struct product *prod
     form.sum = form.scale + form.depth / FEW_GROUP * sizeof(float);
     form.stride = form.sum + form.depth / FEW_HALF * sizeof(int32_t) + ROW_PAD_BYTES;
     if (rows <= k->int8_few_rows && (!product->gate || product->gate->dtype == product->w->dtype))
-        form.woven = round_up((rows + ROWS_AT_A_TIME) * form.stride, ROW_PAD_BYTES);
+        form.woven = round_up(rows * form.stride, ROW_PAD_BYTES);
     return form;
 }
 
@@ -260,7 +260,7 @@ static size_t woven_bytes(const struct form *form)
 struct tiles_job {
     const struct gemm *gemm;
     const struct form *form;
-    size_t rows; /* of a tile */
+    size_t rows, tall; /* all, and a tile's */
     enum dtype type;
 };
 
@@ -268,16 +268,17 @@ static void weave_tile(void *arg, size_t i)
 {
     const struct tiles_job *job = arg;
     const struct gemm *gemm = job->gemm;
-    const size_t first = i * job->rows;
+    const size_t first = i * job->tall;
     const struct int8_rows x = int8_rows_at(job->form, gemm->rows + first * job->form->stride, 0);
     gemm->kernels->weave_int8(gemm->rows + job->form->woven + first * woven_bytes(job->form), &x,
-                              job->rows, job->form->depth, job->type);
+                              size_min(job->tall, job->rows - first), job->tall, job->form->depth,
+                              job->type);
 }
 
 static void weave(const struct gemm *gemm, const struct form *form, size_t rows, enum dtype type)
 {
-    struct tiles_job job = {gemm, form, rows == 1 ? 1 : gemm->kernels->int8_tile, type};
-    threads_each(div_up(rows, job.rows), rows * form->depth, weave_tile, &job);
+    struct tiles_job job = {gemm, form, rows, rows == 1 ? 1 : gemm->kernels->int8_tile, type};
+    threads_each(div_up(rows, job.tall), rows * form->depth, weave_tile, &job);
 }
 
 /* ---- the panels ---- */

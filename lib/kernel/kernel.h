@@ -140,10 +140,11 @@ struct kernels {
      * and write fewer than 16 rows behind the last, and the columns of blocks that are not there. */
     void (*panel_int8)(float *y, const struct int8_rows *x, size_t rows, const struct panel *w);
 
-    /* Up to int8_few_rows wait for memory: they are brought into another order first, int8_tile of them with each call, or one where
-     * there is only one, so that a panel's codes, of that type, can be read from end to end. Rows of the last tile that are not
-     * there can be read all the same. Sets without it leave all three empty all the way down. */
-    void (*weave_int8)(char *to, const struct int8_rows *x, size_t rows, size_t depth, enum dtype type);
+    /* Up to int8_few_rows wait for memory: they are brought into another order first, so that a panel's codes, of that type, can
+     * be read from end to end: `rows` of them with each call, to a tile of int8_tile, or of 1 where there is only one row. Sets
+     * without it leave all three empty all the way down. */
+    void (*weave_int8)(char *to, const struct int8_rows *x, size_t rows, size_t tall, size_t depth,
+                       enum dtype type);
     size_t int8_tile, int8_few_rows;
 
     /* n elements to int8 codes, nearest, ties to even; scale[div_up(n, group)] and sum[div_up(n, FEW_HALF)] as in struct

@@ -16,28 +16,33 @@ INLINE void weave_cell(enum dtype type, char *to, size_t rows, size_t i, const s
         memcpy(to + WOVEN_CODE(rows, j, i), row->code + 4 * j, 4);
     memcpy(to + WOVEN_SCALE(rows, i), row->scale, sizeof *row->scale);
     for (int n = 0; n < groups; n++) {
-        /* Without a sign, for rows that are not there hold anything. */
-        const uint32_t sum = (uint32_t)row->sum[n] + (groups == 2 ? 0 : (uint32_t)row->sum[1]);
-        const uint32_t start = (type == DTYPE_Q8C ? 0 : WHOLE_BITS) - (uint32_t)zero_of(type) * sum;
-        const float own = *row->scale * (float)(int32_t)sum;
+        const int32_t sum = groups == 2 ? row->sum[n] : row->sum[0] + row->sum[1];
+        const int32_t start = (type == DTYPE_Q8C ? 0 : WHOLE_BITS) - zero_of(type) * sum;
+        const float own = *row->scale * (float)sum;
         memcpy(to + WOVEN_START(rows, n, i), &start, sizeof start);
         memcpy(to + WOVEN_OWN(rows, n, i), &own, sizeof own);
     }
 }
 
-INLINE void weave_rows(enum dtype type, char *to, const struct int8_rows *x, size_t rows, size_t depth)
+/* Rows that a tile lacks are zeros. */
+INLINE void weave_rows(enum dtype type, char *to, const struct int8_rows *x, size_t rows, size_t tall,
+                       size_t depth)
 {
-    for (size_t k = 0; k < depth; k += FEW_GROUP, to += rows * INT8_WOVEN_BYTES)
+    for (size_t k = 0; k < depth; k += FEW_GROUP, to += tall * INT8_WOVEN_BYTES) {
+        if (rows < tall)
+            memset(to, 0, tall * INT8_WOVEN_BYTES);
         for (size_t i = 0; i < rows; i++) {
             const struct int8_rows row = row_at(x, i, k);
-            weave_cell(type, to, rows, i, &row);
+            weave_cell(type, to, tall, i, &row);
         }
+    }
 }
 
-static void weave_int8(char *to, const struct int8_rows *x, size_t rows, size_t depth, enum dtype type)
+static void weave_int8(char *to, const struct int8_rows *x, size_t rows, size_t tall, size_t depth,
+                       enum dtype type)
 {
     switch (type) {
-#define WEAVE(type) weave_rows(type, to, x, rows, depth)
+#define WEAVE(type) weave_rows(type, to, x, rows, tall, depth)
         FEW_CASES(WEAVE)
 #undef WEAVE
     }

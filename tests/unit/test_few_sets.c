@@ -121,7 +121,7 @@ static void multiply(const struct kernels *k, float *y, const struct rows *x, si
         tile.scale = (const void *)((const char *)tile.scale + from * x->stride);
         tile.sum = (const void *)((const char *)tile.sum + from * x->stride);
         n = rows == 1 ? 1 : k->int8_tile;
-        k->weave_int8(to, &tile, n, panel->depth, panel->type);
+        k->weave_int8(to, &tile, size_min(n, rows - from), n, panel->depth, panel->type);
         to += n * panel->depth / FEW_GROUP * INT8_WOVEN_BYTES;
     }
     if (to != woven)
