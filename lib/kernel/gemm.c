@@ -111,7 +111,8 @@ static struct form form_int8(const struct kernels *k, const struct product *prod
     form.scale = form.depth;
     form.sum = form.scale + form.depth / FEW_GROUP * sizeof(float);
     form.stride = form.sum + form.depth / FEW_HALF * sizeof(int32_t) + ROW_PAD_BYTES;
-    if (rows <= k->int8_few_rows && (!product->gate || product->gate->dtype == product->w->dtype))
+    if (rows && rows <= k->int8_few_rows &&
+        (!product->gate || product->gate->dtype == product->w->dtype))
         form.woven = round_up(rows * form.stride, ROW_PAD_BYTES);
     return form;
 }
@@ -416,7 +417,8 @@ static size_t panel_blocks(const struct form *form, const struct mat *w, size_t 
     const size_t block_bytes = pack_block_bytes(w->dtype, w->in_padded);
     if (form->kind == KIND_INT8 ? !form->woven && rows > 1 : rows * form->terms > FEW_ROWS)
         return PANEL_BLOCKS;
-    return size_max(1, size_min(PANEL_BLOCKS, PANEL_BYTES / block_bytes));
+    const size_t blocks = size_max(1, size_min(PANEL_BLOCKS, PANEL_BYTES / block_bytes));
+    return rows > 1 ? round_up(blocks, 2) : blocks; /* tiles may be two blocks wide */
 }
 
 /* They want x in the same form. */

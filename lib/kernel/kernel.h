@@ -137,7 +137,7 @@ struct kernels {
      *   y = fma(step * sum of (code - zero) * x, scale, y)
      *   y = fma(base, scale * sum of x, y)                                      where the type has a base
      * in f32. With one step for a whole row (q8c) y holds whole numbers, as int32_t, until the last range. May read
-     * and write fewer than 16 rows behind the last, and the columns of blocks that are not there. */
+     * and write fewer than 16 rows behind the last, none behind INT8_MOST_ROWS, and the columns of blocks that are not there. */
     void (*panel_int8)(float *y, const struct int8_rows *x, size_t rows, const struct panel *w);
 
     /* Up to int8_few_rows wait for memory: they are brought into another order first, so that a panel's codes, of that type, can

@@ -240,4 +240,4 @@ static void panel_int8(float *y, const struct int8_rows *x, size_t rows, const s
 }
 
 const struct kernels kernels_int8_amx = {
-    .base = &kernels_vnni, .panel_int8 = panel_int8, .int8_few_rows = FEW_ROWS};
+    .base = &kernels_vnni, .panel_int8 = panel_int8, .int8_few_rows = FEW_ROWS - 1};

@@ -190,7 +190,7 @@ static struct panel later_blocks(struct panel w, size_t blocks)
     return w;
 }
 
-/* The first rows over blocks from b on. A single tile fetches what it needs itself, a little ahead; of several each fetches a part
+/* The first rows over blocks from b on. A single tile fetches its first block itself, a little ahead; of several each fetches a part
  * of the next blocks, so that memory is never asked for much at once. */
 static struct line_tile first_tile(float *y, const struct int8_rows *x, const struct panel *w, size_t b,
                                    size_t columns, size_t tiles)
@@ -205,7 +205,9 @@ static struct line_tile first_tile(float *y, const struct int8_rows *x, const st
         return tile;
     }
     tile.ahead = b + columns < w->blocks ? block + columns * w->block_bytes : (const void *)w->next;
-    if (tile.ahead)
+    if (!tile.ahead)
+        tile.ahead = block; /* of which nothing is fetched */
+    else
         tile.ahead_bytes =
             round_up(columns * w->block_bytes / (w->depth / FEW_GROUP) / tiles, PACK_LINE);
     return tile;

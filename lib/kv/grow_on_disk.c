@@ -43,7 +43,7 @@ static int parse_place(struct kv_spec *spec, const char *text, const char *param
         return 0;
     return err_set(
         err,
-        "cache policy \"%s\": ram=BYTES, as 512M or 1G, dir=FOLDER of less than %d characters, and "
+        "cache policy \"%.80s\": ram=BYTES, as 512M or 1G, dir=FOLDER of less than %d characters, and "
         "group=HEADS, or group=auto, are expected after the colon, with commas between them",
         text, SPILL_DIR_SIZE - (int)strlen("dir="));
 }

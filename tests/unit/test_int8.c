@@ -323,24 +323,24 @@ static bool run_gemm(const struct kernels *k, enum precision precision, const st
     return true;
 }
 
-/* gemm_run() of random rows at int8: the codes of ref_quantise(), the sums of ref_sum(). Of more than SOME_ROWS (gemm.c)
- * rows, ranges are deeper. */
+/* gemm_run() of random rows at int8: the codes of ref_quantise(), the sums of ref_sum(). Few rows are woven, many cut into chunks. */
 static void test_gemm(const struct few_ref *r, size_t n, size_t in)
 {
-    enum { OUT = 19, MANY = 70, EVERY = 15 };
+    enum { OUT = 19, MANY = 100 };
+    const size_t every = n > 16 ? 15 : 1;
     static float x[MANY * FEW_MOST_IN], y[MANY * OUT];
     draw_product(r, OUT, in, DRAW_ANY, DRAW_ANY);
     for (size_t i = 0; i < n * in; i++)
         x[i] = few_uniform();
-    for (size_t i = 0; i < n; i += EVERY)
-        quantise_row(x + i * in, i / EVERY);
+    for (size_t i = 0; i < n; i += every)
+        quantise_row(x + i * in, i / every);
     const struct mat w = {r->type, LAYOUT_PACKED, OUT, in, rows.in_padded, packed};
     EACH_SET(k)
     {
         bool same = run_gemm(k, PRECISION_INT8, &w, y, x, n);
-        for (size_t i = 0; i < n; i += EVERY)
+        for (size_t i = 0; i < n; i += every)
             for (size_t o = 0; o < OUT; o++)
-                same &= y[i * OUT + o] == want[i / EVERY][o];
+                same &= y[i * OUT + o] == want[i / every][o];
         check(same, "%s: %s, product %zux%zux%d at int8: other sums", k->isa, dtype_name(r->type), n,
               in, OUT);
     }
@@ -401,6 +401,9 @@ static void list_sets(void)
     set[sets] = set[0];
     set[sets].isa = "avxvnni in C";
     set[sets].panel_int8 = kernels_avxvnni_in_c.panel_int8;
+    set[sets].weave_int8 = kernels_avxvnni_in_c.weave_int8;
+    set[sets].int8_tile = kernels_avxvnni_in_c.int8_tile;
+    set[sets].int8_few_rows = kernels_avxvnni_in_c.int8_few_rows;
     set[sets++].to_int8 = kernels_avxvnni_in_c.to_int8;
     EACH_SET(k)
     printf("# %s\n", k->isa);
@@ -420,6 +423,9 @@ int main(void)
         EACH_SET(k)
         test_widen(k);
         test_gemm(&few_refs[t], 1, 300);
+        static const size_t counts[] = {2, 7, 16, 48, 49, 97};
+        for (size_t n = 0; n < ARRAY_LEN(counts); n++)
+            test_gemm(&few_refs[t], counts[n], 96);
         test_gemm(&few_refs[t], 70, 1100);
         test_f32(&few_refs[t], 1, 300);
         test_f32(&few_refs[t], 9, 300);
