@@ -1,6 +1,8 @@
 # Ranks: several processes in one run, started by mpirun. Where Open MPI is not installed, all but the first two are skipped.
 load helper
 
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # Open MPI leaves memory behind when it ends
+
 mpi_library=$BMC_BIN/../lib/bmc-mpi.so
 
 setup_file() {

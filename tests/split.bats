@@ -1,6 +1,8 @@
 # Ranks that have parts of one model: --split tensor and --split layers. Where Open MPI is not installed, all but the first are skipped.
 load helper
 
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # Open MPI leaves memory behind when it ends
+
 setup_file() {
     model grimm >/dev/null && model grimm-draft >/dev/null || return 1
     # As root, on few cores, and without what containers forbid.
