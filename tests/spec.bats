@@ -89,7 +89,7 @@ ways() { # KV
                     for batch in 1 3 8; do
                         for threads in 1 2; do
                             # Odd, and no divisor of the sizes above: the subset meets every value of each of them.
-                            chosen 191 || continue
+                            chosen 131 || continue
                             way=$(ways "$kv" | cut -d ' ' -f $((turn / 2 % $(ways "$kv" | wc -w) + 1)))
                             ran=$((ran + 1))
                             # shellcheck disable=SC2046,SC2086 # words
