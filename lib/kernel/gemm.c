@@ -104,15 +104,23 @@ static bool all_bf16(const struct product *product, size_t n)
     return all;
 }
 
-static struct form form_int8(const struct kernels *k, const struct product *product, size_t group,
-                             size_t rows)
+/* Few rows are woven for one type of codes. */
+static bool weaves(const struct gemm *gemm, const struct product *p, size_t rows)
 {
-    struct form form = {.kind = KIND_INT8, .terms = 1, .depth = product->w->in_padded, .group = group};
+    return product_group(gemm, p) && rows && rows <= gemm->kernels->int8_few_rows &&
+           (!p->gate || p->gate->dtype == p->w->dtype);
+}
+
+static struct form form_int8(const struct gemm *gemm, const struct product *product, size_t rows)
+{
+    struct form form = {.kind = KIND_INT8,
+                        .terms = 1,
+                        .depth = product->w->in_padded,
+                        .group = product_group(gemm, product)};
     form.scale = form.depth;
     form.sum = form.scale + form.depth / FEW_GROUP * sizeof(float);
     form.stride = form.sum + form.depth / FEW_HALF * sizeof(int32_t) + ROW_PAD_BYTES;
-    if (rows && rows <= k->int8_few_rows &&
-        (!product->gate || product->gate->dtype == product->w->dtype))
+    if (weaves(gemm, product, rows))
         form.woven = round_up(rows * form.stride, ROW_PAD_BYTES);
     return form;
 }
@@ -126,7 +134,7 @@ static struct form form_of(const struct gemm *gemm, const struct product *produc
     const bool bf16_weights = all_bf16(product, n);
     struct form form = {.terms = 1, .depth = product->w->in_padded};
     if (product_group(gemm, product))
-        return form_int8(gemm->kernels, product, product_group(gemm, product), rows);
+        return form_int8(gemm, product, rows);
     if (bf16_weights && gemm->kernels->panel_bf16 && precision != PRECISION_F32)
         form.kind = KIND_BF16;
     form.rounded = precision == PRECISION_BF16 && form.kind == KIND_F32;
@@ -425,10 +433,8 @@ static size_t panel_blocks(const struct form *form, const struct mat *w, size_t 
 static bool alike(const struct gemm *gemm, const struct product *a, const struct product *b,
                   size_t rows)
 {
-    const size_t group = product_group(gemm, a);
-    const bool woven = group && rows <= gemm->kernels->int8_few_rows;
-    return product_group(gemm, b) == group &&
-           (!woven || (a->w->dtype == b->w->dtype && (!b->gate || b->gate->dtype == a->w->dtype)));
+    return product_group(gemm, a) == product_group(gemm, b) &&
+           (!weaves(gemm, a, rows) || (weaves(gemm, b, rows) && a->w->dtype == b->w->dtype));
 }
 
 /* Products that do. */
