@@ -30,8 +30,8 @@ LDLIBS   = -Wl,--as-needed -lsodium -ljansson -lpcre2-8 -lutf8proc -lzip -lproto
 CMD_CPPFLAGS = -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off$(if $(SAN), $(SAN))"'
 
 JOBS     = $(shell nproc)
-# Files side by side, as many as cores (with more, threads of programs wait for each other), the longest first. (Tests of a file side by side: Bats 1.8 waits a second for each.)
-BATS     = bats --print-output-on-failure --jobs $(JOBS) --no-parallelize-within-files
+# Files side by side, one more than cores (some tests wait for what they end), the longest first. (Tests of a file side by side: Bats 1.8 waits a second for each.)
+BATS     = bats --print-output-on-failure --jobs $$(($(JOBS) + 1)) --no-parallelize-within-files
 LONGEST  = $(patsubst %,tests/%.bats,spec ranks prof docs snapshot unit inject gen tune errors fixtures fewbits convert exact families requests arch kvtypes)
 TESTS    = $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/*.bats))
 TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=allocator_may_return_null=1
