@@ -11,7 +11,7 @@ enum {
     INT8_COLUMNS = 4,
     WHOLE_ROWS = 4,
     WHOLE_COLUMNS = 4,
-    LINE_ROWS = 6,
+    LINE_ROWS = 8,
     LINE_COLUMNS = 2,
     INT8_FEW_ROWS = 48
 };

@@ -48,12 +48,14 @@ static void weave_int8(char *to, const struct int8_rows *x, size_t rows, size_t 
     }
 }
 
-/* A tile of R rows and C blocks, over all of the range as it lies. */
+/* A tile of R rows and C blocks, over a piece of the range as it lies. */
 struct line_tile {
     float *y;
-    const char *x;                /* woven */
+    const char *x;                /* woven, at the piece */
     struct panel w[LINE_COLUMNS]; /* each begins with a block of the tile */
-    const unsigned char *ahead;   /* what is fetched meanwhile, so many bytes with each cell */
+    size_t from, to;              /* the piece's inputs */
+    const unsigned char
+        *ahead[LINE_COLUMNS]; /* what is fetched meanwhile, so many bytes of each with each cell */
     size_t ahead_bytes;
 };
 
@@ -144,14 +146,16 @@ INLINE void line_tile(const int R, const int C, enum dtype type, const struct li
     struct line_tile t = *given;
     vf sum[LINE_ROWS][LINE_COLUMNS][GROUP];
     EACH_OF_TILE(UNROLL(for (int g = 0; g < GROUP; g++)) sum[i][c][g] =
-                     t.w->onward ? vf_load(LINE_SUM(t.y)) : (vf){0});
-    for (size_t k = 0; k < t.w->depth; k += FEW_GROUP) {
+                     t.w->onward || t.from ? vf_load(LINE_SUM(t.y)) : (vf){0});
+    for (size_t k = t.from; k < t.to; k += FEW_GROUP) {
+        UNROLL(for (int c = 0; c < C; c++))
         for (size_t at = 0; at < t.ahead_bytes; at += PACK_LINE)
-            __builtin_prefetch(t.ahead + at, 0, 3);
+            __builtin_prefetch(t.ahead[c] + at, 0, 3);
+        UNROLL(for (int c = 0; c < C; c++))
+        t.ahead[c] += t.ahead_bytes;
         UNROLL(for (int g = 0; g < GROUP; g++))
         UNROLL(for (int n = 0; n < groups_of(type); n++))
         add_line_group(R, C, type, sum, &t, k, g, n);
-        t.ahead += t.ahead_bytes;
         t.x += R * INT8_WOVEN_BYTES;
     }
     EACH_OF_TILE(UNROLL(for (int g = 0; g < GROUP; g++)) vf_store(LINE_SUM(t.y), sum[i][c][g]));
@@ -190,41 +194,52 @@ static struct panel later_blocks(struct panel w, size_t blocks)
     return w;
 }
 
-/* The first rows over blocks from b on. A single tile fetches its first block itself, a little ahead; of several each fetches a part
- * of the next blocks, so that memory is never asked for much at once. */
-static struct line_tile first_tile(float *y, const struct int8_rows *x, const struct panel *w, size_t b,
-                                   size_t columns, size_t tiles)
+/* What is fetched while a tile's blocks are multiplied, `tiles` times: of a single tile its own codes, a little ahead; of several each
+ * fetches a part of what comes next: the same piece of the next blocks, the next piece of the first, or the next panel. */
+static void look_ahead(struct line_tile *t, const struct panel *w, size_t b, size_t tiles)
 {
-    const unsigned char *block = cell_at(w->type, w, b, 0);
-    struct line_tile tile = {.y = y + b * LANES, .x = x->woven};
-    for (size_t c = 0; c < LINE_COLUMNS; c++)
-        tile.w[c] = later_blocks(*w, size_min(b + c, w->blocks - 1));
-    if (tiles == 1) {
-        tile.ahead = block + LINE_AHEAD;
-        tile.ahead_bytes = pack_codes(w->type, FEW_GROUP);
-        return tile;
-    }
-    tile.ahead = b + columns < w->blocks ? block + columns * w->block_bytes : (const void *)w->next;
-    if (!tile.ahead)
-        tile.ahead = block; /* of which nothing is fetched */
+    const size_t codes = pack_codes(w->type, FEW_GROUP), next = b + LINE_COLUMNS;
+    const unsigned char *at = NULL;
+    if (tiles == 1)
+        at = cell_at(w->type, w, b, t->from) + LINE_AHEAD;
+    else if (next < w->blocks)
+        at = cell_at(w->type, w, next, t->from);
+    else if (t->to < w->depth)
+        at = cell_at(w->type, w, 0, t->to);
     else
-        tile.ahead_bytes =
-            round_up(columns * w->block_bytes / (w->depth / FEW_GROUP) / tiles, PACK_LINE);
-    return tile;
+        at = (const void *)w->next;
+    t->ahead_bytes = at ? round_up(codes / tiles, PACK_LINE) : 0;
+    for (size_t c = 0; c < LINE_COLUMNS; c++)
+        t->ahead[c] = at ? at + c * w->block_bytes : cell_at(w->type, w, b, 0);
 }
 
-/* The last tile may have more rows than are asked for: what comes of those is nobody's. */
+/* All rows over a piece of the blocks from b on. The last tile may have more rows than are asked for: what comes of those is
+ * nobody's. */
+static void int8_lines_of(float *y, const struct int8_rows *x, size_t rows, const struct panel *w,
+                          size_t b, size_t from, size_t to)
+{
+    const size_t tall = rows == 1 ? 1 : LINE_ROWS, tiles = div_up(rows, tall);
+    const size_t tile_bytes = tall * INT8_WOVEN_BYTES;
+    struct line_tile tile = {
+        .y = y + b * LANES, .x = x->woven + from / FEW_GROUP * tile_bytes, .from = from, .to = to};
+    for (size_t c = 0; c < LINE_COLUMNS; c++)
+        tile.w[c] = later_blocks(*w, size_min(b + c, w->blocks - 1));
+    look_ahead(&tile, w, b, tiles);
+    for (size_t i = 0; i < tiles; i++) {
+        line_tiles[w->type][rows > 1](&tile);
+        tile.y += tall * PANEL_WIDTH;
+        tile.x += w->depth / FEW_GROUP * tile_bytes;
+        for (size_t c = 0; c < LINE_COLUMNS; c++)
+            tile.ahead[c] += (to - from) / FEW_GROUP * tile.ahead_bytes;
+    }
+}
+
+/* Of several tiles all pass over a piece, which stays in the first-level cache; a single one reads blocks from end to end. */
 static void int8_lines(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
 {
-    const size_t cells = w->depth / FEW_GROUP, columns = rows == 1 ? 1 : LINE_COLUMNS;
-    const size_t tall = rows == 1 ? 1 : LINE_ROWS, tiles = div_up(rows, tall);
-    for (size_t b = 0; b < w->blocks; b += columns) {
-        struct line_tile tile = first_tile(y, x, w, b, columns, tiles);
-        for (size_t i = 0; i < tiles; i++) {
-            line_tiles[w->type][rows > 1](&tile);
-            tile.y += tall * PANEL_WIDTH;
-            tile.x += tall * cells * INT8_WOVEN_BYTES;
-            tile.ahead += cells * tile.ahead_bytes;
-        }
-    }
+    const size_t columns = rows == 1 ? 1 : LINE_COLUMNS;
+    const size_t piece = rows <= LINE_ROWS ? w->depth : PIECE;
+    for (size_t k = 0; k < w->depth; k += piece)
+        for (size_t b = 0; b < w->blocks; b += columns)
+            int8_lines_of(y, x, rows, w, b, k, size_min(k + piece, w->depth));
 }
