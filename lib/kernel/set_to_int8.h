@@ -26,7 +26,7 @@ INLINE vi larger(vi a, vi b)
 INLINE vi abs_bits(const float *x) { return (vi)vu_load(x) & 0x7fffffff; }
 
 /* The bits of the largest |x| of n: as whole numbers they have the same order, and what is not finite is above all. */
-static int32_t most_bits(const float *x, size_t n)
+INLINE int32_t most_bits(const float *x, size_t n)
 {
     const size_t whole = n / VW * VW;
     int32_t most = 0, bits;
@@ -49,9 +49,7 @@ INLINE int32_t codes_of_half(int8_t *code, const float *x, float inverse)
     const vf magic = vf_set1(12582912.f); /* 1.5 * 2^23: rounds to an integer */
     vi sum = {0};
     for (int i = 0; i < FEW_HALF; i += VW) {
-        vf scaled = vf_load(x + i) * vf_set1(inverse);
-        scaled = vf_min(vf_max(scaled, vf_set1(-127)), vf_set1(127));
-        const vi whole = __builtin_convertvector(scaled + magic - magic, vi);
+        const vi whole = (vi)(vf_load(x + i) * vf_set1(inverse) + magic) - (vi)magic;
         vi_store_i8(code + i, whole);
         sum += whole;
     }
@@ -73,27 +71,34 @@ static int32_t codes_of_rest(int8_t *code, const float *x, size_t n, float inver
     return all;
 }
 
+/* n numbers that have one scale. */
+INLINE void group_to_int8(int8_t *code, float *scale, int32_t *sum, const float *x, size_t n)
+{
+    const int32_t bits = most_bits(x, n);
+    const bool finite = bits < 0x7f800000;
+    float most;
+    memcpy(&most, &bits, sizeof most);
+    /* Nothing is left of numbers so small that it has no end. */
+    const float inverse = 127 / most < INFINITY ? 127 / most : 0;
+    for (size_t g = 0; g < div_up(n, FEW_GROUP); g++)
+        scale[g] = finite ? most / 127 : NAN;
+    if (!finite) {
+        memset(code, 0, n);
+        memset(sum, 0, div_up(n, FEW_HALF) * sizeof *sum);
+        return;
+    }
+    for (; n >= FEW_HALF; n -= FEW_HALF, code += FEW_HALF, x += FEW_HALF)
+        *sum++ = codes_of_half(code, x, inverse);
+    if (n > 0)
+        *sum = codes_of_rest(code, x, n, inverse);
+}
+
 static void to_int8(int8_t *code, float *scale, int32_t *sum, const float *x, size_t n, size_t group)
 {
-    for (size_t from = 0, many; from < n; from += many) {
-        many = size_min(group, n - from);
-        const int32_t bits = most_bits(x + from, many);
-        const bool finite = bits < 0x7f800000;
-        float most;
-        memcpy(&most, &bits, sizeof most);
-        /* Nothing is left of numbers so small that it has no end. */
-        const float inverse = 127 / most < INFINITY ? 127 / most : 0;
-        for (size_t g = from; g < from + many; g += FEW_GROUP)
-            scale[g / FEW_GROUP] = finite ? most / 127 : NAN;
-        if (!finite) {
-            memset(code + from, 0, many);
-            memset(sum + from / FEW_HALF, 0, div_up(many, FEW_HALF) * sizeof *sum);
-            continue;
-        }
-        size_t i = from;
-        for (; i + FEW_HALF <= from + many; i += FEW_HALF)
-            sum[i / FEW_HALF] = codes_of_half(code + i, x + i, inverse);
-        if (i < from + many)
-            sum[i / FEW_HALF] = codes_of_rest(code + i, x + i, from + many - i, inverse);
-    }
+    size_t from = 0;
+    for (; group == FEW_GROUP && from + FEW_GROUP <= n;
+         from += FEW_GROUP) /* a size that compilers know */
+        group_to_int8(code + from, scale++, sum + from / FEW_HALF, x + from, FEW_GROUP);
+    if (from < n)
+        group_to_int8(code + from, scale, sum + from / FEW_HALF, x + from, n - from);
 }
