@@ -45,11 +45,13 @@ ssize_t spill_piece_run(int fd, const struct spill_piece *piece, size_t done)
         const size_t left = piece->bytes - done;
         const ssize_t n = piece->write ? pwrite(fd, piece->at + done, left, offset)
                                        : pread(fd, piece->at + done, left, offset);
-        if (n < 0 && errno != EINTR)
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
             return -errno;
-        if (n == 0)
+        if (n < SPILL_BLOCK)
             break;
-        done += n > 0 ? (size_t)n : 0;
+        done += (size_t)n / SPILL_BLOCK * SPILL_BLOCK; /* what goes past the page cache begins at a block */
     }
     return (ssize_t)done;
 }
