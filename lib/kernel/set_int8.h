@@ -111,8 +111,13 @@ INLINE void begin_row(enum dtype type, int32_t *start, float *own, const int32_t
 INLINE void begin_rows(enum dtype type, struct starts *starts, const struct int8_rows *x, size_t rows,
                        size_t cells)
 {
+    enum { AHEAD = 4 };
     for (size_t i = 0; i < rows; i++) {
-        const struct int8_rows row = row_at(x, i, 0);
+        const struct int8_rows row = row_at(x, i, 0), later = row_at(x, i + AHEAD, 0);
+        if (i + AHEAD < rows) {
+            __builtin_prefetch(later.sum, 0, 3);
+            __builtin_prefetch(later.scale, 0, 3);
+        }
         int32_t sum[2 * PIECE_CELLS] = {0};
         float scale[PIECE_CELLS] = {0};
         if (cells == PIECE_CELLS) {

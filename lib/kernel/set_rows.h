@@ -117,10 +117,22 @@ INLINE void gather_sums(float *s, const struct finish *f, const float *sum, size
         vf_store(s + j, f->split ? vf_load(a + j) + vf_load(a + PANEL_WIDTH + j) : vf_load(a + j));
 }
 
+/* Of rows that lie far apart processors do not know which come next. */
+INLINE void fetch_row(const float *row, size_t n)
+{
+    for (size_t j = 0; row && j < n; j += LANES)
+        __builtin_prefetch(row + j, 0, 3);
+}
+
 static void finish(const struct finish *f)
 {
+    enum { AHEAD = 4 };
     for (size_t i = 0; i < f->rows; i++) {
         float s[PANEL_WIDTH], g[PANEL_WIDTH], *y = f->y + i * f->y_stride;
+        if (i + AHEAD < f->rows) {
+            fetch_row(y + AHEAD * f->y_stride, f->n);
+            fetch_row(f->plus ? f->plus + (i + AHEAD) * f->y_stride : NULL, f->n);
+        }
         gather_sums(s, f, f->sum, i);
         for (size_t j = 0; f->bias && j < f->n; j++)
             s[j] += f->bias[j];
