@@ -1,11 +1,11 @@
 #!/bin/sh
 # Beam search and shared beginnings, with random bf16 weights: the next token with W = 4 against W = 1, and the copying way
-# (iterative) against segment; the first token against W prompts; rows that a batch of requests with one beginning computes.
+# (iterative) against segment, of one prompt and of MANY (8) at a time; the first token against W prompts; rows that a batch of requests with one beginning computes.
 # PROMPT (1024) and ANSWER (32) are tokens; LAYERS (4) of the shape are run. Runs of a pair alternate, medians of ratios.
 set -eu
 . "$(dirname "$0")/lib.sh"
 
-prompt=${PROMPT:-1024} answer=${ANSWER:-32} layers=${LAYERS:-4}
+prompt=${PROMPT:-1024} answer=${ANSWER:-32} layers=${LAYERS:-4} many=${MANY:-8}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-beam.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 sed "s/^layers .*/layers $layers/" "models.d/shapes/$shape.shape" >"$work/part.shape"
@@ -17,6 +17,12 @@ field() { # JQ-PROGRAM OPTION..
     shift
     bin/bmc-gen -q -m "$work/model.bmc" -t "$threads" -c $((prompt + answer < 600 ? 600 : prompt + answer)) --ignore-eos --jsonl --stats "$work/stats" "$@" <"$work/in" >/dev/null
     jq "$program" "$work/stats"
+}
+
+# prompts TIMES: requests that have nothing in common.
+prompts() {
+    jq -nc --argjson p "$prompt" --argjson n "$answer" --argjson times "$1" \
+        'range($times) as $i | {ids: [range($p) | 5 + (. * 7 + $i * 31) % 300], n: $n}' >"$work/in"
 }
 
 # request PROMPT-TOKENS ANSWER-TOKENS TIMES: lines with other ends of one beginning.
@@ -39,6 +45,8 @@ step='(.decode_ms + .sample_ms) / .decode_steps'
 request "$prompt" "$answer" 1
 verdict "$(ratio "$step" '--beams 4 --kv segment' '--beams 1 --kv segment')" '<=' 1.15 "next token, 4 beams over 1, segment"
 verdict "$(ratio "$step" '--beams 4 --kv iterative' '--beams 4 --kv segment')" '>=' 3 "next token, 4 beams, copying way over segment"
+prompts "$many"
+verdict "$(ratio "$step" "--beams 4 --kv iterative -b $many" "--beams 4 --kv segment -b $many")" '>=' 3 "next token, 4 beams of each of $many prompts, copying way over segment"
 
 request "$prompt" 1 4
 verdict "$(ratio .prefill_ms '-b 1 --share-mb 0' '-b 4 --kv segment')" '>=' 3.5 "first token, 4 prompts over what they have in common once"
