@@ -4,13 +4,13 @@
 #
 #   SHAPES   for the longest contexts, with billions of weights ("llama-3-8b:8.03 mistral-7b:7.24 qwen2-7b:7.62 llama-2-7b:6.74"), in
 #            MEMORY_GB (24), weights in bf16: arithmetic alone, as headwise.sh holds it against what the system says
-#   DEPTHS   rows ("32768 131072 524288") of two layers of llama-3-8b, and groups (SIZES, "8 4 2 1") that attend to them in a decode
-#            step; PROMPTS ("2048 8192") are computed over the same layers, with random weights
-#   DIR      where the file lies (/var/tmp): 8 KiB for a row
+#   DEPTHS   rows ("32768 131072") of four layers of llama-3-8b, and groups (SIZES, "8 4 2 1") that attend to them in a decode
+#            step; PROMPTS ("2048 8192") are computed over two, with random weights
+#   DIR      where the file lies (/var/tmp): 16 KiB for a row
 set -eu
 SHAPE=llama-3-8b
 . "$(dirname "$0")/lib.sh"
-depths=${DEPTHS:-32768 131072 524288} sizes=${SIZES:-8 4 2 1} prompts=${PROMPTS:-2048 8192} dir=${DIR:-/var/tmp}
+depths=${DEPTHS:-32768 131072} sizes=${SIZES:-8 4 2 1} prompts=${PROMPTS:-2048 8192} dir=${DIR:-/var/tmp}
 memory_gb=${MEMORY_GB:-24}
 
 printf '\nLongest contexts in %s GB, thousands of tokens:\n\n' "$memory_gb"
@@ -34,16 +34,16 @@ done
 
 headwise=$(driver headwise)
 row=$((2 * 128 * 2)) spare=$((8 << 20))
-ram_of() { echo "ram=$((2 * $2 * ($1 + 512) * row + spare)),group=$2"; }
+ram_of() { echo "ram=$((2 * $2 * ($1 + 512) * row + spare)),group=$2"; } # two buffers, and the rows of long steps
 
-printf '\nA decode step of two layers of %s, ms for a layer (in memory: MiB):\n\n' "$shape"
+printf '\nA decode step of four layers of %s, ms for a layer (in memory: MiB):\n\n' "$shape"
 echo "| rows | in memory |$(for size in $sizes; do printf ' %s heads at a time |' "$size"; done)"
 echo "| --- | --- |$(for size in $sizes; do printf ' --- |'; done)"
 for depth in $depths; do
     printf '| %s |' "$depth"
-    for option in "ram=$((2 * depth * 16 * row))" $(for size in $sizes; do ram_of "$depth" "$size"; done); do
-        "$headwise" "$depth" 2 "headwise:dir=$dir,$option" "$threads" "$rounds" |
-            jq -j 'def r: . * 10 | round / 10; " \(.step_ms / 2 | r) (\(.measured / 1048576 | round)) |"'
+    for option in "ram=$((2 * depth * 32 * row))" $(for size in $sizes; do ram_of "$depth" "$size"; done); do
+        "$headwise" "$depth" 4 "headwise:dir=$dir,$option" "$threads" "$rounds" |
+            jq -j 'def r: . * 10 | round / 10; " \(.step_ms / 4 | r) (\(.measured / 1048576 | round)) |"'
     done
     echo
 done
@@ -54,7 +54,7 @@ echo "| --- | --- |$(for size in $sizes; do printf ' --- |'; done)"
 for prompt in $prompts; do
     printf '| %s |' "$prompt"
     for kv in upfront $(for size in $sizes; do echo "headwise:dir=$dir,$(ram_of "$prompt" "$size")"; done); do
-        bin/bmc-prof bench --shape "$shape" --layers 2 --type bf16 --kv "$kv" --kv-type bf16 -N $((prompt + 8)) -p "$prompt" -n 0 -b 1 \
+        bin/bmc-prof bench --shape "$shape" --layers 2 --type bf16 --kv "$kv" --rows valid --kv-type bf16 -N $((prompt + 8)) -p "$prompt" -n 0 -b 1 \
             -t "$threads" -r 1 --warmup 0 --format json | jq -j '" \(.rows[0].step_ms / 100 | round / 10) |"'
     done
     echo

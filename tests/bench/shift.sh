@@ -5,12 +5,13 @@
 #           behind it, by policy; a window is not to take more than 1.05 of bmc with its best T.
 #   steps:  decode steps beyond the window; none but those that copy it is to take more than 1.1 of the median.
 #
-# The layer is llama-2-7b's. S (2048), BATCHES ("1 8"), HEADS ("--layers 1"), TYPE (bf16), STEPS (S) of the second part.
+# The layer is llama-2-7b's. S (2048), BATCHES ("1 8"), TYPE (bf16), STEPS (S) of the second part; OTHERS (iterative) are measured
+# beside; T, where it is known, saves the search.
 set -euo pipefail
 SHAPE=${SHAPE:-llama-2-7b}
 # shellcheck source=tests/bench/lib.sh
 source "$(dirname "$0")/lib.sh"
-S=${S:-2048} type=${TYPE:-bf16} steps=${STEPS:-${S:-2048}}
+S=${S:-2048} others=${OTHERS-iterative} type=${TYPE:-bf16} steps=${STEPS:-${S:-2048}}
 
 block() { # N POLICIES B: "policy total_ms copy+alloc_ms peak_bytes" of each
     bin/bmc-prof policies --shape "$shape" --layers 1 -N "$1" -b "$3" --kv "$2" --kv-type "$type" --rows valid -t "$threads" \
@@ -24,9 +25,9 @@ best_T() { # B
 }
 
 for b in ${BATCHES:-1 8}; do
-    T=$(best_T "$b")
+    T=${T:-$(best_T "$b")}
     echo "== append, B = $b, $S rows: policy, T, r, total ms, growth ms, bytes"
-    block "$S" "iterative,bmc:T=$T,shift,shift:slack=0.5" "$b" | tee "/tmp/shift.$$"
+    block "$S" "${others:+$others,}bmc:T=$T,shift,shift:slack=0.5" "$b" | tee "/tmp/shift.$$"
     bmc=$(awk '$1 ~ /^bmc/ { print $4 }' "/tmp/shift.$$")
     for kind in shift shift:slack=0.5; do
         verdict "$(divide "$(awk -v k="$kind" '$1 == k { print $4 }' "/tmp/shift.$$")" "$bmc")" '<=' 1.05 "$kind over bmc:T=$T, B = $b"
