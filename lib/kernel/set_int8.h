@@ -9,7 +9,7 @@
  *                                    are those of a line, vi_join(pairs) the sums of both of every lane
  *   INT8_ROWS, INT8_COLUMNS          rows (3) and blocks whose sums its registers hold, in f32 and in whole numbers
  *   WHOLE_ROWS, WHOLE_COLUMNS        the same (3 or 4 rows) for sums in whole numbers alone: q8c
- *   LINE_ROWS, LINE_COLUMNS          few rows and blocks whose sums its registers hold
+ *   LINE_ROWS, LINE_COLUMNS          few rows and blocks: their products in whole numbers, and all or some of their sums, lie in registers
  *   INT8_FEW_ROWS                    up to so many rows are few
  *
  * Few rows take codes apart in registers, as they come, block after block: they wait for memory. For more, a piece of the panel is
