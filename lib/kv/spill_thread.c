@@ -51,7 +51,7 @@ ssize_t spill_piece_run(int fd, const struct spill_piece *piece, size_t done)
             return -errno;
         if (n < SPILL_BLOCK)
             break;
-        done += (size_t)n / SPILL_BLOCK * SPILL_BLOCK; /* what goes past the page cache begins at a block */
+        done += (size_t)n / SPILL_BLOCK * SPILL_BLOCK; /* reads past the page cache begin at a block */
     }
     return (ssize_t)done;
 }
