@@ -219,12 +219,12 @@ $(BUILD)/tests/test_files: tests/unit/test_files.c $(CMD_SHARED) $(CORE)
 
 $(BUILD)/tests/%: tests/unit/%.c $(CORE)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS:-O3=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(CORE) $(LDLIBS)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(CORE) $(LDLIBS)
 
 # Fuzz targets over files.
 $(BUILD)/replay/%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(CORE)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS:-O3=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(filter %.c,$^) $(CORE) $(LDLIBS)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(filter %.c,$^) $(CORE) $(LDLIBS)
 
 # Drivers of the bench scripts: each script asks for its own.
 $(BUILD)/bench/%: tests/bench/%.c tests/bench/bench.h $(CORE)
