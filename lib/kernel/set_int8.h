@@ -113,8 +113,9 @@ INLINE void begin_rows(enum dtype type, struct starts *starts, const struct int8
 {
     enum { AHEAD = 4 };
     for (size_t i = 0; i < rows; i++) {
-        const struct int8_rows row = row_at(x, i, 0), later = row_at(x, i + AHEAD, 0);
+        const struct int8_rows row = row_at(x, i, 0);
         if (i + AHEAD < rows) {
+            const struct int8_rows later = row_at(x, i + AHEAD, 0);
             __builtin_prefetch(later.sum, 0, 3);
             __builtin_prefetch(later.scale, 0, 3);
         }

@@ -46,10 +46,9 @@ INLINE int32_t most_bits(const float *x, size_t n)
 /* FEW_HALF codes, and their sum. */
 INLINE int32_t codes_of_half(int8_t *code, const float *x, float inverse)
 {
-    const vf magic = vf_set1(12582912.f); /* 1.5 * 2^23: rounds to an integer */
     vi sum = {0};
     for (int i = 0; i < FEW_HALF; i += VW) {
-        const vi whole = (vi)(vf_load(x + i) * vf_set1(inverse) + magic) - (vi)magic;
+        const vi whole = (vi)(vf_load(x + i) * vf_set1(inverse) + vf_set1(WHOLE_FLOAT)) - WHOLE_BITS;
         vi_store_i8(code + i, whole);
         sum += whole;
     }

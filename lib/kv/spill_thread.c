@@ -45,13 +45,15 @@ ssize_t spill_piece_run(int fd, const struct spill_piece *piece, size_t done)
         const size_t left = piece->bytes - done;
         const ssize_t n = piece->write ? pwrite(fd, piece->at + done, left, offset)
                                        : pread(fd, piece->at + done, left, offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
+        if (n < 0 && errno != EINTR)
             return -errno;
-        if (n < SPILL_BLOCK)
+        if (n == 0)
             break;
-        done += (size_t)n / SPILL_BLOCK * SPILL_BLOCK; /* reads past the page cache begin at a block */
+        if (n >= SPILL_BLOCK)
+            done +=
+                (size_t)n / SPILL_BLOCK * SPILL_BLOCK; /* reads past the page cache begin at a block */
+        else if (n > 0)
+            done += (size_t)n;
     }
     return (ssize_t)done;
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Beam search and shared beginnings, with random bf16 weights: the next token with W = 4 against W = 1, and the copying way
-# (iterative) against segment, of one prompt and of MANY (8) at a time; the first token against W prompts; rows that a batch of requests with one beginning computes.
+# (iterative) against segment, of one prompt and of MANY (8) at a time; the first token against W prompts;
+# rows that a batch of requests with one beginning computes.
 # PROMPT (1024) and ANSWER (32) are tokens; LAYERS (4) of the shape are run. Runs of a pair alternate, medians of ratios.
 set -eu
 . "$(dirname "$0")/lib.sh"

@@ -11,7 +11,7 @@ set -euo pipefail
 SHAPE=${SHAPE:-llama-2-7b}
 # shellcheck source=tests/bench/lib.sh
 source "$(dirname "$0")/lib.sh"
-S=${S:-2048} others=${OTHERS-iterative} type=${TYPE:-bf16} steps=${STEPS:-${S:-2048}}
+S=${S:-2048} others=${OTHERS-iterative} known_T=${T:-} type=${TYPE:-bf16} steps=${STEPS:-${S:-2048}}
 
 block() { # N POLICIES B: "policy total_ms copy+alloc_ms peak_bytes" of each
     bin/bmc-prof policies --shape "$shape" --layers 1 -N "$1" -b "$3" --kv "$2" --kv-type "$type" --rows valid -t "$threads" \
@@ -25,7 +25,7 @@ best_T() { # B
 }
 
 for b in ${BATCHES:-1 8}; do
-    T=${T:-$(best_T "$b")}
+    T=${known_T:-$(best_T "$b")}
     echo "== append, B = $b, $S rows: policy, T, r, total ms, growth ms, bytes"
     block "$S" "${others:+$others,}bmc:T=$T,shift,shift:slack=0.5" "$b" | tee "/tmp/shift.$$"
     bmc=$(awk '$1 ~ /^bmc/ { print $4 }' "/tmp/shift.$$")
