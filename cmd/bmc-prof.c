@@ -42,7 +42,7 @@ static enum prof_command find_command(const struct operands *operands)
     return (enum prof_command)i;
 }
 
-static const char one[] = "1"; /* the batch that was not given */
+static const char one[] = "1", none[] = "0"; /* the batch and the depth that were not given */
 
 static void check_usage(struct prof_options *o, const struct operands *operands)
 {
@@ -55,12 +55,15 @@ static void check_usage(struct prof_options *o, const struct operands *operands)
         opt_usage_error(&prof_program,
                         "-b takes a list with bench, usecases, memory, instances and ranks only");
     o->memory_bytes = o->memory ? opt_bytes(&prof_program, "--memory", o->memory) : 0;
+    o->held_rows = o->command == PROF_LATENCY ? prof_one(o->depth, "--depth", 0) : 0;
     if (o->model && o->shape)
         opt_usage_error(&prof_program, "-m and --shape exclude each other");
     if (o->memory && o->command == PROF_USECASES && o->batch != one)
         opt_usage_error(&prof_program, "--memory says how many sequences there are: it excludes -b");
     if (o->load_kv && (o->shape || o->layers))
         opt_usage_error(&prof_program, "--load-kv excludes --shape and --layers");
+    if (o->load_kv && strcmp(o->depth, none) != 0)
+        opt_usage_error(&prof_program, "--load-kv says how many rows there are: it excludes --depth");
     if (o->context == 1 && o->command == PROF_LATENCY)
         opt_usage_error(&prof_program, "-N: latency needs at least 2 rows");
     names_check(&prof_program, NULL, o->attn, o->isa, o->precision);
@@ -75,7 +78,7 @@ int main(int argc, char **argv)
                              .batch = one,
                              .prompt = "128",
                              .gen = "32",
-                             .depth = "0",
+                             .depth = none,
                              .ranks = "2,4,8",
                              .network = "10Gb,20us",
                              .beams = "1",

@@ -140,6 +140,25 @@ void opt_parse(const struct program *program, int argc, char **argv, void *optio
     }
 }
 
+/* "8", or "128K": so many times 1024, as sizes are written. */
+static bool parse_count(const char *text, size_t *count)
+{
+    const size_t len = strlen(text);
+    return parse_size(text, count) ||
+           (len && strchr("KMkm", text[len - 1]) && parse_bytes(text, count));
+}
+
+__attribute__((noreturn)) static void refuse_sizes(const struct program *program,
+                                                   const struct opt_sizes *what, const char *text)
+{
+    if (what->most == 1)
+        opt_usage_error(program, "%s: \"%s\" is no whole number from %zu to %zu", what->option, text,
+                        what->min, what->max);
+    opt_usage_error(program,
+                    "%s: \"%s\" is no list of at most %zu whole numbers from %zu to %zu, as 1,8,32",
+                    what->option, text, what->most, what->min, what->max);
+}
+
 void opt_sizes(const struct program *program, const struct opt_sizes *what, const char *text,
                size_t *list, size_t *n)
 {
@@ -148,12 +167,9 @@ void opt_sizes(const struct program *program, const struct opt_sizes *what, cons
         char number[32];
         const size_t len = strcspn(at, ",");
         snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), at);
-        if (*n == what->most || len >= sizeof number || !parse_size(number, &list[*n]) ||
+        if (*n == what->most || len >= sizeof number || !parse_count(number, &list[*n]) ||
             list[*n] < what->min || list[*n] > what->max)
-            opt_usage_error(
-                program,
-                "%s: \"%s\" is no list of at most %zu whole numbers from %zu to %zu, as 1,8,32",
-                what->option, text, what->most, what->min, what->max);
+            refuse_sizes(program, what, text);
         (*n)++;
         at += len + (at[len] == ',');
     }

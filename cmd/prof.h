@@ -31,6 +31,7 @@ struct prof_options {
     const char *batch, *prompt, *gen, *depth, *cases, *beams;
     const char *memory;  /* NULL: not given */
     size_t memory_bytes; /* that it says; 0: not given */
+    size_t held_rows;    /* that depth says to latency */
     const char *kv, *attn, *isa, *precision, *profile;
     int kv_type, rows, alloc;
     bool lockstep;
@@ -77,6 +78,9 @@ void prof_close(struct prof *prof);
 
 /* "1,8,32" -> numbers; at most PROF_MAX_LIST. Another text is wrong usage. */
 void prof_list(const char *text, const char *option, size_t *list, size_t *n);
+
+/* The same of a list that holds one number. */
+size_t prof_one(const char *text, const char *option, size_t min);
 
 /* The same of --batch, whose numbers are at least 1. */
 void prof_batches(const struct prof_options *options, size_t *list, size_t *n);

@@ -15,6 +15,14 @@ void prof_list(const char *text, const char *option, size_t *list, size_t *n)
     opt_sizes(&prof_program, &what, text, list, n);
 }
 
+size_t prof_one(const char *text, const char *option, size_t min)
+{
+    const struct opt_sizes what = {option, min, 1 << 30, 1};
+    size_t number, n;
+    opt_sizes(&prof_program, &what, text, &number, &n);
+    return number;
+}
+
 void prof_batches(const struct prof_options *o, size_t *list, size_t *n)
 {
     const struct opt_sizes what = {"--batch", 1, 1 << 30, PROF_MAX_LIST};
@@ -202,7 +210,8 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
         open_shape(prof, err) < 0 || set_layers(prof, err) < 0 || open_tuned(prof, err) < 0)
         return -1;
     run->batch = list[0];
-    run->N = o->context ? o->context : size_min(512, run->config.context);
+    const size_t room = o->shape && o->held_rows ? SIZE_MAX : run->config.context;
+    run->N = o->context ? o->context : size_min(o->held_rows + 512, room);
     if (open_snapshot(prof, err) < 0 ||
         precision_parse(&run->precision, o->precision, run->kernels, any_few_bits(prof), err) < 0)
         return -1;

@@ -86,13 +86,14 @@ int prof_latency(const struct prof_options *options, struct err *err)
     struct prof prof;
     json_t *rows = json_array();
     struct buf columns = {0};
+    const struct latency_case what = {options->held_rows, options->every};
     int rc = prof_open(&prof, options, "iterative,bmc", true, err);
-    const size_t N = prof.report.run.N;
-    if (rc == 0 && N < 2)
-        rc = err_set(err, "-N: latency needs at least 2 rows");
+    if (rc == 0 && prof.report.run.N < what.depth + 2)
+        rc = err_set(err, "-N %zu: latency needs at least 2 rows beyond the depth of %zu",
+                     prof.report.run.N, what.depth);
     if (rc == 0)
-        rc = report_latency(&prof.report, prof.model, prof.contender, prof.n_contenders,
-                            options->every ? options->every : size_max(N / 32, 1), rows, err);
+        rc = report_latency(&prof.report, prof.model, prof.contender, prof.n_contenders, &what, rows,
+                            err);
     for (size_t i = 0; rc == 0 && i < prof.n_contenders; i++)
         rc =
             buf_addf(&columns, err, " %s_ms %s_max_ms", prof.contender[i].text, prof.contender[i].text);

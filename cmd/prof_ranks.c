@@ -5,22 +5,14 @@
 #define COLUMNS                                                                                        \
     "batch ranks split step_ms compute_ms network_ms tok_s against_one sent_bytes sent_calls"
 
-static size_t one_number(const char *option, const char *text, size_t min)
-{
-    const struct opt_sizes what = {option, min, 1 << 30, 1};
-    size_t number, n;
-    opt_sizes(&prof_program, &what, text, &number, &n);
-    return number;
-}
-
 static struct ranks_case read_case(const struct prof_options *o, size_t *batch, size_t *ranks)
 {
     const struct opt_sizes sizes = {"--ranks", 2, RANKS_MOST, PROF_MAX_LIST};
     struct ranks_case what = {.network_text = o->network,
                               .batch = batch,
                               .ranks = ranks,
-                              .depth = one_number("--prompt", o->prompt, 0),
-                              .n_gen = one_number("--gen", o->gen, 1)};
+                              .depth = prof_one(o->prompt, "--prompt", 0),
+                              .n_gen = prof_one(o->gen, "--gen", 1)};
     struct err err;
     if (network_parse(&what.network, o->network, &err) < 0)
         opt_usage_error(&prof_program, "--network: %s", err.text);

@@ -289,6 +289,22 @@ counts_are() { # "T r .." OPTION..
     expect_error 2 'at least 2 rows' bmc-prof latency -N 1
 }
 
+@test "latency behind rows that are written, not computed" {
+    # 64 Ki rows would take minutes to compute; the shape's own context is 128.
+    ok timeout 30 "$BMC_BIN/bmc-prof" latency --shape ./tiny.shape --depth 64K --every 300 -t 1 --kv upfront,bmc:T=4 --format json
+    printf '%s' "$output" >out
+    jq_true '.rows | map([.n, .N, .batch]) == [[65837, 66048, 1], [66048, 66048, 1]]' out
+    # A step reads all those rows: it takes longer than one of an empty cache.
+    deep=$(jq '.rows[0].upfront_ms' out)
+    ok bmc-prof latency --shape ./tiny.shape -N 301 --every 300 -t 1 --kv upfront --format json
+    printf '%s' "$output" >out
+    jq_true ".rows[0].upfront_ms * 4 < $deep" out
+    expect_error 1 '-N 100: latency needs at least 2 rows beyond the depth of 99' bmc-prof latency -d 99 -N 100
+    expect_error 2 '--depth: "1,2" is no whole number from 0 to' bmc-prof latency -d 1,2
+    expect_error 2 '--depth: "1.5" is no whole number' bmc-prof latency -d 1.5
+    expect_error 2 '--load-kv says how many rows there are: it excludes --depth' bmc-prof latency -d 5 --load-kv x.kv
+}
+
 # ---- bench ----
 
 BENCH='test:string policy:string batch:number n_prompt:number n_gen:number depth:number tok_s:number tok_s_sd:number

@@ -96,7 +96,7 @@ spelled() {
 @test "what is refused is told by name" {
     refused '--plot goes with policies, sweep and latency only, not with roof' roof --plot x.svg
     refused '--rows goes with policies, sweep, latency, bench, usecases and ranks only, not with roof' --rows policy roof
-    refused '--depth goes with bench only, not with usecases' usecases -d 5
+    refused '--depth goes with latency and bench only, not with usecases' usecases -d 5
     refused '--tolerance goes with compare only, not with bench' bench --tolerance 5
     refused '--megabytes goes with bench, memory and roof only, not with sweep' sweep --megabytes 1
     refused 'one of policies, .* is expected, found also "sweep"' policies sweep
@@ -115,7 +115,7 @@ spelled() {
 
 @test "help says who uses what few use" {
     bmc-prof --print-options fish >fish
-    grep -q -- "-l depth .*'bench: rows that are" fish
+    grep -q -- "-l depth .*'latency and bench: rows that are" fish
     grep -q -- "-l megabytes .*'bench, memory and roof: size of" fish
     grep -q -- "-l kv .*(not with sweep)'" fish
     grep -q -- "-l model .*came with the program)'" fish

@@ -31,12 +31,17 @@ struct contender {
 int report_blocks(const struct report *report, const struct contender *contender, size_t n,
                   json_t *rows, struct err *err) MUST_USE;
 
+struct latency_case {
+    size_t depth; /* rows before the first token, written and not computed; 0 with a snapshot */
+    size_t every; /* tokens that share a row; 0: a part in 32 of them */
+};
+
 /* Latency of the n-th token: a row for every `every` tokens, with a column of medians and one of the slowest token per
- * contender ("bmc:T=16_ms", "bmc:T=16_max_ms"). Decoding begins with one token, or with
+ * contender ("bmc:T=16_ms", "bmc:T=16_max_ms"). Decoding begins with one token behind `depth` rows, or with
  * the first sequence of the snapshot, and fills the context. */
 int report_latency(const struct report *report, const struct model *model,
-                   const struct contender *contender, size_t n, size_t every, json_t *rows,
-                   struct err *err) MUST_USE;
+                   const struct contender *contender, size_t n, const struct latency_case *what,
+                   json_t *rows, struct err *err) MUST_USE;
 
 /* One test of the bench: a prompt of n_prompt tokens (n_gen 0), or n_gen tokens, after `depth` rows. */
 struct bench_test {

@@ -69,12 +69,13 @@ static int latency_row(const struct report *report, const struct contender *cont
 }
 
 int report_latency(const struct report *report, const struct model *model,
-                   const struct contender *contender, size_t n, size_t every, json_t *rows,
-                   struct err *err)
+                   const struct contender *contender, size_t n, const struct latency_case *what,
+                   json_t *rows, struct err *err)
 {
     const struct snapshot *snapshot = report->run.snapshot;
-    const size_t begin = snapshot ? run_snapshot_rows(snapshot, 0) : 1;
+    const size_t begin = snapshot ? run_snapshot_rows(snapshot, 0) : what->depth + 1;
     const size_t rounds = (size_t)report->repeat, tokens = report->run.N - begin;
+    const size_t every = what->every ? what->every : size_max((tokens + 1) / 32, 1);
     double *time = mem_alloc(n * rounds * tokens, sizeof *time);
     int rc = -1;
     if (!time)
@@ -83,8 +84,8 @@ int report_latency(const struct report *report, const struct model *model,
     for (size_t round = 0; round < rounds + warmup; round++)
         for (size_t i = 0; i < n; i++) {
             struct steps_result result;
-            if (run_steps(&report->run, model, &contender[i].spec, 0, !snapshot, tokens, &result, err) <
-                0)
+            if (run_steps(&report->run, model, &contender[i].spec, what->depth, !snapshot, tokens,
+                          &result, err) < 0)
                 goto out;
             if (round >= warmup)
                 memcpy(time + (i * rounds + round - warmup) * tokens, result.step_ms,
