@@ -82,3 +82,41 @@ hashed() { gen "$@" --stats stats.json && jq -r .logits_hash stats.json; }
     ok "$BMC_BIN/bmc-prof" bench --shape ./tiny.shape -p 0 -n 3 -r 1 --warmup 0 --megabytes 1 -t 1 --kv bmc:T=4,headwise:ram=1M,group=2,iterative --format json
     assert_equal "$(jq -c '.rows | map(.policy)' <<<"$output")" '["bmc:T=4","headwise:ram=1M,group=2","iterative"]'
 }
+
+# A control group for memory of its own, or the test is skipped: sets `group`, and `limit`, the name of the file that limits it.
+memory_group() {
+    for where in "/sys/fs/cgroup/memory memory.limit_in_bytes" "/sys/fs/cgroup memory.max"; do
+        read -r mounted limit <<<"$where"
+        group=$mounted/bmc-tests-$$
+        mkdir "$group" 2>/dev/null || continue
+        [ ! -e "$group/$limit" ] || return 0
+        rmdir "$group"
+    done
+    skip "no control group for memory can be made here"
+}
+
+teardown() {
+    [ -z "${group:-}" ] || rmdir "$group"
+}
+
+# within BYTES COMMAND..: the command, in a control group that has so much memory.
+within() {
+    echo 0 | tee "$group"/memory.swap{piness,.max} >/dev/null 2>&1 || true # one of them is there
+    echo "$1" >"$group/$limit"
+    (echo "$BASHPID" >"$group/cgroup.procs" && exec "${@:2}")
+}
+
+@test "in a control group that allows ram= and the program's own memory, a cache that is larger ends well" {
+    ! sanitized || skip "the sanitizers keep memory of their own"
+    [ "$(stat -f -c %T .)" != tmpfs ] || skip "files are in memory here"
+    memory_group
+    tiny_shape tiny.shape
+    bench() { within "$1" "$BMC_BIN/bmc-prof" bench --shape ./tiny.shape -N 110000 -p 0 -n 2 -r 1 --warmup 0 -t 1 --megabytes 1 --format json "${@:2}"; }
+    own=$(bench $((1 << 30)) -d 0 --kv bmc | jq '.rows[0].peak_resident_bytes')
+    # 512 bytes for each of 102,400 rows are 50 MiB.
+    allowed=$((own + (32 << 20)))
+    run bench $allowed -d 100K --kv bmc
+    assert_equal "$status" 137
+    ok bench $allowed -d 100K --kv headwise:ram=32M,dir=.
+    assert_equal "$(jq '.rows[0].depth' <<<"$output")" 102400
+}
