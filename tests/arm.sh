@@ -23,7 +23,8 @@ for folder in bin tests replay; do
 done
 ln -sfn "$PWD/models.d" "$emulated/models.d"
 
-export BMC_BIN="$PWD/$emulated/bin" BMC_BUILD="$PWD/$emulated"
+# BMC_EMULATED: what the system says of a process is said of qemu, too.
+export BMC_BIN="$PWD/$emulated/bin" BMC_BUILD="$PWD/$emulated" BMC_EMULATED=1
 # shellcheck disable=SC2046 # names of files
 exec bats --print-output-on-failure --jobs "$(nproc)" --no-parallelize-within-files \
     $([ $# -gt 0 ] || printf 'tests/%s.bats ' unit fixtures exact) "$@"

@@ -1,8 +1,10 @@
 /* A cache larger than memory: rows come back as from one that is not, whatever the groups and the memory, of which it takes no
  * more than it may; its arithmetic; the file below it, by both engines. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -324,6 +326,12 @@ static void test_plan(void)
 /* ---- the file ---- */
 
 /* More pieces than can be under way, some of which begin beyond the file's end. */
+/* Asked of the system, not of the engine: containers, old kernels and emulators refuse the call itself. */
+static bool uring_allowed(void)
+{
+    return syscall(SYS_io_uring_setup, 0, NULL) == 0 || (errno != ENOSYS && errno != EPERM);
+}
+
 static void test_engine(const struct spill_engine *engine, const char *name)
 {
     enum { BLOCKS = 40 };
@@ -392,12 +400,17 @@ int main(void)
     setvbuf(stdout, NULL, _IOLBF, 0); /* asserts must not swallow it */
     threads_set(2);
     state = check_state(check_seed(1));
-    if (!sanitized)
+    if (!sanitized && !getenv("BMC_EMULATED"))
         test_resident(); /* the first that takes memory */
+    else
+        printf("# memory that the system counts is not the cache's alone here: not tested\n");
     test_spelling();
     test_plan();
     test_engine(&spill_engine_thread, "a thread");
-    test_engine(&spill_engine_uring, "io_uring");
+    if (uring_allowed())
+        test_engine(&spill_engine_uring, "io_uring");
+    else
+        printf("# io_uring: refused here, not tested\n");
     test_file();
     for (size_t i = 0; i < ARRAY_LEN(hows); i++) {
         test_rows(hows[i], DTYPE_F32);
