@@ -3,15 +3,17 @@
 #
 #   append: one layer's attention with its cache's growth, from the first token to the last of a window of S, and for S tokens
 #           behind it, by policy; a window is not to take more than 1.05 of bmc with its best T.
-#   steps:  decode steps beyond the window; none but those that copy it is to take more than 1.1 of the median.
+#   steps:  decode steps beyond the window, each the median of STEP_ROUNDS (7): what else runs on the machine comes at another
+#           step in each round, what the cache does at the same one. None but those that copy the window is to take more than
+#           1.1 of the median of all. Weights are of 4 bits, so that they take least of a step.
 #
 # The layer is llama-2-7b's. S (2048), BATCHES ("1 8"), TYPE (bf16), STEPS (S) of the second part; OTHERS (iterative) are measured
-# beside; T, where it is known, saves the search.
+# beside; T, where it is known, saves the search. PARTS ("append steps") names what is run.
 set -euo pipefail
 SHAPE=${SHAPE:-llama-2-7b}
 # shellcheck source=tests/bench/lib.sh
 source "$(dirname "$0")/lib.sh"
-S=${S:-2048} others=${OTHERS-iterative} known_T=${T:-} type=${TYPE:-bf16} steps=${STEPS:-${S:-2048}}
+S=${S:-2048} others=${OTHERS-iterative} known_T=${T:-} type=${TYPE:-bf16} steps=${STEPS:-${S:-2048}} parts=${PARTS:-append steps}
 
 block() { # N POLICIES B: "policy total_ms copy+alloc_ms peak_bytes" of each
     bin/bmc-prof policies --shape "$shape" --layers 1 -N "$1" -b "$3" --kv "$2" --kv-type "$type" --rows valid -t "$threads" \
@@ -24,7 +26,8 @@ best_T() { # B
         jq -s -r 'min_by(.total_ms) | .T'
 }
 
-for b in ${BATCHES:-1 8}; do
+append() { # B
+    local b=$1 T
     T=${known_T:-$(best_T "$b")}
     echo "== append, B = $b, $S rows: policy, T, r, total ms, growth ms, bytes"
     block "$S" "${others:+$others,}bmc:T=$T,shift,shift:slack=0.5" "$b" | tee "/tmp/shift.$$"
@@ -35,10 +38,18 @@ for b in ${BATCHES:-1 8}; do
     rm -f "/tmp/shift.$$"
     echo "== the same with $S more rows behind the window, which rolls over"
     block "$((2 * S))" "shift:S=$S,shift:S=$S,slack=0.5,shift:S=$S,slack=0" "$b"
-    echo "== steps beyond the window, B = $b: median, slowest, share of those above 1.1 of the median, ms"
+}
+
+steps() { # B
+    echo "== steps beyond the window, B = $1: median, slowest, how many are above 1.1 of the median, ms, and which rows those are"
     for kind in shift:S=$S shift:S=$S,slack=0.5; do
-        bin/bmc-prof latency --shape "$shape" --layers 1 -N "$((S + steps))" -b "$b" --kv "$kind" --kv-type "$type" -t "$threads" --every 1 \
-            -r 1 --format jsonl 2>/dev/null | jq -s -r --arg kind "$kind" --argjson S "$S" \
-            'map(select(.n > $S) | .[$kind + "_ms"]) | sort | length as $n | .[$n / 2 | floor] as $m | [$kind, $m, .[-1], (map(select(. > 1.1 * $m)) | length) / $n] | @tsv'
+        bin/bmc-prof latency --shape "$shape" --layers 1 --type q4s --depth "$((S - 1))" -N "$((S + steps))" -b "$1" --kv "$kind" --kv-type "$type" \
+            -t "$threads" --every 1 -r "${STEP_ROUNDS:-7}" --format jsonl 2>/dev/null | jq -s -r --arg kind "$kind" \
+            'map([.n, .[$kind + "_ms"]]) | (map(.[1]) | sort) as $all | $all[length / 2 | floor] as $m | map(select(.[1] > 1.1 * $m)) as $slow |
+            [$kind, $m, $all[-1], ($slow | length), ($slow | map(.[0]) | join(" "))] | @tsv'
     done
+}
+
+for b in ${BATCHES:-1 8}; do
+    for part in $parts; do "$part" "$b"; done
 done
