@@ -115,6 +115,9 @@ needs_terminal() {
     script -qec true /dev/null >/dev/null 2>&1 </dev/null || skip "no pseudo-terminal can be opened here"
 }
 
+# For tests that start ranks: Open MPI leaves memory behind when it ends.
+forgive_mpi() { export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0; }
+
 # Standard input, or NAME where there is nothing: a loop over an empty list would test nothing, and succeed.
 or_fail_as() { # NAME
     local list

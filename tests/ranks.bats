@@ -1,7 +1,7 @@
 # Ranks: several processes in one run, started by mpirun. Where Open MPI is not installed, all but the first two are skipped.
 load helper
 
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # Open MPI leaves memory behind when it ends
+forgive_mpi
 
 mpi_library=$BMC_BIN/../lib/bmc-mpi.so
 

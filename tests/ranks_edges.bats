@@ -1,7 +1,7 @@
 # Ranks in cases that are not the usual ones. Where Open MPI is not installed, tests are skipped.
 load helper
 
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # Open MPI leaves memory behind when it ends
+forgive_mpi
 
 setup_file() {
     model grimm >/dev/null || return 1

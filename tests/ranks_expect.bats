@@ -1,7 +1,7 @@
 # bmc-prof ranks: the step to be expected of several hosts. Bytes and calls are held against those that ranks count.
 load helper
 
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # Open MPI leaves memory behind when it ends
+forgive_mpi
 
 bmc-prof() { $BMC_WRAP "$BMC_BIN/bmc-prof" "$@"; }
 

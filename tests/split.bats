@@ -1,7 +1,7 @@
 # Ranks that have parts of one model: --split tensor and --split layers. Where Open MPI is not installed, all but the first are skipped.
 load helper
 
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # Open MPI leaves memory behind when it ends
+forgive_mpi
 
 setup_file() {
     model grimm >/dev/null && model grimm-draft >/dev/null || return 1

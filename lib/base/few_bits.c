@@ -41,12 +41,18 @@ bool few_finite(enum dtype type, const void *row, size_t n)
 
 /* ---- the simplest rule ---- */
 
+/* Comparisons in place of fminf() and fmaxf(), which are calls; the first where the second is no number. */
+static inline float lesser(float a, float b) { return b < a ? b : a; }
+static inline float greater(float a, float b) { return b > a ? b : a; }
+
 /* The nearest code; a step of 0 has only 0s to hold. */
 static unsigned nearest(float x, struct few_values v, const struct few_bits *few)
 {
+    const float magic = 12582912.f; /* 1.5 * 2^23: rounds what is below 2^22 to a whole number */
     const float most = (float)((1 << few->bits) - 1);
-    const float code = v.step == 0 ? few->zero : rintf((x - v.base) / v.step) + (float)few->zero;
-    return (unsigned)fminf(fmaxf(code, 0), most);
+    const float whole = ((x - v.base) / v.step + magic) - magic;
+    const float code = v.step == 0 ? few->zero : whole + (float)few->zero;
+    return (unsigned)lesser(most, greater(0, code));
 }
 
 /* Step and base of one group as its planes store them. The lowest code of a type with a zero is left out, so that both
@@ -55,11 +61,11 @@ static struct few_values choose(enum dtype type, unsigned char *scale, unsigned 
                                 const float *x, size_t n)
 {
     const struct few_bits *few = &few_bits[type];
-    float low = x[0], high = x[0], most = 0;
+    float low = INFINITY, high = -INFINITY, most = 0;
     for (size_t i = 0; i < n; i++) {
-        low = fminf(low, x[i]);
-        high = fmaxf(high, x[i]);
-        most = fmaxf(most, fabsf(x[i]));
+        low = lesser(low, x[i]);
+        high = greater(high, x[i]);
+        most = greater(most, fabsf(x[i]));
     }
     struct few_values v = {few->offset ? (high - low) / (float)((1 << few->bits) - 1)
                                        : most / (float)((1 << few->bits) - 1 - few->zero),

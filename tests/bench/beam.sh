@@ -20,12 +20,6 @@ field() { # JQ-PROGRAM OPTION..
     jq "$program" "$work/stats"
 }
 
-# prompts TIMES: requests that have nothing in common.
-prompts() {
-    jq -nc --argjson p "$prompt" --argjson n "$answer" --argjson times "$1" \
-        'range($times) as $i | {ids: [range($p) | 5 + (. * 7 + $i * 31) % 300], n: $n}' >"$work/in"
-}
-
 # request PROMPT-TOKENS ANSWER-TOKENS TIMES: lines with other ends of one beginning.
 request() {
     jq -nc --argjson p "$1" --argjson n "$2" --argjson times "$3" \
@@ -46,7 +40,7 @@ step='(.decode_ms + .sample_ms) / .decode_steps'
 request "$prompt" "$answer" 1
 verdict "$(ratio "$step" '--beams 4 --kv segment' '--beams 1 --kv segment')" '<=' 1.15 "next token, 4 beams over 1, segment"
 verdict "$(ratio "$step" '--beams 4 --kv iterative' '--beams 4 --kv segment')" '>=' 3 "next token, 4 beams, copying way over segment"
-prompts "$many"
+id_requests "$many" "$prompt" "$answer" >"$work/in" # they have nothing in common
 verdict "$(ratio "$step" "--beams 4 --kv iterative -b $many" "--beams 4 --kv segment -b $many")" '>=' 3 "next token, 4 beams of each of $many prompts, copying way over segment"
 
 request "$prompt" 1 4

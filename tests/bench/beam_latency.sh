@@ -23,21 +23,15 @@ field() {
     jq "$program" "$work/stats"
 }
 
-# request PROMPT-TOKENS ANSWER-TOKENS TIMES: the same line again and again.
-request() {
-    jq -nc --argjson p "$1" --argjson n "$2" --argjson times "$3" \
-        'range($times) | {ids: [range($p) | 5 + . * 7 % 300], n: $n}' >"$work/in"
-}
-
 first_token() { # PROMPT W
-    request "$1" 1 "$2"
+    id_requests "$2" "$1" 1 0 >"$work/in"
     field .prefill_ms -b 1 --share-mb 0 --kv iterative >>"$work/standard.first"
-    request "$1" 1 1
+    id_requests 1 "$1" 1 >"$work/in"
     field .prefill_ms --beams "$2" --kv segment >>"$work/segment.first"
 }
 
 next_token() { # PROMPT W
-    request "$1" "$answer" 1
+    id_requests 1 "$1" "$answer" >"$work/in"
     for kv in iterative segment; do
         name=$([ $kv = iterative ] && echo standard || echo segment)
         field '(.decode_ms + .sample_ms) / .decode_steps' --beams "$2" --kv $kv >>"$work/$name.next"

@@ -18,8 +18,7 @@ budget=$((${MEMORY_MB:-4096} * 1048576 / all * layers))
 
 fits=$(bin/bmc-prof memory --shape "$work/part.shape" -p "$prompt" -n "$answer" --beams "$beams" --kv-type f16 --kv segment \
     --memory $budget --megabytes 1 --format json | jq '.rows[] | select(.policy == "segment").fits')
-jq -nc --argjson p "$prompt" --argjson n "$answer" --argjson times "${REQUESTS:-$fits}" \
-    'range($times) as $i | {ids: [range($p) | 5 + (. * 7 + $i * 31) % 300], n: $n}' >"$work/in"
+id_requests "${REQUESTS:-$fits}" "$prompt" "$answer" >"$work/in"
 
 # Tokens of results a second, eq. 4; how many were under way, and the bytes of the cache, go to a file.
 throughput() { # POLICY

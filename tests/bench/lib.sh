@@ -21,6 +21,12 @@ driver() {
     echo "${BUILD:-build/gcc}/bench/$1"
 }
 
+# id_requests TIMES PROMPT ANSWER [APART]: so many requests for --jsonl, prompts of ids; APART 0: all of them the same.
+id_requests() {
+    jq -nc --argjson times "$1" --argjson p "$2" --argjson n "$3" --argjson apart "${4:-31}" \
+        'range($times) as $i | {ids: [range($p) | 5 + (. * 7 + $i * $apart) % 300], n: $n}'
+}
+
 # verdict RATIO RELATION LIMIT WHAT: the line that a script ends in.
 verdict() {
     awk -v ratio="$1" -v relation="$2" -v limit="$3" -v what="$4" 'BEGIN {

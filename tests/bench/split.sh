@@ -21,13 +21,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-split.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 bin/bmc-convert --synth "$shape" --type "$type" -o "$work/model.bmc"
 
-# requests N: that many prompts of ids.
-requests() {
-    jq -nc --argjson p "$prompt" --argjson n "$answer" --argjson b "$1" \
-        'range($b) as $i | {ids: [range($p) | 5 + (. * 7 + $i * 11) % 300], n: $n}' >"$work/in.$1"
-}
-requests 1
-requests "$batch"
+for n in 1 "$batch"; do id_requests "$n" "$prompt" "$answer" >"$work/in.$n"; done
 
 # run NAME RANKS THREADS REQUESTS BATCH OPTION..: one run; its figures join those of that name.
 run() {
