@@ -36,6 +36,22 @@ hashed() { gen "$@" --stats stats.json && jq -r .logits_hash stats.json; }
     equal_files want got
 }
 
+@test "requests wait until ram= has room for them; one alone that finds none ends the run with a sentence" {
+    for n in 90 60 30 80 70 20 85 95; do jq -nc --argjson n $n '{id: $n, ids: [range(100; 100 + $n)], n: 16}'; done >in
+    bmc-gen -q -m "$(model grimm)" --jsonl -b 8 --ignore-eos -f in | jq 'del(.ms)' >want
+    while read -r ram at_once; do
+        ok bmc-gen -q -m "$(model grimm)" --jsonl -b 8 --ignore-eos -f in --kv headwise:ram=$ram,group=1 --chunk 40 --stats stats.json
+        jq 'del(.ms)' <<<"$output" | cmp - want
+        [ "$(jq .kv_resident_bytes stats.json)" -le $((${ram%K} << 10)) ]
+        assert_equal "$(jq '.sequences_at_once '"$at_once" stats.json)" true
+    done <<<"600K == 1
+1500K >= 2
+9000K == 8"
+    run --separate-stderr bmc-gen -q -m "$(model grimm)" --jsonl -b 8 --ignore-eos -f in --kv headwise:ram=300K,group=1 --chunk 40
+    assert_failure 1
+    assert_regex "$stderr" 'ram=307200 allows less: give more'
+}
+
 @test "a thread does it where io_uring is refused; a file that loses its name where there are none without" {
     [[ $BMC_BUILD != *sanitize* ]] || skip "the sanitizers have their own allocator"
     want=$(hashed)

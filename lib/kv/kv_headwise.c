@@ -141,6 +141,24 @@ static size_t bytes_of(const struct kv *kv, size_t rows)
     return 2 * whole * heads_begun(kv, rows) + 2 * sparse * sparse_bytes(kv, rows);
 }
 
+/* Two buffers of a group, and of every head what has not become whole blocks yet; rows of long steps besides. */
+static size_t least_of(const struct kv *kv, size_t rows, size_t step)
+{
+    const struct kv_shape *shape = &kv->setup.shape;
+    const struct kv_sparse *sparse = &heads_of(kv)->sparse;
+    const size_t piece = heads_begun(kv, size_min(step, KV_PIECE_ROWS));
+    const struct kv_memory m = {
+        .layers = shape->layers,
+        .kv_heads = shape->kv_heads,
+        .head_bytes = 2 * heads_begun(kv, rows),
+        .tail_bytes = 2 * (piece + 2 * SPILL_BLOCK),
+        .other_bytes = step > KV_PIECE_ROWS ? 2 * shape->kv_heads * 2 * heads_begun(kv, step) : 0,
+        .sparse = sparse->n ? sparse : NULL,
+        .sparse_bytes = 2 * sparse->n * (sparse_bytes(kv, rows) + heads_begun(kv, step)),
+    };
+    return kv_plan_bytes(&m, size_min(size_max(kv->spec.spill.group, 1), shape->kv_heads), 0);
+}
+
 const struct kv_policy kv_policy_headwise = {
     .name = "headwise",
     .summary =
@@ -158,5 +176,6 @@ const struct kv_policy kv_policy_headwise = {
     .fork = fork_rows,
     .adopt = NULL,
     .bytes = bytes_of,
+    .least = least_of,
     .close = heads_close,
 };

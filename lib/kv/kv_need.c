@@ -48,6 +48,18 @@ struct kv_need kv_need(const struct kv *kv, size_t prompt, size_t rows, size_t w
     };
 }
 
+size_t kv_need_least(const struct kv *kv, size_t rows, size_t step)
+{
+    return kv->policy->least ? kv->policy->least(kv, rows, step) : 0;
+}
+
+/* Once heads come and go, they do so until the cache is empty, small as it may have become. */
+bool kv_need_possible(const struct kv *kv, struct kv_need need)
+{
+    return !need.most || need.least <= need.most ||
+           (need.held <= need.most && !kv->setup.heads_at_once);
+}
+
 size_t kv_need_of_fork(const struct kv *kv, size_t rows, size_t common)
 {
     const size_t whole = shared_rows(kv, common, 2);
@@ -57,12 +69,13 @@ size_t kv_need_of_fork(const struct kv *kv, size_t rows, size_t common)
 struct kv_need kv_need_add(struct kv_need a, struct kv_need b)
 {
     return (struct kv_need){plus(a.held, b.held), size_max(a.moving, b.moving),
-                            size_max(a.most, b.most)};
+                            size_max(a.most, b.most), plus(a.least, b.least)};
 }
 
 struct kv_need kv_need_times(struct kv_need need, size_t n)
 {
     need.held = times(need.held, n);
+    need.least = times(need.least, n);
     return need;
 }
 

@@ -9,10 +9,18 @@ struct kv_need {
     size_t held;   /* when all rows are there */
     size_t moving; /* beside them, at most, while the last growth copies */
     size_t most;   /* of held, however many there are, for the rest lies elsewhere; 0: no such limit */
+    size_t least;  /* of held, what must be within that limit, as kv_need_least() says */
 };
 
 /* `width` sequences (beams) go on from one prompt, each until it has `rows` rows, the prompt's among them. */
 struct kv_need kv_need(const struct kv *kv, size_t prompt, size_t rows, size_t width);
+
+/* Bytes in memory that a sequence of `rows` rows cannot do without, where they come in steps of `step` at most; 0 where all are
+ * there. */
+size_t kv_need_least(const struct kv *kv, size_t rows, size_t step);
+
+/* All of it can be under way at the same time: it is within its limit, if it has one, or what must be there is. */
+bool kv_need_possible(const struct kv *kv, struct kv_need need);
 
 /* Sequences can have rows in common under its policy. */
 bool kv_shares_rows(const struct kv *kv);

@@ -5,7 +5,7 @@
 #include "cache.h"
 #include "kv/kv_need.h"
 
-enum { LAYERS = 2, KV_HEADS = 3, D = 8, MOST = 4 };
+enum { LAYERS = 2, KV_HEADS = 3, D = 8, MOST = 4, MOST_STEP = 512 };
 
 static struct kv *open_cache(const char *text, size_t N)
 {
@@ -16,11 +16,15 @@ static struct kv *open_cache(const char *text, size_t N)
 /* Grows to `rows` rows, `step` at a time. */
 static void grow(struct kv *kv, size_t seq, size_t rows, size_t step)
 {
+    static const float zeros[MOST_STEP * KV_HEADS * D]; /* steps are no longer */
     struct err err;
     const size_t most = kv_setup(kv)->step_rows;
     for (size_t n = kv_position(kv, seq), more; n < rows; n += more) {
         more = size_min(most ? size_min(most, step) : step, rows - n);
-        check(kv_room(kv, seq, more, &err) == 0, "no room");
+        if (!check(kv_room(kv, seq, more, &err) == 0, "%s", err.text))
+            return;
+        for (size_t l = 0; l < LAYERS; l++)
+            kv_append(kv, seq, l, zeros, zeros, KV_HEADS * D);
         kv_commit(kv, seq, more);
     }
 }
@@ -85,6 +89,21 @@ static void test_paper(void)
     kv_close(iterative);
 }
 
+/* What must be in memory of a cache whose rest lies elsewhere is within what it says, however its rows come. */
+static void test_least(size_t rows, size_t step)
+{
+    struct kv *kv = open_cache("headwise:ram=1G", 4096);
+    const size_t least = kv_need_least(kv, rows, step);
+    kv_close(kv);
+    char spec[64];
+    snprintf(spec, sizeof spec, "headwise:ram=%zu,group=1", least);
+    kv = open_cache(spec, 4096);
+    grow(kv, 0, rows, step);
+    check(kv_stats(kv)->peak_bytes <= least, "%zu rows by %zu: %zu bytes, not %zu", rows, step,
+          kv_stats(kv)->peak_bytes, least);
+    kv_close(kv);
+}
+
 /* A cache whose memory is limited takes no more for many than it may; the rest lies elsewhere. */
 static void test_limit(void)
 {
@@ -95,17 +114,22 @@ static void test_limit(void)
               kv_need_total(two) == (1 << 20),
           "a cache of 1 MiB takes %zu, %zu and %zu bytes", kv_need_held(one), kv_need_total(many),
           kv_need_total(two));
+    check(kv_need_possible(kv, one) &&
+              !kv_need_possible(kv, (struct kv_need){2 << 20, 0, 1 << 20, 2 << 20}) &&
+              kv_need_possible(kv, (struct kv_need){2 << 20, 0, 1 << 20, 1 << 20}) &&
+              kv_need_possible(kv, (struct kv_need){1 << 20, 0, 1 << 20, 2 << 20}),
+          "what can be under way at a time");
     check(kv_need_fits(one, 1 << 20) == SIZE_MAX && kv_need_fits(one, (1 << 20) - 1) == 0, "fits");
     kv_close(kv);
 }
 
 static void test_sums(void)
 {
-    const struct kv_need a = {100, 30, 0}, b = {50, 40, 0}, sum = kv_need_add(a, b), none = {0};
+    const struct kv_need a = {100, 30, 0, 0}, b = {50, 40, 0, 0}, sum = kv_need_add(a, b), none = {0};
     check(sum.held == 150 && sum.moving == 40 && kv_need_total(sum) == 190, "a sum");
     check(kv_need_fits(a, 129) == 0 && kv_need_fits(a, 130) == 1 && kv_need_fits(a, 330) == 3, "fits");
     check(kv_need_fits(none, 10) == 0 && kv_need_fits(a, 0) == 0, "nothing fits");
-    const struct kv_need much = {SIZE_MAX - 10, 20, 0};
+    const struct kv_need much = {SIZE_MAX - 10, 20, 0, 0};
     check(kv_need_total(much) == SIZE_MAX && kv_need_add(much, a).held == SIZE_MAX,
           "too much to count");
 }
@@ -120,6 +144,10 @@ int main(void)
         test_policy(spelt[i]);
     test_paper();
     test_sums();
+    static const size_t steps[] = {1, 64, 65, 500};
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++)
+        for (size_t rows = 1; rows <= 4096; rows *= 4)
+            test_least(rows, steps[i]);
     test_limit();
     return check_result();
 }
