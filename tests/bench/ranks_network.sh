@@ -40,10 +40,11 @@ for host in "$a" "$b"; do
     ip -n "$host" link set bmc0 up
 done
 
-# shape_network RATE: netem sends packet after packet, and later; a bucket of some packets is the next best.
+# shape_network RATE: netem sends packet after packet, and later; a bucket is the next best. It holds what 50 us of the rate are: from a
+# smaller one less than the rate comes, for a timer fills it.
 shape_network() {
     bits=$(echo "$1" | sed 's/b$/bit/')
-    case $1 in 10Gb) burst=16kb ;; *) burst=3kb ;; esac
+    case $1 in 10Gb) burst=64kb ;; *) burst=6kb ;; esac
     for host in "$a" "$b"; do
         ip netns exec "$host" tc qdisc replace dev bmc0 root netem delay "$delay" rate "$bits" limit 100000 2>/dev/null || {
             ip netns exec "$host" tc qdisc replace dev bmc0 root tbf rate "$bits" burst "$burst" latency 100ms || skip "tc cannot set a rate here"
