@@ -4,7 +4,7 @@
 #
 #   TYPE     of the weights (bf16)
 #   RANKS    (2); MEMORY_RANKS (4), for memory only
-#   BATCH    sequences at a time for layers (32), GROUPS of them under way (4)
+#   BATCH    sequences at a time for layers (32), GROUPS of them under way (4); by requests every rank has a group of that size
 #   PROMPT   (64) and ANSWER (32): tokens of a request
 #   MPIRUN   (mpirun --bind-to core --map-by slot:PE=t): where cores are threads of one, mpirun --use-hwthread-cpus --bind-to hwthread
 #
@@ -50,6 +50,7 @@ for round in $(seq "$rounds"); do
     run one.b 1 "$threads" "$batch" "$batch"
     run group.b 1 "$threads" "$batch" "$((batch / groups))"
     run tensor.b "$ranks" "$each" "$batch" "$batch" --split tensor
+    run requests.b "$ranks" "$each" "$batch" "$((batch / groups))" --split requests
     run layers.b "$ranks" "$each" "$batch" "$batch" --split layers --in-flight "$groups"
 done
 run many.tensor "$many" 1 1 1 --split tensor
@@ -61,6 +62,7 @@ row tensor.1 "$ranks x $each by tensors, 1"
 row one.b "1 x $threads, $batch"
 row group.b "1 x $threads, $((batch / groups)) at a time"
 row tensor.b "$ranks x $each by tensors, $batch"
+row requests.b "$ranks x $each by requests, $((batch / groups)) at a time in each"
 row layers.b "$ranks x $each by layers, $batch in $groups groups"
 row many.tensor "$many x 1 by tensors, 1"
 row many.layers "$many x 1 by layers, 1"
@@ -74,6 +76,7 @@ done
 [ "$(cut -f 5 "$work"/*.b | sort -u | wc -l)" -eq 1 ] && echo "logits: the same in all runs"
 verdict "$(divide "$(column tensor.1 1)" "$(column one.1 1)")" '>=' 0.85 "tok/s by tensors against one process"
 verdict "$(divide "$(column layers.b 1)" "$(column group.b 1)")" '>=' 0.85 "tok/s by layers against one process with batches of that size"
+verdict "$(divide "$(column requests.b 1)" "$(column group.b 1)")" '>=' 0.95 "tok/s by requests against one process with batches of that size"
 quarter=$(column one.1 4 | awk -v n="$many" '{ print $1 / n + 60 }')
 verdict "$(divide "$(column many.tensor 4)" "$quarter")" '<=' 1 "memory of a rank by tensors against its share and 60 MiB"
 verdict "$(divide "$(column many.layers 4)" "$quarter")" '<=' 1 "memory of a rank by layers against its share and 60 MiB"
