@@ -120,7 +120,7 @@ void gen_reuse(const struct gen *gen, struct gen_request *request)
         request->from_rows = common;
     }
     if (!best && prompt->len)
-        cli_say(stderr, "%s: %s: shares no beginning with the prompt, which is computed anew\n",
+        cli_say(stderr, "%s: %s: has no rows of the prompt's beginning, which is computed anew\n",
                 gen->program->name, gen->snapshot->path);
 }
 

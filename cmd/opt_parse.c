@@ -143,9 +143,8 @@ void opt_parse(const struct program *program, int argc, char **argv, void *optio
 /* "8", or "128K": so many times 1024, as sizes are written. */
 static bool parse_count(const char *text, size_t *count)
 {
-    const size_t len = strlen(text);
-    return parse_size(text, count) ||
-           (len && strchr("KMkm", text[len - 1]) && parse_bytes(text, count));
+    const size_t digits = strspn(text, "0123456789");
+    return parse_size(text, count) || (text[digits] && !text[digits + 1] && parse_bytes(text, count));
 }
 
 __attribute__((noreturn)) static void refuse_sizes(const struct program *program,

@@ -89,8 +89,8 @@ int prof_latency(const struct prof_options *options, struct err *err)
     const struct latency_case what = {options->held_rows, options->every};
     int rc = prof_open(&prof, options, "iterative,bmc", true, err);
     if (rc == 0 && prof.report.run.N < what.depth + 2)
-        rc = err_set(err, "-N %zu: latency needs at least 2 rows beyond the depth of %zu",
-                     prof.report.run.N, what.depth);
+        rc = err_set(err, "latency needs at least 2 rows beyond the depth of %zu, and -N is %zu%s",
+                     what.depth, prof.report.run.N, options->context ? "" : ", the model's context");
     if (rc == 0)
         rc = report_latency(&prof.report, prof.model, prof.contender, prof.n_contenders, &what, rows,
                             err);

@@ -49,7 +49,7 @@ static const struct {
     {BENCH | MEMORY | INSTANCES | RANKS, TEXT("gen", "n", "LIST", gen, "numbers of generated tokens; instances and ranks take one (default 32)")},
     {MEMORY, TEXT("beams", NULL, "LIST", beams, "texts that go on from a prompt, each with such an answer (default 1)")},
     {MEMORY | USECASES, TEXT("memory", NULL, "SIZE", memory, "so much memory for the cache, as 4G or 512M: usecases runs as many sequences at a time as it holds, memory says how many prompts with their answers those are")},
-    {BENCH | LATENCY, TEXT("depth", "d", "LIST", depth, "rows that are in the cache already, written and not computed; latency takes one number (default 0)")},
+    {BENCH | LATENCY, TEXT("depth", "d", "LIST", depth, "rows that are in the cache already, written and not computed, as 4096 or 4K; latency takes one number (default 0)")},
     {USECASES, TEXT("cases", NULL, "LIST", cases, "prompt and generated lengths (default: of 128:128,128:1920,1920:128,1920:1920 those that the context holds)")},
     {LATENCY, PATH("load-kv", NULL, "FILE", load_kv, "begin with the sequences of this snapshot")},
     {HEADS, PATH("file", "f", "FILE", text, "the text on which heads are watched; - is standard input, which is also the default")},

@@ -31,8 +31,8 @@ int prof_ranks(const struct prof_options *options, struct err *err)
     o.context = what.depth + what.n_gen;
     int rc = prof_open(&prof, &o, "bmc", true, err);
     if (rc == 0 && prof.n_contenders > 1)
-        rc = err_set(err, "--kv: ranks measures under one policy, \"%s\" names %zu", o.kv,
-                     prof.n_contenders);
+        opt_usage_error(&prof_program, "--kv: ranks measures under one policy, \"%s\" names %zu", o.kv,
+                        prof.n_contenders);
     if (rc == 0)
         rc = report_ranks(&prof.report, prof.model, &prof.contender[0].spec, &what, rows, err);
     if (rc == 0)

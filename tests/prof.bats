@@ -299,7 +299,8 @@ counts_are() { # "T r .." OPTION..
     ok bmc-prof latency --shape ./tiny.shape -N 301 --every 300 -t 1 --kv upfront --format json
     printf '%s' "$output" >out
     jq_true ".rows[0].upfront_ms * 4 < $deep" out
-    expect_error 1 '-N 100: latency needs at least 2 rows beyond the depth of 99' bmc-prof latency -d 99 -N 100
+    expect_error 1 'latency needs at least 2 rows beyond the depth of 99, and -N is 100$' bmc-prof latency -d 99 -N 100
+    expect_error 1 'beyond the depth of 65536, and -N is [0-9]+, the model.s context$' bmc-prof latency -d 64K
     expect_error 2 '--depth: "1,2" is no whole number from 0 to' bmc-prof latency -d 1,2
     expect_error 2 '--depth: "1.5" is no whole number' bmc-prof latency -d 1.5
     expect_error 2 '--load-kv says how many rows there are: it excludes --depth' bmc-prof latency -d 5 --load-kv x.kv

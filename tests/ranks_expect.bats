@@ -52,8 +52,8 @@ expected() { # OPTION..
 
 @test "what is no network, and more than one policy, are one sentence" {
     for network in 1 1Gb 1Gb, 1,2us 0Gb,2us 1Gb,us 1Gb,2us, 1gb,2us; do
-        expect_error 2 "^bmc-prof: --network: \"$network\" is no rate and latency, as 100Gb,2us \(see bmc-prof --help\)$" bmc-prof ranks --network $network
+        expect_error 2 "^bmc-prof: --network: \"$network\" is no rate and latency, as 100Gb,2us: bits a second \(Kb, Mb, Gb or Tb\), and ns, us, ms or s \(see bmc-prof --help\)$" bmc-prof ranks --network $network
     done
     expect_error 2 '^bmc-prof: --ranks: "1" is no list of at most 16 whole numbers from 2 to 256, as 1,8,32' bmc-prof ranks --ranks 1
-    expect_error 1 '^bmc-prof: --kv: ranks measures under one policy, "bmc,paged" names 2$' bmc-prof ranks --kv bmc,paged
+    expect_error 2 '^bmc-prof: --kv: ranks measures under one policy, "bmc,paged" names 2 \(see' bmc-prof ranks --kv bmc,paged
 }

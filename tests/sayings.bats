@@ -131,7 +131,7 @@ first_weight() {
 @test "wrong usage: an empty name of the output, a seed of nothing; a shape that is not there" {
     expect_error 2 'output: the name is empty' bmc-convert "$(folder qwen2-like)" -o ''
     expect_error 2 '--seed goes with --synth' bmc-convert "$(folder qwen2-like)" --seed 0 -o a.bmc
-    expect_error 1 'no shape "gpt2-lx"; did you mean "gpt2-xl"\?; there are: ' bmc-convert --synth gpt2-lx -o a.bmc
+    expect_error 1 'no shape "gpt2-lx" \(did you mean "gpt2-xl"\?\); there are: ' bmc-convert --synth gpt2-lx -o a.bmc
     expect_error 1 'no shape "nothing-like-it"; there are: ' bmc-convert --synth nothing-like-it -o a.bmc
 }
 

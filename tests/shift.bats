@@ -138,5 +138,5 @@ HOW
     done
     run --separate-stderr gen -c 512 -m "$w" --prompt-cache layers.kv --prompt-ids "${ids%,*}" -n 1
     assert_equal "$(jq .loaded_tokens stats.json)" 0
-    [[ $stderr =~ 'shares no beginning with the prompt' ]]
+    [[ $stderr =~ "has no rows of the prompt's beginning" ]]
 }

@@ -381,7 +381,7 @@ same_numbers() {
     assert_output "$(gen -p 'Once upon' -n 6 --ids)"
     expect_error 1 '^bmc-gen: the prompt is empty' gen --prompt-cache chat.kv -p ''
     run --separate-stderr cached 'The wolf'
-    assert_equal "$status/$stderr" '0/bmc-gen: chat.kv: shares no beginning with the prompt, which is computed anew'
+    assert_equal "$status/$stderr" "0/bmc-gen: chat.kv: has no rows of the prompt's beginning, which is computed anew"
     assert_output "$(gen -p 'The wolf' -n 6 --ids)"
     ok cached 'The wolf'
     assert_equal "$(jq -c '[.loaded_tokens, .prefill_tokens]' stats.json)" '[1,1]'

@@ -8,11 +8,21 @@
 static size_t tail_of(const struct kv *kv, size_t seq, size_t rows, size_t step)
 {
     const struct heads *h = heads_of(kv);
+    if (h->seq[seq].copying)
+        return heads_begun(kv, rows) - heads_whole(kv, rows);
     const size_t n = kv->seq[seq].n,
                  /* fewest heads stay of the last layer */
         from = h->group ? h->seq[seq].flushed[kv->setup.shape.layers - 1] : heads_whole(kv, n);
     return step <= KV_PIECE_ROWS ? heads_begun(kv, rows) - from
                                  : heads_begun(kv, n) - from + 2 * SPILL_BLOCK;
+}
+
+size_t heads_passing(const struct kv *kv, size_t step, bool copying)
+{
+    const size_t rows = heads_begun(kv, step);
+    if (copying)
+        return 2 * size_min(rows, HEADS_STRIP_BYTES);
+    return step > KV_PIECE_ROWS ? 2 * kv->setup.shape.kv_heads * 2 * rows : 0;
 }
 
 /* What all sequences take when `seq` gets `step` more rows: those of long steps go to the file layer by layer. */
@@ -33,8 +43,7 @@ static struct kv_memory memory_of(const struct kv *kv, size_t seq, size_t step)
         m.head_bytes += 2 * heads_begun(kv, rows);
         m.tail_bytes += 2 * tail_of(kv, s, rows, more);
         m.sparse_bytes += sparse->n * 2 * (heads_begun(kv, rows) - heads_gap(kv, s));
-        if (more > KV_PIECE_ROWS)
-            m.other_bytes += 2 * shape->kv_heads * 2 * heads_begun(kv, more);
+        m.other_bytes += heads_passing(kv, more, heads_of(kv)->seq[s].copying);
     }
     return m;
 }
@@ -90,7 +99,7 @@ int heads_fit(struct kv *kv, size_t seq, size_t rows, struct err *err)
         return err_set(
             err,
             "the cache needs %zu bytes of memory for %zu row%s, with its heads read %zu at a time, and "
-            "ram=%zu allows less: give more, or use a smaller -c, -b or --chunk",
+            "ram=%zu allows less: give more, or fewer rows, sequences or tokens at a time",
             plan.bytes, kv->seq[seq].n + rows, kv->seq[seq].n + rows == 1 ? "" : "s", plan.group,
             m.ram);
     return plan.group ? apply(kv, &m, &plan, err) : 0;

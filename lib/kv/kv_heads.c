@@ -6,8 +6,6 @@
 
 #include "base/mem.h"
 
-enum { COPY_BYTES = 1 << 20 };
-
 /* ---- where things lie ---- */
 
 static size_t n_matrices(const struct kv *kv)
@@ -372,7 +370,7 @@ static void copy_head(struct kv *kv, size_t to, size_t from, size_t layer, size_
     const size_t bytes = rows * kv_row_bytes(kv), whole = heads_whole(kv, rows);
     const size_t flushed = heads_of(kv)->seq[from].flushed[layer];
     for (size_t at = 0, end; at < bytes; at = end) {
-        end = size_min(at + COPY_BYTES, at < whole ? whole : bytes);
+        end = size_min(at + HEADS_STRIP_BYTES, at < whole ? whole : bytes);
         if (at < flushed)
             end = size_min(end, flushed);
         const struct strip strip = {layer, head, head + 1, at, end};

@@ -19,6 +19,8 @@
 #include "kv/kv_plan.h"
 #include "kv/kv_rows.h"
 
+enum { HEADS_STRIP_BYTES = 1 << 20 /* of a head's K, and of its V, that are copied at a time */ };
+
 /* Some heads of a layer that have been read. */
 struct heads_buffer {
     size_t layer, head, heads; /* heads 0: nothing */
@@ -32,6 +34,7 @@ struct heads_seq {
     struct spill_ticket writing;
     struct heads_buffer buffer[2];
     size_t latest;  /* the buffer that was asked for last */
+    bool copying;   /* its rows come from another one's, strip by strip, and not from a step */
     size_t thinned; /* bytes before which sparse heads have no more than their first rows */
 };
 
@@ -106,6 +109,9 @@ int heads_say(struct kv *kv, struct err *err) MUST_USE;
 
 /* Fewer heads stay where memory needs it when `seq` gets so many more rows. */
 int heads_fit(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
+
+/* Bytes in memory that are on their way to the file: a strip of one head's rows that are copied, or a long step's rows of two layers. */
+size_t heads_passing(const struct kv *kv, size_t step, bool copying);
 
 /* Tells the statistics what is in memory while `seq` gets so many more rows. */
 void heads_count(struct kv *kv, size_t seq, size_t rows);

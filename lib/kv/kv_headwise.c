@@ -116,11 +116,16 @@ static void keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, si
 
 static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
 {
-    if (room(kv, to, rows, err) < 0)
-        return -1;
-    heads_copy(kv, to, from, rows);
-    kv_count_copied(kv, rows);
-    return heads_say(kv, err);
+    bool *copying = &heads_of(kv)->seq[to].copying;
+    *copying = true;
+    int rc = room(kv, to, rows, err);
+    if (rc == 0) {
+        heads_copy(kv, to, from, rows);
+        kv_count_copied(kv, rows);
+        rc = heads_say(kv, err);
+    }
+    *copying = false;
+    return rc;
 }
 
 static const struct kv_reading reading = {.announce = announce};
@@ -141,18 +146,19 @@ static size_t bytes_of(const struct kv *kv, size_t rows)
     return 2 * whole * heads_begun(kv, rows) + 2 * sparse * sparse_bytes(kv, rows);
 }
 
-/* Two buffers of a group, and of every head what has not become whole blocks yet; rows of long steps besides. */
+/* Two buffers of a group; of every head what has not become whole blocks yet, and the two last short steps; rows of a long one
+ * besides. */
 static size_t least_of(const struct kv *kv, size_t rows, size_t step)
 {
     const struct kv_shape *shape = &kv->setup.shape;
     const struct kv_sparse *sparse = &heads_of(kv)->sparse;
-    const size_t piece = heads_begun(kv, size_min(step, KV_PIECE_ROWS));
+    const size_t piece = heads_begun(kv, 2 * size_min(step, KV_PIECE_ROWS));
     const struct kv_memory m = {
         .layers = shape->layers,
         .kv_heads = shape->kv_heads,
         .head_bytes = 2 * heads_begun(kv, rows),
         .tail_bytes = 2 * (piece + 2 * SPILL_BLOCK),
-        .other_bytes = step > KV_PIECE_ROWS ? 2 * shape->kv_heads * 2 * heads_begun(kv, step) : 0,
+        .other_bytes = size_max(heads_passing(kv, step, false), heads_passing(kv, rows, true)),
         .sparse = sparse->n ? sparse : NULL,
         .sparse_bytes = 2 * sparse->n * (sparse_bytes(kv, rows) + heads_begun(kv, step)),
     };

@@ -53,11 +53,11 @@ size_t kv_need_least(const struct kv *kv, size_t rows, size_t step)
     return kv->policy->least ? kv->policy->least(kv, rows, step) : 0;
 }
 
-/* Once heads come and go, they do so until the cache is empty, small as it may have become. */
+/* Once heads come and go, they do so until the cache is empty, small as it may have become. Sparse ones have a step's rows, too. */
 bool kv_need_possible(const struct kv *kv, struct kv_need need)
 {
     return !need.most || need.least <= need.most ||
-           (need.held <= need.most && !kv->setup.heads_at_once);
+           (need.held <= need.most && !kv->setup.heads_at_once && !kv->spec.sparse);
 }
 
 size_t kv_need_of_fork(const struct kv *kv, size_t rows, size_t common)

@@ -15,8 +15,8 @@ struct kv_need {
 /* `width` sequences (beams) go on from one prompt, each until it has `rows` rows, the prompt's among them. */
 struct kv_need kv_need(const struct kv *kv, size_t prompt, size_t rows, size_t width);
 
-/* Bytes in memory that a sequence of `rows` rows cannot do without, where they come in steps of `step` at most; 0 where all are
- * there. */
+/* Bytes in memory that a sequence of `rows` rows cannot do without, where they come in steps of `step` at most; 0 where the
+ * policy's memory has no limit. */
 size_t kv_need_least(const struct kv *kv, size_t rows, size_t step);
 
 /* All of it can be under way at the same time: it is within its limit, if it has one, or what must be there is. */

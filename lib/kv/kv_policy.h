@@ -110,7 +110,7 @@ struct kv_policy {
     /* By arithmetic: bytes that a sequence of `rows` rows takes, in memory and elsewhere. NULL: rows up to the next growth, in whole tiles. */
     size_t (*bytes)(const struct kv *kv, size_t rows);
 
-    /* Of those, what must be in memory, while its rows come in steps of `step` at most. NULL: all. */
+    /* Of those, what must be in memory, while its rows come in steps of `step` at most. NULL where memory has no limit. */
     size_t (*least)(const struct kv *kv, size_t rows, size_t step);
 
     /* Once, from kv_close(); every sequence is empty already. */

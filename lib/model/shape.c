@@ -61,7 +61,7 @@ static int unknown_shape(const char *models_dir, const char *shape, const char *
     list_names(folder, ".shape", all, sizeof all);
     nearest(all, shape, near, sizeof near);
     return err_set(err, "no shape \"%.80s\"%s%s%s; there are: %s; or give the path of a .shape file",
-                   shape, *near ? "; did you mean \"" : "", near, *near ? "\"?" : "",
+                   shape, *near ? " (did you mean \"" : "", near, *near ? "\"?)" : "",
                    *known ? known : "none");
 }
 

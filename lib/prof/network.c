@@ -39,7 +39,10 @@ int network_parse(struct network *network, const char *text, struct err *err)
     double bits_s;
     if (!parse_quantity(text, len, rates, &bits_s) || bits_s <= 0 || !text[len] ||
         !parse_quantity(text + len + 1, strlen(text + len + 1), times_ms, &network->latency_ms))
-        return err_set(err, "\"%s\" is no rate and latency, as 100Gb,2us", text);
+        return err_set(err,
+                       "\"%s\" is no rate and latency, as 100Gb,2us: bits a second (Kb, Mb, Gb or Tb), "
+                       "and ns, us, ms or s",
+                       text);
     network->byte_ms = 8e3 / bits_s;
     return 0;
 }

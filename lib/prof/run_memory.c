@@ -21,11 +21,16 @@ static void choose_part(struct memory_result *r, const struct run *run, const st
     r->run_layers = fits ? layers : size_min(layers, most / size_max(1, of_layer));
 }
 
+/* At once, or in the longest steps that there are. */
 static int grow(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
-    if (kv_room(kv, seq, rows, err) < 0)
-        return -1;
-    kv_commit(kv, seq, rows);
+    const size_t most = kv_setup(kv)->step_rows ? kv_setup(kv)->step_rows : rows;
+    for (size_t step; rows; rows -= step) {
+        step = size_min(most, rows);
+        if (kv_room(kv, seq, step, err) < 0)
+            return -1;
+        kv_commit(kv, seq, step);
+    }
     return 0;
 }
 

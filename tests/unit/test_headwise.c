@@ -325,13 +325,13 @@ static void test_plan(void)
 
 /* ---- the file ---- */
 
-/* More pieces than can be under way, some of which begin beyond the file's end. */
 /* Asked of the system, not of the engine: containers, old kernels and emulators refuse the call itself. */
 static bool uring_allowed(void)
 {
     return syscall(SYS_io_uring_setup, 0, NULL) == 0 || (errno != ENOSYS && errno != EPERM);
 }
 
+/* More pieces than can be under way, some of which begin beyond the file's end. */
 static void test_engine(const struct spill_engine *engine, const char *name)
 {
     enum { BLOCKS = 40 };
