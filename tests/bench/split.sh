@@ -4,8 +4,9 @@
 #
 #   TYPE     of the weights (bf16)
 #   RANKS    (2); MEMORY_RANKS (4), for memory only
-#   BATCH    sequences at a time for layers (32), GROUPS of them under way (4); by requests every rank has a group of that size
+#   BATCH    sequences at a time for layers (32), in IN_FLIGHT groups that are under way (4); by requests every rank has a group of that size
 #   PROMPT   (64) and ANSWER (32): tokens of a request
+#   WAYS     of the runs below, those that are made (all)
 #   MPIRUN   (mpirun --bind-to core --map-by slot:PE=t): where cores are threads of one, mpirun --use-hwthread-cpus --bind-to hwthread
 #
 # Columns: generated tokens per second; bytes that all ranks sent per token; the share of the time in which ranks waited for others;
@@ -14,7 +15,7 @@
 set -eu
 . "$(dirname "$0")/lib.sh"
 
-type=${TYPE:-bf16} ranks=${RANKS:-2} many=${MEMORY_RANKS:-4} batch=${BATCH:-32} groups=${GROUPS:-4}
+type=${TYPE:-bf16} ranks=${RANKS:-2} many=${MEMORY_RANKS:-4} batch=${BATCH:-32} groups=${IN_FLIGHT:-4}
 prompt=${PROMPT:-64} answer=${ANSWER:-32}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-split.XXXXXX")
@@ -39,22 +40,34 @@ run() {
 
 column() { cut -f "$2" "$work/$1" | median; }
 row() { # NAME TEXT
-    printf '| %s | %.2f | %.0f | %.2f | %.1f |\n' "$2" "$(column "$1" 1)" "$(column "$1" 2)" "$(column "$1" 3)" "$(column "$1" 4)"
+    [ ! -e "$work/$1" ] ||
+        printf '| %s | %.2f | %.0f | %.2f | %.1f |\n' "$2" "$(column "$1" 1)" "$(column "$1" 2)" "$(column "$1" 3)" "$(column "$1" 4)"
+}
+# over A B LIMIT TEXT: tokens per second, the median of the rounds' ratios.
+over() {
+    [ -e "$work/$1" ] && [ -e "$work/$2" ] || return 0
+    verdict "$(paste "$work/$1" "$work/$2" | awk '{ print $1 / $6 }' | median)" '>=' "$3" "tok/s $4"
 }
 
 each=$((threads / ranks))
 [ "$each" -ge 1 ] || each=1
+all='one.1 tensor.1 one.b group.b tensor.b requests.b layers.b many.tensor many.layers'
+way() { # NAME
+    group=$((batch / groups))
+    case $1 in
+    one.1) run "$1" 1 "$threads" 1 1 ;;
+    tensor.1) run "$1" "$ranks" "$each" 1 1 --split tensor ;;
+    one.b) run "$1" 1 "$threads" "$batch" "$batch" ;;
+    group.b) run "$1" 1 "$threads" "$batch" "$group" ;;
+    tensor.b) run "$1" "$ranks" "$each" "$batch" "$batch" --split tensor ;;
+    requests.b) run "$1" "$ranks" "$each" "$batch" "$group" --split requests ;;
+    layers.b) run "$1" "$ranks" "$each" "$batch" "$batch" --split layers --in-flight "$groups" ;;
+    many.*) [ -e "$work/$1" ] || run "$1" "$many" 1 1 1 --split "${1#many.}" ;; # for memory, once
+    esac
+}
 for round in $(seq "$rounds"); do
-    run one.1 1 "$threads" 1 1
-    run tensor.1 "$ranks" "$each" 1 1 --split tensor
-    run one.b 1 "$threads" "$batch" "$batch"
-    run group.b 1 "$threads" "$batch" "$((batch / groups))"
-    run tensor.b "$ranks" "$each" "$batch" "$batch" --split tensor
-    run requests.b "$ranks" "$each" "$batch" "$((batch / groups))" --split requests
-    run layers.b "$ranks" "$each" "$batch" "$batch" --split layers --in-flight "$groups"
+    for name in ${WAYS:-$all}; do way "$name"; done
 done
-run many.tensor "$many" 1 1 1 --split tensor
-run many.layers "$many" 1 1 1 --split layers
 
 printf '\n%s, %s\n\n| ranks x threads, sequences | tok/s | bytes a token | waited | MiB of the largest |\n| --- | --- | --- | --- | --- |\n' "$shape" "$type"
 row one.1 "1 x $threads, 1"
@@ -68,15 +81,17 @@ row many.tensor "$many x 1 by tensors, 1"
 row many.layers "$many x 1 by layers, 1"
 
 for name in tensor.1 tensor.b layers.b; do
-    column $name 2 | awk -v name="$name" '{ printf "%s: %.0f bytes a token are %.3f ms at 1 Gbit/s, %.3f ms at 10\n", name, $1, $1 * 8e-6, $1 * 8e-7 }'
+    [ ! -e "$work/$name" ] ||
+        column $name 2 | awk -v name="$name" '{ printf "%s: %.0f bytes a token are %.3f ms at 1 Gbit/s, %.3f ms at 10\n", name, $1, $1 * 8e-6, $1 * 8e-7 }'
 done
-for name in one tensor; do
-    [ "$(cut -f 5 "$work/$name.1" | sort -u | wc -l)" -eq 1 ]
+for of in 1 b; do
+    [ "$(cut -f 5 "$work"/*."$of" 2>/dev/null | sort -u | wc -l)" -le 1 ]
+done && echo "logits: the same in all runs"
+over tensor.1 one.1 0.85 "by tensors against one process"
+over layers.b group.b 0.85 "by layers against one process with batches of that size"
+over requests.b group.b 0.95 "by requests against one process with batches of that size"
+for name in tensor layers; do
+    [ -e "$work/many.$name" ] && [ -e "$work/one.1" ] || continue
+    quarter=$(column one.1 4 | awk -v n="$many" '{ print $1 / n + 60 }')
+    verdict "$(divide "$(column many.$name 4)" "$quarter")" '<=' 1 "memory of a rank by $name against its share and 60 MiB"
 done
-[ "$(cut -f 5 "$work"/*.b | sort -u | wc -l)" -eq 1 ] && echo "logits: the same in all runs"
-verdict "$(divide "$(column tensor.1 1)" "$(column one.1 1)")" '>=' 0.85 "tok/s by tensors against one process"
-verdict "$(divide "$(column layers.b 1)" "$(column group.b 1)")" '>=' 0.85 "tok/s by layers against one process with batches of that size"
-verdict "$(divide "$(column requests.b 1)" "$(column group.b 1)")" '>=' 0.95 "tok/s by requests against one process with batches of that size"
-quarter=$(column one.1 4 | awk -v n="$many" '{ print $1 / n + 60 }')
-verdict "$(divide "$(column many.tensor 4)" "$quarter")" '<=' 1 "memory of a rank by tensors against its share and 60 MiB"
-verdict "$(divide "$(column many.layers 4)" "$quarter")" '<=' 1 "memory of a rank by layers against its share and 60 MiB"
