@@ -47,6 +47,9 @@ hashed() { gen "$@" --stats stats.json && jq -r .logits_hash stats.json; }
     done <<<"600K == 1
 1500K >= 2
 9000K == 8"
+    # Rows that requests have in common are copied in strips, not in one long step.
+    jq -nc 'range(4) as $i | {id: $i, ids: ([range(900) | . * 7 % 390 + 5] + [$i + 5, 9]), n: 3}' >alike
+    ok bmc-gen -q -m "$(model grimm)" --jsonl -b 4 --ignore-eos -f alike --kv headwise:ram=2000K,group=1 --chunk 16
     run --separate-stderr bmc-gen -q -m "$(model grimm)" --jsonl -b 8 --ignore-eos -f in --kv headwise:ram=300K,group=1 --chunk 40
     assert_failure 1
     assert_regex "$stderr" 'ram=307200 allows less: give more'
