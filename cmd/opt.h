@@ -98,7 +98,8 @@ bool opt_used_by(const struct program *program, size_t i, unsigned operand);
 /* The program's own option of that long or short name, without dashes; NULL when there is none. */
 const struct opt *opt_find(const struct program *program, const char *name, size_t len, bool is_long);
 
-/* A list of whole numbers, as "1,8,32" or "4K,128K", that an option has as its text. `most` of them fit; another text is wrong usage. */
+/* A list of whole numbers, as "1,8,32" or "4K,128K", that an option has as its text. `most` of them fit; another text is wrong
+ * usage. */
 struct opt_sizes {
     const char *option; /* with its dashes */
     size_t min, max;    /* of each number */

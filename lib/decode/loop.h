@@ -116,7 +116,8 @@ void loop_forget(struct loop *loop, struct slot *slot);
 /* ---- a budget of memory: loop_admit.c ---- */
 
 /* True when the request may take the free place: what it may need is set aside then. Rows that stay behind others go where that
- * makes room for it. One that does not even fit alone comes in, too: it ends at once, and its result says so, or the cache does when it is full. */
+ * makes room for it. One that does not even fit alone comes in, too: it ends at once, and its result says so, or the cache does
+ * when it is full. */
 bool loop_admit(struct loop *loop, struct slot *slot, const struct gen_request *request);
 
 /* Bytes that a request may need when they are beyond the budget; 0: they are not. */

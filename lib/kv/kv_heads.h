@@ -110,7 +110,8 @@ int heads_say(struct kv *kv, struct err *err) MUST_USE;
 /* Fewer heads stay where memory needs it when `seq` gets so many more rows. */
 int heads_fit(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
 
-/* Bytes in memory that are on their way to the file: a strip of one head's rows that are copied, or a long step's rows of two layers. */
+/* Bytes in memory that are on their way to the file: a strip of one head's rows that are copied, or a long step's rows of two
+ * layers. */
 size_t heads_passing(const struct kv *kv, size_t step, bool copying);
 
 /* Tells the statistics what is in memory while `seq` gets so many more rows. */
