@@ -85,8 +85,12 @@ for name in tensor.1 tensor.b layers.b; do
         column $name 2 | awk -v name="$name" '{ printf "%s: %.0f bytes a token are %.3f ms at 1 Gbit/s, %.3f ms at 10\n", name, $1, $1 * 8e-6, $1 * 8e-7 }'
 done
 for of in 1 b; do
-    [ "$(cut -f 5 "$work"/*."$of" 2>/dev/null | sort -u | wc -l)" -le 1 ]
-done && echo "logits: the same in all runs"
+    [ "$(cut -f 5 "$work"/*."$of" 2>/dev/null | sort -u | wc -l)" -le 1 ] || {
+        echo "logits: not the same in all runs"
+        exit 1
+    }
+done
+echo "logits: the same in all runs"
 over tensor.1 one.1 0.85 "by tensors against one process"
 over layers.b group.b 0.85 "by layers against one process with batches of that size"
 over requests.b group.b 0.95 "by requests against one process with batches of that size"

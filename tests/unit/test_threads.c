@@ -246,8 +246,8 @@ static int count_tasks(void)
 static void test_hosts(void)
 {
     pthread_t thread[4];
-    int tasks = 0;
     threads_set(1);
+    int tasks = count_tasks();
     for (uintptr_t round = 0; round < 3; round++) {
         int right = 0;
         for (uintptr_t i = 0; i < ARRAY_LEN(thread); i++)
@@ -259,8 +259,8 @@ static void test_hosts(void)
             right += result != NULL;
         }
         check(right == 4, "%d of 4 threads with teams of their own", right);
-        if (round == 0)
-            tasks = count_tasks(); /* an emulator has brought one of its own by now */
+        if (round == 0 && getenv("BMC_EMULATED"))
+            tasks = count_tasks(); /* qemu has brought one of its own by now */
     }
     check(tasks > 0 && count_tasks() == tasks, "%d threads are left over", count_tasks() - tasks);
 }
