@@ -22,7 +22,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-split.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 bin/bmc-convert --synth "$shape" --type "$type" -o "$work/model.bmc"
 
-for n in 1 "$batch"; do id_requests "$n" "$prompt" "$answer" >"$work/in.$n"; done
+for n in 1 "$batch"; do id_requests "$n" "$prompt" "$answer" >"$work/$n.in"; done
 
 # run NAME RANKS THREADS REQUESTS BATCH OPTION..: one run; its figures join those of that name.
 run() {
@@ -32,7 +32,7 @@ run() {
     [ "$r" -eq 1 ] || launch="${MPIRUN:-mpirun --bind-to core --map-by slot:PE=$t} -n $r"
     [ $((r * t)) -le "$threads" ] || launch="mpirun --oversubscribe --bind-to none -n $r" # for memory: time does not count
     # shellcheck disable=SC2086 # a list of words
-    $launch bin/bmc-gen -q -m "$work/model.bmc" --jsonl -f "$work/in.$n" -b "$b" -t "$t" --profile none --kv bmc \
+    $launch bin/bmc-gen -q -m "$work/model.bmc" --jsonl -f "$work/$n.in" -b "$b" -t "$t" --profile none --kv bmc \
         -c $((prompt + answer)) --ignore-eos --share-mb 0 --stats "$work/stats" "$@" >/dev/null
     jq -r '[.decode_tok_s, .sent_bytes_per_token // 0, (.rank_wait_ms // 0) / (.prefill_ms + .decode_ms + .sample_ms),
         (.rank_peak_bytes // .peak_resident_bytes) / 1048576, .logits_hash] | @tsv' "$work/stats" >>"$work/$name"
