@@ -1,16 +1,17 @@
 #!/bin/sh
-# Beam search and shared beginnings, with random bf16 weights: the next token with W = 4 against W = 1, and the copying way
+# Beam search and shared beginnings, with random weights: the next token with W = 4 against W = 1, and the copying way
 # (iterative) against segment, of one prompt and of MANY (8) at a time; the first token against W prompts;
 # rows that a batch of requests with one beginning computes.
-# PROMPT (1024) and ANSWER (32) are tokens; LAYERS (4) of the shape are run. Runs of a pair alternate, medians of ratios.
+# PROMPT (1024) and ANSWER (32) are tokens; LAYERS (4) of the shape are run, weights are of TYPE (bf16). Runs of a pair alternate,
+# medians of ratios.
 set -eu
 . "$(dirname "$0")/lib.sh"
 
-prompt=${PROMPT:-1024} answer=${ANSWER:-32} layers=${LAYERS:-4} many=${MANY:-8}
+prompt=${PROMPT:-1024} answer=${ANSWER:-32} layers=${LAYERS:-4} many=${MANY:-8} type=${TYPE:-bf16}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-beam.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 sed "s/^layers .*/layers $layers/" "models.d/shapes/$shape.shape" >"$work/part.shape"
-bin/bmc-convert --synth "$work/part.shape" --type bf16 -o "$work/model.bmc"
+bin/bmc-convert --synth "$work/part.shape" --type "$type" -o "$work/model.bmc"
 
 # One run; `field` of its statistics is printed.
 field() { # JQ-PROGRAM OPTION..

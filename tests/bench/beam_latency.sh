@@ -1,7 +1,7 @@
 #!/bin/sh
 # The segment paper's figures 7 and 8: first and next token by length of the prompt and by beams W, the standard way (the prompt
-# computed W times; caches that grow by a row and are copied when beams change places) against segment. Random bf16 weights, models at
-# their real widths. Medians of ROUNDS alternating rounds.
+# computed W times; caches that grow by a row and are copied when beams change places) against segment. Random weights of TYPE (bf16),
+# models at their real widths. Medians of ROUNDS alternating rounds.
 #
 #   figure 7:  SHAPES=llama-2-13b PROMPTS='32 128 512 1024 2048 4096' sh tests/bench/beam_latency.sh
 #   figure 8:  SHAPES='gpt-j-6b llama-2-13b opt-30b' PROMPTS=1024 BEAMS='1 4' sh tests/bench/beam_latency.sh
@@ -11,7 +11,7 @@ set -eu
 SHAPE=${SHAPES:-llama-2-13b}
 . "$(dirname "$0")/lib.sh"
 
-answer=${ANSWER:-32} layers=${LAYERS:-1}
+answer=${ANSWER:-32} layers=${LAYERS:-1} type=${TYPE:-bf16}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-beams.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
@@ -52,12 +52,12 @@ row() { # MODEL PROMPT W
         "$work/standard.next.ms" "$work/segment.next.ms" "$work/ratio.next" | paste -sd '|' | sed 's/|/ | /g') |"
 }
 
-echo "$layers of the layers, $answer tokens; ms of the first token, standard, segment and ratio; of the next token, the same"
+echo "$layers of the layers, $type, $answer tokens; ms of the first token, standard, segment and ratio; of the next token, the same"
 echo "| model | prompt | beams | first, standard | segment | times | next, standard | segment | times |"
 echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 for model in $SHAPE; do
     sed "s/^layers .*/layers $layers/; s/^context .*/context 8192/" "models.d/shapes/$model.shape" >"$work/part.shape"
-    bin/bmc-convert --synth "$work/part.shape" --type bf16 -o "$work/model.bmc"
+    bin/bmc-convert --synth "$work/part.shape" --type "$type" -o "$work/model.bmc"
     for prompt in ${PROMPTS:-32 128 512 1024 2048 4096}; do
         for beams in ${BEAMS:-4}; do row "$model" "$prompt" "$beams"; done
     done

@@ -1,19 +1,19 @@
 #!/bin/sh
 # The segment paper's figure 9, eq. 4: generated tokens a second at the largest batch that a budget of memory for the cache holds,
 # beam search with W = 4, the standard way (every beam a cache of its own that grows by a row; copies when beams change places)
-# against segment. Random bf16 weights, an f16 cache.
+# against segment. Random weights of TYPE (bf16), an f16 cache.
 #
 # MEMORY_MB (4096) is the budget of the whole model; LAYERS (2) of SHAPE are run, with as large a share of it, so that batches
 # are those of the whole. PROMPT (1024) and ANSWER (128) are tokens. REQUESTS: by default as many as segment holds at a time.
 set -eu
 . "$(dirname "$0")/lib.sh"
 
-prompt=${PROMPT:-1024} answer=${ANSWER:-128} layers=${LAYERS:-2} beams=${BEAMS:-4}
+prompt=${PROMPT:-1024} answer=${ANSWER:-128} layers=${LAYERS:-2} beams=${BEAMS:-4} type=${TYPE:-bf16}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-throughput.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 all=$(sed -n 's/^layers  *//p' "models.d/shapes/$shape.shape")
 sed "s/^layers .*/layers $layers/" "models.d/shapes/$shape.shape" >"$work/part.shape"
-bin/bmc-convert --synth "$work/part.shape" --type bf16 -o "$work/model.bmc"
+bin/bmc-convert --synth "$work/part.shape" --type "$type" -o "$work/model.bmc"
 budget=$((${MEMORY_MB:-4096} * 1048576 / all * layers))
 
 fits=$(bin/bmc-prof memory --shape "$work/part.shape" -p "$prompt" -n "$answer" --beams "$beams" --kv-type f16 --kv segment \
