@@ -35,8 +35,12 @@ void few_queries_set(const struct few_queries *q, size_t i, const float *x, floa
 struct int8_rows few_queries_from(const struct few_queries *q, size_t first)
 {
     const int8_t *code = q->code + first * q->bytes;
-    return (struct int8_rows){code, (const void *)(code + q->scale_at),
-                              (const void *)(code + q->sum_at), q->bytes, NULL};
+    return (struct int8_rows){
+        .code = code,
+        .scale = (const void *)(code + q->scale_at),
+        .sum = (const void *)(code + q->sum_at),
+        .row_bytes = q->bytes,
+    };
 }
 
 void few_widen_tiles(float *to, const char **tile, size_t tiles, enum dtype type, size_t d)

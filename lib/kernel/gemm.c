@@ -19,6 +19,7 @@ enum {
     ROW_PAD_BYTES = 64,         /* between rows: so that they do not all fall on the same cache lines */
     PANEL_BYTES = 256 << 10,    /* of weights that a thread claims when few rows wait for memory */
     FEW_ROWS = 4,
+    FEW_CODES = 8, /* the same for few bits in int8 */
     SOME_ROWS = 64,
     DEPTH = 128, /* inputs multiplied at a time: they and the next fit the first-level cache */
     DEEP = 1024, /* the same for many rows: sums are kept in registers for longer */
@@ -73,7 +74,8 @@ struct form {
     size_t depth;      /* inputs */
     size_t stride;     /* bytes from row to row */
     size_t scale, sum; /* int8: bytes from a row's codes to those of the scales and sums */
-    size_t woven;      /* of few rows in int8: bytes from the first to where they lie woven; or 0 */
+    size_t woven;      /* of rows in int8: bytes from the first to where they lie woven; or 0 */
+    size_t tall;       /* rows of a woven tile */
 };
 
 static size_t element_bytes(enum kind kind)
@@ -104,11 +106,12 @@ static bool all_bf16(const struct product *product, size_t n)
     return all;
 }
 
-/* Few rows are woven for one type of codes. */
-static bool weaves(const struct gemm *gemm, const struct product *p, size_t rows)
+/* Rows are woven for one type of codes: to tiles of how many; 0: they are not. */
+static size_t tall_of(const struct gemm *gemm, const struct product *p, size_t rows)
 {
-    return product_group(gemm, p) && rows && rows <= gemm->kernels->int8_few_rows &&
-           (!p->gate || p->gate->dtype == p->w->dtype);
+    const struct kernels *k = gemm->kernels;
+    const bool one_type = product_group(gemm, p) && (!p->gate || p->gate->dtype == p->w->dtype);
+    return one_type && rows && k->int8_tall ? k->int8_tall(p->w->dtype, rows) : 0;
 }
 
 static struct form form_int8(const struct gemm *gemm, const struct product *product, size_t rows)
@@ -120,7 +123,8 @@ static struct form form_int8(const struct gemm *gemm, const struct product *prod
     form.scale = form.depth;
     form.sum = form.scale + form.depth / FEW_GROUP * sizeof(float);
     form.stride = form.sum + form.depth / FEW_HALF * sizeof(int32_t) + ROW_PAD_BYTES;
-    if (weaves(gemm, product, rows))
+    form.tall = tall_of(gemm, product, rows);
+    if (form.tall)
         form.woven = round_up(rows * form.stride, ROW_PAD_BYTES);
     return form;
 }
@@ -256,7 +260,6 @@ static struct int8_rows int8_rows_at(const struct form *form, const char *row, s
         .scale = (const float *)(const void *)(row + form->scale) + from / FEW_GROUP,
         .sum = (const int32_t *)(const void *)(row + form->sum) + from / FEW_HALF,
         .row_bytes = form->stride,
-        .woven = NULL,
     };
 }
 
@@ -269,7 +272,7 @@ static size_t woven_bytes(const struct form *form)
 struct tiles_job {
     const struct gemm *gemm;
     const struct form *form;
-    size_t rows, tall; /* all, and a tile's */
+    size_t rows;
     enum dtype type;
 };
 
@@ -277,17 +280,16 @@ static void weave_tile(void *arg, size_t i)
 {
     const struct tiles_job *job = arg;
     const struct gemm *gemm = job->gemm;
-    const size_t first = i * job->tall;
+    const size_t tall = job->form->tall, first = i * tall;
     const struct int8_rows x = int8_rows_at(job->form, gemm->rows + first * job->form->stride, 0);
     gemm->kernels->weave_int8(gemm->rows + job->form->woven + first * woven_bytes(job->form), &x,
-                              size_min(job->tall, job->rows - first), job->tall, job->form->depth,
-                              job->type);
+                              size_min(tall, job->rows - first), tall, job->form->depth, job->type);
 }
 
 static void weave(const struct gemm *gemm, const struct form *form, size_t rows, enum dtype type)
 {
-    struct tiles_job job = {gemm, form, rows, rows == 1 ? 1 : gemm->kernels->int8_tile, type};
-    threads_each(div_up(rows, job.tall), rows * form->depth, weave_tile, &job);
+    struct tiles_job job = {gemm, form, rows, type};
+    threads_each(div_up(rows, form->tall), rows * form->depth, weave_tile, &job);
 }
 
 /* ---- the panels ---- */
@@ -319,12 +321,13 @@ static const char *panel_at(const struct mat *w, size_t block, size_t from)
            inputs_bytes(w, from);
 }
 
-/* sums = rows * panel, from input `from` on. */
-static void multiply(const struct panels_job *job, const struct panel *panel, const char *row,
-                     size_t rows, float *sums)
+/* sums = rows * panel, from row `from` on. */
+static void multiply(const struct panels_job *job, const struct panel *panel, size_t from, size_t rows,
+                     float *sums)
 {
     const struct form *form = &job->form;
     const struct kernels *k = job->gemm->kernels;
+    const char *row = job->gemm->rows + from * form->terms * form->stride;
     const char *x = row + panel->from * element_bytes(form->kind);
     const size_t stride = form->stride / element_bytes(form->kind);
     struct int8_rows x_int8;
@@ -333,8 +336,9 @@ static void multiply(const struct panels_job *job, const struct panel *panel, co
     case KIND_BF16: k->panel_bf16(sums, (const void *)x, stride, rows * form->terms, panel); break;
     case KIND_INT8:
         x_int8 = int8_rows_at(form, row, panel->from);
+        x_int8.tall = form->tall;
         if (form->woven)
-            x_int8.woven = job->gemm->rows + form->woven;
+            x_int8.woven = job->gemm->rows + form->woven + from * woven_bytes(form);
         k->panel_int8(sums, &x_int8, rows, panel);
         break;
     }
@@ -355,7 +359,6 @@ static void sum_panel(const struct panels_job *job, const struct mat *w, size_t 
 {
     const struct form *form = &job->form;
     const size_t inputs = w->in_padded, most = depth_of(form, rows);
-    const char *row = job->gemm->rows + from * form->terms * form->stride;
     struct panel panel = {
         .type = w->dtype,
         .block_bytes = pack_block_bytes(w->dtype, inputs),
@@ -370,7 +373,7 @@ static void sum_panel(const struct panels_job *job, const struct mat *w, size_t 
         panel.onward = panel.from > 0;
         panel.w = panel_at(w, block, panel.from);
         panel.next = panel.last ? next : panel_at(w, block, panel.from + most);
-        multiply(job, &panel, row, rows, sums);
+        multiply(job, &panel, from, rows, sums);
     }
 }
 
@@ -423,7 +426,7 @@ static void run_panel(void *arg, size_t index)
 static size_t panel_blocks(const struct form *form, const struct mat *w, size_t rows)
 {
     const size_t block_bytes = pack_block_bytes(w->dtype, w->in_padded);
-    if (form->kind == KIND_INT8 ? !form->woven && rows > 1 : rows * form->terms > FEW_ROWS)
+    if (rows * form->terms > (form->kind == KIND_INT8 ? FEW_CODES : FEW_ROWS))
         return PANEL_BLOCKS;
     const size_t blocks = size_max(1, size_min(PANEL_BLOCKS, PANEL_BYTES / block_bytes));
     return rows > 1 ? round_up(blocks, 2) : blocks; /* tiles may be two blocks wide */
@@ -434,7 +437,8 @@ static bool alike(const struct gemm *gemm, const struct product *a, const struct
                   size_t rows)
 {
     return product_group(gemm, a) == product_group(gemm, b) &&
-           (!weaves(gemm, a, rows) || (weaves(gemm, b, rows) && a->w->dtype == b->w->dtype));
+           tall_of(gemm, a, rows) == tall_of(gemm, b, rows) &&
+           (!tall_of(gemm, a, rows) || a->w->dtype == b->w->dtype);
 }
 
 /* Products that do. */

@@ -45,7 +45,9 @@ struct int8_rows {
     const float *scale; /* [depth / FEW_GROUP] */
     const int32_t *sum; /* [depth / FEW_HALF]: of the codes of every FEW_HALF inputs */
     size_t row_bytes;   /* from row to row, of each of the three: a multiple of 4 */
-    const char *woven;  /* few rows, as weave_int8() makes them of a panel's range; or NULL */
+    const char
+        *woven; /* as weave_int8() makes them of a panel's range, in tiles of `tall` rows; or NULL */
+    size_t tall;
 };
 
 enum { INT8_WOVEN_BYTES = 52 }; /* of each row's FEW_GROUP inputs */
@@ -140,12 +142,12 @@ struct kernels {
      * and write fewer than 16 rows behind the last, none behind INT8_MOST_ROWS, and the columns of blocks that are not there. */
     void (*panel_int8)(float *y, const struct int8_rows *x, size_t rows, const struct panel *w);
 
-    /* Up to int8_few_rows wait for memory: they are brought into another order first, so that a panel's codes, of that type, can
-     * be read from end to end: `rows` of them with each call, to a tile of int8_tile, or of 1 where there is only one row. Sets
-     * without it leave all three empty all the way down. */
+    /* Rows are brought into another order first, in which products with codes of that type read them from end to end: with each
+     * call a tile of so many as int8_tall() says for all of them, of which there are `rows`; 0: they stay as they are. Sets
+     * without it leave both empty all the way down. */
     void (*weave_int8)(char *to, const struct int8_rows *x, size_t rows, size_t tall, size_t depth,
                        enum dtype type);
-    size_t int8_tile, int8_few_rows;
+    size_t (*int8_tall)(enum dtype type, size_t rows);
 
     /* n elements to int8 codes, nearest, ties to even; scale[div_up(n, group)] and sum[div_up(n, FEW_HALF)] as in struct
      * int8_rows; group is FEW_GROUP or at least n. Codes are x * (127 / most), scales most / 127, of the

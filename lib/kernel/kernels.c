@@ -32,8 +32,7 @@ static void complete_set(struct kernels *k, const struct kernels *base)
         INHERIT(widen_few);
         INHERIT(panel_int8);
         INHERIT(weave_int8);
-        INHERIT(int8_tile);
-        INHERIT(int8_few_rows);
+        INHERIT(int8_tall);
         INHERIT(to_int8);
         INHERIT(finish);
         INHERIT(attend);

@@ -239,5 +239,10 @@ static void panel_int8(float *y, const struct int8_rows *x, size_t rows, const s
         end_whole(y, x, rows, w);
 }
 
+static size_t int8_tall(enum dtype type, size_t rows)
+{
+    return rows < FEW_ROWS ? kernels_vnni.int8_tall(type, rows) : 0;
+}
+
 const struct kernels kernels_int8_amx = {
-    .base = &kernels_vnni, .panel_int8 = panel_int8, .int8_few_rows = FEW_ROWS - 1};
+    .base = &kernels_vnni, .panel_int8 = panel_int8, .int8_tall = int8_tall};

@@ -11,11 +11,20 @@
 #define vi_store_i8(p, x)  _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8((__m512i)(x)))
 #define vu_load_some(p, n) (vu) _mm512_maskz_loadu_epi32((__mmask16)((1u << (n)) - 1), p)
 #define vu_keep(x)         keep_in_register(x)
+#define vi_load_own(p)     load_own(p)
 #include "kernel/set_vec.h"
 
 /* Compilers count registers wrongly and would load x anew at each use. */
 INLINE vu keep_in_register(vu x)
 {
     __asm__("" : "+v"(x));
+    return x;
+}
+
+/* A word from memory in every lane; compilers would load it once and copy registers. */
+INLINE vi load_own(const char *at)
+{
+    vi x;
+    __asm__ volatile("vpbroadcastd %1, %0" : "=v"(x) : "m"(*(const int32_t *)(const void *)at));
     return x;
 }

@@ -20,6 +20,13 @@ typedef vh vh_any __attribute__((aligned(2), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* Compilers keep arrays in registers whose loops they unroll early enough. */
+#ifdef __clang__
+#define UNROLL(loop) _Pragma("clang loop unroll(full)") loop
+#else
+#define UNROLL(loop) _Pragma("GCC unroll 16") loop
+#endif
+
 enum { GROUP = LANES / VW };
 
 INLINE vf vf_load(const float *p) { return *(const vf_any *)p; }

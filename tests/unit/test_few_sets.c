@@ -12,7 +12,7 @@
 #define kernels_int8_amx kernels_amx_in_c
 #include "kernel/kernels_int8_amx.c"
 
-enum { MOST_ROWS = 33, ROOM_ROWS = 64, MOST_IN = 544, POISON = 0x5a };
+enum { MOST_ROWS = 50, ROOM_ROWS = 80, MOST_IN = 544, POISON = 0x5a };
 
 static const struct kernels *plain;
 static uint64_t state;
@@ -115,15 +115,16 @@ static void multiply(const struct kernels *k, float *y, const struct rows *x, si
         .row_bytes = x->stride,
     };
     char *to = woven;
-    for (size_t from = 0, n; rows <= k->int8_few_rows && from < rows; from += n) {
+    const size_t n = k->int8_tall ? k->int8_tall(panel->type, rows) : 0;
+    for (size_t from = 0; n && from < rows; from += n) {
         struct int8_rows tile = of;
         tile.code += from * x->stride;
         tile.scale = (const void *)((const char *)tile.scale + from * x->stride);
         tile.sum = (const void *)((const char *)tile.sum + from * x->stride);
-        n = rows == 1 ? 1 : k->int8_tile;
         k->weave_int8(to, &tile, size_min(n, rows - from), n, panel->depth, panel->type);
         to += n * panel->depth / FEW_GROUP * INT8_WOVEN_BYTES;
     }
+    of.tall = n;
     if (to != woven)
         of.woven = woven;
     k->panel_int8(y, &of, rows, panel);
@@ -154,7 +155,7 @@ static bool same_sums(const float *got, const float *want, size_t rows, size_t b
 static void test_panels(const struct kernels *k, enum dtype type, size_t in, bool extreme)
 {
     static float want[ROOM_ROWS * PANEL_WIDTH], got[ROOM_ROWS * PANEL_WIDTH];
-    static const size_t counts[] = {1, 2, 3, 5, 6, 7, 8, 13, 33};
+    static const size_t counts[] = {1, 2, 3, 5, 7, 8, 13, 33, 50};
     struct weights w = random_weights(type, in, extreme);
     struct rows x = random_rows(in, few_group(type, SIZE_MAX) == SIZE_MAX, extreme);
     for (size_t n = 0; n < ARRAY_LEN(counts); n++) {
