@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/conf.h"
+#include "base/number.h"
 #include "cli.h"
 #include "model/model.h"
 #include "prof.h"
@@ -185,12 +186,11 @@ int prof_bench(const struct prof_options *options, struct err *err)
 /* A whole number, moving on behind it; false when there is none. */
 static bool read_number(const char **at, size_t *number)
 {
-    char *end;
-    if (**at < '0' || **at > '9')
-        return false;
-    *number = strtoul(*at, &end, 10);
-    *at = end;
-    return *number > 0 && *number < 1 << 30;
+    char text[32];
+    const size_t len = strcspn(*at, ":,");
+    snprintf(text, sizeof text, "%.*s", (int)size_min(len, sizeof text - 1), *at);
+    *at += len;
+    return len < sizeof text && parse_count(text, number) && *number > 0 && *number < 1 << 30;
 }
 
 /* "128:1920,..." -> prompt and generated lengths at every batch. */

@@ -18,9 +18,17 @@ struct kv_growth {
     bool in_steps; /* rows up to the next growth are free */
 };
 
-/* kv_growth.c: the parts of a parameter that has commas between them; false: take() did not know one of them, or one is too long. */
-bool kv_each_part(struct kv_spec *spec, const char *parameter,
-                  bool (*take)(struct kv_spec *spec, const char *part));
+/* A part "S=64" of a parameter that has several, with commas between them. */
+struct kv_key {
+    const char *name; /* with its = */
+    bool (*take)(struct kv_spec *spec, const char *value);
+};
+
+/* kv_growth.c: takes the parts, by at most 8 keys; `text` is all of the option, and `expected` says what may stand behind its
+ * colon. */
+int kv_take_parts(struct kv_spec *spec, const char *text, const char *parameter,
+                  const struct kv_key *keys, size_t n_keys, const char *expected,
+                  struct err *err) MUST_USE;
 
 /* kv_growth.c: a row at a time (T = N), all at once (T = 1), T or r given or else picked, blocks of 16 or 32, T or r given
  * or else 16 rows, a window of r = S rows and its slack at once. */
