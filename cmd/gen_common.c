@@ -153,7 +153,7 @@ enum { SHARE_MB = 256, MOST_PLACES = 256 };
 static int count_places(const struct gen *gen, const struct session_options *s, size_t *places,
                         struct err *err)
 {
-    const struct config c = part_config(gen->model);
+    const struct config c = part_largest(gen->model);
     const struct kv_shape shape = {c.layers, c.kv_heads, c.head_dim, s->context, s->kv_type};
     const size_t width = size_max(1, gen->options->beams);
     struct kv *kv;

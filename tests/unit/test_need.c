@@ -106,6 +106,26 @@ static void test_least(size_t rows, size_t step)
     kv_close(kv);
 }
 
+/* More than can be counted is said, and not a small number that is left of it. */
+static void test_countless(void)
+{
+    static const char *const specs[] = {"headwise:ram=1M", "headwise:ram=1M,group=3", "paged"};
+    for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
+        struct kv *kv = open_cache(specs[i], 4096);
+        const bool limited = kv_need(kv, 0, 1, 1).most;
+        /* 2^58 rows of 32 bytes are 2^63: whatever is multiplied or added is too much. */
+        for (size_t rows = (size_t)1 << 58; rows; rows *= 2) {
+            const size_t least = kv_need_least(kv, rows, rows);
+            check(!limited || least == SIZE_MAX, "%s: 2^58 rows or more need %zu", specs[i], least);
+            check(kv_need(kv, 0, rows, 1).held == SIZE_MAX, "%s: 2^58 rows or more are held", specs[i]);
+        }
+        kv_close(kv);
+    }
+    check(size_times(SIZE_MAX / 2, 3) == SIZE_MAX && size_times(SIZE_MAX / 2, 2) == SIZE_MAX - 1 &&
+              size_plus(SIZE_MAX, 1) == SIZE_MAX && size_plus(1, 2) == 3,
+          "sums and products");
+}
+
 /* A cache whose memory is limited takes no more for many than it may; the rest lies elsewhere. */
 static void test_limit(void)
 {
@@ -151,5 +171,6 @@ int main(void)
         for (size_t rows = 1; rows <= 4096; rows *= 4)
             test_least(rows, steps[i]);
     test_limit();
+    test_countless();
     return check_result();
 }
