@@ -134,10 +134,10 @@ static size_t combine(const size_t *batch, size_t n_batch, const size_t *length,
 static int check_tests(const struct prof *prof, const struct bench_test *test, size_t n,
                        struct err *err)
 {
-    const size_t context = prof->report.run.config.context;
+    const size_t context = prof->report.run.config.context, longest = prof_longest(prof);
     for (size_t i = 0; i < n; i++) {
         const size_t rows = test[i].depth + test[i].n_prompt + test[i].n_gen;
-        if (rows > context)
+        if (rows > longest)
             return err_set(
                 err, "%zu rows (depth, prompt and generation together) are beyond the context of %zu",
                 rows, context);

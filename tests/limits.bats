@@ -103,6 +103,26 @@ gen() { bmc-gen -q -m "$(model grimm)" --ids --ignore-eos -t 1 "$@"; }
     done
 }
 
+@test "bmc-prof goes beyond a model's context where windows slide on, and there only" {
+    shape() { printf 'family %s\nlayers 1\nhidden 16\nheads 1\nkv_heads 1\nffn 16\nvocab 300\ncontext 32\nnorm_eps 1e-5\neos 0\n' "$1"; }
+    for family in llama opt; do
+        shape $family >$family.shape
+        ok bmc-convert --synth ./$family.shape -o $family.bmc
+    done
+    bench() { bmc-prof bench -p 60 -n 20 -r 1 --warmup 0 --megabytes 1 -t 1 --format json "$@"; }
+    ok bench -m llama.bmc --kv shift:S=16
+    assert_equal "$(jq -c '[.rows[] | .n_prompt + .n_gen]' <<<"$output")" '[60,20]'
+    ok bench -m llama.bmc -d 40 --kv shift,shift:S=8
+    ok bmc-prof latency -m llama.bmc -N 50 --every 49 --kv shift:S=16 -t 1
+    ok bmc-prof usecases -m llama.bmc --cases 30:30 --kv shift -r 1 --warmup 0 -t 1
+    for kv in bmc shift,bmc; do
+        expect_error 1 '60 rows .* are beyond the context of 32' bench -m llama.bmc --kv $kv
+        expect_error 1 '-N 50 is beyond the model.s context of 32' bmc-prof latency -m llama.bmc -N 50 --kv $kv
+    done
+    # Of positions that are learned there are no more.
+    expect_error 1 '60 rows .* are beyond the context of 32' bench -m opt.bmc --kv shift
+}
+
 @test "a prompt of nothing: begin-of-text where the model has it, else a sentence" {
     : >empty
     printf '\n' >line

@@ -106,6 +106,30 @@ static void test_least(size_t rows, size_t step)
     kv_close(kv);
 }
 
+/* Of a model that several have parts of, the largest part counts, whoever reckons. */
+static void test_others(void)
+{
+    const struct kv_shape small = {1, 2, WIDE_D, 4096, DTYPE_F32},
+                          large = {7, 3, WIDE_D, 4096, DTYPE_F32};
+    struct kv *kv[2] = {NULL, cache_of("headwise:ram=1M", &large, 1)};
+    struct kv_spec spec;
+    struct err err;
+    check(kv_spec_parse(&spec, "headwise:ram=1M", &err) == 0, "%s", err.text);
+    spec.others = (struct kv_others){7, 3, NULL, 0};
+    if (!check(kv_open(&kv[0], &spec, &small, 1, &err) == 0, "%s", err.text))
+        return;
+    check(kv_need(kv[0], 10, 500, 2).held == kv_need(kv[1], 10, 500, 2).held &&
+              kv_need_least(kv[0], 500, 100) == kv_need_least(kv[1], 500, 100) &&
+              kv_need_beyond(kv[0], 4096) == kv_need_beyond(kv[1], 4096) &&
+              kv_need_beyond(kv[0], 4096) && !kv_need_beyond(kv[0], 500),
+          "the largest part");
+    /* Heads of that one may be on their way where ours stay. */
+    const struct kv_need tight = {1 << 20, 0, 1 << 20, 2 << 20};
+    check(!kv_need_possible(kv[0], tight) && kv_need_possible(kv[1], tight), "what is possible there");
+    kv_close(kv[0]);
+    kv_close(kv[1]);
+}
+
 /* More than can be counted is said, and not a small number that is left of it. */
 static void test_countless(void)
 {
@@ -172,5 +196,6 @@ int main(void)
             test_least(rows, steps[i]);
     test_limit();
     test_countless();
+    test_others();
     return check_result();
 }
