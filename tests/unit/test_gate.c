@@ -4,13 +4,15 @@
 #include "few_ref.h"
 #include "kernel/gemm.h"
 
-enum { OUT = 50, IN = 300, IN_PADDED = 320, MOST_ROWS = 37 };
+enum { OUT = 50, IN = 300, IN_PADDED = 320, MOST_ROWS = 19, TYPES = ARRAY_LEN(few_refs) + 2 };
 
-/* A matrix of random values. */
-struct weights {
+/* Matrices of random values, of every type; and inputs. */
+static struct weights {
     struct mat mat;
     unsigned char bytes[FEW_MOST_OUT * IN_PADDED * 4 + 4096] __attribute__((aligned(64)));
-};
+} up[TYPES], gate[TYPES];
+
+static float x[MOST_ROWS * IN];
 
 static const struct few_ref *ref_of(enum dtype type)
 {
@@ -41,7 +43,7 @@ static void draw(struct weights *w, enum dtype type)
 }
 
 static void run(const struct kernels *k, enum precision precision, struct product p, float *y,
-                const float *x, size_t rows)
+                size_t rows)
 {
     struct gemm *gemm;
     struct err err;
@@ -59,52 +61,52 @@ static size_t group_of(enum dtype type)
     return !dtype_few_bits(type) ? 0 : type == DTYPE_Q8C ? IN : 32;
 }
 
-static void test_pair(const struct kernels *k, enum dtype up_type, enum dtype gate_type,
+static void test_pair(const struct kernels *k, const struct mat *u, const struct mat *g,
                       enum precision precision, size_t rows)
 {
-    static struct weights up, gate;
-    static float x[MOST_ROWS * IN], both[MOST_ROWS * OUT], one[MOST_ROWS * OUT], other[MOST_ROWS * OUT];
-    const bool alike = group_of(up_type) && group_of(up_type) == group_of(gate_type);
+    static float both[MOST_ROWS * OUT], one[MOST_ROWS * OUT], other[MOST_ROWS * OUT];
+    const bool alike = group_of(u->dtype) && group_of(u->dtype) == group_of(g->dtype);
     const enum precision alone = alike ? precision : PRECISION_F32;
-    draw(&up, up_type);
-    draw(&gate, gate_type);
-    for (size_t i = 0; i < rows * IN; i++)
-        x[i] = few_uniform();
-    run(k, precision, (struct product){.w = &up.mat, .gate = &gate.mat, .act = FINISH_RELU}, both, x,
-        rows);
-    run(k, alone, (struct product){.w = &up.mat}, one, x, rows);
-    run(k, alone, (struct product){.w = &gate.mat, .act = FINISH_RELU}, other, x, rows);
+    run(k, precision, (struct product){.w = u, .gate = g, .act = FINISH_RELU}, both, rows);
+    run(k, alone, (struct product){.w = u}, one, rows);
+    run(k, alone, (struct product){.w = g, .act = FINISH_RELU}, other, rows);
     bool same = true, any = false;
     for (size_t i = 0; i < rows * OUT; i++) {
         same &= both[i] == one[i] * other[i];
         any |= both[i] != 0;
     }
     check(same && any, "%s: %s with a gate of %s at %s, %zu rows: other products", k->isa,
-          dtype_name(up_type), dtype_name(gate_type), precision_name(precision), rows);
-}
-
-static enum dtype type_at(size_t i)
-{
-    static const enum dtype wide[] = {DTYPE_F32, DTYPE_BF16};
-    return i < ARRAY_LEN(wide) ? wide[i] : few_refs[i - ARRAY_LEN(wide)].type;
+          dtype_name(u->dtype), dtype_name(g->dtype), precision_name(precision), rows);
 }
 
 static void test_set(const struct kernels *k)
 {
-    enum { TYPES = ARRAY_LEN(few_refs) + 2 };
-    for (size_t up = 0; up < TYPES; up++)
-        for (size_t gate = 0; gate < TYPES; gate++)
-            if (up != gate) {
-                test_pair(k, type_at(up), type_at(gate), PRECISION_F32, 3);
-                test_pair(k, type_at(up), type_at(gate), PRECISION_INT8, 3);
-                test_pair(k, type_at(up), type_at(gate), PRECISION_INT8, MOST_ROWS);
+    for (size_t u = 0; u < TYPES; u++)
+        for (size_t g = 0; g < TYPES; g++)
+            if (u != g) {
+                test_pair(k, &up[u].mat, &gate[g].mat, PRECISION_F32, 3);
+                test_pair(k, &up[u].mat, &gate[g].mat, PRECISION_INT8, 3);
+                test_pair(k, &up[u].mat, &gate[g].mat, PRECISION_INT8, MOST_ROWS);
             }
+}
+
+static void draw_all(void)
+{
+    static const enum dtype wide[] = {DTYPE_F32, DTYPE_BF16};
+    for (size_t i = 0; i < TYPES; i++) {
+        const enum dtype type = i < ARRAY_LEN(wide) ? wide[i] : few_refs[i - ARRAY_LEN(wide)].type;
+        draw(&up[i], type);
+        draw(&gate[i], type);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(x); i++)
+        x[i] = few_uniform();
 }
 
 int main(void)
 {
     few_state = check_state(check_seed(1));
     kernels_setup();
+    draw_all();
     for (size_t i = 0; kernel_sets[i]; i++)
         if (kernel_sets[i]->usable() && !kernel_sets[i]->load)
             test_set(kernel_sets[i]);
