@@ -26,7 +26,7 @@ static const struct opt opts[] = {
     HEADING("Other jobs"),
     FLAG("score", NULL, score, "print the log-probability of every token of a text, and the perplexity of the whole; with --jsonl those of a text per line"),
     FLAG("summary", NULL, summary, "with --score, print only the number of tokens, the mean log-probability and the perplexity"),
-    SIZE("stride", NULL, stride, 1, MANY, "with --score, tokens between the beginnings of the windows in which a text longer than the context is taken (default half the context)"),
+    TOKENS("stride", NULL, stride, 1, MANY, "with --score, tokens between the beginnings of the windows in which a text longer than the context is taken (default half the context)"),
     OUTPUT("save-importance", NULL, OPT_WRITES_IMPORTANCE, save_importance, "with --score of one text, write how much each input of the model's matrices mattered, for bmc-convert --importance"),
     FLAG("tokenize", NULL, tokenize, "print ids and pieces of each line of a text"),
     FLAG("detokenize", NULL, detokenize, "read lines of ids, print their text"),

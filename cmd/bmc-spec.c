@@ -33,10 +33,10 @@ static const struct opt opts[] = {
     {OPT_TEXT, "tree", NULL, "N", "a tree of N candidates in place of a chain, or auto: chain, tree or no drafting, by the time that steps take here", SPEC_AT(tree), 0, 0, "auto", false},
     {OPT_TEXT, "acceptance", NULL, "FILE", "measured acceptance that trees are made for (default: a file of the two models in $XDG_CONFIG_HOME/bmc)", SPEC_AT(acceptance), 0, 0, NULL, true},
     {OPT_FLAG, "record-acceptance", NULL, NULL, "measure acceptance in this run, and write that file", SPEC_AT(record), 0, 0, NULL, false},
-    {OPT_SIZE, "free-rows", NULL, "N", "rows that a step may have without taking longer (default: what the tuned profile says, else 24 with --precision bf16 and 16 without)", SPEC_AT(free_rows), 1, 65536, NULL, false},
+    {OPT_TOKENS, "free-rows", NULL, "N", "rows that a step may have without taking longer (default: what the tuned profile says, else 24 with --precision bf16 and 16 without)", SPEC_AT(free_rows), 1, 65536, NULL, false},
     {OPT_FLAG, "always", NULL, NULL, "do not pause drafting when it does not pay", SPEC_AT(always), 0, 0, NULL, false},
     {OPT_TEXT, "draft-kv", NULL, "POLICY", "cache policy of the draft model: {} (default: as --kv)", SPEC_AT(draft_kv), 0, 0, CHOICES_KV, false},
-    {OPT_SIZE, "draft-ctx-size", "cd", "N", "window of the draft model; when it is full, its newer half is read again (default: the context, at most the draft model's)", SPEC_AT(draft_context), 0, MANY, NULL, false},
+    {OPT_TOKENS, "draft-ctx-size", "cd", "N", "window of the draft model; when it is full, its newer half is read again (default: the context, at most the draft model's)", SPEC_AT(draft_context), 0, MANY, NULL, false},
     {OPT_REAL, "simulate-acceptance", NULL, "P", "for benchmarks only: accept each drafted token with this probability, whatever it is", SPEC_AT(simulate), 0, 1, NULL, false},
     GEN_OPTS_CHAT
     GEN_OPTS_SAMPLING
@@ -87,11 +87,11 @@ static double parse_budget(const char *text)
 }
 
 /* A count in [min, max], or auto. */
-static size_t parse_count(const char *name, const char *text, size_t min, size_t max, bool *is_auto)
+static size_t count_or_auto(const char *name, const char *text, size_t min, size_t max, bool *is_auto)
 {
     size_t value = 0;
     *is_auto = strcmp(text, "auto") == 0;
-    if (!*is_auto && (!parse_size(text, &value) || value < min || value > max))
+    if (!*is_auto && (!parse_count(text, &value) || value < min || value > max))
         opt_usage_error(&program, "--%s: needs auto or a whole number from %zu to %zu; found \"%s\"",
                         name, min, max, text);
     return value;
@@ -131,9 +131,9 @@ static void check_usage(struct spec_cli *o, const struct operands *operands)
         opt_usage_error(&program, "--draft, --lookup and --recycle exclude each other");
     if (o->oldest && !o->lookup)
         opt_usage_error(&program, "--lookup-oldest goes with --lookup");
-    o->k = parse_count("draft-max", o->most, 0, MOST, &o->k_auto);
+    o->k = count_or_auto("draft-max", o->most, 0, MOST, &o->k_auto);
     if (o->tree)
-        o->tree_nodes = parse_count("tree", o->tree, 1, MOST, &o->tree_auto);
+        o->tree_nodes = count_or_auto("tree", o->tree, 1, MOST, &o->tree_auto);
     if (o->tree && !o->k_auto)
         opt_usage_error(&program, "--tree and a draft length (-k) exclude each other");
     if (o->tree && o->lookup)

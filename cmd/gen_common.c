@@ -153,7 +153,7 @@ enum { SHARE_MB = 256, MOST_PLACES = 256 };
 static int count_places(const struct gen *gen, const struct session_options *s, size_t *places,
                         struct err *err)
 {
-    const struct config c = part_config(gen->model);
+    const struct config c = part_largest(gen->model);
     const struct kv_shape shape = {c.layers, c.kv_heads, c.head_dim, s->context, s->kv_type};
     const size_t width = size_max(1, gen->options->beams);
     struct kv *kv;
@@ -397,12 +397,18 @@ static void read_biases(const struct program *program, struct gen_options *o)
         err_set(&err, "out of memory for %zu biases", n);
         exit(cli_fail(program->name, &err));
     }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         if (!parse_bias(o->logit_bias.text[i], &bias[i]))
             opt_usage_error(program,
                             "--logit-bias \"%s\": ID=BIAS is expected, a token id and a number from "
                             "-%g to %g or -inf",
                             o->logit_bias.text[i], LOGIT_BIAS_MOST, LOGIT_BIAS_MOST);
+        for (size_t j = 0; j < i; j++)
+            if (bias[j].id == bias[i].id)
+                opt_usage_error(program,
+                                "--logit-bias: token %u has two: give one of \"%s\" and \"%s\"",
+                                bias[i].id, o->logit_bias.text[j], o->logit_bias.text[i]);
+    }
     o->sampling.bias = bias;
     o->sampling.n_biases = n;
 }

@@ -15,8 +15,8 @@
 #define GEN_OPTS_PROMPT \
     TEXT("prompt-ids", NULL, "IDS", prompt_ids, "the prompt as token ids, separated by blanks; no start token is added"), \
     FLAG("escape", "e", escape, "in -p and --stop, read \\n, \\t, \\r, \\\\, \\\" and \\xHH as in C"), \
-    INT("predict", "n", n, -1, MANY, "tokens to generate; -1: until end-of-text, a stop string or a full context (default -1)"), \
-    INT("ctx-size", "c", context, 0, MANY, "context: prompt and generated tokens together; 0 is the model's (default: at most the model's, else the larger of 4096 and prompt + n, where -n -1 counts as 2048; with --jsonl the model's)"),
+    TOKENS_INT("predict", "n", n, -1, MANY, "tokens to generate; -1: until end-of-text, a stop string or a full context (default -1)"), \
+    TOKENS_INT("ctx-size", "c", context, 0, MANY, "context: prompt and generated tokens together; 0 is the model's (default: at most the model's, else the larger of 4096 and prompt + n, where -n -1 counts as 2048; with --jsonl the model's)"),
 
 #define GEN_OPTS_CHAT \
     HEADING("Chat"), \
@@ -32,7 +32,7 @@
     REAL("top-p", "P", sampling.top_p, 0, 1, "keep the most likely tokens until their probabilities reach P; 1 is off (default 0.95)"), \
     REAL("min-p", "P", sampling.min_p, 0, 1, "keep tokens at least P times as likely as the best; 0 is off (default 0.05)"), \
     REAL("repeat-penalty", "X", sampling.repeat_penalty, 1e-3, 1e3, "divide the logits of recent tokens; 1 is off (default 1)"), \
-    INT("repeat-last-n", NULL, repeat_last_n, -1, MANY, "how many recent tokens the penalties look at; -1 is all (default 64)"), \
+    TOKENS_INT("repeat-last-n", NULL, repeat_last_n, -1, MANY, "how many recent tokens the penalties look at; -1 is all (default 64)"), \
     REAL("presence-penalty", "X", sampling.presence_penalty, -1e3, 1e3, "subtract X from the logits of recent tokens; 0 is off (default 0)"), \
     REAL("frequency-penalty", "X", sampling.frequency_penalty, -1e3, 1e3, "subtract X from the logits of recent tokens for each time that they came; 0 is off (default 0)"), \
     LIST("logit-bias", NULL, "ID=BIAS", logit_bias, "add BIAS to the logit of a token, -inf forbids it; may be given again"), \
@@ -71,7 +71,7 @@
     HEADING("Cache and machine"), \
     NAMES("kv", "POLICY", kv, CHOICES_KV, "cache policy: {}; how one grows follows a colon, as in bmc:T=COUNT, bmc:r=ROWS, paged:16 and paged:32 (default: what the tuned profile says, else bmc)"), \
     CHOICE("shift", "HOW", shift, "slide|recompute", "with --kv shift, what a full window does: slide (the first row goes) or recompute (the text's last half is read again, and positions begin anew) (default slide)"), \
-    SIZE("keep", NULL, keep, 0, MANY, "with --shift recompute, tokens at the beginning that stay (default 0)"), \
+    TOKENS("keep", NULL, keep, 0, MANY, "with --shift recompute, tokens at the beginning that stay (default 0)"), \
     ROW_ALLOC, \
     ROW_KV_TYPE("f32, or that of the snapshot"), \
     ROW_ROWS, \
@@ -79,7 +79,7 @@
     ROW_ISA, \
     ROW_PRECISION, \
     ROW_PROFILE(", made by bmc-tune, or none"), \
-    SIZE("chunk", NULL, chunk, 1, 1 << 20, "prompt tokens computed at a time (default 512, with --split layers 64)"), \
+    TOKENS("chunk", NULL, chunk, 1, 1 << 20, "prompt tokens computed at a time (default 512, with --split layers 64)"), \
     ROW_THREADS, \
     SIZE("threads-batch", "tb", threads_batch, 1, 4096, "threads for prompts (default: as --threads)"), \
     FLAG("mlock", NULL, mlock, "keep the model in memory"),

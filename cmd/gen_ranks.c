@@ -77,8 +77,10 @@ static json_t *value_of(const struct opt *opt, const void *at)
     switch (opt->kind) {
     case OPT_LIST: return list_value(at);
     case OPT_FLAG: return json_boolean(*(const bool *)at);
-    case OPT_SIZE: return json_integer((json_int_t) * (const size_t *)at);
-    case OPT_INT: return json_integer(*(const int64_t *)at);
+    case OPT_SIZE:
+    case OPT_TOKENS: return json_integer((json_int_t) * (const size_t *)at);
+    case OPT_INT:
+    case OPT_TOKENS_INT: return json_integer(*(const int64_t *)at);
     case OPT_CHOICE: return json_integer(*(const int *)at);
     case OPT_TEXT: text = *(const char *const *)at ? *(const char *const *)at : ""; break;
     case OPT_REAL:

@@ -16,6 +16,8 @@ enum opt_kind {
     OPT_LIST,   /* struct opt_list: may be given again */
     OPT_SIZE,   /* size_t in [min, max] */
     OPT_INT,    /* int64_t in [min, max] */
+    OPT_TOKENS, /* a size of tokens or rows, which "8K" says, too */
+    OPT_TOKENS_INT,
     OPT_REAL,   /* double in [min, max] */
     OPT_CHOICE, /* int: index into `choices`, separated by '|' */
     OPT_HEADING /* no option: begins a group in --help and in the man page */
@@ -97,6 +99,11 @@ bool opt_used_by(const struct program *program, size_t i, unsigned operand);
 
 /* The program's own option of that long or short name, without dashes; NULL when there is none. */
 const struct opt *opt_find(const struct program *program, const char *name, size_t len, bool is_long);
+
+static inline bool opt_counts_tokens(const struct opt *opt)
+{
+    return opt->kind == OPT_TOKENS || opt->kind == OPT_TOKENS_INT;
+}
 
 /* A list of whole numbers, as "1,8,32" or "4K,128K", that an option has as its text. `most` of them fit; another text is wrong
  * usage. */

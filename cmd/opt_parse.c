@@ -50,6 +50,18 @@ static void set_choice(const struct program *program, const struct opt *opt, str
     opt_usage_error(program, "%.*s: \"%s\" is none of %s", name.len, name.text, text, known);
 }
 
+/* A whole number; of tokens "8K", too. */
+static bool parse_whole(const struct opt *opt, const char *text, int64_t *whole)
+{
+    size_t count;
+    if (parse_int64(text, whole))
+        return true;
+    if (!opt_counts_tokens(opt) || !parse_count(text, &count) || count > INT64_MAX)
+        return false;
+    *whole = (int64_t)count;
+    return true;
+}
+
 static void set_value(const struct program *program, const struct opt *opt, struct given name,
                       char *text, void *options)
 {
@@ -66,10 +78,12 @@ static void set_value(const struct program *program, const struct opt *opt, stru
         list->text[list->n++] = text;
         break;
     case OPT_SIZE:
+    case OPT_TOKENS:
     case OPT_INT:
-        if (!parse_int64(text, &whole) || (double)whole < opt->min || (double)whole > opt->max)
+    case OPT_TOKENS_INT:
+        if (!parse_whole(opt, text, &whole) || (double)whole < opt->min || (double)whole > opt->max)
             bad_number(program, opt, name, text);
-        if (opt->kind == OPT_SIZE)
+        if (opt->kind == OPT_SIZE || opt->kind == OPT_TOKENS)
             *(size_t *)at = (size_t)whole;
         else
             *(int64_t *)at = whole;
@@ -138,13 +152,6 @@ void opt_parse(const struct program *program, int argc, char **argv, void *optio
             opt_usage_error(program, "%.*s needs a value: %s", given.len, given.text, opt->arg);
         set_value(program, opt, given, value, options);
     }
-}
-
-/* "8", or "128K": so many times 1024, as sizes are written. */
-static bool parse_count(const char *text, size_t *count)
-{
-    const size_t digits = strspn(text, "0123456789");
-    return parse_size(text, count) || (text[digits] && !text[digits + 1] && parse_bytes(text, count));
 }
 
 __attribute__((noreturn)) static void refuse_sizes(const struct program *program,

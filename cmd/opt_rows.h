@@ -18,6 +18,8 @@
 #define PATH(name, letters, arg, field, help) {OPT_TEXT, name, letters, arg, help, AT(field), 0, 0, NULL, true}
 #define OUTPUT(name, letters, role, field, help) {OPT_TEXT, name, letters, "FILE", help, AT(field), 0, 0, NULL, role}
 #define SIZE(name, letters, field, min, max, help) {OPT_SIZE, name, letters, "N", help, AT(field), min, max, NULL, false}
+#define TOKENS(name, letters, field, min, max, help) {OPT_TOKENS, name, letters, "N", help, AT(field), min, max, NULL, false}
+#define TOKENS_INT(name, letters, field, min, max, help) {OPT_TOKENS_INT, name, letters, "N", help, AT(field), min, max, NULL, false}
 #define INT(name, letters, field, min, max, help) {OPT_INT, name, letters, "N", help, AT(field), min, max, NULL, false}
 #define REAL(name, arg, field, min, max, help) {OPT_REAL, name, NULL, arg, help, AT(field), min, max, NULL, false}
 #define CHOICE(name, arg, field, choices, help) {OPT_CHOICE, name, NULL, arg, help, AT(field), 0, 0, choices, false}

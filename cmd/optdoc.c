@@ -28,12 +28,23 @@ static void put_wrapped(const char *text, size_t column, size_t indent, FILE *ou
     fputc('\n', out);
 }
 
+/* What holds for every number of tokens and rows; NULL: there are none. */
+static const char *about_numbers(const struct program *program)
+{
+    for (size_t i = 0; i < opt_count(program); i++)
+        if (opt_counts_tokens(opt_nth(program, i)))
+            return "Numbers of tokens and rows may end in K, M or G: 8K is 8192.";
+    return NULL;
+}
+
 void optdoc_help(const struct program *program, FILE *out)
 {
     enum { COLUMN = 30 };
     fprintf(out, "%s - %s\n\n", program->name, program->summary);
     for (size_t i = 0; program->usage[i]; i++)
         fprintf(out, "%s %s %s\n", i ? "      " : "usage:", program->name, program->usage[i]);
+    if (about_numbers(program))
+        fprintf(out, "\n%s\n", about_numbers(program));
     for (size_t i = 0; i < opt_count(program); i++) {
         const struct opt *opt = opt_nth(program, i);
         char left[128], help[1024];
@@ -59,6 +70,8 @@ void optdoc_help(const struct program *program, FILE *out)
 static void print_man(const struct program *program, FILE *out)
 {
     fputs(".SH OPTIONS\n", out);
+    if (about_numbers(program))
+        fprintf(out, "%s\n", about_numbers(program));
     for (size_t i = 0; i < opt_count(program); i++) {
         const struct opt *opt = opt_nth(program, i);
         char help[1024];

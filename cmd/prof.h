@@ -71,6 +71,9 @@ struct prof {
     const char *own_T_from;
 };
 
+/* Rows that a sequence of a model file can have: those of its context; any number under policies whose windows slide on. */
+size_t prof_longest(const struct prof *prof);
+
 /* Fills the report and the contenders; opens or makes the model when `with_model`. */
 int prof_open(struct prof *prof, const struct prof_options *options, const char *default_kv,
               bool with_model, struct err *err) MUST_USE;

@@ -177,6 +177,15 @@ static void utc_now(char *text, size_t size)
         *text = 0;
 }
 
+size_t prof_longest(const struct prof *prof)
+{
+    const struct config *c = &prof->report.run.config;
+    bool endless = c->position != POSITION_LEARNED;
+    for (size_t i = 0; i < prof->n_contenders; i++)
+        endless = endless && kv_spec_endless(&prof->contender[i].spec);
+    return endless ? SIZE_MAX : c->context;
+}
+
 int prof_open(struct prof *prof, const struct prof_options *o, const char *default_kv, bool with_model,
               struct err *err)
 {
@@ -215,7 +224,7 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     if (open_snapshot(prof, err) < 0 ||
         precision_parse(&run->precision, o->precision, run->kernels, any_few_bits(prof), err) < 0)
         return -1;
-    if (!o->shape && run->N > run->config.context)
+    if (!o->shape && run->N > prof_longest(prof))
         return err_set(err, "-N %zu is beyond the model's context of %zu", run->N, run->config.context);
     /* A shape has no weights that a longer context would not fit: positions are as many as are asked for. */
     if (o->shape)

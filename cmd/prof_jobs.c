@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/conf.h"
+#include "base/number.h"
 #include "cli.h"
 #include "model/model.h"
 #include "prof.h"
@@ -133,10 +134,10 @@ static size_t combine(const size_t *batch, size_t n_batch, const size_t *length,
 static int check_tests(const struct prof *prof, const struct bench_test *test, size_t n,
                        struct err *err)
 {
-    const size_t context = prof->report.run.config.context;
+    const size_t context = prof->report.run.config.context, longest = prof_longest(prof);
     for (size_t i = 0; i < n; i++) {
         const size_t rows = test[i].depth + test[i].n_prompt + test[i].n_gen;
-        if (rows > context)
+        if (rows > longest)
             return err_set(
                 err, "%zu rows (depth, prompt and generation together) are beyond the context of %zu",
                 rows, context);
@@ -185,12 +186,11 @@ int prof_bench(const struct prof_options *options, struct err *err)
 /* A whole number, moving on behind it; false when there is none. */
 static bool read_number(const char **at, size_t *number)
 {
-    char *end;
-    if (**at < '0' || **at > '9')
-        return false;
-    *number = strtoul(*at, &end, 10);
-    *at = end;
-    return *number > 0 && *number < 1 << 30;
+    char text[32];
+    const size_t len = strcspn(*at, ":,");
+    snprintf(text, sizeof text, "%.*s", (int)size_min(len, sizeof text - 1), *at);
+    *at += len;
+    return len < sizeof text && parse_count(text, number) && *number > 0 && *number < 1 << 30;
 }
 
 /* "128:1920,..." -> prompt and generated lengths at every batch. */

@@ -68,10 +68,11 @@ static int check_rows(const struct prof *prof, size_t rows, struct err *err)
 
 static int print(const struct prof *prof, const json_t *rows, struct err *err)
 {
-    return prof_print(prof, rows,
-                      "policy T r batch beams n_prompt n_gen token_bytes kv_bytes over_standard fits "
-                      "run_layers run_batch run_bytes run_over",
-                      err);
+    return prof_print(
+        prof, rows,
+        "policy T r batch beams n_prompt n_gen token_bytes kv_bytes over_standard least_bytes fits "
+        "run_layers run_batch run_bytes run_over",
+        err);
 }
 
 int prof_memory(const struct prof_options *options, struct err *err)

@@ -9,7 +9,7 @@ static const struct opt opts[] = {
     HEADING("What is tuned"),
     PATH("model", "m", "FILE", model, "a model file; without -m and --shape only the machine is calibrated, and T is predicted for a layer of 32 heads of 128"),
     NAMES("shape", "SHAPE", shape, CHOICES_SHAPES, "a known shape (a name from shapes/, or a path) in place of a model"),
-    TEXT("ctx-size", "N", "LIST", context, "N, the rows that a sequence grows to; a list as 512,2048 (default: 128 to 16384; with a model or shape 2048, at most its context)"),
+    TEXT("ctx-size", "N", "LIST", context, "N, the rows that a sequence grows to; a list as 512,2048 or 4K,8K (default: 128 to 16384; with a model or shape 2048, at most its context)"),
     TEXT("batch", "b", "LIST", batch, "sequences at a time, or a list (default 1)"),
     TEXT("spec", NULL, "k=K,m=M", spec, "with speculation: K candidates a step, of which M are accepted on average"),
     SIZE("layers", NULL, layers, 1, 1024, "layers of the model whose steps are timed for the free rows (default: of a model file all; of a shape 4)"),

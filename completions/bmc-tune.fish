@@ -1,7 +1,7 @@
 # fish completion for bmc-tune
 complete -c bmc-tune -s m -l model -r -F -d 'a model file; without -m and --shape only the machine is calibrated, and T is predicted for a layer of 32 heads of 128'
 complete -c bmc-tune -l shape -r -F -a '(bmc-tune --print-options shapes 2>/dev/null)' -d 'a known shape (a name from shapes/, or a path) in place of a model'
-complete -c bmc-tune -s N -l ctx-size -x -d 'N, the rows that a sequence grows to; a list as 512,2048 (default: 128 to 16384; with a model or shape 2048, at most its context)'
+complete -c bmc-tune -s N -l ctx-size -x -d 'N, the rows that a sequence grows to; a list as 512,2048 or 4K,8K (default: 128 to 16384; with a model or shape 2048, at most its context)'
 complete -c bmc-tune -s b -l batch -x -d 'sequences at a time, or a list (default 1)'
 complete -c bmc-tune -l spec -x -d 'with speculation: K candidates a step, of which M are accepted on average'
 complete -c bmc-tune -l layers -x -d 'layers of the model whose steps are timed for the free rows (default: of a model file all; of a shape 4)'

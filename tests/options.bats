@@ -33,6 +33,12 @@ refuses() {
 
 @test "numbers take no suffix where none is documented" {
     for text in 1K 1k 2M 1G 0x10 1e3; do
+        refuses "-t: needs a whole number from 1 to 4096; found \"$text\"" bmc-gen -t $text
+        refuses "--top-k: needs a whole number, 0 or more; found \"$text\"" bmc-gen --top-k $text
+        refuses "--seed: needs a whole number, 0 or more; found \"$text\"" bmc-prof latency --seed $text
+    done
+    # Of tokens and rows some are: whole ones, of one letter.
+    for text in 1.5K 1KB K 0x10 1e3 -1K; do
         refuses "-c: needs a whole number, 0 or more; found \"$text\"" bmc-gen -c $text
         refuses "--every: needs a whole number, 1 or more; found \"$text\"" bmc-prof latency --every $text
     done

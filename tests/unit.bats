@@ -13,6 +13,7 @@ unit() { # NAME ARGUMENT..
 
 @test "kernels of every set, and the packed layout" { unit kernel; }
 @test "products of few bits in every set, bit for bit" { unit int8; }
+@test "a gate of another type than the matrix beside it" { unit gate; }
 @test "weights of few bits: every set against plain C, bit for bit" { unit few_sets; }
 @test "half precision" { unit f16; }
 @test "types of few bits: rows and blocks" { unit few "$FIXTURES/few_bits.txt"; }
@@ -25,6 +26,7 @@ unit() { # NAME ARGUMENT..
 @test "what caches need, by arithmetic and as opened ones count it" { unit need; }
 @test "attention over shared rows, and over heads of which some are in memory" { unit kv_parts; }
 @test "a cache larger than memory: its rows, its memory, its file" { unit headwise; }
+@test "a ring that fails: what passes is waited for, what stays is said" { unit uring; }
 @test "random numbers, sampler, stop strings" { unit decode; }
 @test "the generation loop under strategies of its own" { unit loop; }
 

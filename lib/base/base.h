@@ -33,6 +33,19 @@ static inline bool size_mul(size_t a, size_t b, size_t *product)
     return !__builtin_mul_overflow(a, b, product);
 }
 
+/* The same for what is only compared: SIZE_MAX stands for more than can be counted. */
+static inline size_t size_plus(size_t a, size_t b)
+{
+    size_t sum;
+    return size_add(a, b, &sum) ? sum : SIZE_MAX;
+}
+
+static inline size_t size_times(size_t a, size_t b)
+{
+    size_t product;
+    return size_mul(a, b, &product) ? product : SIZE_MAX;
+}
+
 static inline size_t size_min(size_t a, size_t b) { return a < b ? a : b; }
 static inline size_t size_max(size_t a, size_t b) { return a > b ? a : b; }
 

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/number.h"
+#include "base/words.h"
 
 enum { MAX_CONF_BYTES = 1 << 20 };
 
@@ -84,20 +85,36 @@ void conf_release(struct conf *conf)
     *conf = (struct conf){0};
 }
 
-const char *conf_get(const struct conf *conf, const char *key)
+static const struct conf_entry *find_last(const struct conf *conf, const char *key)
 {
     for (size_t i = conf->n_entries; i-- > 0;)
         if (strcmp(conf->entry[i].key, key) == 0)
-            return conf->entry[i].value;
+            return &conf->entry[i];
     return NULL;
+}
+
+const char *conf_get(const struct conf *conf, const char *key)
+{
+    const struct conf_entry *entry = find_last(conf, key);
+    return entry ? entry->value : NULL;
+}
+
+int conf_once(const struct conf *conf, const struct conf_entry *entry, struct err *err)
+{
+    for (const struct conf_entry *e = conf->entry; e < entry; e++)
+        if (strcmp(e->key, entry->key) == 0)
+            return err_set(err, "%s: line %d: \"%s\" stands on line %d already: leave one of them out",
+                           conf->name, entry->line, excerpt_of(entry->key, strlen(entry->key)).text,
+                           e->line);
+    return 0;
 }
 
 static const char *must_get(const struct conf *conf, const char *key, struct err *err)
 {
-    const char *text = conf_get(conf, key);
-    if (!text)
+    const struct conf_entry *found = find_last(conf, key);
+    if (!found)
         err_set(err, "%s: has no line \"%s\"", conf->name, key);
-    return text;
+    return found && conf_once(conf, found, err) == 0 ? found->value : NULL;
 }
 
 int conf_get_size(const struct conf *conf, const char *key, size_t min, size_t max, size_t *value,

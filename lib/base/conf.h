@@ -33,7 +33,10 @@ void conf_release(struct conf *conf);
 /* The last value of a key, or NULL. */
 const char *conf_get(const struct conf *conf, const char *key);
 
-/* Typed look-ups: the key must be there and hold a number in [min, max]. */
+/* -1 where a line before `entry` has its key: of what is said once the second line may contradict the first. */
+int conf_once(const struct conf *conf, const struct conf_entry *entry, struct err *err) MUST_USE;
+
+/* Typed look-ups: the key must be there, once, and hold a number in [min, max]. */
 int conf_get_size(const struct conf *conf, const char *key, size_t min, size_t max, size_t *value,
                   struct err *err) MUST_USE;
 int conf_get_double(const struct conf *conf, const char *key, double min, double max, double *value,

@@ -59,6 +59,12 @@ bool parse_bytes(const char *text, size_t *bytes)
     return true;
 }
 
+bool parse_count(const char *text, size_t *value)
+{
+    const size_t digits = strspn(text, "0123456789");
+    return parse_size(text, value) || (text[digits] && !text[digits + 1] && parse_bytes(text, value));
+}
+
 void number_text(double number, char text[NUMBER_TEXT_SIZE])
 {
     enum { LEAST = 15, ALWAYS_ENOUGH = 17 };

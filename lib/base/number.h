@@ -9,6 +9,9 @@ bool parse_size(const char *text, size_t *value);
 bool parse_int64(const char *text, int64_t *value);
 bool parse_double(const char *text, double *value);
 
+/* "8192", or "8K": so many times 1024, as M, G and T are of each other. Of tokens and rows. */
+bool parse_count(const char *text, size_t *value);
+
 /* "512M", "1.5G": bytes, at least one, or so many KiB, MiB, GiB or TiB. */
 bool parse_bytes(const char *text, size_t *bytes);
 

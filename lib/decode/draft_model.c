@@ -45,12 +45,13 @@ static int align(struct model_drafter *d, const struct draft_ask *ask, struct er
     struct window *w = &d->window[ask->slot];
     const size_t context = d->session->options.context;
     const size_t more = size_max(ask->shape->n, ask->shape->levels);
+    const size_t have = size_min(w->fed.len, session_rows(d->session, w->seq));
     size_t same = 0;
     if (more > context)
         return err_set(err, "%zu candidates do not fit the draft model's context of %zu", more - 1,
                        context);
     if (w->start < ask->n_ids && ask->n_ids - w->start + more <= context)
-        while (same < w->fed.len && w->start + same + 1 < ask->n_ids &&
+        while (same < have && w->start + same + 1 < ask->n_ids &&
                w->fed.id[same] == ask->ids[w->start + same])
             same++;
     if (same == 0)
@@ -349,8 +350,12 @@ int draft_model_open(struct drafter **out, struct session *session, size_t targe
     struct model_drafter *d = mem_zalloc(1, sizeof *d);
     if (!d)
         return err_set(err, "out of memory");
-    d->drafter = (struct drafter){
-        .name = "model", .ranks = TREE_RANKS, .cost = cost, .propose = propose, .close = close_model};
+    d->drafter = (struct drafter){.name = "model",
+                                  .ranks = TREE_RANKS,
+                                  .cost = cost,
+                                  .propose = propose,
+                                  .close = close_model,
+                                  .session = session};
     d->session = session;
     d->vocab = size_min(target_vocab, session->model->config.vocab);
     if (alloc_buffers(d, err) < 0 || sampler_open(&d->sampler, &greedy, d->vocab, err) < 0 ||

@@ -9,6 +9,11 @@
 #include "decode/step.h"
 #include "kv/kv_need.h"
 
+/* Of the session's cache, and of that of the session beside it. */
+struct loop_needs {
+    struct kv_need own, beside;
+};
+
 /* A place in the batch and the request in it. */
 struct slot {
     bool busy;
@@ -32,7 +37,8 @@ struct slot {
     const struct beam *beams; /* of a strategy that has several texts, best first */
     size_t n_beams;
     struct ids before; /* of rows that the place still has, while it is free */
-    struct kv_need
+    size_t since;      /* when they came to stay: how many had before them */
+    struct loop_needs
         need; /* under a budget of memory: what the place may take, or what stayed in it takes at most */
     bool silent; /* no token follows the prompt that is complete: -n 0, or the context is full */
 };
@@ -53,6 +59,7 @@ struct loop {
     size_t *logits_row;     /* [slots] */
     struct hash *line_hash; /* by input line */
     size_t n_lines, lines_cap;
+    size_t n_stayed;                /* times that rows came to stay in a place */
     const struct gen_request *held; /* that waits for memory, or NULL */
     bool input_ended;
     bool failed; /* a snapshot could not be written: the run ends behind this step */
@@ -117,11 +124,17 @@ void loop_forget(struct loop *loop, struct slot *slot);
 
 /* True when the request may take the free place: what it may need is set aside then. Rows that stay behind others go where that
  * makes room for it. One that does not even fit alone comes in, too: it ends at once, and its result says so, or the cache does
- * when it is full. */
+ * when it is full, since a text may end before it has all its rows. */
 bool loop_admit(struct loop *loop, struct slot *slot, const struct gen_request *request);
 
 /* Bytes that a request may need when they are beyond the budget; 0: they are not. */
 size_t loop_too_large(const struct loop *loop, const struct gen_request *request);
+
+/* Bytes that its prompt must have in memory when they are beyond the cache's own limit; 0: they are not. *need: of all
+ * of it. */
+size_t loop_beyond_limit(const struct loop *loop, const struct gen_request *request,
+                         struct kv_need *need);
+
 /* ---- a full context: loop_again.c ---- */
 
 /* Ids that have a row, or had one. */

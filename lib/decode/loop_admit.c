@@ -4,35 +4,54 @@
 
 static size_t budget(const struct loop *loop) { return loop->session->options.memory_bytes; }
 
-/* Every row that it may come to; a sequence has no more than the context. */
-static struct kv_need need_of(const struct loop *loop, const struct gen_request *request)
+/* Every row that it may come to, with those of a step's candidates; a sequence has no more than the context. */
+static struct kv_need need_in(const struct session *session, const struct gen_request *request,
+                              size_t width)
 {
-    const struct session *session = loop->session;
-    const size_t context = session->options.context, prompt = size_min(request->ids->len, context);
-    const size_t rows = prompt + size_min(request->n, context - prompt), width = loop->strategy->width;
+    const struct session_options *o = &session->options;
+    const size_t prompt = size_min(request->ids->len, o->context), candidates = o->rows / o->batch;
+    const size_t rows = prompt + size_min(size_plus(request->n, candidates), o->context - prompt);
+    const size_t step = size_max(size_min(prompt, o->chunk), candidates);
     struct kv_need need = kv_need(session->kv, prompt, rows, width);
-    need.least = width * kv_need_least(session->kv, rows, size_min(prompt, session->options.chunk));
+    need.least = size_times(width, kv_need_least(session->kv, rows, step));
     return need;
 }
 
-/* Of all places but one: what is under way may still grow to it, and rows that stayed behind take no more. */
-static struct kv_need need_of_others(const struct loop *loop, const struct slot *slot)
+static struct loop_needs needs_of(const struct loop *loop, const struct gen_request *request)
 {
-    struct kv_need sum = {0};
-    for (size_t i = 0; i < loop->n_slots; i++)
-        if (&loop->slot[i] != slot)
-            sum = kv_need_add(sum, loop->slot[i].need);
+    const struct session *beside = loop->strategy->beside;
+    return (struct loop_needs){need_in(loop->session, request, loop->strategy->width),
+                               beside ? need_in(beside, request, 1) : (struct kv_need){0}};
+}
+
+/* Of all places but one: what is under way may still grow to it, and rows that stayed behind take no more. */
+static struct loop_needs needs_of_others(const struct loop *loop, const struct slot *slot)
+{
+    struct loop_needs sum = {0};
+    for (const struct slot *other = loop->slot; other < loop->slot + loop->n_slots; other++)
+        if (other != slot) {
+            sum.own = kv_need_add(sum.own, other->need.own);
+            sum.beside = kv_need_add(sum.beside, other->need.beside);
+        }
     return sum;
 }
 
 /* The request may go on with rows that stayed in its place, whose storage is there already. */
-static bool fits(const struct loop *loop, const struct slot *slot, struct kv_need need)
+static struct kv_need grown(struct kv_need need, struct kv_need before)
 {
-    need.held = size_max(need.held, slot->need.held);
-    need.least = size_max(need.least, slot->need.least);
-    const struct kv_need all = kv_need_add(need_of_others(loop, slot), need);
-    return (!budget(loop) || kv_need_total(all) <= budget(loop)) &&
-           kv_need_possible(loop->session->kv, all);
+    need.held = size_max(need.held, before.held);
+    need.least = size_max(need.least, before.least);
+    return need;
+}
+
+static bool fits(const struct loop *loop, const struct slot *slot, const struct loop_needs *needs)
+{
+    const struct session *beside = loop->strategy->beside;
+    const struct loop_needs others = needs_of_others(loop, slot);
+    const struct kv_need own = kv_need_add(others.own, grown(needs->own, slot->need.own));
+    return (!budget(loop) || kv_need_total(own) <= budget(loop)) &&
+           kv_need_possible(loop->session->kv, own) &&
+           (!beside || kv_need_possible(beside->kv, kv_need_add(others.beside, needs->beside)));
 }
 
 static bool is_alone(const struct loop *loop, const struct slot *slot)
@@ -45,25 +64,33 @@ static bool is_alone(const struct loop *loop, const struct slot *slot)
 
 size_t loop_too_large(const struct loop *loop, const struct gen_request *request)
 {
-    const size_t bytes = budget(loop) ? kv_need_total(need_of(loop, request)) : 0;
+    const size_t bytes = budget(loop) ? kv_need_total(needs_of(loop, request).own) : 0;
     return bytes > budget(loop) ? bytes : 0;
+}
+
+size_t loop_beyond_limit(const struct loop *loop, const struct gen_request *request,
+                         struct kv_need *need)
+{
+    const size_t rows = size_min(request->ids->len, loop->session->options.context);
+    *need = needs_of(loop, request).own;
+    return kv_need_beyond(loop->session->kv, rows);
 }
 
 bool loop_admit(struct loop *loop, struct slot *slot, const struct gen_request *request)
 {
-    const struct kv_need need = need_of(loop, request);
-    if ((!budget(loop) && !need.most) || loop_too_large(loop, request))
+    const struct loop_needs needs = needs_of(loop, request);
+    struct kv_need need;
+    const bool limited = budget(loop) || needs.own.most || needs.beside.most;
+    if (!limited || loop_too_large(loop, request) || loop_beyond_limit(loop, request, &need))
         return true;
-    for (size_t i = loop->n_slots; i-- > 0 && !fits(loop, slot, need);)
+    for (size_t i = loop->n_slots; i-- > 0 && !fits(loop, slot, &needs);)
         if (&loop->slot[i] != slot && !loop->slot[i].busy)
             loop_forget(loop, &loop->slot[i]);
-    if (!fits(loop, slot, need))
+    if (!fits(loop, slot, &needs))
         loop_forget(loop, slot);
-    if (!fits(loop, slot, need) && !is_alone(loop, slot))
+    if (!fits(loop, slot, &needs) && !is_alone(loop, slot))
         return false;
-    slot->need.held = size_max(need.held, slot->need.held);
-    slot->need.least = size_max(need.least, slot->need.least);
-    slot->need.moving = need.moving;
-    slot->need.most = need.most;
+    slot->need.own = grown(needs.own, slot->need.own);
+    slot->need.beside = needs.beside;
     return true;
 }

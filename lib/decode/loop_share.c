@@ -115,6 +115,22 @@ static size_t staying_bytes(const struct loop *loop)
     return bytes;
 }
 
+static struct slot *oldest(const struct loop *loop)
+{
+    struct slot *found = NULL;
+    for (struct slot *slot = loop->slot; slot < loop->slot + loop->n_slots; slot++)
+        if (slot->before.len && (!found || slot->since < found->since))
+            found = slot;
+    return found;
+}
+
+/* The oldest go for those that come now. */
+static void make_way(struct loop *loop, size_t bytes)
+{
+    while (size_plus(staying_bytes(loop), bytes) > loop->session->options.share_bytes)
+        loop_forget(loop, oldest(loop));
+}
+
 /* Those of a model whose keys depend on the length of the text are no use to a text of another length; those of a snapshot lie
  * in its file. */
 static bool may_stay(const struct loop *loop, const struct slot *slot)
@@ -123,8 +139,7 @@ static bool may_stay(const struct loop *loop, const struct slot *slot)
     const size_t rows = session_rows(session, slot->seq);
     return rows && slot->seq == loop_first_seq(loop, slot) && snapshot_fits(session, NULL) &&
            !kv_fill(session->kv, slot->seq).adopted && kv_whole(session->kv, slot->seq) &&
-           !slot->dropped &&
-           staying_bytes(loop) + kv_rows_bytes(session->kv, rows) <= session->options.share_bytes;
+           !slot->dropped && kv_rows_bytes(session->kv, rows) <= session->options.share_bytes;
 }
 
 void loop_remember(struct loop *loop, struct slot *slot)
@@ -132,6 +147,10 @@ void loop_remember(struct loop *loop, struct slot *slot)
     const size_t rows = session_rows(loop->session, slot->seq);
     const bool stays = may_stay(loop, slot);
     struct err none;
+    if (stays) {
+        make_way(loop, kv_rows_bytes(loop->session->kv, rows));
+        slot->since = loop->n_stayed++;
+    }
     for (size_t i = 0; stays && i < rows; i++)
         if (ids_add(&slot->before, slot->ids->id[i], &none) < 0) {
             slot->before.len = 0;
@@ -142,7 +161,7 @@ void loop_remember(struct loop *loop, struct slot *slot)
 void loop_forget(struct loop *loop, struct slot *slot)
 {
     slot->before.len = 0;
-    slot->need = (struct kv_need){0};
+    slot->need.own = (struct kv_need){0};
     session_drop(loop->session, loop_first_seq(loop, slot));
 }
 
@@ -150,7 +169,10 @@ void loop_leave(struct loop *loop, struct slot *slot)
 {
     const size_t first = loop_first_seq(loop, slot);
     if (!slot->before.len)
-        slot->need = (struct kv_need){0};
+        slot->need.own = (struct kv_need){0};
+    if (slot->need.beside.most)
+        session_drop(loop->strategy->beside, first);
+    slot->need.beside = (struct kv_need){0};
     for (size_t i = 0; i < loop->strategy->width; i++)
         session_cut(loop->session, first + i, first + i == slot->seq ? slot->before.len : 0);
 }

@@ -163,13 +163,26 @@ static void tell_too_large(const struct loop *loop, const struct slot *slot, cha
         loop->session->options.memory_bytes, width > 1 ? " or beams" : "");
 }
 
+/* Of one whose prompt the cache's own limit does not hold. */
+static void tell_beyond_limit(const struct slot *slot, size_t bytes, struct kv_need need, char *text,
+                              size_t size)
+{
+    snprintf(text, size,
+             "a prompt of %zu token%s needs %zu bytes of memory for its cache at least, and up to "
+             "%zu with what may follow; ram=%zu allows less: give more, or shorten it",
+             slot->n_prompt, slot->n_prompt == 1 ? "" : "s", bytes, need.least, need.most);
+}
+
 /* What makes a request impossible; NULL when nothing does. */
 static const char *find_fault(const struct loop *loop, const struct slot *slot, char *text, size_t size)
 {
     const size_t context = loop->session->options.context;
     const struct logit_bias *bias = find_stray_bias(loop, slot);
+    struct kv_need need;
+    const size_t beyond = loop_beyond_limit(loop, slot->request, &need);
     if (slot->n_prompt == 0)
-        snprintf(text, size, "the prompt is empty: there is nothing to continue");
+        snprintf(text, size,
+                 "the prompt is empty, without even a begin-of-text token: give some text to continue");
     else if (bias)
         snprintf(text, size, "a logit bias is given for id %u, the vocabulary has %zu", bias->id,
                  vocab(loop));
@@ -181,6 +194,8 @@ static const char *find_fault(const struct loop *loop, const struct slot *slot, 
                                                                 : "; the model takes no more");
     else if (loop_too_large(loop, slot->request))
         tell_too_large(loop, slot, text, size);
+    else if (beyond)
+        tell_beyond_limit(slot, beyond, need, text, size);
     else if (kv_setup(loop->session->kv)->window && session_ends(loop->session) &&
              !loop->session->options.recompute && slot->request->n != GENERATE_NO_LIMIT &&
              slot->request->n > context + 1 - slot->n_prompt)

@@ -7,19 +7,29 @@
 #include "base/mem.h"
 #include "base/threads.h"
 
+/* What the other ranks' caches are like; `windows` are those of all layers. */
+static struct kv_others others_of(const struct model *model, const size_t *windows)
+{
+    const struct config most = part_largest(model);
+    return model->ranks ? (struct kv_others){most.layers, most.kv_heads, windows, model->config.layers}
+                        : (struct kv_others){0};
+}
+
 /* The cache knows the layers' windows: it may keep no more than those. Its steps may be limited. */
 static int open_cache(struct session *s, struct err *err)
 {
     const struct config own = part_config(s->model), *c = &own;
-    size_t *windows = mem_alloc(c->layers, sizeof *windows);
+    const size_t layers = s->model->config.layers;
+    size_t *windows = mem_alloc(layers, sizeof *windows);
     if (!windows)
-        return err_set(err, "out of memory for %zu layers", c->layers);
-    for (size_t l = 0; l < c->layers; l++)
-        windows[l] = config_window(c, s->model->first_layer + l);
+        return err_set(err, "out of memory for %zu layers", layers);
+    for (size_t l = 0; l < layers; l++)
+        windows[l] = config_window(c, l);
     const struct kv_shape shape = {c->layers, c->kv_heads, c->head_dim, s->options.context,
                                    s->options.kv_type};
     struct kv_spec spec = s->options.kv;
-    spec.windows = windows;
+    spec.windows = windows + s->model->first_layer;
+    spec.others = others_of(s->model, windows);
     const int rc = kv_open(&s->kv, &spec, &shape, s->options.batch, err);
     free(windows);
     if (rc == 0 && kv_setup(s->kv)->step_rows)
@@ -99,6 +109,7 @@ void session_begin(struct session *s, size_t seq, size_t length)
 {
     TELL(s, ORDER_BEGIN, seq, length);
     forward_begin(&s->forward, seq, size_min(length, s->options.context));
+    kv_expect(s->kv, seq, length, s->options.chunk);
 }
 
 size_t session_space(const struct session *s)

@@ -337,7 +337,8 @@ int spec_open(struct spec **out, const struct session *session, struct drafter *
     if (!spec)
         return err_set(err, "out of memory for speculation");
     *spec = (struct spec){
-        .strategy = {.name = "speculative", .width = 1, .step = step, .arg = spec},
+        .strategy =
+            {.name = "speculative", .width = 1, .step = step, .beside = drafter->session, .arg = spec},
         .drafter = drafter,
         .options = *options,
         .most = spec_most(options),

@@ -8,6 +8,7 @@
 #include "base/err.h"
 
 struct loop;
+struct session;
 struct slot;
 
 struct step_strategy {
@@ -26,6 +27,9 @@ struct step_strategy {
     /* The run ends early, with the slot's sequence as it is, maybe before first(): takes what was not taken yet, so that no
      * rows of the cache are left without their tokens. NULL: all is taken always. */
     int (*settle)(void *arg, struct loop *loop, struct slot *slot, struct err *err);
+    /* Another session whose cache has the texts, too, each in the sequence of its place's number: requests wait until there is
+     * room in that, as well. NULL: there is none. */
+    struct session *beside;
     void *arg;
 };
 

@@ -195,7 +195,12 @@ int step_beam_open(struct step_beam **out, const struct session *session,
     if (!b)
         return err_set(err, "out of memory for beams");
     *b = (struct step_beam){
-        .strategy = {"beam", options->width, first, step, settle, b},
+        .strategy = {.name = "beam",
+                     .width = options->width,
+                     .first = first,
+                     .step = step,
+                     .settle = settle,
+                     .arg = b},
         .width = options->width,
         .n_best = n_best,
         .n_places = session->options.batch / options->width,

@@ -82,7 +82,7 @@ int step_pipe_open(struct step_pipe **out, const struct session *session, size_t
     struct step_pipe *pipe = *out = mem_zalloc(1, sizeof *pipe);
     if (!pipe)
         return err_set(err, "out of memory for steps");
-    *pipe = (struct step_pipe){.strategy = {"pipe", 1, NULL, step, NULL, pipe},
+    *pipe = (struct step_pipe){.strategy = {.name = "pipe", .width = 1, .step = step, .arg = pipe},
                                .n_groups = size_min(groups, slots)};
     pipe->group = mem_zalloc(pipe->n_groups, sizeof *pipe->group);
     pipe->flies = mem_zalloc(slots, sizeof *pipe->flies);

@@ -1,5 +1,5 @@
 /* What the option of a cache on disk says: "ram=1G,dir=/var/tmp,group=auto", each of them or none. */
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/number.h"
@@ -7,45 +7,34 @@
 
 enum { STEP_ROWS = 64 };
 
-static bool parse_ram(struct spill_place *place, const char *text)
+static bool parse_ram(struct kv_spec *spec, const char *value)
 {
-    return parse_bytes(text, &place->ram);
+    return parse_bytes(value, &spec->spill.ram);
 }
 
-static bool parse_dir(struct spill_place *place, const char *text)
+static bool parse_dir(struct kv_spec *spec, const char *value)
 {
-    memcpy(place->dir, text, strlen(text) + 1); /* no longer than what it is a part of */
-    return *text;
+    memcpy(spec->spill.dir, value, strlen(value) + 1); /* no longer than what it is a part of */
+    return *value;
 }
 
-static bool parse_group(struct spill_place *place, const char *text)
+static bool parse_group(struct kv_spec *spec, const char *value)
 {
-    place->group = 0;
-    return strcmp(text, "auto") == 0 || (parse_size(text, &place->group) && place->group);
-}
-
-static const struct {
-    const char *key;
-    bool (*parse)(struct spill_place *place, const char *text);
-} keys[] = {{"ram=", parse_ram}, {"dir=", parse_dir}, {"group=", parse_group}};
-
-static bool parse_part(struct kv_spec *spec, const char *part)
-{
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        if (strncmp(part, keys[i].key, strlen(keys[i].key)) == 0)
-            return keys[i].parse(&spec->spill, part + strlen(keys[i].key));
-    return false;
+    size_t *group = &spec->spill.group;
+    *group = 0;
+    return strcmp(value, "auto") == 0 || (parse_size(value, group) && *group);
 }
 
 static int parse_place(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
 {
-    if (kv_each_part(spec, parameter, parse_part))
-        return 0;
-    return err_set(
-        err,
-        "cache policy \"%.80s\": ram=BYTES, as 512M or 1G, dir=FOLDER of less than %d characters, and "
-        "group=HEADS, or group=auto, are expected after the colon, with commas between them",
-        text, SPILL_DIR_SIZE - (int)strlen("dir="));
+    static const struct kv_key keys[] = {
+        {"ram=", parse_ram}, {"dir=", parse_dir}, {"group=", parse_group}};
+    char expected[192];
+    snprintf(expected, sizeof expected,
+             "ram=BYTES, as 512M or 1G, dir=FOLDER of less than %d characters, and group=HEADS, or "
+             "group=auto, are expected after the colon, with commas between them",
+             SPILL_DIR_SIZE - (int)strlen("dir="));
+    return kv_take_parts(spec, text, parameter, keys, ARRAY_LEN(keys), expected, err);
 }
 
 static size_t step_rows(struct kv *kv, const struct kv_spec *spec)

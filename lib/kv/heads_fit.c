@@ -1,4 +1,5 @@
 /* Which heads stay in memory as rows become more, and what is in memory then. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -22,7 +23,7 @@ size_t heads_passing(const struct kv *kv, size_t step, bool copying)
     const size_t rows = heads_begun(kv, step);
     if (copying)
         return 2 * size_min(rows, HEADS_STRIP_BYTES);
-    return step > KV_PIECE_ROWS ? 2 * kv->setup.shape.kv_heads * 2 * rows : 0;
+    return step > KV_PIECE_ROWS ? size_times(2 * kv->setup.shape.kv_heads * 2, rows) : 0;
 }
 
 /* What all sequences take when `seq` gets `step` more rows: those of long steps go to the file layer by layer. */
@@ -90,17 +91,44 @@ static int apply(struct kv *kv, const struct kv_memory *m, struct kv_plan *plan,
     return rc;
 }
 
+/* What sequences that have rows, or get some, may come to: rows of the longest, and bytes of all; 0: no more than they have now. */
+static size_t expected(const struct kv *kv, size_t seq, size_t now, size_t *bytes)
+{
+    size_t most = 0;
+    *bytes = 0;
+    for (size_t i = 0; i < kv->setup.n_seqs; i++) {
+        const struct kv_seq *s = &kv->seq[i];
+        if (!s->n && i != seq)
+            continue;
+        most = size_max(most, s->expected);
+        *bytes = size_plus(*bytes, kv->policy->least(kv, size_max(s->n, s->expected), s->step));
+    }
+    return most > now ? most : 0;
+}
+
+/* A run that gives as much as the next step takes would end at the step after it. */
+static int refuse(const struct kv *kv, size_t seq, size_t step, const struct kv_plan *plan,
+                  struct err *err)
+{
+    const size_t now = kv->seq[seq].n + step;
+    char whole[96] = "";
+    size_t bytes;
+    const size_t most = expected(kv, seq, now, &bytes);
+    if (most && bytes > plan->bytes)
+        snprintf(whole, sizeof whole, ", and up to %zu for all %zu that may come", bytes, most);
+    return err_set(
+        err,
+        "the cache needs %zu bytes of memory for %zu row%s%s, with its heads read %zu at a time, and "
+        "ram=%zu allows less: give more, or fewer rows, sequences or tokens at a time",
+        plan->bytes, now, now == 1 ? "" : "s", whole, plan->group, kv->spec.spill.ram);
+}
+
 int heads_fit(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
     struct kv_memory m = memory_of(kv, seq, rows);
     struct kv_plan plan;
     m.before = heads_of(kv)->group;
     if (!kv_plan_make(&plan, &m))
-        return err_set(
-            err,
-            "the cache needs %zu bytes of memory for %zu row%s, with its heads read %zu at a time, and "
-            "ram=%zu allows less: give more, or fewer rows, sequences or tokens at a time",
-            plan.bytes, kv->seq[seq].n + rows, kv->seq[seq].n + rows == 1 ? "" : "s", plan.group,
-            m.ram);
+        return refuse(kv, seq, rows, &plan, err);
     return plan.group ? apply(kv, &m, &plan, err) : 0;
 }

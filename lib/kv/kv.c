@@ -85,6 +85,12 @@ struct kv_fill kv_fill(const struct kv *kv, size_t seq)
     return (struct kv_fill){s->first, s->n, s->pending, s->cap, s->adopted};
 }
 
+void kv_expect(struct kv *kv, size_t seq, size_t rows, size_t step)
+{
+    kv->seq[seq].expected = size_min(rows, kv->setup.shape.max_rows);
+    kv->seq[seq].step = size_min(rows, step);
+}
+
 size_t kv_position(const struct kv *kv, size_t seq) { return kv->seq[seq].first + kv->seq[seq].n; }
 
 bool kv_whole(const struct kv *kv, size_t seq) { return kv_position(kv, seq) <= kv->setup.cut_rows; }

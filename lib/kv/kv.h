@@ -98,14 +98,23 @@ struct kv_tuner {
                    enum kv_T_from *from);
 };
 
+/* Of a model that several processes have parts of: steps and limits that suit one cache must suit those of the others. Zeros:
+ * there are no others. */
+struct kv_others {
+    size_t layers, kv_heads; /* of the largest of the caches, this one among them */
+    const size_t *windows;   /* [n_windows] of all layers of the model. Read by kv_open() only */
+    size_t n_windows;
+};
+
 /* A policy with its parameters, as --kv spells it: "iterative", "bmc:T=16", "bmc:r=64", "paged:32", "shift:S=2048". */
 struct kv_spec {
     const struct kv_policy *policy;
-    size_t T, r;              /* 0: not given */
-    bool tuned;               /* T=tuned: that of the tuner, where the policy has another habit */
-    size_t window;            /* S of an endless policy; 0: N */
-    double slack;             /* room beyond the window, as a part of it */
-    const size_t *windows;    /* [layers] a layer's own, 0: none; or NULL. Read by kv_open() only */
+    size_t T, r;           /* 0: not given */
+    bool tuned;            /* T=tuned: that of the tuner, where the policy has another habit */
+    size_t window;         /* S of an endless policy; 0: N */
+    double slack;          /* room beyond the window, as a part of it */
+    const size_t *windows; /* [layers] a layer's own, 0: none; or NULL. Read by kv_open() only */
+    struct kv_others others;
     struct spill_place spill; /* where rows are that memory does not hold */
     const struct kv_sparse
         *sparse; /* of `headwise`: heads that do not look far; or NULL. Read by kv_open() only */
@@ -171,6 +180,9 @@ struct kv_fill {
 };
 
 struct kv_fill kv_fill(const struct kv *kv, size_t seq);
+
+/* What a sequence that begins may come to, in steps of `step` rows at most: told where memory does not suffice. */
+void kv_expect(struct kv *kv, size_t seq, size_t rows, size_t step);
 
 /* Where the next row of a sequence stands: committed rows, those that were dropped among them. */
 size_t kv_position(const struct kv *kv, size_t seq);

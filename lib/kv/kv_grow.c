@@ -137,7 +137,8 @@ static size_t blocks_at_once(const struct kv *kv)
 
 size_t kv_grow_moving_bytes(const struct kv *kv, size_t rows)
 {
-    const size_t r = kv->setup.r, before = rows ? (rows - 1) / r * r : 0;
+    const size_t r = kv->setup.r, last = size_min(rows, kv->setup.shape.max_rows);
+    const size_t before = last ? (last - 1) / r * r : 0;
     if (kv->policy->room != kv_grow_room)
         return 0;
     return size_min(blocks_at_once(kv), n_blocks(kv)) * block_bytes(kv, round_up(before, TILE_ROWS));

@@ -1,5 +1,6 @@
 /* How caches grow: what the option says after its colon, and the rows that an allocation adds. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/number.h"
@@ -14,22 +15,33 @@ size_t kv_default_T(size_t max_rows)
     return T;
 }
 
-bool kv_each_part(struct kv_spec *spec, const char *parameter,
-                  bool (*take)(struct kv_spec *spec, const char *part))
+/* The key that a part begins with; NULL: none of them. */
+static const struct kv_key *key_of(const char *part, const struct kv_key *keys, size_t n_keys)
+{
+    for (size_t i = 0; i < n_keys; i++)
+        if (strncmp(part, keys[i].name, strlen(keys[i].name)) == 0)
+            return &keys[i];
+    return NULL;
+}
+
+int kv_take_parts(struct kv_spec *spec, const char *text, const char *parameter,
+                  const struct kv_key *keys, size_t n_keys, const char *expected, struct err *err)
 {
     char part[SPILL_DIR_SIZE];
-    for (const char *at = parameter;; at++) {
+    bool given[8] = {false};
+    for (const char *at = parameter, *end; at; at = *end ? end + 1 : NULL) {
         const size_t len = strcspn(at, ",");
-        if (len >= sizeof part)
-            return false;
-        memcpy(part, at, len);
-        part[len] = 0;
-        if (!take(spec, part))
-            return false;
-        at += len;
-        if (!*at)
-            return true;
+        end = at + len;
+        snprintf(part, sizeof part, "%.*s", (int)size_min(len, sizeof part - 1), at);
+        const struct kv_key *key = key_of(part, keys, n_keys);
+        if (!key || len >= sizeof part || !key->take(spec, part + strlen(key->name)))
+            return err_set(err, "cache policy \"%.80s\": %s", text, expected);
+        if (given[key - keys])
+            return err_set(err, "cache policy \"%.80s\": %s is given twice, once is expected", text,
+                           key->name);
+        given[key - keys] = true;
     }
+    return 0;
 }
 
 /* ---- a row at a time, and all at once ---- */
@@ -80,7 +92,8 @@ static bool parse_named(struct kv_spec *spec, const char *parameter, const char 
             target = &spec->r;
             number = parameter + strlen(*rows);
         }
-    return target && parse_size(number, target) && *target;
+    const bool rows_too = target == &spec->r;
+    return target && (rows_too ? parse_count : parse_size)(number, target) && *target;
 }
 
 static int parse_step(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
@@ -144,24 +157,25 @@ const struct kv_growth kv_grow_in_segments = {parse_segment, segment_rows, "step
 
 enum { MOST_SLACK = 16 };
 
-/* One of "S=2048" and "slack=0.5". */
-static bool parse_window_part(struct kv_spec *spec, const char *part)
+static bool parse_rows(struct kv_spec *spec, const char *value)
 {
-    if (strncmp(part, "S=", 2) == 0)
-        return parse_size(part + 2, &spec->window) && spec->window > 1;
-    return strncmp(part, "slack=", 6) == 0 && parse_double(part + 6, &spec->slack) &&
-           spec->slack >= 0 && spec->slack <= MOST_SLACK;
+    return parse_count(value, &spec->window) && spec->window > 1;
+}
+
+static bool parse_slack(struct kv_spec *spec, const char *value)
+{
+    return parse_double(value, &spec->slack) && spec->slack >= 0 && spec->slack <= MOST_SLACK;
 }
 
 static int parse_window(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
 {
-    if (kv_each_part(spec, parameter, parse_window_part))
-        return 0;
-    return err_set(
-        err,
-        "cache policy \"%s\": S=ROWS, at least 2, or slack=PART, from 0 to %d, is expected after "
-        "the colon, or both with a comma between them",
-        text, MOST_SLACK);
+    static const struct kv_key keys[] = {{"S=", parse_rows}, {"slack=", parse_slack}};
+    char expected[160];
+    snprintf(expected, sizeof expected,
+             "S=ROWS, at least 2, or slack=PART, from 0 to %d, is expected after the colon, or both "
+             "with a comma between them",
+             MOST_SLACK);
+    return kv_take_parts(spec, text, parameter, keys, ARRAY_LEN(keys), expected, err);
 }
 
 static size_t window_rows(struct kv *kv, const struct kv_spec *spec)

@@ -36,12 +36,13 @@ size_t heads_offset(const struct kv *kv, size_t seq, size_t layer, size_t v, siz
 
 size_t heads_whole(const struct kv *kv, size_t rows)
 {
-    return rows * kv_row_bytes(kv) / SPILL_BLOCK * SPILL_BLOCK;
+    return size_times(rows, kv_row_bytes(kv)) / SPILL_BLOCK * SPILL_BLOCK;
 }
 
 size_t heads_begun(const struct kv *kv, size_t rows)
 {
-    return round_up(rows * kv_row_bytes(kv), SPILL_BLOCK);
+    const size_t bytes = size_times(rows, kv_row_bytes(kv));
+    return bytes > SIZE_MAX - SPILL_BLOCK ? SIZE_MAX : round_up(bytes, SPILL_BLOCK);
 }
 
 /* ---- opening and closing ---- */

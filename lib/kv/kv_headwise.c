@@ -143,11 +143,12 @@ static size_t bytes_of(const struct kv *kv, size_t rows)
 {
     const struct kv_shape *shape = &kv->setup.shape;
     const size_t sparse = heads_of(kv)->sparse.n, whole = shape->layers * shape->kv_heads - sparse;
-    return 2 * whole * heads_begun(kv, rows) + 2 * sparse * sparse_bytes(kv, rows);
+    return size_plus(size_times(2 * whole, heads_begun(kv, rows)),
+                     size_times(2 * sparse, sparse_bytes(kv, rows)));
 }
 
 /* Two buffers of a group; of every head what has not become whole blocks yet, and the two last short steps; rows of a long one
- * besides. */
+ * besides. Blocks may be whole when a step begins. */
 static size_t least_of(const struct kv *kv, size_t rows, size_t step)
 {
     const struct kv_shape *shape = &kv->setup.shape;
@@ -156,11 +157,13 @@ static size_t least_of(const struct kv *kv, size_t rows, size_t step)
     const struct kv_memory m = {
         .layers = shape->layers,
         .kv_heads = shape->kv_heads,
-        .head_bytes = 2 * heads_begun(kv, rows),
-        .tail_bytes = 2 * (piece + 2 * SPILL_BLOCK),
-        .other_bytes = size_max(heads_passing(kv, step, false), heads_passing(kv, rows, true)),
+        .head_bytes = size_times(2, heads_begun(kv, rows)),
+        .tail_bytes = step ? 2 * (piece + 2 * SPILL_BLOCK) : 0,
+        .other_bytes =
+            step ? size_max(heads_passing(kv, step, false), heads_passing(kv, rows, true)) : 0,
         .sparse = sparse->n ? sparse : NULL,
-        .sparse_bytes = 2 * sparse->n * (sparse_bytes(kv, rows) + heads_begun(kv, step)),
+        .sparse_bytes =
+            size_times(2 * sparse->n, size_plus(sparse_bytes(kv, rows), heads_begun(kv, step))),
     };
     return kv_plan_bytes(&m, size_min(size_max(kv->spec.spill.group, 1), shape->kv_heads), 0);
 }

@@ -3,24 +3,25 @@
 
 #include "kv/kv_grow.h"
 
-static size_t plus(size_t a, size_t b)
+/* The cache as the largest of those is that a step must fit, for arithmetic only: each part of a model has its own. */
+static struct kv largest_of(const struct kv *kv)
 {
-    size_t sum;
-    return size_add(a, b, &sum) ? sum : SIZE_MAX;
+    struct kv most = *kv;
+    most.setup.shape.layers = size_max(most.setup.shape.layers, kv->spec.others.layers);
+    most.setup.shape.kv_heads = size_max(most.setup.shape.kv_heads, kv->spec.others.kv_heads);
+    return most;
 }
 
-static size_t times(size_t a, size_t b)
+static size_t rows_bytes(const struct kv *kv, size_t rows)
 {
-    size_t product;
-    return size_mul(a, b, &product) ? product : SIZE_MAX;
+    return size_times(rows, kv_rows_bytes(kv, 1));
 }
-
-static size_t rows_bytes(const struct kv *kv, size_t rows) { return times(rows, kv_rows_bytes(kv, 1)); }
 
 /* Rows that a sequence has made for `rows` of them: up to its next growth, and then in whole tiles. */
 static size_t made_rows(const struct kv *kv, size_t rows)
 {
-    return round_up(size_min(round_up(rows, kv->setup.r), kv->setup.shape.max_rows), TILE_ROWS);
+    const size_t most = kv->setup.shape.max_rows;
+    return round_up(size_min(round_up(size_min(rows, most), kv->setup.r), most), TILE_ROWS);
 }
 
 static size_t sequence_bytes(const struct kv *kv, size_t rows)
@@ -38,26 +39,39 @@ static size_t shared_rows(const struct kv *kv, size_t prompt, size_t width)
 
 struct kv_need kv_need(const struct kv *kv, size_t prompt, size_t rows, size_t width)
 {
-    const size_t one = sequence_bytes(kv, rows);
-    const size_t shared = rows_bytes(kv, shared_rows(kv, prompt, width));
+    const struct kv most = largest_of(kv);
+    const size_t one = sequence_bytes(&most, rows);
+    const size_t shared = rows_bytes(&most, shared_rows(kv, prompt, width));
     const bool countable = one < SIZE_MAX && shared < SIZE_MAX;
     return (struct kv_need){
-        .held = countable ? plus(shared, times(width, one - size_min(shared, one))) : SIZE_MAX,
-        .moving = kv_grow_moving_bytes(kv, rows),
+        .held =
+            countable ? size_plus(shared, size_times(width, one - size_min(shared, one))) : SIZE_MAX,
+        .moving = kv_grow_moving_bytes(&most, rows),
         .most = kv->spec.spill.ram,
     };
 }
 
 size_t kv_need_least(const struct kv *kv, size_t rows, size_t step)
 {
-    return kv->policy->least ? kv->policy->least(kv, rows, step) : 0;
+    const struct kv most = largest_of(kv);
+    return kv->policy->least ? kv->policy->least(&most, rows, step) : 0;
 }
 
-/* Once heads come and go, they do so until the cache is empty, small as it may have become. Sparse ones have a step's rows, too. */
+size_t kv_need_beyond(const struct kv *kv, size_t rows)
+{
+    const size_t bytes = size_min(kv_need_least(kv, rows, 0), kv_need(kv, rows, rows, 1).held);
+    return bytes > kv->spec.spill.ram ? bytes : 0;
+}
+
+/* Once heads come and go, they do so until the cache is empty, small as it may have become: those of a larger one may, where ours
+ * stay. Sparse ones have a step's rows, too. */
 bool kv_need_possible(const struct kv *kv, struct kv_need need)
 {
-    return !need.most || need.least <= need.most ||
-           (need.held <= need.most && !kv->setup.heads_at_once && !kv->spec.sparse);
+    const struct kv_shape *shape = &kv->setup.shape;
+    const struct kv_others *others = &kv->spec.others;
+    const bool largest = others->layers <= shape->layers && others->kv_heads <= shape->kv_heads;
+    const bool stay = largest && !kv->setup.heads_at_once && !kv->spec.sparse;
+    return !need.most || need.least <= need.most || (need.held <= need.most && stay);
 }
 
 size_t kv_need_of_fork(const struct kv *kv, size_t rows, size_t common)
@@ -68,14 +82,14 @@ size_t kv_need_of_fork(const struct kv *kv, size_t rows, size_t common)
 
 struct kv_need kv_need_add(struct kv_need a, struct kv_need b)
 {
-    return (struct kv_need){plus(a.held, b.held), size_max(a.moving, b.moving),
-                            size_max(a.most, b.most), plus(a.least, b.least)};
+    return (struct kv_need){size_plus(a.held, b.held), size_max(a.moving, b.moving),
+                            size_max(a.most, b.most), size_plus(a.least, b.least)};
 }
 
 struct kv_need kv_need_times(struct kv_need need, size_t n)
 {
-    need.held = times(need.held, n);
-    need.least = times(need.least, n);
+    need.held = size_times(need.held, n);
+    need.least = size_times(need.least, n);
     return need;
 }
 
@@ -84,12 +98,14 @@ size_t kv_need_held(struct kv_need need)
     return need.most ? size_min(need.held, need.most) : need.held;
 }
 
-size_t kv_need_total(struct kv_need need) { return plus(kv_need_held(need), need.moving); }
+size_t kv_need_total(struct kv_need need) { return size_plus(kv_need_held(need), need.moving); }
 
 size_t kv_need_fits(struct kv_need need, size_t bytes)
 {
     if (bytes < need.moving || !need.held)
         return 0;
     const size_t left = bytes - need.moving;
-    return need.most && need.most <= left ? SIZE_MAX : left / need.held;
+    if (!need.most || need.most > left)
+        return left / need.held;
+    return need.least ? size_max(need.most / need.least, need.most / need.held) : SIZE_MAX;
 }

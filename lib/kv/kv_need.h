@@ -4,7 +4,7 @@
 
 #include "kv/kv.h"
 
-/* Bytes of all layers and heads; SIZE_MAX: more than can be counted. */
+/* Bytes of all layers and heads, of the process that has most of them where several have parts of a model; SIZE_MAX: more than can be counted. */
 struct kv_need {
     size_t held;   /* when all rows are there */
     size_t moving; /* beside them, at most, while the last growth copies */
@@ -18,6 +18,10 @@ struct kv_need kv_need(const struct kv *kv, size_t prompt, size_t rows, size_t w
 /* Bytes in memory that a sequence of `rows` rows cannot do without, where they come in steps of `step` at most; 0 where the
  * policy's memory has no limit. */
 size_t kv_need_least(const struct kv *kv, size_t rows, size_t step);
+
+/* Bytes that a sequence of `rows` rows must have in memory however they come, where they are beyond the policy's limit; 0: they
+ * are not. */
+size_t kv_need_beyond(const struct kv *kv, size_t rows);
 
 /* All of it can be under way at the same time: it is within its limit, if it has one, or what must be there is. */
 bool kv_need_possible(const struct kv *kv, struct kv_need need);
@@ -35,7 +39,7 @@ struct kv_need kv_need_times(struct kv_need need, size_t n);
 size_t kv_need_held(struct kv_need need);
 size_t kv_need_total(struct kv_need need);
 
-/* How many such needs fit into so many bytes; SIZE_MAX: any number. */
+/* How many such needs fit into so many bytes, and into the policy's own limit; SIZE_MAX: any number. */
 size_t kv_need_fits(struct kv_need need, size_t bytes);
 
 #endif

@@ -20,9 +20,12 @@ static size_t widest(const struct kv_memory *m, size_t group)
 size_t kv_plan_bytes(const struct kv_memory *m, size_t group, size_t heads)
 {
     const size_t others = kv_plan_all(m) - heads;
-    const size_t away =
-        others ? 2 * widest(m, group) * m->head_bytes + others * m->tail_bytes + m->other_bytes : 0;
-    return heads * m->head_bytes + away + m->sparse_bytes;
+    const size_t all = size_plus(size_times(heads, m->head_bytes), m->sparse_bytes);
+    if (!others)
+        return all;
+    const size_t buffers = size_times(2 * widest(m, group), m->head_bytes);
+    const size_t tails = size_plus(size_times(others, m->tail_bytes), m->other_bytes);
+    return size_plus(all, size_plus(buffers, tails));
 }
 
 /* The smallest that is worth a request, of those that fit. */

@@ -18,9 +18,17 @@ struct kv_growth {
     bool in_steps; /* rows up to the next growth are free */
 };
 
-/* kv_growth.c: the parts of a parameter that has commas between them; false: take() did not know one of them, or one is too long. */
-bool kv_each_part(struct kv_spec *spec, const char *parameter,
-                  bool (*take)(struct kv_spec *spec, const char *part));
+/* A part "S=64" of a parameter that has several, with commas between them. */
+struct kv_key {
+    const char *name; /* with its = */
+    bool (*take)(struct kv_spec *spec, const char *value);
+};
+
+/* kv_growth.c: takes the parts, by at most 8 keys; `text` is all of the option, and `expected` says what may stand behind its
+ * colon. */
+int kv_take_parts(struct kv_spec *spec, const char *text, const char *parameter,
+                  const struct kv_key *keys, size_t n_keys, const char *expected,
+                  struct err *err) MUST_USE;
 
 /* kv_growth.c: a row at a time (T = N), all at once (T = 1), T or r given or else picked, blocks of 16 or 32, T or r given
  * or else 16 rows, a window of r = S rows and its slack at once. */
@@ -110,7 +118,8 @@ struct kv_policy {
     /* By arithmetic: bytes that a sequence of `rows` rows takes, in memory and elsewhere. NULL: rows up to the next growth, in whole tiles. */
     size_t (*bytes)(const struct kv *kv, size_t rows);
 
-    /* Of those, what must be in memory, while its rows come in steps of `step` at most. NULL where memory has no limit. */
+    /* Of those, what must be in memory, while its rows come in steps of `step` at most; 0: what no steps can spare. NULL where
+     * memory has no limit. */
     size_t (*least)(const struct kv *kv, size_t rows, size_t step);
 
     /* Once, from kv_close(); every sequence is empty already. */
@@ -121,12 +130,13 @@ extern const struct kv_policy *const kv_policies[]; /* ended by NULL */
 
 /* One sequence, as policies see it. */
 struct kv_seq {
-    size_t first;   /* position of the first row */
-    size_t n;       /* committed rows */
-    size_t pending; /* rows of the step under way */
-    size_t cap;     /* rows made by the policy, <= N */
-    bool adopted;   /* rows lie in memory that was adopted */
-    size_t stored;  /* rows per head of that memory */
+    size_t first;          /* position of the first row */
+    size_t n;              /* committed rows */
+    size_t pending;        /* rows of the step under way */
+    size_t cap;            /* rows made by the policy, <= N */
+    size_t expected, step; /* rows that it may come to, and of a step at most; 0: nobody said */
+    bool adopted;          /* rows lie in memory that was adopted */
+    size_t stored;         /* rows per head of that memory */
     size_t
         clean; /* leading ones of them that attention may read: tokens' rows, and zeros that we wrote */
     void *store; /* the policy's */

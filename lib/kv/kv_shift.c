@@ -23,22 +23,37 @@ static struct kv_plan plan_layer(size_t seen, double slack)
 /* Rows that fit behind a window wherever its first row lies in a tile. */
 static size_t step_rows(const struct kv_plan *p) { return p->rows - p->past - (TILE_ROWS - 1); }
 
+static struct kv_plan plan_window(const struct kv *kv, const size_t *windows, size_t layer)
+{
+    const size_t S = kv->setup.window, own = windows && windows[layer] ? windows[layer] : S;
+    return plan_layer(size_min(own, S), kv->spec.slack);
+}
+
+/* Steps and cuts are those that every layer can take. */
+static void suit(struct kv_setup *setup, const struct kv_plan *p)
+{
+    setup->cut_rows = size_min(setup->cut_rows, p->past);
+    setup->step_rows = size_min(setup->step_rows, step_rows(p));
+}
+
 static bool plan_layers(struct kv *kv, struct kv_windows *store)
 {
     struct kv_setup *setup = &kv->setup;
-    const size_t *windows = kv->spec.windows;
+    const struct kv_others *others = &kv->spec.others;
     setup->cut_rows = setup->step_rows = SIZE_MAX;
+    for (size_t l = 0; l < others->n_windows; l++) {
+        const struct kv_plan plan = plan_window(kv, others->windows, l);
+        suit(setup, &plan);
+    }
     for (size_t l = 0; l < setup->shape.layers; l++) {
-        const size_t own = windows && windows[l] ? windows[l] : setup->window;
         struct kv_plan *p = &store->plan[l];
         size_t bytes;
-        *p = plan_layer(size_min(own, setup->window), kv->spec.slack);
+        *p = plan_window(kv, kv->spec.windows, l);
         p->at = store->bytes;
         if (!size_mul(2 * setup->shape.kv_heads * kv_row_bytes(kv), p->rows, &bytes) ||
             !size_add(store->bytes, bytes, &store->bytes))
             return false;
-        setup->cut_rows = size_min(setup->cut_rows, p->past);
-        setup->step_rows = size_min(setup->step_rows, step_rows(p));
+        suit(setup, p);
         setup->view_rows = size_max(setup->view_rows, p->rows + TILE_ROWS);
     }
     return true;

@@ -23,7 +23,9 @@ static int take_rows(const struct conf *conf, const struct conf_entry *entry, si
                      struct err *err)
 {
     const bool recent = strcmp(entry->key, "recent") == 0;
-    return parse_size(entry->value, rows) && *rows <= MOST_ROWS && *rows >= recent
+    if (conf_once(conf, entry, err) < 0)
+        return -1;
+    return parse_count(entry->value, rows) && *rows <= MOST_ROWS && *rows >= recent
                ? 0
                : bad_line(conf, entry, "a number of rows", err);
 }

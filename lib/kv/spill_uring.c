@@ -10,6 +10,9 @@
 struct ring {
     struct io_uring uring;
     int fd;
+    struct spill_piece *piece[SPILL_PIECES]; /* under way */
+    size_t n, submitted;                     /* of them, and those that the system has */
+    int error; /* -errno of a ring that does no more: what it did not get, or cannot give back, has failed; 0: none */
 };
 
 /* Systems without it, and those that refuse it, say so here. */
@@ -36,6 +39,9 @@ static void close_ring(void *state)
 static void take(void *state, struct spill_piece *piece)
 {
     struct ring *ring = state;
+    ring->piece[ring->n++] = piece;
+    if (ring->error)
+        return;
     struct io_uring_sqe *entry = io_uring_get_sqe(&ring->uring);
     if (piece->write)
         io_uring_prep_write(entry, ring->fd, piece->at, (unsigned)piece->bytes, piece->offset);
@@ -44,22 +50,58 @@ static void take(void *state, struct spill_piece *piece)
     io_uring_sqe_set_data(entry, piece);
 }
 
+/* It can do no more just now. */
+static bool passes(int rc) { return rc == -EINTR || rc == -EAGAIN || rc == -EBUSY; }
+
 static void begin(void *state)
 {
     struct ring *ring = state;
-    while (io_uring_sq_ready(&ring->uring) && io_uring_submit(&ring->uring) < 0)
-        sched_yield();
+    while (!ring->error && io_uring_sq_ready(&ring->uring)) {
+        const int rc = io_uring_submit(&ring->uring);
+        if (passes(rc))
+            sched_yield();
+        else if (rc < 0)
+            ring->error = rc;
+        else
+            ring->submitted += (size_t)rc;
+    }
+}
+
+/* The next piece that the system gives back; NULL: it has none, or gives none back. */
+static struct spill_piece *wait_one(struct ring *ring)
+{
+    struct io_uring_cqe *entry = NULL;
+    int rc = 0;
+    while (ring->submitted && !entry && (rc == 0 || passes(rc))) {
+        rc = io_uring_wait_cqe(&ring->uring, &entry);
+        if (passes(rc))
+            sched_yield();
+    }
+    if (rc < 0) {
+        ring->error = rc;
+        ring->submitted = 0;
+    }
+    if (!entry)
+        return NULL;
+    struct spill_piece *piece = io_uring_cqe_get_data(entry);
+    piece->result = entry->res;
+    io_uring_cqe_seen(&ring->uring, entry);
+    ring->submitted--;
+    return piece;
 }
 
 static struct spill_piece *ended(void *state)
 {
     struct ring *ring = state;
-    struct io_uring_cqe *entry = NULL;
-    while (io_uring_wait_cqe(&ring->uring, &entry) < 0 || !entry)
-        sched_yield();
-    struct spill_piece *piece = io_uring_cqe_get_data(entry);
-    piece->result = entry->res;
-    io_uring_cqe_seen(&ring->uring, entry);
+    struct spill_piece *piece = wait_one(ring);
+    size_t at = 0;
+    if (!piece) {
+        piece = ring->piece[0];
+        piece->result = ring->error;
+    }
+    while (ring->piece[at] != piece)
+        at++;
+    ring->piece[at] = ring->piece[--ring->n];
     return piece;
 }
 

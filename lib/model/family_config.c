@@ -280,6 +280,8 @@ int family_configure_shape(const struct family *family, const struct conf *shape
     for (size_t i = 0; i < shape->n_entries; i++) {
         const struct conf_entry *line = &shape->entry[i];
         const bool is_eos = strcmp(line->key, "eos") == 0;
+        if (!is_eos && conf_once(shape, line, err) < 0)
+            goto out;
         if (!is_eos && strcmp(line->key, "family") != 0 && !config_has_key(line->key)) {
             err_set(err, "%s: line %d: there is no key \"%s\"; see bmc-family(5)", shape->name,
                     line->line, line->key);

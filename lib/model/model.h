@@ -18,7 +18,8 @@ struct model {
     struct ranks *ranks; /* that it is split over; NULL: this process has all */
     bool by_layers;      /* split so: this one has layers [first_layer, first_layer + n_layers) */
     size_t first_layer, n_layers;
-    void *synthetic; /* weights in memory, not in a file */
+    size_t most_layers; /* that one of the ranks has */
+    void *synthetic;    /* weights in memory, not in a file */
     size_t synthetic_bytes;
 };
 

@@ -50,6 +50,19 @@ struct config part_config(const struct model *model)
     return own;
 }
 
+struct config part_largest(const struct model *model)
+{
+    struct config most = part_config(model);
+    const struct ranks *ranks = beside(model);
+    for (int r = 0; ranks && r < ranks->size; r++) {
+        const size_t n = part_piece(&model->config, DIM_KV, (size_t)r, (size_t)ranks->size).n;
+        most.kv_heads = size_max(most.kv_heads, n / most.head_dim);
+    }
+    if (model->by_layers)
+        most.layers = model->most_layers;
+    return most;
+}
+
 /* ---- pieces ---- */
 
 int part_open(struct part *part, const struct model *model, size_t max_rows, struct err *err)

@@ -24,6 +24,9 @@ struct piece part_piece(const struct config *config, enum dim dim, size_t rank, 
 /* The model's configuration with the heads and the number of layers that this rank has. */
 struct config part_config(const struct model *model);
 
+/* The same with the most that any rank has; of one process its own. */
+struct config part_largest(const struct model *model);
+
 enum { PART_ROOM_FLOATS = 1 << 16 }; /* of rows that are joined in one go, at most */
 
 /* Of one forward pass. */

@@ -196,6 +196,7 @@ int part_take_layers(struct model *model, struct ranks *ranks, const size_t *cou
             model->first_layer = sum;
             model->n_layers = n;
         }
+        model->most_layers = size_max(model->most_layers, n);
         sum += n;
         empty |= n == 0;
     }

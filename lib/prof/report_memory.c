@@ -91,9 +91,9 @@ static int equation_row(const struct job *job, const struct equation *e, const s
 {
     const double one = e->rows(&job->report->run, what) * token_bytes(&job->report->run);
     const double fits = one > 0 ? (double)job->budget / one : 0;
-    json_t *none = json_pack("{s:o, s:n, s:n, s:n, s:n, s:n, s:n}", "fits",
-                             rows_count(job->budget ? (int64_t)fits : -1), "T", "r", "run_layers",
-                             "run_batch", "run_bytes", "run_over");
+    json_t *none = json_pack("{s:o, s:n, s:n, s:n, s:n, s:n, s:n, s:n}", "fits",
+                             rows_count(job->budget ? (int64_t)fits : -1), "least_bytes", "T", "r",
+                             "run_layers", "run_batch", "run_bytes", "run_over");
     return add_row(job, e->name, spec, what, (double)what->batch * one, none, err);
 }
 
@@ -103,10 +103,10 @@ static int policy_row(const struct job *job, const struct contender *c, const st
     struct memory_result r;
     if (run_memory(&job->report->run, &c->spec, what, job->budget, job->run_bytes, &r, err) < 0)
         return -1;
-    const bool ran = r.run_layers > 0;
+    const bool ran = r.run_layers > 0, fits = r.fits < SIZE_MAX && (job->budget || r.impossible);
     json_t *of_run = json_pack(
-        "{s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "fits",
-        rows_count(job->budget && r.fits < SIZE_MAX ? (int64_t)r.fits : -1), "T", (json_int_t)r.T, "r",
+        "{s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "fits", rows_count(fits ? (int64_t)r.fits : -1),
+        "least_bytes", rows_count(r.least ? (int64_t)r.least : -1), "T", (json_int_t)r.T, "r",
         (json_int_t)r.r, "run_layers", rows_count(ran ? (int64_t)r.run_layers : -1), "run_batch",
         rows_count(ran ? (int64_t)r.run_batch : -1), "run_bytes",
         rows_count(ran ? (int64_t)r.run_bytes : -1), "run_over",

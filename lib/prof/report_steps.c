@@ -360,6 +360,9 @@ static int choose_batch(const struct report *report, const struct contender *con
         return -1;
     if (memory.fits < SIZE_MAX)
         *batch = memory.fits;
+    if (memory.impossible)
+        return err_set(err, "%s: %zu + %zu tokens need %zu bytes in memory, ram= allows less",
+                       contender->text, test->n_prompt, test->n_gen, memory.least);
     return memory.fits ? 0
                        : err_set(err, "%s: %zu + %zu tokens take %zu bytes, --memory holds %zu",
                                  contender->text, test->n_prompt, test->n_gen, memory.bytes,

@@ -115,9 +115,12 @@ struct memory_case {
  * what its policy's arithmetic says of as much. */
 struct memory_result {
     size_t T, r;
-    size_t bytes;      /* by arithmetic, of all prompts and their answers, in all layers */
-    size_t fits;       /* prompts that `budget` holds; SIZE_MAX: any number */
-    size_t run_layers; /* 0: not even one layer of one prompt is within `most` */
+    size_t bytes; /* by arithmetic, of all prompts and their answers, in all layers */
+    size_t
+        least; /* of one prompt and its answers, that must be in memory; 0: all, or the policy has no limit */
+    size_t fits;     /* prompts that `budget` holds, and the policy's own limit; SIZE_MAX: any number */
+    bool impossible; /* not even one, since the policy's own limit is too low */
+    size_t run_layers; /* 0: not even one layer of one prompt is within `most`, or it is impossible */
     size_t run_batch, run_bytes, arithmetic_bytes;
 };
 

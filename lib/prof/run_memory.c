@@ -21,10 +21,16 @@ static void choose_part(struct memory_result *r, const struct run *run, const st
     r->run_layers = fits ? layers : size_min(layers, most / size_max(1, of_layer));
 }
 
-/* At once, or in the longest steps that there are. */
+/* Of a prompt's rows, in a step of bmc-gen. */
+enum { CHUNK_ROWS = 512 };
+
+/* At once, or in the longest steps that there are; in short ones where rows go elsewhere, as they do behind such steps when
+ * nothing is written. */
 static int grow(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
-    const size_t most = kv_setup(kv)->step_rows ? kv_setup(kv)->step_rows : rows;
+    const size_t steps = kv_setup(kv)->step_rows, most = steps                        ? steps
+                                                         : kv_need_least(kv, rows, 1) ? TILE_ROWS
+                                                                                      : rows;
     for (size_t step; rows; rows -= step) {
         step = size_min(most, rows);
         if (kv_room(kv, seq, step, err) < 0)
@@ -83,12 +89,17 @@ int run_memory(const struct run *run, const struct kv_spec *spec, const struct m
     *r = (struct memory_result){0};
     if (open_cache(&kv, run, spec, run->config.layers, what->beams, err) < 0)
         return -1;
-    const struct kv_need need = kv_need(kv, what->prompt, what->prompt + what->answer, what->beams);
+    const size_t rows = what->prompt + what->answer, step = size_max(what->prompt, 1);
+    struct kv_need need = kv_need(kv, what->prompt, rows, what->beams);
+    need.least = size_times(what->beams, kv_need_least(kv, rows, size_min(step, CHUNK_ROWS)));
+    r->impossible = !kv_need_possible(kv, need);
     r->T = kv_setup(kv)->T;
     r->r = kv_setup(kv)->r;
     r->bytes = kv_need_held(kv_need_times(need, what->batch));
-    r->fits = kv_need_fits(need, budget);
+    r->least = need.least;
+    r->fits = r->impossible ? 0 : kv_need_fits(need, budget);
     kv_close(kv);
-    choose_part(r, run, what, need, most);
+    if (!r->impossible)
+        choose_part(r, run, what, need, most);
     return r->run_layers ? run_part(r, run, spec, what, err) : 0;
 }

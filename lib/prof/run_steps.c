@@ -126,7 +126,7 @@ static int open_stepper(struct stepper *s, const struct model *model, const stru
         .attn = run->attn,
         .kernels = run->kernels,
         .precision = run->precision,
-        .context = run->N,
+        .context = size_min(run->N, model->config.context), /* windows slide on beyond it */
         .batch = run->batch,
         .chunk = size_min(512, run->N),
         .threads = run->threads,

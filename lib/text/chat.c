@@ -110,14 +110,16 @@ static int read_name(struct chat *chat, const struct conf *conf, const struct co
 static int read_line(struct chat *chat, const struct conf *conf, const struct conf_entry *entry,
                      struct err *err)
 {
+    for (size_t i = 0; i < ARRAY_LEN(list_keys); i++)
+        if (strcmp(entry->key, list_keys[i].key) == 0)
+            return read_list(chat, conf, entry, i, err);
+    if (conf_once(conf, entry, err) < 0)
+        return -1;
     if (strcmp(entry->key, "chat") == 0)
         return read_name(chat, conf, entry, err);
     for (size_t i = 0; i < CHAT_PARTS; i++)
         if (strcmp(entry->key, part_keys[i]) == 0)
             return read_string(conf, entry, &chat->part[i], err);
-    for (size_t i = 0; i < ARRAY_LEN(list_keys); i++)
-        if (strcmp(entry->key, list_keys[i].key) == 0)
-            return read_list(chat, conf, entry, i, err);
     for (size_t i = 0; i < ARRAY_LEN(choice_keys); i++)
         if (strcmp(entry->key, choice_keys[i].key) == 0)
             return read_choice(chat, conf, entry, i, err);

@@ -250,6 +250,9 @@ static void test_conf(void)
           "a negative size");
     check(conf_get_size(&conf, "none", 0, 9, &size, &err) < 0 && strstr(err.text, "none"),
           "a missing key");
+    check(conf_get_size(&conf, "a", 0, 9, &size, &err) < 0 &&
+              strstr(err.text, "t: line 4: \"a\" stands on line 3 already"),
+          "a size that is said twice: %s", err.text);
     conf_release(&conf);
     check(conf_parse(&conf, "a\0b", 3, "t", &err) < 0, "a zero byte");
     static const char *const no_size[] = {"",   " 1",   "+1",  "-1",

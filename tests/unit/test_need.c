@@ -106,6 +106,50 @@ static void test_least(size_t rows, size_t step)
     kv_close(kv);
 }
 
+/* Of a model that several have parts of, the largest part counts, whoever reckons. */
+static void test_others(void)
+{
+    const struct kv_shape small = {1, 2, WIDE_D, 4096, DTYPE_F32},
+                          large = {7, 3, WIDE_D, 4096, DTYPE_F32};
+    struct kv *kv[2] = {NULL, cache_of("headwise:ram=1M", &large, 1)};
+    struct kv_spec spec;
+    struct err err;
+    check(kv_spec_parse(&spec, "headwise:ram=1M", &err) == 0, "%s", err.text);
+    spec.others = (struct kv_others){7, 3, NULL, 0};
+    if (!check(kv_open(&kv[0], &spec, &small, 1, &err) == 0, "%s", err.text))
+        return;
+    check(kv_need(kv[0], 10, 500, 2).held == kv_need(kv[1], 10, 500, 2).held &&
+              kv_need_least(kv[0], 500, 100) == kv_need_least(kv[1], 500, 100) &&
+              kv_need_beyond(kv[0], 4096) == kv_need_beyond(kv[1], 4096) &&
+              kv_need_beyond(kv[0], 4096) && !kv_need_beyond(kv[0], 500),
+          "the largest part");
+    /* Heads of that one may be on their way where ours stay. */
+    const struct kv_need tight = {1 << 20, 0, 1 << 20, 2 << 20};
+    check(!kv_need_possible(kv[0], tight) && kv_need_possible(kv[1], tight), "what is possible there");
+    kv_close(kv[0]);
+    kv_close(kv[1]);
+}
+
+/* More than can be counted is said, and not a small number that is left of it. */
+static void test_countless(void)
+{
+    static const char *const specs[] = {"headwise:ram=1M", "headwise:ram=1M,group=3", "paged"};
+    for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
+        struct kv *kv = open_cache(specs[i], 4096);
+        const bool limited = kv_need(kv, 0, 1, 1).most;
+        /* 2^58 rows of 32 bytes are 2^63: whatever is multiplied or added is too much. */
+        for (size_t rows = (size_t)1 << 58; rows; rows *= 2) {
+            const size_t least = kv_need_least(kv, rows, rows);
+            check(!limited || least == SIZE_MAX, "%s: 2^58 rows or more need %zu", specs[i], least);
+            check(kv_need(kv, 0, rows, 1).held == SIZE_MAX, "%s: 2^58 rows or more are held", specs[i]);
+        }
+        kv_close(kv);
+    }
+    check(size_times(SIZE_MAX / 2, 3) == SIZE_MAX && size_times(SIZE_MAX / 2, 2) == SIZE_MAX - 1 &&
+              size_plus(SIZE_MAX, 1) == SIZE_MAX && size_plus(1, 2) == 3,
+          "sums and products");
+}
+
 /* A cache whose memory is limited takes no more for many than it may; the rest lies elsewhere. */
 static void test_limit(void)
 {
@@ -151,5 +195,7 @@ int main(void)
         for (size_t rows = 1; rows <= 4096; rows *= 4)
             test_least(rows, steps[i]);
     test_limit();
+    test_countless();
+    test_others();
     return check_result();
 }

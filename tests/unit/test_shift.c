@@ -195,6 +195,27 @@ static void test_spellings(void)
               bad[i]);
 }
 
+/* What others keep of the model makes steps shorter, and rows that may be cut fewer, as if it were kept here. */
+static void test_others(void)
+{
+    static const size_t whole[] = {20, 0}; /* the second is S, of which a step is one row */
+    const struct kv_shape shape = {1, 2, 8, 128, DTYPE_F32};
+    struct kv_spec spec;
+    struct err err;
+    for (size_t own = 0; own < 2; own++) {
+        struct kv *kv;
+        check(kv_spec_parse(&spec, "shift:S=33,slack=0", &err) == 0, "%s", err.text);
+        spec.windows = whole + own;
+        spec.others = (struct kv_others){1, 2, whole, 2};
+        if (!check(kv_open(&kv, &spec, &shape, 1, &err) == 0, "%s", err.text))
+            return;
+        check(kv_setup(kv)->step_rows == 1 && kv_setup(kv)->cut_rows == 19,
+              "layer %zu of 2: steps of %zu, cut up to %zu", own, kv_setup(kv)->step_rows,
+              kv_setup(kv)->cut_rows);
+        kv_close(kv);
+    }
+}
+
 int main(void)
 {
     static const struct {
@@ -213,5 +234,6 @@ int main(void)
     test_costs(DTYPE_Q8C);
     test_copies();
     test_spellings();
+    test_others();
     return check_result();
 }
