@@ -5,24 +5,25 @@
 #   TYPE     of the weights (bf16)
 #   RANKS    (2); MEMORY_RANKS (4), for memory only
 #   BATCH    sequences at a time for layers (32), in IN_FLIGHT groups that are under way (4); by requests every rank has a group of that size
+#   STREAM   requests that are dealt out (64)
 #   PROMPT   (64) and ANSWER (32): tokens of a request
 #   WAYS     of the runs below, those that are made (all)
 #   MPIRUN   (mpirun --bind-to core --map-by slot:PE=t): where cores are threads of one, mpirun --use-hwthread-cpus --bind-to hwthread
 #
-# Columns: generated tokens per second; bytes that all ranks sent per token; the share of the time in which ranks waited for others;
+# Columns: generated tokens per second of decoding (of a stream: of all its time, prompts included); bytes that all ranks sent per token; the share of the time in which ranks waited for others;
 # the most memory that one of them had. Medians of alternating rounds. Then figures of a network on paper: what a token's bytes take
 # at 1 and 10 Gbit/s.
 set -eu
 . "$(dirname "$0")/lib.sh"
 
 type=${TYPE:-bf16} ranks=${RANKS:-2} many=${MEMORY_RANKS:-4} batch=${BATCH:-32} groups=${IN_FLIGHT:-4}
-prompt=${PROMPT:-64} answer=${ANSWER:-32}
+prompt=${PROMPT:-64} answer=${ANSWER:-32} stream=${STREAM:-64}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-split.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 bin/bmc-convert --synth "$shape" --type "$type" -o "$work/model.bmc"
 
-for n in 1 "$batch"; do id_requests "$n" "$prompt" "$answer" >"$work/$n.in"; done
+for n in 1 "$batch" "$stream"; do id_requests "$n" "$prompt" "$answer" >"$work/$n.in"; done
 
 # run NAME RANKS THREADS REQUESTS BATCH OPTION..: one run; its figures join those of that name.
 run() {
@@ -34,7 +35,8 @@ run() {
     # shellcheck disable=SC2086 # a list of words
     $launch bin/bmc-gen -q -m "$work/model.bmc" --jsonl -f "$work/$n.in" -b "$b" -t "$t" --profile none --kv bmc \
         -c $((prompt + answer)) --ignore-eos --share-mb 0 --stats "$work/stats" "$@" >/dev/null
-    jq -r '[.decode_tok_s, .sent_bytes_per_token // 0, (.rank_wait_ms // 0) / (.prefill_ms + .decode_ms + .sample_ms),
+    jq -r --arg of "${name#*.}" '(.prefill_ms + .decode_ms + .sample_ms) as $ms |
+        [if $of == "stream" then .sampled_tokens * 1000 / $ms else .decode_tok_s end, .sent_bytes_per_token // 0, (.rank_wait_ms // 0) / $ms,
         (.rank_peak_bytes // .peak_resident_bytes) / 1048576, .logits_hash] | @tsv' "$work/stats" >>"$work/$name"
 }
 
@@ -51,7 +53,7 @@ over() {
 
 each=$((threads / ranks))
 [ "$each" -ge 1 ] || each=1
-all='one.1 tensor.1 one.b group.b tensor.b requests.b layers.b many.tensor many.layers'
+all='one.1 tensor.1 one.b group.b tensor.b layers.b one.stream requests.stream many.tensor many.layers'
 way() { # NAME
     group=$((batch / groups))
     case $1 in
@@ -60,7 +62,8 @@ way() { # NAME
     one.b) run "$1" 1 "$threads" "$batch" "$batch" ;;
     group.b) run "$1" 1 "$threads" "$batch" "$group" ;;
     tensor.b) run "$1" "$ranks" "$each" "$batch" "$batch" --split tensor ;;
-    requests.b) run "$1" "$ranks" "$each" "$batch" "$group" --split requests ;;
+    one.stream) run "$1" 1 "$threads" "$stream" "$group" ;;
+    requests.stream) run "$1" "$ranks" "$each" "$stream" "$group" --split requests ;;
     layers.b) run "$1" "$ranks" "$each" "$batch" "$batch" --split layers --in-flight "$groups" ;;
     many.*) [ -e "$work/$1" ] || run "$1" "$many" 1 1 1 --split "${1#many.}" ;; # for memory, once
     esac
@@ -75,8 +78,9 @@ row tensor.1 "$ranks x $each by tensors, 1"
 row one.b "1 x $threads, $batch"
 row group.b "1 x $threads, $((batch / groups)) at a time"
 row tensor.b "$ranks x $each by tensors, $batch"
-row requests.b "$ranks x $each by requests, $((batch / groups)) at a time in each"
 row layers.b "$ranks x $each by layers, $batch in $groups groups"
+row one.stream "1 x $threads, $stream requests, $((batch / groups)) at a time"
+row requests.stream "$ranks x $each by requests, $stream requests, $((batch / groups)) at a time in each"
 row many.tensor "$many x 1 by tensors, 1"
 row many.layers "$many x 1 by layers, 1"
 
@@ -84,7 +88,7 @@ for name in tensor.1 tensor.b layers.b; do
     [ ! -e "$work/$name" ] ||
         column $name 2 | awk -v name="$name" '{ printf "%s: %.0f bytes a token are %.3f ms at 1 Gbit/s, %.3f ms at 10\n", name, $1, $1 * 8e-6, $1 * 8e-7 }'
 done
-for of in 1 b; do
+for of in 1 b stream; do
     [ "$(cut -f 5 "$work"/*."$of" 2>/dev/null | sort -u | wc -l)" -le 1 ] || {
         echo "logits: not the same in all runs"
         exit 1
@@ -93,7 +97,7 @@ done
 echo "logits: the same in all runs"
 over tensor.1 one.1 0.85 "by tensors against one process"
 over layers.b group.b 0.85 "by layers against one process with batches of that size"
-over requests.b group.b 0.95 "by requests against one process with batches of that size"
+over requests.stream one.stream 0.95 "by requests against one process with batches of that size"
 for name in tensor layers; do
     [ -e "$work/many.$name" ] && [ -e "$work/one.1" ] || continue
     quarter=$(column one.1 4 | awk -v n="$many" '{ print $1 / n + 60 }')
