@@ -41,6 +41,16 @@ INLINE void add_line_group(const int R, const int V, enum dtype type,
 
 #define LINE_SUM(y) ((y) + i * PANEL_WIDTH + v * LANES + g * VW)
 
+/* One row waits for memory, which gives more (2 to 3 %) when it is asked less quickly; for more rows each instruction counts. */
+INLINE void fetch_codes(bool slowly, const unsigned char *at, size_t bytes)
+{
+    if (slowly)
+        ROLLED(for (size_t line = 0; line < bytes; line += PACK_LINE))
+    __builtin_prefetch(at + line, 0, 3);
+    else UNROLL(for (size_t line = 0; line < bytes; line += PACK_LINE))
+        __builtin_prefetch(at + line, 0, 3);
+}
+
 /* A cell's worth of codes is fetched with every `part` cells. */
 INLINE void line_tile(const int R, const int V, enum dtype type, const size_t part,
                       const struct line_tile *given)
@@ -52,8 +62,7 @@ INLINE void line_tile(const int R, const int V, enum dtype type, const size_t pa
     for (size_t k = t.from; k < t.to; k += FEW_GROUP) {
         UNROLL(for (int v = 0; v < V; v++))
         {
-            for (size_t at = 0; at < pack_codes(type, FEW_GROUP) / part; at += PACK_LINE)
-                __builtin_prefetch(t.ahead[v] + at, 0, 3);
+            fetch_codes(R == 1, t.ahead[v], pack_codes(type, FEW_GROUP) / part);
             t.ahead[v] += pack_codes(type, FEW_GROUP) / part;
         }
         UNROLL(for (int g = 0; g < GROUP; g++))

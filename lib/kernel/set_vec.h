@@ -23,8 +23,10 @@ typedef vh vh_any __attribute__((aligned(2), may_alias));
 /* Compilers keep arrays in registers whose loops they unroll early enough. */
 #ifdef __clang__
 #define UNROLL(loop) _Pragma("clang loop unroll(full)") loop
+#define ROLLED(loop) _Pragma("clang loop unroll(disable)") loop
 #else
 #define UNROLL(loop) _Pragma("GCC unroll 16") loop
+#define ROLLED(loop) _Pragma("GCC unroll 1") loop
 #endif
 
 enum { GROUP = LANES / VW };

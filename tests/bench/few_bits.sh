@@ -39,11 +39,11 @@ decode() {
 
 # The steps of all batches take turns in one bench.
 batch() {
-    for type in q8 q4s; do
-        measure $type -b 1,8,32 -p 0 -n 16 -d 120
+    for types in q8:f32 q8:q8 q4s:f32 q4s:q8; do
+        measure "${types%:*}" -b 1,8,32 -p 0 -n 16 -d 120 --kv-type "${types#*:}"
         for case in 8:1.3 32:2.5; do
-            row "step at B = ${case%:*} over the step at B = 1, $type" "$(divide "$(field step_ms "${case%:*}")" "$(field step_ms)")" '<=' "${case#*:}" "$command" \
-                "isa $(field isa)"
+            row "step at B = ${case%:*} over the step at B = 1, ${types%:*}, cache ${types#*:}" "$(divide "$(field step_ms "${case%:*}")" "$(field step_ms)")" '<=' \
+                "${case#*:}" "$command" "$(field step_ms) and $(field step_ms "${case%:*}") ms"
         done
     done
 }
