@@ -1,4 +1,4 @@
-/* Sizes and numbers of messages: those of part_join(), the chain and the orders of a step. */
+/* Sizes and numbers of messages: those of joined rows, the chain and the orders of a step. */
 #include "decode/sent.h"
 
 #include <assert.h>
@@ -13,20 +13,27 @@ static void add(struct transfers *t, enum transfer_kind kind, size_t bytes, size
         t->list[t->n++] = (struct transfer){kind, bytes, times, waits};
 }
 
-/* Rows that are joined, as many in one go as there is room for. */
-static void add_joined(struct transfers *t, const struct config *c, enum dim dim, size_t rows,
-                       size_t times)
+/* Rows that are joined in one go. */
+static void add_joined(struct transfers *t, const struct config *c, enum transfer_kind kind,
+                       enum dim dim, size_t rows, size_t times)
 {
-    const size_t width = config_dim(c, dim), most = size_max(1, PART_ROOM_FLOATS / width);
-    const size_t whole = rows / most * times, rest = rows % most ? times : 0;
-    add(t, TRANSFER_GATHER, width * most * sizeof(float), whole, whole);
-    add(t, TRANSFER_GATHER, width * (rows % most) * sizeof(float), rest, rest);
+    add(t, kind, config_dim(c, dim) * rows * sizeof(float), times, times);
+}
+
+/* The same in the pieces that a layer computes, of which all wait for the first `waited`. */
+static void add_pieces(struct transfers *t, const struct config *c, enum dim dim, size_t rows,
+                       size_t times, size_t waited)
+{
+    const size_t pieces = part_pieces(rows);
+    for (size_t i = 0; i < pieces; i++)
+        add_joined(t, c, pieces == 1 || i < waited ? TRANSFER_GATHER : TRANSFER_BESIDE, dim,
+                   part_rows(rows, pieces, i).n, times);
 }
 
 /* Logits come some rows at a time: each time is asked for, and waited for. */
 static void add_logits(struct transfers *t, const struct config *c, size_t rows)
 {
-    const size_t most = size_min(LEAD_LOGITS, size_max(1, PART_ROOM_FLOATS / c->vocab));
+    const size_t most = size_min(LEAD_LOGITS, size_max(1, PART_LOGITS_FLOATS / c->vocab));
     const size_t asked = div_up(rows, LEAD_LOGITS);
     const size_t times = div_up(rows, most);
     add(t, TRANSFER_COLLECT, rows * c->vocab * sizeof(float) / times, times, asked);
@@ -46,16 +53,16 @@ struct transfers sent_by_tensor(const struct config *c, size_t rows)
 {
     struct transfers t = {.n = 0};
     if (c->embed != c->hidden) {
-        add_joined(&t, c, DIM_HIDDEN, rows, 1);
-        add_joined(&t, c, DIM_EMBED, rows, 1);
+        add_joined(&t, c, TRANSFER_GATHER, DIM_HIDDEN, rows, 1);
+        add_joined(&t, c, TRANSFER_GATHER, DIM_EMBED, rows, 1);
     }
     if (c->qk_norm == QK_NORM_WHOLE) {
-        add_joined(&t, c, DIM_Q, rows, c->layers);
-        add_joined(&t, c, DIM_KV, rows, c->layers);
+        add_pieces(&t, c, DIM_Q, rows, c->layers, PART_MOST_PIECES);
+        add_pieces(&t, c, DIM_KV, rows, c->layers, PART_MOST_PIECES);
     }
-    add_joined(&t, c, DIM_Q, rows, c->layers);
-    add_joined(&t, c, DIM_HIDDEN, rows, 2 * c->layers);
-    add_joined(&t, c, DIM_FFN, rows, c->layers);
+    add_pieces(&t, c, DIM_Q, rows, c->layers, 1);
+    add_pieces(&t, c, DIM_HIDDEN, rows, 2 * c->layers, 0);
+    add_pieces(&t, c, DIM_FFN, rows, c->layers, 0);
     add_logits(&t, c, rows);
     add_orders(&t, rows, true);
     return t;
@@ -88,6 +95,7 @@ size_t transfers_calls(const struct transfers *t, size_t ranks)
     size_t calls = 0;
     for (const struct transfer *at = t->list; at < t->list + t->n; at++) {
         const size_t of[] = {[TRANSFER_GATHER] = ranks,
+                             [TRANSFER_BESIDE] = ranks,
                              [TRANSFER_COLLECT] = 2 * (ranks - 1),
                              [TRANSFER_HOP] = 2,
                              [TRANSFER_ORDER] = 4 * (ranks - 1)};

@@ -6,6 +6,7 @@
 
 enum transfer_kind {
     TRANSFER_GATHER,  /* all ranks get the pieces of all */
+    TRANSFER_BESIDE,  /* the same, and the products of other rows go on meanwhile */
     TRANSFER_COLLECT, /* rank 0 gets them */
     TRANSFER_HOP,     /* from one rank to another */
     TRANSFER_ORDER,   /* from rank 0 to each of the others, in two messages */
@@ -19,7 +20,7 @@ struct transfer {
 };
 
 struct transfers {
-    struct transfer list[24];
+    struct transfer list[32];
     size_t n;
 };
 
