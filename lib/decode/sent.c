@@ -14,20 +14,19 @@ static void add(struct transfers *t, enum transfer_kind kind, size_t bytes, size
 }
 
 /* Rows that are joined in one go. */
-static void add_joined(struct transfers *t, const struct config *c, enum transfer_kind kind,
-                       enum dim dim, size_t rows, size_t times)
+static void add_joined(struct transfers *t, const struct config *c, enum dim dim, size_t rows,
+                       size_t times)
 {
-    add(t, kind, config_dim(c, dim) * rows * sizeof(float), times, times);
+    add(t, TRANSFER_GATHER, config_dim(c, dim) * rows * sizeof(float), times, times);
 }
 
-/* The same in the pieces that a layer computes, of which all wait for the first `waited`. */
+/* The same in the pieces that a layer computes. That arithmetic goes on beside them is not counted on. */
 static void add_pieces(struct transfers *t, const struct config *c, enum dim dim, size_t rows,
-                       size_t times, size_t waited)
+                       size_t times)
 {
     const size_t pieces = part_pieces(rows);
     for (size_t i = 0; i < pieces; i++)
-        add_joined(t, c, pieces == 1 || i < waited ? TRANSFER_GATHER : TRANSFER_BESIDE, dim,
-                   part_rows(rows, pieces, i).n, times);
+        add_joined(t, c, dim, part_rows(rows, pieces, i).n, times);
 }
 
 /* Logits come some rows at a time: each time is asked for, and waited for. */
@@ -53,16 +52,16 @@ struct transfers sent_by_tensor(const struct config *c, size_t rows)
 {
     struct transfers t = {.n = 0};
     if (c->embed != c->hidden) {
-        add_joined(&t, c, TRANSFER_GATHER, DIM_HIDDEN, rows, 1);
-        add_joined(&t, c, TRANSFER_GATHER, DIM_EMBED, rows, 1);
+        add_joined(&t, c, DIM_HIDDEN, rows, 1);
+        add_joined(&t, c, DIM_EMBED, rows, 1);
     }
     if (c->qk_norm == QK_NORM_WHOLE) {
-        add_pieces(&t, c, DIM_Q, rows, c->layers, PART_MOST_PIECES);
-        add_pieces(&t, c, DIM_KV, rows, c->layers, PART_MOST_PIECES);
+        add_pieces(&t, c, DIM_Q, rows, c->layers);
+        add_pieces(&t, c, DIM_KV, rows, c->layers);
     }
-    add_pieces(&t, c, DIM_Q, rows, c->layers, 1);
-    add_pieces(&t, c, DIM_HIDDEN, rows, 2 * c->layers, 0);
-    add_pieces(&t, c, DIM_FFN, rows, c->layers, 0);
+    add_pieces(&t, c, DIM_Q, rows, c->layers);
+    add_pieces(&t, c, DIM_HIDDEN, rows, 2 * c->layers);
+    add_pieces(&t, c, DIM_FFN, rows, c->layers);
     add_logits(&t, c, rows);
     add_orders(&t, rows, true);
     return t;
@@ -95,7 +94,6 @@ size_t transfers_calls(const struct transfers *t, size_t ranks)
     size_t calls = 0;
     for (const struct transfer *at = t->list; at < t->list + t->n; at++) {
         const size_t of[] = {[TRANSFER_GATHER] = ranks,
-                             [TRANSFER_BESIDE] = ranks,
                              [TRANSFER_COLLECT] = 2 * (ranks - 1),
                              [TRANSFER_HOP] = 2,
                              [TRANSFER_ORDER] = 4 * (ranks - 1)};

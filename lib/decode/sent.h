@@ -6,7 +6,6 @@
 
 enum transfer_kind {
     TRANSFER_GATHER,  /* all ranks get the pieces of all */
-    TRANSFER_BESIDE,  /* the same, and the products of other rows go on meanwhile */
     TRANSFER_COLLECT, /* rank 0 gets them */
     TRANSFER_HOP,     /* from one rank to another */
     TRANSFER_ORDER,   /* from rank 0 to each of the others, in two messages */

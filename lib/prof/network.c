@@ -61,19 +61,16 @@ static double transfer_ms(const struct network *network, const struct transfer *
     const bool whole = t->kind == TRANSFER_HOP || t->kind == TRANSFER_ORDER;
     const double piece = (double)t->bytes / (whole ? 1 : (double)ranks);
     const size_t pieces = t->kind == TRANSFER_HOP ? 1 : ranks - 1;
-    const bool gathers = t->kind == TRANSFER_GATHER || t->kind == TRANSFER_BESIDE;
-    const size_t messages =
-        (gathers ? rounds(ranks) : 1) * (piece > EAGER_BYTES ? EXCHANGES : 1) * t->waits;
+    const size_t messages = (t->kind == TRANSFER_GATHER ? rounds(ranks) : 1) *
+                            (piece > EAGER_BYTES ? EXCHANGES : 1) * t->waits;
     return (double)messages * network->latency_ms +
            piece * (double)(pieces * t->times) * network->byte_ms;
 }
 
-struct network_time network_time(const struct network *network, const struct transfers *transfers,
-                                 size_t ranks)
+double network_ms(const struct network *network, const struct transfers *transfers, size_t ranks)
 {
-    struct network_time time = {0, 0};
-    for (const struct transfer *t = transfers->list; t < transfers->list + transfers->n; t++)
-        *(t->kind == TRANSFER_BESIDE ? &time.beside_ms : &time.waited_ms) +=
-            transfer_ms(network, t, ranks);
-    return time;
+    double ms = 0;
+    for (size_t i = 0; i < transfers->n; i++)
+        ms += transfer_ms(network, &transfers->list[i], ranks);
+    return ms;
 }

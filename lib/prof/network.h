@@ -12,12 +12,7 @@ struct network {
 /* "100Gb,2us": bits a second that a host can send, and receive meanwhile, and the latency from program to program. */
 int network_parse(struct network *network, const char *text, struct err *err) MUST_USE;
 
-/* What a step's transfers take of it: those that nothing but them goes on beside, and those that arithmetic goes on beside. */
-struct network_time {
-    double waited_ms, beside_ms;
-};
-
-struct network_time network_time(const struct network *network, const struct transfers *transfers,
-                                 size_t ranks);
+/* What a step's transfers add to it. */
+double network_ms(const struct network *network, const struct transfers *transfers, size_t ranks);
 
 #endif

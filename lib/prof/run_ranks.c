@@ -28,8 +28,6 @@ double step_cost_ms(const struct step_cost *cost)
     return cost->attention_ms + cost->mlp_ms + cost->head_ms + cost->serial_ms;
 }
 
-static double larger(double a, double b) { return a > b ? a : b; }
-
 /* ---- by tensors ---- */
 
 /* The largest rank's share of the outputs. */
@@ -45,12 +43,11 @@ static struct ranks_step expect_tensor(const struct config *c, const struct rank
                                        const struct step_cost *cost, const struct network *network)
 {
     const struct transfers sent = sent_by_tensor(c, way->batch);
-    const struct network_time time = network_time(network, &sent, way->ranks);
-    const double layers_ms = cost->attention_ms * share(c, DIM_KV, way->ranks) +
-                             cost->mlp_ms * share(c, DIM_FFN, way->ranks);
     return (struct ranks_step){
-        .compute_ms = cost->serial_ms + layers_ms + cost->head_ms * share(c, DIM_VOCAB, way->ranks),
-        .network_ms = time.waited_ms + larger(0, time.beside_ms - layers_ms),
+        .compute_ms = cost->serial_ms + cost->attention_ms * share(c, DIM_KV, way->ranks) +
+                      cost->mlp_ms * share(c, DIM_FFN, way->ranks) +
+                      cost->head_ms * share(c, DIM_VOCAB, way->ranks),
+        .network_ms = network_ms(network, &sent, way->ranks),
         .sent_bytes = transfers_bytes(&sent, way->ranks),
         .sent_calls = transfers_calls(&sent, way->ranks),
     };
@@ -77,6 +74,8 @@ static double slowest_ms(const struct model *model, size_t ranks, size_t rows,
     return most;
 }
 
+static double larger(double a, double b) { return a > b ? a : b; }
+
 /* As many groups as ranks are under way. A step is a group's round through all ranks, or all groups in the slowest rank. */
 static struct ranks_step expect_layers(const struct model *model, const struct ranks_way *way,
                                        const struct step_cost *cost, const struct network *network)
@@ -85,7 +84,7 @@ static struct ranks_step expect_layers(const struct model *model, const struct r
     const struct transfers sent = sent_by_layers(&model->config, way->ranks, rows);
     const double all_ms = step_cost_ms(cost), n = (double)groups;
     const double compute_ms = larger(all_ms, n * slowest_ms(model, way->ranks, rows, cost, 0));
-    const double round_ms = all_ms + network_time(network, &sent, way->ranks).waited_ms;
+    const double round_ms = all_ms + network_ms(network, &sent, way->ranks);
     const double busy_ms = n * slowest_ms(model, way->ranks, rows, cost, network->byte_ms);
     return (struct ranks_step){
         .compute_ms = compute_ms,
