@@ -45,9 +45,9 @@ expected() { # OPTION..
     # Two groups by layers, which the last rank has to send logits of: its network is busy for longer than a round takes.
     expected --shape ./tiny.shape --ranks 2 --network 1Kb,0us -b 2
     jq -e '.rows[] | select(.split == "layers") | .network_ms / (2 * 1200 * 8) | . > 0.999 and . < 1.001' <<<"$output" || fail "$output"
-    # 256 rows: gathers of more than 64 KiB from a rank take three latencies, and come in several pieces.
-    expected --shape ./tiny.shape --ranks 2 --network 1Tb,1s -b 256,1024
-    jq -e '[.rows[] | select(.split == "tensor").network_ms / 1000 | round] == [8 + 2 * 16, 6 * 3 + 4 * 3 + 2 * 64]' <<<"$output" || fail "$output"
+    # 256 and 2048 rows go in four pieces; gathers of more than 64 KiB from a rank, those of 512 rows of 96 floats, take three latencies.
+    expected --shape ./tiny.shape --ranks 2 --network 1Tb,1s -b 256,2048
+    jq -e '[.rows[] | select(.split == "tensor").network_ms / 1000 | round] == [8 * 4 + 2 * 16, 6 * 4 + 2 * 4 * 3 + 2 * 128]' <<<"$output" || fail "$output"
 }
 
 @test "what is no network, and more than one policy, are one sentence" {

@@ -14,6 +14,12 @@ struct ranks_ops {
     /* all[] of every rank: the pieces of ranks 0 .. size-1 one behind the other, bytes[r] of each; this rank's lies in its place
      * already. */
     int (*gather)(struct ranks *ranks, void *all, const size_t *bytes, struct err *err);
+    /* The same in two, with work between: started, and ended. Several may be under way; end() waits for the oldest. `all` is not
+     * touched between, and stays where it is; where any of this failed, for good. */
+    int (*start)(struct ranks *ranks, void *all, const size_t *bytes, struct err *err);
+    int (*end)(struct ranks *ranks, struct err *err);
+    /* Lets what is under way come on, and waits for nothing. */
+    void (*push)(struct ranks *ranks);
     int (*broadcast)(struct ranks *ranks, void *data, size_t bytes, int from, struct err *err);
     /* never waits for the receiver: the data are copied where they cannot go out at once */
     int (*send)(struct ranks *ranks, const void *data, size_t bytes, int to, int tag, struct err *err);

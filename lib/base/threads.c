@@ -65,6 +65,10 @@ static _Thread_local struct team *team_own; /* of a caller */
 static _Thread_local int asked = 1;         /* the size that was asked for */
 static _Thread_local int self;
 static _Thread_local bool inside; /* a loop: those within run on the thread alone */
+static _Thread_local struct {
+    void (*body)(void *arg);
+    void *arg;
+} between; /* iterations of a caller */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t team_end;
@@ -111,6 +115,13 @@ static void spin_while(const struct team *team, futex_word *word, uint32_t value
 
 /* ---- a loop ---- */
 
+static void run_iteration(threads_body *body, void *arg, size_t i)
+{
+    body(arg, i);
+    if (between.body)
+        between.body(between.arg);
+}
+
 static void run_share(struct team *team)
 {
     if (team->all) {
@@ -121,7 +132,7 @@ static void run_share(struct team *team)
     const size_t n = team->n;
     size_t i;
     while ((i = atomic_fetch_add_explicit(&team->claimed, 1, memory_order_relaxed)) < n)
-        team->body(team->arg, i);
+        run_iteration(team->body, team->arg, i);
 }
 
 /* The caller's part. `helpers` is how many workers there is something to do for. */
@@ -173,7 +184,7 @@ void threads_each(size_t n, size_t work, threads_body *body, void *arg)
     const size_t size = (size_t)threads_now();
     if (size == 1 || n < 2 || work < WORTH_WAKING || inside) {
         for (size_t i = 0; i < n; i++)
-            body(arg, i);
+            run_iteration(body, arg, i);
         return;
     }
     team->all = false;
@@ -181,6 +192,12 @@ void threads_each(size_t n, size_t work, threads_body *body, void *arg)
     team->body = body;
     team->arg = arg;
     run_loop(team, size_min(n, size) - 1);
+}
+
+void threads_between(void (*body)(void *arg), void *arg)
+{
+    between.body = body;
+    between.arg = arg;
 }
 
 void threads_all(threads_body *body, void *arg)

@@ -34,6 +34,9 @@ typedef void threads_body(void *arg, size_t index);
  * it alone. So it does in a loop within a loop. */
 void threads_each(size_t n, size_t work, threads_body *body, void *arg);
 
+/* What the calling thread does between two iterations of its loops, from now on; NULL: nothing. It is short, and runs no loop. */
+void threads_between(void (*body)(void *arg), void *arg);
+
 /* Calls body(arg, threads_self()) on every member of the team, at the same time where there are cores enough: to measure
  * the machine. This one does wait for every worker. */
 void threads_all(threads_body *body, void *arg);

@@ -1,4 +1,4 @@
-/* Sizes and numbers of messages: those of part_join(), the chain and the orders of a step. */
+/* Sizes and numbers of messages: those of joined rows, the chain and the orders of a step. */
 #include "decode/sent.h"
 
 #include <assert.h>
@@ -13,20 +13,26 @@ static void add(struct transfers *t, enum transfer_kind kind, size_t bytes, size
         t->list[t->n++] = (struct transfer){kind, bytes, times, waits};
 }
 
-/* Rows that are joined, as many in one go as there is room for. */
+/* Rows that are joined in one go. */
 static void add_joined(struct transfers *t, const struct config *c, enum dim dim, size_t rows,
                        size_t times)
 {
-    const size_t width = config_dim(c, dim), most = size_max(1, PART_ROOM_FLOATS / width);
-    const size_t whole = rows / most * times, rest = rows % most ? times : 0;
-    add(t, TRANSFER_GATHER, width * most * sizeof(float), whole, whole);
-    add(t, TRANSFER_GATHER, width * (rows % most) * sizeof(float), rest, rest);
+    add(t, TRANSFER_GATHER, config_dim(c, dim) * rows * sizeof(float), times, times);
+}
+
+/* The same in the pieces that a layer computes. That arithmetic goes on beside them is not counted on. */
+static void add_pieces(struct transfers *t, const struct config *c, enum dim dim, size_t rows,
+                       size_t times)
+{
+    const size_t pieces = part_pieces(rows);
+    for (size_t i = 0; i < pieces; i++)
+        add_joined(t, c, dim, part_rows(rows, pieces, i).n, times);
 }
 
 /* Logits come some rows at a time: each time is asked for, and waited for. */
 static void add_logits(struct transfers *t, const struct config *c, size_t rows)
 {
-    const size_t most = size_min(LEAD_LOGITS, size_max(1, PART_ROOM_FLOATS / c->vocab));
+    const size_t most = size_min(LEAD_LOGITS, size_max(1, PART_LOGITS_FLOATS / c->vocab));
     const size_t asked = div_up(rows, LEAD_LOGITS);
     const size_t times = div_up(rows, most);
     add(t, TRANSFER_COLLECT, rows * c->vocab * sizeof(float) / times, times, asked);
@@ -50,12 +56,12 @@ struct transfers sent_by_tensor(const struct config *c, size_t rows)
         add_joined(&t, c, DIM_EMBED, rows, 1);
     }
     if (c->qk_norm == QK_NORM_WHOLE) {
-        add_joined(&t, c, DIM_Q, rows, c->layers);
-        add_joined(&t, c, DIM_KV, rows, c->layers);
+        add_pieces(&t, c, DIM_Q, rows, c->layers);
+        add_pieces(&t, c, DIM_KV, rows, c->layers);
     }
-    add_joined(&t, c, DIM_Q, rows, c->layers);
-    add_joined(&t, c, DIM_HIDDEN, rows, 2 * c->layers);
-    add_joined(&t, c, DIM_FFN, rows, c->layers);
+    add_pieces(&t, c, DIM_Q, rows, c->layers);
+    add_pieces(&t, c, DIM_HIDDEN, rows, 2 * c->layers);
+    add_pieces(&t, c, DIM_FFN, rows, c->layers);
     add_logits(&t, c, rows);
     add_orders(&t, rows, true);
     return t;

@@ -19,7 +19,7 @@ struct transfer {
 };
 
 struct transfers {
-    struct transfer list[24];
+    struct transfer list[32];
     size_t n;
 };
 

@@ -11,7 +11,8 @@
  *   logits = norm(x) Whead
  *
  * Of a split model (part.h, chain.h) each rank computes what it has: after every product all ranks get all outputs, or the
- * stream goes on from rank to rank. A half's norm may also stand on what it gives, or on the sum (norm_place). One function over the traits of the
+ * stream goes on from rank to rank. So that they need not wait for outputs, a layer is a row of stages, each of which goes over
+ * the step's rows in pieces; a process alone takes all rows at once. A half's norm may also stand on what it gives, or on the sum (norm_place). One function over the traits of the
  * configuration; no family has code of its own. */
 #include "model/forward.h"
 
@@ -40,28 +41,32 @@ static struct product product_of(const struct linear *linear, float *y)
         .w = &linear->weight, .bias = linear->bias, .y = y, .y_stride = linear->weight.out};
 }
 
-/* Runs one product into rows of all outputs `dim`: each rank those that it has, then all have all. */
+/* Runs one product into rows of all outputs `dim`: each rank those that it has. All
+ * ranks have all when the rows are finished (part.h). */
 static int run_joined(struct forward *f, struct product product, enum dim dim, const float *x,
-                      size_t rows, struct err *err)
+                      struct rows rows, struct err *err)
 {
-    const size_t first = part_own(&f->part, dim).first;
+    const size_t width = config_dim(&f->model->config, dim), first = part_own(&f->part, dim).first;
+    const size_t at = rows.first * width + first, in = product.w->in;
     float *all = product.y;
-    product.y += first;
-    product.y_stride = config_dim(&f->model->config, dim);
+    product.y += at;
+    product.y_stride = width;
     if (product.plus)
-        product.plus += first;
-    gemm_run(f->gemm, &product, 1, x, product.w->in, rows);
-    return part_join(&f->part, dim, all, product.y, product.y_stride, rows, err);
+        product.plus += at;
+    gemm_run(f->gemm, &product, 1, x + rows.first * in, in, rows.n);
+    return part_start(&f->part, dim, all, all + first, width, rows, err);
 }
 
-static int project(struct forward *f, float *y, enum dim dim, const float *x, size_t rows,
+static int project(struct forward *f, float *y, enum dim dim, const float *x, size_t n,
                    const struct linear *w, struct err *err)
 {
-    return run_joined(f, product_of(w, y), dim, x, rows, err);
+    const struct rows rows = {0, n};
+    return run_joined(f, product_of(w, y), dim, x, rows, err) < 0 ? -1
+                                                                  : part_finish(&f->part, rows, err);
 }
 
 /* The product that ends a half: it joins the stream, or waits at the side for its norm. */
-static int end_half(struct forward *f, const struct linear *linear, const float *x, size_t rows,
+static int end_half(struct forward *f, const struct linear *linear, const float *x, struct rows rows,
                     struct err *err)
 {
     const bool waits = config_norms_output(&f->model->config);
@@ -83,7 +88,7 @@ static int embed(struct forward *f, const struct step *step, struct err *err)
     if (projected && project(f, f->x, DIM_HIDDEN, f->embedded, step->rows, &w->project_in, err) < 0)
         return -1;
     if (c->embed_norm)
-        norm_rows(f, f->x, f->x, step->rows, &w->embed_norm);
+        norm_rows(f, f->x, f->x, (struct rows){0, step->rows}, &w->embed_norm);
     for (size_t i = 0; c->position == POSITION_LEARNED && i < step->rows; i++) {
         mat_fetch_row(f->h, &w->position, step->position[i] + c->position_offset);
         f->kernels->add(f->x + i * c->hidden, f->h, c->hidden);
@@ -115,42 +120,84 @@ static int attend(struct forward *f, const struct attn_step *all, size_t layer, 
     return 0;
 }
 
+/* What a half reads: the stream, or its norm in `normed`. */
+static float *read_by_half(const struct forward *f, float *normed)
+{
+    const int place = f->model->config.norm_place;
+    return place == NORM_BEFORE || place == NORM_AROUND ? normed : f->x;
+}
+
+static void before_half(const struct forward *f, float *normed, struct rows rows,
+                        const struct norm_weights *norm)
+{
+    if (read_by_half(f, normed) == normed)
+        norm_rows(f, normed, f->x, rows, norm);
+}
+
+/* What was left at the side is normed and joins the stream; or the stream is normed. */
+static void after_half(const struct forward *f, struct rows rows, const struct norm_weights *norm,
+                       const struct norm_weights *post_norm)
+{
+    const struct config *c = &f->model->config;
+    const size_t at = rows.first * c->hidden;
+    if (config_norms_output(c)) {
+        norm_rows(f, f->side, f->side, rows, post_norm);
+        f->kernels->add(f->x + at, f->side + at, rows.n * c->hidden);
+    } else if (c->norm_place == NORM_AFTER) {
+        norm_rows(f, f->x, f->x, rows, norm);
+    }
+}
+
+/* ---- stages of a layer, for some rows each ---- */
+
 /* Queries, keys and values of this rank's heads. */
-static int project_qkv(struct forward *f, size_t rows, const struct layer *w, const float *h,
+static int project_qkv(struct forward *f, struct rows rows, const struct layer *w, const float *h,
                        struct err *err)
 {
-    const struct product qkv[] = {product_of(&w->q, f->q), product_of(&w->k, f->k),
-                                  product_of(&w->v, f->v)};
-    gemm_run(f->gemm, qkv, ARRAY_LEN(qkv), h, w->q.weight.in, rows);
+    struct product qkv[] = {product_of(&w->q, f->q), product_of(&w->k, f->k), product_of(&w->v, f->v)};
+    const size_t in = w->q.weight.in;
+    for (size_t i = 0; i < ARRAY_LEN(qkv); i++)
+        qkv[i].y += rows.first * qkv[i].y_stride;
+    gemm_run(f->gemm, qkv, ARRAY_LEN(qkv), h + rows.first * in, in, rows.n);
     return forward_heads_finish(f, w, rows, err);
 }
 
-/* x += attention(h), or the side = attention(h) */
-static int attention_half(struct forward *f, const struct step *step, const struct attn_step *attn_step,
-                          size_t layer, const float *h, struct err *err)
+/* What may be left to do behind the MLP. */
+static void end_layer(struct forward *f, struct rows rows, size_t layer)
 {
-    const size_t kv_width = config_kv_width(&f->own), q_width = config_q_width(&f->own);
     const struct layer *w = &f->model->weights.layer[layer];
-    if (project_qkv(f, step->rows, w, h, err) < 0)
-        return -1;
-    lap(f, PART_PROJECTION);
-    for (size_t i = 0; i < step->n_queries; i++) {
-        const size_t at = step->query[i].first * kv_width;
-        kv_append(f->kv, step->query[i].seq, layer - f->chain.first_layer, f->k + at, f->v + at,
-                  kv_width);
-    }
-    if (attend(f, attn_step, layer, err) < 0 ||
-        part_join(&f->part, DIM_Q, f->context, f->attended, q_width, step->rows, err) < 0)
-        return -1;
-    lap(f, PART_ATTENTION);
-    if (end_half(f, &w->out, f->context, step->rows, err) < 0)
-        return -1;
-    lap(f, PART_PROJECTION);
-    return 0;
+    after_half(f, rows, &w->mlp_norm, &w->mlp_post_norm);
 }
 
-/* x += mlp(h), or the side = mlp(h) */
-static int mlp_half(struct forward *f, size_t rows, size_t layer, const float *h, struct err *err)
+static int begin_attention(struct forward *f, struct rows rows, size_t layer, struct err *err)
+{
+    const struct layer *w = &f->model->weights.layer[layer];
+    if (layer > f->chain.first_layer)
+        end_layer(f, rows, layer - 1);
+    before_half(f, f->h, rows, &w->attn_norm);
+    if (f->model->config.block == BLOCK_PARALLEL)
+        before_half(f, f->side, rows, &w->mlp_norm);
+    lap(f, PART_OTHER);
+    const int rc = project_qkv(f, rows, w, read_by_half(f, f->h), err);
+    lap(f, PART_PROJECTION);
+    return rc;
+}
+
+static int join_heads(struct forward *f, struct rows rows, size_t layer, struct err *err)
+{
+    (void)layer;
+    return part_start(&f->part, DIM_Q, f->context, f->attended, config_q_width(&f->own), rows, err);
+}
+
+static int end_attention(struct forward *f, struct rows rows, size_t layer, struct err *err)
+{
+    lap(f, PART_ATTENTION);
+    const int rc = end_half(f, &f->model->weights.layer[layer].out, f->context, rows, err);
+    lap(f, PART_PROJECTION);
+    return rc;
+}
+
+static int begin_mlp(struct forward *f, struct rows rows, size_t layer, struct err *err)
 {
     static const enum finish_act act[] = {
         [ACT_RELU] = FINISH_RELU,
@@ -160,38 +207,50 @@ static int mlp_half(struct forward *f, size_t rows, size_t layer, const float *h
     };
     const struct config *c = &f->model->config;
     const struct layer *w = &f->model->weights.layer[layer];
+    float *h = c->block == BLOCK_PARALLEL ? f->side : f->h;
     struct product up = product_of(&w->up, f->up);
+    after_half(f, rows, &w->attn_norm, &w->attn_post_norm);
+    if (c->block == BLOCK_SEQUENTIAL)
+        before_half(f, h, rows, &w->mlp_norm);
+    lap(f, PART_OTHER);
     up.act = act[c->activation];
     if (c->mlp == MLP_GATED) {
         up.gate = &w->gate.weight;
         up.gate_bias = w->gate.bias;
     }
-    if (run_joined(f, up, DIM_FFN, h, rows, err) < 0)
-        return -1;
-    return end_half(f, &w->down, f->up, rows, err);
+    return run_joined(f, up, DIM_FFN, read_by_half(f, h), rows, err);
 }
 
-/* What a half reads: the stream, or its norm in `to`. */
-static const float *before_half(const struct forward *f, float *to, size_t rows,
-                                const struct norm_weights *norm)
+static int end_mlp(struct forward *f, struct rows rows, size_t layer, struct err *err)
 {
-    const int place = f->model->config.norm_place;
-    if (place != NORM_BEFORE && place != NORM_AROUND)
-        return f->x;
-    norm_rows(f, to, f->x, rows, norm);
-    return to;
+    const int rc = end_half(f, &f->model->weights.layer[layer].down, f->up, rows, err);
+    lap(f, PART_MLP);
+    return rc;
 }
 
-/* What was left at the side is normed and joins the stream; or the stream is normed. */
-static void after_half(const struct forward *f, size_t rows, const struct norm_weights *norm,
-                       const struct norm_weights *post_norm)
+/* ---- all rows ---- */
+
+typedef int stage(struct forward *f, struct rows rows, size_t layer, struct err *err);
+
+/* All rows of a step, piece by piece: what ranks gather of one piece comes in while others are computed. */
+static int each_piece(struct forward *f, size_t n, stage *run, size_t layer, struct err *err)
 {
-    const struct config *c = &f->model->config;
-    if (config_norms_output(c)) {
-        norm_rows(f, f->side, f->side, rows, post_norm);
-        f->kernels->add(f->x, f->side, rows * c->hidden);
-    } else if (c->norm_place == NORM_AFTER) {
-        norm_rows(f, f->x, f->x, rows, norm);
+    const size_t pieces = f->part.ranks ? part_pieces(n) : 1;
+    for (size_t i = 0; i < pieces; i++) {
+        const struct rows rows = part_rows(n, pieces, i);
+        if (part_finish(&f->part, rows, err) < 0 || run(f, rows, layer, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void append(struct forward *f, const struct step *step, size_t layer)
+{
+    const size_t kv_width = config_kv_width(&f->own);
+    for (size_t i = 0; i < step->n_queries; i++) {
+        const size_t at = step->query[i].first * kv_width;
+        kv_append(f->kv, step->query[i].seq, layer - f->chain.first_layer, f->k + at, f->v + at,
+                  kv_width);
     }
 }
 
@@ -199,22 +258,15 @@ static void after_half(const struct forward *f, size_t rows, const struct norm_w
 static int run_layer(struct forward *f, const struct step *step, const struct attn_step *attn_step,
                      size_t layer, struct err *err)
 {
-    const struct layer *w = &f->model->weights.layer[layer];
-    const int block = f->model->config.block;
-    const float *h = before_half(f, f->h, step->rows, &w->attn_norm), *g = h;
-    if (block == BLOCK_PARALLEL)
-        g = before_half(f, f->side, step->rows, &w->mlp_norm);
-    lap(f, PART_OTHER);
-    if (attention_half(f, step, attn_step, layer, h, err) < 0)
+    stage *const behind[] = {join_heads, end_attention, begin_mlp, end_mlp};
+    if (each_piece(f, step->rows, begin_attention, layer, err) < 0)
         return -1;
-    after_half(f, step->rows, &w->attn_norm, &w->attn_post_norm);
-    if (block == BLOCK_SEQUENTIAL)
-        g = before_half(f, f->h, step->rows, &w->mlp_norm);
-    lap(f, PART_OTHER);
-    if (mlp_half(f, step->rows, layer, g, err) < 0)
+    append(f, step, layer);
+    if (attend(f, attn_step, layer, err) < 0)
         return -1;
-    lap(f, PART_MLP);
-    after_half(f, step->rows, &w->mlp_norm, &w->mlp_post_norm);
+    for (size_t i = 0; i < ARRAY_LEN(behind); i++)
+        if (each_piece(f, step->rows, behind[i], layer, err) < 0)
+            return -1;
     return 0;
 }
 
@@ -222,6 +274,7 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
 {
     const struct config *c = &f->model->config;
     const struct attn_step attn_step = {f->kv, f->kernels, step->query, step->n_queries, f->attn_times};
+    const struct rows all = {0, step->rows};
     if (f->times)
         f->times->lap_ms = clock_ms();
     if (chain_receive(&f->chain, f->x, step->rows * c->hidden, err) < 0 ||
@@ -235,6 +288,9 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     for (size_t layer = 0; layer < f->own.layers; layer++)
         if (run_layer(f, step, &attn_step, f->chain.first_layer + layer, err) < 0)
             return -1;
+    if (part_finish(&f->part, all, err) < 0)
+        return -1;
+    end_layer(f, all, f->chain.first_layer + f->own.layers - 1);
     return chain_send(&f->chain, f->x, step->rows * c->hidden, err);
 }
 
@@ -248,7 +304,7 @@ static int make_logits(struct forward *f, const size_t *row, size_t n, float *lo
     for (size_t i = 0; i < n; i++)
         memcpy(f->h + i * c->hidden, f->x + row[i] * c->hidden, c->hidden * sizeof *f->h);
     if (c->final_norm)
-        norm_rows(f, f->h, f->h, n, &w->final_norm);
+        norm_rows(f, f->h, f->h, (struct rows){0, n}, &w->final_norm);
     if (w->project_out.weight.data) {
         if (project(f, f->embedded, DIM_EMBED, f->h, n, &w->project_out, err) < 0)
             return -1;

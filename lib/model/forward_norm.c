@@ -31,8 +31,9 @@ void norm_each(const struct forward *f, float *y, const float *x, size_t rows, s
     threads_each(rows, 8 * rows * width, norm_row, &job);
 }
 
-void norm_rows(const struct forward *f, float *y, const float *x, size_t rows,
+void norm_rows(const struct forward *f, float *y, const float *x, struct rows rows,
                const struct norm_weights *weights)
 {
-    norm_each(f, y, x, rows, f->model->config.hidden, weights);
+    const size_t width = f->model->config.hidden, at = rows.first * width;
+    norm_each(f, y + at, x + at, rows.n, width, weights);
 }

@@ -8,8 +8,8 @@
 void norm_each(const struct forward *f, float *y, const float *x, size_t rows, size_t width,
                const struct norm_weights *weights);
 
-/* The same for rows of the stream. */
-void norm_rows(const struct forward *f, float *y, const float *x, size_t rows,
+/* The same for some of a step's rows, as wide as the stream. */
+void norm_rows(const struct forward *f, float *y, const float *x, struct rows rows,
                const struct norm_weights *weights);
 
 #endif

@@ -15,9 +15,18 @@ struct sent {
     char data[];
 };
 
+/* A gather that is under way. */
+struct gathered {
+    struct gathered *next;
+    MPI_Request request;
+    int rc;       /* what MPI last said of it */
+    int layout[]; /* bytes of each rank's piece, then where it lies */
+};
+
 struct mpi {
-    int *bytes, *at; /* of each rank's piece */
+    int *layout; /* of gathers that are waited for at once */
     struct sent *sent;
+    struct gathered *oldest, **newest; /* where the next one is linked to */
 };
 
 /* Looks for a message this long without a pause, for the next step waits for it; then with pauses, which leave the core to
@@ -42,12 +51,13 @@ static int int_bytes(size_t bytes, int *n, struct err *err)
     return 0;
 }
 
-static int gather(struct ranks *ranks, void *all, const size_t *bytes, struct err *err)
+/* Where pieces lie, and that they are counted. */
+static int lay_out(struct ranks *ranks, int *layout, const size_t *bytes, struct err *err)
 {
-    const struct mpi *mpi = ranks->state;
     size_t sum = 0;
     for (int r = 0; r < ranks->size; r++) {
-        if (int_bytes(bytes[r], &mpi->bytes[r], err) < 0 || int_bytes(sum, &mpi->at[r], err) < 0)
+        if (int_bytes(bytes[r], &layout[r], err) < 0 ||
+            int_bytes(sum, &layout[ranks->size + r], err) < 0)
             return -1;
         sum += bytes[r];
     }
@@ -55,9 +65,59 @@ static int gather(struct ranks *ranks, void *all, const size_t *bytes, struct er
     ranks->sent_bytes += mine * (size_t)(ranks->size - 1);
     ranks->received_bytes += sum - mine;
     ranks->calls++;
-    return check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, mpi->bytes, mpi->at, MPI_BYTE,
-                                MPI_COMM_WORLD),
+    return 0;
+}
+
+static int gather(struct ranks *ranks, void *all, const size_t *bytes, struct err *err)
+{
+    int *layout = ((const struct mpi *)ranks->state)->layout;
+    if (lay_out(ranks, layout, bytes, err) < 0)
+        return -1;
+    return check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, layout, layout + ranks->size,
+                                MPI_BYTE, MPI_COMM_WORLD),
                  "gather", err);
+}
+
+static int start(struct ranks *ranks, void *all, const size_t *bytes, struct err *err)
+{
+    struct mpi *mpi = ranks->state;
+    const size_t size = (size_t)ranks->size;
+    struct gathered *g = malloc(sizeof *g + 2 * size * sizeof *g->layout);
+    if (!g)
+        return err_set(err, "out of memory for a gather of %zu ranks", size);
+    *g = (struct gathered){.request = MPI_REQUEST_NULL};
+    if (lay_out(ranks, g->layout, bytes, err) < 0) {
+        free(g);
+        return -1;
+    }
+    *mpi->newest = g;
+    mpi->newest = &g->next;
+    g->rc = MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, g->layout, g->layout + size,
+                            MPI_BYTE, MPI_COMM_WORLD, &g->request);
+    return check(g->rc, "gather", err);
+}
+
+/* One that failed stays where it is: MPI may still read its layout. */
+static int end(struct ranks *ranks, struct err *err)
+{
+    struct mpi *mpi = ranks->state;
+    struct gathered *g = mpi->oldest;
+    if (check(g->rc == MPI_SUCCESS ? MPI_Wait(&g->request, MPI_STATUS_IGNORE) : g->rc, "gather", err) <
+        0)
+        return -1;
+    if (!(mpi->oldest = g->next))
+        mpi->newest = &mpi->oldest;
+    free(g);
+    return 0;
+}
+
+/* MPI looks after all of them when it is asked for one that has not come. */
+static void push(struct ranks *ranks)
+{
+    const struct mpi *mpi = ranks->state;
+    int come = 1;
+    for (struct gathered *g = mpi->oldest; g && come && g->rc == MPI_SUCCESS; g = g->next)
+        g->rc = MPI_Test(&g->request, &come, MPI_STATUS_IGNORE);
 }
 
 static int broadcast(struct ranks *ranks, void *data, size_t bytes, int from, struct err *err)
@@ -167,7 +227,7 @@ static int receive(struct ranks *ranks, void *data, size_t bytes, int *from, int
     return 0;
 }
 
-static const struct ranks_ops ops = {gather, broadcast, send, receive, waiting};
+static const struct ranks_ops ops = {gather, start, end, push, broadcast, send, receive, waiting};
 
 static int meet(struct ranks *ranks, struct err *err)
 {
@@ -185,8 +245,7 @@ static int meet(struct ranks *ranks, struct err *err)
 static void release(struct ranks *ranks)
 {
     struct mpi *mpi = ranks->state;
-    free(mpi->bytes);
-    free(mpi->at);
+    free(mpi->layout);
     free(mpi);
     ranks->state = NULL;
 }
@@ -196,11 +255,12 @@ static int open_ranks(struct ranks *ranks, struct err *err)
     struct mpi *mpi = calloc(1, sizeof *mpi);
     if (!mpi)
         return err_set(err, "out of memory for ranks");
+    mpi->newest = &mpi->oldest;
     ranks->ops = &ops;
     ranks->state = mpi;
     int rc = meet(ranks, err);
     const size_t n = (size_t)ranks->size;
-    if (rc == 0 && (!(mpi->bytes = calloc(n, sizeof(int))) || !(mpi->at = calloc(n, sizeof(int)))))
+    if (rc == 0 && !(mpi->layout = calloc(2 * n, sizeof *mpi->layout)))
         rc = err_set(err, "out of memory for %zu ranks", n);
     if (rc < 0)
         release(ranks);

@@ -2,18 +2,22 @@
  * copied.
  *
  * Rank 0 does what loops do with sessions: prompts in pieces, steps of several sequences, a fork, a tree of which some rows stay, a
- * cut, beams that change places. The logits of all that are hashed. */
+ * cut, beams that change places. The logits of all that are hashed. Long prompts are more: of them ranks gather one piece while they
+ * compute another. */
 #include <pthread.h>
 
 #include "base/cache_types.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/ranks_tags.h"
 #include "base/threads.h"
 #include "check.h"
 #include "decode/follow.h"
 #include "model/part_take.h"
 
-enum { CONTEXT = 64, BATCH = 4, CHUNK = 20, MAX_RANKS = 8 };
+enum { CONTEXT = 64, BATCH = 4, CHUNK = 20, LONG = 300, MAX_RANKS = 8, MOST_GATHERS = 8 };
+
+enum { TAG_GATHER = RANKS_TAG_END }; /* one that nobody else has */
 
 /* ---- ranks in threads ---- */
 
@@ -25,12 +29,21 @@ struct message {
     char data[];
 };
 
+/* A gather that has been started. */
+struct started {
+    char *all;
+    size_t bytes[MAX_RANKS];
+};
+
 struct meeting {
     pthread_barrier_t barrier;
     void *data[MAX_RANKS];
     pthread_mutex_t mutex;
     pthread_cond_t arrived;
     struct message *first;
+    struct started started[MAX_RANKS][MOST_GATHERS]; /* of each rank, the oldest first */
+    size_t n_started[MAX_RANKS];
+    size_t most_started; /* of rank 0, at a time */
 };
 
 static void meet(struct ranks *ranks, void *data)
@@ -111,8 +124,43 @@ static int receive(struct ranks *ranks, void *data, size_t bytes, int *from, int
     return fits ? 0 : err_set(err, "a message is too long");
 }
 
-static const struct ranks_ops ops = {
-    .gather = gather, .broadcast = broadcast, .send = send, .receive = receive};
+/* The pieces of others are no numbers until the end: who reads them before, sees it in the logits. */
+static int start(struct ranks *ranks, void *all, const size_t *bytes, struct err *err)
+{
+    struct meeting *meeting = ranks->state;
+    const size_t me = (size_t)ranks->rank, n = meeting->n_started[me];
+    if (n == MOST_GATHERS)
+        return err_set(err, "too many gathers");
+    struct started *started = &meeting->started[me][meeting->n_started[me]++];
+    started->all = all;
+    for (size_t r = 0, at = 0; r < (size_t)ranks->size; at += bytes[r++]) {
+        started->bytes[r] = bytes[r];
+        if (r != me)
+            memset(started->all + at, 0xff, bytes[r]);
+        for (int to = 0; r == me && to < ranks->size; to++)
+            if (to != ranks->rank && send(ranks, started->all + at, bytes[r], to, TAG_GATHER, err) < 0)
+                return -1;
+    }
+    if (me == 0)
+        meeting->most_started = size_max(meeting->most_started, n + 1);
+    return 0;
+}
+
+static int end(struct ranks *ranks, struct err *err)
+{
+    struct meeting *meeting = ranks->state;
+    const size_t me = (size_t)ranks->rank, n = --meeting->n_started[me];
+    const struct started oldest = meeting->started[me][0];
+    for (size_t r = 0, at = 0; r < (size_t)ranks->size; at += oldest.bytes[r++])
+        if (r != me && ranks_take(ranks, (int)r, TAG_GATHER, oldest.all + at, oldest.bytes[r], err) < 0)
+            return -1;
+    memmove(meeting->started[me], meeting->started[me] + 1, n * sizeof oldest);
+    return 0;
+}
+
+static void push(struct ranks *ranks) { (void)ranks; }
+
+static const struct ranks_ops ops = {gather, start, end, push, broadcast, send, receive, NULL};
 
 /* ---- models ---- */
 
@@ -212,7 +260,7 @@ static uint32_t draw(struct work *w)
 
 static size_t add(struct work *w, size_t seq, size_t n)
 {
-    uint32_t id[CHUNK];
+    uint32_t id[LONG];
     for (size_t i = 0; i < n; i++)
         id[i] = draw(w);
     return session_add(&w->session, seq, id, n);
@@ -226,6 +274,13 @@ static void hash_logits(struct work *w, size_t n)
         row[i] = n - 1 - i;
     must(w, session_logits(&w->session, row, n, w->logits, &w->err));
     hasher_add(&w->hasher, w->logits, n * 93 * sizeof *w->logits);
+}
+
+/* Those of the step's last row. */
+static void hash_last(struct work *w, size_t rows)
+{
+    must(w, session_logits(&w->session, &(size_t){rows - 1}, 1, w->logits, &w->err));
+    hasher_add(&w->hasher, w->logits, 93 * sizeof *w->logits);
 }
 
 static void run_rows(struct work *w, size_t rows)
@@ -258,13 +313,35 @@ static void tree(struct work *w)
     session_keep(&w->session, 1, &(size_t){0}, 1);
 }
 
-static struct hash work(const struct model *model, const struct session_options *options)
+static struct work *begin(const struct model *model, const struct session_options *options)
 {
     static struct work shared;
     struct work *w = &shared;
     hasher_init(&w->hasher);
     w->next = 1;
     must(w, session_open(&w->session, model, options, &w->err));
+    return w;
+}
+
+/* A step of two prompts in pieces, 80 rows of which begin within one; then two tokens, and a step of fewer pieces. */
+static struct hash work_long(const struct model *model, const struct session_options *options)
+{
+    struct work *w = begin(model, options);
+    add(w, 0, 220);
+    add(w, 1, 80);
+    must(w, session_run(&w->session, 1, &w->err));
+    hash_last(w, LONG);
+    decode(w, 2);
+    add(w, 1, 150);
+    must(w, session_run(&w->session, 1, &w->err));
+    hash_last(w, 150);
+    session_close(&w->session);
+    return hasher_result(&w->hasher);
+}
+
+static struct hash work(const struct model *model, const struct session_options *options)
+{
+    struct work *w = begin(model, options);
     session_begin(&w->session, 0, CONTEXT);
     session_begin(&w->session, 1, 30);
     add(w, 0, CHUNK);
@@ -290,15 +367,23 @@ static struct hash work(const struct model *model, const struct session_options 
     return hasher_result(&w->hasher);
 }
 
+/* What is done in steps of up to so many rows, and how many gathers are under way then at a time. */
+static const struct script {
+    struct hash (*work)(const struct model *model, const struct session_options *options);
+    size_t context, rows, gathers;
+} steps = {work, CONTEXT, CHUNK, 0}, long_steps = {work_long, LONG, LONG, 4};
+
 /* ---- a run ---- */
 
 struct run {
     const struct model *model;
+    const struct script *script;
     struct session_options options;
     struct ranks ranks;
     bool by_layers;
     struct hash hash;
     size_t weights; /* bytes that a step reads of them */
+    size_t most_started;
 };
 
 /* What the rank has opened: the whole, of which it takes its part. */
@@ -322,7 +407,7 @@ static void *run_rank(void *arg)
     if (rc == 0 && run->ranks.rank == 0) {
         lead_open(&lead, &run->ranks);
         run->options.lead = &lead;
-        run->hash = work(&model, &run->options);
+        run->hash = run->script->work(&model, &run->options);
         rc = lead_end(&lead, &err);
         lead_close(&lead);
     } else if (rc == 0) {
@@ -334,8 +419,8 @@ static void *run_rank(void *arg)
     return NULL;
 }
 
-/* Says how many bytes of weights the rank has that has most. */
-static struct hash run_split(const struct run *like, int size, size_t *most)
+/* Rank 0's run. Says how many bytes of weights the rank has that has most. */
+static struct run run_split(const struct run *like, int size, size_t *most)
 {
     struct run run[MAX_RANKS];
     struct meeting meeting = {.mutex = PTHREAD_MUTEX_INITIALIZER, .arrived = PTHREAD_COND_INITIALIZER};
@@ -353,7 +438,8 @@ static struct hash run_split(const struct run *like, int size, size_t *most)
         *most = size_max(*most, run[r].weights);
     }
     pthread_barrier_destroy(&meeting.barrier);
-    return run[0].hash;
+    run[0].most_started = meeting.most_started;
+    return run[0];
 }
 
 static void compare_split(const struct run *run, const char *name, const char *policy, int size,
@@ -363,27 +449,34 @@ static void compare_split(const struct run *run, const char *name, const char *p
                *kv_type = cache_type_name(run->options.kv_type);
     const size_t all = model_step_bytes(run->model);
     size_t most;
-    const struct hash found = run_split(run, size, &most);
-    check(hash_equal(want, &found), "%s, %s, cache %s %s: %d ranks, split by %s, give other logits",
-          name, dtype_name(model_weight_type(run->model)), policy, kv_type, size, how);
+    const struct run found = run_split(run, size, &most);
+    check(found.most_started == run->script->gathers,
+          "%s: %zu gathers of %d ranks are under way at a time, not %zu", name, found.most_started,
+          size, run->script->gathers);
+    check(hash_equal(want, &found.hash),
+          "%s, %s, cache %s %s: %d ranks, split by %s, give other logits", name,
+          dtype_name(model_weight_type(run->model)), policy, kv_type, size, how);
     check(most * (size_t)size < 2 * all, "%s, split by %s: one of %d ranks has %zu bytes of %zu", name,
           how, size, most, all);
 }
 
 /* One model under some policies, with `least` to `most` ranks. */
-static void compare(const struct small *small, enum dtype type, enum dtype kv_type,
-                    const char *const *policies, size_t n, int least, int most)
+static void compare(const struct script *script, const struct small *small, enum dtype type,
+                    enum dtype kv_type, const char *const *policies, size_t n, int least, int most)
 {
     struct err err;
-    struct model *model = make_model(&small->config, type, &err);
+    struct config config = small->config;
+    config.context = script->context;
+    struct model *model = make_model(&config, type, &err);
     struct run run = {.model = model,
+                      .script = script,
                       .options = {.attn = attn_find("fused", &err),
                                   .kernels = kernels_select(getenv("BMC_ISA"), &err),
                                   .kv_type = kv_type,
-                                  .context = CONTEXT,
+                                  .context = script->context,
                                   .batch = BATCH,
-                                  .chunk = CHUNK,
-                                  .rows = CHUNK,
+                                  .chunk = script->rows,
+                                  .rows = script->rows,
                                   .threads = 1,
                                   .threads_prefill = 1}};
     run.options.precision = precision_default(run.options.kernels, dtype_few_bits(type));
@@ -391,33 +484,38 @@ static void compare(const struct small *small, enum dtype type, enum dtype kv_ty
         run.options.kv = (struct kv_spec){0};
         if (!check(kv_spec_parse(&run.options.kv, policies[i], &err) == 0, "%s", err.text))
             continue;
-        const struct hash want = work(model, &run.options);
+        const struct hash want = script->work(model, &run.options);
         for (int size = least; size <= most; size++) {
             run.by_layers = false;
             compare_split(&run, small->name, policies[i], size, &want);
             run.by_layers = true;
-            if ((size_t)size <= model->config.layers)
+            if (script == &steps && (size_t)size <= model->config.layers)
                 compare_split(&run, small->name, policies[i], size, &want);
         }
     }
     model_close(model);
 }
 
-/* Every family with every number of ranks, types by turns; then every type with every policy. */
+/* Every family with every number of ranks, types by turns; then every type with every policy. Long prompts by some families: heads
+ * that end within blocks, a norm over all heads, norms behind halves, halves side by side. */
 int main(void)
 {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_Q8, DTYPE_Q4};
+    static const size_t long_ones[] = {1, 3, 6, 7};
     const char *policies[32];
     size_t n = 0;
     kernels_setup();
     threads_set(1);
     for (size_t i = 0; i < ARRAY_LEN(smalls); i++)
-        compare(&smalls[i], types[i % ARRAY_LEN(types)], cache_types[i % 5].type,
+        compare(&steps, &smalls[i], types[i % ARRAY_LEN(types)], cache_types[i % 5].type,
                 (const char *[]){"bmc:r=8"}, 1, 2, 4);
+    for (size_t i = 0; i < ARRAY_LEN(long_ones); i++)
+        compare(&long_steps, &smalls[long_ones[i]], types[i % ARRAY_LEN(types)], DTYPE_F16,
+                (const char *[]){"bmc"}, 1, 2, 3);
     for (; kv_policy_name(n); n++)
         policies[n] = kv_policy_name(n);
     for (size_t i = 0; i < ARRAY_LEN(types); i++)
-        compare(&smalls[0], types[i], cache_types[(i + 2) % 5].type, policies, n, 2, 2);
-    compare(&wide, DTYPE_BF16, DTYPE_F16, (const char *[]){"segment"}, 1, 7, 8);
+        compare(&steps, &smalls[0], types[i], cache_types[(i + 2) % 5].type, policies, n, 2, 2);
+    compare(&steps, &wide, DTYPE_BF16, DTYPE_F16, (const char *[]){"segment"}, 1, 7, 8);
     return check_result();
 }

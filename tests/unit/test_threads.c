@@ -321,6 +321,37 @@ static void time_loops(int gap_us)
            threads_now(), gap_us, each, all);
 }
 
+/* ---- between iterations ---- */
+
+struct pause {
+    pthread_t caller;
+    int calls, by_others;
+};
+
+static void pause_here(void *arg)
+{
+    struct pause *pause = arg;
+    pause->calls++;
+    pause->by_others += !pthread_equal(pthread_self(), pause->caller);
+}
+
+static void test_between(void)
+{
+    struct pause pause = {.caller = pthread_self()};
+    threads_between(pause_here, &pause);
+    threads_set(1);
+    threads_each(7, MUCH, nothing, NULL);
+    check(pause.calls == 7, "between all iterations of a caller alone, not %d", pause.calls);
+    threads_set(3);
+    for (size_t i = 0; i < 200; i++)
+        threads_each(50, MUCH, nothing, NULL);
+    check(pause.calls > 7 && pause.by_others == 0, "the caller pauses, %d times, and no other: %d",
+          pause.calls - 7, pause.by_others);
+    threads_between(NULL, NULL);
+    const int calls = pause.calls;
+    check(loops(&seed, 10) && pause.calls == calls, "pauses end");
+}
+
 int main(int argc, char **argv)
 {
     seed = (unsigned)check_seed(1);
@@ -332,6 +363,7 @@ int main(int argc, char **argv)
     test_slow();
     test_hosts();
     test_affinity();
+    test_between();
     for (int i = 0; i < 4 && argc == 2 && strcmp(argv[1], "time") == 0; i++)
         time_loops((const int[]){0, 5, 20, 500}[i]);
     return check_result();
