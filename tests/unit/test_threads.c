@@ -325,7 +325,7 @@ static void time_loops(int gap_us)
 
 struct pause {
     pthread_t caller;
-    int calls, by_others;
+    int calls, by_others, own; /* own: iterations of the caller */
 };
 
 static void pause_here(void *arg)
@@ -333,6 +333,14 @@ static void pause_here(void *arg)
     struct pause *pause = arg;
     pause->calls++;
     pause->by_others += !pthread_equal(pthread_self(), pause->caller);
+}
+
+static void count_own(void *arg, size_t i)
+{
+    struct pause *pause = arg;
+    (void)i;
+    if (pthread_equal(pthread_self(), pause->caller))
+        pause->own++;
 }
 
 static void test_between(void)
@@ -344,9 +352,10 @@ static void test_between(void)
     check(pause.calls == 7, "between all iterations of a caller alone, not %d", pause.calls);
     threads_set(3);
     for (size_t i = 0; i < 200; i++)
-        threads_each(50, MUCH, nothing, NULL);
-    check(pause.calls > 7 && pause.by_others == 0, "the caller pauses, %d times, and no other: %d",
-          pause.calls - 7, pause.by_others);
+        threads_each(50, MUCH, count_own, &pause);
+    check(pause.calls == 7 + pause.own && pause.by_others == 0,
+          "the caller pauses after each of its %d iterations, not %d times, and no other: %d",
+          pause.own, pause.calls - 7, pause.by_others);
     threads_between(NULL, NULL);
     const int calls = pause.calls;
     check(loops(&seed, 10) && pause.calls == calls, "pauses end");
