@@ -56,6 +56,9 @@ static size_t int8_tall(enum dtype type, size_t rows)
     return tall_of_many(type);
 }
 _Static_assert(LINE_ROWS != INT8_ROWS && LINE_ROWS != (int)WHOLE_ROWS, "tall tells few from many");
+_Static_assert(INT8_MOST_ROWS % INT8_ROWS == 0 && INT8_MOST_ROWS % WHOLE_ROWS == 0 &&
+                   INT8_MOST_ROWS % LINE_ROWS == 0,
+               "chunks of rows end where tiles do");
 
 /* ---- products of a cell ---- */
 
@@ -64,6 +67,7 @@ enum {
     SUM_ROWS = LINE_ROWS > WHOLE_ROWS ? LINE_ROWS : WHOLE_ROWS,
     SUM_WIDE = PANEL_BLOCKS * GROUP,
 };
+_Static_assert((int)INT8_ROWS <= (int)SUM_ROWS, "sums have room for all tiles");
 
 INLINE vi load_word(const char *at)
 {

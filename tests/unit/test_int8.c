@@ -327,18 +327,19 @@ static bool run_gemm(const struct kernels *k, enum precision precision, const st
 static void test_gemm(const struct few_ref *r, size_t n, size_t in)
 {
     enum { OUT = 19, MANY = 100 };
-    const size_t every = n > 16 ? 12 : 1; /* of 97 the last, which is a chunk of its own */
+    /* Of many rows some, from all places in tiles, and the last, which may be a chunk of its own. */
+    const size_t every = n > 16 ? 5 : 1, first = (n - 1) % every;
     static float x[MANY * FEW_MOST_IN], y[MANY * OUT];
     draw_product(r, OUT, in, DRAW_ANY, DRAW_ANY);
     for (size_t i = 0; i < n * in; i++)
         x[i] = few_uniform();
-    for (size_t i = 0; i < n; i += every)
+    for (size_t i = first; i < n; i += every)
         quantise_row(x + i * in, i / every);
     const struct mat w = {r->type, LAYOUT_PACKED, OUT, in, rows.in_padded, packed};
     EACH_SET(k)
     {
         bool same = run_gemm(k, PRECISION_INT8, &w, y, x, n);
-        for (size_t i = 0; i < n; i += every)
+        for (size_t i = first; i < n; i += every)
             for (size_t o = 0; o < OUT; o++)
                 same &= y[i * OUT + o] == want[i / every][o];
         check(same, "%s: %s, product %zux%zux%d at int8: other sums", k->isa, dtype_name(r->type), n,
