@@ -53,7 +53,7 @@ over() {
 
 each=$((threads / ranks))
 [ "$each" -ge 1 ] || each=1
-all='one.1 tensor.1 one.b group.b tensor.b layers.b one.stream requests.stream many.tensor many.layers'
+all='one.1 tensor.1 one.b group.b tensor.b requests.b layers.b one.stream requests.stream many.tensor many.layers'
 way() { # NAME
     group=$((batch / groups))
     case $1 in
@@ -62,6 +62,7 @@ way() { # NAME
     one.b) run "$1" 1 "$threads" "$batch" "$batch" ;;
     group.b) run "$1" 1 "$threads" "$batch" "$group" ;;
     tensor.b) run "$1" "$ranks" "$each" "$batch" "$batch" --split tensor ;;
+    requests.b) run "$1" "$ranks" "$each" "$batch" "$group" --split requests ;;
     one.stream) run "$1" 1 "$threads" "$stream" "$group" ;;
     requests.stream) run "$1" "$ranks" "$each" "$stream" "$group" --split requests ;;
     layers.b) run "$1" "$ranks" "$each" "$batch" "$batch" --split layers --in-flight "$groups" ;;
@@ -79,6 +80,7 @@ row one.b "1 x $threads, $batch"
 row group.b "1 x $threads, $((batch / groups)) at a time"
 row tensor.b "$ranks x $each by tensors, $batch"
 row layers.b "$ranks x $each by layers, $batch in $groups groups"
+row requests.b "$ranks x $each by requests, $((batch / groups)) at a time in each"
 row one.stream "1 x $threads, $stream requests, $((batch / groups)) at a time"
 row requests.stream "$ranks x $each by requests, $stream requests, $((batch / groups)) at a time in each"
 row many.tensor "$many x 1 by tensors, 1"
@@ -97,7 +99,8 @@ done
 echo "logits: the same in all runs"
 over tensor.1 one.1 0.85 "by tensors against one process"
 over layers.b group.b 0.85 "by layers against one process with batches of that size"
-over requests.stream one.stream 0.95 "by requests against one process with batches of that size"
+over requests.b group.b 0.95 "by requests against one process with batches of that size"
+over requests.stream one.stream 0.95 "by requests of a stream against one process with batches of that size"
 for name in tensor layers; do
     [ -e "$work/many.$name" ] && [ -e "$work/one.1" ] || continue
     quarter=$(column one.1 4 | awk -v n="$many" '{ print $1 / n + 60 }')
