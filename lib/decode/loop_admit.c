@@ -71,9 +71,11 @@ size_t loop_too_large(const struct loop *loop, const struct gen_request *request
 size_t loop_beyond_limit(const struct loop *loop, const struct gen_request *request,
                          struct kv_need *need)
 {
-    const size_t rows = size_min(request->ids->len, loop->session->options.context);
+    const struct session_options *o = &loop->session->options;
+    const size_t rows = size_min(request->ids->len, o->context);
+    const size_t step = request->from ? 0 : o->chunk; /* a snapshot's rows come in others */
     *need = needs_of(loop, request).own;
-    return kv_need_beyond(loop->session->kv, rows);
+    return kv_need_beyond(loop->session->kv, rows, step, request->n > 1 ? loop->strategy->width : 1);
 }
 
 bool loop_admit(struct loop *loop, struct slot *slot, const struct gen_request *request)

@@ -57,10 +57,13 @@ size_t kv_need_least(const struct kv *kv, size_t rows, size_t step)
     return kv->policy->least ? kv->policy->least(&most, rows, step) : 0;
 }
 
-size_t kv_need_beyond(const struct kv *kv, size_t rows)
+size_t kv_need_beyond(const struct kv *kv, size_t rows, size_t step, size_t width)
 {
+    const struct kv most = largest_of(kv);
     const size_t bytes = size_min(kv_need_least(kv, rows, 0), kv_need(kv, rows, rows, 1).held);
-    return bytes > kv->spec.spill.ram ? bytes : 0;
+    if (bytes > kv->spec.spill.ram)
+        return bytes;
+    return step && kv->policy->beyond ? kv->policy->beyond(&most, rows, step, width) : 0;
 }
 
 /* Once heads come and go, they do so until the cache is empty, small as it may have become: those of a larger one may, where ours
