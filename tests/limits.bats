@@ -172,3 +172,9 @@ gen() { bmc-gen -q -m "$(model grimm)" --ids --ignore-eos -t 1 "$@"; }
     assert_equal "$(jq -c '[.id, .finish, (.ids | length)]' <<<"$output" | sort | tr -d '\n')" '[1,"error",0][2,"length",2]'
     [[ $output =~ "a prompt of 60 tokens needs 344064 bytes" ]]
 }
+
+@test "a request that waits for room of the drafts alone finds the target's rows that stayed" {
+    jq -nc '{id: 1, ids: [range(100; 160)], n: 2}, {id: 2, ids: [range(200; 230)], n: 60}, {id: 3, ids: [range(100; 190)], n: 4}' >in
+    ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm-draft)" --jsonl -b 2 -t 1 --ignore-eos -f in --always -k 4 --chunk 40 --stats stats --share-mb 4 --kv bmc --draft-kv headwise:ram=200K,group=1
+    assert_equal "$(jq -c '[.shared_rows, .sequences_at_once]' stats)" "[60,2]"
+}

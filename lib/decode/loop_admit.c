@@ -46,12 +46,19 @@ static struct kv_need grown(struct kv_need need, struct kv_need before)
 
 static bool fits(const struct loop *loop, const struct slot *slot, const struct loop_needs *needs)
 {
-    const struct session *beside = loop->strategy->beside;
-    const struct loop_needs others = needs_of_others(loop, slot);
-    const struct kv_need own = kv_need_add(others.own, grown(needs->own, slot->need.own));
+    const struct kv_need own =
+        kv_need_add(needs_of_others(loop, slot).own, grown(needs->own, slot->need.own));
     return (!budget(loop) || kv_need_total(own) <= budget(loop)) &&
-           kv_need_possible(loop->session->kv, own) &&
-           (!beside || kv_need_possible(beside->kv, kv_need_add(others.beside, needs->beside)));
+           kv_need_possible(loop->session->kv, own);
+}
+
+/* The same of the cache beside it, where no rows stay that could go. */
+static bool fits_beside(const struct loop *loop, const struct slot *slot,
+                        const struct loop_needs *needs)
+{
+    const struct session *beside = loop->strategy->beside;
+    return !beside ||
+           kv_need_possible(beside->kv, kv_need_add(needs_of_others(loop, slot).beside, needs->beside));
 }
 
 static bool is_alone(const struct loop *loop, const struct slot *slot)
@@ -85,6 +92,8 @@ bool loop_admit(struct loop *loop, struct slot *slot, const struct gen_request *
     const bool limited = budget(loop) || needs.own.most || needs.beside.most;
     if (!limited || loop_too_large(loop, request) || loop_beyond_limit(loop, request, &need))
         return true;
+    if (!fits_beside(loop, slot, &needs) && !is_alone(loop, slot))
+        return false;
     for (size_t i = loop->n_slots; i-- > 0 && !fits(loop, slot, &needs);)
         if (&loop->slot[i] != slot && !loop->slot[i].busy)
             loop_forget(loop, &loop->slot[i]);
