@@ -40,6 +40,6 @@ size_t kv_need_held(struct kv_need need);
 size_t kv_need_total(struct kv_need need);
 
 /* How many such needs fit into so many bytes, and into the policy's own limit; SIZE_MAX: any number. */
-size_t kv_need_fits(struct kv_need need, size_t bytes);
+size_t kv_need_fits(const struct kv *kv, struct kv_need need, size_t bytes);
 
 #endif

@@ -161,6 +161,8 @@ static void test_others(void)
     /* Heads of that one may be on their way where ours stay. */
     const struct kv_need tight = {1 << 20, 0, 1 << 20, 2 << 20};
     check(!kv_need_possible(kv[0], tight) && kv_need_possible(kv[1], tight), "what is possible there");
+    check(kv_need_fits(kv[0], tight, 4 << 20) == 0 && kv_need_fits(kv[1], tight, 4 << 20) == 1,
+          "how many are");
     kv_close(kv[0]);
     kv_close(kv[1]);
 }
@@ -200,19 +202,24 @@ static void test_limit(void)
               kv_need_possible(kv, (struct kv_need){2 << 20, 0, 1 << 20, 1 << 20}) &&
               kv_need_possible(kv, (struct kv_need){1 << 20, 0, 1 << 20, 2 << 20}),
           "what can be under way at a time");
-    check(kv_need_fits(one, 1 << 20) == SIZE_MAX && kv_need_fits(one, (1 << 20) - 1) == 0, "fits");
+    check(kv_need_fits(kv, one, 1 << 20) == SIZE_MAX && kv_need_fits(kv, one, (1 << 20) - 1) == 0,
+          "fits");
     kv_close(kv);
 }
 
 static void test_sums(void)
 {
+    struct kv *kv = open_cache("bmc", 16);
     const struct kv_need a = {100, 30, 0, 0}, b = {50, 40, 0, 0}, sum = kv_need_add(a, b), none = {0};
     check(sum.held == 150 && sum.moving == 40 && kv_need_total(sum) == 190, "a sum");
-    check(kv_need_fits(a, 129) == 0 && kv_need_fits(a, 130) == 1 && kv_need_fits(a, 330) == 3, "fits");
-    check(kv_need_fits(none, 10) == 0 && kv_need_fits(a, 0) == 0, "nothing fits");
+    check(kv_need_fits(kv, a, 129) == 0 && kv_need_fits(kv, a, 130) == 1 &&
+              kv_need_fits(kv, a, 330) == 3,
+          "fits");
+    check(kv_need_fits(kv, none, 10) == 0 && kv_need_fits(kv, a, 0) == 0, "nothing fits");
     const struct kv_need much = {SIZE_MAX - 10, 20, 0, 0};
     check(kv_need_total(much) == SIZE_MAX && kv_need_add(much, a).held == SIZE_MAX,
           "too much to count");
+    kv_close(kv);
 }
 
 int main(void)
