@@ -159,7 +159,7 @@ static int count_places(const struct gen *gen, const struct session_options *s, 
     struct kv *kv;
     if (kv_open(&kv, &s->kv, &shape, width, err) < 0)
         return -1;
-    const size_t fit = kv_need_fits(kv_need(kv, 1, 1, width), s->memory_bytes);
+    const size_t fit = kv_need_fits(kv, kv_need(kv, 1, 1, width), s->memory_bytes);
     *places = size_max(1, size_min(fit, MOST_PLACES));
     kv_close(kv);
     return 0;

@@ -21,12 +21,16 @@ gen() { bmc-gen -q -m "$(model grimm)" --ids --ignore-eos -t 1 "$@"; }
     some_fail 1 2 bmc-gen -q -m "$(model grimm)" --jsonl -t 1 -b 2 --chunk 16 -f in --kv headwise:ram=147455,group=1
     assert_equal "$(jq -c '[.id, .finish, (.ids | length)]' <<<"$output" | tr -d '\n')" '[1,"error",0][2,"length",2]'
     # What a later step needs is not what the whole does; that is enough.
-    run_plain gen --prompt-ids "$long" -n 8 --chunk 100 --kv headwise:ram=300K,group=1
+    # The prompt's steps have room, and later ones do not.
+    short=$(seq -s ' ' 100 129)
+    run_plain gen --prompt-ids "$short" -n 200 --kv headwise:ram=330K,group=1
     assert_failure 1
-    [[ $stderr =~ needs\ ([0-9]+)\ bytes.*,\ and\ up\ to\ ([0-9]+)\ for\ all\ 268\ that\ may\ come,.*ram=307200\ allows\ less:\ give\ more ]]
+    [[ $stderr =~ needs\ ([0-9]+)\ bytes.*,\ and\ up\ to\ ([0-9]+)\ for\ all\ 230\ that\ may\ come,.*ram=337920\ allows\ less:\ give\ more ]]
     all=${BASH_REMATCH[2]}
     [ "${BASH_REMATCH[1]}" -lt "$all" ]
-    ok gen --prompt-ids "$long" -n 8 --chunk 100 --kv headwise:ram=$all,group=1
+    ok gen --prompt-ids "$short" -n 200 --kv headwise:ram=$all,group=1
+    # A step of the prompt that has none is foreseen.
+    expect_error 1 'a prompt of 260 tokens needs 638976 bytes of memory' gen --prompt-ids "$long" -n 8 --chunk 100 --kv headwise:ram=300K,group=1
 }
 
 @test "bmc-prof memory says of ram= what bmc-gen does: what must be there, and whether it is" {
@@ -150,4 +154,27 @@ gen() { bmc-gen -q -m "$(model grimm)" --ids --ignore-eos -t 1 "$@"; }
     drafted --kv bmc --draft-kv headwise:ram=200K,group=1 >got
     equal_files want got
     assert_equal "$(jq '.sequences_at_once | . > 1 and . < 5' stats)" true
+}
+
+@test "a prompt whose steps ram= cannot hold costs its own line, and no other; so do beams" {
+    jq -nc '{id: 1, ids: [5, 6], n: 40}, {id: 2, ids: [range(100; 230)], n: 2}, {id: 3, ids: [7, 8], n: 2}' >in
+    some_fail 1 3 bmc-gen -q -m "$(model grimm)" --jsonl --ignore-eos -t 1 -b 2 -f in --kv headwise:ram=256000,group=1
+    assert_equal "$(jq -c '[.id, .finish, (.ids | length)]' <<<"$output" | sort | tr -d '\n')" '[1,"length",40][2,"error",0][3,"length",2]'
+    [[ $output =~ "a prompt of 130 tokens needs 507904 bytes of memory" ]]
+    # In smaller steps it fits.
+    ok bmc-gen -q -m "$(model grimm)" --jsonl --ignore-eos -t 1 -b 2 -f in --kv headwise:ram=480000,group=1 --chunk 40
+    beams() { bmc-gen -q -m "$(model grimm)" --jsonl --ignore-eos -t 1 --beams 2 -f in --kv "headwise:ram=$1,group=1"; }
+    jq -nc '{id: 1, ids: [range(60)], n: 4}, {id: 2, ids: [5, 6], n: 2}' >in
+    some_fail 2 2 beams 164864
+    [[ $output =~ "a prompt of 60 tokens needs 294912 bytes" ]]
+    # The prompt has room, and the second beam's copy of it does not.
+    some_fail 1 2 beams 294912
+    assert_equal "$(jq -c '[.id, .finish, (.ids | length)]' <<<"$output" | sort | tr -d '\n')" '[1,"error",0][2,"length",2]'
+    [[ $output =~ "a prompt of 60 tokens needs 344064 bytes" ]]
+}
+
+@test "a request that waits for room of the drafts alone finds the target's rows that stayed" {
+    jq -nc '{id: 1, ids: [range(100; 160)], n: 2}, {id: 2, ids: [range(200; 230)], n: 60}, {id: 3, ids: [range(100; 190)], n: 4}' >in
+    ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm-draft)" --jsonl -b 2 -t 1 --ignore-eos -f in --always -k 4 --chunk 40 --stats stats --share-mb 4 --kv bmc --draft-kv headwise:ram=200K,group=1
+    assert_equal "$(jq -c '[.shared_rows, .sequences_at_once]' stats)" "[60,2]"
 }

@@ -109,7 +109,7 @@ int conf_once(const struct conf *conf, const struct conf_entry *entry, struct er
     return 0;
 }
 
-static const char *must_get(const struct conf *conf, const char *key, struct err *err)
+const char *conf_get_once(const struct conf *conf, const char *key, struct err *err)
 {
     const struct conf_entry *found = find_last(conf, key);
     if (!found)
@@ -120,7 +120,7 @@ static const char *must_get(const struct conf *conf, const char *key, struct err
 int conf_get_size(const struct conf *conf, const char *key, size_t min, size_t max, size_t *value,
                   struct err *err)
 {
-    const char *text = must_get(conf, key, err);
+    const char *text = conf_get_once(conf, key, err);
     if (!text)
         return -1;
     if (!parse_size(text, value) || *value < min || *value > max)
@@ -132,7 +132,7 @@ int conf_get_size(const struct conf *conf, const char *key, size_t min, size_t m
 int conf_get_double(const struct conf *conf, const char *key, double min, double max, double *value,
                     struct err *err)
 {
-    const char *text = must_get(conf, key, err);
+    const char *text = conf_get_once(conf, key, err);
     if (!text)
         return -1;
     if (!parse_double(text, value) || *value < min || *value > max)
@@ -144,7 +144,7 @@ int conf_get_double(const struct conf *conf, const char *key, double min, double
 int conf_get_choice(const struct conf *conf, const char *key, const char *const *names, int *index,
                     struct err *err)
 {
-    const char *text = must_get(conf, key, err);
+    const char *text = conf_get_once(conf, key, err);
     if (!text)
         return -1;
     char known[256] = "";

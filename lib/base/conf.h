@@ -36,6 +36,9 @@ const char *conf_get(const struct conf *conf, const char *key);
 /* -1 where a line before `entry` has its key: of what is said once the second line may contradict the first. */
 int conf_once(const struct conf *conf, const struct conf_entry *entry, struct err *err) MUST_USE;
 
+/* The value of a key that must be there, once; NULL with `err` filled. */
+const char *conf_get_once(const struct conf *conf, const char *key, struct err *err);
+
 /* Typed look-ups: the key must be there, once, and hold a number in [min, max]. */
 int conf_get_size(const struct conf *conf, const char *key, size_t min, size_t max, size_t *value,
                   struct err *err) MUST_USE;

@@ -46,12 +46,19 @@ static struct kv_need grown(struct kv_need need, struct kv_need before)
 
 static bool fits(const struct loop *loop, const struct slot *slot, const struct loop_needs *needs)
 {
-    const struct session *beside = loop->strategy->beside;
-    const struct loop_needs others = needs_of_others(loop, slot);
-    const struct kv_need own = kv_need_add(others.own, grown(needs->own, slot->need.own));
+    const struct kv_need own =
+        kv_need_add(needs_of_others(loop, slot).own, grown(needs->own, slot->need.own));
     return (!budget(loop) || kv_need_total(own) <= budget(loop)) &&
-           kv_need_possible(loop->session->kv, own) &&
-           (!beside || kv_need_possible(beside->kv, kv_need_add(others.beside, needs->beside)));
+           kv_need_possible(loop->session->kv, own);
+}
+
+/* The same of the cache beside it, where no rows stay that could go. */
+static bool fits_beside(const struct loop *loop, const struct slot *slot,
+                        const struct loop_needs *needs)
+{
+    const struct session *beside = loop->strategy->beside;
+    return !beside ||
+           kv_need_possible(beside->kv, kv_need_add(needs_of_others(loop, slot).beside, needs->beside));
 }
 
 static bool is_alone(const struct loop *loop, const struct slot *slot)
@@ -71,9 +78,11 @@ size_t loop_too_large(const struct loop *loop, const struct gen_request *request
 size_t loop_beyond_limit(const struct loop *loop, const struct gen_request *request,
                          struct kv_need *need)
 {
-    const size_t rows = size_min(request->ids->len, loop->session->options.context);
+    const struct session_options *o = &loop->session->options;
+    const size_t rows = size_min(request->ids->len, o->context);
+    const size_t step = request->from ? 0 : o->chunk; /* a snapshot's rows come in others */
     *need = needs_of(loop, request).own;
-    return kv_need_beyond(loop->session->kv, rows);
+    return kv_need_beyond(loop->session->kv, rows, step, request->n > 1 ? loop->strategy->width : 1);
 }
 
 bool loop_admit(struct loop *loop, struct slot *slot, const struct gen_request *request)
@@ -83,6 +92,8 @@ bool loop_admit(struct loop *loop, struct slot *slot, const struct gen_request *
     const bool limited = budget(loop) || needs.own.most || needs.beside.most;
     if (!limited || loop_too_large(loop, request) || loop_beyond_limit(loop, request, &need))
         return true;
+    if (!fits_beside(loop, slot, &needs) && !is_alone(loop, slot))
+        return false;
     for (size_t i = loop->n_slots; i-- > 0 && !fits(loop, slot, &needs);)
         if (&loop->slot[i] != slot && !loop->slot[i].busy)
             loop_forget(loop, &loop->slot[i]);

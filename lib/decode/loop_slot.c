@@ -169,7 +169,8 @@ static void tell_beyond_limit(const struct slot *slot, size_t bytes, struct kv_n
 {
     snprintf(text, size,
              "a prompt of %zu token%s needs %zu bytes of memory for its cache at least, and up to "
-             "%zu with what may follow; ram=%zu allows less: give more, or shorten it",
+             "%zu with what may follow; ram=%zu allows less: give more, shorten it, or compute fewer "
+             "of its tokens at a time",
              slot->n_prompt, slot->n_prompt == 1 ? "" : "s", bytes, need.least, need.most);
 }
 

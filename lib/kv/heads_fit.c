@@ -5,17 +5,22 @@
 #include "base/mem.h"
 #include "kv/kv_heads.h"
 
+/* Where a sequence is when it gets more rows. */
+struct getting {
+    size_t n, more;
+    size_t from; /* bytes of a head's K or V that are in the file */
+    size_t gap;  /* bytes of a sparse head's that were given back */
+    bool copying;
+};
+
 /* Bytes of a head's K or V that stay in memory, where those before it went to the file. */
-static size_t tail_of(const struct kv *kv, size_t seq, size_t rows, size_t step)
+static size_t tail_of(const struct kv *kv, const struct getting *g)
 {
-    const struct heads *h = heads_of(kv);
-    if (h->seq[seq].copying)
-        return heads_begun(kv, rows) - heads_whole(kv, rows);
-    const size_t n = kv->seq[seq].n,
-                 /* fewest heads stay of the last layer */
-        from = h->group ? h->seq[seq].flushed[kv->setup.shape.layers - 1] : heads_whole(kv, n);
-    return step <= KV_PIECE_ROWS ? heads_begun(kv, rows) - from
-                                 : heads_begun(kv, n) - from + 2 * SPILL_BLOCK;
+    const size_t begun = heads_begun(kv, g->n + g->more);
+    if (g->copying)
+        return begun - heads_whole(kv, g->n + g->more);
+    return g->more <= KV_PIECE_ROWS ? begun - g->from
+                                    : heads_begun(kv, g->n) - g->from + 2 * SPILL_BLOCK;
 }
 
 size_t heads_passing(const struct kv *kv, size_t step, bool copying)
@@ -26,28 +31,91 @@ size_t heads_passing(const struct kv *kv, size_t step, bool copying)
     return step > KV_PIECE_ROWS ? size_times(2 * kv->setup.shape.kv_heads * 2, rows) : 0;
 }
 
+static struct kv_memory memory_of_none(const struct kv *kv)
+{
+    const struct kv_sparse *sparse = &heads_of(kv)->sparse;
+    return (struct kv_memory){.ram = kv->spec.spill.ram,
+                              .layers = kv->setup.shape.layers,
+                              .kv_heads = kv->setup.shape.kv_heads,
+                              .group = kv->spec.spill.group,
+                              .bytes_per_ms = spill_pace(heads_of(kv)->spill),
+                              .sparse = sparse->n ? sparse : NULL};
+}
+
+static void add(struct kv_memory *m, const struct kv *kv, const struct getting *g)
+{
+    const size_t begun = heads_begun(kv, g->n + g->more);
+    m->head_bytes += 2 * begun;
+    m->tail_bytes += 2 * tail_of(kv, g);
+    m->sparse_bytes += heads_of(kv)->sparse.n * 2 * (begun - g->gap);
+    m->other_bytes += heads_passing(kv, g->more, g->copying);
+}
+
 /* What all sequences take when `seq` gets `step` more rows: those of long steps go to the file layer by layer. */
 static struct kv_memory memory_of(const struct kv *kv, size_t seq, size_t step)
 {
-    const struct kv_shape *shape = &kv->setup.shape;
-    const struct kv_sparse *sparse = &heads_of(kv)->sparse;
-    struct kv_memory m = {.ram = kv->spec.spill.ram,
-                          .layers = shape->layers,
-                          .kv_heads = shape->kv_heads,
-                          .group = kv->spec.spill.group,
-                          .bytes_per_ms = spill_pace(heads_of(kv)->spill),
-                          .sparse = sparse->n ? sparse : NULL};
+    const struct heads *h = heads_of(kv);
+    const size_t last = kv->setup.shape.layers - 1; /* fewest heads stay of that layer */
+    struct kv_memory m = memory_of_none(kv);
     for (size_t s = 0; s < kv->setup.n_seqs; s++) {
-        const size_t more = s == seq ? step : kv->seq[s].pending, rows = kv->seq[s].n + more;
-        if (!rows)
-            continue;
-        m.head_bytes += 2 * heads_begun(kv, rows);
-        m.tail_bytes += 2 * tail_of(kv, s, rows, more);
-        m.sparse_bytes += sparse->n * 2 * (heads_begun(kv, rows) - heads_gap(kv, s));
-        m.other_bytes += heads_passing(kv, more, heads_of(kv)->seq[s].copying);
+        const size_t n = kv->seq[s].n, more = s == seq ? step : kv->seq[s].pending;
+        const struct getting g = {n, more, h->group ? h->seq[s].flushed[last] : heads_whole(kv, n),
+                                  n + more ? heads_gap(kv, s) : 0, h->seq[s].copying};
+        if (n + more)
+            add(&m, kv, &g);
     }
     return m;
 }
+
+/* ---- of a prompt that has not come yet ---- */
+
+/* Bytes that it takes, where they are too many; *before is the group so far. */
+static size_t beyond(struct kv_memory *m, size_t *before)
+{
+    struct kv_plan plan;
+    m->before = *before;
+    const bool fits = kv_plan_make(&plan, m);
+    *before = plan.group;
+    return fits ? 0 : plan.bytes;
+}
+
+/* Sequences that each get all rows of the one before, as beams do. */
+static size_t copies_beyond(const struct kv *kv, const struct getting *prompt, size_t width,
+                            size_t *before)
+{
+    const size_t rows = prompt->n + prompt->more, whole = heads_whole(kv, rows);
+    const struct getting first = {rows, 0, *before ? prompt->from : whole, prompt->gap, false},
+                         there = {rows, 0, whole, prompt->gap, false}, coming = {0, rows, 0, 0, true};
+    size_t most = 0;
+    for (size_t n = 1; n < width; n++) {
+        struct kv_memory m = memory_of_none(kv);
+        add(&m, kv, n == 1 ? &first : &there);
+        for (size_t i = 1; i < n; i++)
+            add(&m, kv, &there);
+        add(&m, kv, &coming);
+        most = size_max(most, beyond(&m, before));
+    }
+    return most;
+}
+
+size_t heads_beyond(const struct kv *kv, size_t rows, size_t step, size_t width)
+{
+    struct getting g = {0};
+    size_t most = 0, before = 0;
+    for (size_t n = 0; n < rows; n += step) {
+        struct kv_memory m = memory_of_none(kv);
+        /* Rows of a short step are written when the next one begins. */
+        g.from = heads_whole(kv, before && g.more <= KV_PIECE_ROWS ? g.n : n);
+        g.n = n;
+        g.more = size_min(step, rows - n);
+        g.gap = heads_gap_of(kv, n);
+        add(&m, kv, &g);
+        most = size_max(most, beyond(&m, &before));
+    }
+    return most ? most : copies_beyond(kv, &g, width, &before);
+}
+
+/* ---- of those that are there ---- */
 
 static size_t heads_that_stay(const struct kv *kv)
 {

@@ -297,6 +297,13 @@ size_t heads_gap(const struct kv *kv, size_t seq)
     return to - size_min(from, to);
 }
 
+size_t heads_gap_of(const struct kv *kv, size_t n)
+{
+    const size_t from = sink_bytes(kv),
+                 to = heads_whole(kv, kv_recent_start(n, heads_of(kv)->sparse.recent));
+    return to - size_min(from, to);
+}
+
 void heads_thin(struct kv *kv, size_t seq)
 {
     const struct kv_sparse *sparse = &heads_of(kv)->sparse;

@@ -95,6 +95,9 @@ void heads_thin(struct kv *kv, size_t seq);
 /* Bytes of memory that sparse heads have between the rows that they see, of K or V of a head: what was given back. */
 size_t heads_gap(const struct kv *kv, size_t seq);
 
+/* The same of a sequence that has been given rows beyond `n` step by step. */
+size_t heads_gap_of(const struct kv *kv, size_t n);
+
 /* A sequence is empty: no memory is left. Its buffers are cleared already. */
 void heads_clear(struct kv *kv, size_t seq);
 
@@ -113,6 +116,9 @@ int heads_fit(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
 /* Bytes in memory that are on their way to the file: a strip of one head's rows that are copied, or a long step's rows of two
  * layers. */
 size_t heads_passing(const struct kv *kv, size_t step, bool copying);
+
+/* What kv_policy.h asks: `width` sequences of `rows` rows, the first's in steps of `step`, into a cache that is empty. */
+size_t heads_beyond(const struct kv *kv, size_t rows, size_t step, size_t width);
 
 /* Tells the statistics what is in memory while `seq` gets so many more rows. */
 void heads_count(struct kv *kv, size_t seq, size_t rows);

@@ -186,5 +186,6 @@ const struct kv_policy kv_policy_headwise = {
     .adopt = NULL,
     .bytes = bytes_of,
     .least = least_of,
+    .beyond = heads_beyond,
     .close = heads_close,
 };

@@ -57,21 +57,28 @@ size_t kv_need_least(const struct kv *kv, size_t rows, size_t step)
     return kv->policy->least ? kv->policy->least(&most, rows, step) : 0;
 }
 
-size_t kv_need_beyond(const struct kv *kv, size_t rows)
+size_t kv_need_beyond(const struct kv *kv, size_t rows, size_t step, size_t width)
 {
+    const struct kv most = largest_of(kv);
     const size_t bytes = size_min(kv_need_least(kv, rows, 0), kv_need(kv, rows, rows, 1).held);
-    return bytes > kv->spec.spill.ram ? bytes : 0;
+    if (bytes > kv->spec.spill.ram)
+        return bytes;
+    return step && kv->policy->beyond ? kv->policy->beyond(&most, rows, step, width) : 0;
 }
 
 /* Once heads come and go, they do so until the cache is empty, small as it may have become: those of a larger one may, where ours
  * stay. Sparse ones have a step's rows, too. */
-bool kv_need_possible(const struct kv *kv, struct kv_need need)
+static bool stay(const struct kv *kv)
 {
     const struct kv_shape *shape = &kv->setup.shape;
     const struct kv_others *others = &kv->spec.others;
     const bool largest = others->layers <= shape->layers && others->kv_heads <= shape->kv_heads;
-    const bool stay = largest && !kv->setup.heads_at_once && !kv->spec.sparse;
-    return !need.most || need.least <= need.most || (need.held <= need.most && stay);
+    return largest && !kv->setup.heads_at_once && !kv->spec.sparse;
+}
+
+bool kv_need_possible(const struct kv *kv, struct kv_need need)
+{
+    return !need.most || need.least <= need.most || (need.held <= need.most && stay(kv));
 }
 
 size_t kv_need_of_fork(const struct kv *kv, size_t rows, size_t common)
@@ -100,12 +107,14 @@ size_t kv_need_held(struct kv_need need)
 
 size_t kv_need_total(struct kv_need need) { return size_plus(kv_need_held(need), need.moving); }
 
-size_t kv_need_fits(struct kv_need need, size_t bytes)
+size_t kv_need_fits(const struct kv *kv, struct kv_need need, size_t bytes)
 {
     if (bytes < need.moving || !need.held)
         return 0;
     const size_t left = bytes - need.moving;
     if (!need.most || need.most > left)
         return left / need.held;
-    return need.least ? size_max(need.most / need.least, need.most / need.held) : SIZE_MAX;
+    if (!need.least)
+        return SIZE_MAX;
+    return size_max(need.most / need.least, stay(kv) ? need.most / need.held : 0);
 }

@@ -19,9 +19,9 @@ struct kv_need kv_need(const struct kv *kv, size_t prompt, size_t rows, size_t w
  * policy's memory has no limit. */
 size_t kv_need_least(const struct kv *kv, size_t rows, size_t step);
 
-/* Bytes that a sequence of `rows` rows must have in memory however they come, where they are beyond the policy's limit; 0: they
- * are not. */
-size_t kv_need_beyond(const struct kv *kv, size_t rows);
+/* Bytes that a prompt of `rows` rows must have in memory where they are beyond the policy's limit; 0: they are not. It comes into
+ * a cache that is empty, in steps of `step` (0: however), and `width` sequences (beams) then go on from it. */
+size_t kv_need_beyond(const struct kv *kv, size_t rows, size_t step, size_t width);
 
 /* All of it can be under way at the same time: it is within its limit, if it has one, or what must be there is. */
 bool kv_need_possible(const struct kv *kv, struct kv_need need);
@@ -40,6 +40,6 @@ size_t kv_need_held(struct kv_need need);
 size_t kv_need_total(struct kv_need need);
 
 /* How many such needs fit into so many bytes, and into the policy's own limit; SIZE_MAX: any number. */
-size_t kv_need_fits(struct kv_need need, size_t bytes);
+size_t kv_need_fits(const struct kv *kv, struct kv_need need, size_t bytes);
 
 #endif

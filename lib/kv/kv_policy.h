@@ -122,6 +122,10 @@ struct kv_policy {
      * memory has no limit. */
     size_t (*least)(const struct kv *kv, size_t rows, size_t step);
 
+    /* Bytes in memory that a prompt of `rows` rows takes where that is beyond the limit, when they come in steps of `step` into a
+     * cache that is empty, and `width` - 1 sequences then begin with all of them; 0: it is within it. NULL as with least(). */
+    size_t (*beyond)(const struct kv *kv, size_t rows, size_t step, size_t width);
+
     /* Once, from kv_close(); every sequence is empty already. */
     void (*close)(struct kv *kv);
 };

@@ -11,11 +11,11 @@ static int open_cache(struct kv **kv, const struct run *run, const struct kv_spe
 }
 
 /* All layers of some prompts, or some layers of one. */
-static void choose_part(struct memory_result *r, const struct run *run, const struct memory_case *what,
-                        struct kv_need need, size_t most)
+static void choose_part(struct memory_result *r, const struct run *run, const struct kv *kv,
+                        const struct memory_case *what, struct kv_need need, size_t most)
 {
     need.most = 0; /* what lies elsewhere takes its time, too */
-    const size_t layers = run->config.layers, fits = kv_need_fits(need, most);
+    const size_t layers = run->config.layers, fits = kv_need_fits(kv, need, most);
     const size_t of_layer = kv_need_total(need) / layers;
     r->run_batch = size_max(1, size_min(what->batch, fits));
     r->run_layers = fits ? layers : size_min(layers, most / size_max(1, of_layer));
@@ -97,9 +97,9 @@ int run_memory(const struct run *run, const struct kv_spec *spec, const struct m
     r->r = kv_setup(kv)->r;
     r->bytes = kv_need_held(kv_need_times(need, what->batch));
     r->least = need.least;
-    r->fits = r->impossible ? 0 : kv_need_fits(need, budget);
-    kv_close(kv);
+    r->fits = r->impossible ? 0 : kv_need_fits(kv, need, budget);
     if (!r->impossible)
-        choose_part(r, run, what, need, most);
+        choose_part(r, run, kv, what, need, most);
+    kv_close(kv);
     return r->run_layers ? run_part(r, run, spec, what, err) : 0;
 }

@@ -190,7 +190,7 @@ static int read_text(const struct conf *conf, const char *key, char *text, size_
     const char *value = conf_get(conf, key);
     if (!value || !read_name(value, text, size))
         return err_set(err, "%s: has no usable line \"%s\"", conf->name, key);
-    return 0;
+    return conf_get_once(conf, key, err) ? 0 : -1;
 }
 
 static int read_all(struct profile *p, const struct conf *conf, struct err *err)

@@ -106,6 +106,41 @@ static void test_least(size_t rows, size_t step)
     kv_close(kv);
 }
 
+/* Whether a prompt, and sequences that then begin with it, have room in an empty cache: it is known before. */
+static void test_prompt(size_t rows, size_t step, size_t width, size_t ram)
+{
+    static const float zeros[MOST_STEP * KV_HEADS * WIDE_D];
+    const struct kv_shape shape = {LAYERS, KV_HEADS, WIDE_D, 4096, DTYPE_F32};
+    char spec[64];
+    struct err err;
+    bool ok = true;
+    snprintf(spec, sizeof spec, "headwise:ram=%zu,group=1", ram);
+    struct kv *kv = cache_of(spec, &shape, MOST);
+    const size_t beyond = kv_need_beyond(kv, rows, step, width);
+    for (size_t n = 0, more; n < rows && ok; n += more) {
+        more = size_min(step, rows - n);
+        ok = kv_room(kv, 0, more, &err) == 0;
+        for (size_t l = 0; l < LAYERS && ok; l++)
+            kv_append(kv, 0, l, zeros, zeros, KV_HEADS * WIDE_D);
+        if (ok)
+            kv_commit(kv, 0, more);
+    }
+    for (size_t s = 1; s < width && ok; s++)
+        ok = kv_fork(kv, s, 0, rows, &err) == 0;
+    check(ok == !beyond, "%zu rows by %zu, %zu times, in %zu bytes: %s, and %zu were foreseen", rows,
+          step, width, ram, ok ? "they fit" : err.text, beyond);
+    kv_close(kv);
+}
+
+static void test_prompts(void)
+{
+    static const size_t steps[] = {16, 60, 64, 100, 500};
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++)
+        for (size_t rows = 30; rows < 400; rows += 110)
+            for (size_t part = 2; part < 20; part++)
+                test_prompt(rows, steps[i], 1 + part % 3, rows * part << 10);
+}
+
 /* Of a model that several have parts of, the largest part counts, whoever reckons. */
 static void test_others(void)
 {
@@ -120,12 +155,14 @@ static void test_others(void)
         return;
     check(kv_need(kv[0], 10, 500, 2).held == kv_need(kv[1], 10, 500, 2).held &&
               kv_need_least(kv[0], 500, 100) == kv_need_least(kv[1], 500, 100) &&
-              kv_need_beyond(kv[0], 4096) == kv_need_beyond(kv[1], 4096) &&
-              kv_need_beyond(kv[0], 4096) && !kv_need_beyond(kv[0], 500),
+              kv_need_beyond(kv[0], 4096, 0, 1) == kv_need_beyond(kv[1], 4096, 0, 1) &&
+              kv_need_beyond(kv[0], 4096, 0, 1) && !kv_need_beyond(kv[0], 500, 0, 1),
           "the largest part");
     /* Heads of that one may be on their way where ours stay. */
     const struct kv_need tight = {1 << 20, 0, 1 << 20, 2 << 20};
     check(!kv_need_possible(kv[0], tight) && kv_need_possible(kv[1], tight), "what is possible there");
+    check(kv_need_fits(kv[0], tight, 4 << 20) == 0 && kv_need_fits(kv[1], tight, 4 << 20) == 1,
+          "how many are");
     kv_close(kv[0]);
     kv_close(kv[1]);
 }
@@ -165,19 +202,24 @@ static void test_limit(void)
               kv_need_possible(kv, (struct kv_need){2 << 20, 0, 1 << 20, 1 << 20}) &&
               kv_need_possible(kv, (struct kv_need){1 << 20, 0, 1 << 20, 2 << 20}),
           "what can be under way at a time");
-    check(kv_need_fits(one, 1 << 20) == SIZE_MAX && kv_need_fits(one, (1 << 20) - 1) == 0, "fits");
+    check(kv_need_fits(kv, one, 1 << 20) == SIZE_MAX && kv_need_fits(kv, one, (1 << 20) - 1) == 0,
+          "fits");
     kv_close(kv);
 }
 
 static void test_sums(void)
 {
+    struct kv *kv = open_cache("bmc", 16);
     const struct kv_need a = {100, 30, 0, 0}, b = {50, 40, 0, 0}, sum = kv_need_add(a, b), none = {0};
     check(sum.held == 150 && sum.moving == 40 && kv_need_total(sum) == 190, "a sum");
-    check(kv_need_fits(a, 129) == 0 && kv_need_fits(a, 130) == 1 && kv_need_fits(a, 330) == 3, "fits");
-    check(kv_need_fits(none, 10) == 0 && kv_need_fits(a, 0) == 0, "nothing fits");
+    check(kv_need_fits(kv, a, 129) == 0 && kv_need_fits(kv, a, 130) == 1 &&
+              kv_need_fits(kv, a, 330) == 3,
+          "fits");
+    check(kv_need_fits(kv, none, 10) == 0 && kv_need_fits(kv, a, 0) == 0, "nothing fits");
     const struct kv_need much = {SIZE_MAX - 10, 20, 0, 0};
     check(kv_need_total(much) == SIZE_MAX && kv_need_add(much, a).held == SIZE_MAX,
           "too much to count");
+    kv_close(kv);
 }
 
 int main(void)
@@ -194,6 +236,7 @@ int main(void)
     for (size_t i = 0; i < ARRAY_LEN(steps); i++)
         for (size_t rows = 1; rows <= 4096; rows *= 4)
             test_least(rows, steps[i]);
+    test_prompts();
     test_limit();
     test_countless();
     test_others();

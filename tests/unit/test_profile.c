@@ -157,6 +157,8 @@ static void test_bad_profiles(void)
                    "version 3, this program reads versions 1 to 2; run bmc-tune again");
     expect_refusal("bmc_profile 2", "bmc_profile 0", "version 0");
     expect_refusal("bmc_profile 2\n", "", "bmc_profile");
+    expect_refusal("cores 2\n", "cores 2\ncpu Other\n", "\"cpu\" stands on line 3 already");
+    expect_refusal("cores 2\n", "cores 2\nisa ref\n", "\"isa\" stands on line");
     expect_refusal("cores 2", "cores two", "cores");
     expect_refusal("cpu Test CPU 3000", "", "cpu");
     expect_refusal("1.85e9", "nan", "line 15");
