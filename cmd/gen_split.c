@@ -17,9 +17,11 @@ static int refuse(const struct gen_options *o, struct err *err)
                          : o->prompt_cache    ? "prompt-cache"
                          : o->save_importance ? "save-importance"
                                               : NULL;
-    return option ? err_set(err, "--%s needs all of a model in one process: run it without --split",
-                            option)
-                  : 0;
+    return option
+               ? err_set(err,
+                         "--%s needs all of a model in one process: run it without mpirun and --split",
+                         option)
+               : 0;
 }
 
 /* --layers 10,12: those of each rank. */

@@ -76,7 +76,7 @@ requests() { printf '{"prompt": "Once upon a time %s"}\n' 1 22 there 4 >in; }
     refused 3 '.*: has 2 KV heads, of which 3 ranks cannot have one each; start 2 at most'
     refused 2 '--layers "2,3,3": a number of layers for each of the 2 ranks is expected, as 10,12' --split layers --layers 2,3,3
     [ "$BMC_FULL" != 1 ] || refused 2 '.*: has 8 layers, one at least for each rank; 7 are shared out' --split layers --layers 2,5
-    refused 2 '--save-kv needs all of a model in one process: run it without --split' --save-kv out
+    refused 2 '--save-kv needs all of a model in one process: run it without mpirun and --split' --save-kv out
     assert_folder
     expect_error 2 'layers goes with --split layers' bmc-gen -p x --layers 4,4
     expect_error 2 'in-flight goes with --split layers' bmc-gen -p x --split tensor --in-flight 2
