@@ -48,8 +48,8 @@ gen() { bmc-gen -q -m "$(model grimm)" --ids --ignore-eos -t 1 "$@"; }
 }
 
 @test "of rows that stay the most recent do, by their bytes, in whatever places" {
-    # 4 KiB a row: 1 MiB has those of two of these prompts. The third to end makes way for itself.
-    wave() { printf '%s\n' "$(jq -nc '$ARGS.positional[] | tonumber | {ids: [range(.; . + 110)], n: (. / 1000 | floor + 1)}' --args "$@")" >&7; }
+    # 4 KiB a row: 1 MiB has those of two of these texts. The third to end makes way for itself; all are read before the first ends.
+    wave() { printf '%s\n' "$(jq -nc '$ARGS.positional[] | tonumber | {ids: [range(.; . + 110)], n: (. / 1000 | floor * 2 + 12)}' --args "$@")" >&7; }
     mkfifo in
     bmc-gen -q -m "$(model grimm)" --jsonl -t 1 -b 3 --share-mb 1 --ignore-eos --stats stats <in >out &
     exec 7>in
