@@ -41,8 +41,8 @@ struct drafter {
     /* The target's logits of all nodes of a draft, [n][vocab]; NULL where nothing is learnt from them. */
     void (*observe)(struct drafter *drafter, const struct draft *draft, const float *logits);
     void (*close)(struct drafter *drafter);
-    struct session *
-        session; /* whose sequences are the slots'; what it holds of one may be dropped; NULL: there is none */
+    /* Whose sequences are the slots'; what it holds of one may be dropped; NULL: there is none. */
+    struct session *session;
     double prefill_ms; /* of propose(), what reading of history took that was not read step by step */
     size_t prefill_tokens;
 };

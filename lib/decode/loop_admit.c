@@ -17,10 +17,15 @@ static struct kv_need need_in(const struct session *session, const struct gen_re
     return need;
 }
 
+static struct kv_need own_need(const struct loop *loop, const struct gen_request *request)
+{
+    return need_in(loop->session, request, loop->strategy->width);
+}
+
 static struct loop_needs needs_of(const struct loop *loop, const struct gen_request *request)
 {
     const struct session *beside = loop->strategy->beside;
-    return (struct loop_needs){need_in(loop->session, request, loop->strategy->width),
+    return (struct loop_needs){own_need(loop, request),
                                beside ? need_in(beside, request, 1) : (struct kv_need){0}};
 }
 
@@ -71,7 +76,7 @@ static bool is_alone(const struct loop *loop, const struct slot *slot)
 
 size_t loop_too_large(const struct loop *loop, const struct gen_request *request)
 {
-    const size_t bytes = budget(loop) ? kv_need_total(needs_of(loop, request).own) : 0;
+    const size_t bytes = budget(loop) ? kv_need_total(own_need(loop, request)) : 0;
     return bytes > budget(loop) ? bytes : 0;
 }
 
@@ -81,7 +86,7 @@ size_t loop_beyond_limit(const struct loop *loop, const struct gen_request *requ
     const struct session_options *o = &loop->session->options;
     const size_t rows = size_min(request->ids->len, o->context);
     const size_t step = request->from ? 0 : o->chunk; /* a snapshot's rows come in others */
-    *need = needs_of(loop, request).own;
+    *need = own_need(loop, request);
     return kv_need_beyond(loop->session->kv, rows, step, request->n > 1 ? loop->strategy->width : 1);
 }
 

@@ -143,8 +143,8 @@ struct kernels {
     void (*panel_int8)(float *y, const struct int8_rows *x, size_t rows, const struct panel *w);
 
     /* Rows are brought into another order first, in which products with codes of that type read them from end to end: with each
-     * call a tile of so many as int8_tall() says for all of them, of which there are `rows`; 0: they stay as they are. INT8_MOST_ROWS is a multiple. Sets
-     * without it leave both empty all the way down. */
+     * call a tile of so many as int8_tall() says for all of them, of which there are `rows`: a divisor of INT8_MOST_ROWS, or 0,
+     * and they stay as they are. Sets without it leave both empty all the way down. */
     void (*weave_int8)(char *to, const struct int8_rows *x, size_t rows, size_t tall, size_t depth,
                        enum dtype type);
     size_t (*int8_tall)(enum dtype type, size_t rows);

@@ -318,19 +318,18 @@ INLINE void value_tile(const int R, const int G, const struct few_block *f, size
     const float *unit = f->unit + query, *shrink = f->shrink + query, *begun = f->begun + query;
     float *context = f->a->context + query * f->a->d + j;
     const size_t d = f->a->d;
-#pragma GCC unroll 8 /* all indices known, so that sums stay in registers */
-    for (int i = 0; i < R; i++, context += d)
-        for (int g = 0; g < G; g++) {
-            const size_t n = g + 1 < G ? VW : some;
-            float *to = context + g * VW;
-            const vf before = n == VW ? vf_load(to) : (vf)vu_load_some(to, n);
-            const vf now = vf_fma(vf_of(sum[i][g]), vf_set1(unit[i]),
-                                  vf_fma(before, vf_set1(shrink[i]), vf_set1(begun[i])));
-            if (n == VW)
-                vf_store(to, now);
-            else
-                memcpy(to, &now, n * sizeof *to);
-        }
+    UNROLL(for (int i = 0; i < R; i++, context += d))
+    for (int g = 0; g < G; g++) {
+        const size_t n = g + 1 < G ? VW : some;
+        float *to = context + g * VW;
+        const vf before = n == VW ? vf_load(to) : (vf)vu_load_some(to, n);
+        const vf now = vf_fma(vf_of(sum[i][g]), vf_set1(unit[i]),
+                              vf_fma(before, vf_set1(shrink[i]), vf_set1(begun[i])));
+        if (n == VW)
+            vf_store(to, now);
+        else
+            memcpy(to, &now, n * sizeof *to);
+    }
 }
 
 /* Columns [j, end), which share a scale. */

@@ -29,9 +29,8 @@ INLINE vu load_line(enum dtype type, const unsigned char *cell, int j, int g)
 /* Of every line. */
 INLINE void load_lines(enum dtype type, vu line[CELL_LINES], const unsigned char *cell, int g)
 {
-#pragma GCC unroll 8
-    for (int j = 0; j < CELL_LINES; j++)
-        line[j] = load_line(type, cell, j, g);
+    UNROLL(for (int j = 0; j < CELL_LINES; j++))
+    line[j] = load_line(type, cell, j, g);
 }
 
 struct few_vectors {

@@ -42,8 +42,8 @@ INLINE void prepare_cell(enum dtype type, struct piece *piece, const struct pane
 /* Scales lie behind all codes: those of the next piece are not fetched with them. */
 INLINE void fetch_values(enum dtype type, const struct panel *w, size_t block, size_t k)
 {
-#pragma GCC unroll 4
-    for (int p = 0; p < FEW_PLANES; p++) {
+    UNROLL(for (int p = 0; p < FEW_PLANES; p++))
+    {
         const struct few_plane plane = few_bits[type].plane[p];
         const size_t group_bytes = plane.bytes * LANES;
         if (!plane.bytes || !plane.every)

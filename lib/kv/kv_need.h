@@ -4,7 +4,8 @@
 
 #include "kv/kv.h"
 
-/* Bytes of all layers and heads, of the process that has most of them where several have parts of a model; SIZE_MAX: more than can be counted. */
+/* Bytes of all layers and heads, of the process that has most of them where several have parts of a model; SIZE_MAX: more than
+ * can be counted. */
 struct kv_need {
     size_t held;   /* when all rows are there */
     size_t moving; /* beside them, at most, while the last growth copies */
