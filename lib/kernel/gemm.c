@@ -19,7 +19,8 @@ enum {
     ROW_PAD_BYTES = 64,         /* between rows: so that they do not all fall on the same cache lines */
     PANEL_BYTES = 256 << 10,    /* of weights that a thread claims when few rows wait for memory */
     FEW_ROWS = 4,
-    FEW_CODES = 8, /* the same for few bits in int8 */
+    CODES_BYTES = 1 << 20, /* the same for few bits in int8 */
+    FEW_CODES = 8,
     SOME_ROWS = 64,
     DEPTH = 128, /* inputs multiplied at a time: they and the next fit the first-level cache */
     DEEP = 1024, /* the same for many rows: sums are kept in registers for longer */
@@ -425,10 +426,12 @@ static void run_panel(void *arg, size_t index)
 /* Few rows wait for memory: small claims end at the same time. Many rows are worth a whole panel. */
 static size_t panel_blocks(const struct form *form, const struct mat *w, size_t rows)
 {
-    const size_t block_bytes = pack_block_bytes(w->dtype, w->in_padded);
-    if (rows * form->terms > (form->kind == KIND_INT8 ? FEW_CODES : FEW_ROWS))
+    const bool codes = form->kind == KIND_INT8;
+    const size_t bytes = codes ? CODES_BYTES : PANEL_BYTES;
+    if (rows * form->terms > (codes ? FEW_CODES : FEW_ROWS))
         return PANEL_BLOCKS;
-    const size_t blocks = size_max(1, size_min(PANEL_BLOCKS, PANEL_BYTES / block_bytes));
+    const size_t blocks =
+        size_max(1, size_min(PANEL_BLOCKS, bytes / pack_block_bytes(w->dtype, w->in_padded)));
     return rows > 1 ? round_up(blocks, 2) : blocks; /* tiles may be two blocks wide */
 }
 

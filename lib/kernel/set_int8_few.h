@@ -4,14 +4,14 @@
 struct line_tile {
     float *y;
     const char *x;                            /* woven, at the piece */
-    struct panel w[LINE_COLUMNS];             /* each begins with a block of the tile */
+    struct panel w[PANEL_BLOCKS];             /* each begins with a block of the tile */
     size_t from, to;                          /* the piece's inputs */
-    const unsigned char *ahead[LINE_COLUMNS]; /* what is fetched meanwhile */
+    const unsigned char *ahead[PANEL_BLOCKS]; /* what is fetched meanwhile */
 };
 
 /* What group n of a cell adds to register g of the sums. */
 INLINE void add_line_group(const int R, const int V, enum dtype type,
-                           vf sum[GROUP][SUM_ROWS][LINE_COLUMNS], const struct line_tile *t, size_t k,
+                           vf sum[GROUP][SUM_ROWS][PANEL_BLOCKS], const struct line_tile *t, size_t k,
                            int g, int n)
 {
     const int groups = groups_of(type), lines = CELL_LINES / groups;
@@ -41,28 +41,30 @@ INLINE void add_line_group(const int R, const int V, enum dtype type,
 
 #define LINE_SUM(y) ((y) + i * PANEL_WIDTH + v * LANES + g * VW)
 
-/* One row waits for memory, which gives more (2 to 3 %) when it is asked less quickly; for more rows each instruction counts. */
-INLINE void fetch_codes(bool slowly, const unsigned char *at, size_t bytes)
+/* Into the first-level cache, a line after the other or all at once, or into the second. */
+enum fetching { FETCH_SLOWLY, FETCH_NEAR, FETCH_FAR };
+
+INLINE void fetch_codes(enum fetching how, const unsigned char *at, size_t bytes)
 {
-    if (slowly)
+    if (how == FETCH_SLOWLY)
         ROLLED(for (size_t line = 0; line < bytes; line += PACK_LINE))
     __builtin_prefetch(at + line, 0, 3);
     else UNROLL(for (size_t line = 0; line < bytes; line += PACK_LINE))
-        __builtin_prefetch(at + line, 0, 3);
+        __builtin_prefetch(at + line, 0, how == FETCH_FAR ? 1 : 3);
 }
 
 /* A cell's worth of codes is fetched with every `part` cells. */
-INLINE void line_tile(const int R, const int V, enum dtype type, const size_t part,
+INLINE void line_tile(const int R, const int V, enum dtype type, const size_t part, enum fetching how,
                       const struct line_tile *given)
 {
     struct line_tile t = *given;
-    vf sum[GROUP][SUM_ROWS][LINE_COLUMNS];
+    vf sum[GROUP][SUM_ROWS][PANEL_BLOCKS];
     UNROLL(for (int g = 0; g < GROUP; g++))
     EACH_OF_TILE(sum[g][i][v] = t.w->onward || t.from ? vf_load(LINE_SUM(t.y)) : (vf){0});
     for (size_t k = t.from; k < t.to; k += FEW_GROUP) {
         UNROLL(for (int v = 0; v < V; v++))
         {
-            fetch_codes(R == 1, t.ahead[v], pack_codes(type, FEW_GROUP) / part);
+            fetch_codes(how, t.ahead[v], pack_codes(type, FEW_GROUP) / part);
             t.ahead[v] += pack_codes(type, FEW_GROUP) / part;
         }
         UNROLL(for (int g = 0; g < GROUP; g++))
@@ -74,16 +76,18 @@ INLINE void line_tile(const int R, const int V, enum dtype type, const size_t pa
     EACH_OF_TILE(vf_store(LINE_SUM(t.y), sum[g][i][v]));
 }
 
-#define LINE_TILE(type, name, R, C, part)                                                              \
+#define LINE_TILE(type, name, R, C, part, how)                                                         \
     static __attribute__((noinline)) void line_##type##_##name(const struct line_tile *tile)           \
     {                                                                                                  \
-        line_tile(R, C, DTYPE_##type, part, tile);                                                     \
+        line_tile(R, C, DTYPE_##type, part, how, tile);                                                \
     }
 #define LINE_TILES(type)                                                                               \
-    LINE_TILE(type, one, 1, 1, 1)                                                                      \
-    LINE_TILE(type, all, LINE_ROWS, LINE_COLUMNS, 1)                                                   \
-    LINE_TILE(type, half, LINE_ROWS, LINE_COLUMNS, 2)                                                  \
-    LINE_TILE(type, quarter, LINE_ROWS, LINE_COLUMNS, 4)
+    LINE_TILE(type, one, 1, 1, 1, FETCH_SLOWLY)                                                        \
+    LINE_TILE(type, one_far, 1, PANEL_BLOCKS, 1, FETCH_FAR)                                            \
+    LINE_TILE(type, all, LINE_ROWS, LINE_COLUMNS, 1, FETCH_NEAR)                                       \
+    LINE_TILE(type, all_far, LINE_ROWS, LINE_COLUMNS, 1, FETCH_FAR)                                    \
+    LINE_TILE(type, half, LINE_ROWS, LINE_COLUMNS, 2, FETCH_NEAR)                                      \
+    LINE_TILE(type, quarter, LINE_ROWS, LINE_COLUMNS, 4, FETCH_NEAR)
 LINE_TILES(Q8)
 LINE_TILES(Q8C)
 LINE_TILES(Q4)
@@ -92,13 +96,45 @@ LINE_TILES(Q4K)
 LINE_TILES(Q6K)
 LINE_TILES(Q8K)
 
-/* Of one row, and of several, where there is one tile, two, or more. */
+typedef void line_tile_body(const struct line_tile *);
+enum line_kind { LINE_ONE, LINE_ONE_FAR, LINE_ALL, LINE_ALL_FAR, LINE_HALF, LINE_QUARTER, LINE_KINDS };
 #define LINE_SIZES(type)                                                                               \
-    [DTYPE_##type] = {line_##type##_one, line_##type##_all, line_##type##_half, line_##type##_quarter}
-static void (*const line_tiles[DTYPE_COUNT][4])(const struct line_tile *) = {
+    [DTYPE_##type] = {line_##type##_one,     line_##type##_one_far, line_##type##_all,                 \
+                      line_##type##_all_far, line_##type##_half,    line_##type##_quarter}
+static line_tile_body *const line_tiles[DTYPE_COUNT][LINE_KINDS] = {
     LINE_SIZES(Q8),  LINE_SIZES(Q8C), LINE_SIZES(Q4),  LINE_SIZES(Q4S),
     LINE_SIZES(Q4K), LINE_SIZES(Q6K), LINE_SIZES(Q8K),
 };
+
+/* How rows pass over blocks: the tile, the blocks it is wide, and what part of its codes it fetches. A single tile waits for memory,
+ * and fetches so many bytes ahead: processors look ahead within a page of 4 KiB, and later than this. */
+struct line_way {
+    enum line_kind kind;
+    size_t columns, part, ahead;
+};
+
+/* Of one row, one tile, two, or more. Memory gives most processors more (2 to 3 %) when one row asks it for one stream, slowly. AMD's
+ * have few places for what is on its way to the first-level cache: of them it gives a quarter more where one row asks for four,
+ * and all are fetched into the second. */
+enum { LINE_WAYS = 4 };
+static const struct line_way line_ways[LINE_WAYS] = {
+    {LINE_ONE, 1, 1, 2048},
+    {LINE_ALL, LINE_COLUMNS, 1, 2048},
+    {LINE_HALF, LINE_COLUMNS, 2, 0},
+    {LINE_QUARTER, LINE_COLUMNS, 4, 0},
+};
+static const struct line_way line_ways_far[LINE_WAYS] = {
+    {LINE_ONE_FAR, PANEL_BLOCKS, 1, 1536},
+    {LINE_ALL_FAR, LINE_COLUMNS, 1, 3072},
+    {LINE_HALF, LINE_COLUMNS, 2, 0},
+    {LINE_QUARTER, LINE_COLUMNS, 4, 0},
+};
+
+static const struct line_way *line_way_of(size_t tall, size_t rows)
+{
+    const size_t of = tall == 1 ? 0 : size_min(div_up(rows, tall), LINE_WAYS - 1);
+    return (__builtin_cpu_is("amd") ? line_ways_far : line_ways) + of;
+}
 
 /* A panel that begins `blocks` later, whose number stays. */
 static struct panel later_blocks(struct panel w, size_t blocks)
@@ -109,55 +145,64 @@ static struct panel later_blocks(struct panel w, size_t blocks)
     return w;
 }
 
-/* Bytes that are fetched ahead: processors look ahead within a page of 4 KiB, and later than this. */
-enum { LINE_AHEAD = 2048 };
-
-/* What is fetched while a tile's blocks are multiplied, `tiles` times: of a single tile its own codes, a little ahead; of several each
- * fetches a part of what comes next: the same piece of the next blocks, the next piece of the first, or the next panel. */
-static void look_ahead(struct line_tile *t, const struct panel *w, size_t b, size_t tiles)
+/* What is multiplied after inputs [from, to) of the blocks from b on: the same of the next blocks, what follows of the first, or the
+ * next panel. */
+static const unsigned char *coming_after(const struct panel *w, size_t b, size_t from, size_t to,
+                                         const struct line_way *way)
 {
-    const size_t next = b + LINE_COLUMNS;
-    const unsigned char *at = NULL;
-    if (tiles == 1)
-        at = cell_at(w->type, w, b, t->from) + LINE_AHEAD;
-    else if (next < w->blocks)
-        at = cell_at(w->type, w, next, t->from);
-    else if (t->to < w->depth)
-        at = cell_at(w->type, w, 0, t->to);
-    else
-        at = (const void *)w->next;
-    for (size_t c = 0; c < LINE_COLUMNS; c++)
-        t->ahead[c] = (at ? at : cell_at(w->type, w, b, 0)) + c * w->block_bytes;
+    if (b + way->columns < w->blocks)
+        return cell_at(w->type, w, b + way->columns, from);
+    if (to < w->depth)
+        return cell_at(w->type, w, 0, to);
+    return w->next ? (const unsigned char *)w->next : cell_at(w->type, w, b, from);
 }
 
-/* All rows over a piece of the blocks from b on. The last tile may have more rows than are asked for: what comes of those is
- * nobody's. */
+/* All rows over inputs [from, to) of the blocks from b on, while what lies at `ahead` is fetched. The last tile may have more rows
+ * than are asked for: what comes of those is nobody's. */
 static void int8_lines_of(float *y, const struct int8_rows *x, size_t rows, const struct panel *w,
-                          size_t b, size_t from, size_t to)
+                          size_t b, size_t from, size_t to, const unsigned char *ahead,
+                          const struct line_way *way)
 {
-    const size_t tall = x->tall, tiles = div_up(rows, tall);
-    const size_t tile_bytes = tall * INT8_WOVEN_BYTES;
-    const size_t part = tall == 1 ? 0 : size_min(tiles, 3), ahead[] = {1, 1, 2, 4};
+    const size_t tile_bytes = x->tall * INT8_WOVEN_BYTES;
     struct line_tile tile = {
         .y = y + b * LANES, .x = x->woven + from / FEW_GROUP * tile_bytes, .from = from, .to = to};
-    for (size_t c = 0; c < LINE_COLUMNS; c++)
+    for (size_t c = 0; c < way->columns; c++) {
         tile.w[c] = later_blocks(*w, size_min(b + c, w->blocks - 1));
-    look_ahead(&tile, w, b, tiles);
-    for (size_t i = 0; i < tiles; i++) {
-        line_tiles[w->type][part](&tile);
-        tile.y += tall * PANEL_WIDTH;
+        tile.ahead[c] = ahead + c * w->block_bytes;
+    }
+    for (size_t i = 0; i < rows; i += x->tall) {
+        line_tiles[w->type][way->kind](&tile);
+        tile.y += x->tall * PANEL_WIDTH;
         tile.x += w->depth / FEW_GROUP * tile_bytes;
-        for (size_t c = 0; c < LINE_COLUMNS; c++)
-            tile.ahead[c] += pack_codes(w->type, to - from) / ahead[part];
+        for (size_t c = 0; c < way->columns; c++)
+            tile.ahead[c] += pack_codes(w->type, to - from) / way->part;
     }
 }
 
-/* Of several tiles all pass over a piece, which stays in the first-level cache; a single one reads blocks from end to end. */
+/* A single tile reads blocks from end to end, and fetches its own codes, a little ahead; near the end those that come then. */
+static void int8_lines_through(float *y, const struct int8_rows *x, size_t rows, const struct panel *w,
+                               const struct line_way *way)
+{
+    const size_t end = w->depth, last = way->ahead / pack_codes(w->type, FEW_GROUP) * FEW_GROUP;
+    const size_t turn = end - size_min(last, end);
+    for (size_t b = 0; b < w->blocks; b += way->columns) {
+        const unsigned char *own = cell_at(w->type, w, b, 0) + way->ahead;
+        int8_lines_of(y, x, rows, w, b, 0, turn, own, way);
+        int8_lines_of(y, x, rows, w, b, turn, end, coming_after(w, b, 0, end, way), way);
+    }
+}
+
+/* Of several all pass over a piece, which stays in the first-level cache. */
 static void int8_lines(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
 {
-    const size_t columns = x->tall == 1 ? 1 : LINE_COLUMNS;
-    const size_t piece = rows <= LINE_ROWS ? w->depth : PIECE;
-    for (size_t k = 0; k < w->depth; k += piece)
-        for (size_t b = 0; b < w->blocks; b += columns)
-            int8_lines_of(y, x, rows, w, b, k, size_min(k + piece, w->depth));
+    const struct line_way *way = line_way_of(x->tall, rows);
+    if (way->ahead) {
+        int8_lines_through(y, x, rows, w, way);
+        return;
+    }
+    for (size_t k = 0, to; k < w->depth; k = to) {
+        to = size_min(k + PIECE, w->depth);
+        for (size_t b = 0; b < w->blocks; b += way->columns)
+            int8_lines_of(y, x, rows, w, b, k, to, coming_after(w, b, k, to, way), way);
+    }
 }
