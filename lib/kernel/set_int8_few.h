@@ -44,13 +44,17 @@ INLINE void add_line_group(const int R, const int V, enum dtype type,
 /* Into the first-level cache, a line after the other or all at once, or into the second. */
 enum fetching { FETCH_SLOWLY, FETCH_NEAR, FETCH_FAR };
 
+#define FETCH_LINES(LOOP, near)                                                                        \
+    LOOP(for (size_t line = 0; line < bytes; line += PACK_LINE))                                       \
+    __builtin_prefetch(at + line, 0, near)
+
 INLINE void fetch_codes(enum fetching how, const unsigned char *at, size_t bytes)
 {
-    if (how == FETCH_SLOWLY)
-        ROLLED(for (size_t line = 0; line < bytes; line += PACK_LINE))
-    __builtin_prefetch(at + line, 0, 3);
-    else UNROLL(for (size_t line = 0; line < bytes; line += PACK_LINE))
-        __builtin_prefetch(at + line, 0, how == FETCH_FAR ? 1 : 3);
+    switch (how) {
+    case FETCH_SLOWLY: FETCH_LINES(ROLLED, 3); break;
+    case FETCH_NEAR: FETCH_LINES(UNROLL, 3); break;
+    case FETCH_FAR: FETCH_LINES(UNROLL, 1); break;
+    }
 }
 
 /* A cell's worth of codes is fetched with every `part` cells. */
