@@ -6,7 +6,7 @@
 #   PEER_MODELS       GGUF files; make_bench_gguf.py makes some of TinyLlama-1.1B's shape, whose weights mean nothing
 #   PEER_BENCH_n, PEER_BATCHED_n
 #                     more options for the two programs of peer n (from 1), e.g. PEER_BENCH_2="-rtr 1" PEER_BATCHED_2="-rtr"
-#   PEER_FA           a value for -fa of llama-batched-bench, where it takes one
+#   PEER_FA_n         a value for -fa of llama-batched-bench, where that of peer n takes one, e.g. PEER_FA_2=on
 #   CACHES, PEER_CACHES
 #                     types of caches, of which each program's fastest counts at depth 4096 (f16 q8 q4; f16 q8_0 q4_0); all
 #                     else has f16 caches
@@ -30,13 +30,13 @@ ours() { # TEST CACHE
     bin/bmc-prof bench -m "$work/model.bmc" -t "$threads" --warmup 0 -r 1 --format jsonl "$@" 2>/dev/null | jq .tok_s
 }
 peer() { # NUMBER FOLDER MODEL TEST CACHE
-    eval "more_bench=\${PEER_BENCH_$1:-} more_batched=\${PEER_BATCHED_$1:-}"
+    eval "more_bench=\${PEER_BENCH_$1:-} more_batched=\${PEER_BATCHED_$1:-} fa=\${PEER_FA_$1:-}"
     rows=120 batch=${4#*-}
     [ "$4" != depth ] || rows=4096 batch=1
     # shellcheck disable=SC2086,SC2154 # options
     case $4 in
     prefill) "$2/llama-bench" -m "$3" -t "$threads" -fa 1 -ctk "$5" -ctv "$5" -p 512 -n 0 -r 1 -o json $more_bench 2>/dev/null | jq '.[0].avg_ts' ;;
-    *) "$2/llama-batched-bench" -m "$3" -t "$threads" -tb "$threads" -fa ${PEER_FA:-} -ctk "$5" -ctv "$5" -c 8192 -b 2048 -ub 512 \
+    *) "$2/llama-batched-bench" -m "$3" -t "$threads" -tb "$threads" -fa $fa -ctk "$5" -ctv "$5" -c 8192 -b 2048 -ub 512 \
         -npp "$rows" -ntg 16 -npl "$batch" $more_batched 2>/dev/null | awk -F '|' -v rows="$rows" '$2 + 0 == rows { print $9 + 0 }' ;;
     esac
 }
