@@ -23,7 +23,7 @@ INLINE void weave_cell(enum dtype type, char *to, size_t rows, size_t i, const s
     }
 }
 
-/* Rows that a tile lacks are zeros. */
+/* Rows that a tile lacks are zeros. A single row's words lie side by side: known to be one, they are copied together. */
 INLINE void weave_rows(enum dtype type, char *to, const struct int8_rows *x, size_t rows, size_t tall,
                        size_t depth)
 {
@@ -40,7 +40,8 @@ static void weave_int8(char *to, const struct int8_rows *x, size_t rows, size_t 
                        enum dtype type)
 {
     switch (type) {
-#define WEAVE(type) weave_rows(type, to, x, rows, tall, depth)
+#define WEAVE(type)                                                                                    \
+    tall == 1 ? weave_rows(type, to, x, 1, 1, depth) : weave_rows(type, to, x, rows, tall, depth)
         FEW_CASES(WEAVE)
 #undef WEAVE
     }
