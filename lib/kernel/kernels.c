@@ -20,6 +20,8 @@ static const struct kernels *pointers[ARRAY_LEN(built) + 1];
 
 const struct kernels *const *const kernel_sets = pointers;
 
+bool kernels_ask_far;
+
 /* Empty slots are the base's, whose own may be its base's. */
 static void complete_set(struct kernels *k, const struct kernels *base)
 {
@@ -56,6 +58,9 @@ static void complete_sets(void)
         complete_set(&complete[i], built[i]->base);
         pointers[i] = &complete[i];
     }
+#ifdef __x86_64__
+    kernels_ask_far = __builtin_cpu_is("amd");
+#endif
 }
 
 const struct kernels *kernels_select(const char *isa, struct err *err)

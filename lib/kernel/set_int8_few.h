@@ -117,9 +117,8 @@ struct line_way {
     size_t columns, part, ahead;
 };
 
-/* Of one row, one tile, two, or more. Memory gives most processors more (2 to 3 %) when one row asks it for one stream, slowly. AMD's
- * have few places for what is on its way to the first-level cache: of them it gives a quarter more where one row asks for four,
- * and all are fetched into the second. */
+/* Of one row, one tile, two, or more. Memory gives most processors more (2 to 3 %) when one row asks it for one stream, slowly;
+ * those that kernels_ask_far is about a quarter more when one row asks for four, and all are fetched into the second-level cache. */
 enum { LINE_WAYS = 4 };
 static const struct line_way line_ways[LINE_WAYS] = {
     {LINE_ONE, 1, 1, 2048},
@@ -137,7 +136,7 @@ static const struct line_way line_ways_far[LINE_WAYS] = {
 static const struct line_way *line_way_of(size_t tall, size_t rows)
 {
     const size_t of = tall == 1 ? 0 : size_min(div_up(rows, tall), LINE_WAYS - 1);
-    return (__builtin_cpu_is("amd") ? line_ways_far : line_ways) + of;
+    return (kernels_ask_far ? line_ways_far : line_ways) + of;
 }
 
 /* A panel that begins `blocks` later, whose number stays. */

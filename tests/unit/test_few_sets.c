@@ -247,9 +247,19 @@ static void test_products(const struct kernels *k)
     }
 }
 
+/* However memory is asked. */
+static void test_asking(const struct kernels *k)
+{
+    const bool own = kernels_ask_far;
+    kernels_ask_far = !own;
+    test_products(k);
+    kernels_ask_far = own;
+}
+
 static void test_set(const struct kernels *k)
 {
     test_products(k);
+    test_asking(k);
     for (enum dtype type = DTYPE_Q8; type < DTYPE_COUNT; type++)
         test_widen(k, type);
     for (size_t n = 1; n <= MOST_IN; n += n < 70 ? 1 : 97) {
