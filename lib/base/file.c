@@ -77,12 +77,6 @@ void *file_map_private(int fd, size_t offset, size_t bytes)
     return data == MAP_FAILED ? NULL : data;
 }
 
-void file_map_widen(const struct file_map *map)
-{
-    if (map->data)
-        (void)madvise((void *)(uintptr_t)map->data, map->size, MADV_HUGEPAGE);
-}
-
 void file_map_forget(const struct file_map *map)
 {
     if (map->data)

@@ -16,10 +16,6 @@ struct file_map {
 int file_map(struct file_map *map, const char *path, struct err *err) MUST_USE;
 void file_unmap(struct file_map *map);
 
-/* Asks for huge pages: what is read from end to end, again and again, is read faster. Of a system that has none for files, nothing
- * comes of it. */
-void file_map_widen(const struct file_map *map);
-
 /* What was read of it need not stay in this process's memory; it is read again when it is needed again. */
 void file_map_forget(const struct file_map *map);
 

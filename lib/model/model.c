@@ -4,30 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-#include "base/pack.h"
 #include "base/pages.h"
 #include "model/roles.h"
-
-void model_narrow(const struct model *model, const struct mat *table)
-{
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const uintptr_t first = (uintptr_t)table->data / page * page;
-    const size_t bytes = layout_bytes(table->layout, table->dtype, table->out, table->in);
-    if (!model->synthetic && table->data)
-        (void)madvise((void *)first, (uintptr_t)table->data + bytes - first, MADV_NOHUGEPAGE);
-}
-
-/* Weights are read from end to end with every step. */
-static void choose_pages(const struct model *model)
-{
-    const struct weights *w = &model->weights;
-    file_map_widen(&model->file.map);
-    model_narrow(model, &w->position);
-    if (w->head.weight.data != w->embed.data)
-        model_narrow(model, &w->embed);
-}
 
 int model_open(struct model **out, const char *path, struct err *err)
 {
@@ -50,7 +29,6 @@ int model_open(struct model **out, const char *path, struct err *err)
                 tokenizer_vocab(model->tok), model->config.vocab);
         goto out;
     }
-    choose_pages(model);
     rc = 0;
 out:
     conf_release(&conf);

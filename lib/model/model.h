@@ -26,9 +26,6 @@ struct model {
 /* Of a list of all types. */
 enum { MODEL_TYPES_SIZE = 64 };
 
-/* Of a table of the file single rows are looked up: each shall bring its page, and not two megabytes. */
-void model_narrow(const struct model *model, const struct mat *table);
-
 /* Maps and checks the file; nothing is read but the header. */
 int model_open(struct model **model, const char *path, struct err *err) MUST_USE;
 void model_close(struct model *model);

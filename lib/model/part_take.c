@@ -64,6 +64,22 @@ static void leave_rest(const struct bound *bound, const struct mat *all, const s
         leave(bound->model, mine + mat_bytes(own), end);
 }
 
+/* Of a table single rows are looked up: each shall bring its page, and not two megabytes. */
+static void narrow(const struct model *model, const struct mat *table)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = (uintptr_t)table->data / page * page;
+    if (!model->synthetic && table->data)
+        (void)madvise((void *)first, (uintptr_t)table->data + mat_bytes(table) - first,
+                      MADV_NOHUGEPAGE);
+}
+
+static void narrow_tables(const struct model *model)
+{
+    narrow(model, &model->weights.embed);
+    narrow(model, &model->weights.position);
+}
+
 static int lock(const struct bound *bound, struct err *err)
 {
     const struct mat *w = &bound->linear->weight;
@@ -107,7 +123,7 @@ int part_take(struct model *model, struct ranks *ranks, struct err *err)
             err, "%s: has %zu KV heads, of which %d ranks cannot have one each; start %zu at most",
             model->path, kv_heads, ranks->size, kv_heads);
     model->ranks = ranks;
-    model_narrow(model, &model->weights.embed);
+    narrow_tables(model);
     return each_product(model, cut, err);
 }
 
@@ -190,6 +206,6 @@ int part_take_layers(struct model *model, struct ranks *ranks, const size_t *cou
                        model->path, layers, sum, empty ? ", and a rank has none" : "");
     model->ranks = ranks;
     model->by_layers = true;
-    model_narrow(model, &model->weights.embed);
+    narrow_tables(model);
     return each_product(model, drop, err);
 }
