@@ -201,8 +201,4 @@ int kernels_load(const struct kernels *kernels, struct err *err) MUST_USE;
 /* Before anything else here: completes the sets. */
 void kernels_setup(void);
 
-/* How memory is best asked for few bits (set_int8_few.h): AMD's processors have few places for what is on its way to the first-level
- * cache. kernels_setup() finds it out; tests set it. No result depends on it. */
-extern bool kernels_ask_far;
-
 #endif

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernel/ask_far.h"
 #include "kernel/kernel.h"
 
 extern const struct kernels kernels_ref, kernels_blas, kernels_avx2, kernels_avxvnni, kernels_avx512,
@@ -19,8 +20,6 @@ static struct kernels complete[ARRAY_LEN(built)];
 static const struct kernels *pointers[ARRAY_LEN(built) + 1];
 
 const struct kernels *const *const kernel_sets = pointers;
-
-bool kernels_ask_far;
 
 /* Empty slots are the base's, whose own may be its base's. */
 static void complete_set(struct kernels *k, const struct kernels *base)
@@ -58,9 +57,7 @@ static void complete_sets(void)
         complete_set(&complete[i], built[i]->base);
         pointers[i] = &complete[i];
     }
-#ifdef __x86_64__
-    kernels_ask_far = __builtin_cpu_is("amd");
-#endif
+    ask_far_setup();
 }
 
 const struct kernels *kernels_select(const char *isa, struct err *err)

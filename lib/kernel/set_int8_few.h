@@ -1,5 +1,7 @@
 /* Few rows in int8: codes are taken apart in registers, as they come. Included by set_int8.h, which says what a set defines. */
 
+#include "kernel/ask_far.h"
+
 /* A tile of R rows and C blocks, over a piece of the range. */
 struct line_tile {
     float *y;
@@ -118,7 +120,7 @@ struct line_way {
 };
 
 /* Of one row, one tile, two, or more. Memory gives most processors more (2 to 3 %) when one row asks it for one stream, slowly;
- * those that kernels_ask_far is about a quarter more when one row asks for four, and all are fetched into the second-level cache. */
+ * those that ask_far is about a quarter more when one row asks for four, and all are fetched into the second-level cache. */
 enum { LINE_WAYS = 4 };
 static const struct line_way line_ways[LINE_WAYS] = {
     {LINE_ONE, 1, 1, 2048},
@@ -136,7 +138,7 @@ static const struct line_way line_ways_far[LINE_WAYS] = {
 static const struct line_way *line_way_of(size_t tall, size_t rows)
 {
     const size_t of = tall == 1 ? 0 : size_min(div_up(rows, tall), LINE_WAYS - 1);
-    return (kernels_ask_far ? line_ways_far : line_ways) + of;
+    return (ask_far ? line_ways_far : line_ways) + of;
 }
 
 /* A panel that begins `blocks` later, whose number stays. */

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/pack.h"
 #include "check.h"
+#include "kernel/ask_far.h"
 #include "kernel/kernel.h"
 
 /* Tiles in C: machines with tiles run the real ones as well. */
@@ -250,10 +251,10 @@ static void test_products(const struct kernels *k)
 /* However memory is asked. */
 static void test_asking(const struct kernels *k)
 {
-    const bool own = kernels_ask_far;
-    kernels_ask_far = !own;
+    const bool own = ask_far;
+    ask_far = !own;
     test_products(k);
-    kernels_ask_far = own;
+    ask_far = own;
 }
 
 static void test_set(const struct kernels *k)
