@@ -230,7 +230,7 @@ static void end_badly(struct dealer *d, const char *why)
     struct err none;
     char text[sizeof none.text + 32];
     snprintf(text, sizeof text, "the run ended: %s", why);
-    if (fail_rest(d, cli_interrupted ? "interrupted" : text, &none) < 0 ||
+    if (fail_rest(d, cli_interrupted ? GEN_INTERRUPTED : text, &none) < 0 ||
         results_end(&d->out, &none) < 0)
         return; /* the run's error is told, not this one */
 }

@@ -6,6 +6,7 @@
 
 #include "cli.h"
 #include "decode/request.h"
+#include "decode/result.h"
 #include "gen.h"
 #include "gen_jsonl.h"
 #include "gen_lines.h"
@@ -116,13 +117,10 @@ static int parse_line(const struct score_jsonl *job, struct line *line, const ch
 static int put_members(json_t *object, const struct line *line, const struct score_result *result,
                        struct err *err)
 {
-    char error[640];
-    snprintf(error, sizeof error, "line %llu: %s", (unsigned long long)line->number + 1,
-             result->error ? result->error : "");
     if (gen_put_score(object, result->tokens, result->sum_logprob, false, err) < 0 ||
         json_put(object, "sum_logprob", json_real(result->sum_logprob), err) < 0 ||
-        json_put(object, "error", result->error ? json_text(error, strlen(error)) : json_null(), err) <
-            0)
+        json_put(object, "error", result->error ? line_error(line->number, result->error) : json_null(),
+                 err) < 0)
         return -1;
     return line->logprobs ? json_put(object, "logprobs", json_incref(line->logprobs), err) : 0;
 }

@@ -51,6 +51,15 @@ story=(-p 'Once upon a time' -n 900 --ignore-eos --kv iterative --isa ref -t 1 -
     assert_folder batch.kv err in out
 }
 
+@test "an interrupted prompt is no fault of its line" {
+    jq -nc '{ids: [5, 6], n: 1}, (range(20) | {ids: [range(5 + .; 905)], n: 1})' >in
+    start "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" --jsonl -f in -b 1 --isa ref --chunk 1 -t 1
+    wait_until test -s out
+    ending TERM
+    assert_equal "$code" 143
+    assert_equal "$(jq -c '[.error, (.ids | length)]' out | uniq | paste -sd ' ')" '[null,1] ["interrupted",0]'
+}
+
 @test "SIGTERM ends measurements" {
     tiny_shape tiny.shape
     start "$BMC_BIN/bmc-prof" latency -m "$(model grimm)" -r 64 -t 1

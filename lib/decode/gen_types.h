@@ -60,6 +60,9 @@ struct gen_result {
     struct hash logits_hash; /* of the logits that chose the last token; zero without one */
 };
 
+/* The error of what ended because the run was interrupted: no fault of its own. */
+#define GEN_INTERRUPTED "interrupted"
+
 enum { GEN_END, GEN_REQUEST, GEN_LATER };
 
 struct gen_callbacks {

@@ -8,7 +8,7 @@
 #include "decode/loop.h"
 #include "decode/rng.h"
 
-const char loop_interrupted[] = "interrupted";
+const char loop_interrupted[] = GEN_INTERRUPTED;
 
 static size_t vocab(const struct loop *loop) { return loop->session->model->config.vocab; }
 

@@ -169,13 +169,19 @@ int result_line(const struct tokenizer *tok, const char *id, const struct gen_re
     return rc;
 }
 
+json_t *line_error(uint64_t number, const char *why)
+{
+    char text[sizeof(struct err) + 32];
+    if (strcmp(why, GEN_INTERRUPTED) == 0)
+        return json_text(why, strlen(why));
+    const int len = snprintf(text, sizeof text, "line %llu: %s", (unsigned long long)number + 1, why);
+    return json_text(text, size_min((size_t)len, sizeof text - 1));
+}
+
 int failure_line(const char *id, uint64_t number, const char *why, struct buf *line, struct err *err)
 {
-    char text[sizeof err->text + 32];
     json_t *object = json_object();
-    const int len = snprintf(text, sizeof text, "line %llu: %s", (unsigned long long)number + 1, why);
-    int rc = put_outcome(object, "", 0, json_array(), "error",
-                         json_text(text, size_min((size_t)len, sizeof text - 1)), err);
+    int rc = put_outcome(object, "", 0, json_array(), "error", line_error(number, why), err);
     if (rc == 0)
         rc = put_line(id, object, line, err);
     json_decref(object);

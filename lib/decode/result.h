@@ -15,7 +15,10 @@ int result_line(const struct tokenizer *tok, const char *id, const struct gen_re
 int result_beam_text(const struct tokenizer *tok, const struct gen_result *result, size_t i,
                      struct buf *text, struct err *err) MUST_USE;
 
-/* The same for a request of which nothing came out; `number` counts from 0. */
+/* What is said of a line that failed, whose `number` counts from 0: a fault is that line's, an interruption the run's. NULL: no memory. */
+json_t *line_error(uint64_t number, const char *why) MUST_USE;
+
+/* The same for a request of which nothing came out, for line_error(). */
 int failure_line(const char *id, uint64_t number, const char *why, struct buf *line,
                  struct err *err) MUST_USE;
 

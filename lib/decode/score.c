@@ -209,7 +209,7 @@ static int run(struct scoring *s, struct err *err)
         if (!n_busy(s))
             return 0;
         for (size_t i = 0; i < s->n_places && *s->interrupted; i++)
-            if (s->place[i].busy && finish(s, &s->place[i], "interrupted", err) < 0)
+            if (s->place[i].busy && finish(s, &s->place[i], GEN_INTERRUPTED, err) < 0)
                 return -1;
         if (n_busy(s) && run_step(s, err) < 0)
             return -1;
