@@ -82,63 +82,55 @@ INLINE void line_tile(const int R, const int V, enum dtype type, const size_t pa
     EACH_OF_TILE(vf_store(LINE_SUM(t.y), sum[g][i][v]));
 }
 
-#define LINE_TILE(type, name, R, C, part, how)                                                         \
+/* Tiles: rows, blocks, what part of a cell's codes they fetch with each cell, how, and how many bytes ahead of their own: single ones wait
+ * for memory, and processors look ahead within a page of 4 KiB, and later than this. 0: what comes next. */
+#define LINE_KINDS(DO, type)                                                                           \
+    DO(type, ONE, 1, 1, 1, FETCH_SLOWLY, 2048)                                                         \
+    DO(type, ONE_FAR, 1, PANEL_BLOCKS, 1, FETCH_FAR, 1536)                                             \
+    DO(type, ALL, LINE_ROWS, LINE_COLUMNS, 1, FETCH_NEAR, 2048)                                        \
+    DO(type, ALL_FAR, LINE_ROWS, LINE_COLUMNS, 1, FETCH_FAR, 3072)                                     \
+    DO(type, HALF, LINE_ROWS, LINE_COLUMNS, 2, FETCH_NEAR, 0)                                          \
+    DO(type, QUARTER, LINE_ROWS, LINE_COLUMNS, 4, FETCH_NEAR, 0)
+
+#define LINE_TILE(type, name, R, C, part, how, ahead)                                                  \
     static __attribute__((noinline)) void line_##type##_##name(const struct line_tile *tile)           \
     {                                                                                                  \
         line_tile(R, C, DTYPE_##type, part, how, tile);                                                \
     }
-#define LINE_TILES(type)                                                                               \
-    LINE_TILE(type, one, 1, 1, 1, FETCH_SLOWLY)                                                        \
-    LINE_TILE(type, one_far, 1, PANEL_BLOCKS, 1, FETCH_FAR)                                            \
-    LINE_TILE(type, all, LINE_ROWS, LINE_COLUMNS, 1, FETCH_NEAR)                                       \
-    LINE_TILE(type, all_far, LINE_ROWS, LINE_COLUMNS, 1, FETCH_FAR)                                    \
-    LINE_TILE(type, half, LINE_ROWS, LINE_COLUMNS, 2, FETCH_NEAR)                                      \
-    LINE_TILE(type, quarter, LINE_ROWS, LINE_COLUMNS, 4, FETCH_NEAR)
-LINE_TILES(Q8)
-LINE_TILES(Q8C)
-LINE_TILES(Q4)
-LINE_TILES(Q4S)
-LINE_TILES(Q4K)
-LINE_TILES(Q6K)
-LINE_TILES(Q8K)
+LINE_KINDS(LINE_TILE, Q8)
+LINE_KINDS(LINE_TILE, Q8C)
+LINE_KINDS(LINE_TILE, Q4)
+LINE_KINDS(LINE_TILE, Q4S)
+LINE_KINDS(LINE_TILE, Q4K)
+LINE_KINDS(LINE_TILE, Q6K)
+LINE_KINDS(LINE_TILE, Q8K)
 
-typedef void line_tile_body(const struct line_tile *);
-enum line_kind { LINE_ONE, LINE_ONE_FAR, LINE_ALL, LINE_ALL_FAR, LINE_HALF, LINE_QUARTER, LINE_KINDS };
-#define LINE_SIZES(type)                                                                               \
-    [DTYPE_##type] = {line_##type##_one,     line_##type##_one_far, line_##type##_all,                 \
-                      line_##type##_all_far, line_##type##_half,    line_##type##_quarter}
-static line_tile_body *const line_tiles[DTYPE_COUNT][LINE_KINDS] = {
-    LINE_SIZES(Q8),  LINE_SIZES(Q8C), LINE_SIZES(Q4),  LINE_SIZES(Q4S),
-    LINE_SIZES(Q4K), LINE_SIZES(Q6K), LINE_SIZES(Q8K),
+#define LINE_KIND(type, name, R, C, part, how, ahead) LINE_##name,
+enum line_kind { LINE_KINDS(LINE_KIND, ) LINE_KIND_COUNT };
+
+#define LINE_RUN(type, name, R, C, part, how, ahead) line_##type##_##name,
+#define LINE_RUNS(type)                              [DTYPE_##type] = {LINE_KINDS(LINE_RUN, type)}
+static void (*const line_tiles[DTYPE_COUNT][LINE_KIND_COUNT])(const struct line_tile *) = {
+    LINE_RUNS(Q8),  LINE_RUNS(Q8C), LINE_RUNS(Q4),  LINE_RUNS(Q4S),
+    LINE_RUNS(Q4K), LINE_RUNS(Q6K), LINE_RUNS(Q8K),
 };
 
-/* How rows pass over blocks: the tile, the blocks it is wide, and what part of its codes it fetches. A single tile waits for memory,
- * and fetches so many bytes ahead: processors look ahead within a page of 4 KiB, and later than this. */
+/* How rows pass over blocks. */
 struct line_way {
     enum line_kind kind;
     size_t columns, part, ahead;
 };
 
+#define LINE_WAY(type, name, R, C, part, how, ahead) {LINE_##name, C, part, ahead},
+static const struct line_way line_ways[] = {LINE_KINDS(LINE_WAY, )};
+
 /* Of one row, one tile, two, or more. Memory gives most processors more (2 to 3 %) when one row asks it for one stream, slowly;
  * those that ask_far is about a quarter more when one row asks for four, and all are fetched into the second-level cache. */
-enum { LINE_WAYS = 4 };
-static const struct line_way line_ways[LINE_WAYS] = {
-    {LINE_ONE, 1, 1, 2048},
-    {LINE_ALL, LINE_COLUMNS, 1, 2048},
-    {LINE_HALF, LINE_COLUMNS, 2, 0},
-    {LINE_QUARTER, LINE_COLUMNS, 4, 0},
-};
-static const struct line_way line_ways_far[LINE_WAYS] = {
-    {LINE_ONE_FAR, PANEL_BLOCKS, 1, 1536},
-    {LINE_ALL_FAR, LINE_COLUMNS, 1, 3072},
-    {LINE_HALF, LINE_COLUMNS, 2, 0},
-    {LINE_QUARTER, LINE_COLUMNS, 4, 0},
-};
-
 static const struct line_way *line_way_of(size_t tall, size_t rows)
 {
-    const size_t of = tall == 1 ? 0 : size_min(div_up(rows, tall), LINE_WAYS - 1);
-    return (ask_far ? line_ways_far : line_ways) + of;
+    static const enum line_kind kinds[2][4] = {{LINE_ONE, LINE_ALL, LINE_HALF, LINE_QUARTER},
+                                               {LINE_ONE_FAR, LINE_ALL_FAR, LINE_HALF, LINE_QUARTER}};
+    return &line_ways[kinds[ask_far][tall == 1 ? 0 : size_min(div_up(rows, tall), 3)]];
 }
 
 /* A panel that begins `blocks` later, whose number stays. */

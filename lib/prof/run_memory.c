@@ -24,13 +24,18 @@ static void choose_part(struct memory_result *r, const struct run *run, const st
 /* Of a prompt's rows, in a step of bmc-gen. */
 enum { CHUNK_ROWS = 512 };
 
-/* At once, or in the longest steps that there are; in short ones where rows go elsewhere, as they do behind such steps when
- * nothing is written. */
+/* All rows, or as many as a step may have; few where rows go elsewhere, as they do behind short steps when nothing is written. */
+static size_t rows_at_once(const struct kv *kv, size_t rows)
+{
+    const size_t most = kv_setup(kv)->step_rows;
+    if (most)
+        return most;
+    return kv_need_least(kv, rows, 1) ? TILE_ROWS : rows;
+}
+
 static int grow(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
-    const size_t steps = kv_setup(kv)->step_rows, most = steps                        ? steps
-                                                         : kv_need_least(kv, rows, 1) ? TILE_ROWS
-                                                                                      : rows;
+    const size_t most = rows_at_once(kv, rows);
     for (size_t step; rows; rows -= step) {
         step = size_min(most, rows);
         if (kv_room(kv, seq, step, err) < 0)
