@@ -22,14 +22,14 @@ struct next_block {
 
 INLINE void fetch_line(const char *tile, size_t at) { __builtin_prefetch(tile + at, 0, 2); }
 
-/* The last block has itself for the next. */
+/* Behind the last block what lies there is asked for, and never read: mostly the rows that the next call is given. */
 static struct next_block find_next(const struct attend *a, size_t block)
 {
     struct next_block next = {.bytes = ATTEND_TILE * a->row_stride};
     for (size_t t = 0; t < BLOCK_TILES; t++) {
-        const size_t tile = size_min((block + 1) * BLOCK_TILES + t, a->tiles - 1);
-        next.k[t] = a->k[tile];
-        next.v[t] = a->v[tile];
+        const size_t wanted = (block + 1) * BLOCK_TILES + t, tile = size_min(wanted, a->tiles - 1);
+        next.k[t] = a->k[tile] + (wanted - tile) * next.bytes;
+        next.v[t] = a->v[tile] + (wanted - tile) * next.bytes;
     }
     return next;
 }
