@@ -78,7 +78,9 @@ static int open_draft_session(struct spec_run *run, struct err *err)
     if (kv_spec_endless(&s.kv) && kv_spec_parse(&s.kv, "bmc", err) < 0)
         return -1; /* the drafter has a window of its own, and cuts it */
     s.kv.lockstep = false;
-    return session_open(&run->draft_session, run->draft, &s, err);
+    return session_open(&run->draft_session, run->draft, &s, err) < 0
+               ? err_prefix(err, "the draft model")
+               : 0;
 }
 
 static int open_drafter(struct spec_run *run, struct err *err)

@@ -77,6 +77,9 @@ gen() { bmc-gen -q -m "$(model grimm)" --ids --ignore-eos -t 1 "$@"; }
     expect_error 1 'heads: line 3: "recent" stands on line 2 already' gen -p x --kv headwise --heads heads
     sed '$a layers 3' "$ROOT/models.d/shapes/opt-125m.shape" >twice.shape
     expect_error 1 'twice.shape: line [0-9]+: "layers" stands on line [0-9]+ already' bmc-convert --synth ./twice.shape -o a.bmc
+    printf '%s\n' 'rope_long none' 'rope_long 1 2' >list
+    cat "$ROOT/models.d/shapes/opt-125m.shape" list >list.shape
+    expect_error 1 'list.shape: line [0-9]+: "rope_long" stands on line [0-9]+ already' bmc-convert --synth ./list.shape -o a.bmc
     sed '$a user "a"' "$ROOT/models.d/chat/mistral.chat" >twice.chat
     expect_error 1 'twice.chat: line [0-9]+: "user" stands on line [0-9]+ already' gen -p x --chat --chat-format ./twice.chat
     expect_error 2 'token 5 has two: give one of "5=1" and "5=-inf"' gen -p x --logit-bias 5=1 --logit-bias 6=1 --logit-bias 5=-inf
@@ -154,6 +157,11 @@ gen() { bmc-gen -q -m "$(model grimm)" --ids --ignore-eos -t 1 "$@"; }
     drafted --kv bmc --draft-kv headwise:ram=200K,group=1 >got
     equal_files want got
     assert_equal "$(jq '.sequences_at_once | . > 1 and . < 5' stats)" true
+    # One that has no room even alone is an error that says whose cache it is: at once, or when its rows come.
+    expect_error 1 'the draft model: the cache needs .* ram=5120 allows less' bmc-spec -q -m "$(model grimm)" -d "$(model grimm-draft)" -p x --draft-kv headwise:ram=5K
+    run --separate-stderr bmc-spec -q -m "$(model grimm)" -d "$(model grimm-draft)" -p "$(seq 100)" --always -k 4 --chunk 100 --draft-kv headwise:ram=50K,group=1
+    assert_equal "$status" 1
+    [[ $stderr =~ ^"bmc-spec: the draft model: the cache needs "[0-9]+" bytes of memory for 100 rows".*" ram=51200 allows less" ]] || fail "$stderr"
 }
 
 @test "a prompt whose steps ram= cannot hold costs its own line, and no other; so do beams" {

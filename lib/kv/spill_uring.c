@@ -12,7 +12,7 @@ struct ring {
     int fd;
     struct spill_piece *piece[SPILL_PIECES]; /* under way */
     size_t n, submitted;                     /* of them, and those that the system has */
-    int error; /* -errno of a ring that does no more: what it did not get, or cannot give back, has failed; 0: none */
+    int error; /* -errno of a ring that does no more: what is under way has failed; 0: none */
 };
 
 /* Systems without it, and those that refuse it, say so here. */
@@ -67,24 +67,22 @@ static void begin(void *state)
     }
 }
 
-/* The next piece that the system gives back; NULL: it has none, or gives none back. */
+/* The next piece that the system gives back; NULL: it has none. Its memory is the system's until then, so that even a ring that cannot
+ * be waited for is looked at until it comes: what comes is in memory that both share. */
 static struct spill_piece *wait_one(struct ring *ring)
 {
     struct io_uring_cqe *entry = NULL;
-    int rc = 0;
-    while (ring->submitted && !entry && (rc == 0 || passes(rc))) {
-        rc = io_uring_wait_cqe(&ring->uring, &entry);
-        if (passes(rc))
+    if (!ring->submitted)
+        return NULL;
+    while (!entry) {
+        const int rc = io_uring_wait_cqe(&ring->uring, &entry);
+        if (rc < 0 && !passes(rc))
+            ring->error = rc;
+        if (rc < 0)
             sched_yield();
     }
-    if (rc < 0) {
-        ring->error = rc;
-        ring->submitted = 0;
-    }
-    if (!entry)
-        return NULL;
     struct spill_piece *piece = io_uring_cqe_get_data(entry);
-    piece->result = entry->res;
+    piece->result = ring->error ? ring->error : entry->res;
     io_uring_cqe_seen(&ring->uring, entry);
     ring->submitted--;
     return piece;

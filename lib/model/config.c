@@ -91,8 +91,10 @@ static void *field(struct config *config, const struct key *key) { return (char 
 static int read_list(struct factors *list, const struct key *key, const struct conf *conf,
                      struct err *err)
 {
-    const char *at = conf_get(conf, key->name);
+    const char *at = conf_get_once(conf, key->name, err);
     char number[64];
+    if (!at)
+        return -1;
     if (strcmp(at, "none") == 0)
         return 0;
     for (size_t len; *(at += strspn(at, " \t")); at += len) {
