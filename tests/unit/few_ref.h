@@ -154,10 +154,9 @@ static inline float value_of(const struct few_matrix *m, size_t o, size_t k)
 static inline unsigned char *put_number(unsigned char *at, const struct few_matrix *m, int plane,
                                         size_t o, size_t i)
 {
+    const bool there = o < m->out && i < ref_numbers(m->ref, plane, m->in);
     for (size_t b = 0; b < ref_bytes(m->ref, plane); b++)
-        *at++ = o < m->out && i < ref_numbers(m->ref, plane, m->in)
-                    ? (unsigned char)(m->number[plane][o][i] >> 8 * b)
-                    : 0;
+        *at++ = (unsigned char)(there ? m->number[plane][o][i] >> 8 * b : 0);
     return at;
 }
 
