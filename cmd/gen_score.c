@@ -106,7 +106,7 @@ static int put_whole(struct score_job *job, const struct score_stats *score, jso
 {
     const bool json = job->format == TABLE_JSON || job->format == TABLE_JSONL;
     if (gen_put_score(about, score->tokens, score->sum_logprob, !json, err) < 0 ||
-        (cli_interrupted && json_put(about, "error", json_string("interrupted"), err) < 0))
+        (cli_interrupted && json_put(about, "error", json_string(GEN_INTERRUPTED), err) < 0))
         return -1;
     if (job->gen->options->summary)
         return put_summary(job, about, text, err);

@@ -16,7 +16,7 @@ int spec_open_draft(struct spec_run *run, struct err *err)
         return -1;
     if (model_open(&run->draft, o->draft ? o->draft : path, err) < 0 ||
         (o->gen.mlock && model_lock(run->draft, err) < 0))
-        return err_prefix(err, "draft model");
+        return draft_model_rc(-1, err);
     return draft_model_check(run->gen.model, run->draft, err);
 }
 
@@ -78,9 +78,7 @@ static int open_draft_session(struct spec_run *run, struct err *err)
     if (kv_spec_endless(&s.kv) && kv_spec_parse(&s.kv, "bmc", err) < 0)
         return -1; /* the drafter has a window of its own, and cuts it */
     s.kv.lockstep = false;
-    return session_open(&run->draft_session, run->draft, &s, err) < 0
-               ? err_prefix(err, "the draft model")
-               : 0;
+    return draft_model_rc(session_open(&run->draft_session, run->draft, &s, err), err);
 }
 
 static int open_drafter(struct spec_run *run, struct err *err)
@@ -115,7 +113,8 @@ static int choose(struct spec_run *run, struct err *err)
         return 0;
     }
     if (row_times_measure(&target, session, most + 1, true, err) < 0 ||
-        (run->draft && row_times_measure(&draft, &run->draft_session, most, true, err) < 0) ||
+        (run->draft &&
+         draft_model_rc(row_times_measure(&draft, &run->draft_session, most, true, err), err) < 0) ||
         choose_speculation(&c, &target, run->draft ? &draft : NULL, o->accept,
                            size_min(o->ranks, run->drafter->ranks), o->length.limit, most, err) < 0)
         return -1;

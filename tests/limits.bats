@@ -158,10 +158,12 @@ gen() { bmc-gen -q -m "$(model grimm)" --ids --ignore-eos -t 1 "$@"; }
     equal_files want got
     assert_equal "$(jq '.sequences_at_once | . > 1 and . < 5' stats)" true
     # One that has no room even alone is an error that says whose cache it is: at once, or when its rows come.
-    expect_error 1 'the draft model: the cache needs .* ram=5120 allows less' bmc-spec -q -m "$(model grimm)" -d "$(model grimm-draft)" -p x --draft-kv headwise:ram=5K
+    expect_error 1 'bmc-spec: draft model: the cache needs .* ram=5120 allows less' bmc-spec -q -m "$(model grimm)" -d "$(model grimm-draft)" -p x --draft-kv headwise:ram=5K
     run --separate-stderr bmc-spec -q -m "$(model grimm)" -d "$(model grimm-draft)" -p "$(seq 100)" --always -k 4 --chunk 100 --draft-kv headwise:ram=50K,group=1
     assert_equal "$status" 1
-    [[ $stderr =~ ^"bmc-spec: the draft model: the cache needs "[0-9]+" bytes of memory for 100 rows".*" ram=51200 allows less" ]] || fail "$stderr"
+    [[ $stderr =~ ^"bmc-spec: draft model: the cache needs "[0-9]+" bytes of memory for 100 rows".*" ram=51200 allows less" ]] || fail "$stderr"
+    expect_error 1 'bmc-spec: draft model: the cache needs .* ram=40960 allows less' \
+        bmc-spec -q -m "$(model grimm)" -d "$(model grimm-draft)" -p x -n 4 --tree auto --draft-kv headwise:ram=40K,group=1
 }
 
 @test "a prompt whose steps ram= cannot hold costs its own line, and no other; so do beams" {

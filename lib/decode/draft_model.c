@@ -63,8 +63,7 @@ static int align(struct model_drafter *d, const struct draft_ask *ask, struct er
     return 0;
 }
 
-/* Whose error it is: there are two models. */
-static const char of_drafts[] = "the draft model";
+int draft_model_rc(int rc, struct err *err) { return rc < 0 ? err_prefix(err, "draft model") : rc; }
 
 static int all_finite(const struct model_drafter *d, size_t n, struct err *err)
 {
@@ -116,7 +115,7 @@ static int feed_history(struct model_drafter *d, const struct draft_ask *ask, si
         const bool prefill = rows > 8 * n_asks;
         if (session_run(s, prefill ? s->options.threads_prefill : s->options.threads, err) < 0 ||
             session_logits(s, d->row, n_rows, d->logits + done * stride(d), err) < 0)
-            return err_prefix(err, of_drafts);
+            return draft_model_rc(-1, err);
         done += n_rows;
         if (prefill) {
             d->drafter.prefill_ms += clock_ms() - start;
@@ -251,7 +250,7 @@ static int run_level(struct model_drafter *d, const struct draft_ask *ask, size_
             return -1;
     if (session_compute(d->session, d->session->options.threads, err) < 0 ||
         session_logits(d->session, d->row, n_rows, d->logits, err) < 0)
-        return err_prefix(err, of_drafts);
+        return draft_model_rc(-1, err);
     for (size_t a = 0; a < n_asks; a++)
         if (goes_on(&ask[a], level)) {
             const bool chain = ask[a].shape->n == ask[a].shape->levels;
@@ -341,7 +340,7 @@ static int touch(struct model_drafter *d, struct err *err)
     const size_t n = size_min(ROWS, size_min(session_space(s), s->options.context));
     const size_t first = session_add(s, 0, token, n);
     if (session_run(s, s->options.threads, err) < 0 || session_logits(s, &first, 1, d->logits, err) < 0)
-        return err_prefix(err, of_drafts);
+        return draft_model_rc(-1, err);
     session_drop(s, 0);
     return 0;
 }

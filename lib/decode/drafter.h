@@ -60,6 +60,9 @@ void draft_add(struct draft *draft, size_t parent, uint32_t token, size_t place)
 int draft_model_open(struct drafter **drafter, struct session *session, size_t target_vocab,
                      double cost, struct err *err) MUST_USE;
 
+/* `rc`; below 0 the error says that it is the draft model's, for there are two. draft_model_open() and what it makes say so themselves. */
+int draft_model_rc(int rc, struct err *err) MUST_USE;
+
 /* 0 when both give the same text for every id; otherwise the sentence names the first id that differs. */
 int draft_model_check(const struct model *target, const struct model *draft, struct err *err) MUST_USE;
 

@@ -66,7 +66,7 @@ struct loop {
     struct err failure;
 };
 
-/* The error of sequences that a signal ended. */
+/* The error of sequences that a signal ended, known by its address. */
 extern const char loop_interrupted[];
 
 /* ---- the loop: loop.c ---- */

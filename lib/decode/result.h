@@ -18,7 +18,7 @@ int result_beam_text(const struct tokenizer *tok, const struct gen_result *resul
 /* What is said of a line that failed, whose `number` counts from 0: a fault is that line's, an interruption the run's. NULL: no memory. */
 json_t *line_error(uint64_t number, const char *why) MUST_USE;
 
-/* The same for a request of which nothing came out, for line_error(). */
+/* Appends the line of a request of which nothing came out but what line_error() says. */
 int failure_line(const char *id, uint64_t number, const char *why, struct buf *line,
                  struct err *err) MUST_USE;
 

@@ -198,7 +198,7 @@ const struct kernels *kernels_select(const char *isa, struct err *err) MUST_USE;
 /* Gets what the set needs from outside. Opening products does so; programs that measure first call it before. */
 int kernels_load(const struct kernels *kernels, struct err *err) MUST_USE;
 
-/* Before anything else here: completes the sets. */
+/* Before anything else here: completes the sets, and finds out how memory is best asked. */
 void kernels_setup(void);
 
 #endif

@@ -57,6 +57,11 @@ static void complete_sets(void)
         complete_set(&complete[i], built[i]->base);
         pointers[i] = &complete[i];
     }
+}
+
+static void setup(void)
+{
+    complete_sets();
     ask_far_setup();
 }
 
@@ -85,5 +90,5 @@ int kernels_load(const struct kernels *kernels, struct err *err)
 void kernels_setup(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, complete_sets);
+    pthread_once(&once, setup);
 }

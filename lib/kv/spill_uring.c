@@ -74,13 +74,9 @@ static struct spill_piece *wait_one(struct ring *ring)
     struct io_uring_cqe *entry = NULL;
     if (!ring->submitted)
         return NULL;
-    while (!entry) {
-        const int rc = io_uring_wait_cqe(&ring->uring, &entry);
-        if (rc < 0 && !passes(rc))
+    for (int rc; (rc = io_uring_wait_cqe(&ring->uring, &entry)) < 0; sched_yield())
+        if (!ring->error && !passes(rc))
             ring->error = rc;
-        if (rc < 0)
-            sched_yield();
-    }
     struct spill_piece *piece = io_uring_cqe_get_data(entry);
     piece->result = ring->error ? ring->error : entry->res;
     io_uring_cqe_seen(&ring->uring, entry);

@@ -13,7 +13,7 @@
 #define kernels_int8_amx kernels_amx_in_c
 #include "kernel/kernels_int8_amx.c"
 
-enum { MOST_ROWS = 50, ROOM_ROWS = 80, MOST_IN = 544, POISON = 0x5a };
+enum { MOST_ROWS = 50, ROOM_ROWS = 80, MOST_IN = 544, DEEP_IN = 2336, POISON = 0x5a };
 
 static const struct kernels *plain;
 static uint64_t state;
@@ -91,7 +91,7 @@ struct rows {
 
 static struct rows random_rows(size_t in, bool whole, bool extreme)
 {
-    float x[MOST_IN];
+    static float x[DEEP_IN];
     struct rows rows = {.scale = in, .sum = in + in / FEW_GROUP * sizeof(float)};
     rows.stride = rows.sum + in / FEW_HALF * sizeof(int32_t) + 64;
     rows.bytes = mem_zalloc(round_up(MOST_ROWS, 16), rows.stride);
@@ -108,7 +108,7 @@ static struct rows random_rows(size_t in, bool whole, bool extreme)
 static void multiply(const struct kernels *k, float *y, const struct rows *x, size_t rows,
                      const struct panel *panel)
 {
-    static char woven[ROOM_ROWS * MOST_IN / FEW_GROUP * INT8_WOVEN_BYTES];
+    static char woven[ROOM_ROWS * DEEP_IN / FEW_GROUP * INT8_WOVEN_BYTES];
     struct int8_rows of = {
         .code = (const int8_t *)x->bytes + panel->from,
         .scale = (const float *)(const void *)(x->bytes + x->scale) + panel->from / FEW_GROUP,
@@ -169,6 +169,24 @@ static void test_panels(const struct kernels *k, enum dtype type, size_t in, boo
                   "%s, %s: %zu rows of %zu inputs, %zu blocks, %zu inputs at a time", k->isa,
                   dtype_name(type), counts[n], in, blocks, slice);
         }
+    }
+    free(w.packed);
+    free(x.bytes);
+}
+
+/* Several tiles pass over a piece of the inputs, then over the next: pieces are long where memory is asked far. */
+static void test_pieces(const struct kernels *k, enum dtype type)
+{
+    static float want[ROOM_ROWS * PANEL_WIDTH], got[ROOM_ROWS * PANEL_WIDTH];
+    static const size_t counts[] = {13, 33};
+    struct weights w = random_weights(type, DEEP_IN, false);
+    struct rows x = random_rows(DEEP_IN, few_group(type, SIZE_MAX) == SIZE_MAX, false);
+    for (size_t n = 0; n < ARRAY_LEN(counts); n++) {
+        const size_t blocks = PANEL_BLOCKS - n;
+        run_panel(plain, want, &w, &x, counts[n], blocks, DEEP_IN);
+        run_panel(k, got, &w, &x, counts[n], blocks, DEEP_IN);
+        check(same_sums(got, want, counts[n], blocks), "%s, %s: %zu rows of %d inputs", k->isa,
+              dtype_name(type), counts[n], DEEP_IN);
     }
     free(w.packed);
     free(x.bytes);
@@ -246,6 +264,7 @@ static void test_products(const struct kernels *k)
         test_panels(k, type, 352, false);
         test_panels(k, type, 544, true);
         test_panels(k, type, 32, false);
+        test_pieces(k, type);
     }
 }
 

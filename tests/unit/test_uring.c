@@ -15,6 +15,8 @@ static struct {
     int error, times, calls;
 } submit, wait;
 
+static unsigned given; /* pieces, to the ring that is open */
+
 static bool fails(int error, int *times, int *calls)
 {
     ++*calls;
@@ -27,7 +29,21 @@ static bool fails(int error, int *times, int *calls)
 int io_uring_submit(struct io_uring *ring)
 {
     int (*real)(struct io_uring *) = (int (*)(struct io_uring *))dlsym(RTLD_NEXT, "io_uring_submit");
-    return fails(submit.error, &submit.times, &submit.calls) ? -submit.error : real(ring);
+    if (fails(submit.error, &submit.times, &submit.calls))
+        return -submit.error;
+    const int n = real(ring);
+    given += n > 0 ? (unsigned)n : 0;
+    return n;
+}
+
+/* All that a ring was given has come back: their memory is given back behind it. */
+void io_uring_queue_exit(struct io_uring *ring)
+{
+    void (*real)(struct io_uring *) =
+        (void (*)(struct io_uring *))dlsym(RTLD_NEXT, "io_uring_queue_exit");
+    check(*ring->cq.khead == given, "%u pieces given, %u back", given, *ring->cq.khead);
+    given = 0;
+    real(ring);
 }
 
 /* What io_uring_wait_cqe() calls where nothing is there yet. */
