@@ -54,6 +54,16 @@ hashed() { gen "$@" --stats stats.json && jq -r .logits_hash stats.json; }
     assert_equal "$(jq -r .error <<<"$output" | grep -c 'ram=307200 allows less: give more')" 5
 }
 
+@test "a text that ram= cannot hold any longer goes out as far as it came" {
+    bmc-gen -q -m "$(model grimm)" -p "The king" -n 60 --ids --ignore-eos >all
+    printf '%s\n' '{"prompt": "The king", "n": 150, "ignore_eos": true}' '{"prompt": "The wolf", "n": 5}' >in
+    run --separate-stderr bmc-gen -q -m "$(model grimm)" --jsonl -f in -b 1 -t 1 --kv headwise:ram=200K
+    assert_equal "$status" 1
+    [[ $stderr =~ ^"bmc-gen: the cache needs ".*" ram=204800 allows less" ]] || fail "$stderr"
+    assert_equal "$(jq -r '.ids[:60] | map(tostring) | join(" ")' <<<"$output")" "$(head -c -1 all)"
+    jq -e '(.error | startswith("the run ended: the cache needs")) and (.ids | length | . > 60 and . < 100)' <<<"$output"
+}
+
 @test "a thread does it where io_uring is refused; a file that loses its name where there are none without" {
     [[ $BMC_BUILD != *sanitize* ]] || skip "the sanitizers have their own allocator"
     want=$(hashed)

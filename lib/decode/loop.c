@@ -77,19 +77,24 @@ static int begin_held(struct loop *loop, struct err *err)
 }
 
 /* Sequences under way go out with what they have. */
+static int end_slots(struct loop *loop, const char *why, struct err *err)
+{
+    for (size_t i = 0; i < loop->n_slots; i++)
+        if (loop->slot[i].busy && end_slot(loop, &loop->slot[i], why, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* What made the run end is its error, whatever comes of it. */
 static int end_early(struct loop *loop, struct err *err)
 {
-    if (begin_held(loop, err) < 0)
-        return -1;
     char text[sizeof loop->failure.text + 32];
     const char *why = loop->failed ? text : loop_interrupted;
     if (loop->failed)
         snprintf(text, sizeof text, "the run ended: %s", loop->failure.text);
-    for (size_t i = 0; i < loop->n_slots; i++)
-        if (loop->slot[i].busy && end_slot(loop, &loop->slot[i], why, err) < 0)
-            return -1;
+    const int rc = begin_held(loop, err) < 0 ? -1 : end_slots(loop, why, err);
     if (!loop->failed)
-        return 0;
+        return rc;
     *err = loop->failure;
     return -1;
 }
@@ -130,8 +135,10 @@ int loop_run(struct loop *loop, struct err *err)
         const enum work work = find_work(loop);
         if (work == WORK_NONE)
             return 0;
-        if (do_work(loop, work, err) < 0)
-            return -1;
+        if (do_work(loop, work, err) < 0 && !loop->failed) {
+            loop->failed = true;
+            loop->failure = *err;
+        }
     }
 }
 

@@ -62,7 +62,7 @@ struct loop {
     size_t n_stayed;                /* times that rows came to stay in a place */
     const struct gen_request *held; /* that waits for memory, or NULL */
     bool input_ended;
-    bool failed; /* a snapshot could not be written: the run ends behind this step */
+    bool failed; /* a step failed, or a snapshot could not be written: the run ends behind it */
     struct err failure;
 };
 
