@@ -168,6 +168,8 @@ static void check_usage(const struct options *o, const struct operands *operands
         opt_usage_error(&program, "--chat-format goes with a model that is converted");
     if (o->no_bos && (o->info || o->verify))
         opt_usage_error(&program, "--no-bos goes with a model that is written");
+    if (is_given(operands, "type") && (o->info || o->verify))
+        opt_usage_error(&program, "--type goes with a model that is written");
     check_keep(o);
     if (!o->info && !o->verify && !o->out)
         opt_usage_error(&program, "no output named: give -o MODEL.bmc");

@@ -64,6 +64,8 @@ static void check_usage(struct prof_options *o, const struct operands *operands)
         opt_usage_error(&prof_program, "--load-kv excludes --shape and --layers");
     if (o->load_kv && strcmp(o->depth, none) != 0)
         opt_usage_error(&prof_program, "--load-kv says how many rows there are: it excludes --depth");
+    if (o->type >= 0 && !o->shape)
+        opt_usage_error(&prof_program, "--type is that of random weights: it goes with --shape");
     if (o->context == 1 && o->command == PROF_LATENCY)
         opt_usage_error(&prof_program, "-N: latency needs at least 2 rows");
     names_check(&prof_program, NULL, o->attn, o->isa, o->precision);
@@ -73,7 +75,7 @@ int main(int argc, char **argv)
 {
     struct prof_options o = {.repeat = 0,
                              .warmup = SIZE_MAX,
-                             .type = DTYPE_BF16,
+                             .type = -1,
                              .kv_type = -1,
                              .batch = one,
                              .prompt = "128",

@@ -35,7 +35,7 @@ static const struct opt opts[] = {
     {OPT_FLAG, "record-acceptance", NULL, NULL, "measure acceptance in this run, and write that file", SPEC_AT(record), 0, 0, NULL, false},
     {OPT_TOKENS, "free-rows", NULL, "N", "rows that a step may have without taking longer (default: what the tuned profile says, else 24 with --precision bf16 and 16 without)", SPEC_AT(free_rows), 1, 65536, NULL, false},
     {OPT_FLAG, "always", NULL, NULL, "do not pause drafting when it does not pay", SPEC_AT(always), 0, 0, NULL, false},
-    {OPT_TEXT, "draft-kv", NULL, "POLICY", "cache policy of the draft model: {} (default: as --kv)", SPEC_AT(draft_kv), 0, 0, CHOICES_KV, false},
+    {OPT_TEXT, "draft-kv", NULL, "POLICY", "cache policy of the draft model, whose rows are of --kv-type, too: {} (default: as --kv)", SPEC_AT(draft_kv), 0, 0, CHOICES_KV, false},
     {OPT_TOKENS, "draft-ctx-size", "cd", "N", "window of the draft model; when it is full, its newer half is read again (default: the context, at most the draft model's)", SPEC_AT(draft_context), 0, MANY, NULL, false},
     {OPT_REAL, "simulate-acceptance", NULL, "P", "for benchmarks only: accept each drafted token with this probability, whatever it is", SPEC_AT(simulate), 0, 1, NULL, false},
     GEN_OPTS_CHAT

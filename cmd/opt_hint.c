@@ -86,7 +86,7 @@ static const struct foreign {
     {"--draft-max, --draft, --draft-n", "draft-max", NULL, "bmc-spec"},
     {"--draft-min, --draft-n-min, --draft-p-min", NULL, "the length of drafts adapts (bmc-spec)", NULL},
     {"-cd, --ctx-size-draft", "draft-ctx-size", NULL, "bmc-spec"},
-    {"--outtype", "type", "auto, f32, bf16 or f16", "bmc-convert"},
+    {"--outtype", "type", "auto, f32, bf16, f16, or q8, q8c, q4, q4s", "bmc-convert"},
     {"--outfile", "output", NULL, "bmc-convert"},
     {"--no-bos", "no-bos", NULL, "bmc-convert"},
     {"-sys, --system-prompt", "system", "with --chat", NULL},

@@ -85,7 +85,7 @@ static int open_shape(struct prof *prof, struct err *err)
         if (cli_models_dir(path, sizeof path, err) < 0)
             return -1;
         report->shape = o->shape;
-        report->weight_type = (enum dtype)o->type;
+        report->weight_type = o->type < 0 ? DTYPE_BF16 : (enum dtype)o->type;
         return shape_configure(path, o->shape, &report->run.config, err);
     }
     if (!o->model && cli_default_model("grimm", "-m", path, sizeof path, err) < 0)

@@ -22,7 +22,7 @@ complete -c bmc-spec -l acceptance -r -F -d 'measured acceptance that trees are 
 complete -c bmc-spec -l record-acceptance -d 'measure acceptance in this run, and write that file'
 complete -c bmc-spec -l free-rows -x -d 'rows that a step may have without taking longer (default: what the tuned profile says, else 24 with --precision bf16 and 16 without)'
 complete -c bmc-spec -l always -d 'do not pause drafting when it does not pay'
-complete -c bmc-spec -l draft-kv -x -a 'bmc iterative upfront paged reserve segment shift headwise' -d 'cache policy of the draft model: bmc, iterative, upfront, paged, reserve, segment, shift or headwise (default: as --kv)'
+complete -c bmc-spec -l draft-kv -x -a 'bmc iterative upfront paged reserve segment shift headwise' -d 'cache policy of the draft model, whose rows are of --kv-type, too: bmc, iterative, upfront, paged, reserve, segment, shift or headwise (default: as --kv)'
 complete -c bmc-spec -o cd -l draft-ctx-size -x -d 'window of the draft model; when it is full, its newer half is read again (default: the context, at most the draft model\'s)'
 complete -c bmc-spec -l simulate-acceptance -x -d 'for benchmarks only: accept each drafted token with this probability, whatever it is'
 complete -c bmc-spec -l chat -d 'the prompt is what a user says to a chat model; its chat format goes around it'

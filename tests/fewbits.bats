@@ -80,6 +80,7 @@ convert() { ok bmc-convert "$@"; }
     done
     expect_error 2 'go with a model that is written' bmc-convert --info "$(model grimm)" --keep 'x=q8'
     expect_error 2 'go with a model that is written' bmc-convert --verify "$(model grimm)" --keep-head
+    expect_error 2 '^bmc-convert: --type goes with a model that is written' bmc-convert --verify "$(model grimm)" --type q4
     assert_folder
 }
 

@@ -26,6 +26,7 @@ step_bytes() { jq '.rows[] | select(.test == "decode") | .roof_share * .step_ms 
         assert_equal "$(jq -r '.rows[] | "\(.test) \(.weight_type) \(.precision)"' out | paste -s -d ,)" \
             "prefill $type int8,decode $type int8"
     done
+    expect_error 2 '^bmc-prof: --type is that of random weights: it goes with --shape' bmc-prof bench -m "$(model grimm)" --type q4
     for type in q4k q6k q8k; do
         expect_error 2 "--type.*$type" bmc-prof bench --shape ./tiny.shape --type $type
     done

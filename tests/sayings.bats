@@ -123,7 +123,7 @@ first_weight() {
 }
 
 @test "options of another converter, and of another program" {
-    expect_error 2 'unknown option --outtype: here it is --type, auto, f32, bf16 or f16' bmc-convert in --outtype f16
+    expect_error 2 'unknown option --outtype: here it is --type, auto, f32, bf16, f16, or q8, q8c, q4, q4s' bmc-convert in --outtype f16
     expect_error 2 'unknown option --outfile: here it is --output' bmc-convert in --outfile x
     expect_error 2 'unknown option --no-bos: it is --no-bos of bmc-convert' bmc-gen --no-bos -p x
 }
