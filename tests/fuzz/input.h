@@ -2,7 +2,6 @@
 #ifndef BMC_FUZZ_INPUT_H
 #define BMC_FUZZ_INPUT_H
 
-#include <sanitizer/asan_interface.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,14 @@
 
 #include "format/bmclayout.h"
 #include "format/kvfile.h"
+
+/* It comes with what clang links sanitizers with: who only looks for warnings may not have it. */
+#if __has_include(<sanitizer/asan_interface.h>)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, bytes)   ((void)(at), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#endif
 
 /* Aligned and writable; a read beyond its end is an error. NULL when memory is short. */
 static inline unsigned char *input_copy(const uint8_t *data, size_t size)
