@@ -60,7 +60,7 @@ static int fill_slots(struct loop *loop, struct err *err)
 static int end_slot(struct loop *loop, struct slot *slot, const char *why, struct err *err)
 {
     const struct step_strategy *strategy = loop->strategy;
-    if (strategy->settle && strategy->settle(strategy->arg, loop, slot, err) < 0)
+    if (strategy->settle && !loop->torn && strategy->settle(strategy->arg, loop, slot, err) < 0)
         return -1;
     return slot->busy ? loop_finish(loop, slot, FINISHED_ERROR, why, err) : 0;
 }
@@ -135,7 +135,8 @@ int loop_run(struct loop *loop, struct err *err)
         const enum work work = find_work(loop);
         if (work == WORK_NONE)
             return 0;
-        if (do_work(loop, work, err) < 0 && !loop->failed) {
+        loop->torn = do_work(loop, work, err) < 0;
+        if (loop->torn && !loop->failed) {
             loop->failed = true;
             loop->failure = *err;
         }

@@ -63,6 +63,7 @@ struct loop {
     const struct gen_request *held; /* that waits for memory, or NULL */
     bool input_ended;
     bool failed; /* a step failed, or a snapshot could not be written: the run ends behind it */
+    bool torn;   /* a step failed: what the strategy knows of its sequences may be half of it */
     struct err failure;
 };
 
