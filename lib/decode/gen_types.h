@@ -2,6 +2,8 @@
 #ifndef BMC_GEN_TYPES_H
 #define BMC_GEN_TYPES_H
 
+#include <string.h>
+
 #include "base/hash.h"
 #include "decode/beam.h"
 #include "decode/logprobs.h"
@@ -62,6 +64,10 @@ struct gen_result {
 
 /* The error of what ended because the run was interrupted: no fault of its own. */
 #define GEN_INTERRUPTED "interrupted"
+static inline bool gen_interrupted(const char *error)
+{
+    return error && strcmp(error, GEN_INTERRUPTED) == 0;
+}
 
 enum { GEN_END, GEN_REQUEST, GEN_LATER };
 

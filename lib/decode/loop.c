@@ -89,7 +89,7 @@ static int end_slots(struct loop *loop, const char *why, struct err *err)
 static int end_early(struct loop *loop, struct err *err)
 {
     char text[sizeof loop->failure.text + 32];
-    const char *why = loop->failed ? text : loop_interrupted;
+    const char *why = loop->failed ? text : GEN_INTERRUPTED;
     if (loop->failed)
         snprintf(text, sizeof text, "the run ended: %s", loop->failure.text);
     const int rc = begin_held(loop, err) < 0 ? -1 : end_slots(loop, why, err);

@@ -67,9 +67,6 @@ struct loop {
     struct err failure;
 };
 
-/* The error of sequences that a signal ended, known by its address. */
-extern const char loop_interrupted[];
-
 /* ---- the loop: loop.c ---- */
 
 /* loop_close() follows on error, too. */

@@ -8,8 +8,6 @@
 #include "decode/loop.h"
 #include "decode/rng.h"
 
-const char loop_interrupted[] = GEN_INTERRUPTED;
-
 static size_t vocab(const struct loop *loop) { return loop->session->model->config.vocab; }
 
 size_t loop_generated(const struct slot *slot) { return slot->ids->len - slot->n_prompt; }
@@ -83,7 +81,7 @@ static int tell(struct loop *loop, struct slot *slot, size_t text, size_t n_ids,
 
 static void count_end(struct gen_stats *stats, const struct gen_result *result)
 {
-    const bool interrupted = result->error == loop_interrupted;
+    const bool interrupted = gen_interrupted(result->error);
     stats->sequences++;
     stats->interrupted += interrupted;
     stats->finished[result->finish] += !interrupted;

@@ -172,7 +172,7 @@ int result_line(const struct tokenizer *tok, const char *id, const struct gen_re
 json_t *line_error(uint64_t number, const char *why)
 {
     char text[sizeof(struct err) + 32];
-    if (strcmp(why, GEN_INTERRUPTED) == 0)
+    if (gen_interrupted(why))
         return json_text(why, strlen(why));
     const int len = snprintf(text, sizeof text, "line %llu: %s", (unsigned long long)number + 1, why);
     return json_text(text, size_min((size_t)len, sizeof text - 1));
