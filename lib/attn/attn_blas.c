@@ -168,30 +168,29 @@ static const float *mask_row(const struct blas_state *s, const struct task *task
     return task->query->tail ? bias + i * task->mask->stride : bias + task->query->rows - 1 - i;
 }
 
-/* A run of f32 rows of one head, from row `row` of a span on: in place, or widened into the thread's tile. */
+/* A run of f32 rows of one head, from row `row` of a span on, which is negative for padding: in place, or dequantised or gathered
+ * into the thread's tile. */
 static const float *rows_f32(const struct attn_step *step, const struct kv_view *view,
                              const struct kv_span *span, const void *base, ptrdiff_t row, size_t n,
                              float *wide, size_t *stride)
 {
     const size_t d = kv_setup(step->kv)->shape.head_dim;
-    const char *from = (const char *)base + view->offset + (ptrdiff_t)row * (ptrdiff_t)span->row_stride;
-    *stride = d;
-    switch (view->type) {
-    case DTYPE_F32:
+    const char *from = (const char *)base + view->offset;
+    if (!span->row && view->type == DTYPE_F32) {
         *stride = span->row_stride / sizeof(float);
-        return (const float *)(const void *)from;
-    case DTYPE_BF16:
-        for (size_t i = 0; i < n; i++)
-            step->kernels->to_f32(wide + i * d,
-                                  (const bf16 *)(const void *)(from + i * span->row_stride), d);
-        break;
-    case DTYPE_F16:
-    case DTYPE_FEW_BITS:
-        for (size_t i = 0; i < n; i++)
-            dtype_widen(wide + i * d, view->type, from + i * span->row_stride, d);
-        break;
-    case DTYPE_COUNT: break;
+        return (const float *)(const void *)(from + row * (ptrdiff_t)span->row_stride);
     }
+    *stride = d;
+    for (size_t i = 0; i < n; i++) {
+        const ptrdiff_t at = row + (ptrdiff_t)i;
+        const char *from_i = from + (span->row ? span->row[at] : at * (ptrdiff_t)span->row_stride);
+        if (view->type == DTYPE_BF16)
+            step->kernels->to_f32(wide + i * d, (const bf16 *)(const void *)from_i, d);
+        else
+            dtype_widen(wide + i * d, view->type, from_i, d);
+    }
+    if (view->type == DTYPE_F32)
+        kv_count_scratch(step->kv, n * d * sizeof(float));
     return wide;
 }
 
@@ -291,6 +290,12 @@ static void weigh(const struct blas_state *s, const struct attn_step *step, cons
 /* Rows before a span that are padding. */
 static size_t padded_of(const struct kv_view *view, size_t span) { return span ? 0 : view->padded; }
 
+/* Rows of a span that one product takes: all, if BLAS can read them in place. */
+static size_t run_rows(const struct kv_view *view, size_t span)
+{
+    return view->type == DTYPE_F32 && !view->span[span].row ? SIZE_MAX : WIDEN_TILE;
+}
+
 static void run_matrix(struct blas_state *s, const struct attn_step *step, const struct kv_view *view,
                        const struct task *task, const struct operand *operand, size_t matrix,
                        const float *q, float *out)
@@ -298,7 +303,6 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
     const size_t d = s->attn.shape.head_dim, self = (size_t)threads_self();
     float *scores = s->scores + self * s->tile_rows * s->stored_rows,
           *wide = s->wide + self * WIDEN_TILE * d;
-    const size_t piece = view->type == DTYPE_F32 ? SIZE_MAX : WIDEN_TILE;
     size_t columns = view->padded, stride;
     for (size_t i = 0; i < view->n_spans; i++)
         columns += view->span[i].rows;
@@ -307,7 +311,7 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
     for (size_t i = 0; i < view->n_spans; i++) {
         const size_t padded = padded_of(view, i), rows = padded + view->span[i].rows;
         for (size_t row = 0, n; row < rows; row += n, at += n) {
-            n = size_min(piece, rows - row);
+            n = size_min(run_rows(view, i), rows - row);
             const float *k = rows_f32(step, view, &view->span[i], view->span[i].k,
                                       (ptrdiff_t)row - (ptrdiff_t)padded, n, wide, &stride);
             gemm_blas_nt(scores + at, columns, q, operand->row_stride, k, stride, operand->m, n, d,
@@ -321,7 +325,7 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
     for (size_t i = 0; i < view->n_spans; i++) {
         const size_t padded = padded_of(view, i), rows = padded + view->span[i].rows;
         for (size_t row = 0, n; row < rows; row += n, at += n) {
-            n = size_min(piece, rows - row);
+            n = size_min(run_rows(view, i), rows - row);
             const float *v = rows_f32(step, view, &view->span[i], view->span[i].v,
                                       (ptrdiff_t)row - (ptrdiff_t)padded, n, wide, &stride);
             gemm_blas_nn(out, operand->row_stride, scores + at, columns, v, stride, operand->m, d, n,

@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 
-#include "base/cache_types.h"
 #include "base/mem.h"
 
 bool few_queries_open(struct few_queries *q, size_t queries, size_t d)
@@ -43,21 +42,15 @@ struct int8_rows few_queries_from(const struct few_queries *q, size_t first)
     };
 }
 
-void few_widen_tiles(float *to, const char **tile, size_t tiles, enum dtype type, size_t d)
+void few_widen_tiles(float *to, const char **tile, const ptrdiff_t **rows, size_t tiles,
+                     enum dtype type, size_t d)
 {
-    const size_t bytes = dtype_row_bytes(type, d);
+    const ptrdiff_t bytes = (ptrdiff_t)dtype_row_bytes(type, d);
     for (size_t t = 0; t < tiles; t++) {
         float *to_t = to + t * ATTEND_TILE * d;
-        for (size_t i = 0; i < ATTEND_TILE; i++)
-            dtype_widen(to_t + i * d, type, tile[t] + i * bytes, d);
+        for (ptrdiff_t i = 0; i < ATTEND_TILE; i++)
+            dtype_widen(to_t + i * (ptrdiff_t)d, type, tile[t] + (rows[t] ? rows[t][i] : i * bytes), d);
         tile[t] = (const char *)to_t;
+        rows[t] = NULL;
     }
-}
-
-size_t few_most_row_bytes(size_t d)
-{
-    size_t most = 0;
-    for (size_t i = 0; cache_types[i].name; i++)
-        most = size_max(most, dtype_row_bytes(cache_types[i].type, d));
-    return most;
 }

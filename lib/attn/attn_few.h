@@ -20,10 +20,8 @@ void few_queries_set(const struct few_queries *q, size_t i, const float *x, floa
 /* Those from the first'th on, as kernels want them. */
 struct int8_rows few_queries_from(const struct few_queries *q, size_t first);
 
-/* Tiles of rows to f32: to[tiles][ATTEND_TILE][d]; tile[t] points there then. */
-void few_widen_tiles(float *to, const char **tile, size_t tiles, enum dtype type, size_t d);
-
-/* Bytes of the largest row that a cache may have. */
-size_t few_most_row_bytes(size_t d);
+/* Tiles of rows to f32: to[tiles][ATTEND_TILE][d]; tile[t] points there then, and has no row table. */
+void few_widen_tiles(float *to, const char **tile, const ptrdiff_t **rows, size_t tiles,
+                     enum dtype type, size_t d);
 
 #endif

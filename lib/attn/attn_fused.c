@@ -9,8 +9,8 @@
  * Sequences that share rows and have one query row each are a bundle: the shared rows are read once for all
  * of them, then each sequence's own. That cuts a run at a multiple of ATTEND_BLOCK, which changes no sum.
  *
- * A query of a tree sees rows that do not lie together: they are gathered behind the committed ones, so
- * that each lies at its logical position, as it would in plain decoding. */
+ * A query of a tree sees rows that do not lie together: row tables bring them into the order of their
+ * logical positions, as in plain decoding. Nothing is copied. */
 #include "attn/attn.h"
 
 #include <assert.h>
@@ -26,8 +26,7 @@
 #include "base/threads.h"
 
 enum {
-    PIECE = 256, /* positions; a multiple of ATTEND_BLOCK */
-    PIECE_TILES = PIECE / ATTEND_TILE,
+    PIECE = RUN_TILES * ATTEND_TILE, /* 256 positions; a multiple of ATTEND_BLOCK */
     TASK_QUERIES = 64 /* queries (rows x heads of a group) of a task, if a row has fewer */
 };
 
@@ -38,10 +37,11 @@ struct scratch {
     float *slope, *own;   /* [queries], where the shape has slopes */
     struct states piece, all;
     float *space;
-    char *gathered; /* [2][PIECE] rows of K and V */
-    float *wide;    /* [2][PIECE][d] of them, widened; only where the shape says so */
+    float *wide; /* [2][PIECE][d]: rows of K and V dequantised, only where the shape says so */
     struct few_queries q_int8;
-    const char *k[PIECE_TILES], *v[PIECE_TILES];
+    struct tiles tiles;
+    size_t lies[PIECE];       /* of a tree's query: where the rows of a run lie in the view */
+    struct row_tables tables; /* of those */
 };
 
 struct fused {
@@ -89,7 +89,6 @@ static void close_state(struct attn *attn)
     for (size_t t = 0; f->scratch && t < f->threads; t++) {
         free(f->scratch[t].seen);
         free(f->scratch[t].slope);
-        free(f->scratch[t].gathered);
         free(f->scratch[t].wide);
         few_queries_close(&f->scratch[t].q_int8);
     }
@@ -129,9 +128,8 @@ static bool open_scratch(struct fused *f)
         s->q = at + 2 * states_floats(f->queries, f->d);
         s->seen = mem_alloc(f->queries, 2 * sizeof *s->seen);
         s->slope = mem_alloc(f->queries, 2 * sizeof *s->slope);
-        s->gathered = mem_zalloc(2 * PIECE, few_most_row_bytes(f->d));
         s->wide = f->attn.shape.widen ? mem_alloc(2 * PIECE * f->d, sizeof *s->wide) : NULL;
-        ok = s->seen && s->slope && s->gathered && (s->wide || !f->attn.shape.widen) &&
+        ok = s->seen && s->slope && (s->wide || !f->attn.shape.widen) &&
              few_queries_open(&s->q_int8, f->queries, f->d);
         s->first = ok ? s->seen + f->queries : NULL;
         s->own = ok ? s->slope + f->queries : NULL;
@@ -277,6 +275,7 @@ static void attend_rows(const struct work *w, size_t tiles, size_t must, size_t 
 {
     const struct fused *f = w->job->f;
     struct scratch *s = w->s;
+    struct tiles *at = &s->tiles;
     const struct states *state = w->state;
     const bool sloped = f->attn.shape.slopes != NULL, int8 = in_int8(f, w->view);
     const bool widen = f->attn.shape.widen && dtype_few_bits(w->view->type);
@@ -285,16 +284,18 @@ static void attend_rows(const struct work *w, size_t tiles, size_t must, size_t 
     const struct kernels *kernels = w->job->step->kernels;
     const struct int8_rows q_int8 = few_queries_from(&s->q_int8, first);
     if (widen) {
-        few_widen_tiles(s->wide, s->k, tiles, w->view->type, f->d);
-        few_widen_tiles(s->wide + PIECE * f->d, s->v, tiles, w->view->type, f->d);
+        few_widen_tiles(s->wide, at->k, at->k_rows, tiles, w->view->type, f->d);
+        few_widen_tiles(s->wide + PIECE * f->d, at->v, at->v_rows, tiles, w->view->type, f->d);
     }
     (int8 ? kernels->attend_few : kernels->attend)(&(struct attend){
         .d = f->d,
         .type = type,
         .row_stride = dtype_row_bytes(type, f->d),
         .tiles = tiles,
-        .k = s->k,
-        .v = s->v,
+        .k = at->k,
+        .v = at->v,
+        .k_rows = at->k_rows,
+        .v_rows = at->v_rows,
         .must = must,
         .queries = rows * f->group,
         .q = s->q + first,
@@ -322,7 +323,7 @@ static void attend_chain(const struct work *w, size_t row, size_t rows, size_t f
         const size_t own = position_of(kv, w->task, i);
         tell_sight(w, i, own, own + 1, from);
     }
-    const size_t tiles = view_tiles(w->view, from, to, w->s->k, w->s->v);
+    const size_t tiles = view_tiles(w->view, from, to, &w->s->tiles);
     const size_t must = end > from ? div_up(end - from, ATTEND_BLOCK) : 0;
     attend_rows(w, tiles, must, row, rows);
 }
@@ -333,27 +334,14 @@ static size_t tree_depth(const struct attn_query *query, size_t row)
     return query->tail_at[row + 1] - query->tail_at[row] - 1;
 }
 
-/* Positions [from, to) of one row of a tree, of which `n` are committed rows and the rest its tail:
- * copied to where they would lie in a chain. */
-static size_t gather_tail(const struct work *w, size_t row, size_t n, size_t from, size_t to)
+/* Positions [from, to) of one row of a tree, of which `n` are committed rows and the rest its tail: in the order of a chain. */
+static size_t tail_tiles(const struct work *w, size_t row, size_t n, size_t from, size_t to)
 {
     const struct attn_query *query = w->task->query;
-    const size_t d = w->job->f->d, bytes = dtype_row_bytes(w->view->type, d);
     struct scratch *s = w->s;
-    char *k = s->gathered, *v = s->gathered + PIECE * bytes;
-    for (size_t at = from; at < to; at++) {
-        const struct kv_span *span;
-        const size_t lies = at < n ? at : n + query->tail[query->tail_at[row] + at - n];
-        const size_t offset = view_row(w->view, lies, &span);
-        memcpy(k + (at - from) * bytes, (const char *)span->k + offset, bytes);
-        memcpy(v + (at - from) * bytes, (const char *)span->v + offset, bytes);
-    }
-    const size_t tiles = div_up(to - from, ATTEND_TILE);
-    for (size_t t = 0; t < tiles; t++) {
-        s->k[t] = k + t * ATTEND_TILE * bytes;
-        s->v[t] = v + t * ATTEND_TILE * bytes;
-    }
-    return tiles;
+    for (size_t at = from; at < to; at++)
+        s->lies[at - from] = at < n ? at : n + query->tail[query->tail_at[row] + at - n];
+    return view_scattered(w->view, s->lies, to - from, &s->tiles, &s->tables);
 }
 
 /* Positions [from, to) for rows of a tree: what all rows see together, each row's own end, and then the
@@ -370,20 +358,20 @@ static void attend_tree(const struct work *w, size_t from, size_t to)
     for (size_t i = 0; i < task->rows && common > from; i++)
         tell_sight(w, i, n + tree_depth(query, task->from + i), common, from);
     if (common > from)
-        attend_rows(w, view_tiles(w->view, from, common, s->k, s->v), SIZE_MAX, 0, task->rows);
+        attend_rows(w, view_tiles(w->view, from, common, &s->tiles), SIZE_MAX, 0, task->rows);
     for (size_t i = 0; i < task->rows; i++) {
         const size_t row = task->from + i, own = n + tree_depth(query, row);
         const size_t end = size_min(own + 1, from + PIECE);
         if (end <= rest)
             continue;
-        const size_t tiles = gather_tail(w, row, n, rest, end);
+        const size_t tiles = tail_tiles(w, row, n, rest, end);
         tell_sight(w, i, own, end, rest);
         attend_rows(w, tiles, SIZE_MAX, i, 1);
     }
     for (size_t i = 0; i < task->rows * w->job->f->group; i++)
         s->seen[i] = 0;
     if (to > padding)
-        attend_rows(w, view_tiles(w->view, padding, to, s->k, s->v), 0, 0, task->rows);
+        attend_rows(w, view_tiles(w->view, padding, to, &s->tiles), 0, 0, task->rows);
 }
 
 static bool open_view(struct job *job, const struct task *task, size_t seq, struct kv_view *view)
@@ -421,7 +409,7 @@ static void attend_bundle(const struct work *w, size_t from, size_t to)
     for (size_t i = 0; i < task->rows && common > from; i++)
         tell_sight(w, i, position_of(kv, task, i), common, from);
     if (common > from)
-        attend_rows(w, view_tiles(w->view, from, common, w->s->k, w->s->v), SIZE_MAX, 0, task->rows);
+        attend_rows(w, view_tiles(w->view, from, common, &w->s->tiles), SIZE_MAX, 0, task->rows);
     for (size_t i = 0; i < task->rows; i++)
         attend_own(w, i, rest, size_min(to, kv_rows_end(kv, task->bundle->query[i]->seq)));
 }
@@ -434,11 +422,13 @@ static void attend_padding(const struct work *w)
     for (size_t i = 0; i < w->task->rows * w->job->f->group; i++)
         w->s->seen[i] = w->s->first[i] = 0;
     for (size_t at = 0, tiles; at < back; at += tiles * ATTEND_TILE) {
-        tiles = size_min(PIECE_TILES, (back - at) / ATTEND_TILE);
+        struct tiles *to = &w->s->tiles;
+        tiles = size_min(RUN_TILES, (back - at) / ATTEND_TILE);
         for (size_t t = 0; t < tiles; t++) {
             const size_t before = (back - at - t * ATTEND_TILE) * stride;
-            w->s->k[t] = (const char *)first->k + w->view->offset - before;
-            w->s->v[t] = (const char *)first->v + w->view->offset - before;
+            to->k[t] = (const char *)first->k + w->view->offset - before;
+            to->v[t] = (const char *)first->v + w->view->offset - before;
+            to->k_rows[t] = to->v_rows[t] = NULL;
         }
         attend_rows(w, tiles, 0, 0, w->task->rows);
     }
@@ -469,7 +459,7 @@ static void attend_sink(const struct work *w, size_t from, size_t to)
             w->s->first[q] = first - size_min(first, from);
         }
     }
-    attend_rows(w, view_tiles(w->view, from, end, w->s->k, w->s->v), SIZE_MAX, 0, w->task->rows);
+    attend_rows(w, view_tiles(w->view, from, end, &w->s->tiles), SIZE_MAX, 0, w->task->rows);
 }
 
 /* Between the first and the last rows of a sparse head: seen by no query of the task. */

@@ -75,7 +75,7 @@ static void look_along(const struct looking *s, const struct kv_view *view, stru
     for (size_t i = 0; i < view->n_spans; i++) {
         const struct kv_span *span = &view->span[i];
         for (size_t row = 0; row < span->valid; row++) {
-            dtype_widen(k, view->type, (const char *)span->k + view->offset + row * span->row_stride,
+            dtype_widen(k, view->type, (const char *)span->k + view->offset + kv_span_row(span, row),
                         d);
             look_at(s, view->head, span->first + row, k, look);
         }

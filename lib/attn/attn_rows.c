@@ -1,35 +1,57 @@
 /* Where the rows of a view lie. */
 #include "attn/attn_rows.h"
 
-size_t view_tiles(const struct kv_view *view, size_t from, size_t to, const char **k, const char **v)
+size_t view_tiles(const struct kv_view *view, size_t from, size_t to, struct tiles *tiles)
 {
     const struct kv_span *span = view->span, *end = span + view->n_spans;
     size_t n = 0;
     for (size_t at = from; at < to; at += ATTEND_TILE, n++) {
         while (span + 1 < end && at >= span[1].first)
             span++;
-        const size_t offset =
-            view->offset + (size_max(at, span->first) - span->first) * span->row_stride;
-        k[n] = (const char *)span->k + offset;
-        v[n] = (const char *)span->v + offset;
+        const size_t row = size_max(at, span->first) - span->first;
+        const size_t offset = view->offset + (span->row ? 0 : row * span->row_stride);
+        tiles->k[n] = (const char *)span->k + offset;
+        tiles->v[n] = (const char *)span->v + offset;
+        tiles->k_rows[n] = tiles->v_rows[n] = span->row ? span->row + row : NULL;
     }
     return n;
 }
 
-size_t view_row(const struct kv_view *view, size_t at, const struct kv_span **span)
+ptrdiff_t view_row(const struct kv_view *view, size_t at, const struct kv_span **span)
 {
     size_t i = 0;
     at = size_max(at, view->span[0].first);
     while (i + 1 < view->n_spans && at >= view->span[i + 1].first)
         i++;
     *span = &view->span[i];
-    return view->offset + (at - view->span[i].first) * view->span[i].row_stride;
+    return (ptrdiff_t)view->offset + kv_span_row(*span, at - (*span)->first);
+}
+
+size_t view_scattered(const struct kv_view *view, const size_t *lies, size_t n, struct tiles *tiles,
+                      struct row_tables *tables)
+{
+    const size_t n_tiles = div_up(n, ATTEND_TILE);
+    for (size_t i = 0; i < n_tiles * ATTEND_TILE; i++) {
+        const struct kv_span *span;
+        const ptrdiff_t offset = view_row(view, lies[size_min(i, n - 1)], &span); /* behind the last row: it again */
+        const char *k = (const char *)span->k + offset, *v = (const char *)span->v + offset;
+        const size_t t = i / ATTEND_TILE;
+        if (i % ATTEND_TILE == 0) {
+            tiles->k[t] = k;
+            tiles->v[t] = v;
+            tiles->k_rows[t] = tables->k + i;
+            tiles->v_rows[t] = tables->v + i;
+        }
+        tables->k[i] = k - tiles->k[t];
+        tables->v[i] = v - tiles->v[t];
+    }
+    return n_tiles;
 }
 
 bool view_same_row(const struct kv_view *a, const struct kv_view *b, size_t at)
 {
     const struct kv_span *in_a, *in_b;
-    const size_t offset_a = view_row(a, at, &in_a), offset_b = view_row(b, at, &in_b);
+    const ptrdiff_t offset_a = view_row(a, at, &in_a), offset_b = view_row(b, at, &in_b);
     return (const char *)in_a->k + offset_a == (const char *)in_b->k + offset_b &&
            (const char *)in_a->v + offset_a == (const char *)in_b->v + offset_b;
 }

@@ -28,20 +28,19 @@ INLINE vf load_row(enum dtype type, const char *row, size_t j)
 }
 
 /* turned[j][ATTEND_BLOCK] of tile t of a block: columns from t * ATTEND_TILE on. */
-INLINE void turn_tile(enum dtype type, float *turned, size_t t, const char *k, size_t stride, size_t d,
+INLINE void turn_tile(enum dtype type, float *turned, size_t t, struct tile k, size_t d,
                       const struct next_block *next)
 {
     const size_t whole = d / VW * VW, at = t * ATTEND_TILE, size = dtype_size(type);
     for (size_t p = 0; p < ATTEND_TILE; p += VW) {
-        const char *rows = k + p * stride;
+        const ptrdiff_t *row = k.row + p;
         float *to = turned + at + p;
         for (size_t j = 0; j < whole; j += VW) {
             vf x[VW];
             for (size_t i = 0; i < VW; i++) {
-                x[i] = load_row(type, rows + i * stride, j);
-                if (i % 2) /* every second of the block's loads: half a tile for each of its tiles */
-                    fetch_line(next->k[0],
-                               (t * ATTEND_TILE * d + (p + i) * VW + j * ATTEND_TILE) / 2 * size);
+                x[i] = load_row(type, k.base + row[i], j);
+                if (i % 2) /* with every second load: half of the tile's rows for each of the block's tiles */
+                    fetch_line(next->k[0], (at + p + i) / 2, j * size);
             }
             vf_transpose(x);
             for (size_t i = 0; i < VW; i++)
@@ -49,49 +48,44 @@ INLINE void turn_tile(enum dtype type, float *turned, size_t t, const char *k, s
         }
         for (size_t j = whole; j < d; j++)
             for (size_t i = 0; i < VW; i++)
-                to[j * ATTEND_BLOCK + i] = dtype_element(type, rows + i * stride, j);
+                to[j * ATTEND_BLOCK + i] = dtype_element(type, k.base + row[i], j);
     }
 }
 
-PHASE void turn_block(const struct attend *a, size_t block, float *turned,
-                      const struct next_block *next)
+PHASE void turn_block(const struct attend *a, const struct strided *strided, size_t block,
+                      float *turned, const struct next_block *next)
 {
     for (size_t t = 0; t < BLOCK_TILES; t++) {
         const size_t tile = block * BLOCK_TILES + t;
-        if (tile >= a->tiles)
+        if (tile >= a->tiles) {
             for (size_t j = 0; j < a->d; j++)
                 memset(turned + j * ATTEND_BLOCK + t * ATTEND_TILE, 0, ATTEND_TILE * sizeof *turned);
-        else
-            switch (a->type) {
-            case DTYPE_F32:
-                turn_tile(DTYPE_F32, turned, t, a->k[tile], a->row_stride, a->d, next);
-                break;
-            case DTYPE_BF16:
-                turn_tile(DTYPE_BF16, turned, t, a->k[tile], a->row_stride, a->d, next);
-                break;
-            case DTYPE_F16:
-                turn_tile(DTYPE_F16, turned, t, a->k[tile], a->row_stride, a->d, next);
-                break;
-            case DTYPE_FEW_BITS:
-            case DTYPE_COUNT: break;
-            }
+            continue;
+        }
+        const struct tile k = k_tile(a, strided, tile);
+        switch (a->type) {
+        case DTYPE_F32: turn_tile(DTYPE_F32, turned, t, k, a->d, next); break;
+        case DTYPE_BF16: turn_tile(DTYPE_BF16, turned, t, k, a->d, next); break;
+        case DTYPE_F16: turn_tile(DTYPE_F16, turned, t, k, a->d, next); break;
+        case DTYPE_FEW_BITS:
+        case DTYPE_COUNT: break;
+        }
     }
 }
 
-/* scores[R][ATTEND_BLOCK] of queries q[d][q_stride]; `tile` is fetched, `step` bytes with every element of a query. */
+/* scores[R][ATTEND_BLOCK] of queries q[d][q_stride]. With every element one line of the tile `next` is prefetched, of one
+ * row after the other; after a row's turn its next `step` bytes follow. */
 INLINE void score_tile(const int R, float *scores, const float *q, size_t q_stride, const float *turned,
-                       size_t d, const char *tile, size_t step)
+                       size_t d, struct tile next, size_t step)
 {
     vf sum[SCORE_QUERIES][BLOCK_GROUPS] = {{{0}}};
-    for (const float *end = turned + d * ATTEND_BLOCK; turned < end; turned += ATTEND_BLOCK) {
-        fetch_line(tile, 0);
+    for (size_t j = 0; j < d; j++, turned += ATTEND_BLOCK, q += q_stride) {
+        fetch_line(next, j % ATTEND_TILE, j / ATTEND_TILE * step);
         for (int g = 0; g < BLOCK_GROUPS; g++) {
             const vf k = vf_load(turned + g * VW);
             for (int i = 0; i < R; i++)
                 sum[i][g] = vf_fma(vf_set1(q[i]), k, sum[i][g]);
         }
-        q += q_stride;
-        tile += step;
     }
     for (int i = 0; i < R; i++)
         for (int g = 0; g < BLOCK_GROUPS; g++)
@@ -102,9 +96,10 @@ INLINE void score_tile(const int R, float *scores, const float *q, size_t q_stri
 PHASE void score_block(const struct attend *a, size_t from, size_t to, float *scores,
                        const float *turned, const struct next_block *next)
 {
+    const size_t step = ATTEND_TILE * dtype_size(a->type);
 #define TILE                                                                                           \
     score_tile(R, scores + (from + i) * ATTEND_BLOCK, a->q + from + i, a->q_stride, turned, a->d,      \
-               next->k[1], i ? 0 : next->bytes / a->d)
+               next->k[1], i ? 0 : step)
     FOR_TILES(to - from, SCORE_QUERIES, TILE);
 #undef TILE
 }
@@ -122,16 +117,17 @@ static float weigh(const struct attend *a, size_t query, size_t first, float *sc
 
 /* A block's rows of V: one or two tiles. */
 struct value_rows {
-    const char *tile[BLOCK_TILES];
-    size_t tiles, stride;
-    const char *next; /* to be fetched, or NULL */
+    struct tile tile[BLOCK_TILES];
+    size_t tiles;
+    const struct tile *next; /* to be prefetched, or NULL */
 };
 
 /* context[R][G * VW] at column j, over a block's rows of V: weights[R][ATTEND_BLOCK]. */
 INLINE void value_tile(const int R, const int G, enum dtype type, float *context, size_t d,
                        const float *shrink, const float *weights, const struct value_rows *v, size_t j)
 {
-    const size_t bytes = (size_t)G * VW * dtype_size(type) / BLOCK_TILES; /* to fetch with every row */
+    const size_t size = dtype_size(type);
+    const size_t bytes = (size_t)G * VW * size / BLOCK_TILES; /* to prefetch with every row: half of one */
     vf sum[VALUE_QUERIES][VALUE_GROUPS];
     for (int i = 0; i < R; i++)
         for (int g = 0; g < G; g++)
@@ -140,10 +136,9 @@ INLINE void value_tile(const int R, const int G, enum dtype type, float *context
         for (size_t p = 0; p < ATTEND_TILE; p++) {
             vf row[VALUE_GROUPS];
             for (int g = 0; g < G; g++)
-                row[g] = load_row(type, v->tile[t] + p * v->stride, j + (size_t)g * VW);
+                row[g] = load_row(type, v->tile[t].base + v->tile[t].row[p], j + (size_t)g * VW);
             for (size_t line = 0; v->next && line < bytes; line += 64)
-                fetch_line(v->next,
-                           j * ATTEND_TILE * dtype_size(type) + (t * ATTEND_TILE + p) * bytes + line);
+                fetch_line(*v->next, (t * ATTEND_TILE + p) / 2, j * size + p % 2 * bytes + line);
             for (int i = 0; i < R; i++) {
                 const vf weight = vf_set1(weights[(size_t)i * ATTEND_BLOCK + t * ATTEND_TILE + p]);
                 for (int g = 0; g < G; g++)
@@ -169,20 +164,21 @@ INLINE void value_rows(const int R, enum dtype type, float *context, size_t d, c
             float sum = context[(size_t)i * d + j] * shrink[i];
             for (size_t p = 0; p < v->tiles * ATTEND_TILE; p++)
                 sum += weights[(size_t)i * ATTEND_BLOCK + p] *
-                       dtype_element(type, v->tile[p / ATTEND_TILE] + p % ATTEND_TILE * v->stride, j);
+                       dtype_element(type, v->tile[p / ATTEND_TILE].base +
+                                                v->tile[p / ATTEND_TILE].row[p % ATTEND_TILE], j);
             context[(size_t)i * d + j] = sum;
         }
 }
 
 /* Queries [from, to) over a block. */
-INLINE void values(enum dtype type, const struct attend *a, size_t block, size_t from, size_t to,
-                   const float *weights, const float *shrink, const char *next)
+INLINE void values(enum dtype type, const struct attend *a, const struct strided *strided, size_t block,
+                   size_t from, size_t to, const float *weights, const float *shrink,
+                   const struct tile *next)
 {
     const size_t first = block * BLOCK_TILES;
-    struct value_rows v = {
-        .tiles = size_min(BLOCK_TILES, a->tiles - first), .stride = a->row_stride, .next = next};
+    struct value_rows v = {.tiles = size_min(BLOCK_TILES, a->tiles - first), .next = next};
     for (size_t t = 0; t < v.tiles; t++)
-        v.tile[t] = a->v[first + t];
+        v.tile[t] = v_tile(a, strided, first + t);
 #define TILE                                                                                           \
     value_rows(R, type, a->context + (from + i) * a->d, a->d, shrink + i, weights + i * ATTEND_BLOCK,  \
                &v);                                                                                    \
@@ -195,35 +191,30 @@ static void attend(const struct attend *a)
 {
     float *turned = a->space, *scores = turned + ATTEND_BLOCK * a->d;
     float *shrink = scores + ATTEND_BLOCK * a->queries;
+    const struct strided strided = strided_rows(a);
     const size_t blocks = div_up(a->tiles, BLOCK_TILES);
     for (size_t block = 0; block < blocks; block++) {
         const size_t first = block * ATTEND_BLOCK;
-        const struct next_block next = find_next(a, block);
+        const struct next_block next = find_next(a, &strided, block);
         const struct sight at = queries_at(a, block);
         const size_t from = at.from, to = at.seen;
         if (from == to)
             continue;
-        turn_block(a, block, turned, &next);
+        turn_block(a, &strided, block, turned, &next);
         score_block(a, from, to, scores, turned, &next);
-        const size_t share = round_up(div_up(next.bytes, to - from), 64);
         for (size_t i = from; i < to; i++) {
-            for (size_t line = 0; line < share; line += 64)
-                fetch_line(next.v[0], (i - from) * share + line);
+            for (size_t row = i - from; row < ATTEND_TILE; row += to - from)
+                for (size_t line = 0; line < next.row_bytes; line += 64)
+                    fetch_line(next.v[0], row, line);
             shrink[i] = weigh(a, i, first, scores + i * ATTEND_BLOCK);
         }
+        const float *weights = scores + from * ATTEND_BLOCK, *by = shrink + from;
         switch (a->type) {
-        case DTYPE_F32:
-            values(DTYPE_F32, a, block, from, to, scores + from * ATTEND_BLOCK, shrink + from,
-                   next.v[1]);
-            break;
+        case DTYPE_F32: values(DTYPE_F32, a, &strided, block, from, to, weights, by, &next.v[1]); break;
         case DTYPE_BF16:
-            values(DTYPE_BF16, a, block, from, to, scores + from * ATTEND_BLOCK, shrink + from,
-                   next.v[1]);
+            values(DTYPE_BF16, a, &strided, block, from, to, weights, by, &next.v[1]);
             break;
-        case DTYPE_F16:
-            values(DTYPE_F16, a, block, from, to, scores + from * ATTEND_BLOCK, shrink + from,
-                   next.v[1]);
-            break;
+        case DTYPE_F16: values(DTYPE_F16, a, &strided, block, from, to, weights, by, &next.v[1]); break;
         case DTYPE_FEW_BITS:
         case DTYPE_COUNT: break;
         }

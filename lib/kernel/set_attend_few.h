@@ -73,8 +73,8 @@ INLINE vi load_word(const void *p)
 /* As much of the next block's K as goes with word w of this one's. */
 INLINE void fetch_words(const struct few_block *f, size_t w)
 {
-    fetch_near(f->next.k[0] + f->fetched * w);
-    fetch_near(f->next.k[1] + f->fetched * w);
+    for (size_t t = 0; t < BLOCK_TILES; t++)
+        fetch_near(f->next.k[t].base + f->fetch[t][w]);
 }
 
 /* Of R queries: one scale for all of a row. */
@@ -303,10 +303,10 @@ INLINE void value_tile(const int R, const int G, const struct few_block *f, size
             sum[i][g] = (vi){0};
     const int16_t *share = f->share + query * ATTEND_BLOCK;
     const uint32_t *pairs = f->pairs + j;
-    const char *next = f->next.v[j / (SHARE_GROUPS * VW) % BLOCK_TILES];
-    for (size_t p = 0; p < ATTEND_BLOCK; p += 2, pairs += f->columns, next += f->a->row_stride) {
+    const struct tile next = f->next.v[j / (SHARE_GROUPS * VW) % BLOCK_TILES];
+    for (size_t p = 0; p < ATTEND_BLOCK; p += 2, pairs += f->columns) {
         vu v[SHARE_GROUPS];
-        fetch_near(next);
+        fetch_near(next.base + next.row[p / 2]);
         for (int g = 0; g < G; g++)
             v[g] = vu_load(pairs + g * VW);
         for (int i = 0; i < R; i++) {
@@ -346,12 +346,13 @@ PHASE void value_columns(const struct few_block *f, struct sight at, size_t j, s
 
 static void attend_few(const struct attend *a)
 {
-    struct few_block f = place_block(a);
+    struct few_block f;
+    place_block(&f, a);
     for (size_t block = 0; block < div_up(a->tiles, BLOCK_TILES); block++) {
         const struct sight at = queries_at(a, block);
         if (at.from == at.seen)
             continue;
-        f.next = find_next(a, block);
+        find_next_rows(&f, block);
         load_block(&f, block);
         if (a->type == DTYPE_Q4)
             scores_q4(&f, at.from, at.seen);

@@ -13,23 +13,62 @@ enum {
 /* In functions of their own the phases of a block keep what their loops need in registers. */
 #define PHASE static __attribute__((noinline))
 
-/* The next block's tiles, fetched while this block is computed: a quarter in each of its four phases, a line
- * at a time, so that memory is always asked for something and never for much at once. */
-struct next_block {
-    const char *k[BLOCK_TILES], *v[BLOCK_TILES];
-    size_t bytes; /* of a tile */
+/* A tile of K or V: row i is at base + row[i]. */
+struct tile {
+    const char *base;
+    const ptrdiff_t *row; /* [ATTEND_TILE] */
 };
 
-INLINE void fetch_line(const char *tile, size_t at) { __builtin_prefetch(tile + at, 0, 2); }
+/* The row table of tiles whose rows are row_stride apart. */
+struct strided {
+    ptrdiff_t row[ATTEND_TILE];
+};
 
-/* Behind the last block what lies there is asked for, and never read: mostly the rows that the next call is given. */
-static struct next_block find_next(const struct attend *a, size_t block)
+INLINE struct strided strided_rows(const struct attend *a)
 {
-    struct next_block next = {.bytes = ATTEND_TILE * a->row_stride};
+    struct strided strided;
+    for (size_t i = 0; i < ATTEND_TILE; i++)
+        strided.row[i] = (ptrdiff_t)(i * a->row_stride);
+    return strided;
+}
+
+INLINE struct tile k_tile(const struct attend *a, const struct strided *strided, size_t t)
+{
+    return (struct tile){a->k[t], a->k_rows && a->k_rows[t] ? a->k_rows[t] : strided->row};
+}
+
+INLINE struct tile v_tile(const struct attend *a, const struct strided *strided, size_t t)
+{
+    return (struct tile){a->v[t], a->v_rows && a->v_rows[t] ? a->v_rows[t] : strided->row};
+}
+
+/* The tiles of the next block, prefetched while this block is computed: a quarter in each of its four phases, one cache
+ * line at a time, so that loads are always in flight and never too many at once. */
+struct next_block {
+    struct tile k[BLOCK_TILES], v[BLOCK_TILES];
+    size_t row_bytes;
+};
+
+INLINE void fetch_line(struct tile tile, size_t row, size_t at)
+{
+    __builtin_prefetch(tile.base + tile.row[row] + at, 0, 2);
+}
+
+/* The tile that would follow a block's last one in storage. */
+INLINE struct tile tile_behind(struct tile last, const struct strided *strided, size_t n, size_t bytes)
+{
+    return n ? (struct tile){last.base + last.row[0] + n * bytes, strided->row} : last;
+}
+
+/* Behind the last block, prefetch what follows in memory: mostly the positions of the next call. */
+static struct next_block find_next(const struct attend *a, const struct strided *strided, size_t block)
+{
+    struct next_block next = {.row_bytes = a->row_stride};
     for (size_t t = 0; t < BLOCK_TILES; t++) {
         const size_t wanted = (block + 1) * BLOCK_TILES + t, tile = size_min(wanted, a->tiles - 1);
-        next.k[t] = a->k[tile] + (wanted - tile) * next.bytes;
-        next.v[t] = a->v[tile] + (wanted - tile) * next.bytes;
+        const size_t behind = wanted - tile, bytes = ATTEND_TILE * a->row_stride;
+        next.k[t] = tile_behind(k_tile(a, strided, tile), strided, behind, bytes);
+        next.v[t] = tile_behind(v_tile(a, strided, tile), strided, behind, bytes);
     }
     return next;
 }

@@ -31,22 +31,32 @@ struct kv_policy;
  *   - spans come in the order of positions, each beginning at a multiple of TILE_ROWS where the one before ended; the first one
  *     begins at position 0, or where the tile begins that has the first row which the step sees: that sequence's rows are
  *     dropped from the front, and those before in the tile are finite, and nobody's;
- *   - rows of a head lie row_stride bytes apart, at least the size of a row; 16 rows from a multiple of 16 on lie in one span,
- *     and all of them can be read and are finite, also behind the last row: storage comes in whole tiles;
+ *   - rows of a head lie row_stride bytes apart, at least the size of a row, or where the span's table says; 16 rows from a
+ *     multiple of 16 on lie in one span, and all of them can be read and are finite, also behind the last row: storage comes
+ *     in whole tiles;
  *   - only the last span has rows without a token behind it (valid < rows);
  *   - `padded` rows before the first span, whole tiles as well, are to be multiplied and masked. */
 
-/* Consecutive rows, each as base/dtype.h has rows of the view's type. Row i of the view's head h lies at k + view->offset + h *
- * head_stride + i * row_stride. */
+/* Consecutive positions, each row as base/dtype.h has rows of the view's type. Row i of the view's head h lies at
+ * k + view->offset + h * head_stride + kv_span_row(span, i). */
 struct kv_span {
     const void *k, *v;
     size_t head_stride, row_stride; /* bytes, the same for k and v */
     size_t first;                   /* position of the first row */
     size_t rows;                    /* rows to multiply, padding included */
     size_t valid; /* leading rows up to the last one that holds a token, committed or not */
+    /* [rows, in whole tiles]: bytes to each row, the same for k and v, where rows are scattered since beams read each other's
+     * entries; stands until the sequence's next kv_room(). NULL: they are row_stride apart. */
+    const ptrdiff_t *row;
 };
 
-/* Usually one to three spans, kept in `few`; policies with more (blocks) point to a table of theirs,
+/* Bytes from a span's first head to row i of it. */
+static inline ptrdiff_t kv_span_row(const struct kv_span *span, size_t i)
+{
+    return span->row ? span->row[i] : (ptrdiff_t)(i * span->row_stride);
+}
+
+/* Usually one to four spans, kept in `few`; policies with more (blocks) point to a table of theirs,
  * which stands until the sequence's next kv_room(). */
 struct kv_view {
     size_t seq, layer, head, heads; /* what it is a view of */
@@ -58,7 +68,7 @@ struct kv_view {
                             that nobody sees any more zeros are there. recent 0: it sees all */
     size_t n_spans;
     const struct kv_span *span;
-    struct kv_span few[3]; /* a view is not copied: `span` may point here */
+    struct kv_span few[4]; /* a view is not copied: `span` may point here */
 };
 
 /* What a cache must hold. */
@@ -74,7 +84,7 @@ struct kv_shape {
 struct kv_stats {
     size_t allocations; /* growth events: one for all layers of a sequence */
     size_t copied_rows; /* counted once, not per layer or head */
-    size_t copied_bytes;
+    size_t copied_bytes; /* of K and V, scratch memory included */
     size_t padded_rows;                 /* rows multiplied without holding a token, summed over steps */
     size_t rows_computed;               /* rows multiplied, summed over steps */
     size_t adopted_rows, adopted_bytes; /* taken where they lay, without a copy */
@@ -166,6 +176,9 @@ const struct kv_setup *kv_setup(const struct kv *kv);
 void kv_spelling(const struct kv *kv, char *text, size_t size);
 
 const struct kv_stats *kv_stats(const struct kv *kv);
+
+/* Adds bytes of K or V that whoever reads a view copied to memory of its own; from any thread, during a step. */
+void kv_count_scratch(struct kv *kv, size_t bytes);
 
 /* What was counted since then does not count: steps that were run only to time them. */
 void kv_uncount(struct kv *kv, const struct kv_stats *before);

@@ -7,15 +7,6 @@
 #include "base/mem.h"
 #include "kv/kv_rows.h"
 
-struct kv_segment *kv_chain_segment(const struct kv_chain *c, size_t row)
-{
-    for (size_t i = 0; i < c->n_shared; i++)
-        if (row < c->shared[i].end)
-            return c->shared[i].of;
-    const size_t own = row - kv_chain_tail_at(c);
-    return own < c->n_places ? c->place[own] : c->tail;
-}
-
 static size_t n_heads(const struct kv *kv)
 {
     return 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads;
@@ -34,6 +25,20 @@ char *kv_segment_row(const struct kv *kv, const struct kv_segment *s, size_t mat
                   : matrix % 2 ? layer->v
                                : layer->k;
     return heads + head * kv_segment_stride(kv, s) + (row - s->first) * kv_row_bytes(kv);
+}
+
+char *kv_chain_row(const struct kv *kv, const struct kv_chain *c, size_t matrix, size_t head,
+                   size_t row)
+{
+    for (size_t i = 0; i < c->n_shared; i++)
+        if (row < c->shared[i].end)
+            return kv_segment_row(kv, c->shared[i].of, matrix, head, row);
+    const size_t first = kv_chain_tail_at(c);
+    if (c->group && row < c->group->common)
+        return kv_segment_row(kv, c->group->tail[0], matrix, head, row);
+    return row - first < c->n_index
+               ? kv_segment_row(kv, c->group->tail[0], matrix, head, first) + c->index[row - first]
+               : kv_segment_row(kv, c->tail, matrix, head, row);
 }
 
 /* ---- segments ---- */
@@ -85,15 +90,11 @@ struct kv_segment *kv_chain_copy(struct kv *kv, const struct kv_chain *c, size_t
 {
     struct kv_segment *to = kv_segment_begin(kv, first, kv_segment_cap(kv, end), err);
     const double start = clock_ms();
-    for (size_t at = first, next; to && at < end; at = next) {
-        const struct kv_segment *from = kv_chain_segment(c, at);
-        for (next = at; next < end && kv_chain_segment(c, next) == from;)
-            next++;
-        for (size_t i = 0; i < n_heads(kv); i++) {
-            const size_t matrix = i / kv->setup.shape.kv_heads, head = i % kv->setup.shape.kv_heads;
-            memcpy(kv_segment_row(kv, to, matrix, head, at), kv_segment_row(kv, from, matrix, head, at),
-                   (next - at) * kv_row_bytes(kv));
-        }
+    for (size_t i = 0; to && i < n_heads(kv); i++) {
+        const size_t matrix = i / kv->setup.shape.kv_heads, head = i % kv->setup.shape.kv_heads;
+        for (size_t row = first; row < end; row++)
+            memcpy(kv_segment_row(kv, to, matrix, head, row), kv_chain_row(kv, c, matrix, head, row),
+                   kv_row_bytes(kv));
     }
     kv->stats.copy_ms += clock_ms() - start;
     kv_count_copied(kv, to ? end - first : 0);
@@ -122,9 +123,9 @@ void kv_chain_drop_tail(struct kv *kv, struct kv_chain *c)
             kv_segment_leave(kv, group->tail[i]);
         free(group);
     }
-    free(c->place);
-    c->place = NULL;
-    c->n_places = c->places_cap = 0;
+    free(c->index);
+    c->index = NULL;
+    c->n_index = c->index_cap = 0;
     c->group = NULL;
     c->tail = NULL;
 }

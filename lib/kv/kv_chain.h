@@ -18,11 +18,13 @@ struct kv_segment {
 /* A beginning of several prompts, and the rest of one: the tail is a view's third span. */
 enum { KV_CHAIN_SHARED = 2 };
 
-/* Tails of sequences that go on from one prompt, in step, and read each other's rows (segment paper 3.3): they stand as long as
- * one of the sequences is among them. Each writes to its own only. */
+/* Tails of beams that continue one prompt in step and read each other's entries (segment paper 3.3): they stand as long as
+ * one of the beams is in the group. Each beam writes to its own tail; entries older than the beams' latest common ancestor are
+ * moved to the first tail, where all beams read them. All tails have one layout. */
 struct kv_group {
     size_t users, n;
-    size_t filled; /* rows before this may be read by others */
+    size_t filled; /* entries before this position may be read by others */
+    size_t common; /* entries before this position, a whole tile, lie in the first tail for all beams */
     struct kv_segment *tail[];
 };
 
@@ -34,9 +36,11 @@ struct kv_chain {
     } shared[KV_CHAIN_SHARED];
     size_t n_shared;
     struct kv_segment *tail;
-    struct kv_group *group;    /* that the tail is of, or NULL */
-    struct kv_segment **place; /* where the tail's first rows lie really, one after the other */
-    size_t n_places, places_cap;
+    struct kv_group *group; /* that the tail is of, or NULL */
+    /* Index selection: where the entries behind kv_chain_tail_at() lie, in bytes from a head's first row in the group's first
+     * tail to theirs: [n_index, in whole tiles], made up to the rows that there is room for. n_index 0: in the chain's own tail. */
+    ptrdiff_t *index;
+    size_t n_index, index_cap;
     bool prompt; /* rows came many at a time: the tail is worth sharing */
 };
 
@@ -51,8 +55,9 @@ static inline size_t kv_chain_tail_at(const struct kv_chain *c)
     return c->n_shared ? c->shared[c->n_shared - 1].end : 0;
 }
 
-/* The segment that has a row. */
-struct kv_segment *kv_chain_segment(const struct kv_chain *chain, size_t row);
+/* Where a row of a chain lies. */
+char *kv_chain_row(const struct kv *kv, const struct kv_chain *chain, size_t matrix, size_t head,
+                   size_t row);
 
 /* Rows that are made for `rows` of them. */
 static inline size_t kv_segment_cap(const struct kv *kv, size_t rows)
@@ -92,15 +97,26 @@ int kv_chain_share(struct kv *kv, size_t seq, size_t end, struct err *err) MUST_
 
 /* ---- index selection: kv_select.c ---- */
 
-/* Sequences that differ in their tails only can read each other's rows; false: they differ in more, or memory is short. */
+/* Sequences that differ in their tails only can read each other's entries; false: they differ in more, or memory is short.
+ * Entries older than their latest common ancestor are moved to one place, once in their life, a tile at a time. */
 bool kv_chains_join(struct kv *kv, const size_t *seq, size_t n);
 
 /* Of sequences that were joined: `to` becomes what `from` is, and no row is copied. */
 int kv_chain_follow(struct kv *kv, size_t to, size_t from, struct err *err) MUST_USE;
 
-/* A view of the heads [head, head + heads), and its end. Tiles whose rows lie in several places are put together for it. */
-int kv_chain_view(const struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads,
-                  size_t valid, struct kv_view *view, struct err *err) MUST_USE;
-void kv_chain_view_end(struct kv_view *view);
+/* Before rows up to n are written: the index of a chain that has one covers them. */
+int kv_chain_index(struct kv *kv, struct kv_chain *chain, size_t n, struct err *err) MUST_USE;
+
+/* The chain keeps its first n rows. */
+void kv_chain_index_cut(struct kv_chain *chain, size_t n);
+
+/* What a view is of. */
+struct kv_head {
+    size_t layer, head;
+};
+
+/* The spans of a view of a chain with `valid` rows. */
+void kv_chain_view(const struct kv *kv, const struct kv_chain *chain, const struct kv_head *of,
+                   size_t valid, struct kv_view *view);
 
 #endif

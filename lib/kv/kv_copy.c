@@ -140,7 +140,7 @@ static void read_span(const struct kv *kv, size_t seq, const struct kv_span *spa
     const struct kv_seq *s = &kv->seq[seq];
     const size_t end = size_min(span->first + span->valid, s->first + s->n), bytes = kv_row_bytes(kv);
     for (size_t at = size_max(span->first, s->first); at < end; at++)
-        memcpy(out + (at - s->first) * bytes, from + (at - span->first) * span->row_stride, bytes);
+        memcpy(out + (at - s->first) * bytes, from + kv_span_row(span, at - span->first), bytes);
 }
 
 int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *out, struct err *err)

@@ -85,7 +85,7 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     const size_t bytes = kv_row_bytes(kv);
     if (k)
         out->few[0] = (struct kv_span){
-            k, k + kv->setup.shape.kv_heads * h->stride, h->stride, bytes, 0, valid, valid};
+            k, k + kv->setup.shape.kv_heads * h->stride, h->stride, bytes, 0, valid, valid, NULL};
     return k ? 0 : -1;
 }
 

@@ -95,7 +95,7 @@ static struct kv_span span_at(const struct kv *kv, size_t seq, size_t layer, siz
                  stored = first < s->first ? s->first * bytes : head_bytes(kv, s);
     const char *k = row_at(kv, seq, 2 * layer, head, first);
     const char *v = row_at(kv, seq, 2 * layer + 1, head, first);
-    return (struct kv_span){k, v, stored, bytes, first, rows, rows};
+    return (struct kv_span){k, v, stored, bytes, first, rows, rows, NULL};
 }
 
 static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,

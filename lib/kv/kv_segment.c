@@ -2,8 +2,8 @@
  * rows (segment paper 3.2; r is its `step`).
  *
  * When a sequence is forked, what it has becomes a segment that nobody writes to any more, up to a whole tile, and both go on
- * behind it. Of an answer that goes on from a prompt a fork gets a copy; beams that change places get none, but a table that says
- * in whose buffer each row lies. */
+ * behind it. Of an answer that goes on from a prompt a fork gets a copy; beams that are reordered get none, but an index that says
+ * where each entry lies (kv_select.c). */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -12,7 +12,7 @@
 
 static char *row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row)
 {
-    return kv_segment_row(kv, kv_chain_segment(kv_chain_of(kv, seq), row), matrix, head, row);
+    return kv_chain_row(kv, kv_chain_of(kv, seq), matrix, head, row);
 }
 
 static int open_segments(struct kv *kv, struct err *err)
@@ -38,6 +38,8 @@ static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)
     if (read_by_others && !s->adopted && kv_chain_own(kv, seq, tail_at, err) < 0)
         return -1;
     c->prompt = c->prompt || rows > kv->setup.r;
+    if (kv_chain_index(kv, c, s->n + rows, err) < 0)
+        return -1;
     if (s->n + rows <= s->cap)
         return 0;
     if (!c->tail && !(c->tail = kv_segment_begin(kv, kv_chain_tail_at(c), cap, err)))
@@ -52,13 +54,10 @@ static int room(struct kv *kv, size_t seq, size_t rows, struct err *err)
 static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
                 struct kv_view *out, struct err *err)
 {
-    return kv_chain_view(kv, seq, layer, head, heads, valid, out, err);
-}
-
-static void done(struct kv *kv, struct kv_view *view)
-{
-    (void)kv;
-    kv_chain_view_end(view);
+    (void)heads;
+    (void)err;
+    kv_chain_view(kv, kv_chain_of(kv, seq), &(struct kv_head){layer, head}, valid, out);
+    return 0;
 }
 
 static void keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra)
@@ -67,7 +66,7 @@ static void keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, si
     const size_t n = rows + n_extra;
     kv_rows_close_up(kv, seq, rows, extra, n_extra);
     if (n >= kv_chain_tail_at(c) && n) {
-        c->n_places = size_min(c->n_places, n - kv_chain_tail_at(c));
+        kv_chain_index_cut(c, n);
         return;
     }
     kv_chain_drop_tail(kv, c);
@@ -110,6 +109,8 @@ static size_t shared(const struct kv *kv, size_t a, size_t b)
 {
     const struct kv_chain *x = kv_chain_of(kv, a), *y = kv_chain_of(kv, b);
     size_t rows = 0;
+    if (x->group && x->group == y->group && x->group->common)
+        return size_min(x->group->common, size_min(kv->seq[a].n, kv->seq[b].n));
     for (size_t i = 0; i < size_min(x->n_shared, y->n_shared) && x->shared[i].of == y->shared[i].of;
          i++) {
         rows = size_min(x->shared[i].end, y->shared[i].end);
@@ -140,7 +141,7 @@ static int adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size
 }
 
 static const struct kv_reading reading = {
-    .done = done, .shared = shared, .join = kv_chains_join, .follow = kv_chain_follow};
+    .shared = shared, .join = kv_chains_join, .follow = kv_chain_follow};
 
 const struct kv_policy kv_policy_segment = {
     .name = "segment",

@@ -1,12 +1,21 @@
-/* Index selection: beams that change places copy nothing. A table says in whose buffer each row of an answer lies (segment paper
- * 3.3), and views follow it: whole tiles where they lie, a tile whose rows are in several places put together. */
+/* Index selection: reordered beams read each other's entries where these lie (segment paper 3.3).
+ *
+ * An index says, for every entry of an answer, where it lies: as an offset in bytes, which is the same for K and V in every layer
+ * and head, since all tails of a group have one layout. Attention reads by it, a row at a time. A child gets a copy of its
+ * parent's index, and no entry moves.
+ *
+ * Entries older than the latest common ancestor of all beams have one place for all of them: they are moved to the group's first
+ * tail, each once in its life, as soon as they fill a tile. There they lie together, and attention reads them once for all beams. */
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
+#include "base/threads.h"
 #include "kv/kv_chain.h"
 #include "kv/kv_rows.h"
 
-/* ---- sequences that read each other's rows ---- */
+/* ---- sequences that read each other's entries ---- */
 
 static bool same_beginning(const struct kv *kv, size_t a, size_t b)
 {
@@ -31,6 +40,67 @@ static struct kv_group *make_group(struct kv *kv, const size_t *seq, size_t n)
     return group;
 }
 
+/* The index of entry i of a chain without one: it lies in the chain's own tail. */
+static ptrdiff_t own_index(const struct kv *kv, const struct kv_chain *c, size_t i)
+{
+    return c->tail->rows - c->group->tail[0]->rows + (ptrdiff_t)(i * kv_row_bytes(kv));
+}
+
+static ptrdiff_t index_of(const struct kv *kv, const struct kv_chain *c, size_t i)
+{
+    return i < c->n_index ? c->index[i] : own_index(kv, c, i);
+}
+
+/* The position behind the last entry that is the same one for all sequences. */
+static size_t common_end(const struct kv *kv, const size_t *seq, size_t n)
+{
+    const struct kv_chain *c = kv_chain_of(kv, seq[0]);
+    const size_t first = kv_chain_tail_at(c);
+    size_t end = size_max(c->group->common, first);
+    for (; end < kv->seq[seq[0]].n; end++)
+        for (size_t i = 1; i < n; i++)
+            if (index_of(kv, kv_chain_of(kv, seq[i]), end - first) != index_of(kv, c, end - first))
+                return end;
+    return end;
+}
+
+struct gathering {
+    const struct kv *kv;
+    const struct kv_chain *chain;
+    size_t from, to; /* entries of the tail */
+};
+
+/* One head of K or V. */
+static void gather_head(void *arg, size_t head)
+{
+    const struct gathering *g = arg;
+    const struct kv_chain *c = g->chain;
+    const size_t heads = g->kv->setup.shape.kv_heads, bytes = kv_row_bytes(g->kv);
+    char *rows = kv_segment_row(g->kv, c->group->tail[0], head / heads, head % heads, kv_chain_tail_at(c));
+    for (size_t i = g->from; i < g->to; i++)
+        if (index_of(g->kv, c, i) != (ptrdiff_t)(i * bytes))
+            memcpy(rows + i * bytes, rows + index_of(g->kv, c, i), bytes);
+}
+
+/* Entries of whole tiles that all sequences have in common move to the group's first tail: what lies there is nobody's any
+ * more. */
+static void gather_common(struct kv *kv, const size_t *seq, size_t n)
+{
+    const struct kv_chain *c = kv_chain_of(kv, seq[0]);
+    const size_t first = kv_chain_tail_at(c), heads = 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads;
+    const size_t begin = size_max(c->group->common, first), bytes = kv_row_bytes(kv);
+    const size_t end = common_end(kv, seq, n) / TILE_ROWS * TILE_ROWS;
+    const double start = clock_ms();
+    if (end <= begin)
+        return;
+    for (size_t i = begin - first; i < end - first; i++)
+        kv_count_copied(kv, index_of(kv, c, i) != (ptrdiff_t)(i * bytes));
+    struct gathering g = {kv, c, begin - first, end - first};
+    threads_each(heads, heads * (end - begin) * bytes, gather_head, &g);
+    c->group->common = end;
+    kv->stats.copy_ms += clock_ms() - start;
+}
+
 bool kv_chains_join(struct kv *kv, const size_t *seq, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -42,7 +112,41 @@ bool kv_chains_join(struct kv *kv, const size_t *seq, size_t n)
     if (group->users != n || kv->seq[seq[0]].n < group->filled)
         return false;
     group->filled = kv->seq[seq[0]].n;
+    gather_common(kv, seq, n);
     return true;
+}
+
+/* ---- the index ---- */
+
+static int grow_index(struct kv_chain *c, size_t n, struct err *err)
+{
+    while (c->index_cap < n)
+        if (mem_grow(&c->index, &c->index_cap, c->index_cap, sizeof *c->index, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* From entry n_index on the chain's own: up to a whole tile, as attention reads them. */
+static void add_own(const struct kv *kv, struct kv_chain *c, size_t end)
+{
+    for (; c->n_index < end; c->n_index++)
+        c->index[c->n_index] = own_index(kv, c, c->n_index);
+}
+
+int kv_chain_index(struct kv *kv, struct kv_chain *c, size_t n, struct err *err)
+{
+    const size_t end = round_up(n - size_min(n, kv_chain_tail_at(c)), TILE_ROWS);
+    if (!c->n_index)
+        return 0;
+    if (grow_index(c, end, err) < 0)
+        return -1;
+    add_own(kv, c, end);
+    return 0;
+}
+
+void kv_chain_index_cut(struct kv_chain *c, size_t n)
+{
+    c->n_index = size_min(c->n_index, n - kv_chain_tail_at(c));
 }
 
 int kv_chain_follow(struct kv *kv, size_t to, size_t from, struct err *err)
@@ -50,125 +154,53 @@ int kv_chain_follow(struct kv *kv, size_t to, size_t from, struct err *err)
     struct kv_chain *t = kv_chain_of(kv, to);
     const struct kv_chain *f = kv_chain_of(kv, from);
     const size_t first = kv_chain_tail_at(f), n = kv->seq[from].n - first;
-    while (t->places_cap < n)
-        if (mem_grow(&t->place, &t->places_cap, t->places_cap, sizeof *t->place, err) < 0)
-            return -1;
-    for (size_t i = 0; i < n; i++)
-        t->place[i] = kv_chain_segment(f, first + i);
-    t->n_places = n;
+    const size_t end = round_up(n, TILE_ROWS);
+    if (grow_index(t, end, err) < 0)
+        return -1;
+    for (size_t i = size_max(f->group->common, first) - first; i < n; i++)
+        t->index[i] = index_of(kv, f, i);
+    t->n_index = n;
+    add_own(kv, t, end);
     return 0;
 }
 
 /* ---- views ---- */
 
-static struct kv_span span_of(const struct kv *kv, const struct kv_segment *s, size_t layer,
-                              size_t head, size_t first, size_t end)
+/* Positions [at, end) of a segment, whose row `base` is where the span's row table counts from, or row `at` without one. */
+static struct kv_span span_of(const struct kv *kv, const struct kv_head *of, const struct kv_segment *s,
+                              size_t base, size_t at, size_t end)
 {
     return (struct kv_span){
-        .k = kv_segment_row(kv, s, 2 * layer, head, first),
-        .v = kv_segment_row(kv, s, 2 * layer + 1, head, first),
+        .k = kv_segment_row(kv, s, 2 * of->layer, of->head, base),
+        .v = kv_segment_row(kv, s, 2 * of->layer + 1, of->head, base),
         .head_stride = kv_segment_stride(kv, s),
         .row_stride = kv_row_bytes(kv),
-        .first = first,
-        .rows = end - first,
-        .valid = end - first,
+        .first = at,
+        .rows = end - at,
+        .valid = end - at,
     };
 }
 
-/* The segment that all of these rows lie in, at most a tile; NULL: several. */
-static const struct kv_segment *only_segment(const struct kv_chain *c, size_t first, size_t end)
+/* The prompt's segments, what all beams of the group have in common, and the rest of the answer. */
+void kv_chain_view(const struct kv *kv, const struct kv_chain *c, const struct kv_head *of, size_t valid,
+                   struct kv_view *view)
 {
-    const struct kv_segment *only = kv_chain_segment(c, first);
-    for (size_t row = first + 1; row < end; row++)
-        if (kv_chain_segment(c, row) != only)
-            return NULL;
-    return only;
-}
-
-/* A tile of K and V of these heads at `to`, row by row: [K or V][head][TILE_ROWS][d]. */
-static struct kv_span gather(const struct kv *kv, const struct kv_view *view, size_t first, size_t end,
-                             char *to)
-{
-    const struct kv_chain *c = kv_chain_of(kv, view->seq);
-    const size_t bytes = kv_row_bytes(kv), tile = TILE_ROWS * bytes;
-    memset(to, 0, 2 * view->heads * tile);
-    for (size_t i = 0; i < 2 * view->heads; i++)
-        for (size_t row = first; row < end; row++)
-            memcpy(to + i * tile + (row - first) * bytes,
-                   kv_segment_row(kv, kv_chain_segment(c, row), 2 * view->layer + i / view->heads,
-                                  view->head + i % view->heads, row),
-                   bytes);
-    return (struct kv_span){
-        .k = to,
-        .v = to + view->heads * tile,
-        .head_stride = tile,
-        .row_stride = bytes,
-        .first = first,
-        .rows = end - first,
-        .valid = end - first,
-    };
-}
-
-/* Spans of an answer's rows from `first` on, of which each tile is a step. `rows` is room for those that are put together. */
-static void add_tiles(const struct kv *kv, struct kv_view *view, struct kv_span *span, size_t first,
-                      size_t valid, char *rows)
-{
-    const struct kv_chain *c = kv_chain_of(kv, view->seq);
-    const struct kv_segment *before = NULL;
-    for (size_t end; first < valid; first = end) {
-        end = size_min(first + TILE_ROWS, valid);
-        const struct kv_segment *only = only_segment(c, first, end);
-        if (only && only == before) {
-            span[view->n_spans - 1].rows += end - first;
-            span[view->n_spans - 1].valid += end - first;
-        } else if (only) {
-            span[view->n_spans++] = span_of(kv, only, view->layer, view->head, first, end);
-        } else {
-            span[view->n_spans++] = gather(kv, view, first, end, rows);
-            rows += 2 * view->heads * TILE_ROWS * kv_row_bytes(kv);
-        }
-        before = only;
-    }
-}
-
-/* Memory for the spans of a view, and behind them for `rows` bytes; NULL when it is short. */
-static struct kv_span *make_spans(size_t spans, size_t bytes, char **rows)
-{
-    enum { LINE = 64 };
-    const size_t table = round_up(spans * sizeof(struct kv_span), LINE);
-    char *memory = mem_alloc(1, table + bytes);
-    *rows = memory ? memory + table : NULL;
-    return (struct kv_span *)(void *)memory;
-}
-
-int kv_chain_view(const struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads,
-                  size_t valid, struct kv_view *view, struct err *err)
-{
-    const struct kv_chain *c = kv_chain_of(kv, seq);
-    const size_t first = kv_chain_tail_at(c), tiles = div_up(valid - size_min(valid, first), TILE_ROWS);
     struct kv_span *span = view->few;
-    char *rows = NULL;
-    size_t mixed = 0;
-    for (size_t t = 0; c->n_places && t < tiles; t++)
-        mixed += !only_segment(c, first + t * TILE_ROWS, size_min(first + (t + 1) * TILE_ROWS, valid));
-    if (c->n_places && tiles &&
-        !(span =
-              make_spans(c->n_shared + tiles, mixed * 2 * heads * TILE_ROWS * kv_row_bytes(kv), &rows)))
-        return err_set(err, "out of memory for a view of %zu rows", valid);
-    view->offset = view->n_spans = 0;
-    view->span = span;
-    for (size_t i = 0, at = 0; i < c->n_shared && at < valid; at = c->shared[i++].end)
-        span[view->n_spans++] =
-            span_of(kv, c->shared[i].of, layer, head, at, size_min(c->shared[i].end, valid));
-    if (c->n_places)
-        add_tiles(kv, view, span, first, valid, rows);
-    else if (valid > first)
-        span[view->n_spans++] = span_of(kv, c->tail, layer, head, first, valid);
-    return 0;
-}
-
-void kv_chain_view_end(struct kv_view *view)
-{
-    if (view->span != view->few)
-        free((void *)(uintptr_t)view->span);
+    const size_t first = kv_chain_tail_at(c), common = c->group ? c->group->common : 0;
+    size_t at = 0;
+    for (size_t i = 0; i < c->n_shared && at < valid; at = c->shared[i++].end)
+        *span++ = span_of(kv, of, c->shared[i].of, at, at, size_min(c->shared[i].end, valid));
+    if (common > first && at < valid) {
+        *span++ = span_of(kv, of, c->group->tail[0], at, at, size_min(common, valid));
+        at = common;
+    }
+    if (at < valid && c->n_index) {
+        *span = span_of(kv, of, c->group->tail[0], first, at, valid);
+        span++->row = c->index + (at - first);
+    } else if (at < valid) {
+        *span++ = span_of(kv, of, c->tail, at, at, valid);
+    }
+    view->offset = 0;
+    view->span = view->few;
+    view->n_spans = (size_t)(span - view->few);
 }

@@ -49,7 +49,7 @@ static float element(const struct kv_view *view, const void *base, const struct 
                      size_t head, size_t row, size_t j)
 {
     const char *at =
-        (const char *)base + view->offset + head * span->head_stride + row * span->row_stride;
+        (const char *)base + view->offset + head * span->head_stride + kv_span_row(span, row);
     return view->type == DTYPE_F32 ? ((const float *)(const void *)at)[j]
                                    : bf16_to_f32(((const bf16 *)(const void *)at)[j]);
 }
@@ -340,8 +340,8 @@ static void test_contract(void)
     static char memory[64 * ROW];
     for (int mistake = 0; mistake < MISTAKES; mistake++) {
         struct kv_span span[2] = {
-            {memory, memory, 32 * ROW, ROW, 0, 32, 32},
-            {memory, memory, 32 * ROW, ROW, 32, 32, 8},
+            {memory, memory, 32 * ROW, ROW, 0, 32, 32, NULL},
+            {memory, memory, 32 * ROW, ROW, 32, 32, 8, NULL},
         };
         struct kv_view view = {.n_spans = 2, .span = span};
         size_t valid = 40;

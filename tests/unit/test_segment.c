@@ -219,7 +219,8 @@ static size_t reorder(const char *spec, size_t prompt, size_t steps)
     return copied;
 }
 
-/* Index selection: rows of answers stay where they are. What is cut and goes on, and a fork, copy their own. */
+/* Index selection: rows of answers stay where they are until all beams have them in common, and then move once. What is cut and
+ * goes on, and a fork, copy their own. */
 static void test_reorder(void)
 {
     for (size_t i = 0; kv_policies[i]; i++)
@@ -227,7 +228,7 @@ static void test_reorder(void)
     for (int round = 0; round < 20; round++) {
         const size_t prompt = 1 + draw(70), steps = 2 + draw(60);
         const size_t copied = reorder("segment", prompt, steps);
-        check(copied <= 2 * (steps + 16), "%zu rows copied, of %zu and %zu", copied, prompt, steps);
+        check(copied <= steps + 2 * (steps + 16), "%zu rows copied, of %zu and %zu", copied, prompt, steps);
     }
 }
 
