@@ -217,6 +217,9 @@ $(BUILD)/tests/test_files: tests/unit/test_files.c $(CMD_SHARED) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(filter %.o,$^) $(CORE) $(LDLIBS)
 
+# Counts the copies that the library really makes.
+$(BUILD)/tests/test_copies: LDFLAGS += $(foreach f,memcpy memmove pages_get pages_free pages_reserve pages_release,-Wl,--wrap=$f)
+
 $(BUILD)/tests/%: tests/unit/%.c $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(CORE) $(LDLIBS)

@@ -78,6 +78,29 @@ once='Once upon a time'
     [ "$(cat bytes-segment)" -lt $(($(cat bytes-reserve) / 2)) ]
 }
 
+@test "beams read each other's entries by every kernel set, cache type and attention; each entry moves once at most" {
+    jq -nc '{ids: ([range(70) | 5 + . * 7 % 300]), n: 60}' >in
+    isas=$(bmc-gen --version | sed -n 's/.*usable: //p' | tr -d ,)
+    [ "$(wc -w <<<"$isas")" -ge 2 ]
+    types=(f32 bf16 f16 q8 q4)
+    i=0
+    for isa in $isas; do
+        for type in "${types[i++ % 5]}" "${types[i++ % 5]}"; do
+            for kv in bmc:r=40 segment; do
+                ok gen --jsonl --beams 4 --ignore-eos -n 60 --kv $kv --isa $isa --kv-type $type -f in
+                jq -r .logits_hash stats.json >>hashes
+            done
+            assert_equal "$isa $type $(tail -n 2 hashes | uniq | wc -l)" "$isa $type 1"
+            # The prompt's last 6 entries once more for each beam, and each of the answer's once at most.
+            jq -e '.kv_copied_rows | . > 4 * 6 and . <= 4 * 6 + 60' stats.json || fail "$(jq .kv_copied_rows stats.json)"
+        done
+    done
+    ok gen --jsonl --beams 4 --ignore-eos --attn blas -f in
+    want=$(jq .beams[0].score <<<"$output")
+    ok gen --jsonl --beams 4 --ignore-eos --attn blas --kv segment -f in
+    jq -e --argjson want "$want" '.beams[0].score - $want | . < 1e-4 and . > -1e-4' <<<"$output"
+}
+
 @test "what beams cannot do is said" {
     expect_error 2 '--n-best, --length-penalty and --early-stopping go with --beams' bmc-gen -p x --n-best 2
     expect_error 2 '--n-best 5 of 4 beams' bmc-gen -p x --beams 4 --n-best 5

@@ -9,6 +9,12 @@ setup_file() { model grimm >/dev/null; }
     [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
 }
 
+@test "bytes of K and V that are said to be copied are those that were, under every policy, type and attention" {
+    run "$BMC_BUILD/tests/test_copies"
+    [ "$status" -eq 0 ] || fail "test_copies -> $(tail <<<"$output")"
+    [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
+}
+
 @test "16 rows at a time, or as many as step= or T= says; snapshots keep the number" {
     gen() { bmc-gen -q -m "$(model grimm)" -c 128 -n 40 --ignore-eos --stats stats.json "$@"; }
     ok gen -p 'Once upon a time'

@@ -190,7 +190,7 @@ static const float *rows_f32(const struct attn_step *step, const struct kv_view 
             dtype_widen(wide + i * d, view->type, from_i, d);
     }
     if (view->type == DTYPE_F32)
-        kv_count_scratch(step->kv, n * d * sizeof(float));
+        kv_count_copied(step->kv, n * d * sizeof(float));
     return wide;
 }
 

@@ -33,7 +33,8 @@ size_t view_scattered(const struct kv_view *view, const size_t *lies, size_t n, 
     const size_t n_tiles = div_up(n, ATTEND_TILE);
     for (size_t i = 0; i < n_tiles * ATTEND_TILE; i++) {
         const struct kv_span *span;
-        const ptrdiff_t offset = view_row(view, lies[size_min(i, n - 1)], &span); /* behind the last row: it again */
+        const ptrdiff_t offset =
+            view_row(view, lies[size_min(i, n - 1)], &span); /* behind the last row: it again */
         const char *k = (const char *)span->k + offset, *v = (const char *)span->v + offset;
         const size_t t = i / ATTEND_TILE;
         if (i % ATTEND_TILE == 0) {

@@ -85,9 +85,9 @@ struct attend {
     /* Row tables, for tiles whose rows are scattered: rows of tile t are at k[t] + k_rows[t][0 .. ATTEND_TILE).
      * NULL, the table of one tile or all of them: the rows are row_stride apart. */
     const ptrdiff_t *const *k_rows, *const *v_rows;
-    size_t must;          /* blocks from this one on are multiplied even if no query sees them */
-    size_t queries;       /* rows of q */
-    const float *q;       /* [d][q_stride]: the queries are columns; scaled already */
+    size_t must;    /* blocks from this one on are multiplied even if no query sees them */
+    size_t queries; /* rows of q */
+    const float *q; /* [d][q_stride]: the queries are columns; scaled already */
     size_t q_stride;
     /* Few bits: in place of q, the queries in int8, one scale for each, which has the scale of the scores in it. */
     const struct int8_rows *q_int8;

@@ -39,7 +39,8 @@ INLINE void turn_tile(enum dtype type, float *turned, size_t t, struct tile k, s
             vf x[VW];
             for (size_t i = 0; i < VW; i++) {
                 x[i] = load_row(type, k.base + row[i], j);
-                if (i % 2) /* with every second load: half of the tile's rows for each of the block's tiles */
+                if (i %
+                    2) /* with every second load: half of the tile's rows for each of the block's tiles */
                     fetch_line(next->k[0], (at + p + i) / 2, j * size);
             }
             vf_transpose(x);
@@ -127,7 +128,8 @@ INLINE void value_tile(const int R, const int G, enum dtype type, float *context
                        const float *shrink, const float *weights, const struct value_rows *v, size_t j)
 {
     const size_t size = dtype_size(type);
-    const size_t bytes = (size_t)G * VW * size / BLOCK_TILES; /* to prefetch with every row: half of one */
+    const size_t bytes =
+        (size_t)G * VW * size / BLOCK_TILES; /* to prefetch with every row: half of one */
     vf sum[VALUE_QUERIES][VALUE_GROUPS];
     for (int i = 0; i < R; i++)
         for (int g = 0; g < G; g++)
@@ -164,8 +166,10 @@ INLINE void value_rows(const int R, enum dtype type, float *context, size_t d, c
             float sum = context[(size_t)i * d + j] * shrink[i];
             for (size_t p = 0; p < v->tiles * ATTEND_TILE; p++)
                 sum += weights[(size_t)i * ATTEND_BLOCK + p] *
-                       dtype_element(type, v->tile[p / ATTEND_TILE].base +
-                                                v->tile[p / ATTEND_TILE].row[p % ATTEND_TILE], j);
+                       dtype_element(type,
+                                     v->tile[p / ATTEND_TILE].base +
+                                         v->tile[p / ATTEND_TILE].row[p % ATTEND_TILE],
+                                     j);
             context[(size_t)i * d + j] = sum;
         }
 }

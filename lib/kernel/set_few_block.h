@@ -23,8 +23,8 @@ struct few_block {
     struct next_block next;
     size_t fetched; /* bytes of a K tile of it that are prefetched with each word of the codes */
     const ptrdiff_t *fetch[BLOCK_TILES]; /* [words]: where, counted from the tile's base */
-    ptrdiff_t *fetch_space;              /* [1 + BLOCK_TILES][words]: of strided tiles, and of each tile of `next` */
-    size_t groups;           /* q8: 1 */
+    ptrdiff_t *fetch_space; /* [1 + BLOCK_TILES][words]: of strided tiles, and of each tile of `next` */
+    size_t groups;          /* q8: 1 */
     size_t scale_at, low_at; /* in a row */
     size_t words;            /* of a row's codes */
     size_t columns;          /* of V's, in whole registers */

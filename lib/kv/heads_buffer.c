@@ -91,8 +91,8 @@ static void copy_tails(struct kv *kv, size_t seq, struct heads_buffer *b, size_t
 {
     for (size_t head = b->head; head < b->head + b->heads && b->good < end; head++)
         for (size_t v = 0; v < 2 && !heads_sparse(kv, b->layer, head); v++)
-            memcpy(buffer_at(kv, seq, b, v, head) + b->good,
-                   heads_at(kv, seq, b->layer, v, head) + b->good, end - b->good);
+            kv_copy(kv, buffer_at(kv, seq, b, v, head) + b->good,
+                    heads_at(kv, seq, b->layer, v, head) + b->good, end - b->good);
     b->good = size_max(b->good, end);
 }
 

@@ -77,7 +77,10 @@ void kv_spelling(const struct kv *kv, char *text, size_t size)
 
 const struct kv_stats *kv_stats(const struct kv *kv) { return &kv->stats; }
 
-void kv_count_scratch(struct kv *kv, size_t bytes) { atomic_fetch_add(&kv->scratch_bytes, bytes); }
+void kv_count_copied(struct kv *kv, size_t bytes)
+{
+    __atomic_fetch_add(&kv->stats.copied_bytes, bytes, __ATOMIC_RELAXED);
+}
 
 void kv_uncount(struct kv *kv, const struct kv_stats *before) { kv->stats = *before; }
 
@@ -277,7 +280,6 @@ static void count_step(struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
     kv->stats.rows_computed += kv_rows_now(kv, seq);
-    kv->stats.copied_bytes += atomic_exchange(&kv->scratch_bytes, 0);
     kv->stats.padded_rows += kv_rows_now(kv, seq) - (s->n + s->pending);
 }
 

@@ -84,7 +84,8 @@ struct kv_shape {
 struct kv_stats {
     size_t allocations; /* growth events: one for all layers of a sequence */
     size_t copied_rows; /* counted once, not per layer or head */
-    size_t copied_bytes; /* of K and V, scratch memory included */
+    size_t
+        copied_bytes; /* of K and V, wherever they went: scratch memory included; not what kv_read() hands out */
     size_t padded_rows;                 /* rows multiplied without holding a token, summed over steps */
     size_t rows_computed;               /* rows multiplied, summed over steps */
     size_t adopted_rows, adopted_bytes; /* taken where they lay, without a copy */
@@ -177,8 +178,8 @@ void kv_spelling(const struct kv *kv, char *text, size_t size);
 
 const struct kv_stats *kv_stats(const struct kv *kv);
 
-/* Adds bytes of K or V that whoever reads a view copied to memory of its own; from any thread, during a step. */
-void kv_count_scratch(struct kv *kv, size_t bytes);
+/* Bytes of K or V were copied: by a policy, or by the reader of a view to memory of its own. From any thread. */
+void kv_count_copied(struct kv *kv, size_t bytes);
 
 /* What was counted since then does not count: steps that were run only to time them. */
 void kv_uncount(struct kv *kv, const struct kv_stats *before);

@@ -93,11 +93,11 @@ struct kv_segment *kv_chain_copy(struct kv *kv, const struct kv_chain *c, size_t
     for (size_t i = 0; to && i < n_heads(kv); i++) {
         const size_t matrix = i / kv->setup.shape.kv_heads, head = i % kv->setup.shape.kv_heads;
         for (size_t row = first; row < end; row++)
-            memcpy(kv_segment_row(kv, to, matrix, head, row), kv_chain_row(kv, c, matrix, head, row),
-                   kv_row_bytes(kv));
+            kv_copy(kv, kv_segment_row(kv, to, matrix, head, row),
+                    kv_chain_row(kv, c, matrix, head, row), kv_row_bytes(kv));
     }
     kv->stats.copy_ms += clock_ms() - start;
-    kv_count_copied(kv, to ? end - first : 0);
+    kv->stats.copied_rows += to ? end - first : 0;
     return to;
 }
 

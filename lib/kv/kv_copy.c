@@ -34,7 +34,7 @@ static void copy_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer,
             for (size_t i = 0; i < rows; i++) {
                 char *to = kv->policy->row_at(kv, seq, m, h, first + i);
                 if (to)
-                    memcpy(to, from + i * bytes, bytes);
+                    kv_copy(kv, to, from + i * bytes, bytes);
             }
         }
 }
@@ -68,11 +68,13 @@ static int append_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer
     const double start = clock_ms();
     if (type == kv->setup.shape.type && kv->policy->row_at) {
         copy_rows(kv, seq, layer, first, rows, stored);
-    } else if (convert_rows(kv, seq, layer, type, first, rows, stored, err) < 0) {
-        return -1;
+    } else {
+        if (convert_rows(kv, seq, layer, type, first, rows, stored, err) < 0)
+            return -1;
+        kv_count_copied(kv, kv_rows_bytes(kv, rows));
     }
     kv->stats.copy_ms += clock_ms() - start;
-    kv_count_copied(kv, rows);
+    kv->stats.copied_rows += rows;
     return 0;
 }
 

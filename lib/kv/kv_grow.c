@@ -59,7 +59,7 @@ enum { AT_ONCE = 32 };
 /* What one call of grow() works on: a few blocks at a time, so that old and new are both there only for
  * those, and all threads have heads to copy. Sequence `to` + m gets the rows of `from` + m. */
 struct growth {
-    const struct kv *kv;
+    struct kv *kv;
     size_t from, to;
     const size_t *n; /* rows to copy, per member */
     size_t rows;     /* stored rows of the new blocks */
@@ -81,14 +81,14 @@ static void get_block(void *arg, size_t b)
 static void copy_head(void *arg, size_t index)
 {
     const struct growth *g = arg;
-    const struct kv *kv = g->kv;
+    struct kv *kv = g->kv;
     const size_t heads = kv->setup.shape.kv_heads, per_block = members(kv) * heads;
     const size_t b = index / per_block, member = index % per_block / heads, head = index % heads;
     const size_t bytes = kv_row_bytes(kv), n = g->n[member];
     const struct block *old = &blocks_of(kv, g->from)[g->first + b];
     char *to = head_rows(kv, &g->fresh[b], g->to + member, head);
     if (n)
-        memcpy(to, head_rows(kv, old, g->from + member, head), n * bytes);
+        kv_copy(kv, to, head_rows(kv, old, g->from + member, head), n * bytes);
     memset(to + n * bytes, 0, (g->rows - n) * bytes);
 }
 
@@ -165,7 +165,7 @@ static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t 
     for (size_t m = 0; m < members(kv); m++) {
         kv->seq[to + m].cap = cap;
         kv->seq[to + m].adopted = false;
-        kv_count_copied(kv, n[m]);
+        kv->stats.copied_rows += n[m];
     }
     return 0;
 }
@@ -246,8 +246,9 @@ int kv_grow_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err 
                     &rows, err);
     for (size_t b = 0; b < n_blocks(kv); b++)
         for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
-            memcpy(head_rows(kv, &blocks_of(kv, to)[b], to, h),
-                   head_rows(kv, &blocks_of(kv, from)[b], from, h), rows * kv_row_bytes(kv));
+            kv_copy(kv, head_rows(kv, &blocks_of(kv, to)[b], to, h),
+                    head_rows(kv, &blocks_of(kv, from)[b], from, h), rows * kv_row_bytes(kv));
+    kv->stats.copied_rows += rows;
     return 0;
 }
 

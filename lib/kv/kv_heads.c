@@ -341,13 +341,15 @@ static void copy_piece(struct kv *kv, size_t to, size_t from, const struct strip
     struct heads_seq *t = &h->seq[to];
     for (size_t v = 0; v < 2; v++) {
         char *at = heads_at(kv, to, strip->layer, v, strip->head) + strip->from;
-        if (away && strip->from < h->seq[from].flushed[strip->layer])
+        if (away && strip->from < h->seq[from].flushed[strip->layer]) {
             spill_read(h->spill, &t->writing, at,
                        heads_offset(kv, from, strip->layer, v, strip->head) + strip->from,
                        block.to - block.from);
-        else
-            memcpy(at, heads_at(kv, from, strip->layer, v, strip->head) + strip->from,
-                   strip->to - strip->from);
+            kv_count_copied(kv, strip->to - strip->from);
+        } else {
+            kv_copy(kv, at, heads_at(kv, from, strip->layer, v, strip->head) + strip->from,
+                    strip->to - strip->from);
+        }
     }
     if (!wait_all(kv, to) || !away || strip->from >= whole)
         return;
@@ -363,9 +365,9 @@ static void copy_sparse(struct kv *kv, size_t to, size_t from, size_t layer, siz
     const size_t first = gap ? sink_bytes(kv) : bytes, next = first + gap;
     for (size_t v = 0; v < 2; v++) {
         char *at = heads_at(kv, to, layer, v, head);
-        memcpy(at, heads_at(kv, from, layer, v, head), first);
+        kv_copy(kv, at, heads_at(kv, from, layer, v, head), first);
         if (next < bytes)
-            memcpy(at + next, heads_at(kv, from, layer, v, head) + next, bytes - next);
+            kv_copy(kv, at + next, heads_at(kv, from, layer, v, head) + next, bytes - next);
     }
 }
 

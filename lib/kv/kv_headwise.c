@@ -121,7 +121,7 @@ static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct 
     int rc = room(kv, to, rows, err);
     if (rc == 0) {
         heads_copy(kv, to, from, rows);
-        kv_count_copied(kv, rows);
+        kv->stats.copied_rows += rows;
         rc = heads_say(kv, err);
     }
     *copying = false;

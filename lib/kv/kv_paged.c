@@ -135,8 +135,9 @@ static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct 
     if (room(kv, to, rows, err) < 0)
         return -1;
     for (size_t i = 0; i < table_of(kv, to)->n; i++)
-        memcpy(kv_mutable(table_of(kv, to)->span[i].k), table_of(kv, from)->span[i].k, block_bytes(kv));
-    kv_count_copied(kv, rows);
+        kv_copy(kv, kv_mutable(table_of(kv, to)->span[i].k), table_of(kv, from)->span[i].k,
+                block_bytes(kv));
+    kv->stats.copied_rows += rows;
     return 0;
 }
 

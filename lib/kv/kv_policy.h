@@ -156,7 +156,6 @@ struct kv {
     struct kv_seq *seq;
     struct kv_stats stats;
     atomic_size_t rounded_rows; /* of a head, K and V for themselves: made from f32, as each is once */
-    atomic_size_t scratch_bytes; /* copied by readers of views in the step under way */
     void *store;                /* the policy's */
 };
 

@@ -132,7 +132,6 @@ static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct 
         return -1;
     for (size_t i = 0; i < rows; i++)
         kv_rows_copy(kv, to, i, from, i);
-    kv_count_copied(kv, rows);
     return 0;
 }
 

@@ -39,15 +39,16 @@ void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_
     threads_each(heads, rows * heads * kv->setup.shape.head_dim, append_head, &a);
 }
 
-void kv_rows_copy(const struct kv *kv, size_t to, size_t to_row, size_t from, size_t from_row)
+void kv_rows_copy(struct kv *kv, size_t to, size_t to_row, size_t from, size_t from_row)
 {
     for (size_t m = 0; m < 2 * kv->setup.shape.layers; m++)
         for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
-            memcpy(kv->policy->row_at(kv, to, m, h, to_row),
-                   kv->policy->row_at(kv, from, m, h, from_row), kv_row_bytes(kv));
+            kv_copy(kv, kv->policy->row_at(kv, to, m, h, to_row),
+                    kv->policy->row_at(kv, from, m, h, from_row), kv_row_bytes(kv));
+    kv->stats.copied_rows++;
 }
 
-void kv_rows_close_up(const struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n)
+void kv_rows_close_up(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (extra[i] != rows + i)
@@ -100,11 +101,4 @@ void kv_count_bytes(struct kv *kv, size_t more, size_t less)
     kv->stats.resident_bytes += more;
     kv->stats.peak_bytes = size_max(kv->stats.peak_bytes, kv->stats.resident_bytes);
     kv->stats.resident_bytes -= less;
-}
-
-void kv_count_copied(struct kv *kv, size_t rows)
-{
-    kv->stats.copied_rows += rows;
-    kv->stats.copied_bytes +=
-        rows * 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads * kv_row_bytes(kv);
 }

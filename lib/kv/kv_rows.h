@@ -2,6 +2,8 @@
 #ifndef BMC_KV_ROWS_H
 #define BMC_KV_ROWS_H
 
+#include <string.h>
+
 #include "kv/kv_policy.h"
 
 /* Rows that are copied into a cache in one go; those of a step of more may be put away layer by layer. */
@@ -20,8 +22,8 @@ static inline char *kv_mutable(const void *rows) { return (char *)(uintptr_t)row
  * extra[0..n) moved down behind the first `rows`, as keep wants it. */
 void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
                     const float *v, size_t stride);
-void kv_rows_copy(const struct kv *kv, size_t to, size_t to_row, size_t from, size_t from_row);
-void kv_rows_close_up(const struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n);
+void kv_rows_copy(struct kv *kv, size_t to, size_t to_row, size_t from, size_t from_row);
+void kv_rows_close_up(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n);
 
 /* Zeros, on all threads where that pays. */
 void kv_clear(char *from, size_t bytes);
@@ -33,7 +35,11 @@ bool kv_commit_rows(const struct kv *kv, char *at, size_t stride, size_t rows);
 /* Keeps resident and peak bytes; `more` comes before `less` goes. */
 void kv_count_bytes(struct kv *kv, size_t more, size_t less);
 
-/* Counts rows that were copied, in all layers and heads. */
-void kv_count_copied(struct kv *kv, size_t rows);
+/* Copies bytes of K or V, and counts them. Every copy of a policy goes through here, or says kv_count_copied(). */
+static inline void kv_copy(struct kv *kv, void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+    kv_count_copied(kv, bytes);
+}
 
 #endif

@@ -65,7 +65,7 @@ static size_t common_end(const struct kv *kv, const size_t *seq, size_t n)
 }
 
 struct gathering {
-    const struct kv *kv;
+    struct kv *kv;
     const struct kv_chain *chain;
     size_t from, to; /* entries of the tail */
 };
@@ -76,10 +76,11 @@ static void gather_head(void *arg, size_t head)
     const struct gathering *g = arg;
     const struct kv_chain *c = g->chain;
     const size_t heads = g->kv->setup.shape.kv_heads, bytes = kv_row_bytes(g->kv);
-    char *rows = kv_segment_row(g->kv, c->group->tail[0], head / heads, head % heads, kv_chain_tail_at(c));
+    char *rows =
+        kv_segment_row(g->kv, c->group->tail[0], head / heads, head % heads, kv_chain_tail_at(c));
     for (size_t i = g->from; i < g->to; i++)
         if (index_of(g->kv, c, i) != (ptrdiff_t)(i * bytes))
-            memcpy(rows + i * bytes, rows + index_of(g->kv, c, i), bytes);
+            kv_copy(g->kv, rows + i * bytes, rows + index_of(g->kv, c, i), bytes);
 }
 
 /* Entries of whole tiles that all sequences have in common move to the group's first tail: what lies there is nobody's any
@@ -87,14 +88,15 @@ static void gather_head(void *arg, size_t head)
 static void gather_common(struct kv *kv, const size_t *seq, size_t n)
 {
     const struct kv_chain *c = kv_chain_of(kv, seq[0]);
-    const size_t first = kv_chain_tail_at(c), heads = 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads;
+    const size_t first = kv_chain_tail_at(c),
+                 heads = 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads;
     const size_t begin = size_max(c->group->common, first), bytes = kv_row_bytes(kv);
     const size_t end = common_end(kv, seq, n) / TILE_ROWS * TILE_ROWS;
     const double start = clock_ms();
     if (end <= begin)
         return;
     for (size_t i = begin - first; i < end - first; i++)
-        kv_count_copied(kv, index_of(kv, c, i) != (ptrdiff_t)(i * bytes));
+        kv->stats.copied_rows += index_of(kv, c, i) != (ptrdiff_t)(i * bytes);
     struct gathering g = {kv, c, begin - first, end - first};
     threads_each(heads, heads * (end - begin) * bytes, gather_head, &g);
     c->group->common = end;
@@ -182,8 +184,8 @@ static struct kv_span span_of(const struct kv *kv, const struct kv_head *of, con
 }
 
 /* The prompt's segments, what all beams of the group have in common, and the rest of the answer. */
-void kv_chain_view(const struct kv *kv, const struct kv_chain *c, const struct kv_head *of, size_t valid,
-                   struct kv_view *view)
+void kv_chain_view(const struct kv *kv, const struct kv_chain *c, const struct kv_head *of,
+                   size_t valid, struct kv_view *view)
 {
     struct kv_span *span = view->few;
     const size_t first = kv_chain_tail_at(c), common = c->group ? c->group->common : 0;

@@ -143,9 +143,9 @@ static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct 
     const double start = clock_ms();
     memcpy(kv_window_of(kv, to)->origin, kv_window_of(kv, from)->origin,
            kv->setup.shape.layers * sizeof(size_t));
-    memcpy(kv_window_of(kv, to)->rows, kv_window_of(kv, from)->rows, kv_windows_of(kv)->bytes);
+    kv_copy(kv, kv_window_of(kv, to)->rows, kv_window_of(kv, from)->rows, kv_windows_of(kv)->bytes);
     kv->stats.copy_ms += clock_ms() - start;
-    kv_count_copied(kv, rows);
+    kv->stats.copied_rows += rows;
     return 0;
 }
 

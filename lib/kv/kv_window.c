@@ -82,7 +82,7 @@ static size_t roll_over(struct kv *kv, size_t seq, size_t layer, size_t end, siz
     *origin = front;
     const size_t heads = 2 * kv->setup.shape.kv_heads;
     threads_each(heads, heads * m.rows * kv_row_bytes(kv), move_head, &m);
-    kv->stats.copied_bytes += heads * m.rows * kv_row_bytes(kv);
+    kv_count_copied(kv, heads * m.rows * kv_row_bytes(kv));
     return m.rows;
 }
 

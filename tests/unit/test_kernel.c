@@ -232,7 +232,8 @@ struct attention {
     enum dtype type;
     float *q, *k, *v; /* values: [d][queries], [positions][d] */
     void *k_stored, *v_stored;
-    size_t window; /* 0: none */
+    bool scattered; /* row p of K is stored at scatter(p, true), of V at scatter(p, false) */
+    size_t window;  /* 0: none */
     float softcap;
     const float *slope; /* [queries] or NULL */
 };
@@ -256,6 +257,19 @@ static void *store(float *value, size_t n, enum dtype type)
     return stored;
 }
 
+enum { STORED = 192 };
+
+static size_t scatter(size_t row, bool is_k) { return row * (is_k ? 35 : 77) % STORED; }
+
+/* The same rows, in another order. */
+static void *scatter_rows(const void *rows, size_t bytes, bool is_k)
+{
+    char *stored = mem_alloc(STORED, bytes);
+    for (size_t i = 0; i < STORED; i++)
+        memcpy(stored + scatter(i, is_k) * bytes, (const char *)rows + i * bytes, bytes);
+    return stored;
+}
+
 /* context[queries][d] of queries [from, from + n), over `positions` of the stored ones, in runs of `run`. */
 static void attend_runs(const struct kernels *kernels, const struct attention *a, const size_t *seen,
                         size_t from, size_t n, size_t positions, size_t run, float *context)
@@ -266,6 +280,8 @@ static void attend_runs(const struct kernels *kernels, const struct attention *a
     size_t *left = mem_alloc(n, sizeof *left), *first = mem_alloc(n, sizeof *first);
     float *own = mem_alloc(n, sizeof *own);
     const char *k[64], *v[64];
+    ptrdiff_t table[2][STORED];
+    const ptrdiff_t *k_rows[64], *v_rows[64];
     memset(context, 0, n * a->d * sizeof *context);
     for (size_t i = 0; i < n; i++)
         max[i] = -INFINITY;
@@ -274,6 +290,17 @@ static void attend_runs(const struct kernels *kernels, const struct attention *a
         for (size_t t = 0; t < tiles; t++) {
             k[t] = (char *)a->k_stored + (at + t * ATTEND_TILE) * row;
             v[t] = (char *)a->v_stored + (at + t * ATTEND_TILE) * row;
+            k_rows[t] = v_rows[t] = NULL;
+            if (!a->scattered)
+                continue;
+            k[t] = a->k_stored;
+            v[t] = a->v_stored;
+            k_rows[t] = table[0] + t * ATTEND_TILE;
+            v_rows[t] = table[1] + t * ATTEND_TILE;
+            for (size_t i = t * ATTEND_TILE; i < (t + 1) * ATTEND_TILE; i++) {
+                table[0][i] = (ptrdiff_t)(scatter(at + i, true) * row);
+                table[1][i] = (ptrdiff_t)(scatter(at + i, false) * row);
+            }
         }
         for (size_t i = 0; i < n; i++) {
             const size_t start = window_start(a, seen[from + i]);
@@ -288,6 +315,8 @@ static void attend_runs(const struct kernels *kernels, const struct attention *a
             .tiles = tiles,
             .k = k,
             .v = v,
+            .k_rows = a->scattered ? k_rows : NULL,
+            .v_rows = a->scattered ? v_rows : NULL,
             .must = at ? 0 : 99,
             .queries = n,
             .q = a->q + from,
@@ -347,7 +376,7 @@ enum bends { STRAIGHT, WINDOW, WINDOW_CAP, SLOPES, BENDS };
 
 static void test_attention(const struct kernels *k, size_t d, enum dtype type, enum bends bends)
 {
-    enum { POSITIONS = 160, STORED = 192, QUERIES = 19 };
+    enum { POSITIONS = 160, QUERIES = 19 };
     struct attention a = {.d = d,
                           .positions = POSITIONS,
                           .queries = QUERIES,
@@ -380,6 +409,16 @@ static void test_attention(const struct kernels *k, size_t d, enum dtype type, e
         attend_runs(k, &a, seen, i, 1, round_up(seen[i], ATTEND_TILE), STORED, cut + i * d);
     check(memcmp(whole, cut, QUERIES * d * sizeof *cut) == 0,
           "%s: a query among others differs from itself alone, d %zu", k->isa, d);
+    struct attention scattered = a;
+    scattered.scattered = true;
+    scattered.k_stored = scatter_rows(a.k_stored, d * dtype_size(type), true);
+    scattered.v_stored = scatter_rows(a.v_stored, d * dtype_size(type), false);
+    for (size_t run = ATTEND_BLOCK; run <= STORED; run += 2 * ATTEND_BLOCK) {
+        attend_runs(k, &scattered, seen, 0, QUERIES, POSITIONS, run, cut);
+        check(memcmp(whole, cut, QUERIES * d * sizeof *cut) == 0,
+              "%s: attention over scattered rows differs, d %zu, %s", k->isa, d, dtype_name(type));
+    }
+    free(scattered.k_stored), free(scattered.v_stored);
     if (type == DTYPE_F32 && bends == STRAIGHT) {
         ((float *)a.k_stored)[3 * d] = NAN;
         attend_runs(k, &a, seen, 0, QUERIES, POSITIONS, POSITIONS, cut);
