@@ -7,7 +7,8 @@
  * dropped are seen by nobody: a piece of them adds nothing.
  *
  * Sequences that share rows and have one query row each are a bundle: the shared rows are read once for all
- * of them, then each sequence's own. That cuts a run at a multiple of ATTEND_BLOCK, which changes no sum.
+ * of them, then those that some of them share, then each sequence's own. That cuts runs at multiples of ATTEND_BLOCK, which
+ * changes no sum.
  *
  * A query of a tree sees rows that do not lie together: row tables bring them into the order of their
  * logical positions, as in plain decoding. Nothing is copied. */
@@ -386,32 +387,37 @@ static bool open_view(struct job *job, const struct task *task, size_t seq, stru
     return false;
 }
 
-/* Positions [from, to) of the sequence of query i of a bundle, for its row alone. */
-static void attend_own(const struct work *w, size_t i, size_t from, size_t to)
+/* Positions [from, to) for rows [row, end) of a bundle, which begin to differ at `from` or behind it: rows that all of them share
+ * are read once, then parts of them that share more go on alone. */
+static void attend_part(const struct work *w, size_t row, size_t end, size_t from, size_t to)
 {
+    const struct bundle *bundle = w->task->bundle;
+    const struct kv *kv = w->job->step->kv;
+    const size_t seq = bundle->query[row]->seq;
     struct work own = *w;
     struct kv_view view;
-    if (from >= to || !open_view(w->job, w->task, w->task->bundle->query[i]->seq, &view))
+    if (from >= to || (row && !open_view(w->job, w->task, seq, &view)))
         return;
-    assert(view_same_row(&view, w->view, 0) &&
-           view_same_row(&view, w->view, w->task->bundle->shared - 1));
-    own.view = &view;
-    attend_chain(&own, i, 1, from, to);
-    kv_done(w->job->step->kv, &view);
-}
-
-/* Positions [from, to) for a bundle: shared rows for all of it, and then each sequence's own. */
-static void attend_bundle(const struct work *w, size_t from, size_t to)
-{
-    const struct task *task = w->task;
-    const struct kv *kv = w->job->step->kv;
-    const size_t common = size_min(to, task->bundle->shared), rest = size_max(from, common);
-    for (size_t i = 0; i < task->rows && common > from; i++)
-        tell_sight(w, i, position_of(kv, task, i), common, from);
-    if (common > from)
-        attend_rows(w, view_tiles(w->view, from, common, &w->s->tiles), SIZE_MAX, 0, task->rows);
-    for (size_t i = 0; i < task->rows; i++)
-        attend_own(w, i, rest, size_min(to, kv_rows_end(kv, task->bundle->query[i]->seq)));
+    if (row)
+        own.view = &view;
+    if (end - row == 1) {
+        attend_chain(&own, row, 1, from, size_max(from, size_min(to, kv_rows_end(kv, seq))));
+    } else {
+        const size_t shared = bundle_shared(bundle, row, end),
+                     common = size_max(from, size_min(to, shared));
+        for (size_t i = row; i < end && common > from; i++)
+            tell_sight(&own, i, position_of(kv, w->task, i), common, from);
+        if (common > from)
+            attend_rows(&own, view_tiles(own.view, from, common, &w->s->tiles), SIZE_MAX, row,
+                        end - row);
+        for (size_t i = row, next; i < end; i = next) {
+            for (next = i + 1; next < end && bundle->common[next - 1] > shared;)
+                next++;
+            attend_part(w, i, next, common, to);
+        }
+    }
+    if (row)
+        kv_done(w->job->step->kv, &view);
 }
 
 /* Padding on the left of the first row: multiplied, and seen by nobody. */
@@ -488,7 +494,7 @@ static bool run_piece(const struct work *w, size_t piece)
     if (w->view->recent && from < w->view->sink)
         attend_sink(w, from, to);
     if (task->bundle->n > 1)
-        attend_bundle(w, from, to);
+        attend_part(w, 0, task->rows, from, to);
     else if (task->query->tail)
         attend_tree(w, from, to);
     else

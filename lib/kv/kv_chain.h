@@ -104,6 +104,9 @@ bool kv_chains_join(struct kv *kv, const size_t *seq, size_t n);
 /* Of sequences that were joined: `to` becomes what `from` is, and no row is copied. */
 int kv_chain_follow(struct kv *kv, size_t to, size_t from, struct err *err) MUST_USE;
 
+/* Leading entries that two sequences of a group have in common. */
+size_t kv_chain_common(const struct kv *kv, size_t a, size_t b);
+
 /* Before rows up to n are written: the index of a chain that has one covers them. */
 int kv_chain_index(struct kv *kv, struct kv_chain *chain, size_t n, struct err *err) MUST_USE;
 

@@ -109,8 +109,8 @@ static size_t shared(const struct kv *kv, size_t a, size_t b)
 {
     const struct kv_chain *x = kv_chain_of(kv, a), *y = kv_chain_of(kv, b);
     size_t rows = 0;
-    if (x->group && x->group == y->group && x->group->common)
-        return size_min(x->group->common, size_min(kv->seq[a].n, kv->seq[b].n));
+    if (x->group && x->group == y->group)
+        return kv_chain_common(kv, a, b);
     for (size_t i = 0; i < size_min(x->n_shared, y->n_shared) && x->shared[i].of == y->shared[i].of;
          i++) {
         rows = size_min(x->shared[i].end, y->shared[i].end);

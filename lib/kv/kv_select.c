@@ -51,16 +51,22 @@ static ptrdiff_t index_of(const struct kv *kv, const struct kv_chain *c, size_t 
     return i < c->n_index ? c->index[i] : own_index(kv, c, i);
 }
 
+size_t kv_chain_common(const struct kv *kv, size_t a, size_t b)
+{
+    const struct kv_chain *x = kv_chain_of(kv, a), *y = kv_chain_of(kv, b);
+    const size_t first = kv_chain_tail_at(x), n = size_min(kv->seq[a].n, kv->seq[b].n);
+    size_t end = size_min(size_max(x->group->common, first), n);
+    while (end < n && index_of(kv, x, end - first) == index_of(kv, y, end - first))
+        end++;
+    return end;
+}
+
 /* The position behind the last entry that is the same one for all sequences. */
 static size_t common_end(const struct kv *kv, const size_t *seq, size_t n)
 {
-    const struct kv_chain *c = kv_chain_of(kv, seq[0]);
-    const size_t first = kv_chain_tail_at(c);
-    size_t end = size_max(c->group->common, first);
-    for (; end < kv->seq[seq[0]].n; end++)
-        for (size_t i = 1; i < n; i++)
-            if (index_of(kv, kv_chain_of(kv, seq[i]), end - first) != index_of(kv, c, end - first))
-                return end;
+    size_t end = kv->seq[seq[0]].n;
+    for (size_t i = 1; i < n; i++)
+        end = size_min(end, kv_chain_common(kv, seq[0], seq[i]));
     return end;
 }
 

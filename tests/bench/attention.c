@@ -1,10 +1,14 @@
 /* Times fused attention of one row over all layers, each round beside the read rate: for each of B sequences, or for B * W beams, over
  * prompts that W of them have in common and answers of their own (segment paper, figure 6).
  *
- *   attention POLICY HEADS KV_HEADS HEAD_DIM LAYERS BATCH BEAMS PROMPT ANSWER KV_TYPE THREADS ROUNDS
+ *   attention POLICY HEADS KV_HEADS HEAD_DIM LAYERS BATCH BEAMS PROMPT ANSWER KV_TYPE THREADS ROUNDS [SWAPS [POLICY SWAPS]]
  *
- * Prints medians, and last the share of the read rate: of the bytes that have to be read once, whatever the policy. BMC_ISA names a
- * kernel set. */
+ * SWAPS says how beams are reordered after each token of the answers: `none`; `any`: parents at random; `families`: parents at
+ * random within each half of the beams, so that the two halves never again have a common ancestor.
+ *
+ * Prints medians, and last the share of the read rate: of the bytes of distinct entries, each of which has to be read once
+ * whatever the policy. With a second policy and SWAPS, the two caches are measured in turns, and the median of the ratio of
+ * their times follows. BMC_ISA names a kernel set. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,30 +36,94 @@ static void append(struct kv *kv, size_t seq, const float *values, size_t rows)
     kv_commit(kv, seq, rows);
 }
 
+struct cache {
+    const char *policy, *swaps;
+    struct kv *kv;
+    size_t entries; /* distinct ones */
+    double copied;  /* bytes per token of the answers, in all layers */
+    double ms[MAX_ROUNDS], share[MAX_ROUNDS];
+};
+
+struct beams {
+    size_t batch, width, prompt, answer;
+};
+
+/* lineage[w]: the numbers of the entries of a beam's answer, of which there are n. */
+static size_t count_distinct(size_t **lineage, size_t width, size_t n)
+{
+    size_t distinct = 0;
+    for (size_t at = 0; at < n; at++)
+        for (size_t w = 0; w < width; w++) {
+            bool first = true;
+            for (size_t v = 0; v < w; v++)
+                first = first && lineage[v][at] != lineage[w][at];
+            distinct += first;
+        }
+    return distinct;
+}
+
+/* One prompt's beams get their answers, a token at a time; returns the distinct entries of these. */
+static size_t search(struct cache *c, const struct beams *beams, size_t first, const float *values)
+{
+    struct err err;
+    static unsigned seed = 1;
+    const size_t W = beams->width, n = beams->answer - 1;
+    size_t seq[64], parent[64], *lineage[64], *was[64];
+    for (size_t w = 0; w < W; w++) {
+        seq[w] = first + w;
+        lineage[w] = mem_zalloc(n + 1, sizeof **lineage);
+        was[w] = mem_zalloc(n + 1, sizeof **was);
+    }
+    for (size_t i = 0; i < n; i++) {
+        for (size_t w = 0; w < W; w++) {
+            append(c->kv, seq[w], values, 1);
+            lineage[w][i] = w;
+            memcpy(was[w], lineage[w], n * sizeof **was);
+        }
+        const size_t family = strcmp(c->swaps, "families") == 0 ? div_up(W, 2) : W;
+        for (size_t w = 0; w < W; w++) {
+            const size_t from = w / family * family;
+            parent[w] = from + (size_t)rand_r(&seed) % size_min(family, W - from);
+        }
+        if (strcmp(c->swaps, "none") == 0)
+            continue;
+        if (kv_reorder(c->kv, seq, parent, W, &err) < 0)
+            die(&err);
+        for (size_t w = 0; w < W; w++)
+            memcpy(lineage[w], was[parent[w]], n * sizeof **was);
+    }
+    const size_t distinct = count_distinct(lineage, W, n) + W; /* and the new ones */
+    for (size_t w = 0; w < W; w++)
+        free(lineage[w]), free(was[w]);
+    return distinct;
+}
+
 /* Prompts first, then each one's beams, then their answers: as a search makes them. */
-static struct kv *fill_cache(const char *policy, const struct kv_shape *shape, size_t batch,
-                             size_t beams, size_t prompt, size_t answer)
+static void fill_cache(struct cache *c, const struct kv_shape *shape, const struct beams *beams)
 {
     struct err err;
     struct kv_spec spec;
-    struct kv *kv;
-    const size_t row = shape->kv_heads * shape->head_dim, rows = size_max(prompt, answer);
-    float *values = mem_zalloc(rows * row, sizeof *values);
-    if (!values || kv_spec_parse(&spec, policy, &err) < 0 ||
-        kv_open(&kv, &spec, shape, batch * beams, &err) < 0)
+    const size_t row = shape->kv_heads * shape->head_dim, queries = beams->batch * beams->width;
+    float *values = mem_zalloc(beams->prompt * row, sizeof *values);
+    if (!values || beams->width > 64 || kv_spec_parse(&spec, c->policy, &err) < 0 ||
+        kv_open(&c->kv, &spec, shape, queries, &err) < 0)
         die(&err);
-    for (size_t i = 0; i < rows * row; i++)
+    for (size_t i = 0; i < beams->prompt * row; i++)
         values[i] = (float)(i % 977) / 977 - .5f;
-    for (size_t s = 0; s < batch * beams; s += beams) {
-        append(kv, s, values, prompt);
-        for (size_t w = 1; w < beams; w++)
-            if (kv_fork(kv, s + w, s, prompt, &err) < 0)
+    size_t prompts = 0;
+    for (size_t s = 0; s < queries; s += beams->width) {
+        append(c->kv, s, values, beams->prompt);
+        for (size_t w = 1; w < beams->width; w++)
+            if (kv_fork(c->kv, s + w, s, beams->prompt, &err) < 0)
                 die(&err);
-        for (size_t w = 0; w < beams; w++)
-            append(kv, s + w, values, answer - 1);
     }
+    prompts = kv_stats(c->kv)->copied_bytes;
+    c->entries = beams->batch * beams->prompt;
+    for (size_t s = 0; s < queries; s += beams->width)
+        c->entries += search(c, beams, s, values);
+    c->copied =
+        (double)(kv_stats(c->kv)->copied_bytes - prompts) / (double)(beams->batch * beams->answer);
     free(values);
-    return kv;
 }
 
 /* Milliseconds of one step's attention over all layers. */
@@ -84,7 +152,8 @@ int main(int argc, char **argv)
     struct err err;
     size_t n[NUMBERS];
     enum dtype type;
-    if (argc != NUMBERS + 5 || !cache_type_find(argv[NUMBERS + 2], &type))
+    if ((argc != NUMBERS + 5 && argc != NUMBERS + 6 && argc != NUMBERS + 8) ||
+        !cache_type_find(argv[NUMBERS + 2], &type))
         return 2;
     for (int i = 0; i < NUMBERS; i++)
         n[i] = strtoul(argv[i + 2], NULL, 10);
@@ -113,21 +182,38 @@ int main(int argc, char **argv)
         q[i] = (float)(i % 31) / 31 - .5f;
     for (size_t s = 0; s < queries; s++)
         query[s] = (struct attn_query){.seq = s, .first = s, .rows = 1};
-    struct kv *kv = fill_cache(argv[1], &shape, batch, beams, prompt, answer);
-    const struct attn_step step = {kv, kernels, query, queries, NULL};
-    const double bytes =
-        (double)kv_rows_bytes(kv, 1) * (double)batch * (double)(prompt + beams * answer);
-    double ms[MAX_ROUNDS], read[MAX_ROUNDS], share[MAX_ROUNDS];
+    struct cache cache[2] = {
+        {argv[1], argc > NUMBERS + 5 ? argv[NUMBERS + 5] : "none", NULL, 0, 0, {0}, {0}}};
+    const size_t caches = argc > NUMBERS + 6 ? 2 : 1;
+    if (caches == 2)
+        cache[1] = (struct cache){.policy = argv[NUMBERS + 6], .swaps = argv[NUMBERS + 7]};
+    const struct beams shape_of = {batch, beams, prompt, answer};
+    for (size_t i = 0; i < caches; i++)
+        fill_cache(&cache[i], &shape, &shape_of);
+    double read[MAX_ROUNDS], ratio[MAX_ROUNDS];
     const size_t most = size_min(rounds, MAX_ROUNDS);
     for (size_t r = 0; r < most; r++) {
         read[r] = roof_read_gb_s(&block, 3);
-        ms[r] = step_ms(attn, &step, q, out);
-        share[r] = bytes / ms[r] / 1e6 / read[r];
+        for (size_t i = 0; i < caches; i++) {
+            struct cache *c = &cache[(i + r) % caches];
+            const struct attn_step step = {c->kv, kernels, query, queries, NULL};
+            c->ms[r] = step_ms(attn, &step, q, out);
+            c->share[r] = (double)kv_rows_bytes(c->kv, c->entries) / c->ms[r] / 1e6 / read[r];
+        }
+        ratio[r] = cache[1].ms[r] / cache[0].ms[r];
     }
-    printf("%s: B = %zu, %zu beams, %zu + %zu rows, %zu heads of %zu, %zu of K and V, %zu layers, %s, "
-           "cache %s: %.0f MB, %.2f ms, read rate %.1f GB/s, share %.3f\n",
-           argv[1], batch, beams, prompt, answer, heads, shape.head_dim, shape.kv_heads, shape.layers,
-           kernels->isa, argv[NUMBERS + 2], bytes / 1e6, median(ms, most), median(read, most),
-           median(share, most));
+    for (size_t i = 0; i < caches; i++) {
+        struct cache *c = &cache[i];
+        printf("%s, swaps %s: B = %zu, %zu beams, %zu + %zu rows, %zu heads of %zu, %zu of K and V, "
+               "%zu layers, %s, cache %s: %.2f rows copied per token, %.0f MB of distinct entries, "
+               "%.2f ms, read rate %.1f GB/s, share %.3f\n",
+               c->policy, c->swaps, batch, beams, prompt, answer, heads, shape.head_dim, shape.kv_heads,
+               shape.layers, kernels->isa, argv[NUMBERS + 2],
+               c->copied / (double)kv_rows_bytes(c->kv, 1),
+               (double)kv_rows_bytes(c->kv, c->entries) / 1e6, median(c->ms, most), median(read, most),
+               median(c->share, most));
+    }
+    if (caches == 2)
+        printf("time of the second over the first: %.3f\n", median(ratio, most));
     return 0;
 }
