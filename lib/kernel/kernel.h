@@ -82,8 +82,8 @@ struct attend {
     size_t tiles;         /* of ATTEND_TILE positions */
     const char *const *k; /* [tiles] first row of each tile; all its rows can be read and are finite */
     const char *const *v; /* the same */
-    /* Row tables, for tiles whose rows are scattered: rows of tile t are at k[t] + k_rows[t][0 .. ATTEND_TILE).
-     * NULL, the table of one tile or all of them: the rows are row_stride apart. */
+    /* Row tables, for tiles whose rows are scattered: rows of tile t are at k[t] + k_rows[t][0 .. ATTEND_TILE). A tile has
+     * both tables or none; with NULL, for one tile or for all, rows are row_stride apart. */
     const ptrdiff_t *const *k_rows, *const *v_rows;
     size_t must;    /* blocks from this one on are multiplied even if no query sees them */
     size_t queries; /* rows of q */
@@ -114,7 +114,7 @@ enum { FEW_COLUMNS = 128 };
 static inline size_t attend_few_space(size_t queries, size_t d)
 {
     const size_t groups = div_up(d, FEW_GROUP), columns = round_up(d, FEW_COLUMNS);
-    const size_t prefetch = 3 * groups * (FEW_GROUP / 4) * (sizeof(ptrdiff_t) / sizeof(float));
+    const size_t prefetch = 2 * groups * (FEW_GROUP / 4) * (sizeof(ptrdiff_t) / sizeof(float));
     return ATTEND_BLOCK * (groups * (FEW_GROUP / 4 + 4) + columns / 2 + 2 * queries + 1) +
            7 * round_up(queries, LANES) + prefetch;
 }

@@ -74,7 +74,8 @@ INLINE vi load_word(const void *p)
 INLINE void fetch_words(const struct few_block *f, size_t w)
 {
     for (size_t t = 0; t < BLOCK_TILES; t++)
-        fetch_near(f->next.k[t].base + f->fetch[t][w]);
+        fetch_near(f->next.k[t].base +
+                   (f->next.k[t].row ? f->fetch[t][w] : (ptrdiff_t)(f->fetched * w)));
 }
 
 /* Of R queries: one scale for all of a row. */
@@ -306,7 +307,7 @@ INLINE void value_tile(const int R, const int G, const struct few_block *f, size
     const struct tile next = f->next.v[j / (SHARE_GROUPS * VW) % BLOCK_TILES];
     for (size_t p = 0; p < ATTEND_BLOCK; p += 2, pairs += f->columns) {
         vu v[SHARE_GROUPS];
-        fetch_near(next.base + next.row[p / 2]);
+        fetch_near(next.base + (next.row ? next.row[p / 2] : (ptrdiff_t)(p / 2 * f->a->row_stride)));
         for (int g = 0; g < G; g++)
             v[g] = vu_load(pairs + g * VW);
         for (int i = 0; i < R; i++) {
@@ -346,8 +347,7 @@ PHASE void value_columns(const struct few_block *f, struct sight at, size_t j, s
 
 static void attend_few(const struct attend *a)
 {
-    struct few_block f;
-    place_block(&f, a);
+    struct few_block f = place_block(a);
     for (size_t block = 0; block < div_up(a->tiles, BLOCK_TILES); block++) {
         const struct sight at = queries_at(a, block);
         if (at.from == at.seen)

@@ -19,16 +19,14 @@ INLINE void fetch_near(const char *at) { __builtin_prefetch(at, 0, 3); }
 /* A block's buffers, and what is the same in all blocks. Groups are of columns that share a scale. */
 struct few_block {
     const struct attend *a;
-    struct strided strided;
     struct next_block next;
     size_t fetched; /* bytes of a K tile of it that are prefetched with each word of the codes */
-    const ptrdiff_t *fetch[BLOCK_TILES]; /* [words]: where, counted from the tile's base */
-    ptrdiff_t *fetch_space; /* [1 + BLOCK_TILES][words]: of strided tiles, and of each tile of `next` */
-    size_t groups;          /* q8: 1 */
-    size_t scale_at, low_at; /* in a row */
-    size_t words;            /* of a row's codes */
-    size_t columns;          /* of V's, in whole registers */
-    uint32_t *turned;        /* [words][ATTEND_BLOCK]: codes of K */
+    ptrdiff_t *fetch[BLOCK_TILES]; /* [words]: where in tiles of `next` that are scattered */
+    size_t groups;                 /* q8: 1 */
+    size_t scale_at, low_at;       /* in a row */
+    size_t words;                  /* of a row's codes */
+    size_t columns;                /* of V's, in whole registers */
+    uint32_t *turned;              /* [words][ATTEND_BLOCK]: codes of K */
     uint32_t *pairs; /* [ATTEND_BLOCK / 2][columns]: codes of V less their middle, of two positions */
     float *k_step, *k_base; /* [groups][ATTEND_BLOCK] */
     float *v_step, *v_base; /* the same */
@@ -63,20 +61,22 @@ INLINE float query_scale(const struct attend *a, size_t query)
 /* ---- rows as they lie ---- */
 
 /* Steps and bases of a tile's rows: column p of [groups][ATTEND_BLOCK]. */
-INLINE void load_scales(const struct few_block *f, float *step, float *base, struct tile rows)
+INLINE void load_scales(const struct few_block *f, bool scattered, float *step, float *base,
+                        struct tile rows)
 {
-    const size_t groups = f->groups;
-    const char *scales = rows.base + f->scale_at, *lows = rows.base + f->low_at;
+    const size_t stride = f->a->row_stride, groups = f->groups;
+    const struct tile scales = {rows.base + f->scale_at, rows.row},
+                      lows = {rows.base + f->low_at, rows.row};
     if (f->a->type == DTYPE_Q8C) {
         for (size_t p = 0; p < ATTEND_TILE; p++)
-            memcpy(step + p, scales + rows.row[p], sizeof *step);
+            memcpy(step + p, row_of(scales, scattered, stride, p), sizeof *step);
         return;
     }
     for (size_t g = 0; g < groups; g++) {
         f16 scale[2][ATTEND_TILE];
         for (size_t p = 0; p < ATTEND_TILE; p++) {
-            memcpy(&scale[0][p], scales + rows.row[p] + g * sizeof(f16), sizeof(f16));
-            memcpy(&scale[1][p], lows + rows.row[p] + g * sizeof(f16), sizeof(f16));
+            memcpy(&scale[0][p], row_of(scales, scattered, stride, p) + g * sizeof(f16), sizeof(f16));
+            memcpy(&scale[1][p], row_of(lows, scattered, stride, p) + g * sizeof(f16), sizeof(f16));
         }
         for (size_t p = 0; p < ATTEND_TILE; p += VW) {
             vf_store(step + g * ATTEND_BLOCK + p, vf_load_f16(scale[0] + p));
@@ -85,27 +85,30 @@ INLINE void load_scales(const struct few_block *f, float *step, float *base, str
     }
 }
 
-/* Columns of VW positions in `some` rows of turned[words][ATTEND_BLOCK]. */
-INLINE void turn_words(uint32_t *turned, size_t some, const char *base, const ptrdiff_t *row)
+/* Columns of VW positions, from position p of a tile on, in `some` rows of turned[words][ATTEND_BLOCK]; word w of rows. */
+INLINE void turn_words(uint32_t *turned, size_t some, struct tile k, bool scattered, size_t stride,
+                       size_t p, size_t w)
 {
     vf x[VW];
-    for (size_t i = 0; i < VW; i++)
-        x[i] = (vf)vu_keep(some == VW ? vu_load(base + row[i]) : vu_load_some(base + row[i], some));
+    for (size_t i = 0; i < VW; i++) {
+        const char *words = row_of(k, scattered, stride, p + i) + w * 4;
+        x[i] = (vf)vu_keep(some == VW ? vu_load(words) : vu_load_some(words, some));
+    }
     vf_transpose(x);
     for (size_t i = 0; i < VW; i++) /* all indices known, so that x stays in registers */
         if (i < some)
-            vf_store((float *)(void *)(turned + i * ATTEND_BLOCK), x[i]);
+            vf_store((float *)(void *)(turned + (w + i) * ATTEND_BLOCK + p), x[i]);
 }
 
 /* turned[words][ATTEND_BLOCK] of the tile whose columns begin at `turned`. */
-INLINE void turn_codes(uint32_t *turned, size_t words, struct tile k)
+INLINE void turn_codes(uint32_t *turned, size_t words, struct tile k, bool scattered, size_t stride)
 {
-    for (size_t p = 0; p < ATTEND_TILE; p += VW, turned += VW) {
+    for (size_t p = 0; p < ATTEND_TILE; p += VW) {
         size_t w = 0;
         for (; w + VW <= words; w += VW)
-            turn_words(turned + w * ATTEND_BLOCK, VW, k.base + w * 4, k.row + p);
+            turn_words(turned, VW, k, scattered, stride, p, w);
         if (w < words)
-            turn_words(turned + w * ATTEND_BLOCK, words - w, k.base + w * 4, k.row + p);
+            turn_words(turned, words - w, k, scattered, stride, p, w);
     }
 }
 
@@ -156,12 +159,12 @@ INLINE void store_pairs(enum dtype type, uint32_t *to, size_t columns, vu codes)
 }
 
 /* Of `some` words of four rows, two rows of pairs. */
-INLINE void pair_words(enum dtype type, uint32_t *to, size_t columns, const char *base,
-                       const ptrdiff_t *row, size_t at, size_t some, size_t bytes)
+INLINE void pair_words(enum dtype type, uint32_t *to, size_t columns, const char *const *row, size_t at,
+                       size_t some, size_t bytes)
 {
     vu x[4];
     for (size_t i = 0; i < 4; i++) {
-        const char *codes = base + row[i] + at;
+        const char *codes = row[i] + at;
         x[i] = some == VW ? vu_load(codes) : vu_load_some(codes, some);
         x[i] = __builtin_shufflevector(x[i], x[i], ALL_LANES(DEAL_WORDS, 0));
     }
@@ -179,16 +182,20 @@ INLINE void pair_words(enum dtype type, uint32_t *to, size_t columns, const char
 }
 
 /* A tile's rows of pairs. */
-INLINE void pair_tile(enum dtype type, const struct few_block *f, uint32_t *to, struct tile v)
+INLINE void pair_tile(enum dtype type, bool scattered, const struct few_block *f, uint32_t *to,
+                      struct tile v)
 {
     const size_t columns = f->columns, words = f->words;
     const size_t bytes = few_code_bytes(type, f->a->d);
     for (size_t p = 0; p < ATTEND_TILE; p += 4) {
+        const char *row[4];
         size_t w = 0;
+        for (size_t i = 0; i < 4; i++)
+            row[i] = row_of(v, scattered, f->a->row_stride, p + i);
         for (; w + VW <= words && w * 4 + 4 * VW <= bytes; w += VW)
-            pair_words(type, to, columns, v.base, v.row + p, w * 4, VW, SIZE_MAX);
+            pair_words(type, to, columns, row, w * 4, VW, SIZE_MAX);
         if (w < words)
-            pair_words(type, to, columns, v.base, v.row + p, w * 4, words - w, bytes);
+            pair_words(type, to, columns, row, w * 4, words - w, bytes);
         to += 2 * columns;
     }
 }
@@ -198,13 +205,29 @@ PHASE void pair_block(const struct few_block *f, size_t block)
     for (size_t t = 0; t < BLOCK_TILES; t++) {
         const size_t tile = block * BLOCK_TILES + t;
         uint32_t *to = f->pairs + t * (ATTEND_TILE / 2) * f->columns;
-        if (tile >= f->a->tiles)
+        if (tile >= f->a->tiles) {
             memset(to, 0, ATTEND_TILE / 2 * f->columns * sizeof *to);
+            continue;
+        }
+        const struct tile v = v_tile(f->a, tile);
+        if (f->a->type == DTYPE_Q8C && v.row)
+            pair_tile(DTYPE_Q8C, true, f, to, v);
         else if (f->a->type == DTYPE_Q8C)
-            pair_tile(DTYPE_Q8C, f, to, v_tile(f->a, &f->strided, tile));
+            pair_tile(DTYPE_Q8C, false, f, to, v);
+        else if (v.row)
+            pair_tile(DTYPE_Q4, true, f, to, v);
         else
-            pair_tile(DTYPE_Q4, f, to, v_tile(f->a, &f->strided, tile));
+            pair_tile(DTYPE_Q4, false, f, to, v);
     }
+}
+
+/* Tile `tile` of K, and the scales of it and of V, to positions from `at` on of the block. */
+INLINE void load_tile(const struct few_block *f, bool scattered, size_t tile, size_t at)
+{
+    const struct tile k = k_tile(f->a, tile);
+    turn_codes(f->turned + at, f->words, k, scattered, f->a->row_stride);
+    load_scales(f, scattered, f->k_step + at, f->k_base + at, k);
+    load_scales(f, scattered, f->v_step + at, f->v_base + at, v_tile(f->a, tile));
 }
 
 PHASE void load_block(const struct few_block *f, size_t block)
@@ -212,10 +235,10 @@ PHASE void load_block(const struct few_block *f, size_t block)
     for (size_t t = 0; t < BLOCK_TILES; t++) {
         const size_t tile = block * BLOCK_TILES + t, at = t * ATTEND_TILE;
         if (tile < f->a->tiles) {
-            const struct tile k = k_tile(f->a, &f->strided, tile);
-            turn_codes(f->turned + at, f->words, k);
-            load_scales(f, f->k_step + at, f->k_base + at, k);
-            load_scales(f, f->v_step + at, f->v_base + at, v_tile(f->a, &f->strided, tile));
+            if (k_tile(f->a, tile).row)
+                load_tile(f, true, tile, at);
+            else
+                load_tile(f, false, tile, at);
             continue;
         }
         for (size_t w = 0; w < f->words; w++)
@@ -229,34 +252,24 @@ PHASE void load_block(const struct few_block *f, size_t block)
     }
 }
 
-/* With word w of the codes, byte `fetched * w` of a tile is prefetched, counted through its rows. */
-static void place_fetches(const struct few_block *f, ptrdiff_t *at, const ptrdiff_t *row)
-{
-    const size_t stride = f->a->row_stride;
-    for (size_t w = 0; w < f->words; w++)
-        at[w] = row[f->fetched * w / stride] + (ptrdiff_t)(f->fetched * w % stride);
-}
-
-/* The block's successor, and where its lines lie. */
+/* The block's successor. With word w of the codes byte `fetched * w` of its tiles is prefetched, counted through their rows. */
 static void find_next_rows(struct few_block *f, size_t block)
 {
-    f->next = find_next(f->a, &f->strided, block);
-    for (size_t t = 0; t < BLOCK_TILES; t++) {
-        const bool scattered = f->next.k[t].row != f->strided.row;
-        ptrdiff_t *own = f->fetch_space + (t + 1) * f->words;
-        f->fetch[t] = scattered ? own : f->fetch_space;
-        if (scattered)
-            place_fetches(f, own, f->next.k[t].row);
-    }
+    const size_t stride = f->a->row_stride;
+    f->next = find_next(f->a, block);
+    for (size_t t = 0; t < BLOCK_TILES; t++)
+        for (size_t w = 0; f->next.k[t].row && w < f->words; w++)
+            f->fetch[t][w] =
+                f->next.k[t].row[f->fetched * w / stride] + (ptrdiff_t)(f->fetched * w % stride);
 }
 
-/* Buffers in the caller's space; attend_few_space() says how much that is. `f` points into itself: it is not copied. */
-static void place_block(struct few_block *block, const struct attend *a)
+/* Buffers in the caller's space; attend_few_space() says how much that is. */
+static struct few_block place_block(const struct attend *a)
 {
     const size_t groups = div_up(a->d, FEW_GROUP), queries = round_up(a->queries, LANES);
     const bool q4 = a->type == DTYPE_Q4;
     float *at = a->space;
-    struct few_block f = {.a = a, .groups = q4 ? groups : 1, .strided = strided_rows(a)};
+    struct few_block f = {.a = a, .groups = q4 ? groups : 1};
     f.words = q4 ? groups * (FEW_WORDS / 2) : div_up(a->d, 4);
     f.fetched = ATTEND_TILE * a->row_stride / f.words;
     f.columns = round_up(a->d, (q4 ? 8 : 4) * VW);
@@ -278,7 +291,8 @@ static void place_block(struct few_block *block, const struct attend *a)
     f.unit = at += queries;
     f.begun = at += queries;
     f.sum = (int32_t *)(void *)(at += queries);
-    f.fetch_space = (ptrdiff_t *)(void *)(at + queries);
+    f.fetch[0] = (ptrdiff_t *)(void *)(at + queries);
+    f.fetch[1] = f.fetch[0] + f.words;
     for (size_t i = 0; i < queries; i++)
         f.max[i] = i < a->queries ? a->max[i] : -INFINITY;
     for (size_t i = 0; i < a->queries; i++) {
@@ -287,6 +301,5 @@ static void place_block(struct few_block *block, const struct attend *a)
         for (size_t h = 0; h < div_up(a->d, FEW_HALF); h++)
             f.sum[i] += sums[h];
     }
-    *block = f;
-    place_fetches(block, block->fetch_space, block->strided.row);
+    return f;
 }

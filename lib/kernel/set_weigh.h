@@ -13,62 +13,57 @@ enum {
 /* In functions of their own the phases of a block keep what their loops need in registers. */
 #define PHASE static __attribute__((noinline))
 
-/* A tile of K or V: row i is at base + row[i]. */
+/* A tile of K or V. */
 struct tile {
     const char *base;
-    const ptrdiff_t *row; /* [ATTEND_TILE] */
+    const ptrdiff_t *row; /* [ATTEND_TILE]: from base to each row; NULL: row_stride apart */
 };
 
-/* The row table of tiles whose rows are row_stride apart. */
-struct strided {
-    ptrdiff_t row[ATTEND_TILE];
-};
-
-INLINE struct strided strided_rows(const struct attend *a)
+INLINE struct tile k_tile(const struct attend *a, size_t t)
 {
-    struct strided strided;
-    for (size_t i = 0; i < ATTEND_TILE; i++)
-        strided.row[i] = (ptrdiff_t)(i * a->row_stride);
-    return strided;
+    return (struct tile){a->k[t], a->k_rows ? a->k_rows[t] : NULL};
 }
 
-INLINE struct tile k_tile(const struct attend *a, const struct strided *strided, size_t t)
+INLINE struct tile v_tile(const struct attend *a, size_t t)
 {
-    return (struct tile){a->k[t], a->k_rows && a->k_rows[t] ? a->k_rows[t] : strided->row};
+    return (struct tile){a->v[t], a->v_rows ? a->v_rows[t] : NULL};
 }
 
-INLINE struct tile v_tile(const struct attend *a, const struct strided *strided, size_t t)
+/* Row i of a tile that is scattered or not: a constant where this is called. */
+INLINE const char *row_of(struct tile tile, bool scattered, size_t stride, size_t i)
 {
-    return (struct tile){a->v[t], a->v_rows && a->v_rows[t] ? a->v_rows[t] : strided->row};
+    return tile.base + (scattered ? tile.row[i] : (ptrdiff_t)(i * stride));
 }
 
 /* The tiles of the next block, prefetched while this block is computed: a quarter in each of its four phases, one cache
  * line at a time, so that loads are always in flight and never too many at once. */
 struct next_block {
     struct tile k[BLOCK_TILES], v[BLOCK_TILES];
-    size_t row_bytes;
+    size_t row_bytes, bytes; /* of a row and of a tile */
 };
 
-INLINE void fetch_line(struct tile tile, size_t row, size_t at)
+/* Byte `at` of a tile, counted through its rows. A scattered one is fetched in another order, which takes no division: byte
+ * `in_row` of row `row`. */
+INLINE void fetch_line(struct tile tile, size_t at, size_t row, size_t in_row)
 {
-    __builtin_prefetch(tile.base + tile.row[row] + at, 0, 2);
+    __builtin_prefetch(tile.base + (tile.row ? tile.row[row] + (ptrdiff_t)in_row : (ptrdiff_t)at), 0,
+                       2);
 }
 
-/* The tile that would follow a block's last one in storage. */
-INLINE struct tile tile_behind(struct tile last, const struct strided *strided, size_t n, size_t bytes)
+/* The tile that lies behind a block's last one by n tiles; or that one, where it is scattered. */
+INLINE struct tile tile_behind(struct tile last, size_t n, size_t bytes)
 {
-    return n ? (struct tile){last.base + last.row[0] + n * bytes, strided->row} : last;
+    return last.row ? last : (struct tile){last.base + n * bytes, NULL};
 }
 
 /* Behind the last block, prefetch what follows in memory: mostly the positions of the next call. */
-static struct next_block find_next(const struct attend *a, const struct strided *strided, size_t block)
+static struct next_block find_next(const struct attend *a, size_t block)
 {
-    struct next_block next = {.row_bytes = a->row_stride};
+    struct next_block next = {.row_bytes = a->row_stride, .bytes = ATTEND_TILE * a->row_stride};
     for (size_t t = 0; t < BLOCK_TILES; t++) {
         const size_t wanted = (block + 1) * BLOCK_TILES + t, tile = size_min(wanted, a->tiles - 1);
-        const size_t behind = wanted - tile, bytes = ATTEND_TILE * a->row_stride;
-        next.k[t] = tile_behind(k_tile(a, strided, tile), strided, behind, bytes);
-        next.v[t] = tile_behind(v_tile(a, strided, tile), strided, behind, bytes);
+        next.k[t] = tile_behind(k_tile(a, tile), wanted - tile, next.bytes);
+        next.v[t] = tile_behind(v_tile(a, tile), wanted - tile, next.bytes);
     }
     return next;
 }

@@ -1,14 +1,28 @@
 #!/bin/sh
 # The segment paper's figure 6: attention of 4 beams over prompts in common, one layer of Llama-2-13B's shape (40 heads of 128), by
-# batch, under segment and with rows of its own for each beam: what must be read once, over the time, as a share of the read rate.
-# BATCHES (1 2 4 8 16 32), PROMPT (1024), ANSWER (32), BEAMS (4), KV_TYPE (f16).
+# batch, under segment and with rows of its own for each beam: distinct entries, over the time, as a share of the read rate. Then the
+# hard case: beams that are reordered at every token, with answers of 32, 128 and 512 tokens, against beams that are not; with
+# parents at random, and in two families that have no common ancestor behind the prompt.
+# BATCHES (1 2 4 8 16 32), PROMPT (1024), ANSWER (32), ANSWERS (32 128 512), BEAMS (4), KV_TYPES (f16).
 set -eu
 SHAPE=llama-2-13b
 . "$(dirname "$0")/lib.sh"
 
 run=$(driver attention)
-for batch in ${BATCHES:-1 2 4 8 16 32}; do
-    for policy in segment upfront; do
-        "$run" $policy 40 40 128 1 "$batch" "${BEAMS:-4}" "${PROMPT:-1024}" "${ANSWER:-32}" "${KV_TYPE:-f16}" "$threads" "$rounds"
+for type in ${KV_TYPES:-f16}; do
+    for batch in ${BATCHES:-1 2 4 8 16 32}; do
+        for policy in segment upfront; do
+            "$run" $policy 40 40 128 1 "$batch" "${BEAMS:-4}" "${PROMPT:-1024}" "${ANSWER:-32}" "$type" "$threads" "$rounds"
+        done
+    done
+    for swaps in any families; do
+        for answer in ${ANSWERS:-32 128 512}; do
+            out=$("$run" segment 40 40 128 1 4 "${BEAMS:-4}" "${PROMPT:-1024}" "$answer" "$type" "$threads" "$rounds" none segment $swaps)
+            echo "$out"
+            time=${out##* }
+            copied=$(echo "$out" | sed -n "s/^segment, swaps $swaps:.* \([0-9.]*\) rows copied per token.*/\1/p")
+            verdict "$(divide 1 "$time")" '>=' 0.9 "attention of 4 x 4 beams, $answer answer tokens, cache $type, swaps $swaps: rate over that without swaps"
+            verdict "$copied" '<=' 1 "entries copied per token"
+        done
     done
 done

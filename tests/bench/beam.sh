@@ -1,7 +1,7 @@
 #!/bin/sh
 # Beam search and shared beginnings, with random weights: the next token with W = 4 against W = 1, and the copying way
-# (iterative) against segment, of one prompt and of MANY (8) at a time; the first token against W prompts;
-# rows that a batch of requests with one beginning computes.
+# (iterative) against segment, of one prompt and of MANY (8) at a time; answers of 512 tokens under segment against bmc and paged,
+# and what beam search copies; the first token against W prompts; rows that a batch of requests with one beginning computes.
 # PROMPT (1024) and ANSWER (32) are tokens; LAYERS (4) of the shape are run, weights are of TYPE (bf16). Runs of a pair alternate,
 # medians of ratios.
 set -eu
@@ -43,6 +43,18 @@ verdict "$(ratio "$step" '--beams 4 --kv segment' '--beams 1 --kv segment')" '<=
 verdict "$(ratio "$step" '--beams 4 --kv iterative' '--beams 4 --kv segment')" '>=' 3 "next token, 4 beams, copying way over segment"
 id_requests "$many" "$prompt" "$answer" >"$work/in" # they have nothing in common
 verdict "$(ratio "$step" "--beams 4 --kv iterative -b $many" "--beams 4 --kv segment -b $many")" '>=' 3 "next token, 4 beams of each of $many prompts, copying way over segment"
+
+# Long answers: beams are reordered at nearly every token, and index selection has the most to read.
+long=512
+request 64 $long 1
+prompt_was=$prompt answer_was=$answer prompt=64 answer=$long
+for other in bmc paged; do
+    verdict "$(ratio "$step" '--beams 4 --kv segment' "--beams 4 --kv $other")" '<=' 1.0 "next token, 4 beams, 64 + $long tokens, segment over $other"
+done
+rows=$(field "[.kv_copied_bytes, .kv_copied_rows] | join(\" \")" --beams 4 --kv segment)
+echo "copied by beam search under segment, 64 + $long tokens (bytes, rows): $rows"
+verdict "$(divide "${rows##* }" $long)" '<=' 1 "entries copied per emitted token, segment"
+prompt=$prompt_was answer=$answer_was
 
 request "$prompt" 1 4
 verdict "$(ratio .prefill_ms '-b 1 --share-mb 0' '-b 4 --kv segment')" '>=' 3.5 "first token, 4 prompts over what they have in common once"
