@@ -1,17 +1,18 @@
 #!/bin/sh
 # The segment paper's figures 7 and 8: first and next token by length of the prompt and by beams W, the standard way (the prompt
-# computed W times; caches that grow by a row and are copied when beams change places) against segment. Random weights of TYPE (bf16),
-# models at their real widths. Medians of ROUNDS alternating rounds.
+# computed W times; caches that grow by a row and are copied when beams are reordered) against segment. Random weights of TYPE (bf16),
+# models at their real widths: with them, beams are reordered at nearly every token, and the last column says how many entries a
+# token copied the standard way and under segment. Medians of ROUNDS alternating rounds.
 #
 #   figure 7:  SHAPES=llama-2-13b PROMPTS='32 128 512 1024 2048 4096' sh tests/bench/beam_latency.sh
 #   figure 8:  SHAPES='gpt-j-6b llama-2-13b opt-30b' PROMPTS=1024 BEAMS='1 4' sh tests/bench/beam_latency.sh
 #
-# LAYERS (1) of each shape are run, ANSWER (32) tokens follow.
+# LAYERS (1) of each shape are run, answers of ANSWERS (32 128 512) tokens follow.
 set -eu
 SHAPE=${SHAPES:-llama-2-13b}
 . "$(dirname "$0")/lib.sh"
 
-answer=${ANSWER:-32} layers=${LAYERS:-1} type=${TYPE:-bf16}
+answers=${ANSWERS:-32 128 512} layers=${LAYERS:-1} type=${TYPE:-bf16}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-beams.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
@@ -35,10 +36,11 @@ next_token() { # PROMPT W
     for kv in iterative segment; do
         name=$([ $kv = iterative ] && echo standard || echo segment)
         field '(.decode_ms + .sample_ms) / .decode_steps' --beams "$2" --kv $kv >>"$work/$name.next"
+        jq '.kv_copied_rows / .decode_steps' "$work/stats" >"$work/$name.copied"
     done
 }
 
-row() { # MODEL PROMPT W
+row() { # MODEL PROMPT W, answers of $answer tokens
     rm -f "$work"/standard.* "$work"/segment.*
     for round in $(seq "$rounds"); do
         first_token "$2" "$3"
@@ -48,18 +50,20 @@ row() { # MODEL PROMPT W
         paste "$work/standard.$token" "$work/segment.$token" | awk '{ print $1 / $2 }' | median >"$work/ratio.$token"
         for way in standard segment; do median <"$work/$way.$token" >"$work/$way.$token.ms"; done
     done
-    echo "| $1 | $2 | $3 | $(cat "$work/standard.first.ms" "$work/segment.first.ms" "$work/ratio.first" \
-        "$work/standard.next.ms" "$work/segment.next.ms" "$work/ratio.next" | paste -sd '|' | sed 's/|/ | /g') |"
+    echo "| $1 | $2 + $answer | $3 | $(cat "$work/standard.first.ms" "$work/segment.first.ms" "$work/ratio.first" \
+        "$work/standard.next.ms" "$work/segment.next.ms" "$work/ratio.next" | paste -sd '|' | sed 's/|/ | /g') | $(printf '%.1f, %.1f' "$(cat "$work/standard.copied")" "$(cat "$work/segment.copied")") |"
 }
 
-echo "$layers of the layers, $type, $answer tokens; ms of the first token, standard, segment and ratio; of the next token, the same"
-echo "| model | prompt | beams | first, standard | segment | times | next, standard | segment | times |"
-echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+echo "$layers of the layers, $type; ms of the first token, standard, segment and ratio; of the next token, the same"
+echo "| model | prompt | beams | first, standard | segment | times | next, standard | segment | times | copied entries |"
+echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 for model in $SHAPE; do
     sed "s/^layers .*/layers $layers/; s/^context .*/context 8192/" "models.d/shapes/$model.shape" >"$work/part.shape"
     bin/bmc-convert --synth "$work/part.shape" --type "$type" -o "$work/model.bmc"
     for prompt in ${PROMPTS:-32 128 512 1024 2048 4096}; do
-        for beams in ${BEAMS:-4}; do row "$model" "$prompt" "$beams"; done
+        for beams in ${BEAMS:-4}; do
+            for answer in $answers; do row "$model" "$prompt" "$beams"; done
+        done
     done
     rm -f "$work/model.bmc"
 done
