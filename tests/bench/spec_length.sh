@@ -10,7 +10,7 @@
 #   BATCHES       batch sizes ("1 4 8")
 #   FREE_ROWS     values of --free-rows ("16 32 64 128 264"); default: the option is not given
 #   BINS          folders of programs to compare ("bin"), one after the other in each round
-#   ALWAYS        "--always" (the default), or empty: drafting may pause, and without --free-rows measured times limit drafts
+#   ALWAYS        "--always" (the default), or empty: drafting may pause
 #   N, ROUNDS     tokens a sequence (96), rounds (3)
 # Needs jq.
 set -eu
