@@ -1,10 +1,21 @@
 /* bmc-spec: how much is drafted. */
+#include <string.h>
+
 #include "speccmd.h"
 
-/* Free rows: those whose arithmetic takes about as long as reading the weights, more of them where a product has one term. */
-enum { USUAL_FREE_ROWS = 16, USUAL_FREE_ROWS_BF16 = 24, USUAL_TREE = 26 };
+/* Free rows: those whose arithmetic takes about as long as reading the weights. There are more of them where a product has one term, and
+ * where tiles multiply (tests/bench/speculation.md). */
+enum { USUAL_FREE_ROWS = 16, USUAL_FREE_ROWS_BF16 = 24, USUAL_FREE_ROWS_TILES = 32, USUAL_TREE = 26 };
 
-size_t spec_free_rows(const struct spec_run *run, enum precision precision, const char **from)
+static size_t usual_free_rows(const struct session_options *s)
+{
+    const bool one_term = s->precision == PRECISION_BF16;
+    if (strcmp(s->kernels->isa, "amx") == 0 && (one_term || s->precision == PRECISION_BF16X2))
+        return USUAL_FREE_ROWS_TILES;
+    return one_term ? USUAL_FREE_ROWS_BF16 : USUAL_FREE_ROWS;
+}
+
+size_t spec_free_rows(const struct spec_run *run, const struct session_options *s, const char **from)
 {
     const size_t tuned = tuned_free_rows(&run->gen.tuned);
     const char *unused;
@@ -18,7 +29,7 @@ size_t spec_free_rows(const struct spec_run *run, enum precision precision, cons
         return tuned;
     }
     *from = "default";
-    return precision == PRECISION_BF16 ? USUAL_FREE_ROWS_BF16 : USUAL_FREE_ROWS;
+    return usual_free_rows(s);
 }
 
 int spec_set_length(struct spec_run *run, const struct session_options *s, struct err *err)
@@ -26,8 +37,12 @@ int spec_set_length(struct spec_run *run, const struct session_options *s, struc
     const struct spec_cli *o = run->cli;
     struct draft_length *length = &run->options.length;
     const bool tree = o->tree_nodes || (o->recycle && o->k_auto && !o->tree_auto);
-    const size_t free_rows = spec_free_rows(run, s->precision, NULL);
-    const size_t limit = size_min(o->limit, draft_length_limit(free_rows, s->batch));
+    const char *from;
+    const size_t free_rows = spec_free_rows(run, s, &from);
+    /* A single sequence needs no default limit by rows: algorithm 1 itself keeps drafts as short as they are accepted. */
+    const bool by_rows = s->batch > 1 || strcmp(from, "default") != 0;
+    const size_t limit =
+        by_rows ? size_min(o->limit, draft_length_limit(free_rows, s->batch)) : o->limit;
     *length = (struct draft_length){.increment = o->step,
                                     .modulus = o->modulus,
                                     .limit = o->k_auto ? limit : o->k,

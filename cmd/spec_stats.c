@@ -70,7 +70,7 @@ int spec_stats_fields(const struct gen *gen, const struct gen_stats *stats, json
     const struct spec_run *run = (const struct spec_run *)gen;
     const struct spec_stats *s = spec_stats(run->spec);
     const char *free_rows_from;
-    const size_t free_rows = spec_free_rows(run, run->gen.session.options.precision, &free_rows_from);
+    const size_t free_rows = spec_free_rows(run, &run->gen.session.options, &free_rows_from);
     (void)stats;
     json_t *fields = json_pack(
         "{s:s, s:s, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "

@@ -56,7 +56,7 @@ void spec_close_run(struct spec_run *run);
 
 /* Rows that a step may have before it takes longer than a step of one, and where the number is from: option, profile
  * or default. `from` may be NULL. To be asked once the session is open. */
-size_t spec_free_rows(const struct spec_run *run, enum precision precision, const char **from);
+size_t spec_free_rows(const struct spec_run *run, const struct session_options *s, const char **from);
 
 /* The most candidates that -k, --tree and --free-rows allow. */
 int spec_set_length(struct spec_run *run, const struct session_options *s, struct err *err) MUST_USE;

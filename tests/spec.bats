@@ -234,6 +234,16 @@ ways() { # KV
     # Algorithm 1 then grows by two a step, up to the limit.
     ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm)" --free-rows 16 --always -p "Once upon a time" -n 80 --stats stats.json
     assert_equal "$(jq -c '.draft_length_history[:6]' stats.json)" '[7,9,11,13,15,15]'
+    # Without --free-rows a single sequence has the paper's limit; upfront's cache has rows enough.
+    ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm)" --profile none --kv upfront -c 500 --always -p "Once upon a time" -n 400 --ignore-eos --stats stats.json
+    assert_equal "$(jq -c '[.k, .draft_length_history[:15]]' stats.json)" '[32,[7,9,11,13,15,17,19,21,23,25,27,29,31,32,32]]'
+}
+
+@test "a draft that padded rows cut short does not make drafts longer" {
+    # The prompt leaves 3 of 16 rows behind it, one of them for the newest token: a draft of 2, accepted as a whole. Then 16 rows, and a draft of 7.
+    ids=$(seq -s ' ' 100 112)
+    ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm)" --profile none --kv bmc:r=16 -c 256 --always --prompt-ids "$ids" -n 40 --ignore-eos --stats stats.json
+    assert_equal "$(jq -c '.draft_length_history[:3]' stats.json)" '[2,7,7]'
 }
 
 @test "more than two tokens per step with eight candidates" {

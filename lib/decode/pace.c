@@ -6,11 +6,13 @@ void draft_length_update(struct draft_length *length, size_t offered, size_t acc
     const size_t l = length->now;
     if (length->fixed || offered == 0)
         return;
-    if (accepted >= offered) {
+    if (accepted >= l) {
         length->now = size_min(l + length->increment, length->limit);
         length->shrank = false;
         return;
     }
+    if (accepted >= offered)
+        return; /* cut short by rows or by the end, and accepted as a whole: longer drafts were not tried */
     const size_t less = div_up(l, length->modulus) + length->shrank;
     length->now = size_max(size_max(1, accepted), l > less ? l - less : 0);
     length->shrank = true;

@@ -12,7 +12,9 @@ struct draft_length {
     bool shrank;                      /* s: the last step made it shorter */
 };
 
-/* After a step of `offered` candidates per sequence at most, of which the luckiest sequence accepted `accepted`. */
+/* After a step in which a sequence had at most `offered` draft tokens and one accepted at most `accepted`. Only a draft of the full
+ * length `now` that was accepted as a whole makes drafts longer. One that padded rows or the end of the request cut short, and that was
+ * accepted as a whole, changes nothing. */
 void draft_length_update(struct draft_length *length, size_t offered, size_t accepted);
 
 /* The largest draft length under which `batch` sequences, each with its newest token, have at most `free_rows`

@@ -1,8 +1,9 @@
-/* Times attention of one row over the layers of a cache larger than memory, beside reading the rows alone.
+/* Times attention over the layers of a cache larger than memory, beside reading the rows alone.
  *
- *   headwise ROWS LAYERS KV THREADS STEPS [HEADS]
+ *   headwise ROWS LAYERS KV THREADS STEPS [HEADS [QUERIES]]
  *
- * HEADS is a list of heads that see all rows; the others are sparse then.
+ * HEADS is a list of heads that see all rows; the others are sparse then. "-": all heads see all rows.
+ * QUERIES is the number of query rows of a step: 1 (the default) is a decode step, more are a chunk of a prompt behind ROWS rows.
  * The shape is that of llama-3-8b. Prints a line of JSON: the least times of the steps, bytes in memory as they were
  * counted and as the system says, and bytes of the rows. BMC_ISA names a kernel set. */
 #include <math.h>
@@ -17,7 +18,7 @@
 enum { HEADS = 32, KV_HEADS = 8, D = 128, CHUNK = 512 };
 
 struct setting {
-    size_t rows, heads, steps;
+    size_t rows, heads, steps, queries;
     struct kv_shape shape;
 };
 
@@ -60,19 +61,30 @@ static double read_ms(struct kv *kv, const struct setting *set, struct err *err)
 static double step_ms(struct kv *kv, struct attn *attn, const struct attn_step *step, const float *q,
                       float *out, struct err *err)
 {
+    const size_t rows = step->query->rows, before = kv_fill(kv, 0).n;
+    const size_t width = kv_setup(kv)->shape.kv_heads * kv_setup(kv)->shape.head_dim;
     const double start = clock_ms();
-    if (kv_room(kv, 0, 1, err) < 0)
+    if (kv_room(kv, 0, rows, err) < 0)
         die(err);
     if (attn_begin(attn, step, err) < 0)
         die(err);
     for (size_t l = 0; l < kv_setup(kv)->shape.layers; l++) {
         const struct attn_layer layer = {l, 0};
-        kv_append(kv, 0, l, q, q, 0);
+        kv_append(kv, 0, l, q, q, width);
         if (attn_run(attn, step, &layer, q, out, err) < 0)
             die(err);
     }
-    kv_commit(kv, 0, 1);
-    return clock_ms() - start;
+    kv_commit(kv, 0, rows);
+    const double ms = clock_ms() - start;
+    kv_truncate(kv, 0, before);
+    return ms;
+}
+
+/* Floating-point operations of a step: a multiplication and an addition for Q K^T, and for P V, over the rows that each query sees. */
+static double operations(const struct setting *set)
+{
+    const double seen = (double)set->rows + ((double)set->queries + 1) / 2;
+    return 4 * (double)(set->heads * set->shape.head_dim * set->shape.layers * set->queries) * seen;
 }
 
 static void run(struct kv *kv, const struct setting *set, size_t before, struct err *err)
@@ -80,11 +92,11 @@ static void run(struct kv *kv, const struct setting *set, size_t before, struct 
     struct attn *attn;
     const struct attn_shape shape = {
         .heads = set->heads, .kv_heads = set->shape.kv_heads, .head_dim = set->shape.head_dim};
-    const struct attn_limits limits = {set->shape.max_rows, 1, 1};
-    const struct attn_query query = {.rows = 1};
+    const struct attn_limits limits = {set->shape.max_rows, set->queries, 1};
+    const struct attn_query query = {.rows = set->queries};
     const struct attn_step step = {kv, kernels_select(NULL, err), &query, 1, NULL};
     const size_t width = set->heads * set->shape.head_dim;
-    float *q = mem_zalloc(2 * width, sizeof *q);
+    float *q = mem_zalloc(2 * set->queries * width, sizeof *q);
     double read = INFINITY, whole = INFINITY;
     fill(kv, set, err);
     for (size_t i = 0; i < set->steps; i++)
@@ -93,12 +105,12 @@ static void run(struct kv *kv, const struct setting *set, size_t before, struct 
     if (attn_open(&attn, attn_find(NULL, err), &shape, &limits, err) < 0)
         die(err);
     for (size_t i = 0; i < set->steps; i++)
-        whole = fmin(whole, step_ms(kv, attn, &step, q, q + width, err));
+        whole = fmin(whole, step_ms(kv, attn, &step, q, q + set->queries * width, err));
     printf("{\"rows\": %zu, \"group\": %zu, \"read_ms\": %.2f, \"step_ms\": %.2f, \"counted\": %zu, "
            "\"measured\": %zu, "
-           "\"bytes\": %zu}\n",
+           "\"bytes\": %zu, \"queries\": %zu, \"operations\": %.0f}\n",
            set->rows, kv_setup(kv)->heads_at_once, read, whole, kv_stats(kv)->resident_bytes, measured,
-           kv_rows_bytes(kv, set->rows));
+           kv_rows_bytes(kv, set->rows), set->queries, operations(set));
     attn_close(attn);
     free(q);
 }
@@ -109,20 +121,22 @@ int main(int argc, char **argv)
     struct kv_spec spec;
     struct kv_sparse sparse = {0};
     struct kv *kv = NULL;
-    if (argc != 6 && argc != 7)
+    if (argc < 6 || argc > 8)
         return 2;
     const size_t rows = strtoull(argv[1], NULL, 10);
     const struct setting set = {rows,
                                 HEADS,
                                 strtoull(argv[5], NULL, 10),
+                                argc == 8 ? strtoull(argv[7], NULL, 10) : 1,
                                 {strtoull(argv[2], NULL, 10), KV_HEADS, D, rows + CHUNK, DTYPE_BF16}};
     kernels_setup();
     threads_set((int)strtoul(argv[4], NULL, 10));
+    const bool some_sparse = argc > 6 && strcmp(argv[6], "-") != 0;
     const size_t before = file_proc_bytes("/proc/self/status", "RssAnon");
     if (kv_spec_parse(&spec, argv[3], &err) < 0 ||
-        (argc == 7 && kv_sparse_open(&sparse, argv[6], set.shape.layers, KV_HEADS, &err) < 0))
+        (some_sparse && kv_sparse_open(&sparse, argv[6], set.shape.layers, KV_HEADS, &err) < 0))
         die(&err);
-    spec.sparse = argc == 7 ? &sparse : NULL;
+    spec.sparse = some_sparse ? &sparse : NULL;
     if (kv_open(&kv, &spec, &set.shape, 1, &err) < 0)
         die(&err);
     run(kv, &set, before, &err);

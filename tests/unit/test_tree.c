@@ -63,8 +63,26 @@ static void test_tails(void)
 static void test_length(void)
 {
     static const size_t steps[][3] = {/* offered, accepted, next */
-                                      {7, 7, 9}, {9, 3, 8}, {8, 2, 6}, {6, 6, 8}, {8, 7, 7}, {7, 0, 5},
-                                      {5, 0, 3}, {3, 0, 1}, {1, 0, 1}, {1, 1, 3}, {0, 0, 3}};
+                                      {7, 7, 9},
+                                      {9, 3, 8},
+                                      {8, 2, 6},
+                                      {6, 6, 8},
+                                      {8, 7, 7},
+                                      {7, 0, 5},
+                                      {5, 0, 3},
+                                      {3, 0, 1},
+                                      {1, 0, 1},
+                                      {1, 1, 3},
+                                      {0, 0, 3},
+                                      /* cut short by rows or by the end: accepted as a whole, or not */
+                                      {2, 2, 3},
+                                      {1, 1, 3},
+                                      {3, 3, 5},
+                                      {4, 4, 5},
+                                      {4, 2, 4},
+                                      {3, 3, 4},
+                                      {4, 3, 3},
+                                      {3, 3, 5}};
     struct draft_length l = {.increment = 2, .modulus = 10, .limit = 32, .now = 7};
     for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
         draft_length_update(&l, steps[i][0], steps[i][1]);
