@@ -166,6 +166,11 @@ void gen_check_beams_usage(const struct program *program, const struct gen_optio
 int gen_open_heads(struct gen *gen, struct err *err) MUST_USE;
 void gen_check_heads_usage(const struct program *program, const struct gen_options *options);
 
+/* ---- hints ---- */
+
+/* Says that standard input is a terminal, if it is and `what` ("the prompt") is about to be read from it. */
+void gen_hint_terminal(const struct gen *gen, const char *what);
+
 /* ---- chats ---- */
 
 /* Opens the chat format, once: the model's, or the one that the options name. */

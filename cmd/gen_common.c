@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/number.h"
@@ -94,6 +93,8 @@ int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
     struct buf more = {0};
     int rc = -1;
     *request = gen_request_of(gen, prompt);
+    if (as_text)
+        gen_hint_terminal(gen, "the prompt");
     if ((goes_on && read_snapshot(gen, request, err) < 0) ||
         (as_text && gen_read_text(o, false, &more, err) < 0))
         goto out;
@@ -364,8 +365,6 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
         opt_usage_error(program, "--shift recompute goes neither with --beams nor with snapshots");
     names_check(program, o->kv, o->attn, o->isa, o->precision);
     check_ids(program, o->prompt_ids);
-    if (!prompts && (!o->load_kv || o->jsonl) && isatty(STDIN_FILENO))
-        opt_usage_error(program, "no prompt: give -p TEXT, -f FILE, or text on standard input");
 }
 
 /* ID=BIAS, where BIAS is a number or -inf. */

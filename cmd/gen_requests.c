@@ -34,6 +34,7 @@ static int run_alone(struct gen *gen, struct err *err)
     struct gen_stats stats;
     struct err none;
     int rc = -1;
+    gen_hint_terminal(gen, "requests, a JSON object per line,");
     if (lines_open(&alone.in, gen->options->file, err) == 0 && gen_begin_save(gen, err) == 0 &&
         jsonl_run(gen, &ends, &stats, err) == 0 && gen_end_save(gen, err) == 0)
         rc = gen_report(gen, &stats, err);

@@ -45,6 +45,7 @@ static int for_lines(struct gen *gen,
                      json_t *rows, struct err *err)
 {
     struct buf text = {0};
+    gen_hint_terminal(gen, "lines");
     int rc = gen_read_text(gen->options, true, &text, err);
     size_t number = 1;
     for (size_t at = 0; rc == 0 && at < text.len && !cli_interrupted; number++) {

@@ -558,11 +558,29 @@ kernel_stats() { # FIELD OPTION..
     assert_equal "$(cat out)" "$expected"
 }
 
-@test "without a prompt on a terminal it says so" {
+@test "input can be typed at a terminal: a hint says so, and -q hides it; -f - means the same" {
     needs_terminal
-    run script -qec "$BMC_BIN/bmc-gen -q -m $(model grimm)" typescript </dev/null
-    assert_failure 2
-    assert_output --partial 'bmc-gen: no prompt'
+    m=$(model grimm)
+    hint='reading .* from the terminal; Ctrl-D ends the input'
+    # typed TEXT COMMAND: what the command prints when TEXT, then Ctrl-D, is typed; the terminal's echo included.
+    typed() { { sleep 0.2 && printf '%s\n' "$1" && sleep 0.1 && printf '\004'; } | script -qec "$2" typescript | tr -d '\r'; }
+    typed "$once" "$BMC_BIN/bmc-gen -m $m -n 5" >out
+    grep -qx "bmc-gen: ${hint/.\*/the prompt}" out
+    grep -qxF ', and the next day' out
+    typed "$once" "$BMC_BIN/bmc-gen -q -m $m -n 5" >out
+    refute grep -q "$hint" out
+    grep -qxF ', and the next day' out
+    for from in '' '-f -'; do
+        typed "{\"prompt\": \"$once\"}" "$BMC_BIN/bmc-gen --stats s.json -m $m -n 5 --jsonl $from" >out
+        grep -q "^bmc-gen: $hint" out
+        grep -q '"text":", and the next day"' out
+    done
+    typed "{\"text\": \"$once\"}" "$BMC_BIN/bmc-gen -q -m $m --score --summary --jsonl" >out
+    grep -q '"tokens":3' out
+    typed "$once" "$BMC_BIN/bmc-gen -q -m $m --tokenize --format csv" >out
+    grep -qx '2090,Once' out
+    typed "$once" "$BMC_BIN/bmc-spec -q -m $m --lookup -n 5" >out
+    grep -qxF ', and the next day' out
 }
 
 @test "a progress bar on a terminal only, and gone in the end" {
