@@ -171,6 +171,10 @@ void gen_check_heads_usage(const struct program *program, const struct gen_optio
 /* Says that standard input is a terminal, if it is and `what` ("the prompt") is about to be read from it. */
 void gen_hint_terminal(const struct gen *gen, const char *what);
 
+/* Says that -b counts sequences where tokens seem to be meant. The run has at most `most` sequences; 0: as many as its input has
+ * lines. */
+void gen_hint_batch(const struct gen *gen, size_t most);
+
 /* ---- chats ---- */
 
 /* Opens the chat format, once: the model's, or the one that the options name. */

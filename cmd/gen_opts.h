@@ -44,6 +44,7 @@
     HEADING("Batches"), \
     FLAG("jsonl", NULL, jsonl, "read a request per line, write a JSON object per line, in the same order"), \
     SIZE("batch", "b", batch, 1, 65536, "sequences at a time (default 1, with --jsonl 8)"), \
+    SIZE("parallel", "np", batch, 1, 65536, "the same as --batch"), \
     FLAG("unordered", NULL, unordered, "with --jsonl, write each result as soon as it is there"), \
     FLAG("lenient", NULL, lenient, "with --jsonl, ignore members of requests that are not known"), \
     {OPT_SIZE, "share-mb", NULL, "MB", "memory for rows of requests that have ended, for those to come that begin like them; 0: none (default 256)", AT(share_mb), 0, 1 << 24, NULL, false}, \

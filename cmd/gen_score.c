@@ -183,6 +183,7 @@ int gen_score(struct gen *gen, struct err *err)
     struct buf text = {0};
     struct ids ids = {0};
     int rc = -1;
+    gen_hint_batch(gen, 1);
     gen_hint_terminal(gen, "the text");
     if (!job.rows)
         err_set(err, "out of memory for rows");

@@ -280,6 +280,7 @@ int gen_score_jsonl(struct gen *gen, struct err *err)
 {
     struct score_jsonl job = {.gen = gen};
     job.end = &job.first;
+    gen_hint_batch(gen, 0);
     gen_hint_terminal(gen, "texts, a JSON object per line,");
     if (lines_open(&job.in, gen->options->file, err) < 0)
         return -1;

@@ -134,6 +134,7 @@ int gen_text(struct gen *gen, struct err *err)
     const struct gen_callbacks callbacks = {next, show, done, prefill, keep, &job};
     struct gen_stats stats;
     int rc = -1;
+    gen_hint_batch(gen, 1);
     cli_progress_begin(&job.progress, "prompt");
     if (gen_read_prompt(gen, &job.ids, &job.prompt_text, &job.request, err) < 0 ||
         gen_open_session(gen, gen->options->batch ? gen->options->batch : 1, job.ids.len, err) < 0)

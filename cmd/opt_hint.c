@@ -8,11 +8,12 @@
 #include "base/words.h"
 #include "opt_roff.h"
 
-#define SAME "="
+#define SAME  "="
+#define OTHER "!" /* an option of that name does something else here: the note says what */
 
 static const struct foreign {
     const char *names; /* separated by ", " */
-    const char *ours;  /* long name without dashes; SAME; NULL: there is none */
+    const char *ours;  /* long name without dashes; SAME; OTHER; NULL: there is none */
     const char *note;  /* what there is in its place, or what differs */
     const char *where; /* the program that has `ours`; NULL: bmc-gen */
 } foreign[] = {
@@ -29,9 +30,12 @@ static const struct foreign {
     {"--context-shift", "kv", "--kv shift --shift recompute; a full context ends the text without it",
      NULL},
     {"--no-context-shift", NULL, "a full context ends the text unless --kv shift is given", NULL},
-    {"-b, --batch", SAME, "sequences computed together, not tokens", NULL},
+    {"-b", OTHER,
+     "--batch, sequences computed together, not tokens; a hint says so where it seems to be "
+     "meant in tokens",
+     NULL},
     {"--batch-size, -ub, --ubatch-size", "chunk", "tokens of a prompt computed together", NULL},
-    {"-np, --parallel", "batch", "with --jsonl", NULL},
+    {"-np, --parallel", SAME, "with --jsonl", NULL},
     {"-cb, --cont-batching, -nocb, --no-cont-batching", NULL,
      "with --jsonl a finished sequence makes room for the next", NULL},
     {"-t, --threads, -tb, --threads-batch", SAME, NULL, NULL},
@@ -157,7 +161,10 @@ static const struct foreign *find_foreign(const char *word, size_t len)
     return NULL;
 }
 
-static bool is_same(const struct foreign *row) { return row->ours && strcmp(row->ours, SAME) == 0; }
+static bool is_kind(const struct foreign *row, const char *kind)
+{
+    return row->ours && strcmp(row->ours, kind) == 0;
+}
 
 static bool has_long(const struct program *program, const char *name)
 {
@@ -171,7 +178,7 @@ static bool has_long(const struct program *program, const char *name)
 static void explain_foreign(const struct program *program, const char *word, int len)
 {
     const struct foreign *row = find_foreign(word, (size_t)len);
-    if (!row || is_same(row))
+    if (!row || is_kind(row, SAME) || is_kind(row, OTHER))
         return;
     if (!row->ours)
         opt_usage_error(program, "unknown option %.*s: there is none here, %s", len, word, row->note);
@@ -227,8 +234,10 @@ static void put_ours(const struct foreign *row, FILE *out)
 {
     char option[64];
     snprintf(option, sizeof option, "--%s", row->ours ? row->ours : "");
-    if (is_same(row))
+    if (is_kind(row, SAME))
         fputs("the same", out);
+    else if (is_kind(row, OTHER))
+        fputs("not the same", out);
     else if (row->ours)
         put_names(option, out);
     else

@@ -28,6 +28,7 @@ complete -c bmc-gen -l length-penalty -x -d 'divide the log-probability of a tex
 complete -c bmc-gen -l early-stopping -x -a 'yes no never' -d 'end a search when as many texts have ended as there are beams: yes (at once), no (when none that is under way is better now) or never (when none can become better) (default no)'
 complete -c bmc-gen -l jsonl -d 'read a request per line, write a JSON object per line, in the same order'
 complete -c bmc-gen -s b -l batch -x -d 'sequences at a time (default 1, with --jsonl 8)'
+complete -c bmc-gen -o np -l parallel -x -d 'the same as --batch'
 complete -c bmc-gen -l unordered -d 'with --jsonl, write each result as soon as it is there'
 complete -c bmc-gen -l lenient -d 'with --jsonl, ignore members of requests that are not known'
 complete -c bmc-gen -l share-mb -x -d 'memory for rows of requests that have ended, for those to come that begin like them; 0: none (default 256)'

@@ -43,6 +43,7 @@ complete -c bmc-spec -s r -l stop -x -d 'stop before this text; may be given aga
 complete -c bmc-spec -l ignore-eos -d 'go on past end-of-text tokens'
 complete -c bmc-spec -l jsonl -d 'read a request per line, write a JSON object per line, in the same order'
 complete -c bmc-spec -s b -l batch -x -d 'sequences at a time (default 1, with --jsonl 8)'
+complete -c bmc-spec -o np -l parallel -x -d 'the same as --batch'
 complete -c bmc-spec -l unordered -d 'with --jsonl, write each result as soon as it is there'
 complete -c bmc-spec -l lenient -d 'with --jsonl, ignore members of requests that are not known'
 complete -c bmc-spec -l share-mb -x -d 'memory for rows of requests that have ended, for those to come that begin like them; 0: none (default 256)'

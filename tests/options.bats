@@ -136,7 +136,6 @@ help_of() { # FILE OPTION
 --in-file --file
 --reverse-prompt --stop
 --prompt-cache-ro --load-kv
---parallel --batch
 END
     for option in -ngl --n-gpu-layers --gpu-layers --mirostat --grammar --json-schema -cnv --color --no-mmap --lora -hf --jinja; do
         refuses "unknown option $option: there is none here, .*" bmc-gen $option 1
@@ -173,7 +172,7 @@ has_option() { grep -qE -- "^ +(-[a-zA-Z]+, )?$2( |,|$)" "$1"; }
     ! has_option bmc-gen --pred || fail "the search finds what is not there"
     while IFS=$'\t' read -r name what; do
         case $what in
-        'the same'*) has_option bmc-gen "$name" || fail "$name is said to be the same" ;;
+        'the same'* | 'not the same'*) has_option bmc-gen "$name" || fail "$name is said to be the same" ;;
         none:*) ! has_option bmc-gen "$name" || fail "$name is said not to be there" ;;
         *' of bmc-spec'* | *' of bmc-convert'*)
             program=${what#* of }
