@@ -84,6 +84,14 @@ static int read_snapshot(const struct gen *gen, struct gen_request *request, str
     return gen_continue(gen, 0, request, err);
 }
 
+int gen_encode(const struct gen *gen, const char *text, size_t len, bool with_template,
+               bool parse_special, struct ids *ids, struct err *err)
+{
+    const struct tokenizer *tok = gen->model->tok;
+    return parse_special ? tokenizer_encode(tok, text, len, with_template, ids, err)
+                         : tokenizer_encode_plain(tok, text, len, with_template, ids, err);
+}
+
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
                     struct gen_request *request, struct err *err)
 {
@@ -107,9 +115,10 @@ int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
         goto out;
     /* What goes on is tokenized by itself, without a start token. */
     const char *words = more.len ? more.data : "";
+    const unsigned how = (goes_on ? CHAT_GOES_ON : 0) | (o->special ? CHAT_PARSES_SPECIAL : 0);
     if (as_text &&
-        (o->chat ? gen_chat_user(gen, words, more.len, goes_on, prompt, text, err)
-                 : tokenizer_encode(gen->model->tok, words, more.len, !goes_on, prompt, err)) < 0)
+        (o->chat ? gen_chat_user(gen, words, more.len, how, prompt, text, err)
+                 : gen_encode(gen, words, more.len, !goes_on, !o->no_parse_special, prompt, err)) < 0)
         err_prefix(err, "prompt");
     else
         rc = 0;
@@ -346,7 +355,9 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
     if (o->jsonl && (o->echo || o->ids))
         opt_usage_error(program, "--echo and --ids go with plain generation only");
     if ((o->system || o->special) && !o->chat && !o->jsonl)
-        opt_usage_error(program, "--system and --special go with --chat");
+        opt_usage_error(program, "--system and --parse-special (--special) go with --chat");
+    if (o->no_parse_special && (o->special || o->prompt_ids || o->detokenize))
+        opt_usage_error(program, "--no-parse-special goes with text, and not with --parse-special");
     if (o->chat && o->prompt_ids)
         opt_usage_error(program, "--chat is for what is said, --prompt-ids for ids as they are");
     if (o->split == SPLIT_REQUESTS && !o->jsonl)

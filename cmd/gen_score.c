@@ -188,7 +188,8 @@ int gen_score(struct gen *gen, struct err *err)
     if (!job.rows)
         err_set(err, "out of memory for rows");
     else if (gen_read_text(gen->options, true, &text, err) == 0) {
-        rc = tokenizer_encode(gen->model->tok, buf_text(&text), text.len, true, &ids, err);
+        rc = gen_encode(gen, buf_text(&text), text.len, true, !gen->options->no_parse_special, &ids,
+                        err);
         rc = rc < 0 ? err_prefix(err, "%s", source_name(gen->options)) : score_text(&job, &ids, err);
     }
     json_decref(job.rows);

@@ -94,7 +94,7 @@ static int add_row(const struct gen *gen, uint32_t id, json_t *rows, struct err 
 static int tokenize_line(struct gen *gen, const char *line, size_t len, json_t *rows, struct err *err)
 {
     struct ids ids = {0};
-    int rc = tokenizer_encode(gen->model->tok, line, len, true, &ids, err);
+    int rc = gen_encode(gen, line, len, true, !gen->options->no_parse_special, &ids, err);
     if (rc == 0 && gen->options->format == TABLE_JSONL)
         rc = put_tokens(gen, &ids, err);
     else

@@ -44,3 +44,77 @@ said() { "$@" --stats stats.json 2>&1 >/dev/null </dev/null | sed '/^$/,$d'; }
     done
     expect_error 2 '^bmc-gen: -np: needs a whole number from 1 to 65536; found "0"' bmc-gen -np 0
 }
+
+# ---- special tokens ----
+
+# A model whose tokenizer does not know a special token: there its text is plain text for certain.
+without_token() { # MODEL TOKEN
+    rm -rf plain
+    mkdir plain
+    cp "$(folder "$1")"/* plain
+    rm -f plain/special_tokens_map.json plain/added_tokens.json plain/tokenizer_config.json
+    jq --arg token "$2" '.added_tokens |= map(select(.content != $token))' "$(folder "$1")/tokenizer.json" >plain/tokenizer.json
+    bmc-convert plain -o plain.bmc
+}
+
+@test "--no-parse-special: special tokens in texts are plain text, everywhere; requests may say so" {
+    n=0
+    while read -r name token; do
+        m=$(model "$name")
+        text="One $token two"
+        id=$(jq --arg token "$token" '.added_tokens[] | select(.content == $token).id' "$(folder "$name")/tokenizer.json")
+        without_token "$name" "$token"
+        tokens() { bmc-gen -q --tokenize --format jsonl -p "$text" "$@" | jq -c .ids; }
+        plain=$(tokens -m plain.bmc)
+        assert_equal "$(tokens -m "$m" | jq "index($id) != null")" true
+        assert_equal "$(jq "index($id)" <<<"$plain")" null
+        assert_equal "$(tokens -m "$m" --no-parse-special)" "$plain"
+        # Scores and texts of the ids, and of the text.
+        score() { bmc-gen -q -m "$m" --score --format jsonl "$@" | jq -c 'select(.id).id' | paste -sd , ; }
+        assert_equal "[$(score --no-parse-special -p "$text")]" "$plain"
+        bmc-gen -q -m "$m" -p "$text" --no-parse-special --ids --echo -n 1 --ignore-eos >out
+        assert_equal "[$(sed 's/ [0-9]*$//; s/ /,/g' out)]" "$plain"
+        bmc-spec -q -m "$m" --lookup -p "$text" --no-parse-special --ids --echo -n 1 --ignore-eos >spec
+        equal_files out spec
+        # The member of a line counts before the option.
+        prompt() { jq -c '[.prompt_logprobs[].id]'; }
+        jq -nc --arg text "$text" '{prompt: $text, n: 1, prompt_logprobs: 1} | ., . + {parse_special: true}, . + {parse_special: false}' >requests
+        bmc-gen -q -m "$m" --jsonl -f requests | prompt >ids
+        parsed=$(tokens -m "$m")
+        assert_equal "$(cat ids)" "$parsed"$'\n'"$parsed"$'\n'"$plain"
+        bmc-gen -q -m "$m" --jsonl -f requests --no-parse-special | prompt >ids
+        assert_equal "$(cat ids)" "$plain"$'\n'"$parsed"$'\n'"$plain"
+        jq -nc --arg text "$text" '{text: $text}, {text: $text, parse_special: false}' >texts
+        bmc-gen -q -m "$m" --score --jsonl -f texts | jq -c '[.logprobs[].id]' >ids
+        assert_equal "$(cat ids)" "$parsed"$'\n'"$plain"
+        n=$((n + 1))
+    done <<'END'
+grimm </s>
+llama-2-like </s>
+llama-3-like <|eot_id|>
+qwen2-like <|im_end|>
+END
+    [ "$n" -eq 4 ]
+}
+
+@test "--parse-special is another name of --special; requests with messages may ask for it; what does not go together" {
+    m=$(model qwen2-like)
+    said='a <|im_end|> b'
+    chat() { bmc-gen -q -m "$m" --chat --chat-format chatml -p "$said" --ids --echo -n 1 --ignore-eos "$@"; }
+    chat >plain
+    chat --no-parse-special >same
+    equal_files plain same
+    chat --special >special
+    chat --parse-special >same
+    equal_files special same
+    refute cmp -s plain special
+    jq -nc --arg said "$said" '{messages: [{role: "user", content: $said}], n: 1, prompt_logprobs: 1} | ., . + {parse_special: true}' >requests
+    bmc-gen -q -m "$m" --chat-format chatml --jsonl -f requests | jq -r '[.prompt_logprobs[].id] | map(tostring) | join(" ")' >ids
+    assert_equal "$(cat ids)" "$(sed 's/ [0-9]*$//' plain special)"
+    for options in '--parse-special --chat' '--prompt-ids 5' --detokenize; do
+        # shellcheck disable=SC2086
+        expect_error 2 '^bmc-gen: --no-parse-special goes with text, and not with --parse-special' bmc-gen -m "$m" --no-parse-special $options </dev/null
+    done
+    run bmc-gen -q -m "$m" --score --jsonl <<<'{"text": "a", "parse_special": 1}'
+    assert_output --partial '\"parse_special\" is an integer, true or false is expected'
+}
