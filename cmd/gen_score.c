@@ -159,8 +159,10 @@ static int score_text(struct score_job *job, const struct ids *ids, struct err *
     if (gen_open_session(gen, 1, ids->len, err) < 0)
         return -1;
     cli_progress_begin(&job->progress, "text");
+    job->progress.hidden |= gen->options->quiet;
     if (job->format == TABLE_JSONL && !gen->options->summary && isatty(STDOUT_FILENO))
         job->progress.hidden = true; /* the rows show it */
+    cli_progress(&job->progress, 0, ids->len);
     const int rc = score_watched(job, ids, err);
     cli_progress_end(&job->progress);
     if (rc < 0 || print_whole(job, score, err) < 0)

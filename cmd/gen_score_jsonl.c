@@ -239,7 +239,7 @@ static int score_lines(struct score_jsonl *job, struct err *err)
     if (gen_open_session(gen, o->batch ? o->batch : JSONL_BATCH, gen->model->config.context, err) < 0)
         return -1;
     cli_progress_begin(&job->progress, "texts");
-    if (isatty(STDOUT_FILENO))
+    if (gen->options->quiet || isatty(STDOUT_FILENO))
         job->progress.hidden = true; /* the results show it */
     const int rc =
         score_texts(&gen->session, o->stride, &callbacks, &cli_interrupted, &gen->score, err);

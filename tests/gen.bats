@@ -586,11 +586,32 @@ kernel_stats() { # FIELD OPTION..
 @test "a progress bar on a terminal only, and gone in the end" {
     needs_terminal
     yes "$once" | head -n 150 >prompt
-    script -qec "$BMC_BIN/bmc-gen -q -m $(model grimm) -f prompt --chunk 64 -n 1 >out" typescript >/dev/null </dev/null
-    grep -q '[#%]' typescript
+    long="$BMC_BIN/bmc-gen -m $(model grimm) -f prompt -n 1"
+    script -qec "$long --chunk 64 >out" typescript >/dev/null </dev/null
+    bar='prompt of [0-9]+ tokens \[#* *\] +[0-9]+ %'
+    grep -qE "$bar" typescript
+    # The last one is erased before the statistics.
+    [ "$(tr '\r' '\n' <typescript | grep -E "$bar|\[K" | tail -n 1)" = $'\e[K' ]
+    script -qec "$long -q --chunk 64 >out" typescript >/dev/null </dev/null
+    refute grep -q '[#%]' typescript
     bmc-gen -q -m "$(model grimm)" -f prompt --chunk 64 -n 1 >plain 2>err
     [ ! -s err ]
     equal_files out plain
+}
+
+@test "progress shows within a step of a prompt, where that takes its time, and changes nothing" {
+    needs_terminal
+    tiny_shape deep.shape layers 32 hidden 256 ffn 768 context 512
+    bmc-convert --synth ./deep.shape -o deep.bmc
+    printf '%300s' x >prompt # a token for each byte, in one step
+    slow="$BMC_BIN/bmc-gen -m deep.bmc -f prompt -n 1 --isa ref -t 1"
+    script -qec "$slow --stats seen.json >out" typescript >/dev/null </dev/null
+    tr '\r' '\n' <typescript | grep -qE 'prompt of 300 tokens \[#* *\] +[0-9]+ %$'
+    $slow -q --stats plain.json >plain 2>err
+    [ ! -s err ]
+    equal_files out plain
+    assert_equal "$(jq .logits_hash seen.json)" "$(jq .logits_hash plain.json)"
+    [ "$(jq .prefill_tokens plain.json)" -le "$(jq .chunk plain.json)" ]
 }
 
 @test "a closed pipe ends it quietly" {
