@@ -118,3 +118,31 @@ END
     run bmc-gen -q -m "$m" --score --jsonl <<<'{"text": "a", "parse_special": 1}'
     assert_output --partial '\"parse_special\" is an integer, true or false is expected'
 }
+
+# ---- what is missing ----
+
+missing() { sed -n '/^## What is not there yet/,/^## To read on/p' "$ROOT/README.md"; }
+
+@test "the README's list of what is missing: its options are in no program, and are answered with the reason" {
+    missing | grep -oE '`-[^`]*`' | tr -d '`' >options
+    [ "$(wc -l <options)" -ge 25 ]
+    while read -r option; do
+        for program in bmc-gen bmc-spec; do
+            run --separate-stderr "$BMC_BIN/$program" "$option" x </dev/null
+            assert_equal "$status" 2
+            [[ $stderr == "$program: unknown option $option: "* ]] || fail "$option: $stderr"
+            [[ $stderr != *': here it is '* ]] || fail "$option: $stderr"
+        done
+    done <options
+}
+
+@test "the README's types of GGUF: those that are said to be missing are not read, and those in its table are" {
+    grep -oE '\{"[A-Z0-9_]+", [0-9]+, ' "$ROOT/lib/format/block_types.c" | cut -d '"' -f 2 | sort >read
+    [ "$(wc -l <read)" -eq 15 ]
+    missing | grep -oE '\b(I?Q[0-9]_[A-Z0-9]+|IQ[0-9]_[A-Z]+|TQ[0-9]_0|MXFP4)\b' | sort >named
+    [ "$(wc -l <named)" -eq 10 ]
+    assert_equal "$(comm -12 read named)" ""
+    # F32, F16 and BF16 stand in the sentence before the table.
+    sed -n '/^| GGUF |/,/^$/p' "$ROOT/README.md" | cut -d '|' -f 2 | grep -oE '[I]?Q[0-9]_[A-Z0-9]+' | sort >table
+    assert_equal "$(comm -3 <(grep Q read) table)" ""
+}
