@@ -1,5 +1,6 @@
 /* bmc-convert: make, inspect and verify model files, inspect and verify snapshots. */
 #include <protobuf-c/protobuf-c.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zip.h>
@@ -27,6 +28,7 @@ struct options {
     bool info, verify;
     int format;
     size_t threads;
+    bool quiet;
 };
 
 #define AT(field) offsetof(struct options, field)
@@ -52,6 +54,7 @@ static const struct opt opts[] = {
     FLAG("verify", NULL, verify, "compare every byte of a model file or a snapshot with its hashes"),
     ROW_FORMAT("how --info prints: {}"),
     ROW_THREADS,
+    FLAG("quiet", "q", quiet, "no notes and no progress on standard error"),
 };
 /* clang-format on */
 
@@ -77,6 +80,36 @@ static int verify(const char *path, struct err *err)
                                              : convert_model_verify(path, err);
 }
 
+static void spell_bytes(size_t bytes, char text[32])
+{
+    if (bytes < 1 << 20)
+        snprintf(text, 32, "%zu bytes", bytes);
+    else
+        snprintf(text, 32, "%.1f MiB", (double)bytes / (1 << 20));
+}
+
+/* Says which quantised types of the source take more room in the model, where their values are kept in a type that holds them
+ * exactly. Padding to whole tiles alone, which is less than this share of a real matrix, is no growth. */
+static void say_growth(const char *source, const struct held_type *held)
+{
+    const double padding = 0.005;
+    for (size_t i = 0; i < SOURCE_OTHER; i++) {
+        const struct held_type *h = &held[i];
+        const double before = (double)h->source_bytes, after = (double)h->stored_bytes;
+        char source_bytes[32], stored_bytes[32];
+        if (after <= before * (1 + padding))
+            continue;
+        spell_bytes(h->source_bytes, source_bytes);
+        spell_bytes(h->stored_bytes, stored_bytes);
+        cli_say(stderr,
+                "%s: %s: %s grows from %.4g to %.4g bits per weight, stored as %s: %zu tensor%s, %s, "
+                "%s before\n",
+                program.name, source, block_types[i].name, 8 * before / (double)h->weights,
+                8 * after / (double)h->weights, dtype_name(h->stored), h->tensors,
+                h->tensors > 1 ? "s" : "", stored_bytes, source_bytes);
+    }
+}
+
 static int convert(const struct options *o, const char *folder, const struct weighing *weighing,
                    struct err *err)
 {
@@ -84,6 +117,7 @@ static int convert(const struct options *o, const char *folder, const struct wei
     struct hash model_id;
     char models_dir[8192];
     bool unknown = false;
+    struct held_type held[SOURCE_OTHER] = {0};
     if (!o->models_dir && cli_models_dir(models_dir, sizeof models_dir, err) < 0)
         return -1;
     const struct convert_options options = {
@@ -94,15 +128,19 @@ static int convert(const struct options *o, const char *folder, const struct wei
         .no_start = o->no_bos,
         .chat = o->chat,
         .template_unknown = &unknown,
+        .held = held,
         .progress = cli_progress,
         .arg = &progress,
     };
     cli_progress_begin(&progress, o->synth ? "synth" : "convert");
+    progress.hidden |= o->quiet;
     const int rc = o->synth ? convert_synth(o->synth, o->tokenizer, (uint64_t)o->seed, o->out, &options,
                                             &model_id, err)
                             : convert_folder(folder, o->out, &options, &model_id, err);
     cli_progress_end(&progress);
-    if (rc == 0 && unknown)
+    if (rc == 0 && !o->quiet)
+        say_growth(folder, held);
+    if (rc == 0 && unknown && !o->quiet)
         cli_say(stderr,
                 "%s: %s: its chat template is none of those known, so the model has no chat format; "
                 "--chat-format NAME chooses one\n",
@@ -118,8 +156,9 @@ static int convert_weighed(const struct options *o, const char *folder, struct e
     if (weighing_open(&weighing, o->importance, err) < 0)
         return -1;
     hash_hex(&weighing.file.head->model_id, HASH_BYTES, model_id);
-    cli_say(stderr, "%s: %s: made with model %s, %llu tokens\n", program.name, o->importance, model_id,
-            (unsigned long long)weighing.file.head->tokens);
+    if (!o->quiet)
+        cli_say(stderr, "%s: %s: made with model %s, %llu tokens\n", program.name, o->importance,
+                model_id, (unsigned long long)weighing.file.head->tokens);
     const int rc = convert(o, folder, &weighing, err);
     weighing_close(&weighing);
     return rc;

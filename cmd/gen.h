@@ -42,7 +42,8 @@ struct gen_options {
     const char *save_importance;
     const char *stats;
     const char *load_kv, *save_kv, *prompt_cache;
-    bool chat, special;
+    bool chat, special;    /* special: parse special tokens in messages */
+    bool no_parse_special; /* nor in prompts and texts */
     const char *system, *chat_format;
     int split;          /* -1: not given */
     const char *layers; /* of each rank */
@@ -120,6 +121,10 @@ struct gen {
 int gen_read_text(const struct gen_options *options, bool whole, struct buf *text,
                   struct err *err) MUST_USE;
 
+/* Appends the ids of a text, special tokens in it parsed or taken as text. */
+int gen_encode(const struct gen *gen, const char *text, size_t len, bool with_template,
+               bool parse_special, struct ids *ids, struct err *err) MUST_USE;
+
 /* The tokens of --load-kv, then those of --prompt-ids or of the prompt's text; `text` is all of them spelt, and `request`, which
  * has them then, what is to become of them. */
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
@@ -166,6 +171,15 @@ void gen_check_beams_usage(const struct program *program, const struct gen_optio
 int gen_open_heads(struct gen *gen, struct err *err) MUST_USE;
 void gen_check_heads_usage(const struct program *program, const struct gen_options *options);
 
+/* ---- hints ---- */
+
+/* Says that standard input is a terminal, if it is and `what` ("the prompt") is about to be read from it. */
+void gen_hint_terminal(const struct gen *gen, const char *what);
+
+/* Says that -b counts sequences where tokens seem to be meant. The run has at most `most` sequences; 0: as many as its input has
+ * lines. */
+void gen_hint_batch(const struct gen *gen, size_t most);
+
 /* ---- chats ---- */
 
 /* Opens the chat format, once: the model's, or the one that the options name. */
@@ -175,13 +189,16 @@ void gen_close_chat(struct gen *gen);
 /* The request's answer ends as the format says. */
 void gen_chat_request(const struct gen *gen, struct gen_request *request);
 
+/* How turns become a prompt: bits. */
+enum { CHAT_GOES_ON = 1 /* they follow an answer */, CHAT_PARSES_SPECIAL = 2 /* in messages, too */ };
+
 /* Appends the ids of turns, behind what the options let the system say where the turns do not, and their text unless that is
- * NULL; they follow an answer if the conversation goes on. */
-int gen_chat_prompt(const struct gen *gen, const struct chat_turn *turn, size_t n, bool goes_on,
+ * NULL. */
+int gen_chat_prompt(const struct gen *gen, const struct chat_turn *turn, size_t n, unsigned how,
                     struct ids *ids, struct buf *text, struct err *err) MUST_USE;
 
 /* The same of words of the user. */
-int gen_chat_user(const struct gen *gen, const char *words, size_t len, bool goes_on, struct ids *ids,
+int gen_chat_user(const struct gen *gen, const char *words, size_t len, unsigned how, struct ids *ids,
                   struct buf *text, struct err *err) MUST_USE;
 
 /* ---- what the jobs print ---- */

@@ -107,10 +107,11 @@ void gen_chat_request(const struct gen *gen, struct gen_request *request)
     request->n_stops = gen->chat.n_stops;
 }
 
-int gen_chat_prompt(const struct gen *gen, const struct chat_turn *turn, size_t n, bool goes_on,
+int gen_chat_prompt(const struct gen *gen, const struct chat_turn *turn, size_t n, unsigned how,
                     struct ids *ids, struct buf *text, struct err *err)
 {
     const struct chat *format = &gen->chat.format;
+    const bool goes_on = how & CHAT_GOES_ON;
     struct chat_text out = {0};
     struct ids more = {0};
     size_t said =
@@ -120,7 +121,7 @@ int gen_chat_prompt(const struct gen *gen, const struct chat_turn *turn, size_t 
         chat_render(format, gen->options->system, turn, n, !goes_on, &out, err) < 0)
         goto out;
     if (tokenizer_encode_around(gen->model->tok, buf_text(&out.text), out.text.len, out.words,
-                                gen->options->special ? 0 : out.n_words, &gen->chat.marks, &more,
+                                how & CHAT_PARSES_SPECIAL ? 0 : out.n_words, &gen->chat.marks, &more,
                                 err) < 0 ||
         (text && buf_add(text, out.text.data, out.text.len, err) < 0) ||
         (goes_on && ids_overlap(ids, &more, &said, err) < 0))
@@ -134,9 +135,9 @@ out:
     return rc;
 }
 
-int gen_chat_user(const struct gen *gen, const char *words, size_t len, bool goes_on, struct ids *ids,
+int gen_chat_user(const struct gen *gen, const char *words, size_t len, unsigned how, struct ids *ids,
                   struct buf *text, struct err *err)
 {
     const struct chat_turn turn = {CHAT_OF_USER, words, len};
-    return gen_chat_prompt(gen, &turn, 1, goes_on, ids, text, err);
+    return gen_chat_prompt(gen, &turn, 1, how, ids, text, err);
 }

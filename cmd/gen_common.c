@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/number.h"
@@ -85,6 +84,14 @@ static int read_snapshot(const struct gen *gen, struct gen_request *request, str
     return gen_continue(gen, 0, request, err);
 }
 
+int gen_encode(const struct gen *gen, const char *text, size_t len, bool with_template,
+               bool parse_special, struct ids *ids, struct err *err)
+{
+    const struct tokenizer *tok = gen->model->tok;
+    return parse_special ? tokenizer_encode(tok, text, len, with_template, ids, err)
+                         : tokenizer_encode_plain(tok, text, len, with_template, ids, err);
+}
+
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
                     struct gen_request *request, struct err *err)
 {
@@ -94,6 +101,8 @@ int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
     struct buf more = {0};
     int rc = -1;
     *request = gen_request_of(gen, prompt);
+    if (as_text)
+        gen_hint_terminal(gen, "the prompt");
     if ((goes_on && read_snapshot(gen, request, err) < 0) ||
         (as_text && gen_read_text(o, false, &more, err) < 0))
         goto out;
@@ -106,9 +115,10 @@ int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
         goto out;
     /* What goes on is tokenized by itself, without a start token. */
     const char *words = more.len ? more.data : "";
+    const unsigned how = (goes_on ? CHAT_GOES_ON : 0) | (o->special ? CHAT_PARSES_SPECIAL : 0);
     if (as_text &&
-        (o->chat ? gen_chat_user(gen, words, more.len, goes_on, prompt, text, err)
-                 : tokenizer_encode(gen->model->tok, words, more.len, !goes_on, prompt, err)) < 0)
+        (o->chat ? gen_chat_user(gen, words, more.len, how, prompt, text, err)
+                 : gen_encode(gen, words, more.len, !goes_on, !o->no_parse_special, prompt, err)) < 0)
         err_prefix(err, "prompt");
     else
         rc = 0;
@@ -345,7 +355,9 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
     if (o->jsonl && (o->echo || o->ids))
         opt_usage_error(program, "--echo and --ids go with plain generation only");
     if ((o->system || o->special) && !o->chat && !o->jsonl)
-        opt_usage_error(program, "--system and --special go with --chat");
+        opt_usage_error(program, "--system and --parse-special (--special) go with --chat");
+    if (o->no_parse_special && (o->special || o->prompt_ids || o->detokenize))
+        opt_usage_error(program, "--no-parse-special goes with text, and not with --parse-special");
     if (o->chat && o->prompt_ids)
         opt_usage_error(program, "--chat is for what is said, --prompt-ids for ids as they are");
     if (o->split == SPLIT_REQUESTS && !o->jsonl)
@@ -364,8 +376,6 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
         opt_usage_error(program, "--shift recompute goes neither with --beams nor with snapshots");
     names_check(program, o->kv, o->attn, o->isa, o->precision);
     check_ids(program, o->prompt_ids);
-    if (!prompts && (!o->load_kv || o->jsonl) && isatty(STDIN_FILENO))
-        opt_usage_error(program, "no prompt: give -p TEXT, -f FILE, or text on standard input");
 }
 
 /* ID=BIAS, where BIAS is a number or -inf. */

@@ -135,6 +135,13 @@ static int read_origin(const struct jsonl_job *job, struct line *line, struct er
     return 0;
 }
 
+/* How its messages become a prompt. */
+static unsigned chat_how(const struct jsonl_job *job, const struct line *line)
+{
+    const bool special = request_parses_special(&line->request, job->gen->options->special);
+    return (job->gen->snapshot ? CHAT_GOES_ON : 0) | (special ? CHAT_PARSES_SPECIAL : 0);
+}
+
 /* The turns of a conversation. */
 static int read_messages(const struct jsonl_job *job, struct line *line, struct err *err)
 {
@@ -148,7 +155,7 @@ static int read_messages(const struct jsonl_job *job, struct line *line, struct 
     int rc = gen_open_chat(job->gen, err);
     if (rc == 0) {
         gen_chat_request(job->gen, &line->request.gen);
-        rc = gen_chat_prompt(job->gen, turn, n, job->gen->snapshot != NULL, &line->ids, NULL, err);
+        rc = gen_chat_prompt(job->gen, turn, n, chat_how(job, line), &line->ids, NULL, err);
     }
     free(turn);
     return rc;
@@ -159,9 +166,10 @@ static int read_text(const struct jsonl_job *job, struct line *line, struct err 
     const char *text = json_string_value(line->request.text);
     const size_t len = json_string_length(line->request.text);
     const bool goes_on = job->gen->snapshot != NULL;
+    const bool special = request_parses_special(&line->request, !job->gen->options->no_parse_special);
     if (job->gen->options->chat)
-        return gen_chat_user(job->gen, text, len, goes_on, &line->ids, NULL, err);
-    return tokenizer_encode(job->gen->model->tok, text, len, !goes_on, &line->ids, err);
+        return gen_chat_user(job->gen, text, len, chat_how(job, line), &line->ids, NULL, err);
+    return gen_encode(job->gen, text, len, !goes_on, special, &line->ids, err);
 }
 
 static int read_prompt(const struct jsonl_job *job, struct line *line, struct err *err)

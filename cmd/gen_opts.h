@@ -14,6 +14,7 @@
 
 #define GEN_OPTS_PROMPT \
     TEXT("prompt-ids", NULL, "IDS", prompt_ids, "the prompt as token ids, separated by blanks; no start token is added"), \
+    FLAG("no-parse-special", NULL, no_parse_special, "special tokens spelled in a prompt or text, as </s>, are plain text; requests may say parse_special"), \
     FLAG("escape", "e", escape, "in -p and --stop, read \\n, \\t, \\r, \\\\, \\\" and \\xHH as in C"), \
     TOKENS_INT("predict", "n", n, -1, MANY, "tokens to generate; -1: until end-of-text, a stop string or a full context (default -1)"), \
     TOKENS_INT("ctx-size", "c", context, 0, MANY, "context: prompt and generated tokens together; 0 is the model's (default: at most the model's, else the larger of 4096 and prompt + n, where -n -1 counts as 2048; with --jsonl the model's)"),
@@ -23,7 +24,8 @@
     FLAG("chat", NULL, chat, "the prompt is what a user says to a chat model; its chat format goes around it"), \
     TEXT("system", NULL, "TEXT", system, "with --chat, what the system says first"), \
     NAMES("chat-format", "NAME", chat_format, NULL, "a chat format by name, or a .chat file by path (with a slash in it), in place of the model's"), \
-    FLAG("special", NULL, special, "with --chat, read special tokens in what is said, too, which are mere text otherwise"),
+    FLAG("parse-special", NULL, special, "with --chat, parse special tokens that are spelled in messages; they are plain text otherwise"), \
+    FLAG("special", NULL, special, "the same as --parse-special; it prints no special tokens, as llama.cpp's --special does"),
 
 #define GEN_OPTS_SAMPLING \
     HEADING("Sampling"), \
@@ -44,6 +46,7 @@
     HEADING("Batches"), \
     FLAG("jsonl", NULL, jsonl, "read a request per line, write a JSON object per line, in the same order"), \
     SIZE("batch", "b", batch, 1, 65536, "sequences at a time (default 1, with --jsonl 8)"), \
+    SIZE("parallel", "np", batch, 1, 65536, "the same as --batch"), \
     FLAG("unordered", NULL, unordered, "with --jsonl, write each result as soon as it is there"), \
     FLAG("lenient", NULL, lenient, "with --jsonl, ignore members of requests that are not known"), \
     {OPT_SIZE, "share-mb", NULL, "MB", "memory for rows of requests that have ended, for those to come that begin like them; 0: none (default 256)", AT(share_mb), 0, 1 << 24, NULL, false}, \

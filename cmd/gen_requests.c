@@ -34,6 +34,7 @@ static int run_alone(struct gen *gen, struct err *err)
     struct gen_stats stats;
     struct err none;
     int rc = -1;
+    gen_hint_terminal(gen, "requests, a JSON object per line,");
     if (lines_open(&alone.in, gen->options->file, err) == 0 && gen_begin_save(gen, err) == 0 &&
         jsonl_run(gen, &ends, &stats, err) == 0 && gen_end_save(gen, err) == 0)
         rc = gen_report(gen, &stats, err);
@@ -49,6 +50,7 @@ int gen_jsonl(struct gen *gen, struct err *err)
     const struct gen_options *o = gen->options;
     const size_t by_memory = o->memory_bytes ? GEN_AS_FIT : JSONL_BATCH;
     const size_t batch = o->batch ? o->batch : by_memory;
+    gen_hint_batch(gen, 0);
     if (gen_open_session(gen, batch, gen->model->config.context, err) < 0)
         return -1;
     return gen->ranks && gen->split == SPLIT_REQUESTS ? gen_jsonl_ranks(gen, err) : run_alone(gen, err);

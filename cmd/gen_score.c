@@ -159,8 +159,10 @@ static int score_text(struct score_job *job, const struct ids *ids, struct err *
     if (gen_open_session(gen, 1, ids->len, err) < 0)
         return -1;
     cli_progress_begin(&job->progress, "text");
+    job->progress.hidden |= gen->options->quiet;
     if (job->format == TABLE_JSONL && !gen->options->summary && isatty(STDOUT_FILENO))
         job->progress.hidden = true; /* the rows show it */
+    cli_progress(&job->progress, 0, ids->len);
     const int rc = score_watched(job, ids, err);
     cli_progress_end(&job->progress);
     if (rc < 0 || print_whole(job, score, err) < 0)
@@ -183,10 +185,13 @@ int gen_score(struct gen *gen, struct err *err)
     struct buf text = {0};
     struct ids ids = {0};
     int rc = -1;
+    gen_hint_batch(gen, 1);
+    gen_hint_terminal(gen, "the text");
     if (!job.rows)
         err_set(err, "out of memory for rows");
     else if (gen_read_text(gen->options, true, &text, err) == 0) {
-        rc = tokenizer_encode(gen->model->tok, buf_text(&text), text.len, true, &ids, err);
+        rc = gen_encode(gen, buf_text(&text), text.len, true, !gen->options->no_parse_special, &ids,
+                        err);
         rc = rc < 0 ? err_prefix(err, "%s", source_name(gen->options)) : score_text(&job, &ids, err);
     }
     json_decref(job.rows);

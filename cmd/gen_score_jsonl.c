@@ -69,7 +69,7 @@ static struct line *new_line(struct score_jsonl *job, struct err *err)
 
 static int check_members(const struct line *line, struct err *err)
 {
-    static const char *const known[] = {"id", "prompt", "text", "ids"};
+    static const char *const known[] = {"id", "prompt", "text", "ids", "parse_special"};
     const char *name;
     json_t *value;
     json_object_foreach(line->root, name, value)
@@ -97,7 +97,7 @@ static int parse_line(const struct score_jsonl *job, struct line *line, const ch
         return -1;
     line->id = json_object_get(line->root, "id");
     const json_t *prompt = given(line, "prompt"), *text = given(line, "text"),
-                 *ids = given(line, "ids");
+                 *ids = given(line, "ids"), *special = given(line, "parse_special");
     if (!job->gen->options->lenient && check_members(line, err) < 0)
         return -1;
     if ((prompt != NULL) + (text != NULL) + (ids != NULL) != 1)
@@ -108,8 +108,12 @@ static int parse_line(const struct score_jsonl *job, struct line *line, const ch
     if (!json_is_string(text))
         return err_set(err, "\"%s\" is %s, a string is expected", prompt ? "prompt" : "text",
                        json_type_name(text));
-    return tokenizer_encode(job->gen->model->tok, json_string_value(text), json_string_length(text),
-                            true, &line->ids, err);
+    if (special && !json_is_boolean(special))
+        return err_set(err, "\"parse_special\" is %s, true or false is expected",
+                       json_type_name(special));
+    return gen_encode(job->gen, json_string_value(text), json_string_length(text), true,
+                      special ? json_is_true(special) : !job->gen->options->no_parse_special,
+                      &line->ids, err);
 }
 
 /* ---- out ---- */
@@ -235,7 +239,7 @@ static int score_lines(struct score_jsonl *job, struct err *err)
     if (gen_open_session(gen, o->batch ? o->batch : JSONL_BATCH, gen->model->config.context, err) < 0)
         return -1;
     cli_progress_begin(&job->progress, "texts");
-    if (isatty(STDOUT_FILENO))
+    if (gen->options->quiet || isatty(STDOUT_FILENO))
         job->progress.hidden = true; /* the results show it */
     const int rc =
         score_texts(&gen->session, o->stride, &callbacks, &cli_interrupted, &gen->score, err);
@@ -280,6 +284,8 @@ int gen_score_jsonl(struct gen *gen, struct err *err)
 {
     struct score_jsonl job = {.gen = gen};
     job.end = &job.first;
+    gen_hint_batch(gen, 0);
+    gen_hint_terminal(gen, "texts, a JSON object per line,");
     if (lines_open(&job.in, gen->options->file, err) < 0)
         return -1;
     const int rc = score_lines(&job, err);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "cli.h"
 #include "decode/result.h"
 #include "gen.h"
@@ -17,6 +18,8 @@ struct text_job {
     bool begun; /* with --ids: something was printed, so a blank comes first */
     char failure[256];
     struct cli_progress progress;
+    char label[48];    /* of its progress */
+    double prefill_ms; /* when prefill began; 0: not yet */
 };
 
 static void put_ids(struct text_job *job, const uint32_t *ids, size_t n)
@@ -113,9 +116,16 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
     return 0;
 }
 
+/* A prompt of one step shows progress when that takes long enough to be noticed, a longer one at once. */
 static void prefill(void *arg, size_t rows, size_t total)
 {
+    enum { NOTICED_MS = 100 };
     struct text_job *job = arg;
+    const double now = clock_ms();
+    if (job->prefill_ms == 0)
+        job->prefill_ms = now;
+    if (total <= job->gen->session.options.chunk && now - job->prefill_ms < NOTICED_MS)
+        return;
     if (rows < total)
         cli_progress(&job->progress, rows, total);
     else
@@ -134,11 +144,14 @@ int gen_text(struct gen *gen, struct err *err)
     const struct gen_callbacks callbacks = {next, show, done, prefill, keep, &job};
     struct gen_stats stats;
     int rc = -1;
-    cli_progress_begin(&job.progress, "prompt");
+    gen_hint_batch(gen, 1);
+    cli_progress_begin(&job.progress, job.label);
+    job.progress.hidden |= gen->options->quiet;
     if (gen_read_prompt(gen, &job.ids, &job.prompt_text, &job.request, err) < 0 ||
         gen_open_session(gen, gen->options->batch ? gen->options->batch : 1, job.ids.len, err) < 0)
         goto out;
     job.n_prompt = job.ids.len;
+    snprintf(job.label, sizeof job.label, "prompt of %zu tokens", job.n_prompt);
     if (gen->options->prompt_cache)
         gen_reuse(gen, &job.request);
     if (gen_begin_save(gen, err) < 0 ||

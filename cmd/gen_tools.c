@@ -45,6 +45,7 @@ static int for_lines(struct gen *gen,
                      json_t *rows, struct err *err)
 {
     struct buf text = {0};
+    gen_hint_terminal(gen, "lines");
     int rc = gen_read_text(gen->options, true, &text, err);
     size_t number = 1;
     for (size_t at = 0; rc == 0 && at < text.len && !cli_interrupted; number++) {
@@ -93,7 +94,7 @@ static int add_row(const struct gen *gen, uint32_t id, json_t *rows, struct err 
 static int tokenize_line(struct gen *gen, const char *line, size_t len, json_t *rows, struct err *err)
 {
     struct ids ids = {0};
-    int rc = tokenizer_encode(gen->model->tok, line, len, true, &ids, err);
+    int rc = gen_encode(gen, line, len, true, !gen->options->no_parse_special, &ids, err);
     if (rc == 0 && gen->options->format == TABLE_JSONL)
         rc = put_tokens(gen, &ids, err);
     else

@@ -1,5 +1,5 @@
-/* Options that a program does not have. The table says what the options of llama.cpp are here: for the sentence about an
- * unknown option, and for the man page. */
+/* Options that a program does not have. The table says what the options of llama.cpp, ik_llama.cpp, Hugging Face transformers and
+ * vLLM are here: for the sentence about an unknown option, and for the man page. */
 #include "opt_hint.h"
 
 #include <string.h>
@@ -8,104 +8,267 @@
 #include "base/words.h"
 #include "opt_roff.h"
 
-#define SAME "="
+#define SAME  "="
+#define OTHER "!" /* an option of that name does something else here: the note says what */
 
 static const struct foreign {
     const char *names; /* separated by ", " */
-    const char *ours;  /* long name without dashes; SAME; NULL: there is none */
+    const char *ours;  /* long name without dashes; SAME; OTHER; NULL: there is none */
     const char *note;  /* what there is in its place, or what differs */
     const char *where; /* the program that has `ours`; NULL: bmc-gen */
 } foreign[] = {
     {"-m, --model", SAME, "a .bmc file, not GGUF", NULL},
     {"-p, --prompt, -f, --file", SAME, "without either, standard input is the prompt", NULL},
-    {"--in-file", "file", NULL, NULL},
+    {"--in-file, --prompt-file, --input, --input-file", "file", NULL, NULL},
+    {"-bf, --binary-file", "file", "bytes are taken as they are, but for one final newline", NULL},
+    {"-mli, --multiline-input", NULL, "standard input may have any number of lines", NULL},
     {"-e, --escape", SAME, "off unless given", NULL},
     {"--no-escape", NULL, "off unless -e is given", NULL},
     {"-n, --predict", SAME,
      "-1 ends at a full context, but for --kv shift, which has none; -2 is a usage error", NULL},
-    {"--n-predict", "predict", NULL, NULL},
+    {"--n-predict, --max-tokens, --max-new-tokens, --max-completion-tokens, --max-length", "predict",
+     "generated tokens only", NULL},
+    {"--min-tokens, --min-new-tokens, --min-length", NULL,
+     "--ignore-eos continues past the end-of-text token", NULL},
     {"-c, --ctx-size", SAME, "0 is the model's; more than the model's own context is an error", NULL},
+    {"--n-ctx, --num-ctx, --context-length, --max-model-len, --max-seq-len", "ctx-size", NULL, NULL},
     {"--keep", SAME, "with --kv shift --shift recompute; 0 by default, -1 is a usage error", NULL},
+    {"--n-keep", "keep", NULL, NULL},
     {"--context-shift", "kv", "--kv shift --shift recompute; a full context ends the text without it",
      NULL},
     {"--no-context-shift", NULL, "a full context ends the text unless --kv shift is given", NULL},
-    {"-b, --batch", SAME, "sequences computed together, not tokens", NULL},
-    {"--batch-size, -ub, --ubatch-size", "chunk", "tokens of a prompt computed together", NULL},
-    {"-np, --parallel", "batch", "with --jsonl", NULL},
+    {"-gan, --grp-attn-n, -gaw, --grp-attn-w", NULL, "self-extend is not implemented", NULL},
+    {"-b", OTHER,
+     "--batch, sequences computed together, not tokens; a hint says so where it seems to be meant in "
+     "tokens",
+     NULL},
+    {"--batch-size, --n-batch, -ub, --ubatch-size, --max-num-batched-tokens, --chunked-prefill-size, "
+     "--enable-chunked-prefill, --attention-max-batch, -amb",
+     "chunk", "tokens of a prompt computed together", NULL},
+    {"--chunk", OTHER, "tokens of a prompt computed together, not the first chunk of a text", NULL},
+    {"-np, --parallel", SAME, "with --jsonl", NULL},
+    {"-ns, --sequences, --n-parallel, --max-num-seqs", "batch",
+     "with --jsonl, which has a request per line", NULL},
     {"-cb, --cont-batching, -nocb, --no-cont-batching", NULL,
      "with --jsonl a finished sequence makes room for the next", NULL},
     {"-t, --threads, -tb, --threads-batch", SAME, NULL, NULL},
-    {"-C, --cpu-mask, -Cr, --cpu-range, --cpu-strict, --prio, --poll, --numa", NULL,
-     "taskset and numactl choose the cores", NULL},
+    {"--n-threads, --num-threads", "threads", NULL, NULL},
+    {"-td, --threads-draft, -tbd, --threads-batch-draft", NULL,
+     "-t and -tb count for the draft model, too (bmc-spec)", NULL},
+    {"-C, --cpu-mask, -Cr, --cpu-range, --cpu-strict, --prio, --poll, -Cb, --cpu-mask-batch, -Crb, "
+     "--cpu-range-batch, --cpu-strict-batch, --prio-batch, --poll-batch, -Cd, --cpu-mask-draft, -Crd, "
+     "--cpu-range-draft, --cpu-strict-draft, --prio-draft, --poll-draft, -Cbd, --cpu-mask-batch-draft, "
+     "-Crbd, --cpu-range-batch-draft, --cpu-strict-batch-draft, --prio-batch-draft, "
+     "--poll-batch-draft, --numa",
+     NULL, "taskset and numactl choose the cores", NULL},
     {"-s, --seed", SAME, "0 by default, -1 draws one", NULL},
     {"--temp", SAME, "0 (greedy) by default", NULL},
     {"--temperature", "temp", NULL, NULL},
+    {"--do-sample", "temp", "sampling is on with a temperature above 0", NULL},
     {"--top-k, --top-p, --min-p", SAME,
      "with the same defaults; they work with --temp above 0; --top-k is off with 0 only, a negative "
      "number is a usage error",
      NULL},
     {"--repeat-penalty, --repeat-last-n", SAME, NULL, NULL},
+    {"--repetition-penalty", "repeat-penalty", NULL, NULL},
     {"--presence-penalty, --frequency-penalty", SAME, NULL, NULL},
+    {"--penalize-nl, --no-penalize-nl", NULL, "penalties apply to all tokens", NULL},
     {"--logit-bias", SAME, "ID=BIAS, not ID+BIAS", NULL},
     {"-l", "logit-bias", "ID=BIAS, not ID+BIAS", NULL},
+    {"--expiring-logit-bias-file, --banned-string-file, --banned-n, --bad-words, --allowlist-keyword, "
+     "--allowlist-keyword-delay, --allowlist-pieces, --allowlist-unicode-rule",
+     "logit-bias", "ID=-inf forbids one token", NULL},
     {"--mirostat, --mirostat-lr, --mirostat-ent, --typical, --typical-p, --top-nsigma, --top-n-sigma, "
-     "--xtc-probability, --xtc-threshold, --dynatemp-range, --dynatemp-exp, --dry-multiplier, "
-     "--dry-base, "
-     "--dry-allowed-length, --adaptive-target",
+     "--tfs, --xtc-probability, --xtc-threshold, --dynatemp-range, --dynatemp-exp, --dry-multiplier, "
+     "--dry-base, --dry-allowed-length, --dry-penalty-last-n, --dry-sequence-breaker, "
+     "--adaptive-target, --adaptive-decay, --adaptive-updt-w-cur, --penalty-alpha, "
+     "--no-repeat-ngram-size, --epsilon-cutoff, --eta-cutoff",
      NULL, "sampling is by --temp, --top-k, --top-p, --min-p and the penalties", NULL},
+    {"--cfg-scale, --cfg-negative-prompt, --cfg-negative-prompt-file, --guidance-scale, "
+     "--negative-prompt",
+     NULL, "classifier-free guidance is not implemented", NULL},
     {"--samplers, --sampling-seq, --sampler-seq", NULL, "the order of the samplers is fixed", NULL},
-    {"--grammar, --grammar-file, -j, --json-schema", NULL, "the text is not bound to a grammar", NULL},
+    {"--grammar, --grammar-file, -j, --json-schema, -jf, --json-schema-file, --json-object, "
+     "--response-format, --guided-json, --guided-regex, --guided-choice, --guided-grammar, "
+     "--guided-decoding-backend, --structured-outputs-config",
+     NULL, "output is not constrained by a grammar or schema", NULL},
+    {"--tools, --tool-choice, --tool-call-parser, --enable-auto-tool-choice, --parallel-tool-calls, "
+     "-ptcall",
+     NULL, "tool calls are text, which the caller parses", NULL},
     {"--ignore-eos", SAME,
      "goes on past the end-of-text token instead of forbidding it: the token becomes part of the "
      "sequence",
      NULL},
+    {"--eos-token-id, --stop-token-ids", NULL,
+     "the model file names its end-of-text tokens; --stop takes text", NULL},
     {"-r", SAME, "also --stop: generation ends there, and the string is not printed", NULL},
-    {"--reverse-prompt", "stop", NULL, NULL},
-    {"--logits-all, --n-probs", "logprobs", "with --jsonl; --score for a text", NULL},
+    {"--reverse-prompt, --stop-strings, --stop-sequences", "stop", NULL, NULL},
+    {"--logits-all, --n-probs, --top-logprobs, --output-scores", "logprobs",
+     "with --jsonl; --score for a text", NULL},
     {"--prompt-cache", SAME, "the generated text is stored, too", NULL},
     {"--prompt-cache-all", NULL, "--prompt-cache stores the generated text, too", NULL},
     {"--prompt-cache-ro", "load-kv", NULL, NULL},
-    {"-ctk, --cache-type-k, -ctv, --cache-type-v", "kv-type",
+    {"--slot-save-path, --slot-restore", "save-kv",
+     "with --jsonl, all sequences of a run; --load-kv continues them", NULL},
+    {"--cache-reuse, --cache-prompt, -cram, --cache-ram, -cram-n-min, --cache-ram-n-min, -crs, "
+     "--cache-ram-similarity, --enable-prefix-caching",
+     "share-mb", "with --jsonl; shared prefixes are always computed once", NULL},
+    {"-ctk, --cache-type-k, -ctv, --cache-type-v, --kv-cache-dtype, --kv-cache-type", "kv-type",
      "f32, bf16, f16, q8 (its q8_0) or q4 (its q4_1), for both; f32 by default", NULL},
-    {"-fa, --flash-attn", "attn", "fused is the default", NULL},
-    {"-nkvo, --no-kv-offload, -dt, --defrag-thold, --swa-full", NULL, "--kv says how the cache lies",
+    {"-ctkd, --cache-type-k-draft, -ctvd, --cache-type-v-draft", NULL,
+     "the draft model's cache has the type of --kv-type (bmc-spec)", NULL},
+    {"-ctk-first, --cache-type-k-first, -ctk-last, --cache-type-k-last, -ctv-first, "
+     "--cache-type-v-first, -ctv-last, --cache-type-v-last, -khad, --k-cache-hadamard, -vhad, "
+     "--v-cache-hadamard",
+     NULL, "--kv-type is the type of all layers, without a Hadamard transform", NULL},
+    {"-fa, --flash-attn, -no-fa, --no-flash-attn, --attn-implementation, --attention-backend", "attn",
+     "fused is the default", NULL},
+    {"-nkvo, --no-kv-offload, -kvo, --kv-offload, -dt, --defrag-thold, --swa-full, --swa-compress, "
+     "-kvu, --kv-unified, --no-kv-unified",
+     NULL, "--kv chooses how the cache is allocated", NULL},
+    {"-dkvc, --dump-kv-cache", "save-kv", "bmc-convert --info prints what a snapshot holds", NULL},
+    {"--block-size", "kv", "paged:16 or paged:32", NULL},
+    {"--gpu-memory-utilization, --mem-fraction-static", "memory", "a size, for the cache", NULL},
+    {"--swap-space, --cpu-offload-gb", "kv", "headwise:ram=SIZE keeps part of the cache in a file",
      NULL},
-    {"--rope-scaling, --rope-scale, --rope-freq-base, --rope-freq-scale, --override-kv", NULL,
-     "the model file says it", NULL},
+    {"--rope-scaling, --rope-scale, --rope-freq-base, --rope-freq-scale, --yarn-orig-ctx, "
+     "--yarn-ext-factor, --yarn-attn-factor, --yarn-beta-slow, --yarn-beta-fast, --override-kv, -okv, "
+     "-rcache, --rope-cache, --hf-overrides",
+     NULL, "RoPE scaling and all other settings come from the model file", NULL},
+    {"--attention, --pooling, --embedding, --embeddings, --embd-normalize, --embd-output-format, "
+     "--embd-separator, --rerank, --reranking, --embd-bge-small-en-default, "
+     "--embd-e5-small-en-default, --embd-gte-small-default",
+     NULL, "embeddings and reranking are not implemented", NULL},
     {"--mlock", SAME, NULL, NULL},
-    {"--mmap, --no-mmap", NULL, "the model file is always mapped", NULL},
+    {"--mmap, --no-mmap, -dio, --direct-io, -thp, --transparent-huge-pages, --low-cpu-mem-usage", NULL,
+     "the model file is always mapped; --alloc thp is for the cache", NULL},
+    {"-rtr, --run-time-repack, --repack, --no-repack, -nr", NULL,
+     "model files are stored repacked (bmc-convert)", NULL},
     {"-ngl, --gpu-layers, --n-gpu-layers, -sm, --split-mode, -ts, --tensor-split, -mg, --main-gpu, "
-     "-dev, "
-     "--device, -ngld",
+     "-dev, --device, --list-devices, -ngld, --gpu-layers-draft, --n-gpu-layers-draft, -devd, "
+     "--device-draft, -cuda, --cuda-params, -op, --offload-policy, --op-offload, --no-op-offload, "
+     "-fit, --fit, --fit-margin, -gr, --graph-reuse, --enforce-eager, -no-gr, --no-graph-reuse, -gfm, "
+     "--gpu-fit-margin, --max-gpu, -gap, --graph-attn-precision, -grt, --graph-reduce-type, -sas, "
+     "--scheduler-async, -smf16, --split-mode-f16, -smf32, --split-mode-f32, -smgs, "
+     "--split-mode-graph-scheduling, -wgt, --worst-graph-tokens, -no-ooae, "
+     "--no-offload-only-active-experts",
      NULL, "there is only the CPU", NULL},
-    {"-hf, -hfr, --hf-repo, -mu, --model-url", NULL,
-     "nothing is downloaded; bmc-convert takes a folder", NULL},
-    {"--lora, --lora-scaled, --control-vector, --mmproj", NULL,
-     "a model is one file, as it was converted", NULL},
+    {"-ot, --override-tensor, -cmoe, --cpu-moe, -ncmoe, --n-cpu-moe, -fmoe, --no-fused-moe, -ser, "
+     "--smart-expert-reduction, -mla, --mla-use, --enable-expert-parallel, -muge, "
+     "--merge-up-gate-experts, -ger, --grouped-expert-routing, -no-fmoe, -no-fug, --no-fused-up-gate, "
+     "-no-mmad, --no-fused-mul-multiadd, --prefetch-experts, --prefetch-experts-threads, "
+     "--defer-experts, -mea, --max-extra-alloc, -mqkv, --merge-qkv, -dsa, --dsa, -dsatk, --dsa-top-k, "
+     "-fidx, --fused-indexer-topk, -ictk, --indexer-cache-type-k, -fdn, --fused-delta-net",
+     NULL, "mixtures of experts, MLA and linear attention are not implemented", NULL},
+    {"--rpc", "split", "processes are started by mpirun, on one host or several", NULL},
+    {"-tp, --tensor-parallel-size", "split", "mpirun -n N, with --split tensor", NULL},
+    {"--pipeline-parallel-size", "split", "mpirun -n N, with --split layers", NULL},
+    {"-dp, --data-parallel-size", "split", "mpirun -n N, with --split requests", NULL},
+    {"-hf, -hfr, --hf-repo, -hff, --hf-file, -hfd, -hfrd, --hf-repo-draft, -hfv, -hfrv, --hf-repo-v, "
+     "-hffv, --hf-file-v, -hft, --hf-token, -mu, --model-url, --offline, --revision, --download-dir, "
+     "--cache-dir",
+     NULL, "nothing is downloaded; bmc-convert takes a folder or a GGUF file", NULL},
+    {"--fim-qwen-1.5b-default, --fim-qwen-3b-default, --fim-qwen-7b-default, --tts-oute-default, -mv, "
+     "--model-vocoder, --tts-use-guide-tokens",
+     NULL, "nothing is downloaded, and there is no speech; -m takes a converted model", NULL},
+    {"--trust-remote-code", NULL, "no code of a model is executed", NULL},
+    {"--lora, --lora-scaled, --lora-init-without-apply, --lora-modules, --enable-lora, "
+     "--control-vector, --control-vector-scaled, --control-vector-layer-range",
+     NULL, "a model is one file, as it was converted: adapters are not read", NULL},
+    {"--mmproj, --mmproj-url, --mmproj-auto, --no-mmproj, --no-mmproj-offload, --image, "
+     "--image-min-tokens, --image-max-tokens, --audio, --video, -tm, --threads-mtmd, --mtmd-kq-type",
+     NULL, "prompts are text: images and audio are not read", NULL},
     {"-md, --model-draft", "model-draft", NULL, "bmc-spec"},
+    {"-draft, --speculative-model, --speculative-config, --assistant-model", "draft",
+     "a model file with the same vocabulary", "bmc-spec"},
     {"--draft-max, --draft, --draft-n", "draft-max", NULL, "bmc-spec"},
-    {"--draft-min, --draft-n-min, --draft-p-min", NULL, "the length of drafts adapts (bmc-spec)", NULL},
+    {"--spec-draft-n-max, --num-speculative-tokens, --num-assistant-tokens", "draft-max", NULL,
+     "bmc-spec"},
+    {"--draft-min, --draft-n-min, --draft-p-min, --draft-p-split, --p-split, -ps, --spec-autotune, "
+     "--spec-draft-n-min",
+     NULL, "the draft length adapts; --tree is for trees (bmc-spec)", NULL},
+    {"--spec-type, --spec-stage, --spec-ngram-size-n, --spec-ngram-size-m, --spec-ngram-min-hits, "
+     "-mtp, --multi-token-prediction, --suffix-corpus, --suffix-max-depth, --suffix-pattern-len, "
+     "--prompt-lookup-num-tokens, -no-mtp, --no-multi-token-prediction, -mtprot, "
+     "--mtp-requantize-output-tensor, --spec-ckpt-mode, --recurrent-ckpt-mode, --spec-replace, "
+     "--draft-params",
+     NULL, "drafts come from --draft, --lookup or --recycle of bmc-spec", NULL},
+    {"-lcs, --lookup-cache-static, -lcd, --lookup-cache-dynamic", "lookup",
+     "n-grams of the prompt and the output; no cache file is read", "bmc-spec"},
     {"-cd, --ctx-size-draft", "draft-ctx-size", NULL, "bmc-spec"},
     {"--outtype", "type", "auto, f32, bf16, f16, or q8, q8c, q4, q4s", "bmc-convert"},
+    {"--dtype, --torch-dtype, --quantization, --load-in-8bit, --load-in-4bit", "type",
+     "a type is chosen when a model is converted", "bmc-convert"},
     {"--outfile", "output", NULL, "bmc-convert"},
     {"--no-bos", "no-bos", NULL, "bmc-convert"},
-    {"-sys, --system-prompt", "system", "with --chat", NULL},
-    {"--chat-template", "chat-format", "a format, no template", NULL},
-    {"-sp", "special", NULL, NULL},
-    {"--special", SAME, "with --chat, in what is said", NULL},
+    {"--check-tensors, -vq, --validate-quants", "verify", NULL, "bmc-convert"},
+    {"-sys, --system-prompt, --system-message", "system", "with --chat", NULL},
+    {"-sysf, --system-prompt-file, -spf", NULL, "--system \"$(cat FILE)\" takes a file's text", NULL},
+    {"--chat-template, --chat-template-file", "chat-format", "a format, no template; bmc-chat(5)",
+     NULL},
+    {"-sp", NULL, "special tokens in the output add no text; --ids prints their ids", NULL},
+    {"--special", OTHER,
+     "--parse-special, which parses special tokens in messages of --chat; none are printed, --ids "
+     "prints their ids",
+     NULL},
+    {"--no-parse-special", SAME, "of llama-tokenize, for prompts, too", NULL},
+    {"--split-special-tokens", "no-parse-special", NULL, NULL},
+    {"--skip-special-tokens, --add-special-tokens, --add-generation-prompt", NULL,
+     "special tokens add no text, and the tokenizer and the chat format add their own", NULL},
     {"-cnv, --conversation, -i, --interactive, -if, --interactive-first", NULL,
      "the programs are filters: --chat is one turn, --save-kv and --load-kv go on", NULL},
-    {"--jinja, --in-prefix, --in-suffix", NULL, "bmc-chat(5) describes chat formats", NULL},
+    {"--jinja, --no-jinja, --in-prefix, --in-prefix-bos, --in-suffix, --chat-template-kwargs, "
+     "--skip-chat-parsing, --peg, --no-prefill-assistant",
+     NULL, "bmc-chat(5) describes chat formats", NULL},
+    {"--reasoning, --reasoning-format, -rea, --reasoning-budget, --reasoning-budget-message, "
+     "--reasoning-tokens, --reasoning-parser",
+     NULL, "reasoning is printed as the model writes it", NULL},
+    {"--spm-infill, --infill", NULL, "fill-in-the-middle tokens may stand in the prompt", NULL},
     {"-no-cnv, --no-conversation, -st, --single-turn", NULL, "there is no conversation mode", NULL},
     {"--no-display-prompt", NULL, "the prompt is not printed unless --echo is given", NULL},
-    {"-v, --verbose, -co, --color, --simple-io, --log-file, --log-colors, "
-     "--log-verbosity",
+    {"--stream, --no-stream, --streaming", NULL, "text is always printed as it is generated", NULL},
+    {"-o, --output, --output-file", NULL, "the text goes to standard output, which the shell redirects",
+     NULL},
+    {"--num-beams, --beam-width, --use-beam-search", "beams", NULL, NULL},
+    {"--length-penalty, --early-stopping", SAME, "transformers' options, with --beams", NULL},
+    {"--num-beam-groups, --diversity-penalty", NULL, "--beams searches without groups", NULL},
+    {"--num-return-sequences, --best-of", "n-best", "with --beams; bmc-spec --samples draws", NULL},
+    {"--host, --port, --path, --api-prefix, --api-key, --api-key-file, --ssl-key-file, "
+     "--ssl-cert-file, -to, --timeout, --threads-http, --webui, --no-webui, --metrics, --slots, "
+     "--no-slots, --props, -sps, --slot-prompt-similarity, --ctx-checkpoints-eviction, "
+     "--ctx-checkpoints-interval, --ctx-checkpoints-tolerance, -ctx-ckpt-e, -ctx-ckpt-i, -ctx-ckpt-t, "
+     "--sql-save-file, --sqlite-zstd-ext-file, --ui-mcp-proxy, --webui-mcp-proxy, -a, --alias, "
+     "--served-model-name, -ctx-ckpt, --ctx-checkpoints, --send-done",
+     NULL, "there is no server: --jsonl reads requests from a file or a pipe", NULL},
+    {"-v, --verbose, --log-verbose, -lv, --verbosity, -co, --color, --simple-io, --log-file, "
+     "--log-colors, --log-verbosity, --log-prefix, --log-timestamps, --log-format, --logdir, -ld, "
+     "--minilog",
      NULL, "standard output is the text, standard error the statistics", NULL},
     {"--verbose-prompt", "tokenize", "prints ids and pieces of a text", NULL},
     {"--log-disable, --no-perf", "quiet", NULL, NULL},
-    {"--warmup, --no-warmup", NULL, "there is no warming up", NULL},
+    {"-ptc, --print-token-count", "stats", "the statistics count tokens", NULL},
+    {"--warmup, --no-warmup, -wb, --warmup-batch", NULL, "nothing is computed before the prompt", NULL},
     {"--usage", "help", NULL, NULL},
-    {"--perplexity, --all-logits, --kl-divergence, llama-perplexity", "score", NULL, NULL},
+    {"--completion-bash", NULL, "\"make install\" installs completions for bash, zsh and fish", NULL},
+    {"--perplexity, --all-logits, llama-perplexity", "score", NULL, NULL},
+    {"--ppl-stride", "stride", NULL, NULL},
+    {"--ppl-output-type", "format", NULL, NULL},
+    {"--chunks, --from-chunk", NULL, "--score takes the whole text", NULL},
+    {"--kl-divergence, --kl-divergence-base, --save-all-logits", NULL,
+     "--score prints log-probabilities and the perplexity; divergences are not computed", NULL},
+    {"--hellaswag, --hellaswag-tasks, --winogrande, --winogrande-tasks, --multiple-choice, "
+     "--multiple-choice-tasks",
+     NULL, "--score --jsonl prints the log-probability of each text, which such tasks compare", NULL},
+    {"-ofreq, --output-frequency, --save-frequency, --process-output, --no-ppl, --imatrix",
+     "save-importance", "with --score; bmc-convert --importance reads the file", NULL},
+    {"-pps, -npp, -ntg, -npl, -nrep, --n-repetitions, --sweep-memory, --sweep-stride, --n-prompt, "
+     "--n-gen, --n-depth",
+     NULL, "bmc-prof bench measures prompts, decoding, batches and depths", NULL},
+    {"-dr, --dry-run", NULL, "bmc-prof memory prints what the cache of a run will take", NULL},
+    {"--junk, --pos, --context-file, --chunk-size, --chunk-separator, --method, --pca-batch, "
+     "--pca-iter, --positive-file, --negative-file, --output-format, --output-tensor-name, "
+     "--output-draft, --draft-output, --draft-output-file",
+     NULL, "it belongs to an example program of llama.cpp", NULL},
     {"llama-tokenize", "tokenize", NULL, NULL},
 };
 
@@ -157,7 +320,10 @@ static const struct foreign *find_foreign(const char *word, size_t len)
     return NULL;
 }
 
-static bool is_same(const struct foreign *row) { return row->ours && strcmp(row->ours, SAME) == 0; }
+static bool is_kind(const struct foreign *row, const char *kind)
+{
+    return row->ours && strcmp(row->ours, kind) == 0;
+}
 
 static bool has_long(const struct program *program, const char *name)
 {
@@ -167,14 +333,33 @@ static bool has_long(const struct program *program, const char *name)
     return false;
 }
 
-/* Says what a foreign option is here, if that helps the users of this program. */
-static void explain_foreign(const struct program *program, const char *word, int len)
+/* The option as the user wrote it, and the same with dashes for underscores, which some programs have in names. */
+struct unknown {
+    const char *word;
+    int len;
+    char name[64]; /* "" where it is too long for any name */
+};
+
+static struct unknown read_unknown(const char *word, size_t len)
 {
-    const struct foreign *row = find_foreign(word, (size_t)len);
-    if (!row || is_same(row))
+    struct unknown unknown = {.word = word, .len = (int)len};
+    for (size_t i = 0; i < len && len < sizeof unknown.name; i++)
+        unknown.name[i] = word[i];
+    for (char *at = unknown.name; (at = strchr(at, '_'));)
+        *at = '-';
+    return unknown;
+}
+
+/* Says what a foreign option is here, if that helps the users of this program. */
+static void explain_foreign(const struct program *program, const struct unknown *unknown)
+{
+    const char *word = unknown->word;
+    const int len = unknown->len;
+    const struct foreign *row = find_foreign(unknown->name, strlen(unknown->name));
+    if (!row || is_kind(row, SAME) || is_kind(row, OTHER))
         return;
     if (!row->ours)
-        opt_usage_error(program, "unknown option %.*s: there is none here, %s", len, word, row->note);
+        opt_usage_error(program, "unknown option %.*s: %s", len, word, row->note);
     if (has_long(program, row->ours))
         opt_usage_error(program, "unknown option %.*s: here it is --%s%s%s", len, word, row->ours,
                         row->note ? ", " : "", row->note ? row->note : "");
@@ -196,10 +381,12 @@ static size_t glued_option(const struct program *program, const char *word, size
 
 void opt_unknown(const struct program *program, const char *word, size_t len)
 {
+    const struct unknown unknown = read_unknown(word, len);
     const size_t dashes = strspn(word, "-");
-    const char *near = nearest_name(program, word + dashes, len - dashes);
+    const char *near =
+        *unknown.name ? nearest_name(program, unknown.name + dashes, len - dashes) : NULL;
     const size_t glued = dashes == 1 ? glued_option(program, word, len) : 0;
-    explain_foreign(program, word, (int)len);
+    explain_foreign(program, &unknown);
     if (near)
         opt_usage_error(program, "unknown option %.*s; did you mean --%s?", (int)len, word, near);
     if (glued)
@@ -227,8 +414,10 @@ static void put_ours(const struct foreign *row, FILE *out)
 {
     char option[64];
     snprintf(option, sizeof option, "--%s", row->ours ? row->ours : "");
-    if (is_same(row))
+    if (is_kind(row, SAME))
         fputs("the same", out);
+    else if (is_kind(row, OTHER))
+        fputs("not the same", out);
     else if (row->ours)
         put_names(option, out);
     else

@@ -140,6 +140,7 @@ int spec_samples(struct spec_run *run, struct err *err)
     const struct gen_callbacks callbacks = {next, progress, done, prefill, NULL, &job};
     struct gen_stats stats;
     int rc = -1;
+    gen_hint_batch(gen, o->samples);
     job.end_ms = o->budget_ms > 0 ? clock_ms() + o->budget_ms : 0;
     job.answer = calloc(o->samples, sizeof *job.answer);
     job.sample = calloc(o->samples, sizeof *job.sample);

@@ -33,6 +33,7 @@ _bmc_gen()
     --length-penalty) COMPREPLY=() ;;
     --early-stopping) COMPREPLY=($(compgen -W 'yes no never' -- "$cur")) ;;
     --batch | -b) COMPREPLY=() ;;
+    --parallel | -np) COMPREPLY=() ;;
     --share-mb) COMPREPLY=() ;;
     --logprobs) COMPREPLY=() ;;
     --memory) COMPREPLY=() ;;
@@ -62,7 +63,7 @@ _bmc_gen()
     --in-flight) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size --chat --system --chat-format --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --beams --n-best --length-penalty --early-stopping --jsonl -b --batch --unordered --lenient --share-mb --logprobs --memory --load-kv --save-kv --prompt-cache --score --summary --stride --save-importance --tokenize --detokenize --echo --ids --stats -q --quiet --format --kv --shift --keep --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock --heads --split --layers --in-flight -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat --system --chat-format --parse-special --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --beams --n-best --length-penalty --early-stopping --jsonl -b --batch -np --parallel --unordered --lenient --share-mb --logprobs --memory --load-kv --save-kv --prompt-cache --score --summary --stride --save-importance --tokenize --detokenize --echo --ids --stats -q --quiet --format --kv --shift --keep --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock --heads --split --layers --in-flight -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

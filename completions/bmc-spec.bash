@@ -43,6 +43,7 @@ _bmc_spec()
     --seed | -s) COMPREPLY=() ;;
     --stop | -r) COMPREPLY=() ;;
     --batch | -b) COMPREPLY=() ;;
+    --parallel | -np) COMPREPLY=() ;;
     --share-mb) COMPREPLY=() ;;
     --logprobs) COMPREPLY=() ;;
     --ragged) COMPREPLY=($(compgen -W 'one pad split' -- "$cur")) ;;
@@ -70,7 +71,7 @@ _bmc_spec()
     --in-flight) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --recycle -k --draft-max --fixed --length-start --length-step --length-mod --length-limit --tree --acceptance --record-acceptance --free-rows --always --draft-kv -cd --draft-ctx-size --simulate-acceptance --chat --system --chat-format --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --jsonl -b --batch --unordered --lenient --share-mb --logprobs --ragged --samples --budget --load-kv --save-kv --prompt-cache --echo --ids --stats -q --quiet --kv --shift --keep --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock --split --layers --in-flight -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --recycle -k --draft-max --fixed --length-start --length-step --length-mod --length-limit --tree --acceptance --record-acceptance --free-rows --always --draft-kv -cd --draft-ctx-size --simulate-acceptance --chat --system --chat-format --parse-special --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --jsonl -b --batch -np --parallel --unordered --lenient --share-mb --logprobs --ragged --samples --budget --load-kv --save-kv --prompt-cache --echo --ids --stats -q --quiet --kv --shift --keep --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock --split --layers --in-flight -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

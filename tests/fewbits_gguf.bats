@@ -73,6 +73,42 @@ spoil() { # NAME OFFSET BYTES NUMBER
     done
 }
 
+# The table of bmc-convert(1): "GGUF BITS STORED BITS".
+table_of_types() { sed -n '/^GGUF\tbits/,/^\.TE/p' "$ROOT/man/bmc-convert.1" | grep -E '^[A-Z0-9_]+\s' | grep -v '^GGUF' | tr '\t' ' '; }
+
+@test "types that take more room than in the file are told, with bits and bytes before and after; -q tells nothing" {
+    run --separate-stderr bmc-convert "$GGUF" -o a.bmc
+    assert_success
+    assert_output ""
+    # Bytes of layers.0.out, 256 x 64, in blocks of 32 in 22 and 34 bytes; of layers.0.down, 24 bytes and 4 a weight; of
+    # 64 x 256 in blocks of 256 in 84 bytes, and 8 bits a weight with two scales of a byte for 16 and two of two for 256.
+    for line in 'Q5_0 grows from 5.5 to 8.5 bits per weight, stored as q8: 1 tensor, 17408 bytes, 11264 bytes before' \
+        'Q5_1 grows from 6 to 32 bits per weight, stored as f32: 1 tensor, 65536 bytes, 12288 bytes before' \
+        'Q2_K grows from 2.625 to 9.125 bits per weight, stored as q8k: 1 tensor, 18688 bytes, 5376 bytes before' \
+        'Q3_K grows from 3.438 to 6.625 bits per weight, stored as q6k: 1 tensor, 13568 bytes, 7040 bytes before' \
+        'IQ4_XS grows from 4.25 to 9.125 bits per weight, stored as q8k: 1 tensor, 18688 bytes, 8704 bytes before'; do
+        grep -qxF "bmc-convert: $GGUF: $line" <<<"$stderr" || fail "$line is not in: $stderr"
+    done
+    refute grep -E 'Q8_0|Q4_0|Q4_1' <<<"$stderr"
+    ok bmc-convert -q "$GGUF" -o a.bmc
+    # What is quantised anew does not grow unasked.
+    run --separate-stderr bmc-convert --type q4 "$GGUF" -o a.bmc
+    assert_equal "$stderr" ""
+}
+
+@test "the man page's table of types: the rows of the reader's table, bits of blocks, and what files are stored as" {
+    table_of_types >table
+    sed -nE 's/.*\{"([A-Z0-9_]+)", [0-9]+, (SMALL|SUPER|1), ([0-9]+), widen_[a-z0-9_]+, DTYPE_([A-Z0-9]+)\},.*/\1 \2 \3 \4/p' "$ROOT/lib/format/block_types.c" |
+        sed 's/SMALL/32/; s/SUPER/256/' | awk '{ print $1, 8 * $3 / $2, tolower($4) }' >read
+    [ "$(wc -l <read)" -eq 15 ]
+    cut -d ' ' -f 1-3 table >named
+    equal_files named read
+    # Stored bits, of matrices without padding.
+    bmc-convert --info --format json "$(taken)" | jq -r '.rows[] | select(.source and (.shape | startswith("259") | not)) | "\(.source) \(.type) \(.bits)"' | sort -u >stored
+    [ "$(wc -l <stored)" -ge 12 ]
+    while read -r source type bits; do grep -qE "^$source [0-9.]+ $type $bits\$" table || fail "$source $type $bits"; done <stored
+}
+
 @test "threads and outputs that cannot seek change no byte" {
     bmc-convert -t 1 "$GGUF" -o one.bmc
     equal_files one.bmc "$(taken)"

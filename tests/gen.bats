@@ -558,21 +558,60 @@ kernel_stats() { # FIELD OPTION..
     assert_equal "$(cat out)" "$expected"
 }
 
-@test "without a prompt on a terminal it says so" {
+@test "input can be typed at a terminal: a hint says so, and -q hides it; -f - means the same" {
     needs_terminal
-    run script -qec "$BMC_BIN/bmc-gen -q -m $(model grimm)" typescript </dev/null
-    assert_failure 2
-    assert_output --partial 'bmc-gen: no prompt'
+    m=$(model grimm)
+    hint='reading .* from the terminal; Ctrl-D ends the input'
+    # typed TEXT COMMAND: what the command prints when TEXT, then Ctrl-D, is typed; the terminal's echo included.
+    typed() { { sleep 0.2 && printf '%s\n' "$1" && sleep 0.1 && printf '\004'; } | script -qec "$2" typescript | tr -d '\r'; }
+    typed "$once" "$BMC_BIN/bmc-gen -m $m -n 5" >out
+    grep -qx "bmc-gen: ${hint/.\*/the prompt}" out
+    grep -qxF ', and the next day' out
+    typed "$once" "$BMC_BIN/bmc-gen -q -m $m -n 5" >out
+    refute grep -q "$hint" out
+    grep -qxF ', and the next day' out
+    for from in '' '-f -'; do
+        typed "{\"prompt\": \"$once\"}" "$BMC_BIN/bmc-gen --stats s.json -m $m -n 5 --jsonl $from" >out
+        grep -q "^bmc-gen: $hint" out
+        grep -q '"text":", and the next day"' out
+    done
+    typed "{\"text\": \"$once\"}" "$BMC_BIN/bmc-gen -q -m $m --score --summary --jsonl" >out
+    grep -q '"tokens":3' out
+    typed "$once" "$BMC_BIN/bmc-gen -q -m $m --tokenize --format csv" >out
+    grep -qx '2090,Once' out
+    typed "$once" "$BMC_BIN/bmc-spec -q -m $m --lookup -n 5" >out
+    grep -qxF ', and the next day' out
 }
 
 @test "a progress bar on a terminal only, and gone in the end" {
     needs_terminal
     yes "$once" | head -n 150 >prompt
-    script -qec "$BMC_BIN/bmc-gen -q -m $(model grimm) -f prompt --chunk 64 -n 1 >out" typescript >/dev/null </dev/null
-    grep -q '[#%]' typescript
+    long="$BMC_BIN/bmc-gen -m $(model grimm) -f prompt -n 1"
+    script -qec "$long --chunk 64 >out" typescript >/dev/null </dev/null
+    bar='prompt of [0-9]+ tokens \[#* *\] +[0-9]+ %'
+    grep -qE "$bar" typescript
+    # The last one is erased before the statistics.
+    [ "$(tr '\r' '\n' <typescript | grep -E "$bar|\[K" | tail -n 1)" = $'\e[K' ]
+    script -qec "$long -q --chunk 64 >out" typescript >/dev/null </dev/null
+    refute grep -q '[#%]' typescript
     bmc-gen -q -m "$(model grimm)" -f prompt --chunk 64 -n 1 >plain 2>err
     [ ! -s err ]
     equal_files out plain
+}
+
+@test "progress shows within a step of a prompt, where that takes its time, and changes nothing" {
+    needs_terminal
+    tiny_shape deep.shape layers 32 hidden 256 ffn 768 context 512
+    bmc-convert --synth ./deep.shape -o deep.bmc
+    printf '%300s' x >prompt # a token for each byte, in one step
+    slow="$BMC_BIN/bmc-gen -m deep.bmc -f prompt -n 1 --isa ref -t 1"
+    script -qec "$slow --stats seen.json >out" typescript >/dev/null </dev/null
+    tr '\r' '\n' <typescript | grep -qE 'prompt of 300 tokens \[#* *\] +[0-9]+ %$'
+    $slow -q --stats plain.json >plain 2>err
+    [ ! -s err ]
+    equal_files out plain
+    assert_equal "$(jq .logits_hash seen.json)" "$(jq .logits_hash plain.json)"
+    [ "$(jq .prefill_tokens plain.json)" -le "$(jq .chunk plain.json)" ]
 }
 
 @test "a closed pipe ends it quietly" {

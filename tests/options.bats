@@ -136,12 +136,11 @@ help_of() { # FILE OPTION
 --in-file --file
 --reverse-prompt --stop
 --prompt-cache-ro --load-kv
---parallel --batch
 END
     for option in -ngl --n-gpu-layers --gpu-layers --mirostat --grammar --json-schema -cnv --color --no-mmap --lora -hf --jinja; do
-        refuses "unknown option $option: there is none here, .*" bmc-gen $option 1
+        refuses "unknown option $option: .*" bmc-gen $option 1
     done
-    refuses "unknown option --mirostat: there is none here, .*" bmc-spec --mirostat 2
+    refuses "unknown option --mirostat: sampling is by .*" bmc-spec --mirostat 2
     refuses 'unknown option --draft-max: it is --draft-max of bmc-spec' bmc-gen --draft-max 4
     refuses 'unknown option -md: it is --model-draft of bmc-spec' bmc-gen -md x
     refuses 'unknown option --draft-n: here it is --draft-max' bmc-spec --draft-n 4
@@ -173,7 +172,7 @@ has_option() { grep -qE -- "^ +(-[a-zA-Z]+, )?$2( |,|$)" "$1"; }
     ! has_option bmc-gen --pred || fail "the search finds what is not there"
     while IFS=$'\t' read -r name what; do
         case $what in
-        'the same'*) has_option bmc-gen "$name" || fail "$name is said to be the same" ;;
+        'the same'* | 'not the same'*) has_option bmc-gen "$name" || fail "$name is said to be the same" ;;
         none:*) ! has_option bmc-gen "$name" || fail "$name is said not to be there" ;;
         *' of bmc-spec'* | *' of bmc-convert'*)
             program=${what#* of }
@@ -188,6 +187,51 @@ has_option() { grep -qE -- "^ +(-[a-zA-Z]+, )?$2( |,|$)" "$1"; }
         *) fail "$name: $what" ;;
         esac
     done <rows
+}
+
+@test "each option in that table that is not here gets the sentence of its row" {
+    foreign_rows | sed -n '/^-/p' >rows
+    n=0
+    while IFS=$'\t' read -r name what; do
+        case $what in
+        'the same'* | 'not the same'*) continue ;;
+        none:*) want="bmc-gen: unknown option $name: ${what#none: } (see bmc-gen --help)" ;;
+        *' of bmc-'*) want="bmc-gen: unknown option $name: it is ${what%%[; ]*} of $(grep -oE 'bmc-(spec|convert)' <<<"$what" | head -n 1) (see bmc-gen --help)" ;;
+        *) want="bmc-gen: unknown option $name: here it is ${what/;/,} (see bmc-gen --help)" ;;
+        esac
+        said=$("$BMC_BIN/bmc-gen" "$name" 1 2>&1 >/dev/null </dev/null) || true
+        [ "$said" = "$want" ] || fail "$name: $said, not $want"
+        n=$((n + 1))
+    done <rows
+    [ "$n" -ge 400 ]
+}
+
+@test "names of other programs with underscores are understood, too" {
+    refuses 'unknown option --max_tokens: here it is --predict, generated tokens only' bmc-gen --max_tokens 5
+    refuses 'unknown option --max_new_tokens: here it is --predict, .*' bmc-spec --max_new_tokens=5
+    refuses 'unknown option --ctx_size; did you mean --ctx-size\?' bmc-gen --ctx_size 5
+    refuses 'unknown option --num_beams: here it is --beams' bmc-gen --num_beams 4
+    refuses 'unknown option --tensor_parallel_size: here it is --split, .*' bmc-gen --tensor_parallel_size 2
+    refuses 'unknown option --torch_dtype: it is --type of bmc-convert' bmc-gen --torch_dtype auto
+    refuses 'unknown option --stream: text is always printed as it is generated' bmc-gen --stream
+    refuses 'unknown option --host: there is no server: --jsonl .*' bmc-gen --host 0.0.0.0
+    refuses 'unknown option --embedding: embeddings .* not implemented' bmc-gen --embedding
+    refuses 'unknown option --json-schema-file: output is not constrained .*' bmc-gen --json-schema-file x
+}
+
+# The options that llama.cpp's programs and ik_llama.cpp's take, and usual ones of transformers and vLLM: each is ours, or
+# has a row.
+@test "no usual option of other programs is without an answer" {
+    foreign_rows | cut -f 1 >rows
+    for program in bmc-gen bmc-spec; do "$BMC_BIN/$program" --help >$program; done
+    n=0
+    while read -r -a names; do
+        for name in "${names[@]}"; do
+            n=$((n + 1))
+            grep -qxF -e "$name" rows || has_option bmc-gen "$name" || has_option bmc-spec "$name" || fail "$name has no row"
+        done
+    done <"$FIXTURES/foreign-options.txt"
+    [ "$n" -ge 300 ]
 }
 
 @test "docs.sh tells a man page whose table of llama.cpp's options differs" {

@@ -178,13 +178,15 @@ jq_true() { # PROGRAM FILE
 @test "scores show their progress on a terminal only" {
     script -qec true typescript >/dev/null </dev/null || skip "no pseudo-terminal"
     yes "$text" | head -n 8 >in
-    script -qec "$BMC_BIN/bmc-gen -q -m $(model grimm) --score --summary --chunk 64 -f in >out" typescript >/dev/null </dev/null
+    script -qec "$BMC_BIN/bmc-gen -m $(model grimm) --score --summary --chunk 64 -f in >out" typescript >/dev/null </dev/null
     grep -q 'text \[#' typescript
+    script -qec "$BMC_BIN/bmc-gen -q -m $(model grimm) --score --summary --chunk 64 -f in >out" typescript >/dev/null </dev/null
+    refute grep -q 'text \[' typescript
     score --summary --chunk 64 -f in >plain 2>err
     [ ! -s err ]
     equal_files out plain
     jq -Rc '{text: .}' in >lines
-    script -qec "$BMC_BIN/bmc-gen -q -m $(model grimm) --score --jsonl -f lines >out" typescript >/dev/null </dev/null
+    script -qec "$BMC_BIN/bmc-gen -m $(model grimm) --score --jsonl -f lines >out" typescript >/dev/null </dev/null
     grep -q 'texts \[#' typescript
     assert_equal "$(wc -l <out)" 8
 }

@@ -389,6 +389,15 @@ ways() { # KV
     local g d
     g=$(model grimm) d=$(draft grimm)
     expect_error 1 'llama-3-like.*another vocabulary: id [0-9]+ is ' bmc-spec -m "$g" -d "$(model llama-3-like)" -p x
+    # What differs is said: here whether a token is special.
+    cp -r "$(folder grimm-draft)" plain
+    rm -f plain/special_tokens_map.json plain/tokenizer_config.json
+    jq '.added_tokens |= map(if .content == "</s>" then .special = false else . end)' "$(folder grimm-draft)/tokenizer.json" >tokenizer.json
+    mv tokenizer.json plain/tokenizer.json
+    bmc-convert plain -o plain.bmc
+    id=$(jq '.added_tokens[] | select(.content == "</s>").id' plain/tokenizer.json)
+    expect_error 1 "plain.bmc has another vocabulary: id $id, \"</s>\", is an ordinary token there and a special token in the target; " bmc-spec -m "$g" -d plain.bmc -p x
+    expect_error 1 "has another vocabulary: id $id, \"</s>\", is a special token there and an ordinary token in the target; " bmc-spec -m plain.bmc -d "$(model grimm-draft)" -p x
     expect_error 2 '250 candidates do not fit the context of 100' bmc-spec -m "$g" -d "$d" -p x -k 250 -c 100
     expect_error 2 'window of 16' bmc-spec -m "$g" -d "$d" -p x -k 26 -cd 16
     expect_error 1 'context that the draft model' bmc-spec -m "$g" -d "$d" -p x -cd 5000

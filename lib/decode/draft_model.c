@@ -2,6 +2,7 @@
  * at every step, and what differs is dropped, so that it needs no word of what was accepted.
  *
  * Its window may be shorter than the sequence: when it is full, the newer half is read again, in one pass. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -369,6 +370,41 @@ int draft_model_open(struct drafter **out, struct session *session, size_t targe
     return 0;
 }
 
+/* A piece in quotes; an id that a vocabulary lacks has none. */
+static void quote_piece(const struct buf *piece, char text[80])
+{
+    if (piece->len)
+        snprintf(text, 80, "\"%.60s\"", piece->data);
+    else
+        snprintf(text, 80, "no token");
+}
+
+/* Fails where the id's piece, or whether it is special, differs. */
+static int check_id(const struct model *target, const struct model *draft, uint32_t id, struct buf *a,
+                    struct buf *b, struct err *err)
+{
+    const bool special = tokenizer_is_special(target->tok, id);
+    if (tokenizer_piece_printable(target->tok, id, a, err) < 0 ||
+        tokenizer_piece_printable(draft->tok, id, b, err) < 0)
+        return -1;
+    char target_piece[80], draft_piece[80];
+    quote_piece(a, target_piece);
+    quote_piece(b, draft_piece);
+    if (a->len != b->len || (a->len && memcmp(a->data, b->data, a->len) != 0))
+        return err_set(err,
+                       "the draft model %s has another vocabulary: id %u is %s there and %s in the "
+                       "target; choose a draft made for this model",
+                       draft->path, id, draft_piece, target_piece);
+    if (special != tokenizer_is_special(draft->tok, id))
+        return err_set(err,
+                       "the draft model %s has another vocabulary: id %u, %s, is %s there and "
+                       "%s in the target; choose a draft made for this model, or convert both anew "
+                       "from files that agree",
+                       draft->path, id, target_piece, special ? "an ordinary token" : "a special token",
+                       special ? "a special token" : "an ordinary token");
+    return 0;
+}
+
 int draft_model_check(const struct model *target, const struct model *draft, struct err *err)
 {
     const size_t n = size_max(tokenizer_vocab(target->tok), tokenizer_vocab(draft->tok));
@@ -377,16 +413,7 @@ int draft_model_check(const struct model *target, const struct model *draft, str
     for (uint32_t id = 0; id < n && rc == 0; id++) {
         buf_clear(&a);
         buf_clear(&b);
-        if (tokenizer_piece_printable(target->tok, id, &a, err) < 0 ||
-            tokenizer_piece_printable(draft->tok, id, &b, err) < 0)
-            rc = -1;
-        else if (a.len != b.len || (a.len && memcmp(a.data, b.data, a.len) != 0) ||
-                 tokenizer_is_special(target->tok, id) != tokenizer_is_special(draft->tok, id))
-            rc = err_set(
-                err,
-                "the draft model %s has another vocabulary: id %u is \"%.60s\" there and \"%.60s\" "
-                "in the target; choose a draft made for this model",
-                draft->path, id, b.len ? b.data : "", a.len ? a.data : "");
+        rc = check_id(target, draft, id, &a, &b, err);
     }
     buf_release(&a);
     buf_release(&b);

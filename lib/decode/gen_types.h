@@ -79,7 +79,8 @@ struct gen_callbacks {
     int (*progress)(void *arg, const struct gen_request *request, const char *text, size_t len,
                     const uint32_t *ids, size_t n_ids, struct err *err);
     int (*done)(void *arg, const struct gen_result *result, struct err *err);
-    /* Prompt rows computed so far, and of how many; may be NULL. */
+    /* Prompt rows computed so far, and of how many: before the first step, after every layer of a step (a step's rows count by
+     * the share of its layers) and after it; may be NULL. */
     void (*prefill)(void *arg, size_t done, size_t total);
     /* A sequence has ended, or was interrupted, and its rows are still there as sequence `seq` of the session: for
      * snapshots. Called before done(); may be NULL. After a failure the results of the same step still go out, and

@@ -81,6 +81,8 @@ int loop_step(struct loop *loop, int threads, loop_use *use, double *step_ms, st
 
 /* How far the prompts are: rows of all of them. */
 struct prefill {
+    const struct gen_callbacks *callbacks;
+    size_t before; /* this step */
     size_t done, total;
 };
 
@@ -140,18 +142,39 @@ static int first_token(struct loop *loop, struct slot *slot, const float *logits
                            : loop_sample(loop, slot, logits, err);
 }
 
+/* `layers` of `all` layers of the step are done. */
+static void tell_prefill(void *arg, size_t layers, size_t all)
+{
+    const struct prefill *p = arg;
+    if (p->callbacks->prefill)
+        p->callbacks->prefill(p->callbacks->arg, p->before + (p->done - p->before) * layers / all,
+                              p->total);
+}
+
+/* The step of prompts, its layers reported. */
+static int run_prefill(struct loop *loop, struct prefill *prefill, struct err *err)
+{
+    struct session *session = loop->session;
+    session->forward.layer_done = tell_prefill;
+    session->forward.layer_arg = prefill;
+    tell_prefill(prefill, 0, 1);
+    const int rc =
+        loop_step(loop, session->options.threads_prefill, first_token, &loop->stats->prefill_ms, err);
+    session->forward.layer_done = NULL;
+    return rc;
+}
+
 int loop_prefill(struct loop *loop, struct err *err)
 {
     const struct session *session = loop->session;
-    struct prefill prefill = {0};
+    struct prefill prefill = {.callbacks = loop->callbacks};
     if (add_prompts(loop, &prefill, err) < 0)
         return -1;
+    prefill.before = prefill.done - session->n_rows;
     loop->stats->prefill_tokens += session->n_rows;
     loop->stats->prefill_steps++;
-    if (loop_step(loop, session->options.threads_prefill, first_token, &loop->stats->prefill_ms, err) <
-        0)
+    if (run_prefill(loop, &prefill, err) < 0)
         return -1;
-    if (loop->callbacks->prefill)
-        loop->callbacks->prefill(loop->callbacks->arg, prefill.done, prefill.total);
+    tell_prefill(&prefill, 1, 1);
     return end_silent(loop, err);
 }

@@ -12,7 +12,7 @@
 
 /* ---- the table ---- */
 
-enum kind { ANY, TEXT, IDS, TURNS, COUNT, KEY, REAL, FLAG, TEXTS, BIASES };
+enum kind { ANY, TEXT, BOOL, IDS, TURNS, COUNT, KEY, REAL, FLAG, TEXTS, BIASES };
 
 struct member {
     const char *names[6]; /* its own name, then others that are taken for it */
@@ -30,6 +30,7 @@ static const struct member members[] = {
     {{"prompt"}, TEXT, 0, 0, AT(text)},
     {{"ids", "prompt_ids", "prompt_token_ids"}, IDS, 0, 0, AT(ids)},
     {{"messages"}, TURNS, 0, 0, AT(messages)},
+    {{"parse_special"}, BOOL, 0, 0, AT(parse_special)},
     {{"n", "max_tokens", "max_new_tokens", "n_predict", "max_completion_tokens"},
      COUNT,
      -1,
@@ -60,6 +61,7 @@ static void describe(const struct member *member, char *text, size_t size)
         [TEXT] = "a string",
         [IDS] = "a list of token ids",
         [TURNS] = "a list of objects with role and content",
+        [BOOL] = "true or false",
         [FLAG] = "true or false",
         [TEXTS] = "a string or a list of strings",
         [BIASES] = "an object of token ids and numbers",
@@ -104,7 +106,8 @@ static int refuse(const struct given *given, struct err *err)
 
 static int set_value(struct request *r, const struct given *given, struct err *err)
 {
-    if (given->member->kind == TEXT && !json_is_string(given->value))
+    if ((given->member->kind == TEXT && !json_is_string(given->value)) ||
+        (given->member->kind == BOOL && !json_is_boolean(given->value)))
         return refuse(given, err);
     *(const json_t **)((char *)r + given->member->at) = given->value;
     return 0;
@@ -269,9 +272,9 @@ static int set_biases(struct request *r, const struct given *given, struct err *
 static int set(struct request *r, const struct given *given, struct err *err)
 {
     static int (*const setters[])(struct request *, const struct given *, struct err *) = {
-        [ANY] = set_value,   [TEXT] = set_value,    [IDS] = set_ids,   [TURNS] = set_turns,
-        [COUNT] = set_whole, [KEY] = set_whole,     [REAL] = set_real, [FLAG] = set_flag,
-        [TEXTS] = set_stop,  [BIASES] = set_biases,
+        [ANY] = set_value,   [TEXT] = set_value,  [BOOL] = set_value,    [IDS] = set_ids,
+        [TURNS] = set_turns, [COUNT] = set_whole, [KEY] = set_whole,     [REAL] = set_real,
+        [FLAG] = set_flag,   [TEXTS] = set_stop,  [BIASES] = set_biases,
     };
     return setters[given->member->kind](r, given, err);
 }

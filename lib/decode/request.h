@@ -12,11 +12,12 @@
 #include "text/chat.h"
 
 struct request {
-    json_t *root;             /* the line; what follows points into it */
-    const json_t *id, *from;  /* any value, or NULL */
-    const json_t *text, *ids; /* the prompt: a string, or a list of token ids; NULL: not given */
-    const json_t *messages;   /* or turns of a conversation */
-    struct gen_request gen;   /* what is asked for; its ids are the caller's business */
+    json_t *root;                /* the line; what follows points into it */
+    const json_t *id, *from;     /* any value, or NULL */
+    const json_t *text, *ids;    /* the prompt: a string, or a list of token ids; NULL: not given */
+    const json_t *messages;      /* or turns of a conversation */
+    const json_t *parse_special; /* whether special tokens in the prompt are parsed; NULL: not given */
+    struct gen_request gen;      /* what is asked for; its ids are the caller's business */
     struct sampler_options sampling;
     char **stop;             /* the list of gen.stop, if the line has one */
     struct logit_bias *bias; /* that of sampling.bias, if the line has one */
@@ -38,6 +39,12 @@ struct chat_turn request_turn(const struct request *request, size_t i);
 int request_ids(const struct request *request, struct ids *ids, struct err *err) MUST_USE;
 
 void request_close(struct request *request);
+
+/* What the line says about special tokens in its prompt, or `usual` where it says nothing. */
+static inline bool request_parses_special(const struct request *request, bool usual)
+{
+    return request->parse_special ? json_is_true(request->parse_special) : usual;
+}
 
 /* The parts of it that other kinds of lines share: the object that a line is, the caller's to release, NULL on error; and
  * token ids from the value of a member "ids". */

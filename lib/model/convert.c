@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/pack.h"
 #include "format/source.h"
 #include "model/chat_source.h"
 #include "model/eos.h"
@@ -246,12 +247,31 @@ static int check_unused(const struct job *job, struct err *err)
     return rc;
 }
 
+/* What becomes of the source's quantised types. */
+static void count_held(const struct job *job)
+{
+    for (size_t i = 0; job->options->held && i < job->n; i++) {
+        const struct bmc_plan_tensor *plan = &job->plan[i];
+        if (plan->tied_to >= 0 || !plan->source)
+            continue;
+        const enum source_type from = job->origin[i].pick.from->type;
+        const struct block_type *block = &block_types[from];
+        struct held_type *held = &job->options->held[from];
+        held->stored = plan->dtype;
+        held->tensors++;
+        held->weights += plan->shape[0] * plan->shape[1];
+        held->source_bytes += plan->shape[0] * plan->shape[1] / block->elements * block->bytes;
+        held->stored_bytes += layout_bytes(plan->layout, plan->dtype, plan->shape[0], plan->shape[1]);
+    }
+}
+
 static int write_plan(struct job *job, const char *out_path, struct hash *model_id, struct err *err)
 {
     if (types_check(&job->options->types, &job->config, err) < 0 || plan_tensors(job, err) < 0 ||
         (!job->synthetic && check_unused(job, err) < 0) ||
         config_write(&job->config, &job->config_text, err) < 0)
         return -1;
+    count_held(job);
     const struct bmc_plan plan = {
         .config = job->config_text.data,
         .config_bytes = job->config_text.len,

@@ -2,10 +2,18 @@
 #ifndef BMC_CONVERT_H
 #define BMC_CONVERT_H
 
+#include "format/block_types.h"
 #include "format/bmcfile.h"
 #include "model/config.h"
 #include "model/types_wanted.h"
 #include "model/weighing.h"
+
+/* The tensors of a quantised type of the source that are stored without a change of their values, and in what. */
+struct held_type {
+    enum dtype stored;
+    size_t tensors, weights;
+    size_t source_bytes, stored_bytes; /* padding included */
+};
 
 struct convert_options {
     const char *models_dir; /* holds families/ and shapes/ */
@@ -14,6 +22,7 @@ struct convert_options {
     const struct weighing *weighing; /* NULL: rounding weighs all inputs the same */
     const char *chat;       /* name or path of the chat format; NULL: found by the source's template */
     bool *template_unknown; /* may be NULL; set to whether no format is like that template */
+    struct held_type *held; /* [SOURCE_OTHER], added to; may be NULL */
     bool no_start;          /* the tokenizer puts no start tokens in front of texts */
     bmc_progress *progress; /* may be NULL */
     void *arg;

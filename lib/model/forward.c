@@ -285,9 +285,12 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     if (attn_begin(f->attn, &attn_step, err) < 0)
         return -1;
     lap(f, PART_OTHER);
-    for (size_t layer = 0; layer < f->own.layers; layer++)
+    for (size_t layer = 0; layer < f->own.layers; layer++) {
         if (run_layer(f, step, &attn_step, f->chain.first_layer + layer, err) < 0)
             return -1;
+        if (f->layer_done)
+            f->layer_done(f->layer_arg, layer + 1, f->own.layers);
+    }
     if (part_finish(&f->part, all, err) < 0)
         return -1;
     end_layer(f, all, f->chain.first_layer + f->own.layers - 1);

@@ -34,6 +34,9 @@ struct forward {
     struct part part;
     struct chain chain;
     size_t max_rows;
+    /* Called after each layer with how many of how many are done, for progress; NULL: not wanted. */
+    void (*layer_done)(void *arg, size_t done, size_t layers);
+    void *layer_arg;
     bool split;                    /* one attention call per sequence, in place of one for all */
     struct forward_times *times;   /* NULL: not wanted */
     struct attn_times *attn_times; /* NULL: not wanted */

@@ -224,6 +224,13 @@ int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len, 
     return encode(tok, text, len, with_template, NULL, ids, err);
 }
 
+int tokenizer_encode_plain(const struct tokenizer *tok, const char *text, size_t len,
+                           bool with_template, struct ids *ids, struct err *err)
+{
+    const struct added_guard guard = {.special = false, .plain = true};
+    return encode(tok, text, len, with_template, &guard, ids, err);
+}
+
 int tokenizer_encode_around(const struct tokenizer *tok, const char *text, size_t len,
                             const struct span *words, size_t n_words, const struct ids *marks,
                             struct ids *ids, struct err *err)

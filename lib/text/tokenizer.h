@@ -46,7 +46,11 @@ size_t tokenizer_vocab(const struct tokenizer *tok);
 int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len, bool with_template,
                      struct ids *ids, struct err *err) MUST_USE;
 
-/* The same, without the template, of a text of which `words`, ascending, are somebody's words: there special tokens, and
+/* The same, but a special token that is spelled in the text is text like any other. */
+int tokenizer_encode_plain(const struct tokenizer *tok, const char *text, size_t len,
+                           bool with_template, struct ids *ids, struct err *err) MUST_USE;
+
+/* tokenizer_encode() without the template, of a text of which `words`, ascending, are somebody's words: there special tokens, and
  * those whose ids are among `marks`, are text like any other. */
 int tokenizer_encode_around(const struct tokenizer *tok, const char *text, size_t len,
                             const struct span *words, size_t n_words, const struct ids *marks,

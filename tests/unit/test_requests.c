@@ -44,14 +44,15 @@ static const char *value_for(const char *expected)
 /* All that a request says, as text. */
 static void spell(const struct request *r, char *text, size_t size)
 {
-    char *json[] = {json_dumps(r->id, JSON_ENCODE_ANY), json_dumps(r->from, JSON_ENCODE_ANY),
-                    json_dumps(r->text, JSON_ENCODE_ANY), json_dumps(r->ids, JSON_ENCODE_ANY),
-                    json_dumps(r->messages, JSON_ENCODE_ANY)};
+    char *json[] = {
+        json_dumps(r->id, JSON_ENCODE_ANY),       json_dumps(r->from, JSON_ENCODE_ANY),
+        json_dumps(r->text, JSON_ENCODE_ANY),     json_dumps(r->ids, JSON_ENCODE_ANY),
+        json_dumps(r->messages, JSON_ENCODE_ANY), json_dumps(r->parse_special, JSON_ENCODE_ANY)};
     const struct sampler_options *s = &r->sampling;
-    int at = snprintf(text, size, "%s %s %s %s %s n %zu seed %llu eos %d logprobs %zu %zu stop",
+    int at = snprintf(text, size, "%s %s %s %s %s %s n %zu seed %llu eos %d logprobs %zu %zu stop",
                       json[0] ? json[0] : "-", json[1] ? json[1] : "-", json[2] ? json[2] : "-",
-                      json[3] ? json[3] : "-", json[4] ? json[4] : "-", r->gen.n,
-                      (unsigned long long)r->gen.seed, r->gen.ignore_eos, r->gen.logprobs,
+                      json[3] ? json[3] : "-", json[4] ? json[4] : "-", json[5] ? json[5] : "-",
+                      r->gen.n, (unsigned long long)r->gen.seed, r->gen.ignore_eos, r->gen.logprobs,
                       r->gen.prompt_logprobs);
     for (size_t i = 0; i < r->gen.n_stops; i++)
         at += snprintf(text + at, size - (size_t)at, " %s", r->gen.stop[i]);
