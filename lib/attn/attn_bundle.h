@@ -8,8 +8,8 @@
  * Neighbours may share more: beams stand beside those that they have the most in common with. */
 struct bundle {
     const struct attn_query **query;
-    const size_t
-        *common; /* [n - 1]: rows that query i and i + 1 share, a multiple of ATTEND_BLOCK above 0 */
+    /* [n - 1]: rows that query i and i + 1 share, a multiple of ATTEND_BLOCK above 0. */
+    const size_t *common;
     size_t n;
 };
 

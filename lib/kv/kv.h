@@ -233,8 +233,8 @@ void kv_truncate(struct kv *kv, size_t seq, size_t rows);
 
 int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err) MUST_USE;
 
-/* Beams change places: seq[i] is the sequence of place i, and place i becomes what place parent[i] was; seq[i] says where that
- * lies now. Nothing is copied for the first child of each parent; its others take the sequences of places without children,
+/* Reorders beams: seq[i] is the sequence of beam i, which becomes a copy of beam parent[i]; seq[i] then says which sequence
+ * holds it. Nothing is copied for the first child of each parent; its others take the sequences of places without children,
  * as forks. No step may be under way. On error the sequences of places without children may be empty. */
 int kv_reorder(struct kv *kv, size_t *seq, const size_t *parent, size_t n, struct err *err) MUST_USE;
 

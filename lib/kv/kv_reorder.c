@@ -1,4 +1,4 @@
-/* Beams that change places. */
+/* Beams that are reordered. */
 #include <stdlib.h>
 
 #include "base/mem.h"
