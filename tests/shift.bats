@@ -140,3 +140,15 @@ HOW
     assert_equal "$(jq .loaded_tokens stats.json)" 0
     [[ $stderr =~ "has no rows of the prompt's beginning" ]]
 }
+
+# The second request keeps the first 16 rows of a window that has rolled over, and its padding begins before those.
+@test "a slot whose window rolled over is cut for the next request: its ids are those of a run alone" {
+    jq -nc '[range(16) | 7 * . % 97 + 1] as $same |
+        {ids: ($same + [range(24) | 100]), n: 110}, {ids: ($same + [range(44) | 101]), n: 5}' >in
+    tail -n 1 in | bmc-gen -q --jsonl --ignore-eos -c 160 >alone
+    for slack in 0 0.3 1; do
+        ok bmc-gen -q --jsonl -b 1 --ignore-eos -c 160 --kv "shift:S=160,slack=$slack" --stats stats.json <in
+        jq_is '.shared_rows == 16'
+        assert_equal "$(tail -n 1 <<<"$output")" "$(cat alone)"
+    done
+}

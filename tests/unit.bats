@@ -27,6 +27,7 @@ unit() { # NAME ARGUMENT..
 @test "attention over shared rows, and over heads of which some are in memory" { unit kv_parts; }
 @test "a cache larger than memory: its rows, its memory, its file" { unit headwise; }
 @test "a ring that fails: what passes is waited for, what stays is said" { unit uring; }
+@test "sequences that are cut, forked and reordered at random, under every policy" { unit cuts; }
 @test "random numbers, sampler, stop strings" { unit decode; }
 @test "the generation loop under strategies of its own" { unit loop; }
 
