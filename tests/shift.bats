@@ -152,3 +152,20 @@ HOW
         assert_equal "$(tail -n 1 <<<"$output")" "$(cat alone)"
     done
 }
+
+# The third request takes the second one's slot while the first, whose prompt it begins with, has dropped those rows already.
+@test "a request does not wait for a prefix whose rows were dropped: window, recompute, sparse heads" {
+    jq -nc '[range(20) + 1] as $same | {ids: $same, n: 60}, {ids: [99], n: 40}, {ids: ($same + [30]), n: 2}' >in
+    printf 'sink 4\nrecent 27\n0 0\n' >heads
+    while read -r how; do
+        read -ra how <<<"$how"
+        while read -r line; do bmc-gen -q --jsonl --ignore-eos "${how[@]}" <<<"$line"; done <in >alone
+        timeout 60 "$BMC_BIN/bmc-gen" -q --jsonl -b 2 --ignore-eos "${how[@]}" <in >batch || fail "${how[*]}: exit $?"
+        assert_equal "$(wc -l <batch)" 3
+        equal_files alone batch
+    done <<'HOW'
+--kv shift:S=32
+--kv shift --shift recompute -c 32
+--kv headwise --heads heads
+HOW
+}

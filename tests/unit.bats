@@ -31,6 +31,8 @@ unit() { # NAME ARGUMENT..
 @test "random numbers, sampler, stop strings" { unit decode; }
 @test "the generation loop under strategies of its own" { unit loop; }
 
+@test "random batches with common prefixes, under policies that drop rows: the ids of each request alone" { unit batches; }
+
 @test "model.bmc by a second reader: whole blocks, and matrices that need padding; hostile safetensors" {
     for name in grimm llama-2-like; do unit format "$(model $name)" "$(folder $name)/model.safetensors"; done
 }
