@@ -98,8 +98,8 @@ static inline void cuts_policy(const struct kv_policy *policy, size_t more, char
 }
 
 static inline void cuts_open_session(struct session *session, const struct model *model,
-                                     const char *kernels, const char *policy,
-                                     const struct kv_sparse *sparse, const uint8_t *choice)
+                                     const char *policy, const struct kv_sparse *sparse,
+                                     const uint8_t *choice)
 {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F32};
     struct err err;
@@ -112,7 +112,7 @@ static inline void cuts_open_session(struct session *session, const struct model
                                 .threads_prefill = 1};
     threads_set(1);
     kernels_setup();
-    if (!(o.attn = attn_find("fused", &err)) || !(o.kernels = kernels_select(kernels, &err)) ||
+    if (!(o.attn = attn_find("fused", &err)) || !(o.kernels = kernels_select(NULL, &err)) ||
         kv_spec_parse(&o.kv, policy, &err) < 0)
         goto failed;
     o.kv.sparse = sparse;
@@ -126,7 +126,7 @@ failed:
     abort();
 }
 
-static inline void cuts_open(struct cuts *c, const uint8_t *choice, const char *kernels)
+static inline void cuts_open(struct cuts *c, const uint8_t *choice)
 {
     /* One head of each layer is a retrieval head, or none. */
     static const char *const lists[] = {"sink 4\nrecent 30\n0 1\n1 0\n", "sink 0\nrecent 17\n0 0\n"};
@@ -146,8 +146,8 @@ static inline void cuts_open(struct cuts *c, const uint8_t *choice, const char *
             abort();
     }
     cuts_policy(policy, choice[1], text, fresh);
-    cuts_open_session(&c->tested, model, kernels, text, is_sparse ? &sparse : NULL, choice);
-    cuts_open_session(&c->fresh, model, kernels, fresh, is_sparse ? &sparse : NULL, choice);
+    cuts_open_session(&c->tested, model, text, is_sparse ? &sparse : NULL, choice);
+    cuts_open_session(&c->fresh, model, fresh, is_sparse ? &sparse : NULL, choice);
     kv_sparse_release(&sparse);
     snprintf(c->how, sizeof c->how, "%s%s%s%s%s", text, is_sparse ? ", sparse heads" : "",
              choice[5] % 2 ? ", layers with windows" : "",
@@ -332,11 +332,11 @@ static inline void cuts_reorder(struct cuts *c, size_t more)
 }
 
 /* False where something was found: c->how and c->problem say what. */
-static inline bool cuts_run(struct cuts *c, const uint8_t *data, size_t size, const char *kernels)
+static inline bool cuts_run(struct cuts *c, const uint8_t *data, size_t size)
 {
     uint8_t header[CUTS_HEADER] = {0};
     memcpy(header, data, size_min(size, sizeof header));
-    cuts_open(c, header, kernels);
+    cuts_open(c, header);
     for (size_t at = CUTS_HEADER, n = 0; at + 2 <= size && n < CUTS_STEPS && !*c->problem;
          at += 2, n++) {
         const size_t i = data[at] / 16 % CUTS_SEQS, more = data[at + 1];

@@ -6,7 +6,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct cuts cuts;
-    if (size > CUTS_HEADER && !cuts_run(&cuts, data, size, "ref")) {
+    if (size > CUTS_HEADER && !cuts_run(&cuts, data, size)) {
         fprintf(stderr, "%s: %s\n", cuts.how, cuts.problem);
         abort();
     }

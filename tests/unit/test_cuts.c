@@ -25,7 +25,7 @@ static void run_policy(size_t policy, size_t programs)
         for (size_t k = 0; k < sizeof program; k++)
             program[k] = draw();
         program[0] = (uint8_t)policy;
-        check(cuts_run(&cuts, program, sizeof program, NULL), "program %zu, %s: %s", i, cuts.how,
+        check(cuts_run(&cuts, program, sizeof program), "program %zu, %s: %s", i, cuts.how,
               cuts.problem);
         n_cuts += cuts.cuts;
         forks += cuts.forks;
