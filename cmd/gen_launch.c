@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/number.h"
+#include "cli.h"
 #include "gen_ranks.h"
 
 /* Open MPI's mpirun, MPICH's mpiexec, and what speaks PMIx, as srun. */
@@ -94,7 +95,7 @@ static void mute_errors(void)
     const int kept = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (kept < 0)
         return;
-    told_fd = kept;
+    told_fd = cli_last_words_fd = kept;
     mute(STDERR_FILENO);
 }
 
@@ -118,7 +119,7 @@ void ranks_unmute_errors(void)
 {
     if (ranks_errors_muted())
         dup2(told_fd, STDERR_FILENO);
-    told_fd = STDERR_FILENO;
+    told_fd = cli_last_words_fd = STDERR_FILENO;
 }
 
 struct rank_name rank_name(void)

@@ -19,6 +19,7 @@ unit() { # NAME ARGUMENT..
 @test "types of few bits: rows and blocks" { unit few "$FIXTURES/few_bits.txt"; }
 @test "hashes of long stretches" { unit hash; }
 @test "teams of threads" { unit threads; }
+@test "mapped files and their names" { unit mapped; }
 @test "a rank that follows refuses what cannot be" { unit follow; }
 @test "cache policies" { unit kv; }
 @test "rows of caches of few bits" { unit few_rows; }
