@@ -86,7 +86,7 @@ int main(int argc, char **argv)
     struct operands operands;
     struct err err;
     cli_begin(program.name);
-    ranks_quiet();
+    ranks_mute_errors();
     opt_parse(&program, argc, argv, &o, &operands);
     check_usage(&o, &operands);
     gen_finish_options(&program, &o);

@@ -168,7 +168,7 @@ int main(int argc, char **argv)
     struct operands operands;
     struct err err;
     cli_begin(program.name);
-    ranks_quiet();
+    ranks_mute_errors();
     opt_parse(&program, argc, argv, &o, &operands);
     if (isnan(o.gen.sampling.temp) && o.samples)
         o.gen.sampling.temp = 0.8;

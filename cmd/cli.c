@@ -8,12 +8,15 @@
 #include <poll.h>
 #include <sodium.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/mapped.h"
 #include "kernel/blas_load.h"
 #include "kernel/kernel.h"
 #include "version.h"
@@ -44,19 +47,58 @@ static const struct {
     {SIGQUIT, on_terminate}, {SIGPIPE, on_terminate},   {SIGALRM, on_terminate},
     {SIGXCPU, on_terminate}, {SIGUSR1, on_terminate},   {SIGUSR2, on_terminate},
     {SIGPROF, on_terminate}, {SIGVTALRM, on_terminate}, {SIGABRT, on_terminate},
-    {SIGBUS, on_terminate},  {SIGSEGV, on_terminate},   {SIGFPE, on_terminate},
-    {SIGILL, on_terminate},  {SIGSYS, on_terminate},    {SIGXFSZ, SIG_IGN},
+    {SIGSEGV, on_terminate}, {SIGFPE, on_terminate},    {SIGILL, on_terminate},
+    {SIGSYS, on_terminate},  {SIGXFSZ, SIG_IGN},
 };
 
-static void handle(int signal_number, void (*handler)(int))
+static void set_action(int signal_number, struct sigaction *action)
 {
-    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     struct sigaction before;
-    sigemptyset(&action.sa_mask);
+    sigemptyset(&action->sa_mask);
     /* A signal that was ignored when we were started stays ignored (nohup), and one that a sanitizer waits for is its. */
     if (sigaction(signal_number, NULL, &before) == 0 && !(before.sa_flags & SA_SIGINFO) &&
         (before.sa_handler == SIG_DFL || before.sa_handler == on_interrupt))
-        sigaction(signal_number, &action, NULL);
+        sigaction(signal_number, action, NULL);
+}
+
+static void handle(int signal_number, void (*handler)(int))
+{
+    set_action(signal_number, &(struct sigaction){.sa_handler = handler, .sa_flags = SA_RESTART});
+}
+
+/* ---- files that are truncated while they are mapped ---- */
+
+int cli_last_words_fd = STDERR_FILENO;
+static const char *program_name = "";
+
+static struct iovec piece(const char *text)
+{
+    return (struct iovec){(void *)(uintptr_t)text, strlen(text)};
+}
+
+/* Only one thread speaks, and ends the program; others may have met the same. */
+static void lost_file(const char *name)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    const struct iovec line[] = {piece(program_name), piece(": "), piece(name),
+                                 piece(": was truncated, or cannot be read any more, while it was in "
+                                       "use; replace a file by renaming "
+                                       "a complete one to its name\n")};
+    while (atomic_flag_test_and_set(&said))
+        pause();
+    const ssize_t written = writev(cli_last_words_fd, line, ARRAY_LEN(line));
+    (void)written; /* there is nobody else to tell */
+    file_remove_unfinished();
+    _exit(CLI_FAILED);
+}
+
+static void on_bus_error(int signal_number, siginfo_t *info, void *context)
+{
+    const char *name = info->si_code == BUS_ADRERR ? mapped_name(info->si_addr) : NULL;
+    (void)context;
+    if (name)
+        lost_file(name);
+    on_terminate(signal_number);
 }
 
 void cli_interrupt_ends(void)
@@ -82,6 +124,8 @@ void cli_begin(const char *program)
     fill_standard();
     for (size_t i = 0; i < ARRAY_LEN(signals); i++)
         handle(signals[i].number, signals[i].handler);
+    program_name = program;
+    set_action(SIGBUS, &(struct sigaction){.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO});
     file_stop_waiting(&cli_interrupted);
     atexit(file_remove_unfinished); /* a library may end us, too */
     if (sodium_init() < 0) {

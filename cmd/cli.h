@@ -16,6 +16,9 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
  * cannot run. */
 void cli_begin(const char *program);
 
+/* Where the handler of SIGBUS writes its sentence about a mapped file that was truncated; the program ends with CLI_FAILED then. */
+extern int cli_last_words_fd;
+
 /* Last thing in main(): checks standard output; after SIGINT, SIGTERM or SIGHUP ends by that signal, so that a
  * shell's loop ends too. Returns the exit code. */
 int cli_end(const char *program, int code);

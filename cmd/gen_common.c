@@ -364,6 +364,8 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
         opt_usage_error(program, "--split requests goes with --jsonl");
     if (o->layers && o->split != SPLIT_LAYERS)
         opt_usage_error(program, "--layers goes with --split layers");
+    if (o->layers)
+        opt_no_empty_entry(program, "--layers", o->layers);
     if (o->in_flight && o->split != SPLIT_LAYERS)
         opt_usage_error(program, "--in-flight goes with --split layers");
     gen_check_kv_usage(program, o);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/number.h"
+#include "cli.h"
 #include "gen_ranks.h"
 
 /* Open MPI's mpirun, MPICH's mpiexec, and what speaks PMIx, as srun. */
@@ -19,36 +20,106 @@ static const struct {
 /* The standard error that this rank was started with. */
 static int told_fd = STDERR_FILENO;
 
-static int number_of(const char *variable, int otherwise)
+/* An empty variable counts as unset. */
+static const char *text_of(const char *variable)
+{
+    const char *text = variable ? getenv(variable) : NULL;
+    return text && *text ? text : NULL;
+}
+
+static int number_of(const char *text)
 {
     enum { MOST = 1 << 20 };
-    const char *text = variable ? getenv(variable) : NULL;
     size_t n;
-    return text && parse_size(text, &n) && n < MOST ? (int)n : otherwise;
+    return parse_size(text, &n) && n < MOST ? (int)n : -1;
 }
 
 struct launched launched(void)
 {
     for (size_t i = 0; i < ARRAY_LEN(variables); i++) {
-        const int rank = number_of(variables[i].rank, -1);
-        if (rank >= 0)
-            return (struct launched){rank, number_of(variables[i].size, 0)};
+        const char *rank = text_of(variables[i].rank), *size = text_of(variables[i].size);
+        if (rank)
+            return (struct launched){number_of(rank), size ? number_of(size) : 0, variables[i].rank,
+                                     size ? variables[i].size : NULL};
     }
-    return (struct launched){-1, 0};
+    return (struct launched){.rank = -1};
 }
 
-void ranks_quiet(void)
+int launched_check(const struct launched *l, struct err *err)
 {
-    if (launched().rank <= 0)
-        return;
+    if (!l->by)
+        return 0;
+    const char *rank = getenv(l->by), *size = l->size_by ? getenv(l->size_by) : "";
+    if (l->rank < 0)
+        return err_set(err, "%s=%s is not the number of a rank: unset it to run alone", l->by, rank);
+    if (l->size_by && l->size <= 0)
+        return err_set(err, "%s=%s is not a number of ranks: unset %s to run alone", l->size_by, size,
+                       l->by);
+    if (l->size_by && l->rank >= l->size)
+        return err_set(
+            err,
+            "%s=%s and %s=%s contradict each other, since ranks are numbered from 0: unset %s "
+            "to run alone",
+            l->by, rank, l->size_by, size, l->by);
+    return 0;
+}
+
+int launched_fits(const struct launched *l, int rank, int size, struct err *err)
+{
+    char of[32] = "";
+    if (!l->by || (l->rank == rank && (!l->size_by || l->size == size)))
+        return 0;
+    if (l->size_by)
+        snprintf(of, sizeof of, " of %d", l->size);
+    return err_set(
+        err,
+        "%s says that this is rank %d%s, and MPI that it is rank %d of %d: unset %s if another "
+        "launcher has left it behind, or start the ranks with the mpirun of this MPI",
+        l->by, l->rank, of, rank, size, l->by);
+}
+
+/* On failure all ranks print: better twice than never. */
+static void mute(int fd)
+{
     const int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    const int kept = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    if (null < 0 || kept < 0)
-        return; /* better twice than never */
-    told_fd = kept;
-    dup2(null, STDOUT_FILENO);
-    dup2(null, STDERR_FILENO);
+    if (null < 0)
+        return;
+    dup2(null, fd);
     close(null);
+}
+
+static void mute_errors(void)
+{
+    if (ranks_errors_muted())
+        return;
+    const int kept = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (kept < 0)
+        return;
+    told_fd = cli_last_words_fd = kept;
+    mute(STDERR_FILENO);
+}
+
+void ranks_mute_errors(void)
+{
+    const struct launched l = launched();
+    struct err err;
+    if (l.rank > 0 && l.size_by && launched_check(&l, &err) == 0)
+        mute_errors();
+}
+
+void ranks_mute(void)
+{
+    mute(STDOUT_FILENO);
+    mute_errors();
+}
+
+bool ranks_errors_muted(void) { return told_fd != STDERR_FILENO; }
+
+void ranks_unmute_errors(void)
+{
+    if (ranks_errors_muted())
+        dup2(told_fd, STDERR_FILENO);
+    told_fd = cli_last_words_fd = STDERR_FILENO;
 }
 
 struct rank_name rank_name(void)

@@ -33,19 +33,50 @@ static int take_split(struct gen *gen, struct gen_options *o, struct err *err)
     return 0;
 }
 
-int gen_open_ranks(struct gen *gen, struct gen_options *o, struct err *err)
+/* What it has to say is said. It ends where it stands: a thread may be in the middle of a step, and others wait for a gather. */
+static void end_all(const char *program, const struct err *err)
+{
+    cli_fail(program, err);
+    file_remove_unfinished();
+    guard_end();
+    _exit(cli_end(program, CLI_FAILED));
+}
+
+/* Whoever was started with variables of another run must not fall silent as one of its ranks. */
+static void end_stray(struct gen *gen, const struct err *err)
+{
+    if (gen->ranks->size == 1)
+        ranks_close(gen->ranks);
+    ranks_unmute_errors();
+    end_all(gen->program->name, err);
+}
+
+static int meet(struct gen *gen, const struct launched *l, struct err *err)
 {
     char library[8192];
+    if (cli_beside("../lib/bmc-mpi.so", library, sizeof library, err) < 0)
+        return -1;
+    if (ranks_open(&gen->ranks, library, err) < 0)
+        return l->by ? err_prefix(err, "%s asks for several processes (unset it to run alone)", l->by)
+                     : -1;
+    if (launched_fits(l, gen->ranks->rank, gen->ranks->size, err) < 0)
+        end_stray(gen, err);
+    if (gen->ranks->rank > 0)
+        ranks_mute();
+    return 0;
+}
+
+int gen_open_ranks(struct gen *gen, struct gen_options *o, struct err *err)
+{
     const struct launched l = launched();
-    const bool asked = (l.rank >= 0 && l.size != 1) || o->split >= 0;
+    if (launched_check(&l, err) < 0)
+        return -1;
+    const bool asked = (l.by && l.size != 1) || o->split >= 0;
     if (!asked)
         return 0;
-    if (l.rank >= 0)
+    if (l.by)
         guard_begin(gen->program->name);
-    if (cli_beside("../lib/bmc-mpi.so", library, sizeof library, err) < 0 ||
-        ranks_open(&gen->ranks, library, err) < 0)
-        return -1;
-    return take_split(gen, o, err);
+    return meet(gen, &l, err) < 0 ? -1 : take_split(gen, o, err);
 }
 
 /* ---- agreement ---- */
@@ -162,19 +193,10 @@ static void fail_alone(const char *program, const struct err *err)
         ranks_say(program, err->text);
 }
 
-/* What it has to say is said. It ends where it stands: a thread may be in the middle of a step, and others wait for a gather. */
-static void end_all(const char *program, const struct err *err)
-{
-    cli_fail(program, err);
-    file_remove_unfinished();
-    guard_end();
-    _exit(cli_end(program, CLI_FAILED));
-}
-
 void gen_close_ranks(struct gen *gen, int rc, const struct err *err)
 {
     const char *program = gen->program->name;
-    const int rank = gen->ranks ? gen->ranks->rank : launched().rank;
+    const int rank = gen->ranks ? gen->ranks->rank : ranks_errors_muted() ? launched().rank : 0;
     const bool failed = rc < 0 && !gen->over;
     if (gen->ranks && !failed && !cli_interrupted)
         ranks_close(gen->ranks);

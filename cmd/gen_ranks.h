@@ -5,16 +5,30 @@
 
 #include "gen.h"
 
-/* What the launcher's variables say. */
+/* What the environment variables of a launcher say. They may be those of another run, inherited from a shell that was started in it. */
 struct launched {
-    int rank; /* -1: no launcher has started us */
-    int size; /* 0: it does not say how many there are */
+    int rank;            /* -1: no launcher has started us, or `by` is not a number */
+    int size;            /* 0: unknown; -1: `size_by` is not a number */
+    const char *by;      /* the variable that gave the rank; NULL: none is set */
+    const char *size_by; /* that of the size */
 };
 
 struct launched launched(void);
 
-/* First thing in main(), before the options are read: what all ranks print is printed by rank 0 alone. */
-void ranks_quiet(void);
+/* The variables are numbers, and fit each other. */
+int launched_check(const struct launched *l, struct err *err) MUST_USE;
+
+/* They fit what MPI says. */
+int launched_fits(const struct launched *l, int rank, int size, struct err *err) MUST_USE;
+
+/* First thing in main(), before the options are read: what all ranks would complain about, rank 0 says alone. Where the number of ranks is
+ * unknown yet, or the variables cannot be right, all of them may speak. */
+void ranks_mute_errors(void);
+bool ranks_errors_muted(void);
+void ranks_unmute_errors(void);
+
+/* A rank beyond the first prints nothing any more, but what ranks_say() says. */
+void ranks_mute(void);
 
 /* "PROGRAM: rank 3 on HOST: sentence" on the standard error that the rank was started with. */
 void ranks_say(const char *program, const char *sentence);

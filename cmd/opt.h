@@ -115,6 +115,9 @@ struct opt_sizes {
 void opt_sizes(const struct program *program, const struct opt_sizes *what, const char *text,
                size_t *list, size_t *n);
 
+/* An option's list with nothing before, between or after its commas is wrong usage. */
+void opt_no_empty_entry(const struct program *program, const char *option, const char *list);
+
 /* A size as "4G", "1.5G", "512M", "64K" or a number of bytes; another text, and one below 1, is wrong usage. */
 size_t opt_bytes(const struct program *program, const char *option, const char *text);
 

@@ -154,6 +154,23 @@ void opt_parse(const struct program *program, int argc, char **argv, void *optio
     }
 }
 
+void opt_no_empty_entry(const struct program *program, const char *option, const char *list)
+{
+    size_t n = 1;
+    if (!*list)
+        opt_usage_error(program, "%s: the list is empty", option);
+    for (const char *at = list; at; n++) {
+        const char *comma = strchr(at, ',');
+        if (comma == at || !*at)
+            opt_usage_error(
+                program,
+                "%s: entry %zu of \"%s\" is empty: one comma goes between two entries, none "
+                "before the first or after the last",
+                option, n, list);
+        at = comma ? comma + 1 : NULL;
+    }
+}
+
 __attribute__((noreturn)) static void refuse_sizes(const struct program *program,
                                                    const struct opt_sizes *what, const char *text)
 {
@@ -169,6 +186,7 @@ void opt_sizes(const struct program *program, const struct opt_sizes *what, cons
                size_t *list, size_t *n)
 {
     *n = 0;
+    opt_no_empty_entry(program, what->option, text);
     for (const char *at = text; *at;) {
         char number[32];
         const size_t len = strcspn(at, ",");
@@ -179,8 +197,6 @@ void opt_sizes(const struct program *program, const struct opt_sizes *what, cons
         (*n)++;
         at += len + (at[len] == ',');
     }
-    if (!*n)
-        opt_usage_error(program, "%s: the list is empty", what->option);
 }
 
 size_t opt_bytes(const struct program *program, const char *option, const char *text)

@@ -67,6 +67,7 @@ static char *next_policy(char **rest)
 
 static int open_contenders(struct prof *prof, const char *list, struct err *err)
 {
+    opt_no_empty_entry(&prof_program, "--kv", list);
     prof->texts = strdup(list);
     if (!prof->texts)
         return err_set(err, "out of memory");

@@ -198,6 +198,7 @@ static void read_cases(const char *text, const size_t *batch, size_t n_batch, st
                        size_t *n)
 {
     *n = 0;
+    opt_no_empty_entry(&prof_program, "--cases", text);
     for (const char *at = text; *at;) {
         size_t prompt, gen;
         bool ok =
@@ -210,8 +211,6 @@ static void read_cases(const char *text, const size_t *batch, size_t n_batch, st
             test[(*n)++] = (struct bench_test){.batch = batch[b], .n_prompt = prompt, .n_gen = gen};
         at += *at == ',';
     }
-    if (!*n)
-        opt_usage_error(&prof_program, "--cases: the list is empty");
 }
 
 /* The paper's four cases (BMC paper, table II), but those that are beyond a context. */

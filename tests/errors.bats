@@ -131,6 +131,18 @@ edit_json() { # FILE JQ-PROGRAM
     expect_error 1 '4096' bmc-gen -q -m "$m" --prompt-ids '5 4096'
     expect_error 2 '"x"' bmc-gen -q -m "$m" --prompt-ids '5 x'
     expect_error 2 '"-1"' bmc-gen -q -m "$m" --prompt-ids '-1'
+    for ids in 1,,2:2 ,1:1 1,2,:3 '[1, , 2]:2' '[1, 2,]:3' '1 2,, 3:3' ,:1; do
+        expect_error 2 "--prompt-ids: entry ${ids#*:} is empty: one comma goes between two ids, none before" \
+            bmc-gen -q -m "$m" --prompt-ids "${ids%:*}"
+        expect_error 1 "entry ${ids#*:} is empty" bmc-gen -q -m "$m" --detokenize -p "${ids%:*}"
+    done
+    for ids in 5,9 '5 , 9' '[5, 9]' '[5,9][]'; do
+        ok bmc-gen -q -m "$m" --detokenize -p "$ids"
+        assert_equal "$output" "$(bmc-gen -q -m "$m" --detokenize -p '5 9')"
+    done
+    for list in 1,,2:2 ,1:1 1,2,:3 ,:1; do
+        expect_error 2 "--layers: entry ${list#*:} of \"${list%:*}\" is empty" bmc-gen -p x --split layers --layers "${list%:*}"
+    done
     expect_error 1 'line 1: .*"x"' bmc-gen -q -m "$m" --detokenize <<<'5 x'
     expect_error 1 '4096' bmc-gen -q -m "$m" --detokenize <<<4096
     expect_error 1 'none: .*No such file' bmc-gen -q -m "$m" -f none

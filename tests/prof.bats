@@ -420,11 +420,16 @@ peak_resident_bytes:number'
     expect_error 2 'is no list' bmc-prof policies -b 0
     expect_error 2 'is no list' bmc-prof bench -b 1,0 --megabytes 1
     expect_error 2 'is no list' bmc-prof policies -b x
-    expect_error 2 'is no list' bmc-prof bench -p 1,,2
+    expect_error 2 '^bmc-prof: --prompt: entry 2 of "1,,2" is empty: one comma goes between two entries, none before' bmc-prof bench -p 1,,2
+    expect_error 2 'prompt: entry 3 of "1,2," is empty' bmc-prof bench -p 1,2,
+    expect_error 2 'batch: entry 1 of ",1" is empty' bmc-prof bench -b ,1
+    expect_error 2 'cases: entry 2 of "1:1,,2:2" is empty' bmc-prof usecases --cases 1:1,,2:2
+    expect_error 2 'cases: entry 2 of "1:1," is empty' bmc-prof usecases --cases 1:1,
+    expect_error 2 'kv: entry 2 of "bmc,,paged" is empty' bmc-prof policies --kv bmc,,paged
+    expect_error 2 'kv: entry 2 of "bmc," is empty' bmc-prof policies --kv bmc,
     expect_error 2 'is no list' bmc-prof bench -n -3
     expect_error 2 'list is empty' bmc-prof bench -p ''
     expect_error 2 'cache policy "frob" is unknown' bmc-prof policies --kv frob
-    expect_error 2 'cache policy "" is unknown' bmc-prof policies --kv bmc,
     expect_error 2 '16 or 32 rows' bmc-prof policies --kv paged:17
     expect_error 2 'takes no parameter' bmc-prof policies --kv upfront:T=2
     expect_error 2 'cannot grow in lockstep' bmc-prof policies --lockstep --kv paged

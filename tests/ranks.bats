@@ -67,6 +67,52 @@ all_gone() {
     assert_equal "$status $output" "2 "
 }
 
+# Left over from another run, or typed. Neither needs the library that ranks talk through.
+@test "a launcher's variables that cannot be right are one sentence and exit 1; a size without a rank, or an empty one, is none" {
+    wrong() { # PATTERN VARIABLE..
+        run_plain env "${@:2}" "$(bmc)" -q -p x -n 2
+        assert_equal "${*:2}: $status|$output|$(wc -l <<<"$stderr")" "${*:2}: 1||1"
+        [[ $stderr =~ ^bmc-gen:\ $1 ]] || fail "$stderr"
+    }
+    for launcher in OMPI_COMM_WORLD PMI; do
+        wrong "${launcher}_RANK=5 and ${launcher}_SIZE=2 contradict each other, .*: unset ${launcher}_RANK to run alone" ${launcher}_{RANK=5,SIZE=2}
+        wrong "${launcher}_RANK=1 and ${launcher}_SIZE=1 contradict" ${launcher}_{RANK=1,SIZE=1}
+        wrong "${launcher}_SIZE=two is not a number of ranks: unset ${launcher}_RANK" ${launcher}_{RANK=1,SIZE=two}
+        wrong "${launcher}_SIZE=0 is not a number of ranks" ${launcher}_{RANK=0,SIZE=0}
+        wrong "${launcher}_RANK=-1 is not the number of a rank: unset it" ${launcher}_RANK=-1
+        wrong "${launcher}_RANK=a is not the number of a rank" ${launcher}_{RANK=a,SIZE=2}
+    done
+    wrong 'PMIX_RANK=99999999999 is not the number of a rank' PMIX_RANK=99999999999
+    wanted=$(bmc-gen -q -p x -n 2)
+    for variables in PMI_SIZE=2 OMPI_COMM_WORLD_SIZE=2 PMIX_RANK= 'OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 PMIX_RANK=5'; do
+        # shellcheck disable=SC2086
+        ok env $variables "$(bmc)" -q -p x -n 2
+        assert_equal "$output" "$wanted"
+    done
+    ok env OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 "$(bmc)" --help
+    [[ $output == 'bmc-gen - '* ]]
+}
+
+@test "a rank that MPI knows nothing of says so instead of falling silent; rank 0 of an unknown number runs alone" {
+    needs_mpi
+    stray() { # PATTERN VARIABLE..
+        for program in bmc-gen bmc-spec; do
+            run_plain env "${@:2}" "$BMC_BIN/$program" -q -p x -n 2
+            assert_equal "${*:2}: $status|$output" "${*:2}: 1|"
+            [[ $stderr =~ ^$program:\ $1,\ and\ MPI\ that\ it\ is\ rank\ 0\ of\ 1:\ unset ]] || fail "$stderr"
+        done
+    }
+    stray 'PMIX_RANK says that this is rank 5' PMIX_RANK=5
+    stray 'OMPI_COMM_WORLD_RANK says that this is rank 5' OMPI_COMM_WORLD_RANK=5
+    stray 'OMPI_COMM_WORLD_RANK says that this is rank 1 of 2' OMPI_COMM_WORLD_{RANK=1,SIZE=2}
+    stray 'PMI_RANK says that this is rank 0 of 2' PMI_{RANK=0,SIZE=2}
+    for variable in PMIX_RANK PMI_RANK OMPI_COMM_WORLD_RANK; do
+        ok env $variable=0 "$(bmc)" -q -p x -n 2
+        assert_equal "$output" "$(bmc-gen -q -p x -n 2)"
+    done
+    assert_equal "$(ls -A "$TMPDIR")" ""
+}
+
 # ---- --split requests ----
 
 @test "requests dealt to 1, 2 and 3 ranks have the results of one process, in order, and its counts" {

@@ -140,3 +140,32 @@ HOW
     assert_equal "$(jq .loaded_tokens stats.json)" 0
     [[ $stderr =~ "has no rows of the prompt's beginning" ]]
 }
+
+# The second request keeps the first 16 rows of a window that has rolled over, and its padding begins before those.
+@test "a slot whose window rolled over is cut for the next request: its ids are those of a run alone" {
+    jq -nc '[range(16) | 7 * . % 97 + 1] as $same |
+        {ids: ($same + [range(24) | 100]), n: 110}, {ids: ($same + [range(44) | 101]), n: 5}' >in
+    tail -n 1 in | bmc-gen -q --jsonl --ignore-eos -c 160 >alone
+    for slack in 0 0.3 1; do
+        ok bmc-gen -q --jsonl -b 1 --ignore-eos -c 160 --kv "shift:S=160,slack=$slack" --stats stats.json <in
+        jq_is '.shared_rows == 16'
+        assert_equal "$(tail -n 1 <<<"$output")" "$(cat alone)"
+    done
+}
+
+# The third request takes the second one's slot while the first, whose prompt it begins with, has dropped those rows already.
+@test "a request does not wait for a prefix whose rows were dropped: window, recompute, sparse heads" {
+    jq -nc '[range(20) + 1] as $same | {ids: $same, n: 60}, {ids: [99], n: 40}, {ids: ($same + [30]), n: 2}' >in
+    printf 'sink 4\nrecent 27\n0 0\n' >heads
+    while read -r how; do
+        read -ra how <<<"$how"
+        while read -r line; do bmc-gen -q --jsonl --ignore-eos "${how[@]}" <<<"$line"; done <in >alone
+        timeout 60 "$BMC_BIN/bmc-gen" -q --jsonl -b 2 --ignore-eos "${how[@]}" <in >batch || fail "${how[*]}: exit $?"
+        assert_equal "$(wc -l <batch)" 3
+        equal_files alone batch
+    done <<'HOW'
+--kv shift:S=32
+--kv shift --shift recompute -c 32
+--kv headwise --heads heads
+HOW
+}

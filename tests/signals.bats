@@ -101,16 +101,49 @@ story=(-p 'Once upon a time' -n 900 --ignore-eos --kv iterative --isa ref -t 1 -
     done
 }
 
-@test "a model that is truncated under a run leaves no temporary file" {
-    sanitized && skip "SIGBUS is AddressSanitizer's"
-    cp "$(model grimm)" model.bmc
-    start bash -c "ulimit -c 0; exec '$BMC_BIN/bmc-gen' -m model.bmc -p x -n 900 --ignore-eos --isa ref -t 4 --save-kv story.kv"
-    wait_until test -s out
-    truncate -s 200000 model.bmc
+# truncated FILE BYTES MAPPED COMMAND..: the command runs, FILE is cut short once it is mapped and in use. One sentence names it.
+truncated() {
+    local program
+    program=$(basename "$4")
+    start "${@:4}"
+    wait_until grep -q "$3" /proc/$pid/maps
+    [ "$program" = bmc-gen ] && wait_until test -s out
+    sleep 0.2
+    truncate -s "$2" "$1"
     code=0
     wait $pid || code=$?
-    assert_equal "$code" 135
-    assert_folder err model.bmc out
+    assert_equal "$code|$(cat err)" "1|$program: $1: was truncated, or cannot be read any more, while it was in use; replace a file by renaming a complete one to its name"
+}
+
+@test "a model that is truncated under a run is one sentence, from any thread, and leaves no temporary file" {
+    sanitized && skip "SIGBUS is AddressSanitizer's"
+    m=$(model grimm)
+    cp "$m" model.bmc
+    truncated model.bmc 200000 model.bmc "$BMC_BIN/bmc-gen" -q -m model.bmc -p x -n 900 --ignore-eos --isa ref -t 4 --save-kv story.kv
+    grep -q ' and ' out
+    cp "$m" model.bmc
+    truncated model.bmc 200000 model.bmc "$BMC_BIN/bmc-prof" latency -m model.bmc -r 64 -t 1
+    cp "$m" model.bmc
+    truncated model.bmc 200000 model.bmc "$BMC_BIN/bmc-tune" -m model.bmc -t 1 --dry-run -N 64 --seconds 1 --rounds 3 --megabytes 1 --no-sweep --evict 8
+    cp "$(model grimm-draft)" draft.bmc
+    truncated draft.bmc 100000 draft.bmc "$BMC_BIN/bmc-spec" -q -m "$m" -d draft.bmc -p x -n 900 --ignore-eos --isa ref -t 2 --always --save-kv story.kv
+    assert_folder draft.bmc err model.bmc out
+}
+
+@test "a snapshot that is truncated while its rows are in use is one sentence" {
+    sanitized && skip "SIGBUS is AddressSanitizer's"
+    bmc-gen -q -m "$(model grimm)" --prompt-ids "$(seq -s ' ' 500 800)" -n 0 --save-kv story.kv
+    truncated story.kv 8192 story.kv "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" --load-kv story.kv --kv segment -n 700 --ignore-eos --isa ref -t 1 --save-kv other.kv
+    assert_folder err out story.kv
+}
+
+@test "a SIGBUS that somebody sends ends the program as any other signal" {
+    sanitized && skip "SIGBUS is AddressSanitizer's"
+    start bash -c "ulimit -c 0; exec '$BMC_BIN/bmc-gen' -q -m '$(model grimm)' ${story[*]@Q} --save-kv story.kv"
+    wait_until compgen -G 'story.kv.tmp*'
+    ending BUS
+    assert_equal "$code $(cat err)" "135 "
+    assert_folder err out
 }
 
 @test "a library that calls exit() leaves no temporary file" {

@@ -308,6 +308,8 @@ once='Once upon a time'
     expect_error 2 'is no list' bmc-tune --shape ./tiny.shape -N 1 --dry-run
     expect_error 2 'is no list' bmc-tune --shape ./tiny.shape -N 64,x --dry-run
     expect_error 2 'is no list' bmc-tune --shape ./tiny.shape -b 0 --dry-run
+    expect_error 2 'batch: entry 2 of "1," is empty' bmc-tune --shape ./tiny.shape -b 1, --dry-run
+    expect_error 2 'ctx-size: entry 2 of "64,,128" is empty' bmc-tune --shape ./tiny.shape -N 64,,128 --dry-run
     for spec in k=4 k=4,m=5 k=0,m=0 m=1,k=2 k=4,m=2x k=99999,m=1 'k=,m=1'; do
         expect_error 2 '--spec' bmc-tune --shape ./tiny.shape --spec "$spec" --dry-run
     done

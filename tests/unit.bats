@@ -19,6 +19,7 @@ unit() { # NAME ARGUMENT..
 @test "types of few bits: rows and blocks" { unit few "$FIXTURES/few_bits.txt"; }
 @test "hashes of long stretches" { unit hash; }
 @test "teams of threads" { unit threads; }
+@test "mapped files and their names" { unit mapped; }
 @test "a rank that follows refuses what cannot be" { unit follow; }
 @test "cache policies" { unit kv; }
 @test "rows of caches of few bits" { unit few_rows; }
@@ -27,8 +28,11 @@ unit() { # NAME ARGUMENT..
 @test "attention over shared rows, and over heads of which some are in memory" { unit kv_parts; }
 @test "a cache larger than memory: its rows, its memory, its file" { unit headwise; }
 @test "a ring that fails: what passes is waited for, what stays is said" { unit uring; }
+@test "sequences that are cut, forked and reordered at random, under every policy" { unit cuts; }
 @test "random numbers, sampler, stop strings" { unit decode; }
 @test "the generation loop under strategies of its own" { unit loop; }
+
+@test "random batches with common prefixes, under policies that drop rows: the ids of each request alone" { unit batches; }
 
 @test "model.bmc by a second reader: whole blocks, and matrices that need padding; hostile safetensors" {
     for name in grimm llama-2-like; do unit format "$(model $name)" "$(folder $name)/model.safetensors"; done

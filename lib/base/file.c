@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/mapped.h"
 #include "base/place.h"
 
 enum { MAX_UNFINISHED = 8, TEMP_PATH_SIZE = 4096 + 32 };
@@ -46,6 +47,7 @@ int file_map_open(struct file_map *map, const char *path, int *out_fd, struct er
             goto out;
         }
         map->data = data;
+        mapped_add(data, map->size, path);
     }
     *out_fd = fd;
     return 0;
@@ -65,16 +67,21 @@ int file_map(struct file_map *map, const char *path, struct err *err)
 
 void file_unmap(struct file_map *map)
 {
-    if (map->data)
+    if (map->data) {
+        mapped_remove(map->data);
         munmap((void *)(uintptr_t)map->data, map->size);
+    }
     *map = (struct file_map){0};
 }
 
-void *file_map_private(int fd, size_t offset, size_t bytes)
+void *file_map_private(int fd, size_t offset, size_t bytes, const char *name)
 {
     void *data =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, (off_t)offset);
-    return data == MAP_FAILED ? NULL : data;
+    if (data == MAP_FAILED)
+        return NULL;
+    mapped_add(data, bytes, name);
+    return data;
 }
 
 void file_map_forget(const struct file_map *map)
@@ -85,8 +92,10 @@ void file_map_forget(const struct file_map *map)
 
 void file_unmap_private(void *data, size_t bytes)
 {
-    if (data)
+    if (data) {
+        mapped_remove(data);
         munmap(data, bytes);
+    }
 }
 
 bool file_is_folder(const char *path)

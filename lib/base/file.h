@@ -24,8 +24,8 @@ int file_map_open(struct file_map *map, const char *path, int *fd, struct err *e
 
 /* Maps bytes [offset, offset + bytes) of an open file once more, to be written to: pages are those of the file, shared
  * with every process, until one is written, which copies it for this mapping alone. `offset` is a multiple of the page
- * size. NULL with errno when it cannot be had. */
-void *file_map_private(int fd, size_t offset, size_t bytes);
+ * size, `name` what mapped_name() calls it. NULL with errno when it cannot be had. */
+void *file_map_private(int fd, size_t offset, size_t bytes, const char *name);
 void file_unmap_private(void *data, size_t bytes);
 
 bool file_is_folder(const char *path);

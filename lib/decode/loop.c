@@ -125,6 +125,41 @@ static int do_work(struct loop *loop, enum work work, struct err *err)
     return loop_make_room(loop, err) < 0 ? -1 : strategy->step(strategy->arg, loop, err);
 }
 
+/* At least one of these changes with every step. */
+struct progress {
+    size_t results, ids, rows;
+};
+
+static struct progress progress_of(const struct loop *loop)
+{
+    struct progress p = {.results = loop->stats->sequences};
+    for (size_t i = 0; i < loop->n_slots; i++)
+        p.ids += loop->slot[i].busy ? loop->slot[i].ids->len : 0;
+    for (size_t seq = 0; seq < loop->session->options.batch; seq++)
+        p.rows += session_rows(loop->session, seq);
+    return p;
+}
+
+static bool stands_still(const struct loop *loop, const struct progress *before)
+{
+    const struct progress now = progress_of(loop);
+    return now.results == before->results && now.ids == before->ids && now.rows == before->rows;
+}
+
+/* A step that changes nothing would be repeated for ever. */
+static int run_step(struct loop *loop, enum work work, struct err *err)
+{
+    const struct progress before = progress_of(loop);
+    if (do_work(loop, work, err) < 0)
+        return -1;
+    if (loop->failed || !stands_still(loop, &before))
+        return 0;
+    return err_set(err,
+                   "a step (%s, %zu requests in flight) made no progress: this is a bug in bmc, please "
+                   "report it with the command and its input",
+                   work == WORK_PREFILL ? "prefill" : loop->strategy->name, count_busy(loop));
+}
+
 int loop_run(struct loop *loop, struct err *err)
 {
     for (;;) {
@@ -135,7 +170,7 @@ int loop_run(struct loop *loop, struct err *err)
         const enum work work = find_work(loop);
         if (work == WORK_NONE)
             return 0;
-        loop->torn = do_work(loop, work, err) < 0;
+        loop->torn = run_step(loop, work, err) < 0;
         if (loop->torn && !loop->failed) {
             loop->failed = true;
             loop->failure = *err;

@@ -44,20 +44,30 @@ static size_t common_ids(const struct ids *a, const struct ids *b, size_t most)
     return n;
 }
 
-/* What `other` has of the slot's prompt. Its last token gives logits, so each computes that. Who waits, waits for a place
- * before its own: so they cannot wait for each other. */
+/* Rows of a slot's sequence that others can begin with: none once the cache has dropped any of them. */
+static size_t rows_of(const struct loop *loop, const struct slot *slot, size_t seq)
+{
+    const bool whole = kv_whole(loop->session->kv, seq) && !slot->dropped;
+    return whole ? session_rows(loop->session, seq) : 0;
+}
+
+/* Whether it pays to wait for the prompt of `other`: it is still being computed, and the cache will keep all of its rows. A slot waits only
+ * for slots before its own, so none wait for each other, and the first slot with an incomplete prompt waits for nobody. */
+static bool is_coming(const struct loop *loop, const struct slot *slot, const struct slot *other)
+{
+    return other < slot && other->busy && loop_rows(loop, other) < other->n_prompt &&
+           other->n_prompt <= kv_setup(loop->session->kv)->cut_rows;
+}
+
+/* What `other` has of the slot's prompt, without its last token: that gives logits, so each slot computes it. */
 static struct origin origin_of(const struct loop *loop, const struct slot *slot,
                                const struct slot *other)
 {
     const size_t seq = other->busy ? other->seq : loop_first_seq(loop, other);
-    const struct kv *kv = loop->session->kv;
-    const bool whole = kv_whole(kv, seq) && !other->dropped;
-    const size_t rows = whole ? session_rows(loop->session, seq) : 0;
-    const size_t all = size_max(rows, other->busy ? other->n_prompt : 0);
-    const size_t come = other < slot && all <= kv_setup(kv)->cut_rows ? all : rows;
-    const size_t common = common_ids(slot->ids, other->busy ? other->ids : &other->before,
-                                     size_min(come, slot->n_prompt - 1));
-    return (struct origin){seq, rows, common};
+    const struct ids *ids = other->busy ? other->ids : &other->before;
+    const size_t rows = rows_of(loop, other, seq);
+    const size_t come = is_coming(loop, slot, other) ? other->n_prompt : rows;
+    return (struct origin){seq, rows, common_ids(slot->ids, ids, size_min(come, slot->n_prompt - 1))};
 }
 
 static bool is_worth(const struct slot *slot, size_t rows)

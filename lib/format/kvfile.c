@@ -217,7 +217,7 @@ int kvfile_map_rows(const struct kvfile *file, size_t seq, struct kvfile_rows *r
                               *last = kvfile_block_of(file, seq, (size_t)file->head->layers - 1, true);
     rows->offset = (size_t)first->offset;
     rows->bytes = (size_t)(last->offset + last->bytes - first->offset);
-    rows->data = file_map_private(file->fd, rows->offset, rows->bytes);
+    rows->data = file_map_private(file->fd, rows->offset, rows->bytes, name);
     return rows->data ? 0 : err_errno(err, "%s: cannot map %zu bytes of rows", name, rows->bytes);
 }
 

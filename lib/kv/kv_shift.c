@@ -1,6 +1,7 @@
 /* shift: text without end in a window (HTP note). Of every head the last S - 1 rows lie together in a buffer that is
  * larger by its slack, with zeros on their left while they are fewer. A new row is written behind them, and the window has
  * moved: no row does. Only when the buffer ends the window is copied to its front. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -105,7 +106,9 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     const size_t sees = kv_position(kv, seq) + p->before - p->past, bytes = kv_row_bytes(kv);
     const size_t first = size_max(sees / TILE_ROWS * TILE_ROWS, p->before) - p->before;
     const size_t rows = kv->seq[seq].first + valid - first;
-    const size_t place = (first + p->before - kv_window_of(kv, seq)->origin[layer]) * bytes;
+    const size_t origin = kv_window_of(kv, seq)->origin[layer];
+    assert(sees / TILE_ROWS * TILE_ROWS >= origin); /* rows and padding lie in the buffer */
+    const size_t place = (first + p->before - origin) * bytes;
     out->offset = 0;
     out->padded =
         kv->rows == KV_ROWS_WINDOW && sees < p->before ? p->before - sees / TILE_ROWS * TILE_ROWS : 0;
@@ -128,6 +131,8 @@ static void keep(struct kv *kv, size_t seq, size_t rows, const size_t *extra, si
     kv_rows_close_up(kv, seq, rows, extra, n_extra);
     if (rows + n_extra == 0)
         kv_window_release(kv, seq);
+    else
+        kv_window_recede(kv, seq, kv->seq[seq].first + rows + n_extra);
 }
 
 /* A window is made once, whatever comes. */
@@ -145,6 +150,7 @@ static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct 
            kv->setup.shape.layers * sizeof(size_t));
     kv_copy(kv, kv_window_of(kv, to)->rows, kv_window_of(kv, from)->rows, kv_windows_of(kv)->bytes);
     kv->stats.copy_ms += clock_ms() - start;
+    kv_window_recede(kv, to, kv->seq[from].first + rows);
     kv->stats.copied_rows += rows;
     return 0;
 }

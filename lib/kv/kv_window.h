@@ -52,4 +52,8 @@ void kv_window_release(struct kv *kv, size_t seq);
 /* Room for `rows` rows behind the committed ones: where a buffer ends, the window is copied to its front. */
 void kv_window_slide(struct kv *kv, size_t seq, size_t rows);
 
+/* The sequence now ends at position `end`. After a cut its window may begin before the buffer does: its rows then move back
+ * by whole tiles, and zeros fill the padding before position 0. */
+void kv_window_recede(struct kv *kv, size_t seq, size_t end);
+
 #endif

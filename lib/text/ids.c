@@ -6,8 +6,8 @@
 
 #include "base/number.h"
 
-/* Commas and brackets, too, so that a JSON list can be pasted. */
-#define ID_BLANKS " \t\r\n,[]"
+/* Brackets, too, so that JSON lists can be pasted. */
+#define ID_BLANKS " \t\r\n[]"
 
 int ids_add(struct ids *ids, uint32_t id, struct err *err)
 {
@@ -23,25 +23,52 @@ void ids_release(struct ids *ids)
     *ids = (struct ids){0};
 }
 
-int ids_parse(struct ids *ids, const char *text, struct err *err)
+static int parse_id(const char *text, size_t len, uint32_t *id, struct err *err)
 {
     char word[32];
+    size_t number = SIZE_MAX;
+    if (len < sizeof word) {
+        memcpy(word, text, len);
+        word[len] = 0;
+    }
+    if (len >= sizeof word || !parse_size(word, &number) || number > UINT32_MAX)
+        return err_set(err,
+                       "\"%.*s\" is no token id; ids are whole numbers separated by blanks or commas",
+                       (int)size_min(len, 40), text);
+    *id = (uint32_t)number;
+    return 0;
+}
+
+static int empty_entry(size_t number, struct err *err)
+{
+    return err_set(err,
+                   "entry %zu is empty: one comma goes between two ids, none before the first or after "
+                   "the last",
+                   number);
+}
+
+int ids_parse(struct ids *ids, const char *text, struct err *err)
+{
+    bool comma = false;
+    size_t n = 0, at_comma = 0; /* ids so far, and before the last comma */
     for (const char *at = text + strspn(text, ID_BLANKS); *at; at += strspn(at, ID_BLANKS)) {
-        const size_t len = strcspn(at, ID_BLANKS);
-        size_t id = SIZE_MAX;
-        if (len < sizeof word) {
-            memcpy(word, at, len);
-            word[len] = 0;
+        uint32_t id;
+        if (*at == ',') {
+            if (n == at_comma)
+                return empty_entry(n + 1, err);
+            comma = true;
+            at_comma = n;
+            at++;
+            continue;
         }
-        if (len >= sizeof word || !parse_size(word, &id) || id > UINT32_MAX)
-            return err_set(
-                err, "\"%.*s\" is no token id; ids are whole numbers separated by blanks or commas",
-                (int)size_min(len, 40), at);
-        if (ids_add(ids, (uint32_t)id, err) < 0)
+        const size_t len = strcspn(at, ID_BLANKS ",");
+        if (parse_id(at, len, &id, err) < 0 || ids_add(ids, id, err) < 0)
             return -1;
+        comma = false;
+        n++;
         at += len;
     }
-    return 0;
+    return comma ? empty_entry(n + 1, err) : 0;
 }
 
 /* border[i]: how many of the ids [0, i] at their end are also those at their beginning, fewer than all (Knuth, Morris, Pratt). */

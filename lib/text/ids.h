@@ -18,7 +18,7 @@ void ids_release(struct ids *ids);
 /* *n: how many of the last ids of one list are the first ones of another, at most. In time of both lengths. */
 int ids_overlap(const struct ids *last, const struct ids *first, size_t *n, struct err *err) MUST_USE;
 
-/* Adds the ids of a text: whole numbers separated by blanks or commas, with or without brackets. */
+/* Adds the ids of a text: whole numbers separated by blanks, or by one comma each, with or without brackets. */
 int ids_parse(struct ids *ids, const char *text, struct err *err) MUST_USE;
 
 #endif

@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err err;
     if (buf_add(&text, data, size, &err) == 0 && ids_parse(&ids, text.data, &err) == 0) {
         for (size_t i = 0; i < ids.len; i++)
-            if (buf_addf(&list, &err, "%u, ", ids.id[i]) < 0)
+            if (buf_addf(&list, &err, i ? ", %u" : "%u", ids.id[i]) < 0)
                 abort();
         if (ids_parse(&again, list.data ? list.data : "", &err) < 0 || again.len != ids.len ||
             (ids.len && memcmp(again.id, ids.id, ids.len * sizeof *ids.id) != 0))

@@ -13,7 +13,7 @@ for target in ${*:-$(cd tests/fuzz && ls fuzz_*.c | sed 's/fuzz_\(.*\)\.c/\1/')}
     clang -D_GNU_SOURCE -std=gnu11 -g -O1 -Ilib -Itests/fuzz \
         -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
         -o "$out/$target" "tests/fuzz/fuzz_$target.c" "$out/libcore.a" \
-        -lsodium -ljansson -lpcre2-8 -lutf8proc -lzip -lprotobuf-c -lm -pthread
+        -lsodium -ljansson -lpcre2-8 -lutf8proc -lzip -lprotobuf-c -luring -lm -pthread
     mkdir -p "$out/corpus_$target" "tests/corpus/$target"
     status=0
     "$out/$target" -max_total_time="$seconds" -rss_limit_mb=4096 -timeout=25 -print_final_stats=1 \

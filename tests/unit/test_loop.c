@@ -7,12 +7,12 @@
 
 #include "base/threads.h"
 #include "check.h"
-#include "text/tok_build.h"
 #include "decode/generate.h"
 #include "decode/loop.h"
 #include "decode/request.h"
 #include "decode/spec.h"
 #include "prof/counters.h"
+#include "tiny_model.h"
 
 enum { REQUESTS = 7, PLACES = 3, CONTEXT = 64 };
 
@@ -118,36 +118,6 @@ static int late_step(void *arg, struct loop *loop, struct err *err)
 }
 
 /* ---- runs ---- */
-
-static struct model *make_model(void)
-{
-    const struct config config = {.layers = 2,
-                                  .hidden = 32,
-                                  .embed = 32,
-                                  .heads = 4,
-                                  .kv_heads = 2,
-                                  .head_dim = 8,
-                                  .ffn = 48,
-                                  .vocab = 61,
-                                  .context = CONTEXT,
-                                  .norm = NORM_RMS,
-                                  .position = POSITION_ROPE,
-                                  .activation = ACT_SILU,
-                                  .mlp = MLP_GATED,
-                                  .final_norm = true,
-                                  .norm_eps = 1e-5,
-                                  .rope_theta = 1e4};
-    static struct buf blob; /* stays */
-    struct model *model;
-    struct err err;
-    if (model_synthesize(&model, &config, "a test", DTYPE_F32, 5, &err) < 0 ||
-        tokenizer_build_bytes(256, &blob, &err) < 0 ||
-        tokenizer_open(&model->tok, blob.data, blob.len, &err) < 0) {
-        printf("not ok - %s\n", err.text);
-        exit(1);
-    }
-    return model;
-}
 
 /* A run of requests of all lengths, among them one of no token and one that the context cuts. */
 struct run {
@@ -329,6 +299,31 @@ static void test_narrow(const struct model *model)
     free_ids(&run);
 }
 
+/* A step that changes nothing ends the run with a sentence. */
+static int idle_step(void *arg, struct loop *loop, struct err *err)
+{
+    (void)arg;
+    (void)loop;
+    (void)err;
+    return 0;
+}
+
+static void test_idle(const struct model *model)
+{
+    static const volatile sig_atomic_t never;
+    const struct step_strategy idle = {.name = "idle", .width = 1, .step = idle_step};
+    struct run run;
+    struct err err = {.text = ""};
+    alarm(60);
+    check(run_loop(&run, model, "bmc", PLACES, &idle, &never, &err) < 0 &&
+              strstr(err.text, "a step (idle, 3 requests in flight) made no progress") == err.text,
+          "a strategy that does nothing: %s", err.text);
+    alarm(0);
+    check(run.ended == PLACES + 2, "%zu requests have a result",
+          run.ended); /* two end with the prompt */
+    free_ids(&run);
+}
+
 /* What was never opened, or is closed already, can be closed. */
 static void test_closing(void)
 {
@@ -357,12 +352,13 @@ int main(void)
     struct late late = {.steps = 0};
     threads_set(1);
     kernels_setup();
-    struct model *model = make_model();
+    struct model *model = tiny_model(CONTEXT);
     for (size_t i = 0; i < PLACES; i++)
         late.held[i].logits = malloc(model->config.vocab * sizeof(float));
     test_policies(model, &late);
     test_interrupted(model, &late);
     test_narrow(model);
+    test_idle(model);
     test_closing();
     for (size_t i = 0; i < PLACES; i++) {
         ids_release(&late.held[i].ids);

@@ -1,0 +1,358 @@
+/* Random programs over a small model's cache: sequences are fed, cut, forked and reordered under any cache policy, and every
+ * step gives, bit for bit, the logits of a fresh computation of the same tokens.
+ *
+ * A program is a string of bytes: a header (struct cuts) chooses the policy with its parameters, then come instructions of two bytes.
+ * The fuzz target runs the bytes that it is given, tests/unit/test_cuts.c random ones. */
+#ifndef BMC_FUZZ_CUTS_H
+#define BMC_FUZZ_CUTS_H
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/threads.h"
+#include "decode/session.h"
+#include "kv/kv_policy.h"
+
+enum {
+    CUTS_HEADER = 8,
+    CUTS_SEQS = 3,
+    CUTS_N = 96,
+    CUTS_MOST = 3 * CUTS_N, /* tokens of an endless sequence */
+    CUTS_STEP = 16,
+    CUTS_VOCAB = 16,
+    CUTS_STEPS = 64 /* instructions of a program at most */
+};
+
+struct cuts_text {
+    uint32_t id[CUTS_MOST + 2 * CUTS_STEP];
+    size_t n, fresh; /* how many the reference has been fed of them */
+};
+
+struct cuts {
+    char how[128];             /* the policy and what else was chosen */
+    char problem[256];         /* what was found; empty: nothing */
+    size_t forks, cuts, steps; /* that were run */
+    struct session tested,
+        fresh; /* fresh: sequences are fed and emptied, never cut, forked or reordered */
+    struct cuts_text text[CUTS_SEQS];
+    size_t seq[CUTS_SEQS]; /* the sequence of the tested cache that has this text */
+};
+
+/* Two layers of 2 KV heads of 32; with a window, every other layer sees 20 positions only. */
+static inline struct model *cuts_model(bool window)
+{
+    static struct model *model[2];
+    struct err err;
+    const struct config config = {.family = "cuts",
+                                  .layers = 2,
+                                  .hidden = 8,
+                                  .embed = 8,
+                                  .heads = 4,
+                                  .kv_heads = 2,
+                                  .head_dim = 32,
+                                  .ffn = 8,
+                                  .vocab = CUTS_VOCAB,
+                                  .context = 4096,
+                                  .norm = NORM_RMS,
+                                  .norm_eps = 1e-5,
+                                  .norm_affine = true,
+                                  .final_norm = true,
+                                  .position = POSITION_ROPE,
+                                  .rope_theta = 10000,
+                                  .activation = ACT_SILU,
+                                  .mlp = MLP_GATED,
+                                  .tied_head = true,
+                                  .window = window ? 20 : 0,
+                                  .window_every = window ? 2 : 0};
+    if (!model[window] && model_synthesize(&model[window], &config, "cuts", DTYPE_F32, 1, &err) < 0) {
+        fprintf(stderr, "%s\n", err.text);
+        abort();
+    }
+    return model[window];
+}
+
+/* ---- the choice of a policy ---- */
+
+/* The policy that is tested, and one for the reference that never moves rows: `more` chooses parameters. */
+static inline void cuts_policy(const struct kv_policy *policy, size_t more, char text[64],
+                               char fresh[64])
+{
+    static const char *const slack[] = {"0", "0.3", "1", "0.5"};
+    const size_t rows = 17 + 5 * (more / 4 % 12);
+    snprintf(text, 64, "%s", policy->name);
+    snprintf(fresh, 64, "%s", policy->sparse ? policy->name : "iterative");
+    if (policy->endless) {
+        snprintf(text, 64, "%s:S=%zu,slack=%s", policy->name, rows, slack[more % 4]);
+        snprintf(fresh, 64, "%s:S=%zu,slack=16", policy->name, rows);
+    } else if (policy->sparse && more % 2) {
+        snprintf(text, 64, "%s:ram=%dK", policy->name, more % 4 == 1 ? 400 : 600);
+    } else if (policy->growth == &kv_grow_in_blocks && more % 2) {
+        snprintf(text, 64, "%s:32", policy->name);
+    } else if ((policy->growth == &kv_grow_in_steps || policy->growth == &kv_grow_in_segments) &&
+               more % 4) {
+        snprintf(text, 64, "%s:r=%zu", policy->name, 1 + more % 40);
+    }
+}
+
+static inline void cuts_open_session(struct session *session, const struct model *model,
+                                     const char *policy, const struct kv_sparse *sparse,
+                                     const uint8_t *choice)
+{
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F32};
+    struct err err;
+    struct session_options o = {.kv_type = types[choice[2] % 4],
+                                .precision = PRECISION_F32,
+                                .context = CUTS_N,
+                                .batch = CUTS_SEQS,
+                                .chunk = 2 * CUTS_STEP,
+                                .threads = 1,
+                                .threads_prefill = 1};
+    threads_set(1);
+    kernels_setup();
+    if (!(o.attn = attn_find("fused", &err)) || !(o.kernels = kernels_select(NULL, &err)) ||
+        kv_spec_parse(&o.kv, policy, &err) < 0)
+        goto failed;
+    o.kv.sparse = sparse;
+    o.kv.alloc = (enum pages_alloc)(choice[3] % (PAGES_THP + 1));
+    o.kv.lockstep = o.kv.policy->lockstep && choice[4] % 4 == 0;
+    o.kv.valid_rows_only = choice[4] / 4 % 4 == 0;
+    if (session_open(session, model, &o, &err) == 0)
+        return;
+failed:
+    fprintf(stderr, "%s: %s\n", policy, err.text);
+    abort();
+}
+
+static inline void cuts_open(struct cuts *c, const uint8_t *choice)
+{
+    /* One head of each layer is a retrieval head, or none. */
+    static const char *const lists[] = {"sink 4\nrecent 30\n0 1\n1 0\n", "sink 0\nrecent 17\n0 0\n"};
+    size_t n = 0;
+    while (kv_policies[n])
+        n++;
+    const struct kv_policy *policy = kv_policies[choice[0] % n];
+    const struct model *model = cuts_model(choice[5] % 2);
+    char text[64], fresh[64];
+    struct kv_sparse sparse = {0};
+    const bool is_sparse = policy->sparse && choice[6] % 3 > 0;
+    struct err err;
+    memset(c, 0, sizeof *c);
+    if (is_sparse) {
+        const char *list = lists[choice[6] % 3 - 1];
+        if (kv_sparse_parse(&sparse, list, strlen(list), "list", 2, 2, &err) < 0)
+            abort();
+    }
+    cuts_policy(policy, choice[1], text, fresh);
+    cuts_open_session(&c->tested, model, text, is_sparse ? &sparse : NULL, choice);
+    cuts_open_session(&c->fresh, model, fresh, is_sparse ? &sparse : NULL, choice);
+    kv_sparse_release(&sparse);
+    snprintf(c->how, sizeof c->how, "%s%s%s%s%s", text, is_sparse ? ", sparse heads" : "",
+             choice[5] % 2 ? ", layers with windows" : "",
+             c->tested.options.kv.lockstep ? ", lockstep" : "",
+             c->tested.options.kv.valid_rows_only ? ", valid rows" : "");
+    for (size_t i = 0; i < CUTS_SEQS; i++)
+        c->seq[i] = i;
+}
+
+static inline void cuts_close(struct cuts *c)
+{
+    session_close(&c->tested);
+    session_close(&c->fresh);
+}
+
+/* ---- instructions ---- */
+
+__attribute__((format(printf, 2, 3))) static inline void cuts_found(struct cuts *c, const char *format,
+                                                                    ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (!*c->problem)
+        vsnprintf(c->problem, sizeof c->problem, format, args);
+    va_end(args);
+}
+
+/* Padding before the first row is readable, and zeros. */
+static inline void cuts_check_padding(struct cuts *c, size_t seq)
+{
+    struct kv *kv = c->tested.kv;
+    const struct kv_setup *setup = kv_setup(kv);
+    const size_t heads = setup->shape.kv_heads,
+                 bytes = dtype_row_bytes(setup->shape.type, setup->shape.head_dim);
+    struct err err;
+    for (size_t l = 0; l < setup->shape.layers && !setup->heads_at_once; l++) {
+        struct kv_view view;
+        if (kv_view(kv, seq, l, 0, heads, &view, &err) < 0) {
+            cuts_found(c, "%s", err.text);
+            return;
+        }
+        for (size_t i = 0; i < view.padded * heads * bytes && view.n_spans; i++) {
+            const struct kv_span *span = view.span;
+            const size_t back = view.padded * bytes, at = i % back;
+            const size_t from = view.offset + i / back * span->head_stride;
+            if (((const char *)span->k + from - back)[at] ||
+                ((const char *)span->v + from - back)[at]) {
+                cuts_found(c, "padding of layer %zu is not zero", l);
+                break;
+            }
+        }
+        kv_done(kv, &view);
+    }
+}
+
+/* Logits of the text's last token, from the reference. */
+static inline void cuts_fresh(struct cuts *c, size_t i, float *logits)
+{
+    struct cuts_text *t = &c->text[i];
+    struct err err;
+    size_t row = 0;
+    if (t->fresh >= t->n || !t->fresh) {
+        session_drop(&c->fresh, i);
+        t->fresh = 0;
+    }
+    for (size_t n; t->fresh < t->n; t->fresh += n) {
+        n = size_min(t->n - t->fresh, CUTS_STEP);
+        row = session_add(&c->fresh, i, t->id + t->fresh, n) + n - 1;
+        if (session_run(&c->fresh, 1, &err) < 0)
+            cuts_found(c, "the reference: %s", err.text);
+    }
+    if (session_logits(&c->fresh, &row, 1, logits, &err) < 0)
+        cuts_found(c, "the reference: %s", err.text);
+}
+
+/* Rows that a step can take of text i at most. */
+static inline size_t cuts_space(const struct cuts *c, size_t i)
+{
+    const struct kv *kv = c->tested.kv;
+    const size_t most =
+        kv_spec_endless(&c->tested.options.kv) ? CUTS_MOST - c->text[i].n : kv_left(kv, c->seq[i]);
+    return size_min(session_space(&c->tested), most);
+}
+
+static inline void cuts_run_step(struct cuts *c, size_t i, size_t row, const size_t *stay, size_t n)
+{
+    float got[CUTS_VOCAB], want[CUTS_VOCAB];
+    struct err err;
+    if (session_compute(&c->tested, 1, &err) < 0 ||
+        session_logits(&c->tested, &row, 1, got, &err) < 0) {
+        cuts_found(c, "%s", err.text);
+        return;
+    }
+    cuts_check_padding(c, c->seq[i]);
+    session_keep(&c->tested, c->seq[i], stay, n);
+    c->text[i].n += n;
+    c->steps++;
+    cuts_fresh(c, i, want);
+    if (memcmp(got, want, sizeof got))
+        cuts_found(c, "other logits at %zu tokens", c->text[i].n);
+}
+
+/* The next tokens, `more` of them chosen by what is random; some rows behind them do not stay. */
+static inline void cuts_feed(struct cuts *c, size_t i, size_t more)
+{
+    struct cuts_text *t = &c->text[i];
+    const size_t space = cuts_space(c, i), n = size_min(1 + more % CUTS_STEP, space);
+    const size_t rows = size_min(n + more / CUTS_STEP % 4, space);
+    size_t stay[2 * CUTS_STEP];
+    if (!n)
+        return;
+    for (size_t k = 0; k < rows; k++) {
+        t->id[t->n + k] = (uint32_t)((more * 7 + k * 5 + t->n * 3) % CUTS_VOCAB);
+        stay[k] = k;
+    }
+    const size_t first = session_add(&c->tested, c->seq[i], t->id + t->n, rows);
+    cuts_run_step(c, i, first + n - 1, stay, n);
+}
+
+/* A tree: each token of a chain has a sibling before it, and only the chain stays. */
+static inline void cuts_feed_tree(struct cuts *c, size_t i, size_t more)
+{
+    struct cuts_text *t = &c->text[i];
+    const size_t n = size_min(1 + more % (CUTS_STEP / 2), cuts_space(c, i) / 2);
+    uint32_t id[CUTS_STEP], tail[CUTS_STEP * CUTS_STEP];
+    size_t depth[CUTS_STEP], tail_at[CUTS_STEP + 1] = {0}, stay[CUTS_STEP];
+    if (!n)
+        return;
+    for (size_t k = 0; k < n; k++)
+        for (size_t sibling = 0; sibling < 2; sibling++) {
+            const size_t node = 2 * k + sibling, at = tail_at[node];
+            id[node] = (uint32_t)((more * 3 + node * 5 + t->n) % CUTS_VOCAB);
+            depth[node] = k;
+            for (size_t up = 0; up < k; up++)
+                tail[at + up] = (uint32_t)(2 * up + 1);
+            tail[at + k] = (uint32_t)node;
+            tail_at[node + 1] = at + k + 1;
+            stay[k] = node;
+            t->id[t->n + k] = id[node];
+        }
+    const size_t first = session_add_tree(&c->tested, c->seq[i], id, depth, 2 * n, tail, tail_at);
+    cuts_run_step(c, i, first + 2 * n - 1, stay, n);
+}
+
+/* Any number of rows may stay of a sequence that is whole, else none. */
+static inline void cuts_cut(struct cuts *c, size_t i, size_t more)
+{
+    struct cuts_text *t = &c->text[i];
+    const size_t n = kv_whole(c->tested.kv, c->seq[i]) ? more * (t->n + 1) / 256 : 0;
+    session_cut(&c->tested, c->seq[i], n);
+    c->cuts += n && n < t->n;
+    t->n = n;
+    t->fresh = 0;
+}
+
+static inline void cuts_fork(struct cuts *c, size_t i, size_t more)
+{
+    const size_t to = (i + 1 + more % (CUTS_SEQS - 1)) % CUTS_SEQS, all = c->text[i].n;
+    const size_t n = kv_whole(c->tested.kv, c->seq[i]) ? (more / 2 + 1) * all / 128 : all;
+    struct err err;
+    session_drop(&c->tested, c->seq[to]);
+    c->text[to] = c->text[i];
+    c->text[to].n = n;
+    c->text[to].fresh = 0;
+    c->forks += n > 0;
+    if (n && session_fork(&c->tested, c->seq[to], c->seq[i], n, &err) < 0)
+        cuts_found(c, "%s", err.text);
+}
+
+static inline void cuts_reorder(struct cuts *c, size_t more)
+{
+    const size_t parent[CUTS_SEQS] = {more % 3, more / 3 % 3, more / 9 % 3};
+    struct cuts_text was[CUTS_SEQS];
+    struct err err;
+    memcpy(was, c->text, sizeof was);
+    for (size_t i = 0; i < CUTS_SEQS; i++) {
+        c->text[i] = was[parent[i]];
+        c->text[i].fresh = 0;
+    }
+    if (session_reorder(&c->tested, c->seq, parent, CUTS_SEQS, &err) < 0)
+        cuts_found(c, "%s", err.text);
+}
+
+/* False where something was found: c->how and c->problem say what. */
+static inline bool cuts_run(struct cuts *c, const uint8_t *data, size_t size)
+{
+    uint8_t header[CUTS_HEADER] = {0};
+    memcpy(header, data, size_min(size, sizeof header));
+    cuts_open(c, header);
+    for (size_t at = CUTS_HEADER, n = 0; at + 2 <= size && n < CUTS_STEPS && !*c->problem;
+         at += 2, n++) {
+        const size_t i = data[at] / 16 % CUTS_SEQS, more = data[at + 1];
+        switch (data[at] % 16) {
+        case 0: cuts_fork(c, i, more); break;
+        case 1: cuts_reorder(c, more); break;
+        case 2:
+        case 3:
+        case 4: cuts_cut(c, i, more); break;
+        case 5:
+        case 6: cuts_feed_tree(c, i, more); break;
+        default: cuts_feed(c, i, more);
+        }
+    }
+    cuts_close(c);
+    return !*c->problem;
+}
+
+#endif
