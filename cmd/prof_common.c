@@ -259,7 +259,7 @@ bool prof_same_in_all(const json_t *rows, const char *key)
 /* "shape opt-6.7b, layers 1, ..." once, for the formats that do not repeat it in every row. */
 static int add_setup(const json_t *rows, struct buf *text, struct err *err)
 {
-    static const char setup[] = "shape layers N weight_type kv_type attn isa precision rows alloc "
+    static const char setup[] = "shape layers N weight_type kv_type attn isa precision attended alloc "
                                 "threads repeat seed cpu version timestamp";
     json_t *picked, *value;
     const char *key;

@@ -152,9 +152,9 @@ static int tell_differences(const struct comparison *c, struct err *err)
 static int print(const struct comparison *c, struct err *err)
 {
     static const char *const what[] = {
-        "test",      "policy", "n",     "batch",       "n_prompt", "n_gen", "depth",
-        "shape",     "layers", "N",     "weight_type", "kv_type",  "attn",  "isa",
-        "precision", "rows",   "alloc", "lockstep",    "threads",  "seed",
+        "test",      "policy",   "n",     "batch",       "n_prompt", "n_gen", "depth",
+        "shape",     "layers",   "N",     "weight_type", "kv_type",  "attn",  "isa",
+        "precision", "attended", "alloc", "lockstep",    "threads",  "seed",
     };
     struct buf columns = {0};
     int rc = 0;

@@ -116,6 +116,35 @@ compares() {
     compares 0 '' - bench <bench
 }
 
+# Old files: "rows" in place of "attended", in latency the first policy's.
+@test "files of before the member attended was renamed are matched with new ones" {
+    rows old "$(row 1 'rows: "valid", samples: {x_ms: [1, 1, 1, 1]}')"
+    rows new "$(row 1 'attended: "valid", samples: {x_ms: [1, 1, 1, 1]}')"
+    rows other "$(row 1 'attended: "policy", samples: {x_ms: [1, 1, 1, 1]}')"
+    compares 0 '' old new --format json
+    assert_equal "$(jq -c '[.rows[] | [.attended, .verdict, has("rows")]]' <<<"$output")" '[["valid","same",false]]'
+    compares 0 '' new old
+    compares 1 'nothing alike' old other
+    for case in iterative:policy bmc:T=4:valid paged:16:policy; do
+        rows old "{n: 5, batch: 1, rows: \"valid\", samples: {\"${case%:*}_ms\": [1, 1, 1, 1]}}"
+        rows new "{n: 5, batch: 1, attended: \"${case##*:}\", samples: {\"${case%:*}_ms\": [1, 1, 1, 1]}}"
+        compares 0 '' old new --format json
+        assert_equal "$case $(jq -c '[.rows[].verdict]' <<<"$output")" "$case [\"same\"]"
+    done
+}
+
+@test "latency is compared whatever policy comes first" {
+    tiny_shape tiny.shape
+    bmc-prof latency --shape ./tiny.shape -N 8 --every 4 -r 4 -t 1 --kv iterative,bmc --format json >a
+    bmc-prof latency --shape ./tiny.shape -N 8 --every 4 -r 4 -t 1 --kv bmc,iterative --format json >b
+    run --separate-stderr bmc-prof compare a b --tolerance 1000 --format json
+    assert_equal "$status $stderr" "0 "
+    assert_equal "$(jq -c '[.rows[] | select(.verdict | startswith("only")) | .figure]' <<<"$output")" '[]'
+    assert_equal "$(jq -c '[.rows[].attended] | unique' <<<"$output")" '["policy"]'
+    bmc-prof latency --shape ./tiny.shape -N 8 --every 4 -r 4 -t 1 --kv bmc,iterative --rows valid --format json >c
+    compares 1 'nothing alike' b c
+}
+
 @test "a build that is twice as slow is found" {
     tiny_shape tiny.shape
     bmc-prof bench --shape ./tiny.shape -p 0 -n 2 -r 5 --warmup 0 -t 1 --megabytes 1 --format json >before

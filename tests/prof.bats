@@ -117,7 +117,7 @@ check_formats() { # ROWS SUBCOMMAND OPTION..
 
 SETUP='shape:string model_id:string layers:number N:number weight_type:string kv_type:string attn:string isa:string precision:string
 threads:number repeat:number seed:number cpu:string version:string'
-CACHE='rows:string alloc:string lockstep:boolean'
+CACHE='attended:string alloc:string lockstep:boolean'
 BLOCK='policy:string T:number r:number batch:number alloc_ms:number copy_ms:number append_ms:number sdpa_ms:number
 scores_ms:number,null softmax_ms:number,null values_ms:number,null total_ms:number total_ms_min:number total_ms_max:number
 minor_faults:number major_faults:number dtlb_misses:number,null cycles:number,null instructions:number,null
@@ -129,7 +129,7 @@ kv_allocations:number kv_copied_bytes:number kv_padded_rows:number rows_computed
     # shellcheck disable=SC2086 # lists
     assert_types out $BLOCK $SETUP $CACHE
     jq_true '.rows | map(.policy) == ["iterative", "upfront", "bmc", "paged:16", "reserve", "segment", "shift", "headwise"]' out
-    jq_true '.rows | map(.rows) == ["valid", "policy", "policy", "valid", "valid", "valid", "policy", "valid"]' out
+    jq_true '.rows | map(.attended) == ["valid", "policy", "policy", "valid", "valid", "valid", "policy", "valid"]' out
     jq_true '.rows | all(.N == 16 and .batch == 2 and .repeat == 3 and .threads == 1 and .seed == 7)' out
     jq_true '.rows | all(.kv_type == "bf16" and .weight_type == "bf16" and .alloc == "thp" and (.lockstep | not))' out
     jq_true '.rows | all(.layers == 8 and .attn == "fused" and .isa == "ref" and .precision == "f32" and (.shape | endswith("grimm.bmc")))' out
@@ -237,7 +237,7 @@ counts_are() { # "T r .." OPTION..
 @test "--rows valid pads nothing under any policy" {
     for kv in iterative upfront bmc:T=8 bmc:r=5 paged reserve; do
         ok bmc-prof policies --shape ./tiny.shape -N 64 -r 1 -t 1 --rows valid --kv $kv --format jsonl
-        assert_equal "$kv $(jq -c '[.rows, .kv_padded_rows, .rows_computed]' <<<"$output")" "$kv [\"valid\",0,2080]"
+        assert_equal "$kv $(jq -c '[.attended, .kv_padded_rows, .rows_computed]' <<<"$output")" "$kv [\"valid\",0,2080]"
     done
 }
 

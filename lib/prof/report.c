@@ -48,13 +48,6 @@ static json_t *setup_members(const struct report *report)
                      report->timestamp);
 }
 
-static json_t *cache_members(const struct kv_spec *spec)
-{
-    const bool valid = kv_spec_valid_rows(spec);
-    return json_pack("{s:s, s:s, s:b}", "rows", valid ? "valid" : "policy", "alloc",
-                     pages_alloc_name(spec->alloc), "lockstep", spec->lockstep);
-}
-
 int rows_merge(json_t *row, json_t *more, struct err *err)
 {
     const int rc = row && more ? json_object_update(row, more) : -1;
@@ -62,12 +55,20 @@ int rows_merge(json_t *row, json_t *more, struct err *err)
     return rc < 0 ? err_set(err, "out of memory for a row") : 0;
 }
 
+int rows_add_cache(const struct kv_spec *spec, bool valid, json_t *row, struct err *err)
+{
+    return rows_merge(row,
+                      json_pack("{s:s, s:s, s:b}", "attended", valid ? "valid" : "policy", "alloc",
+                                pages_alloc_name(spec->alloc), "lockstep", spec->lockstep),
+                      err);
+}
+
 int rows_add_setup(const struct report *report, const struct kv_spec *spec, json_t *row,
                    struct err *err)
 {
     if (rows_merge(row, setup_members(report), err) < 0)
         return -1;
-    return spec ? rows_merge(row, cache_members(spec), err) : 0;
+    return spec ? rows_add_cache(spec, kv_spec_valid_rows(spec), row, err) : 0;
 }
 
 static double median_of(const struct block_result *result, size_t n, size_t at)

@@ -67,7 +67,8 @@ struct job {
 
 /* Takes over `of_run`. */
 static int add_row(const struct job *job, const char *policy, const struct kv_spec *spec,
-                   const struct memory_case *what, double bytes, json_t *of_run, struct err *err)
+                   bool is_equation, const struct memory_case *what, double bytes, json_t *of_run,
+                   struct err *err)
 {
     const struct run *run = &job->report->run;
     const double standard = (double)what->batch * standard_rows(run, what) * token_bytes(run);
@@ -79,6 +80,8 @@ static int add_row(const struct job *job, const char *policy, const struct kv_sp
     int rc = rows_merge(row, of_run, err);
     if (rc == 0)
         rc = rows_add_setup(job->report, spec, row, err);
+    if (rc == 0 && is_equation)
+        rc = json_put(row, "attended", json_null(), err);
     if (rc == 0)
         rc = json_push(job->rows, json_incref(row), err);
     json_decref(row);
@@ -94,7 +97,7 @@ static int equation_row(const struct job *job, const struct equation *e, const s
     json_t *none = json_pack("{s:o, s:n, s:n, s:n, s:n, s:n, s:n, s:n}", "fits",
                              rows_count(job->budget ? (int64_t)fits : -1), "least_bytes", "T", "r",
                              "run_layers", "run_batch", "run_bytes", "run_over");
-    return add_row(job, e->name, spec, what, (double)what->batch * one, none, err);
+    return add_row(job, e->name, spec, true, what, (double)what->batch * one, none, err);
 }
 
 static int policy_row(const struct job *job, const struct contender *c, const struct memory_case *what,
@@ -111,7 +114,7 @@ static int policy_row(const struct job *job, const struct contender *c, const st
         rows_count(ran ? (int64_t)r.run_batch : -1), "run_bytes",
         rows_count(ran ? (int64_t)r.run_bytes : -1), "run_over",
         rows_real_if(ran && r.arithmetic_bytes, (double)r.run_bytes / (double)r.arithmetic_bytes));
-    return add_row(job, c->text, &c->spec, what, (double)r.bytes, of_run, err);
+    return add_row(job, c->text, &c->spec, false, what, (double)r.bytes, of_run, err);
 }
 
 static int case_rows(const struct job *job, const struct contender *contender, size_t n,

@@ -61,7 +61,10 @@ static int latency_row(const struct report *report, const struct contender *cont
         rc = add_latency(row, &tokens, from, to, err);
     }
     if (rc == 0)
-        rc = rows_add_setup(report, &contender[0].spec, row, err);
+        rc = rows_add_setup(report, NULL, row, err);
+    /* The row is of several policies: it has the setting that they share, not what it makes of the first of them. */
+    if (rc == 0)
+        rc = rows_add_cache(&contender[0].spec, contender[0].spec.valid_rows_only, row, err);
     if (rc == 0)
         rc = json_push(rows, json_incref(row), err);
     json_decref(row);

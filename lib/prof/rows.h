@@ -10,6 +10,10 @@ enum { MAX_REPEAT = 64, MAX_CONTENDERS = 16 };
 int rows_add_setup(const struct report *report, const struct kv_spec *spec, json_t *row,
                    struct err *err) MUST_USE;
 
+/* Adds how the cache was attended to, allocated and grown; `valid`: attention multiplied only the KV entries that hold
+ * tokens. */
+int rows_add_cache(const struct kv_spec *spec, bool valid, json_t *row, struct err *err) MUST_USE;
+
 /* Adds all members of `more`, which is taken over. Both may be NULL, when memory was short: then the error says so. */
 int rows_merge(json_t *row, json_t *more, struct err *err) MUST_USE;
 

@@ -1,10 +1,12 @@
 /* Reads rows of bmc-prof. */
 #include "prof/samples.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "kv/kv.h"
 #include "prof/compare.h"
 
 /* Members that are results, or tell on what and when it was measured and not what. All other texts, whole numbers and
@@ -48,15 +50,47 @@ static bool says_what(const json_t *row, const char *key, const json_t *value)
     return strcmp(key, "shape") != 0 || !model_id || json_string_length(model_id) == 0;
 }
 
+/* "X" where the first figure is "X_ms": in rows of latency, the first policy. */
+static void first_policy(const json_t *samples, char *policy, size_t size)
+{
+    const char *figure;
+    json_t *rounds;
+    *policy = 0;
+    json_object_foreach((json_t *)(uintptr_t)samples, figure, rounds)
+    {
+        snprintf(policy, size, "%.*s", (int)(strlen(figure) - size_min(strlen(figure), 3)), figure);
+        return;
+    }
+}
+
+/* Old files call "attended" "rows", and rows of latency, which are of several policies, have there what holds for the first
+ * of them; new ones have the setting. A policy that never attends to padding says nothing of it: then it was the default. */
+static const char *old_attended(const json_t *row, const char *rows)
+{
+    char policy[64];
+    struct kv_spec spec;
+    struct err err;
+    first_policy(json_object_get(row, "samples"), policy, sizeof policy);
+    if (json_object_get(row, "policy") || !json_object_get(row, "n") ||
+        kv_spec_parse(&spec, policy, &err) < 0)
+        return rows;
+    spec.valid_rows_only = false;
+    return kv_spec_valid_rows(&spec) ? "policy" : rows;
+}
+
 static int collect_what(struct measured_row *row, struct err *err)
 {
-    const char *key;
+    const char *key, *rows = json_string_value(json_object_get(row->all, "rows"));
     json_t *value;
     int rc = row->what ? 0 : err_set(err, "out of memory for a row");
     json_object_foreach((json_t *)(uintptr_t)row->all, key, value)
     {
         if (rc == 0 && says_what(row->all, key, value))
             rc = json_put(row->what, key, json_incref(value), err);
+    }
+    if (rc == 0 && rows && !json_object_get(row->all, "attended")) {
+        rc = json_put(row->what, "attended", json_string(old_attended(row->all, rows)), err);
+        json_object_del(row->what, "rows");
     }
     return rc;
 }
