@@ -49,6 +49,12 @@ struct prof_options {
 extern const struct program prof_program;
 extern const char *const prof_command_names[PROF_COMMANDS];
 
+/* All policies; with --lockstep those of any default that can grow so. */
+#define PROF_ALL_KV "iterative,upfront,bmc,paged:16,reserve,segment,shift,headwise"
+
+/* What --kv is where it is not given. */
+const char *prof_default_kv(enum prof_command command);
+
 /* First thing: makes the option table and the lines of usage, with who uses what. */
 void prof_describe(void);
 
@@ -74,9 +80,10 @@ struct prof {
 /* Rows that a sequence of a model file can have: those of its context; any number under policies whose windows slide on. */
 size_t prof_longest(const struct prof *prof);
 
-/* Fills the report and the contenders; opens or makes the model when `with_model`. */
-int prof_open(struct prof *prof, const struct prof_options *options, const char *default_kv,
-              bool with_model, struct err *err) MUST_USE;
+/* Fills the report and the contenders, those of --kv or else of the subcommand's default; opens or makes the model when
+ * `with_model`. */
+int prof_open(struct prof *prof, const struct prof_options *options, bool with_model,
+              struct err *err) MUST_USE;
 void prof_close(struct prof *prof);
 
 /* "1,8,32" -> numbers; at most PROF_MAX_LIST. Another text is wrong usage. */

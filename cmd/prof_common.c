@@ -29,7 +29,7 @@ void prof_batches(const struct prof_options *o, size_t *list, size_t *n)
     opt_sizes(&prof_program, &what, o->batch, list, n);
 }
 
-static void add_contender(struct prof *prof, char *text)
+static void add_contender(struct prof *prof, char *text, bool is_default)
 {
     struct err err;
     const struct prof_options *o = prof->options;
@@ -39,6 +39,8 @@ static void add_contender(struct prof *prof, char *text)
     contender->text = text;
     if (kv_spec_parse(&contender->spec, text, &err) < 0)
         opt_usage_error(&prof_program, "%s", err.text);
+    if (o->lockstep && is_default && !kv_spec_can_lockstep(&contender->spec))
+        return;
     if (o->lockstep && !kv_spec_can_lockstep(&contender->spec))
         opt_usage_error(&prof_program, "--lockstep: cache policy \"%s\" cannot grow in lockstep", text);
     contender->spec.alloc = (enum pages_alloc)o->alloc;
@@ -65,13 +67,14 @@ static char *next_policy(char **rest)
     return text;
 }
 
-static int open_contenders(struct prof *prof, const char *list, struct err *err)
+static int open_contenders(struct prof *prof, struct err *err)
 {
-    prof->texts = strdup(list);
+    const struct prof_options *o = prof->options;
+    prof->texts = strdup(o->kv ? o->kv : prof_default_kv(o->command));
     if (!prof->texts)
         return err_set(err, "out of memory");
     for (char *rest = prof->texts; rest;)
-        add_contender(prof, next_policy(&rest));
+        add_contender(prof, next_policy(&rest), !o->kv);
     return 0;
 }
 
@@ -186,8 +189,7 @@ size_t prof_longest(const struct prof *prof)
     return endless ? SIZE_MAX : c->context;
 }
 
-int prof_open(struct prof *prof, const struct prof_options *o, const char *default_kv, bool with_model,
-              struct err *err)
+int prof_open(struct prof *prof, const struct prof_options *o, bool with_model, struct err *err)
 {
     static struct cli_progress progress;
     static struct counting counting;
@@ -215,8 +217,8 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     if (!run->attn)
         return -1;
     run->kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
-    if (!run->kernels || open_contenders(prof, o->kv ? o->kv : default_kv, err) < 0 ||
-        open_shape(prof, err) < 0 || set_layers(prof, err) < 0 || open_tuned(prof, err) < 0)
+    if (!run->kernels || open_contenders(prof, err) < 0 || open_shape(prof, err) < 0 ||
+        set_layers(prof, err) < 0 || open_tuned(prof, err) < 0)
         return -1;
     run->batch = list[0];
     const size_t room = o->shape && o->held_rows ? SIZE_MAX : run->config.context;

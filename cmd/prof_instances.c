@@ -225,7 +225,7 @@ static int open_instances(struct instances *in, const struct prof_options *optio
     size_t n;
     opt_sizes(&prof_program, &prompt, options->prompt, &in->n_prompt, &n);
     opt_sizes(&prof_program, &gen, options->gen, &in->n_gen, &n);
-    if (prof_open(&in->prof, options, "iterative,paged:16,bmc", false, err) < 0)
+    if (prof_open(&in->prof, options, false, err) < 0)
         return -1;
     struct run *run = &in->prof.report.run;
     if (in->n_prompt + in->n_gen > run->config.context)

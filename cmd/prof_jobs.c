@@ -38,11 +38,7 @@ static int run_blocks(struct prof *prof, bool sweep, struct err *err)
 int prof_policies(const struct prof_options *options, struct err *err)
 {
     struct prof prof;
-    int rc =
-        prof_open(&prof, options,
-                  options->lockstep ? "iterative,upfront,bmc"
-                                    : "iterative,upfront,bmc,paged:16,reserve,segment,shift,headwise",
-                  false, err);
+    int rc = prof_open(&prof, options, false, err);
     if (rc == 0)
         rc = run_blocks(&prof, false, err);
     prof_close(&prof);
@@ -61,9 +57,10 @@ static int sweep_list(size_t N, struct buf *list, struct err *err)
 int prof_sweep(const struct prof_options *options, struct err *err)
 {
     struct prof prof;
+    struct prof_options o = *options;
     struct buf list = {0};
     /* N is known once the shape is: opened twice, which costs nothing. */
-    int rc = prof_open(&prof, options, "bmc", false, err);
+    int rc = prof_open(&prof, options, false, err);
     const size_t N = prof.report.run.N;
     const char *from = NULL;
     const size_t own_T = rc == 0 ? prof_own_T(&prof, &from) : 0;
@@ -71,7 +68,8 @@ int prof_sweep(const struct prof_options *options, struct err *err)
     if (rc == 0)
         rc = sweep_list(N, &list, err);
     if (rc == 0) {
-        rc = prof_open(&prof, options, list.data, false, err);
+        o.kv = list.data;
+        rc = prof_open(&prof, &o, false, err);
         prof.own_T = own_T;
         prof.own_T_from = from;
         if (rc == 0)
@@ -88,7 +86,7 @@ int prof_latency(const struct prof_options *options, struct err *err)
     json_t *rows = json_array();
     struct buf columns = {0};
     const struct latency_case what = {options->held_rows, options->every};
-    int rc = prof_open(&prof, options, "iterative,bmc", true, err);
+    int rc = prof_open(&prof, options, true, err);
     if (rc == 0 && prof.report.run.N < what.depth + 2)
         rc = err_set(err, "latency needs at least 2 rows beyond the depth of %zu, and -N is %zu%s",
                      what.depth, prof.report.run.N, options->context ? "" : ", the model's context");
@@ -163,7 +161,7 @@ int prof_bench(const struct prof_options *options, struct err *err)
     if (!n)
         opt_usage_error(&prof_program, "nothing to measure: -p and -n are all 0");
     json_t *rows = json_array();
-    int rc = prof_open(&prof, options, "bmc", true, err);
+    int rc = prof_open(&prof, options, true, err);
     if (rc == 0)
         rc = check_tests(&prof, test, n, err);
     if (rc == 0)
@@ -238,7 +236,7 @@ int prof_usecases(const struct prof_options *options, struct err *err)
         longest = size_max(longest, test[i].n_prompt + test[i].n_gen);
     if (o.shape)
         o.context = size_max(o.context, longest);
-    int rc = prof_open(&prof, &o, "paged:16,iterative,upfront,bmc,reserve", true, err);
+    int rc = prof_open(&prof, &o, true, err);
     if (rc == 0 && !o.cases)
         n = drop_long(test, n, prof.report.run.config.context);
     if (rc == 0)
@@ -262,7 +260,7 @@ int prof_roof(const struct prof_options *options, struct err *err)
     struct prof_options o = *options;
     json_t *rows = json_array();
     o.shape = o.shape || o.model ? o.shape : "tinyllama-1.1b"; /* any: nothing of it is used */
-    int rc = prof_open(&prof, &o, "bmc", false, err);
+    int rc = prof_open(&prof, &o, false, err);
     if (rc == 0)
         rc = roof_measure(&roof, o.megabytes << 20, (int)o.repeat, err);
     if (rc == 0) {

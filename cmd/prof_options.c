@@ -33,6 +33,22 @@ enum {
     MEASURING = CACHES | INSTANCES | ROOF | HEADS,
 };
 
+/* What --kv is where it is not given; its help is made from this. */
+static const char *const default_kv[PROF_COMMANDS] = {
+    [PROF_POLICIES] = PROF_ALL_KV,
+    [PROF_SWEEP] = "bmc",
+    [PROF_LATENCY] = "iterative,bmc",
+    [PROF_BENCH] = "bmc",
+    [PROF_USECASES] = "paged:16,iterative,upfront,bmc,reserve", /* BMC paper, table II */
+    [PROF_MEMORY] = PROF_ALL_KV,
+    [PROF_INSTANCES] = "iterative,paged:16,bmc",
+    [PROF_RANKS] = "bmc",
+    [PROF_ROOF] = "bmc",
+    [PROF_HEADS] = "upfront",
+};
+
+const char *prof_default_kv(enum prof_command command) { return default_kv[command]; }
+
 /* clang-format off */
 static const struct {
     unsigned used_by;
@@ -57,7 +73,7 @@ static const struct {
     {HEADS, {OPT_TOKENS, "recent", NULL, "ROWS", "and so many last ones (default 256)", AT(recent), 1, 1 << 30, NULL, false}},
     {HEADS, REAL("sparsity", "PART", sparsity, 0, 1, "of all heads, how many see no more than that: those that look beyond it least (default 0.5)")},
     {0, HEADING("Cache and machine")},
-    {POLICIES | STEPS | MEMORY | INSTANCES, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with what bmc-gen --kv allows after a colon (default: all; bench: bmc; latency: iterative,bmc; ranks: bmc, takes one)")},
+    {POLICIES | STEPS | MEMORY | INSTANCES, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with what bmc-gen --kv allows after a colon")},
     {CACHES, ROW_KV_TYPE("f32, or that of the snapshot")},
     {RUNS, ROW_ROWS},
     {CACHES, ROW_ALLOC},
@@ -84,7 +100,7 @@ static const struct {
 };
 /* clang-format on */
 
-enum { ROWS = ARRAY_LEN(table), TEXT_BYTES = 512, USAGE_BYTES = 1536 };
+enum { ROWS = ARRAY_LEN(table), TEXT_BYTES = 640, USAGE_BYTES = 1536 };
 
 /* What is made of the table for opt.h. */
 static struct opt opts[ROWS];
@@ -124,6 +140,25 @@ static void add_names(char *text, size_t size, unsigned commands)
     }
 }
 
+/* " (default: bmc for bench and ranks; ...)", a subcommand that has the default of one before it beside that. */
+static void add_default_kv(char *text, size_t size, unsigned used_by)
+{
+    const char *before = " (default: ";
+    for (unsigned i = 0, left = used_by; left; i++) {
+        unsigned same = 0;
+        for (unsigned k = i; left & 1u << i && k < PROF_COMMANDS; k++)
+            same |= left & 1u << k && strcmp(default_kv[k], default_kv[i]) == 0 ? 1u << k : 0;
+        if (!same)
+            continue;
+        left &= ~same;
+        add(text, size, "%s%s for ", before,
+            strcmp(default_kv[i], PROF_ALL_KV) == 0 ? "all" : default_kv[i]);
+        add_names(text, size, same);
+        before = "; ";
+    }
+    add(text, size, "; ranks takes one)");
+}
+
 /* The help with who uses the option: "bench: ..." where those are few, "... (not with sweep)" where most do. That roof and
  * compare run no model goes without saying; the lines of usage have it all. */
 static void describe(size_t row, char *text, size_t size)
@@ -135,6 +170,8 @@ static void describe(size_t row, char *text, size_t size)
         add(text, size, ": ");
     }
     add(text, size, "%s", table[row].opt.help);
+    if (strcmp(table[row].opt.name, "kv") == 0)
+        add_default_kv(text, size, used_by);
     if (!few && others) {
         add(text, size, " (not with ");
         add_names(text, size, others);

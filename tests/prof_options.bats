@@ -113,6 +113,26 @@ spelled() {
     done
 }
 
+@test "the defaults of --kv are what help says they are" {
+    local job all='iterative,upfront,bmc,paged:16,reserve,segment,shift,headwise' help
+    local -A default=([policies]=$all [latency]=iterative,bmc [bench]=bmc [usecases]=paged:16,iterative,upfront,bmc,reserve
+        [memory]=$all [instances]=iterative,paged:16,bmc [ranks]=bmc)
+    local -A args=([policies]='-N 4' [latency]='-N 4 --every 4' [bench]='-p 0 -n 1 --warmup 0 --megabytes 1' [usecases]='--cases 2:2'
+        [memory]='-p 2 -n 2' [instances]='-p 2 -n 2')
+    help=$(bmc-prof --help | tr -s ' \n' ' ')
+    [[ $help == *'(default: all for policies and memory; iterative,bmc for latency; bmc for bench and ranks; '* ]]
+    [[ $help == *"; ${default[usecases]} for usecases; ${default[instances]} for instances; ranks takes one)"* ]]
+    for job in "${!args[@]}"; do
+        # shellcheck disable=SC2086 # words
+        bmc-prof "$job" -m "$(model grimm)" ${args[$job]} -t 1 $([ "$job" = memory ] || echo -r 1) --format json >out 2>err || fail "$job: $(cat err)"
+        command jq -r '.rows[] | select(.policy == null or (.policy | endswith(")") or endswith("rows") | not)) |
+            .policy // (keys_unsorted[] | select(endswith("_max_ms")) | rtrimstr("_max_ms"))' out | awk '!seen[$0]++' | paste -sd , >policies
+        assert_equal "$job $(cat policies)" "$job ${default[$job]}"
+    done
+    bmc-prof usecases -m "$(model grimm)" --cases 2:2 -t 1 --lockstep --format jsonl >out
+    assert_equal "$(jq -r .policy out | paste -sd ' ')" "iterative upfront bmc"
+}
+
 @test "help says who uses what few use" {
     bmc-prof --print-options fish >fish
     grep -q -- "-l depth .*'latency and bench: rows that are" fish
