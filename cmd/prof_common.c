@@ -199,6 +199,7 @@ int prof_open(struct prof *prof, const struct prof_options *o, bool with_model, 
     size_t list[PROF_MAX_LIST], n;
     prof_batches(o, list, &n);
     report->version = BMC_RELEASE;
+    report->commit = *cli_commit ? cli_commit : NULL;
     utc_now(report->timestamp, sizeof report->timestamp);
     report->memory_bytes = o->memory_bytes;
     report->repeat = (int)o->repeat;
@@ -262,7 +263,7 @@ bool prof_same_in_all(const json_t *rows, const char *key)
 static int add_setup(const json_t *rows, struct buf *text, struct err *err)
 {
     static const char setup[] = "shape layers N weight_type kv_type attn isa precision attended alloc "
-                                "threads repeat seed cpu version timestamp";
+                                "threads repeat seed cpu version commit timestamp";
     json_t *picked, *value;
     const char *key;
     int rc = table_pick(json_array_get(rows, 0), setup, &picked, err);

@@ -141,7 +141,7 @@ static int tell_difference(const struct comparison *c, const char *key, struct e
 
 static int tell_differences(const struct comparison *c, struct err *err)
 {
-    static const char *const keys[] = {"model_id", "isa", "cpu", "version"};
+    static const char *const keys[] = {"model_id", "isa", "cpu", "version", "commit"};
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
         if (tell_difference(c, keys[i], err) < 0)
             return -1;

@@ -16,4 +16,4 @@ complete -c bmc-convert -l verify -d 'compare every byte of a model file or a sn
 complete -c bmc-convert -l format -x -a 'table md csv json jsonl' -d 'how --info prints: table, md, csv, json or jsonl'
 complete -c bmc-convert -s t -l threads -x -d 'threads (default: all cores that the process may use)'
 complete -c bmc-convert -s h -l help -d 'print this list and exit'
-complete -c bmc-convert -l version -d 'print version, compiler, libraries and instruction set, and exit'
+complete -c bmc-convert -l version -d 'print version, git commit, compiler, libraries and instruction set, and exit'

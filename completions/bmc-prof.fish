@@ -39,5 +39,5 @@ complete -c bmc-prof -l format -x -a 'table md csv json jsonl' -d 'table, md, cs
 complete -c bmc-prof -n 'not __fish_seen_subcommand_from policies sweep latency bench usecases memory instances ranks roof compare' -s o -l output -r -F -d 'heads: write the list of the heads that see all, for bmc-gen --heads'
 complete -c bmc-prof -n 'not __fish_seen_subcommand_from bench usecases memory instances ranks roof heads compare' -l plot -r -F -d 'policies, sweep and latency: draw the result as SVG'
 complete -c bmc-prof -s h -l help -d 'print this list and exit'
-complete -c bmc-prof -l version -d 'print version, compiler, libraries and instruction set, and exit'
+complete -c bmc-prof -l version -d 'print version, git commit, compiler, libraries and instruction set, and exit'
 complete -c bmc-prof -f -n 'not __fish_seen_subcommand_from policies sweep latency bench usecases memory instances ranks roof heads compare' -a 'policies sweep latency bench usecases memory instances ranks roof heads compare'

@@ -72,10 +72,11 @@ compares() {
 
 @test "other models, sets and machines are said" {
     rows a "$(row 1 'shape: "/x/m.bmc", samples: {x_ms: [1, 1, 1, 1]}')"
-    rows b "$(row 1 'shape: "/y/n.bmc", model_id: "n", cpu: "d\u001b[31m", version: "2", samples: {x_ms: [1, 1, 1, 1]}')"
+    rows b "$(row 1 'shape: "/y/n.bmc", model_id: "n", cpu: "d\u001b[31m", version: "2", commit: "89ab-dirty", samples: {x_ms: [1, 1, 1, 1]}')"
     compares 0 '' a a
     compares 0 'model_id differs: \["m"\] in A, \["n"\] in B' a b --format csv
-    assert_equal "$(wc -l <<<"$stderr")" 3
+    assert_equal "$(wc -l <<<"$stderr")" 4
+    assert_regex "$stderr" 'commit differs: \[\] in A, \["89ab-dirty"\] in B'
     assert_regex "$stderr" 'cpu differs: \["c"\] in A'
     assert_regex "$stderr" 'version differs: \["1"\] in A, \["2"\] in B'
     [[ $stderr != *$'\e'* ]]

@@ -116,7 +116,7 @@ check_formats() { # ROWS SUBCOMMAND OPTION..
 # ---- fields ----
 
 SETUP='shape:string model_id:string layers:number N:number weight_type:string kv_type:string attn:string isa:string precision:string
-threads:number repeat:number seed:number cpu:string version:string'
+threads:number repeat:number seed:number cpu:string version:string commit:string,null timestamp:string'
 CACHE='attended:string alloc:string lockstep:boolean'
 BLOCK='policy:string T:number r:number batch:number alloc_ms:number copy_ms:number append_ms:number sdpa_ms:number
 scores_ms:number,null softmax_ms:number,null values_ms:number,null total_ms:number total_ms_min:number total_ms_max:number
@@ -377,7 +377,7 @@ peak_resident_bytes:number'
     ok bmc-prof roof -r 1 --megabytes 4 --format json
     printf '%s' "$output" >out
     assert_types out read_gb_s:number copy_gb_s:number f32_gflop_s:number f32_isa:string bf16_gflop_s:number,null \
-        bf16_isa:string,null int8_gop_s:number int8_isa:string page_fault_ns:number threads:number repeat:number cpu:string version:string
+        bf16_isa:string,null int8_gop_s:number int8_isa:string page_fault_ns:number threads:number repeat:number cpu:string version:string commit:string,null
     jq_true '.rows[0] | [.read_gb_s, .copy_gb_s, .f32_gflop_s, .page_fault_ns] | all(. > 0)' out
     jq_true '.rows[0] | (.bf16_isa == null) == (.bf16_gflop_s == null)' out
 }

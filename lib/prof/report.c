@@ -37,15 +37,15 @@ static json_t *setup_members(const struct report *report)
     const struct run *run = &report->run;
     char cpu[128];
     cpu_model_name(cpu, sizeof cpu);
-    return json_pack("{s:o, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:o, s:s, s:s}",
-                     "shape", json_text(report->shape, strlen(report->shape)), "model_id",
-                     report->model_id, "layers", (json_int_t)run->config.layers, "N",
-                     (json_int_t)run->N, "weight_type", dtype_name(report->weight_type), "kv_type",
-                     cache_type_name(run->kv_type), "attn", run->attn->name, "isa", run->kernels->isa,
-                     "precision", precision_name(run->precision), "threads", run->threads, "repeat",
-                     report->repeat, "warmup", report->warmup, "seed", (json_int_t)run->seed, "cpu",
-                     json_text(cpu, strlen(cpu)), "version", report->version, "timestamp",
-                     report->timestamp);
+    return json_pack(
+        "{s:o, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:o, s:s, s:s?, s:s}",
+        "shape", json_text(report->shape, strlen(report->shape)), "model_id", report->model_id,
+        "layers", (json_int_t)run->config.layers, "N", (json_int_t)run->N, "weight_type",
+        dtype_name(report->weight_type), "kv_type", cache_type_name(run->kv_type), "attn",
+        run->attn->name, "isa", run->kernels->isa, "precision", precision_name(run->precision),
+        "threads", run->threads, "repeat", report->repeat, "warmup", report->warmup, "seed",
+        (json_int_t)run->seed, "cpu", json_text(cpu, strlen(cpu)), "version", report->version, "commit",
+        report->commit, "timestamp", report->timestamp);
 }
 
 int rows_merge(json_t *row, json_t *more, struct err *err)
@@ -180,10 +180,10 @@ int report_roof(const struct report *report, const struct roof *roof, json_t *ro
     char cpu[128];
     cpu_model_name(cpu, sizeof cpu);
     json_t *row = json_pack("{s:f, s:f}", "read_gb_s", roof->read_gb_s, "copy_gb_s", roof->copy_gb_s);
-    json_t *rest =
-        json_pack("{s:f, s:i, s:i, s:o, s:s, s:s}", "page_fault_ns", roof->page_fault_ns, "threads",
-                  report->run.threads, "repeat", report->repeat, "cpu", json_text(cpu, strlen(cpu)),
-                  "version", report->version, "timestamp", report->timestamp);
+    json_t *rest = json_pack("{s:f, s:i, s:i, s:o, s:s, s:s?, s:s}", "page_fault_ns",
+                             roof->page_fault_ns, "threads", report->run.threads, "repeat",
+                             report->repeat, "cpu", json_text(cpu, strlen(cpu)), "version",
+                             report->version, "commit", report->commit, "timestamp", report->timestamp);
     int rc = row ? add_peaks(row, roof, err) : err_set(err, "out of memory for a row");
     if (rows_merge(row, rest, err) < 0)
         rc = -1;

@@ -12,7 +12,7 @@ struct report {
     const char *shape; /* of a shape file, or the model's path */
     char model_id[65]; /* of a model file, or "" */
     enum dtype weight_type;
-    const char *version;
+    const char *version, *commit; /* of the program; commit: NULL for a build outside git */
     char timestamp[32]; /* when the run began: UTC, ISO 8601 */
     int repeat, warmup;
     size_t

@@ -15,6 +15,7 @@ static const char *const no_identity[] = {
     "model_id",
     "cpu",
     "version",
+    "commit",
     "timestamp",
     "repeat",
     "warmup",
