@@ -104,6 +104,8 @@ int main(int argc, char **argv)
     int rc = files_check(&prof_program, &o, &err);
     if (rc == 0)
         rc = jobs[o.command].run(&o, &err);
+    if (rc == 0)
+        rc = prof_conclude(&err);
     if (rc < 0 && cli_interrupted)
         return cli_end(prof_program.name, CLI_FAILED);
     return cli_end(prof_program.name, rc < 0 ? cli_fail(prof_program.name, &err) : CLI_OK);

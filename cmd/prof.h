@@ -77,7 +77,8 @@ struct prof {
     const char *own_T_from;
 };
 
-/* Rows that a sequence of a model file can have: those of its context; any number under policies whose windows slide on. */
+/* Tokens that a sequence of a model file can have under some contender: its context; any number where a policy's window
+ * slides on. */
 size_t prof_longest(const struct prof *prof);
 
 /* Fills the report and the contenders, those of --kv or else of the subcommand's default; opens or makes the model when
@@ -95,9 +96,13 @@ size_t prof_one(const char *text, const char *option, size_t min);
 /* The same of --batch, whose numbers are at least 1. */
 void prof_batches(const struct prof_options *options, size_t *list, size_t *n);
 
-/* Prints rows; the text table shows `columns` (separated by blanks) only, and the setup once above them. */
+/* Prints rows, unless all are errors, which is one; the text table shows `columns` (separated by blanks) only, and the setup once above them. */
 int prof_print(const struct prof *prof, const json_t *rows, const char *columns,
                struct err *err) MUST_USE;
+
+/* Last thing: says which contenders could not be measured, if any: one line on standard error for each reason, the last
+ * of which is the error. */
+int prof_conclude(struct err *err) MUST_USE;
 
 /* The same for rows of any origin. */
 int prof_print_rows(const json_t *rows, const char *columns, enum table_format format,

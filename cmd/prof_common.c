@@ -29,6 +29,9 @@ void prof_batches(const struct prof_options *o, size_t *list, size_t *n)
     opt_sizes(&prof_program, &what, o->batch, list, n);
 }
 
+/* Of the whole program: the jobs add to it, and its end says what it holds. */
+static struct failures failures;
+
 static void add_contender(struct prof *prof, char *text, bool is_default)
 {
     struct err err;
@@ -183,10 +186,22 @@ static void utc_now(char *text, size_t size)
 size_t prof_longest(const struct prof *prof)
 {
     const struct config *c = &prof->report.run.config;
-    bool endless = c->position != POSITION_LEARNED;
-    for (size_t i = 0; i < prof->n_contenders; i++)
-        endless = endless && kv_spec_endless(&prof->contender[i].spec);
-    return endless ? SIZE_MAX : c->context;
+    size_t endless = 0;
+    for (size_t i = 0; i < prof->n_contenders && c->position != POSITION_LEARNED; i++)
+        endless += kv_spec_endless(&prof->contender[i].spec);
+    /* Of policies that nobody named, one that could is no reason to go on without the others. */
+    return endless && (prof->options->kv || endless == prof->n_contenders) ? SIZE_MAX : c->context;
+}
+
+/* What each contender can hold, where the model is a file. */
+static void limit_contenders(struct prof *prof)
+{
+    const struct config *c = &prof->report.run.config;
+    for (size_t i = 0; i < prof->n_contenders; i++) {
+        struct contender *contender = &prof->contender[i];
+        if (c->position == POSITION_LEARNED || !kv_spec_endless(&contender->spec))
+            contender->longest = c->context;
+    }
 }
 
 int prof_open(struct prof *prof, const struct prof_options *o, bool with_model, struct err *err)
@@ -207,6 +222,7 @@ int prof_open(struct prof *prof, const struct prof_options *o, bool with_model, 
     cli_progress_begin(&progress, "measuring");
     report->progress = cli_progress;
     report->arg = &progress;
+    report->failures = &failures;
     run->threads = o->threads ? (int)o->threads : threads_allowed();
     run->kv_type = o->kv_type < 0 ? DTYPE_F32 : cache_types[o->kv_type].type;
     run->seed = (uint64_t)o->seed;
@@ -229,6 +245,8 @@ int prof_open(struct prof *prof, const struct prof_options *o, bool with_model, 
         return -1;
     if (!o->shape && run->N > prof_longest(prof))
         return err_set(err, "-N %zu is beyond the model's context of %zu", run->N, run->config.context);
+    if (!o->shape)
+        limit_contenders(prof);
     /* A shape has no weights that a longer context would not fit: positions are as many as are asked for. */
     if (o->shape)
         run->config.context = size_max(run->config.context, run->N);
@@ -284,12 +302,17 @@ static int add_setup(const json_t *rows, struct buf *text, struct err *err)
     return rc < 0 ? -1 : buf_addf(text, err, "\n\n");
 }
 
+static bool is_error(const json_t *row) { return json_object_get(row, "error") != NULL; }
+
 int prof_print_rows(const json_t *rows, const char *columns, enum table_format format, struct err *err)
 {
     const bool brief = format == TABLE_TEXT || format == TABLE_MD;
     struct buf text = {0};
     json_t *shown = brief ? NULL : json_incref((json_t *)(uintptr_t)rows);
     int rc = brief ? table_pick_all(rows, columns, &shown, err) : 0;
+    for (size_t i = json_array_size(rows); brief && rc == 0 && i-- > 0;)
+        if (is_error(json_array_get(rows, i)) && !json_object_get(json_array_get(shown, i), "policy"))
+            json_array_remove(shown, i); /* it would be a row of nothing */
     if (brief && rc == 0)
         rc = add_setup(rows, &text, err);
     if (rc == 0)
@@ -301,9 +324,52 @@ int prof_print_rows(const json_t *rows, const char *columns, enum table_format f
     return rc;
 }
 
+/* "iterative, bmc": the policies that failed for this reason, of those that are not told yet. They are now, and each once:
+ * the rows have its other reasons. */
+static void join_policies(const char *why, char *text, size_t size)
+{
+    size_t used = 0;
+    *text = 0;
+    for (size_t i = 0; i < failures.n && used < size; i++) {
+        struct failure *failure = &failures.list[i];
+        if (failure->told || strcmp(failure->why.text, why) != 0)
+            continue;
+        used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", failure->policy);
+        for (size_t k = 0; k < failures.n; k++)
+            if (strcmp(failures.list[k].policy, failure->policy) == 0)
+                failures.list[k].told = true;
+    }
+}
+
+int prof_conclude(struct err *err)
+{
+    char policies[256];
+    int rc = 0;
+    for (size_t i = 0; i < failures.n; i++) {
+        if (failures.list[i].told)
+            continue;
+        if (rc < 0)
+            cli_say(stderr, "%s: %s\n", prof_program.name, err->text);
+        join_policies(failures.list[i].why.text, policies, sizeof policies);
+        rc = err_set(err, "%s: %s", policies, failures.list[i].why.text);
+    }
+    failures_release(&failures);
+    return rc;
+}
+
+static bool any_measured(const json_t *rows)
+{
+    for (size_t i = 0; i < json_array_size(rows); i++)
+        if (!is_error(json_array_get(rows, i)))
+            return true;
+    return false;
+}
+
 int prof_print(const struct prof *prof, const json_t *rows, const char *columns, struct err *err)
 {
     if (prof->report.arg)
         cli_progress_end(prof->report.arg);
+    if (failures.n && !any_measured(rows))
+        return prof_conclude(err);
     return prof_print_rows(rows, columns, (enum table_format)prof->options->format, err);
 }

@@ -195,12 +195,26 @@ static int conclude(const struct comparison *c, struct err *err)
     return 0;
 }
 
+static void tell_errors(const struct measured *measured, const char *path)
+{
+    const json_t *rows = json_object_get(measured->root, "rows");
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+        const char *policy = json_string_value(json_object_get(row, "policy"));
+        if (measured_error(row))
+            cli_say(stderr, "%s: %s: %s was not measured: %s\n", prof_program.name, path,
+                    policy ? policy : "a row", measured_error(row));
+    }
+}
+
 static int read_file(const char *path, struct measured *measured, struct err *err)
 {
     struct buf text = {0};
     int rc = cli_read_all(path, &text, err);
     if (rc == 0)
         rc = measured_parse(measured, text.data, text.len, path, err);
+    if (rc == 0)
+        tell_errors(measured, path);
     buf_release(&text);
     return rc;
 }

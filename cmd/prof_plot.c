@@ -93,10 +93,15 @@ int prof_plot_policies(const struct prof *prof, const json_t *rows, struct err *
          SVG_POINTS | SVG_WHISKERS | SVG_VALUES},
     };
     struct picture picture = {.plot = {.x_name = "cache policy", .y_name = "time of all steps (ms)"}};
+    char text[PROF_MAX_LIST][160];
     const char *name[PROF_MAX_LIST];
     int rc = 0;
-    for (size_t i = 0; i < prof->n_contenders; i++)
-        name[i] = prof->contender[i].text;
+    for (size_t i = 0; i < prof->n_contenders; i++) {
+        const bool failed = json_object_get(json_array_get(rows, i), "error") != NULL;
+        snprintf(text[i], sizeof text[i], "%s%s", prof->contender[i].text,
+                 failed ? " (not measured)" : "");
+        name[i] = text[i];
+    }
     picture.plot.bar = name;
     picture.plot.n_bars = prof->n_contenders;
     set_title(&picture, prof, rows, "Attention block under cache policies");
@@ -136,7 +141,7 @@ static void mark_T(struct picture *picture, const struct prof *prof, char label[
     struct svg_plot *plot = &picture->plot;
     size_t best = 0, own = total->n;
     for (size_t i = 0; i < total->n; i++) {
-        best = total->y[i] < total->y[best] ? i : best;
+        best = total->y[i] < total->y[best] || isnan(total->y[best]) ? i : best;
         own = total->x[i] == (double)prof->own_T ? i : own;
     }
     snprintf(label[0], sizeof label[0], "%s T = %.0f", own == best ? "best and bmc's own" : "best",

@@ -134,6 +134,17 @@ compares() {
     done
 }
 
+@test "rows of what could not be measured are left out, and said" {
+    rows a "$(row 1 'samples: {x_ms: [1, 1, 1, 1]}')" '{policy: "bmc", batch: 2, error: "no\u001b memory"}'
+    rows b "$(row 1 'samples: {x_ms: [1, 1, 1, 1]}')"
+    run --separate-stderr bmc-prof compare a b --format json
+    assert_equal "$status $(jq -c '[.rows[].verdict]' <<<"$output")" '0 ["same"]'
+    assert_equal "$stderr" 'bmc-prof: a: bmc was not measured: no? memory'
+    rows c '{policy: "bmc", error: "no memory"}'
+    run --separate-stderr bmc-prof compare b c
+    assert_equal "$status $output $stderr" '1  bmc-prof: c: no row was measured: all have an error'
+}
+
 @test "latency is compared whatever policy comes first" {
     tiny_shape tiny.shape
     bmc-prof latency --shape ./tiny.shape -N 8 --every 4 -r 4 -t 1 --kv iterative,bmc --format json >a

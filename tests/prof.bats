@@ -440,6 +440,39 @@ peak_resident_bytes:number'
     expect_error 2 'no instruction set "x"' bmc-prof policies --isa x
 }
 
+# fails KV-LIST ROWS SUBCOMMAND OPTION..: headwise:ram=1K in the list is the one that cannot be measured.
+fails() {
+    run --separate-stderr bmc-prof "${@:3}" --kv "$1" -t 1 --format json
+    stderr=$(grep -vxF -e "$REFUSAL" -e 'bmc-gen: 1 of 1 requests failed: their results say why' <<<"$stderr")
+    assert_equal "$3 $status $(wc -l <<<"$stderr")" "$3 1 1"
+    assert_regex "$stderr" '^bmc-prof: headwise:ram=1K: .'
+    printf '%s' "$output" >"out.$3"
+    assert_equal "$3 $(jq -c '[.rows[] | .policy // "latency"]' "out.$3")" "$3 $2"
+    jq_true '.rows | all((.policy == "headwise:ram=1K") == (.error != null))' "out.$3"
+    jq_true '.rows | map(select(.error)) | all((.error | length > 20) and .cpu and .N and (.samples == null))' "out.$3"
+}
+
+@test "a policy that cannot be measured costs its own rows, one sentence, and the exit status" {
+    local kv=bmc,headwise:ram=1K,paged
+    fails $kv '["bmc","headwise:ram=1K","paged"]' policies -m "$GRIMM" -N 8 -r 2 --plot x.svg
+    grep -q '>headwise:ram=1K (not' x.svg
+    fails $kv '["bmc","headwise:ram=1K","paged","bmc","headwise:ram=1K","paged"]' bench -m "$GRIMM" -p 2 -n 2 -r 1 --megabytes 1
+    jq_true '.rows | map(.test) == ["prefill", "prefill", "prefill", "decode", "decode", "decode"]' out.bench
+    fails $kv '["bmc","headwise:ram=1K","paged"]' usecases -m "$GRIMM" --cases 2:2 -r 1
+    jq_true '.rows[0].over_paged > 0' out.usecases
+    fails $kv '["latency","headwise:ram=1K"]' latency -m "$GRIMM" -N 4 --every 3
+    jq_true '.rows[0] | .bmc_ms > 0 and .paged_ms > 0 and (has("headwise:ram=1K_ms") | not)' out.latency
+    fails headwise:ram=1K,bmc '["headwise:ram=1K","bmc"]' instances -m "$GRIMM" -p 2 -n 2 -r 1
+    jq_true '.rows[1].against_first == null and .rows[1].tok_s_end_to_end > 0' out.instances
+    # A table has it, too, where policies are rows.
+    run --separate-stderr bmc-prof policies -m "$GRIMM" -N 8 -r 1 -t 1 --kv bmc,headwise:ram=1K
+    assert_equal "$status $(grep -c '^headwise:ram=1K  *-' <<<"$output")" "1 1"
+    run --separate-stderr bmc-prof latency -m "$GRIMM" -N 4 --every 3 -t 1 --kv bmc,headwise:ram=1K
+    assert_equal "$status $(sed '1,/^$/d' <<<"$output" | wc -l)" "1 2"
+    # The same reason is said once.
+    expect_error 1 'headwise:ram=1K, headwise:ram=1024: ' bmc-prof policies -m "$GRIMM" -N 8 -r 1 -t 1 --kv headwise:ram=1K,headwise:ram=1024
+}
+
 @test "absurd sizes are refused in one line" {
     export ASAN_OPTIONS=allocator_may_return_null=1
     # More address space than there is. Smaller sizes may be had where memory is overcommitted.

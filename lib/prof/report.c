@@ -134,15 +134,22 @@ int report_blocks(const struct report *report, const struct contender *contender
 {
     const size_t repeat = (size_t)report->repeat, rounds = repeat + (size_t)report->warmup;
     struct block_result *result = calloc(n * repeat, sizeof *result);
+    struct err *why = calloc(n, sizeof *why);
     int rc = -1;
-    if (!result)
-        return err_set(err, "out of memory for %zu results", n * repeat);
+    if (!result || !why) {
+        err_set(err, "out of memory for %zu results", n * repeat);
+        goto out;
+    }
     /* In turns, so that drift of the machine meets all alike. */
     for (size_t round = 0; round < rounds; round++)
         for (size_t i = 0; i < n; i++) {
             struct block_result one;
-            if (run_block(&report->run, &contender[i].spec, &one, err) < 0) {
-                err_prefix(err, "%s", contender[i].text);
+            if (*why[i].text || !contender_fits(&contender[i], report->run.N, &why[i]))
+                continue;
+            if (run_block(&report->run, &contender[i].spec, &one, &why[i]) < 0) {
+                if (!*report->run.interrupted)
+                    continue;
+                *err = why[i];
                 goto out;
             }
             if (round >= (size_t)report->warmup)
@@ -152,8 +159,13 @@ int report_blocks(const struct report *report, const struct contender *contender
         }
     rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++)
-        rc = block_row(report, &contender[i], &result[i * repeat], repeat, rows, err);
+        rc = *why[i].text
+                 ? rows_add_failure(report, contender[i].text, &contender[i].spec, report->run.N,
+                                    json_pack("{s:I}", "batch", (json_int_t)report->run.batch), &why[i],
+                                    rows, err)
+                 : block_row(report, &contender[i], &result[i * repeat], repeat, rows, err);
 out:
+    free(why);
     free(result);
     return rc;
 }

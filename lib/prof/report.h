@@ -3,6 +3,7 @@
 #define BMC_REPORT_H
 
 #include "base/json.h"
+#include "prof/failures.h"
 #include "prof/roof.h"
 #include "prof/run.h"
 
@@ -13,10 +14,11 @@ struct report {
     char model_id[65]; /* of a model file, or "" */
     enum dtype weight_type;
     const char *version, *commit; /* of the program; commit: NULL for a build outside git */
-    char timestamp[32]; /* when the run began: UTC, ISO 8601 */
+    char timestamp[32];           /* when the run began: UTC, ISO 8601 */
     int repeat, warmup;
     size_t
         memory_bytes; /* for the cache: the use cases' batches are as large as that holds; 0: as they are given */
+    struct failures *failures;                              /* filled */
     void (*progress)(void *arg, size_t done, size_t total); /* runs; may be NULL */
     void *arg;
 };
@@ -25,7 +27,11 @@ struct report {
 struct contender {
     const char *text;
     struct kv_spec spec;
+    size_t longest; /* tokens that a sequence can have under it; 0: any number */
 };
+
+/* A contender that cannot be measured leaves a row with the reason as its member "error", is noted in report->failures,
+ * and ends nothing. */
 
 /* The attention block under every contender, in turns: one row each, medians of the repeats. */
 int report_blocks(const struct report *report, const struct contender *contender, size_t n,

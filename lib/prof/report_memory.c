@@ -104,8 +104,19 @@ static int policy_row(const struct job *job, const struct contender *c, const st
                       struct err *err)
 {
     struct memory_result r;
-    if (run_memory(&job->report->run, &c->spec, what, job->budget, job->run_bytes, &r, err) < 0)
-        return -1;
+    struct err why;
+    if (!contender_fits(c, what->prompt + what->answer, &why) ||
+        run_memory(&job->report->run, &c->spec, what, job->budget, job->run_bytes, &r, &why) < 0) {
+        *err = why;
+        return *job->report->run.interrupted
+                   ? -1
+                   : rows_add_failure(
+                         job->report, c->text, &c->spec, job->report->run.N,
+                         json_pack("{s:I, s:I, s:I, s:I}", "batch", (json_int_t)what->batch, "beams",
+                                   (json_int_t)what->beams, "n_prompt", (json_int_t)what->prompt,
+                                   "n_gen", (json_int_t)what->answer),
+                         &why, job->rows, err);
+    }
     const bool ran = r.run_layers > 0, fits = r.fits < SIZE_MAX && (job->budget || r.impossible);
     json_t *of_run = json_pack(
         "{s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "fits", rows_count(fits ? (int64_t)r.fits : -1),
@@ -124,10 +135,8 @@ static int case_rows(const struct job *job, const struct contender *contender, s
         if (equation_row(job, &equations[i], &contender[0].spec, what, err) < 0)
             return -1;
     for (size_t i = 0; i < n; i++)
-        if (policy_row(job, &contender[i], what, err) < 0) {
-            err_prefix(err, "%s", contender[i].text);
+        if (policy_row(job, &contender[i], what, err) < 0)
             return -1;
-        }
     return 0;
 }
 

@@ -172,6 +172,11 @@ static int read_row(struct measured *m, const json_t *all, struct err *err)
     return add_to_index(m, m->n - 1, err);
 }
 
+const char *measured_error(const json_t *row)
+{
+    return json_string_value(json_object_get(row, "error"));
+}
+
 int measured_parse(struct measured *m, const char *text, size_t size, const char *name, struct err *err)
 {
     *m = (struct measured){0};
@@ -188,8 +193,11 @@ int measured_parse(struct measured *m, const char *text, size_t size, const char
     else if (!m->index || !m->row)
         rc = err_set(err, "%s: out of memory for %zu rows", name, n);
     for (size_t i = 0; i < n && rc == 0; i++)
-        if ((rc = read_row(m, json_array_get(rows, i), err)) < 0)
+        if (!measured_error(json_array_get(rows, i)) &&
+            (rc = read_row(m, json_array_get(rows, i), err)) < 0)
             rc = err_prefix(err, "%s: row %zu", name, i + 1);
+    if (rc == 0 && !m->n)
+        rc = err_set(err, "%s: no row was measured: all have an error", name);
     if (rc < 0)
         measured_release(m);
     return rc;

@@ -20,7 +20,10 @@ struct measured {
     json_t *index; /* what, as text -> number of the row */
 };
 
-/* `name` names the file in errors. Two rows that measured the same are an error. */
+/* Why a row of the file could not be measured; NULL when it was. */
+const char *measured_error(const json_t *row);
+
+/* `name` names the file in errors. Rows that could not be measured are left out. Two rows that measured the same are an error. */
 int measured_parse(struct measured *measured, const char *text, size_t size, const char *name,
                    struct err *err) MUST_USE;
 void measured_release(struct measured *measured);
