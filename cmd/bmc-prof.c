@@ -68,6 +68,7 @@ static void check_usage(struct prof_options *o, const struct operands *operands)
         opt_usage_error(&prof_program, "--type is that of random weights: it goes with --shape");
     if (o->context == 1 && o->command == PROF_LATENCY)
         opt_usage_error(&prof_program, "-N: latency needs at least 2 rows");
+    prof_check_columns(o, NULL);
     names_check(&prof_program, NULL, o->attn, o->isa, o->precision);
 }
 

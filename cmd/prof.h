@@ -32,7 +32,7 @@ struct prof_options {
     const char *memory;  /* NULL: not given */
     size_t memory_bytes; /* that it says; 0: not given */
     size_t held_rows;    /* that depth says to latency */
-    const char *kv, *attn, *isa, *precision, *profile;
+    const char *kv, *attn, *isa, *precision, *profile, *columns;
     int kv_type, rows, alloc;
     bool lockstep;
     size_t repeat, warmup, every, megabytes, threads;
@@ -61,7 +61,7 @@ void prof_describe(void);
 /* Refuses, as wrong usage, options that were given and that the subcommand does not use. */
 void prof_check_used(const struct operands *operands, enum prof_command command);
 
-enum { PROF_MAX_LIST = 16 };
+enum { PROF_MAX_LIST = 16, PROF_FIELD_BYTES = 256 };
 
 /* What a subcommand works on. */
 struct prof {
@@ -96,7 +96,8 @@ size_t prof_one(const char *text, const char *option, size_t min);
 /* The same of --batch, whose numbers are at least 1. */
 void prof_batches(const struct prof_options *options, size_t *list, size_t *n);
 
-/* Prints rows, unless all are errors, which is one; the text table shows `columns` (separated by blanks) only, and the setup once above them. */
+/* Prints rows, unless all are errors, which is one. Tables show those of --columns, else of `columns` (separated by blanks)
+ * those that rows differ in, and the setup once above them. */
 int prof_print(const struct prof *prof, const json_t *rows, const char *columns,
                struct err *err) MUST_USE;
 
@@ -104,9 +105,20 @@ int prof_print(const struct prof *prof, const json_t *rows, const char *columns,
  * of which is the error. */
 int prof_conclude(struct err *err) MUST_USE;
 
-/* The same for rows of any origin. */
-int prof_print_rows(const json_t *rows, const char *columns, enum table_format format,
-                    struct err *err) MUST_USE;
+/* The same for rows of any origin; `prof` may be NULL. */
+int prof_print_rows(const struct prof *prof, const struct prof_options *options, const json_t *rows,
+                    const char *columns, struct err *err) MUST_USE;
+
+/* Refuses, as wrong usage, --columns with a name that is no field of the subcommand's rows. Without `prof` names that
+ * stand for policies pass: to be called again once those are known. */
+void prof_check_columns(const struct prof_options *options, const struct prof *prof);
+
+/* Appends the columns of --columns, with blanks between them, or the usual ones. `prof` may be NULL. */
+int prof_choose_columns(const struct prof *prof, const struct prof_options *options, const json_t *rows,
+                        const char *usual, struct buf *text, struct err *err) MUST_USE;
+
+/* The fields of all subcommands, each once, with bars between them. */
+void prof_all_fields(char *text, size_t size);
 
 /* Every row has the first one's value of this member. */
 bool prof_same_in_all(const json_t *rows, const char *key);

@@ -277,25 +277,45 @@ bool prof_same_in_all(const json_t *rows, const char *key)
     return true;
 }
 
-/* "shape opt-6.7b, layers 1, ..." once, for the formats that do not repeat it in every row. */
-static int add_setup(const json_t *rows, struct buf *text, struct err *err)
+/* Of what was measured, columns only where rows differ in it. */
+#define SAME "batch beams n_prompt n_gen depth "
+
+static bool is_listed(const char *name, const char *names)
 {
-    static const char setup[] = "shape layers N weight_type kv_type attn isa precision attended alloc "
-                                "threads repeat seed cpu version commit timestamp";
+    const size_t len = strlen(name);
+    for (const char *at = names; *at; at += strcspn(at, " "), at += strspn(at, " "))
+        if (strncmp(at, name, len) == 0 && (!at[len] || at[len] == ' '))
+            return true;
+    return false;
+}
+
+/* "shape opt-6.7b, layers 1, ..." once, for the formats that do not repeat it in every row; without what is a column. */
+static int add_setup(const json_t *rows, const char *columns, struct buf *text, struct err *err)
+{
+    static const char setup[] =
+        "shape layers N " SAME "weight_type kv_type attn isa precision attended alloc "
+        "threads repeat seed cpu version commit timestamp";
+    enum { LINE = 100 };
     json_t *picked, *value;
     const char *key;
+    size_t column = 0;
     int rc = table_pick(json_array_get(rows, 0), setup, &picked, err);
     json_object_foreach(picked, key, value)
     {
         struct buf one = {0};
         if (rc < 0)
             break;
+        if (is_listed(key, columns))
+            continue;
         rc = prof_same_in_all(rows, key) ? json_spell(value, 0, &one, err)
                                          : buf_addf(&one, err, "by row");
         const bool quoted = one.len >= 2 && one.data[0] == '"';
+        const size_t width = strlen(key) + one.len + 3 - 2 * quoted;
+        const char *glue = !text->len ? "" : column + width > LINE ? ",\n" : ", ";
+        column = *glue == ',' && glue[1] == '\n' ? width : column + width;
         if (rc == 0)
-            rc = buf_addf(text, err, "%s%s %.*s", text->len ? ", " : "", key,
-                          (int)(quoted ? one.len - 2 : one.len), one.data + quoted);
+            rc = buf_addf(text, err, "%s%s %.*s", glue, key, (int)(quoted ? one.len - 2 : one.len),
+                          one.data + quoted);
         buf_release(&one);
     }
     json_decref(picked);
@@ -304,23 +324,49 @@ static int add_setup(const json_t *rows, struct buf *text, struct err *err)
 
 static bool is_error(const json_t *row) { return json_object_get(row, "error") != NULL; }
 
-int prof_print_rows(const json_t *rows, const char *columns, enum table_format format, struct err *err)
+/* The usual columns, but those of `setup` that are the same in all rows: they are said once, above. */
+static int drop_same(const json_t *rows, struct buf *columns, struct err *err)
 {
+    struct buf kept = {0};
+    int rc = 0;
+    for (const char *at = columns->data; rc == 0 && *at; at += strspn(at, " ")) {
+        char name[PROF_FIELD_BYTES];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, " "), at);
+        at += strcspn(at, " ");
+        if (!is_listed(name, SAME) || json_array_size(rows) < 2 || !prof_same_in_all(rows, name))
+            rc = buf_addf(&kept, err, "%s%s", kept.len ? " " : "", name);
+    }
+    buf_release(columns);
+    *columns = kept;
+    return rc;
+}
+
+int prof_print_rows(const struct prof *prof, const struct prof_options *o, const json_t *rows,
+                    const char *usual, struct err *err)
+{
+    const enum table_format format = (enum table_format)o->format;
     const bool brief = format == TABLE_TEXT || format == TABLE_MD;
-    struct buf text = {0};
-    json_t *shown = brief ? NULL : json_incref((json_t *)(uintptr_t)rows);
-    int rc = brief ? table_pick_all(rows, columns, &shown, err) : 0;
+    const bool picks = brief || (format == TABLE_CSV && o->columns);
+    struct buf text = {0}, columns = {0};
+    json_t *shown = picks ? NULL : json_incref((json_t *)(uintptr_t)rows);
+    int rc = picks ? prof_choose_columns(prof, o, rows, usual, &columns, err) : 0;
+    if (rc == 0 && brief && !o->columns)
+        rc = drop_same(rows, &columns, err);
+    if (rc == 0 && picks)
+        rc = table_pick_all(rows, columns.data, &shown, err);
     for (size_t i = json_array_size(rows); brief && rc == 0 && i-- > 0;)
         if (is_error(json_array_get(rows, i)) && !json_object_get(json_array_get(shown, i), "policy"))
             json_array_remove(shown, i); /* it would be a row of nothing */
     if (brief && rc == 0)
-        rc = add_setup(rows, &text, err);
+        rc = add_setup(rows, columns.data, &text, err);
     if (rc == 0)
-        rc = table_write(shown, NULL, format, &text, err);
+        rc = brief ? table_write_human(shown, format, &text, err)
+                   : table_write(shown, NULL, format, &text, err);
     if (rc == 0)
         fwrite(text.data, 1, text.len, stdout);
     json_decref(shown);
     buf_release(&text);
+    buf_release(&columns);
     return rc;
 }
 
@@ -371,5 +417,5 @@ int prof_print(const struct prof *prof, const json_t *rows, const char *columns,
         cli_progress_end(prof->report.arg);
     if (failures.n && !any_measured(rows))
         return prof_conclude(err);
-    return prof_print_rows(rows, columns, (enum table_format)prof->options->format, err);
+    return prof_print_rows(prof, prof->options, rows, columns, err);
 }

@@ -164,7 +164,7 @@ static int print(const struct comparison *c, struct err *err)
     if (rc == 0)
         rc = buf_addf(&columns, err, "figure a b ratio ratio_lo ratio_hi verdict");
     if (rc == 0)
-        rc = prof_print_rows(c->rows, columns.data, (enum table_format)c->options->format, err);
+        rc = prof_print_rows(NULL, c->options, c->rows, columns.data, err);
     buf_release(&columns);
     return rc;
 }

@@ -9,9 +9,7 @@
 #include "prof.h"
 
 #define BLOCK_COLUMNS                                                                                  \
-    "policy T r batch alloc_ms copy_ms sdpa_ms total_ms total_ms_min total_ms_max minor_faults "       \
-    "major_faults dtlb_misses "                                                                        \
-    "kv_copied_bytes kv_padded_rows rows_computed kv_peak_bytes"
+    "policy T r batch alloc_ms copy_ms sdpa_ms total_ms total_ms_min total_ms_max kv_peak_bytes"
 
 /* A line for people when columns are empty. */
 static void explain_counters(const struct prof *prof)
@@ -80,6 +78,20 @@ int prof_sweep(const struct prof_options *options, struct err *err)
     return rc;
 }
 
+/* The medians, and where few policies leave room for them, the slowest tokens. */
+static int latency_columns(const struct prof *prof, struct buf *columns, struct err *err)
+{
+    enum { FEW = 3 };
+    int rc = buf_addf(columns, err, "n");
+    for (size_t i = 0; rc == 0 && i < prof->n_contenders; i++) {
+        const char *policy = prof->contender[i].text;
+        rc = buf_addf(columns, err, " %s_ms", policy);
+        if (rc == 0 && prof->n_contenders <= FEW)
+            rc = buf_addf(columns, err, " %s_max_ms", policy);
+    }
+    return rc;
+}
+
 int prof_latency(const struct prof_options *options, struct err *err)
 {
     struct prof prof;
@@ -87,22 +99,18 @@ int prof_latency(const struct prof_options *options, struct err *err)
     struct buf columns = {0};
     const struct latency_case what = {options->held_rows, options->every};
     int rc = prof_open(&prof, options, true, err);
+    if (rc == 0)
+        prof_check_columns(options, &prof);
     if (rc == 0 && prof.report.run.N < what.depth + 2)
         rc = err_set(err, "latency needs at least 2 rows beyond the depth of %zu, and -N is %zu%s",
                      what.depth, prof.report.run.N, options->context ? "" : ", the model's context");
     if (rc == 0)
         rc = report_latency(&prof.report, prof.model, prof.contender, prof.n_contenders, &what, rows,
                             err);
-    for (size_t i = 0; rc == 0 && i < prof.n_contenders; i++)
-        rc =
-            buf_addf(&columns, err, " %s_ms %s_max_ms", prof.contender[i].text, prof.contender[i].text);
-    if (rc == 0) {
-        struct buf all = {0};
-        rc = buf_addf(&all, err, "n%s", columns.data);
-        if (rc == 0)
-            rc = prof_print(&prof, rows, all.data, err);
-        buf_release(&all);
-    }
+    if (rc == 0)
+        rc = latency_columns(&prof, &columns, err);
+    if (rc == 0)
+        rc = prof_print(&prof, rows, columns.data, err);
     if (rc == 0 && options->plot)
         rc = prof_plot_latency(&prof, rows, err);
     buf_release(&columns);
@@ -170,9 +178,7 @@ int prof_bench(const struct prof_options *options, struct err *err)
     if (rc == 0)
         rc = prof_print(
             &prof, rows,
-            "test policy batch n_prompt n_gen depth tok_s tok_s_sd tok_s_end_to_end step_ms roof_share "
-            "first_token_ms latency_p50_ms latency_p95_ms latency_p99_ms peak_resident_bytes",
-            err);
+            "test policy batch n_prompt n_gen depth tok_s tok_s_end_to_end step_ms roof_share", err);
     prof_close(&prof);
     free(test);
     json_decref(rows);
@@ -267,8 +273,7 @@ int prof_roof(const struct prof_options *options, struct err *err)
         rc = report_roof(&prof.report, &roof, rows, err);
         if (rc == 0)
             rc = prof_print(&prof, rows,
-                            "read_gb_s copy_gb_s f32_gflop_s f32_isa bf16_gflop_s bf16_isa "
-                            "int8_gop_s int8_isa page_fault_ns",
+                            "read_gb_s copy_gb_s f32_gflop_s bf16_gflop_s int8_gop_s page_fault_ns",
                             err);
     }
     json_decref(rows);

@@ -61,9 +61,7 @@ static int print(const struct prof *prof, const json_t *rows, struct err *err)
 {
     return prof_print(
         prof, rows,
-        "policy T r batch beams n_prompt n_gen token_bytes kv_bytes over_standard least_bytes fits "
-        "run_layers run_batch run_bytes run_over",
-        err);
+        "policy r batch beams n_prompt n_gen kv_bytes over_standard least_bytes fits run_bytes", err);
 }
 
 int prof_memory(const struct prof_options *options, struct err *err)

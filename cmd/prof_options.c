@@ -94,7 +94,8 @@ static const struct {
     {BENCH | ROOF | MEMORY, SIZE("megabytes", NULL, megabytes, 1, 1 << 20, "size of the blocks that are read and copied; of the caches that memory grows, at most (default 512)")},
     {COMPARE, REAL("tolerance", "PERCENT", tolerance, 0, 1000, "how much worse the second file may be before the exit status is 1 (default 5)")},
     {0, HEADING("Output")},
-    {MEASURING | COMPARE, ROW_FORMAT("{}; the first two show the main columns only (default table)")},
+    {MEASURING | COMPARE, ROW_FORMAT("{}; the first two show the main columns only, with units (default table)")},
+    {MEASURING | COMPARE, TEXT("columns", NULL, "LIST", columns, "columns of table, md and csv: names of fields, separated by commas, or all (default: the main ones in table and md, all in csv)")},
     {HEADS, OUTPUT("output", "o", OPT_WRITES, output, "write the list of the heads that see all, for bmc-gen --heads")},
     {BLOCKS | LATENCY, OUTPUT("plot", NULL, OPT_WRITES, plot, "draw the result as SVG")},
 };
@@ -200,7 +201,8 @@ static void list_options(size_t command, char *text, size_t size)
 
 void prof_describe(void)
 {
-    static char text[ROWS][TEXT_BYTES], line[PROF_COMMANDS][USAGE_BYTES];
+    static char text[ROWS][TEXT_BYTES], line[PROF_COMMANDS][USAGE_BYTES], all_fields[2048];
+    prof_all_fields(all_fields, sizeof all_fields);
     for (size_t i = 0; i < ROWS; i++) {
         opts[i] = table[i].opt;
         takers[i] = table[i].used_by;
@@ -208,6 +210,8 @@ void prof_describe(void)
             continue;
         describe(i, text[i], TEXT_BYTES);
         opts[i].help = text[i];
+        if (strcmp(opts[i].name, "columns") == 0)
+            opts[i].choices = all_fields;
     }
     for (size_t i = 0; i < PROF_COMMANDS; i++) {
         list_options(i, line[i], USAGE_BYTES);

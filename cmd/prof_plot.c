@@ -185,7 +185,7 @@ int prof_plot_latency(const struct prof *prof, const json_t *rows, struct err *e
 {
     struct picture picture = {
         .plot = {.x_name = "n, rows in the cache", .y_name = "time of a token (ms)"}};
-    char key[PROF_MAX_LIST][2][64], name[PROF_MAX_LIST][96];
+    char key[PROF_MAX_LIST][2][PROF_FIELD_BYTES], name[PROF_MAX_LIST][PROF_FIELD_BYTES];
     int rc = 0;
     set_title(&picture, prof, rows, "Time of the n-th token");
     picture.plot.note[2] =

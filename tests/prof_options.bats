@@ -41,6 +41,7 @@ spelled() {
     --rows) echo "$1=policy" ;; # the default, too
     --alloc) echo "$1=malloc" ;;
     --format) echo "$1=csv" ;;
+    --columns) echo "$1=all" ;;
     --plot) echo "$1=x.svg" ;;
     *) echo "$1=1" ;;
     esac
@@ -67,7 +68,7 @@ spelled() {
             # shellcheck disable=SC2046,SC2086 # words
             refused "$option goes with .* only, not with $job" $job $files $(spelled "$option")
         done <others
-    done < <(grep -vx -e --format all) # all use that one
+    done < <(grep -vx -e --format -e --columns all) # all use these
     [ "$tried" -ge 25 ]
 }
 

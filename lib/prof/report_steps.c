@@ -30,7 +30,7 @@ struct reasons {
 static int add_latency(json_t *row, const struct tokens *tokens, size_t from, size_t to,
                        struct err *err)
 {
-    char key[64];
+    char key[256];
     double of_round[MAX_REPEAT];
     const size_t n = to - from, all = tokens->rounds * n;
     double *x = mem_alloc(all, sizeof *x);

@@ -68,7 +68,7 @@ static void first_policy(const json_t *samples, char *policy, size_t size)
  * of them; new ones have the setting. A policy that never attends to padding says nothing of it: then it was the default. */
 static const char *old_attended(const json_t *row, const char *rows)
 {
-    char policy[64];
+    char policy[256];
     struct kv_spec spec;
     struct err err;
     first_policy(json_object_get(row, "samples"), policy, sizeof policy);
