@@ -39,8 +39,11 @@ struct prof_options {
     int64_t seed;
     int format;
     const char *plot, *load_kv, *launcher, *ranks, *network;
-    double tolerance;          /* percent */
-    const char *file[2];       /* that compare takes */
+    double tolerance;    /* percent */
+    const char *file[2]; /* that compare takes */
+    const char *against; /* or the other build, and what it and this one measure */
+    char **measure;
+    size_t n_measure;
     const char *text, *output; /* of heads */
     size_t sink, recent;
     double sparsity;

@@ -88,11 +88,12 @@ static const struct {
     {RANKS, TEXT("ranks", NULL, "LIST", ranks, "numbers of hosts like this one (default 2,4,8)")},
     {RANKS, TEXT("network", NULL, "RATE,LATENCY", network, "what is between them, as 100Gb,2us: bits a second, and the time from program to program (default 10Gb,20us)")},
     {0, HEADING("Measuring")},
-    {RUNS | INSTANCES | ROOF, SIZE("repeat", "r", repeat, 1, 64, "rounds; the things that are compared take turns in each (default 3; bench 5; latency and usecases 1)")},
+    {RUNS | INSTANCES | ROOF | COMPARE, SIZE("repeat", "r", repeat, 1, 64, "rounds; the things that are compared take turns in each (default 3; bench 5; latency and usecases 1; compare --against 8)")},
     {RUNS, SIZE("warmup", NULL, warmup, 0, 64, "rounds before, which do not count (default 0; bench and usecases 1)")},
     {LATENCY, TOKENS("every", NULL, every, 1, MANY, "tokens that share a row (default 1/32 of them)")},
     {BENCH | ROOF | MEMORY, SIZE("megabytes", NULL, megabytes, 1, 1 << 20, "size of the blocks that are read and copied; of the caches that memory grows, at most (default 512)")},
-    {COMPARE, REAL("tolerance", "PERCENT", tolerance, 0, 1000, "how much worse the second file may be before the exit status is 1 (default 5)")},
+    {COMPARE, PATH("against", NULL, "PROGRAM", against, "another build of bmc-prof, which runs in turns with this one what follows --: a subcommand and its options")},
+    {COMPARE, REAL("tolerance", "PERCENT", tolerance, 0, 1000, "how much worse the second file, or this build, may be before the exit status is 1 (default 5)")},
     {0, HEADING("Output")},
     {MEASURING | COMPARE, ROW_FORMAT("{}; the first two show the main columns only, with units (default table)")},
     {MEASURING | COMPARE, TEXT("columns", NULL, "LIST", columns, "columns of table, md and csv: names of fields, separated by commas, or all (default: the main ones in table and md, all in csv)")},
@@ -184,7 +185,7 @@ static void describe(size_t row, char *text, size_t size)
 static void list_options(size_t command, char *text, size_t size)
 {
     enum { WIDTH = 100, INDENT = 18 };
-    const char *files = command == PROF_COMPARE ? " A.json B.json" : "";
+    const char *files = command == PROF_COMPARE ? " A.json B.json|-- SUBCOMMAND ..." : "";
     size_t column = INDENT + strlen(prof_command_names[command]) + strlen(files);
     add(text, size, "%s%s", prof_command_names[command], files);
     for (size_t i = 0; i < ROWS; i++) {
@@ -227,7 +228,9 @@ void prof_check_used(const struct operands *given, enum prof_command command)
         if (!given->given[i] || table[i].used_by & 1u << command)
             continue;
         add_names(users, sizeof users, table[i].used_by);
-        opt_usage_error(&prof_program, "--%s goes with %s only, not with %s", table[i].opt.name, users,
-                        prof_command_names[command]);
+        opt_usage_error(&prof_program, "--%s goes with %s only, not with %s%s", table[i].opt.name,
+                        users, prof_command_names[command],
+                        command == PROF_COMPARE ? "; options of what --against runs follow \"--\""
+                                                : "");
     }
 }

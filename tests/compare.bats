@@ -157,6 +157,74 @@ compares() {
     compares 1 'nothing alike' b c
 }
 
+# ---- two builds in turns ----
+
+# builds: folders a and b with a bmc-prof each, and with a bmc-gen that notes its name and takes twice the time of the run
+# before: times in b are 2, 4, 8 .. of those in a.
+builds() {
+    for build in a b; do
+        mkdir $build && cp "$BMC_BIN/bmc-prof" $build
+        cat >$build/bmc-gen <<END
+#!/bin/sh
+cat >/dev/null
+echo $build >>'$PWD/order'
+n=\$(grep -c $build '$PWD/order')
+[ $build = a ] && ms=10 || ms=\$((10 << n))
+echo '{"prefill_ms": 0, "decode_ms": '\$ms', "sample_ms": 0, "decode_steps": 1, "ranks": 1, "sampled_tokens": 1, "pss_bytes": 1}'
+END
+        chmod +x $build/bmc-gen
+    done
+    measured=(instances -m "$(model grimm)" -t 1 -r 1 -p 1 -n 1 --kv bmc)
+}
+
+@test "--against: pairs in alternating order, the interval of pairs, verdicts for this build" {
+    builds
+    run --separate-stderr b/bmc-prof compare --against a/bmc-prof --repeat 6 --format json -- "${measured[@]}"
+    assert_equal "$(paste -sd ' ' order)" 'a b b a a b b a a b b a'
+    # Ratios 2 to 64: see tests/unit/test_compare.c. Rates by their inverse.
+    assert_equal "$(verdicts)" $'tok_s_end_to_end 0.0883883476 0.015625 0.5 worse\nstep_ms 11.3137085 2 64 worse'
+    assert_equal "$(jq -c '[.rows[] | [.a, .rounds_a, .rounds_b]]' <<<"$output")" '[[100,6,6],[10,6,6]]'
+    assert_equal "$status $stderr" "1 bmc-prof: 2 of 2 figures are worse in this build than in a/bmc-prof, by more than 5 %"
+    rm order
+    run --separate-stderr b/bmc-prof compare --against=a/bmc-prof --repeat 2 -- "${measured[@]}"
+    assert_equal "$status $(wc -l <order)" "1 4"
+    assert_regex "$stderr" 'it takes 6 pairs, none of their values 0: give --repeat 6 or more$'
+    rm order
+    b/bmc-prof compare --against ./b/bmc-prof --tolerance 1000 -- "${measured[@]}" >table
+    assert_equal "$(wc -l <order) $(grep -c same table)" "16 2"
+}
+
+@test "--against: real runs of the same build differ by noise" {
+    tiny_shape tiny.shape
+    ok bmc-prof compare --against "$BMC_BIN/bmc-prof" --repeat 6 --tolerance 1000 --format json -- \
+        bench --shape ./tiny.shape -p 4 -n 2 -r 1 --warmup 0 -t 1 --megabytes 1
+    jq -e '.rows | length == 4 and all(.ratio_lo <= .ratio and .ratio <= .ratio_hi and .rounds_a == 6)' <<<"$output"
+}
+
+@test "--against: what cannot be compared is refused" {
+    local bench=(bench -p 0 -n 1 -r 1 --megabytes 1)
+    tiny_shape tiny.shape
+    expect_error 1 'no-such: cannot be started: No such file' bmc-prof compare --against ./no-such -- "${bench[@]}"
+    expect_error 1 '/bin/true: is no bmc-prof' bmc-prof compare --against /bin/true -- "${bench[@]}"
+    expect_error 2 'measured follows "--"' bmc-prof compare --against "$BMC_BIN/bmc-prof"
+    expect_error 2 '--prompt goes with .*; options of what --against runs follow "--"' bmc-prof compare --against x bench -p 0
+    expect_error 2 '"roof" is none of policies' bmc-prof compare --against x -- roof
+    expect_error 2 '--format cannot stand' bmc-prof compare --against x -- bench --format=csv
+    expect_error 2 '--repeat goes with compare --against only' bmc-prof compare a b --repeat 3
+    # A wrong option is named by the build that refuses it: by the other one, if that is older.
+    expect_error 1 'run 1 of 16: .*/bmc-prof: unknown option --frob' bmc-prof compare --against "$BMC_BIN/bmc-prof" -- bench --frob
+    printf '#!/bin/sh\n[ "$1" = --version ] && exec "%s" "$@"\necho "bmc-prof: unknown option --new" >&2\nexit 2\n' "$BMC_BIN/bmc-prof" >old
+    chmod +x old
+    expect_error 1 'run 1 of 16: ./old: unknown option --new$' bmc-prof compare --against ./old -- "${bench[@]}" --shape ./tiny.shape
+    # Another model, as each build's own default may be; another set.
+    printf '#!/bin/sh\n[ "$1" = --version ] && exec "%s" "$@"\nexec "%s" "$@" -m "%s"\n' "$BMC_BIN/bmc-prof" "$BMC_BIN/bmc-prof" "$(model grimm-draft)" >other
+    chmod +x other
+    expect_error 1 './other takes another model than this build: name one for both with -m$' bmc-prof compare --against ./other -- "${bench[@]}" -m "$(model grimm)"
+    sed 's/ -m .*/ --isa ref/' other >set
+    chmod +x set
+    expect_error 1 './set and this build have measured nothing alike: .*--isa' bmc-prof compare --against ./set -- "${bench[@]}" --shape ./tiny.shape --isa avx2
+}
+
 @test "a build that is twice as slow is found" {
     tiny_shape tiny.shape
     bmc-prof bench --shape ./tiny.shape -p 0 -n 2 -r 5 --warmup 0 -t 1 --megabytes 1 --format json >before

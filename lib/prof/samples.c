@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/stat.h"
 #include "kv/kv.h"
 #include "prof/compare.h"
 
@@ -223,6 +224,53 @@ int measured_find(const struct measured *m, const struct measured_row *like,
     *row = at ? &m->row[json_integer_value(at)] : NULL;
     free(key);
     return 0;
+}
+
+static json_t *median_of(const struct measured_row *row, const char *figure)
+{
+    double round[COMPARE_ROUNDS];
+    const size_t n = measured_rounds(row, figure, round);
+    return n ? json_real(stat_quantile(round, n, 0.5)) : NULL;
+}
+
+/* The row's own samples, which the file's value owns. */
+static json_t *samples_of(const struct measured_row *row) { return (json_t *)(uintptr_t)row->samples; }
+
+int measured_fold(struct measured *m, struct err *err)
+{
+    const char *figure;
+    json_t *rounds;
+    int rc = 0;
+    for (size_t i = 0; i < m->n; i++)
+        json_object_foreach(samples_of(&m->row[i]), figure, rounds)
+        {
+            json_t *median = median_of(&m->row[i], figure);
+            if (rc == 0 && (json_array_clear(rounds) < 0 || json_array_append_new(rounds, median) < 0))
+                rc = err_set(err, "out of memory for a figure");
+        }
+    return rc;
+}
+
+int measured_add(struct measured *m, const struct measured *run, struct err *err)
+{
+    const char *figure;
+    json_t *rounds;
+    int rc = 0;
+    for (size_t i = 0; i < m->n && rc == 0; i++) {
+        const struct measured_row *row;
+        if (measured_find(run, &m->row[i], &row, err) < 0)
+            return -1;
+        json_object_foreach(samples_of(&m->row[i]), figure, rounds)
+        {
+            json_t *median = row && rc == 0 ? median_of(row, figure) : NULL;
+            if (rc == 0 && !median)
+                rc = err_set(err, "has measured something else than the run before: no \"%.60s\"",
+                             figure);
+            else if (rc == 0)
+                rc = json_push(rounds, median, err);
+        }
+    }
+    return rc;
 }
 
 size_t measured_rounds(const struct measured_row *row, const char *figure, double *round)

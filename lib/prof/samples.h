@@ -32,6 +32,12 @@ void measured_release(struct measured *measured);
 int measured_find(const struct measured *measured, const struct measured_row *like,
                   const struct measured_row **row, struct err *err) MUST_USE;
 
+/* Replaces the rounds of each figure by their median. */
+int measured_fold(struct measured *measured, struct err *err) MUST_USE;
+
+/* Adds the medians of another run of the same thing as further rounds; a run that lacks a figure is an error. */
+int measured_add(struct measured *measured, const struct measured *run, struct err *err) MUST_USE;
+
 /* The rounds of a figure of a row that was read; 0 when it has none of that name. */
 size_t measured_rounds(const struct measured_row *row, const char *figure, double *round);
 
