@@ -129,7 +129,8 @@ bool prof_same_in_all(const json_t *rows, const char *key);
 /* Pictures of the rows, as --plot asks for them. */
 int prof_plot_policies(const struct prof *prof, const json_t *rows, struct err *err) MUST_USE;
 int prof_plot_sweep(const struct prof *prof, const json_t *rows, struct err *err) MUST_USE;
-int prof_plot_latency(const struct prof *prof, const json_t *rows, struct err *err) MUST_USE;
+int prof_plot_latency(const struct prof *prof, const json_t *rows, const struct latency_all *all,
+                      struct err *err) MUST_USE;
 
 /* The T that the first contender, bmc, takes when nobody gives it one, and where it comes from. */
 size_t prof_own_T(const struct prof *prof, const char **from);

@@ -97,7 +97,8 @@ int prof_latency(const struct prof_options *options, struct err *err)
     struct prof prof;
     json_t *rows = json_array();
     struct buf columns = {0};
-    const struct latency_case what = {options->held_rows, options->every};
+    struct latency_all all[PROF_MAX_LIST];
+    const struct latency_case what = {options->held_rows, options->every, all};
     int rc = prof_open(&prof, options, true, err);
     if (rc == 0)
         prof_check_columns(options, &prof);
@@ -112,7 +113,7 @@ int prof_latency(const struct prof_options *options, struct err *err)
     if (rc == 0)
         rc = prof_print(&prof, rows, columns.data, err);
     if (rc == 0 && options->plot)
-        rc = prof_plot_latency(&prof, rows, err);
+        rc = prof_plot_latency(&prof, rows, all, err);
     buf_release(&columns);
     json_decref(rows);
     prof_close(&prof);

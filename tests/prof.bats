@@ -504,7 +504,7 @@ fails() {
 @test "a policy that cannot be measured costs its own rows, one sentence, and the exit status" {
     local kv=bmc,headwise:ram=1K,paged
     fails $kv '["bmc","headwise:ram=1K","paged"]' policies -m "$GRIMM" -N 8 -r 2 --plot x.svg
-    grep -q '>headwise:ram=1K (not' x.svg
+    grep -q '>headwise:ram=1K (not measured)<' x.svg
     fails $kv '["bmc","headwise:ram=1K","paged","bmc","headwise:ram=1K","paged"]' bench -m "$GRIMM" -p 2 -n 2 -r 1 --megabytes 1
     jq_true '.rows | map(.test) == ["prefill", "prefill", "prefill", "decode", "decode", "decode"]' out.bench
     fails $kv '["bmc","headwise:ram=1K","paged"]' usecases -m "$GRIMM" --cases 2:2 -r 1

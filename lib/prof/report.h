@@ -37,13 +37,19 @@ struct contender {
 int report_blocks(const struct report *report, const struct contender *contender, size_t n,
                   json_t *rows, struct err *err) MUST_USE;
 
+/* Of all tokens of a contender; NaN where it could not be measured. */
+struct latency_all {
+    double p50_ms, p95_ms;
+};
+
 struct latency_case {
     size_t depth; /* rows before the first token, written and not computed; 0 with a snapshot */
     size_t every; /* tokens that share a row; 0: a part in 32 of them */
+    struct latency_all *all; /* [contenders], filled; may be NULL */
 };
 
-/* Latency of the n-th token: a row for every `every` tokens, with a column of medians and one of the slowest token per
- * contender ("bmc:T=16_ms", "bmc:T=16_max_ms"). Decoding begins with one token behind `depth` rows, or with
+/* Latency of the n-th token: a row for every `every` tokens, with columns of medians, 95th percentiles and slowest tokens
+ * for each contender ("bmc:T=16_ms", "bmc:T=16_p95_ms", "bmc:T=16_max_ms"). Decoding begins with one token behind `depth` rows, or with
  * the first sequence of the snapshot, and fills the context. */
 int report_latency(const struct report *report, const struct model *model,
                    const struct contender *contender, size_t n, const struct latency_case *what,

@@ -1,4 +1,5 @@
 /* Rows of whole model steps: latency, bench and use cases. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,7 +27,7 @@ struct reasons {
     struct err of[MAX_CONTENDERS];
 };
 
-/* Median and slowest of the tokens [from, to) over all rounds, and the median of each round. */
+/* Median, 95th percentile and slowest of the tokens [from, to) over all rounds, and the median of each round. */
 static int add_latency(json_t *row, const struct tokens *tokens, size_t from, size_t to,
                        struct err *err)
 {
@@ -44,6 +45,9 @@ static int add_latency(json_t *row, const struct tokens *tokens, size_t from, si
     int rc = json_put(row, key, json_real(stat_quantile(x, all, 0.5)), err);
     if (rc == 0)
         rc = rows_add_samples(row, key, of_round, tokens->rounds, sizeof *of_round, err);
+    snprintf(key, sizeof key, "%s_p95_ms", tokens->name);
+    if (rc == 0)
+        rc = json_put(row, key, json_real(stat_quantile(x, all, 0.95)), err);
     snprintf(key, sizeof key, "%s_max_ms", tokens->name);
     if (rc == 0)
         rc = json_put(row, key, json_real(x[all - 1]), err);
@@ -98,6 +102,19 @@ static int latency_rows(const struct report *report, const struct contender *con
     return rc;
 }
 
+/* Sorts the times, copied for that where memory allows; without any there is nothing to say. */
+static void take_all(struct latency_all *all, const double *time, size_t n)
+{
+    double *x = mem_alloc(size_max(n, 1), sizeof *x);
+    *all = (struct latency_all){NAN, NAN};
+    if (x && n) {
+        memcpy(x, time, n * sizeof *x);
+        all->p50_ms = stat_quantile(x, n, 0.5);
+        all->p95_ms = stat_quantile(x, n, 0.95);
+    }
+    free(x);
+}
+
 int report_latency(const struct report *report, const struct model *model,
                    const struct contender *contender, size_t n, const struct latency_case *what,
                    json_t *rows, struct err *err)
@@ -134,6 +151,8 @@ int report_latency(const struct report *report, const struct model *model,
             steps_result_release(&result);
             tell(report, round * n + i + 1, (rounds + warmup) * n);
         }
+    for (size_t i = 0; i < n && what->all; i++)
+        take_all(&what->all[i], time + i * rounds * tokens, *why.of[i].text ? 0 : rounds * tokens);
     rc = latency_rows(report, contender, n, &why, time, begin, every, rows, err);
 out:
     free(time);
