@@ -55,7 +55,7 @@ LIB_ALL = $(filter-out $(MPI_SRC),$(wildcard lib/*.c lib/*/*.c))
 LIB_SRC = $(if $(filter x86_64%,$(ARCH)),$(LIB_ALL),$(foreach f,$(LIB_ALL),$(if $(call isa_flags,$f),,$f)))
 LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o) $(PROTO:=.o)
 CMD_OBJ = $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/*.c))
-CMD_SHARED = $(addprefix $(BUILD)/cmd/,cli.o files.o names.o tuned.o userdir.o) $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/opt*.c))
+CMD_SHARED = $(BUILD)/commit.o $(addprefix $(BUILD)/cmd/,cli.o files.o names.o tuned.o userdir.o) $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/opt*.c))
 CORE    = $(BUILD)/libcore.a
 UNIT    = $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/*.c))
 REPLAY  = $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/replay/%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -246,6 +246,18 @@ FLAGS  = $(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) $(BLAS_FILE) $(CFLAGS) $(foreach i,$(
 $(BUILD)/flags: always
 	@mkdir -p $(@D)
 	@echo $(call quoted,$(FLAGS)) | cmp -s - $@ || echo $(call quoted,$(FLAGS)) >$@
+
+# The commit that is built, with "-dirty" where tracked files differ from it. It is an object of its own, which changes when
+# the commit does, so that a new one only links the programs anew. Empty outside git: the check of the prefix keeps a
+# source archive that was unpacked below another repository from taking that one's commit.
+COMMIT = $(shell [ -z "$$(git rev-parse --show-prefix 2>&1)" ] && git describe --always --dirty --abbrev=12 2>/dev/null)
+$(BUILD)/commit.c: always
+	@mkdir -p $(@D)
+	@echo 'extern const char cli_commit[]; const char cli_commit[] = "$(COMMIT)";' | \
+	    { read -r line; echo "$$line" | cmp -s - $@ || echo "$$line" >$@; }
+
+$(BUILD)/commit.o: $(BUILD)/commit.c $(BUILD)/flags
+	$(Q)$(CC) $(CFLAGS) -c -o $@ $<
 
 $(BUILD)/bmc.pc: lib/bmc.pc.in always
 	@mkdir -p $(@D)

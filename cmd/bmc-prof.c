@@ -8,6 +8,7 @@
 #include "opt_choices.h"
 #include "plot.h"
 #include "prof.h"
+#include "prof_against.h"
 
 static const struct {
     int (*run)(const struct prof_options *options, struct err *err);
@@ -19,11 +20,11 @@ static const struct {
     [PROF_USECASES] = {prof_usecases, 1, 1, true},  [PROF_MEMORY] = {prof_memory, 1, 0, true},
     [PROF_ROOF] = {prof_roof, 3, 0, false},         [PROF_INSTANCES] = {prof_instances, 3, 0, true},
     [PROF_HEADS] = {prof_heads, 1, 0, false},       [PROF_RANKS] = {prof_ranks, 3, 1, true},
-    [PROF_COMPARE] = {prof_compare, 0, 0, false},
+    [PROF_COMPARE] = {prof_compare, 8, 0, false},
 };
 
 /* The subcommand is the first word that is no option; compare has two more. */
-static enum prof_command find_command(const struct operands *operands)
+static enum prof_command find_command(const struct prof_options *o, const struct operands *operands)
 {
     char names[128];
     size_t i = 0;
@@ -34,8 +35,9 @@ static enum prof_command find_command(const struct operands *operands)
         i++;
     if (i == PROF_COMMANDS)
         opt_usage_error(&prof_program, "\"%s\" is none of %s", operands->text[0], names);
-    if (i == PROF_COMPARE && operands->n != 3)
-        opt_usage_error(&prof_program, "compare takes two files, as compare A.json B.json");
+    if (i == PROF_COMPARE && !o->against && operands->n != 3)
+        opt_usage_error(&prof_program, "compare takes two files, as compare A.json B.json, or "
+                                       "--against and what is to be measured");
     if (i != PROF_COMPARE && operands->n != 1)
         opt_usage_error(&prof_program, "one of %s is expected, found also \"%s\"", names,
                         operands->text[1]);
@@ -46,10 +48,18 @@ static const char one[] = "1", none[] = "0"; /* the batch and the depth that wer
 
 static void check_usage(struct prof_options *o, const struct operands *operands)
 {
-    o->command = find_command(operands);
-    for (size_t i = 0; o->command == PROF_COMPARE && i < 2; i++)
+    o->command = find_command(o, operands);
+    for (size_t i = 0; o->command == PROF_COMPARE && !o->against && i < 2; i++)
         o->file[i] = operands->text[1 + i];
     prof_check_used(operands, o->command);
+    if (o->command == PROF_COMPARE && o->against) {
+        o->measure = operands->text + 1;
+        o->n_measure = operands->n - 1;
+        against_check_usage(o);
+    } else if (o->command == PROF_COMPARE && o->repeat) {
+        opt_usage_error(&prof_program,
+                        "--repeat goes with compare --against only: files have their rounds");
+    }
     plot_check_usage(&prof_program, o->plot);
     if (!jobs[o->command].lists && strchr(o->batch, ','))
         opt_usage_error(&prof_program,
@@ -68,6 +78,7 @@ static void check_usage(struct prof_options *o, const struct operands *operands)
         opt_usage_error(&prof_program, "--type is that of random weights: it goes with --shape");
     if (o->context == 1 && o->command == PROF_LATENCY)
         opt_usage_error(&prof_program, "-N: latency needs at least 2 rows");
+    prof_check_columns(o, NULL);
     names_check(&prof_program, NULL, o->attn, o->isa, o->precision);
 }
 
@@ -104,6 +115,8 @@ int main(int argc, char **argv)
     int rc = files_check(&prof_program, &o, &err);
     if (rc == 0)
         rc = jobs[o.command].run(&o, &err);
+    if (rc == 0)
+        rc = prof_conclude(&err);
     if (rc < 0 && cli_interrupted)
         return cli_end(prof_program.name, CLI_FAILED);
     return cli_end(prof_program.name, rc < 0 ? cli_fail(prof_program.name, &err) : CLI_OK);

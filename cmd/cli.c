@@ -361,6 +361,8 @@ void cli_print_version(const char *program)
     char openblas[PATH_MAX];
     const struct kernels *kernels = kernels_select(getenv("BMC_ISA"), &err);
     printf("%s %s\n", program, BMC_RELEASE);
+    if (*cli_commit)
+        printf("commit:    %s\n", cli_commit);
     printf("compiler:  %s\n", BMC_COMPILER);
     printf("flags:     %s\n", BMC_FLAGS);
     blas_file(openblas, sizeof openblas);

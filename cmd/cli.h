@@ -75,6 +75,10 @@ int cli_read_all(const char *path, struct buf *text, struct err *err) MUST_USE;
 
 void cli_print_version(const char *program);
 
+/* The git commit that was built, as git describe spells it, with "-dirty" where files differed from it; empty for a build
+ * outside git. From the Makefile. */
+extern const char cli_commit[];
+
 /* A library that only some programs use: cli_print_version() names it, too. Texts are kept, not copied. */
 void cli_uses(const char *library, const char *version);
 

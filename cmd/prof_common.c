@@ -29,7 +29,10 @@ void prof_batches(const struct prof_options *o, size_t *list, size_t *n)
     opt_sizes(&prof_program, &what, o->batch, list, n);
 }
 
-static void add_contender(struct prof *prof, char *text)
+/* Of the whole program: the jobs add to it, and its end says what it holds. */
+static struct failures failures;
+
+static void add_contender(struct prof *prof, char *text, bool is_default)
 {
     struct err err;
     const struct prof_options *o = prof->options;
@@ -39,6 +42,8 @@ static void add_contender(struct prof *prof, char *text)
     contender->text = text;
     if (kv_spec_parse(&contender->spec, text, &err) < 0)
         opt_usage_error(&prof_program, "%s", err.text);
+    if (o->lockstep && is_default && !kv_spec_can_lockstep(&contender->spec))
+        return;
     if (o->lockstep && !kv_spec_can_lockstep(&contender->spec))
         opt_usage_error(&prof_program, "--lockstep: cache policy \"%s\" cannot grow in lockstep", text);
     contender->spec.alloc = (enum pages_alloc)o->alloc;
@@ -65,14 +70,16 @@ static char *next_policy(char **rest)
     return text;
 }
 
-static int open_contenders(struct prof *prof, const char *list, struct err *err)
+static int open_contenders(struct prof *prof, struct err *err)
 {
+    const struct prof_options *o = prof->options;
+    const char *list = o->kv ? o->kv : prof_default_kv(o->command);
     opt_no_empty_entry(&prof_program, "--kv", list);
     prof->texts = strdup(list);
     if (!prof->texts)
         return err_set(err, "out of memory");
     for (char *rest = prof->texts; rest;)
-        add_contender(prof, next_policy(&rest));
+        add_contender(prof, next_policy(&rest), !o->kv);
     return 0;
 }
 
@@ -181,14 +188,25 @@ static void utc_now(char *text, size_t size)
 size_t prof_longest(const struct prof *prof)
 {
     const struct config *c = &prof->report.run.config;
-    bool endless = c->position != POSITION_LEARNED;
-    for (size_t i = 0; i < prof->n_contenders; i++)
-        endless = endless && kv_spec_endless(&prof->contender[i].spec);
-    return endless ? SIZE_MAX : c->context;
+    size_t endless = 0;
+    for (size_t i = 0; i < prof->n_contenders && c->position != POSITION_LEARNED; i++)
+        endless += kv_spec_endless(&prof->contender[i].spec);
+    /* Of policies that nobody named, one that could is no reason to go on without the others. */
+    return endless && (prof->options->kv || endless == prof->n_contenders) ? SIZE_MAX : c->context;
 }
 
-int prof_open(struct prof *prof, const struct prof_options *o, const char *default_kv, bool with_model,
-              struct err *err)
+/* What each contender can hold, where the model is a file. */
+static void limit_contenders(struct prof *prof)
+{
+    const struct config *c = &prof->report.run.config;
+    for (size_t i = 0; i < prof->n_contenders; i++) {
+        struct contender *contender = &prof->contender[i];
+        if (c->position == POSITION_LEARNED || !kv_spec_endless(&contender->spec))
+            contender->longest = c->context;
+    }
+}
+
+int prof_open(struct prof *prof, const struct prof_options *o, bool with_model, struct err *err)
 {
     static struct cli_progress progress;
     static struct counting counting;
@@ -198,6 +216,7 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     size_t list[PROF_MAX_LIST], n;
     prof_batches(o, list, &n);
     report->version = BMC_RELEASE;
+    report->commit = *cli_commit ? cli_commit : NULL;
     utc_now(report->timestamp, sizeof report->timestamp);
     report->memory_bytes = o->memory_bytes;
     report->repeat = (int)o->repeat;
@@ -205,6 +224,7 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     cli_progress_begin(&progress, "measuring");
     report->progress = cli_progress;
     report->arg = &progress;
+    report->failures = &failures;
     run->threads = o->threads ? (int)o->threads : threads_allowed();
     run->kv_type = o->kv_type < 0 ? DTYPE_F32 : cache_types[o->kv_type].type;
     run->seed = (uint64_t)o->seed;
@@ -216,8 +236,8 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
     if (!run->attn)
         return -1;
     run->kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
-    if (!run->kernels || open_contenders(prof, o->kv ? o->kv : default_kv, err) < 0 ||
-        open_shape(prof, err) < 0 || set_layers(prof, err) < 0 || open_tuned(prof, err) < 0)
+    if (!run->kernels || open_contenders(prof, err) < 0 || open_shape(prof, err) < 0 ||
+        set_layers(prof, err) < 0 || open_tuned(prof, err) < 0)
         return -1;
     run->batch = list[0];
     const size_t room = o->shape && o->held_rows ? SIZE_MAX : run->config.context;
@@ -227,6 +247,8 @@ int prof_open(struct prof *prof, const struct prof_options *o, const char *defau
         return -1;
     if (!o->shape && run->N > prof_longest(prof))
         return err_set(err, "-N %zu is beyond the model's context of %zu", run->N, run->config.context);
+    if (!o->shape)
+        limit_contenders(prof);
     /* A shape has no weights that a longer context would not fit: positions are as many as are asked for. */
     if (o->shape)
         run->config.context = size_max(run->config.context, run->N);
@@ -257,51 +279,145 @@ bool prof_same_in_all(const json_t *rows, const char *key)
     return true;
 }
 
-/* "shape opt-6.7b, layers 1, ..." once, for the formats that do not repeat it in every row. */
-static int add_setup(const json_t *rows, struct buf *text, struct err *err)
+/* Of what was measured, columns only where rows differ in it. */
+#define SAME "batch beams n_prompt n_gen depth "
+
+static bool is_listed(const char *name, const char *names)
 {
-    static const char setup[] = "shape layers N weight_type kv_type attn isa precision rows alloc "
-                                "threads repeat seed cpu version timestamp";
+    const size_t len = strlen(name);
+    for (const char *at = names; *at; at += strcspn(at, " "), at += strspn(at, " "))
+        if (strncmp(at, name, len) == 0 && (!at[len] || at[len] == ' '))
+            return true;
+    return false;
+}
+
+/* "shape opt-6.7b, layers 1, ..." once, for the formats that do not repeat it in every row; without what is a column. */
+static int add_setup(const json_t *rows, const char *columns, struct buf *text, struct err *err)
+{
+    static const char setup[] =
+        "shape layers N " SAME "weight_type kv_type attn isa precision attended alloc "
+        "threads repeat seed cpu version commit timestamp";
+    enum { LINE = 100 };
     json_t *picked, *value;
     const char *key;
+    size_t column = 0;
     int rc = table_pick(json_array_get(rows, 0), setup, &picked, err);
     json_object_foreach(picked, key, value)
     {
         struct buf one = {0};
         if (rc < 0)
             break;
+        if (is_listed(key, columns))
+            continue;
         rc = prof_same_in_all(rows, key) ? json_spell(value, 0, &one, err)
                                          : buf_addf(&one, err, "by row");
         const bool quoted = one.len >= 2 && one.data[0] == '"';
+        const size_t width = strlen(key) + one.len + 3 - 2 * quoted;
+        const char *glue = !text->len ? "" : column + width > LINE ? ",\n" : ", ";
+        column = *glue == ',' && glue[1] == '\n' ? width : column + width;
         if (rc == 0)
-            rc = buf_addf(text, err, "%s%s %.*s", text->len ? ", " : "", key,
-                          (int)(quoted ? one.len - 2 : one.len), one.data + quoted);
+            rc = buf_addf(text, err, "%s%s %.*s", glue, key, (int)(quoted ? one.len - 2 : one.len),
+                          one.data + quoted);
         buf_release(&one);
     }
     json_decref(picked);
     return rc < 0 ? -1 : buf_addf(text, err, "\n\n");
 }
 
-int prof_print_rows(const json_t *rows, const char *columns, enum table_format format, struct err *err)
+static bool is_error(const json_t *row) { return json_object_get(row, "error") != NULL; }
+
+/* The usual columns, but those of `setup` that are the same in all rows: they are said once, above. */
+static int drop_same(const json_t *rows, struct buf *columns, struct err *err)
 {
+    struct buf kept = {0};
+    int rc = 0;
+    for (const char *at = columns->data; rc == 0 && *at; at += strspn(at, " ")) {
+        char name[PROF_FIELD_BYTES];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, " "), at);
+        at += strcspn(at, " ");
+        if (!is_listed(name, SAME) || json_array_size(rows) < 2 || !prof_same_in_all(rows, name))
+            rc = buf_addf(&kept, err, "%s%s", kept.len ? " " : "", name);
+    }
+    buf_release(columns);
+    *columns = kept;
+    return rc;
+}
+
+int prof_print_rows(const struct prof *prof, const struct prof_options *o, const json_t *rows,
+                    const char *usual, struct err *err)
+{
+    const enum table_format format = (enum table_format)o->format;
     const bool brief = format == TABLE_TEXT || format == TABLE_MD;
-    struct buf text = {0};
-    json_t *shown = brief ? NULL : json_incref((json_t *)(uintptr_t)rows);
-    int rc = brief ? table_pick_all(rows, columns, &shown, err) : 0;
+    const bool picks = brief || (format == TABLE_CSV && o->columns);
+    struct buf text = {0}, columns = {0};
+    json_t *shown = picks ? NULL : json_incref((json_t *)(uintptr_t)rows);
+    int rc = picks ? prof_choose_columns(prof, o, rows, usual, &columns, err) : 0;
+    if (rc == 0 && brief && !o->columns)
+        rc = drop_same(rows, &columns, err);
+    if (rc == 0 && picks)
+        rc = table_pick_all(rows, columns.data, &shown, err);
+    for (size_t i = json_array_size(rows); brief && rc == 0 && i-- > 0;)
+        if (is_error(json_array_get(rows, i)) && !json_object_get(json_array_get(shown, i), "policy"))
+            json_array_remove(shown, i); /* it would be a row of nothing */
     if (brief && rc == 0)
-        rc = add_setup(rows, &text, err);
+        rc = add_setup(rows, columns.data, &text, err);
     if (rc == 0)
-        rc = table_write(shown, NULL, format, &text, err);
+        rc = brief ? table_write_human(shown, format, &text, err)
+                   : table_write(shown, NULL, format, &text, err);
     if (rc == 0)
         fwrite(text.data, 1, text.len, stdout);
     json_decref(shown);
     buf_release(&text);
+    buf_release(&columns);
     return rc;
+}
+
+/* "iterative, bmc": the policies that failed for this reason, of those that are not told yet. They are now, and each once:
+ * the rows have its other reasons. */
+static void join_policies(const char *why, char *text, size_t size)
+{
+    size_t used = 0;
+    *text = 0;
+    for (size_t i = 0; i < failures.n && used < size; i++) {
+        struct failure *failure = &failures.list[i];
+        if (failure->told || strcmp(failure->why.text, why) != 0)
+            continue;
+        used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", failure->policy);
+        for (size_t k = 0; k < failures.n; k++)
+            if (strcmp(failures.list[k].policy, failure->policy) == 0)
+                failures.list[k].told = true;
+    }
+}
+
+int prof_conclude(struct err *err)
+{
+    char policies[256];
+    int rc = 0;
+    for (size_t i = 0; i < failures.n; i++) {
+        if (failures.list[i].told)
+            continue;
+        if (rc < 0)
+            cli_say(stderr, "%s: %s\n", prof_program.name, err->text);
+        join_policies(failures.list[i].why.text, policies, sizeof policies);
+        rc = err_set(err, "%s: %s", policies, failures.list[i].why.text);
+    }
+    failures_release(&failures);
+    return rc;
+}
+
+static bool any_measured(const json_t *rows)
+{
+    for (size_t i = 0; i < json_array_size(rows); i++)
+        if (!is_error(json_array_get(rows, i)))
+            return true;
+    return false;
 }
 
 int prof_print(const struct prof *prof, const json_t *rows, const char *columns, struct err *err)
 {
     if (prof->report.arg)
         cli_progress_end(prof->report.arg);
-    return prof_print_rows(rows, columns, (enum table_format)prof->options->format, err);
+    if (failures.n && !any_measured(rows))
+        return prof_conclude(err);
+    return prof_print_rows(prof, prof->options, rows, columns, err);
 }

@@ -5,6 +5,7 @@
 #include "base/stat.h"
 #include "cli.h"
 #include "prof.h"
+#include "prof_against.h"
 #include "prof/compare.h"
 #include "prof/samples.h"
 
@@ -13,6 +14,8 @@ struct comparison {
     const struct prof_options *options;
     struct measured file[2];
     json_t *rows;
+    bool paired;         /* the rounds of both belong together, one by one */
+    const char *name[2]; /* of the files, or builds */
     size_t count[VERDICT_NONE + 1];
     size_t matched;
 };
@@ -51,7 +54,8 @@ static int compare_figure(struct comparison *c, const struct measured_row *const
     if (!n[0] || !n[1])
         return add_row(c, row[0], only_in(!n[0], figure), err);
     figure_direction(figure, &less);
-    const struct change change = change_of(round[0], n[0], round[1], n[1]);
+    const struct change change = c->paired ? change_of_pairs(round[0], round[1], n[0])
+                                           : change_of(round[0], n[0], round[1], n[1]);
     const enum verdict verdict = change_verdict(&change, less, c->options->tolerance / 100);
     const bool bounded = change.there && change.bounded;
     c->count[verdict]++;
@@ -141,7 +145,7 @@ static int tell_difference(const struct comparison *c, const char *key, struct e
 
 static int tell_differences(const struct comparison *c, struct err *err)
 {
-    static const char *const keys[] = {"model_id", "isa", "cpu", "version"};
+    static const char *const keys[] = {"model_id", "isa", "cpu", "version", "commit"};
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
         if (tell_difference(c, keys[i], err) < 0)
             return -1;
@@ -152,9 +156,9 @@ static int tell_differences(const struct comparison *c, struct err *err)
 static int print(const struct comparison *c, struct err *err)
 {
     static const char *const what[] = {
-        "test",      "policy", "n",     "batch",       "n_prompt", "n_gen", "depth",
-        "shape",     "layers", "N",     "weight_type", "kv_type",  "attn",  "isa",
-        "precision", "rows",   "alloc", "lockstep",    "threads",  "seed",
+        "test",      "policy",   "n",     "batch",       "n_prompt", "n_gen", "depth",
+        "shape",     "layers",   "N",     "weight_type", "kv_type",  "attn",  "isa",
+        "precision", "attended", "alloc", "lockstep",    "threads",  "seed",
     };
     struct buf columns = {0};
     int rc = 0;
@@ -164,7 +168,7 @@ static int print(const struct comparison *c, struct err *err)
     if (rc == 0)
         rc = buf_addf(&columns, err, "figure a b ratio ratio_lo ratio_hi verdict");
     if (rc == 0)
-        rc = prof_print_rows(c->rows, columns.data, (enum table_format)c->options->format, err);
+        rc = prof_print_rows(NULL, c->options, c->rows, columns.data, err);
     buf_release(&columns);
     return rc;
 }
@@ -172,27 +176,37 @@ static int print(const struct comparison *c, struct err *err)
 /* What the exit status says, in a sentence. */
 static int conclude(const struct comparison *c, struct err *err)
 {
+    const char *needed =
+        c->paired ? "6 pairs, none of their values 0" : "4 rounds on both sides, none of them 0";
     size_t figures = 0;
     for (size_t i = 0; i <= VERDICT_NONE; i++)
         figures += c->count[i];
     if (!c->matched || !figures)
-        return err_set(err, "%s and %s have measured nothing alike", c->options->file[0],
-                       c->options->file[1]);
+        return err_set(err, "%s and %s have measured nothing alike", c->name[0], c->name[1]);
     if (c->count[VERDICT_NONE] == figures)
         return err_set(err,
-                       "none of %zu figures has an interval, so nothing can be judged: it takes 4 "
-                       "rounds on both sides, none of them 0: measure both with --repeat 4 or more",
-                       figures);
+                       "none of %zu figures has an interval, so nothing can be judged: it takes %s: %s",
+                       figures, needed,
+                       c->paired ? "give --repeat 6 or more" : "measure both with --repeat 4 or more");
     if (c->count[VERDICT_NONE])
-        fprintf(stderr,
-                "%s: %zu of %zu figures have no interval: it takes 4 rounds on both sides, none of "
-                "them 0\n",
-                prof_program.name, c->count[VERDICT_NONE], figures);
+        fprintf(stderr, "%s: %zu of %zu figures have no interval: it takes %s\n", prof_program.name,
+                c->count[VERDICT_NONE], figures, needed);
     if (c->count[VERDICT_WORSE])
         return err_set(err, "%zu of %zu figures are worse in %s than in %s, by more than %g %%",
-                       c->count[VERDICT_WORSE], figures, c->options->file[1], c->options->file[0],
-                       c->options->tolerance);
+                       c->count[VERDICT_WORSE], figures, c->name[1], c->name[0], c->options->tolerance);
     return 0;
+}
+
+static void tell_errors(const struct measured *measured, const char *path)
+{
+    const json_t *rows = json_object_get(measured->root, "rows");
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+        const char *policy = json_string_value(json_object_get(row, "policy"));
+        if (measured_error(row))
+            cli_say(stderr, "%s: %s: %s was not measured: %s\n", prof_program.name, path,
+                    policy ? policy : "a row", measured_error(row));
+    }
 }
 
 static int read_file(const char *path, struct measured *measured, struct err *err)
@@ -201,15 +215,26 @@ static int read_file(const char *path, struct measured *measured, struct err *er
     int rc = cli_read_all(path, &text, err);
     if (rc == 0)
         rc = measured_parse(measured, text.data, text.len, path, err);
+    if (rc == 0)
+        tell_errors(measured, path);
     buf_release(&text);
     return rc;
 }
 
 int prof_compare(const struct prof_options *options, struct err *err)
 {
-    struct comparison c = {.options = options, .rows = json_array()};
+    struct comparison c = {.options = options,
+                           .rows = json_array(),
+                           .paired = options->against != NULL,
+                           .name = {options->file[0], options->file[1]}};
     int rc = c.rows ? 0 : err_set(err, "out of memory for rows");
-    for (int i = 0; i < 2 && rc == 0; i++)
+    if (c.paired) {
+        c.name[0] = options->against;
+        c.name[1] = "this build";
+    }
+    if (rc == 0 && c.paired)
+        rc = against_measure(options, c.file, err);
+    for (int i = 0; i < 2 && rc == 0 && !c.paired; i++)
         rc = read_file(options->file[i], &c.file[i], err);
     if (rc == 0 && (walk(&c, 0, true, err) < 0 || walk(&c, 0, false, err) < 0 ||
                     walk(&c, 1, false, err) < 0 || tell_differences(&c, err) < 0 || print(&c, err) < 0))

@@ -89,7 +89,7 @@ int prof_heads(const struct prof_options *options, struct err *err)
 {
     struct prof prof;
     struct ids ids = {0};
-    int rc = prof_open(&prof, options, "upfront", true, err);
+    int rc = prof_open(&prof, options, true, err);
     if (rc == 0)
         rc = read_ids(&prof, &ids, err);
     if (rc == 0)

@@ -18,6 +18,7 @@
 struct way {
     size_t batch, ranks;
     const char *policy;
+    struct err why; /* it could not be measured; "": it could */
 };
 
 struct figures {
@@ -131,8 +132,13 @@ static int run_all(struct instances *in, struct err *err)
     const size_t repeat = in->prof.options->repeat;
     for (size_t i = 0; i < repeat * in->n_ways; i++) {
         const size_t way = i % in->n_ways, round = i / in->n_ways;
-        if (run_way(in, &in->way[way], &in->figures[way * repeat + round], err) < 0)
+        if (*in->way[way].why.text)
+            continue;
+        if (run_way(in, &in->way[way], &in->figures[way * repeat + round], &in->way[way].why) < 0 &&
+            cli_interrupted) {
+            *err = in->way[way].why;
             return -1;
+        }
         in->prof.report.progress(in->prof.report.arg, i + 1, repeat * in->n_ways);
     }
     return 0;
@@ -149,14 +155,15 @@ static double median(const double *first, size_t n)
     return stat_quantile(x, n, 0.5);
 }
 
-/* Tokens per second against the first way of the same batch. */
+/* Tokens per second against the first way of the same batch; 0 where that could not be measured. */
 static double against_first(const struct instances *in, size_t way)
 {
     const size_t repeat = in->prof.options->repeat;
     size_t first = way;
     while (first && in->way[first - 1].batch == in->way[way].batch)
         first--;
-    const double base = median(&in->figures[first * repeat].tok_s, repeat);
+    const double base =
+        *in->way[first].why.text ? 0 : median(&in->figures[first * repeat].tok_s, repeat);
     return base > 0 ? median(&in->figures[way * repeat].tok_s, repeat) / base : 0;
 }
 
@@ -165,13 +172,22 @@ static int add_row(const struct instances *in, size_t i, json_t *rows, struct er
     const size_t repeat = in->prof.options->repeat;
     const struct way *way = &in->way[i];
     const struct figures *f = &in->figures[i * repeat];
-    json_t *row = json_pack(
-        "{s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:f, s:f, s:I}", "batch", (json_int_t)way->batch, "ranks",
-        (json_int_t)way->ranks, "rank_threads",
-        (json_int_t)((size_t)in->prof.report.run.threads / way->ranks), "policy", way->policy,
-        "n_prompt", (json_int_t)in->n_prompt, "n_gen", (json_int_t)in->n_gen, "tok_s_end_to_end",
-        median(&f->tok_s, repeat), "step_ms", median(&f->step_ms, repeat), "against_first",
-        against_first(in, i), "pss_bytes", (json_int_t)median(&f->pss_bytes, repeat));
+    if (*way->why.text)
+        return rows_add_failure(
+            &in->prof.report, way->policy, NULL, in->prof.report.run.N,
+            json_pack("{s:I, s:I, s:I, s:I, s:I}", "batch", (json_int_t)way->batch, "ranks",
+                      (json_int_t)way->ranks, "rank_threads",
+                      (json_int_t)((size_t)in->prof.report.run.threads / way->ranks), "n_prompt",
+                      (json_int_t)in->n_prompt, "n_gen", (json_int_t)in->n_gen),
+            &way->why, rows, err);
+    json_t *row =
+        json_pack("{s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:f, s:o, s:I}", "batch", (json_int_t)way->batch,
+                  "ranks", (json_int_t)way->ranks, "rank_threads",
+                  (json_int_t)((size_t)in->prof.report.run.threads / way->ranks), "policy", way->policy,
+                  "n_prompt", (json_int_t)in->n_prompt, "n_gen", (json_int_t)in->n_gen,
+                  "tok_s_end_to_end", median(&f->tok_s, repeat), "step_ms", median(&f->step_ms, repeat),
+                  "against_first", rows_real_if(against_first(in, i) > 0, against_first(in, i)),
+                  "pss_bytes", (json_int_t)median(&f->pss_bytes, repeat));
     int rc = row ? rows_add_setup(&in->prof.report, NULL, row, err)
                  : err_set(err, "out of memory for a row");
     if (rc == 0)
@@ -215,7 +231,8 @@ static int list_ways(struct instances *in, struct err *err)
     for (size_t b = 0; b < n_batches; b++)
         for (size_t ranks = 1; ranks <= threads; ranks++)
             for (size_t c = 0; threads % ranks == 0 && c < prof->n_contenders; c++)
-                in->way[in->n_ways++] = (struct way){batch[b], ranks, prof->contender[c].text};
+                in->way[in->n_ways++] =
+                    (struct way){.batch = batch[b], .ranks = ranks, .policy = prof->contender[c].text};
     return 0;
 }
 
@@ -225,7 +242,7 @@ static int open_instances(struct instances *in, const struct prof_options *optio
     size_t n;
     opt_sizes(&prof_program, &prompt, options->prompt, &in->n_prompt, &n);
     opt_sizes(&prof_program, &gen, options->gen, &in->n_gen, &n);
-    if (prof_open(&in->prof, options, "iterative,paged:16,bmc", false, err) < 0)
+    if (prof_open(&in->prof, options, false, err) < 0)
         return -1;
     struct run *run = &in->prof.report.run;
     if (in->n_prompt + in->n_gen > run->config.context)

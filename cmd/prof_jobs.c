@@ -9,9 +9,7 @@
 #include "prof.h"
 
 #define BLOCK_COLUMNS                                                                                  \
-    "policy T r batch alloc_ms copy_ms sdpa_ms total_ms total_ms_min total_ms_max minor_faults "       \
-    "major_faults dtlb_misses "                                                                        \
-    "kv_copied_bytes kv_padded_rows rows_computed kv_peak_bytes"
+    "policy T r batch alloc_ms copy_ms sdpa_ms total_ms total_ms_min total_ms_max kv_peak_bytes"
 
 /* A line for people when columns are empty. */
 static void explain_counters(const struct prof *prof)
@@ -38,11 +36,7 @@ static int run_blocks(struct prof *prof, bool sweep, struct err *err)
 int prof_policies(const struct prof_options *options, struct err *err)
 {
     struct prof prof;
-    int rc =
-        prof_open(&prof, options,
-                  options->lockstep ? "iterative,upfront,bmc"
-                                    : "iterative,upfront,bmc,paged:16,reserve,segment,shift,headwise",
-                  false, err);
+    int rc = prof_open(&prof, options, false, err);
     if (rc == 0)
         rc = run_blocks(&prof, false, err);
     prof_close(&prof);
@@ -61,9 +55,10 @@ static int sweep_list(size_t N, struct buf *list, struct err *err)
 int prof_sweep(const struct prof_options *options, struct err *err)
 {
     struct prof prof;
+    struct prof_options o = *options;
     struct buf list = {0};
     /* N is known once the shape is: opened twice, which costs nothing. */
-    int rc = prof_open(&prof, options, "bmc", false, err);
+    int rc = prof_open(&prof, options, false, err);
     const size_t N = prof.report.run.N;
     const char *from = NULL;
     const size_t own_T = rc == 0 ? prof_own_T(&prof, &from) : 0;
@@ -71,7 +66,8 @@ int prof_sweep(const struct prof_options *options, struct err *err)
     if (rc == 0)
         rc = sweep_list(N, &list, err);
     if (rc == 0) {
-        rc = prof_open(&prof, options, list.data, false, err);
+        o.kv = list.data;
+        rc = prof_open(&prof, &o, false, err);
         prof.own_T = own_T;
         prof.own_T_from = from;
         if (rc == 0)
@@ -82,31 +78,42 @@ int prof_sweep(const struct prof_options *options, struct err *err)
     return rc;
 }
 
+/* The medians, and where few policies leave room for them, the slowest tokens. */
+static int latency_columns(const struct prof *prof, struct buf *columns, struct err *err)
+{
+    enum { FEW = 3 };
+    int rc = buf_addf(columns, err, "n");
+    for (size_t i = 0; rc == 0 && i < prof->n_contenders; i++) {
+        const char *policy = prof->contender[i].text;
+        rc = buf_addf(columns, err, " %s_ms", policy);
+        if (rc == 0 && prof->n_contenders <= FEW)
+            rc = buf_addf(columns, err, " %s_max_ms", policy);
+    }
+    return rc;
+}
+
 int prof_latency(const struct prof_options *options, struct err *err)
 {
     struct prof prof;
     json_t *rows = json_array();
     struct buf columns = {0};
-    const struct latency_case what = {options->held_rows, options->every};
-    int rc = prof_open(&prof, options, "iterative,bmc", true, err);
+    struct latency_all all[PROF_MAX_LIST];
+    const struct latency_case what = {options->held_rows, options->every, all};
+    int rc = prof_open(&prof, options, true, err);
+    if (rc == 0)
+        prof_check_columns(options, &prof);
     if (rc == 0 && prof.report.run.N < what.depth + 2)
         rc = err_set(err, "latency needs at least 2 rows beyond the depth of %zu, and -N is %zu%s",
                      what.depth, prof.report.run.N, options->context ? "" : ", the model's context");
     if (rc == 0)
         rc = report_latency(&prof.report, prof.model, prof.contender, prof.n_contenders, &what, rows,
                             err);
-    for (size_t i = 0; rc == 0 && i < prof.n_contenders; i++)
-        rc =
-            buf_addf(&columns, err, " %s_ms %s_max_ms", prof.contender[i].text, prof.contender[i].text);
-    if (rc == 0) {
-        struct buf all = {0};
-        rc = buf_addf(&all, err, "n%s", columns.data);
-        if (rc == 0)
-            rc = prof_print(&prof, rows, all.data, err);
-        buf_release(&all);
-    }
+    if (rc == 0)
+        rc = latency_columns(&prof, &columns, err);
+    if (rc == 0)
+        rc = prof_print(&prof, rows, columns.data, err);
     if (rc == 0 && options->plot)
-        rc = prof_plot_latency(&prof, rows, err);
+        rc = prof_plot_latency(&prof, rows, all, err);
     buf_release(&columns);
     json_decref(rows);
     prof_close(&prof);
@@ -163,7 +170,7 @@ int prof_bench(const struct prof_options *options, struct err *err)
     if (!n)
         opt_usage_error(&prof_program, "nothing to measure: -p and -n are all 0");
     json_t *rows = json_array();
-    int rc = prof_open(&prof, options, "bmc", true, err);
+    int rc = prof_open(&prof, options, true, err);
     if (rc == 0)
         rc = check_tests(&prof, test, n, err);
     if (rc == 0)
@@ -172,9 +179,7 @@ int prof_bench(const struct prof_options *options, struct err *err)
     if (rc == 0)
         rc = prof_print(
             &prof, rows,
-            "test policy batch n_prompt n_gen depth tok_s tok_s_sd tok_s_end_to_end step_ms roof_share "
-            "first_token_ms latency_p50_ms latency_p95_ms latency_p99_ms peak_resident_bytes",
-            err);
+            "test policy batch n_prompt n_gen depth tok_s tok_s_end_to_end step_ms roof_share", err);
     prof_close(&prof);
     free(test);
     json_decref(rows);
@@ -237,7 +242,7 @@ int prof_usecases(const struct prof_options *options, struct err *err)
         longest = size_max(longest, test[i].n_prompt + test[i].n_gen);
     if (o.shape)
         o.context = size_max(o.context, longest);
-    int rc = prof_open(&prof, &o, "paged:16,iterative,upfront,bmc,reserve", true, err);
+    int rc = prof_open(&prof, &o, true, err);
     if (rc == 0 && !o.cases)
         n = drop_long(test, n, prof.report.run.config.context);
     if (rc == 0)
@@ -261,15 +266,14 @@ int prof_roof(const struct prof_options *options, struct err *err)
     struct prof_options o = *options;
     json_t *rows = json_array();
     o.shape = o.shape || o.model ? o.shape : "tinyllama-1.1b"; /* any: nothing of it is used */
-    int rc = prof_open(&prof, &o, "bmc", false, err);
+    int rc = prof_open(&prof, &o, false, err);
     if (rc == 0)
         rc = roof_measure(&roof, o.megabytes << 20, (int)o.repeat, err);
     if (rc == 0) {
         rc = report_roof(&prof.report, &roof, rows, err);
         if (rc == 0)
             rc = prof_print(&prof, rows,
-                            "read_gb_s copy_gb_s f32_gflop_s f32_isa bf16_gflop_s bf16_isa "
-                            "int8_gop_s int8_isa page_fault_ns",
+                            "read_gb_s copy_gb_s f32_gflop_s bf16_gflop_s int8_gop_s page_fault_ns",
                             err);
     }
     json_decref(rows);

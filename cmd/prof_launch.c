@@ -60,14 +60,15 @@ static char **list_words(const struct command *command, struct err *err)
     return list;
 }
 
-static int start(char **words, int input_fd, int output_fd, pid_t *pid)
+static int start(char **words, int input_fd, int output_fd, int error_fd, pid_t *pid)
 {
     posix_spawn_file_actions_t actions;
     int rc = posix_spawn_file_actions_init(&actions);
     if (rc != 0)
         return rc;
     if ((rc = posix_spawn_file_actions_adddup2(&actions, input_fd, STDIN_FILENO)) == 0 &&
-        (rc = posix_spawn_file_actions_adddup2(&actions, output_fd, STDOUT_FILENO)) == 0)
+        (rc = posix_spawn_file_actions_adddup2(&actions, output_fd, STDOUT_FILENO)) == 0 &&
+        (!error_fd || (rc = posix_spawn_file_actions_adddup2(&actions, error_fd, STDERR_FILENO)) == 0))
         rc = posix_spawnp(pid, words[0], &actions, NULL, words, environ);
     posix_spawn_file_actions_destroy(&actions);
     return rc;
@@ -117,7 +118,7 @@ int command_run(const struct command *command, int input_fd, struct buf *output,
         free(words);
         return err_errno(err, "%s: cannot be started", command->words.data);
     }
-    const int failure = start(words, input_fd, end[1], &pid);
+    const int failure = start(words, input_fd, end[1], command->errors, &pid);
     close(end[1]);
     if (failure) {
         errno = failure;

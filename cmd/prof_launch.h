@@ -8,6 +8,7 @@
 struct command {
     struct buf words; /* each ended by a 0 byte */
     size_t n;
+    int errors; /* where its standard error goes; 0: to this program's */
 };
 
 /* One word, formatted. */

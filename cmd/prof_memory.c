@@ -48,15 +48,6 @@ static size_t longest(const struct memory_case *what, size_t n)
     return rows;
 }
 
-/* All policies that there are. */
-static int all_policies(struct buf *list, struct err *err)
-{
-    for (size_t i = 0; kv_policy_name(i); i++)
-        if (buf_addf(list, err, "%s%s", i ? "," : "", kv_policy_name(i)) < 0)
-            return -1;
-    return 0;
-}
-
 static int check_rows(const struct prof *prof, size_t rows, struct err *err)
 {
     const size_t N = prof->report.run.N;
@@ -70,9 +61,7 @@ static int print(const struct prof *prof, const json_t *rows, struct err *err)
 {
     return prof_print(
         prof, rows,
-        "policy T r batch beams n_prompt n_gen token_bytes kv_bytes over_standard least_bytes fits "
-        "run_layers run_batch run_bytes run_over",
-        err);
+        "policy r batch beams n_prompt n_gen kv_bytes over_standard least_bytes fits run_bytes", err);
 }
 
 int prof_memory(const struct prof_options *options, struct err *err)
@@ -81,16 +70,14 @@ int prof_memory(const struct prof_options *options, struct err *err)
     struct prof_options o = *options;
     const struct lists lists = read_lists(&o);
     struct memory_case *what = mem_alloc(MAX_CASES, sizeof *what);
-    struct buf policies = {0};
     json_t *rows = json_array();
-    int rc =
-        what ? all_policies(&policies, err) : err_set(err, "out of memory for %d cases", MAX_CASES);
+    int rc = what ? 0 : err_set(err, "out of memory for %d cases", MAX_CASES);
     const size_t n = rc == 0 ? combine(&lists, what) : 0, most = longest(what, n);
     if (rc == 0 && !n)
         opt_usage_error(&prof_program, "nothing to count: -p and -n are all 0");
     o.context = o.context ? o.context : most;
     if (rc == 0)
-        rc = prof_open(&prof, &o, policies.data, false, err);
+        rc = prof_open(&prof, &o, false, err);
     if (rc == 0)
         rc = check_rows(&prof, most, err);
     if (rc == 0)
@@ -99,7 +86,6 @@ int prof_memory(const struct prof_options *options, struct err *err)
     if (rc == 0)
         rc = print(&prof, rows, err);
     prof_close(&prof);
-    buf_release(&policies);
     free(what);
     json_decref(rows);
     return rc;

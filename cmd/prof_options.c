@@ -33,6 +33,22 @@ enum {
     MEASURING = CACHES | INSTANCES | ROOF | HEADS,
 };
 
+/* What --kv is where it is not given; its help is made from this. */
+static const char *const default_kv[PROF_COMMANDS] = {
+    [PROF_POLICIES] = PROF_ALL_KV,
+    [PROF_SWEEP] = "bmc",
+    [PROF_LATENCY] = "iterative,bmc",
+    [PROF_BENCH] = "bmc",
+    [PROF_USECASES] = "paged:16,iterative,upfront,bmc,reserve", /* BMC paper, table II */
+    [PROF_MEMORY] = PROF_ALL_KV,
+    [PROF_INSTANCES] = "iterative,paged:16,bmc",
+    [PROF_RANKS] = "bmc",
+    [PROF_ROOF] = "bmc",
+    [PROF_HEADS] = "upfront",
+};
+
+const char *prof_default_kv(enum prof_command command) { return default_kv[command]; }
+
 /* clang-format off */
 static const struct {
     unsigned used_by;
@@ -57,7 +73,7 @@ static const struct {
     {HEADS, {OPT_TOKENS, "recent", NULL, "ROWS", "and so many last ones (default 256)", AT(recent), 1, 1 << 30, NULL, false}},
     {HEADS, REAL("sparsity", "PART", sparsity, 0, 1, "of all heads, how many see no more than that: those that look beyond it least (default 0.5)")},
     {0, HEADING("Cache and machine")},
-    {POLICIES | STEPS | MEMORY | INSTANCES, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with what bmc-gen --kv allows after a colon (default: all; bench: bmc; latency: iterative,bmc; ranks: bmc, takes one)")},
+    {POLICIES | STEPS | MEMORY | INSTANCES, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with what bmc-gen --kv allows after a colon")},
     {CACHES, ROW_KV_TYPE("f32, or that of the snapshot")},
     {RUNS, ROW_ROWS},
     {CACHES, ROW_ALLOC},
@@ -72,19 +88,21 @@ static const struct {
     {RANKS, TEXT("ranks", NULL, "LIST", ranks, "numbers of hosts like this one (default 2,4,8)")},
     {RANKS, TEXT("network", NULL, "RATE,LATENCY", network, "what is between them, as 100Gb,2us: bits a second, and the time from program to program (default 10Gb,20us)")},
     {0, HEADING("Measuring")},
-    {RUNS | INSTANCES | ROOF, SIZE("repeat", "r", repeat, 1, 64, "rounds; the things that are compared take turns in each (default 3; bench 5; latency and usecases 1)")},
+    {RUNS | INSTANCES | ROOF | COMPARE, SIZE("repeat", "r", repeat, 1, 64, "rounds; the things that are compared take turns in each (default 3; bench 5; latency and usecases 1; compare --against 8)")},
     {RUNS, SIZE("warmup", NULL, warmup, 0, 64, "rounds before, which do not count (default 0; bench and usecases 1)")},
     {LATENCY, TOKENS("every", NULL, every, 1, MANY, "tokens that share a row (default 1/32 of them)")},
     {BENCH | ROOF | MEMORY, SIZE("megabytes", NULL, megabytes, 1, 1 << 20, "size of the blocks that are read and copied; of the caches that memory grows, at most (default 512)")},
-    {COMPARE, REAL("tolerance", "PERCENT", tolerance, 0, 1000, "how much worse the second file may be before the exit status is 1 (default 5)")},
+    {COMPARE, PATH("against", NULL, "PROGRAM", against, "another build of bmc-prof, which runs in turns with this one what follows --: a subcommand and its options")},
+    {COMPARE, REAL("tolerance", "PERCENT", tolerance, 0, 1000, "how much worse the second file, or this build, may be before the exit status is 1 (default 5)")},
     {0, HEADING("Output")},
-    {MEASURING | COMPARE, ROW_FORMAT("{}; the first two show the main columns only (default table)")},
+    {MEASURING | COMPARE, ROW_FORMAT("{}; the first two show the main columns only, with units (default table)")},
+    {MEASURING | COMPARE, TEXT("columns", NULL, "LIST", columns, "columns of table, md and csv: names of fields, separated by commas, or all (default: the main ones in table and md, all in csv)")},
     {HEADS, OUTPUT("output", "o", OPT_WRITES, output, "write the list of the heads that see all, for bmc-gen --heads")},
     {BLOCKS | LATENCY, OUTPUT("plot", NULL, OPT_WRITES, plot, "draw the result as SVG")},
 };
 /* clang-format on */
 
-enum { ROWS = ARRAY_LEN(table), TEXT_BYTES = 512, USAGE_BYTES = 1536 };
+enum { ROWS = ARRAY_LEN(table), TEXT_BYTES = 640, USAGE_BYTES = 1536 };
 
 /* What is made of the table for opt.h. */
 static struct opt opts[ROWS];
@@ -124,6 +142,25 @@ static void add_names(char *text, size_t size, unsigned commands)
     }
 }
 
+/* " (default: bmc for bench and ranks; ...)", a subcommand that has the default of one before it beside that. */
+static void add_default_kv(char *text, size_t size, unsigned used_by)
+{
+    const char *before = " (default: ";
+    for (unsigned i = 0, left = used_by; left; i++) {
+        unsigned same = 0;
+        for (unsigned k = i; left & 1u << i && k < PROF_COMMANDS; k++)
+            same |= left & 1u << k && strcmp(default_kv[k], default_kv[i]) == 0 ? 1u << k : 0;
+        if (!same)
+            continue;
+        left &= ~same;
+        add(text, size, "%s%s for ", before,
+            strcmp(default_kv[i], PROF_ALL_KV) == 0 ? "all" : default_kv[i]);
+        add_names(text, size, same);
+        before = "; ";
+    }
+    add(text, size, "; ranks takes one)");
+}
+
 /* The help with who uses the option: "bench: ..." where those are few, "... (not with sweep)" where most do. That roof and
  * compare run no model goes without saying; the lines of usage have it all. */
 static void describe(size_t row, char *text, size_t size)
@@ -135,6 +172,8 @@ static void describe(size_t row, char *text, size_t size)
         add(text, size, ": ");
     }
     add(text, size, "%s", table[row].opt.help);
+    if (strcmp(table[row].opt.name, "kv") == 0)
+        add_default_kv(text, size, used_by);
     if (!few && others) {
         add(text, size, " (not with ");
         add_names(text, size, others);
@@ -146,7 +185,7 @@ static void describe(size_t row, char *text, size_t size)
 static void list_options(size_t command, char *text, size_t size)
 {
     enum { WIDTH = 100, INDENT = 18 };
-    const char *files = command == PROF_COMPARE ? " A.json B.json" : "";
+    const char *files = command == PROF_COMPARE ? " A.json B.json|-- SUBCOMMAND ..." : "";
     size_t column = INDENT + strlen(prof_command_names[command]) + strlen(files);
     add(text, size, "%s%s", prof_command_names[command], files);
     for (size_t i = 0; i < ROWS; i++) {
@@ -163,7 +202,8 @@ static void list_options(size_t command, char *text, size_t size)
 
 void prof_describe(void)
 {
-    static char text[ROWS][TEXT_BYTES], line[PROF_COMMANDS][USAGE_BYTES];
+    static char text[ROWS][TEXT_BYTES], line[PROF_COMMANDS][USAGE_BYTES], all_fields[2048];
+    prof_all_fields(all_fields, sizeof all_fields);
     for (size_t i = 0; i < ROWS; i++) {
         opts[i] = table[i].opt;
         takers[i] = table[i].used_by;
@@ -171,6 +211,8 @@ void prof_describe(void)
             continue;
         describe(i, text[i], TEXT_BYTES);
         opts[i].help = text[i];
+        if (strcmp(opts[i].name, "columns") == 0)
+            opts[i].choices = all_fields;
     }
     for (size_t i = 0; i < PROF_COMMANDS; i++) {
         list_options(i, line[i], USAGE_BYTES);
@@ -186,7 +228,9 @@ void prof_check_used(const struct operands *given, enum prof_command command)
         if (!given->given[i] || table[i].used_by & 1u << command)
             continue;
         add_names(users, sizeof users, table[i].used_by);
-        opt_usage_error(&prof_program, "--%s goes with %s only, not with %s", table[i].opt.name, users,
-                        prof_command_names[command]);
+        opt_usage_error(&prof_program, "--%s goes with %s only, not with %s%s", table[i].opt.name,
+                        users, prof_command_names[command],
+                        command == PROF_COMPARE ? "; options of what --against runs follow \"--\""
+                                                : "");
     }
 }

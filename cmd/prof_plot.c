@@ -6,7 +6,7 @@
 #include "plot.h"
 #include "prof.h"
 
-enum { MOST_SERIES = PROF_MAX_LIST };
+enum { MOST_SERIES = 2 * PROF_MAX_LIST };
 
 /* A picture in the making, with the numbers that its series point to. */
 struct picture {
@@ -71,10 +71,11 @@ static void set_title(struct picture *picture, const struct prof *prof, const js
     snprintf(picture->title, sizeof picture->title, "%s: %.200s", what,
              slash ? slash + 1 : prof->report.shape);
     snprintf(picture->about, sizeof picture->about,
-             "%zu layers, N = %zu, batch %zu, %s rows, attention %s, rounds: %d", run->config.layers,
-             run->N, run->batch, text_of(rows, "kv_type"), run->attn->name, prof->report.repeat);
-    snprintf(picture->machine, sizeof picture->machine, "%.200s, %d threads, isa %s",
-             text_of(rows, "cpu"), run->threads, run->kernels->isa);
+             "%zu layer%s, N = %zu, batch %zu, KV cache %s, attention %s, rounds: %d",
+             run->config.layers, run->config.layers == 1 ? "" : "s", run->N, run->batch,
+             text_of(rows, "kv_type"), run->attn->name, prof->report.repeat);
+    snprintf(picture->machine, sizeof picture->machine, "%.200s, %d thread%s, isa %s",
+             text_of(rows, "cpu"), run->threads, run->threads == 1 ? "" : "s", run->kernels->isa);
     picture->plot.title = picture->title;
     picture->plot.note[0] = picture->about;
     picture->plot.note[1] = picture->machine;
@@ -93,10 +94,15 @@ int prof_plot_policies(const struct prof *prof, const json_t *rows, struct err *
          SVG_POINTS | SVG_WHISKERS | SVG_VALUES},
     };
     struct picture picture = {.plot = {.x_name = "cache policy", .y_name = "time of all steps (ms)"}};
+    char text[PROF_MAX_LIST][160];
     const char *name[PROF_MAX_LIST];
     int rc = 0;
-    for (size_t i = 0; i < prof->n_contenders; i++)
-        name[i] = prof->contender[i].text;
+    for (size_t i = 0; i < prof->n_contenders; i++) {
+        const bool failed = json_object_get(json_array_get(rows, i), "error") != NULL;
+        snprintf(text[i], sizeof text[i], "%s%s", prof->contender[i].text,
+                 failed ? " (not measured)" : "");
+        name[i] = text[i];
+    }
     picture.plot.bar = name;
     picture.plot.n_bars = prof->n_contenders;
     set_title(&picture, prof, rows, "Attention block under cache policies");
@@ -136,7 +142,7 @@ static void mark_T(struct picture *picture, const struct prof *prof, char label[
     struct svg_plot *plot = &picture->plot;
     size_t best = 0, own = total->n;
     for (size_t i = 0; i < total->n; i++) {
-        best = total->y[i] < total->y[best] ? i : best;
+        best = total->y[i] < total->y[best] || isnan(total->y[best]) ? i : best;
         own = total->x[i] == (double)prof->own_T ? i : own;
     }
     snprintf(label[0], sizeof label[0], "%s T = %.0f", own == best ? "best and bmc's own" : "best",
@@ -176,23 +182,50 @@ int prof_plot_sweep(const struct prof *prof, const json_t *rows, struct err *err
 
 /* ---- latency ---- */
 
-int prof_plot_latency(const struct prof *prof, const json_t *rows, struct err *err)
+/* "bmc: p50 1.2 ms, p95 1.5 ms, slowest 4 ms" */
+static void name_panel(const struct prof *prof, size_t contender, const struct latency_all *all,
+                       const struct svg_series *slowest, char *text, size_t size)
+{
+    const char *policy = prof->contender[contender].text;
+    double most = 0;
+    for (size_t i = 0; i < slowest->n; i++)
+        most = fmax(most, isnan(slowest->y[i]) ? 0 : slowest->y[i]);
+    if (isnan(all->p50_ms))
+        snprintf(text, size, "%s: not measured", policy);
+    else
+        snprintf(text, size, "%s: p50 %.3g ms, p95 %.3g ms, slowest %.3g ms", policy, all->p50_ms,
+                 all->p95_ms, most);
+}
+
+int prof_plot_latency(const struct prof *prof, const json_t *rows, const struct latency_all *all,
+                      struct err *err)
 {
     struct picture picture = {
-        .plot = {.x_name = "n, rows in the cache", .y_name = "time of a token (ms)"}};
-    char key[PROF_MAX_LIST][2][64], name[PROF_MAX_LIST][96];
+        .plot = {.x_name = "n, KV entries in the cache", .y_name = "time of a token (ms)"}};
+    static const char *const end[] = {"_ms", "_p95_ms", "_max_ms"};
+    struct svg_panel panel[PROF_MAX_LIST];
+    char key[ARRAY_LEN(end)][PROF_FIELD_BYTES], name[PROF_MAX_LIST][PROF_FIELD_BYTES];
     int rc = 0;
     set_title(&picture, prof, rows, "Time of the n-th token");
     picture.plot.note[2] =
-        "A point is the median of the tokens since the point before; the area reaches to the slowest.";
+        "A point stands for the tokens since the point before. Dashed: p50 and p95 of all tokens.";
     for (size_t i = 0; rc == 0 && i < prof->n_contenders; i++) {
-        snprintf(key[i][0], sizeof key[i][0], "%s_ms", prof->contender[i].text);
-        snprintf(key[i][1], sizeof key[i][1], "%s_max_ms", prof->contender[i].text);
-        snprintf(name[i], sizeof name[i], "%s, median to slowest", prof->contender[i].text);
-        const struct drawn drawn = {name[i], key[i][0], key[i][0], key[i][1],
-                                    SVG_LINE | SVG_POINTS | SVG_BAND};
-        rc = add_series(&picture, rows, "n", &drawn, err);
+        for (size_t k = 0; k < ARRAY_LEN(end); k++)
+            snprintf(key[k], sizeof key[k], "%s%s", prof->contender[i].text, end[k]);
+        const struct drawn median = {"median, area up to their p95", key[0], key[0], key[1],
+                                     SVG_LINE | SVG_POINTS | SVG_BAND};
+        const struct drawn slowest = {"slowest of them", key[2], NULL, NULL, SVG_TOPS};
+        rc = add_series(&picture, rows, "n", &median, err);
+        if (rc == 0)
+            rc = add_series(&picture, rows, "n", &slowest, err);
+        if (rc < 0)
+            break;
+        name_panel(prof, i, &all[i], &picture.series[picture.plot.n_series - 1], name[i],
+                   sizeof name[i]);
+        panel[i] = (struct svg_panel){name[i], all[i].p50_ms, all[i].p95_ms};
     }
+    picture.plot.panel = panel;
+    picture.plot.n_panels = prof->n_contenders;
     if (rc == 0)
         rc = plot_save(prof->options->plot, &picture.plot, err);
     picture_release(&picture);

@@ -29,7 +29,7 @@ int prof_ranks(const struct prof_options *options, struct err *err)
     const struct ranks_case what = read_case(&o, batch, ranks);
     json_t *rows = json_array();
     o.context = what.depth + what.n_gen;
-    int rc = prof_open(&prof, &o, "bmc", true, err);
+    int rc = prof_open(&prof, &o, true, err);
     if (rc == 0 && prof.n_contenders > 1)
         opt_usage_error(&prof_program, "--kv: ranks measures under one policy, \"%s\" names %zu", o.kv,
                         prof.n_contenders);

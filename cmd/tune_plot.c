@@ -91,8 +91,8 @@ static void set_title(struct picture *picture, const struct tune *tune, const st
         snprintf(picture->about + len, sizeof picture->about - len, "rounds: %zu", cell->rounds);
     else
         snprintf(picture->about + len, sizeof picture->about - len, "not measured");
-    snprintf(picture->machine, sizeof picture->machine, "%s, %zu threads, isa %s, memory by %s", m->cpu,
-             m->threads, m->isa, m->alloc);
+    snprintf(picture->machine, sizeof picture->machine, "%s, %zu thread%s, isa %s, memory by %s",
+             m->cpu, m->threads, m->threads == 1 ? "" : "s", m->isa, m->alloc);
     picture->plot.title = picture->title;
     picture->plot.note[0] = picture->about;
     picture->plot.note[1] = picture->machine;

@@ -17,4 +17,4 @@ complete -c bmc-convert -l format -x -a 'table md csv json jsonl' -d 'how --info
 complete -c bmc-convert -s t -l threads -x -d 'threads (default: all cores that the process may use)'
 complete -c bmc-convert -s q -l quiet -d 'no notes and no progress on standard error'
 complete -c bmc-convert -s h -l help -d 'print this list and exit'
-complete -c bmc-convert -l version -d 'print version, compiler, libraries and instruction set, and exit'
+complete -c bmc-convert -l version -d 'print version, git commit, compiler, libraries and instruction set, and exit'

@@ -69,4 +69,4 @@ complete -c bmc-gen -l split -x -a 'requests tensor layers' -d 'what the process
 complete -c bmc-gen -l layers -x -d 'with --split layers, how many layers each rank has, as 10,12 (default: as their bytes have it)'
 complete -c bmc-gen -l in-flight -x -d 'with --split layers, groups of sequences that are under way at a time (default: as many as there are ranks)'
 complete -c bmc-gen -s h -l help -d 'print this list and exit'
-complete -c bmc-gen -l version -d 'print version, compiler, libraries and instruction set, and exit'
+complete -c bmc-gen -l version -d 'print version, git commit, compiler, libraries and instruction set, and exit'

@@ -43,26 +43,28 @@ _bmc_prof()
     --warmup) COMPREPLY=() ;;
     --every) COMPREPLY=() ;;
     --megabytes) COMPREPLY=() ;;
+    --against) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --tolerance) COMPREPLY=() ;;
     --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
+    --columns) COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W 'all policy T T_from r batch alloc_ms copy_ms append_ms sdpa_ms scores_ms softmax_ms values_ms total_ms total_ms_min total_ms_max minor_faults major_faults dtlb_misses cycles instructions kv_allocations kv_copied_bytes kv_padded_rows rows_computed kv_peak_bytes shape model_id layers N weight_type kv_type attn isa precision threads repeat warmup seed cpu version commit timestamp attended alloc lockstep samples error n test n_prompt n_gen depth tok_s tok_s_sd tok_s_end_to_end tok_s_end_to_end_sd step_ms roof_share roof_kind first_token_ms roof_gb_s roof_gflop_s latency_p50_ms latency_p95_ms latency_p99_ms attention_ms projections_ms mlp_ms head_ms other_ms sampling_ms peak_resident_bytes over_paged beams token_bytes kv_bytes over_standard fits least_bytes run_layers run_batch run_bytes run_over ranks rank_threads against_first pss_bytes split network compute_ms network_ms against_one sent_bytes sent_calls read_gb_s copy_gb_s f32_gflop_s f32_isa bf16_gflop_s bf16_isa int8_gop_s int8_isa page_fault_ns tokens sink recent layer head beyond sparse figure a b ratio ratio_lo ratio_hi rounds_a rounds_b verdict' -- "${cur##*,}")) ;;
     --output | -o) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            local word options='-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen --beams --memory -d --depth --cases --load-kv -f --file --sink --recent --sparsity --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed --launcher --ranks --network -r --repeat --warmup --every --megabytes --tolerance --format -o --output --plot -h --help --version'
+            local word options='-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen --beams --memory -d --depth --cases --load-kv -f --file --sink --recent --sparsity --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed --launcher --ranks --network -r --repeat --warmup --every --megabytes --against --tolerance --format --columns -o --output --plot -h --help --version'
             for word in "${COMP_WORDS[@]:1}"; do
                 case $word in
-                policies) options='-m --model --shape --layers -N --ctx-size -b --batch --kv --kv-type --rows --alloc --lockstep --attn --isa --profile -t --threads -s --seed -r --repeat --warmup --format --plot -h --help --version' ;;
-                sweep) options='-m --model --shape --layers -N --ctx-size -b --batch --kv-type --rows --alloc --lockstep --attn --isa -t --threads -s --seed -r --repeat --warmup --format --plot -h --help --version' ;;
-                latency) options='-m --model --shape --layers --type -N --ctx-size -b --batch -d --depth --load-kv --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --every --format --plot -h --help --version' ;;
-                bench) options='-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --megabytes --format -h --help --version' ;;
-                usecases) options='-m --model --shape --layers --type -b --batch --memory --cases --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --format -h --help --version' ;;
-                memory) options='-m --model --shape --layers -N --ctx-size -b --batch -p --prompt -n --gen --beams --memory --kv --kv-type --alloc --profile -t --threads --megabytes --format -h --help --version' ;;
-                instances) options='-m --model -b --batch -p --prompt -n --gen --kv -t --threads --launcher -r --repeat --format -h --help --version' ;;
-                ranks) options='-m --model --shape --layers --type -b --batch -p --prompt -n --gen --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed --ranks --network -r --repeat --warmup --format -h --help --version' ;;
-                roof) options='-t --threads -r --repeat --megabytes --format -h --help --version' ;;
-                heads) options='-m --model -N --ctx-size -f --file --sink --recent --sparsity --isa --precision -t --threads --format -o --output -h --help --version' ;;
-                compare) options='--tolerance --format -h --help --version' ;;
+                policies) options='-m --model --shape --layers -N --ctx-size -b --batch --kv --kv-type --rows --alloc --lockstep --attn --isa --profile -t --threads -s --seed -r --repeat --warmup --format --columns --plot -h --help --version' ;;
+                sweep) options='-m --model --shape --layers -N --ctx-size -b --batch --kv-type --rows --alloc --lockstep --attn --isa -t --threads -s --seed -r --repeat --warmup --format --columns --plot -h --help --version' ;;
+                latency) options='-m --model --shape --layers --type -N --ctx-size -b --batch -d --depth --load-kv --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --every --format --columns --plot -h --help --version' ;;
+                bench) options='-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --megabytes --format --columns -h --help --version' ;;
+                usecases) options='-m --model --shape --layers --type -b --batch --memory --cases --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --format --columns -h --help --version' ;;
+                memory) options='-m --model --shape --layers -N --ctx-size -b --batch -p --prompt -n --gen --beams --memory --kv --kv-type --alloc --profile -t --threads --megabytes --format --columns -h --help --version' ;;
+                instances) options='-m --model -b --batch -p --prompt -n --gen --kv -t --threads --launcher -r --repeat --format --columns -h --help --version' ;;
+                ranks) options='-m --model --shape --layers --type -b --batch -p --prompt -n --gen --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed --ranks --network -r --repeat --warmup --format --columns -h --help --version' ;;
+                roof) options='-t --threads -r --repeat --megabytes --format --columns -h --help --version' ;;
+                heads) options='-m --model -N --ctx-size -f --file --sink --recent --sparsity --isa --precision -t --threads --format --columns -o --output -h --help --version' ;;
+                compare) options='-r --repeat --against --tolerance --format --columns -h --help --version' ;;
                 esac
             done
             COMPREPLY=($(compgen -W "$options" -- "$cur"))

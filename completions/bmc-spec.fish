@@ -78,4 +78,4 @@ complete -c bmc-spec -l split -x -a 'requests tensor layers' -d 'what the proces
 complete -c bmc-spec -l layers -x -d 'with --split layers, how many layers each rank has, as 10,12 (default: as their bytes have it)'
 complete -c bmc-spec -l in-flight -x -d 'with --split layers, groups of sequences that are under way at a time (default: as many as there are ranks)'
 complete -c bmc-spec -s h -l help -d 'print this list and exit'
-complete -c bmc-spec -l version -d 'print version, compiler, libraries and instruction set, and exit'
+complete -c bmc-spec -l version -d 'print version, git commit, compiler, libraries and instruction set, and exit'

@@ -30,4 +30,4 @@ complete -c bmc-tune -l format -x -a 'table md csv json jsonl' -d 'table, md, cs
 complete -c bmc-tune -s q -l quiet -d 'print nothing but errors'
 complete -c bmc-tune -l plot -r -F -d 'draw predicted and measured times of the first cell over T as SVG'
 complete -c bmc-tune -s h -l help -d 'print this list and exit'
-complete -c bmc-tune -l version -d 'print version, compiler, libraries and instruction set, and exit'
+complete -c bmc-tune -l version -d 'print version, git commit, compiler, libraries and instruction set, and exit'

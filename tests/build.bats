@@ -163,3 +163,49 @@ installing() { make -s -C "$ROOT" --no-print-directory "$@"; }
     [ "$second" != "$first" ]
     assert_equal "$(made OPT=-O0)" "$second"
 }
+
+# ---- the commit ----
+
+@test "--version of every program and the rows of bmc-prof name the same commit" {
+    bmc-prof() { "$BMC_BIN/bmc-prof" "$@"; }
+    bmc-gen --version | sed -n 's/^commit: *//p' >commit
+    # Empty for a build outside git.
+    if git -C "$ROOT" rev-parse HEAD >/dev/null 2>&1; then grep -qE '^[0-9A-Za-z._-]+$' commit || fail "$(bmc-gen --version)"; fi
+    for program in bmc-convert bmc-spec bmc-prof bmc-tune; do $program --version | sed -n 's/^commit: *//p' | diff commit -; done
+    bmc-prof roof -r 1 -t 1 --megabytes 1 --format jsonl | jq -r '.commit // empty' | diff commit -
+}
+
+# made: what the Makefile of this folder takes for the commit.
+made() {
+    make -s BUILD=b b/commit.c
+    sed -n 's/.*= "\(.*\)";$/\1/p' b/commit.c
+}
+
+@test "the commit follows git: a new one, changed files, none outside git or below another repository" {
+    export GIT_CONFIG_GLOBAL=/dev/null GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
+    export GIT_CEILING_DIRECTORIES=$PWD # not that of a folder around the tests
+    mkdir tree && cp "$ROOT/Makefile" tree && cd tree || return 1
+    assert_equal "$(made)" ""
+    git init -q . && echo b >.gitignore && echo 1 >file && git add . && git commit -qm one
+    one=$(git rev-parse --short=12 HEAD)
+    assert_equal "$(made)" "$one"
+    touch -d '1 hour ago' b/commit.c stamp
+    assert_equal "$(made)" "$one"
+    [ ! b/commit.c -nt stamp ] # the same is not written again, so nothing is built for it
+    echo 2 >file
+    assert_equal "$(made)" "$one-dirty"
+    git commit -qam two
+    assert_equal "$(made)" "$(git rev-parse --short=12 HEAD)"
+    [ "$(made)" != "$one" ]
+    mkdir below && cp Makefile below && cd below || return 1
+    assert_equal "$(made)" ""
+}
+
+@test "another commit compiles one file" {
+    [[ $BMC_BUILD == "$ROOT"/build/* ]] || skip "built elsewhere"
+    cd "$ROOT" || return 1
+    # Whatever is made "always" counts as changed here: the flags, which have not, are left out.
+    make -n V=1 -o "${BMC_BUILD#"$ROOT"/}/flags" programs >"$BATS_TEST_TMPDIR/commands"
+    assert_equal "$(grep -E ' -c -o ' "$BATS_TEST_TMPDIR/commands" | sed 's/.* //')" "${BMC_BUILD#"$ROOT"/}/commit.c"
+    assert_equal "$(grep -cE ' -o [^ ]*bin/bmc-' "$BATS_TEST_TMPDIR/commands")" 5
+}

@@ -72,10 +72,11 @@ compares() {
 
 @test "other models, sets and machines are said" {
     rows a "$(row 1 'shape: "/x/m.bmc", samples: {x_ms: [1, 1, 1, 1]}')"
-    rows b "$(row 1 'shape: "/y/n.bmc", model_id: "n", cpu: "d\u001b[31m", version: "2", samples: {x_ms: [1, 1, 1, 1]}')"
+    rows b "$(row 1 'shape: "/y/n.bmc", model_id: "n", cpu: "d\u001b[31m", version: "2", commit: "89ab-dirty", samples: {x_ms: [1, 1, 1, 1]}')"
     compares 0 '' a a
     compares 0 'model_id differs: \["m"\] in A, \["n"\] in B' a b --format csv
-    assert_equal "$(wc -l <<<"$stderr")" 3
+    assert_equal "$(wc -l <<<"$stderr")" 4
+    assert_regex "$stderr" 'commit differs: \[\] in A, \["89ab-dirty"\] in B'
     assert_regex "$stderr" 'cpu differs: \["c"\] in A'
     assert_regex "$stderr" 'version differs: \["1"\] in A, \["2"\] in B'
     [[ $stderr != *$'\e'* ]]
@@ -114,6 +115,114 @@ compares() {
         assert_equal "$(sed '1,/^$/d' out.md | wc -l)" $((${job#*:} + 2))
     done
     compares 0 '' - bench <bench
+}
+
+# Old files: "rows" in place of "attended", in latency the first policy's.
+@test "files of before the member attended was renamed are matched with new ones" {
+    rows old "$(row 1 'rows: "valid", samples: {x_ms: [1, 1, 1, 1]}')"
+    rows new "$(row 1 'attended: "valid", samples: {x_ms: [1, 1, 1, 1]}')"
+    rows other "$(row 1 'attended: "policy", samples: {x_ms: [1, 1, 1, 1]}')"
+    compares 0 '' old new --format json
+    assert_equal "$(jq -c '[.rows[] | [.attended, .verdict, has("rows")]]' <<<"$output")" '[["valid","same",false]]'
+    compares 0 '' new old
+    compares 1 'nothing alike' old other
+    for case in iterative:policy bmc:T=4:valid paged:16:policy; do
+        rows old "{n: 5, batch: 1, rows: \"valid\", samples: {\"${case%:*}_ms\": [1, 1, 1, 1]}}"
+        rows new "{n: 5, batch: 1, attended: \"${case##*:}\", samples: {\"${case%:*}_ms\": [1, 1, 1, 1]}}"
+        compares 0 '' old new --format json
+        assert_equal "$case $(jq -c '[.rows[].verdict]' <<<"$output")" "$case [\"same\"]"
+    done
+}
+
+@test "rows of what could not be measured are left out, and said" {
+    rows a "$(row 1 'samples: {x_ms: [1, 1, 1, 1]}')" '{policy: "bmc", batch: 2, error: "no\u001b memory"}'
+    rows b "$(row 1 'samples: {x_ms: [1, 1, 1, 1]}')"
+    run --separate-stderr bmc-prof compare a b --format json
+    assert_equal "$status $(jq -c '[.rows[].verdict]' <<<"$output")" '0 ["same"]'
+    assert_equal "$stderr" 'bmc-prof: a: bmc was not measured: no? memory'
+    rows c '{policy: "bmc", error: "no memory"}'
+    run --separate-stderr bmc-prof compare b c
+    assert_equal "$status $output $stderr" '1  bmc-prof: c: no row was measured: all have an error'
+}
+
+@test "latency is compared whatever policy comes first" {
+    tiny_shape tiny.shape
+    bmc-prof latency --shape ./tiny.shape -N 8 --every 4 -r 4 -t 1 --kv iterative,bmc --format json >a
+    bmc-prof latency --shape ./tiny.shape -N 8 --every 4 -r 4 -t 1 --kv bmc,iterative --format json >b
+    run --separate-stderr bmc-prof compare a b --tolerance 1000 --format json
+    assert_equal "$status $stderr" "0 "
+    assert_equal "$(jq -c '[.rows[] | select(.verdict | startswith("only")) | .figure]' <<<"$output")" '[]'
+    assert_equal "$(jq -c '[.rows[].attended] | unique' <<<"$output")" '["policy"]'
+    bmc-prof latency --shape ./tiny.shape -N 8 --every 4 -r 4 -t 1 --kv bmc,iterative --rows valid --format json >c
+    compares 1 'nothing alike' b c
+}
+
+# ---- two builds in turns ----
+
+# builds: folders a and b with a bmc-prof each, and with a bmc-gen that notes its name and takes twice the time of the run
+# before: times in b are 2, 4, 8 .. of those in a.
+builds() {
+    for build in a b; do
+        mkdir $build && cp "$BMC_BIN/bmc-prof" $build
+        cat >$build/bmc-gen <<END
+#!/bin/sh
+cat >/dev/null
+echo $build >>'$PWD/order'
+n=\$(grep -c $build '$PWD/order')
+[ $build = a ] && ms=10 || ms=\$((10 << n))
+echo '{"prefill_ms": 0, "decode_ms": '\$ms', "sample_ms": 0, "decode_steps": 1, "ranks": 1, "sampled_tokens": 1, "pss_bytes": 1}'
+END
+        chmod +x $build/bmc-gen
+    done
+    measured=(instances -m "$(model grimm)" -t 1 -r 1 -p 1 -n 1 --kv bmc)
+}
+
+@test "--against: pairs in alternating order, the interval of pairs, verdicts for this build" {
+    builds
+    run --separate-stderr b/bmc-prof compare --against a/bmc-prof --repeat 6 --format json -- "${measured[@]}"
+    assert_equal "$(paste -sd ' ' order)" 'a b b a a b b a a b b a'
+    # Ratios 2 to 64: see tests/unit/test_compare.c. Rates by their inverse.
+    assert_equal "$(verdicts)" $'tok_s_end_to_end 0.0883883476 0.015625 0.5 worse\nstep_ms 11.3137085 2 64 worse'
+    assert_equal "$(jq -c '[.rows[] | [.a, .rounds_a, .rounds_b]]' <<<"$output")" '[[100,6,6],[10,6,6]]'
+    assert_equal "$status $stderr" "1 bmc-prof: 2 of 2 figures are worse in this build than in a/bmc-prof, by more than 5 %"
+    rm order
+    run --separate-stderr b/bmc-prof compare --against=a/bmc-prof --repeat 2 -- "${measured[@]}"
+    assert_equal "$status $(wc -l <order)" "1 4"
+    assert_regex "$stderr" 'it takes 6 pairs, none of their values 0: give --repeat 6 or more$'
+    rm order
+    b/bmc-prof compare --against ./b/bmc-prof --tolerance 1000 -- "${measured[@]}" >table
+    assert_equal "$(wc -l <order) $(grep -c same table)" "16 2"
+}
+
+@test "--against: real runs of the same build differ by noise" {
+    tiny_shape tiny.shape
+    ok bmc-prof compare --against "$BMC_BIN/bmc-prof" --repeat 6 --tolerance 1000 --format json -- \
+        bench --shape ./tiny.shape -p 4 -n 2 -r 1 --warmup 0 -t 1 --megabytes 1
+    jq -e '.rows | length == 4 and all(.ratio_lo <= .ratio and .ratio <= .ratio_hi and .rounds_a == 6)' <<<"$output"
+}
+
+@test "--against: what cannot be compared is refused" {
+    local bench=(bench -p 0 -n 1 -r 1 --megabytes 1)
+    tiny_shape tiny.shape
+    expect_error 1 'no-such: cannot be started: No such file' bmc-prof compare --against ./no-such -- "${bench[@]}"
+    expect_error 1 '/bin/true: is no bmc-prof' bmc-prof compare --against /bin/true -- "${bench[@]}"
+    expect_error 2 'measured follows "--"' bmc-prof compare --against "$BMC_BIN/bmc-prof"
+    expect_error 2 '--prompt goes with .*; options of what --against runs follow "--"' bmc-prof compare --against x bench -p 0
+    expect_error 2 '"roof" is none of policies' bmc-prof compare --against x -- roof
+    expect_error 2 '--format cannot stand' bmc-prof compare --against x -- bench --format=csv
+    expect_error 2 '--repeat goes with compare --against only' bmc-prof compare a b --repeat 3
+    # A wrong option is named by the build that refuses it: by the other one, if that is older.
+    expect_error 1 'run 1 of 16: .*/bmc-prof: unknown option --frob' bmc-prof compare --against "$BMC_BIN/bmc-prof" -- bench --frob
+    printf '#!/bin/sh\n[ "$1" = --version ] && exec "%s" "$@"\necho "bmc-prof: unknown option --new" >&2\nexit 2\n' "$BMC_BIN/bmc-prof" >old
+    chmod +x old
+    expect_error 1 'run 1 of 16: ./old: unknown option --new$' bmc-prof compare --against ./old -- "${bench[@]}" --shape ./tiny.shape
+    # Another model, as each build's own default may be; another set.
+    printf '#!/bin/sh\n[ "$1" = --version ] && exec "%s" "$@"\nexec "%s" "$@" -m "%s"\n' "$BMC_BIN/bmc-prof" "$BMC_BIN/bmc-prof" "$(model grimm-draft)" >other
+    chmod +x other
+    expect_error 1 './other takes another model than this build: name one for both with -m$' bmc-prof compare --against ./other -- "${bench[@]}" -m "$(model grimm)"
+    sed 's/ -m .*/ --isa ref/' other >set
+    chmod +x set
+    expect_error 1 './set and this build have measured nothing alike: .*--isa' bmc-prof compare --against ./set -- "${bench[@]}" --shape ./tiny.shape --isa avx2
 }
 
 @test "a build that is twice as slow is found" {

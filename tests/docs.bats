@@ -200,7 +200,7 @@ fields_of_section() {
         # shellcheck disable=SC2086 # words
         "$TREE/bin/bmc-prof" $job -t 1 --format jsonl 2>stderr |
             head -n 1 | command jq -r 'keys_unsorted[]' | sort >written
-        grep -vx -e bmc_ms -e bmc_max_ms written >"$section.written" # named after the policies: POLICY_ms
+        grep -vx -e bmc_ms -e bmc_p95_ms -e bmc_max_ms written >"$section.written" # named after the policies: POLICY_ms
         fields_of_section "$section" >"$section.listed"
         [ "$(wc -l <"$section.listed")" -ge 2 ]
         run comm -23 "$section.written" <(sort -u "$section.listed" common)

@@ -121,10 +121,15 @@ gen() { bmc-gen -q -m "$(model grimm)" --ids --ignore-eos -t 1 "$@"; }
     assert_equal "$(jq -c '[.rows[] | .n_prompt + .n_gen]' <<<"$output")" '[60,20]'
     ok bmc-prof latency -m llama.bmc -N 50 --every 49 --kv shift:S=16 -t 1
     ok bmc-prof usecases -m llama.bmc --cases 30:30 --kv shift -r 1 --warmup 0 -t 1
-    for kv in bmc shift,bmc; do
-        expect_error 1 '60 rows .* are beyond the context of 32' bench -m llama.bmc --kv $kv
-        expect_error 1 '-N 50 is beyond the model.s context of 32' bmc-prof latency -m llama.bmc -N 50 --kv $kv
-    done
+    expect_error 1 '60 rows .* are beyond the context of 32' bench -m llama.bmc --kv bmc
+    expect_error 1 '-N 50 is beyond the model.s context of 32' bmc-prof latency -m llama.bmc -N 50 --kv bmc
+    # Beside a policy that can.
+    run --separate-stderr bench -m llama.bmc --kv shift,bmc
+    assert_equal "$status $stderr" "1 bmc-prof: bmc: 60 tokens are beyond the model's context of 32"
+    assert_equal "$(jq -c '[.rows[] | [.policy, .error == null]]' <<<"$output")" '[["shift",true],["bmc",false],["shift",true],["bmc",true]]'
+    run --separate-stderr bmc-prof latency -m llama.bmc -N 50 --every 49 --kv shift,bmc -t 1 --format json
+    assert_equal "$status $stderr" "1 bmc-prof: bmc: 50 tokens are beyond the model's context of 32"
+    jq -e '.rows | length == 2 and .[0].shift_ms > 0 and .[1].policy == "bmc"' <<<"$output"
     # Of positions that are learned there are no more.
     expect_error 1 '60 rows .* are beyond the context of 32' bench -m opt.bmc --kv shift
 }

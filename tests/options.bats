@@ -66,6 +66,7 @@ help_of() { # FILE OPTION
         choices_of "$program" >choices
         "$BMC_BIN/$program" --help >help
         while read -r option values; do
+            [ "$option" != --columns ] || continue # the manual lists those, for each subcommand
             text=" $(help_of help "$option") "
             for value in $values; do
                 seen=$((seen + 1))

@@ -37,7 +37,7 @@ cpu() { sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1; }
 @test "policies: parts as bars, the total with its spread, model, machine, threads and units" {
     prof policies -N 16 --kv bmc,paged:16,reserve --plot policies.svg --format csv
     assert_equal "$(wc -l <<<"$output")" 4
-    assert_picture policies.svg 'Attention block under cache policies: tiny.shape' 'N = 16, batch 1' '1 threads' \
+    assert_picture policies.svg 'Attention block under cache policies: tiny.shape' 'N = 16, batch 1' '1 thread,' \
         'time of all steps (ms)' '>cache policy<' '>bmc<' '>paged:16<' '>reserve<' '>allocation<' '>copying<' '>new rows<' \
         '>attention<' 'fastest to slowest round' 'bars need not reach it'
     if [ -n "$(cpu)" ]; then assert_picture policies.svg "$(cpu | sed 's/&/\&amp;/g')"; fi
@@ -58,19 +58,29 @@ cpu() { sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1; }
     [ "$(circles sweep.svg 8)" -ge 1 ]
 }
 
-@test "latency: a line for every policy, with the slowest token" {
+@test "latency: a panel for every policy, with p50, p95 and the slowest tokens" {
     prof latency -N 16 --every 1 --kv iterative,bmc:T=2 --plot latency.svg
-    assert_picture latency.svg 'Time of the n-th token: tiny.shape' '>iterative, median to slowest<' \
-        '>bmc:T=2, median to slowest<' 'n, rows in the cache' 'time of a token (ms)'
+    assert_picture latency.svg 'Time of the n-th token: tiny.shape' '>median, area up to their p95<' '>slowest of them<' \
+        '>iterative: p50 ' '>bmc:T=2: p50 ' ' ms, p95 ' ' ms, slowest ' 'n, KV entries in the cache' 'time of a token (ms)'
     assert_equal "$(grep -c '<polygon' latency.svg)" 2
-    assert_equal "$(circles latency.svg 4)" $((2 * (15 + 1)))
+    assert_equal "$(circles latency.svg 4)" $((2 * 15 + 1))
+    assert_equal "$(grep -c '>p95<' latency.svg)" 2
+}
+
+@test "latency: a panel for each of five policies and one that failed, and nothing of their names is cut" {
+    run --separate-stderr bmc-prof latency -m "$(model grimm)" -N 9 --every 4 -t 1 --plot five.svg \
+        --kv iterative,upfront,bmc,paged:16,reserve,headwise:ram=1K,group=1
+    assert_equal "$status" 1
+    assert_picture five.svg '>headwise:ram=1K,group=1: not measured<' '>paged:16: p50 ' '8 layers, ' '1 thread, '
+    assert_equal "$(grep -c ' font-weight="bold">' five.svg)" $((1 + 6))
+    assert_equal "$(grep -c $'\xe2\x80\xa6' five.svg)" 0
 }
 
 @test "bmc-tune: prediction, points with quartiles, fit, and the tuned and the best T" {
     ok bmc-tune --shape "$BATS_FILE_TMPDIR/tiny.shape" -N 64 --state cold --no-rows --dry-run -q -t 1 --megabytes 1 --evict 1 \
         --seconds 1 --rounds 3 --plot tune.svg
     assert_output ""
-    assert_picture tune.svg 'Growing cache and attention by T: tiny.shape' 'One layer, N = 64, batch 1, cold' '1 threads' \
+    assert_picture tune.svg 'Growing cache and attention by T: tiny.shape' 'One layer, N = 64, batch 1, cold' '1 thread,' \
         'T, allocations that fill the context' 'time to fill the context (ms)' '>predicted by the model<' \
         '>measured, median and quartiles<' '>fit a + bT + c/T<' 'the medians from T = ' \
         'from constants measured by themselves: at T = '

@@ -41,6 +41,7 @@ spelled() {
     --rows) echo "$1=policy" ;; # the default, too
     --alloc) echo "$1=malloc" ;;
     --format) echo "$1=csv" ;;
+    --columns) echo "$1=all" ;;
     --plot) echo "$1=x.svg" ;;
     *) echo "$1=1" ;;
     esac
@@ -65,9 +66,9 @@ spelled() {
             files=
             [ "$job" != compare ] || files='a b'
             # shellcheck disable=SC2046,SC2086 # words
-            refused "$option goes with .* only, not with $job" $job $files $(spelled "$option")
+            refused "$option goes with .* only, not with $job(; options of what --against runs follow \"--\")?" $job $files $(spelled "$option")
         done <others
-    done < <(grep -vx -e --format all) # all use that one
+    done < <(grep -vx -e --format -e --columns all) # all use these
     [ "$tried" -ge 25 ]
 }
 
@@ -79,7 +80,7 @@ spelled() {
         run --separate-stderr bmc-prof "$job" $([ "$job" != compare ] || echo none none) $(cat options)
         case $job in
         roof) assert_success ;;
-        compare) assert_regex "$stderr" 'none: cannot open' ;;
+        compare) assert_regex "$stderr" '"none" is none of policies' ;; # what --against measures
         heads) assert_regex "$stderr" 'no instruction set "1"' ;;
         instances) assert_regex "$stderr" 'cache policy "1" is unknown' ;;
         *) assert_regex "$stderr" '-m and --shape exclude each other' ;;
@@ -111,6 +112,26 @@ spelled() {
             "$ROOT/man/bmc-prof.1" | tr -d '\\' | grep -oE -- '--[a-z-]+' | sort >page
         diff page <(used_by "$job")
     done
+}
+
+@test "the defaults of --kv are what help says they are" {
+    local job all='iterative,upfront,bmc,paged:16,reserve,segment,shift,headwise' help
+    local -A default=([policies]=$all [latency]=iterative,bmc [bench]=bmc [usecases]=paged:16,iterative,upfront,bmc,reserve
+        [memory]=$all [instances]=iterative,paged:16,bmc [ranks]=bmc)
+    local -A args=([policies]='-N 4' [latency]='-N 4 --every 4' [bench]='-p 0 -n 1 --warmup 0 --megabytes 1' [usecases]='--cases 2:2'
+        [memory]='-p 2 -n 2' [instances]='-p 2 -n 2')
+    help=$(bmc-prof --help | tr -s ' \n' ' ')
+    [[ $help == *'(default: all for policies and memory; iterative,bmc for latency; bmc for bench and ranks; '* ]]
+    [[ $help == *"; ${default[usecases]} for usecases; ${default[instances]} for instances; ranks takes one)"* ]]
+    for job in "${!args[@]}"; do
+        # shellcheck disable=SC2086 # words
+        bmc-prof "$job" -m "$(model grimm)" ${args[$job]} -t 1 $([ "$job" = memory ] || echo -r 1) --format json >out 2>err || fail "$job: $(cat err)"
+        command jq -r '.rows[] | select(.policy == null or (.policy | endswith(")") or endswith("rows") | not)) |
+            .policy // (keys_unsorted[] | select(endswith("_max_ms")) | rtrimstr("_max_ms"))' out | awk '!seen[$0]++' | paste -sd , >policies
+        assert_equal "$job $(cat policies)" "$job ${default[$job]}"
+    done
+    bmc-prof usecases -m "$(model grimm)" --cases 2:2 -t 1 --lockstep --format jsonl >out
+    assert_equal "$(jq -r .policy out | paste -sd ' ')" "iterative upfront bmc"
 }
 
 @test "help says who uses what few use" {

@@ -190,8 +190,10 @@ all_gone() {
     awk '/^\.S[SH] / { inside = /Fields of every row|SS instances/ } inside && names { if (sub(/^\.B /, "")) print; names = 0 }
         inside && /^\.TP$/ { names = 1 }' "$ROOT/man/bmc-prof.1" | sort -u >listed
     assert_equal "$(comm -23 written listed)" ""
-    expect_error 1 '^bmc-prof: 2 processes \(--launcher .*no-such-mpirun: cannot be started: ' \
-        bmc-prof instances -m "$(model grimm)" -p 2 -n 1 -t 2 -r 1 --kv bmc --launcher no-such-mpirun
+    run --separate-stderr bmc-prof instances -m "$(model grimm)" -p 2 -n 1 -t 2 -r 1 --kv bmc --launcher no-such-mpirun --format json
+    assert_equal "$status" 1
+    assert_regex "$stderr" '^bmc-prof: bmc: 2 processes \(--launcher .*no-such-mpirun: cannot be started: '
+    assert_equal "$(jq -c '[.rows[] | [.ranks, .error == null]]' <<<"$output")" '[[1,true],[2,false]]'
 }
 
 # ---- ends ----

@@ -4,14 +4,16 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/svg_pen.h"
 
 /* Pixels. A column is the mean width of a character. */
 enum { WIDTH = 900, AREA = 360, LEFT = 80, RIGHT = 30, ROW = 18, COLUMN = 8, MOST_POINTS = 65 };
+enum { PANEL = 110, PANEL_GAP = 34, BAR_NAME_COLUMNS = 120 };
 
 /* A single slow round is not to press all the rest flat: spread is shown up to so many times the largest value. */
-enum { MOST_SPREAD = 5 };
+enum { MOST_SPREAD = 5, MOST_TOPS = 2 };
 
 /* Okabe and Ito's colours, which colour-blind people can tell apart; yellow left out, it cannot be seen on white. */
 static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
@@ -19,19 +21,34 @@ static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7"
 /* A dash pattern for every round through the colours. */
 static const char *const dashes[] = {"none", "7 4", "2 3"};
 
+static const double DEGREE = 3.14159265358979323846 / 180;
+
 /* Where the data lie, and what is shown of them. */
 struct frame {
     const struct svg_plot *plot;
     double top, bottom, height;
-    double x_min, x_max, y_max, hi_max;
+    double x_min, x_max, y_max, hi_max, tops_max;
     bool cut;           /* a spread does not end within */
-    size_t bar_columns; /* of the longest name of a bar */
+    bool cut_tops;      /* one of SVG_TOPS is above the axis */
+    size_t bar_columns; /* of the longest line of the names of bars */
+    size_t bar_lines;   /* 0: names stand aslant, in one line */
+    double bar_angle;   /* then: degrees */
+    double first, step; /* of panels: the top of the first, and from one to the next */
 };
+
+static size_t series_of_panel(const struct svg_plot *p)
+{
+    return p->n_panels ? p->n_series / p->n_panels : size_max(p->n_series, 1);
+}
+
+/* Series of panels are alike in each: of one colour. */
+static size_t role_of(const struct svg_plot *p, size_t k) { return k % series_of_panel(p); }
 
 /* Points over bars are black: bars of all colours are behind them. */
 static const char *colour_of(const struct svg_plot *p, size_t k)
 {
-    return p->bar && !(p->series[k].draw & SVG_BAR) ? "#000000" : colours[k % ARRAY_LEN(colours)];
+    return p->bar && !(p->series[k].draw & SVG_BAR) ? "#000000"
+                                                    : colours[role_of(p, k) % ARRAY_LEN(colours)];
 }
 
 static const char *dash_of(size_t k) { return dashes[k / ARRAY_LEN(colours) % ARRAY_LEN(dashes)]; }
@@ -93,15 +110,22 @@ static double tick_of(double span)
 
 static void put_y_axis(struct pen *pen, const struct frame *f)
 {
-    const double tick = tick_of(f->y_max), middle = (f->top + f->bottom) / 2;
-    char number[64], turned[96];
+    const bool low = f->bottom - f->top < AREA / 2.0; /* half as many ticks */
+    const double tick = tick_of(f->y_max * (low ? 2 : 1));
+    char number[64];
     for (int i = 0; i * tick <= f->y_max * 1.000001; i++) {
         const double y = y_of(f, i * tick);
         snprintf(number, sizeof number, "%.6g", i * tick);
         pen_put(pen, "<path d=\"M%d %.1fH%d\" stroke=\"%s\"/>\n", LEFT, y, WIDTH - RIGHT,
                 i ? "#ddd" : "#444");
-        pen_label(pen, LEFT - 8, y + 5, "end", "", number, 12);
+        pen_label(pen, LEFT - 11, y + 5, "end", "", number, 12);
     }
+}
+
+static void put_y_name(struct pen *pen, const struct frame *f)
+{
+    const double middle = (f->first + f->bottom) / 2;
+    char turned[96];
     snprintf(turned, sizeof turned, "transform=\"rotate(-90 20 %.1f)\"", middle);
     pen_label(pen, 20, middle, "middle", turned, f->plot->y_name, AREA / COLUMN);
 }
@@ -127,20 +151,62 @@ static void put_x_ticks(struct pen *pen, const struct frame *f)
         put_x_tick(pen, f, (first + i) * tick);
 }
 
-static bool turned_names(const struct frame *f)
+/* The next line of a bar's name: up to a comma, with it. */
+static size_t name_line(const char *name)
 {
-    return (double)(f->bar_columns * COLUMN) > slot_of(f);
+    const size_t len = strcspn(name, ",");
+    return len + (name[len] == ',');
 }
 
-/* Names stand straight where they have room, else aslant. */
+/* Names stand straight where their longest line has room, else aslant: at 35 degrees, or steeper, so that the first does not
+ * leave the picture. */
+static void plan_names(struct frame *f)
+{
+    const struct svg_plot *p = f->plot;
+    size_t longest = 1;
+    for (size_t i = 0; i < p->n_bars; i++) {
+        size_t lines = 0;
+        longest = size_max(longest, size_min(text_columns(p->bar[i]), BAR_NAME_COLUMNS));
+        for (const char *at = p->bar[i]; *at; lines++) {
+            char line[512];
+            const size_t len = name_line(at);
+            snprintf(line, sizeof line, "%.*s", (int)len, at);
+            f->bar_columns = size_max(f->bar_columns, text_columns(line));
+            at += len;
+        }
+        f->bar_lines = size_max(f->bar_lines, lines);
+    }
+    if ((double)(f->bar_columns * COLUMN) <= slot_of(f))
+        return;
+    f->bar_lines = 0;
+    f->bar_columns = longest;
+    const double room = LEFT + slot_of(f) / 2 - 12, length = (double)(longest * COLUMN);
+    f->bar_angle = length * cos(35 * DEGREE) <= room ? 35 : acos(room / length) / DEGREE;
+}
+
+/* Pixels below the axis that the names take beyond one line. */
+static double names_height(const struct frame *f)
+{
+    if (!f->plot->bar)
+        return 0;
+    return f->bar_lines ? (double)((f->bar_lines - 1) * ROW)
+                        : (double)(f->bar_columns * COLUMN) * sin(f->bar_angle * DEGREE);
+}
+
 static void put_bar_names(struct pen *pen, const struct frame *f)
 {
-    char turned[96];
     for (size_t i = 0; i < f->plot->n_bars; i++) {
-        const double x = x_of(f, (double)i + 0.5), y = f->bottom + 20;
-        snprintf(turned, sizeof turned, "transform=\"rotate(-35 %.1f %.1f)\"", x, y);
-        pen_label(pen, x, y, turned_names(f) ? "end" : "middle", turned_names(f) ? turned : "",
-                  f->plot->bar[i], f->bar_columns);
+        const double x = x_of(f, (double)i + 0.5);
+        double y = f->bottom + 20;
+        char turned[96], line[512];
+        const char *at = f->plot->bar[i];
+        snprintf(turned, sizeof turned, "transform=\"rotate(-%.0f %.1f %.1f)\"", f->bar_angle, x, y);
+        if (!f->bar_lines)
+            pen_label(pen, x, y, "end", turned, at, BAR_NAME_COLUMNS);
+        for (; f->bar_lines && *at; at += name_line(at), y += ROW) {
+            snprintf(line, sizeof line, "%.*s", (int)name_line(at), at);
+            pen_label(pen, x, y, "middle", "", line, f->bar_columns);
+        }
     }
 }
 
@@ -151,7 +217,7 @@ static void put_line(struct pen *pen, const struct frame *f, size_t k)
     const struct svg_series *s = &f->plot->series[k];
     bool down = false;
     pen_put(pen, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\" stroke-dasharray=\"%s\" d=\"",
-            colour_of(f->plot, k), dash_of(k));
+            colour_of(f->plot, k), dash_of(role_of(f->plot, k)));
     for (size_t i = 0; i < s->n; i++) {
         const bool there = shown(f, s, i);
         if (there)
@@ -187,16 +253,33 @@ static void put_whisker(struct pen *pen, const struct frame *f, double x, double
 static void put_point(struct pen *pen, const struct frame *f, const struct svg_series *s, size_t i,
                       const char *colour)
 {
-    const double x = x_at(s, i), hi = has_spread(s, i) ? s->hi[i] : s->y[i];
+    const double x = x_at(s, i);
     char number[64];
     if (s->draw & SVG_WHISKERS && has_spread(s, i))
         put_whisker(pen, f, x, s->lo[i], s->hi[i], colour);
     if (s->draw & SVG_POINTS)
         pen_put(pen, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n", x_of(f, x),
                 y_of(f, s->y[i]), colour);
-    snprintf(number, sizeof number, "%.4g", s->y[i]);
-    if (s->draw & SVG_VALUES)
-        pen_label(pen, x_of(f, x), y_of(f, hi) - 7, "middle", "font-size=\"12\"", number, 12);
+    snprintf(number, sizeof number, fabs(s->y[i]) < 1000 ? "%.3g" : "%.0f", s->y[i]);
+    if (s->draw & SVG_VALUES) /* at the height of the point, whose it is, and not above its spread */
+        pen_label(pen, x_of(f, x) + 8, y_of(f, s->y[i]) + 4, "start", "font-size=\"12\"", number, 12);
+}
+
+/* A ring, or where the axis ends below it a triangle. */
+static void put_tops(struct pen *pen, const struct frame *f, const struct svg_series *s,
+                     const char *colour)
+{
+    const char *size = s->n <= MOST_POINTS ? "2.5" : "1.5";
+    for (size_t i = 0; i < s->n; i++) {
+        const double x = shown(f, s, i) ? x_of(f, x_at(s, i)) : 0;
+        if (!shown(f, s, i))
+            continue;
+        if (s->y[i] > f->y_max)
+            pen_put(pen, "<path d=\"M%.1f %.1fl4 7h-8z\" fill=\"%s\"/>\n", x, f->top, colour);
+        else
+            pen_put(pen, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%s\" fill=\"none\" stroke=\"%s\"/>\n", x,
+                    y_of(f, s->y[i]), size, colour);
+    }
 }
 
 /* Bars of series k, on those before. */
@@ -221,6 +304,8 @@ static void put_series(struct pen *pen, const struct frame *f, size_t k)
         put_bars(pen, f, k);
     if (s->draw & SVG_LINE)
         put_line(pen, f, k);
+    if (s->draw & SVG_TOPS)
+        put_tops(pen, f, s, colour_of(f->plot, k));
     for (size_t i = 0; i < s->n && s->n <= MOST_POINTS; i++)
         if (shown(f, s, i))
             put_point(pen, f, s, i, colour_of(f->plot, k));
@@ -276,6 +361,8 @@ static size_t put_legend(struct pen *pen, const struct svg_plot *p, double y)
     for (size_t k = 0; k < p->n_series; k++) {
         const struct svg_series *s = &p->series[k];
         const char *colour = colour_of(p, k);
+        if (k >= series_of_panel(p))
+            continue;
         if (x > LEFT && x + legend_width(s) > WIDTH) {
             x = LEFT;
             y += ROW + 2;
@@ -292,6 +379,12 @@ static size_t put_legend(struct pen *pen, const struct svg_plot *p, double y)
         if (pen && s->draw & SVG_POINTS)
             pen_put(pen, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n", x + 13, y - 5,
                     colour);
+        if (pen && s->draw & SVG_BAND && !(s->draw & SVG_LINE))
+            pen_put(pen, "<path d=\"M%.1f %.1fh26v11h-26z\" fill=\"%s\" fill-opacity=\"0.18\"/>\n", x,
+                    y - 11, colour);
+        if (pen && s->draw & SVG_TOPS)
+            pen_put(pen, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"none\" stroke=\"%s\"/>\n",
+                    x + 13, y - 5, colour);
         if (pen)
             pen_label(pen, x + 33, y, "start", "font-size=\"13\"", s->name, 60);
         x += legend_width(s);
@@ -304,11 +397,40 @@ static void put_title(struct pen *pen, const struct frame *f)
     static const char note[] = "font-size=\"12.5\" fill=\"#444\"";
     const struct svg_plot *p = f->plot;
     double y = 30;
-    pen_label(pen, LEFT, y, "start", "font-size=\"17\" font-weight=\"bold\"", p->title, 82);
+    char font[64];
+    /* Smaller where it is long: names of files are a part of it. */
+    const double size = 17 * 76 / (double)size_max(text_columns(p->title), 76);
+    snprintf(font, sizeof font, "font-size=\"%.1f\" font-weight=\"bold\"", fmax(size, 9));
+    pen_label(pen, LEFT, y, "start", font, p->title, 143);
     for (size_t i = 0; i < SVG_NOTES && p->note[i]; i++)
         pen_label(pen, LEFT, y += ROW, "start", note, p->note[i], 120);
     if (f->cut)
         pen_label(pen, LEFT, y + ROW, "start", note, "What reaches the top goes on beyond it.", 120);
+    if (f->cut_tops)
+        pen_label(pen, LEFT, y + ROW * (1 + f->cut), "start", note,
+                  "Triangles at the top are slower than the axis shows.", 120);
+}
+
+/* A dashed line, named in the margin; `above`: pixels that the name stands higher. */
+static void put_level(struct pen *pen, const struct frame *f, double y, const char *name, double above)
+{
+    if (!usable(y))
+        return;
+    pen_put(pen, "<path d=\"M%d %.1fH%d\" stroke=\"#444\" stroke-dasharray=\"5 4\"/>\n", LEFT,
+            y_of(f, y), WIDTH - RIGHT);
+    pen_label(pen, WIDTH - RIGHT + 7, y_of(f, y) + 3 - above, "start", "font-size=\"10\" fill=\"#444\"",
+              name, 4);
+}
+
+/* The name above a panel, and the two lines; where these are close, their names are not. */
+static void put_panel(struct pen *pen, const struct frame *f, const struct svg_panel *panel)
+{
+    enum { APART = 10 };
+    const double between =
+        usable(panel->p50) && usable(panel->p95) ? y_of(f, panel->p50) - y_of(f, panel->p95) : APART;
+    pen_label(pen, LEFT, f->top - 8, "start", "font-weight=\"bold\"", panel->name, 110);
+    put_level(pen, f, panel->p50, "p50", 0);
+    put_level(pen, f, panel->p95, "p95", fmax(APART - between, 0));
 }
 
 /* ---- the whole ---- */
@@ -320,7 +442,10 @@ static void find_range(struct frame *f, size_t k)
     for (size_t i = 0; i < s->n; i++) {
         if (!shown(f, s, i))
             continue;
-        f->y_max = fmax(f->y_max, below_of(f, k, i) + s->y[i]);
+        double *most = s->draw & SVG_TOPS ? &f->tops_max : &f->y_max;
+        *most = fmax(*most, below_of(f, k, i) + s->y[i]);
+        if (f->plot->n_panels && has_spread(s, i))
+            f->y_max = fmax(f->y_max, s->hi[i]);
         f->hi_max = has_spread(s, i) ? fmax(f->hi_max, s->hi[i]) : f->hi_max;
         f->x_min = fmin(f->x_min, x_at(s, i));
         f->x_max = fmax(f->x_max, x_at(s, i));
@@ -340,23 +465,44 @@ static struct frame frame_of(const struct svg_plot *p)
         f.x_max = f.x_min * 2 + 1;
     f.cut = f.y_max > 0 && f.hi_max > f.y_max * MOST_SPREAD;
     f.y_max = f.cut ? f.y_max * MOST_SPREAD : fmax(f.y_max, f.hi_max);
+    f.cut_tops = f.y_max > 0 && f.tops_max > f.y_max * MOST_TOPS;
+    f.y_max = f.cut_tops ? f.y_max * MOST_TOPS : fmax(f.y_max, f.tops_max);
     f.y_max = f.y_max > 1e-300 ? f.y_max * 1.07 : 1; /* of less there is no tenth */
-    for (size_t i = 0; i < p->n_bars; i++)
-        f.bar_columns = size_max(f.bar_columns, size_min(text_columns(p->bar[i]), 24));
+    plan_names(&f);
     for (size_t i = 0; i < SVG_NOTES && p->note[i]; i++)
         f.top += ROW;
-    f.top += f.cut ? ROW : 0;
-    f.top += (double)((p->n_marks + 1) * ROW);
+    f.top += (f.cut ? ROW : 0) + (f.cut_tops ? ROW : 0);
+    f.top += (double)((p->n_marks + 1) * ROW) + (p->n_panels ? ROW / 2.0 : 0);
+    f.first = f.top;
+    f.step = p->n_panels > 1 ? fmax(PANEL, 480.0 / (double)p->n_panels) + PANEL_GAP : AREA;
     f.bottom = f.top + AREA;
     return f;
+}
+
+/* A panel, or the only area. */
+static void put_area(struct pen *pen, struct frame *f, size_t panel)
+{
+    const struct svg_plot *p = f->plot;
+    f->top = f->first + (double)panel * f->step;
+    f->bottom = f->top + f->step - (p->n_panels > 1 ? PANEL_GAP : 0);
+    put_y_axis(pen, f);
+    if (p->n_panels)
+        put_panel(pen, f, &p->panel[panel]);
+    for (size_t k = 0; k < p->n_series; k++)
+        if (p->series[k].draw & SVG_BAND && k / series_of_panel(p) == panel)
+            put_band(pen, f, k);
+    for (size_t k = 0; k < p->n_series; k++)
+        if (k / series_of_panel(p) == panel)
+            put_series(pen, f, k);
 }
 
 int svg_draw(const struct svg_plot *p, struct buf *out, struct err *err)
 {
     struct pen pen = {out, err, 0};
     struct frame f = frame_of(p);
-    const double names = turned_names(&f) && p->bar ? (double)(f.bar_columns * COLUMN) * 0.6 : 0;
-    const double axis = f.bottom + 46 + names, legend = axis + 30;
+    const double last = f.first + f.step * (double)size_max(p->n_panels, 1);
+    f.bottom = last - (p->n_panels > 1 ? PANEL_GAP : 0);
+    const double axis = f.bottom + 46 + names_height(&f), legend = axis + 30;
     f.height = legend + (double)((put_legend(NULL, p, 0) - 1) * (ROW + 2)) + 18;
     pen_put(&pen,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
@@ -367,18 +513,15 @@ int svg_draw(const struct svg_plot *p, struct buf *out, struct err *err)
     pen_text(&pen, p->title, 400);
     pen_put(&pen, "</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n");
     put_title(&pen, &f);
-    put_y_axis(&pen, &f);
+    put_y_name(&pen, &f);
     if (p->bar)
         put_bar_names(&pen, &f);
     else
         put_x_ticks(&pen, &f);
     pen_label(&pen, (LEFT + WIDTH - RIGHT) / 2.0, axis, "middle", "", p->x_name,
               (WIDTH - LEFT) / COLUMN);
-    for (size_t k = 0; k < p->n_series; k++)
-        if (p->series[k].draw & SVG_BAND)
-            put_band(&pen, &f, k);
-    for (size_t k = 0; k < p->n_series; k++)
-        put_series(&pen, &f, k);
+    for (size_t panel = 0; panel < size_max(p->n_panels, 1); panel++)
+        put_area(&pen, &f, panel);
     put_marks(&pen, &f);
     put_legend(&pen, p, legend);
     pen_put(&pen, "</svg>\n");

@@ -11,7 +11,8 @@ enum svg_draw {
     SVG_BAND = 4,     /* the spread as an area */
     SVG_WHISKERS = 8, /* the spread at every point */
     SVG_BAR = 16,     /* on top of the bars of the series before */
-    SVG_VALUES = 32   /* with the number above every point */
+    SVG_VALUES = 32,  /* with the number beside every point */
+    SVG_TOPS = 64     /* small rings; what is far above all else is a triangle at the top of the axis */
 };
 
 struct svg_series {
@@ -21,6 +22,12 @@ struct svg_series {
     const double *lo, *hi; /* [n]: spread; NULL: none */
     size_t n;
     unsigned draw; /* enum svg_draw */
+};
+
+/* One of several areas below each other, with the same axes. */
+struct svg_panel {
+    const char *name;
+    double p50, p95; /* dashed lines; NaN: none */
 };
 
 /* A point with a ring around it and a label above the picture. */
@@ -38,8 +45,11 @@ struct svg_plot {
     bool log2_x;                         /* x > 0 on a logarithmic axis with powers of 2 */
     const char *const *bar;              /* [n_bars]: names; NULL: x is a number */
     size_t n_bars;
-    const struct svg_series *series;
+    const struct svg_series
+        *series; /* with panels: those of the first, then as many of the second ... */
     size_t n_series;
+    const struct svg_panel *panel; /* [n_panels]; 0: one area */
+    size_t n_panels;
     struct svg_mark mark[SVG_MARKS];
     size_t n_marks;
 };

@@ -1,9 +1,12 @@
 /* Rows for people and for scripts. */
 #include "base/table.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/units.h"
 
 /* JSON's own rules escape what is below 0x20. A terminal obeys 0x7f and U+0080 to U+009F as well (c2 80 to c2 9f), which
  * can only stand in strings: they are escaped alike. */
@@ -69,12 +72,33 @@ static size_t width_of(const char *text, size_t len)
     return width;
 }
 
-/* A cell of the text and Markdown tables: no control characters, and in Markdown no bare bars. */
-static int plain_cell(const json_t *value, bool markdown, struct buf *cell, struct err *err)
+/* A column of the text and Markdown tables. */
+struct column {
+    const char *key;
+    bool markdown, human; /* human: numbers with units */
+    struct unit time;     /* then, of times */
+    size_t width;
+};
+
+static int column_text(const struct column *column, const json_t *value, struct buf *out,
+                       struct err *err)
 {
+    char text[64];
+    const bool bytes = json_is_integer(value) && unit_is_bytes(column->key);
+    if (!column->human || !(json_is_real(value) || bytes))
+        return cell_text(value, out, err);
+    unit_spell(column->key, &column->time, json_number_value(value), text, sizeof text);
+    return buf_addf(out, err, "%s", text);
+}
+
+/* A cell of the text and Markdown tables: no control characters, and in Markdown no bare bars. */
+static int plain_cell(const struct column *column, const json_t *value, struct buf *cell,
+                      struct err *err)
+{
+    const bool markdown = column->markdown;
     struct buf raw = {0};
     buf_clear(cell);
-    int rc = cell_text(value, &raw, err);
+    int rc = column_text(column, value, &raw, err);
     if (rc == 0 && raw.len)
         text_make_printable(raw.data, raw.len, "");
     for (size_t i = 0; i < raw.len && rc == 0; i++)
@@ -117,29 +141,49 @@ static json_t *columns_of(const json_t *rows, struct err *err)
     return NULL;
 }
 
-/* The widest cell of every column, names included. */
-static int measure(const json_t *rows, json_t *columns, bool markdown, size_t *width, struct err *err)
+/* The name over a column. It may come from a file, too. */
+static int column_name(const char *name, bool human, struct buf *cell, struct err *err)
+{
+    char heading[256];
+    buf_clear(cell);
+    if (human)
+        unit_heading(name, heading, sizeof heading);
+    if (buf_addf(cell, err, "%s", human ? heading : name) < 0)
+        return -1;
+    text_make_printable(cell->data, cell->len, "");
+    return 0;
+}
+
+/* The widest cell of a column, its name included. */
+static int measure(const json_t *rows, struct column *column, struct err *err)
 {
     struct buf cell = {0};
-    size_t i;
-    json_t *row, *value;
-    const char *key;
-    int rc = 0;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row)
-    {
-        size_t column = 0;
-        json_object_foreach(columns, key, value)
-        {
-            if ((rc = plain_cell(json_object_get(row, key), markdown, &cell, err)) < 0)
-                goto out;
-            width[column] =
-                size_max(width[column], size_max(strlen(key), width_of(cell.data, cell.len)));
-            column++;
-        }
+    int rc = column_name(column->key, column->human, &cell, err);
+    if (rc == 0)
+        column->width = width_of(cell.data, cell.len);
+    for (size_t i = 0; rc == 0 && i < json_array_size(rows); i++) {
+        rc = plain_cell(column, json_object_get(json_array_get(rows, i), column->key), &cell, err);
+        if (rc == 0)
+            column->width = size_max(column->width, width_of(cell.data, cell.len));
     }
-out:
     buf_release(&cell);
     return rc;
+}
+
+/* All times of a table have one unit: they are there to be compared. */
+static struct unit time_unit(const json_t *rows)
+{
+    double largest = 0;
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i), *value;
+        const char *key;
+        json_object_foreach(row, key, value)
+        {
+            if (unit_is_time(key))
+                largest = fmax(largest, fabs(json_number_value(value)));
+        }
+    }
+    return unit_of_times(largest);
 }
 
 /* What stands around the cells of a line. */
@@ -154,58 +198,60 @@ static int end_line(const struct frame *frame, struct buf *out, struct err *err)
     return buf_addf(out, err, "%s", frame->after);
 }
 
-/* The name of a column, which may come from a file, too. */
-static int column_name(const char *name, struct buf *cell, struct err *err)
-{
-    buf_clear(cell);
-    if (buf_add(cell, name, strlen(name), err) < 0)
-        return -1;
-    text_make_printable(cell->data, cell->len, "");
-    return 0;
-}
-
 /* One line: the names of the columns, or a row's cells. */
-static int put_line(json_t *columns, const json_t *row, const size_t *width, const struct frame *frame,
-                    struct buf *out, struct err *err)
+static int put_line(json_t *columns, const json_t *row, const struct column *column,
+                    const struct frame *frame, struct buf *out, struct err *err)
 {
     struct buf cell = {0};
     const char *key;
     json_t *value;
-    size_t column = 0;
+    size_t i = 0;
     int rc = buf_addf(out, err, "%s", frame->before);
     json_object_foreach(columns, key, value)
     {
         const json_t *at = row ? json_object_get(row, key) : value;
-        if (rc == 0 && column)
+        if (rc == 0 && i)
             rc = buf_addf(out, err, "%s", frame->between);
         buf_clear(&cell);
         if (rc == 0)
-            rc = row ? plain_cell(at, *frame->before, &cell, err) : column_name(key, &cell, err);
+            rc = row ? plain_cell(&column[i], at, &cell, err)
+                     : column_name(key, column[i].human, &cell, err);
         if (rc == 0)
-            rc = put_padded(&cell, json_is_number(at), width[column], out, err);
-        column++;
+            rc = put_padded(&cell, json_is_number(at), column[i].width, out, err);
+        i++;
     }
     buf_release(&cell);
     return rc < 0 ? -1 : end_line(frame, out, err);
 }
 
 /* Text and Markdown differ in what stands around cells. */
-static int write_padded(const json_t *rows, json_t *columns, bool markdown, struct buf *out,
+static int write_padded(const json_t *rows, json_t *columns, bool markdown, bool human, struct buf *out,
                         struct err *err)
 {
     static const struct frame frames[] = {{"", "  ", "\n"}, {"| ", " | ", " |\n"}};
     const struct frame *frame = &frames[markdown];
     const size_t n = json_object_size(columns);
-    size_t *width = calloc(n + 1, sizeof *width);
-    int rc = width ? measure(rows, columns, markdown, width, err)
-                   : err_set(err, "out of memory for a table");
+    const struct unit time = time_unit(rows);
+    struct column *column = calloc(n + 1, sizeof *column);
+    const char *key;
+    json_t *value;
+    size_t at = 0;
+    int rc = column ? 0 : err_set(err, "out of memory for a table");
+    json_object_foreach(columns, key, value)
+    {
+        if (rc == 0) {
+            column[at] =
+                (struct column){.key = key, .markdown = markdown, .human = human, .time = time};
+            rc = measure(rows, &column[at++], err);
+        }
+    }
     if (rc == 0)
-        rc = put_line(columns, NULL, width, frame, out, err);
+        rc = put_line(columns, NULL, column, frame, out, err);
     for (size_t i = 0; rc == 0 && markdown && i < n; i++)
         rc = buf_addf(out, err, "| --- %s", i + 1 < n ? "" : "|\n");
     for (size_t i = 0; rc == 0 && i < json_array_size(rows); i++)
-        rc = put_line(columns, json_array_get(rows, i), width, frame, out, err);
-    free(width);
+        rc = put_line(columns, json_array_get(rows, i), column, frame, out, err);
+    free(column);
     return rc;
 }
 
@@ -245,7 +291,7 @@ static int write_csv(const json_t *rows, json_t *columns, struct buf *out, struc
     int rc = -1;
     json_object_foreach(columns, key, value)
     {
-        if ((n++ && buf_add(out, ",", 1, err) < 0) || column_name(key, &cell, err) < 0 ||
+        if ((n++ && buf_add(out, ",", 1, err) < 0) || column_name(key, false, &cell, err) < 0 ||
             put_csv(cell.data, cell.len, out, err) < 0)
             goto out;
     }
@@ -286,14 +332,15 @@ static int write_json(const json_t *rows, const json_t *about, struct buf *out, 
 }
 
 /* The formats that have columns. */
-static int write_columns(const json_t *rows, enum table_format format, struct buf *out, struct err *err)
+static int write_columns(const json_t *rows, enum table_format format, bool human, struct buf *out,
+                         struct err *err)
 {
     json_t *columns = columns_of(rows, err);
     int rc = -1;
     if (columns && format == TABLE_CSV)
         rc = write_csv(rows, columns, out, err);
     else if (columns)
-        rc = write_padded(rows, columns, format == TABLE_MD, out, err);
+        rc = write_padded(rows, columns, format == TABLE_MD, human, out, err);
     json_decref(columns);
     return rc;
 }
@@ -314,7 +361,7 @@ static int write_lines(const json_t *rows, struct buf *out, struct err *err)
 
 int table_pick(const json_t *row, const char *columns, json_t **picked, struct err *err)
 {
-    char name[64];
+    char name[256];
     *picked = json_object();
     int rc = *picked ? 0 : err_set(err, "out of memory for a row");
     for (const char *at = columns; *at && rc == 0; at += *at == ' ') {
@@ -348,6 +395,11 @@ int table_write(const json_t *rows, const json_t *about, enum table_format forma
     switch (format) {
     case TABLE_JSON: return write_json(rows, about, out, err);
     case TABLE_JSONL: return write_lines(rows, out, err);
-    default: return write_columns(rows, format, out, err);
+    default: return write_columns(rows, format, false, out, err);
     }
+}
+
+int table_write_human(const json_t *rows, enum table_format format, struct buf *out, struct err *err)
+{
+    return write_columns(rows, format, true, out, err);
 }

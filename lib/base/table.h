@@ -15,6 +15,10 @@ enum table_format { TABLE_TEXT, TABLE_MD, TABLE_CSV, TABLE_JSON, TABLE_JSONL };
 int table_write(const json_t *rows, const json_t *about, enum table_format format, struct buf *out,
                 struct err *err) MUST_USE;
 
+/* The same as a text or Markdown table whose numbers have few digits, and units by the names of their columns (units.h). */
+int table_write_human(const json_t *rows, enum table_format format, struct buf *out,
+                      struct err *err) MUST_USE;
+
 /* The members of `row` that `columns` names, separated by blanks, in that order; what it lacks is left out. The
  * result is the caller's to release, after an error, too. */
 int table_pick(const json_t *row, const char *columns, json_t **picked, struct err *err) MUST_USE;

@@ -80,6 +80,40 @@ struct change change_of(const double *a, size_t n_a, const double *b, size_t n_b
     return change;
 }
 
+/* P(W <= w) for w = 0, 1, ... of the signed rank sum: each of the ranks 1 to n is in it or not, alike. */
+size_t change_pair_rank(size_t n)
+{
+    enum { MOST = COMPARE_ROUNDS * (COMPARE_ROUNDS + 1) / 2 };
+    double p[MOST + 1] = {1}, sum = 0;
+    size_t w = 0;
+    for (size_t rank = 1; rank <= n; rank++)
+        for (size_t s = rank * (rank + 1) / 2 + 1; s-- > 0;)
+            p[s] = (p[s] + (s >= rank ? p[s - rank] : 0)) / 2;
+    for (sum = p[0]; sum <= ONE_SIDE + 1e-12; sum += p[w])
+        w++;
+    return w;
+}
+
+struct change change_of_pairs(const double *a, const double *b, size_t n)
+{
+    double mean[COMPARE_ROUNDS * (COMPARE_ROUNDS + 1) / 2];
+    const size_t k = change_pair_rank(n);
+    struct change change = {.there = all_positive(a, n) && all_positive(b, n)};
+    size_t means = 0;
+    for (size_t i = 0; i < n && change.there; i++)
+        for (size_t j = 0; j <= i; j++)
+            mean[means++] = (log(b[i] / a[i]) + log(b[j] / a[j])) / 2;
+    if (!change.there)
+        return change;
+    change.value = exp(stat_quantile(mean, means, 0.5)); /* sorts */
+    change.bounded = k > 0;
+    if (change.bounded) {
+        change.lo = exp(mean[k - 1]);
+        change.hi = exp(mean[means - k]);
+    }
+    return change;
+}
+
 enum verdict change_verdict(const struct change *change, bool less_is_better, double tolerance)
 {
     const double most = 1 + tolerance, least = 1 / most;

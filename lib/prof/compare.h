@@ -23,6 +23,14 @@ struct change change_of(const double *a, size_t n_a, const double *b, size_t n_b
  * than 95 %. Exact up to 400 pairs, by the normal approximation beyond. */
 size_t change_rank(size_t n_a, size_t n_b);
 
+/* The same of pairs, a[i] and b[i]: the median of the geometric means of any two of the ratios b[i] / a[i], and the interval
+ * that belongs to Wilcoxon's signed rank test (Tukey; Hollander, Wolfe and Chicken, 3.2 and 3.3). What both of a pair
+ * met alike is not in it. 1 <= n <= COMPARE_ROUNDS. */
+struct change change_of_pairs(const double *a, const double *b, size_t n);
+
+/* The interval takes the k-th of those means from both ends; 0: fewer than 6 pairs. */
+size_t change_pair_rank(size_t n);
+
 enum verdict { VERDICT_SAME, VERDICT_BETTER, VERDICT_WORSE, VERDICT_UNCLEAR, VERDICT_NONE };
 
 /* Better or worse only where the whole interval is beyond the tolerance (0.05: 5 %), the same only where it is within. A

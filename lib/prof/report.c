@@ -37,22 +37,15 @@ static json_t *setup_members(const struct report *report)
     const struct run *run = &report->run;
     char cpu[128];
     cpu_model_name(cpu, sizeof cpu);
-    return json_pack("{s:o, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:o, s:s, s:s}",
-                     "shape", json_text(report->shape, strlen(report->shape)), "model_id",
-                     report->model_id, "layers", (json_int_t)run->config.layers, "N",
-                     (json_int_t)run->N, "weight_type", dtype_name(report->weight_type), "kv_type",
-                     cache_type_name(run->kv_type), "attn", run->attn->name, "isa", run->kernels->isa,
-                     "precision", precision_name(run->precision), "threads", run->threads, "repeat",
-                     report->repeat, "warmup", report->warmup, "seed", (json_int_t)run->seed, "cpu",
-                     json_text(cpu, strlen(cpu)), "version", report->version, "timestamp",
-                     report->timestamp);
-}
-
-static json_t *cache_members(const struct kv_spec *spec)
-{
-    const bool valid = kv_spec_valid_rows(spec);
-    return json_pack("{s:s, s:s, s:b}", "rows", valid ? "valid" : "policy", "alloc",
-                     pages_alloc_name(spec->alloc), "lockstep", spec->lockstep);
+    return json_pack(
+        "{s:o, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:o, s:s, s:s?, s:s}",
+        "shape", json_text(report->shape, strlen(report->shape)), "model_id", report->model_id,
+        "layers", (json_int_t)run->config.layers, "N", (json_int_t)run->N, "weight_type",
+        dtype_name(report->weight_type), "kv_type", cache_type_name(run->kv_type), "attn",
+        run->attn->name, "isa", run->kernels->isa, "precision", precision_name(run->precision),
+        "threads", run->threads, "repeat", report->repeat, "warmup", report->warmup, "seed",
+        (json_int_t)run->seed, "cpu", json_text(cpu, strlen(cpu)), "version", report->version, "commit",
+        report->commit, "timestamp", report->timestamp);
 }
 
 int rows_merge(json_t *row, json_t *more, struct err *err)
@@ -62,12 +55,20 @@ int rows_merge(json_t *row, json_t *more, struct err *err)
     return rc < 0 ? err_set(err, "out of memory for a row") : 0;
 }
 
+int rows_add_cache(const struct kv_spec *spec, bool valid, json_t *row, struct err *err)
+{
+    return rows_merge(row,
+                      json_pack("{s:s, s:s, s:b}", "attended", valid ? "valid" : "policy", "alloc",
+                                pages_alloc_name(spec->alloc), "lockstep", spec->lockstep),
+                      err);
+}
+
 int rows_add_setup(const struct report *report, const struct kv_spec *spec, json_t *row,
                    struct err *err)
 {
     if (rows_merge(row, setup_members(report), err) < 0)
         return -1;
-    return spec ? rows_merge(row, cache_members(spec), err) : 0;
+    return spec ? rows_add_cache(spec, kv_spec_valid_rows(spec), row, err) : 0;
 }
 
 static double median_of(const struct block_result *result, size_t n, size_t at)
@@ -133,15 +134,22 @@ int report_blocks(const struct report *report, const struct contender *contender
 {
     const size_t repeat = (size_t)report->repeat, rounds = repeat + (size_t)report->warmup;
     struct block_result *result = calloc(n * repeat, sizeof *result);
+    struct err *why = calloc(n, sizeof *why);
     int rc = -1;
-    if (!result)
-        return err_set(err, "out of memory for %zu results", n * repeat);
+    if (!result || !why) {
+        err_set(err, "out of memory for %zu results", n * repeat);
+        goto out;
+    }
     /* In turns, so that drift of the machine meets all alike. */
     for (size_t round = 0; round < rounds; round++)
         for (size_t i = 0; i < n; i++) {
             struct block_result one;
-            if (run_block(&report->run, &contender[i].spec, &one, err) < 0) {
-                err_prefix(err, "%s", contender[i].text);
+            if (*why[i].text || !contender_fits(&contender[i], report->run.N, &why[i]))
+                continue;
+            if (run_block(&report->run, &contender[i].spec, &one, &why[i]) < 0) {
+                if (!*report->run.interrupted)
+                    continue;
+                *err = why[i];
                 goto out;
             }
             if (round >= (size_t)report->warmup)
@@ -151,8 +159,13 @@ int report_blocks(const struct report *report, const struct contender *contender
         }
     rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++)
-        rc = block_row(report, &contender[i], &result[i * repeat], repeat, rows, err);
+        rc = *why[i].text
+                 ? rows_add_failure(report, contender[i].text, &contender[i].spec, report->run.N,
+                                    json_pack("{s:I}", "batch", (json_int_t)report->run.batch), &why[i],
+                                    rows, err)
+                 : block_row(report, &contender[i], &result[i * repeat], repeat, rows, err);
 out:
+    free(why);
     free(result);
     return rc;
 }
@@ -179,10 +192,10 @@ int report_roof(const struct report *report, const struct roof *roof, json_t *ro
     char cpu[128];
     cpu_model_name(cpu, sizeof cpu);
     json_t *row = json_pack("{s:f, s:f}", "read_gb_s", roof->read_gb_s, "copy_gb_s", roof->copy_gb_s);
-    json_t *rest =
-        json_pack("{s:f, s:i, s:i, s:o, s:s, s:s}", "page_fault_ns", roof->page_fault_ns, "threads",
-                  report->run.threads, "repeat", report->repeat, "cpu", json_text(cpu, strlen(cpu)),
-                  "version", report->version, "timestamp", report->timestamp);
+    json_t *rest = json_pack("{s:f, s:i, s:i, s:o, s:s, s:s?, s:s}", "page_fault_ns",
+                             roof->page_fault_ns, "threads", report->run.threads, "repeat",
+                             report->repeat, "cpu", json_text(cpu, strlen(cpu)), "version",
+                             report->version, "commit", report->commit, "timestamp", report->timestamp);
     int rc = row ? add_peaks(row, roof, err) : err_set(err, "out of memory for a row");
     if (rows_merge(row, rest, err) < 0)
         rc = -1;

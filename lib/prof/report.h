@@ -3,6 +3,7 @@
 #define BMC_REPORT_H
 
 #include "base/json.h"
+#include "prof/failures.h"
 #include "prof/roof.h"
 #include "prof/run.h"
 
@@ -12,11 +13,12 @@ struct report {
     const char *shape; /* of a shape file, or the model's path */
     char model_id[65]; /* of a model file, or "" */
     enum dtype weight_type;
-    const char *version;
-    char timestamp[32]; /* when the run began: UTC, ISO 8601 */
+    const char *version, *commit; /* of the program; commit: NULL for a build outside git */
+    char timestamp[32];           /* when the run began: UTC, ISO 8601 */
     int repeat, warmup;
     size_t
         memory_bytes; /* for the cache: the use cases' batches are as large as that holds; 0: as they are given */
+    struct failures *failures;                              /* filled */
     void (*progress)(void *arg, size_t done, size_t total); /* runs; may be NULL */
     void *arg;
 };
@@ -25,19 +27,29 @@ struct report {
 struct contender {
     const char *text;
     struct kv_spec spec;
+    size_t longest; /* tokens that a sequence can have under it; 0: any number */
 };
+
+/* A contender that cannot be measured leaves a row with the reason as its member "error", is noted in report->failures,
+ * and ends nothing. */
 
 /* The attention block under every contender, in turns: one row each, medians of the repeats. */
 int report_blocks(const struct report *report, const struct contender *contender, size_t n,
                   json_t *rows, struct err *err) MUST_USE;
 
+/* Of all tokens of a contender; NaN where it could not be measured. */
+struct latency_all {
+    double p50_ms, p95_ms;
+};
+
 struct latency_case {
     size_t depth; /* rows before the first token, written and not computed; 0 with a snapshot */
     size_t every; /* tokens that share a row; 0: a part in 32 of them */
+    struct latency_all *all; /* [contenders], filled; may be NULL */
 };
 
-/* Latency of the n-th token: a row for every `every` tokens, with a column of medians and one of the slowest token per
- * contender ("bmc:T=16_ms", "bmc:T=16_max_ms"). Decoding begins with one token behind `depth` rows, or with
+/* Latency of the n-th token: a row for every `every` tokens, with columns of medians, 95th percentiles and slowest tokens
+ * for each contender ("bmc:T=16_ms", "bmc:T=16_p95_ms", "bmc:T=16_max_ms"). Decoding begins with one token behind `depth` rows, or with
  * the first sequence of the snapshot, and fills the context. */
 int report_latency(const struct report *report, const struct model *model,
                    const struct contender *contender, size_t n, const struct latency_case *what,

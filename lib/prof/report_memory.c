@@ -67,7 +67,8 @@ struct job {
 
 /* Takes over `of_run`. */
 static int add_row(const struct job *job, const char *policy, const struct kv_spec *spec,
-                   const struct memory_case *what, double bytes, json_t *of_run, struct err *err)
+                   bool is_equation, const struct memory_case *what, double bytes, json_t *of_run,
+                   struct err *err)
 {
     const struct run *run = &job->report->run;
     const double standard = (double)what->batch * standard_rows(run, what) * token_bytes(run);
@@ -79,6 +80,8 @@ static int add_row(const struct job *job, const char *policy, const struct kv_sp
     int rc = rows_merge(row, of_run, err);
     if (rc == 0)
         rc = rows_add_setup(job->report, spec, row, err);
+    if (rc == 0 && is_equation)
+        rc = json_put(row, "attended", json_null(), err);
     if (rc == 0)
         rc = json_push(job->rows, json_incref(row), err);
     json_decref(row);
@@ -94,15 +97,26 @@ static int equation_row(const struct job *job, const struct equation *e, const s
     json_t *none = json_pack("{s:o, s:n, s:n, s:n, s:n, s:n, s:n, s:n}", "fits",
                              rows_count(job->budget ? (int64_t)fits : -1), "least_bytes", "T", "r",
                              "run_layers", "run_batch", "run_bytes", "run_over");
-    return add_row(job, e->name, spec, what, (double)what->batch * one, none, err);
+    return add_row(job, e->name, spec, true, what, (double)what->batch * one, none, err);
 }
 
 static int policy_row(const struct job *job, const struct contender *c, const struct memory_case *what,
                       struct err *err)
 {
     struct memory_result r;
-    if (run_memory(&job->report->run, &c->spec, what, job->budget, job->run_bytes, &r, err) < 0)
-        return -1;
+    struct err why;
+    if (!contender_fits(c, what->prompt + what->answer, &why) ||
+        run_memory(&job->report->run, &c->spec, what, job->budget, job->run_bytes, &r, &why) < 0) {
+        *err = why;
+        return *job->report->run.interrupted
+                   ? -1
+                   : rows_add_failure(
+                         job->report, c->text, &c->spec, job->report->run.N,
+                         json_pack("{s:I, s:I, s:I, s:I}", "batch", (json_int_t)what->batch, "beams",
+                                   (json_int_t)what->beams, "n_prompt", (json_int_t)what->prompt,
+                                   "n_gen", (json_int_t)what->answer),
+                         &why, job->rows, err);
+    }
     const bool ran = r.run_layers > 0, fits = r.fits < SIZE_MAX && (job->budget || r.impossible);
     json_t *of_run = json_pack(
         "{s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "fits", rows_count(fits ? (int64_t)r.fits : -1),
@@ -111,7 +125,7 @@ static int policy_row(const struct job *job, const struct contender *c, const st
         rows_count(ran ? (int64_t)r.run_batch : -1), "run_bytes",
         rows_count(ran ? (int64_t)r.run_bytes : -1), "run_over",
         rows_real_if(ran && r.arithmetic_bytes, (double)r.run_bytes / (double)r.arithmetic_bytes));
-    return add_row(job, c->text, &c->spec, what, (double)r.bytes, of_run, err);
+    return add_row(job, c->text, &c->spec, false, what, (double)r.bytes, of_run, err);
 }
 
 static int case_rows(const struct job *job, const struct contender *contender, size_t n,
@@ -121,10 +135,8 @@ static int case_rows(const struct job *job, const struct contender *contender, s
         if (equation_row(job, &equations[i], &contender[0].spec, what, err) < 0)
             return -1;
     for (size_t i = 0; i < n; i++)
-        if (policy_row(job, &contender[i], what, err) < 0) {
-            err_prefix(err, "%s", contender[i].text);
+        if (policy_row(job, &contender[i], what, err) < 0)
             return -1;
-        }
     return 0;
 }
 

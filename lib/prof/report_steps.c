@@ -1,4 +1,5 @@
 /* Rows of whole model steps: latency, bench and use cases. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,11 +22,16 @@ struct tokens {
     size_t rounds, n;
 };
 
-/* Median and slowest of the tokens [from, to) over all rounds, and the median of each round. */
+/* Why each contender could not be measured, "" where it could. */
+struct reasons {
+    struct err of[MAX_CONTENDERS];
+};
+
+/* Median, 95th percentile and slowest of the tokens [from, to) over all rounds, and the median of each round. */
 static int add_latency(json_t *row, const struct tokens *tokens, size_t from, size_t to,
                        struct err *err)
 {
-    char key[64];
+    char key[256];
     double of_round[MAX_REPEAT];
     const size_t n = to - from, all = tokens->rounds * n;
     double *x = mem_alloc(all, sizeof *x);
@@ -39,6 +45,9 @@ static int add_latency(json_t *row, const struct tokens *tokens, size_t from, si
     int rc = json_put(row, key, json_real(stat_quantile(x, all, 0.5)), err);
     if (rc == 0)
         rc = rows_add_samples(row, key, of_round, tokens->rounds, sizeof *of_round, err);
+    snprintf(key, sizeof key, "%s_p95_ms", tokens->name);
+    if (rc == 0)
+        rc = json_put(row, key, json_real(stat_quantile(x, all, 0.95)), err);
     snprintf(key, sizeof key, "%s_max_ms", tokens->name);
     if (rc == 0)
         rc = json_put(row, key, json_real(x[all - 1]), err);
@@ -48,8 +57,8 @@ static int add_latency(json_t *row, const struct tokens *tokens, size_t from, si
 
 /* The row of tokens [from, to), under all contenders; time[contender][round][token]. */
 static int latency_row(const struct report *report, const struct contender *contender, size_t n,
-                       const double *time, size_t begin, size_t from, size_t to, json_t *rows,
-                       struct err *err)
+                       const struct reasons *why, const double *time, size_t begin, size_t from,
+                       size_t to, json_t *rows, struct err *err)
 {
     const size_t rounds = (size_t)report->repeat, n_tokens = report->run.N - begin;
     json_t *row =
@@ -58,14 +67,52 @@ static int latency_row(const struct report *report, const struct contender *cont
     for (size_t i = 0; i < n && rc == 0; i++) {
         const struct tokens tokens = {contender[i].text, time + i * rounds * n_tokens, rounds,
                                       n_tokens};
-        rc = add_latency(row, &tokens, from, to, err);
+        if (!*why->of[i].text)
+            rc = add_latency(row, &tokens, from, to, err);
     }
     if (rc == 0)
-        rc = rows_add_setup(report, &contender[0].spec, row, err);
+        rc = rows_add_setup(report, NULL, row, err);
+    /* The row is of several policies: it has the setting that they share, not what it makes of the first of them. */
+    if (rc == 0)
+        rc = rows_add_cache(&contender[0].spec, contender[0].spec.valid_rows_only, row, err);
     if (rc == 0)
         rc = json_push(rows, json_incref(row), err);
     json_decref(row);
     return rc;
+}
+
+/* A row for every few tokens, then one for each contender that failed. */
+static int latency_rows(const struct report *report, const struct contender *contender, size_t n,
+                        const struct reasons *why, const double *time, size_t begin, size_t every,
+                        json_t *rows, struct err *err)
+{
+    const size_t tokens = report->run.N - begin;
+    bool any = false;
+    int rc = 0;
+    for (size_t i = 0; i < n; i++)
+        any = any || !*why->of[i].text;
+    for (size_t from = 0; any && from < tokens && rc == 0; from += every)
+        rc = latency_row(report, contender, n, why, time, begin, from, size_min(from + every, tokens),
+                         rows, err);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        if (*why->of[i].text)
+            rc = rows_add_failure(report, contender[i].text, &contender[i].spec, report->run.N,
+                                  json_pack("{s:I}", "batch", (json_int_t)report->run.batch),
+                                  &why->of[i], rows, err);
+    return rc;
+}
+
+/* Sorts the times, copied for that where memory allows; without any there is nothing to say. */
+static void take_all(struct latency_all *all, const double *time, size_t n)
+{
+    double *x = mem_alloc(size_max(n, 1), sizeof *x);
+    *all = (struct latency_all){NAN, NAN};
+    if (x && n) {
+        memcpy(x, time, n * sizeof *x);
+        all->p50_ms = stat_quantile(x, n, 0.5);
+        all->p95_ms = stat_quantile(x, n, 0.95);
+    }
+    free(x);
 }
 
 int report_latency(const struct report *report, const struct model *model,
@@ -77,26 +124,36 @@ int report_latency(const struct report *report, const struct model *model,
     const size_t rounds = (size_t)report->repeat, tokens = report->run.N - begin;
     const size_t every = what->every ? what->every : size_max((tokens + 1) / 32, 1);
     double *time = mem_alloc(n * rounds * tokens, sizeof *time);
+    struct reasons why = {0};
     int rc = -1;
+    if (n > MAX_CONTENDERS) {
+        err_set(err, "at most %d policies can be compared", MAX_CONTENDERS);
+        goto out;
+    }
     if (!time)
         return err_set(err, "out of memory for %zu times", n * rounds * tokens);
     const size_t warmup = (size_t)report->warmup;
     for (size_t round = 0; round < rounds + warmup; round++)
         for (size_t i = 0; i < n; i++) {
             struct steps_result result;
+            if (*why.of[i].text || !contender_fits(&contender[i], report->run.N, &why.of[i]))
+                continue;
             if (run_steps(&report->run, model, &contender[i].spec, what->depth, !snapshot, tokens,
-                          &result, err) < 0)
+                          &result, &why.of[i]) < 0) {
+                if (!*report->run.interrupted)
+                    continue;
+                *err = why.of[i];
                 goto out;
+            }
             if (round >= warmup)
                 memcpy(time + (i * rounds + round - warmup) * tokens, result.step_ms,
                        tokens * sizeof *time);
             steps_result_release(&result);
             tell(report, round * n + i + 1, (rounds + warmup) * n);
         }
-    rc = 0;
-    for (size_t from = 0; from < tokens && rc == 0; from += every)
-        rc = latency_row(report, contender, n, time, begin, from, size_min(from + every, tokens), rows,
-                         err);
+    for (size_t i = 0; i < n && what->all; i++)
+        take_all(&what->all[i], time + i * rounds * tokens, *why.of[i].text ? 0 : rounds * tokens);
+    rc = latency_rows(report, contender, n, &why, time, begin, every, rows, err);
 out:
     free(time);
     return rc;
@@ -161,6 +218,7 @@ struct test_times {
     const char *roof_kind;   /* which limit that is */
     double share[MAX_REPEAT];
     enum kv_T_from T_from;
+    struct err why; /* it could not be measured; "": it could */
 };
 
 /* What prompts are multiplied in. */
@@ -191,15 +249,20 @@ static int run_test(const struct report *report, const struct model *model,
                     const struct roof_block *block, size_t round, struct test_times *times,
                     struct err *err)
 {
+    const size_t rows = test->depth + test->n_prompt + test->n_gen;
+    if (*times->why.text || !contender_fits(contender, rows, &times->why))
+        return 0;
     struct steps_result result;
     const double roof = measure_roof(report, test, block, &times->roof_kind);
     struct report of_test = *report;
     resident_peak_reset();
     of_test.run.batch = test->batch;
-    of_test.run.N = size_max(test->depth + test->n_prompt + test->n_gen, 1);
+    of_test.run.N = size_max(rows, 1);
     if (run_steps(&of_test.run, model, &contender->spec, test->depth, test->n_prompt, test->n_gen,
-                  &result, err) < 0)
-        return -1;
+                  &result, &times->why) < 0) {
+        *err = times->why;
+        return *report->run.interrupted ? -1 : 0;
+    }
     times->T = result.T;
     times->r = result.r;
     times->T_from = result.T_from;
@@ -277,11 +340,21 @@ static int add_bench_samples(json_t *row, const struct sample *sample, size_t n,
     return rows_add_samples(row, "tok_s_end_to_end", &sample->tok_s_end_to_end, n, sizeof *sample, err);
 }
 
+static json_t *bench_what(const struct bench_test *test)
+{
+    return json_pack("{s:s, s:I, s:I, s:I, s:I}", "test", test->n_gen ? "decode" : "prefill", "batch",
+                     (json_int_t)test->batch, "n_prompt", (json_int_t)test->n_prompt, "n_gen",
+                     (json_int_t)test->n_gen, "depth", (json_int_t)test->depth);
+}
+
 static int bench_row(const struct report *report, const struct contender *contender,
                      const struct bench_test *test, struct test_times *times, json_t *rows,
                      struct err *err)
 {
     const size_t n = (size_t)report->repeat, N = test->depth + test->n_prompt + test->n_gen;
+    if (*times->why.text)
+        return rows_add_failure(report, contender->text, &contender->spec, N, bench_what(test),
+                                &times->why, rows, err);
     json_t *row = bench_rates(contender, test, times, n);
     int rc = rows_merge(row, bench_details(test, times, n), err);
     if (rc == 0)
@@ -343,6 +416,7 @@ struct case_times {
     double median;
     size_t T;
     enum kv_T_from T_from;
+    struct err why; /* it could not be measured; "": it could */
 };
 
 /* The case's batch, or as many as the budget of memory holds where it is what limits them. */
@@ -361,12 +435,11 @@ static int choose_batch(const struct report *report, const struct contender *con
     if (memory.fits < SIZE_MAX)
         *batch = memory.fits;
     if (memory.impossible)
-        return err_set(err, "%s: %zu + %zu tokens need %zu bytes in memory, ram= allows less",
-                       contender->text, test->n_prompt, test->n_gen, memory.least);
+        return err_set(err, "%zu + %zu tokens need %zu bytes in memory, ram= allows less",
+                       test->n_prompt, test->n_gen, memory.least);
     return memory.fits ? 0
-                       : err_set(err, "%s: %zu + %zu tokens take %zu bytes, --memory holds %zu",
-                                 contender->text, test->n_prompt, test->n_gen, memory.bytes,
-                                 report->memory_bytes);
+                       : err_set(err, "%zu + %zu tokens take %zu bytes, --memory holds %zu",
+                                 test->n_prompt, test->n_gen, memory.bytes, report->memory_bytes);
 }
 
 static int time_usecase(const struct report *report, const struct model *model,
@@ -377,15 +450,25 @@ static int time_usecase(const struct report *report, const struct model *model,
     struct run run = report->run;
     run.N = test->n_prompt + test->n_gen;
     for (size_t i = 0; i < n; i++)
-        if (choose_batch(report, &contender[i], test, &times[i].batch, err) < 0)
+        if ((!contender_fits(&contender[i], run.N, &times[i].why) ||
+             choose_batch(report, &contender[i], test, &times[i].batch, &times[i].why) < 0) &&
+            *run.interrupted) {
+            *err = times[i].why;
             return -1;
+        }
     for (size_t round = 0; round < repeat + warmup; round++)
         for (size_t i = 0; i < n; i++) {
             struct steps_result result;
             run.batch = times[i].batch;
+            if (*times[i].why.text)
+                continue;
             if (run_steps(&run, model, &contender[i].spec, 0, test->n_prompt, test->n_gen, &result,
-                          err) < 0)
-                return -1;
+                          &times[i].why) < 0) {
+                *err = times[i].why;
+                if (*run.interrupted)
+                    return -1;
+                continue;
+            }
             if (round >= warmup)
                 times[i].tok_s[round - warmup] =
                     (double)(run.batch * test->n_gen) * 1e3 / (result.prefill_ms + result.decode_ms);
@@ -407,6 +490,12 @@ static int usecase_row(const struct report *report, const struct contender *cont
                        json_t *rows, struct err *err)
 {
     const size_t N = test->n_prompt + test->n_gen;
+    if (*times->why.text)
+        return rows_add_failure(report, contender->text, &contender->spec, N,
+                                json_pack("{s:I, s:I, s:I}", "n_prompt", (json_int_t)test->n_prompt,
+                                          "n_gen", (json_int_t)test->n_gen, "batch",
+                                          (json_int_t)test->batch),
+                                &times->why, rows, err);
     json_t *row = json_pack("{s:I, s:I, s:I, s:s, s:f, s:o}", "n_prompt", (json_int_t)test->n_prompt,
                             "n_gen", (json_int_t)test->n_gen, "batch", (json_int_t)times->batch,
                             "policy", contender->text, "tok_s_end_to_end", times->median, "over_paged",
@@ -436,10 +525,11 @@ int report_usecases(const struct report *report, const struct model *model,
         return err_set(err, "at most %zu policies can be compared here", (size_t)MAX_CONTENDERS);
     for (size_t t = 0; t < n_tests; t++) {
         double paged = 0;
+        memset(times, 0, sizeof times);
         if (time_usecase(report, model, contender, n, &test[t], times, err) < 0)
             return -1;
         for (size_t i = n; i-- > 0;)
-            if (strncmp(contender[i].text, "paged", 5) == 0)
+            if (!*times[i].why.text && strncmp(contender[i].text, "paged", 5) == 0)
                 paged = times[i].median;
         for (size_t i = 0; i < n; i++)
             if (usecase_row(report, &contender[i], &test[t], &times[i], paged, rows, err) < 0)

@@ -1,10 +1,13 @@
 /* Reads rows of bmc-prof. */
 #include "prof/samples.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/stat.h"
+#include "kv/kv.h"
 #include "prof/compare.h"
 
 /* Members that are results, or tell on what and when it was measured and not what. All other texts, whole numbers and
@@ -13,6 +16,7 @@ static const char *const no_identity[] = {
     "model_id",
     "cpu",
     "version",
+    "commit",
     "timestamp",
     "repeat",
     "warmup",
@@ -48,15 +52,47 @@ static bool says_what(const json_t *row, const char *key, const json_t *value)
     return strcmp(key, "shape") != 0 || !model_id || json_string_length(model_id) == 0;
 }
 
+/* "X" where the first figure is "X_ms": in rows of latency, the first policy. */
+static void first_policy(const json_t *samples, char *policy, size_t size)
+{
+    const char *figure;
+    json_t *rounds;
+    *policy = 0;
+    json_object_foreach((json_t *)(uintptr_t)samples, figure, rounds)
+    {
+        snprintf(policy, size, "%.*s", (int)(strlen(figure) - size_min(strlen(figure), 3)), figure);
+        return;
+    }
+}
+
+/* Old files call "attended" "rows", and rows of latency, which are of several policies, have there what holds for the first
+ * of them; new ones have the setting. A policy that never attends to padding says nothing of it: then it was the default. */
+static const char *old_attended(const json_t *row, const char *rows)
+{
+    char policy[256];
+    struct kv_spec spec;
+    struct err err;
+    first_policy(json_object_get(row, "samples"), policy, sizeof policy);
+    if (json_object_get(row, "policy") || !json_object_get(row, "n") ||
+        kv_spec_parse(&spec, policy, &err) < 0)
+        return rows;
+    spec.valid_rows_only = false;
+    return kv_spec_valid_rows(&spec) ? "policy" : rows;
+}
+
 static int collect_what(struct measured_row *row, struct err *err)
 {
-    const char *key;
+    const char *key, *rows = json_string_value(json_object_get(row->all, "rows"));
     json_t *value;
     int rc = row->what ? 0 : err_set(err, "out of memory for a row");
     json_object_foreach((json_t *)(uintptr_t)row->all, key, value)
     {
         if (rc == 0 && says_what(row->all, key, value))
             rc = json_put(row->what, key, json_incref(value), err);
+    }
+    if (rc == 0 && rows && !json_object_get(row->all, "attended")) {
+        rc = json_put(row->what, "attended", json_string(old_attended(row->all, rows)), err);
+        json_object_del(row->what, "rows");
     }
     return rc;
 }
@@ -137,6 +173,11 @@ static int read_row(struct measured *m, const json_t *all, struct err *err)
     return add_to_index(m, m->n - 1, err);
 }
 
+const char *measured_error(const json_t *row)
+{
+    return json_string_value(json_object_get(row, "error"));
+}
+
 int measured_parse(struct measured *m, const char *text, size_t size, const char *name, struct err *err)
 {
     *m = (struct measured){0};
@@ -153,8 +194,11 @@ int measured_parse(struct measured *m, const char *text, size_t size, const char
     else if (!m->index || !m->row)
         rc = err_set(err, "%s: out of memory for %zu rows", name, n);
     for (size_t i = 0; i < n && rc == 0; i++)
-        if ((rc = read_row(m, json_array_get(rows, i), err)) < 0)
+        if (!measured_error(json_array_get(rows, i)) &&
+            (rc = read_row(m, json_array_get(rows, i), err)) < 0)
             rc = err_prefix(err, "%s: row %zu", name, i + 1);
+    if (rc == 0 && !m->n)
+        rc = err_set(err, "%s: no row was measured: all have an error", name);
     if (rc < 0)
         measured_release(m);
     return rc;
@@ -180,6 +224,53 @@ int measured_find(const struct measured *m, const struct measured_row *like,
     *row = at ? &m->row[json_integer_value(at)] : NULL;
     free(key);
     return 0;
+}
+
+static json_t *median_of(const struct measured_row *row, const char *figure)
+{
+    double round[COMPARE_ROUNDS];
+    const size_t n = measured_rounds(row, figure, round);
+    return n ? json_real(stat_quantile(round, n, 0.5)) : NULL;
+}
+
+/* The row's own samples, which the file's value owns. */
+static json_t *samples_of(const struct measured_row *row) { return (json_t *)(uintptr_t)row->samples; }
+
+int measured_fold(struct measured *m, struct err *err)
+{
+    const char *figure;
+    json_t *rounds;
+    int rc = 0;
+    for (size_t i = 0; i < m->n; i++)
+        json_object_foreach(samples_of(&m->row[i]), figure, rounds)
+        {
+            json_t *median = median_of(&m->row[i], figure);
+            if (rc == 0 && (json_array_clear(rounds) < 0 || json_array_append_new(rounds, median) < 0))
+                rc = err_set(err, "out of memory for a figure");
+        }
+    return rc;
+}
+
+int measured_add(struct measured *m, const struct measured *run, struct err *err)
+{
+    const char *figure;
+    json_t *rounds;
+    int rc = 0;
+    for (size_t i = 0; i < m->n && rc == 0; i++) {
+        const struct measured_row *row;
+        if (measured_find(run, &m->row[i], &row, err) < 0)
+            return -1;
+        json_object_foreach(samples_of(&m->row[i]), figure, rounds)
+        {
+            json_t *median = row && rc == 0 ? median_of(row, figure) : NULL;
+            if (rc == 0 && !median)
+                rc = err_set(err, "has measured something else than the run before: no \"%.60s\"",
+                             figure);
+            else if (rc == 0)
+                rc = json_push(rounds, median, err);
+        }
+    }
+    return rc;
 }
 
 size_t measured_rounds(const struct measured_row *row, const char *figure, double *round)

@@ -67,6 +67,41 @@ static void test_ratios(void)
     check(!r.there, "a ratio of 0");
 }
 
+/* Critical values of the signed rank test, two-sided, 5 %, as the tables have them: the interval begins one above. */
+static void test_pair_ranks(void)
+{
+    static const struct {
+        size_t n;
+        int critical; /* -1: none */
+    } cases[] = {{1, -1},  {5, -1},  {6, 0},   {7, 2},   {8, 3},   {9, 5},   {10, 8},
+                 {11, 10}, {12, 13}, {13, 17}, {14, 21}, {15, 25}, {20, 52}, {25, 89}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const size_t k = change_pair_rank(cases[i].n);
+        check(k == (size_t)(cases[i].critical + 1), "%zu pairs: rank %zu, critical value %d",
+              cases[i].n, k, cases[i].critical);
+    }
+    for (size_t n = 6; n <= COMPARE_ROUNDS; n++)
+        check(change_pair_rank(n) < n * (n + 1) / 4, "%zu pairs: rank %zu", n, change_pair_rank(n));
+}
+
+static void test_pairs(void)
+{
+    /* Ratios 2, 4 .. 64, their logarithms 1 to 6: means of any two are 1 to 6 by halves, symmetric about 3.5. */
+    const double a[] = {5, 1, 3, 7, 2, 9}, b[] = {10, 4, 24, 112, 64, 576};
+    struct change r = change_of_pairs(a, b, 6);
+    check(r.there && r.bounded && near(r.value, 11.313708498984761, 1e-12), "ratio %g", r.value);
+    check(near(r.lo, 2, 1e-12) && near(r.hi, 64, 1e-12), "interval: %g to %g", r.lo, r.hi);
+    r = change_of_pairs(a, b, 5);
+    check(r.there && !r.bounded && near(r.value, 8, 1e-12), "five pairs: no interval, ratio %g",
+          r.value);
+    /* What both of a pair meet alike is not in it, whatever else the rounds look like. */
+    const double c[] = {1, 100, 7, 30, 2, 1000}, d[] = {1.1, 110, 7.7, 33, 2.2, 1100};
+    r = change_of_pairs(c, d, 6);
+    check(near(r.lo, 1.1, 1e-12) && near(r.hi, 1.1, 1e-12), "interval: %g to %g", r.lo, r.hi);
+    r = change_of_pairs((double[]){0, 1, 1, 1, 1, 1}, c, 6);
+    check(!r.there, "a ratio with 0");
+}
+
 static void expect_verdict(double lo, double hi, bool less_is_better, double tolerance,
                            enum verdict want)
 {
@@ -166,6 +201,8 @@ int main(void)
 {
     test_ranks();
     test_ratios();
+    test_pair_ranks();
+    test_pairs();
     test_verdicts();
     test_directions();
     test_reader();

@@ -6,6 +6,7 @@
 #include "base/pages.h"
 #include "base/stat.h"
 #include "base/table.h"
+#include "base/units.h"
 #include "check.h"
 #include "model/model.h"
 #include "model/synth.h"
@@ -114,6 +115,44 @@ static size_t pages_present(void *from, size_t bytes)
             present += in_memory[i] & 1;
     free(in_memory);
     return present;
+}
+
+static void spells(const char *column, double largest_ms, double value, const char *want)
+{
+    const struct unit time = unit_of_times(largest_ms);
+    char text[64];
+    unit_spell(column, &time, value, text, sizeof text);
+    check(strcmp(text, want) == 0, "%s %g -> %s, %s wanted", column, value, text, want);
+}
+
+static void test_units(void)
+{
+    spells("step_ms", 35.12, 35.12, "35.1 ms");
+    spells("step_ms", 9999, 9999, "9999 ms");
+    spells("step_ms", 10000, 12345, "12.3 s");
+    spells("total_ms_min", 0.9, 0.0123, "12.3 us");
+    spells("bmc_ms", 0.0009, 0.0009, "900 ns");
+    spells("bmc_ms", 35, 0.0123, "0.0123 ms");
+    spells("bmc_ms", 35, 0, "0 ms");
+    spells("kv_bytes", 1, 0, "0 B");
+    spells("kv_bytes", 1, 1023, "1023 B");
+    spells("kv_bytes", 1, 1536, "1.50 KiB");
+    spells("kv_bytes", 1, 1342177280, "1.25 GiB");
+    spells("tok_s", 1, 12345.67, "12346");
+    spells("tok_s", 1, 123.456, "123.5");
+    spells("ratio", 1, 0.98765, "0.9877");
+    spells("a_msg", 1, 5, "5.000");
+    struct buf out = {0};
+    struct err err = {{0}};
+    json_t *rows = rows_of("[{\"p\": \"a\", \"x_ms\": 12.5, \"n\": 7, \"y_bytes\": 2048},"
+                           " {\"p\": \"b\", \"x_ms\": 0.5, \"n\": 1000000, \"y_bytes\": null}]");
+    check(table_write_human(rows, TABLE_TEXT, &out, &err) == 0 &&
+              strcmp(out.data, "p         x        n   y_bytes\n"
+                               "a   12.5 ms        7  2.00 KiB\n"
+                               "b  0.500 ms  1000000  -\n") == 0,
+          "a table for people:\n%s", out.data);
+    json_decref(rows);
+    buf_release(&out);
 }
 
 static void test_pages(enum pages_alloc how)
@@ -381,6 +420,7 @@ int main(void)
 {
     test_stat();
     test_table();
+    test_units();
     for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
         test_pages(ways[i]);
         test_commit(ways[i]);

@@ -1,5 +1,6 @@
 /* Pictures: what is drawn where, with texts of any bytes and numbers of any size. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/svg.h"
@@ -90,7 +91,9 @@ static void test_bars(void)
     plot.n_bars = 5;
     struct buf out = draw(&plot);
     check(count(out.data, "<rect") == 1 + 10 + 2, "ground, bars, legend");
-    check(count(out.data, "rotate(-35") == 5, "long names stand aslant");
+    check(count(out.data, "rotate(-") == 1 + 5,
+          "long names stand aslant, as the name of the axis does");
+    check(strstr(out.data, ">a rather long name for a policy<") != NULL, "in full");
     /* Stacked: all bars end at 6 of 6.42, that is 336.4 of 360 above the axis. */
     struct svg_plot lower = plot_of(s, 1);
     lower.bar = name;
@@ -100,6 +103,124 @@ static void test_bars(void)
     check(count(out.data, "y=\"85.6\"") == 5, "all stacks end at one height:\n%s", out.data);
     buf_release(&out);
     buf_release(&one);
+}
+
+/* The places of all texts, upright ones by 8 pixels for a character, are within the picture. */
+static void check_inside(const char *svg)
+{
+    double width, height, x, y;
+    const char *box = strstr(svg, "viewBox=\"0 0 ");
+    char anchor[8];
+    if (!check(box && sscanf(box, "viewBox=\"0 0 %lf %lf", &width, &height) == 2, "a view box"))
+        return;
+    for (const char *at = svg; (at = strstr(at, "<text ")); at++) {
+        const char *text = strchr(at, '>') + 1, *end = strstr(text, "</text>");
+        const char *turn = strstr(at, "rotate(-");
+        double angle = 0, size = 13;
+        check(sscanf(at, "<text x=\"%lf\" y=\"%lf\" text-anchor=\"%7[a-z]\"", &x, &y, anchor) == 3,
+              "a text");
+        if (turn && turn < text)
+            sscanf(turn, "rotate(-%lf", &angle);
+        const char *font = strstr(at, "font-size=\"");
+        if (font && font < text)
+            sscanf(font, "font-size=\"%lf", &size);
+        const double len = 0.55 * size * (double)(end - text), before = *anchor == 'e'   ? 1
+                                                                        : *anchor == 'm' ? 0.5
+                                                                                         : 0;
+        const double c = cos(angle * 3.14159265 / 180), s = sin(angle * 3.14159265 / 180);
+        const double left = x - before * len * c, right = left + len * c;
+        const double low = y + before * len * s, high = low - len * s;
+        check(left >= 0 && right <= width && low <= height && high >= 0 && y <= height && y > 0,
+              "outside: %.*s at %g to %g, %g to %g of %g x %g", (int)(end - text), text, left, right,
+              high, low, width, height);
+    }
+}
+
+/* Names of 1 to 16 policies, short ones and long ones: all in full, all within. */
+static void test_names(void)
+{
+    static const char *const kinds[] = {"bmc", "headwise:ram=64M,group=1", "bmc:T=1024 (not measured)",
+                                        "headwise:ram=1073741824,dir=/var/tmp/spill,group=16"};
+    static const double y[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+    static const size_t counts[] = {1, 2, 5, 8, 16};
+    const char *name[16];
+    for (size_t kind = 0; kind < ARRAY_LEN(kinds); kind++)
+        for (size_t c = 0; c < ARRAY_LEN(counts); c++) {
+            const struct svg_series s = {
+                "total", NULL, y, NULL, NULL, counts[c], SVG_POINTS | SVG_VALUES};
+            struct svg_plot plot = plot_of(&s, 1);
+            for (size_t i = 0; i < counts[c]; i++)
+                name[i] = kinds[kind];
+            plot.bar = name;
+            plot.n_bars = counts[c];
+            struct buf out = draw(&plot);
+            char whole[128];
+            snprintf(whole, sizeof whole, ">%s<", kinds[kind]);
+            const char *comma = strrchr(kinds[kind], ',');
+            char last[128];
+            snprintf(last, sizeof last, ">%s<", comma ? comma + 1 : kinds[kind]);
+            check(count(out.data, whole) == counts[c] || count(out.data, last) == counts[c],
+                  "%zu names %s", counts[c], kinds[kind]);
+            check(!strstr(out.data, "\xe2\x80\xa6"), "none is cut");
+            check_inside(out.data);
+            buf_release(&out);
+        }
+}
+
+/* The number of a point stands at the height of the point, whatever its spread. */
+static void test_values(void)
+{
+    const struct svg_series s = {"total", NULL, ms, lo, hi, 4, SVG_POINTS | SVG_WHISKERS | SVG_VALUES};
+    static const char *const name[] = {"a", "b", "c", "d"};
+    struct svg_plot plot = plot_of(&s, 1);
+    plot.bar = name;
+    plot.n_bars = 4;
+    struct buf out = draw(&plot);
+    size_t found = 0;
+    for (const char *at = out.data; (at = strstr(at, "<circle cx=")); at++) {
+        double x, y, left, base;
+        const char *label = strstr(at, "<text ");
+        if (sscanf(at, "<circle cx=\"%lf\" cy=\"%lf", &x, &y) == 2 && label &&
+            sscanf(label, "<text x=\"%lf\" y=\"%lf", &left, &base) == 2 && left > x && left < x + 20)
+            found += fabs(base - 4 - y) < 0.2;
+    }
+    check(found == 4, "%zu numbers beside their points:\n%s", found, out.data);
+    buf_release(&out);
+}
+
+static void test_panels(void)
+{
+    static const double slow[] = {5, 3, 1000, 4}, less[] = {1, 1, 1, 1},
+                        nothing[] = {NAN, NAN, NAN, NAN};
+    const struct svg_series s[] = {
+        {"median", T, ms, ms, hi, 4, SVG_LINE | SVG_POINTS | SVG_BAND},
+        {"slowest", T, slow, NULL, NULL, 4, SVG_TOPS},
+        {"median", T, less, less, less, 4, SVG_LINE | SVG_POINTS | SVG_BAND},
+        {"slowest", T, less, NULL, NULL, 4, SVG_TOPS},
+        {"median", T, nothing, nothing, nothing, 4, SVG_LINE | SVG_POINTS | SVG_BAND},
+        {"slowest", T, nothing, NULL, NULL, 4, SVG_TOPS}};
+    const struct svg_panel panel[] = {
+        {"iterative: 1", 2, 5}, {"bmc: 2", 1, 1}, {"shift: not measured", NAN, NAN}};
+    struct svg_plot plot = plot_of(s, 6);
+    plot.panel = panel;
+    plot.n_panels = 3;
+    struct buf out = draw(&plot);
+    check(count(out.data, "font-weight=\"bold\">") == 1 + 3, "the title and a name for each panel");
+    check(strstr(out.data, ">iterative: 1<") && strstr(out.data, ">bmc: 2<") &&
+              strstr(out.data, ">shift: not measured<"),
+          "the names");
+    check(count(out.data, "r=\"4\"") == 8 + 1 && count(out.data, "r=\"2.5\"") == 7 + 1,
+          "points and rings, each once in the legend");
+    check(count(out.data, "l4 7h-8z") == 1 && strstr(out.data, "Triangles at the top are slower"),
+          "one is above the axis, and a line says so");
+    check(count(out.data, ">p50<") == 2 && count(out.data, ">p95<") == 2, "two lines, named");
+    check(count(out.data, ">median<") == 1 && count(out.data, ">y (ms)<") == 1,
+          "one legend, one name of the axis");
+    check(count(out.data,
+                "fill=\"none\" stroke=\"#0072b2\" stroke-width=\"2\" stroke-dasharray=\"none\"") == 3,
+          "lines are alike in all:\n%s", out.data);
+    check_inside(out.data);
+    buf_release(&out);
 }
 
 static void test_texts(void)
@@ -118,6 +239,13 @@ static void test_texts(void)
     for (size_t i = 0; i < out.len; i++)
         check((unsigned char)out.data[i] >= ' ' || out.data[i] == '\n', "control character %d",
               out.data[i]);
+    buf_release(&out);
+    char title[121] = "";
+    memset(title, 'x', 120);
+    plot.title = title;
+    out = draw(&plot);
+    check(!strstr(out.data, "\xe2\x80\xa6"), "a long title is smaller, not cut");
+    check_inside(out.data);
     buf_release(&out);
     char longer[4000];
     memset(longer, 'x', sizeof longer - 1);
@@ -162,6 +290,9 @@ int main(void)
     test_lines();
     test_outlier();
     test_bars();
+    test_names();
+    test_values();
+    test_panels();
     test_texts();
     test_numbers();
     return check_result();

@@ -1,0 +1,20 @@
+/* Contenders that could not be measured: each costs its own rows and no others. */
+#ifndef BMC_FAILURES_H
+#define BMC_FAILURES_H
+
+#include "base/err.h"
+
+struct failure {
+    char policy[128]; /* as it was spelled */
+    struct err why;
+    bool told; /* for who tells */
+};
+
+struct failures {
+    struct failure *list;
+    size_t n, cap;
+};
+
+void failures_release(struct failures *failures);
+
+#endif
