@@ -129,5 +129,6 @@ const struct kernels kernels_amx = {
     .summary = "AMX tiles of bf16 and int8, AVX-512 for the rest",
     .usable = usable,
     .base = &kernels_int8_amx,
+    .peak = {[PEAK_BF16] = &peak_amx_bf16},
     .panel_bf16 = panel_bf16,
 };
