@@ -14,8 +14,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "isa.h"
 #include "kernel/blas_load.h"
-#include "kernel/kernel.h"
+#include "kernel/gemm.h"
 #include "version.h"
 
 volatile sig_atomic_t cli_interrupted;
@@ -315,7 +316,8 @@ void cli_print_version(const char *program)
 {
     struct err err;
     char openblas[PATH_MAX];
-    const struct kernels *kernels = kernels_select(getenv("BMC_ISA"), &err);
+    const char *from;
+    const struct kernels *kernels = isa_select(NULL, NULL, &from, &err);
     printf("%s %s\n", program, BMC_RELEASE);
     printf("compiler:  %s\n", BMC_COMPILER);
     printf("flags:     %s\n", BMC_FLAGS);
@@ -333,4 +335,7 @@ void cli_print_version(const char *program)
         comma = ",";
     }
     putchar('\n');
+    if (kernels)
+        printf("default:   isa %s (%s), precision %s; int8 for quantised weights and caches\n",
+               kernels->isa, from, precision_name(precision_default(kernels, false)));
 }
