@@ -28,7 +28,7 @@ of_set() { # TYPE SET OPTION..
 measure() { # TYPE FIRST_ROUND LAST_ROUND
     for round in $(seq "$2" "$3"); do
         for set in $sets; do
-            { of_set "$1" "$set" -b 1 -p 512 -n 32 && of_set "$1" "$set" -b 8,32 -p 1 -n 12; } |
+            { of_set "$1" "$set" -b 1 -p 512 -n 64 && of_set "$1" "$set" -b 8,32 -p 1 -n 12; } |
                 jq -r --arg round "$round" 'select(.test == "decode" or .n_prompt == 512) | "\(.test)-\(if .test == "decode" then .batch else .n_prompt end) \(.isa) \($round) \(.latency_p50_ms // .step_ms)"'
         done
     done >>"$work/$1"
