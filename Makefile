@@ -55,7 +55,7 @@ LIB_ALL = $(filter-out $(MPI_SRC),$(wildcard lib/*.c lib/*/*.c))
 LIB_SRC = $(if $(filter x86_64%,$(ARCH)),$(LIB_ALL),$(foreach f,$(LIB_ALL),$(if $(call isa_flags,$f),,$f)))
 LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o) $(PROTO:=.o)
 CMD_OBJ = $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/*.c))
-CMD_SHARED = $(BUILD)/commit.o $(addprefix $(BUILD)/cmd/,cli.o files.o names.o tuned.o userdir.o) $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/opt*.c))
+CMD_SHARED = $(BUILD)/commit.o $(addprefix $(BUILD)/cmd/,cli.o files.o isa.o names.o tuned.o userdir.o) $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/opt*.c))
 CORE    = $(BUILD)/libcore.a
 UNIT    = $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/*.c))
 REPLAY  = $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/replay/%,$(wildcard tests/fuzz/fuzz_*.c))

@@ -17,8 +17,9 @@
 
 #include "base/file.h"
 #include "base/mapped.h"
+#include "isa.h"
 #include "kernel/blas_load.h"
-#include "kernel/kernel.h"
+#include "kernel/gemm.h"
 #include "version.h"
 
 volatile sig_atomic_t cli_interrupted;
@@ -359,7 +360,8 @@ void cli_print_version(const char *program)
 {
     struct err err;
     char openblas[PATH_MAX];
-    const struct kernels *kernels = kernels_select(getenv("BMC_ISA"), &err);
+    const char *from;
+    const struct kernels *kernels = isa_select(NULL, NULL, &from, &err);
     printf("%s %s\n", program, BMC_RELEASE);
     if (*cli_commit)
         printf("commit:    %s\n", cli_commit);
@@ -379,4 +381,7 @@ void cli_print_version(const char *program)
         comma = ",";
     }
     putchar('\n');
+    if (kernels)
+        printf("default:   isa %s (%s), precision %s; int8 for quantised weights and caches\n",
+               kernels->isa, from, precision_name(precision_default(kernels, false)));
 }

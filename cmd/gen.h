@@ -90,7 +90,9 @@ struct gen {
     struct model *model;
     struct session session;
     struct tuned tuned;
-    const char *policy_from; /* option, profile or default */
+    const char *policy_from;       /* option, profile or default */
+    const struct kernels *kernels; /* NULL: not chosen yet, see gen_kernels() */
+    const char *isa_from;          /* option, BMC_ISA, profile, measured or rank 0 */
     double load_ms;
     uint64_t seed; /* the one in use where no snapshot gives another: --seed -1 draws it */
     struct sampler_options sampling;
@@ -129,6 +131,9 @@ int gen_encode(const struct gen *gen, const char *text, size_t len, bool with_te
  * has them then, what is to become of them. */
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
                     struct gen_request *request, struct err *err) MUST_USE;
+
+/* The kernel set of the run, chosen once. */
+const struct kernels *gen_kernels(struct gen *gen, struct err *err) MUST_USE;
 
 enum { GEN_AS_FIT = 0 }; /* a batch: as many as --memory may hold */
 /* The options of a session but for its sizes. */

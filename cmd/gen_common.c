@@ -12,6 +12,7 @@
 #include "cli.h"
 #include "gen.h"
 #include "gen_split.h"
+#include "isa.h"
 #include "kv/kv_need.h"
 #include "names.h"
 #include "text/detok.h"
@@ -181,6 +182,13 @@ static size_t rows_of_chunk(const struct gen *gen)
     return gen->ranks && gen->split == SPLIT_LAYERS ? 64 : 512;
 }
 
+const struct kernels *gen_kernels(struct gen *gen, struct err *err)
+{
+    if (!gen->kernels)
+        gen->kernels = isa_select(gen->options->isa, gen->options->profile, &gen->isa_from, err);
+    return gen->kernels;
+}
+
 int gen_session_options(struct gen *gen, struct session_options *s, struct err *err)
 {
     const struct gen_options *o = gen->options;
@@ -195,7 +203,7 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
     };
     if (!s->attn)
         return -1;
-    s->kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
+    s->kernels = gen_kernels(gen, err);
     if (!s->kernels ||
         precision_parse(&s->precision, o->precision, s->kernels,
                         model_few_bits(gen->model) || dtype_few_bits(gen->kv_type), err) < 0 ||

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "cli.h"
+#include "isa.h"
 #include "kernel/kernel.h"
 #include "ranks/ranks_open.h"
 
@@ -152,10 +153,10 @@ static int tell_model(struct buf *text, const char *what, const struct model *mo
     return tell(text, what, id, err);
 }
 
-static int tell_all(const struct gen *gen, const struct model *draft, struct buf *text, struct err *err)
+static int tell_all(struct gen *gen, const struct model *draft, struct buf *text, struct err *err)
 {
     const struct gen_options *o = gen->options;
-    const struct kernels *kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
+    const struct kernels *kernels = gen_kernels(gen, err);
     if (!kernels || tell(text, "version", BMC_RELEASE, err) < 0 ||
         tell_model(text, "model_id", gen->model, err) < 0 ||
         tell_model(text, "draft model_id", draft, err) < 0 || tell(text, "isa", kernels->isa, err) < 0)
@@ -167,12 +168,35 @@ static int tell_all(const struct gen *gen, const struct model *draft, struct buf
     return buf_add(text, "", 1, err);
 }
 
+/* Where no set is named, hosts may have different defaults: rank 0's is that of all. One that cannot run it keeps its own, and
+ * ranks_agree() says so. */
+static int take_isa(struct gen *gen, struct err *err)
+{
+    char isa[32] = "";
+    struct err ignored;
+    const struct kernels *kernels = gen_kernels(gen, err);
+    if (!kernels)
+        return -1;
+    snprintf(isa, sizeof isa, "%s", kernels->isa);
+    if (gen->ranks->ops->broadcast(gen->ranks, isa, sizeof isa, 0, err) < 0)
+        return -1;
+    isa[sizeof isa - 1] = 0;
+    if (isa_is_default(gen->options->isa) && strcmp(isa, kernels->isa) != 0 &&
+        (kernels = kernels_select(isa, &ignored))) {
+        gen->kernels = kernels;
+        gen->isa_from = "rank 0";
+    }
+    return 0;
+}
+
 int gen_agree(struct gen *gen, const struct model *draft, struct err *err)
 {
     struct buf text = {0};
     if (!gen->ranks)
         return 0;
-    int rc = tell_all(gen, draft, &text, err);
+    int rc = take_isa(gen, err);
+    if (rc == 0)
+        rc = tell_all(gen, draft, &text, err);
     if (rc == 0)
         rc = ranks_agree(gen->ranks, rank_name().text, text.data, err);
     if (rc == 0) /* each may have drawn one */

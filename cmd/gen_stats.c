@@ -59,12 +59,13 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
                 (double)o->memory_bytes / 1048576, s->at_once, s->at_once == 1 ? "" : "s",
                 (double)stats->peak_bytes / 1048576);
     fprintf(stderr,
-            "run              = batch %zu, %d threads (%d for prompts), isa %s, precision %s, attn %s, "
+            "run              = batch %zu, %d threads (%d for prompts), isa %s (%s), precision %s, "
+            "attn %s, "
             "rows %s, "
             "seed %llu, logits %s\n",
-            o->batch, o->threads, o->threads_prefill, o->kernels->isa, precision_name(o->precision),
-            o->attn->name, o->kv.valid_rows_only ? "valid" : "policy", (unsigned long long)gen->seed,
-            hash);
+            o->batch, o->threads, o->threads_prefill, o->kernels->isa, gen->isa_from,
+            precision_name(o->precision), o->attn->name, o->kv.valid_rows_only ? "valid" : "policy",
+            (unsigned long long)gen->seed, hash);
     if (gen->ranks)
         fprintf(stderr, "ranks            = %d, --split %s\n", gen->ranks->size,
                 gen_split_name(gen->split));
@@ -126,6 +127,7 @@ static int put_run(json_t *object, const struct gen *gen, struct err *err)
         COUNT("chunk", o->chunk),
         COUNT("seed", gen->seed),
         WORD("isa", o->kernels->isa),
+        WORD("isa_from", gen->isa_from),
         WORD("precision", precision_name(o->precision)),
         WORD("attn", o->attn->name),
         WORD("rows", o->kv.valid_rows_only ? "valid" : "policy"),

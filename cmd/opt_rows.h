@@ -32,7 +32,7 @@
 #define ROW_ROWS CHOICE("rows", "WHICH", rows, "policy|valid", "rows that attention multiplies: policy (those it asks for) or valid (only those that hold tokens) (default policy)")
 #define ROW_ALLOC CHOICE("alloc", "HOW", alloc, PAGES_ALLOCS, "how the cache's memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)")
 #define ROW_ATTN NAMES("attn", "BACKEND", attn, CHOICES_ATTN, "attention backend: {} (default fused)")
-#define ROW_ISA NAMES("isa", "SET", isa, CHOICES_ISA, "instruction set: {} (default: BMC_ISA, else the last of these that the machine has)")
+#define ROW_ISA NAMES("isa", "SET", isa, CHOICES_ISA, "instruction set: {} (default: BMC_ISA, else the last of these that is not slower here than one before it)")
 #define ROW_PRECISION NAMES("precision", "P", precision, CHOICES_PRECISION, "how activations meet weights of few bits: int8 (activations are rounded to int8) or f32 (weights are widened); and bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default int8 where weights or the cache are of few bits, else bf16x2 on bf16 and amx, else f32)")
 #define ROW_PROFILE(what) PATH("profile", NULL, "FILE", profile, "the tuned profile" what " (default: bmc/profile in $XDG_CONFIG_HOME, else in ~/.config)")
 #define ROW_THREADS SIZE("threads", "t", threads, 1, 4096, "threads (default: all cores that the process may use)")

@@ -6,6 +6,7 @@
 #include "base/cache_types.h"
 #include "base/threads.h"
 #include "cli.h"
+#include "isa.h"
 #include "model/family.h"
 #include "prof.h"
 
@@ -235,7 +236,7 @@ int prof_open(struct prof *prof, const struct prof_options *o, bool with_model, 
     run->attn = attn_find(o->attn, err);
     if (!run->attn)
         return -1;
-    run->kernels = kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err);
+    run->kernels = isa_select(o->isa, o->profile, NULL, err);
     if (!run->kernels || open_contenders(prof, err) < 0 || open_shape(prof, err) < 0 ||
         set_layers(prof, err) < 0 || open_tuned(prof, err) < 0)
         return -1;

@@ -6,6 +6,7 @@
 #include "base/number.h"
 #include "base/threads.h"
 #include "cli.h"
+#include "isa.h"
 #include "model/family.h"
 #include "tune.h"
 #include "tuned.h"
@@ -69,6 +70,16 @@ static bool any_few_bits(const struct tune *tune)
            dtype_few_bits(cache_types[tune->options->kv_type].type);
 }
 
+/* The set that the options name, else the fastest by throughputs that are measured anew, for the profile. */
+static const struct kernels *choose_kernels(struct tune *tune, struct err *err)
+{
+    struct kernel_rates rates[RATES_MOST];
+    const size_t n = rates_measure(rates, kernel_sets, RATES_LONG);
+    profile_put_rates(&tune->profile, rates, n);
+    return isa_is_default(tune->options->isa) ? rates_fastest(rates, n)
+                                              : isa_select(tune->options->isa, "none", NULL, err);
+}
+
 int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
 {
     *tune = (struct tune){.options = o};
@@ -76,7 +87,7 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     run->threads = o->threads ? (int)o->threads : threads_allowed();
     threads_set(run->threads); /* what OpenBLAS needs depends on it */
     run->attn = attn_find(o->attn, err);
-    run->kernels = run->attn ? kernels_select(o->isa ? o->isa : getenv("BMC_ISA"), err) : NULL;
+    run->kernels = run->attn ? choose_kernels(tune, err) : NULL;
     if (!run->kernels || kernels_load(run->kernels, err) < 0 || open_shape(tune, err) < 0 ||
         precision_parse(&tune->precision, o->precision, run->kernels, any_few_bits(tune), err) < 0)
         return -1;

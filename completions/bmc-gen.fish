@@ -57,7 +57,7 @@ complete -c bmc-gen -l alloc -x -a 'malloc mmap thp' -d 'how the cache\'s memory
 complete -c bmc-gen -l kv-type -x -a 'f32 bf16 f16 q8 q4' -d 'type of the cached rows: f32, bf16, f16, q8 or q4 (default f32, or that of the snapshot)'
 complete -c bmc-gen -l rows -x -a 'policy valid' -d 'rows that attention multiplies: policy (those it asks for) or valid (only those that hold tokens) (default policy)'
 complete -c bmc-gen -l attn -x -a 'fused blas' -d 'attention backend: fused or blas (default fused)'
-complete -c bmc-gen -l isa -x -a 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -d 'instruction set: blas, ref, avx2, avxvnni, avx512, vnni, bf16 or amx (default: BMC_ISA, else the last of these that the machine has)'
+complete -c bmc-gen -l isa -x -a 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -d 'instruction set: blas, ref, avx2, avxvnni, avx512, vnni, bf16 or amx (default: BMC_ISA, else the last of these that is not slower here than one before it)'
 complete -c bmc-gen -l precision -x -a 'f32 bf16 bf16x2 int8' -d 'how activations meet weights of few bits: int8 (activations are rounded to int8) or f32 (weights are widened); and bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default int8 where weights or the cache are of few bits, else bf16x2 on bf16 and amx, else f32)'
 complete -c bmc-gen -l profile -r -F -d 'the tuned profile, made by bmc-tune, or none (default: bmc/profile in $XDG_CONFIG_HOME, else in ~/.config)'
 complete -c bmc-gen -l chunk -x -d 'prompt tokens computed at a time (default 512, with --split layers 64)'

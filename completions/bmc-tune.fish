@@ -9,7 +9,7 @@ complete -c bmc-tune -l type -x -a 'f32 bf16 f16 q8 q8c q4 q4s' -d 'type of a sh
 complete -c bmc-tune -l kv-type -x -a 'f32 bf16 f16 q8 q4' -d 'type of the cached rows: f32, bf16, f16, q8 or q4 (default f32)'
 complete -c bmc-tune -l alloc -x -a 'malloc mmap thp' -d 'how the cache\'s memory is had: malloc, mmap (4 KiB pages) or thp (huge pages) (default malloc)'
 complete -c bmc-tune -l attn -x -a 'fused blas' -d 'attention backend: fused or blas (default fused)'
-complete -c bmc-tune -l isa -x -a 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -d 'instruction set: blas, ref, avx2, avxvnni, avx512, vnni, bf16 or amx (default: BMC_ISA, else the last of these that the machine has)'
+complete -c bmc-tune -l isa -x -a 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -d 'instruction set: blas, ref, avx2, avxvnni, avx512, vnni, bf16 or amx (default: BMC_ISA, else the last of these that is not slower here than one before it)'
 complete -c bmc-tune -l precision -x -a 'f32 bf16 bf16x2 int8' -d 'how activations meet weights of few bits: int8 (activations are rounded to int8) or f32 (weights are widened); and bf16 weights: f32 (weights are widened), bf16 (activations are rounded once), bf16x2 (each is the sum of two bf16 terms) (default int8 where weights or the cache are of few bits, else bf16x2 on bf16 and amx, else f32)'
 complete -c bmc-tune -s t -l threads -x -d 'threads (default: all cores that the process may use)'
 complete -c bmc-tune -s s -l seed -x -d 'seed of random rows, tokens and intervals (default 0)'

@@ -297,10 +297,46 @@ kernel_stats() { # FIELD OPTION..
         BMC_ISA=$isa ok bmc-gen --version
         assert_line --regexp "^isa: +$isa; usable: .*\b$isa\b"
     done
-    # By itself it takes the last.
-    last=$(isas)
-    ok bmc-gen --version
-    assert_line --regexp "^isa: +${last##* };"
+}
+
+@test "the default set is the fastest by the profile's rates: --version, --stats and snapshots name it" {
+    [ "$(isas | wc -w)" -ge 3 ]
+    for isa in $(isas); do
+        case $isa in blas | ref) continue ;; esac
+        # Of bf16 products two are needed, so that at these rates they are not worth their while.
+        want=$isa
+        case $isa in bf16 | amx) want=vnni ;; esac
+        prefer_isa "$isa" "$isa"
+        precision=$(BMC_ISA=$want kernel_stats .precision && echo "$output")
+        export XDG_CONFIG_HOME=$PWD/$isa
+        kernel_stats '"\(.isa) \(.isa_from) \(.precision)"' --save-kv "$isa.kv"
+        assert_equal "$isa: $output" "$isa: $want profile $precision"
+        ok bmc-gen --version
+        assert_line --regexp "^isa: +$want;"
+        assert_line --regexp "^default: +isa $want \(profile\), precision $precision;"
+        ok bmc-convert --info --format json "$isa.kv"
+        assert_equal "$(jq -r '"\(.isa) \(.precision)"' <<<"$output")" "$want $precision"
+        export XDG_CONFIG_HOME=/nowhere
+    done
+    # An option, and BMC_ISA, go before it; without a profile it is measured, and the same each time.
+    prefer_isa avx2 slow
+    export XDG_CONFIG_HOME=$PWD/slow
+    kernel_stats '"\(.isa) \(.isa_from)"' --isa ref
+    assert_output "ref option"
+    BMC_ISA=ref kernel_stats '"\(.isa) \(.isa_from)"'
+    assert_output "ref BMC_ISA"
+    for again in 1 2 3; do kernel_stats '"\(.isa) \(.isa_from)"' --profile none; echo "$output"; done >chosen
+    [[ $(sort -u chosen) =~ ^[a-z0-9]+\ measured$ ]] || fail "$(cat chosen)"
+}
+
+@test "a profile that lacks a set's rates, or cannot be read, does not choose" {
+    isa=$(isas)
+    isa=${isa##* }
+    measured=$(kernel_stats .isa && echo "$output")
+    prefer_isa avx2 p
+    sed -i "/^rate $isa /d" p/bmc/profile
+    XDG_CONFIG_HOME=$PWD/p kernel_stats '"\(.isa) \(.isa_from)"'
+    assert_output "$measured measured"
 }
 
 @test "the default precision is bf16x2 where the set has bf16 products, else f32" {

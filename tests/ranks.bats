@@ -176,6 +176,18 @@ all_gone() {
     all_gone
 }
 
+@test "hosts with different defaults: all ranks take the kernel set of rank 0" {
+    needs_mpi
+    requests 2 >in
+    prefer_isa avx2 "$PWD/first"
+    prefer_isa avxvnni "$PWD/second"
+    run_plain fast mpirun -n 1 env XDG_CONFIG_HOME="$PWD/first" "$(bmc)" -q "${jsonl[@]}" --split tensor --stats stats : \
+        -n 1 env XDG_CONFIG_HOME="$PWD/second" "$(bmc)" -q "${jsonl[@]}" --split tensor --stats stats
+    assert_equal "$status|$stderr" "0|"
+    assert_equal "$(jq -r '"\(.isa) \(.ranks)"' stats)" "avx2 2"
+    assert_equal "$output" "$(bmc-gen -q "${jsonl[@]}" --isa avx2)"
+}
+
 # ---- bmc-prof instances ----
 
 @test "bmc-prof instances: a row for every batch, number of ranks and policy, of which the man page lists the fields" {

@@ -15,6 +15,7 @@ unit() { # NAME ARGUMENT..
 @test "products of few bits in every set, bit for bit" { unit int8; }
 @test "a gate of another type than the matrix beside it" { unit gate; }
 @test "weights of few bits: every set against plain C, bit for bit" { unit few_sets; }
+@test "the default kernel set, by rates of instructions" { unit rates; }
 @test "half precision" { unit f16; }
 @test "types of few bits: rows and blocks" { unit few "$FIXTURES/few_bits.txt"; }
 @test "hashes of long stretches" { unit hash; }

@@ -169,6 +169,8 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
     if (check_fits(session, NULL, path, err) < 0)
         return -1;
     kv_spelling(session->kv, about.policy, sizeof about.policy);
+    snprintf(about.isa, sizeof about.isa, "%s", session->options.kernels->isa);
+    snprintf(about.precision, sizeof about.precision, "%s", precision_name(session->options.precision));
     return kvwriter_open(writer, path, &about, err);
 }
 

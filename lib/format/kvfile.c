@@ -74,6 +74,9 @@ static int check_shape(const struct kvfile_head *head, const char *name, struct 
                        (unsigned long long)head->head_dim);
     if (memchr(head->policy, 0, sizeof head->policy) == NULL)
         return err_set(err, "%s: the policy's name has no end: the file is damaged", name);
+    if (!memchr(head->isa, 0, sizeof head->isa) || !memchr(head->precision, 0, sizeof head->precision))
+        return err_set(
+            err, "%s: the name of its kernel set or precision has no end: the file is damaged", name);
     return 0;
 }
 

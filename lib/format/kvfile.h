@@ -45,8 +45,9 @@ struct kvfile_head {
     uint32_t dtype, layout;
     uint64_t layers, kv_heads, head_dim;
     struct kvfile_section section[KVFILE_SECTIONS];
-    char policy[64]; /* that wrote it, ended by 0: for information */
-    uint64_t more[24];
+    char policy[64];             /* that wrote it, ended by 0: for information */
+    char isa[16], precision[16]; /* kernels that computed its last rows, the same; "" in older files */
+    uint64_t more[20];
 };
 
 /* One sequence, 192 bytes. */
@@ -117,7 +118,7 @@ int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *
 
 struct kvwriter;
 
-/* What the head says: version, model_id, tokenizer, context, dtype, layout, layers, kv_heads, head_dim and policy of
+/* What the head says: version, model_id, tokenizer, context, dtype, layout, layers, kv_heads, head_dim, policy, isa and precision of
  * `about`. The output must be a snapshot, an empty file, or a name that is free; a new one can be read by nobody else,
  * for it has all that was said. */
 int kvwriter_open(struct kvwriter **writer, const char *path, const struct kvfile_head *about,

@@ -15,6 +15,7 @@
 
 #include "base/few_bits.h"
 #include "base/err.h"
+#include "kernel/peak.h"
 
 /* Rows of int8 are multiplied at most INT8_MOST_ROWS at a time. */
 enum { INT8_MOST_ROWS = 96 };
@@ -125,6 +126,8 @@ struct kernels {
     bool (*usable)(void);       /* this CPU can run it, and the kernel lets us */
     int (*load)(struct err *);  /* gets what it needs from outside, or NULL; any number of calls */
     const struct kernels *base; /* where empty slots are taken from */
+    const struct peak *
+        peak[PEAK_KINDS]; /* throughput of the instructions that its products use; NULL: not measured */
 
     /* y[rows][PANEL_WIDTH] = x * panel^T, or += when it goes onward. x is f32 [rows][depth], zero where the
      * weights are padded. */
@@ -192,10 +195,10 @@ struct kernels {
 };
 
 /* The sets of this build, plainest first, ended by NULL, complete after kernels_setup(). To add one: a
- * file with its table, a line here. */
+ * file with its table, a line in kernels.c. */
 extern const struct kernels *const *const kernel_sets;
 
-/* The set called `isa`, or the best usable one when it is NULL or "". An unknown or unusable name is an
+/* The set called `isa`, or the default of this machine (rates.h) when it is NULL or "". An unknown or unusable name is an
  * error that lists the usable ones. */
 const struct kernels *kernels_select(const char *isa, struct err *err) MUST_USE;
 

@@ -5,6 +5,7 @@
 
 #include "kernel/ask_far.h"
 #include "kernel/kernel.h"
+#include "kernel/rates.h"
 
 extern const struct kernels kernels_ref, kernels_blas, kernels_avx2, kernels_avxvnni, kernels_avx512,
     kernels_vnni, kernels_bf16, kernels_amx;
@@ -46,6 +47,8 @@ static void complete_set(struct kernels *k, const struct kernels *base)
         INHERIT(to_bf16);
         INHERIT(to_f32);
         INHERIT(split);
+        for (int kind = 0; kind < PEAK_KINDS; kind++)
+            INHERIT(peak[kind]);
     }
 #undef INHERIT
 }
@@ -65,14 +68,27 @@ static void setup(void)
     ask_far_setup();
 }
 
+static const struct kernels *by_default;
+
+static void find_default(void)
+{
+    struct kernel_rates rates[RATES_MOST];
+    by_default = rates_fastest(rates, rates_measure(rates, kernel_sets, RATES_BRIEF));
+}
+
 const struct kernels *kernels_select(const char *isa, struct err *err)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     const struct kernels *best = NULL;
     char usable[128] = "";
+    if (!isa || !*isa) {
+        pthread_once(&once, find_default);
+        return by_default;
+    }
     for (size_t i = 0; kernel_sets[i]; i++) {
         if (!kernel_sets[i]->usable())
             continue;
-        if (!isa || !*isa || strcmp(isa, kernel_sets[i]->isa) == 0)
+        if (strcmp(isa, kernel_sets[i]->isa) == 0)
             best = kernel_sets[i];
         const size_t used = strlen(usable);
         snprintf(usable + used, sizeof usable - used, "%s%s", used ? ", " : "", kernel_sets[i]->isa);

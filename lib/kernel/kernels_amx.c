@@ -2,7 +2,7 @@
  * 32 x 16 tile of weights to a 16 x 16 tile of sums. A tile of weights is 1 KiB of a packed block as it
  * lies in the file.
  *
- * One row takes a whole tile of activations, too: its sums are then those of the same row among many. */
+ * A tile of activations has as many rows as there are, up to 16: a row's sums do not depend on the others. */
 #include "kernel/kernel.h"
 
 #ifdef AMX_HEADER /* a stand-in for machines without tiles */
@@ -43,9 +43,18 @@ struct tile_config {
     uint8_t rows[16];
 };
 
-/* A constant: gcc believes that _tile_loadconfig() reads 8 bytes, so stores to a variable might be left out. */
-static const struct tile_config whole_tiles = {
-    .palette = 1, .row_bytes = {[0 ... 7] = TILE_BYTES}, .rows = {[0 ... 7] = AMX_ROWS}};
+/* For 1 to 16 rows. Constants: gcc believes that _tile_loadconfig() reads 8 bytes, so stores to a variable might be left
+ * out. */
+#define CONFIG(n)                                                                                      \
+    {                                                                                                  \
+        .palette = 1, .row_bytes = {[0 ... 7] = TILE_BYTES}, .rows = {                                 \
+            [0 ... 5] = (n),                                                                           \
+            [6 ... 7] = AMX_ROWS                                                                       \
+        }                                                                                              \
+    }
+static const struct tile_config tiles_of[AMX_ROWS] = {
+    CONFIG(1), CONFIG(2),  CONFIG(3),  CONFIG(4),  CONFIG(5),  CONFIG(6),  CONFIG(7),  CONFIG(8),
+    CONFIG(9), CONFIG(10), CONFIG(11), CONFIG(12), CONFIG(13), CONFIG(14), CONFIG(15), CONFIG(16)};
 
 /* Sums of 16 or 32 rows and of one or two blocks beginning at `block`: tiles 0 to 3; 4 and 5 are activations, 6
  * and 7 weights. `next` is fetched meanwhile. */
@@ -103,7 +112,7 @@ static inline __attribute__((always_inline)) void tile_sums(const int R, const i
 
 static void panel_bf16(float *y, const bf16 *x, size_t x_stride, size_t rows, const struct panel *w)
 {
-    _tile_loadconfig(&whole_tiles);
+    _tile_loadconfig(&tiles_of[size_min(rows, AMX_ROWS) - 1]);
     for (size_t c = 0, columns; c < w->blocks; c += columns) {
         columns = size_min(2, w->blocks - c);
         for (size_t i = 0, n; i < rows; i += n) {
@@ -129,5 +138,6 @@ const struct kernels kernels_amx = {
     .summary = "AMX tiles of bf16 and int8, AVX-512 for the rest",
     .usable = usable,
     .base = &kernels_int8_amx,
+    .peak = {[PEAK_BF16] = &peak_amx_bf16},
     .panel_bf16 = panel_bf16,
 };

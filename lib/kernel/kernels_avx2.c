@@ -29,6 +29,7 @@ const struct kernels kernels_avx2 = {
     .summary = "AVX2, FMA and F16C",
     .usable = usable,
     .base = &kernels_int8_avx2,
+    .peak = {[PEAK_F32] = &peak_avx2, [PEAK_INT8] = &peak_avx2_int8},
     SET_SLOTS,
     .attend_few = attend_few_avx2,
 };

@@ -23,6 +23,7 @@ const struct kernels kernels_avx512 = {
     .summary = "AVX-512",
     .usable = usable,
     .base = &kernels_int8_avx512,
+    .peak = {[PEAK_F32] = &peak_avx512, [PEAK_INT8] = &peak_avx512_int8},
     SET_SLOTS,
     .attend_few = attend_few_avx512,
 };

@@ -46,5 +46,6 @@ const struct kernels kernels_avxvnni = {
     .summary = "AVX-VNNI for weights of few bits, AVX2 for the rest",
     .usable = usable,
     .base = &kernels_avx2,
+    .peak = {[PEAK_INT8] = &peak_avxvnni},
     INT8_SLOTS,
 };

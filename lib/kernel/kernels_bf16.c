@@ -73,5 +73,6 @@ const struct kernels kernels_bf16 = {
     .summary = "AVX512-BF16",
     .usable = usable,
     .base = &kernels_vnni,
+    .peak = {[PEAK_BF16] = &peak_bf16},
     .panel_bf16 = panel_bf16,
 };

@@ -1,8 +1,10 @@
-/* AMX-INT8: tdpbsud adds the products of a tile of activations, bytes with a sign, and a tile of codes, bytes without
- * one, to a 16 x 16 tile of sums. A part of the set amx that is compiled by itself.
+/* AMX-INT8: tdpbsud adds the products of a tile of activations (signed bytes) and a tile of codes (unsigned bytes) to a
+ * 16 x 16 tile of int32 sums. A part of the set amx that is compiled by itself.
  *
- * Whole numbers stay in tiles over a piece. Where groups of inputs have steps of their own, tiles are as deep as a group,
- * and vectors add what they come to. Few rows are those of the set below: sums of whole numbers are the same. */
+ * Tiles pay where sums stay in them over the whole depth: q8c, one step per output. Types with a step per group need
+ * their sums in vector registers after every 16 or 32 inputs; storing tiles and loading them again took longer than the
+ * products saved, so those types, and few rows, use the kernels of the set below. The bits are the same either way: sums of
+ * integers are exact. */
 #ifdef AMX_HEADER /* a stand-in for machines without tiles */
 #include AMX_HEADER
 #define VW              4
@@ -15,11 +17,11 @@
 #include "kernel/set_vec.h"
 
 #include "kernel/set_lines.h"
-#include "kernel/set_piece.h"
+#include "kernel/set_whole.h"
 
 extern const struct kernels kernels_vnni, kernels_int8_amx;
 
-enum { AMX_ROWS = 16, FEW_ROWS = 8, WIDE_LINES = 16 };
+enum { AMX_ROWS = 16, LEAST_ROWS = 16, DEEP = 64 };
 
 struct int8_config {
     uint8_t palette, start_row, reserved[14];
@@ -27,49 +29,58 @@ struct int8_config {
     uint8_t rows[16];
 };
 
-/* Tiles 0 to 3 are sums, 4 and 5 activations, 6 and 7 codes of 4 inputs a line. */
-#define CONFIG(lines)                                                                                  \
+/* Tiles 0 to 3 are sums, 4 and 5 activations, 6 and 7 codes: `depth` inputs of 16 rows, and of 16 outputs. */
+#define CONFIG(depth)                                                                                  \
     {                                                                                                  \
-        .palette = 1, .row_bytes = {64, 64, 64, 64, 4 * (lines), 4 * (lines), 64, 64}, .rows = {       \
+        .palette = 1, .row_bytes = {64, 64, 64, 64, (depth), (depth), 64, 64}, .rows = {               \
             AMX_ROWS,                                                                                  \
             AMX_ROWS,                                                                                  \
             AMX_ROWS,                                                                                  \
             AMX_ROWS,                                                                                  \
             AMX_ROWS,                                                                                  \
             AMX_ROWS,                                                                                  \
-            (lines),                                                                                   \
-            (lines)                                                                                    \
+            (depth) / 4,                                                                               \
+            (depth) / 4                                                                                \
         }                                                                                              \
     }
-static const struct int8_config deep_tiles = CONFIG(WIDE_LINES), cell_tiles = CONFIG(CELL_LINES),
-                                half_tiles = CONFIG(HALF_LINES);
+static const struct int8_config deep_tiles = CONFIG(DEEP), cell_tiles = CONFIG(FEW_GROUP);
 
-/* Two times AMX_ROWS rows, and two blocks: the second of each may be the first again. */
+/* 32 rows and two blocks; the second tile of rows, and the second block, may be the first again. */
 struct square {
+    int32_t *y[2];
     const int8_t *x[2];
     size_t row_bytes;
     const unsigned char *code[2];
-    int32_t sum[2][2][AMX_ROWS][LANES] __attribute__((aligned(64)));
+    size_t apart; /* columns between the two blocks' sums */
 };
+
+enum { Y_BYTES = PANEL_WIDTH * sizeof(int32_t) };
 
 /* gcc does not know that loads of tiles read memory: what was stored before must be there. */
 static void end_stores(void) { __asm__ volatile("" ::: "memory"); }
 
-static void load_square(const struct square *s)
+static void load_square(const struct square *s, bool onward)
 {
-    end_stores();
-    _tile_loadd(0, s->sum[0][0], PACK_LINE);
-    _tile_loadd(1, s->sum[0][1], PACK_LINE);
-    _tile_loadd(2, s->sum[1][0], PACK_LINE);
-    _tile_loadd(3, s->sum[1][1], PACK_LINE);
+    if (!onward) {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+        return;
+    }
+    _tile_loadd(0, s->y[0], Y_BYTES);
+    _tile_loadd(1, s->y[0] + s->apart, Y_BYTES);
+    _tile_loadd(2, s->y[1], Y_BYTES);
+    _tile_loadd(3, s->y[1] + s->apart, Y_BYTES);
 }
 
-static void store_square(struct square *s)
+/* A tile that repeats another has the same sums. */
+static void store_square(const struct square *s)
 {
-    _tile_stored(0, s->sum[0][0], PACK_LINE);
-    _tile_stored(1, s->sum[0][1], PACK_LINE);
-    _tile_stored(2, s->sum[1][0], PACK_LINE);
-    _tile_stored(3, s->sum[1][1], PACK_LINE);
+    _tile_stored(0, s->y[0], Y_BYTES);
+    _tile_stored(1, s->y[0] + s->apart, Y_BYTES);
+    _tile_stored(2, s->y[1], Y_BYTES);
+    _tile_stored(3, s->y[1] + s->apart, Y_BYTES);
 }
 
 /* Adds the products of inputs from k on, as many as the tiles are deep. */
@@ -85,163 +96,77 @@ static void multiply_square(const struct square *s, size_t k)
     _tile_dpbsud(3, 5, 7);
 }
 
-/* What a square is of: at most 2 * AMX_ROWS rows from `row` on, and at most two blocks from `block` on. */
-struct corner {
-    float *y;
-    const struct int8_rows *x;
-    size_t row, rows, block, blocks;
-    const struct piece *piece;
-    const struct panel *w;
-    bool onward;
-};
-
-static float *sums_at(const struct corner *at, size_t i, size_t c)
+/* DEEP inputs at a time; a last cell has tiles of its own. */
+static void run_square(const struct square *s, const struct panel *w, struct ahead ahead)
 {
-    return at->y + (at->row + i) * PANEL_WIDTH + (at->block + c) * LANES;
-}
-
-/* The sums of a group, with their steps and bases. */
-static void add_group(const struct corner *at, const struct square *s, size_t i, size_t c, size_t cell,
-                      size_t group)
-{
-    const enum dtype type = at->w->type;
-    const struct int8_rows x = row_at(at->x, at->row + i, cell * FEW_GROUP);
-    const int32_t own = groups_of(type) == 2 ? x.sum[group % 2] : x.sum[0] + x.sum[1];
-    float *y = sums_at(at, i, c);
-    for (int g = 0; g < LANES; g += VW) {
-        const vi dot = (vi)vu_load(&s->sum[i / AMX_ROWS][c][i % AMX_ROWS][g]) +
-                       vi_set1(WHOLE_BITS - few_bits[type].zero * own);
-        const size_t block = at->block + c;
-        const vf times = times_step(dot, vf_load(at->piece->step[group][block] + g),
-                                    vf_load(at->piece->away[group][block] + g));
-        vf sum = vf_fma(times, vf_set1(*x.scale), vf_load(y + g));
-        if (has_base(type))
-            sum =
-                vf_fma(vf_load(at->piece->base[group][block] + g), vf_set1(*x.scale * (float)own), sum);
-        vf_store(y + g, sum);
-    }
-}
-
-static void run_groups(const struct corner *at, struct square *s)
-{
-    const size_t groups = (size_t)groups_of(at->w->type), depth = FEW_GROUP / groups;
-    for (size_t i = 0; i < at->rows && !at->onward; i++)
-        memset(sums_at(at, i, 0), 0, at->blocks * LANES * sizeof(float));
-    for (size_t group = 0; group < at->piece->cells * groups; group++) {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-        multiply_square(s, group * depth);
-        store_square(s);
-        for (size_t i = 0; i < at->rows; i++)
-            for (size_t c = 0; c < at->blocks; c++)
-                add_group(at, s, i, c, group / groups, group);
-    }
-}
-
-static int32_t sum_of_row(const struct corner *at, size_t i)
-{
-    const int32_t *sum = row_at(at->x, at->row + i, 0).sum;
-    int32_t all = 0;
-    for (size_t n = 0; n < 2 * at->piece->cells; n++)
-        all += sum[n];
-    return all;
-}
-
-/* Sums of whole numbers begin at what is there, and at what their zeros come to. */
-static void begin_whole(const struct corner *at, struct square *s)
-{
-    for (size_t i = 0; i < at->rows; i++) {
-        const int32_t start = -few_bits[DTYPE_Q8C].zero * sum_of_row(at, i);
-        for (size_t c = 0; c < at->blocks; c++) {
-            int32_t *sum = s->sum[i / AMX_ROWS][c][i % AMX_ROWS];
-            memset(sum, 0, LANES * sizeof *sum);
-            if (at->onward)
-                memcpy(sum, sums_at(at, i, c), LANES * sizeof *sum);
-            for (size_t o = 0; o < LANES; o++)
-                sum[o] += start;
-        }
-    }
-}
-
-/* 64 inputs at a time; a last cell has tiles of its own. */
-static void run_whole(const struct corner *at, struct square *s)
-{
-    const size_t depth = at->piece->cells * FEW_GROUP,
-                 deep = depth / (4 * WIDE_LINES) * (4 * WIDE_LINES);
-    begin_whole(at, s);
-    _tile_loadconfig(&deep_tiles);
-    load_square(s);
-    for (size_t k = 0; k < deep; k += 4 * WIDE_LINES)
-        multiply_square(s, k);
-    store_square(s);
-    if (deep < depth) {
-        _tile_loadconfig(&cell_tiles);
-        load_square(s);
-        multiply_square(s, deep);
-        store_square(s);
-    }
-    for (size_t i = 0; i < at->rows; i++)
-        for (size_t c = 0; c < at->blocks; c++)
-            memcpy(sums_at(at, i, c), s->sum[i / AMX_ROWS][c][i % AMX_ROWS], LANES * sizeof(float));
-}
-
-static void run_corner(const struct corner *at, struct ahead ahead)
-{
-    const struct int8_rows x = row_at(at->x, at->row, 0);
-    struct square s = {
-        .x = {x.code, x.code + (at->rows > AMX_ROWS ? AMX_ROWS * x.row_bytes : 0)},
-        .row_bytes = x.row_bytes,
-        .code = {at->piece->code[at->block], at->piece->code[at->block + at->blocks - 1]},
-    };
-    fetch(&ahead, 0, pack_codes(at->w->type, at->piece->cells * FEW_GROUP));
+    const size_t deep = w->depth / DEEP * DEEP;
     end_stores();
-    if (at->w->type == DTYPE_Q8C) {
-        run_whole(at, &s);
-    } else {
-        _tile_loadconfig(groups_of(at->w->type) == 2 ? &half_tiles : &cell_tiles);
-        run_groups(at, &s);
+    load_square(s, w->onward);
+    for (size_t k = 0; k < deep; k += DEEP) {
+        fetch(&ahead, k * LANES, DEEP * LANES);
+        multiply_square(s, k);
     }
+    if (deep < w->depth) {
+        store_square(s);
+        end_stores();
+        _tile_loadconfig(&cell_tiles);
+        fetch(&ahead, deep * LANES, FEW_GROUP * LANES);
+        load_square(s, true);
+        multiply_square(s, deep);
+    }
+    store_square(s);
+    if (deep < w->depth)
+        _tile_loadconfig(&deep_tiles);
 }
 
-/* All rows over a piece. */
-static void run_piece(const struct corner *whole, size_t rows, bool last)
+/* Codes count from their zero: the sum of a row's own codes, that often, is taken off its sums. */
+static void take_off_zeros(int32_t *y, const struct int8_rows *x, size_t rows, const struct panel *w)
 {
-    const size_t tiles = div_up(rows, 2 * AMX_ROWS), turns = tiles * div_up(whole->w->blocks, 2);
-    struct corner at = *whole;
-    size_t turn = 0;
-    for (at.row = 0; at.row < rows; at.row += 2 * AMX_ROWS)
-        for (at.block = 0; at.block < whole->w->blocks; at.block += 2) {
-            at.rows = size_min(2 * AMX_ROWS, rows - at.row);
-            at.blocks = size_min(2, whole->w->blocks - at.block);
-            run_corner(&at, ahead_of(whole->w, turn++, last ? turns : 0));
-        }
+    const size_t all = (w->from + w->depth) / FEW_HALF;
+    for (size_t i = 0; i < rows; i++, y += PANEL_WIDTH) {
+        const int32_t *sum = row_at(x, i, 0).sum - w->from / FEW_HALF;
+        uint32_t total = 0;
+        for (size_t n = 0; n < all; n++)
+            total += (uint32_t)sum[n];
+        const vi off = vi_set1((int32_t)(total * few_bits[DTYPE_Q8C].zero));
+        for (size_t o = 0; o < w->blocks * LANES; o += VW)
+            vf_store((float *)(void *)(y + o), (vf)((vi)vu_load(y + o) - off));
+    }
 }
 
 static void panel_int8(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
 {
-    static _Thread_local struct piece piece __attribute__((aligned(PACK_LINE)));
-    if (rows < FEW_ROWS) {
+    const size_t turns = div_up(rows, 2 * AMX_ROWS) * div_up(w->blocks, 2);
+    int32_t *sums = (void *)y;
+    size_t turn = 0;
+    if (w->type != DTYPE_Q8C || rows < LEAST_ROWS) {
         kernels_vnni.panel_int8(y, x, rows, w);
         return;
     }
-    for (size_t k = 0; k < w->depth; k += PIECE) {
-        const struct int8_rows from = row_at(x, 0, k);
-        const struct corner whole = {
-            .y = y, .x = &from, .piece = &piece, .w = w, .onward = w->onward || k > 0};
-        piece.cells = size_min(PIECE, w->depth - k) / FEW_GROUP;
-        prepare(&piece, w, k);
-        run_piece(&whole, rows, k + PIECE >= w->depth);
-    }
+    _tile_loadconfig(&deep_tiles);
+    for (size_t i = 0; i < rows; i += 2 * AMX_ROWS)
+        for (size_t c = 0; c < w->blocks; c += 2) {
+            const size_t low = rows - i > AMX_ROWS ? i + AMX_ROWS : i, right = c + 1 < w->blocks;
+            const struct square s = {
+                .y = {sums + i * PANEL_WIDTH + c * LANES, sums + low * PANEL_WIDTH + c * LANES},
+                .x = {row_at(x, i, 0).code, row_at(x, low, 0).code},
+                .row_bytes = x->row_bytes,
+                .code = {cell_at(DTYPE_Q8C, w, c, 0), cell_at(DTYPE_Q8C, w, c + right, 0)},
+                .apart = right * LANES,
+            };
+            run_square(&s, w, ahead_of(w, turn++, turns));
+        }
     _tile_release();
-    if (w->type == DTYPE_Q8C && w->last)
+    end_stores();
+    if (w->last) {
+        take_off_zeros(sums, x, rows, w);
         end_whole(y, x, rows, w);
+    }
 }
 
 static size_t int8_tall(enum dtype type, size_t rows)
 {
-    return rows < FEW_ROWS ? kernels_vnni.int8_tall(type, rows) : 0;
+    return type == DTYPE_Q8C && rows >= LEAST_ROWS ? 0 : kernels_vnni.int8_tall(type, rows);
 }
 
 const struct kernels kernels_int8_amx = {

@@ -30,6 +30,7 @@ const struct kernels kernels_vnni = {
     .summary = "AVX512-VNNI",
     .usable = usable,
     .base = &kernels_avx512,
+    .peak = {[PEAK_INT8] = &peak_vnni},
     INT8_SLOTS,
     .attend_few = attend_few_vnni,
 };

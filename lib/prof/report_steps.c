@@ -226,7 +226,8 @@ static enum peak_kind peak_kind_of(const struct report *report)
 {
     if (dtype_few_bits(report->weight_type) && report->run.precision == PRECISION_INT8)
         return PEAK_INT8;
-    return report->weight_type == DTYPE_BF16 ? PEAK_BF16 : PEAK_F32;
+    const bool narrow = report->run.kernels->panel_bf16 && report->run.precision != PRECISION_F32;
+    return report->weight_type == DTYPE_BF16 && narrow ? PEAK_BF16 : PEAK_F32;
 }
 
 /* The machine's limit for a test, now: reading for decoding, arithmetic for prompts. *kind says which. */

@@ -11,10 +11,10 @@
 /* Best first, of each kind. */
 static const struct peak *const peaks[] = {
 #ifdef __x86_64__
-    &peak_bf16, &peak_avx512,   &peak_avx2,        &peak_amx,
-    &peak_vnni, &peak_avxvnni,  &peak_avx512_int8, &peak_avx2_int8,
+    &peak_amx_bf16, &peak_bf16,     &peak_avx512,      &peak_avx2,      &peak_amx,
+    &peak_vnni,     &peak_avxvnni,  &peak_avx512_int8, &peak_avx2_int8,
 #endif
-    &peak_ref,  &peak_ref_int8,
+    &peak_ref,      &peak_ref_int8,
 };
 
 enum { PIECE = 1 << 20, READ_PIECE = 1 << 18, LINE = 64 };

@@ -3,9 +3,7 @@
 #define BMC_ROOF_H
 
 #include "base/err.h"
-
-/* What is multiplied: f32 by f32, bf16 by bf16 with sums in f32, codes of 8 bits with sums in whole numbers of 32. */
-enum peak_kind { PEAK_F32, PEAK_BF16, PEAK_INT8, PEAK_KINDS };
+#include "kernel/peak.h"
 
 /* Rates over all threads of the team; 0: cannot be measured here. */
 struct roof {
@@ -34,18 +32,5 @@ double roof_read_gb_s(const struct roof_block *block, int repeats);
 
 /* 0, and NULL for its set, where the machine has no such instructions. */
 struct peak_rate roof_peak(enum peak_kind kind, int repeats);
-
-/* Loops over registers (those of plain C over the first-level cache), one file per instruction set. Returns multiply-adds done; `sink` keeps the compiler
- * from leaving them out. */
-struct peak {
-    const char *isa;
-    enum peak_kind kind;
-    bool (*usable)(void);
-    double (*run)(size_t rounds, float *sink);
-};
-
-extern const struct peak peak_ref, peak_avx2, peak_avx512, peak_bf16;
-extern const struct peak peak_ref_int8, peak_avx2_int8, peak_avxvnni, peak_avx512_int8, peak_vnni,
-    peak_amx;
 
 #endif

@@ -158,13 +158,33 @@ static int add_free(struct profile *p, char *value, struct err *err)
     return 0;
 }
 
+static bool read_rate(const char *text, double *value)
+{
+    return parse_double(text, value) && *value >= 0 && *value <= 1e12;
+}
+
+/* SET F32 BF16 INT8 */
+static int add_rate(struct profile *p, char *value, struct err *err)
+{
+    struct tuned_rate rate = {.isa = ""};
+    char *w[MAX_WORDS];
+    bool right = split(value, w) == 1 + PEAK_KINDS && read_name(w[0], rate.isa, sizeof rate.isa);
+    for (size_t kind = 0; right && kind < PEAK_KINDS; kind++)
+        right = read_rate(w[1 + kind], &rate.gop_s[kind]);
+    if (!right || p->n_rates == RATES_MOST)
+        return err_set(err, "the rates of a kernel set cannot be read");
+    p->rate[p->n_rates++] = rate;
+    return 0;
+}
+
 /* Lines of which there may be many. */
 static const struct {
     const char *key;
     int (*add)(struct profile *profile, char *value, struct err *err);
     size_t since; /* version */
 } lines[] = {{"constant", add_point, 1}, {"T", add_T, 1},          {"model", add_model, 2},
-             {"policy", add_policy, 2},  {"step_ms", add_step, 2}, {"free_rows", add_free, 2}};
+             {"policy", add_policy, 2},  {"step_ms", add_step, 2}, {"free_rows", add_free, 2},
+             {"rate", add_rate, 2}};
 
 static int read_entry(struct profile *p, const struct conf_entry *e, size_t version, struct err *err)
 {

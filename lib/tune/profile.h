@@ -4,6 +4,7 @@
 
 #include "base/conf.h"
 #include "base/mem.h"
+#include "kernel/rates.h"
 #include "kv/kv.h"
 #include "tune/calibrate.h"
 #include "tune/costmodel.h"
@@ -40,8 +41,16 @@ struct tuned_model {
     struct free_rows rows;     /* n is 0 when they were not measured */
 };
 
+/* Throughput of a kernel set's instructions, as in struct kernel_rates. */
+struct tuned_rate {
+    char isa[16];
+    double gop_s[PEAK_KINDS];
+};
+
 struct profile {
     struct machine machine;
+    struct tuned_rate rate[RATES_MOST];
+    size_t n_rates;
     struct curve *curve;
     size_t n_curves, curves_cap;
     struct tuned_T *tuned;
@@ -71,10 +80,16 @@ int profile_put_T(struct profile *profile, const struct tuned_T *tuned, struct e
 struct tuned_model *profile_put_model(struct profile *profile, const char *key, struct err *err);
 const struct tuned_model *profile_model(const struct profile *profile, const char *key);
 
+/* Replaces the throughputs by measured ones. */
+void profile_put_rates(struct profile *profile, const struct kernel_rates *rates, size_t n);
+
+/* The default kernel set by the throughputs of the profile; NULL when it lacks those of a set that this machine can run. */
+const struct kernels *profile_kernels(const struct profile *profile);
+
 /* A key from a shape's name or path: the file's name without ".shape", blanks and control characters replaced. */
 void profile_shape_key(char *key, size_t size, const char *shape);
 
-/* Takes over what `newer` found out: constants, T, and of models the policy and the free rows that it has. */
+/* Takes over what `newer` found out: throughputs, constants, T, and of models the policy and the free rows that it has. */
 int profile_merge(struct profile *profile, const struct profile *newer, struct err *err) MUST_USE;
 
 /* -1 with a sentence when the profile is of another machine: its processor, cores or page size differ. */

@@ -42,6 +42,43 @@ int profile_put_T(struct profile *p, const struct tuned_T *tuned, struct err *er
     return 0;
 }
 
+/* ---- throughputs ---- */
+
+void profile_put_rates(struct profile *p, const struct kernel_rates *rates, size_t n)
+{
+    p->n_rates = 0;
+    for (size_t i = 0; i < n && i < RATES_MOST; i++) {
+        struct tuned_rate *rate = &p->rate[p->n_rates++];
+        snprintf(rate->isa, sizeof rate->isa, "%s", rates[i].kernels->isa);
+        memcpy(rate->gop_s, rates[i].gop_s, sizeof rate->gop_s);
+    }
+}
+
+/* The throughputs of a set, all that its products need. */
+static bool rates_of(const struct profile *p, const struct kernels *kernels, struct kernel_rates *rates)
+{
+    bool all = true;
+    size_t i = 0;
+    while (i < p->n_rates && strcmp(p->rate[i].isa, kernels->isa) != 0)
+        i++;
+    *rates = (struct kernel_rates){.kernels = kernels};
+    if (i < p->n_rates)
+        memcpy(rates->gop_s, p->rate[i].gop_s, sizeof rates->gop_s);
+    for (int kind = 0; kind < PEAK_KINDS; kind++)
+        all &= !kernels->peak[kind] || rates->gop_s[kind] > 0;
+    return all;
+}
+
+const struct kernels *profile_kernels(const struct profile *p)
+{
+    struct kernel_rates rates[RATES_MOST];
+    size_t n = 0;
+    for (size_t i = 0; p->n_rates && kernel_sets[i] && n < RATES_MOST; i++)
+        if (kernel_sets[i]->usable() && !rates_of(p, kernel_sets[i], &rates[n++]))
+            return NULL;
+    return n ? rates_fastest(rates, n) : NULL;
+}
+
 /* ---- of single models ---- */
 
 const struct tuned_model *profile_model(const struct profile *p, const char *key)
@@ -102,6 +139,10 @@ static int merge_model(struct profile *p, const struct tuned_model *newer, struc
 int profile_merge(struct profile *p, const struct profile *newer, struct err *err)
 {
     int rc = 0;
+    if (newer->n_rates) {
+        memcpy(p->rate, newer->rate, sizeof p->rate);
+        p->n_rates = newer->n_rates;
+    }
     for (size_t i = 0; rc == 0 && i < newer->n_curves; i++)
         rc = profile_put_curve(p, &newer->curve[i], err);
     for (size_t i = 0; rc == 0 && i < newer->n_tuned; i++)

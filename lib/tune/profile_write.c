@@ -44,6 +44,19 @@ static int write_model(const struct tuned_model *m, struct buf *text, struct err
     return write_rows(m, text, err);
 }
 
+static int write_rates(const struct profile *p, struct buf *text, struct err *err)
+{
+    int rc = p->n_rates
+                 ? buf_addf(text, err,
+                            "# rate SET F32 BF16 INT8: 10^9 operations a second on one core; the "
+                            "default kernel set follows from them\n")
+                 : 0;
+    for (size_t i = 0; rc == 0 && i < p->n_rates; i++)
+        rc = buf_addf(text, err, "rate %s %.4g %.4g %.4g\n", p->rate[i].isa, p->rate[i].gop_s[PEAK_F32],
+                      p->rate[i].gop_s[PEAK_BF16], p->rate[i].gop_s[PEAK_INT8]);
+    return rc;
+}
+
 static int write_T(const struct tuned_T *t, struct buf *text, struct err *err)
 {
     return buf_addf(text, err, "T %s %s %zu %zu %zu %zu %zu %zu\n", t->attn, cache_type_name(t->type),
@@ -61,6 +74,8 @@ int profile_write(const struct profile *p, struct buf *text, struct err *err)
                  "# model MODEL NAME, policy MODEL POLICY RATIO LOWEST HIGHEST, step_ms MODEL ROWS MS, "
                  "free_rows MODEL ROWS, k_for MODEL PROBABILITY CANDIDATES\n",
                  PROFILE_VERSION, m->cpu, m->cores, m->threads, m->isa, m->page_size, m->alloc);
+    if (rc == 0)
+        rc = write_rates(p, text, err);
     for (size_t i = 0; rc == 0 && i < p->n_models; i++)
         rc = write_model(&p->model[i], text, err);
     if (rc == 0)

@@ -1,34 +1,82 @@
 #!/bin/sh
-# Every instruction set of the machine against the next lower one: times of four layers, at the same precision.
-# The yardstick blas is shown and not compared. PRECISION (f32) must be one for all: sets differ in their defaults.
+# Is the default kernel set the fastest one here? For each type of weights, decode steps of 1, 8 and 32 sequences and a prefill of
+# 512 tokens are timed with every set at its default precision, in alternating rounds. Compared is the median of a round's ratio
+# to the default. Exit status 1 when a set beats the default by more than TOLERANCE (5) percent.
+#
+#   SETS       sets to compare (all usable ones but blas and ref)
+#   TYPES      types of weights (bf16 f16 f32 q8 q4)
+#   LAYERS     layers of the shape (2)
+#   AGAIN      further rounds for a type that has missed, before the verdict (ROUNDS)
 set -eu
 . "$(dirname "$0")/lib.sh"
 
-sets=${SETS:-$(bin/bmc-prof --version | sed -n 's/^isa: .*usable: //p' | tr -d ,)}
+tolerance=${TOLERANCE:-5}
+default=$(bin/bmc-prof --version | sed -n 's/^isa: *\([a-z0-9]*\);.*/\1/p')
+usable=$(bin/bmc-prof --version | sed -n 's/^isa: .*usable: //p' | tr -d ,)
+sets=${SETS:-$(echo "$usable" | sed 's/\b\(blas\|ref\)\b//g')}
+case " $sets " in *" $default "*) ;; *) sets="$sets $default" ;; esac
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-isa.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-for round in $(seq "$rounds"); do
-    for precision in ${PRECISION:-f32 bf16}; do
-        for isa in $sets; do
-            bench --layers "${LAYERS:-2}" --isa "$isa" --precision "$precision" -b 1,8,32 -p 64 -n 4 -d 8 -r 1 --megabytes 16
-        done
-    done
-done | jq -r 'select(.test == "decode" or .batch == 1) | "\(.test)-\(.batch)-\(.precision) \(.isa) \(.step_ms)"' >"$work/times"
 
-echo "| test | precision | $(echo "$sets" | sed 's/ / ms | /g') ms | worst |"
-echo "$sets" | awk '{ printf "| --- | --- |"; for (i = 0; i <= NF; i++) printf " --- |"; print "" }'
-cut -d ' ' -f 1 "$work/times" | sort -u | while read -r test; do
-    printf '| %s | %s |' "${test%-*}" "${test##*-}"
-    last='' worst=9
-    for isa in $sets; do
-        ms=$(awk -v t="$test" -v i="$isa" '$1 == t && $2 == i { print $3 }' "$work/times" | median)
-        printf ' %.3f |' "$ms"
-        if [ "$isa" != blas ] && [ -n "$last" ]; then
-            worst=$(awk -v w="$worst" -v a="$last" -v b="$ms" 'BEGIN { print a / b < w ? a / b : w }')
-        fi
-        [ "$isa" = blas ] || last=$ms
-    done
-    printf ' %s |\n' "$worst"
-    echo "$worst" >>"$work/worst"
+of_set() { # TYPE SET OPTION..
+    type=$1 isa=$2
+    shift 2
+    bench --layers "${LAYERS:-2}" --type "$type" --isa "$isa" -d 8 -r 1 --megabytes 16 "$@"
+}
+
+# Appends "CELL SET ROUND MS" to the times of a type.
+measure() { # TYPE FIRST_ROUND LAST_ROUND
+    for round in $(seq "$2" "$3"); do
+        for set in $sets; do
+            { of_set "$1" "$set" -b 1 -p 512 -n 64 && of_set "$1" "$set" -b 8,32 -p 1 -n 12; } |
+                jq -r --arg round "$round" 'select(.test == "decode" or .n_prompt == 512) | "\(.test)-\(if .test == "decode" then .batch else .n_prompt end) \(.isa) \($round) \(.latency_p50_ms // .step_ms)"'
+        done
+    done >>"$work/$1"
+}
+
+# A row for each cell: the default's time, each set's ratio to it, and the least ratio. The status is 1 when that is too small.
+table() { # TYPE
+    awk -v type="$1" -v sets="$sets" -v own="$default" -v least="$(awk -v t="$tolerance" 'BEGIN { print 1 - t / 100 }')" '
+        function median(x, n,    i, j, t) {
+            for (i = 2; i <= n; i++)
+                for (j = i; j > 1 && x[j] < x[j - 1]; j--) { t = x[j]; x[j] = x[j - 1]; x[j - 1] = t }
+            return (x[int((n + 1) / 2)] + x[int(n / 2) + 1]) / 2
+        }
+        { ms[$1, $2, $3] = $4; if (!($1 in cells)) { order[++n_cells] = $1; cells[$1] = 1 } if ($3 > rounds) rounds = $3 }
+        END {
+            n_sets = split(sets, set, " ")
+            for (c = 1; c <= n_cells; c++) {
+                cell = order[c]; worst = 1; best = own
+                for (r = 1; r <= rounds; r++) x[r] = ms[cell, own, r]
+                line = sprintf("| %s | %s | %.2f |", type, cell, median(x, rounds))
+                for (s = 1; s <= n_sets; s++) {
+                    for (r = 1; r <= rounds; r++) x[r] = ms[cell, set[s], r] / ms[cell, own, r]
+                    ratio = median(x, rounds)
+                    line = line sprintf(" %.2f |", ratio)
+                    if (ratio < worst) { worst = ratio; best = set[s] }
+                }
+                missed += worst < least
+                print line " " best (worst < least ? " MISSED |" : " |")
+            }
+            exit missed > 0 || n_cells == 0
+        }' "$work/$1"
+}
+
+echo "default $default; time of a step with it, and times with each set as multiples of that"
+echo
+echo "| weights | step | $default, ms | $(echo $sets | sed 's/ / | /g') | fastest |"
+echo "| --- | --- | --- |$(for _ in $sets; do printf ' --- |'; done) --- |"
+missed=
+for type in ${TYPES:-bf16 f16 f32 q8 q4}; do
+    measure "$type" 1 "$rounds"
+    table "$type" >"$work/rows" || {
+        measure "$type" $((rounds + 1)) $((rounds + ${AGAIN:-$rounds}))
+        table "$type" >"$work/rows" || missed="$missed $type"
+    }
+    cat "$work/rows"
 done
-verdict "$(sort -g "$work/worst" | head -n 1)" '>=' 0.9 "the least speed of a set over that of the next lower"
+[ -z "$missed" ] || {
+    echo "the default is more than $tolerance % slower than another set for:$missed"
+    exit 1
+}
+echo "the default is within $tolerance % of the fastest set everywhere"

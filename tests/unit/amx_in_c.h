@@ -73,7 +73,7 @@ static inline void _tile_dpbsud(int c, int a, int b)
 /* A product of two bf16 is a float as it is: added by itself it is rounded once, as by fmaf(). */
 static inline void _tile_dpbf16ps(int c, int a, int b)
 {
-    for (int m = 0; m < 16; m++) {
+    for (int m = 0; m < amx.rows[c]; m++) {
         float sum[16];
         memcpy(sum, amx.byte[c][m], sizeof sum);
         for (int k = 0; k < 16; k++) {

@@ -59,6 +59,18 @@ static void zeros(uint64_t from, uint64_t to)
             wrong("byte %llu is not zero", (unsigned long long)at);
 }
 
+/* A word of small letters and digits, zeros behind it. */
+static void name(uint64_t from, uint64_t to)
+{
+    uint64_t at = from;
+    while (at < to && strchr("abcdefghijklmnopqrstuvwxyz0123456789", (int)number(at, 1)) &&
+           number(at, 1))
+        at++;
+    if (at == from || at == to)
+        wrong("no name at %llu", (unsigned long long)from);
+    zeros(at, to);
+}
+
 static void read_file(const char *path)
 {
     FILE *file = fopen(path, "rb");
@@ -119,7 +131,9 @@ static void check_head(void)
     memcpy(sealed + PAGE, data + u64(24), u64(32));
     same_hash("head and tables", sealed, PAGE + u64(32), 64);
     free(sealed);
-    zeros(320, PAGE);
+    name(320, 336);
+    name(336, 352);
+    zeros(352, PAGE);
     if (u32(160) > Q4 || u32(160) == 3 || u32(164) || !u64(168) || !u64(176) || !u64(184))
         wrong("impossible rows");
     for (uint64_t i = 0; i < SECTIONS; i++)

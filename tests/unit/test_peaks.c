@@ -1,6 +1,6 @@
-/* The loops that measure peaks of int8 products: what they count, and that they multiply at all. */
+/* The loops that measure peaks of int8 and tile products: what they count, and that they multiply at all. */
 #include "check.h"
-#include "prof/roof.h"
+#include "kernel/peak.h"
 
 enum { ROUNDS = 16 };
 
@@ -9,15 +9,17 @@ enum { ROUNDS = 16 };
 static const struct {
     const struct peak *peak;
     double work, sum;
+    enum peak_kind kind;
 } cases[] = {
 #ifdef __x86_64__
-    {&peak_vnni, ROUNDS * 16 * 64, 120 + 16 * ROUNDS * 36},
-    {&peak_avxvnni, ROUNDS * 12 * 32, 66 + 12 * ROUNDS * 36},
-    {&peak_avx512_int8, ROUNDS * 8 * 64, 28 + 12 * (8 * 2 * 28 + ROUNDS * 28)},
-    {&peak_avx2_int8, ROUNDS * 8 * 32, 28 + 12 * (8 * 2 * 28 + ROUNDS * 28)},
-    {&peak_amx, ROUNDS / 16 * 6 * 16 * 16 * 64, 0},
+    {&peak_vnni, ROUNDS * 16 * 64, 120 + 16 * ROUNDS * 36, PEAK_INT8},
+    {&peak_avxvnni, ROUNDS * 12 * 32, 66 + 12 * ROUNDS * 36, PEAK_INT8},
+    {&peak_avx512_int8, ROUNDS * 8 * 64, 28 + 12 * (8 * 2 * 28 + ROUNDS * 28), PEAK_INT8},
+    {&peak_avx2_int8, ROUNDS * 8 * 32, 28 + 12 * (8 * 2 * 28 + ROUNDS * 28), PEAK_INT8},
+    {&peak_amx, ROUNDS / 16 * 6 * 16 * 16 * 64, 0, PEAK_INT8},
+    {&peak_amx_bf16, ROUNDS / 16 * 6 * 16 * 16 * 32, 0, PEAK_BF16},
 #endif
-    {&peak_ref_int8, 1024, 1024 * 15},
+    {&peak_ref_int8, 1024, 1024 * 15, PEAK_INT8},
 };
 
 int main(void)
@@ -25,7 +27,7 @@ int main(void)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const struct peak *peak = cases[i].peak;
         float sum = 0;
-        check(peak->kind == PEAK_INT8, "%s: kind %d", peak->isa, (int)peak->kind);
+        check(peak->kind == cases[i].kind, "%s: kind %d", peak->isa, (int)peak->kind);
         if (!peak->usable())
             continue;
         const double work = peak->run(ROUNDS, &sum);

@@ -11,7 +11,8 @@ static const char text[] =
     "constant copy_elem_s - f32 4096 1 1 1 cold 1048576 1.85e9 0.01 9\n"
     "constant sdpa_mac_s blas f32 4096 1 1 1 cold 1048576 6.35e9 0.01 9\n"
     "constant sdpa_mac_s blas f32 4096 1 1 1 cold 4194304 6.35e9 0.01 9\n"
-    "T blas f32 4096 1 32 1 512 32\n";
+    "T blas f32 4096 1 32 1 512 32\n"
+    "rate avx2 100.5 0 150\nrate bf16 200 90 400\n";
 
 static size_t T_of(const struct profile *p, size_t N, const char *attn, enum kv_T_from *from)
 {
@@ -45,6 +46,10 @@ static void test_profile(void)
           "what was read of a model");
     check(none && !none->policy[0] && !none->rows.n && !none->rows.free && !profile_model(&p, "0123a"),
           "another model has none of it");
+    check(p.n_rates == 2 && strcmp(p.rate[1].isa, "bf16") == 0 &&
+              near(p.rate[0].gop_s[PEAK_F32], 100.5, 1e-9) &&
+              near(p.rate[1].gop_s[PEAK_BF16], 90, 1e-9),
+          "rates");
     check(T_of(&p, 512, "blas", &from) == 32 && from == KV_T_PROFILE, "the table's T");
     /* sqrt(4 * 512 * 1.85/(2*6.35)) = 17.3: 16. */
     check(T_of(&p, 2048, "blas", &from) == 16 && from == KV_T_FORMULA, "the formula's T: %zu",
@@ -103,6 +108,8 @@ static void test_merge(void)
         return;
     struct tuned_model *one = profile_put_model(&newer, "0123ab", &err);
     snprintf(one->policy, sizeof one->policy, "bmc");
+    newer.n_rates = 1;
+    newer.rate[0] = (struct tuned_rate){"vnni", {7, 0, 9}};
     struct tuned_model *two = profile_put_model(&newer, "new", &err);
     two->rows = (struct free_rows){.n = 1, .step_ms = {5}, .free = 1};
     check(profile_merge(&p, &newer, &err) == 0 && p.n_models == 3 && p.n_curves == 2, "%s", err.text);
@@ -110,6 +117,7 @@ static void test_merge(void)
     check(strcmp(merged->policy, "bmc") == 0 && merged->rows.n == 3 &&
               strcmp(merged->name, "a tiny one") == 0,
           "a policy anew, rows as they were");
+    check(p.n_rates == 1 && strcmp(p.rate[0].isa, "vnni") == 0, "rates anew");
     check(profile_model(&p, "new")->rows.free == 1 && !profile_model(&p, "new")->policy[0],
           "a new one");
     profile_release(&p);
@@ -151,6 +159,29 @@ static void expect_refusal(const char *from, const char *to, const char *want)
     buf_release(&changed);
 }
 
+/* A set of which the profile knows nothing: no choice. Then the fastest of all that are here. */
+static void test_kernels(void)
+{
+    struct profile p = {.n_rates = 0};
+    struct kernel_rates rates[RATES_MOST];
+    const size_t n = rates_measure(rates, kernel_sets, 0);
+    check(profile_kernels(&p) == NULL, "a choice without rates");
+    for (size_t i = 0; i < n; i++)
+        rates[i].gop_s[PEAK_F32] = rates[i].gop_s[PEAK_INT8] = 10;
+    for (size_t i = 0; i < n; i++)
+        rates[i].gop_s[PEAK_BF16] = 20;
+    profile_put_rates(&p, rates, n);
+    check(profile_kernels(&p) == rates[n - 1].kernels, "a tie keeps the last set");
+    for (size_t i = 0; i < n; i++)
+        rates[i].gop_s[PEAK_BF16] = 9;
+    profile_put_rates(&p, rates, n);
+    const struct kernels *got = profile_kernels(&p);
+    check(got && !got->panel_bf16, "slow products of bf16 are chosen: %s", got ? got->isa : "none");
+    p.n_rates--;
+    check((profile_kernels(&p) == NULL) == (rates[n - 1].kernels->peak[PEAK_F32] != NULL),
+          "a choice with the rates of one set missing");
+}
+
 static void test_bad_profiles(void)
 {
     expect_refusal("bmc_profile 2", "bmc_profile 3",
@@ -171,6 +202,11 @@ static void test_bad_profiles(void)
     expect_refusal("512 32\n", "512 513\n", "line 18");
     expect_refusal("512 32\n", "512\n", "line 18");
     expect_refusal("512 32\n", "512 0\n", "line 18");
+    expect_refusal("avx2 100.5 0 150", "avx2 100.5 0", "line 19: the rates of a kernel set");
+    expect_refusal("avx2 100.5 0 150", "avx2 100.5 0 150 1", "line 19");
+    expect_refusal("avx2 100.5 0 150", "avx2 100.5 -1 150", "line 19");
+    expect_refusal("avx2 100.5 0 150", "avx2 100.5 nan 150", "line 19");
+    expect_refusal("avx2", "a-name-of-sixteen", "line 19");
     expect_refusal("0123ab 2 10.5", "0123ab 2 x", "line 12");
     expect_refusal("0123ab 2 10.5", "0123ab 3 10.5", "line 12");
     expect_refusal("0123ab 2 10.5", "unknown 2 10.5", "line 12");
@@ -183,7 +219,9 @@ static void test_bad_profiles(void)
 
 int main(void)
 {
+    kernels_setup();
     test_profile();
+    test_kernels();
     test_old_profile();
     test_merge();
     test_shape_keys();

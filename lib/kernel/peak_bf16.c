@@ -1,7 +1,7 @@
 /* Multiply-adds from registers: bf16 dot products, 32 a vector. */
 #include <immintrin.h>
 
-#include "prof/roof.h"
+#include "kernel/peak.h"
 
 static bool usable(void) { return peak_avx512.usable() && __builtin_cpu_supports("avx512bf16"); }
 

@@ -1,7 +1,7 @@
 /* Multiply-adds from registers: 512-bit FMA, and codes of 8 bits in three steps. */
 #include <immintrin.h>
 
-#include "prof/roof.h"
+#include "kernel/peak.h"
 
 static bool usable(void)
 {

@@ -1,7 +1,7 @@
 /* Multiply-adds of codes of 8 bits from registers: AVX512-VNNI, 64 a vector. */
 #include <immintrin.h>
 
-#include "prof/roof.h"
+#include "kernel/peak.h"
 
 static bool usable(void) { return peak_avx512.usable() && __builtin_cpu_supports("avx512vnni"); }
 

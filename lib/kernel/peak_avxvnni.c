@@ -2,7 +2,7 @@
 #include <cpuid.h>
 #include <immintrin.h>
 
-#include "prof/roof.h"
+#include "kernel/peak.h"
 
 static bool usable(void)
 {

@@ -1,7 +1,7 @@
 /* Multiply-adds from registers: 256-bit FMA, and codes of 8 bits in three steps. */
 #include <immintrin.h>
 
-#include "prof/roof.h"
+#include "kernel/peak.h"
 
 static bool usable(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 

@@ -1,0 +1,81 @@
+/* Throughput of instructions decides which kernel set is the default. */
+#include "kernel/rates.h"
+
+#include "base/clock.h"
+
+enum { BURST = 1600 }; /* rounds of a loop: 3 to 20 microseconds */
+
+/* 10^9 operations a second of one burst. */
+static double burst(const struct peak *peak)
+{
+    float sink = 0;
+    const double start = clock_ms(), done = peak->run(BURST, &sink), ms = clock_ms() - start;
+    volatile float keep = sink;
+    (void)keep;
+    return ms > 0 ? 2 * done / ms / 1e6 : 0;
+}
+
+/* Sets that share a loop share its rate: each loop runs once a turn. */
+static void measure_turn(struct kernel_rates *rates, size_t n)
+{
+    for (int kind = 0; kind < PEAK_KINDS; kind++)
+        for (size_t i = 0; i < n; i++) {
+            const struct peak *peak = rates[i].kernels->peak[kind];
+            size_t same = 0;
+            while (same < i && rates[same].kernels->peak[kind] != peak)
+                same++;
+            if (!peak)
+                continue;
+            const double rate = same < i ? rates[same].gop_s[kind] : burst(peak);
+            if (rate > rates[i].gop_s[kind])
+                rates[i].gop_s[kind] = rate;
+        }
+}
+
+size_t rates_measure(struct kernel_rates *rates, const struct kernels *const *sets, int turns)
+{
+    size_t n = 0, timed = 0;
+    for (size_t i = 0; sets[i] && n < RATES_MOST; i++)
+        if (sets[i]->usable()) {
+            rates[n++] = (struct kernel_rates){.kernels = sets[i]};
+            timed += sets[i]->peak[PEAK_F32] != NULL;
+        }
+    for (int turn = 0; turn < turns && timed > 1; turn++)
+        measure_turn(rates, n);
+    return n;
+}
+
+/* ---- the choice ---- */
+
+enum weights { WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_QUANTISED, WEIGHTS };
+
+/* Rate of a set for weights of a class, at its default precision: bf16x2 takes two products of bf16 for each weight. */
+static double rate_for(const struct kernel_rates *r, enum weights weights)
+{
+    switch (weights) {
+    case WEIGHTS_F32: return r->gop_s[PEAK_F32];
+    case WEIGHTS_BF16: return r->kernels->panel_bf16 ? r->gop_s[PEAK_BF16] / 2 : r->gop_s[PEAK_F32];
+    case WEIGHTS_QUANTISED: return r->gop_s[PEAK_INT8];
+    case WEIGHTS: break;
+    }
+    return 0;
+}
+
+static bool slower(const struct kernel_rates *a, const struct kernel_rates *than)
+{
+    bool any = false;
+    for (int w = 0; w < WEIGHTS; w++) {
+        const double rate = rate_for(a, (enum weights)w);
+        any |= rate > 0 && rate * RATES_MARGIN < rate_for(than, (enum weights)w);
+    }
+    return any;
+}
+
+const struct kernels *rates_fastest(const struct kernel_rates *rates, size_t n)
+{
+    const struct kernel_rates *best = rates;
+    for (size_t i = 1; i < n; i++)
+        if (!slower(&rates[i], best))
+            best = &rates[i];
+    return best->kernels;
+}
