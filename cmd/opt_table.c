@@ -10,7 +10,8 @@ static const struct opt common[] = {
     {OPT_HEADING, "Other", NULL, NULL, NULL, 0, 0, 0, NULL, false},
     {OPT_FLAG, "help", "h", NULL, "print this list and exit", 0, 0, 0, NULL, false},
     {OPT_FLAG, "version", NULL, NULL,
-     "print version, git commit, compiler, libraries and instruction set, and exit", 0, 0, 0, NULL, false},
+     "print version, git commit, compiler, libraries and instruction set, and exit", 0, 0, 0, NULL,
+     false},
 };
 
 const struct opt *opt_nth(const struct program *program, size_t i)

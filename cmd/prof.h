@@ -52,6 +52,12 @@ struct prof_options {
 extern const struct program prof_program;
 extern const char *const prof_command_names[PROF_COMMANDS];
 
+/* The fields of the rows of a subcommand, separated by blanks. */
+extern const char *const prof_fields[PROF_COMMANDS];
+
+/* The length of the field that a list (NAME,NAME..) begins with, if it is one of `names`; else 0. */
+size_t prof_known_field(const char *list, const char *names);
+
 /* All policies; with --lockstep those of any default that can grow so. */
 #define PROF_ALL_KV "iterative,upfront,bmc,paged:16,reserve,segment,shift,headwise"
 

@@ -9,10 +9,6 @@
 
 #define AT(field) offsetof(struct prof_options, field)
 
-const char *const prof_command_names[PROF_COMMANDS] = {"policies", "sweep",  "latency",   "bench",
-                                                       "usecases", "memory", "instances", "ranks",
-                                                       "roof",     "heads",  "compare"};
-
 /* Who uses an option. A row without such a mask does not compile. */
 enum {
     POLICIES = 1 << PROF_POLICIES,

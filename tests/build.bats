@@ -184,9 +184,15 @@ made() {
 @test "the commit follows git: a new one, changed files, none outside git or below another repository" {
     export GIT_CONFIG_GLOBAL=/dev/null GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
     export GIT_CEILING_DIRECTORIES=$PWD # not that of a folder around the tests
-    mkdir tree && cp "$ROOT/Makefile" tree && cd tree || return 1
+    mkdir tree
+    cp "$ROOT/Makefile" tree
+    cd tree
     assert_equal "$(made)" ""
-    git init -q . && echo b >.gitignore && echo 1 >file && git add . && git commit -qm one
+    git init -q .
+    echo b >.gitignore
+    echo 1 >file
+    git add .
+    git commit -qm one
     one=$(git rev-parse --short=12 HEAD)
     assert_equal "$(made)" "$one"
     touch -d '1 hour ago' b/commit.c stamp

@@ -163,7 +163,8 @@ compares() {
 # before: times in b are 2, 4, 8 .. of those in a.
 builds() {
     for build in a b; do
-        mkdir $build && cp "$BMC_BIN/bmc-prof" $build
+        mkdir $build
+        cp "$BMC_BIN/bmc-prof" $build
         cat >$build/bmc-gen <<END
 #!/bin/sh
 cat >/dev/null

@@ -285,7 +285,7 @@ nothing_to_draft_with bmc-spec -m $m -p x
 --draft-kv bmc-spec -m $m -d $d -p x --draft-kv zork
 --prompt-ids:_"x" bmc-gen -m $m --prompt-ids 5,x
 not_with_sweep bmc-prof sweep --kv bmc
-no_list bmc-prof bench -p 1,,2
+entry_2_of bmc-prof bench -p 1,,2
 no_list bmc-prof usecases --cases 5
 nothing_to_measure bmc-prof bench -p 0 -n 0
 no_list bmc-prof bench -b 0

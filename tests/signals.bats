@@ -107,7 +107,7 @@ truncated() {
     program=$(basename "$4")
     start "${@:4}"
     wait_until grep -q "$3" /proc/$pid/maps
-    [ "$program" = bmc-gen ] && wait_until test -s out
+    if [ "$program" = bmc-gen ]; then wait_until test -s out; fi
     sleep 0.2
     truncate -s "$2" "$1"
     code=0

@@ -15,6 +15,9 @@ struct failures {
     size_t n, cap;
 };
 
+/* Another one. */
+int failures_note(struct failures *failures, const char *policy, const struct err *why,
+                  struct err *err) MUST_USE;
 void failures_release(struct failures *failures);
 
 #endif

@@ -71,6 +71,23 @@ int rows_add_setup(const struct report *report, const struct kv_spec *spec, json
     return spec ? rows_add_cache(spec, kv_spec_valid_rows(spec), row, err) : 0;
 }
 
+int rows_add_failure(const struct report *report, const char *policy, const struct kv_spec *spec,
+                     size_t N, json_t *what, const struct err *why, json_t *rows, struct err *err)
+{
+    json_t *row = json_pack("{s:s}", "policy", policy);
+    int rc = rows_merge(row, what, err);
+    if (rc == 0)
+        rc = rows_add_setup(report, spec, row, err);
+    if (rc == 0)
+        rc = json_put(row, "N", json_integer((json_int_t)N), err);
+    if (rc == 0)
+        rc = json_put(row, "error", json_text(why->text, strlen(why->text)), err);
+    if (rc == 0)
+        rc = json_push(rows, json_incref(row), err);
+    json_decref(row);
+    return rc < 0 ? -1 : failures_note(report->failures, policy, why, err);
+}
+
 static double median_of(const struct block_result *result, size_t n, size_t at)
 {
     double x[MAX_REPEAT];
