@@ -350,7 +350,6 @@ static int run_task(struct blas_state *s, const struct attn_step *step, const st
     for (size_t i = 0; i < operand.matrices; i++)
         run_matrix(s, step, &view, task, &operand, i, part->q + at + i * operand.step,
                    part->out + at + i * operand.step);
-    kv_done(step->kv, &view);
     return 0;
 }
 

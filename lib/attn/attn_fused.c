@@ -416,8 +416,6 @@ static void attend_part(const struct work *w, size_t row, size_t end, size_t fro
             attend_part(w, i, next, common, to);
         }
     }
-    if (row)
-        kv_done(w->job->step->kv, &view);
 }
 
 /* Padding on the left of the first row: multiplied, and seen by nobody. */
@@ -526,7 +524,6 @@ static void run_task(void *arg, size_t index)
     while (run_piece(&work, ++piece))
         states_join(f->d, &s->all, &s->piece, task.rows * f->group);
     store_context(job, &task, &s->all);
-    kv_done(job->step->kv, &view);
 }
 
 /* One piece of a task, when tasks are few. */
@@ -544,7 +541,6 @@ static void run_part(void *arg, size_t index)
     load_queries(job, &task, &view, s);
     if (!run_piece(&work, piece))
         states_clear(f->d, &f->part[index], task.rows * f->group);
-    kv_done(job->step->kv, &view);
 }
 
 static void join_parts(void *arg, size_t index)

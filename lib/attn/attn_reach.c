@@ -98,7 +98,6 @@ static void each_head(void *arg, size_t head)
     look_along(s, &view, look);
     for (size_t i = 0; i < looks; i++)
         *beyond += look[i].beyond / (look[i].near + look[i].beyond);
-    kv_done(s->step->kv, &view);
 }
 
 static int look(struct looking *s, struct err *err)

@@ -120,7 +120,6 @@ static int clear_rows(struct kv *kv, size_t seq, size_t layer, size_t from, size
         memset(kv_mutable(span->k) + at, 0, bytes);
         memset(kv_mutable(span->v) + at, 0, bytes);
     }
-    kv_done(kv, &view);
     return 0;
 }
 
@@ -216,13 +215,6 @@ const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t
         tokens += span->valid;
     }
     return tokens == end ? NULL : "another number of tokens than the sequence has";
-}
-
-void kv_done(struct kv *kv, struct kv_view *view)
-{
-    const struct kv_reading *reading = kv->policy->reading;
-    if (reading && reading->done)
-        reading->done(kv, view);
 }
 
 size_t kv_storage_rows(const struct kv *kv, size_t seq)

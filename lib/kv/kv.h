@@ -8,7 +8,7 @@
  *     kv_room(seq, rows)              may grow the storage: a growth event
  *     for every layer
  *       kv_append(seq, layer, k, v)   the new rows, not committed yet
- *       kv_view(seq, layer) .. kv_done()
+ *       kv_view(seq, layer)
  *     kv_commit(seq, rows)            all of them stay, or
  *     kv_keep(seq, list)              some of them stay (speculation); the rest are padding again
  *
@@ -215,7 +215,6 @@ void kv_append(struct kv *kv, size_t seq, size_t layer, const float *k, const fl
 void kv_announce(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads);
 int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, struct kv_view *view,
             struct err *err) MUST_USE;
-void kv_done(struct kv *kv, struct kv_view *view);
 
 /* What a view does that attention does not allow for, in a few words; NULL: nothing. `end`: the position behind the last row
  * that holds a token. */

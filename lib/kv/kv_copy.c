@@ -156,6 +156,5 @@ int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *
         const struct kv_span *span = &view.span[i];
         read_span(kv, seq, span, (const char *)(v ? span->v : span->k) + view.offset, out);
     }
-    kv_done(kv, &view);
     return 0;
 }

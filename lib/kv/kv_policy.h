@@ -49,9 +49,6 @@ struct kv_reading {
      * kv->setup.heads_at_once is set; such a policy adopts nothing. */
     void (*announce)(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads);
 
-    /* Gives a view back, which says what it is a view of. */
-    void (*done)(struct kv *kv, struct kv_view *view);
-
     /* Leading committed rows that two sequences share: attention may read those of one for the other. */
     size_t (*shared)(const struct kv *kv, size_t a, size_t b);
 

@@ -199,7 +199,6 @@ static inline void cuts_check_padding(struct cuts *c, size_t seq)
                 break;
             }
         }
-        kv_done(kv, &view);
     }
 }
 

@@ -139,10 +139,12 @@ static void step(const struct run *r, size_t rows, bool tree)
         tail[tail_at[i] + depth] = (uint32_t)i;
         tail_at[i + 1] = tail_at[i] + depth + 1;
     }
-    for (size_t s = 0; s < SEQS; s++)
-        if (kv_left(r->kv, s) >= rows && kv_room(r->kv, s, rows, &err) == 0)
-            query[n++] =
-                (struct attn_query){s, n * rows, rows, tree ? tail : NULL, tree ? tail_at : NULL};
+    for (size_t s = 0; s < SEQS; s++) {
+        if (kv_left(r->kv, s) < rows || kv_room(r->kv, s, rows, &err) < 0)
+            continue;
+        query[n] = (struct attn_query){s, n * rows, rows, tree ? tail : NULL, tree ? tail_at : NULL};
+        n++;
+    }
     const struct attn_step at = {r->kv, r->kernels, query, n, NULL};
     check(attn_begin(r->attn, &at, &err) == 0, "no step");
     for (size_t l = 0; l < LAYERS; l++) {

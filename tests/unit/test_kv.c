@@ -79,7 +79,6 @@ static bool heads_are(struct kv *kv, size_t seq, size_t layer, size_t head, size
             }
         seen += span->valid;
     }
-    kv_done(kv, &view);
     return ok && seen == n;
 }
 

@@ -139,7 +139,6 @@ static size_t zeros(struct kv *kv, size_t seq, size_t head, size_t from, size_t 
     const float *rows = view.span[0].k;
     for (size_t i = from; i < to; i++)
         n += rows[i * D] == 0 && rows[i * D + 1] == 0;
-    kv_done(kv, &view);
     return n;
 }
 
