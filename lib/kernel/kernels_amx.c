@@ -31,6 +31,8 @@ static bool tiles_granted(void)
 }
 #endif
 
+#include "kernel/tiles.h"
+
 extern const struct kernels kernels_vnni, kernels_int8_amx, kernels_amx;
 
 enum { AMX_ROWS = 16, TILE_BYTES = 64, TILE_DEPTH = 32 };
@@ -112,7 +114,7 @@ static inline __attribute__((always_inline)) void tile_sums(const int R, const i
 
 static void panel_bf16(float *y, const bf16 *x, size_t x_stride, size_t rows, const struct panel *w)
 {
-    _tile_loadconfig(&tiles_of[size_min(rows, AMX_ROWS) - 1]);
+    tiles_set(&tiles_of[size_min(rows, AMX_ROWS) - 1]);
     for (size_t c = 0, columns; c < w->blocks; c += columns) {
         columns = size_min(2, w->blocks - c);
         for (size_t i = 0, n; i < rows; i += n) {
@@ -130,7 +132,6 @@ static void panel_bf16(float *y, const bf16 *x, size_t x_stride, size_t rows, co
                 tile_sums(1, 1, y_i, x_i, x_stride, w, c, next);
         }
     }
-    _tile_release();
 }
 
 const struct kernels kernels_amx = {

@@ -18,6 +18,7 @@
 
 #include "kernel/set_lines.h"
 #include "kernel/set_whole.h"
+#include "kernel/tiles.h"
 
 extern const struct kernels kernels_vnni, kernels_int8_amx;
 
@@ -109,14 +110,14 @@ static void run_square(const struct square *s, const struct panel *w, struct ahe
     if (deep < w->depth) {
         store_square(s);
         end_stores();
-        _tile_loadconfig(&cell_tiles);
+        tiles_set(&cell_tiles);
         fetch(&ahead, deep * LANES, FEW_GROUP * LANES);
         load_square(s, true);
         multiply_square(s, deep);
     }
     store_square(s);
     if (deep < w->depth)
-        _tile_loadconfig(&deep_tiles);
+        tiles_set(&deep_tiles);
 }
 
 /* Codes count from their zero: the sum of a row's own codes, that often, is taken off its sums. */
@@ -143,7 +144,7 @@ static void panel_int8(float *y, const struct int8_rows *x, size_t rows, const s
         kernels_vnni.panel_int8(y, x, rows, w);
         return;
     }
-    _tile_loadconfig(&deep_tiles);
+    tiles_set(&deep_tiles);
     for (size_t i = 0; i < rows; i += 2 * AMX_ROWS)
         for (size_t c = 0; c < w->blocks; c += 2) {
             const size_t low = rows - i > AMX_ROWS ? i + AMX_ROWS : i, right = c + 1 < w->blocks;
@@ -156,7 +157,6 @@ static void panel_int8(float *y, const struct int8_rows *x, size_t rows, const s
             };
             run_square(&s, w, ahead_of(w, turn++, turns));
         }
-    _tile_release();
     end_stores();
     if (w->last) {
         take_off_zeros(sums, x, rows, w);

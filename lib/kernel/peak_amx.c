@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "kernel/peak.h"
+#include "kernel/tiles.h"
 
 enum { ROWS = 16, ROW_BYTES = 64, SUMS = 6 };
 
@@ -37,7 +38,7 @@ static const struct tile_config whole_tiles = {
     static double name(size_t rounds, float *sink)                                                     \
     {                                                                                                  \
         int32_t sums[ROWS * ROW_BYTES / 4];                                                            \
-        _tile_loadconfig(&whole_tiles);                                                                \
+        tiles_set(&whole_tiles);                                                                       \
         _tile_zero(0);                                                                                 \
         _tile_zero(1);                                                                                 \
         _tile_zero(2);                                                                                 \
@@ -56,7 +57,6 @@ static const struct tile_config whole_tiles = {
             product(5, 6, 7);                                                                          \
         }                                                                                              \
         _tile_stored(0, sums, ROW_BYTES);                                                              \
-        _tile_release();                                                                               \
         *sink += (float)sums[0];                                                                       \
         return (double)turns * SUMS * ROWS * ROWS * (depth);                                           \
     }
