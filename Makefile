@@ -36,6 +36,10 @@ LONGEST  = $(patsubst %,tests/%.bats,spec ranks prof docs snapshot unit inject g
 TESTS    = $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/*.bats))
 TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=allocator_may_return_null=1
 
+# What times instructions is compiled the same in every build: the default kernel set follows from it.
+$(BUILD)/lib/kernel/peak_%.o: OPT = -O3 -g1
+$(BUILD)/lib/kernel/peak_%.o: SAN =
+
 # Files of one instruction set get its flags here and nowhere else; such files are of x86-64, and left out off it.
 ISA_FLAGS_avx2   = -mavx2 -mfma -mf16c
 ISA_FLAGS_avxvnni = $(ISA_FLAGS_avx2) -mavxvnni

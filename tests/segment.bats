@@ -9,6 +9,22 @@ setup_file() { model grimm >/dev/null; }
     [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
 }
 
+@test "attention over the entries of reordered beams: the bits of beams that have copies" {
+    run "$BMC_BUILD/tests/test_select"
+    [ "$status" -eq 0 ] || fail "test_select -> $(tail <<<"$output")"
+    [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
+}
+
+@test "requests of which some share more than others: the texts and logits of each alone" {
+    jq -nc '[range(64) | 5 + . * 7 % 300] as $a | [range(96) | 9 + . * 11 % 290] as $b |
+        {ids: ($a + $b + [7]), n: 40}, {ids: ($a + $b + [8]), n: 40}, {ids: ($a + [9]), n: 40}, {ids: ($a + $b + [10]), n: 40}' >in
+    for how in '-b 1 --share-mb 0' '-b 4 --kv bmc' '-b 4 --kv segment'; do
+        ok bmc-gen -q -m "$(model grimm)" --jsonl --ignore-eos $how --stats stats.json -f in
+        echo "$(md5sum <<<"$output") $(jq -r .logits_hash stats.json)" >>results
+    done
+    assert_equal "$(sort -u results | wc -l)" 1
+}
+
 @test "bytes of K and V that are said to be copied are those that were, under every policy, type and attention" {
     run "$BMC_BUILD/tests/test_copies"
     [ "$status" -eq 0 ] || fail "test_copies -> $(tail <<<"$output")"

@@ -46,7 +46,7 @@ struct kv_span {
     size_t rows;                    /* rows to multiply, padding included */
     size_t valid; /* leading rows up to the last one that holds a token, committed or not */
     /* [rows, in whole tiles]: bytes to each row, the same for k and v, where rows are scattered since beams read each other's
-     * entries; stands until the sequence's next kv_room(). NULL: they are row_stride apart. */
+     * entries; stands until the sequence's next kv_room() or kv_reorder(). NULL: they are row_stride apart. */
     const ptrdiff_t *row;
 };
 
@@ -234,7 +234,7 @@ int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
 
 /* Reorders beams: seq[i] is the sequence of beam i, which becomes a copy of beam parent[i]; seq[i] then says which sequence
  * holds it. Nothing is copied for the first child of each parent; its others take the sequences of places without children,
- * as forks. No step may be under way. On error the sequences of places without children may be empty. */
+ * as forks. No step may be under way. On error the sequences of beams without children may have anything: cut them. */
 int kv_reorder(struct kv *kv, size_t *seq, const size_t *parent, size_t n, struct err *err) MUST_USE;
 
 /* Rows of one layer that lie in memory already, for `adopt`: [KV head][stored_rows][d] of K and of V.

@@ -90,11 +90,17 @@ struct kv_segment *kv_chain_copy(struct kv *kv, const struct kv_chain *c, size_t
 {
     struct kv_segment *to = kv_segment_begin(kv, first, kv_segment_cap(kv, end), err);
     const double start = clock_ms();
-    for (size_t i = 0; to && i < n_heads(kv); i++) {
-        const size_t matrix = i / kv->setup.shape.kv_heads, head = i % kv->setup.shape.kv_heads;
-        for (size_t row = first; row < end; row++)
-            kv_copy(kv, kv_segment_row(kv, to, matrix, head, row),
-                    kv_chain_row(kv, c, matrix, head, row), kv_row_bytes(kv));
+    const size_t bytes = kv_row_bytes(kv);
+    for (size_t at = first, next; to && at < end; at = next) {
+        const char *from = kv_chain_row(kv, c, 0, 0, at);
+        for (next = at + 1;
+             next < end && kv_chain_row(kv, c, 0, 0, next) == from + (next - at) * bytes;)
+            next++;
+        for (size_t i = 0; i < n_heads(kv); i++) {
+            const size_t matrix = i / kv->setup.shape.kv_heads, head = i % kv->setup.shape.kv_heads;
+            kv_copy(kv, kv_segment_row(kv, to, matrix, head, at), kv_chain_row(kv, c, matrix, head, at),
+                    (next - at) * bytes);
+        }
     }
     kv->stats.copy_ms += clock_ms() - start;
     kv->stats.copied_rows += to ? end - first : 0;

@@ -341,15 +341,13 @@ static void copy_piece(struct kv *kv, size_t to, size_t from, const struct strip
     struct heads_seq *t = &h->seq[to];
     for (size_t v = 0; v < 2; v++) {
         char *at = heads_at(kv, to, strip->layer, v, strip->head) + strip->from;
-        if (away && strip->from < h->seq[from].flushed[strip->layer]) {
+        if (away && strip->from < h->seq[from].flushed[strip->layer])
             spill_read(h->spill, &t->writing, at,
                        heads_offset(kv, from, strip->layer, v, strip->head) + strip->from,
                        block.to - block.from);
-            kv_count_copied(kv, strip->to - strip->from);
-        } else {
+        else
             kv_copy(kv, at, heads_at(kv, from, strip->layer, v, strip->head) + strip->from,
                     strip->to - strip->from);
-        }
     }
     if (!wait_all(kv, to) || !away || strip->from >= whole)
         return;

@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 
+#include "base/clock.h"
 #include "base/threads.h"
 
 /* One row of one head into place, if it is kept, in the cache's type: the only time in its life that it is rounded. */

@@ -2,8 +2,8 @@
  * rows (segment paper 3.2; r is its `step`).
  *
  * When a sequence is forked, what it has becomes a segment that nobody writes to any more, up to a whole tile, and both go on
- * behind it. Of an answer that goes on from a prompt a fork gets a copy; beams that are reordered get none, but an index that says
- * where each entry lies (kv_select.c). */
+ * behind it. Of an answer that goes on from a prompt a fork gets a copy; beams that are reordered read each other's entries by an
+ * index (kv_select.c). */
 #include <stdlib.h>
 
 #include "base/mem.h"

@@ -43,7 +43,8 @@ static struct kv_group *make_group(struct kv *kv, const size_t *seq, size_t n)
 /* The index of entry i of a chain without one: it lies in the chain's own tail. */
 static ptrdiff_t own_index(const struct kv *kv, const struct kv_chain *c, size_t i)
 {
-    return c->tail->rows - c->group->tail[0]->rows + (ptrdiff_t)(i * kv_row_bytes(kv));
+    const uintptr_t own = (uintptr_t)c->tail->rows, first = (uintptr_t)c->group->tail[0]->rows;
+    return (ptrdiff_t)(own - first + i * kv_row_bytes(kv));
 }
 
 static ptrdiff_t index_of(const struct kv *kv, const struct kv_chain *c, size_t i)
@@ -51,13 +52,19 @@ static ptrdiff_t index_of(const struct kv *kv, const struct kv_chain *c, size_t 
     return i < c->n_index ? c->index[i] : own_index(kv, c, i);
 }
 
+/* An entry has one index, which is only passed on with all those before it: where two are equal, those before are, too. */
 size_t kv_chain_common(const struct kv *kv, size_t a, size_t b)
 {
     const struct kv_chain *x = kv_chain_of(kv, a), *y = kv_chain_of(kv, b);
     const size_t first = kv_chain_tail_at(x), n = size_min(kv->seq[a].n, kv->seq[b].n);
     size_t end = size_min(size_max(x->group->common, first), n);
-    while (end < n && index_of(kv, x, end - first) == index_of(kv, y, end - first))
-        end++;
+    for (size_t last = n; end < last;) {
+        const size_t middle = end + (last - end) / 2;
+        if (index_of(kv, x, middle - first) == index_of(kv, y, middle - first))
+            end = middle + 1;
+        else
+            last = middle;
+    }
     return end;
 }
 
@@ -84,9 +91,13 @@ static void gather_head(void *arg, size_t head)
     const size_t heads = g->kv->setup.shape.kv_heads, bytes = kv_row_bytes(g->kv);
     char *rows =
         kv_segment_row(g->kv, c->group->tail[0], head / heads, head % heads, kv_chain_tail_at(c));
+    size_t copied = 0;
     for (size_t i = g->from; i < g->to; i++)
-        if (index_of(g->kv, c, i) != (ptrdiff_t)(i * bytes))
-            kv_copy(g->kv, rows + i * bytes, rows + index_of(g->kv, c, i), bytes);
+        if (index_of(g->kv, c, i) != (ptrdiff_t)(i * bytes)) {
+            memcpy(rows + i * bytes, rows + index_of(g->kv, c, i), bytes);
+            copied += bytes;
+        }
+    kv_count_copied(g->kv, copied);
 }
 
 /* Entries of whole tiles that all sequences have in common move to the group's first tail: what lies there is nobody's any
@@ -117,7 +128,7 @@ bool kv_chains_join(struct kv *kv, const size_t *seq, size_t n)
     struct kv_group *group = kv_chain_of(kv, seq[0])->group;
     if (!group && !(group = make_group(kv, seq, n)))
         return false;
-    if (group->users != n || kv->seq[seq[0]].n < group->filled)
+    if (group->users != group->n || n != group->n || kv->seq[seq[0]].n < group->filled)
         return false;
     group->filled = kv->seq[seq[0]].n;
     gather_common(kv, seq, n);

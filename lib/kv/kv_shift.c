@@ -141,6 +141,19 @@ static size_t window_bytes(const struct kv *kv, size_t rows)
     return rows ? kv_windows_of(kv)->bytes : 0;
 }
 
+/* The rows that a layer still has of the first `rows` ones: to the same places, of which those in front are zeros. */
+static void copy_layer(struct kv *kv, size_t to, size_t from, size_t layer, size_t rows)
+{
+    const struct kv_plan *p = &kv_windows_of(kv)->plan[layer];
+    const size_t origin = kv_window_of(kv, from)->origin[layer], bytes = kv_row_bytes(kv);
+    const size_t first = kv->seq[from].first + p->before, end = first + rows;
+    const size_t begin = size_max(first, origin), heads = kv->setup.shape.kv_heads;
+    for (size_t i = 0; i < 2 * heads && end > begin; i++)
+        kv_copy(kv, kv_window_head(kv, to, layer, i / heads, i % heads) + (begin - origin) * bytes,
+                kv_window_head(kv, from, layer, i / heads, i % heads) + (begin - origin) * bytes,
+                (end - begin) * bytes);
+}
+
 static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
 {
     if (kv_window_make(kv, to, err) < 0)
@@ -148,7 +161,8 @@ static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct 
     const double start = clock_ms();
     memcpy(kv_window_of(kv, to)->origin, kv_window_of(kv, from)->origin,
            kv->setup.shape.layers * sizeof(size_t));
-    kv_copy(kv, kv_window_of(kv, to)->rows, kv_window_of(kv, from)->rows, kv_windows_of(kv)->bytes);
+    for (size_t l = 0; l < kv->setup.shape.layers; l++)
+        copy_layer(kv, to, from, l, rows);
     kv->stats.copy_ms += clock_ms() - start;
     kv_window_recede(kv, to, kv->seq[from].first + rows);
     kv->stats.copied_rows += rows;
