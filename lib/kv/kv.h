@@ -84,8 +84,9 @@ struct kv_shape {
 struct kv_stats {
     size_t allocations; /* growth events: one for all layers of a sequence */
     size_t copied_rows; /* counted once, not per layer or head */
-    size_t
-        copied_bytes; /* of K and V, wherever they went: scratch memory included; not what kv_read() hands out */
+    /* Of K and V in the cache's type, from memory to memory, scratch included. Not counted: what is dequantised, read from a
+     * file, or handed out by kv_read(). */
+    size_t copied_bytes;
     size_t padded_rows;                 /* rows multiplied without holding a token, summed over steps */
     size_t rows_computed;               /* rows multiplied, summed over steps */
     size_t adopted_rows, adopted_bytes; /* taken where they lay, without a copy */

@@ -120,8 +120,10 @@ static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct 
     *copying = true;
     int rc = room(kv, to, rows, err);
     if (rc == 0) {
+        const double start = clock_ms();
         heads_copy(kv, to, from, rows);
         kv->stats.copied_rows += rows;
+        kv->stats.copy_ms += clock_ms() - start;
         rc = heads_say(kv, err);
     }
     *copying = false;

@@ -4,6 +4,7 @@
  * Nothing is ever copied to grow; attention goes from block to block. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "kv/kv_pool.h"
 #include "kv/kv_rows.h"
@@ -134,10 +135,12 @@ static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct 
 {
     if (room(kv, to, rows, err) < 0)
         return -1;
+    const double start = clock_ms();
     for (size_t i = 0; i < table_of(kv, to)->n; i++)
         kv_copy(kv, kv_mutable(table_of(kv, to)->span[i].k), table_of(kv, from)->span[i].k,
                 block_bytes(kv));
     kv->stats.copied_rows += rows;
+    kv->stats.copy_ms += clock_ms() - start;
     return 0;
 }
 

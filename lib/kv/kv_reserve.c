@@ -130,8 +130,10 @@ static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct 
 {
     if (room(kv, to, rows, err) < 0)
         return -1;
+    const double start = clock_ms();
     for (size_t i = 0; i < rows; i++)
         kv_rows_copy(kv, to, i, from, i);
+    kv->stats.copy_ms += clock_ms() - start;
     return 0;
 }
 

@@ -180,6 +180,23 @@ static void change_one(const struct run *r)
           err.text);
 }
 
+/* A sequence begins with rows in memory, as those of a snapshot; they count as the cache's. */
+static void adopt(const struct run *r, size_t seq, enum dtype type)
+{
+    struct err err;
+    enum { STORED = 64, TAKEN = 37 };
+    static char memory[LAYERS][2][KV_HEADS * STORED * D * sizeof(float)];
+    struct kv_rows_in layer[LAYERS];
+    for (size_t l = 0; l < LAYERS; l++)
+        layer[l] = (struct kv_rows_in){memory[l][0], memory[l][1]};
+    drop_area(memory);
+    add_area(memory, sizeof memory);
+    kv_truncate(r->kv, seq, 0);
+    if (kv_adoptable(r->kv, 0, TAKEN) == TAKEN)
+        check(kv_adopt(r->kv, seq, layer, type, 0, TAKEN, STORED, &err) == 0, "not adopted: %s",
+              err.text);
+}
+
 /* Beams over one prompt; families that never have a common ancestor again, or any parents. */
 static void swap(const struct run *r, size_t *seq, bool families)
 {
@@ -217,6 +234,15 @@ static void test_cache(const char *spec, enum dtype type, const char *backend)
             step(&r, what == 1 ? 1 + draw(ROWS) : what == 2 ? 1 : 1 + draw(8), what == 3);
         is_counted(&r, (const char *[]){"fork or cut", "prompt", "row", "tree"}[what], spec, n);
     }
+    adopt(&r, 0, type);
+    is_counted(&r, "adopting", spec, 0);
+    kv_truncate(r.kv, 2, 0);
+    check(kv_fork(r.kv, 2, 0, kv_position(r.kv, 0), &err) == 0, "no fork: %s", err.text);
+    is_counted(&r, "a fork of what was adopted", spec, 0);
+    adopt(&r, 0, type);
+    for (size_t n = 0; n < 5; n++)
+        step(&r, 7, false);
+    is_counted(&r, "rows behind what was adopted", spec, 0);
     for (size_t families = 0; families < 2; families++) {
         size_t seq[SEQS];
         for (size_t s = 0; s < SEQS; s++)
@@ -255,5 +281,7 @@ int main(void)
     test_cache("shift:S=40,slack=2", DTYPE_BF16, "blas");
     test_cache("bmc:r=5", DTYPE_F32, "fused");
     test_cache("segment:step=5", DTYPE_F32, "fused");
+    test_cache("headwise:ram=1M,group=1", DTYPE_F32, "fused");
+    test_cache("headwise:ram=2M", DTYPE_F32, "blas");
     return check_result();
 }
