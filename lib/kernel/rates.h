@@ -27,7 +27,7 @@ size_t rates_measure(struct kernel_rates *rates, const struct kernels *const *se
  * of weights (f32 and f16, bf16, quantised) by more than RATES_MARGIN; a rate that is not known decides nothing.
  *
  * Few and many rows run at these rates; a single row is limited by memory in every set. Rates of two instructions are in the
- * ratio of small integers: the margin lies between 1 (the newer set stays) and 2 (it is left out), and no measuring error
+ * ratio of small integers: the margin lies between 1 (the newer set stays) and 2 (it is left out), and no error of one measurement
  * below 30 % changes the choice. */
 #define RATES_MARGIN 1.5
 const struct kernels *rates_fastest(const struct kernel_rates *rates, size_t n);
