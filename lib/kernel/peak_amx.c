@@ -57,6 +57,7 @@ static const struct tile_config whole_tiles = {
             product(5, 6, 7);                                                                          \
         }                                                                                              \
         _tile_stored(0, sums, ROW_BYTES);                                                              \
+        tiles_release();                                                                               \
         *sink += (float)sums[0];                                                                       \
         return (double)turns * SUMS * ROWS * ROWS * (depth);                                           \
     }

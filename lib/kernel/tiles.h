@@ -6,6 +6,8 @@
 #ifndef BMC_TILES_H
 #define BMC_TILES_H
 
+#include <stddef.h>
+
 #include "kernel/tiles_now.h"
 
 /* `config` is a constant of the program: it is told from others by its address. */
@@ -14,6 +16,12 @@ static inline void tiles_set(const void *config)
     if (tiles_now != config)
         _tile_loadconfig(config);
     tiles_now = config;
+}
+
+static inline void tiles_release(void)
+{
+    _tile_release();
+    tiles_now = NULL;
 }
 
 #endif
