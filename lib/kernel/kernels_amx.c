@@ -31,7 +31,7 @@ static bool tiles_granted(void)
 }
 #endif
 
-#include "kernel/tiles.h"
+#include "kernel/set_tiles.h"
 
 extern const struct kernels kernels_vnni, kernels_int8_amx, kernels_amx;
 

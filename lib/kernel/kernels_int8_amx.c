@@ -18,7 +18,7 @@
 
 #include "kernel/set_lines.h"
 #include "kernel/set_whole.h"
-#include "kernel/tiles.h"
+#include "kernel/set_tiles.h"
 
 extern const struct kernels kernels_vnni, kernels_int8_amx;
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "kernel/peak.h"
-#include "kernel/tiles.h"
+#include "kernel/set_tiles.h"
 
 enum { ROWS = 16, ROW_BYTES = 64, SUMS = 6 };
 

@@ -3,8 +3,8 @@
  * Everything that uses tiles goes through here; nothing relies on their contents between calls.
  *
  * Included behind the header that defines _tile_loadconfig(). */
-#ifndef BMC_TILES_H
-#define BMC_TILES_H
+#ifndef BMC_SET_TILES_H
+#define BMC_SET_TILES_H
 
 #include <stddef.h>
 
