@@ -46,5 +46,7 @@ const struct kernels *isa_select(const char *option, const char *profile, const 
     const struct kernels *kernels = isa ? NULL : of_profile(profile);
     from = from ? from : &unused;
     *from = isa ? (option && *option ? "option" : "BMC_ISA") : kernels ? "profile" : "measured";
-    return kernels ? kernels : kernels_select(isa, err);
+    if (!kernels && !(kernels = kernels_select(isa, err)) && !(option && *option))
+        err_prefix(err, "BMC_ISA");
+    return kernels;
 }

@@ -329,6 +329,10 @@ kernel_stats() { # FIELD OPTION..
     [[ $(sort -u chosen) =~ ^[a-z0-9]+\ measured$ ]] || fail "$(cat chosen)"
 }
 
+@test "BMC_ISA with a set that is not there is named" {
+    BMC_ISA=zork expect_error 1 '^bmc-gen: BMC_ISA: no instruction set "zork"' bmc-gen -p x
+}
+
 @test "a profile that lacks a set's rates, or cannot be read, does not choose" {
     isa=$(isas)
     isa=${isa##* }
