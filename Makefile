@@ -25,22 +25,22 @@ OPT    = $(if $(SANITIZE),-O1 -g,-O3 -g1)
 CFLAGS = -std=gnu11 $(OPT) -ffp-contract=off -pthread $(WARN) $(SAN)
 CPPFLAGS = -D_GNU_SOURCE -Ilib -include lib/base/banned.h
 LDFLAGS  = $(SAN) -pthread
-# What a program does not call is not loaded: only bmc-convert reads archives.
+# Only libraries that a program calls are linked: archives are read by bmc-convert alone.
 LDLIBS   = -Wl,--as-needed -lsodium -ljansson -lpcre2-8 -lutf8proc -lzip -lprotobuf-c -luring -lm
 CMD_CPPFLAGS = -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off$(if $(SAN), $(SAN))"'
 
 JOBS     = $(shell nproc)
-# Files side by side, one more than cores (some tests wait for what they end), the longest first. (Tests of a file side by side: Bats 1.8 waits a second for each.)
+# Test files run in parallel, one more than cores since some tests wait for processes that they stop, the longest first.
+# (Not tests within a file: Bats 1.8 waits a second for each.)
 BATS     = bats --print-output-on-failure --jobs $$(($(JOBS) + 1)) --no-parallelize-within-files
-LONGEST  = $(patsubst %,tests/%.bats,spec ranks prof docs snapshot unit inject gen tune errors fixtures fewbits convert exact families requests arch kvtypes)
-TESTS    = $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/*.bats))
+LONGEST  = $(foreach f,spec ranks prof docs snapshot unit inject gen tune errors fixtures quantize convert exact families requests arch kv_quant,$(wildcard tests/*/$f.bats))
+TESTS    = $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/*/*.bats))
 TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=allocator_may_return_null=1
 
-# What times instructions is compiled the same in every build: the default kernel set follows from it.
-$(BUILD)/lib/kernel/peak_%.o: OPT = -O3 -g1
-$(BUILD)/lib/kernel/peak_%.o: SAN =
+# The throughput loops are compiled alike in every build, since the default kernel set follows from them.
+$(foreach d,ref x86,$(eval $(BUILD)/lib/kernel/$d/peak_%.o: OPT = -O3 -g1)$(eval $(BUILD)/lib/kernel/$d/peak_%.o: SAN =))
 
-# Files of one instruction set get its flags here and nowhere else; such files are of x86-64, and left out off it.
+# The only flags for instruction sets: by the suffix of a file. Such files are for x86-64 and left out elsewhere.
 ISA_FLAGS_avx2   = -mavx2 -mfma -mf16c
 ISA_FLAGS_avxvnni = $(ISA_FLAGS_avx2) -mavxvnni
 ISA_FLAGS_avx512 = -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma
@@ -49,26 +49,31 @@ ISA_FLAGS_bf16   = $(ISA_FLAGS_avx512) -mavx512bf16
 ISA_FLAGS_amx    = $(ISA_FLAGS_vnni) -mamx-tile -mamx-bf16 -mamx-int8
 
 isa_flags = $(ISA_FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
-PROTO   = $(patsubst lib/format/%.proto,$(BUILD)/proto/%.pb-c,$(wildcard lib/format/*.proto))
-# What ranks talk through is a library of its own: nothing else needs MPI.
+PROTO   = $(patsubst lib/format/hf/%.proto,$(BUILD)/proto/%.pb-c,$(wildcard lib/format/hf/*.proto))
+# Communication between ranks is a library of its own: nothing else needs MPI.
 MPI_SRC = lib/ranks/ranks_mpi.c
 MPI_LIB = $(BIN:bin=lib)/bmc-mpi.so
 MPICC   = mpicc
 MPI_THERE = $(if $(CROSS),,$(if $(shell command -v $(MPICC)),$(MPI_LIB)))
-LIB_ALL = $(filter-out $(MPI_SRC),$(wildcard lib/*.c lib/*/*.c))
+LIB_ALL = $(filter-out $(MPI_SRC),$(wildcard lib/*.c lib/*/*.c lib/*/*/*.c))
 LIB_SRC = $(if $(filter x86_64%,$(ARCH)),$(LIB_ALL),$(foreach f,$(LIB_ALL),$(if $(call isa_flags,$f),,$f)))
 LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o) $(PROTO:=.o)
-CMD_OBJ = $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/*.c))
-CMD_SHARED = $(BUILD)/commit.o $(addprefix $(BUILD)/cmd/,cli.o files.o isa.o names.o tuned.o userdir.o) $(patsubst %.c,$(BUILD)/%.o,$(wildcard cmd/opt*.c))
+CMD_SRC = $(wildcard cmd/*.c cmd/*/*.c)
+CMD_OBJ = $(CMD_SRC:%.c=$(BUILD)/%.o)
+# The objects of a folder of cmd/ without that of main().
+parts_of = $(patsubst %.c,$(BUILD)/%.o,$(filter-out cmd/$1/bmc-%,$(wildcard cmd/$1/*.c)))
+CMD_SHARED = $(BUILD)/commit.o $(addprefix $(BUILD)/cmd/,cli.o isa.o tuned.o userdir.o) $(call parts_of,opt)
 CORE    = $(BUILD)/libcore.a
-UNIT    = $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/*.c))
+UNIT_SRC = $(wildcard tests/unit/*.c tests/unit/*/*.c)
+unit_file = $(filter %/$(notdir $@).c,$(UNIT_SRC))
+UNIT    = $(foreach f,$(UNIT_SRC),$(BUILD)/tests/$(basename $(notdir $f)))
 REPLAY  = $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/replay/%,$(wildcard tests/fuzz/fuzz_*.c))
-# Those of an instruction set are compiled together, and those of none.
-WARNED  = $(LIB_SRC) $(wildcard cmd/*.c tests/unit/*.c tests/bench/*.c tests/fuzz/*.c tests/example/*.c)
+# Files that clang checks, one group per instruction set.
+WARNED  = $(LIB_SRC) $(CMD_SRC) $(UNIT_SRC) $(wildcard tests/bench/*.c tests/fuzz/*.c tests/example/*.c)
 ISAS    = avx2 avxvnni avx512 vnni bf16 amx
 MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc
 
-# MODE:FILE:to:WHERE below PREFIX
+# MODE:FILE:to:PATH, relative to PREFIX
 SHARED    = $(MODELS) $(wildcard models.d/families/*.family models.d/shapes/*.shape models.d/chat/*.chat)
 INSTALLED = $(patsubst %,755:%:to:lib/bmc-mpi.so,$(wildcard $(MPI_LIB))) 644:$(LIBBMC):to:lib/libbmc.a 644:lib/bmc.h:to:include/bmc.h 644:$(BUILD)/bmc.pc:to:lib/pkgconfig/bmc.pc \
             $(foreach f,$(SHARED),644:$f:to:$(f:models.d/%=share/bmc/%)) \
@@ -85,15 +90,15 @@ INSTALLED = $(patsubst %,755:%:to:lib/bmc-mpi.so,$(wildcard $(MPI_LIB))) 644:$(L
 all: programs $(LIBBMC) $(MODELS)
 programs: $(PROGRAMS:%=$(BIN)/%)
 
-## mpi: what ranks talk through, for runs of several processes (needs deps-mpi)
+## mpi: lib/bmc-mpi.so, for runs of several processes (needs deps-mpi)
 mpi: $(MPI_LIB)
 
-## demo: install what is missing, build, and let the default model tell a story
+## demo: install missing packages, build, and generate text with the default model
 demo: deps
 	@$(MAKE) --no-print-directory all
 	$(BIN)/bmc-gen -m models.d/grimm.bmc -p "Once upon a time" -n 100 --temp 0.8 --echo
 
-## check: install what is missing, build, and run every test
+## check: install missing packages, build, and run all tests
 check: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) all tests
 	@$(MAKE) --no-print-directory -j2 bats warnings
@@ -103,13 +108,13 @@ check-full: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) all tests
 	@BMC_FULL=1 $(MAKE) --no-print-directory -j2 bats warnings
 
-# What has been built is tested; clang's warnings are sought beside it. (A make that a test runs has no part in this one's jobs.)
+# MAKEFLAGS without the job server, which a make that a test runs must not use.
 .PHONY: bats
 bats:
 	$(TEST_ENV) MAKEFLAGS='$(if $(MAKEOVERRIDES),-- $(MAKEOVERRIDES))' $(BATS) $(TESTS)
 
-## check-arm: tests of a build for ARM, under qemu; the compiler for it is Debian's
-ARM = CROSS=aarch64-linux-gnu- OPT='-O2 -g' # at -O3 gcc 12 fails on one of the tests
+## check-arm: tests of an ARM build under qemu-user, with Debian's cross compiler
+ARM = CROSS=aarch64-linux-gnu- OPT='-O2 -g' # gcc 12 fails on one of the tests at -O3
 check-arm: deps
 	@sh tests/deps.sh arm
 	@$(MAKE) --no-print-directory -j$(JOBS) all
@@ -120,15 +125,15 @@ check-arm: deps
 asan:
 	@$(MAKE) --no-print-directory check SANITIZE=address,undefined
 
-## deps: install the Debian packages that are missing
+## deps: install missing Debian packages
 deps:
 	@sh tests/deps.sh
 
-## deps-mpi: install the Debian packages of Open MPI, unless there is an MPI
+## deps-mpi: install Open MPI, unless there is an MPI
 deps-mpi: deps
 	@sh tests/deps.sh mpi
 
-## docs: man page OPTIONS and completions, anew from the option tables
+## docs: regenerate OPTIONS of man pages, and completions, from the option tables
 docs: $(PROGRAMS:%=$(BIN)/%)
 	@sh tests/docs.sh update
 
@@ -136,23 +141,23 @@ docs: $(PROGRAMS:%=$(BIN)/%)
 fuzz:
 	@sh tests/fuzz/run.sh
 
-## warnings: compile everything with clang's warnings, too
+## warnings: compile all code with clang's warnings as errors
 warnings: $(foreach i,none $(ISAS),$(BUILD)/warned.$i)
 
 ## format: clang-format over all code
 format:
-	clang-format -i lib/*.[ch] lib/*/*.[ch] cmd/*.[ch] tests/unit/*.[ch] tests/fuzz/*.[ch] tests/bench/*.[ch] tests/example/*.c tests/inject/*.c
+	clang-format -i lib/*.[ch] lib/*/*.[ch] lib/*/*/*.[ch] cmd/*.[ch] cmd/*/*.[ch] tests/unit/*.[ch] tests/unit/*/*.[ch] tests/fuzz/*.[ch] tests/bench/*.[ch] tests/example/*.c tests/inject/*.c
 
 ## install: programs, library, header, man pages, completions, models (PREFIX=/usr/local DESTDIR=)
 install: all $(BUILD)/bmc.pc
 	$(Q)$(foreach f,$(INSTALLED),install -D -m $(subst :, ,$(subst :to:, $(DESTDIR)$(PREFIX)/,$f)) &&) true
 
-## uninstall: remove what install put there (the same PREFIX and DESTDIR)
+## uninstall: remove installed files (with the same PREFIX and DESTDIR)
 uninstall:
 	$(Q)rm -f $(foreach f,$(INSTALLED),$(DESTDIR)$(PREFIX)/$(lastword $(subst :to:, ,$f)))
-	$(Q)for d in /families /shapes ''; do rmdir $(DESTDIR)$(PREFIX)/share/bmc$$d 2>/dev/null; done; true
+	$(Q)for d in /families /shapes /chat ''; do rmdir $(DESTDIR)$(PREFIX)/share/bmc$$d 2>/dev/null; done; true
 
-## clean: remove everything that was built
+## clean: remove all build results
 clean:
 	rm -rf build lib/libbmc.a lib/bmc-mpi.so models.d/*.bmc $(PROGRAMS:%=bin/%)
 
@@ -160,7 +165,7 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 
-# Fault injection (tests/inject.bats): the driver, and the library that makes calls fail.
+# Fault injection (tests/repo/inject.bats): the driver, and the preloaded library that makes calls fail.
 INJECT = $(BUILD)/inject $(BUILD)/inject.so
 $(BUILD)/inject: tests/inject/inject.c
 $(BUILD)/inject.so: tests/inject/fail.c
@@ -173,9 +178,9 @@ tests: $(UNIT) $(REPLAY) $(if $(SANITIZE),,$(INJECT) $(MPI_THERE))
 
 of_isa = $(if $(ISA_FLAGS_$(1)),$(filter %_$(1).c,$(2)),$(foreach f,$(2),$(if $(call isa_flags,$f),,$f)))
 
-# What has changed; after a change of a header or of flags all.
-$(BUILD)/warned.%: $(WARNED) $(wildcard lib/*.h lib/*/*.h cmd/*.h tests/*/*.h) $(PROTO:=.h) $(BUILD)/flags tests/warn.sh
-	$(Q)sh tests/warn.sh $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd -I$(BUILD)/proto -std=gnu11 $(WARN) -Werror $(ISA_FLAGS_$*) -- \
+# Checks changed files; all of them after a change of a header or of flags.
+$(BUILD)/warned.%: $(WARNED) $(wildcard lib/*.h lib/*/*.h lib/*/*/*.h cmd/*.h cmd/*/*.h tests/*/*.h tests/unit/*/*.h) $(PROTO:=.h) $(BUILD)/flags tests/warn.sh
+	$(Q)sh tests/warn.sh $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd -I. -I$(BUILD)/proto -std=gnu11 $(WARN) -Werror $(ISA_FLAGS_$*) -- \
 	    $(call of_isa,$*,$(filter %.c,$(if $(filter-out %.c,$?),$^,$?)))
 	@touch $@
 
@@ -183,7 +188,7 @@ $(CORE): $(LIB_OBJ) $(BUILD)/flags
 	@rm -f $@
 	$(Q)$(CROSS)ar rcs $@ $(LIB_OBJ)
 
-# What users link: one object of what the functions of bmc.h need, in which only they are visible.
+# The public library: one object that exports the functions of bmc.h only.
 API = $(shell grep -oP '\bbmc_[a-z_]+(?=\x28)' lib/bmc.h | sort -u)
 $(LIBBMC): $(CORE) lib/bmc.h $(BUILD)/flags
 	$(Q)$(CROSS)ld -r -o $(BUILD)/bmc.o $(foreach f,$(API),-u $(f)) $(CORE)
@@ -191,59 +196,61 @@ $(LIBBMC): $(CORE) lib/bmc.h $(BUILD)/flags
 	@rm -f $@
 	$(Q)$(CROSS)ar rcs $@ $(BUILD)/bmc.o
 
-$(BIN)/bmc-gen: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/gen_*.c))
-$(BIN)/bmc-convert: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/convert_*.c))
-$(BIN)/bmc-spec: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/spec_*.c) $(filter-out %/gen_tools.c %/gen_score.c %/gen_score_jsonl.c,$(wildcard cmd/gen_*.c)))
-$(BIN)/bmc-prof: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/prof_*.c) cmd/plot.c)
-$(BIN)/bmc-tune: $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/tune_*.c) cmd/plot.c)
-$(PROGRAMS:%=$(BIN)/%): $(BIN)/%: $(BUILD)/cmd/%.o $(CMD_SHARED) $(CORE)
+$(BIN)/bmc-gen: $(call parts_of,gen)
+$(BIN)/bmc-convert: $(call parts_of,convert)
+$(BIN)/bmc-spec: $(call parts_of,spec) $(filter-out %/gen_tokenize.o %/gen_score.o,$(call parts_of,gen))
+$(BIN)/bmc-prof: $(call parts_of,prof) $(BUILD)/cmd/plot.o
+$(BIN)/bmc-tune: $(call parts_of,tune) $(BUILD)/cmd/plot.o
+$(foreach p,$(PROGRAMS),$(eval $(BIN)/$p: $(BUILD)/cmd/$(p:bmc-%=%)/$p.o))
+$(PROGRAMS:%=$(BIN)/%): $(CMD_SHARED) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(CORE) $(LDLIBS)
 	@test -e $(@D)/../models.d || ln -s $(abspath models.d) $(@D)/../models.d
 
-$(MPI_LIB): $(MPI_SRC) lib/base/err.c lib/ranks/ranks_open.h lib/base/ranks.h lib/base/err.h $(BUILD)/flags
+$(MPI_LIB): $(MPI_SRC) lib/base/err.c lib/ranks/ranks_open.h lib/ranks/ranks.h lib/base/err.h $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(MPICC) $(CPPFLAGS) $(filter-out -Wcast-qual,$(CFLAGS)) $(LDFLAGS) -fPIC -fvisibility=hidden -shared -Wl,--as-needed \
 	    -o $@ $(filter %.c,$^) -lutf8proc
 
-# The library's own test sees what its users see.
-$(BUILD)/tests/test_api: tests/unit/test_api.c $(LIBBMC)
+# test_api links the public library.
+$(foreach f,$(UNIT_SRC),$(eval $(BUILD)/tests/$(basename $(notdir $f)): $f))
+
+$(BUILD)/tests/test_api: $(LIBBMC)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -Ilib $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(LIBBMC) $(LDLIBS)
+	$(Q)$(CC) -Ilib -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(LIBBMC) $(LDLIBS)
 
-# What bmc-tune does with figures that are given: with its parts, but for main().
-$(BUILD)/tests/test_tune_says: tests/unit/test_tune_says.c $(patsubst cmd/%.c,$(BUILD)/cmd/%.o,$(wildcard cmd/tune_*.c) cmd/plot.c) $(CMD_SHARED) $(CORE)
+# Tests the output of bmc-tune for given figures: links its objects except main().
+$(BUILD)/tests/test_tune_report: $(call parts_of,tune) $(BUILD)/cmd/plot.o $(CMD_SHARED) $(CORE)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(filter %.o,$^) $(CORE) $(LDLIBS)
+	$(Q)$(CC) $(CPPFLAGS) -I. -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(filter %.o,$^) $(CORE) $(LDLIBS)
 
-# The files of a run, more of them than a program has options for.
-$(BUILD)/tests/test_files: tests/unit/test_files.c $(CMD_SHARED) $(CORE)
+$(BUILD)/tests/test_files: $(CMD_SHARED) $(CORE)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(filter %.o,$^) $(CORE) $(LDLIBS)
+	$(Q)$(CC) $(CPPFLAGS) -I. -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(filter %.o,$^) $(CORE) $(LDLIBS)
 
-# Counts the copies that the library really makes.
-$(BUILD)/tests/test_copies: LDFLAGS += $(foreach f,memcpy memmove pages_get pages_free pages_reserve pages_release,-Wl,--wrap=$f)
+# Counts every copy of the library, to compare with its own counters.
+$(BUILD)/tests/test_copies: LDFLAGS += $(foreach f,memcpy memmove vm_get vm_free vm_reserve vm_release,-Wl,--wrap=$f)
 
-$(BUILD)/tests/%: tests/unit/%.c $(CORE)
+$(filter-out %/test_api %/test_tune_report %/test_files,$(UNIT)): $(CORE)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< $(CORE) $(LDLIBS)
+	$(Q)$(CC) $(CPPFLAGS) -I. $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(CORE) $(LDLIBS)
 
-# Fuzz targets over files.
+# Fuzz targets, run over the files of a corpus.
 $(BUILD)/replay/%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(CORE)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(filter %.c,$^) $(CORE) $(LDLIBS)
+	$(Q)$(CC) $(CPPFLAGS) -I. $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(filter %.c,$^) $(CORE) $(LDLIBS)
 
-# Drivers of the bench scripts: each script asks for its own.
+# Drivers of the bench scripts, built by these.
 $(BUILD)/bench/%: tests/bench/%.c tests/bench/bench.h $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< $(CORE) $(LDLIBS)
 
-# A model file is made anew when its folder changes, or the format.
+# Model files are converted again when their folder or the format changes.
 $(foreach m,$(MODELS),$(eval $(m): $(wildcard $(m:.bmc=)/*)))
-$(MODELS): models.d/%.bmc: lib/format/bmcfile.h lib/format/bmclayout.h lib/text/tok_tables.h | $(BIN)/bmc-convert
+$(MODELS): models.d/%.bmc: lib/format/bmc/bmcfile.h lib/format/bmc/bmclayout.h lib/text/tokenizer/tok_tables.h | $(BIN)/bmc-convert
 	$(BIN)/bmc-convert models.d/$* -o $@
 
-# Changes when the flags do: everything that is built depends on it.
+# Changes with the compiler flags; all objects depend on it.
 quoted = '$(subst ','\'',$(1))'
 FLAGS  = $(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) $(BLAS_FILE) $(CFLAGS) $(foreach i,$(ISAS),$(ISA_FLAGS_$i)) \
          $(LDFLAGS) $(LDLIBS)
@@ -251,9 +258,9 @@ $(BUILD)/flags: always
 	@mkdir -p $(@D)
 	@echo $(call quoted,$(FLAGS)) | cmp -s - $@ || echo $(call quoted,$(FLAGS)) >$@
 
-# The commit that is built, with "-dirty" where tracked files differ from it. It is an object of its own, which changes when
-# the commit does, so that a new one only links the programs anew. Empty outside git: the check of the prefix keeps a
-# source archive that was unpacked below another repository from taking that one's commit.
+# The git commit, with "-dirty" if tracked files differ, in an object of its own, so that a new commit only relinks the
+# programs. Empty outside git; the check of the prefix keeps a source archive unpacked inside another repository from
+# using that one's commit.
 COMMIT = $(shell [ -z "$$(git rev-parse --show-prefix 2>&1)" ] && git describe --always --dirty --abbrev=12 2>/dev/null)
 $(BUILD)/commit.c: always
 	@mkdir -p $(@D)
@@ -271,19 +278,19 @@ $(BUILD)/lib/%.o: lib/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(call isa_flags,$<) -MMD -MP -c -o $@ $<
 
-# Messages of protocol buffers: NAME.proto is compiled to what NAME.c includes as <NAME.pb-c.h>.
-$(BUILD)/proto/%.pb-c.c $(BUILD)/proto/%.pb-c.h: lib/format/%.proto
+# Protocol buffers: NAME.proto is compiled to <NAME.pb-c.h>, which NAME.c includes.
+$(BUILD)/proto/%.pb-c.c $(BUILD)/proto/%.pb-c.h: lib/format/hf/%.proto
 	@mkdir -p $(@D)
-	$(Q)protoc-c --c_out=$(@D) -Ilib/format $<
+	$(Q)protoc-c --c_out=$(@D) -Ilib/format/hf $<
 
 $(PROTO:=.o): %.o: %.c $(BUILD)/flags
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 OF_PROTO = $(patsubst $(BUILD)/proto/%.pb-c,%,$(PROTO))
-$(foreach n,$(OF_PROTO),$(eval $(BUILD)/lib/format/$n.o: $(BUILD)/proto/$n.pb-c.h))
-$(OF_PROTO:%=$(BUILD)/lib/format/%.o): private CPPFLAGS += -I$(BUILD)/proto
+$(foreach n,$(OF_PROTO),$(eval $(BUILD)/lib/format/hf/$n.o: $(BUILD)/proto/$n.pb-c.h))
+$(OF_PROTO:%=$(BUILD)/lib/format/hf/%.o): private CPPFLAGS += -I$(BUILD)/proto
 
-$(BUILD)/lib/kernel/blas_load.o: CPPFLAGS += -DBLAS_FILE='"$(BLAS_FILE)"'
+$(BUILD)/lib/kernel/blas/blas_load.o: CPPFLAGS += -DBLAS_FILE='"$(BLAS_FILE)"'
 
 $(BUILD)/cmd/%.o: cmd/%.c $(BUILD)/flags
 	@mkdir -p $(@D)

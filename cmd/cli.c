@@ -1,4 +1,4 @@
-/* What the programs share. */
+/* Startup, errors, signals and input, common to all programs. */
 #include "cli.h"
 
 #include <errno.h>
@@ -16,11 +16,11 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mapped.h"
 #include "isa.h"
-#include "kernel/blas_load.h"
+#include "kernel/blas/blas_load.h"
 #include "kernel/gemm.h"
-#include "version.h"
 
 volatile sig_atomic_t cli_interrupted;
 
@@ -38,8 +38,8 @@ static void on_interrupt(int signal_number)
     cli_interrupted = signal_number;
 }
 
-/* What ends a program: the first three after the work under way, the others at once. Those of a broken program are among
- * them, for a temporary file of gigabytes must not outlive it either. */
+/* Signals that end a program: SIGINT, SIGTERM and SIGHUP after the current work, the others at
+ * once. Crashes are included, to remove temporary files, which may be gigabytes. */
 static const struct {
     int number;
     void (*handler)(int);
@@ -56,7 +56,8 @@ static void set_action(int signal_number, struct sigaction *action)
 {
     struct sigaction before;
     sigemptyset(&action->sa_mask);
-    /* A signal that was ignored when we were started stays ignored (nohup), and one that a sanitizer waits for is its. */
+    /* Signals that were ignored at start (nohup) stay ignored, and a sanitizer keeps its
+     * handlers. */
     if (sigaction(signal_number, NULL, &before) == 0 && !(before.sa_flags & SA_SIGINFO) &&
         (before.sa_handler == SIG_DFL || before.sa_handler == on_interrupt))
         sigaction(signal_number, action, NULL);
@@ -67,8 +68,6 @@ static void handle(int signal_number, void (*handler)(int))
     set_action(signal_number, &(struct sigaction){.sa_handler = handler, .sa_flags = SA_RESTART});
 }
 
-/* ---- files that are truncated while they are mapped ---- */
-
 int cli_last_words_fd = STDERR_FILENO;
 static const char *program_name = "";
 
@@ -77,18 +76,16 @@ static struct iovec piece(const char *text)
     return (struct iovec){(void *)(uintptr_t)text, strlen(text)};
 }
 
-/* Only one thread speaks, and ends the program; others may have met the same. */
+/* Reports a truncated mapped file and exits; other threads with that fault wait. */
 static void lost_file(const char *name)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     const struct iovec line[] = {piece(program_name), piece(": "), piece(name),
                                  piece(": was truncated, or cannot be read any more, while it was in "
-                                       "use; replace a file by renaming "
-                                       "a complete one to its name\n")};
+                                       "use; replace a file by renaming a complete one to its name\n")};
     while (atomic_flag_test_and_set(&said))
         pause();
-    const ssize_t written = writev(cli_last_words_fd, line, ARRAY_LEN(line));
-    (void)written; /* there is nobody else to tell */
+    (void)!writev(cli_last_words_fd, line, ARRAY_LEN(line)); /* nothing else can be done */
     file_remove_unfinished();
     _exit(CLI_FAILED);
 }
@@ -109,14 +106,14 @@ void cli_interrupt_ends(void)
             handle(signals[i].number, on_terminate);
 }
 
-/* A file that we open must not become standard input, output or error because that was closed. What takes its place
- * is opened the wrong way round, so that who reads or writes it is told. */
+/* Opens /dev/null for standard descriptors that are closed, so that no other file gets their
+ * numbers. The open mode is the wrong one, so that using them fails as before. */
 static void fill_standard(void)
 {
     static const int way[] = {O_WRONLY, O_RDONLY, O_RDONLY};
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", way[fd]) != fd)
-            _exit(CLI_FAILED); /* there is nobody to tell */
+            _exit(CLI_FAILED); /* stderr may be closed, so nothing can be printed */
 }
 
 void cli_begin(const char *program)
@@ -128,11 +125,12 @@ void cli_begin(const char *program)
     program_name = program;
     set_action(SIGBUS, &(struct sigaction){.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO});
     file_stop_waiting(&cli_interrupted);
-    atexit(file_remove_unfinished); /* a library may end us, too */
+    atexit(file_remove_unfinished); /* a library may call exit() */
     if (sodium_init() < 0) {
         err_set(&err, "libsodium cannot be initialised");
         exit(cli_fail(program, &err));
     }
+    json_guard_memory();
     kernels_setup();
 }
 
@@ -160,7 +158,8 @@ int cli_flush_stdout(const char *program)
     struct err err;
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) {
-        /* Some file systems tell only now. A standard output that was closed from the start is fine. */
+        /* Some file systems report errors only on close(). If standard output was closed from the
+         * start, that is not an error. */
         const int copy = dup(STDOUT_FILENO);
         if (copy < 0 || close(copy) == 0)
             return 0;
@@ -172,16 +171,16 @@ int cli_flush_stdout(const char *program)
     if (errno)
         err_errno(&err, "cannot write to standard output");
     else
-        err_set(
-            &err,
-            "cannot write to standard output"); /* an earlier write failed, and its reason is gone */
+        err_set(&err,
+                /* an earlier write failed and its errno is lost */
+                "cannot write to standard output");
     cli_fail(program, &err);
     return -1;
 }
 
 int cli_end(const char *program, int code)
 {
-    /* After a failure its own line has been printed. */
+    /* A failure has been reported already. */
     if (code == CLI_OK && cli_flush_stdout(program) < 0)
         code = CLI_FAILED;
     if (cli_interrupted) {
@@ -225,7 +224,7 @@ int cli_beside(const char *relative, char *path, size_t size, struct err *err)
     char program[4096];
     const ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
     if (len < 0)
-        return err_errno(err, "cannot find the program's own folder");
+        return err_errno(err, "/proc/self/exe: cannot find the program's folder");
     program[len] = 0;
     char *slash = strrchr(program, '/');
     if (slash)
@@ -279,7 +278,7 @@ ssize_t cli_read(int fd, void *bytes, size_t size)
     for (size_t i = 0; i < ARRAY_LEN(signals); i++)
         if (signals[i].handler == on_interrupt)
             sigaddset(&interrupt, signals[i].number);
-    /* They come through only while ppoll() waits, which they end; read() would go on waiting. */
+    /* Unblocks these signals only within ppoll(); a blocking read() would not end. */
     sigprocmask(SIG_BLOCK, &interrupt, &before);
     do {
         if (cli_interrupted)
@@ -297,14 +296,14 @@ int cli_open(const char *path)
 {
     if (strcmp(path, "-") == 0)
         return STDIN_FILENO;
-    /* A FIFO that nobody writes yet is waited for where a signal is seen, in cli_read(). */
+    /* O_NONBLOCK: cli_read(), which reacts to signals, waits for a FIFO's writer. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd >= 0)
         fcntl(fd, F_SETFL, 0);
     return fd;
 }
 
-/* A regular file that is too long is refused before it is read. */
+/* True for a regular file that exceeds CLI_TEXT_BYTES, before reading it. */
 static bool is_too_long(int fd, const struct buf *text)
 {
     struct stat st;
@@ -356,6 +355,13 @@ void cli_uses(const char *library, const char *version)
     more_libraries[n_more_libraries++].version = version;
 }
 
+#ifdef __clang__
+#define BMC_COMPILER "clang " __clang_version__
+#else
+#define BMC_COMPILER "gcc " __VERSION__
+#endif
+
+/* BMC_RELEASE and BMC_FLAGS come from the Makefile. */
 void cli_print_version(const char *program)
 {
     struct err err;

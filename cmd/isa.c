@@ -1,10 +1,10 @@
-/* The kernel set of a run: named, or the fastest of this machine. */
+/* Selects the kernel set of a run. */
 #include "isa.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/pages.h"
+#include "base/vm.h"
 #include "base/threads.h"
 #include "tune/profile.h"
 #include "userdir.h"
@@ -17,7 +17,8 @@ static const char *named(const char *option)
 
 bool isa_is_default(const char *option) { return !named(option); }
 
-/* The choice by a profile of this machine. A profile that cannot be used is not: tuned_open() says why. */
+/* The kernel set that the profile's peak rates favour. Ignores unusable profiles, which
+ * tuned_open() reports. */
 static const struct kernels *of_profile(const char *option)
 {
     char path[8192];
@@ -31,7 +32,7 @@ static const struct kernels *of_profile(const char *option)
         return NULL;
     if (profile_open(&profile, option ? option : path, &found, &ignored) < 0)
         return NULL;
-    machine_of(&here, "", PAGES_MALLOC, threads_allowed());
+    machine_of(&here, "", VM_MALLOC, threads_allowed());
     const struct kernels *chosen = found && profile_check_machine(&profile, &here, &ignored) == 0
                                        ? profile_kernels(&profile)
                                        : NULL;

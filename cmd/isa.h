@@ -1,16 +1,16 @@
-/* The kernel set of a run. */
+/* Selects the kernel set of a run. */
 #ifndef BMC_ISA_H
 #define BMC_ISA_H
 
 #include "kernel/kernel.h"
 
-/* The set that `option` names, else BMC_ISA; else the fastest of this machine, by the throughputs in the tuned profile, or
- * measured now where the profile has none: `profile` is --profile, a file, "none" or NULL. *from says which of these it was;
- * it may be NULL. */
+/* Returns the kernel set named by `option`, else by BMC_ISA, else the fastest one by the tuned
+ * profile's peak rates, or measured now if it has none. `profile` is the value of --profile: a
+ * file, "none" or NULL. *from names the origin; may be NULL. */
 const struct kernels *isa_select(const char *option, const char *profile, const char **from,
                                  struct err *err) MUST_USE;
 
-/* True when neither the option nor BMC_ISA names a set. */
+/* True if neither `option` nor BMC_ISA names a kernel set. */
 bool isa_is_default(const char *option);
 
 #endif

@@ -1,4 +1,4 @@
-/* --plot FILE. */
+/* Checks and writes the chart of --plot FILE. */
 #include "plot.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 
-/* Written to as it is: its name says nothing. */
+/* True for "-", FIFOs and devices, which need no suffix. */
 static bool is_stream(const char *path)
 {
     struct stat st;

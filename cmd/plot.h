@@ -1,15 +1,15 @@
-/* --plot FILE: the same in all programs that draw. */
+/* --plot FILE, common to all programs that draw charts. */
 #ifndef BMC_PLOT_H
 #define BMC_PLOT_H
 
-#include "base/svg.h"
-#include "opt.h"
+#include "report/svg.h"
+#include "opt/opt.h"
 
-/* A name that says another format than SVG is wrong usage: ends the program. "-", and what is there and no regular file (a
- * FIFO, a device), may be called as it likes. NULL is no picture. */
+/* Exits with a usage error if the file name does not end in .svg ("-", FIFOs and devices may have
+ * any name). NULL: no chart. */
 void plot_check_usage(const struct program *program, const char *path);
 
-/* Draws into the file, which appears when it is complete. */
+/* Draws the chart and writes the file atomically. */
 int plot_save(const char *path, const struct svg_plot *plot, struct err *err) MUST_USE;
 
 #endif

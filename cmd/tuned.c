@@ -1,4 +1,4 @@
-/* Finding the tuned profile. */
+/* Finds and reads the tuned profile. */
 #include "tuned.h"
 
 #include <stdio.h>
@@ -28,7 +28,7 @@ static int read_profile(struct tuned *tuned, const char *path, const struct mach
 }
 
 int tuned_open(struct tuned *tuned, const char *program, const char *option, const char *isa,
-               enum pages_alloc alloc, int threads, struct err *err)
+               enum vm_alloc alloc, int threads, struct err *err)
 {
     char path[8192];
     struct machine here;
@@ -45,9 +45,7 @@ int tuned_open(struct tuned *tuned, const char *program, const char *option, con
     }
     if (option && !tuned->found)
         return err_set(err, "--profile: %s does not exist; bmc-tune makes it", path);
-    const struct machine *there = &tuned->profile.machine;
-    tuned->found = tuned->found && there->threads == here.threads &&
-                   strcmp(there->isa, here.isa) == 0 && strcmp(there->alloc, here.alloc) == 0;
+    tuned->found = tuned->found && machine_same_settings(&tuned->profile.machine, &here);
     return 0;
 }
 
@@ -75,4 +73,7 @@ const char *tuned_policy(const struct tuned *tuned)
     return tuned->model && tuned->model->policy[0] ? tuned->model->policy : NULL;
 }
 
-size_t tuned_free_rows(const struct tuned *tuned) { return tuned->model ? tuned->model->rows.free : 0; }
+size_t tuned_batch_knee(const struct tuned *tuned)
+{
+    return tuned->model ? tuned->model->knee.tokens : 0;
+}

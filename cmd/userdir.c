@@ -10,7 +10,7 @@ bool userdir_path(const char *name, char *path, size_t size)
 {
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     int len = -1;
-    if (config && *config == '/') /* the standard says: relative paths are ignored */
+    if (config && *config == '/') /* XDG: relative paths are ignored */
         len = snprintf(path, size, "%s/bmc/%s", config, name);
     else if (home && *home == '/')
         len = snprintf(path, size, "%s/.config/bmc/%s", home, name);

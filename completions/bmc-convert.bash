@@ -10,9 +10,9 @@ _bmc_convert()
     fi
     case $prev in
     --output | -o) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --type) COMPREPLY=($(compgen -W 'auto f32 bf16 f16 q8 q8c q4 q4s' -- "$cur")) ;;
-    --keep) COMPREPLY=() ;;
-    --importance) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --type) COMPREPLY=($(compgen -W 'auto f32 bf16 f16 q8_0 q8_channel q4_1 q4_0' -- "$cur")) ;;
+    --tensor-type) COMPREPLY=() ;;
+    --imatrix) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --family) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --chat-format) COMPREPLY=() ;;
     --models-dir) COMPREPLY=($(compgen -f -- "$cur")) ;;
@@ -23,7 +23,7 @@ _bmc_convert()
     --threads | -t) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-o --output --type --keep-head --keep --importance --family --chat-format --no-bos --models-dir --synth -s --seed --tokenizer --info --verify --format -t --threads -q --quiet -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-o --output --type --leave-output-tensor --tensor-type --imatrix --family --chat-format --no-bos --models-dir --synth -s --seed --tokenizer --info --verify --format -t --threads -q --quiet -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

@@ -32,24 +32,23 @@ _bmc_gen()
     --n-best) COMPREPLY=() ;;
     --length-penalty) COMPREPLY=() ;;
     --early-stopping) COMPREPLY=($(compgen -W 'yes no never' -- "$cur")) ;;
-    --batch | -b) COMPREPLY=() ;;
     --parallel | -np) COMPREPLY=() ;;
-    --share-mb) COMPREPLY=() ;;
+    --prefix-cache-mb) COMPREPLY=() ;;
     --logprobs) COMPREPLY=() ;;
     --memory) COMPREPLY=() ;;
     --load-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --save-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --prompt-cache) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --stride) COMPREPLY=() ;;
-    --save-importance) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --save-imatrix) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --stats) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
     --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve segment shift headwise' -- "$cur")) ;;
-    --shift) COMPREPLY=($(compgen -W 'slide recompute' -- "$cur")) ;;
+    --context-shift) COMPREPLY=($(compgen -W 'slide recompute' -- "$cur")) ;;
     --keep) COMPREPLY=() ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
-    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4' -- "$cur")) ;;
-    --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;
+    --cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4' -- "$cur")) ;;
+    --attend) COMPREPLY=($(compgen -W 'padded valid' -- "$cur")) ;;
     --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -- "$cur")) ;;
     --precision) COMPREPLY=($(compgen -W 'f32 bf16 bf16x2 int8' -- "$cur")) ;;
@@ -57,13 +56,13 @@ _bmc_gen()
     --chunk) COMPREPLY=() ;;
     --threads | -t) COMPREPLY=() ;;
     --threads-batch | -tb) COMPREPLY=() ;;
-    --heads) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --split) COMPREPLY=($(compgen -W 'requests tensor layers' -- "$cur")) ;;
+    --retrieval-heads) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --parallelism) COMPREPLY=($(compgen -W 'data tensor pipeline' -- "$cur")) ;;
     --layers) COMPREPLY=() ;;
-    --in-flight) COMPREPLY=() ;;
+    --micro-batches) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat --system --chat-format --parse-special --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --beams --n-best --length-penalty --early-stopping --jsonl -b --batch -np --parallel --unordered --lenient --share-mb --logprobs --memory --load-kv --save-kv --prompt-cache --score --summary --stride --save-importance --tokenize --detokenize --echo --ids --stats -q --quiet --format --kv --shift --keep --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock --heads --split --layers --in-flight -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat --system --chat-format --parse-special --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --beams --n-best --length-penalty --early-stopping --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --memory --load-kv --save-kv --prompt-cache --score --summary --stride --save-imatrix --tokenize --detokenize --echo --ids --stats -q --quiet --format --kv --context-shift --keep --alloc --cache-type --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock --retrieval-heads --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

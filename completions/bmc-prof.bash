@@ -12,9 +12,9 @@ _bmc_prof()
     --model | -m) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --shape) COMPREPLY=($(compgen -W "$(bmc-prof --print-options shapes 2>/dev/null)" -- "$cur") $(compgen -f -- "$cur")) ;;
     --layers) COMPREPLY=() ;;
-    --type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q8c q4 q4s' -- "$cur")) ;;
+    --type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8_0 q8_channel q4_1 q4_0' -- "$cur")) ;;
     --ctx-size | -N) COMPREPLY=() ;;
-    --batch | -b) COMPREPLY=() ;;
+    --parallel | -np) COMPREPLY=() ;;
     --prompt | -p) COMPREPLY=() ;;
     --gen | -n) COMPREPLY=() ;;
     --beams) COMPREPLY=() ;;
@@ -27,8 +27,8 @@ _bmc_prof()
     --recent) COMPREPLY=() ;;
     --sparsity) COMPREPLY=() ;;
     --kv) COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W 'bmc iterative upfront paged reserve segment shift headwise' -- "${cur##*,}")) ;;
-    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4' -- "$cur")) ;;
-    --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;
+    --cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4' -- "$cur")) ;;
+    --attend) COMPREPLY=($(compgen -W 'padded valid' -- "$cur")) ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
     --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -- "$cur")) ;;
@@ -51,17 +51,17 @@ _bmc_prof()
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            local word options='-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen --beams --memory -d --depth --cases --load-kv -f --file --sink --recent --sparsity --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed --launcher --ranks --network -r --repeat --warmup --every --megabytes --against --tolerance --format --columns -o --output --plot -h --help --version'
+            local word options='-m --model --shape --layers --type -N --ctx-size -np --parallel -p --prompt -n --gen --beams --memory -d --depth --cases --load-kv -f --file --sink --recent --sparsity --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed --launcher --ranks --network -r --repeat --warmup --every --megabytes --against --tolerance --format --columns -o --output --plot -h --help --version'
             for word in "${COMP_WORDS[@]:1}"; do
                 case $word in
-                policies) options='-m --model --shape --layers -N --ctx-size -b --batch --kv --kv-type --rows --alloc --lockstep --attn --isa --profile -t --threads -s --seed -r --repeat --warmup --format --columns --plot -h --help --version' ;;
-                sweep) options='-m --model --shape --layers -N --ctx-size -b --batch --kv-type --rows --alloc --lockstep --attn --isa -t --threads -s --seed -r --repeat --warmup --format --columns --plot -h --help --version' ;;
-                latency) options='-m --model --shape --layers --type -N --ctx-size -b --batch -d --depth --load-kv --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --every --format --columns --plot -h --help --version' ;;
-                bench) options='-m --model --shape --layers --type -N --ctx-size -b --batch -p --prompt -n --gen -d --depth --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --megabytes --format --columns -h --help --version' ;;
-                usecases) options='-m --model --shape --layers --type -b --batch --memory --cases --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --format --columns -h --help --version' ;;
-                memory) options='-m --model --shape --layers -N --ctx-size -b --batch -p --prompt -n --gen --beams --memory --kv --kv-type --alloc --profile -t --threads --megabytes --format --columns -h --help --version' ;;
-                instances) options='-m --model -b --batch -p --prompt -n --gen --kv -t --threads --launcher -r --repeat --format --columns -h --help --version' ;;
-                ranks) options='-m --model --shape --layers --type -b --batch -p --prompt -n --gen --kv --kv-type --rows --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed --ranks --network -r --repeat --warmup --format --columns -h --help --version' ;;
+                policies) options='-m --model --shape --layers -N --ctx-size -np --parallel --kv --cache-type --attend --alloc --lockstep --attn --isa --profile -t --threads -s --seed -r --repeat --warmup --format --columns --plot -h --help --version' ;;
+                sweep) options='-m --model --shape --layers -N --ctx-size -np --parallel --cache-type --attend --alloc --lockstep --attn --isa -t --threads -s --seed -r --repeat --warmup --format --columns --plot -h --help --version' ;;
+                latency) options='-m --model --shape --layers --type -N --ctx-size -np --parallel -d --depth --load-kv --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --every --format --columns --plot -h --help --version' ;;
+                bench) options='-m --model --shape --layers --type -N --ctx-size -np --parallel -p --prompt -n --gen -d --depth --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --megabytes --format --columns -h --help --version' ;;
+                usecases) options='-m --model --shape --layers --type -np --parallel --memory --cases --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --format --columns -h --help --version' ;;
+                memory) options='-m --model --shape --layers -N --ctx-size -np --parallel -p --prompt -n --gen --beams --memory --kv --cache-type --alloc --profile -t --threads --megabytes --format --columns -h --help --version' ;;
+                instances) options='-m --model -np --parallel -p --prompt -n --gen --kv -t --threads --launcher -r --repeat --format --columns -h --help --version' ;;
+                ranks) options='-m --model --shape --layers --type -np --parallel -p --prompt -n --gen --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed --ranks --network -r --repeat --warmup --format --columns -h --help --version' ;;
                 roof) options='-t --threads -r --repeat --megabytes --format --columns -h --help --version' ;;
                 heads) options='-m --model -N --ctx-size -f --file --sink --recent --sparsity --isa --precision -t --threads --format --columns -o --output -h --help --version' ;;
                 compare) options='-r --repeat --against --tolerance --format --columns -h --help --version' ;;

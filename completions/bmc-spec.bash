@@ -18,14 +18,13 @@ _bmc_spec()
     --draft | -d) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --model-draft | -md) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --draft-max | -k) COMPREPLY=($(compgen -W 'auto' -- "$cur")) ;;
-    --fixed) COMPREPLY=() ;;
     --length-start) COMPREPLY=() ;;
     --length-step) COMPREPLY=() ;;
     --length-mod) COMPREPLY=() ;;
     --length-limit) COMPREPLY=() ;;
     --tree) COMPREPLY=($(compgen -W 'auto' -- "$cur")) ;;
     --acceptance) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --free-rows) COMPREPLY=() ;;
+    --batch-knee) COMPREPLY=() ;;
     --draft-kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve segment shift headwise' -- "$cur")) ;;
     --draft-ctx-size | -cd) COMPREPLY=() ;;
     --simulate-acceptance) COMPREPLY=() ;;
@@ -42,9 +41,8 @@ _bmc_spec()
     --logit-bias) COMPREPLY=() ;;
     --seed | -s) COMPREPLY=() ;;
     --stop | -r) COMPREPLY=() ;;
-    --batch | -b) COMPREPLY=() ;;
     --parallel | -np) COMPREPLY=() ;;
-    --share-mb) COMPREPLY=() ;;
+    --prefix-cache-mb) COMPREPLY=() ;;
     --logprobs) COMPREPLY=() ;;
     --ragged) COMPREPLY=($(compgen -W 'one pad split' -- "$cur")) ;;
     --samples) COMPREPLY=() ;;
@@ -54,11 +52,11 @@ _bmc_spec()
     --prompt-cache) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --stats) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve segment shift headwise' -- "$cur")) ;;
-    --shift) COMPREPLY=($(compgen -W 'slide recompute' -- "$cur")) ;;
+    --context-shift) COMPREPLY=($(compgen -W 'slide recompute' -- "$cur")) ;;
     --keep) COMPREPLY=() ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
-    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4' -- "$cur")) ;;
-    --rows) COMPREPLY=($(compgen -W 'policy valid' -- "$cur")) ;;
+    --cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4' -- "$cur")) ;;
+    --attend) COMPREPLY=($(compgen -W 'padded valid' -- "$cur")) ;;
     --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -- "$cur")) ;;
     --precision) COMPREPLY=($(compgen -W 'f32 bf16 bf16x2 int8' -- "$cur")) ;;
@@ -66,12 +64,12 @@ _bmc_spec()
     --chunk) COMPREPLY=() ;;
     --threads | -t) COMPREPLY=() ;;
     --threads-batch | -tb) COMPREPLY=() ;;
-    --split) COMPREPLY=($(compgen -W 'requests tensor layers' -- "$cur")) ;;
+    --parallelism) COMPREPLY=($(compgen -W 'data tensor pipeline' -- "$cur")) ;;
     --layers) COMPREPLY=() ;;
-    --in-flight) COMPREPLY=() ;;
+    --micro-batches) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --recycle -k --draft-max --fixed --length-start --length-step --length-mod --length-limit --tree --acceptance --record-acceptance --free-rows --always --draft-kv -cd --draft-ctx-size --simulate-acceptance --chat --system --chat-format --parse-special --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --jsonl -b --batch -np --parallel --unordered --lenient --share-mb --logprobs --ragged --samples --budget --load-kv --save-kv --prompt-cache --echo --ids --stats -q --quiet --kv --shift --keep --alloc --kv-type --rows --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock --split --layers --in-flight -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --recycle -k --draft-max --length-start --length-step --length-mod --length-limit --tree --acceptance --record-acceptance --batch-knee --always --draft-kv -cd --draft-ctx-size --simulate-acceptance --chat --system --chat-format --parse-special --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --ragged --samples --budget --load-kv --save-kv --prompt-cache --echo --ids --stats -q --quiet --kv --context-shift --keep --alloc --cache-type --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

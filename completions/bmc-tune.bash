@@ -12,11 +12,11 @@ _bmc_tune()
     --model | -m) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --shape) COMPREPLY=($(compgen -W "$(bmc-tune --print-options shapes 2>/dev/null)" -- "$cur") $(compgen -f -- "$cur")) ;;
     --ctx-size | -N) COMPREPLY=() ;;
-    --batch | -b) COMPREPLY=() ;;
+    --parallel | -np) COMPREPLY=() ;;
     --spec) COMPREPLY=() ;;
     --layers) COMPREPLY=() ;;
-    --type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q8c q4 q4s' -- "$cur")) ;;
-    --kv-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4' -- "$cur")) ;;
+    --type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8_0 q8_channel q4_1 q4_0' -- "$cur")) ;;
+    --cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4' -- "$cur")) ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
     --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -- "$cur")) ;;
@@ -34,7 +34,7 @@ _bmc_tune()
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --shape -N --ctx-size -b --batch --spec --layers --type --kv-type --alloc --attn --isa --precision -t --threads -s --seed --state --exact -r --rounds --seconds --megabytes --evict --constants --no-sweep --no-rows --profile --dry-run --force --check --format -q --quiet --plot -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --shape -N --ctx-size -np --parallel --spec --layers --type --cache-type --alloc --attn --isa --precision -t --threads -s --seed --state --exact -r --rounds --seconds --megabytes --evict --constants --no-sweep --no-batch-knee --profile --dry-run --force --check --format -q --quiet --plot -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

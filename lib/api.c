@@ -1,23 +1,23 @@
-/* The public face of the library: bmc.h over the rooms. */
+/* The public API, bmc.h, on top of the internal modules. */
 #include "bmc.h"
 
 #include <stdlib.h>
 
 #include "base/threads.h"
 #include "decode/session.h"
-#include "text/detok.h"
+#include "text/tokenizer/detok.h"
 
 struct bmc_model {
     struct model *model;
 };
 
 struct bmc_context {
-    struct session session;
+    struct session *session;
     float *logits;
 };
 
 _Static_assert(sizeof(struct bmc_error) == sizeof(struct err),
-               "an error sentence is handed out as it is");
+               "bmc_error and err are the same structure");
 
 static struct err *inner(struct bmc_error *error) { return (struct err *)error; }
 
@@ -105,7 +105,7 @@ int bmc_context_open(struct bmc_context **context, const struct bmc_model *model
         return -1;
     s.attn = attn_find(NULL, inner(error));
     s.kernels = kernels_select(NULL, inner(error));
-    s.precision = precision_default(s.kernels, model_few_bits(model->model));
+    s.precision = precision_default(s.kernels, model_is_quantized(model->model));
     s.threads = s.threads_prefill = o->threads > 0 ? o->threads : threads_allowed();
     struct bmc_context *opened = calloc(1, sizeof *opened);
     if (!opened || !(opened->logits = mem_alloc(model->model->config.vocab, sizeof(float)))) {
@@ -126,7 +126,7 @@ void bmc_context_close(struct bmc_context *context)
 {
     if (!context)
         return;
-    session_close(&context->session);
+    session_close(context->session);
     free(context->logits);
     free(context);
 }
@@ -134,25 +134,25 @@ void bmc_context_close(struct bmc_context *context)
 int bmc_feed(struct bmc_context *context, size_t sequence, const uint32_t *ids, size_t n,
              const float **logits, struct bmc_error *error)
 {
-    struct session *s = &context->session;
+    struct session *s = context->session;
     size_t row = 0;
-    if (sequence >= s->options.batch || n == 0)
+    if (sequence >= session_options(s)->batch || n == 0)
         return err_set(inner(error), "sequence %zu of %zu cannot be fed %zu tokens", sequence,
-                       s->options.batch, n);
+                       session_options(s)->batch, n);
     for (size_t i = 0; i < n; i++)
-        if (ids[i] >= s->model->config.vocab)
+        if (ids[i] >= session_vocab(s))
             return err_set(inner(error), "id %u is outside the vocabulary of %zu", ids[i],
-                           s->model->config.vocab);
-    if (n > session_left(s, sequence))
+                           session_vocab(s));
+    if (n > session_remaining(s, sequence))
         return err_set(inner(error),
                        "the context of %zu tokens is full: %zu are used, %zu more are fed",
-                       s->options.context, session_rows(s, sequence), n);
-    threads_set(s->options.threads);
+                       session_options(s)->context, session_length(s, sequence), n);
+    threads_set(session_options(s)->threads);
     int rc = 0;
     for (size_t at = 0, rows; at < n && rc == 0; at += rows) {
-        rows = size_min(s->options.chunk, n - at);
-        row = session_add(s, sequence, ids + at, rows) + rows - 1;
-        rc = session_run(s, s->options.threads, inner(error));
+        rows = size_min(session_options(s)->chunk, n - at);
+        row = batch_add(s, sequence, ids + at, rows) + rows - 1;
+        rc = session_run(s, session_options(s)->threads, inner(error));
     }
     if (rc == 0 && logits) {
         rc = session_logits(s, &row, 1, context->logits, inner(error));
@@ -163,12 +163,14 @@ int bmc_feed(struct bmc_context *context, size_t sequence, const uint32_t *ids, 
 
 size_t bmc_fed(const struct bmc_context *context, size_t sequence)
 {
-    return sequence < context->session.options.batch ? session_rows(&context->session, sequence) : 0;
+    return sequence < session_options(context->session)->batch
+               ? session_length(context->session, sequence)
+               : 0;
 }
 
 void bmc_cut(struct bmc_context *context, size_t sequence, size_t n)
 {
-    struct kv *kv = context->session.kv;
+    struct kv *kv = session_kv(context->session);
     if (n < bmc_fed(context, sequence))
-        kv_truncate(kv, sequence, kv_whole(kv, sequence) ? n : 0);
+        kv_truncate(kv, sequence, kv_is_untrimmed(kv, sequence) ? n : 0);
 }

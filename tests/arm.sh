@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs tests of the build for ARM (64 bits) under qemu-user: plain C, and what OpenBLAS has. Called by `make check-arm`
-# with the folder of that build, and names of Bats files to run in place of those below.
+# Runs tests of the 64-bit ARM build under qemu-user: plain C and OpenBLAS. Called by `make check-arm`
+# with the folder of that build, and optionally Bats files to run instead of those below.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -9,8 +9,7 @@ shift
 emulated=$build/emulated
 qemu=$(command -v qemu-aarch64 || command -v qemu-aarch64-static)
 
-# Programs that look like the real ones: the tests need not know. What a program is told by the kernel about itself
-# names the file that qemu runs.
+# Wrappers that look like the real programs to the tests. /proc/self/exe names the file that qemu runs.
 rm -rf "$emulated"
 mkdir -p "$emulated/bin" "$emulated/tests" "$emulated/replay"
 for folder in bin tests replay; do
@@ -23,8 +22,8 @@ for folder in bin tests replay; do
 done
 ln -sfn "$PWD/models.d" "$emulated/models.d"
 
-# BMC_EMULATED: what the system says of a process is said of qemu, too.
+# BMC_EMULATED: figures of a process include those of qemu.
 export BMC_BIN="$PWD/$emulated/bin" BMC_BUILD="$PWD/$emulated" BMC_EMULATED=1
 # shellcheck disable=SC2046 # names of files
 exec bats --print-output-on-failure --jobs "$(nproc)" --no-parallelize-within-files \
-    $([ $# -gt 0 ] || printf 'tests/%s.bats ' unit fixtures exact) "$@"
+    $([ $# -gt 0 ] || printf 'tests/%s.bats ' repo/unit repo/fixtures kv/exact) "$@"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the Debian packages that building and testing need and that are missing. Called by `make deps`.
-# `deps.sh arm`: those for a build for ARM, and to run it. `deps.sh mpi`: Open MPI, where there is no other MPI.
+# Installs missing Debian packages for building and testing. Called by `make deps`.
+# `deps.sh arm`: those for an ARM build and its tests. `deps.sh mpi`: Open MPI, unless there is another MPI.
 set -eu
 
 packages="gcc libc6-dev binutils libopenblas0-openmp libsodium-dev libjansson-dev libpcre2-dev libutf8proc-dev
@@ -15,9 +15,9 @@ if [ "${1:-}" = mpi ]; then
 fi
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
-    echo "This is no Debian system. Install what these Debian packages hold, then go on:"
+    echo "This is not a Debian system. Install the equivalents of these Debian packages:"
     echo "$packages"
-    echo "OpenBLAS, which only --isa blas and --attn blas load, must be its OpenMP build; name it with BLAS_FILE=."
+    echo "OpenBLAS, loaded by --isa blas and --attn blas only, must be its OpenMP build; set its path with BLAS_FILE=."
     exit 0
 fi
 

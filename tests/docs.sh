@@ -1,10 +1,9 @@
 #!/bin/sh
-# The parts of the documentation that come from the programs' option tables: the section between the lines
-# BEGIN OPTIONS and END OPTIONS of each man page, that between BEGIN FOREIGN and END FOREIGN of bmc-gen(1), and the
-# completions.
+# Documentation generated from the programs' option tables: the sections between the lines BEGIN OPTIONS and END OPTIONS of
+# each man page and between BEGIN FOREIGN and END FOREIGN of bmc-gen(1), and the completions.
 #
-#   sh tests/docs.sh update    writes them anew
-#   sh tests/docs.sh check     names what differs, and fails when anything does
+#   sh tests/docs.sh update    regenerates them
+#   sh tests/docs.sh check     names those that differ, and fails if any do
 #
 # BMC_BIN is the folder of the programs (default bin), DOCS_ROOT the tree with man/ and completions/.
 set -eu
@@ -38,13 +37,13 @@ compare_or_write() {
         cp "$1" "$2"
         echo "updated $2"
     else
-        echo "$2 differs from what the program's option table says; run: make docs" >&2
+        echo "$2 differs from the program's option table; run: make docs" >&2
         [ ! -e "$2" ] || diff "$2" "$1" >&2 || true
         status=1
     fi
 }
 
-# renew_page PAGE MARK FRESH: the page with what is between its marker lines replaced. Those stay, and must be there once.
+# renew_page PAGE MARK FRESH: the page with the text between its marker lines replaced. Each marker must occur once.
 renew_page() {
     awk -v fresh="$3" -v mark="$2" '
         $0 == ".\\\" BEGIN " mark {
@@ -59,7 +58,7 @@ renew_page() {
         END { exit !(begun == 1 && ended == 1) }' "$1"
 }
 
-# renew PROGRAM KIND MARK: what the program prints as KIND, in its man page.
+# renew PROGRAM KIND MARK: replaces a section of the man page by the program's output for KIND.
 renew() {
     page=$root/man/$1.1
     "$bin/$1" --print-options "$2" >"$scratch/fresh"

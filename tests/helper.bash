@@ -1,17 +1,17 @@
-# What the program tests share. Each test runs in a folder of its own.
+# Shared by the program tests. Each test runs in a folder of its own.
 #
 #   BMC_BIN    folder of the programs (default ../bin)
 #   BMC_BUILD  folder of the library and the C tests (default ../build/gcc); converted models are kept in it
-#   BMC_FULL   1: full products in place of covering subsets
-#   BMC_SEED   repeats a subset: it is printed
-#   BMC_WRAP   runs the programs under something else: 'valgrind -q'
+#   BMC_FULL   1: full products instead of covering subsets
+#   BMC_SEED   repeats a random subset; printed by each run
+#   BMC_WRAP   prefix of the programs' command lines, as 'valgrind -q'
 #
-# Standard error must be empty unless a test says otherwise: `ok` and `expect_error` see to it.
+# Standard error must be empty unless a test expects otherwise: `ok` and `expect_error` check it.
 
 bats_require_minimum_version 1.5.0
-load quick
+load ../quick
 
-ROOT=${BATS_TEST_DIRNAME%/*}
+ROOT=${BATS_TEST_DIRNAME%/tests/*}
 FIXTURES=$ROOT/tests/fixtures
 BMC_BIN=${BMC_BIN:-$ROOT/bin}
 BMC_BUILD=${BMC_BUILD:-$ROOT/build/gcc}
@@ -30,7 +30,7 @@ bmc-spec() { $BMC_WRAP "$BMC_BIN/bmc-spec" "$@"; }
 bmc-convert() { $BMC_WRAP "$BMC_BIN/bmc-convert" "$@"; }
 bmc-tune() { $BMC_WRAP "$BMC_BIN/bmc-tune" "$@"; }
 
-# `run --separate-stderr` without its costs, which are those of the program: sets status, output, lines, stderr.
+# `run --separate-stderr`, but faster: sets status, output, lines, stderr.
 run_plain() {
     status=0
     output=$(set +eET && "$@" 2>"$BATS_TEST_TMPDIR/stderr") || status=$?
@@ -39,22 +39,22 @@ run_plain() {
     mapfile -t stderr_lines <<<"$stderr"
 }
 
-# Runs what must succeed and leave standard error empty.
+# Runs a command that must succeed with empty standard error.
 ok() {
     run_plain "$@"
     [ "$status" -eq 0 ] && [ -z "$stderr" ] && return
     fail "$* -> status $status, stderr: $stderr, stdout: ${output:0:300}"
 }
 
-# The same of a run that the context may end.
+# The same, for a run whose context may be full at the end.
 ok_cut() {
     run_plain "$@"
     [ "$status" -eq 0 ] && [[ -z $stderr || $stderr != *$'\n'* && $stderr =~ ^bmc-(gen|spec):\ the\ text\ was\ cut:\  ]] && return
     fail "$* -> status $status, stderr: $stderr, stdout: ${output:0:300}"
 }
 
-# expect_error CODE REGEX COMMAND..: that exit code, nothing on standard output, and on standard error one line that
-# begins with the program's name and matches.
+# expect_error CODE REGEX COMMAND..: that exit code, empty standard output, and on standard error one matching line that
+# begins with the program's name.
 expect_error() {
     local code=$1 pattern=$2
     shift 2
@@ -64,14 +64,14 @@ expect_error() {
     fail "$* -> status $status ($code wanted), stdout: ${output:0:300}, stderr ($pattern wanted): $stderr"
 }
 
-# some_fail N M COMMAND..: all results of a batch are written, and N of M are errors, which the end says.
+# some_fail N M COMMAND..: a batch writes all results, and reports that N of M requests failed.
 some_fail() {
     run --separate-stderr "${@:3}"
     [ "$status" -eq 1 ] && [[ $stderr =~ ^bmc-(gen|spec):\ "$1 of $2 requests failed: their results say why"$ ]] && return
     fail "${*:3} -> status $status, stderr: $stderr, stdout: ${output:0:300}"
 }
 
-# The test's folder holds these names and no others.
+# The test's folder holds exactly these names.
 assert_folder() {
     assert_equal "$(ls -A)" "$(printf '%s\n' "$@" | sort)"
 }
@@ -80,7 +80,7 @@ equal_files() {
     cmp "$1" "$2" || fail "$1 and $2 differ"
 }
 
-# Calls a command until it succeeds, for a minute.
+# Repeats a command until it succeeds, for a minute.
 wait_until() {
     local i
     for ((i = 0; i < 6000; i++)); do
@@ -90,7 +90,7 @@ wait_until() {
     fail "waited in vain: $*"
 }
 
-# bmc-gen with these options answers each line of a pipe before the next one is there.
+# bmc-gen with these options answers each line of a pipe before the next one is written.
 answers_as_lines_come() { # ARGS..
     mkfifo in
     "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" -f in "$@" >out 2>err &
@@ -107,31 +107,31 @@ answers_as_lines_come() { # ARGS..
     [ ! -s err ]
 }
 
-# The programs were built with AddressSanitizer: some limits of memory cannot be set then.
+# True for programs built with AddressSanitizer, for which some memory limits cannot be set.
 sanitized() { readelf -d "$BMC_BIN/bmc-gen" | grep -q libasan; }
 
-# Skips a test that `script` cannot give a terminal.
+# Skips a test if `script` cannot open a terminal.
 needs_terminal() {
     script -qec true /dev/null >/dev/null 2>&1 </dev/null || skip "no pseudo-terminal can be opened here"
 }
 
-# For tests that start ranks: Open MPI leaves memory behind when it ends.
+# For tests that start ranks: Open MPI leaks memory at exit.
 forgive_mpi() { export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0; }
 
-# Standard input, or NAME where there is nothing: a loop over an empty list would test nothing, and succeed.
+# Standard input, or NAME if it is empty: a loop over an empty list would test nothing, and succeed.
 or_fail_as() { # NAME
     local list
     list=$(cat)
     echo "${list:-$1}"
 }
 
-# The names of the cache policies, as the program itself lists them.
+# The cache policies, as the program lists them.
 kv_policies() { bmc-gen -p x --kv '?' 2>&1 >/dev/null </dev/null | sed -n 's/.*there are: //; s/ (see .*//; s/,//gp' | or_fail_as no-policy-listed; }
 
-# The instruction sets that this machine can run, plainest first, as the program itself lists them.
+# The usable instruction sets, as the program lists them.
 isas() { bmc-gen --version | sed -n 's/^isa: .*; usable: //p' | tr -d , | or_fail_as no-set-listed; }
 
-# Makes FOLDER/bmc/profile, by whose rates ISA is the fastest set of this machine: all after it are ten times as slow.
+# Writes FOLDER/bmc/profile with rates by which ISA is the default: sets after it are ten times slower.
 prefer_isa() { # ISA FOLDER
     local isa rate=100
     mkdir -p "$2/bmc"
@@ -152,12 +152,12 @@ folder() {
     if [ -d "$FIXTURES/models/$1" ]; then echo "$FIXTURES/models/$1"; else echo "$ROOT/models.d/$1"; fi
 }
 
-# Every model that there are reference results for.
+# All models with reference results.
 all_models() { basename -s .json "$FIXTURES"/reference/*.json | sort; }
 
 reference() { echo "$FIXTURES/reference/$1.json"; }
 
-# A converted model. It is made once: setup_file() should ask for it.
+# A converted model. It is made once: call this from setup_file() first.
 model() {
     local file=$BMC_BUILD/models/$1.bmc
     if [ ! "$file" -nt "$BMC_BIN/bmc-convert" ]; then
@@ -166,10 +166,10 @@ model() {
     echo "$file"
 }
 
-# Programs look for families beside their own folder; sanitizer builds lie elsewhere.
+# Programs find families relative to their own folder, which sanitizer builds have elsewhere.
 [ -e "$BMC_BIN/../models.d" ] || ln -sfn "$ROOT/models.d" "$BMC_BIN/../models.d"
 
-# The cases of a model's reference results as case["NUMBER MEMBER"], said once for all tests.
+# The cases of a model's reference results as case["NUMBER MEMBER"], extracted once for all tests.
 load_cases() { # MODEL
     local file=$BATS_RUN_TMPDIR/cases.$1 new=$BATS_RUN_TMPDIR/cases.$1.$BASHPID
     if [ ! -e "$file" ]; then
@@ -181,7 +181,7 @@ load_cases() { # MODEL
     source "$file"
 }
 
-# A member of a case, without a newline. What is not there is said where it was wanted: it equals no output.
+# A member of a case, without a newline, or a text that equals no output if there is none.
 case_member() { # MODEL CASE MEMBER
     load_cases "$1"
     printf '%s' "${case[$2 $3]-case $2 of $1 has no $3}"
@@ -211,14 +211,14 @@ tiny_shape() { # FILE [KEY VALUE]...
 
 # ---- samples ----
 
-# True for one call in N, other ones with each BMC_SEED, which setup_file sets; with BMC_FULL=1 for all.
+# True for one call in N, selected by BMC_SEED, which setup_file sets; with BMC_FULL=1 for all.
 sampled() { # N
     [ "$BMC_FULL" = 1 ] || [ $(((sampled_calls++ + BMC_SEED) % $1)) -eq 0 ]
 }
 
 # ---- memory ----
 
-# The most memory that a conversion took to read all of SOURCE once, in KiB: into a pipe, the first byte comes after that.
+# Peak memory of a conversion that has read all of SOURCE once, in KiB: with a pipe as output, the first byte follows that.
 convert_peak() { # SOURCE
     local pid
     mkfifo pipe
@@ -228,7 +228,7 @@ convert_peak() { # SOURCE
     head -c 1 <&5 >/dev/null
     awk '$1 == "VmHWM:" { print $2 }' /proc/$pid/status
     exec 5<&-
-    wait $pid || true # nobody reads the rest
+    wait $pid || true # the rest is not read
     rm pipe
 }
 
@@ -250,14 +250,14 @@ number_at() { # FILE OFFSET BYTES
     echo "$number"
 }
 
-# patch FILE OFFSET: standard input goes there.
+# patch FILE OFFSET: overwrites bytes with standard input.
 patch() { dd of="$1" bs=1 seek="$2" conv=notrunc status=none; }
 
 flip() { # FILE OFFSET
     bytes_le 1 $(($(number_at "$1" "$2" 1) ^ 1)) | patch "$1" "$2"
 }
 
-# edit_safetensors FILE JQ-PROGRAM: another header before the same data.
+# edit_safetensors FILE JQ-PROGRAM: edits the header and keeps the data.
 edit_safetensors() {
     local size header
     size=$(number_at "$1" 0 8)
@@ -270,14 +270,14 @@ edit_safetensors() {
     mv "$1.edited" "$1"
 }
 
-# Where a tensor's bytes begin in a safetensors file.
+# Offset of a tensor's bytes in a safetensors file.
 safetensors_at() { # FILE NAME
     local size
     size=$(number_at "$1" 0 8)
     echo $((8 + size + $(tail -c +9 "$1" | head -c "$size" | jq ".[\"$2\"].data_offsets[0]")))
 }
 
-# Gives a .bmc file whose header was patched the right hash again (bmc-model(5)).
+# Updates the header hash of a patched .bmc file (bmc-model(5)).
 reseal() {
     local size hash
     size=$(number_at "$1" 16 8)

@@ -1,12 +1,12 @@
-# Lists statements of shell tests whose failure nobody would see: `perl tests/swallowed.pl FILE..`, a line each.
+# Lists statements of shell tests whose failure is lost: `perl tests/swallowed.pl FILE..`, a line each.
 #
-# Under `set -e` the left side of && may fail, and so may what follows a "!": the test goes on. So && stands only in a
-# condition, before return, skip, fail and the like, before a ||, in parentheses (their status counts as a whole), or in a
-# function of one line (whose status the caller sees).
+# Under `set -e` a failure on the left of && or after "!" does not end the test. So && is allowed only in a condition, before
+# return, skip, fail and the like, before ||, in parentheses (whose status counts as a whole), or in a function of one
+# line (whose status the caller checks).
 use strict;
 use warnings;
 
-# The text without what is quoted, in parentheses, in comments and in here-documents; lines stay lines.
+# The text without quotes, parentheses, comments and here-documents; line numbers stay.
 sub bare {
     my ($text) = @_;
     my ($out, @open, @here) = ('');

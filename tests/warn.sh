@@ -1,10 +1,10 @@
 #!/bin/sh
-# Clang's warnings over many C files in one process, whose start takes longer than a file: `make warnings`.
+# Clang's warnings for many C files in one process, since its start takes longer than a file: `make warnings`.
 #
 #   tests/warn.sh FLAG.. -- FILE..
 #
-# The driver starts a compiler for each file, so it is only asked how: `clang -###` says it in the shell's words. All but the
-# file are kept, and that memory stays as it is at the end, for there are many files.
+# The driver starts a compiler per file, so only its command line is used, as `clang -###` prints it: all but the file,
+# and -disable-free, since there are many files.
 set -eu
 
 flags=

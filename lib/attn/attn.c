@@ -1,11 +1,11 @@
-/* The front end of attention, and the table of backends. */
+/* Attention: opens and runs a backend, layer by layer; table of backends. */
 #include "attn/attn.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "attn/attn_reach.h"
+#include "attn/retrieval_score.h"
 #include "base/mem.h"
 
 extern const struct attn_backend attn_fused, attn_blas;
@@ -35,7 +35,7 @@ int attn_open(struct attn **out, const struct attn_backend *backend, const struc
         return err_set(err, "out of memory for attention");
     attn->backend = backend;
     attn->shape = *shape;
-    attn->group = shape->heads / shape->kv_heads;
+    attn->gqa = shape->heads / shape->kv_heads;
     if (attn->shape.scale == 0)
         attn->shape.scale = 1 / sqrtf((float)shape->head_dim);
     if (backend->open(attn, limits, err) == 0)
@@ -58,28 +58,28 @@ int attn_begin(struct attn *attn, const struct attn_step *step, struct err *err)
     return attn->backend->begin ? attn->backend->begin(attn, step, err) : 0;
 }
 
-static void announce(const struct attn_step *step, size_t layer, size_t head, size_t heads)
+static void prefetch(const struct attn_step *step, size_t layer, size_t head, size_t heads)
 {
     for (size_t i = 0; i < step->n_queries; i++)
-        kv_announce(step->kv, step->query[i].seq, layer, head, heads);
+        kv_prefetch(step->kv, step->query[i].seq, layer, head, heads);
 }
 
-/* Part by part; the next one, of this layer or the one behind, is announced before a part is computed. */
-static int run_parts(struct attn *attn, const struct attn_step *step, struct attn_part *part,
-                     struct err *err)
+/* Computes a layer by slices; prefetches the next slice, maybe of the next layer, before each. */
+static int run_slices(struct attn *attn, const struct attn_step *step, struct attn_slice *slice,
+                      struct err *err)
 {
-    const struct kv_setup *kv = kv_setup(step->kv);
-    const size_t layer = part->layer->index, end = part->heads, most = kv->heads_at_once;
-    announce(step, layer, 0, size_min(most, end));
+    const size_t layer = slice->layer->index, end = slice->heads;
+    const size_t most = kv_offload(step->kv).heads_at_once;
+    prefetch(step, layer, 0, size_min(most, end));
     for (size_t head = 0, next; head < end; head = next) {
         next = head + size_min(most, end - head);
         if (next < end)
-            announce(step, layer, next, size_min(most, end - next));
-        else if (layer + 1 < kv->shape.layers)
-            announce(step, layer + 1, 0, size_min(most, end));
-        part->head = head;
-        part->heads = next - head;
-        if (attn->backend->run(attn, step, part, err) < 0)
+            prefetch(step, layer, next, size_min(most, end - next));
+        else if (layer + 1 < kv_setup(step->kv)->shape.layers)
+            prefetch(step, layer + 1, 0, size_min(most, end));
+        slice->head = head;
+        slice->heads = next - head;
+        if (attn->backend->run(attn, step, slice, err) < 0)
             return -1;
     }
     return 0;
@@ -88,9 +88,9 @@ static int run_parts(struct attn *attn, const struct attn_step *step, struct att
 int attn_run(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
              const float *q, float *out, struct err *err)
 {
-    struct attn_part all = {layer, 0, attn->shape.kv_heads, q, out};
-    if (attn->reach && attn_reach_add(attn, step, layer, q, err) < 0)
+    struct attn_slice all = {layer, 0, attn->shape.kv_heads, q, out};
+    if (attn->retrieval && retrieval_score_add(attn, step, layer, q, err) < 0)
         return -1;
-    return kv_setup(step->kv)->heads_at_once ? run_parts(attn, step, &all, err)
-                                             : attn->backend->run(attn, step, &all, err);
+    return kv_offload(step->kv).heads_at_once ? run_slices(attn, step, &all, err)
+                                              : attn->backend->run(attn, step, &all, err);
 }

@@ -1,120 +1,119 @@
-/* Attention: queries and cache views in, context rows out.
+/* Attention: queries and views of the KV cache in, attention outputs out.
  *
  *   out[i][h] = softmax(scale * q[i][h] . K[h / G]^T + bias) V[h / G]      (BMC paper II-A)
  *
- * where scores may be capped, and the bias may fall with the distance (struct attn_shape).
+ * with optional soft-capping of scores and ALiBi (struct attn_shape). A query attends to the
+ * committed positions before it and, of the step's own rows, to those up to itself or, for a node
+ * of a draft tree, to its ancestors; sliding windows and sparse heads limit that further
+ * (query_mask.h). Masked positions have weight exactly 0.
  *
- * Rows are consumed by logical position, whatever the order of storage, and however many of the first ones the cache has
- * dropped. A query at position p sees the committed rows before it and, of the step's own rows, those of its list: for plain text the rows up to
- * itself; for a node of a token tree its ancestors and itself; in a layer with a window only the last of
- * these, and of a sparse head (kv_sparse.h) only the first and the last of these. Everything else is masked: its weight is exactly 0.
+ * Entries are consumed in order of position, wherever the cache stores them and however many of
+ * the first ones it has dropped.
  *
- * Where the cache shows only some KV heads at once, a layer is done in parts: each is announced to the cache
- * while the one before is computed. Rows that sequences share (kv_shared_rows()) may be read once for all. */
+ * A cache that can show only some KV heads at once is attended to slice by slice: each slice is
+ * prefetched while the one before is computed. */
 #ifndef BMC_ATTN_H
 #define BMC_ATTN_H
 
 #include "kernel/kernel.h"
 #include "kv/kv.h"
 
-/* The queries of one sequence in a step. */
+/* The query rows of one sequence in a step. */
 struct attn_query {
     size_t seq;
-    size_t first; /* its first row in the step's buffers */
+    size_t first; /* number of its first row in q and out of attn_run() */
     size_t rows;
-    /* For a tree: row i sees the step's rows tail[tail_at[i] .. tail_at[i + 1]), counted from the
-     * sequence's first one, itself included. NULL: a chain. */
-    const uint32_t *tail;
-    const size_t *tail_at;
+    /* Draft trees: row i attends to rows ancestors[ancestors_at[i] .. ancestors_at[i + 1]) of this
+     * query, itself included. NULL: a chain, where each row attends to those before it. */
+    const uint32_t *ancestors;
+    const size_t *ancestors_at;
 };
 
-/* Where the time of attention goes, summed over threads: for profiles. */
+/* Milliseconds spent in the phases of attention, summed over threads. */
 struct attn_times {
     double scores_ms, softmax_ms, values_ms;
 };
 
-/* What attention computes, the same in all layers and steps. */
+/* Parameters of attention, the same in all layers and steps. */
 struct attn_shape {
-    size_t heads, kv_heads, head_dim; /* H, H / G, d */
-    float scale;                      /* of the scores; 0: the usual 1 / sqrt(d) */
-    float softcap;                    /* scores s become softcap * tanh(s / softcap); 0: they stay */
-    const float *slopes; /* [heads], borrowed: slope * (position of K - position of Q) joins
-                                         the score (ALiBi); NULL: nothing does */
-    bool
-        widen; /* rows of few bits are multiplied in f32; else queries are rounded to int8 for them, once */
+    size_t heads, kv_heads, head_dim; /* H query heads, H / G KV heads, d */
+    float scale;                      /* factor of q . k before softmax; 0: 1 / sqrt(d) */
+    float softcap;                    /* scores s become softcap * tanh(s / softcap); 0: off */
+    /* ALiBi: [heads] slopes; adds slope * (key position - query position) to scores; NULL: off */
+    const float *slopes;
+    bool dequantize; /* quantised KV entries: dequantise to f32; else quantise queries to int8 */
 };
 
-/* What steps may ask for at most. */
+/* Upper limits of a step, to size buffers. */
 struct attn_limits {
-    size_t positions; /* rows of a view */
-    size_t step_rows; /* query rows of a step */
-    size_t queries;   /* sequences of a step */
+    size_t positions; /* positions in the view of a sequence */
+    size_t step_rows; /* query rows */
+    size_t queries;   /* sequences */
 };
 
-/* What all layers of a step share. */
+/* Arguments that are the same in all layers of a step. */
 struct attn_step {
     struct kv *kv;
     const struct kernels *kernels;
     const struct attn_query *query;
     size_t n_queries;
-    struct attn_times *times; /* NULL: not wanted */
+    struct attn_times *times; /* times are added here; NULL: not measured */
 };
 
-/* What differs from layer to layer. */
 struct attn_layer {
-    size_t index;  /* in the cache */
-    size_t window; /* a query sees so many positions, itself the last; 0: all */
+    size_t index;  /* layer number in the KV cache */
+    size_t window; /* positions in its sliding window, with the query's own; 0: no window */
 };
 
-/* What a backend does of a layer in one go. */
-struct attn_part {
+/* The KV heads of a layer that a backend computes in one call. */
+struct attn_slice {
     const struct attn_layer *layer;
     size_t head, heads; /* KV heads [head, head + heads) */
     const float *q;     /* [rows][H * d], of all heads */
-    float *out;         /* the same */
+    float *out;         /* [rows][H * d], like q */
 };
 
 struct attn;
 
 struct attn_backend {
-    const char *name; /* what --attn calls it */
+    const char *name; /* value of --attn */
     const char *summary;
-    size_t state_size; /* of what follows struct attn */
+    size_t state_size; /* bytes of the backend's struct, which begins with struct attn */
 
-    /* Buffers; attn->shape is set. */
+    /* Allocates buffers; attn->shape is set. attn_open() calls close() after an error. */
     int (*open)(struct attn *attn, const struct attn_limits *limits, struct err *err);
 
-    /* Once a step: masks, what sequences share. NULL where nothing is to be prepared. */
+    /* Called once a step, for masks and prefix groups. NULL: nothing to prepare. */
     int (*begin)(struct attn *attn, const struct attn_step *step, struct err *err);
 
-    /* Uses all threads. */
-    int (*run)(struct attn *attn, const struct attn_step *step, const struct attn_part *part,
+    /* Computes a slice, on all threads. */
+    int (*run)(struct attn *attn, const struct attn_step *step, const struct attn_slice *slice,
                struct err *err);
     void (*close)(struct attn *attn);
 };
 
-/* An open backend; its own state follows. */
+/* An open backend; the first member of the backend's own state. */
 struct attn {
     const struct attn_backend *backend;
-    struct attn_shape shape; /* with its scale */
-    size_t group;            /* G: query heads of a KV head */
-    struct attn_reach
-        *reach; /* attn_reach.h: how far heads look is added up there; NULL: nobody asks */
+    struct attn_shape shape;           /* with scale set */
+    size_t gqa;                        /* G: query heads per KV head */
+    struct retrieval_score *retrieval; /* scores heads during steps (retrieval_score.h); or NULL */
 };
 
-extern const struct attn_backend *const attn_backends[]; /* ended by NULL; the first is the default */
+/* All backends, ended by NULL; the first is the default. */
+extern const struct attn_backend *const attn_backends[];
 
-/* NULL gives the default; an unknown name is an error that lists the known ones. */
+/* Returns the backend called `name`, the default for NULL. NULL and an error: unknown name. */
 const struct attn_backend *attn_find(const char *name, struct err *err) MUST_USE;
 
 int attn_open(struct attn **attn, const struct attn_backend *backend, const struct attn_shape *shape,
               const struct attn_limits *limits, struct err *err) MUST_USE;
 void attn_close(struct attn *attn);
 
-/* Once a step, after kv_room() of all its sequences, before attn_run() of its layers. */
+/* Begins a step; call it after kv_ensure() for all sequences of the step. */
 int attn_begin(struct attn *attn, const struct attn_step *step, struct err *err) MUST_USE;
 
-/* One layer: out and q are [rows][H * d]; the layer's new rows are in the cache. */
+/* Runs attention of one layer, whose new KV entries are in the cache; q, out: [rows][H * d]. */
 int attn_run(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
              const float *q, float *out, struct err *err) MUST_USE;
 

@@ -1,139 +1,140 @@
-/* Fused attention: one pass over K and V with a running maximum and sum, no matrix of scores.
+/* Fused attention: one pass over K and V with online softmax; the score matrix is never stored.
  *
- * A sequence's positions are cut into pieces of PIECE, counted from position 0; each piece is summed by
- * itself (kernel.h, attend), and the pieces are joined in order. Threads share (sequence, KV head, block
- * of query rows); where those are too few for the team, also the pieces. Either way the same sums are
- * made in the same order, so the result depends on nothing but a query and the rows that it sees. Rows that the cache has
- * dropped are seen by nobody: a piece of them adds nothing.
+ * Positions are split into chunks of KV_CHUNK, counted from position 0. Each chunk is reduced to
+ * softmax partials (struct attend, kernel.h), which are merged in order. A task is a block of query
+ * rows of one sequence and one KV head; when there are too few tasks for all threads, several
+ * threads share the chunks of a task, as in flash-decoding. The order of every sum is the same
+ * either way.
  *
- * Sequences that share rows and have one query row each are a bundle: the shared rows are read once for all
- * of them, then those that some of them share, then each sequence's own. That cuts runs at multiples of ATTEND_BLOCK, which
- * changes no sum.
- *
- * A query of a tree sees rows that do not lie together: row tables bring them into the order of their
- * logical positions, as in plain decoding. Nothing is copied. */
+ * Sequences with a common prefix and one query row each form a prefix group: shared entries are
+ * read once for the whole group. Queries of a draft tree read their ancestors through row
+ * tables. */
 #include "attn/attn.h"
 
-#include <assert.h>
-#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "attn/attn_bundle.h"
-#include "attn/attn_few.h"
+#include "attn/attn_quant.h"
 #include "attn/attn_rows.h"
-#include "attn/attn_states.h"
+#include "attn/prefix_groups.h"
+#include "attn/query_mask.h"
+#include "attn/softmax_partials.h"
 #include "base/mem.h"
 #include "base/threads.h"
 
 enum {
-    PIECE = RUN_TILES * ATTEND_TILE, /* 256 positions; a multiple of ATTEND_BLOCK */
-    TASK_QUERIES = 64 /* queries (rows x heads of a group) of a task, if a row has fewer */
+    KV_CHUNK = RUN_TILES * ATTEND_TILE, /* 256 positions; a multiple of ATTEND_BLOCK */
+    /* query rows x GQA heads per task, unless one row has more */
+    TASK_QUERIES = 64
 };
 
-/* A thread's own. */
+/* Buffers of one thread. Queries are the heads of the task's query rows, stored row by row. */
 struct scratch {
-    float *q;
-    size_t *seen, *first; /* [queries]: the end and the beginning of what each sees of a run */
-    float *slope, *own;   /* [queries], where the shape has slopes */
-    struct states piece, all;
-    float *space;
-    float *wide; /* [2][PIECE][d]: rows of K and V dequantised, only where the shape says so */
-    struct few_queries q_int8;
+    float *q;                              /* [d][queries]: transposed queries */
+    struct query_mask *mask;               /* [task_rows]: one per query row */
+    size_t *kv_begin, *kv_end;             /* [queries]: arguments of struct attend */
+    float *slope, *position;               /* [queries]: the same, for ALiBi */
+    struct softmax_partials chunk, merged; /* result of the current chunk; of all before */
+    float *kernel_scratch;
+    float *dequantized; /* [2][KV_CHUNK][d]: K and V in f32; NULL unless shape.dequantize */
+    struct quant_queries q_int8;
     struct tiles tiles;
-    size_t lies[PIECE];       /* of a tree's query: where the rows of a run lie in the view */
-    struct row_tables tables; /* of those */
+    size_t entry[KV_CHUNK]; /* draft trees: where in the view the entries of a run are */
+    struct row_tables tables;
 };
 
 struct fused {
     struct attn attn;
-    size_t group, d;           /* as in attn, at hand */
-    size_t task_rows, queries; /* query rows of a task, and queries */
+    size_t gqa, d;             /* copies of attn.gqa and head_dim */
+    size_t task_rows, queries; /* upper limits of a task */
     size_t threads;
     struct scratch *scratch; /* [threads] */
-    float *buffer;           /* all of the scratch's arrays */
-    struct states *part;     /* [2 * threads][pieces], for steps of few tasks */
-    float *part_buffer;
-    size_t pieces;
-    struct bundles bundles; /* of the step */
+    float *buffer;           /* memory for the arrays in `scratch` */
+    /* [2 * threads][chunks], for threads that share tasks */
+    struct softmax_partials *partials;
+    float *partials_buffer;
+    size_t chunks;
+    struct prefix_groups groups; /* prefix groups of the step */
 };
 
-/* Query rows [from, from + rows) of a sequence, or the row of every query of a bundle; one KV head. */
-struct task {
-    const struct bundle *bundle;
-    const struct attn_query *query; /* the first */
-    size_t kv_head, from, rows;
+/* One KV head for query rows [first_row, first_row + rows) of a sequence, or for the single rows of
+ * all queries of a prefix group. */
+struct fused_task {
+    const struct prefix_group *group;
+    size_t kv_head, first_row, rows;
 };
 
-struct job {
+struct fused_job {
     struct fused *f;
     const struct attn_step *step;
-    const struct attn_part *part;
-    size_t pieces;    /* of the longest sequence */
-    atomic_flag told; /* one error is */
-    bool failed;
+    const struct attn_slice *slice;
+    size_t chunks;      /* chunks of the longest sequence */
+    atomic_bool failed; /* the first thread that fails fills err */
     struct err err;
 };
 
-/* What a thread has at hand: a task, the rows that it goes over, its buffers and its sums. */
-struct work {
-    struct job *job;
-    const struct task *task;
+/* A task, with the view and the buffers that a thread computes it with. */
+struct fused_work {
+    struct fused_job *job;
+    const struct fused_task *task;
     const struct kv_view *view;
     struct scratch *s;
-    const struct states *state;
+    const struct softmax_partials *partials; /* receives the result of the current chunk */
 };
 
 static void close_state(struct attn *attn)
 {
     struct fused *f = (struct fused *)attn;
     for (size_t t = 0; f->scratch && t < f->threads; t++) {
-        free(f->scratch[t].seen);
+        free(f->scratch[t].mask);
+        free(f->scratch[t].kv_begin);
         free(f->scratch[t].slope);
-        free(f->scratch[t].wide);
-        few_queries_close(&f->scratch[t].q_int8);
+        free(f->scratch[t].dequantized);
+        quant_queries_close(&f->scratch[t].q_int8);
     }
     free(f->scratch);
     free(f->buffer);
-    free(f->part);
-    free(f->part_buffer);
-    bundles_close(&f->bundles);
+    free(f->partials);
+    free(f->partials_buffer);
+    prefix_groups_close(&f->groups);
 }
 
-/* Floats of a row of q and of out. */
+/* Floats per row of q and out. */
 static size_t row_width(const struct fused *f) { return f->attn.shape.heads * f->d; }
 
-/* Floats that kernels need, in whole cache lines; and of a scratch. */
-static size_t space_floats(const struct fused *f)
+/* Floats of scratch memory for kernels, in whole cache lines. */
+static size_t kernel_scratch_floats(const struct fused *f)
 {
-    return round_up(size_max(attend_space(f->queries, f->d), attend_few_space(f->queries, f->d)), 16);
+    return round_up(size_max(attend_space(f->queries, f->d), attend_quant_space(f->queries, f->d)), 16);
 }
 
 static size_t scratch_floats(const struct fused *f)
 {
-    return round_up(2 * states_floats(f->queries, f->d) + f->queries * f->d, 16) + space_floats(f);
+    return round_up(2 * softmax_partials_floats(f->queries, f->d) + f->queries * f->d, 16) +
+           kernel_scratch_floats(f);
 }
 
 static bool open_scratch(struct fused *f)
 {
+    const size_t partials = softmax_partials_floats(f->queries, f->d);
+    const bool dequantize = f->attn.shape.dequantize;
     f->buffer = mem_alloc(f->threads, scratch_floats(f) * sizeof(float));
     f->scratch = mem_zalloc(f->threads, sizeof *f->scratch);
     bool ok = f->buffer && f->scratch;
     for (size_t t = 0; ok && t < f->threads; t++) {
         struct scratch *s = &f->scratch[t];
-        float *at = f->buffer + t * scratch_floats(f);
-        s->space = at;
-        at += space_floats(f);
-        s->piece = states_at(f->queries, at);
-        s->all = states_at(f->queries, at + states_floats(f->queries, f->d));
-        s->q = at + 2 * states_floats(f->queries, f->d);
-        s->seen = mem_alloc(f->queries, 2 * sizeof *s->seen);
+        s->kernel_scratch = f->buffer + t * scratch_floats(f);
+        s->chunk = softmax_partials_at(f->queries, s->kernel_scratch + kernel_scratch_floats(f));
+        s->merged = softmax_partials_at(f->queries, s->chunk.max + partials);
+        s->q = s->merged.max + partials;
+        s->mask = mem_alloc(f->task_rows, sizeof *s->mask);
+        s->kv_begin = mem_alloc(f->queries, 2 * sizeof *s->kv_begin);
         s->slope = mem_alloc(f->queries, 2 * sizeof *s->slope);
-        s->wide = f->attn.shape.widen ? mem_alloc(2 * PIECE * f->d, sizeof *s->wide) : NULL;
-        ok = s->seen && s->slope && (s->wide || !f->attn.shape.widen) &&
-             few_queries_open(&s->q_int8, f->queries, f->d);
-        s->first = ok ? s->seen + f->queries : NULL;
-        s->own = ok ? s->slope + f->queries : NULL;
+        s->dequantized = dequantize ? mem_alloc(2 * KV_CHUNK * f->d, sizeof(float)) : NULL;
+        ok = s->mask && s->kv_begin && s->slope && (s->dequantized || !dequantize) &&
+             quant_queries_open(&s->q_int8, f->queries, f->d);
+        s->kv_end = ok ? s->kv_begin + f->queries : NULL;
+        s->position = ok ? s->slope + f->queries : NULL;
     }
     return ok;
 }
@@ -141,23 +142,25 @@ static bool open_scratch(struct fused *f)
 static int open_state(struct attn *attn, const struct attn_limits *limits, struct err *err)
 {
     struct fused *f = (struct fused *)attn;
-    f->group = attn->group;
+    f->gqa = attn->gqa;
     f->d = attn->shape.head_dim;
-    f->task_rows = size_max(1, TASK_QUERIES / f->group);
-    f->queries = f->task_rows * f->group;
-    f->threads = (size_t)threads_most();
-    f->pieces = div_up(limits->positions, PIECE) + 1; /* rows may begin within one */
+    f->task_rows = size_max(1, TASK_QUERIES / f->gqa);
+    f->queries = f->task_rows * f->gqa;
+    f->threads = (size_t)threads_max();
+    /* the first may start midway */
+    f->chunks = div_up(limits->positions, KV_CHUNK) + 1;
+    const size_t n = 2 * f->threads * f->chunks, each = softmax_partials_floats(f->queries, f->d);
     size_t floats = 0;
-    const size_t parts = 2 * f->threads * f->pieces;
-    if (size_mul(parts, states_floats(f->queries, f->d), &floats)) {
-        f->part = mem_alloc(parts, sizeof *f->part);
-        f->part_buffer = mem_alloc(floats, sizeof(float));
+    if (size_mul(n, each, &floats)) {
+        f->partials = mem_alloc(n, sizeof *f->partials);
+        f->partials_buffer = mem_alloc(floats, sizeof(float));
     }
-    if (!f->part || !f->part_buffer || !bundles_open(&f->bundles, limits->queries) || !open_scratch(f))
-        return err_set(err, "out of memory: attention over %zu rows needs %zu bytes", limits->positions,
-                       (floats + f->threads * scratch_floats(f)) * sizeof(float));
-    for (size_t i = 0; i < parts; i++)
-        f->part[i] = states_at(f->queries, f->part_buffer + i * states_floats(f->queries, f->d));
+    if (!f->partials || !f->partials_buffer || !prefix_groups_open(&f->groups, limits->queries) ||
+        !open_scratch(f))
+        return err_set(err, "out of memory: attention over %zu positions needs %zu bytes",
+                       limits->positions, (floats + f->threads * scratch_floats(f)) * sizeof(float));
+    for (size_t i = 0; i < n; i++)
+        f->partials[i] = softmax_partials_at(f->queries, f->partials_buffer + i * each);
     return 0;
 }
 
@@ -165,130 +168,149 @@ static int begin(struct attn *attn, const struct attn_step *step, struct err *er
 {
     struct fused *f = (struct fused *)attn;
     (void)err;
-    bundles_make(&f->bundles, step, f->task_rows);
+    prefix_groups_make(&f->groups, step, f->task_rows);
     return 0;
 }
 
-static size_t count_tasks(const struct fused *f, const struct attn_part *part,
-                          const struct bundle *bundle)
+static size_t count_tasks(const struct fused *f, const struct attn_slice *slice,
+                          const struct prefix_group *group)
 {
-    return div_up(bundle->query[0]->rows, f->task_rows) * part->heads;
+    return div_up(group->query[0]->rows, f->task_rows) * slice->heads;
 }
 
-static struct task find_task(const struct job *job, size_t index)
+static struct fused_task find_task(const struct fused_job *job, size_t index)
 {
     const struct fused *f = job->f;
-    const struct attn_part *part = job->part;
-    const struct bundle *bundle = f->bundles.bundle;
-    for (; index >= count_tasks(f, part, bundle); bundle++)
-        index -= count_tasks(f, part, bundle);
-    const struct attn_query *query = bundle->query[0];
-    const size_t from = index / part->heads * f->task_rows;
-    const size_t rows = bundle->n > 1 ? bundle->n : size_min(f->task_rows, query->rows - from);
-    return (struct task){bundle, query, part->head + index % part->heads, from, rows};
+    const struct attn_slice *slice = job->slice;
+    const struct prefix_group *group = f->groups.group;
+    for (; index >= count_tasks(f, slice, group); group++)
+        index -= count_tasks(f, slice, group);
+    const size_t row = index / slice->heads * f->task_rows;
+    const size_t rows = group->n > 1 ? group->n : size_min(f->task_rows, group->query[0]->rows - row);
+    return (struct fused_task){group, slice->head + index % slice->heads, row, rows};
 }
 
-/* Where row i of a task is among the step's rows, and its position. */
-static size_t row_of(const struct task *task, size_t i)
+/* The query that row i of a task belongs to, and its row number in that query. */
+static const struct attn_query *query_of(const struct fused_task *task, size_t i)
 {
-    return task->bundle->n > 1 ? task->bundle->query[i]->first : task->query->first + task->from + i;
+    return task->group->query[task->group->n > 1 ? i : 0];
 }
 
-static size_t position_of(const struct kv *kv, const struct task *task, size_t i)
+static size_t row_of(const struct fused_task *task, size_t i)
 {
-    return task->bundle->n > 1 ? kv_position(kv, task->bundle->query[i]->seq)
-                               : kv_position(kv, task->query->seq) + task->from + i;
+    return task->group->n > 1 ? 0 : task->first_row + i;
 }
 
-/* Rows of the view are multiplied as they lie, by queries in int8. */
+/* Offset of row i of a task in q and out, at the first query head of the task's KV head. */
+static size_t heads_at(const struct fused *f, const struct fused_task *task, size_t i)
+{
+    return (query_of(task, i)->first + row_of(task, i)) * row_width(f) + task->kv_head * f->gqa * f->d;
+}
+
+/* True if the view's KV entries are quantised and multiplied by int8 queries, not dequantised. */
 static bool in_int8(const struct fused *f, const struct kv_view *view)
 {
-    return dtype_few_bits(view->type) && !f->attn.shape.widen;
+    return dtype_is_quantized(view->type) && !f->attn.shape.dequantize;
 }
 
-/* The task's queries in int8, with one scale each: that of the scores is in it. */
-static void round_queries(const struct job *job, const struct task *task, const struct scratch *s)
+/* Loads the task's queries, multiplied by the softmax scale: as columns of q[d][queries], or in
+ * int8 with the factor in their scales. */
+static void load_queries(const struct fused_work *w)
 {
-    const struct fused *f = job->f;
-    for (size_t i = 0; i < task->rows * f->group; i++) {
-        const size_t head = task->kv_head * f->group + i % f->group;
-        const float *q = job->part->q + row_of(task, i / f->group) * row_width(f) + head * f->d;
-        few_queries_set(&s->q_int8, i, q, f->attn.shape.scale, job->step->kernels);
-    }
-}
-
-/* The task's queries, scaled, as columns: q[d][queries], of which the task may have fewer. */
-static void load_queries(const struct job *job, const struct task *task, const struct kv_view *view,
-                         struct scratch *s)
-{
-    const struct fused *f = job->f;
-    const size_t width = row_width(f), n = f->group * f->d;
+    const struct fused *f = w->job->f;
     const float scale = f->attn.shape.scale;
-    float *q = s->q;
-    if (in_int8(f, view)) {
-        round_queries(job, task, s);
-        return;
-    }
-    for (size_t i = 0; i < task->rows; i++) {
-        const float *from = job->part->q + row_of(task, i) * width + task->kv_head * n;
-        for (size_t g = 0; g < f->group; g++)
-            for (size_t j = 0; j < f->d; j++)
-                q[j * f->queries + i * f->group + g] = from[g * f->d + j] * scale;
+    const bool int8 = in_int8(f, w->view);
+    for (size_t i = 0; i < w->task->rows; i++) {
+        const float *from = w->job->slice->q + heads_at(f, w->task, i);
+        for (size_t g = 0; g < f->gqa; g++, from += f->d) {
+            const size_t at = i * f->gqa + g;
+            if (int8)
+                quant_queries_set(&w->s->q_int8, at, from, scale, w->job->step->kernels);
+            else
+                for (size_t j = 0; j < f->d; j++)
+                    w->s->q[j * f->queries + at] = from[j] * scale;
+        }
     }
 }
 
-static void store_context(const struct job *job, const struct task *task, const struct states *state)
+static void store_context(const struct fused_job *job, const struct fused_task *task,
+                          const struct softmax_partials *partials)
 {
     const struct fused *f = job->f;
-    const size_t width = row_width(f), n = f->group * f->d;
-    for (size_t i = 0; i < task->rows * f->group; i++) {
-        float *to = job->part->out + row_of(task, i / f->group) * width + task->kv_head * n;
-        states_result(f->d, state, i, to + i % f->group * f->d);
+    for (size_t i = 0; i < task->rows; i++) {
+        float *to = job->slice->out + heads_at(f, task, i);
+        for (size_t g = 0; g < f->gqa; g++)
+            softmax_partials_result(f->d, partials, i * f->gqa + g, to + g * f->d);
     }
 }
 
-/* The first position that a query at `own` sees, but for the first rows of a sparse head. */
-static size_t sight_start(const struct work *w, size_t own)
+static bool open_view(struct fused_job *job, const struct fused_task *task, size_t seq,
+                      struct kv_view *view)
 {
-    const size_t window = w->job->part->layer->window;
-    const size_t first = kv_recent_start(own, w->view->recent);
-    return size_max(kv_recent_start(own, window), first <= w->view->sink ? 0 : first);
+    struct err err;
+    if (kv_view(job->step->kv, seq, job->slice->layer->index, task->kv_head, 1, view, &err) == 0)
+        return true;
+    if (!atomic_exchange(&job->failed, true))
+        job->err = err;
+    return false;
 }
 
-/* Row `row` of the queries stands at position `own` and sees the positions before `end`, as far back as the
- * layer's window and a sparse head's recent rows: told to the kernel for a run that begins at position `run`. */
-static void tell_sight(const struct work *w, size_t row, size_t own, size_t end, size_t run)
+/* Opens the view of a task's (first) sequence, computes masks, loads queries; false: error. */
+static bool begin_task(const struct fused_work *w, struct kv_view *view)
+{
+    const struct fused_task *task = w->task;
+    if (!open_view(w->job, task, query_of(task, 0)->seq, view))
+        return false;
+    const struct mask_limits limits = {w->job->slice->layer->window, view->sink, view->recent};
+    for (size_t i = 0; i < task->rows; i++)
+        w->s->mask[i] = query_mask_of(w->job->step->kv, query_of(task, i), row_of(task, i), &limits);
+    load_queries(w);
+    return true;
+}
+
+/* ---- kernel calls for runs of positions ---- */
+
+/* Lets row `row` of the task attend to positions [from, to) of the run that begins at `run`. */
+static void set_range(const struct fused_work *w, size_t row, size_t from, size_t to, size_t run)
 {
     const struct fused *f = w->job->f;
     struct scratch *s = w->s;
-    const size_t first = sight_start(w, own);
-    for (size_t i = row * f->group, g = 0; g < f->group; i++, g++) {
-        s->seen[i] = end > run ? end - run : 0;
-        s->first[i] = first > run ? first - run : 0;
-        s->own[i] = (float)own - (float)run;
+    for (size_t i = row * f->gqa, g = 0; g < f->gqa; i++, g++) {
+        s->kv_begin[i] = from > run ? from - run : 0;
+        s->kv_end[i] = to > run ? to - run : 0;
+        s->position[i] = (float)s->mask[row].position - (float)run;
         if (f->attn.shape.slopes)
-            s->slope[i] = f->attn.shape.slopes[w->task->kv_head * f->group + g];
+            s->slope[i] = f->attn.shape.slopes[w->task->kv_head * f->gqa + g];
     }
 }
 
-/* Rows [row, row + rows) of the task over the scratch's tiles. */
-static void attend_rows(const struct work *w, size_t tiles, size_t must, size_t row, size_t rows)
+/* Lets no row attend to anything: for padding, which is multiplied without effect. */
+static void set_no_range(const struct fused_work *w)
+{
+    for (size_t i = 0; i < w->task->rows; i++)
+        set_range(w, i, 0, 0, 0);
+}
+
+/* Calls the kernel for rows [row, row + rows) of the task and the first `tiles` of w->s->tiles. */
+static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippable, size_t row,
+                         size_t rows)
 {
     const struct fused *f = w->job->f;
     struct scratch *s = w->s;
     struct tiles *at = &s->tiles;
-    const struct states *state = w->state;
+    const struct softmax_partials *partials = w->partials;
     const bool sloped = f->attn.shape.slopes != NULL, int8 = in_int8(f, w->view);
-    const bool widen = f->attn.shape.widen && dtype_few_bits(w->view->type);
-    const enum dtype type = widen ? DTYPE_F32 : w->view->type;
-    const size_t first = row * f->group;
+    const bool dequantize = dtype_is_quantized(w->view->type) && !int8;
+    const enum dtype type = dequantize ? DTYPE_F32 : w->view->type;
+    const size_t first = row * f->gqa;
     const struct kernels *kernels = w->job->step->kernels;
-    const struct int8_rows q_int8 = few_queries_from(&s->q_int8, first);
-    if (widen) {
-        few_widen_tiles(s->wide, at->k, at->k_rows, tiles, w->view->type, f->d);
-        few_widen_tiles(s->wide + PIECE * f->d, at->v, at->v_rows, tiles, w->view->type, f->d);
+    const struct int8_rows q_int8 = quant_queries_from(&s->q_int8, first);
+    if (dequantize) {
+        dequantize_tiles(s->dequantized, at->k, at->k_rows, tiles, w->view->type, f->d);
+        dequantize_tiles(s->dequantized + KV_CHUNK * f->d, at->v, at->v_rows, tiles, w->view->type,
+                         f->d);
     }
-    (int8 ? kernels->attend_few : kernels->attend)(&(struct attend){
+    (int8 ? kernels->attend_quant : kernels->attend)(&(struct attend){
         .d = f->d,
         .type = type,
         .row_stride = dtype_row_bytes(type, f->d),
@@ -297,134 +319,105 @@ static void attend_rows(const struct work *w, size_t tiles, size_t must, size_t 
         .v = at->v,
         .k_rows = at->k_rows,
         .v_rows = at->v_rows,
-        .must = must,
-        .queries = rows * f->group,
+        .skippable = skippable,
+        .queries = rows * f->gqa,
         .q = s->q + first,
         .q_stride = f->queries,
         .q_int8 = &q_int8,
-        .seen = s->seen + first,
-        .from = w->job->part->layer->window || w->view->recent ? s->first + first : NULL,
+        .kv_end = s->kv_end + first,
+        .kv_begin = w->job->slice->layer->window || w->view->recent ? s->kv_begin + first : NULL,
         .softcap = f->attn.shape.softcap,
         .slope = sloped ? s->slope + first : NULL,
-        .own = sloped ? s->own + first : NULL,
-        .max = state->max + first,
-        .sum = state->sum + first * LANES,
-        .context = state->context + first * f->d,
-        .space = s->space,
+        .position = sloped ? s->position + first : NULL,
+        .max = partials->max + first,
+        .sum = partials->sum + first * NR,
+        .context = partials->context + first * f->d,
+        .scratch = s->kernel_scratch,
     });
 }
 
-/* Positions [from, to) of the view's sequence, which rows [row, row + rows) of the task continue: each sees those
- * up to its own. */
-static void attend_chain(const struct work *w, size_t row, size_t rows, size_t from, size_t to)
+/* Attends rows [row, row + rows) to positions [from, to) of the view, each as far as its mask
+ * allows, without attention sinks. Blocks from `skippable` on are multiplied for all rows. */
+static void attend_run(const struct fused_work *w, size_t row, size_t rows, size_t from, size_t to,
+                       size_t skippable)
+{
+    if (from >= to)
+        return;
+    for (size_t i = row; i < row + rows; i++) {
+        const struct query_mask *mask = &w->s->mask[i];
+        set_range(w, i, mask->recent, size_min(mask->position + 1, to), from);
+    }
+    attend_tiles(w, view_tiles(w->view, from, to, &w->s->tiles), skippable, row, rows);
+}
+
+/* Attends rows of a chain, the last ones of their sequence, to positions [from, to); padding behind
+ * the sequence is multiplied too. */
+static void attend_chain(const struct fused_work *w, size_t row, size_t rows, size_t from, size_t to)
 {
     const struct kv *kv = w->job->step->kv;
-    const size_t end = kv_position(kv, w->view->seq) + kv_fill(kv, w->view->seq).pending;
-    for (size_t i = row; i < row + rows; i++) {
-        const size_t own = position_of(kv, w->task, i);
-        tell_sight(w, i, own, own + 1, from);
-    }
-    const size_t tiles = view_tiles(w->view, from, to, &w->s->tiles);
-    const size_t must = end > from ? div_up(end - from, ATTEND_BLOCK) : 0;
-    attend_rows(w, tiles, must, row, rows);
+    const size_t end = kv_position(kv, w->view->seq) + kv_seq_info(kv, w->view->seq).pending;
+    attend_run(w, row, rows, from, to, end > from ? div_up(end - from, ATTEND_BLOCK) : 0);
 }
 
-/* How many of the tree's rows stand before one: its position after the committed rows. */
-static size_t tree_depth(const struct attn_query *query, size_t row)
+/* Attends rows of a draft tree to positions [from, to): all rows together to committed blocks, then
+ * each row to its ancestors, root first, then all to the padding of the cache policy. */
+static void attend_tree(const struct fused_work *w, size_t from, size_t to)
 {
-    return query->tail_at[row + 1] - query->tail_at[row] - 1;
-}
-
-/* Positions [from, to) of one row of a tree, of which `n` are committed rows and the rest its tail: in the order of a chain. */
-static size_t tail_tiles(const struct work *w, size_t row, size_t n, size_t from, size_t to)
-{
-    const struct attn_query *query = w->task->query;
-    struct scratch *s = w->s;
-    for (size_t at = from; at < to; at++)
-        s->lies[at - from] = at < n ? at : n + query->tail[query->tail_at[row] + at - n];
-    return view_scattered(w->view, s->lies, to - from, &s->tiles, &s->tables);
-}
-
-/* Positions [from, to) for rows of a tree: what all rows see together, each row's own end, and then the
- * padding that the policy wants multiplied. */
-static void attend_tree(const struct work *w, size_t from, size_t to)
-{
-    const struct task *task = w->task;
-    const struct attn_query *query = task->query;
+    const struct attn_query *query = query_of(w->task, 0);
     const size_t n = kv_position(w->job->step->kv, query->seq);
     const size_t common = size_min(to, n / ATTEND_BLOCK * ATTEND_BLOCK);
     const size_t padding = size_max(from, round_up(n + query->rows, ATTEND_BLOCK));
     const size_t rest = size_max(from, common);
     struct scratch *s = w->s;
-    for (size_t i = 0; i < task->rows && common > from; i++)
-        tell_sight(w, i, n + tree_depth(query, task->from + i), common, from);
-    if (common > from)
-        attend_rows(w, view_tiles(w->view, from, common, &s->tiles), SIZE_MAX, 0, task->rows);
-    for (size_t i = 0; i < task->rows; i++) {
-        const size_t row = task->from + i, own = n + tree_depth(query, row);
-        const size_t end = size_min(own + 1, from + PIECE);
+    attend_run(w, 0, w->task->rows, from, common, SIZE_MAX);
+    for (size_t i = 0; i < w->task->rows; i++) {
+        const struct query_mask *mask = &s->mask[i];
+        const size_t end = size_min(mask->position + 1, from + KV_CHUNK);
         if (end <= rest)
             continue;
-        const size_t tiles = tail_tiles(w, row, n, rest, end);
-        tell_sight(w, i, own, end, rest);
-        attend_rows(w, tiles, SIZE_MAX, i, 1);
+        for (size_t at = rest; at < end; at++)
+            s->entry[at - rest] = query_mask_entry(mask, at);
+        set_range(w, i, mask->recent, end, rest);
+        attend_tiles(w, view_scattered(w->view, s->entry, end - rest, &s->tiles, &s->tables), SIZE_MAX,
+                     i, 1);
     }
-    for (size_t i = 0; i < task->rows * w->job->f->group; i++)
-        s->seen[i] = 0;
+    set_no_range(w);
     if (to > padding)
-        attend_rows(w, view_tiles(w->view, padding, to, &s->tiles), 0, 0, task->rows);
+        attend_tiles(w, view_tiles(w->view, padding, to, &s->tiles), 0, 0, w->task->rows);
 }
 
-static bool open_view(struct job *job, const struct task *task, size_t seq, struct kv_view *view)
+/* Attends rows [row, end) of a prefix group, which share all entries before `from`, to positions
+ * [from, to): together to the entries that all share, then recursively in subgroups. */
+static void attend_group(const struct fused_work *w, size_t row, size_t end, size_t from, size_t to)
 {
-    struct err err;
-    if (kv_view(job->step->kv, seq, job->part->layer->index, task->kv_head, 1, view, &err) == 0)
-        return true;
-    if (!atomic_flag_test_and_set(&job->told)) {
-        job->err = err;
-        job->failed = true;
-    }
-    return false;
-}
-
-/* Positions [from, to) for rows [row, end) of a bundle, which begin to differ at `from` or behind it: rows that all of them share
- * are read once, then parts of them that share more go on alone. */
-static void attend_part(const struct work *w, size_t row, size_t end, size_t from, size_t to)
-{
-    const struct bundle *bundle = w->task->bundle;
-    const struct kv *kv = w->job->step->kv;
-    const size_t seq = bundle->query[row]->seq;
-    struct work own = *w;
+    const struct prefix_group *group = w->task->group;
+    const size_t seq = group->query[row]->seq;
+    struct fused_work own = *w;
     struct kv_view view;
     if (from >= to || (row && !open_view(w->job, w->task, seq, &view)))
         return;
     if (row)
         own.view = &view;
     if (end - row == 1) {
-        attend_chain(&own, row, 1, from, size_max(from, size_min(to, kv_rows_end(kv, seq))));
-    } else {
-        const size_t shared = bundle_shared(bundle, row, end),
-                     common = size_max(from, size_min(to, shared));
-        for (size_t i = row; i < end && common > from; i++)
-            tell_sight(&own, i, position_of(kv, w->task, i), common, from);
-        if (common > from)
-            attend_rows(&own, view_tiles(own.view, from, common, &w->s->tiles), SIZE_MAX, row,
-                        end - row);
-        for (size_t i = row, next; i < end; i = next) {
-            for (next = i + 1; next < end && bundle->common[next - 1] > shared;)
-                next++;
-            attend_part(w, i, next, common, to);
-        }
+        attend_chain(&own, row, 1, from, size_min(to, kv_attended_end(w->job->step->kv, seq)));
+        return;
+    }
+    const size_t shared = prefix_group_shared(group, row, end);
+    const size_t common = size_max(from, size_min(to, shared));
+    attend_run(&own, row, end - row, from, common, SIZE_MAX);
+    for (size_t i = row, next; i < end; i = next) {
+        for (next = i + 1; next < end && group->common[next - 1] > shared;)
+            next++;
+        attend_group(w, i, next, common, to);
     }
 }
 
-/* Padding on the left of the first row: multiplied, and seen by nobody. */
-static void attend_padding(const struct work *w)
+/* Multiplies the padding on the left of the view's first entry, without effect. */
+static void attend_padding(const struct fused_work *w)
 {
     const struct kv_span *first = &w->view->span[0];
     const size_t back = w->view->padded, stride = first->row_stride;
-    for (size_t i = 0; i < w->task->rows * w->job->f->group; i++)
-        w->s->seen[i] = w->s->first[i] = 0;
+    set_no_range(w);
     for (size_t at = 0, tiles; at < back; at += tiles * ATTEND_TILE) {
         struct tiles *to = &w->s->tiles;
         tiles = size_min(RUN_TILES, (back - at) / ATTEND_TILE);
@@ -434,144 +427,126 @@ static void attend_padding(const struct work *w)
             to->v[t] = (const char *)first->v + w->view->offset - before;
             to->k_rows[t] = to->v_rows[t] = NULL;
         }
-        attend_rows(w, tiles, 0, 0, w->task->rows);
+        attend_tiles(w, tiles, 0, 0, w->task->rows);
     }
 }
 
-/* Where row i of a task stands. */
-static size_t own_of(const struct work *w, size_t i)
+/* Attends to the attention sinks of a sparse head. Rows whose recent window reaches the sinks skip
+ * this: attend_run() includes the sinks then, and sums equal those of a dense head. */
+static void attend_sinks(const struct fused_work *w, size_t from, size_t to)
 {
-    const struct task *task = w->task;
-    const struct kv *kv = w->job->step->kv;
-    return task->query->tail
-               ? kv_position(kv, task->query->seq) + tree_depth(task->query, task->from + i)
-               : position_of(kv, task, i);
-}
-
-/* The first rows of a sparse head, as far as they lie in positions [from, to), for queries that do not see them with the last
- * ones: where all rows are seen the sums are those of a head that is not sparse. */
-static void attend_sink(const struct work *w, size_t from, size_t to)
-{
-    const struct fused *f = w->job->f;
-    const size_t end = size_min(to, w->view->sink), window = w->job->part->layer->window;
+    const size_t end = size_min(to, w->view->sink);
     for (size_t i = 0; i < w->task->rows; i++) {
-        const size_t own = own_of(w, i), first = kv_recent_start(own, window);
-        const bool apart = kv_recent_start(own, w->view->recent) > w->view->sink;
-        tell_sight(w, i, own, from, from);
-        for (size_t q = i * f->group; q < (i + 1) * f->group; q++) {
-            w->s->seen[q] = apart ? end - from : 0;
-            w->s->first[q] = first - size_min(first, from);
-        }
+        const struct query_mask *mask = &w->s->mask[i];
+        set_range(w, i, mask->first, size_min(mask->sink_end, end), from);
     }
-    attend_rows(w, view_tiles(w->view, from, end, &w->s->tiles), SIZE_MAX, 0, w->task->rows);
+    attend_tiles(w, view_tiles(w->view, from, end, &w->s->tiles), SIZE_MAX, 0, w->task->rows);
 }
 
-/* Between the first and the last rows of a sparse head: seen by no query of the task. */
-static bool out_of_sight(const struct work *w, size_t from, size_t to)
+/* True if no row attends to [from, to), between a sparse head's sinks and recent window. */
+static bool in_gap(const struct fused_work *w, size_t from, size_t to)
 {
-    const struct task *task = w->task;
-    const size_t n = kv_position(w->job->step->kv, task->query->seq);
-    const size_t least = task->query->tail ? n : position_of(w->job->step->kv, task, 0);
-    return w->view->recent && from >= w->view->sink && to <= sight_start(w, least);
+    bool gap = w->view->recent && from >= w->view->sink;
+    for (size_t i = 0; gap && i < w->task->rows; i++)
+        gap = to <= w->s->mask[i].recent;
+    return gap;
 }
 
-/* One piece of a task; false when it is behind the last row. */
-static bool run_piece(const struct work *w, size_t piece)
+/* Reduces one chunk of a task to softmax partials; false if it begins after the last entry. */
+static bool attend_chunk(const struct fused_work *w, size_t chunk)
 {
-    const struct task *task = w->task;
+    const struct fused_task *task = w->task;
     const struct fused *f = w->job->f;
-    const size_t from = piece * PIECE;
-    const size_t to = size_min(from + PIECE, bundle_end(w->job->step->kv, task->bundle));
+    const size_t from = chunk * KV_CHUNK;
+    const size_t to = size_min(from + KV_CHUNK, prefix_group_end(w->job->step->kv, task->group));
     if (from >= to)
         return false;
-    states_clear(f->d, w->state, task->rows * f->group);
-    if (to <= w->view->span[0].first || out_of_sight(w, from, to))
+    softmax_partials_clear(f->d, w->partials, task->rows * f->gqa);
+    if (to <= w->view->span[0].first || in_gap(w, from, to))
         return true;
-    if (piece == 0 && w->view->padded)
+    if (chunk == 0 && w->view->padded)
         attend_padding(w);
     if (w->view->recent && from < w->view->sink)
-        attend_sink(w, from, to);
-    if (task->bundle->n > 1)
-        attend_part(w, 0, task->rows, from, to);
-    else if (task->query->tail)
+        attend_sinks(w, from, to);
+    if (task->group->n > 1)
+        attend_group(w, 0, task->rows, from, to);
+    else if (query_of(task, 0)->ancestors)
         attend_tree(w, from, to);
     else
         attend_chain(w, 0, task->rows, from, to);
     return true;
 }
 
-/* Of the rows that the task's sequence still has. */
-static size_t first_piece(const struct job *job, const struct task *task)
+/* The first chunk with entries that the cache has not dropped from the task's sequence. */
+static size_t first_chunk(const struct fused_job *job, const struct fused_task *task)
 {
-    return kv_fill(job->step->kv, task->query->seq).first / PIECE;
+    return kv_seq_info(job->step->kv, query_of(task, 0)->seq).first / KV_CHUNK;
 }
 
-/* A whole task: its pieces one after the other. */
+/* Runs a whole task, chunk by chunk. */
 static void run_task(void *arg, size_t index)
 {
-    struct job *job = arg;
+    struct fused_job *job = arg;
     struct fused *f = job->f;
     struct scratch *s = &f->scratch[threads_self()];
-    const struct task task = find_task(job, index);
+    const struct fused_task task = find_task(job, index);
     struct kv_view view;
-    if (!open_view(job, &task, task.query->seq, &view))
+    struct fused_work work = {job, &task, &view, s, &s->merged};
+    if (!begin_task(&work, &view))
         return;
-    struct work work = {job, &task, &view, s, &s->all};
-    load_queries(job, &task, &view, s);
-    size_t piece = first_piece(job, &task);
-    run_piece(&work, piece);
-    work.state = &s->piece;
-    while (run_piece(&work, ++piece))
-        states_join(f->d, &s->all, &s->piece, task.rows * f->group);
-    store_context(job, &task, &s->all);
+    size_t chunk = first_chunk(job, &task);
+    attend_chunk(&work, chunk);
+    work.partials = &s->chunk;
+    while (attend_chunk(&work, ++chunk))
+        softmax_partials_merge(f->d, &s->merged, &s->chunk, task.rows * f->gqa);
+    store_context(job, &task, &s->merged);
 }
 
-/* One piece of a task, when tasks are few. */
-static void run_part(void *arg, size_t index)
+/* Runs one chunk of a task, if there are too few tasks for the threads. */
+static void run_chunk(void *arg, size_t index)
 {
-    struct job *job = arg;
+    struct fused_job *job = arg;
     struct fused *f = job->f;
     struct scratch *s = &f->scratch[threads_self()];
-    const struct task task = find_task(job, index / job->pieces);
-    const size_t piece = first_piece(job, &task) + index % job->pieces;
+    const struct fused_task task = find_task(job, index / job->chunks);
     struct kv_view view;
-    if (!open_view(job, &task, task.query->seq, &view))
+    const struct fused_work work = {job, &task, &view, s, &f->partials[index]};
+    if (!begin_task(&work, &view))
         return;
-    const struct work work = {job, &task, &view, s, &f->part[index]};
-    load_queries(job, &task, &view, s);
-    if (!run_piece(&work, piece))
-        states_clear(f->d, &f->part[index], task.rows * f->group);
+    if (!attend_chunk(&work, first_chunk(job, &task) + index % job->chunks))
+        softmax_partials_clear(f->d, work.partials, task.rows * f->gqa);
 }
 
-static void join_parts(void *arg, size_t index)
+static void merge_chunks(void *arg, size_t index)
 {
-    struct job *job = arg;
-    const struct states *part = job->f->part + index * job->pieces;
-    const struct task task = find_task(job, index);
-    for (size_t i = 1; i < job->pieces; i++)
-        states_join(job->f->d, &part[0], &part[i], task.rows * job->f->group);
-    store_context(job, &task, &part[0]);
+    struct fused_job *job = arg;
+    const struct softmax_partials *chunk = job->f->partials + index * job->chunks;
+    const struct fused_task task = find_task(job, index);
+    for (size_t i = 1; i < job->chunks; i++)
+        softmax_partials_merge(job->f->d, &chunk[0], &chunk[i], task.rows * job->f->gqa);
+    store_context(job, &task, &chunk[0]);
 }
 
-static int run(struct attn *attn, const struct attn_step *step, const struct attn_part *part,
+static int run(struct attn *attn, const struct attn_step *step, const struct attn_slice *slice,
                struct err *err)
 {
     struct fused *f = (struct fused *)attn;
-    struct job job = {.f = f, .step = step, .part = part, .told = ATOMIC_FLAG_INIT};
+    struct fused_job job = {.f = f, .step = step, .slice = slice};
     size_t tasks = 0, work = 0;
-    for (size_t i = 0; i < f->bundles.n; i++) {
-        const struct bundle *bundle = &f->bundles.bundle[i];
-        const size_t first = kv_fill(step->kv, bundle->query[0]->seq).first;
-        const size_t last = bundle_end(step->kv, bundle), rows = last - first;
-        tasks += count_tasks(f, part, bundle);
-        work += bundle->n * bundle->query[0]->rows * rows * 2 * part->heads * f->group * f->d;
-        job.pieces = size_max(job.pieces, div_up(last, PIECE) - first / PIECE);
+    for (size_t i = 0; i < f->groups.n; i++) {
+        const struct prefix_group *group = &f->groups.group[i];
+        const size_t first = kv_seq_info(step->kv, group->query[0]->seq).first;
+        const size_t end = prefix_group_end(step->kv, group);
+        tasks += count_tasks(f, slice, group);
+        work += group->n * group->query[0]->rows * (end - first) * 2 * slice->heads * f->gqa * f->d;
+        job.chunks = size_max(job.chunks, div_up(end, KV_CHUNK) - first / KV_CHUNK);
     }
-    if (tasks >= 2 * (size_t)threads_now() || job.pieces == 1) {
-        threads_each(tasks, work, run_task, &job);
+    if (tasks >= 2 * (size_t)threads_now() || job.chunks == 1) {
+        parallel_for(tasks, work, run_task, &job);
     } else {
-        threads_each(tasks * job.pieces, work, run_part, &job);
-        threads_each(tasks, tasks * job.pieces * states_floats(f->queries, f->d), join_parts, &job);
+        parallel_for(tasks * job.chunks, work, run_chunk, &job);
+        parallel_for(tasks, tasks * job.chunks * softmax_partials_floats(f->queries, f->d),
+                     merge_chunks, &job);
     }
     if (job.failed)
         *err = job.err;

@@ -1,4 +1,4 @@
-/* Where the rows of a view lie. */
+/* Finds the KV entries of a view in memory. */
 #include "attn/attn_rows.h"
 
 size_t view_tiles(const struct kv_view *view, size_t from, size_t to, struct tiles *tiles)
@@ -17,7 +17,9 @@ size_t view_tiles(const struct kv_view *view, size_t from, size_t to, struct til
     return n;
 }
 
-ptrdiff_t view_row(const struct kv_view *view, size_t at, const struct kv_span **span)
+/* Sets *span to the span of position `at` (of the view's first one, if `at` was dropped); returns
+ * the byte offset of its entry from span->k and span->v. */
+static ptrdiff_t view_row(const struct kv_view *view, size_t at, const struct kv_span **span)
 {
     size_t i = 0;
     at = size_max(at, view->span[0].first);
@@ -27,14 +29,14 @@ ptrdiff_t view_row(const struct kv_view *view, size_t at, const struct kv_span *
     return (ptrdiff_t)view->offset + kv_span_row(*span, at - (*span)->first);
 }
 
-size_t view_scattered(const struct kv_view *view, const size_t *lies, size_t n, struct tiles *tiles,
+size_t view_scattered(const struct kv_view *view, const size_t *entry, size_t n, struct tiles *tiles,
                       struct row_tables *tables)
 {
     const size_t n_tiles = div_up(n, ATTEND_TILE);
     for (size_t i = 0; i < n_tiles * ATTEND_TILE; i++) {
         const struct kv_span *span;
-        const ptrdiff_t offset =
-            view_row(view, lies[size_min(i, n - 1)], &span); /* behind the last row: it again */
+        /* the last tile is padded with the last entry */
+        const ptrdiff_t offset = view_row(view, entry[size_min(i, n - 1)], &span);
         const char *k = (const char *)span->k + offset, *v = (const char *)span->v + offset;
         const size_t t = i / ATTEND_TILE;
         if (i % ATTEND_TILE == 0) {
@@ -47,12 +49,4 @@ size_t view_scattered(const struct kv_view *view, const size_t *lies, size_t n, 
         tables->v[i] = v - tiles->v[t];
     }
     return n_tiles;
-}
-
-bool view_same_row(const struct kv_view *a, const struct kv_view *b, size_t at)
-{
-    const struct kv_span *in_a, *in_b;
-    const ptrdiff_t offset_a = view_row(a, at, &in_a), offset_b = view_row(b, at, &in_b);
-    return (const char *)in_a->k + offset_a == (const char *)in_b->k + offset_b &&
-           (const char *)in_a->v + offset_a == (const char *)in_b->v + offset_b;
 }

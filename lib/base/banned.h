@@ -1,5 +1,4 @@
-/* Functions that nobody should call here: using one is a compile error. Included before everything
- * else. */
+/* Banned functions: using one is a compile error. The Makefile includes this file first. */
 #ifndef BMC_BANNED_H
 #define BMC_BANNED_H
 

@@ -1,13 +1,13 @@
-/* What every room needs: attributes, overflow-safe sizes, and the letters used for dimensions.
+/* Common to all modules: attributes, overflow-safe sizes, and the letters used for dimensions.
  *
  * Letters, the same in code, comments and papers:
- *   B  sequences in a batch          n  rows (tokens) now in a sequence's cache
- *   L  layers                        N  maximum context: the most rows a sequence may have
- *   H  query heads                   cap  rows allocated for a sequence
- *   G  query heads per KV head       r  rows added by one allocation, ceil(N / T)
- *   d  size of a head                T  allocations that fill a context of N rows
+ *   B  sequences in a batch          n  KV entries (tokens) of a sequence
+ *   L  layers                        N  maximum context: upper limit of n
+ *   H  query heads                   cap  entries allocated for a sequence
+ *   G  query heads per KV head       r  entries added by one allocation, ceil(N / T)
+ *   d  size of a head                T  allocations that fill a context of N entries
  *   D  H * d
- * A pointer's name carries the indices already applied to it: k_lh points to layer l, head h. */
+ * A pointer's name carries the indices applied to it: k_lh points to layer l, head h. */
 #ifndef BMC_BASE_H
 #define BMC_BASE_H
 
@@ -19,10 +19,10 @@
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 #define ARRAY_LEN(a)           (sizeof(a) / sizeof((a)[0]))
 
-/* Storage of cache rows is rounded up to this, so that kernels may work in whole tiles. */
+/* Allocated KV entries are a multiple of this, so that kernels process whole tiles. */
 enum { TILE_ROWS = 16 };
 
-/* a + b and a * b, or false when the result does not fit. */
+/* Sums and products of sizes; false on overflow. */
 static inline bool size_add(size_t a, size_t b, size_t *sum)
 {
     return !__builtin_add_overflow(a, b, sum);
@@ -33,7 +33,7 @@ static inline bool size_mul(size_t a, size_t b, size_t *product)
     return !__builtin_mul_overflow(a, b, product);
 }
 
-/* The same for what is only compared: SIZE_MAX stands for more than can be counted. */
+/* Sums and products that are only compared: SIZE_MAX on overflow. */
 static inline size_t size_plus(size_t a, size_t b)
 {
     size_t sum;
@@ -52,7 +52,7 @@ static inline size_t size_max(size_t a, size_t b) { return a > b ? a : b; }
 /* a / b rounded up; b > 0. */
 static inline size_t div_up(size_t a, size_t b) { return a / b + (a % b != 0); }
 
-/* a rounded up to a multiple of b; the caller knows that it fits. */
+/* a rounded up to a multiple of b; the result must not overflow. */
 static inline size_t round_up(size_t a, size_t b) { return div_up(a, b) * b; }
 
 #endif

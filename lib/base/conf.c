@@ -1,4 +1,4 @@
-/* "key value" text. */
+/* Parser of "key value" text. */
 #include "base/conf.h"
 
 #include <ctype.h>
@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/number.h"
-#include "base/words.h"
+#include "base/text_util.h"
 
 enum { MAX_CONF_BYTES = 1 << 20 };
 
@@ -40,10 +40,10 @@ int conf_parse(struct conf *conf, const char *text, size_t size, const char *nam
 {
     *conf = (struct conf){0};
     if (size > MAX_CONF_BYTES)
-        return err_set(err, "%s: %zu bytes, a text of at most %d is expected", name, size,
-                       MAX_CONF_BYTES);
+        return err_set(err, "%s: has %zu bytes; a text file of at most %d bytes is expected", name,
+                       size, MAX_CONF_BYTES);
     if (memchr(text, 0, size))
-        return err_set(err, "%s: holds a zero byte, plain \"key value\" lines are expected", name);
+        return err_set(err, "%s: has a zero byte; plain \"key value\" lines are expected", name);
     conf->text = malloc(size + 1);
     conf->name = strdup(name);
     if (!conf->text || !conf->name) {
@@ -103,7 +103,7 @@ int conf_once(const struct conf *conf, const struct conf_entry *entry, struct er
 {
     for (const struct conf_entry *e = conf->entry; e < entry; e++)
         if (strcmp(e->key, entry->key) == 0)
-            return err_set(err, "%s: line %d: \"%s\" stands on line %d already: leave one of them out",
+            return err_set(err, "%s: line %d: \"%s\" is on line %d already: remove one of them",
                            conf->name, entry->line, excerpt_of(entry->key, strlen(entry->key)).text,
                            e->line);
     return 0;

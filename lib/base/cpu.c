@@ -1,4 +1,4 @@
-/* What processor this is. */
+/* The processor. */
 #include "base/cpu.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 void cpu_model_name(char *name, size_t size)
 {
     static const char key[] = "model name";
-    char text[4096]; /* all that is said of the first processor */
+    char text[4096]; /* beginning of /proc/cpuinfo: the first processor */
     text[file_head("/proc/cpuinfo", text, sizeof text - 1)] = 0;
     const char *line = strstr(text, key), *value = line ? strchr(line, ':') : NULL;
     if (value)

@@ -1,10 +1,10 @@
-/* What processor this is. */
+/* The processor. */
 #ifndef BMC_CPU_H
 #define BMC_CPU_H
 
 #include "base/base.h"
 
-/* The kernel's name for the processor ("AMD EPYC ..."), or "unknown". */
+/* The CPU's model name as the kernel reports it ("AMD EPYC ..."), or "unknown". */
 void cpu_model_name(char *name, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* The error sentence. */
+/* Error messages. */
 #include "base/err.h"
 
 #include <errno.h>
@@ -8,8 +8,9 @@
 
 #include <utf8proc.h>
 
-/* Bytes of the control character at `at`, 0 when there is none: below 0x20, 0x7f, U+0080 to U+009F, and a byte of that
- * range that belongs to no character, which an 8-bit terminal takes for one. *step receives the bytes to go on by. */
+/* Length of the control character at `at`; 0 if the character there is none. Control characters are
+ * those below 0x20, 0x7f, U+0080 to U+009F, and stray bytes of that range, which 8-bit terminals
+ * obey. *step is the length of the character at `at`. */
 static size_t control_bytes(const char *at, size_t left, size_t *step)
 {
     utf8proc_int32_t code = 0;
@@ -21,7 +22,7 @@ static size_t control_bytes(const char *at, size_t left, size_t *step)
     return code < 0x20 || (code >= 0x7f && code < 0xa0) ? *step : 0;
 }
 
-/* Sentences quote names and bytes found in files: nothing in them may move a terminal's cursor. */
+/* Messages quote file names and file contents, which must not control the terminal. */
 void text_make_printable(char *text, size_t len, const char *keep)
 {
     for (size_t i = 0, step; i < len; i += step) {
@@ -31,21 +32,20 @@ void text_make_printable(char *text, size_t len, const char *keep)
     }
 }
 
-/* A sentence that was cut to its room must not end within a character. */
-static void drop_cut_character(char *text, size_t room)
+/* Removes an incomplete UTF-8 character from the end of a message that was truncated to `size`. */
+static void drop_cut_character(char *text, size_t size)
 {
     size_t len = strlen(text), more = 0;
-    if (len + 1 < room)
+    if (len + 1 < size)
         return;
     while (more < 3 && more < len && (text[len - 1 - more] & 0xc0) == 0x80)
         more++;
-    const unsigned char lead = more < len ? (unsigned char)text[len - 1 - more] : 0;
-    const size_t need = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : lead >= 0xc0 ? 1 : 0;
+    const unsigned char leader = more < len ? (unsigned char)text[len - 1 - more] : 0;
+    const size_t need = leader >= 0xf0 ? 3 : leader >= 0xe0 ? 2 : leader >= 0xc0 ? 1 : 0;
     if (need > more)
         text[len - 1 - more] = 0;
 }
 
-/* What every sentence goes through before somebody reads it. */
 static void finish(struct err *err)
 {
     drop_cut_character(err->text, sizeof err->text);

@@ -1,4 +1,4 @@
-/* Files: read-only mappings in, atomic replacements out. */
+/* Files: read-only mappings for input, atomic replacement for output. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -12,12 +12,12 @@
 #include <unistd.h>
 
 #include "base/mapped.h"
-#include "base/place.h"
+#include "base/output_path.h"
 
 enum { MAX_UNFINISHED = 8, TEMP_PATH_SIZE = 4096 + 32 };
 
-/* Temporary names that exist now. `in_use` is set after the name is complete, so that a signal handler
- * never sees half a name. */
+/* Temporary files that exist now. `in_use` is set only after `path` is complete, because signal
+ * handlers read both. */
 static struct {
     volatile int in_use;
     char path[TEMP_PATH_SIZE];
@@ -26,7 +26,7 @@ static struct {
 int file_map_open(struct file_map *map, const char *path, int *out_fd, struct err *err)
 {
     *map = (struct file_map){0};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hold us up */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not block on a FIFO */
     if (fd < 0)
         return err_errno(err, "%s: cannot open", path);
     struct stat st;
@@ -67,10 +67,7 @@ int file_map(struct file_map *map, const char *path, struct err *err)
 
 void file_unmap(struct file_map *map)
 {
-    if (map->data) {
-        mapped_remove(map->data);
-        munmap((void *)(uintptr_t)map->data, map->size);
-    }
+    file_unmap_private((void *)(uintptr_t)map->data, map->size);
     *map = (struct file_map){0};
 }
 
@@ -84,7 +81,7 @@ void *file_map_private(int fd, size_t offset, size_t bytes, const char *name)
     return data;
 }
 
-void file_map_forget(const struct file_map *map)
+void file_map_release_pages(const struct file_map *map)
 {
     if (map->data)
         (void)madvise((void *)(uintptr_t)map->data, map->size, MADV_DONTNEED);
@@ -106,7 +103,7 @@ bool file_is_folder(const char *path)
 
 size_t file_head(const char *path, void *bytes, size_t size)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hold us up */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not block on a FIFO */
     struct stat st;
     size_t len = 0;
     if (fd < 0)
@@ -140,7 +137,7 @@ bool file_exists(const char *path)
     return stat(path, &st) == 0;
 }
 
-/* Creates the slot's file; no signal comes between that and its being known as unfinished. */
+/* Creates a slot's temporary file and sets in_use, with signals blocked meanwhile. */
 static int create_unfinished(int slot, mode_t mode)
 {
     sigset_t all, before;
@@ -154,7 +151,7 @@ static int create_unfinished(int slot, mode_t mode)
     return fd;
 }
 
-/* Creates PATH.tmp-PID-N beside the output. */
+/* Creates a temporary file PATH.tmp-PID-N next to the output. */
 static int open_temporary(struct outfile *out, mode_t mode, struct err *err)
 {
     int slot = 0;
@@ -177,8 +174,8 @@ static int open_temporary(struct outfile *out, mode_t mode, struct err *err)
     return err_errno(err, "%s: cannot create a file in its folder", out->path);
 }
 
-/* The new file is whose the old one was, and can be read by nobody who could not read that. Only the superuser can
- * give it its owner, only a member its group; a file system without modes keeps what it has. */
+/* Gives the new file the owner, group and mode of the file it replaces, as far as permitted. If the
+ * group cannot be kept, the group gets no more access than others have. */
 static void keep_access(int fd, const struct stat *old)
 {
     struct stat now;
@@ -187,7 +184,7 @@ static void keep_access(int fd, const struct stat *old)
     if (!known || ((now.st_uid != old->st_uid || now.st_gid != old->st_gid) &&
                    fchown(fd, old->st_uid, old->st_gid) < 0 && now.st_gid != old->st_gid &&
                    fchown(fd, (uid_t)-1, old->st_gid) < 0))
-        mode &= 0707 | (mode & 07) << 3; /* another group: no more than everybody may */
+        mode &= 0707 | (mode & 07) << 3;
     (void)!fchmod(fd, mode);
 }
 
@@ -195,45 +192,45 @@ static const volatile sig_atomic_t *stopped;
 
 void file_stop_waiting(const volatile sig_atomic_t *flag) { stopped = flag; }
 
-/* A FIFO without a reader is asked again and again: an open() that waits would go on after a signal, or not hear of
- * one that came just before. */
-static int open_pipe(const struct place *place, struct err *err)
+/* Opens a FIFO by polling for its reader: a blocking open() would be restarted after a signal, or
+ * miss a signal that came just before it. */
+static int open_stream(const struct output_path *output, struct err *err)
 {
     enum { PAUSE_MS = 20 };
     int fd;
-    while ((fd = open(place->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK)) < 0 && errno == ENXIO &&
-           S_ISFIFO(place->st.st_mode)) {
+    while ((fd = open(output->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK)) < 0 && errno == ENXIO &&
+           S_ISFIFO(output->st.st_mode)) {
         if (stopped && *stopped)
-            return err_set(err, "%s: nobody has come to read it", place->path);
+            return err_set(err, "%s: interrupted while waiting for a reader", output->path);
         poll(NULL, 0, PAUSE_MS);
     }
     if (fd < 0)
-        return err_errno(err, "%s: cannot open for writing", place->path);
+        return err_errno(err, "%s: cannot open for writing", output->path);
     fcntl(fd, F_SETFL, 0);
     return fd;
 }
 
 static int open_output(struct outfile *out, const char *path, mode_t mode, struct err *err)
 {
-    struct place place;
+    struct output_path output;
     *out = (struct outfile){.fd = -1, .slot = -1};
-    if (place_find(&place, path, err) < 0)
+    if (output_path_find(&output, path, err) < 0)
         return -1;
-    strcpy(out->path, place.path);
-    if (place.kind == PLACE_FOLDER)
+    strcpy(out->path, output.path);
+    if (output.kind == OUTPUT_FOLDER)
         return err_set(err, "%s: is a folder, an output file is needed", path);
-    if (place.kind == PLACE_NEW)
+    if (output.kind == OUTPUT_NEW)
         return open_temporary(out, mode, err);
-    if (place.kind == PLACE_FILE) {
+    if (output.kind == OUTPUT_FILE) {
         if (open_temporary(out, 0600, err) < 0)
             return -1;
-        keep_access(out->fd, &place.st);
+        keep_access(out->fd, &output.st);
         return 0;
     }
     out->direct = true;
-    if (place.kind == PLACE_PIPE)
-        return (out->fd = open_pipe(&place, err)) < 0 ? -1 : 0;
-    out->fd = dup(place.fd);
+    if (output.kind == OUTPUT_STREAM)
+        return (out->fd = open_stream(&output, err)) < 0 ? -1 : 0;
+    out->fd = dup(output.fd);
     return out->fd < 0 ? err_errno(err, "%s: cannot open for writing", path) : 0;
 }
 
@@ -247,36 +244,31 @@ int outfile_open_private(struct outfile *out, const char *path, struct err *err)
     return open_output(out, path, 0600, err);
 }
 
-int outfile_write(struct outfile *out, const void *bytes, size_t len, struct err *err)
+/* Writes all bytes, at an offset unless that is NULL. */
+static int write_all(const struct outfile *out, const size_t *offset, const char *bytes, size_t len,
+                     struct err *err)
 {
-    const char *at = bytes;
-    while (len) {
-        ssize_t n = write(out->fd, at, len);
+    for (size_t done = 0; done < len;) {
+        const ssize_t n = offset ? pwrite(out->fd, bytes + done, len - done, (off_t)(*offset + done))
+                                 : write(out->fd, bytes + done, len - done);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             return err_errno(err, "%s: cannot write", out->path);
-        at += n;
-        len -= (size_t)n;
-        out->written += (size_t)n;
+        done += (size_t)n;
     }
     return 0;
 }
 
+int outfile_write(struct outfile *out, const void *bytes, size_t len, struct err *err)
+{
+    out->written += len;
+    return write_all(out, NULL, bytes, len, err);
+}
+
 int outfile_write_at(struct outfile *out, size_t offset, const void *bytes, size_t len, struct err *err)
 {
-    const char *at = bytes;
-    while (len) {
-        ssize_t n = pwrite(out->fd, at, len, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return err_errno(err, "%s: cannot write", out->path);
-        at += n;
-        offset += (size_t)n;
-        len -= (size_t)n;
-    }
-    return 0;
+    return write_all(out, &offset, bytes, len, err);
 }
 
 int outfile_commit(struct outfile *out, struct err *err)

@@ -17,10 +17,10 @@ struct hash hash_of(const void *bytes, size_t len);
 
 bool hash_equal(const struct hash *a, const struct hash *b);
 
-/* Lower-case hexadecimal of the first `bytes` bytes; `text` holds 2 * bytes + 1 characters. */
+/* The hash's first `bytes` bytes in lower-case hexadecimal; `text` holds 2 * bytes + 1. */
 void hash_hex(const struct hash *hash, size_t bytes, char *text);
 
-/* The same for a stream of bytes. */
+/* BLAKE2b-256 of a stream. */
 struct hasher {
     crypto_generichash_state state;
 };

@@ -1,4 +1,4 @@
-/* Thin helpers over jansson. */
+/* Helpers over jansson. */
 #include "base/json.h"
 
 #include <stddef.h>
@@ -9,19 +9,19 @@
 
 #include <utf8proc.h>
 
-/* jansson's parser goes on where the buffer of a token could not grow: a string is another one then, and a number ends the
- * program by an assertion. So such a buffer, whose sizes are powers of two, grows within a reserve, all else is refused,
- * which jansson notices, and what comes of it is dropped at once. */
+/* jansson's tokenizer ignores a failure to grow the buffer of a token, whose sizes are powers of
+ * two, but does notice other failures. When memory is exhausted, the guarded allocator therefore
+ * takes power-of-two sizes from this reserve and refuses all others (the result is discarded). */
 static _Thread_local struct {
     _Alignas(max_align_t) char bytes[4096];
     size_t used;
-    bool parsing, needed; /* needed: memory was short */
+    bool parsing, needed; /* needed: an allocation failed */
 } reserve;
 
 static json_malloc_t allocate;
 static json_free_t release;
 
-static void *watched_malloc(size_t size)
+static void *guarded_malloc(size_t size)
 {
     void *block = allocate(size);
     if (block || !reserve.parsing)
@@ -35,29 +35,27 @@ static void *watched_malloc(size_t size)
     return block;
 }
 
-static void watched_free(void *block)
+static void guarded_free(void *block)
 {
     const uintptr_t at = (uintptr_t)block, begin = (uintptr_t)reserve.bytes;
     if (at < begin || at >= begin + sizeof reserve.bytes)
         release(block);
 }
 
-/* Once. A program that uses jansson beside us keeps its allocator below ours. */
-static void watch_memory(void)
+void json_guard_memory(void)
 {
     json_malloc_t now;
     json_free_t now_release;
     json_get_alloc_funcs(&now, &now_release);
-    if (now == watched_malloc)
+    if (now == guarded_malloc)
         return;
     allocate = now;
     release = now_release;
-    json_set_alloc_funcs(watched_malloc, watched_free);
+    json_set_alloc_funcs(guarded_malloc, guarded_free);
 }
 
 json_t *json_load_whole(const char *text, size_t size, size_t flags, json_error_t *why)
 {
-    watch_memory();
     reserve.used = 0;
     reserve.needed = false;
     reserve.parsing = true;
@@ -77,7 +75,7 @@ static int parse(const char *text, size_t size, size_t flags, const char *what, 
 {
     json_error_t why;
     *root = json_load_whole(text ? text : "", size, flags, &why);
-    /* "No limit" is often spelled 1000000000000000019884624638656. */
+    /* tokenizer_config.json often writes 1000000000000000019884624638656 for "no limit" */
     if (!*root && json_error_code(&why) == json_error_numeric_overflow)
         *root = json_load_whole(text, size, flags | JSON_DECODE_INT_AS_REAL, &why);
     if (*root)
@@ -116,7 +114,7 @@ const json_t *json_at(const json_t *root, const char *path)
 json_t *json_text(const char *bytes, size_t len)
 {
     static const char replacement[] = "\xef\xbf\xbd";
-    json_t *text = json_stringn(len ? bytes : "", len); /* NULL if it is no UTF-8, or memory is short */
+    json_t *text = json_stringn(len ? bytes : "", len); /* NULL: invalid UTF-8, or out of memory */
     size_t valid_len = 0;
     char *valid = text || len > SIZE_MAX / 3 ? NULL : malloc(3 * len + 1);
     for (size_t at = 0; valid && at < len;) {
@@ -146,11 +144,21 @@ int json_push(json_t *list, json_t *value, struct err *err)
     return json_array_append_new(list, value) == 0 ? 0 : err_set(err, "out of memory for a list");
 }
 
+json_t *json_or_null(json_t *value, int rc, struct err *err)
+{
+    if (rc == 0 && value)
+        return value;
+    if (rc == 0)
+        err_set(err, "out of memory for JSON");
+    json_decref(value);
+    return NULL;
+}
+
 int json_append(const json_t *value, size_t flags, struct buf *out, struct err *err)
 {
     const size_t size = json_dumpb(value, NULL, 0, flags | JSON_ENCODE_ANY);
     if (!size)
-        return err_set(err, "out of memory for JSON text, or a number that JSON cannot spell");
+        return err_set(err, "out of memory for JSON text, or a number that JSON cannot represent");
     if (buf_reserve(out, size, err) < 0)
         return -1;
     if (json_dumpb(value, out->data + out->len, size, flags | JSON_ENCODE_ANY) != size)

@@ -1,5 +1,5 @@
-/* Thin helpers over jansson: a parse whose errors are sentences, and typed look-ups that say what
- * was expected and what was found. */
+/* Helpers for jansson: parsing with error messages, typed look-ups, and writing that reports
+ * allocation failures. */
 #ifndef BMC_JSON_H
 #define BMC_JSON_H
 
@@ -7,34 +7,43 @@
 
 #include "base/mem.h"
 
-/* Parses `size` bytes of JSON. `what` names the source in the error. The caller json_decref()s. Where
- * an integer is beyond 64 bits, all numbers come as reals. */
+/* Programs call this at their start: makes parsing robust against allocation failures, which
+ * jansson's tokenizer ignores (strings are truncated, numbers end the process by an assertion). It
+ * replaces jansson's allocator for the whole process, so the library (bmc.h) does not call it. */
+void json_guard_memory(void);
+
+/* Parses `size` bytes of JSON; `what` names the source in errors. The caller releases *root. If any
+ * integer exceeds 64 bits, all numbers become reals. */
 int json_parse(const char *text, size_t size, const char *what, json_t **root,
                struct err *err) MUST_USE;
 
-/* The same, and an object with two members of one name is an error: which of them is meant, nobody knows. */
+/* json_parse() that rejects objects in which two members have the same name. */
 int json_parse_unique(const char *text, size_t size, const char *what, json_t **root,
                       struct err *err) MUST_USE;
 
-/* json_loadb(), and NULL, too, with json_error_out_of_memory, where it lost a part of a string because memory was short. */
+/* json_loadb() that fails with json_error_out_of_memory if json_guard_memory() noticed a failed
+ * allocation. */
 json_t *json_load_whole(const char *text, size_t size, size_t flags, json_error_t *why) MUST_USE;
 
-/* The value at a path of keys divided by dots ("rope_scaling.factor"), or NULL. Borrowed. */
+/* The value at a dotted path of keys ("rope_scaling.factor"), borrowed; or NULL. */
 const json_t *json_at(const json_t *root, const char *path);
 
-/* A string value of any bytes: those that are no UTF-8 become U+FFFD. NULL when memory is short. */
+/* A JSON string from any bytes: invalid UTF-8 becomes U+FFFD. NULL: out of memory. */
 json_t *json_text(const char *bytes, size_t len) MUST_USE;
 
-/* Puts a value, which is taken over, under a key, or at the end of a list. `value` may be NULL, when memory was short
- * for it: then, too, the error says so, and nothing is lost silently. */
+/* Set a member of an object, or append to a list; both take over the caller's reference to `value`.
+ * A NULL `value`, from a constructor that ran out of memory, is reported as an error. */
 int json_put(json_t *object, const char *key, json_t *value, struct err *err) MUST_USE;
 int json_push(json_t *list, json_t *value, struct err *err) MUST_USE;
 
-/* Appends a value as JSON text, any value with any of jansson's flags. json_dumps() leaves out what a growth of its
- * buffer had no memory for, and says nothing. */
+/* A value that was filled with the result `rc`: the value if that is 0; else it is released, NULL. */
+json_t *json_or_null(json_t *value, int rc, struct err *err);
+
+/* Appends a value as JSON text, with any of jansson's flags. json_dumps() silently omits what it
+ * cannot allocate. */
 int json_append(const json_t *value, size_t flags, struct buf *out, struct err *err) MUST_USE;
 
-/* Name of a value's type, for error sentences: "null", "object", "string" ... */
+/* The type of a value for error messages: "null", "an object", "a string" ... */
 const char *json_type_name(const json_t *value);
 
 #endif

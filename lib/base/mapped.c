@@ -1,4 +1,4 @@
-/* Mapped files, in a table that a signal handler can read at any moment. */
+/* Names of mapped files, in a table that a signal handler can read at any time. */
 #include "base/mapped.h"
 
 #include <stdatomic.h>
@@ -8,23 +8,24 @@
 
 #include "base/err.h"
 
-enum { MOST = 256, NAME_SIZE = 512 };
+enum { MAX_MAPPED = 256, NAME_SIZE = 512 };
 
-/* `data` is set last and cleared first: where it is not 0 the rest is complete. What the table has no room for stays unnamed. */
+/* Table of mappings. `data` is set last and cleared first, so that the other members are valid
+ * while it is not 0. Mappings beyond MAX_MAPPED are not recorded. */
 static struct {
     atomic_bool taken;
     atomic_uintptr_t data;
     size_t size;
     char name[NAME_SIZE];
-} mapped[MOST];
+} mapped[MAX_MAPPED];
 
 void mapped_add(const void *data, size_t size, const char *name)
 {
     const size_t len = strlen(name);
     size_t i = 0;
-    while (i < MOST && atomic_exchange(&mapped[i].taken, true))
+    while (i < MAX_MAPPED && atomic_exchange(&mapped[i].taken, true))
         i++;
-    if (i == MOST)
+    if (i == MAX_MAPPED)
         return;
     mapped[i].size = size;
     if (len < NAME_SIZE)
@@ -37,7 +38,7 @@ void mapped_add(const void *data, size_t size, const char *name)
 
 void mapped_remove(const void *data)
 {
-    for (size_t i = 0; i < MOST; i++)
+    for (size_t i = 0; i < MAX_MAPPED; i++)
         if (atomic_load(&mapped[i].data) == (uintptr_t)data) {
             atomic_store(&mapped[i].data, 0);
             atomic_store(&mapped[i].taken, false);
@@ -48,7 +49,7 @@ void mapped_remove(const void *data)
 const char *mapped_name(const void *address)
 {
     const uintptr_t at = (uintptr_t)address;
-    for (size_t i = 0; i < MOST; i++) {
+    for (size_t i = 0; i < MAX_MAPPED; i++) {
         const uintptr_t data = atomic_load(&mapped[i].data);
         if (data && at >= data && at - data < mapped[i].size)
             return mapped[i].name;

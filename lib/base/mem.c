@@ -1,4 +1,4 @@
-/* Memory: aligned blocks, and a byte buffer that grows. */
+/* Memory: aligned blocks and growing arrays. */
 #include "base/mem.h"
 
 #include <stdarg.h>
@@ -34,7 +34,7 @@ int buf_reserve(struct buf *buf, size_t more, struct err *err)
     size_t cap = size_max(need, buf->cap + buf->cap / 2);
     char *data = realloc(buf->data, cap);
     if (!data)
-        return err_set(err, "out of memory: a buffer needs %zu bytes", cap);
+        return err_set(err, "out of memory for a buffer of %zu bytes", cap);
     buf->data = data;
     buf->cap = cap;
     return 0;
@@ -58,7 +58,7 @@ int buf_addf(struct buf *buf, struct err *err, const char *format, ...)
     int len = vsnprintf(NULL, 0, format, args);
     va_end(args);
     if (len < 0)
-        return err_set(err, "a text could not be formatted");
+        return err_set(err, "text cannot be formatted");
     if (buf_reserve(buf, (size_t)len, err) < 0)
         return -1;
     va_start(args, format);
@@ -90,7 +90,7 @@ int mem_grow(void *array_ptr, size_t *cap, size_t used, size_t size, struct err 
     size_t bytes;
     void *moved = size_mul(new_cap, size, &bytes) ? realloc(*array, bytes) : NULL;
     if (!moved)
-        return err_set(err, "out of memory: a list of %zu entries of %zu bytes", new_cap, size);
+        return err_set(err, "out of memory for a list of %zu entries of %zu bytes", new_cap, size);
     *array = moved;
     *cap = new_cap;
     return 0;

@@ -1,21 +1,20 @@
-/* Memory: aligned blocks, and a byte buffer that grows. */
+/* Memory: aligned blocks and growing arrays. */
 #ifndef BMC_MEM_H
 #define BMC_MEM_H
 
 #include "base/err.h"
 
-/* Block of count * size bytes at a 64-byte boundary, not cleared; NULL when it cannot be had
- * (the product overflowing included). Freed with free(). */
+/* Allocates count * size bytes, 64-byte aligned, not cleared. NULL: out of memory, or overflow of
+ * the product. Freed with free(). */
 void *mem_alloc(size_t count, size_t size) MUST_USE;
 
-/* The same, cleared. */
+/* mem_alloc() with all bytes 0. */
 void *mem_zalloc(size_t count, size_t size) MUST_USE;
 
-/* A growing array of bytes. Zero-initialised is empty; buf_release() frees what it holds. */
+/* A growing byte array; zero-initialised it is empty. */
 struct buf {
-    char *data; /* always followed by a 0 byte once anything was added */
-    size_t len;
-    size_t cap;
+    char *data; /* ends in a 0 byte once anything was added */
+    size_t len, cap;
 };
 
 int buf_reserve(struct buf *buf, size_t more, struct err *err) MUST_USE;
@@ -23,13 +22,13 @@ int buf_add(struct buf *buf, const void *bytes, size_t len, struct err *err) MUS
 int buf_addf(struct buf *buf, struct err *err, const char *format, ...) PRINTF_LIKE(3, 4) MUST_USE;
 void buf_clear(struct buf *buf);
 
-/* What it holds, as a text: "" before anything was added. */
+/* The contents as a string. */
 static inline const char *buf_text(const struct buf *buf) { return buf->data ? buf->data : ""; }
 
 void buf_release(struct buf *buf);
 
-/* Makes room for one more element in an array of *cap elements of `size` bytes that holds `used`;
- * the array may move. For small arrays built by readers. */
+/* Makes room for one more element: reallocates the array at *array_ptr, of *cap elements of `size`
+ * bytes, if `used` equals *cap. On error the array is unchanged. */
 int mem_grow(void *array_ptr, size_t *cap, size_t used, size_t size, struct err *err) MUST_USE;
 
 #endif

@@ -1,4 +1,4 @@
-/* Numbers from texts. */
+/* Parsing of numbers. */
 #include "base/number.h"
 
 #include <ctype.h>

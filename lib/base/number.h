@@ -1,21 +1,21 @@
-/* Numbers from texts, as options and configurations use them. */
+/* Parsing of numbers in options and configurations. */
 #ifndef BMC_NUMBER_H
 #define BMC_NUMBER_H
 
 #include "base/base.h"
 
-/* Strict: the whole text, no sign for sizes. */
+/* Parse strictly: the whole text must be a number; sizes have no sign. */
 bool parse_size(const char *text, size_t *value);
 bool parse_int64(const char *text, int64_t *value);
 bool parse_double(const char *text, double *value);
 
-/* "8192", or "8K": so many times 1024, as M, G and T are of each other. Of tokens and rows. */
+/* Parses a count of tokens: "8192" or "8K"; suffixes K, M, G and T are powers of 1024. */
 bool parse_count(const char *text, size_t *value);
 
-/* "512M", "1.5G": bytes, at least one, or so many KiB, MiB, GiB or TiB. */
+/* Parses a size of at least one byte: "512M", "1.5G"; suffixes as for counts. */
 bool parse_bytes(const char *text, size_t *bytes);
 
-/* The fewest digits that are read back as the same number: "0.7". */
+/* Formats a number with the fewest digits that parse back to it: "0.7". */
 enum { NUMBER_TEXT_SIZE = 32 };
 void number_text(double number, char text[NUMBER_TEXT_SIZE]);
 

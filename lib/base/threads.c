@@ -1,14 +1,14 @@
-/* Teams of threads: a door that the caller opens for one loop at a time.
+/* Thread teams. A worker joins a parallel loop only while the loop's gate is open:
  *
  *   caller                                   worker
- *   describes the loop                       spins, then sleeps, until `generation` moves
- *   opens the door, moves `generation`       enters: adds itself to the door, if that is open
+ *   describes the loop                       spins, then sleeps, until `generation` changes
+ *   opens the gate, increments `generation`  enters: increments the gate's count, if it is open
  *   claims iterations and runs them          claims iterations and runs them
- *   shuts the door                           leaves: takes itself off
- *   waits until nobody is inside
+ *   closes the gate                          leaves: decrements the count
+ *   waits until the count is 0
  *
- * The description is only written while the door is shut and nobody is inside, so whoever got in may read it. Who comes
- * late finds the door shut, or open for a later loop, which is as good. */
+ * The description of the loop only changes while the gate is closed and its count is 0, so workers
+ * inside may read it. A late worker finds the gate closed, or open for a later loop. */
 #include "base/threads.h"
 
 #include <linux/futex.h>
@@ -23,56 +23,56 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-/* A loop that takes about ten microseconds; a team that is awake costs it one. */
+/* Loops of less work (about 10 us) run on the caller alone; an awake team starts in about 1 us. */
 enum { WORTH_WAKING = 1 << 17 };
 enum { CACHE_LINE = 64, MAX_TEAM = 1 << 16 };
 
-/* How long a thread spins before it sleeps: longer than the gaps between the loops of a token, shorter than what a busy
- * machine would miss. */
+/* How long a thread spins before it sleeps: longer than the gaps between the loops of a forward
+ * pass, too short to slow down other processes. */
 #define SPIN_MS 0.05
 
-/* The door: these bits, and below them the number of workers inside. */
-#define DOOR_OPEN    (1u << 31)
-#define DOOR_AWAITED (1u << 30) /* the caller sleeps until the last worker has left */
+/* Bits of the gate word; the bits below count the workers inside. */
+#define GATE_OPEN    (1u << 31)
+#define GATE_AWAITED (1u << 30) /* the caller sleeps until the last worker has left */
 
 typedef _Atomic uint32_t futex_word;
 
-struct worker {
+struct team_worker {
     struct team *team;
     pthread_t thread;
     int self;
 };
 
 struct team {
-    /* The loop. */
+    /* The loop's description. */
     _Alignas(CACHE_LINE) futex_word generation;
-    uint32_t number; /* of the loop, to take part only once */
-    bool all;        /* every member calls once, instead of claiming */
+    uint32_t number; /* loop's number, by which a worker joins it only once */
+    bool all;        /* every member calls the body once, instead of claiming iterations */
     size_t n;
     threads_body *body;
     void *arg;
-    futex_word size;     /* members; workers beyond sleep on it; 0: the team ends */
-    atomic_bool crowded; /* more members than cores: spinning would only keep others off */
-    _Alignas(CACHE_LINE) futex_word door;
+    futex_word size;     /* number of members; higher workers sleep on this word; 0: workers exit */
+    atomic_bool crowded; /* more members than cores: threads do not spin */
+    _Alignas(CACHE_LINE) futex_word gate;
     _Alignas(CACHE_LINE) atomic_size_t claimed;
     _Alignas(CACHE_LINE) atomic_int sleepers;
-    /* Only the caller reads and writes these. */
-    _Alignas(CACHE_LINE) struct worker **worker; /* [made]: those of members 1, 2, ... */
-    int made;
+    /* Used by the caller only. */
+    _Alignas(CACHE_LINE) struct team_worker **worker; /* [created]: members 1, 2, ... */
+    int created;
 };
 
-static _Thread_local struct team *team_own; /* of a caller */
-static _Thread_local int asked = 1;         /* the size that was asked for */
+static _Thread_local struct team *own_team; /* the team of which this thread is the caller */
+static _Thread_local int requested = 1;     /* requested team size */
 static _Thread_local int self;
-static _Thread_local bool inside; /* a loop: those within run on the thread alone */
+static _Thread_local bool in_loop; /* nested loops run on the calling thread alone */
 static _Thread_local struct {
     void (*body)(void *arg);
     void *arg;
-} between; /* iterations of a caller */
+} idle_hook;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t team_end;
-static bool keyless;
+static pthread_key_t team_key;
+static bool no_key;
 
 /* ---- waiting ---- */
 
@@ -113,16 +113,16 @@ static void spin_while(const struct team *team, futex_word *word, uint32_t value
     }
 }
 
-/* ---- a loop ---- */
+/* ---- loops ---- */
 
 static void run_iteration(threads_body *body, void *arg, size_t i)
 {
     body(arg, i);
-    if (between.body)
-        between.body(between.arg);
+    if (idle_hook.body)
+        idle_hook.body(idle_hook.arg);
 }
 
-static void run_share(struct team *team)
+static void run_iterations(struct team *team)
 {
     if (team->all) {
         team->body(team->arg, (size_t)self);
@@ -135,84 +135,77 @@ static void run_share(struct team *team)
         run_iteration(team->body, team->arg, i);
 }
 
-/* The caller's part. `helpers` is how many workers there is something to do for. */
-static void run_loop(struct team *team, size_t helpers)
+/* Describes a loop and runs it on the caller; wakes up to `helpers` sleeping workers for it. */
+static void run_loop(struct team *team, bool all, size_t n, threads_body *body, void *arg,
+                     size_t helpers)
 {
+    team->all = all;
+    team->n = n;
+    team->body = body;
+    team->arg = arg;
     team->number++;
     atomic_store_explicit(&team->claimed, 0, memory_order_relaxed);
-    atomic_store(&team->door, DOOR_OPEN);
+    atomic_store(&team->gate, GATE_OPEN);
     atomic_fetch_add(&team->generation, 1);
     if (atomic_load(&team->sleepers) > 0)
         futex_wake(&team->generation, (int)helpers);
-    inside = true;
-    run_share(team);
+    in_loop = true;
+    run_iterations(team);
     if (team->all)
         while (atomic_load(&team->claimed) < team->n)
             sched_yield();
-    inside = false;
-    atomic_fetch_and(&team->door, ~DOOR_OPEN);
-    uint32_t door;
-    while (((door = atomic_load(&team->door)) & ~DOOR_AWAITED) != 0) {
-        if (door & DOOR_AWAITED) {
-            futex_sleep(&team->door, door);
+    in_loop = false;
+    atomic_fetch_and(&team->gate, ~GATE_OPEN);
+    uint32_t gate;
+    while (((gate = atomic_load(&team->gate)) & ~GATE_AWAITED) != 0) {
+        if (gate & GATE_AWAITED) {
+            futex_sleep(&team->gate, gate);
         } else {
-            spin_while(team, &team->door, door);
-            atomic_compare_exchange_strong(&team->door, &door, door | DOOR_AWAITED);
+            spin_while(team, &team->gate, gate);
+            atomic_compare_exchange_strong(&team->gate, &gate, gate | GATE_AWAITED);
         }
     }
 }
 
-/* Only members enter, and only while the door is open. */
 static bool enter(struct team *team)
 {
-    uint32_t door = atomic_load(&team->door);
-    while (door & DOOR_OPEN)
-        if (atomic_compare_exchange_weak(&team->door, &door, door + 1))
+    uint32_t gate = atomic_load(&team->gate);
+    while (gate & GATE_OPEN)
+        if (atomic_compare_exchange_weak(&team->gate, &gate, gate + 1))
             return true;
     return false;
 }
 
 static void leave(struct team *team)
 {
-    if (atomic_fetch_sub(&team->door, 1) == DOOR_AWAITED + 1)
-        futex_wake(&team->door, 1);
+    if (atomic_fetch_sub(&team->gate, 1) == GATE_AWAITED + 1)
+        futex_wake(&team->gate, 1);
 }
 
-void threads_each(size_t n, size_t work, threads_body *body, void *arg)
+void parallel_for(size_t n, size_t work, threads_body *body, void *arg)
 {
-    struct team *team = team_own;
     const size_t size = (size_t)threads_now();
-    if (size == 1 || n < 2 || work < WORTH_WAKING || inside) {
+    if (size == 1 || n < 2 || work < WORTH_WAKING || in_loop) {
         for (size_t i = 0; i < n; i++)
             run_iteration(body, arg, i);
         return;
     }
-    team->all = false;
-    team->n = n;
-    team->body = body;
-    team->arg = arg;
-    run_loop(team, size_min(n, size) - 1);
+    run_loop(own_team, false, n, body, arg, size_min(n, size) - 1);
 }
 
-void threads_between(void (*body)(void *arg), void *arg)
+void threads_idle_hook(void (*body)(void *arg), void *arg)
 {
-    between.body = body;
-    between.arg = arg;
+    idle_hook.body = body;
+    idle_hook.arg = arg;
 }
 
 void threads_all(threads_body *body, void *arg)
 {
-    struct team *team = team_own;
     const size_t size = (size_t)threads_now();
-    if (size == 1 || inside) {
+    if (size == 1 || in_loop)
         body(arg, (size_t)self);
-        return;
-    }
-    team->all = true;
-    team->n = size;
-    team->body = body;
-    team->arg = arg;
-    run_loop(team, size - 1);
+    else
+        run_loop(own_team, true, size, body, arg, size - 1);
 }
 
 /* ---- workers ---- */
@@ -222,7 +215,8 @@ static void await_generation(struct team *team, uint32_t seen)
 {
     spin_while(team, &team->generation, seen);
     while (atomic_load(&team->generation) == seen) {
-        /* The caller moves the generation, then looks for sleepers: one of both sees the other. */
+        /* The caller changes `generation`, then reads `sleepers`; this order reversed here, so that
+         * at least one side sees the other's change. */
         atomic_fetch_add(&team->sleepers, 1);
         futex_sleep(&team->generation, seen);
         atomic_fetch_sub(&team->sleepers, 1);
@@ -231,11 +225,11 @@ static void await_generation(struct team *team, uint32_t seen)
 
 static void *work(void *arg)
 {
-    const struct worker *worker = arg;
+    const struct team_worker *worker = arg;
     struct team *team = worker->team;
     uint32_t seen = 0, done = 0, size;
     self = worker->self;
-    inside = true;
+    in_loop = true;
     while ((size = atomic_load(&team->size)) != 0) {
         if ((uint32_t)self >= size) {
             futex_sleep(&team->size, size);
@@ -247,42 +241,42 @@ static void *work(void *arg)
             continue;
         if ((uint32_t)self < atomic_load(&team->size) && team->number != done) {
             done = team->number;
-            run_share(team);
+            run_iterations(team);
         }
         leave(team);
     }
     return NULL;
 }
 
-/* One more worker, its signals left to the other threads. False when it cannot be had. */
+/* Creates a worker, which leaves asynchronous signals to other threads. False on failure. */
 static bool add_worker(struct team *team)
 {
-    struct worker **list = realloc(team->worker, ((size_t)team->made + 1) * sizeof *list);
+    struct team_worker **list = realloc(team->worker, ((size_t)team->created + 1) * sizeof *list);
     if (!list)
         return false;
     team->worker = list;
-    struct worker *worker = malloc(sizeof *worker);
+    struct team_worker *worker = malloc(sizeof *worker);
     if (!worker)
         return false;
-    *worker = (struct worker){.team = team, .self = team->made + 1};
-    /* What comes of a worker's own doing: the program tidies up. */
-    static const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGPIPE};
+    *worker = (struct team_worker){.team = team, .self = team->created + 1};
+    /* caused by the thread itself: the program's handler must run to clean up */
+    static const int synchronous[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGPIPE};
     sigset_t every, before;
     sigfillset(&every);
-    for (size_t i = 0; i < ARRAY_LEN(own); i++)
-        sigdelset(&every, own[i]);
+    for (size_t i = 0; i < ARRAY_LEN(synchronous); i++)
+        sigdelset(&every, synchronous[i]);
     pthread_sigmask(SIG_SETMASK, &every, &before);
-    const bool made = pthread_create(&worker->thread, NULL, work, worker) == 0;
+    const bool created = pthread_create(&worker->thread, NULL, work, worker) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!made) {
+    if (!created) {
         free(worker);
         return false;
     }
-    list[team->made++] = worker;
+    list[team->created++] = worker;
     return true;
 }
 
-/* Tells all workers, the sleeping too, how many members there are. */
+/* Sets the number of members and wakes all workers. */
 static void resize(struct team *team, int size)
 {
     atomic_store(&team->size, (uint32_t)size);
@@ -291,34 +285,34 @@ static void resize(struct team *team, int size)
     futex_wake(&team->generation, MAX_TEAM);
 }
 
-/* Ends a team; its workers are gone when this returns. */
-static void free_team(void *arg)
+/* Ends a team and joins its workers. */
+static void team_end(void *arg)
 {
     struct team *team = arg;
     resize(team, 0);
-    for (int i = 0; i < team->made; i++) {
+    for (int i = 0; i < team->created; i++) {
         pthread_join(team->worker[i]->thread, NULL);
         free(team->worker[i]);
     }
     free(team->worker);
     free(team);
-    team_own = NULL;
+    own_team = NULL;
 }
 
-static void make_key(void) { keyless = pthread_key_create(&team_end, free_team) != 0; }
+static void make_key(void) { no_key = pthread_key_create(&team_key, team_end) != 0; }
 
-/* The calling thread's team, made when it is first needed; NULL: out of memory. */
+/* The calling thread's team, created on first use; NULL: out of memory. */
 static struct team *get_team(void)
 {
-    if (team_own)
-        return team_own;
+    if (own_team)
+        return own_team;
     pthread_once(&once, make_key);
-    struct team *team = keyless ? NULL : mem_zalloc(1, sizeof *team);
+    struct team *team = no_key ? NULL : mem_zalloc(1, sizeof *team);
     if (!team)
         return NULL;
     atomic_store(&team->size, 1);
-    pthread_setspecific(team_end, team);
-    return team_own = team;
+    pthread_setspecific(team_key, team);
+    return own_team = team;
 }
 
 /* ---- the team's size ---- */
@@ -334,25 +328,25 @@ int threads_allowed(void)
 
 void threads_set(int n)
 {
-    if (inside)
+    if (in_loop)
         return;
     struct team *team = get_team();
-    const int asked_before = asked;
-    asked = n = n < 1 ? 1 : n < MAX_TEAM ? n : MAX_TEAM;
-    if (!team || n == asked_before)
+    const int before = requested;
+    requested = n = n < 1 ? 1 : n < MAX_TEAM ? n : MAX_TEAM;
+    if (!team || n == before)
         return;
-    while (team->made < n - 1 && add_worker(team))
+    while (team->created < n - 1 && add_worker(team))
         ;
-    const int size = n - 1 <= team->made ? n : team->made + 1;
+    const int size = n - 1 <= team->created ? n : team->created + 1;
     atomic_store(&team->crowded, size > threads_allowed());
     resize(team, size);
 }
 
 int threads_now(void)
 {
-    return team_own ? (int)atomic_load_explicit(&team_own->size, memory_order_relaxed) : 1;
+    return own_team ? (int)atomic_load_explicit(&own_team->size, memory_order_relaxed) : 1;
 }
 
-int threads_most(void) { return asked; }
+int threads_max(void) { return requested; }
 
 int threads_self(void) { return self; }

@@ -1,4 +1,4 @@
-/* How generations end. */
+/* Names and hashes of results. */
 #include "decode/gen_types.h"
 
 const char *gen_finish_name(enum gen_finish finish)

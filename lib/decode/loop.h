@@ -1,52 +1,50 @@
-/* The inside of the generation loop: what strategies (step.h) work on. */
+/* The state of the generation loop, for its own files and for decoding strategies (step.h). */
 #ifndef BMC_LOOP_H
 #define BMC_LOOP_H
 
 #include <signal.h>
 
-#include "decode/emitter.h"
+#include "decode/text_streamer.h"
 #include "decode/gen_types.h"
-#include "decode/step.h"
-#include "kv/kv_need.h"
+#include "decode/strategy/step.h"
+#include "kv/kv_footprint.h"
 
-/* Of the session's cache, and of that of the session beside it. */
-struct loop_needs {
-    struct kv_need own, beside;
+/* Memory reserved in the session's cache and in the draft model's. */
+struct loop_footprints {
+    struct kv_footprint own, draft;
 };
 
-/* A place in the batch and the request in it. */
+/* A slot of the batch and the request in it. */
 struct slot {
     bool busy;
-    size_t seq; /* the sequence of the cache that has its rows: not the number of the place */
+    size_t seq; /* cache sequence with the request's KV entries: not the slot's index */
     const struct gen_request *request;
-    struct ids *ids; /* the request's: prompt, then what was generated */
+    struct ids *ids; /* the request's: the prompt, then generated tokens */
     size_t n_prompt;
-    size_t n_best, n_prompt_best; /* log-probabilities beside a token's own */
-    struct emitter emitter;
-    size_t told_text, told_ids; /* handed to progress() already */
+    size_t n_best, n_prompt_best; /* alternatives reported beside each token's log-probability */
+    struct text_streamer text_streamer;
+    size_t streamed_text, streamed_ids; /* already passed to progress() */
     struct logprob *logprobs;
     size_t logprobs_cap;
-    struct logprob *prompt_logprobs; /* NULL: not asked for */
-    size_t step_first, step_from,
-        step_rows;      /* rows of the prompt in this step: the first one's place there and in the
-                                                prompt, and how many */
-    float *last_logits; /* those that chose the last token */
-    size_t
-        dropped; /* ids behind those that are kept whose rows were given up for others: see loop_make_room() */
-    size_t row; /* of the step just run, whose logits choose the next token; SIZE_MAX: none */
-    const struct beam *beams; /* of a strategy that has several texts, best first */
+    struct logprob *prompt_logprobs; /* NULL: not requested */
+    /* Of the prompt's chunk in this pass: first row in the batch, first token, number of tokens. */
+    size_t chunk_row, chunk_from, chunk_len;
+    float *last_logits;       /* logits that the last token was chosen from */
+    size_t n_discarded;       /* tokens that context shifts have discarded: context_recompute() */
+    size_t row;               /* row of the last pass that the next token comes from; SIZE_MAX: none */
+    const struct beam *beams; /* from beam search, best first */
     size_t n_beams;
-    struct ids before; /* of rows that the place still has, while it is free */
-    size_t since;      /* when they came to stay: how many had before them */
-    struct loop_needs
-        need; /* under a budget of memory: what the place may take, or what stayed in it takes at most */
-    bool silent; /* no token follows the prompt that is complete: -n 0, or the context is full */
+    struct ids cached;  /* while the slot is free: tokens whose KV entries it retains */
+    size_t retained_at; /* age of the retained entries: loop->n_retained at that time */
+    /* Memory reserved under a memory limit: for the request, or for the retained entries. */
+    struct loop_footprints footprint;
+    bool prefill_only; /* no token follows the prompt: -n 0, or the context is full */
 };
 
-/* Up to `stats` the caller's, the rest loop_open()'s. */
+/* generate() sets the members up to `stats`, the others follow from them. */
 struct loop {
     struct session *session;
-    const struct sampler_options *sampling; /* of requests that have none of their own */
+    const struct sampler_options *sampling; /* for requests without their own */
     const struct step_strategy *strategy;
     const struct gen_callbacks *callbacks;
     const volatile sig_atomic_t *interrupted;
@@ -59,116 +57,110 @@ struct loop {
     size_t *logits_row;     /* [slots] */
     struct hash *line_hash; /* by input line */
     size_t n_lines, lines_cap;
-    size_t n_stayed;                /* times that rows came to stay in a place */
-    const struct gen_request *held; /* that waits for memory, or NULL */
+    size_t n_retained;                 /* requests so far whose KV entries were retained */
+    const struct gen_request *waiting; /* waits for admission; or NULL */
     bool input_ended;
-    bool failed; /* a step failed, or a snapshot could not be written: the run ends behind it */
-    bool torn;   /* a step failed: what the strategy knows of its sequences may be half of it */
+    bool failed;      /* a step failed, or a snapshot could not be written: the run ends after it */
+    bool step_failed; /* a step failed: the strategy's state may be inconsistent */
     struct err failure;
 };
 
 /* ---- the loop: loop.c ---- */
 
-/* loop_close() follows on error, too. */
-int loop_open(struct loop *loop, struct err *err) MUST_USE;
 void loop_close(struct loop *loop);
 
-/* Until there are no more requests, or the run is interrupted. */
-int loop_run(struct loop *loop, struct err *err) MUST_USE;
+size_t loop_in_flight(const struct loop *loop); /* number of requests */
 
-/* The run's hash: of the 64-bit hashes, in input order, of the sequences that have a token. */
-struct hash loop_hash(const struct loop *loop);
+/* ---- forward passes: loop_step.c ---- */
 
-/* ---- what steps are made of: loop_step.c ---- */
+/* Uses the logits of a slot's row, for example to choose the next token. */
+typedef int loop_logits_fn(struct loop *loop, struct slot *slot, const float *logits, struct err *err);
 
-/* What becomes of the logits that a slot has got. */
-typedef int loop_use(struct loop *loop, struct slot *slot, const float *logits, struct err *err);
+/* Samples a token and appends it. */
+loop_logits_fn loop_append_sampled;
 
-/* Takes the token that the sampler chooses. */
-loop_use loop_sample;
+/* Runs the batch, commits all entries and calls `use` for each slot with a row. A slot whose logits
+ * are not finite ends with an error instead. Adds the time of the pass to *step_ms. */
+int loop_step(struct loop *loop, int threads, loop_logits_fn *use, double *step_ms,
+              struct err *err) MUST_USE;
 
-/* Runs the step that was put together, of which all rows stay, and hands each slot the logits of its row, if it has one;
- * those that are not finite end it instead. */
-int loop_step(struct loop *loop, int threads, loop_use *use, double *step_ms, struct err *err) MUST_USE;
+/* The second half of loop_step(), given the logits of slots with a row, in order of slots. */
+int loop_dispatch_logits(struct loop *loop, loop_logits_fn *use, struct err *err) MUST_USE;
 
-/* The second half of it: loop->logits has those of the slots that have a row, in their order. */
-int loop_hand_out(struct loop *loop, loop_use *use, struct err *err) MUST_USE;
-
-/* Prompt rows of all slots that have any left, up to a chunk. */
+/* One prefill pass: up to a chunk of the prompts of all slots. */
 int loop_prefill(struct loop *loop, struct err *err) MUST_USE;
 
-/* ---- prompts that begin alike: loop_share.c ---- */
+/* ---- prefix caching: prefix_cache.c ---- */
 
-/* The first of the sequences that a place has. */
+/* The first of the slot's cache sequences. */
 size_t loop_first_seq(const struct loop *loop, const struct slot *slot);
 
-/* A request has ended well: its rows may stay for others that begin like it. */
-void loop_remember(struct loop *loop, struct slot *slot);
+/* At the end of a request: retains its KV entries for reuse, if they fit. */
+void prefix_cache_retain(struct loop *loop, struct slot *slot);
 
-/* The place is free: its sequences are dropped, but for rows that stay. */
-void loop_leave(struct loop *loop, struct slot *slot);
+/* Frees the slot: clears its sequences except for retained entries. */
+void prefix_cache_release(struct loop *loop, struct slot *slot);
 
-/* A request has come, and its ids: of the rows that are left there it keeps those that it would compute again. */
-void loop_reuse(struct loop *loop, struct slot *slot);
+/* At the start of a request: keeps those retained entries of the slot that match its prompt. */
+void prefix_cache_reuse(struct loop *loop, struct slot *slot);
 
-/* Before the first rows of a prompt: those that others have are taken from them. *ready is false when others are about to
- * compute them. */
-int loop_share(struct loop *loop, struct slot *slot, bool *ready, struct err *err) MUST_USE;
+/* Before a prompt's first chunk: forks the longest matching prefix from another slot. *ready is
+ * false if it is better to wait until another slot has computed the prefix. */
+int prefix_cache_use(struct loop *loop, struct slot *slot, bool *ready, struct err *err) MUST_USE;
 
-/* Rows that stayed in a free place go. */
-void loop_forget(struct loop *loop, struct slot *slot);
+/* Drops the entries that a free slot retains. */
+void prefix_cache_evict(struct loop *loop, struct slot *slot);
 
-/* ---- a budget of memory: loop_admit.c ---- */
+/* ---- admission control: admission.c ---- */
 
-/* True when the request may take the free place: what it may need is set aside then. Rows that stay behind others go where that
- * makes room for it. One that does not even fit alone comes in, too: it ends at once, and its result says so, or the cache does
- * when it is full, since a text may end before it has all its rows. */
-bool loop_admit(struct loop *loop, struct slot *slot, const struct gen_request *request);
+/* True if the request may start in the free slot; its memory is then reserved, and retained entries
+ * are evicted as needed. A request that does not fit even alone is admitted as well: loop_begin()
+ * ends it with an error, or the cache does when it is full, as generation may end earlier. */
+bool admission_try(struct loop *loop, struct slot *slot, const struct gen_request *request);
 
-/* Bytes that a request may need when they are beyond the budget; 0: they are not. */
-size_t loop_too_large(const struct loop *loop, const struct gen_request *request);
+/* Bytes that the request may need, if they exceed the memory limit; otherwise 0. */
+size_t admission_over_budget(const struct loop *loop, const struct gen_request *request);
 
-/* Bytes that its prompt must have in memory when they are beyond the cache's own limit; 0: they are not. *need: of all
- * of it. */
-size_t loop_beyond_limit(const struct loop *loop, const struct gen_request *request,
-                         struct kv_need *need);
+/* Bytes that the request's prompt needs at least, if they exceed the cache's own limit; otherwise
+ * 0. *need is set to the footprint of the whole request. */
+size_t admission_over_limit(const struct loop *loop, const struct gen_request *request,
+                            struct kv_footprint *need);
 
-/* ---- a full context: loop_again.c ---- */
+/* ---- context shift with recomputation: context_recompute.c ---- */
 
-/* Ids that have a row, or had one. */
-size_t loop_rows(const struct loop *loop, const struct slot *slot);
+/* Tokens of the slot that have been computed, including discarded ones. */
+size_t loop_processed(const struct loop *loop, const struct slot *slot);
 
-/* Before a step: full contexts begin anew, if the session is one of those where they do. */
-int loop_make_room(struct loop *loop, struct err *err) MUST_USE;
-int loop_make_room_for(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
+/* Before a step, under session_options.recompute: shifts full contexts. Recomputes the first `keep`
+ * tokens and the newer half of the others at positions from 0. */
+int context_recompute(struct loop *loop, struct err *err) MUST_USE;
+int context_recompute_slot(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
 
 /* ---- the life of a slot: loop_slot.c ---- */
 
-/* Tokens generated so far. */
+/* Tokens generated so far, and tokens that can still be generated before the context is full. */
 size_t loop_generated(const struct slot *slot);
+size_t loop_remaining(const struct loop *loop, const struct slot *slot);
 
-/* Tokens that can still follow those of the slot: what the policy has rows for. */
-size_t loop_left(const struct loop *loop, const struct slot *slot);
-
-/* The slot's settings: its request's, or those of the run. */
+/* The sampler settings of the slot's request, or of the run. */
 const struct sampler_options *loop_sampling(const struct loop *loop, const struct slot *slot);
 
-/* The request takes the free place; what is impossible ends at once, with a result that says so. */
+/* Starts a request in a free slot. One that cannot be served ends at once with an error result. */
 int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *request,
                struct err *err) MUST_USE;
 
-/* True for ids that end the request's text. */
-bool loop_ends(const struct loop *loop, const struct gen_request *request, uint32_t id);
+/* True for EOS and the request's own end tokens. */
+bool loop_is_end_token(const struct loop *loop, const struct gen_request *request, uint32_t id);
 
-/* The slot's next token by the slot's settings, which loop->sampler has afterwards, with what it chose from. */
-uint32_t loop_choose(struct loop *loop, const struct slot *slot, const float *logits);
+/* Samples with the slot's settings; loop->sampler then holds them and the candidates. */
+uint32_t loop_sample_token(struct loop *loop, const struct slot *slot, const float *logits);
 
-/* `id` was chosen by `logits`, finite ones: emits it, and ends the sequence (slot->busy is false then) where it
- * ends. */
-int loop_take(struct loop *loop, struct slot *slot, uint32_t id, const float *logits,
-              struct err *err) MUST_USE;
+/* Appends a token that was chosen from finite `logits`, and streams it. Where it ends the request,
+ * slot->busy is false afterwards. */
+int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *logits,
+                struct err *err) MUST_USE;
 
-/* The slot's result goes out and its place is free again; its request may be gone. */
+/* Delivers the slot's result and frees the slot; slot->request is invalid afterwards. */
 int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,
                 struct err *err) MUST_USE;
 

@@ -1,4 +1,4 @@
-/* Log-probabilities of given texts. */
+/* Scoring of given texts. */
 #include "decode/score.h"
 
 #include <math.h>
@@ -7,20 +7,20 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "decode/sampler.h"
+#include "decode/sample/sampler.h"
 
-enum { LOGIT_ROWS = 32 }; /* rows whose logits are made at a time: [32][vocab] floats */
+enum { LOGIT_ROWS = 32 }; /* tokens whose logits are computed at a time */
 
-/* A place in the batch and the text in it. */
-struct place {
+/* A slot of the batch and the text in it. */
+struct score_slot {
     bool busy;
-    size_t seq; /* of the cache */
+    size_t seq; /* cache sequence */
     struct score_text text;
     struct score_result result;
     size_t from;              /* first token of the window */
-    size_t at;                /* first token of the window that was not computed yet */
-    size_t next;              /* first token of the text without a log-probability yet */
-    size_t first_row, n_rows; /* of the step just run */
+    size_t at;                /* first token that is not computed in this window yet */
+    size_t next;              /* next token of the text to score */
+    size_t first_row, n_rows; /* rows of the last pass */
 };
 
 struct scoring {
@@ -29,10 +29,9 @@ struct scoring {
     const struct score_callbacks *callbacks;
     const volatile sig_atomic_t *interrupted;
     struct score_stats *stats;
-    struct place *place;
-    size_t n_places;
-    size_t
-        turn; /* whose rows come first in the next step: a long text does not keep the others waiting */
+    struct score_slot *slot;
+    size_t n_slots;
+    size_t turn;   /* the slot served first in the next pass: round robin */
     float *logits; /* [LOGIT_ROWS][vocab] */
     bool input_ended;
 };
@@ -47,53 +46,51 @@ double score_perplexity(size_t tokens, double sum_logprob)
     return exp(-score_mean(tokens, sum_logprob));
 }
 
-static size_t vocab(const struct scoring *s) { return s->session->model->config.vocab; }
+static size_t vocab(const struct scoring *s) { return session_vocab(s->session); }
 
-/* ---- beginnings and ends ---- */
-
-/* The result goes out and the place is free again. */
-static int finish(struct scoring *s, struct place *place, const char *error, struct err *err)
+/* Delivers the result and frees the slot. */
+static int finish(struct scoring *s, struct score_slot *slot, const char *error, struct err *err)
 {
-    place->result.text = &place->text;
-    place->result.error = error;
-    place->busy = false;
-    session_drop(s->session, place->seq);
+    slot->result.text = &slot->text;
+    slot->result.error = error;
+    slot->busy = false;
+    session_clear(s->session, slot->seq);
     s->stats->texts++;
-    s->stats->tokens += place->result.tokens;
-    s->stats->sum_logprob += place->result.sum_logprob;
-    return s->callbacks->done(s->callbacks->arg, &place->result, err);
+    s->stats->tokens += slot->result.tokens;
+    s->stats->sum_logprob += slot->result.sum_logprob;
+    return s->callbacks->done(s->callbacks->arg, &slot->result, err);
 }
 
-static int begin(struct scoring *s, struct place *place, const struct score_text *text, struct err *err)
+static int begin(struct scoring *s, struct score_slot *slot, const struct score_text *text,
+                 struct err *err)
 {
     char fault[96];
-    *place = (struct place){.busy = true, .seq = place->seq, .text = *text, .next = 1};
-    session_begin(s->session, place->seq, text->n);
+    *slot = (struct score_slot){.busy = true, .seq = slot->seq, .text = *text, .next = 1};
+    session_begin(s->session, slot->seq, text->n);
     for (size_t i = 0; i < text->n; i++)
         if (text->id[i] >= vocab(s)) {
             snprintf(fault, sizeof fault, "id %u is outside the vocabulary of %zu", text->id[i],
                      vocab(s));
-            return finish(s, place, fault, err);
+            return finish(s, slot, fault, err);
         }
-    if (text->n && s->callbacks->token(s->callbacks->arg, &place->text, 0, NAN, err) < 0)
+    if (text->n && s->callbacks->token(s->callbacks->arg, &slot->text, 0, NAN, err) < 0)
         return -1;
-    return text->n > 1 ? 0 : finish(s, place, NULL, err);
+    return text->n > 1 ? 0 : finish(s, slot, NULL, err);
 }
 
 static size_t n_busy(const struct scoring *s)
 {
     size_t n = 0;
-    for (size_t i = 0; i < s->n_places; i++)
-        n += s->place[i].busy;
+    for (size_t i = 0; i < s->n_slots; i++)
+        n += s->slot[i].busy;
     return n;
 }
 
-/* Texts into free places, as long as there are any at hand; waits only when there is nothing else to do. */
-static int fill_places(struct scoring *s, struct err *err)
+/* Starts texts in free slots; waits for input only if nothing is in flight. */
+static int fill_slots(struct scoring *s, struct err *err)
 {
-    for (size_t i = 0; i < s->n_places; i++) {
-        /* A text that ends at once leaves the place free for the next. */
-        while (!s->place[i].busy && !s->input_ended && !*s->interrupted) {
+    for (size_t i = 0; i < s->n_slots; i++) {
+        while (!s->slot[i].busy && !s->input_ended && !*s->interrupted) {
             struct score_text text;
             const int got = s->callbacks->next(s->callbacks->arg, !n_busy(s), &text, err);
             if (got < 0)
@@ -101,115 +98,111 @@ static int fill_places(struct scoring *s, struct err *err)
             if (got == GEN_LATER)
                 return 0;
             s->input_ended = got == GEN_END;
-            if (got == GEN_REQUEST && begin(s, &s->place[i], &text, err) < 0)
+            if (got == GEN_REQUEST && begin(s, &s->slot[i], &text, err) < 0)
                 return -1;
         }
     }
     return 0;
 }
 
-/* ---- tokens ---- */
-
-/* The end of the window's tokens. The text's last one needs no row: nothing follows it. */
-static size_t window_end(const struct scoring *s, const struct place *place)
+/* Token at which the window ends. The text's last token is not computed: nothing follows it. */
+static size_t window_end(const struct scoring *s, const struct score_slot *slot)
 {
-    return size_min(place->from + s->session->options.context, place->text.n - 1);
+    return size_min(slot->from + session_options(s->session)->context, slot->text.n - 1);
 }
 
-/* One token's logits have come: the log-probability of the token that follows it. */
-static int take_token(struct scoring *s, struct place *place, const float *logits, struct err *err)
+/* Scores the next token by the logits of its predecessor. */
+static int take_token(struct scoring *s, struct score_slot *slot, const float *logits, struct err *err)
 {
-    const size_t pos = place->next++;
-    const double logprob = logits[place->text.id[pos]] - log_sum_exp(logits, vocab(s));
-    place->result.tokens++;
-    place->result.sum_logprob += logprob;
-    return s->callbacks->token(s->callbacks->arg, &place->text, pos, logprob, err);
+    const size_t pos = slot->next++;
+    const double logprob = logits[slot->text.id[pos]] - log_sum_exp(logits, vocab(s));
+    slot->result.tokens++;
+    slot->result.sum_logprob += logprob;
+    return s->callbacks->token(s->callbacks->arg, &slot->text, pos, logprob, err);
 }
 
-/* The place's rows of the step just run: each scores its successor, unless an earlier window did. */
-static int score_rows(struct scoring *s, struct place *place, struct err *err)
+/* Scores the successor of each token in the last pass, unless an earlier window has scored it. */
+static int score_rows(struct scoring *s, struct score_slot *slot, struct err *err)
 {
     size_t row[LOGIT_ROWS];
-    const size_t end = place->at + place->n_rows;
-    while (place->next <= end) {
-        const size_t count = size_min(LOGIT_ROWS, end + 1 - place->next);
+    const size_t end = slot->at + slot->n_rows;
+    while (slot->next <= end) {
+        const size_t count = size_min(LOGIT_ROWS, end + 1 - slot->next);
         for (size_t i = 0; i < count; i++)
-            row[i] = place->first_row + (place->next - 1 - place->at) + i;
+            row[i] = slot->first_row + (slot->next - 1 - slot->at) + i;
         if (session_logits(s->session, row, count, s->logits, err) < 0)
             return -1;
         for (size_t i = 0; i < count; i++) {
             const float *logits = s->logits + i * vocab(s);
             if (!logits_finite(logits, vocab(s)))
-                return finish(s, place, NO_FINITE_LOGITS, err);
-            if (take_token(s, place, logits, err) < 0)
+                return finish(s, slot, NO_FINITE_LOGITS, err);
+            if (take_token(s, slot, logits, err) < 0)
                 return -1;
         }
     }
     return 0;
 }
 
-/* The place's rows were computed: on to its next rows, its next window, or the end. */
-static int advance(struct scoring *s, struct place *place, struct err *err)
+/* After a pass: scores its tokens, and moves on to the next window or the end. */
+static int advance(struct scoring *s, struct score_slot *slot, struct err *err)
 {
-    if (score_rows(s, place, err) < 0)
+    if (score_rows(s, slot, err) < 0)
         return -1;
-    if (!place->busy)
+    if (!slot->busy)
         return 0;
-    place->at += place->n_rows;
-    if (place->next == place->text.n)
-        return finish(s, place, NULL, err);
-    if (place->at == window_end(s, place)) {
-        session_drop(s->session, place->seq);
-        place->from += s->stride;
-        place->at = place->from;
+    slot->at += slot->n_rows;
+    if (slot->next == slot->text.n)
+        return finish(s, slot, NULL, err);
+    if (slot->at == window_end(s, slot)) {
+        session_clear(s->session, slot->seq);
+        slot->from += s->stride;
+        slot->at = slot->from;
     }
     return 0;
 }
 
-/* Puts rows of all texts under way into a step, up to a chunk; returns how many. */
-static size_t gather_rows(struct scoring *s)
+/* Adds tokens of all texts in flight to the batch, up to a chunk; returns their number. */
+static size_t fill_batch(struct scoring *s)
 {
     struct session *session = s->session;
     size_t rows = 0;
-    for (size_t k = 0; k < s->n_places; k++) {
-        const size_t i = (s->turn + k) % s->n_places;
-        struct place *place = &s->place[i];
-        place->n_rows =
-            place->busy ? size_min(session->options.chunk - rows, window_end(s, place) - place->at) : 0;
-        if (place->n_rows)
-            place->first_row =
-                session_add(session, place->seq, place->text.id + place->at, place->n_rows);
-        rows += place->n_rows;
+    for (size_t k = 0; k < s->n_slots; k++) {
+        const size_t i = (s->turn + k) % s->n_slots;
+        struct score_slot *slot = &s->slot[i];
+        slot->n_rows = slot->busy ? size_min(session_options(session)->chunk - rows,
+                                             window_end(s, slot) - slot->at)
+                                  : 0;
+        if (slot->n_rows)
+            slot->first_row = batch_add(session, slot->seq, slot->text.id + slot->at, slot->n_rows);
+        rows += slot->n_rows;
     }
-    s->turn = (s->turn + 1) % s->n_places;
+    s->turn = (s->turn + 1) % s->n_slots;
     return rows;
 }
 
 static int run_step(struct scoring *s, struct err *err)
 {
     const double start = clock_ms();
-    const size_t rows = gather_rows(s);
-    if (session_run(s->session, s->session->options.threads_prefill, err) < 0)
+    const size_t rows = fill_batch(s);
+    if (session_run(s->session, session_options(s->session)->threads_prefill, err) < 0)
         return -1;
-    for (size_t i = 0; i < s->n_places; i++)
-        if (s->place[i].n_rows && advance(s, &s->place[i], err) < 0)
+    for (size_t i = 0; i < s->n_slots; i++)
+        if (s->slot[i].n_rows && advance(s, &s->slot[i], err) < 0)
             return -1;
     s->stats->prefill_tokens += rows;
     s->stats->prefill_ms += clock_ms() - start;
     return 0;
 }
 
-/* ---- the loop ---- */
-
 static int run(struct scoring *s, struct err *err)
 {
     for (;;) {
-        if (fill_places(s, err) < 0)
+        if (fill_slots(s, err) < 0)
             return -1;
         if (!n_busy(s))
             return 0;
-        for (size_t i = 0; i < s->n_places && *s->interrupted; i++)
-            if (s->place[i].busy && finish(s, &s->place[i], GEN_INTERRUPTED, err) < 0)
+        for (size_t i = 0; i < s->n_slots && *s->interrupted; i++)
+            if (s->slot[i].busy && finish(s, &s->slot[i], GEN_INTERRUPTED, err) < 0)
                 return -1;
         if (n_busy(s) && run_step(s, err) < 0)
             return -1;
@@ -219,14 +212,14 @@ static int run(struct scoring *s, struct err *err)
 int score_texts(struct session *session, size_t stride, const struct score_callbacks *callbacks,
                 const volatile sig_atomic_t *interrupted, struct score_stats *stats, struct err *err)
 {
-    const size_t context = session->options.context;
+    const size_t context = session_options(session)->context;
     struct scoring s = {
         .session = session,
         .stride = stride ? stride : size_max(context / 2, 1),
         .callbacks = callbacks,
         .interrupted = interrupted,
         .stats = stats,
-        .n_places = session->options.batch,
+        .n_slots = session_options(session)->batch,
     };
     int rc = -1;
     *stats = (struct score_stats){0};
@@ -235,20 +228,18 @@ int score_texts(struct session *session, size_t stride, const struct score_callb
                        "a stride of %zu tokens leaves some unscored between two windows: the context "
                        "holds %zu, a stride may not be longer",
                        stride, context);
-    s.place = mem_zalloc(s.n_places, sizeof *s.place);
+    s.slot = mem_zalloc(s.n_slots, sizeof *s.slot);
     s.logits = mem_alloc(LOGIT_ROWS, vocab(&s) * sizeof *s.logits);
-    for (size_t i = 0; s.place && i < s.n_places; i++)
-        s.place[i].seq = i;
-    if (s.place && s.logits)
+    for (size_t i = 0; s.slot && i < s.n_slots; i++)
+        s.slot[i].seq = i;
+    if (s.slot && s.logits)
         rc = run(&s, err);
     else
         err_set(err, "out of memory for %d rows of %zu logits", LOGIT_ROWS, vocab(&s));
-    free(s.place);
+    free(s.slot);
     free(s.logits);
     return rc;
 }
-
-/* ---- one text ---- */
 
 struct one_text {
     struct score_text text;

@@ -1,4 +1,4 @@
-/* Log-probabilities of given texts. */
+/* Scoring: log-probabilities of given texts, and perplexity. */
 #ifndef BMC_SCORE_H
 #define BMC_SCORE_H
 
@@ -6,34 +6,34 @@
 
 #include "decode/gen_types.h"
 
-/* A text to score. The caller owns the ids; they stay until the result was taken. */
+/* A text to score. The caller owns the ids; they must stay valid until done(). */
 struct score_text {
     const uint32_t *id;
     size_t n;
     void *user;
 };
 
-/* What came out; `text` and `error` are valid during the callback. */
+/* `text` and `error` are valid during the callback. */
 struct score_result {
     const struct score_text *text;
-    size_t tokens;      /* that have a log-probability */
-    double sum_logprob; /* natural logarithm, added in the order of the text */
-    const char *error;  /* why it ended early, or NULL */
+    size_t tokens;      /* tokens with a log-probability */
+    double sum_logprob; /* natural logarithm, summed in token order */
+    const char *error;  /* why scoring ended early, or NULL */
 };
 
-/* Called for every token of a text in order; `logprob` is NaN for the first one, which has no predecessor. */
+/* Called for every token of a text in order; `logprob` is NaN for the first one. */
 typedef int score_token(void *arg, const struct score_text *text, size_t pos, double logprob,
                         struct err *err);
 
 struct score_callbacks {
-    /* The next text, or GEN_END, or GEN_LATER, as gen_callbacks.next() gives requests. */
+    /* Gets the next text; return values as of gen_callbacks.next(). */
     int (*next)(void *arg, bool wait, struct score_text *text, struct err *err);
     score_token *token;
     int (*done)(void *arg, const struct score_result *result, struct err *err);
     void *arg;
 };
 
-/* Of a run. */
+/* Totals of a run. */
 struct score_stats {
     size_t texts, tokens;
     double sum_logprob;
@@ -41,23 +41,24 @@ struct score_stats {
     double prefill_ms;
 };
 
-/* NaN without tokens; infinity where the perplexity is beyond the numbers that a double holds. */
+/* Mean log-probability, and exp(-mean), which may overflow to infinity; NaN without tokens. */
 double score_mean(size_t tokens, double sum_logprob);
 double score_perplexity(size_t tokens, double sum_logprob);
 
-/* Scores texts, as many at a time as the session's batch holds.
+/* Scores texts, as many at a time as the session's batch has sequences.
  *
- * A text that is longer than the context is taken in windows of a context's length, each of which begins `stride` tokens
- * after the one before (0: half the context). A token's log-probability is that of the first window that predicts it: it
- * has all tokens before it in that window as predecessors. stride <= context, so that each token but the text's first has
- * one.
+ * A text longer than the context is scored in windows of a context's length, `stride` tokens apart
+ * (0: half the context). A token's log-probability comes from the first window that predicts it,
+ * given all tokens before it in that window. stride <= context, so that every token but the first
+ * has one.
  *
- * Runs until there are no more texts, or *interrupted is not 0: then texts under way end with what they have. */
+ * Runs until there are no more texts, or until *interrupted is not 0: texts in flight then end with
+ * the tokens scored so far. */
 int score_texts(struct session *session, size_t stride, const struct score_callbacks *callbacks,
                 const volatile sig_atomic_t *interrupted, struct score_stats *stats,
                 struct err *err) MUST_USE;
 
-/* The same for one text, whose faults are errors. */
+/* score_texts() for one text, whose error makes the function fail. */
 int score_ids(struct session *session, size_t stride, const uint32_t *id, size_t n, score_token *token,
               void *arg, const volatile sig_atomic_t *interrupted, struct score_stats *stats,
               struct err *err) MUST_USE;

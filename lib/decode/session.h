@@ -1,9 +1,9 @@
-/* A model with a cache: sequences are fed rows, and logits come back. */
+/* A session: a model with a KV cache for a batch of sequences. Tokens go in, logits come out. */
 #ifndef BMC_SESSION_H
 #define BMC_SESSION_H
 
-#include "decode/lead.h"
-#include "format/kvfile.h"
+#include "decode/leader.h"
+#include "format/kvfile/kvfile.h"
 #include "model/forward.h"
 
 #define NO_FINITE_LOGITS "the model gives no finite logits: it may be damaged, see bmc-convert --verify"
@@ -14,85 +14,113 @@ struct session_options {
     const struct attn_backend *attn;
     const struct kernels *kernels;
     enum precision precision;
-    size_t context;      /* N */
-    size_t batch;        /* B: sequences at a time */
-    size_t chunk;        /* rows of a prefill step at most; an open session may have lowered it */
-    size_t rows;         /* rows of any other step at most; at least `batch` are always possible */
-    size_t memory_bytes; /* of the cache's rows at a time; 0: no limit */
+    size_t context;      /* N: positions per sequence */
+    size_t batch;        /* B: number of sequences */
+    size_t chunk;        /* limit on tokens in a prefill pass */
+    size_t rows;         /* limit on tokens in other passes; raised to `batch` if lower */
+    size_t memory_bytes; /* limit on the cache's memory, enforced by admission control; 0: none */
     bool split;          /* one attention call per sequence (BASS paper 3.2, BASS-SPLIT) */
-    bool recompute;      /* a full context begins anew: the loop's business */
-    size_t keep;         /* tokens at the beginning that stay then */
+    bool recompute;      /* context shift with recomputation when the context is full */
+    size_t keep;         /* tokens at the beginning that a context shift keeps */
     int threads, threads_prefill;
-    struct lead *lead; /* of a split model, in rank 0: tells the others; NULL: nobody is told */
-    size_t
-        share_bytes; /* of rows that may stay behind requests that have ended, for others that begin like them */
+    struct leader *leader;     /* command stream, on rank 0 of a parallel model; else NULL */
+    size_t prefix_cache_bytes; /* limit on KV entries of finished requests kept for reuse */
 };
 
-struct session {
-    const struct model *model;
-    struct session_options options;
-    struct kv *kv;
-    struct forward forward;
-    size_t max_rows;
-    struct kvfile_rows *mapped; /* [batch] rows of snapshots that sequences lie in */
-    /* The step that is being put together. */
-    uint32_t *token;
-    size_t *position;
-    struct attn_query *query;
-    size_t n_rows, n_queries;
-};
+struct session;
 
-int session_open(struct session *session, const struct model *model,
+/* Allocates a session. The model is borrowed, the options are copied. On error *session is NULL. */
+int session_open(struct session **session, const struct model *model,
                  const struct session_options *options, struct err *err) MUST_USE;
-void session_close(struct session *session);
+void session_close(struct session *session); /* NULL is accepted */
 
-/* Committed rows of a sequence, with those that the cache has dropped. */
-size_t session_rows(const struct session *session, size_t seq);
+/* ---- properties ---- */
 
-/* Rows that it can still be given, and whether that ends: a window slides on, but not where positions are learned, nor where it
- * is to begin anew. */
-size_t session_left(const struct session *session, size_t seq);
-bool session_ends(const struct session *session);
+const struct model *session_model(const struct session *session);
+size_t session_vocab(const struct session *session);
 
-/* Rows of a sequence that can still be added to the step. */
-size_t session_space(const struct session *session);
+/* The options in effect: `chunk` is lower than requested where the cache limits a pass. */
+const struct session_options *session_options(const struct session *session);
 
-/* An empty sequence begins that becomes `length` tokens long at most, or as long as the context. */
+/* The cache, for statistics and memory accounting; sequences are changed by the functions below. */
+struct kv *session_kv(const struct session *session);
+
+/* The largest number of tokens in a forward pass. */
+size_t session_max_tokens(const struct session *session);
+
+/* True if the same tokens at the same positions get the same KV entries in both sequences, which
+ * needs equal rotary frequencies: these may depend on the length given to session_begin(). */
+bool session_same_entries(const struct session *session, size_t a, size_t b);
+
+/* Time that this rank has waited for other ranks. */
+double session_wait_ms(const struct session *session);
+
+/* The forward pass, for callers that set its observers: `times`, `layer_done`, attn->retrieval and
+ * gemm's hook. NULL removes an observer. */
+struct forward *session_pass(struct session *session);
+
+/* ---- sequences ---- */
+
+/* Tokens committed to a sequence, including those whose entries the cache has dropped. */
+size_t session_length(const struct session *session, size_t seq);
+
+/* Tokens that can still be committed: SIZE_MAX for a rolling cache. A sequence is also bounded
+ * if the model has learned positions, or if a full context is shifted by recomputation. */
+size_t session_remaining(const struct session *session, size_t seq);
+bool session_is_bounded(const struct session *session);
+
+/* Starts an empty sequence that will have at most min(length, context) tokens: rotary frequencies
+ * and the first allocation of the cache may depend on it. */
 void session_begin(struct session *session, size_t seq, size_t length);
 
-/* Adds the next `n` tokens of a sequence to the step; at most once per sequence and step. Returns the
- * row of the first. n <= session_space(). */
-size_t session_add(struct session *session, size_t seq, const uint32_t *token, size_t n);
+/* ---- the batch of the next forward pass ---- */
 
-/* The same for a token tree: row i stands at position rows + depth[i] and sees, besides the committed rows,
- * the tree's rows tail[tail_at[i] .. tail_at[i + 1]), itself among them. tail and tail_at stay the caller's
- * until the step has run. */
-size_t session_add_tree(struct session *session, size_t seq, const uint32_t *token, const size_t *depth,
-                        size_t n, const uint32_t *tail, const size_t *tail_at);
+/* Tokens in the batch, and tokens of one sequence that can still be added. */
+size_t batch_tokens(const struct session *session);
+size_t batch_space(const struct session *session);
 
-/* Runs the step on `threads` threads; the next session_add() begins a new one. None of its rows is committed
- * yet: session_keep() must be called for each of its sequences. */
-int session_compute(struct session *session, int threads, struct err *err) MUST_USE;
+/* Adds the next `n` tokens of a sequence, n <= batch_space(), at most once per sequence and pass.
+ * Returns the row of the first token: its index in the batch. */
+size_t batch_add(struct session *session, size_t seq, const uint32_t *token, size_t n);
 
-/* Of the sequence's rows in the step just run, those at row[0..n), ascending and counted from its first one,
- * stay. */
-void session_keep(struct session *session, size_t seq, const size_t *row, size_t n);
+/* batch_add() for a token tree: token i has position session_length() + depth[i] and attends to the
+ * committed entries and to the tree's tokens ancestors[ancestors_at[i] .. ancestors_at[i + 1]),
+ * which are the ancestors of i and i itself. Both arrays must stay valid until the pass has run. */
+size_t batch_add_tree(struct session *session, size_t seq, const uint32_t *token, const size_t *depth,
+                      size_t n, const uint32_t *ancestors, const size_t *ancestors_at);
 
-/* session_compute(), and all rows stay. */
+/* ---- forward passes ---- */
+
+/* Runs the batch; the next batch_add() starts a new one. Its KV entries are pending until
+ * session_accept() is called for each of its sequences. */
+int session_forward(struct session *session, int threads, struct err *err) MUST_USE;
+
+/* session_forward() for a batch in the caller's arrays. */
+int session_forward_step(struct session *session, const struct step *step, int threads,
+                         struct err *err) MUST_USE;
+
+/* Commits those pending entries of a sequence whose indices are in row[0..n), ascending, counted
+ * from the sequence's first token in the batch; drops the others. */
+void session_accept(struct session *session, size_t seq, const size_t *row, size_t n);
+
+/* session_forward(), then commits all entries. */
 int session_run(struct session *session, int threads, struct err *err) MUST_USE;
 
-/* logits[n][vocab] of rows of the step just run. */
+/* Computes logits[n][vocab] of rows row[0..n) of the last pass. */
 int session_logits(struct session *session, const size_t *row, size_t n, float *logits,
                    struct err *err) MUST_USE;
 
-/* Other steps may be run before the logits of one come: the ranks behind this one compute them meanwhile. */
-bool session_flies(const struct session *session);
+/* True if further passes may run between submitting a logits request and collecting it: under
+ * pipeline parallelism later stages compute the logits meanwhile. */
+bool session_is_async(const struct session *session);
 
-/* session_logits() in two: *question says which to take. */
-int session_ask(struct session *session, const size_t *row, size_t n, size_t *question,
-                struct err *err) MUST_USE;
-int session_take(struct session *session, size_t question, size_t n, float *logits,
-                 struct err *err) MUST_USE;
+/* session_logits() in two halves; *request identifies the request. */
+int session_submit(struct session *session, const size_t *row, size_t n, size_t *request,
+                   struct err *err) MUST_USE;
+int session_collect(struct session *session, size_t request, size_t n, float *logits,
+                    struct err *err) MUST_USE;
+
+/* ---- changing sequences ---- */
 
 /* kv_fork() and kv_reorder() of the session's cache. */
 int session_fork(struct session *session, size_t to, size_t from, size_t rows,
@@ -100,13 +128,12 @@ int session_fork(struct session *session, size_t to, size_t from, size_t rows,
 int session_reorder(struct session *session, size_t *seq, const size_t *parent, size_t n,
                     struct err *err) MUST_USE;
 
-/* Cuts a sequence to its first `rows` rows, as kv_truncate() does. */
-void session_cut(struct session *session, size_t seq, size_t rows);
+/* kv_truncate() to the first `rows` tokens; session_clear() keeps none and releases the memory. */
+void session_truncate(struct session *session, size_t seq, size_t rows);
+void session_clear(struct session *session, size_t seq);
 
-/* Empties a sequence and gives its storage back. */
-void session_drop(struct session *session, size_t seq);
-
-/* Gives back a snapshot's rows that the sequence does not lie in any more. */
-void session_release_mapped(struct session *session, size_t seq);
+/* Takes ownership of the mapping of a snapshot file from which kv_attach() was tried. It is
+ * unmapped as soon as no entry of the sequence is in it. */
+void session_hold_mapping(struct session *session, size_t seq, struct kvfile_rows mapping);
 
 #endif

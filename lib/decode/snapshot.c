@@ -1,4 +1,4 @@
-/* Snapshots: sequences of a session into a file, and back into a session. */
+/* Snapshots: saving sequences of a session to a file, and loading them. */
 #include "decode/snapshot.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@ static struct hash tokenizer_hash(const struct model *model)
     return hash_of(model->file.tokenizer, model->file.tokenizer_bytes);
 }
 
-/* The snapshot's rows are those of this model. */
+/* Fails unless the snapshot was made with this model. */
 static int check_model(const struct snapshot *s, const struct model *model, struct err *err)
 {
     const struct kvfile_head *head = s->file.head;
@@ -100,17 +100,19 @@ size_t snapshot_common(const struct snapshot *snapshot, size_t index, const uint
 bool snapshot_fits(const struct session *session, const struct snapshot *snapshot)
 {
     const size_t stored = snapshot ? (size_t)snapshot->file.head->context : 0;
-    return !rope_depends(&session->model->config, size_max(stored, session->options.context));
+    return !rope_depends(&session_model(session)->config,
+                         size_max(stored, session_options(session)->context));
 }
 
 static int check_fits(const struct session *session, const struct snapshot *snapshot, const char *path,
                       struct err *err)
 {
-    const size_t most = session->model->config.rope_original;
+    const size_t most = session_model(session)->config.rope_original;
     return snapshot_fits(session, snapshot)
                ? 0
                : err_set(err,
-                         "%s: keys of this model differ with the length of the text beyond %zu tokens: "
+                         "%s: beyond %zu tokens this model's rotary frequencies depend on the sequence "
+                         "length: "
                          "save and load with -c %zu, or compute the prompt again",
                          path, most, most);
 }
@@ -120,7 +122,8 @@ size_t snapshot_tokens_of_rows(const struct session *session, const struct snaps
 {
     const struct kvfile_seq *seq = snapshot_seq(snapshot, index);
     const size_t first = (size_t)seq->first, wanted = tokens - size_min(tokens, first);
-    const size_t rows = kv_adoptable(session->kv, first, size_min(wanted, (size_t)seq->n_rows));
+    const size_t rows =
+        kv_attachable(session_kv(session), first, size_min(wanted, (size_t)seq->n_rows));
     return rows && rows >= seq->least ? first + rows : 0;
 }
 
@@ -130,36 +133,34 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
     const struct kvfile *file = &snapshot->file;
     const size_t layers = (size_t)file->head->layers, first = (size_t)file->seq[index].first;
     const size_t rows = tokens - first;
-    struct kvfile_rows *mapped = &session->mapped[seq];
-    assert(rows && rows <= file->seq[index].n_rows && !mapped->data);
+    struct kvfile_rows mapped = {0};
+    assert(rows && rows <= file->seq[index].n_rows);
     if (check_fits(session, snapshot, snapshot->path, err) < 0)
         return -1;
-    struct kv_rows_in *layer = mem_alloc(layers, sizeof *layer);
+    struct kv_layer_rows *layer = mem_alloc(layers, sizeof *layer);
     if (!layer)
         return err_set(err, "out of memory for %zu layers", layers);
-    int rc = kvfile_map_rows(file, index, mapped, snapshot->path, err);
+    int rc = kvfile_map_rows(file, index, &mapped, snapshot->path, err);
     for (size_t l = 0; l < layers && rc == 0; l++) {
-        layer[l].k = mapped->data + kvfile_block_of(file, index, l, false)->offset - mapped->offset;
-        layer[l].v = mapped->data + kvfile_block_of(file, index, l, true)->offset - mapped->offset;
+        layer[l].k = mapped.data + kvfile_block_of(file, index, l, false)->offset - mapped.offset;
+        layer[l].v = mapped.data + kvfile_block_of(file, index, l, true)->offset - mapped.offset;
     }
     if (rc == 0)
-        rc = kv_adopt(session->kv, seq, layer, snapshot_type(snapshot), first, rows,
-                      (size_t)file->seq[index].cap, err);
-    session_release_mapped(session, seq);
+        rc = kv_attach(session_kv(session), seq, layer, snapshot_type(snapshot), first, rows,
+                       (size_t)file->seq[index].cap, err);
+    session_hold_mapping(session, seq, mapped);
     free(layer);
     return rc < 0 ? err_prefix(err, "%s", snapshot->path) : 0;
 }
 
-/* ---- writing ---- */
-
 int snapshot_create(struct kvwriter **writer, const char *path, const struct session *session,
                     struct err *err)
 {
-    const struct kv_setup *kv = kv_setup(session->kv);
+    const struct kv_setup *kv = kv_setup(session_kv(session));
     struct kvfile_head about = {
         .context = kv->shape.max_rows,
-        .model_id = session->model->file.model_id,
-        .tokenizer = tokenizer_hash(session->model),
+        .model_id = session_model(session)->file.model_id,
+        .tokenizer = tokenizer_hash(session_model(session)),
         .dtype = kv->shape.type,
         .layout = LAYOUT_ROWS,
         .layers = kv->shape.layers,
@@ -168,48 +169,49 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
     };
     if (check_fits(session, NULL, path, err) < 0)
         return -1;
-    kv_spelling(session->kv, about.policy, sizeof about.policy);
-    snprintf(about.isa, sizeof about.isa, "%s", session->options.kernels->isa);
-    snprintf(about.precision, sizeof about.precision, "%s", precision_name(session->options.precision));
+    kv_spec_format(session_kv(session), about.policy, sizeof about.policy);
+    snprintf(about.isa, sizeof about.isa, "%s", session_options(session)->kernels->isa);
+    snprintf(about.precision, sizeof about.precision, "%s",
+             precision_name(session_options(session)->precision));
     return kvwriter_open(writer, path, &about, err);
 }
 
-/* Where kvwriter_add() finds the rows. */
-struct reading {
+/* The argument of read_rows(). */
+struct snapshot_reader {
     struct kv *kv;
     size_t seq;
 };
 
 static int read_rows(void *arg, size_t layer, bool v, size_t head, void *rows, struct err *err)
 {
-    const struct reading *reading = arg;
+    const struct snapshot_reader *reading = arg;
     return kv_read(reading->kv, reading->seq, layer, v, head, rows, err);
 }
 
-/* Stored rows: at least one is free, so that whoever adopts them does not grow with its first token, and at most a
- * quarter more than there are. */
+/* Entries that the file has room for: at least one more than are used, so that the first token
+ * after loading needs no reallocation, and at most a quarter more, in whole tiles. */
 static size_t choose_cap(const struct kv *kv, size_t seq)
 {
-    const size_t n = kv_fill(kv, seq).n;
+    const size_t n = kv_seq_info(kv, seq).n;
     return round_up(size_max(n + 1, size_min(kv_storage_rows(kv, seq), n + n / 4)), TILE_ROWS);
 }
 
 int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
                  const struct saved_seq *saved, struct err *err)
 {
-    const struct kv_fill rows = kv_fill(session->kv, seq);
+    const struct kv_seq_info rows = kv_seq_info(session_kv(session), seq);
     const struct sampler_options *o = saved->sampling;
-    struct reading reading = {session->kv, seq};
+    struct snapshot_reader reading = {session_kv(session), seq};
     assert(rows.n && rows.first + rows.n <= saved->n_tokens);
     const struct kvwriter_seq out = {
         .entry =
             {
                 .n_tokens = saved->n_tokens,
                 .n_rows = rows.n,
-                .cap = choose_cap(session->kv, seq),
+                .cap = choose_cap(session_kv(session), seq),
                 .n_prompt = saved->n_prompt,
                 .first = rows.first,
-                .least = kv_whole(session->kv, seq) ? 0 : rows.n,
+                .least = kv_is_untrimmed(session_kv(session), seq) ? 0 : rows.n,
                 .seed = saved->seed,
                 .stream = saved->stream,
                 .temp = o->temp,

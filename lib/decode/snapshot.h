@@ -1,18 +1,17 @@
-/* Snapshots: sequences of a session into a file, and back into a session. */
+/* Snapshots: saved KV caches, with the tokens and sampler settings of their sequences. */
 #ifndef BMC_SNAPSHOT_H
 #define BMC_SNAPSHOT_H
 
-#include "decode/sampler.h"
+#include "decode/sample/sampler.h"
 #include "decode/session.h"
-#include "format/kvfile.h"
+#include "format/kvfile/kvfile.h"
 
-/* An open snapshot that belongs to a model. */
 struct snapshot {
     char *path;
     struct kvfile file;
 };
 
-/* Opens a snapshot of a model; one of another model, tokenizer or shape is an error that says which. */
+/* Fails, with the reason, if the snapshot was made with another model, tokenizer or shape. */
 int snapshot_open(struct snapshot **snapshot, const char *path, const struct model *model,
                   struct err *err) MUST_USE;
 void snapshot_close(struct snapshot *snapshot);
@@ -35,28 +34,27 @@ static inline enum dtype snapshot_type(const struct snapshot *snapshot)
 /* The sampler settings that a sequence was generated with. */
 struct sampler_options snapshot_sampling(const struct snapshot *snapshot, size_t index);
 
-/* The first sequence whose name is this JSON text, that has none if `len` is 0; or SIZE_MAX. */
+/* Index of the first sequence with this id (JSON text; len 0: without an id), or SIZE_MAX. */
 size_t snapshot_find(const struct snapshot *snapshot, const char *id, size_t len);
 
-/* Tokens at the beginning of a sequence that are the same as id[0..n). */
+/* Length of the common prefix of a sequence and id[0..n). */
 size_t snapshot_common(const struct snapshot *snapshot, size_t index, const uint32_t *id, size_t n);
 
-/* The keys of some models depend on the length of the text, and are as those of the session neither in what it would write
- * nor in the snapshot, which may be NULL: false. */
+/* False if the model's rotary frequencies depend on the sequence length within the context of the
+ * session or of the snapshot (NULL: only the session): KV entries cannot be exchanged then. */
 bool snapshot_fits(const struct session *session, const struct snapshot *snapshot);
 
-/* With how many tokens a sequence of the session can begin whose rows a sequence of the snapshot has, `tokens` at most: a
- * window's rows are of use to a window that is as long, all of them. 0: with none. */
+/* How many tokens, at most `tokens`, a sequence of the session can take from a snapshot's sequence;
+ * 0: none. Entries of a sliding window need a window of the same length, and all are taken. */
 size_t snapshot_tokens_of_rows(const struct session *session, const struct snapshot *snapshot,
                                size_t index, size_t tokens) MUST_USE;
 
-/* The empty sequence `seq` of a session begins with that many `tokens` of a sequence of the snapshot: in place under policies that can, and converted where the cache is of another type. */
+/* Starts the empty sequence `seq` with `tokens` tokens of a snapshot's sequence, as many as
+ * snapshot_tokens_of_rows() allows. Their entries are mapped from the file, or else converted. */
 int snapshot_load(struct session *session, size_t seq, const struct snapshot *snapshot, size_t index,
                   size_t tokens, struct err *err) MUST_USE;
 
-/* ---- writing ---- */
-
-/* What is saved of a sequence beside its rows. */
+/* Data of a sequence that is saved beside its KV entries. */
 struct saved_seq {
     const uint32_t *token;
     size_t n_tokens, n_prompt;
@@ -65,11 +63,11 @@ struct saved_seq {
     const char *id; /* JSON, or NULL */
 };
 
-/* Begins a file for sequences of a session; kvwriter_commit() ends it. */
+/* Creates a file for sequences of a session; kvwriter_commit() completes it. */
 int snapshot_create(struct kvwriter **writer, const char *path, const struct session *session,
                     struct err *err) MUST_USE;
 
-/* Adds a sequence with the rows that it has now, at least one. */
+/* Adds a sequence with its present KV entries, at least one. */
 int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
                  const struct saved_seq *saved, struct err *err) MUST_USE;
 

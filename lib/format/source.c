@@ -1,12 +1,9 @@
-/* The table of formats that weights come in, and the opening of what lies at a path. */
+/* Opening a source of weights: the table of formats, and diagnosis of unsupported files. */
 #include "format/source.h"
 
 #include <string.h>
 
 #include "base/file.h"
-#include "format/ggufsource.h"
-#include "format/hfdir.h"
-#include "format/tokfile.h"
 
 static const struct weight_format *const formats[] = {
     &hf_folder,
@@ -22,72 +19,68 @@ static const struct weight_format *format_of(enum file_kind kind)
 }
 
 #define GGML                                                                                           \
-    "is of an old GGML format, from before GGUF, which is not read: take the model as GGUF or as a "   \
+    "is in a GGML format older than GGUF, which is not supported: use the model as GGUF or as a "      \
     "folder"
 
-/* What files begin with that no other program here has a use for, and what a sentence calls them. The numbers of the old
- * formats were written as such, so that their letters are turned round. */
+/* Magic numbers of GGML formats before GGUF, in both byte orders. */
 static const struct {
     const char *begin, *what;
-} strange[] = {
+} old_formats[] = {
     {"tjgg", GGML}, {"fmgg", GGML}, {"lmgg", GGML}, {"algg", GGML},
     {"ggjt", GGML}, {"ggmf", GGML}, {"ggml", GGML}, {"GGML", GGML},
 };
 
-/* NULL: it is not known. */
+/* What is wrong with the file; NULL: unknown. */
 static const char *what_is(const struct file_map *map)
 {
     if (map->size == 0)
         return "is empty";
-    if (sniff(map->data, map->size) == KIND_SAFETENSORS)
-        return "is a safetensors file: give its folder, with config.json";
-    for (size_t i = 0; i < ARRAY_LEN(strange); i++)
-        if (map->size >= strlen(strange[i].begin) &&
-            memcmp(map->data, strange[i].begin, strlen(strange[i].begin)) == 0)
-            return strange[i].what;
+    if (file_format(map->data, map->size) == KIND_SAFETENSORS)
+        return "is a safetensors file: pass its folder, with config.json";
+    for (size_t i = 0; i < ARRAY_LEN(old_formats); i++)
+        if (map->size >= strlen(old_formats[i].begin) &&
+            memcmp(map->data, old_formats[i].begin, strlen(old_formats[i].begin)) == 0)
+            return old_formats[i].what;
     return NULL;
 }
 
-/* What was given is no source: says what it is, as far as its first bytes tell. */
+/* Fails with the reason why a path is not a usable source. */
 static int refuse(const char *path, struct err *err)
 {
     struct file_map map;
-    if (sniff_hub_name(path, "folder", "give its folder", err) < 0)
+    if (detect_hub_name(path, "folder", "pass the folder", err) < 0)
         return -1;
     if (file_map(&map, path, err) < 0)
         return -1;
-    int rc =
-        sniff_refuse(map.data, map.size, KIND_OTHER, "a Hugging Face folder or a GGUF file", path, err);
+    int rc = detect_refuse(map.data, map.size, KIND_OTHER, "a Hugging Face folder or a GGUF file", path,
+                           err);
     const char *what = what_is(&map);
     if (rc == 0)
         rc = what ? err_set(err, "%s: %s", path, what)
-                  : err_set(err,
-                            "%s: is neither a Hugging Face folder with config.json nor a GGUF file; "
-                            "one of them is needed here",
+                  : err_set(err, "%s: expected a Hugging Face folder with config.json or a GGUF file",
                             path);
     file_unmap(&map);
     return rc;
 }
 
-/* There, and of none of the kinds that have a name. */
 static bool is_other_file(const char *path)
 {
-    return file_exists(path) && path_sniff(path) == KIND_OTHER;
+    return file_exists(path) && path_detect(path) == KIND_OTHER;
 }
 
-int weight_source_open(struct weight_source *source, const char *path, enum source_part part,
+int weight_source_open(struct weight_source *source, const char *path, enum source_scope scope,
                        struct err *err)
 {
     *source = (struct weight_source){0};
     if (strlen(path) >= sizeof source->path)
         return err_set(err, "folder name is longer than %zu bytes", sizeof source->path - 1);
     strcpy(source->path, path);
-    source->format = format_of(path_sniff(path));
-    if (!source->format && part == SOURCE_ITS_TOKENIZER && is_other_file(path))
+    source->format = format_of(path_detect(path));
+    if (!source->format && scope == SOURCE_TOKENIZER_ONLY && is_other_file(path))
         source->format = &tokenizer_file;
     if (!source->format)
         return refuse(path, err);
-    if (source->format->open(source, part, err) == 0)
+    if (source->format->open(source, scope, err) == 0)
         return 0;
     weight_source_close(source);
     return -1;

@@ -1,4 +1,4 @@
-/* What files of tensors share, whatever their container. */
+/* Operations common to all containers of tensors. */
 #include "format/tensorfile.h"
 
 #include <stdlib.h>

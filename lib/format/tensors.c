@@ -1,4 +1,4 @@
-/* Checking and searching lists of tensors. */
+/* Validating and searching lists of tensors. */
 #include "format/tensors.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct source_tensor *)a)->name, ((const struct source_tensor *)b)->name);
 }
 
-static int by_place(const void *a, const void *b)
+static int by_address(const void *a, const void *b)
 {
     const struct source_tensor *x = a, *y = b;
     if (x->data != y->data)
@@ -26,7 +26,7 @@ void tensors_sort(struct source_tensor *tensor, size_t n)
 int tensors_check_overlaps(struct source_tensor *tensor, size_t n, const char *file, struct err *err)
 {
     if (n)
-        qsort(tensor, n, sizeof *tensor, by_place);
+        qsort(tensor, n, sizeof *tensor, by_address);
     for (size_t i = 1; i < n; i++)
         if (tensor[i - 1].data + tensor[i - 1].bytes > tensor[i].data)
             return err_set(err, "%s: tensors \"%s\" and \"%s\" overlap", file, tensor[i - 1].name,
@@ -39,7 +39,7 @@ int tensors_check_names(const struct source_tensor *tensor, size_t n, const char
 {
     for (size_t i = 1; i < n; i++)
         if (by_name(&tensor[i - 1], &tensor[i]) == 0)
-            return err_set(err, "%s: two of its tensors are called \"%s\"", file, tensor[i].name);
+            return err_set(err, "%s: duplicate tensor name \"%s\"", file, tensor[i].name);
     return 0;
 }
 

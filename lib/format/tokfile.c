@@ -1,18 +1,18 @@
-/* A tokenizer alone, without its folder, as a source of nothing else. */
-#include "format/tokfile.h"
+/* A single tokenizer file as a source. */
+#include "format/source.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/file.h"
-#include "format/spmodel.h"
+#include "format/hf/spmodel.h"
 
-struct state {
+struct tokfile_state {
     struct file_map map;
-    struct buf made; /* the text of a tokenizer.json, where the file is a SentencePiece model */
+    struct buf made; /* generated tokenizer.json, if the file is a SentencePiece model */
 };
 
-/* JSON text begins so; a SentencePiece model with the first of its pieces. */
+/* First bytes of JSON, and of a SentencePiece model (field 1, a piece). */
 enum { JSON_BEGINS = '{', PIECE_BEGINS = 0x0a };
 
 static int first_byte(const struct file_map *map)
@@ -26,10 +26,10 @@ static int first_byte(const struct file_map *map)
     return at < map->size && bytes[at] == JSON_BEGINS ? JSON_BEGINS : bytes[0];
 }
 
-static int open_file(struct weight_source *source, enum source_part part, struct err *err)
+static int open_file(struct weight_source *source, enum source_scope scope, struct err *err)
 {
-    struct state *s = source->state = calloc(1, sizeof *s);
-    (void)part; /* it is the tokenizer: more is not there */
+    struct tokfile_state *s = source->state = calloc(1, sizeof *s);
+    (void)scope; /* there is nothing but the tokenizer */
     if (!s)
         return err_set(err, "%s: out of memory", source->path);
     snprintf(source->config_name, sizeof source->config_name, "%s", source->path);
@@ -41,8 +41,8 @@ static int open_file(struct weight_source *source, enum source_part part, struct
     case PIECE_BEGINS: return spmodel_json(&s->made, s->map.data, s->map.size, source->path, err);
     default:
         return err_set(err,
-                       "%s: is no tokenizer: a folder with one, a GGUF file, a tokenizer.json or a "
-                       "tokenizer.model is needed here",
+                       "%s: not a tokenizer; expected a folder with one, a GGUF file, a "
+                       "tokenizer.json or a tokenizer.model",
                        source->path);
     }
 }
@@ -63,7 +63,7 @@ static const struct source_tensor *find(const struct weight_source *source, cons
 
 static struct source_bytes tokenizer(const struct weight_source *source, enum source_text which)
 {
-    const struct state *s = source->state;
+    const struct tokfile_state *s = source->state;
     if (which != SOURCE_TOKENIZER)
         return (struct source_bytes){0};
     return s->made.len ? (struct source_bytes){s->made.data, s->made.len}
@@ -72,7 +72,7 @@ static struct source_bytes tokenizer(const struct weight_source *source, enum so
 
 static void close_file(struct weight_source *source)
 {
-    struct state *s = source->state;
+    struct tokfile_state *s = source->state;
     if (!s)
         return;
     buf_release(&s->made);

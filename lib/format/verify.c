@@ -1,90 +1,90 @@
-/* Stretches of a mapped file against their hashes: the pieces of all parts are one list, of which threads take one at a time. */
+/* Verifying sections: their chunks form one list of thread tasks. */
 #include "format/verify.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "base/hash_pieces.h"
+#include "base/hash_blocks.h"
 #include "base/mem.h"
 #include "base/threads.h"
 
-struct piece {
+struct verify_chunk {
     const unsigned char *data;
     size_t bytes;
 };
 
 struct verification {
-    struct piece *piece; /* [n], part by part */
-    struct hash *hash;   /* of these */
+    struct verify_chunk *chunk; /* [n], section by section */
+    struct hash *hash;          /* [n], of the chunks */
     size_t n;
     verify_progress *progress;
     void *arg;
-    pthread_mutex_t lock; /* of `done`, and of the callback */
+    pthread_mutex_t lock; /* guards `done` and the callback */
     size_t done, total;
 };
 
-static void hash_piece(void *arg, size_t i)
+static void hash_chunk(void *arg, size_t i)
 {
     struct verification *v = arg;
-    v->hash[i] = hash_of(v->piece[i].data, v->piece[i].bytes);
+    v->hash[i] = hash_of(v->chunk[i].data, v->chunk[i].bytes);
     pthread_mutex_lock(&v->lock);
-    v->done += v->piece[i].bytes;
+    v->done += v->chunk[i].bytes;
     if (v->progress)
         v->progress(v->arg, v->done, v->total);
     pthread_mutex_unlock(&v->lock);
 }
 
-static void list_pieces(struct verification *v, const struct verify_part *part, size_t n)
+static void list_chunks(struct verification *v, const struct verify_section *section, size_t n)
 {
-    struct piece *piece = v->piece;
+    struct verify_chunk *chunk = v->chunk;
     for (size_t i = 0; i < n; i++) {
         size_t at = 0;
         do {
-            const size_t bytes = size_min(HASH_PIECE, part[i].bytes - at);
-            *piece++ = (struct piece){part[i].data + at, bytes};
+            const size_t bytes = size_min(HASH_BLOCK, section[i].bytes - at);
+            *chunk++ = (struct verify_chunk){section[i].data + at, bytes};
             at += bytes;
-        } while (at < part[i].bytes);
+        } while (at < section[i].bytes);
     }
 }
 
-/* The first part whose hash is another one. */
-static size_t compare(const struct verification *v, const struct verify_part *part, size_t n,
+/* The first section with a hash mismatch. */
+static size_t compare(const struct verification *v, const struct verify_section *section, size_t n,
                       struct hash *found)
 {
     const struct hash *hash = v->hash;
     for (size_t i = 0; i < n; i++) {
-        const size_t pieces = hash_pieces(part[i].bytes);
-        *found = hash_join(hash, pieces);
-        if (!hash_equal(found, part[i].want))
+        const size_t chunks = hash_blocks(section[i].bytes);
+        *found = hash_join(hash, chunks);
+        if (!hash_equal(found, section[i].want))
             return i;
-        hash += pieces;
+        hash += chunks;
     }
     return SIZE_MAX;
 }
 
-int verify_parts(const struct verify_part *part, size_t n, verify_progress *progress, void *arg,
-                 size_t *damaged, struct hash *found, struct err *err)
+int verify_sections(const struct verify_section *section, size_t n, verify_progress *progress,
+                    void *arg, size_t *damaged, struct hash *found, struct err *err)
 {
     struct verification v = {.progress = progress, .arg = arg};
     int rc = -1;
     for (size_t i = 0; i < n; i++) {
-        v.n += hash_pieces(part[i].bytes);
-        v.total += part[i].bytes;
+        v.n += hash_blocks(section[i].bytes);
+        v.total += section[i].bytes;
     }
-    v.piece = mem_alloc(v.n, sizeof *v.piece);
+    v.chunk = mem_alloc(v.n, sizeof *v.chunk);
     v.hash = mem_alloc(v.n, sizeof *v.hash);
-    if (!v.piece || !v.hash) {
+    if (!v.chunk || !v.hash) {
         err_set(err, "out of memory for the hashes of %zu pieces", v.n);
         goto out;
     }
-    list_pieces(&v, part, n);
+    list_chunks(&v, section, n);
     pthread_mutex_init(&v.lock, NULL);
-    threads_each(v.n, v.total, hash_piece, &v);
+    parallel_for(v.n, v.total, hash_chunk, &v);
     pthread_mutex_destroy(&v.lock);
-    *damaged = compare(&v, part, n, found);
+    *damaged = compare(&v, section, n, found);
     rc = 0;
 out:
-    free(v.piece);
+    free(v.chunk);
     free(v.hash);
     return rc;
 }

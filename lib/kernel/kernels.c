@@ -1,9 +1,9 @@
-/* The table of kernel sets, and the choice among them. */
+/* The table of kernel sets, and selection by name. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "kernel/ask_far.h"
+#include "kernel/x86/prefetch.h"
 #include "kernel/kernel.h"
 #include "kernel/rates.h"
 
@@ -22,7 +22,7 @@ static const struct kernels *pointers[ARRAY_LEN(built) + 1];
 
 const struct kernels *const *const kernel_sets = pointers;
 
-/* Empty slots are the base's, whose own may be its base's. */
+/* Fills empty slots from the chain of base sets. */
 static void complete_set(struct kernels *k, const struct kernels *base)
 {
 #define INHERIT(slot)                                                                                  \
@@ -31,14 +31,14 @@ static void complete_set(struct kernels *k, const struct kernels *base)
     for (; base; base = base->base) {
         INHERIT(panel_f32);
         INHERIT(panel_bf16);
-        INHERIT(widen_few);
+        INHERIT(dequantize_block);
         INHERIT(panel_int8);
-        INHERIT(weave_int8);
-        INHERIT(int8_tall);
+        INHERIT(interleave_int8);
+        INHERIT(int8_mr);
         INHERIT(to_int8);
-        INHERIT(finish);
+        INHERIT(epilogue);
         INHERIT(attend);
-        INHERIT(attend_few);
+        INHERIT(attend_quant);
         INHERIT(layernorm);
         INHERIT(rmsnorm);
         INHERIT(rope);
@@ -53,19 +53,16 @@ static void complete_set(struct kernels *k, const struct kernels *base)
 #undef INHERIT
 }
 
-static void complete_sets(void)
+static void setup(void)
 {
     for (size_t i = 0; i < ARRAY_LEN(built); i++) {
         complete[i] = *built[i];
         complete_set(&complete[i], built[i]->base);
         pointers[i] = &complete[i];
     }
-}
-
-static void setup(void)
-{
-    complete_sets();
-    ask_far_setup();
+#ifdef __x86_64__
+    prefetch_l2 = __builtin_cpu_is("amd");
+#endif
 }
 
 static const struct kernels *by_default;

@@ -1,14 +1,15 @@
-/* Throughput of the multiply-add instructions that kernels are made of: loops over registers (those of plain C over L1), one
- * file per instruction set. */
+/* Benchmarks of the multiply-add instructions that kernels use: loops over registers (over L1 in
+ * plain C), one file per instruction set. */
 #ifndef BMC_PEAK_H
 #define BMC_PEAK_H
 
 #include "base/base.h"
 
-/* What is multiplied: f32 by f32, bf16 by bf16 summed in f32, bytes by bytes summed in int32. */
+/* Operands: f32; bf16, summed in f32; int8, summed in int32. */
 enum peak_kind { PEAK_F32, PEAK_BF16, PEAK_INT8, PEAK_KINDS };
 
-/* run() returns the multiply-adds it did; `sink` keeps the compiler from leaving them out. */
+/* run() executes `rounds` iterations and returns the number of multiply-adds; `sink` keeps the
+ * compiler from removing them. */
 struct peak {
     const char *isa;
     enum peak_kind kind;

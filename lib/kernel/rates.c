@@ -1,11 +1,11 @@
-/* Throughput of instructions decides which kernel set is the default. */
+/* Chooses the default kernel set by the throughput of its instructions. */
 #include "kernel/rates.h"
 
 #include "base/clock.h"
 
-enum { BURST = 1600 }; /* rounds of a loop: 3 to 20 microseconds */
+enum { BURST = 1600 }; /* iterations of a timed loop: 3 to 20 microseconds */
 
-/* 10^9 operations a second of one burst. */
+/* Times one burst; returns 10^9 operations per second. */
 static double burst(const struct peak *peak)
 {
     float sink = 0;
@@ -15,7 +15,7 @@ static double burst(const struct peak *peak)
     return ms > 0 ? 2 * done / ms / 1e6 : 0;
 }
 
-/* Sets that share a loop share its rate: each loop runs once a turn. */
+/* Runs each loop once and keeps every set's best rate; sets that share a loop share its rate. */
 static void measure_turn(struct kernel_rates *rates, size_t n)
 {
     for (int kind = 0; kind < PEAK_KINDS; kind++)
@@ -45,12 +45,11 @@ size_t rates_measure(struct kernel_rates *rates, const struct kernels *const *se
     return n;
 }
 
-/* ---- the choice ---- */
+enum rate_weights { WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_QUANTISED, WEIGHTS };
 
-enum weights { WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_QUANTISED, WEIGHTS };
-
-/* Rate of a set for weights of a class, at its default precision: bf16x2 takes two products of bf16 for each weight. */
-static double rate_for(const struct kernel_rates *r, enum weights weights)
+/* GEMM rate of a set, in 10^9 operations per second, for a class of weights at the default
+ * precision; bf16x2 takes two bf16 products per weight. */
+static double rate_for(const struct kernel_rates *r, enum rate_weights weights)
 {
     switch (weights) {
     case WEIGHTS_F32: return r->gop_s[PEAK_F32];
@@ -65,8 +64,8 @@ static bool slower(const struct kernel_rates *a, const struct kernel_rates *than
 {
     bool any = false;
     for (int w = 0; w < WEIGHTS; w++) {
-        const double rate = rate_for(a, (enum weights)w);
-        any |= rate > 0 && rate * RATES_MARGIN < rate_for(than, (enum weights)w);
+        const double rate = rate_for(a, (enum rate_weights)w);
+        any |= rate > 0 && rate * RATES_MARGIN < rate_for(than, (enum rate_weights)w);
     }
     return any;
 }

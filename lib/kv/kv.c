@@ -1,4 +1,4 @@
-/* The front end of the cache: checks and statistics. */
+/* Front end of the KV cache: checks arguments, tracks sequences, keeps statistics. */
 #include "kv/kv_policy.h"
 
 #include <assert.h>
@@ -11,7 +11,9 @@
 
 static void close_store(struct kv *kv)
 {
-    kv->policy->close(kv);
+    if (kv->policy->close)
+        kv->policy->close(kv);
+    free(kv->store);
     free(kv->seq);
     free(kv);
 }
@@ -25,12 +27,14 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
         !size_mul(shape->kv_heads * dtype_row_bytes(shape->type, shape->head_dim), shape->max_rows,
                   &bytes) ||
         !size_mul(bytes, 2 * shape->layers, &bytes))
-        return err_set(err, "a cache of %zu sequences of %zu rows cannot be made", n_seqs,
+        return err_set(err, "a KV cache of %zu sequences of %zu entries is impossible", n_seqs,
                        shape->max_rows);
     if (spec->lockstep && !spec->policy->lockstep)
         return err_set(err, "cache policy %s cannot grow in lockstep", spec->policy->name);
-    if (spec->sparse && !spec->policy->sparse)
-        return err_set(err, "cache policy %s knows no sparse heads: headwise does", spec->policy->name);
+    if (spec->offload.streaming && !spec->policy->prefetch)
+        return err_set(err, "cache policy %s cannot drop entries of streaming heads: use headwise",
+                       spec->policy->name);
+    const struct kv_growth *growth = spec->policy->growth;
     struct kv *kv = mem_zalloc(1, sizeof *kv);
     if (kv)
         kv->seq = mem_zalloc(n_seqs, sizeof *kv->seq);
@@ -40,13 +44,11 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
     }
     kv->policy = spec->policy;
     kv->spec = *spec;
-    kv->setup = (struct kv_setup){
-        .policy = spec->policy->name, .shape = *shape, .n_seqs = n_seqs, .cut_rows = SIZE_MAX};
-    kv->rows = spec->valid_rows_only ? KV_ROWS_VALID : spec->policy->rows;
-    kv->alloc = spec->alloc;
-    kv->lockstep = spec->lockstep;
-    kv->setup.r = spec->policy->growth->rows(kv, spec);
-    kv->setup.T = div_up(shape->max_rows, kv->setup.r); /* the allocations that really happen */
+    kv->setup = (struct kv_setup){.policy = spec->policy->name, .shape = *shape, .n_seqs = n_seqs};
+    kv->untrimmed_limit = SIZE_MAX;
+    kv->attend = spec->attend_valid ? KV_ATTEND_VALID : spec->policy->attend;
+    kv->setup.r = growth->rows ? growth->rows(kv, spec) : size_min(growth->fixed, shape->max_rows);
+    kv->setup.T = div_up(shape->max_rows, kv->setup.r); /* r was rounded up */
     if (kv->policy->open(kv, err) < 0) {
         close_store(kv);
         return -1;
@@ -60,17 +62,17 @@ void kv_close(struct kv *kv)
     if (!kv)
         return;
     for (size_t s = 0; s < kv->setup.n_seqs; s++)
-        kv_truncate(kv, s, 0); /* also gives back what a failed growth left */
+        kv_truncate(kv, s, 0); /* a failed growth event may leave memory in it */
     close_store(kv);
 }
 
 const struct kv_setup *kv_setup(const struct kv *kv) { return &kv->setup; }
 
-void kv_spelling(const struct kv *kv, char *text, size_t size)
+void kv_spec_format(const struct kv *kv, char *text, size_t size)
 {
-    const char *before = kv->policy->growth->before_r;
-    if (before)
-        snprintf(text, size, "%s:%s%zu", kv->policy->name, before, kv->setup.r);
+    const char *prefix = kv->policy->growth->r_prefix;
+    if (prefix)
+        snprintf(text, size, "%s:%s%zu", kv->policy->name, prefix, kv->setup.r);
     else
         snprintf(text, size, "%s", kv->policy->name);
 }
@@ -82,32 +84,29 @@ void kv_count_copied(struct kv *kv, size_t bytes)
     __atomic_fetch_add(&kv->stats.copied_bytes, bytes, __ATOMIC_RELAXED);
 }
 
-void kv_uncount(struct kv *kv, const struct kv_stats *before) { kv->stats = *before; }
+void kv_stats_restore(struct kv *kv, const struct kv_stats *before) { kv->stats = *before; }
 
-struct kv_fill kv_fill(const struct kv *kv, size_t seq)
+struct kv_seq_info kv_seq_info(const struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
-    return (struct kv_fill){s->first, s->n, s->pending, s->cap, s->adopted};
-}
-
-void kv_expect(struct kv *kv, size_t seq, size_t rows, size_t step)
-{
-    kv->seq[seq].expected = size_min(rows, kv->setup.shape.max_rows);
-    kv->seq[seq].step = size_min(rows, step);
+    return (struct kv_seq_info){s->first, s->n, s->pending, s->cap, s->attached};
 }
 
 size_t kv_position(const struct kv *kv, size_t seq) { return kv->seq[seq].first + kv->seq[seq].n; }
 
-bool kv_whole(const struct kv *kv, size_t seq) { return kv_position(kv, seq) <= kv->setup.cut_rows; }
+bool kv_is_untrimmed(const struct kv *kv, size_t seq)
+{
+    return kv_position(kv, seq) <= kv->untrimmed_limit;
+}
+
+size_t kv_untrimmed_limit(const struct kv *kv) { return kv->untrimmed_limit; }
 
 size_t kv_left(const struct kv *kv, size_t seq)
 {
-    return kv->policy->endless ? SIZE_MAX : kv->setup.shape.max_rows - kv->seq[seq].n;
+    return kv->policy->rolling ? SIZE_MAX : kv->setup.shape.max_rows - kv->seq[seq].n;
 }
 
-/* ---- rows that were adopted ---- */
-
-/* Rows [from, to) of one layer become zeros: they lie in adopted memory, the first span. */
+/* Zeroes rows [from, to) of one layer in attached memory, a view's first span. */
 static int clear_rows(struct kv *kv, size_t seq, size_t layer, size_t from, size_t to, struct err *err)
 {
     struct kv_view view;
@@ -123,7 +122,8 @@ static int clear_rows(struct kv *kv, size_t seq, size_t layer, size_t from, size
     return 0;
 }
 
-static int clean_adopted(struct kv *kv, size_t seq, size_t rows, struct err *err)
+/* Makes attached memory usable up to `rows` rows: zeroes the tiles that hold no token yet. */
+static int clean_attached(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
     const size_t from = s->clean, to = size_min(round_up(rows, TILE_ROWS), s->stored);
@@ -135,20 +135,19 @@ static int clean_adopted(struct kv *kv, size_t seq, size_t rows, struct err *err
     return 0;
 }
 
-/* ---- steps ---- */
-
-int kv_room(struct kv *kv, size_t seq, size_t rows, struct err *err)
+int kv_ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
     if (rows > kv_left(kv, seq))
-        return err_set(err, "the context of %zu rows is full: %zu are used, %zu more are needed",
+        return err_set(err, "the context of %zu tokens is full: it has %zu, and %zu more are needed",
                        kv->setup.shape.max_rows, s->n, rows);
-    if (kv->policy->endless && rows > kv->setup.step_rows)
-        return err_set(err, "a step of %zu rows is more than the %zu that the window's room takes",
+    if (kv->policy->rolling && rows > kv->setup.step_rows)
+        return err_set(err,
+                       "a forward pass of %zu tokens exceeds the %zu that the rolling cache can take",
                        rows, kv->setup.step_rows);
-    const bool inside = s->adopted && s->n + rows <= s->stored;
-    if ((!inside && kv->policy->room(kv, seq, rows, err) < 0) ||
-        (s->adopted && clean_adopted(kv, seq, s->n + rows, err) < 0))
+    const bool inside = s->attached && s->n + rows <= s->stored;
+    if ((!inside && kv->policy->ensure(kv, seq, rows, err) < 0) ||
+        (s->attached && clean_attached(kv, seq, s->n + rows, err) < 0))
         return -1;
     s->pending = rows;
     return 0;
@@ -160,18 +159,13 @@ void kv_append(struct kv *kv, size_t seq, size_t layer, const float *k, const fl
     kv->policy->append(kv, seq, layer, 0, kv->seq[seq].pending, k, v, stride);
 }
 
-void kv_announce(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads)
+void kv_prefetch(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads)
 {
-    const struct kv_reading *reading = kv->policy->reading;
-    if (reading && reading->announce)
-        reading->announce(kv, seq, layer, head, heads);
+    if (kv->policy->prefetch)
+        kv->policy->prefetch(kv, seq, layer, head, heads);
 }
 
-size_t kv_shared_rows(const struct kv *kv, size_t a, size_t b)
-{
-    const struct kv_reading *reading = kv->policy->reading;
-    return reading && reading->shared ? reading->shared(kv, a, b) : 0;
-}
+struct offload_limits kv_offload(const struct kv *kv) { return kv->offload; }
 
 size_t kv_rows_bytes(const struct kv *kv, size_t rows)
 {
@@ -192,7 +186,7 @@ int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, 
     if (kv->policy->view(kv, seq, layer, head, heads, s->n + s->pending, view, err) < 0)
         return -1;
     assert(head > 0 || !kv_view_problem(view, kv_row_bytes(kv),
-                                        s->first + s->n + s->pending)); /* once for all heads */
+                                        s->first + s->n + s->pending)); /* same for all heads */
     return 0;
 }
 
@@ -202,111 +196,135 @@ const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t
     for (size_t i = 0; i < view->n_spans; i++) {
         const struct kv_span *span = &view->span[i];
         if (span->first != at)
-            return "a span does not begin where the one before ended";
+            return "gap between spans";
         if (span->first % TILE_ROWS)
-            return "a span begins within a tile";
+            return "span not aligned to tiles";
         if (span->rows && (!span->k || !span->v))
-            return "a span without memory";
+            return "span without memory";
         if (span->row_stride < row_bytes)
-            return "rows that overlap";
+            return "overlapping rows";
         if (span->valid > span->rows || (span->valid < span->rows && i + 1 < view->n_spans))
-            return "padding before the last span's end";
+            return "padding before the last span";
         at += span->rows;
         tokens += span->valid;
     }
-    return tokens == end ? NULL : "another number of tokens than the sequence has";
+    return tokens == end ? NULL : "wrong number of tokens";
+}
+
+static const void *row_address(const struct kv_view *view, size_t row)
+{
+    const struct kv_span *span = view->span;
+    while (row >= span->first + span->rows)
+        span++;
+    return (const char *)span->k + view->offset + kv_span_row(span, row - span->first);
+}
+
+bool kv_shares_prefix(const struct kv *kv) { return kv->policy->shares_prefix; }
+
+size_t kv_shared_rows(const struct kv *kv, size_t a, size_t b)
+{
+    struct kv *mutable = (struct kv *)(uintptr_t)kv; /* their view() modifies nothing */
+    const size_t n = size_min(kv->seq[a].n, kv->seq[b].n);
+    struct kv_view view[2];
+    struct err err;
+    if (!kv_shares_prefix(kv) || !n ||
+        kv->policy->view(mutable, a, 0, 0, 1, kv->seq[a].n, &view[0], &err) < 0 ||
+        kv->policy->view(mutable, b, 0, 0, 1, kv->seq[b].n, &view[1], &err) < 0)
+        return 0;
+    size_t shared = 0;
+    for (size_t end = n; shared < end;) {
+        const size_t middle = shared + (end - shared) / 2;
+        if (row_address(&view[0], middle) == row_address(&view[1], middle))
+            shared = middle + 1;
+        else
+            end = middle;
+    }
+    return shared;
 }
 
 size_t kv_storage_rows(const struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
-    return s->adopted ? size_max(s->cap, size_min(s->stored, kv->setup.shape.max_rows)) : s->cap;
+    return s->attached ? size_max(s->cap, size_min(s->stored, kv->setup.shape.max_rows)) : s->cap;
 }
 
-size_t kv_free_rows(const struct kv *kv, size_t seq)
+size_t kv_rows_before_growth(const struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
     const size_t N = kv->setup.shape.max_rows;
-    if (kv->policy->endless)
+    if (kv->policy->rolling)
         return kv->setup.step_rows;
     if (!kv->policy->growth->in_steps || s->n == N)
         return kv_left(kv, seq);
     return size_max(kv_storage_rows(kv, seq), size_min(round_up(s->n + 1, kv->setup.r), N)) - s->n;
 }
 
-size_t kv_rows_now(const struct kv *kv, size_t seq)
+size_t kv_attended_rows(const struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
-    switch (kv->rows) {
-    case KV_ROWS_CAP: return s->cap;
-    case KV_ROWS_WINDOW: return size_max(kv->setup.window - 1, s->n) + s->pending;
-    case KV_ROWS_VALID: break;
+    switch (kv->attend) {
+    case KV_ATTEND_PADDED: return s->cap;
+    case KV_ATTEND_WINDOW: return size_max(kv->setup.window - 1, s->n) + s->pending;
+    case KV_ATTEND_VALID: break;
     }
     return s->n + s->pending;
 }
 
-size_t kv_rows_end(const struct kv *kv, size_t seq)
+size_t kv_attended_end(const struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
-    return kv->rows == KV_ROWS_CAP ? s->cap : s->first + s->n + s->pending;
+    return kv->attend == KV_ATTEND_PADDED ? s->cap : s->first + s->n + s->pending;
 }
 
-size_t kv_rows_padded(const struct kv *kv, size_t seq)
+/* In a rolling cache, drops the rows outside the window of the next token. */
+static void drop_oldest(struct kv *kv, struct kv_seq *s)
 {
-    const struct kv_seq *s = &kv->seq[seq];
-    const bool full = kv->rows != KV_ROWS_WINDOW || s->first || s->n >= kv->setup.window - 1;
-    return full ? 0 : round_up(kv->setup.window - 1 - s->n, TILE_ROWS);
-}
-
-/* Of an endless sequence no more rows stay than the next one sees. */
-static void settle(struct kv *kv, struct kv_seq *s)
-{
-    const size_t most = kv->policy->endless ? kv->setup.window - 1 : s->n;
+    const size_t most = kv->policy->rolling ? kv->setup.window - 1 : s->n;
     const size_t dropped = s->n - size_min(s->n, most);
     s->first += dropped;
     s->n -= dropped;
 }
 
-/* A step of one sequence is over: rows counted once, not per layer or head. */
-static void count_step(struct kv *kv, size_t seq)
+static void count_pass(struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
-    kv->stats.rows_computed += kv_rows_now(kv, seq);
-    kv->stats.padded_rows += kv_rows_now(kv, seq) - (s->n + s->pending);
+    kv->stats.rows_computed += kv_attended_rows(kv, seq);
+    kv->stats.padded_rows += kv_attended_rows(kv, seq) - (s->n + s->pending);
 }
 
 void kv_commit(struct kv *kv, size_t seq, size_t rows)
 {
     struct kv_seq *s = &kv->seq[seq];
     assert(rows <= s->pending);
-    count_step(kv, seq);
+    count_pass(kv, seq);
     s->n += rows;
     s->pending = 0;
-    settle(kv, s);
+    drop_oldest(kv, s);
 }
 
-void kv_keep(struct kv *kv, size_t seq, const size_t *offset, size_t n)
+void kv_accept(struct kv *kv, size_t seq, const size_t *offset, size_t n)
 {
     struct kv_seq *s = &kv->seq[seq];
     size_t extra[256];
-    count_step(kv, seq);
+    count_pass(kv, seq);
     s->pending = 0;
-    /* In pieces, so that the list needs no memory of its own. */
+    /* in chunks that fit the array */
     for (size_t from = 0; from < n; from += ARRAY_LEN(extra)) {
         const size_t count = size_min(ARRAY_LEN(extra), n - from);
         const size_t base = s->n - from;
         for (size_t i = 0; i < count; i++)
             extra[i] = base + offset[from + i];
-        kv->policy->keep(kv, seq, s->n, extra, count);
+        kv->policy->accept(kv, seq, s->n, extra, count);
         s->n += count;
     }
-    settle(kv, s);
+    drop_oldest(kv, s);
 }
 
-/* Rows that stay when a sequence is cut, or forked, at position `end`. */
+/* The number of rows that truncating or forking at position `end` keeps. */
 static size_t rows_before(const struct kv *kv, size_t seq, size_t end)
 {
-    assert(!end || end == kv_position(kv, seq) || (end < kv_position(kv, seq) && kv_whole(kv, seq)));
+    assert(!end || end == kv_position(kv, seq) ||
+           (end < kv_position(kv, seq) && kv_is_untrimmed(kv, seq)));
     return end ? end - kv->seq[seq].first : 0;
 }
 
@@ -314,11 +332,11 @@ void kv_truncate(struct kv *kv, size_t seq, size_t rows)
 {
     struct kv_seq *s = &kv->seq[seq];
     const size_t kept = rows_before(kv, seq, rows);
-    kv->policy->keep(kv, seq, kept, NULL, 0);
+    kv->policy->accept(kv, seq, kept, NULL, 0);
     s->n = kept;
     s->first = kept ? s->first : 0;
     s->pending = 0;
-    s->adopted = s->adopted && kept;
+    s->attached = s->attached && kept;
 }
 
 int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)

@@ -1,16 +1,16 @@
-/* Rows into a cache and out of it, all at once: what snapshots need. */
+/* Attaching and reading back many rows: for snapshots. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kv/kv_rows.h"
 
-bool kv_adopts(const struct kv *kv, enum dtype type)
+bool kv_attaches(const struct kv *kv, enum dtype type)
 {
-    return kv->policy->adopt && !kv->lockstep && kv->setup.shape.type == type;
+    return kv->policy->attach && !kv->spec.lockstep && kv->setup.shape.type == type;
 }
 
-/* Rows [first, first + rows) of all heads, as append wants them: f32 [rows][kv_heads * d]. */
+/* Dequantises rows [first, first + rows) of all heads to f32 [rows][kv_heads * head_dim]. */
 static void gather(const struct kv *kv, float *to, const void *from, enum dtype type, size_t stored,
                    size_t first, size_t rows)
 {
@@ -18,13 +18,13 @@ static void gather(const struct kv *kv, float *to, const void *from, enum dtype 
     for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
         for (size_t i = 0; i < rows; i++) {
             float *to_ih = to + i * width + h * d;
-            dtype_widen(to_ih, type,
-                        (const char *)from + (h * stored + first + i) * dtype_row_bytes(type, d), d);
+            dtype_to_f32(to_ih, type,
+                         (const char *)from + (h * stored + first + i) * dtype_row_bytes(type, d), d);
         }
 }
 
-/* Rows of the cache's own type stay as they are to the bit: few bits are chosen once in the life of a row. */
-static void copy_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t first,
+/* Copies rows of the cache's own type bit for bit, so that none is quantised twice. */
+static void copy_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first,
                       size_t rows, size_t stored)
 {
     const size_t bytes = kv_row_bytes(kv);
@@ -39,18 +39,18 @@ static void copy_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer,
         }
 }
 
-/* The rows through the policy's own append, a piece at a time. */
-static int convert_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type,
+/* Converts rows of another type, through f32 and the policy's append(), in chunks. */
+static int convert_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
                         size_t first, size_t rows, size_t stored, struct err *err)
 {
     const size_t width = kv->setup.shape.kv_heads * kv->setup.shape.head_dim;
-    float *k = mem_alloc(2 * KV_PIECE_ROWS, width * sizeof *k);
+    float *k = mem_alloc(2 * KV_CHUNK_ROWS, width * sizeof *k);
     if (!k)
-        return err_set(err, "out of memory for %d rows of a cache", KV_PIECE_ROWS);
-    float *v = k + KV_PIECE_ROWS * width;
+        return err_set(err, "out of memory for %d tokens of KV cache", KV_CHUNK_ROWS);
+    float *v = k + KV_CHUNK_ROWS * width;
     for (size_t l = 0; l < kv->setup.shape.layers; l++)
         for (size_t at = 0, n; at < rows; at += n) {
-            n = size_min(KV_PIECE_ROWS, rows - at);
+            n = size_min(KV_CHUNK_ROWS, rows - at);
             gather(kv, k, layer[l].k, type, stored, first + at, n);
             gather(kv, v, layer[l].v, type, stored, first + at, n);
             kv->policy->append(kv, seq, l, at, n, k, v, width);
@@ -59,10 +59,10 @@ static int convert_rows(struct kv *kv, size_t seq, const struct kv_rows_in *laye
     return 0;
 }
 
-static int append_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type,
+static int append_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
                        size_t first, size_t rows, size_t stored, struct err *err)
 {
-    if (kv->policy->room(kv, seq, rows, err) < 0)
+    if (kv->policy->ensure(kv, seq, rows, err) < 0)
         return -1;
     kv->seq[seq].pending = rows;
     const double start = clock_ms();
@@ -78,44 +78,43 @@ static int append_rows(struct kv *kv, size_t seq, const struct kv_rows_in *layer
     return 0;
 }
 
-/* The rows stay where they lie. */
-static int adopt_in_place(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows,
-                          size_t stored, struct err *err)
+static int attach_in_place(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t rows,
+                           size_t stored, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
-    if (kv->policy->adopt(kv, seq, layer, rows, stored, err) < 0)
+    if (kv->policy->attach(kv, seq, layer, rows, stored, err) < 0)
         return -1;
-    s->adopted = true;
+    s->attached = true;
     s->n = s->cap = s->clean = rows;
     s->stored = stored;
-    kv->stats.adopted_rows += rows;
-    kv->stats.adopted_bytes +=
+    kv->stats.attached_rows += rows;
+    kv->stats.attached_bytes +=
         stored * 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads * kv_row_bytes(kv);
     return 0;
 }
 
-size_t kv_adoptable(const struct kv *kv, size_t first, size_t rows)
+size_t kv_attachable(const struct kv *kv, size_t first, size_t rows)
 {
-    if (!kv->policy->endless)
+    if (!kv->policy->rolling)
         return first ? 0 : size_min(rows, kv->setup.shape.max_rows);
     const size_t most = kv->setup.window - 1;
     return first && rows != most ? 0 : size_min(rows, most);
 }
 
-int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dtype type, size_t first,
-             size_t rows, size_t stored, struct err *err)
+int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
+              size_t first, size_t rows, size_t stored, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
-    if (s->n || !rows || rows > stored || rows > kv_adoptable(kv, first, rows) || stored % TILE_ROWS)
+    if (s->n || !rows || rows > stored || rows > kv_attachable(kv, first, rows) || stored % TILE_ROWS)
         return err_set(err,
-                       "%zu rows from position %zu on of %zu stored ones do not fit an empty sequence "
-                       "of at most %zu",
-                       rows, first, stored, kv->setup.shape.max_rows);
-    if (kv_adopts(kv, type))
-        return adopt_in_place(kv, seq, layer, rows, stored, err);
-    /* All at once; where not all of it may be in memory, piece by piece. */
+                       "cannot load %zu of %zu tokens at position %zu into an empty sequence of at "
+                       "most %zu",
+                       rows, stored, first, kv->setup.shape.max_rows);
+    if (kv_attaches(kv, type))
+        return attach_in_place(kv, seq, layer, rows, stored, err);
+    /* all at once, or in chunks where memory is limited */
     s->first = first;
-    const size_t most = kv->policy->reading && kv->policy->reading->announce ? KV_PIECE_ROWS : rows;
+    const size_t most = kv->policy->prefetch ? KV_CHUNK_ROWS : rows;
     for (size_t at = 0; at < rows; at = s->n) {
         const size_t more = size_min(most, rows - at);
         if (append_rows(kv, seq, layer, type, at, more, stored, err) < 0) {
@@ -128,14 +127,13 @@ int kv_adopt(struct kv *kv, size_t seq, const struct kv_rows_in *layer, enum dty
     return 0;
 }
 
-/* The heads that can be viewed together with `head`. */
-static void announce_head(struct kv *kv, size_t seq, size_t layer, size_t head)
+static void prefetch_head(struct kv *kv, size_t seq, size_t layer, size_t head)
 {
-    const size_t most = size_max(1, kv->setup.heads_at_once), from = head / most * most;
-    kv_announce(kv, seq, layer, from, size_min(most, kv->setup.shape.kv_heads - from));
+    const size_t most = size_max(1, kv->offload.heads_at_once), from = head / most * most;
+    kv_prefetch(kv, seq, layer, from, size_min(most, kv->setup.shape.kv_heads - from));
 }
 
-/* A span's rows, as far as they are committed ones, to where they belong in out[n][d]. */
+/* Copies a span's committed rows to out[n][head_dim]. */
 static void read_span(const struct kv *kv, size_t seq, const struct kv_span *span, const char *from,
                       char *out)
 {
@@ -148,10 +146,10 @@ static void read_span(const struct kv *kv, size_t seq, const struct kv_span *spa
 int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *out, struct err *err)
 {
     struct kv_view view;
-    announce_head(kv, seq, layer, head);
+    prefetch_head(kv, seq, layer, head);
     if (kv_view(kv, seq, layer, head, 1, &view, err) < 0)
         return -1;
-    memset(out, 0, kv->policy->endless ? kv->seq[seq].n * kv_row_bytes(kv) : 0);
+    memset(out, 0, kv->policy->rolling ? kv->seq[seq].n * kv_row_bytes(kv) : 0);
     for (size_t i = 0; i < view.n_spans; i++) {
         const struct kv_span *span = &view.span[i];
         read_span(kv, seq, span, (const char *)(v ? span->v : span->k) + view.offset, out);

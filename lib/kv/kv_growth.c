@@ -1,4 +1,4 @@
-/* How caches grow: what the option says after its colon, and the rows that an allocation adds. */
+/* Growth of caches: parses the policies' parameters, and computes r, the rows per growth event. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,54 +15,36 @@ size_t kv_default_T(size_t max_rows)
     return T;
 }
 
-/* The key that a part begins with; NULL: none of them. */
-static const struct kv_key *key_of(const char *part, const struct kv_key *keys, size_t n_keys)
+static const struct kv_param *param_of(const char *part, const struct kv_param *params, size_t n_params)
 {
-    for (size_t i = 0; i < n_keys; i++)
-        if (strncmp(part, keys[i].name, strlen(keys[i].name)) == 0)
-            return &keys[i];
+    for (size_t i = 0; i < n_params; i++)
+        if (strncmp(part, params[i].name, strlen(params[i].name)) == 0)
+            return &params[i];
     return NULL;
 }
 
-int kv_take_parts(struct kv_spec *spec, const char *text, const char *parameter,
-                  const struct kv_key *keys, size_t n_keys, const char *expected, struct err *err)
+int kv_parse_params(struct kv_spec *spec, const char *text, const char *parameter,
+                    const struct kv_param *params, size_t n_params, const char *expected,
+                    struct err *err)
 {
-    char part[SPILL_DIR_SIZE];
+    char part[OFFLOAD_DIR_SIZE];
     bool given[8] = {false};
     for (const char *at = parameter, *end; at; at = *end ? end + 1 : NULL) {
         const size_t len = strcspn(at, ",");
         end = at + len;
         snprintf(part, sizeof part, "%.*s", (int)size_min(len, sizeof part - 1), at);
-        const struct kv_key *key = key_of(part, keys, n_keys);
-        if (!key || len >= sizeof part || !key->take(spec, part + strlen(key->name)))
+        const struct kv_param *param = param_of(part, params, n_params);
+        if (!param || len >= sizeof part || !param->take(spec, part + strlen(param->name)))
             return err_set(err, "cache policy \"%.80s\": %s", text, expected);
-        if (given[key - keys])
+        if (given[param - params])
             return err_set(err, "cache policy \"%.80s\": %s is given twice, once is expected", text,
-                           key->name);
-        given[key - keys] = true;
+                           param->name);
+        given[param - params] = true;
     }
     return 0;
 }
 
-/* ---- a row at a time, and all at once ---- */
-
-static size_t one_row(struct kv *kv, const struct kv_spec *spec)
-{
-    (void)kv;
-    (void)spec;
-    return 1;
-}
-
-static size_t all_rows(struct kv *kv, const struct kv_spec *spec)
-{
-    (void)spec;
-    return kv->setup.shape.max_rows;
-}
-
-const struct kv_growth kv_grow_every_row = {NULL, one_row, NULL, false};
-const struct kv_growth kv_grow_once = {NULL, all_rows, NULL, false};
-
-/* ---- in blocks ---- */
+const struct kv_growth kv_grow_every_row = {.fixed = 1}, kv_grow_once = {.fixed = SIZE_MAX};
 
 static int parse_block(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
 {
@@ -78,11 +60,9 @@ static size_t block_rows(struct kv *kv, const struct kv_spec *spec)
     return spec->r ? spec->r : TILE_ROWS;
 }
 
-const struct kv_growth kv_grow_in_blocks = {parse_block, block_rows, "", false};
+const struct kv_growth kv_grow_in_blocks = {.parse = parse_block, .rows = block_rows, .r_prefix = ""};
 
-/* ---- in steps ---- */
-
-/* The number behind T= or one of `rows`, the names of r. */
+/* Parses T=COUNT, or r under one of the names in `rows`. */
 static bool parse_named(struct kv_spec *spec, const char *parameter, const char *const *rows)
 {
     size_t *target = strncmp(parameter, "T=", 2) == 0 ? &spec->T : NULL;
@@ -105,11 +85,11 @@ static int parse_step(struct kv_spec *spec, const char *text, const char *parame
         err, "cache policy \"%s\": T=COUNT or r=ROWS is expected after the colon, at least 1", text);
 }
 
-/* T of a policy that was given none; only padded rows make it a trade, unless it is asked for. */
+/* T if no option gives it: from the tuner for T=tuned or where attention computes padding. */
 static size_t choose_T(struct kv *kv, const struct kv_spec *spec)
 {
-    const bool asks = spec->tuned || spec->policy->rows == KV_ROWS_CAP;
-    const struct kv_tuner *tuner = asks ? spec->tuner : NULL;
+    const bool ask = spec->tuned || spec->policy->attend == KV_ATTEND_PADDED;
+    const struct kv_tuner *tuner = ask ? spec->tuner : NULL;
     const size_t T =
         tuner ? tuner->pick(tuner, &kv->setup.shape, kv->setup.n_seqs, &kv->setup.T_from) : 0;
     if (T)
@@ -118,7 +98,7 @@ static size_t choose_T(struct kv *kv, const struct kv_spec *spec)
     return kv_default_T(kv->setup.shape.max_rows);
 }
 
-/* ceil(N / T) */
+/* r as given, else ceil(N / T) */
 static size_t step_rows(struct kv *kv, const struct kv_spec *spec)
 {
     const size_t N = kv->setup.shape.max_rows;
@@ -127,9 +107,8 @@ static size_t step_rows(struct kv *kv, const struct kv_spec *spec)
                    : div_up(N, size_min(spec->T ? spec->T : choose_T(kv, spec), N));
 }
 
-const struct kv_growth kv_grow_in_steps = {parse_step, step_rows, "r=", true};
-
-/* ---- in steps of a fixed number of rows, unless another is given ---- */
+const struct kv_growth kv_grow_in_steps = {
+    .parse = parse_step, .rows = step_rows, .r_prefix = "r=", .in_steps = true};
 
 static int parse_segment(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
 {
@@ -137,25 +116,24 @@ static int parse_segment(struct kv_spec *spec, const char *text, const char *par
     spec->tuned = strcmp(parameter, "T=tuned") == 0;
     if (spec->tuned || parse_named(spec, parameter, rows))
         return 0;
-    return err_set(
-        err,
-        "cache policy \"%s\": step=ROWS, r=ROWS, the same, T=COUNT or T=tuned is expected after the "
-        "colon, at least 1",
-        text);
+    return err_set(err,
+                   "cache policy \"%s\": step=ROWS, r=ROWS, the same, T=COUNT or T=tuned is "
+                   "expected after the "
+                   "colon, at least 1",
+                   text);
 }
 
-/* The segment paper's 16, which is one point of bmc's curve; T=tuned: the point that is bmc's own. */
+/* r: 16 by default, as in the segment paper; with T=tuned as for policy bmc. */
 static size_t segment_rows(struct kv *kv, const struct kv_spec *spec)
 {
     return spec->T || spec->r || spec->tuned ? step_rows(kv, spec)
                                              : size_min(TILE_ROWS, kv->setup.shape.max_rows);
 }
 
-const struct kv_growth kv_grow_in_segments = {parse_segment, segment_rows, "step=", true};
+const struct kv_growth kv_grow_in_segments = {
+    .parse = parse_segment, .rows = segment_rows, .r_prefix = "step=", .in_steps = true};
 
-/* ---- a window with its slack ---- */
-
-enum { MOST_SLACK = 16 };
+enum { MOST_SLACK = 16 }; /* windows */
 
 static bool parse_rows(struct kv_spec *spec, const char *value)
 {
@@ -169,13 +147,13 @@ static bool parse_slack(struct kv_spec *spec, const char *value)
 
 static int parse_window(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
 {
-    static const struct kv_key keys[] = {{"S=", parse_rows}, {"slack=", parse_slack}};
+    static const struct kv_param params[] = {{"S=", parse_rows}, {"slack=", parse_slack}};
     char expected[160];
     snprintf(expected, sizeof expected,
              "S=ROWS, at least 2, or slack=PART, from 0 to %d, is expected after the colon, or both "
              "with a comma between them",
              MOST_SLACK);
-    return kv_take_parts(spec, text, parameter, keys, ARRAY_LEN(keys), expected, err);
+    return kv_parse_params(spec, text, parameter, params, ARRAY_LEN(params), expected, err);
 }
 
 static size_t window_rows(struct kv *kv, const struct kv_spec *spec)
@@ -184,4 +162,4 @@ static size_t window_rows(struct kv *kv, const struct kv_spec *spec)
     return size_max(spec->window ? size_min(spec->window, N) : N, 2);
 }
 
-const struct kv_growth kv_grow_window = {parse_window, window_rows, "S=", false};
+const struct kv_growth kv_grow_window = {.parse = parse_window, .rows = window_rows, .r_prefix = "S="};

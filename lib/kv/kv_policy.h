@@ -1,4 +1,4 @@
-/* What a cache policy is, and what it sees of a cache. Users of a cache include kv.h only. */
+/* The interface of cache policies. Users of a cache include kv.h only. */
 #ifndef BMC_KV_POLICY_H
 #define BMC_KV_POLICY_H
 
@@ -6,154 +6,136 @@
 
 #include "kv/kv.h"
 
-/* What a rule of growth knows: how the option is spelled, and how many rows an allocation adds. */
+/* How a cache grows: the parameters of its option, and r, the rows that an allocation adds. */
 struct kv_growth {
-    /* What follows the colon of the option. NULL: nothing may. `text` is all of it. */
+    /* Parses `parameter`, the part of --kv after the colon; `text` is the whole value, for
+     * messages. NULL: the policy has no parameters. */
     int (*parse)(struct kv_spec *spec, const char *text, const char *parameter, struct err *err);
 
-    /* r; sets kv->setup.T_from if it is not the policy's. */
+    /* Returns r; sets kv->setup.T_from unless the policy fixes T. NULL: r is `fixed`, at most N. */
     size_t (*rows)(struct kv *kv, const struct kv_spec *spec);
-    const char *
-        before_r; /* what stands between the colon and r where a snapshot keeps it; NULL: it keeps no r */
-    bool in_steps; /* rows up to the next growth are free */
+    size_t fixed;
+
+    const char *r_prefix; /* kv_spec_format() writes it before r: "r="; NULL: omits r */
+    bool in_steps;        /* allocates in steps: see kv_rows_before_growth() */
 };
 
-/* A part "S=64" of a parameter that has several, with commas between them. */
-struct kv_key {
-    const char *name; /* with its = */
+/* A parameter "S=64" of a comma-separated list. */
+struct kv_param {
+    const char *name; /* "S=", including the = */
     bool (*take)(struct kv_spec *spec, const char *value);
 };
 
-/* kv_growth.c: takes the parts, by at most 8 keys; `text` is all of the option, and `expected` says what may stand behind its
- * colon. */
-int kv_take_parts(struct kv_spec *spec, const char *text, const char *parameter,
-                  const struct kv_key *keys, size_t n_keys, const char *expected,
-                  struct err *err) MUST_USE;
+/* Parses a list of at most 8 different parameters; `expected` is the message if that fails. */
+int kv_parse_params(struct kv_spec *spec, const char *text, const char *parameter,
+                    const struct kv_param *params, size_t n_params, const char *expected,
+                    struct err *err) MUST_USE;
 
-/* kv_growth.c: a row at a time (T = N), all at once (T = 1), T or r given or else picked, blocks of 16 or 32, T or r given
- * or else 16 rows, a window of r = S rows and its slack at once. */
+/* kv_growth.c, in this order: one row per growth event (T = N), all at once (T = 1), r by T=, r= or
+ * the tuner, blocks of 16 or 32 rows, r = 16 by default, a rolling window with slack. */
 extern const struct kv_growth kv_grow_every_row, kv_grow_once, kv_grow_in_steps, kv_grow_in_blocks,
     kv_grow_in_segments, kv_grow_window;
 
-/* grow_on_disk.c: how much memory, which folder, how many heads together. */
-extern const struct kv_growth kv_grow_on_disk;
+/* offload_options.c: parameters ram=, dir= and group=. */
+extern const struct kv_growth kv_growth_offload;
 
-/* Which rows attention multiplies is part of the policy: that trade is what the papers are about. WINDOW: as many as a full
- * window has, padded on the left. */
-enum kv_rows { KV_ROWS_VALID, KV_ROWS_CAP, KV_ROWS_WINDOW };
+/* Rows that attention computes: only those with a token, all allocated ones, or always a full
+ * window, with padding before the first token. */
+enum kv_attend { KV_ATTEND_VALID, KV_ATTEND_PADDED, KV_ATTEND_WINDOW };
 
-/* What some policies do around views; each may be NULL. */
-struct kv_reading {
-    /* Begins to fetch heads that will be viewed next, as kv_announce() says; what is there already, or under way, is
-     * left alone. Rows that are appended meanwhile belong to them. What goes wrong is said by view(). Only asked where
-     * kv->setup.heads_at_once is set; such a policy adopts nothing. */
-    void (*announce)(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads);
-
-    /* Leading committed rows that two sequences share: attention may read those of one for the other. */
-    size_t (*shared)(const struct kv *kv, size_t a, size_t b);
-
-    /* Sequences of equal length that may be reordered without copies: join() makes ready, or says that they are not of that
-     * kind; then follow() makes `to` what `from` is. Both or none. */
-    bool (*join)(struct kv *kv, const size_t *seq, size_t n);
-    int (*follow)(struct kv *kv, size_t to, size_t from, struct err *err);
-};
-
-/* To add a policy: a file with such a table, its line in kv_policies.c. Functions that return int give
- * 0, or -1 with `err` filled and the sequence as it was. */
+/* A policy is a constant table; add it to kv_policies.c. Functions that return int give 0, or -1
+ * with `err` filled and the sequence unchanged. Pointers marked optional may be NULL.
+ *
+ * Row 0 is the first one of the sequence; `matrix` is 2 * layer for K and 2 * layer + 1 for V. */
 struct kv_policy {
     const char *name;
-    const char *summary;
     const struct kv_growth *growth;
-    enum kv_rows rows; /* what attention multiplies under --rows policy */
+    enum kv_attend attend; /* under --attend padded */
+    bool lockstep;         /* supports kv_spec.lockstep */
+    bool shares_prefix;    /* forked sequences share the memory of their common prefix */
+    bool rolling;          /* drops its oldest rows, see kv->setup.window: never full */
 
-    bool lockstep; /* can grow a batch as one tensor */
-    bool sparse;   /* knows heads that do not look far */
-    bool
-        endless; /* only the last rows are kept, as kv->setup.window has it: a sequence is never full, and n + first goes on */
-
-    const struct kv_reading *reading; /* NULL: nothing of that */
-
-    /* Called once, from kv_open(): kv->spec and kv->setup are set. May set kv->store, and kv->setup.heads_at_once. One that is
-     * endless sets kv->setup.window and what stands beside it. */
+    /* Called by kv_open(); kv->spec, kv->setup and kv->attend are set. Allocates kv->store. A
+     * rolling policy sets setup.window, step_rows, view_rows and kv->untrimmed_limit; one that
+     * offloads sets kv->offload. */
     int (*open)(struct kv *kv, struct err *err);
 
-    /* Before a step: makes room for `rows` rows after the n committed ones; at most kv_left() of them. */
-    int (*room)(struct kv *kv, size_t seq, size_t rows, struct err *err);
+    /* Called by kv_close(), also after a failed open(); all sequences are empty. kv->store is freed
+     * afterwards. Optional. */
+    void (*close)(struct kv *kv);
 
-    /* Where a row of a head lies, a committed one or one that room has been made for: of K in matrix 2 * layer, of V in
-     * 2 * layer + 1. What kv_rows.h does to rows asks for no more. NULL: the policy does without that. It gives NULL for a row
-     * that an endless policy does not keep in this layer. */
+    /* Allocates for `rows` rows behind the n committed ones; `rows` is at most kv_left(). */
+    int (*ensure)(struct kv *kv, size_t seq, size_t rows, struct err *err);
+
+    /* Address of an allocated row of a head; NULL if a rolling cache does not keep it in this
+     * layer. Optional: kv_rows.h needs it. */
     char *(*row_at)(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row);
 
-    /* Writes rows at positions n + first .. of one layer; k and v are f32 [rows][kv_heads * d] with
-     * `stride` elements from row to row. Room has been made. Most take kv_rows_append(). */
+    /* Writes rows [n + first, n + first + rows) of one layer, allocated by ensure(), from f32
+     * [rows][kv_heads * head_dim] with `stride` elements between rows. Usually kv_rows_append(). */
     void (*append)(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
                    const float *v, size_t stride);
 
-    /* The rows of one layer, heads [head, head + heads), with `valid` rows holding tokens; fills
-     * the spans of `view` as kv.h says; the rest is filled. Called from several threads at a time during a step. */
+    /* Fills the spans and `offset` of a view of heads [head, head + heads), of which `valid` rows
+     * hold tokens, and `padded`, `sink` and `recent` if they are not 0. Called by several threads
+     * at a time. Under policies with shares_prefix, two sequences with the same address at one
+     * position have the same addresses at all earlier ones. */
     int (*view)(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
                 struct kv_view *view, struct err *err);
 
-    /* The sequence keeps its first `rows` rows and then those at positions extra[0..n_extra), ascending
-     * and
-     * >= rows, moved down in place. When nothing is kept its storage is given back. */
-    void (*keep)(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra);
+    /* Keeps the first `rows` rows and then rows extra[0..n_extra), ascending and >= rows,
+     * compacted. Frees the storage when nothing is kept. */
+    void (*accept)(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra);
 
-    /* `to`, empty, begins with the first `rows` rows of `from`. */
+    /* Gives `to`, which is empty, the first `rows` rows of `from`, by copying or sharing. */
     int (*fork)(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err);
 
-    /* `seq`, empty, begins with `rows` rows that lie in memory, `stored` (a multiple of TILE_ROWS) of them
-     * per head; layer[l] for every layer. The memory stays the caller's and must be there as long as the
-     * sequence is `adopted`, which the policy takes back when it has copied the rows; it may be written to.
-     * The front end sets `cap`, and raises it when it has made room in that memory; room() is asked for what
-     * goes beyond `stored`. A view's first span, asked for up to `stored` rows, is that memory.
-     * NULL: the front end appends the rows instead. */
-    int (*adopt)(struct kv *kv, size_t seq, const struct kv_rows_in *layer, size_t rows, size_t stored,
-                 struct err *err);
+    /* Optional: starts `seq`, which is empty, with `rows` rows in the caller's memory, `stored` per
+     * head, as kv_attach() describes. The front end sets and raises `cap` within that memory, and
+     * calls ensure() for rows beyond `stored`. The memory is the first span of views; a policy
+     * that copies it clears kv->seq[seq].attached. NULL: the front end appends the rows. */
+    int (*attach)(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t rows,
+                  size_t stored, struct err *err);
 
-    /* By arithmetic: bytes that a sequence of `rows` rows takes, in memory and elsewhere. NULL: rows up to the next growth, in whole tiles. */
+    /* Optional: bytes of a sequence of `rows` rows, offloaded ones included, by arithmetic. NULL:
+     * rows up to the next growth event, in whole tiles. */
     size_t (*bytes)(const struct kv *kv, size_t rows);
 
-    /* Of those, what must be in memory, while its rows come in steps of `step` at most; 0: what no steps can spare. NULL where
-     * memory has no limit. */
-    size_t (*least)(const struct kv *kv, size_t rows, size_t step);
+    /* Optional: implements kv_prefetch(). Heads in memory or already being read are not read again;
+     * rows appended later are found by view(), which also reports errors. */
+    void (*prefetch)(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads);
 
-    /* Bytes in memory that a prompt of `rows` rows takes where that is beyond the limit, when they come in steps of `step` into a
-     * cache that is empty, and `width` - 1 sequences then begin with all of them; 0: it is within it. NULL as with least(). */
-    size_t (*beyond)(const struct kv *kv, size_t rows, size_t step, size_t width);
-
-    /* Once, from kv_close(); every sequence is empty already. */
-    void (*close)(struct kv *kv);
+    /* Optional: reorders beams without copies, for kv_reorder(): sequence to[i] gets the entries of
+     * seq[parent[i]], unless both are the same. Returns 1 if these sequences cannot be aliased:
+     * kv_reorder() then forks them. */
+    int (*alias)(struct kv *kv, const size_t *seq, const size_t *parent, const size_t *to, size_t n,
+                 struct err *err);
 };
 
-extern const struct kv_policy *const kv_policies[]; /* ended by NULL */
+extern const struct kv_policy *const kv_policies[]; /* ends with NULL */
 
-/* One sequence, as policies see it. */
 struct kv_seq {
-    size_t first;          /* position of the first row */
-    size_t n;              /* committed rows */
-    size_t pending;        /* rows of the step under way */
-    size_t cap;            /* rows made by the policy, <= N */
-    size_t expected, step; /* rows that it may come to, and of a step at most; 0: nobody said */
-    bool adopted;          /* rows lie in memory that was adopted */
-    size_t stored;         /* rows per head of that memory */
-    size_t
-        clean; /* leading ones of them that attention may read: tokens' rows, and zeros that we wrote */
-    void *store; /* the policy's */
+    size_t first;   /* position of the first row */
+    size_t n;       /* committed rows */
+    size_t pending; /* rows of the current forward pass */
+    size_t cap;     /* allocated rows, <= N; set by the policy */
+    bool attached;  /* some rows are in the caller's memory: kv_attach() */
+    size_t stored;  /* rows per head in attached memory */
+    size_t clean;   /* leading attached rows that are initialised: tokens, then zeros */
+    void *store;    /* the policy's data of the sequence */
 };
 
 struct kv {
     const struct kv_policy *policy;
-    struct kv_spec spec; /* as it was asked for */
+    struct kv_spec spec;
     struct kv_setup setup;
-    enum kv_rows rows; /* what views multiply */
-    enum pages_alloc alloc;
-    bool lockstep;
-    struct kv_seq *seq;
+    size_t untrimmed_limit; /* no layer drops rows of sequences up to this length */
+    struct offload_limits offload;
+    enum kv_attend attend;
+    struct kv_seq *seq; /* [n_seqs] */
     struct kv_stats stats;
-    atomic_size_t rounded_rows; /* of a head, K and V for themselves: made from f32, as each is once */
-    void *store;                /* the policy's */
+    atomic_size_t converted_rows; /* rows written from f32, counted per head, K and V each */
+    void *store;                  /* the policy's data */
 };
 
 #endif

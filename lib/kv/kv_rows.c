@@ -1,4 +1,4 @@
-/* Small things that storage of every kind needs. */
+/* Helpers for the storage of policies. */
 #include "kv/kv_rows.h"
 
 #include <stdatomic.h>
@@ -6,11 +6,11 @@
 #include "base/clock.h"
 #include "base/threads.h"
 
-/* One row of one head into place, if it is kept, in the cache's type: the only time in its life that it is rounded. */
+/* Quantises a row to the cache's type; `to` is NULL where the cache does not keep the row. */
 static void store_row(const struct kv *kv, char *to, const float *from)
 {
     if (to)
-        dtype_narrow(to, kv->setup.shape.type, from, kv->setup.shape.head_dim);
+        dtype_from_f32(to, kv->setup.shape.type, from, kv->setup.shape.head_dim);
 }
 
 struct appending {
@@ -29,7 +29,7 @@ static void append_head(void *arg, size_t h)
         store_row(kv, kv->policy->row_at(kv, a->seq, k_l, h, a->at + i), a->k + from);
         store_row(kv, kv->policy->row_at(kv, a->seq, v_l, h, a->at + i), a->v + from);
     }
-    atomic_fetch_add(&a->kv->rounded_rows, 2 * a->rows);
+    atomic_fetch_add(&a->kv->converted_rows, 2 * a->rows);
 }
 
 void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
@@ -37,24 +37,25 @@ void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_
 {
     struct appending a = {kv, seq, layer, kv->seq[seq].n + first, rows, stride, k, v};
     const size_t heads = kv->setup.shape.kv_heads;
-    threads_each(heads, rows * heads * kv->setup.shape.head_dim, append_head, &a);
+    parallel_for(heads, rows * heads * kv->setup.shape.head_dim, append_head, &a);
 }
 
-void kv_rows_copy(struct kv *kv, size_t to, size_t to_row, size_t from, size_t from_row)
+/* Copies one row of a sequence in all layers and heads. */
+static void copy_row(struct kv *kv, size_t seq, size_t to, size_t from)
 {
     for (size_t m = 0; m < 2 * kv->setup.shape.layers; m++)
         for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
-            kv_copy(kv, kv->policy->row_at(kv, to, m, h, to_row),
-                    kv->policy->row_at(kv, from, m, h, from_row), kv_row_bytes(kv));
+            kv_copy(kv, kv->policy->row_at(kv, seq, m, h, to), kv->policy->row_at(kv, seq, m, h, from),
+                    kv_row_bytes(kv));
     kv->stats.copied_rows++;
 }
 
-void kv_rows_close_up(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n)
+void kv_rows_compact(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n)
 {
     const double start = clock_ms();
     for (size_t i = 0; i < n; i++)
         if (extra[i] != rows + i)
-            kv_rows_copy(kv, seq, rows + i, seq, extra[i]);
+            copy_row(kv, seq, rows + i, extra[i]);
     kv->stats.copy_ms += n ? clock_ms() - start : 0;
 }
 
@@ -63,19 +64,19 @@ struct clearing {
     size_t bytes;
 };
 
-enum { PIECE = 1 << 18 };
+enum { CLEAR_BYTES = 1 << 18 };
 
-static void clear_piece(void *arg, size_t index)
+static void clear_part(void *arg, size_t index)
 {
     const struct clearing *c = arg;
-    const size_t at = index * PIECE;
-    memset(c->from + at, 0, size_min(PIECE, c->bytes - at));
+    const size_t at = index * CLEAR_BYTES;
+    memset(c->from + at, 0, size_min(CLEAR_BYTES, c->bytes - at));
 }
 
-void kv_clear(char *from, size_t bytes)
+void kv_zero(char *from, size_t bytes)
 {
     struct clearing clearing = {from, bytes};
-    threads_each(div_up(bytes, PIECE), bytes, clear_piece, &clearing);
+    parallel_for(div_up(bytes, CLEAR_BYTES), bytes, clear_part, &clearing);
 }
 
 struct commitment {
@@ -87,19 +88,19 @@ struct commitment {
 static void commit_head(void *arg, size_t head)
 {
     struct commitment *c = arg;
-    if (!pages_commit(c->at + head * c->stride, c->bytes))
+    if (!vm_commit(c->at + head * c->stride, c->bytes))
         atomic_store(&c->failed, true);
 }
 
-bool kv_commit_rows(const struct kv *kv, char *at, size_t stride, size_t rows)
+bool kv_commit_memory(const struct kv *kv, char *at, size_t stride, size_t rows)
 {
     const size_t heads = 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads;
     struct commitment c = {at, stride, rows * kv_row_bytes(kv), false};
-    threads_each(heads, heads * c.bytes, commit_head, &c);
+    parallel_for(heads, heads * c.bytes, commit_head, &c);
     return !c.failed;
 }
 
-void kv_count_bytes(struct kv *kv, size_t more, size_t less)
+void kv_count_memory(struct kv *kv, size_t more, size_t less)
 {
     kv->stats.resident_bytes += more;
     kv->stats.peak_bytes = size_max(kv->stats.peak_bytes, kv->stats.resident_bytes);

@@ -1,4 +1,4 @@
-/* Small things that storage of every kind needs. */
+/* Helpers for the storage of policies. */
 #ifndef BMC_KV_ROWS_H
 #define BMC_KV_ROWS_H
 
@@ -6,36 +6,44 @@
 
 #include "kv/kv_policy.h"
 
-/* Rows that are copied into a cache in one go; those of a step of more may be put away layer by layer. */
-enum { KV_PIECE_ROWS = 64 };
+/* Rows per chunk where attached rows are copied. A forward pass with more new rows of a sequence is
+ * a "long step": an offloading cache writes these to its file layer by layer. */
+enum { KV_CHUNK_ROWS = 64 };
 
-/* Bytes of one row of one head. */
+/* Bytes of K or V of one token in one head. */
 static inline size_t kv_row_bytes(const struct kv *kv)
 {
     return dtype_row_bytes(kv->setup.shape.type, kv->setup.shape.head_dim);
 }
 
-/* Views are const; storage writes through its own pointers. */
+/* A copy with the shape of the largest shard, to compute footprints only. */
+static inline struct kv kv_of_largest_shard(const struct kv *kv)
+{
+    struct kv largest = *kv;
+    largest.setup.shape.layers = size_max(largest.setup.shape.layers, kv->spec.shards.layers);
+    largest.setup.shape.kv_heads = size_max(largest.setup.shape.kv_heads, kv->spec.shards.kv_heads);
+    return largest;
+}
+
+/* Casts away the const of view pointers, for policies that write to their own memory. */
 static inline char *kv_mutable(const void *rows) { return (char *)(uintptr_t)rows; }
 
-/* For policies with a `row_at`: their append; one row of all layers and heads to another place; and the rows
- * extra[0..n) moved down behind the first `rows`, as keep wants it. */
+/* For policies with row_at(): an append(), and an accept() that frees nothing. */
 void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
                     const float *v, size_t stride);
-void kv_rows_copy(struct kv *kv, size_t to, size_t to_row, size_t from, size_t from_row);
-void kv_rows_close_up(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n);
+void kv_rows_compact(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n);
 
-/* Zeros, on all threads where that pays. */
-void kv_clear(char *from, size_t bytes);
+/* Zeroes memory, in parallel. */
+void kv_zero(char *from, size_t bytes);
 
-/* Makes `rows` rows present in every head of K and V of every layer, on all threads; the first head's are at `at`, each
- * next one's `stride` bytes on. False when memory cannot be had. */
-bool kv_commit_rows(const struct kv *kv, char *at, size_t stride, size_t rows);
+/* Commits the reserved memory of `rows` rows in every head of K and V of every layer, in parallel;
+ * heads are `stride` bytes apart, the first one at `at`. False when memory is short. */
+bool kv_commit_memory(const struct kv *kv, char *at, size_t stride, size_t rows);
 
-/* Keeps resident and peak bytes; `more` comes before `less` goes. */
-void kv_count_bytes(struct kv *kv, size_t more, size_t less);
+/* Updates resident and peak bytes: `more` is allocated before `less` is freed. */
+void kv_count_memory(struct kv *kv, size_t more, size_t less);
 
-/* Copies bytes of K or V, and counts them. Every copy of a policy goes through here, or says kv_count_copied(). */
+/* memcpy() that counts the bytes; policies that copy K or V otherwise call kv_count_copied(). */
 static inline void kv_copy(struct kv *kv, void *to, const void *from, size_t bytes)
 {
     memcpy(to, from, bytes);

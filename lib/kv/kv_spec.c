@@ -1,4 +1,4 @@
-/* Cache policies by their spelling, and what is known of one before a cache is opened. */
+/* Parsing of cache policies, and their properties. */
 #include <stdio.h>
 #include <string.h>
 
@@ -41,21 +41,20 @@ const char *kv_T_from_name(enum kv_T_from from)
     return name[from];
 }
 
-/* Only padded rows make T a trade, unless it is asked for. */
 bool kv_spec_needs_T(const struct kv_spec *spec)
 {
-    return spec->tuned || (spec->policy->growth->in_steps && spec->policy->rows == KV_ROWS_CAP &&
+    return spec->tuned || (spec->policy->growth->in_steps && spec->policy->attend == KV_ATTEND_PADDED &&
                            !spec->T && !spec->r);
 }
 
 const char *kv_spec_name(const struct kv_spec *spec) { return spec->policy->name; }
 
-bool kv_spec_valid_rows(const struct kv_spec *spec)
+bool kv_spec_attends_valid(const struct kv_spec *spec)
 {
-    return spec->valid_rows_only || spec->policy->rows == KV_ROWS_VALID;
+    return spec->attend_valid || spec->policy->attend == KV_ATTEND_VALID;
 }
 
-bool kv_spec_endless(const struct kv_spec *spec) { return spec->policy->endless; }
+bool kv_spec_rolling(const struct kv_spec *spec) { return spec->policy->rolling; }
 
 bool kv_spec_can_lockstep(const struct kv_spec *spec) { return spec->policy->lockstep; }
 

@@ -1,4 +1,4 @@
-/* The table of configuration keys, and reading and writing by it. */
+/* The table of configuration keys, by which configurations are read and written. */
 #include "model/config.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ static const char *const position_names[] = {"learned", "rope", "alibi", NULL};
 static const char *const mlp_names[] = {"plain", "gated", NULL};
 static const char *const bool_names[] = {"false", "true", NULL};
 
-/* Spellings of other tools follow the canonical ones; `alias` gives what they mean. */
+/* Canonical names first, then the spellings of other tools; `alias` maps each to its value. */
 static const char *const activation_names[] = {
     "relu", "silu", "gelu", "gelu_tanh", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", NULL};
 static const int activation_alias[] = {ACT_RELU,      ACT_SILU,      ACT_GELU,     ACT_GELU_TANH,
@@ -23,7 +23,7 @@ static const char *const scaling_names[] = {"none",     "linear",  "llama3", "ya
 static const int scaling_alias[] = {ROPE_PLAIN,   ROPE_LINEAR,   ROPE_LLAMA3, ROPE_YARN,
                                     ROPE_DYNAMIC, ROPE_LONGROPE, ROPE_PLAIN,  ROPE_LONGROPE};
 
-enum kind { SIZE, REAL, CHOICE, BOOL, LIST };
+enum key_kind { SIZE, REAL, CHOICE, BOOL, LIST };
 
 enum { MAX_WIDTH = 1 << 20, MAX_VOCAB = 1 << 24, MAX_LAYERS = 1024 };
 
@@ -31,12 +31,12 @@ enum { MAX_WIDTH = 1 << 20, MAX_VOCAB = 1 << 24, MAX_LAYERS = 1024 };
 
 static const struct key {
     const char *name;
-    enum kind kind;
-    size_t at; /* of the field in struct config */
+    enum key_kind kind;
+    size_t at; /* offset in struct config */
     double min, max;
     const char *const *names;
     const int *alias;
-    const char *fallback; /* what a missing line means; NULL: it must be there */
+    const char *fallback; /* value if the line is missing; NULL: the line is required */
 } keys[] = {
     {"layers", SIZE, AT(layers), 1, MAX_LAYERS, NULL, NULL, NULL},
     {"hidden", SIZE, AT(hidden), 1, MAX_WIDTH, NULL, NULL, NULL},
@@ -87,7 +87,7 @@ static const struct key {
 
 static void *field(struct config *config, const struct key *key) { return (char *)config + key->at; }
 
-/* Numbers with blanks between them, or "none". */
+/* Reads numbers separated by blanks, or "none". */
 static int read_list(struct factors *list, const struct key *key, const struct conf *conf,
                      struct err *err)
 {
@@ -141,43 +141,43 @@ static int read_key(struct config *config, const struct key *key, const struct c
     return 0;
 }
 
-/* What rotary positions need beside each other. */
+/* Checks that the RoPE parameters are consistent. */
 static int check_rope(const struct config *config, const char *name, struct err *err)
 {
-    const size_t turned = config_rope_dim(config);
-    if (turned % 2 || config->rope_dim > config->head_dim)
-        return err_set(err,
-                       "%s: rotary positions turn an even number of a head's %zu elements, found %zu",
-                       name, config->head_dim, turned);
+    const size_t rope_dim = config_rope_dim(config);
+    if (rope_dim % 2 || config->rope_dim > config->head_dim)
+        return err_set(err, "%s: rope_dim must be even and at most the head_dim of %zu, found %zu",
+                       name, config->head_dim, rope_dim);
     if (config->rope_scaling == ROPE_LLAMA3 && config->rope_high <= config->rope_low)
         return err_set(err, "%s: rope_high %g must be above rope_low %g", name, config->rope_high,
                        config->rope_low);
     if (config->rope_scaling == ROPE_LONGROPE &&
-        (config->rope_short.n != turned / 2 || config->rope_long.n != turned / 2))
+        (config->rope_short.n != rope_dim / 2 || config->rope_long.n != rope_dim / 2))
         return err_set(err, "%s: longrope needs %zu short and long factors, found %zu and %zu", name,
-                       turned / 2, config->rope_short.n, config->rope_long.n);
+                       rope_dim / 2, config->rope_short.n, config->rope_long.n);
     if (config->rope_scaling == ROPE_LONGROPE && config->rope_original < 2)
         return err_set(err, "%s: longrope needs a rope_original above 1", name);
     if (config->rope_scaling == ROPE_YARN && config->rope_theta <= 1)
         return err_set(err, "%s: yarn needs a rope_theta above 1", name);
-    if (config->rope_scaling == ROPE_DYNAMIC && turned < 4)
-        return err_set(err, "%s: dynamic scaling needs 4 elements that turn, found %zu", name, turned);
+    if (config->rope_scaling == ROPE_DYNAMIC && rope_dim < 4)
+        return err_set(err, "%s: dynamic RoPE scaling needs a rope_dim of at least 4, found %zu", name,
+                       rope_dim);
     return 0;
 }
 
-/* What no single key shows. */
+/* Checks conditions that concern several keys. */
 static int check_together(const struct config *config, const char *name, struct err *err)
 {
     if (config->heads % config->kv_heads)
-        return err_set(err, "%s: %zu query heads cannot share %zu KV heads evenly", name, config->heads,
-                       config->kv_heads);
+        return err_set(err, "%s: %zu query heads are not a multiple of %zu KV heads", name,
+                       config->heads, config->kv_heads);
     if (config->position == POSITION_ROPE && check_rope(config, name, err) < 0)
         return -1;
     if (config->block != BLOCK_SEQUENTIAL && config->norm_place != NORM_BEFORE)
-        return err_set(err, "%s: parallel halves have their norms before them, found norm_place %s",
-                       name, place_names[config->norm_place]);
+        return err_set(err, "%s: parallel blocks need norm_place before, found %s", name,
+                       place_names[config->norm_place]);
     if (config->heads * config->head_dim > MAX_WIDTH)
-        return err_set(err, "%s: %zu heads of %zu are wider than %d", name, config->heads,
+        return err_set(err, "%s: %zu heads of %zu are wider than the limit of %d", name, config->heads,
                        config->head_dim, MAX_WIDTH);
     return 0;
 }
@@ -187,7 +187,7 @@ int config_read(struct config *config, const struct conf *conf, struct err *err)
     *config = (struct config){0};
     const char *family = conf_get(conf, "family");
     if (!family || !*family || strlen(family) >= sizeof config->family)
-        return err_set(err, "%s: has no usable line \"family\"", conf->name);
+        return err_set(err, "%s: line \"family\" is missing or unusable", conf->name);
     strcpy(config->family, family);
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
         if (read_key(config, &keys[i], conf, err) < 0)
@@ -197,7 +197,7 @@ int config_read(struct config *config, const struct conf *conf, struct err *err)
         if (strcmp(conf->entry[i].key, "eos") != 0)
             continue;
         if (config->n_eos == MAX_EOS || !parse_size(conf->entry[i].value, &id) || id >= config->vocab)
-            return err_set(err, "%s: line %d: at most %d eos ids below %zu are expected, found \"%s\"",
+            return err_set(err, "%s: line %d: expected at most %d eos ids below %zu, found \"%s\"",
                            conf->name, conf->entry[i].line, MAX_EOS, config->vocab,
                            conf->entry[i].value);
         config->eos[config->n_eos++] = (uint32_t)id;
@@ -216,7 +216,7 @@ size_t config_window(const struct config *config, size_t layer)
     return whole ? 0 : config->window;
 }
 
-/* True when a missing line means what the configuration has. */
+/* True if the value is the default, so that its line may be omitted. */
 static bool at_default(const struct config *config, const struct key *key)
 {
     const void *at = (const char *)config + key->at;

@@ -1,5 +1,6 @@
-/* What a decoder is: its sizes and traits. The same "key value" lines stand in shape files, come out of
- * a family file applied to config.json, and lie in model.bmc. One table (config.c) lists the keys. */
+/* The configuration of a decoder: sizes and traits. Shape files and model.bmc contain it as
+ * "key value" lines, and a family file translates config.json to such lines. The keys are
+ * listed in one table, in config.c. */
 #ifndef BMC_CONFIG_H
 #define BMC_CONFIG_H
 
@@ -8,21 +9,22 @@
 #include "base/mem.h"
 
 enum norm { NORM_LAYER, NORM_RMS };
-/* Of a half of a layer, attention or MLP: before it, after it joined the stream, on what it gives, or before and on. */
+/* Norms of a sublayer (attention or MLP): pre-norm, post-norm of the sum, post-norm of the
+ * output only, or pre-norm and post-norm of the output. */
 enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_ON_OUTPUT, NORM_AROUND };
-/* The MLP reads the stream after attention joined it, or before: normed by itself, or as attention reads it. */
+/* Attention, then MLP; or both in parallel on the same x, each with a norm of its own, or with one
+ * shared norm. */
 enum block_order { BLOCK_SEQUENTIAL, BLOCK_PARALLEL, BLOCK_PARALLEL_SHARED };
 enum position { POSITION_LEARNED, POSITION_ROPE, POSITION_ALIBI };
 enum activation { ACT_RELU, ACT_SILU, ACT_GELU, ACT_GELU_TANH };
 enum mlp { MLP_PLAIN, MLP_GATED };
-/* Rotary waves that are made longer: position.c says how. */
+/* RoPE scaling; see position.c. */
 enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_DYNAMIC, ROPE_LONGROPE };
-/* Norms on queries and keys before they turn: of each head by itself, or of a row as a whole. */
+/* Norms of Q and K before RoPE: none, over each head, or over all heads. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
 
 enum { MAX_EOS = 8, MAX_FACTORS = 128 };
 
-/* A list of numbers in a configuration. */
 struct factors {
     size_t n;
     double x[MAX_FACTORS];
@@ -32,61 +34,63 @@ struct config {
     char family[32];
     size_t layers;
     size_t hidden;   /* width of the residual stream */
-    size_t embed;    /* width of the embedding; projected to `hidden` where they differ */
+    size_t embed;    /* width of the embedding; projected to `hidden` if they differ */
     size_t heads;    /* H */
     size_t kv_heads; /* H / G */
     size_t head_dim; /* d */
     size_t ffn;
     size_t vocab;
-    size_t context;         /* N at most */
-    size_t position_offset; /* learned positions: row = position + offset */
+    size_t context;         /* maximum sequence length */
+    size_t position_offset; /* learned positions: table row = position + offset */
     int norm, norm_place, qk_norm, block, position, activation, mlp, rope_scaling;
-    bool embed_norm;  /* the embedding is normed before the first layer */
-    bool norm_affine; /* LayerNorm has gain and bias */
+    bool embed_norm;  /* norm after the embedding */
+    bool norm_affine; /* norms have gain (and bias) */
     bool final_norm;
     bool bias_qkv, bias_out, bias_mlp, bias_head;
-    bool tied_head; /* the head is the embedding */
+    bool tied_head; /* the LM head is the embedding matrix */
     double norm_eps;
-    double embed_scale; /* of the embedding; 0: 1 */
+    double embed_scale; /* factor of embeddings; 0 means 1 */
     double rope_theta, rope_factor, rope_low, rope_high;
-    double rope_fast, rope_slow; /* turns within rope_original where yarn begins and ends to stretch */
-    bool rope_whole;             /* yarn: these limits become whole elements */
-    double rope_gain;            /* of cosines and sines; 0: as the scaling has it */
+    /* YaRN: beta_fast and beta_slow */
+    double rope_fast, rope_slow;
+    bool rope_whole;  /* YaRN: correction range rounded to whole dimensions */
+    double rope_gain; /* factor of cos and sin; 0: the default of rope_scaling */
     struct factors rope_short,
-        rope_long;        /* longrope: of each wave, for texts within rope_original, and beyond */
-    size_t rope_original; /* context before scaling */
-    size_t rope_dim;      /* elements of a head that turn; 0: all */
-    size_t window;        /* positions that a layer with a window sees; 0: there is none */
-    size_t
-        window_every; /* every so manieth layer sees all positions, the others have the window; 0: all have it */
-    double attn_scale;                  /* of the scores; 0: 1 / sqrt(head_dim) */
+        /* LongRoPE factors per dimension, for sequences up to and beyond rope_original */
+        rope_long;
+    size_t rope_original; /* original context length */
+    size_t rope_dim;      /* rotary dimensions of a head; 0: all */
+    size_t window;        /* sliding window; 0: none */
+    /* every n-th layer has full attention, all others the sliding window; 0: all have the window */
+    size_t window_every;
+    double attn_scale;                  /* factor of attention scores; 0: 1 / sqrt(head_dim) */
     double attn_softcap, logit_softcap; /* 0: none */
     uint32_t eos[MAX_EOS];
     size_t n_eos;
 };
 
-/* Widths of a row of queries, and of one of keys or values. */
+/* Elements of Q, and of K or V, per token. */
 static inline size_t config_q_width(const struct config *c) { return c->heads * c->head_dim; }
 static inline size_t config_kv_width(const struct config *c) { return c->kv_heads * c->head_dim; }
 
-/* True when what a half gives is normed before it joins the stream. */
+/* True if a sublayer's output has a post-norm of its own. */
 static inline bool config_norms_output(const struct config *c)
 {
     return c->norm_place >= NORM_ON_OUTPUT;
 }
 
-/* Reads and checks every key; `conf` may have others. */
+/* Reads and checks every key. Other keys in `conf` are ignored. */
 int config_read(struct config *config, const struct conf *conf, struct err *err) MUST_USE;
 
-/* Elements of a head that are rotated, and the window of a layer (0: none). */
+/* Rotary dimensions of a head; sliding window of a layer (0: none). */
 size_t config_rope_dim(const struct config *config);
 size_t config_window(const struct config *config, size_t layer);
 
-/* Writes the keys that are not at their defaults, one line each, in the table's order: the same configuration gives the same
- * text, and a new key with a default changes none that was written before. */
+/* Writes the keys that differ from their defaults, one per line in table order. The text is hashed
+ * into model_id: equal configurations give equal text, and adding a key with a default does not
+ * change the text of existing configurations. */
 int config_write(const struct config *config, struct buf *text, struct err *err) MUST_USE;
 
-/* True when the table has a key of that name. */
 bool config_has_key(const char *name);
 
 #endif

@@ -1,45 +1,45 @@
-/* From products to queries and keys: norms and positions. */
+/* QK norm and rotary positions. */
 #include "model/forward_heads.h"
 
 #include "base/threads.h"
 #include "model/forward_norm.h"
 #include "model/position.h"
 
-/* Columns that are another rank's leave the rows. */
-static void drop_skipped(const struct linear *linear, float *y, struct rows rows)
+/* Removes the leading linear->skip columns of y, which belong to another rank's heads. */
+static void drop_overlap(const struct linear *linear, float *y, struct row_range rows)
 {
     const size_t width = linear->weight.out, n = width - linear->skip;
     for (size_t i = rows.first; linear->skip && i < rows.first + rows.n; i++)
         memmove(y + i * n, y + i * width + linear->skip, n * sizeof *y);
 }
 
-/* A norm over all heads, of which this rank has some. */
-static int norm_whole(struct forward *f, float *y, enum dim dim, struct rows rows,
-                      const struct norm_weights *weights, struct err *err)
+/* QK norm over all heads of a token: gathers them, normalises, and keeps this rank's heads. */
+static int norm_across_heads(struct forward *f, float *y, enum dim dim, struct row_range rows,
+                             const struct norm_weights *weights, struct err *err)
 {
     const size_t width = config_dim(&f->model->config, dim);
-    const struct piece own = part_own(&f->part, dim);
-    float *all = f->context + rows.first * width;
-    if (part_start(&f->part, dim, f->context, y, own.n, rows, err) < 0 ||
-        part_finish(&f->part, rows, err) < 0)
+    const struct shard_range own = shard_local_range(&f->shard, dim);
+    float *all = f->attn_out + rows.first * width;
+    if (shard_gather_start(&f->shard, dim, f->attn_out, y, own.n, rows, err) < 0 ||
+        shard_gather_finish(&f->shard, rows, err) < 0)
         return -1;
     norm_each(f, all, all, rows.n, width, weights);
     for (size_t i = rows.first; i < rows.first + rows.n; i++)
-        memcpy(y + i * own.n, f->context + i * width + own.first, own.n * sizeof *y);
+        memcpy(y + i * own.n, f->attn_out + i * width + own.first, own.n * sizeof *y);
     return 0;
 }
 
-/* Queries and keys are normed: each head by itself, or a row as a whole. */
-static int norm_qk(struct forward *f, struct rows rows, const struct layer *w, struct err *err)
+/* Applies QK norm, over each head or over all heads of a token. */
+static int norm_qk(struct forward *f, struct row_range rows, const struct layer *w, struct err *err)
 {
-    const struct config *c = &f->own;
+    const struct config *c = &f->local;
     const size_t q = config_dim(c, DIM_Q_NORM), k = config_dim(c, DIM_K_NORM);
     const size_t q_width = config_q_width(c), kv_width = config_kv_width(c);
     float *q_rows = f->q + rows.first * q_width, *k_rows = f->k + rows.first * kv_width;
-    if (f->part.ranks && c->qk_norm == QK_NORM_WHOLE)
-        return norm_whole(f, f->q, DIM_Q, rows, &w->q_norm, err) < 0
+    if (f->shard.ranks && c->qk_norm == QK_NORM_WHOLE)
+        return norm_across_heads(f, f->q, DIM_Q, rows, &w->q_norm, err) < 0
                    ? -1
-                   : norm_whole(f, f->k, DIM_KV, rows, &w->k_norm, err);
+                   : norm_across_heads(f, f->k, DIM_KV, rows, &w->k_norm, err);
     norm_each(f, q_rows, q_rows, rows.n * (q_width / q), q, &w->q_norm);
     norm_each(f, k_rows, k_rows, rows.n * (kv_width / k), k, &w->k_norm);
     return 0;
@@ -54,14 +54,14 @@ static void rotate_row(void *arg, size_t index)
 {
     const struct rotate_job *job = arg;
     const struct forward *f = job->f;
-    const struct config *c = &f->own;
-    const size_t i = job->first + index, turned = config_rope_dim(c), at = i * (turned / 2);
+    const struct config *c = &f->local;
+    const size_t i = job->first + index, rope_dim = config_rope_dim(c), at = i * (rope_dim / 2);
     const float *cosine = f->cosine + at, *sine = f->sine + at;
-    f->kernels->rope(f->q + i * config_q_width(c), c->heads, c->head_dim, turned, cosine, sine);
-    f->kernels->rope(f->k + i * config_kv_width(c), c->kv_heads, c->head_dim, turned, cosine, sine);
+    f->kernels->rope(f->q + i * config_q_width(c), c->heads, c->head_dim, rope_dim, cosine, sine);
+    f->kernels->rope(f->k + i * config_kv_width(c), c->kv_heads, c->head_dim, rope_dim, cosine, sine);
 }
 
-void heads_angles(struct forward *f, const struct step *step)
+void forward_rope_angles(struct forward *f, const struct step *step)
 {
     const struct config *c = &f->model->config;
     const size_t half = config_rope_dim(c) / 2;
@@ -74,16 +74,16 @@ void heads_angles(struct forward *f, const struct step *step)
     }
 }
 
-int forward_heads_finish(struct forward *f, const struct layer *w, struct rows rows, struct err *err)
+int forward_finish_qkv(struct forward *f, const struct layer *w, struct row_range rows, struct err *err)
 {
-    const struct config *c = &f->own;
+    const struct config *c = &f->local;
     struct rotate_job job = {f, rows.first};
-    drop_skipped(&w->q, f->q, rows);
-    drop_skipped(&w->k, f->k, rows);
-    drop_skipped(&w->v, f->v, rows);
+    drop_overlap(&w->q, f->q, rows);
+    drop_overlap(&w->k, f->k, rows);
+    drop_overlap(&w->v, f->v, rows);
     if (c->qk_norm && norm_qk(f, rows, w, err) < 0)
         return -1;
     if (c->position == POSITION_ROPE)
-        threads_each(rows.n, 8 * rows.n * config_q_width(c), rotate_row, &job);
+        parallel_for(rows.n, 8 * rows.n * config_q_width(c), rotate_row, &job);
     return 0;
 }

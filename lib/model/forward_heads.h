@@ -1,15 +1,16 @@
-/* What becomes of queries, keys and values between their products and attention. */
+/* Q, K and V between their projections and attention: QK norm and RoPE. */
 #ifndef BMC_FORWARD_HEADS_H
 #define BMC_FORWARD_HEADS_H
 
 #include "model/forward.h"
 
-/* Once a step: cosines and sines of all rows; each sequence has frequencies of its own. */
-void heads_angles(struct forward *f, const struct step *step);
+/* Fills the cosine and sine tables for the positions of a step; called once per step. Each
+ * sequence has its own frequencies. */
+void forward_rope_angles(struct forward *f, const struct step *step);
 
-/* Some rows of f->q, f->k and f->v, as they come out of their products, become those of this rank's heads, with norms and rotary
- * positions. Rows before them have been finished. */
-int forward_heads_finish(struct forward *f, const struct layer *w, struct rows rows,
-                         struct err *err) MUST_USE;
+/* Applies QK norm and rotary positions to a range of rows of f->q, f->k and f->v, in place,
+ * after dropping outputs of other ranks' heads. Rows before the range must be finished already. */
+int forward_finish_qkv(struct forward *f, const struct layer *w, struct row_range rows,
+                       struct err *err) MUST_USE;
 
 #endif

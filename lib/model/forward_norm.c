@@ -1,4 +1,4 @@
-/* Norms of rows. */
+/* RMSNorm and LayerNorm over rows. */
 #include "model/forward_norm.h"
 
 #include "base/threads.h"
@@ -28,10 +28,10 @@ void norm_each(const struct forward *f, float *y, const float *x, size_t rows, s
                const struct norm_weights *weights)
 {
     struct norm_job job = {f, y, x, width, weights};
-    threads_each(rows, 8 * rows * width, norm_row, &job);
+    parallel_for(rows, 8 * rows * width, norm_row, &job);
 }
 
-void norm_rows(const struct forward *f, float *y, const float *x, struct rows rows,
+void norm_rows(const struct forward *f, float *y, const float *x, struct row_range rows,
                const struct norm_weights *weights)
 {
     const size_t width = f->model->config.hidden, at = rows.first * width;

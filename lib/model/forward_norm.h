@@ -1,15 +1,16 @@
-/* Norms of the forward pass: the family's kind, over all threads. */
+/* The norms of the forward pass (RMSNorm or LayerNorm, as the configuration says),
+ * multi-threaded. */
 #ifndef BMC_FORWARD_NORM_H
 #define BMC_FORWARD_NORM_H
 
 #include "model/forward.h"
 
-/* y = norm(x), each of `rows` rows of `width` elements; y may be x. */
+/* y = norm(x) for x [rows][width]; y may be x. */
 void norm_each(const struct forward *f, float *y, const float *x, size_t rows, size_t width,
                const struct norm_weights *weights);
 
-/* The same for some of a step's rows, as wide as the stream. */
-void norm_rows(const struct forward *f, float *y, const float *x, struct rows rows,
+/* norm_each() for a range of a step's rows, [rows][hidden]. */
+void norm_rows(const struct forward *f, float *y, const float *x, struct row_range rows,
                const struct norm_weights *weights);
 
 #endif

@@ -1,16 +1,16 @@
-/* What a forward pass needs before its first step: buffers, tables of positions, the product, attention. */
+/* Opening and closing a forward pass: buffers, position tables, GEMM and attention state. */
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "base/pack.h"
+#include "quant/pack.h"
 #include "model/forward.h"
 #include "model/position.h"
 
 static struct attn_shape attn_shape_of(const struct forward *f, enum precision precision)
 {
-    const struct config *c = &f->own;
-    const size_t first = part_own(&f->part, DIM_Q).first / c->head_dim;
-    return (struct attn_shape){.widen = precision == PRECISION_F32,
+    const struct config *c = &f->local;
+    const size_t first = shard_local_range(&f->shard, DIM_Q).first / c->head_dim;
+    return (struct attn_shape){.dequantize = precision == PRECISION_F32,
                                .heads = c->heads,
                                .kv_heads = c->kv_heads,
                                .head_dim = c->head_dim,
@@ -25,40 +25,40 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
 {
     const struct config *c = &model->config;
     *f = (struct forward){.model = model, .kernels = kernels, .kv = kv, .max_rows = max_rows};
-    f->own = part_config(model);
-    f->chain = chain_open(model);
-    if (part_open(&f->part, model, max_rows, err) < 0)
+    f->local = shard_config(model);
+    f->pipeline = pipeline_open(model);
+    if (shard_open(&f->shard, model, max_rows, err) < 0)
         return -1;
-    const bool side = config_norms_output(c) || c->block == BLOCK_PARALLEL;
+    const bool needs_branch = config_norms_output(c) || c->block == BLOCK_PARALLEL;
     struct {
         float **buffer;
         size_t width;
     } const table[] = {
         {&f->x, c->hidden},
         {&f->h, c->hidden},
-        {&f->q, config_q_width(&f->own) + PACK_OUT},
-        {&f->k, config_kv_width(&f->own) + PACK_OUT},
-        {&f->v, config_kv_width(&f->own) + PACK_OUT},
-        {&f->context, config_q_width(c)},
+        {&f->q, config_q_width(&f->local) + PACK_OUT},
+        {&f->k, config_kv_width(&f->local) + PACK_OUT},
+        {&f->v, config_kv_width(&f->local) + PACK_OUT},
+        {&f->attn_out, config_q_width(c)},
         {&f->up, c->ffn},
         {&f->embedded, c->embed != c->hidden ? c->embed : 1},
         {&f->cosine, c->head_dim},
         {&f->sine, c->head_dim},
-        {&f->side, side ? c->hidden : 1},
+        {&f->branch, needs_branch ? c->hidden : 1},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         *table[i].buffer = mem_alloc(max_rows, table[i].width * sizeof(float));
         if (!*table[i].buffer) {
-            err_set(err, "out of memory: a step of %zu rows needs a buffer of %zu x %zu", max_rows,
+            err_set(err, "out of memory: a step of %zu tokens needs a buffer of %zu x %zu", max_rows,
                     max_rows, table[i].width);
             goto fail;
         }
     }
-    f->attended =
-        f->part.ranks ? mem_alloc(max_rows, config_q_width(&f->own) * sizeof(float)) : f->context;
+    f->attn_out_local =
+        f->shard.ranks ? mem_alloc(max_rows, config_q_width(&f->local) * sizeof(float)) : f->attn_out;
     f->frequency = mem_alloc(kv_setup(kv)->n_seqs, c->head_dim * sizeof(float));
     f->slopes = mem_alloc(c->heads, sizeof(float));
-    if (!f->frequency || !f->slopes || !f->attended) {
+    if (!f->frequency || !f->slopes || !f->attn_out_local) {
         err_set(err, "out of memory");
         goto fail;
     }
@@ -84,7 +84,7 @@ void forward_begin(struct forward *f, size_t seq, size_t length)
     rope_frequencies(c, length, f->frequency + seq * (config_rope_dim(c) / 2));
 }
 
-bool forward_same_rows(const struct forward *f, size_t a, size_t b)
+bool forward_same_rope(const struct forward *f, size_t a, size_t b)
 {
     const size_t n = config_rope_dim(&f->model->config) / 2;
     return memcmp(f->frequency + a * n, f->frequency + b * n, n * sizeof *f->frequency) == 0;
@@ -94,12 +94,12 @@ void forward_close(struct forward *f)
 {
     attn_close(f->attn);
     gemm_close(f->gemm);
-    part_close(&f->part);
-    if (f->attended != f->context)
-        free(f->attended);
+    shard_close(&f->shard);
+    if (f->attn_out_local != f->attn_out)
+        free(f->attn_out_local);
     float *const buffers[] = {f->x,         f->h,      f->q,        f->k,      f->v,
-                              f->context,   f->up,     f->embedded, f->cosine, f->sine,
-                              f->frequency, f->slopes, f->side};
+                              f->attn_out,  f->up,     f->embedded, f->cosine, f->sine,
+                              f->frequency, f->slopes, f->branch};
     for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
         free(buffers[i]);
     *f = (struct forward){0};

@@ -1,12 +1,12 @@
-/* Opening a model. */
+/* Opening a model, and sums over its weights. */
 #include "model/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "base/pages.h"
-#include "model/roles.h"
+#include "base/vm.h"
+#include "model/weight_kinds.h"
 
 int model_open(struct model **out, const char *path, struct err *err)
 {
@@ -25,7 +25,7 @@ int model_open(struct model **out, const char *path, struct err *err)
         weights_bind(&model->weights, &model->config, &model->file, path, err) < 0)
         goto out;
     if (tokenizer_vocab(model->tok) > model->config.vocab) {
-        err_set(err, "%s: its tokenizer has %zu ids, its embedding %zu rows", path,
+        err_set(err, "%s: the tokenizer has %zu ids, but the embedding only %zu rows", path,
                 tokenizer_vocab(model->tok), model->config.vocab);
         goto out;
     }
@@ -44,7 +44,7 @@ void model_close(struct model *model)
     if (!model)
         return;
     weights_release(&model->weights);
-    pages_free(PAGES_THP, model->synthetic, model->synthetic_bytes);
+    vm_free(VM_THP, model->synthetic, model->synthetic_bytes);
     tokenizer_free(model->tok);
     bmc_file_release(&model->file);
     free(model->path);
@@ -62,11 +62,10 @@ int model_lock(const struct model *model, struct err *err)
 int model_chat(const struct model *model, struct chat *chat, struct err *err)
 {
     if (!model->file.chat_bytes)
-        return err_set(
-            err,
-            "%s: has no chat format, since the model that it was made from has no chat template, or "
-            "one that is not known; --chat-format NAME chooses",
-            model->path);
+        return err_set(err,
+                       "%s: has no chat format: the model that it was converted from has no chat "
+                       "template, or an unknown one; choose a format with --chat-format NAME",
+                       model->path);
     return chat_parse(chat, model->file.chat, model->file.chat_bytes, model->path, err);
 }
 
@@ -78,13 +77,13 @@ bool model_is_eos(const struct model *model, uint32_t id)
     return false;
 }
 
-bool model_few_bits(const struct model *model)
+bool model_is_quantized(const struct model *model)
 {
     bool any = false;
     for (size_t i = 0; i < model->file.n_tensors; i++)
-        any |= dtype_few_bits(model->file.tensor[i].dtype);
-    return any ||
-           dtype_few_bits(model_weight_type(model)); /* of a synthetic model, which has no file */
+        any |= dtype_is_quantized(model->file.tensor[i].dtype);
+    /* a synthetic model has no file */
+    return any || dtype_is_quantized(model_weight_type(model));
 }
 
 size_t model_parameters(const struct model *model)
@@ -92,34 +91,32 @@ size_t model_parameters(const struct model *model)
     size_t elements = 0;
     for (size_t i = 0; i < model->file.n_tensors; i++) {
         const uint64_t *shape = model->file.tensor[i].shape;
-        elements += (size_t)(shape[0] * shape[1] * shape[2] * shape[3]); /* fits: padded, it does */
+        /* cannot overflow: the padded size was checked */
+        elements += (size_t)(shape[0] * shape[1] * shape[2] * shape[3]);
     }
     return elements;
 }
 
-/* ---- what a step reads ---- */
+/* ---- weights that a forward pass reads ---- */
 
-/* Tables are only looked up. */
-static bool in_step(const struct role *role, const struct config *c, bool with_head)
+/* True for weights that a step reads whole: not embedding tables, of which it reads single rows. */
+static bool in_step(const struct weight_kind *kind, const struct config *c, bool with_head)
 {
-    return role_wanted(role, c) && !role_is_table(role) &&
-           (with_head || strcmp(role->name, "head.weight") != 0);
+    return weight_kind_wanted(kind, c) && !weight_kind_is_table(kind) &&
+           (with_head || strcmp(kind->name, "head.weight") != 0);
 }
 
-/* Sums what `weigh` says of every matrix of a step. */
+/* Sums weigh(matrix, arg) over all matrices of a forward pass. */
 static size_t sum_matrices(const struct model *model, bool with_head,
                            size_t (*weigh)(const struct mat *mat, const void *arg), const void *arg)
 {
     size_t sum = 0;
-    for (size_t i = 0; i < n_roles; i++) {
-        const struct role *role = &roles[i];
-        if (role->in == DIM_NONE || !in_step(role, &model->config, with_head))
+    for (size_t i = 0; i < n_weight_kinds; i++) {
+        const struct weight_kind *kind = &weight_kinds[i];
+        if (kind->in == DIM_NONE || !in_step(kind, &model->config, with_head))
             continue;
-        for (size_t layer = 0; layer < (role_in_layer(role) ? model->config.layers : 1); layer++) {
-            const char *base = role_in_layer(role) ? (const char *)&model->weights.layer[layer]
-                                                   : (const char *)&model->weights;
-            sum += weigh((const struct mat *)(const void *)(base + role->at), arg);
-        }
+        for (size_t layer = 0; layer < weight_kind_copies(kind, &model->config); layer++)
+            sum += weigh(weight_kind_at(kind, &model->weights, layer), arg);
     }
     return sum;
 }
@@ -140,9 +137,9 @@ size_t model_step_bytes(const struct model *model)
 {
     const struct config *c = &model->config;
     size_t vectors = 0;
-    for (size_t i = 0; i < n_roles; i++)
-        if (roles[i].in == DIM_NONE && in_step(&roles[i], c, true))
-            vectors += config_dim(c, roles[i].out) * (role_in_layer(&roles[i]) ? c->layers : 1);
+    for (size_t i = 0; i < n_weight_kinds; i++)
+        if (weight_kinds[i].in == DIM_NONE && in_step(&weight_kinds[i], c, true))
+            vectors += config_dim(c, weight_kinds[i].out) * weight_kind_copies(&weight_kinds[i], c);
     return sum_matrices(model, true, mat_bytes, NULL) + vectors * sizeof(float);
 }
 
@@ -151,7 +148,7 @@ size_t model_row_macs(const struct model *model, bool with_head)
     return sum_matrices(model, with_head, mat_macs, NULL);
 }
 
-/* The type of most bytes among those that `left` has; DTYPE_COUNT: there is none. */
+/* Returns the type with the most bytes and zeroes its entry; DTYPE_COUNT: all are zero. */
 static enum dtype take_largest(size_t left[DTYPE_COUNT])
 {
     enum dtype largest = DTYPE_F32;

@@ -1,13 +1,13 @@
-/* A model, open: its configuration, tokenizer and weights, in place in the mapped file. */
+/* An open model: configuration, tokenizer and weights, used in place in the mapped file. */
 #ifndef BMC_MODEL_H
 #define BMC_MODEL_H
 
-#include "base/ranks.h"
-#include "format/bmcfile.h"
+#include "ranks/ranks.h"
+#include "format/bmc/bmcfile.h"
 #include "model/config.h"
 #include "model/weights.h"
-#include "text/chat.h"
-#include "text/tokenizer.h"
+#include "text/chat/chat.h"
+#include "text/tokenizer/tokenizer.h"
 
 struct model {
     char *path;
@@ -15,49 +15,52 @@ struct model {
     struct config config;
     struct tokenizer *tok;
     struct weights weights;
-    struct ranks *ranks; /* that it is split over; NULL: this process has all */
-    bool by_layers;      /* split so: this one has layers [first_layer, first_layer + n_layers) */
+    struct ranks *ranks; /* ranks that the model is split over; NULL: not split */
+    /* pipeline parallel: this rank has layers [first_layer, first_layer + n_layers) */
+    bool pipeline_parallel;
     size_t first_layer, n_layers;
-    size_t most_layers; /* that one of the ranks has */
-    void *synthetic;    /* weights in memory, not in a file */
+    size_t max_rank_layers; /* largest n_layers of any rank */
+    void *synthetic;        /* weights of model_synthesize(); NULL: a mapped file */
     size_t synthetic_bytes;
 };
 
-/* Of a list of all types. */
 enum { MODEL_TYPES_SIZE = 64 };
 
-/* Maps and checks the file; nothing is read but the header. */
+/* Maps the file and checks its header; weights are not read. */
 int model_open(struct model **model, const char *path, struct err *err) MUST_USE;
 void model_close(struct model *model);
 
-/* A model of that configuration in memory, with random weights as bmc-convert --synth makes them, and no
- * tokenizer. `name` is what reports call it. */
+/* A model of the given configuration in memory, with the random weights of bmc-convert --synth
+ * and without a tokenizer. `name` is used in reports. */
 int model_synthesize(struct model **model, const struct config *config, const char *name,
                      enum dtype type, uint64_t seed, struct err *err) MUST_USE;
 
-/* Keeps the file's pages in memory. */
+/* Locks the file's pages in memory (mlock). */
 int model_lock(const struct model *model, struct err *err) MUST_USE;
 
-/* The chat format; an error where the model has none. The caller releases it. */
+/* The model's chat format; an error if it has none. The caller releases it. */
 int model_chat(const struct model *model, struct chat *chat, struct err *err) MUST_USE;
 
 bool model_is_eos(const struct model *model, uint32_t id);
 
-/* Type of most bytes of the matrices that a step reads, and all their types, those of most bytes first: "q4k+q6k". */
+/* The dtype with the most bytes among the matrices of a forward pass. */
 enum dtype model_weight_type(const struct model *model);
+
+/* All dtypes of these matrices, by bytes in descending order: "q4_k+q6_k". */
 void model_weight_types(const struct model *model, char text[MODEL_TYPES_SIZE]);
 
-/* Some of its matrices are of few bits. */
-bool model_few_bits(const struct model *model);
+/* True if any matrix has a quantised type. */
+bool model_is_quantized(const struct model *model);
 
-/* Elements of all distinct tensors. */
+/* Number of parameters; tied tensors count once. */
 size_t model_parameters(const struct model *model);
 
-/* Bytes of weights that a decode step must read: all matrices, with their scales, and vectors of the layers and the head;
- * of an embedding that is not the head, one row, left out, as is all padding. */
+/* Bytes of weights that one decode step reads: all matrices with their scales, the norm and bias
+ * vectors, the head. Without padding and without embedding tables, of which it reads one row. */
 size_t model_step_bytes(const struct model *model);
 
-/* Multiply-adds of a row through all matrices, attention left out. The head counts when `with_head`. */
+/* Multiply-adds of one token through all matrices, without attention; the head counts if
+ * `with_head`. */
 size_t model_row_macs(const struct model *model, bool with_head);
 
 #endif

@@ -1,9 +1,11 @@
-/* Rotary positions (Su et al., 2021) and the ways to stretch them; ALiBi (Press et al., 2022). */
+/* Rotary positions (Su et al., 2021), their scalings for longer contexts, and ALiBi (Press et
+ * al., 2022). */
 #include "model/position.h"
 
 #include <math.h>
 
-/* Llama 3: long waves are stretched by the factor, short ones kept, those between blended. */
+/* Llama 3: frequencies with long wavelengths are divided by rope_factor, with short ones kept, and
+ * interpolated in between. */
 static double scale_llama3(const struct config *config, double frequency)
 {
     const double wave = 2 * M_PI / frequency, original = (double)config->rope_original;
@@ -15,15 +17,16 @@ static double scale_llama3(const struct config *config, double frequency)
     return (1 - keep) * frequency / config->rope_factor + keep * frequency;
 }
 
-/* Yarn (Peng et al., 2023): where in the row of waves lies the one that turns so often within the original context. */
+/* YaRN (Peng et al., 2023): the dimension that rotates `turns` times in the original context. */
 static double yarn_edge(const struct config *config, double turns)
 {
-    const double turned = (double)config_rope_dim(config);
-    return turned * log((double)config->rope_original / (turns * 2 * M_PI)) /
+    const double rope_dim = (double)config_rope_dim(config);
+    return rope_dim * log((double)config->rope_original / (turns * 2 * M_PI)) /
            (2 * log(config->rope_theta));
 }
 
-/* Waves are kept up to one edge, stretched from the other on, and blended between. */
+/* YaRN: frequencies of dimensions below the low edge are kept, above the high edge divided by
+ * rope_factor, and blended in between. */
 static double scale_yarn(const struct config *config, size_t j, double frequency)
 {
     double low = yarn_edge(config, config->rope_fast), high = yarn_edge(config, config->rope_slow);
@@ -38,14 +41,14 @@ static double scale_yarn(const struct config *config, size_t j, double frequency
     return frequency / config->rope_factor * stretch + frequency * (1 - stretch);
 }
 
-/* Dynamic: the base grows with a text that is longer than the model's context was. */
+/* Dynamic NTK: a larger theta for sequences longer than the original context. */
 static double base_for(const struct config *config, size_t length)
 {
-    const double turned = (double)config_rope_dim(config), original = (double)config->rope_original;
+    const double rope_dim = (double)config_rope_dim(config), original = (double)config->rope_original;
     if (config->rope_scaling != ROPE_DYNAMIC || !rope_depends(config, length))
         return config->rope_theta;
     const double grown = config->rope_factor * (double)length / original - (config->rope_factor - 1);
-    return config->rope_theta * pow(grown, turned / (turned - 2));
+    return config->rope_theta * pow(grown, rope_dim / (rope_dim - 2));
 }
 
 static double scale(const struct config *config, size_t length, size_t j, double frequency)
@@ -65,10 +68,10 @@ static double scale(const struct config *config, size_t length, size_t j, double
 
 void rope_frequencies(const struct config *config, size_t length, float *frequency)
 {
-    const size_t turned = config_rope_dim(config);
+    const size_t rope_dim = config_rope_dim(config);
     const double base = base_for(config, length);
-    for (size_t j = 0; j < turned / 2; j++)
-        frequency[j] = (float)scale(config, length, j, pow(base, -2.0 * (double)j / (double)turned));
+    for (size_t j = 0; j < rope_dim / 2; j++)
+        frequency[j] = (float)scale(config, length, j, pow(base, -2.0 * (double)j / (double)rope_dim));
 }
 
 bool rope_depends(const struct config *config, size_t length)
@@ -95,7 +98,7 @@ void rope_angles(const float *frequency, size_t half, double gain, const size_t 
 {
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < half; j++) {
-            /* The angle is rounded to f32, as the models were trained. */
+            /* f32, as in training */
             const double angle = (float)position[i] * frequency[j];
             cosine[i * half + j] = (float)(gain * cos(angle));
             sine[i * half + j] = (float)(gain * sin(angle));
@@ -104,7 +107,7 @@ void rope_angles(const float *frequency, size_t half, double gain, const size_t 
 
 void alibi_slopes(const struct config *config, float *slope)
 {
-    size_t whole = 1; /* the largest power of two among the heads */
+    size_t whole = 1; /* the largest power of two not above H */
     while (2 * whole <= config->heads)
         whole *= 2;
     for (size_t h = 0; h < config->heads; h++)

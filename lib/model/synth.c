@@ -1,5 +1,4 @@
-/* Random weights: a counter-based generator picks from a table of quantiles of the normal distribution.
- */
+/* Random weights: a counter-based generator indexes a table of normal quantiles. */
 #include "model/synth.h"
 
 #include <math.h>
@@ -7,17 +6,17 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "base/pack.h"
+#include "quant/pack.h"
 #include "base/threads.h"
 
-enum { TABLE = 65536, PIECE = 1 << 16, COLUMNS = 256 };
+enum { TABLE = 65536, PARALLEL_CHUNK = 1 << 16, COLUMNS = 256 };
 
-/* The normal quantile of p by Newton's method on erfc: exact to the last bits of a double. */
+/* The normal quantile of p by Halley's method on erfc, exact to the last bits of a double. */
 static double quantile(double p)
 {
     if (p > 0.5)
         return -quantile(1 - p);
-    double x = -sqrt(-2 * log(p)); /* a start left of the root or near it */
+    double x = -sqrt(-2 * log(p)); /* starting point */
     for (int i = 0; i < 60; i++) {
         const double error = 0.5 * erfc(-x / M_SQRT2) - p;
         const double density = exp(-x * x / 2) / sqrt(2 * M_PI);
@@ -58,48 +57,48 @@ static uint64_t stream_of(const struct synth *synth, size_t tensor)
 static void fill_range(const struct synth *synth, uint64_t stream, size_t first, size_t n,
                        enum dtype type, void *out)
 {
-    enum { FEW = 256 };
-    float x[FEW];
+    enum { CHUNK = 256 };
+    float x[CHUNK];
     for (size_t from = 0, many; from < n; from += many) {
-        many = size_min(FEW, n - from);
+        many = size_min(CHUNK, n - from);
         for (size_t i = 0; i < many; i++) {
-            /* Four elements share 64 bits. */
+            /* four elements share 64 bits, 16 bits for each */
             const size_t at = first + from + i;
             const uint64_t bits = mix(stream + (at / 4 + 1) * 0x9e3779b97f4a7c15u);
             x[i] = synth->quantile[bits >> 16 * (at % 4) & 0xffff];
         }
-        dtype_narrow((char *)out + from * dtype_size(type), type, x, many);
+        dtype_from_f32((char *)out + from * dtype_size(type), type, x, many);
     }
 }
 
-/* A tensor to fill, plain or packed, by several threads. */
-struct filling {
+/* A tensor to fill in parallel, in row-major or packed layout. */
+struct fill_job {
     const struct synth *synth;
     uint64_t stream;
     enum dtype type;
     char *to;
-    size_t first, n; /* plain: elements */
-    size_t out, in;  /* packed */
+    size_t first, n; /* row-major: range of elements */
+    size_t out, in;  /* packed: shape of the matrix */
     atomic_bool *failed;
 };
 
-static void fill_piece(void *arg, size_t index)
+static void fill_chunk(void *arg, size_t index)
 {
-    const struct filling *f = arg;
-    const size_t i = index * PIECE;
-    fill_range(f->synth, f->stream, f->first + i, size_min(PIECE, f->n - i), f->type,
+    const struct fill_job *f = arg;
+    const size_t i = index * PARALLEL_CHUNK;
+    fill_range(f->synth, f->stream, f->first + i, size_min(PARALLEL_CHUNK, f->n - i), f->type,
                f->to + i * dtype_size(f->type));
 }
 
 void synth_fill(const struct synth *synth, size_t tensor, size_t first, size_t n, enum dtype type,
                 void *out)
 {
-    struct filling filling = {synth, stream_of(synth, tensor), type, out, .first = first, .n = n};
-    threads_each(div_up(n, PIECE), 4 * n, fill_piece, &filling);
+    struct fill_job fill_job = {synth, stream_of(synth, tensor), type, out, .first = first, .n = n};
+    parallel_for(div_up(n, PARALLEL_CHUNK), 4 * n, fill_chunk, &fill_job);
 }
 
-/* One block of a packed matrix of few bits. */
-static void fill_few(const struct filling *f, size_t block)
+/* Fills PACK_OUT rows, a block of the packed layout, of a quantised matrix. */
+static void fill_quantized_block(const struct fill_job *f, size_t block)
 {
     const size_t in = f->in, row = dtype_row_bytes(f->type, in);
     const size_t n_rows = size_min(PACK_OUT, f->out - block * PACK_OUT);
@@ -107,7 +106,7 @@ static void fill_few(const struct filling *f, size_t block)
     char *rows = mem_alloc(n_rows, row);
     for (size_t o = 0; x && rows && o < n_rows; o++) {
         fill_range(f->synth, f->stream, (block * PACK_OUT + o) * in, in, DTYPE_F32, x);
-        dtype_narrow(rows + o * row, f->type, x, in);
+        dtype_from_f32(rows + o * row, f->type, x, in);
     }
     const size_t in_padded = layout_in(LAYOUT_PACKED, in);
     if (x && rows)
@@ -119,12 +118,12 @@ static void fill_few(const struct filling *f, size_t block)
     free(rows);
 }
 
-/* One block of a packed matrix, some columns at a time. */
+/* Fills a block of a packed matrix; of an unquantised one, some columns at a time. */
 static void fill_block(void *arg, size_t block)
 {
-    const struct filling *f = arg;
-    if (dtype_few_bits(f->type)) {
-        fill_few(f, block);
+    const struct fill_job *f = arg;
+    if (dtype_is_quantized(f->type)) {
+        fill_quantized_block(f, block);
         return;
     }
     float rows[PACK_OUT * COLUMNS]; /* or as many bf16 */
@@ -144,13 +143,13 @@ bool synth_fill_packed(const struct synth *synth, size_t tensor, size_t out, siz
                        void *packed)
 {
     atomic_bool failed = false;
-    struct filling filling = {.synth = synth,
-                              .stream = stream_of(synth, tensor),
-                              .type = type,
-                              .to = packed,
-                              .out = out,
-                              .in = in,
-                              .failed = &failed};
-    threads_each(div_up(out, PACK_OUT), 4 * out * in, fill_block, &filling);
+    struct fill_job fill_job = {.synth = synth,
+                                .stream = stream_of(synth, tensor),
+                                .type = type,
+                                .to = packed,
+                                .out = out,
+                                .in = in,
+                                .failed = &failed};
+    parallel_for(div_up(out, PACK_OUT), 4 * out * in, fill_block, &fill_job);
     return !failed;
 }

@@ -1,10 +1,10 @@
-/* Random weights N(0, 0.02), reproducible and fast. */
+/* Reproducible random weights, N(0, 0.02). */
 #ifndef BMC_SYNTH_H
 #define BMC_SYNTH_H
 
-#include "base/dtype.h"
+#include "quant/dtype.h"
 
-/* A table of 65536 values of N(0, 0.02); every weight is one of them. */
+/* Weights are values of a table of 65536 quantiles of N(0, 0.02). */
 struct synth {
     uint64_t seed;
     float *quantile;
@@ -13,12 +13,13 @@ struct synth {
 bool synth_open(struct synth *synth, uint64_t seed);
 void synth_close(struct synth *synth);
 
-/* Elements [first, first + n) of tensor `tensor`, in the given type, which has a dtype_size(). Uses all threads. */
+/* Elements [first, first + n) of tensor number `tensor`, in a type that has a dtype_size().
+ * Multi-threaded. */
 void synth_fill(const struct synth *synth, size_t tensor, size_t first, size_t n, enum dtype type,
                 void *out);
 
-/* All elements of tensor `tensor`, a matrix [out][in], packed (base/pack.h). Uses all threads. False when memory for rows
- * of few bits cannot be had. */
+/* All elements of tensor number `tensor`, a matrix [out][in], packed (quant/pack.h).
+ * Multi-threaded. False if out of memory. */
 bool synth_fill_packed(const struct synth *synth, size_t tensor, size_t out, size_t in, enum dtype type,
                        void *packed) MUST_USE;
 

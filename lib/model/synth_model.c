@@ -1,14 +1,14 @@
-/* A model in memory with random weights of a known shape: for measuring without a file. */
+/* A model with random weights in memory, for measurements without a file. */
 #include <stdlib.h>
 
-#include "base/pack.h"
-#include "base/pages.h"
+#include "quant/pack.h"
+#include "base/vm.h"
 #include "model/model.h"
-#include "model/roles.h"
+#include "model/weight_kinds.h"
 #include "model/synth.h"
 
-/* Places the tensors of a model one after the other in a block, or only measures it while `base` is NULL. */
-struct placing {
+/* Places tensors one behind the other; while `base` is NULL, only adds up their size. */
+struct placement {
     struct model *model;
     const struct synth *synth;
     enum dtype type;
@@ -17,14 +17,13 @@ struct placing {
     bool failed;
 };
 
-/* Vectors are f32 and constant, matrices random. */
-static void fill_vector(const struct role *role, size_t n, float *out)
+static void fill_vector(const struct weight_kind *kind, size_t n, float *out)
 {
     for (size_t i = 0; i < n; i++)
-        out[i] = role->fill == FILL_ONE ? 1 : 0;
+        out[i] = kind->fill == FILL_ONE ? 1 : 0;
 }
 
-static void fill_matrix(struct placing *p, const struct mat *mat, void *data)
+static void fill_matrix(struct placement *p, const struct mat *mat, void *data)
 {
     if (mat->layout == LAYOUT_PACKED)
         p->failed |= !synth_fill_packed(p->synth, p->index, mat->out, mat->in, mat->dtype, data);
@@ -32,13 +31,13 @@ static void fill_matrix(struct placing *p, const struct mat *mat, void *data)
         synth_fill(p->synth, p->index, 0, mat->out * mat->in, mat->dtype, data);
 }
 
-static void place(struct placing *p, const struct role *role, void *target)
+static void place_tensor(struct placement *p, const struct weight_kind *kind, void *target)
 {
     const struct config *c = &p->model->config;
-    const size_t out = config_dim(c, role->out), in = config_dim(c, role->in);
-    const enum dtype type = role->in == DIM_NONE ? DTYPE_F32 : p->type;
-    const enum layout layout = role_layout(role, c, type);
-    if (c->tied_head && strcmp(role->name, "head.weight") == 0) {
+    const size_t out = config_dim(c, kind->out), in = config_dim(c, kind->in);
+    const enum dtype type = kind->in == DIM_NONE ? DTYPE_F32 : p->type;
+    const enum layout layout = weight_kind_layout(kind, c, type);
+    if (c->tied_head && strcmp(kind->name, "head.weight") == 0) {
         p->model->weights.head.weight = p->model->weights.embed;
         return;
     }
@@ -46,8 +45,8 @@ static void place(struct placing *p, const struct role *role, void *target)
     p->end = round_up(p->end + layout_bytes(layout, type, out, in), 4096);
     if (!data)
         return;
-    if (role->in == DIM_NONE) {
-        fill_vector(role, out, data);
+    if (kind->in == DIM_NONE) {
+        fill_vector(kind, out, data);
         *(const float **)target = data;
     } else {
         struct mat *mat = target;
@@ -62,19 +61,12 @@ static void place(struct placing *p, const struct role *role, void *target)
     p->index++;
 }
 
-static void place_all(struct placing *p)
+static void place_tensors(struct placement *p)
 {
-    struct model *model = p->model;
     p->end = p->index = 0;
-    for (size_t i = 0; i < n_roles; i++) {
-        const bool in_layer = role_in_layer(&roles[i]);
-        if (!role_wanted(&roles[i], &model->config))
-            continue;
-        for (size_t layer = 0; layer < (in_layer ? model->config.layers : 1); layer++) {
-            char *owner = in_layer ? (char *)&model->weights.layer[layer] : (char *)&model->weights;
-            place(p, &roles[i], owner + roles[i].at);
-        }
-    }
+    for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
+        for (size_t layer = 0; layer < weight_kind_copies(kind, &p->model->config); layer++)
+            place_tensor(p, kind, weight_kind_at(kind, &p->model->weights, layer));
 }
 
 int model_synthesize(struct model **out, const struct config *config, const char *name, enum dtype type,
@@ -82,7 +74,7 @@ int model_synthesize(struct model **out, const struct config *config, const char
 {
     struct synth synth = {0};
     struct model *model = calloc(1, sizeof *model);
-    struct placing placing = {.model = model, .synth = &synth, .type = type};
+    struct placement placement = {.model = model, .synth = &synth, .type = type};
     *out = NULL;
     if (!model || !(model->path = strdup(name)) ||
         !(model->weights.layer = calloc(config->layers, sizeof *model->weights.layer)) ||
@@ -91,20 +83,20 @@ int model_synthesize(struct model **out, const struct config *config, const char
         return err_set(err, "out of memory for a model");
     }
     model->config = *config;
-    place_all(&placing);
-    model->synthetic_bytes = placing.end;
-    model->synthetic = placing.base = pages_get(PAGES_THP, placing.end);
+    place_tensors(&placement);
+    model->synthetic_bytes = placement.end;
+    model->synthetic = placement.base = vm_get(VM_THP, placement.end);
     if (!model->synthetic) {
         model_close(model);
         synth_close(&synth);
-        return err_set(err, "out of memory: %s needs %zu bytes of weights; use fewer --layers", name,
-                       placing.end);
+        return err_set(err, "out of memory: the weights of %s need %zu bytes; use fewer --layers", name,
+                       placement.end);
     }
-    place_all(&placing);
+    place_tensors(&placement);
     synth_close(&synth);
-    if (placing.failed) {
+    if (placement.failed) {
         model_close(model);
-        return err_set(err, "out of memory for rows of random weights");
+        return err_set(err, "out of memory for random weights");
     }
     *out = model;
     return 0;

@@ -1,19 +1,20 @@
-/* Ratios of two measurements, with intervals. */
+/* Ratios of two measurements, with confidence intervals. */
 #include "prof/compare.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/stat.h"
+#include "report/stat.h"
 
 enum { EXACT_PAIRS = 400 };
 
-static const double ONE_SIDE = 0.025; /* of 95 %, on either side */
+static const double ONE_SIDE = 0.025; /* tail probability on each side of the 95 % interval */
 
-/* P(U <= u) for u = 0, 1, ... until it exceeds what one side may have; returns how many do not. U counts the pairs in
- * which a's value is the larger. The largest value of all is one of the i of a with probability i / (i + j), and then
- * larger than all j of b: so p[i][j](u) = i/(i+j) p[i-1][j](u-j) + j/(i+j) p[i][j-1](u). */
+/* Number of values u = 0, 1, .. with P(U <= u) within one tail. U, Wilcoxon's rank sum statistic,
+ * counts the pairs in which the value of sample a is larger. The largest of all i + j values
+ * belongs to sample a with probability i / (i + j), and then exceeds all j values of b: p[i][j](u)
+ * = i/(i+j) p[i-1][j](u-j) + j/(i+j) p[i][j-1](u). */
 static size_t exact_rank(size_t n_a, size_t n_b)
 {
     double p[COMPARE_ROUNDS + 1][EXACT_PAIRS / 2 + 1] = {{0}}, sum = 0;
@@ -28,10 +29,10 @@ static size_t exact_rank(size_t n_a, size_t n_b)
         }
     for (size_t u = 0; u <= half; u++) {
         sum += p[n_b][u];
-        if (sum > ONE_SIDE + 1e-12) /* sums of doubles: 1 in 40 is not more than 1 in 40 */
+        if (sum > ONE_SIDE + 1e-12) /* 1e-12: rounding; exactly 1/40 is within */
             return u;
     }
-    return half; /* not reached: half of all is more than one side */
+    return half; /* not reached: half of all values exceed the tail */
 }
 
 static size_t normal_rank(size_t n_a, size_t n_b)
@@ -80,7 +81,8 @@ struct change change_of(const double *a, size_t n_a, const double *b, size_t n_b
     return change;
 }
 
-/* P(W <= w) for w = 0, 1, ... of the signed rank sum: each of the ranks 1 to n is in it or not, alike. */
+/* Number of values w with P(W <= w) within one tail. W is the signed rank sum: it includes each
+ * rank from 1 to n with probability 1/2. */
 size_t change_pair_rank(size_t n)
 {
     enum { MOST = COMPARE_ROUNDS * (COMPARE_ROUNDS + 1) / 2 };

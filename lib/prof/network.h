@@ -1,18 +1,19 @@
-/* A network between hosts by the alpha-beta model: a message takes a latency, and a time for each of its bytes. */
+/* A network between hosts by the alpha-beta model: a message takes a latency plus a time per
+ * byte. */
 #ifndef BMC_NETWORK_H
 #define BMC_NETWORK_H
 
 #include "base/err.h"
-#include "decode/sent.h"
+#include "decode/comm_model.h"
 
 struct network {
     double latency_ms, byte_ms;
 };
 
-/* "100Gb,2us": bits a second that a host can send, and receive meanwhile, and the latency from program to program. */
+/* Parses "100Gb,2us": bits per second per direction, and latency between processes. */
 int network_parse(struct network *network, const char *text, struct err *err) MUST_USE;
 
-/* What a step's transfers add to it. */
+/* Milliseconds that the transfers of a step take. */
 double network_ms(const struct network *network, const struct transfers *transfers, size_t ranks);
 
 #endif

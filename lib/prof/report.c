@@ -1,15 +1,42 @@
-/* Rows of the attention block and of the roofs, and what all rows carry. */
+/* Rows of the attention block and of the roofline, and members common to all rows. */
 #include "prof/report.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cache_types.h"
+#include "quant/cache_types.h"
 #include "base/cpu.h"
-#include "base/stat.h"
+#include "base/mem.h"
+#include "report/stat.h"
 #include "prof/rows.h"
 
-/* null where there is nothing to tell: an event that is not counted is no zero. */
+bool contender_fits(const struct contender *contender, size_t rows, struct err *err)
+{
+    if (!contender->longest || rows <= contender->longest)
+        return true;
+    (void)err_set(err, "%zu tokens are beyond the model's context of %zu", rows, contender->longest);
+    return false;
+}
+
+static int note_failure(struct failures *failures, const char *policy, const struct err *why,
+                        struct err *err)
+{
+    if (mem_grow(&failures->list, &failures->cap, failures->n, sizeof *failures->list, err) < 0)
+        return -1;
+    struct failure *failure = &failures->list[failures->n++];
+    *failure = (struct failure){.why = *why};
+    snprintf(failure->policy, sizeof failure->policy, "%s", policy);
+    return 0;
+}
+
+void failures_release(struct failures *failures)
+{
+    free(failures->list);
+    *failures = (struct failures){0};
+}
+
+/* null rather than 0 for events that are not counted */
 json_t *rows_count(int64_t value) { return value < 0 ? json_null() : json_integer(value); }
 
 json_t *rows_real_if(bool there, double value) { return there ? json_real(value) : json_null(); }
@@ -31,7 +58,6 @@ int rows_add_samples(json_t *row, const char *figure, const void *first, size_t 
     return rc;
 }
 
-/* What the run is on and with. */
 static json_t *setup_members(const struct report *report)
 {
     const struct run *run = &report->run;
@@ -55,11 +81,19 @@ int rows_merge(json_t *row, json_t *more, struct err *err)
     return rc < 0 ? err_set(err, "out of memory for a row") : 0;
 }
 
+int rows_end(int rc, json_t *row, json_t *rows, struct err *err)
+{
+    if (rc == 0)
+        return json_push(rows, row, err);
+    json_decref(row);
+    return rc;
+}
+
 int rows_add_cache(const struct kv_spec *spec, bool valid, json_t *row, struct err *err)
 {
     return rows_merge(row,
-                      json_pack("{s:s, s:s, s:b}", "attended", valid ? "valid" : "policy", "alloc",
-                                pages_alloc_name(spec->alloc), "lockstep", spec->lockstep),
+                      json_pack("{s:s, s:s, s:b}", "attended", valid ? "valid" : "padded", "alloc",
+                                vm_alloc_name(spec->alloc), "lockstep", spec->lockstep),
                       err);
 }
 
@@ -68,7 +102,7 @@ int rows_add_setup(const struct report *report, const struct kv_spec *spec, json
 {
     if (rows_merge(row, setup_members(report), err) < 0)
         return -1;
-    return spec ? rows_add_cache(spec, kv_spec_valid_rows(spec), row, err) : 0;
+    return spec ? rows_add_cache(spec, kv_spec_attends_valid(spec), row, err) : 0;
 }
 
 int rows_add_failure(const struct report *report, const char *policy, const struct kv_spec *spec,
@@ -82,10 +116,7 @@ int rows_add_failure(const struct report *report, const char *policy, const stru
         rc = json_put(row, "N", json_integer((json_int_t)N), err);
     if (rc == 0)
         rc = json_put(row, "error", json_text(why->text, strlen(why->text)), err);
-    if (rc == 0)
-        rc = json_push(rows, json_incref(row), err);
-    json_decref(row);
-    return rc < 0 ? -1 : failures_note(report->failures, policy, why, err);
+    return rows_end(rc, row, rows, err) < 0 ? -1 : note_failure(report->failures, policy, why, err);
 }
 
 static double median_of(const struct block_result *result, size_t n, size_t at)
@@ -129,7 +160,8 @@ static json_t *block_counts(const struct block_result *r)
 static int block_row(const struct report *report, const struct contender *contender,
                      const struct block_result *result, size_t n, json_t *rows, struct err *err)
 {
-    const struct block_result *last = &result[n - 1]; /* counts are the same in every run, or nearly */
+    /* Allocation counts hardly differ between runs: the last run's are reported. */
+    const struct block_result *last = &result[n - 1];
     json_t *row = json_pack("{s:s, s:I, s:s, s:I, s:I}", "policy", contender->text, "T",
                             (json_int_t)last->T, "T_from", kv_T_from_name(last->T_from), "r",
                             (json_int_t)last->r, "batch", (json_int_t)report->run.batch);
@@ -140,10 +172,7 @@ static int block_row(const struct report *report, const struct contender *conten
         rc = rows_add_samples(row, "total_ms", &result->total_ms, n, sizeof *result, err);
     if (rc == 0)
         rc = rows_add_setup(report, &contender->spec, row, err);
-    if (rc == 0)
-        rc = json_push(rows, json_incref(row), err);
-    json_decref(row);
-    return rc;
+    return rows_end(rc, row, rows, err);
 }
 
 int report_blocks(const struct report *report, const struct contender *contender, size_t n,
@@ -157,7 +186,7 @@ int report_blocks(const struct report *report, const struct contender *contender
         err_set(err, "out of memory for %zu results", n * repeat);
         goto out;
     }
-    /* In turns, so that drift of the machine meets all alike. */
+    /* Alternating the policies spreads slow drift of the machine over all of them. */
     for (size_t round = 0; round < rounds; round++)
         for (size_t i = 0; i < n; i++) {
             struct block_result one;
@@ -171,8 +200,7 @@ int report_blocks(const struct report *report, const struct contender *contender
             }
             if (round >= (size_t)report->warmup)
                 result[i * repeat + round - (size_t)report->warmup] = one;
-            if (report->progress)
-                report->progress(report->arg, round * n + i + 1, rounds * n);
+            report_progress(report, round * n + i + 1, rounds * n);
         }
     rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++)
@@ -187,7 +215,7 @@ out:
     return rc;
 }
 
-/* Of each kind of peak the members' names; where the machine has no such instructions, both are null. */
+/* Adds the peak rate of each enum peak_kind; null if the CPU lacks the instructions. */
 static int add_peaks(json_t *row, const struct roof *roof, struct err *err)
 {
     static const struct {
@@ -216,8 +244,5 @@ int report_roof(const struct report *report, const struct roof *roof, json_t *ro
     int rc = row ? add_peaks(row, roof, err) : err_set(err, "out of memory for a row");
     if (rows_merge(row, rest, err) < 0)
         rc = -1;
-    if (rc == 0)
-        rc = json_push(rows, json_incref(row), err);
-    json_decref(row);
-    return rc;
+    return rows_end(rc, row, rows, err);
 }

@@ -1,98 +1,117 @@
-/* Runs that are compared, and their rows: every row carries what is needed to repeat it. */
+/* Runs the measurements that bmc-prof compares and builds their result rows; every row has all
+ * settings needed to repeat it. */
 #ifndef BMC_REPORT_H
 #define BMC_REPORT_H
 
 #include "base/json.h"
-#include "prof/failures.h"
-#include "prof/roof.h"
+#include "base/err.h"
+#include "prof/roofline.h"
 #include "prof/run.h"
 
-/* What the rows say beside their measurements. */
+/* Policies that could not be measured: a failure costs only the rows of its policy. */
+struct failure {
+    char policy[128]; /* as given */
+    struct err why;
+    bool told; /* reported already */
+};
+
+struct failures {
+    struct failure *list;
+    size_t n, cap;
+};
+
+void failures_release(struct failures *failures);
+
+/* The common part of all rows. */
 struct report {
     struct run run;
-    const char *shape; /* of a shape file, or the model's path */
+    const char *shape; /* name of a shape, or the path of the model */
     char model_id[65]; /* of a model file, or "" */
     enum dtype weight_type;
-    const char *version, *commit; /* of the program; commit: NULL for a build outside git */
+    const char *version, *commit; /* of the program; commit NULL: built outside git */
     char timestamp[32];           /* when the run began: UTC, ISO 8601 */
     int repeat, warmup;
-    size_t
-        memory_bytes; /* for the cache: the use cases' batches are as large as that holds; 0: as they are given */
-    struct failures *failures;                              /* filled */
-    void (*progress)(void *arg, size_t done, size_t total); /* runs; may be NULL */
+    /* memory for the cache, which limits batch sizes of use cases; 0: no limit */
+    size_t memory_bytes;
+    struct failures *failures;                              /* output: what failed */
+    void (*progress)(void *arg, size_t done, size_t total); /* called after each run; may be NULL */
     void *arg;
 };
 
-/* Policies to compare, with the text that named each. */
+/* A cache policy to compare, with the option text that named it. */
 struct contender {
     const char *text;
     struct kv_spec spec;
-    size_t longest; /* tokens that a sequence can have under it; 0: any number */
+    size_t longest; /* maximum tokens of a sequence; 0: no limit */
 };
 
-/* A contender that cannot be measured leaves a row with the reason as its member "error", is noted in report->failures,
- * and ends nothing. */
+/* If a policy cannot be measured, the functions below add a row whose member "error" says why,
+ * record it in report->failures, and measure the other policies. */
 
-/* The attention block under every contender, in turns: one row each, medians of the repeats. */
+/* Runs the attention block under every policy, alternating between policies; adds one row per
+ * policy with medians over the repeats. */
 int report_blocks(const struct report *report, const struct contender *contender, size_t n,
                   json_t *rows, struct err *err) MUST_USE;
 
-/* Of all tokens of a contender; NaN where it could not be measured. */
+/* Latency over all tokens decoded under a policy; NaN if it could not be measured. */
 struct latency_all {
     double p50_ms, p95_ms;
 };
 
 struct latency_case {
-    size_t depth; /* rows before the first token, written and not computed; 0 with a snapshot */
-    size_t every; /* tokens that share a row; 0: a part in 32 of them */
-    struct latency_all *all; /* [contenders], filled; may be NULL */
+    /* context depth of the first token, with synthetic KV entries; 0 with a snapshot */
+    size_t depth;
+    size_t every;            /* tokens per row; 0: 1/32 of all tokens */
+    struct latency_all *all; /* [contenders], output; may be NULL */
 };
 
-/* Latency of the n-th token: a row for every `every` tokens, with columns of medians, 95th percentiles and slowest tokens
- * for each contender ("bmc:T=16_ms", "bmc:T=16_p95_ms", "bmc:T=16_max_ms"). Decoding begins with one token behind `depth` rows, or with
- * the first sequence of the snapshot, and fills the context. */
+/* Latency as a function of the token's position: adds a row for every `every` tokens with median,
+ * 95th percentile and maximum of each policy ("bmc:T=16_ms", "bmc:T=16_p95_ms", "bmc:T=16_max_ms").
+ * Decoding starts with one token at depth `depth`, or from the first sequence of the snapshot, and
+ * continues until the context is full. */
 int report_latency(const struct report *report, const struct model *model,
                    const struct contender *contender, size_t n, const struct latency_case *what,
                    json_t *rows, struct err *err) MUST_USE;
 
-/* One test of the bench: a prompt of n_prompt tokens (n_gen 0), or n_gen tokens, after `depth` rows. */
+/* Prefill of n_prompt tokens (n_gen is 0) or decoding of n_gen tokens, at context depth `depth`. */
 struct bench_test {
     size_t batch, n_prompt, n_gen, depth;
 };
 
-/* One row per test and contender, all in turns; the limit that roof_share is of is measured beside every run, with
- * blocks of `roof_bytes`. */
+/* One row per test and policy, all alternating; the limit that roof_share refers to is measured
+ * beside every run, with blocks of `roof_bytes`. */
 int report_bench(const struct report *report, const struct model *model,
                  const struct contender *contender, size_t n_contenders, const struct bench_test *test,
                  size_t n_tests, size_t roof_bytes, json_t *rows, struct err *err) MUST_USE;
 
-/* Prompt and generation together under every contender: generated tokens per second of the whole, and the same
- * divided by the first contender's that is called paged (BMC paper, table II). */
+/* Measures prefill and decoding together under every policy: generated tokens per second, absolute
+ * and relative to the first paged policy (BMC paper, table II). */
 int report_usecases(const struct report *report, const struct model *model,
                     const struct contender *contender, size_t n, const struct bench_test *test,
                     size_t n_tests, json_t *rows, struct err *err) MUST_USE;
 
-/* For every case a row for each equation of the papers and for each contender: bytes by arithmetic, and what a cache of at
- * most `run_bytes` counts. `budget`: for how many prompts that is enough; 0: not asked. */
+/* For every case, adds a row for each equation of the papers and for each policy: predicted bytes,
+ * and bytes counted by a real cache of at most `run_bytes`. `budget`: memory for which the number
+ * of prompts that fit is reported; 0: none. */
 int report_memory(const struct report *report, const struct contender *contender, size_t n,
                   const struct memory_case *what, size_t n_cases, size_t budget, size_t run_bytes,
                   json_t *rows, struct err *err) MUST_USE;
 
-/* Hosts that are to be thought of. */
+/* Hypothetical hosts whose step times are predicted. */
 struct ranks_case {
     const char *network_text;
     struct network network;
     const size_t *batch, *ranks;
     size_t n_batches, n_ranks;
-    size_t depth, n_gen; /* rows before the steps that are measured, and how many these are */
+    size_t depth, n_gen; /* context depth, and number of measured steps */
 };
 
-/* For every batch a row of one process, then of each number of ranks and each split that the model can have: the step to be
- * expected. */
+/* Predicts step times: for every batch size, adds a row for one process, then one for each number
+ * of ranks and each form of parallelism that the model allows. */
 int report_ranks(const struct report *report, const struct model *model, const struct kv_spec *spec,
                  const struct ranks_case *what, json_t *rows, struct err *err) MUST_USE;
 
-/* The only row of `roof`. */
+/* Adds the row of the roofline. */
 int report_roof(const struct report *report, const struct roof *roof, json_t *rows,
                 struct err *err) MUST_USE;
 

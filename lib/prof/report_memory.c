@@ -1,10 +1,9 @@
-/* Rows of what caches take: by the papers' equations, by each policy's arithmetic, and as an opened cache counts it. */
-#include "base/dtype.h"
+/* Memory of caches: by the papers' equations, by each policy's formula, and as counted by an
+ * opened cache. */
+#include "quant/dtype.h"
 #include "prof/rows.h"
 
-/* ---- the equations ---- */
-
-/* Segment paper, eq. 1: K and V of a token in all layers. */
+/* Bytes of K and V of one token over all layers (segment paper, eq. 1). */
 static double token_bytes(const struct run *run)
 {
     const struct config *c = &run->config;
@@ -12,30 +11,30 @@ static double token_bytes(const struct run *run)
            (double)dtype_row_bytes(run->kv_type, c->head_dim);
 }
 
-/* Rows that one prompt and its answers take. */
+/* Number of KV entries allocated for one prompt and the tokens generated from it. */
 typedef double equation_rows(const struct run *run, const struct memory_case *what);
 
-/* Eq. 2. */
+/* One contiguous cache per beam (segment paper, eq. 2). */
 static double standard_rows(const struct run *run, const struct memory_case *what)
 {
     (void)run;
     return (double)what->beams * (double)(what->prompt + what->answer);
 }
 
-/* Eq. 3, of steps of 16. */
+/* Prompt shared by all beams, generated tokens in growth steps of 16 (segment paper, eq. 3). */
 static double segment_rows(const struct run *run, const struct memory_case *what)
 {
     (void)run;
     return (double)what->prompt + (double)what->beams * (double)round_up(what->answer, 16);
 }
 
-/* A window of S = N positions that shifts without a copy, as the note on the HTP has it: twice S - 1 rows. */
+/* A sliding window of S = N positions in 2 S - 1 entries, so that it rarely copies (HTP note). */
 static double window_rows(const struct run *run, const struct memory_case *what)
 {
     return 2.0 * (double)what->beams * (double)(run->N - 1);
 }
 
-/* And with half of them to spare, and more copies. */
+/* A sliding window with half of that slack, which copies more often. */
 static double short_window_rows(const struct run *run, const struct memory_case *what)
 {
     return 1.5 * (double)what->beams * (double)(run->N - 1);
@@ -51,22 +50,20 @@ static const struct equation {
     {"1.5(N-1) rows", short_window_rows},
 };
 
-/* ---- rows ---- */
-
-/* To the last byte, as long as a double has it. */
+/* An integer as long as a double represents it exactly. */
 static json_t *bytes_value(double bytes)
 {
     return bytes < 0x1p53 ? json_integer((json_int_t)bytes) : json_real(bytes);
 }
 
-struct job {
+struct memory_job {
     const struct report *report;
     size_t budget, run_bytes;
     json_t *rows;
 };
 
-/* Takes over `of_run`. */
-static int add_row(const struct job *job, const char *policy, const struct kv_spec *spec,
+/* Adds a row; takes ownership of `of_run`, the measured members. */
+static int add_row(const struct memory_job *job, const char *policy, const struct kv_spec *spec,
                    bool is_equation, const struct memory_case *what, double bytes, json_t *of_run,
                    struct err *err)
 {
@@ -82,15 +79,12 @@ static int add_row(const struct job *job, const char *policy, const struct kv_sp
         rc = rows_add_setup(job->report, spec, row, err);
     if (rc == 0 && is_equation)
         rc = json_put(row, "attended", json_null(), err);
-    if (rc == 0)
-        rc = json_push(job->rows, json_incref(row), err);
-    json_decref(row);
-    return rc;
+    return rows_end(rc, row, job->rows, err);
 }
 
-/* `spec` is that of any contender: so that all rows have the same members. */
-static int equation_row(const struct job *job, const struct equation *e, const struct kv_spec *spec,
-                        const struct memory_case *what, struct err *err)
+/* Adds an equation's row. `spec`, of any policy, only gives all rows the same members. */
+static int equation_row(const struct memory_job *job, const struct equation *e,
+                        const struct kv_spec *spec, const struct memory_case *what, struct err *err)
 {
     const double one = e->rows(&job->report->run, what) * token_bytes(&job->report->run);
     const double fits = one > 0 ? (double)job->budget / one : 0;
@@ -100,8 +94,8 @@ static int equation_row(const struct job *job, const struct equation *e, const s
     return add_row(job, e->name, spec, true, what, (double)what->batch * one, none, err);
 }
 
-static int policy_row(const struct job *job, const struct contender *c, const struct memory_case *what,
-                      struct err *err)
+static int policy_row(const struct memory_job *job, const struct contender *c,
+                      const struct memory_case *what, struct err *err)
 {
     struct memory_result r;
     struct err why;
@@ -128,25 +122,18 @@ static int policy_row(const struct job *job, const struct contender *c, const st
     return add_row(job, c->text, &c->spec, false, what, (double)r.bytes, of_run, err);
 }
 
-static int case_rows(const struct job *job, const struct contender *contender, size_t n,
-                     const struct memory_case *what, struct err *err)
-{
-    for (size_t i = 0; i < ARRAY_LEN(equations); i++)
-        if (equation_row(job, &equations[i], &contender[0].spec, what, err) < 0)
-            return -1;
-    for (size_t i = 0; i < n; i++)
-        if (policy_row(job, &contender[i], what, err) < 0)
-            return -1;
-    return 0;
-}
-
 int report_memory(const struct report *report, const struct contender *contender, size_t n,
                   const struct memory_case *what, size_t n_cases, size_t budget, size_t run_bytes,
                   json_t *rows, struct err *err)
 {
-    const struct job job = {report, budget, run_bytes, rows};
-    for (size_t i = 0; i < n_cases; i++)
-        if (case_rows(&job, contender, n, &what[i], err) < 0)
-            return -1;
+    const struct memory_job job = {report, budget, run_bytes, rows};
+    for (size_t c = 0; c < n_cases; c++) {
+        for (size_t i = 0; i < ARRAY_LEN(equations); i++)
+            if (equation_row(&job, &equations[i], &contender[0].spec, &what[c], err) < 0)
+                return -1;
+        for (size_t i = 0; i < n; i++)
+            if (policy_row(&job, &contender[i], &what[c], err) < 0)
+                return -1;
+    }
     return 0;
 }

@@ -1,13 +1,13 @@
-/* Rows of steps that are to be expected of several hosts. */
+/* Rows of predicted step times on several hosts. */
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "base/stat.h"
+#include "report/stat.h"
 #include "prof/rows.h"
 
 static const char *const split_names[RANKS_SPLITS] = {"none", "tensor", "layers", "requests"};
 
-/* What was measured: a step of so many sequences, in each round. */
+/* Measured cost of a step with a given number of sequences, one entry per round. */
 struct size_cost {
     size_t rows;
     struct step_cost *round;
@@ -37,8 +37,6 @@ static int each_way(const struct model *model, const struct ranks_case *what, wa
     return rc;
 }
 
-/* ---- measuring ---- */
-
 struct finder {
     const struct report *report;
     const struct model *model;
@@ -53,7 +51,7 @@ static struct size_cost *find_size(const struct costs *costs, size_t rows)
     return NULL;
 }
 
-/* Notes that steps of so many sequences are wanted. */
+/* Adds the number of sequences that each rank computes to the list of batch sizes to measure. */
 static int want_size(void *arg, const struct ranks_way *way, struct err *err)
 {
     const struct finder *finder = arg;
@@ -68,7 +66,7 @@ static int want_size(void *arg, const struct ranks_way *way, struct err *err)
     return 0;
 }
 
-/* All sizes take turns. */
+/* Measures steps of all listed batch sizes, alternating between them. */
 static int measure(const struct report *report, const struct model *model, const struct kv_spec *spec,
                    const struct ranks_case *what, const struct costs *costs, struct err *err)
 {
@@ -82,26 +80,24 @@ static int measure(const struct report *report, const struct model *model, const
                 return -1;
             if (round >= report->warmup)
                 costs->size[i].round[round - report->warmup] = cost;
-            if (report->progress)
-                report->progress(report->arg, (size_t)round * costs->n + i + 1, (size_t)all * costs->n);
+            report_progress(report, (size_t)round * costs->n + i + 1, (size_t)all * costs->n);
         }
     return 0;
 }
 
-/* ---- rows ---- */
-
-struct writer {
+struct ranks_writer {
     const struct report *report;
     const struct model *model;
     const struct ranks_case *what;
     const struct kv_spec *spec;
     const struct costs *costs;
     json_t *rows;
-    double one_ms; /* the step of one process, of this batch */
+    double one_ms; /* step time of one process with this batch */
 };
 
-/* The step of each round, and the median's parts. */
-static struct ranks_step expect(const struct writer *w, const struct ranks_way *way, double *step_ms)
+/* Predicts the step time for each round; returns computation and network time of the median. */
+static struct ranks_step expect(const struct ranks_writer *w, const struct ranks_way *way,
+                                double *step_ms)
 {
     const struct size_cost *size = find_size(w->costs, ranks_rows(w->model, way));
     const size_t n = (size_t)w->report->repeat;
@@ -117,7 +113,7 @@ static struct ranks_step expect(const struct writer *w, const struct ranks_way *
     return step;
 }
 
-static json_t *members(const struct writer *w, const struct ranks_way *way,
+static json_t *members(const struct ranks_writer *w, const struct ranks_way *way,
                        const struct ranks_step *step)
 {
     const double ms = step->compute_ms + step->network_ms;
@@ -133,7 +129,7 @@ static json_t *members(const struct writer *w, const struct ranks_way *way,
 
 static int add_row(void *arg, const struct ranks_way *way, struct err *err)
 {
-    struct writer *w = arg;
+    struct ranks_writer *w = arg;
     double step_ms[MAX_REPEAT];
     const struct ranks_step step = expect(w, way, step_ms);
     if (way->split == RANKS_NONE)
@@ -142,10 +138,7 @@ static int add_row(void *arg, const struct ranks_way *way, struct err *err)
     int rc = rows_add_setup(w->report, w->spec, row, err);
     if (rc == 0)
         rc = rows_add_samples(row, "step_ms", step_ms, (size_t)w->report->repeat, sizeof *step_ms, err);
-    if (rc == 0)
-        rc = json_push(w->rows, json_incref(row), err);
-    json_decref(row);
-    return rc;
+    return rows_end(rc, row, w->rows, err);
 }
 
 int report_ranks(const struct report *report, const struct model *model, const struct kv_spec *spec,
@@ -154,7 +147,7 @@ int report_ranks(const struct report *report, const struct model *model, const s
     struct costs costs = {
         .size = mem_zalloc(what->n_batches * (1 + what->n_ranks * RANKS_SPLITS), sizeof *costs.size)};
     struct finder finder = {report, model, &costs};
-    struct writer writer = {report, model, what, spec, &costs, rows, 0};
+    struct ranks_writer writer = {report, model, what, spec, &costs, rows, 0};
     int rc = costs.size ? each_way(model, what, want_size, &finder, err)
                         : err_set(err, "out of memory for times");
     if (rc == 0 && (rc = measure(report, model, spec, what, &costs, err)) == 0)

@@ -1,33 +1,23 @@
-/* Rows of whole model steps: latency, bench and use cases. */
+/* Rows of whole forward passes: latency, bench and use cases. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "base/stat.h"
+#include "report/stat.h"
 #include "prof/rows.h"
-
-static void tell(const struct report *report, size_t done, size_t total)
-{
-    if (report->progress)
-        report->progress(report->arg, done, total);
-}
 
 /* ---- latency ---- */
 
-/* One contender's tokens of all rounds: time[round][token]. */
+/* Token times of one policy: time[round][token]. */
 struct tokens {
     const char *name;
     const double *time_ms;
     size_t rounds, n;
 };
 
-/* Why each contender could not be measured, "" where it could. */
-struct reasons {
-    struct err of[MAX_CONTENDERS];
-};
-
-/* Median, 95th percentile and slowest of the tokens [from, to) over all rounds, and the median of each round. */
+/* Adds median, 95th percentile and maximum of tokens [from, to) over all rounds, and the median of
+ * each round. */
 static int add_latency(json_t *row, const struct tokens *tokens, size_t from, size_t to,
                        struct err *err)
 {
@@ -55,54 +45,52 @@ static int add_latency(json_t *row, const struct tokens *tokens, size_t from, si
     return rc;
 }
 
-/* The row of tokens [from, to), under all contenders; time[contender][round][token]. */
+/* Adds a row with the latency of tokens [from, to) under all policies;
+ * time[contender][round][token]. */
 static int latency_row(const struct report *report, const struct contender *contender, size_t n,
-                       const struct reasons *why, const double *time, size_t begin, size_t from,
-                       size_t to, json_t *rows, struct err *err)
+                       const struct err *why, const double *time, size_t begin, size_t from, size_t to,
+                       json_t *rows, struct err *err)
 {
     const size_t rounds = (size_t)report->repeat, n_tokens = report->run.N - begin;
     json_t *row =
         json_pack("{s:I, s:I}", "n", (json_int_t)(to + begin), "batch", (json_int_t)report->run.batch);
-    int rc = row ? 0 : err_set(err, "out of memory for a row");
+    int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
         const struct tokens tokens = {contender[i].text, time + i * rounds * n_tokens, rounds,
                                       n_tokens};
-        if (!*why->of[i].text)
+        if (!*why[i].text)
             rc = add_latency(row, &tokens, from, to, err);
     }
     if (rc == 0)
         rc = rows_add_setup(report, NULL, row, err);
-    /* The row is of several policies: it has the setting that they share, not what it makes of the first of them. */
+    /* The row states the setting common to all policies, not how the first policy applies it. */
     if (rc == 0)
-        rc = rows_add_cache(&contender[0].spec, contender[0].spec.valid_rows_only, row, err);
-    if (rc == 0)
-        rc = json_push(rows, json_incref(row), err);
-    json_decref(row);
-    return rc;
+        rc = rows_add_cache(&contender[0].spec, contender[0].spec.attend_valid, row, err);
+    return rows_end(rc, row, rows, err);
 }
 
-/* A row for every few tokens, then one for each contender that failed. */
+/* Adds a row per interval of `every` tokens, then one for each policy that failed. */
 static int latency_rows(const struct report *report, const struct contender *contender, size_t n,
-                        const struct reasons *why, const double *time, size_t begin, size_t every,
+                        const struct err *why, const double *time, size_t begin, size_t every,
                         json_t *rows, struct err *err)
 {
     const size_t tokens = report->run.N - begin;
     bool any = false;
     int rc = 0;
     for (size_t i = 0; i < n; i++)
-        any = any || !*why->of[i].text;
+        any = any || !*why[i].text;
     for (size_t from = 0; any && from < tokens && rc == 0; from += every)
         rc = latency_row(report, contender, n, why, time, begin, from, size_min(from + every, tokens),
                          rows, err);
     for (size_t i = 0; i < n && rc == 0; i++)
-        if (*why->of[i].text)
+        if (*why[i].text)
             rc = rows_add_failure(report, contender[i].text, &contender[i].spec, report->run.N,
-                                  json_pack("{s:I}", "batch", (json_int_t)report->run.batch),
-                                  &why->of[i], rows, err);
+                                  json_pack("{s:I}", "batch", (json_int_t)report->run.batch), &why[i],
+                                  rows, err);
     return rc;
 }
 
-/* Sorts the times, copied for that where memory allows; without any there is nothing to say. */
+/* Sets median and 95th percentile from a sorted copy; leaves NaN if out of memory. */
 static void take_all(struct latency_all *all, const double *time, size_t n)
 {
     double *x = mem_alloc(size_max(n, 1), sizeof *x);
@@ -123,37 +111,35 @@ int report_latency(const struct report *report, const struct model *model,
     const size_t begin = snapshot ? run_snapshot_rows(snapshot, 0) : what->depth + 1;
     const size_t rounds = (size_t)report->repeat, tokens = report->run.N - begin;
     const size_t every = what->every ? what->every : size_max((tokens + 1) / 32, 1);
-    double *time = mem_alloc(n * rounds * tokens, sizeof *time);
-    struct reasons why = {0};
+    struct err why[MAX_CONTENDERS] = {{{0}}}; /* why each policy could not be measured, or "" */
     int rc = -1;
-    if (n > MAX_CONTENDERS) {
-        err_set(err, "at most %d policies can be compared", MAX_CONTENDERS);
-        goto out;
-    }
+    if (n > MAX_CONTENDERS)
+        return err_set(err, "at most %d policies can be compared", MAX_CONTENDERS);
+    double *time = mem_alloc(n * rounds * tokens, sizeof *time);
     if (!time)
         return err_set(err, "out of memory for %zu times", n * rounds * tokens);
     const size_t warmup = (size_t)report->warmup;
     for (size_t round = 0; round < rounds + warmup; round++)
         for (size_t i = 0; i < n; i++) {
             struct steps_result result;
-            if (*why.of[i].text || !contender_fits(&contender[i], report->run.N, &why.of[i]))
+            if (*why[i].text || !contender_fits(&contender[i], report->run.N, &why[i]))
                 continue;
             if (run_steps(&report->run, model, &contender[i].spec, what->depth, !snapshot, tokens,
-                          &result, &why.of[i]) < 0) {
+                          &result, &why[i]) < 0) {
                 if (!*report->run.interrupted)
                     continue;
-                *err = why.of[i];
+                *err = why[i];
                 goto out;
             }
             if (round >= warmup)
                 memcpy(time + (i * rounds + round - warmup) * tokens, result.step_ms,
                        tokens * sizeof *time);
             steps_result_release(&result);
-            tell(report, round * n + i + 1, (rounds + warmup) * n);
+            report_progress(report, round * n + i + 1, (rounds + warmup) * n);
         }
     for (size_t i = 0; i < n && what->all; i++)
-        take_all(&what->all[i], time + i * rounds * tokens, *why.of[i].text ? 0 : rounds * tokens);
-    rc = latency_rows(report, contender, n, &why, time, begin, every, rows, err);
+        take_all(&what->all[i], time + i * rounds * tokens, *why[i].text ? 0 : rounds * tokens);
+    rc = latency_rows(report, contender, n, why, time, begin, every, rows, err);
 out:
     free(time);
     return rc;
@@ -161,7 +147,7 @@ out:
 
 /* ---- bench ---- */
 
-/* What a decode step must read at least: the weights once, and the rows of every sequence. */
+/* Bytes that a decode step must read: the weights once, and the KV entries of every sequence. */
 static double step_bytes(const struct report *report, const struct model *model,
                          const struct bench_test *test)
 {
@@ -172,8 +158,8 @@ static double step_bytes(const struct report *report, const struct model *model,
                (double)dtype_row_bytes(report->run.kv_type, c->head_dim);
 }
 
-/* Floating-point operations of a prompt: every row through the layers, attention over half the rows on
- * average, the last row through the head. */
+/* Floating-point operations of a prompt: every token in all layers, attention over half the context
+ * on average, and the output projection of the last token. */
 static double prompt_flop(const struct report *report, const struct model *model,
                           const struct bench_test *test)
 {
@@ -185,52 +171,54 @@ static double prompt_flop(const struct report *report, const struct model *model
     return 2 * (double)test->batch * (rows * (double)model_row_macs(model, false) + attention + head);
 }
 
-/* One repeat of a test, in both clocks. */
-struct sample {
+/* Results of one repeat of a test. */
+struct step_sample {
     double tok_s, tok_s_end_to_end, step_ms;
 };
 
-static struct sample sample_of(const struct bench_test *test, const struct steps_result *result)
+static struct step_sample sample_of(const struct bench_test *test, const struct steps_result *result)
 {
     if (!test->n_gen) {
         const double tokens = (double)(test->batch * test->n_prompt), ms = result->prefill_ms;
         const double alone = ms - result->prefill_growth_ms;
-        return (struct sample){tokens * 1e3 / alone, tokens * 1e3 / ms, ms};
+        return (struct step_sample){tokens * 1e3 / alone, tokens * 1e3 / ms, ms};
     }
     double growing = 0;
     for (size_t i = 0; i < test->n_gen; i++)
         growing += result->growth_ms[i];
     const double tokens = (double)(test->batch * test->n_gen);
     const double alone = result->decode_ms - growing - result->sample_ms;
-    return (struct sample){tokens * 1e3 / alone, tokens * 1e3 / result->decode_ms,
-                           result->decode_ms / (double)test->n_gen};
+    return (struct step_sample){tokens * 1e3 / alone, tokens * 1e3 / result->decode_ms,
+                                result->decode_ms / (double)test->n_gen};
 }
 
 struct test_times {
-    struct sample sample[MAX_REPEAT];
+    struct step_sample sample[MAX_REPEAT];
     double first_ms[MAX_REPEAT]; /* time to the first token */
-    double *latency;             /* of all tokens of all repeats */
+    double *latency;             /* latency of each token, over all repeats */
     size_t n_latency;
-    double part_ms[FORWARD_PARTS];
+    double part_ms[FORWARD_PHASES];
     double sample_ms;
     size_t peak_bytes, T, r;
-    double roof[MAX_REPEAT]; /* GB/s for decoding, GFLOP/s for prompts; measured beside the step */
-    const char *roof_kind;   /* which limit that is */
+    /* machine's limit measured beside the step: GB/s for decoding, GFLOP/s for prefill */
+    double roof[MAX_REPEAT];
+    const char *roof_kind; /* which limit: "read", "f32", "bf16" or "int8" */
     double share[MAX_REPEAT];
     enum kv_T_from T_from;
-    struct err why; /* it could not be measured; "": it could */
+    struct err why; /* why the policy could not be measured; "" if it could */
 };
 
-/* What prompts are multiplied in. */
+/* Arithmetic that the matrix products of a prompt use. */
 static enum peak_kind peak_kind_of(const struct report *report)
 {
-    if (dtype_few_bits(report->weight_type) && report->run.precision == PRECISION_INT8)
+    if (dtype_is_quantized(report->weight_type) && report->run.precision == PRECISION_INT8)
         return PEAK_INT8;
     const bool narrow = report->run.kernels->panel_bf16 && report->run.precision != PRECISION_F32;
     return report->weight_type == DTYPE_BF16 && narrow ? PEAK_BF16 : PEAK_F32;
 }
 
-/* The machine's limit for a test, now: reading for decoding, arithmetic for prompts. *kind says which. */
+/* Returns the machine's present limit for a test: memory bandwidth in GB/s for decoding, peak
+ * arithmetic in GFLOP/s for prefill; *kind names it. */
 static double measure_roof(const struct report *report, const struct bench_test *test,
                            const struct roof_block *block, const char **kind)
 {
@@ -277,7 +265,7 @@ static int run_test(const struct report *report, const struct model *model,
         times->first_ms[round] = result.prefill_ms;
         for (size_t i = 0; i < test->n_gen; i++)
             times->latency[times->n_latency++] = result.step_ms[i];
-        for (size_t i = 0; i < FORWARD_PARTS; i++)
+        for (size_t i = 0; i < FORWARD_PHASES; i++)
             times->part_ms[i] += result.ms[i];
         times->sample_ms += result.sample_ms;
     }
@@ -285,7 +273,6 @@ static int run_test(const struct report *report, const struct model *model,
     return 0;
 }
 
-/* What was asked for, and rates and times over the rounds. */
 static json_t *bench_rates(const struct contender *contender, const struct bench_test *test,
                            const struct test_times *times, size_t n)
 {
@@ -306,7 +293,7 @@ static json_t *bench_rates(const struct contender *contender, const struct bench
                      "roof_kind", times->roof_kind);
 }
 
-/* What only one of the two kinds of test has is null in the other. */
+/* Members that apply to prefill only are null for decoding, and vice versa. */
 static json_t *bench_details(const struct bench_test *test, struct test_times *times, size_t n)
 {
     const bool decode = test->n_gen;
@@ -323,18 +310,18 @@ static json_t *bench_details(const struct bench_test *test, struct test_times *t
                      "latency_p50_ms", rows_real_if(decode, latency[0]), "latency_p95_ms",
                      rows_real_if(decode, latency[1]), "latency_p99_ms",
                      rows_real_if(decode, latency[2]), "attention_ms",
-                     rows_real_if(decode, ms[PART_ATTENTION] / steps), "projections_ms",
-                     rows_real_if(decode, ms[PART_PROJECTION] / steps), "mlp_ms",
-                     rows_real_if(decode, ms[PART_MLP] / steps), "head_ms",
-                     rows_real_if(decode, ms[PART_HEAD] / steps), "other_ms",
-                     rows_real_if(decode, ms[PART_OTHER] / steps), "sampling_ms",
+                     rows_real_if(decode, ms[PHASE_ATTENTION] / steps), "projections_ms",
+                     rows_real_if(decode, ms[PHASE_PROJECTION] / steps), "mlp_ms",
+                     rows_real_if(decode, ms[PHASE_MLP] / steps), "head_ms",
+                     rows_real_if(decode, ms[PHASE_HEAD] / steps), "other_ms",
+                     rows_real_if(decode, ms[PHASE_OTHER] / steps), "sampling_ms",
                      rows_real_if(decode, times->sample_ms / steps), "T", (json_int_t)times->T,
                      "T_from", kv_T_from_name(times->T_from), "r", (json_int_t)times->r,
                      "peak_resident_bytes", (json_int_t)times->peak_bytes);
 }
 
-/* Both clocks; step_ms follows from the second. */
-static int add_bench_samples(json_t *row, const struct sample *sample, size_t n, struct err *err)
+/* Adds the samples of both tokens/s figures; step_ms, the second's inverse, needs none. */
+static int add_bench_samples(json_t *row, const struct step_sample *sample, size_t n, struct err *err)
 {
     if (rows_add_samples(row, "tok_s", &sample->tok_s, n, sizeof *sample, err) < 0)
         return -1;
@@ -364,10 +351,7 @@ static int bench_row(const struct report *report, const struct contender *conten
         rc = rows_add_setup(report, &contender->spec, row, err);
     if (rc == 0)
         rc = json_put(row, "N", json_integer((json_int_t)N), err);
-    if (rc == 0)
-        rc = json_push(rows, json_incref(row), err);
-    json_decref(row);
-    return rc;
+    return rows_end(rc, row, rows, err);
 }
 
 int report_bench(const struct report *report, const struct model *model,
@@ -394,7 +378,7 @@ int report_bench(const struct report *report, const struct model *model,
             if (run_test(report, model, &contender[i % n_contenders], &test[i / n_contenders], &block,
                          round < warmup ? MAX_REPEAT : round - warmup, &times[i], err) < 0)
                 goto out;
-            tell(report, round * n + i + 1, (repeat + warmup) * n);
+            report_progress(report, round * n + i + 1, (repeat + warmup) * n);
         }
     rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++)
@@ -410,17 +394,17 @@ out:
 
 /* ---- use cases ---- */
 
-/* One contender's rounds of a case: generated tokens per second of prompt and generation together. */
+/* One policy's rates per round: generated tokens per second, prefill included. */
 struct case_times {
     size_t batch;
     double tok_s[MAX_REPEAT];
     double median;
     size_t T;
     enum kv_T_from T_from;
-    struct err why; /* it could not be measured; "": it could */
+    struct err why; /* why the policy could not be measured; "" if it could */
 };
 
-/* The case's batch, or as many as the budget of memory holds where it is what limits them. */
+/* Sets *batch to the use case's batch size, or as many sequences as fit the memory limit. */
 static int choose_batch(const struct report *report, const struct contender *contender,
                         const struct bench_test *test, size_t *batch, struct err *err)
 {
@@ -485,7 +469,7 @@ static int time_usecase(const struct report *report, const struct model *model,
     return 0;
 }
 
-/* `paged` is the first paged contender's rate; 0: there is none. */
+/* Adds a row; `paged` is the rate of the first paged policy, 0 if there is none. */
 static int usecase_row(const struct report *report, const struct contender *contender,
                        const struct bench_test *test, const struct case_times *times, double paged,
                        json_t *rows, struct err *err)
@@ -504,17 +488,13 @@ static int usecase_row(const struct report *report, const struct contender *cont
     json_t *growth =
         json_pack("{s:I, s:I, s:s, s:I}", "N", (json_int_t)N, "T", (json_int_t)times->T, "T_from",
                   kv_T_from_name(times->T_from), "r", (json_int_t)div_up(N, times->T));
-    int rc = row ? rows_add_setup(report, &contender->spec, row, err)
-                 : err_set(err, "out of memory for a row");
+    int rc = rows_add_setup(report, &contender->spec, row, err);
     if (rows_merge(row, growth, err) < 0)
         rc = -1;
     if (rc == 0)
         rc = rows_add_samples(row, "tok_s_end_to_end", times->tok_s, (size_t)report->repeat,
                               sizeof *times->tok_s, err);
-    if (rc == 0)
-        rc = json_push(rows, json_incref(row), err);
-    json_decref(row);
-    return rc;
+    return rows_end(rc, row, rows, err);
 }
 
 int report_usecases(const struct report *report, const struct model *model,
@@ -535,7 +515,7 @@ int report_usecases(const struct report *report, const struct model *model,
         for (size_t i = 0; i < n; i++)
             if (usecase_row(report, &contender[i], &test[t], &times[i], paged, rows, err) < 0)
                 return -1;
-        tell(report, t + 1, n_tests);
+        report_progress(report, t + 1, n_tests);
     }
     return 0;
 }

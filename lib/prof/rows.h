@@ -1,4 +1,4 @@
-/* What the makers of rows share. */
+/* Helpers that build JSON result rows. */
 #ifndef BMC_ROWS_H
 #define BMC_ROWS_H
 
@@ -6,34 +6,43 @@
 
 enum { MAX_REPEAT = 64, MAX_CONTENDERS = 16 };
 
-/* Adds shape, types, threads, processor and so on; the cache's parts where `spec` is given. */
+static inline void report_progress(const struct report *report, size_t done, size_t total)
+{
+    if (report->progress)
+        report->progress(report->arg, done, total);
+}
+
+/* Adds shape, types, threads, CPU and so on; members of the cache if `spec` is not NULL. */
 int rows_add_setup(const struct report *report, const struct kv_spec *spec, json_t *row,
                    struct err *err) MUST_USE;
 
-/* Adds how the cache was attended to, allocated and grown; `valid`: attention multiplied only the KV entries that hold
- * tokens. */
+/* Adds the cache settings: attention, allocator, growth. `valid`: attention skipped padding. */
 int rows_add_cache(const struct kv_spec *spec, bool valid, json_t *row, struct err *err) MUST_USE;
 
-/* Adds all members of `more`, which is taken over. Both may be NULL, when memory was short: then the error says so. */
+/* Adds the members of `more` and takes ownership of it. Both may be NULL after a failed
+ * allocation, which is then reported. */
 int rows_merge(json_t *row, json_t *more, struct err *err) MUST_USE;
 
-/* False, with a sentence, when sequences of so many tokens are too long for it. */
+/* Appends the finished row if `rc` is 0; takes ownership of it in any case. */
+int rows_end(int rc, json_t *row, json_t *rows, struct err *err) MUST_USE;
+
+/* False, with the error, if sequences of `rows` tokens exceed the policy's limit. */
 bool contender_fits(const struct contender *contender, size_t rows, struct err *err);
 
-/* Adds the row of what could not be measured, with its error, and notes it in report->failures. `what` says what was to be
- * measured and is taken over; `spec` may be NULL. */
+/* Adds a row with the error of a failed measurement, and records it in report->failures. Takes
+ * ownership of `what`, the members that describe the measurement; `spec` may be NULL. */
 int rows_add_failure(const struct report *report, const char *policy, const struct kv_spec *spec,
                      size_t N, json_t *what, const struct err *why, json_t *rows,
                      struct err *err) MUST_USE;
 
-/* An integer, or null for what could not be counted (-1). */
+/* An integer, or null for -1 (not counted). */
 json_t *rows_count(int64_t value);
 
-/* A number, or null where there is none. */
+/* A number; null unless `there`. */
 json_t *rows_real_if(bool there, double value);
 
-/* Adds a figure's rounds to the row's member "samples", which is made with the first one. Compared are these: see
- * samples.h. The n values are doubles, `stride_bytes` apart. */
+/* Adds the n rounds of a figure to the row's member "samples", from which `compare` reads them
+ * (samples.h). `first` points to the first double, the others follow `stride_bytes` apart. */
 int rows_add_samples(json_t *row, const char *figure, const void *first, size_t n, size_t stride_bytes,
                      struct err *err) MUST_USE;
 

@@ -1,9 +1,9 @@
-/* The attention block alone: what the cache's policy costs, with nothing of the model around it. */
+/* The attention block alone: the cost of a cache policy without the rest of the model. */
 #include "base/clock.h"
 #include "prof/run.h"
-#include "tune/block.h"
+#include "tune/layer_bench.h"
 
-/* The parts were summed over threads: they share the wall time in the same proportions. */
+/* Scales phase times, which were summed over threads, so that their sum is the wall time. */
 static void share_sdpa(const struct attn_times *times, struct block_result *result)
 {
     const double sum = times->scores_ms + times->softmax_ms + times->values_ms;
@@ -17,7 +17,7 @@ static void share_sdpa(const struct attn_times *times, struct block_result *resu
     result->values_ms = times->values_ms * scale;
 }
 
-static void take_result(const struct block *b, const struct attn_times *parts,
+static void take_result(const struct layer_bench *b, const struct attn_times *parts,
                         struct block_result *result)
 {
     const struct kv_setup *setup = kv_setup(b->kv);
@@ -44,27 +44,27 @@ int run_block(const struct run *run, const struct kv_spec *spec, struct block_re
                                   .m = 1,
                                   .type = run->kv_type,
                                   .alloc = spec->alloc,
-                                  .heap_as_is = true,
+                                  .reuse_heap = true,
                                   .attn = run->attn,
                                   .kernels = run->kernels,
                                   .threads = run->threads,
                                   .seed = run->seed,
                                   .parts = &parts,
                                   .interrupted = run->interrupted};
-    struct block b;
+    struct layer_bench b;
     double ms;
     int rc = 0;
     *result = (struct block_result){0};
-    if (block_open(&b, &what, spec, run->N, err) < 0)
+    if (layer_bench_open(&b, &what, spec, run->N, err) < 0)
         return -1;
     counting_start(run->counting);
     const double start = clock_ms();
     while (rc == 0 && b.n < run->N)
-        rc = block_grow(&b, &ms, err) < 0 ? -1 : block_step(&b, &ms, err);
+        rc = layer_bench_grow(&b, &ms, err) < 0 ? -1 : layer_bench_step(&b, &ms, err);
     result->total_ms = clock_ms() - start;
     result->counters = counting_read(run->counting);
     if (rc == 0)
         take_result(&b, &parts, result);
-    block_close(&b);
+    layer_bench_close(&b);
     return rc;
 }

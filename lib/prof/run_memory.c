@@ -1,5 +1,5 @@
-/* The cache alone, grown to its full length: what it really holds. */
-#include "kv/kv_need.h"
+/* Grows a cache to its full length and reports the memory that it holds. */
+#include "kv/kv_footprint.h"
 #include "prof/run.h"
 
 static int open_cache(struct kv **kv, const struct run *run, const struct kv_spec *spec, size_t layers,
@@ -10,27 +10,28 @@ static int open_cache(struct kv **kv, const struct run *run, const struct kv_spe
     return kv_open(kv, spec, &shape, n_seqs, err);
 }
 
-/* All layers of some prompts, or some layers of one. */
-static void choose_part(struct memory_result *r, const struct run *run, const struct kv *kv,
-                        const struct memory_case *what, struct kv_need need, size_t most)
+/* Chooses all layers of some prompts, or some layers of one. */
+static void choose_part(struct memory_result *r, const struct run *run, const struct memory_case *what,
+                        struct kv_footprint need, size_t most)
 {
-    need.most = 0; /* what lies elsewhere takes its time, too */
-    const size_t layers = run->config.layers, fits = kv_need_fits(kv, need, most);
-    const size_t of_layer = kv_need_total(need) / layers;
+    /* counts offloaded entries, too, since writing them takes time */
+    const size_t layers = run->config.layers;
+    const size_t fits = most < need.transient ? 0 : (most - need.transient) / size_max(1, need.total);
+    const size_t of_layer = size_plus(need.total, need.transient) / layers;
     r->run_batch = size_max(1, size_min(what->batch, fits));
     r->run_layers = fits ? layers : size_min(layers, most / size_max(1, of_layer));
 }
 
-/* Of a prompt's rows, in a step of bmc-gen. */
+/* prompt tokens per forward pass, as in bmc-gen */
 enum { CHUNK_ROWS = 512 };
 
-/* All rows, or as many as a step may have; few where rows go elsewhere, as they do behind short steps when nothing is written. */
+/* Tokens to append at once: all, or the policy's limit per step; with offloading, few. */
 static size_t rows_at_once(const struct kv *kv, size_t rows)
 {
     const size_t most = kv_setup(kv)->step_rows;
     if (most)
         return most;
-    return kv_need_least(kv, rows, 1) ? TILE_ROWS : rows;
+    return kv_offload(kv).ram ? TILE_ROWS : rows;
 }
 
 static int grow(struct kv *kv, size_t seq, size_t rows, struct err *err)
@@ -38,14 +39,15 @@ static int grow(struct kv *kv, size_t seq, size_t rows, struct err *err)
     const size_t most = rows_at_once(kv, rows);
     for (size_t step; rows; rows -= step) {
         step = size_min(most, rows);
-        if (kv_room(kv, seq, step, err) < 0)
+        if (kv_ensure(kv, seq, step, err) < 0)
             return -1;
         kv_commit(kv, seq, step);
     }
     return 0;
 }
 
-/* The answers' last rows come one by one, so that those that grow have something to copy. */
+/* Grows each beam to its full answer. The last token of every answer is appended separately, so
+ * that policies that reallocate also copy. */
 static int grow_answers(struct kv *kv, size_t first, const struct memory_case *what, struct err *err)
 {
     for (size_t i = 0; i < what->beams; i++)
@@ -71,7 +73,7 @@ static int run_part(struct memory_result *r, const struct run *run, const struct
                     const struct memory_case *what, struct err *err)
 {
     struct kv *kv;
-    struct kv_spec same = *spec; /* the same steps, whatever a tuner thinks of fewer layers */
+    struct kv_spec same = *spec; /* with the growth step r of the full-length cache */
     same.T = 0;
     same.r = r->r;
     int rc = open_cache(&kv, run, &same, r->run_layers, r->run_batch * what->beams, err);
@@ -80,8 +82,8 @@ static int run_part(struct memory_result *r, const struct run *run, const struct
     if (rc == 0) {
         const size_t rows = what->prompt + what->answer;
         r->run_bytes = kv_stats(kv)->resident_bytes;
-        r->arithmetic_bytes =
-            kv_need_held(kv_need_times(kv_need(kv, what->prompt, rows, what->beams), r->run_batch));
+        r->arithmetic_bytes = kv_footprint_resident(
+            kv, kv_footprint_times(kv_footprint(kv, what->prompt, rows, what->beams), r->run_batch));
     }
     kv_close(kv);
     return rc == 0 && *run->interrupted ? err_set(err, "interrupted") : rc;
@@ -95,16 +97,16 @@ int run_memory(const struct run *run, const struct kv_spec *spec, const struct m
     if (open_cache(&kv, run, spec, run->config.layers, what->beams, err) < 0)
         return -1;
     const size_t rows = what->prompt + what->answer, step = size_max(what->prompt, 1);
-    struct kv_need need = kv_need(kv, what->prompt, rows, what->beams);
-    need.least = size_times(what->beams, kv_need_least(kv, rows, size_min(step, CHUNK_ROWS)));
-    r->impossible = !kv_need_possible(kv, need);
+    struct kv_footprint need = kv_footprint(kv, what->prompt, rows, what->beams);
+    need.floor = size_times(what->beams, offload_floor(kv, rows, size_min(step, CHUNK_ROWS)));
+    r->impossible = !kv_footprint_possible(kv, need);
     r->T = kv_setup(kv)->T;
     r->r = kv_setup(kv)->r;
-    r->bytes = kv_need_held(kv_need_times(need, what->batch));
-    r->least = need.least;
-    r->fits = r->impossible ? 0 : kv_need_fits(kv, need, budget);
+    r->bytes = kv_footprint_resident(kv, kv_footprint_times(need, what->batch));
+    r->least = need.floor;
+    r->fits = r->impossible ? 0 : kv_footprint_fits(kv, need, budget);
     if (!r->impossible)
-        choose_part(r, run, kv, what, need, most);
+        choose_part(r, run, what, need, most);
     kv_close(kv);
     return r->run_layers ? run_part(r, run, spec, what, err) : 0;
 }

@@ -1,9 +1,15 @@
-/* What a step of several hosts takes: this one's arithmetic, shared out, and what the network adds. */
-#include "base/stat.h"
-#include "model/part_take.h"
+/* Predicts the step time of several hosts: this host's arithmetic divided among them, plus network
+ * transfers. */
+#include <math.h>
+
+#include "report/stat.h"
+#include "model/parallel/shard_weights.h"
 #include "prof/run.h"
 
-/* ---- measured ---- */
+static double step_cost_ms(const struct step_cost *cost)
+{
+    return cost->attention_ms + cost->mlp_ms + cost->head_ms + cost->serial_ms;
+}
 
 int run_step_cost(const struct run *run, const struct model *model, const struct kv_spec *spec,
                   size_t depth, size_t n_gen, struct step_cost *cost, struct err *err)
@@ -14,35 +20,28 @@ int run_step_cost(const struct run *run, const struct model *model, const struct
     const double step_ms = stat_quantile(result.step_ms, n_gen, 0.5);
     const double scale = result.decode_ms > 0 ? step_ms / result.decode_ms : 0;
     *cost = (struct step_cost){
-        .attention_ms = (result.ms[PART_ATTENTION] + result.ms[PART_PROJECTION]) * scale,
-        .mlp_ms = result.ms[PART_MLP] * scale,
-        .head_ms = result.ms[PART_HEAD] * scale,
+        .attention_ms = (result.ms[PHASE_ATTENTION] + result.ms[PHASE_PROJECTION]) * scale,
+        .mlp_ms = result.ms[PHASE_MLP] * scale,
+        .head_ms = result.ms[PHASE_HEAD] * scale,
     };
     cost->serial_ms = step_ms - step_cost_ms(cost);
     steps_result_release(&result);
     return 0;
 }
 
-double step_cost_ms(const struct step_cost *cost)
-{
-    return cost->attention_ms + cost->mlp_ms + cost->head_ms + cost->serial_ms;
-}
-
-/* ---- by tensors ---- */
-
 /* The largest rank's share of the outputs. */
 static double share(const struct config *c, enum dim dim, size_t ranks)
 {
     size_t most = 0;
     for (size_t r = 0; r < ranks; r++)
-        most = size_max(most, part_piece(c, dim, r, ranks).n);
+        most = size_max(most, shard_range(c, dim, r, ranks).n);
     return (double)most / (double)config_dim(c, dim);
 }
 
 static struct ranks_step expect_tensor(const struct config *c, const struct ranks_way *way,
                                        const struct step_cost *cost, const struct network *network)
 {
-    const struct transfers sent = sent_by_tensor(c, way->batch);
+    const struct transfers sent = comm_by_tensor(c, way->batch);
     return (struct ranks_step){
         .compute_ms = cost->serial_ms + cost->attention_ms * share(c, DIM_KV, way->ranks) +
                       cost->mlp_ms * share(c, DIM_FFN, way->ranks) +
@@ -53,9 +52,7 @@ static struct ranks_step expect_tensor(const struct config *c, const struct rank
     };
 }
 
-/* ---- by layers ---- */
-
-/* Of the rank that has most to do: its layers, and to send what comes out of them. */
+/* Time of the slowest pipeline stage in milliseconds: its layers, and sending their activations. */
 static double slowest_ms(const struct model *model, size_t ranks, size_t rows,
                          const struct step_cost *cost, double byte_ms)
 {
@@ -64,7 +61,7 @@ static double slowest_ms(const struct model *model, size_t ranks, size_t rows,
     const double row_ms = (double)(rows * sizeof(float)) * byte_ms;
     double most = 0;
     size_t count[RANKS_MOST] = {0};
-    part_share_layers(model, ranks, count);
+    shard_assign_layers(model, ranks, count);
     for (size_t r = 0; r < ranks; r++) {
         const bool last = r + 1 == ranks;
         const double ms = layer_ms * (double)count[r] + (last ? cost->head_ms : 0) +
@@ -74,27 +71,24 @@ static double slowest_ms(const struct model *model, size_t ranks, size_t rows,
     return most;
 }
 
-static double larger(double a, double b) { return a > b ? a : b; }
-
-/* As many groups as ranks are under way. A step is a group's round through all ranks, or all groups in the slowest rank. */
+/* With one micro-batch per rank in flight, a step takes a round trip through all ranks, or all
+ * micro-batches of the slowest rank. */
 static struct ranks_step expect_layers(const struct model *model, const struct ranks_way *way,
                                        const struct step_cost *cost, const struct network *network)
 {
     const size_t rows = ranks_rows(model, way), groups = div_up(way->batch, rows);
-    const struct transfers sent = sent_by_layers(&model->config, way->ranks, rows);
+    const struct transfers sent = comm_by_layers(&model->config, way->ranks, rows);
     const double all_ms = step_cost_ms(cost), n = (double)groups;
-    const double compute_ms = larger(all_ms, n * slowest_ms(model, way->ranks, rows, cost, 0));
+    const double compute_ms = fmax(all_ms, n * slowest_ms(model, way->ranks, rows, cost, 0));
     const double round_ms = all_ms + network_ms(network, &sent, way->ranks);
     const double busy_ms = n * slowest_ms(model, way->ranks, rows, cost, network->byte_ms);
     return (struct ranks_step){
         .compute_ms = compute_ms,
-        .network_ms = larger(round_ms, busy_ms) - compute_ms,
+        .network_ms = fmax(round_ms, busy_ms) - compute_ms,
         .sent_bytes = transfers_bytes(&sent, way->ranks) * groups,
         .sent_calls = transfers_calls(&sent, way->ranks) * groups,
     };
 }
-
-/* ---- all ---- */
 
 size_t ranks_rows(const struct model *model, const struct ranks_way *way)
 {

@@ -1,25 +1,25 @@
-/* Whole model steps: prefill and greedy decoding of a batch, every step timed. */
+/* Whole forward passes: prefill and greedy decoding of a batch, with every step timed. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"
-#include "decode/rng.h"
-#include "decode/sampler.h"
+#include "decode/sample/rng.h"
+#include "decode/sample/sampler.h"
 #include "prof/run.h"
 
 struct stepper {
     const struct run *run;
-    struct session session;
+    struct session *session;
     float *logits;   /* [batch][vocab] */
     size_t *row;     /* [batch] */
-    uint32_t *token; /* [batch] chosen last */
+    uint32_t *token; /* [batch] token sampled last */
     uint32_t *prompt;
 };
 
 static void choose(struct stepper *s)
 {
-    const size_t vocab = s->session.model->config.vocab;
+    const size_t vocab = session_vocab(s->session);
     for (size_t i = 0; i < s->run->batch; i++) {
         struct candidate best;
         top_logits(s->logits + i * vocab, vocab, 1, &best);
@@ -27,36 +27,35 @@ static void choose(struct stepper *s)
     }
 }
 
-/* Feeds `n` random tokens to every sequence, in chunks. */
+/* Prefills every sequence with `n` random tokens, in chunks. */
 static int feed_random(struct stepper *s, size_t n, struct err *err)
 {
-    const size_t vocab = s->session.model->config.vocab, chunk = s->session.options.chunk;
+    const size_t vocab = session_vocab(s->session), chunk = session_options(s->session)->chunk;
     for (size_t seq = 0; seq < s->run->batch; seq++)
         for (size_t at = 0, rows; at < n; at += rows) {
             rows = size_min(chunk, n - at);
             for (size_t i = 0; i < rows; i++)
                 s->prompt[i] =
                     (uint32_t)(rng_uniform(s->run->seed, seq, (uint32_t)(at + i), 7) * (double)vocab);
-            s->row[seq] = session_add(&s->session, seq, s->prompt, rows) + rows - 1;
+            s->row[seq] = batch_add(s->session, seq, s->prompt, rows) + rows - 1;
             if (*s->run->interrupted)
                 return err_set(err, "interrupted");
-            if (session_run(&s->session, s->run->threads, err) < 0)
+            if (session_run(s->session, s->run->threads, err) < 0)
                 return -1;
             if (at + rows == n &&
-                session_logits(&s->session, &s->row[seq], 1, s->logits + seq * vocab, err) < 0)
+                session_logits(s->session, &s->row[seq], 1, s->logits + seq * vocab, err) < 0)
                 return -1;
         }
     return 0;
 }
 
-/* `depth` rows of every sequence that are not computed: one random row, written again and again. What a step costs does
- * not depend on what the rows hold, and a cache that has been filled by writing looks like one that has been filled by
- * computing: in pieces of a prompt's size. */
+/* Fills every sequence with `depth` synthetic KV entries, copies of one random entry, in
+ * prefill-sized chunks. Step times do not depend on their values. */
 static int fill_depth(struct stepper *s, size_t depth, struct err *err)
 {
-    struct kv *kv = s->session.kv;
+    struct kv *kv = session_kv(s->session);
     const struct kv_shape *shape = &kv_setup(kv)->shape;
-    const size_t width = shape->kv_heads * shape->head_dim, chunk = s->session.options.chunk;
+    const size_t width = shape->kv_heads * shape->head_dim, chunk = session_options(s->session)->chunk;
     float *row = mem_alloc(width, sizeof *row);
     int rc = row ? 0 : err_set(err, "out of memory for a row of %zu numbers", width);
     for (size_t i = 0; rc == 0 && i < width; i++)
@@ -64,7 +63,7 @@ static int fill_depth(struct stepper *s, size_t depth, struct err *err)
     for (size_t seq = 0; seq < s->run->batch; seq++)
         for (size_t at = 0, rows; rc == 0 && at < depth; at += rows) {
             rows = size_min(chunk, depth - at);
-            rc = *s->run->interrupted ? err_set(err, "interrupted") : kv_room(kv, seq, rows, err);
+            rc = *s->run->interrupted ? err_set(err, "interrupted") : kv_ensure(kv, seq, rows, err);
             for (size_t l = 0; rc == 0 && l < shape->layers; l++)
                 kv_append(kv, seq, l, row, row, 0);
             if (rc == 0)
@@ -80,16 +79,17 @@ size_t run_snapshot_rows(const struct snapshot *snapshot, size_t index)
     return (size_t)(seq->n_rows < seq->n_tokens ? seq->n_rows : seq->n_tokens - 1);
 }
 
-/* Sequences of the snapshot, as often as the batch needs them; the token behind the rows comes first. */
+/* Distributes the snapshot's sequences over the batch, repeating them; decoding starts with the
+ * sampled token of each that has no KV entry yet. */
 static int begin_with_snapshot(struct stepper *s, struct err *err)
 {
     const struct snapshot *snapshot = s->run->snapshot;
     for (size_t i = 0; i < s->run->batch; i++) {
         const size_t index = i % snapshot->file.n_seqs, rows = run_snapshot_rows(snapshot, index);
         s->token[i] = snapshot_tokens(snapshot, index)[rows];
-        if (s->token[i] >= s->session.model->config.vocab)
+        if (s->token[i] >= session_vocab(s->session))
             return err_set(err, "%s: id %u is outside the vocabulary", snapshot->path, s->token[i]);
-        if (rows && snapshot_load(&s->session, i, snapshot, index, rows, err) < 0)
+        if (rows && snapshot_load(s->session, i, snapshot, index, rows, err) < 0)
             return -1;
     }
     return 0;
@@ -97,14 +97,14 @@ static int begin_with_snapshot(struct stepper *s, struct err *err)
 
 static int decode_step(struct stepper *s, size_t n, struct steps_result *result, struct err *err)
 {
-    const struct kv_stats *kv = kv_stats(s->session.kv);
+    const struct kv_stats *kv = kv_stats(session_kv(s->session));
     const double growth = kv->alloc_ms + kv->copy_ms, start = clock_ms();
     for (size_t i = 0; i < s->run->batch; i++)
-        s->row[i] = session_add(&s->session, i, &s->token[i], 1);
+        s->row[i] = batch_add(s->session, i, &s->token[i], 1);
     if (*s->run->interrupted)
         return err_set(err, "interrupted");
-    if (session_run(&s->session, s->run->threads, err) < 0 ||
-        session_logits(&s->session, s->row, s->run->batch, s->logits, err) < 0)
+    if (session_run(s->session, s->run->threads, err) < 0 ||
+        session_logits(s->session, s->row, s->run->batch, s->logits, err) < 0)
         return -1;
     const double computed = clock_ms();
     choose(s);
@@ -126,7 +126,7 @@ static int open_stepper(struct stepper *s, const struct model *model, const stru
         .attn = run->attn,
         .kernels = run->kernels,
         .precision = run->precision,
-        .context = size_min(run->N, model->config.context), /* windows slide on beyond it */
+        .context = size_min(run->N, model->config.context), /* rolling caches go on */
         .batch = run->batch,
         .chunk = size_min(512, run->N),
         .threads = run->threads,
@@ -158,7 +158,7 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
     if (open_stepper(&s, model, spec, err) < 0 ||
         (run->snapshot ? begin_with_snapshot(&s, err) : fill_depth(&s, depth, err)) < 0)
         goto out;
-    const struct kv_stats *kv = kv_stats(s.session.kv);
+    const struct kv_stats *kv = kv_stats(session_kv(s.session));
     const double grown = kv->alloc_ms + kv->copy_ms, start = clock_ms();
     if (feed_random(&s, n_prompt, err) < 0)
         goto out;
@@ -166,21 +166,21 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
     result->prefill_growth_ms = kv->alloc_ms + kv->copy_ms - grown;
     if (n_prompt)
         choose(&s);
-    s.session.forward.times = &times;
+    session_pass(s.session)->times = &times;
     counting_start(run->counting);
     for (size_t n = 0; n < n_gen; n++)
         if (decode_step(&s, n, result, err) < 0)
             goto out;
     result->counters = counting_read(run->counting);
-    for (size_t i = 0; i < FORWARD_PARTS; i++)
+    for (size_t i = 0; i < FORWARD_PHASES; i++)
         result->ms[i] = times.ms[i];
-    result->kv = *kv_stats(s.session.kv);
-    result->T = kv_setup(s.session.kv)->T;
-    result->r = kv_setup(s.session.kv)->r;
-    result->T_from = kv_setup(s.session.kv)->T_from;
+    result->kv = *kv_stats(session_kv(s.session));
+    result->T = kv_setup(session_kv(s.session))->T;
+    result->r = kv_setup(session_kv(s.session))->r;
+    result->T_from = kv_setup(session_kv(s.session))->T_from;
     rc = 0;
 out:
-    session_close(&s.session);
+    session_close(s.session);
     free(s.logits);
     free(s.row);
     free(s.token);

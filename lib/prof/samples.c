@@ -1,4 +1,4 @@
-/* Reads rows of bmc-prof. */
+/* Reads result files of bmc-prof. */
 #include "prof/samples.h"
 
 #include <stdio.h>
@@ -6,39 +6,38 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/stat.h"
+#include "report/stat.h"
 #include "kv/kv.h"
 #include "prof/compare.h"
 
-/* Members that are results, or tell on what and when it was measured and not what. All other texts, whole numbers and
- * truth values say what was measured: so rows with a member that is not known here do not match by mistake. */
-static const char *const no_identity[] = {
-    "model_id",
-    "cpu",
-    "version",
-    "commit",
-    "timestamp",
-    "repeat",
-    "warmup",
-    "T",
-    "T_from",
-    "r",
-    "minor_faults",
-    "major_faults",
-    "dtlb_misses",
-    "cycles",
-    "instructions",
-    "kv_allocations",
-    "kv_peak_bytes",
-    "kv_copied_bytes",
-    "kv_padded_rows",
-    "rows_computed",
-    "peak_resident_bytes",
-    "pss_bytes",
-    "roof_kind",
-    "sent_bytes",
-    "sent_calls",
-};
+/* Members that do not identify a measurement: results, and when and on what machine it ran. All
+ * other strings, integers and booleans identify it, so that rows with unknown members never match
+ * by mistake. */
+static const char *const no_identity[] = {"model_id",
+                                          "cpu",
+                                          "version",
+                                          "commit",
+                                          "timestamp",
+                                          "repeat",
+                                          "warmup",
+                                          "T",
+                                          "T_from",
+                                          "r",
+                                          "minor_faults",
+                                          "major_faults",
+                                          "dtlb_misses",
+                                          "cycles",
+                                          "instructions",
+                                          "kv_allocations",
+                                          "kv_peak_bytes",
+                                          "kv_copied_bytes",
+                                          "kv_padded_rows",
+                                          "rows_computed",
+                                          "peak_resident_bytes",
+                                          "pss_bytes",
+                                          "roof_kind",
+                                          "sent_bytes",
+                                          "sent_calls"};
 
 static bool says_what(const json_t *row, const char *key, const json_t *value)
 {
@@ -48,11 +47,11 @@ static bool says_what(const json_t *row, const char *key, const json_t *value)
     for (size_t i = 0; i < ARRAY_LEN(no_identity); i++)
         if (strcmp(key, no_identity[i]) == 0)
             return false;
-    /* A model's path is not what it is: that is its model_id, and whether they differ is told apart. */
+    /* A model is identified by its model_id, not by its path. */
     return strcmp(key, "shape") != 0 || !model_id || json_string_length(model_id) == 0;
 }
 
-/* "X" where the first figure is "X_ms": in rows of latency, the first policy. */
+/* Extracts the policy's name from the first figure, NAME_ms; in latency rows, the first policy. */
 static void first_policy(const json_t *samples, char *policy, size_t size)
 {
     const char *figure;
@@ -65,8 +64,9 @@ static void first_policy(const json_t *samples, char *policy, size_t size)
     }
 }
 
-/* Old files call "attended" "rows", and rows of latency, which are of several policies, have there what holds for the first
- * of them; new ones have the setting. A policy that never attends to padding says nothing of it: then it was the default. */
+/* Member "attended" for a row written by an earlier version, whose member "rows" has the value
+ * `rows`. In latency rows that is the first policy's effective value, not the setting; a policy
+ * that never attends to padding means that the setting was the default. */
 static const char *old_attended(const json_t *row, const char *rows)
 {
     char policy[256];
@@ -76,8 +76,20 @@ static const char *old_attended(const json_t *row, const char *rows)
     if (json_object_get(row, "policy") || !json_object_get(row, "n") ||
         kv_spec_parse(&spec, policy, &err) < 0)
         return rows;
-    spec.valid_rows_only = false;
-    return kv_spec_valid_rows(&spec) ? "policy" : rows;
+    spec.attend_valid = false;
+    return kv_spec_attends_valid(&spec) ? "padded" : rows;
+}
+
+/* A member's value with names used by earlier versions replaced by present ones. */
+static json_t *current_value(const char *key, json_t *value)
+{
+    enum dtype type;
+    const char *text = json_string_value(value);
+    if (text && strcmp(key, "weight_type") == 0 && dtype_parse(text, &type))
+        return json_string(dtype_name(type));
+    if (text && strcmp(key, "attended") == 0 && strcmp(text, "policy") == 0)
+        return json_string("padded");
+    return json_incref(value);
 }
 
 static int collect_what(struct measured_row *row, struct err *err)
@@ -88,10 +100,12 @@ static int collect_what(struct measured_row *row, struct err *err)
     json_object_foreach((json_t *)(uintptr_t)row->all, key, value)
     {
         if (rc == 0 && says_what(row->all, key, value))
-            rc = json_put(row->what, key, json_incref(value), err);
+            rc = json_put(row->what, key, current_value(key, value), err);
     }
     if (rc == 0 && rows && !json_object_get(row->all, "attended")) {
-        rc = json_put(row->what, "attended", json_string(old_attended(row->all, rows)), err);
+        json_t *attended = json_string(old_attended(row->all, rows));
+        rc = json_put(row->what, "attended", current_value("attended", attended), err);
+        json_decref(attended);
         json_object_del(row->what, "rows");
     }
     return rc;
@@ -137,7 +151,7 @@ static int check_samples(const json_t *samples, struct err *err)
     return rc;
 }
 
-/* json_append(), since json_dumps() leaves parts out when memory is short. */
+/* The row's identity as text. (json_dumps() would omit members when out of memory.) */
 static char *key_of(const struct measured_row *row)
 {
     struct buf text = {0};
@@ -233,7 +247,7 @@ static json_t *median_of(const struct measured_row *row, const char *figure)
     return n ? json_real(stat_quantile(round, n, 0.5)) : NULL;
 }
 
-/* The row's own samples, which the file's value owns. */
+/* The row's samples as a mutable value, which still belongs to the file's JSON value. */
 static json_t *samples_of(const struct measured_row *row) { return (json_t *)(uintptr_t)row->samples; }
 
 int measured_fold(struct measured *m, struct err *err)

@@ -1,4 +1,5 @@
-/* Ranks under MPI: a library of its own, which lib/ranks/ranks_open.c loads. Only the thread that opened the ranks calls. */
+/* MPI driver of ranks: a shared library that lib/ranks/ranks_open.c loads. All calls come from the
+ * thread that opened the ranks. */
 #include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>
@@ -8,29 +9,29 @@
 #include "base/clock.h"
 #include "ranks/ranks_open.h"
 
-/* A message that is on its way. */
+/* A message in flight. */
 struct sent {
     struct sent *next;
     MPI_Request request;
     char data[];
 };
 
-/* A gather that is under way. */
-struct gathered {
-    struct gathered *next;
+/* A non-blocking all-gather in flight. */
+struct pending_mpi_gather {
+    struct pending_mpi_gather *next;
     MPI_Request request;
-    int rc;       /* what MPI last said of it */
-    int layout[]; /* bytes of each rank's piece, then where it lies */
+    int rc;       /* result of MPI's last call for it */
+    int layout[]; /* for MPI: bytes of each rank, then displacements */
 };
 
 struct mpi {
-    int *layout; /* of gathers that are waited for at once */
+    int *layout; /* for blocking all-gathers */
     struct sent *sent;
-    struct gathered *oldest, **newest; /* where the next one is linked to */
+    struct pending_mpi_gather *oldest, **end; /* list of gathers in flight; its end */
 };
 
-/* Looks for a message this long without a pause, for the next step waits for it; then with pauses, which leave the core to
- * others. */
+/* How receive polls: without pauses for the first EAGER_MS, for the lowest latency, then every
+ * PAUSE_NS, which leaves the core to other processes. */
 enum { EAGER_MS = 2, PAUSE_NS = 100000 };
 
 static int check(int rc, const char *what, struct err *err)
@@ -46,13 +47,13 @@ static int check(int rc, const char *what, struct err *err)
 static int int_bytes(size_t bytes, int *n, struct err *err)
 {
     if (bytes > INT_MAX)
-        return err_set(err, "%zu bytes are more than MPI takes at once", bytes);
+        return err_set(err, "%zu bytes are more than an MPI message can have", bytes);
     *n = (int)bytes;
     return 0;
 }
 
-/* Where pieces lie, and that they are counted. */
-static int lay_out(struct ranks *ranks, int *layout, const size_t *bytes, struct err *err)
+/* Fills in byte counts and displacements of an all-gather, and adds its bytes to the totals. */
+static int make_layout(struct ranks *ranks, int *layout, const size_t *bytes, struct err *err)
 {
     size_t sum = 0;
     for (int r = 0; r < ranks->size; r++) {
@@ -71,53 +72,53 @@ static int lay_out(struct ranks *ranks, int *layout, const size_t *bytes, struct
 static int gather(struct ranks *ranks, void *all, const size_t *bytes, struct err *err)
 {
     int *layout = ((const struct mpi *)ranks->state)->layout;
-    if (lay_out(ranks, layout, bytes, err) < 0)
+    if (make_layout(ranks, layout, bytes, err) < 0)
         return -1;
     return check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, layout, layout + ranks->size,
                                 MPI_BYTE, MPI_COMM_WORLD),
                  "gather", err);
 }
 
-static int start(struct ranks *ranks, void *all, const size_t *bytes, struct err *err)
+static int gather_start(struct ranks *ranks, void *all, const size_t *bytes, struct err *err)
 {
     struct mpi *mpi = ranks->state;
     const size_t size = (size_t)ranks->size;
-    struct gathered *g = malloc(sizeof *g + 2 * size * sizeof *g->layout);
+    struct pending_mpi_gather *g = malloc(sizeof *g + 2 * size * sizeof *g->layout);
     if (!g)
         return err_set(err, "out of memory for a gather of %zu ranks", size);
-    *g = (struct gathered){.request = MPI_REQUEST_NULL};
-    if (lay_out(ranks, g->layout, bytes, err) < 0) {
+    *g = (struct pending_mpi_gather){.request = MPI_REQUEST_NULL};
+    if (make_layout(ranks, g->layout, bytes, err) < 0) {
         free(g);
         return -1;
     }
-    *mpi->newest = g;
-    mpi->newest = &g->next;
+    *mpi->end = g;
+    mpi->end = &g->next;
     g->rc = MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, g->layout, g->layout + size,
                             MPI_BYTE, MPI_COMM_WORLD, &g->request);
     return check(g->rc, "gather", err);
 }
 
-/* One that failed stays where it is: MPI may still read its layout. */
-static int end(struct ranks *ranks, struct err *err)
+/* After an error the gather is not freed, because MPI may still read its layout. */
+static int gather_wait(struct ranks *ranks, struct err *err)
 {
     struct mpi *mpi = ranks->state;
-    struct gathered *g = mpi->oldest;
+    struct pending_mpi_gather *g = mpi->oldest;
     if (check(g->rc == MPI_SUCCESS ? MPI_Wait(&g->request, MPI_STATUS_IGNORE) : g->rc, "gather", err) <
         0)
         return -1;
     if (!(mpi->oldest = g->next))
-        mpi->newest = &mpi->oldest;
+        mpi->end = &mpi->oldest;
     free(g);
     return 0;
 }
 
-/* MPI looks after all of them when it is asked for one that has not come. */
-static void push(struct ranks *ranks)
+/* Testing any one incomplete gather lets MPI progress all of them. */
+static void progress(struct ranks *ranks)
 {
     const struct mpi *mpi = ranks->state;
-    int come = 1;
-    for (struct gathered *g = mpi->oldest; g && come && g->rc == MPI_SUCCESS; g = g->next)
-        g->rc = MPI_Test(&g->request, &come, MPI_STATUS_IGNORE);
+    int complete = 1;
+    for (struct pending_mpi_gather *g = mpi->oldest; g && complete && g->rc == MPI_SUCCESS; g = g->next)
+        g->rc = MPI_Test(&g->request, &complete, MPI_STATUS_IGNORE);
 }
 
 static int broadcast(struct ranks *ranks, void *data, size_t bytes, int from, struct err *err)
@@ -133,14 +134,14 @@ static int broadcast(struct ranks *ranks, void *data, size_t bytes, int from, st
     return check(MPI_Bcast(data, n, MPI_BYTE, from, MPI_COMM_WORLD), "broadcast", err);
 }
 
-/* Forgets messages that have gone out. */
-static int forget(struct mpi *mpi, struct err *err)
+/* Frees messages whose transfer is complete. */
+static int free_sent(struct mpi *mpi, struct err *err)
 {
     for (struct sent **at = &mpi->sent, *sent; (sent = *at);) {
-        int gone;
-        if (check(MPI_Test(&sent->request, &gone, MPI_STATUS_IGNORE), "send", err) < 0)
+        int done;
+        if (check(MPI_Test(&sent->request, &done, MPI_STATUS_IGNORE), "send", err) < 0)
             return -1;
-        if (gone) {
+        if (done) {
             *at = sent->next;
             free(sent);
         } else {
@@ -155,7 +156,7 @@ static int send(struct ranks *ranks, const void *data, size_t bytes, int to, int
     struct mpi *mpi = ranks->state;
     struct sent *sent;
     int n;
-    if (int_bytes(bytes, &n, err) < 0 || forget(mpi, err) < 0)
+    if (int_bytes(bytes, &n, err) < 0 || free_sent(mpi, err) < 0)
         return -1;
     if (!(sent = malloc(sizeof *sent + bytes)))
         return err_set(err, "out of memory for a message of %zu bytes", bytes);
@@ -172,18 +173,18 @@ static int send(struct ranks *ranks, const void *data, size_t bytes, int to, int
     return 0;
 }
 
-static int look(int from, int tag, int *there, MPI_Status *status, struct err *err)
+static int probe_message(int from, int tag, int *there, MPI_Status *status, struct err *err)
 {
     return check(MPI_Iprobe(from < 0 ? MPI_ANY_SOURCE : from, tag < 0 ? MPI_ANY_TAG : tag,
                             MPI_COMM_WORLD, there, status),
                  "look for a message", err);
 }
 
-static int waiting(struct ranks *ranks, int *from, int *tag, size_t *bytes, struct err *err)
+static int probe(struct ranks *ranks, int *from, int *tag, size_t *bytes, struct err *err)
 {
     MPI_Status status;
     int there, n = 0;
-    if (forget(ranks->state, err) < 0 || look(*from, *tag, &there, &status, err) < 0)
+    if (free_sent(ranks->state, err) < 0 || probe_message(*from, *tag, &there, &status, err) < 0)
         return -1;
     if (!there)
         return 0;
@@ -199,7 +200,7 @@ static int await(int from, int tag, MPI_Status *status, struct err *err)
 {
     const double start = clock_ms();
     for (int there;;) {
-        if (look(from, tag, &there, status, err) < 0)
+        if (probe_message(from, tag, &there, status, err) < 0)
             return -1;
         if (there)
             return 0;
@@ -208,7 +209,7 @@ static int await(int from, int tag, MPI_Status *status, struct err *err)
     }
 }
 
-static int receive(struct ranks *ranks, void *data, size_t bytes, int *from, int *tag, size_t *came,
+static int receive(struct ranks *ranks, void *data, size_t bytes, int *from, int *tag, size_t *received,
                    struct err *err)
 {
     MPI_Status status;
@@ -221,21 +222,22 @@ static int receive(struct ranks *ranks, void *data, size_t bytes, int *from, int
         return -1;
     *from = status.MPI_SOURCE;
     *tag = status.MPI_TAG;
-    *came = (size_t)n;
-    ranks->received_bytes += *came;
+    *received = (size_t)n;
+    ranks->received_bytes += *received;
     ranks->calls++;
     return 0;
 }
 
-static const struct ranks_ops ops = {gather, start, end, push, broadcast, send, receive, waiting};
+static const struct ranks_ops ops = {gather,    gather_start, gather_wait, progress,
+                                     broadcast, send,         receive,     probe};
 
-static int meet(struct ranks *ranks, struct err *err)
+static int init_mpi(struct ranks *ranks, struct err *err)
 {
     int given;
     if (check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &given), "start", err) < 0)
         return -1;
     if (given < MPI_THREAD_FUNNELED)
-        return err_set(err, "this MPI cannot run beside threads; install Debian's Open MPI or MPICH");
+        return err_set(err, "this MPI does not support threads: install Debian's Open MPI or MPICH");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &ranks->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks->size);
@@ -255,10 +257,10 @@ static int open_ranks(struct ranks *ranks, struct err *err)
     struct mpi *mpi = calloc(1, sizeof *mpi);
     if (!mpi)
         return err_set(err, "out of memory for ranks");
-    mpi->newest = &mpi->oldest;
+    mpi->end = &mpi->oldest;
     ranks->ops = &ops;
     ranks->state = mpi;
-    int rc = meet(ranks, err);
+    int rc = init_mpi(ranks, err);
     const size_t n = (size_t)ranks->size;
     if (rc == 0 && !(mpi->layout = calloc(2 * n, sizeof *mpi->layout)))
         rc = err_set(err, "out of memory for %zu ranks", n);

@@ -1,4 +1,4 @@
-/* Ranks: finds the library that they talk through, and makes sure that all of them do the same. */
+/* Loads the communication library of ranks, and checks that all ranks agree on their settings. */
 #include "ranks/ranks_open.h"
 
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 #include "base/mem.h"
 
 struct opened {
-    struct ranks ranks; /* first: what others see */
+    struct ranks ranks; /* first, so that pointers to it can be converted */
     const struct ranks_driver *driver;
 };
 
@@ -20,10 +20,10 @@ static const struct ranks_driver *load(const char *library, struct err *err)
     if (driver && driver->ranks_bytes == sizeof(struct ranks) &&
         driver->ops_bytes == sizeof(struct ranks_ops))
         return driver;
-    const char *why = loaded ? "it is of another version" : dlerror();
+    const char *why = loaded ? "it was built for another version" : dlerror();
     err_set(
         err,
-        "what ranks talk through cannot be loaded (%s); \"make deps-mpi mpi\" installs and builds it",
+        "the MPI library of ranks cannot be loaded (%s); \"make deps-mpi mpi\" installs and builds it",
         why ? why : library);
     return NULL;
 }
@@ -50,11 +50,9 @@ void ranks_close(struct ranks *ranks)
     free(opened);
 }
 
-/* ---- agreement ---- */
-
 static size_t line_bytes(const char *text) { return strcspn(text, "\n"); }
 
-/* The first lines in which the texts differ; false: there are none. */
+/* Advances both texts to the first line in which they differ; false: they are equal. */
 static bool differ(const char **a, const char **b)
 {
     while (**a || **b) {
@@ -67,7 +65,7 @@ static bool differ(const char **a, const char **b)
     return false;
 }
 
-/* A line for people: nothing of it is too long. */
+/* Number of bytes of a line to show in messages. */
 static int shown_bytes(const char *line) { return (int)size_min(line_bytes(line), 120); }
 
 static void compare(const char *name, const char *mine, const char *first, struct err *verdict)
@@ -78,21 +76,21 @@ static void compare(const char *name, const char *mine, const char *first, struc
                 shown_bytes(mine), mine, shown_bytes(first), first);
 }
 
-/* Rank 0's text, to all. */
-static int take_first(struct ranks *ranks, const char *text, char **first, struct err *err)
+/* Sets *first to rank 0's text on all ranks; the caller frees it. */
+static int broadcast_first(struct ranks *ranks, const char *text, char **first, struct err *err)
 {
     uint64_t bytes = strlen(text) + 1;
     if (ranks->ops->broadcast(ranks, &bytes, sizeof bytes, 0, err) < 0)
         return -1;
     if (!(*first = mem_alloc(bytes, 1)))
-        return err_set(err, "out of memory for what rank 0 tells");
+        return err_set(err, "out of memory for the text of rank 0");
     if (ranks->rank == 0)
         memcpy(*first, text, bytes);
     return ranks->ops->broadcast(ranks, *first, bytes, 0, err);
 }
 
-/* All ranks' verdicts, to all; the first that is one counts. */
-static int judge(struct ranks *ranks, const struct err *mine, struct err *err)
+/* All-gathers the ranks' errors; sets `err` to the first that is not empty. */
+static int gather_verdicts(struct ranks *ranks, const struct err *mine, struct err *err)
 {
     const size_t n = (size_t)ranks->size;
     struct err *verdict = mem_alloc(n, sizeof *verdict);
@@ -120,10 +118,10 @@ int ranks_agree(struct ranks *ranks, const char *name, const char *text, struct 
 {
     struct err verdict;
     char *first = NULL;
-    int rc = take_first(ranks, text, &first, err);
+    int rc = broadcast_first(ranks, text, &first, err);
     if (rc == 0) {
         compare(name, text, first, &verdict);
-        rc = judge(ranks, &verdict, err);
+        rc = gather_verdicts(ranks, &verdict, err);
     }
     free(first);
     return rc;

@@ -1,4 +1,4 @@
-/* Token ids: a list that grows, and what people write them as. */
+/* Token id lists and parsing them. */
 #include "text/ids.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "base/number.h"
 
-/* Brackets, too, so that JSON lists can be pasted. */
+/* Includes brackets, to accept JSON lists. */
 #define ID_BLANKS " \t\r\n[]"
 
 int ids_add(struct ids *ids, uint32_t id, struct err *err)
@@ -14,6 +14,14 @@ int ids_add(struct ids *ids, uint32_t id, struct err *err)
     if (mem_grow(&ids->id, &ids->cap, ids->len, sizeof ids->id[0], err) < 0)
         return -1;
     ids->id[ids->len++] = id;
+    return 0;
+}
+
+int ids_append(struct ids *ids, const struct ids *more, struct err *err)
+{
+    for (size_t i = 0; i < more->len; i++)
+        if (ids_add(ids, more->id[i], err) < 0)
+            return -1;
     return 0;
 }
 
@@ -33,7 +41,7 @@ static int parse_id(const char *text, size_t len, uint32_t *id, struct err *err)
     }
     if (len >= sizeof word || !parse_size(word, &number) || number > UINT32_MAX)
         return err_set(err,
-                       "\"%.*s\" is no token id; ids are whole numbers separated by blanks or commas",
+                       "\"%.*s\" is not a token id; expected numbers separated by blanks or commas",
                        (int)size_min(len, 40), text);
     *id = (uint32_t)number;
     return 0;
@@ -41,16 +49,13 @@ static int parse_id(const char *text, size_t len, uint32_t *id, struct err *err)
 
 static int empty_entry(size_t number, struct err *err)
 {
-    return err_set(err,
-                   "entry %zu is empty: one comma goes between two ids, none before the first or after "
-                   "the last",
-                   number);
+    return err_set(err, "entry %zu is empty: expected ids separated by single commas", number);
 }
 
 int ids_parse(struct ids *ids, const char *text, struct err *err)
 {
     bool comma = false;
-    size_t n = 0, at_comma = 0; /* ids so far, and before the last comma */
+    size_t n = 0, at_comma = 0; /* ids so far, and at the last comma */
     for (const char *at = text + strspn(text, ID_BLANKS); *at; at += strspn(at, ID_BLANKS)) {
         uint32_t id;
         if (*at == ',') {
@@ -71,7 +76,7 @@ int ids_parse(struct ids *ids, const char *text, struct err *err)
     return comma ? empty_entry(n + 1, err) : 0;
 }
 
-/* border[i]: how many of the ids [0, i] at their end are also those at their beginning, fewer than all (Knuth, Morris, Pratt). */
+/* border[i]: length of the longest proper suffix of ids [0, i] that is also a prefix. */
 static void find_borders(const struct ids *ids, size_t *border)
 {
     size_t n = 0;

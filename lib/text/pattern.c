@@ -1,8 +1,7 @@
-/* Regular expressions for normalizers and pre-tokenizers, over PCRE2.
+/* Regular expressions for normalizers and pre-tokenizers, on PCRE2.
  *
- * The dialects differ in what \s, \w, \h, "$" and "{2}+" mean. The first four are translated, so that
- * the matches are those of the original library; constructs without an exact translation are refused.
- */
+ * The dialects differ in \s, \w, \h, "$" and "{2}+". The first four are translated so that
+ * matches are identical; constructs without an exact translation are rejected. */
 #include "text/pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -14,28 +13,29 @@
 #include "text/utf8.h"
 
 enum {
-    HEAP_LIMIT_KIB = 256 << 10, /* of the interpreter, where just-in-time compilation is not possible */
+    /* for the interpreter, where JIT is unavailable */
+    HEAP_LIMIT_KIB = 256 << 10,
     STACK_START = 32 << 10,
-    STACK_LIMIT = 64 << 20, /* address space only, until a pattern needs it */
+    STACK_LIMIT = 64 << 20, /* reserved, not allocated */
 };
 
 #define SPACES                                                                                         \
-    "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+    "\\t-\\r "                                                                                         \
+    "\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
 #define NOT_SPACES                                                                                     \
     "\\x{0}-\\x{8}\\x{E}-\\x{1F}!-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}\\x{1681}-\\x{1FFF}"          \
     "\\x{200B}-\\x{2027}\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}\\x{2060}-\\x{2FFF}\\x{3001}-\\x{"       \
     "10FFFF}"
-/* Its \w: some signs count, and of the numbers that are not digits only those of Latin-1. */
+/* Oniguruma's \w: includes some symbols; of No only the digits of Latin-1. */
 #define WORDS                                                                                          \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}\\x{24B6}-\\x{24E9}"         \
     "\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
 
-/* What follows a backslash -> its spelling outside and inside of [...]; NULL is refused. A letter or
- * digit that is not listed is refused; any other character stands for itself. */
+/* Escapes: translation outside and inside [...]; NULL: rejected. Unlisted letters and digits are
+ * rejected, other characters are literal. */
 static const struct escape {
     char letter;
-    const char *outside;
-    const char *inside;
+    const char *outside, *inside;
 } escapes[] = {
     {'s', "[" SPACES "]", SPACES},
     {'S', "[^" SPACES "]", NOT_SPACES},
@@ -63,10 +63,9 @@ static const struct escape {
     {'B', "\\B", NULL},
 };
 
-/* What stands in [[:...:]] -> its spelling inside of [...]. */
+/* POSIX classes: translation inside [...]. */
 static const struct named_class {
-    const char *name;
-    const char *inside;
+    const char *name, *inside;
 } named_classes[] = {
     {"[:space:]", SPACES},
     {"[:digit:]", "\\d"},
@@ -77,9 +76,8 @@ static const struct named_class {
 /* A translation in progress. */
 struct translation {
     const char *text;
-    size_t len;
-    size_t at;
-    unsigned depth; /* of [...]: 0 outside */
+    size_t len, at;
+    unsigned depth; /* nesting of [...] */
     struct buf *out;
 };
 
@@ -95,7 +93,7 @@ static bool is_alnum(char c)
 
 static int refuse(const struct translation *t, size_t start, size_t len, struct err *err)
 {
-    return err_set(err, "pattern \"%.*s\": \"%.*s\" at byte %zu is not implemented",
+    return err_set(err, "pattern \"%.*s\": \"%.*s\" at byte %zu is not supported",
                    (int)size_min(t->len, 200), t->text, (int)size_min(len, t->len - start),
                    t->text + start, start);
 }
@@ -137,7 +135,7 @@ static int translate_escape(struct translation *t, struct err *err)
     return 0;
 }
 
-/* "(": groups, of which verbs and some options mean something else. */
+/* "(": groups; verbs and options other than i are rejected. */
 static int translate_group(struct translation *t, struct err *err)
 {
     size_t start = t->at, at = start + 1;
@@ -151,7 +149,7 @@ static int translate_group(struct translation *t, struct err *err)
     return buf_add(t->out, "(", 1, err);
 }
 
-/* "{": intervals, whose suffixes mean something else. */
+/* "{": intervals; "{n}+" and "{n}?" have other meanings and are rejected. */
 static int translate_interval(struct translation *t, struct err *err)
 {
     size_t start = t->at, at = start + 1;
@@ -169,7 +167,7 @@ static int translate_interval(struct translation *t, struct err *err)
     return buf_add(t->out, "{", 1, err);
 }
 
-/* "[": a class. A class inside a class adds to it, which needs no brackets of its own. */
+/* "[": a class; nested classes are unions, so inner brackets are dropped. */
 static int translate_class(struct translation *t, struct err *err)
 {
     size_t start = t->at;
@@ -217,8 +215,7 @@ static int translate_next(struct translation *t, struct err *err)
 
 static int compile(const char *pattern, size_t len, pcre2_code **code, struct err *err)
 {
-    int rc = -1;
-    int why;
+    int rc = -1, why;
     PCRE2_SIZE where;
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!context) {
@@ -237,7 +234,7 @@ static int compile(const char *pattern, size_t len, pcre2_code **code, struct er
                 pattern, reason, (size_t)where);
         goto out;
     }
-    /* Where memory may not become executable this fails, and the interpreter is used. */
+    /* Without executable memory this fails and the interpreter is used. */
     (void)pcre2_jit_compile(*code, PCRE2_JIT_COMPLETE);
     rc = 0;
 out:
@@ -264,7 +261,7 @@ int pattern_translate(const char *pattern, size_t len, struct buf *out, struct e
 struct patterns {
     pthread_mutex_t lock;
     size_t count;
-    pcre2_code *code[]; /* NULL until first needed; then never changed */
+    pcre2_code *code[]; /* NULL until first use, then constant */
 };
 
 struct patterns *patterns_new(size_t count)
@@ -351,14 +348,14 @@ int search_next(struct search *search, size_t *start, size_t *end, struct err *e
         if (rc < 0) {
             char reason[128] = "";
             pcre2_get_error_message(rc, (PCRE2_UCHAR *)reason, sizeof reason);
-            return err_set(err, "a pattern of the tokenizer failed at byte %zu of a text: %s",
+            return err_set(err, "a pattern of the tokenizer failed at byte %zu of the text: %s",
                            search->from, reason);
         }
         const PCRE2_SIZE *bounds = pcre2_get_ovector_pointer(data);
         *start = bounds[0];
         *end = bounds[1];
         if (*start < search->from || *start > *end || *end > search->len)
-            return err_set(err, "a pattern of the tokenizer matched backwards at byte %zu of a text",
+            return err_set(err, "a pattern of the tokenizer matched backwards at byte %zu of the text",
                            search->from);
         if (*start != *end || !search->matched || *end != search->last_end) {
             search->from = search->last_end = *end;

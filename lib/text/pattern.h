@@ -1,48 +1,43 @@
-/* Regular expressions: translated from the dialect of tokenizer.json (Oniguruma, Ruby syntax) when a
- * tokenizer is built; compiled by PCRE2 when first needed; searched as the library searches. */
+/* Regular expressions of tokenizers: translated from the dialect of tokenizer.json (Oniguruma,
+ * Ruby syntax) to PCRE2 at conversion, compiled on first use. */
 #ifndef BMC_PATTERN_H
 #define BMC_PATTERN_H
 
 #include "base/mem.h"
 
-/* Appends to `out` the PCRE2 spelling of a pattern; what the two dialects understand differently and
- * has no translation is refused. The result is compiled once, so that a broken pattern is found here.
- */
+/* Appends the PCRE2 translation of a pattern to `out`. Constructs without an exact equivalent,
+ * and patterns that do not compile, are errors. */
 int pattern_translate(const char *pattern, size_t len, struct buf *out, struct err *err) MUST_USE;
 
-/* The compiled patterns of one tokenizer, filled when first needed, by any thread. */
+/* The compiled patterns of one tokenizer; compiled on first use, thread-safe. */
 struct patterns;
 
 struct patterns *patterns_new(size_t count);
 void patterns_free(struct patterns *patterns);
 
-/* What one thread needs to search. Zero-initialised is empty. */
+/* Search state of one thread; zero-initialised it is empty. */
 struct matcher {
-    void *match_data;
-    void *context;
-    void *stack;
+    void *match_data, *context, *stack;
 };
 
 void matcher_release(struct matcher *matcher);
 
-/* One pass over one text. */
+/* A search for all matches in a text. */
 struct search {
     struct matcher *matcher;
     const void *code;
     const char *text; /* valid UTF-8 */
-    size_t len;
-    size_t from;
-    size_t last_end;
-    bool matched; /* last_end counts */
+    size_t len, from, last_end;
+    bool matched; /* last_end is valid */
 };
 
-/* Starts a pass with pattern number `index`, whose spelling is given. */
+/* Starts a search for pattern number `index`; `pattern` is its PCRE2 text. */
 int search_start(struct search *search, struct matcher *matcher, struct patterns *patterns,
                  size_t index, const char *pattern, size_t pattern_len, const char *text, size_t len,
                  struct err *err) MUST_USE;
 
-/* The next match: 1 and its bounds, 0 when there is none, -1. An empty match right behind the match
- * before it does not count. */
+/* Finds the next match: 1 with its bounds, 0 if there are no more, -1 on error. Skips empty matches
+ * directly after a match, as Oniguruma's scan does. */
 int search_next(struct search *search, size_t *start, size_t *end, struct err *err) MUST_USE;
 
 #endif

@@ -1,4 +1,4 @@
-/* Text for text in a text. */
+/* String replacement. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memmem */
 #endif

@@ -1,23 +1,23 @@
-/* Part of a text that belongs to somebody else. */
+/* Borrowed strings. */
 #ifndef BMC_SLICE_H
 #define BMC_SLICE_H
 
 #include "base/err.h"
 #include "base/mem.h"
 
-/* Bytes; {NULL, 0} is no text at all. */
+/* A borrowed string; {NULL, 0}: none. */
 struct slice {
     const char *data;
     size_t size;
 };
 
-/* Where a part of a text lies in it. */
+/* A range of bytes of a text. */
 struct span {
     size_t start, end;
 };
 
-/* Replaces `from`, which is not empty, by `to` in a text, appending the result to `out`, which must not
- * become longer than `limit`: steps of hostile tables may multiply a text again and again. */
+/* Appends `text` to `out` with non-empty `from` replaced by `to`. Fails if `out` would exceed
+ * `limit`: untrusted tables could multiply a text repeatedly. */
 int slice_replace(struct slice text, struct slice from, struct slice to, size_t limit, struct buf *out,
                   struct err *err) MUST_USE;
 

@@ -1,5 +1,4 @@
-/* UTF-8 validation, stepping and character classes: the bottom of the room, used by every other file of
- * it. Knows nothing of tokens. */
+/* UTF-8 validation, iteration and character classes. */
 #include "text/utf8.h"
 
 #include <utf8proc.h>
@@ -7,8 +6,8 @@
 int utf8_step(const char *text, size_t len)
 {
     const unsigned char *byte = (const unsigned char *)text;
-    /* The second byte's range depends on the first: that alone excludes overlong forms, surrogates
-     * and code points that are too large. */
+    /* The range of the second byte depends on the first, which excludes overlong forms,
+     * surrogates and code points that are too large. */
     unsigned low = 0x80, high = 0xbf;
     int need;
     if (byte[0] < 0x80)
@@ -108,42 +107,34 @@ bool utf8_is_space(uint32_t code)
            code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
+/* utf8proc numbers categories in the order of the Unicode Standard. */
+static bool category_in(uint32_t code, utf8proc_category_t first, utf8proc_category_t last)
+{
+    const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
+    return category >= first && category <= last;
+}
+
 bool utf8_is_numeric(uint32_t code)
 {
     if (code < 0x80)
         return code >= '0' && code <= '9';
-    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
-    return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
-           category == UTF8PROC_CATEGORY_NO;
+    return category_in(code, UTF8PROC_CATEGORY_ND, UTF8PROC_CATEGORY_NO);
 }
 
 bool utf8_is_word(uint32_t code)
 {
-    switch (utf8proc_category((utf8proc_int32_t)code)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC: return true;
-    default: break;
-    }
-    /* The two joiners, and the circled and squared letters, which are alphabetic symbols. */
-    return code == 0x200c || code == 0x200d || (code >= 0x24b6 && code <= 0x24e9) ||
+    /* Letters, marks, decimal and letter numbers; connectors; joiners, and the alphabetic symbols
+     * (circled and squared letters). */
+    return category_in(code, UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_NL) ||
+           category_in(code, UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PC) || code == 0x200c ||
+           code == 0x200d || (code >= 0x24b6 && code <= 0x24e9) ||
            (code >= 0x1f130 && code <= 0x1f149) || (code >= 0x1f150 && code <= 0x1f169) ||
            (code >= 0x1f170 && code <= 0x1f189);
 }
 
 bool utf8_is_mark(uint32_t code)
 {
-    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
-    return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
-           category == UTF8PROC_CATEGORY_ME;
+    return category_in(code, UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_ME);
 }
 
 bool utf8_is_punctuation(uint32_t code)
@@ -151,6 +142,5 @@ bool utf8_is_punctuation(uint32_t code)
     if (code < 0x80)
         return code > ' ' && code < 0x7f && !(code >= '0' && code <= '9') &&
                !((code | 0x20) >= 'a' && (code | 0x20) <= 'z');
-    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
-    return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+    return category_in(code, UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PO);
 }

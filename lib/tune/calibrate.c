@@ -1,15 +1,16 @@
-/* Measuring the constants of the cost model. */
+/* Measures the rate curves of the cost model. */
 #include "tune/calibrate.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/stat.h"
+#include "report/stat.h"
 
 enum { LEAST_SAMPLES = 3 };
 
-/* The sizes, in rows: ascending, no two alike. */
+/* Fills rows[] with the context lengths to measure, in tokens, ascending without duplicates;
+ * returns their number. */
 static size_t choose_rows(const struct calibrate_plan *plan, double row_bytes, size_t *rows)
 {
     const double least = fmax(plan->min_bytes, TILE_ROWS * row_bytes);
@@ -28,42 +29,45 @@ static size_t choose_rows(const struct calibrate_plan *plan, double row_bytes, s
     return n;
 }
 
-/* The last growth of a sequence that got to `rows` rows by steps of r. What a small one gets from the allocator, used
- * memory or fresh, depends on what was given back before; larger ones are fresh. */
-static int take_growth(struct block *b, size_t rows, double *ms, struct err *err)
+/* Times the last reallocation, by r entries, of a sequence that has grown to `rows` tokens. Small
+ * sequences are grown from the beginning, because the allocator may hand them used memory; large
+ * ones always get fresh pages. */
+static int take_growth(struct layer_bench *b, size_t rows, double *ms, struct err *err)
 {
     const size_t r = kv_setup(b->kv)->r;
-    const bool fresh = block_row_bytes(b->run) * (double)(rows - r) > 2.0 * BLOCK_MAPPED;
-    block_clear(b);
+    const bool fresh =
+        layer_bench_entry_bytes(b->run) * (double)(rows - r) > 2.0 * LAYER_BENCH_MMAP_BYTES;
+    layer_bench_clear(b);
     for (size_t from = fresh ? rows - r : 0; from < rows; from += r) {
-        if (block_skip_to(b, from, err) < 0 || block_grow(b, ms, err) < 0)
+        if (layer_bench_skip_to(b, from, err) < 0 || layer_bench_grow(b, ms, err) < 0)
             return -1;
         kv_commit(b->kv, 0, 0);
     }
     return 0;
 }
 
-/* One sample: seconds of what the constant is about. */
-static int take(struct block *b, enum curve_what what, size_t rows, double *seconds, struct err *err)
+/* Measures one sample of rate `what` at context length `rows`; *seconds is its time. */
+static int take(struct layer_bench *b, enum curve_what what, size_t rows, double *seconds,
+                struct err *err)
 {
     double ms = 0;
     if (what == CURVE_ALLOC) {
-        const size_t bytes = (size_t)(block_row_bytes(b->run) / 2) * rows;
+        const size_t bytes = (size_t)(layer_bench_entry_bytes(b->run) / 2) * rows;
         const double start = clock_ms();
-        void *block = pages_get(b->run->alloc, bytes);
+        void *block = vm_get(b->run->alloc, bytes);
         ms = clock_ms() - start;
         if (!block)
             return err_set(err, "out of memory: %zu bytes to measure an allocation", bytes);
-        *(volatile char *)block = 1; /* used, so that the compiler keeps it */
-        pages_free(b->run->alloc, block, bytes);
+        *(volatile char *)block = 1; /* keeps the compiler from removing the allocation */
+        vm_free(b->run->alloc, block, bytes);
     } else if (what == CURVE_COPY) {
         if (take_growth(b, rows, &ms, err) < 0)
             return -1;
     } else {
-        if (b->n == 0 && block_skip_to(b, rows - b->run->k, err) < 0)
+        if (b->n == 0 && layer_bench_skip_to(b, rows - b->run->k, err) < 0)
             return -1;
         double growth;
-        if (block_grow(b, &growth, err) < 0 || block_step(b, &ms, err) < 0)
+        if (layer_bench_grow(b, &growth, err) < 0 || layer_bench_step(b, &ms, err) < 0)
             return -1;
         for (size_t s = 0; s < b->run->batch; s++)
             kv_truncate(b->kv, s, rows - b->run->k);
@@ -73,7 +77,7 @@ static int take(struct block *b, enum curve_what what, size_t rows, double *seco
     return *b->run->interrupted ? err_set(err, "interrupted") : 0;
 }
 
-/* Elements or multiply-accumulates of a sample, as the cost model counts them: eq. 1 and 2. */
+/* Work done in a sample: elements copied or multiply-accumulates (BMC paper, eq. 1 and 2). */
 static double work_of(const struct tune_run *run, enum curve_what what, size_t rows)
 {
     const double kv = (double)(run->kv_heads * run->head_dim), q = (double)(run->heads * run->head_dim);
@@ -82,23 +86,22 @@ static double work_of(const struct tune_run *run, enum curve_what what, size_t r
                                 : 1;
 }
 
-/* Samples of one point in one pass. */
 static int take_samples(struct calibration *c, const struct calibrate_plan *plan, size_t point,
                         struct err *err)
 {
     const size_t rows = c->rows[point];
-    /* A growth by an eighth; for steps all rows are there. */
+    /* A copying sample is a growth by 1/8 of the context; SDPA steps run without growth. */
     const size_t r = c->what == CURVE_COPY ? size_max(div_up(rows, 8), 1) : rows;
     struct kv_spec spec;
-    struct block b;
+    struct layer_bench b;
     if (kv_spec_parse(&spec, "bmc", err) < 0)
         return -1;
     spec.r = r;
     const double work = work_of(&c->run, c->what, rows), budget_ms = plan->seconds_per_point * 1e3;
     double start = clock_ms(), seconds;
-    if (block_open(&b, &c->run, &spec, rows, err) < 0)
+    if (layer_bench_open(&b, &c->run, &spec, rows, err) < 0)
         return -1;
-    int rc = take(&b, c->what, rows, &seconds, err); /* does not count */
+    int rc = take(&b, c->what, rows, &seconds, err); /* warm-up */
     c->slow[point] = clock_ms() - start > 4 * budget_ms;
     const size_t least = c->slow[point] ? LEAST_SAMPLES : plan->samples;
     start = clock_ms();
@@ -110,7 +113,7 @@ static int take_samples(struct calibration *c, const struct calibrate_plan *plan
             c->sample[point][c->samples[point]++] =
                 c->what == CURVE_ALLOC ? fmax(seconds, 1e-9) : work / fmax(seconds, 1e-9);
     }
-    block_close(&b);
+    layer_bench_close(&b);
     return rc;
 }
 
@@ -121,7 +124,7 @@ void calibration_begin(struct calibration *c, const struct tune_run *run, enum c
     *c = (struct calibration){.run = *run, .what = what};
     if (what != CURVE_SDPA)
         c->run.batch = c->run.k = c->run.m = 1;
-    const size_t n = choose_rows(plan, block_row_bytes(&c->run) * (double)c->run.batch, rows);
+    const size_t n = choose_rows(plan, layer_bench_entry_bytes(&c->run) * (double)c->run.batch, rows);
     for (size_t i = 0; i < n; i++)
         if (rows[i] > c->run.k)
             c->rows[c->n++] = rows[i];
@@ -135,17 +138,17 @@ int calibration_pass(struct calibration *c, const struct calibrate_plan *plan, s
     return 0;
 }
 
-int calibration_curve(const struct calibration *c, struct curve *curve, struct err *err)
+int calibration_curve(const struct calibration *c, struct rate_curve *curve, struct err *err)
 {
     const struct tune_run *run = &c->run;
-    *curve = (struct curve){
+    *curve = (struct rate_curve){
         .what = c->what,
         .type = run->type,
         .width = run->heads * run->head_dim,
         .group = run->heads / run->kv_heads,
         .rows = run->k,
         .batch = run->batch,
-        .cold = run->sweeper != NULL,
+        .cold = run->evictor != NULL,
         .n = c->n,
     };
     snprintf(curve->attn, sizeof curve->attn, "%s", c->what == CURVE_SDPA ? run->attn->name : "-");
@@ -154,12 +157,12 @@ int calibration_curve(const struct calibration *c, struct curve *curve, struct e
         memcpy(x, c->sample[i], sizeof x);
         const double median = stat_quantile(x, c->samples[i], 0.5);
         curve->at[i] = (struct curve_point){
-            .bytes = block_row_bytes(run) * (double)c->rows[i] * (double)run->batch,
+            .bytes = layer_bench_entry_bytes(run) * (double)c->rows[i] * (double)run->batch,
             .value = median,
             .spread = (stat_quantile(x, c->samples[i], 0.75) - stat_quantile(x, c->samples[i], 0.25)) /
                       median,
             .samples = c->samples[i],
         };
     }
-    return curve_check(curve, err);
+    return rate_curve_check(curve, err);
 }

@@ -1,75 +1,79 @@
-/* Measuring the constants of the cost model, with the project's own grow-and-copy and attention. */
+/* Measures the rates of the cost model with the project's own cache and attention, and the batch
+ * knee of a model. */
 #ifndef BMC_CALIBRATE_H
 #define BMC_CALIBRATE_H
 
 #include "decode/session.h"
-#include "tune/block.h"
-#include "tune/curve.h"
+#include "tune/layer_bench.h"
+#include "tune/rate_curve.h"
 
-/* How long and over which sizes. */
+/* Sizes to measure, and how long to sample each. */
 struct calibrate_plan {
-    size_t points; /* sizes, 5 to CURVE_POINTS */
-    double min_bytes,
-        max_bytes;            /* of K and V; spread evenly on a logarithmic axis, whole tiles of rows */
-    double seconds_per_point; /* samples are taken for so long in every pass */
-    size_t
-        samples; /* and at least so many; 3, in a single pass, where getting there takes four times as long */
+    size_t points; /* number of sizes, 5 to CURVE_POINTS */
+    /* bytes of K and V of one layer, smallest and largest; sizes between them are spaced
+     * logarithmically and rounded to whole tiles */
+    double min_bytes, max_bytes;
+    double seconds_per_point; /* minimum sampling time in each pass */
+    /* minimum samples in each pass; sizes that take more than four times seconds_per_point get 3
+     * samples in a single pass */
+    size_t samples;
 };
 
 enum { CALIBRATE_MAX_SAMPLES = 64, CALIBRATE_MAX_PASSES = 3 };
 
-/* A curve in the making. Several passes over many curves, in turns, see a machine whose speed moves with what its neighbours
- * do at several moments; the median is of all of them. */
+/* A rate curve being measured. Callers alternate the passes of several curves, so that slow drift
+ * of the machine affects all of them alike; medians are over all passes. */
 struct calibration {
     struct tune_run run;
     enum curve_what what;
     size_t n, rows[CURVE_POINTS], samples[CURVE_POINTS];
-    bool slow[CURVE_POINTS]; /* one pass has to do */
+    bool slow[CURVE_POINTS]; /* size is too slow for more than one pass */
     double sample[CURVE_POINTS][CALIBRATE_MAX_PASSES * CALIBRATE_MAX_SAMPLES];
 };
 
-/* Constant `what` for run->k query rows and run->batch sequences (copy and alloc: one row, one sequence). Sizes beyond a
- * quarter of the memory that is free are left out. */
+/* Prepares to measure rate `what` for run->k query positions per sequence and run->batch
+ * sequences (copying and allocation: one sequence). Leaves out sizes above a quarter of the
+ * available memory. */
 void calibration_begin(struct calibration *calibration, const struct tune_run *run,
                        enum curve_what what, const struct calibrate_plan *plan);
 
-/* Samples of every size. */
+/* Takes samples at every size. */
 int calibration_pass(struct calibration *calibration, const struct calibrate_plan *plan,
                      struct err *err) MUST_USE;
 
-/* What the passes came to. */
-int calibration_curve(const struct calibration *calibration, struct curve *curve,
+/* Sets *curve to the medians over all passes. */
+int calibration_curve(const struct calibration *calibration, struct rate_curve *curve,
                       struct err *err) MUST_USE;
 
-/* ---- free rows ---- */
+enum { KNEE_COUNTS = 10 };
+extern const size_t knee_counts[KNEE_COUNTS]; /* 1, 2, 4, 8, 12, 16, 24, 32, 48, 64 */
 
-enum { FREE_ROW_COUNTS = 10 };
-extern const size_t free_row_counts[FREE_ROW_COUNTS]; /* 1, 2, 4, 8, 12, 16, 24, 32, 48, 64 */
+/* Acceptance probabilities for which profiles and reports give the best draft length. */
+enum { KNEE_ACCEPTANCES = 5 };
+extern const double knee_acceptance[KNEE_ACCEPTANCES];
 
-/* Probabilities that a candidate is accepted, for which profile and reports say how many to verify at a time. */
-enum { FREE_ROW_ACCEPTANCES = 5 };
-extern const double free_row_acceptance[FREE_ROW_ACCEPTANCES];
-
-struct free_rows {
-    size_t n; /* counts measured: those that the context holds */
-    double step_ms[FREE_ROW_COUNTS], spread[FREE_ROW_COUNTS];
+struct batch_knee {
+    size_t n; /* number of token counts measured: those that fit the context */
+    double step_ms[KNEE_COUNTS], spread[KNEE_COUNTS];
     size_t samples;
-    size_t
-        free; /* the last count before the first whose step takes more than 1.15 times that of one row */
+    /* the batch knee: the largest count before the first one whose step takes more than 1.15 times
+     * the time of a single token */
+    size_t tokens;
 };
 
-/* Times whole model steps of 1 to 64 rows of one sequence that has `context` rows already, logits of all rows included;
- * `rounds` rounds in which all counts take turns. */
-int calibrate_free_rows(const struct model *model, const struct session_options *options,
-                        size_t context, size_t rounds, const volatile sig_atomic_t *interrupted,
-                        struct free_rows *rows, struct err *err) MUST_USE;
+/* Times forward passes of 1 to 64 tokens of one sequence at context depth `context`, with logits of
+ * all tokens. Each of `rounds` rounds measures every count once. */
+int calibrate_batch_knee(const struct model *model, const struct session_options *options,
+                         size_t context, size_t rounds, const volatile sig_atomic_t *interrupted,
+                         struct batch_knee *knee, struct err *err) MUST_USE;
 
-/* Finds `free` from the times. */
-void free_rows_judge(struct free_rows *rows);
+/* Sets knee->tokens from knee->step_ms. */
+void batch_knee_judge(struct batch_knee *knee);
 
-/* How many candidates to verify at a time, 0 for none, when each is accepted with probability `acceptance` after its
- * predecessor was: the k whose expected tokens (1 - a^(k+1)) / (1 - a) per step of k + 1 rows are the most a second. What
- * drafting costs is left out. *speedup is over one row at a time. */
-size_t free_rows_k(const struct free_rows *rows, double acceptance, double *speedup);
+/* The draft length k with the most expected tokens per second, if each draft token is accepted with
+ * probability a = `acceptance` given that its predecessor was: a step of k + 1 tokens yields (1 -
+ * a^(k+1)) / (1 - a). 0: drafting does not pay. *speedup is relative to decoding without drafts.
+ * The cost of drafting is ignored. */
+size_t batch_knee_k(const struct batch_knee *knee, double acceptance, double *speedup);
 
 #endif

@@ -1,14 +1,14 @@
-/* Fitting a + b T + c / T, and intervals by bootstrap. */
+/* Least-squares fit of a + b T + c / T, and bootstrap intervals. */
 #include "tune/fit.h"
 
 #include <math.h>
 
-#include "base/stat.h"
-#include "decode/rng.h"
+#include "report/stat.h"
+#include "decode/sample/rng.h"
 
 enum { DRAWS = 400 };
 
-/* Solves the symmetric 3 x 3 system in place by elimination with pivots; false when it has no single solution. */
+/* Solves the 3 x 3 system by Gaussian elimination with pivoting; false: singular. */
 static bool solve3(double m[3][4])
 {
     for (int col = 0; col < 3; col++) {
@@ -34,7 +34,7 @@ static bool solve3(double m[3][4])
 
 double fit_at(const struct fit *fit, double T) { return fit->a + fit->b * T + fit->c / T; }
 
-/* Where the curve only falls or only rises, the end of what was measured: beyond it such a curve says nothing. */
+/* Sets fit->T. A monotonic curve has no minimum: takes the better end of the measured range. */
 static void find_minimum(struct fit *fit, double least_T, double most_T, double max_T)
 {
     if (fit->c > 0 && fit->b > 0)
@@ -83,7 +83,6 @@ static double median_of(const double *time, size_t n, const size_t *round, size_
     return stat_quantile(x, rounds, 0.5);
 }
 
-/* Median over rounds of time i divided by time j of the same round. */
 static double ratio_of(const double *time, size_t n, const size_t *round, size_t rounds, size_t i,
                        size_t j)
 {

@@ -1,11 +1,11 @@
-/* What a tuned profile is true of. */
+/* The machine that a tuned profile belongs to. */
 #include <unistd.h>
 
 #include "base/cpu.h"
 #include "base/threads.h"
 #include "tune/profile.h"
 
-void machine_of(struct machine *m, const char *isa, enum pages_alloc alloc, int threads)
+void machine_of(struct machine *m, const char *isa, enum vm_alloc alloc, int threads)
 {
     *m = (struct machine){
         .cores = (size_t)threads_allowed(),
@@ -14,7 +14,12 @@ void machine_of(struct machine *m, const char *isa, enum pages_alloc alloc, int 
     };
     cpu_model_name(m->cpu, sizeof m->cpu);
     snprintf(m->isa, sizeof m->isa, "%s", isa);
-    snprintf(m->alloc, sizeof m->alloc, "%s", pages_alloc_name(alloc));
+    snprintf(m->alloc, sizeof m->alloc, "%s", vm_alloc_name(alloc));
+}
+
+bool machine_same_settings(const struct machine *a, const struct machine *b)
+{
+    return a->threads == b->threads && strcmp(a->isa, b->isa) == 0 && strcmp(a->alloc, b->alloc) == 0;
 }
 
 int profile_check_machine(const struct profile *p, const struct machine *here, struct err *err)

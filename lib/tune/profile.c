@@ -6,13 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/cache_types.h"
+#include "quant/cache_types.h"
 #include "base/file.h"
 #include "base/number.h"
 
 enum { MAX_WORDS = 12 };
 
-/* Cuts a value into words in place. */
+/* Splits a value at blanks into words, in place; returns their number. */
 static size_t split(char *value, char *word[MAX_WORDS])
 {
     size_t n = 0;
@@ -39,16 +39,17 @@ static bool read_count(const char *text, size_t *value)
     return parse_size(text, value) && *value >= 1 && *value <= (size_t)1 << 40;
 }
 
-/* WHAT ATTN TYPE WIDTH G ROWS BATCH hot|cold BYTES VALUE SPREAD SAMPLES: a point of a curve. */
-static bool read_point(char *value, struct curve *like, struct curve_point *point)
+/* WHAT ATTN TYPE WIDTH G ROWS BATCH hot|cold BYTES VALUE SPREAD SAMPLES: a point of a rate
+ * curve. */
+static bool read_point(char *value, struct rate_curve *like, struct curve_point *point)
 {
     char *w[MAX_WORDS];
     int what = 0;
     if (split(value, w) != 12)
         return false;
-    while (what < CURVE_WHATS && strcmp(w[0], curve_name((enum curve_what)what)) != 0)
+    while (what < CURVE_WHATS && strcmp(w[0], rate_curve_name((enum curve_what)what)) != 0)
         what++;
-    *like = (struct curve){.what = (enum curve_what)what, .cold = strcmp(w[7], "cold") == 0};
+    *like = (struct rate_curve){.what = (enum curve_what)what, .cold = strcmp(w[7], "cold") == 0};
     return what < CURVE_WHATS && read_name(w[1], like->attn, sizeof like->attn) &&
            cache_type_find(w[2], &like->type) && read_count(w[3], &like->width) &&
            read_count(w[4], &like->group) && read_count(w[5], &like->rows) &&
@@ -59,18 +60,19 @@ static bool read_point(char *value, struct curve *like, struct curve_point *poin
 
 static int add_point(struct profile *p, char *value, struct err *err)
 {
-    struct curve like;
+    struct rate_curve like;
     struct curve_point point;
     size_t i = 0;
     if (!read_point(value, &like, &point))
         return err_set(err, "a constant cannot be read");
-    while (i < p->n_curves && !curve_same(&p->curve[i], &like))
+    while (i < p->n_curves && !rate_curve_same(&p->curve[i], &like))
         i++;
     if (i == p->n_curves && profile_put_curve(p, &like, err) < 0)
         return -1;
-    struct curve *curve = &p->curve[i];
+    struct rate_curve *curve = &p->curve[i];
     if (curve->n == CURVE_POINTS)
-        return err_set(err, "constant %s has more than %d sizes", curve_name(like.what), CURVE_POINTS);
+        return err_set(err, "constant %s has more than %d sizes", rate_curve_name(like.what),
+                       CURVE_POINTS);
     curve->at[curve->n++] = point;
     return 0;
 }
@@ -88,7 +90,7 @@ static int add_T(struct profile *p, char *value, struct err *err)
     return profile_put_T(p, &t, err);
 }
 
-/* MODEL NAME: what a model is called. */
+/* MODEL NAME: the display name of a model. */
 static int add_model(struct profile *p, char *value, struct err *err)
 {
     char *name = value + strcspn(value, " \t");
@@ -106,12 +108,13 @@ static int add_model(struct profile *p, char *value, struct err *err)
                : err_set(err, "the name of a model is too long");
 }
 
-static bool read_real(const char *text, double *value)
+static bool read_real(const char *text, double min, double *value)
 {
-    return parse_double(text, value) && *value >= 1e-9 && *value <= 1e12;
+    return parse_double(text, value) && *value >= min && *value <= 1e12;
 }
 
-/* Cuts the value into `words` words; the first one is a model that has had its line. */
+/* Splits the value into exactly `words` words and returns the model whose key the first one is; a
+ * "model" line must have defined it. */
 static struct tuned_model *model_of(struct profile *p, char *value, char *word[MAX_WORDS], size_t words)
 {
     const bool right = split(value, word) == words;
@@ -125,42 +128,38 @@ static int add_policy(struct profile *p, char *value, struct err *err)
     char *w[MAX_WORDS];
     struct tuned_model *model = model_of(p, value, w, 5);
     if (!model || !read_name(w[1], model->policy, sizeof model->policy) ||
-        !read_real(w[2], &model->policy_ratio.value) || !read_real(w[3], &model->policy_ratio.lo) ||
-        !read_real(w[4], &model->policy_ratio.hi))
+        !read_real(w[2], 1e-9, &model->policy_ratio.value) ||
+        !read_real(w[3], 1e-9, &model->policy_ratio.lo) ||
+        !read_real(w[4], 1e-9, &model->policy_ratio.hi))
         return err_set(err, "the policy of a model cannot be read");
     return 0;
 }
 
-/* MODEL ROWS MS: all counts in their order, as far as there are lines. */
+/* MODEL TOKENS MS: time of a step; token counts of a model ascend. */
 static int add_step(struct profile *p, char *value, struct err *err)
 {
     char *w[MAX_WORDS];
     size_t count;
     struct tuned_model *model = model_of(p, value, w, 3);
-    struct free_rows *rows = model ? &model->rows : NULL;
-    if (!rows || rows->n == FREE_ROW_COUNTS || !parse_size(w[1], &count) ||
-        count != free_row_counts[rows->n] || !read_real(w[2], &rows->step_ms[rows->n]))
+    struct batch_knee *knee = model ? &model->knee : NULL;
+    if (!knee || knee->n == KNEE_COUNTS || !parse_size(w[1], &count) || count != knee_counts[knee->n] ||
+        !read_real(w[2], 1e-9, &knee->step_ms[knee->n]))
         return err_set(err, "step_ms of a model cannot be read");
-    rows->n++;
-    free_rows_judge(rows);
+    knee->n++;
+    batch_knee_judge(knee);
     return 0;
 }
 
-/* MODEL ROWS: in place of what the times before it say. */
-static int add_free(struct profile *p, char *value, struct err *err)
+/* MODEL TOKENS: overrides the batch knee derived from step times. */
+static int add_knee(struct profile *p, char *value, struct err *err)
 {
     char *w[MAX_WORDS];
     size_t count;
     struct tuned_model *model = model_of(p, value, w, 2);
     if (!model || !read_count(w[1], &count) || count > 65536)
-        return err_set(err, "free_rows of a model cannot be read");
-    model->rows.free = count;
+        return err_set(err, "batch_knee of a model cannot be read");
+    model->knee.tokens = count;
     return 0;
-}
-
-static bool read_rate(const char *text, double *value)
-{
-    return parse_double(text, value) && *value >= 0 && *value <= 1e12;
 }
 
 /* SET F32 BF16 INT8 */
@@ -170,21 +169,21 @@ static int add_rate(struct profile *p, char *value, struct err *err)
     char *w[MAX_WORDS];
     bool right = split(value, w) == 1 + PEAK_KINDS && read_name(w[0], rate.isa, sizeof rate.isa);
     for (size_t kind = 0; right && kind < PEAK_KINDS; kind++)
-        right = read_rate(w[1 + kind], &rate.gop_s[kind]);
+        right = read_real(w[1 + kind], 0, &rate.gop_s[kind]);
     if (!right || p->n_rates == RATES_MOST)
         return err_set(err, "the rates of a kernel set cannot be read");
     p->rate[p->n_rates++] = rate;
     return 0;
 }
 
-/* Lines of which there may be many. */
+/* Keys that may occur more than once. */
 static const struct {
     const char *key;
     int (*add)(struct profile *profile, char *value, struct err *err);
-    size_t since; /* version */
+    size_t since; /* first version of the format that has the key */
 } lines[] = {{"constant", add_point, 1}, {"T", add_T, 1},          {"model", add_model, 2},
-             {"policy", add_policy, 2},  {"step_ms", add_step, 2}, {"free_rows", add_free, 2},
-             {"rate", add_rate, 2}};
+             {"policy", add_policy, 2},  {"step_ms", add_step, 2}, {"batch_knee", add_knee, 2},
+             {"free_rows", add_knee, 2}, {"rate", add_rate, 2}};
 
 static int read_entry(struct profile *p, const struct conf_entry *e, size_t version, struct err *err)
 {
@@ -200,7 +199,7 @@ static int read_entries(struct profile *p, const struct conf *conf, size_t versi
         if (read_entry(p, &conf->entry[i], version, err) < 0)
             return err_prefix(err, "%s: line %d", conf->name, conf->entry[i].line);
     for (size_t i = 0; i < p->n_curves; i++)
-        if (curve_check(&p->curve[i], err) < 0)
+        if (rate_curve_check(&p->curve[i], err) < 0)
             return err_prefix(err, "%s", conf->name);
     return 0;
 }
@@ -246,14 +245,13 @@ int profile_parse(struct profile *p, const char *text, size_t size, const char *
     return rc;
 }
 
-/* A whole file of at most PROFILE_BYTES. */
 static int read_file(int fd, const char *path, struct buf *text, struct err *err)
 {
     struct stat st;
     if (fstat(fd, &st) < 0)
         return err_errno(err, "%s: cannot be read", path);
     if (!S_ISREG(st.st_mode))
-        return err_set(err, "%s: is no regular file", path);
+        return err_set(err, "%s: is not a regular file", path);
     for (;;) {
         if (buf_reserve(text, 1 << 16, err) < 0)
             return -1;

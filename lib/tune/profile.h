@@ -1,4 +1,4 @@
-/* The tuned profile: what bmc-tune has found out about a machine, as readable text; and which T it gives. */
+/* The tuned profile, a text file: measured rates of a machine, and settings derived from them. */
 #ifndef BMC_PROFILE_H
 #define BMC_PROFILE_H
 
@@ -10,20 +10,24 @@
 #include "tune/costmodel.h"
 #include "tune/fit.h"
 
-/* Version 1 had a policy and free rows of no particular model: its constants and T are taken, the rest is not. */
-enum { PROFILE_VERSION = 2, PROFILE_MODELS = 1024, PROFILE_BYTES = 1 << 20 };
+/* Version 1 stored one policy and batch knee for all models; they are ignored. Up to version 2 the
+ * key batch_knee was free_rows. */
+enum { PROFILE_VERSION = 3, PROFILE_MODELS = 1024, PROFILE_BYTES = 1 << 20 };
 
-/* What a profile is true of. */
+/* The machine and program settings that a profile is valid for. */
 struct machine {
     char cpu[128];
     char isa[16], alloc[16];
     size_t cores, threads, page_size;
 };
 
-/* This machine, with a program's instruction set, allocator and threads. */
-void machine_of(struct machine *machine, const char *isa, enum pages_alloc alloc, int threads);
+/* True if threads, instruction set and allocator are the same. */
+bool machine_same_settings(const struct machine *a, const struct machine *b);
 
-/* A T that was found for exactly this. */
+/* Describes this machine with a program's instruction set, allocator and threads. */
+void machine_of(struct machine *machine, const char *isa, enum vm_alloc alloc, int threads);
+
+/* The fastest measured T of one configuration. */
 struct tuned_T {
     char attn[16];
     enum dtype type;
@@ -32,16 +36,16 @@ struct tuned_T {
     size_t T;
 };
 
-/* What is true of one model alone. */
+/* Results for one model. */
 struct tuned_model {
     char key[72];              /* model_id, 64 hexadecimal digits, or a shape's name; no blanks */
-    char name[128];            /* what people call it */
-    char policy[16];           /* clearly the fastest, or "bmc"; "" when that was not measured */
-    struct ratio policy_ratio; /* its time divided by bmc's */
-    struct free_rows rows;     /* n is 0 when they were not measured */
+    char name[128];            /* display name */
+    char policy[16];           /* fastest policy, "bmc" if none is clearly faster, "" if not measured */
+    struct ratio policy_ratio; /* its time relative to bmc */
+    struct batch_knee knee;    /* knee.n is 0 when it was not measured */
 };
 
-/* Throughput of a kernel set's instructions, as in struct kernel_rates. */
+/* Peak rates of an instruction set's kernels, as in struct kernel_rates. */
 struct tuned_rate {
     char isa[16];
     double gop_s[PEAK_KINDS];
@@ -51,7 +55,7 @@ struct profile {
     struct machine machine;
     struct tuned_rate rate[RATES_MOST];
     size_t n_rates;
-    struct curve *curve;
+    struct rate_curve *curve;
     size_t n_curves, curves_cap;
     struct tuned_T *tuned;
     size_t n_tuned, tuned_cap;
@@ -59,64 +63,70 @@ struct profile {
     size_t n_models, models_cap;
 };
 
-/* Reads `size` bytes of text, which may be anything. On error nothing is left to release. */
+/* Parses untrusted text; after an error nothing is to be released. */
 int profile_parse(struct profile *profile, const char *text, size_t size, const char *name,
                   struct err *err) MUST_USE;
 
-/* Reads a file, by read() and not by a mapping: it may be replaced or cut meanwhile. *found is false, and nothing an
- * error, when there is no such file. */
+/* Reads a file, not by mapping, since it may be replaced or truncated meanwhile. If it does not
+ * exist, returns 0 and sets *found to false. */
 int profile_open(struct profile *profile, const char *path, bool *found, struct err *err) MUST_USE;
 int profile_write(const struct profile *profile, struct buf *text, struct err *err) MUST_USE;
 
-/* Replaces the file in one step; what could not be read again is an error. */
+/* Replaces the file atomically; a profile too large to be read again is an error. */
 int profile_save(const struct profile *profile, const char *path, struct err *err) MUST_USE;
 void profile_release(struct profile *profile);
 
-/* Adds, or takes the place of what stands there for the same thing. */
-int profile_put_curve(struct profile *profile, const struct curve *curve, struct err *err) MUST_USE;
+/* Add an entry or replace the one for the same configuration. */
+int profile_put_curve(struct profile *profile, const struct rate_curve *curve,
+                      struct err *err) MUST_USE;
 int profile_put_T(struct profile *profile, const struct tuned_T *tuned, struct err *err) MUST_USE;
 
-/* The entry of a model, made where there is none; NULL when there are too many or memory is short. Good until the next one is made. */
+/* Returns the entry of a model, added if needed; NULL: too many models, or out of memory. The
+ * pointer is valid until the next model is added. */
 struct tuned_model *profile_put_model(struct profile *profile, const char *key, struct err *err);
 const struct tuned_model *profile_model(const struct profile *profile, const char *key);
 
-/* Replaces the throughputs by measured ones. */
+/* Replaces all peak rates. */
 void profile_put_rates(struct profile *profile, const struct kernel_rates *rates, size_t n);
 
-/* The default kernel set by the throughputs of the profile; NULL when it lacks those of a set that this machine can run. */
+/* The kernel set that is fastest by the profile's peak rates; NULL if the rates of a set that this
+ * CPU supports are missing from the profile. */
 const struct kernels *profile_kernels(const struct profile *profile);
 
-/* A key from a shape's name or path: the file's name without ".shape", blanks and control characters replaced. */
+/* Derives a model key from the name or path of a shape: its base name without ".shape", blanks and
+ * control characters replaced. */
 void profile_shape_key(char *key, size_t size, const char *shape);
 
-/* Takes over what `newer` found out: throughputs, constants, T, and of models the policy and the free rows that it has. */
+/* Adds the entries of `newer`, replacing those for the same configurations. */
 int profile_merge(struct profile *profile, const struct profile *newer, struct err *err) MUST_USE;
 
-/* -1 with a sentence when the profile is of another machine: its processor, cores or page size differ. */
+/* Fails if the profile is from a machine with another CPU, number of cores or page size. */
 int profile_check_machine(const struct profile *profile, const struct machine *here,
                           struct err *err) MUST_USE;
 
-/* What costs are asked about: a cell, but for the curves. */
-struct tune_question {
+/* A configuration whose cost or T is to be predicted. */
+struct tune_query {
     const char *attn;
     enum dtype type;
     size_t heads, kv_heads, head_dim, layers, batch, N;
     size_t k, m;
-    bool hot; /* nothing sweeps the caches between steps; a model's weights do */
+    bool hot; /* CPU caches stay warm between steps; false: reading weights evicts them */
 };
 
-/* The cost cell of the question, with the curves that fit best; false where the profile has none. */
-bool profile_cell(const struct profile *profile, const struct tune_question *question,
-                  struct cost_cell *cell);
+/* The query for one layer of a benchmark. */
+struct tune_query tune_query_of(const struct tune_run *run, size_t batch, size_t N);
 
-/* The T for a question: from the table, else from the formula and the profile's constants; 0 when the profile can tell
- * nothing. */
-size_t profile_T(const struct profile *profile, const struct tune_question *question,
-                 enum kv_T_from *from);
+/* Sets up the cost model with the closest rate curves; false: the profile has none. */
+bool profile_cost_config(const struct profile *profile, const struct tune_query *query,
+                         struct cost_config *cell);
 
-/* ---- for caches: kv_spec.tuner ---- */
+/* The T for a query: a measured one, else computed from the profile's rates; *from says which. 0:
+ * the profile has neither. */
+size_t profile_T(const struct profile *profile, const struct tune_query *query, enum kv_T_from *from);
 
-/* Picks T for every cache that is opened with it. The profile stays the caller's. */
+/* ---- T for newly opened caches: kv_spec.tuner ---- */
+
+/* Chooses T, from a borrowed profile, for every cache opened with this tuner. */
 struct profile_tuner {
     struct kv_tuner tuner;
     const struct profile *profile;

@@ -1,4 +1,4 @@
-/* The entries of a tuned profile: put, found, and taken over from another profile. */
+/* Entries of a tuned profile: adding, finding, merging. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,10 +12,10 @@ void profile_release(struct profile *p)
     *p = (struct profile){0};
 }
 
-int profile_put_curve(struct profile *p, const struct curve *curve, struct err *err)
+int profile_put_curve(struct profile *p, const struct rate_curve *curve, struct err *err)
 {
     size_t i = 0;
-    while (i < p->n_curves && !curve_same(&p->curve[i], curve))
+    while (i < p->n_curves && !rate_curve_same(&p->curve[i], curve))
         i++;
     if (i == p->n_curves && mem_grow(&p->curve, &p->curves_cap, i, sizeof *curve, err) < 0)
         return -1;
@@ -24,7 +24,7 @@ int profile_put_curve(struct profile *p, const struct curve *curve, struct err *
     return 0;
 }
 
-static bool same_question(const struct tuned_T *a, const struct tuned_T *b)
+static bool same_config(const struct tuned_T *a, const struct tuned_T *b)
 {
     return strcmp(a->attn, b->attn) == 0 && a->type == b->type && a->width == b->width &&
            a->group == b->group && a->layers == b->layers && a->batch == b->batch && a->N == b->N;
@@ -33,7 +33,7 @@ static bool same_question(const struct tuned_T *a, const struct tuned_T *b)
 int profile_put_T(struct profile *p, const struct tuned_T *tuned, struct err *err)
 {
     size_t i = 0;
-    while (i < p->n_tuned && !same_question(&p->tuned[i], tuned))
+    while (i < p->n_tuned && !same_config(&p->tuned[i], tuned))
         i++;
     if (i == p->n_tuned && mem_grow(&p->tuned, &p->tuned_cap, i, sizeof *tuned, err) < 0)
         return -1;
@@ -41,8 +41,6 @@ int profile_put_T(struct profile *p, const struct tuned_T *tuned, struct err *er
     p->n_tuned += i == p->n_tuned;
     return 0;
 }
-
-/* ---- throughputs ---- */
 
 void profile_put_rates(struct profile *p, const struct kernel_rates *rates, size_t n)
 {
@@ -54,7 +52,7 @@ void profile_put_rates(struct profile *p, const struct kernel_rates *rates, size
     }
 }
 
-/* The throughputs of a set, all that its products need. */
+/* Collects a kernel set's peak rates; false if the profile lacks one. */
 static bool rates_of(const struct profile *p, const struct kernels *kernels, struct kernel_rates *rates)
 {
     bool all = true;
@@ -78,8 +76,6 @@ const struct kernels *profile_kernels(const struct profile *p)
             return NULL;
     return n ? rates_fastest(rates, n) : NULL;
 }
-
-/* ---- of single models ---- */
 
 const struct tuned_model *profile_model(const struct profile *p, const char *key)
 {
@@ -117,22 +113,20 @@ void profile_shape_key(char *key, size_t size, const char *shape)
             *at = '_';
 }
 
-/* ---- from another profile ---- */
-
-/* What was not measured anew stays. */
+/* Copies the measured results of `newer`; results that `newer` lacks stay. */
 static int merge_model(struct profile *p, const struct tuned_model *newer, struct err *err)
 {
     struct tuned_model *model = profile_put_model(p, newer->key, err);
     if (!model)
         return -1;
-    if (newer->rows.n || !model->rows.n) /* the name says what the rows were measured on */
+    if (newer->knee.n || !model->knee.n) /* the display name comes with the knee */
         memcpy(model->name, newer->name, sizeof model->name);
     if (newer->policy[0]) {
         memcpy(model->policy, newer->policy, sizeof model->policy);
         model->policy_ratio = newer->policy_ratio;
     }
-    if (newer->rows.n)
-        model->rows = newer->rows;
+    if (newer->knee.n)
+        model->knee = newer->knee;
     return 0;
 }
 

@@ -1,15 +1,15 @@
-/* Writing the tuned profile, and the answers that it gives. */
+/* Writes the tuned profile, and answers queries from it. */
 #include <stdio.h>
 
-#include "base/cache_types.h"
+#include "quant/cache_types.h"
 #include "base/file.h"
 #include "tune/profile.h"
 
-static int write_curve(const struct curve *c, struct buf *text, struct err *err)
+static int write_curve(const struct rate_curve *c, struct buf *text, struct err *err)
 {
     for (size_t i = 0; i < c->n; i++)
         if (buf_addf(text, err, "constant %s %s %s %zu %zu %zu %zu %s %.12g %.9g %.4g %zu\n",
-                     curve_name(c->what), c->attn, cache_type_name(c->type), c->width, c->group,
+                     rate_curve_name(c->what), c->attn, cache_type_name(c->type), c->width, c->group,
                      c->rows, c->batch, c->cold ? "cold" : "hot", c->at[i].bytes, c->at[i].value,
                      c->at[i].spread, c->at[i].samples) < 0)
             return -1;
@@ -18,18 +18,18 @@ static int write_curve(const struct curve *c, struct buf *text, struct err *err)
 
 static int write_rows(const struct tuned_model *m, struct buf *text, struct err *err)
 {
-    if (!m->rows.n)
+    if (!m->knee.n)
         return 0;
-    for (size_t i = 0; i < m->rows.n; i++)
-        if (buf_addf(text, err, "step_ms %s %zu %.6g\n", m->key, free_row_counts[i],
-                     m->rows.step_ms[i]) < 0)
+    for (size_t i = 0; i < m->knee.n; i++)
+        if (buf_addf(text, err, "step_ms %s %zu %.6g\n", m->key, knee_counts[i], m->knee.step_ms[i]) <
+            0)
             return -1;
-    if (buf_addf(text, err, "free_rows %s %zu\n", m->key, m->rows.free) < 0)
+    if (buf_addf(text, err, "batch_knee %s %zu\n", m->key, m->knee.tokens) < 0)
         return -1;
-    for (size_t i = 0; i < FREE_ROW_ACCEPTANCES; i++) {
+    for (size_t i = 0; i < KNEE_ACCEPTANCES; i++) {
         double speedup;
-        const size_t k = free_rows_k(&m->rows, free_row_acceptance[i], &speedup);
-        if (buf_addf(text, err, "k_for %s %g %zu\n", m->key, free_row_acceptance[i], k) < 0)
+        const size_t k = batch_knee_k(&m->knee, knee_acceptance[i], &speedup);
+        if (buf_addf(text, err, "k_for %s %g %zu\n", m->key, knee_acceptance[i], k) < 0)
             return -1;
     }
     return 0;
@@ -46,11 +46,10 @@ static int write_model(const struct tuned_model *m, struct buf *text, struct err
 
 static int write_rates(const struct profile *p, struct buf *text, struct err *err)
 {
-    int rc = p->n_rates
-                 ? buf_addf(text, err,
-                            "# rate SET F32 BF16 INT8: 10^9 operations a second on one core; the "
-                            "default kernel set follows from them\n")
-                 : 0;
+    int rc = p->n_rates ? buf_addf(text, err,
+                                   "# rate SET F32 BF16 INT8: 10^9 operations a second on one core; "
+                                   "the default kernel set follows from them\n")
+                        : 0;
     for (size_t i = 0; rc == 0 && i < p->n_rates; i++)
         rc = buf_addf(text, err, "rate %s %.4g %.4g %.4g\n", p->rate[i].isa, p->rate[i].gop_s[PEAK_F32],
                       p->rate[i].gop_s[PEAK_BF16], p->rate[i].gop_s[PEAK_INT8]);
@@ -66,22 +65,21 @@ static int write_T(const struct tuned_T *t, struct buf *text, struct err *err)
 int profile_write(const struct profile *p, struct buf *text, struct err *err)
 {
     const struct machine *m = &p->machine;
-    int rc =
-        buf_addf(text, err,
-                 "# What bmc-tune found out about this machine; see bmc-tune(1). Written anew by every "
-                 "run.\n"
-                 "bmc_profile %d\ncpu %s\ncores %zu\nthreads %zu\nisa %s\npage_size %zu\nalloc %s\n"
-                 "# model MODEL NAME, policy MODEL POLICY RATIO LOWEST HIGHEST, step_ms MODEL ROWS MS, "
-                 "free_rows MODEL ROWS, k_for MODEL PROBABILITY CANDIDATES\n",
-                 PROFILE_VERSION, m->cpu, m->cores, m->threads, m->isa, m->page_size, m->alloc);
+    int rc = buf_addf(
+        text, err,
+        "# What bmc-tune found out about this machine; see bmc-tune(1). Written anew by every run.\n"
+        "bmc_profile %d\ncpu %s\ncores %zu\nthreads %zu\nisa %s\npage_size %zu\nalloc %s\n"
+        "# model MODEL NAME, policy MODEL POLICY RATIO LOWEST HIGHEST, step_ms MODEL ROWS MS, "
+        "batch_knee MODEL ROWS, k_for MODEL PROBABILITY CANDIDATES\n",
+        PROFILE_VERSION, m->cpu, m->cores, m->threads, m->isa, m->page_size, m->alloc);
     if (rc == 0)
         rc = write_rates(p, text, err);
     for (size_t i = 0; rc == 0 && i < p->n_models; i++)
         rc = write_model(&p->model[i], text, err);
     if (rc == 0)
-        rc = buf_addf(text, err,
-                      "# constant NAME ATTENTION TYPE WIDTH GROUP ROWS BATCH STATE BYTES VALUE SPREAD "
-                      "SAMPLES\n");
+        rc = buf_addf(
+            text, err,
+            "# constant NAME ATTENTION TYPE WIDTH GROUP ROWS BATCH STATE BYTES VALUE SPREAD SAMPLES\n");
     for (size_t i = 0; rc == 0 && i < p->n_curves; i++)
         rc = write_curve(&p->curve[i], text, err);
     if (rc == 0)
@@ -104,12 +102,25 @@ int profile_save(const struct profile *p, const char *path, struct err *err)
     return rc;
 }
 
-/* ---- answers ---- */
-
-static const struct curve *find(const struct profile *p, enum curve_what what, const char *attn,
-                                const struct tune_question *q)
+struct tune_query tune_query_of(const struct tune_run *run, size_t batch, size_t N)
 {
-    struct curve like = {
+    return (struct tune_query){.attn = run->attn->name,
+                               .type = run->type,
+                               .heads = run->heads,
+                               .kv_heads = run->kv_heads,
+                               .head_dim = run->head_dim,
+                               .layers = 1,
+                               .batch = batch,
+                               .N = N,
+                               .k = run->k,
+                               .m = run->m,
+                               .hot = run->evictor == NULL};
+}
+
+static const struct rate_curve *find(const struct profile *p, enum curve_what what, const char *attn,
+                                     const struct tune_query *q)
+{
+    struct rate_curve like = {
         .what = what,
         .type = q->type,
         .width = q->heads * q->head_dim,
@@ -119,19 +130,18 @@ static const struct curve *find(const struct profile *p, enum curve_what what, c
         .cold = !q->hot,
     };
     snprintf(like.attn, sizeof like.attn, "%s", attn);
-    return curve_find(p->curve, p->n_curves, &like);
+    return rate_curve_find(p->curve, p->n_curves, &like);
 }
 
-bool profile_cell(const struct profile *p, const struct tune_question *q, struct cost_cell *cell)
+bool profile_cost_config(const struct profile *p, const struct tune_query *q, struct cost_config *cell)
 {
-    *cell = (struct cost_cell){
+    *cell = (struct cost_config){
         .N = q->N,
         .layers = q->layers,
         .batch = q->batch,
         .width = q->heads * q->head_dim,
         .row_bytes = 2.0 * (double)q->kv_heads * (double)dtype_row_bytes(q->type, q->head_dim),
-        .shrink =
-            (double)(q->heads / q->kv_heads), /* Q is 1: copying was measured at the cache's type */
+        .gq = (double)(q->heads / q->kv_heads), /* Q = 1: copying was measured at this type */
         .k = (double)q->k,
         .m = (double)q->m,
         .copy = find(p, CURVE_COPY, "-", q),
@@ -141,10 +151,10 @@ bool profile_cell(const struct profile *p, const struct tune_question *q, struct
     return cell->copy && cell->sdpa;
 }
 
-size_t profile_T(const struct profile *p, const struct tune_question *q, enum kv_T_from *from)
+size_t profile_T(const struct profile *p, const struct tune_query *q, enum kv_T_from *from)
 {
     const struct tuned_T *t = p->tuned;
-    struct cost_cell cell;
+    struct cost_config cell;
     struct cost_answer answer;
     struct err ignored;
     *from = KV_T_PROFILE;
@@ -154,7 +164,7 @@ size_t profile_T(const struct profile *p, const struct tune_question *q, enum kv
             t->N == q->N)
             return t->T;
     *from = KV_T_FORMULA;
-    if (!profile_cell(p, q, &cell) || cost_answer(&cell, &answer, &ignored) < 0)
+    if (!profile_cost_config(p, q, &cell) || cost_answer(&cell, &answer, &ignored) < 0)
         return 0;
     return answer.pow2;
 }
@@ -163,7 +173,7 @@ static size_t pick(const struct kv_tuner *tuner, const struct kv_shape *shape, s
                    enum kv_T_from *from)
 {
     const struct profile_tuner *own = (const void *)tuner;
-    const struct tune_question question = {
+    const struct tune_query query = {
         .attn = own->attn,
         .type = shape->type,
         .heads = own->heads,
@@ -175,7 +185,7 @@ static size_t pick(const struct kv_tuner *tuner, const struct kv_shape *shape, s
         .k = 1,
         .m = 1,
     };
-    return profile_T(own->profile, &question, from);
+    return profile_T(own->profile, &query, from);
 }
 
 struct profile_tuner profile_tuner(const struct profile *profile, const char *attn, size_t heads)

@@ -1,4 +1,4 @@
-/* Timing decodes from a sample of their growths and steps. */
+/* Estimates decode times from a sample of growths and steps. */
 #include "tune/sweep.h"
 
 #include <math.h>
@@ -8,14 +8,14 @@
 #include "base/mem.h"
 
 /* A growth and the steps up to the next one. */
-struct class
-{
+struct growth_class {
     double growth_ms;
-    double first_ms; /* the step right after it: in a hot run it finds its new rows in no cache yet */
-    double step_ms;  /* mean of the others that were timed */
+    /* the first step after the growth: in a hot run, its new KV entries are in no CPU cache yet */
+    double first_ms;
+    double step_ms; /* mean of the other timed steps */
 };
 
-/* Steps that take n from `from` to `to`: k rows each of which m stay, fewer where fewer are free. */
+/* Number of steps from `from` to `to` tokens; each keeps m tokens, the last may keep fewer. */
 static size_t count_steps(const struct tune_run *run, size_t from, size_t to)
 {
     size_t steps = 0;
@@ -24,53 +24,53 @@ static size_t count_steps(const struct tune_run *run, size_t from, size_t to)
     return steps;
 }
 
-/* Where the i-th of `count` samples over [0, n) lies, ends included. */
+/* Position of the i-th of `count` samples over [0, n), ends included. */
 static size_t spread(size_t i, size_t count, size_t n)
 {
     return count > 1 ? i * (n - 1) / (count - 1) : 0;
 }
 
-/* Every step of [b->n, to). */
-static int time_all_steps(struct block *b, size_t to, double *sum, size_t *n, struct err *err)
+static int time_all_steps(struct layer_bench *b, size_t to, double *sum, size_t *n, struct err *err)
 {
     double ms;
     for (; b->n < to; (*n)++, *sum += ms)
-        if (block_grow(b, &ms, err) < 0 || block_step(b, &ms, err) < 0)
+        if (layer_bench_grow(b, &ms, err) < 0 || layer_bench_step(b, &ms, err) < 0)
             return -1;
     return 0;
 }
 
-/* Steps at the middles of `steps` equal parts of [b->n, to). In a hot run a step that does not count comes before each: the rows
- * that were skipped lie in the caches of whichever core wrote them. */
-static int time_some_steps(struct block *b, size_t to, size_t steps, double *sum, size_t *n,
+/* Times one step in the middle of each of `steps` equal sections of [b->n, to); adds to *sum and
+ * *n. In a hot run an untimed step precedes each, since skipped entries are only in the caches of
+ * the core that wrote them. */
+static int time_some_steps(struct layer_bench *b, size_t to, size_t steps, double *sum, size_t *n,
                            struct err *err)
 {
     double ms;
     const size_t from = b->n;
     for (; *n < steps && b->n < to; (*n)++, *sum += ms) {
-        if (block_skip_to(b, from + (2 * *n + 1) * (to - from) / (2 * steps), err) < 0)
+        if (layer_bench_skip_to(b, from + (2 * *n + 1) * (to - from) / (2 * steps), err) < 0)
             return -1;
-        const bool settle = !b->run->sweeper && count_steps(b->run, b->n, to) > 1;
-        for (int i = 0; i <= settle; i++)
-            if (block_grow(b, &ms, err) < 0 || block_step(b, &ms, err) < 0)
+        const bool drain = !b->run->evictor && count_steps(b->run, b->n, to) > 1;
+        for (int i = 0; i <= drain; i++)
+            if (layer_bench_grow(b, &ms, err) < 0 || layer_bench_step(b, &ms, err) < 0)
                 return -1;
     }
     return 0;
 }
 
-/* Times the growth at `from` rows and `steps` of the steps up to `to`; 0 steps are all. */
-static int time_class(struct block *b, size_t from, size_t to, size_t steps, struct class *class,
-                      size_t *timed, struct err *err)
+/* Times the growth at `from` tokens and `steps` steps spread up to `to`; 0: all steps. */
+static int time_class(struct layer_bench *b, size_t from, size_t to, size_t steps,
+                      struct growth_class *class, size_t *timed, struct err *err)
 {
-    const bool cold = b->run->sweeper != NULL; /* then the first step is like all others */
+    const bool cold = b->run->evictor != NULL; /* evicts before every step, the first included */
     double sum = 0;
     size_t n = 0;
-    if (block_skip_to(b, from, err) < 0 || block_grow(b, &class->growth_ms, err) < 0)
+    if (layer_bench_skip_to(b, from, err) < 0 || layer_bench_grow(b, &class->growth_ms, err) < 0)
         return -1;
-    if (cold && steps) /* the growth has opened a step: it is closed without rows */
+    if (cold && steps) /* the growth only reserved the new entries' pages: leave them untouched */
         for (size_t s = 0; s < b->run->batch; s++)
             kv_commit(b->kv, s, 0);
-    else if (block_step(b, &class->first_ms, err) < 0)
+    else if (layer_bench_step(b, &class->first_ms, err) < 0)
         return -1;
     const bool first = !(cold && steps);
     *timed += first;
@@ -88,9 +88,9 @@ static int time_class(struct block *b, size_t from, size_t to, size_t steps, str
     return 0;
 }
 
-/* Between two classes that were timed the values lie on a straight line. */
-static void integrate(const struct class *class, const size_t *at, size_t n, size_t growths, size_t r,
-                      size_t N, const struct tune_run *run, struct sweep_time *time)
+/* Sums times over all growth classes, interpolating linearly between timed ones. */
+static void integrate(const struct growth_class *class, const size_t *at, size_t n, size_t growths,
+                      size_t r, size_t N, const struct tune_run *run, struct sweep_time *time)
 {
     size_t left = 0;
     for (size_t i = 0; i < growths; i++) {
@@ -98,7 +98,7 @@ static void integrate(const struct class *class, const size_t *at, size_t n, siz
             left++;
         const size_t right = left + 1 < n ? left + 1 : left;
         const double share = right > left ? (double)(i - at[left]) / (double)(at[right] - at[left]) : 0;
-        const struct class *a = &class[left], *b = &class[right];
+        const struct growth_class *a = &class[left], *b = &class[right];
         const size_t steps = count_steps(run, i * r, size_min((i + 1) * r, N));
         time->growth_ms += a->growth_ms + share * (b->growth_ms - a->growth_ms);
         time->step_ms += a->first_ms + share * (b->first_ms - a->first_ms) +
@@ -110,15 +110,15 @@ static void integrate(const struct class *class, const size_t *at, size_t n, siz
 int sweep_run(const struct tune_run *run, const struct kv_spec *spec, size_t N,
               const struct sweep_sample *sample, struct sweep_time *time, struct err *err)
 {
-    struct block b;
+    struct layer_bench b;
     int rc = -1;
     *time = (struct sweep_time){0};
-    if (block_open(&b, run, spec, N, err) < 0)
+    if (layer_bench_open(&b, run, spec, N, err) < 0)
         return -1;
     const size_t r = kv_setup(b.kv)->r, growths = div_up(N, r);
     const size_t n = sample->exact ? growths : size_min(growths, sample->growths);
     const size_t steps = div_up(sample->steps, n);
-    struct class *class = mem_alloc(n, sizeof *class);
+    struct growth_class *class = mem_alloc(n, sizeof *class);
     size_t *at = mem_alloc(n, sizeof *at);
     if (!class || !at) {
         err_set(err, "out of memory for %zu times", n);
@@ -137,14 +137,14 @@ int sweep_run(const struct tune_run *run, const struct kv_spec *spec, size_t N,
     time->r = r;
     rc = 0;
 out:
-    block_close(&b);
+    layer_bench_close(&b);
     free(class);
     free(at);
     return rc;
 }
 
-/* Seconds of one round, or of as much of it as fits into `limit_s` seconds: then it is more than those. */
-static int time_round(const struct tune_run *run, const struct sweep_cell *cell, size_t batch,
+/* Time of one round in seconds; stops early when it exceeds limit_s. */
+static int time_round(const struct tune_run *run, const struct sweep_plan *plan, size_t batch,
                       const struct kv_spec *spec, size_t n, double limit_s, double *seconds,
                       struct err *err)
 {
@@ -154,63 +154,65 @@ static int time_round(const struct tune_run *run, const struct sweep_cell *cell,
     *seconds = 0;
     for (size_t i = 0; i < n && *seconds <= limit_s; i++) {
         struct sweep_time time;
-        if (sweep_run(&part, &spec[i], cell->N, &cell->sample, &time, err) < 0)
+        if (sweep_run(&part, &spec[i], plan->N, &plan->sample, &time, err) < 0)
             return -1;
         *seconds = (clock_ms() - start) / 1e3;
     }
     return 0;
 }
 
-/* Makes a round take its share of the budget: first fewer classes of growths, then fewer sequences of the batch. */
-static int fit_budget(const struct tune_run *run, struct sweep_cell *cell, const struct kv_spec *spec,
+/* Reduces the number of timed growths, then the number of sequences, until a round takes no more
+ * than its share of the time budget. */
+static int fit_budget(const struct tune_run *run, struct sweep_plan *plan, const struct kv_spec *spec,
                       size_t n, struct err *err)
 {
     enum { LEAST_GROWTHS = 8 };
-    const double round_s = cell->budget_s / (double)(cell->rounds + 1); /* one for finding out */
+    const double round_s = plan->budget_s / (double)(plan->rounds + 1); /* 1: this estimate */
     double one_s, part_s;
-    cell->batch_run = cell->batch;
-    if (cell->budget_s <= 0)
+    plan->batch_run = plan->batch;
+    if (plan->budget_s <= 0)
         return 0;
     for (;;) {
-        if (time_round(run, cell, 1, spec, n, round_s, &one_s, err) < 0)
+        if (time_round(run, plan, 1, spec, n, round_s, &one_s, err) < 0)
             return -1;
-        if (one_s <= round_s || cell->sample.growths <= LEAST_GROWTHS)
+        if (one_s <= round_s || plan->sample.growths <= LEAST_GROWTHS)
             break;
-        cell->sample.growths /= 2;
+        plan->sample.growths /= 2;
     }
-    if (one_s * (double)cell->batch <= round_s)
+    if (one_s * (double)plan->batch <= round_s)
         return 0;
-    /* Sweeping the caches takes the same time for any number of sequences: a second point tells. */
+    /* Evicting CPU caches takes the same time for any batch, so a measurement of a second batch
+     * size separates that constant. */
     const size_t some = one_s * 2 <= round_s ? (size_t)(round_s / one_s) : 1;
-    cell->batch_run = some;
+    plan->batch_run = some;
     if (some < 2)
         return 0;
-    if (time_round(run, cell, some, spec, n, round_s, &part_s, err) < 0)
+    if (time_round(run, plan, some, spec, n, round_s, &part_s, err) < 0)
         return -1;
-    /* Noise can make the larger batch the faster one. */
+    /* Noise can make the larger batch appear faster. */
     const double each_s = fmax((part_s - one_s) / (double)(some - 1), part_s / (double)some / 8);
     const double most = (double)some + fmax(round_s - part_s, 0) / each_s;
-    cell->batch_run = most < (double)cell->batch ? (size_t)most : cell->batch;
+    plan->batch_run = most < (double)plan->batch ? (size_t)most : plan->batch;
     return 0;
 }
 
-int sweep_cell(const struct tune_run *run, struct sweep_cell *cell, const struct kv_spec *spec,
+int sweep_plan(const struct tune_run *run, struct sweep_plan *plan, const struct kv_spec *spec,
                size_t n, double *time, size_t *T, struct err *err)
 {
     struct tune_run part = *run;
-    if (fit_budget(run, cell, spec, n, err) < 0)
+    if (fit_budget(run, plan, spec, n, err) < 0)
         return -1;
-    part.batch = cell->batch_run;
-    const double scale = (double)cell->batch / (double)cell->batch_run;
-    for (size_t round = 0; round < cell->rounds; round++)
+    part.batch = plan->batch_run;
+    const double scale = (double)plan->batch / (double)plan->batch_run;
+    for (size_t round = 0; round < plan->rounds; round++)
         for (size_t i = 0; i < n; i++) {
             struct sweep_time one;
-            if (sweep_run(&part, &spec[i], cell->N, &cell->sample, &one, err) < 0)
+            if (sweep_run(&part, &spec[i], plan->N, &plan->sample, &one, err) < 0)
                 return -1;
             time[round * n + i] = one.total_ms * scale;
             T[i] = one.T;
-            if (cell->progress)
-                cell->progress(cell->arg, round * n + i + 1, cell->rounds * n);
+            if (plan->progress)
+                plan->progress(plan->arg, round * n + i + 1, plan->rounds * n);
         }
     return 0;
 }

@@ -1,15 +1,16 @@
-/* What a decode from empty to N rows costs under a policy, from each class of growth and a sample of steps. */
+/* Estimates the time of decoding from an empty cache to N tokens under a cache policy, from a
+ * sample of its growths (reallocations) and steps. */
 #ifndef BMC_SWEEP_H
 #define BMC_SWEEP_H
 
-#include "tune/block.h"
+#include "tune/layer_bench.h"
 #include "tune/fit.h"
 
-/* How much of a run is timed. */
+/* How many growths and steps of a decode are timed. */
 struct sweep_sample {
     bool exact;     /* every growth and every step */
-    size_t growths; /* classes of growths at most; all where there are no more */
-    size_t steps;   /* steps at least, spread over [1, N] */
+    size_t growths; /* maximum number of growths timed; all if there are fewer */
+    size_t steps;   /* minimum number of steps timed, spread over [1, N] */
 };
 
 struct sweep_time {
@@ -18,28 +19,28 @@ struct sweep_time {
     size_t steps_timed, growths_timed;
 };
 
-/* One run. A growth to (i+1) r rows is a class, and so are the steps between it and the next one: what was not timed is
- * taken as lying straight between its neighbours. */
+/* Estimates the time of one decode. A growth class is one growth, to (i+1) r tokens, and the steps
+ * up to the next growth; classes that are not timed are interpolated linearly. */
 int sweep_run(const struct tune_run *run, const struct kv_spec *spec, size_t N,
               const struct sweep_sample *sample, struct sweep_time *time, struct err *err) MUST_USE;
 
-/* A context and batch, all T of which take turns. */
-struct sweep_cell {
+/* A context length and batch size; rounds alternate over all policies. */
+struct sweep_plan {
     size_t N, batch;
-    size_t batch_run; /* sequences that are run at a time; times are scaled to `batch` */
+    size_t batch_run; /* sequences that actually run; times are scaled to `batch` */
     size_t rounds;
     struct sweep_sample sample;
-    double
-        budget_s; /* sample.growths (at least 8) and batch_run are chosen so that the cell takes about so
-                     long; 0: they stay, and all sequences are run */
+    /* time limit, met by reducing sample.growths (to 8 at least) and batch_run; 0: none */
+    double budget_s;
     void (*progress)(void *arg, size_t done, size_t total);
     void *arg;
 };
 
 enum { SWEEP_MAX = FIT_MAX_POINTS };
 
-/* time[round * n + i] in milliseconds of spec[i], and T[i] as it really was. Sets cell->batch_run and sample. */
-int sweep_cell(const struct tune_run *run, struct sweep_cell *cell, const struct kv_spec *spec,
+/* Sets time[round * n + i], milliseconds under spec[i]; T[i], its actual number of allocations;
+ * plan->batch_run and plan->sample. */
+int sweep_plan(const struct tune_run *run, struct sweep_plan *plan, const struct kv_spec *spec,
                size_t n, double *time, size_t *T, struct err *err) MUST_USE;
 
 #endif

@@ -1,5 +1,5 @@
-/* What bmc-tune prints, as JSON. */
-#include "base/cache_types.h"
+/* Output of bmc-tune as JSON. */
+#include "quant/cache_types.h"
 #include "tune/tunerows.h"
 
 #include <stdio.h>
@@ -9,13 +9,15 @@ static json_t *whole(size_t value) { return json_integer((json_int_t)value); }
 
 static json_t *real_if(bool there, double value) { return there ? json_real(value) : json_null(); }
 
-/* Adds all members of `more`. Both may be NULL, when memory was short for them. */
+/* Adds the members of `more` to `row`; both may be NULL after a failed allocation. */
 static int merge(json_t *row, json_t *more, struct err *err)
 {
-    return json_object_update(row, more) == 0 ? 0 : err_set(err, "out of memory for a row");
+    const int rc = json_object_update(row, more);
+    json_decref(more);
+    return rc == 0 ? 0 : err_set(err, "out of memory for a row");
 }
 
-static json_t *measured_members(const struct cell *c)
+static json_t *measured_members(const struct config_point *c)
 {
     const struct regret *r = &c->regret;
     const bool m = c->measured;
@@ -29,7 +31,7 @@ static json_t *measured_members(const struct cell *c)
                      real_if(m, r->raw.hi), "note", c->refusal ? json_string(c->refusal) : json_null());
 }
 
-/* NAME, NAME_lo and NAME_hi; null where it is not there. */
+/* Sets members NAME, NAME_lo and NAME_hi; null unless `there`. */
 static int put_ratio(json_t *row, const char *name, bool there, const struct ratio *r, struct err *err)
 {
     static const char *const end[] = {"", "_lo", "_hi"};
@@ -43,13 +45,13 @@ static int put_ratio(json_t *row, const char *name, bool there, const struct rat
     return 0;
 }
 
-static int put_others(json_t *row, const struct cell *c, struct err *err)
+static int put_others(json_t *row, const struct config_point *c, struct err *err)
 {
     static const char *const ms[] = {"iterative_ms", "upfront_ms", "paged_ms", "reserve_ms",
                                      "segment_ms"};
     static const char *const over[] = {"iterative_over_bmc", "upfront_over_bmc", "paged_over_bmc",
                                        "reserve_over_bmc", "segment_over_bmc"};
-    for (size_t i = 0; i < CELL_OTHERS; i++) {
+    for (size_t i = 0; i < POINT_POLICIES; i++) {
         const bool there = c->measured && c->other[i].ms > 0;
         if (json_put(row, ms[i], real_if(there, c->other[i].ms), err) < 0 ||
             put_ratio(row, over[i], there, &c->over_bmc[i], err) < 0)
@@ -58,11 +60,11 @@ static int put_others(json_t *row, const struct cell *c, struct err *err)
     return 0;
 }
 
-static int put_end(json_t *row, const struct cell *c, struct err *err)
+static int put_end(json_t *row, const struct config_point *c, struct err *err)
 {
     struct ratio ratio;
-    json_t *fastest = c->measured ? json_string(cell_fastest(c, &ratio)) : json_null();
-    json_t *doubtful = c->measured ? json_boolean(cell_doubtful(c)) : json_null();
+    json_t *fastest = c->measured ? json_string(config_point_fastest(c, &ratio)) : json_null();
+    json_t *doubtful = c->measured ? json_boolean(config_point_contradicts(c)) : json_null();
     const int rc = json_put(row, "fastest", fastest, err);
     return json_put(row, "doubtful", doubtful, err) < 0 || rc < 0 ||
                    json_put(row, "rounds", whole(c->rounds), err) < 0
@@ -70,8 +72,8 @@ static int put_end(json_t *row, const struct cell *c, struct err *err)
                : json_put(row, "batch_run", whole(c->batch_run), err);
 }
 
-int add_cell_row(json_t *rows, const struct cell *c, const struct tune_run *run, const char *shape,
-                 struct err *err)
+int add_point_row(json_t *rows, const struct config_point *c, const struct tune_run *run,
+                  const char *shape, struct err *err)
 {
     json_t *row =
         json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:o, s:I, s:I}", "shape",
@@ -81,20 +83,18 @@ int add_cell_row(json_t *rows, const struct cell *c, const struct tune_run *run,
                   (json_int_t)c->m, "state", c->cold ? "cold" : "hot", "T_closed", c->answer.closed,
                   "T_closed_gq", real_if(c->closed_gq > 0, c->closed_gq), "T_pow2",
                   (json_int_t)c->answer.pow2, "T_model", (json_int_t)c->answer.least);
-    json_t *measured = measured_members(c);
-    int rc = merge(row, measured, err);
+    int rc = merge(row, measured_members(c), err);
     if (rc == 0)
         rc = put_others(row, c, err);
     if (rc == 0)
         rc = put_end(row, c, err);
     if (rc == 0)
         rc = json_push(rows, json_incref(row), err);
-    json_decref(measured);
     json_decref(row);
     return rc;
 }
 
-int add_cell_curve(json_t *rows, const struct cell *c, struct err *err)
+int add_point_curve(json_t *rows, const struct config_point *c, struct err *err)
 {
     const bool m = c->measured;
     int rc = 0;
@@ -111,8 +111,8 @@ int add_cell_curve(json_t *rows, const struct cell *c, struct err *err)
     return rc;
 }
 
-static int add_policy(json_t *rows, const struct cell *c, const char *policy,
-                      const struct cell_time *time, const struct ratio *over, struct err *err)
+static int add_policy(json_t *rows, const struct config_point *c, const char *policy,
+                      const struct config_point_time *time, const struct ratio *over, struct err *err)
 {
     return json_push(rows,
                      json_pack("{s:I, s:I, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "N",
@@ -123,7 +123,7 @@ static int add_policy(json_t *rows, const struct cell *c, const char *policy,
                      err);
 }
 
-int add_cell_policies(json_t *rows, const struct cell *c, struct err *err)
+int add_point_policies(json_t *rows, const struct config_point *c, struct err *err)
 {
     static const struct ratio itself = {1, 1, 1};
     char bmc[32];
@@ -131,9 +131,9 @@ int add_cell_policies(json_t *rows, const struct cell *c, struct err *err)
         return 0;
     snprintf(bmc, sizeof bmc, "bmc:T=%zu", c->answer.pow2);
     int rc = add_policy(rows, c, bmc, &c->time[c->used], &itself, err);
-    for (size_t i = 0; rc == 0 && i < CELL_OTHERS; i++)
+    for (size_t i = 0; rc == 0 && i < POINT_POLICIES; i++)
         if (c->other[i].ms > 0)
-            rc = add_policy(rows, c, cell_other_names[i], &c->other[i], &c->over_bmc[i], err);
+            rc = add_policy(rows, c, point_policy_names[i], &c->other[i], &c->over_bmc[i], err);
     return rc;
 }
 
@@ -143,8 +143,7 @@ static json_t *point_json(const struct curve_point *p)
                      "samples", (json_int_t)p->samples);
 }
 
-/* NULL when memory is short. */
-static json_t *constant_json(const struct curve *c)
+static json_t *constant_json(const struct rate_curve *c)
 {
     struct err ignored;
     size_t samples = 0;
@@ -169,28 +168,17 @@ static json_t *constant_json(const struct curve *c)
 static int put_constants(json_t *constants, const struct profile *profile, const struct tune_run *run,
                          struct err *err)
 {
-    struct tune_question q = {
-        .attn = run->attn->name,
-        .type = run->type,
-        .heads = run->heads,
-        .kv_heads = run->kv_heads,
-        .head_dim = run->head_dim,
-        .layers = 1,
-        .batch = run->batch,
-        .N = 2,
-        .k = 1,
-        .m = 1,
-        .hot = run->sweeper == NULL,
-    };
-    struct cost_cell cell;
-    if (!profile_cell(profile, &q, &cell))
+    struct tune_query q = tune_query_of(run, run->batch, 2);
+    struct cost_config cell;
+    q.k = q.m = 1;
+    if (!profile_cost_config(profile, &q, &cell))
         return 0;
     if (json_put(constants, "copy_elem_s", constant_json(cell.copy), err) < 0 ||
         json_put(constants, "sdpa_mac_s", constant_json(cell.sdpa), err) < 0 ||
         json_put(constants, "alloc_s", constant_json(cell.alloc), err) < 0)
         return -1;
     q.k = run->k;
-    return run->k > 1 && profile_cell(profile, &q, &cell)
+    return run->k > 1 && profile_cost_config(profile, &q, &cell)
                ? json_put(constants, "sdpa_mac_s_k", constant_json(cell.sdpa), err)
                : 0;
 }
@@ -205,18 +193,17 @@ json_t *constants_json(const struct profile *profile, const struct tune_run *run
     return NULL;
 }
 
-static int add_point(json_t *rows, const struct curve *c, const struct curve_point *p, struct err *err)
+static int add_point(json_t *rows, const struct rate_curve *c, const struct curve_point *p,
+                     struct err *err)
 {
     json_t *row =
-        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "constant", curve_name(c->what), "attn",
-                  c->attn, "kv_type", cache_type_name(c->type), "D", (json_int_t)c->width, "G",
+        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "constant", rate_curve_name(c->what),
+                  "attn", c->attn, "kv_type", cache_type_name(c->type), "D", (json_int_t)c->width, "G",
                   (json_int_t)c->group, "query_rows", (json_int_t)c->rows, "batch",
                   (json_int_t)c->batch, "state", c->cold ? "cold" : "hot");
-    json_t *point = point_json(p);
-    int rc = merge(row, point, err);
+    int rc = merge(row, point_json(p), err);
     if (rc == 0)
         rc = json_push(rows, json_incref(row), err);
-    json_decref(point);
     json_decref(row);
     return rc;
 }
@@ -224,52 +211,49 @@ static int add_point(json_t *rows, const struct curve *c, const struct curve_poi
 json_t *constants_rows(const struct profile *profile, struct err *err)
 {
     json_t *rows = json_array();
-    int rc = rows ? 0 : err_set(err, "out of memory for rows");
+    int rc = 0;
     for (size_t i = 0; i < profile->n_curves; i++)
         for (size_t p = 0; rc == 0 && p < profile->curve[i].n; p++)
             rc = add_point(rows, &profile->curve[i], &profile->curve[i].at[p], err);
-    if (rc == 0)
-        return rows;
-    json_decref(rows);
-    return NULL;
+    return json_or_null(rows, rc, err);
 }
 
-static int put_steps(json_t *steps, const struct free_rows *rows, struct err *err)
+static int put_steps(json_t *steps, const struct batch_knee *rows, struct err *err)
 {
     char key[32];
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < rows->n; i++) {
-        snprintf(key, sizeof key, "%zu", free_row_counts[i]);
+        snprintf(key, sizeof key, "%zu", knee_counts[i]);
         rc = json_put(steps, key, json_real(rows->step_ms[i]), err);
     }
     return rc;
 }
 
-static int put_k_for(json_t *k_for, const struct free_rows *rows, struct err *err)
+static int put_k_for(json_t *k_for, const struct batch_knee *rows, struct err *err)
 {
     char key[32];
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < FREE_ROW_ACCEPTANCES; i++) {
+    for (size_t i = 0; rc == 0 && i < KNEE_ACCEPTANCES; i++) {
         double speedup;
-        const size_t k = free_rows_k(rows, free_row_acceptance[i], &speedup);
-        snprintf(key, sizeof key, "%g", free_row_acceptance[i]);
+        const size_t k = batch_knee_k(rows, knee_acceptance[i], &speedup);
+        snprintf(key, sizeof key, "%g", knee_acceptance[i]);
         rc = json_put(k_for, key, json_pack("{s:I, s:f}", "k", (json_int_t)k, "speedup", speedup), err);
     }
     return rc;
 }
 
-json_t *free_rows_json(const struct tuned_model *model)
+json_t *batch_knee_json(const struct tuned_model *model)
 {
     struct err ignored;
-    if (!model || !model->rows.n)
+    if (!model || !model->knee.n)
         return json_null();
     json_t *steps = json_object(), *k_for = json_object();
     const bool full =
-        put_steps(steps, &model->rows, &ignored) == 0 && put_k_for(k_for, &model->rows, &ignored) == 0;
+        put_steps(steps, &model->knee, &ignored) == 0 && put_k_for(k_for, &model->knee, &ignored) == 0;
     json_t *rows = full ? json_pack("{s:o, s:O, s:I, s:I, s:O}", "model",
                                     json_text(model->name, strlen(model->name)), "step_ms", steps,
-                                    "free_rows", (json_int_t)model->rows.free, "samples",
-                                    (json_int_t)model->rows.samples, "k_for", k_for)
+                                    "batch_knee", (json_int_t)model->knee.tokens, "samples",
+                                    (json_int_t)model->knee.samples, "k_for", k_for)
                         : NULL;
     json_decref(steps);
     json_decref(k_for);

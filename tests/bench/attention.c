@@ -1,25 +1,26 @@
-/* Times fused attention of one row over all layers, each round beside the read rate: for each of B sequences, or for B * W beams, over
- * prompts that W of them have in common and answers of their own (segment paper, figure 6).
+/* Benchmark of fused attention in decoding, relative to the memory read rate: one query row for
+ * each of B sequences, or for B * W beams, W of which share a prompt (segment paper, figure 6).
  *
  *   attention POLICY HEADS KV_HEADS HEAD_DIM LAYERS BATCH BEAMS PROMPT ANSWER KV_TYPE THREADS ROUNDS [SWAPS [POLICY SWAPS]]
  *
- * SWAPS says how beams are reordered after each token of the answers: `none`; `any`: parents at random; `families`: parents at
- * random within each half of the beams, so that the two halves never again have a common ancestor.
+ * SWAPS says how beams are reordered after each generated token: `none`; `any`: with random
+ * parents; `families`: with random parents within each half of the beams, so that the halves have
+ * no common ancestor behind the prompt.
  *
- * Prints medians, and last the share of the read rate: of the bytes of distinct entries, each of which has to be read once
- * whatever the policy. With a second policy and SWAPS, the two caches are measured in turns, and the median of the ratio of
- * their times follows. BMC_ISA names a kernel set. */
+ * Prints medians, and last the share of the read rate, counting each distinct KV entry once,
+ * whatever the policy. With a second policy and SWAPS, the two caches are measured alternately,
+ * and the median ratio of their times follows. BMC_ISA selects a kernel set. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "attn/attn.h"
-#include "base/cache_types.h"
+#include "quant/cache_types.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"
 #include "bench.h"
-#include "prof/roof.h"
+#include "prof/roofline.h"
 
 enum { ROOF_BYTES = 512 << 20, NUMBERS = 8 };
 
@@ -27,7 +28,7 @@ static void append(struct kv *kv, size_t seq, const float *values, size_t rows)
 {
     struct err err;
     const struct kv_shape *shape = &kv_setup(kv)->shape;
-    if (rows && kv_room(kv, seq, rows, &err) < 0)
+    if (rows && kv_ensure(kv, seq, rows, &err) < 0)
         die(&err);
     if (!rows)
         return;
@@ -40,7 +41,7 @@ struct cache {
     const char *policy, *swaps;
     struct kv *kv;
     size_t entries; /* distinct ones */
-    double copied;  /* bytes per token of the answers, in all layers */
+    double copied;  /* bytes per generated token, in all layers */
     double ms[MAX_ROUNDS], share[MAX_ROUNDS];
 };
 
@@ -48,7 +49,7 @@ struct beams {
     size_t batch, width, prompt, answer;
 };
 
-/* lineage[w]: the numbers of the entries of a beam's answer, of which there are n. */
+/* Distinct entries among the answers; lineage[w][n]: the beams that computed those of beam w. */
 static size_t count_distinct(size_t **lineage, size_t width, size_t n)
 {
     size_t distinct = 0;
@@ -62,7 +63,8 @@ static size_t count_distinct(size_t **lineage, size_t width, size_t n)
     return distinct;
 }
 
-/* One prompt's beams get their answers, a token at a time; returns the distinct entries of these. */
+/* Generates the answers of one prompt's beams, a token at a time; returns their distinct
+ * entries. */
 static size_t search(struct cache *c, const struct beams *beams, size_t first, const float *values)
 {
     struct err err;
@@ -92,13 +94,13 @@ static size_t search(struct cache *c, const struct beams *beams, size_t first, c
         for (size_t w = 0; w < W; w++)
             memcpy(lineage[w], was[parent[w]], n * sizeof **was);
     }
-    const size_t distinct = count_distinct(lineage, W, n) + W; /* and the new ones */
+    const size_t distinct = count_distinct(lineage, W, n) + W; /* and the last ones */
     for (size_t w = 0; w < W; w++)
         free(lineage[w]), free(was[w]);
     return distinct;
 }
 
-/* Prompts first, then each one's beams, then their answers: as a search makes them. */
+/* Fills a cache as beam search does: each prompt, its forks, their answers. */
 static void fill_cache(struct cache *c, const struct kv_shape *shape, const struct beams *beams)
 {
     struct err err;
@@ -126,12 +128,12 @@ static void fill_cache(struct cache *c, const struct kv_shape *shape, const stru
     free(values);
 }
 
-/* Milliseconds of one step's attention over all layers. */
+/* Attention time of one step over all layers. */
 static double step_ms(struct attn *attn, const struct attn_step *step, const float *q, float *out)
 {
     struct err err;
     for (size_t s = 0; s < step->n_queries; s++)
-        if (kv_room(step->kv, s, 1, &err) < 0)
+        if (kv_ensure(step->kv, s, 1, &err) < 0)
             die(&err);
     if (attn_begin(attn, step, &err) < 0)
         die(&err);

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Fused attention of one query row per sequence, context 2048, B = 8, a cache larger than 256 MB where rows are not of few
-# bits: bytes of K and V, scales among them, over the time, as a share of the read rate. KV_TYPE is one type or more.
+# Fused attention of one query token per sequence at context depth 2048, B = 8, with a cache of
+# more than 256 MB unless it is quantised: bytes of K and V (scales included) per second, as a
+# share of the memory read rate. KV_TYPE: one or more cache types.
 set -eu
 . "$(dirname "$0")/lib.sh"
 

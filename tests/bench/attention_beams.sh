@@ -1,9 +1,10 @@
 #!/bin/sh
-# The segment paper's figure 6: attention of 4 beams over prompts in common, one layer of Llama-2-13B's shape (40 heads of 128), by
-# batch, under segment and with rows of its own for each beam: distinct entries, over the time, as a share of the read rate. Then the
-# hard case: beams that are reordered at every token, with answers of 32, 128 and 512 tokens, against beams that are not; with
-# parents at random, and in two families that have no common ancestor behind the prompt.
-# BATCHES (1 2 4 8 16 32), PROMPT (1024), ANSWER (32), ANSWERS (32 128 512), BEAMS (4), KV_TYPES (f16).
+# Segment paper, figure 6: attention of 4 beams over a shared prompt, one layer of Llama-2-13B's
+# shape (40 heads of 128), by batch size, under segment and with separate entries per beam:
+# distinct entries per second, as a share of the read rate. Then the worst case: beams reordered at
+# every token, with answers of 32, 128 and 512 tokens, against beams in fixed order; with random
+# parents, and in two families without a common ancestor after the prompt. BATCHES (1 2 4 8 16 32),
+# PROMPT (1024), ANSWER (32), ANSWERS (32 128 512), BEAMS (4), KV_TYPES (f16).
 set -eu
 SHAPE=llama-2-13b
 . "$(dirname "$0")/lib.sh"

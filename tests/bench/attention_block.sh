@@ -1,7 +1,7 @@
 #!/bin/sh
-# The attention block under every policy (BMC paper, table IV), and page faults by page size (table V).
-# Prints both tables in Markdown, normalised to iterative as the paper does, and the two ratios: iterative and
-# upfront over the best bmc. SHAPE, N, BATCH and REPEAT change what is run. Needs jq.
+# The attention block under every policy (BMC paper, table IV), and page faults by page size (table
+# V). Prints both tables in Markdown, normalised to iterative as in the paper, and the ratios of
+# iterative and upfront to the best bmc. SHAPE, N, BATCH and REPEAT configure the run. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -19,15 +19,15 @@ table4='(.rows[0].total_ms) as $whole | "| policy | allocation | copying | SDPA 
 
 echo "$shape, one layer, N = $n, B = $batch, f32, $(bin/bmc-prof --version | sed -n 's/^libraries: .*for blas \(OpenBLAS\), .*-r\([0-9.]*\)\.so$/\1 \2/p'), medians of $repeat alternating rounds"
 echo
-echo "Each sequence grows on its own:"
+echo "Sequences are reallocated one by one:"
 echo
 prof --kv "$policies" | jq -r "$table4"
 echo
-echo "The batch grows as one tensor, as in the paper (--lockstep):"
+echo "The batch is reallocated as one tensor, as in the paper (--lockstep):"
 echo
 prof --kv "$grown" --lockstep | jq -r "$table4"
 echo
-echo "Page faults and pages, batch as one tensor:"
+echo "Page faults by page size, batch as one tensor:"
 echo
 echo "| pages | policy | minor faults | major faults | DTLB misses | total ms |"
 echo "| --- | --- | --- | --- | --- | --- |"

@@ -1,9 +1,13 @@
 #!/bin/sh
-# Beam search and shared beginnings, with random weights: the next token with W = 4 against W = 1, and the copying way
-# (iterative) against segment, of one prompt and of MANY (8) at a time; answers of 512 tokens under segment against bmc and paged,
-# and what beam search copies; the first token against W prompts; rows that a batch of requests with one beginning computes.
-# PROMPT (1024) and ANSWER (32) are tokens; LAYERS (4) of the shape are run, weights are of TYPE (bf16). Runs of a pair alternate,
-# medians of ratios.
+# Beam search and shared prefixes with random weights. Medians of ratios of alternating runs:
+#   - time per output token with W = 4 against W = 1, and under iterative (copying) against
+#     segment, for one prompt and for MANY (8);
+#   - answers of 512 tokens under segment against bmc and paged, and the entries that beam search
+#     copies;
+#   - time to first token against W prompts; entries computed by a batch of requests with a common
+#     prefix.
+# PROMPT (1024) and ANSWER (32) are tokens; LAYERS (4) layers of the shape are run with weights of
+# TYPE (bf16).
 set -eu
 . "$(dirname "$0")/lib.sh"
 
@@ -41,7 +45,7 @@ step='(.decode_ms + .sample_ms) / .decode_steps'
 request "$prompt" "$answer" 1
 verdict "$(ratio "$step" '--beams 4 --kv segment' '--beams 1 --kv segment')" '<=' 1.15 "next token, 4 beams over 1, segment"
 verdict "$(ratio "$step" '--beams 4 --kv iterative' '--beams 4 --kv segment')" '>=' 3 "next token, 4 beams, copying way over segment"
-id_requests "$many" "$prompt" "$answer" >"$work/in" # they have nothing in common
+id_requests "$many" "$prompt" "$answer" >"$work/in" # without a shared prefix
 verdict "$(ratio "$step" "--beams 4 --kv iterative -b $many" "--beams 4 --kv segment -b $many")" '>=' 3 "next token, 4 beams of each of $many prompts, copying way over segment"
 
 # Long answers: beams are reordered at nearly every token, and index selection has the most to read.
@@ -57,7 +61,7 @@ verdict "$(divide "${rows##* }" $long)" '<=' 1 "entries copied per emitted token
 prompt=$prompt_was answer=$answer_was
 
 request "$prompt" 1 4
-verdict "$(ratio .prefill_ms '-b 1 --share-mb 0' '-b 4 --kv segment')" '>=' 3.5 "first token, 4 prompts over what they have in common once"
+verdict "$(ratio .prefill_ms '-b 1 --prefix-cache-mb 0' '-b 4 --kv segment')" '>=' 3.5 "first token, 4 prompts over what they have in common once"
 
 request 514 2 64
 echo "64 requests with 512 tokens in common: $(field .prefill_tokens -b 16 --kv segment) tokens computed, $((512 + 64 * 2)) at least"

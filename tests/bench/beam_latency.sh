@@ -1,13 +1,16 @@
 #!/bin/sh
-# The segment paper's figures 7 and 8: first and next token by length of the prompt and by beams W, the standard way (the prompt
-# computed W times; caches that grow by a row and are copied when beams are reordered) against segment. Random weights of TYPE (bf16),
-# models at their real widths: with them, beams are reordered at nearly every token, and the last column says how many entries a
-# token copied the standard way and under segment. Medians of ROUNDS alternating rounds.
+# Segment paper, figures 7 and 8: time to first token (TTFT) and per output token (TPOT) by prompt
+# length and beam width W, the standard way (the prompt is computed W times; caches are reallocated
+# for every token and copied when beams are reordered) against segment. Random weights of TYPE
+# (bf16) in the models' real widths: with these, beams are reordered at nearly every token, and the
+# last column counts entries copied per token in both. Medians of ROUNDS alternating rounds.
 #
-#   figure 7:  SHAPES=llama-2-13b PROMPTS='32 128 512 1024 2048 4096' sh tests/bench/beam_latency.sh
-#   figure 8:  SHAPES='gpt-j-6b llama-2-13b opt-30b' PROMPTS=1024 BEAMS='1 4' sh tests/bench/beam_latency.sh
+#   figure 7:  SHAPES=llama-2-13b PROMPTS='32 128 512 1024 2048 4096' sh
+#              tests/bench/beam_latency.sh
+#   figure 8:  SHAPES='gpt-j-6b llama-2-13b opt-30b' PROMPTS=1024 BEAMS='1 4' sh
+#              tests/bench/beam_latency.sh
 #
-# LAYERS (1) of each shape are run, answers of ANSWERS (32 128 512) tokens follow.
+# LAYERS (1): layers of each shape. ANSWERS (32 128 512): generated tokens.
 set -eu
 SHAPE=${SHAPES:-llama-2-13b}
 . "$(dirname "$0")/lib.sh"
@@ -26,7 +29,7 @@ field() {
 
 first_token() { # PROMPT W
     id_requests "$2" "$1" 1 0 >"$work/in"
-    field .prefill_ms -b 1 --share-mb 0 --kv iterative >>"$work/standard.first"
+    field .prefill_ms -b 1 --prefix-cache-mb 0 --kv iterative >>"$work/standard.first"
     id_requests 1 "$1" 1 >"$work/in"
     field .prefill_ms --beams "$2" --kv segment >>"$work/segment.first"
 }
@@ -55,7 +58,7 @@ row() { # MODEL PROMPT W, answers of $answer tokens
 }
 
 echo "$layers of the layers, $type; ms of the first token, standard, segment and ratio; of the next token, the same"
-echo "| model | prompt | beams | first, standard | segment | times | next, standard | segment | times | copied entries |"
+echo "| model | prompt | beams | TTFT, standard | segment | speedup | TPOT, standard | segment | speedup | copied entries |"
 echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 for model in $SHAPE; do
     sed "s/^layers .*/layers $layers/; s/^context .*/context 8192/" "models.d/shapes/$model.shape" >"$work/part.shape"

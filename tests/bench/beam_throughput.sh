@@ -1,10 +1,12 @@
 #!/bin/sh
-# The segment paper's figure 9, eq. 4: generated tokens a second at the largest batch that a budget of memory for the cache holds,
-# beam search with W = 4, the standard way (every beam a cache of its own that grows by a row; copies when beams change places)
-# against segment. Random weights of TYPE (bf16), an f16 cache.
+# Segment paper, figure 9 and eq. 4: generated tokens per second at the largest batch that fits a
+# cache memory budget, beam search with W = 4, the standard way (a cache per beam, reallocated for
+# every token, copied when beams are reordered) against segment. Random weights of TYPE (bf16), an
+# f16 cache.
 #
-# MEMORY_MB (4096) is the budget of the whole model; LAYERS (2) of SHAPE are run, with as large a share of it, so that batches
-# are those of the whole. PROMPT (1024) and ANSWER (128) are tokens. REQUESTS: by default as many as segment holds at a time.
+# MEMORY_MB (4096) is the budget of the whole model; LAYERS (2) of SHAPE are run with a
+# proportional share, so that batches are those of the whole. PROMPT (1024) and ANSWER (128) are
+# tokens. REQUESTS: by default as many as segment admits at a time.
 set -eu
 . "$(dirname "$0")/lib.sh"
 
@@ -16,13 +18,13 @@ sed "s/^layers .*/layers $layers/" "models.d/shapes/$shape.shape" >"$work/part.s
 bin/bmc-convert --synth "$work/part.shape" --type "$type" -o "$work/model.bmc"
 budget=$((${MEMORY_MB:-4096} * 1048576 / all * layers))
 
-fits=$(bin/bmc-prof memory --shape "$work/part.shape" -p "$prompt" -n "$answer" --beams "$beams" --kv-type f16 --kv segment \
+fits=$(bin/bmc-prof memory --shape "$work/part.shape" -p "$prompt" -n "$answer" --beams "$beams" --cache-type f16 --kv segment \
     --memory $budget --megabytes 1 --format json | jq '.rows[] | select(.policy == "segment").fits')
 id_requests "${REQUESTS:-$fits}" "$prompt" "$answer" >"$work/in"
 
 # Tokens of results a second, eq. 4; how many were under way, and the bytes of the cache, go to a file.
 throughput() { # POLICY
-    bin/bmc-gen -q -m "$work/model.bmc" -t "$threads" -c $((prompt + answer)) --ignore-eos --jsonl --beams "$beams" --kv-type f16 \
+    bin/bmc-gen -q -m "$work/model.bmc" -t "$threads" -c $((prompt + answer)) --ignore-eos --jsonl --beams "$beams" --cache-type f16 \
         --kv "$1" --memory $budget --n-best 1 --stats "$work/stats" <"$work/in" >"$work/out"
     jq -r --arg kv "$1" '"\($kv): \(.sequences_at_once) requests at a time, \(.kv_resident_bytes) of \(.memory_bytes) bytes"' "$work/stats" >"$work/$1.said"
     jq --argjson tokens "$(jq -s 'map(.ids | length) | add' "$work/out")" '$tokens * 1000 / (.prefill_ms + .decode_ms + .sample_ms)' "$work/stats"

@@ -1,9 +1,11 @@
 #!/bin/sh
-# Converting a model's folder or file beside a copy of it, in turns: wall time up to what lies on the disk.
+# Conversion of a model against a plain copy of its files, alternating: wall time until the data
+# are on disk.
 #
-#   sh tests/bench/convert.sh SOURCE [OTHER_CONVERT]    SOURCE of a gigabyte or more; another build's program, too
+#   sh tests/bench/convert.sh SOURCE [OTHER_CONVERT]    SOURCE of a gigabyte or more; optionally
+#     another build's program
 #
-# ROUNDS in turns (5), in a new folder of TMPDIR.
+# ROUNDS (5), in a new folder of TMPDIR.
 set -eu
 source=$(realpath "$1") other=${2:+$(realpath "$2")} rounds=${ROUNDS:-5}
 cd "$(dirname "$0")/../.."

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Decoding at a context of 128: at B = 1 the share of the read rate, measured beside every run; at B = 8 and B = 32
-# the time of a step over that of B = 1, and below what the arithmetic alone allows: every weight meets B rows, at bf16x2
-# twice, at the peak of bf16 products from registers. PRECISION is another than the default.
+# Decoding at context depth 128: at B = 1 the share of the read rate, measured beside every run; at
+# B = 8 and B = 32 the time of a step relative to B = 1, and the lower bound by arithmetic: every
+# weight times B tokens, twice with bf16x2, at the peak of bf16 products from registers. PRECISION
+# overrides the default.
 set -eu
 . "$(dirname "$0")/lib.sh"
 

@@ -1,4 +1,5 @@
-/* What one thread's crypto_generichash() makes of a file in the page cache, as a program that calls sodium_init() has it.
+/* What one thread's crypto_generichash() makes of a file in the page cache, as a program that calls
+ * sodium_init() has it.
  *
  *   hash FILE    prints seconds */
 #include "base/clock.h"

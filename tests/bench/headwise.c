@@ -1,11 +1,12 @@
-/* Times attention over the layers of a cache larger than memory, beside reading the rows alone.
+/* Times attention over the layers of an offloaded cache, beside reading its entries alone.
  *
  *   headwise ROWS LAYERS KV THREADS STEPS [HEADS [QUERIES]]
  *
- * HEADS is a list of heads that see all rows; the others are sparse then. "-": all heads see all rows.
- * QUERIES is the number of query rows of a step: 1 (the default) is a decode step, more are a chunk of a prompt behind ROWS rows.
- * The shape is that of llama-3-8b. Prints a line of JSON: the least times of the steps, bytes in memory as they were
- * counted and as the system says, and bytes of the rows. BMC_ISA names a kernel set. */
+ * HEADS is a list of retrieval heads; the others are streaming heads. "-": there are none. QUERIES
+ * is the number of query tokens: 1 (the default) is a decode step, more are a chunk of a prompt
+ * behind ROWS tokens. The shape is that of llama-3-8b. Prints a line of JSON: the shortest times,
+ * bytes in memory as counted and as reported by the system, and bytes of the entries. BMC_ISA
+ * names a kernel set. */
 #include <math.h>
 
 #include "attn/attn.h"
@@ -14,6 +15,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "bench.h"
+#include "kv/offload/kv_streaming.h"
 
 enum { HEADS = 32, KV_HEADS = 8, D = 128, CHUNK = 512 };
 
@@ -22,7 +24,7 @@ struct setting {
     struct kv_shape shape;
 };
 
-/* One random row, again and again, in pieces of a prompt's size: what a step costs does not depend on what rows hold. */
+/* Repeats one random row, in chunks: the time of a step does not depend on values. */
 static void fill(struct kv *kv, const struct setting *set, struct err *err)
 {
     const size_t width = set->shape.kv_heads * set->shape.head_dim;
@@ -31,7 +33,7 @@ static void fill(struct kv *kv, const struct setting *set, struct err *err)
         row[i] = (float)(i % 977) / 977 - .5f;
     for (size_t at = 0, n; at < set->rows; at += n) {
         n = size_min(CHUNK, set->rows - at);
-        if (kv_room(kv, 0, n, err) < 0)
+        if (kv_ensure(kv, 0, n, err) < 0)
             die(err);
         for (size_t l = 0; l < set->shape.layers; l++)
             kv_append(kv, 0, l, row, row, 0);
@@ -40,15 +42,15 @@ static void fill(struct kv *kv, const struct setting *set, struct err *err)
     free(row);
 }
 
-/* Each group is fetched, and nothing is computed. */
+/* Fetches each group without computing. */
 static double read_ms(struct kv *kv, const struct setting *set, struct err *err)
 {
-    const size_t group = kv_setup(kv)->heads_at_once, end = set->shape.kv_heads;
+    const size_t group = kv_offload(kv).heads_at_once, end = set->shape.kv_heads;
     struct kv_view view;
     const double start = clock_ms();
     for (size_t l = 0; group && l < set->shape.layers; l++)
         for (size_t head = 0; head < end; head += group) {
-            kv_announce(kv, 0, l, head, size_min(group, end - head));
+            kv_prefetch(kv, 0, l, head, size_min(group, end - head));
             for (size_t i = head; i < size_min(head + group, end); i++) {
                 if (kv_view(kv, 0, l, i, 1, &view, err) < 0)
                     die(err);
@@ -60,10 +62,10 @@ static double read_ms(struct kv *kv, const struct setting *set, struct err *err)
 static double step_ms(struct kv *kv, struct attn *attn, const struct attn_step *step, const float *q,
                       float *out, struct err *err)
 {
-    const size_t rows = step->query->rows, before = kv_fill(kv, 0).n;
+    const size_t rows = step->query->rows, before = kv_seq_info(kv, 0).n;
     const size_t width = kv_setup(kv)->shape.kv_heads * kv_setup(kv)->shape.head_dim;
     const double start = clock_ms();
-    if (kv_room(kv, 0, rows, err) < 0)
+    if (kv_ensure(kv, 0, rows, err) < 0)
         die(err);
     if (attn_begin(attn, step, err) < 0)
         die(err);
@@ -79,7 +81,7 @@ static double step_ms(struct kv *kv, struct attn *attn, const struct attn_step *
     return ms;
 }
 
-/* Floating-point operations of a step: a multiplication and an addition for Q K^T, and for P V, over the rows that each query sees. */
+/* Floating-point operations of a step: those of Q K^T and P V over the rows that each query sees. */
 static double operations(const struct setting *set)
 {
     const double seen = (double)set->rows + ((double)set->queries + 1) / 2;
@@ -108,7 +110,7 @@ static void run(struct kv *kv, const struct setting *set, size_t before, struct 
     printf("{\"rows\": %zu, \"group\": %zu, \"read_ms\": %.2f, \"step_ms\": %.2f, \"counted\": %zu, "
            "\"measured\": %zu, "
            "\"bytes\": %zu, \"queries\": %zu, \"operations\": %.0f}\n",
-           set->rows, kv_setup(kv)->heads_at_once, read, whole, kv_stats(kv)->resident_bytes, measured,
+           set->rows, kv_offload(kv).heads_at_once, read, whole, kv_stats(kv)->resident_bytes, measured,
            kv_rows_bytes(kv, set->rows), set->queries, operations(set));
     attn_close(attn);
     free(q);
@@ -118,7 +120,7 @@ int main(int argc, char **argv)
 {
     struct err err;
     struct kv_spec spec;
-    struct kv_sparse sparse = {0};
+    struct kv_streaming sparse = {0};
     struct kv *kv = NULL;
     if (argc < 6 || argc > 8)
         return 2;
@@ -133,13 +135,13 @@ int main(int argc, char **argv)
     const bool some_sparse = argc > 6 && strcmp(argv[6], "-") != 0;
     const size_t before = file_proc_bytes("/proc/self/status", "RssAnon");
     if (kv_spec_parse(&spec, argv[3], &err) < 0 ||
-        (some_sparse && kv_sparse_open(&sparse, argv[6], set.shape.layers, KV_HEADS, &err) < 0))
+        (some_sparse && kv_streaming_open(&sparse, argv[6], set.shape.layers, KV_HEADS, &err) < 0))
         die(&err);
-    spec.sparse = some_sparse ? &sparse : NULL;
+    spec.offload.streaming = some_sparse ? &sparse : NULL;
     if (kv_open(&kv, &spec, &set.shape, 1, &err) < 0)
         die(&err);
     run(kv, &set, before, &err);
     kv_close(kv);
-    kv_sparse_release(&sparse);
+    kv_streaming_release(&sparse);
     return 0;
 }

@@ -1,15 +1,16 @@
 #!/bin/sh
-# A cache larger than memory: what HeadInfer says of memory (its tables 10 and 11) and of reading while it computes, for rows
-# in bf16 of llama-3-8b's heads, in as little memory as each size of a group takes. Times are of one layer: attention of a decode
-# step, beside reading the rows alone (with fio's direct reads, where fio is installed) and beside attention over rows in
-# memory. Memory is of 4 layers, as it was counted and as the system says. Disk in DIR: 4 KiB for a row of a layer.
+# A cache larger than memory (HeadInfer paper, tables 10 and 11): memory, and reads overlapped with
+# attention, for bf16 entries of llama-3-8b's heads, with the minimum memory of each group size.
+# Times are of one layer: attention of a decode step, beside reading the entries alone (with fio's
+# direct reads, if installed) and attention over entries in memory. Memory is of 4 layers, computed
+# and as reported by the system. Disk space in DIR: 4 KiB per entry of a layer.
 #
-#   DEPTHS  rows (131072; "131072 1000000" for the whole table)
-#   SIZES   heads that go together ("4 2 1"; memory: 8 as well, which is offloading by layers)
-#   DIR     where the file lies (/var/tmp)
+#   DEPTHS  entries (131072; "131072 1000000" for the whole table)
+#   SIZES   heads per group ("4 2 1"; memory: 8 as well, which is layer-wise offload)
+#   DIR     folder of the file (/var/tmp)
 #
-# Then every second head is sparse (its table 14): time and bytes; and what sparse heads do to log-probabilities is measured on
-# grimm, with lists that bmc-prof heads makes from a story, on other stories.
+# Then every second head is a streaming head (table 14): time and bytes; and their effect on
+# log-probabilities of grimm, with lists made by bmc-prof heads from one story, scored on others.
 set -eu
 SHAPE=llama-3-8b
 . "$(dirname "$0")/lib.sh"
@@ -17,29 +18,29 @@ depths=${DEPTHS:-131072} sizes=${SIZES:-4 2 1} dir=${DIR:-/var/tmp}
 
 headwise=$(driver headwise)
 row=$((2 * 128 * 2))  # bytes of K and V of a head
-spare=$((8 << 20))    # rows on their way to the file, of a layer
+spare=$((8 << 20))    # entries in transit to the file, of a layer
 
 # measure DEPTH LAYERS MORE_OF_THE_OPTION [HEADS]
 measure() { "$headwise" "$1" "$2" "headwise:dir=$dir,$3" "$threads" "$rounds" ${4:+"$4"}; }
 
-# ram_of DEPTH LAYERS GROUP: two buffers, and the rows of long steps
+# ram_of DEPTH LAYERS GROUP: two buffers, and the entries of long steps
 ram_of() { echo "ram=$((2 * $3 * ($1 + 512) * row + $2 * spare)),group=$3"; }
 
-# The bytes per ms of direct reads of a MiB each, of a file of so many bytes.
-fio_pace() {
+# fio_rate SIZE: bytes per ms of direct reads of 1 MiB.
+fio_rate() {
     file=$(mktemp "$dir/bmc-fio.XXXXXX")
     fio --name=read --rw=read --bs=1M --direct=1 --ioengine=io_uring --iodepth=32 --size="$1" --filename="$file" --loops=3 \
         --output-format=json 2>/dev/null | jq '.jobs[0].read.bw_bytes / 1000'
     rm -f "$file"
 }
 pace=null
-if command -v fio >/dev/null; then pace=$(fio_pace 1G); else echo "fio is not installed: reading is what the cache itself reads"; fi
+if command -v fio >/dev/null; then pace=$(fio_rate 1G); else echo "fio is not installed: the baseline is reading by the cache itself"; fi
 
 for depth in $depths; do
     all=$((depth * 8 * row))
     memory=$(measure "$depth" 1 "ram=$((2 * all + spare))" | jq .step_ms)
-    printf '\n%s rows of a layer, %s MiB; attention over rows in memory takes %s ms\n\n' "$depth" $((all >> 20)) "$memory"
-    echo "| heads together | ms of a step | reading, as the cache reads | reading, fio | step over reading | share hidden |"
+    printf '\n%s entries, %s MiB; attention with the cache in memory takes %s ms\n\n' "$depth" $((all >> 20)) "$memory"
+    echo "| heads per group | ms per step | reading alone | reading, fio | step over reading | share of attention overlapped |"
     echo "| --- | --- | --- | --- | --- | --- |"
     for size in $sizes; do
         [ "$((size * 2))" -lt 8 ] || continue # two buffers hold all heads of one layer
@@ -52,22 +53,22 @@ for depth in $depths; do
 done
 
 depth=65536 layers=4 all=$((65536 * 4 * 8 * row))
-printf '\n%s layers of %s rows:\n\n' $layers $depth
-echo "| heads together | MiB in memory, computed | measured | measured over computed |"
+printf '\n%s layers of %s entries:\n\n' $layers $depth
+echo "| heads per group | MiB, computed | measured | measured over computed |"
 echo "| --- | --- | --- | --- |"
 for option in "ram=$((2 * all))" $(for size in 8 $sizes; do ram_of $depth 1 "$size"; done); do
     measure $depth $layers "$option" | jq -r 'def r: . * 100 | round / 100;
         "| \(if .group == 0 then "all (a standard cache)" else .group end) | \(.counted / 1048576 | r) | \(.measured / 1048576 | r) | \(.measured / .counted | r) |"'
 done
 
-# ---- sparse heads ----
+# ---- streaming heads ----
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-headwise.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 { echo "sink 4"; echo "recent 256"; for head in 0 2 4 6; do echo "0 $head"; done; } >"$work/half"
 for depth in $depths; do
-    printf '\n%s rows of a layer, every second head sparse (first 4 and last 256 rows):\n\n' "$depth"
-    echo "| where the rows are | ms of a step | with sparse heads | of that time | MiB in memory | with sparse heads |"
+    printf '\n%s entries of a layer, every second head streaming (4 attention sinks, last 256 positions):\n\n' "$depth"
+    echo "| cache | ms per step | with streaming heads | ratio | MiB resident | with streaming heads |"
     echo "| --- | --- | --- | --- | --- | --- |"
     for where in "memory ram=$((2 * depth * 8 * row))" "file $(ram_of "$depth" 1 1)"; do
         option=${where#* }
@@ -82,21 +83,21 @@ model=${MODEL:-models.d/grimm.bmc}
 for seed in 1 2 3 4; do
     bin/bmc-gen -q -m "$model" -p 'Once upon a time' --echo -n 900 --temp 1 --top-k 0 --top-p 1 --min-p 0 --ignore-eos --seed $seed >"$work/$seed"
 done
-loss() { # OPTION..: nats a token, of the stories that no list is made from
+loss() { # OPTION..: nats per token of the stories that no list was made from
     for seed in 2 3 4; do bin/bmc-gen -q -m "$model" --kv headwise --score --summary --format json -f "$work/$seed" "$@"; done |
         jq -s '(map(.mean_logprob * .tokens) | add) / (map(.tokens) | add) | -.'
 }
 full=$(loss)
-printf '\ngrimm (8 layers of 2 KV heads), stories of 900 tokens, %s nats a token with all heads; sparse heads see 4 first rows and:\n\n' "$(awk -v x="$full" 'BEGIN { printf "%.4f", x }')"
-echo "| last rows | sparse heads | nats a token more | with as many of the others in their place |"
+printf '\ngrimm (8 layers of 2 KV heads), stories of 900 tokens, %s nats per token with the full cache; streaming heads have 4 attention sinks and:\n\n' "$(awk -v x="$full" 'BEGIN { printf "%.4f", x }')"
+echo "| recent window | streaming heads | additional nats per token | with the same number of retrieval heads instead |"
 echo "| --- | --- | --- | --- |"
 for recent in 32 64 128 256; do
     for sparsity in 0.25 0.5 0.75; do
         bin/bmc-prof heads -m "$model" -f "$work/1" --recent $recent --sparsity $sparsity -o "$work/list" --format json >"$work/rows"
-        # The same number of heads that see all, but those that look beyond least.
+        # The same number of retrieval heads, but those with the lowest scores.
         jq -r --argjson recent $recent '"sink 4", "recent \($recent)", (.rows | (map(select(.sparse | not)) | length) as $n |
             sort_by(.beyond)[:$n][] | "\(.layer) \(.head)")' "$work/rows" >"$work/opposite"
-        awk -v full="$full" -v a="$(loss --heads "$work/list")" -v b="$(loss --heads "$work/opposite")" -v recent=$recent -v part=$sparsity \
+        awk -v full="$full" -v a="$(loss --retrieval-heads "$work/list")" -v b="$(loss --retrieval-heads "$work/opposite")" -v recent=$recent -v part=$sparsity \
             'BEGIN { printf "| %d | %d of 16 | %.4f | %.4f |\n", recent, part * 16, a - full, b - full }'
     done
 done

@@ -1,12 +1,15 @@
 #!/bin/sh
-# How long a context can be in a given memory, by how many heads lie in it at a time, and what that costs: the form of tables 3 and 5 to 7
-# of the HeadInfer paper, with rows in bf16.
+# Longest context in a given memory by the number of heads resident at a time, and its cost: the
+# form of tables 3 and 5 to 7 of the HeadInfer paper, with bf16 entries.
 #
-#   SHAPES   for the longest contexts, with billions of weights ("llama-3-8b:8.03 mistral-7b:7.24 qwen2-7b:7.62 llama-2-7b:6.74"), in
-#            MEMORY_GB (24), weights in bf16: arithmetic alone, as headwise.sh holds it against what the system says
-#   DEPTHS   rows ("32768 131072") of four layers of llama-3-8b, and groups (SIZES, "8 4 2 1") that attend to them in a decode
-#            step; PROMPTS ("2048 8192") are computed over two, with random weights
-#   DIR      where the file lies (/var/tmp): 16 KiB for a row
+#   SHAPES   for the longest contexts, with billions of weights ("llama-3-8b:8.03 mistral-7b:7.24
+#            qwen2-7b:7.62 llama-2-7b:6.74"), in
+#            MEMORY_GB (24), weights in bf16: arithmetic, which headwise.sh compares with the
+#            system's figures
+#   DEPTHS   entries ("32768 131072") of four layers of llama-3-8b, attended in a decode step by
+#            groups of SIZES ("8 4 2 1");
+#            PROMPTS ("2048 8192") are computed over two layers, with random weights
+#   DIR      folder of the file (/var/tmp): 16 KiB per entry
 set -eu
 SHAPE=llama-3-8b
 . "$(dirname "$0")/lib.sh"
@@ -14,11 +17,11 @@ depths=${DEPTHS:-32768 131072} sizes=${SIZES:-8 4 2 1} prompts=${PROMPTS:-2048 8
 memory_gb=${MEMORY_GB:-24}
 
 printf '\nLongest contexts in %s GB, thousands of tokens:\n\n' "$memory_gb"
-echo "| shape | GB of weights | all heads of all layers | layer by layer | 4 heads at a time | 2 | 1 |"
+echo "| shape | GB of weights | whole cache | layer by layer | 4 heads per group | 2 | 1 |"
 echo "| --- | --- | --- | --- | --- | --- | --- |"
 for shape_of in ${SHAPES:-llama-3-8b:8.03 mistral-7b:7.24 qwen2-7b:7.62 llama-2-7b:6.74}; do
     name=${shape_of%:*}
-    token=$(bin/bmc-prof memory --shape "$name" --kv upfront --kv-type bf16 -p 1 -n 1 --format json | jq '.rows[0].token_bytes')
+    token=$(bin/bmc-prof memory --shape "$name" --kv upfront --cache-type bf16 -p 1 -n 1 --format json | jq '.rows[0].token_bytes')
     awk -v name="$name" -v memory="$memory_gb" -v token="$token" -v billions="${shape_of#*:}" '
         { member[$1] = $2 }
         END {
@@ -34,10 +37,10 @@ done
 
 headwise=$(driver headwise)
 row=$((2 * 128 * 2)) spare=$((8 << 20))
-ram_of() { echo "ram=$((2 * $2 * ($1 + 512) * row + spare)),group=$2"; } # two buffers, and the rows of long steps
+ram_of() { echo "ram=$((2 * $2 * ($1 + 512) * row + spare)),group=$2"; } # two buffers, and the entries of long steps
 
-printf '\nA decode step of four layers of %s, ms for a layer (in memory: MiB):\n\n' "$shape"
-echo "| rows | in memory |$(for size in $sizes; do printf ' %s heads at a time |' "$size"; done)"
+printf '\nA decode step of four layers of %s, ms per layer (in memory: MiB):\n\n' "$shape"
+echo "| entries | in memory |$(for size in $sizes; do printf ' %s heads per group |' "$size"; done)"
 echo "| --- | --- |$(for size in $sizes; do printf ' --- |'; done)"
 for depth in $depths; do
     printf '| %s |' "$depth"
@@ -49,12 +52,12 @@ for depth in $depths; do
 done
 
 printf '\nSeconds for a prompt, two layers of %s in bf16:\n\n' "$shape"
-echo "| tokens | in memory |$(for size in $sizes; do printf ' %s heads at a time |' "$size"; done)"
+echo "| tokens | in memory |$(for size in $sizes; do printf ' %s heads per group |' "$size"; done)"
 echo "| --- | --- |$(for size in $sizes; do printf ' --- |'; done)"
 for prompt in $prompts; do
     printf '| %s |' "$prompt"
     for kv in upfront $(for size in $sizes; do echo "headwise:dir=$dir,$(ram_of "$prompt" "$size")"; done); do
-        bin/bmc-prof bench --shape "$shape" --layers 2 --type bf16 --kv "$kv" --rows valid --kv-type bf16 -N $((prompt + 8)) -p "$prompt" -n 0 -b 1 \
+        bin/bmc-prof bench --shape "$shape" --layers 2 --type bf16 --kv "$kv" --attend valid --cache-type bf16 -N $((prompt + 8)) -p "$prompt" -n 0 -b 1 \
             -t "$threads" -r 1 --warmup 0 --format json | jq -j '" \(.rows[0].step_ms / 100 | round / 10) |"'
     done
     echo

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Several instances against one process (BMC paper, VIII: figure 14 and table VII in form) for some shapes: bmc-prof instances over
-# models of random bf16 weights. Iterative is Hugging Face's way, paged vLLM's. Needs `make mpi`; PROF_OPTIONS are more options for it,
-# as '--launcher "mpirun --oversubscribe"' on a busy machine.
+# Several instances against one process (BMC paper, VIII: figure 14 and table VII in form):
+# bmc-prof instances over models of random bf16 weights. Iterative is equivalent to Hugging Face
+# transformers, paged to vLLM. Needs `make mpi`; PROF_OPTIONS are more options, as '--launcher
+# "mpirun --oversubscribe"' on a busy machine.
 #
 #   SHAPES   (opt-350m opt-1.3b)    BATCHES  (32,128)
-#   LAYERS   of the shape that are run (2)
+#   LAYERS   layers of the shape (2)
 #   PROMPT   (64) and ANSWER (64): tokens of a request
 set -eu
 shapes=${SHAPES:-opt-350m opt-1.3b} SHAPE=${SHAPES:-opt-350m opt-1.3b}

@@ -1,14 +1,16 @@
 #!/bin/sh
-# Is the default kernel set the fastest one here? For each type of weights, decode steps of 1, 8 and 32 sequences and a prefill of
-# 512 tokens are timed with every set at its default precision, in alternating rounds, each compared with the default in the same round.
-# Exit status 1 when a set is faster than the default by more than TOLERANCE (5) percent in the median of the rounds, and faster
-# at all in three quarters of them. The default runs twice a round: by what its second time differs from the first (column "again"), the
-# tolerance of that step is wider, for on a shared machine the same kernels can differ by more than 5 %.
+# Checks that the default kernel set is the fastest one on this machine. For each type of weights,
+# decode steps of 1, 8 and 32 sequences and a prefill of 512 tokens are timed with every set at its
+# default precision, in alternating rounds, and compared with the default in the same round. Exit
+# status 1 if a set is faster than the default by more than TOLERANCE (5) percent in the median of
+# the rounds, and faster at all in three quarters of them. The default runs twice a round; the
+# difference of its two times (column "again") is added to the tolerance of that step, since the
+# same kernels can differ by more than 5 % on a shared machine.
 #
 #   SETS       sets to compare (all usable ones but blas and ref)
-#   TYPES      types of weights (bf16 f16 f32 q8 q4)
+#   TYPES      types of weights (bf16 f16 f32 q8_0 q4_1)
 #   LAYERS     layers of the shape (2)
-#   AGAIN      further rounds for a type that has missed, before the verdict (ROUNDS)
+#   AGAIN      further rounds for a type that failed, before the verdict (ROUNDS)
 set -eu
 . "$(dirname "$0")/lib.sh"
 
@@ -31,7 +33,7 @@ of_set() { # TYPE SET OPTION..: the set "again" is the default once more
 measure() { # TYPE FIRST_ROUND LAST_ROUND
     for round in $(seq "$2" "$3"); do
         turn="$sets again"
-        [ $((round % 2)) -eq 1 ] || turn=$(printf '%s\n' $turn | tac) # what comes first must not always be the same
+        [ $((round % 2)) -eq 1 ] || turn=$(printf '%s\n' $turn | tac) # alternate the order
         for set in $turn; do
             { of_set "$1" "$set" -b 1 -p 512 -n 64 && of_set "$1" "$set" -b 8,32 -p 1 -n 12; } |
                 jq -r --arg round "$round" --arg set "$set" 'select(.test == "decode" or .n_prompt == 512) | "\(.test)-\(if .test == "decode" then .batch else .n_prompt end) \($set) \($round) \(.latency_p50_ms // .step_ms)"'
@@ -78,7 +80,7 @@ echo
 echo "| weights | step | $default, ms | $(echo $sets again | sed 's/ / | /g') | fastest |"
 echo "| --- | --- | --- |$(for _ in $sets again; do printf ' --- |'; done) --- |"
 missed=
-for type in ${TYPES:-bf16 f16 f32 q8 q4}; do
+for type in ${TYPES:-bf16 f16 f32 q8_0 q4_1}; do
     measure "$type" 1 "$rounds"
     table "$type" >"$work/rows" || {
         measure "$type" $((rounds + 1)) $((rounds + ${AGAIN:-$rounds}))

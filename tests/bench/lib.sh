@@ -1,6 +1,7 @@
-# What the bench scripts share: they are run from the source tree after `make`, source this file, and need jq.
+# Shared by the bench scripts, which are run from the source tree after `make`, source this file,
+# and need jq.
 #
-#   SHAPE    what is measured (tinyllama-1.1b), with random bf16 weights
+#   SHAPE    shape to measure (tinyllama-1.1b), with random bf16 weights
 #   THREADS  (all cores)
 #   ROUNDS   alternating rounds, of which medians are taken (5)
 
@@ -31,7 +32,7 @@ id_requests() {
 verdict() {
     awk -v ratio="$1" -v relation="$2" -v limit="$3" -v what="$4" 'BEGIN {
         met = relation == ">=" ? ratio >= limit : ratio <= limit
-        printf "%s: %.3f (wanted: %s %s) %s\n", what, ratio, relation, limit, met ? "met" : "MISSED"
+        printf "%s: %.3f (target: %s %s) %s\n", what, ratio, relation, limit, met ? "met" : "MISSED"
     }'
 }
 

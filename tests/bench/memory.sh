@@ -1,15 +1,15 @@
 #!/bin/sh
-# The segment paper's figure 4: GB (1e9 bytes) that caches take by eq. 2 and 3 and by the arithmetic of policy segment, for the
-# paper's four models, 4 beams, 1024 + 1024 tokens, f16; and beside the latter what a cache of at most MEGABYTES (512) really counts.
-# BATCHES (1 8 16 32). Nothing is timed.
+# Segment paper, figure 4: GB (1e9 bytes) of caches by eq. 2 and 3 and by the footprint of policy
+# segment, for the paper's four models, 4 beams, 1024 + 1024 tokens, f16; beside the latter the
+# bytes of a real cache of at most MEGABYTES (512). BATCHES (1 8 16 32). Nothing is timed.
 set -eu
 cd "$(dirname "$0")/../.."
 
 batches=$(echo "${BATCHES:-1 8 16 32}" | tr ' ' ,)
-echo "| model | prompts | eq. 2 | eq. 3 | segment | counted over arithmetic |"
+echo "| model | prompts | eq. 2 | eq. 3 | segment | measured over computed |"
 echo "| --- | --- | --- | --- | --- | --- |"
 for model in gpt-j-6b llama-2-13b opt-30b bloom-176b; do
-    bin/bmc-prof memory --shape $model -b "$batches" --beams 4 -p 1024 -n 1024 --kv-type f16 --kv segment \
+    bin/bmc-prof memory --shape $model -b "$batches" --beams 4 -p 1024 -n 1024 --cache-type f16 --kv segment \
         --megabytes "${MEGABYTES:-512}" --format json |
         jq -r --arg model $model '
             def gb: . / 1e8 | round / 10;

@@ -1,7 +1,8 @@
-# Two hosts on this machine: network namespaces, between which tc sets the rate, and the delay where the kernel has netem. Sourced
-# before lib.sh by who needs them, as root; makes the folder $work, which goes with the hosts.
+# Simulates two hosts on this machine by network namespaces, between which tc sets the rate, and
+# the delay if the kernel has netem. Sourced before lib.sh by scripts that need them, as root;
+# creates the folder $work, removed with the hosts.
 #
-#   DELAY    of a packet, where it can be set (100us)
+#   DELAY    of a packet, if it can be set (100us)
 
 skip() {
     echo "skipped: $1"

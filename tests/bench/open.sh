@@ -1,6 +1,7 @@
 #!/bin/sh
-# Time and memory to open a large model: bmc-gen --tokenize maps and checks it, and computes nothing. SHAPE
-# (opt-6.7b: 13 GB of disk) is synthetic; with VOCAB the tokenizer has so many entries and merges.
+# Time and memory to open a large model: bmc-gen --tokenize maps and checks it, and computes
+# nothing. SHAPE (opt-6.7b: 13 GB of disk) is synthetic; VOCAB makes a tokenizer with that many
+# entries and merges.
 set -eu
 cd "$(dirname "$0")/../.."
 

@@ -1,16 +1,22 @@
 #!/bin/sh
-# Against llama.cpp and programs like it, built for the same machine, on the same GGUF files: the same threads, flash attention
-# on, one run of each in turn; medians, and the median of the rounds' ratios. Prints Markdown. Nothing is fetched or built here:
+# Against llama.cpp and its forks, built for the same machine, on the same GGUF files: same
+# threads, flash attention on, alternating runs; medians, and the median of the rounds' ratios.
+# Prints Markdown. Nothing is downloaded or built here:
 #
-#   PEERS             folders that hold llama-bench and llama-batched-bench
-#   PEER_MODELS       GGUF files; make_bench_gguf.py makes some of TinyLlama-1.1B's shape, whose weights mean nothing
+#   PEERS             folders with llama-bench and llama-batched-bench
+#   PEER_MODELS       GGUF files; make_bench_gguf.py makes files of TinyLlama-1.1B's shape with
+#                     random weights
 #   PEER_BENCH_n, PEER_BATCHED_n
-#                     more options for the two programs of peer n (from 1), e.g. PEER_BENCH_2="-rtr 1" PEER_BATCHED_2="-rtr"
-#   PEER_FA_n         a value for -fa of llama-batched-bench, where that of peer n takes one, e.g. PEER_FA_2=on
+#                     more options for the two programs of peer n (from 1), e.g. PEER_BENCH_2="-rtr
+#                     1" PEER_BATCHED_2="-rtr"
+#   PEER_FA_n         a value for -fa of llama-batched-bench, if that of peer n takes one, e.g.
+#                     PEER_FA_2=on
 #   CACHES, PEER_CACHES
-#                     types of caches, of which each program's fastest counts at depth 4096 (f16 q8 q4; f16 q8_0 q4_0); all
-#                     else has f16 caches
-#   TESTS             of decode-1 decode-8 decode-32 (at a context of 128, prompts of their own) prefill depth
+#                     cache types, of which each program's fastest counts at depth 4096 (f16 q8 q4;
+#                     f16 q8_0 q4_0); other tests
+#                     use f16 caches
+#   TESTS             of decode-1 decode-8 decode-32 (at context depth 128, separate prompts)
+#                     prefill depth
 set -eu
 . "$(dirname "$0")/lib.sh"
 
@@ -23,11 +29,11 @@ trap 'rm -rf "$work"' EXIT
 # Each prints its tok/s of one test with a cache of one type.
 ours() { # TEST CACHE
     case $1 in
-    prefill) set -- -b 1 -p 512 -n 0 --kv-type "$2" $prefill_options ;;
-    depth) set -- -b 1 -p 0 -n 16 -d 4096 --kv-type "$2" ;;
-    *) set -- -b "${1#*-}" -p 0 -n 16 -d 120 --kv-type "$2" ;;
+    prefill) set -- -b 1 -p 512 -n 0 --cache-type "$2" $prefill_options ;;
+    depth) set -- -b 1 -p 0 -n 16 -d 4096 --cache-type "$2" ;;
+    *) set -- -b "${1#*-}" -p 0 -n 16 -d 120 --cache-type "$2" ;;
     esac
-    # A round before, which does not count: theirs read all weights with the prompt.
+    # An unmeasured round first: the peers read all weights with the prompt.
     bin/bmc-prof bench -m "$work/model.bmc" -t "$threads" --warmup 1 -r 1 --format jsonl "$@" 2>/dev/null | jq .tok_s
 }
 peer() { # NUMBER FOLDER MODEL TEST CACHE

@@ -1,13 +1,15 @@
 #!/bin/sh
-# What few bits cost: perplexity of the small models, by type and precision, over that of their f32 weights.
+# Quality of quantised types: perplexity of the small models by type and precision, relative to
+# their f32 weights.
 #
 #   perplexity.sh [FOLDER]        folders of grimm and andersen (../shared/models)
-#   MODELS="grimm andersen"       those that are measured
-#   PYTHON=python perplexity.sh   measures Q4_0 too, as the package gguf makes it: a GGUF file of grimm, converted and scored here
+#   MODELS="grimm andersen"       models to measure
+#   PYTHON=python perplexity.sh   also Q4_0 as quantised by the Python package gguf: a GGUF file of
+#     grimm, converted and scored here
 #
-# Texts: "written" is the reference's (tests/fixtures/reference), prompts and what the model itself makes of them with it;
-# "told" is TOLD (4) stories of 900 tokens that the f32 model tells at temperature 1, so that its own perplexity is the
-# entropy of what it means and every ratio is what rounding adds.
+# Texts: "reference" is tests/fixtures/reference, prompts with the model's own continuations;
+# "sampled" is TOLD (4) stories of 900 tokens that the f32 model generates at temperature 1, whose
+# perplexity under it is the entropy of its distribution, so that every ratio is due to rounding.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -27,8 +29,8 @@ ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.4f", a / b }'; }
 # row NAME MODEL-FILE: ratios for both texts and both precisions.
 row() {
     printf '| %s | %s |' "$1" "$(awk -v b="$(wc -c <"$2")" 'BEGIN { printf "%.2f", b / 1048576 }')"
-    for text in written told; do
-        case $text in written) base=$base_written ;; told) base=$base_told ;; esac
+    for text in reference sampled; do
+        case $text in reference) base=$base_reference ;; sampled) base=$base_sampled ;; esac
         for precision in f32 int8; do
             printf ' %s |' "$(ratio "$(perplexity "$2" $text $precision)" "$base")"
         done
@@ -45,34 +47,34 @@ made() {
 }
 
 texts() { # of the model: the texts' folders, and what the source's perplexity is
-    rm -rf "$work/written" "$work/told"
-    mkdir "$work/written" "$work/told"
-    jq -r '.scores[].text' "tests/fixtures/reference/$model.json" >"$work/written/text"
-    jq -r '.cases[] | .prompt + .greedy_text' "tests/fixtures/reference/$model.json" >"$work/written/more"
+    rm -rf "$work/reference" "$work/sampled"
+    mkdir "$work/reference" "$work/sampled"
+    jq -r '.scores[].text' "tests/fixtures/reference/$model.json" >"$work/reference/text"
+    jq -r '.cases[] | .prompt + .greedy_text' "tests/fixtures/reference/$model.json" >"$work/reference/more"
     bin/bmc-convert "$models/$model" --type f32 -o "$work/f32.bmc"
     for seed in $(seq "$told"); do
         bin/bmc-gen -q -m "$work/f32.bmc" --precision f32 -p 'Once upon a time' --echo -n 900 --temp 1 --top-k 0 --top-p 1 --min-p 0 \
-            --ignore-eos --seed "$seed" >"$work/told/$seed"
+            --ignore-eos --seed "$seed" >"$work/sampled/$seed"
     done
-    cat "$work"/told/* >"$work/calibration" # the weights of importance are those of the text that is told
-    bin/bmc-gen -q -m "$work/f32.bmc" --score --summary -f "$work/calibration" --save-importance "$work/importance" >/dev/null
-    base_written=$(perplexity "$work/f32.bmc" written f32) base_told=$(perplexity "$work/f32.bmc" told f32)
+    cat "$work"/sampled/* >"$work/calibration" # the importance matrix is of the sampled text
+    bin/bmc-gen -q -m "$work/f32.bmc" --score --summary -f "$work/calibration" --save-imatrix "$work/importance" >/dev/null
+    base_reference=$(perplexity "$work/f32.bmc" reference f32) base_sampled=$(perplexity "$work/f32.bmc" sampled f32)
 }
 
 for model in ${MODELS:-grimm andersen}; do
     texts
     echo
-    echo "$model: perplexity $(ratio "$base_written" 1) written, $(ratio "$base_told" 1) told; over that:"
+    echo "$model: perplexity $(ratio "$base_reference" 1) reference, $(ratio "$base_sampled" 1) sampled; relative to that:"
     echo
-    echo '| type | MiB | written, f32 | written, int8 | told, f32 | told, int8 |'
+    echo '| type | MiB | reference, f32 | reference, int8 | sampled, f32 | sampled, int8 |'
     echo '| --- | --- | --- | --- | --- | --- |'
     made bf16 --type bf16
-    for type in q8 q8c q4 q4s; do
+    for type in q8_0 q8_channel q4_1 q4_0; do
         made $type --type $type
     done
-    for type in q4 q4s; do
-        made "$type, --importance" --type $type --importance "$work/importance"
-        made "$type, --keep-head" --type $type --keep-head
+    for type in q4_1 q4_0; do
+        made "$type, --imatrix" --type $type --imatrix "$work/importance"
+        made "$type, --leave-output-tensor" --type $type --leave-output-tensor
     done
     [ -n "${PYTHON:-}" ] && [ $model = grimm ] || continue
     "$PYTHON" tests/bench/make_q4_0.py "$models/$model" "$work/q4_0.gguf"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# A prompt of 512 tokens end to end at --precision bf16: share of the peak of bf16 products from registers.
+# Prefill of 512 tokens end to end at --precision bf16: share of the peak of bf16 products from
+# registers.
 set -eu
 . "$(dirname "$0")/lib.sh"
 

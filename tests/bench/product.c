@@ -1,23 +1,24 @@
-/* Times a bare product of packed weights, each round beside the peak of products of its kind.
+/* Times a GEMM with packed weights, each round beside the peak of its precision.
  *
  *   product ROWS IN OUT PRECISION THREADS ROUNDS [TYPE]
  *
- * TYPE is bf16, or one of few bits that can be made. Prints medians, and last the share of the peak: of bf16 products; of f32
- * where there are none; at int8 of 4 times f32, which is what VNNI's instructions do. BMC_ISA names a kernel set. */
+ * TYPE is bf16 or a quantised type. Prints medians, and last the share of the peak: of bf16
+ * products, of f32 where there are none, and of 4 times f32 at int8, as VNNI allows. BMC_ISA names
+ * a kernel set. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/pack.h"
-#include "base/pages.h"
+#include "quant/pack.h"
+#include "base/vm.h"
 #include "base/threads.h"
 #include "bench.h"
 #include "kernel/gemm.h"
-#include "prof/roof.h"
+#include "prof/roofline.h"
 
-/* Some other matrix each time, so that weights come from memory as in a model. */
+/* Cycles through matrices, so that weights come from memory as in a model. */
 enum { MATRICES = 8 };
 
 static float next_random(uint32_t *state)
@@ -26,33 +27,33 @@ static float next_random(uint32_t *state)
     return (float)(*state >> 8) / (1 << 24) - .5f;
 }
 
-/* A packed matrix of random numbers: blocks of LANES rows, one after the other. */
+/* A packed matrix of random numbers. */
 static void *random_packed(enum dtype type, size_t out, size_t in)
 {
     const size_t row = dtype_row_bytes(type, in), block = pack_block_bytes(type, round_up(in, PACK_IN));
-    char *packed = pages_get(PAGES_THP, div_up(out, LANES) * block), *rows = mem_alloc(LANES, row);
+    char *packed = vm_get(VM_THP, div_up(out, NR) * block), *rows = mem_alloc(NR, row);
     float *wide = mem_alloc(in, sizeof *wide);
     uint32_t state = 1;
-    for (size_t o = 0; packed && rows && wide && o < out; o += LANES) {
-        const size_t many = size_min(LANES, out - o);
+    for (size_t o = 0; packed && rows && wide && o < out; o += NR) {
+        const size_t many = size_min(NR, out - o);
         for (size_t i = 0; i < many; i++) {
             for (size_t k = 0; k < in; k++)
                 wide[k] = next_random(&state);
-            dtype_narrow(rows + i * row, type, wide, in);
+            dtype_from_f32(rows + i * row, type, wide, in);
         }
-        pack_rows(packed + o / LANES * block, round_up(in, PACK_IN), rows, in, many, in, type);
+        pack_rows(packed + o / NR * block, round_up(in, PACK_IN), rows, in, many, in, type);
     }
     free(rows);
     free(wide);
     return packed;
 }
 
-/* MATRICES times the same one. */
+/* The same matrix MATRICES times. */
 static bool make_matrices(struct mat *w, enum dtype type, size_t out, size_t in)
 {
     const size_t bytes = layout_bytes(LAYOUT_PACKED, type, out, in);
     for (size_t i = 0; i < MATRICES; i++) {
-        void *data = i ? pages_get(PAGES_THP, bytes) : random_packed(type, out, in);
+        void *data = i ? vm_get(VM_THP, bytes) : random_packed(type, out, in);
         if (!data)
             return false;
         if (i)
@@ -69,10 +70,8 @@ static bool make_matrices(struct mat *w, enum dtype type, size_t out, size_t in)
 
 static enum dtype type_called(const char *name)
 {
-    enum dtype type = 0;
-    while (type < DTYPE_COUNT && strcmp(dtype_name(type), name) != 0)
-        type++;
-    return type;
+    enum dtype type;
+    return dtype_parse(name, &type) ? type : DTYPE_COUNT;
 }
 
 static double peak_gflop_s(enum precision precision)
@@ -98,7 +97,7 @@ int main(int argc, char **argv)
     struct gemm *gemm;
     kernels_setup();
     const struct kernels *kernels = kernels_select(getenv("BMC_ISA"), &err);
-    if (!kernels || precision_parse(&precision, argv[4], kernels, dtype_few_bits(type), &err) < 0)
+    if (!kernels || precision_parse(&precision, argv[4], kernels, dtype_is_quantized(type), &err) < 0)
         die(&err);
     threads_set((int)number[4]);
     struct mat w[MATRICES];
@@ -120,9 +119,9 @@ int main(int argc, char **argv)
         share[r] = 2e-6 * (double)rows * (double)in * (double)out / ms[r] / peak[r];
     }
     const double gb = (double)layout_bytes(LAYOUT_PACKED, type, out, in) * 1e-9;
-    printf(
-        "%zu x %zu x %zu, %s, %s, %s: %.3f ms, %.1f GB/s of weights, peak %.1f GFLOP/s, share %.3f\n",
-        rows, in, out, dtype_name(type), kernels->isa, precision_name(precision), median(ms, rounds),
-        gb / median(ms, rounds) * 1e3, median(peak, rounds), median(share, rounds));
+    printf("%zu x %zu x %zu, %s, %s, %s: %.3f ms, %.1f GB/s of weights, peak %.1f GFLOP/s, share "
+           "%.3f\n",
+           rows, in, out, dtype_name(type), kernels->isa, precision_name(precision), median(ms, rounds),
+           gb / median(ms, rounds) * 1e3, median(peak, rounds), median(share, rounds));
     return 0;
 }

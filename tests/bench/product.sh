@@ -1,6 +1,7 @@
 #!/bin/sh
-# A bare product of 512 rows with a matrix of 5632 x 2048 at --precision bf16: share of the peak from registers. The same at int8,
-# with what few rows take, for every type of few bits that can be made (TYPES).
+# A single matrix product of 512 rows with a matrix of 5632 x 2048 at --precision bf16: share of
+# the peak from registers. The same at int8, and for few rows, for every quantised type that can be
+# made (TYPES).
 set -eu
 . "$(dirname "$0")/lib.sh"
 
@@ -8,7 +9,7 @@ line=$("$(driver product)" 512 2048 5632 bf16 "$threads" "$rounds")
 echo "$line"
 verdict "${line##* }" '>=' 0.60 "product 512 x 2048 x 5632 at bf16, share of the peak"
 
-for type in ${TYPES:-q8 q8c q4 q4s}; do
+for type in ${TYPES:-q8_0 q8_channel q4_1 q4_0}; do
     for rows in 1 8 32; do
         "$(driver product)" "$rows" 2048 5632 int8 "$threads" "$rounds" "$type"
     done

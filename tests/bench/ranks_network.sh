@@ -1,14 +1,16 @@
 #!/bin/sh
-# The step that bmc-prof ranks expects of two hosts, against the step of two ranks in network namespaces, between which tc sets the
-# rate, and the delay where the kernel has netem. Random weights of the shape. Needs root, `make mpi`, ip and tc (iproute2).
+# Step times predicted by bmc-prof ranks for two hosts, against those measured with two ranks in
+# network namespaces, between which tc sets the rate, and the delay if the kernel has netem. Random
+# weights of the shape. Needs root, `make mpi`, ip and tc (iproute2).
 #
-#   LAYERS   of the shape that are run (4)
-#   BATCH    sequences at a time (8)
+#   LAYERS   layers of the shape (4)
+#   BATCH    batch size (8)
 #   PROMPT   (16) and ANSWER (32): tokens of a request
-#   RATES    (1Gb 10Gb)     DELAY   as namespaces.sh has it
+#   RATES    (1Gb 10Gb)     DELAY   as in namespaces.sh
 #
-# Latency from program to program is the delay and what both systems and MPI need: it is measured with a model that has next to no
-# arithmetic. Both ranks share this machine's memory and caches, so what one host computes is measured by two at the same time.
+# The latency between programs includes the delay, both systems and MPI; it is measured with a
+# model that has almost no arithmetic. Both ranks share this machine's memory and caches, so the
+# compute of one host is measured by two at the same time.
 set -eu
 . "$(dirname "$0")/namespaces.sh"
 . "$(dirname "$0")/lib.sh"
@@ -22,8 +24,8 @@ requests() { # PROMPT ANSWER BATCH
 
 # two MODEL SPLIT REQUESTS BATCH: a step of two ranks gives each sequence a token.
 two() {
-    on_both "$PWD/bin/bmc-gen" -q -m "$1" --split "$2" --jsonl -f "$3" -b "$4" -t 1 \
-        --profile none --kv bmc --ignore-eos --share-mb 0 --stats "$work/stats" >/dev/null
+    on_both "$PWD/bin/bmc-gen" -q -m "$1" --parallelism "$2" --jsonl -f "$3" -b "$4" -t 1 \
+        --profile none --kv bmc --ignore-eos --prefix-cache-mb 0 --stats "$work/stats" >/dev/null
     jq --argjson b "$4" '(.decode_ms + .sample_ms) / (.decode_tokens / $b)' "$work/stats"
 }
 
@@ -45,11 +47,11 @@ done
 requests 2 300 1 >"$work/in.tiny"
 requests "$prompt" "$answer" "$batch" >"$work/in.large"
 
-printf '\n%s of %s layers, batch %s\n\n| network | split | expected ms | measured ms |\n| --- | --- | --- | --- |\n' "$shape" "${LAYERS:-4}" "$batch"
+printf '\n%s of %s layers, batch %s\n\n| network | parallelism | predicted ms | measured ms |\n| --- | --- | --- | --- |\n' "$shape" "${LAYERS:-4}" "$batch"
 for rate in ${RATES:-1Gb 10Gb}; do
     shape_network "$rate"
     expect "$work/tiny" "$work/tiny.bmc" -p 2 -n 300 --network 1000Tb,0us
-    # 4 gathers in each of 16 layers, a question and its answer
+    # 4 all-gathers in each of 16 layers, a command and its result
     latency=$(two "$work/tiny.bmc" tensor "$work/in.tiny" 1 | awk -v own="$(expected "$work/tiny" tensor)" '{ printf "%.1f", ($1 - own) / 66 * 1e3 }')
     expect "$work/large" "$work/large.bmc" -b "$batch" -p "$prompt" -n "$answer" --network "$rate,${latency}us"
     for split in tensor layers; do
@@ -62,5 +64,5 @@ for rate in ${RATES:-1Gb 10Gb}; do
             "$split at $rate: expected against measured" >>"$work/verdicts"
     done
 done
-[ "$delay" != 0 ] || printf '\nThis kernel has no netem: the delay is what the pair of interfaces has.\n'
+[ "$delay" != 0 ] || printf '\nThis kernel has no netem: the delay is that of the pair of interfaces.\n'
 cat "$work/verdicts"

@@ -1,13 +1,15 @@
 #!/bin/sh
-# The prompt of two ranks that have halves of every matrix, by this build and by one before it, in turns: what gathers beside arithmetic
-# are worth. Network namespaces, between which tc sets the rate. Random weights of the shape. Needs root, `make mpi`, ip and tc.
+# Prefill with tensor parallelism on two ranks, by this build and an older one, alternating: the
+# gain from overlapping all-gathers with compute. Network namespaces, between which tc sets the
+# rate. Random weights of the shape. Needs root, `make mpi`, ip and tc.
 #
-#   BEFORE   the folder of the other build, its lib/bmc-mpi.so too
-#   LAYERS   of the shape that are run (4)     TYPE   of the weights (bf16)
+#   BEFORE   folder of the other build, with its lib/bmc-mpi.so
+#   LAYERS   layers of the shape (4)     TYPE   of the weights (bf16)
 #   PROMPT   tokens (512)
-#   RATES    (1Gb 10Gb)     DELAY   as namespaces.sh has it
+#   RATES    (1Gb 10Gb)     DELAY   as in namespaces.sh
 #
-# Columns: milliseconds of the prompt, and of these those in which a rank waited; the median of the ratios of the rounds.
+# Columns: milliseconds of the prefill, and those in which a rank waited; the median of the ratios
+# of the rounds.
 set -eu
 . "$(dirname "$0")/namespaces.sh"
 . "$(dirname "$0")/lib.sh"
@@ -20,8 +22,8 @@ id_requests 1 "${PROMPT:-512}" 2 >"$work/in"
 
 # run NAME FOLDER: its figures join those of that name.
 run() {
-    on_both "$2/bin/bmc-gen" -q -m "$work/large.bmc" --split tensor --jsonl -f "$work/in" -t 1 --profile none --kv bmc --ignore-eos \
-        --share-mb 0 --stats "$work/stats" >/dev/null
+    on_both "$2/bin/bmc-gen" -q -m "$work/large.bmc" --parallelism tensor --jsonl -f "$work/in" -t 1 --profile none --kv bmc --ignore-eos \
+        --prefix-cache-mb 0 --stats "$work/stats" >/dev/null
     jq -r '[.prefill_ms, .rank_wait_ms, .logits_hash] | @tsv' "$work/stats" >>"$work/$1"
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Resident memory beyond the mapped weights and the cache, B = 1: the most anonymous memory that bmc-gen has while it
-# computes a prompt of 512 tokens and generates 32, less the cache's. Needs 2.2 GB of disk in TMPDIR.
+# Resident memory beyond mapped weights and cache, B = 1: peak anonymous memory of bmc-gen while it
+# prefills 512 tokens and generates 32, less the cache. Needs 2.2 GB of disk in TMPDIR.
 set -eu
 . "$(dirname "$0")/lib.sh"
 

@@ -1,8 +1,10 @@
 #!/bin/sh
-# What snapshots cost: a snapshot of about SNAPSHOT_MB (256) is opened by PROCESSES (4) runs at a time, and the
-# proportional set sizes of its pages are added up; then opening alone is timed, and --verify against one thread's
-# crypto_generichash() of the same bytes: of the snapshot, and of a model file of which one tensor is almost all.
-# The shape is synthetic, with HEADS (4) heads, and its prompt computed once: more heads are fewer tokens. WORK is a folder for the files, kept for the next time.
+# Cost of snapshots: a snapshot of about SNAPSHOT_MB (256) is opened by PROCESSES (4) runs at a
+# time, and the proportional set sizes of its pages are added up; then opening alone is timed, and
+# --verify against one thread's crypto_generichash() of the same bytes: of the snapshot, and of a
+# model file that is almost entirely one tensor. The shape is synthetic, with HEADS (4) heads, and
+# its prompt computed once: more heads are fewer tokens. WORK is a folder for the files, kept for
+# later runs.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -43,7 +45,7 @@ if [ ! -e "$work/deep.kv" ]; then
     bin/bmc-gen -q -m "$work/deep.bmc" --prompt-ids 1 -n 0 --save-kv "$work/short.kv" >/dev/null
 fi
 bytes=$(stat -c %s "$work/deep.kv")
-echo "snapshot: $rows rows, $bytes bytes"
+echo "snapshot: $rows entries, $bytes bytes"
 
 # Kilobytes of a field of smaps over the pages of the snapshot.
 of_snapshot() { # PID FIELD

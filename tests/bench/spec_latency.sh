@@ -1,13 +1,16 @@
 #!/bin/sh
-# Per-token latency of the first, the last and all sequences by batch size, beside regular decoding: the form of tables 1 to 3
-# of the BASS paper. Every batch is B copies of one prompt with seeds of their own; all ways to run one batch take turns.
+# Time per output token of the first, the last and all sequences by batch size, beside plain
+# decoding: the form of tables 1 to 3 of the BASS paper. Every batch is B copies of one prompt with
+# seeds of their own; all configurations of a batch alternate.
 #
-#   sh tests/bench/spec_latency.sh [OPTION ...]      options of bmc-spec for speculative runs; -k 0 is regular decoding
-#   SETTINGS="bf16:bf16 q8c:q8" BATCHES="1 2 4 8 16" sh tests/bench/spec_latency.sh
+#   sh tests/bench/spec_latency.sh [OPTION ...]      options of bmc-spec for speculative runs; -k 0
+#     is plain decoding
+#   SETTINGS="bf16:bf16 q8_channel:q8" BATCHES="1 2 4 8 16" sh tests/bench/spec_latency.sh
 #
-# SETTINGS are types of WEIGHTS:CACHE; both models are made in each type, of their folders MODEL_FROM and DRAFT_FROM, or of
-# random weights of the shapes MODEL_SHAPE and DRAFT_SHAPE (then say --simulate-acceptance P, too). Without SETTINGS the files
-# MODEL and DRAFT are run as they are, with a cache of KV_TYPE. N, BATCHES, TEMP and REPEAT change what is run. Needs jq.
+# SETTINGS are types of WEIGHTS:CACHE; both models are made in each type, from their folders
+# MODEL_FROM and DRAFT_FROM, or with random weights of the shapes MODEL_SHAPE and DRAFT_SHAPE (then
+# add --simulate-acceptance P). Without SETTINGS the files MODEL and DRAFT are run as they are,
+# with a cache of KV_TYPE. N, BATCHES, TEMP and REPEAT configure the run. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 n=${N:-128} batches=${BATCHES:-1 2 4 8} repeat=${REPEAT:-3}
@@ -43,7 +46,7 @@ fi
 run() {
     stats=$1 weights=${2%:*} cache=${2#*:} batch=$3
     shift 3
-    bin/bmc-spec -q -m "$scratch/model-$weights.bmc" -d "$scratch/draft-$weights.bmc" --kv-type "$cache" --jsonl -b "$batch" \
+    bin/bmc-spec -q -m "$scratch/model-$weights.bmc" -d "$scratch/draft-$weights.bmc" --cache-type "$cache" --jsonl -b "$batch" \
         --temp "${TEMP:-0.2}" --ignore-eos --stats "$stats" "$@" <"$scratch/in" >"$scratch/out"
 }
 

@@ -1,11 +1,13 @@
 #!/bin/sh
-# What drafting costs where it does not pay: bmc-spec, which may pause, against its own plain decoding, on five prompts; medians of
-# the ratios of alternating runs. 0.97 is the least that is wanted.
+# Cost of drafting where it does not pay: bmc-spec, which may pause, against its own plain
+# decoding, on five prompts; medians of the ratios of alternating runs. The target is at least
+# 0.97.
 #
-#   sh tests/bench/spec_pause.sh [OPTION ...]      options of bmc-spec: --lookup, -d DRAFT.bmc (default: grimm's draft)
+#   sh tests/bench/spec_pause.sh [OPTION ...]      options of bmc-spec: --lookup, -d DRAFT.bmc
+#     (default: grimm's draft)
 #
-# MODEL, N tokens (200) and REPEAT pairs (20) change what is run; MEASURE is put before each command.
-# Needs jq.
+# MODEL, N tokens (200) and REPEAT pairs (20) configure the run; MEASURE is put before each
+# command. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 model=${MODEL:-models.d/grimm.bmc} n=${N:-200} repeat=${REPEAT:-20}

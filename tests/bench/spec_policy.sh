@@ -1,13 +1,14 @@
 #!/bin/sh
-# Speculation under one cache policy against speculation under another: attention time, with and without growth of the cache, and
-# the whole of decoding; medians of the ratios of alternating runs.
+# Speculation under two cache policies: attention time, with and without cache growth, and total
+# decoding time; medians of the ratios of alternating runs.
 #
 #   MODEL=SYNTHETIC.bmc sh tests/bench/spec_policy.sh [OPTION ...]      options of bmc-spec
 #
-# MODEL has random weights (bmc-convert --synth): a shape file of llama-2-7b with 4 layers, for instance.
-# Every step drafts K (26) tokens with a tiny model of random weights that is made here, and accepts as many of them as P (0.75) lets:
-# four tokens a step or so. BASE (iterative) is compared with KV (bmc); N (4096) is the context, PROMPT (64) the tokens of it that
-# are given, REPEAT (1) the pairs. MEASURE is put before each command. Needs jq.
+# MODEL has random weights (bmc-convert --synth): a shape file of llama-2-7b with 4 layers, for
+# instance. Every step drafts K (26) tokens with a tiny random model that is made here, and accepts
+# them with probability P (0.75), about four tokens per step. BASE (iterative) is compared with KV
+# (bmc); N (4096) is the context, PROMPT (64) the prompt tokens, REPEAT (1) the pairs. MEASURE is
+# put before each command. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 model=${MODEL:?a model file} k=${K:-26} p=${P:-0.75} n=${N:-4096} base=${BASE:-iterative} kv=${KV:-bmc} repeat=${REPEAT:-1} prompt=${PROMPT:-64}
@@ -49,6 +50,6 @@ jq -nr --slurpfile a "$scratch/base" --slurpfile b "$scratch/kv" '
     def whole: .decode_ms + .sample_ms;
     def row: "\(.kv_policy) (T \(.T)): \(.steps) steps, \(.tokens_per_step | two) tokens and \(.drafted / .steps | two) candidates a step; attention \(.attention_ms | round) ms, growth \(.kv_alloc_ms + .kv_copy_ms | round) ms, decoding \(whole | round) ms";
     ($a[0]) as $base | ($b[0]) as $kv |
-    "N \($kv[0].N), batch \($kv[0].batch), \($kv[0].threads) threads, isa \($kv[0].isa), precision \($kv[0].precision), cache \($kv[0].kv_type), rows \($kv[0].rows); acceptance simulated",
+    "N \($kv[0].N), batch \($kv[0].batch), \($kv[0].threads) threads, isa \($kv[0].isa), precision \($kv[0].precision), cache \($kv[0].kv_type), attended \($kv[0].attended); acceptance simulated",
     ($base[0] | row), ($kv[0] | row),
     "attention with growth \([range($base | length) as $i | ($base[$i] | grown) / ($kv[$i] | grown)] | median | two), attention alone \([range($base | length) as $i | $base[$i].attention_ms / $kv[$i].attention_ms] | median | two), end to end \([range($base | length) as $i | ($base[$i] | whole) / ($kv[$i] | whole)] | median | two) (medians of \($base | length) pairs)"'

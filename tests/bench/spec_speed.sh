@@ -1,11 +1,13 @@
 #!/bin/sh
-# Speculation against plain decoding at a set acceptance: medians of the ratios of alternating runs.
+# Speculation against plain decoding at a simulated acceptance rate: medians of the ratios of
+# alternating runs.
 #
-#   MODEL=tinyllama-1.1b.bmc DRAFT=tinyllama-draft-55m.bmc sh tests/bench/spec_speed.sh [OPTION ...]      options of bmc-spec
+#   MODEL=tinyllama-1.1b.bmc DRAFT=tinyllama-draft-55m.bmc sh tests/bench/spec_speed.sh [OPTION
+#     ...]      options of bmc-spec
 #
-# Both models may be synthetic (bmc-convert --synth): what is drafted is accepted with probability P, whatever it is.
-# Each pair has a seed of its own: what is accepted differs. P (0.8), N tokens (96), BATCH (1), REPEAT pairs (5), PROMPT tokens (16)
-# change what is run; MEASURE is put before each command. Needs jq.
+# Both models may be synthetic (bmc-convert --synth): draft tokens are accepted with probability P,
+# whatever they are. Each pair has its own seed. P (0.8), N tokens (96), BATCH (1), REPEAT pairs
+# (5), PROMPT tokens (16) configure the run; MEASURE is put before each command. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 model=${MODEL:?a model file} draft=${DRAFT:?a model file} p=${P:-0.8} n=${N:-96} batch=${BATCH:-1} repeat=${REPEAT:-5} prompt=${PROMPT:-16}
@@ -32,7 +34,7 @@ jq -nr --slurpfile a "$scratch/plain" --slurpfile b "$scratch/spec" --argjson p 
     def median: sort | .[length / 2 | floor];
     def per_token: (.decode_ms + .sample_ms) / .decode_tokens;
     ($a[0]) as $plain | ($b[0]) as $spec | $spec[0] as $s |
-    "batch \($s.batch), \($s.threads) threads, isa \($s.isa), precision \($s.precision), \($s.weight_type) weights, kv \($s.kv_policy), k at most \($s.k) (free rows \($s.free_rows), \($s.free_rows_from)), acceptance \($p) (simulated)",
+    "batch \($s.batch), \($s.threads) threads, isa \($s.isa), precision \($s.precision), \($s.weight_type) weights, kv \($s.kv_policy), k at most \($s.k) (free rows \($s.batch_knee), \($s.batch_knee_from)), acceptance \($p) (simulated)",
     "plain  \([$plain[] | per_token] | median * 100 | round / 100) ms per token",
     "spec   \([$spec[] | per_token] | median * 100 | round / 100) ms per token, \([$spec[].tokens_per_step] | add / length * 100 | round / 100) tokens per step (mean); draft \($s.draft_ms / $s.decode_steps * 100 | round / 100) ms, verify \($s.verify_ms / $s.decode_steps * 100 | round / 100) ms a step",
     "ratio  \([range($plain | length) as $i | ($plain[$i] | per_token) / ($spec[$i] | per_token)] | median * 100 | round / 100) (median of \($plain | length) pairs)"'

@@ -1,18 +1,21 @@
 #!/bin/sh
-# A model that ranks have parts of, against one process: R ranks of t threads, R x t = all cores, and one process of all cores.
-# Random weights of the shape; needs `make mpi`.
+# Model parallelism against one process: R ranks of t threads, R x t = all cores, and one process
+# on all cores. Random weights of the shape; needs `make mpi`.
 #
 #   TYPE     of the weights (bf16)
 #   RANKS    (2); MEMORY_RANKS (4), for memory only
-#   BATCH    sequences at a time for layers (32), in IN_FLIGHT groups that are under way (4); by requests every rank has a group of that size
-#   STREAM   requests that are dealt out (64)
+#   BATCH    sequences for pipeline parallelism (32), in IN_FLIGHT (4) micro-batches; with data
+#            parallelism every rank has a batch of that size
+#   STREAM   requests for data parallelism (64)
 #   PROMPT   (64) and ANSWER (32): tokens of a request
-#   WAYS     of the runs below, those that are made (all)
-#   MPIRUN   (mpirun --bind-to core --map-by slot:PE=t): where cores are threads of one, mpirun --use-hwthread-cpus --bind-to hwthread
+#   WAYS     configurations to run (all)
+#   MPIRUN   (mpirun --bind-to core --map-by slot:PE=t): with SMT threads as cores, mpirun
+#            --use-hwthread-cpus --bind-to hwthread
 #
-# Columns: generated tokens per second of decoding (of a stream: of all its time, prompts included); bytes that all ranks sent per token; the share of the time in which ranks waited for others;
-# the most memory that one of them had. Medians of alternating rounds. Then figures of a network on paper: what a token's bytes take
-# at 1 and 10 Gbit/s.
+# Columns: generated tokens per second of decoding (of a stream: of its total time, prefill
+# included); bytes sent by all ranks per token; the share of time that ranks waited for others;
+# peak memory of one rank. Medians of alternating rounds. Then transfer times of a token's bytes at
+# 1 and 10 Gbit/s, by arithmetic.
 set -eu
 . "$(dirname "$0")/lib.sh"
 
@@ -34,7 +37,7 @@ run() {
     [ $((r * t)) -le "$threads" ] || launch="mpirun --oversubscribe --bind-to none -n $r" # for memory: time does not count
     # shellcheck disable=SC2086 # a list of words
     $launch bin/bmc-gen -q -m "$work/model.bmc" --jsonl -f "$work/$n.in" -b "$b" -t "$t" --profile none --kv bmc \
-        -c $((prompt + answer)) --ignore-eos --share-mb 0 --stats "$work/stats" "$@" >/dev/null
+        -c $((prompt + answer)) --ignore-eos --prefix-cache-mb 0 --stats "$work/stats" "$@" >/dev/null
     jq -r --arg of "${name#*.}" '(.prefill_ms + .decode_ms + .sample_ms) as $ms |
         [if $of == "stream" then .sampled_tokens * 1000 / $ms else .decode_tok_s end, .sent_bytes_per_token // 0, (.rank_wait_ms // 0) / $ms,
         (.rank_peak_bytes // .peak_resident_bytes) / 1048576, .logits_hash] | @tsv' "$work/stats" >>"$work/$name"
@@ -58,22 +61,22 @@ way() { # NAME
     group=$((batch / groups))
     case $1 in
     one.1) run "$1" 1 "$threads" 1 1 ;;
-    tensor.1) run "$1" "$ranks" "$each" 1 1 --split tensor ;;
+    tensor.1) run "$1" "$ranks" "$each" 1 1 --parallelism tensor ;;
     one.b) run "$1" 1 "$threads" "$batch" "$batch" ;;
     group.b) run "$1" 1 "$threads" "$batch" "$group" ;;
-    tensor.b) run "$1" "$ranks" "$each" "$batch" "$batch" --split tensor ;;
-    requests.b) run "$1" "$ranks" "$each" "$batch" "$group" --split requests ;;
+    tensor.b) run "$1" "$ranks" "$each" "$batch" "$batch" --parallelism tensor ;;
+    requests.b) run "$1" "$ranks" "$each" "$batch" "$group" --parallelism data ;;
     one.stream) run "$1" 1 "$threads" "$stream" "$group" ;;
-    requests.stream) run "$1" "$ranks" "$each" "$stream" "$group" --split requests ;;
-    layers.b) run "$1" "$ranks" "$each" "$batch" "$batch" --split layers --in-flight "$groups" ;;
-    many.*) [ -e "$work/$1" ] || run "$1" "$many" 1 1 1 --split "${1#many.}" ;; # for memory, once
+    requests.stream) run "$1" "$ranks" "$each" "$stream" "$group" --parallelism data ;;
+    layers.b) run "$1" "$ranks" "$each" "$batch" "$batch" --parallelism pipeline --micro-batches "$groups" ;;
+    many.*) [ -e "$work/$1" ] || run "$1" "$many" 1 1 1 --parallelism "${1#many.}" ;; # for memory, once
     esac
 }
 for round in $(seq "$rounds"); do
     for name in ${WAYS:-$all}; do way "$name"; done
 done
 
-printf '\n%s, %s\n\n| ranks x threads, sequences | tok/s | bytes a token | waited | MiB of the largest |\n| --- | --- | --- | --- | --- |\n' "$shape" "$type"
+printf '\n%s, %s\n\n| ranks x threads, sequences | tok/s | bytes per token | time waiting | peak MiB of a rank |\n| --- | --- | --- | --- | --- |\n' "$shape" "$type"
 row one.1 "1 x $threads, 1"
 row tensor.1 "$ranks x $each by tensors, 1"
 row one.b "1 x $threads, $batch"

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Tuned bmc against bmc with fixed steps, and against reserve: tokens per second of whole models, decoding from an empty
-# cache to N rows. The default model and a shape of 1.1 billion parameters; each is tuned first. Every run is a process of its
-# own, as bmc-gen is: in a longer one the allocator has used memory to give, and growing costs less.
-# MODELS, N, BATCHES, ROUNDS, ATTN and MEASURE change how. Needs jq.
+# Tuned bmc against bmc with fixed steps, and against reserve: tokens per second of whole models,
+# decoding from an empty cache to N entries. The default model and a shape of 1.1 billion
+# parameters; each is tuned first. Every run is a process of its own, as bmc-gen is: in a longer
+# one the allocator reuses memory, and growth costs less. MODELS, N, BATCHES, ROUNDS, ATTN and
+# MEASURE configure the run. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -30,7 +31,7 @@ for name in $models; do
     : >"$work/rows"
     for batch in $batches; do
         # shellcheck disable=SC2086 # words
-        ${MEASURE:-} bin/bmc-tune $model -N "$n" -b "$batch" --attn "$attn" --state cold --no-sweep --no-rows \
+        ${MEASURE:-} bin/bmc-tune $model -N "$n" -b "$batch" --attn "$attn" --state cold --no-sweep --no-batch-knee \
             --profile "$work/$name" --format csv >/dev/null
         for round in $(seq "$rounds"); do
             # shellcheck disable=SC2086 # words
@@ -39,7 +40,7 @@ for name in $models; do
     done
     echo "$name, N = $n, attention $attn, medians of $rounds alternating rounds:"
     echo
-    echo "| B | policy | T | T from | tokens/s (least .. most) | over tuned |"
+    echo "| B | policy | T | T from | tokens/s (min .. max) | relative to tuned |"
     echo "| --- | --- | --- | --- | --- | --- |"
     jq -rs --arg policies "$policies" 'def median: sort | .[length / 2 | floor];
         def r(d): . * d | round / d;

@@ -1,8 +1,9 @@
 #!/bin/sh
-# How good T by formula is (BMC paper VIII-A, figures 7 to 9): for every shape, context and batch the T that bmc-tune uses,
-# against a fit through measured times. Prints Markdown, and writes all rows to OUT (tune_regret.jsonl).
-# SHAPES, CONTEXTS, BATCHES, ATTN, KV_TYPE, ROUNDS, EVICT and SECONDS_A_CELL change what is run; MEASURE is put before what
-# measures, once for each shape and batch. A cell takes up to a minute: the whole takes about an hour. Needs jq.
+# Quality of T by the cost model (BMC paper VIII-A, figures 7 to 9): for every shape, context and
+# batch the T that bmc-tune selects, against a fit through measured times. Prints Markdown, and
+# writes all rows to OUT (tune_regret.jsonl). SHAPES, CONTEXTS, BATCHES, ATTN, KV_TYPE, ROUNDS,
+# EVICT and SECONDS_A_CELL configure the run; MEASURE is put before each measurement, once per
+# shape and batch. A configuration takes up to a minute, the whole about an hour. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -17,7 +18,7 @@ cat >"$work/tune" <<'END'
 set -eu
 shape=$1 batch=$2 profile=$3
 shift 3
-tune() { bin/bmc-tune --shape "$shape" -b "$batch" --attn "$attn" --kv-type "$type" --state cold --evict "$evict" --no-rows "$@"; }
+tune() { bin/bmc-tune --shape "$shape" -b "$batch" --attn "$attn" --cache-type "$type" --state cold --evict "$evict" --no-batch-knee "$@"; }
 tune -N 512 --no-sweep --profile "$profile" --format csv >/dev/null
 tune -N "$contexts" --constants "$profile" --rounds "$rounds" --seconds "$seconds" --dry-run --format jsonl
 END
@@ -29,7 +30,7 @@ for shape in $shapes; do
     done
 done
 
-echo "T by formula against a fit, attention $attn, $type rows, cold, $rounds alternating rounds:"
+echo "T by cost model and by fit, attention $attn, $type cache, cold, $rounds alternating rounds:"
 echo
 echo "| shape | N | B | run | T closed | T used | T model | T fit (90 %) | T measured | predicted ms | measured ms | regret (90 %) | raw (90 %) | iterative | upfront | reserve |"
 echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
@@ -47,7 +48,7 @@ echo "| --- | --- | --- | --- | --- | --- |"
 jq -rs '[.[] | select(.T_fit != null)] as $c | $c[] as $a | $c[] | select(.shape == $a.shape and .batch == $a.batch and .N == 4 * $a.N) |
     "| \(.shape) | \(.batch) | \($a.N) | \($a.T_fit * 10 | round / 10) | \(.T_fit * 10 | round / 10) | \(.T_fit / $a.T_fit * 100 | round / 100) |"' "$out"
 echo
-echo "T fit by model; the last column is how much it grows when N grows fourfold, by a straight line through all N (logarithms):"
+echo "T fit by model; the last column is its growth for fourfold N, by linear regression of logarithms over all N:"
 echo
 jq -rs '([.[].N] | unique) as $N | . as $all |
     def growth: map(select(.T_fit)) | length as $n | map(.N | log) as $x | map(.T_fit | log) as $y |

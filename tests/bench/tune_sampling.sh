@@ -1,13 +1,14 @@
 #!/bin/sh
-# Is a sampled run what a whole run is? Times of every T, sampled and with every step, at N up to 512, in turns; prints the
-# median of the ratios. SHAPE, CONTEXTS, ROUNDS, PAIRS, EVICT and MEASURE change what is run. Needs jq.
+# Validates sampled runs: times of every T, sampled and with every step, at N up to 512,
+# alternating; prints the median of the ratios. SHAPE, CONTEXTS, ROUNDS, PAIRS, EVICT and MEASURE
+# configure the run. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 
 shape=${SHAPE:-opt-350m} contexts=${CONTEXTS:-128 256 512} rounds=${ROUNDS:-7} pairs=${PAIRS:-3} evict=${EVICT:-0}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-sampling.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-${MEASURE:-} bin/bmc-tune --shape "$shape" -N 128 --no-sweep --no-rows --profile "$work/constants" --format csv >/dev/null
+${MEASURE:-} bin/bmc-tune --shape "$shape" -N 128 --no-sweep --no-batch-knee --profile "$work/constants" --format csv >/dev/null
 
 echo "$shape, one layer, hot and cold; sampled / exact:"
 echo
@@ -16,7 +17,7 @@ echo "| --- | --- | --- | --- | --- |"
 # A sampled run and a whole one, right after another.
 cat >"$work/pair" <<'END'
 set -eu
-tune() { bin/bmc-tune --shape "$shape" -N "$n" --no-rows --dry-run --constants "$work/constants" --rounds "$rounds" --evict "$evict" --format json "$@"; }
+tune() { bin/bmc-tune --shape "$shape" -N "$n" --no-batch-knee --dry-run --constants "$work/constants" --rounds "$rounds" --evict "$evict" --format json "$@"; }
 tune | jq -c .curve >>"$work/sampled"
 tune --exact | jq -c .curve >>"$work/exact"
 END

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Attention with speculation by the number of allocations (BMC paper, tables I and VIII): Llama-2-7B, N = 4096, 26 candidates of
-# which 4 or 8 are accepted. Prints the latency of one layer normalised to T = 1, and what eq. 9 says.
-# SHAPE, N, ATTN, ROUNDS, SECONDS_A_CELL and MEASURE as in tune_regret.sh. Needs jq.
+# Attention with speculation by the number of allocations (BMC paper, tables I and VIII):
+# Llama-2-7B, N = 4096, 26 draft tokens of which 4 or 8 are accepted. Prints the latency of one
+# layer normalised to T = 1, and the prediction of eq. 9. SHAPE, N, ATTN, ROUNDS, SECONDS_A_CELL
+# and MEASURE as in tune_regret.sh. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -10,7 +11,7 @@ shape=${SHAPE:-llama-2-7b} n=${N:-4096} attn=${ATTN:-blas} rounds=${ROUNDS:-7} s
 for m in 4 8; do
     echo "k = 26, m = $m, N = $n, batch 1, $shape, attention $attn, cold:"
     echo
-    ${MEASURE:-} bin/bmc-tune --shape "$shape" -N "$n" --spec "k=26,m=$m" --attn "$attn" --state cold --no-rows --dry-run --rounds "$rounds" \
+    ${MEASURE:-} bin/bmc-tune --shape "$shape" -N "$n" --spec "k=26,m=$m" --attn "$attn" --state cold --no-batch-knee --dry-run --rounds "$rounds" \
         --seconds "$seconds" --format json |
         jq -r 'def r(d): . * d | round / d; .curve[0].measured_ms as $one | .curve[0].predicted_ms as $predicted |
             "| T | \([.curve[].T | tostring] | join(" | ")) |", "| --- |\([.curve[] | " --- |"] | join(""))",

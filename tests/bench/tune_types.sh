@@ -1,7 +1,7 @@
 #!/bin/sh
-# T by the type of the cached rows and by G, the query heads of a KV head (BMC paper, eq. 8): precision moves both what copying
-# and what attention cost. A layer of 32 heads of 128; prints Markdown.
-# TYPES, GROUPS_OF, N, BATCH, ATTN, ROUNDS, MEGABYTES and SECONDS_A_CELL change what is run. A row takes about a minute. Needs jq.
+# T by cache type and GQA group size G (BMC paper, eq. 8), which change the cost of both copying
+# and attention. A layer of 32 heads of 128; prints Markdown. TYPES, GROUPS_OF, N, BATCH, ATTN,
+# ROUNDS, MEGABYTES and SECONDS_A_CELL configure the run. A row takes about a minute. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -10,15 +10,15 @@ rounds=${ROUNDS:-7} seconds=${SECONDS_A_CELL:-30} megabytes=${MEGABYTES:-64}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-types.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-echo "T by type and G: a layer of 32 heads of 128, N = $n, batch $batch, attention $attn, cold, $rounds alternating rounds, isa $(bin/bmc-prof --version | sed -n 's/^isa: *\([a-z0-9]*\).*/\1/p'), $(nproc) cores, $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)"
+echo "T by cache type and GQA group size G: a layer of 32 heads of 128, N = $n, batch $batch, attention $attn, cold, $rounds alternating rounds, isa $(bin/bmc-prof --version | sed -n 's/^isa: *\([a-z0-9]*\).*/\1/p'), $(nproc) cores, $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)"
 echo
-echo "| type | G | bytes of a row of K | copied, 10^9 elements/s | multiplied, 10^9 /s | T closed | T used | T eq. 8 with G Q | T fit (90 %) | regret |"
+echo "| type | G | bytes per K entry | copy, 10^9 elements/s | attention, 10^9 MAC/s | T closed | T used | T eq. 8 with G Q | T fit (90 %) | regret |"
 echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 for type in $types; do
     for group in $groups; do
         printf 'family llama\nlayers 1\nhidden 4096\nheads 32\nkv_heads %d\nffn 1024\nvocab 512\ncontext %d\nnorm_eps 1e-5\neos 0\n' \
             $((32 / group)) "$n" >"$work/layer.shape"
-        bin/bmc-tune --shape "$work/layer.shape" -N "$n" -b "$batch" --attn "$attn" --kv-type "$type" --state cold --no-rows --dry-run --force \
+        bin/bmc-tune --shape "$work/layer.shape" -N "$n" -b "$batch" --attn "$attn" --cache-type "$type" --state cold --no-batch-knee --dry-run --force \
             --rounds "$rounds" --seconds "$seconds" --megabytes "$megabytes" --format json 2>/dev/null |
             jq -r --arg type "$type" --argjson heads $((32 / group)) '
                 def r($d): if . == null then "-" else . * $d | round / $d end;

@@ -1,12 +1,14 @@
 #!/bin/sh
-# One text in many ways: what each way to keep the cache takes of memory, copies and pads, what a token costs, and that the
-# logits are the same bits. Prints the first table of the README. Memory and rows do not depend on the machine; times are
-# medians of the ratios of alternating runs, with the same number of threads.
+# One sequence under every cache policy: memory, copies, padding and time per token, with bitwise
+# equal logits. Prints the first table of policies.md. Memory and counters do not depend
+# on the machine; times are medians of the ratios of alternating runs, with the same number of
+# threads.
 #
 #   sh tests/bench/ways.sh
 #
-# MODEL, DRAFT (the default models), N (the context), GEN tokens and ROUNDS (5) change what is run. With SHAPE the model is
-# synthetic, and look-up drafts: tinyllama-1.1b needs 2.2 GB of disk in TMPDIR. Needs jq.
+# MODEL, DRAFT (the default models), N (the context), GEN tokens and ROUNDS (5) configure the run.
+# With SHAPE the model is synthetic, and drafts are by prompt lookup: tinyllama-1.1b needs 2.2 GB
+# of disk in TMPDIR. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -24,14 +26,14 @@ fi
 [ -z "${N:-}" ] || set -- "$@" -c "$N"
 
 cat >"$work/ways" <<END
-all rows at once, filled ones multiplied (as llama.cpp)|bmc-gen --kv upfront --rows valid
-all rows at once, all multiplied (a static cache)|bmc-gen --kv upfront
-grown and copied for every token (a dynamic cache)|bmc-gen --kv iterative
-grown in steps|bmc-gen --kv bmc
+allocated up front, valid entries attended (equivalent to llama.cpp)|bmc-gen --kv upfront --attend valid
+allocated up front, all attended (static cache)|bmc-gen --kv upfront
+reallocated for every token (dynamic cache)|bmc-gen --kv iterative
+reallocated in steps|bmc-gen --kv bmc
 the same, one thread|bmc-gen --kv bmc -t 1
-the same, 4 guesses a step in the padding|bmc-spec --kv bmc $drafter -k 4 --always
-blocks of 16 rows|bmc-gen --kv paged
-address space at once, memory late|bmc-gen --kv reserve
+the same, 4 draft tokens a pass in the padding|bmc-spec --kv bmc $drafter -k 4 --always
+paged, blocks of 16|bmc-gen --kv paged
+reserved address space, committed on demand|bmc-gen --kv reserve
 END
 
 for _ in $(seq "$rounds"); do
@@ -47,7 +49,7 @@ done
 echo "$(basename "$model" .bmc)${SHAPE:+ ($SHAPE)}, $(jq -r '"N = \(.N), \(.threads) threads, isa \(.isa), precision \(.precision)"' "$work/stats.json")," \
     "$gen tokens, medians of $rounds alternating rounds, $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1):"
 echo
-echo "| the cache | command | MiB of cache at most | rows copied | empty rows multiplied | steps | time per token | logits_hash |"
+echo "| KV cache | command | peak MiB | KV entries copied | padding attended | passes | time per token | logits_hash |"
 echo "| --- | --- | --- | --- | --- | --- | --- | --- |"
 way=0
 while IFS='|' read -r what command; do

@@ -1,8 +1,10 @@
-/* Random programs over a small model's cache: sequences are fed, cut, forked and reordered under any cache policy, and every
- * step gives, bit for bit, the logits of a fresh computation of the same tokens.
+/* Random operations on the KV cache of a small model: sequences are extended, truncated, forked and
+ * reordered under any cache policy, and the logits of every step must equal, bit for bit, those of
+ * a fresh computation of the same tokens.
  *
- * A program is a string of bytes: a header (struct cuts) chooses the policy with its parameters, then come instructions of two bytes.
- * The fuzz target runs the bytes that it is given, tests/unit/test_cuts.c random ones. */
+ * A program is a byte string: a header (struct cuts) selects the policy and its parameters, then
+ * follow instructions of two bytes. The fuzz target runs its input, tests/unit/kv/test_cuts.c
+ * random programs. */
 #ifndef BMC_FUZZ_CUTS_H
 #define BMC_FUZZ_CUTS_H
 
@@ -15,33 +17,34 @@
 #include "base/threads.h"
 #include "decode/session.h"
 #include "kv/kv_policy.h"
+#include "kv/offload/kv_streaming.h"
 
 enum {
     CUTS_HEADER = 8,
     CUTS_SEQS = 3,
     CUTS_N = 96,
-    CUTS_MOST = 3 * CUTS_N, /* tokens of an endless sequence */
+    CUTS_MOST = 3 * CUTS_N, /* tokens of a rolling sequence */
     CUTS_STEP = 16,
     CUTS_VOCAB = 16,
-    CUTS_STEPS = 64 /* instructions of a program at most */
+    CUTS_STEPS = 64 /* maximum instructions of a program */
 };
 
 struct cuts_text {
     uint32_t id[CUTS_MOST + 2 * CUTS_STEP];
-    size_t n, fresh; /* how many the reference has been fed of them */
+    size_t n, fresh; /* tokens, and tokens that the reference has */
 };
 
 struct cuts {
-    char how[128];             /* the policy and what else was chosen */
-    char problem[256];         /* what was found; empty: nothing */
-    size_t forks, cuts, steps; /* that were run */
-    struct session tested,
-        fresh; /* fresh: sequences are fed and emptied, never cut, forked or reordered */
+    char how[128];             /* the policy and other parameters */
+    char problem[256];         /* first mismatch; empty: none */
+    size_t forks, cuts, steps; /* executed */
+    struct session *tested;
+    struct session *fresh; /* reference session: sequences are only appended to and cleared */
     struct cuts_text text[CUTS_SEQS];
-    size_t seq[CUTS_SEQS]; /* the sequence of the tested cache that has this text */
+    size_t seq[CUTS_SEQS]; /* sequence of the tested cache with these tokens */
 };
 
-/* Two layers of 2 KV heads of 32; with a window, every other layer sees 20 positions only. */
+/* Two layers of 2 KV heads of 32; with a window, every other layer sees 20 positions. */
 static inline struct model *cuts_model(bool window)
 {
     static struct model *model[2];
@@ -76,18 +79,19 @@ static inline struct model *cuts_model(bool window)
 
 /* ---- the choice of a policy ---- */
 
-/* The policy that is tested, and one for the reference that never moves rows: `more` chooses parameters. */
+/* The tested policy, and one without moving KV entries for the reference; `more` selects
+ * parameters. */
 static inline void cuts_policy(const struct kv_policy *policy, size_t more, char text[64],
                                char fresh[64])
 {
     static const char *const slack[] = {"0", "0.3", "1", "0.5"};
     const size_t rows = 17 + 5 * (more / 4 % 12);
     snprintf(text, 64, "%s", policy->name);
-    snprintf(fresh, 64, "%s", policy->sparse ? policy->name : "iterative");
-    if (policy->endless) {
+    snprintf(fresh, 64, "%s", policy->prefetch ? policy->name : "iterative");
+    if (policy->rolling) {
         snprintf(text, 64, "%s:S=%zu,slack=%s", policy->name, rows, slack[more % 4]);
         snprintf(fresh, 64, "%s:S=%zu,slack=16", policy->name, rows);
-    } else if (policy->sparse && more % 2) {
+    } else if (policy->prefetch && more % 2) {
         snprintf(text, 64, "%s:ram=%dK", policy->name, more % 4 == 1 ? 400 : 600);
     } else if (policy->growth == &kv_grow_in_blocks && more % 2) {
         snprintf(text, 64, "%s:32", policy->name);
@@ -97,8 +101,8 @@ static inline void cuts_policy(const struct kv_policy *policy, size_t more, char
     }
 }
 
-static inline void cuts_open_session(struct session *session, const struct model *model,
-                                     const char *policy, const struct kv_sparse *sparse,
+static inline void cuts_open_session(struct session **session, const struct model *model,
+                                     const char *policy, const struct kv_streaming *sparse,
                                      const uint8_t *choice)
 {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F32};
@@ -115,10 +119,10 @@ static inline void cuts_open_session(struct session *session, const struct model
     if (!(o.attn = attn_find("fused", &err)) || !(o.kernels = kernels_select(NULL, &err)) ||
         kv_spec_parse(&o.kv, policy, &err) < 0)
         goto failed;
-    o.kv.sparse = sparse;
-    o.kv.alloc = (enum pages_alloc)(choice[3] % (PAGES_THP + 1));
+    o.kv.offload.streaming = sparse;
+    o.kv.alloc = (enum vm_alloc)(choice[3] % (VM_THP + 1));
     o.kv.lockstep = o.kv.policy->lockstep && choice[4] % 4 == 0;
-    o.kv.valid_rows_only = choice[4] / 4 % 4 == 0;
+    o.kv.attend_valid = choice[4] / 4 % 4 == 0;
     if (session_open(session, model, &o, &err) == 0)
         return;
 failed:
@@ -136,31 +140,31 @@ static inline void cuts_open(struct cuts *c, const uint8_t *choice)
     const struct kv_policy *policy = kv_policies[choice[0] % n];
     const struct model *model = cuts_model(choice[5] % 2);
     char text[64], fresh[64];
-    struct kv_sparse sparse = {0};
-    const bool is_sparse = policy->sparse && choice[6] % 3 > 0;
+    struct kv_streaming sparse = {0};
+    const bool is_sparse = policy->prefetch && choice[6] % 3 > 0;
     struct err err;
     memset(c, 0, sizeof *c);
     if (is_sparse) {
         const char *list = lists[choice[6] % 3 - 1];
-        if (kv_sparse_parse(&sparse, list, strlen(list), "list", 2, 2, &err) < 0)
+        if (kv_streaming_parse(&sparse, list, strlen(list), "list", 2, 2, &err) < 0)
             abort();
     }
     cuts_policy(policy, choice[1], text, fresh);
     cuts_open_session(&c->tested, model, text, is_sparse ? &sparse : NULL, choice);
     cuts_open_session(&c->fresh, model, fresh, is_sparse ? &sparse : NULL, choice);
-    kv_sparse_release(&sparse);
+    kv_streaming_release(&sparse);
     snprintf(c->how, sizeof c->how, "%s%s%s%s%s", text, is_sparse ? ", sparse heads" : "",
              choice[5] % 2 ? ", layers with windows" : "",
-             c->tested.options.kv.lockstep ? ", lockstep" : "",
-             c->tested.options.kv.valid_rows_only ? ", valid rows" : "");
+             session_options(c->tested)->kv.lockstep ? ", lockstep" : "",
+             session_options(c->tested)->kv.attend_valid ? ", valid rows" : "");
     for (size_t i = 0; i < CUTS_SEQS; i++)
         c->seq[i] = i;
 }
 
 static inline void cuts_close(struct cuts *c)
 {
-    session_close(&c->tested);
-    session_close(&c->fresh);
+    session_close(c->tested);
+    session_close(c->fresh);
 }
 
 /* ---- instructions ---- */
@@ -175,15 +179,15 @@ __attribute__((format(printf, 2, 3))) static inline void cuts_found(struct cuts 
     va_end(args);
 }
 
-/* Padding before the first row is readable, and zeros. */
+/* Padding before the first KV entry must be readable zeros. */
 static inline void cuts_check_padding(struct cuts *c, size_t seq)
 {
-    struct kv *kv = c->tested.kv;
+    struct kv *kv = session_kv(c->tested);
     const struct kv_setup *setup = kv_setup(kv);
     const size_t heads = setup->shape.kv_heads,
                  bytes = dtype_row_bytes(setup->shape.type, setup->shape.head_dim);
     struct err err;
-    for (size_t l = 0; l < setup->shape.layers && !setup->heads_at_once; l++) {
+    for (size_t l = 0; l < setup->shape.layers && !kv_offload(kv).heads_at_once; l++) {
         struct kv_view view;
         if (kv_view(kv, seq, l, 0, heads, &view, &err) < 0) {
             cuts_found(c, "%s", err.text);
@@ -202,46 +206,45 @@ static inline void cuts_check_padding(struct cuts *c, size_t seq)
     }
 }
 
-/* Logits of the text's last token, from the reference. */
+/* Reference logits of the last token. */
 static inline void cuts_fresh(struct cuts *c, size_t i, float *logits)
 {
     struct cuts_text *t = &c->text[i];
     struct err err;
     size_t row = 0;
     if (t->fresh >= t->n || !t->fresh) {
-        session_drop(&c->fresh, i);
+        session_clear(c->fresh, i);
         t->fresh = 0;
     }
     for (size_t n; t->fresh < t->n; t->fresh += n) {
         n = size_min(t->n - t->fresh, CUTS_STEP);
-        row = session_add(&c->fresh, i, t->id + t->fresh, n) + n - 1;
-        if (session_run(&c->fresh, 1, &err) < 0)
+        row = batch_add(c->fresh, i, t->id + t->fresh, n) + n - 1;
+        if (session_run(c->fresh, 1, &err) < 0)
             cuts_found(c, "the reference: %s", err.text);
     }
-    if (session_logits(&c->fresh, &row, 1, logits, &err) < 0)
+    if (session_logits(c->fresh, &row, 1, logits, &err) < 0)
         cuts_found(c, "the reference: %s", err.text);
 }
 
-/* Rows that a step can take of text i at most. */
+/* Maximum tokens of sequence i in one step. */
 static inline size_t cuts_space(const struct cuts *c, size_t i)
 {
-    const struct kv *kv = c->tested.kv;
-    const size_t most =
-        kv_spec_endless(&c->tested.options.kv) ? CUTS_MOST - c->text[i].n : kv_left(kv, c->seq[i]);
-    return size_min(session_space(&c->tested), most);
+    const struct kv *kv = session_kv(c->tested);
+    const size_t most = kv_spec_rolling(&session_options(c->tested)->kv) ? CUTS_MOST - c->text[i].n
+                                                                         : kv_left(kv, c->seq[i]);
+    return size_min(batch_space(c->tested), most);
 }
 
 static inline void cuts_run_step(struct cuts *c, size_t i, size_t row, const size_t *stay, size_t n)
 {
     float got[CUTS_VOCAB], want[CUTS_VOCAB];
     struct err err;
-    if (session_compute(&c->tested, 1, &err) < 0 ||
-        session_logits(&c->tested, &row, 1, got, &err) < 0) {
+    if (session_forward(c->tested, 1, &err) < 0 || session_logits(c->tested, &row, 1, got, &err) < 0) {
         cuts_found(c, "%s", err.text);
         return;
     }
     cuts_check_padding(c, c->seq[i]);
-    session_keep(&c->tested, c->seq[i], stay, n);
+    session_accept(c->tested, c->seq[i], stay, n);
     c->text[i].n += n;
     c->steps++;
     cuts_fresh(c, i, want);
@@ -249,7 +252,7 @@ static inline void cuts_run_step(struct cuts *c, size_t i, size_t row, const siz
         cuts_found(c, "other logits at %zu tokens", c->text[i].n);
 }
 
-/* The next tokens, `more` of them chosen by what is random; some rows behind them do not stay. */
+/* Appends random tokens, of which some are rejected. */
 static inline void cuts_feed(struct cuts *c, size_t i, size_t more)
 {
     struct cuts_text *t = &c->text[i];
@@ -262,41 +265,42 @@ static inline void cuts_feed(struct cuts *c, size_t i, size_t more)
         t->id[t->n + k] = (uint32_t)((more * 7 + k * 5 + t->n * 3) % CUTS_VOCAB);
         stay[k] = k;
     }
-    const size_t first = session_add(&c->tested, c->seq[i], t->id + t->n, rows);
+    const size_t first = batch_add(c->tested, c->seq[i], t->id + t->n, rows);
     cuts_run_step(c, i, first + n - 1, stay, n);
 }
 
-/* A tree: each token of a chain has a sibling before it, and only the chain stays. */
+/* A draft tree: each token of a chain has a sibling before it, and only the chain is accepted. */
 static inline void cuts_feed_tree(struct cuts *c, size_t i, size_t more)
 {
     struct cuts_text *t = &c->text[i];
     const size_t n = size_min(1 + more % (CUTS_STEP / 2), cuts_space(c, i) / 2);
-    uint32_t id[CUTS_STEP], tail[CUTS_STEP * CUTS_STEP];
-    size_t depth[CUTS_STEP], tail_at[CUTS_STEP + 1] = {0}, stay[CUTS_STEP];
+    uint32_t id[CUTS_STEP], ancestors[CUTS_STEP * CUTS_STEP];
+    size_t depth[CUTS_STEP], ancestors_at[CUTS_STEP + 1] = {0}, stay[CUTS_STEP];
     if (!n)
         return;
     for (size_t k = 0; k < n; k++)
         for (size_t sibling = 0; sibling < 2; sibling++) {
-            const size_t node = 2 * k + sibling, at = tail_at[node];
+            const size_t node = 2 * k + sibling, at = ancestors_at[node];
             id[node] = (uint32_t)((more * 3 + node * 5 + t->n) % CUTS_VOCAB);
             depth[node] = k;
             for (size_t up = 0; up < k; up++)
-                tail[at + up] = (uint32_t)(2 * up + 1);
-            tail[at + k] = (uint32_t)node;
-            tail_at[node + 1] = at + k + 1;
+                ancestors[at + up] = (uint32_t)(2 * up + 1);
+            ancestors[at + k] = (uint32_t)node;
+            ancestors_at[node + 1] = at + k + 1;
             stay[k] = node;
             t->id[t->n + k] = id[node];
         }
-    const size_t first = session_add_tree(&c->tested, c->seq[i], id, depth, 2 * n, tail, tail_at);
+    const size_t first =
+        batch_add_tree(c->tested, c->seq[i], id, depth, 2 * n, ancestors, ancestors_at);
     cuts_run_step(c, i, first + 2 * n - 1, stay, n);
 }
 
-/* Any number of rows may stay of a sequence that is whole, else none. */
+/* Truncates: any number of entries of an untrimmed sequence may be kept, else none. */
 static inline void cuts_cut(struct cuts *c, size_t i, size_t more)
 {
     struct cuts_text *t = &c->text[i];
-    const size_t n = kv_whole(c->tested.kv, c->seq[i]) ? more * (t->n + 1) / 256 : 0;
-    session_cut(&c->tested, c->seq[i], n);
+    const size_t n = kv_is_untrimmed(session_kv(c->tested), c->seq[i]) ? more * (t->n + 1) / 256 : 0;
+    session_truncate(c->tested, c->seq[i], n);
     c->cuts += n && n < t->n;
     t->n = n;
     t->fresh = 0;
@@ -305,14 +309,15 @@ static inline void cuts_cut(struct cuts *c, size_t i, size_t more)
 static inline void cuts_fork(struct cuts *c, size_t i, size_t more)
 {
     const size_t to = (i + 1 + more % (CUTS_SEQS - 1)) % CUTS_SEQS, all = c->text[i].n;
-    const size_t n = kv_whole(c->tested.kv, c->seq[i]) ? (more / 2 + 1) * all / 128 : all;
+    const size_t n =
+        kv_is_untrimmed(session_kv(c->tested), c->seq[i]) ? (more / 2 + 1) * all / 128 : all;
     struct err err;
-    session_drop(&c->tested, c->seq[to]);
+    session_clear(c->tested, c->seq[to]);
     c->text[to] = c->text[i];
     c->text[to].n = n;
     c->text[to].fresh = 0;
     c->forks += n > 0;
-    if (n && session_fork(&c->tested, c->seq[to], c->seq[i], n, &err) < 0)
+    if (n && session_fork(c->tested, c->seq[to], c->seq[i], n, &err) < 0)
         cuts_found(c, "%s", err.text);
 }
 
@@ -326,11 +331,11 @@ static inline void cuts_reorder(struct cuts *c, size_t more)
         c->text[i] = was[parent[i]];
         c->text[i].fresh = 0;
     }
-    if (session_reorder(&c->tested, c->seq, parent, CUTS_SEQS, &err) < 0)
+    if (session_reorder(c->tested, c->seq, parent, CUTS_SEQS, &err) < 0)
         cuts_found(c, "%s", err.text);
 }
 
-/* False where something was found: c->how and c->problem say what. */
+/* False on a mismatch, described by c->how and c->problem. */
 static inline bool cuts_run(struct cuts *c, const uint8_t *data, size_t size)
 {
     uint8_t header[CUTS_HEADER] = {0};

@@ -1,8 +1,8 @@
-/* Acceptance files, hostile: the shares that are taken are shares, and trees can be made for them. */
+/* Acceptance files: accepted ones have valid probabilities, and trees can be built from them. */
 #include <math.h>
 #include <stdlib.h>
 
-#include "decode/acceptance.h"
+#include "decode/spec/acceptance.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,6 +1,6 @@
-/* A snapshot from a hostile source, gone on from under every cache policy: whatever its rows and padding hold, the step
- * behind them gives the same logits everywhere, or none that are finite everywhere. Sizes, hash and model_id are put
- * right first. The model is one layer of one head of 4. */
+/* Continuing an untrusted snapshot under every cache policy: whatever its KV entries and padding
+ * contain, the next step gives the same logits everywhere, or non-finite ones everywhere. Sizes,
+ * hash and model_id are fixed up first. The model has one layer of one head of 4. */
 #include <math.h>
 
 #include "decode/snapshot.h"
@@ -38,26 +38,27 @@ static struct model *the_model(void)
     return model;
 }
 
-/* The first sequence's rows, all of them or all but the last, and two steps behind them. False when they do not fit. */
+/* Loads the first sequence, with all KV entries or all but the last, and runs two steps. False
+ * if it does not fit. */
 static bool go_on(const struct snapshot *snapshot, const char *policy, bool fewer, float *logits)
 {
     const size_t all = (size_t)snapshot_seq(snapshot, 0)->n_rows, rows = all - (fewer && all > 1);
     const uint32_t token[STEPS] = {3, 5};
     const size_t last = 0;
-    struct session session;
+    struct session *session;
     struct err err;
     bool done = false;
     if (small_session_open(&session, the_model(), policy, snapshot_type(snapshot), CONTEXT, &err) < 0)
         return false;
-    if (rows + STEPS <= CONTEXT && snapshot_load(&session, 0, snapshot, 0, rows, &err) == 0)
+    if (rows + STEPS <= CONTEXT && snapshot_load(session, 0, snapshot, 0, rows, &err) == 0)
         for (size_t i = 0; i < STEPS; i++) {
-            session_add(&session, 0, &token[i], 1);
-            if (session_run(&session, 1, &err) < 0 ||
-                session_logits(&session, &last, 1, logits + i * VOCAB, &err) < 0)
+            batch_add(session, 0, &token[i], 1);
+            if (session_run(session, 1, &err) < 0 ||
+                session_logits(session, &last, 1, logits + i * VOCAB, &err) < 0)
                 abort();
             done = true;
         }
-    session_close(&session);
+    session_close(session);
     return done;
 }
 

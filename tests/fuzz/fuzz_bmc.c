@@ -1,14 +1,13 @@
-/* model.bmc from a hostile source: header, configuration, tokenizer tables and weights, as opening a
- * model reads them. Sizes and the header's hash are put right first, since no fuzzer would find them.
- */
-#include "base/pack.h"
+/* Untrusted model.bmc: opening reads header, configuration, tokenizer tables and weights. Sizes
+ * and the header hash are fixed up first. */
+#include "quant/pack.h"
 #include "input.h"
 #include "model/weights.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The first and the last row, as they lie in the file. */
+/* The first and last row as stored. */
 static void read_ends(const struct mat *mat)
 {
     float *row = mat->in <= 1 << 20 ? malloc((mat->in + 1) * sizeof *row) : NULL;

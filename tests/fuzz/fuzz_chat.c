@@ -1,26 +1,26 @@
-/* Chat formats and what is said in them, both hostile: the input is cut at its first zero byte; behind it stand a template,
- * and words. What is written of a format reads back, and says the same. */
+/* Chat formats and message content: the input is split at its first zero byte; a template and
+ * content follow. A format that is written reads back and renders the same. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void render(const struct chat *chat, const char *words, size_t len, struct buf *text)
 {
-    const struct chat_turn turn[] = {{CHAT_OF_SYSTEM, words, len / 2},
-                                     {CHAT_OF_ASSISTANT, words + len / 2, len - len / 2},
-                                     {CHAT_OF_USER, words, len}};
+    const struct chat_turn turn[] = {{CHAT_ROLE_SYSTEM, words, len / 2},
+                                     {CHAT_ROLE_ASSISTANT, words + len / 2, len - len / 2},
+                                     {CHAT_ROLE_USER, words, len}};
     struct chat_text out = {0};
     struct err err;
     if (chat_render(chat, NULL, turn, 3, true, &out, &err) < 0 ||
         chat_render_end(chat, &out, &err) < 0 ||
         buf_add(text, buf_text(&out.text), out.text.len, &err) < 0)
         abort();
-    for (size_t i = 0; i < out.n_words; i++)
-        if (out.words[i].end > out.text.len || out.words[i].start > out.words[i].end ||
-            (i && out.words[i].start < out.words[i - 1].end))
+    for (size_t i = 0; i < out.n_content; i++)
+        if (out.content[i].end > out.text.len || out.content[i].start > out.content[i].end ||
+            (i && out.content[i].start < out.content[i - 1].end))
             abort();
     chat_text_release(&out);
 }
@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const size_t len = size - (size_t)(cut - data) - 1;
     (void)chat_match(&chat, rest, len);
     render(&chat, rest, len, &first);
-    /* With these names of tokens nothing changes; a long text may be refused. */
+    /* These token names change nothing; a long text may be refused. */
     if (chat_write(&chat, "{bos}", "{eos}", &written, &err) == 0) {
         if (chat_parse(&again, written.data, written.len, "fuzz", &err) < 0)
             abort();

@@ -1,4 +1,4 @@
-/* Rows of bmc-prof, hostile: what is taken can be compared, with itself as with another row. */
+/* Result rows of bmc-prof: accepted ones can be compared with themselves and others. */
 #include <stdlib.h>
 
 #include "prof/compare.h"

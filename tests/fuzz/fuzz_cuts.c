@@ -1,5 +1,6 @@
-/* Sequences of steps, cuts, forks and reorderings under any cache policy: logits are those of a fresh computation. */
-#include "cuts.h"
+/* Steps, truncations, forks and reorderings under any cache policy: logits equal those of a
+ * fresh computation. */
+#include "tests/fuzz/cuts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,8 +1,9 @@
-/* generation_config.json and config.json, hostile: ids that end a text are ids. The input is cut at its first zero byte. */
+/* generation_config.json and config.json: accepted eos ids are valid. The input is split at its
+ * first zero byte. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/eos.h"
+#include "model/convert/eos.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,9 +1,9 @@
-/* Family files and config.json, both hostile: the input is cut at its first zero byte. */
+/* Family files and config.json: the input is split at its first zero byte. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/family.h"
-#include "model/roles.h"
+#include "model/family/family.h"
+#include "model/weight_kinds.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -18,7 +18,7 @@ static void configure(const struct family *family, const char *text, size_t size
     if (json_parse(text, size, "fuzz", &json, &err) == 0) {
         if (family_configure(family, json, "fuzz", &config, &err) == 0 &&
             config_write(&config, &written, &err) == 0) {
-            /* What was written reads back. */
+            /* A written configuration reads back. */
             if (conf_parse(&shape, written.data, written.len, "fuzz", &err) < 0 ||
                 config_read(&config, &shape, &err) < 0)
                 abort();
@@ -29,8 +29,8 @@ static void configure(const struct family *family, const char *text, size_t size
         (void)!family_configure_shape(family, &shape, &config, &err);
         conf_release(&shape);
     }
-    for (size_t i = 0; i < n_roles; i++)
-        for (size_t nth = 0; family_tensor(family, &roles[i], 12, nth, name); nth++)
+    for (size_t i = 0; i < n_weight_kinds; i++)
+        for (size_t nth = 0; family_tensor(family, &weight_kinds[i], 12, nth, name); nth++)
             ;
     buf_release(&written);
 }

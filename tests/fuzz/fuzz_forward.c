@@ -1,5 +1,5 @@
-/* A model from a hostile source, run: it opens as any model does, takes a few tokens, and gives logits, whatever they
- * are. The header's sizes and hash are put right first. */
+/* Running an untrusted model: if it opens, a few tokens give some logits. The header's sizes and
+ * hash are fixed up first. */
 #include "small_session.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -8,7 +8,7 @@ enum { CONTEXT = 8 };
 
 static void run(const struct model *model)
 {
-    struct session session;
+    struct session *session;
     struct err err;
     const uint32_t token[] = {0, (uint32_t)(model->config.vocab - 1),
                               (uint32_t)(model->config.vocab / 2)};
@@ -19,12 +19,12 @@ static void run(const struct model *model)
         free(logits);
         return;
     }
-    for (size_t i = 0; i < ARRAY_LEN(token) && i < session.options.context; i++) {
-        session_add(&session, 0, &token[i], 1);
-        if (session_run(&session, 1, &err) < 0 || session_logits(&session, &last, 1, logits, &err) < 0)
+    for (size_t i = 0; i < ARRAY_LEN(token) && i < session_options(session)->context; i++) {
+        batch_add(session, 0, &token[i], 1);
+        if (session_run(session, 1, &err) < 0 || session_logits(session, &last, 1, logits, &err) < 0)
             break;
     }
-    session_close(&session);
+    session_close(session);
     free(logits);
 }
 

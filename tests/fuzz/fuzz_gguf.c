@@ -1,9 +1,9 @@
-/* GGUF files from a hostile source: tensors that are accepted lie inside the file, and whatever the values say, what is made
- * of them is an error or texts and JSON. */
+/* GGUF files: accepted tensors are inside the file, and any metadata gives an error or valid
+ * texts and JSON. */
 #include <math.h>
 
-#include "format/gguf_config.h"
-#include "format/gguf_tokenizer.h"
+#include "format/gguf/gguf_config.h"
+#include "format/gguf/gguf_tokenizer.h"
 #include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -18,17 +18,17 @@ static void check_tensors(const struct gguf *gguf, const unsigned char *data, si
     }
 }
 
-/* A block, and the same taken over: values are the same, or not finite. */
+/* A block and its transcoded form: equal values, or not finite. */
 static void read_block(enum source_type from, const unsigned char *block)
 {
     const struct block_type *type = &block_types[from];
     unsigned char row[2 * BLOCK_MAX_ELEMENTS];
     float x[BLOCK_MAX_ELEMENTS], taken[BLOCK_MAX_ELEMENTS];
-    type->widen(x, block, 1);
-    if (!dtype_few_bits(type->stored))
+    type->dequantize(x, block, 1);
+    if (!dtype_is_quantized(type->stored))
         return;
-    block_take(from, row, block, type->elements);
-    dtype_widen(taken, type->stored, row, type->elements);
+    block_transcode(from, row, block, type->elements);
+    dtype_to_f32(taken, type->stored, row, type->elements);
     if (dtype_finite(type->stored, row, type->elements) != dtype_finite(DTYPE_F32, x, type->elements))
         abort();
     for (size_t i = 0; i < type->elements; i++)

@@ -1,8 +1,8 @@
-/* model.safetensors.index.json, hostile: no file that is named lies outside the folder. */
+/* model.safetensors.index.json: no accepted file name is outside the folder. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/hfindex.h"
+#include "format/hf/hfindex.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

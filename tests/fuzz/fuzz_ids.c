@@ -1,4 +1,4 @@
-/* Lists of ids, hostile: what is taken, written and read again is the same. */
+/* Lists of token ids: accepted ones survive writing and parsing. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,4 @@
-/* A snapshot from a hostile source: head, tables and blocks, as opening, verifying and continuing read them. Sizes and
- * the hash are put right first, since no fuzzer would find them. */
+/* Untrusted snapshots: opening, verifying and continuing. Sizes and the hash are fixed up first. */
 #include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -28,7 +27,7 @@ static unsigned walk(const struct kvfile *file, const unsigned char *data)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    volatile unsigned sink; /* nothing that was read may be left out */
+    volatile unsigned sink; /* keeps the reads from being optimised out */
     struct kvfile file;
     struct err err;
     unsigned char *copy = input_copy(data, size);

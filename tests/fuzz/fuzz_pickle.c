@@ -1,7 +1,8 @@
-/* The pickle of a PyTorch checkpoint, hostile: every tensor lies inside its storage, and every text inside the pickle. */
+/* The pickle of a PyTorch checkpoint: every tensor is inside its storage, every string inside
+ * the pickle. */
 #include <stdlib.h>
 
-#include "format/pickle.h"
+#include "format/hf/pickle.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -17,7 +18,7 @@ static void need_inside(struct pickle_text text, const uint8_t *data, size_t siz
     need(at >= data && text.len <= size && at <= data + size - text.len);
 }
 
-/* The element with the highest number, if there is any. */
+/* The highest element index, if any. */
 static void need_in_storage(const struct pickle_tensor *t)
 {
     size_t last = t->first;

@@ -1,4 +1,4 @@
-/* Tuned profiles, hostile: what is taken is written and read back the same, and every question has an answer. */
+/* Tuned profiles: accepted ones survive writing and reading, and every lookup has an answer. */
 #include <stdlib.h>
 
 #include "tune/profile.h"
@@ -9,19 +9,19 @@ static void ask(const struct profile *p)
 {
     enum kv_T_from from;
     for (size_t i = 0; i < p->n_curves && i < 4; i++) {
-        const struct curve *c = &p->curve[i];
+        const struct rate_curve *c = &p->curve[i];
         if (c->width % c->group || c->width > 1 << 20)
             continue;
-        const struct tune_question q = {.attn = c->attn,
-                                        .type = c->type,
-                                        .heads = c->width,
-                                        .kv_heads = c->width / c->group,
-                                        .head_dim = 1,
-                                        .layers = 2,
-                                        .batch = size_min(c->batch, 64),
-                                        .N = 100,
-                                        .k = 1,
-                                        .m = 1};
+        const struct tune_query q = {.attn = c->attn,
+                                     .type = c->type,
+                                     .heads = c->width,
+                                     .kv_heads = c->width / c->group,
+                                     .head_dim = 1,
+                                     .layers = 2,
+                                     .batch = size_min(c->batch, 64),
+                                     .N = 100,
+                                     .k = 1,
+                                     .m = 1};
         if (profile_T(p, &q, &from) > 100 && from == KV_T_FORMULA)
             abort();
     }

@@ -1,9 +1,10 @@
-/* Lines of requests from anybody: what is taken is in range and says the same again, what is refused has an answer. */
+/* Untrusted request lines: accepted ones are in range and survive writing; rejected ones have an
+ * answer. */
 #include <math.h>
 #include <stdlib.h>
 
-#include "decode/request.h"
-#include "decode/result.h"
+#include "serve/request.h"
+#include "serve/result.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -26,7 +27,7 @@ static void check_ranges(const struct request *r)
         must(isfinite(s->bias[i].bias));
 }
 
-/* The answer to a bad line is one line of JSON, which has the id. */
+/* The answer to a bad line is one line of JSON with the id. */
 static void check_answer(const struct request *r, const char *why)
 {
     struct buf line = {0};

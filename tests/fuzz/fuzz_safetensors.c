@@ -1,7 +1,7 @@
-/* safetensors headers from a hostile source: every tensor that is accepted must lie inside the file. */
+/* safetensors files: every accepted tensor is inside the file. */
 #include <stdlib.h>
 
-#include "format/safetensors.h"
+#include "format/tensorfile.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

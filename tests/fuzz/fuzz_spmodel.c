@@ -1,8 +1,8 @@
-/* A SentencePiece model, hostile: what is accepted becomes JSON with a piece for every number that it names. */
+/* SentencePiece models: accepted ones become JSON with a piece for every id. */
 #include <stdlib.h>
 
 #include "base/json.h"
-#include "format/spmodel.h"
+#include "format/hf/spmodel.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

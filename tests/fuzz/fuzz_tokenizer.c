@@ -1,11 +1,11 @@
-/* Hostile tables: whatever the block holds, opening, encoding and decoding may fail but do no harm.
+/* Untrusted tokenizer tables: opening, encoding and decoding may fail but do no harm.
  *
  * Input: 2 bytes (little-endian) length of a text, the text, then the block. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/detok.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/detok.h"
+#include "text/tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t len = (size_t)(data[0] | data[1] << 8);
     if (len > size - 2)
         return 0;
-    /* An aligned copy of exactly its size, so that a sanitizer sees any step beyond it. */
+    /* An aligned copy of exact size, so that sanitizers detect overreads. */
     size_t block_size = size - 2 - len;
     char *text = malloc(len + 1);
     void *block = malloc(block_size ? block_size : 1);

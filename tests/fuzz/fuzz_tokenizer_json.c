@@ -1,13 +1,13 @@
-/* Hostile files: a tokenizer that is built from anything opens, encodes and decodes without harm.
+/* Untrusted tokenizer files: whatever can be built also opens, encodes and decodes.
  *
- * Input: tokenizer.json, or, when it starts with '!': vocab.json, merges.txt, tokenizer_config.json and
- * special_tokens_map.json with a 0 byte between each. */
+ * Input: tokenizer.json, or, if it starts with '!': vocab.json, merges.txt,
+ * tokenizer_config.json and special_tokens_map.json, separated by zero bytes. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/detok.h"
-#include "text/tok_build.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/detok.h"
+#include "text/import/tok_build.h"
+#include "text/tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -32,7 +32,7 @@ static void try_text(const struct tokenizer *tok, const char *text, size_t len)
     detok_init(&detok, tok, false);
     if (tokenizer_encode(tok, text, len, true, &ids, &err) == 0) {
         for (size_t i = 0; i < ids.len; i++) {
-            /* What building makes is sound: every id has a place in the vocabulary. */
+            /* Built tables are valid: every id is in the vocabulary. */
             if (ids.id[i] >= tokenizer_vocab(tok) || detok_add(&detok, ids.id[i], &out, &err) < 0)
                 abort();
         }

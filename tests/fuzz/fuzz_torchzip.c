@@ -1,7 +1,7 @@
-/* A PyTorch checkpoint as a whole, hostile: every element of every tensor lies inside the file. */
+/* PyTorch checkpoints: every element of every tensor is inside the file. */
 #include <stdlib.h>
 
-#include "format/torchzip.h"
+#include "format/tensorfile.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,4 +1,4 @@
-/* What fuzz targets do with their input: a copy whose end a sanitizer guards, and a file that can be mapped. */
+/* Helpers of fuzz targets: a copy of the input guarded by sanitizers, and a mappable file. */
 #ifndef BMC_FUZZ_INPUT_H
 #define BMC_FUZZ_INPUT_H
 
@@ -9,10 +9,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "format/bmclayout.h"
-#include "format/kvfile.h"
+#include "format/bmc/bmclayout.h"
+#include "format/kvfile/kvfile.h"
 
-/* It comes with what clang links sanitizers with: who only looks for warnings may not have it. */
+/* Part of clang's sanitizer runtime; missing in builds for warnings only. */
 #if __has_include(<sanitizer/asan_interface.h>)
 #include <sanitizer/asan_interface.h>
 #else
@@ -20,7 +20,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
 #endif
 
-/* Aligned and writable; a read beyond its end is an error. NULL when memory is short. */
+/* An aligned, writable copy; reading beyond its end is an error. NULL if out of memory. */
 static inline unsigned char *input_copy(const uint8_t *data, size_t size)
 {
     unsigned char *copy = aligned_alloc(64, size + 64 - size % 64);
@@ -38,7 +38,7 @@ static inline void input_free(unsigned char *copy, size_t size)
     free(copy);
 }
 
-/* Sizes and the header's hash of a model are put right, since no fuzzer would find them. */
+/* Fixes sizes and header hash of a model, which a fuzzer would not find. */
 static inline void input_seal_model(unsigned char *copy, size_t size)
 {
     struct bmc_head *head = (void *)copy;
@@ -62,7 +62,7 @@ static inline void input_seal_snapshot(unsigned char *copy, size_t size)
     }
 }
 
-/* A file in memory with these bytes; `path` receives its name, -1 is returned when there is none to be had. */
+/* A memory file with these bytes; `path` receives its name. -1 on failure. */
 static inline int input_file(const unsigned char *bytes, size_t size, char path[64])
 {
     const int fd = memfd_create("fuzz", MFD_CLOEXEC);

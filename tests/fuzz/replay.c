@@ -1,5 +1,5 @@
-/* Stands in for the fuzzer: gives a target every file that is named, once. So what was found stays found, with any
- * compiler. */
+/* Replaces the fuzzer: runs a target once on every file given. Regression test for findings,
+ * with any compiler. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ static int replay(const char *path)
     if (!file || fseek(file, 0, SEEK_END) < 0)
         return perror(path), -1;
     const size_t size = (size_t)ftell(file);
-    uint8_t *data = malloc(size); /* of this size: sanitizers see what reads beyond */
+    uint8_t *data = malloc(size); /* exact size: sanitizers detect overreads */
     rewind(file);
     const int rc = size == 0 || (data && fread(data, 1, size, file) == size) ? 0 : -1;
     if (rc == 0)

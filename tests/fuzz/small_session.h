@@ -1,4 +1,5 @@
-/* A session of one sequence on one thread, in plain C, for targets that run a model. */
+/* A session with one sequence and one thread on the reference kernels, for targets that run a
+ * model. */
 #ifndef BMC_FUZZ_SMALL_SESSION_H
 #define BMC_FUZZ_SMALL_SESSION_H
 
@@ -6,7 +7,7 @@
 #include "decode/session.h"
 #include "input.h"
 
-static inline int small_session_open(struct session *session, const struct model *model,
+static inline int small_session_open(struct session **session, const struct model *model,
                                      const char *policy, enum dtype type, size_t context,
                                      struct err *err)
 {

@@ -1,11 +1,13 @@
-/* A preloaded library that makes one call fail: the BMC_FAIL_AT-th of those that BMC_FAIL_CALL names ("memory", "write",
- * "fsync", "rename", "mmap", "read"); or
- * "plain": every file system is one without O_TMPFILE and O_DIRECT. Without BMC_FAIL_AT it counts them. The number goes to descriptor BMC_FAIL_COUNT at exit.
+/* A preloaded library that makes one call fail: the BMC_FAIL_AT-th of those that BMC_FAIL_CALL
+ * names ("memory", "write", "fsync", "rename", "mmap", "read"); or "plain": every file system is
+ * one without O_TMPFILE and O_DIRECT. Without BMC_FAIL_AT it counts them. The number goes to
+ * descriptor BMC_FAIL_COUNT at exit.
  *
- * glibc's stdio writes by a name of its own, so standard output becomes a stream that writes by ours. No other stream is
- * written to, but standard error, which must work for the sentence.
+ * glibc's stdio writes by a name of its own, so standard output becomes a stream that writes by
+ * ours. No other stream is written to, but standard error, which must work for the sentence.
  *
- * glibc's own names and bare system calls do the work, so that nothing has to be looked up while memory is short. */
+ * glibc's own names and bare system calls do the work, so that nothing has to be looked up while
+ * memory is short. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>

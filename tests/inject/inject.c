@@ -1,22 +1,25 @@
-/* Runs a command again and again, each time with another call failing (fail.c), and checks how it ends.
+/* Runs a command again and again, each time with another call failing (fail.c), and checks how it
+ * ends.
  *
  *   inject [-n] [-s STEP | -m MOST] [-o SEED] [-t TEMPLATE] [-k CONVERT] PRELOAD CALL COMMAND ARGUMENT..
  *
- * Every run has the folder ./run for itself, made anew, as a copy of the folder TEMPLATE if there is one; files that the
- * command shall write are named relative to it. One run counts the calls and says what is right; then every STEPth call
- * fails, from one of the first on, which SEED chooses, and the last one. MOST gives the step that comes to so many runs: all
- * calls have their turn over the seeds. Right is
+ * Every run has the folder ./run for itself, made anew, as a copy of the folder TEMPLATE if there
+ * is one; files that the command shall write are named relative to it. One run counts the calls and
+ * says what is right; then every STEPth call fails, from one of the first on, which SEED chooses,
+ * and the last one. MOST gives the step that comes to so many runs: all calls have their turn over
+ * the seeds. Right is
  *   exit 0, with the same standard output and the same files (a call that can be done without), or
  *   exit 1, one line on standard error, every file as before or as after the whole run, and a standard output whose lines
  *   are those of the whole run as far as it went, or say their own error.
- * Files that end in .json hold times: their numbers may differ; of pictures only the beginning and the end is known. Where
- * a request failed, the others are in the snapshot: one that is neither as before nor as after must be right by
- * `CONVERT --verify`.
+ * Files that end in .json hold times: their numbers may differ; of pictures only the beginning and
+ * the end is known. Where a request failed, the others are in the snapshot: one that is neither as
+ * before nor as after must be right by `CONVERT --verify`.
  *
- * With -n the command measures: numbers may differ everywhere, and with them the sentences. What it says at exit 0 needs the
- * same first line, which names the columns, and as many lines, and what it said before exit 1 is not looked at. It may make
- * fewer calls in one run than in the next, too: a run that ends well before its call comes is right; and a run may end as any
- * of a few more does in which nothing fails. */
+ * With -n the command measures: numbers may differ everywhere, and with them the sentences. What
+ * it says at exit 0 needs the same first line, which names the columns, and as many lines, and
+ * what it said before exit 1 is not looked at. It may make fewer calls in one run than in the
+ * next, too: a run that ends well before its call comes is right; and a run may end as any of a
+ * few more does in which nothing fails. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -30,7 +33,7 @@
 
 enum { MAX_FILES = 16, SECONDS = 60 };
 
-struct bytes {
+struct test_bytes {
     char *data;
     size_t len;
 };
@@ -38,10 +41,10 @@ struct bytes {
 /* What a run left behind. */
 struct outcome {
     int status;
-    struct bytes out, err;
+    struct test_bytes out, err;
     size_t n_files;
     char name[MAX_FILES][256];
-    struct bytes file[MAX_FILES];
+    struct test_bytes file[MAX_FILES];
 };
 
 static bool numbers_vary;
@@ -59,7 +62,7 @@ static void die(const char *what)
 }
 
 /* Every number becomes one #, in place, and the blanks that make columns equally wide one. */
-static void mask_numbers(struct bytes *text)
+static void mask_numbers(struct test_bytes *text)
 {
     size_t len = 0;
     for (size_t at = 0; at < text->len;) {
@@ -72,12 +75,12 @@ static void mask_numbers(struct bytes *text)
     text->data[text->len = len] = 0;
 }
 
-static bool same(const struct bytes *a, const struct bytes *b)
+static bool same(const struct test_bytes *a, const struct test_bytes *b)
 {
     return a->len == b->len && memcmp(a->data, b->data, a->len) == 0;
 }
 
-static size_t count_lines(const struct bytes *text)
+static size_t count_lines(const struct test_bytes *text)
 {
     size_t lines = 0;
     for (size_t i = 0; i < text->len; i++)
@@ -86,7 +89,7 @@ static size_t count_lines(const struct bytes *text)
 }
 
 /* What two runs said to the end. */
-static bool same_output(const struct bytes *a, const struct bytes *b)
+static bool same_output(const struct test_bytes *a, const struct test_bytes *b)
 {
     const size_t first = strcspn(a->data, "\n");
     return same(a, b) || (numbers_vary && count_lines(a) == count_lines(b) &&
@@ -99,9 +102,9 @@ static bool ends_with(const char *name, const char *end)
     return len >= end_len && strcmp(name + len - end_len, end) == 0;
 }
 
-static struct bytes read_file(const char *path)
+static struct test_bytes read_file(const char *path)
 {
-    struct bytes text = {0};
+    struct test_bytes text = {0};
     struct stat st;
     const int fd = open(path, O_RDONLY);
     if (fd < 0 || fstat(fd, &st) < 0)
@@ -203,16 +206,16 @@ static struct outcome run(const struct job *job, unsigned long at)
     return o;
 }
 
-static bool is_whole(const struct bytes *bytes, const char *begin, const char *end)
+static bool is_whole(const struct test_bytes *bytes, const char *begin, const char *end)
 {
     const size_t head = strlen(begin), tail = strlen(end);
     return bytes->len > head + tail && memcmp(bytes->data, begin, head) == 0 &&
            memcmp(bytes->data + bytes->len - tail, end, tail) == 0;
 }
 
-/* The file of that name is there, with these bytes; a picture of what was measured is never the same twice, nor are, where
- * a request failed, statistics. */
-static bool has(const struct outcome *o, const char *name, const struct bytes *bytes, bool all)
+/* The file of that name is there, with these bytes; a picture of what was measured is never the
+ * same twice, nor are, where a request failed, statistics. */
+static bool has(const struct outcome *o, const char *name, const struct test_bytes *bytes, bool all)
 {
     for (size_t i = 0; i < o->n_files; i++)
         if (strcmp(o->name[i], name) == 0)
@@ -247,7 +250,7 @@ static const char *wrong_files(const struct outcome *o, const struct outcome *be
 }
 
 /* The line is one of `text`. */
-static bool has_line(const struct bytes *text, const char *line, size_t len)
+static bool has_line(const struct test_bytes *text, const char *line, size_t len)
 {
     for (const char *at = text->data; *at;) {
         const size_t n = strcspn(at, "\n");
@@ -258,8 +261,9 @@ static bool has_line(const struct bytes *text, const char *line, size_t len)
     return false;
 }
 
-/* What was written before the end is right: the beginning of the whole, or lines each of which is right or says its error. */
-static bool partial_is_right(const struct bytes *out, const struct bytes *whole)
+/* What was written before the end is right: the beginning of the whole, or lines each of which
+ * is right or says its error. */
+static bool partial_is_right(const struct test_bytes *out, const struct test_bytes *whole)
 {
     if (numbers_vary)
         return true;
@@ -276,7 +280,7 @@ static bool partial_is_right(const struct bytes *out, const struct bytes *whole)
 }
 
 /* One line of a program, beside notes of the whole run and warnings. */
-static bool one_line(const struct bytes *err, const struct bytes *notes)
+static bool one_line(const struct test_bytes *err, const struct test_bytes *notes)
 {
     size_t lines = 0;
     for (const char *at = err->data; *at;) {
@@ -333,7 +337,8 @@ static bool is_end(const struct outcome *o)
            (numbers_vary && WIFEXITED(o->status) && WEXITSTATUS(o->status) == 1 && o->err.len == 0);
 }
 
-/* The same, of a command that measures: it may also end as another run does in which nothing fails. */
+/* The same, of a command that measures: it may also end as another run does in which nothing
+ * fails. */
 static const char *verdict(const struct job *job, unsigned long at, const struct outcome *o,
                            const struct outcome *before, const struct outcome *after)
 {

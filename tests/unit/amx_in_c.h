@@ -1,11 +1,11 @@
-/* The tile instructions of AMX-BF16 and AMX-INT8 in plain C, for machines without them: what Intel's manual says of
- * each, in the order in which it says it, denormals not flushed. */
+/* The tile instructions of AMX-BF16 and AMX-INT8 in plain C, for machines without them: what
+ * Intel's manual says of each, in the order in which it says it, denormals not flushed. */
 #ifndef BMC_AMX_IN_C_H
 #define BMC_AMX_IN_C_H
 
 #include <math.h>
 
-#include "base/dtype.h"
+#include "quant/dtype.h"
 
 /* What the sets are built on. */
 #define kernels_vnni kernels_ref

@@ -1,5 +1,6 @@
-/* What the set avxvnni asks of a machine, in plain C, for machines without it: AVX-VNNI's instruction as Intel's manual
- * describes it, in registers of half the width, which compilers have everywhere. Included before set_vec.h. */
+/* What the set avxvnni asks of a machine, in plain C, for machines without it: AVX-VNNI's
+ * instruction as Intel's manual describes it, in registers of half the width, which compilers
+ * have everywhere. Included before vec.h. */
 #ifndef BMC_AVXVNNI_IN_C_H
 #define BMC_AVXVNNI_IN_C_H
 
@@ -28,7 +29,8 @@ static inline __attribute__((always_inline)) floats_in_c fma_in_c(floats_in_c a,
 #define vf_max(a, b)    vf_select((a) > (b), a, b)
 #define vf_min(a, b)    vf_select((a) < (b), a, b)
 
-/* VPDPBUSD: in each lane four products of a byte of a, without a sign, and a byte of b, with one, join the sum. */
+/* VPDPBUSD: in each lane four products of a byte of a, without a sign, and a byte of b, with
+ * one, join the sum. */
 static inline __attribute__((always_inline)) __m256i _mm256_dpbusd_avx_epi32(__m256i sum, __m256i a,
                                                                              __m256i b)
 {

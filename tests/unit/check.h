@@ -1,4 +1,5 @@
-/* The few lines that the C tests share: each check prints one line, main() returns check_result(). */
+/* The few lines that the C tests share: each check prints one line, main() returns
+ * check_result(). */
 #ifndef BMC_CHECK_H
 #define BMC_CHECK_H
 
@@ -31,7 +32,8 @@ static inline bool near(double a, double b, double tolerance)
     return fabs(a - b) <= tolerance; /* false for NaN */
 }
 
-/* Of a driver's random numbers: BMC_SEED, or the seed given. It is printed, so that a failure can be repeated. */
+/* Of a driver's random numbers: BMC_SEED, or the seed given. It is printed, so that a failure
+ * can be repeated. */
 static inline uint64_t check_seed(uint64_t seed)
 {
     const char *text = getenv("BMC_SEED");

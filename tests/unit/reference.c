@@ -2,11 +2,12 @@
  *
  *   reference MODEL.bmc RESULTS.json [KV [THREADS [CHUNK [BATCH [KV_TYPE [PRECISION [TOLERANCE]]]]]]]
  *
- * Token ids of prompts and greedy ids must be equal; where an id differs, the step's best two logits
- * must lie within 1e-3 of each other, and the tie is printed. Logits within 1e-4 (whole vectors) or
- * 1e-3 (best ten, given to 5 digits; all at precision bf16x2); log-probabilities within 1e-3, perplexity within
- * 0.1 %. A bf16 cache rounds rows to 8 bits, and precision bf16 activations: logits are held to 0.2 then, perplexity
- * to 1 %. TOLERANCE is one for all of them at f32. BMC_ISA names the kernel set. */
+ * Token ids of prompts and greedy ids must be equal; where an id differs, the step's best two
+ * logits must lie within 1e-3 of each other, and the tie is printed. Logits within 1e-4 (whole
+ * vectors) or 1e-3 (best ten, given to 5 digits; all at precision bf16x2); log-probabilities
+ * within 1e-3, perplexity within 0.1 %. A bf16 cache rounds rows to 8 bits, and precision bf16
+ * activations: logits are held to 0.2 then, perplexity to 1 %. TOLERANCE is one for all of them
+ * at f32. BMC_ISA names the kernel set. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +42,7 @@ static json_t *open_json(const char *path)
     return root;
 }
 
-static void open_session(struct session *session, size_t batch)
+static void open_session(struct session **session, size_t batch)
 {
     struct err err;
     options.batch = batch;
@@ -79,7 +80,7 @@ static void check_tokens(void)
 
 static void check_logits(void)
 {
-    struct session session;
+    struct session *session;
     const size_t vocab = model->config.vocab;
     float *logits = malloc(vocab * sizeof *logits);
     open_session(&session, 1);
@@ -89,14 +90,14 @@ static void check_logits(void)
         struct ids prompt = read_ids(json_object_get(c, "prompt_ids"));
         struct err err;
         size_t row = 0;
-        session_begin(&session, 0, prompt.len);
+        session_begin(session, 0, prompt.len);
         for (size_t at = 0, n; at < prompt.len; at += n) {
-            n = size_min(session.options.chunk, prompt.len - at);
-            row = session_add(&session, 0, prompt.id + at, n) + n - 1;
-            if (session_run(&session, options.threads, &err) < 0)
+            n = size_min(session_options(session)->chunk, prompt.len - at);
+            row = batch_add(session, 0, prompt.id + at, n) + n - 1;
+            if (session_run(session, options.threads, &err) < 0)
                 die(&err);
         }
-        if (session_logits(&session, &row, 1, logits, &err) < 0)
+        if (session_logits(session, &row, 1, logits, &err) < 0)
             die(&err);
         double worst = 0;
         for (size_t j = 0; j < json_array_size(whole); j++)
@@ -108,10 +109,10 @@ static void check_logits(void)
             check(near((double)logits[id], json_number_value(json_array_get(pair, 1)), best_tolerance),
                   "case %zu: logit of id %zu is %g", i, id, (double)logits[id]);
         }
-        session_drop(&session, 0);
+        session_clear(session, 0);
         ids_release(&prompt);
     }
-    session_close(&session);
+    session_close(session);
     free(logits);
 }
 
@@ -147,7 +148,8 @@ static int check_case(void *arg, const struct gen_result *result, struct err *er
     const json_t *c = json_array_get(cases, result->request->line);
     const json_t *want = json_object_get(c, "greedy_ids");
     const char *text = json_string_value(json_object_get(c, "greedy_text"));
-    /* Decoded by themselves ids lose a leading space under some tokenizers; behind their prompt they have it. */
+    /* Decoded by themselves ids lose a leading space under some tokenizers; behind their prompt
+     * they have it. */
     const char *got = result->text + (*result->text == ' ' && *text != ' ');
     (void)arg;
     (void)err;
@@ -176,20 +178,20 @@ static int check_case(void *arg, const struct gen_result *result, struct err *er
 static void check_greedy(size_t batch)
 {
     static const volatile sig_atomic_t never;
-    struct session session;
+    struct session *session;
     struct greedy greedy = {0};
     const struct gen_callbacks callbacks = {.next = next_case, .done = check_case, .arg = &greedy};
     const struct sampler_options sampling = {.repeat_penalty = 1};
     struct gen_stats stats;
     struct err err;
     open_session(&session, batch);
-    if (generate(&session, &sampling, NULL, &callbacks, &never, &stats, &err) < 0)
+    if (generate(session, &sampling, NULL, &callbacks, &never, &stats, &err) < 0)
         die(&err);
     check(stats.sequences == json_array_size(cases), "%zu of %zu cases came back", stats.sequences,
           json_array_size(cases));
     for (size_t i = 0; i < greedy.next; i++)
         ids_release(&greedy.prompt[i]);
-    session_close(&session);
+    session_close(session);
 }
 
 /* ---- scores ---- */
@@ -211,7 +213,7 @@ static int check_token(void *arg, const struct score_text *text, size_t pos, dou
 static void check_scores(const json_t *scores)
 {
     static const volatile sig_atomic_t never;
-    struct session session;
+    struct session *session;
     open_session(&session, 1);
     for (size_t i = 0; i < json_array_size(scores); i++) {
         json_t *score = json_array_get(scores, i);
@@ -223,7 +225,7 @@ static void check_scores(const json_t *scores)
             die(&err);
         check(got.len == want.len && memcmp(got.id, want.id, got.len * sizeof *got.id) == 0,
               "score %zu: ids differ", i);
-        if (score_ids(&session, 0, want.id, want.len, check_token, score, &never, &stats, &err) < 0)
+        if (score_ids(session, 0, want.id, want.len, check_token, score, &never, &stats, &err) < 0)
             die(&err);
         const double perplexity = score_perplexity(stats.tokens, stats.sum_logprob);
         const double wanted = json_number_value(json_object_get(score, "perplexity"));
@@ -232,7 +234,7 @@ static void check_scores(const json_t *scores)
         ids_release(&got);
         ids_release(&want);
     }
-    session_close(&session);
+    session_close(session);
 }
 
 int main(int argc, char **argv)

@@ -1,12 +1,13 @@
-/* Writes the tensors of a safetensors file as other checkpoints have them: one matrix for queries, keys and values,
- * columns for rows, rotary pairs side by side. bmc-convert must find the same model in it.
+/* Writes the tensors of a safetensors file as other checkpoints have them: one matrix for queries,
+ * keys and values, columns for rows, rotary pairs side by side. bmc-convert must find the same
+ * model in it.
  *
  *   refold FROM.safetensors TO.safetensors HEAD_DIM ROPE_DIM KV_HEADS [transposed] [fused|by_head] [interleaved] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/safetensors.h"
+#include "format/tensorfile.h"
 
 static struct {
     size_t head_dim, rope_dim, kv_heads;

@@ -1,20 +1,21 @@
-/* Rules of acceptance beside verify_choice(): wrong ones, which tests must notice, and a right one. */
+/* Rules of acceptance beside rejection_verify(): wrong ones, which tests must notice, and a right
+ * one. */
 #ifndef BMC_TEST_RULES_H
 #define BMC_TEST_RULES_H
 
 #include <assert.h>
 #include <string.h>
 
-#include "decode/rejection.h"
+#include "decode/sample/rejection.h"
 
 /* Wrong: after a rejection the token comes from p itself, as if nothing had been rejected. */
 static inline size_t wrong_residual(struct verifier *v, const struct candidate *p, size_t n_p,
                                     const uint32_t *child, size_t n, const struct candidate *q,
                                     size_t n_q, struct draws *draws, uint32_t *id)
 {
-    const size_t accepted = verify_choice(v, p, n_p, child, n, q, n_q, draws, id);
+    const size_t accepted = rejection_verify(v, p, n_p, child, n, q, n_q, draws, id);
     if (accepted == n)
-        verify_choice(v, p, n_p, NULL, 0, NULL, 0, draws, id);
+        rejection_verify(v, p, n_p, NULL, 0, NULL, 0, draws, id);
     return accepted;
 }
 
@@ -24,9 +25,9 @@ static inline size_t wrong_siblings(struct verifier *v, const struct candidate *
                                     size_t n_q, struct draws *draws, uint32_t *id)
 {
     for (size_t i = 0; i < n; i++)
-        if (verify_choice(v, p, n_p, child + i, 1, q, n_q, draws, id) == 0)
+        if (rejection_verify(v, p, n_p, child + i, 1, q, n_q, draws, id) == 0)
             return i;
-    return verify_choice(v, p, n_p, NULL, 0, NULL, 0, draws, id) + n;
+    return rejection_verify(v, p, n_p, NULL, 0, NULL, 0, draws, id) + n;
 }
 
 /* Wrong: a rejected candidate is put back before the next one is looked at. */
@@ -39,7 +40,7 @@ static inline size_t wrong_replacement(struct verifier *v, const struct candidat
     memcpy(left, p, n_p * sizeof *p);
     for (size_t i = 0; i < n; i++) {
         double sum = 0;
-        if (verify_choice(v, left, n_p, child + i, 1, q, n_q, draws, id) == 0)
+        if (rejection_verify(v, left, n_p, child + i, 1, q, n_q, draws, id) == 0)
             return i;
         for (size_t a = 0; a < n_p; a++) {
             for (size_t b = 0; b < n_q; b++)
@@ -50,7 +51,7 @@ static inline size_t wrong_replacement(struct verifier *v, const struct candidat
         for (size_t a = 0; a < n_p; a++)
             left[a].p /= sum;
     }
-    verify_choice(v, left, n_p, NULL, 0, NULL, 0, draws, id);
+    rejection_verify(v, left, n_p, NULL, 0, NULL, 0, draws, id);
     return n;
 }
 
@@ -60,7 +61,7 @@ static inline size_t right_as_chosen(struct verifier *v, const struct candidate 
                                      size_t n_q, struct draws *draws, uint32_t *id)
 {
     (void)q, (void)n_q;
-    return verify_choice(v, p, n_p, child, n, NULL, 0, draws, id);
+    return rejection_verify(v, p, n_p, child, n, NULL, 0, draws, id);
 }
 
 /* Wrong: one candidate in ten is accepted unseen. */
@@ -72,7 +73,7 @@ static inline size_t wrong_eager(struct verifier *v, const struct candidate *p, 
         *id = child[0];
         return 0;
     }
-    return verify_choice(v, p, n_p, child, n, q, n_q, draws, id);
+    return rejection_verify(v, p, n_p, child, n, q, n_q, draws, id);
 }
 
 #endif

@@ -4,9 +4,10 @@
 
 #include "check.h"
 #include "model/model.h"
-#include "text/tok_build.h"
+#include "text/import/tok_build.h"
 
-/* Synthetic weights, and a tokenizer of bytes: vocabulary 61, two layers. The process has one such model. */
+/* Synthetic weights, and a tokenizer of bytes: vocabulary 61, two layers. The process has one
+ * such model. */
 static inline struct model *tiny_model(size_t context)
 {
     const struct config config = {.layers = 2,

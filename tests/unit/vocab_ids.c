@@ -1,4 +1,5 @@
-/* Ids of texts, a line for each: vocab_ids MODEL.bmc < TEXTS. Lines __ggml_vocab_test__ stand between the texts. */
+/* Ids of texts, a line for each: vocab_ids MODEL.bmc < TEXTS. Lines __ggml_vocab_test__ stand
+ * between the texts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,0 +1,262 @@
+/* bmc-convert: make, inspect and verify model files, inspect and verify snapshots. */
+#include <protobuf-c/protobuf-c.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zip.h>
+
+#include "base/threads.h"
+#include "cli.h"
+#include "convert/inspect.h"
+#include "opt/opt_files.h"
+#include "format/detect.h"
+#include "model/convert/convert.h"
+#include "opt/opt_rows.h"
+
+struct options {
+    const char *out;
+    int type;
+    bool leave_output;
+    struct opt_list tensor_type;
+    const char *imatrix;
+    const char *family, *models_dir;
+    bool no_bos;
+    const char *chat;
+    const char *synth, *tokenizer;
+    int64_t seed;
+    bool info, verify;
+    int format;
+    size_t threads;
+    bool quiet;
+};
+
+#define AT(field) offsetof(struct options, field)
+
+/* clang-format off */
+static const struct opt opts[] = {
+    HEADING("Converting"),
+    OUTPUT("output", "o", OPT_WRITES_MODEL, out, "model file to write; - is standard output"),
+    CHOICE("type", "TYPE", type, CHOICES_IMPORTS, "type of the weight matrices: {}; auto keeps the source's, q8_channel has one scale per output channel (default auto)"),
+    FLAG("leave-output-tensor", NULL, leave_output, "keep the source's type of the output matrix (or of the embedding that is tied to it)"),
+    LIST("tensor-type", NULL, "PATTERN=TYPE", tensor_type, "type of the matrices whose names, as --info prints them, match PATTERN (with * and ?); repeatable, the last match wins"),
+    PATH("imatrix", NULL, "FILE", imatrix, "importance matrix that weights quantisation errors, made by bmc-gen --score --save-imatrix"),
+    PATH("family", NULL, "FILE", family, "family file with tensor names and traits of the architecture (default: found by architecture)"),
+    NAMES("chat-format", "NAME", chat, NULL, "chat template by name (those in chat/) or as a .chat file by path (default: recognised from the model's chat template)"),
+    FLAG("no-bos", NULL, no_bos, "drop the BOS tokens that the tokenizer would add to texts"),
+    PATH("models-dir", NULL, "FOLDER", models_dir, "folder with families/ and shapes/ (default: the one installed with the program)"),
+    HEADING("Synthetic models"),
+    NAMES("synth", "SHAPE", synth, CHOICES_SHAPES, "write a model with random weights N(0, 0.02); the shape is a name from shapes/, or a path"),
+    INT("seed", "s", seed, 0, 1e19, "seed of the random weights (default 0)"),
+    PATH("tokenizer", NULL, "SOURCE", tokenizer, "take the tokenizer and the EOS ids from this folder, GGUF file, tokenizer.json or tokenizer.model (default: one token per byte)"),
+    HEADING("Inspecting"),
+    FLAG("info", NULL, info, "print the contents of a model file or snapshot"),
+    FLAG("verify", NULL, verify, "check every byte of a model file or snapshot against its hashes"),
+    ROW_FORMAT("output format of --info: {}"),
+    ROW_THREADS,
+    FLAG("quiet", "q", quiet, "print no notes and no progress on standard error"),
+};
+/* clang-format on */
+
+static const char *const usage[] = {
+    "FOLDER -o MODEL.bmc", "FILE.gguf -o MODEL.bmc", "--synth SHAPE -o MODEL.bmc",
+    "--info FILE",         "--verify FILE",          NULL,
+};
+
+static const struct program program = {
+    "bmc-convert", "make, inspect and verify model files", usage, opts, ARRAY_LEN(opts), NULL, NULL};
+
+static int show_info(const char *path, enum table_format format, struct err *err)
+{
+    return file_detect(path) == KIND_SNAPSHOT ? convert_kv_info(path, format, err)
+                                              : convert_model_info(path, format, err);
+}
+
+static int verify(const char *path, struct err *err)
+{
+    struct cli_progress progress;
+    cli_progress_begin(&progress, "verify");
+    const int rc = file_detect(path) == KIND_SNAPSHOT ? convert_kv_verify(path, &progress, err)
+                                                      : convert_model_verify(path, &progress, err);
+    cli_progress_end(&progress);
+    if (rc == 0)
+        cli_say(stdout, "%s: ok\n", path);
+    return rc;
+}
+
+static void format_bytes(size_t bytes, char text[32])
+{
+    if (bytes < 1 << 20)
+        snprintf(text, 32, "%zu bytes", bytes);
+    else
+        snprintf(text, 32, "%.1f MiB", (double)bytes / (1 << 20));
+}
+
+/* Reports data types of the source that take more space in the model, because no narrower type
+ * holds their values exactly. A growth ratio below the threshold is only padding to whole tiles. */
+static void report_growth(const char *source, const struct transcoded_type *held)
+{
+    const double padding = 0.005;
+    for (size_t i = 0; i < SOURCE_OTHER; i++) {
+        const struct transcoded_type *h = &held[i];
+        const double before = (double)h->source_bytes, after = (double)h->stored_bytes;
+        char source_bytes[32], stored_bytes[32];
+        if (after <= before * (1 + padding))
+            continue;
+        format_bytes(h->source_bytes, source_bytes);
+        format_bytes(h->stored_bytes, stored_bytes);
+        cli_say(stderr,
+                "%s: %s: %s grows from %.4g to %.4g bits per weight, stored as %s: %zu tensor%s, %s, "
+                "%s before\n",
+                program.name, source, block_types[i].name, 8 * before / (double)h->weights,
+                8 * after / (double)h->weights, dtype_name(h->stored), h->tensors,
+                h->tensors > 1 ? "s" : "", stored_bytes, source_bytes);
+    }
+}
+
+static int convert(const struct options *o, const char *folder,
+                   const struct imatrix_weights *imatrix_weights, struct err *err)
+{
+    struct cli_progress progress;
+    struct hash model_id;
+    char models_dir[8192];
+    bool unknown = false;
+    struct transcoded_type held[SOURCE_OTHER] = {0};
+    if (!o->models_dir && cli_models_dir(models_dir, sizeof models_dir, err) < 0)
+        return -1;
+    const struct convert_options options = {
+        .models_dir = o->models_dir ? o->models_dir : models_dir,
+        .family = o->family,
+        .types = {importable_type((size_t)o->type), o->leave_output, o->tensor_type.text,
+                  o->tensor_type.n},
+        .imatrix_weights = imatrix_weights,
+        .no_bos = o->no_bos,
+        .chat = o->chat,
+        .template_unknown = &unknown,
+        .transcoded = held,
+        .progress = cli_progress,
+        .arg = &progress,
+    };
+    cli_progress_begin(&progress, o->synth ? "synth" : "convert");
+    progress.hidden |= o->quiet;
+    const int rc = o->synth ? convert_synth(o->synth, o->tokenizer, (uint64_t)o->seed, o->out, &options,
+                                            &model_id, err)
+                            : convert_folder(folder, o->out, &options, &model_id, err);
+    cli_progress_end(&progress);
+    if (rc == 0 && !o->quiet)
+        report_growth(folder, held);
+    if (rc == 0 && unknown && !o->quiet)
+        cli_say(stderr,
+                "%s: %s: its chat template is none of those known, so the model has no chat format; "
+                "--chat-format NAME chooses one\n",
+                program.name, folder);
+    return rc;
+}
+
+/* Converts with an importance matrix; reports the model from which it was collected. */
+static int convert_with_imatrix(const struct options *o, const char *folder, struct err *err)
+{
+    struct imatrix_weights imatrix_weights;
+    char model_id[2 * HASH_BYTES + 1];
+    if (imatrix_weights_open(&imatrix_weights, o->imatrix, err) < 0)
+        return -1;
+    hash_hex(&imatrix_weights.file.head->model_id, HASH_BYTES, model_id);
+    if (!o->quiet)
+        cli_say(stderr, "%s: %s: made with model %s, %llu tokens\n", program.name, o->imatrix, model_id,
+                (unsigned long long)imatrix_weights.file.head->tokens);
+    const int rc = convert(o, folder, &imatrix_weights, err);
+    imatrix_weights_close(&imatrix_weights);
+    return rc;
+}
+
+static bool is_given(const struct operands *operands, const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(opts); i++)
+        if (strcmp(opts[i].name, name) == 0)
+            return operands->given[i];
+    return false;
+}
+
+__attribute__((noreturn)) static void refuse_tensor_type(const char *text)
+{
+    char types[256] = "";
+    for (size_t i = 0; importable_type_name(i); i++) {
+        const size_t used = strlen(types);
+        snprintf(types + used, sizeof types - used, "%s%s", i ? ", " : "", importable_type_name(i));
+    }
+    opt_usage_error(&program, "--tensor-type \"%s\": PATTERN=TYPE is expected, TYPE one of %s", text,
+                    types);
+}
+
+static void check_tensor_types(const struct options *o)
+{
+    char pattern[WEIGHT_NAME_SIZE];
+    enum dtype type;
+    const bool writes = !o->info && !o->verify;
+    if ((o->leave_output || o->tensor_type.n) && !writes)
+        opt_usage_error(&program,
+                        "--leave-output-tensor and --tensor-type go with a model that is written");
+    if (o->imatrix && (!writes || o->synth))
+        opt_usage_error(&program, "--imatrix goes with a folder or file that is converted");
+    for (size_t i = 0; i < o->tensor_type.n; i++)
+        if (!tensor_types_parse(o->tensor_type.text[i], pattern, &type))
+            refuse_tensor_type(o->tensor_type.text[i]);
+}
+
+static void check_usage(const struct options *o, const struct operands *operands)
+{
+    if (o->info + o->verify + (o->synth != NULL) > 1)
+        opt_usage_error(&program, "--info, --verify and --synth exclude each other");
+    if (operands->n != (o->synth ? 0 : 1))
+        opt_usage_error(&program,
+                        o->synth ? "--synth takes no folder"
+                                 : "exactly one folder or file is expected, found %zu",
+                        operands->n);
+    if (o->tokenizer && !o->synth)
+        opt_usage_error(&program, "--tokenizer goes with --synth");
+    if (is_given(operands, "seed") && !o->synth)
+        opt_usage_error(&program, "--seed goes with --synth");
+    if (o->family && (o->synth || o->info || o->verify))
+        opt_usage_error(&program, "--family goes with a folder that is converted");
+    if (o->chat && (o->synth || o->info || o->verify))
+        opt_usage_error(&program, "--chat-format goes with a model that is converted");
+    if (o->no_bos && (o->info || o->verify))
+        opt_usage_error(&program, "--no-bos goes with a model that is written");
+    if (is_given(operands, "type") && (o->info || o->verify))
+        opt_usage_error(&program, "--type goes with a model that is written");
+    check_tensor_types(o);
+    if (!o->info && !o->verify && !o->out)
+        opt_usage_error(&program, "no output named: give -o MODEL.bmc");
+    if ((o->info || o->verify) && o->out)
+        opt_usage_error(&program, "--info and --verify write no file: leave -o out");
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {0};
+    struct operands operands;
+    struct err err;
+    cli_begin(program.name);
+    cli_interrupt_ends();
+    cli_uses("libzip", zip_libzip_version());
+    cli_uses("protobuf-c", protobuf_c_version());
+    opt_parse(&program, argc, argv, &o, &operands);
+    check_usage(&o, &operands);
+    threads_set(o.threads ? (int)o.threads : threads_allowed());
+    int rc;
+    if (operands.n)
+        opt_files_input("FOLDER", operands.text[0]);
+    if (o.synth)
+        opt_files_input_shape("--synth", o.synth);
+    if (opt_files_check(&program, &o, &err) < 0)
+        rc = -1;
+    else if (o.info)
+        rc = show_info(operands.text[0], (enum table_format)o.format, &err);
+    else if (o.verify)
+        rc = verify(operands.text[0], &err);
+    else if (o.imatrix)
+        rc = convert_with_imatrix(&o, operands.text[0], &err);
+    else
+        rc = convert(&o, operands.n ? operands.text[0] : NULL, NULL, &err);
+    free(o.tensor_type.text);
+    return cli_end(program.name, rc < 0 ? cli_fail(program.name, &err) : CLI_OK);
+}

@@ -1,0 +1,94 @@
+/* bmc-convert --info and --verify of snapshots. */
+#include "quant/cache_types.h"
+#include "convert/inspect.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "format/kvfile/kvfile.h"
+
+static json_t *describe_file(const struct kvfile *file, const char *path)
+{
+    const struct kvfile_head *head = file->head;
+    char model_id[2 * HASH_BYTES + 1], hash[2 * HASH_BYTES + 1];
+    hash_hex(&head->model_id, HASH_BYTES, model_id);
+    hash_hex(&head->hash, HASH_BYTES, hash);
+    return json_pack(
+        "{s:o, s:s, s:i, s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "file",
+        json_text(path, strlen(path)), "kind", "snapshot", "version", (int)head->version, "model_id",
+        model_id, "hash", hash, "file_bytes", (json_int_t)head->file_bytes, "sequences",
+        (json_int_t)head->n_sequences, "kv_type", cache_type_name((enum dtype)head->dtype), "layers",
+        (json_int_t)head->layers, "kv_heads", (json_int_t)head->kv_heads, "head_dim",
+        (json_int_t)head->head_dim, "context", (json_int_t)head->context, "policy",
+        json_text(head->policy, strlen(head->policy)), "isa", json_text(head->isa, strlen(head->isa)),
+        "precision", json_text(head->precision, strlen(head->precision)));
+}
+
+/* The id of a sequence, stored as JSON; a string if it is not valid JSON. NULL: out of memory. */
+static json_t *id_of(const struct kvfile *file, const struct kvfile_seq *seq)
+{
+    const char *text = file->text + seq->id;
+    json_error_t why;
+    if (!seq->id_bytes)
+        return json_null();
+    json_t *id = json_load_whole(text, (size_t)seq->id_bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
+    return id || json_error_code(&why) == json_error_out_of_memory
+               ? id
+               : json_text(text, (size_t)seq->id_bytes);
+}
+
+/* A number; a string if it exceeds the signed 64-bit range of JSON integers. */
+static json_t *whole(uint64_t number)
+{
+    char text[24];
+    if (number <= INT64_MAX)
+        return json_integer((json_int_t)number);
+    snprintf(text, sizeof text, "%" PRIu64, number);
+    return json_string(text);
+}
+
+static json_t *describe_seq(const struct kvfile *file, size_t i)
+{
+    const struct kvfile_seq *seq = &file->seq[i];
+    return json_pack(
+        "{s:I, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:f, s:I, s:f, s:f, s:f, s:I, s:f, s:f, "
+        "s:I, s:I}",
+        "sequence", (json_int_t)i, "id", id_of(file, seq), "tokens", (json_int_t)seq->n_tokens, "rows",
+        (json_int_t)seq->n_rows, "cap", (json_int_t)seq->cap, "prompt", (json_int_t)seq->n_prompt,
+        "seed", whole(seq->seed), "stream", whole(seq->stream), "offset",
+        (json_int_t)kvfile_block_of(file, i, 0, false)->offset, "block_bytes",
+        (json_int_t)kvfile_block_of(file, i, 0, false)->bytes, "temp", seq->temp, "top_k",
+        (json_int_t)seq->top_k, "top_p", seq->top_p, "min_p", seq->min_p, "repeat_penalty",
+        seq->repeat_penalty, "repeat_last_n",
+        seq->repeat_last_n > INT64_MAX ? (json_int_t)-1 : (json_int_t)seq->repeat_last_n,
+        "presence_penalty", seq->presence_penalty, "frequency_penalty", seq->frequency_penalty, "first",
+        (json_int_t)seq->first, "least", (json_int_t)seq->least);
+}
+
+int convert_kv_info(const char *path, enum table_format format, struct err *err)
+{
+    struct kvfile file;
+    if (kvfile_open(&file, path, err) < 0)
+        return -1;
+    json_t *about = describe_file(&file, path), *rows = json_array();
+    int rc = about ? 0 : err_set(err, "%s: cannot be described in JSON", path);
+    for (size_t i = 0; i < file.n_seqs && rc == 0; i++)
+        rc = json_push(rows, describe_seq(&file, i), err);
+    if (rc == 0)
+        rc = convert_write_info(about, rows, format, err);
+    json_decref(about);
+    json_decref(rows);
+    kvfile_close(&file);
+    return rc;
+}
+
+int convert_kv_verify(const char *path, struct cli_progress *progress, struct err *err)
+{
+    struct kvfile file;
+    if (kvfile_open(&file, path, err) < 0)
+        return -1;
+    const int rc = kvfile_verify(&file, path, cli_progress, progress, err);
+    kvfile_close(&file);
+    return rc;
+}

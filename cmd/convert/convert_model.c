@@ -1,0 +1,185 @@
+/* bmc-convert --info and --verify of model files. */
+#include "convert/inspect.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/conf.h"
+#include "base/number.h"
+#include "format/gguf/block_types.h"
+#include "model/model.h"
+
+static void write_shape(const struct bmc_tensor *tensor, const uint64_t *shape, char *text, size_t size)
+{
+    if (tensor->n_dims == 1)
+        snprintf(text, size, "%" PRIu64, shape[0]);
+    else
+        snprintf(text, size, "%" PRIu64 "x%" PRIu64, shape[0], shape[1]);
+}
+
+/* Bits per weight of the file, with scales and padding, to three decimals. */
+static double bits_per_weight(uint64_t bytes, uint64_t weights)
+{
+    return weights ? round(8000 * (double)bytes / (double)weights) / 1000 : 0;
+}
+
+static uint64_t weights_of(const struct bmc_tensor *tensor)
+{
+    uint64_t weights = 1;
+    for (size_t i = 0; i < BMC_MAX_DIMS; i++)
+        weights *= tensor->shape[i];
+    return weights;
+}
+
+/* The source's type name if the tensor was transcoded losslessly from it, else null. */
+static json_t *source_type(const struct bmc_tensor *tensor)
+{
+    const struct block_type *type = tensor->source ? block_type_of_ggml(tensor->source) : NULL;
+    return type ? json_text(type->name, strlen(type->name)) : json_null();
+}
+
+static json_t *describe_tensor(const struct bmc_file *file, const struct bmc_name *name)
+{
+    const struct bmc_tensor *tensor = &file->tensor[name->tensor];
+    char shape[64], padded[64], hex[2 * HASH_BYTES + 1];
+    write_shape(tensor, tensor->shape, shape, sizeof shape);
+    write_shape(tensor, tensor->padded, padded, sizeof padded);
+    hash_hex(&tensor->stored, HASH_BYTES, hex);
+    return json_pack("{s:o, s:s, s:o, s:f, s:s, s:s, s:s, s:I, s:I, s:s}", "name",
+                     json_text(file->text + name->text, name->len), "type", dtype_name(tensor->dtype),
+                     "source", source_type(tensor), "bits",
+                     bits_per_weight(tensor->bytes, weights_of(tensor)), "layout",
+                     layout_name(tensor->layout), "shape", shape, "padded", padded, "offset",
+                     (json_int_t)tensor->offset, "bytes", (json_int_t)tensor->bytes, "blake2b", hex);
+}
+
+static bool is_whole(const char *text)
+{
+    const size_t sign = *text == '-', digits = strspn(text + sign, "0123456789");
+    return digits && !text[sign + digits];
+}
+
+/* A JSON value from text. Integers beyond 64 bits stay strings, to keep all digits. */
+static json_t *typed(const char *text)
+{
+    double number;
+    int64_t whole;
+    if (parse_int64(text, &whole))
+        return json_integer(whole);
+    if (!is_whole(text) && parse_double(text, &number))
+        return json_real(number);
+    if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0)
+        return json_boolean(*text == 't');
+    return json_text(text, strlen(text));
+}
+
+/* Adds a configuration entry under its key, made valid UTF-8. */
+static int put_typed(json_t *object, const struct conf_entry *entry, struct err *err)
+{
+    json_t *key = json_text(entry->key, strlen(entry->key));
+    const int rc = key ? json_put(object, json_string_value(key), typed(entry->value), err)
+                       : err_set(err, "out of memory for a key");
+    json_decref(key);
+    return rc;
+}
+
+/* Adds the file's configuration lines as typed members, EOS ids as a list. Keys that `about`
+ * already has are skipped. */
+static int add_config(json_t *about, const struct bmc_file *file, const char *path, struct err *err)
+{
+    struct conf conf;
+    if (conf_parse(&conf, file->config, file->config_bytes, path, err) < 0)
+        return -1;
+    json_t *eos = json_array(), *lines = json_object(), *value;
+    const char *key;
+    int rc = eos && lines ? 0 : err_set(err, "%s: out of memory for its configuration", path);
+    for (size_t i = 0; i < conf.n_entries && rc == 0; i++)
+        rc = strcmp(conf.entry[i].key, "eos") == 0 ? json_push(eos, typed(conf.entry[i].value), err)
+                                                   : put_typed(lines, &conf.entry[i], err);
+    /* json_object_update_missing() does not report failed allocations */
+    json_object_foreach(lines, key, value)
+    {
+        if (rc == 0 && !json_object_get(about, key))
+            rc = json_put(about, key, json_incref(value), err);
+    }
+    if (rc == 0)
+        rc = json_put(about, "eos", json_incref(eos), err);
+    json_decref(eos);
+    json_decref(lines);
+    conf_release(&conf);
+    return rc;
+}
+
+/* The name of the chat template, or null. */
+static int put_chat(json_t *about, const struct model *model, struct err *err)
+{
+    struct chat chat;
+    if (!model->file.chat_bytes)
+        return json_put(about, "chat", json_null(), err);
+    if (model_chat(model, &chat, err) < 0)
+        return -1;
+    const int rc = json_put(about, "chat", json_text(chat.name, strlen(chat.name)), err);
+    chat_release(&chat);
+    return rc;
+}
+
+static uint64_t tensor_bytes(const struct bmc_file *file)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < file->n_tensors; i++)
+        bytes += file->tensor[i].bytes;
+    return bytes;
+}
+
+static json_t *describe(const struct model *model, struct err *err)
+{
+    char model_id[2 * HASH_BYTES + 1], file_id[2 * HASH_BYTES + 1], types[MODEL_TYPES_SIZE];
+    model_weight_types(model, types);
+    hash_hex(&model->file.model_id, HASH_BYTES, model_id);
+    hash_hex(&model->file.file_id, HASH_BYTES, file_id);
+    json_t *about = json_pack(
+        "{s:o, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:f, s:b}", "file",
+        json_text(model->path, strlen(model->path)), "version", BMC_VERSION, "model_id", model_id,
+        "file_id", file_id, "file_bytes", (json_int_t)model->file.map.size, "header_bytes",
+        (json_int_t)model->file.header_bytes, "parameters", (json_int_t)model_parameters(model),
+        "tokenizer_ids", (json_int_t)tokenizer_vocab(model->tok), "weight_type", types,
+        "bits_per_weight", bits_per_weight(tensor_bytes(&model->file), model_parameters(model)),
+        "start_token", (int)tokenizer_has_template(model->tok));
+    if (!about) {
+        err_set(err, "%s: cannot be described in JSON", model->path);
+    } else if (put_chat(about, model, err) < 0 ||
+               add_config(about, &model->file, model->path, err) < 0) {
+        json_decref(about);
+        about = NULL;
+    }
+    return about;
+}
+
+int convert_model_info(const char *path, enum table_format format, struct err *err)
+{
+    struct model *model;
+    if (model_open(&model, path, err) < 0)
+        return -1;
+    json_t *about = describe(model, err), *rows = json_array();
+    int rc = about ? 0 : -1;
+    for (size_t i = 0; i < model->file.n_names && rc == 0; i++)
+        rc = json_push(rows, describe_tensor(&model->file, &model->file.name[i]), err);
+    if (rc == 0)
+        rc = convert_write_info(about, rows, format, err);
+    json_decref(about);
+    json_decref(rows);
+    model_close(model);
+    return rc;
+}
+
+int convert_model_verify(const char *path, struct cli_progress *progress, struct err *err)
+{
+    struct model *model;
+    if (model_open(&model, path, err) < 0)
+        return -1;
+    const int rc = bmc_file_verify(&model->file, path, cli_progress, progress, err);
+    model_close(model);
+    return rc;
+}

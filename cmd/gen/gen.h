@@ -1,0 +1,221 @@
+/* Modules of bmc-gen and bmc-spec: options, setup, and a function per job. */
+#ifndef BMC_GEN_H
+#define BMC_GEN_H
+
+#include "cli.h"
+#include "decode/score.h"
+#include "decode/strategy/step_pipe.h"
+#include "kv/offload/kv_streaming.h"
+#include "opt/opt.h"
+#include "ranks/ranks.h"
+#include "report/table.h"
+#include "serve/lines.h"
+#include "serve/ordered_results.h"
+#include "serve/serve.h"
+#include "tuned.h"
+
+struct gen_options {
+    const char *model;
+    const char *prompt, *file, *prompt_ids;
+    bool escape;
+    int64_t n, context;
+    size_t batch, chunk, threads, threads_batch;
+    const char *kv; /* NULL: not given */
+    const char *attn, *isa, *precision, *profile;
+    int kv_type, rows, alloc;
+    int shift;         /* 1: recompute (context shift) */
+    size_t keep;       /* tokens that a context shift keeps */
+    const char *heads; /* NULL: not given */
+    bool mlock;
+    size_t beams, n_best;   /* 0: not given */
+    double length_penalty;  /* NAN: not given */
+    int early_stopping;     /* -1: not given */
+    size_t prefix_cache_mb; /* SIZE_MAX: not given */
+    const char *memory;     /* NULL: not given */
+    size_t memory_bytes;    /* memory, parsed; 0: not given */
+    /* members not given are NaN, top_k SIZE_MAX; repeat_last_n is separate below */
+    struct sampler_options sampling;
+    int64_t repeat_last_n, seed; /* GEN_NOT_GIVEN if not given */
+    struct opt_list stop, logit_bias;
+    bool ignore_eos;
+    bool echo, ids, jsonl, unordered, lenient, score, tokenize, detokenize, quiet;
+    size_t logprobs;
+    int format; /* -1: not given */
+    bool summary;
+    size_t stride; /* 0: not given */
+    const char *save_imatrix;
+    const char *stats;
+    const char *load_kv, *save_kv, *prompt_cache;
+    bool chat, special;    /* special: parse special tokens in chat messages */
+    bool no_parse_special; /* do not parse special tokens in prompts and texts */
+    const char *system, *chat_format;
+    int parallelism;      /* -1: not given */
+    const char *layers;   /* number of layers of each rank */
+    size_t micro_batches; /* 0: as many as there are ranks */
+};
+
+#define GEN_NOT_GIVEN INT64_MIN
+
+/* How ranks share the work; in the order of the option's choices. */
+enum parallelism { DATA_PARALLEL, TENSOR_PARALLEL, PIPELINE_PARALLEL };
+#define PARALLELISMS "data|tensor|pipeline"
+const char *gen_parallelism_name(enum parallelism parallelism);
+
+struct gen;
+struct rank_counts;
+
+/* Callbacks with which bmc-spec extends bmc-gen; NULL in bmc-gen. */
+struct gen_hooks {
+    /* Called before the session is opened; may change its options. */
+    int (*session)(struct gen *gen, struct session_options *options, struct err *err);
+    /* Called when the session is open; may set gen->strategy. */
+    int (*opened)(struct gen *gen, struct err *err);
+    /* Print additional lines of statistics, and add fields to the JSON object. */
+    void (*print)(const struct gen *gen);
+    int (*fields)(const struct gen *gen, const struct gen_stats *stats, json_t *object,
+                  struct err *err);
+};
+
+/* State of a run. */
+struct gen {
+    const struct program *program;
+    const struct gen_options *options;
+    struct model *model;
+    struct session *session;
+    struct tuned tuned;
+    const char *policy_from;       /* origin: option, profile or default */
+    const struct kernels *kernels; /* NULL: not selected yet, see gen_kernels() */
+    const char *isa_from;          /* origin: option, BMC_ISA, profile, measured or rank 0 */
+    double load_ms;
+    /* default seed of requests; a snapshot may give a request another; random with --seed -1 */
+    uint64_t seed;
+    struct sampler_options sampling;
+    enum dtype kv_type;
+    struct snapshot *snapshot; /* opened for --load-kv or --prompt-cache, or NULL */
+    struct kvwriter *save;     /* output of --save-kv or --prompt-cache, or NULL */
+    bool warned_same_id;       /* has warned that saved sequences share an id */
+    double open_kv_ms, save_ms;
+    const struct gen_hooks *hooks;
+    struct step_beam *beam;               /* state of --beams, or NULL */
+    const struct step_strategy *strategy; /* NULL: plain decoding */
+    struct chat_prompts chat;
+    struct serve serve;            /* common to all requests; filled by gen_open_kv() */
+    struct kv_streaming heads;     /* list of --retrieval-heads */
+    struct score_stats score;      /* result of --score */
+    uint64_t n_requests, n_failed; /* counts of --jsonl; interrupted requests are not failed ones */
+    struct ranks *ranks;           /* NULL: a single process */
+    enum parallelism parallelism;
+    struct leader leader;   /* rank 0 under tensor or pipeline parallelism */
+    bool leads;             /* the leader is open */
+    struct step_pipe *pipe; /* pipeline parallelism, or NULL */
+    struct leader_stats sent;
+    const struct rank_counts *counts; /* sums over all ranks; NULL: this process only */
+    bool over;                        /* the job has ended, even if requests failed */
+};
+
+/* ---- options ---- */
+
+/* A rule for options, given as bits: each option in `option` excludes all in `other`, or needs one
+ * of them; EXCLUSIVE ones also exclude each other. `sentence` is the error message. */
+struct usage_rule {
+    uint64_t option;
+    enum { EXCLUDES, EXCLUSIVE, NEEDS } relation;
+    uint64_t other;
+    const char *sentence;
+};
+
+/* Ends the program with the message of the first rule that the given options violate. */
+void usage_check(const struct program *program, uint64_t given, const struct usage_rule *rules,
+                 size_t n);
+
+struct gen_options gen_defaults(void);
+
+/* Ends the program on invalid use of the options that bmc-gen and bmc-spec share. */
+void gen_check_usage(const struct program *program, const struct gen_options *options,
+                     const struct operands *operands);
+
+/* Parses the options' values; free with gen_release_options(). */
+void gen_finish_options(const struct program *program, struct gen_options *options);
+void gen_release_options(struct gen_options *options);
+
+/* ---- input and output ---- */
+
+/* Appends the text of -p, -f or standard input; drops a file's final newline unless `whole`. */
+int gen_read_text(const struct gen_options *options, bool whole, struct buf *text,
+                  struct err *err) MUST_USE;
+
+/* Opens the input lines of -f or standard input; *total_bytes is 0 if the length is unknown. */
+int gen_open_lines(const struct gen *gen, struct lines *lines, size_t *total_bytes,
+                   struct err *err) MUST_USE;
+void gen_close_lines(struct lines *lines);
+
+/* Write to standard output. gen_put() leaves the text buffered (fflush() reports its errors);
+ * gen_put_line() flushes. */
+int gen_put(const struct buf *text, struct err *err) MUST_USE;
+int gen_put_line(const struct buf *text, struct err *err) MUST_USE;
+
+/* A token's text as a JSON string; in tables it is quoted inside, to show white space. */
+json_t *gen_piece(const struct gen *gen, uint32_t id, struct err *err);
+
+/* Print hints on stderr unless --quiet: the first, that input is read from a terminal (`what`: "the
+ * prompt"); the second, that -b counts sequences if it looks like tokens. A run has at most `most`
+ * sequences; 0: one per line. */
+void gen_hint_terminal(const struct gen *gen, const char *what);
+void gen_hint_batch(const struct gen *gen, size_t most);
+
+/* Reads the prompt: the tokens of --load-kv, then --prompt-ids or the prompt's text. Sets `prompt`
+ * to all tokens, `text` to their text, and `request` to a request for them. */
+int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
+                    struct gen_request *request, struct err *err) MUST_USE;
+
+/* Prints statistics to stderr unless --quiet, and writes --stats FILE. */
+int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err) MUST_USE;
+
+/* ---- opening model, snapshot and session, in this order ---- */
+
+int gen_choose_seed(struct gen *gen, struct err *err) MUST_USE;
+int gen_open_model(struct gen *gen, struct err *err) MUST_USE;
+
+/* Opens the snapshot and fills gen->serve; warns if its KV entries must be converted. */
+int gen_open_kv(struct gen *gen, struct err *err) MUST_USE;
+void gen_close_kv(struct gen *gen);
+
+/* Reads the list of --retrieval-heads. */
+int gen_open_heads(struct gen *gen, struct err *err) MUST_USE;
+
+/* The kernel set of the run; the first call selects it. */
+const struct kernels *gen_kernels(struct gen *gen, struct err *err) MUST_USE;
+
+/* Sets all session options except sizes. */
+int gen_session_options(struct gen *gen, struct session_options *options, struct err *err) MUST_USE;
+
+enum { GEN_AS_FIT = 0 }; /* batch size: as many sequences as --memory admits */
+
+/* Opens the session for `batch` prompts of at most `prompt_tokens`, and the decoding strategy. */
+int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err) MUST_USE;
+void gen_close(struct gen *gen);
+
+/* Prompt caching: lets the request reuse KV entries of --prompt-cache; warns if none match. */
+void gen_reuse(const struct gen *gen, struct gen_request *request);
+
+/* Save sequences to --save-kv or --prompt-cache; no effect without those options. gen_begin_save()
+ * is called once the session is open, gen_save() as each sequence ends (`id` is JSON or NULL, `arg`
+ * the struct gen). */
+int gen_begin_save(struct gen *gen, struct err *err) MUST_USE;
+int gen_save(void *arg, size_t seq, const struct gen_result *result, const char *id,
+             struct err *err) MUST_USE;
+int gen_end_save(struct gen *gen, struct err *err) MUST_USE;
+
+/* ---- jobs ---- */
+
+int gen_text(struct gen *gen, struct err *err) MUST_USE;
+int gen_jsonl(struct gen *gen, struct err *err) MUST_USE;
+int gen_jsonl_verdict(struct gen *gen, struct err *err) MUST_USE; /* -1 if requests failed */
+int gen_score(struct gen *gen, struct err *err) MUST_USE;
+int gen_score_jsonl(struct gen *gen, struct err *err) MUST_USE;
+int gen_tokenize(struct gen *gen, struct err *err) MUST_USE;
+int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;
+
+enum { JSONL_BATCH = 8 }; /* default batch size of --jsonl */
+
+#endif

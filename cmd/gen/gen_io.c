@@ -1,0 +1,81 @@
+/* Standard input, output and hints of bmc-gen and bmc-spec. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gen/gen.h"
+
+int gen_read_text(const struct gen_options *o, bool whole, struct buf *text, struct err *err)
+{
+    if (o->prompt)
+        return buf_add(text, o->prompt, strlen(o->prompt), err);
+    if (cli_read_all(o->file ? o->file : "-", text, err) < 0)
+        return -1;
+    if (!whole && text->len && text->data[text->len - 1] == '\n')
+        text->data[--text->len] = 0;
+    return 0;
+}
+
+int gen_open_lines(const struct gen *gen, struct lines *lines, size_t *total_bytes, struct err *err)
+{
+    const char *path = gen->options->file;
+    struct stat st;
+    const int fd = cli_open(path ? path : "-");
+    if (fd < 0)
+        return err_errno(err, "%s: cannot open", path);
+    *lines = (struct lines){.source = {cli_read, cli_readable, fd, &cli_interrupted}};
+    *total_bytes = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? (size_t)st.st_size : 0;
+    return 0;
+}
+
+void gen_close_lines(struct lines *lines)
+{
+    lines_release(lines);
+    if (lines->source.fd > STDIN_FILENO)
+        close(lines->source.fd);
+}
+
+int gen_put(const struct buf *text, struct err *err)
+{
+    if (text->len)
+        fwrite(text->data, 1, text->len, stdout);
+    return ferror(stdout) ? err_errno(err, "cannot write to standard output") : 0;
+}
+
+int gen_put_line(const struct buf *text, struct err *err)
+{
+    if (gen_put(text, err) < 0)
+        return -1;
+    return fflush(stdout) == 0 ? 0 : err_errno(err, "cannot write to standard output");
+}
+
+static bool is_silent(const struct gen *gen)
+{
+    return gen->options->quiet || (gen->ranks && gen->ranks->rank > 0);
+}
+
+void gen_hint_terminal(const struct gen *gen, const char *what)
+{
+    const struct gen_options *o = gen->options;
+    const bool reads_stdin = !o->prompt && (!o->file || strcmp(o->file, "-") == 0);
+    if (!is_silent(gen) && reads_stdin && isatty(STDIN_FILENO))
+        fprintf(stderr, "%s: reading %s from the terminal; Ctrl-D ends the input\n", gen->program->name,
+                what);
+}
+
+/* In llama.cpp -b counts tokens, commonly 512 or 2048. */
+void gen_hint_batch(const struct gen *gen, size_t most)
+{
+    enum { PLAUSIBLE = 256 };
+    const size_t batch = gen->options->batch;
+    char has[64] = "the batch may have that many";
+    if (is_silent(gen) || batch <= (most ? most : PLAUSIBLE))
+        return;
+    if (most)
+        snprintf(has, sizeof has, "this run has %zu", most);
+    fprintf(stderr,
+            "%s: -np %zu: it counts sequences, as -b does here, not tokens, and %s; --chunk is the "
+            "number of prompt tokens per forward pass\n",
+            gen->program->name, batch, has);
+}

@@ -1,0 +1,150 @@
+/* Snapshots of bmc-gen and bmc-spec: --load-kv, --save-kv and --prompt-cache. */
+#include <string.h>
+#include <sys/stat.h>
+
+#include "quant/cache_types.h"
+#include "base/clock.h"
+#include "base/text_util.h"
+#include "gen/gen.h"
+
+static int open_snapshot(struct gen *gen, const char *path, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const double start = clock_ms();
+    if (snapshot_open(&gen->snapshot, path, gen->model, err) < 0)
+        return -1;
+    gen->open_kv_ms = clock_ms() - start;
+    const enum dtype type = snapshot_type(gen->snapshot);
+    if (o->kv_type < 0)
+        gen->kv_type = type;
+    if (gen->kv_type != type)
+        cli_say(stderr, "%s: %s: KV entries are converted from %s to %s\n", gen->program->name, path,
+                cache_type_name(type), cache_type_name(gen->kv_type));
+    return 0;
+}
+
+static void fill_serve(struct gen *gen)
+{
+    const struct gen_options *o = gen->options;
+    const struct snapshot *snapshot = o->load_kv ? gen->snapshot : NULL;
+    struct given_settings given = {.sampling = o->sampling,
+                                   .repeat_last_n = o->repeat_last_n != GEN_NOT_GIVEN,
+                                   .seed = o->seed != GEN_NOT_GIVEN};
+    given.sampling.repeat_last_n = o->repeat_last_n < 0 ? SIZE_MAX : (size_t)o->repeat_last_n;
+    gen->sampling = resume_sampling(&given, snapshot, 0);
+    gen->seed = resume_seed(&given, gen->seed, snapshot, 0);
+    gen->serve = (struct serve){
+        .options = {.n = o->n < 0 ? GENERATE_NO_LIMIT : (size_t)o->n,
+                    .stop = o->stop.text,
+                    .n_stops = o->stop.n,
+                    .logprobs = o->logprobs,
+                    .ignore_eos = o->ignore_eos,
+                    .hold_partial_utf8 = o->save_kv || o->prompt_cache,
+                    .chat = o->chat,
+                    .parse_special = !o->no_parse_special,
+                    .parse_special_in_chat = o->special,
+                    .lenient = o->lenient,
+                    .given = given,
+                    .sampling = gen->sampling,
+                    .seed = gen->seed},
+        .model = gen->model,
+        .chat = &gen->chat,
+        .snapshot = snapshot,
+        .interrupted = &cli_interrupted,
+        .save = gen_save,
+        .save_arg = gen,
+    };
+}
+
+int gen_open_kv(struct gen *gen, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const char *path = o->load_kv ? o->load_kv : o->prompt_cache;
+    struct stat st;
+    gen->kv_type = o->kv_type < 0 ? DTYPE_F32 : cache_types[o->kv_type].type;
+    /* A prompt cache that does not exist or is empty is created at the end. */
+    if (path && (o->load_kv || (stat(path, &st) == 0 && st.st_size > 0)) &&
+        open_snapshot(gen, path, err) < 0)
+        return -1;
+    fill_serve(gen);
+    return 0;
+}
+
+/* True if the prompt cache matches this run; a mismatch is not an error. */
+static bool cache_fits(const struct gen *gen)
+{
+    if (snapshot_fits(gen->session, gen->snapshot))
+        return true;
+    const size_t most = gen->model->config.rope_original;
+    cli_say(stderr,
+            "%s: %s: beyond %zu tokens this model's keys depend on the length of the sequence: the "
+            "prompt cache is not used%s\n",
+            gen->program->name, gen->options->prompt_cache, most,
+            snapshot_fits(gen->session, NULL) ? "" : ", nor written (-c sets the length)");
+    return false;
+}
+
+void gen_reuse(const struct gen *gen, struct gen_request *request)
+{
+    if (!cache_fits(gen) || !gen->snapshot)
+        return;
+    if (!resume_prefix(gen->session, gen->snapshot, request) && request->ids->len)
+        cli_say(stderr, "%s: %s: has no prefix of the prompt, all of which is computed\n",
+                gen->program->name, gen->snapshot->path);
+}
+
+int gen_begin_save(struct gen *gen, struct err *err)
+{
+    const char *path = gen->options->save_kv ? gen->options->save_kv : gen->options->prompt_cache;
+    if (gen->options->prompt_cache && !snapshot_fits(gen->session, NULL))
+        return 0; /* gen_reuse() has warned */
+    return path ? snapshot_create(&gen->save, path, gen->session, err) : 0;
+}
+
+int gen_save(void *arg, size_t seq, const struct gen_result *result, const char *id, struct err *err)
+{
+    struct gen *gen = arg;
+    const struct gen_request *request = result->request;
+    const struct saved_seq saved = {
+        .token = result->ids - result->n_prompt,
+        .n_tokens = result->n_prompt + result->n_ids,
+        .n_prompt = result->n_prompt,
+        .seed = request->seed,
+        .stream = request->stream,
+        .sampling = request->sampling ? request->sampling : &gen->sampling,
+        .id = id,
+    };
+    if (!gen->save)
+        return 0;
+    if (!gen->warned_same_id && kvwriter_has(gen->save, id)) {
+        gen->warned_same_id = true;
+        cli_say(stderr,
+                "%s: %s: several sequences have %s id%s%s; only the first that ended can be resumed\n",
+                gen->program->name, gen->options->save_kv, id ? "the" : "no", id ? " " : "",
+                id ? excerpt_of(id, strlen(id)).text : "");
+    }
+    const double start = clock_ms();
+    const int rc = snapshot_add(gen->save, gen->session, seq, &saved, err);
+    gen->save_ms += clock_ms() - start;
+    return rc;
+}
+
+int gen_end_save(struct gen *gen, struct err *err)
+{
+    struct kvwriter *writer = gen->save;
+    gen->save = NULL;
+    if (!writer)
+        return 0;
+    const double start = clock_ms();
+    const int rc = kvwriter_commit(writer, err);
+    gen->save_ms += clock_ms() - start;
+    return rc;
+}
+
+void gen_close_kv(struct gen *gen)
+{
+    kvwriter_abort(gen->save);
+    snapshot_close(gen->snapshot);
+    gen->save = NULL;
+    gen->snapshot = NULL;
+}

@@ -1,0 +1,91 @@
+/* Rows of the option table that bmc-gen and bmc-spec share; both programs' option structs begin
+ * with a struct gen_options. */
+#ifndef BMC_GEN_OPTS_H
+#define BMC_GEN_OPTS_H
+
+#include "gen/gen.h"
+#include "opt/opt_rows.h"
+
+#define AT(field) offsetof(struct gen_options, field)
+/* clang-format off */
+
+#define GEN_OPTS_MODEL \
+    PATH("model", "m", "FILE", model, "model file made by bmc-convert (default: the bundled model)"), \
+    TEXT("prompt", "p", "TEXT", prompt, "prompt text"),
+
+#define GEN_OPTS_PROMPT \
+    TEXT("prompt-ids", NULL, "IDS", prompt_ids, "prompt as token ids separated by blanks; no BOS token is added"), \
+    FLAG("no-parse-special", NULL, no_parse_special, "treat special tokens such as </s> in prompts and texts as plain text; requests can override it with parse_special"), \
+    FLAG("escape", "e", escape, "process the escapes \\n, \\t, \\r, \\\\, \\\" and \\xHH in -p and --stop"), \
+    TOKENS_INT("predict", "n", n, -1, MANY, "tokens to generate; -1 runs until an EOS token, a stop string or a full context (default -1)"), \
+    TOKENS_INT("ctx-size", "c", context, 0, MANY, "context size, prompt and generated tokens together; 0 is the model's (default: with --jsonl the model's, else the larger of 4096 and prompt + n, at most the model's; n = -1 counts as 2048)"),
+
+#define GEN_OPTS_CHAT \
+    HEADING("Chat"), \
+    FLAG("chat", NULL, chat, "treat the prompt as a user message and apply the model's chat template"), \
+    TEXT("system", NULL, "TEXT", system, "with --chat, the system prompt"), \
+    NAMES("chat-format", "NAME", chat_format, NULL, "chat template by name, or a .chat file by path (with a slash) (default: the model's)"), \
+    FLAG("parse-special", NULL, special, "with --chat, parse special tokens in messages (default: plain text)"), \
+    FLAG("special", NULL, special, "the same as --parse-special; unlike llama.cpp's --special it prints no special tokens"),
+
+#define GEN_OPTS_SAMPLING \
+    HEADING("Sampling"), \
+    REAL("temp", "T", sampling.temp, -1e9, 1e9, "temperature; 0 or less is greedy decoding (default 0)"), \
+    {OPT_SIZE, "top-k", NULL, "K", "sample from the K most likely tokens; 0 disables it (default 40)", AT(sampling.top_k), 0, MANY, NULL, false}, \
+    REAL("top-p", "P", sampling.top_p, 0, 1, "sample from the most likely tokens whose probabilities reach P in total; 1 disables it (default 0.95)"), \
+    REAL("min-p", "P", sampling.min_p, 0, 1, "sample from tokens at least P times as likely as the best; 0 disables it (default 0.05)"), \
+    REAL("repeat-penalty", "X", sampling.repeat_penalty, 1e-3, 1e3, "penalty on the logits of recent tokens; 1 disables it (default 1)"), \
+    TOKENS_INT("repeat-last-n", NULL, repeat_last_n, -1, MANY, "recent tokens that penalties apply to; -1 is all (default 64)"), \
+    REAL("presence-penalty", "X", sampling.presence_penalty, -1e3, 1e3, "subtract X from the logits of recent tokens; 0 disables it (default 0)"), \
+    REAL("frequency-penalty", "X", sampling.frequency_penalty, -1e3, 1e3, "subtract X from the logits of recent tokens per occurrence; 0 disables it (default 0)"), \
+    LIST("logit-bias", NULL, "ID=BIAS", logit_bias, "add BIAS to a token's logit, -inf forbids it; repeatable"), \
+    INT("seed", "s", seed, -1, 1e19, "random seed; -1 draws one, which the statistics report (default 0, or the snapshot's)"), \
+    LIST("stop", "r", "TEXT", stop, "stop before this string; repeatable"), \
+    FLAG("ignore-eos", NULL, ignore_eos, "continue past EOS tokens"),
+
+#define GEN_OPTS_BATCHES \
+    HEADING("Batching"), \
+    FLAG("jsonl", NULL, jsonl, "read one JSON request per line, write one JSON result per line in the same order"), \
+    SIZE("parallel", "np", batch, 1, 65536, "sequences in a batch (default 1, with --jsonl 8)"), \
+    FLAG("unordered", NULL, unordered, "with --jsonl, write each result when it is complete"), \
+    FLAG("lenient", NULL, lenient, "with --jsonl, ignore unknown members of requests"), \
+    {OPT_SIZE, "prefix-cache-mb", NULL, "MB", "memory for KV entries of finished requests, reused by requests with the same prefix; 0 disables it (default 256)", AT(prefix_cache_mb), 0, 1 << 24, NULL, false}, \
+    SIZE("logprobs", NULL, logprobs, 1, 1000, "with --jsonl, report the log-probabilities of the chosen and the N most likely tokens"),
+
+#define GEN_OPTS_SNAPSHOTS \
+    HEADING("Snapshots"), \
+    PATH("load-kv", NULL, "FILE", load_kv, "resume from a snapshot (a saved KV cache); the prompt is appended and may be omitted"), \
+    OUTPUT("save-kv", NULL, OPT_WRITES_SNAPSHOT, save_kv, "write a snapshot at the end"), \
+    OUTPUT("prompt-cache", NULL, OPT_WRITES_SNAPSHOT, prompt_cache, "reuse the prefix that the prompt shares with this snapshot, and update the snapshot at the end"),
+
+#define GEN_OPTS_RANKS \
+    HEADING("Parallelism"), \
+    CHOICE("parallelism", "HOW", parallelism, PARALLELISMS, "how the processes started by mpirun share the work, {} parallelism (default: data with --jsonl, else tensor)"), \
+    TEXT("layers", NULL, "LIST", layers, "with --parallelism pipeline, layers of each rank, as 10,12 (default: balanced by size)"), \
+    SIZE("micro-batches", NULL, micro_batches, 1, 4096, "with --parallelism pipeline, micro-batches in flight (default: the number of ranks)"),
+
+#define GEN_OPTS_OUTPUT \
+    FLAG("echo", NULL, echo, "print the prompt before the generated text"), \
+    FLAG("ids", NULL, ids, "print token ids instead of text"), \
+    OUTPUT("stats", NULL, OPT_WRITES, stats, "write statistics of the run to this file, as one JSON object"), \
+    FLAG("quiet", "q", quiet, "print no statistics on standard error"),
+
+#define GEN_OPTS_MACHINE \
+    HEADING("KV cache and machine"), \
+    NAMES("kv", "POLICY", kv, CHOICES_KV, "cache policy: {}; its parameters follow a colon, as in bmc:T=COUNT, bmc:r=ROWS, paged:16 and paged:32 (default: the tuned profile's, else bmc)"), \
+    CHOICE("context-shift", "HOW", shift, "slide|recompute", "with --kv shift, what happens at a full window: slide (the oldest token is dropped) or recompute (the newer half is recomputed at new positions) (default slide)"), \
+    TOKENS("keep", NULL, keep, 0, MANY, "with --context-shift recompute, initial tokens that are kept (default 0)"), \
+    ROW_ALLOC, \
+    ROW_CACHE_TYPE("f32, or that of the snapshot"), \
+    ROW_ATTEND, \
+    ROW_ATTN, \
+    ROW_ISA, \
+    ROW_PRECISION, \
+    ROW_PROFILE(" made by bmc-tune, or none"), \
+    TOKENS("chunk", NULL, chunk, 1, 1 << 20, "prompt tokens per forward pass (default 512, with --parallelism pipeline 64)"), \
+    ROW_THREADS, \
+    SIZE("threads-batch", "tb", threads_batch, 1, 4096, "threads for prompts (default: as --threads)"), \
+    FLAG("mlock", NULL, mlock, "lock the model in memory"),
+/* clang-format on */
+
+#endif

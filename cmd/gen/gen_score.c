@@ -1,0 +1,237 @@
+/* bmc-gen --score: log-probabilities of the tokens of a text, and its perplexity. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gen/gen.h"
+#include "model/imatrix_collect.h"
+#include "serve/score_lines.h"
+
+struct score_job {
+    struct gen *gen;
+    enum table_format format;
+    json_t *rows; /* the table's rows; stays empty with --format jsonl, which prints rows at once */
+    struct cli_progress progress;
+};
+
+static int put_row(const struct score_job *job, json_t *row, uint32_t id, size_t pos, double logprob,
+                   struct err *err)
+{
+    json_t *piece;
+    if (json_put(row, "pos", json_integer((json_int_t)pos), err) < 0 ||
+        json_put(row, "id", json_integer(id), err) < 0 || !(piece = gen_piece(job->gen, id, err)) ||
+        json_put(row, "piece", piece, err) < 0)
+        return -1;
+    return json_put(row, "logprob", isfinite(logprob) ? json_real(logprob) : json_null(), err);
+}
+
+static int put_line(const json_t *row, struct err *err)
+{
+    struct buf line = {0};
+    int rc = json_write_line(row, &line, err);
+    if (rc == 0)
+        rc = gen_put(&line, err);
+    buf_release(&line);
+    return rc;
+}
+
+static int add_token(void *arg, const struct score_text *text, size_t pos, double logprob,
+                     struct err *err)
+{
+    struct score_job *job = arg;
+    cli_progress(&job->progress, pos + 1, text->n);
+    if (job->gen->options->summary)
+        return 0;
+    json_t *row = json_object();
+    int rc = row ? put_row(job, row, text->id[pos], pos, logprob, err)
+                 : err_set(err, "out of memory for a row");
+    if (rc == 0 && job->format == TABLE_JSONL)
+        rc = put_line(row, err);
+    else if (rc == 0)
+        rc = json_push(job->rows, json_incref(row), err);
+    json_decref(row);
+    return rc;
+}
+
+/* Formats the totals below the text table. */
+static int put_footer(const struct score_stats *score, struct buf *text, struct err *err)
+{
+    const double perplexity = score_perplexity(score->tokens, score->sum_logprob);
+    int rc = buf_addf(text, err, "\ntokens      %zu\nperplexity  ", score->tokens);
+    if (rc == 0)
+        rc = isnan(perplexity)  ? buf_addf(text, err, "-\n")
+             : perplexity < 1e6 ? buf_addf(text, err, "%.4f\n", perplexity)
+                                : buf_addf(text, err, "%.6g\n", perplexity);
+    if (rc == 0 && cli_interrupted)
+        rc = buf_addf(text, err, "interrupted before the end of the text\n");
+    return rc;
+}
+
+/* Writes the totals: a table of one row, or in JSON an object without rows. */
+static int put_summary(struct score_job *job, json_t *about, struct buf *text, struct err *err)
+{
+    if (job->format == TABLE_JSON)
+        return table_write(NULL, about, job->format, text, err);
+    if (json_push(job->rows, json_incref(about), err) < 0)
+        return -1;
+    return table_write(job->rows, NULL, job->format, text, err);
+}
+
+static int put_all(struct score_job *job, const struct score_stats *score, json_t *about,
+                   struct buf *text, struct err *err)
+{
+    const bool json = job->format == TABLE_JSON || job->format == TABLE_JSONL;
+    if (score_put(about, score->tokens, score->sum_logprob, !json, err) < 0 ||
+        (cli_interrupted && json_put(about, "error", json_string(GEN_INTERRUPTED), err) < 0))
+        return -1;
+    if (job->gen->options->summary)
+        return put_summary(job, about, text, err);
+    if (job->format == TABLE_JSONL)
+        return json_write_line(about, text, err);
+    if (table_write(job->rows, about, job->format, text, err) < 0)
+        return -1;
+    return job->format == TABLE_TEXT ? put_footer(score, text, err) : 0;
+}
+
+static int print_all(struct score_job *job, const struct score_stats *score, struct err *err)
+{
+    struct buf text = {0};
+    json_t *about = json_object();
+    int rc = about ? put_all(job, score, about, &text, err)
+                   : err_set(err, "out of memory for the perplexity");
+    if (rc == 0)
+        rc = gen_put(&text, err);
+    buf_release(&text);
+    json_decref(about);
+    return rc;
+}
+
+/* Scores the text; with --save-imatrix also collects and writes the importance matrix. */
+static int score_collecting(struct score_job *job, const struct ids *ids, struct err *err)
+{
+    struct gen *gen = job->gen;
+    struct imatrix_collect *collect = NULL;
+    const char *path = gen->options->save_imatrix;
+    if (path && imatrix_collect_open(&collect, gen->model, err) < 0)
+        return -1;
+    if (collect)
+        gemm_set_hook(session_pass(gen->session)->gemm, imatrix_collect_add, collect);
+    int rc = score_ids(gen->session, gen->options->stride, ids->id, ids->len, add_token, job,
+                       &cli_interrupted, &gen->score, err);
+    if (rc == 0 && collect && cli_interrupted)
+        rc = err_set(err, "%s: not written, as scoring was interrupted", path);
+    else if (rc == 0 && collect)
+        rc = imatrix_collect_save(collect, path, ids->len, err);
+    gemm_set_hook(session_pass(gen->session)->gemm, NULL, NULL);
+    imatrix_collect_close(collect);
+    return rc;
+}
+
+static int score_text(struct score_job *job, const struct ids *ids, struct err *err)
+{
+    struct gen *gen = job->gen;
+    struct score_stats *score = &gen->score;
+    if (gen_open_session(gen, 1, ids->len, err) < 0)
+        return -1;
+    cli_progress_begin(&job->progress, "text");
+    job->progress.hidden |= gen->options->quiet;
+    if (job->format == TABLE_JSONL && !gen->options->summary && isatty(STDOUT_FILENO))
+        job->progress.hidden = true; /* the printed rows show progress */
+    cli_progress(&job->progress, 0, ids->len);
+    const int rc = score_collecting(job, ids, err);
+    cli_progress_end(&job->progress);
+    if (rc < 0 || print_all(job, score, err) < 0)
+        return -1;
+    const struct gen_stats stats = {
+        .sequences = 1, .prefill_tokens = score->prefill_tokens, .prefill_ms = score->prefill_ms};
+    return gen_report(gen, &stats, err);
+}
+
+static const char *source_name(const struct gen_options *o)
+{
+    return o->prompt ? "--prompt" : o->file && strcmp(o->file, "-") != 0 ? o->file : "standard input";
+}
+
+int gen_score(struct gen *gen, struct err *err)
+{
+    struct score_job job = {
+        .gen = gen, .format = (enum table_format)gen->options->format, .rows = json_array()};
+    struct buf text = {0};
+    struct ids ids = {0};
+    int rc = -1;
+    gen_hint_batch(gen, 1);
+    gen_hint_terminal(gen, "the text");
+    if (!job.rows)
+        err_set(err, "out of memory for rows");
+    else if (gen_read_text(gen->options, true, &text, err) == 0) {
+        rc = serve_encode(gen->model, buf_text(&text), text.len, true, !gen->options->no_parse_special,
+                          &ids, err);
+        rc = rc < 0 ? err_prefix(err, "%s", source_name(gen->options)) : score_text(&job, &ids, err);
+    }
+    json_decref(job.rows);
+    buf_release(&text);
+    ids_release(&ids);
+    return rc;
+}
+
+struct lines_progress {
+    struct cli_progress bar;
+    const struct lines *in;
+    size_t total_bytes; /* 0: unknown */
+};
+
+static void show_progress(void *arg)
+{
+    struct lines_progress *progress = arg;
+    if (progress->total_bytes)
+        cli_progress(&progress->bar, size_min(progress->in->done_bytes, progress->total_bytes),
+                     progress->total_bytes);
+}
+
+static int score_all_lines(struct gen *gen, struct lines *in, size_t total_bytes, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    struct results out = {.write = gen_put_line, .unordered = o->unordered};
+    struct lines_progress progress = {.in = in, .total_bytes = total_bytes};
+    struct score_lines job = {.model = gen->model,
+                              .session = gen->session,
+                              .stride = o->stride,
+                              .parse_special = !o->no_parse_special,
+                              .lenient = o->lenient,
+                              .logprobs = !o->summary,
+                              .lines = in,
+                              .results = &out,
+                              .progress = show_progress,
+                              .arg = &progress};
+    cli_progress_begin(&progress.bar, "texts");
+    if (o->quiet || isatty(STDOUT_FILENO))
+        progress.bar.hidden = true; /* the printed results show progress */
+    const int rc = score_lines(&job, &gen->score, err);
+    cli_progress_end(&progress.bar);
+    results_release(&out);
+    if (rc < 0)
+        return -1;
+    const struct gen_stats stats = {.sequences = gen->score.texts,
+                                    .prefill_tokens = gen->score.prefill_tokens,
+                                    .prefill_ms = gen->score.prefill_ms};
+    if (gen_report(gen, &stats, err) < 0)
+        return -1;
+    return cli_interrupted ? 0 : lines_failed(job.n_failed, job.n_lines, "lines", err);
+}
+
+int gen_score_jsonl(struct gen *gen, struct err *err)
+{
+    const size_t batch = gen->options->batch ? gen->options->batch : JSONL_BATCH;
+    struct lines in;
+    size_t total_bytes;
+    gen_hint_batch(gen, 0);
+    gen_hint_terminal(gen, "texts, a JSON object per line,");
+    if (gen_open_lines(gen, &in, &total_bytes, err) < 0)
+        return -1;
+    int rc = gen_open_session(gen, batch, gen->model->config.context, err);
+    if (rc == 0)
+        rc = score_all_lines(gen, &in, total_bytes, err);
+    gen_close_lines(&in);
+    return rc;
+}

@@ -1,0 +1,147 @@
+/* Opens models and sessions. */
+#include <math.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "decode/strategy/step_beam.h"
+#include "gen/gen.h"
+#include "gen/gen_parallel.h"
+#include "kv/kv_footprint.h"
+
+enum { MAX_SLOTS = 256 };
+
+/* Number of slots under --memory: as many as the shortest possible requests would need. Admission
+ * control later limits the requests in flight. */
+static int count_slots(const struct gen *gen, const struct session_options *s, size_t *slots,
+                       struct err *err)
+{
+    const struct config c = shard_config_max(gen->model);
+    const struct kv_shape shape = {c.layers, c.kv_heads, c.head_dim, s->context, s->kv_type};
+    const size_t width = size_max(1, gen->options->beams);
+    struct kv *kv;
+    if (kv_open(&kv, &s->kv, &shape, width, err) < 0)
+        return -1;
+    const size_t fit = kv_footprint_fits(kv, kv_footprint(kv, 1, 1, width), s->memory_bytes);
+    *slots = size_max(1, size_min(fit, MAX_SLOTS));
+    kv_close(kv);
+    return 0;
+}
+
+static int open_beams(struct gen *gen, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const struct beam_options options = {
+        .width = o->beams,
+        .length_penalty = isnan(o->length_penalty) ? 1 : o->length_penalty,
+        .stopping = o->early_stopping < 0 ? BEAM_STOP_NO : (enum beam_stopping)o->early_stopping,
+    };
+    const size_t n_best = o->n_best ? o->n_best : o->jsonl ? o->beams : 1;
+    if (!o->beams)
+        return 0;
+    if (step_beam_open(&gen->beam, gen->session, &options, n_best, err) < 0)
+        return -1;
+    gen->strategy = step_beam_strategy(gen->beam);
+    return 0;
+}
+
+int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const size_t limit = gen->model->config.context;
+    struct session_options s;
+    if (gen_session_options(gen, &s, err) < 0)
+        return -1;
+    s.context = (size_t)o->context;
+    if (o->context < 0)
+        s.context = size_min(limit, size_max(4096, prompt_tokens + (o->n < 0 ? 2048 : (size_t)o->n)));
+    else if (o->context == 0)
+        s.context = limit;
+    else if (s.context > limit)
+        return err_set(err,
+                       "-c %zu exceeds the model's context of %zu tokens: give -c %zu or less, or -c 0 "
+                       "for all of it",
+                       s.context, limit, limit);
+    s.chunk = size_min(s.chunk, size_max(s.context, 1));
+    if (batch == GEN_AS_FIT && count_slots(gen, &s, &batch, err) < 0)
+        return -1;
+    s.batch = batch * size_max(1, o->beams);
+    s.recompute = o->shift;
+    s.keep = o->keep;
+    if (s.keep && s.keep + 2 > s.context)
+        return err_set(err, "--keep %zu: of a context of %zu tokens at most %zu can be kept", s.keep,
+                       s.context, s.context - size_min(2, s.context));
+    if (gen->hooks && gen->hooks->session(gen, &s, err) < 0)
+        return -1;
+    if (session_open(&gen->session, gen->model, &s, err) < 0 || open_beams(gen, err) < 0 ||
+        (gen->hooks && gen->hooks->opened(gen, err) < 0))
+        return -1;
+    if (gen_open_pipe(gen, err) < 0)
+        return -1;
+    gen->serve.session = gen->session;
+    gen->serve.strategy = gen->strategy;
+    return 0;
+}
+
+/* Sets the chat template; templates given by name are files, opened when needed. */
+static int set_chat(struct gen *gen, struct err *err)
+{
+    static char models_dir[8192];
+    const struct gen_options *o = gen->options;
+    gen->chat = (struct chat_prompts){.model = gen->model,
+                                      .options = {.format = o->chat_format,
+                                                  .models_dir = models_dir,
+                                                  .system = o->system,
+                                                  .stop = o->stop.text,
+                                                  .n_stops = o->stop.n}};
+    if (o->chat_format && cli_models_dir(models_dir, sizeof models_dir, err) < 0)
+        return -1;
+    return o->chat ? chat_prompts_open(&gen->chat, err) : 0;
+}
+
+int gen_open_model(struct gen *gen, struct err *err)
+{
+    char path[16384];
+    const double start = clock_ms();
+    if (!gen->options->model && cli_default_model("grimm", "-m", path, sizeof path, err) < 0)
+        return -1;
+    if (model_open(&gen->model, gen->options->model ? gen->options->model : path, err) < 0)
+        return -1;
+    gen->load_ms = clock_ms() - start;
+    if (set_chat(gen, err) < 0)
+        return -1;
+    return gen->options->mlock && !gen_is_model_parallel(gen) ? model_lock(gen->model, err) : 0;
+}
+
+int gen_open_heads(struct gen *gen, struct err *err)
+{
+    const struct config *c = &gen->model->config;
+    if (!gen->options->heads)
+        return 0;
+    if (gen_is_model_parallel(gen))
+        return err_set(
+            err, "--retrieval-heads needs the whole model in each process: use --parallelism data");
+    return kv_streaming_open(&gen->heads, gen->options->heads, c->layers, c->kv_heads, err);
+}
+
+int gen_choose_seed(struct gen *gen, struct err *err)
+{
+    gen->seed = gen->options->seed < 0 ? 0 : (uint64_t)gen->options->seed;
+    if (gen->options->seed != -1)
+        return 0;
+    uint32_t drawn;
+    if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
+        return err_errno(err, "cannot draw a random seed");
+    gen->seed = drawn;
+    return 0;
+}
+
+void gen_close(struct gen *gen)
+{
+    step_beam_close(gen->beam);
+    session_close(gen->session);
+    gen_close_kv(gen);
+    chat_prompts_close(&gen->chat);
+    kv_streaming_release(&gen->heads);
+    tuned_close(&gen->tuned);
+    model_close(gen->model);
+}

@@ -1,0 +1,66 @@
+/* The options of a session, from those of the command line, the profile and the processor. */
+#include "base/threads.h"
+#include "gen/gen.h"
+#include "isa.h"
+
+enum { PREFIX_CACHE_MB = 256 };
+
+/* Parses --kv, by default the tuned profile's policy, and takes T from the profile. */
+static int open_policy(struct gen *gen, struct session_options *s, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    /* bmc-spec also needs the profile's batch knee */
+    const bool needed = gen->hooks || !o->kv || o->profile ||
+                        (kv_spec_parse(&s->kv, o->kv, err) == 0 && kv_spec_needs_T(&s->kv));
+    if (needed && tuned_open(&gen->tuned, gen->program->name, o->profile, s->kernels->isa,
+                             (enum vm_alloc)o->alloc, s->threads, err) < 0)
+        return -1;
+    tuned_select(&gen->tuned, &gen->model->file.model_id);
+    const char *tuned = tuned_policy(&gen->tuned);
+    gen->policy_from = o->kv ? "option" : tuned ? "profile" : "default";
+    if (kv_spec_parse(&s->kv, o->kv ? o->kv : tuned ? tuned : "bmc", err) < 0)
+        return -1;
+    s->kv.tuner = tuned_for(&gen->tuned, s->attn->name, gen->model->config.heads);
+    return 0;
+}
+
+/* Default chunk size: pipeline stages overlap on a prompt's chunks, so it should have several. */
+static size_t default_chunk(const struct gen *gen)
+{
+    return gen->ranks && gen->parallelism == PIPELINE_PARALLEL ? 64 : 512;
+}
+
+const struct kernels *gen_kernels(struct gen *gen, struct err *err)
+{
+    if (!gen->kernels)
+        gen->kernels = isa_select(gen->options->isa, gen->options->profile, &gen->isa_from, err);
+    return gen->kernels;
+}
+
+int gen_session_options(struct gen *gen, struct session_options *s, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    *s = (struct session_options){
+        .kv_type = gen->kv_type,
+        .attn = attn_find(o->attn, err),
+        .memory_bytes = o->memory_bytes,
+        .chunk = o->chunk ? o->chunk : default_chunk(gen),
+        .prefix_cache_bytes = (o->prefix_cache_mb == SIZE_MAX ? PREFIX_CACHE_MB : o->prefix_cache_mb)
+                              << 20,
+        .threads = o->threads ? (int)o->threads : threads_allowed(),
+        .leader = gen->leads ? &gen->leader : NULL,
+    };
+    if (!s->attn)
+        return -1;
+    s->kernels = gen_kernels(gen, err);
+    if (!s->kernels ||
+        precision_parse(&s->precision, o->precision, s->kernels,
+                        model_is_quantized(gen->model) || dtype_is_quantized(gen->kv_type), err) < 0 ||
+        open_policy(gen, s, err) < 0)
+        return -1;
+    s->kv.attend_valid = o->rows;
+    s->kv.alloc = (enum vm_alloc)o->alloc;
+    s->kv.offload.streaming = gen->heads.is ? &gen->heads : NULL;
+    s->threads_prefill = o->threads_batch ? (int)o->threads_batch : s->threads;
+    return 0;
+}

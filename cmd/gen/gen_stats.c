@@ -1,0 +1,249 @@
+/* Statistics of a bmc-gen run. Field names are listed in the man page and do not change. */
+#include <math.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include "quant/cache_types.h"
+#include "base/file.h"
+#include "cli.h"
+#include "gen/gen_parallel.h"
+#include "serve/rank_counts.h"
+
+static double per_second(size_t n, double ms) { return ms > 0 ? (double)n * 1e3 / ms : 0; }
+
+static double per_token(size_t n, double ms) { return n ? ms / (double)n : 0; }
+
+static const struct kv_stats *cache_stats(const struct gen *gen)
+{
+    return gen->counts ? &gen->counts->kv : kv_stats(session_kv(gen->session));
+}
+
+/* Prints statistics in llama.cpp's format. */
+static void print_stats(const struct gen *gen, const struct gen_stats *s)
+{
+    const struct session_options *o = session_options(gen->session);
+    const struct kv_setup *setup = kv_setup(session_kv(gen->session));
+    const struct kv_stats *stats = cache_stats(gen);
+    char hash[17];
+    hash_hex(&s->logits_hash, 8, hash);
+    fprintf(stderr, "\nload time        = %10.2f ms\n", gen->load_ms);
+    fprintf(
+        stderr,
+        "prompt eval time = %10.2f ms / %6zu tokens (%8.2f ms per token, %8.2f tokens per second)\n",
+        s->prefill_ms, s->prefill_tokens, per_token(s->prefill_tokens, s->prefill_ms),
+        per_second(s->prefill_tokens, s->prefill_ms));
+    fprintf(
+        stderr,
+        "eval time        = %10.2f ms / %6zu tokens (%8.2f ms per token, %8.2f tokens per second)\n",
+        s->decode_ms, s->decode_tokens, per_token(s->decode_tokens, s->decode_ms),
+        per_second(s->decode_tokens, s->decode_ms));
+    fprintf(stderr, "sampling time    = %10.2f ms / %6zu tokens\n", s->sample_ms, s->sampled_tokens);
+    if (s->shared_rows)
+        fprintf(stderr,
+                "shared beginnings= %10zu prompt rows not computed again, %.2f MiB not held again\n",
+                s->shared_rows, (double)s->saved_bytes / 1048576);
+    if (s->loaded_tokens)
+        fprintf(stderr, "snapshot         = %10.2f ms / %6zu tokens, %.2f MiB in place\n",
+                gen->open_kv_ms + s->load_kv_ms, s->loaded_tokens,
+                (double)stats->attached_bytes / 1048576);
+    fprintf(stderr,
+            "KV cache         = %s (%s), T %zu (%s), r %zu, N %zu: %zu growth%s, %.2f MiB copied, %.2f "
+            "MiB at most\n",
+            setup->policy, gen->policy_from, setup->T, kv_T_from_name(setup->T_from), setup->r,
+            o->context, stats->allocations, stats->allocations == 1 ? "" : "s",
+            (double)stats->copied_bytes / 1048576, (double)stats->peak_bytes / 1048576);
+    if (o->memory_bytes)
+        fprintf(stderr,
+                "memory           = %.2f MiB for the cache: at most %zu request%s at a time, %.2f MiB "
+                "used\n",
+                (double)o->memory_bytes / 1048576, s->max_in_flight, s->max_in_flight == 1 ? "" : "s",
+                (double)stats->peak_bytes / 1048576);
+    fprintf(stderr,
+            "run              = batch %zu, %d threads (%d for prompts), isa %s (%s), precision %s, "
+            "attn %s, attend %s, seed %llu, logits %s\n",
+            o->batch, o->threads, o->threads_prefill, o->kernels->isa, gen->isa_from,
+            precision_name(o->precision), o->attn->name, o->kv.attend_valid ? "valid" : "padded",
+            (unsigned long long)gen->seed, hash);
+    if (gen->ranks)
+        fprintf(stderr, "ranks            = %d, --parallelism %s\n", gen->ranks->size,
+                gen_parallelism_name(gen->parallelism));
+}
+
+/* A field of --stats; reals that are not finite become null. */
+struct field {
+    const char *name;
+    enum { WORD, COUNT, REAL } kind;
+    const char *word; /* NULL becomes null */
+    uint64_t count;
+    double real;
+};
+
+/* clang-format off */
+#define WORD(name, value)  {name, WORD, value, 0, 0}
+#define COUNT(name, value) {name, COUNT, NULL, (uint64_t)(value), 0}
+#define REAL(name, value)  {name, REAL, NULL, 0, value}
+/* clang-format on */
+
+static json_t *field_value(const struct field *field)
+{
+    switch (field->kind) {
+    case WORD: return field->word ? json_string(field->word) : json_null();
+    case COUNT: return json_integer((json_int_t)field->count);
+    case REAL: break;
+    }
+    return isfinite(field->real) ? json_real(field->real) : json_null();
+}
+
+static int put_fields(json_t *object, const struct field *field, size_t n, struct err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (json_put(object, field[i].name, field_value(&field[i]), err) < 0)
+            return -1;
+    return 0;
+}
+
+static int put_run(json_t *object, const struct gen *gen, struct err *err)
+{
+    const struct session_options *o = session_options(gen->session);
+    const struct kv_setup *setup = kv_setup(session_kv(gen->session));
+    char model_id[2 * HASH_BYTES + 1], types[MODEL_TYPES_SIZE];
+    hash_hex(&gen->model->file.model_id, HASH_BYTES, model_id);
+    model_weight_types(gen->model, types);
+    const struct field fields[] = {
+        WORD("version", BMC_RELEASE),
+        WORD("model_id", model_id),
+        WORD("kv_policy", setup->policy),
+        COUNT("T", setup->T),
+        COUNT("r", setup->r),
+        COUNT("N", o->context),
+        COUNT("ranks", gen->ranks ? gen->ranks->size : 1),
+        WORD("parallelism", gen->ranks ? gen_parallelism_name(gen->parallelism) : NULL),
+        COUNT("batch", o->batch),
+        COUNT("threads", o->threads),
+        COUNT("threads_batch", o->threads_prefill),
+        COUNT("chunk", o->chunk),
+        COUNT("seed", gen->seed),
+        WORD("isa", o->kernels->isa),
+        WORD("isa_from", gen->isa_from),
+        WORD("precision", precision_name(o->precision)),
+        WORD("attn", o->attn->name),
+        WORD("attended", o->kv.attend_valid ? "valid" : "padded"),
+        WORD("weight_type", types),
+        WORD("kv_type", cache_type_name(o->kv_type)),
+    };
+    return put_fields(object, fields, ARRAY_LEN(fields), err);
+}
+
+/* Adds how sequences finished: counts, and `finish` if there is only one sequence. */
+static int put_ends(json_t *object, const struct gen_stats *s, struct err *err)
+{
+    const char *only = s->sequences == 1 && s->interrupted ? "interrupted" : NULL;
+    for (enum gen_finish end = FINISHED_LENGTH; end <= FINISHED_ERROR; end++)
+        if (s->sequences == 1 && s->finished[end])
+            only = gen_finish_name(end);
+    const struct field fields[] = {
+        COUNT("sequences", s->sequences),
+        COUNT("sequences_at_once", s->max_in_flight),
+        WORD("finish", only),
+        COUNT("finished_length", s->finished[FINISHED_LENGTH]),
+        COUNT("finished_eos", s->finished[FINISHED_EOS]),
+        COUNT("finished_stop", s->finished[FINISHED_STOP]),
+        COUNT("finished_error", s->finished[FINISHED_ERROR]),
+        COUNT("finished_interrupted", s->interrupted),
+        COUNT("context_full", s->context_full),
+    };
+    return put_fields(object, fields, ARRAY_LEN(fields), err);
+}
+
+static int put_times(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
+{
+    const struct score_stats *score = &gen->score;
+    const struct field fields[] = {
+        REAL("load_ms", gen->load_ms),
+        COUNT("loaded_tokens", s->loaded_tokens),
+        REAL("load_kv_ms", gen->open_kv_ms + s->load_kv_ms),
+        REAL("save_kv_ms", gen->save_ms),
+        COUNT("shared_rows", s->shared_rows),
+        COUNT("kv_saved_bytes", s->saved_bytes),
+        COUNT("prefill_tokens", s->prefill_tokens),
+        REAL("prefill_ms", s->prefill_ms),
+        REAL("prefill_tok_s", per_second(s->prefill_tokens, s->prefill_ms)),
+        COUNT("decode_tokens", s->decode_tokens),
+        COUNT("decode_steps", s->decode_steps),
+        REAL("decode_ms", s->decode_ms),
+        REAL("decode_tok_s", per_second(s->decode_tokens, s->decode_ms)),
+        COUNT("sampled_tokens", s->sampled_tokens),
+        REAL("sample_ms", s->sample_ms),
+        COUNT("scored_tokens", score->tokens),
+        REAL("mean_logprob", score_mean(score->tokens, score->sum_logprob)),
+        REAL("perplexity", score_perplexity(score->tokens, score->sum_logprob)),
+    };
+    return put_fields(object, fields, ARRAY_LEN(fields), err);
+}
+
+/* Adds KV cache, memory and logits_hash. */
+static int put_cache(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
+{
+    const struct kv_setup *setup = kv_setup(session_kv(gen->session));
+    const struct kv_stats *k = cache_stats(gen);
+    struct rusage usage;
+    char hash[17];
+    hash_hex(&s->logits_hash, 8, hash);
+    getrusage(RUSAGE_SELF, &usage);
+    const struct rank_counts counts = gen->counts ? *gen->counts : rank_counts_now(gen->session, s);
+    const struct field fields[] = {
+        WORD("kv_policy_from", gen->policy_from),
+        WORD("T_from", kv_T_from_name(setup->T_from)),
+        COUNT("kv_adopted_bytes", k->attached_bytes),
+        COUNT("kv_allocations", k->allocations),
+        COUNT("kv_copied_rows", k->copied_rows),
+        COUNT("kv_copied_bytes", k->copied_bytes),
+        COUNT("kv_resident_bytes", k->peak_bytes),
+        COUNT("memory_bytes", gen->options->memory_bytes),
+        COUNT("kv_padded_rows", k->padded_rows),
+        COUNT("kv_rows_computed", k->rows_computed),
+        REAL("kv_alloc_ms", k->alloc_ms),
+        REAL("kv_copy_ms", k->copy_ms),
+        COUNT("peak_resident_bytes", usage.ru_maxrss * 1024),
+        COUNT("pss_bytes", counts.pss_bytes),
+        WORD("logits_hash", hash),
+    };
+    return put_fields(object, fields, ARRAY_LEN(fields), err);
+}
+
+static int put_stats(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
+{
+    if (put_run(object, gen, err) < 0 || put_ends(object, s, err) < 0 ||
+        put_times(object, gen, s, err) < 0 || put_cache(object, gen, s, err) < 0 ||
+        gen_put_traffic(gen, s->prefill_tokens + s->decode_tokens, object, err) < 0)
+        return -1;
+    return gen->hooks ? gen->hooks->fields(gen, s, object, err) : 0;
+}
+
+static int write_stats(const struct gen *gen, const struct gen_stats *stats, struct err *err)
+{
+    struct buf text = {0};
+    json_t *object = json_object();
+    int rc = object ? put_stats(object, gen, stats, err) : err_set(err, "out of memory for statistics");
+    if (rc == 0)
+        rc = json_write_line(object, &text, err);
+    fflush(stdout);
+    if (rc == 0)
+        rc = outfile_save(gen->options->stats, text.data, text.len, err);
+    json_decref(object);
+    buf_release(&text);
+    return rc;
+}
+
+int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err)
+{
+    if (gen_count_traffic(gen, err) < 0)
+        return -1;
+    if (!gen->options->quiet) {
+        print_stats(gen, stats);
+        gen_print_traffic(gen, stats->prefill_tokens + stats->decode_tokens);
+        if (gen->hooks)
+            gen->hooks->print(gen);
+    }
+    return gen->options->stats ? write_stats(gen, stats, err) : 0;
+}

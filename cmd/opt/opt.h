@@ -1,0 +1,136 @@
+/* One option table per program: the source of parsing, --help, the man page's OPTIONS and the shell
+ * completions. A test fails if any of them differ.
+ *
+ * Files, lowest first: opt_table, opt_choices, opt_alias, opt_roff; opt_hint, opt_complete;
+ * optdoc (everything that is printed); opt_parse. */
+#ifndef BMC_OPT_H
+#define BMC_OPT_H
+
+#include <stdio.h>
+
+#include "base/base.h"
+
+enum opt_kind {
+    OPT_FLAG,   /* bool */
+    OPT_TEXT,   /* const char * */
+    OPT_LIST,   /* struct opt_list: repeatable */
+    OPT_SIZE,   /* size_t in [min, max] */
+    OPT_INT,    /* int64_t in [min, max] */
+    OPT_TOKENS, /* a number of tokens, which may have a suffix: "8K" */
+    OPT_TOKENS_INT,
+    OPT_REAL,   /* double in [min, max] */
+    OPT_CHOICE, /* int: index into `choices`, separated by '|' */
+    OPT_HEADING /* not an option: starts a group in --help and the man page */
+};
+
+/* Markers in `choices`: the values come from a table of the library at run time. */
+#define CHOICES_KV        "@kv"        /* lib/kv/kv_policies.c */
+#define CHOICES_ISA       "@isa"       /* lib/kernel/kernels.c */
+#define CHOICES_PRECISION "@precision" /* lib/kernel/gemm.c */
+#define CHOICES_ATTN      "@attn"      /* lib/attn/attn.c */
+#define CHOICES_TYPES     "@types"     /* lib/quant/dtype.c: types of random weights */
+#define CHOICES_IMPORTS   "@imports"   /* lib/model/convert/tensor_types.c */
+#define CHOICES_CACHES    "@caches"    /* lib/quant/cache_types.c */
+#define CHOICES_SHAPES    "@shapes"    /* names of files, which completions ask the program for */
+
+#define OPT_MANY 1e9 /* numbers with this maximum or more are "unlimited" in messages */
+/* How a run uses the file that an option names (table rows write `true` for an input);
+ * opt/opt_files.h checks outputs before anything is computed. */
+enum opt_file {
+    OPT_NO_FILE = false,
+    OPT_READS = true,
+    OPT_WRITES, /* statistics, charts */
+    OPT_WRITES_MODEL,
+    OPT_WRITES_SNAPSHOT,
+    OPT_WRITES_PROFILE,
+    OPT_WRITES_ACCEPTANCE,
+    OPT_WRITES_IMATRIX,
+    OPT_FILE_ROLES
+};
+
+struct opt_list {
+    char **text;
+    size_t n, cap;
+};
+
+struct opt {
+    enum opt_kind kind;
+    const char *name;    /* long name without dashes */
+    const char *letters; /* short name without its dash, such as "m" or "np"; NULL: none */
+    const char *arg;     /* placeholder of the argument; NULL for flags */
+    const char *help;    /* one phrase, no capital, no full stop; "{}" becomes the choices */
+    size_t at;           /* offset of the value in the program's options struct */
+    double min, max;     /* limits of a numeric value */
+    /* Values that OPT_CHOICE accepts, separated by '|'. For other kinds only shell completion uses
+     * them; if arg is LIST, for every item of a comma-separated list. */
+    const char *choices;
+    enum opt_file file;
+};
+
+struct program {
+    const char *name;
+    const char *summary;      /* one line */
+    const char *const *usage; /* usage lines without the program's name; ends in NULL */
+    const struct opt *opts;
+    size_t n_opts;
+    const char *operands; /* choices of the first operand, separated by '|'; NULL: a file */
+    const unsigned
+        /* [n_opts], a bit per operand choice whose subcommand uses the option; NULL: all do */
+        *used_by;
+};
+
+enum { OPT_MAX = 128 }; /* maximum number of options of a program */
+
+/* Operands of the command line, and which options were given. */
+struct operands {
+    char **text;
+    size_t n;
+    bool given[OPT_MAX];
+};
+
+/* Parses the command line into `options`. Handles --help and --version; invalid usage prints one
+ * line and exits with 2. */
+void opt_parse(const struct program *program, int argc, char **argv, void *options,
+               struct operands *operands);
+
+/* All options: the program's own, followed by those common to all programs. */
+size_t opt_count(const struct program *program);
+const struct opt *opt_nth(const struct program *program, size_t i);
+
+/* True if the subcommand that is the n-th choice of the first operand uses option i. */
+bool opt_used_by(const struct program *program, size_t i, unsigned operand);
+
+/* Finds a program's own option by long or short name without dashes, or by an alias
+ * (opt/opt_alias.h); NULL: none. */
+const struct opt *opt_find(const struct program *program, const char *name, size_t len, bool is_long);
+
+/* opt_find() without aliases. */
+const struct opt *opt_find_exact(const struct program *program, const char *name, size_t len,
+                                 bool is_long);
+
+static inline bool opt_counts_tokens(const struct opt *opt)
+{
+    return opt->kind == OPT_TOKENS || opt->kind == OPT_TOKENS_INT;
+}
+
+/* Limits of a list of whole numbers such as "1,8,32" or "4K,128K". */
+struct opt_sizes {
+    const char *option; /* option's name with dashes, for messages */
+    size_t min, max;    /* limits of each number */
+    size_t most;
+};
+void opt_sizes(const struct program *program, const struct opt_sizes *what, const char *text,
+               size_t *list, size_t *n);
+
+/* Exits with a usage error if a comma-separated list has an empty entry. */
+void opt_no_empty_entry(const struct program *program, const char *option, const char *list);
+
+/* Parses a size of at least one byte, such as "4G", "1.5G", "512M", "64K" or "4096"; otherwise
+ * exits with a usage error. */
+size_t opt_bytes(const struct program *program, const char *option, const char *text);
+
+/* Prints one line on stderr and exits with 2. */
+void opt_usage_error(const struct program *program, const char *format, ...)
+    __attribute__((format(printf, 2, 3), noreturn));
+
+#endif

@@ -1,0 +1,93 @@
+/* Old and alternative names of options and values. */
+#include "opt/opt_alias.h"
+
+#include <string.h>
+
+#include "quant/cache_types.h"
+
+/* An alias applies to programs that have the option `name` and no other option called `old`. */
+static const struct {
+    const char *old, *name;
+} names[] = {
+    {"-b", "-np"},
+    {"--batch", "--parallel"},
+    {"--kv-type", "--cache-type"},
+    {"--rows", "--attend"},
+    {"--heads", "--retrieval-heads"},
+    {"--split", "--parallelism"},
+    {"--in-flight", "--micro-batches"},
+    {"--share-mb", "--prefix-cache-mb"},
+    {"--shift", "--context-shift"},
+    {"--free-rows", "--batch-knee"},
+    {"--no-rows", "--no-batch-knee"},
+    {"--fixed", "--draft-max"},
+    {"--save-importance", "--save-imatrix"},
+    {"--importance", "--imatrix"},
+    {"--keep", "--tensor-type"},
+    {"--keep-head", "--leave-output-tensor"},
+};
+
+static const struct {
+    const char *option, *old, *value;
+} values[] = {
+    {"parallelism", "requests", "data"},
+    {"parallelism", "layers", "pipeline"},
+    {"attend", "policy", "padded"},
+};
+
+static const struct opt *find(const struct program *program, const char *word)
+{
+    const size_t dashes = strspn(word, "-");
+    return opt_find_exact(program, word + dashes, strlen(word + dashes), dashes == 2);
+}
+
+bool opt_alias_nth(const struct program *program, size_t n, const char **old, const char **name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (find(program, names[i].old) || !find(program, names[i].name) || n-- > 0)
+            continue;
+        *old = names[i].old;
+        *name = names[i].name;
+        return true;
+    }
+    return false;
+}
+
+const struct opt *opt_find(const struct program *program, const char *name, size_t len, bool is_long)
+{
+    const struct opt *opt = opt_find_exact(program, name, len, is_long);
+    const size_t dashes = is_long ? 2 : 1;
+    const char *old, *current;
+    for (size_t i = 0; !opt && opt_alias_nth(program, i, &old, &current); i++)
+        if (strspn(old, "-") == dashes && strlen(old + dashes) == len &&
+            memcmp(old + dashes, name, len) == 0)
+            opt = find(program, current);
+    return opt;
+}
+
+static bool has_choices(const struct opt *opt, const char *marker)
+{
+    return opt->choices && strcmp(opt->choices, marker) == 0;
+}
+
+const char *opt_alias_value(const struct opt *opt, const char *text)
+{
+    enum dtype type;
+    if (has_choices(opt, CHOICES_CACHES))
+        return cache_type_find(text, &type) ? cache_type_name(type) : text;
+    if (has_choices(opt, CHOICES_TYPES) || has_choices(opt, CHOICES_IMPORTS))
+        return dtype_parse(text, &type) ? dtype_name(type) : text;
+    for (size_t i = 0; i < ARRAY_LEN(values); i++)
+        if (strcmp(opt->name, values[i].option) == 0 && strcmp(text, values[i].old) == 0)
+            return values[i].value;
+    return text;
+}
+
+const char *opt_alias_missing(const struct opt *opt, const char *text)
+{
+    enum dtype type;
+    if (has_choices(opt, CHOICES_CACHES) && dtype_parse(text, &type) &&
+        (type == DTYPE_Q8_0 || type == DTYPE_Q4_0))
+        return "is a type of weights; the cache has q8 (one scale per row) and q4 (that of q4_1)";
+    return NULL;
+}

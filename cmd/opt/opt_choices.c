@@ -1,0 +1,111 @@
+/* Choices of options from the library's tables, so that parsing, help and completions include a new
+ * policy or kernel set automatically. */
+#include "opt/opt_choices.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn/attn.h"
+#include "quant/cache_types.h"
+#include "cli.h"
+#include "kernel/gemm.h"
+#include "kv/kv.h"
+#include "model/convert/tensor_types.h"
+
+static const char *nth_isa(size_t i) { return kernel_sets[i] ? kernel_sets[i]->isa : NULL; }
+static const char *nth_precision(size_t i) { return precision_names[i]; }
+static const char *nth_attn(size_t i) { return attn_backends[i] ? attn_backends[i]->name : NULL; }
+
+static const char *nth_cache(size_t i) { return cache_types[i].name; }
+
+/* Types with two levels of scales are only transcoded from GGUF, never quantised to. */
+static const char *nth_type(size_t i) { return i <= DTYPE_Q4_0 ? dtype_name((enum dtype)i) : NULL; }
+
+static const struct {
+    const char *marker;
+    const char *(*nth)(size_t i);
+} lists[] = {
+    {CHOICES_KV, kv_policy_name}, {CHOICES_ISA, nth_isa},    {CHOICES_PRECISION, nth_precision},
+    {CHOICES_ATTN, nth_attn},     {CHOICES_TYPES, nth_type}, {CHOICES_IMPORTS, importable_type_name},
+    {CHOICES_CACHES, nth_cache},
+};
+
+const char *opt_choices(const struct opt *opt)
+{
+    static char text[ARRAY_LEN(lists)][512];
+    if (!opt->choices || opt->choices[0] != '@')
+        return opt->choices;
+    for (size_t l = 0; l < ARRAY_LEN(lists); l++) {
+        if (strcmp(lists[l].marker, opt->choices) != 0)
+            continue;
+        size_t used = 0;
+        for (size_t i = 0; lists[l].nth(i) && used < sizeof text[l]; i++)
+            used += (size_t)snprintf(text[l] + used, sizeof text[l] - used, "%s%s", i ? "|" : "",
+                                     lists[l].nth(i));
+        return text[l];
+    }
+    return NULL;
+}
+
+void opt_join_choices(const char *choices, const char *between, const char *before_last, char *text,
+                      size_t size)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (const char *at = choices; *at && used < size;) {
+        const size_t len = strcspn(at, "|");
+        const char *glue = at == choices ? "" : strchr(at, '|') ? between : before_last;
+        used += (size_t)snprintf(text + used, size - used, "%s%.*s", glue, (int)len, at);
+        at += len + (at[len] == '|');
+    }
+}
+
+void opt_help_text(const struct opt *opt, char *text, size_t size)
+{
+    const char *hole = strstr(opt->help, "{}"), *choices = opt_choices(opt);
+    char values[512];
+    if (!hole || !choices) {
+        snprintf(text, size, "%s", opt->help);
+        return;
+    }
+    opt_join_choices(choices, ", ", " or ", values, sizeof values);
+    snprintf(text, size, "%.*s%s%s", (int)(hole - opt->help), opt->help, values, hole + 2);
+}
+
+void opt_names_check(const struct program *program, const char *kv, const char *attn, const char *isa,
+                     const char *precision)
+{
+    struct kv_spec spec;
+    enum precision parsed;
+    struct err err;
+    if ((kv && kv_spec_parse(&spec, kv, &err) < 0) || !attn_find(attn, &err) ||
+        (isa && !kernels_select(isa, &err)) ||
+        precision_parse(&parsed, precision, *kernel_sets, false, &err) < 0)
+        opt_usage_error(program, "%s", err.text);
+}
+
+/* Names that shells can take as words without expanding anything. */
+static int is_shape(const struct dirent *entry)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const size_t len = strlen(entry->d_name), end = strlen(".shape");
+    return len > end && strcmp(entry->d_name + len - end, ".shape") == 0 &&
+           entry->d_name[strspn(entry->d_name, plain)] == 0 && !strchr(".-", entry->d_name[0]);
+}
+
+void opt_print_shapes(FILE *out)
+{
+    char models[4096], shapes[4200];
+    struct dirent **entry = NULL;
+    struct err err;
+    if (cli_models_dir(models, sizeof models, &err) < 0)
+        return;
+    snprintf(shapes, sizeof shapes, "%s/shapes", models);
+    const int n = scandir(shapes, &entry, is_shape, alphasort);
+    for (int i = 0; i < n; i++) {
+        fprintf(out, "%.*s\n", (int)(strlen(entry[i]->d_name) - strlen(".shape")), entry[i]->d_name);
+        free(entry[i]);
+    }
+    free(entry);
+}

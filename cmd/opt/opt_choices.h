@@ -1,0 +1,25 @@
+/* Choices of options, from tables of the library or spelled in the option table. */
+#ifndef BMC_OPT_CHOICES_H
+#define BMC_OPT_CHOICES_H
+
+#include "opt/opt.h"
+
+/* The option's choices, separated by '|'; NULL: it has none. */
+const char *opt_choices(const struct opt *opt);
+
+/* The option's help text, with "{}" replaced by its choices: "a, b or c". */
+void opt_help_text(const struct opt *opt, char *text, size_t size);
+
+/* Joins choices with `between`, but puts `before_last` before the last. */
+void opt_join_choices(const char *choices, const char *between, const char *before_last, char *text,
+                      size_t size);
+
+/* Refuses, as wrong usage, names of policies, backends, instruction sets and precisions that the
+ * library does not know. NULL: not given. */
+void opt_names_check(const struct program *program, const char *kv, const char *attn, const char *isa,
+                     const char *precision);
+
+/* Prints the names of installed shapes, one per line. */
+void opt_print_shapes(FILE *out);
+
+#endif

@@ -1,0 +1,218 @@
+/* Checks a run's input and output files before anything is computed. */
+#include "opt/opt_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/output_path.h"
+#include "cli.h"
+#include "format/detect.h"
+#include "model/family/family.h"
+
+struct use {
+    const char *what; /* the option's long name, or a description for messages */
+    bool is_option, writes;
+    const char *path;
+    struct output_path place;
+};
+
+/* Files registered so far; a process has one run. */
+static struct {
+    struct use *use;
+    size_t n, cap;
+    bool lost;             /* out of memory for an entry */
+    char shape_path[8192]; /* storage for opt_files_input_shape() */
+} files;
+
+/* Kinds of files that an output may replace. `only`: empty files and its own kind; otherwise
+ * anything but other programs' kinds. */
+static const struct {
+    enum file_kind kind;
+    bool only;
+} replaceable[OPT_FILE_ROLES] = {
+    [OPT_WRITES] = {KIND_OTHER, false},
+    [OPT_WRITES_MODEL] = {KIND_MODEL, true},
+    [OPT_WRITES_SNAPSHOT] = {KIND_SNAPSHOT, true},
+    [OPT_WRITES_PROFILE] = {KIND_PROFILE, true},
+    [OPT_WRITES_ACCEPTANCE] = {KIND_ACCEPTANCE, true},
+    [OPT_WRITES_IMATRIX] = {KIND_IMATRIX, true},
+};
+
+static void remember(const struct use *use)
+{
+    struct err ignored; /* opt_files_output() reports it */
+    if (mem_grow(&files.use, &files.cap, files.n, sizeof *files.use, &ignored) < 0)
+        files.lost = true;
+    else
+        files.use[files.n++] = *use;
+}
+
+/* Registers an input; missing files and pipes cannot be overwritten, so they are skipped. */
+static void add_input(const char *what, bool is_option, const char *path)
+{
+    struct use use = {.what = what, .is_option = is_option, .path = path};
+    if (stat(path, &use.place.st) < 0)
+        return;
+    use.place.kind = S_ISDIR(use.place.st.st_mode) ? OUTPUT_FOLDER : OUTPUT_FILE;
+    if (S_ISREG(use.place.st.st_mode) || use.place.kind == OUTPUT_FOLDER)
+        remember(&use);
+}
+
+void opt_files_input(const char *what, const char *path) { add_input(what, false, path); }
+
+void opt_files_input_shape(const char *what, const char *shape)
+{
+    struct err ignored; /* without the data folder no shape file can be read */
+    char folder[4096];
+    if (cli_models_dir(folder, sizeof folder, &ignored) < 0)
+        return;
+    shape_path(folder, shape, files.shape_path, sizeof files.shape_path);
+    add_input(what, false, files.shape_path);
+}
+
+/* Registers a file to which the shell redirected a standard descriptor. */
+static void add_standard(int fd, const char *what)
+{
+    struct use use = {.what = what, .writes = fd != STDIN_FILENO, .path = what};
+    use.place.kind = OUTPUT_FILE;
+    if (fstat(fd, &use.place.st) == 0 && S_ISREG(use.place.st.st_mode))
+        remember(&use);
+}
+
+/* True if the folder contains this file under any name. */
+static bool holds(const char *folder, const struct stat *file)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    struct stat st;
+    bool found = false;
+    while (dir && !found && (entry = readdir(dir)))
+        found = fstatat(dirfd(dir), entry->d_name, &st, 0) == 0 && st.st_dev == file->st_dev &&
+                st.st_ino == file->st_ino;
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+static const char *dashes(const struct use *use) { return use->is_option ? "--" : ""; }
+
+/* True if the output is written in place, without a temporary file. */
+static bool is_direct(const struct use *use)
+{
+    return use->place.kind == OUTPUT_STREAM || use->place.kind == OUTPUT_OPEN;
+}
+
+/* Fails if an output would overwrite another file of the run. Outputs written in place may share
+ * one file. `own_kind`: a snapshot may replace the one it resumes. */
+static int check_other(const struct use *out, const struct use *other, bool own_kind, struct err *err)
+{
+    const bool same = output_path_same(&other->place, &out->place);
+    if (other->writes)
+        return same && !is_direct(out)
+                   ? err_set(err, "%s%s and --%s are one file, %s: each needs its own", dashes(other),
+                             other->what, out->what, out->path)
+                   : 0;
+    if (own_kind)
+        return 0;
+    if (same)
+        return err_set(err, "--%s: %s is read (%s%s), so it is not replaced: give another name",
+                       out->what, out->path, dashes(other), other->what);
+    if (other->place.kind == OUTPUT_FOLDER && out->place.kind == OUTPUT_FILE &&
+        holds(other->path, &out->place.st))
+        return err_set(
+            err, "--%s: %s is a file of %s, which is read, so it is not replaced: give another name",
+            out->what, out->path, other->path);
+    return 0;
+}
+
+static void check_others(const struct program *program, const struct use *out, bool own_kind)
+{
+    struct err err;
+    for (size_t i = 0; i < files.n; i++)
+        if (strcmp(files.use[i].what, out->what) != 0 &&
+            check_other(out, &files.use[i], own_kind, &err) < 0)
+            opt_usage_error(program, "%s", err.text);
+}
+
+/* Checks that the output can be created. Does not open pipes, which would block. */
+static int check_writable(const struct use *use, struct err *err)
+{
+    struct outfile out;
+    if (use->place.kind == OUTPUT_STREAM)
+        return access(use->place.path, W_OK) < 0 ? err_errno(err, "%s: cannot be written", use->path)
+                                                 : 0;
+    if (use->place.kind == OUTPUT_OPEN && (fcntl(use->place.fd, F_GETFL) & O_ACCMODE) == O_RDONLY)
+        return err_set(err, "%s: cannot be written, it is open for reading only", use->path);
+    if (outfile_open(&out, use->path, err) < 0)
+        return -1;
+    outfile_abort(&out);
+    return 0;
+}
+
+static int check_kind(const struct use *use, enum opt_file role, enum file_kind found, struct err *err)
+{
+    if (role == OPT_WRITES_SNAPSHOT && is_direct(use))
+        return err_set(
+            err,
+            "%s: is not the name of a regular file, which a snapshot must be: give one, as story.kv",
+            use->path);
+    if (!S_ISREG(use->place.st.st_mode) || use->place.st.st_size == 0 ||
+        found == replaceable[role].kind)
+        return 0;
+    if (found != KIND_OTHER)
+        return err_set(err, "%s: is a %s, so it is not replaced: give another name", use->path,
+                       file_kind_name(found));
+    if (!replaceable[role].only || is_direct(use))
+        return 0;
+    return err_set(err, "%s: is there and no %s, so it is not replaced: give another name", use->path,
+                   file_kind_name(replaceable[role].kind));
+}
+
+int opt_files_output(const struct program *program, const char *option, const char *path,
+                     enum opt_file role, struct err *err)
+{
+    struct use use = {.what = option, .is_option = true, .writes = true, .path = path};
+    char name[sizeof "/dev/fd/2147483647"];
+    if (!*path)
+        opt_usage_error(program, "--%s: the name is empty", option);
+    if (output_path_find(&use.place, path, err) < 0)
+        return -1;
+    if (files.lost)
+        return err_set(err, "out of memory for the list of files");
+    snprintf(name, sizeof name, "/dev/fd/%d", use.place.fd);
+    const enum file_kind found = file_detect(use.place.kind == OUTPUT_OPEN ? name : use.place.path);
+    check_others(program, &use, found != KIND_OTHER && found == replaceable[role].kind);
+    if (check_kind(&use, role, found, err) < 0 || check_writable(&use, err) < 0)
+        return -1;
+    remember(&use);
+    return 0;
+}
+
+/* The file that an option names, or NULL. */
+static const char *path_of(const struct opt *opt, const void *options)
+{
+    return opt->file ? *(const char *const *)((const char *)options + opt->at) : NULL;
+}
+
+int opt_files_check(const struct program *program, const void *options, struct err *err)
+{
+    add_standard(STDIN_FILENO, "standard input");
+    add_standard(STDOUT_FILENO, "standard output");
+    add_standard(STDERR_FILENO, "standard error");
+    for (size_t i = 0; i < program->n_opts; i++) {
+        const char *path = path_of(&program->opts[i], options);
+        if (path && program->opts[i].file == OPT_READS)
+            add_input(program->opts[i].name, true, path);
+    }
+    for (size_t i = 0; i < program->n_opts; i++) {
+        const char *path = path_of(&program->opts[i], options);
+        if (path && program->opts[i].file != OPT_READS &&
+            opt_files_output(program, program->opts[i].name, path, program->opts[i].file, err) < 0)
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,212 @@
+/* Parses command lines by the option table. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "cli.h"
+#include "opt/opt_alias.h"
+#include "opt/opt_choices.h"
+#include "opt/opt_hint.h"
+#include "opt/optdoc.h"
+
+/* The option as the user wrote it, for messages. */
+struct given_option {
+    const char *text;
+    int len;
+};
+
+static void bad_number(const struct program *program, const struct opt *opt, struct given_option name,
+                       const char *text)
+{
+    const char *kind = opt->kind == OPT_REAL ? "number" : "whole number";
+    const bool open_end = opt->max >= OPT_MANY && opt->min > -OPT_MANY;
+    const bool all = opt->max >= OPT_MANY && opt->min <= -OPT_MANY;
+    double value;
+    const bool beyond = parse_double(text, &value) && (value < opt->min || value > opt->max);
+    char range[64] = "";
+    if (open_end && !(beyond && value > opt->max))
+        snprintf(range, sizeof range, ", %.16g or more", opt->min);
+    else if (!all || beyond)
+        snprintf(range, sizeof range, " from %.16g to %.16g", opt->min, opt->max);
+    opt_usage_error(program, "%.*s: needs a %s%s; found \"%s\"", name.len, name.text, kind, range,
+                    text);
+}
+
+static void set_choice(const struct program *program, const struct opt *opt, struct given_option name,
+                       const char *text, int *value)
+{
+    const char *choices = opt_choices(opt), *wanted = opt_alias_value(opt, text);
+    char known[512];
+    int index = 0;
+    for (const char *at = choices; *at; index++) {
+        const size_t len = strcspn(at, "|");
+        if (strlen(wanted) == len && memcmp(at, wanted, len) == 0) {
+            *value = index;
+            return;
+        }
+        at += len + (at[len] == '|');
+    }
+    if (opt_alias_missing(opt, text))
+        opt_usage_error(program, "%.*s: \"%s\" %s", name.len, name.text, text,
+                        opt_alias_missing(opt, text));
+    opt_join_choices(choices, ", ", ", ", known, sizeof known);
+    opt_usage_error(program, "%.*s: \"%s\" is none of %s", name.len, name.text, text, known);
+}
+
+/* Parses a whole number; an OPT_TOKENS value may have a suffix. */
+static bool parse_whole(const struct opt *opt, const char *text, int64_t *whole)
+{
+    size_t count;
+    if (parse_int64(text, whole))
+        return true;
+    if (!opt_counts_tokens(opt) || !parse_count(text, &count) || count > INT64_MAX)
+        return false;
+    *whole = (int64_t)count;
+    return true;
+}
+
+static void set_value(const struct program *program, const struct opt *opt, struct given_option name,
+                      char *text, void *options)
+{
+    void *at = (char *)options + opt->at;
+    int64_t whole;
+    double real;
+    struct err err;
+    struct opt_list *list = at;
+    switch (opt->kind) {
+    case OPT_TEXT: *(const char **)at = text; break;
+    case OPT_LIST:
+        if (mem_grow(&list->text, &list->cap, list->n, sizeof *list->text, &err) < 0)
+            exit(cli_fail(program->name, &err));
+        list->text[list->n++] = text;
+        break;
+    case OPT_SIZE:
+    case OPT_TOKENS:
+    case OPT_INT:
+    case OPT_TOKENS_INT:
+        if (!parse_whole(opt, text, &whole) || (double)whole < opt->min || (double)whole > opt->max)
+            bad_number(program, opt, name, text);
+        if (opt->kind == OPT_SIZE || opt->kind == OPT_TOKENS)
+            *(size_t *)at = (size_t)whole;
+        else
+            *(int64_t *)at = whole;
+        break;
+    case OPT_REAL:
+        if (!parse_double(text, &real) || real < opt->min || real > opt->max)
+            bad_number(program, opt, name, text);
+        *(double *)at = real;
+        break;
+    case OPT_CHOICE: set_choice(program, opt, name, text, at); break;
+    case OPT_FLAG:
+    case OPT_HEADING: break;
+    }
+}
+
+/* Handles the options common to all programs, and the hidden one that prints documentation. */
+static void answer_common(const struct program *program, const char *word, const char *next)
+{
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        optdoc_help(program, stdout);
+    else if (strcmp(word, "--version") == 0)
+        cli_print_version(program->name);
+    else if (strcmp(word, "--print-options") == 0 && next && optdoc_print(program, next, stdout))
+        ;
+    else
+        return;
+    exit(cli_flush_stdout(program->name) < 0 ? CLI_FAILED : CLI_OK);
+}
+
+void opt_parse(const struct program *program, int argc, char **argv, void *options,
+               struct operands *operands)
+{
+    assert(program->n_opts <= OPT_MAX);
+    *operands = (struct operands){.text = argv};
+    for (int i = 1; i < argc; i++) {
+        char *word = argv[i];
+        if (strcmp(word, "--") == 0) {
+            while (++i < argc)
+                operands->text[operands->n++] = argv[i];
+            return;
+        }
+        if (word[0] != '-' || word[1] == 0) {
+            operands->text[operands->n++] = word;
+            continue;
+        }
+        answer_common(program, word, argv[i + 1]);
+        const bool is_long = word[1] == '-';
+        char *name = word + 1 + is_long, *value = is_long ? strchr(name, '=') : NULL;
+        const size_t len = value ? (size_t)(value - name) : strlen(name);
+        const struct given_option given = {word, (int)((size_t)(name - word) + len)};
+        const struct opt *opt = opt_find(program, name, len, is_long);
+        if (!opt)
+            opt_unknown(program, given.text, (size_t)given.len);
+        operands->given[opt - program->opts] = true;
+        if (opt->kind == OPT_FLAG) {
+            if (value)
+                opt_usage_error(program, "%.*s takes no value", given.len, given.text);
+            *(bool *)((char *)options + opt->at) = true;
+            continue;
+        }
+        if (value)
+            value++;
+        else if (i + 1 < argc)
+            value = argv[++i];
+        else
+            opt_usage_error(program, "%.*s needs a value: %s", given.len, given.text, opt->arg);
+        set_value(program, opt, given, value, options);
+    }
+}
+
+void opt_no_empty_entry(const struct program *program, const char *option, const char *list)
+{
+    size_t n = 1;
+    if (!*list)
+        opt_usage_error(program, "%s: the list is empty", option);
+    for (const char *at = list; at; n++) {
+        const char *comma = strchr(at, ',');
+        if (comma == at || !*at)
+            opt_usage_error(program,
+                            "%s: entry %zu of \"%s\" is empty: one comma goes between two entries, "
+                            "none before the first or after the last",
+                            option, n, list);
+        at = comma ? comma + 1 : NULL;
+    }
+}
+
+__attribute__((noreturn)) static void refuse_sizes(const struct program *program,
+                                                   const struct opt_sizes *what, const char *text)
+{
+    if (what->most == 1)
+        opt_usage_error(program, "%s: \"%s\" is not a whole number from %zu to %zu", what->option, text,
+                        what->min, what->max);
+    opt_usage_error(program,
+                    "%s: \"%s\" is not a list of at most %zu whole numbers from %zu to %zu, as 1,8,32",
+                    what->option, text, what->most, what->min, what->max);
+}
+
+void opt_sizes(const struct program *program, const struct opt_sizes *what, const char *text,
+               size_t *list, size_t *n)
+{
+    *n = 0;
+    opt_no_empty_entry(program, what->option, text);
+    for (const char *at = text; *at;) {
+        char number[32];
+        const size_t len = strcspn(at, ",");
+        snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), at);
+        if (*n == what->most || len >= sizeof number || !parse_count(number, &list[*n]) ||
+            list[*n] < what->min || list[*n] > what->max)
+            refuse_sizes(program, what, text);
+        (*n)++;
+        at += len + (at[len] == ',');
+    }
+}
+
+size_t opt_bytes(const struct program *program, const char *option, const char *text)
+{
+    size_t bytes;
+    if (parse_bytes(text, &bytes))
+        return bytes;
+    opt_usage_error(program, "%s: needs a size, as 4G, 512M or a number of bytes; found \"%s\"", option,
+                    text);
+}

@@ -1,0 +1,41 @@
+/* Macros for rows of option tables, and rows that several programs share. A file that uses them
+ * first defines
+ *
+ *   #define AT(field) offsetof(struct tune_options, field) */
+#ifndef BMC_OPT_ROWS_H
+#define BMC_OPT_ROWS_H
+
+#include "base/vm.h"
+#include "report/table.h"
+#include "opt/opt.h"
+
+/* clang-format off */
+#define HEADING(text) {OPT_HEADING, text, NULL, NULL, NULL, 0, 0, 0, NULL, false}
+#define FLAG(name, letters, field, help) {OPT_FLAG, name, letters, NULL, help, AT(field), 0, 0, NULL, false}
+#define TEXT(name, letters, arg, field, help) {OPT_TEXT, name, letters, arg, help, AT(field), 0, 0, NULL, false}
+#define LIST(name, letters, arg, field, help) {OPT_LIST, name, letters, arg, help, AT(field), 0, 0, NULL, false}
+#define PATH(name, letters, arg, field, help) {OPT_TEXT, name, letters, arg, help, AT(field), 0, 0, NULL, true}
+#define OUTPUT(name, letters, role, field, help) {OPT_TEXT, name, letters, "FILE", help, AT(field), 0, 0, NULL, role}
+#define SIZE(name, letters, field, min, max, help) {OPT_SIZE, name, letters, "N", help, AT(field), min, max, NULL, false}
+#define TOKENS(name, letters, field, min, max, help) {OPT_TOKENS, name, letters, "N", help, AT(field), min, max, NULL, false}
+#define TOKENS_INT(name, letters, field, min, max, help) {OPT_TOKENS_INT, name, letters, "N", help, AT(field), min, max, NULL, false}
+#define INT(name, letters, field, min, max, help) {OPT_INT, name, letters, "N", help, AT(field), min, max, NULL, false}
+#define REAL(name, arg, field, min, max, help) {OPT_REAL, name, NULL, arg, help, AT(field), min, max, NULL, false}
+#define CHOICE(name, arg, field, choices, help) {OPT_CHOICE, name, NULL, arg, help, AT(field), 0, 0, choices, false}
+#define NAMES(name, arg, field, choices, help) {OPT_TEXT, name, NULL, arg, help, AT(field), 0, 0, choices, false}
+
+#define MANY 1e15
+
+/* Rows shared by several programs; parameters are the parts that differ. */
+#define ROW_CACHE_TYPE(usual) CHOICE("cache-type", "TYPE", kv_type, CHOICES_CACHES, "element type of the KV cache: {} (default " usual ")")
+#define ROW_ATTEND CHOICE("attend", "WHICH", rows, "padded|valid", "KV entries that attention reads: padded (with the padding of the policy) or valid (only those of tokens) (default padded)")
+#define ROW_ALLOC CHOICE("alloc", "HOW", alloc, VM_ALLOCS, "how cache memory is allocated: malloc, mmap (4 KiB pages) or thp (transparent huge pages) (default malloc)")
+#define ROW_ATTN NAMES("attn", "BACKEND", attn, CHOICES_ATTN, "attention backend: {} (default fused)")
+#define ROW_ISA NAMES("isa", "SET", isa, CHOICES_ISA, "instruction set: {} (default: BMC_ISA, else the last that is no slower on this CPU than those before it)")
+#define ROW_PRECISION NAMES("precision", "P", precision, CHOICES_PRECISION, "arithmetic of matrix products: f32 (weights are dequantised), int8 (with quantised weights: activations are quantised), bf16 or bf16x2 (with bf16 weights: activations are rounded to one bf16, or to the sum of two) (default int8 with quantised weights or cache, else bf16x2 on bf16 and amx, else f32)")
+#define ROW_PROFILE(what) PATH("profile", NULL, "FILE", profile, "tuned profile" what " (default: bmc/profile in $XDG_CONFIG_HOME or ~/.config)")
+#define ROW_THREADS SIZE("threads", "t", threads, 1, 4096, "threads (default: all cores available to the process)")
+#define ROW_FORMAT(help) CHOICE("format", "FORMAT", format, TABLE_FORMATS, help)
+/* clang-format on */
+
+#endif

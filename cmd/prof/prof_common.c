@@ -1,0 +1,413 @@
+/* Setup and output common to the subcommands. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "quant/cache_types.h"
+#include "base/threads.h"
+#include "cli.h"
+#include "isa.h"
+#include "model/family/family.h"
+#include "prof/prof.h"
+
+void prof_list(const char *text, const char *option, size_t min, size_t *list, size_t *n)
+{
+    const struct opt_sizes what = {option, min, 1 << 30, PROF_MAX_LIST};
+    opt_sizes(&prof_program, &what, text, list, n);
+}
+
+size_t prof_one(const char *text, const char *option, size_t min)
+{
+    const struct opt_sizes what = {option, min, 1 << 30, 1};
+    size_t number, n;
+    opt_sizes(&prof_program, &what, text, &number, &n);
+    return number;
+}
+
+/* Failures of the whole run, reported at its end. */
+static struct failures failures;
+
+static void add_contender(struct prof *prof, char *text, bool is_default)
+{
+    struct err err;
+    const struct prof_options *o = prof->options;
+    struct contender *contender = &prof->contender[prof->n_contenders];
+    if (prof->n_contenders == PROF_MAX_LIST)
+        opt_usage_error(&prof_program, "--kv: at most %d policies can be compared", PROF_MAX_LIST);
+    contender->text = text;
+    if (kv_spec_parse(&contender->spec, text, &err) < 0)
+        opt_usage_error(&prof_program, "%s", err.text);
+    if (o->lockstep && is_default && !kv_spec_can_lockstep(&contender->spec))
+        return;
+    if (o->lockstep && !kv_spec_can_lockstep(&contender->spec))
+        opt_usage_error(&prof_program, "--lockstep: cache policy \"%s\" cannot grow in lockstep", text);
+    contender->spec.alloc = (enum vm_alloc)o->alloc;
+    contender->spec.lockstep = o->lockstep;
+    contender->spec.attend_valid = o->rows;
+    prof->n_contenders++;
+}
+
+/* True if the text after a comma is a parameter of the preceding policy:
+ * "headwise:ram=1G,group=2". */
+static bool is_parameter(const char *text)
+{
+    const char *end = text + strcspn(text, "=:,");
+    return *end == '=';
+}
+
+static char *next_policy(char **rest)
+{
+    char *text = *rest, *comma = strchr(text, ',');
+    while (comma && is_parameter(comma + 1))
+        comma = strchr(comma + 1, ',');
+    if (comma)
+        *comma = 0;
+    *rest = comma ? comma + 1 : NULL;
+    return text;
+}
+
+static int open_contenders(struct prof *prof, struct err *err)
+{
+    const struct prof_options *o = prof->options;
+    const char *list = o->kv ? o->kv : prof_default_kv[o->command];
+    opt_no_empty_entry(&prof_program, "--kv", list);
+    prof->texts = strdup(list);
+    if (!prof->texts)
+        return err_set(err, "out of memory");
+    for (char *rest = prof->texts; rest;)
+        add_contender(prof, next_policy(&rest), !o->kv);
+    return 0;
+}
+
+static int open_shape(struct prof *prof, struct err *err)
+{
+    const struct prof_options *o = prof->options;
+    struct report *report = &prof->report;
+    char path[16384];
+    if (o->shape) {
+        if (cli_models_dir(path, sizeof path, err) < 0)
+            return -1;
+        report->shape = o->shape;
+        report->weight_type = o->type < 0 ? DTYPE_BF16 : (enum dtype)o->type;
+        return shape_configure(path, o->shape, &report->run.config, err);
+    }
+    if (!o->model && cli_default_model("grimm", "-m", path, sizeof path, err) < 0)
+        return -1;
+    if (model_open(&prof->model, o->model ? o->model : path, err) < 0)
+        return -1;
+    report->shape = prof->model->path;
+    report->run.config = prof->model->config;
+    report->weight_type = model_weight_type(prof->model);
+    hash_hex(&prof->model->file.model_id, HASH_BYTES, report->model_id);
+    return 0;
+}
+
+static bool any_quantized(const struct prof *prof)
+{
+    return (prof->model ? model_is_quantized(prof->model)
+                        : dtype_is_quantized(prof->report.weight_type)) ||
+           dtype_is_quantized(prof->report.run.kv_type);
+}
+
+static int set_layers(struct prof *prof, struct err *err)
+{
+    const size_t layers = prof->options->layers;
+    struct config *config = &prof->report.run.config;
+    if (!layers)
+        return 0;
+    if (layers > config->layers)
+        return err_set(err, "--layers %zu: %s has %zu", layers, prof->report.shape, config->layers);
+    config->layers = layers;
+    if (prof->model)
+        prof->model->config.layers = layers;
+    return 0;
+}
+
+/* Opens the snapshot that steps resume; N must exceed its tokens. */
+static int open_snapshot(struct prof *prof, struct err *err)
+{
+    const struct prof_options *o = prof->options;
+    struct run *run = &prof->report.run;
+    size_t rows = 0, least = SIZE_MAX;
+    if (!o->load_kv)
+        return 0;
+    if (snapshot_open(&prof->snapshot, o->load_kv, prof->model, err) < 0)
+        return -1;
+    run->snapshot = prof->snapshot;
+    if (o->kv_type < 0)
+        run->kv_type = snapshot_type(prof->snapshot);
+    if (run->kv_type != snapshot_type(prof->snapshot))
+        cli_say(stderr, "%s: %s: its KV entries are %s and are converted to %s\n", prof_program.name,
+                o->load_kv, cache_type_name(snapshot_type(prof->snapshot)),
+                cache_type_name(run->kv_type));
+    for (size_t i = 0; i < prof->snapshot->file.n_seqs; i++) {
+        rows = size_max(rows, run_snapshot_rows(prof->snapshot, i));
+        least = size_min(least, run_snapshot_rows(prof->snapshot, i));
+    }
+    if (rows != least)
+        return err_set(err, "%s: its sequences have %zu to %zu tokens; latency needs equal lengths",
+                       o->load_kv, least, rows);
+    run->N = o->context ? o->context : size_min(rows + 512, run->config.context);
+    if (rows >= run->N)
+        return err_set(err, "%s: has %zu tokens, -N %zu must be larger", o->load_kv, rows, run->N);
+    return 0;
+}
+
+/* Sets T from the tuned profile for policies that do not specify it. */
+static int open_tuned(struct prof *prof, struct err *err)
+{
+    const struct prof_options *o = prof->options;
+    const struct run *run = &prof->report.run;
+    bool needed = o->profile != NULL;
+    for (size_t i = 0; i < prof->n_contenders; i++)
+        needed = needed || kv_spec_needs_T(&prof->contender[i].spec);
+    if (!needed)
+        return 0;
+    if (tuned_open(&prof->tuned, prof_program.name, o->profile, run->kernels->isa,
+                   (enum vm_alloc)o->alloc, run->threads, err) < 0)
+        return -1;
+    for (size_t i = 0; i < prof->n_contenders; i++)
+        prof->contender[i].spec.tuner = tuned_for(&prof->tuned, run->attn->name, run->config.heads);
+    return 0;
+}
+
+/* Formats the time as "2026-11-21T17:20:05Z"; "" if unknown. */
+static void utc_now(char *text, size_t size)
+{
+    const time_t now = time(NULL);
+    struct tm utc;
+    if (!gmtime_r(&now, &utc) || !strftime(text, size, "%Y-%m-%dT%H:%M:%SZ", &utc))
+        *text = 0;
+}
+
+size_t prof_longest(const struct prof *prof)
+{
+    const struct config *c = &prof->report.run.config;
+    size_t rolling = 0;
+    for (size_t i = 0; i < prof->n_contenders && c->position != POSITION_LEARNED; i++)
+        rolling += kv_spec_rolling(&prof->contender[i].spec);
+    /* By default, policies limited to the context are measured, too. */
+    return rolling && (prof->options->kv || rolling == prof->n_contenders) ? SIZE_MAX : c->context;
+}
+
+static void limit_to_context(struct prof *prof)
+{
+    const struct config *c = &prof->report.run.config;
+    for (size_t i = 0; i < prof->n_contenders; i++)
+        if (c->position == POSITION_LEARNED || !kv_spec_rolling(&prof->contender[i].spec))
+            prof->contender[i].longest = c->context;
+}
+
+int prof_open(struct prof *prof, const struct prof_options *o, bool with_model, struct err *err)
+{
+    static struct cli_progress progress;
+    static struct counting counting;
+    *prof = (struct prof){.options = o, .rows = json_array()};
+    struct report *report = &prof->report;
+    struct run *run = &report->run;
+    size_t list[PROF_MAX_LIST], n;
+    prof_list(o->batch, "--parallel", 1, list, &n);
+    report->version = BMC_RELEASE;
+    report->commit = *cli_commit ? cli_commit : NULL;
+    utc_now(report->timestamp, sizeof report->timestamp);
+    report->memory_bytes = o->memory_bytes;
+    report->repeat = (int)o->repeat;
+    report->warmup = (int)o->warmup;
+    cli_progress_begin(&progress, "measuring");
+    report->progress = cli_progress;
+    report->arg = &progress;
+    report->failures = &failures;
+    run->threads = o->threads ? (int)o->threads : threads_allowed();
+    run->kv_type = o->kv_type < 0 ? DTYPE_F32 : cache_types[o->kv_type].type;
+    run->seed = (uint64_t)o->seed;
+    run->interrupted = &cli_interrupted;
+    counting_open(&counting);
+    threads_set(run->threads);
+    run->counting = &counting;
+    run->attn = attn_find(o->attn, err);
+    run->kernels = run->attn ? isa_select(o->isa, o->profile, NULL, err) : NULL;
+    if (!run->kernels || open_contenders(prof, err) < 0 || open_shape(prof, err) < 0 ||
+        set_layers(prof, err) < 0 || open_tuned(prof, err) < 0)
+        return -1;
+    run->batch = list[0];
+    const size_t room = o->shape && o->held_rows ? SIZE_MAX : run->config.context;
+    run->N = o->context ? o->context : size_min(o->held_rows + 512, room);
+    if (open_snapshot(prof, err) < 0 ||
+        precision_parse(&run->precision, o->precision, run->kernels, any_quantized(prof), err) < 0)
+        return -1;
+    if (!o->shape && run->N > prof_longest(prof))
+        return err_set(err, "-N %zu is beyond the model's context of %zu", run->N, run->config.context);
+    if (!o->shape) {
+        limit_to_context(prof);
+        return 0;
+    }
+    /* Shapes have no weights that limit the context: extend its positions. */
+    run->config.context = size_max(run->config.context, run->N);
+    return with_model ? model_synthesize(&prof->model, &run->config, o->shape, report->weight_type,
+                                         run->seed, err)
+                      : 0;
+}
+
+void prof_close(struct prof *prof)
+{
+    if (prof->report.arg)
+        cli_progress_end(prof->report.arg);
+    if (prof->report.run.counting)
+        counting_close(prof->report.run.counting);
+    snapshot_close(prof->snapshot);
+    model_close(prof->model);
+    tuned_close(&prof->tuned);
+    free(prof->texts);
+    json_decref(prof->rows);
+}
+
+bool prof_same_in_all(const json_t *rows, const char *key)
+{
+    for (size_t i = 1; i < json_array_size(rows); i++)
+        if (!json_equal(json_object_get(json_array_get(rows, i), key),
+                        json_object_get(json_array_get(rows, 0), key)))
+            return false;
+    return true;
+}
+
+/* Members that become columns only if they differ between rows. */
+#define SAME "batch beams n_prompt n_gen depth "
+
+static bool is_listed(const char *name, const char *names)
+{
+    const size_t len = strlen(name);
+    for (const char *at = names; *at; at += strcspn(at, " "), at += strspn(at, " "))
+        if (strncmp(at, name, len) == 0 && (!at[len] || at[len] == ' '))
+            return true;
+    return false;
+}
+
+/* Prints "shape opt-6.7b, layers 1, ..." above tables, without members that are columns. */
+static int add_setup(const json_t *rows, const char *columns, struct buf *text, struct err *err)
+{
+    static const char setup[] =
+        "shape layers N " SAME "weight_type kv_type attn isa precision attended alloc threads repeat "
+        "seed cpu version commit timestamp";
+    enum { LINE = 100 };
+    json_t *picked, *value;
+    const char *key;
+    size_t column = 0;
+    int rc = table_pick(json_array_get(rows, 0), setup, &picked, err);
+    json_object_foreach(picked, key, value)
+    {
+        struct buf one = {0};
+        if (rc < 0)
+            break;
+        if (is_listed(key, columns))
+            continue;
+        rc = prof_same_in_all(rows, key) ? json_format(value, 0, &one, err)
+                                         : buf_addf(&one, err, "by row");
+        const bool quoted = one.len >= 2 && one.data[0] == '"';
+        const size_t width = strlen(key) + one.len + 3 - 2 * quoted;
+        const char *glue = !text->len ? "" : column + width > LINE ? ",\n" : ", ";
+        column = *glue == ',' && glue[1] == '\n' ? width : column + width;
+        if (rc == 0)
+            rc = buf_addf(text, err, "%s%s %.*s", glue, key, (int)(quoted ? one.len - 2 : one.len),
+                          one.data + quoted);
+        buf_release(&one);
+    }
+    json_decref(picked);
+    return rc < 0 ? -1 : buf_addf(text, err, "\n\n");
+}
+
+static bool is_error(const json_t *row) { return json_object_get(row, "error") != NULL; }
+
+/* Removes columns that have one value in all rows and are part of the setup line. */
+static int drop_same(const json_t *rows, struct buf *columns, struct err *err)
+{
+    struct buf kept = {0};
+    int rc = 0;
+    for (const char *at = columns->data; rc == 0 && *at; at += strspn(at, " ")) {
+        char name[PROF_FIELD_BYTES];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, " "), at);
+        at += strcspn(at, " ");
+        if (!is_listed(name, SAME) || json_array_size(rows) < 2 || !prof_same_in_all(rows, name))
+            rc = buf_addf(&kept, err, "%s%s", kept.len ? " " : "", name);
+    }
+    buf_release(columns);
+    *columns = kept;
+    return rc;
+}
+
+int prof_print_rows(const struct prof *prof, const struct prof_options *o, const json_t *rows,
+                    const char *usual, struct err *err)
+{
+    const enum table_format format = (enum table_format)o->format;
+    const bool brief = format == TABLE_TEXT || format == TABLE_MD;
+    const bool picks = brief || (format == TABLE_CSV && o->columns);
+    struct buf text = {0}, columns = {0};
+    json_t *shown = picks ? NULL : json_incref((json_t *)(uintptr_t)rows);
+    int rc = picks ? prof_choose_columns(prof, o, rows, usual, &columns, err) : 0;
+    if (rc == 0 && brief && !o->columns)
+        rc = drop_same(rows, &columns, err);
+    if (rc == 0 && picks)
+        rc = table_pick_all(rows, columns.data, &shown, err);
+    for (size_t i = json_array_size(rows); brief && rc == 0 && i-- > 0;)
+        if (is_error(json_array_get(rows, i)) && !json_object_get(json_array_get(shown, i), "policy"))
+            json_array_remove(shown, i); /* a failed row without values */
+    if (brief && rc == 0)
+        rc = add_setup(rows, columns.data, &text, err);
+    if (rc == 0)
+        rc = brief ? table_write_human(shown, format, &text, err)
+                   : table_write(shown, NULL, format, &text, err);
+    if (rc == 0)
+        fwrite(text.data, 1, text.len, stdout);
+    json_decref(shown);
+    buf_release(&text);
+    buf_release(&columns);
+    return rc;
+}
+
+/* Lists the policies that failed for reason `why`, "iterative, bmc", and marks them as reported. */
+static void join_policies(const char *why, char *text, size_t size)
+{
+    size_t used = 0;
+    *text = 0;
+    for (size_t i = 0; i < failures.n && used < size; i++) {
+        struct failure *failure = &failures.list[i];
+        if (failure->told || strcmp(failure->why.text, why) != 0)
+            continue;
+        used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", failure->policy);
+        for (size_t k = 0; k < failures.n; k++)
+            if (strcmp(failures.list[k].policy, failure->policy) == 0)
+                failures.list[k].told = true;
+    }
+}
+
+int prof_conclude(struct err *err)
+{
+    char policies[256];
+    int rc = 0;
+    for (size_t i = 0; i < failures.n; i++) {
+        if (failures.list[i].told)
+            continue;
+        if (rc < 0)
+            cli_say(stderr, "%s: %s\n", prof_program.name, err->text);
+        join_policies(failures.list[i].why.text, policies, sizeof policies);
+        rc = err_set(err, "%s: %s", policies, failures.list[i].why.text);
+    }
+    failures_release(&failures);
+    return rc;
+}
+
+static bool any_measured(const json_t *rows)
+{
+    for (size_t i = 0; i < json_array_size(rows); i++)
+        if (!is_error(json_array_get(rows, i)))
+            return true;
+    return false;
+}
+
+int prof_print(const struct prof *prof, const char *columns, struct err *err)
+{
+    if (prof->report.arg)
+        cli_progress_end(prof->report.arg);
+    if (failures.n && !any_measured(prof->rows))
+        return prof_conclude(err);
+    return prof_print_rows(prof, prof->options, prof->rows, columns, err);
+}

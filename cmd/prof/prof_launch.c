@@ -1,0 +1,134 @@
+/* Runs a program and collects its output. */
+#include "prof/prof_launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+int command_add(struct command *command, struct err *err, const char *format, ...)
+{
+    char word[8192];
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(word, sizeof word, format, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= sizeof word)
+        return err_set(err, "a word of a command is too long");
+    command->n++;
+    return buf_add(&command->words, word, (size_t)n + 1, err);
+}
+
+int command_add_text(struct command *command, const char *text, size_t t, struct err *err)
+{
+    int rc = 0;
+    for (text += strspn(text, " "); *text && rc == 0; text += strspn(text, " ")) {
+        const int len = (int)strcspn(text, " ");
+        const char *mark = strstr(text, "%t");
+        const int before = mark ? (int)(mark - text) : len;
+        if (before + 2 <= len)
+            rc = command_add(command, err, "%.*s%zu%.*s", before, text, t, len - before - 2, mark + 2);
+        else
+            rc = command_add(command, err, "%.*s", len, text);
+        text += len;
+    }
+    return rc;
+}
+
+void command_release(struct command *command)
+{
+    buf_release(&command->words);
+    command->n = 0;
+}
+
+/* The argument vector; the caller frees it. */
+static char **list_words(const struct command *command, struct err *err)
+{
+    char **list = mem_zalloc(command->n + 1, sizeof *list);
+    char *at = command->words.data;
+    for (size_t i = 0; list && i < command->n; i++, at += strlen(at) + 1)
+        list[i] = at;
+    if (!list)
+        err_set(err, "out of memory for a command");
+    return list;
+}
+
+static int start(char **words, int input_fd, int output_fd, int error_fd, pid_t *pid)
+{
+    posix_spawn_file_actions_t actions;
+    int rc = posix_spawn_file_actions_init(&actions);
+    if (rc != 0)
+        return rc;
+    if ((rc = posix_spawn_file_actions_adddup2(&actions, input_fd, STDIN_FILENO)) == 0 &&
+        (rc = posix_spawn_file_actions_adddup2(&actions, output_fd, STDOUT_FILENO)) == 0 &&
+        (!error_fd || (rc = posix_spawn_file_actions_adddup2(&actions, error_fd, STDERR_FILENO)) == 0))
+        rc = posix_spawnp(pid, words[0], &actions, NULL, words, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    return rc;
+}
+
+static int read_all(int fd, struct buf *output, struct err *err)
+{
+    enum { BLOCK = 1 << 16 };
+    for (;;) {
+        if (buf_reserve(output, BLOCK, err) < 0)
+            return -1;
+        const ssize_t n = cli_read(fd, output->data + output->len, BLOCK);
+        if (n < 0)
+            return err_errno(err, "cannot read what a program prints");
+        if (n == 0)
+            return 0;
+        output->len += (size_t)n;
+    }
+}
+
+/* Sets the error for an exit status other than 0. */
+static int judge(pid_t pid, const char *name, struct err *err)
+{
+    int status;
+    if (cli_interrupted)
+        kill(pid, SIGTERM);
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return err_errno(err, "%s: cannot be waited for", name);
+    if (cli_interrupted)
+        return err_set(err, "interrupted");
+    if (WIFSIGNALED(status))
+        return err_set(err, "%s was ended by signal %d", name, WTERMSIG(status));
+    return WEXITSTATUS(status) == 0 ? 0
+                                    : err_set(err, "%s ended with status %d: see its messages above",
+                                              name, WEXITSTATUS(status));
+}
+
+int command_run(const struct command *command, int input_fd, struct buf *output, struct err *err)
+{
+    int end[2], rc = -1;
+    pid_t pid;
+    char **words = list_words(command, err);
+    if (!words)
+        return -1;
+    if (lseek(input_fd, 0, SEEK_SET) < 0 || pipe2(end, O_CLOEXEC) < 0) {
+        free(words);
+        return err_errno(err, "%s: cannot be started", command->words.data);
+    }
+    const int failure = start(words, input_fd, end[1], command->errors, &pid);
+    close(end[1]);
+    if (failure) {
+        errno = failure;
+        err_errno(err, "%s: cannot be started", words[0]);
+    } else {
+        rc = read_all(end[0], output, err);
+        if (judge(pid, words[0], err) < 0)
+            rc = -1;
+    }
+    close(end[0]);
+    free(words);
+    return rc;
+}

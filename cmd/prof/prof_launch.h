@@ -1,0 +1,27 @@
+/* Runs other programs and collects their output. */
+#ifndef BMC_PROF_LAUNCH_H
+#define BMC_PROF_LAUNCH_H
+
+#include "base/mem.h"
+
+/* A command line under construction. */
+struct command {
+    struct buf words; /* NUL-terminated words */
+    size_t n;
+    int errors; /* descriptor for its stderr; 0: inherited */
+};
+
+/* Adds one formatted word. */
+int command_add(struct command *command, struct err *err, const char *format, ...)
+    PRINTF_LIKE(3, 4) MUST_USE;
+
+/* Adds the words of a text, with "%t" replaced by `t`. */
+int command_add_text(struct command *command, const char *text, size_t t, struct err *err) MUST_USE;
+void command_release(struct command *command);
+
+/* Runs the command with `input_fd`, rewound, as standard input, and appends its standard output to
+ * `output`. Exit statuses other than 0 are errors; signals to this program end the command. */
+int command_run(const struct command *command, int input_fd, struct buf *output,
+                struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,229 @@
+/* The options of bmc-prof and the subcommands that use them; the others reject them. --help, man
+ * page and completions come from this table. */
+#include <assert.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "opt/opt_rows.h"
+#include "prof/prof.h"
+
+#define AT(field) offsetof(struct prof_options, field)
+
+/* Bits of the subcommands that use an option; a row without them does not compile. */
+enum {
+    POLICIES = 1 << PROF_POLICIES,
+    SWEEP = 1 << PROF_SWEEP,
+    LATENCY = 1 << PROF_LATENCY,
+    BENCH = 1 << PROF_BENCH,
+    USECASES = 1 << PROF_USECASES,
+    MEMORY = 1 << PROF_MEMORY,
+    INSTANCES = 1 << PROF_INSTANCES,
+    RANKS = 1 << PROF_RANKS,
+    ROOF = 1 << PROF_ROOF,
+    HEADS = 1 << PROF_HEADS,
+    COMPARE = 1 << PROF_COMPARE,
+    BLOCKS = POLICIES | SWEEP,                  /* subcommands that run the attention block */
+    STEPS = LATENCY | BENCH | USECASES | RANKS, /* subcommands that run whole forward passes */
+    RUNS = BLOCKS | STEPS,
+    CACHES = RUNS | MEMORY, /* subcommands that use a KV cache */
+    MEASURING = CACHES | INSTANCES | ROOF | HEADS,
+};
+
+const char *const prof_default_kv[PROF_COMMANDS] = {
+    [PROF_POLICIES] = PROF_ALL_KV,
+    [PROF_SWEEP] = "bmc",
+    [PROF_LATENCY] = "iterative,bmc",
+    [PROF_BENCH] = "bmc",
+    [PROF_USECASES] = "paged:16,iterative,upfront,bmc,reserve", /* BMC paper, table II */
+    [PROF_MEMORY] = PROF_ALL_KV,
+    [PROF_INSTANCES] = "iterative,paged:16,bmc",
+    [PROF_RANKS] = "bmc",
+    [PROF_ROOF] = "bmc",
+    [PROF_HEADS] = "upfront",
+};
+
+/* clang-format off */
+static const struct {
+    unsigned used_by;
+    struct opt opt;
+} table[] = {
+    {0, HEADING("Workload")},
+    {CACHES | INSTANCES | HEADS, PATH("model", "m", "FILE", model, "model file (default: the bundled model)")},
+    {CACHES, NAMES("shape", "SHAPE", shape, CHOICES_SHAPES, "model with random weights instead of a file; the shape is a name from shapes/, or a path")},
+    {CACHES, SIZE("layers", NULL, layers, 1, 1024, "number of layers to run (default: all)")},
+    {STEPS, CHOICE("type", "TYPE", type, CHOICES_TYPES, "type of the random weights: {} (default bf16)")},
+    {BLOCKS | LATENCY | BENCH | MEMORY | HEADS, TOKENS("ctx-size", "N", context, 1, MANY, "N, the context that a sequence grows to (default: 512, at most the model's; with --depth and --load-kv 512 beyond that depth); bench: the least context of a shape; memory: by default prompt and generated tokens together")},
+    {CACHES | INSTANCES, TEXT("parallel", "np", "LIST", batch, "batch size in sequences; bench, usecases, memory, instances and ranks take a list, as 1,8,32 (default 1)")},
+    {BENCH | MEMORY | INSTANCES | RANKS, TEXT("prompt", "p", "LIST", prompt, "prompt lengths; instances and ranks take one (default 128)")},
+    {BENCH | MEMORY | INSTANCES | RANKS, TEXT("gen", "n", "LIST", gen, "numbers of generated tokens; instances and ranks take one (default 32)")},
+    {MEMORY, TEXT("beams", NULL, "LIST", beams, "beams per prompt, each with its own generated tokens (default 1)")},
+    {MEMORY | USECASES, TEXT("memory", NULL, "SIZE", memory, "memory for the KV cache, as 4G or 512M: usecases runs as many sequences as fit, memory reports how many fit")},
+    {BENCH | LATENCY, TEXT("depth", "d", "LIST", depth, "context depth, filled with synthetic KV entries, as 4096 or 4K; latency takes one number (default 0)")},
+    {USECASES, TEXT("cases", NULL, "LIST", cases, "prompt and generated lengths (default: of 128:128,128:1920,1920:128,1920:1920 those that fit the context)")},
+    {LATENCY, PATH("load-kv", NULL, "FILE", load_kv, "start from the sequences of this snapshot")},
+    {HEADS, PATH("file", "f", "FILE", text, "text for which retrieval scores are computed; - is standard input, the default")},
+    {HEADS, {OPT_TOKENS, "sink", NULL, "ROWS", "attention sinks: initial tokens that every head sees (default 4)", AT(sink), 0, 1 << 30, NULL, false}},
+    {HEADS, {OPT_TOKENS, "recent", NULL, "ROWS", "recent tokens that every head sees (default 256)", AT(recent), 1, 1 << 30, NULL, false}},
+    {HEADS, REAL("sparsity", "PART", sparsity, 0, 1, "share of streaming heads: those with the lowest retrieval scores (default 0.5)")},
+    {0, HEADING("KV cache and machine")},
+    {POLICIES | STEPS | MEMORY | INSTANCES, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with parameters as of bmc-gen --kv")},
+    {CACHES, ROW_CACHE_TYPE("f32, or that of the snapshot")},
+    {RUNS, ROW_ATTEND},
+    {CACHES, ROW_ALLOC},
+    {RUNS, FLAG("lockstep", NULL, lockstep, "grow a batch as one tensor (iterative, upfront and bmc)")},
+    {RUNS, ROW_ATTN},
+    {RUNS | HEADS, ROW_ISA},
+    {STEPS | HEADS, ROW_PRECISION},
+    {POLICIES | STEPS | MEMORY, ROW_PROFILE(" made by bmc-tune, for T of bmc, or none")},
+    {MEASURING, ROW_THREADS},
+    {RUNS, INT("seed", "s", seed, 0, 9e18, "seed of random weights, tokens and KV entries (default 0)")},
+    {INSTANCES, TEXT("launcher", NULL, "COMMAND", launcher, "command that starts several processes; %t becomes the threads of each, and -n with their number is appended (default mpirun --bind-to core --map-by slot:PE=%t)")},
+    {RANKS, TEXT("ranks", NULL, "LIST", ranks, "numbers of hosts like this one (default 2,4,8)")},
+    {RANKS, TEXT("network", NULL, "RATE,LATENCY", network, "network between the hosts, as 100Gb,2us: bits per second, and latency between programs (default 10Gb,20us)")},
+    {0, HEADING("Measuring")},
+    {RUNS | INSTANCES | ROOF | COMPARE, SIZE("repeat", "r", repeat, 1, 64, "rounds; configurations that are compared alternate in each (default 3; bench 5; latency and usecases 1; compare --against 8)")},
+    {RUNS, SIZE("warmup", NULL, warmup, 0, 64, "unmeasured rounds before (default 0; bench and usecases 1)")},
+    {LATENCY, TOKENS("every", NULL, every, 1, MANY, "tokens per row of output (default 1/32 of them)")},
+    {BENCH | ROOF | MEMORY, SIZE("megabytes", NULL, megabytes, 1, 1 << 20, "size of the blocks that are read and copied; limit of the caches that memory grows (default 512)")},
+    {COMPARE, PATH("against", NULL, "PROGRAM", against, "another build of bmc-prof to compare with: both run the subcommand and options after --, in turns")},
+    {COMPARE, REAL("tolerance", "PERCENT", tolerance, 0, 1000, "slowdown of the second file, or of this build, up to which the exit status is 0 (default 5)")},
+    {0, HEADING("Output")},
+    {MEASURING | COMPARE, ROW_FORMAT("{}; the first two show the main columns only, with units (default table)")},
+    {MEASURING | COMPARE, TEXT("columns", NULL, "LIST", columns, "columns of table, md and csv: names of fields separated by commas, or all (default: the main ones in table and md, all in csv)")},
+    {HEADS, OUTPUT("output", "o", OPT_WRITES, output, "write the list of retrieval heads, for bmc-gen --retrieval-heads")},
+    {BLOCKS | LATENCY, OUTPUT("plot", NULL, OPT_WRITES, plot, "write an SVG chart")},
+};
+/* clang-format on */
+
+enum { ROWS = ARRAY_LEN(table), TEXT_BYTES = 640, USAGE_BYTES = 1536 };
+
+/* Built from the table above, for opt/opt.h. */
+static struct opt opts[ROWS];
+static const char *usage[PROF_COMMANDS + 1];
+static char operands[128];
+static unsigned takers[ROWS];
+
+const struct program prof_program = {
+    "bmc-prof", "measure cache policies and the machine's limits, and compare two measurements",
+    usage,      opts,
+    ROWS,       operands,
+    takers};
+
+/* Appends formatted text to a string of `size` bytes, which must fit. */
+__attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, const char *format, ...)
+{
+    va_list args;
+    const size_t len = strlen(text);
+    va_start(args, format);
+    const int n = vsnprintf(text + len, size - len, format, args);
+    assert(n >= 0 && (size_t)n < size - len);
+    (void)n;
+    va_end(args);
+}
+
+/* Appends subcommand names: "policies, sweep and latency". */
+static void add_names(char *text, size_t size, unsigned commands)
+{
+    for (unsigned i = 0, left = commands; i < PROF_COMMANDS; i++) {
+        if (!(commands & 1u << i))
+            continue;
+        left &= ~(1u << i);
+        add(text, size, "%s%s", prof_command_names[i],
+            !left                 ? ""
+            : (left & (left - 1)) ? ", "
+                                  : " and ");
+    }
+}
+
+/* Appends " (default: bmc for bench and ranks; ...)", grouping subcommands with equal defaults. */
+static void add_default_kv(char *text, size_t size, unsigned used_by)
+{
+    const char *before = " (default: ";
+    for (unsigned i = 0, left = used_by; left; i++) {
+        unsigned same = 0;
+        for (unsigned k = i; left & 1u << i && k < PROF_COMMANDS; k++)
+            same |= left & 1u << k && strcmp(prof_default_kv[k], prof_default_kv[i]) == 0 ? 1u << k : 0;
+        if (!same)
+            continue;
+        left &= ~same;
+        add(text, size, "%s%s for ", before,
+            strcmp(prof_default_kv[i], PROF_ALL_KV) == 0 ? "all" : prof_default_kv[i]);
+        add_names(text, size, same);
+        before = "; ";
+    }
+    add(text, size, "; ranks takes one)");
+}
+
+/* Builds the help text with subcommands: "bench: ..." if few use the option, "... (not with sweep)"
+ * if most do. Omits roof and compare, which run no model; usage lines are complete. */
+static void describe(size_t row, char *text, size_t size)
+{
+    const unsigned used_by = table[row].used_by, others = RUNS & ~used_by;
+    const bool quant = __builtin_popcount(used_by) <= 3;
+    if (quant) {
+        add_names(text, size, used_by);
+        add(text, size, ": ");
+    }
+    add(text, size, "%s", table[row].opt.help);
+    if (strcmp(table[row].opt.name, "kv") == 0)
+        add_default_kv(text, size, used_by);
+    if (!quant && others) {
+        add(text, size, " (not with ");
+        add_names(text, size, others);
+        add(text, size, ")");
+    }
+}
+
+/* Builds a usage line: the subcommand and all of its options, wrapped. */
+static void list_options(size_t command, char *text, size_t size)
+{
+    enum { WIDTH = 100, INDENT = 18 };
+    const char *files = command == PROF_COMPARE ? " A.json B.json|-- SUBCOMMAND ..." : "";
+    size_t column = INDENT + strlen(prof_command_names[command]) + strlen(files);
+    add(text, size, "%s%s", prof_command_names[command], files);
+    for (size_t i = 0; i < ROWS; i++) {
+        const struct opt *opt = &table[i].opt;
+        char one[64] = "";
+        if (!(table[i].used_by & 1u << command))
+            continue;
+        add(one, sizeof one, "[--%s%s%s]", opt->name, opt->arg ? " " : "", opt->arg ? opt->arg : "");
+        const bool wraps = column + 1 + strlen(one) > WIDTH;
+        add(text, size, wraps ? "\n%*s%s" : "%*s%s", wraps ? INDENT : 1, "", one);
+        column = (wraps ? INDENT : column + 1) + strlen(one);
+    }
+}
+
+void prof_describe(void)
+{
+    static char text[ROWS][TEXT_BYTES], line[PROF_COMMANDS][USAGE_BYTES], all_fields[2048];
+    prof_all_fields(all_fields, sizeof all_fields);
+    for (size_t i = 0; i < ROWS; i++) {
+        opts[i] = table[i].opt;
+        takers[i] = table[i].used_by;
+        if (opts[i].kind == OPT_HEADING)
+            continue;
+        describe(i, text[i], TEXT_BYTES);
+        opts[i].help = text[i];
+        if (strcmp(opts[i].name, "columns") == 0)
+            opts[i].choices = all_fields;
+    }
+    for (size_t i = 0; i < PROF_COMMANDS; i++) {
+        list_options(i, line[i], USAGE_BYTES);
+        usage[i] = line[i];
+        add(operands, sizeof operands, "%s%s", i ? "|" : "", prof_command_names[i]);
+    }
+}
+
+void prof_check_used(const struct operands *given, enum prof_command command)
+{
+    for (size_t i = 0; i < ROWS; i++) {
+        char users[128] = "";
+        if (!given->given[i] || table[i].used_by & 1u << command)
+            continue;
+        add_names(users, sizeof users, table[i].used_by);
+        opt_usage_error(&prof_program, "--%s goes with %s only, not with %s%s", table[i].opt.name,
+                        users, prof_command_names[command],
+                        command == PROF_COMPARE ? "; options of what --against runs follow \"--\""
+                                                : "");
+    }
+}

@@ -1,0 +1,224 @@
+/* bmc-spec: generates the same output as bmc-gen, faster, by speculative decoding. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "cli.h"
+#include "opt/opt_files.h"
+#include "gen/gen_opts.h"
+#include "gen/gen_ranks.h"
+#include "gen/gen_parallel.h"
+#include "spec/speccmd.h"
+
+#define SPEC_AT(field) offsetof(struct spec_cli, field)
+/* clang-format off */
+static const struct opt opts[] = {
+    HEADING("Model and prompt"),
+    GEN_OPTS_MODEL
+    PATH("file", "f", "FILE", file, "read the prompt (or the JSON lines) from a file; - is standard input, the default"),
+    GEN_OPTS_PROMPT
+    HEADING("Drafting"),
+    {OPT_TEXT, "draft", "d", "FILE", "draft model, which must have the same vocabulary (default: the bundled model's draft, when -m is not given)", SPEC_AT(draft), 0, 0, NULL, true},
+    {OPT_TEXT, "model-draft", "md", "FILE", "the same as --draft", SPEC_AT(draft), 0, 0, NULL, true},
+    {OPT_FLAG, "lookup", NULL, NULL, "prompt lookup: draft the tokens that followed an earlier occurrence of the last 4, 3 or 2 tokens", SPEC_AT(lookup), 0, 0, NULL, false},
+    {OPT_FLAG, "lookup-oldest", NULL, NULL, "with --lookup, use the first occurrence, not the latest", SPEC_AT(oldest), 0, 0, NULL, false},
+    {OPT_FLAG, "recycle", NULL, NULL, "token recycling: draft a tree of the target's most likely successors of each token so far", SPEC_AT(recycle), 0, 0, NULL, false},
+    {OPT_TEXT, "draft-max", "k", "N", "draft tokens per sequence and step; 0 is plain decoding; auto adapts the length; a batch stays below --batch-knee in total (default auto)", SPEC_AT(most), 0, 0, "auto", false},
+    {OPT_SIZE, "length-start", NULL, "N", "adaptive draft length: first length (default 7)", SPEC_AT(start), 1, 256, NULL, false},
+    {OPT_SIZE, "length-step", NULL, "N", "adaptive draft length: increase after a fully accepted draft (default 2)", SPEC_AT(step), 1, 256, NULL, false},
+    {OPT_SIZE, "length-mod", NULL, "N", "adaptive draft length: otherwise decrease by 1/N of it (default 10)", SPEC_AT(modulus), 1, 256, NULL, false},
+    {OPT_SIZE, "length-limit", NULL, "N", "adaptive draft length: maximum (default 32)", SPEC_AT(limit), 1, 256, NULL, false},
+    {OPT_TEXT, "tree", NULL, "N", "draft a tree of N tokens instead of a chain; auto chooses chain, tree or no drafting by measured step times", SPEC_AT(tree), 0, 0, "auto", false},
+    {OPT_TEXT, "acceptance", NULL, "FILE", "measured acceptance rates that trees are built for (default: a file for the two models in $XDG_CONFIG_HOME/bmc)", SPEC_AT(acceptance), 0, 0, NULL, true},
+    {OPT_FLAG, "record-acceptance", NULL, NULL, "measure acceptance rates in this run, and write that file", SPEC_AT(record), 0, 0, NULL, false},
+    {OPT_TOKENS, "batch-knee", NULL, "N", "tokens verified per step at no extra latency (default: the tuned profile's; else 32 on amx with bf16 weights, 24 elsewhere with --precision bf16, 16 otherwise, and no limit for a single sequence)", SPEC_AT(batch_knee), 1, 65536, NULL, false},
+    {OPT_FLAG, "always", NULL, NULL, "do not pause drafting where it does not pay", SPEC_AT(always), 0, 0, NULL, false},
+    {OPT_TEXT, "draft-kv", NULL, "POLICY", "cache policy of the draft model, whose cache has the --cache-type, too: {} (default: as --kv)", SPEC_AT(draft_kv), 0, 0, CHOICES_KV, false},
+    {OPT_TOKENS, "draft-ctx-size", "cd", "N", "context of the draft model; when it is full, its newer half is recomputed (default: the context, at most the draft model's)", SPEC_AT(draft_context), 0, MANY, NULL, false},
+    {OPT_REAL, "simulate-acceptance", NULL, "P", "for benchmarks only: accept each draft token with probability P", SPEC_AT(simulate), 0, 1, NULL, false},
+    GEN_OPTS_CHAT
+    GEN_OPTS_SAMPLING
+    GEN_OPTS_BATCHES
+    {OPT_CHOICE, "ragged", NULL, "HOW", "attention over a batch with different numbers of draft tokens: one (a single call), pad (a call padded to the longest) or split (a call per sequence) (default one)", SPEC_AT(ragged), 0, 0, "one|pad|split", false},
+    {OPT_SIZE, "samples", NULL, "N", "sample N answers to one prompt, one JSON object per line, ordered by mean log-probability; temperature 0.8 unless --temp is given", SPEC_AT(samples), 1, 4096, NULL, false},
+    {OPT_TEXT, "budget", NULL, "TIME", "with --samples, print those finished in this time, as 2.5s or 800ms", SPEC_AT(budget), 0, 0, NULL, false},
+    GEN_OPTS_SNAPSHOTS
+    HEADING("Output"),
+    GEN_OPTS_OUTPUT
+    GEN_OPTS_MACHINE
+    GEN_OPTS_RANKS
+};
+/* clang-format on */
+
+static const char *const usage[] = {
+    "[-m MODEL.bmc] [-d DRAFT.bmc | --lookup | --recycle] -p TEXT [OPTION ...]",
+    "[-m MODEL.bmc] [-d DRAFT.bmc] --jsonl [-np N] < REQUESTS > RESULTS",
+    "[-m MODEL.bmc] [-d DRAFT.bmc] -p TEXT --samples N [--budget TIME]",
+    NULL,
+};
+
+static const struct program program = {
+    "bmc-spec",
+    "generate text with speculative decoding: the same output, faster",
+    usage,
+    opts,
+    ARRAY_LEN(opts),
+    NULL,
+    NULL};
+
+/* Parses "2.5s", "800ms" or a number of seconds. */
+static double parse_budget(const char *text)
+{
+    char number[32];
+    const size_t len = strspn(text, "0123456789.eE+-");
+    double value;
+    if (len < sizeof number) {
+        memcpy(number, text, len);
+        number[len] = 0;
+        const double unit = strcmp(text + len, "ms") == 0                ? 1
+                            : !text[len] || strcmp(text + len, "s") == 0 ? 1e3
+                                                                         : 0;
+        if (unit > 0 && parse_double(number, &value) && value > 0 && isfinite(value))
+            return value * unit;
+    }
+    opt_usage_error(&program, "--budget: needs a time above 0, as 2.5s or 800ms; found \"%s\"", text);
+}
+
+/* Parses a count in [min, max], or "auto". */
+static size_t count_or_auto(const char *name, const char *text, size_t min, size_t max, bool *is_auto)
+{
+    size_t value = 0;
+    *is_auto = strcmp(text, "auto") == 0;
+    if (!*is_auto && (!parse_count(text, &value) || value < min || value > max))
+        opt_usage_error(&program, "--%s: needs auto or a whole number from %zu to %zu; found \"%s\"",
+                        name, min, max, text);
+    return value;
+}
+
+/* Checks the number of draft tokens against -c and -cd; a model's own context is checked once it is
+ * open. */
+static void check_draft_fits(const struct spec_cli *o)
+{
+    const size_t most = o->tree_nodes ? o->tree_nodes : o->k;
+    if (o->gen.context > 0 && most >= (size_t)o->gen.context)
+        opt_usage_error(
+            &program,
+            "%zu draft tokens do not fit the context of %zu tokens: use fewer, or a larger -c", most,
+            (size_t)o->gen.context);
+    if (most && o->draft_context && !o->lookup && !o->recycle && most + WINDOW_REST > o->draft_context)
+        opt_usage_error(&program, "%zu draft tokens do not fit the draft model's window of %zu tokens",
+                        most, o->draft_context);
+}
+
+static void check_policies(const struct spec_cli *o)
+{
+    struct kv_spec kv;
+    struct err err;
+    if (o->draft_kv && kv_spec_parse(&kv, o->draft_kv, &err) < 0)
+        opt_usage_error(&program, "--draft-kv: %s", err.text);
+    if (o->ragged == RAGGED_PAD && o->gen.kv && kv_spec_parse(&kv, o->gen.kv, &err) == 0 &&
+        !kv_spec_can_lockstep(&kv))
+        opt_usage_error(&program,
+                        "--ragged pad needs a KV cache that is one tensor per layer, unlike --kv %s",
+                        o->gen.kv);
+}
+
+enum {
+    DRAFT = 1 << 0,
+    LOOKUP = 1 << 1,
+    RECYCLE = 1 << 2,
+    OLDEST = 1 << 3,
+    LENGTH = 1 << 4,    /* -k N */
+    TREE = 1 << 5,      /* --tree N or auto */
+    TREE_SIZE = 1 << 6, /* --tree N */
+    BATCH_KNEE = 1 << 7,
+    SAMPLES = 1 << 8,
+    NOT_WITH_SAMPLES = 1 << 9,
+    GREEDY = 1 << 10,
+    BUDGET = 1 << 11,
+    MODEL = 1 << 12,
+};
+
+static const struct usage_rule rules[] = {
+    {DRAFT | LOOKUP | RECYCLE, EXCLUSIVE, 0, "--draft, --lookup and --recycle exclude each other"},
+    {OLDEST, NEEDS, LOOKUP, "--lookup-oldest goes with --lookup"},
+    {TREE, EXCLUDES, LENGTH, "--tree and a draft length (-k) exclude each other"},
+    {TREE, EXCLUDES, LOOKUP, "--lookup drafts one token for each position: there is no tree"},
+    {BATCH_KNEE, EXCLUDES, LENGTH | TREE_SIZE,
+     "--batch-knee limits drafts whose size adapts: it excludes -k N and --tree N"},
+    {SAMPLES, EXCLUDES, NOT_WITH_SAMPLES,
+     "--samples excludes --jsonl, --ids, --echo, --save-kv and --prompt-cache"},
+    {BUDGET, NEEDS, SAMPLES, "--budget goes with --samples"},
+    {SAMPLES, EXCLUDES, GREEDY, "--samples with --temp 0 would give the same answer each time"},
+    {MODEL, NEEDS, DRAFT | LOOKUP | RECYCLE,
+     "nothing to draft with: give -d DRAFT.bmc, --lookup or --recycle"},
+};
+
+static void check_usage(struct spec_cli *o, const struct operands *operands)
+{
+    enum { MAX_NODES = TREE_NODES - 1 };
+    const struct gen_options *g = &o->gen;
+    o->k = count_or_auto("draft-max", o->most, 0, MAX_NODES, &o->k_auto);
+    if (o->tree)
+        o->tree_nodes = count_or_auto("tree", o->tree, 1, MAX_NODES, &o->tree_auto);
+    const uint64_t given =
+        (o->draft ? DRAFT : 0) | (o->lookup ? LOOKUP : 0) | (o->recycle ? RECYCLE : 0) |
+        (o->oldest ? OLDEST : 0) | (o->k_auto ? 0 : LENGTH) | (o->tree ? TREE : 0) |
+        (o->tree_nodes ? TREE_SIZE : 0) | (o->batch_knee ? BATCH_KNEE : 0) |
+        (o->samples ? SAMPLES : 0) |
+        (g->jsonl || g->ids || g->echo || g->save_kv || g->prompt_cache ? NOT_WITH_SAMPLES : 0) |
+        (g->sampling.temp <= 0 ? GREEDY : 0) | (o->budget ? BUDGET : 0) | (g->model ? MODEL : 0);
+    usage_check(&program, given, rules, ARRAY_LEN(rules));
+    o->budget_ms = o->budget ? parse_budget(o->budget) : 0;
+    check_draft_fits(o);
+    check_policies(o);
+    gen_check_usage(&program, g, operands);
+}
+
+int main(int argc, char **argv)
+{
+    struct spec_cli o = {
+        .gen = gen_defaults(),
+        .most = "auto",
+        .start = 7,
+        .step = 2,
+        .modulus = 10,
+        .limit = 32,
+        .simulate = -1,
+    };
+    struct operands operands;
+    struct err err;
+    cli_begin(program.name);
+    ranks_mute_errors();
+    opt_parse(&program, argc, argv, &o, &operands);
+    if (isnan(o.gen.sampling.temp) && o.samples)
+        o.gen.sampling.temp = 0.8;
+    check_usage(&o, &operands);
+    gen_finish_options(&program, &o.gen);
+    struct spec_run run = {.gen = {.program = &program, .options = &o.gen, .hooks = &spec_hooks},
+                           .cli = &o};
+    int rc = -1;
+    if (gen_open_ranks(&run.gen, &o.gen, &err) == 0 && gen_choose_seed(&run.gen, &err) == 0 &&
+        opt_files_check(&program, &o, &err) == 0 && gen_open_model(&run.gen, &err) == 0 &&
+        spec_open_draft(&run, &err) == 0 && gen_agree(&run.gen, run.draft, &err) == 0 &&
+        gen_shard_model(&run.gen, &err) == 0 && gen_open_kv(&run.gen, &err) == 0) {
+        if (gen_is_replica(&run.gen))
+            rc = gen_replicate(&run.gen, &err);
+        else if (o.gen.jsonl)
+            rc = gen_jsonl(&run.gen, &err);
+        else if (o.samples)
+            rc = spec_samples(&run, &err);
+        else
+            rc = gen_text(&run.gen, &err);
+        if (rc == 0 && o.record && !gen_is_replica(&run.gen))
+            rc = spec_write_acceptance(&run, &err);
+        if (rc == 0)
+            rc = gen_jsonl_verdict(&run.gen, &err);
+    }
+    rc = gen_end_model_parallel(&run.gen, rc, &err);
+    gen_close_ranks(&run.gen, rc, &err);
+    spec_close_run(&run);
+    gen_release_options(&o.gen);
+    return cli_end(program.name, rc < 0 ? cli_fail(program.name, &err) : CLI_OK);
+}

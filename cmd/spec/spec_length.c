@@ -1,0 +1,54 @@
+/* Draft lengths and tree sizes. */
+#include <string.h>
+
+#include "spec/speccmd.h"
+
+/* Defaults of --batch-knee: batch sizes for which computing takes as long as reading the weights,
+ * larger with bf16 products and AMX tiles (tests/bench/speculation.md). */
+enum { BATCH_KNEE = 16, BATCH_KNEE_BF16 = 24, BATCH_KNEE_AMX = 32, DEFAULT_TREE = 26 };
+
+static size_t default_batch_knee(const struct session_options *s)
+{
+    const bool bf16_products = s->precision == PRECISION_BF16;
+    if (strcmp(s->kernels->isa, "amx") == 0 && (bf16_products || s->precision == PRECISION_BF16X2))
+        return BATCH_KNEE_AMX;
+    return bf16_products ? BATCH_KNEE_BF16 : BATCH_KNEE;
+}
+
+size_t spec_batch_knee(const struct spec_run *run, const struct session_options *s, const char **from)
+{
+    const size_t given = run->cli->batch_knee, tuned = tuned_batch_knee(&run->gen.tuned);
+    if (from)
+        *from = given ? "option" : tuned ? "profile" : "default";
+    return given ? given : tuned ? tuned : default_batch_knee(s);
+}
+
+int spec_set_length(struct spec_run *run, const struct session_options *s, struct err *err)
+{
+    const struct spec_cli *o = run->cli;
+    struct draft_length *length = &run->options.length;
+    const bool tree = o->tree_nodes || (o->recycle && o->k_auto && !o->tree_auto);
+    const char *from;
+    const size_t batch_knee = spec_batch_knee(run, s, &from);
+    /* A single sequence has no limit by default: algorithm 1 of the BASS paper adapts the length to
+     * the measured acceptance. */
+    const bool limited = s->batch > 1 || strcmp(from, "default") != 0;
+    const size_t limit =
+        limited ? size_min(o->limit, draft_length_limit(batch_knee, s->batch)) : o->limit;
+    *length = (struct draft_length){.increment = o->step,
+                                    .modulus = o->modulus,
+                                    .limit = o->k_auto ? limit : o->k,
+                                    .fixed = !o->k_auto};
+    length->now = o->k_auto ? size_min(o->start, limit) : o->k;
+    if (tree)
+        run->options.tree =
+            o->tree_nodes ? o->tree_nodes : size_min(DEFAULT_TREE, size_max(batch_knee, 2) - 1);
+    const size_t most = spec_max_draft(&run->options);
+    if ((!o->k_auto || o->tree_nodes) && most >= s->context)
+        return err_set(
+            err, "%zu draft tokens do not fit the context of %zu tokens: use fewer, or a larger -c",
+            most, s->context);
+    if (!o->record)
+        length->limit = size_min(length->limit, s->context);
+    return 0;
+}

@@ -1,0 +1,158 @@
+/* Opens the draft model, its session and the drafter. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "spec/speccmd.h"
+
+int spec_open_draft(struct spec_run *run, struct err *err)
+{
+    const struct spec_cli *o = run->cli;
+    char path[16384];
+    if (o->lookup || o->recycle)
+        return 0;
+    if (!o->draft && cli_default_model("grimm-draft", "-d", path, sizeof path, err) < 0)
+        return -1;
+    if (model_open(&run->draft, o->draft ? o->draft : path, err) < 0 ||
+        (o->gen.mlock && model_lock(run->draft, err) < 0))
+        return draft_model_error(-1, err);
+    return draft_model_check(run->gen.model, run->draft, err);
+}
+
+/* Sizes forward passes to include draft tokens, and sets the cache layout for --ragged. */
+static int adjust_session(struct gen *gen, struct session_options *s, struct err *err)
+{
+    struct spec_run *run = (struct spec_run *)gen;
+    const struct spec_cli *o = run->cli;
+    run->options.simulate = o->simulate;
+    run->options.always = o->always;
+    run->options.record = o->record;
+    if (spec_set_length(run, s, err) < 0 || spec_read_acceptance(run, err) < 0)
+        return -1;
+    const size_t most = size_max(spec_max_draft(&run->options), o->tree_auto ? AUTO_TREE : 0);
+    if (!size_mul(s->batch, most + 1, &s->rows))
+        return err_set(err, "%zu sequences of %zu draft tokens are too many", s->batch, most);
+    s->split = o->ragged == RAGGED_SPLIT;
+    s->kv.lockstep = o->ragged == RAGGED_PAD;
+    if (s->kv.lockstep && !kv_spec_can_lockstep(&s->kv))
+        return err_set(err,
+                       "--ragged pad needs a KV cache that is one tensor per layer, unlike --kv %s",
+                       kv_spec_name(&s->kv));
+    return 0;
+}
+
+static int open_draft_session(struct spec_run *run, struct err *err)
+{
+    const struct session_options *target = session_options(run->gen.session);
+    const struct spec_cli *o = run->cli;
+    const size_t limit = run->draft->config.context;
+    struct draft_length *length = &run->options.length;
+    struct session_options s = *target;
+    if (o->draft_context > limit)
+        return err_set(err,
+                       "-cd %zu exceeds the draft model's context of %zu tokens: give -cd %zu or less",
+                       o->draft_context, limit, limit);
+    s.context = o->draft_context ? o->draft_context : size_min(limit, target->context);
+    if (o->k_auto) /* an adaptive length is limited, not rejected */
+        length->limit = size_min(length->limit, s.context - size_min(s.context, WINDOW_REST));
+    length->now = size_min(length->now, length->limit);
+    const size_t most = spec_max_draft(&run->options);
+    if (most > 0 && most + WINDOW_REST > s.context)
+        return err_set(err, "%zu draft tokens do not fit the draft model's window of %zu tokens", most,
+                       s.context);
+    s.chunk = size_min(s.chunk, s.context);
+    s.split = false;
+    s.leader = NULL; /* rank 0 runs the whole draft model */
+    if (o->draft_kv) {
+        if (kv_spec_parse(&s.kv, o->draft_kv, err) < 0)
+            return -1;
+        s.kv.tuner = target->kv.tuner;
+        s.kv.alloc = target->kv.alloc;
+        s.kv.attend_valid = target->kv.attend_valid;
+    }
+    if (kv_spec_rolling(&s.kv) && kv_spec_parse(&s.kv, "bmc", err) < 0)
+        return -1; /* the drafter has its own rolling window */
+    s.kv.lockstep = false;
+    return draft_model_error(session_open(&run->draft_session, run->draft, &s, err), err);
+}
+
+static int open_drafter(struct spec_run *run, struct err *err)
+{
+    const struct spec_cli *o = run->cli;
+    const struct model *target = run->gen.model;
+    if (o->lookup)
+        return draft_lookup_open(&run->drafter, 4, 2, o->oldest, err);
+    if (o->recycle)
+        return draft_recycle_open(&run->drafter, target->config.vocab, err);
+    if (open_draft_session(run, err) < 0)
+        return -1;
+    const double cost = (double)model_step_bytes(run->draft) / (double)model_step_bytes(target);
+    return draft_model_open(&run->drafter, run->draft_session, target->config.vocab, cost, err);
+}
+
+/* --tree auto: times forward passes, chooses chain, tree or no drafting, and prints the reason. */
+static int autotune(struct spec_run *run, struct err *err)
+{
+    struct session *session = run->gen.session;
+    struct spec_options *o = &run->options;
+    struct row_times target, draft;
+    struct draft_choice c;
+    const size_t window = run->draft ? session_options(run->draft_session)->context : SIZE_MAX;
+    const size_t space = size_min(session_options(session)->context, batch_space(session));
+    const size_t most =
+        size_min(size_min(AUTO_TREE, space - 1), window - size_min(window, WINDOW_REST));
+    if (most == 0) {
+        run->off = true;
+        if (!run->gen.options->quiet)
+            fprintf(stderr,
+                    "bmc-spec: --tree auto: no drafting: the context has no room for draft tokens\n");
+        return 0;
+    }
+    if (row_times_measure(&target, session, most + 1, true, err) < 0 ||
+        (run->draft &&
+         draft_model_error(row_times_measure(&draft, run->draft_session, most, true, err), err) < 0) ||
+        draft_autotune(&c, &target, run->draft ? &draft : NULL, o->accept,
+                       size_min(o->ranks, run->drafter->ranks), o->length.limit, most, err) < 0)
+        return -1;
+    run->off = c.draft_tokens == 0;
+    o->tree = c.tree ? c.draft_tokens : 0;
+    o->tree_levels = c.levels;
+    if (!c.tree)
+        o->length.limit = o->length.now = c.draft_tokens;
+    if (!run->gen.options->quiet)
+        fprintf(stderr,
+                "bmc-spec: --tree auto: %s%.0zu: %.2f tokens in %.2f ms expected, 1 in %.2f ms "
+                "without; the best chain, of %zu, gains %.2fx, the best tree, of %zu, %.2fx\n",
+                run->off ? "no drafting"
+                : c.tree ? "a tree of "
+                         : "a chain of ",
+                c.draft_tokens, c.tokens, c.ms, c.plain_ms, c.chain, c.chain_gain, c.nodes,
+                c.tree_gain);
+    return 0;
+}
+
+static int opened(struct gen *gen, struct err *err)
+{
+    struct spec_run *run = (struct spec_run *)gen;
+    if (open_drafter(run, err) < 0 ||
+        (run->cli->tree_auto && !run->cli->record && autotune(run, err) < 0))
+        return -1;
+    if (run->off)
+        return 0;
+    if (spec_open(&run->spec, gen->session, run->drafter, &run->options, err) < 0)
+        return -1;
+    gen->strategy = spec_strategy(run->spec);
+    return 0;
+}
+
+void spec_close_run(struct spec_run *run)
+{
+    spec_close(run->spec);
+    drafter_close(run->drafter);
+    session_close(run->draft_session);
+    model_close(run->draft);
+    gen_close(&run->gen);
+}
+
+const struct gen_hooks spec_hooks = {adjust_session, opened, spec_print_stats, spec_stats_fields};

@@ -1,0 +1,77 @@
+/* Modules of bmc-spec; gen/gen.h has those shared with bmc-gen. */
+#ifndef BMC_SPECCMD_H
+#define BMC_SPECCMD_H
+
+#include "decode/spec/draft_autotune.h"
+#include "decode/strategy/spec.h"
+#include "gen/gen.h"
+
+enum ragged { RAGGED_ONE, RAGGED_PAD, RAGGED_SPLIT };
+
+/* Positions of the draft model's window that must remain besides the draft tokens. */
+enum { WINDOW_REST = 2 };
+
+/* Largest tree, in draft tokens, that --tree auto considers. */
+enum { AUTO_TREE = 48 };
+
+struct spec_cli {
+    struct gen_options gen; /* first, since shared rows of the option table refer to it */
+    const char *draft;
+    bool lookup, oldest, recycle;
+    const char *most, *tree;
+    size_t start, step, modulus, limit;
+    size_t batch_knee;
+    const char *acceptance;
+    bool record, always;
+    const char *draft_kv;
+    size_t draft_context;
+    int ragged;
+    double simulate;
+    size_t samples;
+    const char *budget;
+    /* Parsed values. */
+    size_t k, tree_nodes;
+    bool k_auto, tree_auto;
+    double budget_ms; /* 0: none */
+};
+
+/* State of a run. `gen` comes first, so that hooks can convert its address. */
+struct spec_run {
+    struct gen gen;
+    const struct spec_cli *cli;
+    struct model *draft;
+    struct session *draft_session;
+    struct drafter *drafter;
+    struct spec_options options;
+    struct spec *spec; /* NULL: no drafting */
+    char acceptance[8192];
+    bool off; /* --tree auto chose not to draft */
+};
+
+extern const struct gen_hooks spec_hooks;
+
+/* Opens the draft model; fails unless its vocabulary equals the target model's. */
+int spec_open_draft(struct spec_run *run, struct err *err) MUST_USE;
+void spec_close_run(struct spec_run *run);
+
+/* The batch knee: tokens that a forward pass verifies at no extra latency. *from (may be NULL)
+ * names the origin: option, profile or default. The session must be open. */
+size_t spec_batch_knee(const struct spec_run *run, const struct session_options *s, const char **from);
+
+/* Sets the draft length or tree size from -k, --tree and --batch-knee. */
+int spec_set_length(struct spec_run *run, const struct session_options *s, struct err *err) MUST_USE;
+
+/* Acceptance rates by rank of the draft token: reads them into run->options, typical ones if there
+ * is no file; writes them after a run with --record-acceptance. */
+int spec_read_acceptance(struct spec_run *run, struct err *err) MUST_USE;
+int spec_write_acceptance(struct spec_run *run, struct err *err) MUST_USE;
+
+/* --samples: generates several completions of one prompt and prints the best first. */
+int spec_samples(struct spec_run *run, struct err *err) MUST_USE;
+
+/* Print lines and add fields of statistics. */
+void spec_print_stats(const struct gen *gen);
+int spec_stats_fields(const struct gen *gen, const struct gen_stats *stats, json_t *object,
+                      struct err *err) MUST_USE;
+
+#endif

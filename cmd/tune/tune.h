@@ -1,0 +1,75 @@
+/* bmc-tune: options, jobs, output. */
+#ifndef BMC_TUNE_H
+#define BMC_TUNE_H
+
+#include "report/table.h"
+#include "opt/opt.h"
+#include "tune/tunerows.h"
+
+struct tune_options {
+    const char *model, *shape;
+    const char *context, *batch, *spec;
+    size_t layers;
+    int type, kv_type, alloc, state;
+    const char *attn, *isa, *precision, *profile, *constants;
+    size_t threads, rounds, seconds, megabytes, evict;
+    int64_t seed;
+    bool exact, no_sweep, no_knee, dry_run, force, check, quiet;
+    int format;
+    const char *plot;
+};
+
+extern const struct program tune_program;
+
+enum { TUNE_MAX_LIST = 16, TUNE_MAX_POINTS = 2 * TUNE_MAX_LIST * TUNE_MAX_LIST };
+#define TUNE_KNEE_SHAPE "tinyllama-1.1b" /* measures the batch knee if no model is given */
+enum tune_state { TUNE_BOTH, TUNE_COLD, TUNE_HOT };
+
+/* State of a run. */
+struct tune {
+    const struct tune_options *options;
+    struct tune_run run; /* template with batch 1; evictor set: cold measurements */
+    struct evictor evictor;
+    enum precision precision;
+    struct model *model; /* from a file, or NULL */
+    struct config config;
+    const char *shape;          /* name in result rows */
+    char key[72], knee_key[72]; /* profile entries: of the policy, of the batch knee */
+    bool machine;               /* neither -m nor --shape is given */
+    size_t N[TUNE_MAX_LIST], n_N, batch[TUNE_MAX_LIST], n_batch;
+    struct profile profile;     /* results of this run */
+    struct config_point *point; /* [n_points] */
+    size_t n_points;
+};
+
+int tune_open(struct tune *tune, const struct tune_options *options, struct err *err) MUST_USE;
+void tune_close(struct tune *tune);
+
+/* Measures the rates that the points need and puts them into tune->profile. */
+int tune_calibrate(struct tune *tune, struct err *err) MUST_USE;
+
+/* Predicts and measures all configuration points. */
+int tune_points(struct tune *tune, struct err *err) MUST_USE;
+
+/* Measures the batch knee. */
+int tune_knee(struct tune *tune, struct err *err) MUST_USE;
+
+/* Warns of points where fit and measurement contradict each other; fails if one of them would be
+ * written to the profile. */
+int tune_warnings(const struct tune *tune, struct err *err) MUST_USE;
+
+/* Checks before measuring that an existing profile can be read and has space for the results. */
+int tune_check_room(const struct tune *tune, const char *path, struct err *err) MUST_USE;
+
+/* Merges the results into the profile file. */
+int tune_save(struct tune *tune, struct err *err) MUST_USE;
+
+/* --check: 0 if the profile still suits this machine, 1 if not, -1 on errors. */
+int tune_check(struct tune *tune, struct err *err) MUST_USE;
+
+int tune_print(const struct tune *tune, struct err *err) MUST_USE;
+
+/* Writes the chart of --plot: predicted, measured and fitted times of a point over T. */
+int tune_plot(const struct tune *tune, const struct config_point *point, struct err *err) MUST_USE;
+
+#endif

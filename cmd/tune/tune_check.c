@@ -1,0 +1,130 @@
+/* bmc-tune --check: tests whether the profile still suits this machine. */
+#include <math.h>
+#include <string.h>
+
+#include "quant/cache_types.h"
+#include "cli.h"
+#include "tune/tune.h"
+#include "tuned.h"
+
+/* largest acceptable time of the profile's T relative to the present best T */
+#define MOST 1.08
+
+static struct tune_query query_of(const struct tune *tune, size_t N)
+{
+    struct tune_query query = tune_query_of(&tune->run, tune->batch[0], N);
+    query.layers = tune->config.layers;
+    query.k = query.m = 1;
+    query.hot = false;
+    return query;
+}
+
+/* Compares decode times with the profile's T and with the present best T, both by present rates. */
+static int compare(const struct tune *tune, const struct profile *old, json_t *rows, double *worst,
+                   struct err *err)
+{
+    for (size_t i = 0; i < tune->n_N; i++) {
+        const struct tune_query query = query_of(tune, tune->N[i]);
+        struct cost_config point;
+        struct cost_answer now;
+        enum kv_T_from from;
+        const size_t T = profile_T(old, &query, &from);
+        if (!T)
+            return err_set(err,
+                           "the profile has no constants for attention %s and %s rows; run bmc-tune",
+                           query.attn, cache_type_name(query.type));
+        if (!profile_cost_config(&tune->profile, &query, &point) || cost_answer(&point, &now, err) < 0)
+            return -1;
+        const double ratio = cost_config_seconds(&point, T) / now.pow2_s;
+        *worst = fmax(*worst, ratio);
+        if (json_push(rows,
+                      json_pack("{s:I, s:I, s:s, s:I, s:f}", "N", (json_int_t)tune->N[i], "T_profile",
+                                (json_int_t)T, "T_from", kv_T_from_name(from), "T_now",
+                                (json_int_t)now.pow2, "cost_ratio", ratio),
+                      err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Adds how much the rates have changed, at the middle of their size range. */
+static int add_drift(const struct tune *tune, const struct profile *old, struct buf *text,
+                     struct err *err)
+{
+    const struct tune_query query = query_of(tune, 1024);
+    struct cost_config then, now;
+    if (!profile_cost_config(old, &query, &then) || !profile_cost_config(&tune->profile, &query, &now))
+        return 0;
+    const struct cost a = cost_constant_rates(&then), b = cost_constant_rates(&now);
+    return buf_addf(text, err,
+                    "copy_elem_s %.4g in the profile, %.4g now (%.2f times); sdpa_mac_s %.4g, now %.4g "
+                    "(%.2f times)\n",
+                    a.copy_elem_s, b.copy_elem_s, b.copy_elem_s / a.copy_elem_s, a.sdpa_mac_s,
+                    b.sdpa_mac_s, b.sdpa_mac_s / a.sdpa_mac_s);
+}
+
+static int print_check(const struct tune *tune, json_t *rows, const struct buf *drift, double worst,
+                       struct err *err)
+{
+    const enum table_format format = (enum table_format)tune->options->format;
+    const bool brief = format == TABLE_TEXT || format == TABLE_MD, fits = worst <= MOST;
+    struct buf text = {0};
+    if (tune->options->quiet)
+        return 0;
+    json_t *about = json_pack("{s:b, s:f, s:f}", "fits", fits, "worst_ratio", worst, "limit", MOST);
+    int rc = about ? table_write(rows, about, format, &text, err)
+                   : err_set(err, "out of memory for what was found");
+    if (rc == 0 && brief)
+        rc = buf_addf(
+            &text, err,
+            "\n%s%s: the profile's T take up to %.3f times as long as today's; the limit is %.2f\n",
+            buf_text(drift), fits ? "fits" : "does not fit", worst, MOST);
+    if (rc == 0 && text.len) {
+        text_make_printable(text.data, text.len, "\t\n");
+        fwrite(text.data, 1, text.len, stdout);
+    }
+    buf_release(&text);
+    json_decref(about);
+    return rc;
+}
+
+static int open_old(const struct tune *tune, struct profile *old, struct err *err)
+{
+    const struct machine *here = &tune->profile.machine;
+    char path[8192];
+    bool found = false;
+    if (!tuned_path(tune->options->profile, path, sizeof path))
+        return err_set(err, "no folder for the profile: set HOME or give --profile FILE");
+    if (profile_open(old, path, &found, err) < 0)
+        return -1;
+    if (!found)
+        return err_set(err, "%s does not exist; bmc-tune makes it", path);
+    int rc = profile_check_machine(old, here, err);
+    if (rc == 0 && !machine_same_settings(&old->machine, here))
+        rc = err_set(err, "made with %zu threads, isa %s, alloc %s; this is %zu, %s, %s",
+                     old->machine.threads, old->machine.isa, old->machine.alloc, here->threads,
+                     here->isa, here->alloc);
+    if (rc < 0) {
+        err_prefix(err, "%s", path);
+        profile_release(old);
+    }
+    return rc;
+}
+
+int tune_check(struct tune *tune, struct err *err)
+{
+    struct profile old;
+    struct buf drift = {0};
+    double worst = 0;
+    int rc = open_old(tune, &old, err);
+    if (rc < 0)
+        return -1;
+    json_t *rows = json_array();
+    if ((rc = tune_calibrate(tune, err)) == 0 && (rc = compare(tune, &old, rows, &worst, err)) == 0 &&
+        (rc = add_drift(tune, &old, &drift, err)) == 0)
+        rc = print_check(tune, rows, &drift, worst, err);
+    profile_release(&old);
+    json_decref(rows);
+    buf_release(&drift);
+    return rc == 0 ? worst > MOST : rc;
+}

@@ -1,0 +1,254 @@
+/* Prints the results of bmc-tune. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "tune/tune.h"
+
+static json_t *points_json(const struct tune *tune, struct err *err)
+{
+    json_t *rows = json_array();
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < tune->n_points; i++)
+        rc = add_point_row(rows, &tune->point[i], &tune->run, tune->shape, err);
+    return json_or_null(rows, rc, err);
+}
+
+static json_t *by_point(const struct tune *tune,
+                        int (*add)(json_t *rows, const struct config_point *point, struct err *err),
+                        struct err *err)
+{
+    json_t *rows = json_array();
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < tune->n_points; i++)
+        rc = add(rows, &tune->point[i], err);
+    return json_or_null(rows, rc, err);
+}
+
+static json_t *machine_json(const struct machine *m)
+{
+    return json_pack("{s:s, s:I, s:I, s:s, s:I, s:s}", "cpu", m->cpu, "cores", (json_int_t)m->cores,
+                     "threads", (json_int_t)m->threads, "isa", m->isa, "page_size",
+                     (json_int_t)m->page_size, "alloc", m->alloc);
+}
+
+static json_t *about_json(const struct tune *tune, struct err *err)
+{
+    struct tune_run run = tune->run;
+    const struct profile *p = &tune->profile;
+    const struct tuned_model *model = profile_model(p, tune->key);
+    run.evictor = tune->options->state == TUNE_HOT ? NULL : &tune->evictor;
+    run.batch = tune->batch[0];
+    json_t *about =
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", BMC_RELEASE, "machine",
+                  machine_json(&p->machine), "constants", constants_json(p, &run), "batch_knee",
+                  batch_knee_json(profile_model(p, tune->knee_key)), "model",
+                  json_text(tune->key, strlen(tune->key)), "policy",
+                  model && model->policy[0] ? json_string(model->policy) : json_null(), "curve",
+                  by_point(tune, add_point_curve, err), "points", constants_rows(p, err));
+    if (!about)
+        err_set(err, "out of memory for rows");
+    return about;
+}
+
+/* Adds a table with a title, unless it has no rows. Takes ownership of `rows`; NULL: out of
+ * memory. */
+static int add_table(struct buf *text, const char *title, json_t *rows, const char *columns,
+                     enum table_format format, struct err *err)
+{
+    json_t *picked = NULL;
+    int rc = rows ? table_pick_all(rows, columns, &picked, err) : -1;
+    if (rc == 0 && json_array_size(picked))
+        rc =
+            buf_addf(text, err, "%s\n\n", title) < 0 || table_write(picked, NULL, format, text, err) < 0
+                ? -1
+                : buf_addf(text, err, "\n");
+    json_decref(picked);
+    json_decref(rows);
+    return rc;
+}
+
+static json_t *steps_rows(const struct batch_knee *r, struct err *err)
+{
+    json_t *rows = json_array();
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < r->n; i++)
+        rc = json_push(rows,
+                       json_pack("{s:I, s:f, s:f, s:f}", "rows", (json_int_t)knee_counts[i], "step_ms",
+                                 r->step_ms[i], "spread", r->spread[i], "over_one_row",
+                                 r->step_ms[i] / r->step_ms[0]),
+                       err);
+    return json_or_null(rows, rc, err);
+}
+
+static int add_knee(struct buf *text, const struct tuned_model *model, enum table_format format,
+                    struct err *err)
+{
+    char title[256];
+    if (!model || !model->knee.n)
+        return 0;
+    snprintf(title, sizeof title,
+             "Step times of %s by number of tokens, medians of %zu rounds:", model->name,
+             model->knee.samples);
+    if (add_table(text, title, steps_rows(&model->knee, err), "rows step_ms spread over_one_row",
+                  format, err) < 0 ||
+        buf_addf(text, err,
+                 "Up to %zu tokens take at most 1.15 times as long as one.\nBest draft length by "
+                 "acceptance probability:",
+                 model->knee.tokens) < 0)
+        return -1;
+    for (size_t i = 0; i < KNEE_ACCEPTANCES; i++) {
+        double speedup;
+        const size_t k = batch_knee_k(&model->knee, knee_acceptance[i], &speedup);
+        if (buf_addf(text, err, "%s %g: k = %zu (%.2f times)", i ? "," : "", knee_acceptance[i], k,
+                     speedup) < 0)
+            return -1;
+    }
+    return buf_addf(text, err, ".\n");
+}
+
+/* Adds the T to use, and its time relative to the best T, fitted and measured. */
+static int add_T(struct buf *text, const struct config_point *c, struct err *err)
+{
+    const struct regret *r = &c->regret;
+    if (buf_addf(text, err,
+                 "N = %zu, batch %zu, %s: use T = %zu; it takes %.3f (90 %%: %.3f to %.3f) times as "
+                 "long as the best T of the fit, %.1f (%.1f to %.1f), and ",
+                 c->N, c->batch, c->cold ? "cold" : "hot", c->answer.pow2, r->ratio, r->lo, r->hi,
+                 r->fit.T, r->T_lo, r->T_hi) < 0)
+        return -1;
+    if (r->best == c->used)
+        return buf_addf(text, err, "was the fastest measured");
+    /* a ratio below 1 is noise */
+    if (r->raw.value <= 1 || (r->raw.lo <= 1 && r->raw.hi >= 1))
+        return buf_addf(text, err, "about as long as T = %.0f, the fastest measured", c->T[r->best]);
+    return buf_addf(text, err, "%.3f (%.3f to %.3f) times as long as T = %.0f, the fastest measured",
+                    r->raw.value, r->raw.lo, r->raw.hi, c->T[r->best]);
+}
+
+/* Adds the fastest policy, and whether the difference exceeds noise. */
+static int add_fastest(struct buf *text, const struct config_point *c, struct err *err)
+{
+    struct ratio ratio;
+    const char *fastest = config_point_fastest(c, &ratio);
+    if (!(c->over_bmc[POINT_ITERATIVE].value > 0))
+        return 0;
+    if (strcmp(fastest, "bmc") == 0)
+        return buf_addf(text, err, "; fastest policy: bmc");
+    return buf_addf(text, err, "; fastest policy: %s, %.3f (%.3f to %.3f) times as long as bmc%s",
+                    fastest, ratio.value, ratio.lo, ratio.hi,
+                    ratio.hi < 1 ? "" : ", which is not significant");
+}
+
+static int add_verdict(struct buf *text, const struct config_point *c, struct err *err)
+{
+    if (c->refusal)
+        return buf_addf(text, err, "N = %zu, batch %zu: not measured, %s.\n", c->N, c->batch,
+                        c->refusal);
+    if (!c->measured)
+        return 0;
+    if (add_T(text, c, err) < 0 || add_fastest(text, c, err) < 0)
+        return -1;
+    if (c->batch_run < c->batch &&
+        buf_addf(text, err, "; %zu of %zu sequences were run", c->batch_run, c->batch) < 0)
+        return -1;
+    return buf_addf(text, err, ".\n");
+}
+
+static int add_policy(struct buf *text, const struct tuned_model *model, struct err *err)
+{
+    if (!model || !model->policy[0])
+        return 0;
+    if (strcmp(model->policy, "bmc") == 0)
+        return buf_addf(
+            text, err,
+            "Policy for %s: bmc; no other one was clearly faster in every cold measurement.\n",
+            model->name);
+    return buf_addf(text, err,
+                    "Policy for %s: %s, clearly faster than bmc in every cold measurement, at worst "
+                    "%.3f (%.3f to %.3f) times as long.\n",
+                    model->name, model->policy, model->policy_ratio.value, model->policy_ratio.lo,
+                    model->policy_ratio.hi);
+}
+
+int tune_warnings(const struct tune *tune, struct err *err)
+{
+    bool written = false;
+    for (size_t i = 0; i < tune->n_points; i++) {
+        const struct config_point *c = &tune->point[i];
+        const struct regret *r = &c->regret;
+        if (!config_point_contradicts(c))
+            continue;
+        written = written || (c->cold && c->k == 1);
+        if (!tune->options->quiet)
+            fprintf(stderr,
+                    "%s: warning: N = %zu, batch %zu, %s: fit and measurement disagree: T = %zu takes "
+                    "%.3f (%.3f to %.3f) times as long as the best T by the fit, %.3f (%.3f to %.3f) "
+                    "as measured\n",
+                    tune_program.name, c->N, c->batch, c->cold ? "cold" : "hot", c->answer.pow2,
+                    r->ratio, r->lo, r->hi, r->raw.value, r->raw.lo, r->raw.hi);
+    }
+    if (!written || tune->options->force || tune->options->dry_run)
+        return 0;
+    return err_set(err, "the profile was not written, because fit and measurement disagree: measure "
+                        "again with more --rounds on an idle machine, or write it with --force");
+}
+
+static int add_sentences(struct buf *text, const struct tune *tune, struct err *err)
+{
+    for (size_t i = 0; i < tune->n_points; i++)
+        if (add_verdict(text, &tune->point[i], err) < 0)
+            return -1;
+    return add_policy(text, profile_model(&tune->profile, tune->key), err);
+}
+
+static int print_brief(const struct tune *tune, struct buf *text, enum table_format format,
+                       struct err *err)
+{
+    const struct machine *m = &tune->profile.machine;
+    if (buf_addf(text, err, "%s, %zu cores, %zu threads, isa %s, alloc %s; shape %s\n\n", m->cpu,
+                 m->cores, m->threads, m->isa, m->alloc, tune->shape) < 0 ||
+        add_table(text, "Rates by bytes of K and V:", constants_rows(&tune->profile, err),
+                  "constant attn kv_type G query_rows batch state bytes value spread samples", format,
+                  err) < 0 ||
+        add_table(text, "Times of one layer over T:", by_point(tune, add_point_curve, err),
+                  "N batch state T predicted_ms measured_ms measured_ms_q1 measured_ms_q3 fit_ms used",
+                  format, err) < 0 ||
+        add_table(text, "T:", points_json(tune, err),
+                  "N batch state T_closed T_closed_gq T_pow2 T_model T_fit T_fit_lo T_fit_hi "
+                  "T_measured predicted_ms measured_ms regret regret_lo regret_hi regret_raw "
+                  "regret_raw_lo regret_raw_hi",
+                  format, err) < 0 ||
+        add_table(text, "Policies:", by_point(tune, add_point_policies, err),
+                  "N batch state policy ms ms_q1 ms_q3 over_bmc over_bmc_lo over_bmc_hi", format,
+                  err) < 0 ||
+        add_sentences(text, tune, err) < 0)
+        return -1;
+    return add_knee(text, profile_model(&tune->profile, tune->knee_key), format, err);
+}
+
+static int print_rows(const struct tune *tune, struct buf *text, enum table_format format,
+                      struct err *err)
+{
+    json_t *rows = points_json(tune, err), *about = rows ? about_json(tune, err) : NULL;
+    const int rc = about ? table_write(rows, about, format, text, err) : -1;
+    json_decref(rows);
+    json_decref(about);
+    return rc;
+}
+
+int tune_print(const struct tune *tune, struct err *err)
+{
+    const enum table_format format = (enum table_format)tune->options->format;
+    struct buf text = {0};
+    if (tune->options->quiet)
+        return 0;
+    const int rc = format == TABLE_TEXT || format == TABLE_MD ? print_brief(tune, &text, format, err)
+                                                              : print_rows(tune, &text, format, err);
+    if (rc == 0 && text.len) {
+        text_make_printable(text.data, text.len, "\t\n");
+        fwrite(text.data, 1, text.len, stdout);
+    }
+    buf_release(&text);
+    return rc;
+}

@@ -1,0 +1,40 @@
+/* The attention mask of one query row. */
+#include "attn/query_mask.h"
+
+struct query_mask query_mask_of(const struct kv *kv, const struct attn_query *query, size_t row,
+                                const struct mask_limits *limits)
+{
+    const size_t committed = kv_position(kv, query->seq);
+    const size_t *at = query->ancestors ? &query->ancestors_at[row] : NULL;
+    const size_t position = committed + (at ? at[1] - at[0] - 1 : row);
+    const size_t first = kv_recent_start(position, limits->window);
+    const size_t recent = kv_recent_start(position, limits->recent);
+    const bool gap = recent > limits->sink;
+    return (struct query_mask){
+        .position = position,
+        .first = first,
+        .sink_end = gap ? limits->sink : 0,
+        .recent = gap ? size_max(first, recent) : first,
+        .committed = committed,
+        .ancestors = at ? query->ancestors + at[0] : NULL,
+    };
+}
+
+/* Sets bias to 0 for positions [from, to) whose entries are in [begin, begin + n). */
+static void clear_bias(const struct query_mask *mask, float *bias, size_t begin, size_t n, size_t from,
+                       size_t to)
+{
+    for (size_t at = size_max(from, begin); at < to; at++) {
+        const size_t entry = query_mask_entry(mask, at) - begin;
+        if (entry < n)
+            bias[entry] = 0;
+    }
+}
+
+void query_mask_bias(const struct query_mask *mask, float *bias, size_t begin, size_t n, float masked)
+{
+    for (size_t i = 0; i < n; i++)
+        bias[i] = masked;
+    clear_bias(mask, bias, begin, n, mask->first, mask->sink_end);
+    clear_bias(mask, bias, begin, n, mask->recent, mask->position + 1);
+}

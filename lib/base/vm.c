@@ -1,0 +1,110 @@
+/* Allocators of large memory blocks. */
+#include "base/vm.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+enum { HUGE_PAGE = 2 << 20 };
+
+const char *vm_alloc_name(enum vm_alloc how)
+{
+    static const char *const names[] = {"malloc", "mmap", "thp"};
+    return names[how];
+}
+
+/* Maps `bytes` of anonymous memory, aligned: maps more and unmaps the excess. */
+static void *map_aligned(size_t bytes, size_t align, int flags)
+{
+    size_t all;
+    if (!size_add(bytes, align, &all))
+        return NULL;
+    char *block = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    if (block == MAP_FAILED)
+        return NULL;
+    const size_t before = (align - (uintptr_t)block % align) % align;
+    if (before)
+        munmap(block, before);
+    if (align > before)
+        munmap(block + before + bytes, align - before);
+    return block + before;
+}
+
+/* Rounds up to whole pages; 0 if the address space is too small. */
+static size_t whole_pages(size_t bytes)
+{
+    return bytes > SIZE_MAX / 2 ? 0 : round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));
+}
+
+static void *map_block(enum vm_alloc how, size_t bytes, int flags)
+{
+    if (!bytes)
+        return NULL;
+    if (how != VM_THP) {
+        void *block =
+            mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+        if (block == MAP_FAILED)
+            return NULL;
+        madvise(block, bytes, MADV_NOHUGEPAGE); /* fails harmlessly on kernels without huge pages */
+        return block;
+    }
+    void *block = map_aligned(bytes, HUGE_PAGE, flags);
+    if (block)
+        madvise(block, bytes, MADV_HUGEPAGE);
+    return block;
+}
+
+void *vm_get(enum vm_alloc how, size_t bytes)
+{
+    return how == VM_MALLOC ? mem_alloc(1, bytes) : map_block(how, whole_pages(bytes), 0);
+}
+
+void vm_free(enum vm_alloc how, void *block, size_t bytes)
+{
+    if (how == VM_MALLOC)
+        free(block);
+    else if (block)
+        munmap(block, whole_pages(bytes));
+}
+
+void *vm_reserve(enum vm_alloc how, size_t bytes)
+{
+    return map_block(how == VM_MALLOC ? VM_MMAP : how, whole_pages(bytes), MAP_NORESERVE);
+}
+
+void vm_release(void *block, size_t bytes)
+{
+    if (block)
+        munmap(block, whole_pages(bytes));
+}
+
+bool vm_commit(void *from, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *first = (char *)from - (uintptr_t)from % page;
+    const size_t all = round_up((size_t)((char *)from - first) + bytes, page);
+    if (madvise(first, all, MADV_POPULATE_WRITE) == 0)
+        return true;
+    if (errno != EINVAL)
+        return false;
+    for (size_t at = 0; at < all; at += page) {
+        volatile char *byte = first + at;
+        *byte = *byte;
+    }
+    return true;
+}
+
+void vm_drop(void *from, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (page - (uintptr_t)from % page) % page;
+    const size_t whole = bytes > before ? (bytes - before) / page * page : 0;
+    if (whole)
+        madvise((char *)from + before, whole, MADV_DONTNEED);
+}

@@ -1,0 +1,31 @@
+/* Large memory blocks from a choice of allocators, which bmc-prof compares. */
+#ifndef BMC_VM_H
+#define BMC_VM_H
+
+#include "base/base.h"
+
+/* Values of --alloc; VM_ALLOCS names them, in the same order. */
+enum vm_alloc {
+    VM_MALLOC, /* the C library's allocator, 64-byte aligned */
+    VM_MMAP,   /* a mapping per block, without huge pages */
+    VM_THP     /* a mapping per block, 2 MiB aligned, with transparent huge pages */
+};
+#define VM_ALLOCS "malloc|mmap|thp"
+
+const char *vm_alloc_name(enum vm_alloc how);
+
+/* Allocates a block; NULL: out of memory. Contents are zero except with VM_MALLOC. */
+void *vm_get(enum vm_alloc how, size_t bytes);
+void vm_free(enum vm_alloc how, void *block, size_t bytes);
+
+/* Reserves address space whose pages take memory only once touched. NULL: not available. */
+void *vm_reserve(enum vm_alloc how, size_t bytes);
+void vm_release(void *block, size_t bytes);
+
+/* Populates all pages that overlap [from, from + bytes). False: out of memory. */
+bool vm_commit(void *from, size_t bytes);
+
+/* Frees the whole pages within [from, from + bytes), which then read as zeros. */
+void vm_drop(void *from, size_t bytes);
+
+#endif

@@ -1,0 +1,118 @@
+/* Admission control under a memory limit, of the run or of the cache: a request starts only if the
+ * limit leaves room for all KV entries that it may need and those reserved for other requests. */
+#include "decode/loop.h"
+
+static size_t budget(const struct loop *loop) { return session_options(loop->session)->memory_bytes; }
+
+/* The footprint of the longest sequence that the request can reach, with a step's draft tokens. */
+static struct kv_footprint need_in(const struct session *session, const struct gen_request *request,
+                                   size_t width)
+{
+    const struct session_options *o = session_options(session);
+    const size_t prompt = size_min(request->ids->len, o->context), draft = o->rows / o->batch;
+    const size_t rows = prompt + size_min(size_plus(request->n, draft), o->context - prompt);
+    const size_t step = size_max(size_min(prompt, o->chunk), draft);
+    struct kv_footprint need = kv_footprint(session_kv(session), prompt, rows, width);
+    need.floor = size_times(width, offload_floor(session_kv(session), rows, step));
+    return need;
+}
+
+static struct kv_footprint own_need(const struct loop *loop, const struct gen_request *request)
+{
+    return need_in(loop->session, request, loop->strategy->width);
+}
+
+static struct loop_footprints needs_of(const struct loop *loop, const struct gen_request *request)
+{
+    const struct session *draft = loop->strategy->draft_session;
+    return (struct loop_footprints){own_need(loop, request),
+                                    draft ? need_in(draft, request, 1) : (struct kv_footprint){0}};
+}
+
+/* The memory reserved for all other slots: requests in flight and retained entries. */
+static struct loop_footprints needs_of_others(const struct loop *loop, const struct slot *slot)
+{
+    struct loop_footprints sum = {0};
+    for (const struct slot *other = loop->slot; other < loop->slot + loop->n_slots; other++)
+        if (other != slot) {
+            sum.own = kv_footprint_add(sum.own, other->footprint.own);
+            sum.draft = kv_footprint_add(sum.draft, other->footprint.draft);
+        }
+    return sum;
+}
+
+/* The larger of `need` and the entries that the slot retains: the request reuses their memory. */
+static struct kv_footprint with_retained(struct kv_footprint need, struct kv_footprint before)
+{
+    need.total = size_max(need.total, before.total);
+    need.floor = size_max(need.floor, before.floor);
+    return need;
+}
+
+static bool fits(const struct loop *loop, const struct slot *slot, const struct loop_footprints *needs)
+{
+    const struct kv_footprint own = kv_footprint_add(needs_of_others(loop, slot).own,
+                                                     with_retained(needs->own, slot->footprint.own));
+    return (!budget(loop) || kv_footprint_peak(session_kv(loop->session), own) <= budget(loop)) &&
+           kv_footprint_possible(session_kv(loop->session), own);
+}
+
+/* fits() for the draft model's cache, which retains no entries. */
+static bool fits_draft(const struct loop *loop, const struct slot *slot,
+                       const struct loop_footprints *needs)
+{
+    const struct session *draft = loop->strategy->draft_session;
+    return !draft ||
+           kv_footprint_possible(session_kv(draft),
+                                 kv_footprint_add(needs_of_others(loop, slot).draft, needs->draft));
+}
+
+static bool is_alone(const struct loop *loop, const struct slot *slot)
+{
+    for (size_t i = 0; i < loop->n_slots; i++)
+        if (loop->slot[i].busy && &loop->slot[i] != slot)
+            return false;
+    return true;
+}
+
+size_t admission_over_budget(const struct loop *loop, const struct gen_request *request)
+{
+    if (!budget(loop))
+        return 0;
+    const size_t bytes = kv_footprint_peak(session_kv(loop->session), own_need(loop, request));
+    return bytes > budget(loop) ? bytes : 0;
+}
+
+size_t admission_over_limit(const struct loop *loop, const struct gen_request *request,
+                            struct kv_footprint *need)
+{
+    const struct session_options *o = session_options(loop->session);
+    const size_t rows = size_min(request->ids->len, o->context);
+    const size_t chunk = request->from ? TILE_ROWS : o->chunk; /* snapshots are read tile by tile */
+    *need = own_need(loop, request);
+    return offload_prompt_excess(session_kv(loop->session), rows, chunk,
+                                 request->n > 1 ? loop->strategy->width : 1);
+}
+
+bool admission_try(struct loop *loop, struct slot *slot, const struct gen_request *request)
+{
+    const struct loop_footprints needs = needs_of(loop, request);
+    struct kv_footprint need;
+    const struct session *draft = loop->strategy->draft_session;
+    const bool limited = budget(loop) || kv_offload(session_kv(loop->session)).ram ||
+                         (draft && kv_offload(session_kv(draft)).ram);
+    if (!limited || admission_over_budget(loop, request) || admission_over_limit(loop, request, &need))
+        return true;
+    if (!fits_draft(loop, slot, &needs) && !is_alone(loop, slot))
+        return false;
+    for (size_t i = loop->n_slots; i-- > 0 && !fits(loop, slot, &needs);)
+        if (&loop->slot[i] != slot && !loop->slot[i].busy)
+            prefix_cache_evict(loop, &loop->slot[i]);
+    if (!fits(loop, slot, &needs))
+        prefix_cache_evict(loop, slot);
+    if (!fits(loop, slot, &needs) && !is_alone(loop, slot))
+        return false;
+    slot->footprint.own = with_retained(needs.own, slot->footprint.own);
+    slot->footprint.draft = needs.draft;
+    return true;
+}

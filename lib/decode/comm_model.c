@@ -1,0 +1,103 @@
+/* Message sizes and counts of a decoding step: activations, logits and commands. */
+#include "decode/comm_model.h"
+
+#include <assert.h>
+
+#include "decode/leader.h"
+#include "model/parallel/shard.h"
+
+static void add(struct transfers *t, enum transfer_kind kind, size_t bytes, size_t times, size_t waits)
+{
+    assert(t->n < ARRAY_LEN(t->list));
+    if (times)
+        t->list[t->n++] = (struct transfer){kind, bytes, times, waits};
+}
+
+/* Adds `times` all-gathers of activations of `rows` tokens. */
+static void add_gather(struct transfers *t, const struct config *c, enum dim dim, size_t rows,
+                       size_t times)
+{
+    add(t, TRANSFER_GATHER, config_dim(c, dim) * rows * sizeof(float), times, times);
+}
+
+/* add_gather() for each slice of rows (shard_slices()), none of them overlapped by computation. */
+static void add_sliced_gather(struct transfers *t, const struct config *c, enum dim dim, size_t rows,
+                              size_t times)
+{
+    const size_t slices = shard_slices(rows);
+    for (size_t i = 0; i < slices; i++)
+        add_gather(t, c, dim, shard_rows(rows, slices, i).n, times);
+}
+
+/* Rank 0 collects logits in requests of LEADER_LOGITS rows and waits for each request. */
+static void add_logits(struct transfers *t, const struct config *c, size_t rows)
+{
+    const size_t most = size_min(LEADER_LOGITS, size_max(1, SHARD_LOGITS_FLOATS / c->vocab));
+    const size_t asked = div_up(rows, LEADER_LOGITS);
+    const size_t times = div_up(rows, most);
+    add(t, TRANSFER_COLLECT, rows * c->vocab * sizeof(float) / times, times, asked);
+}
+
+/* Commands of a step: the forward pass and commits (5 words, and 8 per row for token, position,
+ * query and commit), then requests for logits. */
+static void add_commands(struct transfers *t, size_t rows, bool waits)
+{
+    const size_t asked = div_up(rows, LEADER_LOGITS);
+    add(t, TRANSFER_COMMAND, (5 + 8 * rows) * sizeof(uint64_t), 1, 0);
+    add(t, TRANSFER_COMMAND, (3 + size_min(rows, LEADER_LOGITS)) * sizeof(uint64_t), asked,
+        waits ? asked : 0);
+}
+
+struct transfers comm_by_tensor(const struct config *c, size_t rows)
+{
+    struct transfers t = {.n = 0};
+    if (c->embed != c->hidden) {
+        add_gather(&t, c, DIM_HIDDEN, rows, 1);
+        add_gather(&t, c, DIM_EMBED, rows, 1);
+    }
+    if (c->qk_norm == QK_NORM_WHOLE) {
+        add_sliced_gather(&t, c, DIM_Q, rows, c->layers);
+        add_sliced_gather(&t, c, DIM_KV, rows, c->layers);
+    }
+    add_sliced_gather(&t, c, DIM_Q, rows, c->layers);
+    add_sliced_gather(&t, c, DIM_HIDDEN, rows, 2 * c->layers);
+    add_sliced_gather(&t, c, DIM_FFN, rows, c->layers);
+    add_logits(&t, c, rows);
+    add_commands(&t, rows, true);
+    return t;
+}
+
+struct transfers comm_by_layers(const struct config *c, size_t ranks, size_t rows)
+{
+    struct transfers t = {.n = 0};
+    const size_t asked = div_up(rows, LEADER_LOGITS);
+    add(&t, TRANSFER_HOP, rows * c->hidden * sizeof(float), ranks - 1, ranks - 1);
+    add(&t, TRANSFER_HOP, rows * c->vocab * sizeof(float) / asked, asked, 1);
+    add_commands(&t, rows, false);
+    return t;
+}
+
+size_t transfers_bytes(const struct transfers *t, size_t ranks)
+{
+    size_t bytes = 0;
+    for (const struct transfer *at = t->list; at < t->list + t->n; at++) {
+        const size_t one = at->kind == TRANSFER_HOP       ? at->bytes
+                           : at->kind == TRANSFER_COLLECT ? at->bytes * (ranks - 1) / ranks
+                                                          : at->bytes * (ranks - 1);
+        bytes += one * at->times;
+    }
+    return bytes;
+}
+
+size_t transfers_calls(const struct transfers *t, size_t ranks)
+{
+    size_t calls = 0;
+    for (const struct transfer *at = t->list; at < t->list + t->n; at++) {
+        const size_t of[] = {[TRANSFER_GATHER] = ranks,
+                             [TRANSFER_COLLECT] = 2 * (ranks - 1),
+                             [TRANSFER_HOP] = 2,
+                             [TRANSFER_COMMAND] = 4 * (ranks - 1)};
+        calls += of[at->kind] * at->times;
+    }
+    return calls;
+}

@@ -1,0 +1,203 @@
+/* Prefix caching: KV entries of a common prefix are computed once, and stored once under policies
+ * that can share memory between sequences. */
+#include "decode/loop.h"
+
+/* Tokens; a shorter common prefix is not worth waiting for another prompt. */
+enum { MIN_PREFIX = TILE_ROWS };
+
+size_t loop_first_seq(const struct loop *loop, const struct slot *slot)
+{
+    return (size_t)(slot - loop->slot) * loop->strategy->width;
+}
+
+static size_t budget(const struct loop *loop) { return session_options(loop->session)->memory_bytes; }
+
+/* False under a memory limit for beams that share memory: admission relies on this sharing, and a
+ * fork from another slot may leave less of it. */
+static bool may_share(const struct loop *loop)
+{
+    return !budget(loop) || loop->strategy->width == 1 || !kv_shares_prefix(session_kv(loop->session));
+}
+
+/* True if memory suffices for the copy that forking `common` of `rows` entries may make. */
+static bool may_fork(const struct loop *loop, size_t rows, size_t common)
+{
+    const struct kv *kv = session_kv(loop->session);
+    return !budget(loop) ||
+           kv_stats(kv)->resident_bytes + kv_footprint_of_fork(kv, rows, common) <= budget(loop);
+}
+
+/* A sequence with KV entries to fork, now or once its prompt is computed. */
+struct entry_origin {
+    size_t seq, rows;
+    size_t common; /* length of the common prefix; beyond `rows` it is still being computed */
+};
+
+static size_t common_ids(const struct ids *a, const struct ids *b, size_t most)
+{
+    size_t n = 0;
+    most = size_min(most, size_min(a->len, b->len));
+    while (n < most && a->id[n] == b->id[n])
+        n++;
+    return n;
+}
+
+/* KV entries of a slot's sequence that others can fork: 0 once the cache has dropped any. */
+static size_t forkable_rows(const struct loop *loop, const struct slot *slot, size_t seq)
+{
+    const bool whole = kv_is_untrimmed(session_kv(loop->session), seq) && !slot->n_discarded;
+    return whole ? session_length(loop->session, seq) : 0;
+}
+
+/* True if waiting for the prompt of `other` pays off: it is still being computed, and the cache
+ * will keep all of its entries. A slot waits only for slots of lower index: there are no cycles,
+ * and the first slot with an incomplete prompt never waits. */
+static bool is_coming(const struct loop *loop, const struct slot *slot, const struct slot *other)
+{
+    return other < slot && other->busy && loop_processed(loop, other) < other->n_prompt &&
+           other->n_prompt <= kv_untrimmed_limit(session_kv(loop->session));
+}
+
+/* The prefix that the slot's prompt shares with `other`, except the prompt's last token: each slot
+ * computes that one itself, for its logits. */
+static struct entry_origin origin_of(const struct loop *loop, const struct slot *slot,
+                                     const struct slot *other)
+{
+    const size_t seq = other->busy ? other->seq : loop_first_seq(loop, other);
+    const struct ids *ids = other->busy ? other->ids : &other->cached;
+    const size_t rows = forkable_rows(loop, other, seq);
+    const size_t come = is_coming(loop, slot, other) ? other->n_prompt : rows;
+    return (struct entry_origin){seq, rows,
+                                 common_ids(slot->ids, ids, size_min(come, slot->n_prompt - 1))};
+}
+
+static bool is_long_enough(const struct slot *slot, size_t rows)
+{
+    return rows && (rows >= MIN_PREFIX || rows + 1 == slot->n_prompt);
+}
+
+/* The sequence with the longest common prefix, computed or not; common 0: none is long enough. */
+static struct entry_origin find_origin(const struct loop *loop, const struct slot *slot)
+{
+    struct entry_origin best = {0};
+    for (const struct slot *other = loop->slot; other < loop->slot + loop->n_slots; other++) {
+        if (other == slot)
+            continue;
+        const struct entry_origin origin = origin_of(loop, slot, other);
+        const bool better =
+            origin.common > best.common || (origin.common == best.common && origin.rows > best.rows);
+        if (better && is_long_enough(slot, origin.common) &&
+            session_same_entries(loop->session, slot->seq, origin.seq))
+            best = origin;
+    }
+    return best;
+}
+
+static void count(struct loop *loop, size_t rows, size_t once)
+{
+    loop->stats->shared_rows += rows;
+    loop->stats->saved_bytes += kv_rows_bytes(session_kv(loop->session), once);
+}
+
+int prefix_cache_use(struct loop *loop, struct slot *slot, bool *ready, struct err *err)
+{
+    const struct kv *kv = session_kv(loop->session);
+    *ready = true;
+    if (session_length(loop->session, slot->seq) || slot->prompt_logprobs || !may_share(loop))
+        return 0;
+    const struct entry_origin origin = find_origin(loop, slot);
+    *ready = origin.rows >= origin.common;
+    if (!*ready || !origin.common || !may_fork(loop, origin.rows, origin.common))
+        return 0;
+    if (session_fork(loop->session, slot->seq, origin.seq, origin.common, err) < 0)
+        return -1;
+    count(loop, origin.common, kv_shared_rows(kv, slot->seq, origin.seq));
+    return 0;
+}
+
+/* Bytes that free slots retain; memory that slots share is counted for each of them. */
+static size_t retained_bytes(const struct loop *loop)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < loop->n_slots; i++)
+        bytes += kv_rows_bytes(session_kv(loop->session), loop->slot[i].cached.len);
+    return bytes;
+}
+
+static struct slot *oldest(const struct loop *loop)
+{
+    struct slot *found = NULL;
+    for (struct slot *slot = loop->slot; slot < loop->slot + loop->n_slots; slot++)
+        if (slot->cached.len && (!found || slot->retained_at < found->retained_at))
+            found = slot;
+    return found;
+}
+
+/* Evicts the oldest entries until `bytes` more fit. */
+static void evict_for(struct loop *loop, size_t bytes)
+{
+    while (size_plus(retained_bytes(loop), bytes) > session_options(loop->session)->prefix_cache_bytes)
+        prefix_cache_evict(loop, oldest(loop));
+}
+
+/* False if the KV entries are not in the slot's first sequence, depend on the sequence's length,
+ * are mapped from a snapshot, or if some of them were dropped. */
+static bool can_retain(const struct loop *loop, const struct slot *slot)
+{
+    const struct session *session = loop->session;
+    const size_t rows = session_length(session, slot->seq);
+    return rows && slot->seq == loop_first_seq(loop, slot) && snapshot_fits(session, NULL) &&
+           !kv_seq_info(session_kv(session), slot->seq).attached &&
+           kv_is_untrimmed(session_kv(session), slot->seq) && !slot->n_discarded &&
+           kv_rows_bytes(session_kv(session), rows) <= session_options(session)->prefix_cache_bytes;
+}
+
+void prefix_cache_retain(struct loop *loop, struct slot *slot)
+{
+    const size_t rows = session_length(loop->session, slot->seq);
+    const bool retain = can_retain(loop, slot);
+    struct err none;
+    if (retain) {
+        evict_for(loop, kv_rows_bytes(session_kv(loop->session), rows));
+        slot->retained_at = loop->n_retained++;
+    }
+    for (size_t i = 0; retain && i < rows; i++)
+        if (ids_add(&slot->cached, slot->ids->id[i], &none) < 0) {
+            slot->cached.len = 0;
+            return;
+        }
+}
+
+void prefix_cache_evict(struct loop *loop, struct slot *slot)
+{
+    slot->cached.len = 0;
+    slot->footprint.own = (struct kv_footprint){0};
+    session_clear(loop->session, loop_first_seq(loop, slot));
+}
+
+void prefix_cache_release(struct loop *loop, struct slot *slot)
+{
+    const size_t first = loop_first_seq(loop, slot);
+    if (!slot->cached.len)
+        slot->footprint.own = (struct kv_footprint){0};
+    struct session *draft = loop->strategy->draft_session;
+    if (draft && kv_offload(session_kv(draft)).ram)
+        session_clear(draft, first);
+    slot->footprint.draft = (struct kv_footprint){0};
+    for (size_t i = 0; i < loop->strategy->width; i++)
+        session_truncate(loop->session, first + i, first + i == slot->seq ? slot->cached.len : 0);
+}
+
+void prefix_cache_reuse(struct loop *loop, struct slot *slot)
+{
+    struct session *session = loop->session;
+    const size_t most =
+        slot->n_prompt ? size_min(session_length(session, slot->seq), slot->n_prompt - 1) : 0;
+    size_t rows = most ? common_ids(&slot->cached, slot->ids, most) : 0;
+    if (!may_share(loop) || !is_long_enough(slot, rows) || slot->request->from || slot->n_prompt_best ||
+        find_origin(loop, slot).common > rows)
+        rows = 0;
+    session_truncate(session, slot->seq, rows);
+    slot->cached.len = 0;
+    count(loop, rows, 0);
+}

@@ -1,0 +1,12 @@
+/* A replica: a rank other than 0, which executes rank 0's command stream (leader.h). */
+#ifndef BMC_REPLICA_H
+#define BMC_REPLICA_H
+
+#include "decode/session.h"
+
+/* Executes commands until rank 0 ends the run. COMMAND_OPEN gives the sizes of the session,
+ * `options` all its other options. */
+int replicate(const struct model *model, const struct session_options *options,
+              struct err *err) MUST_USE;
+
+#endif

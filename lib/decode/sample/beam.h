@@ -1,0 +1,72 @@
+/* Beam search for one sequence, from logits alone: it knows no model and no cache. Results, ties
+ * included, are those of generate(num_beams=W) of Hugging Face transformers. */
+#ifndef BMC_BEAM_H
+#define BMC_BEAM_H
+
+#include "decode/sample/sampler.h"
+#include "text/ids.h"
+
+/* When to stop before the maximum length, once W beams are finished (transformers' early_stopping):
+ * at once; if no unfinished path scores better now than the worst of them; if none can any more. */
+enum beam_stopping { BEAM_STOP_YES, BEAM_STOP_NO, BEAM_STOP_NEVER };
+#define BEAM_STOPPINGS "yes|no|never"
+
+struct beam_options {
+    size_t width;          /* W */
+    double length_penalty; /* score = sum of log-probabilities / length ^ length_penalty */
+    enum beam_stopping stopping;
+};
+
+/* A finished beam. */
+struct beam {
+    struct ids ids; /* without the end token */
+    double score;
+    bool by_eos; /* ended by an end token, not by its length */
+};
+
+/* An unfinished beam: a path in the tree of tokens. */
+struct beam_path {
+    size_t node; /* index in beam_search.node of the newest token */
+    double sum;  /* of log-probabilities */
+};
+
+/* A node of the tree of tokens. */
+struct beam_node {
+    uint32_t id;
+    size_t parent;
+};
+
+struct beam_search {
+    struct beam_options options;
+    size_t max_length; /* in tokens; step_beam.c uses 0 for "no search in this slot" */
+    size_t length;
+    struct beam_path *path, *next; /* [W], best first */
+    size_t n_paths;
+    size_t *parent;        /* [W] index of the path of the previous step that a path continues */
+    uint32_t *id;          /* [W] newest token of each path */
+    struct beam *finished; /* [W + 1], best first */
+    size_t n_finished;
+    struct beam_node *node; /* the tree: paths share their prefixes */
+    size_t n_nodes, nodes_cap;
+    struct beam_choice *choice; /* scratch */
+    struct candidate *best;
+    size_t choices_cap;
+};
+
+typedef bool beam_is_eos(const void *arg, uint32_t id);
+
+int beam_open(struct beam_search *search, const struct beam_options *options, struct err *err) MUST_USE;
+void beam_close(struct beam_search *search);
+
+/* Starts a search for beams of at most `max_length` tokens, at least 1, with the prompt as path. */
+void beam_begin(struct beam_search *search, size_t max_length);
+
+/* Extends all paths by a token, given their finite logits[n_paths][vocab]. n_ends is the number of
+ * end tokens in the vocabulary. The search is done when n_paths is 0. */
+int beam_step(struct beam_search *search, const float *logits, size_t vocab, beam_is_eos *ends,
+              const void *arg, size_t n_ends, struct err *err) MUST_USE;
+
+/* Ends the search early: unfinished paths become finished beams until there are W. */
+int beam_finalize(struct beam_search *search, struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,212 @@
+/* The sampler: biases, penalties, truncation of the distribution, and drawing a token. */
+#include "decode/sample/sampler.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+int sampler_open(struct sampler *sampler, const struct sampler_options *options, size_t vocab,
+                 struct err *err)
+{
+    *sampler = (struct sampler){.options = *options, .vocab = vocab};
+    sampler->adjusted = mem_alloc(vocab, sizeof *sampler->adjusted);
+    sampler->count = mem_zalloc(vocab, sizeof *sampler->count);
+    sampler->candidate = mem_alloc(vocab, sizeof *sampler->candidate);
+    if (!sampler->adjusted || !sampler->count || !sampler->candidate) {
+        sampler_close(sampler);
+        return err_set(err, "out of memory for %zu candidates", vocab);
+    }
+    return 0;
+}
+
+void sampler_close(struct sampler *sampler)
+{
+    free(sampler->adjusted);
+    free(sampler->count);
+    free(sampler->candidate);
+    *sampler = (struct sampler){.vocab = 0};
+}
+
+/* True if a ranks before b: a total order, so that results do not depend on the sorting method. */
+static bool before(const struct candidate *a, const struct candidate *b)
+{
+    return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
+}
+
+static int by_rank(const void *a, const void *b) { return before(a, b) ? -1 : 1; }
+
+/* Restores the heap order below `at`; the root is the worst of the n best candidates so far. */
+static void sift_down(struct candidate *heap, size_t n, size_t at)
+{
+    for (size_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && before(&heap[child], &heap[child + 1]))
+            child++;
+        if (!before(&heap[at], &heap[child]))
+            return;
+        const struct candidate swap = heap[at];
+        heap[at] = heap[child];
+        heap[child] = swap;
+    }
+}
+
+void top_logits(const float *logits, size_t n, size_t k, struct candidate *best)
+{
+    for (size_t i = 0; i < k; i++)
+        best[i] = (struct candidate){(uint32_t)i, logits[i], 0};
+    for (size_t i = k / 2; i-- > 0;)
+        sift_down(best, k, i);
+    for (size_t i = k; i < n && k; i++)
+        if (logits[i] > best[0].logit) {
+            best[0] = (struct candidate){(uint32_t)i, logits[i], 0};
+            sift_down(best, k, 0);
+        }
+    qsort(best, k, sizeof *best, by_rank);
+}
+
+bool logits_finite(const float *logits, size_t n)
+{
+    int beyond = 0;
+    for (size_t i = 0; i < n; i++)
+        beyond |= !(fabsf(logits[i]) <= FLT_MAX);
+    return !beyond;
+}
+
+/* The largest of x[0..n), in LANES accumulators so that compilers vectorise the loop. */
+static float largest(const float *x, size_t n)
+{
+    enum { LANES = 8 };
+    float most[LANES] = {x[0], x[0], x[0], x[0], x[0], x[0], x[0], x[0]};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (size_t l = 0; l < LANES; l++)
+            most[l] = x[i + l] > most[l] ? x[i + l] : most[l];
+    for (; i < n; i++)
+        most[0] = x[i] > most[0] ? x[i] : most[0];
+    for (size_t l = 1; l < LANES; l++)
+        most[0] = most[l] > most[0] ? most[l] : most[0];
+    return most[0];
+}
+
+double log_sum_exp(const float *logits, size_t n)
+{
+    const double max = largest(logits, n);
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += exp(logits[i] - max);
+    return max + log(sum);
+}
+
+bool sampler_uses_history(const struct sampler_options *o)
+{
+    return o->repeat_last_n &&
+           (o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0);
+}
+
+static void add_biases(struct sampler *s)
+{
+    for (size_t i = 0; i < s->options.n_biases; i++)
+        if (s->options.bias[i].id < s->vocab)
+            s->adjusted[s->options.bias[i].id] += s->options.bias[i].bias;
+}
+
+/* The logit of a token that occurs `count` times: the repeat penalty divides a positive logit and
+ * multiplies a negative one; the other penalties are subtracted. */
+static float penalized(const struct sampler_options *o, float logit, uint32_t count)
+{
+    const float penalty = (float)o->repeat_penalty;
+    logit = logit > 0 ? logit / penalty : logit * penalty;
+    return logit - (float)(o->presence_penalty + count * o->frequency_penalty);
+}
+
+/* Penalises every distinct token of the history once. */
+static void penalize(struct sampler *s, const uint32_t *last, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        s->count[last[i]]++;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t id = last[i];
+        if (s->count[id])
+            s->adjusted[id] = penalized(&s->options, s->adjusted[id], s->count[id]);
+        s->count[id] = 0;
+    }
+}
+
+const float *sampler_adjusted(struct sampler *s, const float *logits, const uint32_t *history,
+                              size_t n_history)
+{
+    const size_t n =
+        sampler_uses_history(&s->options) ? size_min(s->options.repeat_last_n, n_history) : 0;
+    if (n == 0 && s->options.n_biases == 0)
+        return logits;
+    memcpy(s->adjusted, logits, s->vocab * sizeof *logits);
+    add_biases(s);
+    if (n)
+        penalize(s, history + n_history - n, n);
+    return s->adjusted;
+}
+
+/* p = softmax(logit / temp) over the candidates. */
+static void probabilities(struct sampler *s, double temp)
+{
+    double sum = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        s->candidate[i].p = exp(((double)s->candidate[i].logit - s->candidate[0].logit) / temp);
+        sum += s->candidate[i].p;
+    }
+    for (size_t i = 0; i < s->n; i++)
+        s->candidate[i].p /= sum;
+}
+
+/* Keeps the smallest set of most likely candidates whose probabilities add up to top_p. */
+static void cut_top_p(struct sampler *s)
+{
+    double sum = 0;
+    if (s->options.top_p >= 1)
+        return;
+    probabilities(s, 1);
+    for (size_t i = 0; i < s->n; i++) {
+        sum += s->candidate[i].p;
+        if (sum >= s->options.top_p) {
+            s->n = i + 1;
+            return;
+        }
+    }
+}
+
+/* Keeps candidates at least min_p times as likely as the best. */
+static void cut_min_p(struct sampler *s)
+{
+    if (s->options.min_p <= 0)
+        return;
+    probabilities(s, 1);
+    size_t n = 1;
+    while (n < s->n && s->candidate[n].p >= s->options.min_p * s->candidate[0].p)
+        n++;
+    s->n = n;
+}
+
+uint32_t sampler_sample(struct sampler *s, const float *logits, const uint32_t *history,
+                        size_t n_history, double u)
+{
+    logits = sampler_adjusted(s, logits, history, n_history);
+    const bool greedy = s->options.temp <= 0;
+    s->n = greedy ? 1 : s->options.top_k ? size_min(s->options.top_k, s->vocab) : s->vocab;
+    top_logits(logits, s->vocab, s->n, s->candidate);
+    if (greedy) {
+        s->candidate[0].p = 1;
+        return s->candidate[0].id;
+    }
+    cut_top_p(s);
+    cut_min_p(s);
+    probabilities(s, s->options.temp);
+    double sum = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        sum += s->candidate[i].p;
+        if (u < sum)
+            return s->candidate[i].id;
+    }
+    return s->candidate[s->n - 1].id;
+}

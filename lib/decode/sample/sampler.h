@@ -1,0 +1,73 @@
+/* The sampler chooses a token by its logits; history and random number come from the caller. */
+#ifndef BMC_SAMPLER_H
+#define BMC_SAMPLER_H
+
+#include "base/err.h"
+
+/* Added to the logit of a token. */
+struct logit_bias {
+    uint32_t id;
+    float bias;
+};
+
+/* Forbids a token. Finite, so that no sum of logits becomes NaN. */
+#define LOGIT_BIAS_NEVER (-1e30f)
+#define LOGIT_BIAS_MOST  1e6 /* largest magnitude of any other bias */
+
+/* Applied in the order: biases, penalties, top-k, top-p, min-p, temperature. */
+struct sampler_options {
+    double temp;                   /* <= 0: greedy: the highest logit, of equals the lowest id */
+    size_t top_k;                  /* 0: off */
+    double top_p;                  /* 1: off */
+    double min_p;                  /* 0: off */
+    double repeat_penalty;         /* 1: off */
+    size_t repeat_last_n;          /* tokens of history that the penalties consider */
+    double presence_penalty;       /* subtracted once if the token is in the history; 0: off */
+    double frequency_penalty;      /* subtracted per occurrence; 0: off */
+    const struct logit_bias *bias; /* biases of the same id add up */
+    size_t n_biases;
+};
+
+struct candidate {
+    uint32_t id;
+    float logit;
+    double p;
+};
+
+struct sampler {
+    struct sampler_options options;
+    size_t vocab;
+    float *adjusted; /* [vocab] */
+    uint32_t *count; /* [vocab]: occurrences in the history; zeros between calls */
+    struct candidate *candidate;
+    size_t n; /* number of candidates */
+};
+
+int sampler_open(struct sampler *sampler, const struct sampler_options *options, size_t vocab,
+                 struct err *err) MUST_USE;
+void sampler_close(struct sampler *sampler);
+
+/* Samples the token after `history` with the uniform random number u in [0, 1). Afterwards
+ * sampler->candidate[0..n) has the candidates, most likely first, with the probabilities used (one
+ * candidate when greedy). */
+uint32_t sampler_sample(struct sampler *sampler, const float *logits, const uint32_t *history,
+                        size_t n_history, double u);
+
+/* The logits after biases and penalties: `logits` itself, or a copy that is valid until the next
+ * call for this sampler. */
+const float *sampler_adjusted(struct sampler *sampler, const float *logits, const uint32_t *history,
+                              size_t n_history);
+
+/* True if the result depends on the history: a penalty is set. */
+bool sampler_uses_history(const struct sampler_options *options);
+
+/* False if a logit is NaN or infinite: the model is damaged. */
+bool logits_finite(const float *logits, size_t n);
+
+/* The logarithm of the softmax denominator: logprob(id) = logits[id] - log_sum_exp(). */
+double log_sum_exp(const float *logits, size_t n);
+
+/* The k <= n highest logits, best first; among equals the lowest id comes first. */
+void top_logits(const float *logits, size_t n, size_t k, struct candidate *best);
+
+#endif

@@ -1,0 +1,137 @@
+/* Measures forward passes and chooses the fastest kind of draft. */
+#include "decode/spec/draft_autotune.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "report/stat.h"
+
+enum { RUNS = 5 };
+
+/* Times a pass of `rows` tokens per sequence, all token 0; no entry is kept. */
+static int run_once(struct session *s, size_t rows, size_t *row, float *logits, bool with_logits,
+                    double *ms, struct err *err)
+{
+    const size_t batch = session_options(s)->batch;
+    uint32_t token[TREE_NODES] = {0};
+    const double start = clock_ms();
+    for (size_t b = 0; b < batch; b++)
+        batch_add(s, b, token, rows);
+    if (session_forward(s, session_options(s)->threads, err) < 0 ||
+        session_logits(s, row, with_logits ? batch * rows : batch, logits, err) < 0)
+        return -1;
+    *ms = clock_ms() - start;
+    for (size_t b = 0; b < batch; b++)
+        session_accept(s, b, NULL, 0);
+    return 0;
+}
+
+int row_times_measure(struct row_times *times, struct session *s, size_t most, bool with_logits,
+                      struct err *err)
+{
+    const size_t total = session_options(s)->batch * most, vocab = session_vocab(s);
+    const struct kv_stats before = *kv_stats(session_kv(s));
+    size_t *row = mem_alloc(total, sizeof *row), logits_size;
+    float *logits =
+        size_mul(total, vocab, &logits_size) ? mem_alloc(logits_size, sizeof *logits) : NULL;
+    int rc = row && logits ? 0 : err_set(err, "out of memory for passes of %zu tokens", total);
+    double ms;
+    for (size_t i = 0; rc == 0 && i < total; i++)
+        row[i] = i;
+    times->n = 0;
+    for (size_t rows = 1; times->n < AUTOTUNE_POINTS; rows = size_min(2 * rows, most)) {
+        times->rows[times->n] = rows;
+        times->ms[times->n++] = INFINITY;
+        if (rows == most)
+            break;
+    }
+    if (rc == 0)
+        rc = run_once(s, most, row, logits, with_logits, &ms, err); /* warm-up */
+    for (size_t run = 0; run < RUNS; run++)
+        for (size_t i = 0; i < times->n && rc == 0; i++) {
+            rc = run_once(s, times->rows[i], row, logits, with_logits, &ms, err);
+            times->ms[i] = fmin(times->ms[i], ms);
+        }
+    /* noise only makes passes slower: a time above that of a larger pass is replaced by it */
+    for (size_t i = times->n; i-- > 1;)
+        times->ms[i - 1] = fmin(times->ms[i - 1], times->ms[i]);
+    for (size_t b = 0; b < session_options(s)->batch; b++)
+        session_clear(s, b);
+    kv_stats_restore(session_kv(s), &before);
+    free(row);
+    free(logits);
+    return rc;
+}
+
+double row_times_at(const struct row_times *t, size_t rows)
+{
+    size_t i = 0;
+    while (i + 1 < t->n && t->rows[i + 1] < rows)
+        i++;
+    if (i + 1 >= t->n || rows <= t->rows[0])
+        return t->ms[i] * (rows > t->rows[i] ? (double)rows / (double)t->rows[i] : 1);
+    const double at = (double)(rows - t->rows[i]) / (double)(t->rows[i + 1] - t->rows[i]);
+    return t->ms[i] + at * (t->ms[i + 1] - t->ms[i]);
+}
+
+static void try_chains(struct draft_choice *best, const struct row_times *target,
+                       const struct row_times *draft, double accept, size_t most)
+{
+    double tokens = 1, power = 1;
+    for (size_t k = 1; k <= most; k++) {
+        tokens += power *= accept;
+        const double ms =
+            row_times_at(target, k + 1) + (draft ? (double)k * row_times_at(draft, 1) : 0);
+        const double gain = tokens * best->plain_ms / ms;
+        if (gain <= best->chain_gain)
+            continue;
+        best->chain_gain = gain;
+        best->chain = k;
+        if (gain > 1) {
+            best->draft_tokens = k;
+            best->tokens = tokens;
+            best->ms = ms;
+        }
+    }
+}
+
+static void try_trees(struct draft_choice *best, const struct sequoia *plan,
+                      const struct row_times *target, const struct row_times *draft)
+{
+    for (size_t nodes = 2; nodes < plan->nodes; nodes++)
+        for (size_t l = 2; l <= plan->levels; l++) {
+            const double tokens = sequoia_tokens(plan, nodes + 1, l);
+            const double ms = row_times_at(target, nodes + 1) +
+                              (draft ? (double)(l - 1) * row_times_at(draft, nodes) : 0);
+            const double gain = tokens * best->plain_ms / ms;
+            if (gain <= best->tree_gain)
+                continue;
+            best->tree_gain = gain;
+            best->nodes = nodes;
+            if (gain > 1 && gain > best->chain_gain) {
+                best->tree = true;
+                best->levels = l;
+                best->draft_tokens = nodes;
+                best->tokens = tokens;
+                best->ms = ms;
+            }
+        }
+}
+
+int draft_autotune(struct draft_choice *best, const struct row_times *target,
+                   const struct row_times *draft, const double *accept, size_t ranks, size_t chain,
+                   size_t nodes, struct err *err)
+{
+    enum { LEVELS = 17 };
+    struct sequoia plan;
+    if (sequoia_open(&plan, accept, ranks, nodes + 1, size_min(nodes + 1, LEVELS), err) < 0)
+        return -1;
+    *best = (struct draft_choice){.plain_ms = row_times_at(target, 1), .tokens = 1};
+    best->ms = best->plain_ms;
+    try_chains(best, target, draft, accept[0], chain);
+    try_trees(best, &plan, target, draft);
+    sequoia_close(&plan);
+    return 0;
+}

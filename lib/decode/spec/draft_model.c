@@ -1,0 +1,425 @@
+/* Drafting with a smaller model, which has its own session. Its cache is compared with the sequence
+ * at every step and truncated where they differ, so it need not be told what was accepted.
+ *
+ * Its context may be shorter than the sequence: when it is full, the newer half of the sequence is
+ * computed again in one pass. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "decode/spec/drafter.h"
+
+/* The window of a slot's sequence whose KV entries the draft model's cache holds. */
+struct window {
+    size_t seq;          /* cache sequence */
+    struct ids fed;      /* tokens of the window that have KV entries */
+    size_t start;        /* position of the window in the slot's sequence */
+    size_t logits;       /* first row in `logits` of the level just computed */
+    uint32_t *ancestors; /* arguments of batch_add_tree() */
+    size_t *ancestors_at, *depth;
+};
+
+struct model_drafter {
+    struct drafter drafter;
+    struct session *session;
+    struct sampler sampler;
+    struct verifier verifier;
+    size_t vocab; /* ids that both models have: draft tokens are below */
+    struct window *window;
+    float *logits;   /* [rows][draft model's vocabulary] */
+    size_t *row;     /* [max_rows] */
+    uint32_t *token; /* [max_rows] */
+    size_t max_rows;
+    struct ids history; /* for penalties: the sequence and the path to a node */
+};
+
+static size_t stride(const struct model_drafter *d) { return session_vocab(d->session); }
+
+/* The id to give to the draft model: 0 for ids of the target that the draft model lacks. */
+static uint32_t draft_id(const struct model_drafter *d, uint32_t id) { return id < d->vocab ? id : 0; }
+
+/* Truncates a window where it differs from the sequence; moves it to later tokens if the draft
+ * model's context is full. */
+static int align(struct model_drafter *d, const struct draft_request *request, struct err *err)
+{
+    struct window *w = &d->window[request->slot];
+    const size_t context = session_options(d->session)->context;
+    const size_t more = size_max(request->shape->n, request->shape->levels);
+    const size_t have = size_min(w->fed.len, session_length(d->session, w->seq));
+    size_t same = 0;
+    if (more > context)
+        return err_set(err, "%zu draft tokens do not fit the draft model's context of %zu", more - 1,
+                       context);
+    if (w->start < request->n_ids && request->n_ids - w->start + more <= context)
+        while (same < have && w->start + same + 1 < request->n_ids &&
+               w->fed.id[same] == request->ids[w->start + same])
+            same++;
+    if (same == 0)
+        w->start = request->n_ids + more <= context
+                       ? 0
+                       : request->n_ids - size_min(request->n_ids, size_max((context - more) / 2, 1));
+    w->fed.len = same;
+    session_truncate(d->session, w->seq, same);
+    return 0;
+}
+
+int draft_model_error(int rc, struct err *err) { return rc < 0 ? err_prefix(err, "draft model") : rc; }
+
+static int check_finite(const struct model_drafter *d, size_t n, struct err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!logits_finite(d->logits + i * stride(d), d->vocab))
+            return err_set(err, "the draft model gives no finite logits: it may be damaged, see "
+                                "bmc-convert --verify");
+    return 0;
+}
+
+/* Adds to the batch, as far as it fits, the tokens that the draft model's cache lacks; lists in
+ * d->row the rows of the requests' last tokens. */
+static int add_history(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
+                       size_t *n_rows, size_t *done, struct err *err)
+{
+    for (size_t a = 0; a < n_requests; a++) {
+        struct window *w = &d->window[request[a].slot];
+        const size_t have = w->start + w->fed.len;
+        const size_t n = size_min(request[a].n_ids - have, batch_space(d->session));
+        if (n == 0)
+            continue;
+        for (size_t i = 0; i < n; i++) {
+            d->token[i] = draft_id(d, request[a].ids[have + i]);
+            if (ids_add(&w->fed, request[a].ids[have + i], err) < 0)
+                return -1;
+        }
+        const size_t first = batch_add(d->session, w->seq, d->token, n);
+        if (have + n == request[a].n_ids) {
+            w->logits = *done + *n_rows;
+            d->row[(*n_rows)++] = first + n - 1;
+        }
+    }
+    return 0;
+}
+
+/* Completes the KV entries of all requests; sets d->logits to the logits of their last tokens. */
+static int feed_history(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
+                        struct err *err)
+{
+    struct session *s = d->session;
+    for (size_t a = 0; a < n_requests; a++)
+        if (align(d, &request[a], err) < 0)
+            return -1;
+    for (size_t done = 0; done < n_requests;) {
+        const double start = clock_ms();
+        size_t n_rows = 0;
+        if (add_history(d, request, n_requests, &n_rows, &done, err) < 0)
+            return -1;
+        const size_t rows = batch_tokens(s);
+        const bool prefill = rows > 8 * n_requests;
+        if (session_run(s, prefill ? session_options(s)->threads_prefill : session_options(s)->threads,
+                        err) < 0 ||
+            session_logits(s, d->row, n_rows, d->logits + done * stride(d), err) < 0)
+            return draft_model_error(-1, err);
+        done += n_rows;
+        if (prefill) {
+            d->drafter.prefill_ms += clock_ms() - start;
+            d->drafter.prefill_tokens += rows;
+        }
+    }
+    return check_finite(d, n_requests, err);
+}
+
+/* Sets d->history to the sequence and the tokens on the path from the root to a node. */
+static int make_history(struct model_drafter *d, const struct draft_request *request, size_t node,
+                        struct err *err)
+{
+    const struct draft *draft = request->draft;
+    const size_t depth = draft->depth[node];
+    d->history.len = 0;
+    for (size_t i = 0; i < request->n_ids + depth; i++)
+        if (ids_add(&d->history, i < request->n_ids ? draft_id(d, request->ids[i]) : 0, err) < 0)
+            return -1;
+    for (size_t at = d->history.len; draft->depth[node] > 0; node = draft->parent[node])
+        d->history.id[--at] = draft->token[node];
+    return 0;
+}
+
+/* Stores the distribution that a node's children are drawn from. */
+static int keep_pool(struct draft *draft, size_t node, const struct candidate *q, size_t n,
+                     struct err *err)
+{
+    draft->q_at[node] = draft->pool_len;
+    draft->q_n[node] = n;
+    for (size_t i = 0; i < n; i++) {
+        if (mem_grow(&draft->pool, &draft->pool_cap, draft->pool_len, sizeof *draft->pool, err) < 0)
+            return -1;
+        draft->pool[draft->pool_len++] = q[i];
+    }
+    return 0;
+}
+
+/* Adds as many children to a node as the requested shape has there. */
+static int add_children(struct model_drafter *d, const struct draft_request *request, size_t node,
+                        const float *logits, struct err *err)
+{
+    struct draft *draft = request->draft;
+    const size_t at = draft->shape_node[node];
+    const size_t n = size_min(request->shape->children[at], d->vocab);
+    uint32_t token[TREE_RANKS];
+    size_t got = 0;
+    if (n == 0)
+        return 0;
+    d->history.len = 0;
+    d->sampler.options = *request->sampling;
+    if (sampler_uses_history(request->sampling) && make_history(d, request, node, err) < 0)
+        return -1;
+    if (d->sampler.options.temp <= 0) {
+        struct candidate best[TREE_RANKS];
+        const float *used = sampler_adjusted(&d->sampler, logits, d->history.id, d->history.len);
+        top_logits(used, d->vocab, n, best);
+        for (; got < n; got++)
+            token[got] = best[got].id;
+    } else {
+        sampler_sample(&d->sampler, logits, d->history.id, d->history.len, 0);
+        if (keep_pool(draft, node, d->sampler.candidate, d->sampler.n, err) < 0)
+            return -1;
+        got = sample_without_replacement(&d->verifier, d->sampler.candidate, d->sampler.n, n,
+                                         request->draws, token);
+    }
+    for (size_t c = 0; c < got; c++)
+        draft_add(draft, node, token[c], request->shape->first[at] + c);
+    return 0;
+}
+
+static size_t level_begin(const struct draft *draft, size_t level)
+{
+    size_t i = 0;
+    while (i < draft->n && draft->depth[i] < level)
+        i++;
+    return i;
+}
+
+/* True if the requested shape has children below a node of the level. */
+static bool has_children(const struct draft_request *request, size_t level)
+{
+    const struct draft *draft = request->draft;
+    for (size_t i = level_begin(draft, level); i < draft->n; i++)
+        if (request->shape->children[draft->shape_node[i]])
+            return true;
+    return false;
+}
+
+/* Adds a level of the draft to the batch. A chain's token is committed after the pass. Of a tree
+ * all levels so far are added again: a pass attends to committed entries and its own batch only. */
+static int add_level(struct model_drafter *d, const struct draft_request *request, size_t level,
+                     size_t *n_rows, struct err *err)
+{
+    struct window *w = &d->window[request->slot];
+    const struct draft *draft = request->draft;
+    const size_t from = level_begin(draft, level), n = draft->n - 1;
+    size_t first;
+    if (request->shape->n == request->shape->levels) {
+        first = batch_add(d->session, w->seq, &draft->token[from], 1);
+        if (ids_add(&w->fed, draft->token[from], err) < 0)
+            return -1;
+        first -= from;
+    } else {
+        /* The root has its KV entry: node i is token i - 1 of the batch, at depth - 1. */
+        uint16_t parent[TREE_NODES], depth[TREE_NODES];
+        for (size_t i = 1; i <= n; i++) {
+            parent[i - 1] = (uint16_t)(draft->parent[i] ? draft->parent[i] - 1 : 0);
+            depth[i - 1] = (uint16_t)(draft->depth[i] - 1);
+            w->depth[i - 1] = depth[i - 1];
+        }
+        tree_ancestors(parent, depth, n, w->ancestors, w->ancestors_at);
+        first = batch_add_tree(d->session, w->seq, &draft->token[1], w->depth, n, w->ancestors,
+                               w->ancestors_at) -
+                1;
+    }
+    w->logits = *n_rows;
+    for (size_t i = from; i < draft->n; i++)
+        d->row[(*n_rows)++] = first + i;
+    return 0;
+}
+
+/* Computes the logits of a level for all requests whose shape goes on below it. */
+static int run_level(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
+                     size_t level, struct err *err)
+{
+    size_t n_rows = 0;
+    for (size_t a = 0; a < n_requests; a++)
+        if (has_children(&request[a], level) && add_level(d, &request[a], level, &n_rows, err) < 0)
+            return -1;
+    if (session_forward(d->session, session_options(d->session)->threads, err) < 0 ||
+        session_logits(d->session, d->row, n_rows, d->logits, err) < 0)
+        return draft_model_error(-1, err);
+    for (size_t a = 0; a < n_requests; a++)
+        if (has_children(&request[a], level)) {
+            const bool chain = request[a].shape->n == request[a].shape->levels;
+            session_accept(d->session, d->window[request[a].slot].seq, &(size_t){0}, chain);
+        }
+    return check_finite(d, n_rows, err);
+}
+
+static bool any_has_children(const struct draft_request *request, size_t n_requests, size_t level)
+{
+    for (size_t a = 0; a < n_requests; a++)
+        if (has_children(&request[a], level))
+            return true;
+    return false;
+}
+
+static int propose(struct drafter *drafter, const struct draft_request *request, size_t n_requests,
+                   struct err *err)
+{
+    struct model_drafter *d = (struct model_drafter *)drafter;
+    if (n_requests == 0)
+        return 0;
+    if (feed_history(d, request, n_requests, err) < 0)
+        return -1;
+    for (size_t level = 0; any_has_children(request, n_requests, level); level++) {
+        if (level > 0 && run_level(d, request, n_requests, level, err) < 0)
+            return -1;
+        for (size_t a = 0; a < n_requests; a++) {
+            struct draft *draft = request[a].draft;
+            const size_t from = level_begin(draft, level), to = draft->n;
+            const float *logits = d->logits + d->window[request[a].slot].logits * stride(d);
+            for (size_t i = from; i < to && has_children(&request[a], level); i++)
+                if (add_children(d, &request[a], i, logits + (i - from) * stride(d), err) < 0)
+                    return -1;
+        }
+    }
+    return 0;
+}
+
+static void close_model(struct drafter *drafter)
+{
+    struct model_drafter *d = (struct model_drafter *)drafter;
+    for (size_t i = 0; d->window && i < session_options(d->session)->batch; i++) {
+        ids_release(&d->window[i].fed);
+        free(d->window[i].ancestors);
+        free(d->window[i].ancestors_at);
+        free(d->window[i].depth);
+    }
+    free(d->window);
+    free(d->logits);
+    free(d->row);
+    free(d->token);
+    ids_release(&d->history);
+    sampler_close(&d->sampler);
+    verifier_close(&d->verifier);
+    free(d);
+}
+
+static int alloc_buffers(struct model_drafter *d, struct err *err)
+{
+    const size_t batch = session_options(d->session)->batch;
+    d->max_rows = session_max_tokens(d->session);
+    d->window = mem_zalloc(batch, sizeof *d->window);
+    d->row = mem_alloc(d->max_rows, sizeof *d->row);
+    d->token = mem_alloc(d->max_rows, sizeof *d->token);
+    size_t logits;
+    if (size_mul(size_min(d->max_rows, batch * TREE_NODES), stride(d), &logits))
+        d->logits = mem_alloc(logits, sizeof *d->logits);
+    bool ok = d->window && d->row && d->token && d->logits;
+    for (size_t i = 0; ok && i < batch; i++) {
+        struct window *w = &d->window[i];
+        w->seq = i;
+        w->ancestors =
+            mem_alloc((size_t)TREE_NODES * TREE_NODES / 2 + TREE_NODES, sizeof *w->ancestors);
+        w->ancestors_at = mem_alloc(TREE_NODES + 1, sizeof *w->ancestors_at);
+        w->depth = mem_alloc(TREE_NODES, sizeof *w->depth);
+        ok = w->ancestors && w->ancestors_at && w->depth;
+    }
+    return ok ? 0 : err_set(err, "out of memory for drafts of %zu sequences", batch);
+}
+
+/* Runs a pass to fault in memory: page faults take longer than a pass of a small draft model, and
+ * the throttle would take their time for a loss. */
+static int warm_up(struct model_drafter *d, struct err *err)
+{
+    enum { ROWS = 16 };
+    static const uint32_t token[ROWS];
+    struct session *s = d->session;
+    const size_t n = size_min(ROWS, size_min(batch_space(s), session_options(s)->context));
+    const size_t first = batch_add(s, 0, token, n);
+    if (session_run(s, session_options(s)->threads, err) < 0 ||
+        session_logits(s, &first, 1, d->logits, err) < 0)
+        return draft_model_error(-1, err);
+    session_clear(s, 0);
+    return 0;
+}
+
+int draft_model_open(struct drafter **out, struct session *session, size_t target_vocab, double cost,
+                     struct err *err)
+{
+    static const struct sampler_options greedy = {.repeat_penalty = 1}; /* until a request's */
+    struct model_drafter *d = mem_zalloc(1, sizeof *d);
+    if (!d)
+        return err_set(err, "out of memory");
+    d->drafter = (struct drafter){.name = "model",
+                                  .ranks = TREE_RANKS,
+                                  .cost = cost,
+                                  .propose = propose,
+                                  .close = close_model,
+                                  .session = session};
+    d->session = session;
+    d->vocab = size_min(target_vocab, session_vocab(session));
+    if (alloc_buffers(d, err) < 0 || sampler_open(&d->sampler, &greedy, d->vocab, err) < 0 ||
+        verifier_open(&d->verifier, d->vocab, err) < 0 || warm_up(d, err) < 0) {
+        close_model(&d->drafter);
+        return -1;
+    }
+    *out = &d->drafter;
+    return 0;
+}
+
+/* Formats a token in quotes, or "no token" for an id outside the vocabulary. */
+static void quote_piece(const struct buf *piece, char text[80])
+{
+    if (piece->len)
+        snprintf(text, 80, "\"%.60s\"", piece->data);
+    else
+        snprintf(text, 80, "no token");
+}
+
+/* Fails if the token of an id differs between the models, or whether it is special. */
+static int check_id(const struct model *target, const struct model *draft, uint32_t id, struct buf *a,
+                    struct buf *b, struct err *err)
+{
+    const bool special = tokenizer_is_special(target->tok, id);
+    if (tokenizer_piece_printable(target->tok, id, a, err) < 0 ||
+        tokenizer_piece_printable(draft->tok, id, b, err) < 0)
+        return -1;
+    char target_piece[80], draft_piece[80];
+    quote_piece(a, target_piece);
+    quote_piece(b, draft_piece);
+    if (a->len != b->len || (a->len && memcmp(a->data, b->data, a->len) != 0))
+        return err_set(err,
+                       "the draft model %s has another vocabulary: id %u is %s there and %s in the "
+                       "target; choose a draft made for this model",
+                       draft->path, id, draft_piece, target_piece);
+    if (special != tokenizer_is_special(draft->tok, id))
+        return err_set(err,
+                       "the draft model %s has another vocabulary: id %u, %s, is %s there and "
+                       "%s in the target; choose a draft made for this model, or convert both anew "
+                       "from files that agree",
+                       draft->path, id, target_piece, special ? "an ordinary token" : "a special token",
+                       special ? "a special token" : "an ordinary token");
+    return 0;
+}
+
+int draft_model_check(const struct model *target, const struct model *draft, struct err *err)
+{
+    const size_t n = size_max(tokenizer_vocab(target->tok), tokenizer_vocab(draft->tok));
+    struct buf a = {0}, b = {0};
+    int rc = 0;
+    for (uint32_t id = 0; id < n && rc == 0; id++) {
+        buf_clear(&a);
+        buf_clear(&b);
+        rc = check_id(target, draft, id, &a, &b, err);
+    }
+    buf_release(&a);
+    buf_release(&b);
+    return rc;
+}

@@ -1,0 +1,81 @@
+/* Drafters propose draft tokens for speculative decoding: one interface, a file each
+ * (draft_NAME.c).
+ *
+ * To add one: write draft_NAME.c with its struct drafter and an open function, declare that below,
+ * and give bmc-spec an option that opens it. */
+#ifndef BMC_DRAFTER_H
+#define BMC_DRAFTER_H
+
+#include "decode/session.h"
+#include "decode/spec/tree.h"
+#include "decode/sample/rejection.h"
+
+/* The draft tokens of one sequence, as a tree whose root is the newest token of the sequence. Nodes
+ * are in the order of tree.h; a node's children are consecutive. */
+struct draft {
+    size_t n; /* nodes, including the root */
+    uint32_t token[TREE_NODES];
+    uint16_t parent[TREE_NODES], depth[TREE_NODES], first[TREE_NODES], children[TREE_NODES];
+    uint16_t shape_node[TREE_NODES]; /* node of the requested shape that node i fills */
+    /* The distribution that a node's children were drawn from is pool[q_at .. q_at + q_n);
+     * q_n == 0: they are deterministic. */
+    size_t q_at[TREE_NODES], q_n[TREE_NODES];
+    struct candidate *pool;
+    size_t pool_len, pool_cap;
+};
+
+/* A request for draft tokens of one sequence. */
+struct draft_request {
+    size_t slot;         /* of the batch */
+    const uint32_t *ids; /* prompt and generated tokens; the last one is the root */
+    size_t n_ids;
+    const struct tree_shape *shape; /* requested shape; may be filled in part */
+    struct draws *draws;
+    struct draft *draft;                    /* output; holds the root already */
+    const struct sampler_options *sampling; /* of the sequence; applied to a draft model's logits */
+};
+
+struct drafter {
+    const char *name;
+    size_t ranks; /* most children of a node */
+    double cost;  /* time to draft a level, relative to a target pass: ratio of bytes read */
+    int (*propose)(struct drafter *drafter, const struct draft_request *request, size_t n,
+                   struct err *err);
+    /* Learns from the target's logits[n][vocab], one row per node of the draft; may be NULL. */
+    void (*observe)(struct drafter *drafter, const struct draft *draft, const float *logits);
+    void (*close)(struct drafter *drafter);
+    /* The draft model's session, or NULL; the generation loop may clear sequence i, slot i's. */
+    struct session *session;
+    double prefill_ms; /* part of propose() spent on prefilling the draft model's cache */
+    size_t prefill_tokens;
+};
+
+void drafter_close(struct drafter *drafter); /* NULL is accepted */
+
+void draft_begin(struct draft *draft, uint32_t root); /* resets the draft to its root */
+
+/* Adds a child of `parent` that fills `shape_node`. Parents must come in ascending order. */
+void draft_add(struct draft *draft, size_t parent, uint32_t token, size_t shape_node);
+
+/* Drafts with a smaller model that has the same tokenizer. `session` is borrowed; it needs a
+ * sequence for every slot and passes of batch * nodes tokens. */
+int draft_model_open(struct drafter **drafter, struct session *session, size_t target_vocab,
+                     double cost, struct err *err) MUST_USE;
+
+/* Returns rc; if it is negative, prefixes the error by "draft model". draft_model_open() and the
+ * drafter do so themselves. */
+int draft_model_error(int rc, struct err *err) MUST_USE;
+
+/* Fails, naming the first id that differs, unless both vocabularies have the same tokens. */
+int draft_model_check(const struct model *target, const struct model *draft, struct err *err) MUST_USE;
+
+/* Prompt lookup decoding: copies what followed an earlier occurrence of the last n tokens, for the
+ * largest n in [min_n, max_n] that has one; the newest occurrence, or the oldest. */
+int draft_lookup_open(struct drafter **drafter, size_t max_n, size_t min_n, bool oldest,
+                      struct err *err) MUST_USE;
+
+/* Token recycling (Luo et al., 2024): proposes the most likely successors that the target predicted
+ * for a token before. */
+int draft_recycle_open(struct drafter **drafter, size_t vocab, struct err *err) MUST_USE;
+
+#endif

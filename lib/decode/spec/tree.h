@@ -1,0 +1,60 @@
+/* Token trees: shapes of drafts, and the optimal shape for measured acceptance rates.
+ *
+ * Nodes are numbered level by level, parents before children; node 0 is the root, the newest token
+ * of the sequence. A chain is a tree in which every node has one child. */
+#ifndef BMC_TREE_H
+#define BMC_TREE_H
+
+#include "base/err.h"
+
+enum {
+    TREE_NODES = 257, /* most nodes, including the root */
+    TREE_RANKS = 32   /* most children of a node */
+};
+
+struct tree_shape {
+    size_t n;      /* nodes, including the root */
+    size_t levels; /* including the root's */
+    uint16_t parent[TREE_NODES];
+    uint16_t rank[TREE_NODES];     /* index among the parent's children */
+    uint16_t depth[TREE_NODES];    /* 0: the root */
+    uint16_t children[TREE_NODES]; /* number of children */
+    uint16_t first[TREE_NODES];    /* index of the first child; the next ones follow */
+};
+
+/* k draft tokens in a chain, k < TREE_NODES; or as children of the root, k <= TREE_RANKS. */
+void tree_chain(struct tree_shape *shape, size_t k);
+void tree_star(struct tree_shape *shape, size_t k);
+
+/* The ancestors of each node i, ascending, and itself last: ancestors[ancestors_at[i] ..
+ * ancestors_at[i + 1]), as batch_add_tree() takes them. `ancestors` must hold n * (n + 1) / 2
+ * entries, ancestors_at n + 1. */
+void tree_ancestors(const uint16_t *parent, const uint16_t *depth, size_t n, uint32_t *ancestors,
+                    size_t *ancestors_at);
+
+/* Sequoia's dynamic program (Chen et al., 2024): the expected number of tokens per step for
+ * trees of up to `nodes` nodes and `levels` levels, the root counted in both, if the child of
+ * rank i is accepted, and all of lower rank rejected, with probability accept[i] at every node. */
+struct sequoia {
+    size_t nodes, levels, ranks;
+    double accept[TREE_RANKS];
+    /* [nodes + 1][levels + 1][ranks + 1]: the optimum with exactly that many nodes, and children of
+     * the root; and in that tree, the number of nodes without the last child's subtree. */
+    double *best;
+    uint16_t *split;
+};
+
+int sequoia_open(struct sequoia *plan, const double *accept, size_t ranks, size_t nodes, size_t levels,
+                 struct err *err) MUST_USE;
+void sequoia_close(struct sequoia *plan);
+
+/* Expected tokens per step of the optimal tree, and that tree; 1 <= nodes, levels <= those of the
+ * plan. */
+double sequoia_tokens(const struct sequoia *plan, size_t nodes, size_t levels);
+void sequoia_shape(const struct sequoia *plan, size_t nodes, size_t levels, struct tree_shape *shape);
+
+/* The number of levels that gives the most tokens/s with `nodes` nodes. A step takes a target pass
+ * and a draft pass per level; `draft` is the time of a draft pass relative to a target pass. */
+size_t sequoia_levels(const struct sequoia *plan, size_t nodes, double draft);
+
+#endif

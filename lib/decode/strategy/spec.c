@@ -1,0 +1,400 @@
+/* Speculative decoding: drafting, verification, acceptance, and commit of KV entries. */
+#include "decode/strategy/spec.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "decode/loop.h"
+
+enum { RECORD_RANKS = 16 };
+
+struct spec_seq {
+    struct draft draft;
+    struct tree_shape shape;
+    struct draws draws;
+    uint32_t *ancestors;
+    size_t *ancestors_at, *depth;
+    size_t path[TREE_NODES], n_path; /* accepted nodes of the draft, root first */
+    size_t logits;                   /* first row of the draft in spec->logits */
+    double begun_ms;                 /* start of the sequence's first step */
+    size_t decoded;                  /* tokens generated since begun_ms */
+};
+
+struct spec {
+    struct step_strategy strategy; /* strategy.arg points to this struct */
+    struct drafter *drafter;
+    struct spec_options options;
+    struct spec_stats stats;
+    struct throttle throttle;
+    struct sequoia plan; /* for tree shapes */
+    size_t levels;
+    size_t max_draft; /* limit on draft tokens per sequence */
+    struct verifier verifier;
+    struct spec_seq *seq; /* [slots] */
+    struct draft_request *request;
+    size_t n_seqs, vocab;
+    float *logits; /* [rows][vocab] */
+    size_t *row;
+};
+
+size_t spec_max_draft(const struct spec_options *options)
+{
+    if (options->record)
+        return RECORD_RANKS;
+    return options->tree ? options->tree : options->length.limit;
+}
+
+/* Chooses the slot's draft shape: at most `allowed` draft tokens, no more than there are KV entries
+ * free without reallocation, and no more levels than tokens that may still be generated. */
+static void choose_shape(const struct spec *spec, const struct loop *loop, const struct slot *slot,
+                         size_t allowed, struct tree_shape *shape)
+{
+    const struct spec_options *o = &spec->options;
+    const size_t free_rows = size_min(kv_rows_before_growth(session_kv(loop->session), slot->seq),
+                                      session_remaining(loop->session, slot->seq)) -
+                             1;
+    const size_t levels = size_min(slot->request->n - loop_generated(slot), loop_remaining(loop, slot));
+    const size_t most = levels > 1 ? size_min(size_min(free_rows, spec->max_draft), allowed) : 0;
+    if (o->record)
+        tree_star(shape, size_min(most, size_min(RECORD_RANKS, spec->drafter->ranks)));
+    else if (o->tree)
+        sequoia_shape(&spec->plan, most + 1, size_min(levels, spec->levels), shape);
+    else
+        tree_chain(shape, size_min(size_min(most, o->length.now), levels - 1));
+}
+
+/* Fills the draft of every busy slot: the newest token and up to `allowed` draft tokens. */
+static int draft_all(struct spec *spec, struct loop *loop, size_t allowed, struct err *err)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < loop->n_slots; i++) {
+        struct slot *slot = &loop->slot[i];
+        struct spec_seq *seq = &spec->seq[i];
+        if (!slot->busy)
+            continue;
+        if (loop_generated(slot) == 1) {
+            seq->begun_ms = clock_ms();
+            seq->decoded = 0;
+        }
+        seq->draws =
+            (struct draws){slot->request->seed, slot->request->stream, (uint32_t)slot->ids->len, 0};
+        choose_shape(spec, loop, slot, allowed, &seq->shape);
+        draft_begin(&seq->draft, slot->ids->id[slot->ids->len - 1]);
+        if (seq->shape.n > 1)
+            spec->request[n++] = (struct draft_request){.slot = i,
+                                                        .ids = slot->ids->id,
+                                                        .n_ids = slot->ids->len,
+                                                        .shape = &seq->shape,
+                                                        .draws = &seq->draws,
+                                                        .draft = &seq->draft,
+                                                        .sampling = loop_sampling(loop, slot)};
+    }
+    return n ? spec->drafter->propose(spec->drafter, spec->request, n, err) : 0;
+}
+
+/* Adds a draft to the batch; returns the row of its root. */
+static size_t add_draft(struct session *session, const struct slot *slot, struct spec_seq *seq)
+{
+    const struct draft *draft = &seq->draft;
+    bool chain = true;
+    for (size_t node = 0; node < draft->n; node++) {
+        chain = chain && draft->depth[node] == node;
+        seq->depth[node] = draft->depth[node];
+    }
+    if (chain)
+        return batch_add(session, slot->seq, draft->token, draft->n);
+    tree_ancestors(draft->parent, draft->depth, draft->n, seq->ancestors, seq->ancestors_at);
+    return batch_add_tree(session, slot->seq, draft->token, seq->depth, draft->n, seq->ancestors,
+                          seq->ancestors_at);
+}
+
+/* Runs the target over all drafts; sets spec->logits to the logits of all their nodes. */
+static int verify_all(struct spec *spec, struct loop *loop, struct err *err)
+{
+    struct forward_times times = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < loop->n_slots; i++) {
+        if (!loop->slot[i].busy)
+            continue;
+        const size_t first = add_draft(loop->session, &loop->slot[i], &spec->seq[i]);
+        spec->seq[i].logits = n;
+        for (size_t node = 0; node < spec->seq[i].draft.n; node++)
+            spec->row[n++] = first + node;
+    }
+    session_pass(loop->session)->times = &times;
+    const int rc = session_forward(loop->session, session_options(loop->session)->threads, err);
+    session_pass(loop->session)->times = NULL;
+    if (rc < 0)
+        return -1;
+    spec->stats.attention_ms += times.ms[PHASE_ATTENTION];
+    if (session_logits(loop->session, spec->row, n, spec->logits, err) < 0)
+        return -1;
+    for (size_t i = 0; i < loop->n_slots && spec->drafter->observe; i++)
+        if (loop->slot[i].busy)
+            spec->drafter->observe(spec->drafter, &spec->seq[i].draft,
+                                   spec->logits + spec->seq[i].logits * spec->vocab);
+    return 0;
+}
+
+/* Chooses the token that follows a node. Returns the child node that it accepts, or 0. */
+static size_t accept_child(struct spec *spec, struct loop *loop, const struct slot *slot,
+                           struct spec_seq *seq, size_t node, const float *logits, uint32_t *id)
+{
+    const struct draft *draft = &seq->draft;
+    const struct sampler *sampler = &loop->sampler;
+    const uint32_t *child = draft->token + draft->first[node];
+    const size_t n = draft->children[node];
+    if (n && spec->options.simulate >= 0 && draws_next(&seq->draws) < spec->options.simulate) {
+        *id = child[0];
+        return draft->first[node];
+    }
+    *id = loop_sample_token(loop, slot, logits);
+    if (n == 0 || spec->options.simulate >= 0)
+        return 0;
+    size_t c = 0;
+    if (sampler->options.temp <= 0)
+        while (c < n && child[c] != *id)
+            c++;
+    else
+        c = spec->options.rule(&spec->verifier, sampler->candidate, sampler->n, child, n,
+                               draft->pool + draft->q_at[node], draft->q_n[node], &seq->draws, id);
+    if (spec->options.record && node == 0) {
+        spec->stats.record_steps++;
+        spec->stats.record[c] += c < n;
+    }
+    return c < n ? draft->first[node] + c : 0;
+}
+
+/* Adds the per-token latency of a finished sequence to the statistics. */
+static void count_end(struct spec_stats *stats, const struct spec_seq *seq)
+{
+    if (seq->decoded == 0)
+        return;
+    const double ptl = (clock_ms() - seq->begun_ms) / (double)seq->decoded;
+    stats->first_ptl_ms = stats->ended == 0 || ptl < stats->first_ptl_ms ? ptl : stats->first_ptl_ms;
+    stats->last_ptl_ms = ptl > stats->last_ptl_ms ? ptl : stats->last_ptl_ms;
+    stats->sum_ptl_ms += ptl;
+    stats->ended++;
+}
+
+/* Appends tokens along the accepted path, seq->path[0 .. seq->n_path), which includes the root. */
+static int accept_slot(struct spec *spec, struct loop *loop, struct slot *slot, struct spec_seq *seq,
+                       struct err *err)
+{
+    struct spec_stats *stats = &spec->stats;
+    const struct draft *draft = &seq->draft;
+    size_t node = 0, depth = 0;
+    seq->n_path = 0;
+    do {
+        const float *logits = spec->logits + (seq->logits + node) * spec->vocab;
+        uint32_t id;
+        seq->path[seq->n_path++] = node;
+        if (!logits_finite(logits, spec->vocab))
+            return loop_finish(loop, slot, FINISHED_ERROR, NO_FINITE_LOGITS, err);
+        node = accept_child(spec, loop, slot, seq, node, logits, &id);
+        if (node)
+            stats->accepted_at[++depth]++;
+        seq->decoded++;
+        stats->tokens++;
+        loop->stats->decode_tokens++;
+        if (loop_append(loop, slot, id, logits, err) < 0)
+            return -1;
+    } while (slot->busy && node);
+    stats->steps++;
+    stats->accepted += depth;
+    stats->drafted += draft->n - 1;
+    for (size_t d = 1; d <= draft->depth[draft->n - 1]; d++)
+        stats->offered_at[d]++;
+    if (!slot->busy)
+        count_end(stats, seq);
+    return 0;
+}
+
+/* Result of a step over all sequences. */
+struct outcome {
+    size_t busy;     /* sequences */
+    size_t drafted;  /* draft tokens of the largest draft */
+    size_t offered;  /* depth of the deepest draft */
+    size_t accepted; /* draft tokens of the longest accepted path */
+};
+
+static int accept_all(struct spec *spec, struct loop *loop, struct outcome *out, struct err *err)
+{
+    for (size_t i = 0; i < loop->n_slots; i++) {
+        struct spec_seq *seq = &spec->seq[i];
+        if (!loop->slot[i].busy)
+            continue;
+        if (accept_slot(spec, loop, &loop->slot[i], seq, err) < 0)
+            return -1;
+        out->busy++;
+        out->drafted = size_max(out->drafted, seq->draft.n - 1);
+        out->offered = size_max(out->offered, seq->draft.depth[seq->draft.n - 1]);
+        out->accepted = size_max(out->accepted, seq->n_path - 1);
+    }
+    return 0;
+}
+
+/* Commits the KV entries of accepted paths, except in finished sequences, which are cleared. */
+static void commit_all(const struct spec *spec, struct loop *loop)
+{
+    for (size_t i = 0; i < loop->n_slots; i++)
+        if (loop->slot[i].busy)
+            session_accept(loop->session, loop->slot[i].seq, spec->seq[i].path, spec->seq[i].n_path);
+}
+
+static int record_length(struct spec_stats *stats, size_t drafted, struct err *err)
+{
+    if (!stats->history)
+        stats->history = mem_alloc(SPEC_HISTORY, sizeof *stats->history);
+    if (!stats->history)
+        return err_set(err, "out of memory for draft lengths");
+    if (stats->n_history < SPEC_HISTORY)
+        stats->history[stats->n_history++] = (uint16_t)drafted;
+    return 0;
+}
+
+/* Updates draft length and throttle after a step of `ms` with `tokens` tokens per sequence. */
+static void adapt(struct spec *spec, const struct outcome *out, double tokens, double ms)
+{
+    if (!spec->options.tree && !spec->options.record && !throttle_is_ramping(&spec->throttle))
+        draft_length_update(&spec->options.length, out->offered, out->accepted);
+    throttle_update(&spec->throttle, out->drafted > 0, tokens, ms);
+    spec->stats.pauses = spec->throttle.pauses;
+}
+
+/* Returns the milliseconds since *clock, and sets *clock to now. */
+static double lap(double *clock)
+{
+    const double before = *clock;
+    *clock = clock_ms();
+    return *clock - before;
+}
+
+static int step(void *arg, struct loop *loop, struct err *err)
+{
+    struct spec *spec = arg;
+    struct spec_stats *stats = &spec->stats;
+    struct outcome out = {0};
+    const size_t tokens = stats->tokens;
+    const double prefill_ms = spec->drafter->prefill_ms;
+    double clock = clock_ms();
+    if (draft_all(spec, loop, throttle_draft_limit(&spec->throttle, loop_in_flight(loop)), err) < 0)
+        return -1;
+    const double draft_ms = lap(&clock);
+    if (verify_all(spec, loop, err) < 0)
+        return -1;
+    const double verify_ms = lap(&clock);
+    if (accept_all(spec, loop, &out, err) < 0 || record_length(stats, out.drafted, err) < 0)
+        return -1;
+    const double accept_ms = lap(&clock);
+    commit_all(spec, loop);
+    const double commit_ms = lap(&clock);
+    stats->draft_ms += draft_ms;
+    stats->verify_ms += verify_ms;
+    stats->compact_ms += commit_ms;
+    loop->stats->decode_steps++;
+    loop->stats->decode_ms += draft_ms + verify_ms + commit_ms;
+    loop->stats->sample_ms += accept_ms;
+    adapt(spec, &out, (double)(stats->tokens - tokens) / (double)out.busy,
+          draft_ms + verify_ms + accept_ms + commit_ms - (spec->drafter->prefill_ms - prefill_ms));
+    return 0;
+}
+
+static int alloc_buffers(struct spec *spec, struct err *err)
+{
+    size_t rows = spec->n_seqs * (spec->max_draft + 1), logits;
+    spec->seq = mem_zalloc(spec->n_seqs, sizeof *spec->seq);
+    spec->request = mem_alloc(spec->n_seqs, sizeof *spec->request);
+    spec->row = mem_alloc(rows, sizeof *spec->row);
+    if (size_mul(rows, spec->vocab, &logits))
+        spec->logits = mem_alloc(logits, sizeof *spec->logits);
+    bool ok = spec->seq && spec->request && spec->row && spec->logits;
+    for (size_t i = 0; ok && i < spec->n_seqs; i++) {
+        struct spec_seq *seq = &spec->seq[i];
+        seq->ancestors =
+            mem_alloc((spec->max_draft + 1) * (spec->max_draft + 2) / 2, sizeof *seq->ancestors);
+        seq->ancestors_at = mem_alloc(spec->max_draft + 2, sizeof *seq->ancestors_at);
+        seq->depth = mem_alloc(spec->max_draft + 1, sizeof *seq->depth);
+        ok = seq->ancestors && seq->ancestors_at && seq->depth;
+    }
+    return ok ? 0
+              : err_set(err, "out of memory for %zu draft tokens of %zu sequences", spec->max_draft,
+                        spec->n_seqs);
+}
+
+static int open_trees(struct spec *spec, struct err *err)
+{
+    enum { LEVELS = 33 };
+    const struct spec_options *o = &spec->options;
+    if (!o->tree)
+        return 0;
+    if (sequoia_open(&spec->plan, o->accept, size_min(o->ranks, spec->drafter->ranks), o->tree + 1,
+                     size_min(o->tree + 1, LEVELS), err) < 0)
+        return -1;
+    spec->levels = o->tree_levels ? size_min(o->tree_levels, spec->plan.levels)
+                                  : sequoia_levels(&spec->plan, o->tree + 1, spec->drafter->cost);
+    return 0;
+}
+
+int spec_open(struct spec **out, const struct session *session, struct drafter *drafter,
+              const struct spec_options *options, struct err *err)
+{
+    struct spec *spec = mem_zalloc(1, sizeof *spec);
+    *out = NULL;
+    if (!spec)
+        return err_set(err, "out of memory for speculation");
+    *spec = (struct spec){
+        .strategy = {.name = "speculative",
+                     .width = 1,
+                     .step = step,
+                     .draft_session = drafter->session,
+                     .arg = spec},
+        .drafter = drafter,
+        .options = *options,
+        .max_draft = spec_max_draft(options),
+        .n_seqs = session_options(session)->batch,
+        .vocab = session_vocab(session),
+    };
+    if (!options->rule)
+        spec->options.rule = rejection_verify;
+    throttle_begin(&spec->throttle, options->always || options->record || options->simulate >= 0);
+    if (open_trees(spec, err) < 0 || alloc_buffers(spec, err) < 0 ||
+        verifier_open(&spec->verifier, spec->vocab, err) < 0) {
+        spec_close(spec);
+        return -1;
+    }
+    *out = spec;
+    return 0;
+}
+
+void spec_close(struct spec *spec)
+{
+    if (!spec)
+        return;
+    for (size_t i = 0; spec->seq && i < spec->n_seqs; i++) {
+        free(spec->seq[i].ancestors);
+        free(spec->seq[i].ancestors_at);
+        free(spec->seq[i].depth);
+        free(spec->seq[i].draft.pool);
+    }
+    free(spec->seq);
+    free(spec->request);
+    free(spec->row);
+    free(spec->logits);
+    free(spec->stats.history);
+    sequoia_close(&spec->plan);
+    verifier_close(&spec->verifier);
+    free(spec);
+}
+
+const struct step_strategy *spec_strategy(const struct spec *spec)
+{
+    return spec ? &spec->strategy : NULL;
+}
+
+const struct spec_stats *spec_stats(const struct spec *spec)
+{
+    static const struct spec_stats none;
+    return spec ? &spec->stats : &none;
+}

@@ -1,0 +1,40 @@
+/* Decoding strategies: how tokens are generated after the prompt (plain, speculative, beam search,
+ * pipelined).
+ *
+ * A strategy is a file (step_NAME.c; spec.c for speculation) with a struct step_strategy that is
+ * passed to generate(). Its functions work on struct loop (loop.h). To add one, write that file and
+ * give a program an option that opens it. */
+#ifndef BMC_STEP_H
+#define BMC_STEP_H
+
+#include "base/err.h"
+
+struct loop;
+struct session;
+struct slot;
+
+struct step_strategy {
+    const char *name;
+    /* Consecutive cache sequences per slot. The first, slot->seq, gets the prompt; the strategy may
+     * use the others, and may set slot->seq to another one that begins with the prompt. All are
+     * cleared when the request ends. */
+    size_t width;
+    /* Called with the finite logits of the prompt's last token. NULL: the loop samples. */
+    int (*first)(void *arg, struct loop *loop, struct slot *slot, const float *logits, struct err *err);
+    /* Advances all busy slots by one step; their prompts are in the cache and first() has been
+     * called. Appends tokens by loop_append(), at once or in a later step; the newest token has
+     * no KV entry yet. A slot whose request ended is not busy any more. Updates loop->stats. */
+    int (*step)(void *arg, struct loop *loop, struct err *err);
+    /* Called when the run ends early: appends tokens that step() has not appended yet, so that
+     * every KV entry has its token. May be called before first(). NULL: step() appends at once. */
+    int (*drain)(void *arg, struct loop *loop, struct slot *slot, struct err *err);
+    /* The draft model's session, whose sequence i belongs to slot i: requests are admitted only if
+     * they fit its cache, too. NULL: there is none. */
+    struct session *draft_session;
+    void *arg;
+};
+
+/* One token per sequence and step. */
+extern const struct step_strategy step_plain;
+
+#endif

@@ -1,0 +1,226 @@
+/* Beam search as a decoding strategy. */
+#include "decode/strategy/step_beam.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "decode/loop.h"
+
+struct step_beam {
+    struct step_strategy strategy; /* strategy.arg points to this struct */
+    size_t width, n_best, n_slots;
+    struct beam_search *search; /* [slots]; max_length is 0 where there is no search */
+    size_t *seq;                /* [slots][W]: the cache sequence of each path */
+    float *logits;              /* [slots * W][vocab] */
+    size_t *row;                /* [slots * W] */
+};
+
+static size_t slot_index(const struct loop *loop, const struct slot *slot)
+{
+    return (size_t)(slot - loop->slot);
+}
+
+/* Appends the best beam's tokens to the request, with `logits` as the logits of each. */
+static int take_best(struct step_beam *b, struct loop *loop, struct slot *slot, const float *logits,
+                     struct err *err)
+{
+    struct beam_search *search = &b->search[slot_index(loop, slot)];
+    slot->beams = search->finished;
+    slot->n_beams = size_min(search->n_finished, b->n_best);
+    search->max_length = 0;
+    /* entries behind the prompt may be another path's; a trimmed sequence cannot be truncated */
+    session_truncate(loop->session, slot->seq,
+                     kv_is_untrimmed(session_kv(loop->session), slot->seq) ? slot->n_prompt : 0);
+    for (size_t i = 0; slot->n_beams && slot->busy && i < slot->beams[0].ids.len; i++)
+        if (loop_append(loop, slot, slot->beams[0].ids.id[i], logits, err) < 0)
+            return -1;
+    return 0;
+}
+
+static int finish(struct step_beam *b, struct loop *loop, struct slot *slot, const float *logits,
+                  struct err *err)
+{
+    const bool by_eos = b->search[slot_index(loop, slot)].finished[0].by_eos;
+    if (take_best(b, loop, slot, logits, err) < 0)
+        return -1;
+    return slot->busy ? loop_finish(loop, slot, by_eos ? FINISHED_EOS : FINISHED_LENGTH, NULL, err) : 0;
+}
+
+/* Ends the search early with the best beam so far. */
+static int drain(void *arg, struct loop *loop, struct slot *slot, struct err *err)
+{
+    struct step_beam *b = arg;
+    struct beam_search *search = &b->search[slot_index(loop, slot)];
+    if (!search->max_length)
+        return 0;
+    return beam_finalize(search, err) < 0 ? -1 : take_best(b, loop, slot, b->logits, err);
+}
+
+/* The argument of is_end(). */
+struct end_query {
+    const struct loop *loop;
+    const struct gen_request *request;
+};
+
+static bool is_end(const void *arg, uint32_t id)
+{
+    const struct end_query *a = arg;
+    return loop_is_end_token(a->loop, a->request, id);
+}
+
+static size_t count_ends(const struct loop *loop, const struct gen_request *request)
+{
+    return request->ignore_eos ? 0 : request->n_ends + session_model(loop->session)->config.n_eos;
+}
+
+/* Extends the slot's paths by a token each; then reorders the cache for them, or finishes. */
+static int advance(struct step_beam *b, struct loop *loop, struct slot *slot, const float *logits,
+                   struct err *err)
+{
+    const struct gen_request *request = slot->request;
+    const struct end_query query = {loop, request};
+    const size_t index = slot_index(loop, slot), vocab = session_vocab(loop->session);
+    struct beam_search *search = &b->search[index];
+    for (size_t i = 0; i < search->n_paths; i++)
+        if (!logits_finite(logits + i * vocab, vocab)) {
+            search->max_length = 0;
+            return loop_finish(loop, slot, FINISHED_ERROR, NO_FINITE_LOGITS, err);
+        }
+    if (beam_step(search, logits, vocab, is_end, &query, count_ends(loop, request), err) < 0)
+        return -1;
+    return search->n_paths ? session_reorder(loop->session, b->seq + index * b->width, search->parent,
+                                             b->width, err)
+                           : finish(b, loop, slot, logits, err);
+}
+
+/* Returns why beam search cannot serve the request with its options, or NULL. */
+static const char *find_conflict(const struct step_beam *b, const struct loop *loop,
+                                 const struct slot *slot)
+{
+    const struct sampler_options *o = loop_sampling(loop, slot);
+    const struct gen_request *request = slot->request;
+    const size_t least = (2 + count_ends(loop, request)) * b->width;
+    if (o->temp > 0)
+        return "beam search is deterministic: it needs temperature 0";
+    if (o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0 || o->n_biases)
+        return "beam search does not support penalties or logit biases";
+    if (request->n_stops)
+        return "beam search does not support stop strings";
+    if (request->logprobs)
+        return "beam search does not report log-probabilities of tokens: each beam has a score";
+    if (least > session_vocab(loop->session))
+        return "there are too many beams for the size of the vocabulary";
+    return NULL;
+}
+
+static int first(void *arg, struct loop *loop, struct slot *slot, const float *logits, struct err *err)
+{
+    struct step_beam *b = arg;
+    const size_t index = slot_index(loop, slot);
+    const char *conflict = find_conflict(b, loop, slot);
+    if (conflict)
+        return loop_finish(loop, slot, FINISHED_ERROR, conflict, err);
+    for (size_t i = 0; i < b->width; i++)
+        b->seq[index * b->width + i] = loop_first_seq(loop, slot) + i;
+    beam_begin(&b->search[index], size_min(slot->request->n, loop_remaining(loop, slot)));
+    for (size_t i = 0; i < b->width; i++)
+        b->search[index].parent[i] = 0;
+    return advance(b, loop, slot, logits, err);
+}
+
+/* Runs a pass with the newest token of every path; sets b->logits, slot by slot. */
+static int compute(struct step_beam *b, struct loop *loop, struct err *err)
+{
+    size_t n = 0;
+    for (size_t p = 0; p < loop->n_slots; p++)
+        for (size_t i = 0; loop->slot[p].busy && i < b->width; i++)
+            b->row[n++] = batch_add(loop->session, b->seq[p * b->width + i], &b->search[p].id[i], 1);
+    if (session_run(loop->session, session_options(loop->session)->threads, err) < 0 ||
+        session_logits(loop->session, b->row, n, b->logits, err) < 0)
+        return -1;
+    loop->stats->decode_tokens += n;
+    loop->stats->decode_steps++;
+    return 0;
+}
+
+static int step(void *arg, struct loop *loop, struct err *err)
+{
+    struct step_beam *b = arg;
+    const float *logits = b->logits;
+    const double start = clock_ms();
+    if (compute(b, loop, err) < 0)
+        return -1;
+    const double computed = clock_ms();
+    for (size_t p = 0; p < loop->n_slots; p++) {
+        if (!loop->slot[p].busy)
+            continue;
+        if (advance(b, loop, &loop->slot[p], logits, err) < 0)
+            return -1;
+        logits += b->width * session_vocab(loop->session);
+    }
+    loop->stats->decode_ms += computed - start;
+    loop->stats->sample_ms += clock_ms() - computed;
+    return 0;
+}
+
+static int alloc_buffers(struct step_beam *b, const struct session *session,
+                         const struct beam_options *options, struct err *err)
+{
+    const size_t rows = b->n_slots * b->width, vocab = session_vocab(session);
+    size_t logits;
+    b->search = mem_zalloc(b->n_slots, sizeof *b->search);
+    b->seq = mem_zalloc(rows, sizeof *b->seq);
+    b->row = mem_zalloc(rows, sizeof *b->row);
+    if (size_mul(rows, vocab * sizeof *b->logits, &logits))
+        b->logits = mem_alloc(1, logits);
+    if (!b->search || !b->seq || !b->row || !b->logits)
+        return err_set(err, "out of memory for the logits of %zu beams", rows);
+    for (size_t p = 0; p < b->n_slots; p++)
+        if (beam_open(&b->search[p], options, err) < 0)
+            return -1;
+    return 0;
+}
+
+int step_beam_open(struct step_beam **out, const struct session *session,
+                   const struct beam_options *options, size_t n_best, struct err *err)
+{
+    struct step_beam *b = *out = mem_zalloc(1, sizeof *b);
+    if (!b)
+        return err_set(err, "out of memory for beams");
+    *b = (struct step_beam){
+        .strategy = {.name = "beam",
+                     .width = options->width,
+                     .first = first,
+                     .step = step,
+                     .drain = drain,
+                     .arg = b},
+        .width = options->width,
+        .n_best = n_best,
+        .n_slots = session_options(session)->batch / options->width,
+    };
+    if (alloc_buffers(b, session, options, err) == 0)
+        return 0;
+    step_beam_close(b);
+    *out = NULL;
+    return -1;
+}
+
+void step_beam_close(struct step_beam *b)
+{
+    if (!b)
+        return;
+    for (size_t p = 0; b->search && p < b->n_slots; p++)
+        beam_close(&b->search[p]);
+    free(b->search);
+    free(b->seq);
+    free(b->row);
+    free(b->logits);
+    free(b);
+}
+
+const struct step_strategy *step_beam_strategy(const struct step_beam *b)
+{
+    return b ? &b->strategy : NULL;
+}

@@ -1,0 +1,20 @@
+/* Beam search as a decoding strategy: each request has W cache sequences, reordered every step. */
+#ifndef BMC_STEP_BEAM_H
+#define BMC_STEP_BEAM_H
+
+#include "decode/sample/beam.h"
+#include "decode/session.h"
+#include "decode/strategy/step.h"
+
+struct step_beam;
+
+/* Results have the `n_best` best beams of each request. The session's batch holds
+ * batch / options->width requests. */
+int step_beam_open(struct step_beam **beam, const struct session *session,
+                   const struct beam_options *options, size_t n_best, struct err *err) MUST_USE;
+void step_beam_close(struct step_beam *beam); /* NULL is accepted */
+
+/* The argument for generate(). */
+const struct step_strategy *step_beam_strategy(const struct step_beam *beam);
+
+#endif

@@ -1,0 +1,19 @@
+/* Plain decoding under pipeline parallelism: the batch is divided into micro-batches that are in
+ * flight at the same time, so that every stage has work. */
+#ifndef BMC_STEP_PIPE_H
+#define BMC_STEP_PIPE_H
+
+#include "decode/session.h"
+#include "decode/strategy/step.h"
+
+struct step_pipe;
+
+/* At most `groups` micro-batches, of fixed slots each. session_is_async() must be true. */
+int step_pipe_open(struct step_pipe **pipe, const struct session *session, size_t groups,
+                   struct err *err) MUST_USE;
+void step_pipe_close(struct step_pipe *pipe); /* NULL is accepted */
+
+/* The argument for generate(). */
+const struct step_strategy *step_pipe_strategy(const struct step_pipe *pipe);
+
+#endif

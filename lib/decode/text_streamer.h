@@ -1,0 +1,32 @@
+/* Streaming detokenizer: turns generated ids into text that may be shown at once, in whole UTF-8
+ * characters and without any part of a stop string. */
+#ifndef BMC_TEXT_STREAMER_H
+#define BMC_TEXT_STREAMER_H
+
+#include "text/tokenizer/detok.h"
+
+struct text_streamer {
+    struct detok detok;
+    char *const *stop;
+    size_t n_stops;
+    struct buf text; /* all text so far; ends before the stop string once one was found */
+    size_t ready;    /* leading bytes that may be shown: no stop string begins in them */
+    bool stopped;
+};
+
+void text_streamer_init(struct text_streamer *s, const struct tokenizer *tok, char *const *stop,
+                        size_t n_stops);
+
+/* Adds one id and advances `ready`; sets `stopped` if a stop string was found. */
+int text_streamer_add(struct text_streamer *s, uint32_t id, struct err *err) MUST_USE;
+
+/* Adds ids without output, before text_streamer_add(): they may end in part of a character. */
+int text_streamer_resume(struct text_streamer *s, const uint32_t *id, size_t n,
+                         struct err *err) MUST_USE;
+
+/* Ends the text: all of it is ready. With `hold_partial_utf8` an incomplete last character is left
+ * out, so that a continuation can complete it. */
+int text_streamer_finish(struct text_streamer *s, bool hold_partial_utf8, struct err *err) MUST_USE;
+void text_streamer_release(struct text_streamer *s);
+
+#endif

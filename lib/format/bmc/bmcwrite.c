@@ -1,0 +1,339 @@
+/* Writing model.bmc: computes the layout, streams tensors block by block, writes the header
+ * last. While one block is packed and hashed, the previous one is written. */
+#include <stdlib.h>
+
+#include "base/hash_blocks.h"
+#include "base/mem.h"
+#include "quant/pack.h"
+#include "base/threads.h"
+#include "format/bmc/bmclayout.h"
+
+enum { BLOCK_BYTES = 2 << 20 };
+
+/* A block of rows: as produced, and packed. */
+struct write_block {
+    unsigned char *rows, *packed;
+};
+
+struct pending {
+    const void *data;
+    size_t bytes, offset; /* bytes == 0: none */
+};
+
+struct bmc_writer {
+    const struct bmc_plan *plan;
+    struct bmc_head *head; /* the whole header */
+    struct bmc_tensor *tensor;
+    struct bmc_name *name;
+    char *text;
+    struct outfile out;
+    struct write_block block[2]; /* double buffer */
+    size_t turn;                 /* the one being filled */
+    struct pending pending;
+    size_t done, total; /* tensor bytes */
+};
+
+/* Appends a section of `bytes` bytes to the header. */
+static bool place_section(struct bmc_section *section, size_t bytes, size_t *end)
+{
+    section->offset = *end;
+    section->bytes = bytes;
+    return size_add(*end, bytes, end) && size_add(*end, 64, end) && (*end = *end / 64 * 64, true);
+}
+
+static int alloc_header(struct bmc_writer *w, size_t n_stored, size_t text_bytes, struct err *err)
+{
+    const struct bmc_plan *plan = w->plan;
+    struct bmc_head head = {.magic = "", .version = BMC_VERSION};
+    memcpy(head.magic, BMC_MAGIC, sizeof head.magic);
+    const size_t bytes[BMC_SECTIONS] = {
+        [BMC_CONFIG] = plan->config_bytes,
+        [BMC_TOKENIZER] = plan->tokenizer_bytes,
+        [BMC_TENSORS] = n_stored * sizeof(struct bmc_tensor),
+        [BMC_NAMES] = plan->n_tensors * sizeof(struct bmc_name),
+        [BMC_TEXT] = text_bytes,
+        [BMC_CHAT] = plan->chat_bytes,
+    };
+    size_t end = sizeof head;
+    for (size_t i = 0; i < BMC_SECTIONS; i++)
+        if (!place_section(&head.section[i], bytes[i], &end))
+            return err_set(err, "%s: the header would be too large", w->out.path);
+    head.header_bytes = round_up(end, BMC_ALIGN);
+    unsigned char *header = mem_zalloc(1, (size_t)head.header_bytes);
+    if (!header)
+        return err_set(err, "%s: out of memory for its header of %llu bytes", w->out.path,
+                       (unsigned long long)head.header_bytes);
+    memcpy(header, &head, sizeof head);
+    w->head = (void *)header;
+    memcpy(header + head.section[BMC_CONFIG].offset, plan->config, plan->config_bytes);
+    if (plan->tokenizer_bytes)
+        memcpy(header + head.section[BMC_TOKENIZER].offset, plan->tokenizer, plan->tokenizer_bytes);
+    if (plan->chat_bytes)
+        memcpy(header + head.section[BMC_CHAT].offset, plan->chat, plan->chat_bytes);
+    w->tensor = (void *)(header + head.section[BMC_TENSORS].offset);
+    w->name = (void *)(header + head.section[BMC_NAMES].offset);
+    w->text = (char *)header + head.section[BMC_TEXT].offset;
+    return 0;
+}
+
+static int by_text(const void *a, const void *b, void *arg)
+{
+    const struct bmc_name *x = a, *y = b;
+    const struct bmc_plan *plan = arg;
+    return strcmp(plan->tensor[x->reserved].name, plan->tensor[y->reserved].name);
+}
+
+static size_t row_elements(const struct bmc_plan_tensor *tensor)
+{
+    size_t elements = 1;
+    for (size_t k = 1; k < tensor->n_dims; k++)
+        elements *= tensor->shape[k];
+    return elements;
+}
+
+/* Fills the tensor table and the names; aliases get a name only. */
+static void fill_tables(struct bmc_writer *w)
+{
+    const struct bmc_plan *plan = w->plan;
+    size_t offset = (size_t)w->head->header_bytes, stored = 0, text = 0;
+    for (size_t i = 0; i < plan->n_tensors; i++) {
+        const struct bmc_plan_tensor *from = &plan->tensor[i];
+        w->name[i].reserved = (uint32_t)i; /* the plan's index until the names are sorted */
+        if (from->tied_to >= 0) {
+            w->name[i].tensor = w->name[from->tied_to].tensor;
+            continue;
+        }
+        struct bmc_tensor *tensor = &w->tensor[stored];
+        w->name[i].tensor = (uint32_t)stored++;
+        tensor->dtype = from->dtype;
+        tensor->layout = from->layout;
+        tensor->n_dims = (uint32_t)from->n_dims;
+        tensor->source = from->source;
+        for (size_t k = 0; k < BMC_MAX_DIMS; k++)
+            tensor->shape[k] = tensor->padded[k] = k < from->n_dims ? from->shape[k] : 1;
+        tensor->padded[0] = layout_out(from->layout, (size_t)tensor->shape[0]);
+        tensor->padded[1] = layout_in(from->layout, (size_t)tensor->shape[1]);
+        tensor->bytes = layout_bytes(from->layout, from->dtype, from->shape[0], row_elements(from));
+        tensor->offset = offset;
+        offset = round_up(offset + (size_t)tensor->bytes, BMC_ALIGN);
+        w->total += (size_t)tensor->bytes;
+        w->head->file_bytes = tensor->offset + tensor->bytes;
+    }
+    qsort_r(w->name, plan->n_tensors, sizeof *w->name, by_text, (void *)(uintptr_t)plan);
+    for (size_t i = 0; i < plan->n_tensors; i++) {
+        const char *name = plan->tensor[w->name[i].reserved].name;
+        w->name[i].reserved = 0;
+        w->name[i].text = (uint32_t)text;
+        w->name[i].len = (uint32_t)strlen(name);
+        memcpy(w->text + text, name, w->name[i].len);
+        text += w->name[i].len;
+    }
+}
+
+static int write_zeros(struct bmc_writer *w, size_t upto, struct err *err)
+{
+    static const char zeros[BMC_ALIGN];
+    while (w->out.written < upto)
+        if (outfile_write(&w->out, zeros, size_min(sizeof zeros, upto - w->out.written), err) < 0)
+            return -1;
+    return 0;
+}
+
+static size_t row_bytes(const struct bmc_plan_tensor *tensor)
+{
+    return dtype_row_bytes(tensor->dtype, row_elements(tensor));
+}
+
+/* Rows per block: whole blocks of the packed layout. */
+static size_t rows_at_once(const struct bmc_plan_tensor *tensor)
+{
+    const size_t rows = size_max(1, BLOCK_BYTES / row_bytes(tensor));
+    return tensor->layout == LAYOUT_PACKED ? size_max(PACK_OUT, rows / PACK_OUT * PACK_OUT) : rows;
+}
+
+/* Writes the pending block and the padding before it. */
+static int write_pending(struct bmc_writer *w, struct err *err)
+{
+    const struct pending pending = w->pending;
+    w->pending.bytes = 0;
+    if (pending.bytes == 0)
+        return 0;
+    if (write_zeros(w, pending.offset, err) < 0 ||
+        outfile_write(&w->out, pending.data, pending.bytes, err) < 0)
+        return -1;
+    w->done += pending.bytes;
+    return 0;
+}
+
+static void report(const struct bmc_writer *w)
+{
+    if (w->plan->progress && w->done)
+        w->plan->progress(w->plan->arg, w->done, w->total);
+}
+
+/* The parallel tasks on a block of rows. */
+struct write_work {
+    struct bmc_writer *w;
+    const struct bmc_tensor *tensor;
+    size_t rows, bytes; /* rows, and their unpacked bytes */
+    struct pending made;
+    struct hasher *canonical;
+    struct long_hasher *stored;
+    struct err *err;
+    int rc; /* result of write_pending() */
+};
+
+static void pack_and_hash(struct write_work *work)
+{
+    const struct write_block *block = &work->w->block[work->w->turn];
+    const size_t in = (size_t)work->tensor->shape[1], in_padded = (size_t)work->tensor->padded[1];
+    const enum dtype type = work->tensor->dtype;
+    if (work->tensor->layout == LAYOUT_PACKED)
+        pack_rows(block->packed, in_padded, block->rows, in, work->rows, in, type);
+    long_hasher_add(work->stored, work->made.data, work->made.bytes);
+}
+
+/* Longest task first: with two threads, writing runs after the shorter one. */
+static void do_task(void *arg, size_t task)
+{
+    struct write_work *work = arg;
+    struct bmc_writer *w = work->w;
+    switch (task) {
+    case 0: pack_and_hash(work); break;
+    case 1: hasher_add(work->canonical, w->block[w->turn].rows, work->bytes); break;
+    default: work->rc = write_pending(w, work->err); break;
+    }
+}
+
+/* Hashes one tensor block by block and, if `write`, writes all but its last block. */
+static int stream_tensor(struct bmc_writer *w, size_t plan_index, struct bmc_tensor *tensor, bool write,
+                         struct err *err)
+{
+    const struct bmc_plan_tensor *from = &w->plan->tensor[plan_index];
+    const bool packed = from->layout == LAYOUT_PACKED;
+    const size_t rows = from->shape[0], block_rows = rows_at_once(from);
+    size_t offset = (size_t)tensor->offset;
+    struct hasher canonical;
+    struct long_hasher stored;
+    hasher_init(&canonical);
+    long_hasher_init(&stored);
+    for (size_t row = 0; row < rows; row += block_rows) {
+        const size_t n = size_min(block_rows, rows - row);
+        const struct write_block *block = &w->block[w->turn];
+        struct write_work work = {.w = w,
+                                  .tensor = tensor,
+                                  .rows = n,
+                                  .bytes = n * row_bytes(from),
+                                  .made.data = packed ? block->packed : block->rows,
+                                  .made.bytes =
+                                      layout_bytes(from->layout, from->dtype, n, row_elements(from)),
+                                  .made.offset = offset,
+                                  .canonical = &canonical,
+                                  .stored = &stored,
+                                  .err = err};
+        if (w->plan->produce(w->plan->arg, plan_index, row, n, block->rows, err) < 0)
+            return -1;
+        parallel_for(3, work.bytes, do_task, &work);
+        if (work.rc < 0)
+            return -1;
+        if (!write)
+            continue;
+        report(w);
+        w->pending = work.made;
+        w->turn = !w->turn;
+        offset += work.made.bytes;
+    }
+    tensor->canonical = hasher_result(&canonical);
+    tensor->stored = long_hasher_result(&stored);
+    return 0;
+}
+
+static int stream_tensors(struct bmc_writer *w, bool write, struct err *err)
+{
+    size_t stored = 0;
+    for (size_t i = 0; i < w->plan->n_tensors; i++)
+        if (w->plan->tensor[i].tied_to < 0 && stream_tensor(w, i, &w->tensor[stored++], write, err) < 0)
+            return -1;
+    if (write_pending(w, err) < 0)
+        return -1;
+    report(w);
+    return 0;
+}
+
+static void seal_header(struct bmc_writer *w)
+{
+    const struct bmc_plan *plan = w->plan;
+    const struct bmc_file file = {.config = plan->config,
+                                  .config_bytes = plan->config_bytes,
+                                  .tokenizer = plan->tokenizer,
+                                  .tokenizer_bytes = plan->tokenizer_bytes,
+                                  .tensor = w->tensor,
+                                  .name = w->name,
+                                  .n_names = plan->n_tensors,
+                                  .text = w->text};
+    w->head->model_id = bmc_model_id(&file);
+    w->head->header_hash = bmc_header_hash(w->head, (size_t)w->head->header_bytes);
+}
+
+/* Sizes the buffers for the largest block. */
+static int alloc_blocks(struct bmc_writer *w, struct err *err)
+{
+    size_t rows = 1, packed = 1;
+    for (size_t i = 0; i < w->plan->n_tensors; i++) {
+        const struct bmc_plan_tensor *tensor = &w->plan->tensor[i];
+        if (tensor->tied_to >= 0)
+            continue;
+        const size_t n = rows_at_once(tensor);
+        rows = size_max(rows, n * row_bytes(tensor));
+        if (tensor->layout == LAYOUT_PACKED)
+            packed = size_max(packed, layout_bytes(LAYOUT_PACKED, tensor->dtype, n, tensor->shape[1]));
+    }
+    for (size_t i = 0; i < ARRAY_LEN(w->block); i++) {
+        w->block[i] = (struct write_block){mem_alloc(1, rows), mem_alloc(1, packed)};
+        if (!w->block[i].rows || !w->block[i].packed)
+            return err_set(err, "out of memory: a buffer of %zu bytes", packed);
+    }
+    return 0;
+}
+
+int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *model_id,
+                   struct err *err)
+{
+    struct bmc_writer w = {.plan = plan};
+    size_t n_stored = 0, text_bytes = 0;
+    int rc = -1;
+    if (outfile_open(&w.out, path, err) < 0)
+        return -1;
+    for (size_t i = 0; i < plan->n_tensors; i++) {
+        n_stored += plan->tensor[i].tied_to < 0;
+        text_bytes += strlen(plan->tensor[i].name);
+    }
+    if (alloc_header(&w, n_stored, text_bytes, err) < 0 || alloc_blocks(&w, err) < 0)
+        goto out;
+    fill_tables(&w);
+    /* If the output cannot seek, a first pass computes the hashes so that the header can go
+     * first. */
+    if (!w.out.seekable) {
+        if (stream_tensors(&w, false, err) < 0)
+            goto out;
+        seal_header(&w);
+    }
+    if (outfile_write(&w.out, w.head, (size_t)w.head->header_bytes, err) < 0 ||
+        stream_tensors(&w, true, err) < 0)
+        goto out;
+    if (w.out.seekable) {
+        seal_header(&w);
+        if (outfile_write_at(&w.out, 0, w.head, (size_t)w.head->header_bytes, err) < 0)
+            goto out;
+    }
+    *model_id = w.head->model_id;
+    rc = outfile_commit(&w.out, err);
+out:
+    outfile_abort(&w.out);
+    free(w.head);
+    for (size_t i = 0; i < ARRAY_LEN(w.block); i++) {
+        free(w.block[i].rows);
+        free(w.block[i].packed);
+    }
+    return rc;
+}

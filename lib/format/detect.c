@@ -1,0 +1,134 @@
+/* Detecting kinds of files. */
+#include "format/detect.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "base/text_util.h"
+#include "format/bmc/bmclayout.h"
+#include "format/imatrix.h"
+#include "format/kvfile/kvfile.h"
+
+enum { ST_HEAD = 8, ST_MAX_HEADER = 100 << 20, FIRST_BYTES = 1024 };
+
+struct bytes {
+    const char *data;
+    size_t size;
+};
+
+static bool starts(struct bytes b, const char *text)
+{
+    const size_t len = strlen(text);
+    return b.size >= len && memcmp(b.data, text, len) == 0;
+}
+
+/* True if one of the first lines begins with `key`. */
+static bool has_line(struct bytes b, const char *key)
+{
+    const char *at = b.data, *end = at + size_min(b.size, FIRST_BYTES);
+    while (at && at < end) {
+        if (starts((struct bytes){at, (size_t)(end - at)}, key))
+            return true;
+        at = memchr(at, '\n', (size_t)(end - at));
+        at = at ? at + 1 : NULL;
+    }
+    return false;
+}
+
+/* Both are text files of "key value" lines. */
+static bool is_profile(struct bytes b) { return has_line(b, "bmc_profile "); }
+static bool is_acceptance(struct bytes b) { return starts(b, "target ") && has_line(b, "draft "); }
+
+/* The length of the JSON header, then the header. */
+static bool is_safetensors(struct bytes b)
+{
+    uint64_t header;
+    if (b.size <= ST_HEAD || b.data[ST_HEAD] != '{')
+        return false;
+    memcpy(&header, b.data, sizeof header);
+    return header >= 2 && header <= ST_MAX_HEADER;
+}
+
+static bool has_no_bytes(struct bytes b)
+{
+    (void)b;
+    return false;
+}
+
+static const struct kind {
+    const char *name;  /* in "is a NAME" */
+    const char *begin; /* magic bytes; NULL: is() decides */
+    bool (*is)(struct bytes b);
+    const char *what, *advice, /* with article, and what to do; NULL: never refused */
+        *for_source;           /* advice where a conversion source is expected; NULL: `advice` */
+} kinds[FILE_KINDS] = {
+    [KIND_OTHER] = {"file", NULL, NULL, NULL, NULL, NULL},
+    [KIND_MODEL] = {"model file", BMC_MAGIC, NULL, "a .bmc model", "give the model with -m",
+                    "it is already converted: use it with -m"},
+    [KIND_SNAPSHOT] = {"snapshot", KVFILE_MAGIC, NULL, "a snapshot",
+                       "load it with --load-kv, together with its model (-m)", NULL},
+    [KIND_PROFILE] = {"tuned profile", NULL, is_profile, NULL, NULL, NULL},
+    [KIND_ACCEPTANCE] = {"file of acceptance rates", NULL, is_acceptance, NULL, NULL, NULL},
+    [KIND_IMATRIX] = {"file with an importance matrix", IMATRIX_MAGIC, NULL, "an importance matrix",
+                      "pass it to bmc-convert with --imatrix", NULL},
+    [KIND_SAFETENSORS] = {"safetensors file", NULL, is_safetensors, NULL, NULL, NULL},
+    [KIND_GGUF] = {"GGUF file", "GGUF", NULL, "a GGUF file", "convert it with bmc-convert",
+                   "pass the file itself to bmc-convert"},
+    [KIND_ZIP] = {"PyTorch checkpoint", "PK\3\4", NULL, "a PyTorch checkpoint",
+                  "pass its folder, with config.json, to bmc-convert", NULL},
+    [KIND_LFS] = {"Git LFS pointer", "version https://git-lfs.github.com/spec/", NULL,
+                  "a Git LFS pointer, not the file itself", "run \"git lfs pull\" in its folder", NULL},
+    [KIND_FOLDER] = {"folder", NULL, has_no_bytes, NULL, NULL, NULL},
+};
+
+enum file_kind file_format(const void *data, size_t size)
+{
+    const struct bytes b = {data, size};
+    int kind = size ? FILE_KINDS - 1 : KIND_OTHER;
+    while (kind > KIND_OTHER && !(kinds[kind].begin ? starts(b, kinds[kind].begin) : kinds[kind].is(b)))
+        kind--;
+    return (enum file_kind)kind;
+}
+
+enum file_kind file_detect(const char *path)
+{
+    char head[FIRST_BYTES];
+    return file_format(head, file_head(path, head, sizeof head));
+}
+
+enum file_kind path_detect(const char *path)
+{
+    return file_is_folder(path) ? KIND_FOLDER : file_detect(path);
+}
+
+const char *file_kind_name(enum file_kind kind) { return kinds[kind].name; }
+
+int detect_refuse(const void *data, size_t size, enum file_kind good, const char *wanted,
+                  const char *name, struct err *err)
+{
+    const enum file_kind found = file_format(data, size);
+    const struct kind *kind = &kinds[found];
+    if (!kind->what || found == good)
+        return 0;
+    return err_set(err, "%s: is %s, expected %s: %s", name, kind->what, wanted,
+                   good == KIND_OTHER && kind->for_source ? kind->for_source : kind->advice);
+}
+
+/* "organization/name" or "name", without an extension of ours. */
+static bool like_hub_name(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    if (text_ends(path, ".bmc") || text_ends(path, ".gguf"))
+        return false;
+    return *path && *path != '.' && slash != path && (!slash || (slash[1] && !strchr(slash + 1, '/')));
+}
+
+int detect_hub_name(const char *path, const char *what, const char *advice, struct err *err)
+{
+    if (file_exists(path) || !like_hub_name(path))
+        return 0;
+    return err_set(err,
+                   "%s: no such %s; models are not downloaded: if it is on the Hugging Face hub, "
+                   "download it (git clone https://huggingface.co/%s, with Git LFS) and %s",
+                   path, what, path, advice);
+}

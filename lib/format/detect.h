@@ -1,0 +1,41 @@
+/* Detects the kind of a file by its first bytes: to refuse overwriting a file of another kind,
+ * and to explain what is wrong with an unexpected input. */
+#ifndef BMC_DETECT_H
+#define BMC_DETECT_H
+
+#include "base/err.h"
+
+enum file_kind {
+    KIND_OTHER, /* none of the others, or missing, empty or unreadable */
+    KIND_MODEL,
+    KIND_SNAPSHOT,
+    KIND_PROFILE,
+    KIND_ACCEPTANCE,
+    KIND_IMATRIX,
+    KIND_SAFETENSORS,
+    KIND_GGUF,
+    KIND_ZIP,
+    KIND_LFS,
+    KIND_FOLDER, /* path_detect() only */
+    FILE_KINDS
+};
+
+enum file_kind file_format(const void *data, size_t size);
+enum file_kind file_detect(const char *path);
+
+/* Detects the kind of a path that may be a folder. */
+enum file_kind path_detect(const char *path);
+
+/* For messages: "model file", "snapshot". */
+const char *file_kind_name(enum file_kind kind);
+
+/* Fails if the bytes of file `name` are of a known kind other than `good`; `wanted` names the
+ * expected input ("a snapshot"). 0 if they are of kind `good` or unknown. */
+int detect_refuse(const void *data, size_t size, enum file_kind good, const char *wanted,
+                  const char *name, struct err *err) MUST_USE;
+
+/* Fails if `path` does not exist and looks like a model name on the Hugging Face hub. `what` was
+ * expected ("folder"); `advice` completes the sentence after "download it". 0 for other paths. */
+int detect_hub_name(const char *path, const char *what, const char *advice, struct err *err) MUST_USE;
+
+#endif

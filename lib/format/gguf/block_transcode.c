@@ -1,0 +1,194 @@
+/* Lossless transcoding of ggml blocks to our quantised types: quants and scales are rearranged,
+ * none is rounded. Where the zero points differ, quants are shifted by the difference. */
+#include <string.h>
+
+#include "quant/quant_types.h"
+#include "format/gguf/block_bits.h"
+#include "format/gguf/block_types.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Destinations of one block's contents in the row. */
+struct block_dest {
+    unsigned char *q, *scale, *min, *d, *dmin;
+};
+
+INLINE void put_f16(unsigned char *to, const unsigned char *from) { memcpy(to, from, sizeof(f16)); }
+
+enum { Q8_ZERO_POINT = 128 }; /* zero point of 8-bit types */
+
+/* ---- blocks of 32 ---- */
+
+INLINE void q8_0(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.scale, b);
+    for (size_t i = 0; i < SMALL; i++)
+        to.q[i] = b[2 + i] ^ Q8_ZERO_POINT; /* two's complement to offset 128 */
+}
+
+INLINE void q4_0(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.scale, b);
+    memcpy(to.q, b + 2, SMALL / 2);
+}
+
+INLINE void q4_1(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.scale, b);
+    put_f16(to.min, b + 2);
+    memcpy(to.q, b + 4, SMALL / 2);
+}
+
+INLINE void q5_0(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.scale, b);
+    for (size_t i = 0; i < SMALL; i++)
+        to.q[i] = (unsigned char)(five_bits(b + 2, b + 6, i) - 16 + Q8_ZERO_POINT);
+}
+
+INLINE void put_iq4(unsigned char *q, const unsigned char *from)
+{
+    for (size_t i = 0; i < SMALL; i++)
+        q[i] = (unsigned char)(iq4_values[nibble(from, i)] + Q8_ZERO_POINT);
+}
+
+INLINE void iq4_nl(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.scale, b);
+    put_iq4(to.q, b + 2);
+}
+
+/* ---- super-blocks of 256 ---- */
+
+/* Loops run over sub-blocks of 32 with constant offsets and shifts, so that they vectorise. */
+enum { SUB_BLOCK = 32, SUB_BLOCKS = SUPER / SUB_BLOCK };
+
+INLINE void q2_k(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b + 80);
+    put_f16(to.dmin, b + 82);
+    for (size_t sub = 0; sub < 16; sub++) {
+        to.scale[sub] = b[sub] & 15;
+        to.min[sub] = b[sub] >> 4;
+    }
+    for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
+        for (size_t i = 0; i < SUB_BLOCK; i++)
+            to.q[SUB_BLOCK * sub + i] = (unsigned char)(two_bits(b + 16, sub, i) + Q8_ZERO_POINT);
+}
+
+INLINE void q3_k(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b + 108);
+    for (size_t sub = 0; sub < 16; sub++)
+        to.scale[sub] = (unsigned char)q3_scale(b + 96, sub);
+    for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
+        for (size_t i = 0; i < SUB_BLOCK; i++) { /* a cleared third bit subtracts 4 */
+            const int third = (b[i] >> sub & 1) * 4 - 4;
+            to.q[SUB_BLOCK * sub + i] = (unsigned char)(two_bits(b + 32, sub, i) + third + 32);
+        }
+}
+
+/* d, dmin, scales and minima at the begin of Q4_K and Q5_K; each scale is repeated `times`
+ * times. */
+INLINE void put_q45_scales(struct block_dest to, const unsigned char *b, size_t times)
+{
+    put_f16(to.d, b);
+    put_f16(to.dmin, b + 2);
+    for (size_t sub = 0; sub < 8; sub++) {
+        int scale, min;
+        q4_scales(b + 4, sub, &scale, &min);
+        memset(to.scale + times * sub, scale, times);
+        memset(to.min + times * sub, min, times);
+    }
+}
+
+/* A source byte holds elements of two sub-blocks, a destination byte two elements of one. */
+INLINE void q4_k(struct block_dest to, const unsigned char *b)
+{
+    put_q45_scales(to, b, 1);
+    for (size_t pair = 0; pair < 4; pair++)
+        for (size_t i = 0; i < 16; i++) {
+            const unsigned char *q = b + 16 + 32 * pair + i;
+            to.q[32 * pair + i] = (unsigned char)((q[0] & 15) | (q[16] & 15) << 4);
+            to.q[32 * pair + 16 + i] = (unsigned char)(q[0] >> 4 | (q[16] & 0xf0));
+        }
+}
+
+INLINE void q5_k(struct block_dest to, const unsigned char *b)
+{
+    put_q45_scales(to, b, 2);
+    for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
+        for (size_t i = 0; i < SUB_BLOCK; i++) {
+            const int fifth = (b[16 + i] >> sub & 1) << 4;
+            to.q[SUB_BLOCK * sub + i] =
+                (unsigned char)((four_bits(b + 48, sub, i) | fifth) + Q8_ZERO_POINT);
+        }
+}
+
+INLINE void q6_k(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b + 208);
+    memcpy(to.scale, b + 192, 16);
+    for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
+        for (size_t i = 0; i < SUB_BLOCK; i++)
+            to.q[SUB_BLOCK * sub + i] =
+                (unsigned char)(q6_low(b, sub, i) | two_bits(b + 128, sub, i) << 4);
+}
+
+/* IQ4_XS has no minima: dmin = 0. */
+INLINE void iq4_xs(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b);
+    memset(to.dmin, 0, sizeof(f16));
+    memset(to.min, 0, 16);
+    for (size_t sub = 0; sub < 8; sub++) {
+        memset(to.scale + 2 * sub, iq4_scale(b, sub), 2);
+        put_iq4(to.q + 32 * sub, b + 8 + 16 * sub);
+    }
+}
+
+/* Where the scales of kind `sub` of block i are in the row. */
+INLINE unsigned char *scales_at(enum dtype type, unsigned char *row, size_t n, size_t elements,
+                                size_t i, enum scale_kind sub)
+{
+    const struct scale_array scales = quant_types[type].scales[sub];
+    return row + quant_row_scales_at(type, n, sub) + i * scale_count(scales, elements) * scales.bytes;
+}
+
+INLINE void transcode_row(enum dtype type, void (*transcode)(struct block_dest, const unsigned char *),
+                          size_t elements, size_t bytes, unsigned char *row,
+                          const unsigned char *blocks, size_t n)
+{
+    for (size_t i = 0; i < n / elements; i++) {
+        const struct block_dest to = {
+            .q = row + quant_row_q_bytes(type, i * elements),
+            .scale = scales_at(type, row, n, elements, i, SCALE_MAIN),
+            .min = scales_at(type, row, n, elements, i, SCALE_MIN),
+            .d = scales_at(type, row, n, elements, i, SCALE_D),
+            .dmin = scales_at(type, row, n, elements, i, SCALE_DMIN),
+        };
+        transcode(to, blocks + i * bytes);
+    }
+}
+
+void block_transcode(enum source_type from, unsigned char *row, const unsigned char *blocks, size_t n)
+{
+    switch (from) {
+    case SOURCE_Q8_0: transcode_row(DTYPE_Q8_0, q8_0, SMALL, 34, row, blocks, n); break;
+    case SOURCE_Q4_0: transcode_row(DTYPE_Q4_0, q4_0, SMALL, 18, row, blocks, n); break;
+    case SOURCE_Q4_1: transcode_row(DTYPE_Q4_1, q4_1, SMALL, 20, row, blocks, n); break;
+    case SOURCE_Q5_0: transcode_row(DTYPE_Q8_0, q5_0, SMALL, 22, row, blocks, n); break;
+    case SOURCE_IQ4_NL: transcode_row(DTYPE_Q8_0, iq4_nl, SMALL, 18, row, blocks, n); break;
+    case SOURCE_Q2_K: transcode_row(DTYPE_Q8_2L, q2_k, SUPER, 84, row, blocks, n); break;
+    case SOURCE_Q3_K: transcode_row(DTYPE_Q6_K, q3_k, SUPER, 110, row, blocks, n); break;
+    case SOURCE_Q4_K: transcode_row(DTYPE_Q4_K, q4_k, SUPER, 144, row, blocks, n); break;
+    case SOURCE_Q5_K: transcode_row(DTYPE_Q8_2L, q5_k, SUPER, 176, row, blocks, n); break;
+    case SOURCE_Q6_K: transcode_row(DTYPE_Q6_K, q6_k, SUPER, 210, row, blocks, n); break;
+    case SOURCE_IQ4_XS: transcode_row(DTYPE_Q8_2L, iq4_xs, SUPER, 136, row, blocks, n); break;
+    case SOURCE_F32:
+    case SOURCE_F16:
+    case SOURCE_BF16:
+    case SOURCE_Q5_1:
+    case SOURCE_OTHER: break; /* not quantised, or without a lossless target type */
+    }
+}

@@ -1,0 +1,48 @@
+/* Element types of source tensors. Quantised types come in blocks: elements with shared scales.
+ * The table has a dequantiser for each, with exactly the operations of ggml's reference, so
+ * results are bitwise equal. */
+#ifndef BMC_BLOCK_TYPES_H
+#define BMC_BLOCK_TYPES_H
+
+#include "quant/dtype.h"
+
+enum source_type {
+    SOURCE_F32,
+    SOURCE_F16,
+    SOURCE_BF16,
+    SOURCE_Q8_0,
+    SOURCE_Q4_0,
+    SOURCE_Q4_1,
+    SOURCE_Q5_0,
+    SOURCE_Q5_1,
+    SOURCE_Q2_K,
+    SOURCE_Q3_K,
+    SOURCE_Q4_K,
+    SOURCE_Q5_K,
+    SOURCE_Q6_K,
+    SOURCE_IQ4_NL,
+    SOURCE_IQ4_XS,
+    SOURCE_OTHER /* unsupported; also the number of supported types */
+};
+
+/* A multiple of all block sizes. */
+enum { BLOCK_MAX_ELEMENTS = 256 };
+
+struct block_type {
+    const char *name;
+    uint32_t ggml; /* ggml type number */
+    size_t elements, bytes;
+    void (*dequantize)(float *to, const unsigned char *from, size_t blocks);
+    enum dtype stored; /* data type of model.bmc that holds it without loss */
+};
+
+extern const struct block_type block_types[SOURCE_OTHER];
+
+/* Transcodes a row of n elements losslessly to the quantised type `stored` of its block type:
+ * quants and scales are kept bit for bit (quant/quant_types.h). */
+void block_transcode(enum source_type from, unsigned char *row, const unsigned char *blocks, size_t n);
+
+/* The type with this ggml number, or NULL. */
+const struct block_type *block_type_of_ggml(uint32_t ggml);
+
+#endif

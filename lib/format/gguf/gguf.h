@@ -1,0 +1,88 @@
+/* One GGUF file (version 2 or 3, little-endian): key-value pairs and tensors, validated.
+ * https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+ *
+ * Values point into the file; only tensor names are copied. Arrays are read element by element,
+ * since those of vocabularies are large. */
+#ifndef BMC_GGUF_H
+#define BMC_GGUF_H
+
+#include "base/file.h"
+#include "format/source.h"
+
+/* GGUF's type numbers. */
+enum gguf_type {
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
+    GGUF_TYPES
+};
+
+struct gguf_value {
+    const char *key; /* not zero-terminated */
+    size_t key_len;
+    bool is_array;
+    enum gguf_type type;       /* of a value, or of the elements of an array */
+    size_t count;              /* elements; 1 if not an array */
+    const unsigned char *data; /* first element */
+    size_t bytes;              /* bytes of all elements */
+};
+
+struct gguf {
+    struct file_map map;
+    struct gguf_value *value; /* sorted by key */
+    size_t n_values;
+    struct source_tensor *tensor; /* sorted by name */
+    size_t n_tensors;
+    char *names; /* of tensors */
+};
+
+/* Validates `size` bytes of a file called `name`, which are borrowed; tensors only if
+ * `with_tensors`. */
+int gguf_parse(struct gguf *gguf, const void *data, size_t size, const char *name, bool with_tensors,
+               struct err *err) MUST_USE;
+int gguf_open(struct gguf *gguf, const char *path, bool with_tensors, struct err *err) MUST_USE;
+void gguf_release(struct gguf *gguf);
+
+const struct source_tensor *gguf_find(const struct gguf *gguf, const char *name);
+
+const struct gguf_value *gguf_value(const struct gguf *gguf, const char *key);
+
+/* Iterates over the elements of a value (NULL: none); gguf_next() returns false at the end.
+ * Numbers are available as both `integer` (saturated) and `real`, booleans as 0 or 1. */
+struct gguf_element {
+    const struct gguf_value *of;
+    size_t index;              /* index of the next element */
+    const unsigned char *next; /* its bytes */
+    const char *text;          /* strings, not zero-terminated */
+    size_t len;
+    int64_t integer;
+    double real;
+};
+
+struct gguf_element gguf_elements(const struct gguf_value *value);
+bool gguf_next(struct gguf_element *element);
+
+static inline bool gguf_is_text(const struct gguf_value *v)
+{
+    return v && !v->is_array && v->type == GGUF_STRING;
+}
+
+static inline bool gguf_is_number(const struct gguf_value *v)
+{
+    return v && v->type != GGUF_STRING && v->type != GGUF_ARRAY;
+}
+
+/* The integer value of a key, or `fallback`. */
+int64_t gguf_integer(const struct gguf *gguf, const char *key, int64_t fallback);
+
+#endif

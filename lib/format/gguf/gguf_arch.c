@@ -1,0 +1,127 @@
+/* Tables of GGUF's architectures and tensor names. */
+#include "format/gguf/gguf_arch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text_util.h"
+#include "format/unsupported_archs.h"
+
+static const struct gguf_arch archs[] = {
+    {"llama", "LlamaForCausalLM", false},   {"qwen2", "Qwen2ForCausalLM", false},
+    {"qwen3", "Qwen3ForCausalLM", false},   {"gemma", "GemmaForCausalLM", false},
+    {"gemma2", "Gemma2ForCausalLM", false}, {"phi3", "Phi3ForCausalLM", true},
+    {"gpt2", "GPT2LMHeadModel", false},     {"gptneox", "GPTNeoXForCausalLM", true},
+    {"gptj", "GPTJForCausalLM", true},      {"bloom", "BloomForCausalLM", false},
+    {"falcon", "FalconForCausalLM", false}, {"olmo2", "Olmo2ForCausalLM", false},
+};
+
+/* Architectures with a fused QKV tensor: all Q, then all K, then all V. */
+#define FUSED_QKV "bloom falcon gpt2 gptneox phi3"
+
+/* Weight kinds and GGUF names without their ".weight" or ".bias", and the transform;
+ * alternatives in order. */
+static const struct name {
+    const char *archs; /* blank-separated; NULL: all without a line of their own */
+    const char *kind, *tensor, *transform;
+} names[] = {
+    /* Rotary pairs are adjacent in these. */
+    {"llama gptj", "layer.q", "blk.%.attn_q", " interleaved"},
+    {"llama gptj", "layer.k", "blk.%.attn_k", " interleaved"},
+    {FUSED_QKV, "layer.q", "blk.%.attn_qkv", " part q of q,k,v"},
+    {FUSED_QKV, "layer.k", "blk.%.attn_qkv", " part k of q,k,v"},
+    {FUSED_QKV, "layer.v", "blk.%.attn_qkv", " part v of q,k,v"},
+    {"phi3", "layer.gate", "blk.%.ffn_up", " part gate of gate,up"},
+    {"phi3", "layer.up", "blk.%.ffn_up", " part up of gate,up"},
+    /* If Falcon has two norms, the second is attention's. */
+    {"falcon", "layer.attn_norm", "blk.%.attn_norm_2", ""},
+    {"falcon", "layer.attn_norm", "blk.%.attn_norm", ""},
+    {"falcon", "layer.mlp_norm", "blk.%.attn_norm", ""},
+    {NULL, "embed", "token_embd", ""},
+    {NULL, "embed_norm", "token_embd_norm", ""},
+    {NULL, "position", "position_embd", ""},
+    {NULL, "layer.attn_norm", "blk.%.attn_norm", ""},
+    {NULL, "layer.q", "blk.%.attn_q", ""},
+    {NULL, "layer.k", "blk.%.attn_k", ""},
+    {NULL, "layer.v", "blk.%.attn_v", ""},
+    {NULL, "layer.q_norm", "blk.%.attn_q_norm", ""},
+    {NULL, "layer.k_norm", "blk.%.attn_k_norm", ""},
+    {NULL, "layer.out", "blk.%.attn_output", ""},
+    {NULL, "layer.attn_post_norm", "blk.%.post_attention_norm", ""},
+    {NULL, "layer.mlp_norm", "blk.%.ffn_norm", ""},
+    {NULL, "layer.gate", "blk.%.ffn_gate", ""},
+    {NULL, "layer.up", "blk.%.ffn_up", ""},
+    {NULL, "layer.down", "blk.%.ffn_down", ""},
+    {NULL, "layer.mlp_post_norm", "blk.%.post_ffw_norm", ""},
+    {NULL, "final_norm", "output_norm", ""},
+    {NULL, "head", "output", ""},
+};
+
+bool gguf_arch_listed(const struct gguf_arch *arch, const char *list)
+{
+    return text_lists(list, arch->name, strlen(arch->name));
+}
+
+const struct gguf_value *gguf_arch_value(const struct gguf_arch *arch, const struct gguf_set *set,
+                                         const char *key)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", arch->name, key);
+    return gguf_value(&set->file[0], name);
+}
+
+static bool has_own(const struct gguf_arch *arch, const char *kind, size_t len)
+{
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (names[i].archs && strlen(names[i].kind) == len && memcmp(names[i].kind, kind, len) == 0 &&
+            gguf_arch_listed(arch, names[i].archs))
+            return true;
+    return false;
+}
+
+bool gguf_tensor_line(const struct gguf_arch *arch, const char *kind, size_t nth, char *line,
+                      size_t size)
+{
+    const char *end = strrchr(kind, '.');
+    const size_t len = end ? (size_t)(end - kind) : 0;
+    const bool own = has_own(arch, kind, len);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const struct name *n = &names[i];
+        if (strlen(n->kind) != len || memcmp(n->kind, kind, len) != 0 || own != (n->archs != NULL) ||
+            (own && !gguf_arch_listed(arch, n->archs)) || nth-- > 0)
+            continue;
+        snprintf(line, size, "%s%s%s", n->tensor, end, n->transform);
+        return true;
+    }
+    return false;
+}
+
+static int refuse(const char *name, size_t len, const char *path, struct err *err)
+{
+    char known[256] = "";
+    size_t used = 0;
+    const struct excerpt shown = excerpt_of(name, len);
+    const char *what = unsupported_arch(shown.text);
+    if (what)
+        return err_set(err, "%s: architecture \"%s\" is %s", path, shown.text, what);
+    for (size_t i = 0; i < ARRAY_LEN(archs); i++)
+        used +=
+            (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", archs[i].name);
+    return err_set(err, "%s: architecture \"%s\" is unknown; supported are %s", path, shown.text,
+                   known);
+}
+
+int gguf_arch_find(const struct gguf_arch **arch, const struct gguf_set *set, const char *path,
+                   struct err *err)
+{
+    const struct gguf_value *value = gguf_value(&set->file[0], "general.architecture");
+    struct gguf_element name = gguf_elements(value);
+    if (!gguf_is_text(value) || !gguf_next(&name))
+        return err_set(err, "%s: general.architecture is missing", path);
+    for (size_t i = 0; i < ARRAY_LEN(archs); i++)
+        if (strlen(archs[i].name) == name.len && memcmp(archs[i].name, name.text, name.len) == 0) {
+            *arch = &archs[i];
+            return 0;
+        }
+    return refuse(name.text, name.len, path, err);
+}

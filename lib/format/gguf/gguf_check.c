@@ -1,0 +1,126 @@
+/* Tables of GGUF files that are not models, of required keys, and of keys with unsupported
+ * features. */
+#include "format/gguf/gguf_check.h"
+
+#include <string.h>
+
+#include "base/text_util.h"
+
+/* Values of general.type other than "model". */
+static const struct {
+    const char *type, *what;
+} kinds[] = {
+    {"adapter", "a LoRA adapter: merge it into its base model and convert the result"},
+    {"imatrix", "an importance matrix: convert the model itself"},
+    {"mmproj", "a multimodal projector: convert its language model"},
+};
+
+static bool is_text(const struct gguf_element *e, const char *text)
+{
+    return strlen(text) == e->len && memcmp(text, e->text, e->len) == 0;
+}
+
+static int check_type(const struct gguf_set *set, const char *path, struct err *err)
+{
+    const struct gguf_value *value = gguf_value(&set->file[0], "general.type");
+    struct gguf_element type = gguf_elements(value);
+    if (!gguf_is_text(value) || !gguf_next(&type) || is_text(&type, "model"))
+        return 0;
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+        if (is_text(&type, kinds[i].type))
+            return err_set(err, "%s: is %s", path, kinds[i].what);
+    return err_set(err, "%s: not a model: general.type is \"%s\"", path,
+                   excerpt_of(type.text, type.len).text);
+}
+
+int gguf_check_kind(const struct gguf_set *set, const char *path, struct err *err)
+{
+    size_t tensors = 0;
+    if (check_type(set, path, err) < 0)
+        return -1;
+    for (size_t i = 0; i < set->n_files; i++)
+        tensors += set->file[i].n_tensors;
+    return tensors || !gguf_value(&set->file[0], "tokenizer.ggml.tokens")
+               ? 0
+               : err_set(err, "%s: contains only a vocabulary; use it with --synth SHAPE --tokenizer",
+                         path);
+}
+
+/* Required keys, without the prefix "llama."; epsilon by the kind of norm. */
+#define RMS   "llama qwen2 qwen3 gemma gemma2 phi3 olmo2"
+#define LAYER "gpt2 gptneox gptj bloom falcon"
+
+static const struct {
+    const char *archs; /* NULL: all */
+    const char *key;
+} needed[] = {
+    {NULL, "block_count"},
+    {NULL, "context_length"},
+    {NULL, "embedding_length"},
+    {NULL, "attention.head_count"},
+    {RMS " gptneox", "feed_forward_length"},
+    {RMS, "attention.layer_norm_rms_epsilon"},
+    {LAYER, "attention.layer_norm_epsilon"},
+};
+
+/* Keys of unsupported features, and the values that leave them off. */
+static const struct unread {
+    const char *key;
+    double harmless, too;
+    const char *archs; /* architectures that support it */
+    const char *what;
+} unread[] = {
+    {"attention.causal", 1, 1, "", "bidirectional attention (encoders)"},
+    {"attention.clamp_kqv", 0, 0, "", "clamped Q, K and V"},
+    {"attention.max_alibi_bias", 0, 0, "bloom", "ALiBi biases"},
+    {"attn_logit_softcapping", 0, 0, "gemma2", "soft-capped attention scores"},
+    {"final_logit_softcapping", 0, 0, "gemma2", "soft-capped logits"},
+    {"attention.scale", 0, 0, "", "custom attention scales"},
+    {"attention.sliding_window", 0, 0, "gemma2 phi3", "sliding windows"},
+    {"embedding_scale", 0, 1, "", "scaled embeddings"},
+    {"expert_count", 0, 0, "", "mixtures of experts"},
+    {"logit_scale", 0, 1, "", "scaled logits"},
+    {"residual_scale", 0, 1, "", "scaled residuals"},
+    {"rope.scaling.yarn_log_multiplier", 0, 0, "", "YaRN with a custom attention factor"},
+};
+
+static int check_unread(const struct gguf_arch *arch, const struct gguf_set *set,
+                        const struct unread *u, const char *path, struct err *err)
+{
+    struct gguf_element e = gguf_elements(gguf_arch_value(arch, set, u->key));
+    while (!gguf_arch_listed(arch, u->archs) && e.of && gguf_next(&e)) {
+        if (e.of->type == GGUF_STRING)
+            return err_set(err, "%s: %s.%s is a string, expected a number", path, arch->name, u->key);
+        if (e.real != u->harmless && e.real != u->too)
+            return err_set(err, "%s: %s.%s is %g: %s are not supported for architecture %s", path,
+                           arch->name, u->key, e.real, u->what, arch->name);
+    }
+    return 0;
+}
+
+/* K and V must have the same head_dim. */
+static int check_heads(const struct gguf_arch *arch, const struct gguf_set *set, const char *path,
+                       struct err *err)
+{
+    struct gguf_element key = gguf_elements(gguf_arch_value(arch, set, "attention.key_length")),
+                        value = gguf_elements(gguf_arch_value(arch, set, "attention.value_length"));
+    if (!key.of || !value.of || !gguf_next(&key) || !gguf_next(&value) || key.integer == value.integer)
+        return 0;
+    return err_set(err,
+                   "%s: %s.attention.key_length is %lld and value_length %lld: different head sizes "
+                   "are not supported",
+                   path, arch->name, (long long)key.integer, (long long)value.integer);
+}
+
+int gguf_check_values(const struct gguf_arch *arch, const struct gguf_set *set, const char *path,
+                      struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(unread); i++)
+        if (check_unread(arch, set, &unread[i], path, err) < 0)
+            return -1;
+    for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+        if ((!needed[i].archs || gguf_arch_listed(arch, needed[i].archs)) &&
+            !gguf_arch_value(arch, set, needed[i].key))
+            return err_set(err, "%s: \"%s.%s\" is missing", path, arch->name, needed[i].key);
+    return check_heads(arch, set, path, err);
+}

@@ -1,0 +1,358 @@
+/* GGUF metadata -> config.json. Most keys are rows of the table; functions below it derive the
+ * rest from tensors and the architecture. */
+#include "format/gguf/gguf_config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct config_job {
+    const struct gguf_arch *arch;
+    const struct gguf_set *set;
+    const char *path;
+    json_t *config;
+};
+
+/* Keys without the prefix "llama.", and their names in config.json, of which each family reads
+ * its own. */
+static const struct key {
+    const char *gguf, *json;
+} keys[] = {
+    {"block_count", "num_hidden_layers,n_layer"},
+    {"context_length", "max_position_embeddings,n_positions,n_ctx,seq_length"},
+    {"embedding_length", "hidden_size,n_embd,n_embed"},
+    {"feed_forward_length", "intermediate_size,n_inner,ffn_hidden_size"},
+    {"attention.head_count", "num_attention_heads,n_head"},
+    {"attention.head_count_kv", "num_key_value_heads,num_kv_heads"},
+    {"attention.key_length", "head_dim"},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+    {"attention.layer_norm_epsilon", "layer_norm_eps,layer_norm_epsilon"},
+    {"attention.sliding_window", "sliding_window"},
+    {"attn_logit_softcapping", "attn_logit_softcapping"},
+    {"final_logit_softcapping", "final_logit_softcapping"},
+    {"rope.freq_base", "rope_theta,rotary_emb_base"},
+    {"rope.dimension_count", "rotary_dim"},
+    {"rope.scaling.type", "rope_scaling.rope_type"},
+    {"rope.scale_linear", "rope_scaling.factor"}, /* older files; the next row has precedence */
+    {"rope.scaling.factor", "rope_scaling.factor"},
+    {"rope.scaling.original_context_length",
+     "rope_scaling.original_max_position_embeddings,original_max_position_embeddings"},
+    {"rope.scaling.yarn_beta_fast", "rope_scaling.beta_fast"},
+    {"rope.scaling.yarn_beta_slow", "rope_scaling.beta_slow"},
+    {"use_parallel_residual", "use_parallel_residual"},
+    {"vocab_size", "vocab_size"},
+};
+
+/* Traits that GGUF does not store for an architecture. */
+static const struct constant {
+    const char *arch, *key, *value;
+} constants[] = {
+    {"gpt2", "activation_function", "gelu_new"},
+    {"gptj", "activation_function", "gelu_new"},
+    {"gptneox", "hidden_act", "gelu"},
+    {"gemma", "hidden_act", "gelu_pytorch_tanh"},
+    {"gemma", "hidden_activation", "gelu_pytorch_tanh"},
+    {"gemma2", "hidden_act", "gelu_pytorch_tanh"},
+    {"gemma2", "hidden_activation", "gelu_pytorch_tanh"},
+};
+
+/* Sets "a" or "a.b" of an object, creating the inner object if needed. */
+static int put_at(json_t *object, const char *path, size_t len, json_t *value, struct err *err)
+{
+    char key[64];
+    const char *dot = memchr(path, '.', len);
+    if (dot) {
+        snprintf(key, sizeof key, "%.*s", (int)(dot - path), path);
+        if (!json_object_get(object, key) && json_put(object, key, json_object(), err) < 0) {
+            json_decref(value);
+            return -1;
+        }
+        object = json_object_get(object, key);
+        len -= (size_t)(dot + 1 - path);
+        path = dot + 1;
+    }
+    snprintf(key, sizeof key, "%.*s", (int)len, path);
+    return json_put(object, key, value, err);
+}
+
+/* Sets the same value at each of the comma-separated paths. */
+static int put_all(json_t *object, const char *paths, json_t *value, struct err *err)
+{
+    int rc = value ? 0 : err_set(err, "out of memory for \"%s\"", paths);
+    while (rc == 0 && *paths) {
+        const size_t len = strcspn(paths, ",");
+        rc = put_at(object, paths, len, json_incref(value), err);
+        paths += len + (paths[len] == ',');
+    }
+    json_decref(value);
+    return rc;
+}
+
+/* The shortest decimal that rounds to this f32: 1e-05 instead of 9.99999974e-06. */
+static double shortest(double number)
+{
+    char text[40];
+    double found = number;
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, number);
+        found = strtod(text, NULL);
+        if ((float)found == (float)number)
+            break;
+    }
+    return found;
+}
+
+static json_t *json_of(const struct gguf_element *e)
+{
+    switch (e->of->type) {
+    case GGUF_STRING: return json_text(e->text, e->len);
+    case GGUF_BOOL: return json_boolean(e->integer);
+    case GGUF_F32: return isfinite(e->real) ? json_real(shortest(e->real)) : json_null();
+    case GGUF_F64: return isfinite(e->real) ? json_real(e->real) : json_null();
+    default: return json_integer(e->integer);
+    }
+}
+
+static int64_t integer_of(const struct config_job *job, const char *key, int64_t fallback)
+{
+    struct gguf_element e = gguf_elements(gguf_arch_value(job->arch, job->set, key));
+    return e.of && gguf_is_number(e.of) && gguf_next(&e) ? e.integer : fallback;
+}
+
+/* Arrays with a value per layer must be uniform. */
+static int put_key(struct config_job *job, const struct key *key, struct err *err)
+{
+    const struct gguf_value *value = gguf_arch_value(job->arch, job->set, key->gguf);
+    struct gguf_element first = gguf_elements(value), next = first;
+    if (!value || !gguf_next(&first))
+        return 0;
+    while (gguf_next(&next))
+        if (value->type == GGUF_STRING ? value->count > 1 : next.real != first.real)
+            return err_set(err, "%s: %s.%s differs between layers, which is not supported", job->path,
+                           job->arch->name, key->gguf);
+    return put_all(job->config, key->json, json_of(&first), err);
+}
+
+static int put_keys(struct config_job *job, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (put_key(job, &keys[i], err) < 0)
+            return -1;
+    for (size_t i = 0; i < ARRAY_LEN(constants); i++)
+        if (strcmp(constants[i].arch, job->arch->name) == 0 &&
+            json_put(job->config, constants[i].key, json_string(constants[i].value), err) < 0)
+            return -1;
+    return 0;
+}
+
+static bool has(const struct config_job *job, const char *name)
+{
+    return gguf_set_find(job->set, name) != NULL;
+}
+
+static int put_tensor_traits(struct config_job *job, struct err *err)
+{
+    static const struct {
+        const char *key, *tensor, * or ;
+        bool if_there;
+    } traits[] = {
+        {"tie_word_embeddings", "output.weight", "", false},
+        {"attention_bias", "blk.0.attn_q.bias", "blk.0.attn_qkv.bias", true},
+        {"mlp_bias", "blk.0.ffn_down.bias", "", true},
+        {"bias", "blk.0.attn_output.bias", "", true},
+        {"new_decoder_architecture", "blk.0.attn_norm_2.weight", "", true},
+    };
+    const struct source_tensor *embedding = gguf_set_find(job->set, "token_embd.weight");
+    for (size_t i = 0; i < ARRAY_LEN(traits); i++) {
+        const bool there = has(job, traits[i].tensor) || has(job, traits[i].or);
+        if (json_put(job->config, traits[i].key, json_boolean(there == traits[i].if_there), err) < 0)
+            return -1;
+    }
+    return embedding
+               ? json_put(job->config, "vocab_size", json_integer((json_int_t)embedding->dim[0]), err)
+               : 0;
+}
+
+/* ---- rotary positions ---- */
+
+/* head_dim, or 0 if unknown. */
+static int64_t head_dim(const struct config_job *job)
+{
+    const int64_t width = integer_of(job, "embedding_length", 0),
+                  heads = integer_of(job, "attention.head_count", 0);
+    return integer_of(job, "attention.key_length", heads > 0 ? width / heads : 0);
+}
+
+/* Partial rotary dimensions. */
+static int put_rotary(struct config_job *job, struct err *err)
+{
+    const int64_t head = head_dim(job), turned = integer_of(job, "rope.dimension_count", head);
+    if (head <= 0 || (turned == head && !job->arch->partial))
+        return 0;
+    if (!job->arch->partial)
+        return err_set(err, "%s: rotates %lld of %lld dimensions, architecture %s supports only all",
+                       job->path, (long long)turned, (long long)head, job->arch->name);
+    return put_all(job->config, "rotary_pct,partial_rotary_factor",
+                   json_real((double)turned / (double)head), err);
+}
+
+/* "none" is expressed by omission. As in llama.cpp, a factor without a type means linear. */
+static int name_scaling(struct config_job *job, struct err *err)
+{
+    const char *type = json_string_value(json_at(job->config, "rope_scaling.rope_type"));
+    const double factor = json_number_value(json_at(job->config, "rope_scaling.factor"));
+    if (!type && factor > 0 && factor != 1)
+        return put_all(job->config, "rope_scaling.rope_type", json_string("linear"), err);
+    if (!type || strcmp(type, "none") == 0)
+        json_object_del(job->config, "rope_scaling");
+    return 0;
+}
+
+/* Llama 3 scaling is stored as per-dimension divisors. The parameters are recovered as the
+ * largest divisor and the three constants of all such models, and accepted if they reproduce the
+ * divisors. */
+enum { LLAMA3_ORIGINAL = 8192 };
+static const double llama3_low = 1, llama3_high = 4;
+
+static double llama3_divisor(double theta, double factor, size_t pair, size_t pairs)
+{
+    const double turn = 2 * M_PI * pow(theta, (double)pair / (double)pairs),
+                 turns = LLAMA3_ORIGINAL / turn;
+    if (turns > llama3_high)
+        return 1;
+    if (turns < llama3_low)
+        return factor;
+    const double smooth = (turns - llama3_low) / (llama3_high - llama3_low);
+    return 1 / ((1 - smooth) / factor + smooth);
+}
+
+static bool is_llama3(const struct source_tensor *divisors, double theta, double *factor)
+{
+    const size_t pairs = divisors->dim[0];
+    float divisor;
+    *factor = 1;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < pairs; i++) {
+            memcpy(&divisor, divisors->data + 4 * i, sizeof divisor);
+            if (pass == 0)
+                *factor = fmax(*factor, (double)divisor);
+            else if (!(fabs(llama3_divisor(theta, *factor, i, pairs) / (double)divisor - 1) < 1e-4))
+                return false;
+        }
+    return true;
+}
+
+static int put_llama3(struct config_job *job, struct err *err)
+{
+    const struct source_tensor *divisors = gguf_set_find(job->set, "rope_freqs.weight");
+    const double theta = json_number_value(json_object_get(job->config, "rope_theta"));
+    double factor;
+    if (!divisors)
+        return 0;
+    if (divisors->type != SOURCE_F32 || divisors->n_dims != 1 ||
+        !is_llama3(divisors, theta > 0 ? theta : 10000, &factor))
+        return err_set(
+            err, "%s: rope_freqs.weight is not a Llama 3 scaling; other divisors are not supported",
+            job->path);
+    if (factor == 1)
+        return 0;
+    json_t *scaling = json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor",
+                                shortest(factor), "low_freq_factor", llama3_low, "high_freq_factor",
+                                llama3_high, "original_max_position_embeddings", LLAMA3_ORIGINAL);
+    return json_put(job->config, "rope_scaling", scaling, err);
+}
+
+/* LongRoPE factors are stored as tensors. */
+static int put_list(struct config_job *job, const char *tensor_name, const char *key, struct err *err)
+{
+    const struct source_tensor *factors = gguf_set_find(job->set, tensor_name);
+    float factor;
+    if (!factors)
+        return 0;
+    if (factors->type != SOURCE_F32 || factors->n_dims != 1)
+        return err_set(err, "%s: %s is not a vector of F32", job->path, tensor_name);
+    json_t *list = json_array();
+    for (size_t i = 0; i < factors->dim[0] && list; i++) {
+        memcpy(&factor, factors->data + 4 * i, sizeof factor);
+        if (json_push(list, isfinite(factor) ? json_real(shortest((double)factor)) : json_null(), err) <
+            0) {
+            json_decref(list);
+            return -1;
+        }
+    }
+    return put_all(job->config, key, list, err);
+}
+
+static int put_longrope(struct config_job *job, struct err *err)
+{
+    if (!has(job, "rope_factors_long.weight"))
+        return 0;
+    if (put_all(job->config, "rope_scaling.rope_type", json_string("longrope"), err) < 0 ||
+        put_list(job, "rope_factors_long.weight", "rope_scaling.long_factor", err) < 0)
+        return -1;
+    return put_list(job, "rope_factors_short.weight", "rope_scaling.short_factor", err);
+}
+
+/* Gemma 2 scales scores by 1 / sqrt(head_dim), its largest model by 1 / sqrt(width / heads). */
+static int put_gemma2(struct config_job *job, struct err *err)
+{
+    const int64_t width = integer_of(job, "embedding_length", 0),
+                  heads = integer_of(job, "attention.head_count", 1);
+    const bool largest = integer_of(job, "block_count", 0) == 46;
+    if (strcmp(job->arch->name, "gemma2") != 0)
+        return 0;
+    const int64_t scalar = largest && heads > 0 ? width / heads : head_dim(job);
+    /* Defaults of older files, as in llama.cpp. */
+    json_t *usual = json_pack("{s:f, s:f, s:i}", "attn_logit_softcapping", 50.0,
+                              "final_logit_softcapping", 30.0, "sliding_window", 4096);
+    const int rc = usual ? json_object_update_missing(job->config, usual) : -1;
+    json_decref(usual);
+    if (rc < 0)
+        return err_set(err, "%s: out of memory for its configuration", job->path);
+    return json_put(job->config, "query_pre_attn_scalar", json_integer(scalar), err);
+}
+
+static int put_falcon(struct config_job *job, struct err *err)
+{
+    if (strcmp(job->arch->name, "falcon") != 0)
+        return 0;
+    const bool one = integer_of(job, "attention.head_count_kv", 0) == 1;
+    if (json_put(job->config, "multi_query", json_boolean(one), err) < 0)
+        return -1;
+    return json_put(job->config, "parallel_attn", json_true(), err);
+}
+
+int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf_set *set,
+                const char *path, struct err *err)
+{
+    struct config_job job = {arch, set, path,
+                             json_pack("{s:[s]}", "architectures", arch->architecture)};
+    *config = job.config;
+    if (!job.config)
+        return err_set(err, "%s: out of memory for its configuration", path);
+    if (put_keys(&job, err) < 0 || put_tensor_traits(&job, err) < 0 || put_rotary(&job, err) < 0 ||
+        put_longrope(&job, err) < 0 || name_scaling(&job, err) < 0 || put_llama3(&job, err) < 0 ||
+        put_gemma2(&job, err) < 0)
+        return -1;
+    return put_falcon(&job, err);
+}
+
+int gguf_generation(json_t **generation, const struct gguf_set *set, struct err *err)
+{
+    static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    int64_t ids[ARRAY_LEN(ends)];
+    json_t *list = json_array();
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        ids[i] = gguf_integer(&set->file[0], ends[i], -1);
+        bool known = ids[i] < 0;
+        for (size_t before = 0; before < i; before++)
+            known |= ids[before] == ids[i];
+        if (list && !known && json_push(list, json_integer(ids[i]), err) < 0) {
+            json_decref(list);
+            return -1;
+        }
+    }
+    *generation = list ? json_pack("{s:o}", "eos_token_id", list) : NULL;
+    return *generation ? 0 : err_set(err, "out of memory for EOS ids");
+}

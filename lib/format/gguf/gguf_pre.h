@@ -1,0 +1,22 @@
+/* BPE pre-tokenizers by their GGUF name (tokenizer.ggml.pre). */
+#ifndef BMC_GGUF_PRE_H
+#define BMC_GGUF_PRE_H
+
+#include "base/err.h"
+
+enum { GGUF_PRE_REGEXES = 6 };
+
+struct gguf_pre {
+    const char *names; /* blank-separated */
+    /* split regexes in tokenizer.json's dialect, applied in order; NULL: end */
+    const char *regex[GGUF_PRE_REGEXES];
+    bool nfc;           /* normalise to NFC */
+    bool ignore_merges; /* a pre-token that is in the vocabulary is not merged */
+    bool add_bos;       /* default of add_bos_token */
+};
+
+/* Finds a pre-tokenizer by name; unknown names are an error. `path` is used in errors. */
+int gguf_pre_find(const struct gguf_pre **pre, const char *name, size_t len, const char *path,
+                  struct err *err) MUST_USE;
+
+#endif

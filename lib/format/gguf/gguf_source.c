@@ -1,0 +1,104 @@
+/* A GGUF model, in one file or split, as a source of weights. */
+#include "format/source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "format/gguf/gguf_check.h"
+#include "format/gguf/gguf_config.h"
+#include "format/gguf/gguf_tokenizer.h"
+
+struct gguf_state {
+    struct gguf_set set;
+    const struct gguf_arch *arch;
+    json_t *json[SOURCE_JSONS];
+    struct buf text[SOURCE_TEXTS];
+};
+
+static int open_set(struct weight_source *source, enum source_scope scope, struct err *err)
+{
+    struct gguf_state *s = source->state = calloc(1, sizeof *s);
+    const char *path = source->path;
+    if (!s)
+        return err_set(err, "%s: out of memory", path);
+    snprintf(source->config_name, sizeof source->config_name, "%s", path);
+    snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s", path);
+    if (gguf_set_open(&s->set, path, scope == SOURCE_ALL, err) < 0)
+        return -1;
+    if (scope == SOURCE_ALL &&
+        (gguf_check_kind(&s->set, path, err) < 0 || gguf_arch_find(&s->arch, &s->set, path, err) < 0 ||
+         gguf_check_values(s->arch, &s->set, path, err) < 0 ||
+         gguf_config(&s->json[SOURCE_CONFIG], s->arch, &s->set, path, err) < 0))
+        return -1;
+    if (gguf_generation(&s->json[SOURCE_GENERATION], &s->set, err) < 0 ||
+        gguf_tokenizer_json(&s->set.file[0], path, &s->text[SOURCE_TOKENIZER], err) < 0)
+        return -1;
+    source->tokens = gguf_value(&s->set.file[0], "tokenizer.ggml.tokens")->count;
+    return gguf_tokenizer_config(&s->set.file[0], &s->text[SOURCE_TOKENIZER_CONFIG], err);
+}
+
+static const json_t *config(const struct weight_source *source, enum source_json which)
+{
+    const struct gguf_state *s = source->state;
+    return s->json[which];
+}
+
+static const struct source_tensor *find(const struct weight_source *source, const char *name)
+{
+    const struct gguf_state *s = source->state;
+    return gguf_set_find(&s->set, name);
+}
+
+static const struct source_tensor *tensor(const struct weight_source *source, size_t nth)
+{
+    const struct gguf_state *s = source->state;
+    for (size_t i = 0; i < s->set.n_files; nth -= s->set.file[i++].n_tensors)
+        if (nth < s->set.file[i].n_tensors)
+            return &s->set.file[i].tensor[nth];
+    return NULL;
+}
+
+static struct source_bytes tokenizer(const struct weight_source *source, enum source_text which)
+{
+    const struct gguf_state *s = source->state;
+    return (struct source_bytes){s->text[which].data, s->text[which].len};
+}
+
+static bool tensor_line(const struct weight_source *source, const char *kind, size_t nth, char *line,
+                        size_t size)
+{
+    const struct gguf_state *s = source->state;
+    return gguf_tensor_line(s->arch, kind, nth, line, size);
+}
+
+static void release_pages(const struct weight_source *source)
+{
+    const struct gguf_state *s = source->state;
+    for (size_t i = 0; i < s->set.n_files; i++)
+        file_map_release_pages(&s->set.file[i].map);
+}
+
+static void close_set(struct weight_source *source)
+{
+    struct gguf_state *s = source->state;
+    if (!s)
+        return;
+    gguf_set_release(&s->set);
+    for (int i = 0; i < SOURCE_JSONS; i++)
+        json_decref(s->json[i]);
+    for (int i = 0; i < SOURCE_TEXTS; i++)
+        buf_release(&s->text[i]);
+    free(s);
+}
+
+const struct weight_format gguf_source = {
+    .kind = KIND_GGUF,
+    .open = open_set,
+    .config = config,
+    .find = find,
+    .tensor = tensor,
+    .tokenizer = tokenizer,
+    .tensor_line = tensor_line,
+    .release_pages = release_pages,
+    .close = close_set,
+};

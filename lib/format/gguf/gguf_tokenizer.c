@@ -1,0 +1,321 @@
+/* GGUF vocabularies -> tokenizer.json, streamed as text since vocabularies are large. */
+#include "format/gguf/gguf_tokenizer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text_util.h"
+#include "format/gguf/gguf_pre.h"
+
+enum { MAX_TOKENS = 1 << 24 };
+
+/* token_type */
+enum token_type { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
+
+struct vocab_job {
+    const struct gguf *gguf;
+    const char *path;
+    struct buf *text;
+    const struct gguf_value *tokens, *types, *scores;
+};
+
+/* Appends a JSON string. Bytes must be UTF-8 without 0, which jansson rejects in keys. */
+static int add_string(const struct vocab_job *job, const char *bytes, size_t len, const char *what,
+                      size_t index, struct err *err)
+{
+    json_t *string = memchr(bytes, 0, len) ? NULL : json_stringn(len ? bytes : "", len);
+    const int rc = string ? json_append(string, 0, job->text, err)
+                          : err_set(err, "%s: %s %zu is not valid UTF-8", job->path, what, index);
+    json_decref(string);
+    return rc;
+}
+
+static int add(const struct vocab_job *job, const char *text, struct err *err)
+{
+    return buf_add(job->text, text, strlen(text), err);
+}
+
+/* ---- the vocabulary ---- */
+
+/* Iterator over tokens with their types and scores. */
+struct token {
+    struct gguf_element name, type, score;
+    size_t id; /* id of the next token */
+};
+
+static struct token first_token(const struct vocab_job *job)
+{
+    return (struct token){gguf_elements(job->tokens), gguf_elements(job->types),
+                          gguf_elements(job->scores), 0};
+}
+
+static bool next_token(struct token *token)
+{
+    if (!gguf_next(&token->name))
+        return false;
+    if (!gguf_next(&token->type))
+        token->type.integer = NORMAL;
+    if (!gguf_next(&token->score))
+        token->score.real = 0;
+    token->id++;
+    return true;
+}
+
+static bool is_added(const struct token *token)
+{
+    return token->type.integer == UNKNOWN || token->type.integer == CONTROL ||
+           token->type.integer == USER_DEFINED;
+}
+
+static int add_added(const struct vocab_job *job, struct err *err)
+{
+    const char *comma = "";
+    struct token token = first_token(job);
+    if (add(job, "\"added_tokens\":[", err) < 0)
+        return -1;
+    while (next_token(&token)) {
+        if (!is_added(&token) || token.name.len == 0)
+            continue;
+        if (buf_addf(job->text, err, "%s{\"id\":%zu,\"special\":%s,\"normalized\":false,\"content\":",
+                     comma, token.id - 1, token.type.integer == USER_DEFINED ? "false" : "true") < 0 ||
+            add_string(job, token.name.text, token.name.len, "token", token.id - 1, err) < 0 ||
+            add(job, "}", err) < 0)
+            return -1;
+        comma = ",";
+    }
+    return add(job, "],", err);
+}
+
+/* Tokens that merges can produce: not unused ones (padding of the embedding) or control tokens. */
+static bool is_made_of_text(const struct token *token)
+{
+    return token->type.integer != UNKNOWN && token->type.integer != CONTROL &&
+           token->type.integer != UNUSED;
+}
+
+static int add_vocab(const struct vocab_job *job, struct err *err)
+{
+    const char *comma = "";
+    struct token token = first_token(job);
+    if (add(job, "\"vocab\":{", err) < 0)
+        return -1;
+    while (next_token(&token)) {
+        if (!is_made_of_text(&token))
+            continue;
+        if (add(job, comma, err) < 0 ||
+            add_string(job, token.name.text, token.name.len, "token", token.id - 1, err) < 0 ||
+            buf_addf(job->text, err, ":%zu", token.id - 1) < 0)
+            return -1;
+        comma = ",";
+    }
+    return add(job, "},", err);
+}
+
+static int add_merges(const struct vocab_job *job, struct err *err)
+{
+    const struct gguf_value *merges = gguf_value(job->gguf, "tokenizer.ggml.merges");
+    struct gguf_element merge = gguf_elements(merges);
+    if (!merges || !merges->is_array || merges->type != GGUF_STRING)
+        return err_set(err, "%s: tokenizer.ggml.merges is missing", job->path);
+    if (add(job, "\"merges\":[", err) < 0)
+        return -1;
+    while (gguf_next(&merge))
+        if ((merge.index > 1 && add(job, ",", err) < 0) ||
+            add_string(job, merge.text, merge.len, "merge", merge.index - 1, err) < 0)
+            return -1;
+    return add(job, "]", err);
+}
+
+/* The id stored under a key, or -1. */
+static int64_t named(const struct vocab_job *job, const char *key)
+{
+    const int64_t id = gguf_integer(job->gguf, key, -1);
+    return id >= 0 && (uint64_t)id < job->tokens->count ? id : -1;
+}
+
+static int add_if(const struct vocab_job *job, const char *place, int64_t id, struct err *err)
+{
+    return id < 0 ? 0 : buf_addf(job->text, err, "%s", place);
+}
+
+/* The template with BOS and EOS, as far as the file requests them. */
+static int add_template(const struct vocab_job *job, bool start, struct err *err)
+{
+    const int64_t bos = named(job, "tokenizer.ggml.bos_token_id"),
+                  eos = named(job, "tokenizer.ggml.eos_token_id");
+    const bool first = bos >= 0 && gguf_integer(job->gguf, "tokenizer.ggml.add_bos_token", start);
+    const bool last = eos >= 0 && gguf_integer(job->gguf, "tokenizer.ggml.add_eos_token", false);
+    if (!first && !last)
+        return 0;
+    if (add(job, "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[", err) < 0 ||
+        add_if(job, "{\"SpecialToken\":{\"id\":\"bos\",\"type_id\":0}},", first ? bos : -1, err) < 0 ||
+        add(job, "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}", err) < 0 ||
+        add_if(job, ",{\"SpecialToken\":{\"id\":\"eos\",\"type_id\":0}}", last ? eos : -1, err) < 0)
+        return -1;
+    return buf_addf(job->text, err,
+                    "],\"special_tokens\":{\"bos\":{\"id\":\"bos\",\"ids\":[%lld]},\"eos\":{\"id\":"
+                    "\"eos\",\"ids\":[%lld]}}},",
+                    (long long)bos, (long long)eos);
+}
+
+/* ---- models ---- */
+
+static int add_pretokenizer(const struct vocab_job *job, const struct gguf_pre *pre, struct err *err)
+{
+    if (add(job, "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[", err) < 0)
+        return -1;
+    for (size_t i = 0; i < GGUF_PRE_REGEXES && pre->regex[i]; i++)
+        if (add(job,
+                "{\"type\":\"Split\",\"behavior\":\"Isolated\",\"invert\":false,\"pattern\":{"
+                "\"Regex\":",
+                err) < 0 ||
+            add_string(job, pre->regex[i], strlen(pre->regex[i]), "pattern", i, err) < 0 ||
+            add(job, "}},", err) < 0)
+            return -1;
+    return add(job, "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}]},", err);
+}
+
+static int write_bpe(const struct vocab_job *job, struct err *err)
+{
+    const struct gguf_value *name = gguf_value(job->gguf, "tokenizer.ggml.pre");
+    struct gguf_element e = gguf_elements(name);
+    const struct gguf_pre *pre = NULL;
+    if (!gguf_is_text(name) || !gguf_next(&e))
+        return err_set(err, "%s: tokenizer.ggml.pre is missing; convert the model to GGUF again",
+                       job->path);
+    if (gguf_pre_find(&pre, e.text, e.len, job->path, err) < 0 || add(job, "{", err) < 0 ||
+        add_added(job, err) < 0 ||
+        (pre->nfc && add(job, "\"normalizer\":{\"type\":\"NFC\"},", err) < 0) ||
+        add_pretokenizer(job, pre, err) < 0 || add_template(job, pre->add_bos, err) < 0 ||
+        buf_addf(job->text, err,
+                 "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"ignore_"
+                 "merges\":%s,",
+                 pre->ignore_merges ? "true" : "false") < 0 ||
+        add_vocab(job, err) < 0 || add_merges(job, err) < 0)
+        return -1;
+    return add(job, "}}", err);
+}
+
+static int add_scored(const struct vocab_job *job, struct err *err)
+{
+    struct token token = first_token(job);
+    if (add(job, "\"vocab\":[", err) < 0)
+        return -1;
+    while (next_token(&token)) {
+        if (!isfinite(token.score.real))
+            return err_set(err, "%s: the score of token %zu is not finite", job->path, token.id - 1);
+        if (add(job, token.id > 1 ? ",[" : "[", err) < 0 ||
+            add_string(job, token.name.text, token.name.len, "token", token.id - 1, err) < 0 ||
+            buf_addf(job->text, err, ",%.9g,%lld]", token.score.real, (long long)token.type.integer) <
+                0)
+            return -1;
+    }
+    return add(job, "],", err);
+}
+
+/* BOS or EOS ("bos", "eos"), and add_bos or add_eos if the file has it. */
+static int add_end(const struct vocab_job *job, const char *end, struct err *err)
+{
+    char key[64];
+    snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", end);
+    const int64_t id = named(job, key);
+    snprintf(key, sizeof key, "tokenizer.ggml.add_%s_token", end);
+    const int64_t around = gguf_integer(job->gguf, key, -1);
+    if (id < 0)
+        return 0;
+    if (buf_addf(job->text, err, "\"%s_id\":%lld,", end, (long long)id) < 0)
+        return -1;
+    return around < 0 ? 0 : buf_addf(job->text, err, "\"add_%s\":%s,", end, around ? "true" : "false");
+}
+
+/* The same form as spmodel_json(). */
+static int write_spm(const struct vocab_job *job, struct err *err)
+{
+    const bool prefix = gguf_integer(job->gguf, "tokenizer.ggml.add_space_prefix", true);
+    const bool shrink = gguf_integer(job->gguf, "tokenizer.ggml.remove_extra_whitespaces", false);
+    const int64_t unknown = named(job, "tokenizer.ggml.unknown_token_id");
+    if (!job->scores)
+        return err_set(err, "%s: tokenizer.ggml.scores is missing", job->path);
+    if (add(job, "{", err) < 0 || add_end(job, "bos", err) < 0 || add_end(job, "eos", err) < 0 ||
+        add(job, "\"model\":{\"type\":\"SPM\",", err) < 0 || add_scored(job, err) < 0)
+        return -1;
+    return buf_addf(job->text, err,
+                    "\"unk_id\":%lld,\"byte_fallback\":true,\"add_prefix_space\":%s,"
+                    "\"remove_extra_whitespaces\":%s}}",
+                    (long long)(unknown < 0 ? 0 : unknown), prefix ? "true" : "false",
+                    shrink ? "true" : "false");
+}
+
+static const struct model {
+    const char *name;
+    int (*write)(const struct vocab_job *job, struct err *err);
+} models[] = {
+    {"gpt2", write_bpe},
+    {"llama", write_spm},
+};
+
+static int check_lists(const struct vocab_job *job, struct err *err)
+{
+    if (!job->tokens || !job->tokens->is_array || job->tokens->type != GGUF_STRING)
+        return err_set(err, "%s: tokenizer.ggml.tokens is missing or not a list of strings", job->path);
+    if (job->tokens->count > MAX_TOKENS)
+        return err_set(err, "%s: claims %zu tokens, more than %d", job->path, job->tokens->count,
+                       (int)MAX_TOKENS);
+    if (job->types && !(job->types->is_array && gguf_is_number(job->types) &&
+                        job->types->count == job->tokens->count))
+        return err_set(err, "%s: tokenizer.ggml.token_type needs one number for each of %zu tokens",
+                       job->path, job->tokens->count);
+    if (job->scores && !(job->scores->is_array && gguf_is_number(job->scores) &&
+                         job->scores->count == job->tokens->count))
+        return err_set(err, "%s: tokenizer.ggml.scores needs one number for each of %zu tokens",
+                       job->path, job->tokens->count);
+    return 0;
+}
+
+static int write_model(const struct vocab_job *job, const struct gguf_element *name, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(models); i++)
+        if (strlen(models[i].name) == name->len && memcmp(models[i].name, name->text, name->len) == 0)
+            return check_lists(job, err) < 0 ? -1 : models[i].write(job, err);
+    return err_set(err,
+                   "%s: tokenizer model \"%s\" (tokenizer.ggml.model) is not supported; gpt2 and "
+                   "llama are",
+                   job->path, excerpt_of(name->text, name->len).text);
+}
+
+int gguf_tokenizer_json(const struct gguf *gguf, const char *path, struct buf *text, struct err *err)
+{
+    const struct vocab_job job = {gguf,
+                                  path,
+                                  text,
+                                  gguf_value(gguf, "tokenizer.ggml.tokens"),
+                                  gguf_value(gguf, "tokenizer.ggml.token_type"),
+                                  gguf_value(gguf, "tokenizer.ggml.scores")};
+    const struct gguf_value *model = gguf_value(gguf, "tokenizer.ggml.model");
+    struct gguf_element name = gguf_elements(model);
+    if (!gguf_is_text(model) || !gguf_next(&name))
+        return err_set(err, "%s: has no tokenizer: tokenizer.ggml.model is missing", path);
+    return write_model(&job, &name, err);
+}
+
+static int put_template(const struct gguf *gguf, json_t *config, struct err *err)
+{
+    const struct gguf_value *value = gguf_value(gguf, "tokenizer.chat_template");
+    struct gguf_element e = gguf_elements(value);
+    if (!gguf_is_text(value) || !gguf_next(&e))
+        return 0;
+    return json_put(config, "chat_template", json_text(e.text, e.len), err);
+}
+
+int gguf_tokenizer_config(const struct gguf *gguf, struct buf *text, struct err *err)
+{
+    json_t *config = json_object();
+    int rc = config ? 0 : err_set(err, "out of memory for a chat template");
+    if (rc == 0)
+        rc = put_template(gguf, config, err);
+    if (rc == 0)
+        rc = json_append(config, 0, text, err);
+    json_decref(config);
+    return rc;
+}

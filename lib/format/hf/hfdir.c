@@ -1,0 +1,335 @@
+/* A Hugging Face model folder as a source of weights: JSON files, and weights in safetensors or
+ * PyTorch files, single or sharded. To add a weight file format, add a row to `containers`. */
+#include "format/source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text_util.h"
+#include "format/diagnose_folder.h"
+#include "format/hf/hfindex.h"
+#include "format/hf/spmodel.h"
+#include "format/tensorfile.h"
+
+/* The small files, mapped; missing ones are empty. Tokenizer texts first, then JSON files. */
+enum { FILES = SOURCE_TEXTS + SOURCE_JSONS };
+
+struct hf_dir {
+    const char *path;
+    struct file_map file[FILES];
+    /* generated tokenizer.json, if there is only a tokenizer.model */
+    struct buf made;
+    json_t *json[SOURCE_JSONS]; /* parsed; NULL: missing */
+    struct tensor_file *shard;
+    size_t n_shards;
+};
+
+static const char *const file_names[FILES] = {
+    [SOURCE_TOKENIZER] = "tokenizer.json",
+    [SOURCE_VOCAB] = "vocab.json",
+    [SOURCE_MERGES] = "merges.txt",
+    [SOURCE_TOKENIZER_CONFIG] = "tokenizer_config.json",
+    [SOURCE_SPECIAL_TOKENS] = "special_tokens_map.json",
+    [SOURCE_CHAT_TEMPLATE] = "chat_template.jinja",
+    [SOURCE_TEXTS + SOURCE_CONFIG] = "config.json",
+    [SOURCE_TEXTS + SOURCE_GENERATION] = "generation_config.json",
+};
+
+enum { PATH_SIZE = 4096 + 512 };
+
+static void join(char *path, const struct hf_dir *dir, const char *name)
+{
+    snprintf(path, PATH_SIZE, "%s/%s", dir->path, name);
+}
+
+static bool has(const struct hf_dir *dir, const char *name)
+{
+    char path[PATH_SIZE];
+    join(path, dir, name);
+    return file_exists(path);
+}
+
+/* Quantised Hugging Face weights are not supported. */
+static int refuse_quantized(const struct hf_dir *dir, const char *how, const char *where,
+                            struct err *err)
+{
+    return err_set(
+        err,
+        "%s: quantized weights (%s, %s) are not supported; convert the original model in F32, "
+        "F16 or BF16",
+        dir->path, how, where);
+}
+
+static int check_quantized(const struct hf_dir *dir, struct err *err)
+{
+    const json_t *how = json_at(dir->json[SOURCE_CONFIG], "quantization_config");
+    const char *method = json_string_value(json_object_get(how, "quant_method"));
+    if (!how || json_is_null(how))
+        return 0;
+    return refuse_quantized(dir, method ? method : "of an unnamed kind",
+                            "quantization_config in config.json", err);
+}
+
+static int open_json(struct hf_dir *dir, enum source_json which, struct err *err)
+{
+    const struct file_map *file = &dir->file[SOURCE_TEXTS + which];
+    json_t **root = &dir->json[which];
+    char path[PATH_SIZE];
+    join(path, dir, file_names[SOURCE_TEXTS + which]);
+    if (json_parse((const char *)file->data, file->size, path, root, err) < 0)
+        return -1;
+    if (!json_is_object(*root))
+        return err_set(err, "%s: is %s, expected an object", path, json_type_name(*root));
+    return 0;
+}
+
+/* Weight files, in order of preference. */
+static const struct container {
+    const char *file, *index; /* single file; index of sharded files */
+    tensor_parse *parse;
+} containers[] = {
+    {"model.safetensors", "model.safetensors.index.json", safetensors_parse},
+    {"pytorch_model.bin", "pytorch_model.bin.index.json", torchzip_parse},
+};
+
+static int add_shard(struct hf_dir *dir, const struct container *container, const char *name,
+                     struct err *err)
+{
+    char path[PATH_SIZE];
+    join(path, dir, name);
+    if (tensor_file_open(&dir->shard[dir->n_shards], path, container->parse, err) < 0)
+        return -1;
+    dir->n_shards++;
+    return 0;
+}
+
+static int alloc_shards(struct hf_dir *dir, size_t n, struct err *err)
+{
+    dir->shard = calloc(n, sizeof *dir->shard);
+    return dir->shard ? 0 : err_set(err, "%s: out of memory for %zu weight files", dir->path, n);
+}
+
+/* A tensor name must be unique across files. */
+static int check_names(const struct hf_dir *dir, struct err *err)
+{
+    for (size_t s = 1; s < dir->n_shards; s++)
+        for (size_t i = 0; i < dir->shard[s].n_tensors; i++)
+            for (size_t before = 0; before < s; before++)
+                if (tensor_file_find(&dir->shard[before], dir->shard[s].tensor[i].name))
+                    return err_set(
+                        err, "%s: tensor \"%s\" is in two of the weight files; remove one of them",
+                        dir->path, dir->shard[s].tensor[i].name);
+    return 0;
+}
+
+/* Opens every file named in the index. */
+static int open_shards(struct hf_dir *dir, const struct container *container, struct err *err)
+{
+    char path[PATH_SIZE];
+    struct file_map map;
+    json_t *files = NULL, *unused;
+    const char *name;
+    join(path, dir, container->index);
+    if (file_map(&map, path, err) < 0)
+        return -1;
+    int rc = detect_refuse(map.data, map.size, KIND_OTHER, "JSON text", path, err);
+    if (rc == 0)
+        rc = hf_index_parse(&files, (const char *)map.data, map.size, path, err);
+    if (rc == 0)
+        rc = alloc_shards(dir, json_object_size(files) + 1, err);
+    json_object_foreach(files, name, unused)
+    {
+        if (rc == 0)
+            rc = add_shard(dir, container, name, err);
+    }
+    json_decref(files);
+    file_unmap(&map);
+    return rc < 0 ? -1 : check_names(dir, err);
+}
+
+/* Tensor names of GPTQ and AWQ, if config.json has no quantization_config. */
+static int check_tensors(const struct hf_dir *dir, struct err *err)
+{
+    for (size_t s = 0; s < dir->n_shards; s++)
+        for (size_t i = 0; i < dir->shard[s].n_tensors; i++) {
+            const char *name = dir->shard[s].tensor[i].name;
+            if (text_ends(name, ".qweight"))
+                return refuse_quantized(dir, "GPTQ or AWQ", name, err);
+        }
+    return 0;
+}
+
+/* Fails for folders with only a LoRA adapter. */
+static int check_adapter(const struct hf_dir *dir, struct err *err)
+{
+    static const char *const files[] = {"adapter_model.safetensors", "adapter_model.bin",
+                                        "adapter_config.json"};
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        if (has(dir, files[i]))
+            return err_set(err,
+                           "%s: contains only a LoRA adapter (%s); merge it into its base model "
+                           "(merge_and_unload, save_pretrained) and convert the result",
+                           dir->path, files[i]);
+    return 0;
+}
+
+static const struct container *find_container(const struct hf_dir *dir)
+{
+    for (size_t i = 0; i < ARRAY_LEN(containers); i++)
+        if (has(dir, containers[i].index) || has(dir, containers[i].file))
+            return &containers[i];
+    return NULL;
+}
+
+/* Fails with a specific reason for known unsupported contents. */
+static int refuse_known(const struct hf_dir *dir, struct err *err)
+{
+    if (check_adapter(dir, err) < 0)
+        return -1;
+    return find_container(dir) ? 0 : diagnose_folder(dir->path, err);
+}
+
+static int open_weights(struct hf_dir *dir, struct err *err)
+{
+    const struct container *container = find_container(dir);
+    if (!container)
+        return refuse_known(dir, err) < 0
+                   ? -1
+                   : err_set(
+                         err,
+                         "%s: contains neither model.safetensors nor pytorch_model.bin, nor an index",
+                         dir->path);
+    if (has(dir, container->index))
+        return open_shards(dir, container, err);
+    return alloc_shards(dir, 1, err) < 0 ? -1 : add_shard(dir, container, container->file, err);
+}
+
+/* Maps config.json (optional for a tokenizer alone) and the other small files. */
+static int open_small(struct hf_dir *dir, enum source_scope scope, struct err *err)
+{
+    if (scope == SOURCE_ALL && !has(dir, "config.json"))
+        return refuse_known(dir, err) < 0
+                   ? -1
+                   : err_set(err, "%s: config.json is missing; expected a Hugging Face model folder",
+                             dir->path);
+    for (int i = 0; i < FILES; i++) {
+        struct file_map *file = &dir->file[i];
+        char name[PATH_SIZE];
+        join(name, dir, file_names[i]);
+        if (has(dir, file_names[i]) &&
+            (file_map(file, name, err) < 0 ||
+             detect_refuse(file->data, file->size, KIND_OTHER, "a text file", name, err) < 0))
+            return -1;
+    }
+    for (int i = 0; i < SOURCE_JSONS; i++)
+        if (dir->file[SOURCE_TEXTS + i].data && open_json(dir, (enum source_json)i, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* Converts tokenizer.model if there is no other tokenizer file; `path` receives the file used. */
+static int open_tokenizer(struct hf_dir *dir, char *path, struct err *err)
+{
+    struct file_map map;
+    join(path, dir, file_names[dir->file[SOURCE_TOKENIZER].data ? SOURCE_TOKENIZER : SOURCE_VOCAB]);
+    if (dir->file[SOURCE_TOKENIZER].data || dir->file[SOURCE_VOCAB].data)
+        return 0;
+    if (!has(dir, "tokenizer.model"))
+        return err_set(
+            err,
+            "%s: no tokenizer: needs tokenizer.json, tokenizer.model, or vocab.json and merges.txt",
+            dir->path);
+    join(path, dir, "tokenizer.model");
+    if (file_map(&map, path, err) < 0)
+        return -1;
+    const int rc = spmodel_json(&dir->made, map.data, map.size, path, err);
+    file_unmap(&map);
+    return rc;
+}
+
+static int open_folder(struct weight_source *source, enum source_scope scope, struct err *err)
+{
+    struct hf_dir *dir = source->state = calloc(1, sizeof *dir);
+    char path[PATH_SIZE];
+    if (!dir)
+        return err_set(err, "%s: out of memory", source->path);
+    dir->path = source->path;
+    snprintf(source->config_name, sizeof source->config_name, "%s/config.json", source->path);
+    if (open_small(dir, scope, err) < 0)
+        return -1;
+    /* Unsupported weights are reported before other problems. */
+    if (scope == SOURCE_ALL &&
+        (check_quantized(dir, err) < 0 || open_weights(dir, err) < 0 || check_tensors(dir, err) < 0))
+        return -1;
+    if (open_tokenizer(dir, path, err) < 0)
+        return -1;
+    snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s", path);
+    return 0;
+}
+
+static const json_t *config(const struct weight_source *source, enum source_json which)
+{
+    const struct hf_dir *dir = source->state;
+    return dir->json[which];
+}
+
+static const struct source_tensor *find(const struct weight_source *source, const char *name)
+{
+    const struct hf_dir *dir = source->state;
+    const struct source_tensor *tensor = NULL;
+    for (size_t i = 0; i < dir->n_shards && !tensor; i++)
+        tensor = tensor_file_find(&dir->shard[i], name);
+    return tensor;
+}
+
+static const struct source_tensor *tensor(const struct weight_source *source, size_t nth)
+{
+    const struct hf_dir *dir = source->state;
+    for (size_t i = 0; i < dir->n_shards; nth -= dir->shard[i++].n_tensors)
+        if (nth < dir->shard[i].n_tensors)
+            return &dir->shard[i].tensor[nth];
+    return NULL;
+}
+
+static struct source_bytes tokenizer(const struct weight_source *source, enum source_text which)
+{
+    const struct hf_dir *dir = source->state;
+    if (which == SOURCE_TOKENIZER && dir->made.len)
+        return (struct source_bytes){dir->made.data, dir->made.len};
+    return (struct source_bytes){(const char *)dir->file[which].data, dir->file[which].size};
+}
+
+static void release_pages(const struct weight_source *source)
+{
+    const struct hf_dir *dir = source->state;
+    for (size_t i = 0; i < dir->n_shards; i++)
+        file_map_release_pages(&dir->shard[i].map);
+}
+
+static void close_folder(struct weight_source *source)
+{
+    struct hf_dir *dir = source->state;
+    if (!dir)
+        return;
+    for (size_t i = 0; i < dir->n_shards; i++)
+        tensor_file_release(&dir->shard[i]);
+    free(dir->shard);
+    buf_release(&dir->made);
+    for (int i = 0; i < FILES; i++)
+        file_unmap(&dir->file[i]);
+    for (int i = 0; i < SOURCE_JSONS; i++)
+        json_decref(dir->json[i]);
+    free(dir);
+}
+
+const struct weight_format hf_folder = {
+    .kind = KIND_FOLDER,
+    .open = open_folder,
+    .config = config,
+    .find = find,
+    .tensor = tensor,
+    .tokenizer = tokenizer,
+    .release_pages = release_pages,
+    .close = close_folder,
+};

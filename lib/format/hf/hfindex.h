@@ -1,0 +1,12 @@
+/* model.safetensors.index.json: the list of sharded weight files. */
+#ifndef BMC_HFINDEX_H
+#define BMC_HFINDEX_H
+
+#include "base/json.h"
+
+/* Parses an index called `name`. *files is an object whose keys are the file names, all in the
+ * folder itself; the caller must json_decref() it. */
+int hf_index_parse(json_t **files, const char *text, size_t size, const char *name,
+                   struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,231 @@
+/* Reading KV snapshots; everything is validated before use. */
+#include "quant/cache_types.h"
+#include "format/kvfile/kvfile.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "format/detect.h"
+
+_Static_assert(sizeof(struct kvfile_head) == 512, "the head has no padding");
+_Static_assert(sizeof(struct kvfile_seq) == 192, "a sequence entry has no padding");
+_Static_assert(sizeof(struct kvfile_block) == 64, "a block entry has no padding");
+
+struct hash kvfile_hash(const void *page, const void *tables, size_t tables_bytes)
+{
+    static const struct hash zero;
+    const size_t at = offsetof(struct kvfile_head, hash), end = at + sizeof zero;
+    struct hasher hasher;
+    hasher_init(&hasher);
+    hasher_add(&hasher, page, at);
+    hasher_add(&hasher, &zero, sizeof zero);
+    hasher_add(&hasher, (const unsigned char *)page + end, KVFILE_ALIGN - end);
+    hasher_add(&hasher, tables, tables_bytes);
+    return hasher_result(&hasher);
+}
+
+/* Magic, version, sizes and the hash. */
+static int check_head(const struct kvfile_head *head, size_t size, const char *name, struct err *err)
+{
+    char want[17], found[17];
+    if (detect_refuse(head, size, KIND_SNAPSHOT, "a snapshot", name, err) < 0)
+        return -1;
+    if (size < sizeof head->magic || memcmp(head->magic, KVFILE_MAGIC, sizeof head->magic) != 0)
+        return err_set(err,
+                       "%s: not a snapshot (does not begin with \"" KVFILE_MAGIC
+                       "\"); bmc-gen --save-kv writes one",
+                       name);
+    if (size < KVFILE_ALIGN)
+        return err_set(err, "%s: has %zu bytes, its header alone has %d: it is truncated", name, size,
+                       KVFILE_ALIGN);
+    if (head->version < KVFILE_VERSION || head->version > KVFILE_VERSION_WINDOW)
+        return err_set(err,
+                       "%s: snapshot version %u is unsupported, this program reads versions %d and "
+                       "%d; create it again from its text",
+                       name, head->version, KVFILE_VERSION, KVFILE_VERSION_WINDOW);
+    if (head->file_bytes != size)
+        return err_set(err, "%s: has %zu bytes, its header says %llu: truncated or damaged", name, size,
+                       (unsigned long long)head->file_bytes);
+    if (head->tables_at % KVFILE_ALIGN || head->tables_at < KVFILE_ALIGN || head->tables_at > size ||
+        head->tables_bytes != size - head->tables_at || head->tables_bytes > KVFILE_MAX_TABLES)
+        return err_set(err, "%s: invalid table position %llu + %llu: the file is damaged", name,
+                       (unsigned long long)head->tables_at, (unsigned long long)head->tables_bytes);
+    const struct hash hash =
+        kvfile_hash(head, (const unsigned char *)head + head->tables_at, (size_t)head->tables_bytes);
+    hash_hex(&head->hash, 8, want);
+    hash_hex(&hash, 8, found);
+    if (!hash_equal(&hash, &head->hash))
+        return err_set(err, "%s: header and tables have hash %s.., expected %s..: the file is damaged",
+                       name, found, want);
+    return 0;
+}
+
+static int check_shape(const struct kvfile_head *head, const char *name, struct err *err)
+{
+    enum { MOST = 1 << 20 };
+    if (!cache_type_name((enum dtype)head->dtype) || head->layout != LAYOUT_ROWS)
+        return err_set(err, "%s: unknown type %u or layout %u of KV entries", name, head->dtype,
+                       head->layout);
+    if (head->layers - 1 >= MOST || head->kv_heads - 1 >= MOST || head->head_dim - 1 >= MOST)
+        return err_set(err, "%s: invalid shape: %llu layers, %llu KV heads, head_dim %llu", name,
+                       (unsigned long long)head->layers, (unsigned long long)head->kv_heads,
+                       (unsigned long long)head->head_dim);
+    if (memchr(head->policy, 0, sizeof head->policy) == NULL)
+        return err_set(err, "%s: the policy name is not terminated: the file is damaged", name);
+    if (!memchr(head->isa, 0, sizeof head->isa) || !memchr(head->precision, 0, sizeof head->precision))
+        return err_set(err, "%s: the kernel set or precision is not terminated: the file is damaged",
+                       name);
+    return 0;
+}
+
+/* Sections must be inside the tables, with the expected number of whole entries. */
+static int check_sections(const struct kvfile_head *head, const char *name, struct err *err)
+{
+    static const size_t element[KVFILE_SECTIONS] = {
+        [KVFILE_SEQUENCES] = sizeof(struct kvfile_seq),
+        [KVFILE_TOKENS] = sizeof(uint32_t),
+        [KVFILE_TEXT] = 1,
+        [KVFILE_BLOCKS] = sizeof(struct kvfile_block),
+    };
+    for (size_t i = 0; i < KVFILE_SECTIONS; i++) {
+        const struct kvfile_section *section = &head->section[i];
+        if (section->offset % 64 || section->offset < head->tables_at ||
+            section->offset > head->file_bytes || section->bytes > head->file_bytes - section->offset ||
+            section->bytes % element[i])
+            return err_set(err, "%s: section %zu is outside the tables: the file is damaged", name, i);
+    }
+    const uint64_t n = head->n_sequences;
+    if (n == 0 || n != head->section[KVFILE_SEQUENCES].bytes / sizeof(struct kvfile_seq) ||
+        n > head->section[KVFILE_BLOCKS].bytes / sizeof(struct kvfile_block) / 2 / head->layers ||
+        n * 2 * head->layers != head->section[KVFILE_BLOCKS].bytes / sizeof(struct kvfile_block))
+        return err_set(err,
+                       "%s: %llu sequences of %llu layers do not fit its tables: the file is damaged",
+                       name, (unsigned long long)n, (unsigned long long)head->layers);
+    return 0;
+}
+
+static bool in_range(double x, double least, double most) { return x >= least && x <= most; }
+
+static int check_seq(const struct kvfile *file, size_t i, const char *name, struct err *err)
+{
+    const struct kvfile_seq *seq = &file->seq[i];
+    const uint64_t n_tokens = file->head->section[KVFILE_TOKENS].bytes / sizeof(uint32_t),
+                   text = file->head->section[KVFILE_TEXT].bytes;
+    if (seq->token > n_tokens || seq->n_tokens > n_tokens - seq->token || seq->id > text ||
+        seq->id_bytes > text - seq->id)
+        return err_set(err, "%s: sequence %zu is outside the tables: the file is damaged", name, i);
+    if (seq->n_rows == 0 || seq->n_rows > seq->n_tokens || seq->n_prompt > seq->n_tokens ||
+        seq->cap < seq->n_rows || seq->cap % TILE_ROWS || seq->first > seq->n_tokens - seq->n_rows ||
+        seq->least > seq->n_rows || (seq->first && seq->least != seq->n_rows) ||
+        (seq->least && file->head->version != KVFILE_VERSION_WINDOW))
+        return err_set(
+            err, "%s: sequence %zu has inconsistent sizes: %llu tokens, %llu KV entries, capacity %llu",
+            name, i, (unsigned long long)seq->n_tokens, (unsigned long long)seq->n_rows,
+            (unsigned long long)seq->cap);
+    if (!in_range(seq->temp, -1e9, 1e9) || !in_range(seq->top_p, 0, 1) || !in_range(seq->min_p, 0, 1) ||
+        !in_range(seq->repeat_penalty, 1e-3, 1e3) || !in_range(seq->presence_penalty, -1e3, 1e3) ||
+        !in_range(seq->frequency_penalty, -1e3, 1e3))
+        return err_set(err, "%s: sequence %zu has invalid sampler settings: the file is damaged", name,
+                       i);
+    return 0;
+}
+
+/* Blocks must follow each other from the second page up to the tables, each
+ * KVFILE_ALIGN-aligned. */
+static int check_blocks(const struct kvfile *file, const char *name, struct err *err)
+{
+    const struct kvfile_head *head = file->head;
+    size_t end = KVFILE_ALIGN, bytes;
+    for (size_t s = 0; s < file->n_seqs; s++) {
+        if (!size_mul((size_t)head->kv_heads,
+                      dtype_row_bytes((enum dtype)head->dtype, (size_t)head->head_dim), &bytes) ||
+            !size_mul(bytes, (size_t)file->seq[s].cap, &bytes))
+            return err_set(err, "%s: sequence %zu is larger than the address space", name, s);
+        for (size_t b = 0; b < 2 * head->layers; b++) {
+            const struct kvfile_block *block = &file->block[s * 2 * (size_t)head->layers + b];
+            if (block->offset != end || block->bytes != bytes || bytes > head->tables_at - end)
+                return err_set(err,
+                               "%s: %s of layer %zu of sequence %zu is at %llu + %llu, expected "
+                               "%zu + %zu before %llu: the file is damaged",
+                               name, b % 2 ? "V" : "K", b / 2, s, (unsigned long long)block->offset,
+                               (unsigned long long)block->bytes, end, bytes,
+                               (unsigned long long)head->tables_at);
+            /* tables_at is aligned: `end` does not exceed it */
+            end = round_up(end + bytes, KVFILE_ALIGN);
+        }
+    }
+    if (end != head->tables_at)
+        return err_set(err, "%s: blocks end at byte %zu, but tables begin at %llu", name, end,
+                       (unsigned long long)head->tables_at);
+    return 0;
+}
+
+int kvfile_parse(struct kvfile *file, const void *data, size_t size, const char *name, struct err *err)
+{
+    const struct kvfile_head *head = data;
+    const unsigned char *bytes = data;
+    *file = (struct kvfile){.fd = -1, .head = head};
+    if (check_head(head, size, name, err) < 0 || check_shape(head, name, err) < 0 ||
+        check_sections(head, name, err) < 0)
+        return -1;
+    file->seq = (const void *)(bytes + head->section[KVFILE_SEQUENCES].offset);
+    file->n_seqs = (size_t)head->n_sequences;
+    file->token = (const void *)(bytes + head->section[KVFILE_TOKENS].offset);
+    file->text = (const char *)bytes + head->section[KVFILE_TEXT].offset;
+    file->block = (const void *)(bytes + head->section[KVFILE_BLOCKS].offset);
+    for (size_t i = 0; i < file->n_seqs; i++)
+        if (check_seq(file, i, name, err) < 0)
+            return -1;
+    return check_blocks(file, name, err);
+}
+
+int kvfile_open(struct kvfile *file, const char *path, struct err *err)
+{
+    struct file_map map;
+    int fd;
+    *file = (struct kvfile){.fd = -1};
+    if (strcmp(path, "-") == 0)
+        return err_set(
+            err, "-: snapshots are memory-mapped and cannot be read from a pipe; give a file name");
+    if (file_map_open(&map, path, &fd, err) < 0)
+        return -1;
+    if (kvfile_parse(file, map.data, map.size, path, err) < 0) {
+        file_unmap(&map);
+        close(fd);
+        *file = (struct kvfile){.fd = -1};
+        return -1;
+    }
+    file->map = map;
+    file->fd = fd;
+    return 0;
+}
+
+void kvfile_close(struct kvfile *file)
+{
+    file_unmap(&file->map);
+    if (file->head && file->fd >= 0)
+        close(file->fd);
+    *file = (struct kvfile){.fd = -1};
+}
+
+const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v)
+{
+    return &file->block[(seq * (size_t)file->head->layers + layer) * 2 + v];
+}
+
+int kvfile_map_rows(const struct kvfile *file, size_t seq, struct kvfile_rows *rows, const char *name,
+                    struct err *err)
+{
+    const struct kvfile_block *first = kvfile_block_of(file, seq, 0, false),
+                              *last = kvfile_block_of(file, seq, (size_t)file->head->layers - 1, true);
+    rows->offset = (size_t)first->offset;
+    rows->bytes = (size_t)(last->offset + last->bytes - first->offset);
+    rows->data = file_map_private(file->fd, rows->offset, rows->bytes, name);
+    return rows->data ? 0 : err_errno(err, "%s: cannot map %zu bytes of KV entries", name, rows->bytes);
+}
+
+void kvfile_unmap_rows(struct kvfile_rows *rows)
+{
+    file_unmap_private(rows->data, rows->bytes);
+    *rows = (struct kvfile_rows){0};
+}

@@ -1,0 +1,157 @@
+/* KV snapshot: the saved KV cache of one or more sequences; bmc-kv(5) specifies it. This interface
+ * handles tables, blocks of KV entries and hashes; lib/decode gives them meaning.
+ *
+ *    0           header, one page
+ *    4096        blocks of KV entries, 4096-byte aligned: for every sequence, for every layer, K then V
+ *    tables_at   tables: sequences, tokens, text, blocks
+ *    file_bytes  end
+ *
+ * The tables come last so that sequences can be written as they finish. */
+#ifndef BMC_KVFILE_H
+#define BMC_KVFILE_H
+
+#include "quant/dtype.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/hash.h"
+
+enum {
+    KVFILE_VERSION = 2,
+    /* some sequence is a rolling cache: `first` and `least` are not all 0 */
+    KVFILE_VERSION_WINDOW = 3,
+    KVFILE_ALIGN = 4096,
+    KVFILE_MAX_TABLES = 256 << 20 /* limits the time to hash them at open */
+};
+
+#define KVFILE_MAGIC "BMCKVSNP"
+
+enum { KVFILE_SEQUENCES, KVFILE_TOKENS, KVFILE_TEXT, KVFILE_BLOCKS, KVFILE_SECTIONS };
+
+struct kvfile_section {
+    uint64_t offset, bytes;
+};
+
+/* The header, 512 bytes, little-endian; the rest of its page is zero. */
+struct kvfile_head {
+    char magic[8];
+    uint32_t version, reserved;
+    uint64_t file_bytes;
+    uint64_t tables_at, tables_bytes; /* tables_at is KVFILE_ALIGN-aligned */
+    uint64_t n_sequences;
+    uint64_t spare;
+    uint64_t context;      /* maximum sequence length of the writer, informative */
+    struct hash hash;      /* of the first page with this field zeroed, then the tables */
+    struct hash model_id;  /* the model that computed the KV entries */
+    struct hash tokenizer; /* hash of its tokenizer tables, to explain mismatches */
+    uint32_t dtype, layout;
+    uint64_t layers, kv_heads, head_dim;
+    struct kvfile_section section[KVFILE_SECTIONS];
+    char policy[64]; /* cache policy of the writer, informative */
+    /* kernel set and precision of the last entries, informative; "" in older files */
+    char isa[16], precision[16];
+    uint64_t more[20];
+};
+
+/* One sequence, 192 bytes. */
+struct kvfile_seq {
+    uint64_t token, n_tokens; /* range in the tokens section; n_tokens >= n_rows */
+    /* KV entries, of the tokens from `first` on; later tokens are pending */
+    uint64_t n_rows;
+    /* stored entries per head, a multiple of TILE_ROWS; those from n_rows on are zero */
+    uint64_t cap;
+    uint64_t n_prompt;     /* leading prompt tokens, informative */
+    uint64_t seed, stream; /* RNG key; its counter is n_tokens */
+    double temp, top_p, min_p, repeat_penalty;
+    uint64_t top_k, repeat_last_n; /* repeat_last_n 2^64 - 1: all tokens */
+    uint64_t id, id_bytes;         /* its name as JSON in the text section; 0 bytes: none */
+    double presence_penalty, frequency_penalty;
+    uint64_t first; /* leading tokens whose KV entries were evicted */
+    /* entries that must be loaded at least: with fewer, evicted ones would be missing */
+    uint64_t least;
+    uint64_t spare[5];
+};
+
+/* One block [KV head][cap][d], 64 bytes. */
+struct kvfile_block {
+    uint64_t offset, bytes;
+    struct hash hash; /* see base/hash_blocks.h */
+    uint64_t spare[2];
+};
+
+/* An open snapshot; tables are used in place. */
+struct kvfile {
+    struct file_map map;
+    int fd; /* -1: parsed from memory */
+    const struct kvfile_head *head;
+    const struct kvfile_seq *seq;
+    size_t n_seqs;
+    const uint32_t *token;
+    const char *text;
+    const struct kvfile_block *block;
+};
+
+/* Validates header and tables of `size` bytes (8-byte aligned) of a file called `name`: version,
+ * hash, sections, and that blocks have the size that the shape implies, are in order and inside
+ * the file. KV entries are not read. */
+int kvfile_parse(struct kvfile *file, const void *data, size_t size, const char *name,
+                 struct err *err) MUST_USE;
+int kvfile_open(struct kvfile *file, const char *path, struct err *err) MUST_USE;
+void kvfile_close(struct kvfile *file);
+
+const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v);
+
+/* A copy-on-write mapping of a sequence's KV entries. */
+struct kvfile_rows {
+    char *data; /* the sequence's first block; NULL: not mapped */
+    size_t bytes;
+    size_t offset; /* file offset of `data` */
+};
+
+int kvfile_map_rows(const struct kvfile *file, size_t seq, struct kvfile_rows *rows, const char *name,
+                    struct err *err) MUST_USE;
+void kvfile_unmap_rows(struct kvfile_rows *rows);
+
+/* Called with the bytes hashed so far and the total; may be NULL. */
+typedef void kvfile_progress(void *arg, size_t done, size_t total);
+
+/* Verifies every block's hash, that KV entries are finite and that unused entries and gaps are
+ * zero, multi-threaded; the error names the first damaged block. */
+int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *progress, void *arg,
+                  struct err *err) MUST_USE;
+
+/* ---- writing ---- */
+
+struct kvwriter;
+
+/* Starts a snapshot. `about` gives model_id, tokenizer, context, dtype, layout, layers,
+ * kv_heads, head_dim, policy, isa and precision. `path` must be free, empty or a snapshot; a new
+ * file is readable by its owner only. */
+int kvwriter_open(struct kvwriter **writer, const char *path, const struct kvfile_head *about,
+                  struct err *err) MUST_USE;
+
+/* A sequence to write. `entry` gives n_tokens, n_rows, cap, n_prompt and the sampler's state.
+ * `read` copies the n_rows entries of one head to `rows`. */
+struct kvwriter_seq {
+    struct kvfile_seq entry;
+    const uint32_t *token;
+    const char *id; /* JSON, or NULL */
+    int (*read)(void *arg, size_t layer, bool v, size_t head, void *rows, struct err *err);
+    void *arg;
+};
+
+int kvwriter_add(struct kvwriter *writer, const struct kvwriter_seq *seq, struct err *err) MUST_USE;
+
+/* True if a sequence of that name was added; NULL: one without a name. */
+bool kvwriter_has(const struct kvwriter *writer, const char *id);
+
+/* Writes the tables and renames the file to its path. The writer is freed; on error nothing is
+ * left behind. */
+int kvwriter_commit(struct kvwriter *writer, struct err *err) MUST_USE;
+
+/* Discards an unfinished file; NULL is accepted. */
+void kvwriter_abort(struct kvwriter *writer);
+
+/* Computes the header's hash. */
+struct hash kvfile_hash(const void *page, const void *tables, size_t tables_bytes);
+
+#endif

@@ -1,0 +1,130 @@
+/* Verifies every byte of a snapshot against its tables and bmc-kv(5). */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/threads.h"
+#include "format/kvfile/kvfile.h"
+#include "format/verify.h"
+
+static size_t n_blocks(const struct kvfile *file)
+{
+    return file->n_seqs * 2 * (size_t)file->head->layers;
+}
+
+/* "V of layer 3 of sequence 0" */
+static void name_block(const struct kvfile *file, size_t block, char *text, size_t size)
+{
+    const size_t layers = (size_t)file->head->layers;
+    snprintf(text, size, "%s of layer %zu of sequence %zu", block % 2 ? "V" : "K", block / 2 % layers,
+             block / 2 / layers);
+}
+
+static int check_hashes(const struct kvfile *file, const char *path, kvfile_progress *progress,
+                        void *arg, struct err *err)
+{
+    const size_t n = n_blocks(file);
+    struct verify_section *section = mem_alloc(n, sizeof *section);
+    struct hash hash;
+    char name[80], want[17], found[17];
+    size_t damaged;
+    if (!section)
+        return err_set(err, "%s: out of memory for %zu blocks", path, n);
+    for (size_t i = 0; i < n; i++)
+        section[i] = (struct verify_section){file->map.data + file->block[i].offset,
+                                             (size_t)file->block[i].bytes, &file->block[i].hash};
+    int rc = verify_sections(section, n, progress, arg, &damaged, &hash, err);
+    free(section);
+    if (rc < 0 || damaged == SIZE_MAX)
+        return rc;
+    name_block(file, damaged, name, sizeof name);
+    hash_hex(&file->block[damaged].hash, 8, want);
+    hash_hex(&hash, 8, found);
+    return err_set(err, "%s: %s has hash %s.., expected %s..: it is damaged", path, name, found, want);
+}
+
+/* Bytes outside header and blocks must be zero. */
+static int check_gaps(const struct kvfile *file, const char *path, struct err *err)
+{
+    for (size_t at = sizeof *file->head; at < KVFILE_ALIGN; at++)
+        if (file->map.data[at])
+            return err_set(err, "%s: byte %zu after the header is not zero: the file is damaged", path,
+                           at);
+    for (size_t i = 0; i < n_blocks(file); i++)
+        for (size_t at = (size_t)(file->block[i].offset + file->block[i].bytes); at % KVFILE_ALIGN;
+             at++)
+            if (file->map.data[at])
+                return err_set(err, "%s: byte %zu after a block is not zero: the file is damaged", path,
+                               at);
+    return 0;
+}
+
+enum kv_finding { FINE, NOT_FINITE, NOT_ZERO };
+
+struct kv_verifier {
+    const struct kvfile *file;
+    enum kv_finding *finding; /* [n_blocks] */
+};
+
+static bool all_finite(const unsigned char *at, size_t rows, enum dtype type, size_t d)
+{
+    bool finite = true;
+    for (size_t i = 0; i < rows && finite; i++)
+        finite = dtype_finite(type, at + i * dtype_row_bytes(type, d), d);
+    return finite;
+}
+
+static bool all_zero(const unsigned char *at, size_t bytes)
+{
+    unsigned char any = 0;
+    for (size_t i = 0; i < bytes; i++)
+        any |= at[i];
+    return !any;
+}
+
+/* KV entries must be finite, unused ones zero. */
+static void check_block(void *arg, size_t i)
+{
+    const struct kv_verifier *r = arg;
+    const struct kvfile_head *head = r->file->head;
+    const struct kvfile_seq *seq = &r->file->seq[i / 2 / (size_t)head->layers];
+    const enum dtype type = (enum dtype)head->dtype;
+    const size_t d = (size_t)head->head_dim, row = dtype_row_bytes(type, d), n = (size_t)seq->n_rows,
+                 cap = (size_t)seq->cap;
+    const unsigned char *at = r->file->map.data + r->file->block[i].offset;
+    for (size_t h = 0; h < head->kv_heads && r->finding[i] == FINE; h++, at += cap * row)
+        r->finding[i] = !all_finite(at, n, type, d)                ? NOT_FINITE
+                        : !all_zero(at + n * row, (cap - n) * row) ? NOT_ZERO
+                                                                   : FINE;
+}
+
+static int check_rows(const struct kvfile *file, const char *path, struct err *err)
+{
+    const size_t n = n_blocks(file);
+    struct kv_verifier r = {file, mem_zalloc(n, sizeof *r.finding)};
+    char name[80];
+    int rc = 0;
+    if (!r.finding)
+        return err_set(err, "%s: out of memory for %zu blocks", path, n);
+    parallel_for(n, file->map.size, check_block, &r);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        name_block(file, i, name, sizeof name);
+        if (r.finding[i] == NOT_FINITE)
+            rc = err_set(err, "%s: %s has KV entries that are NaN or infinite: the file is damaged",
+                         path, name);
+        else if (r.finding[i] == NOT_ZERO)
+            rc =
+                err_set(err, "%s: %s is not zero after its %llu KV entries: the file is damaged", path,
+                        name, (unsigned long long)file->seq[i / 2 / (size_t)file->head->layers].n_rows);
+    }
+    free(r.finding);
+    return rc;
+}
+
+int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *progress, void *arg,
+                  struct err *err)
+{
+    return check_hashes(file, path, progress, arg, err) < 0 || check_gaps(file, path, err) < 0
+               ? -1
+               : check_rows(file, path, err);
+}

@@ -1,0 +1,180 @@
+/* Writing KV snapshots: blocks as sequences finish, then the tables, then the header. */
+#include <stdlib.h>
+
+#include "base/hash_blocks.h"
+#include "base/mem.h"
+#include "base/output_path.h"
+#include "format/kvfile/kvfile.h"
+#include "format/detect.h"
+
+struct kvwriter {
+    struct kvfile_head head;
+    struct outfile out;
+    struct buf section[KVFILE_SECTIONS];
+    size_t n_tokens;
+};
+
+/* Refuses to overwrite anything but a snapshot or an empty file. Pipes are refused before
+ * opening, which would block. */
+static int check_replaced(const char *path, struct err *err)
+{
+    struct output_path place;
+    if (output_path_find(&place, path, err) < 0)
+        return -1;
+    if (place.kind == OUTPUT_STREAM || place.kind == OUTPUT_OPEN)
+        return err_set(err, "%s: not a regular file; a snapshot must be one", path);
+    if (place.kind == OUTPUT_FILE && place.st.st_size && file_detect(place.path) != KIND_SNAPSHOT)
+        return err_set(
+            err, "%s: exists and is not a snapshot, so it is not overwritten; use another name", path);
+    return 0;
+}
+
+int kvwriter_open(struct kvwriter **out, const char *path, const struct kvfile_head *about,
+                  struct err *err)
+{
+    static const unsigned char page[KVFILE_ALIGN];
+    struct kvwriter *w = mem_zalloc(1, sizeof *w);
+    *out = NULL;
+    if (!w)
+        return err_set(err, "out of memory for a snapshot");
+    w->head = *about;
+    memcpy(w->head.magic, KVFILE_MAGIC, sizeof w->head.magic);
+    w->head.version = KVFILE_VERSION;
+    if (check_replaced(path, err) < 0 || outfile_open_private(&w->out, path, err) < 0) {
+        free(w);
+        return -1;
+    }
+    const int rc = outfile_write(&w->out, page, sizeof page, err);
+    if (rc < 0)
+        kvwriter_abort(w);
+    else
+        *out = w;
+    return rc;
+}
+
+void kvwriter_abort(struct kvwriter *w)
+{
+    if (!w)
+        return;
+    outfile_abort(&w->out);
+    for (size_t i = 0; i < KVFILE_SECTIONS; i++)
+        buf_release(&w->section[i]);
+    free(w);
+}
+
+/* Pads with zeros to KVFILE_ALIGN. */
+static int align_output(struct kvwriter *w, struct err *err)
+{
+    static const unsigned char zeros[KVFILE_ALIGN];
+    return outfile_write(&w->out, zeros, round_up(w->out.written, KVFILE_ALIGN) - w->out.written, err);
+}
+
+/* One block, head by head: n_rows entries, then zeros. `rows` is a buffer for one head. */
+static int write_block(struct kvwriter *w, const struct kvwriter_seq *seq, size_t layer, bool v,
+                       char *rows, size_t head_bytes, struct err *err)
+{
+    struct kvfile_block block = {.offset = w->out.written};
+    struct long_hasher hasher;
+    long_hasher_init(&hasher);
+    for (size_t h = 0; h < w->head.kv_heads; h++) {
+        if (seq->read(seq->arg, layer, v, h, rows, err) < 0)
+            return -1;
+        long_hasher_add(&hasher, rows, head_bytes);
+        if (outfile_write(&w->out, rows, head_bytes, err) < 0)
+            return -1;
+    }
+    block.bytes = w->out.written - block.offset;
+    block.hash = long_hasher_result(&hasher);
+    if (align_output(w, err) < 0)
+        return -1;
+    return buf_add(&w->section[KVFILE_BLOCKS], &block, sizeof block, err);
+}
+
+int kvwriter_add(struct kvwriter *w, const struct kvwriter_seq *seq, struct err *err)
+{
+    struct kvfile_seq entry = seq->entry;
+    const size_t cap = (size_t)entry.cap,
+                 row = dtype_row_bytes((enum dtype)w->head.dtype, (size_t)w->head.head_dim);
+    size_t bytes;
+    char *rows = size_mul(cap, row, &bytes) ? mem_zalloc(1, bytes) : NULL;
+    if (!rows)
+        return err_set(err, "%s: out of memory for %zu KV entries of one head", w->out.path, cap);
+    int rc = 0;
+    for (size_t l = 0; l < w->head.layers && rc == 0; l++)
+        for (int v = 0; v < 2 && rc == 0; v++)
+            rc = write_block(w, seq, l, v, rows, bytes, err);
+    free(rows);
+    if (rc < 0)
+        return -1;
+    entry.token = w->n_tokens;
+    entry.id = w->section[KVFILE_TEXT].len;
+    entry.id_bytes = seq->id ? strlen(seq->id) : 0;
+    w->n_tokens += (size_t)entry.n_tokens;
+    if (entry.least)
+        w->head.version = KVFILE_VERSION_WINDOW;
+    w->head.n_sequences++;
+    if (seq->id && buf_add(&w->section[KVFILE_TEXT], seq->id, (size_t)entry.id_bytes, err) < 0)
+        return -1;
+    if (buf_add(&w->section[KVFILE_TOKENS], seq->token, (size_t)entry.n_tokens * sizeof *seq->token,
+                err) < 0)
+        return -1;
+    return buf_add(&w->section[KVFILE_SEQUENCES], &entry, sizeof entry, err);
+}
+
+bool kvwriter_has(const struct kvwriter *w, const char *id)
+{
+    const struct kvfile_seq *seq = (const void *)w->section[KVFILE_SEQUENCES].data;
+    const size_t len = id ? strlen(id) : 0;
+    for (size_t i = 0; i < w->head.n_sequences; i++)
+        if (seq[i].id_bytes == len &&
+            (len == 0 || memcmp(w->section[KVFILE_TEXT].data + seq[i].id, id, len) == 0))
+            return true;
+    return false;
+}
+
+/* Concatenates the sections, 64-byte aligned. */
+static int collect_tables(struct kvwriter *w, struct buf *tables, struct err *err)
+{
+    static const char zeros[64];
+    for (size_t i = 0; i < KVFILE_SECTIONS; i++) {
+        w->head.section[i] =
+            (struct kvfile_section){w->head.tables_at + tables->len, w->section[i].len};
+        if (buf_add(tables, w->section[i].data, w->section[i].len, err) < 0 ||
+            buf_add(tables, zeros, round_up(tables->len, 64) - tables->len, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int kvwriter_commit(struct kvwriter *w, struct err *err)
+{
+    unsigned char page[KVFILE_ALIGN] = {0};
+    struct buf tables = {0};
+    int rc = -1;
+    if (!w->head.n_sequences) {
+        err_set(err, "%s: nothing to save: no sequence has KV entries", w->out.path);
+        goto out;
+    }
+    w->head.tables_at = w->out.written;
+    if (collect_tables(w, &tables, err) < 0)
+        goto out;
+    if (tables.len > KVFILE_MAX_TABLES) {
+        err_set(err,
+                "%s: the tables of %llu sequences take %zu bytes, the limit is %d; save fewer "
+                "sequences per snapshot",
+                w->out.path, (unsigned long long)w->head.n_sequences, tables.len, KVFILE_MAX_TABLES);
+        goto out;
+    }
+    w->head.tables_bytes = tables.len;
+    w->head.file_bytes = w->head.tables_at + tables.len;
+    memcpy(page, &w->head, sizeof w->head);
+    w->head.hash = kvfile_hash(page, tables.data, tables.len);
+    memcpy(page, &w->head, sizeof w->head);
+    if (outfile_write(&w->out, tables.data, tables.len, err) == 0 &&
+        outfile_write_at(&w->out, 0, page, sizeof page, err) == 0)
+        rc = outfile_commit(&w->out, err);
+out:
+    buf_release(&tables);
+    kvwriter_abort(w);
+    return rc;
+}

@@ -1,0 +1,100 @@
+/* Loads OpenBLAS and resolves its functions. */
+#include "kernel/blas/blas_load.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/threads.h"
+
+#define SONAME "libopenblas.so.0"
+#ifndef BLAS_FILE /* path of the OpenMP build; the default may be another */
+#define BLAS_FILE SONAME
+#endif
+
+/* Address space that OpenBLAS needs: with less it hangs while it allocates buffers. */
+enum { SPACE_MIB = 256, SPACE_PER_THREAD_MIB = 128 };
+
+enum { PARALLEL_OPENMP = 2 };
+
+struct blas blas;
+
+static const struct {
+    const char *name;
+    size_t at;
+} functions[] = {
+    {"cblas_sgemm", offsetof(struct blas, sgemm)},
+    {"cblas_sgemv", offsetof(struct blas, sgemv)},
+    {"openblas_get_parallel", offsetof(struct blas, parallel)},
+    {"openblas_get_config", offsetof(struct blas, config)},
+    {"omp_get_max_threads", offsetof(struct blas, omp_threads)},
+    {"omp_set_num_threads", offsetof(struct blas, omp_set_threads)},
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct err failure;
+static bool loaded;
+
+static int check_address_space(struct err *err)
+{
+    const size_t mib = SPACE_MIB + SPACE_PER_THREAD_MIB * (size_t)threads_max();
+    void *space = mmap(NULL, mib << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (space == MAP_FAILED)
+        return err_errno(err, "OpenBLAS needs %zu MiB of address space for %d threads", mib,
+                         threads_max());
+    munmap(space, mib << 20);
+    return 0;
+}
+
+static int resolve_functions(void *library, const char *file, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(functions); i++) {
+        void *function = dlsym(library, functions[i].name);
+        if (!function)
+            return err_set(
+                err, "OpenBLAS (%s) has no %s: it is not the OpenMP build; install libopenblas0-openmp",
+                file, functions[i].name);
+        memcpy((char *)&blas + functions[i].at, &function, sizeof function);
+    }
+    if (blas.parallel() != PARALLEL_OPENMP)
+        return err_set(
+            err,
+            "OpenBLAS (%s) is not the OpenMP build, so its threads would compete with ours for cores; "
+            "install libopenblas0-openmp",
+            blas.config());
+    return 0;
+}
+
+/* Loads OpenBLAS from `file`. Unsuitable libraries stay loaded: they may have started threads. */
+static int load_file(const char *file, struct err *err)
+{
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        const char *why = dlerror();
+        return err_set(err, "OpenBLAS cannot be loaded (%s); install libopenblas0-openmp",
+                       why ? why : file);
+    }
+    return resolve_functions(library, file, err);
+}
+
+static void load_once(void)
+{
+    loaded = check_address_space(&failure) == 0 &&
+             (load_file(BLAS_FILE, &failure) == 0 || load_file(SONAME, &failure) == 0);
+}
+
+int blas_load(struct err *err)
+{
+    pthread_once(&once, load_once);
+    return loaded ? 0 : err_set(err, "%s", failure.text);
+}
+
+void blas_file(char *path, size_t size)
+{
+    char *file = realpath(BLAS_FILE, NULL);
+    snprintf(path, size, "%s", file ? file : SONAME);
+    free(file);
+}

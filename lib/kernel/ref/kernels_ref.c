@@ -1,0 +1,18 @@
+/* The reference set: portable C for any CPU, clear rather than fast. Tests compare sets with it. */
+#include "kernel/ref/ref_begin.h"
+#include "kernel/template/attend.h"
+#include "kernel/template/panel.h"
+#include "kernel/template/row_ops.h"
+
+void attend_quant_ref(const struct attend *a);
+
+static bool usable(void) { return true; }
+
+const struct kernels kernels_ref = {
+    .isa = "ref",
+    .summary = "portable C",
+    .usable = usable,
+    SET_SLOTS,
+    INT8_SLOTS,
+    .attend_quant = attend_quant_ref,
+};

@@ -1,0 +1,24 @@
+/* Begin header of portable C: vectors of 4 floats, which compilers support on every CPU. The
+ * default of templates that are included without a begin header. */
+#ifndef BMC_REF_BEGIN_H
+#define BMC_REF_BEGIN_H
+
+#define VW 4
+/* Rounds twice, unlike an FMA instruction, so dequantisation uses dequantize.h. */
+#define VF_FMA_UNFUSED
+#define vf_fma(a, b, c) ((a) * (b) + (c))
+#define vf_max(a, b)    vf_select((a) > (b), a, b)
+#define vf_min(a, b)    vf_select((a) < (b), a, b)
+
+#define MR         1
+#define PANEL_SUMS 2
+
+#define INT8_MR        3
+#define INT8_BLOCKS    1
+#define CHANNEL_MR     3
+#define CHANNEL_BLOCKS 1
+#define SMALLM_MR      4
+#define SMALLM_BLOCKS  1
+#define SMALLM_MAX     8
+
+#endif

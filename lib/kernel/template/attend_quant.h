@@ -1,0 +1,349 @@
+/* Template: attention of one KV head over quantised KV entries, in one pass.
+ *
+ * For each block of 32 positions p:
+ *   dot[p] = sum over j of q_query[j] * q_k[p][j]                          exact, in int32_t
+ *   score[p] = dot * (scale of query * scale of k)                         DTYPE_Q8_CHANNEL
+ *   score[p] = scale of query * sum over groups of 32 columns of
+ *              (scale of k * dot of group + min of k * sum of q_query)     DTYPE_Q4_1
+ *   prob[p] = e^(score[p] - largest of the block)
+ * and for each group of columns j that share a scale:
+ *   p_i16[p] = round(prob[p] * scale of v[p] / p_scale),  p_scale = largest scale of v / 32767
+ *   dot[j] = sum over p of p_i16[p] * (q_v[p][j] - centre)                 exact, below 2^27
+ *   context[j] = dot * (p_scale * block_scale)
+ *                + (context[j] * acc_scale + block_scale * sum of prob[p] * value of the centre)
+ * with block_scale = e^(largest of the block - running maximum), and acc_scale the factor that
+ * rescales earlier sums to the new running maximum.
+ *
+ * The largest scale of v is that of the positions which a query attends to. So the result does not
+ * depend on the number of queries or on where entries are stored. The rounding error of p_i16 is
+ * at most 2^-16 of the block's largest probability times its largest scale. */
+#ifndef BMC_ATTEND_QUANT_H
+#define BMC_ATTEND_QUANT_H
+
+#include "kernel/template/attend_quant_block.h"
+
+enum {
+    INT_QUERIES = VW == 16 ? 8 : 2,   /* DTYPE_Q8_CHANNEL: queries whose scores fit in registers */
+    GROUP_QUERIES = VW == 16 ? 4 : 1, /* DTYPE_Q4_1: the same, beside f32 sums */
+    VALUE_QUERIES = VW == 16 ? 8 : 4, /* queries whose context fits in registers */
+    VALUE_VECS = 2,                   /* registers of context per query */
+    P_I16_ONE = 32767                 /* p_i16 of probability 1 and the largest scale */
+};
+
+/* Runs TILE for rows i .. i + R - 1 over all of `rows`, R a power of two from MAX down: fewer cases
+ * to compile than FOR_TILES. */
+#define QUANT_TILES(rows, MAX, TILE)                                                                   \
+    {                                                                                                  \
+        size_t i = 0;                                                                                  \
+        POWER_TILES(rows, 8, MAX, TILE)                                                                \
+        POWER_TILES(rows, 4, MAX, TILE)                                                                \
+        POWER_TILES(rows, 2, MAX, TILE)                                                                \
+        POWER_TILES(rows, 1, MAX, TILE)                                                                \
+    }
+#define POWER_TILES(rows, N, MAX, TILE)                                                                \
+    for (; N <= MAX && i + N <= (rows); i += N) {                                                      \
+        enum { R = N <= MAX ? N : 1 };                                                                 \
+        TILE;                                                                                          \
+    }
+
+/* Prefetches a share of the next block's K, while word w of the current K entries is multiplied. */
+INLINE void prefetch_k(const struct quant_block *b, size_t w)
+{
+    for (size_t t = 0; t < BLOCK_TILES; t++)
+        prefetch_near(b->next.k[t].base +
+                      (b->next.k[t].row ? b->prefetch_at[t][w] : (ptrdiff_t)(b->prefetch_bytes * w)));
+}
+
+/* Computes a block's scores of R queries, DTYPE_Q8_CHANNEL. */
+INLINE void score_q8(const int R, const struct quant_block *b, size_t query)
+{
+    vi sum[INT_QUERIES][BLOCK_VECS] = {{{0}}};
+    const int8_t *q = query_q(b->a, query);
+    const size_t stride = b->a->q_int8->row_bytes;
+    for (size_t w = 0; w < b->words; w++) {
+        prefetch_k(b, w);
+        for (int g = 0; g < BLOCK_VECS; g++) {
+            const vu k = vu_load(b->k_t + w * ATTEND_BLOCK + g * VW);
+            for (int i = 0; i < R; i++)
+                sum[i][g] = vi_dot4(sum[i][g], k, load_word(q + (size_t)i * stride + w * 4));
+        }
+    }
+    for (int i = 0; i < R; i++) {
+        const size_t at = query + (size_t)i;
+        const vi zero = vi_set1(quant_types[DTYPE_Q8_CHANNEL].zero_point * b->q_sum[at]);
+        const vf scale = vf_set1(query_scale(b->a, at));
+        for (int g = 0; g < BLOCK_VECS; g++)
+            vf_store(b->scores + at * ATTEND_BLOCK + g * VW,
+                     vf_of(sum[i][g] - zero) * (scale * vf_load(b->k_scale + g * VW)));
+    }
+}
+
+/* Computes a block's scores of R queries, DTYPE_Q4_1: 16 bytes of two q each per 32 columns. */
+INLINE void score_q4(const int R, const struct quant_block *b, size_t query)
+{
+    const size_t stride = b->a->q_int8->row_bytes;
+    vf score[GROUP_QUERIES][BLOCK_VECS] = {{{0}}};
+    for (size_t n = 0; n < b->groups; n++) {
+        const int8_t *q = query_q(b->a, query) + n * QK_GROUP;
+        const uint32_t *k_t = b->k_t + n * (GROUP_WORDS / 2) * ATTEND_BLOCK;
+        vi sum[GROUP_QUERIES][BLOCK_VECS] = {{{0}}};
+        for (size_t w = 0; w < GROUP_WORDS / 2; w++) {
+            prefetch_k(b, n * (GROUP_WORDS / 2) + w);
+            for (int g = 0; g < BLOCK_VECS; g++) {
+                const vu k = vu_load(k_t + w * ATTEND_BLOCK + g * VW);
+                const vu low = k & 0x0f0f0f0f, high = k >> 4 & 0x0f0f0f0f;
+                for (int i = 0; i < R; i++) {
+                    const int8_t *q_i = q + (size_t)i * stride;
+                    sum[i][g] = vi_dot4(sum[i][g], low, load_word(q_i + w * 4));
+                    sum[i][g] = vi_dot4(sum[i][g], high, load_word(q_i + (w + GROUP_WORDS / 2) * 4));
+                }
+            }
+        }
+        for (int i = 0; i < R; i++) {
+            const int32_t *halves = query_sums(b->a, query + (size_t)i) + 2 * n;
+            const vf q_sum = vf_set1((float)(halves[0] + halves[1]));
+            for (int g = 0; g < BLOCK_VECS; g++) {
+                const size_t at = n * ATTEND_BLOCK + (size_t)(g * VW);
+                score[i][g] = vf_fma(vf_load(b->k_scale + at), vf_of(sum[i][g]), score[i][g]);
+                score[i][g] = vf_fma(vf_load(b->k_min + at), q_sum, score[i][g]);
+            }
+        }
+    }
+    for (int i = 0; i < R; i++)
+        for (int g = 0; g < BLOCK_VECS; g++)
+            vf_store(b->scores + (query + (size_t)i) * ATTEND_BLOCK + g * VW,
+                     score[i][g] * vf_set1(query_scale(b->a, query + (size_t)i)));
+}
+
+PHASE void scores_q8(const struct quant_block *b, struct kv_range queries)
+{
+    QUANT_TILES(queries.end - queries.begin, INT_QUERIES, score_q8(R, b, queries.begin + i));
+}
+
+PHASE void scores_q4(const struct quant_block *b, struct kv_range queries)
+{
+    QUANT_TILES(queries.end - queries.begin, GROUP_QUERIES, score_q4(R, b, queries.begin + i));
+}
+
+/* e^x for x <= 0 with a relative error of 2^-22, in fewer instructions than vf_exp(): x = n ln 2 +
+ * r; e^r is the polynomial of degree 5 with the least relative error (Remez) that has value and
+ * derivative 1 at 0. 0 below -87.3; NaN stays NaN. */
+INLINE vf vf_exp_fast(vf x)
+{
+    const vf magic = vf_set1(MAGIC_FLOAT); /* rounds to an integer, in the lowest bits */
+    const vi zero = x < vf_set1(-87.3f);
+    x = vf_max(vf_set1(-87.3f), x);
+    const vf n = vf_fma(x, vf_set1(1.44269504f), magic);
+    const vf r = vf_fma(n - magic, vf_set1(-0.693147181f), x);
+    vf p = vf_set1(8.3124776527e-3f);
+    p = vf_fma(p, r, vf_set1(4.1890550138e-2f));
+    p = vf_fma(p, r, vf_set1(1.6667116315e-1f));
+    p = vf_fma(p, r, vf_set1(4.9999228825e-1f));
+    p = vf_fma(p, r, vf_set1(1));
+    p = vf_fma(p, r, vf_set1(1));
+    const vu power = ((vu)n << 23) + (127u << 23);
+    return (vf)((vi)(p * (vf)power) & ~zero);
+}
+
+/* Updates running maxima and computes acc_scale and block_scale, with queries in lanes. block_max
+ * is -INFINITY for queries that do not attend to the block. */
+PHASE void update_max(const struct quant_block *b)
+{
+    for (size_t i = 0; i < b->a->queries; i += VW) {
+        const vf before = vf_load(b->max + i), found = vf_load(b->block_max + i);
+        const vf now = vf_select(found <= before, before, found); /* NaN if a score is NaN */
+        const vf none = vf_set1(-INFINITY);
+        vf_store(b->acc_scale + i, vf_select(before < now, vf_exp_fast(before - now), vf_set1(1)));
+        vf_store(b->block_scale + i, vf_select(found == none, vf_set1(0), vf_exp_fast(found - now)));
+        vf_store(b->max + i, now);
+    }
+}
+
+/* Replaces scores by unnormalised probabilities and adds these to the running sums. */
+PHASE void exponentiate_block(const struct quant_block *b, struct kv_range queries)
+{
+    const float *max = b->block_max, *block_scale = b->block_scale, *acc_scale = b->acc_scale;
+    float *score = b->scores + queries.begin * ATTEND_BLOCK, *sum = b->a->sum + queries.begin * NR;
+    for (size_t i = queries.begin; i < queries.end; i++, score += ATTEND_BLOCK, sum += NR) {
+        vf lane[NR_VECS];
+        if (max[i] == -INFINITY) {
+            memset(score, 0, ATTEND_BLOCK * sizeof *score);
+            continue;
+        }
+        for (int g = 0; g < NR_VECS; g++)
+            lane[g] = vf_load(sum + g * VW) * vf_set1(acc_scale[i]);
+        for (int g = 0; g < BLOCK_VECS; g++) {
+            const vf e = vf_exp_fast(vf_load(score + g * VW) - vf_set1(max[i]));
+            vf_store(score + g * VW, e);
+            lane[g % NR_VECS] = vf_fma(e, vf_set1(block_scale[i]), lane[g % NR_VECS]);
+        }
+        for (int g = 0; g < NR_VECS; g++)
+            vf_store(sum + g * VW, lane[g]);
+    }
+}
+
+PHASE void online_softmax_block(const struct quant_block *b, size_t block, struct kv_range queries)
+{
+    const size_t first = block * ATTEND_BLOCK;
+    for (size_t i = 0; i < round_up(b->a->queries, VW); i++)
+        b->block_max[i] = -INFINITY;
+    for (size_t i = queries.begin; i < queries.end; i++) {
+        const struct kv_range range = kv_range_of(b->a, i, first);
+        if (range.end <= range.begin)
+            continue;
+        const float max = block_max(b->a, i, first, range, b->scores + i * ATTEND_BLOCK);
+        b->block_max[i] = max > -INFINITY ? max : NAN; /* vf_max() may miss a NaN */
+    }
+    update_max(b);
+    exponentiate_block(b, queries);
+}
+
+#define OWN_LANE(l, s) (l)
+
+/* Loads register g of a block's scales, with 0 at positions outside the range. */
+INLINE vf scales_in_range(const float *scale, struct kv_range range, int g)
+{
+    const vi at = (vi){ALL_LANES(OWN_LANE, 0)} + g * VW;
+    return vf_select((at >= (int32_t)range.begin) & (at < (int32_t)range.end), vf_load(scale + g * VW),
+                     vf_set1(0));
+}
+
+/* Sets p_factor[p] = scale[p] * 32767 / largest |scale| in the range. Returns p_scale = largest
+ * |scale| / 32767; NaN if a scale is not finite. */
+static float set_p_factor(const struct quant_block *b, const float *scale, struct kv_range range)
+{
+    const float tiny = 1e-30f; /* smaller scales count as 0 */
+    vf max = {0}, bad = {0};
+    for (int g = 0; g < BLOCK_VECS; g++) {
+        const vf x = scales_in_range(scale, range, g);
+        max = vf_max(max, vf_max(x, -x));
+        bad += x * vf_set1(0);
+    }
+    const float largest = vf_max_lane(max);
+    const vf inverse = vf_set1(largest > tiny ? P_I16_ONE / largest : 0);
+    for (int g = 0; g < BLOCK_VECS; g++)
+        vf_store(b->p_factor + g * VW, scales_in_range(scale, range, g) * inverse);
+    return largest / P_I16_ONE + vf_sum(bad);
+}
+
+/* Stores round(prob * factor) as 16-bit numbers to[VW]. */
+INLINE void store_p_i16(int16_t *to, vf prob, vf factor)
+{
+    const vh x = __builtin_convertvector((vu)vf_fma(prob, factor, vf_set1(MAGIC_FLOAT)), vh);
+    memcpy(to, &x, sizeof x);
+}
+
+/* Computes register g of centre * scale + min, the V values that q = v_centre() stands for. */
+INLINE vf centre_value(const float *scale, const float *min, int g)
+{
+    const vf centre = vf_set1((float)v_centre(DTYPE_Q4_1));
+    return vf_fma(vf_load(scale + g * VW), centre, vf_load(min + g * VW));
+}
+
+/* Computes p_i16, p_scale and p_min of the queries for a group of V columns that share scales. */
+PHASE void quantize_probs(bool has_min, const struct quant_block *b, size_t block,
+                          struct kv_range queries, size_t group)
+{
+    const float *scale = b->v_scale + group * ATTEND_BLOCK, *min = b->v_min + group * ATTEND_BLOCK;
+    const float *factor = b->p_factor, *block_scale = b->block_scale;
+    const float *prob = b->scores + queries.begin * ATTEND_BLOCK;
+    int16_t *p_i16 = b->p_i16 + queries.begin * ATTEND_BLOCK;
+    float *p_scale = b->p_scale, *p_min = b->p_min, scale_of_range = 0;
+    struct kv_range before = {SIZE_MAX, 0};
+    for (size_t i = queries.begin; i < queries.end; i++, prob += ATTEND_BLOCK, p_i16 += ATTEND_BLOCK) {
+        const struct kv_range range = kv_range_of(b->a, i, block * ATTEND_BLOCK);
+        vf min_sum = {0};
+        /* ranges mostly repeat */
+        if (range.begin != before.begin || range.end != before.end)
+            scale_of_range = set_p_factor(b, scale, range);
+        before = range;
+        for (int g = 0; g < BLOCK_VECS; g++) {
+            const vf p = vf_load(prob + g * VW);
+            store_p_i16(p_i16 + g * VW, p, vf_load(factor + g * VW));
+            if (has_min)
+                min_sum = vf_fma(p, centre_value(scale, min, g), min_sum);
+        }
+        p_scale[i] = scale_of_range * block_scale[i];
+        p_min[i] = has_min ? vf_sum(min_sum) * block_scale[i] : 0;
+    }
+}
+
+/* Adds a block's V to context[R][G * VW], from column j on, and n lanes of the last register. */
+INLINE void value_tile(const int R, const int G, const struct quant_block *b, size_t query, size_t j,
+                       size_t n)
+{
+    vi sum[VALUE_QUERIES][VALUE_VECS];
+    for (int i = 0; i < R; i++)
+        for (int g = 0; g < G; g++)
+            sum[i][g] = (vi){0};
+    const int16_t *p_i16 = b->p_i16 + query * ATTEND_BLOCK;
+    const uint32_t *pairs = b->v_pairs + j;
+    const struct tile next = b->next.v[j / (VALUE_VECS * VW) % BLOCK_TILES];
+    for (size_t p = 0; p < ATTEND_BLOCK; p += 2, pairs += b->columns) {
+        vu v[VALUE_VECS];
+        prefetch_near(next.base + (next.row ? next.row[p / 2] : (ptrdiff_t)(p / 2 * b->a->row_stride)));
+        for (int g = 0; g < G; g++)
+            v[g] = vu_load(pairs + g * VW);
+        for (int i = 0; i < R; i++) {
+            const vi w = load_word(p_i16 + (size_t)i * ATTEND_BLOCK + p);
+            for (int g = 0; g < G; g++)
+                sum[i][g] = vi_dot2(sum[i][g], v[g], w);
+        }
+    }
+    const float *p_scale = b->p_scale + query, *acc_scale = b->acc_scale + query;
+    const float *p_min = b->p_min + query;
+    float *context = b->a->context + query * b->a->d + j;
+    const size_t d = b->a->d;
+    UNROLL(for (int i = 0; i < R; i++, context += d))
+    for (int g = 0; g < G; g++) {
+        const size_t some = g + 1 < G ? VW : n;
+        float *to = context + g * VW;
+        const vf before = some == VW ? vf_load(to) : (vf)vu_load_some(to, some);
+        const vf now = vf_fma(vf_of(sum[i][g]), vf_set1(p_scale[i]),
+                              vf_fma(before, vf_set1(acc_scale[i]), vf_set1(p_min[i])));
+        if (some == VW)
+            vf_store(to, now);
+        else
+            memcpy(to, &now, some * sizeof *to);
+    }
+}
+
+/* Adds a block's V to context columns [j, end), which share a scale. */
+PHASE void value_columns(const struct quant_block *b, struct kv_range queries, size_t j, size_t end)
+{
+    for (; j + VALUE_VECS * VW <= end; j += VALUE_VECS * VW)
+        QUANT_TILES(queries.end - queries.begin, VALUE_QUERIES,
+                    value_tile(R, VALUE_VECS, b, queries.begin + i, j, VW));
+    for (; j < end; j += VW)
+        for (size_t i = queries.begin; i < queries.end; i++)
+            value_tile(1, 1, b, i, j, size_min(VW, end - j));
+}
+
+static void attend_quant(const struct attend *a)
+{
+    struct quant_block b = open_block(a);
+    for (size_t block = 0; block < div_up(a->tiles, BLOCK_TILES); block++) {
+        const struct kv_range queries = active_queries(a, block);
+        if (queries.begin == queries.end)
+            continue;
+        find_next_entries(&b, block);
+        load_block(&b, block);
+        if (a->type == DTYPE_Q4_1)
+            scores_q4(&b, queries);
+        else
+            scores_q8(&b, queries);
+        online_softmax_block(&b, block, queries);
+        pair_block(&b, block);
+        for (size_t g = 0; g < b.groups; g++) {
+            if (a->type == DTYPE_Q4_1)
+                quantize_probs(true, &b, block, queries, g);
+            else
+                quantize_probs(false, &b, block, queries, g);
+            value_columns(&b, queries, g * QK_GROUP,
+                          b.groups == 1 ? a->d : size_min((g + 1) * QK_GROUP, a->d));
+        }
+    }
+    memcpy(a->max, b.max, a->queries * sizeof *a->max);
+}
+
+#endif

@@ -1,0 +1,149 @@
+/* Template: quantised weights in portable C, the reference for all sets: dequantisation, and
+ * products with int8 activation rows. */
+#ifndef BMC_DEQUANTIZE_H
+#define BMC_DEQUANTIZE_H
+
+#include <float.h>
+
+#include "kernel/template/vec.h"
+
+/* Returns q of output o and input k of a q tile (32 inputs of 16 outputs). */
+INLINE unsigned qtile_q(enum dtype type, const unsigned char *qtile, size_t o, size_t k)
+{
+    const size_t byte = o * 4 + k % 4;
+    if (quant_types[type].bits == 8)
+        return qtile[k / 4 * PACK_LINE + byte];
+    const unsigned low = qtile[k / 8 * PACK_LINE + byte] >> k % 8 / 4 * 4 & 15;
+    if (quant_types[type].bits == 4)
+        return low;
+    return low | (qtile[(4 + k / 16) * PACK_LINE + byte] >> k % 16 / 4 * 2 & 3u) << 4;
+}
+
+/* Returns scale and min of output o of a weight block at input k, counted from w->k_begin. */
+INLINE struct quant_scale quant_scale_at(enum dtype type, const struct panel *w, size_t block, size_t o,
+                                         size_t k)
+{
+    const unsigned char *at[SCALE_KINDS];
+    for (size_t p = 0; p < SCALE_KINDS; p++) {
+        const struct scale_array scales = quant_types[type].scales[p];
+        const size_t i = scales.every ? (w->k_begin + k) / scales.every : 0;
+        at[p] = w->scales[p] + block * w->block_bytes + (i * NR + o) * scales.bytes;
+    }
+    return quant_scale(type, at);
+}
+
+/* Dequantises the q tile at input k of a weight block to to[QK_GROUP][NR]. */
+INLINE void dequantize_qtile(enum dtype type, float *to, const struct panel *w, size_t block, size_t k)
+{
+    const unsigned char *qtile = qtile_at(type, w, block, k);
+    float scale[2][NR], min[2][NR];
+    for (size_t half = 0; half < 2; half++)
+        for (size_t o = 0; o < NR; o++) {
+            const struct quant_scale v = quant_scale_at(type, w, block, o, k + half * QK_HALF);
+            scale[half][o] = v.scale;
+            min[half][o] = v.min;
+        }
+    for (size_t j = 0; j < QK_GROUP; j++)
+        for (size_t o = 0; o < NR; o++) {
+            const int q = (int)qtile_q(type, qtile, o, j) - quant_types[type].zero_point;
+            to[j * NR + o] = fmaf(scale[j / QK_HALF][o], (float)q, min[j / QK_HALF][o]);
+        }
+}
+
+static void dequantize_block(float *to, const struct panel *w, size_t block, size_t k, size_t kc)
+{
+    for (size_t j = 0; j < kc; j += QK_GROUP)
+        switch (w->type) {
+#define DEQUANTIZE(type) dequantize_qtile(type, to + j * NR, w, block, k + j)
+            QUANT_CASES(DEQUANTIZE)
+#undef DEQUANTIZE
+        }
+}
+
+static void to_int8(int8_t *q, float *scale, int32_t *sum, const float *x, size_t n, size_t group)
+{
+    for (size_t from = 0; from < n; from += group) {
+        const size_t many = size_min(group, n - from);
+        bool finite = true;
+        float max = 0;
+        for (size_t i = from; i < from + many; i++) {
+            finite &= fabsf(x[i]) <= FLT_MAX;
+            max = fmaxf(max, fabsf(x[i]));
+        }
+        const float inverse = 127 / max; /* infinite if max is tiny: all q are 0 then */
+        for (size_t g = from; g < from + many; g += QK_GROUP)
+            scale[g / QK_GROUP] = finite ? max / 127 : NAN;
+        for (size_t i = from; i < from + many; i++)
+            q[i] = (int8_t)(finite && inverse <= FLT_MAX ? rintf(x[i] * inverse) : 0);
+    }
+    for (size_t from = 0; from < n; from += QK_HALF) {
+        sum[from / QK_HALF] = 0;
+        for (size_t i = from; i < size_min(from + QK_HALF, n); i++)
+            sum[from / QK_HALF] += q[i];
+    }
+}
+
+/* y[NR] += products of an activation row and the q tile at input k, one quant group at a time. */
+INLINE void int8_qtile(enum dtype type, float *y, const struct int8_rows *x, const struct panel *w,
+                       size_t block, size_t k)
+{
+    const unsigned char *qtile = qtile_at(type, w, block, k);
+    const size_t group = quant_group(type, QK_GROUP);
+    const int32_t *sum = x->sum + k / QK_HALF;
+    const float x_scale = x->scale[k / QK_GROUP];
+    for (size_t from = 0; from < QK_GROUP; from += group) {
+        const int32_t x_sum = group == QK_HALF ? sum[from / QK_HALF] : sum[0] + sum[1];
+        int32_t dot[NR] = {0};
+        for (size_t j = from; j < from + group; j++)
+            for (size_t o = 0; o < NR; o++)
+                dot[o] += (int32_t)qtile_q(type, qtile, o, j) * x->q[k + j];
+        for (size_t o = 0; o < NR; o++) {
+            dot[o] -= quant_types[type].zero_point * x_sum;
+            if (type == DTYPE_Q8_CHANNEL) {
+                int32_t total;
+                memcpy(&total, &y[o], sizeof total);
+                total += dot[o];
+                memcpy(&y[o], &total, sizeof total);
+                continue;
+            }
+            const struct quant_scale v = quant_scale_at(type, w, block, o, k + from);
+            y[o] = fmaf(v.scale * (float)dot[o], x_scale, y[o]);
+            if (quant_types[type].scales[SCALE_MIN].bytes)
+                y[o] = fmaf(v.min, x_scale * (float)x_sum, y[o]);
+        }
+    }
+}
+
+/* DTYPE_Q8_CHANNEL: converts the int32_t sums in y to f32 and scales them. */
+static void channel_epilogue(float *y, float x_scale, const struct panel *w, size_t block)
+{
+    for (size_t o = 0; o < NR; o++) {
+        int32_t total;
+        memcpy(&total, &y[o], sizeof total);
+        y[o] = (float)total * (quant_scale_at(DTYPE_Q8_CHANNEL, w, block, o, 0).scale * x_scale);
+    }
+}
+
+static void panel_int8(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
+{
+    for (size_t i = 0; i < rows; i++) {
+        const struct int8_rows row = row_at(x, i, 0);
+        for (size_t b = 0; b < w->blocks; b++) {
+            float *y_i = y + i * PANEL_WIDTH + b * NR;
+            if (!w->accumulate)
+                memset(y_i, 0, NR * sizeof *y_i);
+            for (size_t k = 0; k < w->kc; k += QK_GROUP)
+                switch (w->type) {
+#define QTILE(type) int8_qtile(type, y_i, &row, w, b, k)
+                    QUANT_CASES(QTILE)
+#undef QTILE
+                }
+            if (w->type == DTYPE_Q8_CHANNEL && w->last_k)
+                channel_epilogue(y_i, *row.scale, w, b);
+        }
+    }
+}
+
+#define INT8_SLOTS .panel_int8 = panel_int8, .to_int8 = to_int8
+
+#endif

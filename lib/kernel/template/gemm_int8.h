@@ -1,0 +1,240 @@
+/* Template: products of int8 activation rows with quantised weights. A begin header defines
+ *
+ *   vi_dot4(sum, u, s)        the integer products (vec.h), or
+ *   vi_dot4_bits(bits, ..)    the same for weights of `bits` bits, or
+ *   INT8_PAIRS(bits)          for an instruction that adds two products in 16 bits: the number of
+ *                             lines whose sums fit in 16 bits. vs_pairs(bits, w, x) multiplies a
+ *                             line, vi_join(pairs) widens sums to 32 bits
+ *   INT8_ZERO(bits)           constant that these subtract from the weights; default 0
+ *   INT8_ZERO_BY_BITS         defined if INT8_ZERO() depends on `bits`
+ *   INT8_MR, INT8_BLOCKS      tile of activation rows and weight blocks whose f32 and integer
+ *                             accumulators fit in registers
+ *   CHANNEL_MR, CHANNEL_BLOCKS    the same with integer accumulators alone (DTYPE_Q8_CHANNEL)
+ *   SMALLM_MR, SMALLM_BLOCKS      tile of smallm_int8.h, which unpacks weights in registers
+ *   SMALLM_MAX                activation rows up to which smallm_int8.h is used
+ *
+ * For more rows, a K slab of the panel is unpacked once and multiplied by all rows. Results equal
+ * those of dequantize.h bit for bit. */
+#ifndef BMC_GEMM_INT8_H
+#define BMC_GEMM_INT8_H
+
+#include "kernel/template/kslab.h"
+#include "kernel/template/quantize_int8.h"
+#include "kernel/template/smallm_int8.h"
+
+/* Prefetches the quantised weights of the next K slab, a few lines with every tile, so that memory
+ * requests are always in flight and never too many. */
+struct kslab_prefetch {
+    const char *at, *end; /* what is left of the current weight block */
+    size_t blocks;        /* weight blocks after the current one */
+    size_t bytes, skip;   /* bytes of q per weight block; gap to the next block's q */
+    size_t each;          /* bytes per call, a divisor of `bytes`; 0: all is prefetched */
+};
+
+/* Prepares about `times` calls of kslab_prefetch_some() for the weights at `next`, if any. */
+static struct kslab_prefetch kslab_prefetch_begin(const struct panel *w, const char *next, size_t times)
+{
+    const size_t bytes = pack_q_bytes(w->type, KSLAB);
+    size_t each = PACK_LINE;
+    while (each * times < w->blocks * bytes && bytes % (each * 2) == 0)
+        each *= 2;
+    if (!next)
+        return (struct kslab_prefetch){0};
+    return (struct kslab_prefetch){
+        .at = next,
+        .end = next + bytes,
+        .blocks = w->blocks - 1,
+        .bytes = bytes,
+        .skip = w->block_bytes - bytes,
+        .each = each,
+    };
+}
+
+INLINE void kslab_prefetch_some(struct kslab_prefetch *next)
+{
+    if (next->each == 0)
+        return;
+    const char *end = next->at + next->each;
+    for (const char *at = next->at; at < end; at += PACK_LINE)
+        __builtin_prefetch(at, 0, 2);
+    next->at = end;
+    if (end == next->end) {
+        next->at += next->skip;
+        next->end = next->at + next->bytes;
+        if (next->blocks-- == 0)
+            next->each = 0;
+    }
+}
+
+struct int8_tile {
+    float *y;
+    const char *x; /* interleaved activation rows */
+    const struct kslab *kslab;
+    size_t block; /* the tile's first weight block */
+    bool accumulate;
+};
+
+/* DTYPE_Q8_CHANNEL: returns row i's initial accumulator, its zero-point correction for a slab. */
+INLINE int32_t channel_start(const int R, const struct int8_tile *tile, int i)
+{
+    int32_t all = 0;
+    for (size_t qtile = 0; qtile < tile->kslab->qtiles; qtile++) {
+        int32_t start;
+        memcpy(&start, tile->x + qtile * R * INT8_INTERLEAVED_BYTES + INTERLEAVED_START(R, 0, i),
+               sizeof start);
+        all += start;
+    }
+    return all;
+}
+
+/* Adds the products of a q tile to the sums, quant group after quant group. */
+INLINE void add_qtile(const int R, const int C, enum dtype type, vf sum[ACC_MR][ACC_VECS],
+                      const struct int8_tile *tile, const char *x, size_t qtile)
+{
+    const int V = C * NR_VECS, groups = qtile_groups(type);
+    struct qtile_operands from = {.stored = DTYPE_Q8_0, .x = x};
+    vi dot[ACC_MR][ACC_VECS];
+    for (int v = 0; v < V; v++)
+        from.w[v] =
+            tile->kslab->q[tile->block + v / NR_VECS] + qtile * QTILE_BYTES + v % NR_VECS * VW * 4;
+    for (int n = 0; n < groups; n++) {
+        const size_t group = qtile * groups + n;
+        FOR_ACC(dot[i][v] = type == DTYPE_Q8_CHANNEL ? (vi)sum[i][v]
+                                                     : vi_load_own(x + INTERLEAVED_START(R, n, i)));
+        dot_group(R, V, type, dot, &from, n);
+        UNROLL(for (int v = 0; v < V; v++))
+        {
+            const size_t b = tile->block + v / NR_VECS, at = v % NR_VECS * VW;
+            const struct qscale_vec scale = {vf_load(&tile->kslab->scale[group][b][at]),
+                                             vf_load(&tile->kslab->min[group][b][at])};
+            const vf magic = vf_load(&tile->kslab->magic[group][b][at]);
+            UNROLL(for (int i = 0; i < R; i++))
+            sum[i][v] = type == DTYPE_Q8_CHANNEL
+                            ? (vf)dot[i][v]
+                            : add_scaled(R, type, sum[i][v], dot[i][v], &scale, magic, x, n, i);
+        }
+    }
+}
+
+/* Initial sums of tiles that do not accumulate, so that all tiles load their sums. */
+static const float zero_sums[ACC_MR * PANEL_WIDTH];
+
+#define SUM_AT(y) ((y) + i * PANEL_WIDTH + tile.block * NR + v * VW)
+
+INLINE void int8_tile(const int R, const int C, enum dtype type, const struct int8_tile *given)
+{
+    const int V = C * NR_VECS;
+    const struct int8_tile tile = *given;
+    vf sum[ACC_MR][ACC_VECS];
+    const float *from = tile.accumulate ? tile.y : zero_sums;
+    FOR_ACC(sum[i][v] = vf_load(SUM_AT(from)));
+    UNROLL(for (int i = 0; type == DTYPE_Q8_CHANNEL && i < R; i++))
+    {
+        const vi start = vi_set1(channel_start(R, &tile, i));
+        UNROLL(for (int v = 0; v < V; v++))
+        sum[i][v] = (vf)((vi)sum[i][v] + start);
+    }
+    const char *x = tile.x;
+    for (size_t qtile = 0; qtile < tile.kslab->qtiles; qtile++, x += R * INT8_INTERLEAVED_BYTES)
+        add_qtile(R, C, type, sum, &tile, x, qtile);
+    FOR_ACC(vf_store(SUM_AT(tile.y), sum[i][v]));
+}
+
+/* One function per type, which compiles faster than a single one for all. */
+#define INT8_TILE(type, R, C)                                                                          \
+    static __attribute__((noinline)) void int8_tile_##type(const struct int8_tile *tile)               \
+    {                                                                                                  \
+        int8_tile(R, C, DTYPE_##type, tile);                                                           \
+    }
+INT8_TILE(Q8_0, INT8_MR, INT8_BLOCKS)
+INT8_TILE(Q4_1, INT8_MR, INT8_BLOCKS)
+INT8_TILE(Q6_K, INT8_MR, INT8_BLOCKS)
+INT8_TILE(Q8_2L, INT8_MR, INT8_BLOCKS)
+INT8_TILE(Q8_CHANNEL, CHANNEL_MR, CHANNEL_BLOCKS)
+#ifdef INT8_ZERO_BY_BITS
+INT8_TILE(Q4_0, INT8_MR, INT8_BLOCKS)
+#else
+#define int8_tile_Q4_0 int8_tile_Q8_0
+#endif
+
+/* Types with the same unpacked form share a function. */
+static void (*const int8_tiles[DTYPE_COUNT])(const struct int8_tile *) = {
+    [DTYPE_Q8_0] = int8_tile_Q8_0,
+    [DTYPE_Q4_1] = int8_tile_Q4_1,
+    [DTYPE_Q4_0] = int8_tile_Q4_0,
+    [DTYPE_Q4_K] = int8_tile_Q4_1,
+    [DTYPE_Q6_K] = int8_tile_Q6_K,
+    [DTYPE_Q8_2L] = int8_tile_Q8_2L,
+    [DTYPE_Q8_CHANNEL] = int8_tile_Q8_CHANNEL,
+};
+
+/* Multiplies `rows` activation rows, interleaved with x_inputs inputs each, by a K slab and
+ * prefetches the weights at `next`. Sums of rows that only pad the last tile are never read. */
+static void int8_kslab(const struct int8_tile *first, size_t rows, size_t x_inputs,
+                       const struct panel *w, const char *next)
+{
+    const size_t mr = gemm_mr(w->type);
+    const size_t columns = w->type == DTYPE_Q8_CHANNEL ? CHANNEL_BLOCKS : INT8_BLOCKS;
+    struct kslab_prefetch prefetch =
+        kslab_prefetch_begin(w, next, div_up(rows, mr) * div_up(w->blocks, columns));
+    struct int8_tile tile = *first;
+    for (size_t i = 0; i < rows; i += mr) {
+        for (tile.block = 0; tile.block < w->blocks; tile.block += columns) {
+            kslab_prefetch_some(&prefetch);
+            int8_tiles[w->type](&tile);
+        }
+        tile.y += mr * PANEL_WIDTH;
+        tile.x += x_inputs / QK_GROUP * mr * INT8_INTERLEAVED_BYTES;
+    }
+}
+
+/* Interleaves activation rows; gemm.c does not if a product and its gate differ in type. */
+static const char *interleave_kslab(const struct int8_rows *x, size_t rows, const struct panel *w,
+                                    size_t k, size_t kc)
+{
+    static _Thread_local char
+        interleaved[(INT8_MAX_ROWS + ACC_MR) * KSLAB_QTILES * INT8_INTERLEAVED_BYTES];
+    const size_t mr = gemm_mr(w->type);
+    for (size_t i = 0; i < rows; i += mr) {
+        const struct int8_rows from = row_at(x, i, k);
+        interleave_int8(interleaved + i * (kc / QK_GROUP) * INT8_INTERLEAVED_BYTES, &from,
+                        size_min(mr, rows - i), mr, kc, w->type);
+    }
+    return interleaved;
+}
+
+static void gemm_int8(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
+{
+    static _Thread_local struct kslab kslab __attribute__((aligned(PACK_LINE)));
+    const size_t mr = gemm_mr(w->type);
+    for (size_t k = 0, kc; k < w->kc; k += kc) {
+        kc = size_min(KSLAB, w->kc - k);
+        kslab.qtiles = kc / QK_GROUP;
+        kslab_fill(&kslab, w, k);
+        const bool last = k + kc == w->kc;
+        const char *next = last ? w->next : (const char *)qtile_at(w->type, w, 0, k + kc);
+        const struct int8_tile tile = {
+            .y = y,
+            .x = x->interleaved ? x->interleaved + k / QK_GROUP * mr * INT8_INTERLEAVED_BYTES
+                                : interleave_kslab(x, rows, w, k, kc),
+            .kslab = &kslab,
+            .accumulate = w->accumulate || k > 0,
+        };
+        int8_kslab(&tile, rows, x->interleaved ? w->kc : kc, w, next);
+    }
+}
+
+static void panel_int8(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
+{
+    if (x->interleaved && x->mr != gemm_mr(w->type))
+        smallm_int8(y, x, rows, w);
+    else
+        gemm_int8(y, x, rows, w);
+    if (w->type == DTYPE_Q8_CHANNEL && w->last_k)
+        channel_epilogue(y, x, rows, w);
+}
+
+#define INT8_SLOTS                                                                                     \
+    .panel_int8 = panel_int8, .to_int8 = to_int8, .interleave_int8 = interleave_int8, .int8_mr = int8_mr
+
+#endif

@@ -1,0 +1,90 @@
+/* Template: repacks int8 activation rows into the order in which micro-kernels read them.
+ *
+ * Tiles of R rows; for each group of 32 inputs (QK_GROUP) a tile has
+ *   int8_t q[8 lines][R][4]
+ *   float scale[R]
+ *   int32_t start[2][R]       initial accumulator of a quant group: -zero_point * sum of q
+ *   float scaled_sum[2][R]    scale * sum of q, which the weights' min is multiplied by
+ * with one or two quant groups (inputs that share a weight scale). */
+#ifndef BMC_INTERLEAVE_H
+#define BMC_INTERLEAVE_H
+
+#include "kernel/template/row_scale.h"
+
+/* Constant that the set's product instructions already subtract from the weights. */
+#ifndef INT8_ZERO
+#define INT8_ZERO(bits) 0
+#endif
+
+#define INTERLEAVED_Q(R, line, i)      (((line) * (R) + (i)) * 4)
+#define INTERLEAVED_SCALE(R, i)        (QTILE_LINES * 4 * (R) + 4 * (i))
+#define INTERLEAVED_START(R, group, i) (INTERLEAVED_SCALE(R, R) + ((group) * (R) + (i)) * 4)
+#define INTERLEAVED_SUM(R, group, i)   (INTERLEAVED_START(R, 2, 0) + ((group) * (R) + (i)) * 4)
+_Static_assert(INTERLEAVED_SUM(1, 2, 0) == INT8_INTERLEAVED_BYTES, "kernel.h has the size");
+
+/* Quant groups per q tile: one of 32 inputs or two of 16. */
+INLINE int qtile_groups(enum dtype type) { return quant_group(type, QK_GROUP) == QK_HALF ? 2 : 1; }
+
+INLINE int32_t remaining_zero_point(enum dtype type)
+{
+    return quant_types[type].zero_point - INT8_ZERO(quant_types[type].bits);
+}
+
+/* Interleaves 32 inputs of activation row i of a tile. */
+INLINE void interleave_group(enum dtype type, char *to, size_t mr, size_t i,
+                             const struct int8_rows *row)
+{
+    const int groups = qtile_groups(type);
+    for (size_t j = 0; j < QTILE_LINES; j++)
+        memcpy(to + INTERLEAVED_Q(mr, j, i), row->q + 4 * j, 4);
+    memcpy(to + INTERLEAVED_SCALE(mr, i), row->scale, sizeof *row->scale);
+    for (int n = 0; n < groups; n++) {
+        const int32_t sum = groups == 2 ? row->sum[n] : row->sum[0] + row->sum[1];
+        const int32_t start =
+            (type == DTYPE_Q8_CHANNEL ? 0 : MAGIC_BITS) - remaining_zero_point(type) * sum;
+        const float scaled_sum = *row->scale * (float)sum;
+        memcpy(to + INTERLEAVED_START(mr, n, i), &start, sizeof start);
+        memcpy(to + INTERLEAVED_SUM(mr, n, i), &scaled_sum, sizeof scaled_sum);
+    }
+}
+
+/* Interleaves a tile of `rows` <= mr activation rows, padded to mr with zeros. */
+INLINE void interleave_tile(enum dtype type, char *to, const struct int8_rows *x, size_t rows,
+                            size_t mr, size_t kc)
+{
+    if (rows < mr)
+        memset(to, 0, kc / QK_GROUP * mr * INT8_INTERLEAVED_BYTES);
+    for (size_t k = 0; k < kc; k += QK_GROUP, to += mr * INT8_INTERLEAVED_BYTES)
+        for (size_t i = 0; i < rows; i++) {
+            const struct int8_rows row = row_at(x, i, k);
+            interleave_group(type, to, mr, i, &row);
+        }
+}
+
+/* mr = 1 is passed as a constant, so that the compiler merges the copies of 4-byte words. */
+static void interleave_int8(char *to, const struct int8_rows *x, size_t rows, size_t mr, size_t kc,
+                            enum dtype type)
+{
+    switch (type) {
+#define INTERLEAVE(type)                                                                               \
+    mr == 1 ? interleave_tile(type, to, x, 1, 1, kc) : interleave_tile(type, to, x, rows, mr, kc)
+        QUANT_CASES(INTERLEAVE)
+#undef INTERLEAVE
+    }
+}
+
+/* Activation rows per tile of gemm_int8.h. */
+INLINE size_t gemm_mr(enum dtype type) { return type == DTYPE_Q8_CHANNEL ? CHANNEL_MR : INT8_MR; }
+
+static size_t int8_mr(enum dtype type, size_t rows)
+{
+    if (rows <= SMALLM_MAX)
+        return rows > 1 ? SMALLM_MR : 1;
+    return gemm_mr(type);
+}
+_Static_assert(SMALLM_MR != INT8_MR && SMALLM_MR != CHANNEL_MR, "mr selects the kernel");
+_Static_assert(INT8_MAX_ROWS % INT8_MR == 0 && INT8_MAX_ROWS % CHANNEL_MR == 0 &&
+                   INT8_MAX_ROWS % SMALLM_MR == 0,
+               "chunks of rows end where tiles do");
+
+#endif

@@ -1,0 +1,92 @@
+/* Template: a K slab, that is KSLAB inputs of a quantised panel, unpacked for gemm_int8.h: q as
+ * bytes, scales and mins as f32. */
+#ifndef BMC_KSLAB_H
+#define BMC_KSLAB_H
+
+#include "kernel/template/int8_dot.h"
+
+enum { KSLAB = 256, KSLAB_QTILES = KSLAB / QK_GROUP, KSLAB_GROUPS = KSLAB / QK_HALF };
+
+struct kslab {
+    unsigned char byte[PANEL_BLOCKS][KSLAB * NR];
+    float scale[KSLAB_GROUPS][PANEL_BLOCKS][NR];
+    float magic[KSLAB_GROUPS][PANEL_BLOCKS][NR]; /* magic_term() of the scales */
+    float min[KSLAB_GROUPS][PANEL_BLOCKS][NR];
+    const unsigned char *q[PANEL_BLOCKS]; /* in `byte`; in the panel if its type has 8-bit q */
+    size_t qtiles;
+};
+
+INLINE void kslab_fill_qtile(enum dtype type, struct kslab *kslab, const struct panel *w, size_t block,
+                             size_t k, size_t qtile)
+{
+    k += qtile * QK_GROUP;
+    for (int g = 0; g < NR_VECS; g++) {
+        vu line[QTILE_LINES];
+        if (quant_types[type].bits != 8) {
+            load_lines(type, line, qtile_at(type, w, block, k), g);
+            for (int j = 0; j < QTILE_LINES; j++)
+                *(vu_any *)&kslab->byte[block][qtile * QTILE_BYTES + j * PACK_LINE + g * VW * 4] =
+                    line[j];
+        }
+        for (int i = 0; type != DTYPE_Q8_CHANNEL && i < qtile_groups(type); i++) {
+            const struct qscale_vec v = load_qscale(type, w, block, k + i * QK_HALF, g);
+            const size_t at = qtile * qtile_groups(type) + i;
+            vf_store(&kslab->scale[at][block][g * VW], v.scale);
+            vf_store(&kslab->magic[at][block][g * VW], magic_term(v.scale));
+            if (has_min(type))
+                vf_store(&kslab->min[at][block][g * VW], v.min);
+        }
+    }
+}
+
+/* Prefetches the scales of the slab at input k, which are stored apart from the q. */
+INLINE void prefetch_scales(enum dtype type, const struct panel *w, size_t block, size_t k)
+{
+    UNROLL(for (int p = 0; p < SCALE_KINDS; p++))
+    {
+        const struct scale_array scales = quant_types[type].scales[p];
+        const size_t group_bytes = scales.bytes * NR;
+        if (!scales.bytes || !scales.every)
+            continue;
+        const unsigned char *next =
+            w->scales[p] + block * w->block_bytes + (w->k_begin + k) / scales.every * group_bytes;
+        for (size_t at = 0; at < KSLAB / scales.every * group_bytes; at += PACK_LINE)
+            __builtin_prefetch(next + at, 0, 3);
+    }
+}
+
+/* Makes block b a copy of block `other`: a tile may have more blocks than the panel. */
+static void kslab_repeat_block(struct kslab *kslab, size_t b, size_t other)
+{
+    kslab->q[b] = kslab->q[other];
+    for (size_t g = 0; g < KSLAB_GROUPS; g++) {
+        memcpy(kslab->scale[g][b], kslab->scale[g][other], sizeof kslab->scale[g][b]);
+        memcpy(kslab->magic[g][b], kslab->magic[g][other], sizeof kslab->magic[g][b]);
+        memcpy(kslab->min[g][b], kslab->min[g][other], sizeof kslab->min[g][b]);
+    }
+}
+
+INLINE void kslab_fill_blocks(enum dtype type, struct kslab *kslab, const struct panel *w, size_t k)
+{
+    for (size_t b = 0; b < w->blocks; b++) {
+        kslab->q[b] = quant_types[type].bits == 8 ? qtile_at(type, w, b, k) : kslab->byte[b];
+        for (size_t qtile = 0; type != DTYPE_Q8_CHANNEL && qtile < kslab->qtiles; qtile++)
+            kslab_fill_qtile(type, kslab, w, b, k, qtile);
+        prefetch_scales(type, w, b, k + KSLAB);
+    }
+    for (size_t b = w->blocks; b < PANEL_BLOCKS; b++)
+        kslab_repeat_block(kslab, b, w->blocks - 1);
+}
+
+/* Unpacks kslab->qtiles q tiles of a panel, from input k on, counted from panel->k_begin. */
+static void kslab_fill(struct kslab *kslab, const struct panel *panel, size_t k)
+{
+    const struct panel w = *panel; /* a copy, so that stores to kslab cannot alias it */
+    switch (w.type) {
+#define FILL(type) kslab_fill_blocks(type, kslab, &w, k)
+        QUANT_CASES(FILL)
+#undef FILL
+    }
+}
+
+#endif

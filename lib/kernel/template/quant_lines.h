@@ -1,0 +1,73 @@
+/* Template: loads packed quantised weights into registers. Results equal those of dequantize.h.
+ *
+ * A q tile is 32 inputs of 16 outputs; unpacked, it is 8 lines of 64 bytes: 4 inputs of each
+ * output, a byte each. */
+#ifndef BMC_QUANT_LINES_H
+#define BMC_QUANT_LINES_H
+
+#include "kernel/template/vec.h"
+
+enum { QTILE_LINES = QK_GROUP / 4, HALF_LINES = QTILE_LINES / 2, QTILE_BYTES = QK_GROUP * NR };
+
+/* Loads register g of line j of a q tile, unpacked to bytes. */
+INLINE vu load_line(enum dtype type, const unsigned char *qtile, int j, int g)
+{
+    const unsigned char *at = qtile + g * VW * 4;
+    if (quant_types[type].bits == 8)
+        return vu_load(at + j * PACK_LINE);
+    const vu low = vu_load(at + j / 2 * PACK_LINE) >> j % 2 * 4 & 0x0f0f0f0f;
+    if (quant_types[type].bits == 4)
+        return low;
+    const vu high = vu_load(at + (QTILE_LINES / 2 + j / HALF_LINES) * PACK_LINE);
+    const int quarter = j % HALF_LINES;
+    return low | ((quarter < 2 ? high << (4 - 2 * quarter) : high >> (2 * quarter - 4)) & 0x30303030);
+}
+
+INLINE void load_lines(enum dtype type, vu line[QTILE_LINES], const unsigned char *qtile, int g)
+{
+    UNROLL(for (int j = 0; j < QTILE_LINES; j++))
+    line[j] = load_line(type, qtile, j, g);
+}
+
+/* Scales an integer sum without conversion: n = MAGIC_BITS + sum, |sum| < 2^22, are the bits of the
+ * float MAGIC_FLOAT + sum, and fma(n, scale, -MAGIC_FLOAT * scale) is sum * scale, rounded once. */
+INLINE vf magic_term(vf scale) { return scale * vf_set1(-MAGIC_FLOAT); }
+INLINE vf scale_magic_int(vi n, vf scale, vf term) { return vf_fma((vf)n, scale, term); }
+
+INLINE vf load_int8_scale(bool with_sign, const unsigned char *at)
+{
+    return vf_of(with_sign ? vi_load_i8(at) : vi_load_u8(at));
+}
+
+INLINE vf load_f16_scale(const unsigned char *at) { return vf_load_f16((const f16 *)(const void *)at); }
+
+struct qscale_vec {
+    vf scale, min;
+};
+
+/* Loads scales and mins of outputs [g * VW, (g + 1) * VW) of a block, at input w->k_begin + k. */
+INLINE struct qscale_vec load_qscale(enum dtype type, const struct panel *w, size_t block, size_t k,
+                                     int g)
+{
+    const struct quant_types *quant = &quant_types[type];
+    const unsigned char *at[SCALE_KINDS];
+    for (int p = 0; p < SCALE_KINDS; p++) {
+        const size_t i = quant->scales[p].every ? (w->k_begin + k) / quant->scales[p].every : 0;
+        at[p] =
+            w->scales[p] + block * w->block_bytes + (i * NR + (size_t)g * VW) * quant->scales[p].bytes;
+    }
+    struct qscale_vec v = {{0}, {0}};
+    if (quant->scales[SCALE_MAIN].bytes == 4)
+        v.scale = vf_load((const float *)(const void *)at[SCALE_MAIN]);
+    else if (quant->scales[SCALE_MAIN].bytes == 2)
+        v.scale = load_f16_scale(at[SCALE_MAIN]);
+    else
+        v.scale = load_f16_scale(at[SCALE_D]) * load_int8_scale(quant->zero_point, at[SCALE_MAIN]);
+    if (quant->offset)
+        v.min = load_f16_scale(at[SCALE_MIN]);
+    else if (quant->scales[SCALE_MIN].bytes)
+        v.min = -(load_f16_scale(at[SCALE_DMIN]) * load_int8_scale(false, at[SCALE_MIN]));
+    return v;
+}
+
+#endif

@@ -1,0 +1,253 @@
+/* Template: products of few int8 activation rows with quantised weights, unpacked in registers.
+ *
+ * There are five kernels:
+ *   ROW        1 row and 1 weight block: one stream from memory, prefetched into L1
+ *   ROW_L2     1 row and PANEL_BLOCKS blocks, prefetched into L2: where prefetch_l2 is set, four
+ *              streams are about 25 % faster than one; elsewhere 2 to 3 % slower
+ *   TILE       up to SMALLM_MR rows, SMALLM_BLOCKS blocks
+ *   HALF       for two such tiles: each prefetches half of the next weights
+ *   QUARTER    for more tiles: each prefetches a quarter
+ * The last three differ only in what they prefetch. With the amount as a variable q4_1 is 9 to 11 %
+ * slower from 24 rows on; QUARTER for two tiles makes q8_0 10 to 13 % slower, and so does a
+ * first tile that prefetches everything. */
+#ifndef BMC_SMALLM_INT8_H
+#define BMC_SMALLM_INT8_H
+
+#include "kernel/template/int8_dot.h"
+#include "kernel/x86/prefetch.h"
+
+struct smallm_tile {
+    float *y;
+    const char *x;                /* interleaved activation rows, at input k_begin */
+    struct panel w[PANEL_BLOCKS]; /* w[c] begins with block c of the tile */
+    size_t k_begin, k_end;
+    const unsigned char *prefetch[PANEL_BLOCKS]; /* next weights to prefetch, per block */
+};
+
+/* Adds products of quant group n of the q tile at input k to register g of each weight block. */
+INLINE void smallm_add_group(const int R, const int C, enum dtype type,
+                             vf sum[NR_VECS][ACC_MR][PANEL_BLOCKS], const struct smallm_tile *t,
+                             size_t k, int g, int n)
+{
+    const int V = C;
+    struct qtile_operands from = {.stored = type, .x = t->x};
+    vi dot[ACC_MR][ACC_VECS];
+    for (int v = 0; v < V; v++)
+        from.w[v] = qtile_at(type, &t->w[v], 0, k) + g * VW * 4;
+    UNROLL(for (int i = 0; i < R; i++))
+    {
+        const vi start = load_word(t->x + INTERLEAVED_START(R, n, i));
+        UNROLL(for (int v = 0; v < V; v++))
+        dot[i][v] = type == DTYPE_Q8_CHANNEL ? (vi)sum[g][i][v] + start : start;
+    }
+    dot_group(R, V, type, dot, &from, n);
+    if (type == DTYPE_Q8_CHANNEL) {
+        FOR_ACC(sum[g][i][v] = (vf)dot[i][v]);
+        return;
+    }
+    UNROLL(for (int v = 0; v < V; v++))
+    {
+        const struct qscale_vec scale = load_qscale(type, &t->w[v], 0, k + n * QK_HALF, g);
+        const vf magic = magic_term(scale.scale);
+        UNROLL(for (int i = 0; i < R; i++))
+        sum[g][i][v] = add_scaled(R, type, sum[g][i][v], dot[i][v], &scale, magic, t->x, n, i);
+    }
+}
+
+enum smallm_kernel {
+    SMALLM_ROW,
+    SMALLM_ROW_L2,
+    SMALLM_TILE,
+    SMALLM_HALF,
+    SMALLM_QUARTER,
+    SMALLM_KERNELS
+};
+
+#define PREFETCH_LINES(LOOP, bytes, locality)                                                          \
+    LOOP(for (size_t line = 0; line < (bytes); line += PACK_LINE))                                     \
+    __builtin_prefetch(at + line, 0, locality)
+
+/* Bytes that a tile prefetches per weight block while it multiplies a q tile. */
+INLINE size_t smallm_prefetch_bytes(enum smallm_kernel kernel, enum dtype type)
+{
+    return pack_q_bytes(type, QK_GROUP) / (kernel == SMALLM_HALF      ? 2
+                                           : kernel == SMALLM_QUARTER ? 4
+                                                                      : 1);
+}
+
+/* Prefetches for one q tile. Rolled loops are faster for one stream, unrolled ones for several. */
+INLINE void smallm_prefetch(enum smallm_kernel kernel, enum dtype type, const unsigned char *at)
+{
+    const size_t bytes = smallm_prefetch_bytes(kernel, type);
+    if (kernel == SMALLM_ROW)
+        PREFETCH_LINES(ROLLED, bytes, 3);
+    else if (kernel == SMALLM_ROW_L2 || kernel == SMALLM_TILE)
+        PREFETCH_LINES(UNROLL, bytes, 1);
+    else
+        PREFETCH_LINES(UNROLL, bytes, 3);
+}
+
+#define SMALLM_SUM(y) ((y) + i * PANEL_WIDTH + v * NR + g * VW)
+
+INLINE void smallm_tile(const int R, const int C, enum dtype type, enum smallm_kernel kernel,
+                        const struct smallm_tile *given)
+{
+    const int V = C;
+    struct smallm_tile t = *given;
+    vf sum[NR_VECS][ACC_MR][PANEL_BLOCKS];
+    UNROLL(for (int g = 0; g < NR_VECS; g++))
+    FOR_ACC(sum[g][i][v] = t.w->accumulate || t.k_begin ? vf_load(SMALLM_SUM(t.y)) : (vf){0});
+    for (size_t k = t.k_begin; k < t.k_end; k += QK_GROUP) {
+        UNROLL(for (int v = 0; v < V; v++))
+        {
+            smallm_prefetch(kernel, type, t.prefetch[v]);
+            t.prefetch[v] += smallm_prefetch_bytes(kernel, type);
+        }
+        UNROLL(for (int g = 0; g < NR_VECS; g++))
+        UNROLL(for (int n = 0; n < qtile_groups(type); n++))
+        smallm_add_group(R, C, type, sum, &t, k, g, n);
+        t.x += R * INT8_INTERLEAVED_BYTES;
+    }
+    UNROLL(for (int g = 0; g < NR_VECS; g++))
+    FOR_ACC(vf_store(SMALLM_SUM(t.y), sum[g][i][v]));
+}
+
+#define SMALLM_FUNCTION(type, kernel, R, C)                                                            \
+    static __attribute__((noinline)) void smallm_##type##_##kernel(const struct smallm_tile *tile)     \
+    {                                                                                                  \
+        smallm_tile(R, C, DTYPE_##type, SMALLM_##kernel, tile);                                        \
+    }
+#define SMALLM_FUNCTIONS(type)                                                                         \
+    SMALLM_FUNCTION(type, ROW, 1, 1)                                                                   \
+    SMALLM_FUNCTION(type, ROW_L2, 1, PANEL_BLOCKS)                                                     \
+    SMALLM_FUNCTION(type, TILE, SMALLM_MR, SMALLM_BLOCKS)                                              \
+    SMALLM_FUNCTION(type, HALF, SMALLM_MR, SMALLM_BLOCKS)                                              \
+    SMALLM_FUNCTION(type, QUARTER, SMALLM_MR, SMALLM_BLOCKS)
+SMALLM_FUNCTIONS(Q8_0)
+SMALLM_FUNCTIONS(Q8_CHANNEL)
+SMALLM_FUNCTIONS(Q4_1)
+SMALLM_FUNCTIONS(Q4_0)
+SMALLM_FUNCTIONS(Q4_K)
+SMALLM_FUNCTIONS(Q6_K)
+SMALLM_FUNCTIONS(Q8_2L)
+
+#define SMALLM_ENTRY(type)                                                                             \
+    [DTYPE_##type] = {smallm_##type##_ROW, smallm_##type##_ROW_L2, smallm_##type##_TILE,               \
+                      smallm_##type##_HALF, smallm_##type##_QUARTER}
+static void (*const smallm_functions[DTYPE_COUNT][SMALLM_KERNELS])(const struct smallm_tile *) = {
+    SMALLM_ENTRY(Q8_0), SMALLM_ENTRY(Q8_CHANNEL), SMALLM_ENTRY(Q4_1),  SMALLM_ENTRY(Q4_0),
+    SMALLM_ENTRY(Q4_K), SMALLM_ENTRY(Q6_K),       SMALLM_ENTRY(Q8_2L),
+};
+
+/* The kernel for a number of activation rows, and what it prefetches. */
+struct smallm_plan {
+    enum smallm_kernel kernel;
+    size_t blocks; /* weight blocks per tile */
+    /* A single tile of rows prefetches `distance` bytes ahead in the blocks that it reads; hardware
+     * prefetchers stop at the end of a 4 KiB page. 0: several tiles, which prefetch the weights
+     * that smallm_next() returns. */
+    size_t distance;
+};
+
+static const struct smallm_plan *smallm_plan_of(size_t mr, size_t rows)
+{
+    static const struct smallm_plan row[2] = {{SMALLM_ROW, 1, 2048},
+                                              {SMALLM_ROW_L2, PANEL_BLOCKS, 1536}};
+    static const struct smallm_plan tiles[3] = {{SMALLM_TILE, SMALLM_BLOCKS, 3072},
+                                                {SMALLM_HALF, SMALLM_BLOCKS, 0},
+                                                {SMALLM_QUARTER, SMALLM_BLOCKS, 0}};
+    return mr == 1 ? &row[prefetch_l2] : &tiles[size_min(div_up(rows, mr), 3) - 1];
+}
+
+/* Arguments of smallm_int8(), and the plan for them. */
+struct smallm_job {
+    float *y;
+    const struct int8_rows *x;
+    size_t rows;
+    const struct panel *w;
+    const struct smallm_plan *plan;
+};
+
+/* Returns panel w from its block b on. */
+static struct panel panel_from(struct panel w, size_t b)
+{
+    w.w += b * w.block_bytes;
+    for (size_t p = 0; p < SCALE_KINDS; p++)
+        w.scales[p] += b * w.block_bytes;
+    return w;
+}
+
+/* Returns the weights that are multiplied after inputs [k_begin, k_end) of the tile at block b: the
+ * same inputs of the next blocks, the following inputs of the first block, or the next panel. */
+static const unsigned char *smallm_next(const struct smallm_job *job, size_t b, size_t k_begin,
+                                        size_t k_end)
+{
+    const struct panel *w = job->w;
+    if (b + job->plan->blocks < w->blocks)
+        return qtile_at(w->type, w, b + job->plan->blocks, k_begin);
+    if (k_end < w->kc)
+        return qtile_at(w->type, w, 0, k_end);
+    return w->next ? (const unsigned char *)w->next : qtile_at(w->type, w, b, k_begin);
+}
+
+/* Multiplies all activation rows by inputs [k_begin, k_end) of a tile of weight blocks from b on,
+ * and prefetches the weights at `prefetch`. A tile may repeat the panel's last block or have more
+ * rows than x; those sums are never read. */
+static void smallm_blocks(const struct smallm_job *job, size_t b, size_t k_begin, size_t k_end,
+                          const unsigned char *prefetch)
+{
+    const struct panel *w = job->w;
+    const struct smallm_plan *plan = job->plan;
+    const size_t mr = job->x->mr, group_bytes = mr * INT8_INTERLEAVED_BYTES;
+    struct smallm_tile tile = {
+        .y = job->y + b * NR,
+        .x = job->x->interleaved + k_begin / QK_GROUP * group_bytes,
+        .k_begin = k_begin,
+        .k_end = k_end,
+    };
+    for (size_t c = 0; c < plan->blocks; c++) {
+        tile.w[c] = panel_from(*w, size_min(b + c, w->blocks - 1));
+        tile.prefetch[c] = prefetch + c * w->block_bytes;
+    }
+    for (size_t i = 0; i < job->rows; i += mr) {
+        smallm_functions[w->type][plan->kernel](&tile);
+        tile.y += mr * PANEL_WIDTH;
+        tile.x += w->kc / QK_GROUP * group_bytes;
+        for (size_t c = 0; c < plan->blocks; c++)
+            tile.prefetch[c] +=
+                (k_end - k_begin) / QK_GROUP * smallm_prefetch_bytes(plan->kernel, w->type);
+    }
+}
+
+/* Multiplies a single tile of activation rows, which reads weight blocks from end to end.
+ * Prefetches further inputs of the same blocks; near their end, the next blocks. */
+static void smallm_stream(const struct smallm_job *job)
+{
+    const struct panel *w = job->w;
+    const size_t ahead = job->plan->distance / pack_q_bytes(w->type, QK_GROUP) * QK_GROUP;
+    const size_t turn = w->kc - size_min(ahead, w->kc);
+    for (size_t b = 0; b < w->blocks; b += job->plan->blocks) {
+        smallm_blocks(job, b, 0, turn, qtile_at(w->type, w, b, 0) + job->plan->distance);
+        smallm_blocks(job, b, turn, w->kc, smallm_next(job, b, 0, w->kc));
+    }
+}
+
+/* Multiplies few activation rows by a panel: several tiles of rows one K slab at a time, which
+ * stays in L1, or in L2 if prefetch_l2 is set, where longer slabs are 7 % faster. */
+static void smallm_int8(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
+{
+    enum { SLAB_L1 = 256, SLAB_L2 = 2048 };
+    const size_t slab = prefetch_l2 ? SLAB_L2 : SLAB_L1;
+    const struct smallm_job job = {y, x, rows, w, smallm_plan_of(x->mr, rows)};
+    if (job.plan->distance) {
+        smallm_stream(&job);
+        return;
+    }
+    for (size_t k = 0, k_end; k < w->kc; k = k_end) {
+        k_end = size_min(k + slab, w->kc);
+        for (size_t b = 0; b < w->blocks; b += job.plan->blocks)
+            smallm_blocks(&job, b, k, k_end, smallm_next(&job, b, k, k_end));
+    }
+}
+
+#endif

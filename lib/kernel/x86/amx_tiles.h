@@ -1,0 +1,60 @@
+/* AMX tiles: whether this process may use them, and the tile configuration of the calling thread.
+ *
+ * LDTILECFG and TILERELEASE cost more than the products of a panel with few rows, 7 to 10 % of a
+ * decode step. So tiles stay configured from panel to panel, and code that needs another
+ * configuration sets its own. Nothing relies on the contents of tiles between calls. */
+#ifndef BMC_AMX_TILES_H
+#define BMC_AMX_TILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef AMX_HEADER /* emulation for machines without tiles */
+#include AMX_HEADER
+#else
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Linux grants the 8 KiB of tile registers only to processes that request it (arch_prctl(2)). */
+static inline bool tiles_granted(void)
+{
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25 };
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_BF16) || !(d & AMX_TILE) ||
+        !(d & AMX_INT8))
+        return false;
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+#endif
+
+#include "kernel/x86/tiles_now.h"
+
+enum { AMX_ROWS = 16, AMX_ROW_BYTES = 64 }; /* rows and bytes per row of a full tile */
+
+/* The operand of LDTILECFG. Make it a constant: gcc believes that _tile_loadconfig() reads 8 bytes,
+ * so stores to a variable might be optimised away. */
+struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+
+/* Loads a tile configuration unless the thread has it already; they are compared by address. */
+static inline void tiles_set(const struct tile_config *config)
+{
+    if (tiles_now != config)
+        _tile_loadconfig(config);
+    tiles_now = config;
+}
+
+static inline void tiles_release(void)
+{
+    _tile_release();
+    tiles_now = NULL;
+}
+
+#endif

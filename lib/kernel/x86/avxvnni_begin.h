@@ -1,0 +1,25 @@
+/* Begin header of AVX-VNNI: vpdpbusd on the 256-bit registers of AVX2. */
+#ifndef BMC_AVXVNNI_BEGIN_H
+#define BMC_AVXVNNI_BEGIN_H
+
+#define MR         4
+#define PANEL_SUMS 4
+
+#define INT8_MR        3
+#define INT8_BLOCKS    1
+#define CHANNEL_MR     3
+#define CHANNEL_BLOCKS 1
+#define SMALLM_MR      4
+#define SMALLM_BLOCKS  1
+#define SMALLM_MAX     8
+
+#define vi_dot4(sum, u, s) ((vi)_mm256_dpbusd_avx_epi32((__m256i)(sum), (__m256i)(u), (__m256i)(s)))
+
+#ifdef AVXVNNI_HEADER /* emulation for machines without it */
+#include AVXVNNI_HEADER
+#include "kernel/template/vec.h"
+#else
+#include "kernel/x86/vec_256.h"
+#endif
+
+#endif

@@ -1,0 +1,18 @@
+/* AVX-512: the set avx512. */
+#include "kernel/x86/avx512_begin.h"
+#include "kernel/template/attend.h"
+#include "kernel/template/panel.h"
+#include "kernel/template/row_ops.h"
+
+extern const struct kernels kernels_int8_avx512;
+
+static bool usable(void) { return peak_avx512.usable(); }
+
+const struct kernels kernels_avx512 = {
+    .isa = "avx512",
+    .summary = "AVX-512",
+    .usable = usable,
+    .base = &kernels_int8_avx512,
+    .peak = {[PEAK_F32] = &peak_avx512, [PEAK_INT8] = &peak_avx512_int8},
+    SET_SLOTS,
+};

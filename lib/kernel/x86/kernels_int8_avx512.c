@@ -1,0 +1,6 @@
+/* AVX-512: int8 products and attention over quantised KV entries; base of the set avx512. */
+#include "kernel/x86/avx512_begin.h"
+#include "kernel/template/attend_quant.h"
+#include "kernel/template/gemm_int8.h"
+
+const struct kernels kernels_int8_avx512 = {INT8_SLOTS, .attend_quant = attend_quant};

@@ -1,0 +1,33 @@
+/* Vectors in 512-bit registers: the operations of vec.h that have an instruction. */
+#ifndef BMC_VEC_512_H
+#define BMC_VEC_512_H
+
+#include <immintrin.h>
+
+#define VW                 16
+#define vf_fma(a, b, c)    _mm512_fmadd_ps(a, b, c)
+#define vf_max(a, b)       _mm512_max_ps(a, b)
+#define vf_min(a, b)       _mm512_min_ps(a, b)
+#define vf_load_f16(p)     _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+#define vi_load_u8(p)      ((vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#define vi_load_i8(p)      ((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#define vi_store_i8(p, x)  _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8((__m512i)(x)))
+#define vu_load_some(p, n) (vu) _mm512_maskz_loadu_epi32((__mmask16)((1u << (n)) - 1), p)
+#define vu_keep(x)         avx512_keep(x)
+#define vi_load_own(p)     avx512_load_own(p)
+#include "kernel/template/vec.h"
+
+INLINE vu avx512_keep(vu x)
+{
+    __asm__("" : "+v"(x));
+    return x;
+}
+
+INLINE vi avx512_load_own(const char *at)
+{
+    vi x;
+    __asm__ volatile("vpbroadcastd %1, %0" : "=v"(x) : "m"(*(const int32_t *)(const void *)at));
+    return x;
+}
+
+#endif

@@ -1,0 +1,21 @@
+/* Begin header of AVX512-VNNI: vpdpbusd adds to each int32_t lane the products of 4 unsigned
+ * weights and 4 signed activations; vpdpwssd those of 2 pairs of int16_t. */
+#ifndef BMC_VNNI_BEGIN_H
+#define BMC_VNNI_BEGIN_H
+
+#define MR         6
+#define PANEL_SUMS 24
+
+#define INT8_MR        3
+#define INT8_BLOCKS    4
+#define CHANNEL_MR     4
+#define CHANNEL_BLOCKS 4
+#define SMALLM_MR      8
+#define SMALLM_BLOCKS  2
+#define SMALLM_MAX     48
+
+#define vi_dot4(sum, u, s) ((vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(u), (__m512i)(s)))
+#define vi_dot2(sum, a, b) ((vi)_mm512_dpwssd_epi32((__m512i)(sum), (__m512i)(a), (__m512i)(b)))
+#include "kernel/x86/vec_512.h"
+
+#endif

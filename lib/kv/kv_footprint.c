@@ -1,0 +1,90 @@
+/* Computes how much memory sequences need. */
+#include "kv/kv_footprint.h"
+
+#include "kv/kv_rows.h"
+#include "kv/policy/kv_grow.h"
+
+static size_t rows_bytes(const struct kv *kv, size_t rows)
+{
+    return size_times(rows, kv_rows_bytes(kv, 1));
+}
+
+/* Rows allocated for a sequence of `rows` rows: rounded up to growth steps and whole tiles. */
+static size_t allocated_rows(const struct kv *kv, size_t rows)
+{
+    const size_t N = kv->setup.shape.max_rows;
+    return round_up(size_min(round_up(size_min(rows, N), kv->setup.r), N), TILE_ROWS);
+}
+
+static size_t sequence_bytes(const struct kv *kv, size_t rows)
+{
+    return kv->policy->bytes ? kv->policy->bytes(kv, rows) : rows_bytes(kv, allocated_rows(kv, rows));
+}
+
+/* Prompt rows that are stored once for all beams: whole tiles (segment paper, eq. 3). */
+static size_t shared_rows(const struct kv *kv, size_t prompt, size_t width)
+{
+    return width > 1 && kv_shares_prefix(kv) ? prompt / TILE_ROWS * TILE_ROWS : 0;
+}
+
+struct kv_footprint kv_footprint(const struct kv *kv, size_t prompt, size_t rows, size_t width)
+{
+    const struct kv largest = kv_of_largest_shard(kv);
+    const size_t one = sequence_bytes(&largest, rows);
+    const size_t shared = rows_bytes(&largest, shared_rows(kv, prompt, width));
+    const bool countable = one < SIZE_MAX && shared < SIZE_MAX;
+    return (struct kv_footprint){
+        .total =
+            countable ? size_plus(shared, size_times(width, one - size_min(shared, one))) : SIZE_MAX,
+        .transient = kv_grow_transient_bytes(&largest, rows),
+    };
+}
+
+struct kv_footprint kv_footprint_add(struct kv_footprint a, struct kv_footprint b)
+{
+    return (struct kv_footprint){size_plus(a.total, b.total), size_max(a.transient, b.transient),
+                                 size_plus(a.floor, b.floor)};
+}
+
+struct kv_footprint kv_footprint_times(struct kv_footprint footprint, size_t n)
+{
+    footprint.total = size_times(footprint.total, n);
+    footprint.floor = size_times(footprint.floor, n);
+    return footprint;
+}
+
+static size_t budget(const struct kv *kv) { return kv->offload.ram ? kv->offload.ram : SIZE_MAX; }
+
+size_t kv_footprint_resident(const struct kv *kv, struct kv_footprint footprint)
+{
+    return size_min(footprint.total, budget(kv));
+}
+
+size_t kv_footprint_peak(const struct kv *kv, struct kv_footprint footprint)
+{
+    return size_plus(kv_footprint_resident(kv, footprint), footprint.transient);
+}
+
+bool kv_footprint_possible(const struct kv *kv, struct kv_footprint footprint)
+{
+    return footprint.floor <= budget(kv) || (footprint.total <= budget(kv) && offload_keeps_all(kv));
+}
+
+size_t kv_footprint_fits(const struct kv *kv, struct kv_footprint footprint, size_t bytes)
+{
+    if (bytes < footprint.transient || !footprint.total)
+        return 0;
+    const size_t left = bytes - footprint.transient;
+    if (!kv->offload.ram || kv->offload.ram > left)
+        return left / footprint.total;
+    if (!footprint.floor)
+        return SIZE_MAX;
+    return size_max(budget(kv) / footprint.floor,
+                    offload_keeps_all(kv) ? budget(kv) / footprint.total : 0);
+}
+
+size_t kv_footprint_of_fork(const struct kv *kv, size_t rows, size_t common)
+{
+    const size_t shared = shared_rows(kv, common, 2);
+    return shared ? sequence_bytes(kv, rows) - rows_bytes(kv, shared) : 0;
+}

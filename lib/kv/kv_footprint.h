@@ -1,0 +1,36 @@
+/* Computes how much memory sequences need under the cache's policy; allocates nothing. */
+#ifndef BMC_KV_FOOTPRINT_H
+#define BMC_KV_FOOTPRINT_H
+
+#include "kv/kv.h"
+
+/* Bytes over all layers and heads of the largest shard; SIZE_MAX: more than can be counted. */
+struct kv_footprint {
+    size_t total;     /* of all rows, offloaded ones included */
+    size_t transient; /* additional, while the last growth event copies */
+    /* part of total that must be in memory at a time: offload_floor(), set by the caller */
+    size_t floor;
+};
+
+/* `width` sequences (beams) with one prompt of `prompt` rows, which grow to `rows` rows each. */
+struct kv_footprint kv_footprint(const struct kv *kv, size_t prompt, size_t rows, size_t width);
+
+/* Footprint of sequences that grow one at a time: totals and floors add up, transients do not. */
+struct kv_footprint kv_footprint_add(struct kv_footprint a, struct kv_footprint b);
+struct kv_footprint kv_footprint_times(struct kv_footprint footprint, size_t n);
+
+/* Bytes in memory once all rows are allocated, and the peak until then. */
+size_t kv_footprint_resident(const struct kv *kv, struct kv_footprint footprint);
+size_t kv_footprint_peak(const struct kv *kv, struct kv_footprint footprint);
+
+/* True when the cache's own memory budget, if it has one, allows the footprint. */
+bool kv_footprint_possible(const struct kv *kv, struct kv_footprint footprint);
+
+/* How many such footprints fit into `bytes` and the cache's own budget; SIZE_MAX: any number. */
+size_t kv_footprint_fits(const struct kv *kv, struct kv_footprint footprint, size_t bytes);
+
+/* Bytes copied, and held twice meanwhile, when another sequence starts to share the first `common`
+ * of a sequence's `rows` rows; 0 under policies that share no memory. */
+size_t kv_footprint_of_fork(const struct kv *kv, size_t rows, size_t common);
+
+#endif

@@ -1,0 +1,43 @@
+/* An unlinked temporary file for KV entries that do not fit in memory, read and written
+ * asynchronously. It disappears with the process. Only one thread at a time may use it.
+ *
+ * Addresses, offsets and sizes are multiples of OFFLOAD_BLOCK, so that reads and writes can bypass
+ * the page cache (O_DIRECT). */
+#ifndef BMC_OFFLOAD_FILE_H
+#define BMC_OFFLOAD_FILE_H
+
+#include "base/err.h"
+
+enum { OFFLOAD_BLOCK = 4096 };
+
+struct offload_file;
+
+/* Reads and writes that one offload_file_wait() completes. Initialised by zeros. */
+struct offload_ticket {
+    size_t pending; /* requests in flight */
+    size_t bytes;   /* submitted since the last wait */
+    double since_ms;
+    int error;         /* errno of the first request that failed; 0: none */
+    bool wrote, ended; /* that request was a write; it met the end of the file or disk */
+};
+
+int offload_file_open(struct offload_file **file, const char *dir, struct err *err) MUST_USE;
+
+/* Waits for requests in flight. NULL is accepted. */
+void offload_file_close(struct offload_file *file);
+
+/* Starts to read bytes [offset, offset + bytes) of the file to `at`, or to write them from there:
+ * the memory must not be touched until offload_file_wait(). */
+void offload_file_read(struct offload_file *file, struct offload_ticket *ticket, void *at,
+                       size_t offset, size_t bytes);
+void offload_file_write(struct offload_file *file, struct offload_ticket *ticket, const void *at,
+                        size_t offset, size_t bytes);
+
+/* Waits for all requests of a ticket and resets it, also on error. */
+int offload_file_wait(struct offload_file *file, struct offload_ticket *ticket,
+                      struct err *err) MUST_USE;
+
+/* Best read throughput so far in bytes per ms; before the first read, 1 GB/s. */
+double offload_file_rate(const struct offload_file *file);
+
+#endif

@@ -1,0 +1,147 @@
+/* Storage of KV entries by head, in memory and in a file.
+ *
+ *   address space of a sequence: [layer][K or V][KV head][stride], then two buffers, each
+ *                                [K or V][KV head][stride]
+ *   its part of the file:        [layer][K or V][KV head][stride]
+ *
+ * Only touched pages of the address space take memory. The first heads of each layer are resident.
+ * Whole blocks of the other heads are written to the file, at the same offset as in memory, and
+ * their pages released; the tail behind the blocks stays in memory. To view an offloaded head, its
+ * blocks are read into a buffer and its tail is copied behind them. Streaming heads are never
+ * written: pages between their attention sinks and their recent window are released, and read as
+ * zeros.
+ *
+ *   byte 0 ..                  flushed          written         n  pending
+ *        |------ in the file ------|-- being written --|-- in memory --| */
+#ifndef BMC_OFFLOAD_HEADS_H
+#define BMC_OFFLOAD_HEADS_H
+
+#include <pthread.h>
+
+#include "kv/kv_rows.h"
+#include "kv/offload/offload_file.h"
+#include "kv/offload/offload_plan.h"
+
+enum { OFFLOAD_STRIP_BYTES = 1 << 20 /* a fork copies so much of a head's K or V at a time */ };
+
+/* A buffer with some offloaded heads of a layer, read from the file. */
+struct offload_buffer {
+    size_t layer, head, heads; /* heads 0: empty */
+    size_t good;               /* leading bytes of each head's K and V, valid or being read */
+    struct offload_ticket ticket;
+};
+
+struct offload_seq {
+    char *rows;                /* NULL: no address space yet */
+    size_t *flushed, *written; /* [layers] ends of blocks in the diagram above, in bytes */
+    struct offload_ticket writing;
+    struct offload_buffer buffer[2];
+    size_t latest;         /* index of the buffer requested last */
+    bool copying;          /* is being filled by a fork, not by a forward pass */
+    size_t dropped;        /* bytes before which streaming heads keep their sinks only */
+    size_t expected, step; /* offload_expect(); 0: unknown */
+};
+
+struct offload {
+    struct offload_file *offload_file;
+    size_t stride;    /* address space of a head's K or V in bytes */
+    size_t group;     /* heads per buffer; 0: all heads are in memory */
+    size_t *resident; /* [layers] leading heads that are in memory */
+    size_t counted;   /* bytes reported to kv_count_memory() */
+    struct kv_streaming streaming;
+    struct offload_seq *seq;
+    pthread_mutex_t lock; /* for views of several threads */
+    bool failed;          /* `err` is an error for offload_report() */
+    struct err err;
+};
+
+static inline struct offload *offload_of(const struct kv *kv) { return kv->store; }
+
+static inline bool offload_is_streaming(const struct kv *kv, size_t layer, size_t head)
+{
+    return kv_is_streaming(&offload_of(kv)->streaming, layer, head);
+}
+
+int offload_open(struct kv *kv, struct err *err);
+void offload_close(struct kv *kv);
+
+/* Reserves a sequence's address space, if it has none. */
+int offload_reserve(struct kv *kv, size_t seq, struct err *err) MUST_USE;
+
+/* Address of K (v 0) or V (v 1) of a head, where the two layers behind the last one stand for the
+ * buffers; and its offset in the file. */
+char *offload_head(const struct kv *kv, size_t seq, size_t layer, size_t v, size_t head);
+size_t offload_offset(const struct kv *kv, size_t seq, size_t layer, size_t v, size_t head);
+
+/* Bytes of rows of one head's K or V, rounded down or up to blocks. */
+size_t offload_blocks_down(const struct kv *kv, size_t rows);
+size_t offload_blocks_up(const struct kv *kv, size_t rows);
+
+/* Starts to write the blocks up to byte `to` of a layer's offloaded heads. */
+void offload_flush(struct kv *kv, size_t seq, size_t layer, size_t to);
+
+/* Waits for the writes and releases the pages. */
+void offload_flush_wait(struct kv *kv, size_t seq);
+
+/* Reduces the heads in memory to resident[layers], and writes committed rows of the others to the
+ * file. Where `group` changes, the buffers must be empty. */
+int offload_set_resident(struct kv *kv, const size_t *resident, size_t group, struct err *err) MUST_USE;
+
+/* Makes rows from `rows` on writable: reads the block with the first of them back to memory, or
+ * `all` blocks from that one on. */
+void offload_reopen_tail(struct kv *kv, size_t seq, size_t rows, bool all);
+
+/* Releases the pages behind `rows` rows, in the buffers too; called before n is reduced. */
+void offload_shrink(struct kv *kv, size_t seq, size_t rows);
+
+/* Releases the pages of streaming heads that no later query sees. */
+void offload_drop_unseen(struct kv *kv, size_t seq);
+
+/* Bytes of a streaming head's K or V that offload_drop_unseen() has released; and those that it
+ * releases by the time a sequence has n rows. */
+size_t offload_gap(const struct kv *kv, size_t seq);
+size_t offload_gap_of(const struct kv *kv, size_t n);
+
+/* Releases a sequence's memory, after offload_buffers_clear(). */
+void offload_clear(struct kv *kv, size_t seq);
+
+void offload_copy(struct kv *kv, size_t to, size_t from, size_t rows);
+
+/* Keeps the first error of functions that return none; fails with that error if there is one. */
+void offload_set_error(struct kv *kv, const struct err *err);
+int offload_report(struct kv *kv, struct err *err) MUST_USE;
+
+/* ---- offload_limits.c ---- */
+
+/* kv_policy.bytes */
+size_t offload_bytes(const struct kv *kv, size_t rows);
+
+/* Bytes that the file gets next: a strip copied by a fork, or two layers of a long step. */
+size_t offload_in_transit(const struct kv *kv, size_t step, bool copying);
+
+/* ---- offload_budget.c ---- */
+
+/* Offloads heads as needed for `rows` more rows of `seq`. */
+int offload_budget(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
+
+/* Updates the statistics for `rows` more rows of `seq`. */
+void offload_count(struct kv *kv, size_t seq, size_t rows);
+
+/* ---- offload_buffer.c ---- */
+
+/* Invalidates rows from `rows` on in the buffers. */
+void offload_buffers_truncate(struct kv *kv, size_t seq, size_t rows);
+
+void offload_buffers_wait(struct kv *kv, size_t seq);
+
+/* Empties the buffers and releases their pages. */
+void offload_buffers_clear(struct kv *kv, size_t seq);
+
+/* Starts to read heads into the buffer that was not requested last. */
+void offload_buffers_fetch(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads);
+
+/* Waits for a fetched head; NULL with `err` filled if it was not fetched or could not be read. */
+char *offload_buffers_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads,
+                           size_t rows, struct err *err);
+
+#endif

@@ -1,0 +1,63 @@
+/* Computes how much memory an offloading cache needs. */
+#include "kv/offload/offload_heads.h"
+
+/* Bytes of a streaming head's K or V that are in memory in a sequence of `rows` rows. */
+static size_t streaming_bytes(const struct kv *kv, size_t rows)
+{
+    const struct kv_streaming *streaming = &offload_of(kv)->streaming;
+    const size_t sink = offload_blocks_up(kv, streaming->sink),
+                 dropped = offload_blocks_down(kv, kv_recent_start(rows, streaming->recent));
+    return offload_blocks_up(kv, rows) - (dropped - size_min(sink, dropped));
+}
+
+size_t offload_bytes(const struct kv *kv, size_t rows)
+{
+    const struct kv_shape *shape = &kv->setup.shape;
+    const size_t streaming = offload_of(kv)->streaming.n,
+                 retrieval = shape->layers * shape->kv_heads - streaming;
+    return size_plus(size_times(2 * retrieval, offload_blocks_up(kv, rows)),
+                     size_times(2 * streaming, streaming_bytes(kv, rows)));
+}
+
+size_t offload_in_transit(const struct kv *kv, size_t step, bool copying)
+{
+    const size_t rows = offload_blocks_up(kv, step);
+    if (copying)
+        return 2 * size_min(rows, OFFLOAD_STRIP_BYTES);
+    return step > KV_CHUNK_ROWS ? size_times(2 * kv->setup.shape.kv_heads * 2, rows) : 0;
+}
+
+/* The sum of two buffers of a group; the tail of every head, which has the rows of the last two
+ * short steps and a block at either end; and the rows of a long step on their way to the file. */
+size_t offload_floor(const struct kv *kv, size_t rows, size_t step)
+{
+    if (!kv->offload.ram)
+        return 0;
+    const struct kv largest = kv_of_largest_shard(kv);
+    const struct kv_shape *shape = &largest.setup.shape;
+    const struct kv_streaming *streaming = &offload_of(kv)->streaming;
+    const size_t steps = offload_blocks_up(kv, 2 * size_min(step, KV_CHUNK_ROWS));
+    const struct offload_memory m = {
+        .layers = shape->layers,
+        .kv_heads = shape->kv_heads,
+        .head_bytes = size_times(2, offload_blocks_up(kv, rows)),
+        .tail_bytes = step ? 2 * (steps + 2 * OFFLOAD_BLOCK) : 0,
+        .other_bytes = step ? size_max(offload_in_transit(&largest, step, false),
+                                       offload_in_transit(&largest, rows, true))
+                            : 0,
+        .streaming = streaming->n ? streaming : NULL,
+        .streaming_bytes = size_times(
+            2 * streaming->n, size_plus(streaming_bytes(kv, rows), offload_blocks_up(kv, step))),
+    };
+    return offload_plan_bytes(&m, size_min(size_max(kv->spec.offload.group, 1), shape->kv_heads), 0);
+}
+
+/* False once heads are offloaded: some stay in the file until the cache is empty. False if the
+ * larger shard of another rank may offload, or streaming heads need memory for a step's rows. */
+bool offload_keeps_all(const struct kv *kv)
+{
+    const struct kv_shape *shape = &kv->setup.shape;
+    const struct kv_shards *shards = &kv->spec.shards;
+    const bool largest = shards->layers <= shape->layers && shards->kv_heads <= shape->kv_heads;
+    return largest && !kv->offload.heads_at_once && !kv->spec.offload.streaming;
+}

@@ -1,0 +1,153 @@
+/* Asynchronous I/O by a thread, where there is no io_uring. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "kv/offload/offload_engine.h"
+
+/* A FIFO queue. */
+struct list {
+    struct offload_request *first, **last;
+};
+
+struct helper {
+    int fd;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t more, done; /* to_do has a request; ready has one */
+    struct list to_do, ready;
+    bool ends; /* the thread is to exit */
+};
+
+static void put(struct list *list, struct offload_request *request)
+{
+    request->next = NULL;
+    *list->last = request;
+    list->last = &request->next;
+}
+
+static struct offload_request *get(struct list *list)
+{
+    struct offload_request *request = list->first;
+    list->first = request->next;
+    if (!list->first)
+        list->last = &list->first;
+    return request;
+}
+
+ssize_t offload_request_run(int fd, const struct offload_request *request, size_t done)
+{
+    while (done < request->bytes) {
+        const off_t offset = (off_t)(request->offset + done);
+        const size_t left = request->bytes - done;
+        const ssize_t n = request->write ? pwrite(fd, request->at + done, left, offset)
+                                         : pread(fd, request->at + done, left, offset);
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (n == 0)
+            break;
+        /* O_DIRECT needs offsets that are multiples of a block */
+        if (n >= OFFLOAD_BLOCK)
+            done += (size_t)n / OFFLOAD_BLOCK * OFFLOAD_BLOCK;
+        else if (n > 0)
+            done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
+static void *help(void *arg)
+{
+    struct helper *h = arg;
+    pthread_mutex_lock(&h->lock);
+    for (;;) {
+        while (!h->to_do.first && !h->ends)
+            pthread_cond_wait(&h->more, &h->lock);
+        if (!h->to_do.first)
+            break;
+        struct offload_request *request = get(&h->to_do);
+        pthread_mutex_unlock(&h->lock);
+        request->result = offload_request_run(h->fd, request, 0);
+        pthread_mutex_lock(&h->lock);
+        put(&h->ready, request);
+        pthread_cond_signal(&h->done);
+    }
+    pthread_mutex_unlock(&h->lock);
+    return NULL;
+}
+
+/* The thread blocks all signals: the program's other threads handle them. */
+static bool start_thread(struct helper *h)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(&h->thread, NULL, help, h);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0;
+}
+
+static bool open_helper(void **state, int fd)
+{
+    struct helper *h = mem_zalloc(1, sizeof *h);
+    if (!h)
+        return false;
+    h->fd = fd;
+    h->to_do.last = &h->to_do.first;
+    h->ready.last = &h->ready.first;
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_cond_init(&h->more, NULL);
+    pthread_cond_init(&h->done, NULL);
+    if (!start_thread(h)) {
+        free(h);
+        return false;
+    }
+    *state = h;
+    return true;
+}
+
+static void queue(void *state, struct offload_request *request)
+{
+    struct helper *h = state;
+    pthread_mutex_lock(&h->lock);
+    put(&h->to_do, request);
+    pthread_mutex_unlock(&h->lock);
+}
+
+static void submit(void *state)
+{
+    struct helper *h = state;
+    pthread_mutex_lock(&h->lock);
+    pthread_cond_signal(&h->more);
+    pthread_mutex_unlock(&h->lock);
+}
+
+static struct offload_request *wait_any(void *state)
+{
+    struct helper *h = state;
+    pthread_mutex_lock(&h->lock);
+    while (!h->ready.first)
+        pthread_cond_wait(&h->done, &h->lock);
+    struct offload_request *request = get(&h->ready);
+    pthread_mutex_unlock(&h->lock);
+    return request;
+}
+
+static void close_helper(void *state)
+{
+    struct helper *h = state;
+    pthread_mutex_lock(&h->lock);
+    h->ends = true;
+    pthread_cond_signal(&h->more);
+    pthread_mutex_unlock(&h->lock);
+    pthread_join(h->thread, NULL);
+    pthread_cond_destroy(&h->more);
+    pthread_cond_destroy(&h->done);
+    pthread_mutex_destroy(&h->lock);
+    free(h);
+}
+
+const struct offload_engine offload_engine_thread = {open_helper, close_helper, queue, submit,
+                                                     wait_any};

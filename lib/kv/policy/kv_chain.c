@@ -1,0 +1,272 @@
+/* Chains of segments: storage of policies `segment` and `reserve`. */
+#include "kv/policy/kv_chain.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kv/kv_rows.h"
+
+static size_t n_heads(const struct kv *kv)
+{
+    return 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads;
+}
+
+/* Bytes between heads. */
+static size_t segment_stride(const struct kv *kv, const struct kv_segment *s)
+{
+    return s->stored * kv_row_bytes(kv);
+}
+
+char *kv_segment_row(const struct kv *kv, const struct kv_segment *s, size_t matrix, size_t head,
+                     size_t position)
+{
+    const struct kv_layer_rows *layer = s->attached ? &s->attached[matrix / 2] : NULL;
+    char *heads = !layer       ? s->rows + matrix * kv->setup.shape.kv_heads * segment_stride(kv, s)
+                  : matrix % 2 ? layer->v
+                               : layer->k;
+    return heads + head * segment_stride(kv, s) + (position - s->first) * kv_row_bytes(kv);
+}
+
+static char *chain_row(const struct kv *kv, const struct kv_chain *c, size_t matrix, size_t head,
+                       size_t row)
+{
+    for (size_t i = 0; i < c->n_shared; i++)
+        if (row < c->shared[i].end)
+            return kv_segment_row(kv, c->shared[i].segment, matrix, head, row);
+    const size_t first = kv_chain_tail_at(c);
+    if (c->group && row < c->group->common)
+        return kv_segment_row(kv, c->group->tail[0], matrix, head, row);
+    return row - first < c->n_index
+               ? kv_segment_row(kv, c->group->tail[0], matrix, head, first) + c->index[row - first]
+               : kv_segment_row(kv, c->tail, matrix, head, row);
+}
+
+/* Drops a reference; the last one frees the segment. NULL is accepted. */
+static void segment_unref(struct kv *kv, struct kv_segment *s)
+{
+    if (!s || --s->refs)
+        return;
+    kv_count_memory(kv, 0, n_heads(kv) * (s->committed - s->first) * kv_row_bytes(kv));
+    vm_release(s->rows, n_heads(kv) * segment_stride(kv, s));
+    free(s->attached);
+    free(s);
+}
+
+static int segment_commit(struct kv *kv, struct kv_segment *s, size_t cap, struct err *err)
+{
+    const size_t end = size_max(round_up(cap, TILE_ROWS), s->committed), rows = end - s->committed;
+    const size_t bytes = n_heads(kv) * rows * kv_row_bytes(kv);
+    const double start = clock_ms();
+    if (!s->rows || !kv_commit_memory(kv, s->rows + (s->committed - s->first) * kv_row_bytes(kv),
+                                      segment_stride(kv, s), rows))
+        return err_set(err,
+                       "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -b",
+                       rows, bytes);
+    kv_count_memory(kv, bytes, 0);
+    s->committed = end;
+    kv->stats.alloc_ms += clock_ms() - start;
+    return 0;
+}
+
+/* A segment for positions from `first` on, committed up to `cap`. NULL on error. */
+static struct kv_segment *segment_open(struct kv *kv, size_t first, size_t cap, struct err *err)
+{
+    struct kv_segment *s = mem_alloc(1, sizeof *s);
+    if (!s) {
+        err_set(err, "out of memory for the cache's tables");
+        return NULL;
+    }
+    *s = (struct kv_segment){.first = first, .committed = first, .refs = 1};
+    s->stored = round_up(kv->setup.shape.max_rows, TILE_ROWS) - first;
+    s->rows = vm_reserve(kv->spec.alloc, n_heads(kv) * segment_stride(kv, s));
+    if (segment_commit(kv, s, cap, err) == 0)
+        return s;
+    segment_unref(kv, s);
+    return NULL;
+}
+
+/* Releases the memory of rows from position `end` on. */
+static void shrink(struct kv *kv, struct kv_segment *s, size_t end)
+{
+    const size_t rows = s->committed > end ? s->committed - end : 0,
+                 at = (end - s->first) * kv_row_bytes(kv);
+    for (size_t h = 0; rows && h < n_heads(kv); h++)
+        vm_drop(s->rows + h * segment_stride(kv, s) + at, rows * kv_row_bytes(kv));
+    kv_count_memory(kv, 0, n_heads(kv) * rows * kv_row_bytes(kv));
+    s->committed -= rows;
+}
+
+int kv_chain_open(struct kv *kv, struct err *err)
+{
+    size_t bytes;
+    if (!size_mul(n_heads(kv), round_up(kv->setup.shape.max_rows, TILE_ROWS) * kv_row_bytes(kv),
+                  &bytes))
+        return err_set(err, "a reservation of %zu rows is larger than the address space",
+                       kv->setup.shape.max_rows);
+    kv->store = mem_zalloc(kv->setup.n_seqs, sizeof(struct kv_chain));
+    return kv->store ? 0 : err_set(err, "out of memory for the cache's tables");
+}
+
+char *kv_chain_row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row)
+{
+    return chain_row(kv, kv_chain_of(kv, seq), matrix, head, row);
+}
+
+int kv_chain_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t rows,
+                    size_t stored, struct err *err)
+{
+    (void)rows;
+    struct kv_chain *c = kv_chain_of(kv, seq);
+    struct kv_segment *s = mem_alloc(1, sizeof *s);
+    struct kv_layer_rows *attached = mem_alloc(kv->setup.shape.layers, sizeof *attached);
+    if (!s || !attached) {
+        free(s);
+        free(attached);
+        return err_set(err, "out of memory for the cache's tables");
+    }
+    memcpy(attached, layer, kv->setup.shape.layers * sizeof *layer);
+    *s = (struct kv_segment){.attached = attached, .stored = stored, .refs = 1};
+    c->shared[0].segment = s;
+    c->shared[0].end = stored;
+    c->n_shared = 1;
+    return 0;
+}
+
+/* A span of positions [at, end) of a segment; offsets of rows are relative to position `base`. */
+static struct kv_span span_of(const struct kv *kv, const struct kv_view *view,
+                              const struct kv_segment *s, size_t base, size_t at, size_t end)
+{
+    return (struct kv_span){
+        .k = kv_segment_row(kv, s, 2 * view->layer, view->head, base),
+        .v = kv_segment_row(kv, s, 2 * view->layer + 1, view->head, base),
+        .head_stride = segment_stride(kv, s),
+        .row_stride = kv_row_bytes(kv),
+        .first = at,
+        .rows = end - at,
+        .valid = end - at,
+    };
+}
+
+/* Spans: shared segments, the common entries of a beam group, the sequence's other entries. */
+int kv_chain_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
+                  struct kv_view *view, struct err *err)
+{
+    const struct kv_chain *c = kv_chain_of(kv, seq);
+    const size_t first = kv_chain_tail_at(c), common = c->group ? c->group->common : 0;
+    struct kv_span *span = view->inline_span;
+    size_t at = 0;
+    (void)heads;
+    (void)err;
+    view->layer = layer;
+    view->head = head;
+    for (size_t i = 0; i < c->n_shared && at < valid; at = c->shared[i++].end)
+        *span++ = span_of(kv, view, c->shared[i].segment, at, at, size_min(c->shared[i].end, valid));
+    if (common > first && at < valid) {
+        *span++ = span_of(kv, view, c->group->tail[0], at, at, size_min(common, valid));
+        at = common;
+    }
+    if (at < valid && c->n_index) {
+        *span = span_of(kv, view, c->group->tail[0], first, at, valid);
+        span++->row = c->index + (at - first);
+    } else if (at < valid) {
+        *span++ = span_of(kv, view, c->tail, at, at, valid);
+    }
+    view->offset = 0;
+    view->span = view->inline_span;
+    view->n_spans = (size_t)(span - view->inline_span);
+    return 0;
+}
+
+int kv_chain_grow(struct kv *kv, size_t seq, size_t rows, struct err *err)
+{
+    struct kv_chain *c = kv_chain_of(kv, seq);
+    const size_t cap = kv_segment_cap(kv, rows);
+    if (!c->tail && !(c->tail = segment_open(kv, kv_chain_tail_at(c), cap, err)))
+        return -1;
+    if (segment_commit(kv, c->tail, cap, err) < 0)
+        return -1;
+    kv->stats.allocations++;
+    kv->seq[seq].cap = cap;
+    return 0;
+}
+
+struct kv_segment *kv_chain_copy(struct kv *kv, const struct kv_chain *c, size_t first, size_t end,
+                                 struct err *err)
+{
+    struct kv_segment *to = segment_open(kv, first, kv_segment_cap(kv, end), err);
+    const double start = clock_ms();
+    const size_t bytes = kv_row_bytes(kv);
+    for (size_t at = first, next; to && at < end; at = next) {
+        const char *from = chain_row(kv, c, 0, 0, at);
+        for (next = at + 1; next < end && chain_row(kv, c, 0, 0, next) == from + (next - at) * bytes;)
+            next++;
+        for (size_t i = 0; i < n_heads(kv); i++) {
+            const size_t matrix = i / kv->setup.shape.kv_heads, head = i % kv->setup.shape.kv_heads;
+            kv_copy(kv, kv_segment_row(kv, to, matrix, head, at), chain_row(kv, c, matrix, head, at),
+                    (next - at) * bytes);
+        }
+    }
+    kv->stats.copy_ms += clock_ms() - start;
+    kv->stats.copied_rows += to ? end - first : 0;
+    return to;
+}
+
+void kv_chain_drop_tail(struct kv *kv, struct kv_chain *c)
+{
+    struct kv_beam_group *group = c->group;
+    if (!group)
+        segment_unref(kv, c->tail);
+    else if (--group->refs == 0) {
+        for (size_t i = 0; i < group->n; i++)
+            segment_unref(kv, group->tail[i]);
+        free(group);
+    }
+    free(c->index);
+    c->index = NULL;
+    c->n_index = c->index_cap = 0;
+    c->group = NULL;
+    c->tail = NULL;
+}
+
+void kv_chain_truncate(struct kv *kv, size_t seq, size_t end, struct kv_segment *tail)
+{
+    struct kv_chain *c = kv_chain_of(kv, seq);
+    kv_chain_drop_tail(kv, c);
+    while (c->n_shared && (c->n_shared > 1 ? c->shared[c->n_shared - 2].end : 0) >= end)
+        segment_unref(kv, c->shared[--c->n_shared].segment);
+    if (c->n_shared)
+        c->shared[c->n_shared - 1].end = end;
+    c->tail = tail;
+    c->prompt = false;
+    kv->seq[seq].cap = tail ? kv_segment_cap(kv, kv->seq[seq].n) : end;
+}
+
+int kv_chain_make_private(struct kv *kv, size_t seq, size_t end, struct err *err)
+{
+    const size_t n = kv->seq[seq].n;
+    struct kv_segment *tail = n > end ? kv_chain_copy(kv, kv_chain_of(kv, seq), end, n, err) : NULL;
+    if (n > end && !tail)
+        return -1;
+    kv_chain_truncate(kv, seq, end, tail);
+    kv->seq[seq].attached = false;
+    return 0;
+}
+
+int kv_chain_share(struct kv *kv, size_t seq, size_t end, struct err *err)
+{
+    struct kv_chain *c = kv_chain_of(kv, seq);
+    const size_t n = kv->seq[seq].n;
+    if (c->group || c->n_shared == KV_CHAIN_SHARED || end <= kv_chain_tail_at(c) ||
+        (c->n_shared && !c->prompt))
+        return 0;
+    struct kv_segment *tail = n > end ? kv_chain_copy(kv, c, end, n, err) : NULL;
+    if (n > end && !tail)
+        return -1;
+    c->shared[c->n_shared].segment = c->tail;
+    c->shared[c->n_shared++].end = end;
+    shrink(kv, c->tail, end); /* later rows were copied to `tail` */
+    c->tail = NULL;
+    kv_chain_truncate(kv, seq, end, tail);
+    return 0;
+}

@@ -1,0 +1,427 @@
+/* Conversion to model.bmc: plans the output tensors from a source of weights or a shape;
+ * bmc_file_write() calls back for the rows of each. */
+#include "model/convert/convert.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "quant/pack.h"
+#include "format/source.h"
+#include "model/convert/chat_source.h"
+#include "model/convert/eos.h"
+#include "model/family/family.h"
+#include "model/convert/tensor_import.h"
+#include "model/convert/quantize_matrix.h"
+#include "model/weight_kinds.h"
+#include "model/synth.h"
+#include "model/convert/unused_tensors.h"
+#include "text/import/tok_build.h"
+#include "text/tokenizer/tokenizer.h"
+
+/* One output tensor and the origin of its values. */
+struct tensor_origin {
+    char name[WEIGHT_NAME_SIZE];
+    const struct weight_kind *kind;
+    struct tensor_import import; /* unless synthetic */
+    const float *weight;         /* [in] imatrix weights for rounding, or NULL */
+    bool transcoded;             /* copied losslessly from quantised blocks */
+};
+
+struct convert_job {
+    struct config config;
+    const struct convert_options *options;
+    struct weight_source source;
+    struct family family;
+    struct synth synth;
+    bool synthetic;
+    struct buf config_text, tokenizer, chat;
+    struct bmc_plan_tensor *plan;
+    struct tensor_origin *origin;
+    size_t n;
+    float *f32_rows; /* scratch: rows to be quantised */
+    size_t f32_rows_size;
+};
+
+static void job_release(struct convert_job *job)
+{
+    free(job->f32_rows);
+    weight_source_close(&job->source);
+    family_release(&job->family);
+    synth_close(&job->synth);
+    buf_release(&job->config_text);
+    buf_release(&job->tokenizer);
+    buf_release(&job->chat);
+    free(job->plan);
+    free(job->origin);
+}
+
+/* ---- values ---- */
+
+static void fill_constant(enum fill fill, enum dtype type, void *out, size_t n)
+{
+    const float x = fill == FILL_ONE ? 1 : 0;
+    for (size_t i = 0; i < n; i++)
+        dtype_from_f32((char *)out + i * dtype_size(type), type, &x, 1);
+}
+
+static int check_result(const struct convert_job *job, size_t index, enum import_result result,
+                        struct err *err)
+{
+    const enum dtype type = job->plan[index].dtype;
+    const char *path = job->source.path, *name = job->origin[index].import.from->name;
+    if (result == IMPORT_FINITE)
+        return 0;
+    if (result == IMPORT_TOO_LARGE)
+        return err_set(err, "%s: tensor \"%s\" has weights that are too large for %s; use --type %s",
+                       path, name, dtype_name(type), type == DTYPE_BF16 ? "f32" : "bf16 or f32");
+    return err_set(err,
+                   "%s: tensor \"%s\" has weights that are NaN or infinite as %s; the model is damaged",
+                   path, name, dtype_name(type));
+}
+
+/* Writes rows of a tensor that is unquantised or transcoded. */
+static int fill(const struct convert_job *job, size_t index, size_t first_row, size_t rows,
+                enum dtype type, void *to, struct err *err)
+{
+    const struct tensor_origin *origin = &job->origin[index];
+    const struct bmc_plan_tensor *plan = &job->plan[index];
+    const size_t row = plan->n_dims == 2 ? plan->shape[1] : 1;
+    if (!job->synthetic)
+        return check_result(job, index, tensor_import_rows(&origin->import, first_row, rows, type, to),
+                            err);
+    if (origin->kind->fill == FILL_RANDOM)
+        synth_fill(&job->synth, index, first_row * row, rows * row, type, to);
+    else
+        fill_constant(origin->kind->fill, type, to, rows * row);
+    return 0;
+}
+
+/* Writes rows of a tensor, converted to f32 and quantised. */
+static int fill_quantized(struct convert_job *job, size_t index, size_t first_row, size_t rows,
+                          void *to, struct err *err)
+{
+    const struct bmc_plan_tensor *plan = &job->plan[index];
+    const size_t in = plan->shape[1], n = rows * in;
+    if (job->f32_rows_size < n) {
+        free(job->f32_rows);
+        job->f32_rows = mem_alloc(n, sizeof *job->f32_rows);
+        job->f32_rows_size = job->f32_rows ? n : 0;
+        if (!job->f32_rows)
+            return err_set(err, "out of memory for %zu elements", n);
+    }
+    if (fill(job, index, first_row, rows, DTYPE_F32, job->f32_rows, err) < 0)
+        return -1;
+    const struct quantize_job quantize_job = {.type = plan->dtype,
+                                              .x = job->f32_rows,
+                                              .rows = rows,
+                                              .n = in,
+                                              .weight = job->origin[index].weight,
+                                              .simple = job->synthetic,
+                                              .to = to};
+    return quantize_rows(&quantize_job) ? 0 : check_result(job, index, IMPORT_TOO_LARGE, err);
+}
+
+static int produce(void *arg, size_t index, size_t first_row, size_t rows, void *bytes, struct err *err)
+{
+    struct convert_job *job = arg;
+    const enum dtype type = job->plan[index].dtype;
+    const bool made = dtype_is_quantized(type) && !job->origin[index].transcoded;
+    const int rc = made ? fill_quantized(job, index, first_row, rows, bytes, err)
+                        : fill(job, index, first_row, rows, type, bytes, err);
+    if (rc == 0 && job->source.format && job->source.format->release_pages)
+        job->source.format->release_pages(&job->source);
+    return rc;
+}
+
+static void report_progress(void *arg, size_t done, size_t total)
+{
+    const struct convert_job *job = arg;
+    if (job->options->progress)
+        job->options->progress(job->options->arg, done, total);
+}
+
+/* ---- the plan ---- */
+
+/* Finds the source tensor of a weight kind; the error has the first of the possible names. */
+static int find_tensor(const struct convert_job *job, const struct weight_kind *kind, size_t layer,
+                       struct tensor_import *import, struct err *err)
+{
+    char name[TENSOR_NAME_SIZE], first[TENSOR_NAME_SIZE] = "";
+    const struct tensor_transform *transform;
+    for (size_t nth = 0; (transform = family_tensor(&job->family, kind, layer, nth, name)); nth++) {
+        const struct weight_source *source = &job->source;
+        const struct source_tensor *tensor = source->format->find(source, name);
+        if (tensor)
+            return tensor_import_plan(import, tensor, transform, kind, &job->config, source->path, err);
+        if (nth == 0)
+            memcpy(first, name, sizeof first);
+    }
+    if (*first)
+        return err_set(err, "%s: tensor \"%s\" is missing from the weights", job->source.path, first);
+    return err_set(err, "%s: no \"tensor\" line for \"%s\"", job->family.conf.name, kind->name);
+}
+
+/* Records the GGUF type of block-quantised source tensors that keep their values exactly. */
+static void mark_transcoded(struct tensor_origin *origin, struct bmc_plan_tensor *plan)
+{
+    const struct source_tensor *from = origin->import.from;
+    const bool same =
+        from && block_types[from->type].elements > 1 && block_types[from->type].stored == plan->dtype;
+    plan->source = same ? block_types[from->type].ggml : 0;
+    origin->transcoded = same && dtype_is_quantized(plan->dtype);
+}
+
+/* Chooses the type of a tensor and its imatrix weights. */
+static int choose_type(const struct convert_job *job, struct tensor_origin *origin,
+                       struct bmc_plan_tensor *plan, struct err *err)
+{
+    const struct convert_options *o = job->options;
+    const struct source_tensor *from = origin->import.from;
+    plan->dtype = tensor_types_choose(&o->types, &job->config, origin->kind, origin->name,
+                                      from ? block_types[from->type].stored : DTYPE_BF16);
+    plan->layout = weight_kind_layout(origin->kind, &job->config, plan->dtype);
+    mark_transcoded(origin, plan);
+    if (!o->imatrix_weights || !dtype_is_quantized(plan->dtype) ||
+        weight_kind_looked_up(origin->kind, &job->config))
+        return 0;
+    return imatrix_weights_find(o->imatrix_weights, origin->name, plan->shape[1], &origin->weight, err);
+}
+
+static int plan_tensor(struct convert_job *job, const struct weight_kind *kind, size_t layer,
+                       struct err *err)
+{
+    struct tensor_origin *origin = &job->origin[job->n];
+    struct bmc_plan_tensor *plan = &job->plan[job->n];
+    const size_t out = config_dim(&job->config, kind->out), in = config_dim(&job->config, kind->in);
+    weight_kind_tensor_name(kind, layer, origin->name);
+    origin->kind = kind;
+    *plan = (struct bmc_plan_tensor){.name = origin->name,
+                                     .tied_to = -1,
+                                     .n_dims = kind->in == DIM_NONE ? 1 : 2,
+                                     .shape = {out, in}};
+    job->n++;
+    if (job->config.tied_head && strcmp(kind->name, "head.weight") == 0) {
+        plan->tied_to = 0; /* the embedding is the first weight kind */
+        return 0;
+    }
+    if (!job->synthetic && find_tensor(job, kind, layer, &origin->import, err) < 0)
+        return -1;
+    return choose_type(job, origin, plan, err);
+}
+
+/* Plans the weight kinds [first, end) for layers 0 .. times - 1. */
+static int plan_kinds(struct convert_job *job, size_t first, size_t end, size_t times, struct err *err)
+{
+    for (size_t layer = 0; layer < times; layer++)
+        for (size_t i = first; i < end; i++)
+            if (weight_kind_wanted(&weight_kinds[i], &job->config) &&
+                plan_tensor(job, &weight_kinds[i], layer, err) < 0)
+                return -1;
+    return 0;
+}
+
+/* Plans all tensors, layer by layer in the order of weight_kinds[]. */
+static int plan_tensors(struct convert_job *job, struct err *err)
+{
+    const size_t most = n_weight_kinds * (job->config.layers + 1);
+    job->plan = calloc(most, sizeof *job->plan);
+    job->origin = calloc(most, sizeof *job->origin);
+    if (!job->plan || !job->origin)
+        return err_set(err, "out of memory for a plan of %zu tensors", most);
+    size_t first = 0;
+    while (!weight_kind_in_layer(&weight_kinds[first]))
+        first++;
+    size_t last = first;
+    while (weight_kind_in_layer(&weight_kinds[last]))
+        last++;
+    return plan_kinds(job, 0, first, 1, err) < 0 ||
+                   plan_kinds(job, first, last, job->config.layers, err) < 0
+               ? -1
+               : plan_kinds(job, last, n_weight_kinds, 1, err);
+}
+
+/* Fails if the source has tensors that the plan does not use: they would be dropped silently. */
+static int check_unused(const struct convert_job *job, struct err *err)
+{
+    const struct source_tensor **used = calloc(job->n, sizeof(*used));
+    if (!used)
+        return err_set(err, "out of memory for a list of %zu tensors", job->n);
+    for (size_t i = 0; i < job->n; i++)
+        used[i] = job->origin[i].import.from;
+    const int rc = check_unused_tensors(&job->source, &job->family, &job->config, used, job->n, err);
+    free(used);
+    return rc;
+}
+
+static void count_transcoded(const struct convert_job *job)
+{
+    for (size_t i = 0; job->options->transcoded && i < job->n; i++) {
+        const struct bmc_plan_tensor *plan = &job->plan[i];
+        if (plan->tied_to >= 0 || !plan->source)
+            continue;
+        const enum source_type from = job->origin[i].import.from->type;
+        const struct block_type *block = &block_types[from];
+        struct transcoded_type *held = &job->options->transcoded[from];
+        held->stored = plan->dtype;
+        held->tensors++;
+        held->weights += plan->shape[0] * plan->shape[1];
+        held->source_bytes += plan->shape[0] * plan->shape[1] / block->elements * block->bytes;
+        held->stored_bytes += layout_bytes(plan->layout, plan->dtype, plan->shape[0], plan->shape[1]);
+    }
+}
+
+static int write_plan(struct convert_job *job, const char *out_path, struct hash *model_id,
+                      struct err *err)
+{
+    if (tensor_types_check(&job->options->types, &job->config, err) < 0 || plan_tensors(job, err) < 0 ||
+        (!job->synthetic && check_unused(job, err) < 0) ||
+        config_write(&job->config, &job->config_text, err) < 0)
+        return -1;
+    count_transcoded(job);
+    const struct bmc_plan plan = {
+        .config = job->config_text.data,
+        .config_bytes = job->config_text.len,
+        .tokenizer = job->tokenizer.data,
+        .tokenizer_bytes = job->tokenizer.len,
+        .chat = job->chat.data,
+        .chat_bytes = job->chat.len,
+        .tensor = job->plan,
+        .n_tensors = job->n,
+        .produce = produce,
+        .progress = report_progress,
+        .arg = job,
+    };
+    return bmc_file_write(&plan, out_path, model_id, err);
+}
+
+/* ---- sources ---- */
+
+static int build_tokenizer(const struct convert_job *job, size_t rows, struct buf *blob,
+                           struct err *err)
+{
+    const struct weight_source *source = &job->source;
+    const struct tokenizer_source texts = {
+        .folder = source->path,
+        .name = source->tokenizer_name,
+        .tokenizer_json = text_of_source(source, SOURCE_TOKENIZER),
+        .vocab_json = text_of_source(source, SOURCE_VOCAB),
+        .merges_txt = text_of_source(source, SOURCE_MERGES),
+        .tokenizer_config_json = text_of_source(source, SOURCE_TOKENIZER_CONFIG),
+        .special_tokens_map_json = text_of_source(source, SOURCE_SPECIAL_TOKENS),
+        .vocab_rows = rows,
+        .no_bos = job->options->no_bos,
+    };
+    return tokenizer_build(&texts, blob, err);
+}
+
+static int find_chat(struct convert_job *job, struct err *err)
+{
+    const struct convert_options *o = job->options;
+    const struct chat_choice choice = {o->models_dir, o->chat, o->no_bos};
+    bool unknown;
+    if (chat_of_source(&job->source, &choice, &job->config, &job->tokenizer, &job->chat, &unknown,
+                       err) < 0)
+        return -1;
+    if (o->template_unknown)
+        *o->template_unknown = unknown;
+    return 0;
+}
+
+static int open_family(struct convert_job *job, const json_t *config, struct err *err)
+{
+    const struct convert_options *o = job->options;
+    const char *name = job->source.config_name;
+    if (o->family)
+        return family_open(&job->family, o->models_dir, o->family, err);
+    const char *architecture = json_string_value(json_array_get(json_at(config, "architectures"), 0));
+    if (!architecture)
+        return err_set(err, "%s: \"architectures\" is missing, so the family is unknown; use --family",
+                       name);
+    if (family_find(&job->family, o->models_dir, architecture, err) < 0)
+        return err_prefix(err, "%s", name);
+    return 0;
+}
+
+static int configure(struct convert_job *job, struct err *err)
+{
+    const struct weight_source *source = &job->source;
+    const json_t *config = source->format->config(source, SOURCE_CONFIG);
+    const json_t *generation = source->format->config(source, SOURCE_GENERATION);
+    if (open_family(job, config, err) < 0 || family_take_names(&job->family, source, err) < 0 ||
+        family_configure(&job->family, config, source->config_name, &job->config, err) < 0)
+        return -1;
+    return eos_read(&job->config, generation, config, source->path, err);
+}
+
+int convert_folder(const char *folder, const char *out_path, const struct convert_options *options,
+                   struct hash *model_id, struct err *err)
+{
+    struct convert_job job = {.options = options};
+    int rc = -1;
+    if (weight_source_open(&job.source, folder, SOURCE_ALL, err) == 0 && configure(&job, err) == 0 &&
+        build_tokenizer(&job, job.config.vocab, &job.tokenizer, err) == 0 && find_chat(&job, err) == 0)
+        rc = write_plan(&job, out_path, model_id, err);
+    job_release(&job);
+    return rc;
+}
+
+/* Enlarges the vocabulary to the ids of the tokenizer. */
+static int grow_vocabulary(struct convert_job *job, struct err *err)
+{
+    struct tokenizer *tok = NULL;
+    if (tokenizer_open(&tok, job->tokenizer.data, job->tokenizer.len, err) < 0)
+        return -1;
+    const size_t ids = size_max(job->source.tokens, tokenizer_vocab(tok));
+    job->config.vocab = size_max(job->config.vocab, ids);
+    tokenizer_free(tok);
+    return 0;
+}
+
+/* Replaces the EOS ids of the shape by those of the tokenizer's source, if it has any. */
+static int take_eos(struct convert_job *job, struct err *err)
+{
+    const struct config shape = job->config;
+    const struct weight_source *source = &job->source;
+    if (eos_read(&job->config, source->format->config(source, SOURCE_GENERATION),
+                 source->format->config(source, SOURCE_CONFIG), source->path, err) < 0)
+        return -1;
+    if (!job->config.n_eos)
+        job->config = shape;
+    return 0;
+}
+
+static int borrow_tokenizer(struct convert_job *job, const char *path, struct err *err)
+{
+    enum { MOST_IDS = 1 << 20 }; /* limit for damaged or malicious files */
+    if (weight_source_open(&job->source, path, SOURCE_TOKENIZER_ONLY, err) < 0)
+        return -1;
+    const size_t rows = size_max(MOST_IDS, size_max(job->config.vocab, job->source.tokens));
+    if (build_tokenizer(job, rows, &job->tokenizer, err) < 0 || grow_vocabulary(job, err) < 0)
+        return -1;
+    return take_eos(job, err);
+}
+
+int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed, const char *out_path,
+                  const struct convert_options *options, struct hash *model_id, struct err *err)
+{
+    struct convert_job job = {.options = options, .synthetic = true};
+    int rc = -1;
+    if (shape_configure(options->models_dir, shape, &job.config, err) < 0)
+        goto out;
+    if (!synth_open(&job.synth, seed)) {
+        err_set(err, "out of memory for synthetic weights");
+        goto out;
+    }
+    if (tokenizer_folder) {
+        if (borrow_tokenizer(&job, tokenizer_folder, err) < 0)
+            goto out;
+    } else if (tokenizer_build_bytes(job.config.vocab, &job.tokenizer, err) < 0) {
+        goto out;
+    }
+    rc = write_plan(&job, out_path, model_id, err);
+out:
+    job_release(&job);
+    return rc;
+}

@@ -1,0 +1,44 @@
+/* Conversion to model.bmc: from a Hugging Face folder or a GGUF file, or synthetic from a shape. */
+#ifndef BMC_CONVERT_H
+#define BMC_CONVERT_H
+
+#include "format/gguf/block_types.h"
+#include "format/bmc/bmcfile.h"
+#include "model/config.h"
+#include "model/convert/tensor_types.h"
+#include "model/convert/imatrix_weights.h"
+
+/* Statistics of the source's quantised tensors that are transcoded losslessly to `stored`. */
+struct transcoded_type {
+    enum dtype stored;
+    size_t tensors, weights;
+    size_t source_bytes, stored_bytes; /* padding included */
+};
+
+struct convert_options {
+    const char *models_dir;
+    const char *family; /* .family file, or NULL: found by architecture */
+    struct tensor_types types;
+    const struct imatrix_weights *imatrix_weights; /* NULL: unweighted quantisation errors */
+    /* chat format, name or path; NULL: detected from the chat template */
+    const char *chat;
+    bool *template_unknown; /* may be NULL; set if the source's template matches no format */
+    struct transcoded_type *transcoded; /* [SOURCE_OTHER] counters, incremented; may be NULL */
+    bool no_bos;                        /* the tokenizer adds no BOS */
+    bmc_progress *progress;             /* may be NULL */
+    void *arg;
+};
+
+/* Converts `folder` to `out_path`. It is an error if weights are, or become, NaN or infinite. */
+int convert_folder(const char *folder, const char *out_path, const struct convert_options *options,
+                   struct hash *model_id, struct err *err) MUST_USE;
+
+/* Writes a synthetic model of a shape: matrices N(0, 0.02), gains 1, biases 0; element i of
+ * tensor t depends only on (seed, t, i). The tokenizer and eos ids come from `tokenizer_folder`,
+ * and the vocabulary grows to its size if needed; NULL: one token per byte. Type DTYPE_COUNT
+ * means bf16. */
+int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed, const char *out_path,
+                  const struct convert_options *options, struct hash *model_id,
+                  struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,215 @@
+/* Importing rows from a source tensor. */
+#include "model/convert/tensor_import.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/threads.h"
+
+/* ---- elements ---- */
+
+enum { CHUNK = BLOCK_MAX_ELEMENTS }; /* elements per conversion step */
+
+/* Converts n elements to f32. With step != 1, only for types with one element per block, elements
+ * are `step` apart; step 0 repeats one element. */
+static void dequantize(float *x, const struct block_type *type, const unsigned char *in, size_t step,
+                       size_t n)
+{
+    unsigned char contiguous[CHUNK * sizeof(float)];
+    if (step != 1) {
+        for (size_t i = 0; i < n; i++)
+            memcpy(contiguous + i * type->bytes, in + i * step * type->bytes, type->bytes);
+        in = contiguous;
+    }
+    type->dequantize(x, in, n / type->elements);
+}
+
+/* True if no conversion is needed. */
+static bool is_copy(const struct block_type *type, size_t step, enum dtype to)
+{
+    return step == 1 && type->elements == 1 && type->stored == to;
+}
+
+static void convert_some(const struct block_type *type, const unsigned char *in, size_t step,
+                         enum dtype to, char *out, size_t n)
+{
+    float x[CHUNK];
+    for (size_t at = 0, some; at < n; at += some) {
+        some = size_min(CHUNK, n - at);
+        dequantize(x, type, in + at / type->elements * type->bytes * step, step, some);
+        dtype_from_f32(out + at * dtype_size(to), to, x, some);
+    }
+}
+
+/* Finds whether non-finite results were already in the source or overflowed in the target type. */
+static enum import_result find_cause(const struct block_type *type, const unsigned char *in,
+                                     size_t step, size_t n)
+{
+    float x[CHUNK];
+    for (size_t at = 0, some; at < n; at += some) {
+        some = size_min(CHUNK, n - at);
+        dequantize(x, type, in + at / type->elements * type->bytes * step, step, some);
+        if (!dtype_finite(DTYPE_F32, x, some))
+            return IMPORT_BROKEN;
+    }
+    return IMPORT_TOO_LARGE;
+}
+
+/* Converts a row: copies it, transcodes it if the target is quantised, or converts it via f32. */
+static enum import_result convert_row(const struct block_type *type, const unsigned char *in,
+                                      size_t step, enum dtype to, void *out, size_t n)
+{
+    if (is_copy(type, step, to))
+        memcpy(out, in, n * type->bytes);
+    else if (dtype_is_quantized(to))
+        block_transcode((enum source_type)(type - block_types), out, in, n);
+    else
+        convert_some(type, in, step, to, out, n);
+    return dtype_finite(to, out, n) ? IMPORT_FINITE : find_cause(type, in, step, n);
+}
+
+/* ---- rows ---- */
+
+/* The source row, or column if transposed, that an output row is read from. */
+static size_t source_row(const struct tensor_import *import, size_t row)
+{
+    if (import->rope_dim) {
+        const size_t in_head = row % import->head_dim, half = import->rope_dim / 2;
+        if (in_head < import->rope_dim)
+            row += 2 * (in_head % half) + (in_head >= half) - in_head;
+    }
+    return row / import->group * import->group_from + import->first + row % import->group;
+}
+
+enum { CHUNK_ELEMENTS = 1 << 16 };
+
+struct conversion {
+    const struct tensor_import *import;
+    size_t first_row, rows, chunk_rows; /* rows per task */
+    enum dtype to;
+    unsigned char *out;
+    atomic_bool found[IMPORT_BROKEN + 1];
+};
+
+static void add_one(unsigned char *at)
+{
+    float x;
+    memcpy(&x, at, sizeof x);
+    x += 1;
+    memcpy(at, &x, sizeof x);
+}
+
+static void convert_chunk(void *arg, size_t index)
+{
+    struct conversion *c = arg;
+    const struct tensor_import *p = c->import;
+    const struct block_type *type = &block_types[p->from->type];
+    const size_t end = size_min(c->rows, (index + 1) * c->chunk_rows);
+    for (size_t i = index * c->chunk_rows; i < end; i++) {
+        const size_t at = source_row(p, c->first_row + i) * p->row_step;
+        const unsigned char *in = p->from->data + at / type->elements * type->bytes;
+        unsigned char *out = c->out + i * dtype_row_bytes(c->to, p->columns);
+        atomic_store(&c->found[convert_row(type, in, p->column_step, c->to, out, p->columns)], true);
+        if (p->plus_one)
+            add_one(out);
+    }
+}
+
+enum import_result tensor_import_rows(const struct tensor_import *import, size_t first_row, size_t rows,
+                                      enum dtype to, void *out)
+{
+    const size_t chunk_rows = size_max(1, CHUNK_ELEMENTS / import->columns);
+    struct conversion c = {import, first_row, rows, chunk_rows, to, out, {false}};
+    parallel_for(div_up(rows, chunk_rows), 4 * rows * import->columns, convert_chunk, &c);
+    return c.found[IMPORT_BROKEN]      ? IMPORT_BROKEN
+           : c.found[IMPORT_TOO_LARGE] ? IMPORT_TOO_LARGE
+                                       : IMPORT_FINITE;
+}
+
+/* ---- planning ---- */
+
+static int check_shape(const struct source_tensor *from, bool vector, size_t rows, size_t columns,
+                       const char *name, struct err *err)
+{
+    if (from->type == SOURCE_OTHER)
+        return err_set(
+            err,
+            "%s: tensor \"%s\" is of type %s, only F32, F16 and BF16 are supported; save the model in "
+            "one of these (in PyTorch: model.float())",
+            name, from->name, from->type_name);
+    if (columns % block_types[from->type].elements)
+        return err_set(err,
+                       "%s: tensor \"%s\" is %s: rows of %zu are not a multiple of its block size %zu",
+                       name, from->name, from->type_name, columns, block_types[from->type].elements);
+    if (from->n_dims != (vector ? 1 : 2) || from->dim[0] != rows ||
+        (!vector && from->dim[1] != columns))
+        return err_set(err,
+                       "%s: tensor \"%s\" has shape [%zu][%zu], its configuration needs [%zu][%zu]",
+                       name, from->name, from->n_dims ? from->dim[0] : 0,
+                       from->n_dims > 1 ? from->dim[1] : 1, rows, columns);
+    return 0;
+}
+
+/* Locates the kind's rows in a fused tensor; returns the number of rows of the tensor. */
+static size_t plan_parts(struct tensor_import *import, const struct tensor_transform *transform,
+                         const struct weight_kind *kind, const struct config *config)
+{
+    size_t all = 0, before = 0;
+    for (size_t i = 0; i < transform->n_parts; i++) {
+        if (transform->parts[i] == kind)
+            before = all;
+        all += config_dim(config, transform->parts[i]->out);
+    }
+    const size_t own = config_dim(config, kind->out), often = transform->turns ? transform->turns : 1;
+    const size_t turns = transform->by_head ? config->kv_heads : often;
+    if (transform->n_parts == 0)
+        all = own;
+    import->group = own / turns;
+    import->group_from = all / turns;
+    import->first = before / turns;
+    return all;
+}
+
+/* True if each part of a fused tensor splits evenly into `turns`, between heads. */
+static bool turns_come_out(const struct tensor_transform *transform, const struct config *config)
+{
+    for (size_t i = 0; transform->turns && i < transform->n_parts; i++) {
+        const enum dim out = transform->parts[i]->out;
+        const size_t whole = out == DIM_Q || out == DIM_KV ? config->head_dim : 1;
+        if (config_dim(config, out) / whole % transform->turns)
+            return false;
+    }
+    return true;
+}
+
+int tensor_import_plan(struct tensor_import *import, const struct source_tensor *from,
+                       const struct tensor_transform *transform, const struct weight_kind *kind,
+                       const struct config *config, const char *name, struct err *err)
+{
+    const size_t columns = config_dim(config, kind->in);
+    *import = (struct tensor_import){.from = from, .columns = columns, .plus_one = transform->plus_one};
+    const size_t rows = plan_parts(import, transform, kind, config);
+    import->row_step = transform->transposed ? 1 : columns;
+    import->column_step = transform->transposed ? rows : 1;
+    if (from->strided) {
+        import->row_step = from->stride[transform->transposed];
+        import->column_step = from->stride[!transform->transposed];
+    }
+    if (!turns_come_out(transform, config))
+        return err_set(err, "%s: the parts of tensor \"%s\" cannot be split evenly into %zu turns",
+                       name, from->name, transform->turns);
+    /* config_read() has checked the rotary sizes */
+    if (transform->interleaved && config->position != POSITION_ROPE)
+        return err_set(err,
+                       "%s: tensor \"%s\" is marked interleaved, but the model has no rotary positions",
+                       name, from->name);
+    if (transform->interleaved) {
+        import->head_dim = config->head_dim;
+        import->rope_dim = config_rope_dim(config);
+    }
+    if (transform->transposed && from->type != SOURCE_OTHER && block_types[from->type].elements > 1)
+        return err_set(err, "%s: tensor \"%s\" is of block type %s, which cannot be transposed", name,
+                       from->name, from->type_name);
+    return transform->transposed ? check_shape(from, false, columns, rows, name, err)
+                                 : check_shape(from, kind->in == DIM_NONE, rows, columns, name, err);
+}

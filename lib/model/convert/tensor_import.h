@@ -1,0 +1,37 @@
+/* Locates, transposes, reorders and converts rows of a weight kind in a source tensor. */
+#ifndef BMC_TENSOR_IMPORT_H
+#define BMC_TENSOR_IMPORT_H
+
+#include "format/source.h"
+#include "model/convert/tensor_transform.h"
+
+/* Result of converting values, in ascending order of severity. */
+enum import_result {
+    IMPORT_FINITE,
+    IMPORT_TOO_LARGE, /* finite in the source, overflows the target type */
+    IMPORT_BROKEN,    /* NaN or infinite in the source */
+};
+
+struct tensor_import {
+    const struct source_tensor *from; /* NULL: none */
+    size_t columns;                   /* elements per output row */
+    size_t row_step, column_step;     /* strides in the source, in elements */
+    /* output row r is source row r / group * group_from + first + r % group */
+    size_t group, group_from, first;
+    size_t head_dim, rope_dim; /* set where rotary pairs are adjacent; else 0 */
+    bool plus_one;             /* add 1 (norm gains) */
+};
+
+/* Checks that a source tensor fits its transform and the configuration, and prepares the import.
+ * `name` is the source's name in errors. */
+int tensor_import_plan(struct tensor_import *import, const struct source_tensor *from,
+                       const struct tensor_transform *transform, const struct weight_kind *kind,
+                       const struct config *config, const char *name, struct err *err) MUST_USE;
+
+/* Converts output rows [first_row, first_row + rows) to `out` [rows][columns]; returns the worst
+ * result of all elements. `to` may be quantised only if it is the type that the source's blocks
+ * are transcoded to. */
+enum import_result tensor_import_rows(const struct tensor_import *import, size_t first_row, size_t rows,
+                                      enum dtype to, void *out);
+
+#endif

@@ -1,0 +1,97 @@
+/* Parsing tensor transforms. */
+#include "model/convert/tensor_transform.h"
+
+#include "base/number.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct transform_reader {
+    char *const *word;
+    size_t n;
+};
+
+static bool take(struct transform_reader *r, const char *word)
+{
+    if (r->n == 0 || strcmp(*r->word, word) != 0)
+        return false;
+    r->word++;
+    r->n--;
+    return true;
+}
+
+/* The kind beside `kind` that holds `part`: for "layer.q.weight" and "k", "layer.k.weight". */
+static const struct weight_kind *sibling(const struct weight_kind *kind, const char *part)
+{
+    const char *suffix = strrchr(kind->name, '.');
+    const char *prefix = weight_kind_in_layer(kind) ? "layer." : "";
+    char name[WEIGHT_NAME_SIZE];
+    const int len = snprintf(name, sizeof name, "%s%s%s", prefix, part, suffix);
+    return len < WEIGHT_NAME_SIZE ? weight_kind_find(name) : NULL;
+}
+
+static bool has_part(const struct tensor_transform *transform, const struct weight_kind *kind)
+{
+    for (size_t i = 0; i < transform->n_parts; i++)
+        if (transform->parts[i] == kind)
+            return true;
+    return false;
+}
+
+/* Parses "q of q,k,v": the part that `kind` is, and the parts of the fused tensor in order. */
+static bool read_part(struct transform_reader *r, struct tensor_transform *transform,
+                      const struct weight_kind *kind)
+{
+    if (r->n < 3 || sibling(kind, r->word[0]) != kind || strcmp(r->word[1], "of") != 0)
+        return false;
+    for (char *rest = r->word[2], *name; (name = strsep(&rest, ","));) {
+        const struct weight_kind *part = sibling(kind, name);
+        if (!part || part->in != kind->in || has_part(transform, part) ||
+            transform->n_parts == TRANSFORM_PARTS)
+            return false;
+        transform->parts[transform->n_parts++] = part;
+    }
+    r->word += 3;
+    r->n -= 3;
+    return transform->n_parts > 1 && has_part(transform, kind);
+}
+
+static bool of_heads(const struct weight_kind *kind)
+{
+    return kind->out == DIM_Q || kind->out == DIM_KV;
+}
+
+static bool rotates(const struct weight_kind *kind)
+{
+    return of_heads(kind) && !strstr(kind->name, ".v.");
+}
+
+/* Parses "turns 4". */
+static bool read_turns(struct transform_reader *r, struct tensor_transform *transform)
+{
+    if (r->n == 0 || !parse_size(*r->word, &transform->turns) || transform->turns == 0)
+        return false;
+    r->word++;
+    r->n--;
+    return true;
+}
+
+bool tensor_transform_parse(struct tensor_transform *transform, const struct weight_kind *kind,
+                            char *const *word, size_t n)
+{
+    struct transform_reader r = {word, n};
+    *transform = (struct tensor_transform){.transposed = take(&r, "transposed")};
+    if (transform->transposed && kind->in == DIM_NONE)
+        return false;
+    if (take(&r, "part") && !read_part(&r, transform, kind))
+        return false;
+    transform->by_head = transform->n_parts && take(&r, "by_head");
+    if (transform->n_parts && !transform->by_head && take(&r, "turns") && !read_turns(&r, transform))
+        return false;
+    for (size_t i = 0; transform->by_head && i < transform->n_parts; i++)
+        if (!of_heads(transform->parts[i]))
+            return false;
+    transform->interleaved = rotates(kind) && take(&r, "interleaved");
+    transform->plus_one = kind->fill == FILL_ONE && take(&r, "plus_one");
+    return r.n == 0;
+}

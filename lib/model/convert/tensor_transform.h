@@ -1,0 +1,25 @@
+/* How a weight is extracted from a source tensor: the words after the name in a `tensor` line of
+ * bmc-family(5). */
+#ifndef BMC_TENSOR_TRANSFORM_H
+#define BMC_TENSOR_TRANSFORM_H
+
+#include "model/weight_kinds.h"
+
+enum { TRANSFORM_PARTS = 4 };
+
+struct tensor_transform {
+    bool transposed;                                  /* source rows are output columns */
+    const struct weight_kind *parts[TRANSFORM_PARTS]; /* fused tensor: the kinds in it, in order */
+    size_t n_parts;                                   /* 0: not fused */
+    bool by_head;                                     /* parts alternate for each KV head */
+    size_t turns;     /* parts alternate so many times; 0, without by_head: parts are contiguous */
+    bool interleaved; /* rotary pairs are adjacent instead of half a head apart */
+    bool plus_one;    /* the source stores gains minus 1 */
+};
+
+/* Parses "[transposed] [part NAME of NAME,.. [by_head | turns N]] [interleaved] [plus_one]";
+ * false on a syntax error or if it does not apply to this kind. */
+bool tensor_transform_parse(struct tensor_transform *transform, const struct weight_kind *kind,
+                            char *const *word, size_t n);
+
+#endif

@@ -1,0 +1,32 @@
+/* The type of each tensor of a conversion. */
+#ifndef BMC_TENSOR_TYPES_H
+#define BMC_TENSOR_TYPES_H
+
+#include "base/err.h"
+#include "model/weight_kinds.h"
+
+/* Options of types; DTYPE_COUNT stands for the type in the source. */
+struct tensor_types {
+    enum dtype type;
+    bool leave_output_tensor; /* the LM head (or tied embedding) keeps the source's type */
+    char *const *tensor_type; /* [n_tensor_types] "PATTERN=TYPE"; the last match wins */
+    size_t n_tensor_types;
+};
+
+/* The i-th type that tensors can be converted to, and its name; the first is DTYPE_COUNT,
+ * "auto". The name is NULL after the last. */
+enum dtype importable_type(size_t i);
+const char *importable_type_name(size_t i);
+
+/* Parses "PATTERN=TYPE"; false on a syntax error or an unsupported type. */
+bool tensor_types_parse(const char *text, char pattern[WEIGHT_NAME_SIZE], enum dtype *type);
+
+/* Checks that every pattern matches a matrix. */
+int tensor_types_check(const struct tensor_types *types, const struct config *config,
+                       struct err *err) MUST_USE;
+
+/* Chooses the type of a tensor whose type in the source is `from`. Vectors are f32. */
+enum dtype tensor_types_choose(const struct tensor_types *types, const struct config *config,
+                               const struct weight_kind *kind, const char *name, enum dtype from);
+
+#endif

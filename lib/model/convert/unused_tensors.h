@@ -1,0 +1,13 @@
+/* Detects source tensors that a conversion would drop: the configuration may not fit the model. */
+#ifndef BMC_UNUSED_TENSORS_H
+#define BMC_UNUSED_TENSORS_H
+
+#include "model/family/family.h"
+
+/* Fails if the source has tensors that are neither in `used` nor known to hold no weights.
+ * `used` may contain NULL; it is sorted in place. */
+int check_unused_tensors(const struct weight_source *source, const struct family *family,
+                         const struct config *config, const struct source_tensor **used, size_t n,
+                         struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,257 @@
+/* Family files: parsing, inheritance (`like`), and search by architecture. */
+#include "model/family/family.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/unsupported_archs.h"
+#include "model/family/family_words.h"
+
+enum { PATH_SIZE = 4096 + 300 };
+
+/* Parses "KIND NAME [TRANSFORM]", the value of a `tensor` line. */
+static int add_tensor(struct family *family, const struct family_line *line, struct err *err)
+{
+    struct words w;
+    if (!words_split(&w, line->entry->value) || w.n < 2 || strlen(w.word[1]) >= TENSOR_NAME_SIZE)
+        return family_bad_line(line, err);
+    const struct weight_kind *kind = weight_kind_find(w.word[0]);
+    if (!kind)
+        return err_set(err, "%s: line %d: unknown weight kind \"%s\"; bmc-model(5) lists them",
+                       line->file, line->entry->line, w.word[0]);
+    if (mem_grow(&family->tensor, &family->cap_tensors, family->n_tensors, sizeof *family->tensor,
+                 err) < 0)
+        return -1;
+    struct tensor_line *tensor = &family->tensor[family->n_tensors++];
+    tensor->kind = kind;
+    strcpy(tensor->pattern, w.word[1]);
+    return tensor_transform_parse(&tensor->transform, kind, w.word + 2, w.n - 2)
+               ? 0
+               : family_bad_line(line, err);
+}
+
+/* The keywords of lines. */
+static const struct {
+    const char *key;
+    bool passed_on; /* inherited by families that are `like` this one */
+    /* a line replaces inherited lines with the same first word; false: all with its keyword */
+    bool by_value;
+    int (*add)(struct family *family, const struct family_line *line, struct err *err);
+} kinds[] = {
+    {"family", false, false, NULL},
+    {"architecture", false, false, NULL},
+    {"like", false, false, NULL},
+    {"config", true, true, NULL}, /* applied in family_config.c, like `let` and `require` */
+    {"let", true, true, NULL},
+    {"require", true, true, NULL},
+    {"tensor", true, true, add_tensor},
+    {"optional_prefix", true, false, NULL},
+};
+
+static size_t kind_of(const struct conf_entry *entry)
+{
+    size_t kind = 0;
+    while (kind < ARRAY_LEN(kinds) && strcmp(kinds[kind].key, entry->key) != 0)
+        kind++;
+    return kind;
+}
+
+static int check_lines(const struct conf *conf, struct err *err)
+{
+    for (size_t i = 0; i < conf->n_entries; i++)
+        if (kind_of(&conf->entry[i]) == ARRAY_LEN(kinds))
+            return err_set(err, "%s: line %d: unknown keyword \"%s\"; see bmc-family(5)", conf->name,
+                           conf->entry[i].line, conf->entry[i].key);
+    if (!conf_get(conf, "family") || !conf_get(conf, "architecture"))
+        return err_set(err, "%s: a \"family\" or \"architecture\" line is missing", conf->name);
+    return 0;
+}
+
+/* True if line `a` replaces the inherited line `b`. */
+static bool same_subject(const struct conf_entry *a, const struct conf_entry *b)
+{
+    const size_t kind = kind_of(a), len = strcspn(a->value, " \t");
+    return kind == kind_of(b) && (!kinds[kind].by_value || (len == strcspn(b->value, " \t") &&
+                                                            memcmp(a->value, b->value, len) == 0));
+}
+
+static bool replaced(const struct family *family, const struct conf_entry *entry)
+{
+    for (size_t i = 0; i < family->conf.n_entries; i++)
+        if (same_subject(&family->conf.entry[i], entry))
+            return true;
+    return false;
+}
+
+static int open_base(struct family *family, const char *models_dir, struct err *err)
+{
+    const char *file = family->conf.name, *name = conf_get(&family->conf, "like");
+    char path[PATH_SIZE];
+    if (!name)
+        return 0;
+    if (!*name || strchr(name, '/') || strlen(name) >= WORD_SIZE)
+        return err_set(err, "%s: \"like\" needs the name of a family, found \"%.64s\"", file, name);
+    snprintf(path, sizeof path, "%s/families/%s.family", models_dir, name);
+    if (conf_open(&family->base, path, err) < 0 || check_lines(&family->base, err) < 0)
+        return err_prefix(err, "%s: is like %s", file, name);
+    if (conf_get(&family->base, "like"))
+        return err_set(err, "%s: is like %s, which itself is like %s; inherit from that one", file,
+                       name, conf_get(&family->base, "like"));
+    return 0;
+}
+
+static int add_line(struct family *family, const struct conf *conf, const struct conf_entry *entry,
+                    struct err *err)
+{
+    const struct family_line line = {conf->name, entry};
+    if (mem_grow(&family->line, &family->cap_lines, family->n_lines, sizeof line, err) < 0)
+        return -1;
+    family->line[family->n_lines++] = line;
+    const size_t kind = kind_of(entry);
+    return kinds[kind].add ? kinds[kind].add(family, &line, err) : 0;
+}
+
+/* Collects the lines in effect: inherited ones first. */
+static int add_lines(struct family *family, const char *models_dir, struct err *err)
+{
+    if (open_base(family, models_dir, err) < 0)
+        return -1;
+    for (size_t i = 0; i < family->base.n_entries; i++) {
+        const struct conf_entry *entry = &family->base.entry[i];
+        if (kinds[kind_of(entry)].passed_on && !replaced(family, entry) &&
+            add_line(family, &family->base, entry, err) < 0)
+            return -1;
+    }
+    for (size_t i = 0; i < family->conf.n_entries; i++)
+        if (add_line(family, &family->conf, &family->conf.entry[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+/* Continues after opening or parsing family->conf with result rc. */
+static int complete(struct family *family, int rc, const char *models_dir, struct err *err)
+{
+    if (rc == 0 && check_lines(&family->conf, err) == 0 && add_lines(family, models_dir, err) == 0)
+        return 0;
+    family_release(family);
+    return -1;
+}
+
+int family_open(struct family *family, const char *models_dir, const char *path, struct err *err)
+{
+    *family = (struct family){0};
+    return complete(family, conf_open(&family->conf, path, err), models_dir, err);
+}
+
+int family_parse(struct family *family, const char *models_dir, const char *text, size_t size,
+                 const char *name, struct err *err)
+{
+    *family = (struct family){0};
+    return complete(family, conf_parse(&family->conf, text, size, name, err), models_dir, err);
+}
+
+void family_release(struct family *family)
+{
+    conf_release(&family->conf);
+    conf_release(&family->base);
+    free(family->line);
+    free(family->tensor);
+    *family = (struct family){0};
+}
+
+static bool lists_architecture(const struct conf *conf, const char *architecture)
+{
+    for (size_t i = 0; i < conf->n_entries; i++)
+        if (strcmp(conf->entry[i].key, "architecture") == 0 &&
+            strcmp(conf->entry[i].value, architecture) == 0)
+            return true;
+    return false;
+}
+
+static int is_family_file(const struct dirent *entry)
+{
+    const char *suffix = strrchr(entry->d_name, '.');
+    return suffix && suffix != entry->d_name && strcmp(suffix, ".family") == 0;
+}
+
+/* Opens the family if it lists the architecture; else appends its name to `known`, returns 1. */
+static int try_file(struct family *family, const char *models_dir, const char *path,
+                    const char *architecture, char known[256], struct err *err)
+{
+    struct conf conf;
+    int rc = conf_open(&conf, path, err);
+    if (rc < 0)
+        return -1;
+    rc = check_lines(&conf, err);
+    if (rc == 0 && lists_architecture(&conf, architecture)) {
+        rc = family_open(family, models_dir, path, err);
+    } else if (rc == 0) {
+        const size_t used = strlen(known);
+        snprintf(known + used, 256 - used, "%s%s", used ? ", " : "", conf_get(&conf, "family"));
+        rc = 1;
+    }
+    conf_release(&conf);
+    return rc;
+}
+
+int family_find(struct family *family, const char *models_dir, const char *architecture,
+                struct err *err)
+{
+    char path[PATH_SIZE], known[256] = "";
+    snprintf(path, sizeof path, "%s/families", models_dir);
+    struct dirent **files = NULL;
+    const int n = scandir(path, &files, is_family_file, alphasort);
+    if (n < 0)
+        return err_errno(err, "%s: cannot list the model families", path);
+    int rc = 1;
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/families/%s", models_dir, files[i]->d_name);
+        if (rc == 1)
+            rc = try_file(family, models_dir, path, architecture, known, err);
+        free(files[i]);
+    }
+    free(files);
+    const char *reason = unsupported_arch(architecture);
+    if (rc == 1 && reason)
+        return err_set(err, "architecture \"%.80s\" is %s", architecture, reason);
+    if (rc == 1)
+        return err_set(
+            err,
+            "architecture \"%.80s\" is unknown; families in %s are %s; to add one, write a family file",
+            architecture, models_dir, *known ? known : "none");
+    return rc;
+}
+
+static void fill_pattern(const char *pattern, size_t layer, char *name, size_t size)
+{
+    const char *mark = strchr(pattern, '%');
+    if (mark)
+        snprintf(name, size, "%.*s%zu%s", (int)(mark - pattern), pattern, layer, mark + 1);
+    else
+        snprintf(name, size, "%s", pattern);
+}
+
+const struct tensor_transform *family_tensor(const struct family *family,
+                                             const struct weight_kind *kind, size_t layer, size_t nth,
+                                             char name[TENSOR_NAME_SIZE])
+{
+    const char *prefix = conf_get(&family->conf, "optional_prefix");
+    if (!prefix && family->base.n_entries)
+        prefix = conf_get(&family->base, "optional_prefix");
+    const size_t prefix_len = prefix ? strlen(prefix) : 0;
+    for (size_t i = 0; i < family->n_tensors; i++) {
+        const struct tensor_line *tensor = &family->tensor[i];
+        if (tensor->kind != kind)
+            continue;
+        fill_pattern(tensor->pattern, layer, name, TENSOR_NAME_SIZE);
+        if (nth-- == 0)
+            return &tensor->transform;
+        if (prefix_len && strncmp(name, prefix, prefix_len) == 0 && nth-- == 0) {
+            memmove(name, name + prefix_len, strlen(name + prefix_len) + 1);
+            return &tensor->transform;
+        }
+    }
+    return NULL;
+}

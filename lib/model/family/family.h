@@ -1,0 +1,73 @@
+/* A model family as data: models.d/families/NAME.family, described in bmc-family(5). It maps
+ * config.json to struct config, and weight kinds to names and layouts of the source's tensors. */
+#ifndef BMC_FAMILY_H
+#define BMC_FAMILY_H
+
+#include "base/conf.h"
+#include "base/json.h"
+#include "format/source.h"
+#include "model/config.h"
+#include "model/convert/tensor_transform.h"
+
+enum { TENSOR_NAME_SIZE = 256 };
+
+/* A line of the file, or an inherited one. */
+struct family_line {
+    const char *file; /* for errors */
+    const struct conf_entry *entry;
+};
+
+struct tensor_line {
+    const struct weight_kind *kind;
+    char pattern[TENSOR_NAME_SIZE]; /* % stands for the layer number */
+    struct tensor_transform transform;
+};
+
+struct family {
+    struct conf conf, base;   /* the file; the file it inherits from */
+    struct family_line *line; /* lines in effect */
+    size_t n_lines, cap_lines;
+    struct tensor_line *tensor;
+    size_t n_tensors, cap_tensors;
+};
+
+/* Opens a family file; the family named by `like` is searched in `models_dir`/families. */
+int family_open(struct family *family, const char *models_dir, const char *path,
+                struct err *err) MUST_USE;
+
+/* family_open() for a file in memory; `name` is used in errors. */
+int family_parse(struct family *family, const char *models_dir, const char *text, size_t size,
+                 const char *name, struct err *err) MUST_USE;
+
+/* Finds the family in `models_dir`/families that lists `architecture`; the error lists all
+ * families. */
+int family_find(struct family *family, const char *models_dir, const char *architecture,
+                struct err *err) MUST_USE;
+void family_release(struct family *family);
+
+/* Applies the family's lines to a config.json, called `name` in errors. Does not set eos ids. */
+int family_configure(const struct family *family, const json_t *json, const char *name,
+                     struct config *config, struct err *err) MUST_USE;
+
+/* Applies the family's defaults, then the lines of a shape file. */
+int family_configure_shape(const struct family *family, const struct conf *shape, struct config *config,
+                           struct err *err) MUST_USE;
+
+/* Replaces the family's `tensor` lines by the source's own tensor names, if it has them (GGUF). */
+int family_take_names(struct family *family, const struct weight_source *source,
+                      struct err *err) MUST_USE;
+
+/* Name and transform of the nth source tensor that may have a weight kind; NULL: there is none. */
+const struct tensor_transform *family_tensor(const struct family *family,
+                                             const struct weight_kind *kind, size_t layer, size_t nth,
+                                             char name[TENSOR_NAME_SIZE]);
+
+/* The path of a shape: MODELS_DIR/shapes/NAME.shape, or `shape` itself if it contains a slash or
+ * ends in ".shape". */
+void shape_path(const char *models_dir, const char *shape, char *path, size_t size);
+
+/* Reads a shape file and applies its family. */
+int shape_configure(const char *models_dir, const char *shape, struct config *config,
+                    struct err *err) MUST_USE;
+
+#endif

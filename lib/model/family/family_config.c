@@ -1,0 +1,300 @@
+/* Applies the lines of a family to config.json or to a shape file. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "model/family/family_words.h"
+
+/* Keys and values of a configuration while lines are applied; later lines win. */
+struct config_draft {
+    json_t *values;
+    const struct family *family;
+    const char *name;
+};
+
+enum { VALUE_SIZE = 8192 };
+
+/* Formats a JSON scalar; false for null, lists and objects. */
+static bool scalar_text(const json_t *value, char *text, size_t size)
+{
+    if (json_is_integer(value))
+        snprintf(text, size, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value) && size >= NUMBER_TEXT_SIZE)
+        number_text(json_real_value(value), text);
+    else if (json_is_boolean(value))
+        snprintf(text, size, "%s", json_is_true(value) ? "true" : "false");
+    else if (json_is_string(value) && strlen(json_string_value(value)) < size)
+        snprintf(text, size, "%s", json_string_value(value));
+    else
+        return false;
+    return text[strcspn(text, "\n")] == 0;
+}
+
+/* Formats a JSON scalar or a list of numbers, separated by blanks. */
+static bool value_text(const json_t *value, char *text, size_t size)
+{
+    if (!json_is_array(value))
+        return scalar_text(value, text, size);
+    size_t used = 0;
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *number = json_array_get(value, i);
+        if (!json_is_number(number) || size - used < 64)
+            return false;
+        used += (size_t)snprintf(text + used, size - used, "%s%.17g", i ? " " : "",
+                                 json_number_value(number));
+    }
+    return used > 0;
+}
+
+/* Finds the value at the first of the paths "a.b,c" that exists. */
+static bool look_up(const json_t *json, const char *paths, char *text, size_t size)
+{
+    char path[WORD_SIZE];
+    while (json && *paths) {
+        const size_t len = strcspn(paths, ",");
+        if (len < sizeof path) {
+            memcpy(path, paths, len);
+            path[len] = 0;
+            if (value_text(json_at(json, path), text, size))
+                return true;
+        }
+        paths += len + (paths[len] == ',');
+    }
+    return false;
+}
+
+static int set(struct config_draft *draft, const char *key, const char *value, struct err *err)
+{
+    if (json_object_set_new(draft->values, key, json_string(value)) < 0)
+        return err_set(err, "%s: the value of %s is not valid text", draft->name, key);
+    return 0;
+}
+
+/* Applies "KEY is VALUE [if PATH WANTED]" or "KEY from PATHS [default VALUE]"; in a `let` line,
+ * KEY is a variable. */
+static int apply_config(struct config_draft *draft, const struct family_line *line, const json_t *json,
+                        struct err *err)
+{
+    struct words w;
+    char found[VALUE_SIZE];
+    if (!words_split(&w, line->entry->value) || w.n < 3)
+        return family_bad_line(line, err);
+    const char *key = w.word[0], *value = w.word[2];
+    if (config_has_key(key) == (strcmp(line->entry->key, "let") == 0))
+        return family_bad_line(line, err);
+    if (strcmp(w.word[1], "is") == 0) {
+        if (w.n == 3)
+            return set(draft, key, value, err);
+        if (w.n != 6 || strcmp(w.word[3], "if") != 0)
+            return family_bad_line(line, err);
+        if (look_up(json, w.word[4], found, sizeof found) && strcmp(found, w.word[5]) == 0)
+            return set(draft, key, value, err);
+        return 0;
+    }
+    if (strcmp(w.word[1], "from") != 0 ||
+        !(w.n == 3 || (w.n == 5 && strcmp(w.word[3], "default") == 0)))
+        return family_bad_line(line, err);
+    if (look_up(json, w.word[2], found, sizeof found))
+        return set(draft, key, found, err);
+    if (w.n == 5)
+        return set(draft, key, w.word[4], err);
+    return json ? err_set(err, "%s: \"%s\" is missing", draft->name, w.word[2]) : 0;
+}
+
+/* Checks "PATH is VALUE[,VALUE]": a value at PATH, if there is one, must be one of these. */
+static int apply_require(struct config_draft *draft, const struct family_line *line, const json_t *json,
+                         struct err *err)
+{
+    struct words w;
+    char found[VALUE_SIZE], handled[WORD_SIZE];
+    if (!words_split(&w, line->entry->value) || w.n != 3 || strcmp(w.word[1], "is") != 0)
+        return family_bad_line(line, err);
+    snprintf(handled, sizeof handled, "%s", w.word[2]); /* strsep() modifies it */
+    if (!look_up(json, w.word[0], found, sizeof found))
+        return 0;
+    for (char *rest = w.word[2], *wanted; (wanted = strsep(&rest, ","));)
+        if (strcmp(wanted, found) == 0)
+            return 0;
+    return err_set(err, "%s: \"%s\" is %.80s, but the %s family supports only %s", draft->name,
+                   w.word[0], found, conf_get(&draft->family->conf, "family"), handled);
+}
+
+/* The value of a name or number in an expression; NULL: undefined, or not resolved yet. */
+static const char *operand(const struct config_draft *draft, const char *name)
+{
+    const char *text = json_string_value(json_object_get(draft->values, name));
+    double number;
+    if (!text && parse_double(name, &number))
+        return name;
+    return text && *text != '@' ? text : NULL;
+}
+
+/* Computes first OP second. */
+static int calculate(const char *name, const char *key, const char *first, char op, const char *second,
+                     char result[64], struct err *err)
+{
+    size_t whole, by;
+    double a, b;
+    if (!parse_double(first, &a) || !parse_double(second, &b))
+        return err_set(err, "%s: %s: \"%.32s %c %.32s\" needs two numbers", name, key, first, op,
+                       second);
+    if (op == '^') {
+        snprintf(result, 64, "%.17g", pow(a, b));
+    } else if (op == '*') {
+        snprintf(result, 64, "%.0f", floor(a * b));
+    } else {
+        if (!parse_size(first, &whole) || !parse_size(second, &by) || by == 0 || whole % by)
+            return err_set(err, "%s: %s: %s is not a multiple of %s", name, key, first, second);
+        snprintf(result, 64, "%zu", whole / by);
+    }
+    return 0;
+}
+
+/* Evaluates "@A", "@A/B", "@A*B" and "@A^B" once their operands are known. */
+static int resolve_one(struct config_draft *draft, const char *key, const char *text, struct err *err)
+{
+    char name[WORD_SIZE], result[64];
+    if (*text != '@' || strlen(text) >= sizeof name)
+        return 0;
+    strcpy(name, text + 1);
+    char *second = name + strcspn(name, "/*^");
+    const char op = *second;
+    if (op)
+        *second++ = 0;
+    const char *a = operand(draft, name), *b = op ? operand(draft, second) : "";
+    if (!a || !b)
+        return 0;
+    if (!op)
+        return set(draft, key, a, err);
+    if (calculate(draft->name, key, a, op, b, result, err) < 0)
+        return -1;
+    return set(draft, key, result, err);
+}
+
+static int resolve(struct config_draft *draft, struct err *err)
+{
+    const char *key;
+    json_t *value;
+    for (int pass = 0; pass < 4; pass++) {
+        json_object_foreach(draft->values, key, value)
+        {
+            if (resolve_one(draft, key, json_string_value(value), err) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+static int apply_lines(struct config_draft *draft, const json_t *json, struct err *err)
+{
+    for (size_t i = 0; i < draft->family->n_lines; i++) {
+        const struct family_line *line = &draft->family->line[i];
+        const bool value =
+            strcmp(line->entry->key, "config") == 0 || strcmp(line->entry->key, "let") == 0;
+        if (value && apply_config(draft, line, json, err) < 0)
+            return -1;
+        if (strcmp(line->entry->key, "require") == 0 && apply_require(draft, line, json, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Converts the draft to text and parses it as a configuration. */
+static int finish(struct config_draft *draft, struct config *config, const struct buf *extra,
+                  struct err *err)
+{
+    struct buf text = {0};
+    struct conf conf = {0};
+    const char *key;
+    json_t *value;
+    int rc = -1;
+    if (resolve(draft, err) < 0 ||
+        buf_addf(&text, err, "family %s\n", conf_get(&draft->family->conf, "family")) < 0)
+        goto out;
+    json_object_foreach(draft->values, key, value)
+    {
+        if (config_has_key(key) && buf_addf(&text, err, "%s %s\n", key, json_string_value(value)) < 0)
+            goto out;
+    }
+    if (extra->len && buf_add(&text, extra->data, extra->len, err) < 0)
+        goto out;
+    if (conf_parse(&conf, text.data, text.len, draft->name, err) < 0)
+        goto out;
+    rc = config_read(config, &conf, err);
+out:
+    conf_release(&conf);
+    buf_release(&text);
+    return rc;
+}
+
+/* Fails unless a list "layer_types" agrees with the family's sliding windows. */
+static int check_layer_types(const json_t *json, const char *name, const struct config *config,
+                             struct err *err)
+{
+    const json_t *types = json_at(json, "layer_types");
+    const size_t n = json_array_size(types);
+    if (!json_is_array(types))
+        return 0;
+    if (n != config->layers)
+        return err_set(err, "%s: \"layer_types\" has %zu entries for %zu layers", name, n,
+                       config->layers);
+    for (size_t i = 0; i < n; i++) {
+        const char *wanted = config_window(config, i) ? "sliding_attention" : "full_attention";
+        const char *found = json_string_value(json_array_get(types, i));
+        if (!found || strcmp(found, wanted) != 0)
+            return err_set(err,
+                           "%s: \"layer_types\" is %s%.40s%s for layer %zu, the %s family supports "
+                           "only \"%s\" there",
+                           name, found ? "\"" : "", found ? found : "not a string", found ? "\"" : "",
+                           i, config->family, wanted);
+    }
+    return 0;
+}
+
+int family_configure(const struct family *family, const json_t *json, const char *name,
+                     struct config *config, struct err *err)
+{
+    const struct buf nothing = {0};
+    struct config_draft draft = {json_object(), family, name};
+    int rc = -1;
+    if (!draft.values)
+        return err_set(err, "%s: out of memory", name);
+    if (apply_lines(&draft, json, err) == 0)
+        rc = finish(&draft, config, &nothing, err);
+    if (rc == 0)
+        rc = check_layer_types(json, name, config, err);
+    json_decref(draft.values);
+    return rc;
+}
+
+int family_configure_shape(const struct family *family, const struct conf *shape, struct config *config,
+                           struct err *err)
+{
+    struct buf eos = {0};
+    struct config_draft draft = {json_object(), family, shape->name};
+    int rc = -1;
+    if (!draft.values)
+        return err_set(err, "%s: out of memory", shape->name);
+    if (apply_lines(&draft, NULL, err) < 0)
+        goto out;
+    for (size_t i = 0; i < shape->n_entries; i++) {
+        const struct conf_entry *line = &shape->entry[i];
+        const bool is_eos = strcmp(line->key, "eos") == 0;
+        if (!is_eos && conf_once(shape, line, err) < 0)
+            goto out;
+        if (!is_eos && strcmp(line->key, "family") != 0 && !config_has_key(line->key)) {
+            err_set(err, "%s: line %d: unknown key \"%s\"; see bmc-family(5)", shape->name, line->line,
+                    line->key);
+            goto out;
+        }
+        if ((is_eos ? buf_addf(&eos, err, "eos %s\n", line->value)
+                    : set(&draft, line->key, line->value, err)) < 0)
+            goto out;
+    }
+    rc = finish(&draft, config, &eos, err);
+out:
+    json_decref(draft.values);
+    buf_release(&eos);
+    return rc;
+}

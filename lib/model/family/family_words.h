@@ -1,0 +1,22 @@
+/* Splitting lines of family files into words. */
+#ifndef BMC_FAMILY_WORDS_H
+#define BMC_FAMILY_WORDS_H
+
+#include "model/family/family.h"
+
+enum { WORD_SIZE = 256, MAX_WORDS = 10 };
+
+/* The value of a line, split at blanks. */
+struct words {
+    char text[1024];
+    char *word[MAX_WORDS];
+    size_t n;
+};
+
+/* Splits a text; false if it has too many characters or words. */
+bool words_split(struct words *words, const char *text);
+
+/* Reports a syntax error; returns -1. */
+int family_bad_line(const struct family_line *line, struct err *err);
+
+#endif

@@ -1,0 +1,94 @@
+/* Shape files: sizes of published models. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/text_util.h"
+#include "model/family/family.h"
+
+enum { PATH_SIZE = 4096 + 300 };
+
+/* Lists "NAME, NAME.." of files whose names end in `suffix`, as far as the text has space. */
+static void list_names(const char *folder, const char *suffix, char *text, size_t size)
+{
+    struct dirent **files = NULL;
+    const int n = scandir(folder, &files, NULL, alphasort);
+    size_t used = 0;
+    *text = 0;
+    for (int i = 0; i < n; i++) {
+        const size_t len = strlen(files[i]->d_name) - strlen(suffix);
+        if (text_ends(files[i]->d_name, suffix) && used + len + sizeof ", " <= size)
+            used += (size_t)snprintf(text + used, size - used, "%s%.*s", used ? ", " : "", (int)len,
+                                     files[i]->d_name);
+        free(files[i]);
+    }
+    free(files);
+}
+
+/* The name closest to `word` by edit distance; "" if none is close. */
+static void nearest(const char *names, const char *word, char *best, size_t size)
+{
+    char name[64];
+    size_t least = strlen(word) / 3 + 1;
+    *best = 0;
+    for (const char *at = names; *at;) {
+        const size_t len = strcspn(at, ",");
+        snprintf(name, sizeof name, "%.*s", (int)len, at);
+        if (edit_distance(word, name) < least) {
+            least = edit_distance(word, name);
+            snprintf(best, size, "%s", name);
+        }
+        at += len + strspn(at + len, ", ");
+    }
+}
+
+static int unknown_shape(const char *models_dir, const char *shape, const char *path, struct err *err)
+{
+    char folder[PATH_SIZE], known[360], all[4096], near[64];
+    if (strcmp(shape, path) == 0)
+        return err_set(err, "no shape \"%s\": there is no such file", shape);
+    snprintf(folder, sizeof folder, "%s/shapes", models_dir);
+    list_names(folder, ".shape", known, sizeof known);
+    list_names(folder, ".shape", all, sizeof all);
+    nearest(all, shape, near, sizeof near);
+    return err_set(err, "no shape \"%.80s\"%s%s%s; known are %s; or give the path of a .shape file",
+                   shape, *near ? " (did you mean \"" : "", near, *near ? "\"?)" : "",
+                   *known ? known : "none");
+}
+
+void shape_path(const char *models_dir, const char *shape, char *path, size_t size)
+{
+    if (strchr(shape, '/') || text_ends(shape, ".shape"))
+        snprintf(path, size, "%s", shape);
+    else
+        snprintf(path, size, "%s/shapes/%s.shape", models_dir, shape);
+}
+
+int shape_configure(const char *models_dir, const char *shape, struct config *config, struct err *err)
+{
+    char path[PATH_SIZE];
+    shape_path(models_dir, shape, path, sizeof path);
+    if (!file_exists(path))
+        return unknown_shape(models_dir, shape, path, err);
+    struct conf conf;
+    if (conf_open(&conf, path, err) < 0)
+        return -1;
+    struct family family = {0};
+    int rc = -1;
+    const char *name = conf_get(&conf, "family");
+    if (!name || strchr(name, '/')) {
+        err_set(err, "%s: needs a line \"family NAME\"", path);
+        goto out;
+    }
+    char family_path[PATH_SIZE];
+    snprintf(family_path, sizeof family_path, "%s/families/%s.family", models_dir, name);
+    if (family_open(&family, models_dir, family_path, err) < 0)
+        goto out;
+    rc = family_configure_shape(&family, &conf, config, err);
+out:
+    family_release(&family);
+    conf_release(&conf);
+    return rc;
+}

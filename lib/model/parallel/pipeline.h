@@ -1,0 +1,36 @@
+/* Pipeline parallelism: each rank has some layers. Activations of a step go from each rank to the
+ * next, logits from the last rank to rank 0.
+ *
+ * Sends do not wait, so a rank can start the next step at once. Rank 0 can request logits of a
+ * step and receive them after starting others. */
+#ifndef BMC_PIPELINE_H
+#define BMC_PIPELINE_H
+
+#include "model/model.h"
+
+struct pipeline {
+    struct ranks *ranks; /* NULL: not pipeline parallel */
+    size_t first_layer;  /* first layer of this rank */
+    size_t n_requests;   /* logits requests so far; the same on all ranks */
+    double wait_ms;      /* spent waiting for other ranks */
+};
+
+struct pipeline pipeline_open(const struct model *model);
+
+/* True on the rank with the first layer, and with the last one; a single process has both. */
+bool pipeline_is_first(const struct pipeline *pipeline);
+bool pipeline_is_last(const struct pipeline *pipeline);
+
+/* Receives a step's activations x from the previous rank, or sends them to the next; no-op if
+ * there is none. */
+int pipeline_receive(struct pipeline *pipeline, float *x, size_t floats, struct err *err) MUST_USE;
+int pipeline_send(const struct pipeline *pipeline, const float *x, size_t floats,
+                  struct err *err) MUST_USE;
+
+/* Logits of request `number`: the last rank sends them, rank 0 receives them. */
+int pipeline_send_logits(const struct pipeline *pipeline, size_t number, const float *logits,
+                         size_t floats, struct err *err) MUST_USE;
+int pipeline_receive_logits(struct pipeline *pipeline, size_t number, float *logits, size_t floats,
+                            struct err *err) MUST_USE;
+
+#endif

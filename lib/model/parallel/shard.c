@@ -1,0 +1,272 @@
+/* Splits outputs over ranks, and all-gathers activations. */
+#include "model/parallel/shard.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "quant/pack.h"
+#include "ranks/ranks_tags.h"
+#include "base/threads.h"
+
+/* ---- ranges ---- */
+
+/* Number of outputs that always stay on one rank: a GQA group of query heads, a KV head, or a block
+ * of the packed layout. */
+static size_t unit_of(const struct config *c, enum dim dim)
+{
+    switch (dim) {
+    case DIM_Q: return c->heads / c->kv_heads * c->head_dim;
+    case DIM_KV: return c->head_dim;
+    default: return PACK_OUT;
+    }
+}
+
+struct shard_range shard_range(const struct config *c, enum dim dim, size_t rank, size_t size)
+{
+    const size_t width = config_dim(c, dim), unit = unit_of(c, dim), units = div_up(width, unit);
+    const size_t first = size_min(width, units * rank / size * unit);
+    const size_t end = size_min(width, units * (rank + 1) / size * unit);
+    return (struct shard_range){first, end - first};
+}
+
+static struct shard_range range_of(const struct config *c, enum dim dim, const struct ranks *ranks)
+{
+    return ranks ? shard_range(c, dim, (size_t)ranks->rank, (size_t)ranks->size)
+                 : (struct shard_range){0, config_dim(c, dim)};
+}
+
+/* The tensor-parallel ranks, or NULL. */
+static struct ranks *tensor_ranks(const struct model *model)
+{
+    return model->pipeline_parallel ? NULL : model->ranks;
+}
+
+struct config shard_config(const struct model *model)
+{
+    struct config own = model->config;
+    own.heads = range_of(&model->config, DIM_Q, tensor_ranks(model)).n / own.head_dim;
+    own.kv_heads = range_of(&model->config, DIM_KV, tensor_ranks(model)).n / own.head_dim;
+    if (model->pipeline_parallel)
+        own.layers = model->n_layers;
+    return own;
+}
+
+struct config shard_config_max(const struct model *model)
+{
+    struct config most = shard_config(model);
+    const struct ranks *ranks = tensor_ranks(model);
+    for (int r = 0; ranks && r < ranks->size; r++) {
+        const size_t n = shard_range(&model->config, DIM_KV, (size_t)r, (size_t)ranks->size).n;
+        most.kv_heads = size_max(most.kv_heads, n / most.head_dim);
+    }
+    if (model->pipeline_parallel)
+        most.layers = model->max_rank_layers;
+    return most;
+}
+
+size_t shard_slices(size_t rows)
+{
+    return size_max(1, size_min(SHARD_MAX_SLICES, rows / SHARD_MIN_ROWS));
+}
+
+/* First row of a slice, a multiple of the GEMM tile. */
+static size_t slice_begin(size_t rows, size_t slices, size_t slice)
+{
+    enum { TILE = 16 };
+    return slice == slices ? rows : rows * slice / slices / TILE * TILE;
+}
+
+struct row_range shard_rows(size_t rows, size_t slices, size_t slice)
+{
+    const size_t first = slice_begin(rows, slices, slice);
+    return (struct row_range){first, slice_begin(rows, slices, slice + 1) - first};
+}
+
+/* ---- all-gather ---- */
+
+int shard_open(struct shard *shard, const struct model *model, size_t max_rows, struct err *err)
+{
+    const struct config *c = &model->config;
+    *shard = (struct shard){.config = c, .ranks = tensor_ranks(model)};
+    if (!shard->ranks)
+        return 0;
+    shard->buffer_width = size_max(size_max(c->hidden, c->ffn), size_max(config_q_width(c), c->embed));
+    const size_t buffer_floats =
+        size_max(max_rows * shard->buffer_width, size_min(SHARD_LOGITS_FLOATS, max_rows * c->vocab));
+    shard->buffer = mem_alloc(buffer_floats, sizeof *shard->buffer);
+    shard->bytes = mem_alloc((size_t)shard->ranks->size, sizeof *shard->bytes);
+    if (shard->buffer && shard->bytes)
+        return 0;
+    shard_close(shard);
+    return err_set(err, "out of memory for the all-gather of %d ranks", model->ranks->size);
+}
+
+/* After a failed gather other ranks may still write to the buffer, so it is leaked: the process
+ * is about to exit. */
+void shard_close(struct shard *shard)
+{
+    if (!shard->n_pending)
+        free(shard->buffer);
+    else
+        threads_idle_hook(NULL, NULL);
+    free(shard->bytes);
+    *shard = (struct shard){0};
+}
+
+struct shard_range shard_local_range(const struct shard *shard, enum dim dim)
+{
+    return range_of(shard->config, dim, shard->ranks);
+}
+
+/* Copies rows of n elements; no-op if to == from. */
+static void copy_rows(float *to, size_t to_stride, const float *from, size_t from_stride, size_t n,
+                      size_t rows)
+{
+    for (size_t i = 0; to != from && i < rows; i++)
+        memcpy(to + i * to_stride, from + i * from_stride, n * sizeof *to);
+}
+
+/* Copies this rank's outputs to the gather buffer, which has the outputs of all rows for rank 0,
+ * then for rank 1, and so on. A single row is gathered in place. */
+static struct pending_gather prepare(struct shard *shard, enum dim dim, float *all, const float *mine,
+                                     size_t stride, struct row_range rows)
+{
+    const size_t width = config_dim(shard->config, dim), size = (size_t)shard->ranks->size;
+    const struct shard_range own = shard_local_range(shard, dim);
+    struct pending_gather pending = {dim, rows, all + rows.first * width, shard->buffer};
+    if (rows.n == 1)
+        pending.gathered = pending.all;
+    else if (dim != DIM_VOCAB)
+        pending.gathered += rows.first * shard->buffer_width;
+    for (size_t r = 0; r < size; r++)
+        shard->bytes[r] = shard_range(shard->config, dim, r, size).n * rows.n * sizeof *all;
+    copy_rows(pending.gathered + own.first * rows.n, own.n, mine + rows.first * stride, stride, own.n,
+              rows.n);
+    return pending;
+}
+
+/* Copies gathered outputs from the buffer to their rows. */
+static void unpack_gathered(const struct shard *shard, const struct pending_gather *pending)
+{
+    const size_t n = pending->rows.n, size = (size_t)shard->ranks->size;
+    const size_t width = config_dim(shard->config, pending->dim);
+    for (size_t r = 0; r < size && n > 1; r++) {
+        const struct shard_range slice = shard_range(shard->config, pending->dim, r, size);
+        copy_rows(pending->all + slice.first, width, pending->gathered + slice.first * n, slice.n,
+                  slice.n, n);
+    }
+}
+
+/* ---- blocking ---- */
+
+/* Gathers logits to rank 0 only, as replicas do not use them. */
+static int gather_to_root(struct ranks *ranks, void *all, const size_t *bytes, struct err *err)
+{
+    size_t at = 0;
+    for (int r = 0; r < ranks->size; at += bytes[r++]) {
+        char *slice = (char *)all + at;
+        if (r == 0 || !bytes[r])
+            continue;
+        if (r == ranks->rank)
+            return ranks->ops->send(ranks, slice, bytes[r], 0, RANKS_TAG_PIECE, err);
+        if (ranks->rank == 0 && ranks_take(ranks, r, RANKS_TAG_PIECE, slice, bytes[r], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int gather_now(struct shard *shard, const struct pending_gather *pending, struct err *err)
+{
+    const double start = clock_ms();
+    if ((pending->dim == DIM_VOCAB ? gather_to_root : shard->ranks->ops->gather)(
+            shard->ranks, pending->gathered, shard->bytes, err) < 0)
+        return -1;
+    shard->wait_ms += clock_ms() - start;
+    unpack_gathered(shard, pending);
+    return 0;
+}
+
+/* Gathers logits, SHARD_LOGITS_FLOATS at a time. */
+static int gather_logits(struct shard *shard, float *all, const float *mine, size_t stride,
+                         struct row_range rows, struct err *err)
+{
+    const size_t most = size_max(1, SHARD_LOGITS_FLOATS / shard->config->vocab);
+    for (struct row_range some = rows; some.first < rows.first + rows.n; some.first += some.n) {
+        some.n = size_min(most, rows.first + rows.n - some.first);
+        const struct pending_gather pending = prepare(shard, DIM_VOCAB, all, mine, stride, some);
+        if (gather_now(shard, &pending, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- non-blocking, overlapping with computation ---- */
+
+/* Called by idle threads to drive pending gathers: MPI makes progress only inside its calls. */
+static void progress_hook(void *arg)
+{
+    enum { EVERY_US = 100 };
+    struct shard *shard = arg;
+    const double now = clock_ms();
+    if (now - shard->progress_ms < EVERY_US * 1e-3)
+        return;
+    shard->progress_ms = now;
+    shard->ranks->ops->progress(shard->ranks);
+}
+
+static int gather_async(struct shard *shard, const struct pending_gather *pending, struct err *err)
+{
+    shard->pending[shard->n_pending++] = *pending;
+    threads_idle_hook(progress_hook, shard);
+    return shard->ranks->ops->gather_start(shard->ranks, pending->gathered, shard->bytes, err);
+}
+
+static int finish_oldest(struct shard *shard, struct err *err)
+{
+    const struct pending_gather oldest = shard->pending[0];
+    const double start = clock_ms();
+    if (shard->ranks->ops->gather_wait(shard->ranks, err) < 0)
+        return -1;
+    shard->wait_ms += clock_ms() - start;
+    memmove(shard->pending, shard->pending + 1, --shard->n_pending * sizeof oldest);
+    if (!shard->n_pending)
+        threads_idle_hook(NULL, NULL);
+    unpack_gathered(shard, &oldest);
+    return 0;
+}
+
+int shard_gather_start(struct shard *shard, enum dim dim, float *all, const float *mine, size_t stride,
+                       struct row_range rows, struct err *err)
+{
+    if (!shard->ranks)
+        return 0;
+    if (dim == DIM_VOCAB)
+        return gather_logits(shard, all, mine, stride, rows, err);
+    if (shard->n_pending == SHARD_MAX_SLICES && finish_oldest(shard, err) < 0)
+        return -1;
+    const struct pending_gather pending = prepare(shard, dim, all, mine, stride, rows);
+    /* With few rows there is nothing to overlap, and a blocking gather is faster. */
+    return (rows.n < SHARD_MIN_ROWS ? gather_now : gather_async)(shard, &pending, err);
+}
+
+static bool overlap(struct row_range a, struct row_range b)
+{
+    return a.first < b.first + b.n && b.first < a.first + a.n;
+}
+
+static bool is_pending(const struct shard *shard, struct row_range rows)
+{
+    for (const struct pending_gather *at = shard->pending; at < shard->pending + shard->n_pending; at++)
+        if (overlap(at->rows, rows))
+            return true;
+    return false;
+}
+
+int shard_gather_finish(struct shard *shard, struct row_range rows, struct err *err)
+{
+    while (is_pending(shard, rows))
+        if (finish_oldest(shard, err) < 0)
+            return -1;
+    return 0;
+}

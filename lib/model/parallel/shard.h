@@ -1,0 +1,83 @@
+/* The shard of a model on one rank, and the all-gather of activations.
+ *
+ * Tensor parallel: a rank has a range of outputs of every matrix that a GEMM reads, from a multiple
+ * of 16 (the block of the packed layout) to another; of Q, K and V it has the outputs of a range of
+ * KV heads, and the cache of these heads. It computes each output exactly as a single process does,
+ * then the outputs are all-gathered and never summed across ranks: logits are bitwise identical.
+ *
+ * Pipeline parallel: a rank has a range of layers and their cache; rank 0 also the embedding, the
+ * last rank the head (pipeline.h).
+ *
+ * A rank reads only its own part of the mapped file. */
+#ifndef BMC_SHARD_H
+#define BMC_SHARD_H
+
+#include "ranks/ranks.h"
+#include "model/model.h"
+#include "model/weight_kinds.h"
+
+/* Outputs [first, first + n). */
+struct shard_range {
+    size_t first, n;
+};
+
+/* The outputs of dimension `dim` that rank `rank` of `size` computes. */
+struct shard_range shard_range(const struct config *config, enum dim dim, size_t rank, size_t size);
+
+/* The configuration with this rank's number of heads and layers. */
+struct config shard_config(const struct model *model);
+
+/* The configuration with the largest numbers of heads and layers of any rank. */
+struct config shard_config_max(const struct model *model);
+
+/* Rows [first, first + n) of a step. */
+struct row_range {
+    size_t first, n;
+};
+
+enum {
+    SHARD_LOGITS_FLOATS = 1 << 16, /* limit on floats of logits per gather */
+    SHARD_MIN_ROWS = 64,           /* rows per slice at least: smaller GEMMs are slower per row */
+    SHARD_MAX_SLICES = 4
+};
+
+/* A step's rows are computed in slices: the all-gather of a slice overlaps computing the next. */
+size_t shard_slices(size_t rows);
+struct row_range shard_rows(size_t rows, size_t slices, size_t slice);
+
+/* State of one forward pass. */
+struct shard {
+    const struct config *config; /* of all ranks */
+    struct ranks *ranks;         /* NULL: not tensor parallel */
+    /* [max_rows][buffer_width]: from each slice's first row on, its gathered outputs, by rank */
+    float *buffer;
+    size_t buffer_width;
+    size_t *bytes; /* [ranks] bytes of each rank's outputs */
+    struct pending_gather {
+        enum dim dim;
+        struct row_range rows;
+        float *all, *gathered;
+    } pending[SHARD_MAX_SLICES]; /* in flight, oldest first */
+    size_t n_pending;
+    double progress_ms; /* clock_ms() of the last progress call */
+    double wait_ms;     /* spent waiting for gathers */
+};
+
+int shard_open(struct shard *shard, const struct model *model, size_t max_rows,
+               struct err *err) MUST_USE;
+void shard_close(struct shard *shard);
+
+/* This rank's outputs of a dimension. */
+struct shard_range shard_local_range(const struct shard *shard, enum dim dim);
+
+/* Starts the all-gather of all[rows][width of dim] from each rank's local[rows][own width]; of
+ * DIM_VOCAB to rank 0 only. `mine` has `stride` elements per row and may point into `all`. Both
+ * begin at the step's row 0. Blocking for few rows and for logits, else until
+ * shard_gather_finish(). */
+int shard_gather_start(struct shard *shard, enum dim dim, float *all, const float *mine, size_t stride,
+                       struct row_range rows, struct err *err) MUST_USE;
+
+/* Completes all gathers that overlap with these rows. */
+int shard_gather_finish(struct shard *shard, struct row_range rows, struct err *err) MUST_USE;
+
+#endif

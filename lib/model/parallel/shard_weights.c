@@ -1,0 +1,210 @@
+/* Reduces a model's weights to those of one rank. */
+#include "model/parallel/shard_weights.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "quant/pack.h"
+
+/* A matrix that a GEMM reads, and its place in the model. */
+struct bound {
+    struct model *model;
+    const struct weight_kind *kind;
+    size_t layer; /* for kinds in layers */
+    struct linear *linear;
+};
+
+static int each_product(struct model *model, int (*use)(const struct bound *bound, struct err *err),
+                        struct err *err)
+{
+    for (size_t i = 0; i < n_weight_kinds; i++) {
+        const struct weight_kind *kind = &weight_kinds[i];
+        if (kind->in == DIM_NONE || weight_kind_is_table(kind))
+            continue;
+        for (size_t layer = 0; layer < weight_kind_copies(kind, &model->config); layer++) {
+            const struct bound bound = {model, kind, layer,
+                                        weight_kind_at(kind, &model->weights, layer)};
+            if (use(&bound, err) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+static size_t mat_bytes(const struct mat *w)
+{
+    return layout_bytes(w->layout, w->dtype, w->out, w->in);
+}
+
+/* ---- the file ---- */
+
+/* Unmaps the whole pages in [from, to) of the mapped file, so that readahead or huge pages of
+ * neighbours cannot load them. The address range stays reserved, since the file is unmapped as a
+ * whole. */
+static void unmap_range(const struct model *model, const char *from, const char *to)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = round_up((uintptr_t)from, page), end = (uintptr_t)to / page * page;
+    /* on failure the pages stay mapped */
+    if (!model->synthetic && first < end)
+        (void)mmap((void *)first, end - first, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+/* Unmaps rows of a matrix that other ranks have, unless embeddings are looked up in it. */
+static void unmap_rest(const struct bound *bound, const struct mat *all, const struct mat *own)
+{
+    const char *from = all->data, *mine = own->data, *end = from + mat_bytes(all);
+    if (all->data == bound->model->weights.embed.data)
+        return;
+    unmap_range(bound->model, from, mine ? mine : end);
+    if (mine)
+        unmap_range(bound->model, mine + mat_bytes(own), end);
+}
+
+/* Reading one row of an embedding table should load one page, not 2 MiB. */
+static void disable_huge_pages(const struct model *model, const struct mat *table)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = (uintptr_t)table->data / page * page;
+    if (!model->synthetic && table->data)
+        (void)madvise((void *)first, (uintptr_t)table->data + mat_bytes(table) - first,
+                      MADV_NOHUGEPAGE);
+}
+
+static void disable_table_huge_pages(const struct model *model)
+{
+    disable_huge_pages(model, &model->weights.embed);
+    disable_huge_pages(model, &model->weights.position);
+}
+
+static int lock(const struct bound *bound, struct err *err)
+{
+    const struct mat *w = &bound->linear->weight;
+    if (w->data && mlock(w->data, mat_bytes(w)) < 0)
+        return err_errno(err, "%s: cannot lock %zu bytes in memory (ulimit -l)", bound->model->path,
+                         mat_bytes(w));
+    return 0;
+}
+
+int shard_lock(struct model *model, struct err *err) { return each_product(model, lock, err); }
+
+/* ---- tensor parallel ---- */
+
+/* Reduces a matrix to this rank's outputs, rounded down to a block of the packed layout: `skip`
+ * leading outputs of another rank are computed and dropped. */
+static void shard_linear(struct linear *linear, struct shard_range own)
+{
+    struct mat *w = &linear->weight;
+    linear->skip = own.first % PACK_OUT;
+    w->data = (const char *)w->data + own.first / PACK_OUT * pack_block_bytes(w->dtype, w->in_padded);
+    w->out = linear->skip + own.n;
+    if (linear->bias)
+        linear->bias += own.first - linear->skip;
+}
+
+static int shard_matrix(const struct bound *bound, struct err *err)
+{
+    const struct ranks *ranks = bound->model->ranks;
+    const struct mat all = bound->linear->weight;
+    (void)err;
+    shard_linear(bound->linear, shard_range(&bound->model->config, bound->kind->out,
+                                            (size_t)ranks->rank, (size_t)ranks->size));
+    unmap_rest(bound, &all, &bound->linear->weight);
+    return 0;
+}
+
+int shard_model_tensors(struct model *model, struct ranks *ranks, struct err *err)
+{
+    const size_t kv_heads = model->config.kv_heads;
+    if ((size_t)ranks->size > kv_heads)
+        return err_set(err, "%s: %zu KV heads cannot be split over %d ranks; start at most %zu",
+                       model->path, kv_heads, ranks->size, kv_heads);
+    model->ranks = ranks;
+    disable_table_huge_pages(model);
+    return each_product(model, shard_matrix, err);
+}
+
+/* ---- pipeline parallel ---- */
+
+static bool is_own(const struct bound *bound)
+{
+    const struct model *model = bound->model;
+    if (weight_kind_in_layer(bound->kind))
+        return bound->layer - model->first_layer < model->n_layers;
+    const bool first = bound->linear == &model->weights.project_in;
+    return model->ranks->rank == (first ? 0 : model->ranks->size - 1);
+}
+
+static int drop_other_layers(const struct bound *bound, struct err *err)
+{
+    const struct mat all = bound->linear->weight;
+    (void)err;
+    if (is_own(bound))
+        return 0;
+    *bound->linear = (struct linear){0};
+    unmap_rest(bound, &all, &bound->linear->weight);
+    return 0;
+}
+
+static size_t layer_bytes(const struct model *model, size_t layer)
+{
+    const struct layer *w = &model->weights.layer[layer];
+    const struct linear *all[] = {&w->q, &w->k, &w->v, &w->out, &w->gate, &w->up, &w->down};
+    size_t bytes = 0;
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        bytes += mat_bytes(&all[i]->weight);
+    return bytes;
+}
+
+/* Divides all bytes evenly over ranks; a layer goes to the rank whose range has the layer's middle,
+ * but each rank gets at least one layer. */
+void shard_assign_layers(const struct model *model, size_t size, size_t *count)
+{
+    const size_t layers = model->config.layers;
+    size_t all = mat_bytes(&model->weights.head.weight), at = 0, rank = 0;
+    for (size_t l = 0; l < layers; l++)
+        all += layer_bytes(model, l);
+    for (size_t l = 0; l < layers; l++) {
+        const size_t bytes = layer_bytes(model, l), must = size - size_min(size, layers - l);
+        const bool next = (double)(at + bytes / 2) * (double)size >= (double)all * (double)(rank + 1);
+        if (rank + 1 < size && count[rank] && (next || rank < must))
+            rank++;
+        count[rank]++;
+        at += bytes;
+    }
+}
+
+int shard_model_layers(struct model *model, struct ranks *ranks, const size_t *count, struct err *err)
+{
+    const size_t size = (size_t)ranks->size, layers = model->config.layers;
+    size_t sum = 0;
+    bool empty = false;
+    if (size > layers)
+        return err_set(err, "%s: %zu layers cannot be split over %zu ranks", model->path, layers, size);
+    size_t *assigned = mem_zalloc(size, sizeof *assigned);
+    if (!assigned)
+        return err_set(err, "out of memory");
+    if (!count)
+        shard_assign_layers(model, size, assigned);
+    for (size_t r = 0; r < size; r++) {
+        const size_t n = count ? count[r] : assigned[r];
+        if (r == (size_t)ranks->rank) {
+            model->first_layer = sum;
+            model->n_layers = n;
+        }
+        model->max_rank_layers = size_max(model->max_rank_layers, n);
+        sum += n;
+        empty |= n == 0;
+    }
+    free(assigned);
+    if (sum != layers || empty)
+        return err_set(err, "%s: has %zu layers, at least one per rank; %zu are assigned%s",
+                       model->path, layers, sum, empty ? ", and a rank has none" : "");
+    model->ranks = ranks;
+    model->pipeline_parallel = true;
+    disable_table_huge_pages(model);
+    return each_product(model, drop_other_layers, err);
+}

@@ -1,0 +1,155 @@
+/* The table of weight kinds. */
+#include "model/weight_kinds.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "model/weights.h"
+
+size_t config_dim(const struct config *config, enum dim dim)
+{
+    switch (dim) {
+    case DIM_NONE: break;
+    case DIM_HIDDEN: return config->hidden;
+    case DIM_EMBED: return config->embed;
+    case DIM_Q: return config->heads * config->head_dim;
+    case DIM_KV: return config->kv_heads * config->head_dim;
+    case DIM_Q_NORM:
+        return config->qk_norm == QK_NORM_WHOLE ? config_q_width(config) : config->head_dim;
+    case DIM_K_NORM:
+        return config->qk_norm == QK_NORM_WHOLE ? config_kv_width(config) : config->head_dim;
+    case DIM_FFN: return config->ffn;
+    case DIM_VOCAB: return config->vocab;
+    case DIM_POSITIONS: return config->context + config->position_offset;
+    }
+    return 1;
+}
+
+static bool learned_positions(const struct config *c) { return c->position == POSITION_LEARNED; }
+static bool projected(const struct config *c) { return c->embed != c->hidden; }
+static bool norm_gain(const struct config *c) { return c->norm == NORM_RMS || c->norm_affine; }
+static bool norm_bias(const struct config *c) { return c->norm == NORM_LAYER && c->norm_affine; }
+static bool in_norm(const struct config *c) { return c->norm_place != NORM_ON_OUTPUT; }
+static bool mlp_in_norm(const struct config *c)
+{
+    return in_norm(c) && c->block != BLOCK_PARALLEL_SHARED;
+}
+static bool out_norm(const struct config *c) { return c->norm_place >= NORM_ON_OUTPUT; }
+static bool attn_gain(const struct config *c) { return in_norm(c) && norm_gain(c); }
+static bool attn_bias(const struct config *c) { return in_norm(c) && norm_bias(c); }
+static bool mlp_gain(const struct config *c) { return mlp_in_norm(c) && norm_gain(c); }
+static bool mlp_bias(const struct config *c) { return mlp_in_norm(c) && norm_bias(c); }
+static bool post_gain(const struct config *c) { return out_norm(c) && norm_gain(c); }
+static bool post_bias(const struct config *c) { return out_norm(c) && norm_bias(c); }
+static bool qk_gain(const struct config *c) { return c->qk_norm && norm_gain(c); }
+static bool qk_bias(const struct config *c) { return c->qk_norm && norm_bias(c); }
+static bool embed_gain(const struct config *c) { return c->embed_norm && norm_gain(c); }
+static bool embed_bias(const struct config *c) { return c->embed_norm && norm_bias(c); }
+static bool bias_head(const struct config *c) { return c->bias_head; }
+static bool final_gain(const struct config *c) { return c->final_norm && norm_gain(c); }
+static bool final_bias(const struct config *c) { return c->final_norm && norm_bias(c); }
+static bool bias_qkv(const struct config *c) { return c->bias_qkv; }
+static bool bias_out(const struct config *c) { return c->bias_out; }
+static bool bias_mlp(const struct config *c) { return c->bias_mlp; }
+static bool gated(const struct config *c) { return c->mlp == MLP_GATED; }
+static bool gated_bias(const struct config *c) { return c->mlp == MLP_GATED && c->bias_mlp; }
+
+#define IN_WEIGHTS(field) offsetof(struct weights, field)
+#define IN_LAYER(field)   offsetof(struct layer, field)
+
+/* clang-format off */
+const struct weight_kind weight_kinds[] = {
+    {"embed.weight",           DIM_VOCAB,     DIM_EMBED,  NULL,              FILL_RANDOM, IN_WEIGHTS(embed)},
+    {"position.weight",        DIM_POSITIONS, DIM_HIDDEN, learned_positions, FILL_RANDOM, IN_WEIGHTS(position)},
+    {"project_in.weight",      DIM_HIDDEN,    DIM_EMBED,  projected,         FILL_RANDOM, IN_WEIGHTS(project_in.weight)},
+    {"embed_norm.weight",      DIM_HIDDEN,    DIM_NONE,   embed_gain,        FILL_ONE,    IN_WEIGHTS(embed_norm.gain)},
+    {"embed_norm.bias",        DIM_HIDDEN,    DIM_NONE,   embed_bias,        FILL_ZERO,   IN_WEIGHTS(embed_norm.bias)},
+    {"layer.attn_norm.weight", DIM_HIDDEN,    DIM_NONE,   attn_gain,         FILL_ONE,    IN_LAYER(attn_norm.gain)},
+    {"layer.attn_norm.bias",   DIM_HIDDEN,    DIM_NONE,   attn_bias,         FILL_ZERO,   IN_LAYER(attn_norm.bias)},
+    {"layer.q.weight",         DIM_Q,         DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(q.weight)},
+    {"layer.k.weight",         DIM_KV,        DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(k.weight)},
+    {"layer.v.weight",         DIM_KV,        DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(v.weight)},
+    {"layer.q.bias",           DIM_Q,         DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(q.bias)},
+    {"layer.k.bias",           DIM_KV,        DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(k.bias)},
+    {"layer.v.bias",           DIM_KV,        DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(v.bias)},
+    {"layer.q_norm.weight",    DIM_Q_NORM,    DIM_NONE,   qk_gain,           FILL_ONE,    IN_LAYER(q_norm.gain)},
+    {"layer.q_norm.bias",      DIM_Q_NORM,    DIM_NONE,   qk_bias,           FILL_ZERO,   IN_LAYER(q_norm.bias)},
+    {"layer.k_norm.weight",    DIM_K_NORM,    DIM_NONE,   qk_gain,           FILL_ONE,    IN_LAYER(k_norm.gain)},
+    {"layer.k_norm.bias",      DIM_K_NORM,    DIM_NONE,   qk_bias,           FILL_ZERO,   IN_LAYER(k_norm.bias)},
+    {"layer.out.weight",       DIM_HIDDEN,    DIM_Q,      NULL,              FILL_RANDOM, IN_LAYER(out.weight)},
+    {"layer.out.bias",         DIM_HIDDEN,    DIM_NONE,   bias_out,          FILL_ZERO,   IN_LAYER(out.bias)},
+    {"layer.attn_post_norm.weight", DIM_HIDDEN, DIM_NONE, post_gain,         FILL_ONE,    IN_LAYER(attn_post_norm.gain)},
+    {"layer.attn_post_norm.bias",   DIM_HIDDEN, DIM_NONE, post_bias,         FILL_ZERO,   IN_LAYER(attn_post_norm.bias)},
+    {"layer.mlp_norm.weight",  DIM_HIDDEN,    DIM_NONE,   mlp_gain,          FILL_ONE,    IN_LAYER(mlp_norm.gain)},
+    {"layer.mlp_norm.bias",    DIM_HIDDEN,    DIM_NONE,   mlp_bias,          FILL_ZERO,   IN_LAYER(mlp_norm.bias)},
+    {"layer.gate.weight",      DIM_FFN,       DIM_HIDDEN, gated,             FILL_RANDOM, IN_LAYER(gate.weight)},
+    {"layer.up.weight",        DIM_FFN,       DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(up.weight)},
+    {"layer.gate.bias",        DIM_FFN,       DIM_NONE,   gated_bias,        FILL_ZERO,   IN_LAYER(gate.bias)},
+    {"layer.up.bias",          DIM_FFN,       DIM_NONE,   bias_mlp,          FILL_ZERO,   IN_LAYER(up.bias)},
+    {"layer.down.weight",      DIM_HIDDEN,    DIM_FFN,    NULL,              FILL_RANDOM, IN_LAYER(down.weight)},
+    {"layer.down.bias",        DIM_HIDDEN,    DIM_NONE,   bias_mlp,          FILL_ZERO,   IN_LAYER(down.bias)},
+    {"layer.mlp_post_norm.weight", DIM_HIDDEN, DIM_NONE,  post_gain,         FILL_ONE,    IN_LAYER(mlp_post_norm.gain)},
+    {"layer.mlp_post_norm.bias",   DIM_HIDDEN, DIM_NONE,  post_bias,         FILL_ZERO,   IN_LAYER(mlp_post_norm.bias)},
+    {"final_norm.weight",      DIM_HIDDEN,    DIM_NONE,   final_gain,        FILL_ONE,    IN_WEIGHTS(final_norm.gain)},
+    {"final_norm.bias",        DIM_HIDDEN,    DIM_NONE,   final_bias,        FILL_ZERO,   IN_WEIGHTS(final_norm.bias)},
+    {"project_out.weight",     DIM_EMBED,     DIM_HIDDEN, projected,         FILL_RANDOM, IN_WEIGHTS(project_out.weight)},
+    {"head.weight",            DIM_VOCAB,     DIM_EMBED,  NULL,              FILL_RANDOM, IN_WEIGHTS(head.weight)},
+    {"head.bias",              DIM_VOCAB,     DIM_NONE,   bias_head,         FILL_ZERO,   IN_WEIGHTS(head.bias)},
+};
+/* clang-format on */
+const size_t n_weight_kinds = ARRAY_LEN(weight_kinds);
+
+const struct weight_kind *weight_kind_find(const char *name)
+{
+    for (size_t i = 0; i < n_weight_kinds; i++)
+        if (strcmp(weight_kinds[i].name, name) == 0)
+            return &weight_kinds[i];
+    return NULL;
+}
+
+bool weight_kind_in_layer(const struct weight_kind *kind)
+{
+    return strncmp(kind->name, "layer.", 6) == 0;
+}
+
+bool weight_kind_wanted(const struct weight_kind *kind, const struct config *config)
+{
+    return !kind->wanted || kind->wanted(config);
+}
+
+size_t weight_kind_copies(const struct weight_kind *kind, const struct config *config)
+{
+    return !weight_kind_wanted(kind, config) ? 0 : weight_kind_in_layer(kind) ? config->layers : 1;
+}
+
+void *weight_kind_at(const struct weight_kind *kind, const struct weights *weights, size_t layer)
+{
+    const void *base = weight_kind_in_layer(kind) ? (const void *)&weights->layer[layer] : weights;
+    return (void *)((uintptr_t)base + kind->offset);
+}
+
+bool weight_kind_is_table(const struct weight_kind *kind)
+{
+    return strcmp(kind->name, "embed.weight") == 0 || strcmp(kind->name, "position.weight") == 0;
+}
+
+bool weight_kind_looked_up(const struct weight_kind *kind, const struct config *config)
+{
+    return strcmp(kind->name, "position.weight") == 0 ||
+           (strcmp(kind->name, "embed.weight") == 0 && !config->tied_head);
+}
+
+enum layout weight_kind_layout(const struct weight_kind *kind, const struct config *config,
+                               enum dtype type)
+{
+    const bool rows = weight_kind_looked_up(kind, config) && !dtype_is_quantized(type);
+    return kind->in == DIM_NONE || rows ? LAYOUT_ROWS : LAYOUT_PACKED;
+}
+
+void weight_kind_tensor_name(const struct weight_kind *kind, size_t layer, char name[WEIGHT_NAME_SIZE])
+{
+    if (weight_kind_in_layer(kind))
+        snprintf(name, WEIGHT_NAME_SIZE, "layers.%zu.%s", layer, kind->name + 6);
+    else
+        snprintf(name, WEIGHT_NAME_SIZE, "%s", kind->name);
+}

@@ -1,0 +1,70 @@
+/* The kinds of weights of a decoder: name in model.bmc, shape, condition, and offset in struct
+ * weights. bmc-convert, synthetic models and model_open() all iterate over this table. */
+#ifndef BMC_WEIGHT_KINDS_H
+#define BMC_WEIGHT_KINDS_H
+
+#include "quant/dtype.h"
+#include "model/config.h"
+
+/* Dimensions of weights. */
+enum dim {
+    DIM_NONE, /* no second dimension: a vector */
+    DIM_HIDDEN,
+    DIM_EMBED,
+    DIM_Q,      /* H d */
+    DIM_KV,     /* KV d */
+    DIM_Q_NORM, /* width of the Q norm: d or H d */
+    DIM_K_NORM,
+    DIM_FFN,
+    DIM_VOCAB,
+    DIM_POSITIONS /* context + position_offset */
+};
+
+size_t config_dim(const struct config *config, enum dim dim);
+
+/* Contents of synthetic tensors. */
+enum fill { FILL_RANDOM, FILL_ONE, FILL_ZERO };
+
+struct weight_kind {
+    const char *name; /* begins with "layer.": one tensor per layer */
+    enum dim out, in;
+    bool (*wanted)(const struct config *config); /* is in the model; NULL: always */
+    enum fill fill;
+    size_t offset; /* in struct layer or struct weights: a struct mat or a float pointer */
+};
+
+/* In file order: tensors that are used together are adjacent. */
+extern const struct weight_kind weight_kinds[];
+extern const size_t n_weight_kinds;
+
+/* The kind called `name` ("layer.q.weight"), or NULL. */
+const struct weight_kind *weight_kind_find(const char *name);
+
+bool weight_kind_in_layer(const struct weight_kind *kind);
+bool weight_kind_wanted(const struct weight_kind *kind, const struct config *config);
+
+/* Number of tensors of a kind: one per layer, or one; 0 if the model has none. */
+size_t weight_kind_copies(const struct weight_kind *kind, const struct config *config);
+
+/* True for embedding tables, of which a step reads single rows; a tied head uses the same data. */
+bool weight_kind_is_table(const struct weight_kind *kind);
+
+/* True for embedding tables that are not also a head: no GEMM reads them. */
+bool weight_kind_looked_up(const struct weight_kind *kind, const struct config *config);
+
+/* LAYOUT_PACKED for matrices that a GEMM reads and for all quantised ones; LAYOUT_ROWS for
+ * vectors and plain look-up tables. */
+enum layout weight_kind_layout(const struct weight_kind *kind, const struct config *config,
+                               enum dtype type);
+
+/* The struct mat or float pointer of a kind; `layer` is ignored for kinds outside layers. */
+struct weights;
+void *weight_kind_at(const struct weight_kind *kind, const struct weights *weights, size_t layer);
+
+enum { WEIGHT_NAME_SIZE = 64 };
+
+/* "layers.3.q.weight" for the kind "layer.q.weight"; `layer` is ignored for kinds outside
+ * layers. */
+void weight_kind_tensor_name(const struct weight_kind *kind, size_t layer, char name[WEIGHT_NAME_SIZE]);
+
+#endif

@@ -1,0 +1,107 @@
+/* Finds the retrieval heads of a model. */
+#include "prof/retrieval_heads.h"
+
+#include <stdlib.h>
+
+#include "attn/retrieval_score.h"
+#include "base/mem.h"
+
+enum { CHUNK = 512 };
+
+static int run_text(struct session *s, const struct run *run, const uint32_t *id, size_t n,
+                    struct err *err)
+{
+    session_begin(s, 0, n);
+    for (size_t at = 0, rows; at < n; at += rows) {
+        rows = size_min(batch_space(s), n - at);
+        batch_add(s, 0, id + at, rows);
+        if (*run->interrupted)
+            return err_set(err, "interrupted");
+        if (session_run(s, run->threads, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int watch_text(struct retrieval_score *score, const struct run *run, const struct model *model,
+                      const uint32_t *id, size_t n, struct err *err)
+{
+    struct session *session;
+    struct session_options options = {.kv_type = run->kv_type,
+                                      .attn = run->attn,
+                                      .kernels = run->kernels,
+                                      .precision = run->precision,
+                                      .context = n,
+                                      .batch = 1,
+                                      .chunk = size_min(CHUNK, n),
+                                      .threads = run->threads,
+                                      .threads_prefill = run->threads};
+    if (kv_spec_parse(&options.kv, "upfront", err) < 0 ||
+        session_open(&session, model, &options, err) < 0)
+        return -1;
+    session_pass(session)->attn->retrieval = score;
+    const int rc = run_text(session, run, id, n, err);
+    session_close(session);
+    return rc;
+}
+
+/* Orders heads by retrieval score, ascending; ties by index, descending. */
+static int compare_heads(const void *a, const void *b)
+{
+    const struct retrieval_head *const *x = a, *const *y = b;
+    if ((*x)->beyond != (*y)->beyond)
+        return (*x)->beyond < (*y)->beyond ? -1 : 1;
+    return *x < *y ? 1 : -1;
+}
+
+static int choose(struct retrieval_head *head, size_t n, double sparsity, struct err *err)
+{
+    struct retrieval_head **order = mem_alloc(n, sizeof *order);
+    if (!order)
+        return err_set(err, "out of memory for %zu heads", n);
+    for (size_t i = 0; i < n; i++)
+        order[i] = &head[i];
+    qsort(order, n, sizeof *order, compare_heads);
+    const size_t sparse = (size_t)(sparsity * (double)n + 0.5);
+    for (size_t i = 0; i < n; i++)
+        order[i]->sparse = i < sparse;
+    free(order);
+    return 0;
+}
+
+int retrieval_heads_measure(struct retrieval_head *head, const struct retrieval_options *o,
+                            const struct run *run, const struct model *model, const uint32_t *id,
+                            size_t n, struct err *err)
+{
+    const size_t kv_heads = model->config.kv_heads, all = model->config.layers * kv_heads,
+                 group = model->config.heads / kv_heads;
+    if (n <= o->sink + o->recent)
+        return err_set(err,
+                       "the text has %zu tokens, and every head sees the first %zu and the last %zu: "
+                       "give a longer text, or less of --sink and --recent",
+                       n, o->sink, o->recent);
+    const size_t queries = size_min(REACH_QUERIES, n - o->sink - o->recent);
+    struct retrieval_score score = {o->sink, o->recent, n - queries,
+                                    mem_zalloc(all, sizeof *score.beyond)};
+    int rc = score.beyond ? watch_text(&score, run, model, id, n, err)
+                          : err_set(err, "out of memory for %zu heads", all);
+    for (size_t i = 0; rc == 0 && i < all; i++)
+        head[i] = (struct retrieval_head){i / kv_heads, i % kv_heads,
+                                          score.beyond[i] / (double)(queries * group), false};
+    free(score.beyond);
+    return rc < 0 ? -1 : choose(head, all, o->sparsity, err);
+}
+
+int retrieval_heads_list(const struct retrieval_head *head, const struct retrieval_options *o,
+                         const struct model *model, struct buf *text, struct err *err)
+{
+    int rc =
+        buf_addf(text, err,
+                 "# Retrieval heads, as layer and head; the others see sink and recent tokens only\n"
+                 "sink %zu\nrecent %zu\n",
+                 o->sink, o->recent);
+    for (size_t i = 0; rc == 0 && i < model->config.layers * model->config.kv_heads; i++)
+        if (!head[i].sparse)
+            rc = buf_addf(text, err, "%zu %zu\n", head[i].layer, head[i].head);
+    return rc;
+}

@@ -1,0 +1,30 @@
+/* Finds a model's retrieval heads: those that attend beyond attention sinks and a recent window. */
+#ifndef BMC_RETRIEVAL_HEADS_H
+#define BMC_RETRIEVAL_HEADS_H
+
+#include "prof/report.h"
+
+struct retrieval_options {
+    size_t sink, recent; /* sink and recent tokens that every head attends to */
+    double sparsity;     /* proportion of heads to make streaming heads */
+};
+
+enum { REACH_QUERIES = 64 }; /* attention of the text's last 64 tokens is measured */
+
+struct retrieval_head {
+    size_t layer, head;
+    /* mean attention weight outside sinks and recent window */
+    double beyond;
+    bool sparse;
+};
+
+/* Sets head[layers * KV heads], in layer order. The text must be longer than sinks plus window. */
+int retrieval_heads_measure(struct retrieval_head *head, const struct retrieval_options *options,
+                            const struct run *run, const struct model *model, const uint32_t *id,
+                            size_t n, struct err *err) MUST_USE;
+
+/* Writes the list of streaming heads in the format of kv/offload/kv_streaming.h. */
+int retrieval_heads_list(const struct retrieval_head *head, const struct retrieval_options *options,
+                         const struct model *model, struct buf *text, struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,178 @@
+/* The roofline of this machine: memory bandwidth and peak arithmetic. */
+#include "prof/roofline.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/vm.h"
+#include "base/threads.h"
+
+/* Peak-rate loops, the fastest first for each arithmetic. */
+static const struct peak *const peaks[] = {
+#ifdef __x86_64__
+    &peak_amx_bf16, &peak_bf16,     &peak_avx512,      &peak_avx2,      &peak_amx,
+    &peak_vnni,     &peak_avxvnni,  &peak_avx512_int8, &peak_avx2_int8,
+#endif
+    &peak_ref,      &peak_ref_int8,
+};
+
+enum { PIECE = 1 << 20, READ_PIECE = 1 << 18, LINE = 64 };
+
+/* One pass over a memory block, in chunks, with a contiguous run of chunks per thread. */
+struct pass {
+    char *to;
+    const char *from;
+    size_t bytes, threads;
+    size_t step, apart; /* reading: bytes per iteration, and distance of its four loads */
+};
+
+static size_t share_begin(const struct pass *pass, size_t thread)
+{
+    return pass->bytes / PIECE * thread / pass->threads * PIECE;
+}
+
+/* Threads claim chunks dynamically, so that a slow core does not delay the others. */
+static void read_piece(void *arg, size_t index)
+{
+    typedef uint64_t lanes __attribute__((vector_size(64), aligned(8), may_alias));
+    const struct pass *pass = arg;
+    const char *from = pass->from + index * READ_PIECE;
+    lanes sum[4] = {{0}};
+    for (size_t i = 0; i < READ_PIECE / sizeof sum; i++)
+        for (size_t k = 0; k < 4; k++)
+            sum[k] += *(const lanes *)(const void *)(from + i * pass->step + k * pass->apart);
+    const lanes all = sum[0] + sum[1] + sum[2] + sum[3];
+    volatile uint64_t keep = all[0] + all[1] + all[2] + all[3] + all[4] + all[5] + all[6] + all[7];
+    (void)keep;
+}
+
+static void copy_share(void *arg, size_t thread)
+{
+    const struct pass *pass = arg;
+    const size_t end = share_begin(pass, thread + 1);
+    for (size_t at = share_begin(pass, thread); at < end; at += PIECE)
+        memcpy(pass->to + at, pass->from + at, PIECE);
+}
+
+static double pass_ms(threads_body *share, struct pass *pass)
+{
+    const double start = clock_ms();
+    threads_all(share, pass);
+    return clock_ms() - start;
+}
+
+static double read_ms(struct pass *pass)
+{
+    const double start = clock_ms();
+    parallel_for(pass->bytes / READ_PIECE, pass->bytes, read_piece, pass);
+    return clock_ms() - start;
+}
+
+static double touch_ns(char *block, size_t bytes)
+{
+    const double start = clock_ms();
+    for (size_t at = 0; at < bytes; at += 4096)
+        *(volatile char *)(block + at) = 1;
+    return (clock_ms() - start) * 1e6 / ((double)bytes / 4096);
+}
+
+enum { ROUNDS = 3000000 };
+
+struct peaking {
+    const struct peak *peak;
+    _Atomic uint64_t work; /* operations, summed over all threads */
+};
+
+static void run_peak(void *arg, size_t thread)
+{
+    struct peaking *p = arg;
+    float sink = 0;
+    (void)thread;
+    atomic_fetch_add(&p->work, (uint64_t)p->peak->run(ROUNDS, &sink));
+    volatile float keep = sink;
+    (void)keep;
+}
+
+/* Runs the fastest loop that this CPU supports for an arithmetic, on all threads. */
+struct peak_rate roof_peak(enum peak_kind kind, int repeats)
+{
+    struct peak_rate best = {0, NULL};
+    for (size_t p = 0; p < ARRAY_LEN(peaks) && !best.isa; p++) {
+        if (peaks[p]->kind != kind || !peaks[p]->usable())
+            continue;
+        best.isa = peaks[p]->isa;
+        for (int r = 0; r < repeats; r++) {
+            struct peaking peaking = {peaks[p], 0};
+            const double start = clock_ms();
+            threads_all(run_peak, &peaking);
+            const double rate = 2 * (double)peaking.work / (clock_ms() - start) / 1e6;
+            best.gop_s = rate > best.gop_s ? rate : best.gop_s;
+        }
+    }
+    return best;
+}
+
+/* Uses huge pages, with which bandwidth is highest. */
+int roof_block_open(struct roof_block *block, size_t bytes, struct err *err)
+{
+    *block = (struct roof_block){NULL, round_up(size_max(bytes, PIECE), PIECE)};
+    block->data = vm_get(VM_THP, block->bytes);
+    if (!block->data)
+        return err_set(err, "out of memory: a block of %zu bytes to measure with", bytes);
+    touch_ns(block->data, block->bytes);
+    return 0;
+}
+
+void roof_block_close(struct roof_block *block)
+{
+    vm_free(VM_THP, block->data, block->bytes);
+    block->data = NULL;
+}
+
+double roof_read_gb_s(const struct roof_block *block, int repeats)
+{
+    struct pass pass = {.from = block->data, .bytes = block->bytes};
+    double best = 0;
+    for (int r = 0; r < 2 * repeats; r++) {
+        /* Alternates between one and four read streams: which is faster depends on the CPU. */
+        pass.step = r % 2 ? 4 * LINE : LINE;
+        pass.apart = r % 2 ? LINE : READ_PIECE / 4;
+        const double rate = (double)block->bytes / read_ms(&pass) / 1e6;
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+
+static bool measure_copying(struct roof *roof, size_t bytes, int repeats)
+{
+    char *a = vm_get(VM_MMAP, bytes), *b = vm_get(VM_MMAP, bytes);
+    struct pass pass = {.to = b, .from = a, .bytes = bytes, .threads = (size_t)threads_now()};
+    if (a && b) {
+        roof->page_fault_ns = touch_ns(a, bytes);
+        pass_ms(copy_share, &pass);
+    }
+    for (int r = 0; a && b && r < repeats; r++) {
+        const double rate = (double)bytes / pass_ms(copy_share, &pass) / 1e6;
+        roof->copy_gb_s = rate > roof->copy_gb_s ? rate : roof->copy_gb_s;
+    }
+    vm_free(VM_MMAP, a, bytes);
+    vm_free(VM_MMAP, b, bytes);
+    return a && b;
+}
+
+int roof_measure(struct roof *roof, size_t bytes, int repeats, struct err *err)
+{
+    struct roof_block block;
+    *roof = (struct roof){0};
+    bytes = round_up(size_max(bytes, PIECE), PIECE);
+    if (!measure_copying(roof, bytes, repeats))
+        return err_set(err, "out of memory: two blocks of %zu bytes to measure with", bytes);
+    if (roof_block_open(&block, bytes, err) < 0)
+        return -1;
+    roof->read_gb_s = roof_read_gb_s(&block, repeats + 1);
+    roof_block_close(&block);
+    for (enum peak_kind kind = 0; kind < PEAK_KINDS; kind++)
+        roof->peak[kind] = roof_peak(kind, repeats);
+    return 0;
+}

@@ -1,0 +1,36 @@
+/* The roofline of this machine: the limits that measured times are compared with. */
+#ifndef BMC_ROOFLINE_H
+#define BMC_ROOFLINE_H
+
+#include "base/err.h"
+#include "kernel/peak.h"
+
+/* The machine's peak rates over all threads; 0: not measurable here. */
+struct roof {
+    double read_gb_s;     /* sequential reads from a block larger than the caches, 10^9 bytes/s */
+    double copy_gb_s;     /* memcpy between such blocks, 10^9 copied bytes/s */
+    double page_fault_ns; /* first touch of a 4 KiB page by one thread */
+    struct peak_rate {
+        double gop_s; /* 10^9 operations per second; a multiply-add counts as two */
+        const char *isa;
+    } peak[PEAK_KINDS];
+};
+
+/* Measures all rates: the best of `repeats` rounds, with blocks of `bytes` bytes, in 1 to 2 s. */
+int roof_measure(struct roof *roof, size_t bytes, int repeats, struct err *err) MUST_USE;
+
+/* A memory block, kept in populated huge pages, to measure bandwidth right beside each forward
+ * pass, since it varies on a shared machine. */
+struct roof_block {
+    char *data;
+    size_t bytes;
+};
+
+int roof_block_open(struct roof_block *block, size_t bytes, struct err *err) MUST_USE;
+void roof_block_close(struct roof_block *block);
+double roof_read_gb_s(const struct roof_block *block, int repeats);
+
+/* Peak rate of an arithmetic; 0 and a NULL kernel set if the CPU lacks the instructions. */
+struct peak_rate roof_peak(enum peak_kind kind, int repeats);
+
+#endif

@@ -1,0 +1,117 @@
+/* Names of element types, and conversions. */
+#include <strings.h>
+
+#include "quant/quant_types.h"
+#include "quant/quant_rows.h"
+
+const char *const dtype_names[DTYPE_COUNT + 1] = {
+    [DTYPE_F32] = "f32",
+    [DTYPE_BF16] = "bf16",
+    [DTYPE_F16] = "f16",
+    [DTYPE_Q8_0] = "q8_0",
+    [DTYPE_Q8_CHANNEL] = "q8_channel",
+    [DTYPE_Q4_1] = "q4_1",
+    [DTYPE_Q4_0] = "q4_0",
+    [DTYPE_Q4_K] = "q4_k",
+    [DTYPE_Q6_K] = "q6_k",
+    [DTYPE_Q8_2L] = "q8_2l",
+};
+
+/* Names that earlier versions used for these types. */
+static const struct {
+    const char *name;
+    enum dtype type;
+} aliases[] = {
+    {"q8", DTYPE_Q8_0},  {"q8c", DTYPE_Q8_CHANNEL}, {"q4", DTYPE_Q4_1},   {"q4s", DTYPE_Q4_0},
+    {"q4k", DTYPE_Q4_K}, {"q6k", DTYPE_Q6_K},       {"q8k", DTYPE_Q8_2L},
+};
+
+bool dtype_parse(const char *name, enum dtype *type)
+{
+    for (size_t i = 0; i < DTYPE_COUNT; i++)
+        if (strcasecmp(name, dtype_names[i]) == 0) {
+            *type = (enum dtype)i;
+            return true;
+        }
+    for (size_t i = 0; i < ARRAY_LEN(aliases); i++)
+        if (strcasecmp(name, aliases[i].name) == 0) {
+            *type = aliases[i].type;
+            return true;
+        }
+    return false;
+}
+
+size_t dtype_row_bytes(enum dtype type, size_t n)
+{
+    return dtype_is_quantized(type) ? quant_row_scales_at(type, n, SCALE_KINDS) : n * dtype_size(type);
+}
+
+void dtype_to_f32(float *to, enum dtype type, const void *from, size_t n)
+{
+    switch (type) {
+    case DTYPE_F32: memcpy(to, from, n * sizeof *to); break;
+    case DTYPE_BF16:
+        for (size_t i = 0; i < n; i++)
+            to[i] = bf16_to_f32(((const bf16 *)from)[i]);
+        break;
+    case DTYPE_F16:
+        for (size_t i = 0; i < n; i++)
+            to[i] = f16_to_f32(((const f16 *)from)[i]);
+        break;
+    case DTYPE_QUANTIZED:
+        if (!quant_rows_dequantize(to, type, from, n))
+            dequantize(to, type, from, n);
+        break;
+    case DTYPE_COUNT: break;
+    }
+}
+
+void dtype_from_f32(void *to, enum dtype type, const float *from, size_t n)
+{
+    switch (type) {
+    case DTYPE_F32: memcpy(to, from, n * sizeof *from); break;
+    case DTYPE_BF16:
+        for (size_t i = 0; i < n; i++)
+            ((bf16 *)to)[i] = bf16_from_f32(from[i]);
+        break;
+    case DTYPE_F16:
+        for (size_t i = 0; i < n; i++)
+            ((f16 *)to)[i] = f16_from_f32(from[i]);
+        break;
+    case DTYPE_QUANTIZED:
+        if (!quant_rows_quantize(to, type, from, n))
+            quantize_nearest(to, type, from, n);
+        break;
+    case DTYPE_COUNT: break;
+    }
+}
+
+/* True if any element is infinite or NaN, that is has an exponent of all ones. `exponent` masks the
+ * exponent bits and `lowest` the lowest of these, in each element of 8 bytes: adding `lowest` to a
+ * full exponent carries into the sign bit. */
+static bool any_full(const unsigned char *from, size_t bytes, uint64_t exponent, uint64_t lowest)
+{
+    const uint64_t sign = exponent + lowest;
+    uint64_t full = 0, word;
+    size_t at = 0;
+    for (; bytes - at >= sizeof word; at += sizeof word) {
+        memcpy(&word, from + at, sizeof word);
+        full |= (word & exponent) + lowest;
+    }
+    word = 0;
+    memcpy(&word, from + at, bytes - at);
+    full |= (word & exponent) + lowest;
+    return full & sign;
+}
+
+bool dtype_finite(enum dtype type, const void *from, size_t n)
+{
+    switch (type) {
+    case DTYPE_F32: return !any_full(from, 4 * n, 0x7f8000007f800000, 0x0080000000800000);
+    case DTYPE_BF16: return !any_full(from, 2 * n, 0x7f807f807f807f80, 0x0080008000800080);
+    case DTYPE_F16: return !any_full(from, 2 * n, 0x7c007c007c007c00, 0x0400040004000400);
+    case DTYPE_QUANTIZED: return quant_finite(type, from, n);
+    case DTYPE_COUNT: break;
+    }
+    return false;
+}

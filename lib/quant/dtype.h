@@ -1,0 +1,155 @@
+/* Element types and layouts of stored tensors; struct mat, the operand of matrix products. */
+#ifndef BMC_DTYPE_H
+#define BMC_DTYPE_H
+
+#include <string.h>
+
+#include "base/base.h"
+
+/* Values are part of the file formats. */
+enum dtype {
+    DTYPE_F32 = 0,
+    DTYPE_BF16 = 1,
+    DTYPE_F16 = 2,
+    DTYPE_Q8_0 = 3, /* quantised types from here on: quant/quant_types.h */
+    DTYPE_Q8_CHANNEL = 4,
+    DTYPE_Q4_1 = 5,
+    DTYPE_Q4_0 = 6,
+    DTYPE_Q4_K = 7,
+    DTYPE_Q6_K = 8,
+    DTYPE_Q8_2L = 9,
+    DTYPE_COUNT
+};
+
+/* All quantised types, as the label of a case. */
+#define DTYPE_QUANTIZED                                                                                \
+    DTYPE_Q8_0:                                                                                        \
+    case DTYPE_Q8_CHANNEL:                                                                             \
+    case DTYPE_Q4_1:                                                                                   \
+    case DTYPE_Q4_0:                                                                                   \
+    case DTYPE_Q4_K:                                                                                   \
+    case DTYPE_Q6_K:                                                                                   \
+    case DTYPE_Q8_2L
+
+/* Layout of a matrix [out][in]: row-major or packed (quant/pack.h). Values are stored in files. */
+enum layout { LAYOUT_ROWS = 0, LAYOUT_PACKED = 1, LAYOUT_COUNT };
+
+typedef uint16_t bf16, f16;
+
+extern const char *const dtype_names[DTYPE_COUNT + 1]; /* indexed by dtype; ended by NULL */
+
+static inline const char *dtype_name(enum dtype type) { return dtype_names[type]; }
+
+/* Parses the name of a type, in any case ("Q8_0"); names of earlier versions ("q4s") are accepted.
+ * False: no type has that name. */
+bool dtype_parse(const char *name, enum dtype *type) MUST_USE;
+
+static inline bool dtype_is_quantized(enum dtype type) { return type >= DTYPE_Q8_0; }
+
+/* Bytes of an element; 0 for quantised types. */
+static inline size_t dtype_size(enum dtype type)
+{
+    switch (type) {
+    case DTYPE_F32: return 4;
+    case DTYPE_BF16:
+    case DTYPE_F16: return 2;
+    case DTYPE_QUANTIZED:
+    case DTYPE_COUNT: break;
+    }
+    return 0;
+}
+
+/* Number of neighbouring inputs that share a word in packed weights (quant/pack.h). */
+static inline size_t dtype_pair(enum dtype type) { return type == DTYPE_BF16 ? 2 : 1; }
+
+/* Bytes of a row of n elements; no more than 8 n + 16. */
+size_t dtype_row_bytes(enum dtype type, size_t n);
+
+/* Converts a row of n elements to f32, and back. Quantised rows can only be converted whole. */
+void dtype_to_f32(float *to, enum dtype type, const void *from, size_t n);
+void dtype_from_f32(void *to, enum dtype type, const float *from, size_t n);
+
+/* True if none of the n elements of a row is infinite or NaN. */
+bool dtype_finite(enum dtype type, const void *from, size_t n);
+
+static inline const char *layout_name(enum layout layout)
+{
+    return layout == LAYOUT_PACKED ? "packed" : "rows";
+}
+
+static inline float bf16_to_f32(bf16 x)
+{
+    uint32_t bits = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* Rounds to nearest, ties to even. NaN stays NaN. */
+static inline bf16 bf16_from_f32(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (bf16)(bits >> 16 | 0x40);
+    return (bf16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* f16 has 5 bits of exponent, biased by 15, and 10 of fraction; it is subnormal below 2^-14. */
+static inline float f16_to_f32(f16 x)
+{
+    const uint32_t sign = (uint32_t)(x & 0x8000) << 16, rest = x & 0x7fff;
+    const float tiny = (float)rest * 0x1p-24f;
+    uint32_t bits = (rest << 13) + (rest >= 0x7c00 ? 224u << 23 : 112u << 23);
+    if (rest < 0x400)
+        memcpy(&bits, &tiny, sizeof bits);
+    bits |= sign;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* Rounds to nearest, ties to even; overflow becomes infinite. NaN stays NaN. */
+static inline f16 f16_from_f32(float f)
+{
+    uint32_t bits, rounded;
+    memcpy(&bits, &f, sizeof bits);
+    const f16 sign = (f16)(bits >> 16 & 0x8000);
+    bits &= 0x7fffffff;
+    if (bits > 0x7f800000)
+        return sign | 0x7e00;
+    if (bits >= 0x47800000) /* 2^16 */
+        return sign | 0x7c00;
+    if (bits >= 0x38800000) /* 2^-14 */
+        return sign | (f16)((bits - (112u << 23) + 0xfff + (bits >> 13 & 1)) >> 13);
+    float counted; /* adding 0.5 rounds to multiples of 2^-24 */
+    memcpy(&counted, &bits, sizeof counted);
+    counted += 0.5f;
+    memcpy(&rounded, &counted, sizeof rounded);
+    return sign | (f16)(rounded - 0x3f000000);
+}
+
+/* Returns element i of `from`, of an unquantised type. Inlined, as kernels pass a constant type. */
+static inline __attribute__((always_inline)) float dtype_element(enum dtype type, const void *from,
+                                                                 size_t i)
+{
+    switch (type) {
+    case DTYPE_F32: return ((const float *)from)[i];
+    case DTYPE_BF16: return bf16_to_f32(((const bf16 *)from)[i]);
+    case DTYPE_F16: return f16_to_f32(((const f16 *)from)[i]);
+    case DTYPE_QUANTIZED:
+    case DTYPE_COUNT: break;
+    }
+    return 0;
+}
+
+/* A weight matrix [out][in], or a table of `out` rows (an embedding). */
+struct mat {
+    enum dtype dtype;
+    enum layout layout;
+    size_t out, in;   /* logical shape */
+    size_t in_padded; /* inputs per row as stored, padding included */
+    const void *data; /* NULL: the model lacks this matrix */
+};
+
+#endif

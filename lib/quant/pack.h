@@ -1,0 +1,93 @@
+/* Layouts of weight matrices in memory.
+ *
+ * Matrix kernels read LAYOUT_PACKED in place. A matrix [out][in] is divided into blocks of 16
+ * outputs; a block is contiguous and made of words, an f32, an f16 or two neighbouring bf16
+ * (dtype_pair()): the first word of outputs 0 to 15, then the second word of each, and so on. bf16
+ * is thus [out/16][in/2][16][2], f32 and f16 are [out/16][in][16]. Outputs are padded to a multiple
+ * of 16, inputs to one of 32; padding is zero.
+ *
+ * A block of a quantised type has the q of all inputs, then its scale arrays (quant_types.h), each
+ * [elements][16], and is rounded up to lines of 64 bytes. A word is 4 bytes of neighbouring inputs,
+ * so that a line is an operand of an integer product of 16 lanes:
+ *   8 bits  [in/4][16][4]
+ *   4 bits  [in/8][16][4]: inputs 0 to 3 of the 8 in the low halves of the bytes, 4 to 7 in the high halves
+ *   6 bits  [in/32], each the lower 4 bits of 32 inputs as above, then the upper 2 bits, [2][16][4]: byte j of 4 has
+ *           those of inputs j, 4 + j, 8 + j and 12 + j of 16, from its lowest bits up */
+#ifndef BMC_PACK_H
+#define BMC_PACK_H
+
+#include "quant/quant_types.h"
+
+enum { PACK_OUT = 16, PACK_IN = 32, PACK_LINE = 64 };
+
+/* The stored shape of a matrix [out][in] in a layout, padding included. */
+static inline size_t layout_out(enum layout layout, size_t out)
+{
+    return layout == LAYOUT_PACKED ? round_up(out, PACK_OUT) : out;
+}
+static inline size_t layout_in(enum layout layout, size_t in)
+{
+    return layout == LAYOUT_PACKED ? round_up(in, PACK_IN) : in;
+}
+
+/* ---- blocks of quantised types ---- */
+
+/* Bytes that the q of k inputs take in a block; k is a multiple of 32. */
+static inline size_t pack_q_bytes(enum dtype type, size_t k)
+{
+    return k * PACK_OUT * quant_types[type].bits / 8;
+}
+
+/* Offset of scale array p in a block of in_padded inputs; p = SCALE_KINDS: end of the arrays. */
+static inline size_t pack_scales_at(enum dtype type, size_t in_padded, size_t p)
+{
+    size_t at = pack_q_bytes(type, in_padded);
+    for (size_t i = 0; i < p; i++)
+        at += scale_count(quant_types[type].scales[i], in_padded) * PACK_OUT *
+              quant_types[type].scales[i].bytes;
+    return at;
+}
+
+/* ---- all types ---- */
+
+/* Bytes of a packed block of any type. */
+static inline size_t pack_block_bytes(enum dtype type, size_t in_padded)
+{
+    return dtype_is_quantized(type) ? round_up(pack_scales_at(type, in_padded, SCALE_KINDS), PACK_LINE)
+                                    : in_padded * PACK_OUT * dtype_size(type);
+}
+
+/* Bytes of a matrix in a layout, padding included. */
+static inline size_t layout_bytes(enum layout layout, enum dtype type, size_t out, size_t in)
+{
+    return layout == LAYOUT_PACKED
+               ? div_up(out, PACK_OUT) * pack_block_bytes(type, layout_in(layout, in))
+               : out * dtype_row_bytes(type, in);
+}
+
+/* Index of element (o, k) in w->data; not for quantised types. */
+static inline size_t mat_at(const struct mat *w, size_t o, size_t k)
+{
+    if (w->layout == LAYOUT_ROWS)
+        return o * w->in_padded + k;
+    const size_t lane = o % PACK_OUT, block = o / PACK_OUT * w->in_padded * PACK_OUT;
+    const size_t word = dtype_pair(w->dtype);
+    return block + k / word * (word * PACK_OUT) + word * lane + k % word;
+}
+
+/* Packs `n_rows` rows of `n` elements, `stride` elements apart (n for quantised types), into whole
+ * blocks of `n_padded` >= n inputs (even; a multiple of 32 for quantised types) and pads them. */
+void pack_rows(void *packed, size_t n_padded, const void *rows, size_t stride, size_t n_rows, size_t n,
+               enum dtype type);
+
+/* Unpacks the first `n_rows` <= 16 rows of a block of n_padded inputs, `n` elements each. */
+void unpack_block(void *rows, const void *block, size_t n_padded, size_t n_rows, size_t n,
+                  enum dtype type);
+
+/* y[n] = inputs [from, from + n) of output `row`, in f32, of a matrix in any layout. */
+void mat_fetch(float *y, const struct mat *w, size_t row, size_t from, size_t n);
+
+/* y[w->in] = all inputs of output `row`, in f32. */
+void mat_fetch_row(float *y, const struct mat *w, size_t row);
+
+#endif

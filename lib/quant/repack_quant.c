@@ -1,0 +1,270 @@
+/* Packs quantised rows into blocks, and back, by way of a q tile: 32 inputs of one output, a byte
+ * per q. Helpers are inlined into one function per type, where all sizes are constants. */
+#include "quant/repack_quant.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { QTILE = QK_GROUP, QTILE_WORDS = QTILE / 8 };
+
+/* The lowest 4 and 2 bits of every byte. */
+static const uint64_t four_bits = 0x0f0f0f0f0f0f0f0f, two_bits = 0x0303030303030303;
+
+struct qtile {
+    uint64_t word[QTILE_WORDS]; /* 8 neighbouring q each: two words of a block */
+};
+
+INLINE uint64_t load_row(const unsigned char *at)
+{
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+INLINE uint64_t load(const unsigned char *at)
+{
+    uint32_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+INLINE void store(unsigned char *at, uint64_t word)
+{
+    const uint32_t lower = (uint32_t)word;
+    memcpy(at, &lower, sizeof lower);
+}
+
+/* Clears all but the first n q of a tile. */
+INLINE void qtile_cut(struct qtile *qtile, size_t n)
+{
+    if (n < QTILE)
+        memset((char *)qtile + n, 0, QTILE - n);
+}
+
+/* ---- q tiles from and to rows ---- */
+
+/* Loads n q from `row` on, one per byte. */
+INLINE struct qtile qtile_from_row(enum dtype type, const unsigned char *row, size_t n)
+{
+    struct qtile qtile = {{0}};
+    if (quant_types[type].bits != 4)
+        memcpy(&qtile, row, n);
+    else
+        for (size_t i = 0; i < QTILE_WORDS / 2; i++) {
+            qtile.word[i] = load_row(row + 8 * i) & four_bits;
+            qtile.word[QTILE_WORDS / 2 + i] = load_row(row + 8 * i) >> 4 & four_bits;
+        }
+    return qtile;
+}
+
+INLINE void qtile_to_row(enum dtype type, unsigned char *row, const struct qtile *qtile, size_t n)
+{
+    if (quant_types[type].bits != 4)
+        memcpy(row, qtile, n);
+    else
+        for (size_t i = 0; i < QTILE_WORDS / 2; i++) {
+            const uint64_t both = qtile->word[i] | qtile->word[QTILE_WORDS / 2 + i] << 4;
+            memcpy(row + 8 * i, &both, sizeof both);
+        }
+}
+
+/* ---- q tiles from and to blocks ---- */
+
+/* Loads the q of one output; `lane` is its word in the first line. With 6 bits, two lines behind
+ * the four lines of lower bits hold the upper 2 bits of 16 q each, two words of the tile. */
+INLINE struct qtile qtile_from_block(enum dtype type, const unsigned char *lane)
+{
+    struct qtile qtile;
+    for (size_t i = 0; i < QTILE_WORDS; i++)
+        if (quant_types[type].bits == 8) {
+            qtile.word[i] = load(lane + 2 * i * PACK_LINE) | load(lane + (2 * i + 1) * PACK_LINE) << 32;
+        } else {
+            const uint64_t line = load(lane + i * PACK_LINE);
+            qtile.word[i] = (line | line << 28) & four_bits;
+        }
+    for (size_t i = 0; quant_types[type].bits == 6 && i < QTILE_WORDS; i++) {
+        const uint64_t line = load(lane + (QTILE_WORDS + i / 2) * PACK_LINE) >> i % 2 * 4;
+        qtile.word[i] |= ((line | line << 30) & two_bits) << 4;
+    }
+    return qtile;
+}
+
+INLINE void qtile_to_block(enum dtype type, unsigned char *lane, const struct qtile *qtile)
+{
+    for (size_t i = 0; i < QTILE_WORDS; i++)
+        if (quant_types[type].bits == 8) {
+            store(lane + 2 * i * PACK_LINE, qtile->word[i]);
+            store(lane + (2 * i + 1) * PACK_LINE, qtile->word[i] >> 32);
+        } else {
+            const uint64_t low = qtile->word[i] & four_bits;
+            store(lane + i * PACK_LINE, low | low >> 28);
+        }
+    for (size_t i = 0; quant_types[type].bits == 6 && i < QTILE_WORDS; i += 2) {
+        const uint64_t first = qtile->word[i] >> 4 & two_bits,
+                       second = qtile->word[i + 1] >> 4 & two_bits;
+        store(lane + (QTILE_WORDS + i / 2) * PACK_LINE,
+              first | first >> 30 | (second | second >> 30) << 4);
+    }
+}
+
+/* ---- scales ---- */
+
+/* Copies n elements of a constant size between strided arrays. */
+INLINE void copy_elements(size_t bytes, unsigned char *to, size_t to_step, const unsigned char *from,
+                          size_t from_step, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        memcpy(to + i * to_step * bytes, from + i * from_step * bytes, bytes);
+}
+
+/* Copies a scale array from a row to a lane of a block, or back. */
+static void copy_scales(size_t bytes, unsigned char *to, size_t to_step, const unsigned char *from,
+                        size_t from_step, size_t n)
+{
+    if (bytes == 1)
+        copy_elements(1, to, to_step, from, from_step, n);
+    else if (bytes == 2)
+        copy_elements(2, to, to_step, from, from_step, n);
+    else
+        copy_elements(4, to, to_step, from, from_step, n);
+}
+
+/* Offset of output o's first element of scale array p in a block. */
+INLINE size_t scales_lane(enum dtype type, size_t n_padded, size_t p, size_t o)
+{
+    return pack_scales_at(type, n_padded, p) + o * quant_types[type].scales[p].bytes;
+}
+
+/* ---- functions with a constant type ---- */
+
+/* Inputs packed per pass over the rows: lines of the block stay in L1 until they are complete. */
+enum { STRIP = 4 * QTILE };
+
+INLINE void q_to_block(enum dtype type, unsigned char *lanes, const unsigned char *row, size_t from,
+                       size_t end)
+{
+    struct qtile qtile;
+    for (; from + QTILE <= end; from += QTILE) {
+        qtile = qtile_from_row(type, row + quant_row_q_bytes(type, from), QTILE);
+        qtile_to_block(type, lanes + pack_q_bytes(type, from), &qtile);
+    }
+    if (from < end) {
+        qtile = qtile_from_row(type, row + quant_row_q_bytes(type, from), end - from);
+        qtile_cut(&qtile, end - from);
+        qtile_to_block(type, lanes + pack_q_bytes(type, from), &qtile);
+    }
+}
+
+INLINE void q_to_row(enum dtype type, unsigned char *row, const unsigned char *lanes, size_t from,
+                     size_t end)
+{
+    struct qtile qtile;
+    for (; from + QTILE <= end; from += QTILE) {
+        qtile = qtile_from_block(type, lanes + pack_q_bytes(type, from));
+        qtile_to_row(type, row + quant_row_q_bytes(type, from), &qtile, QTILE);
+    }
+    if (from < end) {
+        qtile = qtile_from_block(type, lanes + pack_q_bytes(type, from));
+        qtile_cut(&qtile, end - from);
+        qtile_to_row(type, row + quant_row_q_bytes(type, from), &qtile, end - from);
+    }
+}
+
+INLINE void pack_one(enum dtype type, unsigned char *block, size_t n_padded, const unsigned char *rows,
+                     size_t n_rows, size_t n)
+{
+    const size_t row_bytes = quant_row_scales_at(type, n, SCALE_KINDS),
+                 bytes = pack_block_bytes(type, n_padded), scales_begin = pack_q_bytes(type, n_padded);
+    if (n_rows < PACK_OUT || n < n_padded)
+        memset(block, 0, scales_begin);
+    memset(block + scales_begin, 0, bytes - scales_begin);
+    for (size_t from = 0; from < n; from += STRIP)
+        for (size_t o = 0; o < n_rows; o++)
+            q_to_block(type, block + o * 4, rows + o * row_bytes, from, size_min(from + STRIP, n));
+    for (size_t o = 0; o < n_rows; o++)
+        for (size_t p = 0; p < SCALE_KINDS; p++)
+            copy_scales(quant_types[type].scales[p].bytes, block + scales_lane(type, n_padded, p, o),
+                        PACK_OUT, rows + o * row_bytes + quant_row_scales_at(type, n, p), 1,
+                        scale_count(quant_types[type].scales[p], n));
+}
+
+INLINE void unpack_one(enum dtype type, unsigned char *rows, const unsigned char *block,
+                       size_t n_padded, size_t n_rows, size_t n)
+{
+    const size_t row_bytes = quant_row_scales_at(type, n, SCALE_KINDS);
+    for (size_t from = 0; from < n; from += STRIP)
+        for (size_t o = 0; o < n_rows; o++)
+            q_to_row(type, rows + o * row_bytes, block + o * 4, from, size_min(from + STRIP, n));
+    for (size_t o = 0; o < n_rows; o++)
+        for (size_t p = 0; p < SCALE_KINDS; p++)
+            copy_scales(quant_types[type].scales[p].bytes,
+                        rows + o * row_bytes + quant_row_scales_at(type, n, p), 1,
+                        block + scales_lane(type, n_padded, p, o), PACK_OUT,
+                        scale_count(quant_types[type].scales[p], n));
+}
+
+/* Dequantises QTILE inputs of output o, from k on; lane[p] points to its scale array p. */
+INLINE void dequantize_qtile(enum dtype type, float *to, const unsigned char *block,
+                             const unsigned char *const lane[SCALE_KINDS], size_t o, size_t k)
+{
+    const struct qtile qtile = qtile_from_block(type, block + pack_q_bytes(type, k) + o * 4);
+    unsigned char code[QTILE];
+    memcpy(code, &qtile, sizeof code);
+    for (size_t half = 0; half < QTILE; half += QK_HALF) {
+        const unsigned char *at[SCALE_KINDS];
+        for (size_t p = 0; p < SCALE_KINDS; p++) {
+            const struct scale_array scales = quant_types[type].scales[p];
+            at[p] = lane[p] + (scales.every ? (k + half) / scales.every : 0) * PACK_OUT * scales.bytes;
+        }
+        const struct quant_scale v = quant_scale(type, at);
+        for (size_t i = half; i < half + QK_HALF; i++)
+            to[i] = quant_value(type, v, code[i]);
+    }
+}
+
+INLINE void fetch_one(enum dtype type, float *y, const struct mat *w, size_t row, size_t from, size_t n)
+{
+    const size_t o = row % PACK_OUT, end = from + n;
+    const unsigned char *block =
+        (const unsigned char *)w->data + row / PACK_OUT * pack_block_bytes(type, w->in_padded);
+    const unsigned char *lane[SCALE_KINDS];
+    float value[QTILE];
+    for (size_t p = 0; p < SCALE_KINDS; p++)
+        lane[p] = block + scales_lane(type, w->in_padded, p, o);
+    for (size_t k = from, next; k < end; k = next) {
+        const size_t qtile = k / QTILE * QTILE;
+        next = size_min(qtile + QTILE, end);
+        dequantize_qtile(type, value, block, lane, o, qtile);
+        memcpy(y + (k - from), value + (k - qtile), (next - k) * sizeof *y);
+    }
+}
+
+/* ---- dispatch by type ---- */
+
+void repack_quant(enum dtype type, unsigned char *block, size_t n_padded, const unsigned char *rows,
+                  size_t n_rows, size_t n)
+{
+    switch (type) {
+#define PACK(type) pack_one(type, block, n_padded, rows, n_rows, n)
+        QUANT_CASES(PACK)
+#undef PACK
+    }
+}
+
+void unpack_quant(enum dtype type, unsigned char *rows, const unsigned char *block, size_t n_padded,
+                  size_t n_rows, size_t n)
+{
+    switch (type) {
+#define UNPACK(type) unpack_one(type, rows, block, n_padded, n_rows, n)
+        QUANT_CASES(UNPACK)
+#undef UNPACK
+    }
+}
+
+void fetch_quant(float *y, const struct mat *w, size_t row, size_t from, size_t n)
+{
+    switch (w->dtype) {
+#define FETCH(type) fetch_one(type, y, w, row, from, n)
+        QUANT_CASES(FETCH)
+#undef FETCH
+    }
+}

@@ -1,0 +1,47 @@
+/* Ranks: the processes of one run, on one or several machines, and the communication between them.
+ * lib/ranks implements the operations; programs that run as a single process do not need it. */
+#ifndef BMC_RANKS_H
+#define BMC_RANKS_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+struct ranks;
+
+/* Except for send, receive and probe, the operations are collective: all ranks call them in the
+ * same order, each from one thread. They return 0, or -1 with `err` filled. An early exit ends the
+ * run. */
+struct ranks_ops {
+    /* All-gather: fills all[] with the concatenation of all ranks' data, bytes[r] from rank r. The
+     * caller has stored its own data at its place in all[]. */
+    int (*gather)(struct ranks *ranks, void *all, const size_t *bytes, struct err *err);
+    /* Non-blocking all-gather; gather_wait() waits for the oldest one in flight. Until then the
+     * caller must not touch or free `all`; after an error it must never free it. */
+    int (*gather_start)(struct ranks *ranks, void *all, const size_t *bytes, struct err *err);
+    int (*gather_wait)(struct ranks *ranks, struct err *err);
+    /* Lets all-gathers in flight make progress; does not block. */
+    void (*progress)(struct ranks *ranks);
+    int (*broadcast)(struct ranks *ranks, void *data, size_t bytes, int from, struct err *err);
+    /* never waits for the receiver; the caller may reuse `data` at once */
+    int (*send)(struct ranks *ranks, const void *data, size_t bytes, int to, int tag, struct err *err);
+    /* Receives a message of at most `bytes` bytes. *from and *tag select it (-1: any) and are set
+     * to the sender and tag of the message, *received to its size. */
+    int (*receive)(struct ranks *ranks, void *data, size_t bytes, int *from, int *tag, size_t *received,
+                   struct err *err);
+    /* 1: a message has arrived, and *from, *tag and *bytes describe it; 0: none yet */
+    int (*probe)(struct ranks *ranks, int *from, int *tag, size_t *bytes, struct err *err);
+};
+
+struct ranks {
+    const struct ranks_ops *ops;
+    int rank, size;
+    void *state;                              /* private data of the driver */
+    size_t sent_bytes, received_bytes, calls; /* totals, counted by the driver */
+};
+
+/* Receives a message of exactly `bytes` bytes; any other size is an error. */
+int ranks_take(struct ranks *ranks, int from, int tag, void *data, size_t bytes,
+               struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,29 @@
+/* Rounded numbers with units, for tables. */
+#ifndef BMC_UNITS_H
+#define BMC_UNITS_H
+
+#include "base/base.h"
+
+/* A unit of time. */
+struct unit {
+    const char *name;
+    double ms;
+};
+
+/* True if a column's name ends in "_bytes": its values are sizes. */
+bool unit_is_bytes(const char *column);
+
+/* True if a column's name ends in "_ms" or contains "_ms_": its values are times. */
+bool unit_is_time(const char *column);
+
+/* The largest unit in which the largest time is at least 1; seconds only from 10 s. */
+struct unit unit_of_times(double largest_ms);
+
+/* Formats a number of a column: "35.1 ms" for a time, "1.25 GiB" for a size, else with at least 4
+ * digits. */
+void unit_format(const char *column, const struct unit *time, double value, char *text, size_t size);
+
+/* The heading of a column with units: its name without "_ms". */
+void unit_heading(const char *column, char *text, size_t size);
+
+#endif

@@ -1,0 +1,265 @@
+/* Dispatches lines to the workers of ranks and collects their results. */
+#include "serve/dispatcher.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "serve/result.h"
+#include "serve/worker.h"
+
+/* How long to wait for results after an interrupt, in ms: mpirun sends SIGKILL after a second. */
+enum { GRACE_MS = 700 };
+
+/* A line that was sent to a rank and has no result yet. */
+struct dispatched {
+    struct dispatched *next;
+    uint64_t number;
+    int rank;
+    struct buf text; /* text of the line, for its id if it fails */
+};
+
+struct dispatcher {
+    const struct serve *serve;
+    struct dispatch *job;
+    struct mailbox mailbox;
+    struct dispatched *lines;
+    size_t *in_flight; /* [ranks] number of lines in flight */
+    bool input_ended;
+    int n_ended;       /* ranks that have ended */
+    struct hash *hash; /* [lines] logits_hash of each result */
+    size_t n_hashes, hashes_cap;
+};
+
+/* Removes a line from those in flight; false: it is not in flight. */
+static bool remove_line(struct dispatcher *d, uint64_t number)
+{
+    for (struct dispatched **at = &d->lines, *line; (line = *at); at = &line->next)
+        if (line->number == number) {
+            *at = line->next;
+            d->in_flight[line->rank]--;
+            buf_release(&line->text);
+            free(line);
+            return true;
+        }
+    return false;
+}
+
+static int receive_result(struct dispatcher *d, const struct message *message, struct err *err)
+{
+    struct jsonl_result result;
+    struct buf text = {0};
+    if (message->bytes < sizeof result)
+        return err_set(err, "rank %d sent a result of %zu bytes, %zu at least are expected",
+                       message->from, message->bytes, sizeof result);
+    memcpy(&result, message->data, sizeof result);
+    if (!remove_line(d, result.number))
+        return 0;
+    d->hash[result.number] = result.logits_hash;
+    d->job->n_failed += result.failed;
+    if (buf_add(&text, message->data + sizeof result, message->bytes - sizeof result, err) < 0)
+        return -1;
+    return results_put(d->job->results, result.number, &text, err);
+}
+
+static int receive_counts(struct dispatcher *d, const struct message *message, struct err *err)
+{
+    struct rank_counts counts;
+    if (message->bytes != sizeof counts)
+        return err_set(err,
+                       "rank %d sent counts of %zu bytes, %zu are expected: it runs another version",
+                       message->from, message->bytes, sizeof counts);
+    memcpy(&counts, message->data, sizeof counts);
+    rank_counts_add(&d->job->counts, &counts);
+    d->n_ended++;
+    return 0;
+}
+
+static int receive_message(struct dispatcher *d, const struct message *message, struct err *err)
+{
+    switch ((enum message_kind)message->kind) {
+    case MESSAGE_RESULT: return receive_result(d, message, err);
+    case MESSAGE_ENDED: return receive_counts(d, message, err);
+    case MESSAGE_FAILED: return err_set(err, "%.*s", (int)message->bytes, message->data);
+    case MESSAGE_LINE:
+    case MESSAGE_LONG_LINE:
+    case MESSAGE_NO_MORE:
+    case MESSAGE_BYE: break;
+    }
+    return err_set(err, "rank %d sent a message that only rank 0 sends", message->from);
+}
+
+/* Handles all messages that have arrived; returns 1 if there were any, else 0. */
+static int receive_all(struct dispatcher *d, struct err *err)
+{
+    struct message *message;
+    int came = 0;
+    while (mailbox_receive(&d->mailbox, true, &message, err) == 0) {
+        if (!message)
+            return came;
+        const int rc = receive_message(d, message, err);
+        free(message);
+        if (rc < 0)
+            return -1;
+        came = 1;
+    }
+    return -1;
+}
+
+/* The rank with the fewest lines in flight, -1 if none has a free slot. Among equals takes the
+ * last, since rank 0 is also busy dispatching. */
+static int least_busy(const struct dispatcher *d)
+{
+    int rank = -1;
+    for (int r = d->job->ranks->size - 1; r >= 0; r--)
+        if (d->in_flight[r] < (rank < 0 ? d->job->slots : d->in_flight[rank]))
+            rank = r;
+    return rank;
+}
+
+static int add_line(struct dispatcher *d, const char *text, size_t len, int rank, struct err *err)
+{
+    if (results_expect(d->job->results, err) < 0 ||
+        mem_grow(&d->hash, &d->hashes_cap, d->n_hashes, sizeof *d->hash, err) < 0)
+        return -1;
+    d->hash[d->n_hashes++] = (struct hash){0};
+    struct dispatched *line = calloc(1, sizeof *line);
+    if (!line)
+        return err_set(err, "out of memory for a request");
+    *line = (struct dispatched){.next = d->lines, .number = d->job->n_requests++, .rank = rank};
+    d->lines = line;
+    d->in_flight[rank]++;
+    return text ? buf_add(&line->text, text, len, err) : 0;
+}
+
+static int send_to_all(struct dispatcher *d, enum message_kind kind, struct err *err)
+{
+    int rc = 0;
+    for (int r = 0; r < d->job->ranks->size && rc == 0; r++)
+        rc = mailbox_send(&d->mailbox, r, kind, NULL, 0, NULL, 0, err);
+    return rc;
+}
+
+/* Returns 1 if a line was sent or the input has ended, 0 if no slot is free or no line has come. */
+static int send_line(struct dispatcher *d, struct err *err)
+{
+    const int rank = least_busy(d);
+    const char *text;
+    size_t len;
+    if (d->input_ended || rank < 0)
+        return 0;
+    const int got = lines_next(d->job->lines, false, &text, &len, err);
+    if (got == GEN_LATER || got < 0)
+        return got < 0 ? -1 : 0;
+    if (got == GEN_END) {
+        d->input_ended = true;
+        return send_to_all(d, MESSAGE_NO_MORE, err) < 0 ? -1 : 1;
+    }
+    if (add_line(d, text, len, rank, err) < 0 ||
+        mailbox_send(&d->mailbox, rank, text ? MESSAGE_LINE : MESSAGE_LONG_LINE, &d->lines->number,
+                     sizeof d->lines->number, text, len, err) < 0)
+        return -1;
+    return 1;
+}
+
+static int dispatch(struct dispatcher *d, struct err *err)
+{
+    const volatile sig_atomic_t *interrupted = d->serve->interrupted;
+    double deadline = 0;
+    while (d->n_ended < d->job->ranks->size) {
+        const int came = receive_all(d, err), sent = came < 0 || *interrupted ? 0 : send_line(d, err);
+        if (came < 0 || sent < 0)
+            return -1;
+        if (*interrupted && deadline == 0)
+            deadline = clock_ms() + GRACE_MS;
+        if (*interrupted && clock_ms() > deadline)
+            return err_set(err, "a rank did not end in time after the interrupt");
+        if (!came && !sent)
+            mailbox_pause();
+    }
+    return 0;
+}
+
+/* The id of a line, as JSON, or NULL. The caller frees it. */
+static char *id_of(const struct dispatcher *d, const struct dispatched *line)
+{
+    struct request request = {0};
+    struct err ignored;
+    char *id = NULL;
+    if (!line->text.data)
+        return NULL;
+    if (request_open(&request, line->text.data, line->text.len, d->serve->options.lenient, &ignored) ==
+            0 ||
+        request.id)
+        id = request.id ? request_format_id(request.id, &ignored) : NULL;
+    request_close(&request);
+    return id;
+}
+
+/* Writes a failure result for every line in flight. Ignores write errors, as the run has failed. */
+static void fail_lines(struct dispatcher *d, const char *why)
+{
+    struct err ignored;
+    char ended[sizeof ignored.text + 32];
+    int rc = 0;
+    snprintf(ended, sizeof ended, "the run ended: %s", why);
+    while (d->lines && rc == 0) {
+        struct buf result = {0};
+        const uint64_t number = d->lines->number;
+        char *id = id_of(d, d->lines);
+        rc = failure_line(id, number, *d->serve->interrupted ? GEN_INTERRUPTED : ended, &result,
+                          &ignored);
+        free(id);
+        remove_line(d, number);
+        d->job->n_failed++;
+        if (rc == 0)
+            rc = results_put(d->job->results, number, &result, &ignored);
+    }
+    if (rc == 0)
+        rc = results_end(d->job->results, &ignored);
+}
+
+static void close_dispatcher(struct dispatcher *d)
+{
+    free(d->in_flight);
+    free(d->hash);
+    mailbox_close(&d->mailbox);
+    free(d);
+}
+
+/* Runs rank 0's worker in a thread; its errors arrive as messages. */
+static void *work(void *arg)
+{
+    struct dispatcher *d = arg;
+    struct err ignored;
+    return worker_run(d->serve, &d->mailbox, "", &ignored) < 0 ? arg : NULL;
+}
+
+int dispatch_lines(const struct serve *serve, struct dispatch *job, struct err *err)
+{
+    const size_t n = (size_t)job->ranks->size;
+    pthread_t thread;
+    struct dispatcher *d = calloc(1, sizeof *d);
+    size_t *in_flight = calloc(n, sizeof *in_flight);
+    if (!d || !in_flight) {
+        free(d);
+        free(in_flight);
+        return err_set(err, "out of memory for %zu ranks", n);
+    }
+    *d = (struct dispatcher){.serve = serve, .job = job, .in_flight = in_flight};
+    mailbox_open(&d->mailbox, job->ranks);
+    if (pthread_create(&thread, NULL, work, d) != 0) {
+        close_dispatcher(d);
+        return err_set(err, "cannot start a thread for the worker of rank 0");
+    }
+    if (dispatch(d, err) < 0 || send_to_all(d, MESSAGE_BYE, err) < 0) {
+        fail_lines(d, err->text); /* the worker's thread may still use `d`, so it is not freed */
+        return -1;
+    }
+    pthread_join(thread, NULL);
+    job->counts.gen.logits_hash = gen_run_hash(d->hash, d->n_hashes);
+    close_dispatcher(d);
+    return 0;
+}

@@ -1,0 +1,26 @@
+/* Data parallelism: rank 0 reads lines, dispatches each to the rank with the fewest in flight, and
+ * writes the results. Every rank runs a worker, rank 0 in a separate thread. */
+#ifndef BMC_DISPATCHER_H
+#define BMC_DISPATCHER_H
+
+#include "serve/lines.h"
+#include "serve/ordered_results.h"
+#include "serve/rank_counts.h"
+#include "serve/serve.h"
+
+struct dispatch {
+    struct ranks *ranks;
+    size_t slots;        /* maximum lines in flight per rank */
+    struct lines *lines; /* the input */
+    struct results *results;
+    /* Results: */
+    uint64_t n_requests, n_failed;
+    struct rank_counts counts; /* of all ranks */
+};
+
+/* Serves all lines of the input. Rank 0 calls this while the others call worker_run(). If the run
+ * fails or is interrupted, every line in flight gets a result with the reason; the worker's thread
+ * may then still run, so the process must exit without freeing what `serve` points to. */
+int dispatch_lines(const struct serve *serve, struct dispatch *dispatch, struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,113 @@
+/* Splits an input into lines. */
+#include "serve/lines.h"
+
+#include <string.h>
+
+#include "decode/generate.h"
+
+void lines_release(struct lines *lines) { buf_release(&lines->input); }
+
+/* Skips a byte order mark before the first line. */
+static void skip_mark(struct lines *lines, const char **line, size_t *len)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    const size_t n = sizeof mark - 1;
+    if (lines->done_bytes || *len < n || memcmp(*line, mark, n) != 0)
+        return;
+    *line += n;
+    *len -= n;
+    lines->done_bytes += n;
+}
+
+/* Takes a complete line from the buffer; at the end of the input also a last line without line end.
+ * The first `seen` bytes are known to contain no line end. */
+static bool take_line(struct lines *lines, size_t seen, const char **line, size_t *len)
+{
+    const char *at = lines->input.data + lines->taken;
+    const size_t left = lines->input.len - lines->taken;
+    const char *end = left > seen ? memchr(at + seen, '\n', left - seen) : NULL;
+    if (!end && !(lines->ended && left))
+        return false;
+    *line = at;
+    *len = end ? (size_t)(end - at) : left;
+    lines->taken += *len + (end != NULL);
+    skip_mark(lines, line, len);
+    lines->done_bytes += *len + (end != NULL);
+    return true;
+}
+
+static int read_more(struct lines *lines, struct err *err)
+{
+    enum { BLOCK = 1 << 16 };
+    struct buf *input = &lines->input;
+    if (lines->taken) {
+        input->len -= lines->taken;
+        memmove(input->data, input->data + lines->taken, input->len);
+        lines->taken = 0;
+    }
+    if (buf_reserve(input, BLOCK, err) < 0)
+        return -1;
+    const ssize_t n = lines->source.read(lines->source.fd, input->data + input->len, BLOCK);
+    if (n < 0)
+        return err_errno(err, "cannot read the input");
+    lines->ended = n == 0;
+    input->len += (size_t)n;
+    return 0;
+}
+
+/* Skips the rest of a line that is too long. False: its end has not arrived yet. */
+static bool skip_rest(struct lines *lines)
+{
+    const size_t left = lines->input.len - lines->taken;
+    const char *at = left ? lines->input.data + lines->taken : NULL,
+               *end = left ? memchr(at, '\n', left) : NULL;
+    const size_t len = end ? (size_t)(end - at) + 1 : left;
+    lines->taken += len;
+    lines->done_bytes += len;
+    lines->skipping = !end;
+    return end != NULL;
+}
+
+/* Returns the line at the start of the buffer as too long, and begins to skip it. */
+static int refuse_line(struct lines *lines, const char **line, size_t *len)
+{
+    *line = NULL;
+    *len = 0;
+    lines->done_bytes += lines->input.len - lines->taken;
+    lines->skipping = true;
+    lines->taken = 0;
+    buf_release(&lines->input);
+    return GEN_REQUEST;
+}
+
+int lines_next(struct lines *lines, bool wait, const char **line, size_t *len, struct err *err)
+{
+    size_t seen = 0;
+    for (;;) {
+        if ((!lines->skipping || skip_rest(lines)) && take_line(lines, seen, line, len))
+            return GEN_REQUEST;
+        seen = lines->input.len - lines->taken;
+        if (seen > LINE_BYTES)
+            return refuse_line(lines, line, len);
+        if (lines->ended)
+            return GEN_END;
+        if (!wait && !lines->source.readable(lines->source.fd))
+            return GEN_LATER;
+        if (read_more(lines, err) < 0)
+            return -1;
+        if (*lines->source.interrupted)
+            return GEN_END; /* an interrupted line is incomplete, so it is not a request */
+    }
+}
+
+int lines_failed(uint64_t failed, uint64_t all, const char *what, struct err *err)
+{
+    return failed ? err_set(err, "%llu of %llu %s failed: their results say why",
+                            (unsigned long long)failed, (unsigned long long)all, what)
+                  : 0;
+}
+
+int lines_check(const char *line, struct err *err)
+{
+    return line ? 0 : err_set(err, "is longer than %d MiB, the limit of a line", LINE_BYTES >> 20);
+}

@@ -1,0 +1,45 @@
+/* Splits an input into lines, reading no further than the next line requires. */
+#ifndef BMC_LINES_H
+#define BMC_LINES_H
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include "base/mem.h"
+
+/* Maximum bytes of a line; only the longer line fails, not the run. */
+enum { LINE_BYTES = 64 << 20 };
+
+/* How to read the input, an open file or standard input. */
+struct line_source {
+    /* Up to `size` bytes; 0 at the end of the input or when interrupted; -1 with errno. */
+    ssize_t (*read)(int fd, void *bytes, size_t size);
+    bool (*readable)(int fd); /* read() would not block */
+    int fd;
+    const volatile sig_atomic_t *interrupted; /* not 0: the input ends */
+};
+
+/* A reader; {.source = ..} is one at the start of its input. */
+struct lines {
+    struct line_source source;
+    struct buf input; /* bytes read; those before `taken` were returned */
+    size_t taken;
+    bool ended;
+    bool skipping;     /* skipping the rest of a line that is too long */
+    size_t done_bytes; /* bytes of the input returned or skipped so far */
+};
+
+void lines_release(struct lines *lines);
+
+/* Gets the next line without its line end, valid until the next call. Returns GEN_REQUEST; GEN_END;
+ * or GEN_LATER if no complete line is available and `wait` is false. For a line longer than
+ * LINE_BYTES sets *line to NULL (lines_check() reports the error) and skips its rest. Skips a byte
+ * order mark at the start of the input, and an incomplete line when interrupted. */
+int lines_next(struct lines *lines, bool wait, const char **line, size_t *len,
+               struct err *err) MUST_USE;
+int lines_check(const char *line, struct err *err) MUST_USE;
+
+/* Sets the error of a run with failed lines, "3 of 9 requests failed"; 0 if none failed. */
+int lines_failed(uint64_t failed, uint64_t all, const char *what, struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,59 @@
+/* Messages between the dispatcher in rank 0 and the workers, one per rank: sent over MPI, or
+ * through queues to rank 0's own worker, which is a thread. Only the thread that opened the ranks
+ * may communicate with other ranks. */
+#ifndef BMC_MAILBOX_H
+#define BMC_MAILBOX_H
+
+#include <pthread.h>
+
+#include "ranks/ranks.h"
+
+enum message_kind {
+    /* Dispatcher to worker: */
+    MESSAGE_LINE,      /* a request: uint64_t number of the line, then its text */
+    MESSAGE_LONG_LINE, /* a line that is too long: only its number */
+    MESSAGE_NO_MORE,   /* the input has ended */
+    /* Worker to dispatcher: */
+    MESSAGE_RESULT, /* struct jsonl_result, then its text */
+    MESSAGE_ENDED,  /* the worker has finished: struct rank_counts */
+    MESSAGE_FAILED, /* the worker has failed: error message */
+    /* Dispatcher to worker: all messages have been received. */
+    MESSAGE_BYE
+};
+
+struct message {
+    struct message *next;
+    int kind, from; /* enum message_kind; rank */
+    size_t bytes;
+    _Alignas(16) char data[];
+};
+
+struct message_queue {
+    struct message *first, **last;
+};
+
+struct mailbox {
+    struct ranks *ranks;
+    pthread_mutex_t lock;
+    struct message_queue to_dispatcher, to_worker; /* within rank 0's process */
+};
+
+enum { TO_DISPATCHER = -1 };
+
+void mailbox_open(struct mailbox *mailbox, struct ranks *ranks);
+void mailbox_close(struct mailbox *mailbox);
+
+/* Sends `head` followed by `text` as one message to the worker of rank `to`, or to the dispatcher.
+ * Does not wait for the receiver. */
+int mailbox_send(struct mailbox *mailbox, int to, enum message_kind kind, const void *head,
+                 size_t head_bytes, const void *text, size_t len, struct err *err) MUST_USE;
+
+/* Takes the next message to the dispatcher or to this rank's worker; the caller frees it. NULL:
+ * none has arrived. Does not wait. */
+int mailbox_receive(struct mailbox *mailbox, bool dispatcher, struct message **message,
+                    struct err *err) MUST_USE;
+
+/* Sleeps briefly; call it when mailbox_receive() found nothing. */
+void mailbox_pause(void);
+
+#endif

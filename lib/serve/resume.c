@@ -1,0 +1,86 @@
+/* Resumes sequences of snapshots. */
+#include "serve/resume.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/text_util.h"
+
+static double override(double given, double value) { return isnan(given) ? value : given; }
+
+struct sampler_options resume_sampling(const struct given_settings *given,
+                                       const struct snapshot *snapshot, size_t index)
+{
+    const struct sampler_options *g = &given->sampling;
+    struct sampler_options s = {
+        .top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1, .repeat_last_n = 64};
+    if (snapshot)
+        s = snapshot_sampling(snapshot, index);
+    s.temp = override(g->temp, s.temp);
+    s.top_k = g->top_k == SIZE_MAX ? s.top_k : g->top_k;
+    s.top_p = override(g->top_p, s.top_p);
+    s.min_p = override(g->min_p, s.min_p);
+    s.repeat_penalty = override(g->repeat_penalty, s.repeat_penalty);
+    s.presence_penalty = override(g->presence_penalty, s.presence_penalty);
+    s.frequency_penalty = override(g->frequency_penalty, s.frequency_penalty);
+    s.bias = g->bias;
+    s.n_biases = g->n_biases;
+    s.repeat_last_n = given->repeat_last_n ? g->repeat_last_n : s.repeat_last_n;
+    return s;
+}
+
+uint64_t resume_seed(const struct given_settings *given, uint64_t seed, const struct snapshot *snapshot,
+                     size_t index)
+{
+    return snapshot && !given->seed ? snapshot_seq(snapshot, index)->seed : seed;
+}
+
+int resume_sequence(const struct snapshot *snapshot, size_t index, uint64_t seed,
+                    struct gen_request *request, struct err *err)
+{
+    const struct kvfile_seq *seq = snapshot_seq(snapshot, index);
+    const uint32_t *token = snapshot_tokens(snapshot, index);
+    for (size_t i = 0; i < seq->n_tokens; i++)
+        if (ids_add(request->ids, token[i], err) < 0)
+            return -1;
+    request->from = snapshot;
+    request->from_seq = index;
+    request->from_rows = (size_t)(seq->first + seq->n_rows);
+    request->seed = seed;
+    request->stream = seq->stream;
+    return 0;
+}
+
+bool resume_prefix(const struct session *session, const struct snapshot *snapshot,
+                   struct gen_request *request)
+{
+    const struct ids *prompt = request->ids;
+    size_t best = 0;
+    for (size_t i = 0; i < snapshot->file.n_seqs; i++) {
+        const size_t common = snapshot_tokens_of_rows(
+            session, snapshot, i, snapshot_common(snapshot, i, prompt->id, prompt->len));
+        if (common <= best)
+            continue;
+        best = common;
+        request->from = snapshot;
+        request->from_seq = i;
+        request->from_rows = common;
+    }
+    return best > 0;
+}
+
+size_t resume_find(const struct snapshot *snapshot, const char *from, const char *id, struct err *err)
+{
+    const bool only = snapshot->file.n_seqs == 1;
+    const char *name = from ? from : id;
+    const size_t index = name    ? snapshot_find(snapshot, name, strlen(name))
+                         : !only ? snapshot_find(snapshot, "", 0)
+                                 : SIZE_MAX;
+    if (index != SIZE_MAX)
+        return index;
+    if (!from && only && !snapshot_seq(snapshot, 0)->id_bytes)
+        return 0;
+    err_set(err, "%s: has no sequence with%s id%s%s", snapshot->path, name ? "" : "out",
+            name ? " " : "", name ? excerpt_of(name, strlen(name)).text : "");
+    return SIZE_MAX;
+}

@@ -1,0 +1,35 @@
+/* Requests that resume sequences of a snapshot, with the settings stored there. */
+#ifndef BMC_RESUME_H
+#define BMC_RESUME_H
+
+#include "decode/gen_types.h"
+
+/* Settings that the user gave: they override those of a snapshot, which override the defaults. */
+struct given_settings {
+    struct sampler_options sampling; /* members not given are NaN, top_k SIZE_MAX */
+    bool repeat_last_n, seed;        /* true: given */
+};
+
+/* Sampling settings to resume sequence `index` of a snapshot; NULL: for a new sequence. */
+struct sampler_options resume_sampling(const struct given_settings *given,
+                                       const struct snapshot *snapshot, size_t index);
+
+/* Seed to resume a sequence, by the same precedence; `seed` is the given or default one. */
+uint64_t resume_seed(const struct given_settings *given, uint64_t seed, const struct snapshot *snapshot,
+                     size_t index);
+
+/* Makes the request resume a sequence of the snapshot; appends the tokens to its prompt. */
+int resume_sequence(const struct snapshot *snapshot, size_t index, uint64_t seed,
+                    struct gen_request *request, struct err *err) MUST_USE;
+
+/* Prompt caching: makes the request reuse KV entries of the longest prefix that its prompt shares
+ * with a sequence of the snapshot. False: no shared prefix. */
+bool resume_prefix(const struct session *session, const struct snapshot *snapshot,
+                   struct gen_request *request);
+
+/* Index of the sequence that a request resumes: the one with id `from`; without `from`, the one
+ * with the request's own id, else the only one without an id. Ids are JSON, or NULL. SIZE_MAX with
+ * an error: there is none. */
+size_t resume_find(const struct snapshot *snapshot, const char *from, const char *id, struct err *err);
+
+#endif

@@ -1,0 +1,246 @@
+/* Scores texts, lines of JSON. */
+#include "serve/score_lines.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/table.h"
+#include "serve/request.h"
+#include "serve/result.h"
+#include "serve/serve.h"
+
+struct score_line {
+    struct score_line *next, **link;
+    uint64_t number;
+    json_t *root;
+    const json_t *id; /* borrowed from `root`, or NULL */
+    struct ids ids;
+    json_t *logprobs; /* of the tokens scored so far, or NULL */
+};
+
+struct score_run {
+    struct score_lines *job;
+    struct score_line *first;
+};
+
+static void line_free(struct score_line *line)
+{
+    *line->link = line->next;
+    if (line->next)
+        line->next->link = line->link;
+    json_decref(line->root);
+    json_decref(line->logprobs);
+    ids_release(&line->ids);
+    free(line);
+}
+
+static struct score_line *new_line(struct score_run *run, struct err *err)
+{
+    struct score_line *line = calloc(1, sizeof *line);
+    if (line && run->job->logprobs && !(line->logprobs = json_array())) {
+        free(line);
+        line = NULL;
+    }
+    if (!line) {
+        err_set(err, "out of memory for a line");
+        return NULL;
+    }
+    line->number = run->job->n_lines++;
+    line->next = run->first;
+    line->link = &run->first;
+    if (line->next)
+        line->next->link = &line->next;
+    run->first = line;
+    return line;
+}
+
+static int check_members(const struct score_line *line, struct err *err)
+{
+    static const char *const known[] = {"id", "prompt", "text", "ids", "parse_special"};
+    const char *name;
+    json_t *value;
+    json_object_foreach(line->root, name, value)
+    {
+        size_t i = 0;
+        while (i < ARRAY_LEN(known) && strcmp(name, known[i]) != 0)
+            i++;
+        if (i == ARRAY_LEN(known))
+            return request_unknown(name, known, ARRAY_LEN(known), err);
+    }
+    return 0;
+}
+
+/* The value of a member; NULL if absent or null. */
+static const json_t *given(const struct score_line *line, const char *name)
+{
+    const json_t *value = json_object_get(line->root, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+static int parse_line(const struct score_lines *job, struct score_line *line, const char *bytes,
+                      size_t len, struct err *err)
+{
+    if (lines_check(bytes, err) < 0 || request_line(bytes, len, &line->root, err) < 0)
+        return -1;
+    line->id = json_object_get(line->root, "id");
+    const json_t *prompt = given(line, "prompt"), *text = given(line, "text"),
+                 *ids = given(line, "ids"), *special = given(line, "parse_special");
+    if (!job->lenient && check_members(line, err) < 0)
+        return -1;
+    if ((prompt != NULL) + (text != NULL) + (ids != NULL) != 1)
+        return err_set(err, "exactly one of \"text\", \"prompt\" and \"ids\" is expected");
+    if (ids)
+        return request_ids_of(ids, &line->ids, err);
+    text = text ? text : prompt;
+    if (!json_is_string(text))
+        return err_set(err, "\"%s\" is %s, a string is expected", prompt ? "prompt" : "text",
+                       json_type_name(text));
+    if (special && !json_is_boolean(special))
+        return err_set(err, "\"parse_special\" is %s, true or false is expected",
+                       json_type_name(special));
+    return serve_encode(job->model, json_string_value(text), json_string_length(text), true,
+                        special ? json_is_true(special) : job->parse_special, &line->ids, err);
+}
+
+static json_t *number(double value, bool as_text)
+{
+    if (isfinite(value))
+        return json_real(value);
+    return as_text && isinf(value) ? json_string("inf") : json_null();
+}
+
+int score_put(json_t *object, size_t tokens, double sum_logprob, bool as_text, struct err *err)
+{
+    const double mean = score_mean(tokens, sum_logprob),
+                 perplexity = score_perplexity(tokens, sum_logprob);
+    if (json_put(object, "tokens", json_integer((json_int_t)tokens), err) < 0 ||
+        json_put(object, "mean_logprob", number(mean, as_text), err) < 0)
+        return -1;
+    return json_put(object, "perplexity", number(perplexity, as_text), err);
+}
+
+static int put_members(json_t *object, const struct score_line *line, const struct score_result *result,
+                       struct err *err)
+{
+    if (score_put(object, result->tokens, result->sum_logprob, false, err) < 0 ||
+        json_put(object, "sum_logprob", json_real(result->sum_logprob), err) < 0 ||
+        json_put(object, "error", result->error ? line_error(line->number, result->error) : json_null(),
+                 err) < 0)
+        return -1;
+    return line->logprobs ? json_put(object, "logprobs", json_incref(line->logprobs), err) : 0;
+}
+
+static int make_result(const struct score_line *line, const struct score_result *result,
+                       struct buf *text, struct err *err)
+{
+    char *id = line->id ? request_format_id(line->id, err) : NULL;
+    json_t *object = json_object();
+    int rc = line->id && !id ? -1 : put_members(object, line, result, err);
+    if (rc == 0)
+        rc = result_put_line(id, object, text, err);
+    json_decref(object);
+    free(id);
+    return rc;
+}
+
+/* Writes the line's result and frees the line; if out of memory, the line stays in flight. */
+static int finish_line(struct score_run *run, struct score_line *line,
+                       const struct score_result *result, struct err *err)
+{
+    struct buf text = {0};
+    if (make_result(line, result, &text, err) < 0) {
+        buf_release(&text);
+        return -1;
+    }
+    run->job->n_failed += result->error != NULL;
+    const int rc = results_put(run->job->results, line->number, &text, err);
+    line_free(line);
+    return rc;
+}
+
+/* Reads the next line; writes the result of invalid ones. */
+static int next(void *arg, bool wait, struct score_text *text, struct err *err)
+{
+    struct score_run *run = arg;
+    const char *bytes;
+    size_t len;
+    for (;;) {
+        const int got = lines_next(run->job->lines, wait, &bytes, &len, err);
+        if (got != GEN_REQUEST)
+            return got;
+        struct err why;
+        if (results_expect(run->job->results, err) < 0)
+            return -1;
+        struct score_line *line = new_line(run, err);
+        if (!line)
+            return -1;
+        if (parse_line(run->job, line, bytes, len, &why) == 0) {
+            *text = (struct score_text){line->ids.id, line->ids.len, line};
+            return GEN_REQUEST;
+        }
+        const struct score_result bad = {.error = why.text};
+        if (finish_line(run, line, &bad, err) < 0)
+            return -1;
+    }
+}
+
+static int add_token(void *arg, const struct score_text *text, size_t pos, double logprob,
+                     struct err *err)
+{
+    const struct score_run *run = arg;
+    struct score_line *line = text->user;
+    struct buf piece = {0};
+    if (!line->logprobs)
+        return 0;
+    int rc = tokenizer_piece_printable(run->job->model->tok, text->id[pos], &piece, err);
+    if (rc == 0)
+        rc = json_push(line->logprobs,
+                       json_pack("{s:I, s:o, s:o}", "id", (json_int_t)text->id[pos], "piece",
+                                 json_text(piece.data, piece.len), "logprob",
+                                 pos ? json_real(logprob) : json_null()),
+                       err);
+    buf_release(&piece);
+    return rc;
+}
+
+static int done(void *arg, const struct score_result *result, struct err *err)
+{
+    struct score_run *run = arg;
+    const int rc = finish_line(run, result->text->user, result, err);
+    if (rc == 0)
+        run->job->progress(run->job->arg);
+    return rc;
+}
+
+/* Writes a failure result for every line in flight; ignores further errors. */
+static void fail_lines(struct score_run *run, const char *why)
+{
+    struct err ignored;
+    char text[sizeof ignored.text + 32];
+    const struct score_result ended = {.error = text};
+    int rc = 0;
+    snprintf(text, sizeof text, "the run ended: %s", why);
+    for (struct score_line *line = run->first, *after; line; line = after) {
+        after = line->next;
+        json_decref(line->logprobs);
+        line->logprobs = NULL;
+        rc |= finish_line(run, line, &ended, &ignored);
+    }
+    rc |= results_end(run->job->results, &ignored);
+    (void)rc;
+}
+
+int score_lines(struct score_lines *job, struct score_stats *stats, struct err *err)
+{
+    struct score_run run = {.job = job};
+    const struct score_callbacks callbacks = {next, add_token, done, &run};
+    const int rc =
+        score_texts(job->session, job->stride, &callbacks, job->lines->source.interrupted, stats, err);
+    if (rc < 0)
+        fail_lines(&run, err->text);
+    while (run.first)
+        line_free(run.first);
+    return rc;
+}

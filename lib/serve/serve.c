@@ -1,0 +1,261 @@
+/* Serves requests read as lines of JSON. */
+#include "serve/serve.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "serve/lines.h"
+#include "serve/result.h"
+
+struct request_line {
+    struct request_line *next, **link;
+    uint64_t number;
+    struct request request;
+    char *id;       /* id as JSON, or NULL */
+    struct ids ids; /* prompt ids, then generated ids */
+};
+
+struct jsonl_job {
+    const struct serve *serve;
+    const struct jsonl_io *io;
+    struct request_line *lines; /* lines in flight */
+};
+
+static struct request_line *new_line(struct jsonl_job *job)
+{
+    struct request_line *line = calloc(1, sizeof *line);
+    if (!line)
+        return NULL;
+    line->next = job->lines;
+    line->link = &job->lines;
+    if (line->next)
+        line->next->link = &line->next;
+    job->lines = line;
+    return line;
+}
+
+static void line_free(struct request_line *line)
+{
+    *line->link = line->next;
+    if (line->next)
+        line->next->link = line->link;
+    request_close(&line->request);
+    ids_release(&line->ids);
+    free(line->id);
+    free(line);
+}
+
+/* Writes the result of a line that failed before its first token. */
+static int put_failure(struct jsonl_job *job, struct request_line *line, const char *why,
+                       struct err *err)
+{
+    const struct jsonl_result failed = {.number = line->number, .failed = true};
+    struct buf text = {0};
+    int rc = failure_line(line->id, line->number, why, &text, err);
+    if (rc == 0)
+        rc = job->io->put(job->io->arg, &failed, &text, err);
+    line_free(line);
+    return rc;
+}
+
+static int done(void *arg, const struct gen_result *result, struct err *err)
+{
+    struct jsonl_job *job = arg;
+    struct request_line *line = result->request->user;
+    struct buf text = {0};
+    struct err why;
+    if (result->finish == FINISHED_ERROR && !result->n_ids)
+        return put_failure(job, line, result->error, err);
+    if (result_line(job->serve->model->tok, line->id, result, &text, &why) < 0)
+        return put_failure(job, line, why.text, err);
+    const struct jsonl_result told = {line->number, result->finish == FINISHED_ERROR,
+                                      result->logits_hash};
+    const int rc = job->io->put(job->io->arg, &told, &text, err);
+    line_free(line);
+    return rc;
+}
+
+/* Resumes a sequence of the snapshot. Under its own id it continues its random number stream;
+ * otherwise, as several requests may resume one sequence, it gets the stream of its line. */
+static int read_origin(const struct jsonl_job *job, struct request_line *line, struct err *err)
+{
+    const struct serve *serve = job->serve;
+    const struct snapshot *snapshot = serve->snapshot;
+    const struct given_settings *given = &serve->options.given;
+    struct gen_request *request = &line->request.gen;
+    const uint64_t stream = request->stream;
+    const bool named = line->request.from != NULL;
+    char *from = named ? request_format_id(line->request.from, err) : NULL;
+    if (named && !from)
+        return -1;
+    const size_t index = resume_find(snapshot, from, line->id, err);
+    free(from);
+    if (index == SIZE_MAX ||
+        resume_sequence(snapshot, index, resume_seed(given, serve->options.seed, snapshot, index),
+                        request, err) < 0)
+        return -1;
+    const bool own =
+        !named && (line->id ? snapshot_seq(snapshot, index)->id_bytes != 0 : snapshot->file.n_seqs > 1);
+    request->stream = own ? request->stream : stream;
+    line->request.sampling = resume_sampling(given, snapshot, index);
+    return 0;
+}
+
+static int add_turns(const struct jsonl_job *job, struct request_line *line,
+                     const struct chat_turn *turn, size_t n, struct err *err)
+{
+    const struct serve *serve = job->serve;
+    const bool special = request_parses_special(&line->request, serve->options.parse_special_in_chat);
+    const unsigned flags = (serve->snapshot ? CHAT_CONTINUES : 0) | (special ? CHAT_PARSES_SPECIAL : 0);
+    return chat_prompts_add(serve->chat, turn, n, flags, &line->ids, NULL, err);
+}
+
+static int read_messages(const struct jsonl_job *job, struct request_line *line, struct err *err)
+{
+    const struct request *request = &line->request;
+    const size_t n = json_array_size(request->messages);
+    struct chat_turn *turn = mem_alloc(n, sizeof *turn);
+    if (!turn)
+        return err_set(err, "out of memory for %zu messages", n);
+    for (size_t i = 0; i < n; i++)
+        turn[i] = request_turn(request, i);
+    int rc = chat_prompts_open(job->serve->chat, err);
+    if (rc == 0) {
+        chat_prompts_set_ends(job->serve->chat, &line->request.gen);
+        rc = add_turns(job, line, turn, n, err);
+    }
+    free(turn);
+    return rc;
+}
+
+static int read_text(const struct jsonl_job *job, struct request_line *line, struct err *err)
+{
+    const struct serve *serve = job->serve;
+    const char *text = json_string_value(line->request.text);
+    const size_t len = json_string_length(line->request.text);
+    if (serve->options.chat)
+        return add_turns(job, line, &(struct chat_turn){CHAT_ROLE_USER, text, len}, 1, err);
+    return serve_encode(serve->model, text, len, !serve->snapshot,
+                        request_parses_special(&line->request, serve->options.parse_special),
+                        &line->ids, err);
+}
+
+static int read_prompt(const struct jsonl_job *job, struct request_line *line, struct err *err)
+{
+    const struct request *request = &line->request;
+    const bool resumes = job->serve->snapshot != NULL;
+    const int prompts = (request->text != NULL) + (request->ids != NULL) + (request->messages != NULL);
+    if (!resumes && request->from)
+        return err_set(err, "\"from\" names a sequence of a snapshot: give one with --load-kv");
+    if (prompts > 1 || (!prompts && !resumes))
+        return err_set(err, "%s one of \"prompt\", \"ids\" and \"messages\" is expected",
+                       resumes ? "at most" : "exactly");
+    if (request->messages)
+        return read_messages(job, line, err);
+    if (request->text)
+        return read_text(job, line, err);
+    return request_ids(request, &line->ids, err);
+}
+
+/* Applies settings: the run's, overridden by a resumed sequence's, then by the request's. */
+static int read_request(const struct jsonl_job *job, struct request_line *line,
+                        const struct jsonl_line *read, struct err *err)
+{
+    const struct serve *serve = job->serve;
+    struct request *request = &line->request;
+    if (lines_check(read->text, err) < 0)
+        return -1;
+    const int rc = request_open(request, read->text, read->len, serve->options.lenient, err);
+    if (request->id && !(line->id = request_format_id(request->id, err)))
+        return -1;
+    if (rc < 0)
+        return -1;
+    request->gen = serve_request(serve, &line->ids);
+    request->gen.line = request->gen.stream = line->number;
+    request->gen.user = line;
+    request->sampling = serve->options.sampling;
+    if ((serve->snapshot && read_origin(job, line, err) < 0) || request_apply(request, err) < 0 ||
+        read_prompt(job, line, err) < 0)
+        return -1;
+    return 0;
+}
+
+/* Reads the next request; writes the result of invalid ones. */
+static int next(void *arg, bool wait, const struct gen_request **request, struct err *err)
+{
+    struct jsonl_job *job = arg;
+    struct jsonl_line read;
+    for (;;) {
+        const int got = job->io->next(job->io->arg, wait, &read, err);
+        if (got != GEN_REQUEST)
+            return got;
+        struct err why;
+        struct request_line *line = new_line(job);
+        if (!line)
+            return err_set(err, "out of memory for a request");
+        line->number = read.number;
+        if (read_request(job, line, &read, &why) == 0) {
+            *request = &line->request.gen;
+            return GEN_REQUEST;
+        }
+        if (put_failure(job, line, why.text, err) < 0)
+            return -1;
+    }
+}
+
+static int save(void *arg, size_t seq, const struct gen_result *result, struct err *err)
+{
+    struct jsonl_job *job = arg;
+    const struct request_line *line = result->request->user;
+    return job->serve->save(job->serve->save_arg, seq, result, line->id, err);
+}
+
+/* Writes a failure result for every line in flight; ignores further errors. */
+static void fail_lines(struct jsonl_job *job, const char *why)
+{
+    struct err ignored;
+    char text[sizeof ignored.text + 32];
+    snprintf(text, sizeof text, "the run ended: %s", why);
+    while (job->lines)
+        if (put_failure(job, job->lines, text, &ignored) < 0)
+            break;
+}
+
+int serve_lines(const struct serve *serve, const struct jsonl_io *io, struct gen_stats *stats,
+                struct err *err)
+{
+    struct jsonl_job job = {.serve = serve, .io = io};
+    const struct gen_callbacks callbacks = {next, NULL, done, NULL, serve->save ? save : NULL, &job};
+    const int rc = generate(serve->session, &serve->options.sampling, serve->strategy, &callbacks,
+                            serve->interrupted, stats, err);
+    if (rc < 0)
+        fail_lines(&job, err->text);
+    while (job.lines)
+        line_free(job.lines);
+    return rc;
+}
+
+struct gen_request serve_request(const struct serve *serve, struct ids *ids)
+{
+    const struct serve_options *o = &serve->options;
+    struct gen_request request = {
+        .ids = ids,
+        .seed = o->seed,
+        .n = o->n,
+        .stop = o->stop,
+        .n_stops = o->n_stops,
+        .ignore_eos = o->ignore_eos,
+        .hold_partial_utf8 = o->hold_partial_utf8,
+        .logprobs = o->logprobs,
+    };
+    if (o->chat)
+        chat_prompts_set_ends(serve->chat, &request);
+    return request;
+}
+
+int serve_encode(const struct model *model, const char *text, size_t len, bool with_template,
+                 bool parse_special, struct ids *ids, struct err *err)
+{
+    return parse_special ? tokenizer_encode(model->tok, text, len, with_template, ids, err)
+                         : tokenizer_encode_plain(model->tok, text, len, with_template, ids, err);
+}

@@ -1,0 +1,89 @@
+/* Chat templates: renders the turns of a conversation as the text format that a model was trained
+ * on.
+ *
+ * A template is data: "key value" lines, specified in bmc-chat(5). models.d/chat/NAME.chat are the
+ * known ones; bmc-convert detects a model's template by its marks (typical substrings) and stores
+ * it in the model file. Content of turns is tracked separately from delimiters, so that a special
+ * token typed by a user stays plain text. */
+#ifndef BMC_CHAT_H
+#define BMC_CHAT_H
+
+#include "base/conf.h"
+#include "base/mem.h"
+#include "text/tokenizer/tokenizer.h"
+
+/* The strings of a template; "" if unused. */
+enum chat_part {
+    CHAT_BEGIN, /* before the first turn */
+    CHAT_SYSTEM,
+    CHAT_SYSTEM_END,
+    CHAT_USER,
+    CHAT_USER_END,
+    CHAT_ASSISTANT,
+    CHAT_ASSISTANT_END,
+    CHAT_ANSWER,         /* generation prompt: beginning of the answer */
+    CHAT_DEFAULT_SYSTEM, /* default system prompt */
+    CHAT_PARTS
+};
+
+enum { CHAT_MARKS = 8, CHAT_ENDS = 4 };
+
+enum chat_trim { CHAT_TRIM_NONE, CHAT_TRIM_ALL, CHAT_TRIM_ANSWERS };
+
+/* Position of the system prompt: a turn of its own, or inside the next or the last user turn. */
+enum chat_system { CHAT_SYSTEM_ALONE, CHAT_SYSTEM_IN_NEXT, CHAT_SYSTEM_IN_LAST };
+
+struct chat {
+    char *name;
+    char *part[CHAT_PARTS];
+    /* substrings that the model's chat_template contains, or must not contain, to be recognised */
+    char *mark[CHAT_MARKS], *without[CHAT_MARKS];
+    char *end[CHAT_ENDS]; /* end-of-turn tokens, as spelled in the vocabulary */
+    size_t n_marks, n_without, n_ends;
+    /* enum chat_trim: turns whose content is stripped of surrounding white space */
+    int trim;
+    int system_in_user; /* enum chat_system */
+    int system_always;  /* 1: always write a system turn, even if empty */
+};
+
+/* Parses a template; `source` names it in errors. After an error nothing is to be released. */
+int chat_parse(struct chat *chat, const char *text, size_t size, const char *source,
+               struct err *err) MUST_USE;
+void chat_release(struct chat *chat);
+
+/* How well a model's chat_template matches: total bytes of the marks, or 0 if it does not. */
+size_t chat_match(const struct chat *chat, const char *chat_template, size_t len);
+
+/* Writes the template as text for chat_parse(), without marks and with {bos} and {eos} replaced. */
+int chat_write(const struct chat *chat, const char *bos, const char *eos, struct buf *text,
+               struct err *err) MUST_USE;
+
+enum chat_role { CHAT_ROLE_SYSTEM, CHAT_ROLE_USER, CHAT_ROLE_ASSISTANT, CHAT_ROLES };
+
+extern const char *const chat_roles[]; /* "system", "user", "assistant", NULL */
+
+struct chat_turn {
+    enum chat_role role;
+    const char *text;
+    size_t len;
+};
+
+/* A rendered conversation, and the byte ranges that are content of its turns. */
+struct chat_text {
+    struct buf text;
+    struct span *content;
+    size_t n_content, cap_content;
+};
+
+/* Appends `n` turns and the generation prompt. `begins`: these turns start the conversation.
+ * `system`: system prompt if the first turn is not a system turn; NULL: the template's default at
+ * the start of a conversation. */
+int chat_render(const struct chat *chat, const char *system, const struct chat_turn *turn, size_t n,
+                bool begins, struct chat_text *out, struct err *err) MUST_USE;
+
+/* Appends the delimiter after a finished answer. */
+int chat_render_end(const struct chat *chat, struct chat_text *out, struct err *err) MUST_USE;
+
+void chat_text_release(struct chat_text *text);
+
+#endif

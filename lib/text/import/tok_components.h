@@ -1,0 +1,21 @@
+/* The components of tokenizer.json: normalizer, pre-tokenizer, post-processor, decoder. */
+#ifndef BMC_TOK_COMPONENTS_H
+#define BMC_TOK_COMPONENTS_H
+
+#include "base/json.h"
+#include "text/import/tok_writer.h"
+
+/* Compiles the four components into steps and template of the tables. Unsupported ones are
+ * errors. *has_template: the post-processor has a template. */
+int tok_components_parse(struct tok_writer *writer, const json_t *tokenizer, bool *has_template,
+                         struct err *err) MUST_USE;
+
+/* Adds pre-tokenizer and decoder "ByteLevel", as implied by vocab.json with merges.txt. */
+int component_add_byte_level(struct tok_writer *writer, bool add_prefix_space,
+                             struct err *err) MUST_USE;
+
+/* A boolean member, or `fallback`. */
+int component_bool(const struct tok_writer *writer, const json_t *object, const char *key,
+                   bool fallback, bool *value, struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,491 @@
+/* Writes the block specified in tok_tables.h. */
+#include "text/import/tok_writer.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+
+#include "base/text_util.h"
+#include "text/tokenizer/charsmap.h"
+#include "text/import/byte_alphabet.h"
+#include "text/import/tok_sorted.h"
+#include "text/utf8.h"
+
+void tok_writer_release(struct tok_writer *writer)
+{
+    buf_release(&writer->spellings);
+    buf_release(&writer->texts);
+    free(writer->token);
+    free(writer->merge);
+    free(writer->added);
+    ids_release(&writer->prefix);
+    ids_release(&writer->suffix);
+    free(writer->score);
+    buf_release(&writer->charsmap);
+    *writer = (struct tok_writer){0};
+}
+
+int tok_writer_set_token(struct tok_writer *writer, int64_t id, const char *spelling, size_t len,
+                         uint8_t flags, struct err *err)
+{
+    if (id < 0 || (uint64_t)id >= writer->vocab_rows || id >= TOK_NONE || len > UINT32_MAX)
+        return err_set(err, "%s: token \"%.*s\" has id %lld, but the model's embedding has %zu rows",
+                       writer->where, (int)size_min(len, 60), spelling, (long long)id,
+                       writer->vocab_rows);
+    while (writer->ids <= (size_t)id) {
+        if (mem_grow(&writer->token, &writer->token_cap, writer->ids, sizeof writer->token[0], err) < 0)
+            return -1;
+        writer->token[writer->ids++] = (struct tok_writer_token){0};
+    }
+    struct tok_writer_token *token = &writer->token[id];
+    if (!token->flags) {
+        token->spelling = writer->spellings.len;
+        token->len = (uint32_t)len;
+        if (buf_add(&writer->spellings, spelling, len, err) < 0)
+            return -1;
+    } else if (token->len != len ||
+               memcmp(writer->spellings.data + token->spelling, spelling, len) != 0) {
+        return err_set(err, "%s: tokens \"%.*s\" and \"%.*s\" have the same id %lld", writer->where,
+                       (int)size_min(len, 60), spelling, (int)size_min(token->len, 60),
+                       writer->spellings.data + token->spelling, (long long)id);
+    }
+    token->flags |= flags | TOK_PRESENT;
+    return 0;
+}
+
+int tok_writer_keep_text(struct tok_writer *writer, const char *text, size_t len, uint32_t *at,
+                         struct err *err)
+{
+    if (len > UINT32_MAX - writer->texts.len)
+        return err_set(err, "%s: too much text", writer->where);
+    *at = (uint32_t)writer->texts.len;
+    return buf_add(&writer->texts, text, len, err);
+}
+
+int tok_writer_add_step(struct tok_writer *writer, enum tok_list list, enum tok_step_kind kind,
+                        uint32_t option, const struct slice *a, const struct slice *b, struct err *err)
+{
+    struct tok_step step = {.kind = kind, .option = option};
+    if (writer->steps[list] == TOK_MAX_STEPS)
+        return err_set(err, "%s: more than %d steps of one kind", writer->where, (int)TOK_MAX_STEPS);
+    if ((a && a->size > TOK_MAX_PATTERN) || (b && b->size > TOK_MAX_PATTERN))
+        return err_set(err, "%s: a pattern of more than %d bytes", writer->where, (int)TOK_MAX_PATTERN);
+    if (a && tok_writer_keep_text(writer, a->data, a->size, &step.a, err) < 0)
+        return -1;
+    if (b && tok_writer_keep_text(writer, b->data, b->size, &step.b, err) < 0)
+        return -1;
+    step.a_len = a ? (uint32_t)a->size : 0;
+    step.b_len = b ? (uint32_t)b->size : 0;
+    writer->step[list][writer->steps[list]++] = step;
+    return 0;
+}
+
+int tok_writer_add_merge(struct tok_writer *writer, uint32_t left, uint32_t right, uint32_t result,
+                         struct err *err)
+{
+    if (writer->merges >= TOK_NONE)
+        return err_set(err, "%s: too many merges", writer->where);
+    if (mem_grow(&writer->merge, &writer->merge_cap, writer->merges, sizeof writer->merge[0], err) < 0)
+        return -1;
+    const uint32_t ids[] = {left, right, result};
+    for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+        if (ids[i] < writer->ids)
+            writer->token[ids[i]].joined = true;
+    struct tok_merge merge = {right, (uint32_t)writer->merges, result};
+    writer->merge[writer->merges++] = (struct tok_writer_merge){left, merge};
+    return 0;
+}
+
+/* Allocates scores for `count` ids. */
+static int need_scores(struct tok_writer *writer, size_t count, struct err *err)
+{
+    for (size_t used = writer->score_cap; used < count; used = writer->score_cap) {
+        if (mem_grow(&writer->score, &writer->score_cap, used, sizeof writer->score[0], err) < 0)
+            return -1;
+        memset(writer->score + used, 0, (writer->score_cap - used) * sizeof writer->score[0]);
+    }
+    return 0;
+}
+
+int tok_writer_set_score(struct tok_writer *writer, size_t id, double score, struct err *err)
+{
+    if (need_scores(writer, id + 1, err) < 0)
+        return -1;
+    writer->score[id] = score;
+    return 0;
+}
+
+int tok_writer_set_charsmap(struct tok_writer *writer, struct slice base64, struct err *err)
+{
+    struct buf *map = &writer->charsmap;
+    const char *end;
+    if (map->len)
+        return err_set(err, "%s: more than one charsmap is not supported", writer->where);
+    if (buf_reserve(map, base64.size / 4 * 3 + 3, err) < 0)
+        return -1;
+    if (sodium_base642bin((unsigned char *)map->data, map->cap, base64.data, base64.size, NULL,
+                          &map->len, &end, sodium_base64_VARIANT_ORIGINAL) != 0 ||
+        end != base64.data + base64.size || !charsmap_valid(map->data, map->len))
+        return err_set(err, "%s: the charsmap of the normalizer is damaged", writer->where);
+    return 0;
+}
+
+/* --- writing --- */
+
+/* The block being written; sections are appended in order. */
+struct block_writer {
+    struct tok_writer *writer;
+    bool has_ext;
+    struct tok_header header;
+    struct tok_header_ext ext; /* version 2 only */
+    struct buf out;
+    enum tok_section next;
+    struct buf bytes;     /* of all tokens in id order */
+    uint32_t *token_at;   /* [ids + 1] */
+    uint8_t *token_flags; /* [ids] */
+};
+
+static int add_section(struct block_writer *block, const void *data, size_t count, struct err *err)
+{
+    static const char zeros[8];
+    size_t size;
+    if (!size_mul(count, tok_element_size[block->next], &size))
+        return err_set(err, "%s: tables of the tokenizer are too large", block->writer->where);
+    struct tok_section_ref *place = block->next < SECTIONS_IN_HEADER
+                                        ? &block->header.section[block->next]
+                                        : &block->ext.section[block->next - SECTIONS_IN_HEADER];
+    *place = (struct tok_section_ref){block->out.len, count};
+    block->next++;
+    if (buf_add(&block->out, data, size, err) < 0)
+        return -1;
+    return buf_add(&block->out, zeros, round_up(block->out.len, 8) - block->out.len, err);
+}
+
+/* C0, C1 and bytes above F4 never occur in UTF-8. */
+static bool utf8_has(unsigned char byte) { return byte < 0xc0 || (byte > 0xc1 && byte < 0xf5); }
+
+/* An added token such as U+00FC that is also the alphabet character of a non-text byte: it is
+ * matched literally. */
+static bool is_literal_added(const struct tok_writer_token *token, const char *bytes, size_t len)
+{
+    const bool is_unit = token->flags & TOK_MODEL && len == 1 && utf8_has((unsigned char)bytes[0]);
+    return token->added && !token->joined && !is_unit && utf8_valid(bytes, len) < len;
+}
+
+/* Decodes a spelling of the byte alphabet; false if it is literal. */
+static bool decode_alphabet(const struct tok_writer *writer, const struct tok_writer_token *token,
+                            const char *spelling, char *bytes, size_t *len)
+{
+    return writer->flags & TOK_BYTE_LEVEL && byte_alphabet_decode(spelling, token->len, bytes, len) &&
+           !is_literal_added(token, bytes, *len);
+}
+
+/* Converts spellings to bytes. */
+static int make_tokens(struct block_writer *block, struct err *err)
+{
+    struct tok_writer *writer = block->writer;
+    block->token_at = mem_zalloc(writer->ids + 1, sizeof block->token_at[0]);
+    block->token_flags = mem_zalloc(writer->ids + 1, 1);
+    if (!block->token_at || !block->token_flags)
+        return err_set(err, "out of memory: a vocabulary of %zu tokens", writer->ids);
+    for (size_t i = 0; i < writer->ids; i++) {
+        const struct tok_writer_token *token = &writer->token[i];
+        size_t len = token->len;
+        block->token_flags[i] = token->flags;
+        if (buf_reserve(&block->bytes, len, err) < 0)
+            return -1;
+        const char *spelling = len ? writer->spellings.data + token->spelling : "";
+        char *bytes = block->bytes.data + block->bytes.len;
+        if (!decode_alphabet(writer, token, spelling, bytes, &len)) {
+            block->token_flags[i] |= writer->flags & TOK_BYTE_LEVEL ? TOK_LITERAL : 0;
+            len = token->len;
+            memcpy(bytes, spelling, len);
+        }
+        block->bytes.len += len;
+        if (block->bytes.len > UINT32_MAX - writer->texts.len)
+            return err_set(err, "%s: too much text", writer->where);
+        block->token_at[i + 1] = (uint32_t)block->bytes.len;
+    }
+    return 0;
+}
+
+static bool hash_tokens(const struct block_writer *block, uint32_t *slot, size_t slots)
+{
+    memset(slot, 0xff, slots * sizeof slot[0]);
+    for (uint32_t id = 0; id < block->writer->ids; id++) {
+        uint32_t start = block->token_at[id], probe = 0;
+        if (!block->token_flags[id])
+            continue;
+        uint32_t hash = tok_hash(block->bytes.data + start, block->token_at[id + 1] - start,
+                                 (block->token_flags[id] & TOK_LITERAL) != 0);
+        while (probe < TOK_MAX_PROBES && slot[(hash + probe) & (slots - 1)] != TOK_NONE)
+            probe++;
+        if (probe == TOK_MAX_PROBES)
+            return false;
+        slot[(hash + probe) & (slots - 1)] = id;
+    }
+    return true;
+}
+
+static int write_hash(struct block_writer *block, struct err *err)
+{
+    size_t slots = 8;
+    int rc = -1;
+    uint32_t *slot = NULL;
+    while (slots < 2 * block->writer->ids)
+        slots *= 2;
+    for (size_t most = slots * 8;; slots *= 2) {
+        free(slot);
+        slot = slots <= most ? mem_alloc(slots, sizeof slot[0]) : NULL;
+        if (!slot) {
+            err_set(err, "%s: no hash table for %zu tokens", block->writer->where, block->writer->ids);
+            goto out;
+        }
+        if (hash_tokens(block, slot, slots))
+            break;
+    }
+    rc = add_section(block, slot, slots, err);
+out:
+    free(slot);
+    return rc;
+}
+
+/* Orders merges by pair; of equal pairs the last one first. */
+static int compare_merges(const void *one, const void *two)
+{
+    const struct tok_writer_merge *a = one, *b = two;
+    if (a->left != b->left)
+        return a->left < b->left ? -1 : 1;
+    if (a->merge.right != b->merge.right)
+        return a->merge.right < b->merge.right ? -1 : 1;
+    return a->merge.rank > b->merge.rank ? -1 : a->merge.rank < b->merge.rank;
+}
+
+static int write_merges(struct block_writer *block, struct err *err)
+{
+    struct tok_writer *writer = block->writer;
+    int rc = -1;
+    size_t count = 0;
+    uint32_t *run_at = mem_zalloc(writer->ids + 1, sizeof run_at[0]);
+    struct tok_merge *merge = mem_alloc(writer->merges, sizeof merge[0]);
+    if (!run_at || !merge) {
+        err_set(err, "out of memory: %zu merges", writer->merges);
+        goto out;
+    }
+    if (writer->merges)
+        qsort(writer->merge, writer->merges, sizeof writer->merge[0], compare_merges);
+    for (size_t i = 0; i < writer->merges; i++) {
+        const struct tok_writer_merge *m = &writer->merge[i];
+        if (i > 0 && m[-1].left == m->left && m[-1].merge.right == m->merge.right)
+            continue;
+        merge[count++] = m->merge;
+        run_at[m->left + 1]++;
+    }
+    for (size_t i = 0; i < writer->ids; i++)
+        run_at[i + 1] += run_at[i];
+    if (add_section(block, run_at, writer->ids + 1, err) == 0)
+        rc = add_section(block, merge, count, err);
+out:
+    free(run_at);
+    free(merge);
+    return rc;
+}
+
+static int write_units(struct block_writer *block, struct err *err)
+{
+    struct tok_writer *writer = block->writer;
+    uint32_t unit[512];
+    memset(unit, 0xff, sizeof unit);
+    for (uint32_t id = 0; id < writer->ids; id++) {
+        const struct tok_writer_token *token = &writer->token[id];
+        uint32_t start = block->token_at[id], len = block->token_at[id + 1] - start;
+        if (!(token->flags & (TOK_MODEL | TOK_BYTE)))
+            continue;
+        if (token->flags & TOK_MODEL && len == 1 && !(block->token_flags[id] & TOK_LITERAL))
+            unit[(unsigned char)block->bytes.data[start]] = id;
+        const char *spelling = writer->spellings.data + token->spelling;
+        static const char digits[] = "0123456789ABCDEF";
+        if (token->len != 6 || memcmp(spelling, "<0x", 3) != 0 || spelling[5] != '>')
+            continue;
+        const char *high = memchr(digits, spelling[3], 16), *low = memchr(digits, spelling[4], 16);
+        if (high && low)
+            unit[256 + (high - digits) * 16 + (low - digits)] = id;
+    }
+    return add_section(block, unit, ARRAY_LEN(unit), err);
+}
+
+/* qsort() has no context argument. */
+struct sort_added {
+    const char *text;
+    size_t place;
+    struct tok_writer_added added;
+};
+
+static int compare_added(const void *one, const void *two)
+{
+    const struct sort_added *a = one, *b = two;
+    if (a->added.normalized != b->added.normalized)
+        return a->added.normalized ? 1 : -1;
+    const int order = text_order(a->text, a->added.len, b->text, b->added.len);
+    return order ? order : a->place < b->place ? -1 : 1;
+}
+
+static int write_added(struct block_writer *block, struct err *err)
+{
+    struct tok_writer *writer = block->writer;
+    size_t count = writer->added_count;
+    int rc = -1;
+    struct sort_added *sorted = mem_alloc(count, sizeof sorted[0]);
+    struct tok_added *added = mem_alloc(count, sizeof added[0]);
+    if (!sorted || !added) {
+        err_set(err, "out of memory: %zu added tokens", count);
+        goto out;
+    }
+    for (size_t i = 0; i < count; i++)
+        sorted[i] =
+            (struct sort_added){writer->texts.data + writer->added[i].text, i, writer->added[i]};
+    if (count)
+        qsort(sorted, count, sizeof sorted[0], compare_added);
+    for (size_t i = 0; i < count; i++) {
+        const struct tok_writer_added *from = &sorted[i].added;
+        added[i] = (struct tok_added){from->id, from->flags, from->text + (uint32_t)block->bytes.len,
+                                      from->len};
+        block->header.added_raw += !from->normalized;
+    }
+    rc = add_section(block, added, count, err);
+out:
+    free(sorted);
+    free(added);
+    return rc;
+}
+
+static int write_steps(struct block_writer *block, struct err *err)
+{
+    struct tok_writer *writer = block->writer;
+    struct tok_step all[LIST_COUNT * TOK_MAX_STEPS];
+    size_t count = 0;
+    for (size_t list = 0; list < LIST_COUNT; list++) {
+        block->header.steps[list] = writer->steps[list];
+        for (size_t i = 0; i < writer->steps[list]; i++, count++) {
+            all[count] = writer->step[list][i];
+            all[count].a += (uint32_t)block->bytes.len;
+            all[count].b += (uint32_t)block->bytes.len;
+        }
+    }
+    return add_section(block, all, count, err);
+}
+
+static int write_template(struct block_writer *block, struct err *err)
+{
+    struct ids all = {0};
+    block->header.prefix = (uint32_t)block->writer->prefix.len;
+    int rc = ids_append(&all, &block->writer->prefix, err);
+    if (rc == 0)
+        rc = ids_append(&all, &block->writer->suffix, err);
+    if (rc == 0)
+        rc = add_section(block, all.id, all.len, err);
+    ids_release(&all);
+    return rc;
+}
+
+static int write_text(struct block_writer *block, struct err *err)
+{
+    struct buf text = {0};
+    int rc = -1;
+    if (buf_add(&text, block->bytes.data, block->bytes.len, err) == 0 &&
+        buf_add(&text, block->writer->texts.data, block->writer->texts.len, err) == 0)
+        rc = add_section(block, text.data, text.len, err);
+    buf_release(&text);
+    return rc;
+}
+
+static int write_ranks(struct block_writer *block, const struct tok_vocab *vocab, struct err *err)
+{
+    uint32_t *rank = mem_alloc(vocab->ids + (size_t)1, sizeof rank[0]);
+    int rc = -1;
+    if (!rank)
+        err_set(err, "out of memory: a vocabulary of %u tokens", vocab->ids);
+    else if (tok_vocab_ranks(vocab, block->writer->score, rank, err) == 0)
+        rc = add_section(block, rank, vocab->ids, err);
+    free(rank);
+    return rc;
+}
+
+/* Writes empty sections if not `wanted`. */
+static int write_trie(struct block_writer *block, const struct tok_vocab *vocab, bool wanted,
+                      struct err *err)
+{
+    struct tok_trie trie = {0};
+    int rc = -1;
+    if ((!wanted || tok_trie_build(vocab, &trie, err) == 0) &&
+        add_section(block, trie.run, trie.nodes + wanted, err) == 0 &&
+        add_section(block, trie.byte, trie.nodes, err) == 0)
+        rc = add_section(block, trie.id, trie.nodes, err);
+    tok_trie_release(&trie);
+    return rc;
+}
+
+/* Writes the sections of version 2. */
+static int write_ext_sections(struct block_writer *block, struct err *err)
+{
+    struct tok_writer *writer = block->writer;
+    bool spm = writer->kind == KIND_SPM, unigram = writer->kind == KIND_UNIGRAM;
+    const struct tok_vocab vocab = {block->bytes.data, block->token_at, block->token_flags,
+                                    (uint32_t)writer->ids};
+    if (!block->has_ext)
+        return 0;
+    block->ext.longest = writer->kind == KIND_BPE ? 0 : tok_vocab_longest(&vocab);
+    block->ext.unk_score = writer->unk_score;
+    if (block->ext.longest > TOK_MAX_PIECE)
+        return err_set(err, "%s: a token of %u bytes, more than %d", writer->where, block->ext.longest,
+                       (int)TOK_MAX_PIECE);
+    if (spm && !(writer->flags & TOK_HAS_UNUSED) && !tok_vocab_joins_words(&vocab))
+        writer->flags |= TOK_WORDS;
+    if (need_scores(writer, spm || unigram ? writer->ids : 0, err) < 0)
+        return -1;
+    if (spm ? write_ranks(block, &vocab, err) < 0 : add_section(block, NULL, 0, err) < 0)
+        return -1;
+    if (add_section(block, writer->score, unigram ? writer->ids : 0, err) < 0 ||
+        write_trie(block, &vocab, unigram, err) < 0)
+        return -1;
+    return add_section(block, writer->charsmap.data, writer->charsmap.len, err);
+}
+
+static void write_header(struct block_writer *block)
+{
+    const struct tok_writer *writer = block->writer;
+    struct tok_header *header = &block->header;
+    memcpy(header->magic, TOK_MAGIC, sizeof TOK_MAGIC);
+    header->version = block->has_ext ? TOK_VERSION_EXT : TOK_VERSION;
+    header->kind = writer->kind;
+    header->flags = writer->flags;
+    header->size = block->out.len;
+    header->ids = (uint32_t)writer->ids;
+    header->unk = writer->unk;
+    memcpy(block->out.data, header, sizeof *header);
+    if (block->has_ext)
+        memcpy(block->out.data + sizeof *header, &block->ext, sizeof block->ext);
+}
+
+int tok_writer_write(struct tok_writer *writer, struct buf *blob, struct err *err)
+{
+    struct block_writer block = {.writer = writer,
+                                 .has_ext = writer->kind != KIND_BPE || writer->charsmap.len > 0};
+    int rc = -1;
+    if (buf_add(&block.out, &block.header, sizeof block.header, err) < 0 ||
+        (block.has_ext && buf_add(&block.out, &block.ext, sizeof block.ext, err) < 0) ||
+        make_tokens(&block, err) < 0 || write_text(&block, err) < 0 ||
+        add_section(&block, block.token_at, writer->ids + 1, err) < 0 ||
+        add_section(&block, block.token_flags, writer->ids, err) < 0 || write_hash(&block, err) < 0 ||
+        write_merges(&block, err) < 0 || write_units(&block, err) < 0 || write_added(&block, err) < 0 ||
+        write_steps(&block, err) < 0 || write_template(&block, err) < 0 ||
+        write_ext_sections(&block, err) < 0)
+        goto out;
+    write_header(&block);
+    rc = buf_add(blob, block.out.data, block.out.len, err);
+out:
+    buf_release(&block.out);
+    buf_release(&block.bytes);
+    free(block.token_at);
+    free(block.token_flags);
+    return rc;
+}

@@ -1,0 +1,80 @@
+/* Tokenizer tables under construction, and writing them as one block. */
+#ifndef BMC_TOK_WRITER_H
+#define BMC_TOK_WRITER_H
+
+#include "text/ids.h"
+#include "text/slice.h"
+#include "text/tokenizer/tok_tables.h"
+
+struct tok_writer_token {
+    size_t spelling; /* offset in spellings */
+    uint32_t len;
+    uint32_t added; /* 1 + index into `added`; 0: not an added token */
+    uint8_t flags;  /* 0: unused id */
+    bool joined;    /* part or result of a merge */
+};
+
+struct tok_writer_merge {
+    uint32_t left;
+    struct tok_merge merge;
+};
+
+struct tok_writer_added {
+    uint32_t id, flags;
+    bool normalized;
+    uint32_t text; /* offset in `texts` of the text to match */
+    uint32_t len;
+};
+
+/* Tables under construction; empty if zero-initialised except `where` and `vocab_rows`. */
+struct tok_writer {
+    const char *where; /* file name for errors */
+    size_t vocab_rows;
+    enum tok_kind kind;
+    uint32_t flags; /* enum tok_option */
+    uint32_t unk;
+    struct buf spellings;
+    struct tok_writer_token *token;
+    size_t ids, token_cap;
+    struct tok_writer_merge *merge;
+    size_t merges, merge_cap;
+    struct tok_writer_added *added;
+    size_t added_count, added_cap;
+    struct buf texts; /* of steps and added tokens */
+    struct tok_step step[LIST_COUNT][TOK_MAX_STEPS];
+    uint32_t steps[LIST_COUNT];
+    struct ids prefix, suffix;
+    double *score; /* [ids], of models with scores */
+    size_t score_cap;
+    double unk_score;
+    struct buf charsmap;
+};
+
+void tok_writer_release(struct tok_writer *writer);
+
+/* Sets the spelling of an id, or adds flags if it has that spelling already. */
+int tok_writer_set_token(struct tok_writer *writer, int64_t id, const char *spelling, size_t len,
+                         uint8_t flags, struct err *err) MUST_USE;
+
+/* Stores a string; *at is its offset in `texts`. */
+int tok_writer_keep_text(struct tok_writer *writer, const char *text, size_t len, uint32_t *at,
+                         struct err *err) MUST_USE;
+
+/* Appends a step; `a` and `b` may be NULL. */
+int tok_writer_add_step(struct tok_writer *writer, enum tok_list list, enum tok_step_kind kind,
+                        uint32_t option, const struct slice *a, const struct slice *b,
+                        struct err *err) MUST_USE;
+
+int tok_writer_add_merge(struct tok_writer *writer, uint32_t left, uint32_t right, uint32_t result,
+                         struct err *err) MUST_USE;
+
+/* Sets the score of an existing id. */
+int tok_writer_set_score(struct tok_writer *writer, size_t id, double score, struct err *err) MUST_USE;
+
+/* Sets SentencePiece's precompiled normalizer, given in base64. */
+int tok_writer_set_charsmap(struct tok_writer *writer, struct slice base64, struct err *err) MUST_USE;
+
+/* Appends the finished tables to `blob`. Reorders merges and added tokens. */
+int tok_writer_write(struct tok_writer *writer, struct buf *blob, struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,31 @@
+/* Pre-tokenizers: split text into pre-tokens, which are encoded independently. */
+#ifndef BMC_PRETOK_H
+#define BMC_PRETOK_H
+
+#include "text/pattern.h"
+#include "text/tokenizer/tok_tables.h"
+
+struct spans {
+    struct span *span;
+    size_t len, cap;
+};
+
+/* Scratch memory, reused. Zero-initialised, except `tok`, is empty. */
+struct pretok {
+    const struct tokenizer *tok;
+    struct matcher matcher;
+    struct buf rewritten[2]; /* double buffer of rewriting steps */
+    const char *text;        /* the result: pretokens.span[] are ranges of it */
+    size_t len;
+    size_t limit; /* maximum size of the text */
+    struct spans pretokens, next;
+};
+
+void pretok_release(struct pretok *pretok);
+
+/* Runs the pre-tokenizers; `first`: the text is the start of the input. Results are in `text`
+ * and `pretokens`: valid UTF-8, or bytes with a byte-level vocabulary. */
+int pretok_split(struct pretok *pretok, const char *text, size_t len, bool first,
+                 struct err *err) MUST_USE;
+
+#endif

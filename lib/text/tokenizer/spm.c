@@ -1,0 +1,129 @@
+/* SentencePiece's BPE, as in Llama's tokenizer.
+ *
+ * Initial symbols are characters; the adjacent pair whose concatenation is the token with the
+ * best score, leftmost first, is merged until no pair forms a token. Unused tokens take part but
+ * are split again at the end. If no token spans words, words are encoded one by one: same
+ * result, faster. */
+#include "text/tokenizer/spm.h"
+
+#include <stdlib.h>
+
+#include "text/import/tok_unknown.h"
+#include "text/utf8.h"
+
+void spm_release(void *scratch)
+{
+    struct spm *spm = scratch;
+    merge_queue_release(&spm->merge_queue);
+    ids_release(&spm->start);
+    free(spm->left);
+    *spm = (struct spm){0};
+}
+
+/* End of the symbol at index `at`. */
+static size_t end_of(const struct spm *spm, const struct merge_queue_link *link, uint32_t at)
+{
+    return link[at].after == MERGE_NONE ? spm->len : spm->start.id[link[at].after];
+}
+
+static uint32_t find(const struct spm *spm, size_t start, size_t len)
+{
+    if (len > spm->tok->longest)
+        return TOK_NONE;
+    return tok_lookup(spm->tok, spm->text + start, len, false, TOK_MODEL);
+}
+
+static uint32_t rank_of(void *owner, const struct merge_queue_link *link, uint32_t at, uint32_t *result)
+{
+    struct spm *spm = owner;
+    uint32_t right = link[at].after, start = spm->start.id[at];
+    *result = find(spm, start, end_of(spm, link, right) - start);
+    if (*result == TOK_NONE)
+        return MERGE_NONE;
+    if (spm->left && tok_flags(spm->tok, *result) & TOK_UNUSED)
+        spm->left[*result] = spm->start.id[right] - start;
+    return spm->tok->rank[*result];
+}
+
+static int make_symbols(struct spm *spm, struct err *err)
+{
+    spm->start.len = 0;
+    for (size_t at = 0; at < spm->len;) {
+        uint32_t code;
+        if (ids_add(&spm->start, (uint32_t)at, err) < 0)
+            return -1;
+        at += utf8_decode(spm->text + at, &code);
+    }
+    if (merge_queue_start(&spm->merge_queue, spm->start.len, err) < 0)
+        return -1;
+    for (size_t i = 0; i < spm->start.len; i++) {
+        size_t end = i + 1 < spm->start.len ? spm->start.id[i + 1] : spm->len;
+        spm->merge_queue.link[i].id = find(spm, spm->start.id[i], end - spm->start.id[i]);
+    }
+    return 0;
+}
+
+/* Appends the ids of one symbol. Recursion is bounded by tok->longest: parts are shorter than
+ * the whole. */
+static int add_symbol(const struct spm *spm, size_t start, size_t len, uint32_t id, size_t from,
+                      struct ids *ids, struct err *err)
+{
+    while (id != TOK_NONE && spm->left && tok_flags(spm->tok, id) & TOK_UNUSED && spm->left[id] &&
+           spm->left[id] < len) {
+        size_t left = spm->left[id];
+        if (add_symbol(spm, start, left, find(spm, start, left), from, ids, err) < 0)
+            return -1;
+        start += left;
+        len -= left;
+        id = find(spm, start, len);
+    }
+    if (id != TOK_NONE)
+        return ids_add(ids, id, err);
+    return tok_add_unknown(spm->tok, spm->text + start, len, from, ids, err);
+}
+
+/* Encodes a text that shares no token with its neighbours. */
+static int encode_part(struct spm *spm, size_t from, struct ids *ids, struct err *err)
+{
+    if (make_symbols(spm, err) < 0)
+        return -1;
+    merge_queue_run(&spm->merge_queue, spm->start.len, rank_of, spm);
+    const struct merge_queue_link *link = spm->merge_queue.link;
+    for (uint32_t at = 0; at != MERGE_NONE; at = link[at].after) {
+        size_t start = spm->start.id[at];
+        if (add_symbol(spm, start, end_of(spm, link, at) - start, link[at].id, from, ids, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Length of the first word: up to a space that follows another character. */
+static size_t word_len(const char *text, size_t len)
+{
+    size_t at = 0;
+    while (tok_is_space(text + at, len - at))
+        at += 3;
+    while (at < len && !tok_is_space(text + at, len - at))
+        at++;
+    return at;
+}
+
+int spm_encode(const struct tokenizer *tok, void *scratch, const char *pretoken, size_t len,
+               struct ids *ids, struct err *err)
+{
+    struct spm *spm = scratch;
+    size_t from = ids->len;
+    spm->tok = tok;
+    if (tok->flags & TOK_HAS_UNUSED && !spm->left &&
+        !(spm->left = mem_zalloc(tok->ids, sizeof *spm->left)))
+        return err_set(err, "out of memory: a vocabulary of %u tokens", tok->ids);
+    while (len > 0) {
+        spm->text = pretoken;
+        spm->len = tok->flags & TOK_WORDS ? word_len(pretoken, len) : len;
+        if (encode_part(spm, from, ids, err) < 0)
+            return -1;
+        pretoken += spm->len;
+        len -= spm->len;
+    }
+    return 0;
+}

@@ -1,0 +1,266 @@
+/* The tokenizer API: opening, encoding, queries.
+ *
+ * Encoding: added tokens -> normalizer -> added tokens of normalised text -> pre-tokenizer ->
+ * model, pre-token by pre-token; the template is added at the ends. */
+#include "text/tokenizer/tokenizer.h"
+
+#include <stdlib.h>
+
+#include "text/tokenizer/added.h"
+#include "text/tokenizer/detok.h"
+#include "text/import/byte_alphabet.h"
+#include "text/tokenizer/norm.h"
+#include "text/tokenizer/pretok.h"
+#include "text/tokenizer/tok_model.h"
+#include "text/utf8.h"
+
+/* Positions fit 32 bits, even after normalisation. */
+enum { MAX_TEXT = 1 << 30 };
+
+int tokenizer_open(struct tokenizer **opened, const void *blob, size_t size, struct err *err)
+{
+    struct tokenizer *tok = *opened = calloc(1, sizeof *tok);
+    int rc = tok ? tok_tables_open(tok, blob, size, err) : err_set(err, "out of memory: a tokenizer");
+    if (rc == 0) {
+        tok->patterns =
+            patterns_new(tok->step_count[LIST_NORMALIZER] + tok->step_count[LIST_PRETOKENIZER]);
+        rc = tok->patterns ? 0 : err_set(err, "out of memory: a tokenizer's patterns");
+    }
+    if (rc < 0) {
+        tokenizer_free(tok);
+        *opened = NULL;
+    }
+    return rc;
+}
+
+void tokenizer_free(struct tokenizer *tok)
+{
+    if (tok)
+        patterns_free(tok->patterns);
+    free(tok);
+}
+
+size_t tokenizer_vocab(const struct tokenizer *tok) { return tok->ids; }
+
+bool tokenizer_has_template(const struct tokenizer *tok) { return tok->template_count > 0; }
+
+bool tokenizer_is_special(const struct tokenizer *tok, uint32_t id)
+{
+    return (tok_flags(tok, id) & TOK_SPECIAL) != 0;
+}
+
+int64_t tokenizer_find(const struct tokenizer *tok, const char *content, size_t len)
+{
+    uint32_t id = TOK_NONE;
+    if (utf8_valid(content, len) != len || len > tok->text_len * UTF8_MAX)
+        return -1;
+    if (tok->flags & TOK_BYTE_LEVEL) {
+        size_t bytes_len;
+        char *bytes = malloc(len + 1);
+        if (bytes) {
+            bool mapped = byte_alphabet_decode(content, len, bytes, &bytes_len);
+            if (mapped)
+                id = tok_lookup(tok, bytes, bytes_len, false, TOK_PRESENT);
+            if (id == TOK_NONE) /* an added token may be literal */
+                id = tok_lookup(tok, content, len, true, TOK_PRESENT);
+        }
+        free(bytes);
+    } else {
+        id = tok_lookup(tok, content, len, false, TOK_PRESENT);
+    }
+    return id == TOK_NONE ? -1 : (int64_t)id;
+}
+
+/* --- encode --- */
+
+/* State of one call of tokenizer_encode(). */
+struct encoder {
+    const struct tokenizer *tok;
+    struct normalizer norm;
+    struct pretok pretok;
+    const struct tok_model *model;
+    union tok_scratch scratch;
+    struct ids *ids;
+    const struct added_filter *filter; /* for the whole text, or NULL */
+};
+
+static int encode_plain(struct encoder *encoder, const char *text, size_t len, bool first,
+                        struct err *err)
+{
+    struct pretok *pretok = &encoder->pretok;
+    if (pretok_split(pretok, text, len, first, err) < 0)
+        return -1;
+    for (size_t i = 0; i < pretok->pretokens.len; i++) {
+        struct span piece = pretok->pretokens.span[i];
+        if (encoder->model->encode(encoder->tok, &encoder->scratch, pretok->text + piece.start,
+                                   piece.end - piece.start, encoder->ids, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Text without added tokens of list 0. */
+static int encode_normalized(struct encoder *encoder, const char *text, size_t len, bool first,
+                             struct err *err)
+{
+    const struct added_filter plain = {
+        .plain = true, .delimiters = encoder->filter ? encoder->filter->delimiters : NULL};
+    struct added_scan scan;
+    const char *normal;
+    size_t normal_len, start, end;
+    uint32_t id;
+    if (norm_run(&encoder->norm, encoder->tok, text, len, &normal, &normal_len, err) < 0)
+        return -1;
+    if (normal_len > MAX_TEXT)
+        return err_set(err, "a normalized text of %zu bytes is longer than %d", normal_len, MAX_TEXT);
+    added_scan_init(&scan, encoder->tok, 1, normal, normal_len, encoder->filter ? &plain : NULL);
+    while (added_scan_next(&scan, &id, &start, &end)) {
+        int rc = id != TOK_NONE
+                     ? ids_add(encoder->ids, id, err)
+                     : encode_plain(encoder, normal + start, end - start, first && start == 0, err);
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Text without added tokens of list 0, at offset `at`. With a filter, which has offsets of the
+ * original text, special tokens of list 1 are matched before normalisation. */
+static int encode_rest(struct encoder *encoder, const char *text, size_t len, size_t at,
+                       struct err *err)
+{
+    struct added_filter filter;
+    struct added_scan scan;
+    size_t start, end;
+    uint32_t id;
+    if (!encoder->filter)
+        return encode_normalized(encoder, text, len, at == 0, err);
+    filter = *encoder->filter;
+    filter.plain = false;
+    filter.at = at;
+    added_scan_init(&scan, encoder->tok, 1, text, len, &filter);
+    while (added_scan_next(&scan, &id, &start, &end)) {
+        int rc = id != TOK_NONE
+                     ? ids_add(encoder->ids, id, err)
+                     : encode_normalized(encoder, text + start, end - start, at + start == 0, err);
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int encode_text(struct encoder *encoder, const char *text, size_t len, struct err *err)
+{
+    struct added_scan scan;
+    size_t start, end;
+    uint32_t id;
+    added_scan_init(&scan, encoder->tok, 0, text, len, encoder->filter);
+    while (added_scan_next(&scan, &id, &start, &end)) {
+        int rc = id != TOK_NONE ? ids_add(encoder->ids, id, err)
+                                : encode_rest(encoder, text + start, end - start, start, err);
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_template(const struct tokenizer *tok, size_t start, size_t end, struct ids *ids,
+                        struct err *err)
+{
+    for (size_t i = start; i < end; i++)
+        if (ids_add(ids, tok->template_ids[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+static int encode(const struct tokenizer *tok, const char *text, size_t len, bool with_template,
+                  const struct added_filter *filter, struct ids *ids, struct err *err)
+{
+    struct encoder encoder = {
+        .tok = tok, .pretok.tok = tok, .model = &tok_models[tok->kind], .ids = ids, .filter = filter};
+    const size_t before = ids->len, prefix = with_template ? tok->prefix : 0,
+                 end = with_template ? tok->template_count : 0;
+    if (len > MAX_TEXT)
+        return err_set(err, "a text of %zu bytes is longer than %d", len, MAX_TEXT);
+    const size_t valid = utf8_valid(text, len);
+    if (valid != len)
+        return err_set(err, "the text is not valid UTF-8 at byte %zu (0x%02x)", valid,
+                       (unsigned char)text[valid]);
+    int rc = add_template(tok, 0, prefix, ids, err);
+    if (rc == 0)
+        rc = encode_text(&encoder, text, len, err);
+    if (rc == 0)
+        rc = add_template(tok, prefix, end, ids, err);
+    if (rc < 0)
+        ids->len = before;
+    encoder.model->release(&encoder.scratch);
+    pretok_release(&encoder.pretok);
+    norm_release(&encoder.norm);
+    return rc;
+}
+
+int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len, bool with_template,
+                     struct ids *ids, struct err *err)
+{
+    return encode(tok, text, len, with_template, NULL, ids, err);
+}
+
+int tokenizer_encode_plain(const struct tokenizer *tok, const char *text, size_t len,
+                           bool with_template, struct ids *ids, struct err *err)
+{
+    const struct added_filter filter = {.special = false, .plain = true};
+    return encode(tok, text, len, with_template, &filter, ids, err);
+}
+
+int tokenizer_encode_chat(const struct tokenizer *tok, const char *text, size_t len,
+                          const struct span *content, size_t n_content, const struct ids *delimiters,
+                          struct ids *ids, struct err *err)
+{
+    const struct added_filter filter = {.special = true,
+                                        .plain = true,
+                                        .delimiters = delimiters,
+                                        .content = content,
+                                        .n_content = n_content};
+    return encode(tok, text, len, false, &filter, ids, err);
+}
+
+int tokenizer_find_added(const struct tokenizer *tok, const char *text, size_t len, struct ids *ids,
+                         struct err *err)
+{
+    struct added_scan scan;
+    size_t start, end;
+    uint32_t id;
+    for (unsigned list = 0; list < 2; list++) {
+        added_scan_init(&scan, tok, list, text, len, NULL);
+        while (added_scan_next(&scan, &id, &start, &end))
+            if (id != TOK_NONE && ids_add(ids, id, err) < 0)
+                return -1;
+    }
+    return 0;
+}
+
+int tokenizer_piece(const struct tokenizer *tok, uint32_t id, struct buf *out, struct err *err)
+{
+    return detok_piece(tok, id, false, out, err);
+}
+
+int tokenizer_piece_printable(const struct tokenizer *tok, uint32_t id, struct buf *out,
+                              struct err *err)
+{
+    struct buf piece = {0};
+    int rc = -1;
+    if (tokenizer_piece(tok, id, &piece, err) < 0)
+        goto out;
+    for (size_t at = 0; at < piece.len;) {
+        size_t valid = utf8_valid(piece.data + at, piece.len - at);
+        if (buf_add(out, piece.data + at, valid, err) < 0)
+            goto out;
+        at += valid;
+        if (at < piece.len && buf_addf(out, err, "<0x%02X>", (unsigned char)piece.data[at++]) < 0)
+            goto out;
+    }
+    rc = 0;
+out:
+    buf_release(&piece);
+    return rc;
+}

@@ -1,0 +1,77 @@
+/* Text <-> token ids.
+ *
+ * bmc-convert builds the tables of a tokenizer from Hugging Face or GGUF files; all other programs
+ * use them in place in the mapped model file. This module knows nothing of models or files.
+ *
+ * Encoding: added tokens are split off -> normalizer -> pre-tokenizer -> model -> template.
+ *
+ * Files, lowest layer first; each uses only those before it:
+ *
+ *    utf8 byte_alphabet slice ids pattern  characters, bytes, lists, regular expressions
+ *    tok_tables                            the tables
+ *    added charsmap tok_steps              access to added tokens, charsmap and steps
+ *    tok_unknown merge_queue               shared by models
+ *    bpe spm unigram tok_model             models
+ *    norm_chars norm_spm norm              normalizers
+ *    pretok detok                          pre-tokenizers, decoders
+ *    tokenizer                             the whole pipeline
+ *    tok_sorted tok_writer                 writing the tables
+ *    tok_added                             added tokens, spelled by the normalizer
+ *    import_* tok_components tok_pieces    components and vocabularies of model files
+ *    tok_build                             model files
+ *    chat                                  chat templates */
+#ifndef BMC_TOKENIZER_H
+#define BMC_TOKENIZER_H
+
+#include "text/ids.h"
+#include "text/slice.h"
+
+struct tokenizer;
+
+/* Opens tables in place: `blob` must be 8-byte aligned and outlive the tokenizer. Input is
+ * untrusted: damaged tables can cause errors or wrong ids, nothing else; ids are always below
+ * tokenizer_vocab(). Takes microseconds: large tables are not read, and patterns are compiled on
+ * first use (thread-safe). */
+int tokenizer_open(struct tokenizer **tok, const void *blob, size_t size, struct err *err) MUST_USE;
+void tokenizer_free(struct tokenizer *tok);
+
+/* Upper bound of ids; there may be gaps, and the embedding may have more rows. */
+size_t tokenizer_vocab(const struct tokenizer *tok);
+
+/* Appends the ids of `len` bytes of UTF-8, at most 1 GiB. Invalid UTF-8 is an error; after
+ * errors `ids` is unchanged. `with_template` adds BOS and EOS as the model's own tokenizer does. */
+int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len, bool with_template,
+                     struct ids *ids, struct err *err) MUST_USE;
+
+/* The same without matching special tokens: their spelling is plain text. */
+int tokenizer_encode_plain(const struct tokenizer *tok, const char *text, size_t len,
+                           bool with_template, struct ids *ids, struct err *err) MUST_USE;
+
+/* tokenizer_encode() of a rendered conversation, without template: inside the ascending ranges
+ * `content`, special tokens and the ids in `delimiters` are not matched. */
+int tokenizer_encode_chat(const struct tokenizer *tok, const char *text, size_t len,
+                          const struct span *content, size_t n_content, const struct ids *delimiters,
+                          struct ids *ids, struct err *err) MUST_USE;
+
+/* Appends the ids of all added tokens in a text. */
+int tokenizer_find_added(const struct tokenizer *tok, const char *text, size_t len, struct ids *ids,
+                         struct err *err) MUST_USE;
+
+/* True if the template adds tokens. */
+bool tokenizer_has_template(const struct tokenizer *tok);
+
+/* The id of a vocabulary entry, spelled as in the files, or -1. */
+int64_t tokenizer_find(const struct tokenizer *tok, const char *content, size_t len);
+
+bool tokenizer_is_special(const struct tokenizer *tok, uint32_t id);
+
+/* Appends one token's bytes as in running text (" upon"), possibly invalid UTF-8; nothing for
+ * unknown ids. */
+int tokenizer_piece(const struct tokenizer *tok, uint32_t id, struct buf *out,
+                    struct err *err) MUST_USE;
+
+/* The same for display and JSON: valid UTF-8, other bytes as <0xE2>. */
+int tokenizer_piece_printable(const struct tokenizer *tok, uint32_t id, struct buf *out,
+                              struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,232 @@
+/* Benchmark of attention layers with their KV cache. */
+#include "tune/layer_bench.h"
+
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "decode/sample/rng.h"
+
+/* Resets the allocator to the state of a new process: returns free memory to the system and maps
+ * blocks of more than 128 KiB. glibc raises that threshold to the size of the largest freed block.
+ * In a new process growing blocks exceed it and get fresh pages every time; a second run would get
+ * used pages from the heap, and copy five times as fast. */
+static void reset_allocator(const struct tune_run *run)
+{
+    if (run->reuse_heap)
+        return;
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, LAYER_BENCH_MMAP_BYTES);
+    malloc_trim(0);
+#endif
+}
+
+static size_t q_width(const struct tune_run *run) { return run->heads * run->head_dim; }
+static size_t kv_width(const struct tune_run *run) { return run->kv_heads * run->head_dim; }
+
+double layer_bench_entry_bytes(const struct tune_run *run)
+{
+    return 2.0 * (double)run->kv_heads * (double)dtype_row_bytes(run->type, run->head_dim);
+}
+
+size_t memory_available(void) { return file_proc_bytes("/proc/meminfo", "MemAvailable"); }
+
+/* Bytes to read to evict the CPU caches: the size of the largest one, bounded, since virtual
+ * machines may report the cache of the whole host. */
+static size_t evict_size(void)
+{
+    enum { LEAST = 64 << 20, MOST = 128 << 20 };
+    const long level3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return size_min(size_max(level3 > 0 ? (size_t)level3 : 0, LEAST), MOST);
+}
+
+int evictor_open(struct evictor *evictor, size_t bytes, struct err *err)
+{
+    *evictor = (struct evictor){.bytes = bytes ? bytes : evict_size()};
+    evictor->data = mem_zalloc(1, evictor->bytes);
+    return evictor->data
+               ? 0
+               : err_set(err, "out of memory: %zu bytes to sweep the caches with", evictor->bytes);
+}
+
+void evictor_close(struct evictor *evictor)
+{
+    free(evictor->data);
+    *evictor = (struct evictor){0};
+}
+
+/* Reads one thread's share of the eviction buffer, which exceeds its private caches; all shares
+ * together exceed the shared cache. */
+static void evict_part(void *arg, size_t member)
+{
+    const struct evictor *evictor = arg;
+    const size_t part = evictor->bytes / evictor->threads / 64 * 64;
+    uint64_t sum = 0;
+    for (size_t at = member * part; at + 64 <= (member + 1) * part; at += 64)
+        sum += *(const uint64_t *)(const void *)(evictor->data + at);
+    volatile uint64_t keep = sum;
+    (void)keep;
+}
+
+static void evict_caches(const struct layer_bench *b)
+{
+    struct evictor *evictor = (struct evictor *)(uintptr_t)b->run->evictor;
+    if (!evictor)
+        return;
+    evictor->threads = (size_t)threads_now(); /* worker threads cannot query the team size */
+    threads_all(evict_part, evictor);
+}
+
+/* Fills `rows` rows with the same random numbers in [-1, 1): values do not affect times. */
+static void fill_rows(float *row, size_t width, size_t rows, uint64_t seed, uint64_t line)
+{
+    for (size_t i = 0; i < width; i++)
+        row[i] = (float)(2 * rng_uniform(seed, line, (uint32_t)i, 0) - 1);
+    for (size_t r = 1; r < rows; r++)
+        memcpy(row + r * width, row, width * sizeof *row);
+}
+
+static int open_buffers(struct layer_bench *b, struct err *err)
+{
+    const struct tune_run *run = b->run;
+    const size_t rows = run->batch * run->k;
+    b->query = mem_zalloc(run->batch, sizeof *b->query);
+    b->q = mem_alloc(rows * q_width(run), sizeof *b->q);
+    b->out = mem_alloc(rows * q_width(run), sizeof *b->out);
+    b->k = mem_alloc(rows * kv_width(run), sizeof *b->k);
+    b->v = mem_alloc(rows * kv_width(run), sizeof *b->v);
+    if (!b->query || !b->q || !b->out || !b->k || !b->v)
+        return err_set(err, "out of memory for a batch of %zu sequences of %zu rows a step", run->batch,
+                       run->k);
+    fill_rows(b->q, q_width(run), rows, run->seed, 0);
+    fill_rows(b->k, kv_width(run), rows, run->seed, 1);
+    fill_rows(b->v, kv_width(run), rows, run->seed, 2);
+    return 0;
+}
+
+int layer_bench_open(struct layer_bench *b, const struct tune_run *run, const struct kv_spec *spec,
+                     size_t N, struct err *err)
+{
+    const struct kv_shape shape = {run->layers, run->kv_heads, run->head_dim, N, run->type};
+    const struct attn_shape attn_shape = {run->heads, run->kv_heads, run->head_dim, 0, 0, NULL, false};
+    const struct attn_limits limits = {N, run->batch * run->k, run->batch};
+    struct kv_spec own = *spec;
+    *b = (struct layer_bench){.run = run};
+    own.alloc = run->alloc;
+    reset_allocator(run);
+    threads_set(run->threads);
+    if (open_buffers(b, err) < 0 || kv_open(&b->kv, &own, &shape, run->batch, err) < 0 ||
+        attn_open(&b->attn, run->attn, &attn_shape, &limits, err) < 0) {
+        layer_bench_close(b);
+        return -1;
+    }
+    return 0;
+}
+
+void layer_bench_close(struct layer_bench *b)
+{
+    attn_close(b->attn);
+    kv_close(b->kv);
+    free(b->query);
+    free(b->q);
+    free(b->k);
+    free(b->v);
+    free(b->out);
+    *b = (struct layer_bench){0};
+}
+
+void layer_bench_clear(struct layer_bench *b)
+{
+    for (size_t s = 0; s < b->run->batch; s++)
+        kv_truncate(b->kv, s, 0);
+    b->n = 0;
+    reset_allocator(b->run);
+}
+
+int layer_bench_skip_to(struct layer_bench *b, size_t n, struct err *err)
+{
+    if (*b->run->interrupted)
+        return err_set(err, "interrupted");
+    for (size_t s = 0; s < b->run->batch && n > b->n; s++) {
+        if (kv_ensure(b->kv, s, n - b->n, err) < 0)
+            return -1;
+        for (size_t layer = 0; layer < b->run->layers; layer++)
+            kv_append(b->kv, s, layer, b->k, b->v, 0);
+        kv_commit(b->kv, s, n - b->n);
+    }
+    b->n = size_max(b->n, n);
+    return 0;
+}
+
+/* Tokens that the next step appends: at most k, and no more than the allocated entries
+ * hold, since fewer draft tokens cost less than an early growth (BMC paper, section VI). */
+static size_t step_tokens(const struct layer_bench *b)
+{
+    const size_t cap = kv_seq_info(b->kv, 0).cap, N = kv_setup(b->kv)->shape.max_rows;
+    if (kv_setup(b->kv)->window)
+        return size_min(b->run->k, kv_rows_before_growth(b->kv, 0));
+    const size_t after = cap > b->n ? cap : size_min(round_up(b->n + 1, kv_setup(b->kv)->r), N);
+    return size_min(b->run->k, after - b->n);
+}
+
+static size_t growths(const struct kv *kv)
+{
+    return kv_stats(kv)->allocations + kv_stats(kv)->copied_rows;
+}
+
+int layer_bench_grow(struct layer_bench *b, double *ms, struct err *err)
+{
+    const size_t rows = step_tokens(b), grown = growths(b->kv);
+    if (b->n + rows > kv_seq_info(b->kv, 0).cap)
+        evict_caches(b);
+    const double start = clock_ms();
+    for (size_t s = 0; s < b->run->batch; s++)
+        if (kv_ensure(b->kv, s, rows, err) < 0)
+            return -1;
+    *ms = growths(b->kv) > grown ? clock_ms() - start : 0;
+    return 0;
+}
+
+static int run_layer(struct layer_bench *b, const struct attn_step *step, size_t index, struct err *err)
+{
+    const struct attn_layer layer = {index, kv_setup(b->kv)->window};
+    const size_t width = kv_width(b->run);
+    const double start = clock_ms();
+    for (size_t s = 0; s < step->n_queries; s++)
+        kv_append(b->kv, s, index, b->k + b->query[s].first * width, b->v + b->query[s].first * width,
+                  width);
+    const double appended = clock_ms();
+    if (attn_run(b->attn, step, &layer, b->q, b->out, err) < 0)
+        return -1;
+    b->append_ms += appended - start;
+    b->sdpa_ms += clock_ms() - appended;
+    return 0;
+}
+
+int layer_bench_step(struct layer_bench *b, double *ms, struct err *err)
+{
+    const struct tune_run *run = b->run;
+    const struct attn_step step = {b->kv, run->kernels, b->query, run->batch, run->parts};
+    const size_t rows = kv_seq_info(b->kv, 0).pending, kept = size_min(run->m, rows);
+    if (*run->interrupted)
+        return err_set(err, "interrupted");
+    for (size_t s = 0; s < run->batch; s++)
+        b->query[s] = (struct attn_query){.seq = s, .first = s * rows, .rows = rows};
+    evict_caches(b);
+    const double start = clock_ms();
+    if (attn_begin(b->attn, &step, err) < 0)
+        return -1;
+    for (size_t layer = 0; layer < run->layers; layer++)
+        if (run_layer(b, &step, layer, err) < 0)
+            return -1;
+    *ms = clock_ms() - start;
+    for (size_t s = 0; s < run->batch; s++)
+        kv_commit(b->kv, s, kept);
+    b->n += kept;
+    return 0;
+}

@@ -1,0 +1,84 @@
+/* Benchmark of attention layers with their KV cache: growths (reallocations) and steps are timed
+ * one by one, at any number of cached tokens. */
+#ifndef BMC_LAYER_BENCH_H
+#define BMC_LAYER_BENCH_H
+
+#include <signal.h>
+
+#include "attn/attn.h"
+
+/* A buffer that is read to evict the CPU caches, as reading weights does between steps. */
+struct evictor {
+    char *data;
+    size_t bytes;
+    size_t threads; /* that share the current eviction */
+};
+
+/* `bytes` of 0: the size of the largest CPU cache, at least 64 and at most 128 MiB. */
+int evictor_open(struct evictor *evictor, size_t bytes, struct err *err) MUST_USE;
+void evictor_close(struct evictor *evictor);
+
+/* Allocations of at least this many bytes are mapped and get fresh pages every time, as glibc does
+ * in a process whose blocks only grow. Ignored with run->reuse_heap. */
+enum { LAYER_BENCH_MMAP_BYTES = 128 << 10 };
+
+/* The configuration of a benchmark. */
+struct tune_run {
+    size_t layers;
+    size_t heads, kv_heads, head_dim;
+    size_t batch; /* sequences */
+    /* tokens that a step appends, and tokens it keeps; 1 and 1 without speculation */
+    size_t k, m;
+    enum dtype type; /* of the KV cache */
+    enum vm_alloc alloc;
+    /* true: reuses memory that earlier runs freed, as in a long-running process; false: the
+     * allocator behaves as in a new process */
+    bool reuse_heap;
+    const struct attn_backend *attn;
+    const struct kernels *kernels;
+    int threads;
+    uint64_t seed;
+    /* evicts the CPU caches before each measurement (cold); NULL: caches stay warm (hot) */
+    const struct evictor *evictor;
+    struct attn_times *parts; /* accumulates the times of attention's phases; NULL: not measured */
+    const volatile sig_atomic_t *interrupted;
+};
+
+struct layer_bench {
+    const struct tune_run *run;
+    struct kv *kv;
+    struct attn *attn;
+    struct attn_query *query; /* [batch] */
+    float *q, *k, *v, *out;   /* [batch * k][width] */
+    size_t n;                 /* cached tokens, equal in all sequences */
+    double append_ms;         /* total over all steps: appending KV entries */
+    double sdpa_ms;           /* total over all steps: scores, softmax, values */
+};
+
+/* Opens an empty cache for sequences of N tokens under `spec`. */
+int layer_bench_open(struct layer_bench *block, const struct tune_run *run, const struct kv_spec *spec,
+                     size_t N, struct err *err) MUST_USE;
+void layer_bench_close(struct layer_bench *block);
+
+/* Advances all sequences to n tokens, n >= bench->n, without timing. KV entries of skipped tokens
+ * are written, so that later growths copy initialised pages and later steps find their pages
+ * mapped, as in a whole run. */
+int layer_bench_skip_to(struct layer_bench *block, size_t n, struct err *err) MUST_USE;
+
+/* Empties all sequences and returns their memory to the system. */
+void layer_bench_clear(struct layer_bench *block);
+
+/* Grows the cache for the next step; *ms is the time, 0 where no growth was needed. */
+int layer_bench_grow(struct layer_bench *block, double *ms, struct err *err) MUST_USE;
+
+/* Times a step of all layers, for which layer_bench_grow() has been called: appends KV entries,
+ * computes scores, softmax and values. Keeps m of the appended tokens. */
+int layer_bench_step(struct layer_bench *block, double *ms, struct err *err) MUST_USE;
+
+/* Bytes of K and V of one token in one layer. */
+double layer_bench_entry_bytes(const struct tune_run *run);
+
+/* Available memory in bytes (MemAvailable); 0: unknown. */
+size_t memory_available(void);
+
+#endif

@@ -1,0 +1,148 @@
+# Expectations of users of other programs: hints on standard error, special tokens in prompts, progress at a terminal, and
+# the README's list of missing features.
+load ../helper
+
+setup_file() {
+    for name in grimm grimm-draft; do model "$name" >/dev/null; done
+}
+
+once='Once upon a time'
+hint='it counts sequences, as -b does here, not tokens'
+
+# Standard error of a run with statistics, without the statistics.
+said() { "$@" --stats stats.json 2>&1 >/dev/null </dev/null | sed '/^$/,$d'; }
+
+@test "-b in tokens, as in llama.cpp: a hint above 1 for a single sequence, above 256 for requests; -q hides it" {
+    m=$(model grimm)
+    for option in '-b 2048' '--parallel 2' '-np 4' '--parallel=512'; do
+        # shellcheck disable=SC2086
+        text=$(said bmc-gen -m "$m" -p "$once" -n 1 $option)
+        value=${option##*[ =]}
+        assert_equal "$text" "bmc-gen: -np $value: $hint, and this run has 1; --chunk is the number of prompt tokens per forward pass"
+    done
+    assert_equal "$(said bmc-gen -m "$m" -p "$once" --score -b 512 | head -n 1 | cut -d ';' -f 1)" "bmc-gen: -np 512: $hint, and this run has 1"
+    [[ $(said bmc-spec -m "$m" --lookup -p "$once" -n 2 --temp 1 --samples 2 -b 3) == "bmc-spec: -np 3: $hint, and this run has 2; "* ]]
+    for job in '-b 1' '' '-q -b 2048'; do
+        # shellcheck disable=SC2086
+        assert_equal "$(said bmc-gen -m "$m" -p "$once" -n 1 $job)" ""
+    done
+    echo '{"ids": [5]}' >requests
+    for job in '--jsonl -n 1' '--jsonl --score'; do
+        # shellcheck disable=SC2086
+        [[ $(said bmc-gen -m "$m" -f requests $job -b 257) == "bmc-gen: -np 257: $hint, and the batch may have that many; "* ]]
+        # shellcheck disable=SC2086
+        assert_equal "$(said bmc-gen -m "$m" -f requests $job -b 256)" ""
+    done
+}
+
+@test "-b and --batch are --parallel" {
+    jq -nc 'range(3) | {ids: [5, 6, .]}' >requests
+    for option in '-b 2' '--batch 2' '-np 2' '--parallel 2'; do
+        # shellcheck disable=SC2086
+        ok bmc-gen -q -m "$(model grimm)" -f requests --jsonl -n 2 $option --stats stats.json
+        assert_equal "$(jq .batch stats.json)" 2
+    done
+    expect_error 2 '^bmc-gen: -np: needs a whole number from 1 to 65536; found "0"' bmc-gen -np 0
+}
+
+# ---- special tokens ----
+
+# A model whose tokenizer does not know a special token: there its text is plain text for certain.
+without_token() { # MODEL TOKEN
+    rm -rf plain
+    mkdir plain
+    cp "$(folder "$1")"/* plain
+    rm -f plain/special_tokens_map.json plain/added_tokens.json plain/tokenizer_config.json
+    jq --arg token "$2" '.added_tokens |= map(select(.content != $token))' "$(folder "$1")/tokenizer.json" >plain/tokenizer.json
+    bmc-convert plain -o plain.bmc
+}
+
+@test "--no-parse-special: special tokens are plain text in all inputs; requests can override it" {
+    n=0
+    while read -r name token; do
+        m=$(model "$name")
+        text="One $token two"
+        id=$(jq --arg token "$token" '.added_tokens[] | select(.content == $token).id' "$(folder "$name")/tokenizer.json")
+        without_token "$name" "$token"
+        tokens() { bmc-gen -q --tokenize --format jsonl -p "$text" "$@" | jq -c .ids; }
+        plain=$(tokens -m plain.bmc)
+        assert_equal "$(tokens -m "$m" | jq "index($id) != null")" true
+        assert_equal "$(jq "index($id)" <<<"$plain")" null
+        assert_equal "$(tokens -m "$m" --no-parse-special)" "$plain"
+        # Scores and texts of the ids, and of the text.
+        score() { bmc-gen -q -m "$m" --score --format jsonl "$@" | jq -c 'select(.id).id' | paste -sd , ; }
+        assert_equal "[$(score --no-parse-special -p "$text")]" "$plain"
+        bmc-gen -q -m "$m" -p "$text" --no-parse-special --ids --echo -n 1 --ignore-eos >out
+        assert_equal "[$(sed 's/ [0-9]*$//; s/ /,/g' out)]" "$plain"
+        bmc-spec -q -m "$m" --lookup -p "$text" --no-parse-special --ids --echo -n 1 --ignore-eos >spec
+        equal_files out spec
+        # The member of a request overrides the option.
+        prompt() { jq -c '[.prompt_logprobs[].id]'; }
+        jq -nc --arg text "$text" '{prompt: $text, n: 1, prompt_logprobs: 1} | ., . + {parse_special: true}, . + {parse_special: false}' >requests
+        bmc-gen -q -m "$m" --jsonl -f requests | prompt >ids
+        parsed=$(tokens -m "$m")
+        assert_equal "$(cat ids)" "$parsed"$'\n'"$parsed"$'\n'"$plain"
+        bmc-gen -q -m "$m" --jsonl -f requests --no-parse-special | prompt >ids
+        assert_equal "$(cat ids)" "$plain"$'\n'"$parsed"$'\n'"$plain"
+        jq -nc --arg text "$text" '{text: $text}, {text: $text, parse_special: false}' >texts
+        bmc-gen -q -m "$m" --score --jsonl -f texts | jq -c '[.logprobs[].id]' >ids
+        assert_equal "$(cat ids)" "$parsed"$'\n'"$plain"
+        n=$((n + 1))
+    done <<'END'
+grimm </s>
+llama-2-like </s>
+llama-3-like <|eot_id|>
+qwen2-like <|im_end|>
+END
+    [ "$n" -eq 4 ]
+}
+
+@test "--parse-special is --special; requests with messages can set it; invalid combinations" {
+    m=$(model qwen2-like)
+    said='a <|im_end|> b'
+    chat() { bmc-gen -q -m "$m" --chat --chat-format chatml -p "$said" --ids --echo -n 1 --ignore-eos "$@"; }
+    chat >plain
+    chat --no-parse-special >same
+    equal_files plain same
+    chat --special >special
+    chat --parse-special >same
+    equal_files special same
+    refute cmp -s plain special
+    jq -nc --arg said "$said" '{messages: [{role: "user", content: $said}], n: 1, prompt_logprobs: 1} | ., . + {parse_special: true}' >requests
+    bmc-gen -q -m "$m" --chat-format chatml --jsonl -f requests | jq -r '[.prompt_logprobs[].id] | map(tostring) | join(" ")' >ids
+    assert_equal "$(cat ids)" "$(sed 's/ [0-9]*$//' plain special)"
+    for options in '--parse-special --chat' '--prompt-ids 5' --detokenize; do
+        # shellcheck disable=SC2086
+        expect_error 2 '^bmc-gen: --no-parse-special goes with text, and not with --parse-special' bmc-gen -m "$m" --no-parse-special $options </dev/null
+    done
+    run bmc-gen -q -m "$m" --score --jsonl <<<'{"text": "a", "parse_special": 1}'
+    assert_output --partial '\"parse_special\" is an integer, true or false is expected'
+}
+
+# ---- missing features ----
+
+missing() { sed -n '/^## Not implemented/,/^## Documentation and code/p' "$ROOT/README.md"; }
+
+@test "the README's list of missing features: no program has its options, and messages give the reason" {
+    missing | grep -oE '`-[^`]*`' | tr -d '`' >options
+    [ "$(wc -l <options)" -ge 25 ]
+    while read -r option; do
+        for program in bmc-gen bmc-spec; do
+            run --separate-stderr "$BMC_BIN/$program" "$option" x </dev/null
+            assert_equal "$status" 2
+            [[ $stderr == "$program: unknown option $option: "* ]] || fail "$option: $stderr"
+            [[ $stderr != *': here it is '* ]] || fail "$option: $stderr"
+        done
+    done <options
+}
+
+@test "the README's GGUF types: missing ones are not read, those of its table are" {
+    grep -oE '\{"[A-Z0-9_]+", [0-9]+, ' "$ROOT/lib/format/gguf/block_types.c" | cut -d '"' -f 2 | sort >read
+    [ "$(wc -l <read)" -eq 15 ]
+    missing | grep -oE '\b(I?Q[0-9]_[A-Z0-9]+|IQ[0-9]_[A-Z]+|TQ[0-9]_0|MXFP4)\b' | sort >named
+    [ "$(wc -l <named)" -eq 10 ]
+    assert_equal "$(comm -12 read named)" ""
+    # F32, F16 and BF16 are in the sentence before the table.
+    sed -n '/^| GGUF |/,/^$/p' "$ROOT/README.md" | cut -d '|' -f 2 | grep -oE '[I]?Q[0-9]_[A-Z0-9]+' | sort >table
+    assert_equal "$(comm -3 <(grep Q read) table)" ""
+}

@@ -1,0 +1,266 @@
+# Each family of models.d/families against transformers: ids and log-probabilities of a tiny random model. And expressions
+# in family files.
+load ../helper
+
+setup_file() {
+    for name in $(all_families); do converted "$name" >/dev/null; done
+    export BMC_SEED=${BMC_SEED:-$((($(date +%s%N) / 1000) % 32768))}
+}
+
+all_families() { for config in "$FIXTURES"/families/*/config.json; do basename "$(dirname "$config")"; done | sort; }
+
+results() { echo "$FIXTURES/families/$1/reference.json"; }
+
+# A converted model, cached.
+converted() {
+    local file=$BMC_BUILD/models/family-$1.bmc
+    if [ ! "$file" -nt "$BMC_BIN/bmc-convert" ] || [ -n "$(find "$ROOT/models.d/families" "$FIXTURES/families/$1" -newer "$file")" ]; then
+        mkdir -p "$BMC_BUILD/models" && bmc-convert "$FIXTURES/families/$1" -o "$file" || return 1
+    fi
+    echo "$file"
+}
+
+kv_values() { # FAMILY
+    local policy context
+    context=$(bmc-convert --info --format json "$(converted "$1")" | jq .context)
+    for policy in $(kv_policies); do
+        case $policy in
+        bmc) echo bmc:T=1 bmc:T=4 bmc:T=16 "bmc:T=$context" ;;
+        *) echo "$policy" ;;
+        esac
+    done
+}
+
+# Ids equal, logits and log-probabilities within 1e-5.
+check() { # FAMILY KV THREADS CHUNK BATCH [ISA]
+    BMC_ISA=$6 run "$BMC_BUILD/tests/reference" "$(converted "$1")" "$(results "$1")" "$2" "$3" "$4" "$5" f32 f32 1e-5
+    [ "$status" -eq 0 ] || fail "reference $* -> $output"
+    [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]] || fail "reference $* -> $output"
+    [ "${BASH_REMATCH[1]}" -ge 150 ]
+    if [[ $output == *'a tie'* ]]; then fail "$*: $output"; fi
+}
+
+@test "every family has a fixture" {
+    [ "$(all_families | wc -l)" -ge 17 ]
+    assert_equal "$(sed -n 's/^family  *//p' "$ROOT"/models.d/families/*.family | sort)" "$(for file in "$ROOT"/models.d/families/*.family; do basename -s .family "$file"; done | sort)"
+    for file in "$FIXTURES"/families/*/config.json "$FIXTURES"/models/*/config.json; do jq -r '.architectures[0]' "$file"; done | sort -u >have
+    for family in "$ROOT"/models.d/families/*.family; do
+        sed -n 's/^architecture  *//p' "$family" | grep -qxFf have || fail "no model for $family"
+    done
+}
+
+@test "ids, logits and log-probabilities of every family match transformers" {
+    for name in $(all_families); do check "$name" bmc 1 512 1; done
+}
+
+@test "every instruction set of the machine" {
+    [[ " $(isas) " == *" ref "* ]]
+    names=$(all_families)
+    # QK norm, sliding windows, soft caps, ALiBi, and partial RoPE.
+    [ "$BMC_FULL" = 1 ] || names='qwen3 gemma2 bloom gptj'
+    for isa in $(isas); do for name in $names; do
+        ! sampled 2 || check "$name" bmc 2 512 3 "$isa"
+    done; done
+}
+
+@test "sliding windows give the same results under every policy" {
+    for name in mistral gemma2 phi3; do for kv in $(kv_values "$name"); do
+        ! sampled 2 || check "$name" "$kv" 1 7 3
+    done; done
+}
+
+@test "sliding windows, soft caps and ALiBi: every attention backend, and draft trees" {
+    for name in mistral gemma2 bloom; do
+        jq -c '.cases | to_entries[] | {id: .key, prompt: .value.prompt, n: (.value.greedy_ids | length)}' "$(results $name)" >in
+        jq -c '.cases | to_entries[] | [.key, .value.greedy_ids]' "$(results $name)" >want
+        for attn in fused blas; do for kv in bmc:T=4 iterative paged; do
+            sampled 2 || continue
+            bmc-gen -q -m "$(converted $name)" --jsonl --ignore-eos -b 2 --attn $attn --kv $kv <in >out || fail "$name $attn $kv"
+            jq -c '[.id, .ids]' out | sort >got
+            cmp -s got want || fail "$name $attn $kv: $(diff got want)"
+        done; done
+        bmc-spec -q -m "$(converted $name)" --recycle --jsonl --ignore-eos -b 2 <in >out || fail "$name"
+        jq -c '[.id, .ids]' out | sort >got
+        cmp -s got want || fail "$name: $(diff got want)"
+    done
+}
+
+@test "policies, threads, chunks, batches and instruction sets: a covering subset" {
+    echo "# BMC_SEED=$BMC_SEED" >&3
+    RANDOM=$BMC_SEED
+    read -ra isa <<<"$(isas)"
+    for name in $(all_families); do
+        sampled 2 || continue
+        read -ra kv <<<"$(kv_values "$name" | tr '\n' ' ')"
+        batches=(1 2 3) chunks=(1 7 512)
+        check "$name" "${kv[RANDOM % ${#kv[@]}]}" $((RANDOM % 2 + 1)) "${chunks[RANDOM % 3]}" "${batches[RANDOM % 3]}" "${isa[RANDOM % ${#isa[@]}]}"
+    done
+}
+
+@test "policies, threads, chunks and batches: the full product" {
+    [ "$BMC_FULL" = 1 ] || skip "BMC_FULL=1 runs it"
+    for name in $(all_families); do for kv in $(kv_values "$name"); do
+        for threads in 1 2; do for chunk in 1 7 512; do for batch in 1 2 3; do
+            check "$name" "$kv" $threads $chunk $batch
+        done; done; done
+    done; done
+}
+
+@test "speculative decoding gives the same ids for every family, in a batch" {
+    for name in $(all_families); do
+        sampled 3 || continue
+        jq -c '.cases | to_entries[] | {id: .key, prompt: .value.prompt, n: (.value.greedy_ids | length)}' "$(results "$name")" >in
+        jq -c '.cases | to_entries[] | [.key, .value.greedy_ids]' "$(results "$name")" >want
+        bmc-spec -q -m "$(converted "$name")" --lookup --jsonl --ignore-eos -b 3 --stats stats.json <in >out || fail "$name"
+        jq -c '[.id, .ids]' out >got
+        cmp -s got want || fail "$name: $(diff got want)"
+    done
+}
+
+@test "a CodeGen model verifies the drafts of another" {
+    for draft in codegen gptj; do
+        ok bmc-spec -q -m "$(converted codegen)" -d "$(converted $draft)" -p "$(jq -r '.cases[1].prompt' "$(results codegen)")" -n 24 --ignore-eos --ids --stats stats.json
+        assert_equal "$output" "$(jq -r '.cases[1].greedy_ids | map(tostring) | join(" ")' "$(results codegen)")"
+        # Its own drafts are all accepted.
+        [ "$draft" = gptj ] || jq -e '.drafted > 0 and .accepted == .drafted' stats.json
+    done
+}
+
+# ---- traits take effect ----
+
+# Removing or changing one line of config.json changes the results: every trait is covered.
+@test "each trait of a configuration changes the results" {
+    n=0
+    while IFS='|' read -r name edit; do
+        n=$((n + 1))
+        sampled 4 || continue
+        mkdir folder
+        cp "$FIXTURES/families/$name"/* folder
+        jq "$edit" "$FIXTURES/families/$name/config.json" >folder/config.json
+        bmc-convert folder -o a.bmc || fail "$name: $edit"
+        run "$BMC_BUILD/tests/reference" a.bmc "$(results "$name")" bmc 1 512 1 f32 f32 1e-5
+        [ "$status" -eq 1 ] || fail "$name: $edit changes nothing: $output"
+        rm -r folder a.bmc
+    done <<'END'
+mistral|.sliding_window = null
+mistral|.sliding_window = 18
+mistral|.rope_theta = 10000
+gpt-neox|.rotary_pct = 0.3
+gpt-neox|.use_parallel_residual = false
+gpt-neox|.hidden_act = "gelu_new"
+gpt2|.scale_attn_weights = false
+qwen3|.rope_parameters.rope_theta = 10000
+gemma2|.sliding_window = 18
+gemma2|.query_pre_attn_scalar = 40
+gemma2|.attn_logit_softcapping = null
+gemma2|.final_logit_softcapping = null
+phi3|.sliding_window = null
+phi3-long|.original_max_position_embeddings = 81
+phi3-long|.rope_scaling.short_factor[19] = 1.4
+phi3-long|.rope_scaling.long_factor[0] = 1.3
+olmo2|.rope_theta = 10000
+gptj|.rotary_dim = 16
+codegen|.rotary_dim = 10
+llama-yarn|.rope_scaling.factor = 5
+llama-yarn|.rope_scaling.beta_fast = 4
+llama-yarn|.rope_scaling.beta_slow = 2
+llama-yarn|.rope_scaling.truncate = false
+llama-yarn|.rope_scaling.attention_factor = 1
+llama-dynamic|.rope_scaling.factor = 3
+llama-dynamic|.rope_scaling.type = "linear"
+llama-dynamic|del(.rope_scaling)
+llama-longrope|.rope_parameters.factor = 5
+llama-longrope|.rope_parameters.long_factor[3] = 1
+END
+    [ "$n" -eq 29 ]
+}
+
+@test "unsupported features of a family are refused by name" {
+    n=0
+    while IFS='|' read -r name edit pattern; do
+        mkdir folder
+        cp "$FIXTURES/families/$name"/* folder
+        jq "$edit" "$FIXTURES/families/$name/config.json" >folder/config.json
+        expect_error 1 "$pattern" bmc-convert folder -o a.bmc
+        rm -r folder
+        n=$((n + 1))
+    done <<'END'
+falcon-7b|.alibi = true|"alibi" is true, but the falcon family supports only
+bloom|.apply_residual_connection_post_layernorm = true|"apply_residual_connection_post_layernorm" is true
+gpt2|.scale_attn_by_inverse_layer_idx = true|"scale_attn_by_inverse_layer_idx" is true
+qwen3|.use_sliding_window = true|"use_sliding_window" is true
+gpt-neox|.rope_scaling = {type: "yarn"}|"rope_scaling.type" is yarn
+gptj|del(.rotary_dim)|"rotary_dim" is missing
+codegen|.n_head = 2|"transformer.h.0.attn.qkv_proj.weight" cannot be split evenly into 4 turns$
+gpt2|.n_head = 3|head_dim: 80 is not a multiple of 3$
+phi3-long|.rope_scaling.short_factor = [2]|longrope needs 20 short and long factors, found 1 and 20$
+phi3-long|.rope_scaling.long_factor[4] = -1|"rope_long" needs at most 128 numbers from 1e-06 to 1e\+06, found "-1 
+phi3-long|.rope_scaling.long_factor[4] = "1"|longrope needs 20 short and long factors, found 20 and 0$
+llama-longrope|.rope_parameters.long_factor = [range(1; 140)]|"rope_long" needs at most 128 numbers
+llama-longrope|.rope_parameters.original_max_position_embeddings = 1|longrope needs a rope_original above 1$
+llama-yarn|.rope_scaling.mscale_all_dim = 0.7|"rope_scaling.mscale_all_dim" is 0.7
+llama-longrope|.rope_parameters.rope_type = "ntk"|rope_scaling is "ntk"
+END
+    [ "$n" -eq 15 ]
+}
+
+# ---- syntax of family files ----
+
+@test "let, expressions, turns and plus_one: invalid lines are refused" {
+    n=0
+    while IFS='|' read -r line pattern; do
+        printf '%s\n' 'family a' 'architecture A' 'like gpt2' 'tensor head.weight x' "$line" >a.family
+        expect_error 1 "${pattern:-line 5: invalid syntax: }" bmc-convert --family a.family "$FIXTURES/families/gpt2" -o a.bmc
+        n=$((n + 1))
+    done <<'END'
+let context is 3
+let width was 3
+let width is
+config width is 3
+tensor layer.q.weight x part q of q,k,v turns
+tensor layer.q.weight x part q of q,k,v turns 0
+tensor layer.q.weight x part q of q,k,v turns two
+tensor layer.q.weight x part q of q,k,v by_head turns 2
+tensor layer.q.weight x turns 2
+tensor layer.q.weight x plus_one
+tensor layer.q.bias x plus_one
+config ffn is @hidden*twice|ffn is "@hidden\*twice"
+config ffn is @activation*2|ffn: "gelu_new \* 2" needs two numbers$
+config head_dim is @hidden/0|head_dim: 80 is not a multiple of 0$
+config norm_eps is @hidden^9999|norm_eps is "inf"
+END
+    [ "$n" -eq 15 ]
+}
+
+@test "expressions: quotients, floors of products, powers" {
+    while read -r value want; do
+        printf '%s\n' 'family a' 'architecture A' 'like bloom' 'let share is 0.29' 'let odd is @twice' 'let twice is @hidden*2' "config context is $value" >a.family
+        bmc-convert --family a.family "$FIXTURES/families/bloom" -o a.bmc
+        assert_equal "$value $(bmc-convert --info --format json a.bmc | jq .context)" "$value $want"
+    done <<'END'
+@hidden*share 20
+@twice/4 36
+@odd 144
+@hidden^2 5184
+@hidden*1.5 108
+END
+}
+
+@test "a snapshot is refused if RoPE scaling depends on the sequence length" {
+    file=$(converted llama-longrope)
+    prompt=$(jq -r '.cases[0].prompt' "$(results llama-longrope)")
+    bmc-gen -q -m "$file" -p "$prompt" -n 4 -c 80 --ignore-eos --save-kv short.kv >/dev/null
+    ok bmc-gen -q -m "$file" -n 20 -c 80 --ids --load-kv short.kv --ignore-eos
+    assert_equal "$output" "$(jq -r '.cases[0].greedy_ids[4:] | map(tostring) | join(" ")' "$(results llama-longrope)")"
+    expect_error 1 'short.kv: beyond 80 tokens .* rotary frequencies depend on the sequence length: save and load with -c 80' \
+        bmc-gen -q -m "$file" -n 20 -c 160 --load-kv short.kv
+}
+
+@test "shapes of every family" {
+    for shape in mistral-7b gpt2{,-xl} pythia-1b qwen3-8b gemma-2b gemma-2-2b phi-3-mini olmo2-7b bloom-560m falcon-{7b,40b} gpt-j-6b codegen-350m; do
+        "$BMC_BIN/bmc-prof" policies --shape $shape --layers 1 -N 2 --repeat 1 --kv bmc >/dev/null 2>err || fail "$shape: $(cat err)"
+    done
+    for family in "$ROOT"/models.d/families/*.family; do
+        grep -qxE "family +$(basename -s .family "$family")" "$ROOT"/models.d/shapes/*.shape || fail "no shape of $family"
+    done
+}

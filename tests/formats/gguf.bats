@@ -1,0 +1,414 @@
+# GGUF files: the same model as their original folder; block types, vocabularies, split files, invalid files.
+load ../helper
+
+GGUF=$FIXTURES/gguf
+SHARED=$ROOT/../shared/gguf
+
+setup_file() {
+    for name in qwen2-like llama-bias; do model "$name" >/dev/null; done
+    export BMC_SEED=${BMC_SEED:-$((($(date +%s%N) / 1000) % 32768))}
+}
+
+# ---- small files, byte by byte ----
+
+le() { bytes_le "$@" >>a.gguf; }
+text() { le 8 ${#1} && printf '%s' "$1" >>a.gguf; } # ASCII only
+
+head_of() { # VERSION TENSORS VALUES
+    printf GGUF >a.gguf
+    le 4 "$1"
+    le 8 "$2"
+    le 8 "$3"
+}
+
+put() { # KEY u32|text VALUE
+    text "$1"
+    if [ "$2" = u32 ]; then
+        le 4 4
+        le 4 "$3"
+    else
+        le 4 8
+        text "$3"
+    fi
+}
+
+tensor() { # NAME TYPE OFFSET DIM..
+    text "$1"
+    le 4 $(($# - 3))
+    for dim in "${@:4}"; do le 8 "$dim"; done
+    le 4 "$2"
+    le 8 "$3"
+}
+
+strings() { # KEY TEXT..
+    text "$1"
+    le 4 9
+    le 4 8
+    le 8 $(($# - 1))
+    for word in "${@:2}"; do text "$word"; done
+}
+
+pad() { truncate -s $(((($(stat -c %s a.gguf) + 31) / 32) * 32 + $1)) a.gguf; }
+
+refused() { # REGEX
+    expect_error 1 "^bmc-convert: a.gguf: $1" bmc-convert a.gguf -o a.bmc
+    [ ! -e a.bmc ]
+}
+
+# ---- the same model ----
+
+@test "a model as GGUF gives the same file as its folder, byte for byte" {
+    bmc-convert "$GGUF/qwen2-like.gguf" -o a.bmc
+    equal_files a.bmc "$(model qwen2-like)"
+    # GGUF does not tell whether control tokens are in the BPE vocabulary: here they never are.
+    mkdir folder
+    cp "$(folder llama-bias)"/* folder
+    jq '. as $t | .model.vocab |= with_entries(select(.key as $k | $t.added_tokens | map(.content) | index($k) | not))' \
+        "$(folder llama-bias)/tokenizer.json" >folder/tokenizer.json
+    bmc-convert folder -o b.bmc
+    bmc-convert "$GGUF/llama-bias.gguf" -o a.bmc
+    equal_files a.bmc b.bmc
+    cp "$GGUF/llama-bias.gguf" a.gguf
+    bytes_le 4 2 | patch a.gguf 4 # version 2 is the same, as far as it is read here
+    bmc-convert a.gguf -o a.bmc
+    equal_files a.bmc b.bmc
+    bmc-convert --type bf16 -t 1 "$GGUF/qwen2-like.gguf" -o a.bmc
+    bmc-convert --type bf16 "$(folder qwen2-like)" -o b.bmc
+    equal_files a.bmc b.bmc
+}
+
+@test "split files: any file gives the whole model, with RoPE scaling; missing or foreign files are refused" {
+    mkdir folder
+    cp "$(folder llama-3-like)"/* folder
+    jq '.rope_scaling.original_max_position_embeddings = 8192' "$(folder llama-3-like)/config.json" >folder/config.json
+    bmc-convert folder -o b.bmc
+    for i in 1 2 3; do
+        bmc-convert "$GGUF/llama-3-like-0000$i-of-00003.gguf" -o a.bmc
+        equal_files a.bmc b.bmc
+    done
+    cp "$GGUF"/llama-3-like-0000[13]* .
+    expect_error 1 '^bmc-convert: llama-3-like-00002-of-00003.gguf: missing: the model is split into 3 files' \
+        bmc-convert llama-3-like-00003-of-00003.gguf -o c.bmc
+    cp llama-3-like-00001-of-00003.gguf llama-3-like-00002-of-00003.gguf
+    expect_error 1 'llama-3-like-00002-of-00003.gguf: is file 1 of 3 by its metadata, but 2 of 3 by its name' \
+        bmc-convert llama-3-like-00001-of-00003.gguf -o c.bmc
+    cp llama-3-like-00001-of-00003.gguf whole.gguf
+    expect_error 1 'whole.gguf: is file 1 of 3 by its metadata, but not by its name' bmc-convert whole.gguf -o c.bmc
+    head_of 3 0 1
+    text split.no
+    le 4 11
+    le 8 9223372036854775807
+    expect_error 1 'a.gguf: is file 9223372036854775808 of 1' bmc-convert a.gguf -o c.bmc
+    [ ! -e c.bmc ]
+}
+
+@test "unknown RoPE scalings are refused" {
+    cp "$GGUF"/llama-3-like-* .
+    file=$(grep -al rope_freqs.weight llama-3-like-*)
+    # The largest divisor, the factor, is 8.0.
+    at=$(LC_ALL=C od -An -v -tx4 -w4 "$file" | grep -n 41000000 | tail -n 1 | cut -d : -f 1)
+    at=$((4 * (at - 1)))
+    bytes_le 4 $((0x40f00000)) | patch "$file" "$at" # 7.5
+    expect_error 1 'rope_freqs.weight is not a Llama 3 scaling' \
+        bmc-convert llama-3-like-00001-of-00003.gguf -o a.bmc
+}
+
+# Another key-value pair of 41 bytes in a.gguf, and padding to 64, which keeps tensors aligned.
+with_value() { # KEY F32
+    [ ${#1} -le 25 ]
+    head -c 24 "$GGUF/qwen2-like.gguf" >a.gguf
+    bytes_le 8 $(($(number_at "$GGUF/qwen2-like.gguf" 16 8) + 2)) | patch a.gguf 16
+    text "$1"
+    le 4 6
+    le 4 "$2"
+    put x text "yz$(printf '%*s' $((25 - ${#1})) '')"
+    tail -c +25 "$GGUF/qwen2-like.gguf" >>a.gguf
+}
+
+@test "a RoPE scaling factor without a type means linear" {
+    for key in qwen2.rope.scaling.factor qwen2.rope.scale_linear; do
+        with_value $key $((0x40800000)) # 4
+        bmc-convert a.gguf -o a.bmc
+        assert_equal "$(bmc-convert --info --format json a.bmc | jq -c '[.rope_scaling, .rope_factor]')" '["linear",4]'
+        with_value $key $((0x3f800000)) # 1
+        bmc-convert a.gguf -o a.bmc
+        bmc-convert "$GGUF/qwen2-like.gguf" -o b.bmc
+        equal_files a.bmc b.bmc
+    done
+}
+
+# ---- blocks ----
+
+@test "all block types are dequantised bitwise as by the gguf package" {
+    run "$BMC_BUILD/tests/test_blocks" "$GGUF/blocks.bin"
+    [ "$status" -eq 0 ] || fail "$output"
+    [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
+}
+
+@test "quantised models: ids and log-probabilities of the values dequantised by the gguf package" {
+    [ -d "$SHARED" ] || skip "there are no quantized models beside the project"
+    for i in 0 1; do
+        file=$(jq -r ".[$i].file" "$SHARED/cases.json")
+        bmc-convert "$SHARED/$file" -o a.bmc
+        jq -c ".[$i].cases[] | {prompt}" "$SHARED/cases.json" >requests
+        bmc-gen -m a.bmc --precision f32 --jsonl --ignore-eos --temp 0 -n 40 --logprobs 1 -b 3 <requests 2>/dev/null |
+            jq -s 'sort_by(.id)' >results
+        jq -e --argjson i $i --slurpfile want "$SHARED/cases.json" \
+            '[., $want[0][$i].cases] | transpose | length == 3 and all(
+                .[0].ids == .[1].ids and
+                ([[.[0].logprobs[].logprob], .[1].logprob] | transpose | length == 40 and all((.[0] - .[1]) | fabs < 1e-5)))' results ||
+            fail "$file: $(head -c 300 results)"
+        bmc-gen -m a.bmc --precision f32 --score --summary --format json <"$SHARED/score-text.txt" 2>/dev/null >score
+        jq -e --argjson i $i --slurpfile want "$SHARED/cases.json" '(.mean_logprob - $want[0][$i].mean_logprob) | fabs < 1e-5' score ||
+            fail "$file: $(cat score)"
+    done
+}
+
+# ---- vocabularies ----
+
+@test "vocabulary-only files: --synth uses their tokenizer and grows to their size; --no-bos" {
+    tiny_shape tiny.shape
+    bmc-convert --synth ./tiny.shape --tokenizer "$GGUF/llama-3-like-00001-of-00003.gguf" -o a.bmc
+    assert_equal "$(bmc-convert --info --format json a.bmc | jq -c '[.vocab, .tokenizer_ids, .start_token]')" '[406,406,true]'
+    ids=$(printf 'a cat' | "$BMC_BUILD/tests/vocab_ids" a.bmc)
+    [[ $ids == '403 '* ]]
+    bmc-convert --synth ./tiny.shape --tokenizer "$GGUF/llama-3-like-00001-of-00003.gguf" --no-bos -o a.bmc
+    assert_equal "$(bmc-convert --info --format json a.bmc | jq -c '[.vocab, .start_token]')" '[406,false]'
+    assert_equal "$(printf 'a cat' | "$BMC_BUILD/tests/vocab_ids" a.bmc)" "${ids#403 }"
+    bmc-convert --no-bos "$(folder llama-3-like)" -o a.bmc
+    assert_equal "$(printf 'a cat' | "$BMC_BUILD/tests/vocab_ids" a.bmc)" "${ids#403 }"
+    expect_error 2 '--no-bos goes with a model that is written' bmc-convert --no-bos --info a.bmc
+}
+
+@test "vocabularies of real models: all texts give the expected ids" {
+    [ -d "$SHARED/vocab" ] || skip "there are no vocabularies beside the project"
+    tiny_shape tiny.shape
+    n=0
+    for vocab in "$SHARED"/vocab/*.gguf; do
+        bmc-convert --synth ./tiny.shape --no-bos --tokenizer "$vocab" -o a.bmc
+        "$BMC_BUILD/tests/vocab_ids" a.bmc <"$vocab.inp" >got
+        sed 's/^ *//; s/ *$//' "$vocab.out" >want
+        diff want got >differ || fail "$vocab: $(head -n 5 differ)"
+        n=$((n + 1))
+    done
+    [ "$n" -ge 3 ]
+}
+
+@test "every known pre-tokenizer builds a lossless tokenizer; unknown names are refused" {
+    tiny_shape tiny.shape
+    names=$(sed -n 's/^    {"\([^"]*\)", {.*/\1/p' "$ROOT/lib/format/gguf/gguf_pre.c")
+    [ "$(wc -w <<<"$names")" -ge 30 ]
+    text=$'The cat\'s 1234 Mäuse!\tIT\'S\u00a0fine:  日本 ½ ... §'
+    for name in $names; do
+        sampled 6 || continue
+        rename_pre "$name"
+        bmc-convert --synth ./tiny.shape --no-bos --tokenizer a.gguf -o a.bmc
+        assert_equal "$(printf '%s' "$text" | "$BMC_BUILD/tests/vocab_ids" a.bmc | bmc-gen -m a.bmc --detokenize)" "$text"
+    done
+    rename_pre gpt-x
+    expect_error 1 '^bmc-convert: a.gguf: unknown pre-tokenizer "gpt-x" \(tokenizer.ggml.pre\); convert' \
+        bmc-convert --synth ./tiny.shape --tokenizer a.gguf -o b.bmc
+}
+
+# The vocabulary of llama-bias with another pre-tokenizer.
+rename_pre() { # NAME
+    local file=$GGUF/llama-bias.gguf key=tokenizer.ggml.pre at
+    at=$(LC_ALL=C grep -abo $key "$file" | head -n 1 | cut -d : -f 1)
+    {
+        head -c $((at + ${#key} + 4)) "$file"
+        bytes_le 8 ${#1}
+        printf '%s' "$1"
+        tail -c +$((at + ${#key} + 4 + 8 + $(number_at "$file" $((at + ${#key} + 4)) 8) + 1)) "$file"
+    } >a.gguf
+    # Tensor data has moved: only the tokenizer can be read.
+}
+
+# ---- memory ----
+
+# A model of one layer with 48 MiB of BF16 in three matrices, as a sparse file.
+big_model() {
+    local key at=0 name rows columns
+    head_of 3 12 12
+    put general.architecture text llama
+    for key in block_count=1 context_length=64 embedding_length=1024 feed_forward_length=8192 attention.head_count=8 attention.head_count_kv=1; do
+        put llama.${key%=*} u32 ${key#*=}
+    done
+    text llama.attention.layer_norm_rms_epsilon
+    le 4 6
+    le 4 $((0x3727c5ac)) # 1e-5
+    put tokenizer.ggml.model text gpt2
+    put tokenizer.ggml.pre text gpt-2
+    strings tokenizer.ggml.tokens a b ab
+    strings tokenizer.ggml.merges 'a b'
+    for name in token_embd=3 output_norm=1 blk.0.attn_norm=1 blk.0.attn_q=1024 blk.0.attn_k=128 blk.0.attn_v=128 blk.0.attn_output=1024 \
+        blk.0.ffn_norm=1 blk.0.ffn_gate=8192 blk.0.ffn_up=8192 blk.0.ffn_down=1024; do
+        rows=${name#*=} columns=1024
+        if [[ $name == *ffn_down* ]]; then columns=8192; fi
+        if [[ $name == *norm* ]]; then tensor ${name%=*}.weight 30 $at 1024; else tensor ${name%=*}.weight 30 $at $columns $rows; fi
+        at=$((at + rows * columns * 2))
+    done
+    tensor rope_freqs.weight 0 $at 64
+    pad $((at + 256))
+    # Divisors of 1: no scaling.
+    for ((i = 0; i < 64; i++)); do printf '\0\0\x80\x3f'; done | patch a.gguf $(($(stat -c %s a.gguf) - 256))
+}
+
+@test "pages of a large file are released after reading" {
+    big_model
+    [ "$(stat -c %s a.gguf)" -gt $((48 << 20)) ]
+    peak=$(convert_peak a.gguf)
+    [ -n "$peak" ]
+    sanitized || [ "$peak" -lt $((40 << 10)) ] || fail "$peak KiB"
+}
+
+# ---- invalid files ----
+
+@test "unsupported GGUF files are refused with one sentence" {
+    head_of 3 0 0
+    refused 'general.architecture is missing$'
+    printf 'GGUX' | patch a.gguf 0
+    refused 'expected a Hugging Face folder with config.json or a GGUF file$'
+    for version in 1 4 16777216; do
+        head_of $version 0 0
+        refused "GGUF version $version is unsupported, only 2 and 3 are; convert the model again$"
+    done
+    head_of $((3 << 24)) 0 0
+    refused 'big-endian files are not supported; convert it \(gguf-convert-endian\)$'
+    head_of 3 0 1
+    put general.architecture text llama2
+    refused 'architecture "llama2" is unknown; supported are llama, qwen2, qwen3, .*, olmo2$'
+    printf GGUF >a.gguf
+    refused 'ends within its header at byte 4: truncated or damaged$'
+}
+
+@test "invalid key-value pairs are refused" {
+    head_of 3 0 $((1 << 60))
+    refused 'ends within its values'
+    head_of 3 0 1
+    text general.architecture
+    le 4 8
+    le 8 $((1 << 62))
+    printf llama >>a.gguf
+    refused 'ends within a value'
+    head_of 3 0 1
+    text general.architecture
+    le 4 13
+    le 8 0
+    refused "the value before byte 56 has type 13, expected below 13$"
+    head_of 3 0 2
+    put general.architecture text llama
+    put general.architecture text llama
+    refused 'duplicate key "general.architecture"$'
+    head_of 3 0 1
+    text a
+    for ((i = 0; i < 9; i++)); do le 4 9 && { [ $i -eq 0 ] || le 8 1; }; done
+    le 8 1
+    refused 'arrays are nested more than 4 deep$'
+}
+
+@test "invalid tensors are refused" {
+    head_of 3 $((1 << 60)) 0
+    refused 'claims 1152921504606846976 tensors, more than 131072$'
+    head_of 3 1 0
+    tensor a 0 0 8
+    pad 16
+    refused 'tensor "a" extends beyond the end of the file'
+    head_of 3 1 0
+    tensor a 39 0 32
+    pad 64
+    refused 'tensor "a" is MXFP4, which is not supported; use a file of the same model in one of F32, .*, IQ4_XS$'
+    head_of 3 1 0
+    tensor a 99 0 32
+    pad 64
+    refused 'tensor "a" has unknown type 99; supported are F32, F16, BF16, Q8_0, .*, IQ4_XS$'
+    head_of 3 1 0
+    tensor a 8 0 33 2
+    pad 640
+    refused 'tensor "a" is Q8_0: rows of 33 are not a multiple of its block size 32$'
+    head_of 3 2 0
+    tensor a 0 0 16
+    tensor b 0 32 16
+    pad 128
+    refused 'tensors "a" and "b" overlap$'
+    head_of 3 2 0
+    tensor a 0 0 8
+    tensor a 0 32 8
+    pad 64
+    refused 'duplicate tensor name "a"$'
+    head_of 3 1 0
+    tensor a 0 4 8
+    pad 64
+    refused 'tensor "a" begins at byte 4 of the data, not a multiple of 32$'
+    head_of 3 1 0
+    tensor a 0 0 $((1 << 40)) $((1 << 40))
+    refused 'tensor "a" has an invalid dimension 1099511627776$'
+    head_of 3 1 0
+    tensor a 0 $((-32)) 8
+    pad 64
+    refused 'tensor "a" extends beyond the end of the file'
+    head_of 3 1 1
+    put general.alignment u32 3
+    tensor a 0 0 8
+    pad 64
+    refused 'general.alignment is 3, expected a power of two$'
+    head_of 3 1 0
+    tensor '' 0 0 8
+    pad 64
+    refused "invalid tensor name of 0 bytes before byte 32$"
+}
+
+@test "unsupported vocabularies are refused" {
+    n=0
+    while IFS='|' read -r kind pattern; do
+        head_of 3 0 $((${#kind} > 0))
+        [ -z "$kind" ] || put tokenizer.ggml.model text "$kind"
+        expect_error 1 "^bmc-convert: a.gguf: $pattern" bmc-convert --synth tinyllama-draft-55m --tokenizer a.gguf -o a.bmc
+        n=$((n + 1))
+    done <<'END'
+|has no tokenizer: tokenizer.ggml.model is missing$
+bert|tokenizer model "bert" \(tokenizer.ggml.model\) is not supported; gpt2 and llama are$
+gpt2|tokenizer.ggml.tokens is missing
+llama|tokenizer.ggml.tokens is missing
+END
+    [ "$n" -eq 4 ]
+    head_of 3 0 4
+    put tokenizer.ggml.model text gpt2
+    put tokenizer.ggml.pre text gpt-2
+    strings tokenizer.ggml.tokens a b ab
+    strings tokenizer.ggml.merges 'a c'
+    expect_error 1 '^bmc-convert: a.gguf: merge 0, "a" with "c": the second is not in the vocabulary$' \
+        bmc-convert --synth tinyllama-draft-55m --tokenizer a.gguf -o a.bmc
+    # Empty tokens, 8 bytes each: more than the limit.
+    head_of 3 0 2
+    put tokenizer.ggml.model text gpt2
+    text tokenizer.ggml.tokens
+    le 4 9
+    le 4 8
+    le 8 $(((1 << 24) + 1))
+    truncate -s 160M a.gguf
+    expect_error 1 '^bmc-convert: a.gguf: claims 16777217 tokens, more than 16777216$' \
+        bmc-convert --synth tinyllama-draft-55m --tokenizer a.gguf -o a.bmc
+    assert_folder a.gguf
+}
+
+# ---- families ----
+
+# Contents of a model, except its tokenizer and file offsets.
+facts() { bmc-convert --info --format json "$1" | jq 'del(.file, .file_id, .model_id, .file_bytes, .header_bytes, .tokenizer_ids) | del(.rows[].offset)'; }
+
+@test "families that GGUF stores differently give the configuration and tensors of their folders" {
+    n=0
+    for model in "$GGUF"/families/*; do
+        mkdir folder
+        cp "$model"/config.json "$model"/model.safetensors "$FIXTURES/families/tokenizer.json" folder/
+        bmc-convert folder -o folder.bmc
+        bmc-convert "$model/model.gguf" -o gguf.bmc
+        facts folder.bmc >want
+        facts gguf.bmc >got
+        diff want got >differ || fail "$model: $(head -n 8 differ)"
+        [ "$(jq '.rows | length' got)" -ge 10 ]
+        rm -r folder
+        n=$((n + 1))
+    done
+    [ "$n" -eq 6 ]
+}

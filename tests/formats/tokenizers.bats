@@ -1,0 +1,74 @@
+# All kinds of tokenizers, converted with a model and used from its file.
+load ../helper
+
+@test "pre-tokenizers, unsupported components, damaged tables, long texts" {
+    run "$BMC_BUILD/tests/test_tokenizers" "$FIXTURES"
+    assert_success
+    refute_output --partial 'not ok'
+    [ "$(grep -c '^ok - ' <<<"$output")" -ge 70 ]
+}
+
+# Converts a random model with the tokenizer of a folder.
+with_tokenizer() { # NAME
+    tiny_shape some.shape layers 1 vocab 1000 eos 2
+    mkdir -p folder
+    echo '{"architectures": ["LlamaForCausalLM"]}' >folder/config.json
+    cp "$FIXTURES/tokenizers/$1/tokenizer.json" folder/
+    rm -f folder/tokenizer_config.json
+    [ "$1" != spm-unigram ] || echo '{"tokenizer_class": "T5Tokenizer"}' >folder/tokenizer_config.json
+    ok bmc-convert --synth ./some.shape --tokenizer folder -o "$1.bmc"
+}
+
+@test "tokenizers of each kind: ids and texts match the reference" {
+    for name in spm spm-words spm-unigram t5 xlnet gemma falcon; do
+        with_tokenizer "$name"
+        ok bmc-convert --verify "$name.bmc"
+        jq -r '.cases[] | select(.text | test("[\n\r\u0000]") | not) | .text' "$FIXTURES/tokenizers/$name/cases.json" >texts
+        [ "$(wc -l <texts)" -ge 50 ]
+        jq -c '.cases[] | select(.text | test("[\n\r\u0000]") | not) | .ids' "$FIXTURES/tokenizers/$name/cases.json" >want
+        ok bmc-gen -q -m "$name.bmc" --tokenize --format jsonl <texts
+        assert_equal "$(jq -c .ids <<<"$output")" "$(cat want)"
+    done
+}
+
+@test "bytes and a leading space survive a round trip" {
+    with_tokenizer spm-words
+    printf '%s\n' 'a 😀 b' ' two  spaces ' '你好e' >texts
+    ok bmc-gen -q -m spm-words.bmc --tokenize --format jsonl <texts
+    jq -c .ids <<<"$output" >ids
+    [[ $output == *'"<0xF0>","<0x9F>","<0x98>","<0x80>"'* ]]
+    [[ $output != *▁* ]]
+    ok bmc-gen -q -m spm-words.bmc --detokenize <ids
+    assert_equal "$output" "$(cat texts)"
+    # Generated text after a prompt keeps its leading space.
+    ok bmc-gen -q -m spm-words.bmc --tokenize -p 'a' --format jsonl
+    id=$(jq .ids[-1] <<<"$output")
+    ok bmc-gen -q -m spm-words.bmc -p 'x' -n 1 --logit-bias "$id=100" --temp 0
+    assert_output ' a'
+}
+
+@test "as many added tokens as embedding rows take seconds, not hours" {
+    tiny_shape some.shape layers 1 hidden 8 heads 1 kv_heads 1 ffn 8 vocab 400000
+    mkdir many
+    echo '{"architectures": ["LlamaForCausalLM"]}' >many/config.json
+    jq -cn '{added_tokens: [range(400000) | {id: ., content: "<\(.)>", special: true}],
+        pre_tokenizer: {type: "ByteLevel"}, decoder: {type: "ByteLevel"}, model: {type: "BPE", vocab: {}, merges: []}}' >many/tokenizer.json
+    ok timeout 30 "$BMC_BIN/bmc-convert" --synth ./some.shape --tokenizer many -o many.bmc
+    ok bmc-gen -q -m many.bmc --tokenize --format jsonl <<<'<7><399999>'
+    assert_equal "$(jq -c .ids <<<"$output")" '[7,399999]'
+}
+
+@test "unsupported models and components are refused by name" {
+    mkdir some
+    echo '{"architectures": ["LlamaForCausalLM"]}' >some/config.json
+    refuse() { # JQ REGEX
+        jq -c "$1" "$FIXTURES/tokenizers/t5/tokenizer.json" >some/tokenizer.json
+        expect_error 1 "some/tokenizer.json: $2" bmc-convert --synth opt-125m --tokenizer some -o none.bmc
+        [ ! -e none.bmc ]
+    }
+    refuse '.model = {type: "WordPiece", vocab: {}}' 'model "WordPiece" is not supported; supported are BPE, Unigram and SPM'
+    refuse '.normalizer = {type: "BertNormalizer"}' 'normalizer "BertNormalizer" is not supported; supported are '
+    refuse '.normalizer.precompiled_charsmap |= .[4:]' 'the charsmap of the normalizer is damaged'
+    refuse '.model.vocab[3] = ["x"]' 'token 3 is not a piece and its score'
+    refuse '.model.unk_id = 100000' '"unk_id" is not an id of the '
+}

@@ -1,0 +1,123 @@
+# Quantised KV caches: the same ids and logits under every policy, batch, chunk and number of threads, with and without
+# speculation; snapshots; perplexity.
+load ../helper
+
+setup_file() { for name in grimm grimm-draft andersen; do model "$name" >/dev/null; done; }
+
+gen() { bmc-gen -q -m "$(model "${MODEL:-grimm}")" --ignore-eos -c 80 "$@"; }
+
+# Five requests of different lengths.
+requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].prompt, n: (8 + $i * 5)}' "$(reference "${MODEL:-grimm}")" >in; }
+
+@test "every policy, batch, chunk and number of threads: the same ids and logits" {
+    turn=0
+    for type in q8 q4; do
+        MODEL=$([ $type = q8 ] && echo grimm || echo andersen)
+        requests
+        gen --jsonl --cache-type $type --kv upfront -b 1 -t 1 --stats one.json <in | jq -c '[.id, .ids]' >one
+        [ "$(wc -l <one)" -eq 5 ]
+        for kv in $(kv_policies) bmc:T=5 bmc:r=1 paged:32; do
+            turn=$((turn + 1))
+            gen --jsonl --cache-type $type --kv "$kv" -b $((turn % 4 + 1)) -t $((turn % 2 + 1)) --chunk $((turn * 7 % 30 + 1)) \
+                --stats many.json <in | jq -c '[.id, .ids]' >many
+            equal_files many one
+            assert_equal "$(jq -c '[.logits_hash, .kv_type]' many.json)" "$(jq -c --arg t $type '[.logits_hash, $t]' one.json)"
+        done
+    done
+}
+
+@test "speculation: chains, trees and lookup give the ids and logits of bmc-gen" {
+    for type in q8 q4; do
+        ids=$(gen --cache-type $type -p "$(reference_text grimm 1 prompt)" -n 30 --ids --stats plain.json)
+        for way in "-d $(model grimm-draft) -k 4" "-d $(model grimm-draft) --tree 9" "--recycle --tree 8"; do
+            ok bmc-spec -q -m "$(model grimm)" --ignore-eos -c 80 --cache-type $type --kv bmc:r=8 -p "$(reference_text grimm 1 prompt)" -n 30 --ids --always --stats spec.json $way
+            assert_equal "$output" "$ids"
+            assert_equal "$(jq .logits_hash spec.json)" "$(jq .logits_hash plain.json)"
+            jq -e '.drafted > 0' spec.json
+        done
+    done
+}
+
+@test "snapshots: saved, shown, verified, resumed under every policy" {
+    for type in q8 q4; do
+        whole=$(gen --cache-type $type -p "$(reference_text grimm 2 prompt)" -n 24 --ids)
+        first=$(gen --cache-type $type --kv paged -p "$(reference_text grimm 2 prompt)" -n 10 --ids --save-kv k.kv)
+        assert_equal "$(bmc-convert --info --format json k.kv | jq -r .kv_type)" $type
+        ok bmc-convert --verify k.kv
+        # K and V of 8 layers, 2 heads.
+        rows=$(bmc-convert --info --format json k.kv | jq '.rows[0].rows')
+        [ "$rows" -gt 9 ]
+        for kv in $(kv_policies); do
+            ok gen --load-kv k.kv --kv "$kv" -n 14 --ids --save-kv again.kv --stats stats.json
+            assert_equal "$first $output" "$whole"
+            assert_equal "$(jq -r .kv_type stats.json)" $type
+            # To another reader the rows that were there are the same, and those of later tokens stand behind them.
+            "$BMC_BUILD/tests/read_kv" k.kv 0 >rows
+            "$BMC_BUILD/tests/read_kv" again.kv 0 >more
+            [ "$(wc -l <rows)" -eq $((8 * 2 * 2 * rows)) ]
+            [ "$(wc -l <more)" -gt "$(wc -l <rows)" ]
+            assert_equal "$(diff rows more | grep '^<')" ''
+        done
+    done
+}
+
+@test "a snapshot of another cache type is converted, with a message" {
+    gen -p "$(reference_text grimm 2 prompt)" -n 4 --save-kv f32.kv >&2
+    run --separate-stderr gen --load-kv f32.kv --cache-type q8 -n 4 --save-kv q8.kv --ids
+    assert_equal "$status/$stderr" "0/bmc-gen: f32.kv: KV entries are converted from f32 to q8"
+    assert_equal "$(bmc-convert --info --format json q8.kv | jq -r .kv_type)" q8
+    run --separate-stderr gen --load-kv q8.kv --cache-type f32 -n 4 --ids
+    assert_equal "$status/$stderr" "0/bmc-gen: q8.kv: KV entries are converted from q8 to f32"
+}
+
+@test "a damaged scale is reported" {
+    gen --cache-type q8 -p "Once" -n 4 --save-kv k.kv >&2
+    ok bmc-convert --verify k.kv
+    flip k.kv $((4096 + 35))
+    run bmc-convert --verify k.kv
+    assert_failure 1
+    assert_output --partial 'k.kv: K of layer 0 of sequence 0 has hash'
+}
+
+@test "perplexity: q8 within 0.3 % of an f32 cache, q4 within 2 %, by both backends" {
+    jq -r '.cases[] | .prompt + .greedy_text' "$(reference grimm)" >text
+    score() { bmc-gen -q -m "$(model grimm)" --score -f text --format json "$@" | jq .perplexity; }
+    f32=$(score)
+    for attn in fused blas; do
+        for precision in f32 int8; do
+            q8=$(score --cache-type q8 --attn $attn --precision $precision)
+            q4=$(score --cache-type q4 --attn $attn --precision $precision)
+            echo "# $attn, $precision: perplexity $f32 with f32, $q8 with q8, $q4 with q4" >&3
+            jq -en --argjson f "$f32" --argjson q "$q8" '($q / $f - 1 | fabs) < 0.003' || fail "q8: $q8, f32: $f32"
+            jq -en --argjson f "$f32" --argjson q "$q4" '($q / $f - 1 | fabs) < 0.02' || fail "q4: $q4, f32: $f32"
+        done
+    done
+}
+
+@test "memory of a quantised cache is the size of its entries" {
+    # 8 layers of 2 heads of 32 values, K and V; 64 rows.
+    while read -r type row; do
+        ok gen --cache-type "$type" --kv upfront -c 64 -p Once -n 1 --stats stats.json
+        assert_equal "$(jq .kv_resident_bytes stats.json)" $((2 * 8 * 2 * 64 * row))
+    done <<<$'f32 128\nbf16 64\nq8 36\nq4 20'
+}
+
+@test "other quantised types are refused as cache types" {
+    for type in q4_k q6_k q8_2l; do
+        run bmc-gen -m "$(model grimm)" -p x --cache-type $type
+        assert_failure 2
+        assert_output --partial "\"$type\" is none of f32, bf16, f16, q8, q4"
+    done
+}
+
+@test "aliases of cache types; q8_0 and q4_0 are types of weights" {
+    for names in 'q8_channel q8' 'q4_1 q4' 'Q4_1 q4'; do
+        read -r alias name <<<"$names"
+        gen --cache-type "$alias" -p Once -n 2 --stats stats.json
+        assert_equal "$(jq -r .kv_type stats.json)" "$name"
+    done
+    for type in q8_0 q4_0; do
+        expect_error 2 "--cache-type: \"$type\" is a type of weights; the cache has q8 \(one scale per row\) and q4 \(that of q4_1\)" \
+            bmc-gen -m "$(model grimm)" -p x --cache-type $type
+    done
+}

@@ -1,0 +1,234 @@
+# Quantising models: least squares, importance matrices, types of single tensors; quantised draft models.
+load ../helper
+
+text='Once upon a time there was a king who had a daughter, and she was the fairest of them all.'
+
+setup_file() {
+    for name in grimm andersen andersen-draft qwen2-like llama-3-like; do model "$name" >/dev/null; done
+    cd "$BATS_FILE_TMPDIR"
+    bmc-gen -q -m "$(model grimm)" --score --summary -p "$text" --save-imatrix grimm.imp >/dev/null
+    bmc-convert "$(folder grimm)" --type q4_1 -o grimm-q4.bmc
+}
+
+# Name and type of each tensor of a model, a line each.
+types() { bmc-convert --info "$1" --format json | jq -r '.rows[] | "\(.name) \(.type)"'; }
+
+type_of() { types "$1" | sed -n "s/^${2//./\\.} //p"; }
+
+convert() { ok bmc-convert "$@"; }
+
+@test "quantisation: close to the optimum, never worse than rounding to nearest, better than llama.cpp's Q4_0" {
+    run "$BMC_BUILD/tests/test_quantize" "$FIXTURES/quant_groups.txt"
+    assert_success
+    refute_output --partial 'not ok'
+}
+
+# ---- types ----
+
+@test "--type q8_0, q8_channel, q4_1, q4_0: matrices have the type, vectors are f32, whatever the threads" {
+    for type in q8_0 q8_channel q4_1 q4_0; do
+        convert "$(folder qwen2-like)" --type $type -o a.bmc -t 1
+        convert "$(folder qwen2-like)" --type $type -o b.bmc -t 3
+        equal_files a.bmc b.bmc
+        assert_equal "$(types a.bmc | grep -vE 'bias|norm' | cut -d ' ' -f 2 | sort -u)" $type
+        assert_equal "$(types a.bmc | grep -E 'bias|norm' | cut -d ' ' -f 2 | sort -u)" f32
+        convert --verify a.bmc
+    done
+}
+
+@test "tables that are only looked up are q8_0 where others are q4_1, unless they are to keep more" {
+    for type in q4_1 q4_0; do
+        convert "$(folder llama-3-like)" --type $type -o a.bmc
+        assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc head.weight)" "q8_0 $type"
+        convert "$(folder llama-3-like)" --type $type --tensor-type embed.weight=$type -o a.bmc
+        assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc head.weight)" "$type $type"
+    done
+    convert "$(folder opt-350m-like)" --type q4_1 -o a.bmc
+    assert_equal "$(type_of a.bmc position.weight) $(type_of a.bmc embed.weight)" 'q8_0 q4_1'
+}
+
+@test "--leave-output-tensor: the head has the source's type, and so has the embedding that is the head" {
+    convert "$(folder llama-3-like)" --type q4_1 --leave-output-tensor -o a.bmc
+    assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc head.weight) $(type_of a.bmc layers.0.q.weight)" 'q8_0 bf16 q4_1'
+    convert "$(folder qwen2-like)" --type q8_0 --leave-output-tensor -o a.bmc
+    assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc layers.0.q.weight)" 'f32 q8_0'
+}
+
+@test "--tensor-type: patterns over names, the last that matches counts" {
+    convert "$(folder llama-3-like)" --type q4_1 --tensor-type 'layers.*.down.weight=q8_0' --tensor-type 'layers.?.v.*=bf16' --tensor-type 'layers.1.*=auto' \
+        --tensor-type layers.1.up.weight=q8_channel -o a.bmc
+    assert_equal "$(type_of a.bmc layers.0.down.weight) $(type_of a.bmc layers.0.v.weight) $(type_of a.bmc layers.0.q.weight)" 'q8_0 bf16 q4_1'
+    assert_equal "$(type_of a.bmc layers.1.down.weight) $(type_of a.bmc layers.1.up.weight) $(type_of a.bmc layers.1.q.weight)" 'bf16 q8_channel bf16'
+    assert_equal "$(type_of a.bmc layers.1.mlp_norm.weight)" f32
+    # The other way round: few bits for some.
+    convert "$(folder llama-3-like)" --tensor-type '*.down.weight=q4_0' -o a.bmc
+    assert_equal "$(type_of a.bmc layers.0.down.weight) $(type_of a.bmc layers.0.up.weight)" 'q4_0 bf16'
+    # An embedding that is the head has both names.
+    for name in head.weight embed.weight; do
+        convert "$(folder qwen2-like)" --type q4_1 --tensor-type $name=q8_0 --leave-output-tensor -o a.bmc
+        assert_equal "$(type_of a.bmc embed.weight)" q8_0
+    done
+}
+
+@test "types by the names of earlier versions and by those of GGUF" {
+    for names in 'q8 q8_0' 'q8c q8_channel' 'q4 q4_1' 'q4s q4_0' 'Q8_0 q8_0' 'Q4_1 q4_1' 'BF16 bf16'; do
+        read -r alias name <<<"$names"
+        convert "$(folder grimm-draft)" --type "$alias" -o a.bmc
+        convert "$(folder grimm-draft)" --type "$name" -o b.bmc
+        cmp a.bmc b.bmc
+    done
+    convert "$(folder grimm-draft)" --type q4_1 --tensor-type '*.down.weight=q8' -o a.bmc
+    assert_equal "$(type_of a.bmc layers.0.down.weight)" q8_0
+}
+
+@test "--tensor-type: what matches nothing, or vectors only, and what is no type" {
+    expect_error 1 'tensor-type layer\.\*: matches no tensor; tensors are embed\.weight, layers\.0\.q\.weight' \
+        bmc-convert "$(folder llama-3-like)" --tensor-type 'layer.*=q8_0' -o a.bmc
+    expect_error 1 'tensor-type \*norm\*: matches only vectors, which are always f32' \
+        bmc-convert "$(folder llama-3-like)" --type q4_1 --tensor-type '*norm*=q8_0' -o a.bmc
+    for keep in x x= =q8_0 x=q5 x=q4_k x=f3 "$(printf 'x%.0s' {1..64})=q8_0"; do
+        expect_error 2 'PATTERN=TYPE is expected' bmc-convert "$(folder llama-3-like)" --tensor-type "$keep" -o a.bmc
+    done
+    expect_error 2 'go with a model that is written' bmc-convert --info "$(model grimm)" --tensor-type 'x=q8_0'
+    expect_error 2 'go with a model that is written' bmc-convert --verify "$(model grimm)" --leave-output-tensor
+    expect_error 2 '^bmc-convert: --type goes with a model that is written' bmc-convert --verify "$(model grimm)" --type q4_1
+    assert_folder
+}
+
+@test "weights that are too large for a type's scales, or not finite" {
+    cp -r "$(folder qwen2-like)" big
+    chmod -R u+w big
+    at=$(safetensors_at big/model.safetensors model.layers.0.mlp.up_proj.weight)
+    bytes_le 4 0x4e6e6b28 | patch big/model.safetensors "$at" # 1e9
+    for type in q8_0 q4_1 q4_0; do
+        expect_error 1 "up_proj\.weight\" has weights that are too large for $type; use --type bf16 or f32" bmc-convert big --type $type -o a.bmc
+    done
+    convert big --type q8_channel -o b.bmc
+    convert big --type q4_1 --tensor-type '*.up.weight=bf16' -o b.bmc
+    for bits in 0x7fc00000 0xff800000; do
+        bytes_le 4 $bits | patch big/model.safetensors "$at"
+        expect_error 1 'NaN or infinite' bmc-convert big --type q4_1 -o a.bmc
+    done
+    assert_folder b.bmc big
+}
+
+# ---- importance ----
+
+@test "--save-imatrix: the same bytes whatever the threads and chunks, and the same scores" {
+    bmc-gen -q -m "$(model grimm)" --score --summary -p "$text" >want
+    for how in '-t 1 --chunk 5' '-t 3 --chunk 512'; do
+        bmc-gen -q -m "$(model grimm)" --score --summary -p "$text" $how --save-imatrix a.imp >got
+        equal_files a.imp "$BATS_FILE_TMPDIR/grimm.imp"
+        equal_files got want
+    done
+    # As the head of the file says: version, matrices, bytes.
+    assert_equal "$(number_at a.imp 8 4) $(number_at a.imp 16 8)" "1 $(wc -c <a.imp)"
+    assert_equal "$(number_at a.imp 12 4)" "$(types "$(model grimm)" | grep -vE 'norm|bias' | grep -vcx 'embed.weight .*\|head.weight .*' | awk '{ print $1 + 1 }')"
+}
+
+@test "--imatrix weighs inputs, and says which model read the text" {
+    run_plain bmc-convert "$(folder grimm)" --type q4_1 --imatrix "$BATS_FILE_TMPDIR/grimm.imp" -o a.bmc
+    [ "$status" -eq 0 ]
+    id=$(bmc-convert --info "$(model grimm)" --format json | jq -r .model_id)
+    assert_equal "$stderr" "bmc-convert: $BATS_FILE_TMPDIR/grimm.imp: made with model $id, $(bmc-gen -m "$(model grimm)" --tokenize --format jsonl <<<"$text" | jq '.ids | length') tokens"
+    if cmp -s a.bmc "$BATS_FILE_TMPDIR/grimm-q4.bmc"; then fail "nothing was weighed"; fi
+    # Wider types have nothing to weigh.
+    bmc-convert "$(folder grimm)" --imatrix "$BATS_FILE_TMPDIR/grimm.imp" -o c.bmc 2>/dev/null
+    equal_files c.bmc "$(model grimm)"
+}
+
+@test "importance is the mean square of inputs: after an RMS norm, of its gains" {
+    m=$(model qwen2-like)
+    bmc-gen -q -m "$m" --score --summary -p "$text" --save-imatrix a.imp >/dev/null
+    n=$(number_at a.imp 12 4)
+    weights=$(folder qwen2-like)/model.safetensors
+    floats() { od -An -v -tf4 -w4 -j "$2" -N $((4 * $3)) "$1"; }
+    for ((i = 0; i < n; i++)); do
+        at=$((128 + 80 * i))
+        name=$(tail -c +$((at + 1)) a.imp | head -c 64 | tr -d '\0')
+        case $name in
+        layers.*.[qkv].weight) norm=model.${name%.?.weight}.input_layernorm.weight ;;
+        layers.*.gate.weight | layers.*.up.weight) norm=model.${name%.*.weight}.post_attention_layernorm.weight ;;
+        embed.weight) norm=model.norm.weight ;;
+        *) continue ;;
+        esac
+        inputs=$(number_at a.imp $((at + 64)) 8)
+        floats a.imp $((128 + 80 * n + 4 * $(number_at a.imp $((at + 72)) 8))) "$inputs" >got
+        floats "$weights" "$(safetensors_at "$weights" "$norm")" "$inputs" >gain
+        paste got gain | awk '{ sum += $1 / ($2 * $2) } END { mean = sum / NR; print (mean > 0.99 && mean < 1.001 ? "ok" : mean) }' >>said
+    done
+    assert_equal "$(wc -l <said)" $((5 * $(bmc-convert --info "$m" --format json | jq .layers) + 1))
+    assert_equal "$(sort -u said)" ok
+}
+
+@test "importance brings the logits for its text closer to the source" {
+    told andersen-draft >told
+    logprobs() { bmc-gen -q -m "$1" --precision f32 --score --format json -f told "${@:2}" | jq -c '[.rows[1:][].logprob]'; }
+    logprobs "$(model andersen-draft)" --save-imatrix a.imp >source
+    convert "$(folder andersen-draft)" --type q4_0 -o plain.bmc
+    bmc-convert "$(folder andersen-draft)" --type q4_0 --imatrix a.imp -o weighed.bmc 2>/dev/null
+    for m in plain weighed; do
+        logprobs $m.bmc | jq --slurpfile s source '[., $s[0]] | transpose | map(.[0] - .[1] | fabs) | add / length'
+    done | paste -sd ' ' >off
+    awk '{ exit !($2 < 0.97 * $1) }' off || fail "$(cat off)"
+}
+
+@test "--imatrix: of another model, damaged, in the wrong place" {
+    imp=$BATS_FILE_TMPDIR/grimm.imp
+    run bmc-convert "$(folder llama-3-like)" --type q4_1 --imatrix "$imp" -o a.bmc
+    assert_failure 1
+    assert_line --regexp 'has [0-9]+ inputs for "layers\.0\.q\.weight", but this model has 64: it belongs to another model'
+    cp "$imp" bad.imp
+    flip bad.imp 3000
+    expect_error 1 'bad\.imp: hash mismatch' bmc-convert "$(folder grimm)" --type q4_1 --imatrix bad.imp -o a.bmc
+    head -c 3000 "$imp" >bad.imp
+    expect_error 1 'bad\.imp: has 3000 bytes, its header says' bmc-convert "$(folder grimm)" --type q4_1 --imatrix bad.imp -o a.bmc
+    expect_error 1 'is a \.bmc model, expected an importance matrix' bmc-convert "$(folder grimm)" --type q4_1 --imatrix "$(model grimm)" -o a.bmc
+    expect_error 1 'is an importance matrix, expected .*: pass it to bmc-convert with --imatrix' bmc-gen -m "$imp" -p x
+    expect_error 1 'is a file with an importance matrix, so it is not replaced' bmc-convert "$(folder grimm)" -o "$imp"
+    cp "$(model qwen2-like)" m.bmc
+    expect_error 1 'm\.bmc: is a model file, so it is not replaced' bmc-gen -q -m "$(model grimm)" --score -p "$text" --save-imatrix m.bmc
+    expect_error 2 'save-imatrix goes with --score' bmc-gen -m "$(model grimm)" -p x --save-imatrix a.imp
+    expect_error 2 'save-imatrix goes with --score' bmc-gen -m "$(model grimm)" --score --jsonl --save-imatrix a.imp
+    expect_error 2 'imatrix goes with a folder or file' bmc-convert --synth opt-125m --imatrix "$imp" -o a.bmc
+    assert_folder bad.imp m.bmc
+}
+
+# ---- what comes of it ----
+
+# Texts that the reference has: one that people wrote, and how the model goes on from prompts.
+told() { jq -r '.scores[].text, (.cases[] | .prompt + .greedy_text)' "$(reference "$1")"; }
+
+# Perplexity over that of the source, in parts of a thousand above it: of what is made of a folder, or of a model.
+loss() { # NAME SOURCE TYPE
+    local made=loss.bmc
+    if [ "$1 $3" = 'grimm q4_1' ]; then made=$BATS_FILE_TMPDIR/grimm-q4.bmc; else convert "$(folder "$1")" --type "$3" -o $made; fi
+    jq -n "(($2 - ($(mean $made))) | exp - 1) * 1000 | round"
+}
+mean() { bmc-gen -q -m "$1" --score --summary --format json -f told | jq .mean_logprob; }
+
+@test "perplexity: q8_0 and q8_channel with int8 activations within 0.3 % of the source, q4_1 within 2 %" {
+    for name in grimm andersen; do
+        told "$name" | head -c 700 >told
+        source=$(mean "$(model "$name")")
+        types='q8_0 q8_channel q4_1'
+        if [ $name = andersen ]; then types=q8_channel; fi # tests/bench/perplexity.sh has the others
+        for type in $types; do
+            case $type in q4_1) most=20 ;; *) most=3 ;; esac
+            got=$(loss "$name" "$source" $type)
+            [ "$got" -le $most ] || fail "$name $type: $got"
+        done
+    done
+}
+
+@test "bmc-spec: quantised draft and target models give the target's ids" {
+    convert "$(folder grimm-draft)" --type q4_1 -o draft-q4.bmc
+    for pair in "$(model grimm) draft-q4.bmc" "$BATS_FILE_TMPDIR/grimm-q4.bmc $(model grimm-draft)"; do
+        read -r target draft <<<"$pair"
+        bmc-gen -q -m "$target" -p "$text" -n 16 --ids --stats plain >want
+        bmc-spec -q -m "$target" -d "$draft" -p "$text" -n 16 --ids -k 4 --always --stats spec >got
+        equal_files got want
+        assert_equal "$(jq .logits_hash spec)" "$(jq .logits_hash plain)"
+        [ "$(jq .steps spec)" -lt 15 ] || fail "nothing was guessed: $(jq -c . spec)"
+    done
+}

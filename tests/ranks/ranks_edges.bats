@@ -1,0 +1,25 @@
+# Corner cases of ranks. Without Open MPI the tests are skipped.
+load ../helper
+load mpi
+
+setup_file() {
+    model grimm >/dev/null || return 1
+}
+
+@test "context recomputation while micro-batches are in flight gives the text of one process" {
+    needs_mpi
+    printf '{"prompt": "Once upon a time %s"}\n' 1 22 there >in
+    again=(-q -t 1 --jsonl -f in -b 3 -c 16 -n 24 --ignore-eos --kv shift --context-shift recompute --keep 2)
+    ok bmc-gen "${again[@]}"
+    wanted=$output
+    ok mpirun -n 2 "$BMC_BIN/bmc-gen" --parallelism pipeline "${again[@]}"
+    assert_equal "$output" "$wanted"
+}
+
+@test "a rank ends even if its launcher ignores SIGCHLD" {
+    needs_mpi
+    # shellcheck disable=SC2016
+    ok timeout -s KILL 8 mpirun -n 1 perl -e '$SIG{CHLD} = "IGNORE"; exec @ARGV' \
+        "$BMC_BIN/bmc-gen" -q --parallelism tensor -t 1 -p Once -n 2
+    assert_equal "$output" "$(bmc-gen -q -t 1 -p Once -n 2)"
+}

@@ -1,0 +1,235 @@
+# The structure of the code: modules, files, what the library may call.
+load ../helper
+
+setup() { cd "$ROOT" || return 1; }
+
+# From the bottom up.
+modules='base quant report ranks format text kernel kv attn model decode serve tune prof'
+
+# Prints what it finds wrong, and fails then.
+assert_none() { # WHAT LINES
+    [ -z "$2" ] || fail "$1:"$'\n'"$2"
+}
+
+# The C files of the given kinds, ours only.
+sources() { find lib cmd tests \( -name "*.c" -o -name "*.h" \) -not -path "tests/fixtures/*" | sort; }
+
+@test "modules include only modules to their left" {
+    allowed= seen=0
+    for module in $modules; do
+        allowed+=${allowed:+|}$module
+        [ -d "lib/$module" ] || continue
+        seen=$((seen + 1))
+        assert_none "lib/$module includes from its right" \
+            "$(grep -rn '^ *# *include *"' "lib/$module" --include='*.[ch]' | grep -vE "\"($allowed)/[a-z0-9_/]+\.h\"" || true)"
+    done
+    [ "$seen" -ge 8 ]
+    for module in lib/*/; do
+        [[ " $modules " == *" $(basename "$module") "* ]] || fail "$module is not in the list of modules"
+    done
+    headers=$(find cmd -name '*.h' -printf '%P\n' | paste -sd '|')
+    [[ $headers == *'|opt/opt.h'* ]]
+    assert_none "lib includes from cmd" "$(grep -lE "#include \"($headers)\"" -r lib || true)"
+}
+
+@test "no struct, enum or union tag is defined twice" {
+    tags() { # FILE..
+        sed -nE 's/^ *(typedef )?(struct|enum|union) ([a-z_0-9]+) \{.*/\3/p' "$@" | sort
+    }
+    # shellcheck disable=SC2046
+    defined=$(tags $(find lib cmd -name '*.[ch]'))
+    [ "$(wc -l <<<"$defined")" -ge 300 ]
+    assert_none "tags defined twice" "$(uniq -d <<<"$defined")"
+    for test in tests/unit/*/*.c; do
+        assert_none "$test defines tags of the library" "$(tags "$test" | comm -12 - <(uniq <<<"$defined"))"
+    done
+}
+
+@test "folders hold about thirty files at most" {
+    find lib cmd tests -type f -not -path 'tests/fixtures/*' -not -path 'tests/corpus/*' -not -path 'tests/bench/*' \
+        -printf '%h\n' | sort | uniq -c >"$BATS_TEST_TMPDIR/folders"
+    [ "$(wc -l <"$BATS_TEST_TMPDIR/folders")" -ge 30 ]
+    assert_none "folders with too many files" "$(awk '$1 > 32' "$BATS_TEST_TMPDIR/folders")"
+}
+
+@test "no files use each other in a circle, in no room; headers neither" {
+    sources=(cmd/*.c cmd/*/*.c) # not *.o: objects of removed files may be left from an earlier build
+    sources=("${sources[@]/#/$BMC_BUILD/}")
+    objects=$(nm -A "$BMC_BUILD/libcore.a" "${sources[@]/%.c/.o}")
+    [ "$(grep -c ' T ' <<<"$objects")" -ge 500 ]
+    assert_none "functions of each other" "$(perl tests/circles.pl <<<"$objects")"
+    includes=$(find lib cmd -name '*.h' -exec grep -H '^ *# *include *"' {} +)
+    [ "$(wc -l <<<"$includes")" -ge 150 ]
+    assert_none "headers include each other" "$(perl tests/circles.pl <<<"$includes")"
+}
+
+@test "the search for circles finds them, and no others" {
+    run perl tests/circles.pl <<'END'
+x/lib.a:a.o:0000000000000010 T a_one
+x/lib.a:a.o:                 U b_table
+x/lib.a:b.o:0000000000000000 D b_table
+x/lib.a:b.o:                 U c_one
+x/lib.a:b.o:                 U malloc
+x/lib.a:b.o:0000000000000000 t d_one
+x/c.o:0000000000000000 T c_one
+x/c.o:                 U a_one
+x/c.o:                 U d_one
+x/d.o:0000000000000000 T d_one
+x/d.o:                 U e_one
+x/e.o:0000000000000000 T e_one
+END
+    assert_success
+    assert_output "a b c: a uses b_table of b, b uses c_one of c, c uses a_one of a"
+    run perl tests/circles.pl <<'END'
+lib/x/one.h:#include "x/two.h"
+lib/x/two.h:#  include "y/three.h"
+lib/y/three.h:#include "x/two.h"
+cmd/four.h:#include "x/two.h"
+END
+    assert_success
+    assert_output "three two: three uses two.h, two uses three.h"
+}
+
+@test "the library never prints, exits or reads the environment" {
+    memory='(aligned_alloc|calloc|free|malloc|mallopt|malloc_trim|realloc|mmap|munmap|madvise|mlock|mem(chr|cmp|cpy|mem|move|set))'
+    strings='(fnmatch|snprintf|vsnprintf|qsort|qsort_r|bsearch|str(chr|rchr|str|cmp|casecmp|ncmp|cpy|cspn|spn|dup|ndup|error|len|nlen|sep|tod|toll|toull)|__isoc23_strto(ll|ull))'
+    files='(open|close|fopen|fclose|fgets|__isoc99_sscanf|__isoc23_sscanf|sscanf|dup|fchmod|fchown|fcntl|fstat|lstat|poll|readlink|realpath|stat|fsync|write|pwrite|read|pread|rename|unlink|scandir|alphasort|closedir|opendir|readdir)'
+    system='(clock_gettime|getrusage|syscall|getpid|geteuid|nanosleep|sched_(getaffinity|yield)|__sched_cpucount|sysconf|__errno_location|__ctype_b_loc|pthread_mutex_(init|destroy|lock|unlock)|pthread_cond_(init|destroy|signal|wait)|pthread_(create|join|once|key_create|setspecific|sigmask|setaffinity_np)|sig(fill|del)set)'
+    math='(acos|erf|erfc|exp|exp2|expm1|ldexp|log|log2|pow|sin|cos|sincos|sqrt|tanh|fma|fmax|fmin|floor|ceil|lround|nearbyint)f?'
+    libraries='(dl(open|sym|error)|json_.*|pcre2_.*|crypto_generichash_.*|sodium_.*|utf8proc_.*|zip_.*|protobuf_c_.*|(__)?io_uring_.*)'
+    compiler='(_GLOBAL_OFFSET_TABLE_|__assert_fail|__stack_chk_fail|__(mem|str|v?sn)[a-z]*_chk|__(asan|ubsan|tsan|sanitizer|gcov|gcc|cpu)_.*)'
+    run nm "$BMC_BUILD/libcore.a"
+    assert_success
+    undefined=$(awk '$1 == "U" { print $2 }' <<<"$output" | sort -u)
+    defined=$(awk 'NF == 3 { print $3 }' <<<"$output" | sort -u)
+    grep -qx dlopen <<<"$undefined" # the list is what it should be
+    assert_none "not on the list of what lib/ may call" \
+        "$(comm -23 <(echo "$undefined") <(echo "$defined") |
+            grep -vxE "$memory|$strings|$files|$system|$math|$libraries|$compiler" || true)"
+}
+
+@test "every file opens with a comment that says its job" {
+    [ "$(sources | wc -l)" -ge 100 ]
+    for file in $(sources); do
+        IFS= read -r -N 3 start <"$file"
+        [ "$start" = "/* " ] || fail "$file"
+    done
+    for file in tests/*/*.bats tests/*.bash; do
+        IFS= read -r first <"$file"
+        [[ $first =~ ^#\ [A-Za-z] ]] || fail "$file"
+    done
+}
+
+@test "no file beyond 600 lines, no policy beyond 200, no function beyond 80, no main beyond 60" {
+    # shellcheck disable=SC2046
+    wc -l $(sources) | sed '$d' >"$BATS_TEST_TMPDIR/lines"
+    [ "$(wc -l <"$BATS_TEST_TMPDIR/lines")" -ge 100 ]
+    assert_none "files that are too long" "$(awk '$1 > 600' "$BATS_TEST_TMPDIR/lines")"
+    policies=$(sed -n 's/^ *&kv_policy_\([a-z]*\),.*/\1/p' lib/kv/kv_policies.c)
+    [ -n "$policies" ]
+    for policy in $policies; do
+        file=$(grep -l "^const struct kv_policy kv_policy_$policy = " lib/kv/*/*.c)
+        [ "$(wc -l <"$file")" -lt 200 ] || fail "$file"
+    done
+    assert_none "functions that are too long" "$(
+        find lib cmd -name '*.c' -exec awk '
+            FNR == 1 { start = 0 }
+            /^[a-z].*\(/ { name = $0 }
+            /^\{$/ { start = FNR }
+            /^\}$/ { if (start && FNR - start - 1 > (name ~ /^int main\(/ ? 60 : 80)) print FILENAME ": " name; start = 0 }
+        ' {} +
+    )"
+}
+
+@test "no statement of a test fails unseen" {
+    assert_none "the left side of && fails unseen (tests/swallowed.pl says where it may stand)" "$(perl tests/swallowed.pl tests/*/*.bats tests/*.bash)"
+}
+
+@test "the search for statements that fail unseen finds them, and no others" {
+    cat >"$BATS_TEST_TMPDIR/some.bats" <<'END'
+[[ $a == 'b && c' ]] && [ x ] # 1
+{ a && b; } >c # 2
+! grep x # 3
+if a && b; then c && d; fi # 4
+[ a ] && # 5
+    [ b ]
+x <<<"a b" && y # 7
+for i in 1; do a && b; done # 8
+f() { a && b; }
+x && y || fail "z"
+"$(a && b "c")"
+cat <<'TEXT'
+p && q
+TEXT
+(cd x && y)
+while a && b; do x; done
+cmd && return
+! grep x || fail
+# a && b
+END
+    run perl tests/swallowed.pl "$BATS_TEST_TMPDIR/some.bats"
+    assert_success
+    assert_equal "$(cut -d : -f 2 <<<"$output" | paste -sd ' ')" '1 2 3 4 5 7 8'
+}
+
+@test "a vtable has at most twelve slots" {
+    # Tables of operations that a policy points to count, too.
+    slots=$(awk '/^struct kv_(policy|[a-z_]*ops) \{/ { inside = 1 } inside && /\(\*/ { n++ } /^\};/ { inside = 0 } END { print n }' lib/kv/*.h lib/kv/*/*.h)
+    [ "$slots" -ge 5 ]
+    [ "$slots" -le 12 ]
+}
+
+@test "no loose ends: to-do marks, code switched off" {
+    marks='TO''DO|FIX''ME|\bXX''X\b|#if[ ]0'
+    assert_none "loose ends" "$(grep -rnE "$marks" lib cmd tests/*/*.bats tests/*.sh tests/*.bash tests/unit tests/fuzz Makefile || true)"
+    assert_none "folders of old code" "$(find lib cmd tests -type d \( -name old -o -name other -o -name attic \))"
+}
+
+@test "file names are unique" {
+    assert_none "names used twice" "$(find lib cmd man completions tests/unit tests/fuzz tests/*/*.bats tests/*.* -type f -printf '%f\n' | sort | uniq -d)"
+}
+
+# A header that some file includes before anything else compiles alone where that file does, which clang does with -Werror;
+# the others are compiled here.
+@test "every header compiles alone" {
+    flags=$(make -s --no-print-directory --eval='print-flags: ; @echo $(CPPFLAGS) $(CMD_CPPFLAGS)' print-flags)
+    [[ $flags == *-Ilib* ]]
+    awk 'FNR == 1 { seen = 0 }
+        /^ *# *include/ && !seen++ && $2 ~ /"/ { gsub("\"", "", $2); print (FILENAME ~ /^lib/ ? "lib/" : "cmd/") $2 }' \
+        $(find lib cmd -name '*.c') | sort -u >"$BATS_TEST_TMPDIR/first"
+    [ "$(wc -l <"$BATS_TEST_TMPDIR/first")" -ge 30 ]
+    headers=$(find lib cmd -name '*.h')
+    [ "$(wc -l <<<"$headers")" -ge 30 ]
+    # shellcheck disable=SC2016
+    grep -vxFf "$BATS_TEST_TMPDIR/first" <<<"$headers" | xargs -P 2 -I {} sh -c "printf '#include \"%s\"\n' {} |
+        ${CC:-gcc} $flags -I. -Icmd -std=gnu11 -Wall -Wextra -Werror -fsyntax-only -x c - || exit 255"
+}
+
+@test "clang-format has nothing to change" {
+    # shellcheck disable=SC2046
+    run clang-format --dry-run --Werror $(sources)
+    assert_success
+}
+
+@test "programs are linked with what they always need: OpenBLAS and OpenMP are not among it" {
+    for program in "$BMC_BIN"/bmc-*; do
+        run readelf -d "$program"
+        assert_output --partial '[libsodium.so'
+        refute_output --regexp 'openblas|gomp|PATH'
+    done
+}
+
+@test "what an option does is said once, however many programs have it" {
+    texts=$(grep -ohE '"[^"]{40,}"' cmd/*/bmc-*.c cmd/*/*_options.c cmd/gen/gen_opts.h cmd/opt/opt_rows.h)
+    [ "$(wc -l <<<"$texts")" -ge 80 ]
+    assert_none "rows that belong into cmd/opt/opt_rows.h" "$(sort <<<"$texts" | uniq -d)"
+}
+
+@test "what several files need stands in one of them" {
+    # Each pattern is of code, and found in exactly one file.
+    for once in 'getenv\("XDG_CONFIG_HOME"\)' '\{0\.5, 0\.6, 0\.7, 0\.8, 0\.9\}' '"usecases"' 'mallopt\(' 'not a list of at most %zu whole' \
+        'not valid JSON at column' 'failed: their results say why' '^struct draft \{'; do
+        found=$(grep -rlE "$once" lib cmd --include='*.[ch]' || true)
+        [ "$(wc -w <<<"$found")" -eq 1 ] || fail "$once: in ${found:-no file}"
+    done
+}

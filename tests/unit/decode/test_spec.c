@@ -1,0 +1,589 @@
+/* Speculative decoding with small random models: greedy ids equal those of plain decoding, and sampled
+ * tokens follow the exact distribution of plain sampling, which deliberately faulty rules violate.
+ *
+ *   test_spec [full] */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/threads.h"
+#include "tests/unit/check.h"
+#include "decode/generate.h"
+#include "decode/strategy/spec.h"
+#include "text/import/tok_build.h"
+#include "tests/unit/rules.h"
+
+/* ---- models ---- */
+
+enum { VOCAB = 8, GREEDY_VOCAB = 48, CONTEXT = 64 };
+
+static struct model *make_model(size_t vocab, size_t layers, enum dtype type, uint64_t seed)
+{
+    const struct config config = {.layers = layers,
+                                  .hidden = 32,
+                                  .embed = 32,
+                                  .heads = 2,
+                                  .kv_heads = 1,
+                                  .head_dim = 16, /* one register of the widest kernel set */
+                                  .ffn = 48,
+                                  .vocab = vocab,
+                                  .context = CONTEXT,
+                                  .norm = NORM_RMS,
+                                  .position = POSITION_ROPE,
+                                  .activation = ACT_SILU,
+                                  .mlp = MLP_GATED,
+                                  .final_norm = true,
+                                  .norm_eps = 1e-5,
+                                  .rope_theta = 1e4,
+                                  .tied_head = false};
+    static struct buf blob; /* shared by all models, never released */
+    struct model *model;
+    struct err err;
+    if (model_synthesize(&model, &config, "a test", type, seed, &err) < 0 ||
+        (!blob.len && tokenizer_build_bytes(256, &blob, &err) < 0) ||
+        tokenizer_open(&model->tok, blob.data, blob.len, &err) < 0) {
+        printf("not ok - %s\n", err.text);
+        exit(1);
+    }
+    return model;
+}
+
+enum kind { PLAIN, MODEL, LOOKUP, OLDEST, RECYCLE };
+
+struct asked {
+    struct gen_request request;
+    struct ids ids;
+};
+
+/* A run over copies of one prompt, or over prompts of several lengths. */
+struct test_run {
+    const struct model *target, *draft;
+    enum kind kind;
+    const char *kv;
+    size_t batch, n, requests, draft_context;
+    size_t context; /* 0: CONTEXT */
+    bool lengths;   /* request i has a longer, different prompt than i - 1 */
+    struct spec_options options;
+    struct sampler_options sampling;
+    bool split;
+    /* Out. */
+    uint32_t *ids; /* [requests][n] */
+    size_t *n_ids;
+    size_t next;
+    struct spec_stats stats;
+    uint32_t prompt[CONTEXT];
+    struct asked *asked; /* [requests] */
+};
+
+static int next_request(void *arg, bool wait, const struct gen_request **request, struct err *err)
+{
+    struct test_run *run = arg;
+    (void)wait;
+    if (run->next == run->requests)
+        return GEN_END;
+    const size_t i = run->next++, n_prompt = run->lengths ? 3 + 5 * i % 11 : 3;
+    struct asked *asked = &run->asked[i];
+    for (size_t p = 0; p < n_prompt; p++)
+        if (ids_add(&asked->ids, run->prompt[(run->lengths ? i : 0) + p], err) < 0)
+            return -1;
+    asked->request =
+        (struct gen_request){.line = i, .stream = i, .seed = 77, .ids = &asked->ids, .n = run->n};
+    *request = &asked->request;
+    return GEN_REQUEST;
+}
+
+static int take_result(void *arg, const struct gen_result *result, struct err *err)
+{
+    struct test_run *run = arg;
+    const size_t i = result->request->line;
+    if (result->finish == FINISHED_ERROR)
+        return err_set(err, "%s", result->error);
+    memcpy(run->ids + i * run->n, result->ids, result->n_ids * sizeof *result->ids);
+    run->n_ids[i] = result->n_ids;
+    return 0;
+}
+
+static int open_drafter(const struct test_run *run, struct session **session, struct session_options s,
+                        struct drafter **drafter, struct err *err)
+{
+    *drafter = NULL;
+    s.split = false;
+    s.context = run->draft_context ? run->draft_context : s.context;
+    s.chunk = size_min(s.chunk, s.context);
+    switch (run->kind) {
+    case PLAIN: return 0;
+    case LOOKUP:
+    case OLDEST: /* sequences of the sampling test are too short to repeat two tokens */
+        return draft_lookup_open(drafter, 4, run->lengths ? 2 : 1, run->kind == OLDEST, err);
+    case RECYCLE: return draft_recycle_open(drafter, run->target->config.vocab, err);
+    case MODEL: break;
+    }
+    if (session_open(session, run->draft, &s, err) < 0)
+        return -1;
+    return draft_model_open(drafter, *session, run->target->config.vocab, 0.1, err);
+}
+
+static int run_all(struct test_run *run, struct err *err)
+{
+    const struct gen_callbacks callbacks = {next_request, NULL, take_result, NULL, NULL, run};
+    static const volatile sig_atomic_t never;
+    struct session *session = NULL, *draft_session = NULL;
+    struct drafter *drafter = NULL;
+    struct spec *spec = NULL;
+    struct gen_stats stats;
+    struct session_options s = {.attn = attn_find(NULL, err),
+                                .kernels = kernels_select(NULL, err),
+                                .context = run->context ? run->context : CONTEXT,
+                                .batch = run->batch,
+                                .chunk = 7,
+                                .rows = run->batch * (spec_max_draft(&run->options) + 1),
+                                .split = run->split,
+                                .threads = 1,
+                                .threads_prefill = 1};
+    int rc = kv_spec_parse(&s.kv, run->kv, err);
+    run->next = 0;
+    for (uint32_t i = 0; i < CONTEXT; i++)
+        run->prompt[i] = i * i * 7 % 5 % (uint32_t)run->target->config.vocab;
+    run->sampling.repeat_penalty = run->sampling.repeat_penalty > 0 ? run->sampling.repeat_penalty : 1;
+    run->sampling.repeat_last_n = 64;
+    run->ids = calloc(run->requests * run->n, sizeof *run->ids);
+    run->n_ids = calloc(run->requests, sizeof *run->n_ids);
+    run->asked = calloc(run->requests, sizeof *run->asked);
+    if (rc == 0)
+        rc = session_open(&session, run->target, &s, err);
+    if (rc == 0)
+        rc = open_drafter(run, &draft_session, s, &drafter, err);
+    if (rc == 0 && drafter)
+        rc = spec_open(&spec, session, drafter, &run->options, err);
+    if (rc == 0)
+        rc = generate(session, &run->sampling, spec_strategy(spec), &callbacks, &never, &stats, err);
+    run->stats = *spec_stats(spec);
+    for (size_t i = 0; i < run->requests; i++)
+        ids_release(&run->asked[i].ids);
+    free(run->asked);
+    spec_close(spec);
+    drafter_close(drafter);
+    session_close(draft_session);
+    session_close(session);
+    return rc;
+}
+
+static void free_run(struct test_run *run)
+{
+    free(run->ids);
+    free(run->n_ids);
+}
+
+static struct spec_options chain_of(size_t k)
+{
+    return (struct spec_options){
+        .length = {.now = k, .limit = k, .increment = 2, .modulus = 10, .fixed = true},
+        .simulate = -1,
+        .always = true};
+}
+
+static struct spec_options tree_of(size_t nodes)
+{
+    return (struct spec_options){.tree = nodes,
+                                 .tree_levels = 5,
+                                 .accept = {.5, .2, .1, .05},
+                                 .ranks = 4,
+                                 .simulate = -1,
+                                 .always = true};
+}
+
+/* ---- greedy: the ids of plain decoding ---- */
+
+static void compare(const struct test_run *want, struct test_run *run, const char *what)
+{
+    struct err err;
+    if (check(run_all(run, &err) == 0, "%s: %s", what, err.text))
+        for (size_t i = 0; i < run->requests; i++)
+            check(run->n_ids[i] == want->n_ids[i] &&
+                      memcmp(run->ids + i * run->n, want->ids + i * run->n,
+                             run->n_ids[i] * sizeof *run->ids) == 0,
+                  "%s: request %zu has other ids", what, i);
+    free_run(run);
+}
+
+static void test_greedy(bool full)
+{
+    static const char *const kvs[] = {"iterative", "upfront", "bmc:T=4",
+                                      "bmc:r=5",   "reserve", "paged:16"};
+    static const char *const names[] = {"plain", "model", "lookup", "oldest", "recycle"};
+    static const size_t ks[] = {1, 2, 4, 8, 26}, batches[] = {1, 3, 8};
+    struct model *target = make_model(GREEDY_VOCAB, 2, DTYPE_F32, 1),
+                 *draft = make_model(GREEDY_VOCAB, 2, DTYPE_BF16, 1);
+    struct test_run plain = {
+        .target = target, .kv = "upfront", .batch = 1, .n = 80, .requests = 9, .lengths = true};
+    struct err err;
+    size_t turn = 0, accepted = 0, drafted = 0;
+    if (!check(run_all(&plain, &err) == 0, "%s", err.text))
+        return;
+    /* Some fill the context: it holds less than 80 tokens. */
+    check(plain.n_ids[0] == CONTEXT - 3, "a request has %zu tokens", plain.n_ids[0]);
+    for (size_t kv = 0; kv < ARRAY_LEN(kvs); kv++)
+        for (size_t k = 0; k < ARRAY_LEN(ks); k++)
+            for (size_t b = 0; b < ARRAY_LEN(batches); b++)
+                for (enum kind kind = MODEL; kind <= RECYCLE; kind++)
+                    for (int tree = 0; tree < 2; tree++) {
+                        char what[128];
+                        const bool tree_fits = kind == MODEL || kind == RECYCLE;
+                        if ((!full && turn++ % 3) || (tree && !tree_fits))
+                            continue;
+                        struct test_run run = plain;
+                        run.draft = draft;
+                        run.kind = kind;
+                        run.kv = kvs[kv];
+                        run.batch = batches[b];
+                        run.options = tree ? tree_of(ks[k]) : chain_of(ks[k]);
+                        run.split = turn % 2;
+                        run.draft_context = kind == MODEL && turn % 4 == 0 ? 32 : 0;
+                        snprintf(what, sizeof what, "%s, %s, %s of %zu, batch %zu, window %zu",
+                                 names[kind], kvs[kv], tree ? "tree" : "chain", ks[k], batches[b],
+                                 run.draft_context);
+                        compare(&plain, &run, what);
+                        accepted += run.stats.accepted;
+                        drafted += run.stats.drafted;
+                    }
+    check(accepted > drafted / 50 && accepted < drafted, "of %zu draft tokens %zu were accepted",
+          drafted, accepted);
+    free_run(&plain);
+    /* With penalties and biases, too: draft and target consider the preceding draft tokens. */
+    static const struct logit_bias biases[] = {{3, 0.2f}, {5, -0.3f}, {3, 0.1f}};
+    struct test_run penalized = plain;
+    penalized.sampling = (struct sampler_options){.repeat_penalty = 1.3,
+                                                  .presence_penalty = 0.1,
+                                                  .frequency_penalty = 0.05,
+                                                  .bias = biases,
+                                                  .n_biases = ARRAY_LEN(biases)};
+    check(run_all(&penalized, &err) == 0, "%s", err.text);
+    struct test_run run = penalized;
+    run.draft = draft;
+    run.kind = MODEL;
+    run.options = tree_of(12);
+    compare(&penalized, &run, "penalties");
+    check(run.stats.accepted > run.stats.steps / 2,
+          "penalties: the draft of the same weights agrees: %zu in %zu", run.stats.accepted,
+          run.stats.steps);
+    free_run(&penalized);
+    model_close(target);
+    model_close(draft);
+}
+
+/* Models with the same vocabulary may have embeddings of different sizes: ids beyond the draft
+ * model's are not an error. */
+static void test_smaller_table(void)
+{
+    static const struct sampler_options samplings[] = {{.temp = 0, .repeat_penalty = 1.2},
+                                                       {.temp = 2, .top_p = 1, .repeat_penalty = 1.2}};
+    struct model *target = make_model(8 * GREEDY_VOCAB, 1, DTYPE_F32, 3),
+                 *draft = make_model(VOCAB, 1, DTYPE_F32, 3);
+    for (size_t i = 0; i < ARRAY_LEN(samplings); i++)
+        for (int tree = 0; tree < 2; tree++) {
+            struct test_run plain = {.target = target,
+                                     .kv = "upfront",
+                                     .batch = 1,
+                                     .n = 40,
+                                     .requests = 4,
+                                     .lengths = true,
+                                     .sampling = samplings[i]};
+            struct test_run run = plain;
+            struct err err;
+            run.draft = draft;
+            run.kind = MODEL;
+            run.batch = 3;
+            run.options = tree ? tree_of(12) : chain_of(4);
+            if (samplings[i].temp > 0) {
+                check(run_all(&run, &err) == 0 && run.n_ids[0] == 40, "smaller embedding, sampling: %s",
+                      err.text);
+                free_run(&run);
+            } else if (check(run_all(&plain, &err) == 0, "%s", err.text)) {
+                size_t beyond = 0;
+                for (size_t t = 0; t < plain.n_ids[0]; t++)
+                    beyond += plain.ids[t] >= VOCAB;
+                check(beyond > 10, "the draft model knows all but %zu of the ids", beyond);
+                compare(&plain, &run, "smaller embedding");
+            }
+            free_run(&plain);
+        }
+    model_close(target);
+    model_close(draft);
+}
+
+/* Policies that grow in steps must not reallocate for draft tokens. */
+static void test_no_early_growth(void)
+{
+    static const char *const kvs[] = {"bmc:r=16", "reserve"};
+    struct model *target = make_model(GREEDY_VOCAB, 1, DTYPE_F32, 1);
+    for (size_t i = 0; i < ARRAY_LEN(kvs); i++) {
+        struct session *session;
+        struct err err;
+        struct session_options s = {.attn = attn_find(NULL, &err),
+                                    .kernels = kernels_select(NULL, &err),
+                                    .context = 60,
+                                    .batch = 1,
+                                    .chunk = 20,
+                                    .threads = 1,
+                                    .threads_prefill = 1};
+        const uint32_t token[20] = {0};
+        if (!check(kv_spec_parse(&s.kv, kvs[i], &err) == 0 &&
+                       session_open(&session, target, &s, &err) == 0,
+                   "%s", err.text))
+            continue;
+        if (i == 0)
+            check(kv_rows_before_growth(session_kv(session), 0) == 16,
+                  "%s: an empty sequence has %zu free rows", kvs[i],
+                  kv_rows_before_growth(session_kv(session), 0));
+        batch_add(session, 0, token, 15);
+        check(session_run(session, 1, &err) == 0, "%s", err.text);
+        const size_t grown = kv_stats(session_kv(session))->allocations,
+                     rows = kv_rows_before_growth(session_kv(session), 0);
+        check(i || rows == 1, "%s: with 15 entries %zu are free", kvs[i], rows);
+        batch_add(session, 0, token, rows);
+        check(session_run(session, 1, &err) == 0 && kv_stats(session_kv(session))->allocations == grown,
+              "%s: free rows were not free", kvs[i]);
+        if (i == 0)
+            check(kv_rows_before_growth(session_kv(session), 0) == 16,
+                  "bmc: after the last entry a whole growth step is free");
+        session_close(session);
+    }
+    model_close(target);
+}
+
+/* ---- sampling: the exact distribution ---- */
+
+/* The first token comes from prefill; the three after it are counted, so that a draft can have two
+ * levels. */
+enum { DRAWS = 20000, SOME_DRAWS = 10000, TOKENS = 4, CELLS = VOCAB * VOCAB * VOCAB };
+
+/* Probabilities of the token after `ids`. */
+static void next_shares(struct session *session, struct sampler *sampler, const uint32_t *ids, size_t n,
+                        double *share)
+{
+    struct err err;
+    float logits[VOCAB];
+    const size_t row = batch_add(session, 0, ids, n) + n - 1;
+    if (session_run(session, 1, &err) < 0 || session_logits(session, &row, 1, logits, &err) < 0)
+        exit(1);
+    session_clear(session, 0);
+    sampler_sample(sampler, logits, ids, n, 0);
+    memset(share, 0, VOCAB * sizeof *share);
+    for (size_t c = 0; c < sampler->n; c++)
+        share[sampler->candidate[c].id] = sampler->candidate[c].p;
+}
+
+/* Adds to p[] the probabilities of the last tokens of all continuations of ids[0..n), whose own
+ * probability is `share`. */
+static void add_texts(struct session *session, struct sampler *sampler, uint32_t *ids, size_t n,
+                      double share, double *p)
+{
+    double next[VOCAB];
+    if (n == 3 + TOKENS) {
+        p[(ids[n - 3] * VOCAB + ids[n - 2]) * VOCAB + ids[n - 1]] += share;
+        return;
+    }
+    next_shares(session, sampler, ids, n, next);
+    for (uint32_t t = 0; t < VOCAB; t++) {
+        ids[n] = t;
+        if (next[t] > 0)
+            add_texts(session, sampler, ids, n + 1, share * next[t], p);
+    }
+}
+
+/* Probabilities of all triples of last tokens, from one forward pass for each prefix. */
+static void exact_distribution(const struct test_run *run, double *p)
+{
+    struct session *session;
+    struct sampler sampler;
+    struct err err;
+    struct session_options s = {.attn = attn_find(NULL, &err),
+                                .kernels = kernels_select(NULL, &err),
+                                .context = CONTEXT,
+                                .batch = 1,
+                                .chunk = 8,
+                                .threads = 1,
+                                .threads_prefill = 1};
+    uint32_t ids[3 + TOKENS] = {run->prompt[0], run->prompt[1], run->prompt[2]};
+    memset(p, 0, CELLS * sizeof *p);
+    if (kv_spec_parse(&s.kv, "upfront", &err) < 0 ||
+        session_open(&session, run->target, &s, &err) < 0 ||
+        sampler_open(&sampler, &run->sampling, VOCAB, &err) < 0)
+        exit(1);
+    add_texts(session, &sampler, ids, 3, 1, p);
+    sampler_close(&sampler);
+    session_close(session);
+}
+
+/* Pearson's statistic in units of its critical value at p = 0.001 (Wilson and Hilferty); cells with
+ * fewer than five expected draws are pooled. Above 1 the distributions differ. */
+static double chi_square(const struct test_run *run, const double *p)
+{
+    static size_t count[CELLS];
+    double statistic = 0, rare_p = 0, rare_n = 0;
+    size_t cells = 0;
+    memset(count, 0, sizeof count);
+    for (size_t i = 0; i < run->requests; i++)
+        count[(run->ids[i * TOKENS + 1] * VOCAB + run->ids[i * TOKENS + 2]) * VOCAB +
+              run->ids[i * TOKENS + 3]]++;
+    for (size_t i = 0; i <= CELLS; i++) {
+        const bool last = i == CELLS;
+        const double expected = (last ? rare_p : p[i]) * (double)run->requests,
+                     found = last ? rare_n : (double)count[i];
+        if (!last && expected < 5) {
+            rare_p += p[i];
+            rare_n += found;
+        } else if (expected > 0) {
+            statistic += (found - expected) * (found - expected) / expected;
+            cells++;
+        } else if (found > 0) {
+            return INFINITY;
+        }
+    }
+    const double df = (double)cells - 1, a = 2 / (9 * df);
+    return statistic / (df * pow(1 - a + 3.0902 * sqrt(a), 3));
+}
+
+static struct spec_options star(void)
+{
+    struct spec_options options = chain_of(1);
+    options.record = true;
+    return options;
+}
+
+static const struct logit_bias biases[] = {{1, 0.1f}, {2, -0.2f}};
+
+/* Settings with all 8 tokens as candidates, or some. */
+#define WHOLE                                                                                          \
+    {                                                                                                  \
+        .temp = 0.12, .top_p = 1                                                                       \
+    }
+#define TOP_5                                                                                          \
+    {                                                                                                  \
+        .temp = 0.12, .top_k = 5, .top_p = 1                                                           \
+    }
+#define TOP_3                                                                                          \
+    {                                                                                                  \
+        .temp = 0.12, .top_k = 3, .top_p = 1                                                           \
+    }
+#define CUT                                                                                            \
+    {                                                                                                  \
+        .temp = 0.3, .top_p = 0.8, .min_p = 0.02                                                       \
+    }
+#define ALL_SET                                                                                        \
+    {                                                                                                  \
+        .temp = 0.2, .top_k = 7, .top_p = 0.9, .min_p = 0.05, .repeat_penalty = 1.15,                  \
+        .presence_penalty = 0.05, .frequency_penalty = 0.03, .bias = biases, .n_biases = 2             \
+    }
+
+static void test_sampling(bool full)
+{
+    struct model *target = make_model(VOCAB, 1, DTYPE_F32, 1),
+                 *draft = make_model(VOCAB, 1, DTYPE_F32, 2);
+    static double p[CELLS];
+    const struct {
+        const char *what;
+        enum kind kind;
+        struct spec_options options;
+        struct sampler_options sampling;
+        rejection_rule *rule;
+        enum { RIGHT, WRONG, RIGHT_FULL, WRONG_FULL } expected; /* FULL: in the full run only */
+    } cases[] = {
+        {"plain", PLAIN, chain_of(1), WHOLE, NULL, RIGHT_FULL},
+        {"plain, every setting", PLAIN, chain_of(1), ALL_SET, NULL, RIGHT},
+        {"chain", MODEL, chain_of(2), WHOLE, NULL, RIGHT},
+        {"chain, top-k 5", MODEL, chain_of(2), TOP_5, NULL, RIGHT_FULL},
+        {"chain, top-p and min-p", MODEL, chain_of(3), CUT, NULL, RIGHT_FULL},
+        {"chain, every setting", MODEL, chain_of(3), ALL_SET, NULL, RIGHT},
+        {"tree of sampled children", MODEL, tree_of(10), WHOLE, NULL, RIGHT},
+        {"tree of sampled children, top-k 3", MODEL, tree_of(10), TOP_3, NULL, RIGHT_FULL},
+        {"tree of sampled children, every setting", MODEL, tree_of(10), ALL_SET, NULL, RIGHT},
+        {"tree of the best successors", RECYCLE, tree_of(10), WHOLE, NULL, RIGHT_FULL},
+        {"tree of the best successors, every setting", RECYCLE, tree_of(10), ALL_SET, NULL, RIGHT},
+        {"tree of sampled children, as if deterministic", MODEL, tree_of(10), WHOLE, right_as_chosen,
+         RIGHT_FULL},
+        {"chain of the best successors", RECYCLE, chain_of(3), CUT, NULL, RIGHT_FULL},
+        {"lookup", LOOKUP, chain_of(2), WHOLE, NULL, RIGHT},
+        {"star, to record acceptance", MODEL, star(), WHOLE, NULL, RIGHT_FULL},
+        {"chain, wrong residual", MODEL, chain_of(2), WHOLE, wrong_residual, WRONG},
+        {"chain, accepted unseen", MODEL, chain_of(2), ALL_SET, wrong_eager, WRONG_FULL},
+        {"tree, wrong residual", RECYCLE, tree_of(10), WHOLE, wrong_residual, WRONG_FULL},
+        {"tree, wrong siblings", MODEL, tree_of(10), WHOLE, wrong_siblings, WRONG},
+        {"tree, with replacement", MODEL, tree_of(10), WHOLE, wrong_replacement, WRONG},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const bool wrong = cases[i].expected == WRONG || cases[i].expected == WRONG_FULL;
+        if (!full && cases[i].expected >= RIGHT_FULL)
+            continue;
+        const size_t draws = full || wrong ? DRAWS : SOME_DRAWS;
+        struct test_run run = {.target = target,
+                               .draft = draft,
+                               .kind = cases[i].kind,
+                               .kv = "upfront",
+                               .batch = 8,
+                               .n = TOKENS,
+                               .context = 32,
+                               .requests = draws,
+                               .options = cases[i].options,
+                               .sampling = cases[i].sampling};
+        run.options.rule = cases[i].rule;
+        struct err err;
+        if (check(run_all(&run, &err) == 0, "%s: %s", cases[i].what, err.text)) {
+            exact_distribution(&run, p);
+            const double found = chi_square(&run, p);
+            printf("# %s: chi-square %.3f of the critical value, %zu of %zu accepted\n", cases[i].what,
+                   found, run.stats.accepted, run.stats.drafted);
+            if (wrong)
+                check(found > 1, "%s is not detected: %.3f", cases[i].what, found);
+            else
+                check(found < 1, "%s: %.3f", cases[i].what, found);
+            /* Both outcomes occurred. */
+            check(run.kind == PLAIN || (run.stats.accepted > draws / (run.kind == LOOKUP ? 50 : 10) &&
+                                        run.stats.accepted + draws / 10 < run.stats.drafted),
+                  "%s: %zu of %zu accepted", cases[i].what, run.stats.accepted, run.stats.drafted);
+        }
+        free_run(&run);
+    }
+    model_close(target);
+    model_close(draft);
+}
+
+/* Simulated acceptance: the acceptance rates equal the given probability. */
+static void test_simulated(void)
+{
+    struct model *target = make_model(GREEDY_VOCAB, 1, DTYPE_F32, 1),
+                 *draft = make_model(GREEDY_VOCAB, 1, DTYPE_F32, 9);
+    struct test_run run = {.target = target,
+                           .draft = draft,
+                           .kind = MODEL,
+                           .kv = "bmc",
+                           .batch = 4,
+                           .n = 60,
+                           .requests = 200,
+                           .options = chain_of(4)};
+    struct err err;
+    run.options.simulate = 0.8;
+    if (check(run_all(&run, &err) == 0, "%s", err.text)) {
+        const struct spec_stats *s = &run.stats;
+        const double first = (double)s->accepted_at[1] / (double)s->offered_at[1],
+                     second = (double)s->accepted_at[2] / (double)s->offered_at[2];
+        check(near(first, 0.8, 0.03) && near(second, 0.64, 0.04), "simulated: %.3f %.3f", first,
+              second);
+    }
+    free_run(&run);
+    model_close(target);
+    model_close(draft);
+}
+
+int main(int argc, char **argv)
+{
+    const bool full = argc > 1 && strcmp(argv[1], "full") == 0;
+    kernels_setup();
+    threads_set(1);
+    test_no_early_growth();
+    test_greedy(full);
+    test_smaller_table();
+    test_simulated();
+    test_sampling(full);
+    return check_result();
+}

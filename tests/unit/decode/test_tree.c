@@ -1,0 +1,250 @@
+/* The parts of speculative decoding that need no model: trees, draft lengths, throttling, auto-tuning,
+ * prompt lookup.
+ *
+ * Expected values for trees are those of Sequoia's own program for its acceptance vector. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tests/unit/check.h"
+#include "decode/spec/draft_autotune.h"
+#include "decode/strategy/spec.h"
+
+/* ---- trees ---- */
+
+static void test_sequoia(void)
+{
+    static const double accept[] = {.634183, .107946, .056972, .022489, .019490};
+    static const double tokens[][2] = {
+        {2, 1.6342}, {4, 2.2914}, {8, 2.7322}, {16, 3.1303}, {32, 3.5007}};
+    static const int parents[] = {-1, 0, 0, 0, 1, 1, 2, 3, 4, 4, 5, 6, 8, 12, 13, 14};
+    struct sequoia plan;
+    struct tree_shape shape;
+    struct err err;
+    if (!check(sequoia_open(&plan, accept, ARRAY_LEN(accept), 33, 10, &err) == 0, "%s", err.text))
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(tokens); i++) {
+        const double found = sequoia_tokens(&plan, (size_t)tokens[i][0], 10);
+        check(near(found, tokens[i][1], 5e-5), "%g nodes give %.5f tokens, %.4f expected", tokens[i][0],
+              found, tokens[i][1]);
+    }
+    sequoia_shape(&plan, 16, 10, &shape);
+    check(shape.n == 16, "a tree of 16 nodes has %zu", shape.n);
+    for (size_t i = 1; i < 16; i++)
+        check(shape.parent[i] == parents[i], "node %zu is below %u, %d expected", i, shape.parent[i],
+              parents[i]);
+    /* Expected tokens: the sum over nodes of the product of acceptance rates on their path. */
+    double sum = 0, worth[TREE_NODES] = {1};
+    for (size_t i = 0; i < shape.n; i++) {
+        worth[i] = i ? worth[shape.parent[i]] * accept[shape.rank[i]] : 1;
+        sum += worth[i];
+    }
+    check(near(sum, 3.1303, 5e-5), "expected tokens of the tree: %.5f", sum);
+    sequoia_shape(&plan, 4, 4, &shape);
+    check(shape.n == 4 && shape.levels == 4 && shape.parent[3] == 2,
+          "four nodes on four levels are a chain");
+    sequoia_shape(&plan, 30, 2, &shape);
+    check(shape.n == 6 && shape.levels == 2 && shape.children[0] == 5,
+          "two levels and five ranks hold six nodes, not %zu", shape.n);
+    check(sequoia_levels(&plan, 16, 1) < sequoia_levels(&plan, 16, 0),
+          "expensive drafting makes flat trees");
+    sequoia_close(&plan);
+}
+
+static void test_tails(void)
+{
+    static const uint16_t parent[] = {0, 0, 0, 1, 3}, depth[] = {0, 1, 1, 2, 3};
+    static const uint32_t want[] = {0, 0, 1, 0, 2, 0, 1, 3, 0, 1, 3, 4};
+    uint32_t ancestors[ARRAY_LEN(want)];
+    size_t at[6];
+    tree_ancestors(parent, depth, 5, ancestors, at);
+    check(memcmp(ancestors, want, sizeof want) == 0 && at[5] == ARRAY_LEN(want) && at[3] == 5,
+          "ancestors");
+}
+
+/* Algorithm 1 by hand. */
+static void test_length(void)
+{
+    static const size_t steps[][3] = {/* offered, accepted, next */
+                                      {7, 7, 9},
+                                      {9, 3, 8},
+                                      {8, 2, 6},
+                                      {6, 6, 8},
+                                      {8, 7, 7},
+                                      {7, 0, 5},
+                                      {5, 0, 3},
+                                      {3, 0, 1},
+                                      {1, 0, 1},
+                                      {1, 1, 3},
+                                      {0, 0, 3},
+                                      /* shorter than the length: accepted as a whole, or not */
+                                      {2, 2, 3},
+                                      {1, 1, 3},
+                                      {3, 3, 5},
+                                      {4, 4, 5},
+                                      {4, 2, 4},
+                                      {3, 3, 4},
+                                      {4, 3, 3},
+                                      {3, 3, 5}};
+    struct draft_length l = {.increment = 2, .modulus = 10, .limit = 32, .now = 7};
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+        draft_length_update(&l, steps[i][0], steps[i][1]);
+        check(l.now == steps[i][2], "step %zu: length %zu, %zu expected", i, l.now, steps[i][2]);
+    }
+    l.now = 31;
+    draft_length_update(&l, 31, 31);
+    check(l.now == 32, "the limit");
+    draft_length_update(&l, 32, 1);
+    check(l.now == 28, "32 becomes %zu: the quotient is rounded up", l.now);
+    l.fixed = true;
+    draft_length_update(&l, 28, 28);
+    check(l.now == 28, "a fixed length does not change");
+    check(draft_length_limit(16, 1) == 15 && draft_length_limit(16, 3) == 4 &&
+              draft_length_limit(16, 8) == 1 && draft_length_limit(16, 50) == 1,
+          "draft tokens limited by free rows");
+}
+
+/* The outcome of a run of steps. */
+struct throttle_run {
+    struct throttle throttle;
+    size_t steps, drafted, most;
+    double tokens, ms;
+};
+
+/* A step of one sequence: a plain one takes `plain` ms, a speculative one `ms` and gives `tokens`. */
+static void throttle_step(struct throttle_run *p, double plain, double tokens, double ms)
+{
+    const size_t allowed = throttle_draft_limit(&p->throttle, 1);
+    p->steps++;
+    p->drafted += allowed > 0;
+    p->most = allowed;
+    p->tokens += allowed ? tokens : 1;
+    p->ms += allowed ? ms : plain;
+    throttle_update(&p->throttle, allowed > 0, allowed ? tokens : 1, allowed ? ms : plain);
+}
+
+static void test_pace(void)
+{
+    struct throttle_run p = {0};
+    /* A speculative step takes twice as long as a plain one and gives 1.5 tokens. */
+    throttle_begin(&p.throttle, false);
+    while (p.tokens < 1000)
+        throttle_step(&p, 1, 1.5, 2);
+    check(p.throttle.pauses >= 2 && p.drafted >= 4 && p.drafted < 30,
+          "%zu speculative steps, %zu pauses", p.drafted, p.throttle.pauses);
+    check(p.ms < 1.02 * p.tokens, "lost time: %.1f of 1000", p.ms - p.tokens);
+
+    p = (struct throttle_run){0};
+    throttle_begin(&p.throttle, false);
+    while (p.steps < 1000)
+        throttle_step(&p, 1, 2.5, 2);
+    check(p.drafted > 950 && p.throttle.pauses == 0, "drafting that pays off continues: %zu of %zu",
+          p.drafted, p.steps);
+
+    /* Plain steps get faster, so drafting does not pay off any more. */
+    while (p.steps < 1500)
+        throttle_step(&p, .7, 2.5, 2);
+    check(p.throttle.pauses > 0, "plain steps are timed again during drafting");
+
+    /* Plain steps take four times as long at first, and drafting never pays off. */
+    p = (struct throttle_run){0};
+    throttle_begin(&p.throttle, false);
+    for (double plain = 4; p.drafted < 1; plain = 1 + .8 * (plain - 1))
+        throttle_step(&p, plain, 2.5, 3);
+    check(p.throttle.plain_ms < 1.2, "cold steps do not count: %.2f", p.throttle.plain_ms);
+    check(p.most == THROTTLE_FIRST, "a trial begins with %zu draft tokens", p.most);
+    while (p.steps < 100)
+        throttle_step(&p, 1, 2.5, 3);
+    check(p.throttle.pauses == 1, "%zu pauses", p.throttle.pauses);
+
+    /* Nor does a single slow plain step count. */
+    p = (struct throttle_run){0};
+    throttle_begin(&p.throttle, false);
+    while (p.steps < 200)
+        throttle_step(&p, p.steps == 3 ? 9 : 1, 2.5, 3);
+    check(p.throttle.pauses == 1, "one slow step: %zu pauses", p.throttle.pauses);
+
+    /* Another number of sequences, another time of plain steps. */
+    p = (struct throttle_run){0};
+    throttle_begin(&p.throttle, false);
+    while (p.steps < 100)
+        throttle_step(&p, 1, 2.5, 2);
+    check(throttle_draft_limit(&p.throttle, 1) > 0 && throttle_draft_limit(&p.throttle, 8) == 0,
+          "a larger batch is timed again");
+
+    throttle_begin(&p.throttle, true);
+    check(throttle_draft_limit(&p.throttle, 1) == SIZE_MAX && !throttle_is_ramping(&p.throttle),
+          "--always");
+}
+
+static void test_choice(void)
+{
+    static const double accept[] = {.6, .1, .05};
+    const struct row_times flat = {{1, 64}, {10, 10}, 2}, steep = {{1, 64}, {10, 640}, 2},
+                           draft = {{1, 64}, {1, 1}, 2};
+    struct draft_choice c;
+    struct err err;
+    check(near(row_times_at(&steep, 32), 320, 1e-9) && near(row_times_at(&flat, 128), 20, 1e-9),
+          "between times");
+    check(draft_autotune(&c, &steep, &draft, accept, 3, 15, 26, &err) == 0 && c.draft_tokens == 0,
+          "tokens that cost in full: no drafting, not %zu", c.draft_tokens);
+    check(draft_autotune(&c, &flat, NULL, accept, 3, 15, 26, &err) == 0 && c.tree &&
+              c.draft_tokens == 26,
+          "tokens that cost nothing: the largest tree");
+    check(draft_autotune(&c, &flat, &draft, accept, 1, 15, 26, &err) == 0 && !c.tree &&
+              c.draft_tokens == 3,
+          "one rank and expensive drafting: a chain of 3, not %zu",
+          c.draft_tokens); /* 1 + .6 + .36 + .216 in 13 */
+}
+
+/* ---- single drafters ---- */
+
+static void test_lookup(void)
+{
+    static const uint32_t ids[] = {1, 2, 3, 9, 1, 2, 3, 8, 7, 1, 2, 3};
+    const struct {
+        bool oldest;
+        uint32_t want[5];
+    } cases[] = {{false, {8, 7, 1, 2, 3}}, {true, {9, 1, 2, 3, 8}}};
+    struct draws draws = {0};
+    struct err err;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct drafter *drafter;
+        struct tree_shape shape;
+        static struct draft draft;
+        tree_chain(&shape, 5);
+        draft_begin(&draft, 3);
+        const struct draft_request request = {
+            .ids = ids, .n_ids = ARRAY_LEN(ids), .shape = &shape, .draws = &draws, .draft = &draft};
+        if (!check(draft_lookup_open(&drafter, 4, 2, cases[i].oldest, &err) == 0, "%s", err.text))
+            continue;
+        check(drafter->propose(drafter, &request, 1, &err) == 0 && draft.n == 6 &&
+                  memcmp(draft.token + 1, cases[i].want, sizeof cases[i].want) == 0,
+              "lookup, oldest %d: %zu nodes", cases[i].oldest, draft.n);
+        /* Beyond the end it continues a repetition. */
+        static const uint32_t loop[] = {5, 6, 5, 6};
+        const struct draft_request again = {
+            .ids = loop, .n_ids = 4, .shape = &shape, .draws = &draws, .draft = &draft};
+        draft_begin(&draft, 6);
+        check(drafter->propose(drafter, &again, 1, &err) == 0 && draft.n == 6 && draft.token[1] == 5 &&
+                  draft.token[4] == 6 && draft.token[5] == 5,
+              "lookup in a repetition");
+        const struct draft_request none = {
+            .ids = ids, .n_ids = 3, .shape = &shape, .draws = &draws, .draft = &draft};
+        draft_begin(&draft, 3);
+        check(drafter->propose(drafter, &none, 1, &err) == 0 && draft.n == 1,
+              "lookup without an earlier occurrence");
+        drafter_close(drafter);
+    }
+}
+
+int main(void)
+{
+    test_sequoia();
+    test_tails();
+    test_length();
+    test_pace();
+    test_choice();
+    test_lookup();
+    return check_result();
+}

@@ -1,0 +1,162 @@
+/* The choice of the default kernel set, for given instruction rates; and that measured rates always
+ * give the same choice. */
+#include "base/clock.h"
+#include "tests/unit/check.h"
+#include "kernel/rates.h"
+
+#ifdef __x86_64__
+
+static const struct kernels *set_of(const char *isa)
+{
+    for (size_t i = 0; kernel_sets[i]; i++)
+        if (strcmp(kernel_sets[i]->isa, isa) == 0)
+            return kernel_sets[i];
+    return NULL;
+}
+
+enum {
+    F32_256,
+    F32_512,
+    DOT_512,
+    DOT_TILES,
+    BYTES_256,
+    BYTES_256_VNNI,
+    BYTES_512,
+    BYTES_512_VNNI,
+    LOOPS
+};
+
+/* Throughputs of the loops on a processor, 0 for what it lacks; and the set that it should have.
+ * Cycles are those of manuals and of uops.info: multiply-adds in a cycle and core. */
+static const struct {
+    const char *cpu, *want;
+    double rate[LOOPS];
+} machines[] = {
+    /* Measured GFLOP/s of a Xeon with VDPBF16PS at half of f32 FMA: bf16x2 would run at a
+     * quarter. */
+    {"Xeon with slow bf16", "vnni", {190, 380, 179, 0, 400, 0, 500, 1500}},
+    /* The same with tiles: 1024 products of bf16 a cycle. */
+    {"Xeon with AMX", "amx", {190, 380, 179, 5000, 400, 0, 500, 1500}},
+    /* One dot product a cycle where there are two FMA. bf16x2 runs at half of f32. */
+    {"dot product as fast as FMA", "vnni", {16, 32, 32, 0, 32, 0, 43, 128}},
+    /* Zen 4: 16 FMA, 32 products of bf16, 64 of bytes. A tie for bf16 weights keeps the newer
+     * set. */
+    {"Zen 4", "bf16", {16, 16, 32, 0, 32, 0, 43, 64}},
+    {"Zen 5", "bf16", {16, 32, 64, 0, 64, 64, 85, 128}},
+    /* 512 bits no faster than 256: a tie. */
+    {"one 512-bit unit", "vnni", {16, 16, 0, 0, 32, 0, 32, 64}},
+    {"Skylake-X", "avx512", {16, 32, 0, 0, 32, 0, 43, 0}},
+    /* 512 bits in two slow steps */
+    {"512 bits at half the rate", "avxvnni", {16, 8, 0, 0, 32, 64, 21, 0}},
+    {"Alder Lake", "avxvnni", {16, 0, 0, 0, 32, 64, 0, 0}},
+    {"Haswell", "avx2", {16, 0, 0, 0, 32, 0, 0, 0}},
+    {"tiles no faster than FMA", "vnni", {16, 32, 16, 32, 32, 0, 43, 128}},
+};
+
+static const struct {
+    const char *isa;
+    int f32, bf16, int8; /* loops; -1: none */
+} sets[] = {{"blas", -1, -1, -1},
+            {"ref", -1, -1, -1},
+            {"avx2", F32_256, -1, BYTES_256},
+            {"avxvnni", F32_256, -1, BYTES_256_VNNI},
+            {"avx512", F32_512, -1, BYTES_512},
+            {"vnni", F32_512, -1, BYTES_512_VNNI},
+            {"bf16", F32_512, DOT_512, BYTES_512_VNNI},
+            {"amx", F32_512, DOT_TILES, BYTES_512_VNNI}};
+
+/* A loop that a set needs is there. */
+static bool there(const double *rate, int loop) { return loop < 0 || rate[loop] > 0; }
+static double value(const double *rate, int loop) { return loop < 0 ? 0 : rate[loop]; }
+
+static const char *choose(const double rate[LOOPS])
+{
+    struct kernel_rates rates[RATES_MOST];
+    size_t n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(sets); i++)
+        if (there(rate, sets[i].f32) && there(rate, sets[i].bf16) && there(rate, sets[i].int8))
+            rates[n++] = (struct kernel_rates){
+                set_of(sets[i].isa),
+                {value(rate, sets[i].f32), value(rate, sets[i].bf16), value(rate, sets[i].int8)}};
+    return rates_fastest(rates, n)->isa;
+}
+
+static void test_machines(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(machines); i++) {
+        const char *got = choose(machines[i].rate);
+        check(strcmp(got, machines[i].want) == 0, "%s: %s, %s wanted", machines[i].cpu, got,
+              machines[i].want);
+    }
+}
+
+static void expect_still(size_t machine, int loop, double factor)
+{
+    double rate[LOOPS];
+    memcpy(rate, machines[machine].rate, sizeof rate);
+    rate[loop] *= factor;
+    const char *got = choose(rate);
+    check(strcmp(got, machines[machine].want) == 0, "%s, loop %d times %.2f: %s, %s wanted",
+          machines[machine].cpu, loop, factor, got, machines[machine].want);
+}
+
+/* Each ratio 30 % off: one loop measured too fast or too slow, all others right. */
+static void test_noise(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(machines); i++)
+        for (int loop = 0; loop < LOOPS; loop++) {
+            expect_still(i, loop, 1.3);
+            expect_still(i, loop, loop == DOT_512 || loop == DOT_TILES ? 0.7 : 1 / 1.3);
+        }
+}
+
+/* The table above names every set, and each names the loops that it says. */
+static void test_sets(void)
+{
+    size_t n = 0;
+    while (kernel_sets[n])
+        n++;
+    check(n == ARRAY_LEN(sets), "%zu sets in the table, %zu here", n, ARRAY_LEN(sets));
+    for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
+        const struct kernels *k = set_of(sets[i].isa);
+        check(k && (k->peak[PEAK_F32] != NULL) == (sets[i].f32 >= 0) &&
+                  (k->peak[PEAK_BF16] != NULL) == (sets[i].bf16 >= 0) &&
+                  (k->peak[PEAK_INT8] != NULL) == (sets[i].int8 >= 0),
+              "%s: other loops", sets[i].isa);
+        check(!k || (k->panel_bf16 != NULL) == (sets[i].bf16 >= 0), "%s: products of bf16, no loop",
+              sets[i].isa);
+    }
+}
+
+/* Measured again and again on this machine: one choice, that of the programs, in little time. */
+static void test_measured(void)
+{
+    struct err err;
+    const struct kernels *want = kernels_select(NULL, &err);
+    double least = 1e9;
+    for (int again = 0; again < 20; again++) {
+        struct kernel_rates rates[RATES_MOST];
+        const double start = clock_ms();
+        const size_t n = rates_measure(rates, kernel_sets, RATES_BRIEF);
+        const double ms = clock_ms() - start;
+        const struct kernels *got = rates_fastest(rates, n);
+        check(got == want, "measured again: %s, before %s", got->isa, want->isa);
+        least = ms < least ? ms : least;
+    }
+    if (getenv("BMC_SHOW"))
+        printf("%.2f ms\n", least);
+}
+
+#endif
+
+int main(void)
+{
+#ifdef __x86_64__
+    kernels_setup();
+    test_machines();
+    test_noise();
+    test_sets();
+    test_measured();
+#endif
+    return check_result();
+}

@@ -1,0 +1,377 @@
+/* Quantised caches: under every policy a row is quantised once and then copied as bytes; attention
+ * equals a double loop over dequantised rows; sizes follow the formula. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn/attn.h"
+#include "quant/cache_types.h"
+#include "quant/quant_types.h"
+#include "base/threads.h"
+#include "tests/unit/cache.h"
+#include "kv/kv_policy.h"
+#include "kv/kv_rows.h"
+
+enum { LAYERS = 2, GROUP = 3, KV_HEADS = 2, HEADS = GROUP * KV_HEADS, MOST_D = 80, N = 150 };
+
+static const enum dtype types[] = {DTYPE_Q8_CHANNEL, DTYPE_Q4_1};
+static const char *const specs[] = {"iterative", "upfront",     "bmc:r=16", "bmc:T=3",     "paged",
+                                    "paged:32",  "reserve:r=5", "segment",  "segment:r=37"};
+
+static size_t d = 40;
+
+/* A different value for every element. */
+static float value(size_t matrix, size_t head, size_t position, size_t j)
+{
+    return sinf((float)(((matrix * KV_HEADS + head) * 1000 + position) * 100 + j));
+}
+
+static struct kv *open_cache(const char *text, size_t rows, size_t seqs, enum dtype type)
+{
+    const struct kv_shape shape = {LAYERS, KV_HEADS, d, rows, type};
+    return cache_of(text, &shape, seqs);
+}
+
+/* Makes `rows` rows pending, with the values of rows from `first` on. */
+static bool step_as(struct kv *kv, size_t seq, size_t first, size_t rows)
+{
+    static float k[N * KV_HEADS * MOST_D], v[N * KV_HEADS * MOST_D];
+    struct err err;
+    const size_t width = KV_HEADS * d;
+    const bool ok = kv_ensure(kv, seq, rows, &err) == 0;
+    for (size_t l = 0; ok && l < LAYERS; l++) {
+        for (size_t i = 0; i < rows * width; i++) {
+            k[i] = value(2 * l, i % width / d, first + i / width, i % d);
+            v[i] = value(2 * l + 1, i % width / d, first + i / width, i % d);
+        }
+        kv_append(kv, seq, l, k, v, width);
+    }
+    return ok;
+}
+
+static bool step(struct kv *kv, size_t seq, size_t rows)
+{
+    return step_as(kv, seq, kv->seq[seq].n, rows);
+}
+
+static void grow_to(struct kv *kv, size_t seq, size_t n, size_t by)
+{
+    while (kv->seq[seq].n < n) {
+        const size_t rows = size_min(by, n - kv->seq[seq].n);
+        check(step(kv, seq, rows), "no room");
+        kv_commit(kv, seq, rows);
+    }
+}
+
+/* The quantised row of a position. */
+static void make_row(unsigned char *row, enum dtype type, size_t matrix, size_t head, size_t position)
+{
+    float x[MOST_D];
+    for (size_t j = 0; j < d; j++)
+        x[j] = value(matrix, head, position, j);
+    dtype_from_f32(row, type, x, d);
+}
+
+/* All rows are bitwise those of positions as[0..n). */
+static bool rows_are(struct kv *kv, size_t seq, const size_t *as, size_t n)
+{
+    static unsigned char rows[N * (4 * MOST_D + 32)];
+    unsigned char want[4 * MOST_D + 32];
+    struct err err;
+    const size_t bytes = kv_row_bytes(kv);
+    bool same = kv->seq[seq].n == n;
+    for (size_t m = 0; same && m < 2 * LAYERS; m++)
+        for (size_t h = 0; same && h < KV_HEADS; h++) {
+            same = kv_read(kv, seq, m / 2, m % 2, h, rows, &err) == 0;
+            for (size_t i = 0; same && i < n; i++) {
+                make_row(want, kv->setup.shape.type, m, h, as[i]);
+                same = memcmp(rows + i * bytes, want, bytes) == 0;
+            }
+        }
+    return same;
+}
+
+/* Growing, accepting, forking, beams: only appended rows are quantised, and their bytes stay. */
+static void test_once(const char *spec, enum dtype type)
+{
+    enum { BEAMS = 3, KEPT = 4, FIRST = 40, STEP = 9 };
+    static const size_t kept[KEPT] = {0, 2, 5, 8}, parent[BEAMS] = {1, 0, 1};
+    struct kv *kv = open_cache(spec, N, BEAMS, type);
+    size_t order[N], seq[BEAMS] = {0, 1, 2};
+    struct err err;
+    for (size_t i = 0; i < N; i++)
+        order[i] = i < FIRST ? i : i < FIRST + KEPT ? FIRST + kept[i - FIRST] : i;
+    grow_to(kv, 0, FIRST, 7);
+    check(rows_are(kv, 0, order, FIRST), "%s: rows after growing", spec);
+    check(step(kv, 0, STEP), "%s: no room", spec);
+    kv_accept(kv, 0, kept, KEPT);
+    check(rows_are(kv, 0, order, FIRST + KEPT), "%s: rows after compacting", spec);
+    check(kv_fork(kv, 1, 0, FIRST + KEPT, &err) == 0 && rows_are(kv, 1, order, FIRST + KEPT),
+          "%s: rows of a fork", spec);
+    grow_to(kv, 0, N, 11);
+    check(rows_are(kv, 0, order, N), "%s: rows of a full sequence", spec);
+    check(kv_reorder(kv, seq, parent, BEAMS, &err) == 0 && rows_are(kv, seq[0], order, FIRST + KEPT) &&
+              rows_are(kv, seq[1], order, N) && rows_are(kv, seq[2], order, FIRST + KEPT),
+          "%s: rows of beams", spec);
+    const size_t appended = FIRST + STEP + N - FIRST - KEPT;
+    check(kv->converted_rows == appended * 2 * LAYERS * KV_HEADS,
+          "%s: %zu rows were rounded, %zu appended", spec, (size_t)kv->converted_rows,
+          appended * 2 * LAYERS * KV_HEADS);
+    kv_close(kv);
+}
+
+/* Beams of one prompt, reordered after every token: the bytes of each row stay. */
+static void test_beams(const char *spec, enum dtype type)
+{
+    enum { BEAMS = 3, PROMPT = 21, STEPS = 24 };
+    struct kv *kv = open_cache(spec, N, BEAMS, type);
+    size_t order[BEAMS][N], before[BEAMS][N], seq[BEAMS] = {0, 1, 2}, wrong = 0;
+    struct err err;
+    grow_to(kv, 0, PROMPT, PROMPT);
+    for (size_t b = 0; b < BEAMS; b++) {
+        for (size_t i = 0; i < PROMPT; i++)
+            order[b][i] = i;
+        check(b == 0 || kv_fork(kv, b, 0, PROMPT, &err) == 0, "%s: no fork", spec);
+    }
+    for (size_t t = 0; t < STEPS; t++) {
+        const size_t parent[BEAMS] = {t % BEAMS, 1, t % 4 ? 2 : 0};
+        for (size_t b = 0; b < BEAMS; b++) {
+            order[b][PROMPT + t] = 500 + t * BEAMS + b;
+            check(step_as(kv, seq[b], order[b][PROMPT + t], 1), "%s: no room", spec);
+            kv_commit(kv, seq[b], 1);
+        }
+        memcpy(before, order, sizeof order);
+        for (size_t b = 0; b < BEAMS; b++)
+            memcpy(order[b], before[parent[b]], sizeof *order);
+        check(kv_reorder(kv, seq, parent, BEAMS, &err) == 0, "%s: not reordered", spec);
+        for (size_t b = 0; b < BEAMS; b++)
+            wrong += !rows_are(kv, seq[b], order[b], PROMPT + t + 1);
+    }
+    check(wrong == 0, "%s, %s: rows of beams were wrong %zu times", spec, cache_type_name(type), wrong);
+    kv_close(kv);
+}
+
+/* Rows of a snapshot, used in place or copied, are not quantised again. */
+static void test_attached(const char *spec, enum dtype type)
+{
+    enum { ROWS = 21, STORED = 32 };
+    struct kv *kv = open_cache(spec, N, 1, type);
+    const size_t bytes = kv_row_bytes(kv), head = STORED * bytes;
+    unsigned char *memory = calloc(2 * LAYERS * KV_HEADS, head);
+    struct kv_layer_rows layer[LAYERS];
+    size_t order[N];
+    struct err err;
+    for (size_t m = 0; m < 2 * LAYERS; m++)
+        for (size_t h = 0; h < KV_HEADS; h++)
+            for (size_t i = 0; i < ROWS; i++)
+                make_row(memory + (m * KV_HEADS + h) * head + i * bytes, type, m, h, i);
+    for (size_t l = 0; l < LAYERS; l++)
+        layer[l] = (struct kv_layer_rows){memory + 2 * l * KV_HEADS * head,
+                                          memory + (2 * l + 1) * KV_HEADS * head};
+    for (size_t i = 0; i < N; i++)
+        order[i] = i;
+    check(kv_attach(kv, 0, layer, type, 0, ROWS, STORED, &err) == 0 && rows_are(kv, 0, order, ROWS) &&
+              kv->converted_rows == 0,
+          "%s: attached rows", spec);
+    grow_to(kv, 0, 70, 4);
+    check(rows_are(kv, 0, order, 70) && kv->converted_rows == (70 - ROWS) * 2 * LAYERS * KV_HEADS,
+          "%s: rows behind attached ones", spec);
+    kv_close(kv);
+    free(memory);
+}
+
+/* ---- attention ---- */
+
+/* The dequantised row of a position. */
+static void widen_row(double *x, enum dtype type, size_t matrix, size_t head, size_t position)
+{
+    unsigned char row[4 * MOST_D + 32];
+    make_row(row, type, matrix, head, position);
+    for (size_t j = 0; j < d; j++) {
+        const struct quant_scale v = quant_row_scale(type, row, d, j);
+        x[j] = (double)fmaf(
+            v.scale, (float)((int)quant_row_q(type, row, j) - quant_types[type].zero_point), v.min);
+    }
+}
+
+/* q as attention quantises it, with 127 levels per head. */
+static void round_query(double *q, const float *from, bool rounds)
+{
+    float most = 0;
+    for (size_t j = 0; j < d; j++)
+        most = fmaxf(most, fabsf(from[j]));
+    for (size_t j = 0; j < d; j++)
+        q[j] = rounds ? rint((double)from[j] / most * 127) * most / 127 : from[j];
+}
+
+/* The double loop over rows 0 .. own of the last layer, in double precision. */
+static void attend_plainly(enum dtype type, const float *q, size_t head, size_t own, bool rounds,
+                           double *out)
+{
+    double rounded[MOST_D], row[MOST_D], weight[N], sum = 0;
+    const size_t m = 2 * (LAYERS - 1), h = head / GROUP;
+    round_query(rounded, q, rounds);
+    for (size_t p = 0; p <= own; p++) {
+        weight[p] = 0;
+        widen_row(row, type, m, h, p);
+        for (size_t j = 0; j < d; j++)
+            weight[p] += rounded[j] * row[j];
+        sum += weight[p] = exp(weight[p] / sqrt((double)d));
+    }
+    memset(out, 0, d * sizeof *out);
+    for (size_t p = 0; p <= own; p++) {
+        widen_row(row, type, m + 1, h, p);
+        for (size_t j = 0; j < d; j++)
+            out[j] += weight[p] / sum * row[j];
+    }
+}
+
+static float query_value(size_t i) { return 2 * cosf((float)i * 0.7f); }
+
+static bool run_attention(struct kv *kv, const struct attn_backend *backend,
+                          const struct kernels *kernels, bool widen, size_t rows, const float *q,
+                          float *out)
+{
+    struct err err;
+    struct attn *attn;
+    const struct attn_query query = {.seq = 0, .rows = rows};
+    const struct attn_step step = {kv, kernels, &query, 1, NULL};
+    const struct attn_shape shape = {HEADS, KV_HEADS, d, 0, 0, NULL, widen};
+    const struct attn_limits limits = {N, rows, 1};
+    const struct attn_layer layer = {LAYERS - 1, 0};
+    if (!check(attn_open(&attn, backend, &shape, &limits, &err) == 0, "%s", err.text))
+        return false;
+    const bool ok =
+        attn_begin(attn, &step, &err) == 0 && attn_run(attn, &step, &layer, q, out, &err) == 0;
+    attn_close(attn);
+    return ok;
+}
+
+/* `rows` query rows behind n committed ones, in int8 and dequantised, by both backends. */
+static void test_attention(const char *spec, enum dtype type, const struct kernels *kernels, size_t n,
+                           size_t rows)
+{
+    static float q[N * HEADS * MOST_D], out[N * HEADS * MOST_D];
+    struct kv *kv = open_cache(spec, N, 1, type);
+    double want[MOST_D];
+    grow_to(kv, 0, n, 50);
+    check(step(kv, 0, rows), "no room");
+    for (size_t i = 0; i < rows * HEADS * d; i++)
+        q[i] = query_value(i);
+    for (size_t b = 0; attn_backends[b]; b++)
+        for (int widen = 0; widen < 2; widen++) {
+            const bool rounds = b == 0 && !widen;
+            double worst = 0;
+            if (!check(run_attention(kv, attn_backends[b], kernels, widen, rows, q, out), "attention"))
+                continue;
+            for (size_t i = 0; i < rows; i += size_max(1, rows - 1))
+                for (size_t head = 0; head < HEADS; head++) {
+                    const size_t at = (i * HEADS + head) * d;
+                    attend_plainly(type, q + at, head, n + i, rounds, want);
+                    for (size_t j = 0; j < d; j++) {
+                        const double error = fabs(want[j] - (double)out[at + j]);
+                        worst = error <= worst ? worst : error;
+                    }
+                }
+            check(worst < 2e-5, "%s %s, %s, %s, d %zu, %zu + %zu rows%s: off by %g", kernels->isa,
+                  attn_backends[b]->name, spec, cache_type_name(type), d, n, rows,
+                  widen ? ", widened" : "", worst);
+        }
+    kv_close(kv);
+}
+
+/* A query gives the same bits in any batch, with any number of threads, under any policy. */
+static void test_exact(enum dtype type, const struct kernels *kernels, bool widen)
+{
+    enum { ROWS = 30, BEFORE = 100 };
+    static float q[ROWS * HEADS * MOST_D], want[ROWS * HEADS * MOST_D], out[ROWS * HEADS * MOST_D];
+    const size_t width = HEADS * d;
+    for (size_t i = 0; i < ROWS * width; i++)
+        q[i] = query_value(i);
+    for (size_t s = 0; s < ARRAY_LEN(specs); s++) {
+        struct kv *kv = open_cache(specs[s], N, 1, type);
+        threads_set(1 + (int)(s % 2));
+        grow_to(kv, 0, BEFORE, 1 + s * 13);
+        for (size_t i = 0; s == 0 && i < ROWS; i++) {
+            check(step(kv, 0, 1), "no room");
+            run_attention(kv, attn_backends[0], kernels, widen, 1, q + i * width, want + i * width);
+            kv_commit(kv, 0, 1);
+        }
+        kv_truncate(kv, 0, BEFORE);
+        check(step(kv, 0, ROWS), "no room");
+        run_attention(kv, attn_backends[0], kernels, widen, ROWS, q, out);
+        check(memcmp(want, out, ROWS * width * sizeof *out) == 0,
+              "%s, %s: %s%s is not what rows alone are", kernels->isa, specs[s], cache_type_name(type),
+              widen ? ", widened" : "");
+        kv_close(kv);
+    }
+    threads_set(2);
+}
+
+/* NaN is propagated. */
+static void test_nan(enum dtype type, const struct kernels *kernels)
+{
+    static const char *const names[] = {"a query", "a row of K", "a row of V"};
+    static float x[3][HEADS * MOST_D], out[HEADS * MOST_D];
+    struct kv *kv = open_cache("upfront", N, 1, type);
+    struct err err;
+    for (size_t bad = 0; bad < ARRAY_LEN(names); bad++) {
+        check(kv_ensure(kv, 0, 1, &err) == 0, "%s", err.text);
+        for (size_t m = 0; m < ARRAY_LEN(x); m++)
+            for (size_t i = 0; i < HEADS * d; i++)
+                x[m][i] = query_value(i);
+        x[bad][3] = NAN;
+        for (size_t l = 0; l < LAYERS; l++)
+            kv_append(kv, 0, l, x[1], x[2], KV_HEADS * d);
+        run_attention(kv, attn_backends[0], kernels, false, 1, x[0], out);
+        check(isnan(out[3]), "%s, %s: NaN in %s is hidden", kernels->isa, cache_type_name(type),
+              names[bad]);
+    }
+    kv_close(kv);
+}
+
+/* Bytes of a cache: a hundredth of the rows of a 7B model with 32 layers of 32 heads of 128. */
+static void test_bytes(enum dtype type)
+{
+    enum { ROWS = 96, D = 128 };
+    const size_t before = d, row = type == DTYPE_Q8_CHANNEL ? D + 4 : D / 2 + 4 * (D / 32);
+    d = D;
+    struct kv *kv = open_cache("upfront", ROWS, 1, type);
+    struct err err;
+    check(kv_ensure(kv, 0, 1, &err) == 0 &&
+              kv->stats.peak_bytes == (size_t)2 * LAYERS * KV_HEADS * ROWS * row,
+          "%s: %zu bytes of cache", cache_type_name(type), kv->stats.peak_bytes);
+    kv_close(kv);
+    d = before;
+}
+
+int main(void)
+{
+    static const size_t sizes[][2] = {{0, 1}, {16, 3}, {63, 65}, {140, 1}};
+    static const size_t heads[] = {40, 32, 64, 7, 80};
+    kernels_setup();
+    threads_set(2);
+    for (size_t t = 0; t < ARRAY_LEN(types); t++) {
+        test_bytes(types[t]);
+        d = 40;
+        for (size_t s = 0; s < ARRAY_LEN(specs); s++) {
+            test_once(specs[s], types[t]);
+            test_attached(specs[s], types[t]);
+            test_beams(specs[s], types[t]);
+        }
+        for (size_t i = 0; kernel_sets[i]; i++) {
+            if (!kernel_sets[i]->usable())
+                continue;
+            for (size_t h = 0; h < ARRAY_LEN(heads); h++) {
+                d = heads[h];
+                const size_t *size = sizes[(i + h) % ARRAY_LEN(sizes)];
+                test_attention(specs[(i + h) % ARRAY_LEN(specs)], types[t], kernel_sets[i], size[0],
+                               size[1]);
+            }
+            d = 40;
+            for (size_t widen = 0; widen <= i % 2; widen++)
+                test_exact(types[t], kernel_sets[i], widen);
+            test_nan(types[t], kernel_sets[i]);
+        }
+    }
+    return check_result();
+}

@@ -1,0 +1,524 @@
+/* Tensor and pipeline parallelism against one process: bitwise the same logits. Ranks are threads,
+ * and messages are copies.
+ *
+ * Rank 0 uses sessions as the generation loop does: chunked prefill, batches, a fork, a draft
+ * tree with a partial acceptance, a truncation, reordered beams. The logits are hashed. Long
+ * prompts overlap all-gather with computation. */
+#include <pthread.h>
+
+#include "quant/cache_types.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "ranks/ranks_tags.h"
+#include "base/threads.h"
+#include "tests/unit/check.h"
+#include "decode/replica.h"
+#include "model/parallel/shard_weights.h"
+
+enum { CONTEXT = 64, BATCH = 4, CHUNK = 20, LONG = 300, MAX_RANKS = 8, MOST_GATHERS = 8 };
+
+enum { TAG_GATHER = RANKS_TAG_END }; /* unused by others */
+
+/* ---- ranks in threads ---- */
+
+/* Messages in flight, in order. */
+struct test_message {
+    struct test_message *next;
+    int from, to, tag;
+    size_t bytes;
+    char data[];
+};
+
+struct started {
+    char *all;
+    size_t bytes[MAX_RANKS];
+};
+
+struct meeting {
+    pthread_barrier_t barrier;
+    void *data[MAX_RANKS];
+    pthread_mutex_t mutex;
+    pthread_cond_t arrived;
+    struct test_message *first;
+    struct started started[MAX_RANKS][MOST_GATHERS]; /* per rank, oldest first */
+    size_t n_started[MAX_RANKS];
+    size_t most_started; /* maximum in flight on rank 0 */
+};
+
+static void meet(struct ranks *ranks, void *data)
+{
+    struct meeting *meeting = ranks->state;
+    meeting->data[ranks->rank] = data;
+    pthread_barrier_wait(&meeting->barrier);
+}
+
+static void part_ways(struct ranks *ranks)
+{
+    struct meeting *meeting = ranks->state;
+    pthread_barrier_wait(&meeting->barrier);
+}
+
+static int gather(struct ranks *ranks, void *all, const size_t *bytes, struct err *err)
+{
+    const struct meeting *meeting = ranks->state;
+    (void)err;
+    meet(ranks, all);
+    for (size_t r = 0, at = 0; r < (size_t)ranks->size; at += bytes[r++]) {
+        if (r != (size_t)ranks->rank)
+            memcpy((char *)all + at, (const char *)meeting->data[r] + at, bytes[r]);
+        ranks->sent_bytes += r == (size_t)ranks->rank ? bytes[r] * (size_t)(ranks->size - 1) : 0;
+    }
+    part_ways(ranks);
+    return 0;
+}
+
+static int broadcast(struct ranks *ranks, void *data, size_t bytes, int from, struct err *err)
+{
+    const struct meeting *meeting = ranks->state;
+    (void)err;
+    meet(ranks, data);
+    if (ranks->rank != from && bytes)
+        memcpy(data, meeting->data[from], bytes);
+    part_ways(ranks);
+    return 0;
+}
+
+static int send(struct ranks *ranks, const void *data, size_t bytes, int to, int tag, struct err *err)
+{
+    struct meeting *meeting = ranks->state;
+    struct test_message *message = malloc(sizeof *message + bytes), **end = &meeting->first;
+    if (!message)
+        return err_set(err, "out of memory");
+    *message = (struct test_message){.from = ranks->rank, .to = to, .tag = tag, .bytes = bytes};
+    memcpy(message->data, data, bytes);
+    pthread_mutex_lock(&meeting->mutex);
+    while (*end)
+        end = &(*end)->next;
+    *end = message;
+    pthread_cond_broadcast(&meeting->arrived);
+    pthread_mutex_unlock(&meeting->mutex);
+    return 0;
+}
+
+static int receive(struct ranks *ranks, void *data, size_t bytes, int *from, int *tag, size_t *came,
+                   struct err *err)
+{
+    struct meeting *meeting = ranks->state;
+    struct test_message *message = NULL;
+    pthread_mutex_lock(&meeting->mutex);
+    while (!message) {
+        struct test_message **at = &meeting->first;
+        while (*at && ((*at)->to != ranks->rank || (*at)->from != *from || (*at)->tag != *tag))
+            at = &(*at)->next;
+        if ((message = *at))
+            *at = message->next;
+        else
+            pthread_cond_wait(&meeting->arrived, &meeting->mutex);
+    }
+    pthread_mutex_unlock(&meeting->mutex);
+    const bool fits = message->bytes <= bytes;
+    *came = message->bytes;
+    memcpy(data, message->data, size_min(bytes, message->bytes));
+    free(message);
+    return fits ? 0 : err_set(err, "a message is too long");
+}
+
+/* Other ranks' outputs are NaN until the gather ends: reading them early shows in the logits. */
+static int start(struct ranks *ranks, void *all, const size_t *bytes, struct err *err)
+{
+    struct meeting *meeting = ranks->state;
+    const size_t me = (size_t)ranks->rank, n = meeting->n_started[me];
+    if (n == MOST_GATHERS)
+        return err_set(err, "too many gathers");
+    struct started *started = &meeting->started[me][meeting->n_started[me]++];
+    started->all = all;
+    for (size_t r = 0, at = 0; r < (size_t)ranks->size; at += bytes[r++]) {
+        started->bytes[r] = bytes[r];
+        if (r != me)
+            memset(started->all + at, 0xff, bytes[r]);
+        for (int to = 0; r == me && to < ranks->size; to++)
+            if (to != ranks->rank && send(ranks, started->all + at, bytes[r], to, TAG_GATHER, err) < 0)
+                return -1;
+    }
+    if (me == 0)
+        meeting->most_started = size_max(meeting->most_started, n + 1);
+    return 0;
+}
+
+static int end(struct ranks *ranks, struct err *err)
+{
+    struct meeting *meeting = ranks->state;
+    const size_t me = (size_t)ranks->rank, n = --meeting->n_started[me];
+    const struct started oldest = meeting->started[me][0];
+    for (size_t r = 0, at = 0; r < (size_t)ranks->size; at += oldest.bytes[r++])
+        if (r != me && ranks_take(ranks, (int)r, TAG_GATHER, oldest.all + at, oldest.bytes[r], err) < 0)
+            return -1;
+    memmove(meeting->started[me], meeting->started[me] + 1, n * sizeof oldest);
+    return 0;
+}
+
+static void push(struct ranks *ranks) { (void)ranks; }
+
+static const struct ranks_ops ops = {gather, start, end, push, broadcast, send, receive, NULL};
+
+/* ---- models ---- */
+
+#define SMALL(width, head, n_layers, n_heads)                                                          \
+    .layers = n_layers, .hidden = 64, .embed = width, .heads = 8, .kv_heads = n_heads,                 \
+    .head_dim = head, .ffn = 104, .vocab = 93, .context = CONTEXT, .norm_eps = 1e-5, .rope_theta = 1e4
+
+#define LLAMA(head)                                                                                    \
+    SMALL(64, head, 3, 4), .norm = NORM_RMS, .position = POSITION_ROPE, .activation = ACT_SILU,        \
+                           .mlp = MLP_GATED, .final_norm = true
+
+#define OPT(width)                                                                                     \
+    SMALL(width, 16, 3, 4), .norm = NORM_LAYER, .norm_affine = true, .position = POSITION_LEARNED,     \
+                            .activation = ACT_RELU, .mlp = MLP_PLAIN, .bias_qkv = true,                \
+                            .bias_out = true, .bias_mlp = true
+
+static const struct small {
+    const char *name;
+    struct config config;
+} smalls[] = {
+    {"llama", {LLAMA(16)}},
+    {"llama, heads that end inside blocks", {LLAMA(24), .tied_head = true, .bias_qkv = true}},
+    {"qwen3", {LLAMA(16), .qk_norm = QK_NORM_HEAD}},
+    {"olmo2", {LLAMA(24), .qk_norm = QK_NORM_WHOLE, .norm_place = NORM_ON_OUTPUT}},
+    {"gemma2",
+     {LLAMA(16), .norm_place = NORM_AROUND, .window = 9, .window_every = 2, .attn_softcap = 5,
+      .logit_softcap = 3, .embed_scale = 8, .tied_head = true}},
+    {"opt", {OPT(64), .position_offset = 2, .final_norm = true, .tied_head = true}},
+    {"opt, narrow", {OPT(40), .norm_place = NORM_AFTER}},
+    {"falcon",
+     {SMALL(64, 16, 3, 4), .norm = NORM_LAYER, .norm_affine = true, .position = POSITION_ROPE,
+      .rope_dim = 8, .block = BLOCK_PARALLEL, .activation = ACT_GELU, .mlp = MLP_PLAIN,
+      .bias_head = true, .final_norm = true}},
+    {"bloom",
+     {SMALL(64, 16, 3, 4), .norm = NORM_LAYER, .norm_affine = true, .embed_norm = true,
+      .position = POSITION_ALIBI, .activation = ACT_GELU_TANH, .mlp = MLP_PLAIN, .bias_qkv = true,
+      .bias_out = true, .bias_mlp = true, .final_norm = true, .tied_head = true}},
+};
+
+/* One KV head and one layer for each of 8 ranks. */
+static const struct small wide = {"llama, wide",
+                                  {SMALL(64, 16, 8, 8), .norm = NORM_RMS, .position = POSITION_ROPE,
+                                   .activation = ACT_SILU, .mlp = MLP_GATED, .tied_head = true}};
+
+/* Distinct gains and biases, so that mix-ups are detected. */
+static void fill_vectors(struct model *model)
+{
+    const struct config *c = &model->config;
+    uint32_t state = 1;
+    for (size_t i = 0; i < n_weight_kinds; i++) {
+        const struct weight_kind *kind = &weight_kinds[i];
+        const bool in_layer = weight_kind_in_layer(kind);
+        for (size_t l = 0;
+             kind->in == DIM_NONE && weight_kind_wanted(kind, c) && l < (in_layer ? c->layers : 1);
+             l++) {
+            char *base = in_layer ? (char *)&model->weights.layer[l] : (char *)&model->weights;
+            float *x = *(float **)(void *)(base + kind->offset);
+            for (size_t k = 0; k < config_dim(c, kind->out); k++) {
+                state = state * 1664525 + 1013904223;
+                x[k] += (float)(state >> 8) * 0x1p-26f;
+            }
+        }
+    }
+}
+
+static struct model *make_model(const struct config *config, enum dtype type, struct err *err)
+{
+    struct model *model;
+    if (model_synthesize(&model, config, "a test", type, 7, err) < 0)
+        return NULL;
+    fill_vectors(model);
+    return model;
+}
+
+/* ---- operations of a loop ---- */
+
+struct work {
+    struct session *session;
+    struct hasher hasher;
+    float logits[CHUNK * 2 * 93];
+    uint32_t next;
+    struct err err;
+};
+
+static void must(struct work *w, int rc)
+{
+    if (rc < 0) {
+        printf("not ok - %s\n", w->err.text);
+        exit(1);
+    }
+}
+
+static uint32_t draw(struct work *w)
+{
+    w->next = w->next * 1103515245 + 12345;
+    return (w->next >> 16) % 93;
+}
+
+static size_t add(struct work *w, size_t seq, size_t n)
+{
+    uint32_t id[LONG];
+    for (size_t i = 0; i < n; i++)
+        id[i] = draw(w);
+    return batch_add(w->session, seq, id, n);
+}
+
+/* Logits of the step's first n rows. */
+static void hash_logits(struct work *w, size_t n)
+{
+    size_t row[CHUNK * 2];
+    for (size_t i = 0; i < n; i++)
+        row[i] = n - 1 - i;
+    must(w, session_logits(w->session, row, n, w->logits, &w->err));
+    hasher_add(&w->hasher, w->logits, n * 93 * sizeof *w->logits);
+}
+
+/* Those of the step's last row. */
+static void hash_last(struct work *w, size_t rows)
+{
+    must(w, session_logits(w->session, &(size_t){rows - 1}, 1, w->logits, &w->err));
+    hasher_add(&w->hasher, w->logits, 93 * sizeof *w->logits);
+}
+
+static void run_rows(struct work *w, size_t rows)
+{
+    must(w, session_run(w->session, 1, &w->err));
+    hash_logits(w, rows);
+}
+
+/* One token for each of the first n sequences. */
+static void decode(struct work *w, size_t n)
+{
+    for (size_t seq = 0; seq < n; seq++)
+        add(w, seq, 1);
+    run_rows(w, n);
+}
+
+/* Draft tree: 1 and 2 are children of 0, 3 of 1, 4 of 2; the path 0 2 4 is accepted. */
+static void tree(struct work *w)
+{
+    static const size_t depth[] = {0, 1, 1, 2, 2}, ancestors_at[] = {0, 1, 3, 5, 8, 11},
+                        path[] = {0, 2, 4};
+    static const uint32_t ancestors[] = {0, 0, 1, 0, 2, 0, 1, 3, 0, 2, 4};
+    uint32_t id[5];
+    for (size_t i = 0; i < 5; i++)
+        id[i] = draw(w);
+    batch_add_tree(w->session, 0, id, depth, 5, ancestors, ancestors_at);
+    add(w, 1, 1);
+    must(w, session_forward(w->session, 1, &w->err));
+    hash_logits(w, 6);
+    session_accept(w->session, 0, path, 3);
+    session_accept(w->session, 1, &(size_t){0}, 1);
+}
+
+static struct work *begin(const struct model *model, const struct session_options *options)
+{
+    static struct work shared;
+    struct work *w = &shared;
+    hasher_init(&w->hasher);
+    w->next = 1;
+    must(w, session_open(&w->session, model, options, &w->err));
+    return w;
+}
+
+/* A step of two prompts in slices, one of which spans both; then two tokens, and a step with
+ * fewer slices. */
+static struct hash work_long(const struct model *model, const struct session_options *options)
+{
+    struct work *w = begin(model, options);
+    add(w, 0, 220);
+    add(w, 1, 80);
+    must(w, session_run(w->session, 1, &w->err));
+    hash_last(w, LONG);
+    decode(w, 2);
+    add(w, 1, 150);
+    must(w, session_run(w->session, 1, &w->err));
+    hash_last(w, 150);
+    session_close(w->session);
+    return hasher_result(&w->hasher);
+}
+
+static struct hash work(const struct model *model, const struct session_options *options)
+{
+    struct work *w = begin(model, options);
+    session_begin(w->session, 0, CONTEXT);
+    session_begin(w->session, 1, 30);
+    add(w, 0, CHUNK);
+    run_rows(w, CHUNK);
+    add(w, 0, 7);
+    add(w, 1, 5);
+    run_rows(w, 12);
+    for (size_t i = 0; i < 6; i++)
+        decode(w, 2);
+    tree(w);
+    decode(w, 2);
+    must(w, session_fork(w->session, 2, 0, 18, &w->err));
+    session_truncate(w->session, 1, 3);
+    decode(w, 3);
+    session_clear(w->session, 0);
+    must(w, session_fork(w->session, 3, 2, session_length(w->session, 2), &w->err));
+    size_t seq[] = {2, 3};
+    must(w, session_reorder(w->session, seq, (const size_t[]){1, 1}, 2, &w->err));
+    add(w, seq[1], 1);
+    add(w, seq[0], 1);
+    run_rows(w, 2);
+    session_close(w->session);
+    return hasher_result(&w->hasher);
+}
+
+/* Operations with steps of up to `rows` rows, and the number of gathers in flight. */
+static const struct script {
+    struct hash (*work)(const struct model *model, const struct session_options *options);
+    size_t context, rows, gathers;
+} steps = {work, CONTEXT, CHUNK, 0}, long_steps = {work_long, LONG, LONG, 4};
+
+/* ---- a run ---- */
+
+struct test_run {
+    const struct model *model;
+    const struct script *script;
+    struct session_options options;
+    struct ranks ranks;
+    bool by_layers;
+    struct hash hash;
+    size_t weights; /* bytes of weights read per step */
+    size_t most_started;
+};
+
+/* The whole model, before it is reduced to the rank's shard. */
+static struct model copy_of(const struct model *model)
+{
+    const size_t bytes = model->config.layers * sizeof *model->weights.layer;
+    struct model copy = *model;
+    copy.weights.layer = mem_alloc(1, bytes);
+    memcpy(copy.weights.layer, model->weights.layer, bytes);
+    return copy;
+}
+
+static void *run_rank(void *arg)
+{
+    struct test_run *run = arg;
+    struct err err = {0};
+    struct leader leader;
+    struct model model = copy_of(run->model);
+    int rc = run->by_layers ? shard_model_layers(&model, &run->ranks, NULL, &err)
+                            : shard_model_tensors(&model, &run->ranks, &err);
+    if (rc == 0 && run->ranks.rank == 0) {
+        leader = (struct leader){.ranks = &run->ranks};
+        run->options.leader = &leader;
+        run->hash = run->script->work(&model, &run->options);
+        rc = leader_end(&leader, &err);
+        leader_close(&leader);
+    } else if (rc == 0) {
+        rc = replicate(&model, &run->options, &err);
+    }
+    check(rc == 0, "rank %d: %s", run->ranks.rank, err.text);
+    run->weights = model_step_bytes(&model);
+    free(model.weights.layer);
+    return NULL;
+}
+
+/* Rank 0's run; receives the largest number of bytes of weights of any rank. */
+static struct test_run run_split(const struct test_run *like, int size, size_t *most)
+{
+    struct test_run run[MAX_RANKS];
+    struct meeting meeting = {.mutex = PTHREAD_MUTEX_INITIALIZER, .arrived = PTHREAD_COND_INITIALIZER};
+    pthread_t thread[MAX_RANKS];
+    pthread_barrier_init(&meeting.barrier, NULL, (unsigned)size);
+    for (int r = 0; r < size; r++) {
+        run[r] = *like;
+        run[r].ranks = (struct ranks){.ops = &ops, .rank = r, .size = size, .state = &meeting};
+        if (pthread_create(&thread[r], NULL, run_rank, &run[r]) != 0)
+            exit(1);
+    }
+    *most = 0;
+    for (int r = 0; r < size; r++) {
+        pthread_join(thread[r], NULL);
+        *most = size_max(*most, run[r].weights);
+    }
+    pthread_barrier_destroy(&meeting.barrier);
+    run[0].most_started = meeting.most_started;
+    return run[0];
+}
+
+static void compare_split(const struct test_run *run, const char *name, const char *policy, int size,
+                          const struct hash *want)
+{
+    const char *how = run->by_layers ? "layers" : "tensors",
+               *kv_type = cache_type_name(run->options.kv_type);
+    const size_t all = model_step_bytes(run->model);
+    size_t most;
+    const struct test_run found = run_split(run, size, &most);
+    check(found.most_started == run->script->gathers,
+          "%s: %zu gathers of %d ranks in flight at a time, not %zu", name, found.most_started, size,
+          run->script->gathers);
+    check(hash_equal(want, &found.hash),
+          "%s, %s, cache %s %s: %d ranks, split by %s, give other logits", name,
+          dtype_name(model_weight_type(run->model)), policy, kv_type, size, how);
+    check(most * (size_t)size < 2 * all, "%s, split by %s: one of %d ranks has %zu bytes of %zu", name,
+          how, size, most, all);
+}
+
+/* One model under several policies, with `least` to `most` ranks. */
+static void compare(const struct script *script, const struct small *small, enum dtype type,
+                    enum dtype kv_type, const char *const *policies, size_t n, int least, int most)
+{
+    struct err err;
+    struct config config = small->config;
+    config.context = script->context;
+    struct model *model = make_model(&config, type, &err);
+    struct test_run run = {.model = model,
+                           .script = script,
+                           .options = {.attn = attn_find("fused", &err),
+                                       .kernels = kernels_select(getenv("BMC_ISA"), &err),
+                                       .kv_type = kv_type,
+                                       .context = script->context,
+                                       .batch = BATCH,
+                                       .chunk = script->rows,
+                                       .rows = script->rows,
+                                       .threads = 1,
+                                       .threads_prefill = 1}};
+    run.options.precision = precision_default(run.options.kernels, dtype_is_quantized(type));
+    for (size_t i = 0; i < n; i++) {
+        run.options.kv = (struct kv_spec){0};
+        if (!check(kv_spec_parse(&run.options.kv, policies[i], &err) == 0, "%s", err.text))
+            continue;
+        const struct hash want = script->work(model, &run.options);
+        for (int size = least; size <= most; size++) {
+            run.by_layers = false;
+            compare_split(&run, small->name, policies[i], size, &want);
+            run.by_layers = true;
+            if (script == &steps && (size_t)size <= model->config.layers)
+                compare_split(&run, small->name, policies[i], size, &want);
+        }
+    }
+    model_close(model);
+}
+
+/* Every family with every number of ranks and alternating types; then every type with every
+ * policy. Long prompts for some families: heads that end inside blocks, QK norm over all heads,
+ * post-norms, parallel blocks. */
+int main(void)
+{
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_1};
+    static const size_t long_ones[] = {1, 3, 6, 7};
+    const char *policies[32];
+    size_t n = 0;
+    kernels_setup();
+    threads_set(1);
+    for (size_t i = 0; i < ARRAY_LEN(smalls); i++)
+        compare(&steps, &smalls[i], types[i % ARRAY_LEN(types)], cache_types[i % 5].type,
+                (const char *[]){"bmc:r=8"}, 1, 2, 4);
+    for (size_t i = 0; i < ARRAY_LEN(long_ones); i++)
+        compare(&long_steps, &smalls[long_ones[i]], types[i % ARRAY_LEN(types)], DTYPE_F16,
+                (const char *[]){"bmc"}, 1, 2, 3);
+    for (; kv_policy_name(n); n++)
+        policies[n] = kv_policy_name(n);
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        compare(&steps, &smalls[0], types[i], cache_types[(i + 2) % 5].type, policies, n, 2, 2);
+    compare(&steps, &wide, DTYPE_BF16, DTYPE_F16, (const char *[]){"segment"}, 1, 7, 8);
+    return check_result();
+}

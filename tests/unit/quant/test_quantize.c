@@ -1,0 +1,190 @@
+/* Least-squares quantisation: against the optimum (argument: few_groups.txt), against rounding to
+ * nearest, and against llama.cpp's for the same type. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "quant/quantize.h"
+#include "base/mem.h"
+#include "tests/unit/check.h"
+
+enum { N = 32, MANY = 3 * 32 + 5 };
+
+static uint64_t state;
+
+static float uniform(void)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (float)(state >> 40) / (float)(1 << 24);
+}
+
+/* Roughly normal, with some that stand out. */
+static float value(void)
+{
+    float sum = -6;
+    for (int i = 0; i < 12; i++)
+        sum += uniform();
+    return 0.02f * sum * (uniform() < 0.03f ? 4 : 1);
+}
+
+static double error_of(enum dtype type, const void *row, const float *x, size_t n, const float *weight)
+{
+    float y[MANY];
+    double sum = 0;
+    dtype_to_f32(y, type, row, n);
+    for (size_t i = 0; i < n; i++)
+        sum += (weight ? weight[i] : 1) * ((double)y[i] - x[i]) * ((double)y[i] - x[i]);
+    return sum;
+}
+
+static double made_error(enum dtype type, const float *x, size_t n, const float *weight)
+{
+    unsigned char row[8 * MANY + 16];
+    check(quantize(row, type, x, n, weight), "%s can be made", dtype_name(type));
+    return error_of(type, row, x, n, weight);
+}
+
+/* ---- against the best ---- */
+
+static void test_best(const char *path, enum dtype type, double each, double all)
+{
+    char name[8];
+    double least, made_sum = 0, least_sum = 0;
+    int n, read = 0;
+    FILE *file = fopen(path, "r");
+    if (!check(file != NULL, "%s is there", path))
+        return;
+    while (fscanf(file, "%7s %lf %d", name, &least, &n) == 3 && n == N) {
+        float x[N], w[N];
+        for (int i = 0; i < N; i++)
+            check(fscanf(file, "%f", &x[i]) == 1, "a value");
+        const bool weighed = fgetc(file) == ' ';
+        for (int i = 0; weighed && i < N; i++)
+            check(fscanf(file, "%f", &w[i]) == 1, "a weight");
+        if (strcmp(name, dtype_name(type)) != 0)
+            continue;
+        const double made = made_error(type, x, N, weighed ? w : NULL);
+        check(made <= each * least, "%s, group %d: error %g, the least is %g", name, read, made, least);
+        check(made >= 0.97 * least, "%s, group %d: error %g is less than the least, %g", name, read,
+              made, least);
+        made_sum += made;
+        least_sum += least;
+        read++;
+    }
+    check(read >= 20, "%s: %d groups", dtype_name(type), read);
+    check(made_sum <= all * least_sum, "%s: errors %g, the least is %g", dtype_name(type), made_sum,
+          least_sum);
+    fclose(file);
+}
+
+/* ---- against other rules ---- */
+
+static void fill(float *x, float *w, size_t n)
+{
+    const float scale = powf(10, -3 + 4 * uniform()), offset = uniform() < 0.3f ? scale * uniform() : 0;
+    for (size_t i = 0; i < n; i++) {
+        x[i] = value() * scale + 0.02f * offset;
+        w[i] = expf(4 * uniform() - 2);
+    }
+}
+
+/* No group is worse than the simple rule's; together they are much better, where there is
+ * something to choose. */
+static void test_simple(enum dtype type, double all)
+{
+    float x[MANY], w[MANY];
+    unsigned char row[8 * MANY + 16];
+    double made_sum = 0, simple_sum = 0;
+    for (int i = 0; i < 200; i++) {
+        const size_t n = i % 2 ? N : 1 + (size_t)(uniform() * (MANY - 1));
+        const float *weight = i % 4 >= 2 ? w : NULL;
+        fill(x, w, n);
+        dtype_from_f32(row, type, x, n);
+        const double simple = error_of(type, row, x, n, weight), made = made_error(type, x, n, weight);
+        check(made <= simple * (1 + 1e-5) + 1e-20, "%s, %zu values: error %g, the simple rule's %g",
+              dtype_name(type), n, made, simple);
+        double square = 1e-30;
+        for (size_t k = 0; k < n; k++)
+            square += (double)x[k] * x[k];
+        made_sum += made / square;
+        simple_sum += simple / square;
+    }
+    check(made_sum <= all * simple_sum, "%s: errors %g, the simple rule's %g", dtype_name(type),
+          made_sum, simple_sum);
+}
+
+/* Q4_0 as llama.cpp makes it: the largest value has the code -8. */
+static double q4_0_error(const float *x)
+{
+    float most = 0;
+    double sum = 0;
+    for (int i = 0; i < N; i++)
+        if (fabsf(x[i]) > fabsf(most))
+            most = x[i];
+    const float step = most / -8, inverse = step != 0 ? 1 / step : 0,
+                stored = f16_to_f32(f16_from_f32(step));
+    for (int i = 0; i < N; i++) {
+        const int code = (int)(x[i] * inverse + 8.5f);
+        const double off = x[i] - stored * (float)((code > 15 ? 15 : code) - 8);
+        sum += off * off;
+    }
+    return sum;
+}
+
+static void test_q4_0(enum dtype type, double all)
+{
+    float x[N];
+    double made_sum = 0, theirs_sum = 0;
+    for (int i = 0; i < 200; i++) {
+        for (int k = 0; k < N; k++)
+            x[k] = value();
+        made_sum += made_error(type, x, N, NULL);
+        theirs_sum += q4_0_error(x);
+    }
+    check(made_sum <= all * theirs_sum, "%s: errors %g, those of Q4_0 %g", dtype_name(type), made_sum,
+          theirs_sum);
+}
+
+/* ---- what is odd ---- */
+
+static void test_odd(enum dtype type)
+{
+    float x[N] = {0}, w[N] = {0}, y[N];
+    unsigned char row[8 * N + 16];
+    check(made_error(type, x, N, NULL) == 0, "%s: zeros", dtype_name(type));
+    for (int i = 0; i < N; i++)
+        x[i] = 0.25f;
+    check(made_error(type, x, N, NULL) < 1e-6, "%s: all the same", dtype_name(type));
+    x[3] = -1;
+    check(quantize(row, type, x, N, w), "%s: no input counts", dtype_name(type));
+    dtype_to_f32(y, type, row, N);
+    check(fabsf(y[3] + 1) < 0.2f, "%s: and yet it is %g", dtype_name(type), y[3]);
+    x[5] = 1e-42f;
+    x[6] = 0x1p-140f;
+    check(quantize(row, type, x + 4, 3, NULL), "%s: tiny ones", dtype_name(type));
+    for (int i = 0; i < N; i++)
+        x[i] = i % 2 ? 3e8f : -3e8f;
+    check(quantize(row, type, x, N, NULL) == (type == DTYPE_Q8_CHANNEL), "%s: beyond an f16",
+          dtype_name(type));
+}
+
+int main(int argc, char **argv)
+{
+    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q8_CHANNEL, DTYPE_Q4_1, DTYPE_Q4_0};
+    if (argc != 2)
+        return 2;
+    state = check_state(check_seed(1));
+    test_best(argv[1], DTYPE_Q4_1, 1.1, 1.02);
+    test_best(argv[1], DTYPE_Q4_0, 1.4, 1.02);
+    test_best(argv[1], DTYPE_Q8_0, 2, 1.25);
+    test_simple(DTYPE_Q4_1, 0.85);
+    test_simple(DTYPE_Q4_0, 0.85);
+    test_simple(DTYPE_Q8_0, 0.95);
+    test_simple(DTYPE_Q8_CHANNEL, 1);
+    test_q4_0(DTYPE_Q4_0, 0.95);
+    test_q4_0(DTYPE_Q4_1, 0.85);
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        test_odd(types[i]);
+    return check_result();
+}

@@ -1,0 +1,225 @@
+/* Types of few bits a second time, for tests: random matrices whose codes and numbers lie open,
+ * what they stand for, and how they lie in memory, put down byte after byte as
+ * base/quant_types.h and quant/pack.h describe it in words. */
+#ifndef BMC_TEST_FEW_REF_H
+#define BMC_TEST_FEW_REF_H
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "quant/pack.h"
+#include "check.h"
+
+/* The second table of types: bytes of a number and how many inputs share it. */
+static const struct quant_ref {
+    enum dtype type;
+    int bits, zero;
+    struct {
+        size_t bytes, every;
+    } scale, low, d, dmin;
+    bool signed_scale;
+} quant_refs[] = {
+    {DTYPE_Q8_0, 8, 128, {2, 32}, {0, 1}, {0, 1}, {0, 1}, false},
+    {DTYPE_Q8_CHANNEL, 8, 128, {4, SIZE_MAX}, {0, 1}, {0, 1}, {0, 1}, false},
+    {DTYPE_Q4_1, 4, 0, {2, 32}, {2, 32}, {0, 1}, {0, 1}, false},
+    {DTYPE_Q4_0, 4, 8, {2, 32}, {0, 1}, {0, 1}, {0, 1}, false},
+    {DTYPE_Q4_K, 4, 0, {1, 32}, {1, 32}, {2, 256}, {2, 256}, false},
+    {DTYPE_Q6_K, 6, 32, {1, 16}, {0, 1}, {2, 256}, {0, 1}, true},
+    {DTYPE_Q8_2L, 8, 128, {1, 16}, {1, 16}, {2, 256}, {2, 256}, true},
+};
+
+enum { QUANT_MOST_IN = 1200, QUANT_MOST_OUT = 64, QUANT_MOST_NUMBERS = QUANT_MOST_IN / 16 };
+
+/* Numbers of the four planes are kept as their bits. */
+struct quant_matrix {
+    const struct quant_ref *ref;
+    size_t out, in;
+    uint8_t code[QUANT_MOST_OUT][QUANT_MOST_IN];
+    uint32_t number[4][QUANT_MOST_OUT][QUANT_MOST_NUMBERS];
+};
+
+static inline size_t ref_bytes(const struct quant_ref *r, int plane)
+{
+    return (const size_t[]){r->scale.bytes, r->low.bytes, r->d.bytes, r->dmin.bytes}[plane];
+}
+
+static inline size_t ref_every(const struct quant_ref *r, int plane)
+{
+    return (const size_t[]){r->scale.every, r->low.every, r->d.every, r->dmin.every}[plane];
+}
+
+/* Numbers of a plane for n inputs. */
+static inline size_t ref_numbers(const struct quant_ref *r, int plane, size_t n)
+{
+    return ref_bytes(r, plane) ? (n - 1) / ref_every(r, plane) + 1 : 0;
+}
+
+/* ---- random ones ---- */
+
+static uint64_t quant_state;
+
+/* xorshift (Marsaglia, 2003) */
+static inline uint32_t quant_random(void)
+{
+    quant_state ^= quant_state << 13;
+    quant_state ^= quant_state >> 7;
+    quant_state ^= quant_state << 17;
+    return (uint32_t)(quant_state >> 20);
+}
+
+/* Uniform in [-1, 1). */
+static inline float quant_uniform(void) { return (float)(quant_random() >> 8) * 0x1p-23f - 1; }
+
+/* How codes are drawn: of any kind, all the lowest, all the highest, or these two by turns. */
+enum quant_draw { DRAW_ANY, DRAW_LOWEST, DRAW_HIGHEST, DRAW_TURNS, DRAWS };
+
+static inline uint8_t draw_code(const struct quant_ref *r, enum quant_draw draw, size_t k)
+{
+    const unsigned most = (1u << r->bits) - 1;
+    const bool high = draw == DRAW_HIGHEST || (draw == DRAW_TURNS && k / 3 % 2);
+    return (uint8_t)(draw == DRAW_ANY ? quant_random() & most : high ? most : 0);
+}
+
+/* An f16 or an f32 of either sign between 2^-9 and 2^-5; or a byte. */
+static inline uint32_t draw_number(size_t bytes)
+{
+    const float x = (quant_random() % 2 ? 1.f : -1.f) *
+                    ldexpf(1 + quant_uniform() / 2, -6 - (int)(quant_random() % 3));
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bytes == 1 ? quant_random() & 255 : bytes == 2 ? f16_from_f32(x) : bits;
+}
+
+static inline void quant_draw(struct quant_matrix *m, const struct quant_ref *r, size_t out, size_t in,
+                              enum quant_draw draw)
+{
+    m->ref = r;
+    m->out = out;
+    m->in = in;
+    for (size_t o = 0; o < out; o++) {
+        for (size_t k = 0; k < in; k++)
+            m->code[o][k] = draw_code(r, draw, k);
+        for (int p = 0; p < 4; p++)
+            for (size_t i = 0; i < ref_numbers(r, p, in); i++)
+                m->number[p][o][i] = draw_number(ref_bytes(r, p));
+    }
+}
+
+/* ---- what they stand for ---- */
+
+/* An f16 by its definition. */
+static inline double f16_value(uint32_t bits)
+{
+    const int exponent = (int)(bits >> 10 & 31), fraction = (int)(bits & 1023);
+    const double x = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    return bits >> 15 ? -x : x;
+}
+
+static inline double number_of(const struct quant_matrix *m, int plane, size_t o, size_t k)
+{
+    const size_t bytes = ref_bytes(m->ref, plane);
+    const uint32_t bits = m->number[plane][o][k / ref_every(m->ref, plane)];
+    float wide;
+    memcpy(&wide, &bits, sizeof wide);
+    if (bytes == 1)
+        return plane == 0 && m->ref->signed_scale ? (double)(int8_t)bits : (double)bits;
+    return bytes == 2 ? f16_value(bits) : (double)wide;
+}
+
+/* The products of an f16 and a byte are exact. */
+static inline float step_of(const struct quant_matrix *m, size_t o, size_t k)
+{
+    return (float)(number_of(m, 0, o, k) * (m->ref->d.bytes ? number_of(m, 2, o, k) : 1));
+}
+
+static inline float base_of(const struct quant_matrix *m, size_t o, size_t k)
+{
+    if (!m->ref->low.bytes)
+        return 0;
+    return (float)(m->ref->d.bytes ? -(number_of(m, 3, o, k) * number_of(m, 1, o, k))
+                                   : number_of(m, 1, o, k));
+}
+
+static inline int whole_of(const struct quant_matrix *m, size_t o, size_t k)
+{
+    return m->code[o][k] - m->ref->zero;
+}
+
+static inline float value_of(const struct quant_matrix *m, size_t o, size_t k)
+{
+    return fmaf(step_of(m, o, k), (float)whole_of(m, o, k), base_of(m, o, k));
+}
+
+/* ---- how they lie ---- */
+
+static inline unsigned char *put_number(unsigned char *at, const struct quant_matrix *m, int plane,
+                                        size_t o, size_t i)
+{
+    const bool there = o < m->out && i < ref_numbers(m->ref, plane, m->in);
+    for (size_t b = 0; b < ref_bytes(m->ref, plane); b++)
+        *at++ = (unsigned char)(there ? m->number[plane][o][i] >> 8 * b : 0);
+    return at;
+}
+
+static inline unsigned code_or_0(const struct quant_matrix *m, size_t o, size_t k)
+{
+    return o < m->out && k < m->in ? m->code[o][k] : 0;
+}
+
+/* The row form of output o; the end of it comes back. */
+static inline unsigned char *put_row(unsigned char *at, const struct quant_matrix *m, size_t o)
+{
+    if (m->ref->bits != 4)
+        for (size_t k = 0; k < m->in; k++)
+            *at++ = m->code[o][k];
+    else
+        for (size_t k = 0; k < m->in; k += 32)
+            for (size_t i = 0; i < 16; i++)
+                *at++ = (unsigned char)(code_or_0(m, o, k + i) | code_or_0(m, o, k + 16 + i) << 4);
+    for (int p = 0; p < 4; p++)
+        for (size_t i = 0; i < ref_numbers(m->ref, p, m->in); i++)
+            at = put_number(at, m, p, o, i);
+    return at;
+}
+
+/* The bytes of codes of a block that begins at output o, for inputs [k, k + 32). */
+static inline unsigned char *put_cell(unsigned char *at, const struct quant_matrix *m, size_t o,
+                                      size_t k)
+{
+    const int bits = m->ref->bits;
+    for (size_t i = 0; bits == 8 && i < 32; i += 4)
+        for (size_t byte = 0; byte < 64; byte++)
+            *at++ = (unsigned char)code_or_0(m, o + byte / 4, k + i + byte % 4);
+    for (size_t i = 0; bits != 8 && i < 32; i += 8)
+        for (size_t byte = 0; byte < 64; byte++)
+            *at++ = (unsigned char)((code_or_0(m, o + byte / 4, k + i + byte % 4) & 15) |
+                                    (code_or_0(m, o + byte / 4, k + i + 4 + byte % 4) & 15) << 4);
+    for (size_t i = 0; bits == 6 && i < 32; i += 16)
+        for (size_t byte = 0; byte < 64; byte++, at++) {
+            *at = 0;
+            for (size_t j = 0; j < 4; j++)
+                *at |=
+                    (unsigned char)(code_or_0(m, o + byte / 4, k + i + 4 * j + byte % 4) >> 4 << 2 * j);
+        }
+    return at;
+}
+
+/* All blocks of the packed form, each a multiple of 64 bytes. */
+static inline unsigned char *put_packed(unsigned char *at, const struct quant_matrix *m)
+{
+    const unsigned char *begin = at;
+    const size_t padded = (m->in + 31) / 32 * 32;
+    for (size_t o = 0; o < m->out; o += 16) {
+        for (size_t k = 0; k < padded; k += 32)
+            at = put_cell(at, m, o, k);
+        for (int p = 0; p < 4; p++)
+            for (size_t i = 0; i < ref_numbers(m->ref, p, padded); i++)
+                for (size_t lane = 0; lane < 16; lane++)
+                    at = put_number(at, m, p, o + lane, i);
+        while ((at - begin) % 64)
+            *at++ = 0;
+    }
+    return at;
+}
+
+#endif

@@ -1,0 +1,179 @@
+/* What bmc-tune says and does about points whose figures are given: which policy is fastest,
+ * which one is chosen, whether fit and clock agree, and that nothing is written where they do
+ * not. */
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/unit/check.h"
+#include "tune/tune.h"
+
+/* A point that was measured at T = 1, 2, 4, of which 2 is used; other policies take `over` times
+ * as long as bmc. */
+static struct config_point cell_of(bool cold, struct ratio fit, struct ratio raw,
+                                   const struct ratio over[POINT_POLICIES])
+{
+    struct config_point point = {.N = 64,
+                                 .batch = 1,
+                                 .k = 1,
+                                 .m = 1,
+                                 .cold = cold,
+                                 .answer = {.closed = 2, .pow2 = 2, .least = 2},
+                                 .n = 3,
+                                 .T = {1, 2, 4},
+                                 .predicted_ms = {3, 2, 3},
+                                 .time = {{3, 2.9, 3.1}, {2, 1.9, 2.1}, {1.9, 1.8, 2}},
+                                 .used = 1,
+                                 .measured = true,
+                                 .rounds = 7,
+                                 .batch_run = 1,
+                                 .in_fit = {true, true, true},
+                                 .regret = {.fit = {1, 0.1, 1, 3}, .T_lo = 2, .T_hi = 4, .best = 2}};
+    point.regret.ratio = fit.value;
+    point.regret.lo = fit.lo;
+    point.regret.hi = fit.hi;
+    point.regret.raw = raw;
+    for (size_t i = 0; i < POINT_POLICIES; i++) {
+        point.over_bmc[i] = over[i];
+        point.other[i] = (struct config_point_time){2 * over[i].value, 2 * over[i].lo, 2 * over[i].hi};
+    }
+    return point;
+}
+
+/* iterative, upfront, paged, reserve, segment: */
+static const struct ratio bmc_least[] = {
+    {2, 1.9, 2.1}, {1.5, 1.4, 1.6}, {1.2, 1.1, 1.3}, {1.1, 1, 1.2}, {1.3, 1.2, 1.4}};
+static const struct ratio reserve_perhaps[] = {
+    {2, 1.9, 2.1}, {1.5, 1.4, 1.6}, {0.98, 0.9, 1.1}, {0.95, 0.9, 1.02}, {1.3, 1.2, 1.4}};
+static const struct ratio reserve_clearly[] = {
+    {2, 1.9, 2.1}, {1.5, 1.4, 1.6}, {0.9, 0.8, 0.97}, {0.8, 0.7, 0.9}, {1.3, 1.2, 1.4}};
+static const struct ratio paged_clearly[] = {
+    {2, 1.9, 2.1}, {1.5, 1.4, 1.6}, {0.7, 0.6, 0.8}, {0.95, 0.9, 0.99}, {1.3, 1.2, 1.4}};
+static const struct ratio good = {1.01, 1, 1.02}, bad = {1.3, 1.2, 1.4};
+
+static void expect_fastest(const struct ratio *over, const char *want)
+{
+    struct ratio ratio;
+    const struct config_point point = cell_of(true, good, good, over);
+    check(strcmp(config_point_fastest(&point, &ratio), want) == 0, "%s is wanted", want);
+    for (size_t i = 0; i < POINT_POLICIES; i++)
+        check(ratio.value <= 1 && ratio.value <= over[i].value, "%s is fastest by the figures", want);
+}
+
+static void expect_policy(const char *what, const struct config_point *point, size_t n,
+                          const char *want)
+{
+    struct ratio ratio;
+    const char *policy = config_points_policy(point, n, &ratio);
+    check(want ? policy && strcmp(policy, want) == 0 : !policy, "%s: %s", what,
+          policy ? policy : "none");
+}
+
+static void test_policies(void)
+{
+    expect_fastest(bmc_least, "bmc");
+    expect_fastest(reserve_perhaps, "reserve");
+    expect_fastest(reserve_clearly, "reserve");
+    expect_fastest(paged_clearly, "paged:16");
+    struct config_point points[3] = {cell_of(true, good, good, reserve_clearly),
+                                     cell_of(true, good, good, paged_clearly),
+                                     cell_of(false, good, good, bmc_least)};
+    expect_policy("one point", points, 1, "reserve");
+    expect_policy("two points: worst 0.95 and 0.9", points, 2, "paged:16");
+    expect_policy("a hot one does not count", points, 3, "paged:16");
+    expect_policy("hot ones alone", &points[2], 1, NULL);
+    points[1] = cell_of(true, good, good, reserve_perhaps);
+    expect_policy("no clear difference in one point", points, 2, "bmc");
+    points[0].k = points[1].k = 4;
+    expect_policy("speculation", points, 2, NULL);
+    points[0].measured = false;
+    expect_policy("nothing measured", points, 1, NULL);
+}
+
+static void test_doubts(void)
+{
+    const struct {
+        struct ratio fit, raw;
+        bool doubtful;
+    } cases[] = {
+        {good, good, false},
+        {good, bad, true},
+        {bad, good, true},
+        {{1.01, 1, 1.02}, {1, 1, 1}, false},            /* the T used measured least */
+        {{1.02, 1.01, 1.03}, {1.06, 1.05, 1.2}, false}, /* apart, but not by 5 % */
+        {{1.02, 1.0, 1.5}, {1.3, 1.2, 1.4}, false},     /* noisy: nothing is known */
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct config_point point = cell_of(true, cases[i].fit, cases[i].raw, bmc_least);
+        check(config_point_contradicts(&point) == cases[i].doubtful, "case %zu", i);
+        point.measured = false;
+        check(!config_point_contradicts(&point), "nothing was measured");
+    }
+}
+
+/* A run whose one point is given. Prints it, and then keeps to what main() does: doubts before
+ * the profile. */
+static int finish(struct config_point point, struct tune_options o, struct err *err)
+{
+    struct tune tune = {
+        .options = &o,
+        .shape = "models/given.bmc",
+        .key = "given",
+        .point = &point,
+        .n_points = 1,
+        .run = {.layers = 1, .heads = 4, .kv_heads = 4, .head_dim = 16, .batch = 1, .k = 1, .m = 1},
+        .profile.machine = {"Test CPU", "ref", "malloc", 1, 1, 4096}};
+    struct ratio ratio;
+    tune.run.attn = attn_find(NULL, err);
+    tune.batch[0] = 1;
+    struct tuned_model *model = profile_put_model(&tune.profile, "given", err);
+    snprintf(model->name, sizeof model->name, "given.bmc");
+    snprintf(model->policy, sizeof model->policy, "%s", config_points_policy(&point, 1, &ratio));
+    model->policy_ratio = ratio;
+    int rc = tune_print(&tune, err);
+    if (rc == 0)
+        rc = tune_warnings(&tune, err);
+    if (rc == 0 && !o.dry_run)
+        rc = tune_save(&tune, err);
+    profile_release(&tune.profile);
+    return rc;
+}
+
+/* test_tune_report WHICH PROFILE FORMAT [force|quiet|dry-run]: one run, for the tests of
+ * programs. */
+static int one_run(char **argument, int n)
+{
+    static const struct {
+        const char *name;
+        const struct ratio *over;
+    } given[] = {{"bmc", bmc_least},
+                 {"perhaps", reserve_perhaps},
+                 {"reserve", reserve_clearly},
+                 {"doubtful", bmc_least}};
+    static const char *const formats[] = {"table", "md", "csv", "json", "jsonl"};
+    struct tune_options o = {.profile = argument[1]};
+    struct err err;
+    size_t which = 0;
+    for (size_t i = 0; i < ARRAY_LEN(given); i++)
+        which = strcmp(given[i].name, argument[0]) == 0 ? i : which;
+    for (int i = 0; i < (int)ARRAY_LEN(formats); i++)
+        o.format = strcmp(formats[i], argument[2]) == 0 ? i : o.format;
+    for (int i = 3; i < n; i++) {
+        o.force = o.force || strcmp(argument[i], "force") == 0;
+        o.quiet = o.quiet || strcmp(argument[i], "quiet") == 0;
+        o.dry_run = o.dry_run || strcmp(argument[i], "dry-run") == 0;
+    }
+    const bool doubtful = strcmp(argument[0], "doubtful") == 0;
+    if (finish(cell_of(true, good, doubtful ? bad : good, given[which].over), o, &err) == 0)
+        return 0;
+    fprintf(stderr, "bmc-tune: %s\n", err.text);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc >= 4)
+        return one_run(argv + 1, argc - 1);
+    test_policies();
+    test_doubts();
+    return check_result();
+}
