@@ -244,7 +244,7 @@ int main(int argc, char **argv)
     threads_set(o.threads ? (int)o.threads : threads_allowed());
     int rc;
     if (operands.n)
-        opt_files_input("FOLDER", operands.text[0]);
+        opt_files_input("the model to convert", operands.text[0]);
     if (o.synth)
         opt_files_input_shape("--synth", o.synth);
     if (opt_files_check(&program, &o, &err) < 0)

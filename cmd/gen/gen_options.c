@@ -81,6 +81,7 @@ enum {
     KV_SHIFT = 1 << 24,
     BEAMS = 1 << 25,
     BEAM_SETTINGS = 1 << 26,
+    SAMPLED = 1 << 27, /* every request is sampled: --jsonl may override the temperature */
 };
 
 static const struct usage_rule rules[] = {
@@ -111,6 +112,7 @@ static const struct usage_rule rules[] = {
      "--context-shift recompute goes neither with --beams nor with snapshots"},
     {BEAM_SETTINGS, NEEDS, BEAMS, "--n-best, --length-penalty and --early-stopping go with --beams"},
     {BEAMS, EXCLUDES, OTHER_JOB, "--beams goes with generation only"},
+    {BEAMS, EXCLUDES, SAMPLED, "--beams is a deterministic search: it needs temperature 0"},
     {BEAMS, EXCLUDES, SAVE_KV | PROMPT_CACHE,
      "--beams excludes --save-kv and --prompt-cache: a search leaves no single sequence to resume"},
 };
@@ -152,6 +154,7 @@ static uint64_t options_given(const struct gen_options *o)
         {o->keep, KEEP},
         {begins(o->kv, "shift"), KV_SHIFT},
         {o->beams, BEAMS},
+        {o->sampling.temp > 0 && !o->jsonl, SAMPLED},
         {o->n_best || !isnan(o->length_penalty) || o->early_stopping >= 0, BEAM_SETTINGS},
     };
     uint64_t given = 0;

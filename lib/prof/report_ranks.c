@@ -5,7 +5,7 @@
 #include "report/stat.h"
 #include "prof/rows.h"
 
-static const char *const split_names[RANKS_SPLITS] = {"none", "tensor", "layers", "requests"};
+static const char *const parallelism_names[RANKS_PARALLELISMS] = {"none", "tensor", "pipeline", "data"};
 
 /* Measured cost of a step with a given number of sequences, one entry per round. */
 struct size_cost {
@@ -27,9 +27,9 @@ static int each_way(const struct model *model, const struct ranks_case *what, wa
     for (size_t b = 0; b < what->n_batches && rc == 0; b++) {
         const struct ranks_way one = {RANKS_NONE, 1, what->batch[b]};
         rc = use(arg, &one, err);
-        for (size_t i = 0; i < what->n_ranks * (RANKS_SPLITS - 1) && rc == 0; i++) {
-            const struct ranks_way way = {(enum ranks_split)(1 + i % (RANKS_SPLITS - 1)),
-                                          what->ranks[i / (RANKS_SPLITS - 1)], what->batch[b]};
+        for (size_t i = 0; i < what->n_ranks * (RANKS_PARALLELISMS - 1) && rc == 0; i++) {
+            const struct ranks_way way = {(enum ranks_parallelism)(1 + i % (RANKS_PARALLELISMS - 1)),
+                                          what->ranks[i / (RANKS_PARALLELISMS - 1)], what->batch[b]};
             if (ranks_rows(model, &way))
                 rc = use(arg, &way, err);
         }
@@ -118,8 +118,8 @@ static json_t *members(const struct ranks_writer *w, const struct ranks_way *way
 {
     const double ms = step->compute_ms + step->network_ms;
     return json_pack("{s:I, s:I, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "batch",
-                     (json_int_t)way->batch, "ranks", (json_int_t)way->ranks, "split",
-                     split_names[way->split], "network", w->what->network_text, "depth",
+                     (json_int_t)way->batch, "ranks", (json_int_t)way->ranks, "parallelism",
+                     parallelism_names[way->parallelism], "network", w->what->network_text, "depth",
                      (json_int_t)w->what->depth, "n_gen", (json_int_t)w->what->n_gen, "compute_ms",
                      step->compute_ms, "network_ms", step->network_ms, "step_ms", ms, "tok_s",
                      ms > 0 ? (double)way->batch / ms * 1e3 : 0, "against_one",
@@ -132,7 +132,7 @@ static int add_row(void *arg, const struct ranks_way *way, struct err *err)
     struct ranks_writer *w = arg;
     double step_ms[MAX_REPEAT];
     const struct ranks_step step = expect(w, way, step_ms);
-    if (way->split == RANKS_NONE)
+    if (way->parallelism == RANKS_NONE)
         w->one_ms = step.compute_ms;
     json_t *row = members(w, way, &step);
     int rc = rows_add_setup(w->report, w->spec, row, err);
@@ -144,8 +144,8 @@ static int add_row(void *arg, const struct ranks_way *way, struct err *err)
 int report_ranks(const struct report *report, const struct model *model, const struct kv_spec *spec,
                  const struct ranks_case *what, json_t *rows, struct err *err)
 {
-    struct costs costs = {
-        .size = mem_zalloc(what->n_batches * (1 + what->n_ranks * RANKS_SPLITS), sizeof *costs.size)};
+    struct costs costs = {.size = mem_zalloc(what->n_batches * (1 + what->n_ranks * RANKS_PARALLELISMS),
+                                             sizeof *costs.size)};
     struct finder finder = {report, model, &costs};
     struct ranks_writer writer = {report, model, what, spec, &costs, rows, 0};
     int rc = costs.size ? each_way(model, what, want_size, &finder, err)

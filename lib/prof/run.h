@@ -83,13 +83,13 @@ struct step_cost {
 int run_step_cost(const struct run *run, const struct model *model, const struct kv_spec *spec,
                   size_t depth, size_t n_gen, struct step_cost *cost, struct err *err) MUST_USE;
 
-enum ranks_split { RANKS_NONE, RANKS_TENSOR, RANKS_LAYERS, RANKS_REQUESTS, RANKS_SPLITS };
+enum ranks_parallelism { RANKS_NONE, RANKS_TENSOR, RANKS_PIPELINE, RANKS_DATA, RANKS_PARALLELISMS };
 
 enum { RANKS_MOST = 256 };
 
 /* A batch shared by a number of hosts (at most RANKS_MOST) like this one. */
 struct ranks_way {
-    enum ranks_split split;
+    enum ranks_parallelism parallelism;
     size_t ranks, batch;
 };
 

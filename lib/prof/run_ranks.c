@@ -92,12 +92,12 @@ static struct ranks_step expect_layers(const struct model *model, const struct r
 
 size_t ranks_rows(const struct model *model, const struct ranks_way *way)
 {
-    switch (way->split) {
+    switch (way->parallelism) {
     case RANKS_TENSOR: return way->ranks <= model->config.kv_heads ? way->batch : 0;
-    case RANKS_LAYERS: return way->ranks <= model->config.layers ? div_up(way->batch, way->ranks) : 0;
-    case RANKS_REQUESTS: return div_up(way->batch, way->ranks);
+    case RANKS_PIPELINE: return way->ranks <= model->config.layers ? div_up(way->batch, way->ranks) : 0;
+    case RANKS_DATA: return div_up(way->batch, way->ranks);
     case RANKS_NONE:
-    case RANKS_SPLITS: break;
+    case RANKS_PARALLELISMS: break;
     }
     return way->batch;
 }
@@ -105,9 +105,9 @@ size_t ranks_rows(const struct model *model, const struct ranks_way *way)
 struct ranks_step ranks_expect(const struct model *model, const struct ranks_way *way,
                                const struct step_cost *cost, const struct network *network)
 {
-    if (way->split == RANKS_TENSOR)
+    if (way->parallelism == RANKS_TENSOR)
         return expect_tensor(&model->config, way, cost, network);
-    if (way->split == RANKS_LAYERS)
+    if (way->parallelism == RANKS_PIPELINE)
         return expect_layers(model, way, cost, network);
     return (struct ranks_step){.compute_ms = step_cost_ms(cost)};
 }

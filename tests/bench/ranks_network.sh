@@ -37,7 +37,7 @@ expect() {
     bin/bmc-prof ranks -m "$model" -t 1 -r 3 --ranks 2 --format json "$@" >"$out" 2>/dev/null
     wait
 }
-expected() { jq --arg split "$2" '.rows[] | select(.split == $split).step_ms' "$1"; }
+expected() { jq --arg parallelism "$2" '.rows[] | select(.parallelism == $parallelism).step_ms' "$1"; }
 
 printf 'family llama\nlayers 16\nhidden 64\nheads 4\nkv_heads 2\nffn 96\nvocab 300\ncontext 512\nnorm_eps 1e-5\neos 0\n' >"$work/tiny.shape"
 sed "s/^layers .*/layers ${LAYERS:-4}/" "models.d/shapes/$shape.shape" >"$work/large.shape"
@@ -54,14 +54,14 @@ for rate in ${RATES:-1Gb 10Gb}; do
     # 4 all-gathers in each of 16 layers, a command and its result
     latency=$(two "$work/tiny.bmc" tensor "$work/in.tiny" 1 | awk -v own="$(expected "$work/tiny" tensor)" '{ printf "%.1f", ($1 - own) / 66 * 1e3 }')
     expect "$work/large" "$work/large.bmc" -b "$batch" -p "$prompt" -n "$answer" --network "$rate,${latency}us"
-    for split in tensor layers; do
+    for parallelism in tensor pipeline; do
         for _ in $(seq "$rounds"); do
-            two "$work/large.bmc" "$split" "$work/in.large" "$batch"
+            two "$work/large.bmc" "$parallelism" "$work/in.large" "$batch"
         done | median >"$work/measured"
-        wanted=$(expected "$work/large" "$split") measured=$(cat "$work/measured")
-        printf '| %s,%sus | %s | %.2f | %.2f |\n' "$rate" "$latency" "$split" "$wanted" "$measured"
+        wanted=$(expected "$work/large" "$parallelism") measured=$(cat "$work/measured")
+        printf '| %s,%sus | %s | %.2f | %.2f |\n' "$rate" "$latency" "$parallelism" "$wanted" "$measured"
         verdict "$(awk -v a="$wanted" -v b="$measured" 'BEGIN { d = a / b - 1; print d < 0 ? -d : d }')" '<=' 0.2 \
-            "$split at $rate: expected against measured" >>"$work/verdicts"
+            "$parallelism at $rate: expected against measured" >>"$work/verdicts"
     done
 done
 [ "$delay" != 0 ] || printf '\nThis kernel has no netem: the delay is that of the pair of interfaces.\n'

@@ -105,7 +105,7 @@ once='Once upon a time'
     expect_error 2 '--n-best 5 of 4 beams' bmc-gen -p x --beams 4 --n-best 5
     expect_error 2 'excludes --save-kv' bmc-gen -p x --beams 4 --save-kv s.kv
     expect_error 2 '--beams goes with generation only' bmc-gen -p x --beams 4 --score
-    expect_error 1 'needs temperature 0' gen -p x --beams 2 --temp 1
+    expect_error 2 'needs temperature 0' gen -p x --beams 2 --temp 1
     expect_error 1 'does not support stop strings' gen -p x --beams 2 --stop x
     expect_error 1 'does not support penalties or logit biases' gen -p x --beams 2 --repeat-penalty 2
     expect_error 1 'does not support penalties or logit biases' gen -p x --beams 2 --logit-bias 5=1

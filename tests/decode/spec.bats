@@ -398,6 +398,7 @@ ways() { # KV
     expect_error 1 "plain.bmc has another vocabulary: id $id, \"</s>\", is an ordinary token there and a special token in the target; " bmc-spec -m "$g" -d plain.bmc -p x
     expect_error 1 "has another vocabulary: id $id, \"</s>\", is a special token there and an ordinary token in the target; " bmc-spec -m plain.bmc -d "$(model grimm-draft)" -p x
     expect_error 2 '250 draft tokens do not fit the context of 100' bmc-spec -m "$g" -d "$d" -p x -k 250 -c 100
+    expect_error 2 "draft 8: needs a draft model; -k 8" bmc-spec --draft 8 -p x
     expect_error 2 'window of 16' bmc-spec -m "$g" -d "$d" -p x -k 26 -cd 16
     expect_error 1 "exceeds the draft model's context" bmc-spec -m "$g" -d "$d" -p x -cd 5000
     expect_error 2 'nothing to draft with' bmc-spec -m "$g" -p x

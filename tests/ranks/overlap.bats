@@ -35,7 +35,7 @@ same() {
     same 2 batch
     ok "$BMC_BIN/bmc-prof" ranks -m model.bmc -t 1 -p 4 -n 2 -r 1 --warmup 0 -b 140 --ranks 2 --format json
     # Prompts of one token add a step.
-    jq -e --argjson stats "$(cat stats.2)" '($stats.decode_tokens / 140 + 1) as $steps | .rows[] | select(.split == "tensor") |
+    jq -e --argjson stats "$(cat stats.2)" '($stats.decode_tokens / 140 + 1) as $steps | .rows[] | select(.parallelism == "tensor") |
         [.sent_bytes * $steps / $stats.sent_bytes, .sent_calls * $steps / $stats.sent_calls] |
         all(. > 0.95 and . < 1.05)' <<<"$output" || fail "$(cat stats.2) $output"
 }

@@ -17,13 +17,13 @@ expected() { # OPTION..
     needs_mpi
     jq -nc 'range(4) | {ids: [5 + .]}' >in
     expected -m "$(model grimm)" -b 4 --ranks 2
-    for split in tensor layers; do
+    for parallelism in tensor pipeline; do
         rm -f stats
-        mpirun -n 2 "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" -t 1 --jsonl -f in -b 4 -n 12 --ignore-eos --parallelism $split --stats stats >/dev/null
+        mpirun -n 2 "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" -t 1 --jsonl -f in -b 4 -n 12 --ignore-eos --parallelism $parallelism --stats stats >/dev/null
         # Prompts of one token add a step. In a pipeline a step of the batch is two of its micro-batches.
-        jq -e --argjson stats "$(cat stats)" --arg split $split '($stats.decode_tokens / 4 + 1) as $steps |
-            .rows[] | select(.split == $split) | [.sent_bytes * $steps / $stats.sent_bytes, .sent_calls * $steps / $stats.sent_calls] |
-            all(. > 0.95 and . < 1.05)' <<<"$output" || fail "$split: $(cat stats) $output"
+        jq -e --argjson stats "$(cat stats)" --arg parallelism $parallelism '($stats.decode_tokens / 4 + 1) as $steps |
+            .rows[] | select(.parallelism == $parallelism) | [.sent_bytes * $steps / $stats.sent_bytes, .sent_calls * $steps / $stats.sent_calls] |
+            all(. > 0.95 and . < 1.05)' <<<"$output" || fail "$parallelism: $(cat stats) $output"
     done
 }
 
@@ -32,17 +32,17 @@ expected() { # OPTION..
     expected --shape ./tiny.shape --ranks 2,3 --network 1Mb,1ms
     # Tensor: gathers of 64, 64, 96 and 64 floats in each of 2 layers, half from each rank; half of 300 logits; 136 bytes of commands.
     # 8 gathers, the logits request and its answer are 10 latencies. Pipeline: 64 floats and 300 logits, 2 latencies.
-    jq -e '.rows | map({key: "\(.split) \(.ranks)", value: .network_ms}) | from_entries | (keys | length) == 5 and
+    jq -e '.rows | map({key: "\(.parallelism) \(.ranks)", value: .network_ms}) | from_entries | (keys | length) == 5 and
         (.["tensor 2"] - (10 + (1152 + 600 + 136) * 0.008) | fabs) < 1e-6 and
-        (.["layers 2"] - (2 + (256 + 1200 + 136) * 0.008) | fabs) < 1e-6 and
-        .["requests 2"] == 0 and .["requests 3"] == 0 and .["none 1"] == 0' <<<"$output" || fail "$output"
+        (.["pipeline 2"] - (2 + (256 + 1200 + 136) * 0.008) | fabs) < 1e-6 and
+        .["data 2"] == 0 and .["data 3"] == 0 and .["none 1"] == 0' <<<"$output" || fail "$output"
     jq -e '.rows | all((.step_ms - .compute_ms - .network_ms | fabs) < 1e-6 * .step_ms and .tok_s > 0)' <<<"$output"
     # Pipeline of two micro-batches: sending the last rank's logits takes longer than computing a round.
     expected --shape ./tiny.shape --ranks 2 --network 1Kb,0us -b 2
-    jq -e '.rows[] | select(.split == "layers") | .network_ms / (2 * 1200 * 8) | . > 0.999 and . < 1.001' <<<"$output" || fail "$output"
+    jq -e '.rows[] | select(.parallelism == "pipeline") | .network_ms / (2 * 1200 * 8) | . > 0.999 and . < 1.001' <<<"$output" || fail "$output"
     # 256 and 2048 rows are cut into four slices; gathers of more than 64 KiB per rank (512 rows of 96 floats) take three latencies.
     expected --shape ./tiny.shape --ranks 2 --network 1Tb,1s -b 256,2048
-    jq -e '[.rows[] | select(.split == "tensor").network_ms / 1000 | round] == [8 * 4 + 2 * 16, 6 * 4 + 2 * 4 * 3 + 2 * 128]' <<<"$output" || fail "$output"
+    jq -e '[.rows[] | select(.parallelism == "tensor").network_ms / 1000 | round] == [8 * 4 + 2 * 16, 6 * 4 + 2 * 4 * 3 + 2 * 128]' <<<"$output" || fail "$output"
 }
 
 @test "an invalid network, and more than one policy, are one-line errors" {
