@@ -14,15 +14,14 @@ struct offload_options {
     size_t ram;                 /* memory budget of the KV cache in bytes */
     size_t group;               /* KV heads read from the file at a time; 0: automatic */
     char dir[OFFLOAD_DIR_SIZE]; /* folder for the file of offloaded entries */
-    /* heads that see attention sinks and a recent window only; NULL: none. Read by kv_open()
-     * only */
+    /* heads that see attention sinks and a recent window only; NULL: none. Read by kv_open() */
     const struct kv_streaming *streaming;
 };
 
 /* Limits of an open cache; all zero if it does not offload. */
 struct offload_limits {
     size_t ram;           /* memory budget in bytes */
-    size_t heads_at_once; /* maximum KV heads per kv_prefetch(); 0: none needs it */
+    size_t heads_at_once; /* maximum KV heads per kv_prefetch(); 0: all are in memory */
 };
 
 struct offload_limits kv_offload(const struct kv *kv);
@@ -32,8 +31,7 @@ struct offload_limits kv_offload(const struct kv *kv);
 void kv_prefetch(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads);
 
 /* Announces that a new sequence may grow to `rows` tokens, in forward passes of at most `step`: if
- * the memory budget is too small, the error message then says how much all of the sequence
- * needs. */
+ * the memory budget is too small, the error message then says how much the whole sequence needs. */
 void offload_expect(struct kv *kv, size_t seq, size_t rows, size_t step);
 
 /* Bytes of memory that are always enough for a sequence of `rows` entries, appended in forward

@@ -23,7 +23,7 @@ struct offload_file {
     int fd;
     char *dir;
     const struct offload_engine *engine;
-    void *state; /* data of the engine */
+    void *state; /* the engine's data */
     struct offload_request request[OFFLOAD_QUEUE_DEPTH];
     struct offload_request *spare;
     size_t in_flight;
@@ -63,8 +63,7 @@ static bool write_block(int fd, void *block)
     return n == OFFLOAD_BLOCK && pread(fd, block, OFFLOAD_BLOCK, 0) == OFFLOAD_BLOCK;
 }
 
-/* Tests the file by writing and reading back a block; sets O_DIRECT if the file system allows
- * it. */
+/* Tests the file by writing and reading back a block; sets O_DIRECT if that is supported. */
 static bool try_file(int fd)
 {
     void *block = aligned_alloc(OFFLOAD_BLOCK, OFFLOAD_BLOCK);

@@ -11,8 +11,7 @@ static size_t n_matrices(const struct kv *kv)
     return 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads;
 }
 
-/* Bytes of address space of a sequence: all its layers, and two buffers, each as large as a
- * layer. */
+/* Bytes of address space of a sequence: all layers, and two buffers, each as large as a layer. */
 static size_t seq_bytes(const struct kv *kv)
 {
     return (n_matrices(kv) + 4 * kv->setup.shape.kv_heads) * offload_of(kv)->stride;

@@ -50,7 +50,7 @@ struct offload {
     size_t counted;   /* bytes reported to kv_count_memory() */
     struct kv_streaming streaming;
     struct offload_seq *seq;
-    pthread_mutex_t lock; /* held while a thread makes a view */
+    pthread_mutex_t lock; /* protects the buffers while several threads make views */
     bool failed;          /* `err` has the error that offload_report() returns */
     struct err err;
 };
@@ -77,8 +77,7 @@ size_t offload_offset(const struct kv *kv, size_t seq, size_t layer, size_t v, s
 size_t offload_blocks_down(const struct kv *kv, size_t rows);
 size_t offload_blocks_up(const struct kv *kv, size_t rows);
 
-/* Starts to write a layer's offloaded heads to the file, in whole blocks up to byte `to` of
- * each. */
+/* Starts to write a layer's offloaded heads to the file: of each, the blocks up to byte `to`. */
 void offload_flush(struct kv *kv, size_t seq, size_t layer, size_t to);
 
 /* Waits for the writes that offload_flush() started, and releases the memory of these blocks. */

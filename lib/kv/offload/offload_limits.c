@@ -27,9 +27,9 @@ size_t offload_in_transit(const struct kv *kv, size_t step, bool copying)
     return step > KV_CHUNK_ROWS ? size_times(2 * kv->setup.shape.kv_heads * 2, rows) : 0;
 }
 
-/* With all retrieval heads offloaded, memory has two buffers of a group of heads; the tail of every
- * head, which has the rows of the last two short steps (kv_rows.h) and a block at either end; the
- * rows of a long step on their way to the file; and the streaming heads. */
+/* The sum with all retrieval heads offloaded: two buffers, each of a group of heads; the tail of
+ * every head, which has the rows of the last two short steps (kv_rows.h) and a block at either end;
+ * the rows of a long step on their way to the file; and the streaming heads. */
 size_t offload_floor(const struct kv *kv, size_t rows, size_t step)
 {
     if (!kv->offload.ram)

@@ -35,8 +35,7 @@ static void close_ring(void *state)
     free(ring);
 }
 
-/* Adds a request to the submission queue, which has space for all requests that can be in
- * flight. */
+/* Adds a request to the submission queue, which has an entry for every request in flight. */
 static void queue(void *state, struct offload_request *request)
 {
     struct ring *ring = state;

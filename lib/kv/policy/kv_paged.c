@@ -108,8 +108,7 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     (void)heads;
     (void)err;
     const struct table *table = table_of(kv, seq);
-    /* with pending rows ensure() has set the counts; otherwise a truncation may have changed
-     * them */
+    /* pending rows: ensure() has set the counts; none: a truncation may have changed them */
     if (!kv->seq[seq].pending)
         set_valid(kv, seq, valid);
     out->offset = offset_of(kv, 2 * layer, head);

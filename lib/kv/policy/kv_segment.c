@@ -1,5 +1,5 @@
-/* segment: sequences that continue one prompt share its KV rows; each has its continuation in a tail
- * of its own, which grows by r rows (segment paper 3.2, where r is called `step`).
+/* segment: sequences that continue one prompt share its KV rows; each sequence's continuation is in
+ * its own tail, which grows by r rows (segment paper 3.2, where r is called `step`).
  *
  * Forking a prompt turns its whole tiles into a read-only segment that both sequences share; each
  * continues in its own tail. Forking a continuation copies the tail; beams that are reordered read

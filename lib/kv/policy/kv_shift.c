@@ -143,8 +143,7 @@ static size_t window_bytes(const struct kv *kv, size_t rows)
 }
 
 /* Copies one layer's K and V from sequence `from` to the same buffer indices of sequence `to`: of
- * the first `rows` rows, those that are still in the buffer. The buffer of `to` has zeros before
- * them. */
+ * the first `rows` rows, those still in the buffer. The buffer of `to` has zeros before them. */
 static void copy_layer(struct kv *kv, size_t to, size_t from, size_t layer, size_t rows)
 {
     const struct window_layout *p = &kv_windows_of(kv)->layout[layer];
