@@ -72,6 +72,11 @@ void gen_hint_batch(const struct gen *gen, size_t most)
     char has[64] = "the batch may have that many";
     if (is_silent(gen) || batch <= (most ? most : PLAUSIBLE))
         return;
+    if (most == 1 && batch <= PLAUSIBLE) {
+        fprintf(stderr, "%s: -np %zu: this run has one sequence; batches go with --jsonl\n",
+                gen->program->name, batch);
+        return;
+    }
     if (most)
         snprintf(has, sizeof has, "this run has %zu", most);
     fprintf(stderr,

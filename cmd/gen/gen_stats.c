@@ -40,7 +40,8 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
     fprintf(stderr, "sampling time    = %10.2f ms / %6zu tokens\n", s->sample_ms, s->sampled_tokens);
     if (s->shared_rows)
         fprintf(stderr,
-                "shared beginnings= %10zu prompt rows not computed again, %.2f MiB not held again\n",
+                "shared prefixes  = %10zu prompt tokens not computed again, %.2f MiB of KV entries "
+                "shared\n",
                 s->shared_rows, (double)s->saved_bytes / 1048576);
     if (s->loaded_tokens)
         fprintf(stderr, "snapshot         = %10.2f ms / %6zu tokens, %.2f MiB in place\n",

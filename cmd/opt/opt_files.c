@@ -168,7 +168,7 @@ static int check_kind(const struct use *use, enum opt_file role, enum file_kind 
                        file_kind_name(found));
     if (!replaceable[role].only || is_direct(use))
         return 0;
-    return err_set(err, "%s: is there and no %s, so it is not replaced: give another name", use->path,
+    return err_set(err, "%s: exists and is no %s, so it is not replaced: give another name", use->path,
                    file_kind_name(replaceable[role].kind));
 }
 

@@ -301,7 +301,7 @@ static int add_setup(const json_t *rows, const char *columns, struct buf *text, 
         if (is_listed(key, columns))
             continue;
         rc = prof_same_in_all(rows, key) ? json_format(value, 0, &one, err)
-                                         : buf_addf(&one, err, "by row");
+                                         : buf_addf(&one, err, "varies");
         const bool quoted = one.len >= 2 && one.data[0] == '"';
         const size_t width = strlen(key) + one.len + 3 - 2 * quoted;
         const char *glue = !text->len ? "" : column + width > LINE ? ",\n" : ", ";

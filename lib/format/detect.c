@@ -112,8 +112,8 @@ int detect_refuse(const void *data, size_t size, enum file_kind good, const char
     if (!kind->what || found == good)
         return 0;
     if (good == KIND_IMATRIX)
-        return err_set(err, "%s: is %s, expected %s: bmc-gen --save-imatrix writes one", name, kind->what,
-                       wanted);
+        return err_set(err, "%s: is %s, expected %s: bmc-gen --save-imatrix writes one", name,
+                       kind->what, wanted);
     return err_set(err, "%s: is %s, expected %s: %s", name, kind->what, wanted,
                    good == KIND_OTHER && kind->for_source ? kind->for_source : kind->advice);
 }

@@ -15,7 +15,7 @@ struct config_job {
 
 /* GGUF keys without the prefix "llama.", and their names in config.json, which differ between
  * families: all of them are set. */
-static const struct key {
+static const struct gguf_key {
     const char *gguf, *json;
 } keys[] = {
     {"block_count", "num_hidden_layers,n_layer"},
@@ -120,7 +120,7 @@ static int64_t integer_of(const struct config_job *job, const char *key, int64_t
 }
 
 /* Copies a GGUF key to its names in config.json. Arrays (a value per layer) must be uniform. */
-static int put_key(struct config_job *job, const struct key *key, struct err *err)
+static int put_key(struct config_job *job, const struct gguf_key *key, struct err *err)
 {
     const struct gguf_value *value = gguf_arch_value(job->arch, job->set, key->gguf);
     struct gguf_element first = gguf_elements(value), next = first;

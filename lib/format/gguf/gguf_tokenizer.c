@@ -249,7 +249,7 @@ static int write_spm(const struct vocab_job *job, struct err *err)
                     shrink ? "true" : "false");
 }
 
-static const struct model {
+static const struct tokenizer_kind {
     const char *name;
     int (*write)(const struct vocab_job *job, struct err *err);
 } models[] = {

@@ -139,7 +139,7 @@ static int refuse(const struct kv *kv, size_t seq, size_t step, const struct off
         snprintf(later, sizeof later, " and up to %zu bytes for %zu", bytes, most);
     return err_set(err,
                    "the KV cache needs %zu bytes of memory for %zu token%s%s, reading %zu KV head%s at "
-                   "a time; ram=%zu is too small: raise it, or use fewer tokens, a smaller -b or "
+                   "a time; ram=%zu is too small: raise it, or use fewer tokens, a smaller -np or "
                    "--chunk",
                    plan->bytes, now, now == 1 ? "" : "s", later, plan->group,
                    plan->group == 1 ? "" : "s", kv->spec.offload.ram);

@@ -61,7 +61,7 @@ static int segment_commit(struct kv *kv, struct kv_segment *s, size_t cap, struc
     if (!s->rows || !kv_commit_memory(kv, s->rows + (s->committed - s->first) * kv_row_bytes(kv),
                                       segment_stride(kv, s), rows))
         return err_set(err,
-                       "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -b",
+                       "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -np",
                        rows, bytes);
     kv_count_memory(kv, bytes, 0);
     s->committed = end;

@@ -157,7 +157,7 @@ static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t 
         if (!grow_blocks(kv, &g, size_min(group, n_blocks(kv) - g.first)))
             return err_set(
                 err,
-                "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -b, or "
+                "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -np, or "
                 "another --kv",
                 cap, bytes);
     kv->stats.allocations++;

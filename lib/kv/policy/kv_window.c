@@ -31,7 +31,7 @@ int kv_window_ensure(struct kv *kv, size_t seq, struct err *err)
     if (!w->rows)
         return err_set(err,
                        "out of memory: a rolling KV cache of %zu rows, with its slack, needs %zu "
-                       "bytes; use a smaller -c or -b",
+                       "bytes; use a smaller -c or -np",
                        kv->setup.window, kv_windows_of(kv)->bytes);
     kv_zero(w->rows, kv_windows_of(kv)->bytes);
     memset(w->origin, 0, kv->setup.shape.layers * sizeof *w->origin);

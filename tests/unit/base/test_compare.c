@@ -182,7 +182,7 @@ static void test_reader(void)
     free(what);
     measured_release(&m);
     refuse("", "not valid JSON");
-    refuse("[]", "\"rows\" is nothing");
+    refuse("[]", "\"rows\" is missing");
     refuse("{\"rows\": {}}", "\"rows\" is an object");
     refuse("{\"rows\": []}", "\"rows\" is empty");
     refuse("{\"rows\": [3]}", "F: row 1: is an integer");
