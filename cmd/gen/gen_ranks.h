@@ -5,8 +5,8 @@
 
 #include "gen/gen.h"
 
-/* A launcher's environment variables. They may belong to another run, from which this shell was
- * started. */
+/* The environment variables that a launcher such as mpirun sets. A shell started within a run
+ * passes them on, so they may belong to another run. */
 struct launched {
     int rank;            /* -1: no launcher, or variable `by` is not a number */
     int size;            /* -1: variable `size_by` is not a number; 0: unknown */

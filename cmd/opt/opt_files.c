@@ -28,8 +28,8 @@ static struct {
     char shape_path[8192]; /* storage for opt_files_input_shape() */
 } files;
 
-/* Kinds of files that an output may replace. `only`: empty files and its own kind; otherwise
- * anything but other programs' kinds. */
+/* Which existing files an output may replace: empty ones and those of `kind`; unless `only` is set,
+ * any other file that is not of a kind that these programs write, such as a model. */
 static const struct {
     enum file_kind kind;
     bool only;

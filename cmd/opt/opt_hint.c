@@ -272,8 +272,8 @@ static const struct foreign {
 
 enum { NAME_MAX_BYTES = 31 };
 
-/* Edit distance between `name` and the text written; 1 if that is a proper prefix, SIZE_MAX if the
- * two are too different. */
+/* Edit distance between an option name and what the user typed (`written`); 1 if that is a proper
+ * prefix of the name, SIZE_MAX if the two are too different. */
 static size_t name_distance(const char *written, size_t len, const char *name)
 {
     const size_t n = strlen(name);
@@ -330,8 +330,8 @@ static bool has_long(const struct program *program, const char *name)
     return false;
 }
 
-/* The unknown option as written, and with the underscores that other programs use replaced by
- * dashes. */
+/* An unknown option: as the user typed it, and with dashes for the underscores that other programs
+ * use. */
 struct unknown {
     const char *word;
     int len;
