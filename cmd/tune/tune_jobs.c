@@ -150,7 +150,8 @@ static void add_shape(const struct tune *tune, struct jobs *jobs, struct tune_ru
     }
 }
 
-/* Without a model: adds every data type, G of 1 and 4, and every backend unless one is named. */
+/* Without a model: adds curves of every cache data type, GQA group sizes 1 and 4, and every
+ * attention backend unless --attn names one. */
 static void add_machine(const struct tune *tune, struct jobs *jobs, struct tune_run run)
 {
     for (size_t b = 0; attn_backends[b]; b++)
