@@ -102,7 +102,7 @@ static int walk(struct comparison *c, int which, bool pairs, struct err *err)
     return 0;
 }
 
-/* The distinct values of field `key` in a file's rows, in order of occurrence; NULL: out of memory. */
+/* The distinct values of field `key` in a file's rows, as they occur; NULL: out of memory. */
 static json_t *values_of(const struct measured *m, const char *key)
 {
     json_t *values = json_object(), *list = json_array();

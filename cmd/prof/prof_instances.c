@@ -150,7 +150,7 @@ static double median(const double *first, size_t n)
     return stat_quantile(x, n, 0.5);
 }
 
-/* Tokens/s of a configuration relative to the first one with the same batch size; 0: not measured. */
+/* Tokens/s relative to the first configuration with the same batch size; 0: not measured. */
 static double against_first(const struct instances *in, size_t way)
 {
     const size_t repeat = in->prof.options->repeat;
