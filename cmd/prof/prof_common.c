@@ -187,8 +187,8 @@ size_t prof_longest(const struct prof *prof)
     size_t rolling = 0;
     for (size_t i = 0; i < prof->n_contenders && c->position != POSITION_LEARNED; i++)
         rolling += kv_spec_rolling(&prof->contender[i].spec);
-    /* Unless --kv is given or all policies are rolling, N may not exceed the context, so that
-     * default policies that are not rolling are measured, too. */
+    /* Without --kv, N stays within the context if some of the default policies are not rolling, so
+     * that those are measured, too. */
     return rolling && (prof->options->kv || rolling == prof->n_contenders) ? SIZE_MAX : c->context;
 }
 
