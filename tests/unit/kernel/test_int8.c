@@ -11,7 +11,8 @@
 
 enum { MOST_ROWS = 48, PAD_BYTES = 36 }; /* kernels may write up to a multiple of 16 rows */
 
-/* Kernel sets that differ in these kernels. Each matrix is generated once for all sets. */
+/* The sets to test: those with kernels of their own for quantised weights. Each matrix is generated
+ * once for all sets. */
 static struct kernels set[16];
 static size_t sets;
 
@@ -387,7 +388,7 @@ static void test_the_test(void)
     check(memcmp(y, want[0], 16 * sizeof *y) != 0, "zeros are taken for sums");
 }
 
-/* False if a set takes all of these kernels from an earlier set, with which they are tested. */
+/* False if a set takes all kernels for quantised weights from an earlier set, which is tested. */
 static bool is_new(const struct kernels *k)
 {
     EACH_SET(before)
@@ -397,7 +398,7 @@ static bool is_new(const struct kernels *k)
     return true;
 }
 
-/* Lists the sets to test; OpenBLAS has none of these kernels. */
+/* Lists the sets to test; OpenBLAS has no kernels for quantised weights. */
 static void list_sets(void)
 {
     for (size_t i = 0; kernel_sets[i]; i++)

@@ -177,7 +177,7 @@ static void test_panels(const struct kernels *k, enum dtype type, size_t in, boo
     free(x.bytes);
 }
 
-/* Long inputs: kernels multiply a slice of them with several tiles, then the next slice. Slices are
+/* Long inputs: kernels multiply a slab of inputs with several tiles, then the next slab. Slabs are
  * longer with prefetch to L2. */
 static void test_pieces(const struct kernels *k, enum dtype type)
 {
