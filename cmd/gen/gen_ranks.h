@@ -16,10 +16,10 @@ struct launched {
 
 struct launched launched(void);
 
-/* Fails if a variable is not a number or they contradict each other. */
+/* Fails if a launcher variable is not a number, or if rank and size contradict each other. */
 int launched_check(const struct launched *l, struct err *err) MUST_USE;
 
-/* Fails if the variables differ from MPI's rank and size. */
+/* Fails if the launcher's variables contradict MPI's rank and size. */
 int launched_fits(const struct launched *l, int rank, int size, struct err *err) MUST_USE;
 
 /* Call before parsing options: mutes errors of ranks other than 0, since rank 0 prints the same.

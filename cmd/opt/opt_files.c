@@ -74,7 +74,7 @@ void opt_files_input_shape(const char *what, const char *shape)
     add_input(what, false, files.shape_path);
 }
 
-/* Registers a file to which the shell redirected a standard descriptor. */
+/* Registers the regular file, if any, to which the shell redirected a standard descriptor. */
 static void add_standard(int fd, const char *what)
 {
     struct use use = {.what = what, .writes = fd != STDIN_FILENO, .path = what};

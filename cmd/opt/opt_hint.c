@@ -367,7 +367,8 @@ static void explain_foreign(const struct program *program, const struct unknown 
                         row->where);
 }
 
-/* Length of the option with its dash if `word` is a short option with a value ("-n5"); else 0. */
+/* If `word` is a short option with its value attached ("-n5"), the length of the option ("-n");
+ * else 0. */
 static size_t glued_option(const struct program *program, const char *word, size_t len)
 {
     for (size_t n = len; n-- > 2;) {

@@ -152,7 +152,7 @@ static int tell_differences(const struct comparison *c, struct err *err)
     return 0;
 }
 
-/* Prints the rows; columns are members that differ between rows, and the result. */
+/* Prints the result rows. Columns are the fields that differ between rows, and the comparison. */
 static int print(const struct comparison *c, struct err *err)
 {
     static const char *const what[] = {

@@ -23,7 +23,7 @@ static void drafter_id(const struct spec_run *run, size_t bytes, char *text)
         strcpy(text, run->cli->recycle ? "recycle" : "lookup");
 }
 
-/* Acceptance rates differ between greedy decoding and sampling. */
+/* The mode in an acceptance file's name: rates differ between greedy decoding and sampling. */
 static const char *mode(const struct spec_run *run)
 {
     return run->gen.sampling.temp <= 0 ? "greedy" : "sampling";
