@@ -54,8 +54,8 @@ static void test_equations(void)
     expect_T("eq. 9 with batch knee", c, 2);
 }
 
-/* Known results: a first measurement of this project, and BMC paper VIII-A with alpha BW / (2 beta
- * C) = 0.1. */
+/* Known results: those of a probe made for the design of the cost model, and BMC paper VIII-A with
+ * alpha BW / (2 beta C) = 0.1. */
 static void test_published(void)
 {
     struct cost c = {.N = 512,
