@@ -64,7 +64,7 @@ void gen_hint_terminal(const struct gen *gen, const char *what)
                 what);
 }
 
-/* In llama.cpp -b counts tokens, commonly 512 or 2048. */
+/* Warns if -b is larger than plausible here: in llama.cpp it counts tokens, often 512 or 2048. */
 void gen_hint_batch(const struct gen *gen, size_t most)
 {
     enum { PLAUSIBLE = 256 };

@@ -81,7 +81,7 @@ enum {
     KV_SHIFT = 1 << 24,
     BEAMS = 1 << 25,
     BEAM_SETTINGS = 1 << 26,
-    SAMPLED = 1 << 27, /* every request is sampled: --jsonl may override the temperature */
+    SAMPLED = 1 << 27, /* temperature above 0; not with --jsonl, whose requests may set their own */
     CHAT_FORMAT = 1 << 28,
 };
 

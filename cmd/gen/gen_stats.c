@@ -182,7 +182,7 @@ static int put_times(json_t *object, const struct gen *gen, const struct gen_sta
     return put_fields(object, fields, ARRAY_LEN(fields), err);
 }
 
-/* Adds KV cache, memory and logits_hash. */
+/* Adds statistics of KV cache and memory, and the hash of logits. */
 static int put_cache(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
 {
     const struct kv_setup *setup = kv_setup(session_kv(gen->session));
