@@ -76,7 +76,7 @@ void session_begin(struct session *session, size_t seq, size_t length);
 
 /* ---- the batch of the next forward pass ---- */
 
-/* Tokens in the batch, and tokens of one sequence that can still be added. */
+/* Tokens in the batch; and how many more fit, if all are of the same sequence. */
 size_t batch_tokens(const struct session *session);
 size_t batch_space(const struct session *session);
 
