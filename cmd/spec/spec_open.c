@@ -96,7 +96,7 @@ static int autotune(struct spec_run *run, struct err *err)
 {
     struct session *session = run->gen.session;
     struct spec_options *o = &run->options;
-    struct row_times target, draft;
+    struct row_times target, draft = {0};
     struct draft_choice c;
     const size_t window = run->draft ? session_options(run->draft_session)->context : SIZE_MAX;
     const size_t space = size_min(session_options(session)->context, batch_space(session));
@@ -111,8 +111,10 @@ static int autotune(struct spec_run *run, struct err *err)
     }
     if (row_times_measure(&target, session, most + 1, true, err) < 0 ||
         (run->draft &&
-         draft_model_error(row_times_measure(&draft, run->draft_session, most, true, err), err) < 0) ||
-        draft_autotune(&c, &target, run->draft ? &draft : NULL, o->accept,
+         draft_model_error(row_times_measure(&draft, run->draft_session, most, true, err), err) < 0))
+        return -1;
+    draft.parallel = run->draft && run->draft->config.mask_token;
+    if (draft_autotune(&c, &target, run->draft ? &draft : NULL, o->accept,
                        size_min(o->ranks, run->drafter->ranks), o->length.limit, most, err) < 0)
         return -1;
     run->off = c.draft_tokens == 0;

@@ -57,7 +57,8 @@ void draft_begin(struct draft *draft, uint32_t root); /* resets the draft to its
 /* Adds a child of `parent` that fills `shape_node`. Parents must come in ascending order. */
 void draft_add(struct draft *draft, size_t parent, uint32_t token, size_t shape_node);
 
-/* Drafts with a smaller model that has the same tokenizer. `session` is borrowed; it needs a
+/* Drafts with a smaller model that has the same tokenizer; with a parallel draft model (a mask_token
+ * in its configuration) all levels in one pass. `session` is borrowed; it needs a
  * sequence for every slot and passes of batch * nodes tokens. */
 int draft_model_open(struct drafter **drafter, struct session *session, size_t target_vocab,
                      double cost, struct err *err) MUST_USE;
