@@ -48,7 +48,28 @@ static struct model *make_model(size_t vocab, size_t layers, enum dtype type, ui
     return model;
 }
 
-enum kind { PLAIN, MODEL, LOOKUP, OLDEST, RECYCLE };
+enum kind {
+    PLAIN,
+    MODEL,
+    LOOKUP,
+    OLDEST,
+    RECYCLE,
+    SUFFIX,
+    SUFFIX_CORPUS,
+    LOOKUP_MODEL,
+    SUFFIX_MODEL,
+    KINDS
+};
+
+static bool has_model(enum kind kind)
+{
+    return kind == MODEL || kind == LOOKUP_MODEL || kind == SUFFIX_MODEL;
+}
+
+static bool drafts_trees(enum kind kind)
+{
+    return kind != LOOKUP && kind != OLDEST && kind != LOOKUP_MODEL;
+}
 
 struct asked {
     struct gen_request request;
@@ -103,24 +124,53 @@ static int take_result(void *arg, const struct gen_result *result, struct err *e
     return 0;
 }
 
+/* A drafter that needs no draft model; NULL for the others. */
+static int open_first(const struct test_run *run, const struct ids *corpus, struct drafter **drafter,
+                      struct err *err)
+{
+    /* Sequences of the sampling test are too short to repeat two tokens. */
+    const size_t least = run->lengths ? 2 : 1;
+    *drafter = NULL;
+    switch (run->kind) {
+    case PLAIN:
+    case MODEL:
+    case KINDS: return 0;
+    case LOOKUP:
+    case LOOKUP_MODEL: return draft_lookup_open(drafter, 4, least, false, err);
+    case OLDEST: return draft_lookup_open(drafter, 4, least, true, err);
+    case RECYCLE: return draft_recycle_open(drafter, run->target->config.vocab, err);
+    case SUFFIX: /* a pool that is overwritten, or one that holds many short sequences */
+        return draft_suffix_open(drafter, run->batch, run->lengths ? 300 : 1 << 16, NULL, err);
+    case SUFFIX_CORPUS:
+    case SUFFIX_MODEL: return draft_suffix_open(drafter, run->batch, 1 << 14, corpus, err);
+    }
+    return -1;
+}
+
 static int open_drafter(const struct test_run *run, struct session **session, struct session_options s,
                         struct drafter **drafter, struct err *err)
 {
-    *drafter = NULL;
+    struct drafter *first, *model;
+    struct ids corpus = {0};
+    int rc = 0;
+    for (size_t i = 0; i < CONTEXT && rc == 0; i++)
+        rc = ids_add(&corpus, run->prompt[i], err);
+    if (rc == 0)
+        rc = open_first(run, &corpus, &first, err);
+    ids_release(&corpus);
+    if (rc < 0)
+        return -1;
+    *drafter = first;
+    if (!has_model(run->kind))
+        return 0;
     s.split = false;
     s.context = run->draft_context ? run->draft_context : s.context;
     s.chunk = size_min(s.chunk, s.context);
-    switch (run->kind) {
-    case PLAIN: return 0;
-    case LOOKUP:
-    case OLDEST: /* sequences of the sampling test are too short to repeat two tokens */
-        return draft_lookup_open(drafter, 4, run->lengths ? 2 : 1, run->kind == OLDEST, err);
-    case RECYCLE: return draft_recycle_open(drafter, run->target->config.vocab, err);
-    case MODEL: break;
-    }
-    if (session_open(session, run->draft, &s, err) < 0)
+    if (session_open(session, run->draft, &s, err) < 0 ||
+        draft_model_open(&model, *session, run->target->config.vocab, 0.1, err) < 0)
         return -1;
-    return draft_model_open(drafter, *session, run->target->config.vocab, 0.1, err);
+    *drafter = model;
+    return first ? draft_combined_open(drafter, first, model, run->batch, err) : 0;
 }
 
 static int run_all(struct test_run *run, struct err *err)
@@ -210,7 +260,9 @@ static void test_greedy(bool full)
 {
     static const char *const kvs[] = {"iterative", "upfront", "bmc:T=4",
                                       "bmc:r=5",   "reserve", "paged:16"};
-    static const char *const names[] = {"plain", "model", "lookup", "oldest", "recycle"};
+    static const char *const names[] = {"plain",         "model",        "lookup",
+                                        "oldest",        "recycle",      "suffix",
+                                        "suffix corpus", "lookup+model", "suffix+model"};
     static const size_t ks[] = {1, 2, 4, 8, 26}, batches[] = {1, 3, 8};
     struct model *target = make_model(GREEDY_VOCAB, 2, DTYPE_F32, 1),
                  *draft = make_model(GREEDY_VOCAB, 2, DTYPE_BF16, 1);
@@ -225,11 +277,10 @@ static void test_greedy(bool full)
     for (size_t kv = 0; kv < ARRAY_LEN(kvs); kv++)
         for (size_t k = 0; k < ARRAY_LEN(ks); k++)
             for (size_t b = 0; b < ARRAY_LEN(batches); b++)
-                for (enum kind kind = MODEL; kind <= RECYCLE; kind++)
+                for (enum kind kind = MODEL; kind < KINDS; kind++)
                     for (int tree = 0; tree < 2; tree++) {
                         char what[128];
-                        const bool tree_fits = kind == MODEL || kind == RECYCLE;
-                        if ((!full && turn++ % 3) || (tree && !tree_fits))
+                        if ((!full && turn++ % 5) || (tree && !drafts_trees(kind)))
                             continue;
                         struct test_run run = plain;
                         run.draft = draft;
@@ -238,7 +289,7 @@ static void test_greedy(bool full)
                         run.batch = batches[b];
                         run.options = tree ? tree_of(ks[k]) : chain_of(ks[k]);
                         run.split = turn % 2;
-                        run.draft_context = kind == MODEL && turn % 4 == 0 ? 32 : 0;
+                        run.draft_context = has_model(kind) && turn % 4 == 0 ? 32 : 0;
                         snprintf(what, sizeof what, "%s, %s, %s of %zu, batch %zu, window %zu",
                                  names[kind], kvs[kv], tree ? "tree" : "chain", ks[k], batches[b],
                                  run.draft_context);
@@ -504,6 +555,11 @@ static void test_sampling(bool full)
          RIGHT_FULL},
         {"chain of the best successors", RECYCLE, chain_of(3), CUT, NULL, RIGHT_FULL},
         {"lookup", LOOKUP, chain_of(2), WHOLE, NULL, RIGHT},
+        {"suffix chain", SUFFIX, chain_of(2), WHOLE, NULL, RIGHT_FULL},
+        {"suffix tree, every setting", SUFFIX, tree_of(10), ALL_SET, NULL, RIGHT},
+        {"suffix and model", SUFFIX_MODEL, tree_of(10), WHOLE, NULL, RIGHT},
+        {"lookup and model", LOOKUP_MODEL, chain_of(2), WHOLE, NULL, RIGHT_FULL},
+        {"suffix tree, wrong residual", SUFFIX, tree_of(10), WHOLE, wrong_residual, WRONG_FULL},
         {"star, to record acceptance", MODEL, star(), WHOLE, NULL, RIGHT_FULL},
         {"chain, wrong residual", MODEL, chain_of(2), WHOLE, wrong_residual, WRONG},
         {"chain, accepted unseen", MODEL, chain_of(2), ALL_SET, wrong_eager, WRONG_FULL},
