@@ -3,7 +3,7 @@
  * The first drafter proposes for every sequence. Where it finds nothing, or where the second promises
  * more tokens per time, the second proposes instead. The promise follows from the acceptance rate
  * r of a drafter in this sequence: a draft of depth d is expected to give 1 + r + .. + r^d tokens,
- * in the time of a target pass and d passes of the draft model. */
+ * in the time of a target pass and d passes of the draft model, whose chains have the best depth. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum { FIRST, SECOND, DRAFTERS };
 enum { EXPLORE = 16 }; /* every so often the drafter that promises less is used, to measure it again */
 
 #define DECAY 0.9 /* of older drafts in a sequence's rate */
-#define PRIOR 4.0 /* draft tokens that the rate of the whole run counts for in a new sequence */
+#define PRIOR 4.0 /* draft tokens that the run's rate counts for in a new sequence */
 
 /* Draft tokens that were reached by verification, and those accepted. */
 struct tally {
@@ -25,9 +25,10 @@ struct tally {
 
 struct combined_slot {
     struct tally tally[DRAFTERS];
-    size_t n_ids;    /* tokens before the last step: a sequence grows in every step */
-    size_t contests; /* steps in which both could draft */
-    int used;        /* drafter of the current draft */
+    size_t n_ids;            /* tokens before the last step: a sequence grows in every step */
+    size_t choices;          /* steps so far */
+    int used;                /* drafter of the current draft */
+    struct tree_shape shape; /* requested of the second drafter */
 };
 
 struct combined {
@@ -39,11 +40,18 @@ struct combined {
     char name[32];
 };
 
-static double rate(const struct combined *c, const struct combined_slot *slot, int which)
+/* A new sequence begins with the rate of the run. */
+static struct tally tally_of(const struct combined *c, const struct combined_slot *slot, int which)
 {
     const struct tally *run = &c->run[which], *own = &slot->tally[which];
-    const double prior = (run->accepted + 1) / (run->reached + 2);
-    return (own->accepted + PRIOR * prior) / (own->reached + PRIOR);
+    return own->reached > 0 ? *own
+                            : (struct tally){PRIOR, PRIOR * (run->accepted + 1) / (run->reached + 2)};
+}
+
+static double rate(const struct combined *c, const struct combined_slot *slot, int which)
+{
+    const struct tally tally = tally_of(c, slot, which);
+    return tally.accepted / tally.reached;
 }
 
 /* Expected tokens of a draft, its root's included, per time of a target pass. */
@@ -55,18 +63,37 @@ static double promise(double rate, size_t depth, double cost)
     return tokens / (1 + cost * (double)depth);
 }
 
+/* The depth, at most `most`, for which the second drafter promises most; 0: it does not pay. */
+static size_t best_depth(double rate, size_t most, double cost)
+{
+    size_t best = 0;
+    for (size_t d = 1; d <= most; d++)
+        if (promise(rate, d, cost) > promise(rate, best, cost))
+            best = d;
+    return best;
+}
+
+/* Chooses between the first drafter's draft and one of the second, whose shape it sets; without
+ * levels there, no draft is better than one. */
 static int choose(const struct combined *c, struct combined_slot *slot,
                   const struct draft_request *request)
 {
     const struct draft *draft = request->draft;
-    const size_t depth = draft->depth[draft->n - 1];
-    if (depth == 0)
+    const struct tree_shape *shape = request->shape;
+    const bool explore = ++slot->choices % EXPLORE == 0;
+    const double cost = c->part[SECOND]->cost, second = rate(c, slot, SECOND);
+    const size_t found = draft->depth[draft->n - 1];
+    size_t depth = shape->levels - 1;
+    slot->shape = *shape;
+    if (shape->n == shape->levels) {
+        depth = best_depth(second, depth, cost);
+        tree_chain(&slot->shape, explore ? size_max(depth, 1) : depth);
+    }
+    if (found == 0)
         return SECOND;
-    const double first = promise(rate(c, slot, FIRST), depth, c->part[FIRST]->cost),
-                 second =
-                     promise(rate(c, slot, SECOND), request->shape->levels - 1, c->part[SECOND]->cost);
-    const int better = first >= second ? FIRST : SECOND;
-    return ++slot->contests % EXPLORE ? better : DRAFTERS - 1 - better;
+    const int better =
+        promise(rate(c, slot, FIRST), found, 0) >= promise(second, depth, cost) ? FIRST : SECOND;
+    return explore ? DRAFTERS - 1 - better : better;
 }
 
 static int propose(struct drafter *drafter, const struct draft_request *request, size_t n_requests,
@@ -83,7 +110,10 @@ static int propose(struct drafter *drafter, const struct draft_request *request,
         if (slot->used == FIRST)
             continue;
         draft_begin(request[a].draft, request[a].draft->token[0]);
-        c->left[n_left++] = request[a];
+        if (slot->shape.levels == 1)
+            continue;
+        c->left[n_left] = request[a];
+        c->left[n_left++].shape = &slot->shape;
     }
     const int rc = n_left ? second->propose(second, c->left, n_left, err) : 0;
     drafter->prefill_ms = second->prefill_ms;
@@ -119,8 +149,10 @@ static void verified(struct drafter *drafter, size_t slot, const struct draft *d
     if (depth == 0)
         return;
     const double reached = (double)size_min(accepted + 1, depth);
-    struct tally *own = &s->tally[s->used], *run = &c->run[s->used];
-    *own = (struct tally){DECAY * own->reached + reached, DECAY * own->accepted + (double)accepted};
+    const struct tally own = tally_of(c, s, s->used);
+    struct tally *run = &c->run[s->used];
+    s->tally[s->used] =
+        (struct tally){DECAY * own.reached + reached, DECAY * own.accepted + (double)accepted};
     *run = (struct tally){run->reached + reached, run->accepted + (double)accepted};
     for (int i = 0; i < DRAFTERS; i++)
         if (c->part[i]->verified)

@@ -88,7 +88,7 @@ int draft_suffix_open(struct drafter **drafter, size_t slots, size_t pool, const
                       struct err *err) MUST_USE;
 
 /* Combines two drafters: `first`, which drafts at no cost, and `second`, with a draft model. For each
- * sequence the second drafts where the first finds nothing, and where measured acceptance rates
+ * sequence the second drafts where the first finds nothing, or where measured acceptance rates
  * promise more tokens per time. Owns both from the call on: closes them on failure, too. */
 int draft_combined_open(struct drafter **drafter, struct drafter *first, struct drafter *second,
                         size_t slots, struct err *err) MUST_USE;
