@@ -46,6 +46,7 @@ static const struct key {
     {"head_dim", SIZE, AT(head_dim), 1, 1024, NULL, NULL, NULL},
     {"ffn", SIZE, AT(ffn), 1, MAX_WIDTH, NULL, NULL, NULL},
     {"vocab", SIZE, AT(vocab), 1, MAX_VOCAB, NULL, NULL, NULL},
+    {"mask_token", SIZE, AT(mask_token), 0, MAX_VOCAB, NULL, NULL, "0"},
     {"context", SIZE, AT(context), 1, MAX_VOCAB, NULL, NULL, NULL},
     {"norm", CHOICE, AT(norm), 0, 0, norm_names, NULL, NULL},
     {"norm_place", CHOICE, AT(norm_place), 0, 0, place_names, NULL, NULL},
@@ -168,6 +169,9 @@ static int check_rope(const struct config *config, const char *name, struct err 
 /* Checks conditions that concern several keys. */
 static int check_together(const struct config *config, const char *name, struct err *err)
 {
+    if (config->mask_token >= config->vocab)
+        return err_set(err, "%s: mask_token %zu must be below the vocab of %zu", name,
+                       config->mask_token, config->vocab);
     if (config->heads % config->kv_heads)
         return err_set(err, "%s: %zu query heads are not a multiple of %zu KV heads", name,
                        config->heads, config->kv_heads);

@@ -40,6 +40,7 @@ struct config {
     size_t head_dim; /* d */
     size_t ffn;
     size_t vocab;
+    size_t mask_token;      /* of a parallel draft model (PARD): stands for tokens to draft; 0: none */
     size_t context;         /* maximum sequence length in tokens */
     size_t position_offset; /* learned positions: table row = position + offset */
     int norm, norm_place, qk_norm, block, position, activation, mlp, rope_scaling;

@@ -76,14 +76,21 @@ double row_times_at(const struct row_times *t, size_t rows)
     return t->ms[i] + at * (t->ms[i + 1] - t->ms[i]);
 }
 
+/* Time to draft `levels` levels of at most `width` nodes; NULL: drafting is free. */
+static double drafting_ms(const struct row_times *draft, size_t levels, size_t width)
+{
+    if (!draft)
+        return 0;
+    return draft->parallel ? row_times_at(draft, levels) : (double)levels * row_times_at(draft, width);
+}
+
 static void try_chains(struct draft_choice *best, const struct row_times *target,
                        const struct row_times *draft, double accept, size_t most)
 {
     double tokens = 1, power = 1;
     for (size_t k = 1; k <= most; k++) {
         tokens += power *= accept;
-        const double ms =
-            row_times_at(target, k + 1) + (draft ? (double)k * row_times_at(draft, 1) : 0);
+        const double ms = row_times_at(target, k + 1) + drafting_ms(draft, k, 1);
         const double gain = tokens * best->plain_ms / ms;
         if (gain <= best->chain_gain)
             continue;
@@ -103,8 +110,7 @@ static void try_trees(struct draft_choice *best, const struct sequoia *plan,
     for (size_t nodes = 2; nodes < plan->nodes; nodes++)
         for (size_t l = 2; l <= plan->levels; l++) {
             const double tokens = sequoia_tokens(plan, nodes + 1, l);
-            const double ms = row_times_at(target, nodes + 1) +
-                              (draft ? (double)(l - 1) * row_times_at(draft, nodes) : 0);
+            const double ms = row_times_at(target, nodes + 1) + drafting_ms(draft, l - 1, nodes);
             const double gain = tokens * best->plain_ms / ms;
             if (gain <= best->tree_gain)
                 continue;

@@ -14,6 +14,7 @@ struct row_times {
     size_t rows[AUTOTUNE_POINTS];
     double ms[AUTOTUNE_POINTS];
     size_t n;
+    bool parallel; /* of a draft model that drafts all levels in one pass */
 };
 
 /* Times forward passes of 1, 2, 4 .. and `most` tokens per sequence. The session must be empty and

@@ -2,9 +2,11 @@
  * cache are compared with the sequence and the cache is truncated where they differ, so it need not
  * be told which draft tokens were accepted.
  *
+ * A parallel draft model (PARD, An et al., 2025) drafts all levels in one pass: mask tokens follow the
+ * sequence, and the logits of the i-th mask are those of level i + 1, whatever the levels before drew.
+ *
  * Its context may be shorter than the sequence: when it is full, the newer half of the sequence is
  * computed again in one pass. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,10 +16,11 @@
 
 /* The window of a slot's sequence whose KV entries the draft model's cache holds. */
 struct window {
-    size_t seq;          /* KV cache sequence of the draft model */
-    struct ids fed;      /* tokens of the window that have KV entries */
-    size_t start;        /* position of the window in the slot's sequence */
-    size_t logits;       /* index in model_drafter.logits of the level just computed */
+    size_t seq;     /* KV cache sequence of the draft model */
+    struct ids fed; /* tokens of the window that have KV entries */
+    size_t start;   /* position of the window in the slot's sequence */
+    /* Index in model_drafter.logits of the level just computed; with mask tokens, of level 0. */
+    size_t logits;
     uint32_t *ancestors; /* arguments of batch_add_tree() */
     size_t *ancestors_at, *depth;
 };
@@ -27,7 +30,8 @@ struct model_drafter {
     struct session *session;
     struct sampler sampler;
     struct verifier verifier;
-    size_t vocab; /* the smaller vocabulary size of both models: draft tokens are below it */
+    size_t vocab;  /* the smaller vocabulary size of both models: draft tokens are below it */
+    uint32_t mask; /* mask token of a parallel draft model; 0: levels are drafted one by one */
     struct window *window;
     float *logits;   /* [tokens][draft model's vocabulary]: of the last pass */
     size_t *row;     /* [max_rows]: batch indices of tokens whose logits are needed */
@@ -77,58 +81,88 @@ static int check_finite(const struct model_drafter *d, size_t n, struct err *err
     return 0;
 }
 
-/* Adds to the batch, as far as they fit, the tokens of all requests that the draft model's cache
- * lacks. Appends the batch index of each request's last token, once added, to d->row. */
-static int add_history(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
-                       size_t *n_rows, size_t *done, struct err *err)
+/* Mask tokens that follow a sequence: one for each level below the first. */
+static size_t count_masks(const struct model_drafter *d, const struct draft_request *request)
 {
+    return d->mask ? request->shape->levels - 2 : 0;
+}
+
+/* Adds to the batch the tokens of a sequence that the draft model's cache lacks, as far as they fit,
+ * and mask tokens after the last one; sets *n_rows to the rows of the batch whose logits are drafts,
+ * the last one's and the masks', and lists them in `row`. */
+static int add_tokens(struct model_drafter *d, const struct draft_request *request, size_t *row,
+                      size_t *n_rows, struct err *err)
+{
+    struct window *w = &d->window[request->slot];
+    const size_t have = w->start + w->fed.len, left = request->n_ids - have;
+    const size_t masks = count_masks(d, request), space = batch_space(d->session);
+    const bool last = left > 0 && left + masks <= space;
+    const size_t n = last ? left : size_min(space, left - (left > 0 && masks > 0));
+    *n_rows = 0;
+    if (n == 0)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        d->token[i] = draft_id(d, request->ids[have + i]);
+        if (ids_add(&w->fed, request->ids[have + i], err) < 0)
+            return -1;
+    }
+    for (size_t i = 0; last && i < masks; i++)
+        d->token[n + i] = d->mask;
+    const size_t first = batch_add(d->session, w->seq, d->token, n + (last ? masks : 0));
+    for (size_t i = 0; last && i <= masks; i++)
+        row[(*n_rows)++] = first + n - 1 + i;
+    return 0;
+}
+
+/* One pass of the draft model over the requests' missing tokens, as far as they fit; *done counts
+ * rows of logits, *left the requests that need another pass. */
+static int feed_pass(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
+                     size_t *done, size_t *left, struct err *err)
+{
+    struct session *s = d->session;
+    const double start = clock_ms();
+    size_t n_rows = 0, fed = 0;
     for (size_t a = 0; a < n_requests; a++) {
         struct window *w = &d->window[request[a].slot];
-        const size_t have = w->start + w->fed.len;
-        const size_t n = size_min(request[a].n_ids - have, batch_space(d->session));
-        if (n == 0)
-            continue;
-        for (size_t i = 0; i < n; i++) {
-            d->token[i] = draft_id(d, request[a].ids[have + i]);
-            if (ids_add(&w->fed, request[a].ids[have + i], err) < 0)
-                return -1;
+        const size_t before = w->fed.len;
+        size_t n;
+        if (add_tokens(d, &request[a], d->row + n_rows, &n, err) < 0)
+            return -1;
+        if (n > 0) {
+            w->logits = *done + n_rows;
+            (*left)--;
         }
-        const size_t first = batch_add(d->session, w->seq, d->token, n);
-        if (have + n == request[a].n_ids) {
-            w->logits = *done + *n_rows;
-            d->row[(*n_rows)++] = first + n - 1;
-        }
+        n_rows += n;
+        fed += w->fed.len - before;
+    }
+    const bool prefill = fed > 8 * n_requests;
+    if (session_run(s, prefill ? session_options(s)->threads_prefill : session_options(s)->threads,
+                    err) < 0 ||
+        session_logits(s, d->row, n_rows, d->logits + *done * stride(d), err) < 0)
+        return draft_model_error(-1, err);
+    for (size_t a = 0; a < n_requests && d->mask; a++)
+        session_truncate(s, d->window[request[a].slot].seq, d->window[request[a].slot].fed.len);
+    *done += n_rows;
+    if (prefill) {
+        d->drafter.prefill_ms += clock_ms() - start;
+        d->drafter.prefill_tokens += fed;
     }
     return 0;
 }
 
 /* Prefills the draft model's cache with all tokens of the requests; sets d->logits to the logits
- * after the last token of each. */
+ * after the last token of each, and of the mask tokens behind it. */
 static int feed_history(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
                         struct err *err)
 {
-    struct session *s = d->session;
+    size_t done = 0;
     for (size_t a = 0; a < n_requests; a++)
         if (align(d, &request[a], err) < 0)
             return -1;
-    for (size_t done = 0; done < n_requests;) {
-        const double start = clock_ms();
-        size_t n_rows = 0;
-        if (add_history(d, request, n_requests, &n_rows, &done, err) < 0)
+    for (size_t left = n_requests; left > 0;)
+        if (feed_pass(d, request, n_requests, &done, &left, err) < 0)
             return -1;
-        const size_t rows = batch_tokens(s);
-        const bool prefill = rows > 8 * n_requests;
-        if (session_run(s, prefill ? session_options(s)->threads_prefill : session_options(s)->threads,
-                        err) < 0 ||
-            session_logits(s, d->row, n_rows, d->logits + done * stride(d), err) < 0)
-            return draft_model_error(-1, err);
-        done += n_rows;
-        if (prefill) {
-            d->drafter.prefill_ms += clock_ms() - start;
-            d->drafter.prefill_tokens += rows;
-        }
-    }
-    return check_finite(d, n_requests, err);
+    return check_finite(d, done, err);
 }
 
 /* Sets d->history to the tokens of the sequence and of the draft's path from the root to a node. */
@@ -273,6 +307,19 @@ static bool any_has_children(const struct draft_request *request, size_t n_reque
     return false;
 }
 
+/* Adds children to all nodes of a level. With mask tokens the nodes of a level share its logits. */
+static int extend_level(struct model_drafter *d, const struct draft_request *request, size_t level,
+                        struct err *err)
+{
+    const size_t from = level_begin(request->draft, level), to = request->draft->n;
+    const size_t first = d->window[request->slot].logits + (d->mask ? level : 0);
+    for (size_t i = from; i < to && has_children(request, level); i++)
+        if (add_children(d, request, i, d->logits + (first + (d->mask ? 0 : i - from)) * stride(d),
+                         err) < 0)
+            return -1;
+    return 0;
+}
+
 static int propose(struct drafter *drafter, const struct draft_request *request, size_t n_requests,
                    struct err *err)
 {
@@ -282,16 +329,11 @@ static int propose(struct drafter *drafter, const struct draft_request *request,
     if (feed_history(d, request, n_requests, err) < 0)
         return -1;
     for (size_t level = 0; any_has_children(request, n_requests, level); level++) {
-        if (level > 0 && run_level(d, request, n_requests, level, err) < 0)
+        if (level > 0 && !d->mask && run_level(d, request, n_requests, level, err) < 0)
             return -1;
-        for (size_t a = 0; a < n_requests; a++) {
-            struct draft *draft = request[a].draft;
-            const size_t from = level_begin(draft, level), to = draft->n;
-            const float *logits = d->logits + d->window[request[a].slot].logits * stride(d);
-            for (size_t i = from; i < to && has_children(&request[a], level); i++)
-                if (add_children(d, &request[a], i, logits + (i - from) * stride(d), err) < 0)
-                    return -1;
-        }
+        for (size_t a = 0; a < n_requests; a++)
+            if (extend_level(d, &request[a], level, err) < 0)
+                return -1;
     }
     return 0;
 }
@@ -361,9 +403,10 @@ int draft_model_open(struct drafter **out, struct session *session, size_t targe
     struct model_drafter *d = mem_zalloc(1, sizeof *d);
     if (!d)
         return err_set(err, "out of memory");
-    d->drafter = (struct drafter){.name = "model",
+    d->mask = (uint32_t)session_model(session)->config.mask_token;
+    d->drafter = (struct drafter){.name = d->mask ? "parallel" : "model",
                                   .ranks = TREE_RANKS,
-                                  .cost = cost,
+                                  .cost = d->mask ? 0 : cost,
                                   .propose = propose,
                                   .close = close_model,
                                   .session = session};
@@ -376,54 +419,4 @@ int draft_model_open(struct drafter **out, struct session *session, size_t targe
     }
     *out = &d->drafter;
     return 0;
-}
-
-/* Formats a token in quotes, or "no token" for an id outside the vocabulary. */
-static void quote_piece(const struct buf *piece, char text[80])
-{
-    if (piece->len)
-        snprintf(text, 80, "\"%.60s\"", piece->data);
-    else
-        snprintf(text, 80, "no token");
-}
-
-/* Fails unless an id is the same token in both models, and special in both or in neither. */
-static int check_id(const struct model *target, const struct model *draft, uint32_t id, struct buf *a,
-                    struct buf *b, struct err *err)
-{
-    const bool special = tokenizer_is_special(target->tok, id);
-    if (tokenizer_piece_printable(target->tok, id, a, err) < 0 ||
-        tokenizer_piece_printable(draft->tok, id, b, err) < 0)
-        return -1;
-    char target_piece[80], draft_piece[80];
-    quote_piece(a, target_piece);
-    quote_piece(b, draft_piece);
-    if (a->len != b->len || (a->len && memcmp(a->data, b->data, a->len) != 0))
-        return err_set(err,
-                       "the draft model %s has another vocabulary: id %u is %s there and %s in the "
-                       "target; choose a draft made for this model",
-                       draft->path, id, draft_piece, target_piece);
-    if (special != tokenizer_is_special(draft->tok, id))
-        return err_set(err,
-                       "the draft model %s has another vocabulary: id %u, %s, is %s there and "
-                       "%s in the target; choose a draft made for this model, or convert both anew "
-                       "from files that agree",
-                       draft->path, id, target_piece, special ? "an ordinary token" : "a special token",
-                       special ? "a special token" : "an ordinary token");
-    return 0;
-}
-
-int draft_model_check(const struct model *target, const struct model *draft, struct err *err)
-{
-    const size_t n = size_max(tokenizer_vocab(target->tok), tokenizer_vocab(draft->tok));
-    struct buf a = {0}, b = {0};
-    int rc = 0;
-    for (uint32_t id = 0; id < n && rc == 0; id++) {
-        buf_clear(&a);
-        buf_clear(&b);
-        rc = check_id(target, draft, id, &a, &b, err);
-    }
-    buf_release(&a);
-    buf_release(&b);
-    return rc;
 }
