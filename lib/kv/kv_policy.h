@@ -32,9 +32,10 @@ int kv_parse_params(struct kv_spec *spec, const char *text, const char *paramete
                     struct err *err) MUST_USE;
 
 /* kv_growth.c, in this order: one row per growth event (T = N), all at once (T = 1), r by T=, r= or
- * the tuner, blocks of 16 or 32 rows, r = 16 by default, a rolling window with slack. */
-extern const struct kv_growth kv_grow_every_row, kv_grow_once, kv_grow_in_steps, kv_grow_in_blocks,
-    kv_grow_in_segments, kv_grow_window;
+ * the tuner, the same with grow=, blocks of 16 or 32 rows, r = 16 by default, a rolling window with
+ * slack. */
+extern const struct kv_growth kv_grow_every_row, kv_grow_once, kv_grow_in_steps, kv_grow_by_copying,
+    kv_grow_in_blocks, kv_grow_in_segments, kv_grow_window;
 
 /* offload_options.c: parameters ram=, dir= and group=. */
 extern const struct kv_growth kv_growth_offload;
