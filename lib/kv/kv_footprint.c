@@ -3,7 +3,6 @@
 
 #include "kv/kv_rows.h"
 #include "kv/policy/kv_grow.h"
-#include "kv/policy/kv_prepare.h"
 
 static size_t rows_bytes(const struct kv *kv, size_t rows)
 {
@@ -38,7 +37,7 @@ struct kv_footprint kv_footprint(const struct kv *kv, size_t prompt, size_t rows
         .total =
             countable ? size_plus(shared, size_times(width, one - size_min(shared, one))) : SIZE_MAX,
         .transient = kv_grow_transient_bytes(&largest, rows),
-        .ahead = size_times(width, kv_prepare_bytes(&largest, rows)),
+        .ahead = size_times(width, kv_grow_ahead_bytes(&largest, rows)),
     };
 }
 

@@ -26,6 +26,7 @@ unit() { # NAME ARGUMENT..
 @test "rows of caches of few bits" { unit quant_rows; }
 @test "caches of few bits: rounded once, attention over rows as they lie" { unit kv_quant; }
 @test "what caches need, by arithmetic and as opened ones count it" { unit footprint; }
+@test "growth in advance" { unit prepare; }
 @test "attention over shared rows, and over heads of which some are in memory" { unit kv_parts; }
 @test "a cache larger than memory: its rows, its memory, its file" { unit headwise; }
 @test "a ring that fails: what passes is waited for, what stays is said" { unit uring; }

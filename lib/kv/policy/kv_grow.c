@@ -118,6 +118,11 @@ size_t kv_grow_transient_bytes(const struct kv *kv, size_t rows)
            grow_block_bytes(kv, round_up(before, TILE_ROWS));
 }
 
+size_t kv_grow_ahead_bytes(const struct kv *kv, size_t rows)
+{
+    return kv->policy->ensure == kv_grow_ensure ? kv_prepare_bytes(kv, rows) : 0;
+}
+
 /* One growth event: allocates `cap` rows for sequence `to`, in lockstep for all sequences, and
  * copies the first n[m] rows of sequence from + m, in layers where that was not done in advance. */
 static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t *n, struct err *err)

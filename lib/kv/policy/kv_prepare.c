@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/threads.h"
-#include "kv/policy/kv_grow.h"
 #include "kv/policy/kv_grow_blocks.h"
 
 static struct kv_prepare *prepare_of(const struct kv *kv, size_t seq)
@@ -14,8 +13,7 @@ static struct kv_prepare *prepare_of(const struct kv *kv, size_t seq)
 /* Blocks are in whole tiles: a growth step below a tile allocates little, and rarely. */
 static bool is_enabled(const struct kv *kv)
 {
-    return !kv->spec.grow_now && !kv->spec.lockstep && kv->setup.r >= TILE_ROWS &&
-           kv->policy->ensure == kv_grow_ensure;
+    return !kv->spec.grow_now && !kv->spec.lockstep && kv->setup.r >= TILE_ROWS;
 }
 
 /* Rows at the end of a growth step during which the next one is prepared. */
