@@ -173,8 +173,8 @@ static void check_usage(struct spec_cli *o, const struct operands *operands)
     usage_check(&program, given, rules, ARRAY_LEN(rules));
     o->budget_ms = o->budget ? parse_budget(o->budget) : 0;
     if (o->draft && !o->draft[strspn(o->draft, "0123456789")] && !file_exists(o->draft))
-        opt_usage_error(&program, "--draft %s: needs a draft model; -k %s limits draft tokens", o->draft,
-                        o->draft);
+        opt_usage_error(&program, "--draft %s: needs a draft model; -k %s limits draft tokens",
+                        o->draft, o->draft);
     check_draft_fits(o);
     check_policies(o);
     gen_check_usage(&program, g, operands);

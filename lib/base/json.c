@@ -173,7 +173,7 @@ int json_append(const json_t *value, size_t flags, struct buf *out, struct err *
 const char *json_type_name(const json_t *value)
 {
     if (!value)
-        return "nothing";
+        return "missing";
     switch (json_typeof(value)) {
     case JSON_OBJECT: return "an object";
     case JSON_ARRAY: return "an array";

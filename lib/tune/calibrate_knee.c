@@ -25,7 +25,7 @@ static int step_of(struct session *s, const uint32_t *token, size_t rows, bool s
         return -1;
     *ms = clock_ms() - start;
     if (!stay)
-        kv_truncate(session_kv(s), 0, before);
+        session_truncate(s, 0, before);
     return 0;
 }
 

@@ -1,5 +1,6 @@
-/* Drafting with a smaller model, which has its own session. Its cache is compared with the sequence
- * at every step and truncated where they differ, so it need not be told what was accepted.
+/* Drafting with a smaller model, which has its own session. At every step the tokens in its KV
+ * cache are compared with the sequence and the cache is truncated where they differ, so it need not
+ * be told which draft tokens were accepted.
  *
  * Its context may be shorter than the sequence: when it is full, the newer half of the sequence is
  * computed again in one pass. */
@@ -13,10 +14,10 @@
 
 /* The window of a slot's sequence whose KV entries the draft model's cache holds. */
 struct window {
-    size_t seq;          /* cache sequence */
+    size_t seq;          /* KV cache sequence of the draft model */
     struct ids fed;      /* tokens of the window that have KV entries */
     size_t start;        /* position of the window in the slot's sequence */
-    size_t logits;       /* first row in `logits` of the level just computed */
+    size_t logits;       /* index in model_drafter.logits of the level just computed */
     uint32_t *ancestors; /* arguments of batch_add_tree() */
     size_t *ancestors_at, *depth;
 };
@@ -26,13 +27,13 @@ struct model_drafter {
     struct session *session;
     struct sampler sampler;
     struct verifier verifier;
-    size_t vocab; /* ids that both models have: draft tokens are below */
+    size_t vocab; /* the smaller vocabulary size of both models: draft tokens are below it */
     struct window *window;
-    float *logits;   /* [rows][draft model's vocabulary] */
-    size_t *row;     /* [max_rows] */
-    uint32_t *token; /* [max_rows] */
+    float *logits;   /* [tokens][draft model's vocabulary]: of the last pass */
+    size_t *row;     /* [max_rows]: batch indices of tokens whose logits are needed */
+    uint32_t *token; /* [max_rows]: ids to add to the batch */
     size_t max_rows;
-    struct ids history; /* for penalties: the sequence and the path to a node */
+    struct ids history; /* for penalties: tokens of the sequence and of the path to a draft node */
 };
 
 static size_t stride(const struct model_drafter *d) { return session_vocab(d->session); }
@@ -40,8 +41,8 @@ static size_t stride(const struct model_drafter *d) { return session_vocab(d->se
 /* The id to give to the draft model: 0 for ids of the target that the draft model lacks. */
 static uint32_t draft_id(const struct model_drafter *d, uint32_t id) { return id < d->vocab ? id : 0; }
 
-/* Truncates a window where it differs from the sequence; moves it to later tokens if the draft
- * model's context is full. */
+/* Truncates the draft model's KV cache where its tokens differ from the slot's sequence; moves the
+ * window to later tokens if the draft model's context is full. */
 static int align(struct model_drafter *d, const struct draft_request *request, struct err *err)
 {
     struct window *w = &d->window[request->slot];
@@ -76,8 +77,8 @@ static int check_finite(const struct model_drafter *d, size_t n, struct err *err
     return 0;
 }
 
-/* Adds to the batch, as far as it fits, the tokens that the draft model's cache lacks; lists in
- * d->row the rows of the requests' last tokens. */
+/* Adds to the batch, as far as they fit, the tokens of all requests that the draft model's cache
+ * lacks. Appends the batch index of each request's last token, once added, to d->row. */
 static int add_history(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
                        size_t *n_rows, size_t *done, struct err *err)
 {
@@ -101,7 +102,8 @@ static int add_history(struct model_drafter *d, const struct draft_request *requ
     return 0;
 }
 
-/* Completes the KV entries of all requests; sets d->logits to the logits of their last tokens. */
+/* Prefills the draft model's cache with all tokens of the requests; sets d->logits to the logits
+ * after the last token of each. */
 static int feed_history(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
                         struct err *err)
 {
@@ -129,7 +131,7 @@ static int feed_history(struct model_drafter *d, const struct draft_request *req
     return check_finite(d, n_requests, err);
 }
 
-/* Sets d->history to the sequence and the tokens on the path from the root to a node. */
+/* Sets d->history to the tokens of the sequence and of the draft's path from the root to a node. */
 static int make_history(struct model_drafter *d, const struct draft_request *request, size_t node,
                         struct err *err)
 {
@@ -144,7 +146,7 @@ static int make_history(struct model_drafter *d, const struct draft_request *req
     return 0;
 }
 
-/* Stores the distribution that a node's children are drawn from. */
+/* Stores in the draft the distribution q[0..n) that a node's children are drawn from. */
 static int keep_pool(struct draft *draft, size_t node, const struct candidate *q, size_t n,
                      struct err *err)
 {
@@ -158,7 +160,8 @@ static int keep_pool(struct draft *draft, size_t node, const struct candidate *q
     return 0;
 }
 
-/* Adds as many children to a node as the requested shape has there. */
+/* Adds to a draft node as many children as the requested shape has there, chosen by the draft
+ * model's logits after that node. */
 static int add_children(struct model_drafter *d, const struct draft_request *request, size_t node,
                         const float *logits, struct err *err)
 {
@@ -199,7 +202,7 @@ static size_t level_begin(const struct draft *draft, size_t level)
     return i;
 }
 
-/* True if the requested shape has children below a node of the level. */
+/* True if the requested shape gives children to a node of this level of the draft. */
 static bool has_children(const struct draft_request *request, size_t level)
 {
     const struct draft *draft = request->draft;
@@ -242,7 +245,8 @@ static int add_level(struct model_drafter *d, const struct draft_request *reques
     return 0;
 }
 
-/* Computes the logits of a level for all requests whose shape goes on below it. */
+/* Computes the draft model's logits after the nodes of a level, for all requests whose draft gets
+ * another level. */
 static int run_level(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
                      size_t level, struct err *err)
 {
@@ -353,7 +357,7 @@ static int warm_up(struct model_drafter *d, struct err *err)
 int draft_model_open(struct drafter **out, struct session *session, size_t target_vocab, double cost,
                      struct err *err)
 {
-    static const struct sampler_options greedy = {.repeat_penalty = 1}; /* until a request's */
+    static const struct sampler_options greedy = {.repeat_penalty = 1}; /* requests replace it */
     struct model_drafter *d = mem_zalloc(1, sizeof *d);
     if (!d)
         return err_set(err, "out of memory");
@@ -383,7 +387,7 @@ static void quote_piece(const struct buf *piece, char text[80])
         snprintf(text, 80, "no token");
 }
 
-/* Fails if the token of an id differs between the models, or whether it is special. */
+/* Fails unless an id is the same token in both models, and special in both or in neither. */
 static int check_id(const struct model *target, const struct model *draft, uint32_t id, struct buf *a,
                     struct buf *b, struct err *err)
 {

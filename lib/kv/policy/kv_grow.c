@@ -37,9 +37,9 @@ enum { AT_ONCE = 32 };
 struct growth {
     struct kv *kv;
     size_t from, to;
-    const size_t *n; /* [m] rows to copy */
+    const size_t *n; /* [m] rows to copy of sequence from + m */
     size_t rows;     /* rows per head of the new blocks */
-    size_t first;    /* block that fresh[0] replaces */
+    size_t first;    /* index of the block that fresh[0] replaces */
     struct grow_block fresh[AT_ONCE];
     atomic_bool failed;
 };
@@ -53,7 +53,7 @@ static void allocate_block(void *arg, size_t b)
         atomic_store(&g->failed, true);
 }
 
-/* Copies the first n rows of a head of one sequence, and zeroes the rows behind them. */
+/* Copies a sequence's first n rows of one head to a new block, and zeroes the rows behind them. */
 static void copy_head(void *arg, size_t index)
 {
     const struct growth *g = arg;
@@ -68,7 +68,7 @@ static void copy_head(void *arg, size_t index)
     memset(to + n * bytes, 0, (g->rows - n) * bytes);
 }
 
-/* Frees the old blocks; returns their bytes. */
+/* Frees `count` old blocks, puts the new ones in their place, and returns the bytes freed. */
 static size_t replace_blocks(struct kv *kv, const struct growth *g, size_t count)
 {
     size_t freed = 0;
@@ -80,7 +80,8 @@ static size_t replace_blocks(struct kv *kv, const struct growth *g, size_t count
     return freed;
 }
 
-/* Grows `count` blocks from g->first on. False when memory is short: nothing has changed then. */
+/* Replaces `count` blocks from g->first on by larger ones. False, with nothing changed, when memory
+ * is short. */
 static bool grow_blocks(struct kv *kv, struct growth *g, size_t count)
 {
     const size_t bytes = grow_block_bytes(kv, g->rows);
@@ -101,7 +102,7 @@ static bool grow_blocks(struct kv *kv, struct growth *g, size_t count)
     return true;
 }
 
-/* Blocks to replace at a time: some four heads per thread. */
+/* How many blocks to replace at a time: enough that each thread has about four heads to copy. */
 static size_t blocks_at_once(const struct kv *kv)
 {
     const size_t heads = grow_members(kv) * kv->setup.shape.kv_heads;
@@ -138,7 +139,7 @@ static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t 
         if (!grow_blocks(kv, &g, size_min(group, n_blocks(kv) - g.first)))
             return err_set(
                 err,
-                "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -b, or "
+                "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -np, or "
                 "another --kv",
                 cap, bytes);
     kv->stats.allocations++;

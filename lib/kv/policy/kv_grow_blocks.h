@@ -4,11 +4,12 @@
 
 #include "kv/kv_rows.h"
 
-/* K or V of a layer: [sequence][KV head][rows][head_dim]; one sequence, or in lockstep all. */
+/* Memory of one layer's K or V, [sequence][KV head][rows][head_dim]: of one sequence, or in
+ * lockstep of all sequences. */
 struct grow_block {
     char *data;
     size_t rows;  /* allocated per head */
-    bool foreign; /* the caller's memory: kv_attach() */
+    bool foreign; /* memory from kv_attach(), owned by its caller */
 };
 
 /* The next growth event of a sequence, as far as it was done in advance: kv_prepare.h. */
