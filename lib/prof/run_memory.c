@@ -17,7 +17,9 @@ static void choose_part(struct memory_result *r, const struct run *run, const st
 {
     /* need.total includes offloaded entries, since writing them takes time, too */
     const size_t layers = run->config.layers;
-    const size_t fits = most < need.transient ? 0 : (most - need.transient) / size_max(1, size_plus(need.total, need.ahead));
+    const size_t fits = most < need.transient
+                            ? 0
+                            : (most - need.transient) / size_max(1, size_plus(need.total, need.ahead));
     const size_t of_layer = size_plus(size_plus(need.total, need.ahead), need.transient) / layers;
     r->run_batch = size_max(1, size_min(what->batch, fits));
     r->run_layers = fits ? layers : size_min(layers, most / size_max(1, of_layer));
