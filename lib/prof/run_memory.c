@@ -7,7 +7,9 @@ static int open_cache(struct kv **kv, const struct run *run, const struct kv_spe
 {
     const struct config *c = &run->config;
     const struct kv_shape shape = {layers, c->kv_heads, c->head_dim, run->N, run->kv_type};
-    return kv_open(kv, spec, &shape, n_seqs, err);
+    struct kv_spec at_once = *spec;
+    at_once.grow_now = true; /* as under bmc-gen --memory */
+    return kv_open(kv, &at_once, &shape, n_seqs, err);
 }
 
 /* Chooses the part of the case that fits in `most` bytes: all layers of some prompts, or some
