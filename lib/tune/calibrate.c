@@ -97,6 +97,7 @@ static int take_samples(struct calibration *c, const struct calibrate_plan *plan
     if (kv_spec_parse(&spec, "bmc", err) < 0)
         return -1;
     spec.r = r;
+    spec.grow_now = true;
     const double work = work_of(&c->run, c->what, rows), budget_ms = plan->seconds_per_point * 1e3;
     double start = clock_ms(), seconds;
     if (layer_bench_open(&b, &c->run, &spec, rows, err) < 0)
