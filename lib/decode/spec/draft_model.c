@@ -1,5 +1,6 @@
-/* Drafting with a smaller model, which has its own session. Its cache is compared with the sequence
- * at every step and truncated where they differ, so it need not be told what was accepted.
+/* Drafting with a smaller model, which has its own session. At every step the tokens in its KV
+ * cache are compared with the sequence and the cache is truncated where they differ, so it need not
+ * be told which draft tokens were accepted.
  *
  * A parallel draft model (PARD, An et al., 2025) drafts all levels in one pass: mask tokens follow the
  * sequence, and the logits of the i-th mask are those of level i + 1, whatever the levels before drew.
@@ -15,10 +16,10 @@
 
 /* The window of a slot's sequence whose KV entries the draft model's cache holds. */
 struct window {
-    size_t seq;     /* cache sequence */
+    size_t seq;     /* KV cache sequence of the draft model */
     struct ids fed; /* tokens of the window that have KV entries */
     size_t start;   /* position of the window in the slot's sequence */
-    /* First row in `logits`: of the level just computed, or, with mask tokens, of level 0. */
+    /* Index in model_drafter.logits: of the level just computed, or, with mask tokens, of level 0. */
     size_t logits;
     uint32_t *ancestors; /* arguments of batch_add_tree() */
     size_t *ancestors_at, *depth;
@@ -29,14 +30,14 @@ struct model_drafter {
     struct session *session;
     struct sampler sampler;
     struct verifier verifier;
-    size_t vocab;  /* ids that both models have: draft tokens are below */
+    size_t vocab;  /* the smaller vocabulary size of both models: draft tokens are below it */
     uint32_t mask; /* mask token of a parallel draft model; 0: levels are drafted one by one */
     struct window *window;
-    float *logits;   /* [rows][draft model's vocabulary] */
-    size_t *row;     /* [max_rows] */
-    uint32_t *token; /* [max_rows] */
+    float *logits;   /* [tokens][draft model's vocabulary]: of the last pass */
+    size_t *row;     /* [max_rows]: batch indices of tokens whose logits are needed */
+    uint32_t *token; /* [max_rows]: ids to add to the batch */
     size_t max_rows;
-    struct ids history; /* for penalties: the sequence and the path to a node */
+    struct ids history; /* for penalties: tokens of the sequence and of the path to a draft node */
 };
 
 static size_t stride(const struct model_drafter *d) { return session_vocab(d->session); }
@@ -44,8 +45,8 @@ static size_t stride(const struct model_drafter *d) { return session_vocab(d->se
 /* The id to give to the draft model: 0 for ids of the target that the draft model lacks. */
 static uint32_t draft_id(const struct model_drafter *d, uint32_t id) { return id < d->vocab ? id : 0; }
 
-/* Truncates a window where it differs from the sequence; moves it to later tokens if the draft
- * model's context is full. */
+/* Truncates the draft model's KV cache where its tokens differ from the slot's sequence; moves the
+ * window to later tokens if the draft model's context is full. */
 static int align(struct model_drafter *d, const struct draft_request *request, struct err *err)
 {
     struct window *w = &d->window[request->slot];
@@ -149,8 +150,8 @@ static int feed_pass(struct model_drafter *d, const struct draft_request *reques
     return 0;
 }
 
-/* Completes the KV entries of all requests; sets d->logits to the logits of their last tokens and of
- * the mask tokens behind them. */
+/* Prefills the draft model's cache with all tokens of the requests; sets d->logits to the logits
+ * after the last token of each and, with mask tokens, after each of the masks behind it. */
 static int feed_history(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
                         struct err *err)
 {
@@ -164,7 +165,7 @@ static int feed_history(struct model_drafter *d, const struct draft_request *req
     return check_finite(d, done, err);
 }
 
-/* Sets d->history to the sequence and the tokens on the path from the root to a node. */
+/* Sets d->history to the tokens of the sequence and of the draft's path from the root to a node. */
 static int make_history(struct model_drafter *d, const struct draft_request *request, size_t node,
                         struct err *err)
 {
@@ -179,7 +180,7 @@ static int make_history(struct model_drafter *d, const struct draft_request *req
     return 0;
 }
 
-/* Stores the distribution that a node's children are drawn from. */
+/* Stores in the draft the distribution q[0..n) that a node's children are drawn from. */
 static int keep_pool(struct draft *draft, size_t node, const struct candidate *q, size_t n,
                      struct err *err)
 {
@@ -193,7 +194,8 @@ static int keep_pool(struct draft *draft, size_t node, const struct candidate *q
     return 0;
 }
 
-/* Adds as many children to a node as the requested shape has there. */
+/* Adds to a draft node as many children as the requested shape has there, chosen by the draft
+ * model's logits after that node. */
 static int add_children(struct model_drafter *d, const struct draft_request *request, size_t node,
                         const float *logits, struct err *err)
 {
@@ -234,7 +236,7 @@ static size_t level_begin(const struct draft *draft, size_t level)
     return i;
 }
 
-/* True if the requested shape has children below a node of the level. */
+/* True if the requested shape gives children to a node of this level of the draft. */
 static bool has_children(const struct draft_request *request, size_t level)
 {
     const struct draft *draft = request->draft;
@@ -277,7 +279,8 @@ static int add_level(struct model_drafter *d, const struct draft_request *reques
     return 0;
 }
 
-/* Computes the logits of a level for all requests whose shape goes on below it. */
+/* Computes the draft model's logits after the nodes of a level, for all requests whose draft gets
+ * another level. */
 static int run_level(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
                      size_t level, struct err *err)
 {
@@ -396,7 +399,7 @@ static int warm_up(struct model_drafter *d, struct err *err)
 int draft_model_open(struct drafter **out, struct session *session, size_t target_vocab, double cost,
                      struct err *err)
 {
-    static const struct sampler_options greedy = {.repeat_penalty = 1}; /* until a request's */
+    static const struct sampler_options greedy = {.repeat_penalty = 1}; /* requests replace it */
     struct model_drafter *d = mem_zalloc(1, sizeof *d);
     if (!d)
         return err_set(err, "out of memory");

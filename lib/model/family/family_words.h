@@ -13,10 +13,10 @@ struct words {
     size_t n;
 };
 
-/* Splits a text; false if it has too many characters or words. */
+/* Splits a text at blanks; false if it has too many characters or words. */
 bool words_split(struct words *words, const char *text);
 
-/* Reports a syntax error; returns -1. */
+/* Sets the error for a line with invalid syntax; returns -1. */
 int family_bad_line(const struct family_line *line, struct err *err);
 
 #endif
