@@ -33,14 +33,14 @@ const char *const prof_fields[PROF_COMMANDS] = {
                     "least_bytes T r run_layers run_batch run_bytes run_over " COMMON CACHE "error",
     [PROF_INSTANCES] = "batch ranks rank_threads policy n_prompt n_gen tok_s_end_to_end step_ms "
                        "against_first pss_bytes " COMMON "samples error",
-    [PROF_RANKS] = "batch ranks split network depth n_gen compute_ms network_ms step_ms tok_s "
+    [PROF_RANKS] = "batch ranks parallelism network depth n_gen compute_ms network_ms step_ms tok_s "
                    "against_one sent_bytes sent_calls " COMMON CACHE "samples",
     [PROF_ROOF] = "read_gb_s copy_gb_s f32_gflop_s f32_isa bf16_gflop_s bf16_isa int8_gop_s int8_isa "
                   "page_fault_ns threads repeat cpu version commit timestamp",
     [PROF_HEADS] = "tokens sink recent layer head beyond sparse " COMMON,
     [PROF_COMPARE] = "test policy n batch n_prompt n_gen depth shape layers N weight_type kv_type attn "
-                     "isa precision attended alloc lockstep threads seed ranks rank_threads split "
-                     "network figure a b ratio ratio_lo ratio_hi rounds_a rounds_b verdict",
+                     "isa precision attended alloc lockstep threads seed ranks rank_threads "
+                     "parallelism network figure a b ratio ratio_lo ratio_hi rounds_a rounds_b verdict",
 };
 
 size_t prof_known_field(const char *list, const char *names)

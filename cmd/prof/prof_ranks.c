@@ -4,7 +4,7 @@
 #include "prof/prof.h"
 
 #define COLUMNS                                                                                        \
-    "batch ranks split step_ms compute_ms network_ms tok_s against_one sent_bytes sent_calls"
+    "batch ranks parallelism step_ms compute_ms network_ms tok_s against_one sent_bytes sent_calls"
 
 static struct ranks_case read_case(const struct prof_options *o, size_t *batch, size_t *ranks)
 {

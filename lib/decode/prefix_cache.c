@@ -78,8 +78,8 @@ static bool is_long_enough(const struct slot *slot, size_t rows)
     return rows && (rows >= MIN_PREFIX || rows + 1 == slot->n_prompt);
 }
 
-/* Finds the cache sequence with the longest prefix in common with the slot's prompt, computed or
- * still in progress; .common is 0 if none is long enough. */
+/* Finds the cache sequence that shares the longest prefix with the slot's prompt, even one whose
+ * prefill is still in progress; .common is 0 if none is long enough. */
 static struct entry_origin find_origin(const struct loop *loop, const struct slot *slot)
 {
     struct entry_origin best = {0};

@@ -64,9 +64,9 @@ struct forward *session_pass(struct session *session);
 /* Tokens committed to a sequence, including those whose KV entries the cache has evicted. */
 size_t session_length(const struct session *session, size_t seq);
 
-/* Tokens that can still be committed to a sequence; SIZE_MAX if sequences are not bounded. They
- * are, by the context length, except in a rolling cache; and even there if the model has learned
- * positions or options.recompute is set. */
+/* Tokens that can still be committed to a sequence; SIZE_MAX if sequences are not bounded.
+ * Sequences are bounded by the context length, except in a rolling cache; and even there if the
+ * model has learned positions or options.recompute is set. */
 size_t session_remaining(const struct session *session, size_t seq);
 bool session_is_bounded(const struct session *session);
 
@@ -76,7 +76,7 @@ void session_begin(struct session *session, size_t seq, size_t length);
 
 /* ---- the batch of the next forward pass ---- */
 
-/* Tokens in the batch, and tokens of one sequence that can still be added. */
+/* Tokens in the batch; and how many more fit, if all are of the same sequence. */
 size_t batch_tokens(const struct session *session);
 size_t batch_space(const struct session *session);
 

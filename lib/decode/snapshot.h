@@ -46,8 +46,8 @@ size_t snapshot_common(const struct snapshot *snapshot, size_t index, const uint
 bool snapshot_fits(const struct session *session, const struct snapshot *snapshot);
 
 /* How many leading tokens of a snapshot's sequence, at most `tokens`, can be loaded into the
- * session; 0: none. KV entries of a rolling cache need one with the same window, and are loaded all
- * or none. */
+ * session; 0: none. KV entries of a rolling cache are loaded only into a rolling cache with the same
+ * window, and all or none. */
 size_t snapshot_tokens_of_rows(const struct session *session, const struct snapshot *snapshot,
                                size_t index, size_t tokens) MUST_USE;
 

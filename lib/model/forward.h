@@ -71,7 +71,7 @@ int forward_open(struct forward *forward, const struct model *model, const struc
 void forward_close(struct forward *forward);
 
 /* Sets the rotary frequencies of sequence `seq`, which will grow to at most `length` tokens: some
- * RoPE scalings depend on it. Default: the capacity of the cache. */
+ * RoPE scalings depend on it. Without this call `length` is the capacity of the cache. */
 void forward_begin(struct forward *forward, size_t seq, size_t length);
 
 /* True if both sequences have the same rotary frequencies, as sequences that share KV entries

@@ -395,7 +395,7 @@ out:
 
 /* ---- use cases ---- */
 
-/* One policy's rates per round: generated tokens per second, prefill included. */
+/* One policy's rates per round: generated tokens per second of prefill and decoding time. */
 struct case_times {
     size_t batch;
     double tok_s[MAX_REPEAT];

@@ -84,12 +84,20 @@ static const char *old_attended(const json_t *row, const char *rows)
 /* The value of field `key`, with names used by earlier versions replaced by present ones. */
 static json_t *current_value(const char *key, json_t *value)
 {
+    static const struct {
+        const char *key, *old, *now;
+    } old_values[] = {
+        {"attended", "policy", "padded"},
+        {"parallelism", "layers", "pipeline"},
+        {"parallelism", "requests", "data"},
+    };
     enum dtype type;
     const char *text = json_string_value(value);
     if (text && strcmp(key, "weight_type") == 0 && dtype_parse(text, &type))
         return json_string(dtype_name(type));
-    if (text && strcmp(key, "attended") == 0 && strcmp(text, "policy") == 0)
-        return json_string("padded");
+    for (size_t i = 0; text && i < ARRAY_LEN(old_values); i++)
+        if (strcmp(key, old_values[i].key) == 0 && strcmp(text, old_values[i].old) == 0)
+            return json_string(old_values[i].now);
     return json_incref(value);
 }
 
@@ -102,6 +110,11 @@ static int collect_what(struct measured_row *row, struct err *err)
     {
         if (rc == 0 && says_what(row->all, key, value))
             rc = json_put(row->what, key, current_value(key, value), err);
+    }
+    json_t *split = json_object_get(row->what, "split");
+    if (rc == 0 && split) {
+        rc = json_put(row->what, "parallelism", current_value("parallelism", split), err);
+        json_object_del(row->what, "split");
     }
     if (rc == 0 && rows && !json_object_get(row->all, "attended")) {
         json_t *attended = json_string(old_attended(row->all, rows));

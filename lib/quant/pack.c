@@ -27,7 +27,7 @@ INLINE void transpose_block(const size_t word, char *block, size_t words, const 
         memcpy(block + (whole * PACK_OUT + o) * word, rows + o * stride_bytes + whole * word, rest);
 }
 
-/* Calls transpose_block() with a constant word size, so that it is compiled for each. */
+/* Calls transpose_block() with a constant word size: a version is compiled for each size. */
 static void pack_block(size_t word, char *block, size_t words, const char *rows, size_t stride_bytes,
                        size_t n_rows, size_t bytes)
 {

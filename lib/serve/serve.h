@@ -44,7 +44,8 @@ struct serve {
     void *save_arg;
 };
 
-/* A request with prompt `ids` and the run's defaults; options.chat needs an open chat template. */
+/* Returns a request with the run's defaults; it borrows `ids`, the prompt. If `serve` is for chat,
+ * its chat template must be open. */
 struct gen_request serve_request(const struct serve *serve, struct ids *ids);
 
 /* Appends the token ids of a text; `with_template`: with BOS and EOS as the model's tokenizer adds

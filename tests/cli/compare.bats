@@ -126,6 +126,12 @@ compares() {
     assert_equal "$(jq -c '[.rows[] | [.attended, .verdict, has("rows")]]' <<<"$output")" '[["valid","same",false]]'
     compares 0 '' new old
     compares 1 'no measurement in common' old other
+    # "split" in place of "parallelism", with other values.
+    for pair in layers:pipeline requests:data tensor:tensor; do
+        rows old "$(row 1 "split: \"${pair%:*}\", samples: {x_ms: [1, 1, 1, 1]}")"
+        rows new "$(row 1 "parallelism: \"${pair#*:}\", samples: {x_ms: [1, 1, 1, 1]}")"
+        compares 0 '' old new
+    done
     for case in iterative:policy bmc:T=4:valid paged:16:policy; do
         rows old "{n: 5, batch: 1, rows: \"valid\", samples: {\"${case%:*}_ms\": [1, 1, 1, 1]}}"
         rows new "{n: 5, batch: 1, attended: \"${case##*:}\", samples: {\"${case%:*}_ms\": [1, 1, 1, 1]}}"

@@ -149,8 +149,8 @@ static int report(const struct bmc_file *file, const enum bmc_finding *finding, 
     return 0;
 }
 
-/* Verifies canonical tensor hashes and model_id, by which snapshots, profiles and acceptance files
- * identify a model. */
+/* Verifies the hashes of tensor values, which do not depend on the layout in the file, and model_id,
+ * by which snapshots, profiles and acceptance files identify a model. */
 static int check_meaning(const struct bmc_file *file, const char *path, bmc_progress *progress,
                          void *arg, struct err *err)
 {

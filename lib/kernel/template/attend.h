@@ -206,8 +206,8 @@ INLINE void value_block_as(enum dtype type, bool scattered, const struct attend 
 #undef TILE
 }
 
-/* Adds a block's V to the context of a range of queries. If only one of the block's two tiles is
- * scattered, the other one is given a table of entry offsets, too. */
+/* Adds a block's V, weighted by probs, to the attention outputs of a range of queries. If only one
+ * of the block's two tiles is scattered, the other one is given a table of entry offsets, too. */
 INLINE void value_block(enum dtype type, const struct attend *a, size_t block,
                         const struct block_probs *probs, const struct tile *next)
 {

@@ -234,7 +234,7 @@ INLINE void pair_tile(enum dtype type, bool scattered, const struct quant_block 
     }
 }
 
-/* Fills v_pairs with the V entries of a block of positions. */
+/* Interleaves the V entries of adjacent positions of a block into v_pairs. */
 PHASE void pair_block(const struct quant_block *b, size_t block)
 {
     for (size_t t = 0; t < BLOCK_TILES; t++) {

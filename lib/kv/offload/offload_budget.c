@@ -111,8 +111,9 @@ void offload_expect(struct kv *kv, size_t seq, size_t rows, size_t step)
     s->step = size_min(rows, step);
 }
 
-/* Returns the largest expected length of the sequences in flight, or 0 if it is at most `now`. Sets
- * *bytes to the memory that all these sequences need at their expected lengths. */
+/* Returns the largest expected length of the sequences in flight, `seq` included, or 0 if that is at
+ * most `now`, which `seq` needs at once. Sets *bytes to the memory that all these sequences need at
+ * their expected lengths. */
 static size_t expected(const struct kv *kv, size_t seq, size_t now, size_t *bytes)
 {
     size_t most = 0;

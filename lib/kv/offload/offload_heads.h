@@ -118,8 +118,8 @@ int offload_report(struct kv *kv, struct err *err) MUST_USE;
 /* Implements kv_policy.bytes: bytes of a sequence of `rows` rows, offloaded ones included. */
 size_t offload_bytes(const struct kv *kv, size_t rows);
 
-/* Bytes in memory on their way to the file: a strip copied by a fork, or the K and V that a forward
- * pass of `step` rows, if long (kv_rows.h), appends to two layers. */
+/* Bytes in memory on their way to the file. `copying`: the byte range that a fork copies at a time;
+ * else K and V of two layers of a forward pass of `step` rows, or 0 if it is short (kv_rows.h). */
 size_t offload_in_transit(const struct kv *kv, size_t step, bool copying);
 
 /* ---- offload_budget.c ---- */

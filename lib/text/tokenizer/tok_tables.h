@@ -122,10 +122,10 @@ enum tok_list { LIST_NORMALIZER, LIST_PRETOKENIZER, LIST_DECODER, LIST_COUNT };
  * b are strings, the operands in struct tok_step. */
 enum tok_step_kind {
     NORMALIZE_UNICODE,         /* option: enum tok_form */
-    NORMALIZE_PREPEND,         /* prepends a, unless the text is empty */
+    NORMALIZE_PREPEND,         /* prepends `a`, unless the text is empty */
     NORMALIZE_REPLACE,         /* replaces text a by b */
     NORMALIZE_REPLACE_PATTERN, /* replaces matches of pattern a by b */
-    SPLIT_PREFIX,              /* prepends a to pre-tokens without it; option: enum tok_prefix */
+    SPLIT_PREFIX,              /* prepends `a` to pre-tokens without it; option: enum tok_prefix */
     SPLIT_REPLACE,             /* replaces text a by b in every pre-token */
     SPLIT_PATTERN,             /* splits at pattern a; option: enum tok_behavior */
     SPLIT_TEXT,                /* splits at text a; option: enum tok_behavior */

@@ -7,7 +7,7 @@
 enum { OUT = 50, IN = 300, IN_PADDED = 320, MOST_ROWS = 19, TYPES = ARRAY_LEN(quant_refs) + 2 };
 
 /* Matrices of random values, one of every type for `up` and for `gate`. */
-static struct weights {
+static struct gate_case {
     struct mat mat;
     unsigned char bytes[QUANT_MOST_OUT * IN_PADDED * 4 + 4096] __attribute__((aligned(64)));
 } up[TYPES], gate[TYPES];
@@ -22,7 +22,7 @@ static const struct quant_ref *ref_of(enum dtype type)
     return NULL;
 }
 
-static void draw(struct weights *w, enum dtype type)
+static void draw(struct gate_case *w, enum dtype type)
 {
     static struct quant_matrix quant;
     static float value[OUT * IN];
