@@ -185,13 +185,13 @@ static const struct foreign {
      "--spec-draft-n-min",
      NULL, "the draft length adapts; --tree drafts trees (bmc-spec)", NULL},
     {"--spec-type, --spec-stage, --spec-ngram-size-n, --spec-ngram-size-m, --spec-ngram-min-hits, "
-     "-mtp, --multi-token-prediction, --suffix-corpus, --suffix-max-depth, --suffix-pattern-len, "
+     "-mtp, --multi-token-prediction, --suffix-max-depth, --suffix-pattern-len, "
      "--prompt-lookup-num-tokens, -no-mtp, --no-multi-token-prediction, -mtprot, "
      "--mtp-requantize-output-tensor, --spec-ckpt-mode, --recurrent-ckpt-mode, --spec-replace, "
      "--draft-params",
-     NULL, "drafts come from --draft, --lookup or --recycle of bmc-spec", NULL},
-    {"-lcs, --lookup-cache-static, -lcd, --lookup-cache-dynamic", "lookup",
-     "n-grams of the prompt and the output; no cache file is read", "bmc-spec"},
+     NULL, "drafts come from --draft, --lookup, --suffix or --recycle of bmc-spec", NULL},
+    {"--suffix-corpus, -lcs, --lookup-cache-static, -lcd, --lookup-cache-dynamic", "lookup-corpus",
+     "a text file, with --suffix; no cache file is read", "bmc-spec"},
     {"-cd, --ctx-size-draft", "draft-ctx-size", NULL, "bmc-spec"},
     {"--outtype", "type", "auto, f32, bf16, f16, q8_0, q8_channel, q4_1 or q4_0", "bmc-convert"},
     {"--dtype, --torch-dtype, --quantization, --load-in-8bit, --load-in-4bit", "type",

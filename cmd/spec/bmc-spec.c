@@ -24,6 +24,9 @@ static const struct opt opts[] = {
     {OPT_TEXT, "model-draft", "md", "FILE", "the same as --draft", SPEC_AT(draft), 0, 0, NULL, true},
     {OPT_FLAG, "lookup", NULL, NULL, "prompt lookup: draft the tokens that followed an earlier occurrence of the last 4, 3 or 2 tokens", SPEC_AT(lookup), 0, 0, NULL, false},
     {OPT_FLAG, "lookup-oldest", NULL, NULL, "with --lookup, use the first occurrence, not the latest", SPEC_AT(oldest), 0, 0, NULL, false},
+    {OPT_FLAG, "suffix", NULL, NULL, "suffix decoding: draft what most often followed the longest match of the last tokens, in all sequences of the run", SPEC_AT(suffix), 0, 0, NULL, false},
+    {OPT_TOKENS, "suffix-pool", NULL, "N", "with --suffix, tokens of the run that are kept, in up to 32 bytes each (default 256K)", SPEC_AT(pool), 64, 1 << 27, NULL, false},
+    {OPT_TEXT, "lookup-corpus", NULL, "FILE", "with --suffix, also draft from this text, of up to 16 MiB", SPEC_AT(corpus), 0, 0, NULL, true},
     {OPT_FLAG, "recycle", NULL, NULL, "token recycling: draft a tree of the target's most likely successors of each token so far", SPEC_AT(recycle), 0, 0, NULL, false},
     {OPT_TEXT, "draft-max", "k", "N", "draft tokens per sequence and step; 0 is plain decoding; auto adapts the length; a batch stays below --batch-knee in total (default auto)", SPEC_AT(most), 0, 0, "auto", false},
     {OPT_SIZE, "length-start", NULL, "N", "adaptive draft length: first length (default 7)", SPEC_AT(start), 1, 256, NULL, false},
@@ -53,7 +56,7 @@ static const struct opt opts[] = {
 /* clang-format on */
 
 static const char *const usage[] = {
-    "[-m MODEL.bmc] [-d DRAFT.bmc | --lookup | --recycle] -p TEXT [OPTION ...]",
+    "[-m MODEL.bmc] [-d DRAFT.bmc] [--lookup | --suffix | --recycle] -p TEXT [OPTION ...]",
     "[-m MODEL.bmc] [-d DRAFT.bmc] --jsonl [-np N] < REQUESTS > RESULTS",
     "[-m MODEL.bmc] [-d DRAFT.bmc] -p TEXT --samples N [--budget TIME]",
     NULL,
@@ -107,7 +110,7 @@ static void check_draft_fits(const struct spec_cli *o)
             &program,
             "%zu draft tokens do not fit the context of %zu tokens: use fewer, or a larger -c", most,
             (size_t)o->gen.context);
-    if (most && o->draft_context && !o->lookup && !o->recycle && most + WINDOW_REST > o->draft_context)
+    if (most && o->draft_context && spec_uses_model(o) && most + WINDOW_REST > o->draft_context)
         opt_usage_error(&program, "%zu draft tokens do not fit the draft model's window of %zu tokens",
                         most, o->draft_context);
 }
@@ -139,10 +142,19 @@ enum {
     GREEDY = 1 << 10,
     BUDGET = 1 << 11,
     MODEL = 1 << 12,
+    SUFFIX = 1 << 13,
+    SUFFIX_ONLY = 1 << 14, /* options of --suffix */
+    RECORD = 1 << 15,
+    COMBINED = 1 << 16, /* a draft model beside another drafter */
 };
 
 static const struct usage_rule rules[] = {
-    {DRAFT | LOOKUP | RECYCLE, EXCLUSIVE, 0, "--draft, --lookup and --recycle exclude each other"},
+    {LOOKUP | SUFFIX | RECYCLE, EXCLUSIVE, 0, "--lookup, --suffix and --recycle exclude each other"},
+    {RECYCLE, EXCLUDES, DRAFT,
+     "--recycle and --draft exclude each other; --suffix can be combined with a draft model"},
+    {SUFFIX_ONLY, NEEDS, SUFFIX, "--lookup-corpus and --suffix-pool go with --suffix"},
+    {COMBINED, EXCLUDES, RECORD,
+     "--record-acceptance measures a single drafter: give -d, --lookup or --suffix alone"},
     {OLDEST, NEEDS, LOOKUP, "--lookup-oldest goes with --lookup"},
     {TREE, EXCLUDES, LENGTH, "--tree and a draft length (-k) exclude each other"},
     {TREE, EXCLUDES, LOOKUP, "--lookup drafts one token for each position: there is no tree"},
@@ -152,13 +164,13 @@ static const struct usage_rule rules[] = {
      "--samples excludes --jsonl, --ids, --echo, --save-kv and --prompt-cache"},
     {BUDGET, NEEDS, SAMPLES, "--budget goes with --samples"},
     {SAMPLES, EXCLUDES, GREEDY, "--samples with --temp 0 would give the same answer each time"},
-    {MODEL, NEEDS, DRAFT | LOOKUP | RECYCLE,
-     "nothing to draft with: give -d DRAFT.bmc, --lookup or --recycle"},
+    {MODEL, NEEDS, DRAFT | LOOKUP | SUFFIX | RECYCLE,
+     "nothing to draft with: give -d DRAFT.bmc, --lookup, --suffix or --recycle"},
 };
 
 static void check_usage(struct spec_cli *o, const struct operands *operands)
 {
-    enum { MAX_NODES = TREE_NODES - 1 };
+    enum { MAX_NODES = TREE_NODES - 1, DEFAULT_POOL = 256 << 10 };
     const struct gen_options *g = &o->gen;
     o->k = count_or_auto("draft-max", o->most, 0, MAX_NODES, &o->k_auto);
     if (o->tree)
@@ -169,12 +181,15 @@ static void check_usage(struct spec_cli *o, const struct operands *operands)
         (o->tree_nodes ? TREE_SIZE : 0) | (o->batch_knee ? BATCH_KNEE : 0) |
         (o->samples ? SAMPLES : 0) |
         (g->jsonl || g->ids || g->echo || g->save_kv || g->prompt_cache ? NOT_WITH_SAMPLES : 0) |
-        (g->sampling.temp <= 0 ? GREEDY : 0) | (o->budget ? BUDGET : 0) | (g->model ? MODEL : 0);
+        (o->suffix ? SUFFIX : 0) | (o->corpus || o->pool ? SUFFIX_ONLY : 0) | (o->record ? RECORD : 0) |
+        (o->draft && (o->lookup || o->suffix) ? COMBINED : 0) | (g->sampling.temp <= 0 ? GREEDY : 0) |
+        (o->budget ? BUDGET : 0) | (g->model ? MODEL : 0);
     usage_check(&program, given, rules, ARRAY_LEN(rules));
     o->budget_ms = o->budget ? parse_budget(o->budget) : 0;
     if (o->draft && !o->draft[strspn(o->draft, "0123456789")] && !file_exists(o->draft))
         opt_usage_error(&program, "--draft %s: needs a draft model; -k %s limits draft tokens",
                         o->draft, o->draft);
+    o->pool = o->pool ? o->pool : DEFAULT_POOL;
     check_draft_fits(o);
     check_policies(o);
     gen_check_usage(&program, g, operands);

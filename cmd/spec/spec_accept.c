@@ -20,7 +20,7 @@ static void drafter_id(const struct spec_run *run, size_t bytes, char *text)
     if (run->draft)
         hash_hex(&run->draft->file.model_id, bytes, text);
     else
-        strcpy(text, run->cli->recycle ? "recycle" : "lookup");
+        strcpy(text, run->cli->recycle ? "recycle" : run->cli->suffix ? "suffix" : "lookup");
 }
 
 /* The mode in an acceptance file's name: rates differ between greedy decoding and sampling. */

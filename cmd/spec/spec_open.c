@@ -6,11 +6,16 @@
 #include "cli.h"
 #include "spec/speccmd.h"
 
+bool spec_uses_model(const struct spec_cli *o)
+{
+    return o->draft || !(o->lookup || o->suffix || o->recycle);
+}
+
 int spec_open_draft(struct spec_run *run, struct err *err)
 {
     const struct spec_cli *o = run->cli;
     char path[16384];
-    if (o->lookup || o->recycle)
+    if (!spec_uses_model(o))
         return 0;
     if (!o->draft && cli_default_model("grimm-draft", "-d", path, sizeof path, err) < 0)
         return -1;
@@ -77,18 +82,49 @@ static int open_draft_session(struct spec_run *run, struct err *err)
     return draft_model_error(session_open(&run->draft_session, run->draft, &s, err), err);
 }
 
-static int open_drafter(struct spec_run *run, struct err *err)
+static int open_suffix(const struct spec_run *run, struct drafter **drafter, struct err *err)
 {
     const struct spec_cli *o = run->cli;
+    struct ids corpus = {0};
+    int rc = o->corpus ? spec_read_corpus(run->gen.model, o->corpus, &corpus, err) : 0;
+    if (rc == 0)
+        rc =
+            draft_suffix_open(drafter, session_options(run->gen.session)->batch, o->pool, &corpus, err);
+    ids_release(&corpus);
+    return rc;
+}
+
+static int open_model_drafter(struct spec_run *run, struct drafter **drafter, struct err *err)
+{
     const struct model *target = run->gen.model;
-    if (o->lookup)
-        return draft_lookup_open(&run->drafter, 4, 2, o->oldest, err);
-    if (o->recycle)
-        return draft_recycle_open(&run->drafter, target->config.vocab, err);
     if (open_draft_session(run, err) < 0)
         return -1;
     const double cost = (double)model_step_bytes(run->draft) / (double)model_step_bytes(target);
-    return draft_model_open(&run->drafter, run->draft_session, target->config.vocab, cost, err);
+    return draft_model_open(drafter, run->draft_session, target->config.vocab, cost, err);
+}
+
+static int open_drafter(struct spec_run *run, struct err *err)
+{
+    const struct spec_cli *o = run->cli;
+    struct drafter **drafter = &run->drafter, *model = NULL;
+    int rc = 0;
+    if (o->lookup)
+        rc = draft_lookup_open(drafter, 4, 2, o->oldest, err);
+    else if (o->suffix)
+        rc = open_suffix(run, drafter, err);
+    else if (o->recycle)
+        rc = draft_recycle_open(drafter, run->gen.model->config.vocab, err);
+    if (rc < 0 || !spec_uses_model(o))
+        return rc;
+    if (open_model_drafter(run, &model, err) < 0)
+        return -1;
+    if (!*drafter) {
+        *drafter = model;
+        return 0;
+    }
+    struct drafter *first = *drafter;
+    *drafter = NULL; /* the combined drafter owns it */
+    return draft_combined_open(drafter, first, model, session_options(run->gen.session)->batch, err);
 }
 
 /* --tree auto: times forward passes, chooses chain, tree or no drafting, and prints the reason. */

@@ -17,7 +17,9 @@ enum { AUTO_TREE = 48 };
 struct spec_cli {
     struct gen_options gen; /* first, since shared rows of the option table refer to it */
     const char *draft;
-    bool lookup, oldest, recycle;
+    bool lookup, oldest, suffix, recycle;
+    const char *corpus;
+    size_t pool;
     const char *most, *tree;
     size_t start, step, modulus, limit;
     size_t batch_knee;
@@ -49,6 +51,13 @@ struct spec_run {
 };
 
 extern const struct gen_hooks spec_hooks;
+
+/* True if a draft model is used: unless there is another drafter, or if one is given beside it. */
+bool spec_uses_model(const struct spec_cli *o);
+
+/* Appends the tokens of a text file. */
+int spec_read_corpus(const struct model *model, const char *path, struct ids *ids,
+                     struct err *err) MUST_USE;
 
 /* Opens the draft model; fails unless its vocabulary equals the target model's. */
 int spec_open_draft(struct spec_run *run, struct err *err) MUST_USE;

@@ -83,13 +83,14 @@ ways() { # KV
     echo "# BMC_SEED=$BMC_SEED" >&3
     local turn=0 ran=0 k drafter name kv batch threads way
     for k in 1 2 4 8 26; do
-        for drafter in "-d DRAFT -k $k" "-d DRAFT --tree $k" "--lookup -k $k" "--lookup --lookup-oldest -k $k" "--recycle --tree $k" "--recycle -k $k"; do
+        for drafter in "-d DRAFT -k $k" "-d DRAFT --tree $k" "--lookup -k $k" "--lookup --lookup-oldest -k $k" "--recycle --tree $k" "--recycle -k $k" \
+            "--suffix -k $k" "--suffix --tree $k" "--suffix -d DRAFT --tree $k" "--lookup -d DRAFT -k $k"; do
             for name in grimm andersen; do
                 for kv in "${kvs[@]}"; do
                     for batch in 1 3 8; do
                         for threads in 1 2; do
                             # An odd stride that divides none of the sizes above: the subset has every value of each.
-                            chosen 131 || continue
+                            chosen 197 || continue
                             way=$(ways "$kv" | cut -d ' ' -f $((turn / 2 % $(ways "$kv" | wc -w) + 1)))
                             ran=$((ran + 1))
                             # shellcheck disable=SC2046,SC2086 # words
@@ -112,10 +113,10 @@ ways() { # KV
         requests $name "$end"
         # They end within steps, at different lengths.
         jq -se 'map(select(.[2] == "eos") | .[1] | length) | length >= 3 and (unique | length >= 2)' $name.want >/dev/null || fail "$(cat $name.want)"
-        for drafter in "-d DRAFT -k 8" "-d DRAFT --tree 26" "--lookup -k 4" "--recycle --tree 8"; do
+        for drafter in "-d DRAFT -k 8" "-d DRAFT --tree 26" "--lookup -k 4" "--recycle --tree 8" "--suffix -k 8" "--suffix -d DRAFT -k 4"; do
             for kv in "${kvs[@]}"; do
                 for batch in 1 3 8; do
-                    chosen 19 || continue
+                    chosen 23 || continue
                     ran=$((ran + 1))
                     way=$(ways "$kv" | cut -d ' ' -f $((turn / 2 % $(ways "$kv" | wc -w) + 1)))
                     # shellcheck disable=SC2086 # words
@@ -151,7 +152,7 @@ ways() { # KV
         prompt=$(cut -d ' ' -f "1-$rows" <<<"$ids")
         for n in -1 0 1 2; do
             bmc-gen -q -m "$(model grimm)" -c 64 --prompt-ids "$prompt" --ids -n $n >want 2>/dev/null
-            for drafter in "-d $(draft grimm) -k 8" "-d $(draft grimm) --tree 8" "--lookup" "--recycle"; do
+            for drafter in "-d $(draft grimm) -k 8" "-d $(draft grimm) --tree 8" "--lookup" "--recycle" "--suffix"; do
                 # shellcheck disable=SC2086 # words
                 ok_cut bmc-spec -q -m "$(model grimm)" -c 64 --prompt-ids "$prompt" --ids -n $n --always $drafter
                 assert_output "$(cat want)"
@@ -164,7 +165,7 @@ ways() { # KV
     local c way
     for c in 1 2 3 5 10; do
         bmc-gen -q -m "$(model grimm)" -c $c --prompt-ids 675 --ids >want 2>/dev/null
-        for way in "-d $(draft grimm)" "-d $(draft grimm) --tree auto" "--lookup" "--recycle" "--recycle --tree auto"; do
+        for way in "-d $(draft grimm)" "-d $(draft grimm) --tree auto" "--lookup" "--recycle" "--recycle --tree auto" "--suffix --tree auto" "--suffix -d $(draft grimm)"; do
             # shellcheck disable=SC2086 # words
             ok_cut bmc-spec -q -m "$(model grimm)" -c $c --prompt-ids 675 --ids --always $way
             assert_output "$(cat want)"
@@ -252,6 +253,56 @@ ways() { # KV
     jq -e '.tokens_per_step > 2' stats.json >/dev/null || fail "$(cat stats.json)"
 }
 
+@test "combined drafters use both, and accept more than each alone" {
+    local way accepted=()
+    for way in --suffix "-d $(draft grimm)" "--suffix -d $(draft grimm)"; do
+        # shellcheck disable=SC2086 # words
+        ok bmc-spec -q -m "$(model grimm)" $way -p "The king said" -n 300 -k 8 --always --ignore-eos --stats stats.json
+        accepted+=("$(jq .tokens_per_step stats.json)")
+    done
+    assert_equal "$(jq -r .drafter stats.json)" suffix+model
+    echo "# tokens per step: suffix ${accepted[0]}, model ${accepted[1]}, both ${accepted[2]}" >&3
+    jq -ne --argjson x "[$(IFS=,; echo "${accepted[*]}")]" '$x[2] > $x[0] and $x[2] > $x[1]'
+}
+
+@test "suffix decoding learns from finished requests, from those of the batch and from a corpus" {
+    local batch
+    bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 60 >text
+    printf '{"prompt":"Once upon a time","n":60}\n' >once
+    cat once once once once >four
+    ok bmc-spec -q -m "$(model grimm)" --suffix -k 8 --always --jsonl -f once --stats alone.json
+    # The first request learns nothing from the others, each later one is predicted by those before.
+    for batch in 1 2; do
+        ok bmc-spec -q -m "$(model grimm)" --suffix -k 8 --always --jsonl -f four -np $batch --stats stats.json
+        assert_equal "$(jq -sc 'map(.ids) | unique | length' <<<"$output")" 1
+        jq -e --slurpfile alone alone.json '.tokens_per_step > 1.5 * $alone[0].tokens_per_step' stats.json || fail "$(cat alone.json stats.json)"
+    done
+    # A pool of a few blocks forgets the requests before.
+    ok bmc-spec -q -m "$(model grimm)" --suffix -k 8 --always --jsonl -f four -np 1 --suffix-pool 64 --stats small.json
+    jq -e --slurpfile alone alone.json '.tokens_per_step < 1.5 * $alone[0].tokens_per_step' small.json || fail "$(cat small.json)"
+    # With its own text as corpus nearly all draft tokens are accepted.
+    ok bmc-spec -q -m "$(model grimm)" --suffix --lookup-corpus text -k 8 --always --jsonl -f once --stats corpus.json
+    jq -e '.tokens_per_step > 4' corpus.json || fail "$(cat corpus.json)"
+}
+
+@test "--lookup-corpus: files that are no text" {
+    local args=(-q -m "$(model grimm)" --suffix -p "The king" -n 2)
+    : >empty
+    printf 'a\0b' >binary
+    printf 'The \xff king' >latin
+    truncate -s $((16 * 1024 * 1024 + 1)) large
+    mkdir folder
+    printf '\n' >line
+    expect_error 1 'empty: is empty; --lookup-corpus needs a text file' bmc-spec "${args[@]}" --lookup-corpus empty
+    expect_error 1 'binary: is not text: byte 2 is 0' bmc-spec "${args[@]}" --lookup-corpus binary
+    expect_error 1 'latin: .*UTF-8' bmc-spec "${args[@]}" --lookup-corpus latin
+    expect_error 1 'large: has 16777217 bytes; --lookup-corpus takes up to 16 MiB' bmc-spec "${args[@]}" --lookup-corpus large
+    expect_error 1 'folder' bmc-spec "${args[@]}" --lookup-corpus folder
+    expect_error 1 'nowhere' bmc-spec "${args[@]}" --lookup-corpus nowhere
+    ok bmc-spec "${args[@]}" --lookup-corpus line
+    assert_output "$(bmc-gen -q -m "$(model grimm)" -p "The king" -n 2)"
+}
+
 @test "draft tokens never cause a reallocation of the cache" {
     for kv in bmc:r=16 bmc:T=4; do
         ok bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 150 --kv $kv --stats plain.json
@@ -306,7 +357,7 @@ ways() { # KV
     local way first whole turn=0 kv
     ok bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 60 --ids --stats whole.json
     whole=$output
-    for way in "-d $(draft grimm) -k 5" "-d $(draft grimm) --tree 12" --lookup --recycle; do
+    for way in "-d $(draft grimm) -k 5" "-d $(draft grimm) --tree 12" --lookup --recycle "--suffix -d $(draft grimm)"; do
         for first in bmc-gen "bmc-spec --always $way"; do
             # shellcheck disable=SC2086 # words
             {
@@ -404,7 +455,13 @@ ways() { # KV
     expect_error 2 'nothing to draft with' bmc-spec -m "$g" -p x
     expect_error 1 'draft model: .*nowhere' bmc-spec -m "$g" -d nowhere.bmc -p x
     expect_error 2 'one tensor' bmc-spec -m "$g" -d "$d" -p x --kv paged --ragged pad
-    expect_error 2 'exclude' bmc-spec -m "$g" -d "$d" --lookup -p x
+    expect_error 2 'exclude each other' bmc-spec -m "$g" --suffix --lookup -p x
+    expect_error 2 'exclude each other' bmc-spec -m "$g" -d "$d" --recycle -p x
+    expect_error 2 'no tree' bmc-spec -m "$g" -d "$d" --lookup --tree 4 -p x
+    expect_error 2 'a single drafter' bmc-spec -m "$g" -d "$d" --suffix --record-acceptance -p x
+    expect_error 2 'go with --suffix' bmc-spec -m "$g" --lookup --lookup-corpus in -p x
+    expect_error 2 'go with --suffix' bmc-spec -m "$g" -d "$d" --suffix-pool 1K -p x
+    expect_error 2 'suffix-pool.*64 to' bmc-spec -m "$g" --suffix --suffix-pool 63 -p x
     expect_error 2 'draft-max.*0 to 256' bmc-spec -m "$g" -d "$d" -p x -k 1000
     expect_error 2 'draft-max.*"many"' bmc-spec -m "$g" -d "$d" -p x -k many
     expect_error 2 'tree.*1 to 256' bmc-spec -m "$g" -d "$d" -p x --tree 0
@@ -458,4 +515,11 @@ ways() { # KV
     [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]]
     [ "${BASH_REMATCH[1]}" -ge 1000 ]
     assert_line --regexp 'tree of sampled children: chi-square 0\.'
+}
+
+@test "unit tests: suffix index, suffix drafts, combined drafters" {
+    run "$BMC_BUILD/tests/test_suffix" "$FIXTURES"
+    assert_success
+    [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]]
+    [ "${BASH_REMATCH[1]}" -ge 1000 ]
 }

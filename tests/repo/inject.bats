@@ -151,6 +151,12 @@ speculate() { # ARGUMENT..
     inject -- bmc-spec -m "$(model llama-2-like)" --lookup -t 1 -p "The king and the king" -n 6 -q --save-kv s.kv
 }
 
+@test "bmc-spec: suffix decoding, with a corpus and a draft model" {
+    echo "The king and the queen" >"$BATS_FILE_TMPDIR/corpus"
+    inject -- bmc-spec -m "$(model llama-2-like)" --suffix --lookup-corpus "$BATS_FILE_TMPDIR/corpus" --suffix-pool 1K -t 1 -p "The king and the king" -n 4 -q
+    speculate --suffix -n 4 -k 2
+}
+
 @test "bmc-convert: folders" {
     inject -- bmc-convert "$(folder llama-2-like)" -o m.bmc --type bf16
     inject -- bmc-convert "$(folder llama-3-like)" -o m.bmc

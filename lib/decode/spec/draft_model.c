@@ -19,7 +19,7 @@ struct window {
     size_t seq;     /* KV cache sequence of the draft model */
     struct ids fed; /* tokens of the window that have KV entries */
     size_t start;   /* position of the window in the slot's sequence */
-    /* Index in model_drafter.logits: of the level just computed, or, with mask tokens, of level 0. */
+    /* Index in model_drafter.logits of the level just computed; with mask tokens, of level 0. */
     size_t logits;
     uint32_t *ancestors; /* arguments of batch_add_tree() */
     size_t *ancestors_at, *depth;
@@ -151,7 +151,7 @@ static int feed_pass(struct model_drafter *d, const struct draft_request *reques
 }
 
 /* Prefills the draft model's cache with all tokens of the requests; sets d->logits to the logits
- * after the last token of each and, with mask tokens, after each of the masks behind it. */
+ * after the last token of each, and of the mask tokens behind it. */
 static int feed_history(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
                         struct err *err)
 {

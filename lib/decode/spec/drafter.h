@@ -43,6 +43,11 @@ struct drafter {
                    struct err *err);
     /* Learns from the target's logits[n][vocab], one vector per node of the draft; may be NULL. */
     void (*observe)(struct drafter *drafter, const struct draft *draft, const float *logits);
+    /* Called for every sequence before each step, also without drafting: ids[0..n_ids) are its prompt
+     * and generated tokens. May be NULL. */
+    void (*learn)(struct drafter *drafter, size_t slot, const uint32_t *ids, size_t n_ids);
+    /* Called after verification with the number of accepted draft tokens; may be NULL. */
+    void (*verified)(struct drafter *drafter, size_t slot, const struct draft *draft, size_t accepted);
     void (*close)(struct drafter *drafter);
     /* The draft model's session, or NULL. Its sequence i belongs to slot i; the generation loop may
      * clear it. */
@@ -77,6 +82,19 @@ int draft_model_check(const struct model *target, const struct model *draft, str
  * the oldest. */
 int draft_lookup_open(struct drafter **drafter, size_t max_n, size_t min_n, bool oldest,
                       struct err *err) MUST_USE;
+
+/* Suffix decoding (Oliaro et al., 2024): drafts what followed earlier occurrences of the last tokens,
+ * in all sequences of the run, of which the last `pool` tokens are kept, and in the corpus. The corpus
+ * may be NULL, and is copied. Slots of requests are below `slots`; pool and corpus have at most 2^27
+ * tokens. */
+int draft_suffix_open(struct drafter **drafter, size_t slots, size_t pool, const struct ids *corpus,
+                      struct err *err) MUST_USE;
+
+/* Combines two drafters: `first`, which drafts at no cost, and `second`, with a draft model. For each
+ * sequence the second drafts where the first finds nothing, or where measured acceptance rates
+ * promise more tokens per time. Owns both from the call on: closes them on failure, too. */
+int draft_combined_open(struct drafter **drafter, struct drafter *first, struct drafter *second,
+                        size_t slots, struct err *err) MUST_USE;
 
 /* Token recycling (Luo et al., 2024): drafts, after each token, those that the target predicted as
  * most likely when it last processed the same token. */

@@ -81,6 +81,8 @@ static int draft_all(struct spec *spec, struct loop *loop, size_t allowed, struc
             (struct draws){slot->request->seed, slot->request->stream, (uint32_t)slot->ids->len, 0};
         choose_shape(spec, loop, slot, allowed, &seq->shape);
         draft_begin(&seq->draft, slot->ids->id[slot->ids->len - 1]);
+        if (spec->drafter->learn)
+            spec->drafter->learn(spec->drafter, i, slot->ids->id, slot->ids->len);
         if (seq->shape.n > 1)
             spec->request[n++] = (struct draft_request){.slot = i,
                                                         .ids = slot->ids->id,
@@ -229,6 +231,8 @@ static int accept_all(struct spec *spec, struct loop *loop, struct outcome *out,
             continue;
         if (accept_slot(spec, loop, &loop->slot[i], seq, err) < 0)
             return -1;
+        if (spec->drafter->verified)
+            spec->drafter->verified(spec->drafter, i, &seq->draft, seq->n_path - 1);
         out->busy++;
         out->drafted = size_max(out->drafted, seq->draft.n - 1);
         out->offered = size_max(out->offered, seq->draft.depth[seq->draft.n - 1]);

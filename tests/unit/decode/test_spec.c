@@ -7,190 +7,11 @@
 
 #include "base/mem.h"
 #include "base/threads.h"
+#include "tests/unit/decode/spec_run.h"
 #include "tests/unit/check.h"
 #include "decode/generate.h"
 #include "decode/strategy/spec.h"
-#include "text/import/tok_build.h"
 #include "tests/unit/rules.h"
-
-/* ---- models ---- */
-
-enum { VOCAB = 8, GREEDY_VOCAB = 48, CONTEXT = 64 };
-
-static struct model *make_model(size_t vocab, size_t layers, enum dtype type, uint64_t seed)
-{
-    const struct config config = {.layers = layers,
-                                  .hidden = 32,
-                                  .embed = 32,
-                                  .heads = 2,
-                                  .kv_heads = 1,
-                                  .head_dim = 16, /* one register of the widest kernel set */
-                                  .ffn = 48,
-                                  .vocab = vocab,
-                                  .context = CONTEXT,
-                                  .norm = NORM_RMS,
-                                  .position = POSITION_ROPE,
-                                  .activation = ACT_SILU,
-                                  .mlp = MLP_GATED,
-                                  .final_norm = true,
-                                  .norm_eps = 1e-5,
-                                  .rope_theta = 1e4,
-                                  .tied_head = false};
-    static struct buf blob; /* shared by all models, never released */
-    struct model *model;
-    struct err err;
-    if (model_synthesize(&model, &config, "a test", type, seed, &err) < 0 ||
-        (!blob.len && tokenizer_build_bytes(256, &blob, &err) < 0) ||
-        tokenizer_open(&model->tok, blob.data, blob.len, &err) < 0) {
-        printf("not ok - %s\n", err.text);
-        exit(1);
-    }
-    return model;
-}
-
-enum drafter_kind { PLAIN, MODEL, LOOKUP, OLDEST, RECYCLE };
-
-struct asked {
-    struct gen_request request;
-    struct ids ids;
-};
-
-/* A run over copies of one prompt, or over prompts of several lengths. */
-struct test_run {
-    const struct model *target, *draft;
-    enum drafter_kind kind;
-    const char *kv;
-    size_t batch, n, requests, draft_context;
-    size_t context; /* 0: CONTEXT */
-    bool lengths;   /* request i has a longer, different prompt than i - 1 */
-    struct spec_options options;
-    struct sampler_options sampling;
-    bool split;
-    /* Out. */
-    uint32_t *ids; /* [requests][n] */
-    size_t *n_ids;
-    size_t next;
-    struct spec_stats stats;
-    uint32_t prompt[CONTEXT];
-    struct asked *asked; /* [requests] */
-};
-
-static int next_request(void *arg, bool wait, const struct gen_request **request, struct err *err)
-{
-    struct test_run *run = arg;
-    (void)wait;
-    if (run->next == run->requests)
-        return GEN_END;
-    const size_t i = run->next++, n_prompt = run->lengths ? 3 + 5 * i % 11 : 3;
-    struct asked *asked = &run->asked[i];
-    for (size_t p = 0; p < n_prompt; p++)
-        if (ids_add(&asked->ids, run->prompt[(run->lengths ? i : 0) + p], err) < 0)
-            return -1;
-    asked->request =
-        (struct gen_request){.line = i, .stream = i, .seed = 77, .ids = &asked->ids, .n = run->n};
-    *request = &asked->request;
-    return GEN_REQUEST;
-}
-
-static int take_result(void *arg, const struct gen_result *result, struct err *err)
-{
-    struct test_run *run = arg;
-    const size_t i = result->request->line;
-    if (result->finish == FINISHED_ERROR)
-        return err_set(err, "%s", result->error);
-    memcpy(run->ids + i * run->n, result->ids, result->n_ids * sizeof *result->ids);
-    run->n_ids[i] = result->n_ids;
-    return 0;
-}
-
-static int open_drafter(const struct test_run *run, struct session **session, struct session_options s,
-                        struct drafter **drafter, struct err *err)
-{
-    *drafter = NULL;
-    s.split = false;
-    s.context = run->draft_context ? run->draft_context : s.context;
-    s.chunk = size_min(s.chunk, s.context);
-    switch (run->kind) {
-    case PLAIN: return 0;
-    case LOOKUP:
-    case OLDEST: /* sequences of the sampling test are too short to repeat two tokens */
-        return draft_lookup_open(drafter, 4, run->lengths ? 2 : 1, run->kind == OLDEST, err);
-    case RECYCLE: return draft_recycle_open(drafter, run->target->config.vocab, err);
-    case MODEL: break;
-    }
-    if (session_open(session, run->draft, &s, err) < 0)
-        return -1;
-    return draft_model_open(drafter, *session, run->target->config.vocab, 0.1, err);
-}
-
-static int run_all(struct test_run *run, struct err *err)
-{
-    const struct gen_callbacks callbacks = {next_request, NULL, take_result, NULL, NULL, run};
-    static const volatile sig_atomic_t never;
-    struct session *session = NULL, *draft_session = NULL;
-    struct drafter *drafter = NULL;
-    struct spec *spec = NULL;
-    struct gen_stats stats;
-    struct session_options s = {.attn = attn_find(NULL, err),
-                                .kernels = kernels_select(NULL, err),
-                                .context = run->context ? run->context : CONTEXT,
-                                .batch = run->batch,
-                                .chunk = 7,
-                                .rows = run->batch * (spec_max_draft(&run->options) + 1),
-                                .split = run->split,
-                                .threads = 1,
-                                .threads_prefill = 1};
-    int rc = kv_spec_parse(&s.kv, run->kv, err);
-    run->next = 0;
-    for (uint32_t i = 0; i < CONTEXT; i++)
-        run->prompt[i] = i * i * 7 % 5 % (uint32_t)run->target->config.vocab;
-    run->sampling.repeat_penalty = run->sampling.repeat_penalty > 0 ? run->sampling.repeat_penalty : 1;
-    run->sampling.repeat_last_n = 64;
-    run->ids = calloc(run->requests * run->n, sizeof *run->ids);
-    run->n_ids = calloc(run->requests, sizeof *run->n_ids);
-    run->asked = calloc(run->requests, sizeof *run->asked);
-    if (rc == 0)
-        rc = session_open(&session, run->target, &s, err);
-    if (rc == 0)
-        rc = open_drafter(run, &draft_session, s, &drafter, err);
-    if (rc == 0 && drafter)
-        rc = spec_open(&spec, session, drafter, &run->options, err);
-    if (rc == 0)
-        rc = generate(session, &run->sampling, spec_strategy(spec), &callbacks, &never, &stats, err);
-    run->stats = *spec_stats(spec);
-    for (size_t i = 0; i < run->requests; i++)
-        ids_release(&run->asked[i].ids);
-    free(run->asked);
-    spec_close(spec);
-    drafter_close(drafter);
-    session_close(draft_session);
-    session_close(session);
-    return rc;
-}
-
-static void free_run(struct test_run *run)
-{
-    free(run->ids);
-    free(run->n_ids);
-}
-
-static struct spec_options chain_of(size_t k)
-{
-    return (struct spec_options){
-        .length = {.now = k, .limit = k, .increment = 2, .modulus = 10, .fixed = true},
-        .simulate = -1,
-        .always = true};
-}
-
-static struct spec_options tree_of(size_t nodes)
-{
-    return (struct spec_options){.tree = nodes,
-                                 .tree_levels = 5,
-                                 .accept = {.5, .2, .1, .05},
-                                 .ranks = 4,
-                                 .simulate = -1,
-                                 .always = true};
-}
 
 /* ---- greedy: the ids of plain decoding ---- */
 
@@ -210,7 +31,9 @@ static void test_greedy(bool full)
 {
     static const char *const kvs[] = {"iterative", "upfront", "bmc:T=4",
                                       "bmc:r=5",   "reserve", "paged:16"};
-    static const char *const names[] = {"plain", "model", "lookup", "oldest", "recycle"};
+    static const char *const names[] = {"plain",         "model",        "lookup",
+                                        "oldest",        "recycle",      "suffix",
+                                        "suffix corpus", "lookup+model", "suffix+model"};
     static const size_t ks[] = {1, 2, 4, 8, 26}, batches[] = {1, 3, 8};
     struct model *target = make_model(GREEDY_VOCAB, 2, DTYPE_F32, 1),
                  *draft = make_model(GREEDY_VOCAB, 2, DTYPE_BF16, 1);
@@ -225,11 +48,10 @@ static void test_greedy(bool full)
     for (size_t kv = 0; kv < ARRAY_LEN(kvs); kv++)
         for (size_t k = 0; k < ARRAY_LEN(ks); k++)
             for (size_t b = 0; b < ARRAY_LEN(batches); b++)
-                for (enum drafter_kind kind = MODEL; kind <= RECYCLE; kind++)
+                for (enum drafter_kind kind = MODEL; kind < KINDS; kind++)
                     for (int tree = 0; tree < 2; tree++) {
                         char what[128];
-                        const bool tree_fits = kind == MODEL || kind == RECYCLE;
-                        if ((!full && turn++ % 3) || (tree && !tree_fits))
+                        if ((!full && turn++ % 5) || (tree && !drafts_trees(kind)))
                             continue;
                         struct test_run run = plain;
                         run.draft = draft;
@@ -238,7 +60,7 @@ static void test_greedy(bool full)
                         run.batch = batches[b];
                         run.options = tree ? tree_of(ks[k]) : chain_of(ks[k]);
                         run.split = turn % 2;
-                        run.draft_context = kind == MODEL && turn % 4 == 0 ? 32 : 0;
+                        run.draft_context = has_model(kind) && turn % 4 == 0 ? 32 : 0;
                         snprintf(what, sizeof what, "%s, %s, %s of %zu, batch %zu, window %zu",
                                  names[kind], kvs[kv], tree ? "tree" : "chain", ks[k], batches[b],
                                  run.draft_context);
@@ -504,6 +326,11 @@ static void test_sampling(bool full)
          RIGHT_FULL},
         {"chain of the best successors", RECYCLE, chain_of(3), CUT, NULL, RIGHT_FULL},
         {"lookup", LOOKUP, chain_of(2), WHOLE, NULL, RIGHT},
+        {"suffix chain", SUFFIX, chain_of(2), WHOLE, NULL, RIGHT_FULL},
+        {"suffix tree, every setting", SUFFIX, tree_of(10), ALL_SET, NULL, RIGHT},
+        {"suffix and model", SUFFIX_MODEL, tree_of(10), WHOLE, NULL, RIGHT},
+        {"lookup and model", LOOKUP_MODEL, chain_of(2), WHOLE, NULL, RIGHT_FULL},
+        {"suffix tree, wrong residual", SUFFIX, tree_of(10), WHOLE, wrong_residual, WRONG_FULL},
         {"star, to record acceptance", MODEL, star(), WHOLE, NULL, RIGHT_FULL},
         {"chain, wrong residual", MODEL, chain_of(2), WHOLE, wrong_residual, WRONG},
         {"chain, accepted unseen", MODEL, chain_of(2), ALL_SET, wrong_eager, WRONG_FULL},

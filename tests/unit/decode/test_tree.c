@@ -180,8 +180,9 @@ static void test_pace(void)
 static void test_choice(void)
 {
     static const double accept[] = {.6, .1, .05};
-    const struct row_times flat = {{1, 64}, {10, 10}, 2}, steep = {{1, 64}, {10, 640}, 2},
-                           draft = {{1, 64}, {1, 1}, 2};
+    const struct row_times flat = {.rows = {1, 64}, .ms = {10, 10}, .n = 2},
+                           steep = {.rows = {1, 64}, .ms = {10, 640}, .n = 2},
+                           draft = {.rows = {1, 64}, .ms = {1, 1}, .n = 2};
     struct draft_choice c;
     struct err err;
     check(near(row_times_at(&steep, 32), 320, 1e-9) && near(row_times_at(&flat, 128), 20, 1e-9),

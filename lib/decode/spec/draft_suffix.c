@@ -1,0 +1,293 @@
+/* Suffix decoding (Oliaro et al., 2024): drafts what followed the last tokens of the sequence where
+ * they occurred before, in the same sequence, in others of the run, or in a corpus.
+ *
+ * The probability of a draft token is the share of the occurrences that continue with it, times that of
+ * its parent; the score of a draft is the sum, an estimate of its accepted tokens. Of drafts for
+ * every length of the match and every source, that of the best score is proposed. A draft has at
+ * most FACTOR times as many tokens as the match, as long matches predict more. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "decode/spec/drafter.h"
+#include "decode/spec/suffix_index.h"
+
+enum { FACTOR = 4 };
+
+#define LEAST_PROBABILITY 0.1 /* of a draft token */
+
+struct suffix {
+    struct drafter drafter;
+    struct suffix_index *pool;        /* the sequences of the run */
+    struct suffix_index *corpus;      /* NULL: there is none */
+    struct suffix_sequence *sequence; /* [slots] */
+};
+
+/* Occurrences that drafts are made from, longest match first. */
+struct source {
+    const struct suffix_index *index;
+    uint32_t tail; /* position of the sequence's last token in the index; 0: none */
+    struct suffix_occurrence found[SUFFIX_OCCURRENCES];
+    size_t n;
+};
+
+/* An occurrence that is followed token by token; `order` is its index in the source. */
+struct cursor {
+    uint32_t at, token, order;
+};
+
+/* A node of the requested shape: its occurrences are cursor[from .. to) of the plan. */
+struct plan_node {
+    uint32_t token;
+    uint16_t from, to;
+    double probability; /* 0: not a candidate for the draft */
+    bool drafted;
+};
+
+/* A draft being made; nodes are those of the requested shape. */
+struct plan {
+    const struct source *source;
+    const struct tree_shape *shape;
+    struct plan_node node[TREE_NODES];
+    struct cursor cursor[SUFFIX_OCCURRENCES];
+    double score;
+};
+
+/* Sorts by token; equal ones stay in order. */
+static void sort_by_token(struct cursor *cursor, size_t n)
+{
+    for (size_t i = 1; i < n; i++) {
+        const struct cursor moved = cursor[i];
+        size_t at = i;
+        for (; at > 0 && cursor[at - 1].token > moved.token; at--)
+            cursor[at] = cursor[at - 1];
+        cursor[at] = moved;
+    }
+}
+
+/* True if a continuation is more frequent than another, or as frequent and of an earlier occurrence
+ * in the source's order. */
+static bool precedes(const struct plan *plan, const struct plan_node *a, const struct plan_node *b)
+{
+    const int na = a->to - a->from, nb = b->to - b->from;
+    return na != nb ? na > nb : plan->cursor[a->from].order < plan->cursor[b->from].order;
+}
+
+/* Inserts a continuation into child[0 .. n), which are in order, unless `most` precede it. */
+static void insert_child(const struct plan *plan, struct plan_node *child, size_t n, size_t most,
+                         const struct plan_node *more)
+{
+    for (; n > 0 && precedes(plan, more, &child[n - 1]); n--)
+        if (n < most)
+            child[n] = child[n - 1];
+    if (n < most)
+        child[n] = *more;
+}
+
+/* Advances a cursor. Behind the last token of the sequence itself it continues with what followed the
+ * occurrence: a repetition goes on. */
+static bool next(const struct source *source, struct cursor *cursor)
+{
+    if (cursor->at == source->tail)
+        cursor->at = source->found[cursor->order].at;
+    return suffix_index_next(source->index, &cursor->at, &cursor->token);
+}
+
+/* Advances the node's occurrences by a token, without those that end; sorts them by that token. */
+static void advance(struct plan *plan, struct plan_node *node)
+{
+    size_t n = node->from;
+    for (size_t i = node->from; i < node->to; i++) {
+        struct cursor cursor = plan->cursor[i];
+        if (next(plan->source, &cursor))
+            plan->cursor[n++] = cursor;
+    }
+    node->to = (uint16_t)n;
+    sort_by_token(plan->cursor + node->from, n - node->from);
+}
+
+/* Makes the node's children candidates: the most frequent tokens after its occurrences. */
+static void expand(struct plan *plan, size_t node)
+{
+    struct plan_node *parent = &plan->node[node];
+    struct plan_node *child = &plan->node[plan->shape->first[node]];
+    const size_t most = plan->shape->children[node];
+    size_t n = 0;
+    if (most == 0)
+        return;
+    advance(plan, parent);
+    for (size_t from = parent->from, to; from < parent->to; from = to) {
+        const uint32_t token = plan->cursor[from].token;
+        for (to = from + 1; to < parent->to && plan->cursor[to].token == token;)
+            to++;
+        insert_child(plan, child, n, most,
+                     &(struct plan_node){.token = token, .from = (uint16_t)from, .to = (uint16_t)to});
+        n = size_min(n + 1, most);
+    }
+    for (size_t c = 0; c < n; c++)
+        child[c].probability =
+            parent->probability * (child[c].to - child[c].from) / (parent->to - parent->from);
+}
+
+/* The most probable candidate that is not in the draft; 0: none is probable enough. */
+static size_t best_candidate(const struct plan *plan)
+{
+    double best = LEAST_PROBABILITY;
+    size_t node = 0;
+    for (size_t i = 1; i < plan->shape->n; i++)
+        if (!plan->node[i].drafted && plan->node[i].probability > best) {
+            best = plan->node[i].probability;
+            node = i;
+        }
+    return node;
+}
+
+/* Drafts up to `most` tokens from the source's occurrences of at least `length` tokens. */
+static void make_plan(struct plan *plan, const struct source *source, const struct tree_shape *shape,
+                      size_t length, size_t most)
+{
+    size_t n = 0;
+    plan->source = source;
+    plan->shape = shape;
+    plan->score = 0;
+    memset(plan->node, 0, shape->n * sizeof *plan->node);
+    for (; n < source->n && source->found[n].length >= length; n++)
+        plan->cursor[n] = (struct cursor){.at = source->found[n].at, .order = (uint32_t)n};
+    plan->node[0] = (struct plan_node){.to = (uint16_t)n, .probability = 1, .drafted = true};
+    for (size_t node = 0; most > 0; most--) {
+        expand(plan, node);
+        node = best_candidate(plan);
+        if (node == 0)
+            return;
+        plan->node[node].drafted = true;
+        plan->score += plan->node[node].probability;
+    }
+}
+
+/* Replaces *best by the source's best draft if that has a higher score. Shorter matches, whose drafts
+ * are shorter, are tried as long as they could improve it. */
+static void try_source(struct plan *best, const struct source *source, const struct tree_shape *shape)
+{
+    struct plan plan;
+    for (size_t i = 0; i < source->n; i++) {
+        const size_t length = source->found[i].length, most = size_min(FACTOR * length, shape->n - 1);
+        if (i > 0 && source->found[i - 1].length == length)
+            continue;
+        if (best->score >= (double)most)
+            return;
+        make_plan(&plan, source, shape, length, most);
+        if (plan.score > best->score)
+            *best = plan;
+    }
+}
+
+static int by_length(const void *a, const void *b)
+{
+    const struct suffix_occurrence *x = a, *y = b;
+    if (x->length != y->length)
+        return x->length > y->length ? -1 : 1;
+    return x->at > y->at ? -1 : x->at < y->at;
+}
+
+static void find(struct source *source, const struct suffix_index *index, uint32_t tail,
+                 const struct draft_request *request)
+{
+    source->index = index;
+    source->tail = tail;
+    source->n = index ? suffix_index_find(index, request->ids, request->n_ids, source->found) : 0;
+    qsort(source->found, source->n, sizeof *source->found, by_length);
+}
+
+/* Removes the occurrences in other sequences. */
+static void keep_sequence(struct source *source, uint32_t id)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < source->n; i++)
+        if (source->found[i].sequence == id)
+            source->found[n++] = source->found[i];
+    source->n = n;
+}
+
+static void fill(struct draft *draft, const struct plan *plan)
+{
+    for (size_t i = 0; i < draft->n; i++) {
+        const size_t at = draft->shape_node[i];
+        for (size_t c = 0; c < plan->shape->children[at]; c++) {
+            const size_t child = (size_t)plan->shape->first[at] + c;
+            if (plan->node[child].drafted)
+                draft_add(draft, i, plan->node[child].token, child);
+        }
+    }
+}
+
+static void learn(struct drafter *drafter, size_t slot, const uint32_t *ids, size_t n_ids)
+{
+    struct suffix *s = (struct suffix *)drafter;
+    suffix_index_follow(s->pool, &s->sequence[slot], ids, n_ids);
+}
+
+static int propose(struct drafter *drafter, const struct draft_request *request, size_t n_requests,
+                   struct err *err)
+{
+    struct suffix *s = (struct suffix *)drafter;
+    (void)err;
+    for (size_t a = 0; a < n_requests; a++) {
+        struct plan best;
+        struct source pool, own, corpus;
+        const struct suffix_sequence *sequence = &s->sequence[request[a].slot];
+        learn(drafter, request[a].slot, request[a].ids, request[a].n_ids);
+        find(&pool, s->pool, sequence->last, &request[a]);
+        find(&corpus, s->corpus, 0, &request[a]);
+        own = pool;
+        keep_sequence(&own, sequence->id);
+        best.score = 0;
+        try_source(&best, &own, request[a].shape);
+        try_source(&best, &pool, request[a].shape);
+        try_source(&best, &corpus, request[a].shape);
+        if (best.score > 0)
+            fill(request[a].draft, &best);
+    }
+    return 0;
+}
+
+static void close_suffix(struct drafter *drafter)
+{
+    struct suffix *s = (struct suffix *)drafter;
+    suffix_index_close(s->pool);
+    suffix_index_close(s->corpus);
+    free(s->sequence);
+    free(s);
+}
+
+static int open_corpus(struct suffix *s, const struct ids *corpus, struct err *err)
+{
+    struct suffix_sequence sequence = {0};
+    if (!corpus || corpus->len == 0)
+        return 0;
+    if (suffix_index_open(&s->corpus, corpus->len, err) < 0)
+        return -1;
+    suffix_index_follow(s->corpus, &sequence, corpus->id, corpus->len);
+    return 0;
+}
+
+int draft_suffix_open(struct drafter **out, size_t slots, size_t pool, const struct ids *corpus,
+                      struct err *err)
+{
+    struct suffix *s = mem_zalloc(1, sizeof *s);
+    if (!s)
+        return err_set(err, "out of memory");
+    s->drafter = (struct drafter){.name = "suffix",
+                                  .ranks = SUFFIX_OCCURRENCES,
+                                  .propose = propose,
+                                  .learn = learn,
+                                  .close = close_suffix};
+    s->sequence = mem_zalloc(slots, sizeof *s->sequence);
+    if (!s->sequence)
+        err_set(err, "out of memory for suffix decoding of %zu sequences", slots);
+    if (!s->sequence || suffix_index_open(&s->pool, pool, err) < 0 || open_corpus(s, corpus, err) < 0) {
+        close_suffix(&s->drafter);
+        return -1;
+    }
+    *out = &s->drafter;
+    return 0;
+}
