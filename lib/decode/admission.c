@@ -50,6 +50,7 @@ static struct kv_footprint with_retained(struct kv_footprint need, struct kv_foo
 {
     need.total = size_max(need.total, before.total);
     need.floor = size_max(need.floor, before.floor);
+    need.ahead = size_max(need.ahead, before.ahead);
     return need;
 }
 

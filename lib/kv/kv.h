@@ -121,7 +121,8 @@ struct kv_shards {
     size_t n_windows;
 };
 
-/* A policy with its parameters, from --kv: "iterative", "bmc:T=16", "paged:32", "shift:S=2048". */
+/* A policy with its parameters, from --kv: "iterative", "bmc:T=16,grow=now", "paged:32",
+ * "shift:S=2048". */
 struct kv_spec {
     const struct kv_policy *policy;
     size_t T, r;           /* growth events; rows added by each; 0: not given */
@@ -135,6 +136,7 @@ struct kv_spec {
     enum vm_alloc alloc;
     bool lockstep;     /* all sequences grow together, as one tensor */
     bool attend_valid; /* --attend valid: attention skips padding, whatever the policy says */
+    bool grow_now;     /* grow=now: growth is not done in advance, policy bmc only */
 };
 
 int kv_spec_parse(struct kv_spec *spec, const char *text, struct err *err) MUST_USE;

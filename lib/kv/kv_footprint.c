@@ -39,19 +39,21 @@ struct kv_footprint kv_footprint(const struct kv *kv, size_t prompt, size_t rows
         .total =
             countable ? size_plus(shared, size_times(width, one - size_min(shared, one))) : SIZE_MAX,
         .transient = kv_grow_transient_bytes(&largest, rows),
+        .ahead = size_times(width, kv_grow_ahead_bytes(&largest, rows)),
     };
 }
 
 struct kv_footprint kv_footprint_add(struct kv_footprint a, struct kv_footprint b)
 {
     return (struct kv_footprint){size_plus(a.total, b.total), size_max(a.transient, b.transient),
-                                 size_plus(a.floor, b.floor)};
+                                 size_plus(a.floor, b.floor), size_plus(a.ahead, b.ahead)};
 }
 
 struct kv_footprint kv_footprint_times(struct kv_footprint footprint, size_t n)
 {
     footprint.total = size_times(footprint.total, n);
     footprint.floor = size_times(footprint.floor, n);
+    footprint.ahead = size_times(footprint.ahead, n);
     return footprint;
 }
 
@@ -64,7 +66,8 @@ size_t kv_footprint_resident(const struct kv *kv, struct kv_footprint footprint)
 
 size_t kv_footprint_peak(const struct kv *kv, struct kv_footprint footprint)
 {
-    return size_plus(kv_footprint_resident(kv, footprint), footprint.transient);
+    return size_plus(kv_footprint_resident(kv, footprint),
+                     size_plus(footprint.ahead, footprint.transient));
 }
 
 bool kv_footprint_possible(const struct kv *kv, struct kv_footprint footprint)
@@ -78,7 +81,7 @@ size_t kv_footprint_fits(const struct kv *kv, struct kv_footprint footprint, siz
         return 0;
     const size_t left = bytes - footprint.transient;
     if (!kv->offload.ram || kv->offload.ram > left)
-        return left / footprint.total;
+        return left / size_plus(footprint.total, footprint.ahead);
     if (!footprint.floor)
         return SIZE_MAX;
     return size_max(budget(kv) / footprint.floor,

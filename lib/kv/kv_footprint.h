@@ -11,14 +11,15 @@ struct kv_footprint {
     size_t transient; /* additional, while the last growth event copies */
     /* part of total that must be in memory at a time: offload_floor(), set by the caller */
     size_t floor;
+    size_t ahead; /* additional, of growth in advance: kv_prepare.h */
 };
 
 /* Returns the footprint of `width` sequences (beams) that have the same prompt of `prompt` rows and
  * grow to `rows` rows each. */
 struct kv_footprint kv_footprint(const struct kv *kv, size_t prompt, size_t rows, size_t width);
 
-/* Footprint of two or n groups of sequences of which one grows at a time: totals and floors add up,
- * transients do not. */
+/* Footprint of two or n groups of sequences of which one grows at a time: transients do
+ * not add up, all else does. */
 struct kv_footprint kv_footprint_add(struct kv_footprint a, struct kv_footprint b);
 struct kv_footprint kv_footprint_times(struct kv_footprint footprint, size_t n);
 

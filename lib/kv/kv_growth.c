@@ -112,6 +112,34 @@ static size_t step_rows(struct kv *kv, const struct kv_spec *spec)
 const struct kv_growth kv_grow_in_steps = {
     .parse = parse_step, .rows = step_rows, .r_prefix = "r=", .in_steps = true};
 
+static bool take_T(struct kv_spec *spec, const char *value)
+{
+    return !spec->r && parse_size(value, &spec->T) && spec->T;
+}
+
+static bool take_r(struct kv_spec *spec, const char *value)
+{
+    return !spec->T && parse_count(value, &spec->r) && spec->r;
+}
+
+static bool take_grow(struct kv_spec *spec, const char *value)
+{
+    spec->grow_now = strcmp(value, "now") == 0;
+    return spec->grow_now || strcmp(value, "ahead") == 0;
+}
+
+static int parse_copying(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
+{
+    static const struct kv_param params[] = {{"T=", take_T}, {"r=", take_r}, {"grow=", take_grow}};
+    return kv_parse_params(spec, text, parameter, params, ARRAY_LEN(params),
+                           "T=COUNT or r=ROWS is expected after the colon, at least 1, or grow=now or "
+                           "grow=ahead, or both with a comma between them",
+                           err);
+}
+
+const struct kv_growth kv_grow_by_copying = {
+    .parse = parse_copying, .rows = step_rows, .r_prefix = "r=", .in_steps = true};
+
 static int parse_segment(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
 {
     static const char *const rows[] = {"step=", "r=", NULL};

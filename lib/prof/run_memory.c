@@ -7,7 +7,9 @@ static int open_cache(struct kv **kv, const struct run *run, const struct kv_spe
 {
     const struct config *c = &run->config;
     const struct kv_shape shape = {layers, c->kv_heads, c->head_dim, run->N, run->kv_type};
-    return kv_open(kv, spec, &shape, n_seqs, err);
+    struct kv_spec at_once = *spec;
+    at_once.grow_now = true; /* as under bmc-gen --memory */
+    return kv_open(kv, &at_once, &shape, n_seqs, err);
 }
 
 /* Chooses the part of the case that fits in `most` bytes: all layers of some prompts, or some
@@ -17,8 +19,10 @@ static void choose_part(struct memory_result *r, const struct run *run, const st
 {
     /* need.total includes offloaded entries, since writing them takes time, too */
     const size_t layers = run->config.layers;
-    const size_t fits = most < need.transient ? 0 : (most - need.transient) / size_max(1, need.total);
-    const size_t of_layer = size_plus(need.total, need.transient) / layers;
+    const size_t fits = most < need.transient
+                            ? 0
+                            : (most - need.transient) / size_max(1, size_plus(need.total, need.ahead));
+    const size_t of_layer = size_plus(size_plus(need.total, need.ahead), need.transient) / layers;
     r->run_batch = size_max(1, size_min(what->batch, fits));
     r->run_layers = fits ? layers : size_min(layers, most / size_max(1, of_layer));
 }

@@ -248,8 +248,8 @@ counts_are() { # "T r .." OPTION..
     counts_are "64 1 64 2016 0 2080" -N 64 --kv iterative # 64*63/2
     counts_are "1 64 1 0 2016 4096" -N 64 --kv upfront
     counts_are "8 8 8 224 224 2304" -N 64 --kv bmc:T=8 # 64*7/2, 64*7/2
-    counts_are "2 32 2 32 992 3072" -N 64 --kv bmc:r=32 # 64*1/2, 64*31/2
-    counts_are "2 32 2 32 992 3072" -N 64 --kv bmc # sqrt(6.4) = 2.5
+    counts_are "2 32 2 32 992 3072" -N 64 --kv bmc:r=32,grow=now # 64*1/2, 64*31/2
+    counts_are "2 32 2 32 992 3072" -N 64 --kv bmc:grow=now # sqrt(6.4) = 2.5
     counts_are "64 1 64 2016 0 2080" -N 64 --kv bmc:T=64
     counts_are "1 64 1 0 2016 4096" -N 64 --kv bmc:T=1
     counts_are "4 16 4 0 0 2080" -N 64 --kv paged
@@ -259,9 +259,21 @@ counts_are() { # "T r .." OPTION..
     counts_are "8 8 8 0 0 2080" -N 64 --kv reserve:T=8
 }
 
+@test "growth in advance copies in the second half of a step: fewer rows" {
+    # Growth from 32 to 64 in the passes with 16 .. 31 rows: 2 layers * 64 rows / 16 = 8 rows of a layer each. The first layer takes the passes
+    # with 16 .. 23 rows: 16 rows are copied, then the 7 written meanwhile; the second one those with 24 .. 31 rows, 24 and 7. (23 + 31) / 2 = 27.
+    for alloc in malloc mmap thp; do counts_are "2 32 2 27 992 3072" -N 64 --kv bmc:r=32 --alloc $alloc; done
+    counts_are "2 32 2 27 992 3072" -N 64 --kv bmc:T=2,grow=ahead -t 2
+    counts_are "2 32 6 81 2976 9216" -N 64 -b 3 --kv bmc
+    counts_are "2 32 2 96 2976 9216" -N 64 -b 3 --kv bmc --lockstep
+    # While the second layer is copied: 64 rows of each of 256 bytes, and its 32 old ones.
+    ok bmc-prof policies --shape ./tiny.shape -N 64 -r 1 -t 1 --kv bmc --format jsonl
+    assert_equal "$(jq .kv_peak_bytes <<<"$output")" $((2 * 64 * 256 + 32 * 256))
+}
+
 @test "counts where T does not divide N, T > N, N smaller than r" {
     # r = 17: growths at 0, 17, 34 copy 17 + 34; 17*16/2 padded twice, then 16*15/2 below 50.
-    counts_are "3 17 3 51 392 1667" -N 50 --kv bmc:T=3
+    counts_are "3 17 3 51 392 1667" -N 50 --kv bmc:T=3,grow=now
     # r = 2, so 25 growths: 2 + 4 + .. + 48 copied.
     counts_are "25 2 25 600 25 1300" -N 50 --kv bmc:T=40
     counts_are "3 17 3 0 0 1275" -N 50 --kv reserve:T=3

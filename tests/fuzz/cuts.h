@@ -95,8 +95,7 @@ static inline void cuts_policy(const struct kv_policy *policy, size_t more, char
         snprintf(text, 64, "%s:ram=%dK", policy->name, more % 4 == 1 ? 400 : 600);
     } else if (policy->growth == &kv_grow_in_blocks && more % 2) {
         snprintf(text, 64, "%s:32", policy->name);
-    } else if ((policy->growth == &kv_grow_in_steps || policy->growth == &kv_grow_in_segments) &&
-               more % 4) {
+    } else if (policy->growth->in_steps && more % 4) {
         snprintf(text, 64, "%s:r=%zu", policy->name, 1 + more % 40);
     }
 }

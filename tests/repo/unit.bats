@@ -26,6 +26,7 @@ unit() { # NAME ARGUMENT..
 @test "KV entries of quantised caches" { unit quant_rows; }
 @test "quantised caches: entries are quantised once, attention reads them in place" { unit kv_quant; }
 @test "memory footprint of caches, by arithmetic and as caches count it" { unit footprint; }
+@test "growth in advance" { unit prepare; }
 @test "attention over a shared prefix, and over heads of which some are in memory" { unit kv_parts; }
 @test "a cache larger than memory: its entries, its memory, its file" { unit headwise; }
 @test "an I/O ring that fails: requests in flight are awaited, errors that persist are reported" { unit uring; }

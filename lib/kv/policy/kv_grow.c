@@ -7,48 +7,26 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"
-#include "kv/kv_rows.h"
-
-/* Memory of one layer's K or V, [sequence][KV head][rows][head_dim]: of one sequence, or in
- * lockstep of all sequences. */
-struct grow_block {
-    char *data;
-    size_t rows;  /* allocated per head */
-    bool foreign; /* memory from kv_attach(), owned by its caller */
-};
+#include "kv/policy/kv_grow_blocks.h"
+#include "kv/policy/kv_prepare.h"
 
 static size_t n_blocks(const struct kv *kv) { return 2 * kv->setup.shape.layers; }
 
-static size_t members(const struct kv *kv) { return kv->spec.lockstep ? kv->setup.n_seqs : 1; }
-
-/* A sequence's array of blocks: index 2 * layer is a layer's K, 2 * layer + 1 its V. */
-static struct grow_block *blocks_of(const struct kv *kv, size_t seq) { return kv->seq[seq].store; }
-
-static size_t block_bytes(const struct kv *kv, size_t rows)
-{
-    return members(kv) * kv->setup.shape.kv_heads * rows * kv_row_bytes(kv);
-}
-
-static char *head_rows(const struct kv *kv, const struct grow_block *block, size_t seq, size_t head)
-{
-    const size_t member = kv->spec.lockstep ? seq : 0;
-    return block->data + (member * kv->setup.shape.kv_heads + head) * block->rows * kv_row_bytes(kv);
-}
-
 char *kv_grow_row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row)
 {
-    return head_rows(kv, &blocks_of(kv, seq)[matrix], seq, head) + row * kv_row_bytes(kv);
+    return grow_head(kv, &grow_blocks_of(kv, seq)[matrix], seq, head) + row * kv_row_bytes(kv);
 }
 
 int kv_grow_open(struct kv *kv, struct err *err)
 {
     const size_t groups = kv->spec.lockstep ? 1 : kv->setup.n_seqs;
-    struct grow_block *table = mem_zalloc(groups * n_blocks(kv), sizeof *table);
+    const size_t size = sizeof(struct grow_seq) + n_blocks(kv) * sizeof(struct grow_block);
+    char *table = mem_zalloc(groups, size);
     if (!table)
         return err_set(err, "out of memory for the cache's tables");
     kv->store = table;
     for (size_t s = 0; s < kv->setup.n_seqs; s++)
-        kv->seq[s].store = table + (kv->spec.lockstep ? 0 : s * n_blocks(kv));
+        kv->seq[s].store = table + (kv->spec.lockstep ? 0 : s * size);
     return 0;
 }
 
@@ -69,7 +47,7 @@ struct growth {
 static void allocate_block(void *arg, size_t b)
 {
     struct growth *g = arg;
-    char *data = vm_get(g->kv->spec.alloc, block_bytes(g->kv, g->rows));
+    char *data = vm_get(g->kv->spec.alloc, grow_block_bytes(g->kv, g->rows));
     g->fresh[b] = (struct grow_block){data, g->rows, false};
     if (!data)
         atomic_store(&g->failed, true);
@@ -80,13 +58,13 @@ static void copy_head(void *arg, size_t index)
 {
     const struct growth *g = arg;
     struct kv *kv = g->kv;
-    const size_t heads = kv->setup.shape.kv_heads, per_block = members(kv) * heads;
+    const size_t heads = kv->setup.shape.kv_heads, per_block = grow_members(kv) * heads;
     const size_t b = index / per_block, member = index % per_block / heads, head = index % heads;
     const size_t bytes = kv_row_bytes(kv), n = g->n[member];
-    const struct grow_block *old = &blocks_of(kv, g->from)[g->first + b];
-    char *to = head_rows(kv, &g->fresh[b], g->to + member, head);
+    const struct grow_block *old = &grow_blocks_of(kv, g->from)[g->first + b];
+    char *to = grow_head(kv, &g->fresh[b], g->to + member, head);
     if (n)
-        kv_copy(kv, to, head_rows(kv, old, g->from + member, head), n * bytes);
+        kv_copy(kv, to, grow_head(kv, old, g->from + member, head), n * bytes);
     memset(to + n * bytes, 0, (g->rows - n) * bytes);
 }
 
@@ -95,11 +73,8 @@ static size_t replace_blocks(struct kv *kv, const struct growth *g, size_t count
 {
     size_t freed = 0;
     for (size_t b = 0; b < count; b++) {
-        struct grow_block *to = &blocks_of(kv, g->to)[g->first + b];
-        if (to->data && !to->foreign) {
-            freed += block_bytes(kv, to->rows);
-            vm_free(kv->spec.alloc, to->data, block_bytes(kv, to->rows));
-        }
+        struct grow_block *to = &grow_blocks_of(kv, g->to)[g->first + b];
+        freed += grow_block_free(kv, to);
         *to = g->fresh[b];
     }
     return freed;
@@ -109,7 +84,7 @@ static size_t replace_blocks(struct kv *kv, const struct growth *g, size_t count
  * is short. */
 static bool grow_blocks(struct kv *kv, struct growth *g, size_t count)
 {
-    const size_t bytes = block_bytes(kv, g->rows);
+    const size_t bytes = grow_block_bytes(kv, g->rows);
     const double start = clock_ms();
     parallel_for(count, count * bytes, allocate_block, g);
     const double allocated = clock_ms();
@@ -119,7 +94,7 @@ static bool grow_blocks(struct kv *kv, struct growth *g, size_t count)
             vm_free(kv->spec.alloc, g->fresh[b].data, bytes);
         return false;
     }
-    parallel_for(count * members(kv) * kv->setup.shape.kv_heads, count * bytes, copy_head, g);
+    parallel_for(count * grow_members(kv) * kv->setup.shape.kv_heads, count * bytes, copy_head, g);
     const double copied = clock_ms();
     kv->stats.copy_ms += copied - allocated;
     kv_count_memory(kv, count * bytes, replace_blocks(kv, g, count));
@@ -130,7 +105,7 @@ static bool grow_blocks(struct kv *kv, struct growth *g, size_t count)
 /* How many blocks to replace at a time: enough that each thread has about four heads to copy. */
 static size_t blocks_at_once(const struct kv *kv)
 {
-    const size_t heads = members(kv) * kv->setup.shape.kv_heads;
+    const size_t heads = grow_members(kv) * kv->setup.shape.kv_heads;
     return size_min(div_up(4 * (size_t)threads_now(), heads), AT_ONCE);
 }
 
@@ -140,20 +115,27 @@ size_t kv_grow_transient_bytes(const struct kv *kv, size_t rows)
     const size_t before = last ? (last - 1) / r * r : 0;
     if (kv->policy->ensure != kv_grow_ensure)
         return 0;
-    return size_min(blocks_at_once(kv), n_blocks(kv)) * block_bytes(kv, round_up(before, TILE_ROWS));
+    return size_min(blocks_at_once(kv), n_blocks(kv)) *
+           grow_block_bytes(kv, round_up(before, TILE_ROWS));
+}
+
+size_t kv_grow_ahead_bytes(const struct kv *kv, size_t rows)
+{
+    return kv->policy->ensure == kv_grow_ensure ? kv_prepare_bytes(kv, rows) : 0;
 }
 
 /* One growth event: allocates `cap` rows for sequence `to`, in lockstep for all sequences, and
- * copies the first n[m] rows of sequence from + m. */
+ * copies the first n[m] rows of sequence from + m, in layers where that was not done in advance. */
 static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t *n, struct err *err)
 {
     struct growth g = {.kv = kv, .from = from, .to = to, .n = n, .rows = round_up(cap, TILE_ROWS)};
-    const size_t heads = members(kv) * kv->setup.shape.kv_heads;
+    const size_t heads = grow_members(kv) * kv->setup.shape.kv_heads;
     size_t bytes;
     if (!size_mul(g.rows, heads * kv_row_bytes(kv) * n_blocks(kv), &bytes))
         return err_set(err, "a cache of %zu rows is larger than the address space", cap);
-    const size_t group = blocks_at_once(kv);
-    for (; g.first < n_blocks(kv); g.first += group)
+    const size_t group = blocks_at_once(kv), layers = kv->setup.shape.layers,
+                 prepared = to == from ? kv_prepare_finish(kv, to, cap) : 0;
+    for (g.first = 2 * prepared; g.first < n_blocks(kv); g.first += group)
         if (!grow_blocks(kv, &g, size_min(group, n_blocks(kv) - g.first)))
             return err_set(
                 err,
@@ -161,19 +143,22 @@ static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t 
                 "another --kv",
                 cap, bytes);
     kv->stats.allocations++;
-    for (size_t m = 0; m < members(kv); m++) {
+    for (size_t m = 0; m < grow_members(kv); m++) {
         kv->seq[to + m].cap = cap;
         kv->seq[to + m].attached = false;
-        kv->stats.copied_rows += n[m];
+        kv->stats.copied_rows += n[m] * (layers - prepared) / layers;
     }
+    kv_prepare_reset(kv, to);
     return 0;
 }
 
 int kv_grow_ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
     const size_t need = kv->seq[seq].n + rows;
-    if (need <= kv->seq[seq].cap)
+    if (need <= kv->seq[seq].cap) {
+        kv_prepare_advance(kv, seq, rows);
         return 0;
+    }
     const size_t cap = size_min(round_up(need, kv->setup.r), kv->setup.shape.max_rows);
     if (!kv->spec.lockstep)
         return grow(kv, seq, seq, cap, &kv->seq[seq].n, err);
@@ -192,14 +177,14 @@ int kv_grow_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t he
 {
     (void)heads;
     (void)err;
-    const struct grow_block *k_l = &blocks_of(kv, seq)[2 * layer], *v_l = k_l + 1;
+    const struct grow_block *k_l = &grow_blocks_of(kv, seq)[2 * layer], *v_l = k_l + 1;
     const size_t bytes = kv_row_bytes(kv);
     view->offset = 0;
     view->n_spans = 1;
     view->span = view->inline_span;
     view->inline_span[0] = (struct kv_span){
-        .k = head_rows(kv, k_l, seq, head),
-        .v = head_rows(kv, v_l, seq, head),
+        .k = grow_head(kv, k_l, seq, head),
+        .v = grow_head(kv, v_l, seq, head),
         .head_stride = k_l->rows * bytes,
         .row_stride = bytes,
         .rows = kv->attend == KV_ATTEND_PADDED ? kv->seq[seq].cap : valid,
@@ -210,15 +195,13 @@ int kv_grow_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t he
 
 static void release_blocks(struct kv *kv, size_t seq)
 {
-    struct grow_block *blocks = blocks_of(kv, seq);
+    struct grow_block *blocks = grow_blocks_of(kv, seq);
+    kv_prepare_reset(kv, seq);
     for (size_t b = 0; b < n_blocks(kv); b++) {
-        if (blocks[b].data && !blocks[b].foreign) {
-            kv_count_memory(kv, 0, block_bytes(kv, blocks[b].rows));
-            vm_free(kv->spec.alloc, blocks[b].data, block_bytes(kv, blocks[b].rows));
-        }
+        kv_count_memory(kv, 0, grow_block_free(kv, &blocks[b]));
         blocks[b] = (struct grow_block){0};
     }
-    for (size_t m = 0; m < members(kv); m++)
+    for (size_t m = 0; m < grow_members(kv); m++)
         kv->seq[(kv->spec.lockstep ? 0 : seq) + m].cap = 0;
 }
 
@@ -233,6 +216,7 @@ static bool is_last(const struct kv *kv, size_t seq)
 
 void kv_grow_accept(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra)
 {
+    kv_prepare_invalidate(kv, seq, rows);
     kv_rows_compact(kv, seq, rows, extra, n_extra);
     if (rows + n_extra == 0 && is_last(kv, seq))
         release_blocks(kv, seq);
@@ -245,8 +229,8 @@ int kv_grow_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err 
                     &rows, err);
     for (size_t b = 0; b < n_blocks(kv); b++)
         for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
-            kv_copy(kv, head_rows(kv, &blocks_of(kv, to)[b], to, h),
-                    head_rows(kv, &blocks_of(kv, from)[b], from, h), rows * kv_row_bytes(kv));
+            kv_copy(kv, grow_head(kv, &grow_blocks_of(kv, to)[b], to, h),
+                    grow_head(kv, &grow_blocks_of(kv, from)[b], from, h), rows * kv_row_bytes(kv));
     kv->stats.copied_rows += rows;
     return 0;
 }
@@ -256,7 +240,7 @@ int kv_grow_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer,
 {
     (void)rows;
     (void)err;
-    struct grow_block *blocks = blocks_of(kv, seq);
+    struct grow_block *blocks = grow_blocks_of(kv, seq);
     for (size_t l = 0; l < kv->setup.shape.layers; l++) {
         blocks[2 * l] = (struct grow_block){layer[l].k, stored, true};
         blocks[2 * l + 1] = (struct grow_block){layer[l].v, stored, true};

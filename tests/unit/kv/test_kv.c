@@ -95,9 +95,9 @@ static bool rows_are(struct kv *kv, size_t seq, const size_t *as, size_t n)
 }
 
 static const char *const specs[] = {
-    "iterative",  "upfront", "bmc",         "bmc:T=1",        "bmc:T=3", "paged",
-    "paged:32",   "reserve", "reserve:r=5", "bmc:r=1",        "bmc:r=5", "bmc:r=16",
-    "bmc:T=9999", "segment", "segment:T=3", "segment:step=5", "headwise"};
+    "iterative",  "upfront",          "bmc",         "bmc:T=1",     "bmc:T=3",        "paged",
+    "paged:32",   "reserve",          "reserve:r=5", "bmc:r=1",     "bmc:r=5",        "bmc:r=16",
+    "bmc:T=9999", "bmc:T=3,grow=now", "segment",     "segment:T=3", "segment:step=5", "headwise"};
 
 /* Policies that drop rows: test_shift.c tests the rest. */
 static const char *const rolling[] = {"shift:slack=3"};
@@ -264,10 +264,25 @@ static void test_specs(void)
 {
     struct kv_spec spec;
     struct err err;
-    static const char *const bad[] = {
-        "",        "bm",          "bmcc",       "bmc:",
-        "bmc:T=",  "bmc:T=0",     "bmc:r=-1",   "bmc:T=1x",
-        "bmc:x=3", "upfront:T=2", "iterative:", "bmc:T=99999999999999999999999"};
+    static const char *const bad[] = {"",
+                                      "bm",
+                                      "bmcc",
+                                      "bmc:",
+                                      "bmc:T=",
+                                      "bmc:T=0",
+                                      "bmc:r=-1",
+                                      "bmc:T=1x",
+                                      "bmc:x=3",
+                                      "upfront:T=2",
+                                      "iterative:",
+                                      "bmc:T=99999999999999999999999",
+                                      "bmc:grow=",
+                                      "bmc:grow=later",
+                                      "bmc:T=2,r=2",
+                                      "bmc:r=2,T=2",
+                                      "bmc:r=2,",
+                                      "reserve:r=2,grow=now",
+                                      "bmc:grow=now,grow=now"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
         check(kv_spec_parse(&spec, bad[i], &err) < 0, "\"%s\" was accepted", bad[i]);
     /* sqrt(0.1 * N) = 3.6, 7.2, 10.1, 14.3, 20.2, 40.5 */
@@ -275,6 +290,9 @@ static void test_specs(void)
               kv_default_T(2048) == 16 && kv_default_T(4096) == 16 && kv_default_T(16384) == 32 &&
               kv_default_T(1) == 1,
           "default T");
+    check(kv_spec_parse(&spec, "bmc:grow=now,r=2", &err) == 0 && spec.r == 2 && spec.grow_now &&
+              kv_spec_parse(&spec, "bmc:T=2,grow=ahead", &err) == 0 && spec.T == 2 && !spec.grow_now,
+          "grow=");
     struct kv *kv = open_cache("bmc:T=3", 100, 1, DTYPE_F32);
     check(kv->setup.r == 34 && kv->setup.T == 3, "T=3 of 100 rows: r %zu, T %zu", kv->setup.r,
           kv->setup.T);
@@ -560,12 +578,12 @@ int main(void)
     /* N (T - 1) / 2 rows copied and N (r - 1) / 2 padded where r divides N; at the ends N (N - 1) /
      * 2.
      * */
-    test_statistics("bmc:T=8", 128, 8, 128 * 7 / 2, 128 * 15 / 2);
-    test_statistics("bmc:r=32", 128, 4, 128 * 3 / 2, 128 * 31 / 2);
+    test_statistics("bmc:T=8,grow=now", 128, 8, 128 * 7 / 2, 128 * 15 / 2);
+    test_statistics("bmc:r=32,grow=now", 128, 4, 128 * 3 / 2, 128 * 31 / 2);
     test_statistics("iterative", 128, 128, 128 * 127 / 2, 0);
     test_statistics("upfront", 128, 1, 0, 128 * 127 / 2);
     /* r = 34 does not divide 100: growths at 0, 34, 68; padding 34*33/2 twice, then 32*31/2. */
-    test_statistics("bmc:T=3", 100, 3, 34 + 68, 34 * 33 + 32 * 31 / 2);
+    test_statistics("bmc:T=3,grow=now", 100, 3, 34 + 68, 34 * 33 + 32 * 31 / 2);
     test_specs();
     test_contract();
     test_wrong_policy();
