@@ -1,0 +1,59 @@
+# Trained drafters: drafts equal those of an independent implementation (tests/fixtures/drafters), the output that of bmc-gen.
+load ../helper
+
+setup_file() { for name in grimm grimm-pard; do model "$name" >/dev/null; done; }
+
+drafts() { # NAME FILE
+    run "$BMC_BUILD/tests/test_drafts" "$(model grimm)" "$(model "$1")" "$2"
+}
+
+@test "parallel draft model: tokens and probabilities of chains and trees are those of the reference" {
+    drafts grimm-pard "$FIXTURES/drafts/grimm-pard.json"
+    assert_success
+    [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]]
+    [ "${BASH_REMATCH[1]}" -ge 290 ]
+}
+
+@test "the comparison with the reference finds a different token and a different probability" {
+    jq -c '.cases[3].tree.ids[27] += 1' "$FIXTURES/drafts/grimm-pard.json" >token.json
+    drafts grimm-pard token.json
+    assert_failure
+    assert_line --regexp 'case 3, tree: node 28 is [0-9]+ below 12, [0-9]+ below 12 expected'
+    jq -c '.cases[0].chain.probabilities[7] += 0.0002' "$FIXTURES/drafts/grimm-pard.json" >probability.json
+    drafts grimm-pard probability.json
+    assert_failure
+    assert_line --partial 'case 0, chain: token '
+    [ "$(grep -c 'not ok' <<<"$output")" -eq 1 ]
+}
+
+@test "parallel draft model: chains, trees and batches give the ids of bmc-gen" {
+    local policy batch shape
+    jq -c '.cases | to_entries[] | {id: .key, ids: .value.prompt_ids, n: (20 + 9 * .key)}' "$FIXTURES/drafts/grimm-pard.json" >in
+    [ "$(wc -l <in)" -eq 4 ]
+    bmc-gen -q -m "$(model grimm)" --jsonl -c 80 <in >want
+    for policy in bmc:r=16 segment; do
+        for batch in 1 3; do
+            for shape in "-k 8" "-k 1" "--tree 26" "-k auto"; do
+                # shellcheck disable=SC2086 # words
+                bmc-spec -q -m "$(model grimm)" -d "$(model grimm-pard)" --jsonl -c 80 --always --kv $policy -np $batch $shape --stats stats.json <in >got
+                diff got want || fail "$policy, batch $batch, $shape"
+            done
+        done
+    done
+    jq -e '.accepted > 10' stats.json
+}
+
+@test "parallel draft model: more tokens per target pass than an untrained one, sampled and greedy" {
+    local temp
+    cp -r "$(folder grimm-draft)" untrained
+    jq '.pard_token = 3' "$(folder grimm-draft)/config.json" >untrained/config.json
+    bmc-convert untrained -o untrained.bmc
+    for temp in 0 0.8; do
+        for model in "$(model grimm-pard)" untrained.bmc; do
+            bmc-spec -q -m "$(model grimm)" -d "$model" -p "Once upon a time" -n 200 --temp $temp --seed 1 --ignore-eos --always -k 8 --stats stats.json >out
+            jq .tokens_per_step stats.json
+        done >found
+        [ "$(wc -l <found)" -eq 2 ]
+        jq -se '.[0] > 1.1 * .[1]' found || fail "temperature $temp: $(cat found)"
+    done
+}
