@@ -53,7 +53,7 @@ struct weight_source {
     const struct weight_format *format;
     char path[4096];                 /* for errors */
     char config_name[4096 + 16];     /* for errors in config() */
-    char tokenizer_name[4096 + 512]; /* for errors in the tokenizer */
+    char tokenizer_name[4096 + 512]; /* for errors in the tokenizer; empty: there is none */
     size_t tokens;                   /* size of its vocabulary; 0: unknown */
     void *state;                     /* owned by the format */
 };

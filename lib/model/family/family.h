@@ -39,15 +39,16 @@ int family_open(struct family *family, const char *models_dir, const char *path,
 int family_parse(struct family *family, const char *models_dir, const char *text, size_t size,
                  const char *name, struct err *err) MUST_USE;
 
-/* Finds the family in `models_dir`/families that lists `architecture`; the error lists all
- * families. */
+/* Finds the family in `models_dir`/families that lists `architecture`, first among those that also ask
+ * for tensors of the source; the error lists all families. */
 int family_find(struct family *family, const char *models_dir, const char *architecture,
-                struct err *err) MUST_USE;
+                const struct weight_source *source, struct err *err) MUST_USE;
 void family_release(struct family *family);
 
-/* Applies the family's lines to a config.json, called `name` in errors. Does not set eos ids. */
-int family_configure(const struct family *family, const json_t *json, const char *name,
-                     struct config *config, struct err *err) MUST_USE;
+/* Applies the family's lines to a config.json of `source`. Does not set eos ids. */
+int family_configure(const struct family *family, const json_t *json,
+                     const struct weight_source *source, struct config *config,
+                     struct err *err) MUST_USE;
 
 /* Applies the family's defaults, then the lines of a shape file. */
 int family_configure_shape(const struct family *family, const struct conf *shape, struct config *config,
