@@ -6,6 +6,17 @@
 #include "cli.h"
 #include "spec/speccmd.h"
 
+/* A draft head reads the target's hidden states, and may use its embedding and LM head. */
+static int attach_head(struct spec_run *run, struct err *err)
+{
+    if (run->gen.ranks && run->gen.parallelism != DATA_PARALLEL)
+        return err_set(err,
+                       "%s: a draft head needs all of the target model in one process: use "
+                       "--parallelism data, or draft with --lookup",
+                       run->draft->path);
+    return draft_head_attach(run->draft, run->gen.model, run->tapped, err);
+}
+
 int spec_open_draft(struct spec_run *run, struct err *err)
 {
     const struct spec_cli *o = run->cli;
@@ -14,9 +25,11 @@ int spec_open_draft(struct spec_run *run, struct err *err)
         return 0;
     if (!o->draft && cli_default_model("grimm-draft", "-d", path, sizeof path, err) < 0)
         return -1;
-    if (model_open(&run->draft, o->draft ? o->draft : path, err) < 0 ||
+    if (model_open_any(&run->draft, o->draft ? o->draft : path, err) < 0 ||
         (o->gen.mlock && model_lock(run->draft, err) < 0))
         return draft_model_error(-1, err);
+    if (config_is_draft_head(&run->draft->config))
+        return attach_head(run, err);
     return draft_model_check(run->gen.model, run->draft, err);
 }
 
@@ -87,7 +100,12 @@ static int open_drafter(struct spec_run *run, struct err *err)
         return draft_recycle_open(&run->drafter, target->config.vocab, err);
     if (open_draft_session(run, err) < 0)
         return -1;
-    const double cost = (double)model_step_bytes(run->draft) / (double)model_step_bytes(target);
+    const bool head = config_is_draft_head(&run->draft->config);
+    const size_t bytes = head ? draft_head_step_bytes(run->draft) : model_step_bytes(run->draft);
+    const double cost = (double)bytes / (double)model_step_bytes(target);
+    if (head)
+        return draft_eagle_open(&run->drafter, run->draft_session, run->gen.session, run->tapped, cost,
+                                err);
     return draft_model_open(&run->drafter, run->draft_session, target->config.vocab, cost, err);
 }
 

@@ -5,6 +5,7 @@
 #include "decode/spec/draft_autotune.h"
 #include "decode/strategy/spec.h"
 #include "gen/gen.h"
+#include "model/draft_head.h"
 
 enum ragged { RAGGED_ONE, RAGGED_PAD, RAGGED_SPLIT };
 
@@ -40,6 +41,7 @@ struct spec_run {
     struct gen gen;
     const struct spec_cli *cli;
     struct model *draft;
+    size_t tapped[MAX_FEATURES]; /* hidden states of the target that a draft head reads */
     struct session *draft_session;
     struct drafter *drafter;
     struct spec_options options;

@@ -27,7 +27,7 @@ static void dequantize(float *x, const struct block_type *type, const unsigned c
 /* True if no conversion is needed. */
 static bool is_copy(const struct block_type *type, size_t step, enum dtype to)
 {
-    return step == 1 && type->elements == 1 && type->stored == to;
+    return step == 1 && type->elements == 1 && type->stored == to && type->bytes == dtype_size(to);
 }
 
 static void convert_some(const struct block_type *type, const unsigned char *in, size_t step,
