@@ -144,8 +144,8 @@ static json_t *describe(const struct model *model, struct err *err)
         json_text(model->path, strlen(model->path)), "version", BMC_VERSION, "model_id", model_id,
         "file_id", file_id, "file_bytes", (json_int_t)model->file.map.size, "header_bytes",
         (json_int_t)model->file.header_bytes, "parameters", (json_int_t)model_parameters(model),
-        "tokenizer_ids", (json_int_t)(model->tok ? tokenizer_vocab(model->tok) : 0), "weight_type", types,
-        "bits_per_weight", bits_per_weight(tensor_bytes(&model->file), model_parameters(model)),
+        "tokenizer_ids", (json_int_t)(model->tok ? tokenizer_vocab(model->tok) : 0), "weight_type",
+        types, "bits_per_weight", bits_per_weight(tensor_bytes(&model->file), model_parameters(model)),
         "start_token", (int)(model->tok && tokenizer_has_template(model->tok)));
     if (!about) {
         err_set(err, "%s: cannot be described in JSON", model->path);

@@ -428,7 +428,12 @@ int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed
         err_set(err, "out of memory for synthetic weights");
         goto out;
     }
-    if (tokenizer_folder) {
+    if (config_is_draft_head(&job.config)) {
+        if (tokenizer_folder) {
+            err_set(err, "%s: a draft head has no tokenizer: it uses that of its target", shape);
+            goto out;
+        }
+    } else if (tokenizer_folder) {
         if (borrow_tokenizer(&job, tokenizer_folder, err) < 0)
             goto out;
     } else if (tokenizer_build_bytes(job.config.vocab, &job.tokenizer, err) < 0) {

@@ -71,4 +71,8 @@ void shape_path(const char *models_dir, const char *shape, char *path, size_t si
 int shape_configure(const char *models_dir, const char *shape, struct config *config,
                     struct err *err) MUST_USE;
 
+/* shape_configure() for a model to be run alone: draft heads are refused. */
+int shape_configure_model(const char *models_dir, const char *shape, struct config *config,
+                          struct err *err) MUST_USE;
+
 #endif

@@ -59,8 +59,8 @@ static struct tree_shape read_shape(const char *name)
     return shape;
 }
 
-/* Sequences of the results under way, one per slot. */
-struct run {
+/* The target and the head over sequences of the results, one per slot. */
+struct head_run {
     struct session *target, *head;
     struct drafter *drafter;
     size_t n_slots;
@@ -68,7 +68,7 @@ struct run {
     size_t computed[MOST_CASES]; /* tokens that the target has computed */
 };
 
-static void open_run(struct run *run, size_t n_slots, size_t head_context)
+static void open_run(struct head_run *run, size_t n_slots, size_t head_context)
 {
     struct err err;
     struct session_options o = {.attn = attn_find(NULL, &err),
@@ -79,7 +79,7 @@ static void open_run(struct run *run, size_t n_slots, size_t head_context)
                                 .rows = n_slots * 16,
                                 .threads = 1,
                                 .threads_prefill = 1};
-    *run = (struct run){.n_slots = n_slots};
+    *run = (struct head_run){.n_slots = n_slots};
     die_if(kv_spec_parse(&o.kv, "bmc", &err), &err);
     die_if(session_open(&run->target, target, &o, &err), &err);
     o.context = head_context;
@@ -87,7 +87,7 @@ static void open_run(struct run *run, size_t n_slots, size_t head_context)
     die_if(draft_eagle_open(&run->drafter, run->head, run->target, layer, 0.1, &err), &err);
 }
 
-static void close_run(struct run *run)
+static void close_run(struct head_run *run)
 {
     drafter_close(run->drafter);
     session_close(run->head);
@@ -95,7 +95,7 @@ static void close_run(struct run *run)
 }
 
 /* The target computes the tokens of a slot below `end`, a few per pass. */
-static void compute(struct run *run, size_t slot, size_t end)
+static void compute(struct head_run *run, size_t slot, size_t end)
 {
     struct err err;
     while (run->computed[slot] < end) {
@@ -128,7 +128,7 @@ static void compare(const struct draft *draft, const float *probability, const j
 }
 
 /* Drafts for all slots at once at their i-th position of the results. */
-static void draft_all(struct run *run, size_t i, const char *what, bool compared)
+static void draft_all(struct head_run *run, size_t i, const char *what, bool compared)
 {
     static const struct sampler_options greedy = {.repeat_penalty = 1};
     static struct draft draft[MOST_CASES];
@@ -159,7 +159,7 @@ static void draft_all(struct run *run, size_t i, const char *what, bool compared
                 request[slot].n_ids);
 }
 
-static void begin(struct run *run, size_t slot)
+static void begin(struct head_run *run, size_t slot)
 {
     const json_t *c = json_array_get(json_object_get(results, "cases"), slot);
     const json_t *ids = json_object_get(c, "ids");
@@ -174,7 +174,7 @@ static void test_drafts(size_t n_slots)
 {
     const json_t *first = json_array_get(json_object_get(results, "cases"), 0);
     const size_t n = json_array_size(json_object_get(first, "drafts"));
-    struct run run;
+    struct head_run run;
     check(n >= 4, "%zu drafts", n);
     open_run(&run, n_slots, CONTEXT);
     for (int round = 0; round < 2; round++) {
@@ -193,7 +193,7 @@ static void test_full_context(void)
 {
     const json_t *first = json_array_get(json_object_get(results, "cases"), 0);
     const size_t n = json_array_size(json_object_get(first, "drafts"));
-    struct run run;
+    struct head_run run;
     open_run(&run, 1, SHORT_CONTEXT);
     begin(&run, 0);
     for (size_t i = 0; i < n; i++) {

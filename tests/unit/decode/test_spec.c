@@ -12,6 +12,7 @@
 #include "decode/strategy/spec.h"
 #include "text/import/tok_build.h"
 #include "tests/unit/rules.h"
+#include "model/draft_head.h"
 
 /* ---- models ---- */
 
@@ -48,7 +49,33 @@ static struct model *make_model(size_t vocab, size_t layers, enum dtype type, ui
     return model;
 }
 
-enum kind { PLAIN, MODEL, LOOKUP, OLDEST, RECYCLE };
+/* A draft head with random weights, which uses the target's embedding and LM head. Where it has a map,
+ * it has an LM head of its own, for `vocab` of the target's tokens, from the second on. */
+static struct model *make_head(const struct model *target, size_t vocab, uint64_t seed)
+{
+    size_t layer[MAX_FEATURES];
+    struct config config = target->config;
+    struct model *head;
+    struct err err;
+    config.layers = config.features = 1;
+    config.feature_hidden = config.hidden;
+    config.target_embed = true;
+    config.target_head = vocab == 0;
+    config.draft_map = vocab != 0;
+    config.input_vocab = vocab ? config.vocab : 0;
+    config.vocab = vocab ? vocab : config.vocab;
+    if (model_synthesize(&head, &config, "a head", DTYPE_F32, seed, &err) < 0 ||
+        draft_head_attach(head, target, layer, &err) < 0) {
+        printf("not ok - %s\n", err.text);
+        exit(1);
+    }
+    if (vocab)
+        for (size_t i = 0; i < vocab; i++)
+            ((float *)(uintptr_t)head->weights.draft_offset)[i] = 1;
+    return head;
+}
+
+enum kind { PLAIN, MODEL, LOOKUP, OLDEST, RECYCLE, EAGLE, SMALL_EAGLE };
 
 struct asked {
     struct gen_request request;
@@ -57,7 +84,7 @@ struct asked {
 
 /* A run over copies of one prompt, or over prompts of several lengths. */
 struct test_run {
-    const struct model *target, *draft;
+    const struct model *target, *draft; /* the draft model, or draft head */
     enum kind kind;
     const char *kv;
     size_t batch, n, requests, draft_context;
@@ -103,8 +130,8 @@ static int take_result(void *arg, const struct gen_result *result, struct err *e
     return 0;
 }
 
-static int open_drafter(const struct test_run *run, struct session **session, struct session_options s,
-                        struct drafter **drafter, struct err *err)
+static int open_drafter(const struct test_run *run, struct session *target, struct session **session,
+                        struct session_options s, struct drafter **drafter, struct err *err)
 {
     *drafter = NULL;
     s.split = false;
@@ -116,10 +143,14 @@ static int open_drafter(const struct test_run *run, struct session **session, st
     case OLDEST: /* sequences of the sampling test are too short to repeat two tokens */
         return draft_lookup_open(drafter, 4, run->lengths ? 2 : 1, run->kind == OLDEST, err);
     case RECYCLE: return draft_recycle_open(drafter, run->target->config.vocab, err);
-    case MODEL: break;
+    case MODEL:
+    case EAGLE:
+    case SMALL_EAGLE: break;
     }
     if (session_open(session, run->draft, &s, err) < 0)
         return -1;
+    if (run->kind == EAGLE)
+        return draft_eagle_open(drafter, *session, target, (const size_t[]){HIDDEN_FINAL}, 0.1, err);
     return draft_model_open(drafter, *session, run->target->config.vocab, 0.1, err);
 }
 
@@ -152,7 +183,7 @@ static int run_all(struct test_run *run, struct err *err)
     if (rc == 0)
         rc = session_open(&session, run->target, &s, err);
     if (rc == 0)
-        rc = open_drafter(run, &draft_session, s, &drafter, err);
+        rc = open_drafter(run, session, &draft_session, s, &drafter, err);
     if (rc == 0 && drafter)
         rc = spec_open(&spec, session, drafter, &run->options, err);
     if (rc == 0)
@@ -210,10 +241,10 @@ static void test_greedy(bool full)
 {
     static const char *const kvs[] = {"iterative", "upfront", "bmc:T=4",
                                       "bmc:r=5",   "reserve", "paged:16"};
-    static const char *const names[] = {"plain", "model", "lookup", "oldest", "recycle"};
+    static const char *const names[] = {"plain", "model", "lookup", "oldest", "recycle", "eagle"};
     static const size_t ks[] = {1, 2, 4, 8, 26}, batches[] = {1, 3, 8};
     struct model *target = make_model(GREEDY_VOCAB, 2, DTYPE_F32, 1),
-                 *draft = make_model(GREEDY_VOCAB, 2, DTYPE_BF16, 1);
+                 *draft = make_model(GREEDY_VOCAB, 2, DTYPE_BF16, 1), *head = make_head(target, 0, 7);
     struct test_run plain = {
         .target = target, .kv = "upfront", .batch = 1, .n = 80, .requests = 9, .lengths = true};
     struct err err;
@@ -225,20 +256,20 @@ static void test_greedy(bool full)
     for (size_t kv = 0; kv < ARRAY_LEN(kvs); kv++)
         for (size_t k = 0; k < ARRAY_LEN(ks); k++)
             for (size_t b = 0; b < ARRAY_LEN(batches); b++)
-                for (enum kind kind = MODEL; kind <= RECYCLE; kind++)
+                for (enum kind kind = MODEL; kind <= EAGLE; kind++)
                     for (int tree = 0; tree < 2; tree++) {
                         char what[128];
-                        const bool tree_fits = kind == MODEL || kind == RECYCLE;
+                        const bool tree_fits = kind != LOOKUP && kind != OLDEST;
                         if ((!full && turn++ % 3) || (tree && !tree_fits))
                             continue;
                         struct test_run run = plain;
-                        run.draft = draft;
+                        run.draft = kind == EAGLE ? head : draft;
                         run.kind = kind;
                         run.kv = kvs[kv];
                         run.batch = batches[b];
                         run.options = tree ? tree_of(ks[k]) : chain_of(ks[k]);
                         run.split = turn % 2;
-                        run.draft_context = kind == MODEL && turn % 4 == 0 ? 32 : 0;
+                        run.draft_context = (kind == MODEL || kind == EAGLE) && turn % 4 == 0 ? 32 : 0;
                         snprintf(what, sizeof what, "%s, %s, %s of %zu, batch %zu, window %zu",
                                  names[kind], kvs[kv], tree ? "tree" : "chain", ks[k], batches[b],
                                  run.draft_context);
@@ -267,6 +298,7 @@ static void test_greedy(bool full)
           "penalties: the draft of the same weights agrees: %zu in %zu", run.stats.accepted,
           run.stats.steps);
     free_run(&penalized);
+    model_close(head);
     model_close(target);
     model_close(draft);
 }
@@ -479,7 +511,8 @@ static const struct logit_bias biases[] = {{1, 0.1f}, {2, -0.2f}};
 static void test_sampling(bool full)
 {
     struct model *target = make_model(VOCAB, 1, DTYPE_F32, 1),
-                 *draft = make_model(VOCAB, 1, DTYPE_F32, 2);
+                 *draft = make_model(VOCAB, 1, DTYPE_F32, 2), *head = make_head(target, 0, 3),
+                 *small_head = make_head(target, VOCAB - 3, 4);
     static double p[CELLS];
     const struct {
         const char *what;
@@ -505,6 +538,9 @@ static void test_sampling(bool full)
         {"chain of the best successors", RECYCLE, chain_of(3), CUT, NULL, RIGHT_FULL},
         {"lookup", LOOKUP, chain_of(2), WHOLE, NULL, RIGHT},
         {"star, to record acceptance", MODEL, star(), WHOLE, NULL, RIGHT_FULL},
+        {"chain of a draft head", EAGLE, chain_of(2), WHOLE, NULL, RIGHT},
+        {"tree of a draft head, every setting", EAGLE, tree_of(10), ALL_SET, NULL, RIGHT},
+        {"tree of a draft head for some tokens", SMALL_EAGLE, tree_of(10), WHOLE, NULL, RIGHT},
         {"chain, wrong residual", MODEL, chain_of(2), WHOLE, wrong_residual, WRONG},
         {"chain, accepted unseen", MODEL, chain_of(2), ALL_SET, wrong_eager, WRONG_FULL},
         {"tree, wrong residual", RECYCLE, tree_of(10), WHOLE, wrong_residual, WRONG_FULL},
@@ -517,8 +553,10 @@ static void test_sampling(bool full)
             continue;
         const size_t draws = full || wrong ? DRAWS : SOME_DRAWS;
         struct test_run run = {.target = target,
-                               .draft = draft,
-                               .kind = cases[i].kind,
+                               .draft = cases[i].kind == EAGLE         ? head
+                                        : cases[i].kind == SMALL_EAGLE ? small_head
+                                                                       : draft,
+                               .kind = cases[i].kind == SMALL_EAGLE ? EAGLE : cases[i].kind,
                                .kv = "upfront",
                                .batch = 8,
                                .n = TOKENS,
@@ -544,6 +582,8 @@ static void test_sampling(bool full)
         }
         free_run(&run);
     }
+    model_close(head);
+    model_close(small_head);
     model_close(target);
     model_close(draft);
 }
