@@ -261,7 +261,7 @@ END
         "$BMC_BIN/bmc-prof" policies --shape $shape --layers 1 -N 2 --repeat 1 --kv bmc >/dev/null 2>err || fail "$shape: $(cat err)"
     done
     # Draft heads run with a target only.
-    expect_error 1 '^bmc-prof: .*is a draft head' bmc-prof policies --shape tinyllama-eagle -N 2 --kv bmc
+    expect_error 1 '^bmc-prof: .*is a draft head' "$BMC_BIN/bmc-prof" policies --shape tinyllama-eagle -N 2 --kv bmc
     for family in "$ROOT"/models.d/families/*.family; do
         grep -qxE "family +$(basename -s .family "$family")" "$ROOT"/models.d/shapes/*.shape || fail "no shape of $family"
     done
