@@ -47,8 +47,7 @@ int model_open_any(struct model **out, const char *path, struct err *err)
     }
     if (bmc_file_open(&model->file, path, err) < 0 ||
         conf_parse(&conf, model->file.config, model->file.config_bytes, path, err) < 0 ||
-        config_read(&model->config, &conf, err) < 0 ||
-        open_tokenizer(model, err) < 0 ||
+        config_read(&model->config, &conf, err) < 0 || open_tokenizer(model, err) < 0 ||
         weights_bind(&model->weights, &model->config, &model->file, path, err) < 0)
         goto out;
     rc = 0;

@@ -12,7 +12,7 @@
 #include "decode/strategy/spec.h"
 #include "text/import/tok_build.h"
 #include "tests/unit/rules.h"
-#include "model/draft_head.h"
+#include "tests/unit/random_head.h"
 
 /* ---- models ---- */
 
@@ -35,8 +35,7 @@ static struct model *make_model(size_t vocab, size_t layers, enum dtype type, ui
                                   .mlp = MLP_GATED,
                                   .final_norm = true,
                                   .norm_eps = 1e-5,
-                                  .rope_theta = 1e4,
-                                  .tied_head = false};
+                                  .rope_theta = 1e4};
     static struct buf blob; /* shared by all models, never released */
     struct model *model;
     struct err err;
@@ -47,32 +46,6 @@ static struct model *make_model(size_t vocab, size_t layers, enum dtype type, ui
         exit(1);
     }
     return model;
-}
-
-/* A draft head with random weights, which uses the target's embedding and LM head. Where it has a map,
- * it has an LM head of its own, for `vocab` of the target's tokens, from the second on. */
-static struct model *make_head(const struct model *target, size_t vocab, uint64_t seed)
-{
-    size_t layer[MAX_FEATURES];
-    struct config config = target->config;
-    struct model *head;
-    struct err err;
-    config.layers = config.features = 1;
-    config.feature_hidden = config.hidden;
-    config.target_embed = true;
-    config.target_head = vocab == 0;
-    config.draft_map = vocab != 0;
-    config.input_vocab = vocab ? config.vocab : 0;
-    config.vocab = vocab ? vocab : config.vocab;
-    if (model_synthesize(&head, &config, "a head", DTYPE_F32, seed, &err) < 0 ||
-        draft_head_attach(head, target, layer, &err) < 0) {
-        printf("not ok - %s\n", err.text);
-        exit(1);
-    }
-    if (vocab)
-        for (size_t i = 0; i < vocab; i++)
-            ((float *)(uintptr_t)head->weights.draft_offset)[i] = 1;
-    return head;
 }
 
 enum kind { PLAIN, MODEL, LOOKUP, OLDEST, RECYCLE, EAGLE, SMALL_EAGLE };
@@ -149,7 +122,7 @@ static int open_drafter(const struct test_run *run, struct session *target, stru
     }
     if (session_open(session, run->draft, &s, err) < 0)
         return -1;
-    if (run->kind == EAGLE)
+    if (run->kind != MODEL)
         return draft_eagle_open(drafter, *session, target, (const size_t[]){HIDDEN_FINAL}, 0.1, err);
     return draft_model_open(drafter, *session, run->target->config.vocab, 0.1, err);
 }
@@ -244,7 +217,7 @@ static void test_greedy(bool full)
     static const char *const names[] = {"plain", "model", "lookup", "oldest", "recycle", "eagle"};
     static const size_t ks[] = {1, 2, 4, 8, 26}, batches[] = {1, 3, 8};
     struct model *target = make_model(GREEDY_VOCAB, 2, DTYPE_F32, 1),
-                 *draft = make_model(GREEDY_VOCAB, 2, DTYPE_BF16, 1), *head = make_head(target, 0, 7);
+                 *draft = make_model(GREEDY_VOCAB, 2, DTYPE_BF16, 1), *head = random_head(target, 0, 7);
     struct test_run plain = {
         .target = target, .kv = "upfront", .batch = 1, .n = 80, .requests = 9, .lengths = true};
     struct err err;
@@ -259,8 +232,7 @@ static void test_greedy(bool full)
                 for (enum kind kind = MODEL; kind <= EAGLE; kind++)
                     for (int tree = 0; tree < 2; tree++) {
                         char what[128];
-                        const bool tree_fits = kind != LOOKUP && kind != OLDEST;
-                        if ((!full && turn++ % 3) || (tree && !tree_fits))
+                        if ((!full && turn++ % 3) || (tree && (kind == LOOKUP || kind == OLDEST)))
                             continue;
                         struct test_run run = plain;
                         run.draft = kind == EAGLE ? head : draft;
@@ -511,8 +483,9 @@ static const struct logit_bias biases[] = {{1, 0.1f}, {2, -0.2f}};
 static void test_sampling(bool full)
 {
     struct model *target = make_model(VOCAB, 1, DTYPE_F32, 1),
-                 *draft = make_model(VOCAB, 1, DTYPE_F32, 2), *head = make_head(target, 0, 3),
-                 *small_head = make_head(target, VOCAB - 3, 4);
+                 *draft = make_model(VOCAB, 1, DTYPE_F32, 2), *head = random_head(target, 0, 3),
+                 *small_head = random_head(target, VOCAB - 3, 4);
+    const struct model *const drafts[] = {[MODEL] = draft, [EAGLE] = head, [SMALL_EAGLE] = small_head};
     static double p[CELLS];
     const struct {
         const char *what;
@@ -553,10 +526,8 @@ static void test_sampling(bool full)
             continue;
         const size_t draws = full || wrong ? DRAWS : SOME_DRAWS;
         struct test_run run = {.target = target,
-                               .draft = cases[i].kind == EAGLE         ? head
-                                        : cases[i].kind == SMALL_EAGLE ? small_head
-                                                                       : draft,
-                               .kind = cases[i].kind == SMALL_EAGLE ? EAGLE : cases[i].kind,
+                               .draft = drafts[cases[i].kind],
+                               .kind = cases[i].kind,
                                .kv = "upfront",
                                .batch = 8,
                                .n = TOKENS,
