@@ -278,7 +278,8 @@ ssize_t cli_read(int fd, void *bytes, size_t size)
     for (size_t i = 0; i < ARRAY_LEN(signals); i++)
         if (signals[i].handler == on_interrupt)
             sigaddset(&interrupt, signals[i].number);
-    /* Unblocks these signals only within ppoll(); a blocking read() would not end. */
+    /* Blocks these signals except during ppoll(), which they end; read() alone would be restarted
+     * and go on waiting. */
     sigprocmask(SIG_BLOCK, &interrupt, &before);
     do {
         if (cli_interrupted)
@@ -296,7 +297,8 @@ int cli_open(const char *path)
 {
     if (strcmp(path, "-") == 0)
         return STDIN_FILENO;
-    /* O_NONBLOCK: cli_read(), which reacts to signals, waits for a FIFO's writer. */
+    /* O_NONBLOCK: open() would wait for a FIFO's writer; cli_read() does that instead, and signals
+     * end its wait. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd >= 0)
         fcntl(fd, F_SETFL, 0);

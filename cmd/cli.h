@@ -67,11 +67,11 @@ int cli_default_model(const char *name, const char *option, char *path, size_t s
 bool cli_readable(int fd);
 
 /* Opens an input for cli_read(), "-" for standard input, without waiting for the writer of a FIFO.
- * -1 with errno. */
+ * Returns a descriptor, or -1 with errno. */
 int cli_open(const char *path) MUST_USE;
 
-/* Reads up to `size` bytes; 0 at the end, or if interrupted by a signal while waiting. -1 with
- * errno. */
+/* Reads up to `size` bytes and returns their number; 0 at the end, or if interrupted by a signal
+ * while waiting. -1 with errno. */
 ssize_t cli_read(int fd, void *bytes, size_t size) MUST_USE;
 
 /* Reads a whole file, "-" for standard input, of at most CLI_TEXT_BYTES. */

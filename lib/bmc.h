@@ -28,7 +28,7 @@ void bmc_model_close(struct bmc_model *model); /* NULL is accepted */
 
 size_t bmc_model_vocab(const struct bmc_model *model);
 size_t bmc_model_context(const struct bmc_model *model);
-int bmc_model_is_end(const struct bmc_model *model, uint32_t id); /* an EOS token */
+int bmc_model_is_end(const struct bmc_model *model, uint32_t id); /* true for an EOS token */
 
 /* Token ids of `len` bytes of UTF-8 text, with BOS and EOS as the model's own tokenizer adds
  * them. *ids is malloc'ed; the caller frees it. */
@@ -44,12 +44,12 @@ struct bmc_context;
 
 struct bmc_options {
     size_t context;   /* maximum tokens per sequence; 0: the model's context length, at most 4096 */
-    size_t sequences; /* 0: 1 */
-    int threads;      /* 0: all cores in the process's CPU affinity */
+    size_t sequences; /* number of sequences; 0: one */
+    int threads;      /* 0: one per core in the process's CPU affinity */
     const char *kv;   /* KV cache policy, as in bmc-gen --kv; NULL: "bmc" */
 };
 
-/* `options` may be NULL: all defaults. The model must outlive the context. */
+/* Creates a context. `options` may be NULL: all defaults. The model must outlive the context. */
 int bmc_context_open(struct bmc_context **context, const struct bmc_model *model,
                      const struct bmc_options *options, struct bmc_error *error);
 void bmc_context_close(struct bmc_context *context); /* NULL is accepted */
@@ -63,7 +63,7 @@ int bmc_feed(struct bmc_context *context, size_t sequence, const uint32_t *ids, 
 size_t bmc_fed(const struct bmc_context *context, size_t sequence);
 
 /* Truncates a sequence to its first `n` tokens, if it has more; 0 frees its cache. A rolling
- * cache (policy shift) that has dropped KV entries is emptied instead: see bmc_fed(). */
+ * cache (policy shift) that has evicted KV entries is emptied instead: bmc_fed() then returns 0. */
 void bmc_cut(struct bmc_context *context, size_t sequence, size_t n);
 
 #ifdef __cplusplus

@@ -95,7 +95,7 @@ static void format_bytes(size_t bytes, char text[32])
  * holds their values exactly. A growth ratio below the threshold is only padding to whole tiles. */
 static void report_growth(const char *source, const struct transcoded_type *held)
 {
-    const double padding = 0.005;
+    const double padding = 0.02;
     for (size_t i = 0; i < SOURCE_OTHER; i++) {
         const struct transcoded_type *h = &held[i];
         const double before = (double)h->source_bytes, after = (double)h->stored_bytes;

@@ -61,7 +61,8 @@ static bool is_whole(const char *text)
     return digits && !text[sign + digits];
 }
 
-/* A JSON value from text. Integers beyond 64 bits stay strings, to keep all digits. */
+/* Converts the text of a configuration value to a JSON integer, real, boolean or string. Integers
+ * beyond 64 bits stay strings, to keep all digits. */
 static json_t *typed(const char *text)
 {
     double number;
@@ -75,7 +76,7 @@ static json_t *typed(const char *text)
     return json_text(text, strlen(text));
 }
 
-/* Adds a configuration entry under its key, made valid UTF-8. */
+/* Adds a configuration entry to `object`, as a member named by its key (made valid UTF-8). */
 static int put_typed(json_t *object, const struct conf_entry *entry, struct err *err)
 {
     json_t *key = json_text(entry->key, strlen(entry->key));
@@ -85,8 +86,8 @@ static int put_typed(json_t *object, const struct conf_entry *entry, struct err 
     return rc;
 }
 
-/* Adds the file's configuration lines as typed members, EOS ids as a list. Keys that `about`
- * already has are skipped. */
+/* Adds all entries of the file's configuration to `about`, except those whose keys it already has.
+ * EOS ids become one list. */
 static int add_config(json_t *about, const struct bmc_file *file, const char *path, struct err *err)
 {
     struct conf conf;

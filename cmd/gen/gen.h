@@ -33,7 +33,7 @@ struct gen_options {
     size_t prefix_cache_mb; /* SIZE_MAX: not given */
     const char *memory;     /* NULL: not given */
     size_t memory_bytes;    /* memory, parsed; 0: not given */
-    /* members not given are NaN, top_k SIZE_MAX; repeat_last_n is separate below */
+    /* Fields that no option sets are NaN, top_k SIZE_MAX; repeat_last_n has its own field below. */
     struct sampler_options sampling;
     int64_t repeat_last_n, seed; /* GEN_NOT_GIVEN if not given */
     struct opt_list stop, logit_bias;
@@ -154,12 +154,12 @@ void gen_close_lines(struct lines *lines);
 int gen_put(const struct buf *text, struct err *err) MUST_USE;
 int gen_put_line(const struct buf *text, struct err *err) MUST_USE;
 
-/* A token's text as a JSON string; in tables it is quoted inside, to show white space. */
+/* A token's text as a JSON string. In tables it is quoted once more, to show white space. */
 json_t *gen_piece(const struct gen *gen, uint32_t id, struct err *err);
 
-/* Print hints on stderr unless --quiet: the first, that input is read from a terminal (`what`: "the
- * prompt"); the second, that -b counts sequences if it looks like tokens. A run has at most `most`
- * sequences; 0: one per line. */
+/* Print hints on stderr unless --quiet. gen_hint_terminal(): `what`, such as "the prompt", is read
+ * from a terminal. gen_hint_batch(): -b looks like a number of tokens but counts sequences, of
+ * which the run has at most `most` (0: unknown). */
 void gen_hint_terminal(const struct gen *gen, const char *what);
 void gen_hint_batch(const struct gen *gen, size_t most);
 

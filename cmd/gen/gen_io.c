@@ -64,7 +64,7 @@ void gen_hint_terminal(const struct gen *gen, const char *what)
                 what);
 }
 
-/* In llama.cpp -b counts tokens, commonly 512 or 2048. */
+/* Warns if -b is larger than plausible here: in llama.cpp it counts tokens, often 512 or 2048. */
 void gen_hint_batch(const struct gen *gen, size_t most)
 {
     enum { PLAUSIBLE = 256 };
@@ -72,6 +72,11 @@ void gen_hint_batch(const struct gen *gen, size_t most)
     char has[64] = "the batch may have that many";
     if (is_silent(gen) || batch <= (most ? most : PLAUSIBLE))
         return;
+    if (most == 1 && batch <= PLAUSIBLE) {
+        fprintf(stderr, "%s: -np %zu: this run has one sequence; batches go with --jsonl\n",
+                gen->program->name, batch);
+        return;
+    }
     if (most)
         snprintf(has, sizeof has, "this run has %zu", most);
     fprintf(stderr,

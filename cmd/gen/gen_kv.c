@@ -62,7 +62,7 @@ int gen_open_kv(struct gen *gen, struct err *err)
     const char *path = o->load_kv ? o->load_kv : o->prompt_cache;
     struct stat st;
     gen->kv_type = o->kv_type < 0 ? DTYPE_F32 : cache_types[o->kv_type].type;
-    /* A prompt cache that does not exist or is empty is created at the end. */
+    /* A --prompt-cache file that is missing or empty is not an error: it is written at the end. */
     if (path && (o->load_kv || (stat(path, &st) == 0 && st.st_size > 0)) &&
         open_snapshot(gen, path, err) < 0)
         return -1;

@@ -81,7 +81,8 @@ enum {
     KV_SHIFT = 1 << 24,
     BEAMS = 1 << 25,
     BEAM_SETTINGS = 1 << 26,
-    SAMPLED = 1 << 27, /* every request is sampled: --jsonl may override the temperature */
+    SAMPLED = 1 << 27, /* temperature above 0; not with --jsonl, whose requests may set their own */
+    CHAT_FORMAT = 1 << 28,
 };
 
 static const struct usage_rule rules[] = {
@@ -92,6 +93,7 @@ static const struct usage_rule rules[] = {
     {LENIENT, NEEDS, JSONL, "--lenient goes with --jsonl"},
     {JSONL | OTHER_JOB, EXCLUDES, ECHO_IDS, "--echo and --ids go with plain generation only"},
     {SYSTEM_SPECIAL, NEEDS, CHAT | JSONL, "--system and --parse-special (--special) go with --chat"},
+    {CHAT_FORMAT, NEEDS, CHAT | JSONL, "--chat-format goes with --chat"},
     {NO_PARSE_SPECIAL, EXCLUDES, PARSE_SPECIAL | PROMPT_IDS | DETOKENIZE,
      "--no-parse-special goes with text, and not with --parse-special"},
     {CHAT, EXCLUDES, PROMPT_IDS, "--chat needs a prompt as text, not --prompt-ids"},
@@ -137,6 +139,7 @@ static uint64_t options_given(const struct gen_options *o)
         {o->echo || o->ids, ECHO_IDS},
         {o->system || o->special, SYSTEM_SPECIAL},
         {o->chat, CHAT},
+        {o->chat_format, CHAT_FORMAT},
         {o->no_parse_special, NO_PARSE_SPECIAL},
         {o->special, PARSE_SPECIAL},
         {o->detokenize, DETOKENIZE},

@@ -35,7 +35,8 @@ static int check_options(const struct gen_options *o, struct err *err)
                : 0;
 }
 
-/* --layers 10,12: the number of layers of each rank. */
+/* Reduces the model to this rank's layers under --layers LIST, the number of layers of each rank:
+ * "10,12". */
 static int shard_by_list(struct gen *gen, const char *list, struct err *err)
 {
     const size_t size = (size_t)gen->ranks->size;

@@ -2,8 +2,8 @@
 #include "gen/gen.h"
 #include "text/tokenizer/detok.h"
 
-/* Appends the text of the prompt's ids. If they end within a UTF-8 character, its bytes wait for
- * the generated ids; if text follows, which cannot complete it, they are flushed. */
+/* Appends the text of the prompt's ids. Bytes of an incomplete UTF-8 character at their end are
+ * held back for the generated ids; if more prompt text follows, they are flushed. */
 static int add_text(const struct gen *gen, const struct ids *prompt, bool text_follows,
                     struct buf *text, struct err *err)
 {

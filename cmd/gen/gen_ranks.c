@@ -16,7 +16,7 @@
 
 const char *gen_parallelism_name(enum parallelism parallelism)
 {
-    static const char *const names[] = {"requests", "tensor", "layers"};
+    static const char *const names[] = {"data", "tensor", "pipeline"};
     return names[parallelism];
 }
 
@@ -44,8 +44,8 @@ static _Noreturn void end_all(const char *program, const struct err *err)
     _exit(cli_end(program, CLI_FAILED));
 }
 
-/* Ends a process that inherited the launcher's variables of another run: it is not one of that
- * run's ranks and must not be muted. */
+/* Ends a process whose launcher variables contradict MPI: they belong to another run, so it must
+ * not stay muted as if it were one of that run's ranks. */
 static _Noreturn void end_stray(struct gen *gen, const struct err *err)
 {
     if (gen->ranks->size == 1)
@@ -197,8 +197,8 @@ int gen_agree(struct gen *gen, const struct model *draft, struct err *err)
     return rc;
 }
 
-/* Waits before printing the error: if all ranks fail with it, rank 0 prints it and mpirun ends this
- * rank meanwhile. */
+/* Waits a moment, then prints the error. If all ranks fail with the same error, rank 0 prints it
+ * meanwhile and mpirun ends this rank before it can repeat it. */
 static void fail_alone(const char *program, const struct err *err)
 {
     enum { WAIT_MS = 1500, STEP_MS = 10 };

@@ -5,8 +5,8 @@
 
 #include "gen/gen.h"
 
-/* A launcher's environment variables. They may belong to another run, from which this shell was
- * started. */
+/* The environment variables that a launcher such as mpirun sets. A shell started within a run
+ * passes them on, so they may belong to another run. */
 struct launched {
     int rank;            /* -1: no launcher, or variable `by` is not a number */
     int size;            /* -1: variable `size_by` is not a number; 0: unknown */
@@ -16,10 +16,10 @@ struct launched {
 
 struct launched launched(void);
 
-/* Fails if a variable is not a number or they contradict each other. */
+/* Fails if a launcher variable is not a number, or if rank and size contradict each other. */
 int launched_check(const struct launched *l, struct err *err) MUST_USE;
 
-/* Fails if the variables differ from MPI's rank and size. */
+/* Fails if the launcher's variables contradict MPI's rank and size. */
 int launched_fits(const struct launched *l, int rank, int size, struct err *err) MUST_USE;
 
 /* Call before parsing options: mutes errors of ranks other than 0, since rank 0 prints the same.

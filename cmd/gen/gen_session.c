@@ -10,8 +10,8 @@
 
 enum { MAX_SLOTS = 256 };
 
-/* Number of slots under --memory: as many as the shortest possible requests would need. Admission
- * control later limits the requests in flight. */
+/* Number of sequence slots under --memory: as many as fit if every request has the least KV
+ * entries. Longer requests are limited later by admission control. */
 static int count_slots(const struct gen *gen, const struct session_options *s, size_t *slots,
                        struct err *err)
 {

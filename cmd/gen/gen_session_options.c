@@ -5,7 +5,8 @@
 
 enum { PREFIX_CACHE_MB = 256 };
 
-/* Parses --kv, by default the tuned profile's policy, and takes T from the profile. */
+/* Sets the cache policy from --kv, by default the tuned profile's, and its T (number of cache
+ * allocations) from the profile. */
 static int open_policy(struct gen *gen, struct session_options *s, struct err *err)
 {
     const struct gen_options *o = gen->options;
@@ -24,7 +25,8 @@ static int open_policy(struct gen *gen, struct session_options *s, struct err *e
     return 0;
 }
 
-/* Default chunk size: pipeline stages overlap on a prompt's chunks, so it should have several. */
+/* Default tokens per prefill chunk. Pipeline stages work on different chunks of a prompt at once,
+ * so chunks are small enough for several. */
 static size_t default_chunk(const struct gen *gen)
 {
     return gen->ranks && gen->parallelism == PIPELINE_PARALLEL ? 64 : 512;

@@ -40,7 +40,8 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
     fprintf(stderr, "sampling time    = %10.2f ms / %6zu tokens\n", s->sample_ms, s->sampled_tokens);
     if (s->shared_rows)
         fprintf(stderr,
-                "shared beginnings= %10zu prompt rows not computed again, %.2f MiB not held again\n",
+                "shared prefixes  = %10zu prompt tokens not computed again, %.2f MiB of KV entries "
+                "shared\n",
                 s->shared_rows, (double)s->saved_bytes / 1048576);
     if (s->loaded_tokens)
         fprintf(stderr, "snapshot         = %10.2f ms / %6zu tokens, %.2f MiB in place\n",
@@ -181,7 +182,7 @@ static int put_times(json_t *object, const struct gen *gen, const struct gen_sta
     return put_fields(object, fields, ARRAY_LEN(fields), err);
 }
 
-/* Adds KV cache, memory and logits_hash. */
+/* Adds statistics of KV cache and memory, and the hash of logits. */
 static int put_cache(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
 {
     const struct kv_setup *setup = kv_setup(session_kv(gen->session));

@@ -115,7 +115,8 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
     return 0;
 }
 
-/* Shows the progress of prefill; for a prompt of one chunk only if it takes noticeable time. */
+/* Called during prefill: updates the progress bar. A prompt of one chunk gets a bar only if prefill
+ * takes noticeable time. */
 static void prefill(void *arg, size_t rows, size_t total)
 {
     enum { NOTICED_MS = 100 };

@@ -34,8 +34,8 @@ enum opt_kind {
 #define CHOICES_SHAPES    "@shapes"    /* names of files, which completions ask the program for */
 
 #define OPT_MANY 1e9 /* numbers with this maximum or more are "unlimited" in messages */
-/* How a run uses the file that an option names (table rows write `true` for an input);
- * opt/opt_files.h checks outputs before anything is computed. */
+/* How a run uses the file that an option names; opt/opt_files.h checks outputs before anything is
+ * computed. Rows of option tables write `true` for an input. */
 enum opt_file {
     OPT_NO_FILE = false,
     OPT_READS = true,

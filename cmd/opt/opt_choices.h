@@ -14,8 +14,8 @@ void opt_help_text(const struct opt *opt, char *text, size_t size);
 void opt_join_choices(const char *choices, const char *between, const char *before_last, char *text,
                       size_t size);
 
-/* Refuses, as wrong usage, names of policies, backends, instruction sets and precisions that the
- * library does not know. NULL: not given. */
+/* Exits with a usage error if the library has no policy, attention backend, kernel set or precision
+ * of that name. NULL: option not given. */
 void opt_names_check(const struct program *program, const char *kv, const char *attn, const char *isa,
                      const char *precision);
 

@@ -24,12 +24,13 @@ static void put_words(const char *choices, FILE *out)
         fputc(*choices == '|' ? ' ' : *choices, out);
 }
 
-/* A shell's text around the choices of an argument, or the command that prints those. */
+/* What a completion script has before and after the choices of an argument, or before and after the
+ * command that prints those. */
 struct argument_text {
     const char *before, *after;
 };
 
-/* `text` has an entry for each argument_kind. */
+/* Prints the completion of the option's argument. `text` has an entry for each argument_kind. */
 static void put_argument(const struct program *program, const struct opt *opt,
                          const struct argument_text *text, FILE *out)
 {
@@ -42,7 +43,8 @@ static void put_argument(const struct program *program, const struct opt *opt,
     fputs(text[kind].after, out);
 }
 
-/* Returns the length of the choice at `*at` and moves on to the next. */
+/* Sets *word to the choice at *at, in a list separated by '|', and advances *at to the next choice.
+ * Returns the length of the word. */
 static size_t next_choice(const char **at, const char **word)
 {
     const size_t len = strcspn(*at, "|");
@@ -51,7 +53,7 @@ static size_t next_choice(const char **at, const char **word)
     return len;
 }
 
-/* Lists the choices of the first operand (subcommands) that do not use option i. */
+/* Lists the subcommands (choices of the first operand) that do not use option i. */
 static void refusers(const struct program *program, size_t i, const char *between, char *text,
                      size_t size)
 {
@@ -104,7 +106,7 @@ static void bash_names(const struct program *program, unsigned operand, FILE *ou
     }
 }
 
-/* Completes all options, or only the subcommand's once it is given. */
+/* Prints bash code that completes option names: once a subcommand is given only those it uses. */
 static void bash_options(const struct program *program, FILE *out)
 {
     const char *word;
@@ -130,7 +132,7 @@ static void bash_options(const struct program *program, FILE *out)
           out);
 }
 
-/* Completes the first operand from its choices, all others as file names. */
+/* Prints bash code that completes the first operand from its choices, all others as file names. */
 static void bash_operands(const struct program *program, FILE *out)
 {
     const char *files = "COMPREPLY=($(compgen -f -- \"$cur\"))\n";
@@ -212,7 +214,8 @@ static void zsh_option(const struct program *program, const struct opt *opt, con
     }
 }
 
-/* Puts the table rows of the given subcommand's options into an array; else all rows. */
+/* Prints zsh code that collects in an array the options of the given subcommand, or all options if
+ * none is given yet. */
 static void zsh_rows(const struct program *program, FILE *out)
 {
     char refusing[256], before[256];

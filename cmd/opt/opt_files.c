@@ -28,8 +28,8 @@ static struct {
     char shape_path[8192]; /* storage for opt_files_input_shape() */
 } files;
 
-/* Kinds of files that an output may replace. `only`: empty files and its own kind; otherwise
- * anything but other programs' kinds. */
+/* Which existing files an output may replace: empty ones and those of `kind`; unless `only` is set,
+ * any other file that is not of a kind that these programs write, such as a model. */
 static const struct {
     enum file_kind kind;
     bool only;
@@ -74,7 +74,7 @@ void opt_files_input_shape(const char *what, const char *shape)
     add_input(what, false, files.shape_path);
 }
 
-/* Registers a file to which the shell redirected a standard descriptor. */
+/* Registers the regular file, if any, to which the shell redirected a standard descriptor. */
 static void add_standard(int fd, const char *what)
 {
     struct use use = {.what = what, .writes = fd != STDIN_FILENO, .path = what};
@@ -168,7 +168,7 @@ static int check_kind(const struct use *use, enum opt_file role, enum file_kind 
                        file_kind_name(found));
     if (!replaceable[role].only || is_direct(use))
         return 0;
-    return err_set(err, "%s: is there and no %s, so it is not replaced: give another name", use->path,
+    return err_set(err, "%s: exists and is no %s, so it is not replaced: give another name", use->path,
                    file_kind_name(replaceable[role].kind));
 }
 

@@ -272,8 +272,8 @@ static const struct foreign {
 
 enum { NAME_MAX_BYTES = 31 };
 
-/* Edit distance between `name` and the text written; 1 if that is a proper prefix, SIZE_MAX if the
- * two are too different. */
+/* Edit distance between an option name and what the user typed (`written`); 1 if that is a proper
+ * prefix of the name, SIZE_MAX if the two are too different. */
 static size_t name_distance(const char *written, size_t len, const char *name)
 {
     const size_t n = strlen(name);
@@ -330,8 +330,8 @@ static bool has_long(const struct program *program, const char *name)
     return false;
 }
 
-/* The unknown option as written, and with the underscores that other programs use replaced by
- * dashes. */
+/* An unknown option: as the user typed it, and with dashes for the underscores that other programs
+ * use. */
 struct unknown {
     const char *word;
     int len;
@@ -367,7 +367,8 @@ static void explain_foreign(const struct program *program, const struct unknown 
                         row->where);
 }
 
-/* Length of the option with its dash if `word` is a short option with a value ("-n5"); else 0. */
+/* If `word` is a short option with its value attached ("-n5"), the length of the option ("-n");
+ * else 0. */
 static size_t glued_option(const struct program *program, const char *word, size_t len)
 {
     for (size_t n = len; n-- > 2;) {

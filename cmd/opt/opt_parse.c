@@ -110,6 +110,8 @@ static void answer_common(const struct program *program, const char *word, const
         optdoc_help(program, stdout);
     else if (strcmp(word, "--version") == 0)
         cli_print_version(program->name);
+    else if (strncmp(word, "--help=", 7) == 0 || strncmp(word, "--version=", 10) == 0)
+        opt_usage_error(program, "%.*s takes no value", (int)strcspn(word, "="), word);
     else if (strcmp(word, "--print-options") == 0 && next && optdoc_print(program, next, stdout))
         ;
     else

@@ -23,7 +23,7 @@ static const struct {
     [PROF_COMPARE] = {prof_compare, 8, 0, false},
 };
 
-/* The subcommand is the first operand; only `compare` takes more, two files. */
+/* Finds the subcommand, which is the first operand; only `compare` takes more, two files. */
 static enum prof_command find_command(const struct prof_options *o, const struct operands *operands)
 {
     char names[128];

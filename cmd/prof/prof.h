@@ -95,7 +95,8 @@ int prof_open(struct prof *prof, const struct prof_options *options, bool with_m
               struct err *err) MUST_USE;
 void prof_close(struct prof *prof);
 
-/* Parses "1,8,32", at most PROF_MAX_LIST numbers from `min` up; anything else is wrong usage. */
+/* Parses a list such as "1,8,32", of at most PROF_MAX_LIST numbers that are at least `min`; exits
+ * with a usage error if it is anything else. */
 void prof_list(const char *text, const char *option, size_t min, size_t *list, size_t *n);
 
 /* prof_list() for a single number. */
@@ -110,12 +111,12 @@ int prof_print(const struct prof *prof, const char *columns, struct err *err) MU
  * last reason, which becomes the error. */
 int prof_conclude(struct err *err) MUST_USE;
 
-/* prof_print() for rows of any kind; `prof` may be NULL. */
+/* prof_print() for rows other than prof->rows; `prof` may be NULL. */
 int prof_print_rows(const struct prof *prof, const struct prof_options *options, const json_t *rows,
                     const char *columns, struct err *err) MUST_USE;
 
-/* Exits with a usage error if --columns names a field that the subcommand lacks. With `prof` NULL,
- * unknown names pass that may be policies: call again when policies are known. */
+/* Exits with a usage error if --columns names a field that the subcommand lacks. Fields named after
+ * policies are checked only if `prof` is given: call again once policies are known. */
 void prof_check_columns(const struct prof_options *options, const struct prof *prof);
 
 /* Appends the columns of --columns, or the default ones, separated by blanks. `prof` may be
@@ -126,7 +127,7 @@ int prof_choose_columns(const struct prof *prof, const struct prof_options *opti
 /* Lists the fields of all subcommands without duplicates, separated by '|'. */
 void prof_all_fields(char *text, size_t size);
 
-/* True if the member is the same in all rows. */
+/* True if the field `key` has the same value in all rows. */
 bool prof_same_in_all(const json_t *rows, const char *key);
 
 /* Write the charts of --plot. */
@@ -134,7 +135,8 @@ int prof_plot_policies(const struct prof *prof, struct err *err) MUST_USE;
 int prof_plot_sweep(const struct prof *prof, struct err *err) MUST_USE;
 int prof_plot_latency(const struct prof *prof, const struct latency_all *all, struct err *err) MUST_USE;
 
-/* The T that the first policy, bmc, uses by default; *from names its origin. */
+/* The T (number of cache allocations) that the first policy, bmc, uses by default; *from names its
+ * origin. */
 size_t prof_own_T(const struct prof *prof, const char **from);
 
 int prof_policies(const struct prof_options *options, struct err *err) MUST_USE;

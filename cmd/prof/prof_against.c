@@ -49,7 +49,8 @@ void against_check_usage(const struct prof_options *o)
         }
 }
 
-/* Copies the last line of the run's stderr, without the program's name. */
+/* Copies to `text` the last line that a measured program wrote to stderr, read from `fd`, without
+ * the prefix "bmc-prof: ". */
 static void last_words(int fd, char *text, size_t size)
 {
     const off_t end = lseek(fd, 0, SEEK_END), from = end > (off_t)size - 1 ? end - (off_t)size + 1 : 0;

@@ -4,8 +4,8 @@
 
 #include "prof/prof.h"
 
-/* Length of the first name in `list` if it is a latency field; those are named after policies,
- * which may contain commas. */
+/* Length of the first name in a comma-separated list if it is a field of `latency` such as
+ * POLICY_p95_ms, else 0. It is compared with known names since policies may contain commas. */
 static size_t policy_field(const char *list, const struct prof *prof)
 {
     static const char *const ends[] = {"_ms", "_p95_ms", "_max_ms"};

@@ -47,8 +47,8 @@ static void add_contender(struct prof *prof, char *text, bool is_default)
     prof->n_contenders++;
 }
 
-/* True if the text after a comma is a parameter of the preceding policy:
- * "headwise:ram=1G,group=2". */
+/* True if the text after a comma is a parameter of the policy before it, as "group=2" in
+ * "headwise:ram=1G,group=2", and not another policy. */
 static bool is_parameter(const char *text)
 {
     const char *end = text + strcspn(text, "=:,");
@@ -123,7 +123,8 @@ static int set_layers(struct prof *prof, struct err *err)
     return 0;
 }
 
-/* Opens the snapshot that steps resume; N must exceed its tokens. */
+/* Opens the snapshot (--load-kv) from which forward passes are measured, and sets the context N,
+ * which must exceed the snapshot's tokens. */
 static int open_snapshot(struct prof *prof, struct err *err)
 {
     const struct prof_options *o = prof->options;
@@ -153,7 +154,7 @@ static int open_snapshot(struct prof *prof, struct err *err)
     return 0;
 }
 
-/* Sets T from the tuned profile for policies that do not specify it. */
+/* Gives policies whose T (number of cache allocations) is not specified the tuned profile's. */
 static int open_tuned(struct prof *prof, struct err *err)
 {
     const struct prof_options *o = prof->options;
@@ -186,7 +187,8 @@ size_t prof_longest(const struct prof *prof)
     size_t rolling = 0;
     for (size_t i = 0; i < prof->n_contenders && c->position != POSITION_LEARNED; i++)
         rolling += kv_spec_rolling(&prof->contender[i].spec);
-    /* By default, policies limited to the context are measured, too. */
+    /* Without --kv, N stays within the context if some of the default policies are not rolling, so
+     * that those are measured, too. */
     return rolling && (prof->options->kv || rolling == prof->n_contenders) ? SIZE_MAX : c->context;
 }
 
@@ -241,7 +243,7 @@ int prof_open(struct prof *prof, const struct prof_options *o, bool with_model, 
         limit_to_context(prof);
         return 0;
     }
-    /* Shapes have no weights that limit the context: extend its positions. */
+    /* A model synthesised from a shape has no trained positions: its context may be any length. */
     run->config.context = size_max(run->config.context, run->N);
     return with_model ? model_synthesize(&prof->model, &run->config, o->shape, report->weight_type,
                                          run->seed, err)
@@ -301,7 +303,7 @@ static int add_setup(const json_t *rows, const char *columns, struct buf *text, 
         if (is_listed(key, columns))
             continue;
         rc = prof_same_in_all(rows, key) ? json_format(value, 0, &one, err)
-                                         : buf_addf(&one, err, "by row");
+                                         : buf_addf(&one, err, "varies");
         const bool quoted = one.len >= 2 && one.data[0] == '"';
         const size_t width = strlen(key) + one.len + 3 - 2 * quoted;
         const char *glue = !text->len ? "" : column + width > LINE ? ",\n" : ", ";

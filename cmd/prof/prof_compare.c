@@ -20,8 +20,8 @@ struct comparison {
     size_t matched;
 };
 
-/* Adds a row: the identity of the measurement, then `result`, which it takes ownership of and
- * which may be NULL. */
+/* Adds a result row: the fields that identify the measurement (`of`), then those of `result`, whose
+ * reference it takes. Fails if `result` is NULL. */
 static int add_row(struct comparison *c, const struct measured_row *of, json_t *result, struct err *err)
 {
     json_t *row = json_object(); /* json_copy() drops members silently when out of memory */
@@ -34,7 +34,7 @@ static int add_row(struct comparison *c, const struct measured_row *of, json_t *
     return rc;
 }
 
-/* A result row for a measurement, or one figure of it (else NULL), that only one file has. */
+/* The result for a figure that only one file has (0: A, 1: B); `figure` NULL: the whole row. */
 static json_t *only_in(int which, const char *figure)
 {
     return json_pack("{s:s?, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:s}", "figure", figure, "a", "b",
@@ -69,7 +69,7 @@ static int compare_figure(struct comparison *c, const struct measured_row *const
                    err);
 }
 
-/* Compares all figures of a measurement: those of A, then those that only B has. */
+/* Compares all figures of a row that both files have: first those of A, then those only in B. */
 static int compare_row(struct comparison *c, const struct measured_row *const row[2], struct err *err)
 {
     const char *figure;
@@ -85,7 +85,8 @@ static int compare_row(struct comparison *c, const struct measured_row *const ro
     return rc;
 }
 
-/* Iterates over one file's rows: compares those in both files (`pairs`), or lists the others. */
+/* Iterates over one file's rows. With `pairs` compares those that the other file has, too;
+ * otherwise lists those that it lacks. */
 static int walk(struct comparison *c, int which, bool pairs, struct err *err)
 {
     const struct measured *mine = &c->file[which], *other = &c->file[!which];
@@ -101,7 +102,7 @@ static int walk(struct comparison *c, int which, bool pairs, struct err *err)
     return 0;
 }
 
-/* A member's distinct values, sorted; NULL: out of memory. */
+/* The distinct values of field `key` in a file's rows, as they occur; NULL: out of memory. */
 static json_t *values_of(const struct measured *m, const char *key)
 {
     json_t *values = json_object(), *list = json_array();
@@ -120,7 +121,7 @@ static json_t *values_of(const struct measured *m, const char *key)
     return list;
 }
 
-/* Warns if A and B differ in this member. */
+/* Warns if the rows of A and B differ in field `key`. */
 static int tell_difference(const struct comparison *c, const char *key, struct err *err)
 {
     json_t *values[2];
@@ -151,7 +152,7 @@ static int tell_differences(const struct comparison *c, struct err *err)
     return 0;
 }
 
-/* Prints the rows; columns are members that differ between rows, and the result. */
+/* Prints the result rows. Columns are the fields that differ between rows, and the comparison. */
 static int print(const struct comparison *c, struct err *err)
 {
     static const char *const what[] = {

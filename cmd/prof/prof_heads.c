@@ -48,7 +48,7 @@ static int save(const struct prof *prof, const struct retrieval_head *head,
     return rc;
 }
 
-/* Reads the text and tokenizes as much of it as is measured. */
+/* Reads the input text and tokenizes it, up to the number of tokens that are measured. */
 static int read_ids(struct prof *prof, struct ids *ids, struct err *err)
 {
     const char *path = prof->options->text;

@@ -34,7 +34,8 @@ struct instances {
     struct figures *figures; /* [ways][repeat] */
 };
 
-/* Writes prompts whose first ids differ, so that no prefix is shared. */
+/* Writes the requests that all configurations run. Their first token ids differ, so that no prefix
+ * is shared. */
 static int write_requests(const struct instances *in, size_t batch, struct err *err)
 {
     const size_t ids = size_min(in->prof.report.run.config.vocab, 300);
@@ -149,7 +150,7 @@ static double median(const double *first, size_t n)
     return stat_quantile(x, n, 0.5);
 }
 
-/* Tokens/s relative to the first configuration with the same batch; 0: not measured. */
+/* Tokens/s relative to the first configuration with the same batch size; 0: not measured. */
 static double against_first(const struct instances *in, size_t way)
 {
     const size_t repeat = in->prof.options->repeat;

@@ -40,7 +40,7 @@ int prof_policies(const struct prof_options *options, struct err *err)
     return rc;
 }
 
-/* Lists the T to measure: 1, 2, 4 .. and N. */
+/* Lists the policies of `sweep`: bmc with T (number of cache allocations) 1, 2, 4 .. and N. */
 static int sweep_list(size_t N, struct buf *list, struct err *err)
 {
     for (size_t T = 1; T < N && T < (size_t)1 << 14; T *= 2)

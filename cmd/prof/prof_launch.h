@@ -15,7 +15,7 @@ struct command {
 int command_add(struct command *command, struct err *err, const char *format, ...)
     PRINTF_LIKE(3, 4) MUST_USE;
 
-/* Adds the words of a text, with "%t" replaced by `t`. */
+/* Adds the words of a text, with "%t" replaced by the number `t`. */
 int command_add_text(struct command *command, const char *text, size_t t, struct err *err) MUST_USE;
 void command_release(struct command *command);
 

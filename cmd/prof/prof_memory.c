@@ -24,7 +24,8 @@ static struct lists read_lists(const struct prof_options *o)
     return l;
 }
 
-/* Lists all combinations except empty ones, grouped by batch. */
+/* Lists all combinations of prompt length, generated tokens, beams and batch size, except those of
+ * no tokens; returns their number. */
 static size_t combine(const struct lists *l, struct memory_case *what)
 {
     size_t n = 0;

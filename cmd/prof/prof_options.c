@@ -154,8 +154,8 @@ static void add_default_kv(char *text, size_t size, unsigned used_by)
     add(text, size, "; ranks takes one)");
 }
 
-/* Builds the help text with subcommands: "bench: ..." if few use the option, "... (not with sweep)"
- * if most do. Omits roof and compare, which run no model; usage lines are complete. */
+/* Builds the help text of an option, which names subcommands: "bench: ..." if few use it, "... (not
+ * with sweep)" if most do. Roof and compare are never named here: they run no model. */
 static void describe(size_t row, char *text, size_t size)
 {
     const unsigned used_by = table[row].used_by, others = RUNS & ~used_by;

@@ -23,7 +23,8 @@ static void picture_release(struct prof_picture *picture)
         free(picture->column[i]);
 }
 
-/* The values of a member in all rows, NaN where it is not a number; NULL: out of memory. */
+/* The values of field `key` in all rows, NaN where it is not a number. The picture owns the array.
+ * NULL: out of memory. */
 static const double *column_of(struct prof_picture *picture, const json_t *rows, const char *key)
 {
     const size_t n = json_array_size(rows);
@@ -37,7 +38,7 @@ static const double *column_of(struct prof_picture *picture, const json_t *rows,
     return column;
 }
 
-/* A series to draw, by member names; lo and hi may be NULL. */
+/* A series to draw: its label, and the fields for y values and error bars (`lo`, `hi` or NULL). */
 struct drawn {
     const char *name, *y, *lo, *hi;
     unsigned draw;

@@ -1,5 +1,5 @@
-/* Measured acceptance rates by rank of the draft token: one file per pair of models and mode
- * (greedy or sampling). */
+/* Files of measured acceptance rates of the draft model's first, second, .. choice of a token: one
+ * file per pair of models and mode (greedy or sampling). */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 
 enum { NAME_BYTES = 80 };
 
-/* Typical rates by rank, of a draft model accepted two times in three. */
+/* Used without a file: typical acceptance rates of a draft model's first, second, .. choice. */
 static const double typical[] = {0.6, 0.12, 0.06, 0.03, 0.02, 0.015, 0.01, 0.01};
 
 static void drafter_id(const struct spec_run *run, size_t bytes, char *text)
@@ -23,7 +23,7 @@ static void drafter_id(const struct spec_run *run, size_t bytes, char *text)
         strcpy(text, run->cli->recycle ? "recycle" : "lookup");
 }
 
-/* Acceptance rates differ between greedy decoding and sampling. */
+/* The mode in an acceptance file's name: rates differ between greedy decoding and sampling. */
 static const char *mode(const struct spec_run *run)
 {
     return run->gen.sampling.temp <= 0 ? "greedy" : "sampling";

@@ -29,8 +29,8 @@ void spec_print_stats(const struct gen *gen)
             ratio(s->sum_ptl_ms, (double)s->ended));
 }
 
-/* Acceptance rate at depth i + 1, of the forward passes that verified that depth. NULL: out of
- * memory. */
+/* A JSON array whose element i is the acceptance rate of draft tokens at depth i + 1, among forward
+ * passes that verified tokens at that depth. NULL: out of memory. */
 static json_t *acceptance(const struct spec_stats *s)
 {
     struct err ignored;

@@ -9,7 +9,7 @@
 
 enum ragged { RAGGED_ONE, RAGGED_PAD, RAGGED_SPLIT };
 
-/* Positions of the draft model's window that must remain besides the draft tokens. */
+/* Positions in the draft model's context that must be left besides those of the draft tokens. */
 enum { WINDOW_REST = 2 };
 
 /* Largest tree, in draft tokens, that --tree auto considers. */
@@ -63,8 +63,8 @@ size_t spec_batch_knee(const struct spec_run *run, const struct session_options 
 /* Sets the draft length or tree size from -k, --tree and --batch-knee. */
 int spec_set_length(struct spec_run *run, const struct session_options *s, struct err *err) MUST_USE;
 
-/* Acceptance rates by rank of the draft token: reads them into run->options, typical ones if there
- * is no file; writes them after a run with --record-acceptance. */
+/* Measured acceptance rates of the drafter's first, second, .. choice of a token. Read into
+ * run->options, typical ones if there is no file; written after a run with --record-acceptance. */
 int spec_read_acceptance(struct spec_run *run, struct err *err) MUST_USE;
 int spec_write_acceptance(struct spec_run *run, struct err *err) MUST_USE;
 

@@ -24,7 +24,7 @@ static int run_tune(struct tune *tune, struct err *err)
     return o->dry_run ? 0 : tune_save(tune, err);
 }
 
-/* Checks before measuring that the profile can be written, unless it is only read. */
+/* Checks, before measuring, that the profile and other outputs can be written. */
 static int check_outputs(const struct tune *tune, struct err *err)
 {
     const struct tune_options *o = tune->options;

@@ -19,7 +19,8 @@ static struct tune_query query_of(const struct tune *tune, size_t N)
     return query;
 }
 
-/* Compares decode times with the profile's T and with the present best T, both by present rates. */
+/* Predicts decode times with the profile's T and with the T that is best now, both from the rates
+ * measured now, and adds a result row for each N. */
 static int compare(const struct tune *tune, const struct profile *old, json_t *rows, double *worst,
                    struct err *err)
 {
@@ -47,7 +48,8 @@ static int compare(const struct tune *tune, const struct profile *old, json_t *r
     return 0;
 }
 
-/* Adds how much the rates have changed, at the middle of their size range. */
+/* Appends a line that compares rates of copying and attention in the profile with those measured
+ * now, each at the middle of its size range. */
 static int add_drift(const struct tune *tune, const struct profile *old, struct buf *text,
                      struct err *err)
 {

@@ -119,7 +119,7 @@ void tune_close(struct tune *tune)
 
 /* ---- calibration ---- */
 
-/* All calibrations, listed first, so that each pass measures every curve once. */
+/* All rate curves to be measured. They are listed first, so that each pass measures each once. */
 struct jobs {
     struct calibration *job; /* [MAX_JOBS] */
     size_t n;
@@ -150,7 +150,8 @@ static void add_shape(const struct tune *tune, struct jobs *jobs, struct tune_ru
     }
 }
 
-/* Without a model: adds every data type, G of 1 and 4, and every backend unless one is named. */
+/* Without a model: adds curves of every cache data type, GQA group sizes 1 and 4, and every
+ * attention backend unless --attn names one. */
 static void add_machine(const struct tune *tune, struct jobs *jobs, struct tune_run run)
 {
     for (size_t b = 0; attn_backends[b]; b++)
@@ -184,7 +185,7 @@ static void list_jobs(struct tune *tune, struct jobs *jobs)
         if (!tune->machine || run.k > 1 || tune->n_batch > 1 || tune->batch[0] > 1)
             add_shape(tune, jobs, run);
         if (!tune->machine && (run.kv_heads != run.heads || run.type != DTYPE_F32)) {
-            struct tune_run plain = run; /* for BMC paper, eq. 8, read literally */
+            struct tune_run plain = run; /* eq. 8 of the BMC paper, unmodified: G = 1, f32 */
             plain.kv_heads = run.heads;
             plain.type = DTYPE_F32;
             add_shape(tune, jobs, plain);

@@ -74,8 +74,8 @@ static json_t *steps_rows(const struct batch_knee *r, struct err *err)
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < r->n; i++)
         rc = json_push(rows,
-                       json_pack("{s:I, s:f, s:f, s:f}", "rows", (json_int_t)knee_counts[i], "step_ms",
-                                 r->step_ms[i], "spread", r->spread[i], "over_one_row",
+                       json_pack("{s:I, s:f, s:f, s:f}", "tokens", (json_int_t)knee_counts[i],
+                                 "step_ms", r->step_ms[i], "spread", r->spread[i], "over_one",
                                  r->step_ms[i] / r->step_ms[0]),
                        err);
     return json_or_null(rows, rc, err);
@@ -88,10 +88,10 @@ static int add_knee(struct buf *text, const struct tuned_model *model, enum tabl
     if (!model || !model->knee.n)
         return 0;
     snprintf(title, sizeof title,
-             "Step times of %s by number of tokens, medians of %zu rounds:", model->name,
+             "Step times of %s by number of tokens, fastest of %zu rounds:", model->name,
              model->knee.samples);
-    if (add_table(text, title, steps_rows(&model->knee, err), "rows step_ms spread over_one_row",
-                  format, err) < 0 ||
+    if (add_table(text, title, steps_rows(&model->knee, err), "tokens step_ms spread over_one", format,
+                  err) < 0 ||
         buf_addf(text, err,
                  "Up to %zu tokens take at most 1.15 times as long as one.\nBest draft length by "
                  "acceptance probability:",

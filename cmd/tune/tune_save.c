@@ -12,7 +12,7 @@ static int open_old(const struct tune *tune, const char *path, struct profile *o
                     struct err *err)
 {
     const struct machine *here = &tune->profile.machine;
-    struct err ignored; /* of another machine: it is replaced */
+    struct err ignored; /* ignored: a profile of another machine is replaced */
     struct stat st;
     bool found;
     *keeps = false;

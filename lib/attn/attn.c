@@ -1,4 +1,4 @@
-/* Attention: opens and runs a backend, layer by layer; table of backends. */
+/* Opens an attention backend and runs it layer by layer; table of backends. */
 #include "attn/attn.h"
 
 #include <math.h>
@@ -64,7 +64,8 @@ static void prefetch(const struct attn_step *step, size_t layer, size_t head, si
         kv_prefetch(step->kv, step->query[i].seq, layer, head, heads);
 }
 
-/* Computes a layer by slices; prefetches the next slice, maybe of the next layer, before each. */
+/* Computes a layer one slice of KV heads at a time. Before each slice, starts to prefetch the next,
+ * which may be the next layer's first. */
 static int run_slices(struct attn *attn, const struct attn_step *step, struct attn_slice *slice,
                       struct err *err)
 {

@@ -1,30 +1,30 @@
-/* Attention: queries and views of the KV cache in, attention outputs out.
+/* Attention: computes attention outputs from queries and views of the KV cache.
  *
  *   out[i][h] = softmax(scale * q[i][h] . K[h / G]^T + bias) V[h / G]      (BMC paper II-A)
  *
  * with optional soft-capping of scores and ALiBi (struct attn_shape). A query attends to the
- * committed positions before it and, of the step's own rows, to those up to itself or, for a node
- * of a draft tree, to its ancestors; sliding windows and sparse heads limit that further
- * (query_mask.h). Masked positions have weight exactly 0.
+ * committed positions of its sequence and, of the tokens of the current forward pass (a "step"), to
+ * those up to itself or, for a node of a draft tree, to its ancestors. Sliding windows and
+ * streaming heads limit that further (query_mask.h). Masked positions have weight exactly 0.
  *
- * Entries are consumed in order of position, wherever the cache stores them and however many of
+ * Sums run over KV entries in order of position, wherever the cache stores them and however many of
  * the first ones it has dropped.
  *
- * A cache that can show only some KV heads at once is attended to slice by slice: each slice is
- * prefetched while the one before is computed. */
+ * With KV offload, only some KV heads can be read at once: attention computes a slice of them at a
+ * time, and prefetches the next one meanwhile. */
 #ifndef BMC_ATTN_H
 #define BMC_ATTN_H
 
 #include "kernel/kernel.h"
 #include "kv/kv.h"
 
-/* The query rows of one sequence in a step. */
+/* The query rows (new tokens) of one sequence in a forward pass. */
 struct attn_query {
     size_t seq;
-    size_t first; /* number of its first row in q and out of attn_run() */
+    size_t first; /* index of its first row in q and out of attn_run() */
     size_t rows;
-    /* Draft trees: row i attends to rows ancestors[ancestors_at[i] .. ancestors_at[i + 1]) of this
-     * query, itself included. NULL: a chain, where each row attends to those before it. */
+    /* Draft trees: of this query's rows, row i attends to those listed in ancestors[], from
+     * ancestors_at[i] to before ancestors_at[i + 1], itself included. NULL: to all rows up to i. */
     const uint32_t *ancestors;
     const size_t *ancestors_at;
 };
@@ -34,7 +34,7 @@ struct attn_times {
     double scores_ms, softmax_ms, values_ms;
 };
 
-/* Parameters of attention, the same in all layers and steps. */
+/* Parameters of attention that all layers and forward passes share. */
 struct attn_shape {
     size_t heads, kv_heads, head_dim; /* H query heads, H / G KV heads, d */
     float scale;                      /* factor of q . k before softmax; 0: 1 / sqrt(d) */
@@ -44,14 +44,14 @@ struct attn_shape {
     bool dequantize; /* quantised KV entries: dequantise to f32; else quantise queries to int8 */
 };
 
-/* Upper limits of a step, to size buffers. */
+/* Upper limits of a forward pass, by which attn_open() sizes buffers. */
 struct attn_limits {
     size_t positions; /* positions in the view of a sequence */
     size_t step_rows; /* query rows */
     size_t queries;   /* sequences */
 };
 
-/* Arguments that are the same in all layers of a step. */
+/* Arguments that are the same in all layers of a forward pass. */
 struct attn_step {
     struct kv *kv;
     const struct kernels *kernels;
@@ -69,8 +69,8 @@ struct attn_layer {
 struct attn_slice {
     const struct attn_layer *layer;
     size_t head, heads; /* KV heads [head, head + heads) */
-    const float *q;     /* [rows][H * d], of all heads */
-    float *out;         /* [rows][H * d], like q */
+    const float *q;     /* [query rows][H * d]: queries of all heads */
+    float *out;         /* [query rows][H * d]: attention outputs */
 };
 
 struct attn;
@@ -83,10 +83,10 @@ struct attn_backend {
     /* Allocates buffers; attn->shape is set. attn_open() calls close() after an error. */
     int (*open)(struct attn *attn, const struct attn_limits *limits, struct err *err);
 
-    /* Called once a step, for masks and prefix groups. NULL: nothing to prepare. */
+    /* Called once per forward pass, for masks and prefix groups. NULL: nothing to prepare. */
     int (*begin)(struct attn *attn, const struct attn_step *step, struct err *err);
 
-    /* Computes a slice, on all threads. */
+    /* Computes attention of the KV heads of a slice, on all threads. */
     int (*run)(struct attn *attn, const struct attn_step *step, const struct attn_slice *slice,
                struct err *err);
     void (*close)(struct attn *attn);
@@ -97,7 +97,7 @@ struct attn {
     const struct attn_backend *backend;
     struct attn_shape shape;           /* with scale set */
     size_t gqa;                        /* G: query heads per KV head */
-    struct retrieval_score *retrieval; /* scores heads during steps (retrieval_score.h); or NULL */
+    struct retrieval_score *retrieval; /* sums retrieval scores (retrieval_score.h); or NULL */
 };
 
 /* All backends, ended by NULL; the first is the default. */
@@ -110,10 +110,11 @@ int attn_open(struct attn **attn, const struct attn_backend *backend, const stru
               const struct attn_limits *limits, struct err *err) MUST_USE;
 void attn_close(struct attn *attn);
 
-/* Begins a step; call it after kv_ensure() for all sequences of the step. */
+/* Begins a forward pass; call it after kv_ensure() for all its sequences. */
 int attn_begin(struct attn *attn, const struct attn_step *step, struct err *err) MUST_USE;
 
-/* Runs attention of one layer, whose new KV entries are in the cache; q, out: [rows][H * d]. */
+/* Computes attention of one layer, whose new KV entries are in the cache already; q and out are
+ * [query rows][H * d]. */
 int attn_run(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
              const float *q, float *out, struct err *err) MUST_USE;
 

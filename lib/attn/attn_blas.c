@@ -1,12 +1,12 @@
-/* Eager attention in three BLAS-like steps: scores = Q K^T over all entries of the view, softmax
- * under a bias mask, context = scores V (BMC paper V, contribution 4). Entries that are
- * padding are multiplied too; the mask gives them weight 0.
+/* Eager attention in three BLAS-like steps: scores = Q K^T over all KV entries of the view, softmax
+ * with a bias as mask, context = scores V (BMC paper V, contribution 4). Padding entries are
+ * multiplied too; the mask gives them weight 0.
  *
- * The rows of a chain share one bias row in all heads and layers: zeros for the positions of the
- * last row, then MASKED; row i reads it (rows - 1 - i) further on. Draft trees have a bias row per
- * query row. A layer with another window than the one before refills all of them. Bias rows begin
- * at the first tile that the cache has not dropped; padding on the left has no bias: its weights
- * are set to 0. */
+ * All query rows of a sequence share one bias row, in all heads and layers: zeros for the positions
+ * that its last query row attends to, then MASKED; query row i reads it from element rows - 1 - i
+ * on. In draft trees each query row has its own. If a layer's sliding window differs from the layer
+ * before, all bias rows are refilled. They begin at the first tile that the cache has not dropped;
+ * padding before it has no bias: its weights are set to 0. */
 #include "attn/attn.h"
 
 #include <math.h>
@@ -28,19 +28,20 @@ enum {
     DEQUANTIZE_TILE = 128 /* KV entries dequantised or gathered at a time */
 };
 
-/* A query's rows in blas_state.bias: bias[at] is for position `first`; rows are `stride` apart. */
+/* Where blas_state.bias has the bias rows of a query: bias[at] is for position `first`; rows are
+ * `stride` apart. */
 struct bias_rows {
     size_t at, stride, first;
 };
 
 struct blas_state {
     struct attn attn;
-    size_t tile_rows; /* rows of scores per thread */
+    size_t tile_rows; /* most rows of scores that a thread computes at a time */
     size_t stored_rows;
     size_t threads;
     float *scores;      /* [threads][tile_rows][stored_rows] */
-    float *dequantized; /* [threads][DEQUANTIZE_TILE][d] */
-    float *sparse_bias; /* [threads][stored_rows]: bias row of a sparse head */
+    float *dequantized; /* [threads][DEQUANTIZE_TILE][d]: K or V as f32 */
+    float *sparse_bias; /* [threads][stored_rows]: bias row of a streaming head */
     float *bias;
     size_t bias_cap;             /* allocated floats of `bias` */
     struct bias_rows *bias_rows; /* [queries] */
@@ -48,7 +49,7 @@ struct blas_state {
     size_t window;
 };
 
-/* A task: attention of query rows [from, to) of a sequence, for one KV head. */
+/* A task: attention of query rows [from, to) of a sequence over one KV head. */
 struct blas_task {
     const struct attn_query *query;
     const struct bias_rows *bias;
@@ -89,7 +90,8 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
     return 0;
 }
 
-/* Number of bias elements that a query needs. */
+/* Number of bias elements of a sequence: one row, extended by an element per query row, as all read
+ * it with an offset; in a draft tree, a bias row per query row. */
 static size_t bias_size(const struct attn_query *query, size_t stride)
 {
     return query->ancestors ? query->rows * stride : stride + query->rows;
@@ -118,7 +120,7 @@ static int reserve_bias(struct blas_state *s, size_t need, struct err *err)
         return 0;
     free(s->bias);
     s->bias = mem_alloc(need, 2 * sizeof *s->bias);
-    s->bias_cap = s->bias ? 2 * need : 0; /* so that a later, smaller step may succeed */
+    s->bias_cap = s->bias ? 2 * need : 0; /* 0: a later, smaller pass may succeed */
     return s->bias ? 0
                    : err_set(err, "out of memory: the attention mask needs %zu bytes",
                              need * 2 * sizeof *s->bias);
@@ -138,13 +140,13 @@ static int begin(struct attn *attn, const struct attn_step *step, struct err *er
     return reserve_bias(s, need, err);
 }
 
-/* Returns the bias of query row `row` for the n entries of the task's view. */
+/* Returns the bias, 0 or MASKED, of query row `row` for the n KV entries of the task's view. */
 static const float *bias_row(const struct blas_state *s, const struct blas_task *task,
                              const struct query_mask *mask, size_t row, size_t n)
 {
     const size_t first = task->view->span[0].first;
     const float *bias = s->bias + task->bias->at + first - task->bias->first;
-    if (mask->recent > mask->first) { /* sparse head: positions after the sinks are masked */
+    if (mask->recent > mask->first) { /* streaming head: masked between sinks and recent window */
         float *sparse = s->sparse_bias + (size_t)threads_self() * s->stored_rows;
         query_mask_bias(mask, sparse, first, n, MASKED);
         return sparse;
@@ -153,8 +155,9 @@ static const float *bias_row(const struct blas_state *s, const struct blas_task 
                                   : bias + task->query->rows - 1 - row;
 }
 
-/* Returns n KV entries of one head as f32, from entry `row` of a span on (negative for padding): in
- * place if BLAS can read them there, else dequantised or gathered into `tile`. */
+/* Returns n rows of K or V (`base`) of one head as f32, *stride floats apart, from row `row` of a
+ * span on (negative: padding before it): in place if BLAS can read them there, else dequantised or
+ * gathered into `tile`. */
 static const float *rows_f32(const struct attn_step *step, const struct kv_view *view,
                              const struct kv_span *span, const void *base, ptrdiff_t row, size_t n,
                              float *tile, size_t *stride)
@@ -179,8 +182,9 @@ static const float *rows_f32(const struct attn_step *step, const struct kv_view 
     return tile;
 }
 
-/* How the queries of a task form matrices that share one K: a single query row is one matrix with
- * the G heads of its GQA group as rows; several query rows are one matrix per head. */
+/* How the queries of a task form the left-hand matrices of products with the same K: a single query
+ * row is one matrix, with the G heads of its GQA group as rows; several query rows are one matrix
+ * per head. */
 struct operand {
     size_t matrices, m;      /* number of matrices, and rows of each */
     size_t step, row_stride; /* distance of matrices, and of rows, in q and out */
@@ -205,7 +209,8 @@ static void add_times(struct attn_times *times, double scores_ms, double softmax
     pthread_mutex_unlock(&lock);
 }
 
-/* Scales the scores of a query head for entries [first, first + n), caps them and adds ALiBi. */
+/* Scales and soft-caps the scores of a query head for entries [first, first + n), and adds
+ * ALiBi. */
 static void softcap_alibi(const struct attn_shape *shape, const struct query_mask *mask, size_t head,
                           float *scores, size_t first, size_t n)
 {
@@ -219,13 +224,13 @@ static void softcap_alibi(const struct attn_shape *shape, const struct query_mas
             shape->slopes[head] * ((float)at - (float)mask->position);
 }
 
-/* Applies softmax to the m rows of scores of the task's matrix number `matrix`. */
+/* Applies softmax in place to the m rows of scores of the task's matrix number `matrix`. */
 static void softmax_rows(const struct blas_state *s, const struct attn_step *step,
                          const struct blas_task *task, size_t matrix, size_t m, float *scores,
                          size_t columns)
 {
     const struct attn_shape *shape = &s->attn.shape;
-    const bool heads = task->to - task->from == 1; /* rows of scores are heads */
+    const bool heads = task->to - task->from == 1; /* rows of scores are heads, not positions */
     const bool scaled = shape->softcap > 0 || shape->slopes;
     const size_t padded = task->view->padded, n = columns - padded;
     const size_t first = task->view->span[0].first;
@@ -242,10 +247,10 @@ static void softmax_rows(const struct blas_state *s, const struct attn_step *ste
     }
 }
 
-/* Padding entries before a span: only the first span has them. */
+/* Number of padding entries before a span; only the first span has any. */
 static size_t padded_of(const struct kv_view *view, size_t span) { return span ? 0 : view->padded; }
 
-/* KV entries of a span per BLAS call: all, if BLAS can read them in place. */
+/* Most KV entries per BLAS call: all of a span, if BLAS can read them in place. */
 static size_t run_rows(const struct kv_view *view, size_t span)
 {
     return view->type == DTYPE_F32 && !view->span[span].row ? SIZE_MAX : DEQUANTIZE_TILE;
@@ -309,7 +314,7 @@ static int run_task(struct blas_state *s, const struct attn_step *step, const st
     return 0;
 }
 
-/* Returns task `index` of a slice: tasks are ordered by query, tile of query rows, KV head. */
+/* Returns task `index` of a slice: tasks are ordered by sequence, tile of query rows, KV head. */
 static struct blas_task find_task(const struct blas_state *s, const struct attn_step *step,
                                   const struct attn_slice *slice, size_t index)
 {

@@ -1,14 +1,14 @@
 /* Fused attention: one pass over K and V with online softmax; the score matrix is never stored.
  *
  * Positions are split into chunks of KV_CHUNK, counted from position 0. Each chunk is reduced to
- * softmax partials (struct attend, kernel.h), which are merged in order. A task is a block of query
- * rows of one sequence and one KV head; when there are too few tasks for all threads, several
- * threads share the chunks of a task, as in flash-decoding. The order of every sum is the same
- * either way.
+ * softmax partials (softmax_partials.h), which are merged in order of position. A task is a block
+ * of query rows of one sequence, and one KV head; when there are too few tasks for all threads,
+ * several threads share the chunks of a task, as in flash-decoding. The order of every sum is the
+ * same either way.
  *
- * Sequences with a common prefix and one query row each form a prefix group: shared entries are
- * read once for the whole group. Queries of a draft tree read their ancestors through row
- * tables. */
+ * Sequences with a common prefix and one query row each form a prefix group: shared KV entries are
+ * read once for the whole group. Query rows of a draft tree read the KV entries of their ancestors,
+ * which are not contiguous, through row tables (struct attend, kernel.h). */
 #include "attn/attn.h"
 
 #include <stdatomic.h>
@@ -24,41 +24,42 @@
 
 enum {
     KV_CHUNK = RUN_TILES * ATTEND_TILE, /* 256 positions; a multiple of ATTEND_BLOCK */
-    /* query rows x GQA heads per task, unless one row has more */
+    /* maximum of query rows x GQA group size in a task, which has at least one row */
     TASK_QUERIES = 64
 };
 
-/* Buffers of one thread. Queries are the heads of the task's query rows, stored row by row. */
+/* Buffers of one thread. A task's queries are the vectors of its query rows in all heads of the GQA
+ * group: head g of row i is query i * gqa + g. */
 struct scratch {
     float *q;                              /* [d][queries]: transposed queries */
     struct query_mask *mask;               /* [task_rows]: one per query row */
     size_t *kv_begin, *kv_end;             /* [queries]: arguments of struct attend */
-    float *slope, *position;               /* [queries]: the same, for ALiBi */
-    struct softmax_partials chunk, merged; /* result of the current chunk; of all before */
+    float *slope, *position;               /* [queries]: arguments of struct attend for ALiBi */
+    struct softmax_partials chunk, merged; /* of the current chunk; of all chunks before */
     float *kernel_scratch;
     float *dequantized; /* [2][KV_CHUNK][d]: K and V in f32; NULL unless shape.dequantize */
     struct quant_queries q_int8;
     struct tiles tiles;
-    size_t entry[KV_CHUNK]; /* draft trees: where in the view the entries of a run are */
+    size_t entry[KV_CHUNK]; /* draft trees: indices in the view of a run's KV entries */
     struct row_tables tables;
 };
 
 struct fused {
     struct attn attn;
     size_t gqa, d;             /* copies of attn.gqa and head_dim */
-    size_t task_rows, queries; /* upper limits of a task */
+    size_t task_rows, queries; /* upper limits of a task's query rows and queries */
     size_t threads;
     struct scratch *scratch; /* [threads] */
     float *buffer;           /* memory for the arrays in `scratch` */
-    /* [2 * threads][chunks], for threads that share tasks */
+    /* [2 * threads][chunks]: results of chunks, when threads share tasks */
     struct softmax_partials *partials;
     float *partials_buffer;
     size_t chunks;
-    struct prefix_groups groups; /* prefix groups of the step */
+    struct prefix_groups groups; /* prefix groups of the forward pass */
 };
 
-/* One KV head for query rows [first_row, first_row + rows) of a sequence, or for the single rows of
- * all queries of a prefix group. */
+/* Attention over one KV head of query rows [first_row, first_row + rows) of a sequence, or of the
+ * single rows of all queries of a prefix group. */
 struct fused_task {
     const struct prefix_group *group;
     size_t kv_head, first_row, rows;
@@ -99,7 +100,7 @@ static void close_state(struct attn *attn)
     prefix_groups_close(&f->groups);
 }
 
-/* Floats per row of q and out. */
+/* Floats per query row in q and out, all heads. */
 static size_t row_width(const struct fused *f) { return f->attn.shape.heads * f->d; }
 
 /* Floats of scratch memory for kernels, in whole cache lines. */
@@ -147,7 +148,7 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
     f->task_rows = size_max(1, TASK_QUERIES / f->gqa);
     f->queries = f->task_rows * f->gqa;
     f->threads = (size_t)threads_max();
-    /* the first may start midway */
+    /* + 1: after KV entries were dropped, the first chunk may be incomplete */
     f->chunks = div_up(limits->positions, KV_CHUNK) + 1;
     const size_t n = 2 * f->threads * f->chunks, each = softmax_partials_floats(f->queries, f->d);
     size_t floats = 0;
@@ -190,7 +191,8 @@ static struct fused_task find_task(const struct fused_job *job, size_t index)
     return (struct fused_task){group, slice->head + index % slice->heads, row, rows};
 }
 
-/* The query that row i of a task belongs to, and its row number in that query. */
+/* query_of(): the query (sequence) that row i of a task belongs to; row_of(): the row's number in
+ * that query. */
 static const struct attn_query *query_of(const struct fused_task *task, size_t i)
 {
     return task->group->query[task->group->n > 1 ? i : 0];
@@ -201,7 +203,7 @@ static size_t row_of(const struct fused_task *task, size_t i)
     return task->group->n > 1 ? 0 : task->first_row + i;
 }
 
-/* Offset of row i of a task in q and out, at the first query head of the task's KV head. */
+/* Offset in q and out of row i of a task, at the first query head that uses the task's KV head. */
 static size_t heads_at(const struct fused *f, const struct fused_task *task, size_t i)
 {
     return (query_of(task, i)->first + row_of(task, i)) * row_width(f) + task->kv_head * f->gqa * f->d;
@@ -255,7 +257,8 @@ static bool open_view(struct fused_job *job, const struct fused_task *task, size
     return false;
 }
 
-/* Opens the view of a task's (first) sequence, computes masks, loads queries; false: error. */
+/* Opens the view of the task's sequence (of the first, in a prefix group), computes the masks of
+ * its query rows, and loads the queries. False: error. */
 static bool begin_task(const struct fused_work *w, struct kv_view *view)
 {
     const struct fused_task *task = w->task;
@@ -270,7 +273,8 @@ static bool begin_task(const struct fused_work *w, struct kv_view *view)
 
 /* ---- kernel calls for runs of positions ---- */
 
-/* Lets row `row` of the task attend to positions [from, to) of the run that begins at `run`. */
+/* Sets the kernel arguments by which query row `row` of the task, in all heads, attends to
+ * positions [from, to); `run` is the first position of the run that the kernel is called for. */
 static void set_range(const struct fused_work *w, size_t row, size_t from, size_t to, size_t run)
 {
     const struct fused *f = w->job->f;
@@ -284,14 +288,15 @@ static void set_range(const struct fused_work *w, size_t row, size_t from, size_
     }
 }
 
-/* Lets no row attend to anything: for padding, which is multiplied without effect. */
+/* Lets no query row attend to any position, for runs of padding: computed without effect. */
 static void set_no_range(const struct fused_work *w)
 {
     for (size_t i = 0; i < w->task->rows; i++)
         set_range(w, i, 0, 0, 0);
 }
 
-/* Calls the kernel for rows [row, row + rows) of the task and the first `tiles` of w->s->tiles. */
+/* Calls the attention kernel for query rows [row, row + rows) of the task and the first `tiles`
+ * tiles of w->s->tiles; `skippable` is as in struct attend. */
 static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippable, size_t row,
                          size_t rows)
 {
@@ -336,8 +341,9 @@ static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippa
     });
 }
 
-/* Attends rows [row, row + rows) to positions [from, to) of the view, each as far as its mask
- * allows, without attention sinks. Blocks from `skippable` on are multiplied for all rows. */
+/* Computes attention of query rows [row, row + rows) over positions [from, to) of the view as far
+ * as each row's mask allows, without attention sinks. Blocks of positions from number `skippable`
+ * on are computed even if no row attends to them. */
 static void attend_run(const struct fused_work *w, size_t row, size_t rows, size_t from, size_t to,
                        size_t skippable)
 {
@@ -350,8 +356,8 @@ static void attend_run(const struct fused_work *w, size_t row, size_t rows, size
     attend_tiles(w, view_tiles(w->view, from, to, &w->s->tiles), skippable, row, rows);
 }
 
-/* Attends rows of a chain, the last ones of their sequence, to positions [from, to); padding behind
- * the sequence is multiplied too. */
+/* attend_run() for the last query rows of a sequence, without a draft tree. Padding behind the
+ * sequence is computed too, without effect. */
 static void attend_chain(const struct fused_work *w, size_t row, size_t rows, size_t from, size_t to)
 {
     const struct kv *kv = w->job->step->kv;
@@ -359,8 +365,9 @@ static void attend_chain(const struct fused_work *w, size_t row, size_t rows, si
     attend_run(w, row, rows, from, to, end > from ? div_up(end - from, ATTEND_BLOCK) : 0);
 }
 
-/* Attends rows of a draft tree to positions [from, to): all rows together to committed blocks, then
- * each row to its ancestors, root first, then all to the padding of the cache policy. */
+/* Computes attention of a draft tree's query rows over positions [from, to): of all rows together
+ * over blocks of committed positions, then of each row over its ancestors, root first, then over
+ * the padding behind, without effect. */
 static void attend_tree(const struct fused_work *w, size_t from, size_t to)
 {
     const struct attn_query *query = query_of(w->task, 0);
@@ -386,8 +393,9 @@ static void attend_tree(const struct fused_work *w, size_t from, size_t to)
         attend_tiles(w, view_tiles(w->view, padding, to, &s->tiles), 0, 0, w->task->rows);
 }
 
-/* Attends rows [row, end) of a prefix group, which share all entries before `from`, to positions
- * [from, to): together to the entries that all share, then recursively in subgroups. */
+/* Computes attention of query rows [row, end) of a prefix group, which share all KV entries before
+ * `from`, over positions [from, to): together as far as all share them, then recursively in
+ * subgroups that share more. */
 static void attend_group(const struct fused_work *w, size_t row, size_t end, size_t from, size_t to)
 {
     const struct prefix_group *group = w->task->group;
@@ -412,7 +420,7 @@ static void attend_group(const struct fused_work *w, size_t row, size_t end, siz
     }
 }
 
-/* Multiplies the padding on the left of the view's first entry, without effect. */
+/* Computes the padding before the view's first KV entry (view->padded), without effect. */
 static void attend_padding(const struct fused_work *w)
 {
     const struct kv_span *first = &w->view->span[0];
@@ -431,8 +439,9 @@ static void attend_padding(const struct fused_work *w)
     }
 }
 
-/* Attends to the attention sinks of a sparse head. Rows whose recent window reaches the sinks skip
- * this: attend_run() includes the sinks then, and sums equal those of a dense head. */
+/* Computes attention over the sinks of a streaming head in positions [from, to). Query rows whose
+ * recent window reaches the sinks skip this: attend_run() then includes the sinks, so that their
+ * sums equal those of a head with full attention. */
 static void attend_sinks(const struct fused_work *w, size_t from, size_t to)
 {
     const size_t end = size_min(to, w->view->sink);
@@ -443,7 +452,8 @@ static void attend_sinks(const struct fused_work *w, size_t from, size_t to)
     attend_tiles(w, view_tiles(w->view, from, end, &w->s->tiles), SIZE_MAX, 0, w->task->rows);
 }
 
-/* True if no row attends to [from, to), between a sparse head's sinks and recent window. */
+/* True if no query row attends to [from, to), between a streaming head's sinks and recent
+ * window. */
 static bool in_gap(const struct fused_work *w, size_t from, size_t to)
 {
     bool gap = w->view->recent && from >= w->view->sink;
@@ -477,7 +487,8 @@ static bool attend_chunk(const struct fused_work *w, size_t chunk)
     return true;
 }
 
-/* The first chunk with entries that the cache has not dropped from the task's sequence. */
+/* Number of the first chunk with entries that the cache has not dropped from the task's
+ * sequence. */
 static size_t first_chunk(const struct fused_job *job, const struct fused_task *task)
 {
     return kv_seq_info(job->step->kv, query_of(task, 0)->seq).first / KV_CHUNK;
@@ -502,7 +513,8 @@ static void run_task(void *arg, size_t index)
     store_context(job, &task, &s->merged);
 }
 
-/* Runs one chunk of a task, if there are too few tasks for the threads. */
+/* Runs one chunk of a task, when there are too few tasks for all threads; merge_chunks()
+ * follows. */
 static void run_chunk(void *arg, size_t index)
 {
     struct fused_job *job = arg;

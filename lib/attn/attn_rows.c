@@ -1,4 +1,4 @@
-/* Finds the KV entries of a view in memory. */
+/* Finds the KV entries of attended positions in memory. */
 #include "attn/attn_rows.h"
 
 size_t view_tiles(const struct kv_view *view, size_t from, size_t to, struct tiles *tiles)
@@ -17,8 +17,8 @@ size_t view_tiles(const struct kv_view *view, size_t from, size_t to, struct til
     return n;
 }
 
-/* Sets *span to the span of position `at` (of the view's first one, if `at` was dropped); returns
- * the byte offset of its entry from span->k and span->v. */
+/* Sets *span to the view's span that has position `at` (its first span, if the position was
+ * dropped); returns the byte offset of the position's entry from span->k and span->v. */
 static ptrdiff_t view_row(const struct kv_view *view, size_t at, const struct kv_span **span)
 {
     size_t i = 0;
@@ -35,7 +35,7 @@ size_t view_scattered(const struct kv_view *view, const size_t *entry, size_t n,
     const size_t n_tiles = div_up(n, ATTEND_TILE);
     for (size_t i = 0; i < n_tiles * ATTEND_TILE; i++) {
         const struct kv_span *span;
-        /* the last tile is padded with the last entry */
+        /* the last tile is padded with copies of the last entry */
         const ptrdiff_t offset = view_row(view, entry[size_min(i, n - 1)], &span);
         const char *k = (const char *)span->k + offset, *v = (const char *)span->v + offset;
         const size_t t = i / ATTEND_TILE;

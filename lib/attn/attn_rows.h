@@ -1,28 +1,31 @@
-/* Finds the KV entries of a view in memory, tile by tile. */
+/* Finds the KV entries of attended positions in memory, tile by tile, in a view of the KV cache
+ * (struct kv_view, kv.h). */
 #ifndef BMC_ATTN_ROWS_H
 #define BMC_ATTN_ROWS_H
 
 #include "kernel/kernel.h"
 #include "kv/kv.h"
 
-/* The tiles of a run of positions, as arguments of struct attend. */
+/* Addresses of the K and V tiles of a run of positions, for the members of struct attend with the
+ * same names. */
 enum { RUN_TILES = 16 };
 struct tiles {
     const char *k[RUN_TILES], *v[RUN_TILES];
     const ptrdiff_t *k_rows[RUN_TILES], *v_rows[RUN_TILES]; /* [ATTEND_TILE]; NULL: contiguous */
 };
 
-/* Fills in the tiles of positions [from, to) and returns how many; `from` is a multiple of
+/* Fills in `tiles` for positions [from, to) and returns their number. `from` is a multiple of
  * ATTEND_TILE, and no tile crosses spans. Positions that the cache has dropped, which no query
- * attends to, are represented by the first tile of the view. */
+ * attends to, get the address of the view's first tile. */
 size_t view_tiles(const struct kv_view *view, size_t from, size_t to, struct tiles *tiles);
 
-/* Memory for the row tables of tiles whose entries are scattered over a view. */
+/* Memory for k_rows and v_rows of tiles whose entries are scattered over a view. */
 struct row_tables {
     ptrdiff_t k[RUN_TILES * ATTEND_TILE], v[RUN_TILES * ATTEND_TILE];
 };
 
-/* Fills in tiles of the n entries at positions entry[0 .. n) of the view; returns how many. */
+/* Fills in `tiles` for n entries at any positions entry[0 .. n) of the view, and their row tables;
+ * returns the number of tiles. */
 size_t view_scattered(const struct kv_view *view, const size_t *entry, size_t n, struct tiles *tiles,
                       struct row_tables *tables);
 

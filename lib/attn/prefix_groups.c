@@ -21,19 +21,20 @@ void prefix_groups_close(struct prefix_groups *groups)
     free(groups->group);
 }
 
-/* True for queries that may join others. Those of several rows form their own group, since their
- * rows share a sequence anyway. */
+/* True for queries that may share a group: those of one row. A query of several rows, which read
+ * the same sequence anyway, forms its own group. */
 static bool is_single(const struct attn_query *query) { return query->rows == 1 && !query->ancestors; }
 
-/* KV entries that both queries share, in whole blocks, where a run of positions may be split. */
+/* Number of leading KV entries that the sequences of both queries share, rounded down to whole
+ * blocks, at which a run of positions may be split. */
 static size_t common_rows(const struct kv *kv, const struct attn_query *a, const struct attn_query *b)
 {
     const size_t rows = is_single(a) && is_single(b) ? kv_shared_rows(kv, a->seq, b->seq) : 0;
     return rows / ATTEND_BLOCK * ATTEND_BLOCK;
 }
 
-/* Inserts a query into an array sorted by position; among queries of its position, behind the one
- * with which it shares the most entries. */
+/* Inserts a query into query[n], sorted by position; among those at its own position, behind the
+ * one with which it shares the most entries. */
 static void insert(const struct attn_query **query, size_t n, const struct kv *kv,
                    const struct attn_query *added)
 {
@@ -50,8 +51,8 @@ static void insert(const struct attn_query **query, size_t n, const struct kv *k
     query[at] = added;
 }
 
-/* Makes a group of query[0] and up to most - 1 of the `left` queries from there on that share a
- * prefix with it; moves these to the front. */
+/* Makes a group of query[0] and those of the next left - 1 queries that share a prefix with it,
+ * `most` queries in all at most, and moves these to the front. */
 static struct prefix_group make_group(const struct kv *kv, const struct attn_query **query,
                                       size_t *common, size_t left, size_t most)
 {

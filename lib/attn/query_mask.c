@@ -20,7 +20,7 @@ struct query_mask query_mask_of(const struct kv *kv, const struct attn_query *qu
     };
 }
 
-/* Sets bias to 0 for positions [from, to) whose entries are in [begin, begin + n). */
+/* Sets bias[n], of KV entries [begin, begin + n), to 0 for the entries of positions [from, to). */
 static void clear_bias(const struct query_mask *mask, float *bias, size_t begin, size_t n, size_t from,
                        size_t to)
 {

@@ -1,4 +1,4 @@
-/* Computes the retrieval score of heads. */
+/* Computes retrieval scores of heads. */
 #include "attn/retrieval_score.h"
 
 #include <math.h>
@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "base/threads.h"
 
-/* A query's sums of e^(score - max): near, where a sparse head attends to; beyond, elsewhere. */
+/* Sums of e^(score - max) of a query in one head. near: positions that a streaming head attends to;
+ * beyond: all others. */
 struct score_sums {
     double max, near, beyond;
 };
@@ -21,7 +22,7 @@ struct retrieval_job {
     const struct attn_query *query;
     size_t first;            /* first query row that is not ignored */
     struct query_mask *mask; /* [rows - first] */
-    struct score_sums *sums; /* [KV heads][rows - first][group] */
+    struct score_sums *sums; /* [KV heads][rows - first][GQA group] */
     float *row;              /* [KV heads][d]: a key as f32 */
     struct err *errors;      /* [KV heads], valid where failed[] */
     bool *failed;
@@ -51,7 +52,8 @@ static void add(struct score_sums *sums, double score, bool beyond)
     *(beyond ? &sums->beyond : &sums->near) += exp(score - sums->max);
 }
 
-/* Adds the scores of the key at position `at` for all query rows and all heads of its GQA group. */
+/* Adds the scores of the key k at position `at` with all query rows, in all heads of its GQA
+ * group. */
 static void add_key(const struct retrieval_job *s, size_t kv_head, size_t at, const float *k,
                     struct score_sums *sums)
 {

@@ -5,20 +5,22 @@
 
 #include "kernel/kernel.h"
 
-/* Partials of some queries with heads of d elements; struct attend describes the arrays. */
+/* Partial results of `queries` queries with heads of d elements; struct attend describes the
+ * arrays. */
 struct softmax_partials {
     float *max, *sum, *context; /* [queries], [queries][NR], [queries][d] */
 };
 
-/* Number of floats that partials take; partials with their arrays at `at`. */
+/* softmax_partials_floats() returns the floats that the arrays take; softmax_partials_at() places
+ * them in such memory, from `at` on. */
 size_t softmax_partials_floats(size_t queries, size_t d);
 struct softmax_partials softmax_partials_at(size_t queries, float *at);
 
-/* Resets the partials of the first `queries` queries to no positions. */
+/* Resets the first `queries` queries: no positions attended to yet. */
 void softmax_partials_clear(size_t d, const struct softmax_partials *partials, size_t queries);
 
-/* Merges b into a; b's positions come after a's. a stays the same bit for bit for queries that
- * attended to none of b's positions. */
+/* Merges b into a, where b is for later positions than a. Queries that attended to none of b's
+ * positions keep a's results bit for bit. */
 void softmax_partials_merge(size_t d, const struct softmax_partials *a,
                             const struct softmax_partials *b, size_t queries);
 

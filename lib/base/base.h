@@ -19,10 +19,11 @@
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 #define ARRAY_LEN(a)           (sizeof(a) / sizeof((a)[0]))
 
-/* Allocated KV entries are a multiple of this, so that kernels process whole tiles. */
+/* The number of KV entries allocated for a sequence is a multiple of this, so that kernels process
+ * whole tiles. */
 enum { TILE_ROWS = 16 };
 
-/* Sums and products of sizes; false on overflow. */
+/* Checked sum and product: store the result in the last argument; return false on overflow. */
 static inline bool size_add(size_t a, size_t b, size_t *sum)
 {
     return !__builtin_add_overflow(a, b, sum);
@@ -33,7 +34,7 @@ static inline bool size_mul(size_t a, size_t b, size_t *product)
     return !__builtin_mul_overflow(a, b, product);
 }
 
-/* Sums and products that are only compared: SIZE_MAX on overflow. */
+/* Saturating sum and product, for sizes that are only compared: SIZE_MAX on overflow. */
 static inline size_t size_plus(size_t a, size_t b)
 {
     size_t sum;

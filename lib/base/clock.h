@@ -1,4 +1,4 @@
-/* Monotonic time. */
+/* Monotonic clock in milliseconds. */
 #ifndef BMC_CLOCK_H
 #define BMC_CLOCK_H
 

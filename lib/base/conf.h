@@ -21,15 +21,16 @@ struct conf {
     size_t n_entries, cap;
 };
 
-/* Parses `size` bytes; copies `name`, the source in messages. Errors leave nothing to release. */
+/* Parses `size` bytes of text. `name` is the source to name in error messages; it is copied. On
+ * error there is nothing to release. */
 int conf_parse(struct conf *conf, const char *text, size_t size, const char *name,
                struct err *err) MUST_USE;
 
-/* Reads and parses a file. */
+/* Reads and parses the file at `path`. */
 int conf_open(struct conf *conf, const char *path, struct err *err) MUST_USE;
 void conf_release(struct conf *conf);
 
-/* The last value of a key, or NULL. */
+/* The value on the last line that has the key, or NULL. */
 const char *conf_get(const struct conf *conf, const char *key);
 
 /* Fails if a line before `entry` has the same key, since the two might contradict each other. */

@@ -1,4 +1,4 @@
-/* The processor. */
+/* The CPU's model name. */
 #include "base/cpu.h"
 
 #include <stdio.h>

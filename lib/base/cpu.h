@@ -1,4 +1,4 @@
-/* The processor. */
+/* The CPU's model name. */
 #ifndef BMC_CPU_H
 #define BMC_CPU_H
 

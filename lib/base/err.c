@@ -8,9 +8,9 @@
 
 #include <utf8proc.h>
 
-/* Length of the control character at `at`; 0 if the character there is none. Control characters are
- * those below 0x20, 0x7f, U+0080 to U+009F, and stray bytes of that range, which 8-bit terminals
- * obey. *step is the length of the character at `at`. */
+/* Returns the length in bytes of the control character at `at`; 0 if another character is there.
+ * Control characters are those below 0x20, 0x7f, U+0080 to U+009F, and stray bytes of that range,
+ * which 8-bit terminals obey. Sets *step to the length of the character at `at`, whatever it is. */
 static size_t control_bytes(const char *at, size_t left, size_t *step)
 {
     utf8proc_int32_t code = 0;
@@ -22,7 +22,8 @@ static size_t control_bytes(const char *at, size_t left, size_t *step)
     return code < 0x20 || (code >= 0x7f && code < 0xa0) ? *step : 0;
 }
 
-/* Messages quote file names and file contents, which must not control the terminal. */
+/* Replaces control characters by '?': messages quote file names and file contents, which must not
+ * control the terminal. */
 void text_make_printable(char *text, size_t len, const char *keep)
 {
     for (size_t i = 0, step; i < len; i += step) {

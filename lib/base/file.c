@@ -137,7 +137,8 @@ bool file_exists(const char *path)
     return stat(path, &st) == 0;
 }
 
-/* Creates a slot's temporary file and sets in_use, with signals blocked meanwhile. */
+/* Creates the temporary file of an entry of `unfinished` and sets its in_use. Signals are blocked
+ * meanwhile, so that no handler sees the file without in_use. */
 static int create_unfinished(int slot, mode_t mode)
 {
     sigset_t all, before;
@@ -192,8 +193,8 @@ static const volatile sig_atomic_t *stopped;
 
 void file_stop_waiting(const volatile sig_atomic_t *flag) { stopped = flag; }
 
-/* Opens a FIFO by polling for its reader: a blocking open() would be restarted after a signal, or
- * miss a signal that came just before it. */
+/* Opens a device or FIFO for writing. Polls until a FIFO has a reader: a blocking open() would be
+ * restarted after a signal, or miss a signal that came just before it. */
 static int open_stream(const struct output_path *output, struct err *err)
 {
     enum { PAUSE_MS = 20 };
@@ -244,7 +245,7 @@ int outfile_open_private(struct outfile *out, const char *path, struct err *err)
     return open_output(out, path, 0600, err);
 }
 
-/* Writes all bytes, at an offset unless that is NULL. */
+/* Writes all bytes: at *offset of the file, or at its current position if `offset` is NULL. */
 static int write_all(const struct outfile *out, const size_t *offset, const char *bytes, size_t len,
                      struct err *err)
 {

@@ -16,7 +16,7 @@ struct file_map {
 int file_map(struct file_map *map, const char *path, struct err *err) MUST_USE;
 void file_unmap(struct file_map *map);
 
-/* Drops the pages from this process's memory; the next access reads them again. */
+/* Drops a mapping's pages from this process's memory; the next access reads them again. */
 void file_map_release_pages(const struct file_map *map);
 
 /* Like file_map(), but leaves the file open for file_map_private(); the caller closes *fd. */
@@ -35,7 +35,8 @@ bool file_exists(const char *path);
  * be read. Allocates nothing, so that it works when memory is exhausted. */
 size_t file_head(const char *path, void *bytes, size_t size);
 
-/* Value in bytes of the line "KEY: N kB" in a file of /proc; 0 if there is no such line. */
+/* Returns, in bytes, the value of the line "KEY: N kB" in a file of /proc; 0 if there is no such
+ * line. */
 size_t file_proc_bytes(const char *path, const char *key);
 
 /* An output that appears under its name only when it is complete: it is written under a temporary
@@ -45,7 +46,7 @@ struct outfile {
     int fd;         /* -1: not open */
     bool direct;    /* written in place: neither renamed nor removed */
     bool seekable;  /* outfile_write_at() works */
-    int slot;       /* of the temporary name, for file_remove_unfinished() */
+    int slot;       /* index of its temporary file, for file_remove_unfinished() */
     size_t written; /* bytes written by outfile_write() */
     char path[4096];
 };
@@ -56,20 +57,21 @@ int outfile_open(struct outfile *out, const char *path, struct err *err) MUST_US
 int outfile_open_private(struct outfile *out, const char *path, struct err *err) MUST_USE;
 int outfile_write(struct outfile *out, const void *bytes, size_t len, struct err *err) MUST_USE;
 
-/* Opening a FIFO for output waits for its reader until *flag is not 0; by default forever. */
+/* Sets a flag that stops outfile_open() from waiting for the reader of a FIFO, once *flag is not 0.
+ * By default it waits forever. */
 void file_stop_waiting(const volatile sig_atomic_t *flag);
 
-/* Writes at an offset; requires `seekable`. */
+/* Writes at a byte offset of the output; requires `seekable`. */
 int outfile_write_at(struct outfile *out, size_t offset, const void *bytes, size_t len,
                      struct err *err) MUST_USE;
 
-/* Syncs, closes and renames the output to its final name. On error nothing is left behind. */
+/* Syncs, closes and renames the output to its final name. On error no temporary file remains. */
 int outfile_commit(struct outfile *out, struct err *err) MUST_USE;
 
 /* Discards an output that was not committed; no effect after outfile_commit(). */
 void outfile_abort(struct outfile *out);
 
-/* Opens, writes and commits an output. */
+/* Opens an output, writes all its bytes and commits it. */
 int outfile_save(const char *path, const void *bytes, size_t len, struct err *err) MUST_USE;
 
 /* Removes the temporary files of unfinished outputs. Async-signal-safe. */

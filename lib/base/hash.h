@@ -12,15 +12,16 @@ struct hash {
     unsigned char byte[HASH_BYTES];
 };
 
-/* BLAKE2b-256 of one block. */
+/* BLAKE2b-256 of `len` bytes. */
 struct hash hash_of(const void *bytes, size_t len);
 
 bool hash_equal(const struct hash *a, const struct hash *b);
 
-/* The hash's first `bytes` bytes in lower-case hexadecimal; `text` holds 2 * bytes + 1. */
+/* Writes the hash's first `bytes` bytes in lower-case hexadecimal to `text`, which has room for 2 *
+ * bytes + 1 characters. */
 void hash_hex(const struct hash *hash, size_t bytes, char *text);
 
-/* BLAKE2b-256 of a stream. */
+/* Incremental BLAKE2b-256, for data added in several calls. */
 struct hasher {
     crypto_generichash_state state;
 };

@@ -1,5 +1,6 @@
-/* Tree hash of long data, which threads can compute in parallel: the BLAKE2b-256 of up to
- * HASH_BLOCK bytes, or else the BLAKE2b-256 of the hashes of its HASH_BLOCK-byte blocks. */
+/* Tree hash of long data, whose blocks several threads can hash in parallel. Data of up to
+ * HASH_BLOCK bytes have their BLAKE2b-256; longer data have the BLAKE2b-256 of the hashes of their
+ * HASH_BLOCK-byte blocks. */
 #ifndef BMC_HASH_BLOCKS_H
 #define BMC_HASH_BLOCKS_H
 
@@ -7,13 +8,13 @@
 
 enum { HASH_BLOCK = 1 << 16 };
 
-/* Number of blocks; 1 for no bytes. */
+/* Number of blocks in data of `bytes` bytes; at least 1. */
 size_t hash_blocks(size_t bytes);
 
-/* Combines the hashes of all n blocks into the tree hash. */
+/* Combines the hashes of all n blocks into the tree hash of the data. */
 struct hash hash_join(const struct hash *block, size_t n);
 
-/* Computes the tree hash of a stream. */
+/* Incremental tree hash, for data added in several calls. */
 struct long_hasher {
     struct hasher block, whole; /* hash of the current block, and of the preceding block hashes */
     size_t len;                 /* bytes in the current block */

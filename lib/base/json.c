@@ -9,13 +9,14 @@
 
 #include <utf8proc.h>
 
-/* jansson's tokenizer ignores a failure to grow the buffer of a token, whose sizes are powers of
- * two, but does notice other failures. When memory is exhausted, the guarded allocator therefore
- * takes power-of-two sizes from this reserve and refuses all others (the result is discarded). */
+/* Emergency memory for parsing. jansson's tokenizer ignores a failure to grow a token's buffer,
+ * whose sizes are powers of two, but notices other failures. When memory is exhausted,
+ * guarded_malloc() therefore serves power-of-two sizes from here and refuses all others; the parsed
+ * value is then discarded. */
 static _Thread_local struct {
     _Alignas(max_align_t) char bytes[4096];
     size_t used;
-    bool parsing, needed; /* needed: an allocation failed */
+    bool parsing, needed; /* inside json_load_whole(); an allocation failed there */
 } reserve;
 
 static json_malloc_t allocate;
@@ -75,7 +76,8 @@ static int parse(const char *text, size_t size, size_t flags, const char *what, 
 {
     json_error_t why;
     *root = json_load_whole(text ? text : "", size, flags, &why);
-    /* tokenizer_config.json often writes 1000000000000000019884624638656 for "no limit" */
+    /* an integer above 64 bits: parse all as reals. tokenizer_config.json often has
+     * 1000000000000000019884624638656 for "no limit" */
     if (!*root && json_error_code(&why) == json_error_numeric_overflow)
         *root = json_load_whole(text, size, flags | JSON_DECODE_INT_AS_REAL, &why);
     if (*root)
@@ -171,7 +173,7 @@ int json_append(const json_t *value, size_t flags, struct buf *out, struct err *
 const char *json_type_name(const json_t *value)
 {
     if (!value)
-        return "nothing";
+        return "missing";
     switch (json_typeof(value)) {
     case JSON_OBJECT: return "an object";
     case JSON_ARRAY: return "an array";

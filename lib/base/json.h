@@ -7,9 +7,9 @@
 
 #include "base/mem.h"
 
-/* Programs call this at their start: makes parsing robust against allocation failures, which
- * jansson's tokenizer ignores (strings are truncated, numbers end the process by an assertion). It
- * replaces jansson's allocator for the whole process, so the library (bmc.h) does not call it. */
+/* Makes parsing robust against allocation failures, which jansson's tokenizer ignores: strings are
+ * truncated, numbers end the process by an assertion. Programs call it at their start. It replaces
+ * jansson's allocator for the whole process, so the library (bmc.h) does not call it. */
 void json_guard_memory(void);
 
 /* Parses `size` bytes of JSON; `what` names the source in errors. The caller releases *root. If any
@@ -17,12 +17,12 @@ void json_guard_memory(void);
 int json_parse(const char *text, size_t size, const char *what, json_t **root,
                struct err *err) MUST_USE;
 
-/* json_parse() that rejects objects in which two members have the same name. */
+/* Like json_parse(), but rejects objects in which two members have the same name. */
 int json_parse_unique(const char *text, size_t size, const char *what, json_t **root,
                       struct err *err) MUST_USE;
 
-/* json_loadb() that fails with json_error_out_of_memory if json_guard_memory() noticed a failed
- * allocation. */
+/* Like json_loadb(), but fails with json_error_out_of_memory if an allocation failed, provided that
+ * json_guard_memory() was called. */
 json_t *json_load_whole(const char *text, size_t size, size_t flags, json_error_t *why) MUST_USE;
 
 /* The value at a dotted path of keys ("rope_scaling.factor"), borrowed; or NULL. */
@@ -36,11 +36,12 @@ json_t *json_text(const char *bytes, size_t len) MUST_USE;
 int json_put(json_t *object, const char *key, json_t *value, struct err *err) MUST_USE;
 int json_push(json_t *list, json_t *value, struct err *err) MUST_USE;
 
-/* A value that was filled with the result `rc`: the value if that is 0; else it is released, NULL. */
+/* Finishes a JSON value that was built with the result `rc`: returns the value if `rc` is 0, else
+ * releases it and returns NULL. A NULL `value` is reported as an error. */
 json_t *json_or_null(json_t *value, int rc, struct err *err);
 
-/* Appends a value as JSON text, with any of jansson's flags. json_dumps() silently omits what it
- * cannot allocate. */
+/* Appends a value to `out` as JSON text, with jansson's `flags`. Fails when out of memory, where
+ * json_dumps() silently omits members. */
 int json_append(const json_t *value, size_t flags, struct buf *out, struct err *err) MUST_USE;
 
 /* The type of a value for error messages: "null", "an object", "a string" ... */

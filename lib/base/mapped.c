@@ -10,8 +10,8 @@
 
 enum { MAX_MAPPED = 256, NAME_SIZE = 512 };
 
-/* Table of mappings. `data` is set last and cleared first, so that the other members are valid
- * while it is not 0. Mappings beyond MAX_MAPPED are not recorded. */
+/* Table of mappings. `data`, a mapping's address, is set last and cleared first, so that the other
+ * members are valid while it is not 0. Mappings beyond MAX_MAPPED are not recorded. */
 static struct {
     atomic_bool taken;
     atomic_uintptr_t data;

@@ -8,7 +8,7 @@
 void mapped_add(const void *data, size_t size, const char *name);
 void mapped_remove(const void *data);
 
-/* The name of the mapping at an address, or NULL. Async-signal-safe. */
+/* The name of the mapping that contains an address, or NULL. Async-signal-safe. */
 const char *mapped_name(const void *address);
 
 #endif

@@ -22,7 +22,7 @@ int buf_add(struct buf *buf, const void *bytes, size_t len, struct err *err) MUS
 int buf_addf(struct buf *buf, struct err *err, const char *format, ...) PRINTF_LIKE(3, 4) MUST_USE;
 void buf_clear(struct buf *buf);
 
-/* The contents as a string. */
+/* The buffer's contents as a string; "" if it is empty. */
 static inline const char *buf_text(const struct buf *buf) { return buf->data ? buf->data : ""; }
 
 void buf_release(struct buf *buf);

@@ -12,7 +12,7 @@ bool parse_double(const char *text, double *value);
 /* Parses a count of tokens: "8192" or "8K"; suffixes K, M, G and T are powers of 1024. */
 bool parse_count(const char *text, size_t *value);
 
-/* Parses a size of at least one byte: "512M", "1.5G"; suffixes as for counts. */
+/* Parses a number of bytes, at least 1: "512M", "1.5G"; suffixes as in parse_count(). */
 bool parse_bytes(const char *text, size_t *bytes);
 
 /* Formats a number with the fewest digits that parse back to it: "0.7". */

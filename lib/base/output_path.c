@@ -13,7 +13,7 @@ enum { MAX_LINKS = 40 };
 /* Paths that stand for open descriptors. */
 static const struct {
     const char *name;
-    int fd; /* -1: the number follows the path */
+    int fd; /* -1: the descriptor's number follows the name */
 } open_names[] = {{"-", STDOUT_FILENO},
                   {"/dev/stdout", STDOUT_FILENO},
                   {"/dev/stderr", STDERR_FILENO},
@@ -33,7 +33,7 @@ static int find_open(const char *path)
     return -1;
 }
 
-/* Length of the folder's name, including its slash. */
+/* Length of the folder part of a path, up to and including its last slash; 0 if there is none. */
 static size_t folder_len(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -49,8 +49,8 @@ static int stat_folder(const char *path, struct stat *st)
     return stat(len ? folder : ".", st);
 }
 
-/* Replaces a symbolic link by its target until `path` is no link. Links among its folders stay:
- * rename() follows them. */
+/* Replaces `path` by the target of its symbolic link until it is no link. Links among its folders
+ * stay: rename() follows them. */
 static int follow(char *path, size_t size, struct err *err)
 {
     char target[sizeof(((struct output_path *)0)->path)];
@@ -72,8 +72,8 @@ static enum output_path_kind kind_of(mode_t mode)
     return S_ISREG(mode) ? OUTPUT_FILE : S_ISDIR(mode) ? OUTPUT_FOLDER : OUTPUT_STREAM;
 }
 
-/* Follows the links of an existing file. A /proc link to a deleted file has no target, which is an
- * error. */
+/* Resolves the symbolic links of an existing output. Fails for a /proc link to a deleted file,
+ * which leads to no path. */
 static int find_existing(struct output_path *output, struct err *err)
 {
     struct stat st;
@@ -115,7 +115,7 @@ int output_path_find(struct output_path *output, const char *path, struct err *e
     }
     if (stat(path, &output->st) == 0)
         return find_existing(output, err);
-    output->kind = OUTPUT_NEW; /* opening the file reports other errors */
+    output->kind = OUTPUT_NEW; /* errors not about links are reported when the file is opened */
     if (find_target(output, errno, err) < 0)
         return -1;
     if (stat_folder(output->path, &output->st) < 0)

@@ -1,5 +1,5 @@
-/* Resolves the path of an output: follows links, so that their target is replaced instead of the
- * link, and recognises different paths of one file. */
+/* Resolves the path of an output file: follows symbolic links, so that their target is replaced
+ * instead of the link, and recognises different paths of one file. */
 #ifndef BMC_OUTPUT_PATH_H
 #define BMC_OUTPUT_PATH_H
 
@@ -17,8 +17,8 @@ enum output_path_kind {
 
 struct output_path {
     enum output_path_kind kind;
-    int fd; /* OUTPUT_OPEN */
-    /* of the file; OUTPUT_NEW: of its folder, with st_ino 0 if the folder does not exist either */
+    int fd; /* the descriptor of OUTPUT_OPEN; else -1 */
+    /* stat() of the file; with OUTPUT_NEW of its folder, st_ino 0 if that does not exist either */
     struct stat st;
     char path[4096];
 };

@@ -1,4 +1,4 @@
-/* Texts. */
+/* String helpers. */
 #include "base/text_util.h"
 
 #include <string.h>

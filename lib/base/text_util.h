@@ -1,21 +1,23 @@
-/* Texts: comparison, excerpts of untrusted ones for messages, edit distance for "did you mean". */
+/* String helpers: comparison, excerpts of untrusted text for messages, edit distance for "did you
+ * mean". */
 #ifndef BMC_TEXT_UTIL_H
 #define BMC_TEXT_UTIL_H
 
 #include "base/base.h"
 
-/* The beginning of a text, whole characters without control characters; ".." if truncated. */
+/* The beginning of a text, for messages: cut between characters, with control characters replaced
+ * by '?', and ".." appended if truncated. */
 struct excerpt {
     char text[64];
 };
 
-/* Order of two texts by their bytes, as of strcmp(). */
+/* Compares two texts byte by byte; the result has the sign of strcmp()'s. */
 int text_order(const char *a, size_t a_len, const char *b, size_t b_len);
 
 /* True if `text` ends in `end` and is longer. */
 bool text_ends(const char *text, const char *end);
 
-/* True if a word is in a list of words separated by single blanks. */
+/* True if `word` (of `len` bytes) is in `list`, words separated by single blanks. */
 bool text_lists(const char *list, const char *word, size_t len);
 
 struct excerpt excerpt_of(const char *text, size_t len);

@@ -23,7 +23,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-/* Loops of less work (about 10 us) run on the caller alone; an awake team starts in about 1 us. */
+/* Loops of less estimated work (about 10 us) run on the calling thread alone, since even a team
+ * that is awake needs about 1 us to start. */
 enum { WORTH_WAKING = 1 << 17 };
 enum { CACHE_LINE = 64, MAX_TEAM = 1 << 16 };
 
@@ -31,7 +32,7 @@ enum { CACHE_LINE = 64, MAX_TEAM = 1 << 16 };
  * pass, too short to slow down other processes. */
 #define SPIN_MS 0.05
 
-/* Bits of the gate word; the bits below count the workers inside. */
+/* Bits of the gate word; the bits below count the workers inside the loop. */
 #define GATE_OPEN    (1u << 31)
 #define GATE_AWAITED (1u << 30) /* the caller sleeps until the last worker has left */
 
@@ -44,14 +45,14 @@ struct team_worker {
 };
 
 struct team {
-    /* The loop's description. */
+    /* The current loop. */
     _Alignas(CACHE_LINE) futex_word generation;
-    uint32_t number; /* loop's number, by which a worker joins it only once */
+    uint32_t number; /* number of the loop, so that a worker joins it only once */
     bool all;        /* every member calls the body once, instead of claiming iterations */
     size_t n;
     threads_body *body;
     void *arg;
-    futex_word size;     /* number of members; higher workers sleep on this word; 0: workers exit */
+    futex_word size;     /* number of members; workers above it sleep on this word; 0: all exit */
     atomic_bool crowded; /* more members than cores: threads do not spin */
     _Alignas(CACHE_LINE) futex_word gate;
     _Alignas(CACHE_LINE) atomic_size_t claimed;
@@ -95,7 +96,7 @@ static void pause_briefly(void)
 #endif
 }
 
-/* Spins while *word is `value`, for SPIN_MS at most. */
+/* Spins while *word is `value`, for SPIN_MS at most; not at all in a crowded team. */
 static void spin_while(const struct team *team, futex_word *word, uint32_t value)
 {
     if (atomic_load_explicit(&team->crowded, memory_order_relaxed))
@@ -135,7 +136,8 @@ static void run_iterations(struct team *team)
         run_iteration(team->body, team->arg, i);
 }
 
-/* Describes a loop and runs it on the caller; wakes up to `helpers` sleeping workers for it. */
+/* Publishes a loop, wakes up to `helpers` sleeping workers for it, claims iterations like them, and
+ * returns when all iterations are done and no worker is inside. */
 static void run_loop(struct team *team, bool all, size_t n, threads_body *body, void *arg,
                      size_t helpers)
 {
@@ -210,13 +212,14 @@ void threads_all(threads_body *body, void *arg)
 
 /* ---- workers ---- */
 
-/* Waits until the generation is no longer `seen`. */
+/* Waits for a new loop or team size: until team->generation is no longer `seen`. */
 static void await_generation(struct team *team, uint32_t seen)
 {
     spin_while(team, &team->generation, seen);
     while (atomic_load(&team->generation) == seen) {
-        /* The caller changes `generation`, then reads `sleepers`; this order reversed here, so that
-         * at least one side sees the other's change. */
+        /* The caller changes `generation`, then reads `sleepers`. A worker first increments
+         * `sleepers`, then compares `generation` (in the futex call), so at least one of them sees
+         * the other's change. */
         atomic_fetch_add(&team->sleepers, 1);
         futex_sleep(&team->generation, seen);
         atomic_fetch_sub(&team->sleepers, 1);
@@ -248,7 +251,8 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* Creates a worker, which leaves asynchronous signals to other threads. False on failure. */
+/* Creates a worker thread, with asynchronous signals blocked so that other threads handle them.
+ * False on failure. */
 static bool add_worker(struct team *team)
 {
     struct team_worker **list = realloc(team->worker, ((size_t)team->created + 1) * sizeof *list);
@@ -259,7 +263,7 @@ static bool add_worker(struct team *team)
     if (!worker)
         return false;
     *worker = (struct team_worker){.team = team, .self = team->created + 1};
-    /* caused by the thread itself: the program's handler must run to clean up */
+    /* not blocked, as the thread itself causes them: the program's handler must run to clean up */
     static const int synchronous[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGPIPE};
     sigset_t every, before;
     sigfillset(&every);

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
 #endif
 
 enum { HUGE_PAGE = 2 << 20 };
@@ -20,7 +20,7 @@ const char *vm_alloc_name(enum vm_alloc how)
     return names[how];
 }
 
-/* Maps `bytes` of anonymous memory, aligned: maps more and unmaps the excess. */
+/* Maps `bytes` of anonymous memory at a multiple of `align`: maps more and unmaps the excess. */
 static void *map_aligned(size_t bytes, size_t align, int flags)
 {
     size_t all;
@@ -37,7 +37,7 @@ static void *map_aligned(size_t bytes, size_t align, int flags)
     return block + before;
 }
 
-/* Rounds up to whole pages; 0 if the address space is too small. */
+/* Rounds a size up to whole pages; returns 0 if it is too large for the address space. */
 static size_t whole_pages(size_t bytes)
 {
     return bytes > SIZE_MAX / 2 ? 0 : round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));

@@ -1,10 +1,12 @@
-/* Admission control under a memory limit, of the run or of the cache: a request starts only if the
- * limit leaves room for all KV entries that it may need and those reserved for other requests. */
+/* Admission control under a memory limit for the KV cache, set for the run or by an offloading
+ * cache policy: a request starts only if the limit has room for all KV entries that the request may
+ * need, beside those reserved for other requests. */
 #include "decode/loop.h"
 
 static size_t budget(const struct loop *loop) { return session_options(loop->session)->memory_bytes; }
 
-/* The footprint of the longest sequence that the request can reach, with a step's draft tokens. */
+/* KV cache memory of `width` sequences (beams) at the greatest length that the request can reach,
+ * including the draft tokens of a step. */
 static struct kv_footprint need_in(const struct session *session, const struct gen_request *request,
                                    size_t width)
 {
@@ -29,7 +31,8 @@ static struct loop_footprints needs_of(const struct loop *loop, const struct gen
                                     draft ? need_in(draft, request, 1) : (struct kv_footprint){0}};
 }
 
-/* The memory reserved for all other slots: requests in flight and retained entries. */
+/* KV cache memory reserved for all slots but `slot`, for requests in flight and for the entries
+ * that free slots retain for prefix caching. */
 static struct loop_footprints needs_of_others(const struct loop *loop, const struct slot *slot)
 {
     struct loop_footprints sum = {0};
@@ -41,7 +44,8 @@ static struct loop_footprints needs_of_others(const struct loop *loop, const str
     return sum;
 }
 
-/* The larger of `need` and the entries that the slot retains: the request reuses their memory. */
+/* The larger of `need`, the footprint of a request, and `before`, that of the KV entries retained
+ * in its slot: the request reuses their memory. */
 static struct kv_footprint with_retained(struct kv_footprint need, struct kv_footprint before)
 {
     need.total = size_max(need.total, before.total);
@@ -57,7 +61,8 @@ static bool fits(const struct loop *loop, const struct slot *slot, const struct 
            kv_footprint_possible(session_kv(loop->session), own);
 }
 
-/* fits() for the draft model's cache, which retains no entries. */
+/* True if the request fits in the draft model's KV cache, beside those of other slots, or if there
+ * is no draft model. That cache retains no entries of finished requests. */
 static bool fits_draft(const struct loop *loop, const struct slot *slot,
                        const struct loop_footprints *needs)
 {
@@ -88,7 +93,7 @@ size_t admission_over_limit(const struct loop *loop, const struct gen_request *r
 {
     const struct session_options *o = session_options(loop->session);
     const size_t rows = size_min(request->ids->len, o->context);
-    const size_t chunk = request->from ? TILE_ROWS : o->chunk; /* snapshots are read tile by tile */
+    const size_t chunk = request->from ? TILE_ROWS : o->chunk; /* snapshots load tile by tile */
     *need = own_need(loop, request);
     return offload_prompt_excess(session_kv(loop->session), rows, chunk,
                                  request->n > 1 ? loop->strategy->width : 1);

@@ -13,14 +13,15 @@ static void add(struct transfers *t, enum transfer_kind kind, size_t bytes, size
         t->list[t->n++] = (struct transfer){kind, bytes, times, waits};
 }
 
-/* Adds `times` all-gathers of activations of `rows` tokens. */
+/* Adds `times` all-gathers of an activation of size `dim` for `rows` tokens. */
 static void add_gather(struct transfers *t, const struct config *c, enum dim dim, size_t rows,
                        size_t times)
 {
     add(t, TRANSFER_GATHER, config_dim(c, dim) * rows * sizeof(float), times, times);
 }
 
-/* add_gather() for each slice of rows (shard_slices()), none of them overlapped by computation. */
+/* Adds `times` all-gathers for each slice of a step's `rows` tokens (shard_slices()). All count as
+ * not overlapped by computation. */
 static void add_sliced_gather(struct transfers *t, const struct config *c, enum dim dim, size_t rows,
                               size_t times)
 {
@@ -29,7 +30,8 @@ static void add_sliced_gather(struct transfers *t, const struct config *c, enum 
         add_gather(t, c, dim, shard_rows(rows, slices, i).n, times);
 }
 
-/* Rank 0 collects logits in requests of LEADER_LOGITS rows and waits for each request. */
+/* Adds the gathers of the logits of `rows` tokens. Rank 0 requests logits of up to LEADER_LOGITS
+ * tokens at a time and waits once per request. */
 static void add_logits(struct transfers *t, const struct config *c, size_t rows)
 {
     const size_t most = size_min(LEADER_LOGITS, size_max(1, SHARD_LOGITS_FLOATS / c->vocab));
@@ -38,8 +40,8 @@ static void add_logits(struct transfers *t, const struct config *c, size_t rows)
     add(t, TRANSFER_COLLECT, rows * c->vocab * sizeof(float) / times, times, asked);
 }
 
-/* Commands of a step: the forward pass and commits (5 words, and 8 per row for token, position,
- * query and commit), then requests for logits. */
+/* Adds the command messages of a step: forward pass and commits (5 words, and 8 per token for id,
+ * position, query and commit), then requests for logits; `waits`: rank 0 waits for these. */
 static void add_commands(struct transfers *t, size_t rows, bool waits)
 {
     const size_t asked = div_up(rows, LEADER_LOGITS);

@@ -9,14 +9,14 @@ enum transfer_kind {
     TRANSFER_GATHER,  /* all-gather */
     TRANSFER_COLLECT, /* gather to rank 0 */
     TRANSFER_HOP,     /* point to point, from one rank to another */
-    TRANSFER_COMMAND, /* rank 0 to every other rank, in two messages */
+    TRANSFER_COMMAND, /* rank 0 to every other rank: length, then words */
 };
 
 struct transfer {
     enum transfer_kind kind;
-    size_t bytes; /* per transfer, all shards together */
-    size_t times; /* transfers per step */
-    size_t waits; /* of these, how many computation does not hide */
+    size_t bytes; /* of one transfer, the shards of all ranks together */
+    size_t times; /* such transfers per decoding step */
+    size_t waits; /* of these, those that computation does not overlap */
 };
 
 struct transfers {
@@ -24,7 +24,8 @@ struct transfers {
     size_t n;
 };
 
-/* Transfers to decode one token of each of `rows` sequences: tensor and pipeline parallelism. */
+/* The transfers of a decoding step of `rows` sequences, one token each: under tensor parallelism,
+ * and under pipeline parallelism of `ranks` ranks. */
 struct transfers comm_by_tensor(const struct config *config, size_t rows);
 struct transfers comm_by_layers(const struct config *config, size_t ranks, size_t rows);
 

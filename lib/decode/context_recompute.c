@@ -1,5 +1,5 @@
-/* Context shift with recomputation: when the context is full, the newer half of the tokens is
- * computed again, after those kept at the beginning, at positions from 0. */
+/* Context shift with recomputation: when the context is full, the first `keep` tokens and the newer
+ * half of the others are prefilled again, at positions from 0. */
 #include "base/clock.h"
 #include "decode/loop.h"
 
@@ -8,7 +8,7 @@ size_t loop_processed(const struct loop *loop, const struct slot *slot)
     return session_length(loop->session, slot->seq) + slot->n_discarded;
 }
 
-/* Prefills the slot's ids [from, to). */
+/* Prefills tokens from .. to - 1 of the slot's request, in chunks. */
 static int prefill_ids(struct loop *loop, const struct slot *slot, size_t from, size_t to,
                        struct err *err)
 {
@@ -27,7 +27,7 @@ static int prefill_ids(struct loop *loop, const struct slot *slot, size_t from, 
 static int recompute(struct loop *loop, struct slot *slot, struct err *err)
 {
     const struct session_options *o = session_options(loop->session);
-    const size_t end = slot->ids->len - 1; /* the newest token is not computed yet */
+    const size_t end = slot->ids->len - 1; /* the newest token has no KV entry yet */
     const size_t half = (o->context - o->keep) / 2;
     const double start = clock_ms();
     session_clear(loop->session, slot->seq);
@@ -39,7 +39,8 @@ static int recompute(struct loop *loop, struct slot *slot, struct err *err)
     return 0;
 }
 
-/* Leaves a slot alone whose newest token is computed: its logits are still to be used. */
+/* Shifts the slot's context if it is full; not while the newest token has a KV entry already: the
+ * next token is then still to be chosen from its logits. */
 int context_recompute_slot(struct loop *loop, struct slot *slot, struct err *err)
 {
     const struct session *session = loop->session;

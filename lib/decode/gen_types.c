@@ -1,4 +1,4 @@
-/* Names and hashes of results. */
+/* Names of the reasons for which sequences end, and the hash of a run's results. */
 #include "decode/gen_types.h"
 
 const char *gen_finish_name(enum gen_finish finish)

@@ -13,25 +13,25 @@
 
 #define GENERATE_NO_LIMIT SIZE_MAX
 
-/* A request. The caller owns all that it points to, which must stay valid and, except for `ids`,
- * unchanged until done(). */
+/* A request to generate text. The caller owns everything it points to, and must keep it valid and,
+ * except for `ids`, unchanged until the done() callback. */
 struct gen_request {
     uint64_t line; /* index of the request in the input, from 0 */
-    /* Key of the random numbers; `stream` is the line, unless a snapshot is continued. */
+    /* Key of the sampler's random numbers; `stream` equals `line`, unless a snapshot is resumed. */
     uint64_t seed, stream;
-    const struct sampler_options *sampling; /* NULL: the run's options */
+    const struct sampler_options *sampling; /* NULL: those given to generate() */
     struct ids *ids;                        /* the prompt; generated tokens are appended */
-    /* A snapshot whose sequence from_seq has the KV entries of the prompt's first from_rows tokens;
-     * NULL: none. */
+    /* Snapshot to resume: its sequence from_seq has the KV entries of the prompt's first from_rows
+     * tokens; NULL: none. */
     const struct snapshot *from;
     size_t from_seq, from_rows;
-    size_t n; /* most tokens to generate, or GENERATE_NO_LIMIT */
+    size_t n; /* maximum tokens to generate, or GENERATE_NO_LIMIT */
     char *const *stop;
     size_t n_stops;
-    const uint32_t *end; /* end tokens beside the model's EOS */
+    const uint32_t *end; /* end tokens in addition to the model's EOS */
     size_t n_ends;
     bool ignore_eos;
-    /* The result will be continued: bytes of an incomplete last character are left out. */
+    /* Leave an incomplete last UTF-8 character out of the text, as a later request continues it. */
     bool hold_partial_utf8;
     size_t logprobs;        /* alternatives to report per token; 0: no log-probabilities at all */
     size_t prompt_logprobs; /* alternatives to report per prompt token; 0: none */
@@ -46,23 +46,23 @@ const char *gen_finish_name(enum gen_finish finish);
 struct gen_result {
     const struct gen_request *request;
     enum gen_finish finish;
-    const char *error;   /* with FINISHED_ERROR */
-    bool full;           /* with FINISHED_LENGTH: the context was full before n tokens */
+    const char *error;   /* with FINISHED_ERROR, else NULL */
+    bool full;           /* with FINISHED_LENGTH: the context was full before request->n tokens */
     const uint32_t *ids; /* generated tokens; the prompt precedes them in memory */
     size_t n_ids, n_prompt;
     const char *text; /* valid UTF-8, without the stop string */
     size_t text_len;
-    const struct logprob *logprobs; /* per token: the token, then n_best alternatives */
-    size_t n_best, n_prompt_best;   /* as requested, but at most the vocabulary */
-    /* Log-probabilities of prompt tokens, likewise. NaN for the first token, and for those after a
-     * token whose KV entry came from a snapshot. NULL: not requested. */
+    const struct logprob *logprobs; /* 1 + n_best per generated token: its own, then alternatives */
+    size_t n_best, n_prompt_best;   /* alternatives per token, at most the vocabulary size */
+    /* 1 + n_prompt_best log-probabilities per prompt token: NaN for the first token, and for those
+     * after a token whose KV entry came from a snapshot. NULL: not requested. */
     const struct logprob *prompt_logprobs;
     const struct beam *beams; /* from beam search, best first; the first one is the result itself */
     size_t n_beams;
-    struct hash logits_hash; /* of the logits that gave the last token; zero without one */
+    struct hash logits_hash; /* of the logits that the last token was chosen from; else zero */
 };
 
-/* The error of sequences that end because the run was interrupted. */
+/* gen_result.error of sequences that end because the run was interrupted. */
 #define GEN_INTERRUPTED "interrupted"
 static inline bool gen_interrupted(const char *error)
 {
@@ -80,12 +80,12 @@ struct gen_callbacks {
     int (*progress)(void *arg, const struct gen_request *request, const char *text, size_t len,
                     const uint32_t *ids, size_t n_ids, struct err *err);
     int (*done)(void *arg, const struct gen_result *result, struct err *err);
-    /* Progress of prefill, in tokens: before a pass, after each layer, counted as that share of the
-     * pass's tokens, and after the pass; may be NULL. */
+    /* Reports that prefill has processed `done` of `total` prompt tokens: before and after each
+     * pass, and after each layer, which counts as its share of the pass's tokens; may be NULL. */
     void (*prefill)(void *arg, size_t done, size_t total);
-    /* Called before done() while the KV entries of the sequence that ended, or was interrupted, are
-     * still in sequence `seq` of the session: for snapshots; may be NULL. A failure ends the run
-     * after this step's results. */
+    /* Lets the caller save a snapshot of a sequence that ended or was interrupted: called before
+     * done(), while its KV entries are still in sequence `seq` of the session; may be NULL. A
+     * failure ends the run after the results of the current step. */
     int (*keep)(void *arg, size_t seq, const struct gen_result *result, struct err *err);
     void *arg;
 };
@@ -93,23 +93,23 @@ struct gen_callbacks {
 struct gen_stats {
     size_t sequences;
     size_t max_in_flight;                /* largest number of requests in flight */
-    size_t finished[FINISHED_ERROR + 1]; /* sequences by reason */
-    size_t context_full;                 /* part of FINISHED_LENGTH that a full context ended */
+    size_t finished[FINISHED_ERROR + 1]; /* sequences by reason for ending */
+    size_t context_full;                 /* of FINISHED_LENGTH, those ended by a full context */
     size_t interrupted;                  /* interrupted sequences; not counted as errors */
     size_t loaded_tokens;                /* tokens whose KV entries came from a snapshot */
     double load_kv_ms;
     size_t shared_rows; /* prompt tokens whose KV entries were reused from another sequence */
-    size_t saved_bytes; /* memory saved by sharing such entries */
+    size_t saved_bytes; /* memory saved by storing such entries only once */
     size_t prefill_tokens, prefill_steps;
-    /* excluding the first token of each sequence, which comes from prefill */
+    /* Decoding excludes the first token of each sequence, which comes from prefill. */
     size_t decode_tokens, decode_steps;
     size_t sampled_tokens;
     double prefill_ms, decode_ms, sample_ms;
-    struct hash logits_hash; /* gen_run_hash() */
+    struct hash logits_hash; /* of the whole run: gen_run_hash() */
 };
 
-/* BLAKE2b over the first 64 bits of each input line's hash, in input order, skipping lines without
- * generated tokens. A line's hash covers the f32 logits that its last token was chosen from. */
+/* The hash of a run, to compare runs bit for bit: BLAKE2b over the first 64 bits of line[0..n), the
+ * gen_result.logits_hash of the input lines in order, skipping lines without generated tokens. */
 struct hash gen_run_hash(const struct hash *line, size_t n);
 
 #endif

@@ -1,7 +1,7 @@
 /* The generation loop: requests in, text out, with continuous batching.
  *
- * Prompts are prefilled in chunks; decoding steps then advance all sequences in flight. A sequence
- * ends on its own, and the next request takes its slot. */
+ * Prompts are prefilled in chunks; decoding steps then advance all sequences in flight. When a
+ * sequence ends, the next request starts in its slot. */
 #ifndef BMC_GENERATE_H
 #define BMC_GENERATE_H
 
@@ -10,7 +10,7 @@
 #include "decode/gen_types.h"
 #include "decode/strategy/step.h"
 
-/* Runs until there are no more requests, or until *interrupted is not 0: sequences in flight then
+/* Serves requests until there are no more, or until *interrupted is not 0: sequences in flight then
  * end with the tokens they have. A NULL strategy decodes one token per step. Each request
  * occupies strategy->width sequences of the session. */
 int generate(struct session *session, const struct sampler_options *sampling,

@@ -2,40 +2,42 @@
  *
  * Rank 0 alone reads requests, samples and writes results. Before each forward pass, and
  * whenever it needs logits, it sends all operations on its session since the last message, which
- * replicas repeat on theirs (replica.h): only rank 0 decides by its clock or input. */
+ * replicas repeat on theirs (replica.h). So only rank 0's clock and input affect decisions. */
 #ifndef BMC_LEADER_H
 #define BMC_LEADER_H
 
 #include "base/mem.h"
 #include "ranks/ranks.h"
 
-/* Commands, each followed by its arguments in 64-bit words. */
+/* Commands to replicas. Each is sent as a 64-bit word, followed by the listed arguments. */
 enum leader_command {
-    COMMAND_OPEN,  /* opens a session: context, batch, chunk, rows, split, lockstep */
-    COMMAND_BEGIN, /* seq, length */
-    /* tokens, queries, use the prefill threads?; ids; positions; for each query: seq, tokens, is it
-     * a tree? if so ancestors_at[tokens + 1] and ancestors[] */
+    COMMAND_OPEN,  /* opens a session; arguments: context, batch, chunk, rows, split, lockstep */
+    COMMAND_BEGIN, /* session_begin(); arguments: seq, length */
+    /* Runs a forward pass. Arguments: number of tokens, number of queries, whether to use the
+     * prefill threads; token ids; positions; for each query: seq, number of tokens, whether they
+     * are a token tree and, if so, ancestors_at[tokens + 1] and ancestors[]. */
     COMMAND_FORWARD,
-    COMMAND_COMMIT,     /* seq, tokens */
-    COMMAND_ACCEPT,     /* seq, n, row[n] */
-    COMMAND_TRUNCATE,   /* seq, tokens */
-    COMMAND_FORK,       /* to, from, tokens */
-    COMMAND_REORDER,    /* n, seq[n], parent[n] */
-    COMMAND_LOGITS,     /* n, row[n] */
+    COMMAND_COMMIT,     /* kv_commit(); arguments: seq, tokens */
+    COMMAND_ACCEPT,     /* session_accept(); arguments: seq, n, row[n] */
+    COMMAND_TRUNCATE,   /* session_truncate(); arguments: seq, tokens to keep */
+    COMMAND_FORK,       /* session_fork(); arguments: to, from, tokens */
+    COMMAND_REORDER,    /* session_reorder(); arguments: n, seq[n], parent[n] */
+    COMMAND_LOGITS,     /* session_logits(); arguments: n, row[n] */
     COMMAND_STATISTICS, /* all ranks exchange struct leader_stats */
     COMMAND_END         /* the run has ended without an error */
 };
 
-enum { LEADER_LOGITS = 16 }; /* limit on rows of logits per request */
+enum { LEADER_LOGITS = 16 }; /* maximum number of tokens whose logits one request covers */
 
-/* Of all ranks: sums of traffic, largest peak memory, mean time spent waiting for other ranks. */
+/* Statistics of all ranks: total traffic, the largest peak memory of a rank, and the mean time that
+ * a rank spent waiting for others. */
 struct leader_stats {
     uint64_t sent_bytes, calls, peak_bytes;
     double wait_ms;
 };
 
 struct leader {
-    struct ranks *ranks; /* borrowed, set by the caller; all other members start as zeros */
+    struct ranks *ranks; /* not owned; the caller sets it and zeroes the rest of the struct */
     struct buf words;    /* queued commands, not sent yet */
     struct err err;      /* why a command could not be queued: reported by leader_send() */
     bool failed;
@@ -43,12 +45,13 @@ struct leader {
 
 void leader_close(struct leader *leader);
 
-/* Append words to the queue of the next message; no-op if `leader` is NULL. */
+/* Append words, token ids or a command to the next message; no-op if `leader` is NULL. */
 void leader_words(struct leader *leader, const size_t *word, size_t n);
 void leader_ids(struct leader *leader, const uint32_t *id, size_t n);
 void leader_command(struct leader *leader, enum leader_command command, const size_t *word, size_t n);
 
-/* Sends the queue to all ranks and empties it. After an error every further call fails. */
+/* Sends the queued commands to all replicas and empties the queue. After an error every further
+ * call fails. */
 int leader_send(struct leader *leader, struct err *err) MUST_USE;
 
 /* On rank 0, collects the statistics of all ranks; replicas answer by leader_gather_stats().

@@ -1,4 +1,4 @@
-/* The generation loop. */
+/* The generation loop: starts requests in free slots, prefills and decodes until all have ended. */
 #include "decode/generate.h"
 
 #include <stdio.h>
@@ -15,7 +15,8 @@ size_t loop_in_flight(const struct loop *loop)
     return n;
 }
 
-/* The request that waits for admission, or the next one of the input. */
+/* Gets the request that waits for admission, or else the next one of the input. Returns
+ * GEN_REQUEST, GEN_END, GEN_LATER or -1, as callbacks->next() does. */
 static int next_request(struct loop *loop, const struct gen_request **request, struct err *err)
 {
     const struct gen_callbacks *cb = loop->callbacks;
@@ -29,7 +30,8 @@ static int next_request(struct loop *loop, const struct gen_request **request, s
     return got;
 }
 
-/* Starts requests in a free slot until one stays in it. GEN_LATER: none can start now. */
+/* Starts requests in a free slot until one stays in flight: some end at once, as with an error.
+ * Returns GEN_LATER if no request can start now. */
 static int fill_slot(struct loop *loop, struct slot *slot, struct err *err)
 {
     int got = GEN_REQUEST;
@@ -46,7 +48,7 @@ static int fill_slot(struct loop *loop, struct slot *slot, struct err *err)
     return got;
 }
 
-/* Starts requests in all free slots; waits for input only if nothing is in flight. */
+/* Starts requests in all free slots; waits for input only if no request is in flight. */
 static int fill_slots(struct loop *loop, struct err *err)
 {
     int got = GEN_REQUEST;
@@ -64,7 +66,8 @@ static int end_slot(struct loop *loop, struct slot *slot, const char *why, struc
     return slot->busy ? loop_finish(loop, slot, FINISHED_ERROR, why, err) : 0;
 }
 
-/* Starts the request that waits for admission in a free slot, of which there is one. */
+/* Starts the request that waits for admission, if any, so that end_slots() gives it a result. It
+ * waited beside a free slot. */
 static int begin_waiting(struct loop *loop, struct err *err)
 {
     const struct gen_request *request = loop->waiting;
@@ -84,7 +87,8 @@ static int end_slots(struct loop *loop, const char *why, struct err *err)
     return 0;
 }
 
-/* Ends the run after a failure. *err keeps that failure, even if ending fails as well. */
+/* Ends the run after an interruption or a failure. *err reports that failure, even if ending the
+ * sequences fails as well. */
 static int end_early(struct loop *loop, struct err *err)
 {
     char text[sizeof loop->failure.text + 32];
@@ -122,7 +126,7 @@ static int do_work(struct loop *loop, enum loop_work work, struct err *err)
     return context_recompute(loop, err) < 0 ? -1 : strategy->step(strategy->arg, loop, err);
 }
 
-/* Counters of which every step changes at least one, or the loop would never end. */
+/* Counters to detect an endless loop: every step must change at least one of them. */
 struct progress {
     size_t results, ids, entries;
 };
@@ -143,7 +147,7 @@ static bool is_stuck(const struct loop *loop, const struct progress *before)
     return now.results == before->results && now.ids == before->ids && now.entries == before->entries;
 }
 
-/* Fails if the step changes no counter of struct progress. */
+/* Runs a prefill pass or a decoding step; fails if that changes no counter of struct progress. */
 static int run_step(struct loop *loop, enum loop_work work, struct err *err)
 {
     const struct progress before = progress_of(loop);

@@ -9,39 +9,40 @@
 #include "decode/strategy/step.h"
 #include "kv/kv_footprint.h"
 
-/* Memory reserved in the session's cache and in the draft model's. */
+/* Memory reserved in the target model's KV cache (`own`) and in the draft model's. */
 struct loop_footprints {
     struct kv_footprint own, draft;
 };
 
-/* A slot of the batch and the request in it. */
+/* A slot of the batch, and the request that it serves while `busy`. */
 struct slot {
     bool busy;
-    size_t seq; /* cache sequence with the request's KV entries: not the slot's index */
+    size_t seq; /* KV cache sequence of the request, which is not the slot's index */
     const struct gen_request *request;
-    struct ids *ids; /* the request's: the prompt, then generated tokens */
+    struct ids *ids; /* the request's tokens: the prompt, then generated ones */
     size_t n_prompt;
-    size_t n_best, n_prompt_best; /* alternatives reported beside each token's log-probability */
+    size_t n_best, n_prompt_best; /* alternatives to report per generated and per prompt token */
     struct text_streamer text_streamer;
-    size_t streamed_text, streamed_ids; /* already passed to progress() */
+    size_t streamed_text, streamed_ids; /* bytes and tokens already passed to progress() */
     struct logprob *logprobs;
     size_t logprobs_cap;
     struct logprob *prompt_logprobs; /* NULL: not requested */
-    /* Of the prompt's chunk in this pass: first row in the batch, first token, number of tokens. */
+    /* The part of the prompt in this prefill pass: index of its first token in the batch, index of
+     * that token in the prompt, number of tokens. */
     size_t chunk_row, chunk_from, chunk_len;
-    float *last_logits;       /* logits that the last token was chosen from */
-    size_t n_discarded;       /* tokens that context shifts have discarded: context_recompute() */
-    size_t row;               /* row of the last pass that the next token comes from; SIZE_MAX: none */
+    float *last_logits; /* logits that the last token was chosen from */
+    size_t n_discarded; /* tokens that context shifts have discarded: context_recompute() */
+    size_t row; /* index in the batch of the token whose logits give the next one; SIZE_MAX: none */
     const struct beam *beams; /* from beam search, best first */
     size_t n_beams;
-    struct ids cached;  /* while the slot is free: tokens whose KV entries it retains */
-    size_t retained_at; /* age of the retained entries: loop->n_retained at that time */
-    /* Memory reserved under a memory limit: for the request, or for the retained entries. */
+    struct ids cached;  /* of a free slot: tokens whose KV entries it retains for later requests */
+    size_t retained_at; /* loop->n_retained when they were retained: the lowest is evicted first */
+    /* KV cache memory reserved under a memory limit: for the request, or for retained entries. */
     struct loop_footprints footprint;
-    bool prefill_only; /* no token follows the prompt: -n 0, or the context is full */
+    bool prefill_only; /* no token is generated after the prompt: -n 0, or the context is full */
 };
 
-/* generate() sets the members up to `stats`, the others follow from them. */
+/* State of a generate() call, which sets the members up to `stats`; the loop sets the others. */
 struct loop {
     struct session *session;
     const struct sampler_options *sampling; /* for requests without their own */
@@ -53,9 +54,9 @@ struct loop {
     struct logprobs scratch;
     struct slot *slot;
     size_t n_slots;
-    float *logits;          /* [slots][vocab] */
-    size_t *logits_row;     /* [slots] */
-    struct hash *line_hash; /* by input line */
+    float *logits;          /* [slots][vocab]: logits of the last pass, one vector per logits_row */
+    size_t *logits_row;     /* [slots]: slot.row of the slots that need logits */
+    struct hash *line_hash; /* [n_lines]: gen_result.logits_hash by input line */
     size_t n_lines, lines_cap;
     size_t n_retained;                 /* requests so far whose KV entries were retained */
     const struct gen_request *waiting; /* waits for admission; or NULL */
@@ -69,70 +70,73 @@ struct loop {
 
 void loop_close(struct loop *loop);
 
-size_t loop_in_flight(const struct loop *loop); /* number of requests */
+size_t loop_in_flight(const struct loop *loop); /* number of requests in flight */
 
 /* ---- forward passes: loop_step.c ---- */
 
-/* Uses the logits of a slot's row, for example to choose the next token. */
+/* A callback that gets the logits after the slot's last token, for example to sample from them. */
 typedef int loop_logits_fn(struct loop *loop, struct slot *slot, const float *logits, struct err *err);
 
-/* Samples a token and appends it. */
+/* The callback that samples the next token from the logits and appends it to the request. */
 loop_logits_fn loop_append_sampled;
 
-/* Runs the batch, commits all entries and calls `use` for each slot with a row. A slot whose logits
- * are not finite ends with an error instead. Adds the time of the pass to *step_ms. */
+/* Runs a forward pass over the batch, commits all its KV entries and calls `use` for each slot
+ * whose `row` is set. A slot whose logits are not finite ends with an error instead. Adds the time
+ * of the pass, without `use`, to *step_ms. */
 int loop_step(struct loop *loop, int threads, loop_logits_fn *use, double *step_ms,
               struct err *err) MUST_USE;
 
-/* The second half of loop_step(), given the logits of slots with a row, in order of slots. */
+/* The second half of loop_step(): calls `use` for each slot whose `row` is set. loop->logits must
+ * hold their logits, in order of slots. */
 int loop_dispatch_logits(struct loop *loop, loop_logits_fn *use, struct err *err) MUST_USE;
 
-/* One prefill pass: up to a chunk of the prompts of all slots. */
+/* Runs one prefill pass over at most session_options.chunk prompt tokens of all slots together. */
 int loop_prefill(struct loop *loop, struct err *err) MUST_USE;
 
 /* ---- prefix caching: prefix_cache.c ---- */
 
-/* The first of the slot's cache sequences. */
+/* The first of the strategy->width KV cache sequences that belong to the slot. */
 size_t loop_first_seq(const struct loop *loop, const struct slot *slot);
 
-/* At the end of a request: retains its KV entries for reuse, if they fit. */
+/* At the end of a request: marks its KV entries to be retained for later requests, if they fit. */
 void prefix_cache_retain(struct loop *loop, struct slot *slot);
 
-/* Frees the slot: clears its sequences except for retained entries. */
+/* After prefix_cache_retain(): clears the slot's cache sequences, except for retained entries. */
 void prefix_cache_release(struct loop *loop, struct slot *slot);
 
-/* At the start of a request: keeps those retained entries of the slot that match its prompt. */
+/* At the start of a request: keeps those KV entries retained in its slot that match the prompt, and
+ * drops the others. */
 void prefix_cache_reuse(struct loop *loop, struct slot *slot);
 
-/* Before a prompt's first chunk: forks the longest matching prefix from another slot. *ready is
- * false if it is better to wait until another slot has computed the prefix. */
+/* Before a prompt's first chunk: copies or shares the KV entries of the longest matching prefix in
+ * another slot. *ready is false if it is better to wait until that slot has computed them. */
 int prefix_cache_use(struct loop *loop, struct slot *slot, bool *ready, struct err *err) MUST_USE;
 
-/* Drops the entries that a free slot retains. */
+/* Drops the KV entries that a free slot retains for prefix caching. */
 void prefix_cache_evict(struct loop *loop, struct slot *slot);
 
 /* ---- admission control: admission.c ---- */
 
 /* True if the request may start in the free slot; its memory is then reserved, and retained entries
  * are evicted as needed. A request that does not fit even alone is admitted as well: loop_begin()
- * ends it with an error, or the cache does when it is full, as generation may end earlier. */
+ * ends it with an error, or it runs until it ends or the cache is full. */
 bool admission_try(struct loop *loop, struct slot *slot, const struct gen_request *request);
 
-/* Bytes that the request may need, if they exceed the memory limit; otherwise 0. */
+/* Bytes of KV cache that the request may need, if above session_options.memory_bytes; else 0. */
 size_t admission_over_budget(const struct loop *loop, const struct gen_request *request);
 
-/* Bytes that the request's prompt needs at least, if they exceed the cache's own limit; otherwise
- * 0. *need is set to the footprint of the whole request. */
+/* Bytes of memory that the request's prompt needs at least, if they exceed the limit of a KV
+ * cache with offload (ram=); otherwise 0. *need is set to the footprint of the whole request. */
 size_t admission_over_limit(const struct loop *loop, const struct gen_request *request,
                             struct kv_footprint *need);
 
 /* ---- context shift with recomputation: context_recompute.c ---- */
 
-/* Tokens of the slot that have been computed, including discarded ones. */
+/* Number of the slot's tokens that are in the KV cache or were discarded by context shifts. */
 size_t loop_processed(const struct loop *loop, const struct slot *slot);
 
-/* Before a step, under session_options.recompute: shifts full contexts. Recomputes the first `keep`
- * tokens and the newer half of the others at positions from 0. */
+/* Before a step, under session_options.recompute: shifts full contexts, of all slots or of one, by
+ * recomputing the first `keep` tokens and the newer half of the others at positions from 0. */
 int context_recompute(struct loop *loop, struct err *err) MUST_USE;
 int context_recompute_slot(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
 
@@ -142,25 +146,26 @@ int context_recompute_slot(struct loop *loop, struct slot *slot, struct err *err
 size_t loop_generated(const struct slot *slot);
 size_t loop_remaining(const struct loop *loop, const struct slot *slot);
 
-/* The sampler settings of the slot's request, or of the run. */
+/* The sampler settings of the slot's request, or, if it has none, those given to generate(). */
 const struct sampler_options *loop_sampling(const struct loop *loop, const struct slot *slot);
 
 /* Starts a request in a free slot. One that cannot be served ends at once with an error result. */
 int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *request,
                struct err *err) MUST_USE;
 
-/* True for EOS and the request's own end tokens. */
+/* True if the id ends the sequence: EOS or an end token of the request; false with ignore_eos. */
 bool loop_is_end_token(const struct loop *loop, const struct gen_request *request, uint32_t id);
 
-/* Samples with the slot's settings; loop->sampler then holds them and the candidates. */
+/* Samples the slot's next token with its request's sampler settings; loop->sampler then holds these
+ * settings and the candidate tokens. */
 uint32_t loop_sample_token(struct loop *loop, const struct slot *slot, const float *logits);
 
-/* Appends a token that was chosen from finite `logits`, and streams it. Where it ends the request,
+/* Appends a token that was chosen from finite `logits`, and streams it. If it ends the request,
  * slot->busy is false afterwards. */
 int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *logits,
                 struct err *err) MUST_USE;
 
-/* Delivers the slot's result and frees the slot; slot->request is invalid afterwards. */
+/* Ends the slot's request: delivers its result and frees the slot, whose `request` is then NULL. */
 int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,
                 struct err *err) MUST_USE;
 

@@ -1,4 +1,4 @@
-/* The life of a slot: a request begins, takes tokens and ends. */
+/* Requests in slots: starting them, appending their tokens, and delivering their results. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +63,8 @@ static struct gen_result result_of(const struct loop *loop, const struct slot *s
     };
 }
 
-/* Streams text and ids up to the given lengths that have not been streamed yet. */
+/* Passes new output to the progress() callback: of the first `text` bytes and `n_ids` tokens
+ * generated, those that it has not received yet. */
 static int stream(struct loop *loop, struct slot *slot, size_t text, size_t n_ids, struct err *err)
 {
     const struct gen_callbacks *cb = loop->callbacks;
@@ -86,7 +87,8 @@ static void count_end(struct gen_stats *stats, const struct gen_result *result)
     stats->context_full += result->full;
 }
 
-/* Offers the sequence for a snapshot. A failure ends the run after the results of this step. */
+/* Calls callbacks->keep(), which may save the sequence as a snapshot. If that fails, the run ends
+ * after the results of this step. */
 static void keep(struct loop *loop, const struct slot *slot, const struct gen_result *result)
 {
     const struct gen_callbacks *cb = loop->callbacks;
@@ -123,7 +125,7 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
     count_end(loop->stats, &result);
     keep(loop, slot, &result);
     if (finish != FINISHED_ERROR)
-        prefix_cache_retain(loop, slot); /* done() may free the ids */
+        prefix_cache_retain(loop, slot); /* before done(), which may free the ids */
     rc = loop->callbacks->done(loop->callbacks->arg, &result, err);
 out:
     clear(loop, slot);
@@ -194,7 +196,8 @@ static int check_cache_limit(const struct loop *loop, const struct slot *slot, s
                  : 0;
 }
 
-/* Learned positions limit the length to the context even with a rolling cache. */
+/* Fails if the request may exceed the context with a rolling cache, but the model has learned
+ * position embeddings, which end there. */
 static int check_positions(const struct loop *loop, const struct slot *slot, struct err *err)
 {
     const struct session *session = loop->session;
@@ -276,7 +279,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     if (prepare(loop, slot, &why) < 0)
         return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
     if (session_length(loop->session, slot->seq) == slot->n_prompt)
-        return loop_finish(loop, slot, FINISHED_LENGTH, NULL, err); /* all loaded */
+        return loop_finish(loop, slot, FINISHED_LENGTH, NULL, err); /* loaded from the snapshot */
     return 0;
 }
 
@@ -288,7 +291,7 @@ uint32_t loop_sample_token(struct loop *loop, const struct slot *slot, const flo
     return sampler_sample(&loop->sampler, logits, slot->ids->id, slot->ids->len, u);
 }
 
-/* Log-probabilities of the slot's newest token and of its alternatives. */
+/* Stores the log-probabilities of the slot's newest token and of the n_best most likely ones. */
 static int add_logprobs(struct loop *loop, struct slot *slot, const float *logits, struct err *err)
 {
     const size_t k = slot->n_best, at = (loop_generated(slot) - 1) * (k + 1);

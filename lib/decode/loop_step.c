@@ -9,7 +9,8 @@ int loop_append_sampled(struct loop *loop, struct slot *slot, const float *logit
     return loop_append(loop, slot, loop_sample_token(loop, slot, logits), logits, err);
 }
 
-/* Computes log-probabilities of the prompt tokens that follow a token of the slot's chunk. */
+/* Stores log-probabilities of prompt tokens: the tokens of the slot's prefill chunk in the last
+ * pass predict those at the next positions. */
 static int score_chunk(struct loop *loop, struct slot *slot, struct err *err)
 {
     const size_t next = slot->chunk_from + 1, n = size_min(slot->chunk_len, slot->n_prompt - next);
@@ -18,7 +19,7 @@ static int score_chunk(struct loop *loop, struct slot *slot, struct err *err)
                             slot->prompt_logprobs + next * (slot->n_prompt_best + 1), err);
 }
 
-/* Calls score_chunk() for all slots whose request asks for prompt log-probabilities. */
+/* After a prefill pass: stores prompt log-probabilities in the slots whose request wants them. */
 static int score_prompts(struct loop *loop, struct err *err)
 {
     for (size_t i = 0; i < loop->n_slots; i++) {
@@ -45,7 +46,7 @@ static int call_prefilled(struct loop *loop, struct err *err)
     return 0;
 }
 
-/* Computes loop->logits for all slots with a row, in order of slots. */
+/* Sets loop->logits to the logits of the slots whose `row` is set, in order of slots. */
 static int compute_logits(struct loop *loop, struct err *err)
 {
     size_t n = 0;
@@ -90,11 +91,12 @@ int loop_step(struct loop *loop, int threads, loop_logits_fn *use, double *step_
 /* Progress of prefill, in prompt tokens of all slots. */
 struct prefill {
     const struct gen_callbacks *callbacks;
-    size_t before; /* done before this pass */
+    size_t before; /* value of `done` before this pass */
     size_t done, total;
 };
 
-/* Adds the slot's prompt tokens from `have` on to the batch, as many as the chunk still takes. */
+/* Adds the slot's prompt tokens from index `have` on to the batch, as many as the prefill chunk
+ * still has room for. */
 static void add_chunk(struct loop *loop, struct slot *slot, size_t have, struct prefill *prefill)
 {
     struct session *session = loop->session;
@@ -150,7 +152,7 @@ static int first_token(struct loop *loop, struct slot *slot, const float *logits
                            : loop_append_sampled(loop, slot, logits, err);
 }
 
-/* Reports progress after `layers` of `all` layers. */
+/* Reports prefill progress to the caller once `layers` of the model's `all` layers are computed. */
 static void report_prefill(void *arg, size_t layers, size_t all)
 {
     const struct prefill *p = arg;

@@ -2,7 +2,7 @@
  * that can share memory between sequences. */
 #include "decode/loop.h"
 
-/* Tokens; a shorter common prefix is not worth waiting for another prompt. */
+/* Shortest common prefix to reuse, in tokens, unless it is a whole prompt except its last token. */
 enum { MIN_PREFIX = TILE_ROWS };
 
 size_t loop_first_seq(const struct loop *loop, const struct slot *slot)
@@ -12,14 +12,15 @@ size_t loop_first_seq(const struct loop *loop, const struct slot *slot)
 
 static size_t budget(const struct loop *loop) { return session_options(loop->session)->memory_bytes; }
 
-/* False under a memory limit for beams that share memory: admission relies on this sharing, and a
- * fork from another slot may leave less of it. */
+/* True if slots may reuse each other's prefixes. False for beams that share memory under a memory
+ * limit: admission control relies on that sharing, and a fork from another slot may reduce it. */
 static bool may_share(const struct loop *loop)
 {
     return !budget(loop) || loop->strategy->width == 1 || !kv_shares_prefix(session_kv(loop->session));
 }
 
-/* True if memory suffices for the copy that forking `common` of `rows` entries may make. */
+/* True if the memory limit allows the copy that may be made to fork the first `common` of the
+ * `rows` KV entries of a sequence. */
 static bool may_fork(const struct loop *loop, size_t rows, size_t common)
 {
     const struct kv *kv = session_kv(loop->session);
@@ -27,7 +28,8 @@ static bool may_fork(const struct loop *loop, size_t rows, size_t common)
            kv_stats(kv)->resident_bytes + kv_footprint_of_fork(kv, rows, common) <= budget(loop);
 }
 
-/* A sequence with KV entries to fork, now or once its prompt is computed. */
+/* A cache sequence to fork a prefix from, now or once its prompt is computed. It has `rows` KV
+ * entries that can be forked. */
 struct entry_origin {
     size_t seq, rows;
     size_t common; /* length of the common prefix; beyond `rows` it is still being computed */
@@ -42,15 +44,15 @@ static size_t common_ids(const struct ids *a, const struct ids *b, size_t most)
     return n;
 }
 
-/* KV entries of a slot's sequence that others can fork: 0 once the cache has dropped any. */
+/* Number of KV entries of a slot's sequence that can be forked: 0 after the cache evicted any. */
 static size_t forkable_rows(const struct loop *loop, const struct slot *slot, size_t seq)
 {
     const bool whole = kv_is_untrimmed(session_kv(loop->session), seq) && !slot->n_discarded;
     return whole ? session_length(loop->session, seq) : 0;
 }
 
-/* True if waiting for the prompt of `other` pays off: it is still being computed, and the cache
- * will keep all of its entries. A slot waits only for slots of lower index: there are no cycles,
+/* True if `slot` can wait to fork the prompt of `other`: it is still being computed, and the cache
+ * will keep all of its KV entries. A slot waits only for slots of lower index: there are no cycles,
  * and the first slot with an incomplete prompt never waits. */
 static bool is_coming(const struct loop *loop, const struct slot *slot, const struct slot *other)
 {
@@ -82,7 +84,8 @@ static bool is_long_enough(const struct loop *loop, const struct slot *slot, siz
     return rows && (rows >= MIN_PREFIX || rows == reusable(loop, slot));
 }
 
-/* The sequence with the longest common prefix, computed or not; common 0: none is long enough. */
+/* Finds the cache sequence that shares the longest prefix with the slot's prompt, even one whose
+ * prefill is still in progress; .common is 0 if none is long enough. */
 static struct entry_origin find_origin(const struct loop *loop, const struct slot *slot)
 {
     struct entry_origin best = {0};
@@ -121,7 +124,7 @@ int prefix_cache_use(struct loop *loop, struct slot *slot, bool *ready, struct e
     return 0;
 }
 
-/* Bytes that free slots retain; memory that slots share is counted for each of them. */
+/* Bytes of KV entries that free slots retain; memory that slots share counts once for each. */
 static size_t retained_bytes(const struct loop *loop)
 {
     size_t bytes = 0;
@@ -139,15 +142,15 @@ static struct slot *oldest(const struct loop *loop)
     return found;
 }
 
-/* Evicts the oldest entries until `bytes` more fit. */
+/* Evicts the KV entries that were retained first until `bytes` more fit in prefix_cache_bytes. */
 static void evict_for(struct loop *loop, size_t bytes)
 {
     while (size_plus(retained_bytes(loop), bytes) > session_options(loop->session)->prefix_cache_bytes)
         prefix_cache_evict(loop, oldest(loop));
 }
 
-/* False if the KV entries are not in the slot's first sequence, depend on the sequence's length,
- * are mapped from a snapshot, or if some of them were dropped. */
+/* True if later requests can reuse the slot's KV entries: these must be in its first sequence, all
+ * present, not mapped from a snapshot, independent of the sequence's length, and fit the budget. */
 static bool can_retain(const struct loop *loop, const struct slot *slot)
 {
     const struct session *session = loop->session;

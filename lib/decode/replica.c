@@ -1,5 +1,4 @@
-/* Executes the command stream of rank 0. It is the same program, but malformed commands are
- * detected all the same. */
+/* Executes the command stream of rank 0. Arguments are validated although both run one program. */
 #include "decode/replica.h"
 
 #include <stdlib.h>
@@ -12,14 +11,14 @@ struct replica {
     const struct model *model;
     struct session_options options;
     bool ended;
-    struct buf words;         /* the current message */
-    size_t at;                /* index of the next word */
+    struct buf words;         /* the current message of rank 0 */
+    size_t at;                /* index of the next word to take from `words` */
     bool malformed;           /* a word was missing or out of range */
-    struct attn_query *query; /* [batch] */
-    float *logits;            /* [LEADER_LOGITS][vocab] */
+    struct attn_query *query; /* [batch]: the sequences of the current forward pass */
+    float *logits;            /* [LEADER_LOGITS][vocab]: of the last request */
 };
 
-/* The next n words of the message, in place; NULL if it has fewer. */
+/* Takes the next n words of the message, without copying them; NULL if it has fewer. */
 static size_t *take_list(struct replica *r, size_t n)
 {
     size_t *list = (void *)(r->words.data + r->at * sizeof *list);
@@ -36,7 +35,7 @@ static size_t take(struct replica *r)
     return word ? *word : 0;
 }
 
-/* The next word, which must be below `limit`; else 0, and the message is malformed. */
+/* Takes the next word, which must be below `limit`; else returns 0 and sets r->malformed. */
 static size_t take_below(struct replica *r, size_t limit)
 {
     const size_t word = take(r);
@@ -46,7 +45,7 @@ static size_t take_below(struct replica *r, size_t limit)
 
 static size_t take_seq(struct replica *r) { return take_below(r, r->session ? r->options.batch : 0); }
 
-/* The next n words, each below `limit`, in place; NULL if one is not. */
+/* Takes the next n words, without copying; NULL, and r->malformed, unless all are below `limit`. */
 static size_t *take_list_below(struct replica *r, size_t n, size_t limit)
 {
     size_t *list = take_list(r, n);
@@ -55,7 +54,7 @@ static size_t *take_list_below(struct replica *r, size_t n, size_t limit)
     return r->malformed ? NULL : list;
 }
 
-/* take_list_below(), narrowed to 32 bits in place. */
+/* take_list_below() for token ids or node indices: converts the words to 32 bits in place. */
 static const uint32_t *take_ids(struct replica *r, size_t n, size_t limit)
 {
     const size_t *list = take_list_below(r, n, limit);
@@ -65,7 +64,8 @@ static const uint32_t *take_ids(struct replica *r, size_t n, size_t limit)
     return (const void *)ids;
 }
 
-/* A length that a sequence can be truncated to: a trimmed one keeps all entries or none. */
+/* Takes the length to which a sequence is truncated or forked. If the cache has evicted some of its
+ * KV entries, only all or none of the others can be kept. */
 static size_t take_length(struct replica *r, size_t seq)
 {
     const size_t rows = take(r);
@@ -77,7 +77,7 @@ static size_t take_length(struct replica *r, size_t seq)
     return rows;
 }
 
-/* Pending KV entries of a sequence: neither accepted nor dropped yet. */
+/* Number of pending KV entries of a sequence: neither accepted nor dropped yet. */
 static size_t pending(const struct replica *r, size_t seq)
 {
     return r->malformed ? 0 : kv_seq_info(session_kv(r->session), seq).pending;
@@ -114,8 +114,8 @@ static int do_begin(struct replica *r, struct err *err)
     return 0;
 }
 
-/* Reads the query of one sequence, with ancestor lists if its tokens form a tree. Of the step's
- * `rows` tokens, the first `first` belong to earlier queries. */
+/* Takes the attention query of one sequence, with ancestor lists if its tokens form a tree. Of the
+ * forward pass's `rows` tokens, the first `first` belong to earlier queries. */
 static struct attn_query take_query(struct replica *r, size_t first, size_t rows)
 {
     struct attn_query query = {.seq = take_seq(r), .first = first};

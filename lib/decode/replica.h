@@ -4,8 +4,8 @@
 
 #include "decode/session.h"
 
-/* Executes commands until rank 0 ends the run. COMMAND_OPEN gives the sizes of the session,
- * `options` all its other options. */
+/* Executes commands until rank 0 ends the run. COMMAND_OPEN sets the sizes of the session;
+ * `options` provides its other options. */
 int replicate(const struct model *model, const struct session_options *options,
               struct err *err) MUST_USE;
 

@@ -1,4 +1,4 @@
-/* Scoring of given texts. */
+/* Scores given texts: prefills them window by window and sums log-probabilities of their tokens. */
 #include "decode/score.h"
 
 #include <math.h>
@@ -11,16 +11,16 @@
 
 enum { LOGIT_ROWS = 32 }; /* tokens whose logits are computed at a time */
 
-/* A slot of the batch and the text in it. */
+/* A slot of the batch, and the text that is scored in it while `busy`. */
 struct score_slot {
     bool busy;
-    size_t seq; /* cache sequence */
+    size_t seq; /* KV cache sequence of the slot */
     struct score_text text;
     struct score_result result;
-    size_t from;              /* first token of the window */
-    size_t at;                /* first token that is not computed in this window yet */
-    size_t next;              /* next token of the text to score */
-    size_t first_row, n_rows; /* rows of the last pass */
+    size_t from;              /* index of the first token of the current window */
+    size_t at;                /* index of the first token that this window has not prefilled yet */
+    size_t next;              /* index of the next token to score */
+    size_t first_row, n_rows; /* its tokens in the last pass: batch index of the first; number */
 };
 
 struct scoring {
@@ -32,7 +32,7 @@ struct scoring {
     struct score_slot *slot;
     size_t n_slots;
     size_t turn;   /* the slot served first in the next pass: round robin */
-    float *logits; /* [LOGIT_ROWS][vocab] */
+    float *logits; /* [LOGIT_ROWS][vocab]: after the tokens before those to score */
     bool input_ended;
 };
 
@@ -48,7 +48,7 @@ double score_perplexity(size_t tokens, double sum_logprob)
 
 static size_t vocab(const struct scoring *s) { return session_vocab(s->session); }
 
-/* Delivers the result and frees the slot. */
+/* Delivers the result of the slot's text and frees the slot. */
 static int finish(struct scoring *s, struct score_slot *slot, const char *error, struct err *err)
 {
     slot->result.text = &slot->text;
@@ -86,7 +86,7 @@ static size_t n_busy(const struct scoring *s)
     return n;
 }
 
-/* Starts texts in free slots; waits for input only if nothing is in flight. */
+/* Starts scoring texts in free slots; waits for input only if no text is in flight. */
 static int fill_slots(struct scoring *s, struct err *err)
 {
     for (size_t i = 0; i < s->n_slots; i++) {
@@ -105,13 +105,14 @@ static int fill_slots(struct scoring *s, struct err *err)
     return 0;
 }
 
-/* Token at which the window ends. The text's last token is not computed: nothing follows it. */
+/* Index of the token after the slot's current window. No window has the text's last token: it
+ * predicts no other. */
 static size_t window_end(const struct scoring *s, const struct score_slot *slot)
 {
     return size_min(slot->from + session_options(s->session)->context, slot->text.n - 1);
 }
 
-/* Scores the next token by the logits of its predecessor. */
+/* Scores the slot's next token, given the logits after the token before it. */
 static int take_token(struct scoring *s, struct score_slot *slot, const float *logits, struct err *err)
 {
     const size_t pos = slot->next++;
@@ -121,7 +122,7 @@ static int take_token(struct scoring *s, struct score_slot *slot, const float *l
     return s->callbacks->token(s->callbacks->arg, &slot->text, pos, logprob, err);
 }
 
-/* Scores the successor of each token in the last pass, unless an earlier window has scored it. */
+/* Scores the tokens after those that the slot had in the last pass, except ones scored already. */
 static int score_rows(struct scoring *s, struct score_slot *slot, struct err *err)
 {
     size_t row[LOGIT_ROWS];
@@ -143,7 +144,7 @@ static int score_rows(struct scoring *s, struct score_slot *slot, struct err *er
     return 0;
 }
 
-/* After a pass: scores its tokens, and moves on to the next window or the end. */
+/* After a pass: scores the slot's tokens, then starts the next window or finishes the text. */
 static int advance(struct scoring *s, struct score_slot *slot, struct err *err)
 {
     if (score_rows(s, slot, err) < 0)
@@ -161,7 +162,7 @@ static int advance(struct scoring *s, struct score_slot *slot, struct err *err)
     return 0;
 }
 
-/* Adds tokens of all texts in flight to the batch, up to a chunk; returns their number. */
+/* Adds tokens of texts in flight to the batch, at most a prefill chunk; returns their number. */
 static size_t fill_batch(struct scoring *s)
 {
     struct session *session = s->session;

@@ -6,14 +6,14 @@
 
 #include "decode/gen_types.h"
 
-/* A text to score. The caller owns the ids; they must stay valid until done(). */
+/* A text to score, as token ids. The caller owns these; they must stay valid until done(). */
 struct score_text {
     const uint32_t *id;
     size_t n;
     void *user;
 };
 
-/* `text` and `error` are valid during the callback. */
+/* The result of a text; `text` and `error` are valid during the callback. */
 struct score_result {
     const struct score_text *text;
     size_t tokens;      /* tokens with a log-probability */
@@ -26,14 +26,14 @@ typedef int score_token(void *arg, const struct score_text *text, size_t pos, do
                         struct err *err);
 
 struct score_callbacks {
-    /* Gets the next text; return values as of gen_callbacks.next(). */
+    /* Sets *text to the next text to score; returns the same values as gen_callbacks.next(). */
     int (*next)(void *arg, bool wait, struct score_text *text, struct err *err);
     score_token *token;
     int (*done)(void *arg, const struct score_result *result, struct err *err);
     void *arg;
 };
 
-/* Totals of a run. */
+/* Totals of a call of score_texts(). */
 struct score_stats {
     size_t texts, tokens;
     double sum_logprob;
@@ -41,7 +41,8 @@ struct score_stats {
     double prefill_ms;
 };
 
-/* Mean log-probability, and exp(-mean), which may overflow to infinity; NaN without tokens. */
+/* Mean log-probability per token, and perplexity: exp(-mean), which may overflow to infinity. NaN
+ * without tokens. */
 double score_mean(size_t tokens, double sum_logprob);
 double score_perplexity(size_t tokens, double sum_logprob);
 
@@ -58,7 +59,7 @@ int score_texts(struct session *session, size_t stride, const struct score_callb
                 const volatile sig_atomic_t *interrupted, struct score_stats *stats,
                 struct err *err) MUST_USE;
 
-/* score_texts() for one text, whose error makes the function fail. */
+/* Scores one text as score_texts() does; fails if that text's result is an error. */
 int score_ids(struct session *session, size_t stride, const uint32_t *id, size_t n, score_token *token,
               void *arg, const volatile sig_atomic_t *interrupted, struct score_stats *stats,
               struct err *err) MUST_USE;

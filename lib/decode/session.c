@@ -1,4 +1,4 @@
-/* Sessions. */
+/* Sessions: the batch, forward passes and cache changes, which are also queued for replicas. */
 #include "decode/session.h"
 
 #include <assert.h>
@@ -13,15 +13,16 @@ struct session {
     struct kv *kv;
     struct forward forward;
     size_t max_rows;
-    struct kvfile_rows *mapped; /* [batch] snapshot files with entries of the sequence */
+    struct kvfile_rows *mapped; /* [batch]: snapshot file that holds KV entries of the sequence */
     /* The batch of the next forward pass. */
-    uint32_t *token;          /* [max_rows] */
-    size_t *position;         /* [max_rows] */
-    struct attn_query *query; /* [batch] one per sequence in the pass */
+    uint32_t *token;          /* [max_rows]: token ids */
+    size_t *position;         /* [max_rows]: positions in the sequences */
+    struct attn_query *query; /* [batch]: one per sequence in the pass */
     size_t n_rows, n_queries;
 };
 
-/* The sizes of the largest shard; `windows` has the attention windows of all layers. */
+/* Sizes of the largest shard of a model on several ranks, so that all ranks derive the same limits
+ * for their KV caches; `windows` has the sliding windows of all layers. */
 static struct kv_shards shards_of(const struct model *model, const size_t *windows)
 {
     const struct config most = shard_config_max(model);
@@ -29,7 +30,8 @@ static struct kv_shards shards_of(const struct model *model, const size_t *windo
                         : (struct kv_shards){0};
 }
 
-/* Opens the cache, which need not keep entries outside attention windows and may limit chunks. */
+/* Opens the KV cache and gives it the layers' sliding windows, outside which it may evict entries.
+ * Lowers options.chunk to the cache's limit on tokens per pass, if it has one. */
 static int open_cache(struct session *s, struct err *err)
 {
     const struct config own = shard_config(s->model), *c = &own;
@@ -51,7 +53,7 @@ static int open_cache(struct session *s, struct err *err)
     return rc;
 }
 
-/* Queues a command for the replicas, if there are any. */
+/* Queues a command (leader.h) with its arguments for the replicas, if there are any. */
 #define COMMAND(session, command, ...)                                                                 \
     leader_command((session)->options.leader, command, (const size_t[]){__VA_ARGS__},                  \
                    sizeof(const size_t[]){__VA_ARGS__} / sizeof(size_t))
@@ -236,7 +238,7 @@ void session_accept(struct session *s, size_t seq, const size_t *row, size_t n)
     size_t leading = 0;
     while (leading < n && row[leading] == leading)
         leading++;
-    if (leading == n) { /* no entry moves */
+    if (leading == n) { /* the accepted entries are consecutive: none has to move */
         commit(s, seq, n);
         return;
     }

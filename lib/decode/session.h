@@ -14,17 +14,17 @@ struct session_options {
     const struct attn_backend *attn;
     const struct kernels *kernels;
     enum precision precision;
-    size_t context;      /* N: positions per sequence */
+    size_t context;      /* N: context length of each sequence, in tokens */
     size_t batch;        /* B: number of sequences */
-    size_t chunk;        /* limit on tokens in a prefill pass */
-    size_t rows;         /* limit on tokens in other passes; raised to `batch` if lower */
+    size_t chunk;        /* maximum tokens in a prefill pass */
+    size_t rows;         /* maximum tokens in other passes; raised to `batch` if lower */
     size_t memory_bytes; /* limit on the cache's memory, enforced by admission control; 0: none */
     bool split;          /* one attention call per sequence (BASS paper 3.2, BASS-SPLIT) */
     bool recompute;      /* context shift with recomputation when the context is full */
     size_t keep;         /* tokens at the beginning that a context shift keeps */
     int threads, threads_prefill;
     struct leader *leader;     /* command stream, on rank 0 of a parallel model; else NULL */
-    size_t prefix_cache_bytes; /* limit on KV entries of finished requests kept for reuse */
+    size_t prefix_cache_bytes; /* maximum size of KV entries kept for prefix caching */
 };
 
 struct session;
@@ -42,7 +42,7 @@ size_t session_vocab(const struct session *session);
 /* The options in effect: `chunk` is lower than requested where the cache limits a pass. */
 const struct session_options *session_options(const struct session *session);
 
-/* The cache, for statistics and memory accounting; sequences are changed by the functions below. */
+/* The KV cache, for statistics and memory accounting; change it by the functions below only. */
 struct kv *session_kv(const struct session *session);
 
 /* The largest number of tokens in a forward pass. */
@@ -52,20 +52,21 @@ size_t session_max_tokens(const struct session *session);
  * needs equal rotary frequencies: these may depend on the length given to session_begin(). */
 bool session_same_entries(const struct session *session, size_t a, size_t b);
 
-/* Time that this rank has waited for other ranks. */
+/* Time that this rank has waited for other ranks, in ms. */
 double session_wait_ms(const struct session *session);
 
-/* The forward pass, for callers that set its observers: `times`, `layer_done`, attn->retrieval and
- * gemm's hook. NULL removes an observer. */
+/* The session's struct forward, for callers that observe forward passes by setting its `times`,
+ * `layer_done`, attn->retrieval or gemm's hook. NULL removes an observer. */
 struct forward *session_pass(struct session *session);
 
 /* ---- sequences ---- */
 
-/* Tokens committed to a sequence, including those whose entries the cache has dropped. */
+/* Tokens committed to a sequence, including those whose KV entries the cache has evicted. */
 size_t session_length(const struct session *session, size_t seq);
 
-/* Tokens that can still be committed: SIZE_MAX for a rolling cache. A sequence is also bounded
- * if the model has learned positions, or if a full context is shifted by recomputation. */
+/* Tokens that can still be committed to a sequence; SIZE_MAX if sequences are not bounded.
+ * Sequences are bounded by the context length, except in a rolling cache; and even there if the
+ * model has learned positions or options.recompute is set. */
 size_t session_remaining(const struct session *session, size_t seq);
 bool session_is_bounded(const struct session *session);
 
@@ -75,7 +76,7 @@ void session_begin(struct session *session, size_t seq, size_t length);
 
 /* ---- the batch of the next forward pass ---- */
 
-/* Tokens in the batch, and tokens of one sequence that can still be added. */
+/* Tokens in the batch; and how many more fit, if all are of the same sequence. */
 size_t batch_tokens(const struct session *session);
 size_t batch_space(const struct session *session);
 
@@ -91,8 +92,8 @@ size_t batch_add_tree(struct session *session, size_t seq, const uint32_t *token
 
 /* ---- forward passes ---- */
 
-/* Runs the batch; the next batch_add() starts a new one. Its KV entries are pending until
- * session_accept() is called for each of its sequences. */
+/* Runs a forward pass over the batch; the next batch_add() starts a new batch. The new KV entries
+ * are pending until session_accept() is called for each of their sequences. */
 int session_forward(struct session *session, int threads, struct err *err) MUST_USE;
 
 /* session_forward() for a batch in the caller's arrays. */
@@ -103,10 +104,11 @@ int session_forward_step(struct session *session, const struct step *step, int t
  * from the sequence's first token in the batch; drops the others. */
 void session_accept(struct session *session, size_t seq, const size_t *row, size_t n);
 
-/* session_forward(), then commits all entries. */
+/* Runs a forward pass over the batch and commits all its KV entries. */
 int session_run(struct session *session, int threads, struct err *err) MUST_USE;
 
-/* Computes logits[n][vocab] of rows row[0..n) of the last pass. */
+/* Computes logits[n][vocab] after n tokens of the last pass: row[i] is the index of token i in its
+ * batch, see batch_add(). */
 int session_logits(struct session *session, const size_t *row, size_t n, float *logits,
                    struct err *err) MUST_USE;
 
@@ -114,7 +116,8 @@ int session_logits(struct session *session, const size_t *row, size_t n, float *
  * pipeline parallelism later stages compute the logits meanwhile. */
 bool session_is_async(const struct session *session);
 
-/* session_logits() in two halves; *request identifies the request. */
+/* session_logits() in two halves: session_submit() requests the logits and sets *request to the
+ * number of the request, session_collect() waits for them. */
 int session_submit(struct session *session, const size_t *row, size_t n, size_t *request,
                    struct err *err) MUST_USE;
 int session_collect(struct session *session, size_t request, size_t n, float *logits,
@@ -137,18 +140,20 @@ float *session_feature(struct session *session, size_t row, bool own);
 
 /* ---- changing sequences ---- */
 
-/* kv_fork() and kv_reorder() of the session's cache. */
+/* session_fork(): the empty sequence `to` gets the first `rows` KV entries of `from`, copied or
+ * shared. session_reorder(): beam i, in sequence seq[i], continues parent[i]; updates seq[i]. */
 int session_fork(struct session *session, size_t to, size_t from, size_t rows,
                  struct err *err) MUST_USE;
 int session_reorder(struct session *session, size_t *seq, const size_t *parent, size_t n,
                     struct err *err) MUST_USE;
 
-/* kv_truncate() to the first `rows` tokens; session_clear() keeps none and releases the memory. */
+/* Truncates a sequence to its first `rows` tokens, see kv_truncate(); session_clear() keeps none
+ * and releases the memory. */
 void session_truncate(struct session *session, size_t seq, size_t rows);
 void session_clear(struct session *session, size_t seq);
 
-/* Takes ownership of the mapping of a snapshot file from which kv_attach() was tried. It is
- * unmapped as soon as no entry of the sequence is in it. */
+/* Takes ownership of a mapped snapshot file after kv_attach() of its KV entries to a sequence. The
+ * file is unmapped once the sequence uses none of them in place: at once if they were copied. */
 void session_hold_mapping(struct session *session, size_t seq, struct kvfile_rows mapping);
 
 #endif

@@ -176,7 +176,7 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
     return kvwriter_open(writer, path, &about, err);
 }
 
-/* The argument of read_rows(). */
+/* The argument of read_rows(): the cache sequence to read KV entries from. */
 struct snapshot_reader {
     struct kv *kv;
     size_t seq;
@@ -188,8 +188,8 @@ static int read_rows(void *arg, size_t layer, bool v, size_t head, void *rows, s
     return kv_read(reading->kv, reading->seq, layer, v, head, rows, err);
 }
 
-/* Entries that the file has room for: at least one more than are used, so that the first token
- * after loading needs no reallocation, and at most a quarter more, in whole tiles. */
+/* Number of KV entries to reserve for a sequence in the file: at least one more than it has, so
+ * that the first token after loading needs no reallocation; at most a quarter more; whole tiles. */
 static size_t choose_cap(const struct kv *kv, size_t seq)
 {
     const size_t n = kv_seq_info(kv, seq).n;

@@ -11,7 +11,7 @@ struct snapshot {
     struct kvfile file;
 };
 
-/* Fails, with the reason, if the snapshot was made with another model, tokenizer or shape. */
+/* Opens a snapshot file. Fails, with the reason, if it is damaged or of another model. */
 int snapshot_open(struct snapshot **snapshot, const char *path, const struct model *model,
                   struct err *err) MUST_USE;
 void snapshot_close(struct snapshot *snapshot);
@@ -31,26 +31,28 @@ static inline enum dtype snapshot_type(const struct snapshot *snapshot)
     return (enum dtype)snapshot->file.head->dtype;
 }
 
-/* The sampler settings that a sequence was generated with. */
+/* The sampler settings that a sequence of the snapshot was generated with. */
 struct sampler_options snapshot_sampling(const struct snapshot *snapshot, size_t index);
 
-/* Index of the first sequence with this id (JSON text; len 0: without an id), or SIZE_MAX. */
+/* Index of the first sequence whose id is the JSON text id[0..len), or that has none if len is 0;
+ * SIZE_MAX if there is no such sequence. */
 size_t snapshot_find(const struct snapshot *snapshot, const char *id, size_t len);
 
-/* Length of the common prefix of a sequence and id[0..n). */
+/* Number of leading tokens that a sequence of the snapshot has in common with id[0..n). */
 size_t snapshot_common(const struct snapshot *snapshot, size_t index, const uint32_t *id, size_t n);
 
-/* False if the model's rotary frequencies depend on the sequence length within the context of the
- * session or of the snapshot (NULL: only the session): KV entries cannot be exchanged then. */
+/* True if KV entries can be saved and loaded: the model's rotary frequencies must not depend on the
+ * sequence length, up to the contexts of the session and the snapshot (NULL: only the session). */
 bool snapshot_fits(const struct session *session, const struct snapshot *snapshot);
 
-/* How many tokens, at most `tokens`, a sequence of the session can take from a snapshot's sequence;
- * 0: none. Entries of a sliding window need a window of the same length, and all are taken. */
+/* How many leading tokens of a snapshot's sequence, at most `tokens`, can be loaded into the
+ * session; 0: none. KV entries of a rolling cache are loaded only into a rolling cache with the same
+ * window, and all or none. */
 size_t snapshot_tokens_of_rows(const struct session *session, const struct snapshot *snapshot,
                                size_t index, size_t tokens) MUST_USE;
 
-/* Starts the empty sequence `seq` with `tokens` tokens of a snapshot's sequence, as many as
- * snapshot_tokens_of_rows() allows. Their entries are mapped from the file, or else converted. */
+/* Loads `tokens` tokens of a snapshot's sequence, as many as snapshot_tokens_of_rows() allows, into
+ * the empty sequence `seq`. Their KV entries are used in place in the mapped file or copied. */
 int snapshot_load(struct session *session, size_t seq, const struct snapshot *snapshot, size_t index,
                   size_t tokens, struct err *err) MUST_USE;
 
@@ -60,14 +62,14 @@ struct saved_seq {
     size_t n_tokens, n_prompt;
     uint64_t seed, stream;
     const struct sampler_options *sampling;
-    const char *id; /* JSON, or NULL */
+    const char *id; /* of the request, as JSON; NULL: none */
 };
 
-/* Creates a file for sequences of a session; kvwriter_commit() completes it. */
+/* Creates a snapshot file for sequences of a session; kvwriter_commit() completes it. */
 int snapshot_create(struct kvwriter **writer, const char *path, const struct session *session,
                     struct err *err) MUST_USE;
 
-/* Adds a sequence with its present KV entries, at least one. */
+/* Adds a sequence of the session, which must have a KV entry, to the snapshot file. */
 int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
                  const struct saved_seq *saved, struct err *err) MUST_USE;
 

@@ -1,4 +1,4 @@
-/* Streaming detokenizer. */
+/* Streaming detokenizer that holds back whatever may be the start of a stop string. */
 #include "decode/text_streamer.h"
 
 #include <string.h>
@@ -30,7 +30,7 @@ static void cut_at_stop(struct text_streamer *s, size_t from)
     s->text.data[cut] = 0;
 }
 
-/* Bytes at the end of the text that may be the start of a stop string. */
+/* Number of bytes at the end of the text that may be the start of a stop string. */
 static size_t held_back(const struct text_streamer *s)
 {
     size_t held = 0;
@@ -62,7 +62,7 @@ int text_streamer_add(struct text_streamer *s, uint32_t id, struct err *err)
 
 int text_streamer_resume(struct text_streamer *s, const uint32_t *id, size_t n, struct err *err)
 {
-    enum { ENOUGH = 16 }; /* a character has 4 bytes at most */
+    enum { ENOUGH = 16 }; /* tokens; a UTF-8 character has at most 4 bytes */
     struct buf shown = {0};
     int rc = 0;
     for (size_t i = n - size_min(n, ENOUGH); i < n && rc == 0; i++)

@@ -20,7 +20,8 @@ void text_streamer_init(struct text_streamer *s, const struct tokenizer *tok, ch
 /* Adds one id and advances `ready`; sets `stopped` if a stop string was found. */
 int text_streamer_add(struct text_streamer *s, uint32_t id, struct err *err) MUST_USE;
 
-/* Adds ids without output, before text_streamer_add(): they may end in part of a character. */
+/* Feeds the prompt's ids without output, before text_streamer_add(): the prompt may end in an
+ * incomplete UTF-8 character, which the first generated tokens then complete. */
 int text_streamer_resume(struct text_streamer *s, const uint32_t *id, size_t n,
                          struct err *err) MUST_USE;
 

@@ -1,4 +1,4 @@
-/* Detecting kinds of files. */
+/* Detecting the kind of a file by its content. */
 #include "format/detect.h"
 
 #include <string.h>
@@ -35,11 +35,11 @@ static bool has_line(struct bytes b, const char *key)
     return false;
 }
 
-/* Both are text files of "key value" lines. */
+/* Tuned profiles and files of acceptance rates are text: lines of "key value". */
 static bool is_profile(struct bytes b) { return has_line(b, "bmc_profile "); }
 static bool is_acceptance(struct bytes b) { return starts(b, "target ") && has_line(b, "draft "); }
 
-/* The length of the JSON header, then the header. */
+/* True if the bytes begin as safetensors do: u64 length of a JSON header, then the header. */
 static bool is_safetensors(struct bytes b)
 {
     uint64_t header;
@@ -56,11 +56,12 @@ static bool has_no_bytes(struct bytes b)
 }
 
 static const struct kind {
-    const char *name;  /* in "is a NAME" */
-    const char *begin; /* magic bytes; NULL: is() decides */
+    const char *name;  /* for messages such as "is a NAME" */
+    const char *begin; /* magic bytes at the start of the file; NULL: is() decides */
     bool (*is)(struct bytes b);
-    const char *what, *advice, /* with article, and what to do; NULL: never refused */
-        *for_source;           /* advice where a conversion source is expected; NULL: `advice` */
+    /* description with article, and what to do with such a file; NULL: never refused */
+    const char *what, *advice,
+        *for_source; /* advice where input of bmc-convert is expected; NULL: `advice` */
 } kinds[FILE_KINDS] = {
     [KIND_OTHER] = {"file", NULL, NULL, NULL, NULL, NULL},
     [KIND_MODEL] = {"model file", BMC_MAGIC, NULL, "a .bmc model", "give the model with -m",
@@ -111,13 +112,13 @@ int detect_refuse(const void *data, size_t size, enum file_kind good, const char
     if (!kind->what || found == good)
         return 0;
     if (good == KIND_IMATRIX)
-        return err_set(err, "%s: is %s, expected %s: bmc-gen --save-imatrix writes one", name, kind->what,
-                       wanted);
+        return err_set(err, "%s: is %s, expected %s: bmc-gen --save-imatrix writes one", name,
+                       kind->what, wanted);
     return err_set(err, "%s: is %s, expected %s: %s", name, kind->what, wanted,
                    good == KIND_OTHER && kind->for_source ? kind->for_source : kind->advice);
 }
 
-/* "organization/name" or "name", without an extension of ours. */
+/* True for "organization/name" or "name", unless it ends in .bmc or .gguf. */
 static bool like_hub_name(const char *path)
 {
     const char *slash = strchr(path, '/');

@@ -6,7 +6,7 @@
 #include "base/err.h"
 
 enum file_kind {
-    KIND_OTHER, /* none of the others, or missing, empty or unreadable */
+    KIND_OTHER, /* any other file, or one that is missing, empty or unreadable */
     KIND_MODEL,
     KIND_SNAPSHOT,
     KIND_PROFILE,
@@ -16,17 +16,18 @@ enum file_kind {
     KIND_GGUF,
     KIND_ZIP,
     KIND_LFS,
-    KIND_FOLDER, /* path_detect() only */
+    KIND_FOLDER, /* found by path_detect() only */
     FILE_KINDS
 };
 
+/* Detects the kind by the first bytes, in memory or of a file. */
 enum file_kind file_format(const void *data, size_t size);
 enum file_kind file_detect(const char *path);
 
 /* Detects the kind of a path that may be a folder. */
 enum file_kind path_detect(const char *path);
 
-/* For messages: "model file", "snapshot". */
+/* The name of a kind for messages: "model file", "snapshot". */
 const char *file_kind_name(enum file_kind kind);
 
 /* Fails if the bytes of file `name` are of a known kind other than `good`; `wanted` names the
@@ -34,8 +35,9 @@ const char *file_kind_name(enum file_kind kind);
 int detect_refuse(const void *data, size_t size, enum file_kind good, const char *wanted,
                   const char *name, struct err *err) MUST_USE;
 
-/* Fails if `path` does not exist and looks like a model name on the Hugging Face hub. `what` was
- * expected ("folder"); `advice` completes the sentence after "download it". 0 for other paths. */
+/* Fails if `path` does not exist and looks like a model name on the Hugging Face hub. `what` is
+ * the expected input ("folder"); `advice` completes the sentence after "download it". 0 for other
+ * paths. */
 int detect_hub_name(const char *path, const char *what, const char *advice, struct err *err) MUST_USE;
 
 #endif

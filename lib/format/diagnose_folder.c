@@ -1,4 +1,4 @@
-/* Recognises unsupported contents of a model folder; to add one, add a row to the table. */
+/* Recognises unsupported model formats in a folder; to add one, add a row to the table `forms`. */
 #include "format/diagnose_folder.h"
 
 #include <dirent.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 
 static const struct form {
-    const char *begin, *end; /* of the file name */
-    const char *index;       /* only if this file is missing; NULL: always */
+    const char *begin, *end; /* prefix and suffix of the file name */
+    const char *index;       /* the row applies only if this file is missing; NULL: always */
     const char *what;        /* description and advice, after the file name */
 } forms[] = {
     {"", ".gguf", NULL, "a GGUF file: pass that file to bmc-convert"},
@@ -46,7 +46,7 @@ static bool has(struct dirent *const *files, int n, const char *name)
     return false;
 }
 
-/* The first matching file, or NULL. */
+/* The name of the first file in the folder that has this form, or NULL. */
 static const char *find(struct dirent *const *files, int n, const struct form *form)
 {
     if (form->index && has(files, n, form->index))

@@ -22,7 +22,7 @@ static struct hash hash_file(const struct imatrix_head *head, const void *rest, 
     return hasher_result(&hasher);
 }
 
-/* A non-empty printable name, zero-padded. */
+/* True if the name is not empty, printable ASCII without blanks, and zero-padded. */
 static bool name_good(const char name[IMATRIX_NAME_SIZE])
 {
     size_t len = 0;

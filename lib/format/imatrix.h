@@ -1,10 +1,10 @@
-/* Importance matrix (imatrix): for each matrix that a GEMM reads, the mean square of every input
- * column over a calibration text. bmc-gen --score writes the file, bmc-convert weighs quantisation
+/* Importance matrix (imatrix): for each weight matrix, the mean square of each of its inputs
+ * over a calibration text. bmc-gen --score writes the file, bmc-convert weighs quantisation
  * errors by it; bmc-convert(1) describes its use.
  *
  *    0            head, 128 bytes
- *    128          matrices, 80 bytes each
- *    then         their numbers, f32, contiguous
+ *    128          matrices: name and number of inputs, 80 bytes each
+ *    then         mean squares of all matrices, f32, contiguous
  *    file_bytes   end
  *
  * Little-endian. */
@@ -30,26 +30,26 @@ struct imatrix_head {
 };
 
 struct imatrix_record {
-    char name[IMATRIX_NAME_SIZE]; /* as in bmc-convert --info, zero-padded */
-    uint64_t n, first;            /* count, and index of the first */
+    char name[IMATRIX_NAME_SIZE]; /* of the weight, as in bmc-convert --info; zero-padded */
+    uint64_t n, first;            /* its mean squares: count, and index of the first */
 };
 
 struct imatrix {
     struct file_map map;
     const struct imatrix_head *head;
     const struct imatrix_record *matrix; /* [head->n_matrices] */
-    const float *number;                 /* [head->n_numbers], finite and not negative */
+    const float *number;                 /* [head->n_numbers]: mean squares, finite, >= 0 */
 };
 
-/* Validates the whole file. `data` is borrowed and must have the alignment of mem_alloc();
- * `name` is used in errors. */
+/* Validates a whole imatrix file in memory. `data` is borrowed and must have the alignment of
+ * mem_alloc(); `name` is used in errors. */
 int imatrix_parse(struct imatrix *imatrix, const void *data, size_t size, const char *name,
                   struct err *err) MUST_USE;
 int imatrix_open(struct imatrix *imatrix, const char *path, struct err *err) MUST_USE;
 void imatrix_close(struct imatrix *imatrix);
 
-/* The *n numbers of a matrix. NULL if there are none, or another number of them, which *n then
- * receives (0: no such matrix). */
+/* Finds the mean squares of matrix `name`, which must have *n inputs. Returns NULL if there is no
+ * such matrix (*n = 0), or it has another number of inputs, which *n receives. */
 const float *imatrix_find(const struct imatrix *imatrix, const char *name, size_t *n);
 
 struct imatrix_entry {

@@ -30,7 +30,7 @@ static const struct {
     {"ggjt", GGML}, {"ggmf", GGML}, {"ggml", GGML}, {"GGML", GGML},
 };
 
-/* What is wrong with the file; NULL: unknown. */
+/* A message that says why the file is no source of weights; NULL: reason unknown. */
 static const char *what_is(const struct file_map *map)
 {
     if (map->size == 0)

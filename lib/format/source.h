@@ -9,35 +9,35 @@
 
 enum { SOURCE_MAX_DIMS = 8 };
 
-/* A tensor of a source. */
+/* A tensor of a Hugging Face folder or GGUF file. */
 struct source_tensor {
     const char *name;
-    const char *type_name; /* spelled as in the source */
+    const char *type_name; /* element type as spelled in the source file */
     enum source_type type;
     size_t n_dims;
     size_t dim[SOURCE_MAX_DIMS]; /* slowest dimension first */
     const unsigned char *data;   /* in the mapped file, unaligned */
-    size_t bytes;                /* from the first to the end of the last element */
-    /* not contiguous: use `stride` */
+    size_t bytes;                /* from the start of the first element to the end of the last */
+    /* true: elements are not contiguous, use `stride` */
     bool strided;
     size_t stride[SOURCE_MAX_DIMS]; /* in elements, per dimension */
 };
 
-/* A source's configuration as JSON, whatever its own format. */
+/* Parts of a source's configuration; converted to JSON if its format has none. */
 enum source_json {
     SOURCE_CONFIG,     /* like config.json */
     SOURCE_GENERATION, /* like generation_config.json: "eos_token_id" */
     SOURCE_JSONS
 };
 
-/* Tokenizer files; formats without such files generate them. */
+/* Hugging Face's tokenizer files; other formats generate the equivalent of them. */
 enum source_text {
     SOURCE_TOKENIZER,
     SOURCE_VOCAB,
     SOURCE_MERGES,
     SOURCE_TOKENIZER_CONFIG,
     SOURCE_SPECIAL_TOKENS,
-    SOURCE_CHAT_TEMPLATE, /* if not in tokenizer_config.json */
+    SOURCE_CHAT_TEMPLATE, /* chat_template.jinja; often in tokenizer_config.json instead */
     SOURCE_TEXTS
 };
 
@@ -51,39 +51,40 @@ enum source_scope { SOURCE_ALL, SOURCE_TOKENIZER_ONLY };
 
 struct weight_source {
     const struct weight_format *format;
-    char path[4096];                 /* for errors */
-    char config_name[4096 + 16];     /* for errors in config() */
-    char tokenizer_name[4096 + 512]; /* for errors in the tokenizer; empty: there is none */
+    char path[4096];                 /* for error messages */
+    char config_name[4096 + 16];     /* file of the configuration, for error messages */
+    char tokenizer_name[4096 + 512]; /* file of the tokenizer, for error messages; empty: none */
     size_t tokens;                   /* size of its vocabulary; 0: unknown */
-    void *state;                     /* owned by the format */
+    void *state;                     /* private data of the format */
 };
 
-/* Results are borrowed and valid until close(). */
+/* One format of weight sources: its functions. What they return is borrowed and valid until
+ * close(). */
 struct weight_format {
-    enum file_kind kind; /* the kind of path it handles */
+    enum file_kind kind; /* the kind of file or folder that this format reads */
 
-    /* Opens and validates source->path and sets both names and `state`. After an error close()
-     * is called, so `state` must be NULL or closable. */
+    /* Opens and validates source->path and sets config_name, tokenizer_name and `state`. After an
+     * error close() is called, so `state` must be NULL or closable. */
     int (*open)(struct weight_source *source, enum source_scope scope, struct err *err);
 
-    /* NULL: none; SOURCE_CONFIG always exists with SOURCE_ALL. */
+    /* A JSON configuration, or NULL. With SOURCE_ALL, SOURCE_CONFIG always exists. */
     const json_t *(*config)(const struct weight_source *source, enum source_json which);
 
     /* The tensor of that name, or NULL. */
     const struct source_tensor *(*find)(const struct weight_source *source, const char *name);
 
-    /* Iterates over all tensors; NULL at the end. */
+    /* The nth tensor, to iterate over all; NULL after the last. */
     const struct source_tensor *(*tensor)(const struct weight_source *source, size_t nth);
 
     struct source_bytes (*tokenizer)(const struct weight_source *source, enum source_text which);
 
-    /* The source's own tensor names: the text after the kind in the nth `tensor` line
-     * (bmc-family(5)) for a weight kind; false if there is none. NULL: names are those of the
-     * family file. */
+    /* Writes the source's own tensor name for a weight kind ("layer.q.weight") to `line`, as a
+     * `tensor` line of bmc-family(5) has it after the kind. `nth` counts alternative names; false
+     * after the last. NULL: the names are those of the family file. */
     bool (*tensor_line)(const struct weight_source *source, const char *kind, size_t nth, char *line,
                         size_t size);
 
-    /* Tells the kernel that pages read so far can be dropped. NULL: nothing to do. */
+    /* Tells the OS that mapped pages read so far can be dropped. NULL: nothing to do. */
     void (*release_pages)(const struct weight_source *source);
 
     void (*close)(struct weight_source *source);
@@ -91,15 +92,15 @@ struct weight_format {
 
 extern const struct weight_format hf_folder, gguf_source;
 
-/* A tokenizer.json or tokenizer.model, recognised by content. */
+/* The format of a single tokenizer.json or tokenizer.model, told apart by content. */
 extern const struct weight_format tokenizer_file;
 
-/* Opens `path` in whatever format it has. The error for an unsupported file says what it is and
- * what to do. */
+/* Opens a source of weights, in whatever supported format `path` has. The error for an
+ * unsupported file says what it is and what to do. */
 int weight_source_open(struct weight_source *source, const char *path, enum source_scope scope,
                        struct err *err) MUST_USE;
 
-/* A zeroed struct is accepted. */
+/* Closes a source; a zeroed struct is accepted. */
 void weight_source_close(struct weight_source *source);
 
 #endif

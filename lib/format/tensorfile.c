@@ -1,4 +1,4 @@
-/* Operations common to all containers of tensors. */
+/* Opening, searching and releasing files of tensors, whatever their container format. */
 #include "format/tensorfile.h"
 
 #include <stdlib.h>

@@ -9,22 +9,22 @@ struct tensor_file {
     struct file_map map;
     struct source_tensor *tensor; /* sorted by name */
     size_t n_tensors;
-    json_t *names; /* owns the names */
+    json_t *names; /* owns the strings of tensor[].name */
 };
 
-/* Validates `size` bytes of a file called `name`. Tensors point into `data`, which is borrowed.
- * After an error nothing is to be released. */
+/* The parser of a container format: validates the `size` bytes of a file called `name` and lists
+ * its tensors, which point into the borrowed `data`. After an error nothing needs releasing. */
 typedef int tensor_parse(struct tensor_file *file, const void *data, size_t size, const char *name,
                          struct err *err) MUST_USE;
 tensor_parse safetensors_parse, torchzip_parse;
 
-/* Maps the file and parses it. */
+/* Maps the file at `path` and calls `parse` for it. */
 int tensor_file_open(struct tensor_file *file, const char *path, tensor_parse *parse,
                      struct err *err) MUST_USE;
 
 const struct source_tensor *tensor_file_find(const struct tensor_file *file, const char *name);
 
-/* A zeroed struct is accepted. */
+/* Frees the list of tensors and unmaps the file; a zeroed struct is accepted. */
 void tensor_file_release(struct tensor_file *file);
 
 #endif

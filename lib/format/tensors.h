@@ -4,11 +4,11 @@
 
 #include "format/source.h"
 
-/* Sorts by name, as the functions below require. */
+/* Sorts tensors by name, as the functions below require. */
 void tensors_sort(struct source_tensor *tensor, size_t n);
 
-/* Fails if two tensors overlap in the file called `file`. Takes any order, leaves them sorted by
- * name. */
+/* Fails if the data of two tensors overlap; `file` is the file name for errors. Accepts tensors in
+ * any order and leaves them sorted by name. */
 int tensors_check_overlaps(struct source_tensor *tensor, size_t n, const char *file,
                            struct err *err) MUST_USE;
 
@@ -16,7 +16,7 @@ int tensors_check_overlaps(struct source_tensor *tensor, size_t n, const char *f
 int tensors_check_names(const struct source_tensor *tensor, size_t n, const char *file,
                         struct err *err) MUST_USE;
 
-/* Binary search by name; NULL if not found. */
+/* Finds a tensor by name with binary search; NULL if there is none. */
 const struct source_tensor *tensors_find(const struct source_tensor *tensor, size_t n,
                                          const char *name);
 

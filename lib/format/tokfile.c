@@ -1,4 +1,4 @@
-/* A single tokenizer file as a source. */
+/* A single tokenizer file, tokenizer.json or tokenizer.model, as a source without weights. */
 #include "format/source.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@ struct tokfile_state {
     struct buf made; /* generated tokenizer.json, if the file is a SentencePiece model */
 };
 
-/* First bytes of JSON, and of a SentencePiece model (field 1, a piece). */
+/* First bytes of JSON, and of a SentencePiece model (tag of protobuf field 1, a piece). */
 enum { JSON_BEGINS = '{', PIECE_BEGINS = 0x0a };
 
 static int first_byte(const struct file_map *map)
@@ -29,7 +29,7 @@ static int first_byte(const struct file_map *map)
 static int open_file(struct weight_source *source, enum source_scope scope, struct err *err)
 {
     struct tokfile_state *s = source->state = calloc(1, sizeof *s);
-    (void)scope; /* there is nothing but the tokenizer */
+    (void)scope; /* the file has nothing but a tokenizer */
     if (!s)
         return err_set(err, "%s: out of memory", source->path);
     snprintf(source->config_name, sizeof source->config_name, "%s", source->path);

@@ -5,8 +5,8 @@
 
 #include "base/base.h"
 
-/* Beginnings of names, of config.json and of GGUF, each with a blank before it; the first match
- * wins. */
+/* Prefixes of architecture names in config.json and GGUF, each with a blank before it; the first
+ * match wins. */
 static const struct {
     const char *what, *begin;
 } unsupported[] = {

@@ -2,7 +2,8 @@
 #ifndef BMC_UNSUPPORTED_ARCHS_H
 #define BMC_UNSUPPORTED_ARCHS_H
 
-/* The reason, to follow "is", for an architecture name of config.json or GGUF; NULL: not listed. */
+/* Why the architecture called `name` in config.json or GGUF is not supported: "a recurrent model
+ * ..", to follow "is". NULL: not listed. */
 const char *unsupported_arch(const char *name);
 
 #endif

@@ -1,4 +1,4 @@
-/* Verifying sections: their chunks form one list of thread tasks. */
+/* Verifying sections of a file: the chunks of all sections form one list of thread tasks. */
 #include "format/verify.h"
 
 #include <pthread.h>
@@ -14,12 +14,12 @@ struct verify_chunk {
 };
 
 struct verification {
-    struct verify_chunk *chunk; /* [n], section by section */
-    struct hash *hash;          /* [n], of the chunks */
+    struct verify_chunk *chunk; /* [n]: chunks of at most HASH_BLOCK bytes, section by section */
+    struct hash *hash;          /* [n]: hash of each chunk */
     size_t n;
     verify_progress *progress;
     void *arg;
-    pthread_mutex_t lock; /* guards `done` and the callback */
+    pthread_mutex_t lock; /* guards `done` and calls of `progress` */
     size_t done, total;
 };
 
@@ -47,7 +47,7 @@ static void list_chunks(struct verification *v, const struct verify_section *sec
     }
 }
 
-/* The first section with a hash mismatch. */
+/* Index of the first section with a hash mismatch, *found its actual hash; SIZE_MAX: none. */
 static size_t compare(const struct verification *v, const struct verify_section *section, size_t n,
                       struct hash *found)
 {

@@ -14,8 +14,8 @@ struct verify_section {
 /* Called with the bytes hashed so far and the total. */
 typedef void verify_progress(void *arg, size_t done, size_t total);
 
-/* Hashes all sections. *damaged is the index of the first mismatch and *found its actual hash;
- * SIZE_MAX if all match. `progress` may be NULL. */
+/* Hashes all sections. *damaged is the index of the first one with a hash mismatch, *found its
+ * actual hash; *damaged is SIZE_MAX if all match. `progress` may be NULL. */
 int verify_sections(const struct verify_section *section, size_t n, verify_progress *progress,
                     void *arg, size_t *damaged, struct hash *found, struct err *err) MUST_USE;
 

@@ -1,8 +1,8 @@
 /* Products of activations with packed weights.
  *
- * Activation rows are converted to the format that the set's kernel reads; then threads claim
- * panels of output columns. The weights of a panel are read once for all rows. The result of a
- * column does not depend on the panel that it is in. */
+ * Activation rows are converted to the format that the kernel set reads; then threads claim panels
+ * of output columns. The weights of a panel are read once for all rows. The result of a column
+ * does not depend on the panel that it is in. */
 #include "kernel/gemm.h"
 
 #include <stdio.h>
@@ -15,8 +15,8 @@
 
 enum {
     ROW_CHUNK = INT8_MAX_ROWS, /* activation rows whose sums are buffered for the epilogue */
-    ROWS_AT_A_TIME = 16,       /* kernels may read rows up to a multiple of this */
-    ROW_PAD_BYTES = 64,        /* gap between rows: else all map to the same cache sets */
+    ROWS_AT_A_TIME = 16,       /* kernels may read padding rows up to a multiple of this */
+    ROW_PAD_BYTES = 64,        /* gap between rows, so that they map to different cache sets */
 
     /* bytes of weights that a thread claims at a time in memory-bound products, those of up to
      * CLAIM_ROWS activation rows */
@@ -26,7 +26,7 @@ enum {
     CLAIM_ROWS_INT8 = 8,
 
     KC = 128,       /* inputs (K) per kernel call: their weights and the next ones fit in L1 */
-    KC_MANY = 1024, /* the same for over KC_MANY_ROWS rows: sums stay in registers longer */
+    KC_MANY = 1024, /* KC for more than KC_MANY_ROWS rows: sums stay in registers longer */
     KC_MANY_ROWS = 64,
     KC_INT8 = 256
 };
@@ -36,7 +36,7 @@ struct gemm {
     enum precision precision;
     size_t max_rows, max_in;
     char *rows;  /* activations, converted to the kernel's format */
-    float *sums; /* products and gate products, [threads][2][ROW_CHUNK][PANEL_WIDTH] */
+    float *sums; /* x W^T and x G^T of a panel: [threads][2][ROW_CHUNK][PANEL_WIDTH] */
     gemm_activation_hook *hook;
     void *hook_arg;
 };
@@ -70,7 +70,7 @@ int precision_parse(enum precision *precision, const char *name, const struct ke
 
 enum gemm_kind { KIND_F32, KIND_BF16, KIND_INT8 };
 
-/* The format that activations are converted to for given weights. */
+/* The format that activations are converted to before they are multiplied by given weights. */
 struct a_format {
     enum gemm_kind kind;
     size_t terms;       /* converted rows per activation row: 2 for bf16x2, else 1 */
@@ -88,7 +88,8 @@ static size_t element_bytes(enum gemm_kind kind)
     return kind == KIND_INT8 ? 1 : kind == KIND_BF16 ? sizeof(bf16) : sizeof(float);
 }
 
-/* Number of inputs of x that share a scale, QK_GROUP or the whole row; 0: x stays unquantised. */
+/* Returns how many inputs of an activation row share an int8 scale when multiplied by w: QK_GROUP
+ * or the whole row; 0: activations are not quantised. */
 static size_t int8_group(const struct gemm *gemm, const struct mat *w)
 {
     if (gemm->precision != PRECISION_INT8 || !dtype_is_quantized(w->dtype))
@@ -111,7 +112,8 @@ static bool all_bf16(const struct product *product, size_t n)
     return all;
 }
 
-/* Activation rows per interleaved tile; 0 (not interleaved) if weights and gate differ in type. */
+/* Returns the number of activation rows per interleaved tile; 0: rows are not interleaved, as when
+ * weights and gate differ in type. */
 static size_t mr_of(const struct gemm *gemm, const struct product *p, size_t rows)
 {
     const struct kernels *k = gemm->kernels;
@@ -135,7 +137,8 @@ static struct a_format a_format_int8(const struct gemm *gemm, const struct produ
     return a;
 }
 
-/* Chooses one format for all products; bf16 weights among others are converted to f32. */
+/* Chooses the activation format that all `n` products share; unless all weights are bf16, bf16 ones
+ * are converted to f32. */
 static struct a_format a_format_of(const struct gemm *gemm, const struct product *product, size_t n,
                                    size_t rows)
 {
@@ -209,7 +212,8 @@ static void convert_bf16(const struct kernels *k, const struct a_format *a, char
         k->to_bf16(term_row(a, row, 0), x, in);
 }
 
-/* Stores in f32 the values that convert_bf16() stores, for sets without bf16 products. */
+/* Prepares an activation row for panel_f32(): as the format requires, copies it, rounds it to bf16
+ * or splits it into two bf16 terms; stores f32 in each case. */
 static void convert_f32(const struct kernels *k, const struct a_format *a, char *row, const float *x,
                         size_t in)
 {
@@ -233,7 +237,7 @@ static void convert_f32(const struct kernels *k, const struct a_format *a, char 
         }
 }
 
-/* Quantises a row to int8; padding has q = 0. */
+/* Quantises an activation row to int8, with scales and sums; q and sums of its padding are 0. */
 static void convert_int8(const struct kernels *k, const struct a_format *a, char *row, const float *x,
                          size_t in)
 {
@@ -304,21 +308,21 @@ struct panels_job {
 
 static size_t count_panels(const struct mat *w, size_t blocks) { return div_up(w->out, blocks * NR); }
 
-/* Offset of input `from` in a packed block. */
+/* Byte offset of input `from` in a packed block of weights. */
 static size_t inputs_bytes(const struct mat *w, size_t from)
 {
     return dtype_is_quantized(w->dtype) ? pack_q_bytes(w->dtype, from)
                                         : from * NR * dtype_size(w->dtype);
 }
 
-/* Weights of block `block`, from input `from` on. */
+/* Address of the weights of block `block`, from input `from` on. */
 static const char *panel_at(const struct mat *w, size_t block, size_t from)
 {
     return (const char *)w->data + block * pack_block_bytes(w->dtype, w->in_padded) +
            inputs_bytes(w, from);
 }
 
-/* sums[rows][PANEL_WIDTH] = activation rows [from, from + rows) * panel. */
+/* Calls the kernel for sums[rows][PANEL_WIDTH] = activation rows [from, from + rows) * panel^T. */
 static void multiply(const struct panels_job *job, const struct panel *panel, size_t from, size_t rows,
                      float *sums)
 {
@@ -341,7 +345,8 @@ static void multiply(const struct panels_job *job, const struct panel *panel, si
     }
 }
 
-/* Inputs (K) per kernel call: all for interleaved int8 rows, whose kernels stream the weights. */
+/* Maximum number of inputs (K) per kernel call: all for interleaved int8 rows, whose kernels stream
+ * the weights. */
 static size_t kc_of(const struct a_format *a, size_t rows)
 {
     if (a->kind == KIND_INT8)
@@ -349,8 +354,9 @@ static size_t kc_of(const struct a_format *a, size_t rows)
     return rows * a->terms > KC_MANY_ROWS ? KC_MANY : KC;
 }
 
-/* Computes sums[rows][PANEL_WIDTH] of one panel, kc_of() inputs at a time, so that weights stay in
- * L1 until all rows are multiplied by them. Prefetches the panel at `next`, unless it is NULL. */
+/* Multiplies activation rows [from, from + rows) by the panel that begins at weight block `block`:
+ * sums[rows][PANEL_WIDTH]. Takes kc_of() inputs at a time, so that weights stay in L1 until all
+ * rows are multiplied by them. Prefetches the panel at `next`, unless it is NULL. */
 static void sum_panel(const struct panels_job *job, const struct mat *w, size_t block, size_t from,
                       size_t rows, const char *next, float *sums)
 {
@@ -374,7 +380,8 @@ static void sum_panel(const struct panels_job *job, const struct mat *w, size_t 
     }
 }
 
-/* Returns the product of panel `index`, and the panel's first block; NULL after the last panel. */
+/* Finds the panel with number `index` among those of all products: returns its product and sets
+ * *block to its first weight block. Returns NULL after the last panel. */
 static const struct product *find_panel(const struct panels_job *job, size_t index, size_t *block)
 {
     const struct product *p = job->product, *end = p + job->n;

@@ -10,26 +10,28 @@
 
 #include "kernel/kernel.h"
 
-/* Precision of activations in products with bf16 weights; beside f32 weights in one gemm_run(),
- * bf16 ones count as f32. With f32 weights activations stay f32, except for PRECISION_BF16. */
+/* Precision of activations in products with bf16 weights. If a gemm_run() has f32 weights too, its
+ * bf16 weights count as f32. For f32 weights, PRECISION_BF16 rounds activations to bf16; with the
+ * others they stay f32. */
 enum precision {
     PRECISION_F32,    /* bf16 weights are converted to f32 */
     PRECISION_BF16,   /* activations are rounded to bf16 */
     PRECISION_BF16X2, /* activations are split into a sum of two bf16 terms; both are multiplied */
-    /* Activations of quantised weights are quantised to int8: in groups of 32 with a scale each, or
-     * per row for DTYPE_Q8_CHANNEL (BASS paper A.1). Other weights: precision_default(). */
+    /* Activations are quantised to int8 for products with quantised weights: with a scale per 32
+     * inputs, or per row for DTYPE_Q8_CHANNEL (BASS paper A.1). Other weights use the default. */
     PRECISION_INT8
 };
 
-/* in enum order, ended by NULL */
+/* Names of the precisions, in enum order, ended by NULL. */
 extern const char *const precision_names[];
 const char *precision_name(enum precision precision);
 
-/* The default precision: int8 for quantised weights or caches (`quant`), else the fastest without
- * loss of accuracy: bf16x2 if the set has bf16 products, or f32. */
+/* Returns the default precision: int8 if weights or the KV cache are quantised (`quant`), else the
+ * fastest without loss of accuracy: bf16x2 if the kernel set has bf16 products, or f32. */
 enum precision precision_default(const struct kernels *kernels, bool quant);
 
-/* Parses a name; NULL or "": the default. An error about unknown names lists the known ones. */
+/* Parses the name of a precision; NULL or "" gives precision_default(). The error for an unknown
+ * name lists the known ones. */
 int precision_parse(enum precision *precision, const char *name, const struct kernels *kernels,
                     bool quant, struct err *err) MUST_USE;
 
@@ -45,7 +47,8 @@ struct product {
 
 struct gemm;
 
-/* Allocates for products of up to max_rows rows of up to max_in inputs on threads_max() threads. */
+/* Allocates buffers for products of up to max_rows activation rows of up to max_in inputs each, on
+ * threads_max() threads. */
 int gemm_open(struct gemm **gemm, const struct kernels *kernels, enum precision precision,
               size_t max_rows, size_t max_in, struct err *err) MUST_USE;
 void gemm_close(struct gemm *gemm); /* NULL is accepted */
@@ -55,8 +58,8 @@ typedef void gemm_activation_hook(void *arg, const struct product *product, size
                                   size_t x_stride, size_t rows);
 void gemm_set_hook(struct gemm *gemm, gemm_activation_hook *hook, void *arg);
 
-/* Runs `n` >= 1 products of the same x[rows][in] over all threads. Neighbouring products that need
- * x in the same format share its conversion. */
+/* Multiplies x[rows][in] by the weights of `n` >= 1 products, on all threads. Consecutive products
+ * that need x in the same format share its conversion. */
 void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const float *x,
               size_t x_stride, size_t rows);
 

@@ -22,7 +22,7 @@ static const struct kernels *pointers[ARRAY_LEN(built) + 1];
 
 const struct kernels *const *const kernel_sets = pointers;
 
-/* Fills empty slots from the chain of base sets. */
+/* Fills the empty slots of a kernel set from its base set, that set's base, and so on. */
 static void complete_set(struct kernels *k, const struct kernels *base)
 {
 #define INHERIT(slot)                                                                                  \

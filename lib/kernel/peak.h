@@ -1,15 +1,15 @@
-/* Benchmarks of the multiply-add instructions that kernels use: loops over registers (over L1 in
- * plain C), one file per instruction set. */
+/* Microbenchmarks of the peak throughput of multiply-add instructions, one file per instruction
+ * set. Operands are in registers or in L1. */
 #ifndef BMC_PEAK_H
 #define BMC_PEAK_H
 
 #include "base/base.h"
 
-/* Operands: f32; bf16, summed in f32; int8, summed in int32. */
+/* Operand types of the multiply-adds: f32; bf16, summed in f32; int8, summed in int32. */
 enum peak_kind { PEAK_F32, PEAK_BF16, PEAK_INT8, PEAK_KINDS };
 
-/* run() executes `rounds` iterations and returns the number of multiply-adds; `sink` keeps the
- * compiler from removing them. */
+/* A benchmark loop. run() takes time in proportion to `rounds` and returns the number of
+ * multiply-adds; it adds a result to *sink so that the compiler cannot remove them. */
 struct peak {
     const char *isa;
     enum peak_kind kind;

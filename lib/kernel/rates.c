@@ -5,7 +5,7 @@
 
 enum { BURST = 1600 }; /* iterations of a timed loop: 3 to 20 microseconds */
 
-/* Times one burst; returns 10^9 operations per second. */
+/* Times one burst of a benchmark loop; returns 10^9 operations per second. */
 static double burst(const struct peak *peak)
 {
     float sink = 0;
@@ -15,7 +15,8 @@ static double burst(const struct peak *peak)
     return ms > 0 ? 2 * done / ms / 1e6 : 0;
 }
 
-/* Runs each loop once and keeps every set's best rate; sets that share a loop share its rate. */
+/* Times each benchmark loop once and keeps every kernel set's best rate; sets that share a loop
+ * share its rate. */
 static void measure_turn(struct kernel_rates *rates, size_t n)
 {
     for (int kind = 0; kind < PEAK_KINDS; kind++)
@@ -47,8 +48,8 @@ size_t rates_measure(struct kernel_rates *rates, const struct kernels *const *se
 
 enum rate_weights { WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_QUANTISED, WEIGHTS };
 
-/* GEMM rate of a set, in 10^9 operations per second, for a class of weights at the default
- * precision; bf16x2 takes two bf16 products per weight. */
+/* Estimates the GEMM rate of a kernel set for a class of weights at the default precision, in 10^9
+ * operations per second; bf16x2 takes two bf16 products per weight. */
 static double rate_for(const struct kernel_rates *r, enum rate_weights weights)
 {
     switch (weights) {

@@ -10,24 +10,25 @@
 
 #include "kernel/kernel.h"
 
-/* `turns`: RATES_BRIEF takes one to two milliseconds, RATES_LONG is for results that are stored. */
+/* RATES_MOST: maximum number of kernel sets. Values for `turns`: RATES_BRIEF measures for one to
+ * two milliseconds; RATES_LONG is for results that are stored. */
 enum { RATES_MOST = 16, RATES_BRIEF = 20, RATES_LONG = 200 };
 
-/* A set that this machine can run, and the throughput of its instructions on one core in 10^9
- * operations per second, a multiply-add counting as two; 0: unknown. */
+/* A kernel set that this machine can run, and the throughput of its instructions on one core in
+ * 10^9 operations per second, a multiply-add counting as two; 0: unknown. */
 struct kernel_rates {
     const struct kernels *kernels;
     double gop_s[PEAK_KINDS];
 };
 
-/* Measures the usable sets of `sets` (kernel_sets) in that order, at most RATES_MOST; returns their
- * number. Times the instructions in `turns` interleaved bursts and keeps the fastest; times nothing
- * if only one set has instructions to time. */
+/* Fills rates[] with the kernel sets of `sets` (ended by NULL) that are usable here, in that order
+ * and at most RATES_MOST; returns their number. Times the instructions of each in `turns`
+ * interleaved bursts and keeps the fastest; times nothing if only one set could be timed. */
 size_t rates_measure(struct kernel_rates *rates, const struct kernels *const *sets, int turns);
 
-/* Returns the default among `n` >= 1 sets, simplest first. A set replaces the ones before it unless
- * it is slower by more than RATES_MARGIN for some class of weights (f32 and f16, bf16, quantised);
- * an unknown rate decides nothing.
+/* Chooses the default among `n` >= 1 kernel sets, simplest first. A set replaces the ones before it
+ * unless it is slower by more than RATES_MARGIN for some class of weights (f32 and f16, bf16,
+ * quantised); unknown rates are ignored.
  *
  * These rates limit products of several rows; a single row is memory-bound in every set. Rates
  * of two instructions are in the ratio of small integers: the margin is between 1 (keep the

@@ -48,7 +48,7 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
     kv->untrimmed_limit = SIZE_MAX;
     kv->attend = spec->attend_valid ? KV_ATTEND_VALID : spec->policy->attend;
     kv->setup.r = growth->rows ? growth->rows(kv, spec) : size_min(growth->fixed, shape->max_rows);
-    kv->setup.T = div_up(shape->max_rows, kv->setup.r); /* r was rounded up */
+    kv->setup.T = div_up(shape->max_rows, kv->setup.r); /* <= T given: r was rounded up */
     if (kv->policy->open(kv, err) < 0) {
         close_store(kv);
         return -1;
@@ -62,7 +62,7 @@ void kv_close(struct kv *kv)
     if (!kv)
         return;
     for (size_t s = 0; s < kv->setup.n_seqs; s++)
-        kv_truncate(kv, s, 0); /* a failed growth event may leave memory in it */
+        kv_truncate(kv, s, 0); /* even empty ones may hold memory, after a failed growth event */
     close_store(kv);
 }
 
@@ -106,7 +106,8 @@ size_t kv_left(const struct kv *kv, size_t seq)
     return kv->policy->rolling ? SIZE_MAX : kv->setup.shape.max_rows - kv->seq[seq].n;
 }
 
-/* Zeroes rows [from, to) of one layer in attached memory, a view's first span. */
+/* Zeroes rows [from, to) of one layer of a sequence in the memory that the caller attached
+ * (kv_attach()), which is the first span of its views. */
 static int clear_rows(struct kv *kv, size_t seq, size_t layer, size_t from, size_t to, struct err *err)
 {
     struct kv_view view;
@@ -122,7 +123,8 @@ static int clear_rows(struct kv *kv, size_t seq, size_t layer, size_t from, size
     return 0;
 }
 
-/* Makes attached memory usable up to `rows` rows: zeroes the tiles that hold no token yet. */
+/* Makes the first `rows` rows of a sequence's attached memory usable (kv_attach()): zeroes tiles
+ * that hold no token yet and raises the sequence's capacity. */
 static int clean_attached(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
@@ -223,7 +225,8 @@ bool kv_shares_prefix(const struct kv *kv) { return kv->policy->shares_prefix; }
 
 size_t kv_shared_rows(const struct kv *kv, size_t a, size_t b)
 {
-    struct kv *mutable = (struct kv *)(uintptr_t)kv; /* their view() modifies nothing */
+    /* view() of policies that share prefixes modifies nothing */
+    struct kv *mutable = (struct kv *)(uintptr_t)kv;
     const size_t n = size_min(kv->seq[a].n, kv->seq[b].n);
     struct kv_view view[2];
     struct err err;
@@ -276,7 +279,7 @@ size_t kv_attended_end(const struct kv *kv, size_t seq)
     return kv->attend == KV_ATTEND_PADDED ? s->cap : s->first + s->n + s->pending;
 }
 
-/* In a rolling cache, drops the rows outside the window of the next token. */
+/* In a rolling cache, drops the sequence's oldest rows, which the next token will not attend to. */
 static void drop_oldest(struct kv *kv, struct kv_seq *s)
 {
     const size_t most = kv->policy->rolling ? kv->setup.window - 1 : s->n;
@@ -320,7 +323,8 @@ void kv_accept(struct kv *kv, size_t seq, const size_t *offset, size_t n)
     drop_oldest(kv, s);
 }
 
-/* The number of rows that truncating or forking at position `end` keeps. */
+/* Returns the number of a sequence's rows that remain if it is truncated or forked at position
+ * `end`. */
 static size_t rows_before(const struct kv *kv, size_t seq, size_t end)
 {
     assert(!end || end == kv_position(kv, seq) ||

@@ -57,14 +57,14 @@ struct kv_view {
     size_t seq, layer, head, heads;
     enum dtype type;
     size_t offset; /* bytes from k and v of every span to the view's first head */
-    size_t padded; /* rows of zeros before the first span, in whole tiles, computed and masked */
+    size_t padded; /* rows of zeros before the first span, whole tiles: computed, then masked */
     /* Attention sinks and recent window of a streaming head: a query sees the first `sink` and the
      * last `recent` rows, its own included. recent 0: all rows. */
     size_t sink, recent;
     size_t n_spans;
     /* inline_span, or a table of the policy that is valid until the sequence's next kv_ensure() */
     const struct kv_span *span;
-    struct kv_span inline_span[4]; /* a view must not be copied */
+    struct kv_span inline_span[4]; /* `span` may point here, so a view must not be copied */
 };
 
 /* First position of the recent window of a query at position `own`; 0: all positions are in it. */
@@ -79,7 +79,7 @@ struct kv_shape {
     size_t layers;
     size_t kv_heads;
     size_t head_dim;
-    size_t max_rows; /* N: the context */
+    size_t max_rows; /* N: maximum context length in tokens */
     enum dtype type;
 };
 
@@ -87,12 +87,12 @@ struct kv_shape {
 struct kv_stats {
     size_t allocations; /* growth events */
     size_t copied_rows;
-    /* K and V copied within memory, not dequantised, read from files or by kv_read() */
+    /* K and V copied within memory; dequantisation, file reads and kv_read() do not count */
     size_t copied_bytes;
     size_t padded_rows;                   /* padding computed by attention */
     size_t rows_computed;                 /* computed by attention, padding included */
-    size_t attached_rows, attached_bytes; /* used in place, without a copy */
-    size_t resident_bytes;                /* allocated now, without attached memory */
+    size_t attached_rows, attached_bytes; /* used in place by kv_attach(), without a copy */
+    size_t resident_bytes;                /* allocated now; excludes attached memory */
     size_t peak_bytes;
     double alloc_ms, copy_ms;
 };
@@ -100,34 +100,35 @@ struct kv_stats {
 /* Name of the i-th policy; NULL behind the last one. */
 const char *kv_policy_name(size_t i);
 
-/* Where T came from, by value: fixed by the policy, an option, T measured in a machine profile, the
- * cost model with the profile's constants, the default of the BMC paper. */
+/* Where T, the number of growth events, came from, in this order: fixed by the policy, an option, T
+ * measured in a machine profile, the cost model with the profile's constants, the default of the
+ * BMC paper. */
 enum kv_T_from { KV_T_POLICY, KV_T_OPTION, KV_T_PROFILE, KV_T_FORMULA, KV_T_DEFAULT };
 
 const char *kv_T_from_name(enum kv_T_from from);
 
-/* Chooses T for this machine; 0: unknown. */
+/* Chooses T, the number of growth events, for this machine; pick() returns 0 if it is unknown. */
 struct kv_tuner {
     size_t (*pick)(const struct kv_tuner *tuner, const struct kv_shape *shape, size_t n_seqs,
                    enum kv_T_from *from);
 };
 
-/* Under tensor or pipeline parallelism each rank has a cache, and all ranks must allow the same
- * lengths of forward passes and truncations. All zero: there is one rank. */
+/* Shapes of the shards of a model under tensor or pipeline parallelism: each rank has a cache, and
+ * all must allow the same lengths of forward passes and truncations. All zero: one rank. */
 struct kv_shards {
     size_t layers, kv_heads; /* of the largest shard */
-    const size_t *windows;   /* [n_windows] of all layers of the model. Read by kv_open() only */
+    const size_t *windows;   /* [n_windows], sliding windows of all layers; for kv_open() only */
     size_t n_windows;
 };
 
 /* A policy with its parameters, from --kv: "iterative", "bmc:T=16", "paged:32", "shift:S=2048". */
 struct kv_spec {
     const struct kv_policy *policy;
-    size_t T, r;           /* 0: not given */
+    size_t T, r;           /* growth events; rows added by each; 0: not given */
     bool tuned;            /* T=tuned was given */
-    size_t window;         /* S of a rolling cache; 0: N */
+    size_t window;         /* S, the window of a rolling cache; 0: N */
     double slack;          /* spare rows of a rolling cache, as a multiple of the window */
-    const size_t *windows; /* [layers] sliding windows, 0: none; or NULL. Read by kv_open() only */
+    const size_t *windows; /* [layers] sliding windows, 0: none; or NULL; for kv_open() only */
     struct kv_shards shards;
     struct offload_options offload; /* policy headwise only */
     const struct kv_tuner *tuner;   /* chooses T; may be NULL */
@@ -149,12 +150,12 @@ bool kv_spec_can_lockstep(const struct kv_spec *spec);
 /* T of the BMC paper for a context of N rows: the power of two nearest to sqrt(0.1 N). */
 size_t kv_default_T(size_t max_rows);
 
-/* Opens a cache of n_seqs empty sequences. *kv is NULL on error. */
+/* Opens a cache of n_seqs empty sequences, numbered from 0. *kv is NULL on error. */
 int kv_open(struct kv **kv, const struct kv_spec *spec, const struct kv_shape *shape, size_t n_seqs,
             struct err *err) MUST_USE;
 void kv_close(struct kv *kv);
 
-/* Constant from kv_open() on. T allocations of r rows fill max_rows. */
+/* Properties of an open cache, which never change. T growth events of r rows each fill max_rows. */
 struct kv_setup {
     const char *policy;
     struct kv_shape shape;
@@ -163,20 +164,20 @@ struct kv_setup {
     enum kv_T_from T_from;
     /* rolling caches only, else 0 */
     size_t window;    /* S: a query sees S positions, its own included */
-    size_t step_rows; /* limit on new rows of a sequence per forward pass */
-    size_t view_rows; /* limit on rows of a view, padding included */
+    size_t step_rows; /* maximum of new rows of a sequence per forward pass */
+    size_t view_rows; /* maximum of rows of a view, padding included */
 };
 
 const struct kv_setup *kv_setup(const struct kv *kv);
 
-/* The policy with its effective r, as kv_spec_parse() reads it: "bmc:r=64". */
+/* Writes the policy with its effective r, as kv_spec_parse() reads it: "bmc:r=64". */
 void kv_spec_format(const struct kv *kv, char *text, size_t size);
 
 /* ---- statistics ---- */
 
 const struct kv_stats *kv_stats(const struct kv *kv);
 
-/* Adds to copied_bytes; thread-safe. For readers of views that copy K or V. */
+/* Adds `bytes` to the statistic copied_bytes; thread-safe. For code that copies K or V of views. */
 void kv_count_copied(struct kv *kv, size_t bytes);
 
 /* Resets the statistics to `before`, after forward passes that were run only for timing. */
@@ -189,12 +190,12 @@ struct kv_seq_info {
     size_t n;       /* committed rows */
     size_t pending; /* rows of the current forward pass */
     size_t cap;     /* allocated rows */
-    bool attached;  /* some rows are in attached memory */
+    bool attached;  /* some rows are in the caller's memory: kv_attach() */
 };
 
 struct kv_seq_info kv_seq_info(const struct kv *kv, size_t seq);
 
-/* Position of the next row: committed rows, dropped ones included. */
+/* Position of the sequence's next token: number of committed rows, dropped ones included. */
 size_t kv_position(const struct kv *kv, size_t seq);
 
 /* True when no layer has dropped a row of the sequence: it can be truncated and forked anywhere.
@@ -202,14 +203,15 @@ size_t kv_position(const struct kv *kv, size_t seq);
 bool kv_is_untrimmed(const struct kv *kv, size_t seq);
 size_t kv_untrimmed_limit(const struct kv *kv);
 
-/* Rows that can be added before the context is full; SIZE_MAX in a rolling cache. */
+/* Number of rows that a sequence can grow by before its context is full; SIZE_MAX in a rolling
+ * cache. */
 size_t kv_left(const struct kv *kv, size_t seq);
 
-/* Rows that can be added with no more growth events than one row needs: so many draft tokens cost
- * no extra allocation (BMC paper VI-A). */
+/* Number of rows that can be added to a sequence with no more growth events than a single row
+ * needs: that many tokens can be drafted without an extra allocation (BMC paper VI-A). */
 size_t kv_rows_before_growth(const struct kv *kv, size_t seq);
 
-/* Allocated rows, attached ones included. */
+/* Number of rows that a sequence has memory for, in the cache or attached by the caller. */
 size_t kv_storage_rows(const struct kv *kv, size_t seq);
 
 /* Bytes of `rows` rows in all layers and heads, K and V. */
@@ -217,19 +219,21 @@ size_t kv_rows_bytes(const struct kv *kv, size_t rows);
 
 /* ---- a forward pass ---- */
 
-/* Makes `rows` new rows pending. On error the sequence is as before. */
+/* Starts a sequence's forward pass over `rows` new tokens: allocates their rows, if necessary, and
+ * makes them pending. On error the sequence is unchanged. */
 int kv_ensure(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
 
-/* Writes the pending rows of a layer: k and v are f32 [pending][kv_heads * head_dim], `stride`
- * elements apart. */
+/* Writes K and V of a sequence's pending rows in one layer: k and v are f32
+ * [pending][kv_heads * head_dim], rows `stride` elements apart. */
 void kv_append(struct kv *kv, size_t seq, size_t layer, const float *k, const float *v, size_t stride);
 
-/* Committed and pending rows of heads [head, head + heads). Thread-safe. */
+/* Fills *view with the committed and pending rows of KV heads [head, head + heads) of a layer.
+ * Thread-safe. */
 int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, struct kv_view *view,
             struct err *err) MUST_USE;
 
-/* Names a guarantee of struct kv_view that the view violates; NULL: none. `end`: position behind
- * the sequence's last token. */
+/* Returns a message about a guarantee of struct kv_view that the view violates; NULL: none. `end`:
+ * position behind the sequence's last token. */
 const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t end);
 
 /* Commits the first `rows` pending rows. */
@@ -238,27 +242,27 @@ void kv_commit(struct kv *kv, size_t seq, size_t rows);
 /* Commits the pending rows with the ascending indices offset[0..n), compacted; drops the others. */
 void kv_accept(struct kv *kv, size_t seq, const size_t *offset, size_t n);
 
-/* Of the current forward pass: rows that attention computes, padding included; the position behind
- * the last of them; how many of them are a rolling cache's padding before position 0. */
+/* Number of rows that attention computes for a sequence in the current forward pass, padding
+ * included; and the position behind the last of them. */
 size_t kv_attended_rows(const struct kv *kv, size_t seq);
 size_t kv_attended_end(const struct kv *kv, size_t seq);
 
 /* ---- truncating, copying, sharing: between forward passes ---- */
 
-/* Keeps the rows before position `end`. `end` 0 frees the storage; dropping only some
- * rows needs kv_is_untrimmed(). */
+/* Drops a sequence's rows from position `end` on. `end` 0 drops all and frees the storage; dropping
+ * only some rows requires kv_is_untrimmed(). */
 void kv_truncate(struct kv *kv, size_t seq, size_t end);
 
-/* `to`, which is empty, becomes a copy of the rows of `from` before position `end`; the limits of
- * kv_truncate() apply. */
+/* Makes sequence `to`, which is empty, a copy of sequence `from` up to and without position `end`;
+ * the limits of kv_truncate() apply. */
 int kv_fork(struct kv *kv, size_t to, size_t from, size_t end, struct err *err) MUST_USE;
 
-/* Reorders beams: beam i, in sequence seq[i], becomes a copy of beam parent[i]; seq[i] then names
- * the sequence that holds it. The first child of a parent keeps its sequence, others take those of
- * childless beams. After an error these have undefined contents: truncate them. */
+/* Reorders beams: beam i, in sequence seq[i], becomes a copy of beam parent[i]; seq[i] is set to
+ * the sequence that then holds it. The first child of a parent keeps the parent's sequence, others
+ * take sequences of childless beams, whose contents are undefined after an error: truncate them. */
 int kv_reorder(struct kv *kv, size_t *seq, const size_t *parent, size_t n, struct err *err) MUST_USE;
 
-/* Number of leading rows that two sequences have in the same memory, in every layer and head. */
+/* Number of leading rows that sequences a and b share in memory, in every layer and head. */
 size_t kv_shared_rows(const struct kv *kv, size_t a, size_t b);
 
 /* True if forked sequences and beams share the memory of their common prefix. */
@@ -266,23 +270,24 @@ bool kv_shares_prefix(const struct kv *kv);
 
 /* ---- snapshots ---- */
 
-/* Rows of one layer in the caller's memory: K and V as [KV head][stored][head_dim]. */
+/* One layer's rows in memory of the caller of kv_attach(): K and V, [KV head][stored][head_dim]. */
 struct kv_layer_rows {
     void *k, *v;
 };
 
-/* Starts an empty sequence with `rows` rows of `type` from the caller's memory, at positions from
- * `first` on; at most kv_attachable() rows, `stored` a multiple of TILE_ROWS. They are used in
- * place if kv_attaches(): the memory must then stay, writable, as long as kv_seq_info().attached;
- * its rows behind `rows` are zeroed a tile at a time before use. Otherwise they are copied. */
+/* Loads an empty sequence with `rows` rows of `type` from the caller's memory, layer[layers], at
+ * positions from `first` on; at most kv_attachable() rows. That memory has `stored` rows per head,
+ * a multiple of TILE_ROWS. If kv_attaches(), it is used in place: it must stay valid and writable
+ * while kv_seq_info().attached, and its rows behind `rows` are zeroed a tile at a time before new
+ * tokens use them. Otherwise rows are copied. */
 int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
               size_t first, size_t rows, size_t stored, struct err *err) MUST_USE;
 
-/* How many of `rows` rows at positions from `first` on kv_attach() accepts. A rolling cache accepts
- * at most a window of rows, exactly a window if `first` is not 0; other caches need first 0. */
+/* Returns how many of `rows` rows at positions from `first` on kv_attach() accepts. A rolling cache
+ * accepts at most window - 1 rows, exactly that if `first` is not 0; other caches need first 0. */
 size_t kv_attachable(const struct kv *kv, size_t first, size_t rows);
 
-/* True when kv_attach() uses rows of that type in place. */
+/* True if kv_attach() uses rows of that type in place instead of copying them. */
 bool kv_attaches(const struct kv *kv, enum dtype type);
 
 /* Copies the committed rows of one head, K or V, to out[n][head_dim] in the cache's type; rows that

@@ -1,4 +1,4 @@
-/* Attaching and reading back many rows: for snapshots. */
+/* Loads saved rows into a sequence (kv_attach()) and reads them back (kv_read()), for snapshots. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -10,7 +10,8 @@ bool kv_attaches(const struct kv *kv, enum dtype type)
     return kv->policy->attach && !kv->spec.lockstep && kv->setup.shape.type == type;
 }
 
-/* Dequantises rows [first, first + rows) of all heads to f32 [rows][kv_heads * head_dim]. */
+/* Dequantises rows [first, first + rows) of all heads from [KV head][stored][head_dim] of a type to
+ * f32 [rows][kv_heads * head_dim]. */
 static void gather(const struct kv *kv, float *to, const void *from, enum dtype type, size_t stored,
                    size_t first, size_t rows)
 {
@@ -23,7 +24,8 @@ static void gather(const struct kv *kv, float *to, const void *from, enum dtype 
         }
 }
 
-/* Copies rows of the cache's own type bit for bit, so that none is quantised twice. */
+/* Copies rows [first, first + rows) of all layers from the caller's memory to a sequence, bit for
+ * bit: they have the cache's type, so none is quantised twice. */
 static void copy_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first,
                       size_t rows, size_t stored)
 {
@@ -39,7 +41,8 @@ static void copy_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *lay
         }
 }
 
-/* Converts rows of another type, through f32 and the policy's append(), in chunks. */
+/* Copies rows [first, first + rows) of all layers, of another type than the cache's, from the
+ * caller's memory to a sequence: in chunks that are converted to f32 for the policy's append(). */
 static int convert_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
                         size_t first, size_t rows, size_t stored, struct err *err)
 {
@@ -112,7 +115,7 @@ int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum
                        rows, stored, first, kv->setup.shape.max_rows);
     if (kv_attaches(kv, type))
         return attach_in_place(kv, seq, layer, rows, stored, err);
-    /* all at once, or in chunks where memory is limited */
+    /* all rows at once, or in chunks where an offloading cache limits memory */
     s->first = first;
     const size_t most = kv->policy->prefetch ? KV_CHUNK_ROWS : rows;
     for (size_t at = 0; at < rows; at = s->n) {
@@ -133,7 +136,8 @@ static void prefetch_head(struct kv *kv, size_t seq, size_t layer, size_t head)
     kv_prefetch(kv, seq, layer, from, size_min(most, kv->setup.shape.kv_heads - from));
 }
 
-/* Copies a span's committed rows to out[n][head_dim]. */
+/* Copies the committed rows of a span of one head, K or V at `from`, to out[n][head_dim], where row
+ * 0 is the first row of the sequence. */
 static void read_span(const struct kv *kv, size_t seq, const struct kv_span *span, const char *from,
                       char *out)
 {

@@ -9,7 +9,8 @@ static size_t rows_bytes(const struct kv *kv, size_t rows)
     return size_times(rows, kv_rows_bytes(kv, 1));
 }
 
-/* Rows allocated for a sequence of `rows` rows: rounded up to growth steps and whole tiles. */
+/* Rows that are allocated for a sequence of `rows` rows: rounded up to growth steps of r rows and
+ * to whole tiles. */
 static size_t allocated_rows(const struct kv *kv, size_t rows)
 {
     const size_t N = kv->setup.shape.max_rows;
@@ -21,7 +22,8 @@ static size_t sequence_bytes(const struct kv *kv, size_t rows)
     return kv->policy->bytes ? kv->policy->bytes(kv, rows) : rows_bytes(kv, allocated_rows(kv, rows));
 }
 
-/* Prompt rows that are stored once for all beams: whole tiles (segment paper, eq. 3). */
+/* Number of prompt rows that are stored only once for `width` beams: whole tiles, if the policy
+ * shares prefixes (segment paper, eq. 3). */
 static size_t shared_rows(const struct kv *kv, size_t prompt, size_t width)
 {
     return width > 1 && kv_shares_prefix(kv) ? prompt / TILE_ROWS * TILE_ROWS : 0;

@@ -4,7 +4,8 @@
 
 #include "kv/kv.h"
 
-/* Bytes over all layers and heads of the largest shard; SIZE_MAX: more than can be counted. */
+/* Memory that sequences need, in bytes over all layers and heads of the largest shard; SIZE_MAX:
+ * more than can be counted. */
 struct kv_footprint {
     size_t total;     /* of all rows, offloaded ones included */
     size_t transient; /* additional, while the last growth event copies */
@@ -12,14 +13,16 @@ struct kv_footprint {
     size_t floor;
 };
 
-/* `width` sequences (beams) with one prompt of `prompt` rows, which grow to `rows` rows each. */
+/* Returns the footprint of `width` sequences (beams) that have the same prompt of `prompt` rows and
+ * grow to `rows` rows each. */
 struct kv_footprint kv_footprint(const struct kv *kv, size_t prompt, size_t rows, size_t width);
 
-/* Footprint of sequences that grow one at a time: totals and floors add up, transients do not. */
+/* Footprint of two or n groups of sequences of which one grows at a time: totals and floors add up,
+ * transients do not. */
 struct kv_footprint kv_footprint_add(struct kv_footprint a, struct kv_footprint b);
 struct kv_footprint kv_footprint_times(struct kv_footprint footprint, size_t n);
 
-/* Bytes in memory once all rows are allocated, and the peak until then. */
+/* Bytes in memory once all rows of the footprint are allocated; and the peak until then. */
 size_t kv_footprint_resident(const struct kv *kv, struct kv_footprint footprint);
 size_t kv_footprint_peak(const struct kv *kv, struct kv_footprint footprint);
 
@@ -29,8 +32,8 @@ bool kv_footprint_possible(const struct kv *kv, struct kv_footprint footprint);
 /* How many such footprints fit into `bytes` and the cache's own budget; SIZE_MAX: any number. */
 size_t kv_footprint_fits(const struct kv *kv, struct kv_footprint footprint, size_t bytes);
 
-/* Bytes copied, and held twice meanwhile, when another sequence starts to share the first `common`
- * of a sequence's `rows` rows; 0 under policies that share no memory. */
+/* Bytes that are copied, and meanwhile held twice, when another sequence is forked from a sequence
+ * of `rows` rows to share its first `common` rows; 0 under policies that share no memory. */
 size_t kv_footprint_of_fork(const struct kv *kv, size_t rows, size_t common);
 
 #endif

@@ -62,7 +62,8 @@ static size_t block_rows(struct kv *kv, const struct kv_spec *spec)
 
 const struct kv_growth kv_grow_in_blocks = {.parse = parse_block, .rows = block_rows, .r_prefix = ""};
 
-/* Parses T=COUNT, or r under one of the names in `rows`. */
+/* Parses "T=COUNT" to spec->T, or a count of rows after one of the prefixes rows[], such as "r=",
+ * to spec->r. */
 static bool parse_named(struct kv_spec *spec, const char *parameter, const char *const *rows)
 {
     size_t *target = strncmp(parameter, "T=", 2) == 0 ? &spec->T : NULL;
@@ -85,7 +86,8 @@ static int parse_step(struct kv_spec *spec, const char *text, const char *parame
         err, "cache policy \"%s\": T=COUNT or r=ROWS is expected after the colon, at least 1", text);
 }
 
-/* T if no option gives it: from the tuner for T=tuned or where attention computes padding. */
+/* Returns T where no option gives it: from the tuner with T=tuned or where attention computes
+ * padding, else the default of the BMC paper. */
 static size_t choose_T(struct kv *kv, const struct kv_spec *spec)
 {
     const bool ask = spec->tuned || spec->policy->attend == KV_ATTEND_PADDED;
@@ -98,7 +100,7 @@ static size_t choose_T(struct kv *kv, const struct kv_spec *spec)
     return kv_default_T(kv->setup.shape.max_rows);
 }
 
-/* r as given, else ceil(N / T) */
+/* Returns r, the rows per growth event: as given by an option, else ceil(N / T). */
 static size_t step_rows(struct kv *kv, const struct kv_spec *spec)
 {
     const size_t N = kv->setup.shape.max_rows;
@@ -123,7 +125,8 @@ static int parse_segment(struct kv_spec *spec, const char *text, const char *par
                    text);
 }
 
-/* r: 16 by default, as in the segment paper; with T=tuned as for policy bmc. */
+/* Returns r, the rows per growth event, of policy segment: 16 by default, as in the segment paper;
+ * with an option as for policy bmc. */
 static size_t segment_rows(struct kv *kv, const struct kv_spec *spec)
 {
     return spec->T || spec->r || spec->tuned ? step_rows(kv, spec)
@@ -133,7 +136,7 @@ static size_t segment_rows(struct kv *kv, const struct kv_spec *spec)
 const struct kv_growth kv_grow_in_segments = {
     .parse = parse_segment, .rows = segment_rows, .r_prefix = "step=", .in_steps = true};
 
-enum { MOST_SLACK = 16 }; /* windows */
+enum { MOST_SLACK = 16 }; /* maximum of slack=, in windows */
 
 static bool parse_rows(struct kv_spec *spec, const char *value)
 {

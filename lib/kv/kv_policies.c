@@ -1,4 +1,5 @@
-/* The table of policies, which tests iterate over. A new policy needs a declaration and a line. */
+/* The table of cache policies, which tests iterate over. A new policy needs a declaration and an
+ * entry here. */
 #include "kv/kv_policy.h"
 
 extern const struct kv_policy kv_policy_iterative, kv_policy_upfront, kv_policy_bmc, kv_policy_paged,

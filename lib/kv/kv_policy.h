@@ -6,7 +6,8 @@
 
 #include "kv/kv.h"
 
-/* How a cache grows: the parameters of its option, and r, the rows that an allocation adds. */
+/* How caches of a policy grow: the policy's parameters in --kv, and r, the rows that an allocation
+ * adds. */
 struct kv_growth {
     /* Parses `parameter`, the part of --kv after the colon; `text` is the whole value, for
      * messages. NULL: the policy has no parameters. */
@@ -20,7 +21,8 @@ struct kv_growth {
     bool in_steps;        /* allocates in steps: see kv_rows_before_growth() */
 };
 
-/* A parameter "S=64" of a comma-separated list. */
+/* A parameter of a comma-separated list, as in "S=64". take() stores its value in the spec; false
+ * if the value is invalid. */
 struct kv_param {
     const char *name; /* "S=", including the = */
     bool (*take)(struct kv_spec *spec, const char *value);
@@ -31,16 +33,17 @@ int kv_parse_params(struct kv_spec *spec, const char *text, const char *paramete
                     const struct kv_param *params, size_t n_params, const char *expected,
                     struct err *err) MUST_USE;
 
-/* kv_growth.c, in this order: one row per growth event (T = N), all at once (T = 1), r by T=, r= or
- * the tuner, blocks of 16 or 32 rows, r = 16 by default, a rolling window with slack. */
+/* Ways to grow (kv_growth.c), in the order of the names: one row per growth event (T = N), all at
+ * once (T = 1), r from T=, r= or the tuner, blocks of 16 or 32 rows, r = 16 unless an option is
+ * given, a rolling window with slack. */
 extern const struct kv_growth kv_grow_every_row, kv_grow_once, kv_grow_in_steps, kv_grow_in_blocks,
     kv_grow_in_segments, kv_grow_window;
 
-/* offload_options.c: parameters ram=, dir= and group=. */
+/* Growth of policy headwise (offload_options.c), with parameters ram=, dir= and group=. */
 extern const struct kv_growth kv_growth_offload;
 
-/* Rows that attention computes: only those with a token, all allocated ones, or always a full
- * window, with padding before the first token. */
+/* Which of a sequence's rows attention computes: only those with a token, all allocated ones, or
+ * always a full window, with padding before the first token. */
 enum kv_attend { KV_ATTEND_VALID, KV_ATTEND_PADDED, KV_ATTEND_WINDOW };
 
 /* A policy is a constant table; add it to kv_policies.c. Functions that return int give 0, or -1
@@ -64,7 +67,7 @@ struct kv_policy {
      * afterwards. Optional. */
     void (*close)(struct kv *kv);
 
-    /* Allocates for `rows` rows behind the n committed ones; `rows` is at most kv_left(). */
+    /* Allocates memory for `rows` new rows of a sequence, at most kv_left(). */
     int (*ensure)(struct kv *kv, size_t seq, size_t rows, struct err *err);
 
     /* Address of an allocated row of a head; NULL if a rolling cache does not keep it in this
@@ -76,18 +79,18 @@ struct kv_policy {
     void (*append)(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
                    const float *v, size_t stride);
 
-    /* Fills the spans and `offset` of a view of heads [head, head + heads), of which `valid` rows
-     * hold tokens, and `padded`, `sink` and `recent` if they are not 0. Called by several threads
-     * at a time. Under policies with shares_prefix, two sequences with the same address at one
-     * position have the same addresses at all earlier ones. */
+    /* Implements kv_view(): fills the spans and `offset` of a view of heads [head, head + heads) of
+     * the sequence's first `valid` rows, and `padded`, `sink` and `recent` if they are not 0.
+     * Called by several threads at a time. Under policies with shares_prefix, two sequences with
+     * the same address at one position have the same addresses at all earlier ones. */
     int (*view)(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
                 struct kv_view *view, struct err *err);
 
-    /* Keeps the first `rows` rows and then rows extra[0..n_extra), ascending and >= rows,
-     * compacted. Frees the storage when nothing is kept. */
+    /* Keeps a sequence's first `rows` rows and moves rows extra[0..n_extra), ascending and >= rows,
+     * behind them; drops the others. Frees the storage when nothing is kept. */
     void (*accept)(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra);
 
-    /* Gives `to`, which is empty, the first `rows` rows of `from`, by copying or sharing. */
+    /* Gives sequence `to`, which is empty, the first `rows` rows of `from`, copied or shared. */
     int (*fork)(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err);
 
     /* Optional: starts `seq`, which is empty, with `rows` rows in the caller's memory, `stored` per
@@ -97,8 +100,8 @@ struct kv_policy {
     int (*attach)(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t rows,
                   size_t stored, struct err *err);
 
-    /* Optional: bytes of a sequence of `rows` rows, offloaded ones included, by arithmetic. NULL:
-     * rows up to the next growth event, in whole tiles. */
+    /* Optional: computes how many bytes a sequence of `rows` rows takes, offloaded ones included.
+     * NULL: those of its rows rounded up to the next growth event and to whole tiles. */
     size_t (*bytes)(const struct kv *kv, size_t rows);
 
     /* Optional: implements kv_prefetch(). Heads in memory or already being read are not read again;
@@ -120,8 +123,8 @@ struct kv_seq {
     size_t pending; /* rows of the current forward pass */
     size_t cap;     /* allocated rows, <= N; set by the policy */
     bool attached;  /* some rows are in the caller's memory: kv_attach() */
-    size_t stored;  /* rows per head in attached memory */
-    size_t clean;   /* leading attached rows that are initialised: tokens, then zeros */
+    size_t stored;  /* rows per head in that attached memory */
+    size_t clean;   /* leading rows of attached memory that are initialised: tokens, then zeros */
     void *store;    /* the policy's data of the sequence */
 };
 

@@ -1,11 +1,12 @@
-/* Reorders beams: by aliases where the policy supports them, else by copies. */
+/* Reorders beams: by aliasing KV entries where the cache policy supports that, else by forking. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "kv/kv_policy.h"
 
-/* Sets to[]: the first child of a parent keeps its sequence, others get a childless beam's. */
+/* Sets to[i], the sequence that will hold beam i: the first child of a parent keeps the parent's
+ * sequence, others get those of childless beams. */
 static void assign_sequences(size_t *to, bool *taken, const size_t *seq, const size_t *parent, size_t n)
 {
     size_t spare = 0;

@@ -1,4 +1,4 @@
-/* Helpers for the storage of policies. */
+/* Helpers for cache policies: write, compact, zero and count the rows of their storage. */
 #include "kv/kv_rows.h"
 
 #include <stdatomic.h>
@@ -6,7 +6,8 @@
 #include "base/clock.h"
 #include "base/threads.h"
 
-/* Quantises a row to the cache's type; `to` is NULL where the cache does not keep the row. */
+/* Converts an f32 row of one head to the cache's type; `to` is NULL where the cache does not keep
+ * the row. */
 static void store_row(const struct kv *kv, char *to, const float *from)
 {
     if (to)
@@ -40,7 +41,7 @@ void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_
     parallel_for(heads, rows * heads * kv->setup.shape.head_dim, append_head, &a);
 }
 
-/* Copies one row of a sequence in all layers and heads. */
+/* Copies row `from` of a sequence to row `to`, in all layers and heads. */
 static void copy_row(struct kv *kv, size_t seq, size_t to, size_t from)
 {
     for (size_t m = 0; m < 2 * kv->setup.shape.layers; m++)

@@ -1,4 +1,4 @@
-/* Parsing of cache policies, and their properties. */
+/* Parses cache policies as given to --kv, and returns their properties. */
 #include <stdio.h>
 #include <string.h>
 

@@ -27,7 +27,7 @@ static int read_chat(struct chat *chat, const char *path, struct err *err)
     return rc;
 }
 
-/* Called with each format; takes ownership of it by leaving a zeroed struct. */
+/* Called with each chat format; may take ownership by leaving another or a zeroed struct. */
 typedef int visitor(void *arg, struct chat *chat, struct err *err);
 
 static int visit_all(const char *models_dir, visitor *visit, void *arg, struct err *err)
@@ -72,7 +72,7 @@ static int compare(void *arg, struct chat *chat, struct err *err)
     return 0;
 }
 
-/* Replaces line feeds by the escape "\n", which `mark` lines have, before comparing. */
+/* Compares after replacing the template's line feeds by the escape "\n", as in `mark` lines. */
 int chat_find(struct chat *chat, const char *models_dir, const char *chat_template, size_t len,
               struct err *err)
 {

@@ -20,7 +20,7 @@ int chat_find(struct chat *chat, const char *models_dir, const char *chat_templa
 int chat_default_tokens(const struct tokenizer *tok, const struct config *config, struct buf *bos,
                         struct buf *eos, struct err *err) MUST_USE;
 
-/* Replaces {bos} and {eos} in the format. */
+/* Replaces {bos} and {eos} in the format by these texts. */
 int chat_set_tokens(struct chat *chat, const char *bos, const char *eos, struct err *err) MUST_USE;
 
 #endif

@@ -14,7 +14,7 @@ static const char *const mlp_names[] = {"plain", "gated", NULL};
 static const char *const fusion_names[] = {"project", "attention", NULL};
 static const char *const bool_names[] = {"false", "true", NULL};
 
-/* Canonical names first, then the spellings of other tools; `alias` maps each to its value. */
+/* Canonical names first, then the spellings of other tools; the alias arrays have enum values. */
 static const char *const activation_names[] = {
     "relu", "silu", "gelu", "gelu_tanh", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", NULL};
 static const int activation_alias[] = {ACT_RELU,      ACT_SILU,      ACT_GELU,     ACT_GELU_TANH,
@@ -37,7 +37,7 @@ static const struct key {
     double min, max;
     const char *const *names;
     const int *alias;
-    const char *fallback; /* value if the line is missing; NULL: the line is required */
+    const char *fallback; /* value if the key is missing; NULL: it is required */
 } keys[] = {
     {"layers", SIZE, AT(layers), 1, MAX_LAYERS, NULL, NULL, NULL},
     {"hidden", SIZE, AT(hidden), 1, MAX_WIDTH, NULL, NULL, NULL},
@@ -270,7 +270,7 @@ size_t config_window(const struct config *config, size_t layer)
     return whole ? 0 : config->window;
 }
 
-/* True if the value is the default, so that its line may be omitted. */
+/* True if a key has its default value, so that config_write() omits its line. */
 static bool at_default(const struct config *config, const struct key *key)
 {
     const void *at = (const char *)config + key->at;

@@ -12,8 +12,8 @@ enum norm { NORM_LAYER, NORM_RMS };
 /* Norms of a sublayer (attention or MLP): pre-norm, post-norm of the sum, post-norm of the
  * output only, or pre-norm and post-norm of the output. */
 enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_ON_OUTPUT, NORM_AROUND };
-/* Attention, then MLP; or both in parallel on the same x, each with a norm of its own, or with one
- * shared norm. */
+/* Order in a layer: attention, then MLP; or both in parallel on the same x, each with a norm of its
+ * own, or with one shared norm. */
 enum block_order { BLOCK_SEQUENTIAL, BLOCK_PARALLEL, BLOCK_PARALLEL_SHARED };
 enum position { POSITION_LEARNED, POSITION_ROPE, POSITION_ALIBI };
 enum activation { ACT_RELU, ACT_SILU, ACT_GELU, ACT_GELU_TANH };
@@ -43,7 +43,7 @@ struct config {
     size_t ffn;
     size_t vocab;
     size_t mask_token; /* of a parallel draft model (PARD): stands for tokens to draft; 0: none */
-    size_t context;    /* maximum sequence length */
+    size_t context;    /* maximum sequence length in tokens */
     /* Draft heads (EAGLE, MTP), whose input is a token and a hidden state of the target model:
      * hidden states of the target that are concatenated, 0: not a draft head; and their width */
     size_t features, feature_hidden;
@@ -62,7 +62,7 @@ struct config {
     bool bias_qkv, bias_out, bias_mlp, bias_head;
     bool tied_head; /* the LM head is the embedding matrix */
     double norm_eps;
-    double embed_scale; /* factor of embeddings; 0 means 1 */
+    double embed_scale; /* factor of token embeddings; 0 means 1 */
     double rope_theta, rope_factor, rope_low, rope_high;
     /* YaRN: beta_fast and beta_slow */
     double rope_fast, rope_slow;
@@ -82,7 +82,7 @@ struct config {
     size_t n_eos;
 };
 
-/* Elements of Q, and of K or V, per token. */
+/* Elements of Q, and of K or of V, per token and layer. */
 static inline size_t config_q_width(const struct config *c) { return c->heads * c->head_dim; }
 static inline size_t config_kv_width(const struct config *c) { return c->kv_heads * c->head_dim; }
 
@@ -101,7 +101,7 @@ static inline bool config_norms_output(const struct config *c)
     return c->norm_place >= NORM_ON_OUTPUT;
 }
 
-/* Reads and checks every key. Other keys in `conf` are ignored. */
+/* Reads every configuration key from `conf` and checks its value; other keys are ignored. */
 int config_read(struct config *config, const struct conf *conf, struct err *err) MUST_USE;
 
 /* Rotary dimensions of a head; sliding window of a layer (0: none). */

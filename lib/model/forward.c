@@ -31,7 +31,7 @@
 #include "model/forward_heads.h"
 #include "model/forward_norm.h"
 
-/* Adds the time since the last call to `phase`. */
+/* Adds the time since the previous call to that of `phase`, if the forward pass is timed. */
 static void lap(const struct forward *f, enum forward_phase phase)
 {
     if (!f->times)
@@ -41,15 +41,15 @@ static void lap(const struct forward *f, enum forward_phase phase)
     f->times->lap_ms = now;
 }
 
-/* y[rows][out] = x W + bias */
+/* Describes the product y[rows][out] = x W + bias for gemm_run(). */
 static struct product product_of(const struct linear *linear, float *y)
 {
     return (struct product){
         .w = &linear->weight, .bias = linear->bias, .y = y, .y_stride = linear->weight.out};
 }
 
-/* y = x W + bias (+ plus) for a range of rows, `dim` outputs wide. Each rank computes its shard
- * of the outputs and starts the all-gather; shard_gather_finish() completes it. */
+/* y = x W + bias (+ residual) for a range of rows; `dim` is the width of y. Each rank computes its
+ * shard of y's columns and starts the all-gather; shard_gather_finish() completes it. */
 static int gemm_gather(struct forward *f, struct product product, enum dim dim, const float *x,
                        struct row_range rows, struct err *err)
 {
@@ -74,8 +74,8 @@ static int linear_gather(struct forward *f, float *y, enum dim dim, const float 
                : shard_gather_finish(&f->shard, rows, err);
 }
 
-/* Output projection of a sublayer: x += in W + bias, or, where a post-norm follows, branch = in
- * W + bias. */
+/* Output projection of a sublayer, with input `x`: f->x += x W + bias or, where a post-norm
+ * follows, f->branch = x W + bias. */
 static int output_projection(struct forward *f, const struct linear *linear, const float *x,
                              struct row_range rows, struct err *err)
 {
@@ -85,7 +85,8 @@ static int output_projection(struct forward *f, const struct linear *linear, con
     return gemm_gather(f, product, DIM_HIDDEN, x, rows, err);
 }
 
-/* x = norm(embed(token) * scale Win) + position, each factor where the family has it. */
+/* x = norm(embed(token) * scale Win) + position: norm, scale, Win and learned positions only where
+ * the model has them. */
 static int embed(struct forward *f, const struct step *step, struct err *err)
 {
     const struct weights *w = &f->model->weights;
@@ -112,15 +113,15 @@ static int embed(struct forward *f, const struct step *step, struct err *err)
     return 0;
 }
 
-/* Sliding window of a layer: the smaller one of the model's and the cache's; 0: none. */
+/* Sliding window of a layer: the smaller of the model's and the KV cache's; 0: none. */
 static size_t window_of(const struct forward *f, size_t layer)
 {
     const size_t model = config_window(&f->model->config, layer), cache = kv_setup(f->kv)->window;
     return model && cache ? size_min(model, cache) : model + cache;
 }
 
-/* attn_out_local = attention(q, cache), in one call for all sequences, or in one call per sequence
- * with all threads each. */
+/* attn_out_local = attention(q, cache), in one call for all sequences or, if f->attn_per_sequence,
+ * in one call per sequence, each on all threads. */
 static int attend(struct forward *f, const struct attn_step *all, size_t layer, struct err *err)
 {
     const struct attn_layer at = {layer - f->pipeline.first_layer, window_of(f, layer)};
@@ -151,7 +152,7 @@ static void pre_norm(const struct forward *f, float *normed, struct row_range ro
         norm_rows(f, normed, f->x, rows, norm);
 }
 
-/* After a sublayer: x += post_norm(branch), or x = norm(x), or nothing. */
+/* After a sublayer, as norm_place says: x += post_norm(branch), or x = norm(x), or nothing. */
 static void post_norm(const struct forward *f, struct row_range rows, const struct norm_weights *norm,
                       const struct norm_weights *post_norm)
 {
@@ -167,7 +168,7 @@ static void post_norm(const struct forward *f, struct row_range rows, const stru
 
 /* ---- the stages of a layer, each over a range of rows ---- */
 
-/* q, k, v of this rank's heads, with qk-norm and rotary positions. */
+/* Computes q, k and v of this rank's heads, with QK norm and RoPE. */
 static int project_qkv(struct forward *f, struct row_range rows, const struct layer *w, const float *h,
                        struct err *err)
 {
@@ -179,7 +180,8 @@ static int project_qkv(struct forward *f, struct row_range rows, const struct la
     return forward_finish_qkv(f, w, rows, err);
 }
 
-/* The post-norm of the MLP; runs in the next stage, as the all-gather must complete first. */
+/* The post-norm of a layer's MLP; runs in the next layer's first stage, as the all-gather of the
+ * MLP output must complete first. */
 static void mlp_post_norm(struct forward *f, struct row_range rows, size_t layer)
 {
     const struct layer *w = &f->model->weights.layer[layer];
@@ -254,7 +256,7 @@ static int mlp_down(struct forward *f, struct row_range rows, size_t layer, stru
     return rc;
 }
 
-/* ---- all rows of a step ---- */
+/* ---- all rows of a forward pass ---- */
 
 typedef int stage(struct forward *f, struct row_range rows, size_t layer, struct err *err);
 
@@ -270,7 +272,7 @@ static int for_each_slice(struct forward *f, size_t n, stage *run, size_t layer,
     return 0;
 }
 
-/* KV cache of this layer += k, v of every sequence of the step. */
+/* Appends this layer's k and v of every sequence in the batch to the KV cache. */
 static void append_kv(struct forward *f, const struct step *step, size_t layer)
 {
     const size_t kv_width = config_kv_width(&f->local);

@@ -7,8 +7,8 @@
 #include "model/parallel/pipeline.h"
 #include "model/parallel/shard.h"
 
-/* The batch of one forward pass: rows (tokens) of any number of sequences. The rows of a sequence
- * are contiguous, in order of positions. */
+/* The batch of one forward pass: rows, one per token, of any number of sequences. The rows of a
+ * sequence are contiguous, in order of positions. */
 struct step {
     size_t rows;
     const uint32_t *token;  /* [rows] */
@@ -53,7 +53,7 @@ struct forward {
     struct shard shard;
     struct pipeline pipeline;
     size_t max_rows;
-    /* Called after each of `layers` layers, for progress; NULL: not wanted. */
+    /* Called after each layer, to show progress: `done` of `layers` are finished. NULL: none. */
     void (*layer_done)(void *arg, size_t done, size_t layers);
     void *layer_arg;
     bool attn_per_sequence;        /* one attention call per sequence instead of one for all */
@@ -61,15 +61,15 @@ struct forward {
     struct attn_times *attn_times; /* NULL: not timed */
     float *frequency;              /* [sequences][rope_dim / 2] */
     float *cosine, *sine;          /* [max_rows][rope_dim / 2] */
-    float *slopes;                 /* [H], ALiBi only */
-    /* Activations, [max_rows][width]; comments begin with the width. */
+    float *slopes;                 /* [heads] ALiBi slopes */
+    /* Activations, [max_rows][width]; each comment begins with the width. */
     float *x; /* hidden: the residual stream */
     float *h; /* hidden: normalised input of a sublayer */
     /* hidden: MLP input in parallel blocks, else the output of a sublayer before its post-norm */
     float *branch;
-    float *q, *k, *v;      /* H d, KV d, KV d of this rank's heads */
-    float *attn_out_local; /* H d of this rank's heads; the same buffer as attn_out on one rank */
-    float *attn_out;       /* H d of all heads */
+    float *q, *k, *v;      /* H d, KV d, KV d: this rank's heads */
+    float *attn_out_local; /* H d: this rank's heads; may be the same buffer as attn_out */
+    float *attn_out;       /* H d: attention output of all heads */
     float *up;             /* ffn: activated MLP input of Wdown */
     float *embedded;       /* embed, where it differs from hidden */
     /* Draft heads: the embedding beside the hidden state, embed + hidden, and the hidden states that
@@ -80,7 +80,7 @@ struct forward {
     struct hidden_tap tap;
 };
 
-/* Allocates buffers for steps of up to `max_rows` rows. `model` and `kv` are borrowed. */
+/* Allocates buffers for forward passes of up to `max_rows` rows. `model` and `kv` are borrowed. */
 int forward_open(struct forward *forward, const struct model *model, const struct kernels *kernels,
                  enum precision precision, const struct attn_backend *backend, struct kv *kv,
                  size_t max_rows, struct err *err) MUST_USE;
@@ -90,7 +90,7 @@ void forward_close(struct forward *forward);
 int forward_tap(struct forward *forward, const size_t *layer, size_t n, struct err *err) MUST_USE;
 
 /* Sets the rotary frequencies of sequence `seq`, which will grow to at most `length` tokens: some
- * RoPE scalings depend on it. Default: the capacity of the cache. */
+ * RoPE scalings depend on it. Without this call `length` is the capacity of the cache. */
 void forward_begin(struct forward *forward, size_t seq, size_t length);
 
 /* True if both sequences have the same rotary frequencies, as sequences that share KV entries
@@ -102,7 +102,7 @@ bool forward_same_rope(const struct forward *forward, size_t a, size_t b);
  * entries are undefined. */
 int forward_step(struct forward *forward, const struct step *step, struct err *err) MUST_USE;
 
-/* logits[n][vocab] of rows row[0..n) of the last step. */
+/* Computes logits[n][vocab] of the rows row[0..n) of the last forward_step(). */
 int forward_logits(struct forward *forward, const size_t *row, size_t n, float *logits,
                    struct err *err) MUST_USE;
 

@@ -5,7 +5,7 @@
 #include "model/forward_norm.h"
 #include "model/position.h"
 
-/* Removes the leading linear->skip columns of y, which belong to another rank's heads. */
+/* Removes the leading linear->skip columns of rows of y: they belong to another rank's heads. */
 static void drop_overlap(const struct linear *linear, float *y, struct row_range rows)
 {
     const size_t width = linear->weight.out, n = width - linear->skip;
@@ -13,7 +13,7 @@ static void drop_overlap(const struct linear *linear, float *y, struct row_range
         memmove(y + i * n, y + i * width + linear->skip, n * sizeof *y);
 }
 
-/* QK norm over all heads of a token: gathers them, normalises, and keeps this rank's heads. */
+/* QK norm over all heads of a token: gathers the ranks' heads, normalises, keeps this rank's. */
 static int norm_across_heads(struct forward *f, float *y, enum dim dim, struct row_range rows,
                              const struct norm_weights *weights, struct err *err)
 {

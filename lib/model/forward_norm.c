@@ -1,4 +1,4 @@
-/* RMSNorm and LayerNorm over rows. */
+/* RMSNorm and LayerNorm over rows of activations. */
 #include "model/forward_norm.h"
 
 #include "base/threads.h"

@@ -9,7 +9,7 @@
 void norm_each(const struct forward *f, float *y, const float *x, size_t rows, size_t width,
                const struct norm_weights *weights);
 
-/* norm_each() for a range of a step's rows, [rows][hidden]. */
+/* norm_each() for a range of rows of activations [rows][hidden]. */
 void norm_rows(const struct forward *f, float *y, const float *x, struct row_range rows,
                const struct norm_weights *weights);
 

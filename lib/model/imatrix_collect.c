@@ -9,13 +9,13 @@
 #include "format/imatrix.h"
 #include "model/weight_kinds.h"
 
-enum { CHUNK = 256 }; /* columns per thread task */
+enum { CHUNK = 256 }; /* input columns per thread task */
 
 struct input_sums {
     char name[WEIGHT_NAME_SIZE];
-    const void *data; /* address of the weights, by which a GEMM is recognised */
+    const void *data; /* address of the weights: identifies the matrix of a GEMM */
     size_t n;
-    double *sum; /* [n] sums of squares over the rows */
+    double *sum; /* [n] sum of squares of each input column */
     size_t rows;
 };
 
@@ -35,7 +35,8 @@ void imatrix_collect_close(struct imatrix_collect *o)
     free(o);
 }
 
-/* Adds a matrix to collect for; a tied head has the embedding's name. */
+/* Adds a matrix to those to collect for, if a GEMM reads it; a tied LM head is collected under the
+ * embedding's name. */
 static int add_matrix(struct imatrix_collect *o, const struct weight_kind *kind, size_t layer,
                       struct err *err)
 {

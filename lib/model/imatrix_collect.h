@@ -1,5 +1,5 @@
 /* Collects an importance matrix (imatrix): the mean square of every input column of every matrix
- * over all tokens of a run. */
+ * over all tokens of a calibration text. */
 #ifndef BMC_IMATRIX_COLLECT_H
 #define BMC_IMATRIX_COLLECT_H
 
@@ -12,12 +12,12 @@ int imatrix_collect_open(struct imatrix_collect **collect, const struct model *m
                          struct err *err) MUST_USE;
 void imatrix_collect_close(struct imatrix_collect *collect); /* NULL is accepted */
 
-/* A gemm_activation_hook. Sums do not depend on the number of threads or on the batch size: rows
- * are added in order, each column by one thread. */
+/* A gemm_activation_hook: adds the squares of a GEMM's inputs x. Sums do not depend on the
+ * number of threads or on the batch size: each column is added in order of rows by one thread. */
 void imatrix_collect_add(void *collect, const struct product *product, size_t n, const float *x,
                          size_t x_stride, size_t rows);
 
-/* Writes the file of format/imatrix.h. */
+/* Writes the importance matrix to a file (format/imatrix.h). */
 int imatrix_collect_save(const struct imatrix_collect *collect, const char *path, size_t tokens,
                          struct err *err) MUST_USE;
 

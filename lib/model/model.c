@@ -1,4 +1,4 @@
-/* Opening a model, and sums over its weights. */
+/* Opens a model, and adds up bytes and multiply-adds of its weights. */
 #include "model/model.h"
 
 #include <stdio.h>
@@ -85,7 +85,8 @@ int model_chat(const struct model *model, struct chat *chat, struct err *err)
     if (!model->file.chat_bytes)
         return err_set(err,
                        "%s: has no chat format: the model that it was converted from has no chat "
-                       "template, or an unknown one; choose a format with --chat-format NAME",
+                       "template, or an unknown one; choose a format with --chat-format NAME, or give "
+                       "the prompt without --chat",
                        model->path);
     return chat_parse(chat, model->file.chat, model->file.chat_bytes, model->path, err);
 }
@@ -112,7 +113,7 @@ size_t model_parameters(const struct model *model)
     size_t elements = 0;
     for (size_t i = 0; i < model->file.n_tensors; i++) {
         const uint64_t *shape = model->file.tensor[i].shape;
-        /* cannot overflow: the padded size was checked */
+        /* cannot overflow: opening the file has checked the padded size */
         elements += (size_t)(shape[0] * shape[1] * shape[2] * shape[3]);
     }
     return elements;
@@ -120,7 +121,8 @@ size_t model_parameters(const struct model *model)
 
 /* ---- weights that a forward pass reads ---- */
 
-/* True for weights that a step reads whole: not embedding tables, of which it reads single rows. */
+/* True for weights that a forward pass reads completely, the LM head included if `with_head`. It
+ * only reads single rows of embedding tables. */
 static bool in_step(const struct weight_kind *kind, const struct config *c, bool with_head)
 {
     return weight_kind_wanted(kind, c) && !weight_kind_is_table(kind) &&
@@ -169,7 +171,7 @@ size_t model_row_macs(const struct model *model, bool with_head)
     return sum_matrices(model, with_head, mat_macs, NULL);
 }
 
-/* Returns the type with the most bytes and zeroes its entry; DTYPE_COUNT: all are zero. */
+/* Returns the type with the most bytes left and zeroes its entry; DTYPE_COUNT: all are zero. */
 static enum dtype take_largest(size_t left[DTYPE_COUNT])
 {
     enum dtype largest = DTYPE_F32;

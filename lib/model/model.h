@@ -16,7 +16,7 @@ struct model {
     struct tokenizer *tok;
     struct weights weights;
     struct ranks *ranks; /* ranks that the model is split over; NULL: not split */
-    /* pipeline parallel: this rank has layers [first_layer, first_layer + n_layers) */
+    /* pipeline parallelism: this rank has layers [first_layer, first_layer + n_layers) */
     bool pipeline_parallel;
     size_t first_layer, n_layers;
     size_t max_rank_layers; /* largest n_layers of any rank */
@@ -26,7 +26,8 @@ struct model {
 
 enum { MODEL_TYPES_SIZE = 64 };
 
-/* Maps the file and checks its header; weights are not read. Draft heads are refused. */
+/* Opens a model.bmc: maps the file and checks its header; weights are not read. Draft heads are
+ * refused. */
 int model_open(struct model **model, const char *path, struct err *err) MUST_USE;
 
 /* model_open() that accepts draft heads, too (config_is_draft_head()): these have no tokenizer. */
@@ -62,8 +63,8 @@ size_t model_parameters(const struct model *model);
  * vectors, the head. Without padding and without embedding tables, of which it reads one row. */
 size_t model_step_bytes(const struct model *model);
 
-/* Multiply-adds of one token through all matrices, without attention; the head counts if
- * `with_head`. */
+/* Multiply-adds of one token in all matrices of a forward pass, without attention; the LM head
+ * counts if `with_head`. */
 size_t model_row_macs(const struct model *model, bool with_head);
 
 #endif

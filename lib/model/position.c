@@ -1,11 +1,10 @@
-/* Rotary positions (Su et al., 2021), their scalings for longer contexts, and ALiBi (Press et
- * al., 2022). */
+/* RoPE (Su et al., 2021), its scalings for longer contexts, and ALiBi (Press et al., 2022). */
 #include "model/position.h"
 
 #include <math.h>
 
-/* Llama 3: frequencies with long wavelengths are divided by rope_factor, with short ones kept, and
- * interpolated in between. */
+/* Llama 3: divides rotary frequencies of long wavelengths by rope_factor, keeps those of short
+ * ones, and interpolates in between. */
 static double scale_llama3(const struct config *config, double frequency)
 {
     const double wave = 2 * M_PI / frequency, original = (double)config->rope_original;
@@ -17,7 +16,8 @@ static double scale_llama3(const struct config *config, double frequency)
     return (1 - keep) * frequency / config->rope_factor + keep * frequency;
 }
 
-/* YaRN (Peng et al., 2023): the dimension that rotates `turns` times in the original context. */
+/* YaRN (Peng et al., 2023): the fractional index of the rotary pair that makes `turns` rotations in
+ * the original context. */
 static double yarn_edge(const struct config *config, double turns)
 {
     const double rope_dim = (double)config_rope_dim(config);
@@ -25,8 +25,8 @@ static double yarn_edge(const struct config *config, double turns)
            (2 * log(config->rope_theta));
 }
 
-/* YaRN: frequencies of dimensions below the low edge are kept, above the high edge divided by
- * rope_factor, and blended in between. */
+/* YaRN: keeps the frequency of rotary pair j below the low edge, divides it by rope_factor above
+ * the high edge, and blends both in between. */
 static double scale_yarn(const struct config *config, size_t j, double frequency)
 {
     double low = yarn_edge(config, config->rope_fast), high = yarn_edge(config, config->rope_slow);
@@ -98,7 +98,7 @@ void rope_angles(const float *frequency, size_t half, double gain, const size_t 
 {
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < half; j++) {
-            /* f32, as in training */
+            /* the product is rounded to f32, as in training */
             const double angle = (float)position[i] * frequency[j];
             cosine[i * half + j] = (float)(gain * cos(angle));
             sine[i * half + j] = (float)(gain * sin(angle));

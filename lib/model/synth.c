@@ -11,7 +11,7 @@
 
 enum { TABLE = 65536, PARALLEL_CHUNK = 1 << 16, COLUMNS = 256 };
 
-/* The normal quantile of p by Halley's method on erfc, exact to the last bits of a double. */
+/* The standard normal quantile of p by Halley's method on erfc, exact to a double's last bits. */
 static double quantile(double p)
 {
     if (p > 0.5)
@@ -97,7 +97,7 @@ void synth_fill(const struct synth *synth, size_t tensor, size_t first, size_t n
     parallel_for(div_up(n, PARALLEL_CHUNK), 4 * n, fill_chunk, &fill_job);
 }
 
-/* Fills PACK_OUT rows, a block of the packed layout, of a quantised matrix. */
+/* Fills one block of the packed layout, PACK_OUT output rows, of a quantised matrix. */
 static void fill_quantized_block(const struct fill_job *f, size_t block)
 {
     const size_t in = f->in, row = dtype_row_bytes(f->type, in);
@@ -118,7 +118,7 @@ static void fill_quantized_block(const struct fill_job *f, size_t block)
     free(rows);
 }
 
-/* Fills a block of a packed matrix; of an unquantised one, some columns at a time. */
+/* Fills one block of a packed matrix; if it is not quantised, COLUMNS columns at a time. */
 static void fill_block(void *arg, size_t block)
 {
     const struct fill_job *f = arg;
@@ -126,7 +126,7 @@ static void fill_block(void *arg, size_t block)
         fill_quantized_block(f, block);
         return;
     }
-    float rows[PACK_OUT * COLUMNS]; /* or as many bf16 */
+    float rows[PACK_OUT * COLUMNS]; /* elements of `type`, at most 4 bytes each */
     const size_t size = dtype_size(f->type), in = f->in, in_padded = layout_in(LAYOUT_PACKED, in);
     const size_t n_rows = size_min(PACK_OUT, f->out - block * PACK_OUT);
     char *packed = f->to + block * PACK_OUT * in_padded * size;

@@ -13,12 +13,12 @@ struct synth {
 bool synth_open(struct synth *synth, uint64_t seed);
 void synth_close(struct synth *synth);
 
-/* Elements [first, first + n) of tensor number `tensor`, in a type that has a dtype_size().
- * Multi-threaded. */
+/* Writes elements [first, first + n) of tensor number `tensor` to `out`, in a type that has a
+ * dtype_size(). Multi-threaded. */
 void synth_fill(const struct synth *synth, size_t tensor, size_t first, size_t n, enum dtype type,
                 void *out);
 
-/* All elements of tensor number `tensor`, a matrix [out][in], packed (quant/pack.h).
+/* Writes all of tensor number `tensor`, a matrix [out][in], in packed layout (quant/pack.h).
  * Multi-threaded. False if out of memory. */
 bool synth_fill_packed(const struct synth *synth, size_t tensor, size_t out, size_t in, enum dtype type,
                        void *packed) MUST_USE;

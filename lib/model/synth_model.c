@@ -7,7 +7,8 @@
 #include "model/weight_kinds.h"
 #include "model/synth.h"
 
-/* Places tensors one behind the other; while `base` is NULL, only adds up their size. */
+/* Places the model's tensors in memory at `base`, one after the other; while `base` is NULL, only
+ * adds up their size. */
 struct placement {
     struct model *model;
     const struct synth *synth;

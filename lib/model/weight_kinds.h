@@ -11,9 +11,9 @@ enum dim {
     DIM_NONE, /* no second dimension: a vector */
     DIM_HIDDEN,
     DIM_EMBED,
-    DIM_Q,      /* H d */
-    DIM_KV,     /* KV d */
-    DIM_Q_NORM, /* width of the Q norm: d or H d */
+    DIM_Q,      /* H d: heads * head_dim */
+    DIM_KV,     /* KV d: kv_heads * head_dim */
+    DIM_Q_NORM, /* width of the Q norm: head_dim, or all heads */
     DIM_K_NORM,
     DIM_FFN,
     DIM_VOCAB,
@@ -25,18 +25,18 @@ enum dim {
 
 size_t config_dim(const struct config *config, enum dim dim);
 
-/* Contents of synthetic tensors. */
+/* Values of a tensor in a synthetic model. */
 enum fill { FILL_RANDOM, FILL_ONE, FILL_ZERO, FILL_IDS /* zeros; int64 in sources */ };
 
 struct weight_kind {
     const char *name; /* begins with "layer.": one tensor per layer */
     enum dim out, in;
-    bool (*wanted)(const struct config *config); /* is in the model; NULL: always */
+    bool (*wanted)(const struct config *config); /* true if a model has it; NULL: all have it */
     enum fill fill;
     size_t offset; /* in struct layer or struct weights: a struct mat or a float pointer */
 };
 
-/* In file order: tensors that are used together are adjacent. */
+/* In the order of the file: tensors that are used together are adjacent. */
 extern const struct weight_kind weight_kinds[];
 extern const size_t n_weight_kinds;
 
@@ -46,13 +46,14 @@ const struct weight_kind *weight_kind_find(const char *name);
 bool weight_kind_in_layer(const struct weight_kind *kind);
 bool weight_kind_wanted(const struct weight_kind *kind, const struct config *config);
 
-/* Number of tensors of a kind: one per layer, or one; 0 if the model has none. */
+/* Number of tensors of a kind in a model: one per layer, or one; 0 if the model has none. */
 size_t weight_kind_copies(const struct weight_kind *kind, const struct config *config);
 
-/* True for embedding tables, of which a step reads single rows; a tied head uses the same data. */
+/* True for embedding tables, of which a forward pass reads single rows, although a tied LM head
+ * uses the same data. */
 bool weight_kind_is_table(const struct weight_kind *kind);
 
-/* True for embedding tables that are not also a head: no GEMM reads them. */
+/* True for embedding tables that are not also the LM head: no GEMM reads them. */
 bool weight_kind_looked_up(const struct weight_kind *kind, const struct config *config);
 
 /* LAYOUT_PACKED for matrices that a GEMM reads and for all quantised ones; LAYOUT_ROWS for

@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "model/weight_kinds.h"
 
-/* Compares a tensor's shape, type and layout with those that the configuration implies;
- * afterwards code relies on the configuration alone. */
+/* Fails unless a tensor has the shape, type and layout that the configuration implies; other code
+ * then relies on the configuration alone. */
 static int check_shape(const struct bmc_tensor *tensor, const struct weight_kind *kind,
                        const struct config *config, const char *name, const char *path, struct err *err)
 {

@@ -1,4 +1,4 @@
-/* The weights of a decoder, as pointers into the mapped file. */
+/* The weights of a decoder, as pointers into the mapped model file. */
 #ifndef BMC_WEIGHTS_H
 #define BMC_WEIGHTS_H
 
@@ -8,7 +8,7 @@
 
 /* Gain and bias are NULL where the family has none. */
 struct norm_weights {
-    const float *gain, *bias; /* [hidden]; QK norm: [d], or [H d] and [KV d] */
+    const float *gain, *bias; /* [hidden]; QK norms: of one head or of all heads */
 };
 
 struct linear {
@@ -18,8 +18,8 @@ struct linear {
 };
 
 struct layer {
-    struct norm_weights attn_norm, attn_post_norm; /* pre-norm or norm of the sum; post-norm */
-    /* [H d][hidden], [KV d][hidden], [KV d][hidden] */
+    struct norm_weights attn_norm, attn_post_norm; /* pre-norm or norm of the sum; output's norm */
+    /* [H d][hidden], [KV d][hidden], [KV d][hidden]: H query, KV key-value heads of dimension d */
     struct linear q, k, v;
     struct norm_weights q_norm, k_norm;
     struct linear out; /* [hidden][H d] */
@@ -42,8 +42,8 @@ struct weights {
     struct layer *layer;
 };
 
-/* Binds every tensor that the configuration requires; checks type and shape. Nothing is
- * left to release after an error. */
+/* Sets the pointers to every tensor that the configuration requires; checks type and shape. Nothing
+ * is left to release after an error. */
 int weights_bind(struct weights *weights, const struct config *config, const struct bmc_file *file,
                  const char *path, struct err *err) MUST_USE;
 void weights_release(struct weights *weights);

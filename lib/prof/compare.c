@@ -11,10 +11,10 @@ enum { EXACT_PAIRS = 400 };
 
 static const double ONE_SIDE = 0.025; /* tail probability on each side of the 95 % interval */
 
-/* Number of values u = 0, 1, .. with P(U <= u) within one tail. U, Wilcoxon's rank sum statistic,
- * counts the pairs in which the value of sample a is larger. The largest of all i + j values
- * belongs to sample a with probability i / (i + j), and then exceeds all j values of b: p[i][j](u)
- * = i/(i+j) p[i-1][j](u-j) + j/(i+j) p[i][j-1](u). */
+/* Number of values u = 0, 1, .. with P(U <= u) <= 0.025. U, Wilcoxon's rank sum statistic, counts
+ * the pairs in which the value of sample a is larger. p[i][j](u) is P(U = u) for samples of i and j
+ * values: the largest of all belongs to a with probability i / (i + j), and then exceeds all j
+ * values of b, so p[i][j](u) = i/(i+j) p[i-1][j](u-j) + j/(i+j) p[i][j-1](u). */
 static size_t exact_rank(size_t n_a, size_t n_b)
 {
     double p[COMPARE_ROUNDS + 1][EXACT_PAIRS / 2 + 1] = {{0}}, sum = 0;
@@ -29,10 +29,10 @@ static size_t exact_rank(size_t n_a, size_t n_b)
         }
     for (size_t u = 0; u <= half; u++) {
         sum += p[n_b][u];
-        if (sum > ONE_SIDE + 1e-12) /* 1e-12: rounding; exactly 1/40 is within */
+        if (sum > ONE_SIDE + 1e-12) /* 1e-12 allows for rounding: exactly 1/40 is within */
             return u;
     }
-    return half; /* not reached: half of all values exceed the tail */
+    return half; /* not reached: P(U <= half) is at least 1/2 */
 }
 
 static size_t normal_rank(size_t n_a, size_t n_b)
@@ -81,8 +81,8 @@ struct change change_of(const double *a, size_t n_a, const double *b, size_t n_b
     return change;
 }
 
-/* Number of values w with P(W <= w) within one tail. W is the signed rank sum: it includes each
- * rank from 1 to n with probability 1/2. */
+/* Number of values w = 0, 1, .. with P(W <= w) <= 0.025. W, Wilcoxon's signed rank sum, includes
+ * each rank from 1 to n with probability 1/2. */
 size_t change_pair_rank(size_t n)
 {
     enum { MOST = COMPARE_ROUNDS * (COMPARE_ROUNDS + 1) / 2 };

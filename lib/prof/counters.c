@@ -1,4 +1,4 @@
-/* Page faults and hardware events. */
+/* Counts page faults and hardware events. */
 #include "prof/counters.h"
 
 #include <fcntl.h>
@@ -75,7 +75,7 @@ void resident_peak_reset(void)
     const int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return;
-    (void)!write(fd, "5", 1); /* if refused, the peak is that of the whole process */
+    (void)!write(fd, "5", 1); /* if refused, the peak since process start remains */
     close(fd);
 }
 

@@ -1,4 +1,4 @@
-/* Page faults and hardware events, where the kernel allows them. */
+/* Counts page faults and, where the kernel allows it, hardware events (perf_event_open). */
 #ifndef BMC_COUNTERS_H
 #define BMC_COUNTERS_H
 
@@ -10,7 +10,7 @@ struct counters {
     int64_t dtlb_misses, cycles, instructions;
 };
 
-/* File descriptors of the performance events. They also count threads started later: open them
+/* File descriptors of the performance events. These also count threads started later: open them
  * before the first parallel loop. */
 struct counting {
     bool open; /* false: nothing is counted */
@@ -21,7 +21,7 @@ struct counting {
 void counting_open(struct counting *counting);
 void counting_close(struct counting *counting);
 
-/* Resets the counters. */
+/* Starts counting from 0; counting_read() returns the counts since then. */
 void counting_start(struct counting *counting);
 struct counters counting_read(const struct counting *counting);
 
@@ -29,7 +29,7 @@ struct counters counting_read(const struct counting *counting);
 void resident_peak_reset(void);
 size_t resident_peak(void);
 
-/* Why hardware events are not available, or NULL. */
+/* Why hardware events are not available; NULL: they are. */
 const char *counting_refusal(const struct counting *counting);
 
 #endif

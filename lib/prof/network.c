@@ -1,11 +1,11 @@
-/* Transfer times on a network. */
+/* Predicts transfer times on a network. */
 #include "prof/network.h"
 
 #include <string.h>
 
 #include "base/number.h"
 
-/* EAGER_BYTES: messages above Open MPI's limit over TCP wait for the receiver (rendezvous
+/* Messages above EAGER_BYTES, Open MPI's eager limit over TCP, wait for the receiver (rendezvous
  * protocol), which takes EXCHANGES latencies instead of one. */
 enum { EAGER_BYTES = 64 << 10, EXCHANGES = 3 };
 
@@ -19,7 +19,7 @@ static const struct network_unit rates[] = {
 static const struct network_unit times_ms[] = {
     {"ns", 1e-6}, {"us", 1e-3}, {"ms", 1}, {"s", 1e3}, {NULL, 0}};
 
-/* Parses "2.5us"; false: malformed. */
+/* Parses a number with a unit, as "2.5us"; false: malformed. */
 static bool parse_quantity(const char *text, size_t len, const struct network_unit *unit, double *value)
 {
     char number[24] = "";

@@ -13,7 +13,7 @@ struct network {
 /* Parses "100Gb,2us": bits per second per direction, and latency between processes. */
 int network_parse(struct network *network, const char *text, struct err *err) MUST_USE;
 
-/* Milliseconds that the transfers of a step take. */
+/* Predicts the milliseconds that the transfers of a decode step between `ranks` ranks take. */
 double network_ms(const struct network *network, const struct transfers *transfers, size_t ranks);
 
 #endif

@@ -1,4 +1,5 @@
-/* Rows of the attention block and of the roofline, and members common to all rows. */
+/* Builds bmc-prof's result rows (JSON objects): those of the attention block benchmark and of the
+ * roofline, and the fields common to all rows. */
 #include "prof/report.h"
 
 #include <stdio.h>
@@ -36,7 +37,7 @@ void failures_release(struct failures *failures)
     *failures = (struct failures){0};
 }
 
-/* null rather than 0 for events that are not counted */
+/* Reports events that are not counted as null rather than 0. */
 json_t *rows_count(int64_t value) { return value < 0 ? json_null() : json_integer(value); }
 
 json_t *rows_real_if(bool there, double value) { return there ? json_real(value) : json_null(); }
@@ -215,7 +216,7 @@ out:
     return rc;
 }
 
-/* Adds the peak rate of each enum peak_kind; null if the CPU lacks the instructions. */
+/* Adds the peak arithmetic rate for each operand type; null if the CPU lacks the instructions. */
 static int add_peaks(json_t *row, const struct roof *roof, struct err *err)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* Runs the measurements that bmc-prof compares and builds their result rows; every row has all
- * settings needed to repeat it. */
+/* Runs the measurements that bmc-prof compares and builds their result rows (JSON objects); every
+ * row has all settings needed to repeat it. */
 #ifndef BMC_REPORT_H
 #define BMC_REPORT_H
 
@@ -10,7 +10,7 @@
 
 /* Policies that could not be measured: a failure costs only the rows of its policy. */
 struct failure {
-    char policy[128]; /* as given */
+    char policy[128]; /* option text, as the user gave it */
     struct err why;
     bool told; /* reported already */
 };
@@ -22,18 +22,18 @@ struct failures {
 
 void failures_release(struct failures *failures);
 
-/* The common part of all rows. */
+/* Settings common to all measurements of a run, most of which every result row states. */
 struct report {
     struct run run;
-    const char *shape; /* name of a shape, or the path of the model */
-    char model_id[65]; /* of a model file, or "" */
+    const char *shape; /* name of a model shape, or path of the model */
+    char model_id[65]; /* the model file's id; "" without a file */
     enum dtype weight_type;
-    const char *version, *commit; /* of the program; commit NULL: built outside git */
+    const char *version, *commit; /* program version; git commit, or NULL */
     char timestamp[32];           /* when the run began: UTC, ISO 8601 */
     int repeat, warmup;
-    /* memory for the cache, which limits batch sizes of use cases; 0: no limit */
+    /* memory for the KV cache, which limits batch sizes of use cases; 0: no limit */
     size_t memory_bytes;
-    struct failures *failures;                              /* output: what failed */
+    struct failures *failures;                              /* output: policies that failed */
     void (*progress)(void *arg, size_t done, size_t total); /* called after each run; may be NULL */
     void *arg;
 };
@@ -45,15 +45,15 @@ struct contender {
     size_t longest; /* maximum tokens of a sequence; 0: no limit */
 };
 
-/* If a policy cannot be measured, the functions below add a row whose member "error" says why,
+/* If a policy cannot be measured, the functions below add a row whose field "error" says why,
  * record it in report->failures, and measure the other policies. */
 
-/* Runs the attention block under every policy, alternating between policies; adds one row per
- * policy with medians over the repeats. */
+/* Times the attention block (KV cache update and SDPA) alone under every cache policy, alternating
+ * between policies; adds one row per policy with medians over the repeats. */
 int report_blocks(const struct report *report, const struct contender *contender, size_t n,
                   json_t *rows, struct err *err) MUST_USE;
 
-/* Latency over all tokens decoded under a policy; NaN if it could not be measured. */
+/* Time per token over all tokens decoded under a policy; NaN if it could not be measured. */
 struct latency_all {
     double p50_ms, p95_ms;
 };
@@ -61,43 +61,46 @@ struct latency_all {
 struct latency_case {
     /* context depth of the first token, with synthetic KV entries; 0 with a snapshot */
     size_t depth;
-    size_t every;            /* tokens per row; 0: 1/32 of all tokens */
-    struct latency_all *all; /* [contenders], output; may be NULL */
+    size_t every;            /* tokens per result row; 0: 1/32 of all */
+    struct latency_all *all; /* output, one per policy; may be NULL */
 };
 
-/* Latency as a function of the token's position: adds a row for every `every` tokens with median,
- * 95th percentile and maximum of each policy ("bmc:T=16_ms", "bmc:T=16_p95_ms", "bmc:T=16_max_ms").
- * Decoding starts with one token at depth `depth`, or from the first sequence of the snapshot, and
- * continues until the context is full. */
+/* Latency as a function of the token's position: adds a row for every what->every tokens with
+ * median, 95th percentile and maximum time per token of each policy ("bmc:T=16_ms",
+ * "bmc:T=16_p95_ms", "bmc:T=16_max_ms"). Decoding starts with one token at depth what->depth, or
+ * from the first sequence of the snapshot, and continues until the context is full. */
 int report_latency(const struct report *report, const struct model *model,
                    const struct contender *contender, size_t n, const struct latency_case *what,
                    json_t *rows, struct err *err) MUST_USE;
 
-/* Prefill of n_prompt tokens (n_gen is 0) or decoding of n_gen tokens, at context depth `depth`. */
+/* A test: prefill of n_prompt tokens (n_gen is 0) or decoding of n_gen, at context depth
+ * `depth`. */
 struct bench_test {
     size_t batch, n_prompt, n_gen, depth;
 };
 
-/* One row per test and policy, all alternating; the limit that roof_share refers to is measured
- * beside every run, with blocks of `roof_bytes`. */
+/* Measures all tests under all policies, alternating between them; adds one row per test and
+ * policy. The machine's limit (memory bandwidth or peak arithmetic) that roof_share refers to is
+ * measured before every run, with a memory block of `roof_bytes` bytes. */
 int report_bench(const struct report *report, const struct model *model,
                  const struct contender *contender, size_t n_contenders, const struct bench_test *test,
                  size_t n_tests, size_t roof_bytes, json_t *rows, struct err *err) MUST_USE;
 
-/* Measures prefill and decoding together under every policy: generated tokens per second, absolute
- * and relative to the first paged policy (BMC paper, table II). */
+/* Measures prefill and decoding together under every policy; adds rows with generated tokens per
+ * second, absolute and relative to the first paged policy (BMC paper, table II). */
 int report_usecases(const struct report *report, const struct model *model,
                     const struct contender *contender, size_t n, const struct bench_test *test,
                     size_t n_tests, json_t *rows, struct err *err) MUST_USE;
 
-/* For every case, adds a row for each equation of the papers and for each policy: predicted bytes,
- * and bytes counted by a real cache of at most `run_bytes`. `budget`: memory for which the number
- * of prompts that fit is reported; 0: none. */
+/* KV cache memory: for every case, adds a row for each equation of the papers and for each policy,
+ * with predicted bytes, and bytes counted by a real cache of at most `run_bytes`. `budget`: memory
+ * for which the number of prompts that fit is reported; 0: none. */
 int report_memory(const struct report *report, const struct contender *contender, size_t n,
                   const struct memory_case *what, size_t n_cases, size_t budget, size_t run_bytes,
                   json_t *rows, struct err *err) MUST_USE;
 
-/* Hypothetical hosts whose step times are predicted. */
+/* Hypothetical groups of hosts like this one, whose decode step times are predicted: every batch
+ * size with every number of ranks. */
 struct ranks_case {
     const char *network_text;
     struct network network;
@@ -106,12 +109,12 @@ struct ranks_case {
     size_t depth, n_gen; /* context depth, and number of measured steps */
 };
 
-/* Predicts step times: for every batch size, adds a row for one process, then one for each number
- * of ranks and each form of parallelism that the model allows. */
+/* Predicts decode step times of several hosts: for every batch size, adds a row for one process,
+ * then one for each number of ranks and each form of parallelism that the model allows. */
 int report_ranks(const struct report *report, const struct model *model, const struct kv_spec *spec,
                  const struct ranks_case *what, json_t *rows, struct err *err) MUST_USE;
 
-/* Adds the row of the roofline. */
+/* Adds the row with the machine's measured peak rates (roofline). */
 int report_roof(const struct report *report, const struct roof *roof, json_t *rows,
                 struct err *err) MUST_USE;
 

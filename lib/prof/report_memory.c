@@ -1,5 +1,5 @@
-/* Memory of caches: by the papers' equations, by each policy's formula, and as counted by an
- * opened cache. */
+/* Result rows of KV cache memory: by the papers' equations, by each policy's formula, and as
+ * counted by a real cache. */
 #include "quant/dtype.h"
 #include "prof/rows.h"
 
@@ -11,7 +11,7 @@ static double token_bytes(const struct run *run)
            (double)dtype_row_bytes(run->kv_type, c->head_dim);
 }
 
-/* Number of KV entries allocated for one prompt and the tokens generated from it. */
+/* An equation: number of KV entries allocated for one prompt and the tokens generated from it. */
 typedef double equation_rows(const struct run *run, const struct memory_case *what);
 
 /* One contiguous cache per beam (segment paper, eq. 2). */
@@ -28,13 +28,13 @@ static double segment_rows(const struct run *run, const struct memory_case *what
     return (double)what->prompt + (double)what->beams * (double)round_up(what->answer, 16);
 }
 
-/* A sliding window of S = N positions in 2 S - 1 entries, so that it rarely copies (HTP note). */
+/* A sliding window of N positions in 2 (N - 1) KV entries, so that it rarely copies (HTP note). */
 static double window_rows(const struct run *run, const struct memory_case *what)
 {
     return 2.0 * (double)what->beams * (double)(run->N - 1);
 }
 
-/* A sliding window with half of that slack, which copies more often. */
+/* A sliding window of N positions in 1.5 (N - 1) KV entries, which copies more often. */
 static double short_window_rows(const struct run *run, const struct memory_case *what)
 {
     return 1.5 * (double)what->beams * (double)(run->N - 1);
@@ -50,7 +50,7 @@ static const struct equation {
     {"1.5(N-1) rows", short_window_rows},
 };
 
-/* An integer as long as a double represents it exactly. */
+/* Bytes as a JSON integer while a double represents them exactly, else as a JSON real. */
 static json_t *bytes_value(double bytes)
 {
     return bytes < 0x1p53 ? json_integer((json_int_t)bytes) : json_real(bytes);
@@ -62,7 +62,7 @@ struct memory_job {
     json_t *rows;
 };
 
-/* Adds a row; takes ownership of `of_run`, the measured members. */
+/* Adds the result row of a policy or equation; takes ownership of `of_run`, further fields. */
 static int add_row(const struct memory_job *job, const char *policy, const struct kv_spec *spec,
                    bool is_equation, const struct memory_case *what, double bytes, json_t *of_run,
                    struct err *err)
@@ -82,7 +82,7 @@ static int add_row(const struct memory_job *job, const char *policy, const struc
     return rows_end(rc, row, job->rows, err);
 }
 
-/* Adds an equation's row. `spec`, of any policy, only gives all rows the same members. */
+/* Adds the row of a paper's equation. `spec` may be any policy's: it only completes the fields. */
 static int equation_row(const struct memory_job *job, const struct equation *e,
                         const struct kv_spec *spec, const struct memory_case *what, struct err *err)
 {

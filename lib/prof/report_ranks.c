@@ -1,4 +1,4 @@
-/* Rows of predicted step times on several hosts. */
+/* Builds result rows with predicted decode step times on several hosts. */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -7,7 +7,7 @@
 
 static const char *const parallelism_names[RANKS_PARALLELISMS] = {"none", "tensor", "pipeline", "data"};
 
-/* Measured cost of a step with a given number of sequences, one entry per round. */
+/* Measured cost of a decode step with `rows` sequences, one entry per round. */
 struct size_cost {
     size_t rows;
     struct step_cost *round;
@@ -66,7 +66,7 @@ static int want_size(void *arg, const struct ranks_way *way, struct err *err)
     return 0;
 }
 
-/* Measures steps of all listed batch sizes, alternating between them. */
+/* Measures decode steps of all listed batch sizes, alternating between them. */
 static int measure(const struct report *report, const struct model *model, const struct kv_spec *spec,
                    const struct ranks_case *what, const struct costs *costs, struct err *err)
 {
@@ -95,7 +95,8 @@ struct ranks_writer {
     double one_ms; /* step time of one process with this batch */
 };
 
-/* Predicts the step time for each round; returns computation and network time of the median. */
+/* Predicts the step time from each round's measured cost (step_ms[round]); returns computation and
+ * network time of the median. */
 static struct ranks_step expect(const struct ranks_writer *w, const struct ranks_way *way,
                                 double *step_ms)
 {

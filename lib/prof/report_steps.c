@@ -1,4 +1,4 @@
-/* Rows of whole forward passes: latency, bench and use cases. */
+/* Builds result rows of benchmarks with whole forward passes: latency, bench and use cases. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,15 +9,15 @@
 
 /* ---- latency ---- */
 
-/* Token times of one policy: time[round][token]. */
+/* Decode times of tokens under one policy: time_ms[round][token], with n tokens per round. */
 struct tokens {
     const char *name;
     const double *time_ms;
     size_t rounds, n;
 };
 
-/* Adds median, 95th percentile and maximum of tokens [from, to) over all rounds, and the median of
- * each round. */
+/* Adds to the row median, 95th percentile and maximum time of tokens [from, to) over all rounds,
+ * and the median of each round. */
 static int add_latency(json_t *row, const struct tokens *tokens, size_t from, size_t to,
                        struct err *err)
 {
@@ -45,8 +45,8 @@ static int add_latency(json_t *row, const struct tokens *tokens, size_t from, si
     return rc;
 }
 
-/* Adds a row with the latency of tokens [from, to) under all policies;
- * time[contender][round][token]. */
+/* Adds a row with the times of tokens [from, to) under all policies; time[contender][round][token]
+ * is in milliseconds. */
 static int latency_row(const struct report *report, const struct contender *contender, size_t n,
                        const struct err *why, const double *time, size_t begin, size_t from, size_t to,
                        json_t *rows, struct err *err)
@@ -63,13 +63,13 @@ static int latency_row(const struct report *report, const struct contender *cont
     }
     if (rc == 0)
         rc = rows_add_setup(report, NULL, row, err);
-    /* The row states the setting common to all policies, not how the first policy applies it. */
+    /* The row states --attend, common to all policies, not how the first policy applies it. */
     if (rc == 0)
         rc = rows_add_cache(&contender[0].spec, contender[0].spec.attend_valid, row, err);
     return rows_end(rc, row, rows, err);
 }
 
-/* Adds a row per interval of `every` tokens, then one for each policy that failed. */
+/* Adds a row per interval of `every` tokens, then an error row for each policy that failed. */
 static int latency_rows(const struct report *report, const struct contender *contender, size_t n,
                         const struct err *why, const double *time, size_t begin, size_t every,
                         json_t *rows, struct err *err)
@@ -90,7 +90,7 @@ static int latency_rows(const struct report *report, const struct contender *con
     return rc;
 }
 
-/* Sets median and 95th percentile from a sorted copy; leaves NaN if out of memory. */
+/* Sets median and 95th percentile of n token times; NaN if there are none or out of memory. */
 static void take_all(struct latency_all *all, const double *time, size_t n)
 {
     double *x = mem_alloc(size_max(n, 1), sizeof *x);
@@ -147,7 +147,7 @@ out:
 
 /* ---- bench ---- */
 
-/* Bytes that a decode step must read: the weights once, and the KV entries of every sequence. */
+/* Bytes that a decode step reads on average: the weights once, and all sequences' KV entries. */
 static double step_bytes(const struct report *report, const struct model *model,
                          const struct bench_test *test)
 {
@@ -158,8 +158,8 @@ static double step_bytes(const struct report *report, const struct model *model,
                (double)dtype_row_bytes(report->run.kv_type, c->head_dim);
 }
 
-/* Floating-point operations of a prompt: every token in all layers, attention over half the context
- * on average, and the output projection of the last token. */
+/* Floating-point operations to prefill the test's prompts: every token in all layers, attention
+ * over `depth` and on average half the prompt, and the output projection of the last token. */
 static double prompt_flop(const struct report *report, const struct model *model,
                           const struct bench_test *test)
 {
@@ -195,12 +195,12 @@ static struct step_sample sample_of(const struct bench_test *test, const struct 
 struct test_times {
     struct step_sample sample[MAX_REPEAT];
     double first_ms[MAX_REPEAT]; /* time to the first token */
-    double *latency;             /* latency of each token, over all repeats */
+    double *latency;             /* time of each decode step, over all repeats */
     size_t n_latency;
     double part_ms[FORWARD_PHASES];
     double sample_ms;
     size_t peak_bytes, T, r;
-    /* machine's limit measured beside the step: GB/s for decoding, GFLOP/s for prefill */
+    /* the machine's limit, measured before each repeat: GB/s for decoding, GFLOP/s for prefill */
     double roof[MAX_REPEAT];
     const char *roof_kind; /* which limit: "read", "f32", "bf16" or "int8" */
     double share[MAX_REPEAT];
@@ -208,7 +208,7 @@ struct test_times {
     struct err why; /* why the policy could not be measured; "" if it could */
 };
 
-/* Arithmetic that the matrix products of a prompt use. */
+/* Operand type of prefill's matrix products, whose peak rate is the limit to compare with. */
 static enum peak_kind peak_kind_of(const struct report *report)
 {
     if (dtype_is_quantized(report->weight_type) && report->run.precision == PRECISION_INT8)
@@ -293,7 +293,7 @@ static json_t *bench_rates(const struct contender *contender, const struct bench
                      "roof_kind", times->roof_kind);
 }
 
-/* Members that apply to prefill only are null for decoding, and vice versa. */
+/* Builds more fields of a row; those that apply only to prefill or only to decoding may be null. */
 static json_t *bench_details(const struct bench_test *test, struct test_times *times, size_t n)
 {
     const bool decode = test->n_gen;
@@ -320,7 +320,8 @@ static json_t *bench_details(const struct bench_test *test, struct test_times *t
                      "peak_resident_bytes", (json_int_t)times->peak_bytes);
 }
 
-/* Adds the samples of both tokens/s figures; step_ms, the second's inverse, needs none. */
+/* Adds each repeat's tokens/s, without and with cache growth and sampling; step_ms, the inverse of
+ * the second, needs no samples. */
 static int add_bench_samples(json_t *row, const struct step_sample *sample, size_t n, struct err *err)
 {
     if (rows_add_samples(row, "tok_s", &sample->tok_s, n, sizeof *sample, err) < 0)
@@ -394,7 +395,7 @@ out:
 
 /* ---- use cases ---- */
 
-/* One policy's rates per round: generated tokens per second, prefill included. */
+/* One policy's rates per round: generated tokens per second of prefill and decoding time. */
 struct case_times {
     size_t batch;
     double tok_s[MAX_REPEAT];
@@ -404,7 +405,7 @@ struct case_times {
     struct err why; /* why the policy could not be measured; "" if it could */
 };
 
-/* Sets *batch to the use case's batch size, or as many sequences as fit the memory limit. */
+/* Sets *batch to the use case's batch size, or to as many sequences as fit the limit --memory. */
 static int choose_batch(const struct report *report, const struct contender *contender,
                         const struct bench_test *test, size_t *batch, struct err *err)
 {
@@ -469,7 +470,7 @@ static int time_usecase(const struct report *report, const struct model *model,
     return 0;
 }
 
-/* Adds a row; `paged` is the rate of the first paged policy, 0 if there is none. */
+/* Adds a policy's row; `paged` is the tokens/s of the first paged policy, 0 if there is none. */
 static int usecase_row(const struct report *report, const struct contender *contender,
                        const struct bench_test *test, const struct case_times *times, double paged,
                        json_t *rows, struct err *err)

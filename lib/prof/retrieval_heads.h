@@ -9,7 +9,7 @@ struct retrieval_options {
     double sparsity;     /* proportion of heads to make streaming heads */
 };
 
-enum { REACH_QUERIES = 64 }; /* attention of the text's last 64 tokens is measured */
+enum { REACH_QUERIES = 64 }; /* the text's last tokens whose attention is measured: at most 64 */
 
 struct retrieval_head {
     size_t layer, head;
@@ -18,12 +18,13 @@ struct retrieval_head {
     bool sparse;
 };
 
-/* Sets head[layers * KV heads], in layer order. The text must be longer than sinks plus window. */
+/* Runs the n tokens `id` of a text, and sets head[layers * KV heads], in layer order: scores, and
+ * which heads become streaming heads. The text must be longer than sinks plus window. */
 int retrieval_heads_measure(struct retrieval_head *head, const struct retrieval_options *options,
                             const struct run *run, const struct model *model, const uint32_t *id,
                             size_t n, struct err *err) MUST_USE;
 
-/* Writes the list of streaming heads in the format of kv/offload/kv_streaming.h. */
+/* Writes the list of retrieval heads in the format of kv/offload/kv_streaming.h. */
 int retrieval_heads_list(const struct retrieval_head *head, const struct retrieval_options *options,
                          const struct model *model, struct buf *text, struct err *err) MUST_USE;
 

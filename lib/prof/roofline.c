@@ -8,7 +8,7 @@
 #include "base/vm.h"
 #include "base/threads.h"
 
-/* Peak-rate loops, the fastest first for each arithmetic. */
+/* Peak-rate loops, the fastest first for each operand type. */
 static const struct peak *const peaks[] = {
 #ifdef __x86_64__
     &peak_amx_bf16, &peak_bf16,     &peak_avx512,      &peak_avx2,      &peak_amx,
@@ -19,7 +19,7 @@ static const struct peak *const peaks[] = {
 
 enum { PIECE = 1 << 20, READ_PIECE = 1 << 18, LINE = 64 };
 
-/* One pass over a memory block, in chunks, with a contiguous run of chunks per thread. */
+/* One timed pass over a memory block: reads it, or copies it from `from` to `to`. */
 struct pass {
     char *to;
     const char *from;
@@ -32,7 +32,8 @@ static size_t share_begin(const struct pass *pass, size_t thread)
     return pass->bytes / PIECE * thread / pass->threads * PIECE;
 }
 
-/* Threads claim chunks dynamically, so that a slow core does not delay the others. */
+/* Reads chunk `index` of the block. Threads claim chunks dynamically, so that a slow core does not
+ * delay the others. */
 static void read_piece(void *arg, size_t index)
 {
     typedef uint64_t lanes __attribute__((vector_size(64), aligned(8), may_alias));
@@ -81,7 +82,7 @@ enum { ROUNDS = 3000000 };
 
 struct peaking {
     const struct peak *peak;
-    _Atomic uint64_t work; /* operations, summed over all threads */
+    _Atomic uint64_t work; /* multiply-adds, summed over all threads */
 };
 
 static void run_peak(void *arg, size_t thread)
@@ -94,7 +95,7 @@ static void run_peak(void *arg, size_t thread)
     (void)keep;
 }
 
-/* Runs the fastest loop that this CPU supports for an arithmetic, on all threads. */
+/* Runs the fastest loop that this CPU supports for an operand type, on all threads. */
 struct peak_rate roof_peak(enum peak_kind kind, int repeats)
 {
     struct peak_rate best = {0, NULL};
@@ -113,7 +114,7 @@ struct peak_rate roof_peak(enum peak_kind kind, int repeats)
     return best;
 }
 
-/* Uses huge pages, with which bandwidth is highest. */
+/* Allocates and touches the block, in huge pages, with which bandwidth is highest. */
 int roof_block_open(struct roof_block *block, size_t bytes, struct err *err)
 {
     *block = (struct roof_block){NULL, round_up(size_max(bytes, PIECE), PIECE)};

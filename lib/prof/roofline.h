@@ -8,8 +8,8 @@
 /* The machine's peak rates over all threads; 0: not measurable here. */
 struct roof {
     double read_gb_s;     /* sequential reads from a block larger than the caches, 10^9 bytes/s */
-    double copy_gb_s;     /* memcpy between such blocks, 10^9 copied bytes/s */
-    double page_fault_ns; /* first touch of a 4 KiB page by one thread */
+    double copy_gb_s;     /* memcpy between two such blocks, 10^9 copied bytes/s */
+    double page_fault_ns; /* time of the first touch of a 4 KiB page by one thread */
     struct peak_rate {
         double gop_s; /* 10^9 operations per second; a multiply-add counts as two */
         const char *isa;
@@ -30,7 +30,8 @@ int roof_block_open(struct roof_block *block, size_t bytes, struct err *err) MUS
 void roof_block_close(struct roof_block *block);
 double roof_read_gb_s(const struct roof_block *block, int repeats);
 
-/* Peak rate of an arithmetic; 0 and a NULL kernel set if the CPU lacks the instructions. */
+/* Peak rate for an operand type, over all threads and the best of `repeats` runs; rate 0 and isa
+ * NULL if the CPU lacks the instructions. */
 struct peak_rate roof_peak(enum peak_kind kind, int repeats);
 
 #endif

@@ -1,4 +1,4 @@
-/* Measurements: the attention block alone, whole forward passes, and cache memory. */
+/* Runs bmc-prof's measurements: the attention block alone, whole forward passes, cache memory. */
 #ifndef BMC_RUN_H
 #define BMC_RUN_H
 
@@ -10,7 +10,7 @@
 
 /* Configuration common to all compared runs. */
 struct run {
-    struct config config; /* its number of layers is the number that run */
+    struct config config; /* model dimensions, with the number of layers to run */
     size_t N, batch;
     enum dtype kv_type;
     const struct attn_backend *attn;
@@ -18,7 +18,7 @@ struct run {
     enum precision precision;
     int threads;
     uint64_t seed;
-    const struct snapshot *snapshot; /* where whole steps resume; NULL: from an empty cache */
+    const struct snapshot *snapshot; /* saved KV cache to decode from; NULL: start empty */
     struct counting *counting;       /* hardware events, opened before threads were created */
     const volatile sig_atomic_t *interrupted;
 };
@@ -28,9 +28,9 @@ struct run {
 struct block_result {
     double total_ms;
     double append_ms; /* total time of appending KV entries */
-    /* scores, softmax and values together */
+    /* time of SDPA: scores, softmax and weighted values */
     double sdpa_ms;
-    double scores_ms, softmax_ms, values_ms; /* negative: fused, not separable */
+    double scores_ms, softmax_ms, values_ms; /* its phases; negative: fused, not separable */
     struct counters counters;
     struct kv_stats kv; /* statistics of the cache, including alloc_ms and copy_ms */
     size_t T, r;
@@ -50,7 +50,7 @@ struct steps_result {
     /* [n_gen] wall time of each decode step, including cache growth and sampling */
     double *step_ms;
     double *growth_ms; /* [n_gen] part of step_ms: allocating and copying cache memory */
-    double sample_ms;  /* total over all decode steps */
+    double sample_ms;  /* choosing tokens: total over all decode steps */
     double decode_ms;  /* sum of step_ms */
     double ms[FORWARD_PHASES];
     struct counters counters; /* events during the decode steps */
@@ -59,7 +59,8 @@ struct steps_result {
     enum kv_T_from T_from;
 };
 
-/* Tokens of a resumed snapshot's sequence, including the last one, which has no KV entry yet. */
+/* Number of KV entries that decoding from a snapshot's sequence starts with. The token after them
+ * is the input of the first decode step. */
 size_t run_snapshot_rows(const struct snapshot *snapshot, size_t index);
 
 /* Times prefill of random prompts of n_prompt tokens at context depth `depth` (synthetic KV
@@ -74,12 +75,12 @@ void steps_result_release(struct steps_result *result);
 
 /* Times of the phases of a decode step in one process. */
 struct step_cost {
-    double attention_ms; /* with its projections */
+    double attention_ms; /* attention with its projections */
     double mlp_ms, head_ms;
-    double serial_ms; /* not divided among ranks */
+    double serial_ms; /* the rest, not divided among ranks */
 };
 
-/* Measures decode steps of the run's batch at context depth `depth`; medians over n_gen steps. */
+/* Measures steps that decode run->batch sequences at depth `depth`; medians over n_gen steps. */
 int run_step_cost(const struct run *run, const struct model *model, const struct kv_spec *spec,
                   size_t depth, size_t n_gen, struct step_cost *cost, struct err *err) MUST_USE;
 
@@ -87,7 +88,8 @@ enum ranks_parallelism { RANKS_NONE, RANKS_TENSOR, RANKS_PIPELINE, RANKS_DATA, R
 
 enum { RANKS_MOST = 256 };
 
-/* A batch shared by a number of hosts (at most RANKS_MOST) like this one. */
+/* A batch that `ranks` hosts like this one (up to RANKS_MOST) decode together, divided by
+ * `split`. */
 struct ranks_way {
     enum ranks_parallelism parallelism;
     size_t ranks, batch;
@@ -101,7 +103,7 @@ struct ranks_step {
 /* Number of sequences in each forward pass of a rank; 0: the model cannot be divided that way. */
 size_t ranks_rows(const struct model *model, const struct ranks_way *way);
 
-/* Predicts a step; `cost` is the measured cost for ranks_rows() sequences. */
+/* Predicts a decode step; `cost` is the cost measured on one host for ranks_rows() sequences. */
 struct ranks_step ranks_expect(const struct model *model, const struct ranks_way *way,
                                const struct step_cost *cost, const struct network *network);
 
@@ -112,23 +114,23 @@ struct memory_case {
     size_t batch, beams, prompt, answer;
 };
 
-/* Predicted bytes for the whole case, and for the part that fits in memory (`run_layers` layers of
- * `run_batch` prompts) bytes counted by a real cache and predicted. */
+/* Memory of the KV cache: predicted for the whole case; and for the part of it that is run
+ * (`run_layers` layers of `run_batch` prompts), as counted by a real cache and as predicted. */
 struct memory_result {
     size_t T, r;
     size_t bytes; /* predicted, for all prompts and answers in all layers */
-    /* minimum resident bytes of one prompt and its answers; 0: the policy cannot offload */
+    /* minimum bytes in memory for one prompt and its answers; 0: the policy cannot offload */
     size_t least;
     /* prompts that fit into `budget` and the policy's own limit; SIZE_MAX: no limit */
     size_t fits;
     bool impossible; /* a single prompt exceeds the policy's own limit */
-    /* 0: nothing ran, as one layer of one prompt exceeds `most`, or `impossible` is set */
+    /* 0: nothing ran: one layer of one prompt exceeds `most` of run_memory(), or `impossible` */
     size_t run_layers;
     size_t run_batch, run_bytes, arithmetic_bytes;
 };
 
-/* Predicts memory for the whole case, then fills a cache with as much of it as `most` bytes
- * hold. */
+/* Predicts KV cache memory for the whole case, and how many prompts fit in `budget` bytes; then
+ * fills a real cache with as much of the case as `most` bytes hold. */
 int run_memory(const struct run *run, const struct kv_spec *spec, const struct memory_case *what,
                size_t budget, size_t most, struct memory_result *result, struct err *err) MUST_USE;
 

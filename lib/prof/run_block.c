@@ -3,7 +3,8 @@
 #include "prof/run.h"
 #include "tune/layer_bench.h"
 
-/* Scales phase times, which were summed over threads, so that their sum is the wall time. */
+/* Sets the times of scores, softmax and values: phase times, which were summed over threads, are
+ * scaled to add up to SDPA's wall time. */
 static void share_sdpa(const struct attn_times *times, struct block_result *result)
 {
     const double sum = times->scores_ms + times->softmax_ms + times->values_ms;

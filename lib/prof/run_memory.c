@@ -1,4 +1,4 @@
-/* Grows a cache to its full length and reports the memory that it holds. */
+/* Predicts KV cache memory, then grows a real cache to its full length and counts its bytes. */
 #include "kv/kv_footprint.h"
 #include "prof/run.h"
 
@@ -10,11 +10,12 @@ static int open_cache(struct kv **kv, const struct run *run, const struct kv_spe
     return kv_open(kv, spec, &shape, n_seqs, err);
 }
 
-/* Chooses all layers of some prompts, or some layers of one. */
+/* Chooses the part of the case that fits in `most` bytes: all layers of some prompts, or some
+ * layers of one prompt. */
 static void choose_part(struct memory_result *r, const struct run *run, const struct memory_case *what,
                         struct kv_footprint need, size_t most)
 {
-    /* counts offloaded entries, too, since writing them takes time */
+    /* need.total includes offloaded entries, since writing them takes time, too */
     const size_t layers = run->config.layers;
     const size_t fits = most < need.transient ? 0 : (most - need.transient) / size_max(1, need.total);
     const size_t of_layer = size_plus(need.total, need.transient) / layers;
@@ -25,7 +26,8 @@ static void choose_part(struct memory_result *r, const struct run *run, const st
 /* prompt tokens per forward pass, as in bmc-gen */
 enum { CHUNK_ROWS = 512 };
 
-/* Tokens to append at once: all, or the policy's limit per step; with offloading, few. */
+/* Maximum tokens to append at once: the policy's limit per forward pass; without one, all `rows`,
+ * or a single tile with offloading. */
 static size_t rows_at_once(const struct kv *kv, size_t rows)
 {
     const size_t most = kv_setup(kv)->step_rows;
@@ -73,7 +75,7 @@ static int run_part(struct memory_result *r, const struct run *run, const struct
                     const struct memory_case *what, struct err *err)
 {
     struct kv *kv;
-    struct kv_spec same = *spec; /* with the growth step r of the full-length cache */
+    struct kv_spec same = *spec; /* the policy with the growth step r of the full-length cache */
     same.T = 0;
     same.r = r->r;
     int rc = open_cache(&kv, run, &same, r->run_layers, r->run_batch * what->beams, err);

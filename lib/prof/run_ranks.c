@@ -29,7 +29,7 @@ int run_step_cost(const struct run *run, const struct model *model, const struct
     return 0;
 }
 
-/* The largest rank's share of the outputs. */
+/* The largest fraction of dimension `dim` that a rank computes under tensor parallelism. */
 static double share(const struct config *c, enum dim dim, size_t ranks)
 {
     size_t most = 0;
@@ -52,7 +52,8 @@ static struct ranks_step expect_tensor(const struct config *c, const struct rank
     };
 }
 
-/* Time of the slowest pipeline stage in milliseconds: its layers, and sending their activations. */
+/* Time in milliseconds of the slowest pipeline stage for `rows` sequences: its layers, and sending
+ * their activations. */
 static double slowest_ms(const struct model *model, size_t ranks, size_t rows,
                          const struct step_cost *cost, double byte_ms)
 {
@@ -71,8 +72,9 @@ static double slowest_ms(const struct model *model, size_t ranks, size_t rows,
     return most;
 }
 
-/* With one micro-batch per rank in flight, a step takes a round trip through all ranks, or all
- * micro-batches of the slowest rank. */
+/* Predicts a step under pipeline parallelism. With one micro-batch per rank in flight, it takes a
+ * micro-batch's round trip through all ranks, or all micro-batches on the slowest rank if
+ * longer. */
 static struct ranks_step expect_layers(const struct model *model, const struct ranks_way *way,
                                        const struct step_cost *cost, const struct network *network)
 {

@@ -79,8 +79,8 @@ size_t run_snapshot_rows(const struct snapshot *snapshot, size_t index)
     return (size_t)(seq->n_rows < seq->n_tokens ? seq->n_rows : seq->n_tokens - 1);
 }
 
-/* Distributes the snapshot's sequences over the batch, repeating them; decoding starts with the
- * sampled token of each that has no KV entry yet. */
+/* Loads the snapshot's sequences into the batch, repeating them if there are fewer; decoding starts
+ * with the token of each that has no KV entry yet. */
 static int begin_with_snapshot(struct stepper *s, struct err *err)
 {
     const struct snapshot *snapshot = s->run->snapshot;
@@ -126,7 +126,7 @@ static int open_stepper(struct stepper *s, const struct model *model, const stru
         .attn = run->attn,
         .kernels = run->kernels,
         .precision = run->precision,
-        .context = size_min(run->N, model->config.context), /* rolling caches go on */
+        .context = size_min(run->N, model->config.context), /* rolling caches continue beyond it */
         .batch = run->batch,
         .chunk = size_min(512, run->N),
         .threads = run->threads,

@@ -10,9 +10,9 @@
 #include "kv/kv.h"
 #include "prof/compare.h"
 
-/* Members that do not identify a measurement: results, and when and on what machine it ran. All
- * other strings, integers and booleans identify it, so that rows with unknown members never match
- * by mistake. */
+/* JSON fields that do not identify a measurement: results, and when and on what machine it ran. All
+ * other strings, integers and booleans identify it, so that rows with unknown fields never match by
+ * mistake. */
 static const char *const no_identity[] = {"model_id",
                                           "cpu",
                                           "version",
@@ -51,7 +51,8 @@ static bool says_what(const json_t *row, const char *key, const json_t *value)
     return strcmp(key, "shape") != 0 || !model_id || json_string_length(model_id) == 0;
 }
 
-/* Extracts the policy's name from the first figure, NAME_ms; in latency rows, the first policy. */
+/* Extracts a policy's name from the name of the row's first figure, NAME_ms; in latency rows, the
+ * first policy. */
 static void first_policy(const json_t *samples, char *policy, size_t size)
 {
     const char *figure;
@@ -64,9 +65,9 @@ static void first_policy(const json_t *samples, char *policy, size_t size)
     }
 }
 
-/* Member "attended" for a row written by an earlier version, whose member "rows" has the value
- * `rows`. In latency rows that is the first policy's effective value, not the setting; a policy
- * that never attends to padding means that the setting was the default. */
+/* Value of field "attended" for a row written by an earlier version, whose field "rows" has the
+ * value `rows`. In latency rows that is the first policy's effective value, not the setting; if
+ * that policy never attends to padding, the setting is taken to be the default. */
 static const char *old_attended(const json_t *row, const char *rows)
 {
     char policy[256];
@@ -80,7 +81,7 @@ static const char *old_attended(const json_t *row, const char *rows)
     return kv_spec_attends_valid(&spec) ? "padded" : rows;
 }
 
-/* A member's value with names used by earlier versions replaced by present ones. */
+/* The value of field `key`, with names used by earlier versions replaced by present ones. */
 static json_t *current_value(const char *key, json_t *value)
 {
     enum dtype type;
@@ -151,7 +152,8 @@ static int check_samples(const json_t *samples, struct err *err)
     return rc;
 }
 
-/* The row's identity as text. (json_dumps() would omit members when out of memory.) */
+/* The row's identifying fields as text, its key in the index. (json_dumps() would omit fields when
+ * out of memory.) */
 static char *key_of(const struct measured_row *row)
 {
     struct buf text = {0};
@@ -247,7 +249,7 @@ static json_t *median_of(const struct measured_row *row, const char *figure)
     return n ? json_real(stat_quantile(round, n, 0.5)) : NULL;
 }
 
-/* The row's samples as a mutable value, which still belongs to the file's JSON value. */
+/* The row's field "samples" as a mutable value, which still belongs to the file's JSON value. */
 static json_t *samples_of(const struct measured_row *row) { return (json_t *)(uintptr_t)row->samples; }
 
 int measured_fold(struct measured *m, struct err *err)

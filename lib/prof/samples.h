@@ -5,40 +5,45 @@
 
 #include "base/json.h"
 
-/* A row; pointers refer to the file's JSON value. */
+/* A result row; `all` and `samples` point into the file's JSON value. */
 struct measured_row {
-    const json_t *all; /* all members of the row */
-    /* object: figure -> array of 1 to COMPARE_ROUNDS rounds, 0 to 1e15; at least one figure */
+    const json_t *all; /* the whole row */
+    /* object: name of a figure -> array of its values in 1 to COMPARE_ROUNDS rounds, from 0 to
+     * 1e15; at least one figure */
     const json_t *samples;
-    json_t *what; /* the members that identify the measurement */
+    json_t *what; /* the fields that identify the measurement: what was measured */
 };
 
 struct measured {
     json_t *root;
     struct measured_row *row;
     size_t n;
-    json_t *index; /* identity as text -> index of the row */
+    json_t *index; /* object: a row's identifying fields as text -> index of the row */
 };
 
-/* The error of a failed measurement; NULL: none. */
+/* The error in the row of a failed measurement; NULL: it did not fail. */
 const char *measured_error(const json_t *row);
 
-/* Parses a file, called `name` in errors. Skips failed rows; rejects duplicate identities. */
+/* Parses a result file, called `name` in errors. Skips rows of failed measurements; two rows that
+ * measured the same are an error. */
 int measured_parse(struct measured *measured, const char *text, size_t size, const char *name,
                    struct err *err) MUST_USE;
 void measured_release(struct measured *measured);
 
-/* Finds the row with the same identity, or NULL; -1: out of memory. */
+/* Sets *row to the row that measured the same as `like`, or to NULL. Returns -1 if out of
+ * memory. */
 int measured_find(const struct measured *measured, const struct measured_row *like,
                   const struct measured_row **row, struct err *err) MUST_USE;
 
-/* Replaces the rounds of each figure by their median, as one round. */
+/* In every row, replaces the values of each figure by their median, as a single round. */
 int measured_fold(struct measured *measured, struct err *err) MUST_USE;
 
-/* Appends the medians of another run as a further round; a figure that `run` lacks is an error. */
+/* Appends the medians of another run's figures as a further round of `measured`; a figure that
+ * `run` lacks is an error. */
 int measured_add(struct measured *measured, const struct measured *run, struct err *err) MUST_USE;
 
-/* Copies the rounds of a figure; 0: the row does not have it. */
+/* Copies a figure's value in each round to round[] and returns their number; 0: the row does not
+ * have the figure. */
 size_t measured_rounds(const struct measured_row *row, const char *figure, double *round);
 
 #endif

@@ -1,5 +1,5 @@
-/* Element types of a KV cache: f32, half precision, 8 bits with one scale per row (BASS paper
- * A.1), or 4 bits with a scale and a minimum per 32 elements. */
+/* Element types of a KV cache: f32, half precision, 8 bits with one scale for the K or V vector of
+ * a head (BASS paper A.1), or 4 bits with a scale and a minimum per 32 elements. */
 #include "quant/cache_types.h"
 
 #include <strings.h>

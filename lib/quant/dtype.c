@@ -86,9 +86,9 @@ void dtype_from_f32(void *to, enum dtype type, const float *from, size_t n)
     }
 }
 
-/* True if any element is infinite or NaN, that is has an exponent of all ones. `exponent` masks the
- * exponent bits and `lowest` the lowest of these, in each element of 8 bytes: adding `lowest` to a
- * full exponent carries into the sign bit. */
+/* True if any element is infinite or NaN, that is, if its exponent bits are all ones. In every 8
+ * bytes, `exponent` masks the exponent bits of each element, and `lowest` the lowest of these:
+ * adding `lowest` to an exponent of all ones carries into the sign bit. */
 static bool any_full(const unsigned char *from, size_t bytes, uint64_t exponent, uint64_t lowest)
 {
     const uint64_t sign = exponent + lowest;

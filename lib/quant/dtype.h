@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-/* Values are part of the file formats. */
+/* Types of the elements of a tensor. The numbers are stored in files. */
 enum dtype {
     DTYPE_F32 = 0,
     DTYPE_BF16 = 1,
@@ -21,7 +21,7 @@ enum dtype {
     DTYPE_COUNT
 };
 
-/* All quantised types, as the label of a case. */
+/* All quantised types, for use as `case DTYPE_QUANTIZED:` in a switch. */
 #define DTYPE_QUANTIZED                                                                                \
     DTYPE_Q8_0:                                                                                        \
     case DTYPE_Q8_CHANNEL:                                                                             \
@@ -40,8 +40,8 @@ extern const char *const dtype_names[DTYPE_COUNT + 1]; /* indexed by dtype; ende
 
 static inline const char *dtype_name(enum dtype type) { return dtype_names[type]; }
 
-/* Parses the name of a type, in any case ("Q8_0"); names of earlier versions ("q4s") are accepted.
- * False: no type has that name. */
+/* Finds the type of a name ("Q8_0"), case-insensitive; names of earlier versions ("q4s") are
+ * accepted. False: no type has that name. */
 bool dtype_parse(const char *name, enum dtype *type) MUST_USE;
 
 static inline bool dtype_is_quantized(enum dtype type) { return type >= DTYPE_Q8_0; }
@@ -59,13 +59,14 @@ static inline size_t dtype_size(enum dtype type)
     return 0;
 }
 
-/* Number of neighbouring inputs that share a word in packed weights (quant/pack.h). */
+/* Number of neighbouring inputs of an output that share a word in packed weights (quant/pack.h). */
 static inline size_t dtype_pair(enum dtype type) { return type == DTYPE_BF16 ? 2 : 1; }
 
 /* Bytes of a row of n elements; no more than 8 n + 16. */
 size_t dtype_row_bytes(enum dtype type, size_t n);
 
-/* Converts a row of n elements to f32, and back. Quantised rows can only be converted whole. */
+/* dtype_to_f32() converts a row of n elements of `type` to f32, dtype_from_f32() from f32.
+ * Quantised rows can only be converted whole. */
 void dtype_to_f32(float *to, enum dtype type, const void *from, size_t n);
 void dtype_from_f32(void *to, enum dtype type, const float *from, size_t n);
 
@@ -85,7 +86,7 @@ static inline float bf16_to_f32(bf16 x)
     return f;
 }
 
-/* Rounds to nearest, ties to even. NaN stays NaN. */
+/* Converts f32 to bf16: rounds to nearest, ties to even. NaN stays NaN. */
 static inline bf16 bf16_from_f32(float f)
 {
     uint32_t bits;
@@ -95,7 +96,8 @@ static inline bf16 bf16_from_f32(float f)
     return (bf16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* f16 has 5 bits of exponent, biased by 15, and 10 of fraction; it is subnormal below 2^-14. */
+/* Converts f16 to f32. An f16 has 5 bits of exponent, biased by 15, and 10 of fraction; it is
+ * subnormal below 2^-14. */
 static inline float f16_to_f32(f16 x)
 {
     const uint32_t sign = (uint32_t)(x & 0x8000) << 16, rest = x & 0x7fff;
@@ -109,7 +111,8 @@ static inline float f16_to_f32(f16 x)
     return f;
 }
 
-/* Rounds to nearest, ties to even; overflow becomes infinite. NaN stays NaN. */
+/* Converts f32 to f16: rounds to nearest, ties to even; overflow becomes infinite, NaN stays
+ * NaN. */
 static inline f16 f16_from_f32(float f)
 {
     uint32_t bits, rounded;
@@ -129,7 +132,8 @@ static inline f16 f16_from_f32(float f)
     return sign | (f16)(rounded - 0x3f000000);
 }
 
-/* Returns element i of `from`, of an unquantised type. Inlined, as kernels pass a constant type. */
+/* Returns element i of the array `from` as f32, for unquantised types. Inlined, as kernels pass a
+ * constant type. */
 static inline __attribute__((always_inline)) float dtype_element(enum dtype type, const void *from,
                                                                  size_t i)
 {
@@ -143,7 +147,7 @@ static inline __attribute__((always_inline)) float dtype_element(enum dtype type
     return 0;
 }
 
-/* A weight matrix [out][in], or a table of `out` rows (an embedding). */
+/* A weight matrix [out][in], or a table of `out` vectors of `in` elements (an embedding). */
 struct mat {
     enum dtype dtype;
     enum layout layout;

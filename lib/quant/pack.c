@@ -1,4 +1,4 @@
-/* Packs matrix rows into blocks, by transposition of words. */
+/* Packs rows of weight matrices into blocks of 16 outputs (pack.h), by transposing words. */
 #include "quant/pack.h"
 
 #include "quant/repack_quant.h"
@@ -10,7 +10,8 @@ enum { LINE_WORDS = 16 };
 /* Bytes of a word, the unit of transposition (pack.h). */
 static size_t word_size(enum dtype type) { return dtype_pair(type) * dtype_size(type); }
 
-/* Packs up to 16 rows of `bytes` bytes into a block of `words` words per output, zero-padded. */
+/* Packs up to 16 rows of `bytes` bytes, `stride_bytes` apart, into a block with room for `words`
+ * words per row, padded with zeros. */
 INLINE void transpose_block(const size_t word, char *block, size_t words, const char *rows,
                             size_t stride_bytes, size_t n_rows, size_t bytes)
 {
@@ -26,7 +27,7 @@ INLINE void transpose_block(const size_t word, char *block, size_t words, const 
         memcpy(block + (whole * PACK_OUT + o) * word, rows + o * stride_bytes + whole * word, rest);
 }
 
-/* transpose_block() with the word size as a constant. */
+/* Calls transpose_block() with a constant word size: a version is compiled for each size. */
 static void pack_block(size_t word, char *block, size_t words, const char *rows, size_t stride_bytes,
                        size_t n_rows, size_t bytes)
 {

@@ -6,9 +6,10 @@
  * is thus [out/16][in/2][16][2], f32 and f16 are [out/16][in][16]. Outputs are padded to a multiple
  * of 16, inputs to one of 32; padding is zero.
  *
- * A block of a quantised type has the q of all inputs, then its scale arrays (quant_types.h), each
- * [elements][16], and is rounded up to lines of 64 bytes. A word is 4 bytes of neighbouring inputs,
- * so that a line is an operand of an integer product of 16 lanes:
+ * A block of a quantised type has the quantised values of all inputs, then its scale arrays
+ * (quant_types.h), each [elements per output][16], and is rounded up to lines of 64 bytes. A word
+ * is 4 bytes of neighbouring inputs of an output, so that a line of 16 words is one SIMD operand of
+ * integer dot products:
  *   8 bits  [in/4][16][4]
  *   4 bits  [in/8][16][4]: inputs 0 to 3 of the 8 in the low halves of the bytes, 4 to 7 in the high halves
  *   6 bits  [in/32], each the lower 4 bits of 32 inputs as above, then the upper 2 bits, [2][16][4]: byte j of 4 has
@@ -20,7 +21,8 @@
 
 enum { PACK_OUT = 16, PACK_IN = 32, PACK_LINE = 64 };
 
-/* The stored shape of a matrix [out][in] in a layout, padding included. */
+/* Outputs (layout_out) and inputs (layout_in) that a matrix [out][in] has in memory, padding
+ * included. */
 static inline size_t layout_out(enum layout layout, size_t out)
 {
     return layout == LAYOUT_PACKED ? round_up(out, PACK_OUT) : out;
@@ -32,13 +34,14 @@ static inline size_t layout_in(enum layout layout, size_t in)
 
 /* ---- blocks of quantised types ---- */
 
-/* Bytes that the q of k inputs take in a block; k is a multiple of 32. */
+/* Bytes of the quantised values of k inputs in a block of 16 outputs; k is a multiple of 32. */
 static inline size_t pack_q_bytes(enum dtype type, size_t k)
 {
     return k * PACK_OUT * quant_types[type].bits / 8;
 }
 
-/* Offset of scale array p in a block of in_padded inputs; p = SCALE_KINDS: end of the arrays. */
+/* Byte offset of scale array p (enum scale_kind) in a block of in_padded inputs; p = SCALE_KINDS:
+ * end of the last array. */
 static inline size_t pack_scales_at(enum dtype type, size_t in_padded, size_t p)
 {
     size_t at = pack_q_bytes(type, in_padded);
@@ -50,7 +53,7 @@ static inline size_t pack_scales_at(enum dtype type, size_t in_padded, size_t p)
 
 /* ---- all types ---- */
 
-/* Bytes of a packed block of any type. */
+/* Bytes of a packed block, the in_padded inputs of 16 outputs, in any type. */
 static inline size_t pack_block_bytes(enum dtype type, size_t in_padded)
 {
     return dtype_is_quantized(type) ? round_up(pack_scales_at(type, in_padded, SCALE_KINDS), PACK_LINE)
@@ -65,7 +68,7 @@ static inline size_t layout_bytes(enum layout layout, enum dtype type, size_t ou
                : out * dtype_row_bytes(type, in);
 }
 
-/* Index of element (o, k) in w->data; not for quantised types. */
+/* Index in w->data of the weight of output o and input k; not for quantised types. */
 static inline size_t mat_at(const struct mat *w, size_t o, size_t k)
 {
     if (w->layout == LAYOUT_ROWS)
@@ -75,19 +78,22 @@ static inline size_t mat_at(const struct mat *w, size_t o, size_t k)
     return block + k / word * (word * PACK_OUT) + word * lane + k % word;
 }
 
-/* Packs `n_rows` rows of `n` elements, `stride` elements apart (n for quantised types), into whole
- * blocks of `n_padded` >= n inputs (even; a multiple of 32 for quantised types) and pads them. */
+/* Packs `n_rows` rows of `n` elements into blocks of 16 rows, padded with zeros to n_padded >= n
+ * elements per row: an even number, for quantised types a multiple of 32. Rows begin `stride`
+ * elements apart (ignored for quantised types, whose rows are contiguous). */
 void pack_rows(void *packed, size_t n_padded, const void *rows, size_t stride, size_t n_rows, size_t n,
                enum dtype type);
 
-/* Unpacks the first `n_rows` <= 16 rows of a block of n_padded inputs, `n` elements each. */
+/* Unpacks the first `n_rows` <= 16 rows of a packed block, `n` of n_padded elements each, to
+ * contiguous rows. */
 void unpack_block(void *rows, const void *block, size_t n_padded, size_t n_rows, size_t n,
                   enum dtype type);
 
-/* y[n] = inputs [from, from + n) of output `row`, in f32, of a matrix in any layout. */
+/* Converts weights [from, from + n) of output `row` to f32 y[n]; the matrix may have any type and
+ * layout. */
 void mat_fetch(float *y, const struct mat *w, size_t row, size_t from, size_t n);
 
-/* y[w->in] = all inputs of output `row`, in f32. */
+/* Converts all weights of output `row` to f32 y[w->in]. */
 void mat_fetch_row(float *y, const struct mat *w, size_t row);
 
 #endif

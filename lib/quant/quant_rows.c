@@ -11,7 +11,7 @@ enum { NIBBLES = QK_GROUP / 2 };
 /* x + round_magic rounds x, |x| < 2^22, to the nearest integer, ties to even. */
 static const float round_magic = 12582912.f; /* 1.5 * 2^23 */
 
-/* Returns the largest |x|; NaN or infinity if an element is. */
+/* Returns the largest |x|; NaN or infinity if any element is NaN or infinite. */
 static float largest(const float *x, size_t n)
 {
     uint32_t most = 0; /* the bits of magnitudes compare like their values */
@@ -55,7 +55,7 @@ static void dequantize_q8c(float *to, const unsigned char *row, size_t n)
         to[i] = v_scale * (float)((int)row[i] - 128) + 0.f;
 }
 
-/* Minimum and maximum of QK_GROUP values, in 8 lanes so that compilers vectorise the loop. */
+/* Finds minimum and maximum of QK_GROUP values, in 8 lanes so that compilers vectorise the loop. */
 static void find_range(const float *x, float *least, float *greatest)
 {
     enum { WIDE = 8 };
@@ -75,7 +75,8 @@ static void find_range(const float *x, float *least, float *greatest)
     *greatest = high[0];
 }
 
-/* Quantises QK_GROUP values, with `scale` and `offset` as the group's scale array elements. */
+/* Quantises a group of QK_GROUP values to 4 bits each in q_bytes, with an f16 scale and an f16
+ * minimum, which go to `scale` and `offset`. */
 static void quantize_group(unsigned char *q_bytes, unsigned char *scale, unsigned char *offset,
                            const float *x)
 {
@@ -103,7 +104,7 @@ static void quantize_q4(unsigned char *row, const float *x, size_t n)
         for (size_t j = many; j < QK_GROUP; j++)
             group[j] = group[0];
         quantize_group(row, scale, offset, group);
-        for (size_t j = many; j < QK_GROUP; j++) /* clear the q of padding */
+        for (size_t j = many; j < QK_GROUP; j++) /* clear the 4-bit values of padding */
             row[j % NIBBLES] &= j < NIBBLES ? 0xf0 : 0x0f;
     }
 }
@@ -115,7 +116,7 @@ static void dequantize_q4(float *to, const unsigned char *row, size_t n)
     for (size_t i = 0; i < n; i += QK_GROUP, row += NIBBLES, scale += 2, offset += 2) {
         float group[QK_GROUP];
         const float v_scale = quant_load_f16(scale), min = quant_load_f16(offset);
-        for (size_t j = 0; j < NIBBLES; j++) { /* the product of 11 and 4 bits is exact */
+        for (size_t j = 0; j < NIBBLES; j++) { /* 11 bits of scale times 4 bits: exact */
             group[j] = v_scale * (float)(row[j] & 15) + min;
             group[NIBBLES + j] = v_scale * (float)(row[j] >> 4) + min;
         }

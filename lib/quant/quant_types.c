@@ -24,7 +24,8 @@ static bool f16_finite(const unsigned char *at, size_t n)
     return !full;
 }
 
-/* A finite f16 times a q and an 8-bit scale is finite in f32; with an f32 scale it may overflow. */
+/* With f16 scales it is enough that these are finite: times a quantised value and an 8-bit scale,
+ * they are finite in f32. Products with an f32 scale may overflow, so each is checked. */
 bool quant_finite(enum dtype type, const void *row, size_t n)
 {
     for (size_t p = 0; p < SCALE_KINDS; p++) {
@@ -44,7 +45,7 @@ bool quant_finite(enum dtype type, const void *row, size_t n)
 static inline float lesser(float a, float b) { return b < a ? b : a; }
 static inline float greater(float a, float b) { return b > a ? b : a; }
 
-/* Returns the q nearest to x; with a scale of 0 all values are 0. */
+/* Returns the quantised value q nearest to x; with a scale of 0, that of x = 0. */
 static unsigned nearest(float x, struct quant_scale v, const struct quant_types *quant)
 {
     const float magic = 12582912.f; /* 1.5 * 2^23: adding it rounds to an integer */
@@ -54,8 +55,9 @@ static unsigned nearest(float x, struct quant_scale v, const struct quant_types 
     return (unsigned)lesser(most, greater(0, q));
 }
 
-/* Computes, stores and returns the scale and min of a group, rounded to the stored precision. Types
- * with a zero point do not use their lowest q, so that both signs have the same range. */
+/* Computes the scale and min of a quant group x[n], stores them, and returns them rounded to the
+ * stored precision. Types with a zero point do not use their lowest quantised value, so that both
+ * signs have the same range. */
 static struct quant_scale choose(enum dtype type, unsigned char *scale, unsigned char *offset,
                                  const float *x, size_t n)
 {

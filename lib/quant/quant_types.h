@@ -31,22 +31,24 @@
 
 enum { QK_GROUP = 32, QK_HALF = 16, QK_SUPER = 256, SCALE_KINDS = 4 };
 
-/* Indices of the scale arrays. In types of two levels main and min are small integers. */
+/* The scale arrays of a type. In types of two levels (f16 d and dmin per 256 inputs) SCALE_MAIN and
+ * SCALE_MIN are small integers. */
 enum scale_kind { SCALE_MAIN, SCALE_MIN, SCALE_D, SCALE_DMIN };
 
 struct scale_array {
     uint8_t bytes;  /* bytes of an element; 0: the type has no such array */
-    uint16_t every; /* inputs that share an element; 0: all of a row */
+    uint16_t every; /* inputs that share an element; 0: all inputs of a row */
 };
 
 struct quant_types {
-    uint8_t bits; /* bits per q */
+    uint8_t bits; /* bits per quantised value q */
     uint8_t zero_point;
     bool offset; /* SCALE_MIN is an f16 that is added unscaled */
     struct scale_array scales[SCALE_KINDS];
 };
 
-/* Defined in the header so that kernels see constants. Unquantised types have 0 bits. */
+/* Properties of the quantised types, in the header so that kernels see constants. Unquantised types
+ * have 0 bits. */
 static const struct quant_types quant_types[DTYPE_COUNT] = {
     [DTYPE_Q8_0] = {8, 128, false, {{2, 32}}},
     [DTYPE_Q8_CHANNEL] = {8, 128, false, {{4, 0}}},
@@ -63,7 +65,8 @@ static inline size_t scale_count(struct scale_array scales, size_t n)
     return !scales.bytes ? 0 : scales.every ? div_up(n, scales.every) : 1;
 }
 
-/* Inputs that share a scale (a quant group): 16, 32, or all n of a row that has one scale. */
+/* Number of inputs that share a scale (a quant group): 16, 32, or all n of a row that has one
+ * scale. */
 static inline size_t quant_group(enum dtype type, size_t n)
 {
     return quant_types[type].scales[SCALE_MAIN].every ? quant_types[type].scales[SCALE_MAIN].every : n;
@@ -82,7 +85,7 @@ static inline float quant_load_f16(const void *at)
     return f16_to_f32(x);
 }
 
-/* Stores x as f16; returns the stored value. */
+/* Stores x as f16, rounded; returns the stored value. */
 static inline float quant_store_f16(void *at, float x)
 {
     const f16 rounded = f16_from_f32(x);
@@ -112,7 +115,7 @@ static inline struct quant_scale quant_scale(enum dtype type,
     return v;
 }
 
-/* Returns the value of q, rounded once. scale * q has at most 24 bits, so it is exact, except in
+/* Dequantises q with a single rounding. scale * q has at most 24 bits, so it is exact, except in
  * q8_channel, which has no min, and in q8_2l: only that needs fmaf(), slow on CPUs without FMA. */
 static inline float quant_value(enum dtype type, struct quant_scale v, unsigned q)
 {
@@ -120,7 +123,8 @@ static inline float quant_value(enum dtype type, struct quant_scale v, unsigned 
     return type == DTYPE_Q8_2L ? fmaf(v.scale, centred, v.min) : v.scale * centred + v.min;
 }
 
-/* Cases of a switch over a type, which call DO(type) with a constant. */
+/* All cases of a switch over a type: DO(type) with a constant for quantised types, nothing for
+ * others. */
 #define QUANT_CASES(DO)                                                                                \
     case DTYPE_Q8_0: DO(DTYPE_Q8_0); break;                                                            \
     case DTYPE_Q8_CHANNEL: DO(DTYPE_Q8_CHANNEL); break;                                                \
@@ -141,7 +145,8 @@ static inline size_t quant_row_q_bytes(enum dtype type, size_t n)
     return quant_types[type].bits == 4 ? div_up(n, QK_GROUP) * (QK_GROUP / 2) : n;
 }
 
-/* Offset of scale array p in a row of n inputs; p = SCALE_KINDS: bytes of the row. */
+/* Byte offset of scale array p (enum scale_kind) in a row of n inputs; p = SCALE_KINDS: bytes of
+ * the whole row. */
 static inline size_t quant_row_scales_at(enum dtype type, size_t n, size_t p)
 {
     size_t at = quant_row_q_bytes(type, n);
@@ -157,7 +162,7 @@ static inline unsigned quant_row_q(enum dtype type, const unsigned char *row, si
     return row[i / QK_GROUP * (QK_GROUP / 2) + i % 16] >> i % QK_GROUP / 16 * 4 & 15;
 }
 
-/* Sets q number i of a row, which must be 0 before. */
+/* Sets quantised value number i of a row, which must be 0 before. */
 static inline void quant_row_set_q(enum dtype type, unsigned char *row, size_t i, unsigned q)
 {
     if (quant_types[type].bits != 4)
@@ -166,7 +171,7 @@ static inline void quant_row_set_q(enum dtype type, unsigned char *row, size_t i
         row[i / QK_GROUP * (QK_GROUP / 2) + i % 16] |= (unsigned char)(q << i % QK_GROUP / 16 * 4);
 }
 
-/* Returns scale and min of input i of a row of n inputs. */
+/* Returns the scale and min that apply to input i of a row of n inputs. */
 static inline struct quant_scale quant_row_scale(enum dtype type, const unsigned char *row, size_t n,
                                                  size_t i)
 {
@@ -179,8 +184,9 @@ static inline struct quant_scale quant_row_scale(enum dtype type, const unsigned
     return quant_scale(type, at);
 }
 
-/* Dequantises a row of n values; quantises x[n] by round to nearest, with scales that cover each
- * group's largest value. quantize_nearest() supports types of one level only. */
+/* dequantize() converts a row of n values to f32. quantize_nearest() quantises x[n] by rounding to
+ * nearest, with scales that cover each group's largest value; it supports types of one level
+ * only. */
 void dequantize(float *to, enum dtype type, const void *row, size_t n);
 void quantize_nearest(void *row, enum dtype type, const float *x, size_t n);
 

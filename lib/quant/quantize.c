@@ -1,15 +1,15 @@
 /* Quantisation by least squares.
  *
- * The scale and min of a group are a line, value = scale * q + min. For given q the best line is
- * the least-squares fit; for a given line the best q are the nearest. Each group starts from
- * several lines, alternates between the two a few times, and keeps the result with the least
- * error, computed with scales and mins as they are stored. */
+ * The scale and min of a quant group define a line, value = scale * q + min, for quantised values
+ * q. For given q the best line is the least-squares fit; for a given line the best q are the
+ * nearest. Each group starts from several lines, alternates between the two a few times, and keeps
+ * the result with the least error, computed with scales and mins as they are stored. */
 #include "quant/quantize.h"
 
 #include <math.h>
 
-enum { MORE_FITS = 4 };             /* iterations per starting line */
-static const float hopeless = 2.4f; /* abandons a line at so many times the least error */
+enum { MORE_FITS = 4 };             /* most refits of a starting line */
+static const float hopeless = 2.4f; /* abandons a line at this multiple of the least error */
 
 typedef float lanes __attribute__((vector_size(16)));
 typedef int32_t masks __attribute__((vector_size(16)));
@@ -22,7 +22,8 @@ struct fit_range {
     float low, high; /* range of q - zero_point */
 };
 
-/* Weighted sums over a group, with c = q - zero_point, to fit a line; and the squared error. */
+/* Weighted sums over a group, from which fit() computes a line, with c = q - zero_point; and the
+ * squared error. */
 struct sums {
     float w, x, c, cc, xc, error;
 };
@@ -38,7 +39,8 @@ static float inverse_of(struct quant_scale v) { return isfinite(1 / v.scale) ? 1
 
 static const float ones[LANES] = {1, 1, 1, 1};
 
-/* Returns the nearest q - zero_point. inverse: 1 / scale or 0. Adding 1.5 * 2^23 rounds. */
+/* Returns the quantised value nearest to x, less the zero point, in each lane. inverse: 1 / scale
+ * or 0. Adding 1.5 * 2^23 rounds. */
 static inline lanes q_of(const struct fit_range *s, lanes x, struct quant_scale v, float inverse)
 {
     lanes q = (x - all(v.min)) * all(inverse);
@@ -79,7 +81,7 @@ static struct sums measure(const struct fit_range *s, struct quant_scale v)
             memcpy(&w, s->weight + i, sizeof w);
         add(&sum, s, v, inverse, x, w);
     }
-    if (i < s->n) { /* unused lanes have weight 0 */
+    if (i < s->n) { /* the last lanes, unused ones with weight 0 */
         x = w = none;
         memcpy(&x, s->x + i, (s->n - i) * sizeof *s->x);
         memcpy(&w, s->weight ? s->weight + i : ones, (s->n - i) * sizeof *s->x);
@@ -98,7 +100,7 @@ static struct quant_scale stored(enum dtype type, struct quant_scale v)
     return v;
 }
 
-/* Fits a line to the summed q, rounded to the stored precision. */
+/* Returns the least-squares line for the sums of a group, rounded to the stored precision. */
 static struct quant_scale fit(enum dtype type, const struct sums *s)
 {
     struct quant_scale v = {s->xc / s->cc, 0};
@@ -115,7 +117,8 @@ struct best {
     float error;
 };
 
-/* Alternates between nearest q and best line, from line v on; updates *best if the error drops. */
+/* Alternates between nearest q and best line, starting from line v; updates *best whenever the
+ * error is less. */
 static void try_from(enum dtype type, const struct fit_range *s, struct quant_scale v,
                      struct best *best)
 {
@@ -159,18 +162,19 @@ static struct range range_of(const struct fit_range *s)
     return r;
 }
 
-/* Types without min: q - zero_point of the value of largest magnitude, for each starting line.
- * quantize_nearest() uses the first. Those beyond the range of q clip, for a smaller scale. */
+/* Starting lines of types without min, each given by the q - zero_point of the value of largest
+ * magnitude. quantize_nearest() uses the first. Those outside the range of q clip that value, for a
+ * smaller scale. */
 static const float ends_of_4_bits[] = {7, -8,     -7.25f, 7.5f, -8.5f,  6.5f,  8, -7.75f,
                                        6, -6.75f, -9,     9,    -6.25f, -5.5f, 5, -10};
 static const float ends_of_8_bits[] = {127, 125.5f, 121, 110, 127.4f};
 
-/* Types with min: the range of q covers so many standard deviations on both sides of the mean, for
- * groups whose outliers have little weight. */
+/* Starting lines of types with min: the range of q covers this many standard deviations on both
+ * sides of the mean, for groups whose outliers have little weight. */
 static const float reaches[] = {1.6f, 2.2f};
 
-/* Types with min: the lowest q stands for a value so many steps above the group's lowest, the
- * highest q for one so many steps below the group's highest. */
+/* Starting lines of types with min: the lowest q stands for a value this many steps above the
+ * group's lowest, the highest q for one this many steps below the group's highest. */
 static const float insets[] = {0.25f, -0.33f, 0.75f, -0.75f};
 
 static void start_without_min(enum dtype type, const struct fit_range *s, struct range r,
@@ -219,7 +223,8 @@ static void store_q(unsigned char *row, enum dtype type, const struct fit_range 
     }
 }
 
-/* Stores v as element `index` of a row's scale arrays: scales as f32 or f16, mins as f16. */
+/* Stores a group's scale and min as element `index` of a row's scale arrays: scales as f32 or f16,
+ * mins as f16. */
 static void store_scale(unsigned char *row, enum dtype type, size_t n, size_t index,
                         struct quant_scale v)
 {

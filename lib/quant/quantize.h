@@ -5,9 +5,10 @@
 
 #include "quant/quant_types.h"
 
-/* Quantises x[n], all finite, to a row of a type of one level. weight[i] >= 0 weights the squared
- * error of input i (an importance matrix); NULL: all equal. The error of every group is at most
- * that of quantize_nearest(). Returns false if values are too large for the type's scales. */
+/* Quantises x[n], all finite, to a row of `type`, which has one level of scales (quant_types.h).
+ * weight[i] >= 0 weights the squared error of input i (an importance matrix); NULL: all equal. The
+ * error of every group is at most that of quantize_nearest(). Returns false if values are too large
+ * for the type's scales. */
 bool quantize(void *row, enum dtype type, const float *x, size_t n, const float *weight) MUST_USE;
 
 #endif

@@ -1,5 +1,6 @@
-/* Packs quantised rows into blocks, and back, by way of a q tile: 32 inputs of one output, a byte
- * per q. Helpers are inlined into one function per type, where all sizes are constants. */
+/* Packs quantised rows into blocks (quant/pack.h), and back, through q tiles: the quantised values
+ * of 32 inputs of one output, a byte each. Helpers are inlined into one function per type, where
+ * all sizes are constants. */
 #include "quant/repack_quant.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -10,7 +11,7 @@ enum { QTILE = QK_GROUP, QTILE_WORDS = QTILE / 8 };
 static const uint64_t four_bits = 0x0f0f0f0f0f0f0f0f, two_bits = 0x0303030303030303;
 
 struct qtile {
-    uint64_t word[QTILE_WORDS]; /* 8 neighbouring q each: two words of a block */
+    uint64_t word[QTILE_WORDS]; /* 8 neighbouring quantised values each */
 };
 
 INLINE uint64_t load_row(const unsigned char *at)
@@ -33,7 +34,7 @@ INLINE void store(unsigned char *at, uint64_t word)
     memcpy(at, &lower, sizeof lower);
 }
 
-/* Clears all but the first n q of a tile. */
+/* Clears all but the first n quantised values of a tile. */
 INLINE void qtile_cut(struct qtile *qtile, size_t n)
 {
     if (n < QTILE)
@@ -42,7 +43,7 @@ INLINE void qtile_cut(struct qtile *qtile, size_t n)
 
 /* ---- q tiles from and to rows ---- */
 
-/* Loads n q from `row` on, one per byte. */
+/* Loads the n quantised values at `row` into a tile, one per byte. */
 INLINE struct qtile qtile_from_row(enum dtype type, const unsigned char *row, size_t n)
 {
     struct qtile qtile = {{0}};
@@ -69,8 +70,9 @@ INLINE void qtile_to_row(enum dtype type, unsigned char *row, const struct qtile
 
 /* ---- q tiles from and to blocks ---- */
 
-/* Loads the q of one output; `lane` is its word in the first line. With 6 bits, two lines behind
- * the four lines of lower bits hold the upper 2 bits of 16 q each, two words of the tile. */
+/* Loads the tile of one output from a block; `lane` is that output's word in the tile's first line
+ * of 64 bytes. In 6-bit types, four lines hold the lower 4 bits, and two lines behind them the
+ * upper 2 bits of 16 values each, two words of the tile. */
 INLINE struct qtile qtile_from_block(enum dtype type, const unsigned char *lane)
 {
     struct qtile qtile;
@@ -108,7 +110,8 @@ INLINE void qtile_to_block(enum dtype type, unsigned char *lane, const struct qt
 
 /* ---- scales ---- */
 
-/* Copies n elements of a constant size between strided arrays. */
+/* Copies n elements of a constant size between arrays with strides of to_step and from_step
+ * elements. */
 INLINE void copy_elements(size_t bytes, unsigned char *to, size_t to_step, const unsigned char *from,
                           size_t from_step, size_t n)
 {
@@ -128,7 +131,7 @@ static void copy_scales(size_t bytes, unsigned char *to, size_t to_step, const u
         copy_elements(4, to, to_step, from, from_step, n);
 }
 
-/* Offset of output o's first element of scale array p in a block. */
+/* Byte offset in a block of the first element of scale array p that belongs to output o. */
 INLINE size_t scales_lane(enum dtype type, size_t n_padded, size_t p, size_t o)
 {
     return pack_scales_at(type, n_padded, p) + o * quant_types[type].scales[p].bytes;
@@ -136,7 +139,8 @@ INLINE size_t scales_lane(enum dtype type, size_t n_padded, size_t p, size_t o)
 
 /* ---- functions with a constant type ---- */
 
-/* Inputs packed per pass over the rows: lines of the block stay in L1 until they are complete. */
+/* Inputs packed per pass over the rows of a block: so few that its lines stay in L1 until they are
+ * complete. */
 enum { STRIP = 4 * QTILE };
 
 INLINE void q_to_block(enum dtype type, unsigned char *lanes, const unsigned char *row, size_t from,
@@ -202,7 +206,8 @@ INLINE void unpack_one(enum dtype type, unsigned char *rows, const unsigned char
                         scale_count(quant_types[type].scales[p], n));
 }
 
-/* Dequantises QTILE inputs of output o, from k on; lane[p] points to its scale array p. */
+/* Dequantises inputs [k, k + QTILE) of output o of a block; lane[p] points to that output's first
+ * element of scale array p. */
 INLINE void dequantize_qtile(enum dtype type, float *to, const unsigned char *block,
                              const unsigned char *const lane[SCALE_KINDS], size_t o, size_t k)
 {

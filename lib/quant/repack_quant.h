@@ -4,7 +4,8 @@
 
 #include "quant/pack.h"
 
-/* Packs `n_rows` <= 16 rows of n inputs into one block of n_padded inputs; unpacks such a block. */
+/* repack_quant() packs `n_rows` <= 16 rows of n inputs into one block of n_padded inputs;
+ * unpack_quant() unpacks such a block to rows. */
 void repack_quant(enum dtype type, unsigned char *block, size_t n_padded, const unsigned char *rows,
                   size_t n_rows, size_t n);
 void unpack_quant(enum dtype type, unsigned char *rows, const unsigned char *block, size_t n_padded,

@@ -1,4 +1,4 @@
-/* Helpers built on the operations of struct ranks. */
+/* Receiving messages of a known size, for all drivers of ranks. */
 #include "ranks/ranks.h"
 
 int ranks_take(struct ranks *ranks, int from, int tag, void *data, size_t bytes, struct err *err)

@@ -1,5 +1,6 @@
-/* Ranks: the processes of one run, on one or several machines, and the communication between them.
- * lib/ranks implements the operations; programs that run as a single process do not need it. */
+/* Ranks: the processes that run one job together, as in MPI, on one or several machines, and the
+ * communication between them. lib/ranks implements the operations; programs that run as a single
+ * process do not need it. */
 #ifndef BMC_RANKS_H
 #define BMC_RANKS_H
 
@@ -10,11 +11,11 @@
 struct ranks;
 
 /* Except for send, receive and probe, the operations are collective: all ranks call them in the
- * same order, each from one thread. They return 0, or -1 with `err` filled. An early exit ends the
- * run. */
+ * same order, each from one thread. They return 0, or -1 with `err` filled. If a rank exits early,
+ * all ranks are ended. */
 struct ranks_ops {
     /* All-gather: fills all[] with the concatenation of all ranks' data, bytes[r] from rank r. The
-     * caller has stored its own data at its place in all[]. */
+     * caller has stored its own data at its offset in all[] before. */
     int (*gather)(struct ranks *ranks, void *all, const size_t *bytes, struct err *err);
     /* Non-blocking all-gather; gather_wait() waits for the oldest one in flight. Until then the
      * caller must not touch or free `all`; after an error it must never free it. */
@@ -23,13 +24,14 @@ struct ranks_ops {
     /* Lets all-gathers in flight make progress; does not block. */
     void (*progress)(struct ranks *ranks);
     int (*broadcast)(struct ranks *ranks, void *data, size_t bytes, int from, struct err *err);
-    /* never waits for the receiver; the caller may reuse `data` at once */
+    /* Sends a message without waiting for the receiver; the caller may reuse `data` at once. */
     int (*send)(struct ranks *ranks, const void *data, size_t bytes, int to, int tag, struct err *err);
     /* Receives a message of at most `bytes` bytes. *from and *tag select it (-1: any) and are set
      * to the sender and tag of the message, *received to its size. */
     int (*receive)(struct ranks *ranks, void *data, size_t bytes, int *from, int *tag, size_t *received,
                    struct err *err);
-    /* 1: a message has arrived, and *from, *tag and *bytes describe it; 0: none yet */
+    /* Checks for a message as receive() selects it, without receiving: 1 if one has arrived, with
+     * *from, *tag and *bytes set to describe it, else 0. */
     int (*probe)(struct ranks *ranks, int *from, int *tag, size_t *bytes, struct err *err);
 };
 
@@ -40,7 +42,7 @@ struct ranks {
     size_t sent_bytes, received_bytes, calls; /* totals, counted by the driver */
 };
 
-/* Receives a message of exactly `bytes` bytes; any other size is an error. */
+/* Receives a message of exactly `bytes` bytes from rank `from`; any other size is an error. */
 int ranks_take(struct ranks *ranks, int from, int tag, void *data, size_t bytes,
                struct err *err) MUST_USE;
 

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "ranks/ranks_open.h"
 
-/* A message in flight. */
+/* A copy of a sent message, kept until MPI has transferred it. */
 struct sent {
     struct sent *next;
     MPI_Request request;
@@ -20,17 +20,17 @@ struct sent {
 struct pending_mpi_gather {
     struct pending_mpi_gather *next;
     MPI_Request request;
-    int rc;       /* result of MPI's last call for it */
-    int layout[]; /* for MPI: bytes of each rank, then displacements */
+    int rc;       /* result of the last MPI call for this all-gather */
+    int layout[]; /* for MPI: byte counts of all ranks, then displacements */
 };
 
 struct mpi {
-    int *layout; /* for blocking all-gathers */
+    int *layout; /* byte counts and displacements for blocking all-gathers */
     struct sent *sent;
-    struct pending_mpi_gather *oldest, **end; /* list of gathers in flight; its end */
+    struct pending_mpi_gather *oldest, **end; /* all-gathers in flight; where to link the next */
 };
 
-/* How receive polls: without pauses for the first EAGER_MS, for the lowest latency, then every
+/* receive() polls without pauses for the first EAGER_MS, for the lowest latency, then every
  * PAUSE_NS, which leaves the core to other processes. */
 enum { EAGER_MS = 2, PAUSE_NS = 100000 };
 
@@ -98,7 +98,8 @@ static int gather_start(struct ranks *ranks, void *all, const size_t *bytes, str
     return check(g->rc, "gather", err);
 }
 
-/* After an error the gather is not freed, because MPI may still read its layout. */
+/* Waits for the oldest all-gather and frees it, except after an error: MPI may still read its
+ * layout. */
 static int gather_wait(struct ranks *ranks, struct err *err)
 {
     struct mpi *mpi = ranks->state;
@@ -112,7 +113,7 @@ static int gather_wait(struct ranks *ranks, struct err *err)
     return 0;
 }
 
-/* Testing any one incomplete gather lets MPI progress all of them. */
+/* Lets MPI progress all gathers in flight: testing any incomplete one is enough. */
 static void progress(struct ranks *ranks)
 {
     const struct mpi *mpi = ranks->state;
@@ -134,7 +135,7 @@ static int broadcast(struct ranks *ranks, void *data, size_t bytes, int from, st
     return check(MPI_Bcast(data, n, MPI_BYTE, from, MPI_COMM_WORLD), "broadcast", err);
 }
 
-/* Frees messages whose transfer is complete. */
+/* Frees the copies of sent messages whose transfer is complete. */
 static int free_sent(struct mpi *mpi, struct err *err)
 {
     for (struct sent **at = &mpi->sent, *sent; (sent = *at);) {

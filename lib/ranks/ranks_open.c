@@ -1,4 +1,5 @@
-/* Loads the communication library of ranks, and checks that all ranks agree on their settings. */
+/* Loads the driver library through which ranks communicate, and checks that all ranks agree on
+ * their settings. */
 #include "ranks/ranks_open.h"
 
 #include <dlfcn.h>
@@ -9,7 +10,7 @@
 #include "base/mem.h"
 
 struct opened {
-    struct ranks ranks; /* first, so that pointers to it can be converted */
+    struct ranks ranks; /* first, so that a pointer to it can be cast back */
     const struct ranks_driver *driver;
 };
 
@@ -65,7 +66,7 @@ static bool differ(const char **a, const char **b)
     return false;
 }
 
-/* Number of bytes of a line to show in messages. */
+/* Number of bytes of a line to show in messages, at most 120. */
 static int shown_bytes(const char *line) { return (int)size_min(line_bytes(line), 120); }
 
 static void compare(const char *name, const char *mine, const char *first, struct err *verdict)
@@ -76,7 +77,7 @@ static void compare(const char *name, const char *mine, const char *first, struc
                 shown_bytes(mine), mine, shown_bytes(first), first);
 }
 
-/* Sets *first to rank 0's text on all ranks; the caller frees it. */
+/* Collective: sets *first on all ranks to a copy of rank 0's text, which the caller frees. */
 static int broadcast_first(struct ranks *ranks, const char *text, char **first, struct err *err)
 {
     uint64_t bytes = strlen(text) + 1;
@@ -89,7 +90,7 @@ static int broadcast_first(struct ranks *ranks, const char *text, char **first, 
     return ranks->ops->broadcast(ranks, *first, bytes, 0, err);
 }
 
-/* All-gathers the ranks' errors; sets `err` to the first that is not empty. */
+/* All-gathers every rank's error `mine`; sets `err` to the first that is not empty. */
 static int gather_verdicts(struct ranks *ranks, const struct err *mine, struct err *err)
 {
     const size_t n = (size_t)ranks->size;

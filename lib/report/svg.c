@@ -1,5 +1,5 @@
-/* Draws SVG plots of measurements. Layout from top to bottom: title and notes, labels of marks,
- * plot area, x axis, legend. */
+/* Draws SVG plots of measurements. Layout from top to bottom: title and notes, labels of marked
+ * points, plot area, x axis, legend. */
 #include "report/svg.h"
 
 #include <math.h>
@@ -8,13 +8,14 @@
 
 #include "report/svg_pen.h"
 
-/* Layout in pixels; COLUMN is the mean width of a character. Lines with up to MOST_POINTS points
- * show a dot at each. */
+/* Layout in pixels; COLUMN is the mean width of a character. Series with more than MOST_POINTS
+ * points are drawn without dots, error bars and values. */
 enum { WIDTH = 900, AREA = 360, LEFT = 80, RIGHT = 30, ROW = 18, COLUMN = 8, MOST_POINTS = 65 };
 enum { PANEL = 110, PANEL_GAP = 34, BAR_NAME_COLUMNS = 120 };
 
-/* The y axis ends at these multiples of the largest value, if spread or maxima exceed them, so that
- * outliers do not flatten the curves. */
+/* The y axis ends at most at these multiples of the largest plotted value: longer error bars
+ * (MAX_SPREAD) and larger maxima (MAX_MAXIMA) are cut off, so that outliers do not flatten the
+ * curves. */
 enum { MAX_SPREAD = 5, MAX_MAXIMA = 2 };
 
 /* Okabe and Ito's palette for colour-blind readers, without yellow. */
@@ -25,7 +26,7 @@ static const char *const dashes[] = {"none", "7 4", "2 3"};
 
 static const double DEGREE = 3.14159265358979323846 / 180;
 
-/* Layout and axis ranges. */
+/* Layout and axis ranges of the plot being drawn. */
 struct svg_frame {
     const struct svg_plot *plot;
     double top, bottom, height;
@@ -35,7 +36,7 @@ struct svg_frame {
     size_t bar_columns; /* width of the longest line of a bar's name, in characters */
     size_t bar_lines;   /* lines of the bars' names; 0: one rotated line */
     double bar_angle;   /* degrees, if names are rotated */
-    double first, step; /* y of the first panel's top, and distance of panels */
+    double first, step; /* y of the first panel's top, distance between panels' tops */
 };
 
 static size_t series_of_panel(const struct svg_plot *p)
@@ -43,10 +44,10 @@ static size_t series_of_panel(const struct svg_plot *p)
     return p->n_panels ? p->n_series / p->n_panels : size_max(p->n_series, 1);
 }
 
-/* Series index within the panel: the same series has the same colour in all panels. */
+/* Index of series k within its panel: the same series has the same colour in all panels. */
 static size_t role_of(const struct svg_plot *p, size_t k) { return k % series_of_panel(p); }
 
-/* Points drawn over bars are black for contrast. */
+/* Colour of series k; points drawn over bars are black for contrast. */
 static const char *colour_of(const struct svg_plot *p, size_t k)
 {
     return p->bar && !(p->series[k].draw & SVG_BAR) ? "#000000"
@@ -76,7 +77,7 @@ static double slot_of(const struct svg_frame *f)
 
 static double x_at(const struct svg_series *s, size_t i) { return s->x ? s->x[i] : (double)i + 0.5; }
 
-/* Finite, and small enough for sums not to overflow. */
+/* True if `value` is finite, and small enough for sums not to overflow. */
 static bool usable(double value) { return fabs(value) < 1e300; }
 
 static bool shown(const struct svg_frame *f, const struct svg_series *s, size_t i)
@@ -186,7 +187,7 @@ static void layout_names(struct svg_frame *f)
     f->bar_angle = length * cos(35 * DEGREE) <= room ? 35 : acos(room / length) / DEGREE;
 }
 
-/* Height that the names need beyond one line, in pixels. */
+/* Height in pixels that the names of bars need beyond one line. */
 static double names_height(const struct svg_frame *f)
 {
     if (!f->plot->bar)
@@ -268,7 +269,7 @@ static void put_point(struct pen *pen, const struct svg_frame *f, const struct s
         pen_label(pen, x_of(f, x) + 8, y_of(f, s->y[i]) + 4, "start", "font-size=\"12\"", number, 12);
 }
 
-/* Draws maxima as rings; those above the axis as triangles. */
+/* Draws a series of maxima as rings; as triangles at the top if they are above the axis. */
 static void put_maxima(struct pen *pen, const struct svg_frame *f, const struct svg_series *s,
                        const char *colour)
 {
@@ -316,7 +317,7 @@ static void put_series(struct pen *pen, const struct svg_frame *f, size_t k)
 
 /* ---- marks, legend, title ---- */
 
-/* Position of a mark among all marks, from the left. */
+/* Position of a marked point among all marked points, from the left. */
 static size_t rank_of(const struct svg_plot *p, size_t mark)
 {
     size_t rank = 0;
@@ -402,7 +403,7 @@ static void put_title(struct pen *pen, const struct svg_frame *f)
     const struct svg_plot *p = f->plot;
     double y = 30;
     char font[64];
-    /* a smaller font for titles lengthened by file names */
+    /* titles that contain file names are long: shrink the font */
     const double size = 17 * 76 / (double)size_max(text_columns(p->title), 76);
     snprintf(font, sizeof font, "font-size=\"%.1f\" font-weight=\"bold\"", fmax(size, 9));
     pen_label(pen, LEFT, y, "start", font, p->title, 143);
@@ -416,7 +417,8 @@ static void put_title(struct pen *pen, const struct svg_frame *f)
                   "Triangles at the top are slower than the axis shows.", 120);
 }
 
-/* Draws a dashed horizontal line, with its name in the margin `above` pixels higher. */
+/* Draws a dashed horizontal line at value y, with its name in the right margin, `above` pixels
+ * higher than the line. */
 static void put_level(struct pen *pen, const struct svg_frame *f, double y, const char *name,
                       double above)
 {
@@ -428,7 +430,8 @@ static void put_level(struct pen *pen, const struct svg_frame *f, double y, cons
               name, 4);
 }
 
-/* Draws a panel's name and its two dashed lines, keeping the names of close lines apart. */
+/* Draws a panel's name and the dashed lines of its p50 and p95, keeping the names of close lines
+ * apart. */
 static void put_panel(struct pen *pen, const struct svg_frame *f, const struct svg_panel *panel)
 {
     enum { APART = 10 };
@@ -464,7 +467,7 @@ static struct svg_frame frame_of(const struct svg_plot *p)
         .plot = p, .x_min = INFINITY, .x_max = -INFINITY, .top = 44, .bar_columns = 1};
     for (size_t k = 0; k < p->n_series; k++)
         find_range(&f, k);
-    if (p->bar || !(f.x_min <= f.x_max)) { /* bars, or no points at all */
+    if (p->bar || !(f.x_min <= f.x_max)) { /* x counts bars; or there are no points */
         f.x_min = p->log2_x;
         f.x_max = (double)size_max(p->n_bars, 1) + p->log2_x;
     }
@@ -486,7 +489,7 @@ static struct svg_frame frame_of(const struct svg_plot *p)
     return f;
 }
 
-/* Draws a panel, or the only plot. */
+/* Draws y axis, spreads and series of one panel, or of a plot without panels. */
 static void put_area(struct pen *pen, struct svg_frame *f, size_t panel)
 {
     const struct svg_plot *p = f->plot;

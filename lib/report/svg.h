@@ -53,7 +53,7 @@ struct svg_plot {
     size_t n_marks;
 };
 
-/* Appends the document to `out`. */
+/* Appends the plot to `out`, as an SVG document. */
 int svg_draw(const struct svg_plot *plot, struct buf *out, struct err *err) MUST_USE;
 
 #endif

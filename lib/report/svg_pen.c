@@ -1,4 +1,4 @@
-/* XML output. */
+/* Writes XML. */
 #include "report/svg_pen.h"
 
 #include <stdarg.h>

@@ -8,8 +8,8 @@
 
 #include "report/units.h"
 
-/* Escapes control characters. JSON requires that only below 0x20, but terminals also obey 0x7f and
- * U+0080 to U+009F (c2 80 to c2 9f), which are valid in strings only. */
+/* Appends JSON text, escaping control characters that JSON leaves alone but terminals obey: 0x7f
+ * and U+0080 to U+009F (c2 80 to c2 9f). In valid JSON they occur in strings only. */
 static int add_escaped(struct buf *out, const char *text, size_t len, struct err *err)
 {
     size_t from = 0;
@@ -91,7 +91,8 @@ static int column_text(const struct column *column, const json_t *value, struct 
     return buf_addf(out, err, "%s", text);
 }
 
-/* Formats a cell: replaces control characters; in Markdown, escapes bars. */
+/* Formats a cell of a text or Markdown table: replaces control characters; in Markdown, escapes
+ * |. */
 static int plain_cell(const struct column *column, const json_t *value, struct buf *cell,
                       struct err *err)
 {
@@ -120,7 +121,7 @@ static int put_padded(const struct buf *cell, bool number, size_t width, struct 
                   : buf_addf(out, err, "%s%*s", cell->data, pad, "");
 }
 
-/* An object with the members of all rows, in order of first appearance. NULL on error. */
+/* Returns an object with the keys of all rows, in order of first appearance. NULL on error. */
 static json_t *columns_of(const json_t *rows, struct err *err)
 {
     json_t *columns = json_object(), *row, *value;
@@ -141,7 +142,8 @@ static json_t *columns_of(const json_t *rows, struct err *err)
     return NULL;
 }
 
-/* Formats a column's heading, untrusted if the rows were read from a file. */
+/* Formats a column's heading; replaces control characters, as rows may come from an untrusted
+ * file. */
 static int column_name(const char *name, bool human, struct buf *cell, struct err *err)
 {
     char heading[256];
@@ -186,7 +188,7 @@ static struct unit time_unit(const json_t *rows)
     return unit_of_times(largest);
 }
 
-/* Text before, between and after the cells of a line. */
+/* Text before, between and after the cells of a table line. */
 struct table_frame {
     const char *before, *between, *after;
 };
@@ -318,7 +320,7 @@ out:
 
 static int write_json(const json_t *rows, const json_t *about, struct buf *out, struct err *err)
 {
-    json_t *whole = json_object(); /* json_copy() silently omits what it cannot allocate */
+    json_t *whole = json_object(); /* not json_copy(): it silently omits what it cannot allocate */
     int rc = whole ? 0 : err_set(err, "out of memory for JSON text");
     if (rc == 0 && about && json_object_update(whole, (json_t *)(uintptr_t)about) < 0)
         rc = err_set(err, "out of memory for JSON text");

@@ -9,13 +9,13 @@
 enum table_format { TABLE_TEXT, TABLE_MD, TABLE_CSV, TABLE_JSON, TABLE_JSONL };
 #define TABLE_FORMATS "table|md|csv|json|jsonl"
 
-/* Appends `rows`, an array of objects; columns are the members of all rows in order of first
+/* Appends `rows`, an array of objects, to `out`. Columns are the keys of all rows in order of first
  * appearance. JSON output is one object: the members of `about` (may be NULL), then "rows" (unless
  * `rows` is NULL). Other formats omit `about`. */
 int table_write(const json_t *rows, const json_t *about, enum table_format format, struct buf *out,
                 struct err *err) MUST_USE;
 
-/* Appends `rows` as a text or Markdown table with rounded numbers and units (units.h). */
+/* Appends `rows` to `out` as a text or Markdown table, numbers rounded and with units (units.h). */
 int table_write_human(const json_t *rows, enum table_format format, struct buf *out,
                       struct err *err) MUST_USE;
 
@@ -26,11 +26,11 @@ int table_pick(const json_t *row, const char *columns, json_t **picked, struct e
 /* table_pick() for every row. */
 int table_pick_all(const json_t *rows, const char *columns, json_t **picked, struct err *err) MUST_USE;
 
-/* Appends a value as JSON; `flags` are jansson's. Escapes all control characters, including 0x7f
- * and U+0080 to U+009F. */
+/* Appends a value to `out` as JSON; `flags` are jansson's. Escapes all control characters,
+ * including 0x7f and U+0080 to U+009F. */
 int json_format(const json_t *value, size_t flags, struct buf *out, struct err *err) MUST_USE;
 
-/* Appends a value as a line of compact JSON. */
+/* Appends a value to `out` as a line of compact JSON. */
 int json_write_line(const json_t *value, struct buf *out, struct err *err) MUST_USE;
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "base/text_util.h"
 
-/* "_ms" within a name, or NULL. */
+/* Returns the position of "_ms" in a column's name, or NULL. */
 static const char *find_ms(const char *column)
 {
     for (const char *at = column; (at = strstr(at, "_ms")); at++)

@@ -1,4 +1,4 @@
-/* Renders chat prompts. */
+/* Renders conversations with a model's chat template. */
 #include "serve/chat_prompts.h"
 
 #include <ctype.h>
@@ -7,7 +7,7 @@
 
 #include "model/chat_registry.h"
 
-/* Sets the text of the template's {bos} and {eos} from the model. */
+/* Replaces the placeholders {bos} and {eos} in the template by the model's BOS and EOS tokens. */
 static int set_tokens(struct chat_prompts *p, struct err *err)
 {
     struct buf bos = {0}, eos = {0};
@@ -27,7 +27,7 @@ static int open_format(struct chat_prompts *p, struct err *err)
     return chat_open(&p->format, o->models_dir, o->format, err) < 0 ? -1 : set_tokens(p, err);
 }
 
-/* Sorts the template's answer ends: single tokens act like EOS, others are stop strings. */
+/* Divides the template's end-of-turn strings: single tokens act as EOS, others as stop strings. */
 static int find_ends(struct chat_prompts *p, struct err *err)
 {
     const struct chat_options *o = &p->options;
@@ -54,7 +54,7 @@ static bool has_letter(const char *text)
     return *text != 0;
 }
 
-/* Collects the template's tokens as delimiters, which messages must not contain, even if the
+/* Collects the template's tokens as delimiters, which are not matched inside messages, even if the
  * vocabulary does not mark them as special. Excludes white space and punctuation. */
 static int find_delimiters(struct chat_prompts *p, struct err *err)
 {
@@ -112,12 +112,13 @@ int chat_prompts_add(const struct chat_prompts *p, const struct chat_turn *turn,
     const bool continues = flags & CHAT_CONTINUES;
     struct chat_text out = {0};
     struct ids more = {0};
-    size_t present = 0; /* number of leading tokens of `more` that the ids already end with */
+    size_t present = 0; /* number of leading tokens of `more` that `ids` already ends with */
     int rc = -1;
     if ((continues && chat_render_end(&p->format, &out, err) < 0) ||
         chat_render(&p->format, p->options.system, turn, n, !continues, &out, err) < 0)
         goto out;
-    /* Completes the delimiter that ends the previous answer, however much of it was generated. */
+    /* When continuing, appends the rest of the delimiter that ends the previous answer: the model
+     * may have generated a part of it. */
     if (tokenizer_encode_chat(p->model->tok, buf_text(&out.text), out.text.len, out.content,
                               flags & CHAT_PARSES_SPECIAL ? 0 : out.n_content, &p->delimiters, &more,
                               err) < 0 ||

@@ -8,38 +8,41 @@
 struct chat_options {
     /* name of a chat template or path of a .chat file; NULL: the model's own */
     const char *format;
-    const char *models_dir; /* folder of named templates; NULL without `format` */
-    const char *system;     /* system prompt for conversations without one; or NULL */
+    const char *models_dir; /* folder of the templates that `format` may name; or NULL */
+    const char *system;     /* for conversations without one; NULL: the template's default */
     char *const *stop;      /* stop strings besides the template's */
     size_t n_stops;
 };
 
-/* {.model = .., .options = ..} is a closed one; model and options are borrowed. */
+/* An opened chat template, and how answers end under it. Before opening: {.model = .., .options =
+ * ..}, which are borrowed. */
 struct chat_prompts {
     const struct model *model;
     struct chat_options options;
     bool is_open;
     struct chat format;
-    uint32_t end[CHAT_ENDS]; /* ids that end an answer */
+    uint32_t end[CHAT_ENDS]; /* token ids that end an answer */
     size_t n_ends;
-    char **stop; /* stop strings of the options, then ends of answers that are not single tokens */
+    /* stop strings of the options, then the template's end-of-turn strings of several tokens */
+    char **stop;
     size_t n_stops;
-    struct ids delimiters; /* tokens of the template that messages may not contain */
+    struct ids delimiters; /* the template's tokens; not matched inside messages */
 };
 
 /* Opens the chat template, unless it is open already. */
 int chat_prompts_open(struct chat_prompts *prompts, struct err *err) MUST_USE;
 void chat_prompts_close(struct chat_prompts *prompts);
 
-/* Sets the ids and stop strings that end the request's answer. The template must be open. */
+/* Sets the token ids and stop strings that end the request's answer. The template must be open. */
 void chat_prompts_set_ends(const struct chat_prompts *prompts, struct gen_request *request);
 
 enum chat_prompt_flags {
-    CHAT_CONTINUES = 1,     /* the ids so far end with an answer */
+    CHAT_CONTINUES = 1,     /* `ids` already holds a conversation, up to an answer */
     CHAT_PARSES_SPECIAL = 2 /* special tokens spelled in messages are parsed */
 };
 
-/* Appends the prompt for `n` turns: its ids, and its text unless `text` is NULL. */
+/* Renders `n` turns with the template and appends the prompt: its token ids to `ids`, and its text
+ * to `text` unless that is NULL. */
 int chat_prompts_add(const struct chat_prompts *prompts, const struct chat_turn *turn, size_t n,
                      unsigned flags, struct ids *ids, struct buf *text, struct err *err) MUST_USE;
 

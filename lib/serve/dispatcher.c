@@ -1,4 +1,4 @@
-/* Dispatches lines to the workers of ranks and collects their results. */
+/* Distributes input lines over the workers of all ranks and collects their results. */
 #include "serve/dispatcher.h"
 
 #include <pthread.h>
@@ -13,12 +13,12 @@
 /* How long to wait for results after an interrupt, in ms: mpirun sends SIGKILL after a second. */
 enum { GRACE_MS = 700 };
 
-/* A line that was sent to a rank and has no result yet. */
+/* An input line that was sent to a rank and has no result yet. */
 struct dispatched {
     struct dispatched *next;
     uint64_t number;
     int rank;
-    struct buf text; /* text of the line, for its id if it fails */
+    struct buf text; /* the line's JSON: if it fails, its result needs the id */
 };
 
 struct dispatcher {
@@ -26,14 +26,14 @@ struct dispatcher {
     struct dispatch *job;
     struct mailbox mailbox;
     struct dispatched *lines;
-    size_t *in_flight; /* [ranks] number of lines in flight */
+    size_t *in_flight; /* [ranks] number of lines in flight on each rank */
     bool input_ended;
-    int n_ended;       /* ranks that have ended */
-    struct hash *hash; /* [lines] logits_hash of each result */
+    int n_ended;       /* number of ranks whose worker has finished */
+    struct hash *hash; /* [n_hashes] logits_hash of each input line's result */
     size_t n_hashes, hashes_cap;
 };
 
-/* Removes a line from those in flight; false: it is not in flight. */
+/* Removes line `number` from the lines in flight; false: it is not among them. */
 static bool remove_line(struct dispatcher *d, uint64_t number)
 {
     for (struct dispatched **at = &d->lines, *line; (line = *at); at = &line->next)
@@ -109,7 +109,7 @@ static int receive_all(struct dispatcher *d, struct err *err)
 }
 
 /* The rank with the fewest lines in flight, -1 if none has a free slot. Among equals takes the
- * last, since rank 0 is also busy dispatching. */
+ * highest rank, since rank 0 is also busy dispatching. */
 static int least_busy(const struct dispatcher *d)
 {
     int rank = -1;
@@ -142,7 +142,8 @@ static int send_to_all(struct dispatcher *d, enum message_kind kind, struct err 
     return rc;
 }
 
-/* Returns 1 if a line was sent or the input has ended, 0 if no slot is free or no line has come. */
+/* Sends the next input line to the least busy rank. Returns 1 if it sent one or found the end of
+ * the input, 0 if no slot is free or no line has arrived. */
 static int send_line(struct dispatcher *d, struct err *err)
 {
     const int rank = least_busy(d);
@@ -182,7 +183,7 @@ static int dispatch(struct dispatcher *d, struct err *err)
     return 0;
 }
 
-/* The id of a line, as JSON, or NULL. The caller frees it. */
+/* The request id in a line, as JSON text that the caller frees; NULL: it has none. */
 static char *id_of(const struct dispatcher *d, const struct dispatched *line)
 {
     struct request request = {0};
@@ -229,7 +230,7 @@ static void close_dispatcher(struct dispatcher *d)
     free(d);
 }
 
-/* Runs rank 0's worker in a thread; its errors arrive as messages. */
+/* Thread function of rank 0's worker, which reports errors to the dispatcher by message. */
 static void *work(void *arg)
 {
     struct dispatcher *d = arg;

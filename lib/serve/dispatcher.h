@@ -1,5 +1,6 @@
-/* Data parallelism: rank 0 reads lines, dispatches each to the rank with the fewest in flight, and
- * writes the results. Every rank runs a worker, rank 0 in a separate thread. */
+/* Data parallelism: rank 0 reads requests, one per line, sends each to the rank with the fewest in
+ * flight, and writes the results. Every rank runs a worker to serve them, rank 0 in another
+ * thread. */
 #ifndef BMC_DISPATCHER_H
 #define BMC_DISPATCHER_H
 
@@ -10,17 +11,17 @@
 
 struct dispatch {
     struct ranks *ranks;
-    size_t slots;        /* maximum lines in flight per rank */
-    struct lines *lines; /* the input */
+    size_t slots;        /* maximum requests in flight per rank */
+    struct lines *lines; /* the input, a request per line */
     struct results *results;
-    /* Results: */
+    /* Set by dispatch_lines(): */
     uint64_t n_requests, n_failed;
-    struct rank_counts counts; /* of all ranks */
+    struct rank_counts counts; /* summed over all ranks */
 };
 
-/* Serves all lines of the input. Rank 0 calls this while the others call worker_run(). If the run
- * fails or is interrupted, every line in flight gets a result with the reason; the worker's thread
- * may then still run, so the process must exit without freeing what `serve` points to. */
+/* Serves all requests of the input. Rank 0 calls this while the others call worker_run(). If the
+ * run fails or is interrupted, every request in flight gets a result with the reason; rank 0's
+ * worker may then still run, so the process must exit without freeing what `serve` points to. */
 int dispatch_lines(const struct serve *serve, struct dispatch *dispatch, struct err *err) MUST_USE;
 
 #endif

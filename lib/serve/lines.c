@@ -7,7 +7,7 @@
 
 void lines_release(struct lines *lines) { buf_release(&lines->input); }
 
-/* Skips a byte order mark before the first line. */
+/* Skips a UTF-8 byte order mark before the first line. */
 static void skip_mark(struct lines *lines, const char **line, size_t *len)
 {
     static const char mark[] = "\xef\xbb\xbf";
@@ -68,7 +68,7 @@ static bool skip_rest(struct lines *lines)
     return end != NULL;
 }
 
-/* Returns the line at the start of the buffer as too long, and begins to skip it. */
+/* Reports the line at the start of the buffer as too long (*line = NULL), and begins to skip it. */
 static int refuse_line(struct lines *lines, const char **line, size_t *len)
 {
     *line = NULL;

@@ -7,19 +7,19 @@
 
 #include "base/mem.h"
 
-/* Maximum bytes of a line; only the longer line fails, not the run. */
+/* Maximum bytes of an input line. A longer line is an error of that line only; the run goes on. */
 enum { LINE_BYTES = 64 << 20 };
 
 /* How to read the input, an open file or standard input. */
 struct line_source {
-    /* Up to `size` bytes; 0 at the end of the input or when interrupted; -1 with errno. */
+    /* Reads up to `size` bytes. Returns 0 at the end or when interrupted, -1 with errno. */
     ssize_t (*read)(int fd, void *bytes, size_t size);
-    bool (*readable)(int fd); /* read() would not block */
+    bool (*readable)(int fd); /* true: read() would not block */
     int fd;
-    const volatile sig_atomic_t *interrupted; /* not 0: the input ends */
+    const volatile sig_atomic_t *interrupted; /* not 0: treat the input as ended */
 };
 
-/* A reader; {.source = ..} is one at the start of its input. */
+/* A line reader; {.source = ..} initialises it to the start of its input. */
 struct lines {
     struct line_source source;
     struct buf input; /* bytes read; those before `taken` were returned */
@@ -31,15 +31,15 @@ struct lines {
 
 void lines_release(struct lines *lines);
 
-/* Gets the next line without its line end, valid until the next call. Returns GEN_REQUEST; GEN_END;
- * or GEN_LATER if no complete line is available and `wait` is false. For a line longer than
- * LINE_BYTES sets *line to NULL (lines_check() reports the error) and skips its rest. Skips a byte
- * order mark at the start of the input, and an incomplete line when interrupted. */
+/* Sets *line to the next line without its line end, valid until the next call. Returns GEN_REQUEST;
+ * GEN_END; or GEN_LATER if no complete line is available and `wait` is false. For a line longer
+ * than LINE_BYTES sets *line to NULL (lines_check() reports the error) and skips its rest. Skips a
+ * byte order mark at the start of the input, and an incomplete line when interrupted. */
 int lines_next(struct lines *lines, bool wait, const char **line, size_t *len,
                struct err *err) MUST_USE;
 int lines_check(const char *line, struct err *err) MUST_USE;
 
-/* Sets the error of a run with failed lines, "3 of 9 requests failed"; 0 if none failed. */
+/* If any line failed, fails with an error such as "3 of 9 requests failed" (`what`: "requests"). */
 int lines_failed(uint64_t failed, uint64_t all, const char *what, struct err *err) MUST_USE;
 
 #endif

@@ -1,6 +1,6 @@
 /* Messages between the dispatcher in rank 0 and the workers, one per rank: sent over MPI, or
- * through queues to rank 0's own worker, which is a thread. Only the thread that opened the ranks
- * may communicate with other ranks. */
+ * through queues in memory to rank 0's own worker, which is a thread. Only the thread that opened
+ * `ranks` may communicate with other ranks. */
 #ifndef BMC_MAILBOX_H
 #define BMC_MAILBOX_H
 
@@ -17,13 +17,13 @@ enum message_kind {
     MESSAGE_RESULT, /* struct jsonl_result, then its text */
     MESSAGE_ENDED,  /* the worker has finished: struct rank_counts */
     MESSAGE_FAILED, /* the worker has failed: error message */
-    /* Dispatcher to worker: all messages have been received. */
+    /* Dispatcher to worker: it has received everything, and the worker may exit. */
     MESSAGE_BYE
 };
 
 struct message {
     struct message *next;
-    int kind, from; /* enum message_kind; rank */
+    int kind, from; /* enum message_kind; rank of the sender */
     size_t bytes;
     _Alignas(16) char data[];
 };
@@ -35,7 +35,7 @@ struct message_queue {
 struct mailbox {
     struct ranks *ranks;
     pthread_mutex_t lock;
-    struct message_queue to_dispatcher, to_worker; /* within rank 0's process */
+    struct message_queue to_dispatcher, to_worker; /* between threads of rank 0 */
 };
 
 enum { TO_DISPATCHER = -1 };
@@ -43,13 +43,13 @@ enum { TO_DISPATCHER = -1 };
 void mailbox_open(struct mailbox *mailbox, struct ranks *ranks);
 void mailbox_close(struct mailbox *mailbox);
 
-/* Sends `head` followed by `text` as one message to the worker of rank `to`, or to the dispatcher.
- * Does not wait for the receiver. */
+/* Sends `head` followed by `text` as one message to the worker of rank `to`, or to the dispatcher
+ * if `to` is TO_DISPATCHER. Does not wait for the receiver. */
 int mailbox_send(struct mailbox *mailbox, int to, enum message_kind kind, const void *head,
                  size_t head_bytes, const void *text, size_t len, struct err *err) MUST_USE;
 
-/* Takes the next message to the dispatcher or to this rank's worker; the caller frees it. NULL:
- * none has arrived. Does not wait. */
+/* Sets *message to the next one for the dispatcher, or for this rank's worker if `dispatcher` is
+ * false; the caller frees it. NULL: none has arrived. Does not wait. */
 int mailbox_receive(struct mailbox *mailbox, bool dispatcher, struct message **message,
                     struct err *err) MUST_USE;
 

@@ -1,4 +1,4 @@
-/* Writes results in the order of their lines. */
+/* Writes result lines in the order of their input lines. */
 #include "serve/ordered_results.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@ struct pending_result {
     bool ready;
 };
 
-/* Writes all results up to the first line without one; with `rest`, also those after it. */
+/* Writes all results up to the first input line without one; with `rest`, also those after it. */
 static int put_ready(struct results *results, bool rest, struct err *err)
 {
     size_t n = 0;

@@ -1,26 +1,26 @@
-/* Writes results in the order of their lines, or in order of completion (`unordered`). */
+/* Writes result lines in the order of their input lines, or of completion (`unordered`). */
 #ifndef BMC_ORDERED_RESULTS_H
 #define BMC_ORDERED_RESULTS_H
 
 #include "base/mem.h"
 
-/* {.write = .., .unordered = ..} is an empty one. */
+/* Results of a run that wait for earlier ones; {.write = .., .unordered = ..} initialises it. */
 struct results {
-    int (*write)(const struct buf *line, struct err *err); /* writes a line at once, unbuffered */
+    int (*write)(const struct buf *line, struct err *err); /* writes a result line, unbuffered */
     bool unordered;
-    struct pending_result *pending; /* results of lines first .. first + n - 1 */
+    struct pending_result *pending; /* results of input lines first .. first + n - 1 */
     size_t n, cap;
     uint64_t first;
 };
 
-/* Adds the next line to the output order; lines are numbered from 0. */
+/* Announces that the next input line, numbered from 0, will get a result, which keeps its place. */
 int results_expect(struct results *results, struct err *err) MUST_USE;
 
-/* Sets the result of an expected line; takes ownership of `text`. Writes it once the results of all
- * earlier lines have been written. */
+/* Sets the result of input line `line`; takes ownership of `text`. Writes it once the results of
+ * all earlier lines have been written, or at once if unordered. */
 int results_put(struct results *results, uint64_t line, struct buf *text, struct err *err) MUST_USE;
 
-/* Ends a run: writes remaining results, although earlier lines have none. */
+/* Ends a run: writes the results that still wait, although earlier lines have none. */
 int results_end(struct results *results, struct err *err) MUST_USE;
 void results_release(struct results *results);
 

@@ -10,10 +10,11 @@ struct rank_counts {
     size_t pss_bytes; /* proportional set size: pages shared by n processes count 1/n */
 };
 
-/* Counts of this process. */
+/* Collects this process's counts: `stats`, statistics of the session's KV cache, and memory. */
 struct rank_counts rank_counts_now(const struct session *session, const struct gen_stats *stats);
 
-/* Adds counts; takes the maximum of times, as ranks run in parallel. logits_hash is unchanged. */
+/* Adds one rank's counts to `sum`; of times takes the maximum, as ranks run in parallel. Leaves
+ * sum->gen.logits_hash unchanged. */
 void rank_counts_add(struct rank_counts *sum, const struct rank_counts *one);
 
 #endif

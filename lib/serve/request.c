@@ -1,4 +1,4 @@
-/* Parses requests. */
+/* Parses requests, lines of JSON. */
 #include "serve/request.h"
 
 #include <math.h>
@@ -170,7 +170,7 @@ static bool read_whole(const json_t *value, json_int_t *whole)
     return json_is_integer(value) || (json_is_real(value) && fabs(x) <= most && floor(x) == x);
 }
 
-/* Sets a count; -1, where allowed, becomes SIZE_MAX: no limit. */
+/* Stores an integer field of the request; -1, where allowed, becomes SIZE_MAX: no limit. */
 static int set_whole(struct request *r, const struct given_member *given, struct err *err)
 {
     char *at = (char *)r + given->member->at;
@@ -274,7 +274,8 @@ static int set(struct request *r, const struct given_member *given, struct err *
     return setters[given->member->kind](r, given, err);
 }
 
-/* The member called `key`; *name is that name in the table, which outlives `key`. */
+/* Finds the table entry of the field called `key`, NULL: unknown. *name is the table's copy of that
+ * name, which outlives `key`. */
 static const struct member *find_member(const char *key, const char **name)
 {
     for (size_t i = 0; i < ARRAY_LEN(members); i++)
@@ -286,7 +287,7 @@ static const struct member *find_member(const char *key, const char **name)
     return NULL;
 }
 
-/* For members that other servers have: what to use instead, or NULL. */
+/* For fields that other servers accept: what to use instead, or NULL. */
 static const char *explain_foreign(const char *key)
 {
     static const char *const foreign[][2] = {
@@ -299,7 +300,7 @@ static const char *explain_foreign(const char *key)
     return NULL;
 }
 
-/* Edit distance, ignoring case; SIZE_MAX if too large for a typing error. */
+/* Edit distance of two field names, ignoring case; SIZE_MAX if too large for a typing error. */
 static size_t name_distance(const char *key, const char *name)
 {
     char small[64];
@@ -342,7 +343,7 @@ static int refuse_name(const char *key, struct err *err)
     return request_unknown(key, names, n, err);
 }
 
-/* Checks that every member is known and occurs under only one of its names. */
+/* Checks that every field of the request is known and occurs under only one of its names. */
 static int check_names(const struct request *r, bool lenient, struct err *err)
 {
     const char *first[ARRAY_LEN(members)] = {NULL}, *key, *name;

@@ -1,7 +1,7 @@
 /* Parses a request, a line of JSON. Needs no model, so that fuzzing can try any bytes.
  *
- * The table in request.c drives parsing, suggestions for unknown members and the test of the man
- * page. To add a member, add a row there and one to the table of bmc-gen(1). */
+ * The table of JSON fields ("members") in request.c drives parsing, suggestions for unknown fields
+ * and the test of the man page. To add a field, add it there and to the table of bmc-gen(1). */
 #ifndef BMC_REQUEST_H
 #define BMC_REQUEST_H
 
@@ -10,53 +10,56 @@
 #include "text/chat/chat.h"
 
 struct request {
-    json_t *root;                /* the object, which owns the values below; NULL: not given */
-    const json_t *id, *from;     /* any value */
-    const json_t *text, *ids;    /* the prompt as a string or list of token ids */
+    /* the object, which owns the values below; these are NULL if not given */
+    json_t *root;
+    const json_t *id, *from;     /* request id; id of the sequence to resume: any JSON */
+    const json_t *text, *ids;    /* the prompt as a string, or as a list of token ids */
     const json_t *messages;      /* the prompt as turns of a conversation */
     const json_t *parse_special; /* boolean: parse special tokens spelled in the prompt */
-    struct gen_request gen;      /* except gen.ids, which the caller sets */
+    struct gen_request gen;      /* generation settings; the caller sets gen.ids */
     struct sampler_options sampling;
     char **stop;             /* owned storage of gen.stop, or NULL */
     struct logit_bias *bias; /* owned storage of sampling.bias, or NULL */
 };
 
-/* Parses a line: an object of known members, each under only one of its names. `lenient` ignores
- * unknown members. After an error `id` is set if found, and request_close() must be called. */
+/* Parses a line: an object of known fields, each under only one of its names. `lenient` ignores
+ * unknown fields. After an error `id` is set if found, and request_close() must be called. */
 int request_open(struct request *request, const char *line, size_t len, bool lenient,
                  struct err *err) MUST_USE;
 
-/* Applies the request's members to the defaults in `gen` and `sampling`. Afterwards gen.sampling
- * points into the struct, which must not move. */
+/* Overrides the defaults, which the caller has set in `gen` and `sampling`, by the request's
+ * fields. Afterwards gen.sampling points into the struct, which must not move. */
 int request_apply(struct request *request, struct err *err) MUST_USE;
 
-/* The i-th message; its text is borrowed. */
+/* The i-th entry of the request's `messages` as a chat turn; its text is borrowed. */
 struct chat_turn request_turn(const struct request *request, size_t i);
 
-/* Appends the token ids of `ids`. */
+/* Appends the prompt that the request gives as token ids (field "ids") to `ids`. */
 int request_ids(const struct request *request, struct ids *ids, struct err *err) MUST_USE;
 
-/* An id as JSON text, with all digits of numbers; the caller frees it. NULL with an error. */
+/* Formats a request id as JSON text, with all digits of numbers. The caller frees it; NULL:
+ * error. */
 char *request_format_id(const json_t *id, struct err *err) MUST_USE;
 
 void request_close(struct request *request);
 
-/* Whether to parse special tokens spelled in the prompt; `otherwise` if it does not say. */
+/* Whether to parse special tokens spelled in the prompt; `otherwise`: the request does not say. */
 static inline bool request_parses_special(const struct request *request, bool otherwise)
 {
     return request->parse_special ? json_is_true(request->parse_special) : otherwise;
 }
 
-/* Helpers for other kinds of lines: parse an object, which the caller releases (NULL on error);
- * append the token ids in the value of "ids". */
+/* Helpers for input lines that are not generation requests: parse a line into an object, which the
+ * caller releases (NULL on error); append the token ids in the JSON array `value`. */
 int request_line(const char *line, size_t len, json_t **root, struct err *err) MUST_USE;
 int request_ids_of(const json_t *value, struct ids *ids, struct err *err) MUST_USE;
 
-/* Sets the error for an unknown member: suggests the most similar of `names`, or the equivalent of
- * another server's member. */
+/* Sets the error for an unknown field `key`: suggests the most similar of `names`, or what to use
+ * instead of a field that other servers have. */
 int request_unknown(const char *key, const char *const *names, size_t n, struct err *err) MUST_USE;
 
-/* For the test of the man page: names and expected value of member n. False: no more. */
+/* For the test of the man page: names and expected value of the n-th field of requests. False:
+ * there are no more. */
 struct member_doc {
     const char *const *names; /* canonical name, aliases, NULL */
     char expected[80];

@@ -33,7 +33,7 @@ static json_t *logprob_json(const struct tokenizer *tok, const struct logprob *l
     return json_or_null(object, rc, err);
 }
 
-/* A token and the k most likely tokens at its position. */
+/* Formats a token with its log-probability, and the k most likely tokens at its position. */
 static json_t *token_json(const struct tokenizer *tok, const struct logprob *at, size_t k,
                           struct err *err)
 {
@@ -99,11 +99,11 @@ static json_t *beams_json(const struct tokenizer *tok, const struct gen_result *
     return json_or_null(list, rc, err);
 }
 
-/* Adds the members common to all results. Takes ownership of `ids` and `error`. */
+/* Adds the fields common to all results. Takes ownership of `ids` and `error`. */
 static int put_outcome(json_t *object, const char *text, size_t len, json_t *ids, const char *finish,
                        json_t *error, struct err *err)
 {
-    /* Calls all, even after an error, as each takes ownership of its value. */
+    /* Makes all calls, even after an error, as each takes ownership of its value. */
     int rc = json_put(object, "text", json_text(text, len), err);
     rc |= json_put(object, "ids", ids, err);
     rc |= json_put(object, "finish", json_string(finish), err);

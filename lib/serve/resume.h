@@ -1,4 +1,4 @@
-/* Requests that resume sequences of a snapshot, with the settings stored there. */
+/* Resumes sequences of a snapshot (a saved KV cache), with the settings stored there. */
 #ifndef BMC_RESUME_H
 #define BMC_RESUME_H
 
@@ -6,19 +6,20 @@
 
 /* Settings that the user gave: they override those of a snapshot, which override the defaults. */
 struct given_settings {
-    struct sampler_options sampling; /* members not given are NaN, top_k SIZE_MAX */
+    struct sampler_options sampling; /* if not given: NaN; top_k SIZE_MAX */
     bool repeat_last_n, seed;        /* true: given */
 };
 
-/* Sampling settings to resume sequence `index` of a snapshot; NULL: for a new sequence. */
+/* Sampling settings to resume sequence `index` of a snapshot; without one, of a new sequence. */
 struct sampler_options resume_sampling(const struct given_settings *given,
                                        const struct snapshot *snapshot, size_t index);
 
-/* Seed to resume a sequence, by the same precedence; `seed` is the given or default one. */
+/* Seed to resume sequence `index` of a snapshot: the sequence's own, or `seed` if the user gave it
+ * or there is no snapshot. */
 uint64_t resume_seed(const struct given_settings *given, uint64_t seed, const struct snapshot *snapshot,
                      size_t index);
 
-/* Makes the request resume a sequence of the snapshot; appends the tokens to its prompt. */
+/* Makes the request resume a sequence of the snapshot; adds the sequence's tokens to its prompt. */
 int resume_sequence(const struct snapshot *snapshot, size_t index, uint64_t seed,
                     struct gen_request *request, struct err *err) MUST_USE;
 

@@ -1,4 +1,4 @@
-/* Scores texts, lines of JSON. */
+/* Scores texts that are read as lines of JSON. */
 #include "serve/score_lines.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ struct score_line {
     json_t *root;
     const json_t *id; /* borrowed from `root`, or NULL */
     struct ids ids;
-    json_t *logprobs; /* of the tokens scored so far, or NULL */
+    json_t *logprobs; /* log-probabilities of the tokens scored so far; NULL: not requested */
 };
 
 struct score_run {
@@ -72,7 +72,7 @@ static int check_members(const struct score_line *line, struct err *err)
     return 0;
 }
 
-/* The value of a member; NULL if absent or null. */
+/* The value of a field of the line's JSON object; NULL if absent or null. */
 static const json_t *given(const struct score_line *line, const char *name)
 {
     const json_t *value = json_object_get(line->root, name);
@@ -160,7 +160,7 @@ static int finish_line(struct score_run *run, struct score_line *line,
     return rc;
 }
 
-/* Reads the next line; writes the result of invalid ones. */
+/* Reads the next line to score; invalid lines get an error result at once. */
 static int next(void *arg, bool wait, struct score_text *text, struct err *err)
 {
     struct score_run *run = arg;

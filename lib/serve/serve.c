@@ -11,14 +11,14 @@ struct request_line {
     struct request_line *next, **link;
     uint64_t number;
     struct request request;
-    char *id;       /* id as JSON, or NULL */
-    struct ids ids; /* prompt ids, then generated ids */
+    char *id;       /* the request's id as JSON text, or NULL */
+    struct ids ids; /* token ids: prompt, then generated */
 };
 
 struct jsonl_job {
     const struct serve *serve;
     const struct jsonl_io *io;
-    struct request_line *lines; /* lines in flight */
+    struct request_line *lines; /* requests in flight */
 };
 
 static struct request_line *new_line(struct jsonl_job *job)
@@ -75,8 +75,9 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
     return rc;
 }
 
-/* Resumes a sequence of the snapshot. Under its own id it continues its random number stream;
- * otherwise, as several requests may resume one sequence, it gets the stream of its line. */
+/* Makes the request resume a sequence of the snapshot. Found by the request's own id, the sequence
+ * continues its random number stream; otherwise, as several requests may resume one sequence, it
+ * gets the stream of the request's input line. */
 static int read_origin(const struct jsonl_job *job, struct request_line *line, struct err *err)
 {
     const struct serve *serve = job->serve;
@@ -157,7 +158,8 @@ static int read_prompt(const struct jsonl_job *job, struct request_line *line, s
     return request_ids(request, &line->ids, err);
 }
 
-/* Applies settings: the run's, overridden by a resumed sequence's, then by the request's. */
+/* Parses a line into a request. Applies settings: the run's, overridden by a resumed sequence's,
+ * then by the request's. */
 static int read_request(const struct jsonl_job *job, struct request_line *line,
                         const struct jsonl_line *read, struct err *err)
 {
@@ -180,7 +182,7 @@ static int read_request(const struct jsonl_job *job, struct request_line *line,
     return 0;
 }
 
-/* Reads the next request; writes the result of invalid ones. */
+/* Reads the next request; invalid ones get an error result at once. */
 static int next(void *arg, bool wait, const struct gen_request **request, struct err *err)
 {
     struct jsonl_job *job = arg;
@@ -210,7 +212,7 @@ static int save(void *arg, size_t seq, const struct gen_result *result, struct e
     return job->serve->save(job->serve->save_arg, seq, result, line->id, err);
 }
 
-/* Writes a failure result for every line in flight; ignores further errors. */
+/* Writes a failure result for every request in flight; ignores further errors. */
 static void fail_lines(struct jsonl_job *job, const char *why)
 {
     struct err ignored;

@@ -1,7 +1,7 @@
 /* Serves requests, lines of JSON, by continuous batching: each line gets one result line.
  *
  * Requests are read as slots of the batch become free. An invalid line affects only its own result;
- * if the run fails, all lines that were read still get one. */
+ * if the run fails, all lines that were read still get a result. */
 #ifndef BMC_SERVE_H
 #define BMC_SERVE_H
 
@@ -10,21 +10,21 @@
 #include "serve/request.h"
 #include "serve/resume.h"
 
-/* Defaults of requests; pointers are borrowed. */
+/* Defaults of requests, and how to read prompts; pointers are borrowed. */
 struct serve_options {
     size_t n; /* maximum tokens to generate, or GENERATE_NO_LIMIT */
     char *const *stop;
     size_t n_stops;
     size_t logprobs;
     bool ignore_eos;
-    /* keep an incomplete last character, since sequences are saved to be resumed */
+    /* leave out an incomplete last UTF-8 character, since sequences are saved to be resumed */
     bool hold_partial_utf8;
-    bool chat;                       /* a prompt is a user message */
+    bool chat;                       /* prompts are user messages of a chat */
     bool parse_special;              /* parse special tokens spelled in prompts */
     bool parse_special_in_chat;      /* parse special tokens spelled in messages */
-    bool lenient;                    /* ignore unknown members of requests */
+    bool lenient;                    /* ignore unknown JSON fields of requests */
     struct given_settings given;     /* sampling settings and seed that the user gave */
-    struct sampler_options sampling; /* for new sequences */
+    struct sampler_options sampling; /* sampling settings of new sequences */
     uint64_t seed;
 };
 
@@ -37,41 +37,44 @@ struct serve {
     struct chat_prompts *chat;            /* opened by the first request that needs it */
     const struct snapshot *snapshot;      /* sequences that requests resume; NULL: none */
     const volatile sig_atomic_t *interrupted;
-    /* Called as a sequence ends, to save it; `id`: the request's as JSON, or NULL. May be NULL. */
+    /* Called when sequence `seq` of the session ends, to save it; `id`: the request's id as JSON
+     * text, or NULL. The callback may be NULL. */
     int (*save)(void *arg, size_t seq, const struct gen_result *result, const char *id,
                 struct err *err);
     void *save_arg;
 };
 
-/* A request for `ids` with the run's defaults. With options.chat the chat template must be open. */
+/* Returns a request with the run's defaults; it borrows `ids`, the prompt. If `serve` is for chat,
+ * its chat template must be open. */
 struct gen_request serve_request(const struct serve *serve, struct ids *ids);
 
-/* Appends the ids of a text; `parse_special`: special tokens spelled in it are parsed. */
+/* Appends the token ids of a text; `with_template`: with BOS and EOS as the model's tokenizer adds
+ * them; `parse_special`: special tokens spelled in it are parsed. */
 int serve_encode(const struct model *model, const char *text, size_t len, bool with_template,
                  bool parse_special, struct ids *ids, struct err *err) MUST_USE;
 
 struct jsonl_line {
     const char *text; /* valid until the next line; NULL: the line is too long */
     size_t len;
-    uint64_t number; /* from 0 */
+    uint64_t number; /* index of the input line, from 0 */
 };
 
 struct jsonl_result {
-    uint64_t number; /* number of its line */
+    uint64_t number; /* index of the input line */
     bool failed;
     struct hash logits_hash; /* zero if no token was generated */
 };
 
-/* Source of lines and destination of results. */
+/* Where serve_lines() reads requests and writes results. */
 struct jsonl_io {
-    /* Gets a line: GEN_REQUEST, GEN_END, GEN_LATER (only without `wait`), or -1. */
+    /* Reads the next request line: GEN_REQUEST, GEN_END, GEN_LATER (only without `wait`), or -1. */
     int (*next)(void *arg, bool wait, struct jsonl_line *line, struct err *err);
-    /* Writes a result; takes ownership of `text`, its line. */
+    /* Writes a result; takes ownership of `text`, the result line. */
     int (*put)(void *arg, const struct jsonl_result *result, struct buf *text, struct err *err);
     void *arg;
 };
 
-/* Serves lines until the input ends. The session must be open. */
+/* Serves the requests read through `io` until the input ends. The session must be open. */
 int serve_lines(const struct serve *serve, const struct jsonl_io *io, struct gen_stats *stats,
                 struct err *err) MUST_USE;
 

@@ -1,4 +1,4 @@
-/* The worker of a rank: receives lines as messages and sends its results as messages. */
+/* The worker of a rank: receives requests as messages and sends their results as messages. */
 #include "serve/worker.h"
 
 #include <stdlib.h>
@@ -63,11 +63,11 @@ static int send_failure(struct mailbox *mailbox, const char *rank_name, const st
                         &ignored);
 }
 
-/* Waits until the dispatcher has received everything, since outgoing messages need MPI calls of
- * this rank to progress. */
+/* Waits until the dispatcher has received everything, since outgoing messages progress only while
+ * this rank makes MPI calls. */
 static int await_bye(struct rank_worker *worker, struct err *err)
 {
-    enum { MAX_MS = 800 }; /* when interrupted: the dispatcher may have exited */
+    enum { MAX_MS = 800 }; /* longest wait after an interrupt: the dispatcher may have exited */
     const double start = clock_ms();
     for (bool over = false; !over;) {
         struct message *message;

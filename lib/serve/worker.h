@@ -1,12 +1,12 @@
-/* The worker of a rank under data parallelism: serves the lines that the dispatcher sends it. */
+/* The worker of a rank under data parallelism: serves the requests that the dispatcher sends it. */
 #ifndef BMC_WORKER_H
 #define BMC_WORKER_H
 
 #include "serve/mailbox.h"
 #include "serve/serve.h"
 
-/* Runs until the dispatcher sends no more lines. Also sends an error to the dispatcher, on ranks
- * other than 0 prefixed with `rank_name`. */
+/* Serves requests until the dispatcher sends no more. If it fails, also sends the error to the
+ * dispatcher, on ranks other than 0 prefixed with `rank_name`. */
 int worker_run(const struct serve *serve, struct mailbox *mailbox, const char *rank_name,
                struct err *err) MUST_USE;
 

@@ -6,7 +6,7 @@
 
 #include "base/number.h"
 
-/* Includes brackets, to accept JSON lists. */
+/* Separators of ids, besides commas; brackets are included to accept JSON lists. */
 #define ID_BLANKS " \t\r\n[]"
 
 int ids_add(struct ids *ids, uint32_t id, struct err *err)
@@ -55,7 +55,7 @@ static int empty_entry(size_t number, struct err *err)
 int ids_parse(struct ids *ids, const char *text, struct err *err)
 {
     bool comma = false;
-    size_t n = 0, at_comma = 0; /* ids so far, and at the last comma */
+    size_t n = 0, at_comma = 0; /* number of ids so far, and before the last comma */
     for (const char *at = text + strspn(text, ID_BLANKS); *at; at += strspn(at, ID_BLANKS)) {
         uint32_t id;
         if (*at == ',') {

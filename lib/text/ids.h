@@ -19,8 +19,8 @@ void ids_release(struct ids *ids);
  * (Knuth, Morris, Pratt). */
 int ids_overlap(const struct ids *last, const struct ids *first, size_t *n, struct err *err) MUST_USE;
 
-/* Parses and appends whole numbers separated by blanks or single commas, with or without
- * brackets. */
+/* Parses `text` and appends its ids: whole numbers separated by blanks or single commas,
+ * with or without brackets. */
 int ids_parse(struct ids *ids, const char *text, struct err *err) MUST_USE;
 
 #endif

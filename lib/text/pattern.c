@@ -1,7 +1,8 @@
 /* Regular expressions for normalizers and pre-tokenizers, on PCRE2.
  *
- * The dialects differ in \s, \w, \h, "$" and "{2}+". The first four are translated so that
- * matches are identical; constructs without an exact translation are rejected. */
+ * The dialects of tokenizer.json (Oniguruma) and PCRE2 differ in \s, \w, \h, "$" and "{2}+". The
+ * first four are translated so that matches are identical; constructs without an exact translation
+ * are rejected. */
 #include "text/pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -13,10 +14,10 @@
 #include "text/utf8.h"
 
 enum {
-    /* for the interpreter, where JIT is unavailable */
+    /* memory limit of PCRE2's interpreter, used where JIT is unavailable */
     HEAP_LIMIT_KIB = 256 << 10,
     STACK_START = 32 << 10,
-    STACK_LIMIT = 64 << 20, /* reserved, not allocated */
+    STACK_LIMIT = 64 << 20, /* of address space, not of allocated memory */
 };
 
 #define SPACES                                                                                         \
@@ -26,13 +27,13 @@ enum {
     "\\x{0}-\\x{8}\\x{E}-\\x{1F}!-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}\\x{1681}-\\x{1FFF}"          \
     "\\x{200B}-\\x{2027}\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}\\x{2060}-\\x{2FFF}\\x{3001}-\\x{"       \
     "10FFFF}"
-/* Oniguruma's \w: includes some symbols; of No only the digits of Latin-1. */
+/* Oniguruma's \w: includes circled and squared letters; of category No only those of Latin-1. */
 #define WORDS                                                                                          \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}\\x{24B6}-\\x{24E9}"         \
     "\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
 
-/* Escapes: translation outside and inside [...]; NULL: rejected. Unlisted letters and digits are
- * rejected, other characters are literal. */
+/* Escapes such as \s: translation outside and inside [...]; NULL: rejected. Unlisted letters and
+ * digits are rejected, other characters are literal. */
 static const struct escape {
     char letter;
     const char *outside, *inside;
@@ -63,7 +64,7 @@ static const struct escape {
     {'B', "\\B", NULL},
 };
 
-/* POSIX classes: translation inside [...]. */
+/* POSIX classes such as [:space:]: translation inside [...]. */
 static const struct named_class {
     const char *name, *inside;
 } named_classes[] = {
@@ -73,11 +74,11 @@ static const struct named_class {
     {"[:word:]", WORDS},
 };
 
-/* A translation in progress. */
+/* A translation of a pattern in progress. */
 struct translation {
     const char *text;
     size_t len, at;
-    unsigned depth; /* nesting of [...] */
+    unsigned depth; /* nesting depth of [...] */
     struct buf *out;
 };
 
@@ -135,7 +136,7 @@ static int translate_escape(struct translation *t, struct err *err)
     return 0;
 }
 
-/* "(": groups; verbs and options other than i are rejected. */
+/* Translates the "(" of a group; verbs such as (*FAIL) and options other than i are rejected. */
 static int translate_group(struct translation *t, struct err *err)
 {
     size_t start = t->at, at = start + 1;
@@ -149,7 +150,7 @@ static int translate_group(struct translation *t, struct err *err)
     return buf_add(t->out, "(", 1, err);
 }
 
-/* "{": intervals; "{n}+" and "{n}?" have other meanings and are rejected. */
+/* Translates the "{" of an interval. "{n}+" and "{n}?" mean something else in PCRE2: rejected. */
 static int translate_interval(struct translation *t, struct err *err)
 {
     size_t start = t->at, at = start + 1;
@@ -167,7 +168,7 @@ static int translate_interval(struct translation *t, struct err *err)
     return buf_add(t->out, "{", 1, err);
 }
 
-/* "[": a class; nested classes are unions, so inner brackets are dropped. */
+/* Translates the "[" of a class; nested classes are unions, so inner brackets are dropped. */
 static int translate_class(struct translation *t, struct err *err)
 {
     size_t start = t->at;
@@ -261,7 +262,7 @@ int pattern_translate(const char *pattern, size_t len, struct buf *out, struct e
 struct patterns {
     pthread_mutex_t lock;
     size_t count;
-    pcre2_code *code[]; /* NULL until first use, then constant */
+    pcre2_code *code[]; /* [count]: compiled on first use, NULL until then */
 };
 
 struct patterns *patterns_new(size_t count)

@@ -15,7 +15,7 @@ struct patterns;
 struct patterns *patterns_new(size_t count);
 void patterns_free(struct patterns *patterns);
 
-/* Search state of one thread; zero-initialised it is empty. */
+/* PCRE2's match state of one thread; to be initialised with zeros. */
 struct matcher {
     void *match_data, *context, *stack;
 };
@@ -28,10 +28,10 @@ struct search {
     const void *code;
     const char *text; /* valid UTF-8 */
     size_t len, from, last_end;
-    bool matched; /* last_end is valid */
+    bool matched; /* there was a match; it ended at last_end */
 };
 
-/* Starts a search for pattern number `index`; `pattern` is its PCRE2 text. */
+/* Starts a search in `text` for pattern number `index`, whose PCRE2 source is `pattern`. */
 int search_start(struct search *search, struct matcher *matcher, struct patterns *patterns,
                  size_t index, const char *pattern, size_t pattern_len, const char *text, size_t len,
                  struct err *err) MUST_USE;

@@ -1,4 +1,4 @@
-/* String replacement. */
+/* Replacing substrings. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memmem */
 #endif

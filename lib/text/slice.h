@@ -11,13 +11,13 @@ struct slice {
     size_t size;
 };
 
-/* A range of bytes of a text. */
+/* The bytes [start, end) of a text. */
 struct span {
     size_t start, end;
 };
 
-/* Appends `text` to `out` with non-empty `from` replaced by `to`. Fails if `out` would exceed
- * `limit`: untrusted tables could multiply a text repeatedly. */
+/* Appends `text` to `out` with every non-empty `from` replaced by `to`. Fails if `out` would exceed
+ * `limit` bytes: untrusted tokenizer tables could multiply a text repeatedly. */
 int slice_replace(struct slice text, struct slice from, struct slice to, size_t limit, struct buf *out,
                   struct err *err) MUST_USE;
 

@@ -107,7 +107,8 @@ bool utf8_is_space(uint32_t code)
            code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
-/* utf8proc numbers categories in the order of the Unicode Standard. */
+/* True if the general category is between `first` and `last`: utf8proc numbers categories in the
+ * order of the Unicode Standard. */
 static bool category_in(uint32_t code, utf8proc_category_t first, utf8proc_category_t last)
 {
     const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);

@@ -1,4 +1,4 @@
-/* The batch knee: tokens per step at no extra latency, and the draft length that follows from
+/* The batch knee (most tokens per step at no extra latency), and the draft length that follows from
  * measured step times. */
 #include "tune/calibrate.h"
 

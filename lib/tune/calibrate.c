@@ -29,7 +29,7 @@ static size_t choose_rows(const struct calibrate_plan *plan, double row_bytes, s
     return n;
 }
 
-/* Times the last reallocation, by r entries, of a sequence that has grown to `rows` tokens. Small
+/* Times the last reallocation, by r entries, of a sequence that grows to `rows` tokens. Small
  * sequences are grown from the beginning, because the allocator may hand them used memory; large
  * ones always get fresh pages. */
 static int take_growth(struct layer_bench *b, size_t rows, double *ms, struct err *err)

@@ -1,5 +1,5 @@
 /* Measures the rates of the cost model with the project's own cache and attention, and the batch
- * knee of a model. */
+ * knee of a model (most tokens per step at no extra latency). */
 #ifndef BMC_CALIBRATE_H
 #define BMC_CALIBRATE_H
 
@@ -7,15 +7,15 @@
 #include "tune/layer_bench.h"
 #include "tune/rate_curve.h"
 
-/* Sizes to measure, and how long to sample each. */
+/* KV cache sizes to measure, and how long to sample each. */
 struct calibrate_plan {
     size_t points; /* number of sizes, 5 to CURVE_POINTS */
     /* bytes of K and V of one layer, smallest and largest; sizes between them are spaced
      * logarithmically and rounded to whole tiles */
     double min_bytes, max_bytes;
     double seconds_per_point; /* minimum sampling time in each pass */
-    /* minimum samples in each pass; sizes that take more than four times seconds_per_point get 3
-     * samples in a single pass */
+    /* minimum samples in each pass; a size whose first sample takes more than four times
+     * seconds_per_point gets 3 samples in a single pass */
     size_t samples;
 };
 
@@ -37,7 +37,7 @@ struct calibration {
 void calibration_begin(struct calibration *calibration, const struct tune_run *run,
                        enum curve_what what, const struct calibrate_plan *plan);
 
-/* Takes samples at every size. */
+/* Runs one pass: takes samples at every size, after the first pass without the slow sizes. */
 int calibration_pass(struct calibration *calibration, const struct calibrate_plan *plan,
                      struct err *err) MUST_USE;
 
@@ -46,7 +46,7 @@ int calibration_curve(const struct calibration *calibration, struct rate_curve *
                       struct err *err) MUST_USE;
 
 enum { KNEE_COUNTS = 10 };
-extern const size_t knee_counts[KNEE_COUNTS]; /* 1, 2, 4, 8, 12, 16, 24, 32, 48, 64 */
+extern const size_t knee_counts[KNEE_COUNTS]; /* timed token counts: 1, 2, 4, .., 64 */
 
 /* Acceptance probabilities for which profiles and reports give the best draft length. */
 enum { KNEE_ACCEPTANCES = 5 };
@@ -56,8 +56,8 @@ struct batch_knee {
     size_t n; /* number of token counts measured: those that fit the context */
     double step_ms[KNEE_COUNTS], spread[KNEE_COUNTS];
     size_t samples;
-    /* the batch knee: the largest count before the first one whose step takes more than 1.15 times
-     * the time of a single token */
+    /* the batch knee: the largest token count before the first one whose step takes more than 1.15
+     * times the time of a single token */
     size_t tokens;
 };
 
@@ -67,7 +67,7 @@ int calibrate_batch_knee(const struct model *model, const struct session_options
                          size_t context, size_t rounds, const volatile sig_atomic_t *interrupted,
                          struct batch_knee *knee, struct err *err) MUST_USE;
 
-/* Sets knee->tokens from knee->step_ms. */
+/* Sets the batch knee, knee->tokens, from the measured knee->step_ms. */
 void batch_knee_judge(struct batch_knee *knee);
 
 /* The draft length k with the most expected tokens per second, if each draft token is accepted with

@@ -25,7 +25,7 @@ static int step_of(struct session *s, const uint32_t *token, size_t rows, bool s
         return -1;
     *ms = clock_ms() - start;
     if (!stay)
-        kv_truncate(session_kv(s), 0, before);
+        session_truncate(s, 0, before);
     return 0;
 }
 
@@ -41,7 +41,7 @@ static int time_rounds(struct session *s, size_t rounds, const uint32_t *token, 
             rc = step_of(s, token, knee_counts[i], false, logits, &ms, err);
             if (rc == 0 && *interrupted)
                 rc = err_set(err, "interrupted");
-            if (round) /* the first is a warm-up */
+            if (round) /* the first round is a warm-up */
                 time[i * rounds + round - 1] = ms;
         }
     for (size_t i = 0; rc == 0 && i < knee->n; i++) {
@@ -50,7 +50,8 @@ static int time_rounds(struct session *s, size_t rounds, const uint32_t *token, 
         knee->spread[i] = (stat_quantile(x, rounds, 0.75) - stat_quantile(x, rounds, 0.25)) / middle;
         knee->step_ms[i] = stat_quantile(x, rounds, 0);
     }
-    /* Interference only slows steps down, and fewer tokens cannot take longer than more. */
+    /* Lowers times to those of larger counts: interference only slows steps down, and fewer tokens
+     * cannot take longer than more. */
     for (size_t i = knee->n; rc == 0 && i-- > 1;)
         knee->step_ms[i - 1] = fmin(knee->step_ms[i - 1], knee->step_ms[i]);
     knee->samples = rounds;

@@ -12,7 +12,8 @@ const char *const point_policy_names[POINT_POLICIES] = {"iterative", "upfront", 
 
 enum { FIT_RANGE = 8 }; /* T are measured and fitted from T/8 to 8T around the T used */
 
-/* The alternative reading of eq. 8: f32 rates of G = 1 with the factor G * Q. */
+/* The best T by another reading of eq. 8 of the BMC paper: f32 rates at G = 1, with factor G * Q.
+ * 0: the profile has no such rates. */
 static double closed_gq(const struct tune_run *run, const struct profile *profile,
                         const struct config_point_plan *plan)
 {
@@ -32,7 +33,7 @@ static double closed_gq(const struct tune_run *run, const struct profile *profil
     return cost_closed_T(&cost, &T, &ignored) < 0 ? 0 : T;
 }
 
-/* Chooses T = 1 and the powers of two around the T used. */
+/* Chooses the T to measure: T = 1 and the powers of two around the T used. */
 static void choose_T(struct config_point *point)
 {
     point->n = 0;
@@ -57,7 +58,7 @@ static struct config_point_time time_of(const double *time, size_t columns, size
                                       stat_quantile(x, rounds, 0.75)};
 }
 
-/* Computes the regret of the T used, over the columns (values of T) that in_fit marks. */
+/* Computes the slowdown by the T used, over the columns (values of T) that in_fit marks. */
 static int find_regret(struct config_point *point, const double *time, size_t columns, uint64_t seed,
                        struct err *err)
 {
@@ -82,7 +83,7 @@ static int find_regret(struct config_point *point, const double *time, size_t co
     return rc;
 }
 
-/* Stores times under the actual T, ceil(N / r), where it differs from the requested one. */
+/* Stores measured times, and the actual T, ceil(N / r), where it differs from the requested one. */
 static int take_times(struct config_point *point, const struct config_point_plan *plan,
                       const double *time, const size_t *T, size_t columns, uint64_t seed,
                       struct err *err)

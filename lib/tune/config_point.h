@@ -1,12 +1,12 @@
 /* A configuration point: one context length and batch size, with predicted and measured decode
- * times for several T. */
+ * times for several T (numbers of KV cache allocations). */
 #ifndef BMC_CONFIG_POINT_H
 #define BMC_CONFIG_POINT_H
 
 #include "tune/profile.h"
 #include "tune/sweep.h"
 
-/* Policies that are compared with bmc. */
+/* Cache policies that are compared with policy bmc. */
 enum point_policy {
     POINT_ITERATIVE,
     POINT_UPFRONT,
@@ -35,8 +35,9 @@ struct config_point_time {
 struct config_point {
     size_t N, batch, k, m;
     bool cold;
-    struct cost_answer answer; /* from rates at the cache's data type and G */
-    /* best T from f32 rates at G = 1, scaled by G * Q (BMC paper, eq. 8); 0: no such rates */
+    struct cost_answer answer; /* best T, from rates at the cache's type and G */
+    /* best T from f32 rates at GQA group size G = 1, scaled by G * Q (BMC paper, eq. 8); 0: the
+     * profile has no such rates */
     double closed_gq;
     size_t n; /* number of values of T measured or predicted */
     double T[SWEEP_MAX], predicted_ms[SWEEP_MAX];
@@ -46,28 +47,30 @@ struct config_point {
     bool measured;
     size_t rounds, batch_run;
     bool in_fit[SWEEP_MAX]; /* T is within a factor of 8 of the one used */
-    struct regret regret;   /* of the T used, over the T of in_fit */
+    struct regret regret;   /* slowdown by the T used against the best T in in_fit */
     struct config_point_time other[POINT_POLICIES];
     struct ratio over_bmc[POINT_POLICIES]; /* decode time relative to bmc at the T used */
 };
 
 extern const char *const point_policy_names[POINT_POLICIES];
 
-/* Predicts and measures a point with the profile's rates: cold ones if run->evictor is set. */
+/* Predicts decode times with the profile's rates (with evicted CPU caches if run->evictor is set),
+ * and measures them if plan->sweep is set. */
 int config_point_make(const struct tune_run *run, const struct profile *profile,
                       const struct config_point_plan *plan, struct config_point *point,
                       struct err *err) MUST_USE;
 
-/* True if the fitted and the measured regret contradict each other: their intervals are more than 5
- * % apart, so the fit is unreliable. */
+/* True if the fitted and the measured regret (slowdown by the T used) contradict each other: their
+ * intervals are more than 5 % apart, so the fit is unreliable. */
 bool config_point_contradicts(const struct config_point *point);
 
-/* The fastest policy at this point; *ratio is its time relative to bmc, 1 for bmc itself. */
+/* The fastest measured policy; *ratio is its decode time relative to bmc, 1 for bmc itself. */
 const char *config_point_fastest(const struct config_point *point, struct ratio *ratio);
 
-/* The policy recommended for a model after measuring n points: of those whose interval is below 1
- * at every cold point without speculation, the one with the smallest worst-case ratio; else "bmc".
- * NULL if no point is cold and without speculation. *ratio is its worst-case ratio. */
+/* The policy recommended for a model after measuring n points. Considers the points with evicted
+ * CPU caches and no speculation: of the policies clearly faster than bmc at all of them (interval
+ * below 1), the one with the smallest worst-case ratio, which *ratio is set to; else "bmc". NULL:
+ * no such points. */
 const char *config_points_policy(const struct config_point *point, size_t n, struct ratio *ratio);
 
 #endif

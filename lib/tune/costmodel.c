@@ -1,4 +1,4 @@
-/* The analytical model of the BMC paper. */
+/* The analytical model of decode time from the BMC paper. */
 #include "tune/costmodel.h"
 
 #include <math.h>

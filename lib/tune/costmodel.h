@@ -3,8 +3,9 @@
  *
  *   time(T) = 2 C1 N (T+1) / (aBW G Q)  +  T C0  +  C1 k N^2/m (1 + 1/T) / bC
  *
- * (BMC paper, eq. 5; eq. 8 adds G Q; eq. 9 adds k and m). aBW counts elements read plus elements
- * written per second, bC multiply-accumulates per second of a whole SDPA step. */
+ * (BMC paper, eq. 5; eq. 8 adds G Q, GQA group size times cache compression; eq. 9 adds k and m).
+ * aBW counts elements read plus elements written per second, bC multiply-accumulates per second of
+ * a whole SDPA step. */
 #ifndef BMC_COSTMODEL_H
 #define BMC_COSTMODEL_H
 
@@ -15,8 +16,8 @@ struct cost {
     size_t N;
     /* C1 = B * L * D: elements of K per token, over all layers, sequences and query heads */
     double elements;
-    double copy_elem_s; /* alpha * BW */
-    double sdpa_mac_s;  /* beta * C, at k query rows */
+    double copy_elem_s; /* elements read plus written per second: alpha * BW */
+    double sdpa_mac_s;  /* SDPA rate at k query positions: beta * C */
     /* C0: time of the allocation calls of one growth, over all layers and sequences; may be 0 */
     double growth_s;
     double gq; /* factor G * Q of BMC paper, eq. 8; 1 for f32 without grouped-query attention */
@@ -30,7 +31,7 @@ int cost_check(const struct cost *cost, struct err *err) MUST_USE;
 /* Decode time for a real-valued T (BMC paper, eq. 5, 8 and 9). Requires cost_check(). */
 double cost_seconds(const struct cost *cost, double T);
 
-/* The T of least time, neither rounded nor bounded (BMC paper, eq. 6; eq. 7 if C0 is 0). */
+/* Sets *T to the one of least time, not rounded or bounded (BMC paper, eq. 6; eq. 7 if C0 is 0). */
 int cost_closed_T(const struct cost *cost, double *T, struct err *err) MUST_USE;
 
 /* A decode with size-dependent rates, summed growth by growth (BMC paper, eq. 4). */

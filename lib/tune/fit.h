@@ -1,5 +1,5 @@
-/* Least-squares fit of a + b T + c / T to measured times. Its minimum is less sensitive to noise
- * than the fastest measurement. */
+/* Least-squares fit of a + b T + c / T to times measured at several T (numbers of allocations). Its
+ * minimum is less sensitive to noise than the fastest measurement. */
 #ifndef BMC_FIT_H
 #define BMC_FIT_H
 
@@ -39,8 +39,8 @@ struct regret {
     size_t best;          /* index of the fastest measured T */
 };
 
-/* Judges T[used]; time[round * n + i] is the time at T[i]. Bootstraps over whole rounds, since
- * interference affects all T of a round alike. rounds >= 3. */
+/* Sets *regret for choosing T[used]; time[round * n + i] is the time at T[i]. Bootstraps over whole
+ * rounds, since interference affects all T of a round alike. rounds >= 3. */
 int fit_regret(struct regret *regret, const double *T, const double *time, size_t n, size_t rounds,
                size_t used, double max_T, uint64_t seed, struct err *err) MUST_USE;
 

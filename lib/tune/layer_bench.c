@@ -82,7 +82,8 @@ static void evict_caches(const struct layer_bench *b)
     threads_all(evict_part, evictor);
 }
 
-/* Fills `rows` rows with the same random numbers in [-1, 1): values do not affect times. */
+/* Fills q, k or v of `rows` tokens with one random vector in [-1, 1): values do not affect
+ * times. */
 static void fill_rows(float *row, size_t width, size_t rows, uint64_t seed, uint64_t line)
 {
     for (size_t i = 0; i < width; i++)

@@ -11,14 +11,14 @@
 struct evictor {
     char *data;
     size_t bytes;
-    size_t threads; /* that share the current eviction */
+    size_t threads; /* number of threads that share the reading */
 };
 
-/* `bytes` of 0: the size of the largest CPU cache, at least 64 and at most 128 MiB. */
+/* Allocates a buffer of `bytes` bytes; 0: as large as the largest CPU cache, but 64 to 128 MiB. */
 int evictor_open(struct evictor *evictor, size_t bytes, struct err *err) MUST_USE;
 void evictor_close(struct evictor *evictor);
 
-/* Allocations of at least this many bytes are mapped and get fresh pages every time, as glibc does
+/* Allocations of at least this many bytes come from mmap with fresh pages every time, as glibc does
  * in a process whose blocks only grow. Ignored with run->reuse_heap. */
 enum { LAYER_BENCH_MMAP_BYTES = 128 << 10 };
 
@@ -29,7 +29,7 @@ struct tune_run {
     size_t batch; /* sequences */
     /* tokens that a step appends, and tokens it keeps; 1 and 1 without speculation */
     size_t k, m;
-    enum dtype type; /* of the KV cache */
+    enum dtype type; /* data type of the KV cache */
     enum vm_alloc alloc;
     /* true: reuses memory that earlier runs freed, as in a long-running process; false: the
      * allocator behaves as in a new process */
@@ -49,13 +49,13 @@ struct layer_bench {
     struct kv *kv;
     struct attn *attn;
     struct attn_query *query; /* [batch] */
-    float *q, *k, *v, *out;   /* [batch * k][width] */
+    float *q, *k, *v, *out;   /* of attention, [batch * k tokens][width] */
     size_t n;                 /* cached tokens, equal in all sequences */
     double append_ms;         /* total over all steps: appending KV entries */
     double sdpa_ms;           /* total over all steps: scores, softmax, values */
 };
 
-/* Opens an empty cache for sequences of N tokens under `spec`. */
+/* Opens the benchmark with an empty cache under `spec`, for sequences of at most N tokens. */
 int layer_bench_open(struct layer_bench *block, const struct tune_run *run, const struct kv_spec *spec,
                      size_t N, struct err *err) MUST_USE;
 void layer_bench_close(struct layer_bench *block);
@@ -68,7 +68,7 @@ int layer_bench_skip_to(struct layer_bench *block, size_t n, struct err *err) MU
 /* Empties all sequences and returns their memory to the system. */
 void layer_bench_clear(struct layer_bench *block);
 
-/* Grows the cache for the next step; *ms is the time, 0 where no growth was needed. */
+/* Allocates KV entries for the next step; *ms is the time, 0 if the cache did not have to grow. */
 int layer_bench_grow(struct layer_bench *block, double *ms, struct err *err) MUST_USE;
 
 /* Times a step of all layers, for which layer_bench_grow() has been called: appends KV entries,

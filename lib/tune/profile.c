@@ -12,7 +12,7 @@
 
 enum { MAX_WORDS = 12 };
 
-/* Splits a value at blanks into words, in place; returns their number. */
+/* Splits a value at blanks into words, in place. Returns their number, > MAX_WORDS: too many. */
 static size_t split(char *value, char *word[MAX_WORDS])
 {
     size_t n = 0;
@@ -39,8 +39,8 @@ static bool read_count(const char *text, size_t *value)
     return parse_size(text, value) && *value >= 1 && *value <= (size_t)1 << 40;
 }
 
-/* WHAT ATTN TYPE WIDTH G ROWS BATCH hot|cold BYTES VALUE SPREAD SAMPLES: a point of a rate
- * curve. */
+/* Parses a "constant" line, a point of a rate curve: WHAT ATTN TYPE WIDTH G ROWS BATCH hot|cold
+ * BYTES VALUE SPREAD SAMPLES. */
 static bool read_point(char *value, struct rate_curve *like, struct curve_point *point)
 {
     char *w[MAX_WORDS];
@@ -77,7 +77,7 @@ static int add_point(struct profile *p, char *value, struct err *err)
     return 0;
 }
 
-/* ATTN TYPE WIDTH G LAYERS BATCH N T */
+/* Parses a "T" line, the fastest T of a configuration: ATTN TYPE WIDTH G LAYERS BATCH N T. */
 static int add_T(struct profile *p, char *value, struct err *err)
 {
     struct tuned_T t = {.attn = ""};
@@ -90,7 +90,7 @@ static int add_T(struct profile *p, char *value, struct err *err)
     return profile_put_T(p, &t, err);
 }
 
-/* MODEL NAME: the display name of a model. */
+/* Parses a "model" line, which adds a model: MODEL NAME (key and display name). */
 static int add_model(struct profile *p, char *value, struct err *err)
 {
     char *name = value + strcspn(value, " \t");
@@ -122,7 +122,7 @@ static struct tuned_model *model_of(struct profile *p, char *value, char *word[M
     return model ? &p->model[model - p->model] : NULL;
 }
 
-/* MODEL POLICY RATIO LOWEST HIGHEST */
+/* Parses a "policy" line, a model's fastest policy: MODEL POLICY RATIO LOWEST HIGHEST. */
 static int add_policy(struct profile *p, char *value, struct err *err)
 {
     char *w[MAX_WORDS];
@@ -135,7 +135,7 @@ static int add_policy(struct profile *p, char *value, struct err *err)
     return 0;
 }
 
-/* MODEL TOKENS MS: time of a step; token counts of a model ascend. */
+/* Parses a "step_ms" line, the time of a step: MODEL TOKENS MS. A model's token counts ascend. */
 static int add_step(struct profile *p, char *value, struct err *err)
 {
     char *w[MAX_WORDS];
@@ -150,7 +150,7 @@ static int add_step(struct profile *p, char *value, struct err *err)
     return 0;
 }
 
-/* MODEL TOKENS: overrides the batch knee derived from step times. */
+/* Parses a "batch_knee" line: MODEL TOKENS. Overrides the knee derived from step times. */
 static int add_knee(struct profile *p, char *value, struct err *err)
 {
     char *w[MAX_WORDS];
@@ -162,7 +162,7 @@ static int add_knee(struct profile *p, char *value, struct err *err)
     return 0;
 }
 
-/* SET F32 BF16 INT8 */
+/* Parses a "rate" line, peak rates of a kernel set: SET F32 BF16 INT8. */
 static int add_rate(struct profile *p, char *value, struct err *err)
 {
     struct tuned_rate rate = {.isa = ""};
@@ -176,7 +176,7 @@ static int add_rate(struct profile *p, char *value, struct err *err)
     return 0;
 }
 
-/* Keys that may occur more than once. */
+/* Keys that may occur more than once, with the functions that parse their values. */
 static const struct {
     const char *key;
     int (*add)(struct profile *profile, char *value, struct err *err);

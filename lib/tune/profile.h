@@ -10,8 +10,8 @@
 #include "tune/costmodel.h"
 #include "tune/fit.h"
 
-/* Version 1 stored one policy and batch knee for all models; they are ignored. Up to version 2 the
- * key batch_knee was free_rows. */
+/* Version of the file format, and limits. Version 1 stored one policy and batch knee for all
+ * models; they are ignored. Up to version 2 the key batch_knee was free_rows. */
 enum { PROFILE_VERSION = 3, PROFILE_MODELS = 1024, PROFILE_BYTES = 1 << 20 };
 
 /* The machine and program settings that a profile is valid for. */
@@ -27,16 +27,16 @@ bool machine_same_settings(const struct machine *a, const struct machine *b);
 /* Describes this machine with a program's instruction set, allocator and threads. */
 void machine_of(struct machine *machine, const char *isa, enum vm_alloc alloc, int threads);
 
-/* The fastest measured T of one configuration. */
+/* The fastest measured T (number of cache allocations) of one configuration. */
 struct tuned_T {
     char attn[16];
     enum dtype type;
-    size_t width, group; /* D, G */
+    size_t width, group; /* D = heads * head_dim; G, GQA group size */
     size_t layers, batch, N;
     size_t T;
 };
 
-/* Results for one model. */
+/* Tuning results for one model. */
 struct tuned_model {
     char key[72];              /* model_id, 64 hexadecimal digits, or a shape's name; no blanks */
     char name[128];            /* display name */
@@ -76,7 +76,7 @@ int profile_write(const struct profile *profile, struct buf *text, struct err *e
 int profile_save(const struct profile *profile, const char *path, struct err *err) MUST_USE;
 void profile_release(struct profile *profile);
 
-/* Add an entry or replace the one for the same configuration. */
+/* Add a rate curve or a measured T, or replace the one for the same configuration. */
 int profile_put_curve(struct profile *profile, const struct rate_curve *curve,
                       struct err *err) MUST_USE;
 int profile_put_T(struct profile *profile, const struct tuned_T *tuned, struct err *err) MUST_USE;
@@ -86,7 +86,7 @@ int profile_put_T(struct profile *profile, const struct tuned_T *tuned, struct e
 struct tuned_model *profile_put_model(struct profile *profile, const char *key, struct err *err);
 const struct tuned_model *profile_model(const struct profile *profile, const char *key);
 
-/* Replaces all peak rates. */
+/* Replaces the profile's peak rates by those of n kernel sets. */
 void profile_put_rates(struct profile *profile, const struct kernel_rates *rates, size_t n);
 
 /* The kernel set that is fastest by the profile's peak rates; NULL if the rates of a set that this
@@ -113,10 +113,10 @@ struct tune_query {
     bool hot; /* CPU caches stay warm between steps; false: reading weights evicts them */
 };
 
-/* The query for one layer of a benchmark. */
+/* The query for one layer of a benchmark's configuration. */
 struct tune_query tune_query_of(const struct tune_run *run, size_t batch, size_t N);
 
-/* Sets up the cost model with the closest rate curves; false: the profile has none. */
+/* Sets up the cost model in *cell with the closest rate curves; false: the profile has none. */
 bool profile_cost_config(const struct profile *profile, const struct tune_query *query,
                          struct cost_config *cell);
 
@@ -131,7 +131,7 @@ struct profile_tuner {
     struct kv_tuner tuner;
     const struct profile *profile;
     const char *attn;
-    size_t heads; /* H */
+    size_t heads; /* query heads, H */
 };
 
 struct profile_tuner profile_tuner(const struct profile *profile, const char *attn, size_t heads);

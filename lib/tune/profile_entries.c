@@ -113,13 +113,13 @@ void profile_shape_key(char *key, size_t size, const char *shape)
             *at = '_';
 }
 
-/* Copies the measured results of `newer`; results that `newer` lacks stay. */
+/* Adds or updates a model: copies the results that `newer` has measured; others stay. */
 static int merge_model(struct profile *p, const struct tuned_model *newer, struct err *err)
 {
     struct tuned_model *model = profile_put_model(p, newer->key, err);
     if (!model)
         return -1;
-    if (newer->knee.n || !model->knee.n) /* the display name comes with the knee */
+    if (newer->knee.n || !model->knee.n) /* named by the run that measured the knee */
         memcpy(model->name, newer->name, sizeof model->name);
     if (newer->policy[0]) {
         memcpy(model->policy, newer->policy, sizeof model->policy);

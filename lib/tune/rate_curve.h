@@ -1,4 +1,4 @@
-/* A measured rate of the machine as a function of size: a core reads ten times faster from its
+/* A measured rate of the machine as a function of data size: a core reads ten times faster from its
  * caches than from memory, so a single number would be wrong. */
 #ifndef BMC_RATE_CURVE_H
 #define BMC_RATE_CURVE_H
@@ -26,8 +26,8 @@ struct rate_curve {
     enum curve_what what;
     char attn[16]; /* attention backend; "-" for copy and alloc */
     enum dtype type;
-    size_t width; /* D = H * d */
-    size_t group; /* G */
+    size_t width; /* D = H * d: query heads times head size */
+    size_t group; /* GQA group size */
     size_t rows;  /* query positions per sequence: 1, or k with speculation */
     size_t batch; /* B */
     /* CPU caches were evicted before every sample */

@@ -58,7 +58,7 @@ static int time_some_steps(struct layer_bench *b, size_t to, size_t steps, doubl
     return 0;
 }
 
-/* Times the growth at `from` tokens and `steps` steps spread up to `to`; 0: all steps. */
+/* Times the growth at `from` tokens and `steps` steps spread up to `to`; steps 0: all. */
 static int time_class(struct layer_bench *b, size_t from, size_t to, size_t steps,
                       struct growth_class *class, size_t *timed, struct err *err)
 {
@@ -143,7 +143,7 @@ out:
     return rc;
 }
 
-/* Time of one round in seconds; stops early when it exceeds limit_s. */
+/* Times one round, which runs all n policies; stops early when *seconds exceeds limit_s. */
 static int time_round(const struct tune_run *run, const struct sweep_plan *plan, size_t batch,
                       const struct kv_spec *spec, size_t n, double limit_s, double *seconds,
                       struct err *err)
@@ -167,7 +167,7 @@ static int fit_budget(const struct tune_run *run, struct sweep_plan *plan, const
                       size_t n, struct err *err)
 {
     enum { LEAST_GROWTHS = 8 };
-    const double round_s = plan->budget_s / (double)(plan->rounds + 1); /* 1: this estimate */
+    const double round_s = plan->budget_s / (double)(plan->rounds + 1); /* + 1 for this estimate */
     double one_s, part_s;
     plan->batch_run = plan->batch;
     if (plan->budget_s <= 0)

@@ -24,7 +24,7 @@ struct sweep_time {
 int sweep_run(const struct tune_run *run, const struct kv_spec *spec, size_t N,
               const struct sweep_sample *sample, struct sweep_time *time, struct err *err) MUST_USE;
 
-/* A context length and batch size; rounds alternate over all policies. */
+/* A context length and batch size to measure; every round measures all policies in turn. */
 struct sweep_plan {
     size_t N, batch;
     size_t batch_run; /* sequences that actually run; times are scaled to `batch` */
@@ -38,8 +38,8 @@ struct sweep_plan {
 
 enum { SWEEP_MAX = FIT_MAX_POINTS };
 
-/* Sets time[round * n + i], milliseconds under spec[i]; T[i], its actual number of allocations;
- * plan->batch_run and plan->sample. */
+/* Measures decode times under n policies. Sets time[round * n + i], milliseconds under spec[i];
+ * T[i], its actual number of allocations; plan->batch_run and plan->sample. */
 int sweep_plan(const struct tune_run *run, struct sweep_plan *plan, const struct kv_spec *spec,
                size_t n, double *time, size_t *T, struct err *err) MUST_USE;
 

@@ -9,7 +9,7 @@ static json_t *whole(size_t value) { return json_integer((json_int_t)value); }
 
 static json_t *real_if(bool there, double value) { return there ? json_real(value) : json_null(); }
 
-/* Adds the members of `more` to `row`; both may be NULL after a failed allocation. */
+/* Adds the fields of `more` to `row`; both may be NULL after a failed allocation. */
 static int merge(json_t *row, json_t *more, struct err *err)
 {
     const int rc = json_object_update(row, more);
@@ -31,7 +31,7 @@ static json_t *measured_members(const struct config_point *c)
                      real_if(m, r->raw.hi), "note", c->refusal ? json_string(c->refusal) : json_null());
 }
 
-/* Sets members NAME, NAME_lo and NAME_hi; null unless `there`. */
+/* Sets fields NAME, NAME_lo and NAME_hi; null unless `there`. */
 static int put_ratio(json_t *row, const char *name, bool there, const struct ratio *r, struct err *err)
 {
     static const char *const end[] = {"", "_lo", "_hi"};

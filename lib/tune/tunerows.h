@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "tune/config_point.h"
 
-/* Adds a point as a row; members that were not measured are null. */
+/* Adds a configuration point as a row; fields that were not measured are null. */
 int add_point_row(json_t *rows, const struct config_point *cell, const struct tune_run *run,
                   const char *shape, struct err *err) MUST_USE;
 
@@ -15,16 +15,16 @@ int add_point_curve(json_t *rows, const struct config_point *cell, struct err *e
 /* Adds a row per policy of a measured point: its time, also relative to bmc at the T used. */
 int add_point_policies(json_t *rows, const struct config_point *cell, struct err *err) MUST_USE;
 
-/* An object with one member per rate: its value at the largest size, spread, samples, and all sizes
- * in `at`; for one query position, `run`'s G and data type, and also `sdpa_mac_s_k` if run->k > 1.
- * NULL: out of memory. */
+/* A JSON object with one field per rate: its value at the largest size, spread, samples, and all
+ * sizes in `at`; for one query position, `run`'s GQA group size and data type, and also
+ * `sdpa_mac_s_k` (at run->k query positions) if run->k > 1. NULL: out of memory. */
 json_t *constants_json(const struct profile *profile, const struct tune_run *run);
 
 /* An array with a row for each point of each rate curve; NULL: out of memory. */
 json_t *constants_rows(const struct profile *profile, struct err *err);
 
-/* An object: step_ms by token count, batch_knee, and k_for (best draft length by acceptance rate);
- * JSON null if not measured. NULL: out of memory. */
+/* A JSON object: step_ms by token count, batch_knee, and k_for (best draft length by acceptance
+ * rate); JSON null if not measured. NULL: out of memory. */
 json_t *batch_knee_json(const struct tuned_model *model);
 
 #endif

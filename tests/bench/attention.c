@@ -49,7 +49,8 @@ struct beams {
     size_t batch, width, prompt, answer;
 };
 
-/* Distinct entries among the answers; lineage[w][n]: the beams that computed those of beam w. */
+/* Number of distinct KV entries among the beams' answers; lineage[w][n] is the beam that computed
+ * entry n of beam w. */
 static size_t count_distinct(size_t **lineage, size_t width, size_t n)
 {
     size_t distinct = 0;
@@ -63,8 +64,8 @@ static size_t count_distinct(size_t **lineage, size_t width, size_t n)
     return distinct;
 }
 
-/* Generates the answers of one prompt's beams, a token at a time; returns their distinct
- * entries. */
+/* Generates the answers of one prompt's beams, a token at a time; returns their number of distinct
+ * KV entries. */
 static size_t search(struct cache *c, const struct beams *beams, size_t first, const float *values)
 {
     struct err err;
@@ -94,13 +95,13 @@ static size_t search(struct cache *c, const struct beams *beams, size_t first, c
         for (size_t w = 0; w < W; w++)
             memcpy(lineage[w], was[parent[w]], n * sizeof **was);
     }
-    const size_t distinct = count_distinct(lineage, W, n) + W; /* and the last ones */
+    const size_t distinct = count_distinct(lineage, W, n) + W; /* and those of the last token */
     for (size_t w = 0; w < W; w++)
         free(lineage[w]), free(was[w]);
     return distinct;
 }
 
-/* Fills a cache as beam search does: each prompt, its forks, their answers. */
+/* Fills a cache as beam search does: each prompt, forks for its beams, their answers. */
 static void fill_cache(struct cache *c, const struct kv_shape *shape, const struct beams *beams)
 {
     struct err err;

@@ -9,7 +9,7 @@ shape=${SHAPE:-opt-6.7b} n=${N:-512} batch=${BATCH:-8} repeat=${REPEAT:-3}
 policies=iterative,upfront,bmc:T=4,bmc:T=8,bmc:T=16,paged:16,paged:32,reserve
 grown=iterative,upfront,bmc:T=4,bmc:T=8,bmc:T=16
 
-prof() { bin/bmc-prof policies --attn "${ATTN:-blas}" --shape "$shape" --layers 1 -N "$n" -b "$batch" --repeat "$repeat" --format json "$@" 2>/dev/null; }
+prof() { bin/bmc-prof policies --attn "${ATTN:-blas}" --shape "$shape" --layers 1 -N "$n" -np "$batch" --repeat "$repeat" --format json "$@" 2>/dev/null; }
 
 table4='(.rows[0].total_ms) as $whole | "| policy | allocation | copying | SDPA | total | total ms | min..max | peak MB |",
 "| --- | --- | --- | --- | --- | --- | --- | --- |",

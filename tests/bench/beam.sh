@@ -46,7 +46,7 @@ request "$prompt" "$answer" 1
 verdict "$(ratio "$step" '--beams 4 --kv segment' '--beams 1 --kv segment')" '<=' 1.15 "next token, 4 beams over 1, segment"
 verdict "$(ratio "$step" '--beams 4 --kv iterative' '--beams 4 --kv segment')" '>=' 3 "next token, 4 beams, copying way over segment"
 id_requests "$many" "$prompt" "$answer" >"$work/in" # without a shared prefix
-verdict "$(ratio "$step" "--beams 4 --kv iterative -b $many" "--beams 4 --kv segment -b $many")" '>=' 3 "next token, 4 beams of each of $many prompts, copying way over segment"
+verdict "$(ratio "$step" "--beams 4 --kv iterative -np $many" "--beams 4 --kv segment -np $many")" '>=' 3 "next token, 4 beams of each of $many prompts, copying way over segment"
 
 # Long answers: beams are reordered at nearly every token, and index selection has the most to read.
 long=512
@@ -64,4 +64,4 @@ request "$prompt" 1 4
 verdict "$(ratio .prefill_ms '-b 1 --prefix-cache-mb 0' '-b 4 --kv segment')" '>=' 3.5 "first token, 4 prompts over what they have in common once"
 
 request 514 2 64
-echo "64 requests with 512 tokens in common: $(field .prefill_tokens -b 16 --kv segment) tokens computed, $((512 + 64 * 2)) at least"
+echo "64 requests with 512 tokens in common: $(field .prefill_tokens -np 16 --kv segment) tokens computed, $((512 + 64 * 2)) at least"

@@ -29,7 +29,7 @@ field() {
 
 first_token() { # PROMPT W
     id_requests "$2" "$1" 1 0 >"$work/in"
-    field .prefill_ms -b 1 --prefix-cache-mb 0 --kv iterative >>"$work/standard.first"
+    field .prefill_ms -np 1 --prefix-cache-mb 0 --kv iterative >>"$work/standard.first"
     id_requests 1 "$1" 1 >"$work/in"
     field .prefill_ms --beams "$2" --kv segment >>"$work/segment.first"
 }

@@ -22,7 +22,7 @@ fits=$(bin/bmc-prof memory --shape "$work/part.shape" -p "$prompt" -n "$answer" 
     --memory $budget --megabytes 1 --format json | jq '.rows[] | select(.policy == "segment").fits')
 id_requests "${REQUESTS:-$fits}" "$prompt" "$answer" >"$work/in"
 
-# Tokens of results a second, eq. 4; how many were under way, and the bytes of the cache, go to a file.
+# Tokens of results a second, eq. 4; how many were in flight, and the bytes of the cache, go to a file.
 throughput() { # POLICY
     bin/bmc-gen -q -m "$work/model.bmc" -t "$threads" -c $((prompt + answer)) --ignore-eos --jsonl --beams "$beams" --cache-type f16 \
         --kv "$1" --memory $budget --n-best 1 --stats "$work/stats" <"$work/in" >"$work/out"

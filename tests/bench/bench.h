@@ -1,4 +1,4 @@
-/* What the drivers of the bench scripts share. */
+/* Helpers of the benchmark programs. */
 #ifndef BMC_BENCH_H
 #define BMC_BENCH_H
 
@@ -22,7 +22,7 @@ static inline int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts x[n], n >= 1. */
+/* The median of x[n], n >= 1, which it sorts. */
 static inline double median(double *x, size_t n)
 {
     qsort(x, n, sizeof *x, compare);

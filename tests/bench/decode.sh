@@ -6,7 +6,7 @@
 set -eu
 . "$(dirname "$0")/lib.sh"
 
-rows=$(bench -b "${BATCH:-1,8,32}" -p 0 -n 16 -d 120 -r "$rounds" ${PRECISION:+--precision $PRECISION})
+rows=$(bench -np "${BATCH:-1,8,32}" -p 0 -n 16 -d 120 -r "$rounds" ${PRECISION:+--precision $PRECISION})
 peak=$(bin/bmc-prof roof -r 3 -t "$threads" --megabytes 64 --format json 2>/dev/null | jq '.rows[0] | .bf16_gflop_s // .f32_gflop_s')
 echo "$rows" | jq -r '"B = \(.batch): step_ms \(.step_ms), read rate \(.roof_gb_s) GB/s, share of it \(.roof_share), precision \(.precision)"'
 one=$(echo "$rows" | jq 'select(.batch == 1) | .step_ms')

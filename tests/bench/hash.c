@@ -1,5 +1,5 @@
-/* What one thread's crypto_generichash() makes of a file in the page cache, as a program that calls
- * sodium_init() has it.
+/* Times crypto_generichash() with one thread on a file in the page cache, after sodium_init(),
+ * which selects an implementation for the CPU.
  *
  *   hash FILE    prints seconds */
 #include "base/clock.h"

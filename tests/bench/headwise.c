@@ -1,12 +1,12 @@
-/* Times attention over the layers of an offloaded cache, beside reading its entries alone.
+/* Times attention over the layers of a cache with head-wise offload, and reading its entries alone.
  *
  *   headwise ROWS LAYERS KV THREADS STEPS [HEADS [QUERIES]]
  *
- * HEADS is a list of retrieval heads; the others are streaming heads. "-": there are none. QUERIES
- * is the number of query tokens: 1 (the default) is a decode step, more are a chunk of a prompt
- * behind ROWS tokens. The shape is that of llama-3-8b. Prints a line of JSON: the shortest times,
- * bytes in memory as counted and as reported by the system, and bytes of the entries. BMC_ISA
- * names a kernel set. */
+ * HEADS is a list of retrieval heads, the others are streaming heads; "-": none are streaming.
+ * QUERIES is the number of query tokens: 1 (the default) is a decode step, more are a prefill chunk
+ * at context depth ROWS. The shape is that of llama-3-8b. Prints a line of JSON: the shortest
+ * times, bytes in memory as counted and as reported by the system, and bytes of the entries.
+ * BMC_ISA selects a kernel set. */
 #include <math.h>
 
 #include "attn/attn.h"
@@ -24,7 +24,7 @@ struct setting {
     struct kv_shape shape;
 };
 
-/* Repeats one random row, in chunks: the time of a step does not depend on values. */
+/* Fills the cache with copies of a random row, in chunks: times do not depend on values. */
 static void fill(struct kv *kv, const struct setting *set, struct err *err)
 {
     const size_t width = set->shape.kv_heads * set->shape.head_dim;
@@ -42,7 +42,7 @@ static void fill(struct kv *kv, const struct setting *set, struct err *err)
     free(row);
 }
 
-/* Fetches each group without computing. */
+/* Times fetching every group of heads without computing attention. */
 static double read_ms(struct kv *kv, const struct setting *set, struct err *err)
 {
     const size_t group = kv_offload(kv).heads_at_once, end = set->shape.kv_heads;
@@ -81,7 +81,7 @@ static double step_ms(struct kv *kv, struct attn *attn, const struct attn_step *
     return ms;
 }
 
-/* Floating-point operations of a step: those of Q K^T and P V over the rows that each query sees. */
+/* Floating-point operations of Q K^T and P V in a step, over the rows that each query sees. */
 static double operations(const struct setting *set)
 {
     const double seen = (double)set->rows + ((double)set->queries + 1) / 2;

@@ -57,7 +57,7 @@ echo "| --- | --- |$(for size in $sizes; do printf ' --- |'; done)"
 for prompt in $prompts; do
     printf '| %s |' "$prompt"
     for kv in upfront $(for size in $sizes; do echo "headwise:dir=$dir,$(ram_of "$prompt" "$size")"; done); do
-        bin/bmc-prof bench --shape "$shape" --layers 2 --type bf16 --kv "$kv" --attend valid --cache-type bf16 -N $((prompt + 8)) -p "$prompt" -n 0 -b 1 \
+        bin/bmc-prof bench --shape "$shape" --layers 2 --type bf16 --kv "$kv" --attend valid --cache-type bf16 -N $((prompt + 8)) -p "$prompt" -n 0 -np 1 \
             -t "$threads" -r 1 --warmup 0 --format json | jq -j '" \(.rows[0].step_ms / 100 | round / 10) |"'
     done
     echo

@@ -19,7 +19,7 @@ headwise=$(driver headwise)
 row=$((2 * 128 * 2))   # bytes of K and V of a head
 spare=$((2 << 20)) # entries in transit to the file, of a layer
 
-bin/bmc-prof roof -t "$threads" --repeat 3 --format json 2>/dev/null | jq -r '.rows[0] | "roofs: read \(.read_gb_s * 10 | round / 10) GB/s, f32 \(.f32_gflop_s | round) GFLOP/s (\(.f32_isa))"'
+bin/bmc-prof roof -t "$threads" --repeat 3 --format json 2>/dev/null | jq -r '.rows[0] | "rooflines: read \(.read_gb_s * 10 | round / 10) GB/s, f32 \(.f32_gflop_s | round) GFLOP/s (\(.f32_isa))"'
 printf '\n| step | tokens | cache | operations | MB of K and V | operations per byte | ms | GFLOP/s | GB/s | over memory | over reading |\n'
 echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 

@@ -19,6 +19,6 @@ for name in $shapes; do
     sed "s/^layers .*/layers ${LAYERS:-2}/" "models.d/shapes/$name.shape" >"$work/$name.shape"
     bin/bmc-convert --synth "$work/$name.shape" --type bf16 -o "$work/$name.bmc"
     echo
-    eval "bin/bmc-prof instances -m \"$work/$name.bmc\" -b ${BATCHES:-32,128} -p ${PROMPT:-64} -n ${ANSWER:-64} -t $threads -r $rounds --format md ${PROF_OPTIONS:-}"
+    eval "bin/bmc-prof instances -m \"$work/$name.bmc\" -np ${BATCHES:-32,128} -p ${PROMPT:-64} -n ${ANSWER:-64} -t $threads -r $rounds --format md ${PROF_OPTIONS:-}"
     rm "$work/$name.bmc"
 done

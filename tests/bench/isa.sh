@@ -35,7 +35,7 @@ measure() { # TYPE FIRST_ROUND LAST_ROUND
         turn="$sets again"
         [ $((round % 2)) -eq 1 ] || turn=$(printf '%s\n' $turn | tac) # alternate the order
         for set in $turn; do
-            { of_set "$1" "$set" -b 1 -p 512 -n 64 && of_set "$1" "$set" -b 8,32 -p 1 -n 12; } |
+            { of_set "$1" "$set" -np 1 -p 512 -n 64 && of_set "$1" "$set" -np 8,32 -p 1 -n 12; } |
                 jq -r --arg round "$round" --arg set "$set" 'select(.test == "decode" or .n_prompt == 512) | "\(.test)-\(if .test == "decode" then .batch else .n_prompt end) \($set) \($round) \(.latency_p50_ms // .step_ms)"'
         done
     done >>"$work/$1"

@@ -9,7 +9,7 @@ batches=$(echo "${BATCHES:-1 8 16 32}" | tr ' ' ,)
 echo "| model | prompts | eq. 2 | eq. 3 | segment | measured over computed |"
 echo "| --- | --- | --- | --- | --- | --- |"
 for model in gpt-j-6b llama-2-13b opt-30b bloom-176b; do
-    bin/bmc-prof memory --shape $model -b "$batches" --beams 4 -p 1024 -n 1024 --cache-type f16 --kv segment \
+    bin/bmc-prof memory --shape $model -np "$batches" --beams 4 -p 1024 -n 1024 --cache-type f16 --kv segment \
         --megabytes "${MEGABYTES:-512}" --format json |
         jq -r --arg model $model '
             def gb: . / 1e8 | round / 10;

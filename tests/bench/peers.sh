@@ -29,9 +29,9 @@ trap 'rm -rf "$work"' EXIT
 # Each prints its tok/s of one test with a cache of one type.
 ours() { # TEST CACHE
     case $1 in
-    prefill) set -- -b 1 -p 512 -n 0 --cache-type "$2" $prefill_options ;;
-    depth) set -- -b 1 -p 0 -n 16 -d 4096 --cache-type "$2" ;;
-    *) set -- -b "${1#*-}" -p 0 -n 16 -d 120 --cache-type "$2" ;;
+    prefill) set -- -np 1 -p 512 -n 0 --cache-type "$2" $prefill_options ;;
+    depth) set -- -np 1 -p 0 -n 16 -d 4096 --cache-type "$2" ;;
+    *) set -- -np "${1#*-}" -p 0 -n 16 -d 120 --cache-type "$2" ;;
     esac
     # An unmeasured round first: the peers read all weights with the prompt.
     bin/bmc-prof bench -m "$work/model.bmc" -t "$threads" --warmup 1 -r 1 --format jsonl "$@" 2>/dev/null | jq .tok_s

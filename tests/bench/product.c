@@ -1,10 +1,10 @@
-/* Times a GEMM with packed weights, each round beside the peak of its precision.
+/* Times a GEMM with packed weights, and in each round the peak rate it is compared with.
  *
  *   product ROWS IN OUT PRECISION THREADS ROUNDS [TYPE]
  *
- * TYPE is bf16 or a quantised type. Prints medians, and last the share of the peak: of bf16
- * products, of f32 where there are none, and of 4 times f32 at int8, as VNNI allows. BMC_ISA names
- * a kernel set. */
+ * TYPE is bf16 or a quantised type. Prints medians, and last the share of peak: that of int8
+ * products for PRECISION int8, else of bf16 products, or of f32 if the CPU lacks those. BMC_ISA
+ * selects a kernel set. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #include "kernel/gemm.h"
 #include "prof/roofline.h"
 
-/* Cycles through matrices, so that weights come from memory as in a model. */
+/* Number of matrices used in turn, so that weights come from memory as in a model. */
 enum { MATRICES = 8 };
 
 static float next_random(uint32_t *state)
@@ -48,7 +48,7 @@ static void *random_packed(enum dtype type, size_t out, size_t in)
     return packed;
 }
 
-/* The same matrix MATRICES times. */
+/* Makes MATRICES copies of one random matrix. */
 static bool make_matrices(struct mat *w, enum dtype type, size_t out, size_t in)
 {
     const size_t bytes = layout_bytes(LAYOUT_PACKED, type, out, in);

@@ -33,7 +33,7 @@ limit() { field "step_ms, .roof_gb_s, .roof_gflop_s" | awk '{ x[NR] = $1 } END {
 
 decode() {
     for case in q8_0:0.92 q4_0:0.85 q4_1:0.85; do
-        measure "${case%:*}" -b 1 -p 0 -n 16 -d 120
+        measure "${case%:*}" -np 1 -p 0 -n 16 -d 120
         row "decode B = 1, ${case%:*}: share of the read rate" "$(field roof_share)" '>=' "${case#*:}" "$command" "$(limit)"
     done
 }
@@ -41,7 +41,7 @@ decode() {
 # Batches alternate within one bench.
 batch() {
     for types in q8_0:f32 q8_0:q8 q4_0:f32 q4_0:q8; do
-        measure "${types%:*}" -b 1,8,32 -p 0 -n 16 -d 120 --cache-type "${types#*:}"
+        measure "${types%:*}" -np 1,8,32 -p 0 -n 16 -d 120 --cache-type "${types#*:}"
         for case in 8:1.3 32:2.5; do
             row "step at B = ${case%:*} over the step at B = 1, ${types%:*}, cache ${types#*:}" "$(divide "$(field step_ms "${case%:*}")" "$(field step_ms)")" '<=' \
                 "${case#*:}" "$command" "$(field step_ms) and $(field step_ms "${case%:*}") ms"
@@ -51,7 +51,7 @@ batch() {
 
 prefill() {
     for type in q8_0 q8_channel q4_0; do
-        measure $type -b 1 -p 512 -n 0
+        measure $type -np 1 -p 512 -n 0
         row "prefill 512, $type at $(field precision): share of the peak of $(field roof_kind) products" "$(field roof_share)" '>=' 0.5 "$command" "$(limit)"
     done
 }
@@ -63,7 +63,7 @@ attention() {
 }
 
 bf16() {
-    measure bf16 -b 1 -p 0 -n 16 -d 120
+    measure bf16 -np 1 -p 0 -n 16 -d 120
     row "decode B = 1, bf16: share of the read rate" "$(field roof_share)" '>=' 0.92 "$command" "$(limit)"
 }
 
@@ -73,7 +73,7 @@ memory() {
     bin/bmc-convert --synth "$big" --type q4_1 -o "$work/big.bmc" 2>/dev/null
     set -- --kv upfront --cache-type q8 -c $context --ignore-eos -t "$threads"
     echo '{"ids": [1, 2, 3, 4, 5], "n": 3}' >"$work/in"
-    LC_ALL=C /usr/bin/time -v bin/bmc-gen -q -m "$work/big.bmc" --jsonl -b 1 "$@" --stats "$work/stats" <"$work/in" >/dev/null 2>"$work/time"
+    LC_ALL=C /usr/bin/time -v bin/bmc-gen -q -m "$work/big.bmc" --jsonl -np 1 "$@" --stats "$work/stats" <"$work/in" >/dev/null 2>"$work/time"
     peak=$(awk '/Maximum resident/ { print $NF / 1024 }' "$work/time")
     weights=$(wc -c <"$work/big.bmc" | awk '{ print $1 / 1048576 }')
     cache=$(jq '.kv_resident_bytes / 1048576' "$work/stats")

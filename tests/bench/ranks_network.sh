@@ -24,7 +24,7 @@ requests() { # PROMPT ANSWER BATCH
 
 # two MODEL SPLIT REQUESTS BATCH: a step of two ranks gives each sequence a token.
 two() {
-    on_both "$PWD/bin/bmc-gen" -q -m "$1" --parallelism "$2" --jsonl -f "$3" -b "$4" -t 1 \
+    on_both "$PWD/bin/bmc-gen" -q -m "$1" --parallelism "$2" --jsonl -f "$3" -np "$4" -t 1 \
         --profile none --kv bmc --ignore-eos --prefix-cache-mb 0 --stats "$work/stats" >/dev/null
     jq --argjson b "$4" '(.decode_ms + .sample_ms) / (.decode_tokens / $b)' "$work/stats"
 }
@@ -53,7 +53,7 @@ for rate in ${RATES:-1Gb 10Gb}; do
     expect "$work/tiny" "$work/tiny.bmc" -p 2 -n 300 --network 1000Tb,0us
     # 4 all-gathers in each of 16 layers, a command and its result
     latency=$(two "$work/tiny.bmc" tensor "$work/in.tiny" 1 | awk -v own="$(expected "$work/tiny" tensor)" '{ printf "%.1f", ($1 - own) / 66 * 1e3 }')
-    expect "$work/large" "$work/large.bmc" -b "$batch" -p "$prompt" -n "$answer" --network "$rate,${latency}us"
+    expect "$work/large" "$work/large.bmc" -np "$batch" -p "$prompt" -n "$answer" --network "$rate,${latency}us"
     for parallelism in tensor pipeline; do
         for _ in $(seq "$rounds"); do
             two "$work/large.bmc" "$parallelism" "$work/in.large" "$batch"

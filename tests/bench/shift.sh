@@ -20,13 +20,13 @@ source "$(dirname "$0")/lib.sh"
 S=${S:-2048} others=${OTHERS-iterative} known_T=${T:-} type=${TYPE:-bf16} steps=${STEPS:-${S:-2048}} parts=${PARTS:-append steps}
 
 block() { # N POLICIES B: "policy total_ms copy+alloc_ms peak_bytes" of each
-    bin/bmc-prof policies --shape "$shape" --layers 1 -N "$1" -b "$3" --kv "$2" --cache-type "$type" --attend valid -t "$threads" \
+    bin/bmc-prof policies --shape "$shape" --layers 1 -N "$1" -np "$3" --kv "$2" --cache-type "$type" --attend valid -t "$threads" \
         -r "$rounds" --format jsonl 2>/dev/null | jq -r '[.policy, .T, .r, .total_ms, .alloc_ms + .copy_ms, .kv_peak_bytes] | @tsv'
 }
 
 # T of bmc with the least time.
 best_T() { # B
-    bin/bmc-prof sweep --shape "$shape" --layers 1 -N "$S" -b "$1" --cache-type "$type" --attend valid -t "$threads" -r 1 --format jsonl 2>/dev/null |
+    bin/bmc-prof sweep --shape "$shape" --layers 1 -N "$S" -np "$1" --cache-type "$type" --attend valid -t "$threads" -r 1 --format jsonl 2>/dev/null |
         jq -s -r 'min_by(.total_ms) | .T'
 }
 
@@ -47,7 +47,7 @@ append() { # B
 steps() { # B
     echo "== steps beyond the window, B = $1: median, slowest, how many are above 1.1 of the median, ms, and which rows those are"
     for kind in shift:S=$S shift:S=$S,slack=0.5; do
-        bin/bmc-prof latency --shape "$shape" --layers 1 --type q4_0 --depth "$((S - 1))" -N "$((S + steps))" -b "$1" --kv "$kind" --cache-type "$type" \
+        bin/bmc-prof latency --shape "$shape" --layers 1 --type q4_0 --depth "$((S - 1))" -N "$((S + steps))" -np "$1" --kv "$kind" --cache-type "$type" \
             -t "$threads" --every 1 -r "${STEP_ROUNDS:-7}" --format jsonl 2>/dev/null | jq -s -r --arg kind "$kind" \
             'map([.n, .[$kind + "_ms"]]) | (map(.[1]) | sort) as $all | $all[length / 2 | floor] as $m | map(select(.[1] > 1.1 * $m)) as $slow |
             [$kind, $m, $all[-1], ($slow | length), ($slow | map(.[0]) | join(" "))] | @tsv'

@@ -46,7 +46,7 @@ fi
 run() {
     stats=$1 weights=${2%:*} cache=${2#*:} batch=$3
     shift 3
-    bin/bmc-spec -q -m "$scratch/model-$weights.bmc" -d "$scratch/draft-$weights.bmc" --cache-type "$cache" --jsonl -b "$batch" \
+    bin/bmc-spec -q -m "$scratch/model-$weights.bmc" -d "$scratch/draft-$weights.bmc" --cache-type "$cache" --jsonl -np "$batch" \
         --temp "${TEMP:-0.2}" --ignore-eos --stats "$stats" "$@" <"$scratch/in" >"$scratch/out"
 }
 

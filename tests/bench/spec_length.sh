@@ -33,7 +33,7 @@ run() {
     stats=$1 bin=$2 seed=$3
     shift 3
     # shellcheck disable=SC2086
-    $bin/bmc-spec -q -m "$model" $drafter --jsonl -b "$batch" -c $((n + 64)) --ignore-eos --seed "$seed" ${ALWAYS---always} --profile none --stats "$stats" "$@" <"$scratch/in" >"$scratch/out"
+    $bin/bmc-spec -q -m "$model" $drafter --jsonl -np "$batch" -c $((n + 64)) --ignore-eos --seed "$seed" ${ALWAYS---always} --profile none --stats "$stats" "$@" <"$scratch/in" >"$scratch/out"
 }
 
 for batch in $batches; do

@@ -48,7 +48,7 @@ jq -nr --slurpfile a "$scratch/base" --slurpfile b "$scratch/kv" '
     def two: . * 100 | round / 100;
     def grown: .attention_ms + .kv_alloc_ms + .kv_copy_ms;
     def whole: .decode_ms + .sample_ms;
-    def row: "\(.kv_policy) (T \(.T)): \(.steps) steps, \(.tokens_per_step | two) tokens and \(.drafted / .steps | two) candidates a step; attention \(.attention_ms | round) ms, growth \(.kv_alloc_ms + .kv_copy_ms | round) ms, decoding \(whole | round) ms";
+    def row: "\(.kv_policy) (T \(.T)): \(.steps) steps, \(.tokens_per_step | two) tokens and \(.drafted / .steps | two) draft tokens per step; attention \(.attention_ms | round) ms, growth \(.kv_alloc_ms + .kv_copy_ms | round) ms, decoding \(whole | round) ms";
     ($a[0]) as $base | ($b[0]) as $kv |
     "N \($kv[0].N), batch \($kv[0].batch), \($kv[0].threads) threads, isa \($kv[0].isa), precision \($kv[0].precision), cache \($kv[0].kv_type), attended \($kv[0].attended); acceptance simulated",
     ($base[0] | row), ($kv[0] | row),

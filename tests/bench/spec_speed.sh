@@ -19,7 +19,7 @@ jq -nc --argjson b "$batch" --argjson n "$n" --argjson p "$prompt" 'range($b) | 
 run() {
     stats=$1
     shift
-    ${MEASURE:-} bin/bmc-spec -q -m "$model" -d "$draft" --jsonl -b "$batch" -c $((prompt + n)) --ignore-eos --seed "$i" --stats "$stats" "$@" <"$scratch/in" >"$scratch/out"
+    ${MEASURE:-} bin/bmc-spec -q -m "$model" -d "$draft" --jsonl -np "$batch" -c $((prompt + n)) --ignore-eos --seed "$i" --stats "$stats" "$@" <"$scratch/in" >"$scratch/out"
 }
 
 i=0
@@ -34,7 +34,7 @@ jq -nr --slurpfile a "$scratch/plain" --slurpfile b "$scratch/spec" --argjson p 
     def median: sort | .[length / 2 | floor];
     def per_token: (.decode_ms + .sample_ms) / .decode_tokens;
     ($a[0]) as $plain | ($b[0]) as $spec | $spec[0] as $s |
-    "batch \($s.batch), \($s.threads) threads, isa \($s.isa), precision \($s.precision), \($s.weight_type) weights, kv \($s.kv_policy), k at most \($s.k) (free rows \($s.batch_knee), \($s.batch_knee_from)), acceptance \($p) (simulated)",
+    "batch \($s.batch), \($s.threads) threads, isa \($s.isa), precision \($s.precision), \($s.weight_type) weights, kv \($s.kv_policy), k at most \($s.k) (batch knee \($s.batch_knee), \($s.batch_knee_from)), acceptance \($p) (simulated)",
     "plain  \([$plain[] | per_token] | median * 100 | round / 100) ms per token",
     "spec   \([$spec[] | per_token] | median * 100 | round / 100) ms per token, \([$spec[].tokens_per_step] | add / length * 100 | round / 100) tokens per step (mean); draft \($s.draft_ms / $s.decode_steps * 100 | round / 100) ms, verify \($s.verify_ms / $s.decode_steps * 100 | round / 100) ms a step",
     "ratio  \([range($plain | length) as $i | ($plain[$i] | per_token) / ($spec[$i] | per_token)] | median * 100 | round / 100) (median of \($plain | length) pairs)"'

@@ -31,11 +31,11 @@ for name in $models; do
     : >"$work/rows"
     for batch in $batches; do
         # shellcheck disable=SC2086 # words
-        ${MEASURE:-} bin/bmc-tune $model -N "$n" -b "$batch" --attn "$attn" --state cold --no-sweep --no-batch-knee \
+        ${MEASURE:-} bin/bmc-tune $model -N "$n" -np "$batch" --attn "$attn" --state cold --no-sweep --no-batch-knee \
             --profile "$work/$name" --format csv >/dev/null
         for round in $(seq "$rounds"); do
             # shellcheck disable=SC2086 # words
-            ${MEASURE:-} sh "$work/round" "$round" "$work/$name" $model -b "$batch" >>"$work/rows"
+            ${MEASURE:-} sh "$work/round" "$round" "$work/$name" $model -np "$batch" >>"$work/rows"
         done
     done
     echo "$name, N = $n, attention $attn, medians of $rounds alternating rounds:"

@@ -18,7 +18,7 @@ cat >"$work/tune" <<'END'
 set -eu
 shape=$1 batch=$2 profile=$3
 shift 3
-tune() { bin/bmc-tune --shape "$shape" -b "$batch" --attn "$attn" --cache-type "$type" --state cold --evict "$evict" --no-batch-knee "$@"; }
+tune() { bin/bmc-tune --shape "$shape" -np "$batch" --attn "$attn" --cache-type "$type" --state cold --evict "$evict" --no-batch-knee "$@"; }
 tune -N 512 --no-sweep --profile "$profile" --format csv >/dev/null
 tune -N "$contexts" --constants "$profile" --rounds "$rounds" --seconds "$seconds" --dry-run --format jsonl
 END

@@ -18,7 +18,7 @@ for type in $types; do
     for group in $groups; do
         printf 'family llama\nlayers 1\nhidden 4096\nheads 32\nkv_heads %d\nffn 1024\nvocab 512\ncontext %d\nnorm_eps 1e-5\neos 0\n' \
             $((32 / group)) "$n" >"$work/layer.shape"
-        bin/bmc-tune --shape "$work/layer.shape" -N "$n" -b "$batch" --attn "$attn" --cache-type "$type" --state cold --no-batch-knee --dry-run --force \
+        bin/bmc-tune --shape "$work/layer.shape" -N "$n" -np "$batch" --attn "$attn" --cache-type "$type" --state cold --no-batch-knee --dry-run --force \
             --rounds "$rounds" --seconds "$seconds" --megabytes "$megabytes" --format json 2>/dev/null |
             jq -r --arg type "$type" --argjson heads $((32 / group)) '
                 def r($d): if . == null then "-" else . * $d | round / $d end;

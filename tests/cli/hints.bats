@@ -14,7 +14,11 @@ said() { "$@" --stats stats.json 2>&1 >/dev/null </dev/null | sed '/^$/,$d'; }
 
 @test "-b in tokens, as in llama.cpp: a hint above 1 for a single sequence, above 256 for requests; -q hides it" {
     m=$(model grimm)
-    for option in '-b 2048' '--parallel 2' '-np 4' '--parallel=512'; do
+    for option in '--parallel 2' '-np 4'; do
+        # shellcheck disable=SC2086
+        assert_equal "$(said bmc-gen -m "$m" -p "$once" -n 1 $option)" "bmc-gen: -np ${option##* }: this run has one sequence; batches go with --jsonl"
+    done
+    for option in '-b 2048' '--parallel=512'; do
         # shellcheck disable=SC2086
         text=$(said bmc-gen -m "$m" -p "$once" -n 1 $option)
         value=${option##*[ =]}

@@ -266,8 +266,28 @@ has_option() { grep -qE -- "^ +(-[a-zA-Z]+, )?$2( |,|$)" "$1"; }
                 refuses "$old takes no value" "$program" "$old=1"
             fi
         done <aliases
+        cat aliases >>all
     done
     [ "$seen" -ge 25 ]
+    assert_equal "$(sort -u all)" "$(sort <<'END'
+--batch --parallel
+--kv-type --cache-type
+--rows --attend
+--heads --retrieval-heads
+--split --parallelism
+--in-flight --micro-batches
+--share-mb --prefix-cache-mb
+--shift --context-shift
+--free-rows --batch-knee
+--no-rows --no-batch-knee
+--fixed --draft-max
+--save-importance --save-imatrix
+--importance --imatrix
+--keep --tensor-type
+--keep-head --leave-output-tensor
+-b -np
+END
+)"
     refuses 'unknown option --importance.*' bmc-gen --importance x
     refuses '--keep: needs a whole number, 0 or more; found "a=f32"' bmc-gen --keep a=f32
 }

@@ -108,8 +108,8 @@ file_options() { # PROGRAM
     refused 1 'a: is a file of acceptance rates' a bmc-gen -q -p x -n 1 --stats a
     refused 1 'a: is a file of acceptance rates' a bmc-tune --shape ./tiny.shape -N 8 --profile a
     refused 1 'p: is a tuned profile' p bmc-spec -q -p x -n 2 --record-acceptance --acceptance p
-    refused 1 'tiny.shape: is there and no tuned profile' tiny.shape bmc-tune --profile tiny.shape
-    refused 1 'tiny.shape: is there and no snapshot' tiny.shape bmc-gen -q -p x -n 1 --prompt-cache tiny.shape
+    refused 1 'tiny.shape: exists and is no tuned profile' tiny.shape bmc-tune --profile tiny.shape
+    refused 1 'tiny.shape: exists and is no snapshot' tiny.shape bmc-gen -q -p x -n 1 --prompt-cache tiny.shape
     # Through a descriptor, too.
     run --separate-stderr bash -c "'$BMC_BIN/bmc-gen' -q -p x -n 1 --stats /dev/fd/3 3<>s.kv"
     assert_equal "$status" 1
@@ -348,7 +348,7 @@ END
 
 @test "a model does not overwrite a text file, but an empty one" {
     echo important >notes.txt
-    expect_error 1 'notes.txt: is there and no model file, so it is not replaced: give another name' \
+    expect_error 1 'notes.txt: exists and is no model file, so it is not replaced: give another name' \
         bmc-convert "$(folder llama-bias)" -o notes.txt
     assert_equal "$(cat notes.txt)" important
     : >empty.bmc

@@ -1,5 +1,4 @@
-/* Continues a text by a few tokens, the most probable one at a time: what a program needs of
- * libbmc.
+/* Continues a text greedily by a few tokens: a minimal program that uses libbmc.
  *
  *   cc continue.c $(pkg-config --cflags --libs bmc) -o continue
  *   ./continue /usr/local/share/bmc/grimm.bmc "Once upon a time" 20 */
@@ -17,8 +16,8 @@ static uint32_t most_probable(const float *logits, size_t vocab)
     return (uint32_t)best;
 }
 
-/* Feeds the prompt, then each token that follows, until `n` are there or the text ends. -1 on
- * failure. */
+/* Feeds the prompt, then generates up to `n` tokens into `ids`, fewer if the text ends. Returns
+ * their number; -1 on failure. */
 static int generate(const struct bmc_model *model, struct bmc_context *context, const uint32_t *prompt,
                     size_t n_prompt, uint32_t *ids, size_t n, struct bmc_error *error)
 {

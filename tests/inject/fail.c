@@ -1,13 +1,12 @@
 /* A preloaded library that makes one call fail: the BMC_FAIL_AT-th of those that BMC_FAIL_CALL
- * names ("memory", "write", "fsync", "rename", "mmap", "read"); or "plain": every file system is
- * one without O_TMPFILE and O_DIRECT. Without BMC_FAIL_AT it counts them. The number goes to
- * descriptor BMC_FAIL_COUNT at exit.
+ * names ("memory", "write", "fsync", "rename", "mmap", "read"). With "plain", all file systems lack
+ * O_TMPFILE and O_DIRECT instead. The number of calls is written to descriptor BMC_FAIL_COUNT at
+ * exit; without BMC_FAIL_AT calls are only counted.
  *
- * glibc's stdio writes by a name of its own, so standard output becomes a stream that writes by
- * ours. No other stream is written to, but standard error, which must work for the sentence.
+ * glibc's stdio does not call the write() defined here, so standard output becomes a stream that
+ * does. Programs write to no other stream except standard error, which must work for messages.
  *
- * glibc's own names and bare system calls do the work, so that nothing has to be looked up while
- * memory is short. */
+ * Calls are forwarded to glibc's internal names and to system calls: dlsym() could need memory. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -58,7 +57,7 @@ __attribute__((destructor)) static void tell(void)
         syscall(SYS_write, atoi(fd), text, snprintf(text, sizeof text, "%lu\n", atomic_load(&calls)));
 }
 
-/* True for the one call that is to fail. */
+/* True for the one call that must fail, with `reason` as errno. */
 static int fails(enum call call, int reason)
 {
     if (call != chosen || atomic_fetch_add(&calls, 1) + 1 != fail_at)
@@ -98,7 +97,7 @@ ssize_t pread(int fd, void *bytes, size_t len, off_t offset)
 
 int io_uring_queue_init(unsigned entries, void *ring, unsigned flags);
 
-/* What it read and wrote, it would not by our names; some systems refuse it, too. */
+/* io_uring would bypass the calls defined here; some systems refuse it, too. */
 int io_uring_queue_init(unsigned entries, void *ring, unsigned flags)
 {
     (void)entries, (void)ring, (void)flags;

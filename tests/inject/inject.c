@@ -1,25 +1,25 @@
-/* Runs a command again and again, each time with another call failing (fail.c), and checks how it
+/* Runs a command repeatedly, with another call failing in each run (fail.c), and checks how it
  * ends.
  *
- *   inject [-n] [-s STEP | -m MOST] [-o SEED] [-t TEMPLATE] [-k CONVERT] PRELOAD CALL COMMAND ARGUMENT..
+ *   inject [-n] [-s STEP | -m MOST] [-o SEED] [-t TEMPLATE] [-k CONVERT] PRELOAD CALL COMMAND
+ *   ARGUMENT..
  *
- * Every run has the folder ./run for itself, made anew, as a copy of the folder TEMPLATE if there
- * is one; files that the command shall write are named relative to it. One run counts the calls and
- * says what is right; then every STEPth call fails, from one of the first on, which SEED chooses,
- * and the last one. MOST gives the step that comes to so many runs: all calls have their turn over
- * the seeds. Right is
- *   exit 0, with the same standard output and the same files (a call that can be done without), or
- *   exit 1, one line on standard error, every file as before or as after the whole run, and a standard output whose lines
- *   are those of the whole run as far as it went, or say their own error.
- * Files that end in .json hold times: their numbers may differ; of pictures only the beginning and
- * the end is known. Where a request failed, the others are in the snapshot: one that is neither as
- * before nor as after must be right by `CONVERT --verify`.
+ * Each run gets a new folder ./run, empty or a copy of the folder TEMPLATE, as working directory;
+ * the command's output files are named relative to it. A first run without failures counts the
+ * calls and gives the expected results. Then every STEPth call fails, beginning at one that SEED
+ * selects, and the last. MOST sets STEP for at most about so many runs; over all seeds every call
+ * fails once. Correct is
+ *   exit 0 with the expected standard output and files (the program could do without the call), or
+ *   exit 1 with one line on standard error, every file as before or as expected, and standard
+ *   output whose lines are the expected ones up to some line, or report an error themselves.
+ * Files that end in .json contain times: their numbers may differ; of SVG files only begin and end
+ * are checked. If a request failed, the snapshot has the others: one that is neither as before nor
+ * as expected must pass `CONVERT --verify`.
  *
- * With -n the command measures: numbers may differ everywhere, and with them the sentences. What
- * it says at exit 0 needs the same first line, which names the columns, and as many lines, and
- * what it said before exit 1 is not looked at. It may make fewer calls in one run than in the
- * next, too: a run that ends well before its call comes is right; and a run may end as any of a
- * few more does in which nothing fails. */
+ * With -n the command measures: numbers may differ, and so may sentences. At exit 0 the first line
+ * (column names) and the number of lines must be as expected; at exit 1 standard output is not
+ * checked. Such a command may make fewer calls than in the first run: ending well before the call
+ * that fails is correct, and so is ending like any of a few more runs without failures. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -38,7 +38,7 @@ struct test_bytes {
     size_t len;
 };
 
-/* What a run left behind. */
+/* How a run ended: exit status, output, and the files in its folder. */
 struct outcome {
     int status;
     struct test_bytes out, err;
@@ -61,7 +61,7 @@ static void die(const char *what)
     exit(2);
 }
 
-/* Every number becomes one #, in place, and the blanks that make columns equally wide one. */
+/* Replaces every number by one # in place, and every run of blanks (column padding) by one. */
 static void mask_numbers(struct test_bytes *text)
 {
     size_t len = 0;
@@ -88,7 +88,7 @@ static size_t count_lines(const struct test_bytes *text)
     return lines;
 }
 
-/* What two runs said to the end. */
+/* True if two complete outputs are equal; with -n, in first line and number of lines. */
 static bool same_output(const struct test_bytes *a, const struct test_bytes *b)
 {
     const size_t first = strcspn(a->data, "\n");
@@ -165,7 +165,7 @@ static void redirect(const char *path, int flags, int to)
         die(path);
 }
 
-/* In the child: the command, with its call `at` failing; 0 counts. */
+/* In the child process: executes the command, with its call number `at` failing; 0: only counts. */
 static void become(const struct job *job, unsigned long at)
 {
     char text[32];
@@ -213,8 +213,8 @@ static bool is_whole(const struct test_bytes *bytes, const char *begin, const ch
            memcmp(bytes->data + bytes->len - tail, end, tail) == 0;
 }
 
-/* The file of that name is there, with these bytes; a picture of what was measured is never the
- * same twice, nor are, where a request failed, statistics. */
+/* True if the run left a file of that name and content. Of charts, and of JSON statistics unless
+ * the run was complete (`all`), only begin and end are checked. */
 static bool has(const struct outcome *o, const char *name, const struct test_bytes *bytes, bool all)
 {
     for (size_t i = 0; i < o->n_files; i++)
@@ -225,7 +225,7 @@ static bool has(const struct outcome *o, const char *name, const struct test_byt
     return false;
 }
 
-/* A snapshot in which a request that failed is not. */
+/* True for a valid snapshot of a run in which requests failed, which lacks those. */
 static bool is_partial_snapshot(const struct outcome *o, const char *name)
 {
     char line[4096];
@@ -233,7 +233,8 @@ static bool is_partial_snapshot(const struct outcome *o, const char *name)
     return ends_with(name, ".kv") && strstr(o->err.data, "requests failed") && system(line) == 0;
 }
 
-/* Every file is one of `before` or of `after`; with `all`, nothing of `after` is missing. */
+/* Checks that every file is as `before` or `after` the whole run; with `all`, all are as `after`.
+ * Returns the name of a wrong file, or NULL. */
 static const char *wrong_files(const struct outcome *o, const struct outcome *before,
                                const struct outcome *after, bool all)
 {
@@ -249,7 +250,7 @@ static const char *wrong_files(const struct outcome *o, const struct outcome *be
     return all && o->n_files != after->n_files ? "a missing file" : NULL;
 }
 
-/* The line is one of `text`. */
+/* True if `text` has this line. */
 static bool has_line(const struct test_bytes *text, const char *line, size_t len)
 {
     for (const char *at = text->data; *at;) {
@@ -261,8 +262,8 @@ static bool has_line(const struct test_bytes *text, const char *line, size_t len
     return false;
 }
 
-/* What was written before the end is right: the beginning of the whole, or lines each of which
- * is right or says its error. */
+/* Checks the output of a run that failed: it must be the beginning of the expected output, or
+ * consist of expected lines and of lines that report an error. */
 static bool partial_is_right(const struct test_bytes *out, const struct test_bytes *whole)
 {
     if (numbers_vary)
@@ -279,7 +280,7 @@ static bool partial_is_right(const struct test_bytes *out, const struct test_byt
     return true;
 }
 
-/* One line of a program, beside notes of the whole run and warnings. */
+/* True if standard error is one line of a bmc program, besides warnings and expected `notes`. */
 static bool one_line(const struct test_bytes *err, const struct test_bytes *notes)
 {
     size_t lines = 0;
@@ -293,7 +294,7 @@ static bool one_line(const struct test_bytes *err, const struct test_bytes *note
     return lines == 1;
 }
 
-/* NULL when the run ended as it should. */
+/* Compares a run with the expected results; NULL: it ended correctly, else the reason. */
 static const char *compare(const struct outcome *o, const struct outcome *before,
                            const struct outcome *after)
 {
@@ -324,21 +325,20 @@ static unsigned long counted(void)
 {
     unsigned long n = 0;
     FILE *count = fopen("count", "r");
-    const bool told = count && fscanf(count, "%lu", &n) == 1; /* not by a run that was ended */
+    const bool told = count && fscanf(count, "%lu", &n) == 1; /* killed runs write none */
     if (count)
         fclose(count);
     return told ? n : 0;
 }
 
-/* How a run ends in which nothing fails: what measures may say no, which is its result. */
+/* True if a run without failures ended correctly; measurements may exit with 1 as their result. */
 static bool is_end(const struct outcome *o)
 {
     return o->status == 0 ||
            (numbers_vary && WIFEXITED(o->status) && WEXITSTATUS(o->status) == 1 && o->err.len == 0);
 }
 
-/* The same, of a command that measures: it may also end as another run does in which nothing
- * fails. */
+/* compare(), but with -n the run may also end as some other run without failures does. */
 static const char *verdict(const struct job *job, unsigned long at, const struct outcome *o,
                            const struct outcome *before, const struct outcome *after)
 {

@@ -551,7 +551,7 @@ enlarge() {
     expect_error 1 'is a folder' gen --load-kv story.kv -n 1 --save-kv .
     expect_error 2 'save-kv: the name is empty' gen --load-kv story.kv -n 1 --save-kv ''
     printf model >model.bmc
-    expect_error 1 'model.bmc: is there and no snapshot, so it is not replaced' gen --load-kv story.kv -n 1 --save-kv model.bmc
+    expect_error 1 'model.bmc: exists and is no snapshot, so it is not replaced' gen --load-kv story.kv -n 1 --save-kv model.bmc
     assert_equal "$(cat model.bmc)" model
     rm model.bmc
     expect_error 1 '/dev/null: is not the name of a regular file' gen --load-kv story.kv -n 1 --save-kv /dev/null

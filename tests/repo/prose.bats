@@ -49,7 +49,7 @@ old_options() {
     [ "$(wc -l <old)" -ge 10 ]
     mkdir docs
     for page in "$ROOT"/man/*; do
-        sed -e '/^\.SS Aliases/,/END OPTIONS/d; /BEGIN FOREIGN/,/END FOREIGN/d' "$page" | tr -d '\\' >"docs/${page##*/}"
+        sed -e '/^\.SS Aliases/,/END OPTIONS/d; /BEGIN FOREIGN/,/END FOREIGN/d' "$page" | sed 's/\\f[A-Z]//g' | tr -d '\\' >"docs/${page##*/}"
     done
     run grep -nE -- "($(paste -sd '|' old))([^a-z-]|$)" docs/* "$ROOT"/README.md "$ROOT"/CONTRIBUTING.md "$ROOT"/tests/bench/*.md "$ROOT"/tests/bench/*.sh
     assert_output ""

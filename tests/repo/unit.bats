@@ -12,34 +12,34 @@ unit() { # NAME ARGUMENT..
 }
 
 @test "kernels of every set, and the packed layout" { unit kernel; }
-@test "products of few bits in every set, bit for bit" { unit int8; }
-@test "a gate of another type than the matrix beside it" { unit gate; }
-@test "weights of few bits: every set against plain C, bit for bit" { unit quant_sets; }
-@test "the default kernel set, by rates of instructions" { unit rates; }
-@test "half precision" { unit f16; }
-@test "types of few bits: rows and blocks" { unit quant "$FIXTURES/quant_types.txt"; }
-@test "hashes of long stretches" { unit hash; }
-@test "teams of threads" { unit threads; }
+@test "int8 products of quantised weights in every kernel set, bit for bit" { unit int8; }
+@test "a gate matrix of another type than the up projection" { unit gate; }
+@test "quantised weights: every kernel set against plain C, bit for bit" { unit quant_sets; }
+@test "the default kernel set, by measured instruction rates" { unit rates; }
+@test "conversions to and from f16" { unit f16; }
+@test "quantised types: rows and blocks" { unit quant "$FIXTURES/quant_types.txt"; }
+@test "hashes of large blocks" { unit hash; }
+@test "thread teams" { unit threads; }
 @test "mapped files and their names" { unit mapped; }
-@test "a rank that follows refuses what cannot be" { unit replica; }
+@test "a replica refuses invalid commands" { unit replica; }
 @test "cache policies" { unit kv; }
-@test "rows of caches of few bits" { unit quant_rows; }
-@test "caches of few bits: rounded once, attention over rows as they lie" { unit kv_quant; }
-@test "what caches need, by arithmetic and as opened ones count it" { unit footprint; }
-@test "attention over shared rows, and over heads of which some are in memory" { unit kv_parts; }
-@test "a cache larger than memory: its rows, its memory, its file" { unit headwise; }
-@test "a ring that fails: what passes is waited for, what stays is said" { unit uring; }
-@test "sequences that are cut, forked and reordered at random, under every policy" { unit cuts; }
+@test "KV entries of quantised caches" { unit quant_rows; }
+@test "quantised caches: entries are quantised once, attention reads them in place" { unit kv_quant; }
+@test "memory footprint of caches, by arithmetic and as caches count it" { unit footprint; }
+@test "attention over a shared prefix, and over heads of which some are in memory" { unit kv_parts; }
+@test "a cache larger than memory: its entries, its memory, its file" { unit headwise; }
+@test "an I/O ring that fails: requests in flight are awaited, errors that persist are reported" { unit uring; }
+@test "sequences truncated, forked and reordered at random, under every policy" { unit cuts; }
 @test "random numbers, sampler, stop strings" { unit decode; }
-@test "the generation loop under strategies of its own" { unit loop; }
+@test "the generation loop with test strategies" { unit loop; }
 
-@test "random batches with common prefixes, under policies that drop rows: the ids of each request alone" { unit batches; }
+@test "random batches with shared prefixes, under rolling policies: the ids of each request alone" { unit batches; }
 
 @test "model.bmc by a second reader: whole blocks, and matrices that need padding; hostile safetensors" {
     for name in grimm llama-2-like; do unit format "$(model $name)" "$(folder $name)/model.safetensors"; done
 }
 
-@test "the library as its users have it" {
+@test "the public library" {
     unit api "$(model grimm)" "$(reference_text grimm 0 prompt)" "$(reference_text grimm 0 greedy_text)"
 }
 

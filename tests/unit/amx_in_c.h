@@ -1,5 +1,5 @@
-/* The tile instructions of AMX-BF16 and AMX-INT8 in plain C, for machines without them: what
- * Intel's manual says of each, in the order in which it says it, denormals not flushed. */
+/* The tile instructions of AMX-BF16 and AMX-INT8 emulated in plain C, for machines without them:
+ * the operations of Intel's manual in the same order, but denormals are not flushed. */
 #ifndef BMC_AMX_IN_C_H
 #define BMC_AMX_IN_C_H
 
@@ -7,7 +7,7 @@
 
 #include "quant/dtype.h"
 
-/* What the sets are built on. */
+/* The kernel sets that the AMX sets extend. */
 #define kernels_vnni kernels_ref
 #ifndef kernels_int8_amx
 #define kernels_int8_amx kernels_ref
@@ -24,7 +24,7 @@ static inline four four_fma(four a, four b, four c)
 
 static _Thread_local struct {
     unsigned char byte[8][16][64];
-    int rows[8], row_bytes[8]; /* as configured; 0: not */
+    int rows[8], row_bytes[8]; /* as configured; 0: unused */
 } amx;
 
 static inline bool tiles_granted(void) { return true; }
@@ -56,7 +56,7 @@ static inline void _tile_stored(int t, void *to, size_t stride)
         memcpy((char *)to + i * stride, amx.byte[t][i], amx.row_bytes[t]);
 }
 
-/* a has signs, b has none. */
+/* TDPBSUD: adds dot products of 4 signed bytes of a and 4 unsigned bytes of b to int32 sums. */
 static inline void _tile_dpbsud(int c, int a, int b)
 {
     for (int m = 0; m < amx.rows[c]; m++)
@@ -70,7 +70,8 @@ static inline void _tile_dpbsud(int c, int a, int b)
             }
 }
 
-/* A product of two bf16 is a float as it is: added by itself it is rounded once, as by fmaf(). */
+/* TDPBF16PS: adds dot products of 2 bf16 each to f32 sums. A product of two bf16 is exact in f32,
+ * so adding it rounds once, as fmaf() does. */
 static inline void _tile_dpbf16ps(int c, int a, int b)
 {
     for (int m = 0; m < amx.rows[c]; m++) {

@@ -1,6 +1,6 @@
-/* What the set avxvnni asks of a machine, in plain C, for machines without it: AVX-VNNI's
- * instruction as Intel's manual describes it, in registers of half the width, which compilers
- * have everywhere. Included before vec.h. */
+/* The instruction that the kernel set avxvnni needs (VPDPBUSD), emulated in plain C for machines
+ * without it. Vectors are 128 bits wide instead of 256, which compilers support everywhere.
+ * Included before vec.h. */
 #ifndef BMC_AVXVNNI_IN_C_H
 #define BMC_AVXVNNI_IN_C_H
 
@@ -9,14 +9,14 @@
 #include <stdint.h>
 
 #ifndef __x86_64__
-#define kernels_avx2 kernels_ref /* what the set is built on */
+#define kernels_avx2 kernels_ref /* the kernel set that avxvnni extends */
 #endif
 
 #define VW 4
 typedef float floats_in_c __attribute__((vector_size(4 * VW)));
 typedef int32_t __m256i __attribute__((vector_size(4 * VW)));
 
-/* A product and a sum, rounded once. */
+/* a * b + c with a single rounding. */
 static inline __attribute__((always_inline)) floats_in_c fma_in_c(floats_in_c a, floats_in_c b,
                                                                   floats_in_c c)
 {
@@ -29,8 +29,8 @@ static inline __attribute__((always_inline)) floats_in_c fma_in_c(floats_in_c a,
 #define vf_max(a, b)    vf_select((a) > (b), a, b)
 #define vf_min(a, b)    vf_select((a) < (b), a, b)
 
-/* VPDPBUSD: in each lane four products of a byte of a, without a sign, and a byte of b, with
- * one, join the sum. */
+/* VPDPBUSD: adds to each 32-bit sum the dot product of 4 unsigned bytes of a and 4 signed bytes of
+ * b. */
 static inline __attribute__((always_inline)) __m256i _mm256_dpbusd_avx_epi32(__m256i sum, __m256i a,
                                                                              __m256i b)
 {

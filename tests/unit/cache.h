@@ -1,4 +1,4 @@
-/* A cache for a test, as --kv spells its policy: a driver that cannot open one ends. */
+/* Opens a cache for a test with a policy spelled as for --kv; the test program exits on failure. */
 #ifndef BMC_TEST_CACHE_H
 #define BMC_TEST_CACHE_H
 

@@ -1,4 +1,4 @@
-/* The few lines that the C tests share: each check prints one line, main() returns
+/* Helpers of the C tests. check() prints one line for each failed check; main() returns
  * check_result(). */
 #ifndef BMC_CHECK_H
 #define BMC_CHECK_H
@@ -32,8 +32,8 @@ static inline bool near(double a, double b, double tolerance)
     return fabs(a - b) <= tolerance; /* false for NaN */
 }
 
-/* Of a driver's random numbers: BMC_SEED, or the seed given. It is printed, so that a failure
- * can be repeated. */
+/* The seed for a test's random numbers: BMC_SEED, else `seed`. It is printed, so that a failure can
+ * be reproduced. */
 static inline uint64_t check_seed(uint64_t seed)
 {
     const char *text = getenv("BMC_SEED");
@@ -43,10 +43,10 @@ static inline uint64_t check_seed(uint64_t seed)
     return seed;
 }
 
-/* The first state of a xorshift generator (Marsaglia, 2003), which must not be 0. */
+/* Initial state of a xorshift generator (Marsaglia, 2003), which must not be 0. */
 static inline uint64_t check_state(uint64_t seed) { return (seed + 1) * 0x9e3779b97f4a7c15u | 1; }
 
-/* A run without a check is a failure too. */
+/* Prints the counts and returns the exit code; a run without any check fails, too. */
 static inline int check_result(void)
 {
     printf("%d checks, %d failed\n", checks_made, checks_failed);

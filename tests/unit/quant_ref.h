@@ -1,6 +1,6 @@
-/* Types of few bits a second time, for tests: random matrices whose codes and numbers lie open,
- * what they stand for, and how they lie in memory, put down byte after byte as
- * base/quant_types.h and quant/pack.h describe it in words. */
+/* A second implementation of quantised types, for tests: random matrices of codes and scales, their
+ * values, and their bytes in row and packed layout, as described by base/quant_types.h and
+ * quant/pack.h. */
 #ifndef BMC_TEST_FEW_REF_H
 #define BMC_TEST_FEW_REF_H
 
@@ -10,7 +10,7 @@
 #include "quant/pack.h"
 #include "check.h"
 
-/* The second table of types: bytes of a number and how many inputs share it. */
+/* A second table of the types: bytes of each scale or minimum, and how many inputs share it. */
 static const struct quant_ref {
     enum dtype type;
     int bits, zero;
@@ -30,7 +30,7 @@ static const struct quant_ref {
 
 enum { QUANT_MOST_IN = 1200, QUANT_MOST_OUT = 64, QUANT_MOST_NUMBERS = QUANT_MOST_IN / 16 };
 
-/* Numbers of the four planes are kept as their bits. */
+/* A matrix of codes, and the bits of its numbers of four kinds: scale, low, d, dmin. */
 struct quant_matrix {
     const struct quant_ref *ref;
     size_t out, in;
@@ -48,7 +48,7 @@ static inline size_t ref_every(const struct quant_ref *r, int plane)
     return (const size_t[]){r->scale.every, r->low.every, r->d.every, r->dmin.every}[plane];
 }
 
-/* Numbers of a plane for n inputs. */
+/* How many numbers of one kind (`plane`) n inputs have. */
 static inline size_t ref_numbers(const struct quant_ref *r, int plane, size_t n)
 {
     return ref_bytes(r, plane) ? (n - 1) / ref_every(r, plane) + 1 : 0;
@@ -70,7 +70,7 @@ static inline uint32_t quant_random(void)
 /* Uniform in [-1, 1). */
 static inline float quant_uniform(void) { return (float)(quant_random() >> 8) * 0x1p-23f - 1; }
 
-/* How codes are drawn: of any kind, all the lowest, all the highest, or these two by turns. */
+/* How codes are drawn: at random, all the lowest, all the highest, or these two in turns of 3. */
 enum quant_draw { DRAW_ANY, DRAW_LOWEST, DRAW_HIGHEST, DRAW_TURNS, DRAWS };
 
 static inline uint8_t draw_code(const struct quant_ref *r, enum quant_draw draw, size_t k)
@@ -80,7 +80,7 @@ static inline uint8_t draw_code(const struct quant_ref *r, enum quant_draw draw,
     return (uint8_t)(draw == DRAW_ANY ? quant_random() & most : high ? most : 0);
 }
 
-/* An f16 or an f32 of either sign between 2^-9 and 2^-5; or a byte. */
+/* A random number of `bytes` bytes: a byte, or an f16 or f32 of either sign from 2^-9 to 2^-5. */
 static inline uint32_t draw_number(size_t bytes)
 {
     const float x = (quant_random() % 2 ? 1.f : -1.f) *
@@ -107,7 +107,7 @@ static inline void quant_draw(struct quant_matrix *m, const struct quant_ref *r,
 
 /* ---- what they stand for ---- */
 
-/* An f16 by its definition. */
+/* The value of an f16 by its definition. */
 static inline double f16_value(uint32_t bits)
 {
     const int exponent = (int)(bits >> 10 & 31), fraction = (int)(bits & 1023);
@@ -126,7 +126,7 @@ static inline double number_of(const struct quant_matrix *m, int plane, size_t o
     return bytes == 2 ? f16_value(bits) : (double)wide;
 }
 
-/* The products of an f16 and a byte are exact. */
+/* The scale of an element; products of an f16 and a byte are exact. */
 static inline float step_of(const struct quant_matrix *m, size_t o, size_t k)
 {
     return (float)(number_of(m, 0, o, k) * (m->ref->d.bytes ? number_of(m, 2, o, k) : 1));
@@ -166,7 +166,7 @@ static inline unsigned code_or_0(const struct quant_matrix *m, size_t o, size_t 
     return o < m->out && k < m->in ? m->code[o][k] : 0;
 }
 
-/* The row form of output o; the end of it comes back. */
+/* Writes output o in row layout; returns the end. */
 static inline unsigned char *put_row(unsigned char *at, const struct quant_matrix *m, size_t o)
 {
     if (m->ref->bits != 4)
@@ -182,7 +182,8 @@ static inline unsigned char *put_row(unsigned char *at, const struct quant_matri
     return at;
 }
 
-/* The bytes of codes of a block that begins at output o, for inputs [k, k + 32). */
+/* Writes the codes of a packed block of 16 outputs from `o` for inputs [k, k + 32); returns the
+ * end. */
 static inline unsigned char *put_cell(unsigned char *at, const struct quant_matrix *m, size_t o,
                                       size_t k)
 {
@@ -204,7 +205,7 @@ static inline unsigned char *put_cell(unsigned char *at, const struct quant_matr
     return at;
 }
 
-/* All blocks of the packed form, each a multiple of 64 bytes. */
+/* Writes all blocks in packed layout, each padded to a multiple of 64 bytes; returns the end. */
 static inline unsigned char *put_packed(unsigned char *at, const struct quant_matrix *m)
 {
     const unsigned char *begin = at;

@@ -1,10 +1,11 @@
 /* A second reader of snapshots, written from bmc-kv(5) alone: it shares no code with the library.
  *
- *   read_kv FILE            checks everything that the page says, and prints a line for each sequence:
+ *   read_kv FILE            checks all that the page specifies, and prints a line per sequence:
  *                           rows, tokens, cap, seed, stream, temperature, name, ids
- *   read_kv FILE SEQUENCE   prints its rows as f32 text, one a line: layer, K or V, head, position, values
+ *   read_kv FILE SEQUENCE   prints its KV entries as f32, one per line: layer, K or V, head,
+ *                           position, values
  *
- * Exits 1 with one line that says what is wrong. */
+ * Exits with 1 and one line that says what is wrong. */
 #include <math.h>
 #include <sodium.h>
 #include <stdarg.h>
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Types of rows. */
+/* Data types of KV entries. */
 enum { F32 = 0, BF16 = 1, F16 = 2, Q8 = 4, Q4 = 5 };
 
 enum { PAGE = 4096, SEQ_BYTES = 192, BLOCK_BYTES = 64, SECTIONS = 4, PIECE = 65536 };
@@ -59,7 +60,7 @@ static void zeros(uint64_t from, uint64_t to)
             wrong("byte %llu is not zero", (unsigned long long)at);
 }
 
-/* A word of small letters and digits, zeros behind it. */
+/* Checks for a name in lower case letters and digits, followed by zeros. */
 static void name(uint64_t from, uint64_t to)
 {
     uint64_t at = from;
@@ -84,7 +85,7 @@ static void read_file(const char *path)
     fclose(file);
 }
 
-/* A hash against the 32 bytes at `want`. */
+/* Compares a hash with the 32 bytes at offset `want`. */
 static void same(const char *what, const unsigned char *hash, uint64_t want)
 {
     number(want, 8);
@@ -92,7 +93,7 @@ static void same(const char *what, const unsigned char *hash, uint64_t want)
         wrong("the hash of %s is wrong", what);
 }
 
-/* BLAKE2b-256 of bytes. */
+/* Compares the BLAKE2b-256 hash of bytes with the one at offset `want`. */
 static void same_hash(const char *what, const void *bytes, uint64_t n, uint64_t want)
 {
     unsigned char hash[32];
@@ -100,7 +101,8 @@ static void same_hash(const char *what, const void *bytes, uint64_t n, uint64_t 
     same(what, hash, want);
 }
 
-/* That of a block: beyond a piece, BLAKE2b-256 of the hashes of its pieces. */
+/* The same for a block: if it is longer than PIECE, its hash is BLAKE2b-256 of the hashes of its
+ * pieces. */
 static void same_pieces(uint64_t at, uint64_t n, uint64_t want)
 {
     crypto_generichash_state whole;
@@ -144,7 +146,7 @@ static void check_head(void)
         wrong("the tables have the wrong size");
 }
 
-/* Where a block lies, after checking its entry; `end` moves behind it. */
+/* Checks a block and its table entry; returns its offset and advances *end to the next block. */
 static uint64_t check_block(uint64_t index, uint64_t bytes, uint64_t *end)
 {
     const uint64_t entry = u64(240) + index * BLOCK_BYTES, at = u64(entry);
@@ -192,7 +194,7 @@ static uint64_t row_bytes(void)
     return bytes[u32(160)];
 }
 
-/* Value j of the row at `at`. */
+/* Element j of the KV entry at offset `at`. */
 static float value(uint64_t at, uint64_t j)
 {
     const uint64_t d = u64(184), groups = (d + 31) / 32, g = j / 32;

@@ -1,13 +1,14 @@
-/* A model against the results of an independent implementation (tests/fixtures/README.md).
+/* A model compared with the results of an independent implementation (tests/fixtures/README.md).
  *
- *   reference MODEL.bmc RESULTS.json [KV [THREADS [CHUNK [BATCH [KV_TYPE [PRECISION [TOLERANCE]]]]]]]
+ *   reference MODEL.bmc RESULTS.json [KV [THREADS [CHUNK [BATCH [KV_TYPE [PRECISION
+ *   [TOLERANCE]]]]]]]
  *
- * Token ids of prompts and greedy ids must be equal; where an id differs, the step's best two
- * logits must lie within 1e-3 of each other, and the tie is printed. Logits within 1e-4 (whole
- * vectors) or 1e-3 (best ten, given to 5 digits; all at precision bf16x2); log-probabilities
- * within 1e-3, perplexity within 0.1 %. A bf16 cache rounds rows to 8 bits, and precision bf16
- * activations: logits are held to 0.2 then, perplexity to 1 %. TOLERANCE is one for all of them
- * at f32. BMC_ISA names the kernel set. */
+ * Token ids of prompts and greedy ids must be equal; where a greedy id differs, the best two logits
+ * must be within 1e-3 of each other, and the tie is printed. Logits must agree to 1e-4 (whole
+ * vectors) or 1e-3 (best ten, given to 5 digits; all with precision bf16x2), log-probabilities to
+ * 1e-3, perplexity to 0.1 %. A bf16 cache and precision bf16 round to 8 bits: then logits must
+ * agree to 0.2, perplexity to 1 %. TOLERANCE replaces all of these at f32. BMC_ISA names the kernel
+ * set. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,8 +149,7 @@ static int check_case(void *arg, const struct gen_result *result, struct err *er
     const json_t *c = json_array_get(cases, result->request->line);
     const json_t *want = json_object_get(c, "greedy_ids");
     const char *text = json_string_value(json_object_get(c, "greedy_text"));
-    /* Decoded by themselves ids lose a leading space under some tokenizers; behind their prompt
-     * they have it. */
+    /* Some tokenizers drop a leading space when ids are decoded alone, but not after a prompt. */
     const char *got = result->text + (*result->text == ' ' && *text != ' ');
     (void)arg;
     (void)err;
@@ -168,7 +168,8 @@ static int check_case(void *arg, const struct gen_result *result, struct err *er
                   result->ids[i], gap);
         return 0;
     }
-    /* How many U+FFFD stand for a run of stray bytes is each implementation's own choice. */
+    /* Implementations differ in how many U+FFFD they print for invalid bytes: compares up to the
+     * first. */
     const char *stray = strstr(text, "\xef\xbf\xbd");
     check(stray ? strncmp(text, got, (size_t)(stray - text)) == 0 : strcmp(text, got) == 0,
           "case %u: text is \"%s\", not \"%s\"", (unsigned)result->request->line, result->text, text);

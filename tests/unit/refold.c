@@ -1,8 +1,9 @@
-/* Writes the tensors of a safetensors file as other checkpoints have them: one matrix for queries,
- * keys and values, columns for rows, rotary pairs side by side. bmc-convert must find the same
- * model in it.
+/* Rewrites a safetensors file in the layouts of other checkpoints: one matrix for queries, keys and
+ * values; transposed matrices; interleaved rotary pairs. bmc-convert must find the same model in
+ * it.
  *
- *   refold FROM.safetensors TO.safetensors HEAD_DIM ROPE_DIM KV_HEADS [transposed] [fused|by_head] [interleaved] */
+ *   refold FROM.safetensors TO.safetensors HEAD_DIM ROPE_DIM KV_HEADS [transposed] [fused|by_head]
+ *   [interleaved] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,7 @@ static struct tensor read_tensor(const struct source_tensor *from)
     return t;
 }
 
-/* In every head, element i and element i + rope_dim / 2 come to lie at 2 i and 2 i + 1. */
+/* Moves elements i and i + rope_dim / 2 of every head to 2 i and 2 i + 1. */
 static void interleave(struct tensor *t)
 {
     const size_t row = row_bytes(t), half = how.rope_dim / 2;
@@ -80,7 +81,8 @@ static void transpose(struct tensor *t)
     t->columns = rows;
 }
 
-/* The tensors' rows one after the other, `turns` times a share of each. */
+/* Concatenates the rows of `t` and `more` in `turns` rounds, each with an equal share of every
+ * tensor. */
 static void join(struct tensor *t, struct tensor *more, size_t n_more, size_t turns)
 {
     const size_t row = row_bytes(t), own = t->rows;
@@ -103,7 +105,7 @@ static void join(struct tensor *t, struct tensor *more, size_t n_more, size_t tu
     t->bytes = all * row;
 }
 
-/* The name with `from` in it replaced; false when it is not in it. */
+/* Replaces `from` by `to` in the name; false if it does not contain `from`. */
 static bool rename_to(char name[256], const char *from, const char *to)
 {
     char old[256], *at = strstr(name, from);
@@ -114,7 +116,7 @@ static bool rename_to(char name[256], const char *from, const char *to)
     return true;
 }
 
-/* The tensor that is called like `t` but for one word. */
+/* Reads the tensor whose name is that of `t` with `from` replaced by `to`. */
 static struct tensor beside(const struct tensor_file *st, const struct tensor *t, const char *from,
                             const char *to)
 {

@@ -1,5 +1,5 @@
-/* Rules of acceptance beside rejection_verify(): wrong ones, which tests must notice, and a right
- * one. */
+/* Acceptance rules of speculative sampling other than rejection_verify(): incorrect ones, which
+ * tests must detect, and a correct one. */
 #ifndef BMC_TEST_RULES_H
 #define BMC_TEST_RULES_H
 
@@ -8,7 +8,7 @@
 
 #include "decode/sample/rejection.h"
 
-/* Wrong: after a rejection the token comes from p itself, as if nothing had been rejected. */
+/* Incorrect: after a rejection the token is sampled from p, not from norm(max(0, p - q)). */
 static inline size_t wrong_residual(struct verifier *v, const struct candidate *p, size_t n_p,
                                     const uint32_t *child, size_t n, const struct candidate *q,
                                     size_t n_q, struct draws *draws, uint32_t *id)
@@ -19,7 +19,7 @@ static inline size_t wrong_residual(struct verifier *v, const struct candidate *
     return accepted;
 }
 
-/* Wrong: siblings are looked at as if each had been drawn from q anew. */
+/* Incorrect: each sibling is verified as if it had been drawn from q with replacement. */
 static inline size_t wrong_siblings(struct verifier *v, const struct candidate *p, size_t n_p,
                                     const uint32_t *child, size_t n, const struct candidate *q,
                                     size_t n_q, struct draws *draws, uint32_t *id)
@@ -30,7 +30,7 @@ static inline size_t wrong_siblings(struct verifier *v, const struct candidate *
     return rejection_verify(v, p, n_p, NULL, 0, NULL, 0, draws, id) + n;
 }
 
-/* Wrong: a rejected candidate is put back before the next one is looked at. */
+/* Incorrect: a rejected draft token is not removed from q before the next one is verified. */
 static inline size_t wrong_replacement(struct verifier *v, const struct candidate *p, size_t n_p,
                                        const uint32_t *child, size_t n, const struct candidate *q,
                                        size_t n_q, struct draws *draws, uint32_t *id)
@@ -55,7 +55,7 @@ static inline size_t wrong_replacement(struct verifier *v, const struct candidat
     return n;
 }
 
-/* Not wrong, only dear: candidates may have come from anywhere, as long as chance decides anew. */
+/* Correct, but accepts fewer: draft tokens are verified as deterministic, whatever their origin. */
 static inline size_t right_as_chosen(struct verifier *v, const struct candidate *p, size_t n_p,
                                      const uint32_t *child, size_t n, const struct candidate *q,
                                      size_t n_q, struct draws *draws, uint32_t *id)
@@ -64,7 +64,7 @@ static inline size_t right_as_chosen(struct verifier *v, const struct candidate 
     return rejection_verify(v, p, n_p, child, n, NULL, 0, draws, id);
 }
 
-/* Wrong: one candidate in ten is accepted unseen. */
+/* Incorrect: one draft token in ten is accepted without verification. */
 static inline size_t wrong_eager(struct verifier *v, const struct candidate *p, size_t n_p,
                                  const uint32_t *child, size_t n, const struct candidate *q, size_t n_q,
                                  struct draws *draws, uint32_t *id)

@@ -1,5 +1,5 @@
-/* Ids of texts, a line for each: vocab_ids MODEL.bmc < TEXTS. Lines __ggml_vocab_test__ stand
- * between the texts. */
+/* Prints the token ids of each text on a line: vocab_ids MODEL.bmc < TEXTS. Texts are separated by
+ * lines __ggml_vocab_test__. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,9 +7,9 @@
 #include "base/mem.h"
 #include "base/threads.h"
 
-enum { NO_NODE = 0 }; /* the first node, which stands for the prompt */
+enum { NO_NODE = 0 }; /* index of the tree's root, which stands for the prompt */
 
-/* A candidate for the next step: a path, and the token to extend it by. */
+/* A candidate for the next step: a path, the token to extend it by, and the sum with that token. */
 struct beam_choice {
     size_t path;
     uint32_t id;
@@ -32,7 +32,7 @@ int beam_open(struct beam_search *s, const struct beam_options *options, struct 
 
 void beam_close(struct beam_search *s)
 {
-    for (size_t i = 0; s->finished && i <= s->options.width; i++) /* one more than the best W */
+    for (size_t i = 0; s->finished && i <= s->options.width; i++) /* W + 1 are allocated */
         ids_release(&s->finished[i].ids);
     free(s->path);
     free(s->next);
@@ -62,7 +62,7 @@ static int add_node(struct beam_search *s, size_t parent, uint32_t id, size_t *n
     return 0;
 }
 
-/* Lists the n ids of the path that ends at `node`. */
+/* Sets *ids to the n token ids of the path that ends at `node`. */
 static int path_ids(const struct beam_search *s, size_t node, size_t n, struct ids *ids,
                     struct err *err)
 {
@@ -80,7 +80,8 @@ static double score_of(const struct beam_search *s, double sum, size_t length)
     return sum / pow((double)length, s->options.length_penalty);
 }
 
-/* Inserts the beam at finished[n_finished] by score, behind equals; keeps the best W. */
+/* Moves the newest beam, finished[n_finished], to its place by score, after those with equal
+ * scores; keeps the best W. */
 static void insert(struct beam_search *s)
 {
     const size_t last = s->options.width;
@@ -92,11 +93,12 @@ static void insert(struct beam_search *s)
     s->n_finished = size_min(s->n_finished, last);
 }
 
-/* Adds a path of n tokens to the finished beams; an end token counts for the length penalty. */
+/* Adds a path of n tokens to the finished beams. With `by_eos` its end token, which is not in the
+ * path, counts for the length penalty as well. */
 static int finish_path(struct beam_search *s, size_t node, size_t n, bool by_eos, double sum,
                        struct err *err)
 {
-    struct beam *beam = &s->finished[s->n_finished]; /* one more than W is allocated */
+    struct beam *beam = &s->finished[s->n_finished]; /* in bounds: W + 1 are allocated */
     if (path_ids(s, node, n, &beam->ids, err) < 0)
         return -1;
     beam->by_eos = by_eos;
@@ -115,7 +117,7 @@ static int by_sum(const void *a, const void *b)
     return x->id < y->id ? -1 : 1;
 }
 
-/* Allocates scratch memory for k choices per path. */
+/* Allocates scratch memory for k candidates (struct beam_choice) per path. */
 static int reserve_choices(struct beam_search *s, size_t k, struct err *err)
 {
     if (s->choices_cap >= k)
@@ -134,7 +136,7 @@ struct expand_job {
     size_t vocab, k;
 };
 
-/* Lists the k most likely extensions of path p. */
+/* Lists the k most likely tokens to extend path p by. */
 static void expand_path(void *arg, size_t p)
 {
     const struct expand_job *c = arg;
@@ -147,7 +149,7 @@ static void expand_path(void *arg, size_t p)
         choice[i] = (struct beam_choice){p, best[i].id, before + (double)best[i].logit - norm};
 }
 
-/* Lists the k most likely extensions of each path, best first. Returns their number. */
+/* Lists the k most likely extensions of each path, all sorted, best first. Returns their number. */
 static size_t expand_paths(struct beam_search *s, const float *logits, size_t vocab, size_t k)
 {
     enum { EXP_WORK = 16 };
@@ -157,7 +159,7 @@ static size_t expand_paths(struct beam_search *s, const float *logits, size_t vo
     return s->n_paths * k;
 }
 
-/* True if, by the stopping rule, no unfinished path can become one of the best W beams. */
+/* True if W beams are finished and the stopping rule (enum beam_stopping) ends the search. */
 static bool is_done(const struct beam_search *s)
 {
     const struct beam_options *o = &s->options;
@@ -177,7 +179,7 @@ static int extend_path(struct beam_search *s, const struct beam_choice *choice, 
     return add_node(s, s->path[choice->path].node, choice->id, &s->next[to].node, err);
 }
 
-/* Finishes a choice, by an end token or at the maximum length. */
+/* Turns a candidate into a finished beam: it is an end token, or reaches the maximum length. */
 static int finish_choice(struct beam_search *s, const struct beam_choice *choice, bool by_eos,
                          struct err *err)
 {
@@ -191,7 +193,7 @@ int beam_step(struct beam_search *s, const float *logits, size_t vocab, beam_is_
               const void *arg, size_t n_ends, struct err *err)
 {
     const size_t W = s->options.width;
-    /* enough for W unfinished paths, if all end tokens are among the choices */
+    /* candidates per path: enough for W unfinished paths even if all end tokens are among them */
     const size_t k = size_min((1 + size_max(n_ends, 1)) * W, vocab);
     size_t n_next = 0;
     if (reserve_choices(s, k, err) < 0)

@@ -6,13 +6,14 @@
 #include "decode/sample/sampler.h"
 #include "text/ids.h"
 
-/* When to stop before the maximum length, once W beams are finished (transformers' early_stopping):
- * at once; if no unfinished path scores better now than the worst of them; if none can any more. */
+/* When a search with W finished beams ends before the maximum length (transformers'
+ * early_stopping): YES: at once; NO: if no unfinished path now scores better than the worst
+ * finished beam; NEVER: if none can reach a better score at any length. */
 enum beam_stopping { BEAM_STOP_YES, BEAM_STOP_NO, BEAM_STOP_NEVER };
 #define BEAM_STOPPINGS "yes|no|never"
 
 struct beam_options {
-    size_t width;          /* W */
+    size_t width;          /* W: number of beams */
     double length_penalty; /* score = sum of log-probabilities / length ^ length_penalty */
     enum beam_stopping stopping;
 };
@@ -24,10 +25,10 @@ struct beam {
     bool by_eos; /* ended by an end token, not by its length */
 };
 
-/* An unfinished beam: a path in the tree of tokens. */
+/* An unfinished beam: a path from the root of the tree of tokens. */
 struct beam_path {
     size_t node; /* index in beam_search.node of the newest token */
-    double sum;  /* of log-probabilities */
+    double sum;  /* of the log-probabilities of its tokens */
 };
 
 /* A node of the tree of tokens. */
@@ -40,15 +41,15 @@ struct beam_search {
     struct beam_options options;
     size_t max_length; /* in tokens; step_beam.c uses 0 for "no search in this slot" */
     size_t length;
-    struct beam_path *path, *next; /* [W], best first */
+    struct beam_path *path, *next; /* [W]: unfinished beams, best first; those of the next step */
     size_t n_paths;
-    size_t *parent;        /* [W] index of the path of the previous step that a path continues */
-    uint32_t *id;          /* [W] newest token of each path */
-    struct beam *finished; /* [W + 1], best first */
+    size_t *parent;        /* [W]: index of the previous step's path that each path continues */
+    uint32_t *id;          /* [W]: newest token of each path */
+    struct beam *finished; /* [W + 1]: finished beams, best first */
     size_t n_finished;
     struct beam_node *node; /* the tree: paths share their prefixes */
     size_t n_nodes, nodes_cap;
-    struct beam_choice *choice; /* scratch */
+    struct beam_choice *choice; /* scratch: candidates for the next step */
     struct candidate *best;
     size_t choices_cap;
 };
@@ -58,11 +59,12 @@ typedef bool beam_is_eos(const void *arg, uint32_t id);
 int beam_open(struct beam_search *search, const struct beam_options *options, struct err *err) MUST_USE;
 void beam_close(struct beam_search *search);
 
-/* Starts a search for beams of at most `max_length` tokens, at least 1, with the prompt as path. */
+/* Starts a search for beams of at most `max_length` >= 1 tokens; its only path is the prompt. */
 void beam_begin(struct beam_search *search, size_t max_length);
 
-/* Extends all paths by a token, given their finite logits[n_paths][vocab]. n_ends is the number of
- * end tokens in the vocabulary. The search is done when n_paths is 0. */
+/* Extends the paths by a token each, given logits[n_paths][vocab] after their newest tokens, which
+ * must be finite. n_ends is the number of ids for which ends() is true. Afterwards the search is
+ * done if n_paths is 0. */
 int beam_step(struct beam_search *search, const float *logits, size_t vocab, beam_is_eos *ends,
               const void *arg, size_t n_ends, struct err *err) MUST_USE;
 

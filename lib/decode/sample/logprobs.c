@@ -32,7 +32,8 @@ int logprobs_of(struct logprobs *scratch, const float *logits, uint32_t id, size
     return 0;
 }
 
-/* logprobs_of_rows() for given rows, at most PROMPT_ROWS of them. */
+/* logprobs_of_rows() for at most PROMPT_ROWS tokens: id[i] follows the token with index row[i] in
+ * the batch of the last forward pass. */
 static int logprobs_of_some(struct logprobs *scratch, const size_t *row, const uint32_t *id, size_t n,
                             size_t k, struct logprob *out, struct err *err)
 {

@@ -1,4 +1,4 @@
-/* Speculative sampling. */
+/* Speculative sampling: drawing draft tokens, and verifying them. */
 #include "decode/sample/rejection.h"
 
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static void clear(double *weight, const struct candidate *of, size_t n)
         weight[of[i].id] = 0;
 }
 
-/* Draws an id with probability weight[id] / sum, by the uniform number u in [0, 1). */
+/* Draws one of the ids of[0..n), each with probability weight[id] / sum; u is uniform in [0, 1). */
 static uint32_t draw(const double *weight, const struct candidate *of, size_t n, double sum, double u)
 {
     double at = 0;
@@ -62,7 +62,7 @@ static uint32_t draw(const double *weight, const struct candidate *of, size_t n,
     return of[last].id;
 }
 
-/* p becomes max(0, p - q), not normalised; returns its sum. */
+/* After a rejection: sets v->p to max(0, p - q) of the normalised p and q; returns its sum. */
 static double subtract(struct verifier *v, const struct candidate *p, size_t n_p, double p_sum,
                        double q_sum)
 {

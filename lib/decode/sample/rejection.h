@@ -12,7 +12,7 @@
 #include "decode/sample/rng.h"
 #include "decode/sample/sampler.h"
 
-/* Scratch memory for weights by token id. */
+/* Scratch memory: probabilities by token id, of the target (p) and of the drafter (q). */
 struct verifier {
     double *p, *q; /* [vocab], zeros between calls */
 };
@@ -20,10 +20,10 @@ struct verifier {
 int verifier_open(struct verifier *verifier, size_t vocab, struct err *err) MUST_USE;
 void verifier_close(struct verifier *verifier);
 
-/* p[0..n_p) is the target's distribution: distinct ids, probabilities with sum 1. child[0..n) are
- * the draft tokens in the order in which they were drawn from q[0..n_q) without replacement;
- * n_q == 0: they are deterministic. Returns the index of the accepted one, or n; *id is the next
- * token in either case. */
+/* Chooses the next token, *id: an accepted draft token, whose index is returned, or another one;
+ * then n is returned. p[0..n_p) is the target's distribution: distinct ids whose probabilities add
+ * up to 1. child[0..n) are the draft tokens in the order in which they were drawn from q[0..n_q)
+ * without replacement; n_q == 0: they are deterministic. */
 typedef size_t rejection_rule(struct verifier *verifier, const struct candidate *p, size_t n_p,
                               const uint32_t *child, size_t n, const struct candidate *q, size_t n_q,
                               struct draws *draws, uint32_t *id);

@@ -1,4 +1,4 @@
-/* Philox4x32-10. */
+/* The counter-based random number generator Philox4x32-10. */
 #include "decode/sample/rng.h"
 
 void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])

@@ -7,7 +7,7 @@
 
 void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
-/* Uniform in [0, 1) with 53 bits: key = seed, counter = (position, draw, line). */
+/* A random number of 53 bits, uniform in [0, 1). Key: seed; counter: (position, draw, line). */
 double rng_uniform(uint64_t seed, uint64_t line, uint32_t position, uint32_t draw);
 
 /* Random numbers for speculative decoding at one position: draws 1, 2, ..; plain decoding uses

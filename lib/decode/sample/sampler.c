@@ -38,7 +38,7 @@ static bool before(const struct candidate *a, const struct candidate *b)
 
 static int by_rank(const void *a, const void *b) { return before(a, b) ? -1 : 1; }
 
-/* Restores the heap order below `at`; the root is the worst of the n best candidates so far. */
+/* Restores the heap order of heap[0..n) below index `at`. The root is the worst candidate. */
 static void sift_down(struct candidate *heap, size_t n, size_t at)
 {
     for (size_t child; (child = 2 * at + 1) < n; at = child) {

@@ -1,16 +1,17 @@
-/* The sampler chooses a token by its logits; history and random number come from the caller. */
+/* The sampler chooses the next token from logits, given the preceding tokens (for penalties) and a
+ * random number. */
 #ifndef BMC_SAMPLER_H
 #define BMC_SAMPLER_H
 
 #include "base/err.h"
 
-/* Added to the logit of a token. */
+/* A logit bias: added to the logit of token `id`. */
 struct logit_bias {
     uint32_t id;
     float bias;
 };
 
-/* Forbids a token. Finite, so that no sum of logits becomes NaN. */
+/* The bias that forbids a token. It is finite, so that no sum of logits becomes NaN. */
 #define LOGIT_BIAS_NEVER (-1e30f)
 #define LOGIT_BIAS_MOST  1e6 /* largest magnitude of any other bias */
 
@@ -37,8 +38,8 @@ struct candidate {
 struct sampler {
     struct sampler_options options;
     size_t vocab;
-    float *adjusted; /* [vocab] */
-    uint32_t *count; /* [vocab]: occurrences in the history; zeros between calls */
+    float *adjusted; /* [vocab]: logits after biases and penalties */
+    uint32_t *count; /* [vocab]: occurrences in the history; all 0 between calls */
     struct candidate *candidate;
     size_t n; /* number of candidates */
 };
@@ -58,7 +59,7 @@ uint32_t sampler_sample(struct sampler *sampler, const float *logits, const uint
 const float *sampler_adjusted(struct sampler *sampler, const float *logits, const uint32_t *history,
                               size_t n_history);
 
-/* True if the result depends on the history: a penalty is set. */
+/* True if sampling depends on the history of tokens: a penalty is set. */
 bool sampler_uses_history(const struct sampler_options *options);
 
 /* False if a logit is NaN or infinite: the model is damaged. */

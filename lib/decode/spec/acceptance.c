@@ -30,7 +30,7 @@ static int parse_shares(struct acceptance *a, const char *text, const char *name
     return a->ranks ? 0 : err_set(err, "%s: \"accept\" is empty; record it again", name);
 }
 
-/* Reads the line `key`, whose value is a model id or the name of a drafter. */
+/* Copies the value of line `key` to `name`: a model id or the name of a drafter. */
 static int read_name(char name[2 * HASH_BYTES + 1], const struct conf *conf, const char *key,
                      struct err *err)
 {

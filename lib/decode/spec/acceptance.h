@@ -1,4 +1,5 @@
-/* Acceptance files: measured acceptance rates by rank, which draft trees are optimised for. */
+/* Acceptance files: measured acceptance rates of the drafter's first, second, .. choice, from which
+ * optimal draft trees are computed. */
 #ifndef BMC_ACCEPTANCE_H
 #define BMC_ACCEPTANCE_H
 
@@ -6,13 +7,13 @@
 #include "decode/spec/tree.h"
 
 struct acceptance {
-    /* model ids, or the drafter's name */
+    /* ids of the target and draft model; for drafters without a model, their name */
     char target[2 * HASH_BYTES + 1], draft[2 * HASH_BYTES + 1];
-    double share[TREE_RANKS]; /* acceptance rate of the draft token of each rank; sum at most 1 */
+    double share[TREE_RANKS]; /* acceptance rate of the draft token by rank; sum at most 1 */
     size_t ranks;
 };
 
-/* Reads a file of "key value" lines, or parses `size` bytes; errors begin with `name`. */
+/* Read an acceptance file of "key value" lines, or parse its text, called `name` in errors. */
 int acceptance_read(struct acceptance *a, const char *path, struct err *err) MUST_USE;
 int acceptance_parse(struct acceptance *a, const char *text, size_t size, const char *name,
                      struct err *err) MUST_USE;

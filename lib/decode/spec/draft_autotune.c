@@ -1,4 +1,4 @@
-/* Measures forward passes and chooses the fastest kind of draft. */
+/* Measures forward passes and chooses the fastest of plain decoding, chains and trees. */
 #include "decode/spec/draft_autotune.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum { RUNS = 5 };
 
-/* Times a pass of `rows` tokens per sequence, all token 0; no entry is kept. */
+/* Times a forward pass of `rows` tokens per sequence, all with id 0, and drops their KV entries. */
 static int run_once(struct session *s, size_t rows, size_t *row, float *logits, bool with_logits,
                     double *ms, struct err *err)
 {

@@ -8,7 +8,8 @@
 
 enum { AUTOTUNE_POINTS = 7 };
 
-/* Times of a forward pass with rows[i] tokens per sequence: the minimum of a few runs. */
+/* Measured times: ms[i] is the time of a forward pass with rows[i] tokens per sequence, the minimum
+ * of a few runs. */
 struct row_times {
     size_t rows[AUTOTUNE_POINTS];
     double ms[AUTOTUNE_POINTS];
@@ -16,20 +17,20 @@ struct row_times {
     bool parallel; /* of a draft model that drafts all levels in one pass */
 };
 
-/* Times passes of 1, 2, 4 .. and `most` tokens per sequence. The session must be empty and is empty
- * afterwards; its statistics do not change. `with_logits`: computes logits of all tokens, as
- * verification does. */
+/* Times forward passes of 1, 2, 4 .. and `most` tokens per sequence. The session must be empty and
+ * is empty afterwards; its statistics do not change. `with_logits`: computes logits of all tokens,
+ * as verification does. */
 int row_times_measure(struct row_times *times, struct session *session, size_t most, bool with_logits,
                       struct err *err) MUST_USE;
 
-double row_times_at(const struct row_times *times, size_t rows); /* in ms, interpolated linearly */
+double row_times_at(const struct row_times *times, size_t rows); /* ms, linearly interpolated */
 
 struct draft_choice {
     size_t draft_tokens; /* 0: plain decoding is fastest */
     bool tree;
     size_t levels;
     double tokens, ms; /* expected tokens per step, and the time of that step */
-    double plain_ms;   /* time of a plain step */
+    double plain_ms;   /* time of a step without draft tokens */
     /* For reports: draft tokens of the best chain and the best tree, and their speedups. */
     size_t chain, nodes;
     double chain_gain, tree_gain;

@@ -7,7 +7,7 @@
 
 int child_sampler_open(struct child_sampler *c, size_t vocab, struct err *err)
 {
-    static const struct sampler_options greedy = {.repeat_penalty = 1}; /* until a request's */
+    static const struct sampler_options greedy = {.repeat_penalty = 1}; /* requests replace it */
     c->vocab = vocab;
     return sampler_open(&c->sampler, &greedy, vocab, err) < 0 ? -1
                                                               : verifier_open(&c->verifier, vocab, err);
@@ -20,8 +20,8 @@ void child_sampler_close(struct child_sampler *c)
     verifier_close(&c->verifier);
 }
 
-/* Sets c->history to the sequence and the tokens on the path from the root to a node; 0 stands for
- * ids outside the vocabulary. */
+/* Sets c->history to the tokens of the sequence and of the draft's path from the root to a node; 0
+ * stands for ids outside the vocabulary. */
 static int make_history(struct child_sampler *c, const struct draft_request *request, size_t node,
                         struct err *err)
 {
@@ -38,7 +38,7 @@ static int make_history(struct child_sampler *c, const struct draft_request *req
     return 0;
 }
 
-/* Stores the distribution that a node's children are drawn from. */
+/* Stores in the draft the distribution q[0..n) that a node's children are drawn from. */
 static int keep_pool(struct draft *draft, size_t node, const struct candidate *q, size_t n,
                      struct err *err)
 {

@@ -10,7 +10,7 @@ struct child_sampler {
     struct sampler sampler;
     struct verifier verifier;
     size_t vocab;       /* draft tokens are below */
-    struct ids history; /* for penalties: the sequence and the path to a node */
+    struct ids history; /* for penalties: tokens of the sequence and of the path to a draft node */
 };
 
 int child_sampler_open(struct child_sampler *children, size_t vocab, struct err *err) MUST_USE;
@@ -24,7 +24,7 @@ int child_sampler_add(struct child_sampler *children, const struct draft_request
 /* The first node of a level; draft->n if there is none. */
 size_t draft_level_begin(const struct draft *draft, size_t level);
 
-/* True if the requested shape has children below a node of the level; of any request. */
+/* True if the requested shape gives children to a node of this level of the draft; of any request's. */
 bool draft_has_children(const struct draft_request *request, size_t level);
 bool draft_any_children(const struct draft_request *request, size_t n_requests, size_t level);
 

@@ -1,5 +1,5 @@
-/* Prompt lookup decoding (Saxena, 2023): copies the tokens behind an earlier equal
- * n-gram. */
+/* Prompt lookup decoding (Saxena, 2023): drafts the tokens that followed an earlier occurrence of
+ * the sequence's last n-gram. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ struct lookup {
     bool oldest;
 };
 
-/* Finds an earlier occurrence of the last n ids; returns the position behind it; 0: none. */
+/* Finds an earlier occurrence of the last n of id[0..len); returns the index after it; 0: none. */
 static size_t find(const uint32_t *id, size_t len, size_t n, bool oldest)
 {
     const uint32_t *key = id + len - n;

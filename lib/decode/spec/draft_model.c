@@ -1,5 +1,6 @@
-/* Drafting with a smaller model, which has its own session. Its cache is compared with the sequence
- * at every step and truncated where they differ, so it need not be told what was accepted.
+/* Drafting with a smaller model, which has its own session. At every step the tokens in its KV
+ * cache are compared with the sequence and the cache is truncated where they differ, so it need not
+ * be told which draft tokens were accepted.
  *
  * A parallel draft model (PARD, An et al., 2025) drafts all levels in one pass: mask tokens follow the
  * sequence, and the logits of the i-th mask are those of level i + 1, whatever the levels before drew.
@@ -15,10 +16,10 @@
 
 /* The window of a slot's sequence whose KV entries the draft model's cache holds. */
 struct window {
-    size_t seq;     /* cache sequence */
+    size_t seq;     /* KV cache sequence of the draft model */
     struct ids fed; /* tokens of the window that have KV entries */
     size_t start;   /* position of the window in the slot's sequence */
-    /* First row in `logits`: of the level just computed, or, with mask tokens, of level 0. */
+    /* Index in model_drafter.logits: of the level just computed, or, with mask tokens, of level 0. */
     size_t logits;
     struct draft_tree tree;
 };
@@ -27,12 +28,12 @@ struct model_drafter {
     struct drafter drafter;
     struct session *session;
     struct child_sampler children;
-    size_t vocab;  /* ids that both models have: draft tokens are below */
+    size_t vocab;  /* the smaller vocabulary size of both models: draft tokens are below it */
     uint32_t mask; /* mask token of a parallel draft model; 0: levels are drafted one by one */
     struct window *window;
-    float *logits;   /* [rows][draft model's vocabulary] */
-    size_t *row;     /* [max_rows] */
-    uint32_t *token; /* [max_rows] */
+    float *logits;   /* [tokens][draft model's vocabulary]: of the last pass */
+    size_t *row;     /* [max_rows]: batch indices of tokens whose logits are needed */
+    uint32_t *token; /* [max_rows]: ids to add to the batch */
     size_t max_rows;
 };
 
@@ -41,8 +42,8 @@ static size_t stride(const struct model_drafter *d) { return session_vocab(d->se
 /* The id to give to the draft model: 0 for ids of the target that the draft model lacks. */
 static uint32_t draft_id(const struct model_drafter *d, uint32_t id) { return id < d->vocab ? id : 0; }
 
-/* Truncates a window where it differs from the sequence; moves it to later tokens if the draft
- * model's context is full. */
+/* Truncates the draft model's KV cache where its tokens differ from the slot's sequence; moves the
+ * window to later tokens if the draft model's context is full. */
 static int align(struct model_drafter *d, const struct draft_request *request, struct err *err)
 {
     struct window *w = &d->window[request->slot];
@@ -146,8 +147,8 @@ static int feed_pass(struct model_drafter *d, const struct draft_request *reques
     return 0;
 }
 
-/* Completes the KV entries of all requests; sets d->logits to the logits of their last tokens and of
- * the mask tokens behind them. */
+/* Prefills the draft model's cache with all tokens of the requests; sets d->logits to the logits after
+ * the last token of each, and after the mask tokens behind it. */
 static int feed_history(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
                         struct err *err)
 {
@@ -184,7 +185,8 @@ static int add_level(struct model_drafter *d, const struct draft_request *reques
     return 0;
 }
 
-/* Computes the logits of a level for all requests whose shape goes on below it. */
+/* Computes the draft model's logits after the nodes of a level, for all requests whose draft gets
+ * another level. */
 static int run_level(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
                      size_t level, struct err *err)
 {

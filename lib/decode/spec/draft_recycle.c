@@ -10,7 +10,7 @@ enum { SUCCESSORS = 8 };
 struct recycle {
     struct drafter drafter;
     size_t vocab;
-    uint32_t (*successor)[SUCCESSORS]; /* [vocab]; most likely first */
+    uint32_t (*successor)[SUCCESSORS]; /* [vocab]: tokens predicted after each, best first */
     bool *known;                       /* [vocab]: has successors */
 };
 

@@ -9,17 +9,17 @@ struct draft_length {
     size_t increment, modulus, limit; /* l_incre, l_mod, l_limit of the paper */
     size_t now;                       /* l_draft */
     bool fixed;                       /* `now` never changes */
-    bool shrank;                      /* s: the last update made it shorter */
+    bool shrank;                      /* s of the paper: the last update reduced `now` */
 };
 
-/* Updates the length after a step: `offered` tokens in its longest draft, at most `accepted` tokens
- * of a draft accepted. The length grows only if a draft of the full length `now` was accepted as a
- * whole. It does not change if all of a shorter draft was accepted, whose length free KV entries or
- * the end of the request had limited. */
+/* Updates the draft length after a step, given the tokens of its longest draft (`offered`) and the
+ * most tokens accepted of a draft. The length grows only if a draft of the full length `now` was
+ * accepted as a whole. It does not change if all of a shorter draft was accepted, whose length free
+ * KV entries or the end of the request had limited. */
 void draft_length_update(struct draft_length *length, size_t offered, size_t accepted);
 
-/* The largest draft length, at least 1, with which a pass of `batch` sequences, each with its
- * newest token, has at most `free_rows` tokens. */
+/* The largest draft length, at least 1, with which a pass verifies at most `free_rows` tokens: for
+ * each of `batch` sequences its newest token and its draft. */
 size_t draft_length_limit(size_t free_rows, size_t batch);
 
 /* Throttling compares the time of speculative steps with the time of plain steps for the same
@@ -32,37 +32,37 @@ size_t draft_length_limit(size_t free_rows, size_t batch);
  * as long as the one before, until a window gains time. Meanwhile plain steps are timed again
  * every THROTTLE_RECHECK windows, and whenever the number of sequences changes. */
 enum {
-    THROTTLE_PLAIN = 4,       /* plain steps in a row, none much faster than those before */
-    THROTTLE_PLAIN_AGAIN = 2, /* plain steps in a row when these were timed before */
+    THROTTLE_PLAIN = 4,       /* plain steps before drafting, none much faster than those before */
+    THROTTLE_PLAIN_AGAIN = 2, /* plain steps to time again, after the first THROTTLE_PLAIN */
     THROTTLE_FIRST = 1,       /* draft tokens in a trial's first step */
-    THROTTLE_RAMP = 4,        /* draft tokens without a loss after which a trial is unlimited */
+    THROTTLE_RAMP = 4,        /* last limit on draft tokens in a trial; then there is none */
     THROTTLE_STEPS = 16,      /* steps per window */
     THROTTLE_RECHECK = 4,     /* windows until plain steps are timed again */
     THROTTLE_PAUSE = 256,     /* steps of the first pause */
     THROTTLE_PAUSE_MAX = 4096
 };
-#define THROTTLE_LOSS   1.0  /* in times of a plain step */
+#define THROTTLE_LOSS   1.0  /* lost time at which drafting pauses, in times of a plain step */
 #define THROTTLE_FASTER 0.97 /* "much faster", relative to the fastest of the last plain steps */
 
 struct throttle {
-    bool always;                   /* never pause */
+    bool always;                   /* never pause drafting */
     size_t busy;                   /* sequences in the last step */
     size_t plain;                  /* plain steps left before drafting is tried */
-    size_t next_pause;             /* length of the next pause */
-    double recent[THROTTLE_PLAIN]; /* times of the last plain steps, in ms */
+    size_t next_pause;             /* length of the next pause, in steps */
+    double recent[THROTTLE_PLAIN]; /* times of the last plain steps in ms, a ring buffer */
     size_t n_recent;               /* plain steps timed since `busy` changed */
     double plain_ms;               /* the fastest of `recent` */
-    size_t allowed;                /* draft tokens per sequence in a trial */
+    size_t allowed;                /* maximum draft tokens per sequence in a trial */
     bool cold;                     /* the trial's first step is still to come */
     size_t windows;                /* windows since plain steps were timed */
-    size_t steps;                  /* steps of this window; below: their tokens and time */
+    size_t steps;                  /* in this window; below: their tokens per sequence, and time */
     double tokens, ms;
     size_t pauses;
 };
 
 void throttle_begin(struct throttle *throttle, bool always);
 
-/* Before a step of `busy` sequences: the most draft tokens that each may have; 0: a plain step. */
+/* Before a step of `busy` sequences: the maximum draft tokens of each; 0: decode a plain step. */
 size_t throttle_draft_limit(struct throttle *throttle, size_t busy);
 
 /* True while a trial limits the number of draft tokens. */

@@ -13,7 +13,7 @@ static void quote_piece(const struct buf *piece, char text[80])
         snprintf(text, 80, "no token");
 }
 
-/* Fails if the token of an id differs between the models, or whether it is special. */
+/* Fails unless an id is the same token in both models, and special in both or in neither. */
 static int check_id(const struct model *target, const struct model *draft, uint32_t id, struct buf *a,
                     struct buf *b, struct err *err)
 {

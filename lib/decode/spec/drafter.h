@@ -26,7 +26,7 @@ struct draft {
 
 /* A request for draft tokens of one sequence. */
 struct draft_request {
-    size_t slot;         /* of the batch */
+    size_t slot;         /* index of the slot, as in the generation loop */
     const uint32_t *ids; /* prompt and generated tokens; the last one is the root */
     size_t n_ids;
     const struct tree_shape *shape; /* requested shape; may be filled in part */
@@ -40,18 +40,19 @@ struct draft_request {
 
 struct drafter {
     const char *name;
-    size_t ranks; /* most children of a node */
-    double cost;  /* time to draft a level, relative to a target pass: ratio of bytes read */
+    size_t ranks; /* maximum number of children of a node */
+    double cost;  /* time to draft a tree level / time of a target pass: ratio of bytes read */
     int (*propose)(struct drafter *drafter, const struct draft_request *request, size_t n,
                    struct err *err);
-    /* Learns from the target's logits[n][vocab], one row per node of the draft; may be NULL. */
+    /* Learns from the target's logits[n][vocab], one vector per node of the draft; may be NULL. */
     void (*observe)(struct drafter *drafter, const struct draft *draft, const float *logits);
     /* Learns that row[0..n) of the target's last pass are the tokens ids[first .. first + n) of a
      * slot's sequence, which are part of it: of its prompt, or accepted. NULL: not needed. */
     int (*learn)(struct drafter *drafter, size_t slot, const uint32_t *ids, size_t first,
                  const size_t *row, size_t n, struct err *err);
     void (*close)(struct drafter *drafter);
-    /* The draft model's session, or NULL; the generation loop may clear sequence i, slot i's. */
+    /* The draft model's session, or NULL. Its sequence i belongs to slot i; the generation loop may
+     * clear it. */
     struct session *session;
     double prefill_ms; /* part of propose() spent on prefilling the draft model's cache */
     size_t prefill_tokens;
@@ -61,7 +62,8 @@ void drafter_close(struct drafter *drafter); /* NULL is accepted */
 
 void draft_begin(struct draft *draft, uint32_t root); /* resets the draft to its root */
 
-/* Adds a child of `parent` that fills `shape_node`. Parents must come in ascending order. */
+/* Adds to node `parent` a child that fills node `shape_node` of the requested shape. Calls must
+ * have `parent` in ascending order. */
 void draft_add(struct draft *draft, size_t parent, uint32_t token, size_t shape_node);
 
 /* Drafts with a smaller model that has the same tokenizer; with a parallel draft model (a mask_token
@@ -80,20 +82,21 @@ enum { DRAFT_HEAD_PROMPT = 64 };
 int draft_eagle_open(struct drafter **drafter, struct session *session, struct session *target,
                      const size_t *layer, double cost, struct err *err) MUST_USE;
 
-/* Returns rc; if it is negative, prefixes the error by "draft model". draft_model_open() and the
- * drafter do so themselves. */
+/* Returns rc; if it is negative, prefixes the error message by "draft model". For callers that use
+ * the draft model themselves: draft_model_open() and the drafter add the prefix already. */
 int draft_model_error(int rc, struct err *err) MUST_USE;
 
 /* Fails, naming the first id that differs, unless both vocabularies have the same tokens. */
 int draft_model_check(const struct model *target, const struct model *draft, struct err *err) MUST_USE;
 
-/* Prompt lookup decoding: copies what followed an earlier occurrence of the last n tokens, for the
- * largest n in [min_n, max_n] that has one; the newest occurrence, or the oldest. */
+/* Prompt lookup decoding: drafts the tokens that followed an earlier occurrence of the last n
+ * tokens, for the largest n in [min_n, max_n] that has one: the newest occurrence, or with `oldest`
+ * the oldest. */
 int draft_lookup_open(struct drafter **drafter, size_t max_n, size_t min_n, bool oldest,
                       struct err *err) MUST_USE;
 
-/* Token recycling (Luo et al., 2024): proposes the most likely successors that the target predicted
- * for a token before. */
+/* Token recycling (Luo et al., 2024): drafts, after each token, those that the target predicted as
+ * most likely when it last processed the same token. */
 int draft_recycle_open(struct drafter **drafter, size_t vocab, struct err *err) MUST_USE;
 
 #endif

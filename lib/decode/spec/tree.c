@@ -61,8 +61,8 @@ static size_t cell(const struct sequoia *plan, size_t nodes, size_t levels, size
 /* Expected tokens that differ by less are equal but for rounding. */
 #define TIE 1e-12
 
-/* Number of children of the root in the optimal tree of exactly `nodes` nodes; SIZE_MAX: there is
- * no such tree. */
+/* Number of children of the root in the optimal tree of exactly `nodes` nodes in at most `levels`
+ * levels; SIZE_MAX: there is no such tree. */
 static size_t best_children(const struct sequoia *plan, size_t nodes, size_t levels)
 {
     size_t best = SIZE_MAX;
@@ -81,8 +81,9 @@ static double best_of(const struct sequoia *plan, size_t nodes, size_t levels)
     return b == SIZE_MAX ? 0 : plan->best[cell(plan, nodes, levels, b)];
 }
 
-/* best[m][l][b] = max over y of best[y][l][b - 1] + accept[b - 1] * max_b' best[m - y][l -
- * 1][b'] */
+/* Fills the cell of m nodes, l levels and b children of the root by Sequoia's recurrence:
+ * best[m][l][b] = max over y of best[y][l][b - 1] + accept[b - 1] * below[m - y], where below[] has
+ * the optima of l - 1 levels. */
 static void fill_cell(struct sequoia *plan, const double *below, size_t m, size_t l, size_t b)
 {
     const size_t at = cell(plan, m, l, b);
@@ -91,7 +92,7 @@ static void fill_cell(struct sequoia *plan, const double *below, size_t m, size_
         if (rest <= 0 || below[m - y] <= 0)
             continue;
         const double tokens = rest + plan->accept[b - 1] * below[m - y];
-        if (tokens > plan->best[at] + TIE) { /* of equals, the largest last subtree */
+        if (tokens > plan->best[at] + TIE) { /* ties: prefer the largest last subtree */
             plan->best[at] = tokens;
             plan->split[at] = (uint16_t)y;
         }
@@ -145,7 +146,7 @@ double sequoia_tokens(const struct sequoia *plan, size_t nodes, size_t levels)
     return best_of(plan, usable_nodes(plan, nodes, levels), levels);
 }
 
-/* Size of the subtree below a node, whose nodes are still to be added. */
+/* Size of the optimal subtree at a node, including that node, which is still to be built. */
 struct subtree {
     size_t nodes, levels;
 };
@@ -158,7 +159,7 @@ void sequoia_shape(const struct sequoia *plan, size_t nodes, size_t levels, stru
     for (size_t i = 0; i < shape->n; i++) {
         size_t m = todo[i].nodes;
         const size_t l = todo[i].levels, first = shape->n, b = best_children(plan, m, l);
-        /* The table yields the last child first. */
+        /* plan->split gives the subtree of the last child first. */
         for (size_t c = b; c > 0; c--)
             add_node(shape, i);
         for (size_t c = b; c > 0; c--) {

@@ -8,8 +8,8 @@
 #include "base/err.h"
 
 enum {
-    TREE_NODES = 257, /* most nodes, including the root */
-    TREE_RANKS = 32   /* most children of a node */
+    TREE_NODES = 257, /* maximum number of nodes, including the root */
+    TREE_RANKS = 32   /* maximum number of children of a node */
 };
 
 struct tree_shape {
@@ -22,13 +22,14 @@ struct tree_shape {
     uint16_t first[TREE_NODES];    /* index of the first child; the next ones follow */
 };
 
-/* k draft tokens in a chain, k < TREE_NODES; or as children of the root, k <= TREE_RANKS. */
+/* Make the shape of k draft tokens in a chain, k < TREE_NODES, or in a star, where all of them are
+ * children of the root, k <= TREE_RANKS. */
 void tree_chain(struct tree_shape *shape, size_t k);
 void tree_star(struct tree_shape *shape, size_t k);
 
-/* The ancestors of each node i, ascending, and itself last: ancestors[ancestors_at[i] ..
- * ancestors_at[i + 1]), as batch_add_tree() takes them. `ancestors` must hold n * (n + 1) / 2
- * entries, ancestors_at n + 1. */
+/* Lists the ancestors of each node i, ascending, and i itself last, for batch_add_tree(): they are
+ * ancestors[ancestors_at[i] .. ancestors_at[i + 1]). `ancestors` must hold n * (n + 1) / 2 entries,
+ * ancestors_at n + 1. */
 void tree_ancestors(const uint16_t *parent, const uint16_t *depth, size_t n, uint32_t *ancestors,
                     size_t *ancestors_at);
 
@@ -38,8 +39,9 @@ void tree_ancestors(const uint16_t *parent, const uint16_t *depth, size_t n, uin
 struct sequoia {
     size_t nodes, levels, ranks;
     double accept[TREE_RANKS];
-    /* [nodes + 1][levels + 1][ranks + 1]: the optimum with exactly that many nodes, and children of
-     * the root; and in that tree, the number of nodes without the last child's subtree. */
+    /* [nodes + 1][levels + 1][ranks + 1]: most expected tokens of a tree with exactly that many
+     * nodes and children of the root, in at most that many levels; and `split`, the number of nodes
+     * of that tree without the subtree of the root's last child. */
     double *best;
     uint16_t *split;
 };
@@ -48,8 +50,8 @@ int sequoia_open(struct sequoia *plan, const double *accept, size_t ranks, size_
                  struct err *err) MUST_USE;
 void sequoia_close(struct sequoia *plan);
 
-/* Expected tokens per step of the optimal tree, and that tree; 1 <= nodes, levels <= those of the
- * plan. */
+/* The optimal tree of at most `nodes` nodes and `levels` levels, at least 1 and at most those of
+ * the plan: its expected number of tokens per step, and its shape. */
 double sequoia_tokens(const struct sequoia *plan, size_t nodes, size_t levels);
 void sequoia_shape(const struct sequoia *plan, size_t nodes, size_t levels, struct tree_shape *shape);
 

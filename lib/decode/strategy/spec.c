@@ -16,8 +16,8 @@ struct spec_seq {
     uint32_t *ancestors;
     size_t *ancestors_at, *depth;
     size_t path[TREE_NODES], n_path; /* accepted nodes of the draft, root first */
-    size_t logits;                   /* first row of the draft in spec->logits */
-    size_t row;                      /* and in the target's pass */
+    size_t logits;                   /* index of the root's logits in spec->logits */
+    size_t row;                      /* and of its row in the target's pass */
     double begun_ms;                 /* start of the sequence's first step */
     size_t decoded;                  /* tokens generated since begun_ms */
 };
@@ -30,12 +30,12 @@ struct spec {
     struct throttle throttle;
     struct sequoia plan; /* for tree shapes */
     size_t levels;
-    size_t max_draft; /* limit on draft tokens per sequence */
+    size_t max_draft; /* maximum draft tokens per sequence */
     struct verifier verifier;
-    struct spec_seq *seq; /* [slots] */
+    struct spec_seq *seq; /* [slots]: draft and acceptance of each slot */
     struct draft_request *request;
     size_t n_seqs, vocab;
-    float *logits; /* [rows][vocab] */
+    float *logits; /* [draft nodes of all slots][vocab], from the target */
     size_t *row;
     size_t *chunk_row; /* [a pass of the target], for drafters that learn from prompts */
 };
@@ -95,7 +95,7 @@ static int draft_all(struct spec *spec, struct loop *loop, size_t allowed, struc
     return n ? spec->drafter->propose(spec->drafter, spec->request, n, err) : 0;
 }
 
-/* Adds a draft to the batch; returns the row of its root. */
+/* Adds a draft to the batch of the next target pass; returns the index of its root in the batch. */
 static size_t add_draft(struct session *session, const struct slot *slot, struct spec_seq *seq)
 {
     const struct draft *draft = &seq->draft;
@@ -111,7 +111,7 @@ static size_t add_draft(struct session *session, const struct slot *slot, struct
                           seq->ancestors_at);
 }
 
-/* Runs the target over all drafts; sets spec->logits to the logits of all their nodes. */
+/* Runs the target model over all drafts; sets spec->logits to its logits after each draft node. */
 static int verify_all(struct spec *spec, struct loop *loop, struct err *err)
 {
     struct forward_times times = {0};
@@ -140,7 +140,8 @@ static int verify_all(struct spec *spec, struct loop *loop, struct err *err)
     return 0;
 }
 
-/* Chooses the token that follows a node. Returns the child node that it accepts, or 0. */
+/* Chooses the token after a draft node, *id, from the target's logits there. Returns the node's
+ * child that is thereby accepted, or 0 if the draft is rejected or ends here. */
 static size_t accept_child(struct spec *spec, struct loop *loop, const struct slot *slot,
                            struct spec_seq *seq, size_t node, const float *logits, uint32_t *id)
 {
@@ -205,7 +206,8 @@ static void count_end(struct spec_stats *stats, const struct spec_seq *seq)
     stats->ended++;
 }
 
-/* Appends tokens along the accepted path, seq->path[0 .. seq->n_path), which includes the root. */
+/* Verifies a slot's draft: appends the tokens chosen after each node of the accepted path, and sets
+ * seq->path[0 .. seq->n_path) to these nodes, the root first. */
 static int accept_slot(struct spec *spec, struct loop *loop, struct slot *slot, struct spec_seq *seq,
                        struct err *err)
 {
@@ -238,9 +240,9 @@ static int accept_slot(struct spec *spec, struct loop *loop, struct slot *slot, 
     return 0;
 }
 
-/* Result of a step over all sequences. */
+/* Result of a speculative step over all slots. */
 struct outcome {
-    size_t busy;     /* sequences */
+    size_t busy;     /* number of sequences in the step */
     size_t drafted;  /* draft tokens of the largest draft */
     size_t offered;  /* depth of the deepest draft */
     size_t accepted; /* draft tokens of the longest accepted path */
@@ -264,7 +266,7 @@ static int accept_all(struct spec *spec, struct loop *loop, struct outcome *out,
     return 0;
 }
 
-/* Commits the KV entries of accepted paths, except in finished sequences, which are cleared. */
+/* Commits the KV entries of accepted paths. Finished sequences have been cleared already. */
 static void commit_all(const struct spec *spec, struct loop *loop)
 {
     for (size_t i = 0; i < loop->n_slots; i++)
@@ -283,7 +285,7 @@ static int record_length(struct spec_stats *stats, size_t drafted, struct err *e
     return 0;
 }
 
-/* Updates draft length and throttle after a step of `ms` with `tokens` tokens per sequence. */
+/* Updates draft length and throttle after a step of `ms` for `tokens` tokens per sequence. */
 static void adapt(struct spec *spec, const struct outcome *out, double tokens, double ms)
 {
     if (!spec->options.tree && !spec->options.record && !throttle_is_ramping(&spec->throttle))

@@ -11,10 +11,10 @@
 struct step_beam {
     struct step_strategy strategy; /* strategy.arg points to this struct */
     size_t width, n_best, n_slots;
-    struct beam_search *search; /* [slots]; max_length is 0 where there is no search */
-    size_t *seq;                /* [slots][W]: the cache sequence of each path */
-    float *logits;              /* [slots * W][vocab] */
-    size_t *row;                /* [slots * W] */
+    struct beam_search *search; /* [slots]; max_length is 0 in slots without a search */
+    size_t *seq;                /* [slots][W]: the KV cache sequence of each path */
+    float *logits;              /* [slots * W][vocab]: after the newest token of each path */
+    size_t *row;                /* [slots * W]: index in the batch of that token */
 };
 
 static size_t slot_index(const struct loop *loop, const struct slot *slot)
@@ -22,7 +22,8 @@ static size_t slot_index(const struct loop *loop, const struct slot *slot)
     return (size_t)(slot - loop->slot);
 }
 
-/* Appends the best beam's tokens to the request, with `logits` as the logits of each. */
+/* Appends the best beam's tokens to the request. `logits`, those of the last step, are recorded as
+ * the logits of each of them. */
 static int take_best(struct step_beam *b, struct loop *loop, struct slot *slot, const float *logits,
                      struct err *err)
 {
@@ -30,7 +31,7 @@ static int take_best(struct step_beam *b, struct loop *loop, struct slot *slot, 
     slot->beams = search->finished;
     slot->n_beams = size_min(search->n_finished, b->n_best);
     search->max_length = 0;
-    /* entries behind the prompt may be another path's; a trimmed sequence cannot be truncated */
+    /* KV entries after the prompt may be another path's; after evictions all must be dropped */
     session_truncate(loop->session, slot->seq,
                      kv_is_untrimmed(session_kv(loop->session), slot->seq) ? slot->n_prompt : 0);
     for (size_t i = 0; slot->n_beams && slot->busy && i < slot->beams[0].ids.len; i++)
@@ -58,7 +59,7 @@ static int drain(void *arg, struct loop *loop, struct slot *slot, struct err *er
     return beam_finalize(search, err) < 0 ? -1 : take_best(b, loop, slot, b->logits, err);
 }
 
-/* The argument of is_end(). */
+/* The argument of is_end(): the request whose end tokens count. */
 struct end_query {
     const struct loop *loop;
     const struct gen_request *request;
@@ -75,7 +76,8 @@ static size_t count_ends(const struct loop *loop, const struct gen_request *requ
     return request->ignore_eos ? 0 : request->n_ends + session_model(loop->session)->config.n_eos;
 }
 
-/* Extends the slot's paths by a token each; then reorders the cache for them, or finishes. */
+/* Extends the slot's paths by a token each; then reorders their KV cache sequences accordingly, or
+ * finishes the request if the search is done. */
 static int advance(struct step_beam *b, struct loop *loop, struct slot *slot, const float *logits,
                    struct err *err)
 {
@@ -130,7 +132,7 @@ static int first(void *arg, struct loop *loop, struct slot *slot, const float *l
     return advance(b, loop, slot, logits, err);
 }
 
-/* Runs a pass with the newest token of every path; sets b->logits, slot by slot. */
+/* Runs a forward pass over the newest token of every path; sets b->logits, slot by slot. */
 static int compute(struct step_beam *b, struct loop *loop, struct err *err)
 {
     size_t n = 0;

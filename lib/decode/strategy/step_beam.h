@@ -8,13 +8,13 @@
 
 struct step_beam;
 
-/* Results have the `n_best` best beams of each request. The session's batch holds
- * batch / options->width requests. */
+/* Opens beam search, which reports the `n_best` best beams of each request. The session can serve
+ * batch / options->width requests at a time. */
 int step_beam_open(struct step_beam **beam, const struct session *session,
                    const struct beam_options *options, size_t n_best, struct err *err) MUST_USE;
 void step_beam_close(struct step_beam *beam); /* NULL is accepted */
 
-/* The argument for generate(). */
+/* The strategy to pass to generate(). */
 const struct step_strategy *step_beam_strategy(const struct step_beam *beam);
 
 #endif

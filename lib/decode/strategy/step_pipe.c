@@ -1,4 +1,4 @@
-/* Plain decoding in micro-batches that follow each other through the pipeline. */
+/* Plain decoding in micro-batches that follow each other through the stages of a pipeline. */
 #include "decode/strategy/step_pipe.h"
 
 #include <stdlib.h>
@@ -7,21 +7,22 @@
 #include "base/mem.h"
 #include "decode/loop.h"
 
-/* A micro-batch. */
+/* A micro-batch: group g of n has slots g, g + n, g + 2n, .. */
 struct group {
-    size_t request; /* session_submit() of the logits */
-    size_t n;       /* tokens in flight; 0: none */
+    size_t request; /* number of its logits request, from session_submit() */
+    size_t n;       /* tokens in flight, one per busy slot; 0: none */
 };
 
 struct step_pipe {
     struct step_strategy strategy; /* strategy.arg points to this struct */
     struct group *group;
     size_t n_groups;
-    bool *in_flight; /* [slots]: has a token in flight */
-    size_t *row;     /* [slots] */
+    bool *in_flight; /* [slots]: true if a token of the slot is in flight */
+    size_t *row;     /* [slots]: indices in the batch of a group's tokens */
 };
 
-/* Starts a pass with the newest token of each sequence of the group, and requests the logits. */
+/* Starts a forward pass over the newest token of each sequence in micro-batch g, and requests the
+ * logits without waiting for them. */
 static int submit_group(struct step_pipe *pipe, struct loop *loop, size_t g, struct err *err)
 {
     struct group *group = &pipe->group[g];
@@ -44,7 +45,7 @@ static int submit_group(struct step_pipe *pipe, struct loop *loop, size_t g, str
                : session_submit(loop->session, pipe->row, group->n, &group->request, err);
 }
 
-/* Collects the group's logits and appends a token to each of its sequences. */
+/* Waits for the logits of micro-batch g, then samples and appends a token to each sequence. */
 static int collect_group(struct step_pipe *pipe, struct loop *loop, size_t g, double *sample_ms,
                          struct err *err)
 {

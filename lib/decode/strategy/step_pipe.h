@@ -8,12 +8,13 @@
 
 struct step_pipe;
 
-/* At most `groups` micro-batches, of fixed slots each. session_is_async() must be true. */
+/* Opens the strategy with at most `groups` micro-batches, each of which always has the same slots.
+ * session_is_async() must be true. */
 int step_pipe_open(struct step_pipe **pipe, const struct session *session, size_t groups,
                    struct err *err) MUST_USE;
 void step_pipe_close(struct step_pipe *pipe); /* NULL is accepted */
 
-/* The argument for generate(). */
+/* The strategy to pass to generate(). */
 const struct step_strategy *step_pipe_strategy(const struct step_pipe *pipe);
 
 #endif

@@ -15,7 +15,7 @@ _Static_assert(sizeof(struct bmc_tensor) == 192, "a tensor entry has no padding"
 _Static_assert(sizeof(struct bmc_name) == 16, "a name entry has no padding");
 _Static_assert(sizeof(struct bmc_head) == 256, "the head has no padding");
 
-/* Limits the time to hash the header at open. */
+/* Maximum size of the header, which limits the time to hash it at open. */
 enum { MAX_HEADER_BYTES = 256 << 20 };
 
 static bool section_ok(const struct bmc_section *section, size_t header_bytes, size_t element)
@@ -25,7 +25,7 @@ static bool section_ok(const struct bmc_section *section, size_t header_bytes, s
            section->bytes % element == 0;
 }
 
-/* Magic, version, sizes and the header's hash. */
+/* Checks magic, version, sizes and the header's hash. */
 static int check_head(const struct bmc_head *head, const void *data, size_t size, const char *name,
                       struct err *err)
 {
@@ -52,7 +52,7 @@ static int check_head(const struct bmc_head *head, const void *data, size_t size
     return 0;
 }
 
-/* The padded shape must be exactly the layout's. */
+/* True if the padded shape is exactly what the layout implies, and the layout suits the type. */
 static bool padded_ok(const struct bmc_tensor *tensor)
 {
     for (size_t i = 0; i < BMC_MAX_DIMS; i++) {
@@ -66,7 +66,8 @@ static bool padded_ok(const struct bmc_tensor *tensor)
     return tensor->layout == LAYOUT_PACKED ? tensor->n_dims == 2 : !dtype_is_quantized(tensor->dtype);
 }
 
-/* The shape's number of elements must not overflow. */
+/* Bytes of a tensor's data by shape, type and layout. The caller has checked that the number of
+ * elements does not overflow. */
 static size_t stored_bytes(const struct bmc_tensor *tensor)
 {
     size_t rows = (size_t)tensor->shape[0];
@@ -78,7 +79,7 @@ static size_t stored_bytes(const struct bmc_tensor *tensor)
 static int check_tensor(const struct bmc_tensor *tensor, size_t header_bytes, size_t size, size_t index,
                         const char *name, struct err *err)
 {
-    enum { MOST_BYTES = 64 }; /* bytes per element including padding and scales */
+    enum { MOST_BYTES = 64 }; /* upper bound of bytes per padded element, scales included */
     size_t elements = 1, logical = 1, most;
     if (tensor->dtype >= DTYPE_COUNT || tensor->layout >= LAYOUT_COUNT || tensor->n_dims < 1 ||
         tensor->n_dims > BMC_MAX_DIMS)
@@ -107,7 +108,7 @@ static int check_tensor(const struct bmc_tensor *tensor, size_t header_bytes, si
     return 0;
 }
 
-/* Tensors must be in file order with no gaps but alignment, as the writer places them. */
+/* Checks every tensor, and that they are in file order with no gaps but alignment. */
 static int check_tensors(const struct bmc_file *file, size_t size, const char *name, struct err *err)
 {
     size_t end = file->header_bytes;

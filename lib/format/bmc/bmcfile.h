@@ -23,32 +23,32 @@ struct bmc_tensor {
     /* logical shape, slowest dimension first; unused dimensions are 1 */
     uint64_t shape[BMC_MAX_DIMS];
     uint64_t padded[BMC_MAX_DIMS]; /* stored shape, with padding */
-    uint64_t offset, bytes;        /* data; offset is a multiple of BMC_ALIGN */
+    uint64_t offset, bytes;        /* of the data in the file; offset is a multiple of BMC_ALIGN */
     uint64_t scale_offset, scale_bytes;
     uint64_t spare[2];
-    struct hash stored;    /* of the stored data (base/hash_blocks.h) */
+    struct hash stored;    /* tree hash (base/hash_blocks.h) of the data as stored */
     struct hash canonical; /* BLAKE2b-256 of the elements in row-major order without padding */
 };
 
 /* A tensor name. Tied weights are one tensor with two names. */
 struct bmc_name {
-    uint32_t tensor; /* index into the table */
-    uint32_t text;   /* offset into the string bytes */
+    uint32_t tensor; /* index into the tensor table */
+    uint32_t text;   /* offset of the name in bmc_file.text */
     uint32_t len;
     uint32_t reserved;
 };
 
 struct bmc_file {
     struct file_map map;
-    const char *config; /* "key value" text */
+    const char *config; /* configuration as lines of "key value" */
     size_t config_bytes;
     const unsigned char *tokenizer;
     size_t tokenizer_bytes;
-    const char *chat; /* chat template as "key value" text; empty: none */
+    const char *chat; /* chat template as lines of "key value"; empty: none */
     size_t chat_bytes;
     const struct bmc_tensor *tensor;
     size_t n_tensors;
-    const struct bmc_name *name; /* sorted by text */
+    const struct bmc_name *name; /* sorted by the bytes of the names */
     size_t n_names;
     const char *text;
     size_t header_bytes;
@@ -58,13 +58,13 @@ struct bmc_file {
 
 /* Validates the header of a file of `size` bytes called `name`: version, hash, sections, and that
  * tensors are aligned, disjoint, inside the file and as large as their shapes imply. Does not read
- * tensor data. Borrows `data`. */
+ * tensor data. `data` is borrowed: *file points into it. */
 int bmc_file_parse(struct bmc_file *file, const void *data, size_t size, const char *name,
                    struct err *err) MUST_USE;
 int bmc_file_open(struct bmc_file *file, const char *path, struct err *err) MUST_USE;
 void bmc_file_release(struct bmc_file *file);
 
-/* Called with the bytes hashed so far and the total; may be NULL. */
+/* Progress callback: bytes hashed or written so far, and the total. May be NULL. */
 typedef void bmc_progress(void *arg, size_t done, size_t total);
 
 /* Verifies the stored and canonical hash of every tensor, the padding, and model_id,
@@ -76,9 +76,7 @@ const struct bmc_tensor *bmc_file_find(const struct bmc_file *file, const char *
 
 /* ---- writing ---- */
 
-/* A tensor to write. `produce` fills `bytes` with rows [first_row, first_row + rows) of tensor
- * `index`, in row-major order whatever the layout; called in ascending order once per block of
- * rows, twice if the output is not seekable. */
+/* A tensor to write; bmc_plan.produce() supplies its data. */
 struct bmc_plan_tensor {
     const char *name;
     int tied_to; /* index of the tensor that this one aliases, or -1 */
@@ -86,7 +84,7 @@ struct bmc_plan_tensor {
     enum layout layout; /* LAYOUT_PACKED needs 2 dimensions */
     size_t n_dims;
     size_t shape[BMC_MAX_DIMS];
-    uint32_t source; /* as in struct bmc_tensor */
+    uint32_t source; /* ggml type number, as in struct bmc_tensor */
 };
 
 struct bmc_plan {
@@ -94,17 +92,21 @@ struct bmc_plan {
     size_t config_bytes;
     const void *tokenizer;
     size_t tokenizer_bytes;
-    const char *chat; /* may be NULL */
+    const char *chat; /* chat template; may be NULL */
     size_t chat_bytes;
     const struct bmc_plan_tensor *tensor;
     size_t n_tensors;
+    /* Fills `bytes` with rows [first_row, first_row + rows) of tensor `index`, row-major whatever
+     * its layout. Called once for each range of rows, in ascending order; twice if the output is
+     * not seekable. */
     int (*produce)(void *arg, size_t index, size_t first_row, size_t rows, void *bytes,
                    struct err *err);
-    bmc_progress *progress; /* bytes written; may be NULL */
+    bmc_progress *progress; /* called with the bytes written so far; may be NULL */
     void *arg;
 };
 
-/* Writes the file atomically: on error nothing is left behind. *model_id receives its model_id. */
+/* Writes a model.bmc atomically: on error no file is left behind. *model_id receives the model_id
+ * in its header. */
 int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *model_id,
                    struct err *err) MUST_USE;
 

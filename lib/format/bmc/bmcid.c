@@ -1,4 +1,4 @@
-/* The two identities of model.bmc: header hash and model_id. */
+/* The two hashes that identify a model.bmc: of its header (the file), and model_id (the model). */
 #include "format/bmc/bmclayout.h"
 
 struct hash bmc_header_hash(const void *header, size_t header_bytes)

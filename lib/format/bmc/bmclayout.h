@@ -18,7 +18,7 @@ struct bmc_head {
     uint32_t version, reserved;
     uint64_t header_bytes; /* header and sections, rounded up to BMC_ALIGN */
     uint64_t file_bytes;
-    struct hash header_hash; /* of header_bytes bytes with this field zeroed */
+    struct hash header_hash; /* of the first header_bytes bytes with this field zeroed */
     struct hash model_id;
     struct bmc_section section[BMC_SECTIONS];
     uint64_t spare[8];
@@ -26,8 +26,8 @@ struct bmc_head {
 
 struct hash bmc_header_hash(const void *header, size_t header_bytes);
 
-/* model_id: hash of configuration, tokenizer, names and canonical tensor hashes (bmc-model(5),
- * "Identity"). */
+/* Computes model_id, the hash of configuration, tokenizer, names and canonical tensor hashes
+ * (bmc-model(5), "Identity"). */
 struct hash bmc_model_id(const struct bmc_file *file);
 
 #endif

@@ -8,7 +8,7 @@
 #include "format/bmc/bmclayout.h"
 #include "format/verify.h"
 
-/* A name of tensor `index`, for errors. */
+/* Copies the first name of tensor `index` to `name`, for errors. */
 static void name_of(const struct bmc_file *file, size_t index, char *name, size_t size)
 {
     *name = 0;
@@ -20,7 +20,7 @@ static void name_of(const struct bmc_file *file, size_t index, char *name, size_
         }
 }
 
-/* Alignment gaps between tensors must be zero. */
+/* Fails unless the alignment gaps between tensors are zero. */
 static int check_gaps(const struct bmc_file *file, const char *path, struct err *err)
 {
     size_t end = file->header_bytes;
@@ -63,14 +63,14 @@ enum bmc_finding { FINE, OTHER_ELEMENTS, PADDED, NOT_FINITE, NO_MEMORY };
 
 struct meaning {
     const struct bmc_file *file;
-    enum bmc_finding *finding; /* [n_tensors] */
+    enum bmc_finding *finding; /* [n_tensors]: result of checking each tensor */
     bmc_progress *progress;
     void *arg;
-    pthread_mutex_t lock; /* guards `done` and the callback */
+    pthread_mutex_t lock; /* guards `done` and calls of `progress` */
     size_t done;
 };
 
-/* True if all elements of n contiguous rows are finite. */
+/* True if n contiguous rows of `in` elements are finite. */
 static bool rows_finite(enum dtype type, const char *rows, size_t n, size_t in)
 {
     for (size_t i = 0; i < n; i++)
@@ -79,8 +79,8 @@ static bool rows_finite(enum dtype type, const char *rows, size_t n, size_t in)
     return true;
 }
 
-/* The canonical hash of a packed tensor: unpacks each block, and packs it again to verify its
- * padding. */
+/* Computes the canonical hash of a packed tensor by unpacking it in blocks of PACK_OUT rows. Each
+ * block is packed again and compared, which verifies its padding. */
 static enum bmc_finding hash_packed(const struct bmc_tensor *tensor, const unsigned char *data,
                                     struct hash *hash)
 {
@@ -149,8 +149,8 @@ static int report(const struct bmc_file *file, const enum bmc_finding *finding, 
     return 0;
 }
 
-/* Canonical hashes and model_id, by which snapshots, profiles and acceptance files identify a
- * model. */
+/* Verifies the hashes of tensor values, which do not depend on the layout in the file, and model_id,
+ * by which snapshots, profiles and acceptance files identify a model. */
 static int check_meaning(const struct bmc_file *file, const char *path, bmc_progress *progress,
                          void *arg, struct err *err)
 {

@@ -1,4 +1,4 @@
-/* Writing model.bmc: computes the layout, streams tensors block by block, writes the header
+/* Writing model.bmc: computes all offsets, streams tensors block by block, writes the header
  * last. While one block is packed and hashed, the previous one is written. */
 #include <stdlib.h>
 
@@ -10,30 +10,32 @@
 
 enum { BLOCK_BYTES = 2 << 20 };
 
-/* A block of rows: as produced, and packed. */
+/* Buffers for a block of a tensor's rows: row-major as produced, and in the packed layout. */
 struct write_block {
     unsigned char *rows, *packed;
 };
 
+/* A finished block that is written while the next one is computed. */
 struct pending {
     const void *data;
-    size_t bytes, offset; /* bytes == 0: none */
+    size_t bytes, offset; /* size, and place in the file; bytes == 0: nothing to write */
 };
 
 struct bmc_writer {
     const struct bmc_plan *plan;
-    struct bmc_head *head; /* the whole header */
+    struct bmc_head *head; /* the header with all its sections */
     struct bmc_tensor *tensor;
     struct bmc_name *name;
     char *text;
     struct outfile out;
-    struct write_block block[2]; /* double buffer */
-    size_t turn;                 /* the one being filled */
+    struct write_block block[2]; /* one is filled while the other is written */
+    size_t turn;                 /* index of the block being filled */
     struct pending pending;
-    size_t done, total; /* tensor bytes */
+    size_t done, total; /* bytes of tensors: written so far, and in all */
 };
 
-/* Appends a section of `bytes` bytes to the header. */
+/* Places a section of `bytes` bytes at *end, the end of the header so far, and moves *end past
+ * it, 64-byte aligned; false on overflow. */
 static bool place_section(struct bmc_section *section, size_t bytes, size_t *end)
 {
     section->offset = *end;
@@ -91,14 +93,14 @@ static size_t row_elements(const struct bmc_plan_tensor *tensor)
     return elements;
 }
 
-/* Fills the tensor table and the names; aliases get a name only. */
+/* Fills the table of tensors and the sorted names; tied tensors get a name only. */
 static void fill_tables(struct bmc_writer *w)
 {
     const struct bmc_plan *plan = w->plan;
     size_t offset = (size_t)w->head->header_bytes, stored = 0, text = 0;
     for (size_t i = 0; i < plan->n_tensors; i++) {
         const struct bmc_plan_tensor *from = &plan->tensor[i];
-        w->name[i].reserved = (uint32_t)i; /* the plan's index until the names are sorted */
+        w->name[i].reserved = (uint32_t)i; /* index in the plan, until the names are sorted */
         if (from->tied_to >= 0) {
             w->name[i].tensor = w->name[from->tied_to].tensor;
             continue;
@@ -144,14 +146,14 @@ static size_t row_bytes(const struct bmc_plan_tensor *tensor)
     return dtype_row_bytes(tensor->dtype, row_elements(tensor));
 }
 
-/* Rows per block: whole blocks of the packed layout. */
+/* Rows to process at a time: about BLOCK_BYTES, in the packed layout a multiple of PACK_OUT. */
 static size_t rows_at_once(const struct bmc_plan_tensor *tensor)
 {
     const size_t rows = size_max(1, BLOCK_BYTES / row_bytes(tensor));
     return tensor->layout == LAYOUT_PACKED ? size_max(PACK_OUT, rows / PACK_OUT * PACK_OUT) : rows;
 }
 
-/* Writes the pending block and the padding before it. */
+/* Writes the pending block, if any, and the zero padding before it. */
 static int write_pending(struct bmc_writer *w, struct err *err)
 {
     const struct pending pending = w->pending;
@@ -171,11 +173,11 @@ static void report(const struct bmc_writer *w)
         w->plan->progress(w->plan->arg, w->done, w->total);
 }
 
-/* The parallel tasks on a block of rows. */
+/* Arguments of the parallel tasks on a block of rows: see do_task(). */
 struct write_work {
     struct bmc_writer *w;
     const struct bmc_tensor *tensor;
-    size_t rows, bytes; /* rows, and their unpacked bytes */
+    size_t rows, bytes; /* of the block: rows, and their bytes before packing */
     struct pending made;
     struct hasher *canonical;
     struct long_hasher *stored;
@@ -193,7 +195,8 @@ static void pack_and_hash(struct write_work *work)
     long_hasher_add(work->stored, work->made.data, work->made.bytes);
 }
 
-/* Longest task first: with two threads, writing runs after the shorter one. */
+/* Runs a task: 0 packs the block and hashes it as stored, 1 computes the canonical hash, 2 writes
+ * the previous block. Longest first: with two threads, writing follows the shorter hash. */
 static void do_task(void *arg, size_t task)
 {
     struct write_work *work = arg;
@@ -205,7 +208,7 @@ static void do_task(void *arg, size_t task)
     }
 }
 
-/* Hashes one tensor block by block and, if `write`, writes all but its last block. */
+/* Produces and hashes a tensor block by block; if `write`, also writes all blocks but the last. */
 static int stream_tensor(struct bmc_writer *w, size_t plan_index, struct bmc_tensor *tensor, bool write,
                          struct err *err)
 {
@@ -275,7 +278,7 @@ static void seal_header(struct bmc_writer *w)
     w->head->header_hash = bmc_header_hash(w->head, (size_t)w->head->header_bytes);
 }
 
-/* Sizes the buffers for the largest block. */
+/* Allocates the two block buffers, sized for the largest block of any tensor. */
 static int alloc_blocks(struct bmc_writer *w, struct err *err)
 {
     size_t rows = 1, packed = 1;

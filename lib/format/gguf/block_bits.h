@@ -5,18 +5,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Elements of a quantised block, and of a super-block with sub-blocks. */
+/* Elements of ggml's small quantised blocks, and of the super-blocks of K-quants and IQ4_XS. */
 enum { SMALL = 32, SUPER = 256 };
 
 static inline uint16_t load_u16(const unsigned char *at) { return (uint16_t)(at[0] | at[1] << 8); }
 
-/* q4 element i of a block of 32: low nibbles first, then high nibbles. */
+/* Element i of 32 4-bit values: 0 to 15 are the low nibbles of 16 bytes, 16 to 31 the high ones. */
 static inline int nibble(const unsigned char *q, size_t i)
 {
     return i < 16 ? q[i] & 15 : q[i - 16] >> 4;
 }
 
-/* q5 element i: the fifth bits are in four separate bytes. */
+/* Element i of 32 5-bit values: low four bits in `q` as in nibble(), fifth bits in `high`. */
 static inline int five_bits(const unsigned char *high, const unsigned char *q, size_t i)
 {
     return nibble(q, i) | (high[i / 8] >> i % 8 & 1) << 4;
@@ -26,21 +26,22 @@ static inline int five_bits(const unsigned char *high, const unsigned char *q, s
 static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                       1,    13,   25,  38,  53,  69,  89,  113};
 
-/* 2-bit element i of a sub-block of 32: 32 bytes hold two bits each of four sub-blocks, lowest
- * bits first. */
+/* 2-bit element i of sub-block `sub` of 32 elements. Each 32 bytes hold four sub-blocks, the first
+ * one in the lowest two bits. */
 static inline int two_bits(const unsigned char *q, size_t sub, size_t i)
 {
     return q[sub / 4 * 32 + i] >> sub % 4 * 2 & 3;
 }
 
-/* Q3_K: one of 16 6-bit scales; low four bits in eight bytes, upper two in four more. */
+/* Q3_K: the 6-bit scale of sub-block `sub` of 16, minus 32. Low four bits are in s[0] to s[7],
+ * upper two in s[8] to s[11]. */
 static inline int q3_scale(const unsigned char *s, size_t sub)
 {
     const int low = sub < 8 ? s[sub] & 15 : s[sub - 8] >> 4;
     return (low | (s[8 + sub % 4] >> sub / 4 * 2 & 3) << 4) - 32;
 }
 
-/* Q4_K and Q5_K: one of 8 6-bit scales and minima, packed in 12 bytes. */
+/* Q4_K and Q5_K: the 6-bit scale and minimum of sub-block `sub` of 8, all packed in 12 bytes. */
 static inline void q4_scales(const unsigned char *s, size_t sub, int *scale, int *low)
 {
     if (sub < 4) {
@@ -52,19 +53,20 @@ static inline void q4_scales(const unsigned char *s, size_t sub, int *scale, int
     }
 }
 
-/* 4-bit element i of a sub-block: 32 bytes hold two sub-blocks. */
+/* 4-bit element i of sub-block `sub`: 32 bytes hold two sub-blocks, the first in low nibbles. */
 static inline int four_bits(const unsigned char *q, size_t sub, size_t i)
 {
     return q[sub / 2 * 32 + i] >> sub % 2 * 4 & 15;
 }
 
-/* Q6_K: low four bits of element i of a sub-block; 0 and 2, 1 and 3 share bytes. */
+/* Q6_K: low four bits of element i of sub-block `sub`. Of each four sub-blocks, 0 and 2 share
+ * bytes, and 1 and 3. */
 static inline int q6_low(const unsigned char *q, size_t sub, size_t i)
 {
     return q[sub / 4 * 64 + sub % 2 * 32 + i] >> sub % 4 / 2 * 4 & 15;
 }
 
-/* IQ4_XS: one of 8 6-bit scales, whose upper two bits are stored first. */
+/* IQ4_XS: the 6-bit scale of sub-block `sub` of 8, minus 32; upper two bits are stored first. */
 static inline int iq4_scale(const unsigned char *b, size_t sub)
 {
     return ((b[4 + sub / 2] >> sub % 2 * 4 & 15) | (load_u16(b + 2) >> 2 * sub & 3) << 4) - 32;

@@ -1,5 +1,5 @@
-/* Lossless transcoding of ggml blocks to our quantised types: quants and scales are rearranged,
- * none is rounded. Where the zero points differ, quants are shifted by the difference. */
+/* Lossless transcoding of ggml blocks to bmc's quantised types: quantised values and scales are
+ * rearranged, none is rounded. Where zero points differ, values are shifted by the difference. */
 #include <string.h>
 
 #include "quant/quant_types.h"
@@ -8,7 +8,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Destinations of one block's contents in the row. */
+/* Where the quantised values and scales of one ggml block go in a row of model.bmc. */
 struct block_dest {
     unsigned char *q, *scale, *min, *d, *dmin;
 };
@@ -82,14 +82,14 @@ INLINE void q3_k(struct block_dest to, const unsigned char *b)
     for (size_t sub = 0; sub < 16; sub++)
         to.scale[sub] = (unsigned char)q3_scale(b + 96, sub);
     for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
-        for (size_t i = 0; i < SUB_BLOCK; i++) { /* a cleared third bit subtracts 4 */
+        for (size_t i = 0; i < SUB_BLOCK; i++) { /* third bit 0: minus 4 */
             const int third = (b[i] >> sub & 1) * 4 - 4;
             to.q[SUB_BLOCK * sub + i] = (unsigned char)(two_bits(b + 32, sub, i) + third + 32);
         }
 }
 
-/* d, dmin, scales and minima at the begin of Q4_K and Q5_K; each scale is repeated `times`
- * times. */
+/* Transcodes d, dmin, scales and minima, with which Q4_K and Q5_K blocks begin. Each scale and
+ * minimum is repeated for `times` smaller groups in model.bmc. */
 INLINE void put_q45_scales(struct block_dest to, const unsigned char *b, size_t times)
 {
     put_f16(to.d, b);
@@ -102,7 +102,7 @@ INLINE void put_q45_scales(struct block_dest to, const unsigned char *b, size_t 
     }
 }
 
-/* A source byte holds elements of two sub-blocks, a destination byte two elements of one. */
+/* Q4_K: a byte of ggml has elements of two sub-blocks, a byte of model.bmc two of the same one. */
 INLINE void q4_k(struct block_dest to, const unsigned char *b)
 {
     put_q45_scales(to, b, 1);
@@ -147,7 +147,7 @@ INLINE void iq4_xs(struct block_dest to, const unsigned char *b)
     }
 }
 
-/* Where the scales of kind `sub` of block i are in the row. */
+/* Address of the scales of kind `sub` for block i in a row of n elements, `elements` per block. */
 INLINE unsigned char *scales_at(enum dtype type, unsigned char *row, size_t n, size_t elements,
                                 size_t i, enum scale_kind sub)
 {

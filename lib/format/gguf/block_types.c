@@ -85,7 +85,7 @@ static void q3_k(float *to, const unsigned char *b)
     for (size_t sub = 0; sub < 16; sub++) {
         const float scale = d * (float)q3_scale(b + 96, sub);
         for (size_t i = 16 * sub; i < 16 * (sub + 1); i++) {
-            /* subtracted if the third bit is cleared */
+            /* 4 is subtracted if the third bit is 0 */
             const int taken = high[i % 32] >> i / 32 & 1 ? 0 : 4;
             to[i] = scale * (float)(two_bits(q, i / 32, i % 32) - taken);
         }

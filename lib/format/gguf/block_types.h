@@ -1,5 +1,5 @@
 /* Element types of source tensors. Quantised types come in blocks: elements with shared scales.
- * The table has a dequantiser for each, with exactly the operations of ggml's reference, so
+ * The table has a dequantiser for each type, with exactly the operations of ggml's reference, so
  * results are bitwise equal. */
 #ifndef BMC_BLOCK_TYPES_H
 #define BMC_BLOCK_TYPES_H
@@ -25,21 +25,21 @@ enum source_type {
     SOURCE_OTHER /* unsupported; also the number of supported types */
 };
 
-/* A multiple of all block sizes. */
+/* A multiple of the elements per block of every type. */
 enum { BLOCK_MAX_ELEMENTS = 256 };
 
 struct block_type {
     const char *name;
-    uint32_t ggml; /* ggml type number */
-    size_t elements, bytes;
+    uint32_t ggml;          /* ggml type number */
+    size_t elements, bytes; /* of a block; elements is 1 for unquantised types */
     void (*dequantize)(float *to, const unsigned char *from, size_t blocks);
     enum dtype stored; /* data type of model.bmc that holds it without loss */
 };
 
 extern const struct block_type block_types[SOURCE_OTHER];
 
-/* Transcodes a row of n elements losslessly to the quantised type `stored` of its block type:
- * quants and scales are kept bit for bit (quant/quant_types.h). */
+/* Transcodes `blocks`, n elements of type `from`, losslessly to `row` in the type's `stored` type:
+ * quantised values and scales are kept bit for bit (quant/quant_types.h). */
 void block_transcode(enum source_type from, unsigned char *row, const unsigned char *blocks, size_t n);
 
 /* The type with this ggml number, or NULL. */

@@ -11,9 +11,10 @@
 
 enum { MAX_DIMS = 4, MAX_NAME = 127, MAX_TENSORS = 1 << 17, MAX_DEPTH = 4, DEFAULT_ALIGNMENT = 32 };
 
-enum { LEAST_VALUE = 13, LEAST_TENSOR = 24 }; /* minimum size of an entry */
+/* Minimum bytes of a key-value pair and of an entry of the tensor list. */
+enum { LEAST_VALUE = 13, LEAST_TENSOR = 24 };
 
-/* Bytes of an element; 0: variable. */
+/* Bytes of a value of each enum gguf_type; 0: variable. */
 static const unsigned char type_bytes[GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
 struct gguf_reader {
@@ -64,7 +65,7 @@ static int take_text(struct gguf_reader *r, const char **text, size_t *len, cons
 
 static int skip_array(struct gguf_reader *r, struct gguf_value *value, int depth, struct err *err);
 
-/* Skips `count` elements. */
+/* Skips `count` values of a type; fails if the file ends before. */
 static int skip(struct gguf_reader *r, enum gguf_type type, uint64_t count, int depth, struct err *err)
 {
     struct gguf_value inner;
@@ -147,7 +148,7 @@ static int take_values(struct gguf *gguf, struct gguf_reader *r, uint64_t count,
 
 /* ---- tensors ---- */
 
-/* ggml types that are not supported, by number. */
+/* The name of a known but unsupported ggml type number, or NULL. */
 static const char *type_not_read(uint64_t number)
 {
     static const char *const names[] = {
@@ -188,7 +189,7 @@ static int find_type(struct source_tensor *tensor, uint64_t number, const char *
     return refuse_type(tensor, number, known, file, err);
 }
 
-/* Reads the dimensions, which are stored fastest first. */
+/* Reads a tensor's dimensions, which are stored fastest first; *elements is their product. */
 static int take_shape(struct gguf_reader *r, struct source_tensor *tensor, size_t *elements,
                       struct err *err)
 {
@@ -211,7 +212,7 @@ static int take_shape(struct gguf_reader *r, struct source_tensor *tensor, size_
     return 0;
 }
 
-/* Copies a tensor name to zero-terminate it. */
+/* Reads a tensor name to *room, zero-terminated, and advances *room past it. */
 static int take_name(struct gguf_reader *r, struct source_tensor *tensor, char **room, struct err *err)
 {
     const char *text;
@@ -226,7 +227,7 @@ static int take_name(struct gguf_reader *r, struct source_tensor *tensor, char *
     return 0;
 }
 
-/* One entry of the tensor list. */
+/* Reads one entry of the tensor list; *offset is the tensor's offset in the tensor data. */
 static int take_tensor(struct gguf_reader *r, struct source_tensor *tensor, char **room,
                        uint64_t *offset, struct err *err)
 {
@@ -262,7 +263,7 @@ static int place_tensor(const struct gguf_reader *r, struct source_tensor *tenso
     return 0;
 }
 
-/* Alignment of tensor data. */
+/* Reads the alignment of tensor data: general.alignment, or its default. */
 static int take_alignment(const struct gguf *gguf, const struct gguf_reader *r, size_t *alignment,
                           struct err *err)
 {

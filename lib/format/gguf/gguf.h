@@ -31,7 +31,7 @@ struct gguf_value {
     const char *key; /* not zero-terminated */
     size_t key_len;
     bool is_array;
-    enum gguf_type type;       /* of a value, or of the elements of an array */
+    enum gguf_type type;       /* of the value, or of the elements if it is an array */
     size_t count;              /* elements; 1 if not an array */
     const unsigned char *data; /* first element */
     size_t bytes;              /* bytes of all elements */
@@ -43,11 +43,11 @@ struct gguf {
     size_t n_values;
     struct source_tensor *tensor; /* sorted by name */
     size_t n_tensors;
-    char *names; /* of tensors */
+    char *names; /* storage of tensor[].name */
 };
 
-/* Validates `size` bytes of a file called `name`, which are borrowed; tensors only if
- * `with_tensors`. */
+/* Validates `size` bytes of a GGUF file called `name`; `data` is borrowed. The list of tensors is
+ * read only if `with_tensors`. */
 int gguf_parse(struct gguf *gguf, const void *data, size_t size, const char *name, bool with_tensors,
                struct err *err) MUST_USE;
 int gguf_open(struct gguf *gguf, const char *path, bool with_tensors, struct err *err) MUST_USE;
@@ -57,13 +57,13 @@ const struct source_tensor *gguf_find(const struct gguf *gguf, const char *name)
 
 const struct gguf_value *gguf_value(const struct gguf *gguf, const char *key);
 
-/* Iterates over the elements of a value (NULL: none); gguf_next() returns false at the end.
+/* Iterator over the elements of a value (NULL: no elements); gguf_next() returns false at the end.
  * Numbers are available as both `integer` (saturated) and `real`, booleans as 0 or 1. */
 struct gguf_element {
     const struct gguf_value *of;
     size_t index;              /* index of the next element */
-    const unsigned char *next; /* its bytes */
-    const char *text;          /* strings, not zero-terminated */
+    const unsigned char *next; /* bytes of the next element */
+    const char *text;          /* a string element, not zero-terminated */
     size_t len;
     int64_t integer;
     double real;
@@ -82,7 +82,7 @@ static inline bool gguf_is_number(const struct gguf_value *v)
     return v && v->type != GGUF_STRING && v->type != GGUF_ARRAY;
 }
 
-/* The integer value of a key, or `fallback`. */
+/* The number of a key as an integer; `fallback` if it is missing or no number. */
 int64_t gguf_integer(const struct gguf *gguf, const char *key, int64_t fallback);
 
 #endif

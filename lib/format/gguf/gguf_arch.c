@@ -19,13 +19,13 @@ static const struct gguf_arch archs[] = {
 /* Architectures with a fused QKV tensor: all Q, then all K, then all V. */
 #define FUSED_QKV "bloom falcon gpt2 gptneox phi3"
 
-/* Weight kinds and GGUF names without their ".weight" or ".bias", and the transform;
- * alternatives in order. */
+/* Weight kinds, their GGUF tensor names (% is the layer), both without ".weight" or ".bias", and
+ * transforms as in bmc-family(5). Several rows for a kind are alternatives, in order. */
 static const struct name {
-    const char *archs; /* blank-separated; NULL: all without a line of their own */
+    const char *archs; /* blank-separated; NULL: those without a row of their own for the kind */
     const char *kind, *tensor, *transform;
 } names[] = {
-    /* Rotary pairs are adjacent in these. */
+    /* llama and gptj: the two dimensions of a rotary pair are adjacent in Q and K. */
     {"llama gptj", "layer.q", "blk.%.attn_q", " interleaved"},
     {"llama gptj", "layer.k", "blk.%.attn_k", " interleaved"},
     {FUSED_QKV, "layer.q", "blk.%.attn_qkv", " part q of q,k,v"},
@@ -33,7 +33,7 @@ static const struct name {
     {FUSED_QKV, "layer.v", "blk.%.attn_qkv", " part v of q,k,v"},
     {"phi3", "layer.gate", "blk.%.ffn_up", " part gate of gate,up"},
     {"phi3", "layer.up", "blk.%.ffn_up", " part up of gate,up"},
-    /* If Falcon has two norms, the second is attention's. */
+    /* Falcon models with two norms per layer use the second one before attention. */
     {"falcon", "layer.attn_norm", "blk.%.attn_norm_2", ""},
     {"falcon", "layer.attn_norm", "blk.%.attn_norm", ""},
     {"falcon", "layer.mlp_norm", "blk.%.attn_norm", ""},

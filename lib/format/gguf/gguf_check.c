@@ -6,7 +6,7 @@
 
 #include "base/text_util.h"
 
-/* Values of general.type other than "model". */
+/* Values of the key general.type in GGUF files that are not models, and what to do. */
 static const struct {
     const char *type, *what;
 } kinds[] = {
@@ -46,7 +46,7 @@ int gguf_check_kind(const struct gguf_set *set, const char *path, struct err *er
                          path);
 }
 
-/* Required keys, without the prefix "llama."; epsilon by the kind of norm. */
+/* Required keys, without the prefix "llama."; the key of epsilon depends on the norm. */
 #define RMS   "llama qwen2 qwen3 gemma gemma2 phi3 olmo2"
 #define LAYER "gpt2 gptneox gptj bloom falcon"
 
@@ -63,11 +63,11 @@ static const struct {
     {LAYER, "attention.layer_norm_epsilon"},
 };
 
-/* Keys of unsupported features, and the values that leave them off. */
+/* Keys of unsupported features, and the values with which the feature is off. */
 static const struct unread {
     const char *key;
     double harmless, too;
-    const char *archs; /* architectures that support it */
+    const char *archs; /* architectures for which bmc supports the feature */
     const char *what;
 } unread[] = {
     {"attention.causal", 1, 1, "", "bidirectional attention (encoders)"},
@@ -98,7 +98,7 @@ static int check_unread(const struct gguf_arch *arch, const struct gguf_set *set
     return 0;
 }
 
-/* K and V must have the same head_dim. */
+/* Fails if K and V have different head dimensions. */
 static int check_heads(const struct gguf_arch *arch, const struct gguf_set *set, const char *path,
                        struct err *err)
 {

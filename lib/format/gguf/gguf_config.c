@@ -1,5 +1,5 @@
-/* GGUF metadata -> config.json. Most keys are rows of the table; functions below it derive the
- * rest from tensors and the architecture. */
+/* Converts GGUF metadata to config.json. Most keys are rows of the table `keys`; functions below
+ * it derive the rest from tensors and the architecture. */
 #include "format/gguf/gguf_config.h"
 
 #include <math.h>
@@ -13,9 +13,9 @@ struct config_job {
     json_t *config;
 };
 
-/* Keys without the prefix "llama.", and their names in config.json, of which each family reads
- * its own. */
-static const struct key {
+/* GGUF keys without the prefix "llama.", and their names in config.json, which differ between
+ * families: all of them are set. */
+static const struct gguf_key {
     const char *gguf, *json;
 } keys[] = {
     {"block_count", "num_hidden_layers,n_layer"},
@@ -33,7 +33,7 @@ static const struct key {
     {"rope.freq_base", "rope_theta,rotary_emb_base"},
     {"rope.dimension_count", "rotary_dim"},
     {"rope.scaling.type", "rope_scaling.rope_type"},
-    {"rope.scale_linear", "rope_scaling.factor"}, /* older files; the next row has precedence */
+    {"rope.scale_linear", "rope_scaling.factor"}, /* in older files; the next row overrides it */
     {"rope.scaling.factor", "rope_scaling.factor"},
     {"rope.scaling.original_context_length",
      "rope_scaling.original_max_position_embeddings,original_max_position_embeddings"},
@@ -43,7 +43,7 @@ static const struct key {
     {"vocab_size", "vocab_size"},
 };
 
-/* Traits that GGUF does not store for an architecture. */
+/* Members of config.json that are fixed for an architecture, so GGUF does not store them. */
 static const struct constant {
     const char *arch, *key, *value;
 } constants[] = {
@@ -56,7 +56,7 @@ static const struct constant {
     {"gemma2", "hidden_activation", "gelu_pytorch_tanh"},
 };
 
-/* Sets "a" or "a.b" of an object, creating the inner object if needed. */
+/* Sets the member at path "a" or "a.b" of a JSON object, creating "a" if needed. */
 static int put_at(json_t *object, const char *path, size_t len, json_t *value, struct err *err)
 {
     char key[64];
@@ -75,7 +75,7 @@ static int put_at(json_t *object, const char *path, size_t len, json_t *value, s
     return json_put(object, key, value, err);
 }
 
-/* Sets the same value at each of the comma-separated paths. */
+/* Sets `value` at each of the comma-separated paths of a JSON object. */
 static int put_all(json_t *object, const char *paths, json_t *value, struct err *err)
 {
     int rc = value ? 0 : err_set(err, "out of memory for \"%s\"", paths);
@@ -119,8 +119,8 @@ static int64_t integer_of(const struct config_job *job, const char *key, int64_t
     return e.of && gguf_is_number(e.of) && gguf_next(&e) ? e.integer : fallback;
 }
 
-/* Arrays with a value per layer must be uniform. */
-static int put_key(struct config_job *job, const struct key *key, struct err *err)
+/* Copies a GGUF key to its names in config.json. Arrays (a value per layer) must be uniform. */
+static int put_key(struct config_job *job, const struct gguf_key *key, struct err *err)
 {
     const struct gguf_value *value = gguf_arch_value(job->arch, job->set, key->gguf);
     struct gguf_element first = gguf_elements(value), next = first;
@@ -175,7 +175,7 @@ static int put_tensor_traits(struct config_job *job, struct err *err)
 
 /* ---- rotary positions ---- */
 
-/* head_dim, or 0 if unknown. */
+/* The model's head_dim, or 0 if unknown. */
 static int64_t head_dim(const struct config_job *job)
 {
     const int64_t width = integer_of(job, "embedding_length", 0),
@@ -183,7 +183,7 @@ static int64_t head_dim(const struct config_job *job)
     return integer_of(job, "attention.key_length", heads > 0 ? width / heads : 0);
 }
 
-/* Partial rotary dimensions. */
+/* Sets the fraction of head_dim that RoPE rotates, for architectures with partial rotation. */
 static int put_rotary(struct config_job *job, struct err *err)
 {
     const int64_t head = head_dim(job), turned = integer_of(job, "rope.dimension_count", head);
@@ -196,7 +196,7 @@ static int put_rotary(struct config_job *job, struct err *err)
                    json_real((double)turned / (double)head), err);
 }
 
-/* "none" is expressed by omission. As in llama.cpp, a factor without a type means linear. */
+/* Completes rope_scaling: type "none" removes it; as in llama.cpp, a factor alone means linear. */
 static int name_scaling(struct config_job *job, struct err *err)
 {
     const char *type = json_string_value(json_at(job->config, "rope_scaling.rope_type"));
@@ -208,9 +208,9 @@ static int name_scaling(struct config_job *job, struct err *err)
     return 0;
 }
 
-/* Llama 3 scaling is stored as per-dimension divisors. The parameters are recovered as the
- * largest divisor and the three constants of all such models, and accepted if they reproduce the
- * divisors. */
+/* GGUF stores Llama 3 RoPE scaling as one frequency divisor per rotary pair. Its parameters are
+ * recovered: the factor is the largest divisor, the three others are the same in all such models.
+ * They are accepted if they reproduce the divisors. */
 enum { LLAMA3_ORIGINAL = 8192 };
 static const double llama3_low = 1, llama3_high = 4;
 
@@ -262,7 +262,7 @@ static int put_llama3(struct config_job *job, struct err *err)
     return json_put(job->config, "rope_scaling", scaling, err);
 }
 
-/* LongRoPE factors are stored as tensors. */
+/* Copies LongRoPE factors, which GGUF stores as a tensor, to a list in config.json. */
 static int put_list(struct config_job *job, const char *tensor_name, const char *key, struct err *err)
 {
     const struct source_tensor *factors = gguf_set_find(job->set, tensor_name);
@@ -293,7 +293,8 @@ static int put_longrope(struct config_job *job, struct err *err)
     return put_list(job, "rope_factors_short.weight", "rope_scaling.short_factor", err);
 }
 
-/* Gemma 2 scales scores by 1 / sqrt(head_dim), its largest model by 1 / sqrt(width / heads). */
+/* Gemma 2 only: completes the configuration. Attention scores are scaled by 1 / sqrt(head_dim), in
+ * the largest model by 1 / sqrt(width / heads). */
 static int put_gemma2(struct config_job *job, struct err *err)
 {
     const int64_t width = integer_of(job, "embedding_length", 0),
@@ -302,7 +303,7 @@ static int put_gemma2(struct config_job *job, struct err *err)
     if (strcmp(job->arch->name, "gemma2") != 0)
         return 0;
     const int64_t scalar = largest && heads > 0 ? width / heads : head_dim(job);
-    /* Defaults of older files, as in llama.cpp. */
+    /* Values for older files, which lack these keys, as in llama.cpp. */
     json_t *usual = json_pack("{s:f, s:f, s:i}", "attn_logit_softcapping", 50.0,
                               "final_logit_softcapping", 30.0, "sliding_window", 4096);
     const int rc = usual ? json_object_update_missing(job->config, usual) : -1;

@@ -4,10 +4,12 @@
 
 #include "format/gguf/gguf_arch.h"
 
-/* `path` is used in errors. The caller must json_decref() the result, even after an error. */
+/* Makes the equivalent of config.json; `path` is used in errors. The caller must json_decref()
+ * *config, even after an error. */
 int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf_set *set,
                 const char *path, struct err *err) MUST_USE;
 
+/* Makes the equivalent of generation_config.json, which lists the EOS ids. */
 int gguf_generation(json_t **generation, const struct gguf_set *set, struct err *err) MUST_USE;
 
 #endif

@@ -7,12 +7,12 @@
 enum { GGUF_PRE_REGEXES = 6 };
 
 struct gguf_pre {
-    const char *names; /* blank-separated */
+    const char *names; /* values of tokenizer.ggml.pre, blank-separated */
     /* split regexes in tokenizer.json's dialect, applied in order; NULL: end */
     const char *regex[GGUF_PRE_REGEXES];
     bool nfc;           /* normalise to NFC */
-    bool ignore_merges; /* a pre-token that is in the vocabulary is not merged */
-    bool add_bos;       /* default of add_bos_token */
+    bool ignore_merges; /* a pre-token in the vocabulary is one token, whatever the merges */
+    bool add_bos;       /* default of tokenizer.ggml.add_bos_token */
 };
 
 /* Finds a pre-tokenizer by name; unknown names are an error. `path` is used in errors. */

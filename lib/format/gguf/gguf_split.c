@@ -10,10 +10,10 @@
 
 enum { PATH_SIZE = 4096 + 64, DIGITS = 5 };
 
-/* The suffix "-00001-of-00003.gguf". */
+/* Form of suffixes such as "-00001-of-00003.gguf"; # is a digit. */
 static const char tail_form[] = "-#####-of-#####.gguf";
 
-/* The number of files by name; 0 if it has no such suffix. */
+/* Number of files by the suffix of `path`, *stem the bytes before it; 0 without such a suffix. */
 static size_t files_of_name(const char *path, size_t *stem)
 {
     const size_t len = strlen(path), tail = sizeof tail_form - 1;
@@ -32,7 +32,7 @@ static size_t files_of_name(const char *path, size_t *stem)
     return parse_size(digits, &n_files) ? n_files : 0;
 }
 
-/* A tensor name must be unique across files. */
+/* Fails if an earlier file has a tensor of the file opened last. */
 static int check_names(const struct gguf_set *set, const char *path, struct err *err)
 {
     for (size_t i = 0; i < set->file[set->n_files - 1].n_tensors; i++) {

@@ -1,4 +1,4 @@
-/* The files of one GGUF model: NAME.gguf, or all NAME-00001-of-00003.gguf, given any of them.
+/* All files of a GGUF model, found by any of them: NAME.gguf, or NAME-00001-of-00003.gguf etc.
  * Metadata comes from the first file. */
 #ifndef BMC_GGUF_SPLIT_H
 #define BMC_GGUF_SPLIT_H

@@ -1,4 +1,4 @@
-/* GGUF vocabularies -> tokenizer.json, streamed as text since vocabularies are large. */
+/* Converts GGUF vocabularies to tokenizer.json, written as text since vocabularies are large. */
 #include "format/gguf/gguf_tokenizer.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum { MAX_TOKENS = 1 << 24 };
 
-/* token_type */
+/* Values of tokenizer.ggml.token_type. */
 enum token_type { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
 
 struct vocab_job {
@@ -87,7 +87,8 @@ static int add_added(const struct vocab_job *job, struct err *err)
     return add(job, "],", err);
 }
 
-/* Tokens that merges can produce: not unused ones (padding of the embedding) or control tokens. */
+/* True for tokens of the BPE vocabulary, which merges can produce: not the unknown token, control
+ * tokens, or unused ones (padding of the embedding). */
 static bool is_made_of_text(const struct token *token)
 {
     return token->type.integer != UNKNOWN && token->type.integer != CONTROL &&
@@ -127,7 +128,7 @@ static int add_merges(const struct vocab_job *job, struct err *err)
     return add(job, "]", err);
 }
 
-/* The id stored under a key, or -1. */
+/* The token id stored under a metadata key; -1 if missing or not in the vocabulary. */
 static int64_t named(const struct vocab_job *job, const char *key)
 {
     const int64_t id = gguf_integer(job->gguf, key, -1);
@@ -139,7 +140,8 @@ static int add_if(const struct vocab_job *job, const char *place, int64_t id, st
     return id < 0 ? 0 : buf_addf(job->text, err, "%s", place);
 }
 
-/* The template with BOS and EOS, as far as the file requests them. */
+/* Adds a post-processor that adds BOS and EOS as the file requests; `start` is the default for
+ * BOS, EOS is off by default. */
 static int add_template(const struct vocab_job *job, bool start, struct err *err)
 {
     const int64_t bos = named(job, "tokenizer.ggml.bos_token_id"),
@@ -214,7 +216,7 @@ static int add_scored(const struct vocab_job *job, struct err *err)
     return add(job, "],", err);
 }
 
-/* BOS or EOS ("bos", "eos"), and add_bos or add_eos if the file has it. */
+/* Adds members "bos_id" and, if the file specifies it, "add_bos"; or those of EOS (`end` "eos"). */
 static int add_end(const struct vocab_job *job, const char *end, struct err *err)
 {
     char key[64];
@@ -229,7 +231,7 @@ static int add_end(const struct vocab_job *job, const char *end, struct err *err
     return around < 0 ? 0 : buf_addf(job->text, err, "\"add_%s\":%s,", end, around ? "true" : "false");
 }
 
-/* The same form as spmodel_json(). */
+/* Writes a tokenizer.json with scores instead of merges, in the form of spmodel_json(). */
 static int write_spm(const struct vocab_job *job, struct err *err)
 {
     const bool prefix = gguf_integer(job->gguf, "tokenizer.ggml.add_space_prefix", true);
@@ -247,7 +249,7 @@ static int write_spm(const struct vocab_job *job, struct err *err)
                     shrink ? "true" : "false");
 }
 
-static const struct model {
+static const struct tokenizer_kind {
     const char *name;
     int (*write)(const struct vocab_job *job, struct err *err);
 } models[] = {

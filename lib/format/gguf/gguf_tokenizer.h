@@ -1,12 +1,12 @@
-/* The tokenizer of a GGUF file as Hugging Face files. */
+/* Converts the tokenizer of a GGUF file to Hugging Face's tokenizer files. */
 #ifndef BMC_GGUF_TOKENIZER_H
 #define BMC_GGUF_TOKENIZER_H
 
 #include "format/gguf/gguf.h"
 
-/* Appends a tokenizer.json. `path` is used in errors.
+/* Appends a tokenizer.json made from the metadata to `text`. `path` is used in errors.
  *
- * Model "gpt2" becomes BPE. Model "llama", which has scores instead of merges, becomes
+ * Tokenizer model "gpt2" becomes BPE. Model "llama", which has scores instead of merges, becomes
  *
  *    {"bos_id": 1, "add_bos": true, "eos_id": 2, "add_eos": false,
  *     "model": {"type": "SPM",            merge the pair with the best score

@@ -12,7 +12,8 @@
 #include "format/hf/spmodel.h"
 #include "format/tensorfile.h"
 
-/* The small files, mapped; missing ones are empty. Tokenizer texts first, then JSON files. */
+/* Files other than weights, all mapped; missing ones are empty. Tokenizer files come first, then
+ * JSON configurations. */
 enum { FILES = SOURCE_TEXTS + SOURCE_JSONS };
 
 struct hf_dir {
@@ -50,7 +51,7 @@ static bool has(const struct hf_dir *dir, const char *name)
     return file_exists(path);
 }
 
-/* Quantised Hugging Face weights are not supported. */
+/* Fails because quantised weights are not supported; `where` names the file or tensor with them. */
 static int refuse_quantized(const struct hf_dir *dir, const char *how, const char *where,
                             struct err *err)
 {
@@ -110,7 +111,7 @@ static int alloc_shards(struct hf_dir *dir, size_t n, struct err *err)
     return dir->shard ? 0 : err_set(err, "%s: out of memory for %zu weight files", dir->path, n);
 }
 
-/* A tensor name must be unique across files. */
+/* Fails if two weight files have a tensor of the same name. */
 static int check_names(const struct hf_dir *dir, struct err *err)
 {
     for (size_t s = 1; s < dir->n_shards; s++)
@@ -123,7 +124,7 @@ static int check_names(const struct hf_dir *dir, struct err *err)
     return 0;
 }
 
-/* Opens every file named in the index. */
+/* Opens every weight file named in the index. */
 static int open_shards(struct hf_dir *dir, const struct container *container, struct err *err)
 {
     char path[PATH_SIZE];
@@ -148,7 +149,7 @@ static int open_shards(struct hf_dir *dir, const struct container *container, st
     return rc < 0 ? -1 : check_names(dir, err);
 }
 
-/* Tensor names of GPTQ and AWQ, if config.json has no quantization_config. */
+/* Fails if a tensor name is of GPTQ or AWQ, for models without quantization_config. */
 static int check_tensors(const struct hf_dir *dir, struct err *err)
 {
     for (size_t s = 0; s < dir->n_shards; s++)
@@ -228,8 +229,8 @@ static int open_small(struct hf_dir *dir, enum source_scope scope, struct err *e
     return 0;
 }
 
-/* Converts tokenizer.model if there is no other tokenizer file; `path` receives the file used, empty if
- * there is none. */
+/* Converts tokenizer.model if there is no other tokenizer file; `path` receives its name, empty if there
+ * is no tokenizer. */
 static int open_tokenizer(struct hf_dir *dir, char *path, struct err *err)
 {
     struct file_map map;

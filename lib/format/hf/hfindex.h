@@ -4,8 +4,8 @@
 
 #include "base/json.h"
 
-/* Parses an index called `name`. *files is an object whose keys are the file names, all in the
- * folder itself; the caller must json_decref() it. */
+/* Parses an index called `name`. *files is a JSON object whose keys are the names of the weight
+ * files, without folders; the caller must json_decref() it. */
 int hf_index_parse(json_t **files, const char *text, size_t size, const char *name,
                    struct err *err) MUST_USE;
 

@@ -2,7 +2,7 @@
  * with a memo.
  *
  * Values are immutable and refer to others by index; items of all dictionaries are in one list.
- * Nothing is traversed recursively but the final dictionary, so nesting is harmless. */
+ * Only the final dictionary is traversed, and not recursively, so deep nesting is harmless. */
 #include "format/hf/pickle_machine.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static int take(struct pickle_machine *m, size_t n, const unsigned char **bytes,
     return 0;
 }
 
-/* A little-endian number of n < 8 bytes. */
+/* Reads a little-endian number of n < 8 bytes. */
 static int take_number(struct pickle_machine *m, size_t n, uint64_t *number, struct err *err)
 {
     const unsigned char *bytes;
@@ -72,14 +72,14 @@ static int push(struct pickle_machine *m, size_t value, struct err *err)
     return pickle_push(m, (uint32_t)value, err);
 }
 
-/* Values that weights do not need become placeholders. */
+/* Skips a value of `bytes` bytes that tensors do not need, and pushes a placeholder. */
 static int pass_over(struct pickle_machine *m, size_t bytes, struct err *err)
 {
     const unsigned char *unused;
     return take(m, bytes, &unused, err) < 0 ? -1 : pickle_push(m, VALUE_PLAIN, err);
 }
 
-/* Byte strings are never tensor names. */
+/* Skips a byte string with a length prefix: tensor names are never byte strings. */
 static int pass_over_counted(struct pickle_machine *m, size_t length_bytes, struct err *err)
 {
     uint64_t bytes;
@@ -97,7 +97,7 @@ static int check_list(const struct pickle_machine *m, struct err *err)
                                        : pickle_damaged(m, "append to a value that is not a list", err);
 }
 
-/* List elements are dropped: nothing uses them. */
+/* APPEND drops the appended element: no list is needed for tensors. */
 static int op_append(struct pickle_machine *m, struct err *err)
 {
     uint32_t unused;
@@ -110,7 +110,7 @@ static int op_appends(struct pickle_machine *m, struct err *err)
     return pickle_pop_mark(m, &first, &count, err) < 0 ? -1 : check_list(m, err);
 }
 
-/* n < 8 bytes without a sign. */
+/* Reads an unsigned integer of n < 8 bytes and pushes it. */
 static int push_unsigned(struct pickle_machine *m, size_t n, struct err *err)
 {
     uint64_t number;
@@ -119,7 +119,7 @@ static int push_unsigned(struct pickle_machine *m, size_t n, struct err *err)
     return pickle_push_new(m, (struct value){.kind = INTEGER, .integer = (int64_t)number}, err);
 }
 
-/* Two's complement of n < 8 bytes. */
+/* Reads a two's complement integer of n < 8 bytes and pushes it. */
 static int push_signed(struct pickle_machine *m, size_t n, struct err *err)
 {
     if (push_unsigned(m, n, err) < 0)
@@ -148,7 +148,7 @@ static int op_binunicode(struct pickle_machine *m, struct err *err)
         m, (struct value){.kind = TEXT, .count = (uint32_t)len, .text = (const char *)text}, err);
 }
 
-/* A tuple of the `count` popped values at m->stack[first]. */
+/* Pushes a tuple of the `count` values at m->stack[first], which have been popped. */
 static int push_tuple(struct pickle_machine *m, size_t first, size_t count, struct err *err)
 {
     const struct value tuple = {.kind = TUPLE, .count = (uint32_t)count, .first = m->members};
@@ -236,7 +236,7 @@ static int op_reduce(struct pickle_machine *m, struct err *err)
                         : pickle_damaged(m, "a storage class is called", err);
 }
 
-/* Attributes such as module versions are ignored. */
+/* BUILD sets attributes of an object, such as module versions: they are ignored. */
 static int op_build(struct pickle_machine *m, struct err *err)
 {
     uint32_t unused;
@@ -247,7 +247,7 @@ static int op_build(struct pickle_machine *m, struct err *err)
                : pickle_damaged(m, "attributes on a value that is not a dictionary", err);
 }
 
-/* ("storage", class, key, device, elements) */
+/* Makes a storage of the tuple ("storage", class, key, device, elements). */
 static int op_binpersid(struct pickle_machine *m, struct err *err)
 {
     uint32_t id;
@@ -263,7 +263,8 @@ static int op_binpersid(struct pickle_machine *m, struct err *err)
     return pickle_push_new(m, v, err);
 }
 
-/* Memo slots are assigned in order. */
+/* Reads a memo index of `bytes` bytes and stores the top of the stack there. Indices are
+ * consecutive. */
 static int put(struct pickle_machine *m, size_t bytes, struct err *err)
 {
     uint64_t at;

@@ -6,7 +6,7 @@
 
 #include "format/source.h"
 
-/* An element type of storages. */
+/* Element type of a PyTorch storage. */
 struct torch_type {
     const char *name;
     enum source_type type;
@@ -20,10 +20,10 @@ struct pickle_text {
 };
 
 struct pickle_tensor {
-    struct pickle_text storage; /* key of its storage */
+    struct pickle_text storage; /* key of the storage that has its elements */
     const struct torch_type *type;
     size_t storage_elements;
-    size_t first; /* offset in the storage, in elements */
+    size_t first; /* offset of the first element in the storage, in elements */
     size_t n_dims;
     size_t dim[SOURCE_MAX_DIMS];
     size_t stride[SOURCE_MAX_DIMS]; /* bounds are checked: all elements lie inside the storage */
@@ -37,13 +37,13 @@ struct pickle_entry {
 struct pickle {
     struct pickle_entry *entry;
     size_t n_entries;
-    struct pickle_tensor *tensor; /* referenced by entries */
+    struct pickle_tensor *tensor; /* to which entry[].tensor points */
 };
 
 enum { PICKLE_MAX_BYTES = 16 << 20 };
 
-/* Parses a pickle called `name`; strings point into `data`. After an error nothing is to be
- * released. */
+/* Parses a pickle called `name`; strings point into `data`. After an error nothing needs
+ * releasing. */
 int pickle_parse(struct pickle *pickle, const void *data, size_t size, const char *name,
                  struct err *err) MUST_USE;
 void pickle_release(struct pickle *pickle);

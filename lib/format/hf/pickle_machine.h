@@ -5,7 +5,8 @@
 #include "base/mem.h"
 #include "format/hf/pickle.h"
 
-/* Limits far above those of real models, low enough for the memory of any machine. */
+/* Maximum sizes of stack, memo and lists: far above those of real models, low enough for the
+ * memory of any machine. */
 enum {
     MAX_STACK = 1 << 16,
     MAX_MEMO = 1 << 21,
@@ -24,14 +25,14 @@ struct value {
         int64_t integer;
         const char *text;
         const struct global *global;
-        size_t first; /* index of its first member */
+        size_t first; /* index in pickle_machine.member of its first member */
         size_t tensor;
     };
 };
 
 enum { VALUE_MARK, VALUE_PLAIN, FIRST_VALUE };
 
-/* A dictionary entry. */
+/* An item of a dictionary: indices of the dictionary, the key and the value among all values. */
 struct item {
     uint32_t dict, key, value;
 };
@@ -59,7 +60,7 @@ struct global {
     struct torch_type type;
 };
 
-/* The allowed global of that name, or NULL. */
+/* The allowed global called module.name, or NULL. */
 const struct global *pickle_global(struct pickle_text module, struct pickle_text name);
 
 static inline int pickle_damaged(const struct pickle_machine *m, const char *what, struct err *err)
@@ -72,14 +73,14 @@ static inline int pickle_too_much(const struct pickle_machine *m, const char *wh
     return err_set(err, "%s: the pickle has too many %s for a model checkpoint", m->name, what);
 }
 
-/* Pushes an existing value, or a new one. */
+/* Pushes an existing value, given by its index, or a new one. */
 int pickle_push(struct pickle_machine *m, uint32_t value, struct err *err) MUST_USE;
 int pickle_push_new(struct pickle_machine *m, struct value value, struct err *err) MUST_USE;
 
-/* The top of the stack; a mark if it is empty. */
+/* The value on top of the stack; a mark if the stack is empty. */
 const struct value *pickle_top(const struct pickle_machine *m);
 
-/* Pops a value of that kind; PLAIN: any. */
+/* Pops a value and stores its index in *value; fails if it is of another kind (PLAIN: any). */
 int pickle_pop(struct pickle_machine *m, enum pickle_kind kind, uint32_t *value,
                struct err *err) MUST_USE;
 

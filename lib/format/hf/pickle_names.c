@@ -20,7 +20,7 @@ static int read_sizes(struct pickle_machine *m, const struct value *tuple, size_
     return 0;
 }
 
-/* True if every element is inside the storage. */
+/* True if every element of the tensor is inside its storage. */
 static bool fits(const struct pickle_tensor *t)
 {
     size_t end = t->first, step;
@@ -33,7 +33,8 @@ static bool fits(const struct pickle_tensor *t)
     return end < t->storage_elements;
 }
 
-/* (storage, first element, sizes, strides, requires_grad, hooks) */
+/* _rebuild_tensor_v2(storage, first element, sizes, strides, requires_grad, hooks): pushes the
+ * tensor. */
 static int call_tensor(struct pickle_machine *m, const struct value *args, struct err *err)
 {
     static const enum pickle_kind kinds[] = {STORAGE, INTEGER, TUPLE, TUPLE, PLAIN, DICT};
@@ -66,7 +67,7 @@ static int call_tensor(struct pickle_machine *m, const struct value *args, struc
     return pickle_push_new(m, (struct value){.kind = TENSOR, .tensor = m->tensors - 1}, err);
 }
 
-/* (tensor, requires_grad, hooks): the tensor itself. */
+/* _rebuild_parameter(tensor, requires_grad, hooks): pushes the tensor itself. */
 static int call_parameter(struct pickle_machine *m, const struct value *args, struct err *err)
 {
     if (args->count != 3 || pickle_member(m, args, 0)->kind != TENSOR)

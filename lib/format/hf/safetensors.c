@@ -1,4 +1,4 @@
-/* One safetensors file: an 8-byte length, a JSON object, then the tensors' bytes.
+/* One safetensors file: the 8-byte length of a JSON object, the object, then tensor data.
  * https://huggingface.co/docs/safetensors */
 #include "format/tensorfile.h"
 
@@ -24,7 +24,7 @@ static const struct {
     {"U16", SOURCE_OTHER, 2},  {"U32", SOURCE_OTHER, 4},     {"U64", SOURCE_OTHER, 8},
 };
 
-/* The data section, for bounds checks and errors. */
+/* The tensor data of a file, for bounds checks and errors; `offset` is where they begin. */
 struct body {
     const char *file;
     const unsigned char *data;

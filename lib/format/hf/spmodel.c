@@ -1,4 +1,4 @@
-/* A SentencePiece model: a protocol buffers message (spmodel.proto, compiled by protoc-c). */
+/* Converting SentencePiece models, which are protocol buffers (spmodel.proto, for protoc-c). */
 #include "format/hf/spmodel.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ enum spmodel_type {
     PIECE_BYTE
 };
 
-/* Model types by number; type NULL: not supported. */
+/* Names of SentencePiece model types by number, and "type" of the JSON; NULL: not supported. */
 static const struct {
     const char *name, *type;
 } kinds[] = {
@@ -84,7 +84,7 @@ static int check_piece(const struct spmodel_reader *r, size_t id, struct err *er
                : err_set(err, "%s: the score of piece %zu is not finite", r->name, id);
 }
 
-/* Requires exactly one unknown piece, and with byte_fallback all 256 byte pieces. */
+/* Fails unless exactly one piece is of type unknown, and with byte_fallback 256 of type byte. */
 static int check_pieces(struct spmodel_reader *r, struct err *err)
 {
     size_t count[PIECE_BYTE + 1] = {0};
@@ -158,7 +158,7 @@ static int put_model(const struct spmodel_reader *r, json_t *root, struct err *e
     return 0;
 }
 
-/* Stores the id of a control piece under `key`, if it exists. */
+/* Stores the id of the control piece with this spelling under `key`, if there is one. */
 static int put_control(const struct spmodel_reader *r, json_t *root, const char *key,
                        ProtobufCBinaryData spelling, struct err *err)
 {

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 
-/* Appends the JSON text of a model called `name`:
+/* Converts a tokenizer.model of `size` bytes, called `name` in errors, and appends the JSON text:
  *
  *    {"model": {"type": "SPM",           "SPM": merge the pair with the best score; "Unigram": maximise the sum of scores
  *               "vocab": [["<unk>", 0.0, 2], ..],    piece, score, type: 1 normal, 2 unknown, 3 control, 4 user defined,

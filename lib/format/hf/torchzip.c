@@ -4,7 +4,7 @@
  *    NAME/byteorder   "little" (newer versions)
  *    NAME/data/KEY    a storage, uncompressed, 64-byte aligned
  *
- * Tensors are strided views of storages, several may share one. They are used in place. */
+ * Tensors are strided views of storages, which are used in place; several may share a storage. */
 #include "format/tensorfile.h"
 
 #include <stdlib.h>
@@ -19,14 +19,14 @@ enum { MAX_ENTRY_NAME = 512 };
 struct torch {
     const char *name; /* file name */
     struct zipmap *zip;
-    int prefix_len; /* of NAME in the first entry */
+    int prefix_len; /* length of NAME, with which `prefix` begins */
     const char *prefix;
     struct buf text; /* the pickle */
     struct pickle pickle;
 };
 
-/* The format before version 1.6 (a sequence of pickles with a magic number), or before 0.1.10
- * (tar). */
+/* True for the format before PyTorch 1.6 (a sequence of pickles with a magic number), or before
+ * 0.1.10 (tar). */
 static bool is_old(const unsigned char *data, size_t size)
 {
     static const unsigned char magic[] = {0x80, 2,    0x8a, 10,   0x6c, 0xfc, 0x9c,
@@ -90,7 +90,7 @@ static int read_pickle(struct torch *t, struct err *err)
     return pickle_parse(&t->pickle, t->text.data, t->text.len, t->name, err);
 }
 
-/* True if contiguous and in row-major order. */
+/* True if the elements of the tensor are contiguous and in row-major order. */
 static bool in_order(const struct pickle_tensor *from)
 {
     size_t next = 1;
@@ -104,7 +104,7 @@ static bool in_order(const struct pickle_tensor *from)
     return true;
 }
 
-/* Bytes from the first to the end of the last element. */
+/* Bytes from the start of the tensor's first element to the end of its last. */
 static size_t reach_bytes(const struct pickle_tensor *from)
 {
     size_t last = 0;
@@ -139,7 +139,7 @@ static int place(struct torch *t, struct source_tensor *tensor, const struct pic
     return 0;
 }
 
-/* Copies a name, zero-terminated; the list owns it. */
+/* Sets the name of a tensor to a zero-terminated copy, which file->names owns. */
 static int keep_name(struct tensor_file *file, struct source_tensor *tensor, struct pickle_text name,
                      const struct torch *t, struct err *err)
 {

@@ -1,8 +1,8 @@
 /* A zip archive in mapped memory.
  *
  * libzip does not expose the offset of an entry's data, but it reads through the callbacks
- * below, which record offsets: reading one byte of an entry reveals its position. Thus there is
- * only one parser of zip headers. */
+ * below, which record offsets: reading one byte of an entry reveals its position. Thus libzip
+ * is the only parser of zip headers. */
 #include "format/hf/zipmap.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ struct zipmap {
     const char *name;
     const unsigned char *data;
     size_t size, at;
-    size_t read_at; /* offset of the last read */
+    size_t read_at; /* offset of the last read by libzip */
     zip_error_t error;
     zip_source_t *source; /* NULL once the archive owns it */
     zip_t *archive;

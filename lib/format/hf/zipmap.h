@@ -7,17 +7,18 @@
 
 struct zipmap;
 
-/* Opens `size` bytes of an archive called `name`; both are borrowed. */
+/* Opens an archive of `size` bytes called `name`; `data` and `name` are borrowed. */
 int zipmap_open(struct zipmap **zip, const void *data, size_t size, const char *name,
                 struct err *err) MUST_USE;
 void zipmap_free(struct zipmap *zip);
 
+/* The name of the first entry, or NULL. */
 const char *zipmap_first(const struct zipmap *zip);
 
 bool zipmap_has(const struct zipmap *zip, const char *entry);
 
-/* The bytes of an uncompressed entry in the archive; *data is NULL if it is empty. Compressed or
- * encrypted entries are an error. */
+/* Sets *data to the bytes of an uncompressed entry in the mapped archive, NULL if it is empty.
+ * Compressed or encrypted entries are an error. */
 int zipmap_locate(struct zipmap *zip, const char *entry, const unsigned char **data, size_t *bytes,
                   struct err *err) MUST_USE;
 

@@ -24,7 +24,7 @@ struct hash kvfile_hash(const void *page, const void *tables, size_t tables_byte
     return hasher_result(&hasher);
 }
 
-/* Magic, version, sizes and the hash. */
+/* Checks magic, version, sizes and the hash of header and tables. */
 static int check_head(const struct kvfile_head *head, size_t size, const char *name, struct err *err)
 {
     char want[17], found[17];
@@ -78,7 +78,7 @@ static int check_shape(const struct kvfile_head *head, const char *name, struct 
     return 0;
 }
 
-/* Sections must be inside the tables, with the expected number of whole entries. */
+/* Checks that sections are inside the tables and have the expected number of entries. */
 static int check_sections(const struct kvfile_head *head, const char *name, struct err *err)
 {
     static const size_t element[KVFILE_SECTIONS] = {
@@ -130,7 +130,7 @@ static int check_seq(const struct kvfile *file, size_t i, const char *name, stru
     return 0;
 }
 
-/* Blocks must follow each other from the second page up to the tables, each
+/* Checks that the blocks of K and V follow each other from the second page up to the tables, each
  * KVFILE_ALIGN-aligned. */
 static int check_blocks(const struct kvfile *file, const char *name, struct err *err)
 {

@@ -1,5 +1,5 @@
 /* KV snapshot: the saved KV cache of one or more sequences; bmc-kv(5) specifies it. This interface
- * handles tables, blocks of KV entries and hashes; lib/decode gives them meaning.
+ * handles tables, blocks of KV entries and hashes; lib/decode saves and loads sequences.
  *
  *    0           header, one page
  *    4096        blocks of KV entries, 4096-byte aligned: for every sequence, for every layer, K then V
@@ -17,10 +17,10 @@
 
 enum {
     KVFILE_VERSION = 2,
-    /* some sequence is a rolling cache: `first` and `least` are not all 0 */
+    /* some sequence has a rolling KV cache: a nonzero `first` or `least` in struct kvfile_seq */
     KVFILE_VERSION_WINDOW = 3,
     KVFILE_ALIGN = 4096,
-    KVFILE_MAX_TABLES = 256 << 20 /* limits the time to hash them at open */
+    KVFILE_MAX_TABLES = 256 << 20 /* maximum bytes; limits the time to hash them at open */
 };
 
 #define KVFILE_MAGIC "BMCKVSNP"
@@ -42,39 +42,39 @@ struct kvfile_head {
     uint64_t context;      /* maximum sequence length of the writer, informative */
     struct hash hash;      /* of the first page with this field zeroed, then the tables */
     struct hash model_id;  /* the model that computed the KV entries */
-    struct hash tokenizer; /* hash of its tokenizer tables, to explain mismatches */
+    struct hash tokenizer; /* hash of that model's tokenizer tables, to explain mismatches */
     uint32_t dtype, layout;
     uint64_t layers, kv_heads, head_dim;
     struct kvfile_section section[KVFILE_SECTIONS];
     char policy[64]; /* cache policy of the writer, informative */
-    /* kernel set and precision of the last entries, informative; "" in older files */
+    /* kernel set and precision that computed the last KV entries, informative; "" in older files */
     char isa[16], precision[16];
     uint64_t more[20];
 };
 
-/* One sequence, 192 bytes. */
+/* Entry of the table of sequences, 192 bytes. */
 struct kvfile_seq {
     uint64_t token, n_tokens; /* range in the tokens section; n_tokens >= n_rows */
-    /* KV entries, of the tokens from `first` on; later tokens are pending */
+    /* number of KV entries: those of n_rows tokens from `first` on; later tokens have none yet */
     uint64_t n_rows;
-    /* stored entries per head, a multiple of TILE_ROWS; those from n_rows on are zero */
+    /* stored KV entries per head, a multiple of TILE_ROWS; those from n_rows on are zero */
     uint64_t cap;
     uint64_t n_prompt;     /* leading prompt tokens, informative */
-    uint64_t seed, stream; /* RNG key; its counter is n_tokens */
+    uint64_t seed, stream; /* key of the sampler's RNG; its counter is n_tokens */
     double temp, top_p, min_p, repeat_penalty;
     uint64_t top_k, repeat_last_n; /* repeat_last_n 2^64 - 1: all tokens */
-    uint64_t id, id_bytes;         /* its name as JSON in the text section; 0 bytes: none */
+    uint64_t id, id_bytes;         /* its name: JSON in the text section; 0 bytes: none */
     double presence_penalty, frequency_penalty;
-    uint64_t first; /* leading tokens whose KV entries were evicted */
-    /* entries that must be loaded at least: with fewer, evicted ones would be missing */
+    uint64_t first; /* number of leading tokens whose KV entries were evicted */
+    /* minimum number of KV entries to load; a shorter prefix would need evicted ones */
     uint64_t least;
     uint64_t spare[5];
 };
 
-/* One block [KV head][cap][d], 64 bytes. */
+/* Table entry, 64 bytes, of a block: K or V of one layer and sequence, [KV head][cap][head_dim]. */
 struct kvfile_block {
     uint64_t offset, bytes;
-    struct hash hash; /* see base/hash_blocks.h */
+    struct hash hash; /* tree hash (base/hash_blocks.h) of the block */
     uint64_t spare[2];
 };
 
@@ -102,7 +102,7 @@ const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq
 
 /* A copy-on-write mapping of a sequence's KV entries. */
 struct kvfile_rows {
-    char *data; /* the sequence's first block; NULL: not mapped */
+    char *data; /* begins with K of layer 0; NULL: not mapped */
     size_t bytes;
     size_t offset; /* file offset of `data` */
 };
@@ -124,24 +124,24 @@ int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *
 struct kvwriter;
 
 /* Starts a snapshot. `about` gives model_id, tokenizer, context, dtype, layout, layers,
- * kv_heads, head_dim, policy, isa and precision. `path` must be free, empty or a snapshot; a new
- * file is readable by its owner only. */
+ * kv_heads, head_dim, policy, isa and precision. An existing file at `path` must be empty or a
+ * snapshot; a new one is readable by its owner only. */
 int kvwriter_open(struct kvwriter **writer, const char *path, const struct kvfile_head *about,
                   struct err *err) MUST_USE;
 
 /* A sequence to write. `entry` gives n_tokens, n_rows, cap, n_prompt and the sampler's state.
- * `read` copies the n_rows entries of one head to `rows`. */
+ * `read` copies n_rows entries of K, or of V if `v`, of one layer and KV head to `rows`. */
 struct kvwriter_seq {
     struct kvfile_seq entry;
     const uint32_t *token;
-    const char *id; /* JSON, or NULL */
+    const char *id; /* name of the sequence as JSON, or NULL */
     int (*read)(void *arg, size_t layer, bool v, size_t head, void *rows, struct err *err);
     void *arg;
 };
 
 int kvwriter_add(struct kvwriter *writer, const struct kvwriter_seq *seq, struct err *err) MUST_USE;
 
-/* True if a sequence of that name was added; NULL: one without a name. */
+/* True if a sequence with name `id` (NULL: without a name) was added. */
 bool kvwriter_has(const struct kvwriter *writer, const char *id);
 
 /* Writes the tables and renames the file to its path. The writer is freed; on error nothing is
@@ -151,7 +151,7 @@ int kvwriter_commit(struct kvwriter *writer, struct err *err) MUST_USE;
 /* Discards an unfinished file; NULL is accepted. */
 void kvwriter_abort(struct kvwriter *writer);
 
-/* Computes the header's hash. */
+/* Computes the hash in the header, which covers the first page and the tables. */
 struct hash kvfile_hash(const void *page, const void *tables, size_t tables_bytes);
 
 #endif

@@ -12,7 +12,7 @@ static size_t n_blocks(const struct kvfile *file)
     return file->n_seqs * 2 * (size_t)file->head->layers;
 }
 
-/* "V of layer 3 of sequence 0" */
+/* Names a block in errors: "V of layer 3 of sequence 0". */
 static void name_block(const struct kvfile *file, size_t block, char *text, size_t size)
 {
     const size_t layers = (size_t)file->head->layers;
@@ -43,7 +43,7 @@ static int check_hashes(const struct kvfile *file, const char *path, kvfile_prog
     return err_set(err, "%s: %s has hash %s.., expected %s..: it is damaged", path, name, found, want);
 }
 
-/* Bytes outside header and blocks must be zero. */
+/* Fails unless the bytes between header, blocks and tables are zero. */
 static int check_gaps(const struct kvfile *file, const char *path, struct err *err)
 {
     for (size_t at = sizeof *file->head; at < KVFILE_ALIGN; at++)
@@ -63,7 +63,7 @@ enum kv_finding { FINE, NOT_FINITE, NOT_ZERO };
 
 struct kv_verifier {
     const struct kvfile *file;
-    enum kv_finding *finding; /* [n_blocks] */
+    enum kv_finding *finding; /* [n_blocks]: result of check_block() */
 };
 
 static bool all_finite(const unsigned char *at, size_t rows, enum dtype type, size_t d)
@@ -82,7 +82,7 @@ static bool all_zero(const unsigned char *at, size_t bytes)
     return !any;
 }
 
-/* KV entries must be finite, unused ones zero. */
+/* Checks that the KV entries of block i are finite and the unused ones zero. */
 static void check_block(void *arg, size_t i)
 {
     const struct kv_verifier *r = arg;

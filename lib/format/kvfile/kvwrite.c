@@ -1,4 +1,4 @@
-/* Writing KV snapshots: blocks as sequences finish, then the tables, then the header. */
+/* Writing KV snapshots: KV entries as sequences finish, then the tables, then the header. */
 #include <stdlib.h>
 
 #include "base/hash_blocks.h"
@@ -62,14 +62,15 @@ void kvwriter_abort(struct kvwriter *w)
     free(w);
 }
 
-/* Pads with zeros to KVFILE_ALIGN. */
+/* Pads the output with zeros to a multiple of KVFILE_ALIGN. */
 static int align_output(struct kvwriter *w, struct err *err)
 {
     static const unsigned char zeros[KVFILE_ALIGN];
     return outfile_write(&w->out, zeros, round_up(w->out.written, KVFILE_ALIGN) - w->out.written, err);
 }
 
-/* One block, head by head: n_rows entries, then zeros. `rows` is a buffer for one head. */
+/* Writes K, or V if `v`, of one layer, head by head: n_rows entries, then zeros. `rows` is a
+ * zeroed buffer of head_bytes for one head. */
 static int write_block(struct kvwriter *w, const struct kvwriter_seq *seq, size_t layer, bool v,
                        char *rows, size_t head_bytes, struct err *err)
 {
@@ -132,7 +133,7 @@ bool kvwriter_has(const struct kvwriter *w, const char *id)
     return false;
 }
 
-/* Concatenates the sections, 64-byte aligned. */
+/* Concatenates the sections, each 64-byte aligned, to `tables`; sets their offsets in the head. */
 static int collect_tables(struct kvwriter *w, struct buf *tables, struct err *err)
 {
     static const char zeros[64];

@@ -11,11 +11,11 @@
 #include "base/threads.h"
 
 #define SONAME "libopenblas.so.0"
-#ifndef BLAS_FILE /* path of the OpenMP build; the default may be another */
+#ifndef BLAS_FILE /* path of OpenBLAS's OpenMP build; the soname may name another build */
 #define BLAS_FILE SONAME
 #endif
 
-/* Address space that OpenBLAS needs: with less it hangs while it allocates buffers. */
+/* Minimum of address space for OpenBLAS: with less it hangs while it allocates its buffers. */
 enum { SPACE_MIB = 256, SPACE_PER_THREAD_MIB = 128 };
 
 enum { PARALLEL_OPENMP = 2 };

@@ -1,4 +1,4 @@
-/* OpenBLAS, loaded on demand: its constructor takes time and address space. */
+/* Loads OpenBLAS with dlopen(), only when needed: its constructor takes time and address space. */
 #ifndef BMC_BLAS_LOAD_H
 #define BMC_BLAS_LOAD_H
 

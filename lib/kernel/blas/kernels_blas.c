@@ -31,7 +31,7 @@ static void dequantize_quant(float *wide, size_t width, const struct panel *w, s
         }
 }
 
-/* Converts inputs [from, from + kc) of a panel to f32: wide[kc][width]. */
+/* Converts the weights of inputs [from, from + kc) of a panel to f32 wide[kc][width]. */
 static void to_f32_panel(float *wide, size_t width, const struct panel *w, size_t from, size_t kc)
 {
     switch (w->type) {

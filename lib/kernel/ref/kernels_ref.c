@@ -1,4 +1,5 @@
-/* The reference set: portable C for any CPU, clear rather than fast. Tests compare sets with it. */
+/* The kernel set ref: portable C for any CPU, clear rather than fast. Tests compare the other sets
+ * with it. */
 #include "kernel/ref/ref_begin.h"
 #include "kernel/template/attend.h"
 #include "kernel/template/panel.h"

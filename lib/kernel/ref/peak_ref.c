@@ -1,4 +1,4 @@
-/* Peak throughput of portable C: f32 in registers, int8 from L1. */
+/* Peak throughput of portable C: f32 multiply-adds on registers, int8 ones from L1. */
 #include <string.h>
 
 #include "kernel/peak.h"
@@ -21,7 +21,8 @@ static double run(size_t rounds, float *sink)
 
 const struct peak peak_ref = {.isa = "ref", .usable = always, .run = run};
 
-/* int8 dot products in L1. The start of `a` varies, or the compiler would hoist the sum. */
+/* Benchmark loop of int8 dot products with operands in L1. Each turn reads `a` from another offset,
+ * or the compiler would hoist the product out of the loop. */
 static double run_int8(size_t rounds, float *sink)
 {
     enum { LENGTH = 1024, STARTS = 64 };

@@ -1,10 +1,10 @@
-/* Begin header of portable C: vectors of 4 floats, which compilers support on every CPU. The
- * default of templates that are included without a begin header. */
+/* Begin header of portable C: vectors of 4 floats, which compilers support on every CPU. Kernel
+ * templates (vec.h) that are included without a begin header use this one. */
 #ifndef BMC_REF_BEGIN_H
 #define BMC_REF_BEGIN_H
 
 #define VW 4
-/* Rounds twice, unlike an FMA instruction, so dequantisation uses dequantize.h. */
+/* This vf_fma() rounds twice, unlike an FMA instruction, so dequantisation uses dequantize.h. */
 #define VF_FMA_UNFUSED
 #define vf_fma(a, b, c) ((a) * (b) + (c))
 #define vf_max(a, b)    vf_select((a) > (b), a, b)

@@ -40,7 +40,7 @@ INLINE void transpose_tile(enum dtype type, bool scattered, float *k_t, size_t t
             vf x[VW];
             for (size_t i = 0; i < VW; i++) {
                 x[i] = load_row(type, row_of(k, scattered, stride, p + i), j);
-                /* prefetch with every second load: half a tile per tile */
+                /* prefetch with every second load: half of the next block's first tile per tile */
                 if (i % 2)
                     prefetch_tile(next->k[0],
                                   (t * ATTEND_TILE * d + (p + i) * VW + j * ATTEND_TILE) / 2 * size,
@@ -84,8 +84,9 @@ PHASE void transpose_block(const struct attend *a, size_t block, float *k_t,
     }
 }
 
-/* Computes scores[R][ATTEND_BLOCK] of R queries q[d][q_stride] against a transposed K block. With
- * each of the d elements prefetches one line of the tile `next`, `step` bytes further on. */
+/* Computes the scores of R queries, q[d][q_stride], at the positions of a block of transposed K:
+ * scores[R][ATTEND_BLOCK]. For each element of d prefetches one cache line of the tile `next`,
+ * `step` bytes after the previous one. */
 INLINE void score_tile(const int R, float *scores, const float *q, size_t q_stride, const float *k_t,
                        size_t d, struct tile next, size_t step)
 {
@@ -113,8 +114,8 @@ PHASE void score_block(const struct attend *a, struct kv_range queries, float *s
 #undef TILE
 }
 
-/* Replaces a query's scores by unnormalised probabilities, all 0 if it does not attend to the
- * block. Returns acc_scale, the factor for its context so far. */
+/* Replaces a query's scores in the block at position `first` by unnormalised probabilities, all 0
+ * if it does not attend to the block. Returns acc_scale, which rescales its context so far. */
 static float online_softmax(const struct attend *a, size_t query, size_t first, float *scores)
 {
     const struct kv_range range = kv_range_of(a, query, first);
@@ -132,7 +133,8 @@ struct value_rows {
     const struct tile *next; /* tile to prefetch, or NULL */
 };
 
-/* context[R][G * VW] = acc_scale * context + prob[R][ATTEND_BLOCK] * V, at column j. */
+/* Adds a block's V to columns [j, j + G * VW) of the attention output of R queries, after rescaling
+ * it: context = acc_scale * context + prob[R][ATTEND_BLOCK] * V. `context` begins at column j. */
 INLINE void value_tile(const int R, const int G, enum dtype type, bool scattered, float *context,
                        size_t d, const float *acc_scale, const float *prob, const struct value_rows *v,
                        size_t j)
@@ -163,7 +165,8 @@ INLINE void value_tile(const int R, const int G, enum dtype type, bool scattered
             vf_store(context + (size_t)i * d + g * VW, sum[i][g]);
 }
 
-/* Adds a block's V to context[R][d] of R queries. */
+/* Adds a block's V, weighted by probabilities, to the attention output context[R][d] of R queries,
+ * which is first rescaled by acc_scale[R]. */
 INLINE void value_queries(const int R, enum dtype type, bool scattered, float *context, size_t d,
                           const float *acc_scale, const float *prob, const struct value_rows *v)
 {
@@ -184,7 +187,8 @@ INLINE void value_queries(const int R, enum dtype type, bool scattered, float *c
         }
 }
 
-/* A block's probabilities for a range of queries, and the factors for their context so far. */
+/* A block's attention probabilities for a range of queries, and the factors that rescale the sums
+ * over earlier blocks in their context. */
 struct block_probs {
     struct kv_range queries;
     const float *prob, *acc_scale; /* from the first query of the range on */
@@ -202,7 +206,8 @@ INLINE void value_block_as(enum dtype type, bool scattered, const struct attend 
 #undef TILE
 }
 
-/* If one of the two tiles is scattered, the other one gets a row table, too. */
+/* Adds a block's V, weighted by probs, to the attention outputs of a range of queries. If only one
+ * of the block's two tiles is scattered, the other one is given a table of entry offsets, too. */
 INLINE void value_block(enum dtype type, const struct attend *a, size_t block,
                         const struct block_probs *probs, const struct tile *next)
 {
@@ -226,7 +231,8 @@ INLINE void value_block(enum dtype type, const struct attend *a, size_t block,
     value_block_as(type, true, a, probs, v);
 }
 
-/* Prefetches part i of n of the next block's first V tile; called once per query. */
+/* Prefetches the i-th of n equal shares of the next block's first V tile; called once for each of
+ * n queries. */
 INLINE void prefetch_v(const struct next_block *next, size_t i, size_t n)
 {
     const size_t part = round_up(div_up(next->bytes, n), 64);

@@ -1,6 +1,6 @@
 /* Template: attention of one KV head over quantised KV entries, in one pass.
  *
- * For each block of 32 positions p:
+ * For each block of 32 positions p, with q_query, q_k and q_v the quantised values of query, K, V:
  *   dot[p] = sum over j of q_query[j] * q_k[p][j]                          exact, in int32_t
  *   score[p] = dot * (scale of query * scale of k)                         DTYPE_Q8_CHANNEL
  *   score[p] = scale of query * sum over groups of 32 columns of
@@ -10,7 +10,7 @@
  *   p_i16[p] = round(prob[p] * scale of v[p] / p_scale),  p_scale = largest scale of v / 32767
  *   dot[j] = sum over p of p_i16[p] * (q_v[p][j] - centre)                 exact, below 2^27
  *   context[j] = dot * (p_scale * block_scale)
- *                + (context[j] * acc_scale + block_scale * sum of prob[p] * value of the centre)
+ *                + (context[j] * acc_scale + block_scale * sum of prob[p] * value of q_v = centre)
  * with block_scale = e^(largest of the block - running maximum), and acc_scale the factor that
  * rescales earlier sums to the new running maximum.
  *
@@ -30,8 +30,8 @@ enum {
     P_I16_ONE = 32767                 /* p_i16 of probability 1 and the largest scale */
 };
 
-/* Runs TILE for rows i .. i + R - 1 over all of `rows`, R a power of two from MAX down: fewer cases
- * to compile than FOR_TILES. */
+/* Covers `rows` rows: runs TILE for rows i to i + R - 1, with R the largest power of two up to MAX
+ * that fits. Fewer cases to compile than FOR_TILES. */
 #define QUANT_TILES(rows, MAX, TILE)                                                                   \
     {                                                                                                  \
         size_t i = 0;                                                                                  \
@@ -46,7 +46,8 @@ enum {
         TILE;                                                                                          \
     }
 
-/* Prefetches a share of the next block's K, while word w of the current K entries is multiplied. */
+/* Prefetches the share of the next block's K that is due when 4-byte word w of the current block's
+ * K entries is multiplied. */
 INLINE void prefetch_k(const struct quant_block *b, size_t w)
 {
     for (size_t t = 0; t < BLOCK_TILES; t++)
@@ -54,7 +55,8 @@ INLINE void prefetch_k(const struct quant_block *b, size_t w)
                       (b->next.k[t].row ? b->prefetch_at[t][w] : (ptrdiff_t)(b->prefetch_bytes * w)));
 }
 
-/* Computes a block's scores of R queries, DTYPE_Q8_CHANNEL. */
+/* Computes the scores of R queries, from `query` on, at a block's positions: K of type
+ * DTYPE_Q8_CHANNEL. */
 INLINE void score_q8(const int R, const struct quant_block *b, size_t query)
 {
     vi sum[INT_QUERIES][BLOCK_VECS] = {{{0}}};
@@ -78,7 +80,8 @@ INLINE void score_q8(const int R, const struct quant_block *b, size_t query)
     }
 }
 
-/* Computes a block's scores of R queries, DTYPE_Q4_1: 16 bytes of two q each per 32 columns. */
+/* Computes the scores of R queries, from `query` on, at a block's positions: K of type DTYPE_Q4_1,
+ * whose 16 bytes per 32 columns hold two 4-bit values each. */
 INLINE void score_q4(const int R, const struct quant_block *b, size_t query)
 {
     const size_t stride = b->a->q_int8->row_bytes;
@@ -145,8 +148,9 @@ INLINE vf vf_exp_fast(vf x)
     return (vf)((vi)(p * (vf)power) & ~zero);
 }
 
-/* Updates running maxima and computes acc_scale and block_scale, with queries in lanes. block_max
- * is -INFINITY for queries that do not attend to the block. */
+/* Updates the queries' running score maxima and computes acc_scale and block_scale, the factors for
+ * earlier sums and for this block's; lanes are queries. block_max is -INFINITY for queries that do
+ * not attend to the block. */
 PHASE void update_max(const struct quant_block *b)
 {
     for (size_t i = 0; i < b->a->queries; i += VW) {
@@ -159,7 +163,8 @@ PHASE void update_max(const struct quant_block *b)
     }
 }
 
-/* Replaces scores by unnormalised probabilities and adds these to the running sums. */
+/* Replaces a block's scores by unnormalised probabilities and adds these to the queries' running
+ * sums of the softmax. */
 PHASE void exponentiate_block(const struct quant_block *b, struct kv_range queries)
 {
     const float *max = b->block_max, *block_scale = b->block_scale, *acc_scale = b->acc_scale;
@@ -200,7 +205,7 @@ PHASE void online_softmax_block(const struct quant_block *b, size_t block, struc
 
 #define OWN_LANE(l, s) (l)
 
-/* Loads register g of a block's scales, with 0 at positions outside the range. */
+/* Loads register g of the scales of a block's positions, with 0 for positions outside `range`. */
 INLINE vf scales_in_range(const float *scale, struct kv_range range, int g)
 {
     const vi at = (vi){ALL_LANES(OWN_LANE, 0)} + g * VW;
@@ -208,8 +213,9 @@ INLINE vf scales_in_range(const float *scale, struct kv_range range, int g)
                      vf_set1(0));
 }
 
-/* Sets p_factor[p] = scale[p] * 32767 / largest |scale| in the range. Returns p_scale = largest
- * |scale| / 32767; NaN if a scale is not finite. */
+/* Sets the factors that turn probabilities into 16-bit integers: p_factor[p] = scale[p] * 32767 /
+ * largest |scale|, for positions p in `range`, else 0. Returns p_scale = largest |scale| / 32767;
+ * NaN if a scale is not finite. */
 static float set_p_factor(const struct quant_block *b, const float *scale, struct kv_range range)
 {
     const float tiny = 1e-30f; /* smaller scales count as 0 */
@@ -226,21 +232,23 @@ static float set_p_factor(const struct quant_block *b, const float *scale, struc
     return largest / P_I16_ONE + vf_sum(bad);
 }
 
-/* Stores round(prob * factor) as 16-bit numbers to[VW]. */
+/* Stores round(prob * factor) of VW positions as 16-bit integers to[VW]. */
 INLINE void store_p_i16(int16_t *to, vf prob, vf factor)
 {
     const vh x = __builtin_convertvector((vu)vf_fma(prob, factor, vf_set1(MAGIC_FLOAT)), vh);
     memcpy(to, &x, sizeof x);
 }
 
-/* Computes register g of centre * scale + min, the V values that q = v_centre() stands for. */
+/* Computes for register g of positions the V value that the quantised value v_centre() stands for:
+ * v_centre() * scale + min. */
 INLINE vf centre_value(const float *scale, const float *min, int g)
 {
     const vf centre = vf_set1((float)v_centre(DTYPE_Q4_1));
     return vf_fma(vf_load(scale + g * VW), centre, vf_load(min + g * VW));
 }
 
-/* Computes p_i16, p_scale and p_min of the queries for a group of V columns that share scales. */
+/* Quantises the queries' probabilities, times the scales of V, to 16 bits, for a group of V columns
+ * that share scales: computes p_i16, p_scale and p_min. */
 PHASE void quantize_probs(bool has_min, const struct quant_block *b, size_t block,
                           struct kv_range queries, size_t group)
 {
@@ -253,7 +261,7 @@ PHASE void quantize_probs(bool has_min, const struct quant_block *b, size_t bloc
     for (size_t i = queries.begin; i < queries.end; i++, prob += ATTEND_BLOCK, p_i16 += ATTEND_BLOCK) {
         const struct kv_range range = kv_range_of(b->a, i, block * ATTEND_BLOCK);
         vf min_sum = {0};
-        /* ranges mostly repeat */
+        /* most queries have the range of the query before */
         if (range.begin != before.begin || range.end != before.end)
             scale_of_range = set_p_factor(b, scale, range);
         before = range;
@@ -268,7 +276,8 @@ PHASE void quantize_probs(bool has_min, const struct quant_block *b, size_t bloc
     }
 }
 
-/* Adds a block's V to context[R][G * VW], from column j on, and n lanes of the last register. */
+/* Adds a block's V to the context of R queries, from `query` on: to G registers of columns from j
+ * on, but only to n lanes of the last register. */
 INLINE void value_tile(const int R, const int G, const struct quant_block *b, size_t query, size_t j,
                        size_t n)
 {
@@ -308,7 +317,8 @@ INLINE void value_tile(const int R, const int G, const struct quant_block *b, si
     }
 }
 
-/* Adds a block's V to context columns [j, end), which share a scale. */
+/* Adds a block's V to columns [j, end) of the queries' context. V entries have one scale for these
+ * columns. */
 PHASE void value_columns(const struct quant_block *b, struct kv_range queries, size_t j, size_t end)
 {
     for (; j + VALUE_VECS * VW <= end; j += VALUE_VECS * VW)

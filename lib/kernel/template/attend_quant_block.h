@@ -5,12 +5,13 @@
 
 #include "kernel/template/online_softmax.h"
 
-enum { GROUP_WORDS = QK_GROUP / 4 /* 4-byte words that hold the 8-bit q of a group */ };
+enum { GROUP_WORDS = QK_GROUP / 4 /* 4-byte words that hold the 8-bit values of a group */ };
 
-/* Prefetches a line of the next block into L1. */
+/* Prefetches the cache line at `at`, of the next block's K or V, into L1. */
 INLINE void prefetch_near(const char *at) { __builtin_prefetch(at, 0, 3); }
 
-/* Buffers for a block of positions, and constants of the call. Columns of a group share a scale. */
+/* Buffers for one block of positions, and constants of the attend_quant() call. A group is QK_GROUP
+ * columns (d for DTYPE_Q8_CHANNEL) that share a scale in each KV entry. */
 struct quant_block {
     const struct attend *a;
     struct next_block next;
@@ -18,11 +19,12 @@ struct quant_block {
     ptrdiff_t *prefetch_at[BLOCK_TILES]; /* [words]: offsets to prefetch in a scattered tile */
     size_t groups;                       /* groups per KV entry; 1 for DTYPE_Q8_CHANNEL */
     size_t scale_at, min_at;             /* offsets of scales and mins in a KV entry */
-    size_t words;                        /* 4-byte words of q per KV entry */
+    size_t words;                        /* 4-byte words of quantised values per KV entry */
     size_t columns;                      /* columns of V, rounded up to whole registers */
 
-    uint32_t *k_t; /* [words][ATTEND_BLOCK]: q of K, transposed */
-    /* [ATTEND_BLOCK / 2][columns]: centred q of V, position pairs */
+    uint32_t *k_t; /* [words][ATTEND_BLOCK]: quantised values of K, transposed */
+    /* [ATTEND_BLOCK / 2][columns]: V. Element [i][j] holds two int16_t: the quantised values of V,
+     * less v_centre(), at positions 2 * i and 2 * i + 1 of the block and column j. */
     uint32_t *v_pairs;
     float *k_scale, *k_min; /* [groups][ATTEND_BLOCK] */
     float *v_scale, *v_min; /* [groups][ATTEND_BLOCK] */
@@ -32,9 +34,9 @@ struct quant_block {
     /* All with [queries] elements, rounded up to whole registers: */
     float *max, *block_max;         /* maximum of all scores so far; of the block's */
     float *acc_scale, *block_scale; /* factors for earlier sums; for the block's */
-    float *p_scale;                 /* factor from p_i16 * q to context, for the current group */
-    float *p_min;                   /* added to context for the mins and the centre of q */
-    int32_t *q_sum;                 /* sum of the query's q */
+    float *p_scale;                 /* factor from p_i16 * v_pairs to context, for a group */
+    float *p_min;                   /* added to context, for the mins of V and its v_centre() */
+    int32_t *q_sum;                 /* sum of the query's int8 values */
 };
 
 INLINE const int8_t *query_q(const struct attend *a, size_t query)
@@ -54,7 +56,8 @@ INLINE float query_scale(const struct attend *a, size_t query)
     return scale;
 }
 
-/* Loads the scales and mins of a tile's KV entries to columns of [groups][ATTEND_BLOCK]. */
+/* Loads the scales and mins of a tile's K or V entries as f32 into ATTEND_TILE columns of the
+ * arrays scale and min, [groups][ATTEND_BLOCK] each. */
 INLINE void load_kv_scales(const struct quant_block *b, bool scattered, float *scale, float *min,
                            struct tile entries)
 {
@@ -79,7 +82,8 @@ INLINE void load_kv_scales(const struct quant_block *b, bool scattered, float *s
     }
 }
 
-/* Transposes words [w, w + n) of K entries [p, p + VW) of a tile; n <= VW. */
+/* Transposes 4-byte words [w, w + n) of K entries [p, p + VW) of a tile into columns of
+ * k_t[words][ATTEND_BLOCK]; n <= VW. */
 INLINE void transpose_words(uint32_t *k_t, size_t n, struct tile k, bool scattered, size_t stride,
                             size_t p, size_t w)
 {
@@ -94,7 +98,7 @@ INLINE void transpose_words(uint32_t *k_t, size_t n, struct tile k, bool scatter
             vf_store((float *)(void *)(k_t + (w + i) * ATTEND_BLOCK + p), x[i]);
 }
 
-/* Transposes a K tile to columns of k_t[words][ATTEND_BLOCK]. */
+/* Transposes a tile of K entries into ATTEND_TILE columns of k_t[words][ATTEND_BLOCK]. */
 INLINE void transpose_tile(uint32_t *k_t, size_t words, struct tile k, bool scattered, size_t stride)
 {
     for (size_t p = 0; p < ATTEND_TILE; p += VW) {
@@ -106,7 +110,8 @@ INLINE void transpose_tile(uint32_t *k_t, size_t words, struct tile k, bool scat
     }
 }
 
-/* Loads K tile `tile` and the scales of K and V, to positions from p on of the block. */
+/* Loads tile `tile` of the KV cache as the block's positions from p on: transposed K, and the
+ * scales of K and V. */
 INLINE void load_tile(const struct quant_block *b, bool scattered, size_t tile, size_t p)
 {
     const struct tile k = k_tile(b->a, tile);
@@ -138,7 +143,8 @@ PHASE void load_block(const struct quant_block *b, size_t block)
 }
 
 /* Shuffles that interleave bytes, or byte pairs, of two registers within 16-byte lanes, as x86's
- * unpack instructions do. DEAL_WORDS permutes words first: zip_rows() keeps columns in order. */
+ * unpack instructions do. DEAL_WORDS permutes 4-byte words beforehand, so that the results of
+ * zip_rows() have columns in order. */
 typedef uint8_t vb __attribute__((vector_size(4 * VW)));
 typedef uint16_t vp __attribute__((vector_size(4 * VW)));
 #define SIXTEEN(F, l, s) EIGHT(F, l, s), EIGHT(F, l + 8, s)
@@ -159,8 +165,8 @@ typedef uint16_t vp __attribute__((vector_size(4 * VW)));
 #endif
 #define ZIPPED(type, ALL, F, x, y, s) ((vu)__builtin_shufflevector((type)(x), (type)(y), ALL(F, s)))
 
-/* Interleaves the bytes of 4 rows, one in each x[i]: x[r] gets columns [r * VW, (r + 1) * VW), and
- * each lane one column's bytes of rows 0, 2, 1, 3. */
+/* Interleaves the bytes of 4 V entries, given one in each x[i]: afterwards x[r] holds columns
+ * [r * VW, (r + 1) * VW), and each 4-byte lane one column's bytes of entries 0, 2, 1, 3. */
 INLINE void zip_rows(vu x[4])
 {
     const vu even = ZIPPED(vb, ALL_BYTES, ZIP_BYTES, x[0], x[2], 0);
@@ -173,11 +179,12 @@ INLINE void zip_rows(vu x[4])
     x[3] = ZIPPED(vp, ALL_PAIRS, ZIP_PAIRS, even_high, odd_high, 1);
 }
 
-/* Returns the value subtracted from all q of V: the middle of their range, so that the rounding of
- * p_i16 has the least effect. */
+/* Returns the number that is subtracted from all quantised values of V, the middle of their range:
+ * with values near 0 the rounding of p_i16 has the least effect. */
 INLINE int v_centre(enum dtype type) { return type == DTYPE_Q4_1 ? 8 : quant_types[type].zero_point; }
 
-/* Centres the q of four V entries, one per byte, and stores them as two rows of 16-bit pairs. */
+/* Subtracts v_centre() from the quantised values of four V entries, a byte of each per 4-byte lane,
+ * and stores them as two rows of int16_t pairs, at `to` and `columns` pairs further on. */
 INLINE void store_pairs(enum dtype type, uint32_t *to, size_t columns, vu q)
 {
     const vp centre = (uint16_t)v_centre(type) - (vp){0};
@@ -185,7 +192,8 @@ INLINE void store_pairs(enum dtype type, uint32_t *to, size_t columns, vu q)
     *(vu_any *)(to + columns) = (vu)(((vp)q >> 8) - centre);
 }
 
-/* Converts n words of four V entries, from byte `at` on, to two rows of 16-bit pairs. */
+/* Converts n 4-byte words of four V entries, row[0] to row[3] from byte `at` on, to two rows of
+ * int16_t pairs, as in v_pairs. Stops at byte `bytes` of the entries. */
 INLINE void pair_words(enum dtype type, uint32_t *to, size_t columns, const char *const *row, size_t at,
                        size_t n, size_t bytes)
 {
@@ -226,7 +234,7 @@ INLINE void pair_tile(enum dtype type, bool scattered, const struct quant_block 
     }
 }
 
-/* Fills v_pairs with a block's V. */
+/* Interleaves the V entries of adjacent positions of a block into v_pairs. */
 PHASE void pair_block(const struct quant_block *b, size_t block)
 {
     for (size_t t = 0; t < BLOCK_TILES; t++) {
@@ -248,7 +256,8 @@ PHASE void pair_block(const struct quant_block *b, size_t block)
     }
 }
 
-/* Finds the tiles to prefetch during `block`: with word w of K, byte prefetch_bytes * w of each. */
+/* Finds the tiles to prefetch while `block` is processed. In scattered K tiles also finds, for each
+ * 4-byte word w, the entry that byte prefetch_bytes * w belongs to. */
 static void find_next_entries(struct quant_block *b, size_t block)
 {
     const size_t stride = b->a->row_stride;
@@ -259,7 +268,7 @@ static void find_next_entries(struct quant_block *b, size_t block)
                                    (ptrdiff_t)(b->prefetch_bytes * w % stride);
 }
 
-/* Allocates n floats of the scratch memory. */
+/* Takes the next n floats of the scratch memory and advances *scratch. */
 INLINE void *take(float **scratch, size_t n)
 {
     float *at = *scratch;
@@ -267,7 +276,7 @@ INLINE void *take(float **scratch, size_t n)
     return at;
 }
 
-/* Divides a->scratch into the buffers of a block: attend_quant_space() floats. */
+/* Places the buffers of struct quant_block in a->scratch, which has attend_quant_space() floats. */
 INLINE void place_buffers(struct quant_block *b, size_t queries, size_t groups)
 {
     float *scratch = b->a->scratch;

@@ -7,7 +7,8 @@
 
 #include "kernel/template/vec.h"
 
-/* Returns q of output o and input k of a q tile (32 inputs of 16 outputs). */
+/* Returns the quantised value (q) of output o and input k in a q tile, the packed values of 32
+ * inputs of 16 outputs. */
 INLINE unsigned qtile_q(enum dtype type, const unsigned char *qtile, size_t o, size_t k)
 {
     const size_t byte = o * 4 + k % 4;
@@ -32,7 +33,8 @@ INLINE struct quant_scale quant_scale_at(enum dtype type, const struct panel *w,
     return quant_scale(type, at);
 }
 
-/* Dequantises the q tile at input k of a weight block to to[QK_GROUP][NR]. */
+/* Dequantises the q tile (32 inputs of 16 outputs) at input k of a weight block to f32
+ * to[QK_GROUP][NR]. */
 INLINE void dequantize_qtile(enum dtype type, float *to, const struct panel *w, size_t block, size_t k)
 {
     const unsigned char *qtile = qtile_at(type, w, block, k);
@@ -83,7 +85,8 @@ static void to_int8(int8_t *q, float *scale, int32_t *sum, const float *x, size_
     }
 }
 
-/* y[NR] += products of an activation row and the q tile at input k, one quant group at a time. */
+/* Adds to y[NR] the products of an int8 activation row and the q tile at input k of a weight block,
+ * one quant group (inputs that share a scale) at a time. */
 INLINE void int8_qtile(enum dtype type, float *y, const struct int8_rows *x, const struct panel *w,
                        size_t block, size_t k)
 {
@@ -114,7 +117,7 @@ INLINE void int8_qtile(enum dtype type, float *y, const struct int8_rows *x, con
     }
 }
 
-/* DTYPE_Q8_CHANNEL: converts the int32_t sums in y to f32 and scales them. */
+/* DTYPE_Q8_CHANNEL: converts the finished int32_t sums in y[NR] to f32 and scales them. */
 static void channel_epilogue(float *y, float x_scale, const struct panel *w, size_t block)
 {
     for (size_t o = 0; o < NR; o++) {

@@ -1,10 +1,11 @@
-/* Template: vectorised dequantisation of weights, for sets whose vf_fma rounds once. */
+/* Template: vectorised dequantisation of weights, for kernel sets whose vf_fma() rounds once. */
 #ifndef BMC_DEQUANTIZE_LINES_H
 #define BMC_DEQUANTIZE_LINES_H
 
 #include "kernel/template/quant_lines.h"
 
-/* Dequantises the q tile at input k of a weight block to to[QK_GROUP][NR]. */
+/* Dequantises the q tile (32 inputs of 16 outputs) at input k of a weight block to f32
+ * to[QK_GROUP][NR]. */
 INLINE void dequantize_qtile(enum dtype type, float *to, const struct panel *w, size_t block, size_t k)
 {
     for (int g = 0; g < NR_VECS; g++) {

@@ -5,16 +5,16 @@
  *   INT8_PAIRS(bits)          for an instruction that adds two products in 16 bits: the number of
  *                             lines whose sums fit in 16 bits. vs_pairs(bits, w, x) multiplies a
  *                             line, vi_join(pairs) widens sums to 32 bits
- *   INT8_ZERO(bits)           constant that these subtract from the weights; default 0
+ *   INT8_ZERO(bits)           constant that all of these subtract from the weights; default 0
  *   INT8_ZERO_BY_BITS         defined if INT8_ZERO() depends on `bits`
  *   INT8_MR, INT8_BLOCKS      tile of activation rows and weight blocks whose f32 and integer
  *                             accumulators fit in registers
  *   CHANNEL_MR, CHANNEL_BLOCKS    the same with integer accumulators alone (DTYPE_Q8_CHANNEL)
  *   SMALLM_MR, SMALLM_BLOCKS      tile of smallm_int8.h, which unpacks weights in registers
- *   SMALLM_MAX                activation rows up to which smallm_int8.h is used
+ *   SMALLM_MAX                maximum of activation rows for which smallm_int8.h is used
  *
- * For more rows, a K slab of the panel is unpacked once and multiplied by all rows. Results equal
- * those of dequantize.h bit for bit. */
+ * With more rows, each K slab of the panel (256 inputs) is unpacked once and multiplied by all
+ * rows. Results equal those of dequantize.h bit for bit. */
 #ifndef BMC_GEMM_INT8_H
 #define BMC_GEMM_INT8_H
 
@@ -25,13 +25,14 @@
 /* Prefetches the quantised weights of the next K slab, a few lines with every tile, so that memory
  * requests are always in flight and never too many. */
 struct kslab_prefetch {
-    const char *at, *end; /* what is left of the current weight block */
+    const char *at, *end; /* bytes of the current weight block that are still to prefetch */
     size_t blocks;        /* weight blocks after the current one */
-    size_t bytes, skip;   /* bytes of q per weight block; gap to the next block's q */
+    size_t bytes, skip;   /* bytes to prefetch per weight block; gap to those of the next block */
     size_t each;          /* bytes per call, a divisor of `bytes`; 0: all is prefetched */
 };
 
-/* Prepares about `times` calls of kslab_prefetch_some() for the weights at `next`, if any. */
+/* Prepares to prefetch the K slab of weights at `next` (NULL: none) in about `times` calls of
+ * kslab_prefetch_some(). */
 static struct kslab_prefetch kslab_prefetch_begin(const struct panel *w, const char *next, size_t times)
 {
     const size_t bytes = pack_q_bytes(w->type, KSLAB);
@@ -74,7 +75,8 @@ struct int8_tile {
     bool accumulate;
 };
 
-/* DTYPE_Q8_CHANNEL: returns row i's initial accumulator, its zero-point correction for a slab. */
+/* DTYPE_Q8_CHANNEL: returns the initial accumulator of activation row i of a tile, which is the
+ * zero-point correction for a whole K slab. */
 INLINE int32_t channel_start(const int R, const struct int8_tile *tile, int i)
 {
     int32_t all = 0;
@@ -87,7 +89,8 @@ INLINE int32_t channel_start(const int R, const struct int8_tile *tile, int i)
     return all;
 }
 
-/* Adds the products of a q tile to the sums, quant group after quant group. */
+/* Adds the products of R activation rows and the q tiles with index `qtile` of C weight blocks to
+ * `sum`, one quant group (inputs that share a scale) after the other. */
 INLINE void add_qtile(const int R, const int C, enum dtype type, vf sum[ACC_MR][ACC_VECS],
                       const struct int8_tile *tile, const char *x, size_t qtile)
 {
@@ -116,7 +119,7 @@ INLINE void add_qtile(const int R, const int C, enum dtype type, vf sum[ACC_MR][
     }
 }
 
-/* Initial sums of tiles that do not accumulate, so that all tiles load their sums. */
+/* Initial sums of tiles that do not accumulate, so that every tile can load its sums. */
 static const float zero_sums[ACC_MR * PANEL_WIDTH];
 
 #define SUM_AT(y) ((y) + i * PANEL_WIDTH + tile.block * NR + v * VW)
@@ -140,7 +143,7 @@ INLINE void int8_tile(const int R, const int C, enum dtype type, const struct in
     FOR_ACC(vf_store(SUM_AT(tile.y), sum[i][v]));
 }
 
-/* One function per type, which compiles faster than a single one for all. */
+/* Micro-kernels, one function per weight type: compiles faster than a single one for all types. */
 #define INT8_TILE(type, R, C)                                                                          \
     static __attribute__((noinline)) void int8_tile_##type(const struct int8_tile *tile)               \
     {                                                                                                  \
@@ -157,7 +160,7 @@ INT8_TILE(Q4_0, INT8_MR, INT8_BLOCKS)
 #define int8_tile_Q4_0 int8_tile_Q8_0
 #endif
 
-/* Types with the same unpacked form share a function. */
+/* Micro-kernel for each weight type; types with the same unpacked form share one. */
 static void (*const int8_tiles[DTYPE_COUNT])(const struct int8_tile *) = {
     [DTYPE_Q8_0] = int8_tile_Q8_0,
     [DTYPE_Q4_1] = int8_tile_Q4_1,
@@ -168,8 +171,9 @@ static void (*const int8_tiles[DTYPE_COUNT])(const struct int8_tile *) = {
     [DTYPE_Q8_CHANNEL] = int8_tile_Q8_CHANNEL,
 };
 
-/* Multiplies `rows` activation rows, interleaved with x_inputs inputs each, by a K slab and
- * prefetches the weights at `next`. Sums of rows that only pad the last tile are never read. */
+/* Multiplies `rows` interleaved activation rows, of x_inputs inputs each, by a K slab of weights,
+ * and prefetches the weights at `next`. `first` is the tile of the first rows. Sums of rows that
+ * only pad the last tile are never read. */
 static void int8_kslab(const struct int8_tile *first, size_t rows, size_t x_inputs,
                        const struct panel *w, const char *next)
 {
@@ -188,7 +192,8 @@ static void int8_kslab(const struct int8_tile *first, size_t rows, size_t x_inpu
     }
 }
 
-/* Interleaves activation rows; gemm.c does not if a product and its gate differ in type. */
+/* Interleaves inputs [k, k + kc) of activation rows, for products where gemm.c has not done so:
+ * those whose weights and gate differ in type. */
 static const char *interleave_kslab(const struct int8_rows *x, size_t rows, const struct panel *w,
                                     size_t k, size_t kc)
 {

@@ -1,6 +1,7 @@
-/* Template: the int8 micro-kernel of a q tile, R activation rows by V registers of outputs.
+/* Template: the int8 micro-kernel. Multiplies R activation rows by V registers of outputs of a q
+ * tile (32 inputs of 16 outputs).
  *
- * For quant group n of the q tile, row i and register v:
+ * For quant group n of the q tile (inputs that share a scale), row i and register v:
  *   dot = start_i + sum over the group's inputs of q_w * q_x           exact, in int32_t
  *   y   = fma(scale_w * dot, scale_x, y)
  *   y   = fma(min_w, scale_x * sum of q_x, y)                          if the type has a min
@@ -39,7 +40,8 @@ INLINE void load_weight_line(const int V, vu w[ACC_VECS], const struct qtile_ope
 }
 
 #ifdef INT8_PAIRS
-/* Returns how many lines of products are summed in 16 bits before the sums are widened to 32. */
+/* Returns how many lines (4 inputs each) of products are summed in 16 bits before the sums are
+ * widened to 32. */
 INLINE int lines_at_a_time(enum dtype type, int lines)
 {
     const int most = INT8_PAIRS(quant_types[type].bits);
@@ -90,7 +92,8 @@ INLINE void dot_group(const int R, const int V, enum dtype type, vi dot[ACC_MR][
     dot_lines(R, V, type, dot, from, line, step);
 }
 
-/* Returns y plus the scaled integer product `dot` of quant group n and activation row i. */
+/* Returns the f32 sums y plus the scaled integer products `dot` of quant group n and activation
+ * row i. */
 INLINE vf add_scaled(const int R, enum dtype type, vf y, vi dot, const struct qscale_vec *w_scale,
                      vf w_magic, const char *x, int n, int i)
 {

@@ -1,7 +1,7 @@
 /* Template: repacks int8 activation rows into the order in which micro-kernels read them.
  *
- * Tiles of R rows; for each group of 32 inputs (QK_GROUP) a tile has
- *   int8_t q[8 lines][R][4]
+ * Rows are stored in tiles of R. For each group of 32 inputs (QK_GROUP) a tile has
+ *   int8_t q[8 lines][R][4]   quantised activations, 4 neighbouring inputs per line
  *   float scale[R]
  *   int32_t start[2][R]       initial accumulator of a quant group: -zero_point * sum of q
  *   float scaled_sum[2][R]    scale * sum of q, which the weights' min is multiplied by
@@ -11,7 +11,7 @@
 
 #include "kernel/template/row_scale.h"
 
-/* Constant that the set's product instructions already subtract from the weights. */
+/* Constant that the kernel set's product instructions already subtract from the weights. */
 #ifndef INT8_ZERO
 #define INT8_ZERO(bits) 0
 #endif
@@ -30,7 +30,7 @@ INLINE int32_t remaining_zero_point(enum dtype type)
     return quant_types[type].zero_point - INT8_ZERO(quant_types[type].bits);
 }
 
-/* Interleaves 32 inputs of activation row i of a tile. */
+/* Stores 32 inputs of an activation row as row i of the tile at `to`, whose height is mr. */
 INLINE void interleave_group(enum dtype type, char *to, size_t mr, size_t i,
                              const struct int8_rows *row)
 {
@@ -61,7 +61,8 @@ INLINE void interleave_tile(enum dtype type, char *to, const struct int8_rows *x
         }
 }
 
-/* mr = 1 is passed as a constant, so that the compiler merges the copies of 4-byte words. */
+/* interleave_int8() of struct kernels. mr = 1 is passed as a constant, so that the compiler merges
+ * the copies of 4-byte words. */
 static void interleave_int8(char *to, const struct int8_rows *x, size_t rows, size_t mr, size_t kc,
                             enum dtype type)
 {

@@ -1,5 +1,5 @@
-/* Template: a K slab, that is KSLAB inputs of a quantised panel, unpacked for gemm_int8.h: q as
- * bytes, scales and mins as f32. */
+/* Template: a K slab, that is KSLAB inputs of a panel of quantised weights, unpacked for
+ * gemm_int8.h: quantised values as bytes, scales and mins as f32. */
 #ifndef BMC_KSLAB_H
 #define BMC_KSLAB_H
 
@@ -12,7 +12,8 @@ struct kslab {
     float scale[KSLAB_GROUPS][PANEL_BLOCKS][NR];
     float magic[KSLAB_GROUPS][PANEL_BLOCKS][NR]; /* magic_term() of the scales */
     float min[KSLAB_GROUPS][PANEL_BLOCKS][NR];
-    const unsigned char *q[PANEL_BLOCKS]; /* in `byte`; in the panel if its type has 8-bit q */
+    /* quantised values of each block: in `byte`, or in the panel itself if its type has 8 bits */
+    const unsigned char *q[PANEL_BLOCKS];
     size_t qtiles;
 };
 
@@ -39,7 +40,8 @@ INLINE void kslab_fill_qtile(enum dtype type, struct kslab *kslab, const struct 
     }
 }
 
-/* Prefetches the scales of the slab at input k, which are stored apart from the q. */
+/* Prefetches the scales of a weight block for the K slab at input k: they are stored apart from the
+ * quantised values. */
 INLINE void prefetch_scales(enum dtype type, const struct panel *w, size_t block, size_t k)
 {
     UNROLL(for (int p = 0; p < SCALE_KINDS; p++))
@@ -55,7 +57,8 @@ INLINE void prefetch_scales(enum dtype type, const struct panel *w, size_t block
     }
 }
 
-/* Makes block b a copy of block `other`: a tile may have more blocks than the panel. */
+/* Makes weight block b of the K slab a copy of block `other`: micro-kernels may read more blocks
+ * than the panel has. */
 static void kslab_repeat_block(struct kslab *kslab, size_t b, size_t other)
 {
     kslab->q[b] = kslab->q[other];
@@ -78,7 +81,8 @@ INLINE void kslab_fill_blocks(enum dtype type, struct kslab *kslab, const struct
         kslab_repeat_block(kslab, b, w->blocks - 1);
 }
 
-/* Unpacks kslab->qtiles q tiles of a panel, from input k on, counted from panel->k_begin. */
+/* Unpacks kslab->qtiles q tiles (32 inputs each) of every block of a panel, from input k on,
+ * counted from panel->k_begin. */
 static void kslab_fill(struct kslab *kslab, const struct panel *panel, size_t k)
 {
     const struct panel w = *panel; /* a copy, so that stores to kslab cannot alias it */

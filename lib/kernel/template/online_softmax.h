@@ -1,5 +1,5 @@
-/* Template: online softmax, scores to probabilities a block of positions at a time, and the tiles
- * of KV entries that attention kernels read. */
+/* Template: online softmax, which turns attention scores into probabilities one block of positions
+ * at a time; and access to the tiles of KV entries that attention kernels read. */
 #ifndef BMC_ONLINE_SOFTMAX_H
 #define BMC_ONLINE_SOFTMAX_H
 
@@ -10,12 +10,13 @@ enum {
     BLOCK_VECS = ATTEND_BLOCK / VW /* registers that hold one f32 per position */
 };
 
-/* Each phase of a block is a function of its own, so that its loops have all registers. */
+/* Marks a phase of the work on a block of positions: a function of its own, so that its loops have
+ * all registers. */
 #define PHASE static __attribute__((noinline))
 
 struct tile {
     const char *base;
-    const ptrdiff_t *row; /* [ATTEND_TILE]: from base to each entry; NULL: row_stride apart */
+    const ptrdiff_t *row; /* [ATTEND_TILE]: byte offsets of KV entries; NULL: row_stride apart */
 };
 
 INLINE struct tile k_tile(const struct attend *a, size_t t)
@@ -28,14 +29,15 @@ INLINE struct tile v_tile(const struct attend *a, size_t t)
     return (struct tile){a->v[t], a->v_rows ? a->v_rows[t] : NULL};
 }
 
-/* Returns KV entry i of a tile; `scattered` is a constant in callers. */
+/* Returns the address of KV entry i of a tile; callers pass `scattered` as a constant. */
 INLINE const char *row_of(struct tile tile, bool scattered, size_t stride, size_t i)
 {
     return tile.base + (scattered ? tile.row[i] : (ptrdiff_t)(i * stride));
 }
 
-/* The tiles of the next block, prefetched during the current one: a quarter in each of its four
- * phases, a cache line at a time, so that loads are always in flight and never too many. */
+/* The tiles of the next block of positions, which are prefetched while the current one is
+ * processed: a quarter in each of its four phases, a cache line at a time, so that loads are always
+ * in flight and never too many. */
 struct next_block {
     struct tile k[BLOCK_TILES], v[BLOCK_TILES];
     size_t row_bytes, bytes; /* bytes of a KV entry and of a tile */
@@ -54,8 +56,8 @@ INLINE struct tile tile_after(struct tile last, size_t n, size_t bytes)
     return last.row ? last : (struct tile){last.base + n * bytes, NULL};
 }
 
-/* Finds the tiles to prefetch during `block`. During the last block that is the memory behind it,
- * mostly the positions of the next call. */
+/* Returns the tiles to prefetch while `block` is processed: those of the next block. During the
+ * last block that is the memory behind it, which mostly holds the positions of the next call. */
 static struct next_block find_next(const struct attend *a, size_t block)
 {
     struct next_block next = {.row_bytes = a->row_stride, .bytes = ATTEND_TILE * a->row_stride};
@@ -67,12 +69,12 @@ static struct next_block find_next(const struct attend *a, size_t block)
     return next;
 }
 
-/* A range of a block's positions, counted from its first; or of the call's queries. */
+/* A range [begin, end) of positions, counted from a block's first, or of queries of a call. */
 struct kv_range {
     size_t begin, end;
 };
 
-/* Returns the positions of the block at position `first` that a query attends to. */
+/* Returns the positions that a query attends to in the block that begins at position `first`. */
 INLINE struct kv_range kv_range_of(const struct attend *a, size_t query, size_t first)
 {
     const size_t end = a->kv_end[query], begin = a->kv_begin ? a->kv_begin[query] : 0;
@@ -80,8 +82,8 @@ INLINE struct kv_range kv_range_of(const struct attend *a, size_t query, size_t 
                              end > first ? size_min(end - first, ATTEND_BLOCK) : 0};
 }
 
-/* Returns the queries that a block is computed for. Attended ranges ascend from query to query, so
- * only leading and trailing queries can skip the block. */
+/* Returns the range of queries that a block of positions is computed for. Attended ranges ascend
+ * from query to query, so only leading and trailing queries can skip the block. */
 INLINE struct kv_range active_queries(const struct attend *a, size_t block)
 {
     const size_t first = block * ATTEND_BLOCK;
@@ -103,7 +105,7 @@ PHASE void softcap_alibi(const struct attend *a, size_t query, size_t first, flo
         scores[p] += a->slope[query] * ((float)(first + p) - a->position[query]);
 }
 
-/* Applies soft cap, ALiBi and mask to a block's scores; returns their maximum. */
+/* Applies soft cap, ALiBi and mask to a query's scores in a block; returns their maximum. */
 INLINE float block_max(const struct attend *a, size_t query, size_t first, struct kv_range range,
                        float *scores)
 {
@@ -119,7 +121,8 @@ INLINE float block_max(const struct attend *a, size_t query, size_t first, struc
     return vf_max_lane(max);
 }
 
-/* Returns the running maximum including this block; NaN if a score is NaN. */
+/* Masks a query's scores like block_max() and returns the running maximum of the softmax including
+ * this block; NaN if a score is NaN. */
 INLINE float running_max(const struct attend *a, size_t query, size_t first, struct kv_range range,
                          float *scores)
 {
@@ -127,8 +130,8 @@ INLINE float running_max(const struct attend *a, size_t query, size_t first, str
     return found <= before ? before : found;
 }
 
-/* Replaces scores by p = e^(score - max) and adds these to the running sum. Returns acc_scale =
- * e^(old max - max), the factor for all earlier sums. */
+/* Replaces a query's scores in a block by p = e^(score - max) and adds these to its running sum.
+ * Returns acc_scale = e^(old max - max), the factor for all earlier sums. */
 INLINE float exponentiate(const struct attend *a, size_t query, float max, float *scores)
 {
     float *sum = a->sum + query * NR;

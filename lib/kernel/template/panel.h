@@ -1,5 +1,5 @@
-/* Template: products of f32 rows with a panel of packed weights, MR rows at a time. Registers hold
- * PANEL_SUMS accumulators of NR lanes.
+/* Template: products of f32 activation rows with a panel of packed weights, MR rows at a time.
+ * Registers hold PANEL_SUMS accumulators of NR lanes.
  *
  * Every sum runs over the inputs in order, k = 0, 1, 2 ..., in one accumulator. */
 #ifndef BMC_PANEL_H
@@ -11,10 +11,11 @@
 #include "kernel/template/dequantize_lines.h"
 #endif
 
-/* Weight blocks that a tile of R activation rows is multiplied by. */
+/* Number of weight blocks that a tile of R activation rows is multiplied by at a time. */
 #define PANEL_COLUMNS(R) (4 * (R) <= PANEL_SUMS ? 4 : 2 * (R) <= PANEL_SUMS ? 2 : 1)
 
-/* sum[i][c] += x[i][k] * the weights of NR outputs. */
+/* Adds the products of one input of R activation rows with the weights of NR outputs to sum[i][c],
+ * i the row and c the weight block. */
 INLINE void add_products(const int R, vf (*sum)[PANEL_BLOCKS][NR_VECS], const int c, const vf *weights,
                          const float *x, size_t x_stride)
 {
@@ -25,7 +26,8 @@ INLINE void add_products(const int R, vf (*sum)[PANEL_BLOCKS][NR_VECS], const in
     }
 }
 
-/* Loads the weights of NR outputs for two neighbouring inputs, from address `at` on. */
+/* Loads the weights of NR outputs for two neighbouring inputs from address `at`, as f32: even[] for
+ * the first input, odd[] for the second. */
 INLINE void load_weights(enum dtype type, vf *even, vf *odd, const char *at)
 {
     const size_t row = NR * dtype_size(type);
@@ -50,7 +52,7 @@ INLINE void load_weights(enum dtype type, vf *even, vf *odd, const char *at)
     }
 }
 
-/* The micro-kernel: y[R][C * NR] of R activation rows and C weight blocks from `block` on. */
+/* The micro-kernel: y[R][C * NR] = R activation rows times C weight blocks from `block` on. */
 INLINE void panel_tile(const int R, const int C, enum dtype type, float *y, const float *x,
                        size_t x_stride, const struct panel *panel, size_t block,
                        struct panel_prefetch prefetch)
@@ -90,7 +92,7 @@ INLINE void panel_row(const int R, enum dtype type, float *y, const float *x, si
         panel_tile(R, 1, type, y + c * NR, x, x_stride, w, c, (struct panel_prefetch){{0}});
 }
 
-/* panel_f32() for quantised weights: dequantises and multiplies a K slab at a time. */
+/* panel_f32() for quantised weights: dequantises and multiplies 128 inputs at a time. */
 static void panel_quant(float *y, const float *x, size_t x_stride, size_t rows, const struct panel *w);
 
 static void panel_f32(float *y, const float *x, size_t x_stride, size_t rows, const struct panel *w)

@@ -1,10 +1,11 @@
-/* Template: loops that run at the throughput of the multiply-add instructions of a set. */
+/* Template: benchmark loops that run at the throughput of a kernel set's multiply-add
+ * instructions. */
 #ifndef BMC_PEAK_LOOPS_H
 #define BMC_PEAK_LOOPS_H
 
 #include "kernel/template/vec.h"
 
-/* f32 FMA in registers; returns the number of multiply-adds. */
+/* Benchmark loop of f32 FMA in registers; returns the number of multiply-adds. */
 INLINE double peak_loop_fma(size_t rounds, float *sink)
 {
     enum { CHAINS = 10 };
@@ -29,8 +30,8 @@ INLINE vi peak_dot4(vi sum, vu w, vi x)
 #endif
 }
 
-/* int8 dot products that take several instructions. Weights are loaded from L1, as in a GEMM, at
- * changing addresses, or the compiler would hoist the product out of the loop. */
+/* Benchmark loop of int8 dot products that take several instructions. Weights are loaded from L1,
+ * as in a GEMM, at changing addresses, or the compiler would hoist the product out of the loop. */
 INLINE double peak_loop_int8_l1(size_t rounds, float *sink)
 {
     enum { CHAINS = 8, PLACES = 8 };
@@ -49,8 +50,8 @@ INLINE double peak_loop_int8_l1(size_t rounds, float *sink)
     return (double)rounds * CHAINS * VW * 4;
 }
 
-/* int8 dot products of one instruction, in registers. Latency is 5 cycles, throughput up to two per
- * cycle: `chains` >= 10 independent sums hide the latency. */
+/* Benchmark loop of int8 dot products that take one instruction, in registers. Latency is 5 cycles,
+ * throughput up to two per cycle: `chains` >= 10 independent sums hide the latency. */
 INLINE double peak_loop_int8(const int chains, size_t rounds, float *sink)
 {
     vi sum[16];

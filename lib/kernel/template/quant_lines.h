@@ -9,7 +9,7 @@
 
 enum { QTILE_LINES = QK_GROUP / 4, HALF_LINES = QTILE_LINES / 2, QTILE_BYTES = QK_GROUP * NR };
 
-/* Loads register g of line j of a q tile, unpacked to bytes. */
+/* Loads line j (4 inputs) of a q tile for outputs [g * VW, (g + 1) * VW), unpacked to bytes. */
 INLINE vu load_line(enum dtype type, const unsigned char *qtile, int j, int g)
 {
     const unsigned char *at = qtile + g * VW * 4;
@@ -45,7 +45,8 @@ struct qscale_vec {
     vf scale, min;
 };
 
-/* Loads scales and mins of outputs [g * VW, (g + 1) * VW) of a block, at input w->k_begin + k. */
+/* Loads scales and mins of outputs [g * VW, (g + 1) * VW) of a weight block, for the quant group of
+ * input w->k_begin + k. */
 INLINE struct qscale_vec load_qscale(enum dtype type, const struct panel *w, size_t block, size_t k,
                                      int g)
 {

@@ -14,7 +14,8 @@ INLINE vi larger(vi a, vi b)
 
 INLINE vi abs_bits(const float *x) { return (vi)vu_load(x) & 0x7fffffff; }
 
-/* Returns the bits of the largest |x|; compared as integers, infinity and NaN are the largest. */
+/* Returns the bits of the largest |x[i]|, i < n, as an integer. Bits are compared as integers, so
+ * that infinity and NaN are the largest. */
 INLINE int32_t max_abs_bits(const float *x, size_t n)
 {
     const size_t whole = n / VW * VW;
@@ -32,7 +33,7 @@ INLINE int32_t max_abs_bits(const float *x, size_t n)
     return most;
 }
 
-/* Quantises QK_HALF elements; returns the sum of their q. */
+/* Quantises QK_HALF elements, q = round(x * inverse), and returns the sum of these q. */
 INLINE int32_t quantize_half(int8_t *q, const float *x, float inverse)
 {
     vi sum = {0};
@@ -45,7 +46,7 @@ INLINE int32_t quantize_half(int8_t *q, const float *x, float inverse)
     return sum[0];
 }
 
-/* quantize_half() for the last n < QK_HALF elements of a row. */
+/* Quantises the last n < QK_HALF elements of a row as quantize_half() does; returns their sum. */
 static int32_t quantize_rest(int8_t *q, const float *x, size_t n, float inverse)
 {
     float padded[QK_HALF] = {0};
@@ -59,7 +60,7 @@ static int32_t quantize_rest(int8_t *q, const float *x, size_t n, float inverse)
     return all;
 }
 
-/* Quantises n elements that share a scale. */
+/* Quantises n elements of an activation row that share a scale: writes q, scale and sums of q. */
 INLINE void quantize_group(int8_t *q, float *scale, int32_t *sum, const float *x, size_t n)
 {
     const int32_t bits = max_abs_bits(x, n);

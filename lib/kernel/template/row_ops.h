@@ -111,7 +111,8 @@ static void split(bf16 *high, bf16 *low, const float *x, size_t n)
     }
 }
 
-/* Copies a row's products to s[n rounded up to VW]; adds up the two bf16 terms of split rows. */
+/* Copies an output row's products from `sum` to s[n rounded up to VW]; for activations split into
+ * two bf16 terms, adds up the products of both. */
 INLINE void gather_sums(float *s, const struct epilogue *f, const float *sum, size_t row)
 {
     const float *a = sum + row * (f->split ? 2 : 1) * PANEL_WIDTH;
@@ -119,7 +120,8 @@ INLINE void gather_sums(float *s, const struct epilogue *f, const float *sum, si
         vf_store(s + j, f->split ? vf_load(a + j) + vf_load(a + PANEL_WIDTH + j) : vf_load(a + j));
 }
 
-/* Prefetches an output row: rows are far apart, so hardware prefetchers miss the next one. */
+/* Prefetches n elements of an output or residual row: rows are far apart, so hardware prefetchers
+ * miss the next one. */
 INLINE void prefetch_row(const float *row, size_t n)
 {
     for (size_t j = 0; row && j < n; j += NR)
@@ -155,7 +157,7 @@ static void epilogue(const struct epilogue *f)
     }
 }
 
-/* Initialisers of the slots of struct kernels that the f32 templates define. */
+/* Initialisers for the functions of struct kernels that panel.h, attend.h and this file define. */
 #define SET_SLOTS                                                                                      \
     .panel_f32 = panel_f32, .dequantize_block = dequantize_block, .epilogue = epilogue,                \
     .attend = attend, .layernorm = layernorm, .rmsnorm = rmsnorm, .rope = rope, .softmax = softmax,    \

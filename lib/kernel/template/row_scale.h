@@ -1,10 +1,11 @@
-/* Template: final scaling of int8 products with int32_t sums over all inputs (DTYPE_Q8_CHANNEL). */
+/* Template: final scaling of int8 products for weights with one scale per output
+ * (DTYPE_Q8_CHANNEL), which are summed in int32_t over all inputs. */
 #ifndef BMC_ROW_SCALE_H
 #define BMC_ROW_SCALE_H
 
 #include "kernel/template/quant_lines.h"
 
-/* DTYPE_Q8_CHANNEL: converts the int32_t sums in y to f32 sum * (scale_w * scale_x). */
+/* DTYPE_Q8_CHANNEL: replaces the int32_t sums in y by f32 sum * (scale_w * scale_x). */
 static void channel_epilogue(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
 {
     for (size_t b = 0; b < w->blocks; b++)

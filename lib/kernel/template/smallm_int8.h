@@ -24,7 +24,8 @@ struct smallm_tile {
     const unsigned char *prefetch[PANEL_BLOCKS]; /* next weights to prefetch, per block */
 };
 
-/* Adds products of quant group n of the q tile at input k to register g of each weight block. */
+/* Adds the products of R activation rows and quant group n (inputs that share a scale) of the q
+ * tile at input k to `sum`, for the outputs of register g of each of C weight blocks. */
 INLINE void smallm_add_group(const int R, const int C, enum dtype type,
                              vf sum[NR_VECS][ACC_MR][PANEL_BLOCKS], const struct smallm_tile *t,
                              size_t k, int g, int n)
@@ -67,7 +68,7 @@ enum smallm_kernel {
     LOOP(for (size_t line = 0; line < (bytes); line += PACK_LINE))                                     \
     __builtin_prefetch(at + line, 0, locality)
 
-/* Bytes that a tile prefetches per weight block while it multiplies a q tile. */
+/* Bytes that a micro-kernel prefetches per weight block while it multiplies a q tile. */
 INLINE size_t smallm_prefetch_bytes(enum smallm_kernel kernel, enum dtype type)
 {
     return pack_q_bytes(type, QK_GROUP) / (kernel == SMALLM_HALF      ? 2
@@ -75,7 +76,8 @@ INLINE size_t smallm_prefetch_bytes(enum smallm_kernel kernel, enum dtype type)
                                                                       : 1);
 }
 
-/* Prefetches for one q tile. Rolled loops are faster for one stream, unrolled ones for several. */
+/* Prefetches the bytes at `at` that are due with one q tile. Rolled loops are faster for one stream
+ * of weights, unrolled ones for several. */
 INLINE void smallm_prefetch(enum smallm_kernel kernel, enum dtype type, const unsigned char *at)
 {
     const size_t bytes = smallm_prefetch_bytes(kernel, type);
@@ -139,13 +141,13 @@ static void (*const smallm_functions[DTYPE_COUNT][SMALLM_KERNELS])(const struct 
     SMALLM_ENTRY(Q4_K), SMALLM_ENTRY(Q6_K),       SMALLM_ENTRY(Q8_2L),
 };
 
-/* The kernel for a number of activation rows, and what it prefetches. */
+/* The kernel that is used for a number of activation rows, and how far ahead it prefetches. */
 struct smallm_plan {
     enum smallm_kernel kernel;
     size_t blocks; /* weight blocks per tile */
-    /* A single tile of rows prefetches `distance` bytes ahead in the blocks that it reads; hardware
-     * prefetchers stop at the end of a 4 KiB page. 0: several tiles, which prefetch the weights
-     * that smallm_next() returns. */
+    /* A single tile of rows prefetches `distance` bytes ahead in the weight blocks that it reads,
+     * as hardware prefetchers stop at the end of a 4 KiB page. 0: several tiles of rows, which
+     * prefetch the weights that smallm_next() returns. */
     size_t distance;
 };
 
@@ -168,7 +170,7 @@ struct smallm_job {
     const struct smallm_plan *plan;
 };
 
-/* Returns panel w from its block b on. */
+/* Returns the part of panel w that begins with its weight block b. */
 static struct panel panel_from(struct panel w, size_t b)
 {
     w.w += b * w.block_bytes;
@@ -190,9 +192,9 @@ static const unsigned char *smallm_next(const struct smallm_job *job, size_t b, 
     return w->next ? (const unsigned char *)w->next : qtile_at(w->type, w, b, k_begin);
 }
 
-/* Multiplies all activation rows by inputs [k_begin, k_end) of a tile of weight blocks from b on,
- * and prefetches the weights at `prefetch`. A tile may repeat the panel's last block or have more
- * rows than x; those sums are never read. */
+/* Multiplies all activation rows by inputs [k_begin, k_end) of plan->blocks weight blocks from b
+ * on, and prefetches the weights at `prefetch`. A tile may repeat the panel's last block or have
+ * more rows than x; those sums are never read. */
 static void smallm_blocks(const struct smallm_job *job, size_t b, size_t k_begin, size_t k_end,
                           const unsigned char *prefetch)
 {
@@ -219,8 +221,8 @@ static void smallm_blocks(const struct smallm_job *job, size_t b, size_t k_begin
     }
 }
 
-/* Multiplies a single tile of activation rows, which reads weight blocks from end to end.
- * Prefetches further inputs of the same blocks; near their end, the next blocks. */
+/* Multiplies a panel by a single tile of activation rows, which reads weight blocks from end to
+ * end. Prefetches further inputs of the same blocks; near their end, the next blocks. */
 static void smallm_stream(const struct smallm_job *job)
 {
     const struct panel *w = job->w;
@@ -232,8 +234,9 @@ static void smallm_stream(const struct smallm_job *job)
     }
 }
 
-/* Multiplies few activation rows by a panel: several tiles of rows one K slab at a time, which
- * stays in L1, or in L2 if prefetch_l2 is set, where longer slabs are 7 % faster. */
+/* Multiplies a few activation rows by a panel. Several tiles of rows are multiplied by one K slab
+ * after the other, which stays in L1, or in L2 if prefetch_l2 is set: longer slabs are 7 % faster
+ * there. */
 static void smallm_int8(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
 {
     enum { SLAB_L1 = 256, SLAB_L2 = 2048 };

@@ -34,7 +34,8 @@ typedef vh vh_any __attribute__((aligned(2), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Arrays stay in registers only if the loops over them are unrolled early. */
+/* Unrolls a loop fully, or not at all. Arrays stay in registers only if the loops over them are
+ * unrolled early. */
 #ifdef __clang__
 #define UNROLL(loop) _Pragma("clang loop unroll(full)") loop
 #define ROLLED(loop) _Pragma("clang loop unroll(disable)") loop
@@ -61,12 +62,13 @@ INLINE vi load_word(const void *p)
     return vi_set1(word);
 }
 
-/* load_word() that always loads from memory, where the compiler would copy registers instead. */
+/* Broadcasts 4 bytes like load_word(), but always loads them from memory, where the compiler would
+ * copy registers instead. */
 #ifndef vi_load_own
 #define vi_load_own(p) load_word(p)
 #endif
 
-/* Loads n words; the other lanes are 0. */
+/* Loads n 4-byte words; the other lanes are 0. */
 #ifndef vu_load_some
 INLINE vu vu_load_some(const void *p, size_t n)
 {
@@ -76,7 +78,7 @@ INLINE vu vu_load_some(const void *p, size_t n)
 }
 #endif
 
-/* Returns x in a register; otherwise the compiler would load it at each use. */
+/* Returns x and keeps it in a register; otherwise the compiler would load it again at each use. */
 #ifndef vu_keep
 #define vu_keep(x) (x)
 #endif
@@ -129,7 +131,7 @@ INLINE vi vi_dot4(vi sum, vu u, vi s)
 }
 #endif
 
-/* vi_dot4() for weights of `bits` bits; a set may subtract INT8_ZERO(bits) from them. */
+/* vi_dot4() for weights of `bits` bits; a kernel set may subtract INT8_ZERO(bits) from them. */
 #ifndef vi_dot4_bits
 #define vi_dot4_bits(bits, sum, w, x) ((void)(bits), vi_dot4(sum, w, x))
 #endif
@@ -176,8 +178,8 @@ INLINE float vf_max_lane(vf x)
     return x[0];
 }
 
-/* Runs TILE for rows i .. i + R - 1, R a constant <= MAX <= 8, over all of `rows`: in as few tiles
- * as possible, of nearly equal size. Cases above MAX compile to nothing. */
+/* Covers `rows` rows with as few tiles as possible, of nearly equal size: runs TILE for rows i to
+ * i + R - 1, R a constant <= MAX <= 8. Cases above MAX compile to nothing. */
 #define TILE_CASE(N, MAX, TILE)                                                                        \
     case N: {                                                                                          \
         enum { R = N < MAX ? N : MAX };                                                                \
@@ -201,7 +203,8 @@ INLINE float vf_max_lane(vf x)
         }                                                                                              \
     }
 
-/* Address of the q tile at input k of a weight block. */
+/* Address of the q tile (quantised values of 32 inputs of 16 outputs) at input k of a weight
+ * block. */
 INLINE const unsigned char *qtile_at(enum dtype type, const struct panel *w, size_t block, size_t k)
 {
     return (const unsigned char *)w->w + block * w->block_bytes + pack_q_bytes(type, k);
@@ -245,7 +248,7 @@ INLINE void prefetch_next(const struct panel_prefetch *prefetch, size_t at, size
     }
 }
 
-/* Returns the sum of NR lanes. */
+/* Returns the sum of the NR lanes of x[NR_VECS]. */
 INLINE float vf_sum_nr(const vf *x)
 {
     vf sum = x[0];
@@ -254,7 +257,8 @@ INLINE float vf_sum_nr(const vf *x)
     return vf_sum(sum);
 }
 
-/* Transposes VW x VW: swaps off-diagonal blocks of half size, then a quarter .. (Eklundh, 1972). */
+/* Transposes a matrix of VW registers of VW lanes: swaps its off-diagonal blocks of half its size,
+ * within the blocks those of a quarter, and so on (Eklundh, 1972). */
 #define LOW(l, s)  ((l) & (s) ? VW + (l) - (s) : (l))
 #define HIGH(l, s) ((l) & (s) ? VW + (l) : (l) + (s))
 #define SWAP_BLOCKS(x, s)                                                                              \

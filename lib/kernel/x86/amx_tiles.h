@@ -18,7 +18,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Linux grants the 8 KiB of tile registers only to processes that request it (arch_prctl(2)). */
+/* Requests permission to use AMX: Linux grants the 8 KiB of tile registers only to processes that
+ * request them (arch_prctl(2)). False if CPU or system lack AMX. */
 static inline bool tiles_granted(void)
 {
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
@@ -35,15 +36,15 @@ static inline bool tiles_granted(void)
 
 enum { AMX_ROWS = 16, AMX_ROW_BYTES = 64 }; /* rows and bytes per row of a full tile */
 
-/* The operand of LDTILECFG. Make it a constant: gcc believes that _tile_loadconfig() reads 8 bytes,
- * so stores to a variable might be optimised away. */
+/* The operand of LDTILECFG. Declare instances static const: gcc believes that _tile_loadconfig()
+ * reads 8 bytes, so stores to a variable might be optimised away. */
 struct tile_config {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
 };
 
-/* Loads a tile configuration unless the thread has it already; they are compared by address. */
+/* Loads a tile configuration unless it is the thread's current one, compared by address. */
 static inline void tiles_set(const struct tile_config *config)
 {
     if (tiles_now != config)

@@ -1,12 +1,14 @@
-/* Begin header of AVX2, FMA and F16C: 16 registers of 256 bits. */
+/* Begin header of AVX2, FMA and F16C, included before kernel templates (vec.h): 16 registers of
+ * 256 bits. */
 #ifndef BMC_AVX2_BEGIN_H
 #define BMC_AVX2_BEGIN_H
 
 #define MR         4
 #define PANEL_SUMS 4
 
-/* vpmaddubsw adds two products in 16 bits, which unsigned 8-bit weights would overflow: these are
- * centred around 0 and their sign moves to x. With 4 and 6 bits, sums of 16 and 4 products fit. */
+/* vpmaddubsw multiplies unsigned by signed bytes and adds two products in 16 bits. 8-bit weights
+ * would overflow: 128 is subtracted from them and their sign is moved to the activations. With
+ * 4-bit and 6-bit weights, sums of 16 and 4 products fit. */
 #define INT8_ZERO_BY_BITS
 #define INT8_ZERO(bits)  ((bits) == 8 ? 128 : 0)
 #define INT8_PAIRS(bits) ((bits) == 4 ? 8 : (bits) == 6 ? 2 : 1)

@@ -1,11 +1,13 @@
-/* Begin header of AVX-512 (F, BW, VL, DQ): 32 registers of 512 bits. */
+/* Begin header of AVX-512 (F, BW, VL, DQ), included before kernel templates (vec.h): 32 registers
+ * of 512 bits. */
 #ifndef BMC_AVX512_BEGIN_H
 #define BMC_AVX512_BEGIN_H
 
 #define MR         6
 #define PANEL_SUMS 24
 
-/* As in avx2_begin.h, but every sum of two products is widened to 32 bits immediately. */
+/* 128 is subtracted from 8-bit weights as in avx2_begin.h, but every 16-bit sum of two int8
+ * products is widened to 32 bits immediately. */
 #define INT8_ZERO_BY_BITS
 #define INT8_ZERO(bits)               ((bits) == 8 ? 128 : 0)
 #define vi_dot4_bits(bits, sum, w, x) avx512_dot4_bits(bits, sum, w, x)

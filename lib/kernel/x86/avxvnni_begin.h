@@ -1,4 +1,5 @@
-/* Begin header of AVX-VNNI: vpdpbusd on the 256-bit registers of AVX2. */
+/* Begin header of AVX-VNNI, included before kernel templates (vec.h): vpdpbusd on the 256-bit
+ * registers of AVX2. */
 #ifndef BMC_AVXVNNI_BEGIN_H
 #define BMC_AVXVNNI_BEGIN_H
 

@@ -1,6 +1,6 @@
-/* AMX-BF16: the set amx. tdpbf16ps adds the product of a 16 x 32 tile of activations and a 32 x 16
- * tile of weights to a 16 x 16 tile of sums. A tile of weights is 1 KiB of a packed block, read in
- * place. With fewer than 16 activation rows, tiles are as high as there are rows. */
+/* AMX-BF16: the kernel set amx. tdpbf16ps adds the product of a 16 x 32 tile of activations and a
+ * 32 x 16 tile of weights to a 16 x 16 tile of sums. A tile of weights is 1 KiB of a packed block,
+ * read in place. With fewer than 16 activation rows, tiles are as high as there are rows. */
 #include "kernel/kernel.h"
 #include "kernel/x86/amx_tiles.h"
 
@@ -22,8 +22,9 @@ static const struct tile_config tiles_of[AMX_ROWS] = {
     CONFIG(1), CONFIG(2),  CONFIG(3),  CONFIG(4),  CONFIG(5),  CONFIG(6),  CONFIG(7),  CONFIG(8),
     CONFIG(9), CONFIG(10), CONFIG(11), CONFIG(12), CONFIG(13), CONFIG(14), CONFIG(15), CONFIG(16)};
 
-/* Multiplies up to 16 R activation rows by C weight blocks from `block` on. Tiles 0 to 3 are sums,
- * 4 and 5 activations, 6 and 7 weights. Prefetches the weights at `next`, unless it is NULL. */
+/* Multiplies up to 16 * R activation rows by C weight blocks from `block` on, R and C 1 or 2. Tiles
+ * 0 to 3 are sums, 4 and 5 activations, 6 and 7 weights. Prefetches the weights at `next`, unless
+ * it is NULL. */
 static inline __attribute__((always_inline)) void tile_sums(const int R, const int C, float *y,
                                                             const bf16 *x, size_t x_stride,
                                                             const struct panel *panel, size_t block,

@@ -1,4 +1,4 @@
-/* AVX2, FMA and F16C: the set avx2. */
+/* AVX2, FMA and F16C: the kernel set avx2. */
 #include <cpuid.h>
 #include "kernel/x86/avx2_begin.h"
 #include "kernel/template/attend.h"

@@ -1,4 +1,4 @@
-/* AVX-512: the set avx512. */
+/* AVX-512: the kernel set avx512. */
 #include "kernel/x86/avx512_begin.h"
 #include "kernel/template/attend.h"
 #include "kernel/template/panel.h"

@@ -1,4 +1,4 @@
-/* AVX-VNNI: the set avxvnni. */
+/* AVX-VNNI: the kernel set avxvnni. */
 #include "kernel/x86/avxvnni_begin.h"
 #include "kernel/template/gemm_int8.h"
 

@@ -1,5 +1,5 @@
-/* AVX512-BF16: the set bf16. vdpbf16ps adds the products of two pairs of bf16 to an f32 lane; each
- * sum is rounded once, denormals are flushed. */
+/* AVX512-BF16: the kernel set bf16. vdpbf16ps adds the products of two pairs of bf16 to an f32
+ * lane; each sum is rounded once, denormals are flushed. */
 #include "kernel/x86/avx512_begin.h"
 
 extern const struct kernels kernels_vnni;
@@ -13,7 +13,8 @@ INLINE __m512bh pair_set1(const bf16 *x)
     return (__m512bh)_mm512_set1_epi32(pair);
 }
 
-/* The micro-kernel: R activation rows, C weight blocks from `block` on; sums pairs in order. */
+/* The micro-kernel: multiplies R activation rows by C weight blocks from `block` on. Each sum adds
+ * up pairs of inputs in their order. */
 INLINE void pair_tile(const int R, const int C, float *y, const bf16 *x, size_t x_stride,
                       const struct panel *panel, size_t block, struct panel_prefetch prefetch)
 {

@@ -4,8 +4,8 @@
  * Tiles are faster only if sums stay in them over all inputs: DTYPE_Q8_CHANNEL, one scale per
  * output. With a scale per group, sums are needed in vector registers after every 16 or 32
  * inputs; storing and reloading tiles takes longer than the products save. So other types, and
- * products of few rows, use the kernels of vnni. The bits are the same either way, as integer
- * sums are exact. */
+ * products of few rows, use the kernel set vnni. Results are bitwise the same either way, as
+ * integer sums are exact. */
 #ifdef AMX_HEADER
 #include "kernel/x86/amx_tiles.h"
 #define VW              4
@@ -20,10 +20,10 @@
 
 extern const struct kernels kernels_vnni, kernels_int8_amx;
 
-/* MIN_ROWS: below it vnni is faster; TILE_K: inputs of a full tile */
+/* MIN_ROWS: with fewer activation rows the set vnni is faster; TILE_K: inputs of a full tile */
 enum { MIN_ROWS = 16, TILE_K = 64 };
 
-/* Tiles 0 to 3 are sums, 4 and 5 activations, 6 and 7 weights: of k inputs. */
+/* Tile configuration for k inputs: tiles 0 to 3 are sums, 4 and 5 activations, 6 and 7 weights. */
 #define CONFIG(k)                                                                                      \
     {                                                                                                  \
         .palette = 1, .row_bytes = {64, 64, 64, 64, (k), (k), 64, 64}, .rows = {                       \
@@ -33,8 +33,8 @@ enum { MIN_ROWS = 16, TILE_K = 64 };
     }
 static const struct tile_config full_tiles = CONFIG(TILE_K), qtile_tiles = CONFIG(QK_GROUP);
 
-/* Operands of 2 x 2 tiles: 32 activation rows and two weight blocks. The second 16 rows, and the
- * second block, may repeat the first. */
+/* Operands of a product of 2 x 2 tiles: 32 activation rows and two weight blocks. Where there are
+ * only 16 rows or one block, the second 16 rows or block repeat the first. */
 struct square {
     int32_t *y[2];
     const int8_t *x[2];
@@ -71,7 +71,7 @@ static void store_square(const struct square *s)
     _tile_stored(3, s->y[1] + s->block_columns, Y_BYTES);
 }
 
-/* Adds the products of one tile of inputs, from input k on. */
+/* Adds to the 2 x 2 tiles of sums the products of one tile of inputs, from input k on. */
 static void multiply_square(const struct square *s, size_t k)
 {
     _tile_loadd(4, s->x[0] + k, s->row_bytes);
@@ -84,8 +84,8 @@ static void multiply_square(const struct square *s, size_t k)
     _tile_dpbsud(3, 5, 7);
 }
 
-/* Multiplies 2 x 2 tiles over all inputs of the panel, TILE_K at a time; 32 inputs that are left
- * over use a narrower tile configuration. */
+/* Multiplies 32 activation rows by two weight blocks over all inputs of the panel, TILE_K at a
+ * time; 32 inputs that are left over use a narrower tile configuration. */
 static void run_square(const struct square *s, const struct panel *w, struct panel_prefetch prefetch)
 {
     const size_t full = w->kc / TILE_K * TILE_K;
@@ -108,7 +108,8 @@ static void run_square(const struct square *s, const struct panel *w, struct pan
         tiles_set(&full_tiles);
 }
 
-/* Subtracts zero_point * (sum of the row's q) from every product of an activation row. */
+/* Corrects int32 products for the weights' zero point: subtracts zero_point * (sum of the row's
+ * int8 activations) from every product of an activation row. */
 static void subtract_zero_points(int32_t *y, const struct int8_rows *x, size_t rows,
                                  const struct panel *w)
 {

@@ -1,4 +1,4 @@
-/* AVX2: int8 products and attention over quantised KV entries; base of the set avx2. */
+/* AVX2: int8 products and attention over quantised KV entries; base of the kernel set avx2. */
 #include "kernel/x86/avx2_begin.h"
 #include "kernel/template/attend_quant.h"
 #include "kernel/template/gemm_int8.h"

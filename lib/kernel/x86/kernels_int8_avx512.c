@@ -1,4 +1,4 @@
-/* AVX-512: int8 products and attention over quantised KV entries; base of the set avx512. */
+/* AVX-512: int8 products and attention over quantised KV entries; base of the kernel set avx512. */
 #include "kernel/x86/avx512_begin.h"
 #include "kernel/template/attend_quant.h"
 #include "kernel/template/gemm_int8.h"

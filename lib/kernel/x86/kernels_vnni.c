@@ -1,4 +1,4 @@
-/* AVX512-VNNI: the set vnni. A 64-byte line of packed weights is one operand of vpdpbusd. */
+/* AVX512-VNNI: the kernel set vnni. A 64-byte line of packed weights is an operand of vpdpbusd. */
 #include "kernel/x86/vnni_begin.h"
 #include "kernel/template/attend_quant.h"
 #include "kernel/template/gemm_int8.h"

@@ -1,4 +1,4 @@
-/* Peak throughput of AMX: int8, 16 x 64 by 64 x 16, and bf16, 16 x 32 by 32 x 16. */
+/* Peak throughput of AMX tile products: int8, 16 x 64 by 64 x 16, and bf16, 16 x 32 by 32 x 16. */
 #include "kernel/peak.h"
 #include "kernel/x86/amx_tiles.h"
 
@@ -7,7 +7,8 @@ enum { SUMS = 6 };
 static const struct tile_config full_tiles = {
     .palette = 1, .row_bytes = {[0 ... 7] = AMX_ROW_BYTES}, .rows = {[0 ... 7] = AMX_ROWS}};
 
-/* Benchmark loop of a tile product of k inputs: tiles 0 to 5 are sums, 6 and 7 operands. */
+/* Defines the benchmark loop of a tile product of k inputs: tiles 0 to 5 are sums, 6 and 7
+ * operands. */
 #define PEAK_OF_TILES(name, product, k)                                                                \
     static double name(size_t rounds, float *sink)                                                     \
     {                                                                                                  \

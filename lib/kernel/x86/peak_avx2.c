@@ -1,4 +1,4 @@
-/* Peak throughput of AVX2: 256-bit FMA, and int8 in three instructions. */
+/* Peak throughput of AVX2: 256-bit FMA, and int8 multiply-adds, which take several instructions. */
 #include "kernel/x86/avx2_begin.h"
 #include "kernel/template/peak_loops.h"
 

@@ -1,4 +1,5 @@
-/* Peak throughput of AVX-512: 512-bit FMA, and int8 in three instructions. */
+/* Peak throughput of AVX-512: 512-bit FMA, and int8 multiply-adds, which take several
+ * instructions. */
 #include "kernel/x86/avx512_begin.h"
 #include "kernel/template/peak_loops.h"
 

@@ -1,4 +1,4 @@
-/* The prefetch strategy of this processor: a file of its own, as kernels depend on it alone. */
+/* Defines the variable for this processor's prefetch strategy, which kernels.c sets. */
 #include "kernel/x86/prefetch.h"
 
 bool prefetch_l2;

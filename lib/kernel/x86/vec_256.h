@@ -1,4 +1,4 @@
-/* Vectors in 256-bit registers: the operations of vec.h that have an instruction. */
+/* Vectors in 256-bit registers: the operations of vec.h that have instructions of their own. */
 #ifndef BMC_VEC_256_H
 #define BMC_VEC_256_H
 

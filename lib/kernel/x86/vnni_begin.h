@@ -1,5 +1,6 @@
-/* Begin header of AVX512-VNNI: vpdpbusd adds to each int32_t lane the products of 4 unsigned
- * weights and 4 signed activations; vpdpwssd those of 2 pairs of int16_t. */
+/* Begin header of AVX512-VNNI, included before kernel templates (vec.h): vpdpbusd adds to each
+ * int32_t lane the products of 4 unsigned weights and 4 signed activations; vpdpwssd those of 2
+ * pairs of int16_t. */
 #ifndef BMC_VNNI_BEGIN_H
 #define BMC_VNNI_BEGIN_H
 

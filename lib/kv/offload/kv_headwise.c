@@ -42,7 +42,7 @@ static void append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t
     offload_flush(kv, seq, layer, offload_blocks_down(kv, kv->seq[seq].n + first + rows));
 }
 
-/* Advances to the first offloaded head from (*layer, *head) on; false: there is none. */
+/* Finds the first offloaded head at or after head *head of layer *layer; false if there is none. */
 static bool next_offloaded(const struct kv *kv, size_t *layer, size_t *head)
 {
     const struct offload *h = offload_of(kv);
@@ -53,7 +53,8 @@ static bool next_offloaded(const struct kv *kv, size_t *layer, size_t *head)
     return false;
 }
 
-/* Starts to read the group of the first offloaded head from (layer, head) on. */
+/* Finds the first offloaded head at or after head `head` of `layer`, and starts to read the group
+ * of heads that it belongs to from the file. */
 static void prefetch(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads)
 {
     const struct offload *h = offload_of(kv);

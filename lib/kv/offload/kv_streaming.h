@@ -20,7 +20,8 @@ struct kv_streaming {
     bool *is; /* [layers][kv_heads]: is a streaming head; NULL: none is */
 };
 
-/* Reads a list for a model of that shape. On error there is nothing to release. */
+/* Reads a list of retrieval heads, from a text or a file, for a model of this shape. On error there
+ * is nothing to release. */
 int kv_streaming_parse(struct kv_streaming *streaming, const char *text, size_t size, const char *name,
                        size_t layers, size_t kv_heads, struct err *err) MUST_USE;
 int kv_streaming_open(struct kv_streaming *streaming, const char *path, size_t layers, size_t kv_heads,
@@ -34,7 +35,8 @@ static inline bool kv_is_streaming(const struct kv_streaming *streaming, size_t 
     return streaming->is && streaming->is[layer * streaming->kv_heads + head];
 }
 
-/* Counts retrieval heads: of heads [0, end) of a layer; the most in any group of `group` heads. */
+/* Number of retrieval heads among heads [0, end) of a layer; maximum number of them in any group of
+ * `group` consecutive heads of a layer. */
 size_t kv_retrieval_count(const struct kv_streaming *streaming, size_t layer, size_t end);
 size_t kv_retrieval_widest(const struct kv_streaming *streaming, size_t group);
 

@@ -11,27 +11,27 @@ struct kv_streaming;
 enum { OFFLOAD_DIR_SIZE = 512 };
 
 struct offload_options {
-    size_t ram;                 /* memory budget of the cache in bytes */
-    size_t group;               /* KV heads read together; 0: automatic */
-    char dir[OFFLOAD_DIR_SIZE]; /* where the file of offloaded entries is created */
-    /* heads that see attention sinks and a recent window only; NULL: none. Used by kv_open() */
+    size_t ram;                 /* memory budget of the KV cache in bytes */
+    size_t group;               /* KV heads read from the file at a time; 0: automatic */
+    char dir[OFFLOAD_DIR_SIZE]; /* folder for the file of offloaded entries */
+    /* heads that see attention sinks and a recent window only; NULL: none. Read by kv_open() */
     const struct kv_streaming *streaming;
 };
 
 /* Limits of an open cache; all zero if it does not offload. */
 struct offload_limits {
     size_t ram;           /* memory budget in bytes */
-    size_t heads_at_once; /* most KV heads per kv_prefetch(); 0: all can always be viewed */
+    size_t heads_at_once; /* maximum KV heads per kv_prefetch(); 0: all are in memory */
 };
 
 struct offload_limits kv_offload(const struct kv *kv);
 
-/* Starts to read KV heads [head, head + heads) of a layer, where `head` is a multiple of
- * heads_at_once. The last two ranges prefetched can be viewed. No-op without offload. */
+/* Starts to read KV heads [head, head + heads) of a layer from the file, where `head` is a multiple
+ * of heads_at_once. kv_view() accepts the last two ranges prefetched. No-op without offload. */
 void kv_prefetch(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads);
 
-/* Announces how long a new sequence may become, in forward passes of at most `step` tokens: the
- * error message of a full budget then says how much memory all of it needs. */
+/* Announces that a new sequence may grow to `rows` tokens, in forward passes of at most `step`: if
+ * the memory budget is too small, the error message then says how much the whole sequence needs. */
 void offload_expect(struct kv *kv, size_t seq, size_t rows, size_t step);
 
 /* Bytes of memory that are always enough for a sequence of `rows` entries, appended in forward
@@ -42,7 +42,7 @@ size_t offload_floor(const struct kv *kv, size_t rows, size_t step);
  * copy them for `width` beams, if that exceeds the budget; otherwise 0. */
 size_t offload_prompt_excess(const struct kv *kv, size_t rows, size_t chunk, size_t width);
 
-/* True if sequences that fit the budget in total are sure to have all heads in memory. */
+/* True if all heads are sure to stay in memory as long as the sequences fit the budget in total. */
 bool offload_keeps_all(const struct kv *kv);
 
 #endif

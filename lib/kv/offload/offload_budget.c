@@ -5,15 +5,15 @@
 #include "base/mem.h"
 #include "kv/offload/offload_heads.h"
 
-/* A sequence of n rows that `more` rows are being added to, for the computation of memory. */
+/* A sequence of n rows to which `more` are being added: input of the memory computation. */
 struct growing {
     size_t n, more;
     size_t from;  /* bytes of a head's K or V that are in the file */
     size_t gap;   /* bytes of a streaming head's K or V that were released */
-    bool copying; /* the rows come from a fork */
+    bool copying; /* the added rows are copied by a fork */
 };
 
-/* Bytes of an offloaded head's K or V that are in memory: those not written to the file. */
+/* Bytes of an offloaded head's K or V that are in memory because they are not in the file yet. */
 static size_t tail_of(const struct kv *kv, const struct growing *g)
 {
     const size_t end = offload_blocks_up(kv, g->n + g->more);
@@ -43,7 +43,7 @@ static void add(struct offload_memory *m, const struct kv *kv, const struct grow
     m->other_bytes += offload_in_transit(kv, g->more, g->copying);
 }
 
-/* Memory of all sequences while `rows` rows are added to `seq`. */
+/* Memory needed by all sequences while `rows` rows are added to sequence `seq`. */
 static struct offload_memory memory_of(const struct kv *kv, size_t seq, size_t rows)
 {
     const struct offload *h = offload_of(kv);
@@ -77,7 +77,8 @@ void offload_count(struct kv *kv, size_t seq, size_t rows)
     h->counted = bytes;
 }
 
-/* Carries out a plan. The heads in memory only become fewer, the groups only smaller. */
+/* Applies a plan: offloads heads and sets the group size. Neither the number of heads in memory nor
+ * the group size ever increases here. */
 static int apply(struct kv *kv, const struct offload_memory *m, struct offload_plan *plan,
                  struct err *err)
 {
@@ -110,8 +111,9 @@ void offload_expect(struct kv *kv, size_t seq, size_t rows, size_t step)
     s->step = size_min(rows, step);
 }
 
-/* Returns the largest expected length of the sequences in flight; 0: not longer than `now`. *bytes:
- * the memory of all these sequences at their expected lengths. */
+/* Returns the largest expected length of the sequences in flight, `seq` included, or 0 if that is at
+ * most `now`, which `seq` needs at once. Sets *bytes to the memory that all these sequences need at
+ * their expected lengths. */
 static size_t expected(const struct kv *kv, size_t seq, size_t now, size_t *bytes)
 {
     size_t most = 0;
@@ -138,7 +140,7 @@ static int refuse(const struct kv *kv, size_t seq, size_t step, const struct off
         snprintf(later, sizeof later, " and up to %zu bytes for %zu", bytes, most);
     return err_set(err,
                    "the KV cache needs %zu bytes of memory for %zu token%s%s, reading %zu KV head%s at "
-                   "a time; ram=%zu is too small: raise it, or use fewer tokens, a smaller -b or "
+                   "a time; ram=%zu is too small: raise it, or use fewer tokens, a smaller -np or "
                    "--chunk",
                    plan->bytes, now, now == 1 ? "" : "s", later, plan->group,
                    plan->group == 1 ? "" : "s", kv->spec.offload.ram);
@@ -154,7 +156,8 @@ int offload_budget(struct kv *kv, size_t seq, size_t rows, struct err *err)
     return plan.group ? apply(kv, &m, &plan, err) : 0;
 }
 
-/* Bytes needed if they exceed the limit, else 0. *group: heads that are read at a time so far. */
+/* Returns the bytes needed if they exceed the memory budget, else 0. *group: heads read from the
+ * file at a time, on entry the current number, on return the planned one. */
 static size_t excess(struct offload_memory *m, size_t *group)
 {
     struct offload_plan plan;
@@ -164,7 +167,8 @@ static size_t excess(struct offload_memory *m, size_t *group)
     return fits ? 0 : plan.bytes;
 }
 
-/* Beams copy the prompt one after the other. */
+/* Returns the bytes needed to copy the prompt for `width` beams, one after the other, if they
+ * exceed the memory budget; else 0. */
 static size_t copies_excess(const struct kv *kv, const struct growing *prompt, size_t width,
                             size_t group)
 {
@@ -183,8 +187,9 @@ static size_t copies_excess(const struct kv *kv, const struct growing *prompt, s
     return most;
 }
 
-/* Any chunk can need most, since entries are written in blocks and groups only become smaller. Once
- * heads are offloaded, short chunks are written to the file one step late. */
+/* Every chunk of the prompt is checked, as any can need the most memory: entries are written in
+ * whole blocks, and groups only become smaller. Once heads are offloaded, the entries of a short
+ * chunk are written to the file one forward pass late. */
 size_t offload_prompt_excess(const struct kv *kv, size_t rows, size_t chunk, size_t width)
 {
     if (!kv->offload.ram)

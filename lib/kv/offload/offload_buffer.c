@@ -1,4 +1,4 @@
-/* The two buffers that offloaded heads are read into, in turn. */
+/* The two buffers per sequence into which offloaded heads are read, in turn. */
 #include <sys/mman.h>
 
 #include "kv/offload/offload_heads.h"
@@ -56,7 +56,7 @@ static char *buffer_at(const struct kv *kv, size_t seq, const struct offload_buf
     return offload_head(kv, seq, kv->setup.shape.layers + i, v, head - b->head);
 }
 
-/* Starts to read those blocks of the buffer's heads that the buffer does not hold yet. */
+/* Starts to read from the file those blocks of the buffer's heads that the buffer lacks. */
 static void read_missing(struct kv *kv, size_t seq, struct offload_buffer *b)
 {
     const struct offload *h = offload_of(kv);
@@ -85,7 +85,8 @@ void offload_buffers_fetch(struct kv *kv, size_t seq, size_t layer, size_t head,
     read_missing(kv, seq, b);
 }
 
-/* Completes each head's K and V up to byte `end` with rows that are not in the file. */
+/* Completes K and V of the buffer's heads up to byte `end`: copies the rows that are not in the
+ * file from memory to the buffer. */
 static void copy_tails(struct kv *kv, size_t seq, struct offload_buffer *b, size_t end)
 {
     for (size_t head = b->head; head < b->head + b->heads && b->good < end; head++)

@@ -6,11 +6,11 @@
 
 #include "kv/offload/offload_file.h"
 
-enum { OFFLOAD_QUEUE_DEPTH = 256 }; /* limit on requests in flight */
+enum { OFFLOAD_QUEUE_DEPTH = 256 }; /* maximum number of requests in flight */
 
 struct offload_request {
     struct offload_ticket *ticket;
-    struct offload_request *next; /* in a list of the engine or of struct offload_file */
+    struct offload_request *next; /* next in a list of the engine or of struct offload_file */
     char *at;
     size_t offset, bytes;
     bool write;
@@ -18,15 +18,15 @@ struct offload_request {
 };
 
 struct offload_engine {
-    /* False if this system does not support it. */
+    /* Opens the engine for I/O on file `fd`; false if this system does not support it. */
     bool (*open)(void **state, int fd);
     void (*close)(void *state); /* no request may be in flight */
 
-    /* Queues a request; submit() starts all that are queued. */
+    /* Queues a request; submit() starts all queued requests. */
     void (*queue)(void *state, struct offload_request *request);
     void (*submit)(void *state);
 
-    /* Waits for any request to complete; at least one is in flight. */
+    /* Waits until any request completes and returns it; at least one must be in flight. */
     struct offload_request *(*wait)(void *state);
 };
 

@@ -1,4 +1,4 @@
-/* An unlinked temporary file, and its requests in flight. */
+/* An unlinked temporary file for offloaded KV entries, and its I/O requests in flight. */
 #include "kv/offload/offload_file.h"
 
 #include <errno.h>
@@ -14,9 +14,9 @@
 #include "kv/offload/offload_engine.h"
 
 enum {
-    REQUEST_BYTES = 1 << 20,      /* per request, unless these are too many */
-    REQUESTS_OF_ONE = 64,         /* most requests per read or write */
-    COMMON_BYTES_PER_MS = 1000000 /* before the first read: 1 GB/s */
+    REQUEST_BYTES = 1 << 20,      /* per request; more if REQUESTS_OF_ONE are not enough */
+    REQUESTS_OF_ONE = 64,         /* maximum requests per read or write */
+    COMMON_BYTES_PER_MS = 1000000 /* throughput assumed before the first read: 1 GB/s */
 };
 
 struct offload_file {
@@ -63,7 +63,7 @@ static bool write_block(int fd, void *block)
     return n == OFFLOAD_BLOCK && pread(fd, block, OFFLOAD_BLOCK, 0) == OFFLOAD_BLOCK;
 }
 
-/* Writes and reads back a block, with O_DIRECT if possible. */
+/* Tests the file by writing and reading back a block; sets O_DIRECT if that is supported. */
 static bool try_file(int fd)
 {
     void *block = aligned_alloc(OFFLOAD_BLOCK, OFFLOAD_BLOCK);
@@ -119,7 +119,8 @@ int offload_file_open(struct offload_file **out, const char *dir, struct err *er
     return rc;
 }
 
-/* Waits for a request and recycles it. A short read or write is finished synchronously. */
+/* Waits until a request completes and puts it on the list of spare ones. A short read or write is
+ * finished synchronously. */
 static void collect(struct offload_file *file)
 {
     struct offload_request *request = file->engine->wait(file->state);

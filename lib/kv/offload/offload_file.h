@@ -12,13 +12,13 @@ enum { OFFLOAD_BLOCK = 4096 };
 
 struct offload_file;
 
-/* Reads and writes that one offload_file_wait() completes. Initialised by zeros. */
+/* A set of reads and writes for which one offload_file_wait() waits. Starts as all zeros. */
 struct offload_ticket {
     size_t pending; /* requests in flight */
     size_t bytes;   /* submitted since the last wait */
     double since_ms;
     int error;         /* errno of the first request that failed; 0: none */
-    bool wrote, ended; /* that request was a write; it met the end of the file or disk */
+    bool wrote, ended; /* the failed request was a write; it met the end of the file or disk */
 };
 
 int offload_file_open(struct offload_file **file, const char *dir, struct err *err) MUST_USE;

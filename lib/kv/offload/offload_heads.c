@@ -11,7 +11,7 @@ static size_t n_matrices(const struct kv *kv)
     return 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads;
 }
 
-/* Address space of a sequence: its layers, and two buffers, each as large as a layer. */
+/* Bytes of address space of a sequence: all layers, and two buffers, each as large as a layer. */
 static size_t seq_bytes(const struct kv *kv)
 {
     return (n_matrices(kv) + 4 * kv->setup.shape.kv_heads) * offload_of(kv)->stride;
@@ -145,7 +145,7 @@ struct strip {
 
 typedef void strip_act(struct kv *kv, struct offload_seq *s, char *at, size_t offset, size_t bytes);
 
-/* Calls act() for K and V of each of the heads, except streaming heads. */
+/* Calls act() for the strip's bytes of each head's K and V; skips streaming heads. */
 static void each_strip(struct kv *kv, size_t seq, const struct strip *strip, strip_act *act)
 {
     for (size_t v = 0; v < 2 && strip->from < strip->to; v++)
@@ -235,7 +235,8 @@ void offload_reopen_tail(struct kv *kv, size_t seq, size_t rows, bool all)
     wait_all(kv, seq);
 }
 
-/* Calls act() for heads that leave memory and for unwritten blocks of other offloaded heads. */
+/* Calls act() for bytes [0, to) of the heads that leave memory, those from `resident` on, and for
+ * the unwritten blocks before byte `to` of heads that were offloaded earlier. */
 static void set_resident_layer(struct kv *kv, size_t seq, size_t layer, size_t resident, size_t to,
                                strip_act *act)
 {
@@ -328,7 +329,8 @@ void offload_clear(struct kv *kv, size_t seq)
     memset(s->flushed, 0, 2 * kv->setup.shape.layers * sizeof *s->flushed);
 }
 
-/* Copies a strip of one head, all of it in memory or all in the file, to the same place. */
+/* Copies a strip of one head, all of it in memory or all in the file, from sequence `from` to `to`.
+ * If the head is offloaded, blocks before byte `whole` are then written to the file. */
 static void copy_strip(struct kv *kv, size_t to, size_t from, const struct strip *strip, size_t whole)
 {
     struct offload *h = offload_of(kv);

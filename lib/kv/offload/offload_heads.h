@@ -2,7 +2,7 @@
  *
  *   address space of a sequence: [layer][K or V][KV head][stride], then two buffers, each
  *                                [K or V][KV head][stride]
- *   its part of the file:        [layer][K or V][KV head][stride]
+ *   its region of the file:      [layer][K or V][KV head][stride]
  *
  * Only touched pages of the address space take memory. The first heads of each layer are resident.
  * Whole blocks of the other heads are written to the file, at the same offset as in memory, and
@@ -22,7 +22,7 @@
 #include "kv/offload/offload_file.h"
 #include "kv/offload/offload_plan.h"
 
-enum { OFFLOAD_STRIP_BYTES = 1 << 20 /* a fork copies so much of a head's K or V at a time */ };
+enum { OFFLOAD_STRIP_BYTES = 1 << 20 /* maximum of a head's K or V that a fork copies at once */ };
 
 /* A buffer with some offloaded heads of a layer, read from the file. */
 struct offload_buffer {
@@ -33,25 +33,25 @@ struct offload_buffer {
 
 struct offload_seq {
     char *rows;                /* NULL: no address space yet */
-    size_t *flushed, *written; /* [layers] ends of blocks in the diagram above, in bytes */
+    size_t *flushed, *written; /* [layers] byte offsets, as in the diagram above */
     struct offload_ticket writing;
     struct offload_buffer buffer[2];
     size_t latest;         /* index of the buffer requested last */
     bool copying;          /* is being filled by a fork, not by a forward pass */
-    size_t dropped;        /* bytes before which streaming heads keep their sinks only */
-    size_t expected, step; /* offload_expect(); 0: unknown */
+    size_t dropped;        /* streaming heads keep only their sinks before this byte */
+    size_t expected, step; /* arguments of offload_expect(); 0: unknown */
 };
 
 struct offload {
     struct offload_file *offload_file;
     size_t stride;    /* address space of a head's K or V in bytes */
     size_t group;     /* heads per buffer; 0: all heads are in memory */
-    size_t *resident; /* [layers] leading heads that are in memory */
+    size_t *resident; /* [layers] number of leading heads that are in memory */
     size_t counted;   /* bytes reported to kv_count_memory() */
     struct kv_streaming streaming;
     struct offload_seq *seq;
-    pthread_mutex_t lock; /* for views of several threads */
-    bool failed;          /* `err` is an error for offload_report() */
+    pthread_mutex_t lock; /* protects the buffers while several threads make views */
+    bool failed;          /* `err` has the error that offload_report() returns */
     struct err err;
 };
 
@@ -68,33 +68,34 @@ void offload_close(struct kv *kv);
 /* Reserves a sequence's address space, if it has none. */
 int offload_reserve(struct kv *kv, size_t seq, struct err *err) MUST_USE;
 
-/* Address of K (v 0) or V (v 1) of a head, where the two layers behind the last one stand for the
- * buffers; and its offset in the file. */
+/* offload_head(): address of a head's K (v = 0) or V (v = 1); the two layer numbers behind the last
+ * one mean the buffers. offload_offset(): the offset of that K or V in the file. */
 char *offload_head(const struct kv *kv, size_t seq, size_t layer, size_t v, size_t head);
 size_t offload_offset(const struct kv *kv, size_t seq, size_t layer, size_t v, size_t head);
 
-/* Bytes of rows of one head's K or V, rounded down or up to blocks. */
+/* Bytes of `rows` rows of one head's K or V, rounded down or up to a multiple of OFFLOAD_BLOCK. */
 size_t offload_blocks_down(const struct kv *kv, size_t rows);
 size_t offload_blocks_up(const struct kv *kv, size_t rows);
 
-/* Starts to write the blocks up to byte `to` of a layer's offloaded heads. */
+/* Starts to write a layer's offloaded heads to the file: of each, the blocks up to byte `to`. */
 void offload_flush(struct kv *kv, size_t seq, size_t layer, size_t to);
 
-/* Waits for the writes and releases the pages. */
+/* Waits for the writes that offload_flush() started, and releases the memory of these blocks. */
 void offload_flush_wait(struct kv *kv, size_t seq);
 
-/* Reduces the heads in memory to resident[layers], and writes committed rows of the others to the
- * file. Where `group` changes, the buffers must be empty. */
+/* Keeps only the first resident[layer] heads of each layer in memory, and writes committed rows of
+ * the others to the file. If `group` (heads per buffer) changes, the buffers must be empty. */
 int offload_set_resident(struct kv *kv, const size_t *resident, size_t group, struct err *err) MUST_USE;
 
-/* Makes rows from `rows` on writable: reads the block with the first of them back to memory, or
- * `all` blocks from that one on. */
+/* Makes a sequence's rows from row `rows` on writable: reads the block with this row, or with `all`
+ * every block from that one on, from the file back to memory. */
 void offload_reopen_tail(struct kv *kv, size_t seq, size_t rows, bool all);
 
-/* Releases the pages behind `rows` rows, in the buffers too; called before n is reduced. */
+/* Releases the memory of all but a sequence's first `rows` rows, in its buffers too. Call it before
+ * reducing kv_seq.n. */
 void offload_shrink(struct kv *kv, size_t seq, size_t rows);
 
-/* Releases the pages of streaming heads that no later query sees. */
+/* Releases the memory of those entries of streaming heads that no later query sees. */
 void offload_drop_unseen(struct kv *kv, size_t seq);
 
 /* Bytes of a streaming head's K or V that offload_drop_unseen() has released; and those that it
@@ -107,40 +108,44 @@ void offload_clear(struct kv *kv, size_t seq);
 
 void offload_copy(struct kv *kv, size_t to, size_t from, size_t rows);
 
-/* Keeps the first error of functions that return none; fails with that error if there is one. */
+/* offload_set_error() stores the first error of functions that cannot return one; offload_report()
+ * fails with the stored error, if there is one. */
 void offload_set_error(struct kv *kv, const struct err *err);
 int offload_report(struct kv *kv, struct err *err) MUST_USE;
 
 /* ---- offload_limits.c ---- */
 
-/* kv_policy.bytes */
+/* Implements kv_policy.bytes: bytes of a sequence of `rows` rows, offloaded ones included. */
 size_t offload_bytes(const struct kv *kv, size_t rows);
 
-/* Bytes that the file gets next: a strip copied by a fork, or two layers of a long step. */
+/* Bytes in memory on their way to the file. `copying`: the byte range that a fork copies at a time;
+ * else K and V of two layers of a forward pass of `step` rows, or 0 if it is short (kv_rows.h). */
 size_t offload_in_transit(const struct kv *kv, size_t step, bool copying);
 
 /* ---- offload_budget.c ---- */
 
-/* Offloads heads as needed for `rows` more rows of `seq`. */
+/* Offloads as many heads as needed to fit `rows` more rows of `seq` into the memory budget. */
 int offload_budget(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
 
-/* Updates the statistics for `rows` more rows of `seq`. */
+/* Updates the cache's memory statistics to the bytes needed with `rows` more rows of `seq`. */
 void offload_count(struct kv *kv, size_t seq, size_t rows);
 
 /* ---- offload_buffer.c ---- */
 
-/* Invalidates rows from `rows` on in the buffers. */
+/* Invalidates all but the first `rows` rows in a sequence's two buffers. */
 void offload_buffers_truncate(struct kv *kv, size_t seq, size_t rows);
 
 void offload_buffers_wait(struct kv *kv, size_t seq);
 
-/* Empties the buffers and releases their pages. */
+/* Empties a sequence's buffers and releases their memory. */
 void offload_buffers_clear(struct kv *kv, size_t seq);
 
-/* Starts to read heads into the buffer that was not requested last. */
+/* Starts to read heads [head, head + heads) of a layer from the file: into the buffer that was not
+ * requested last, unless one of the two buffers already has them. */
 void offload_buffers_fetch(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads);
 
-/* Waits for a fetched head; NULL with `err` filled if it was not fetched or could not be read. */
+/* Waits until fetched heads are read and returns the address of the first one's K; NULL with `err`
+ * filled if they were not fetched or could not be read. */
 char *offload_buffers_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads,
                            size_t rows, struct err *err);
 

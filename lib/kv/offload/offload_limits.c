@@ -27,8 +27,9 @@ size_t offload_in_transit(const struct kv *kv, size_t step, bool copying)
     return step > KV_CHUNK_ROWS ? size_times(2 * kv->setup.shape.kv_heads * 2, rows) : 0;
 }
 
-/* The sum of two buffers of a group; the tail of every head, which has the rows of the last two
- * short steps and a block at either end; and the rows of a long step on their way to the file. */
+/* The sum with all retrieval heads offloaded: two buffers, each of a group of heads; the tail of
+ * every head, which has the rows of the last two short steps (kv_rows.h) and a block at either end;
+ * the rows of a long step on their way to the file; and the streaming heads. */
 size_t offload_floor(const struct kv *kv, size_t rows, size_t step)
 {
     if (!kv->offload.ram)
@@ -52,8 +53,9 @@ size_t offload_floor(const struct kv *kv, size_t rows, size_t step)
     return offload_plan_bytes(&m, size_min(size_max(kv->spec.offload.group, 1), shape->kv_heads), 0);
 }
 
-/* False once heads are offloaded: some stay in the file until the cache is empty. False if the
- * larger shard of another rank may offload, or streaming heads need memory for a step's rows. */
+/* Returns false once heads are offloaded, as some stay in the file until the cache is empty; also
+ * if the larger shard of another rank may offload, or if there are streaming heads, which need
+ * memory for a step's rows. */
 bool offload_keeps_all(const struct kv *kv)
 {
     const struct kv_shape *shape = &kv->setup.shape;

@@ -37,7 +37,7 @@ static int parse_options(struct kv_spec *spec, const char *text, const char *par
     return kv_parse_params(spec, text, parameter, params, ARRAY_LEN(params), expected, err);
 }
 
-/* Returns r, and sets the defaults of other parameters. */
+/* Returns r, the rows per growth event; sets the defaults of ram= and dir=. */
 static size_t capacity_step(struct kv *kv, const struct kv_spec *spec)
 {
     struct offload_options *options = &kv->spec.offload;

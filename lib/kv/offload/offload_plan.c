@@ -3,16 +3,16 @@
 
 #include <math.h>
 
-/* Milliseconds to read a group, at least: some twenty times the overhead of a request. */
+/* Minimum time to read a group of heads, in ms: about twenty times the overhead of a request. */
 #define GROUP_MS 2.0
 
-/* Heads of all layers except streaming heads. */
+/* Number of heads in all layers, without streaming heads. */
 static size_t all_heads(const struct offload_memory *m)
 {
     return m->layers * m->kv_heads - (m->streaming ? m->streaming->n : 0);
 }
 
-/* The most heads of a group that are read from the file: its retrieval heads. */
+/* Maximum number of heads read from the file for one group: only its retrieval heads are. */
 static size_t widest(const struct offload_memory *m, size_t group)
 {
     return m->streaming ? kv_retrieval_widest(m->streaming, size_max(group, 1)) : group;
@@ -29,7 +29,8 @@ size_t offload_plan_bytes(const struct offload_memory *m, size_t group, size_t h
     return size_plus(all, size_plus(buffers, tails));
 }
 
-/* The smallest group that takes GROUP_MS to read, made smaller until it fits the budget. */
+/* Chooses the number of heads per group: the smallest that takes GROUP_MS to read, reduced until
+ * the cache fits its memory budget. */
 static size_t choose_group(const struct offload_memory *m)
 {
     const double worth = ceil(m->bytes_per_ms * GROUP_MS / (double)m->head_bytes);
@@ -38,7 +39,7 @@ static size_t choose_group(const struct offload_memory *m)
         group = m->before;
     while (group > 1 && offload_plan_bytes(m, group, 0) > m->ram)
         group--;
-    /* the same number of groups, of equal size */
+    /* makes groups equally large without changing their number */
     return div_up(m->kv_heads, div_up(m->kv_heads, group));
 }
 
@@ -51,7 +52,7 @@ bool offload_plan_make(struct offload_plan *plan, const struct offload_memory *m
     plan->bytes = offload_plan_bytes(m, plan->group, 0);
     if (plan->bytes > m->ram)
         return false;
-    /* bytes per resident group, of whose heads the tails are counted already */
+    /* bytes that each group kept in memory adds; the tails of its heads are counted already */
     const size_t more = widest(m, plan->group) * (m->head_bytes - m->tail_bytes);
     const size_t groups = m->layers * div_up(m->kv_heads, plan->group);
     plan->groups = size_min((m->ram - plan->bytes) / size_max(more, 1), groups - 1);

@@ -17,7 +17,7 @@ struct helper {
     int fd;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t more, done; /* to_do has a request; ready has one */
+    pthread_cond_t more, done; /* signalled when to_do, or ready, gets a request */
     struct list to_do, ready;
     bool ends; /* the thread is to exit */
 };
@@ -78,7 +78,7 @@ static void *help(void *arg)
     return NULL;
 }
 
-/* The thread blocks all signals: the program's other threads handle them. */
+/* Starts the I/O thread with all signals blocked: the program's other threads handle them. */
 static bool start_thread(struct helper *h)
 {
     sigset_t all, before;

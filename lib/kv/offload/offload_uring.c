@@ -11,11 +11,11 @@ struct ring {
     struct io_uring uring;
     int fd;
     struct offload_request *request[OFFLOAD_QUEUE_DEPTH]; /* in flight */
-    size_t n, submitted; /* requests in flight; those of them that the kernel works on */
+    size_t n, submitted; /* requests in flight; of these, submitted to the kernel */
     int error;           /* -errno of a broken ring: all requests have failed; 0: none */
 };
 
-/* Fails on systems that lack or forbid io_uring. */
+/* Opens the ring; returns false on systems that lack or forbid io_uring. */
 static bool open_ring(void **state, int fd)
 {
     struct ring *ring = mem_zalloc(1, sizeof *ring);
@@ -35,7 +35,7 @@ static void close_ring(void *state)
     free(ring);
 }
 
-/* The submission queue has an entry for every request that can be in flight. */
+/* Adds a request to the submission queue, which has an entry for every request in flight. */
 static void queue(void *state, struct offload_request *request)
 {
     struct ring *ring = state;
@@ -50,7 +50,7 @@ static void queue(void *state, struct offload_request *request)
     io_uring_sqe_set_data(entry, request);
 }
 
-/* True if the call may succeed when it is repeated. */
+/* True for error codes after which the io_uring call is to be repeated. */
 static bool is_busy(int rc) { return rc == -EINTR || rc == -EAGAIN || rc == -EBUSY; }
 
 static void submit(void *state)
@@ -67,8 +67,9 @@ static void submit(void *state)
     }
 }
 
-/* Waits for the kernel to complete a request; NULL: it has none. The kernel owns a request's memory
- * until then, so if waiting fails, the completion queue, in shared memory, is polled. */
+/* Waits for the kernel to complete a request and returns it; NULL if none was submitted. The kernel
+ * may access a request's memory until then, so if waiting fails, the completion queue, in shared
+ * memory, is polled. */
 static struct offload_request *wait_one(struct ring *ring)
 {
     struct io_uring_cqe *entry = NULL;

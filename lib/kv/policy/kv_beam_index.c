@@ -35,7 +35,7 @@ static struct kv_beam_group *make_group(struct kv *kv, const size_t *seq, size_t
     return group;
 }
 
-/* Offset of entry i if it is in the chain's own tail. */
+/* Offset, as in the index, that entry i behind the prompt has in the chain's own tail. */
 static ptrdiff_t own_offset(const struct kv *kv, const struct kv_chain *c, size_t i)
 {
     const uintptr_t own = (uintptr_t)c->tail->rows, first = (uintptr_t)c->group->tail[0]->rows;
@@ -47,8 +47,8 @@ static ptrdiff_t offset_of(const struct kv *kv, const struct kv_chain *c, size_t
     return i < c->n_index ? c->index[i] : own_offset(kv, c, i);
 }
 
-/* Position behind the latest common ancestor of two sequences of a group, by binary search: where
- * their offsets are equal, so are all earlier ones, as children inherit whole indices. */
+/* Position behind the latest common ancestor of two beams, by binary search: where the offsets in
+ * their indices are equal, so are all earlier ones, as children inherit whole indices. */
 static size_t common_end_of(const struct kv *kv, size_t a, size_t b)
 {
     const struct kv_chain *x = kv_chain_of(kv, a), *y = kv_chain_of(kv, b);
@@ -75,10 +75,10 @@ static size_t common_end(const struct kv *kv, const size_t *seq, size_t n)
 struct gathering {
     struct kv *kv;
     const struct kv_chain *chain;
-    size_t from, to; /* entries to move, counted from the start of the tail */
+    size_t from, to; /* entries [from, to) to move, counted from the start of the tail */
 };
 
-/* Moves the entries in one head of K or V. */
+/* Moves entries of one head's K or V to the group's first tail, unless they are there already. */
 static void gather_head(void *arg, size_t head)
 {
     const struct gathering *g = arg;
@@ -95,7 +95,8 @@ static void gather_head(void *arg, size_t head)
     kv_count_copied(g->kv, copied);
 }
 
-/* Moves whole tiles of common entries to the first tail, over entries that no beam reads. */
+/* Moves the entries common to all beams to the group's first tail, in whole tiles; they overwrite
+ * entries that no beam reads. */
 static void gather_common(struct kv *kv, const size_t *seq, size_t n)
 {
     const struct kv_chain *c = kv_chain_of(kv, seq[0]);
@@ -114,8 +115,8 @@ static void gather_common(struct kv *kv, const size_t *seq, size_t n)
     kv->stats.copy_ms += clock_ms() - start;
 }
 
-/* Forms a group, if there is none yet. False if the sequences cannot read each other's entries,
- * or memory is short. */
+/* Prepares to reorder beams: forms a beam group of their sequences, if there is none yet, and moves
+ * common entries. False if they cannot read each other's entries, or memory is short. */
 static bool begin_alias(struct kv *kv, const size_t *seq, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -139,7 +140,7 @@ static int grow_index(struct kv_chain *c, size_t n, struct err *err)
     return 0;
 }
 
-/* Extends the index to `end` by entries in the chain's own tail. */
+/* Extends a chain's index to `end` entries, the new ones being in the chain's own tail. */
 static void add_own(const struct kv *kv, struct kv_chain *c, size_t end)
 {
     for (; c->n_index < end; c->n_index++)

@@ -12,7 +12,7 @@ static size_t n_heads(const struct kv *kv)
     return 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads;
 }
 
-/* Bytes between heads. */
+/* Bytes from a head's first row to that of the next head in a segment. */
 static size_t segment_stride(const struct kv *kv, const struct kv_segment *s)
 {
     return s->stored * kv_row_bytes(kv);
@@ -61,7 +61,7 @@ static int segment_commit(struct kv *kv, struct kv_segment *s, size_t cap, struc
     if (!s->rows || !kv_commit_memory(kv, s->rows + (s->committed - s->first) * kv_row_bytes(kv),
                                       segment_stride(kv, s), rows))
         return err_set(err,
-                       "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -b",
+                       "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -np",
                        rows, bytes);
     kv_count_memory(kv, bytes, 0);
     s->committed = end;
@@ -69,7 +69,7 @@ static int segment_commit(struct kv *kv, struct kv_segment *s, size_t cap, struc
     return 0;
 }
 
-/* A segment for positions from `first` on, committed up to `cap`. NULL on error. */
+/* Opens a segment for positions from `first` on, with memory for those before `cap`, or NULL. */
 static struct kv_segment *segment_open(struct kv *kv, size_t first, size_t cap, struct err *err)
 {
     struct kv_segment *s = mem_alloc(1, sizeof *s);
@@ -86,7 +86,7 @@ static struct kv_segment *segment_open(struct kv *kv, size_t first, size_t cap, 
     return NULL;
 }
 
-/* Releases the memory of rows from position `end` on. */
+/* Releases the memory of a segment's rows from position `end` on. */
 static void shrink(struct kv *kv, struct kv_segment *s, size_t end)
 {
     const size_t rows = s->committed > end ? s->committed - end : 0,
@@ -133,7 +133,8 @@ int kv_chain_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer
     return 0;
 }
 
-/* A span of positions [at, end) of a segment; offsets of rows are relative to position `base`. */
+/* Makes a span of a segment's rows at positions [at, end); its `k` and `v` point to the row at
+ * position `base`, from which row offsets count. */
 static struct kv_span span_of(const struct kv *kv, const struct kv_view *view,
                               const struct kv_segment *s, size_t base, size_t at, size_t end)
 {
@@ -148,7 +149,8 @@ static struct kv_span span_of(const struct kv *kv, const struct kv_view *view,
     };
 }
 
-/* Spans: shared segments, the common entries of a beam group, the sequence's other entries. */
+/* Fills a view with a span per shared segment, one of the entries common to the beam group, and one
+ * of the sequence's other entries. */
 int kv_chain_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
                   struct kv_view *view, struct err *err)
 {

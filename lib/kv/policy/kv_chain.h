@@ -1,5 +1,5 @@
 /* Storage of policies `segment` and `reserve`: a sequence is a chain of segments. The last one, its
- * tail, is private; those before it can be shared.
+ * tail, is private; those before it can be shared with other sequences.
  *
  * A segment is reserved address space for the rows of all layers from one position on, committed
  * as rows are added: rows never move. */
@@ -10,13 +10,13 @@
 
 struct kv_segment {
     char *rows; /* [layer][K or V][KV head][stored][head_dim], positions from `first` on */
-    struct kv_layer_rows *attached; /* [layers] the caller's memory instead of `rows`; or NULL */
+    struct kv_layer_rows *attached; /* [layers] kv_attach()'s memory instead of `rows`; or NULL */
     size_t first, stored;
-    size_t committed; /* position behind the last row with memory */
+    size_t committed; /* rows before this position have memory */
     size_t refs;
 };
 
-/* Most shared segments: a common prefix of several prompts, and the rest of one prompt. */
+/* Maximum shared segments of a chain: the common prefix of several prompts, and the rest of one. */
 enum { KV_CHAIN_SHARED = 2 };
 
 /* Tails of beams that continue one prompt in lockstep and read each other's entries (segment paper
@@ -37,12 +37,13 @@ struct kv_chain {
     } shared[KV_CHAIN_SHARED];
     size_t n_shared;
     struct kv_segment *tail;
-    struct kv_beam_group *group; /* that the tail belongs to; or NULL */
-    /* Offset in bytes of each entry from kv_chain_tail_at() on, relative to a head's first row in
-     * the group's first tail: [n_index, in whole tiles]. Entries behind n_index are in the tail. */
+    struct kv_beam_group *group; /* beam group that the tail belongs to, or NULL */
+    /* Where each entry from position kv_chain_tail_at() on is: its offset in bytes from a head's
+     * first row in the group's first tail. [n_index], filled up to whole tiles; entries behind
+     * n_index are in the chain's own tail. */
     ptrdiff_t *index;
     size_t n_index, index_cap;
-    bool prompt; /* the tail holds a prompt: worth sharing */
+    bool prompt; /* the tail contains a prompt, which is worth sharing */
 };
 
 static inline struct kv_chain *kv_chain_of(const struct kv *kv, size_t seq)
@@ -56,7 +57,7 @@ static inline size_t kv_chain_tail_at(const struct kv_chain *c)
     return c->n_shared ? c->shared[c->n_shared - 1].end : 0;
 }
 
-/* Rows that a sequence of `rows` rows allocates: rounded up to r. */
+/* Number of rows to allocate for a sequence of `rows` rows: rounded up to r, at most N. */
 static inline size_t kv_segment_cap(const struct kv *kv, size_t rows)
 {
     return size_min(round_up(rows, kv->setup.r), kv->setup.shape.max_rows);
@@ -78,32 +79,37 @@ int kv_chain_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer
 
 /* ---- chains ---- */
 
-/* A growth event: makes the tail large enough for a sequence of `rows` rows. */
+/* A growth event: allocates memory in the tail for a sequence of `rows` rows in total. */
 int kv_chain_grow(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
 
-/* A new segment with copies of a chain's rows [first, end); rounded up to r. NULL on error. */
+/* Returns a new segment with copies of a chain's rows at positions [first, end), its capacity
+ * rounded up to r; NULL on error. */
 struct kv_segment *kv_chain_copy(struct kv *kv, const struct kv_chain *chain, size_t first, size_t end,
                                  struct err *err);
 
-/* Drops the chain's references to its tail and beam group. */
+/* Drops the chain's references to its tail and beam group, which are freed with the last one. */
 void kv_chain_drop_tail(struct kv *kv, struct kv_chain *chain);
 
-/* Keeps shared rows before `end` and replaces the tail by `tail`, which may be NULL. */
+/* Drops a sequence's shared rows from position `end` on, and replaces its tail by `tail`, which may
+ * be NULL. */
 void kv_chain_truncate(struct kv *kv, size_t seq, size_t end, struct kv_segment *tail);
 
-/* Copies the rows behind `end` to a new tail if they are shared or attached. */
+/* Copies a sequence's rows from position `end` on, which other sequences may read or which are in
+ * the memory of kv_attach(), to a new tail of its own. */
 int kv_chain_make_private(struct kv *kv, size_t seq, size_t end, struct err *err) MUST_USE;
 
-/* Turns the tail's rows before `end` into a shared segment, if they are a prompt's. */
+/* Turns the tail's rows before position `end`, if they belong to a prompt, into a segment that can
+ * be shared; later rows are copied to a new tail. */
 int kv_chain_share(struct kv *kv, size_t seq, size_t end, struct err *err) MUST_USE;
 
 /* ---- index selection: kv_beam_index.c ---- */
 
-/* kv_policy.alias: beams that differ only in their tails read each other's entries. */
+/* Implements kv_policy.alias: reorders beams that differ only in their tails, by letting them read
+ * each other's entries. */
 int kv_chain_alias(struct kv *kv, const size_t *seq, const size_t *parent, const size_t *to, size_t n,
                    struct err *err);
 
-/* Before rows up to n are written: extends the index, if there is one, to cover them. */
+/* Extends a chain's index, if it has one, to n rows; to be called before these rows are written. */
 int kv_chain_index_extend(struct kv *kv, struct kv_chain *chain, size_t n, struct err *err) MUST_USE;
 
 /* Truncates the index to the chain's first n rows. */

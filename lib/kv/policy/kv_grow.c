@@ -9,18 +9,19 @@
 #include "base/threads.h"
 #include "kv/kv_rows.h"
 
-/* K or V of a layer: [sequence][KV head][rows][head_dim]; one sequence, or in lockstep all. */
+/* Memory of one layer's K or V, [sequence][KV head][rows][head_dim]: of one sequence, or in
+ * lockstep of all sequences. */
 struct grow_block {
     char *data;
     size_t rows;  /* allocated per head */
-    bool foreign; /* the caller's memory: kv_attach() */
+    bool foreign; /* memory from kv_attach(), owned by its caller */
 };
 
 static size_t n_blocks(const struct kv *kv) { return 2 * kv->setup.shape.layers; }
 
 static size_t members(const struct kv *kv) { return kv->spec.lockstep ? kv->setup.n_seqs : 1; }
 
-/* The blocks of a sequence: 2 * layer for K, 2 * layer + 1 for V. */
+/* A sequence's array of blocks: index 2 * layer is a layer's K, 2 * layer + 1 its V. */
 static struct grow_block *blocks_of(const struct kv *kv, size_t seq) { return kv->seq[seq].store; }
 
 static size_t block_bytes(const struct kv *kv, size_t rows)
@@ -58,9 +59,9 @@ enum { AT_ONCE = 32 };
 struct growth {
     struct kv *kv;
     size_t from, to;
-    const size_t *n; /* [m] rows to copy */
+    const size_t *n; /* [m] rows to copy of sequence from + m */
     size_t rows;     /* rows per head of the new blocks */
-    size_t first;    /* block that fresh[0] replaces */
+    size_t first;    /* index of the block that fresh[0] replaces */
     struct grow_block fresh[AT_ONCE];
     atomic_bool failed;
 };
@@ -74,7 +75,7 @@ static void allocate_block(void *arg, size_t b)
         atomic_store(&g->failed, true);
 }
 
-/* Copies the first n rows of a head of one sequence, and zeroes the rows behind them. */
+/* Copies a sequence's first n rows of one head to a new block, and zeroes the rows behind them. */
 static void copy_head(void *arg, size_t index)
 {
     const struct growth *g = arg;
@@ -89,7 +90,7 @@ static void copy_head(void *arg, size_t index)
     memset(to + n * bytes, 0, (g->rows - n) * bytes);
 }
 
-/* Frees the old blocks; returns their bytes. */
+/* Frees `count` old blocks, puts the new ones in their place, and returns the bytes freed. */
 static size_t replace_blocks(struct kv *kv, const struct growth *g, size_t count)
 {
     size_t freed = 0;
@@ -104,7 +105,8 @@ static size_t replace_blocks(struct kv *kv, const struct growth *g, size_t count
     return freed;
 }
 
-/* Grows `count` blocks from g->first on. False when memory is short: nothing has changed then. */
+/* Replaces `count` blocks from g->first on by larger ones. False, with nothing changed, when memory
+ * is short. */
 static bool grow_blocks(struct kv *kv, struct growth *g, size_t count)
 {
     const size_t bytes = block_bytes(kv, g->rows);
@@ -125,7 +127,7 @@ static bool grow_blocks(struct kv *kv, struct growth *g, size_t count)
     return true;
 }
 
-/* Blocks to replace at a time: some four heads per thread. */
+/* How many blocks to replace at a time: enough that each thread has about four heads to copy. */
 static size_t blocks_at_once(const struct kv *kv)
 {
     const size_t heads = members(kv) * kv->setup.shape.kv_heads;
@@ -155,7 +157,7 @@ static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t 
         if (!grow_blocks(kv, &g, size_min(group, n_blocks(kv) - g.first)))
             return err_set(
                 err,
-                "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -b, or "
+                "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -np, or "
                 "another --kv",
                 cap, bytes);
     kv->stats.allocations++;

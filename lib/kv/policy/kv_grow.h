@@ -1,12 +1,12 @@
-/* Storage in one block per layer and K or V, [KV head][allocated rows][head_dim], which grows by
- * allocating a larger block, copying, and zeroing the padding. Allocated rows are in whole
- * tiles. */
+/* Storage in two blocks of memory per layer, one for K and one for V: [KV head][rows][head_dim],
+ * with allocated rows in whole tiles. It grows by allocating a larger block, copying, and zeroing
+ * the padding. */
 #ifndef BMC_KV_GROW_H
 #define BMC_KV_GROW_H
 
 #include "kv/kv_policy.h"
 
-/* Functions of struct kv_policy. The capacity is a multiple of r, at most N. */
+/* Functions of struct kv_policy. A sequence's capacity is a multiple of r rows, at most N. */
 int kv_grow_open(struct kv *kv, struct err *err);
 int kv_grow_ensure(struct kv *kv, size_t seq, size_t rows, struct err *err);
 char *kv_grow_row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row);
@@ -17,8 +17,8 @@ int kv_grow_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err 
 int kv_grow_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t rows,
                    size_t stored, struct err *err);
 
-/* Most bytes held twice while a sequence grows to `rows` rows; 0 under policies that copy
- * nothing. */
+/* Maximum bytes that exist twice, in old and new blocks, while a sequence grows to `rows` rows; 0
+ * under policies that grow without copying. */
 size_t kv_grow_transient_bytes(const struct kv *kv, size_t rows);
 
 #endif

@@ -1,6 +1,6 @@
-/* paged: blocks of 16 or 32 rows and a block table per sequence, as in PagedAttention (BMC paper
- * III). A block holds its rows for all layers, [layer][K or V][KV head][rows][head_dim], and comes
- * from a pool. Growing copies nothing. */
+/* paged: blocks of 16 or 32 tokens and a block table per sequence, as in PagedAttention (BMC paper
+ * III). A block has K and V of its tokens in all layers and comes from a pool; its layout is
+ * [layer][K or V][KV head][rows][head_dim]. Growing copies nothing. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -8,7 +8,7 @@
 #include "kv/policy/kv_pool.h"
 #include "kv/kv_rows.h"
 
-/* The block table of a sequence: one span per block, which views use as it is. */
+/* The block table of a sequence: an array of one span per block, to which views point directly. */
 struct table {
     struct kv_span *span;
     size_t n, cap;
@@ -51,7 +51,7 @@ static void close_paged(struct kv *kv)
     free(paged->table);
 }
 
-/* Sets the valid rows of every span of a sequence of `rows` rows. */
+/* Sets the number of valid rows in each block of a sequence that has `rows` rows. */
 static void set_valid(struct kv *kv, size_t seq, size_t rows)
 {
     struct table *table = table_of(kv, seq);
@@ -108,7 +108,7 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     (void)heads;
     (void)err;
     const struct table *table = table_of(kv, seq);
-    /* ensure() has counted the pending rows; without any, rows may have been dropped since */
+    /* pending rows: ensure() has set the counts; none: a truncation may have changed them */
     if (!kv->seq[seq].pending)
         set_valid(kv, seq, valid);
     out->offset = offset_of(kv, 2 * layer, head);

@@ -1,4 +1,4 @@
-/* A pool of blocks of one size. */
+/* A pool of memory blocks of one size. */
 #include "kv/policy/kv_pool.h"
 
 #include <stdlib.h>

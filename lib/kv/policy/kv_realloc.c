@@ -1,8 +1,9 @@
-/* Policies that grow by allocating a larger block and copying (BMC paper): they differ in r, the
- * rows that a growth event adds, and in whether attention multiplies the padding.
+/* Policies that grow by allocating a larger block and copying (BMC paper). They differ in r, the
+ * rows that a growth event adds (T events fill the context of N rows), and in whether attention
+ * computes the padding.
  *
  *   iterative  r = 1, T = N: the dynamic cache of Hugging Face transformers (II-B)
- *   upfront    r = N, T = 1: a static cache, all N rows multiplied (II-C)
+ *   upfront    r = N, T = 1: a static cache, attention computes all N rows (II-C)
  *   bmc        in between: balances memory allocation, copying and redundant computation (V) */
 #include "kv/kv_rows.h"
 #include "kv/policy/kv_grow.h"

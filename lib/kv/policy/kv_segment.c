@@ -1,5 +1,5 @@
-/* segment: sequences that continue one prompt share its rows; the continuation of each is in a tail
- * of its own that grows by r rows (segment paper 3.2, where r is called `step`).
+/* segment: sequences that continue one prompt share its KV rows; each sequence's continuation is in
+ * its own tail, which grows by r rows (segment paper 3.2, where r is called `step`).
  *
  * Forking a prompt turns its whole tiles into a read-only segment that both sequences share; each
  * continues in its own tail. Forking a continuation copies the tail; beams that are reordered read
@@ -34,12 +34,12 @@ static void accept(struct kv *kv, size_t seq, size_t rows, const size_t *extra, 
         return;
     }
     kv_chain_drop_tail(kv, c);
-    kv->seq[seq].cap = n; /* the rest of a segment may be in use by other sequences */
+    kv->seq[seq].cap = n; /* later rows of a shared segment may be in use by other sequences */
     if (!n)
         kv_chain_truncate(kv, seq, 0, NULL);
 }
 
-/* The shared segments of a chain, cut at position `end`, a multiple of TILE_ROWS. */
+/* A chain of the shared segments of `c` only, cut at position `end`, a multiple of TILE_ROWS. */
 static struct kv_chain shared_part(const struct kv_chain *c, size_t end)
 {
     struct kv_chain part = {0};
@@ -71,7 +71,7 @@ static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct 
 
 /* ---- reserve ---- */
 
-/* Rows are compacted in place; a shorter sequence keeps its memory. */
+/* Implements kv_policy.accept: compacts rows in place; memory is freed only if no row is kept. */
 static void accept_private(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra)
 {
     kv_rows_compact(kv, seq, rows, extra, n_extra);

@@ -1,7 +1,7 @@
-/* shift: a rolling KV cache, for sequences longer than the context (HTP note). The last S - 1
- * rows of every head are contiguous in a buffer with some slack, preceded by zeros in a shorter
- * sequence. A new row is written behind them, which moves the window and copies nothing; when
- * the buffer is full, the window is copied to its front. */
+/* shift: a rolling KV cache with a sliding window of S rows, for sequences longer than the context
+ * (HTP note). The last S - 1 rows of every head are contiguous in a buffer with some slack; in a
+ * shorter sequence zeros precede them. Writing a new row behind them moves the window without a
+ * copy; when the buffer is full, the window is copied to its front. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -9,8 +9,8 @@
 #include "base/mem.h"
 #include "kv/policy/kv_window.h"
 
-/* A window that was copied to the front begins anywhere in the first tile: one more row must
- * fit. */
+/* Sizes the buffers of a layer in which a query sees `seen` rows. A window that was copied to the
+ * front may begin anywhere in the buffer's first tile, and one more row must fit behind it. */
 static struct window_layout layout_of(size_t seen, double slack)
 {
     const size_t past = seen - 1;
@@ -21,7 +21,7 @@ static struct window_layout layout_of(size_t seen, double slack)
     };
 }
 
-/* New rows that fit behind a window, wherever in a tile the window begins. */
+/* Maximum new rows per forward pass: as many as fit behind a window that begins at any tile row. */
 static size_t step_rows(const struct window_layout *p) { return p->rows - p->past - (TILE_ROWS - 1); }
 
 static struct window_layout layer_layout(const struct kv *kv, const size_t *windows, size_t layer)
@@ -30,7 +30,7 @@ static struct window_layout layer_layout(const struct kv *kv, const size_t *wind
     return layout_of(size_min(own, S), kv->spec.slack);
 }
 
-/* Limits forward passes and truncations to those that a layer of this layout allows. */
+/* Limits the cache's forward passes and truncations to those that a layer of this layout allows. */
 static void restrict_to(struct kv *kv, const struct window_layout *p)
 {
     kv->untrimmed_limit = size_min(kv->untrimmed_limit, p->past);
@@ -95,8 +95,8 @@ static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
     return 0;
 }
 
-/* The view begins at the tile of the oldest row that the first pending row sees, or at position 0
- * with padding before it. */
+/* Implements kv_policy.view. The view begins at the tile of the oldest row that the first pending
+ * row sees, or at position 0 with padding before it. */
 static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
                 struct kv_view *out, struct err *err)
 {
@@ -136,14 +136,14 @@ static void accept(struct kv *kv, size_t seq, size_t rows, const size_t *extra, 
         kv_window_rewind(kv, seq, kv->seq[seq].first + rows + n_extra);
 }
 
-/* All of a sequence's buffers are allocated at once. */
+/* Implements kv_policy.bytes: a sequence's buffers are allocated at once, whatever its length. */
 static size_t window_bytes(const struct kv *kv, size_t rows)
 {
     return rows ? kv_windows_of(kv)->bytes : 0;
 }
 
-/* Copies those of the first `rows` rows that the layer still has, to the same buffer indices; the
- * new buffer has zeros before them. */
+/* Copies one layer's K and V from sequence `from` to the same buffer indices of sequence `to`: of
+ * the first `rows` rows, those still in the buffer. The buffer of `to` has zeros before them. */
 static void copy_layer(struct kv *kv, size_t to, size_t from, size_t layer, size_t rows)
 {
     const struct window_layout *p = &kv_windows_of(kv)->layout[layer];

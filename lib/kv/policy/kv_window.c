@@ -1,4 +1,4 @@
-/* Buffers of rolling caches. */
+/* Buffers of the rolling KV cache (policy `shift`), and their moving windows. */
 #include "kv/policy/kv_window.h"
 
 #include "base/clock.h"
@@ -31,7 +31,7 @@ int kv_window_ensure(struct kv *kv, size_t seq, struct err *err)
     if (!w->rows)
         return err_set(err,
                        "out of memory: a rolling KV cache of %zu rows, with its slack, needs %zu "
-                       "bytes; use a smaller -c or -b",
+                       "bytes; use a smaller -c or -np",
                        kv->setup.window, kv_windows_of(kv)->bytes);
     kv_zero(w->rows, kv_windows_of(kv)->bytes);
     memset(w->origin, 0, kv->setup.shape.layers * sizeof *w->origin);
@@ -58,7 +58,8 @@ struct moving {
     size_t seq, layer, from, to, rows;
 };
 
-/* Moves rows within a buffer and zeroes all rows before them. */
+/* Moves rows within the buffer of one head's K or V, from row m->from to row m->to on, and zeroes
+ * all rows before them. */
 static void move_head(void *arg, size_t index)
 {
     const struct moving *m = arg;
@@ -77,9 +78,9 @@ static size_t move_rows(struct kv *kv, struct moving *m)
     return m->rows;
 }
 
-/* Makes room for `rows` rows from buffer index end - origin on: if they do not fit, moves the
- * window to the front of the layer's buffers. Returns the rows moved per head. In an empty
- * sequence, which gets all rows of a snapshot at once, the window is then the last of these. */
+/* Makes room in a layer's buffers for `rows` rows from buffer index end - origin on: if they do not
+ * fit, moves the window to the front. Returns the rows moved per head. An empty sequence, which
+ * gets all rows of a snapshot at once, has none to move: its window will be the last of these. */
 static size_t roll_over(struct kv *kv, size_t seq, size_t layer, size_t end, size_t rows)
 {
     const struct window_layout *p = &kv_windows_of(kv)->layout[layer];
@@ -112,7 +113,8 @@ void kv_window_make_room(struct kv *kv, size_t seq, size_t rows)
     count_moved(kv, copied, start);
 }
 
-/* Undoes roll_over() after truncation to `end`. The rows fit, as a window does from any offset. */
+/* Undoes roll_over() in a layer after truncation to position `end`; returns the rows moved per
+ * head. The buffer has room for them, as for a window that begins anywhere in a tile. */
 static size_t roll_back(struct kv *kv, size_t seq, size_t layer, size_t end)
 {
     const struct window_layout *p = &kv_windows_of(kv)->layout[layer];

@@ -13,8 +13,8 @@
 struct window_layout {
     size_t past;   /* rows that a query sees before its own: S - 1 */
     size_t before; /* padding before position 0, whole tiles */
-    size_t rows;   /* rows of a buffer */
-    size_t at;     /* offset of the layer in the sequence's memory */
+    size_t rows;   /* rows of the buffer of one head's K or V */
+    size_t at;     /* byte offset of the layer in the sequence's memory */
 };
 
 struct kv_windows {
@@ -33,28 +33,28 @@ static inline struct kv_window *kv_window_of(const struct kv *kv, size_t seq)
     return &kv_windows_of(kv)->window[seq];
 }
 
-/* Bytes of a buffer. */
+/* Bytes of the buffer of one head's K or V. */
 static inline size_t kv_window_stride(const struct kv *kv, const struct window_layout *layout)
 {
     return layout->rows * kv_row_bytes(kv);
 }
 
-/* The buffer of a head of K (v 0) or V (v 1). */
+/* The buffer of a head's K (v = 0) or V (v = 1). */
 char *kv_window_head(const struct kv *kv, size_t seq, size_t layer, size_t v, size_t head);
 
-/* kv_policy.row_at */
+/* Implements kv_policy.row_at. */
 char *kv_window_row(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row);
 
 /* Allocates the sequence's buffers, zeroed, if it has none. */
 int kv_window_ensure(struct kv *kv, size_t seq, struct err *err) MUST_USE;
 void kv_window_release(struct kv *kv, size_t seq);
 
-/* Makes room for `rows` rows behind the committed ones: if a buffer has too few left, its window
- * is copied to the front. */
+/* Makes room for `rows` new rows behind a sequence's committed ones: if a buffer has too few rows
+ * left, its window is copied to its front. */
 void kv_window_make_room(struct kv *kv, size_t seq, size_t rows);
 
-/* Truncates the sequence to position `end`. Its window may then begin before the buffer's origin:
- * its rows move back by whole tiles, and the rows before them are zeroed. */
+/* Truncates the sequence to position `end`. If its window then begins before the buffer's origin,
+ * its rows are moved back by whole tiles, and the rows before them are zeroed. */
 void kv_window_rewind(struct kv *kv, size_t seq, size_t end);
 
 #endif

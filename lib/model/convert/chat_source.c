@@ -47,7 +47,7 @@ static const char *named_token(const struct source_search *s, const char *key)
     return text ? text : json_string_value(json_object_get(value, "content"));
 }
 
-/* Replaces the default text of a token if tokenizer_config.json has one. */
+/* Replaces `token`, the default text of BOS or EOS, by that in tokenizer_config.json, if any. */
 static int take_named(const struct source_search *s, const char *key, struct buf *token,
                       struct err *err)
 {

@@ -24,7 +24,7 @@
 struct tensor_origin {
     char name[WEIGHT_NAME_SIZE];
     const struct weight_kind *kind;
-    struct tensor_import import; /* unless synthetic */
+    struct tensor_import import; /* unset in a synthetic model */
     const float *weight;         /* [in] imatrix weights for rounding, or NULL */
     bool transcoded;             /* copied losslessly from quantised blocks */
 };
@@ -81,7 +81,7 @@ static int check_result(const struct convert_job *job, size_t index, enum import
                    path, name, dtype_name(type));
 }
 
-/* Writes rows of a tensor that is unquantised or transcoded. */
+/* Writes rows of an output tensor that is unquantised or transcoded. */
 static int fill(const struct convert_job *job, size_t index, size_t first_row, size_t rows,
                 enum dtype type, void *to, struct err *err)
 {
@@ -98,7 +98,7 @@ static int fill(const struct convert_job *job, size_t index, size_t first_row, s
     return 0;
 }
 
-/* Writes rows of a tensor, converted to f32 and quantised. */
+/* Writes rows of an output tensor by converting them to f32 and quantising them. */
 static int fill_quantized(struct convert_job *job, size_t index, size_t first_row, size_t rows,
                           void *to, struct err *err)
 {
@@ -144,7 +144,8 @@ static void report_progress(void *arg, size_t done, size_t total)
 
 /* ---- the plan ---- */
 
-/* Finds the source tensor of a weight kind; the error has the first of the possible names. */
+/* Finds the source tensor of a weight kind, and plans its import; the error names the first of the
+ * possible tensor names. */
 static int find_tensor(const struct convert_job *job, const struct weight_kind *kind, size_t layer,
                        struct tensor_import *import, struct err *err)
 {
@@ -163,7 +164,7 @@ static int find_tensor(const struct convert_job *job, const struct weight_kind *
     return err_set(err, "%s: no \"tensor\" line for \"%s\"", job->family.conf.name, kind->name);
 }
 
-/* Records the GGUF type of block-quantised source tensors that keep their values exactly. */
+/* Records the GGUF type of a source tensor of quantised blocks whose values are kept exactly. */
 static void mark_transcoded(struct tensor_origin *origin, struct bmc_plan_tensor *plan)
 {
     const struct block_type *type = origin->import.type;
@@ -172,7 +173,7 @@ static void mark_transcoded(struct tensor_origin *origin, struct bmc_plan_tensor
     origin->transcoded = same && dtype_is_quantized(plan->dtype);
 }
 
-/* Chooses the type of a tensor and its imatrix weights. */
+/* Chooses the type and layout of an output tensor, and its imatrix weights. */
 static int choose_type(const struct convert_job *job, struct tensor_origin *origin,
                        struct bmc_plan_tensor *plan, struct err *err)
 {
@@ -202,7 +203,7 @@ static int plan_tensor(struct convert_job *job, const struct weight_kind *kind, 
                                      .shape = {out, in}};
     job->n++;
     if (job->config.tied_head && strcmp(kind->name, "head.weight") == 0) {
-        plan->tied_to = 0; /* the embedding is the first weight kind */
+        plan->tied_to = 0; /* index of the embedding, the first weight kind */
         return 0;
     }
     if (!job->synthetic && find_tensor(job, kind, layer, &origin->import, err) < 0)
@@ -221,7 +222,7 @@ static int plan_kinds(struct convert_job *job, size_t first, size_t end, size_t 
     return 0;
 }
 
-/* Plans all tensors, layer by layer in the order of weight_kinds[]. */
+/* Plans all output tensors, layer by layer in the order of weight_kinds[]. */
 static int plan_tensors(struct convert_job *job, struct err *err)
 {
     const size_t most = n_weight_kinds * (job->config.layers + 1);
@@ -381,7 +382,7 @@ int convert_folder(const char *folder, const char *out_path, const struct conver
     return rc;
 }
 
-/* Enlarges the vocabulary to the ids of the tokenizer. */
+/* Enlarges the vocabulary if the tokenizer has more ids. */
 static int grow_vocabulary(struct convert_job *job, struct err *err)
 {
     struct tokenizer *tok = NULL;

@@ -17,26 +17,27 @@ struct transcoded_type {
 
 struct convert_options {
     const char *models_dir;
-    const char *family; /* .family file, or NULL: found by architecture */
+    const char *family; /* path of a .family file; NULL: found by architecture */
     struct tensor_types types;
     const struct imatrix_weights *imatrix_weights; /* NULL: unweighted quantisation errors */
     /* chat format, name or path; NULL: detected from the chat template */
     const char *chat;
     bool *template_unknown; /* may be NULL; set if the source's template matches no format */
-    struct transcoded_type *transcoded; /* [SOURCE_OTHER] counters, incremented; may be NULL */
+    struct transcoded_type *transcoded; /* counters [SOURCE_OTHER] by source type, or NULL */
     bool no_bos;                        /* the tokenizer adds no BOS */
     bmc_progress *progress;             /* may be NULL */
     void *arg;
 };
 
-/* Converts `folder` to `out_path`. It is an error if weights are, or become, NaN or infinite. */
+/* Converts `folder`, a Hugging Face folder or a GGUF file, to the file `out_path`. It is an error
+ * if weights are, or become, NaN or infinite. */
 int convert_folder(const char *folder, const char *out_path, const struct convert_options *options,
                    struct hash *model_id, struct err *err) MUST_USE;
 
-/* Writes a synthetic model of a shape: matrices N(0, 0.02), gains 1, biases 0; element i of
- * tensor t depends only on (seed, t, i). The tokenizer and eos ids come from `tokenizer_folder`,
- * and the vocabulary grows to its size if needed; NULL: one token per byte. Type DTYPE_COUNT
- * means bf16. */
+/* Writes a model of a shape with random weights: matrices N(0, 0.02), norm gains 1, biases 0;
+ * element i of tensor t depends only on (seed, t, i). The tokenizer and eos ids come from
+ * `tokenizer_folder`, and the vocabulary grows to its size if needed; NULL: one token per byte.
+ * Type DTYPE_COUNT means bf16. */
 int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed, const char *out_path,
                   const struct convert_options *options, struct hash *model_id,
                   struct err *err) MUST_USE;

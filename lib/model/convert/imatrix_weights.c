@@ -5,7 +5,8 @@
 
 #include "base/mem.h"
 
-/* Least weight, the mean being 1: inputs unused in the calibration text may matter elsewhere. */
+/* Added to each weight, the mean being 1: inputs unused in the calibration text may matter
+ * elsewhere. */
 static const float weight_floor = 1e-3f;
 
 static void weigh(const float *number, size_t n, float *weight)
@@ -14,7 +15,7 @@ static void weigh(const float *number, size_t n, float *weight)
     for (size_t i = 0; i < n; i++)
         sum += number[i];
     const double mean = sum / (double)n;
-    for (size_t i = 0; i < n; i++) /* mean about 1 keeps squared errors in range */
+    for (size_t i = 0; i < n; i++) /* a mean of about 1 keeps weighted errors in range */
         weight[i] = mean > 0 ? weight_floor + (float)(number[i] / mean) : 1;
 }
 

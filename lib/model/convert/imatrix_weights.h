@@ -5,9 +5,9 @@
 #include "format/imatrix.h"
 
 struct imatrix_weights {
-    struct imatrix file; /* head == NULL: none */
+    struct imatrix file; /* head == NULL: no file was given */
     const char *path;
-    float *weight; /* weights of all matrices, normalised */
+    float *weight; /* weights of all matrices, each with a mean of about 1 */
 };
 
 /* Opens an importance matrix; `path` NULL: none, all errors weigh the same. */
@@ -15,8 +15,8 @@ int imatrix_weights_open(struct imatrix_weights *imatrix_weights, const char *pa
                          struct err *err) MUST_USE;
 void imatrix_weights_close(struct imatrix_weights *imatrix_weights);
 
-/* Sets *weight to the weights [n] of a matrix's inputs; NULL: unweighted. Fails if the file lacks
- * the matrix or has another number of inputs. */
+/* Sets *weight to the weights [n] of the input columns of matrix `name`; NULL: unweighted. Fails if
+ * the file lacks the matrix or has another number of inputs. */
 int imatrix_weights_find(const struct imatrix_weights *imatrix_weights, const char *name, size_t n,
                          const float **weight, struct err *err) MUST_USE;
 

@@ -1,4 +1,4 @@
-/* Multi-threaded quantisation of rows. */
+/* Multi-threaded quantisation of rows of a matrix. */
 #include "model/convert/quantize_matrix.h"
 
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* Multi-threaded quantisation of rows. */
+/* Multi-threaded quantisation of rows of a matrix. */
 #ifndef BMC_QUANTIZE_MATRIX_H
 #define BMC_QUANTIZE_MATRIX_H
 
@@ -13,7 +13,8 @@ struct quantize_job {
     void *to;
 };
 
-/* False if values exceed the type's range. Results do not depend on the number of threads. */
+/* Quantises all rows; false if values exceed the type's range. Results do not depend on the number
+ * of threads. */
 bool quantize_rows(const struct quantize_job *job) MUST_USE;
 
 #endif

@@ -1,4 +1,4 @@
-/* Importing rows from a source tensor. */
+/* Imports rows from a source tensor: finds, reorders and converts them. */
 #include "model/convert/tensor_import.h"
 
 #include <stdatomic.h>
@@ -10,8 +10,8 @@
 
 enum { CHUNK = BLOCK_MAX_ELEMENTS }; /* elements per conversion step */
 
-/* Converts n elements to f32. With step != 1, only for types with one element per block, elements
- * are `step` apart; step 0 repeats one element. */
+/* Dequantises n elements, `step` apart, to f32. A step other than 1 is allowed only for types with
+ * one element per block; step 0 repeats one element. */
 static void dequantize(float *x, const struct block_type *type, const unsigned char *in, size_t step,
                        size_t n)
 {
@@ -24,7 +24,7 @@ static void dequantize(float *x, const struct block_type *type, const unsigned c
     type->dequantize(x, in, n / type->elements);
 }
 
-/* True if no conversion is needed. */
+/* True if elements can be copied to the target type without conversion. */
 static bool is_copy(const struct block_type *type, size_t step, enum dtype to)
 {
     return step == 1 && type->elements == 1 && type->stored == to && type->bytes == dtype_size(to);
@@ -41,7 +41,7 @@ static void convert_some(const struct block_type *type, const unsigned char *in,
     }
 }
 
-/* Finds whether non-finite results were already in the source or overflowed in the target type. */
+/* Finds out why a converted row is not finite: the source is not, or the target type overflowed. */
 static enum import_result find_cause(const struct block_type *type, const unsigned char *in,
                                      size_t step, size_t n)
 {
@@ -183,7 +183,8 @@ static int check_type(const struct source_tensor *from, const struct weight_kind
         name, from->name, from->type_name);
 }
 
-/* Locates the kind's rows in a fused tensor; returns the number of rows of the tensor. */
+/* Locates the rows of a weight kind in a fused tensor (as K in QKV), by setting import->group,
+ * group_from and first; returns the number of rows of the whole tensor. */
 static size_t plan_parts(struct tensor_import *import, const struct tensor_transform *transform,
                          const struct weight_kind *kind, const struct config *config)
 {
@@ -203,7 +204,8 @@ static size_t plan_parts(struct tensor_import *import, const struct tensor_trans
     return all;
 }
 
-/* True if each part of a fused tensor splits evenly into `turns`, between heads. */
+/* True if the rows of each part (Q, K or V) of a fused tensor can be divided evenly into
+ * transform->turns runs without dividing a head. */
 static bool turns_come_out(const struct tensor_transform *transform, const struct config *config)
 {
     for (size_t i = 0; transform->turns && i < transform->n_parts; i++) {

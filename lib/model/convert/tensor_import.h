@@ -1,4 +1,4 @@
-/* Locates, transposes, reorders and converts rows of a weight kind in a source tensor. */
+/* Locates the rows of a weight kind in a source tensor, transposes, reorders and converts them. */
 #ifndef BMC_TENSOR_IMPORT_H
 #define BMC_TENSOR_IMPORT_H
 
@@ -19,7 +19,7 @@ struct tensor_import {
     size_t row_step, column_step;     /* strides in the source, in elements */
     /* output row r is source row r / group * group_from + first + r % group */
     size_t group, group_from, first;
-    size_t head_dim, rope_dim; /* set where rotary pairs are adjacent; else 0 */
+    size_t head_dim, rope_dim; /* set if the source has rotary pairs adjacent; else 0 */
     bool plus_one;             /* add 1 (norm gains) */
 };
 

@@ -1,4 +1,4 @@
-/* Parsing tensor transforms. */
+/* Parses tensor transforms. */
 #include "model/convert/tensor_transform.h"
 
 #include "base/number.h"
@@ -20,7 +20,8 @@ static bool take(struct transform_reader *r, const char *word)
     return true;
 }
 
-/* The kind beside `kind` that holds `part`: for "layer.q.weight" and "k", "layer.k.weight". */
+/* The weight kind whose name has `part` in place of the one in `kind`: for "layer.q.weight" and
+ * "k", "layer.k.weight". */
 static const struct weight_kind *sibling(const struct weight_kind *kind, const char *part)
 {
     const char *suffix = strrchr(kind->name, '.');
@@ -38,7 +39,8 @@ static bool has_part(const struct tensor_transform *transform, const struct weig
     return false;
 }
 
-/* Parses "q of q,k,v": the part that `kind` is, and the parts of the fused tensor in order. */
+/* Parses the words "q of q,k,v" after "part": the part that `kind` is, and all parts of the fused
+ * tensor in order. */
 static bool read_part(struct transform_reader *r, struct tensor_transform *transform,
                       const struct weight_kind *kind)
 {
@@ -66,7 +68,7 @@ static bool rotates(const struct weight_kind *kind)
     return of_heads(kind) && !strstr(kind->name, ".v.");
 }
 
-/* Parses "turns 4". */
+/* Parses the number after "turns". */
 static bool read_turns(struct transform_reader *r, struct tensor_transform *transform)
 {
     if (r->n == 0 || !parse_size(*r->word, &transform->turns) || transform->turns == 0)

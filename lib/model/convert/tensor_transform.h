@@ -9,10 +9,10 @@ enum { TRANSFORM_PARTS = 4 };
 
 struct tensor_transform {
     bool transposed;                                  /* source rows are output columns */
-    const struct weight_kind *parts[TRANSFORM_PARTS]; /* fused tensor: the kinds in it, in order */
+    const struct weight_kind *parts[TRANSFORM_PARTS]; /* weight kinds in a fused tensor, in order */
     size_t n_parts;                                   /* 0: not fused */
-    bool by_head;                                     /* parts alternate for each KV head */
-    size_t turns;     /* parts alternate so many times; 0, without by_head: parts are contiguous */
+    bool by_head;                                     /* fused parts alternate per KV head */
+    size_t turns;     /* how often parts alternate; 0, without by_head: each is contiguous */
     bool interleaved; /* rotary pairs are adjacent instead of half a head apart */
     bool plus_one;    /* the source stores gains minus 1 */
 };

@@ -1,4 +1,4 @@
-/* Choosing the type of each tensor: the general type and exceptions by pattern. */
+/* Chooses the type of each tensor: the general type, with exceptions by name pattern. */
 #include "model/convert/tensor_types.h"
 
 #include <fnmatch.h>
@@ -60,7 +60,7 @@ static bool matches(const char *pattern, const struct weight_kind *kind, const c
 struct pattern_search {
     const char *pattern;
     size_t matrices, vectors;               /* number of matches */
-    size_t seen;                            /* matrices compared */
+    size_t seen;                            /* number of matrices compared */
     char some[128], last[WEIGHT_NAME_SIZE]; /* names for the error message */
 };
 
@@ -109,7 +109,8 @@ int tensor_types_check(const struct tensor_types *types, const struct config *co
     return 0;
 }
 
-/* Embedding tables get 8 bits where other matrices get 4: a step reads single rows of them. */
+/* The type of a matrix that no pattern matches. Embedding tables get 8 bits where other matrices
+ * get 4, as a forward pass reads only single rows of them. */
 static enum dtype usual_type(const struct tensor_types *types, const struct config *config,
                              const struct weight_kind *kind)
 {

@@ -1,11 +1,11 @@
-/* The type of each tensor of a conversion. */
+/* Chooses the type of each tensor in a conversion. */
 #ifndef BMC_TENSOR_TYPES_H
 #define BMC_TENSOR_TYPES_H
 
 #include "base/err.h"
 #include "model/weight_kinds.h"
 
-/* Options of types; DTYPE_COUNT stands for the type in the source. */
+/* Options that choose types; DTYPE_COUNT stands for the tensor's type in the source. */
 struct tensor_types {
     enum dtype type;
     bool leave_output_tensor; /* the LM head (or tied embedding) keeps the source's type */
@@ -21,7 +21,7 @@ const char *importable_type_name(size_t i);
 /* Parses "PATTERN=TYPE"; false on a syntax error or an unsupported type. */
 bool tensor_types_parse(const char *text, char pattern[WEIGHT_NAME_SIZE], enum dtype *type);
 
-/* Checks that every pattern matches a matrix. */
+/* Fails unless every pattern in tensor_type[] is valid and matches a matrix of the model. */
 int tensor_types_check(const struct tensor_types *types, const struct config *config,
                        struct err *err) MUST_USE;
 

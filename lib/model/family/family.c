@@ -32,11 +32,11 @@ static int add_tensor(struct family *family, const struct family_line *line, str
                : family_bad_line(line, err);
 }
 
-/* The keywords of lines. */
+/* The keywords with which lines of a family file begin. */
 static const struct {
     const char *key;
     bool passed_on; /* inherited by families that are `like` this one */
-    /* a line replaces inherited lines with the same first word; false: all with its keyword */
+    /* a line replaces inherited lines with its keyword and first word; false: with its keyword */
     bool by_value;
     int (*add)(struct family *family, const struct family_line *line, struct err *err);
 } kinds[] = {
@@ -113,7 +113,7 @@ static int add_line(struct family *family, const struct conf *conf, const struct
     return kinds[kind].add ? kinds[kind].add(family, &line, err) : 0;
 }
 
-/* Collects the lines in effect: inherited ones first. */
+/* Collects a family's lines in effect, inherited ones first. */
 static int add_lines(struct family *family, const char *models_dir, struct err *err)
 {
     if (open_base(family, models_dir, err) < 0)
@@ -130,7 +130,8 @@ static int add_lines(struct family *family, const char *models_dir, struct err *
     return 0;
 }
 
-/* Continues after opening or parsing family->conf with result rc. */
+/* Second half of family_open() and family_parse(): if family->conf was read (rc is 0), checks and
+ * collects its lines. Releases the family on error. */
 static int complete(struct family *family, int rc, const char *models_dir, struct err *err)
 {
     if (rc == 0 && check_lines(&family->conf, err) == 0 && add_lines(family, models_dir, err) == 0)
@@ -193,7 +194,8 @@ static int is_family_file(const struct dirent *entry)
     return suffix && suffix != entry->d_name && strcmp(suffix, ".family") == 0;
 }
 
-/* Opens the family if it lists the architecture; else appends its name to `known`, returns 1. */
+/* Opens the family file `path` if it lists the architecture; else appends the family's name to
+ * `known` and returns 1. */
 static int try_file(struct family *family, const struct family_query *query, const char *path,
                     char known[256], struct err *err)
 {

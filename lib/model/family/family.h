@@ -11,9 +11,9 @@
 
 enum { TENSOR_NAME_SIZE = 256 };
 
-/* A line of the file, or an inherited one. */
+/* A line of a family file, or a line inherited from another. */
 struct family_line {
-    const char *file; /* for errors */
+    const char *file; /* path for errors */
     const struct conf_entry *entry;
 };
 
@@ -24,8 +24,8 @@ struct tensor_line {
 };
 
 struct family {
-    struct conf conf, base;   /* the file; the file it inherits from */
-    struct family_line *line; /* lines in effect */
+    struct conf conf, base;   /* the family file; the one it inherits from */
+    struct family_line *line; /* lines in effect, inherited ones first */
     size_t n_lines, cap_lines;
     struct tensor_line *tensor;
     size_t n_tensors, cap_tensors;
@@ -45,12 +45,13 @@ int family_find(struct family *family, const char *models_dir, const char *archi
                 const struct weight_source *source, struct err *err) MUST_USE;
 void family_release(struct family *family);
 
-/* Applies the family's lines to a config.json of `source`. Does not set eos ids. */
+/* Fills `config` by applying the family's lines to a parsed config.json of `source`. Does not set EOS
+ * ids. */
 int family_configure(const struct family *family, const json_t *json,
                      const struct weight_source *source, struct config *config,
                      struct err *err) MUST_USE;
 
-/* Applies the family's defaults, then the lines of a shape file. */
+/* Fills `config` from the family's defaults, then from the lines of a shape file. */
 int family_configure_shape(const struct family *family, const struct conf *shape, struct config *config,
                            struct err *err) MUST_USE;
 
@@ -58,16 +59,17 @@ int family_configure_shape(const struct family *family, const struct conf *shape
 int family_take_names(struct family *family, const struct weight_source *source,
                       struct err *err) MUST_USE;
 
-/* Name and transform of the nth source tensor that may have a weight kind; NULL: there is none. */
+/* Returns the transform, and in `name` the name, of the nth source tensor that may have the weights
+ * of this kind and layer; NULL: there are no more names. */
 const struct tensor_transform *family_tensor(const struct family *family,
                                              const struct weight_kind *kind, size_t layer, size_t nth,
                                              char name[TENSOR_NAME_SIZE]);
 
-/* The path of a shape: MODELS_DIR/shapes/NAME.shape, or `shape` itself if it contains a slash or
- * ends in ".shape". */
+/* Sets `path` to that of a shape: MODELS_DIR/shapes/NAME.shape, or `shape` itself if it contains a
+ * slash or ends in ".shape". */
 void shape_path(const char *models_dir, const char *shape, char *path, size_t size);
 
-/* Reads a shape file and applies its family. */
+/* Fills `config` from a shape file, given by name or path, and its family. */
 int shape_configure(const char *models_dir, const char *shape, struct config *config,
                     struct err *err) MUST_USE;
 

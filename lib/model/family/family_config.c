@@ -1,4 +1,4 @@
-/* Applies the lines of a family to config.json or to a shape file. */
+/* Computes a configuration by applying a family's lines to config.json or to a shape file. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/number.h"
 #include "model/family/family_words.h"
 
-/* Keys and values of a configuration while lines are applied; later lines win. */
+/* A configuration's keys and values while a family's lines are applied; later lines win. */
 struct config_draft {
     json_t *values;
     const struct family *family;
@@ -113,7 +113,7 @@ static int apply_require(struct config_draft *draft, const struct family_line *l
     char found[VALUE_SIZE], handled[WORD_SIZE];
     if (!words_split(&w, line->entry->value) || w.n != 3 || strcmp(w.word[1], "is") != 0)
         return family_bad_line(line, err);
-    snprintf(handled, sizeof handled, "%s", w.word[2]); /* strsep() modifies it */
+    snprintf(handled, sizeof handled, "%s", w.word[2]); /* strsep() modifies the word */
     if (!look_up(json, w.word[0], found, sizeof found))
         return 0;
     for (char *rest = w.word[2], *wanted; (wanted = strsep(&rest, ","));)
@@ -133,7 +133,7 @@ static const char *operand(const struct config_draft *draft, const char *name)
     return text && *text != '@' ? text : NULL;
 }
 
-/* Computes first OP second. */
+/* Formats `first` OP `second` as text, OP being ^, * or /; a division must have no remainder. */
 static int calculate(const char *name, const char *key, const char *first, char op, const char *second,
                      char result[64], struct err *err)
 {
@@ -203,7 +203,7 @@ static int apply_lines(struct config_draft *draft, const json_t *json, struct er
     return 0;
 }
 
-/* Converts the draft to text and parses it as a configuration. */
+/* Converts the draft and the lines in `extra` to text, and parses this as a configuration. */
 static int finish(struct config_draft *draft, struct config *config, const struct buf *extra,
                   struct err *err)
 {

@@ -10,7 +10,8 @@
 
 enum { PATH_SIZE = 4096 + 300 };
 
-/* Lists "NAME, NAME.." of files whose names end in `suffix`, as far as the text has space. */
+/* Lists the names of a folder's files that end in `suffix`, without it, as "NAME, NAME", as far as
+ * `text` has space. */
 static void list_names(const char *folder, const char *suffix, char *text, size_t size)
 {
     struct dirent **files = NULL;
@@ -27,7 +28,7 @@ static void list_names(const char *folder, const char *suffix, char *text, size_
     free(files);
 }
 
-/* The name closest to `word` by edit distance; "" if none is close. */
+/* Sets `best` to the name in `names` closest to `word` by edit distance; "" if none is close. */
 static void nearest(const char *names, const char *word, char *best, size_t size)
 {
     char name[64];

@@ -1,8 +1,8 @@
-/* Pipeline parallelism: each rank has some layers. Activations of a step go from each rank to the
- * next, logits from the last rank to rank 0.
+/* Pipeline parallelism: each rank has some layers. Activations of a forward pass go from each rank
+ * to the next, logits from the last rank to rank 0.
  *
- * Sends do not wait, so a rank can start the next step at once. Rank 0 can request logits of a
- * step and receive them after starting others. */
+ * Sends do not block, so a rank can start the next forward pass at once. Rank 0 can request logits
+ * of one and receive them after starting others. */
 #ifndef BMC_PIPELINE_H
 #define BMC_PIPELINE_H
 
@@ -21,8 +21,8 @@ struct pipeline pipeline_open(const struct model *model);
 bool pipeline_is_first(const struct pipeline *pipeline);
 bool pipeline_is_last(const struct pipeline *pipeline);
 
-/* Receives a step's activations x from the previous rank, or sends them to the next; no-op if
- * there is none. */
+/* Receives a forward pass's activations x from the previous rank, or sends them to the next; no-op
+ * if there is no such rank. */
 int pipeline_receive(struct pipeline *pipeline, float *x, size_t floats, struct err *err) MUST_USE;
 int pipeline_send(const struct pipeline *pipeline, const float *x, size_t floats,
                   struct err *err) MUST_USE;

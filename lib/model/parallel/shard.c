@@ -119,7 +119,7 @@ struct shard_range shard_local_range(const struct shard *shard, enum dim dim)
     return range_of(shard->config, dim, shard->ranks);
 }
 
-/* Copies rows of n elements; no-op if to == from. */
+/* Copies `rows` rows of n elements; no-op if to == from. */
 static void copy_rows(float *to, size_t to_stride, const float *from, size_t from_stride, size_t n,
                       size_t rows)
 {

@@ -16,7 +16,7 @@
 #include "model/model.h"
 #include "model/weight_kinds.h"
 
-/* Outputs [first, first + n). */
+/* Outputs [first, first + n) of a matrix. */
 struct shard_range {
     size_t first, n;
 };
@@ -30,18 +30,19 @@ struct config shard_config(const struct model *model);
 /* The configuration with the largest numbers of heads and layers of any rank. */
 struct config shard_config_max(const struct model *model);
 
-/* Rows [first, first + n) of a step. */
+/* Rows [first, first + n) of the batch. */
 struct row_range {
     size_t first, n;
 };
 
 enum {
-    SHARD_LOGITS_FLOATS = 1 << 16, /* limit on floats of logits per gather */
+    SHARD_LOGITS_FLOATS = 1 << 16, /* maximum floats of logits per gather */
     SHARD_MIN_ROWS = 64,           /* rows per slice at least: smaller GEMMs are slower per row */
     SHARD_MAX_SLICES = 4
 };
 
-/* A step's rows are computed in slices: the all-gather of a slice overlaps computing the next. */
+/* A batch of `rows` rows is computed in slices, so that the all-gather of one slice overlaps with
+ * computing the next: the number of slices, and the rows of one. */
 size_t shard_slices(size_t rows);
 struct row_range shard_rows(size_t rows, size_t slices, size_t slice);
 
@@ -49,7 +50,7 @@ struct row_range shard_rows(size_t rows, size_t slices, size_t slice);
 struct shard {
     const struct config *config; /* of all ranks */
     struct ranks *ranks;         /* NULL: not tensor parallel */
-    /* [max_rows][buffer_width]: from each slice's first row on, its gathered outputs, by rank */
+    /* [max_rows][buffer_width]: gathered outputs of a slice from its first row on, rank by rank */
     float *buffer;
     size_t buffer_width;
     size_t *bytes; /* [ranks] bytes of each rank's outputs */
@@ -59,7 +60,7 @@ struct shard {
         float *all, *gathered;
     } pending[SHARD_MAX_SLICES]; /* in flight, oldest first */
     size_t n_pending;
-    double progress_ms; /* clock_ms() of the last progress call */
+    double progress_ms; /* clock_ms() of the last call of ranks_ops.progress() */
     double wait_ms;     /* spent waiting for gathers */
 };
 
@@ -67,13 +68,13 @@ int shard_open(struct shard *shard, const struct model *model, size_t max_rows,
                struct err *err) MUST_USE;
 void shard_close(struct shard *shard);
 
-/* This rank's outputs of a dimension. */
+/* The outputs of dimension `dim` that this rank computes. */
 struct shard_range shard_local_range(const struct shard *shard, enum dim dim);
 
-/* Starts the all-gather of all[rows][width of dim] from each rank's local[rows][own width]; of
- * DIM_VOCAB to rank 0 only. `mine` has `stride` elements per row and may point into `all`. Both
- * begin at the step's row 0. Blocking for few rows and for logits, else until
- * shard_gather_finish(). */
+/* Starts the all-gather of every rank's mine[rows][own width] to all[rows][width of dim]; logits
+ * (DIM_VOCAB) go to rank 0 only. `mine` has `stride` elements per row and may point into `all`;
+ * both begin at row 0 of the batch. For few rows and for logits the gather completes before the
+ * return, else in shard_gather_finish(). */
 int shard_gather_start(struct shard *shard, enum dim dim, float *all, const float *mine, size_t stride,
                        struct row_range rows, struct err *err) MUST_USE;
 

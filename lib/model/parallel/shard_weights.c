@@ -53,7 +53,7 @@ static void unmap_range(const struct model *model, const char *from, const char 
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-/* Unmaps rows of a matrix that other ranks have, unless embeddings are looked up in it. */
+/* Unmaps those outputs of a matrix that other ranks have, unless it is the embedding table. */
 static void unmap_rest(const struct bound *bound, const struct mat *all, const struct mat *own)
 {
     const char *from = all->data, *mine = own->data, *end = from + mat_bytes(all);
@@ -64,7 +64,7 @@ static void unmap_rest(const struct bound *bound, const struct mat *all, const s
         unmap_range(bound->model, mine + mat_bytes(own), end);
 }
 
-/* Reading one row of an embedding table should load one page, not 2 MiB. */
+/* Disables huge pages for an embedding table: reading one row should load one page, not 2 MiB. */
 static void disable_huge_pages(const struct model *model, const struct mat *table)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -159,8 +159,8 @@ static size_t layer_bytes(const struct model *model, size_t layer)
     return bytes;
 }
 
-/* Divides all bytes evenly over ranks; a layer goes to the rank whose range has the layer's middle,
- * but each rank gets at least one layer. */
+/* Divides the bytes of all layers and the LM head evenly over ranks; a layer goes to the rank whose
+ * range has the layer's middle byte, but each rank gets at least one layer. */
 void shard_assign_layers(const struct model *model, size_t size, size_t *count)
 {
     const size_t layers = model->config.layers;

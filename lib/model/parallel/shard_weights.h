@@ -13,7 +13,7 @@ int shard_model_tensors(struct model *model, struct ranks *ranks, struct err *er
 int shard_model_layers(struct model *model, struct ranks *ranks, const size_t *count,
                        struct err *err) MUST_USE;
 
-/* Sets count[size], zeros on entry, to numbers of layers per rank that balance bytes. */
+/* Sets count[size], zeros on entry, to numbers of layers per rank that balance bytes of weights. */
 void shard_assign_layers(const struct model *model, size_t size, size_t *count);
 
 /* Locks this rank's matrices in memory (mlock). */

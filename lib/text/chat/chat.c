@@ -1,4 +1,4 @@
-/* Chat formats: parsing, storing, rendering. */
+/* Chat templates: parsing, storing, rendering. */
 #include "text/chat/chat.h"
 
 #include <ctype.h>
@@ -24,7 +24,7 @@ static const char *const part_keys[CHAT_PARTS] = {
     [CHAT_DEFAULT_SYSTEM] = "default_system",
 };
 
-/* Keys that may occur several times. */
+/* Keys of lines that may occur several times. */
 #define AT(field) offsetof(struct chat, field)
 static const struct {
     const char *key;
@@ -53,7 +53,7 @@ static int bad_line(const struct conf *conf, const struct conf_entry *entry, con
                    entry->key, expected);
 }
 
-/* A JSON string. */
+/* Reads the value of a line, which must be a JSON string, to *text. */
 static int read_string(const struct conf *conf, const struct conf_entry *entry, char **text,
                        struct err *err)
 {
@@ -127,7 +127,7 @@ static int read_line(struct chat *chat, const struct conf *conf, const struct co
                    entry->key);
 }
 
-/* Defaults: `answer` is `assistant`, all else is empty. */
+/* Sets strings that the template omits: `answer` to `assistant`, all others to "". */
 static int complete(struct chat *chat, const struct conf *conf, struct err *err)
 {
     if (!chat->name || !chat->part[CHAT_USER])
@@ -192,7 +192,7 @@ static struct slice slice_of(const char *text) { return (struct slice){text, str
 
 enum { MAX_STRING = 1 << 16 };
 
-/* "key "value"" with {bos} and {eos} replaced. */
+/* Writes the line: key "value", a JSON string, with {bos} and {eos} replaced. */
 static int write_string(const char *key, const char *value, const char *bos, const char *eos,
                         struct buf *text, struct err *err)
 {
@@ -241,7 +241,7 @@ static int append_text(struct chat_text *out, const char *text, struct err *err)
     return buf_add(&out->text, text, strlen(text), err);
 }
 
-/* Appends the content of a turn and records its range. */
+/* Appends the content of a turn to `out` and records its byte range. */
 static int append_content(const struct chat *chat, struct chat_text *out, const struct chat_turn *turn,
                           struct err *err)
 {
@@ -258,7 +258,7 @@ static int append_content(const struct chat *chat, struct chat_text *out, const 
     return buf_add(&out->text, turn->text + start, end - start, err);
 }
 
-/* State of rendering. */
+/* State of rendering a conversation. */
 struct renderer {
     const struct chat *chat;
     struct chat_text *out;

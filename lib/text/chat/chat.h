@@ -2,9 +2,9 @@
  * on.
  *
  * A template is data: "key value" lines, specified in bmc-chat(5). models.d/chat/NAME.chat are the
- * known ones; bmc-convert detects a model's template by its marks (typical substrings) and stores
- * it in the model file. Content of turns is tracked separately from delimiters, so that a special
- * token typed by a user stays plain text. */
+ * supported ones; bmc-convert detects a model's template by its marks (typical substrings) and
+ * stores it in the model file. Content of turns is tracked separately from delimiters, so that a
+ * special token typed by a user stays plain text. */
 #ifndef BMC_CHAT_H
 #define BMC_CHAT_H
 
@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "text/tokenizer/tokenizer.h"
 
-/* The strings of a template; "" if unused. */
+/* The strings of a template, which chat_render() puts around turns; "" if unused. */
 enum chat_part {
     CHAT_BEGIN, /* before the first turn */
     CHAT_SYSTEM,
@@ -46,15 +46,17 @@ struct chat {
     int system_always;  /* 1: always write a system turn, even if empty */
 };
 
-/* Parses a template; `source` names it in errors. After an error nothing is to be released. */
+/* Parses a template; `source` names it in errors. After an error nothing needs releasing. */
 int chat_parse(struct chat *chat, const char *text, size_t size, const char *source,
                struct err *err) MUST_USE;
 void chat_release(struct chat *chat);
 
-/* How well a model's chat_template matches: total bytes of the marks, or 0 if it does not. */
+/* How well a model's chat_template matches: total bytes of the substrings `mark` if it
+ * contains all of them and none of `without`, else 0. */
 size_t chat_match(const struct chat *chat, const char *chat_template, size_t len);
 
-/* Writes the template as text for chat_parse(), without marks and with {bos} and {eos} replaced. */
+/* Writes the template as text for chat_parse(), without the substrings that recognise it and with
+ * {bos} and {eos} replaced. */
 int chat_write(const struct chat *chat, const char *bos, const char *eos, struct buf *text,
                struct err *err) MUST_USE;
 

@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 
-/* The character of a byte. */
+/* The character (code point) that stands for a byte. */
 static inline uint32_t byte_alphabet_letter(unsigned char byte)
 {
     if (byte <= 32)
@@ -15,7 +15,7 @@ static inline uint32_t byte_alphabet_letter(unsigned char byte)
     return byte == 173 ? 323 : byte;
 }
 
-/* The byte of a character, or -1. */
+/* The byte for which a character stands, or -1. */
 static inline int byte_alphabet_byte(uint32_t letter)
 {
     if (letter >= 256)
@@ -26,8 +26,8 @@ static inline int byte_alphabet_byte(uint32_t letter)
     return letter <= 32 || (letter >= 127 && letter <= 160) || letter == 173 ? -1 : (int)letter;
 }
 
-/* Decodes a spelling to bytes; false if a character is outside the alphabet. `out` needs `len`
- * bytes. */
+/* Decodes a spelling in the byte alphabet to bytes; false if a character is outside it. `out`
+ * needs `len` bytes. */
 bool byte_alphabet_decode(const char *spelling, size_t len, char *out, size_t *out_len);
 
 #endif

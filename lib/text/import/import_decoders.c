@@ -1,4 +1,4 @@
-/* Decoders of tokenizer.json -> steps of the tables. */
+/* Parses decoders of tokenizer.json, which become decoder steps of the tokenizer tables. */
 #include "text/import/tok_parser.h"
 
 static int advance(struct parser *parser, const char *name, enum decode_stage from,

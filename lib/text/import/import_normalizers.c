@@ -1,4 +1,4 @@
-/* Normalizers of tokenizer.json -> steps of the tables. */
+/* Parses normalizers of tokenizer.json, which become normalizer steps of the tokenizer tables. */
 #include "text/import/tok_parser.h"
 #include "text/import/tok_components.h"
 

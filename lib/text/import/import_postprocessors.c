@@ -1,4 +1,4 @@
-/* Post-processors of tokenizer.json -> the template of the tables. */
+/* Parses post-processors of tokenizer.json: ids that are added before and after a text. */
 #include "text/import/tok_parser.h"
 
 static int parse_no_effect(struct parser *parser, const json_t *json, struct err *err)
@@ -9,7 +9,7 @@ static int parse_no_effect(struct parser *parser, const json_t *json, struct err
     return 0;
 }
 
-/* Appends the ids of a template's special token. */
+/* Appends the ids of a special token of a template; `specials` lists them by name. */
 static int add_template_ids(const struct parser *parser, const json_t *specials, const json_t *piece,
                             struct ids *ids, struct err *err)
 {
@@ -32,7 +32,7 @@ static int add_template_ids(const struct parser *parser, const json_t *specials,
     return 0;
 }
 
-/* Wraps the prefix and suffix of this template around those of earlier ones. */
+/* Puts a template's prefix before, and its suffix after, those of earlier templates. */
 static int wrap_template(struct tok_writer *writer, struct ids *prefix, const struct ids *suffix,
                          struct err *err)
 {

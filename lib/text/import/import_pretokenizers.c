@@ -1,12 +1,12 @@
-/* Pre-tokenizers of tokenizer.json -> steps of the tables.
+/* Parses pre-tokenizers of tokenizer.json, which become steps of the tokenizer tables.
  *
- * ByteLevel itself is no step, since the tables work on bytes. Only if other pre-tokenizers
- * follow it, which then see the byte alphabet, text is converted to it and back at the end. */
+ * ByteLevel needs no step, since the tables work on bytes. Only if other pre-tokenizers follow it,
+ * which expect the byte alphabet, is text converted to it, and back to bytes at the end. */
 #include "text/pattern.h"
 #include "text/import/tok_parser.h"
 #include "text/import/tok_components.h"
 
-/* Splits at a regular expression of our own. */
+/* Adds a step that splits at a regular expression in the dialect of tokenizer.json. */
 static int add_split(struct tok_writer *writer, const char *content, uint32_t behavior, struct err *err)
 {
     struct buf regex = {0};
@@ -38,7 +38,7 @@ int component_add_byte_level(struct tok_writer *writer, bool add_prefix_space, s
     return add_byte_level(writer, add_prefix_space, true, err);
 }
 
-/* Called by each parser first: switches to the byte alphabet if ByteLevel came before. */
+/* Called first by each parse function: switches to the byte alphabet if ByteLevel came before. */
 static int enter(struct parser *parser, const json_t *json, struct err *err)
 {
     static const char *const impossible[] = {"ByteLevel", "Metaspace"};

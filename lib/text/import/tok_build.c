@@ -1,4 +1,4 @@
-/* Hugging Face tokenizer files -> tables: vocabularies, merges, added tokens and the tokenizer's
+/* Converts Hugging Face tokenizer files to tokenizer tables: vocabularies, merges, added tokens and
  * configuration. Components are parsed in tok_components.c. */
 #include "text/import/tok_build.h"
 
@@ -13,26 +13,26 @@
 #include "text/import/tok_pieces.h"
 #include "text/utf8.h"
 
-/* State of a build. */
+/* State of tokenizer_build(). */
 struct build {
     const struct tokenizer_source *source;
     struct tok_writer writer;
     struct buf where;
     json_t *root;        /* tokenizer.json or vocab.json */
     const json_t *vocab; /* BPE: spelling -> id */
-    bool sentencepiece;  /* `root` has SentencePiece's data */
+    bool sentencepiece;  /* `root` has piece types: a converted SentencePiece model */
     json_t *config;      /* tokenizer_config.json, or NULL */
     json_t *specials;    /* special_tokens_map.json, or NULL */
 };
 
-/* The id of a spelling in the BPE vocabulary, or -1. */
+/* The id of the token with this spelling in the BPE vocabulary, or -1. */
 static int64_t vocab_id(const struct build *build, const char *spelling, size_t len)
 {
     const json_t *id = json_object_getn(build->vocab, spelling, len);
     return id ? json_integer_value(id) : -1;
 }
 
-/* The id of a spelling among all tokens, or -1. Linear search. */
+/* The id of the token with this spelling, added tokens included, or -1. Linear search. */
 static int64_t find_id(const struct build *build, const char *spelling, size_t len)
 {
     int64_t id = vocab_id(build, spelling, len);
@@ -45,7 +45,8 @@ static int64_t find_id(const struct build *build, const char *spelling, size_t l
     return id;
 }
 
-/* jansson's iterators take no const. */
+/* Reads a BPE vocabulary, {spelling: id, ..}. It is not const since jansson's iterators take no
+ * const. */
 static int read_vocab(struct build *build, json_t *vocab, struct err *err)
 {
     const char *where = build->writer.where;
@@ -66,7 +67,7 @@ static int read_vocab(struct build *build, json_t *vocab, struct err *err)
     return 0;
 }
 
-/* Adds the merge of two spellings; `scratch` is a buffer. */
+/* Adds the BPE merge of two tokens, given by spelling; `scratch` is a buffer for the result. */
 static int add_merge(struct build *build, const char *left, size_t left_len, const char *right,
                      size_t right_len, struct buf *scratch, struct err *err)
 {
@@ -86,7 +87,7 @@ static int add_merge(struct build *build, const char *left, size_t left_len, con
                                 err);
 }
 
-/* Parses "left right"; lines that start with "#version" are comments. */
+/* Adds the merge of a line "left right"; lines that start with "#version" are comments. */
 static int add_merge_line(struct build *build, const char *line, size_t len, struct buf *scratch,
                           struct err *err)
 {
@@ -236,7 +237,7 @@ static int read_pieces(struct build *build, const json_t *model, struct err *err
     return pieces_read(&build->writer, model, err);
 }
 
-/* The model's "type"; old files without it are recognised by their members. */
+/* The "type" of a model; old files without it are recognised by their members. */
 static const char *type_of_model(const json_t *model)
 {
     const json_t *type = json_object_get(model, "type");
@@ -268,13 +269,13 @@ static int read_model(struct build *build, const json_t *model, struct err *err)
                    type);
 }
 
-/* A token in a configuration: a string, or the "content" of an object. */
+/* The spelling of a token in a configuration: a string, or the "content" of an object. */
 static const json_t *token_content(const json_t *value)
 {
     return json_is_object(value) ? json_object_get(value, "content") : value;
 }
 
-/* Appends the id of the token that the configuration has as `key`. */
+/* Appends the id of the token that a configuration names under `key` ("bos_token"). */
 static int add_named_token(struct build *build, const char *key, struct ids *ids, struct err *err)
 {
     const json_t *name = token_content(json_object_get(build->config, key));
@@ -291,7 +292,7 @@ static int add_named_token(struct build *build, const char *key, struct ids *ids
     return ids_add(ids, (uint32_t)id, err);
 }
 
-/* Tokenizer classes whose template follows only from add_bos_token and add_eos_token. */
+/* True for tokenizer classes that add BOS and EOS by add_bos_token and add_eos_token alone. */
 static bool is_llama_class(const json_t *config)
 {
     const char *class = json_string_value(json_object_get(config, "tokenizer_class"));
@@ -353,7 +354,7 @@ static int add_specials(struct build *build, const json_t *map, struct err *err)
     return 0;
 }
 
-/* added_tokens_decoder: {"50257": {"content": ...}, ...} */
+/* Reads the added tokens of "added_tokens_decoder": {"50257": {"content": ...}, ...}. */
 static int read_added_decoder(struct build *build, struct err *err)
 {
     json_t *map = json_object_get(build->config, "added_tokens_decoder");
@@ -435,7 +436,7 @@ static int parse_optional(struct build *build, const struct slice *file, const c
     return rc;
 }
 
-/* Sets the name of the first file for errors. */
+/* Sets the file name for errors: source->name, or `usual` in the folder. */
 static int name_text(struct build *build, const char *usual, struct err *err)
 {
     const struct tokenizer_source *source = build->source;

@@ -16,7 +16,7 @@ struct tokenizer_source {
     size_t vocab_rows; /* rows of the embedding; ids must be below */
 };
 
-/* Appends the tables to `blob`; deterministic. Unsupported components are errors. */
+/* Appends the tokenizer tables to `blob`, deterministically. Unsupported components are errors. */
 int tokenizer_build(const struct tokenizer_source *source, struct buf *blob, struct err *err) MUST_USE;
 
 /* Appends the tables of a stand-in tokenizer for synthetic models: `vocab_rows` >= 256 tokens,

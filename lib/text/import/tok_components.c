@@ -1,12 +1,12 @@
-/* Components of tokenizer.json -> steps of the tables. Each kind of component has a file with a
- * table of names and parsers: import_normalizers.c, import_pretokenizers.c,
+/* Compiles components of tokenizer.json to steps of the tables. Each kind of component has a
+ * file with a table of names and parsers: import_normalizers.c, import_pretokenizers.c,
  * import_postprocessors.c, import_decoders.c. Steps are executed in norm.c, pretok.c and
  * detok.c. */
 #include "text/import/tok_components.h"
 
 #include "text/import/tok_parser.h"
 
-/* In parsing order. */
+/* The kinds of components, in the order in which they are parsed. */
 static const struct component_list *const lists[] = {
     &normalizer_components,
     &pretokenizer_components,

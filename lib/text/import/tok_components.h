@@ -6,7 +6,7 @@
 #include "text/import/tok_writer.h"
 
 /* Compiles the four components into steps and template of the tables. Unsupported ones are
- * errors. *has_template: the post-processor has a template. */
+ * errors. *has_template: the post-processor has a template, which adds BOS or EOS. */
 int tok_components_parse(struct tok_writer *writer, const json_t *tokenizer, bool *has_template,
                          struct err *err) MUST_USE;
 
@@ -14,7 +14,7 @@ int tok_components_parse(struct tok_writer *writer, const json_t *tokenizer, boo
 int component_add_byte_level(struct tok_writer *writer, bool add_prefix_space,
                              struct err *err) MUST_USE;
 
-/* A boolean member, or `fallback`. */
+/* Reads the boolean member `key` of a JSON object; `fallback` if it is missing or null. */
 int component_bool(const struct tok_writer *writer, const json_t *object, const char *key,
                    bool fallback, bool *value, struct err *err) MUST_USE;
 

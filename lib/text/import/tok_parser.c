@@ -5,7 +5,7 @@
 #include "text/import/tok_components.h"
 #include "text/utf8.h"
 
-enum { MAX_DEPTH = 4 }; /* of nested sequences */
+enum { MAX_DEPTH = 4 }; /* maximum nesting of components of type Sequence */
 
 int component_bool(const struct tok_writer *writer, const json_t *object, const char *key,
                    bool fallback, bool *value, struct err *err)

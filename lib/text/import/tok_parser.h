@@ -28,7 +28,7 @@ struct component {
 
 struct component_list {
     const char *what;
-    const char *members; /* key of a Sequence's members */
+    const char *members; /* key under which a Sequence lists its components */
     const struct component *components;
     size_t count;
 };
@@ -36,12 +36,13 @@ struct component_list {
 extern const struct component_list normalizer_components, pretokenizer_components,
     postprocessor_components, decoder_components;
 
-/* Parses a component by its "type". */
+/* Parses a component with the parse function for its "type". */
 int component_parse(struct parser *parser, const json_t *json, struct err *err) MUST_USE;
 
 int component_parse_sequence(struct parser *parser, const json_t *json, struct err *err) MUST_USE;
 
-/* Adds the conversion back to bytes, if needed, after the last pre-tokenizer. */
+/* Adds the step that converts pre-tokens from the byte alphabet to bytes, if an earlier step
+ * converted them to it. Call after the last pre-tokenizer. */
 int components_leave_byte_alphabet(struct parser *parser, struct err *err) MUST_USE;
 
 int component_string(const struct parser *parser, const json_t *object, const char *key,
@@ -49,11 +50,12 @@ int component_string(const struct parser *parser, const json_t *object, const ch
 int component_count(const struct parser *parser, const json_t *object, const char *key,
                     json_int_t *value, struct err *err) MUST_USE;
 
-/* A pattern, {"String": ...} or {"Regex": ...}; the latter is translated into `regex`. */
+/* Reads "pattern": {"String": ...} or {"Regex": ...}; a regex is translated to PCRE2 in `regex`. */
 int component_pattern(const struct parser *parser, const json_t *json, struct buf *regex,
                       struct slice *pattern, bool *is_regex, struct err *err) MUST_USE;
 
-/* Members common to Metaspace as pre-tokenizer and as decoder. */
+/* Reads what Metaspace has as pre-tokenizer and as decoder: the character for spaces, and which
+ * pre-tokens it is prepended to. */
 enum metaspace_scheme { SCHEME_ALWAYS, SCHEME_FIRST, SCHEME_NEVER };
 int component_metaspace(const struct parser *parser, const json_t *json, struct slice *mark,
                         enum metaspace_scheme *scheme, struct err *err) MUST_USE;

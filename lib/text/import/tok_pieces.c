@@ -1,4 +1,4 @@
-/* Vocabularies with scores -> tables.
+/* Reads vocabularies with scores into tokenizer tables.
  *
  * "vocab" is [[piece, score], ...] in Unigram models of tokenizer.json, the index being the id;
  * with SentencePiece data (spmodel.h) [[piece, score, type], ...], which implies normalizer,
@@ -29,14 +29,15 @@ struct tok_piece {
     enum tok_piece_type type;
 };
 
-/* Collected over all pieces. */
+/* What the pieces of a vocabulary have in all. */
 struct summary {
     double least; /* lowest score of a normal piece */
     size_t bytes;
     int64_t unk;
 };
 
-/* Score of the unknown token below the lowest score, as in SentencePiece and tokenizers. */
+/* How far the score of the unknown token is below the lowest score, as in SentencePiece and the
+ * tokenizers library. */
 static const double unk_penalty = 10;
 
 bool pieces_are_sentencepiece(const json_t *model)
@@ -79,7 +80,7 @@ static void summarise(struct summary *summary, const struct tok_piece *piece)
     summary->bytes += piece->type == PIECE_BYTE;
 }
 
-/* Token flags of a piece type. */
+/* The token flags (enum tok_flag) for a type of SentencePiece's pieces. */
 static uint8_t flags_of(const struct tok_writer *writer, enum tok_piece_type type)
 {
     bool unigram = writer->kind == KIND_UNIGRAM;
@@ -203,8 +204,8 @@ static void default_bos_eos(const json_t *config, bool *start, bool *end)
         }
 }
 
-/* Adds BOS or EOS to `ids` if requested by the file itself, the configuration, or the class's
- * default. */
+/* Adds BOS or EOS to `ids` if tokenizer.json, tokenizer_config.json, or else `usual`, the default
+ * of the tokenizer class, requests it. `names`: keys of its id and of the requests. */
 static int add_bos_or_eos(struct tok_writer *writer, const json_t *root, const json_t *config,
                           const char *const names[3], bool usual, struct ids *ids, struct err *err)
 {

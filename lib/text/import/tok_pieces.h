@@ -5,11 +5,11 @@
 #include "base/json.h"
 #include "text/import/tok_writer.h"
 
-/* True if the vocabulary has SentencePiece's piece types. Then pieces_add_components() adds what
- * tokenizer.json would have as components. */
+/* True if the vocabulary has SentencePiece's piece types. Then normalizer, decoder and
+ * template are implied, and pieces_add_components() adds them. */
 bool pieces_are_sentencepiece(const json_t *model);
 
-/* Reads vocabulary and options; writer->kind is set. */
+/* Reads vocabulary and options of a model of kind writer->kind, which the caller has set. */
 int pieces_read(struct tok_writer *writer, const json_t *model, struct err *err) MUST_USE;
 
 /* Adds the normalizer, decoder and template that SentencePiece implies. `root` is the whole

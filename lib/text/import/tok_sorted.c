@@ -5,7 +5,7 @@
 
 #include "base/text_util.h"
 
-/* qsort() has no context argument. */
+/* A token and its sort keys, since qsort() has no context argument. */
 struct sort_token {
     const char *bytes;
     uint32_t len, id;
@@ -79,7 +79,7 @@ static int compare_bytes(const void *one, const void *two)
     return order ? order : a->id < b->id ? -1 : 1;
 }
 
-/* A node: the sorted tokens [low, high) share its first `depth` bytes. */
+/* A node of the trie: the sorted tokens [low, high) share their first `depth` bytes. */
 struct node {
     uint32_t low, high, depth, run, id;
     uint8_t byte;
@@ -100,7 +100,7 @@ static int add_node(struct nodes *nodes, struct node node, struct err *err)
     return 0;
 }
 
-/* Appends the children of a node. */
+/* Appends the children of node `at`, and sets the id of the token that ends there. */
 static int add_children(struct nodes *nodes, size_t at, const struct sort_token *tokens,
                         struct err *err)
 {

@@ -1,4 +1,4 @@
-/* Sorted views of a vocabulary: ranks by score, and a trie. */
+/* Tables derived from a vocabulary by sorting it: ranks by score, and a trie. */
 #ifndef BMC_TOK_SORTED_H
 #define BMC_TOK_SORTED_H
 
@@ -21,17 +21,18 @@ struct tok_trie {
     size_t nodes;
 };
 
-/* Length of the longest token in bytes. */
+/* Bytes of the longest token. */
 uint32_t tok_vocab_longest(const struct tok_vocab *vocab);
 
-/* True if a token contains a space (U+2581) after another character. */
+/* True if some token contains a space (U+2581) after another character, so that it spans words. */
 bool tok_vocab_joins_words(const struct tok_vocab *vocab);
 
-/* Section RANKS: 0 for the best score, equal for equal scores, TOK_NONE for ignored ids. */
+/* Fills section RANKS, rank[ids]: 0 for the best score, equal for equal scores, TOK_NONE for
+ * ignored ids. */
 int tok_vocab_ranks(const struct tok_vocab *vocab, const double *score, uint32_t *rank,
                     struct err *err) MUST_USE;
 
-/* Builds the trie. Of tokens with equal bytes the largest id wins. */
+/* Builds the trie of all tokens. Of tokens with equal bytes the largest id wins. */
 int tok_trie_build(const struct tok_vocab *vocab, struct tok_trie *trie, struct err *err) MUST_USE;
 void tok_trie_release(struct tok_trie *trie);
 

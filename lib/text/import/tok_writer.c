@@ -1,4 +1,4 @@
-/* Writes the block specified in tok_tables.h. */
+/* Collects tokenizer tables and writes them as the block specified in tok_tables.h. */
 #include "text/import/tok_writer.h"
 
 #include <sodium.h>
@@ -95,7 +95,7 @@ int tok_writer_add_merge(struct tok_writer *writer, uint32_t left, uint32_t righ
     return 0;
 }
 
-/* Allocates scores for `count` ids. */
+/* Grows writer->score to `count` ids or more; new scores are 0. */
 static int need_scores(struct tok_writer *writer, size_t count, struct err *err)
 {
     for (size_t used = writer->score_cap; used < count; used = writer->score_cap) {
@@ -139,9 +139,9 @@ struct block_writer {
     struct tok_header_ext ext; /* version 2 only */
     struct buf out;
     enum tok_section next;
-    struct buf bytes;     /* of all tokens in id order */
-    uint32_t *token_at;   /* [ids + 1] */
-    uint8_t *token_flags; /* [ids] */
+    struct buf bytes;     /* bytes of all tokens in id order */
+    uint32_t *token_at;   /* [ids + 1]: offsets in `bytes` */
+    uint8_t *token_flags; /* [ids]: enum tok_flag */
 };
 
 static int add_section(struct block_writer *block, const void *data, size_t count, struct err *err)
@@ -160,18 +160,18 @@ static int add_section(struct block_writer *block, const void *data, size_t coun
     return buf_add(&block->out, zeros, round_up(block->out.len, 8) - block->out.len, err);
 }
 
-/* C0, C1 and bytes above F4 never occur in UTF-8. */
+/* True for bytes that occur in UTF-8: all but C0, C1 and those above F4. */
 static bool utf8_has(unsigned char byte) { return byte < 0xc0 || (byte > 0xc1 && byte < 0xf5); }
 
-/* An added token such as U+00FC that is also the alphabet character of a non-text byte: it is
- * matched literally. */
+/* True for an added token such as U+00FC whose spelling would decode from the byte alphabet to
+ * invalid UTF-8: it is stored as spelled. */
 static bool is_literal_added(const struct tok_writer_token *token, const char *bytes, size_t len)
 {
     const bool is_unit = token->flags & TOK_MODEL && len == 1 && utf8_has((unsigned char)bytes[0]);
     return token->added && !token->joined && !is_unit && utf8_valid(bytes, len) < len;
 }
 
-/* Decodes a spelling of the byte alphabet; false if it is literal. */
+/* Decodes the spelling of a token from the byte alphabet; false if it must be stored as spelled. */
 static bool decode_alphabet(const struct tok_writer *writer, const struct tok_writer_token *token,
                             const char *spelling, char *bytes, size_t *len)
 {
@@ -179,7 +179,7 @@ static bool decode_alphabet(const struct tok_writer *writer, const struct tok_wr
            !is_literal_added(token, bytes, *len);
 }
 
-/* Converts spellings to bytes. */
+/* Converts the spellings of all tokens to bytes, and sets token_at and token_flags. */
 static int make_tokens(struct block_writer *block, struct err *err)
 {
     struct tok_writer *writer = block->writer;
@@ -313,7 +313,7 @@ static int write_units(struct block_writer *block, struct err *err)
     return add_section(block, unit, ARRAY_LEN(unit), err);
 }
 
-/* qsort() has no context argument. */
+/* An added token and its sort keys, since qsort() has no context argument. */
 struct sort_added {
     const char *text;
     size_t place;
@@ -410,7 +410,7 @@ static int write_ranks(struct block_writer *block, const struct tok_vocab *vocab
     return rc;
 }
 
-/* Writes empty sections if not `wanted`. */
+/* Writes the trie of the vocabulary; empty sections if not `wanted`. */
 static int write_trie(struct block_writer *block, const struct tok_vocab *vocab, bool wanted,
                       struct err *err)
 {
@@ -424,7 +424,7 @@ static int write_trie(struct block_writer *block, const struct tok_vocab *vocab,
     return rc;
 }
 
-/* Writes the sections of version 2. */
+/* Writes the sections that version 2 adds. */
 static int write_ext_sections(struct block_writer *block, struct err *err)
 {
     struct tok_writer *writer = block->writer;

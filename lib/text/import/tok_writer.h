@@ -11,7 +11,7 @@ struct tok_writer_token {
     uint32_t len;
     uint32_t added; /* 1 + index into `added`; 0: not an added token */
     uint8_t flags;  /* 0: unused id */
-    bool joined;    /* part or result of a merge */
+    bool joined;    /* left, right or result of a merge */
 };
 
 struct tok_writer_merge {
@@ -40,11 +40,11 @@ struct tok_writer {
     size_t merges, merge_cap;
     struct tok_writer_added *added;
     size_t added_count, added_cap;
-    struct buf texts; /* of steps and added tokens */
+    struct buf texts; /* strings of steps and added tokens */
     struct tok_step step[LIST_COUNT][TOK_MAX_STEPS];
     uint32_t steps[LIST_COUNT];
     struct ids prefix, suffix;
-    double *score; /* [ids], of models with scores */
+    double *score; /* [ids], only of models with scores */
     size_t score_cap;
     double unk_score;
     struct buf charsmap;
@@ -56,11 +56,11 @@ void tok_writer_release(struct tok_writer *writer);
 int tok_writer_set_token(struct tok_writer *writer, int64_t id, const char *spelling, size_t len,
                          uint8_t flags, struct err *err) MUST_USE;
 
-/* Stores a string; *at is its offset in `texts`. */
+/* Stores a copy of a string; *at is its offset in writer->texts. */
 int tok_writer_keep_text(struct tok_writer *writer, const char *text, size_t len, uint32_t *at,
                          struct err *err) MUST_USE;
 
-/* Appends a step; `a` and `b` may be NULL. */
+/* Appends a step with operands `a` and `b`, which may be NULL, to a list of steps. */
 int tok_writer_add_step(struct tok_writer *writer, enum tok_list list, enum tok_step_kind kind,
                         uint32_t option, const struct slice *a, const struct slice *b,
                         struct err *err) MUST_USE;

@@ -1,5 +1,5 @@
-/* Matching added tokens: leftmost, longest, in one pass; then their rules for words and white
- * space.
+/* Matching added tokens in a text: leftmost, longest, in one pass; then the flags single_word,
+ * lstrip and rstrip are applied.
  *
  * Tokens are sorted by bytes: each further byte of the text narrows a range of candidates by
  * binary search, so cost does not depend on their number. A table of first bytes skips most
@@ -24,7 +24,7 @@ static bool is_special(const struct added_scan *scan, uint32_t id)
     return (tok_flags(scan->tok, id) & TOK_SPECIAL) != 0;
 }
 
-/* True if the filter allows a token at `at`. */
+/* True if the filter allows an added token to match at offset `at`. */
 static bool allowed(struct added_scan *scan, const struct tok_added *added, size_t at)
 {
     const struct added_filter *filter = scan->filter;
@@ -46,7 +46,7 @@ static int byte_of(const struct tokenizer *tok, const struct tok_added *added, s
     return depth < added->len ? (unsigned char)tok->text[added->text + depth] : -1;
 }
 
-/* First of [low, high) whose byte `depth` is at least `byte`. */
+/* Index of the first added token in [low, high) whose byte `depth` is at least `byte`. */
 static size_t bound(const struct tokenizer *tok, const struct tok_added *added, size_t low, size_t high,
                     size_t depth, int byte)
 {
@@ -93,7 +93,7 @@ static bool is_single_word(const struct added_scan *scan, size_t start, size_t e
     return true;
 }
 
-/* Start of the white space before `at`, at least `done`. */
+/* Offset of the start of the white space before `at`, but not before scan->done. */
 static size_t space_before(const struct added_scan *scan, size_t at)
 {
     while (at > scan->done) {
@@ -107,8 +107,8 @@ static size_t space_before(const struct added_scan *scan, size_t at)
     return at;
 }
 
-/* End of the white space after `at`. Memoised: a white-space token with rstrip would rescan a
- * long run at every match. */
+/* Offset of the end of the white space after `at`. Memoised: a white-space token with rstrip would
+ * rescan long white space at every match. */
 static size_t space_behind(struct added_scan *scan, size_t at)
 {
     if (at < scan->space_end)
@@ -124,7 +124,7 @@ static size_t space_behind(struct added_scan *scan, size_t at)
     return at;
 }
 
-/* Finds the next allowed token; [*start, *end) includes stripped white space. */
+/* Finds the next added token that may match; [*start, *end) includes stripped white space. */
 static bool find(struct added_scan *scan, uint32_t *id, size_t *start, size_t *end)
 {
     for (size_t at = scan->at; at < scan->len;) {

@@ -38,7 +38,7 @@ static const struct tok_merge *find_merge(const struct tokenizer *tok, uint32_t 
     return &tok->merge[low];
 }
 
-/* The id of a byte or character, or TOK_NONE. */
+/* The id of an initial symbol, a byte or character; TOK_NONE: not in the vocabulary. */
 static uint32_t unit_of(const struct tokenizer *tok, const char *text, size_t len)
 {
     if (len == 1)
@@ -46,8 +46,9 @@ static uint32_t unit_of(const struct tokenizer *tok, const char *text, size_t le
     return tok_lookup(tok, text, len, false, TOK_MODEL);
 }
 
-/* A symbol that is not in the vocabulary: byte tokens, the unknown token, or nothing. An unknown
- * token is deferred via *unknown to the next known symbol, as in the tokenizers library. */
+/* Handles a symbol that is not in the vocabulary: adds byte tokens, the unknown token, or nothing.
+ * The unknown token is deferred to the next known symbol (*unknown), as in the tokenizers
+ * library. */
 static int add_missing(struct bpe *bpe, const char *text, size_t len, bool *unknown, struct err *err)
 {
     const struct tokenizer *tok = bpe->tok;

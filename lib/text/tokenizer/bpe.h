@@ -6,9 +6,9 @@
 #include "text/tokenizer/merge_queue.h"
 #include "text/tokenizer/tok_tables.h"
 
-/* Scratch memory, reused for all pre-tokens. Zero-initialised is empty. */
+/* Scratch memory of bpe_encode(), reused for all pre-tokens; to be initialised with zeros. */
 struct bpe {
-    const struct tokenizer *tok;    /* set during an encode */
+    const struct tokenizer *tok;    /* set by bpe_encode() */
     struct ids units;               /* initial symbols */
     struct merge_queue merge_queue; /* only for long pre-tokens */
 };

@@ -1,11 +1,11 @@
-/* Traversal of the double-array trie. All offsets are checked here: nothing validated them
- * before. */
+/* Matching charsmap rules in the double-array trie. All offsets are checked here, since nothing
+ * validated them before. */
 #include "text/tokenizer/charsmap.h"
 
 #include "text/utf8.h"
 
-/* A unit of the double array: bits 0-7 label, 8 has a leaf, 9 offset is in units of 256, 10-30
- * offset. With bit 31 set, the rest is the value, an offset into the strings. */
+/* A u32 unit of the double array. Bits 0-7: label, 8: has a leaf, 9: offset counts units of 256,
+ * 10-30: offset. If bit 31 is set, the rest is the value of a leaf, an offset into the strings. */
 enum { UNIT_ENDS = 1 << 8, UNIT_FAR = 1 << 9 };
 #define UNIT_VALUE 0x80000000U
 
@@ -27,7 +27,7 @@ bool charsmap_valid(const char *bytes, size_t size)
            utf8_valid(bytes + 4 + trie_bytes, size - 4 - trie_bytes) == size - 4 - trie_bytes;
 }
 
-/* The replacement string at an offset. */
+/* Gets the replacement string at offset `place`: 1, or -1 if it is damaged. */
 static int read_string(const char *strings, size_t size, uint32_t place, struct slice *string,
                        struct err *err)
 {

@@ -8,12 +8,12 @@
 #include "text/slice.h"
 #include "text/tokenizer/tok_tables.h"
 
-/* Matches the longest or shortest rule that is a prefix of `text`: 1 with the replacement and
- * the bytes it replaces, 0 if none, -1 on error. */
+/* Finds the longest, or else the shortest, rule that matches at the start of `text`. 1: *becomes is
+ * the replacement of the first *used bytes; 0: no rule matches; -1: error. */
 int charsmap_find(const struct tokenizer *tok, struct slice text, bool longest, struct slice *becomes,
                   size_t *used, struct err *err) MUST_USE;
 
-/* True if the bytes have the structure of a charsmap. */
+/* True if the sizes in a charsmap fit and its strings are UTF-8; the trie is not checked. */
 bool charsmap_valid(const char *bytes, size_t size);
 
 #endif

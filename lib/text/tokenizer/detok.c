@@ -21,7 +21,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The value of "<0xE2>", or -1. */
+/* The byte of a spelling such as "<0xE2>", or -1. */
 static int byte_of_spelling(const char *text, size_t len)
 {
     if (len != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>')
@@ -32,7 +32,7 @@ static int byte_of_spelling(const char *text, size_t len)
 
 int detok_piece(const struct tokenizer *tok, uint32_t id, bool first, struct buf *out, struct err *err)
 {
-    struct buf texts[2] = {{0}, {0}}; /* double buffer for the steps */
+    struct buf texts[2] = {{0}, {0}}; /* double buffer: a decoder reads one and writes the other */
     size_t len, turn = 0;
     const char *text = tok_bytes(tok, id, &len);
     unsigned char byte = 0;
@@ -73,7 +73,7 @@ void detok_init(struct detok *detok, const struct tokenizer *tok, bool keep_spec
     *detok = (struct detok){.tok = tok, .keep_special = keep_special};
 }
 
-/* Replaces held bytes that cannot become a character. */
+/* Appends U+FFFD in place of held bytes that cannot become a character. */
 static int drop_held(struct detok *detok, struct buf *out, struct err *err)
 {
     size_t count = detok->tok->bytes_stand_alone ? detok->held_len : detok->held_len > 0;

@@ -7,8 +7,8 @@
 
 struct tokenizer;
 
-/* Appends a token's bytes after all decoders, possibly invalid UTF-8; `first`: no token precedes
- * it. */
+/* Appends a token's bytes as all decoders leave them, possibly invalid UTF-8. `first`: no token
+ * precedes it in the output. */
 int detok_piece(const struct tokenizer *tok, uint32_t id, bool first, struct buf *out,
                 struct err *err) MUST_USE;
 

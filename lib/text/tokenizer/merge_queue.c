@@ -1,5 +1,6 @@
-/* Merging by rank with a binary heap. An entry is rank << 32 | index. Entries are not removed
- * when a pair changes; an entry is stale if the index has another rank now. */
+/* Merging by rank with a binary heap. A queue entry is rank << 32 | index of the left
+ * symbol. Entries are not removed when a pair changes; an entry is stale if the symbol's rank is
+ * another one now. */
 #include "text/tokenizer/merge_queue.h"
 
 #include <stdlib.h>
@@ -13,7 +14,7 @@ void merge_queue_release(struct merge_queue *mq)
 
 int merge_queue_start(struct merge_queue *mq, size_t count, struct err *err)
 {
-    /* One entry per initial pair, and at most two per merge. */
+    /* Queue entries: one per initial pair, and at most two more per merge. */
     size_t entries = 3 * count;
     if (mq->cap < count) {
         merge_queue_release(mq);
@@ -60,7 +61,7 @@ static uint64_t pop(struct merge_queue *mq)
     return entry;
 }
 
-/* Ranks the pair at `at` and queues it. */
+/* Ranks the pair of symbol `at` and the next one, and queues it if it has a rank. */
 static void look(struct merge_queue *mq, uint32_t at, merge_rank_fn *rank, void *owner)
 {
     struct merge_queue_link *link = &mq->link[at];

@@ -7,7 +7,7 @@
 
 #define MERGE_NONE UINT32_MAX
 
-/* A symbol in a doubly linked list; the first one is never merged away. */
+/* A symbol in a doubly linked list. A merge keeps the left symbol, so the first one remains. */
 struct merge_queue_link {
     uint32_t id;
     uint32_t before; /* indices of the neighbours, or MERGE_NONE */
@@ -16,7 +16,7 @@ struct merge_queue_link {
     uint32_t result; /* id of the merged pair */
 };
 
-/* Scratch memory, reused. Zero-initialised is empty. */
+/* Symbols and queue, reused for all pre-tokens; to be initialised with zeros. */
 struct merge_queue {
     struct merge_queue_link *link;
     size_t cap;
@@ -24,16 +24,18 @@ struct merge_queue {
     size_t queue_len;
 };
 
-/* The rank of the pair at index `at` and its merged id, or MERGE_NONE. */
+/* Callback: the rank of the pair of symbol `at` and the next one, with its merged id in *result;
+ * MERGE_NONE if they do not merge. */
 typedef uint32_t merge_rank_fn(void *owner, const struct merge_queue_link *link, uint32_t at,
                                uint32_t *result);
 
 void merge_queue_release(struct merge_queue *mq);
 
-/* Initialises a list of `count` symbols, at most UINT32_MAX / 4; the caller sets their ids. */
+/* Links `count` symbols, at most UINT32_MAX / 4, to a list; the caller sets their ids. */
 int merge_queue_start(struct merge_queue *mq, size_t count, struct err *err) MUST_USE;
 
-/* Merges pairs, lowest rank first, leftmost of equals, until none has a rank: O(n log n). */
+/* Merges pairs of symbols, lowest rank first, leftmost of equals, until no pair has a rank:
+ * O(n log n). `owner` is passed to rank(). */
 void merge_queue_run(struct merge_queue *mq, size_t count, merge_rank_fn *rank, void *owner);
 
 #endif

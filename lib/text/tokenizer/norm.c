@@ -1,6 +1,6 @@
-/* Normalizers. Each step of the tables is a function below. To add one: a kind in tok_tables.h,
- * its rule in tok_tables.c, a function here, and its name and parse function in
- * import_normalizers.c. */
+/* Runs normalizers. Each kind of step is a function in the table `normalizers`. To add
+ * one: a kind in tok_tables.h, its rule in tok_tables.c, a function here, and its name and parse
+ * function in import_normalizers.c. */
 #include "text/tokenizer/norm.h"
 
 #include "text/tokenizer/norm_chars.h"

@@ -5,15 +5,15 @@
 #include "text/pattern.h"
 #include "text/tokenizer/tok_tables.h"
 
-/* Scratch memory, reused. Zero-initialised is empty. */
+/* Scratch memory of norm_run(), reused for all texts; to be initialised with zeros. */
 struct normalizer {
     struct matcher matcher;
-    struct buf text[2]; /* double buffer for the steps */
+    struct buf text[2]; /* double buffer: a step reads one and writes the other */
 };
 
 void norm_release(struct normalizer *norm);
 
-/* Runs the normalizers. The result is valid until the next call. */
+/* Runs the tokenizer's normalizers on `text`. The result, *normal, is valid until the next call. */
 int norm_run(struct normalizer *norm, const struct tokenizer *tok, const char *text, size_t len,
              const char **normal, size_t *normal_len, struct err *err) MUST_USE;
 

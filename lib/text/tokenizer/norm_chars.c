@@ -21,7 +21,7 @@ struct mark {
     utf8proc_propval_t class;
 };
 
-/* Counting sort of combining marks by class, stable and linear. */
+/* Sorts combining marks by combining class: counting sort, stable and linear. */
 static void sort_marks(utf8proc_int32_t *code, size_t count, struct mark *scratch)
 {
     size_t at[257] = {0};
@@ -54,7 +54,8 @@ static int order_marks(utf8proc_int32_t *code, size_t count, struct err *err)
     return 0;
 }
 
-/* Fast path: nothing composes below U+0300, nothing else changes below U+00A0. */
+/* True if the form leaves the text as it is (fast path): NFC changes nothing below U+0300, the
+ * other forms nothing below U+00A0. */
 static bool is_plain(enum tok_form form, struct slice text)
 {
     unsigned char least = form == FORM_NFC ? 0xcc : 0xc2;
@@ -64,8 +65,8 @@ static bool is_plain(enum tok_form form, struct slice text)
     return true;
 }
 
-/* Canonically ordered decomposition. `code` has room for `per_byte` code points per byte, plus
- * `longest`. */
+/* Decomposes `text` to *count code points in canonical order. `code` must have room for the longest
+ * possible decomposition; `longest` is the maximum for one character. */
 static int decompose(struct slice text, utf8proc_option_t options, utf8proc_int32_t *code,
                      utf8proc_ssize_t longest, size_t *count, struct err *err)
 {
@@ -148,7 +149,7 @@ int normalize_lowercase(const struct norm_work *work, struct slice text, struct 
     return 0;
 }
 
-/* End of the grapheme cluster at `at`. */
+/* Offset of the end of the grapheme cluster that starts at `at`. */
 static size_t grapheme_end(struct slice text, size_t at)
 {
     uint32_t code, next;
@@ -163,7 +164,7 @@ static size_t grapheme_end(struct slice text, size_t at)
     return at;
 }
 
-/* Appends the replacement of `part`; *mapped: a rule matched. */
+/* Appends the charsmap's replacement of `part`, if a rule matches; *mapped: one did. */
 static int add_mapped(const struct tokenizer *tok, struct slice part, bool *mapped, struct buf *out,
                       struct err *err)
 {

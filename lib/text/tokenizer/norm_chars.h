@@ -1,4 +1,4 @@
-/* Normalizer steps. */
+/* Normalizer steps that replace characters. */
 #ifndef BMC_NORM_CHARS_H
 #define BMC_NORM_CHARS_H
 
@@ -13,10 +13,11 @@ struct norm_work {
     size_t limit; /* maximum size of the result */
 };
 
-/* Appends the normalised `text` to `out`. */
+/* A normalizer step: appends the normalised `text` to `out`. */
 typedef int normalize_fn(const struct norm_work *, struct slice text, struct buf *out, struct err *);
 
-/* NFC, NFD, NFKC, NFKD; without combining marks; in lower case. */
+/* The Unicode form that the step selects (NFC, NFD, NFKC, NFKD); removal of combining marks;
+ * conversion to lower case. */
 normalize_fn normalize_unicode, normalize_strip_accents, normalize_lowercase;
 
 /* Applies the charsmap as the tokenizers library does: grapheme clusters of less than 6 bytes,
@@ -24,7 +25,7 @@ normalize_fn normalize_unicode, normalize_strip_accents, normalize_lowercase;
 normalize_fn normalize_charsmap;
 
 /* SentencePiece's normalizer: characters by the charsmap, white space by the step's option (enum
- * tok_sentencepiece), remaining spaces become U+2581. `out` is empty. */
+ * tok_sentencepiece), remaining spaces become U+2581. `out` must be empty. */
 normalize_fn normalize_sentencepiece;
 
 #endif

@@ -1,5 +1,5 @@
-/* SentencePiece's normalizer: characters, white space and U+2581 in one pass, as in its own
- * code; user-defined tokens are left alone. */
+/* SentencePiece's normalizer: characters, white space and U+2581 in one pass, as in its
+ * own implementation; user-defined tokens are left alone. */
 #include "text/tokenizer/norm_chars.h"
 
 #include "text/tokenizer/added.h"
@@ -24,7 +24,8 @@ static size_t user_defined_in_trie(const struct tokenizer *tok, struct slice tex
     return found;
 }
 
-/* The same for any model: in BPE they are added tokens. */
+/* Length of the longest user-defined token at the start of `text`, or 0, for any model: in BPE they
+ * are added tokens. */
 static size_t user_defined(const struct tokenizer *tok, struct slice text)
 {
     if (tok->kind == KIND_UNIGRAM)
@@ -33,7 +34,7 @@ static size_t user_defined(const struct tokenizer *tok, struct slice text)
     return added ? added->len : 0;
 }
 
-/* The next normalised chunk, and the bytes of text it replaces. */
+/* Gets the next normalised chunk of `text`, and the number of bytes that it replaces. */
 static int next_chunk(const struct tokenizer *tok, struct slice text, struct slice *chunk, size_t *used,
                       struct err *err)
 {
@@ -69,7 +70,7 @@ static struct slice skip(struct slice text, size_t count)
     return (struct slice){text.data + count, text.size - count};
 }
 
-/* Skips leading spaces. */
+/* Skips leading characters of `text` that are normalised to a space. */
 static int skip_spaces(const struct tokenizer *tok, struct slice *text, struct err *err)
 {
     while (text->size) {

@@ -1,5 +1,5 @@
-/* Pre-tokenizers. Each step of the tables is a function below: splitters refine spans, rewriters
- * write a new text. To add one: a kind in tok_tables.h, its rule in tok_tables.c, a function
+/* Runs pre-tokenizers. Each kind of step is a function below: splitters split pre-tokens, rewriters
+ * change their text. To add one: a kind in tok_tables.h, its rule in tok_tables.c, a function
  * here, and its name and parse function in import_pretokenizers.c. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memmem */
@@ -38,7 +38,7 @@ struct fold {
     struct pretok *pretok;
     uint32_t behavior;
     bool invert;
-    bool holds; /* `held` may still be extended */
+    bool holds; /* there is a span `held`, which may still be extended */
     bool after_match;
     struct span held;
 };
@@ -59,7 +59,7 @@ static int fold_hold(struct fold *fold, size_t start, size_t end, struct err *er
     return 0;
 }
 
-/* Adds the next match or gap; together they cover the text. */
+/* Adds the next span, a match or the gap between two. Together they must cover the pre-token. */
 static int fold_add(struct fold *fold, size_t start, size_t end, bool match, struct err *err)
 {
     match ^= fold->invert;
@@ -79,7 +79,7 @@ static int fold_add(struct fold *fold, size_t start, size_t end, bool match, str
     return fold_hold(fold, start, end, err);
 }
 
-/* Adds the gap [*done, start), unless it is empty, and the match [start, end); *done = end. */
+/* Adds the gap [*done, start) before a match, unless empty, and the match; sets *done to `end`. */
 static int fold_match(struct fold *fold, size_t *done, size_t start, size_t end, struct err *err)
 {
     if ((start != *done && fold_add(fold, *done, start, false, err) < 0) ||
@@ -89,7 +89,7 @@ static int fold_match(struct fold *fold, size_t *done, size_t start, size_t end,
     return 0;
 }
 
-/* Adds the text after the last match. */
+/* Adds the gap [done, end) after the last match, unless it is empty. */
 static int fold_rest(struct fold *fold, size_t done, size_t end, struct err *err)
 {
     return done == end ? 0 : fold_add(fold, done, end, false, err);
@@ -131,7 +131,7 @@ static int split_text(struct pretok *pretok, const struct tok_step *step, struct
     return fold_rest(fold, done, pretoken.end, err);
 }
 
-/* Splits at characters of a class. */
+/* Splits a pre-token at the characters for which is_in() is true. */
 static int split_class(struct pretok *pretok, struct span pretoken, bool (*is_in)(uint32_t),
                        struct fold *fold, struct err *err)
 {
@@ -166,7 +166,8 @@ static split_fn *const splitters[STEP_KINDS] = {
     [SPLIT_PUNCTUATION] = split_punctuation,
 };
 
-/* A rewriter: writes one pre-token anew. */
+/* A rewriter: appends the new text of one pre-token to a buffer. The bool says whether the
+ * pre-token is at the start of the input. */
 typedef int rewrite_fn(struct pretok *, const struct tok_step *, struct span, bool, struct buf *,
                        struct err *);
 
@@ -276,7 +277,7 @@ int pretok_split(struct pretok *pretok, const char *text, size_t len, bool first
         struct spans done = pretok->pretokens;
         pretok->pretokens = pretok->next;
         pretok->next = done;
-        /* Removed may have dropped the start of the text. */
+        /* BEHAVIOR_REMOVED may have dropped the start of the text. */
         first = first && pretok->pretokens.len > 0 && pretok->pretokens.span[0].start == 0;
     }
     return 0;

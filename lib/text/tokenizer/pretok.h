@@ -10,21 +10,21 @@ struct spans {
     size_t len, cap;
 };
 
-/* Scratch memory, reused. Zero-initialised, except `tok`, is empty. */
+/* Scratch memory and result of pretok_split(), reused. All but `tok` is initialised with zeros. */
 struct pretok {
     const struct tokenizer *tok;
     struct matcher matcher;
-    struct buf rewritten[2]; /* double buffer of rewriting steps */
+    struct buf rewritten[2]; /* double buffer: a rewriting step reads one and writes the other */
     const char *text;        /* the result: pretokens.span[] are ranges of it */
     size_t len;
-    size_t limit; /* maximum size of the text */
+    size_t limit; /* maximum bytes of the text after any step */
     struct spans pretokens, next;
 };
 
 void pretok_release(struct pretok *pretok);
 
-/* Runs the pre-tokenizers; `first`: the text is the start of the input. Results are in `text`
- * and `pretokens`: valid UTF-8, or bytes with a byte-level vocabulary. */
+/* Runs the pre-tokenizers; `first`: the text is the start of the input. Results are in
+ * pretok->text and pretok->pretokens: valid UTF-8, or bytes with a byte-level vocabulary. */
 int pretok_split(struct pretok *pretok, const char *text, size_t len, bool first,
                  struct err *err) MUST_USE;
 

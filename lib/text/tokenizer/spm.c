@@ -20,7 +20,7 @@ void spm_release(void *scratch)
     *spm = (struct spm){0};
 }
 
-/* End of the symbol at index `at`. */
+/* Byte offset of the end of symbol `at`. */
 static size_t end_of(const struct spm *spm, const struct merge_queue_link *link, uint32_t at)
 {
     return link[at].after == MERGE_NONE ? spm->len : spm->start.id[link[at].after];
@@ -63,8 +63,8 @@ static int make_symbols(struct spm *spm, struct err *err)
     return 0;
 }
 
-/* Appends the ids of one symbol. Recursion is bounded by tok->longest: parts are shorter than
- * the whole. */
+/* Appends the ids of a symbol; an unused token is split into the two symbols it was merged from.
+ * Recursion is bounded by tok->longest, since these are shorter. */
 static int add_symbol(const struct spm *spm, size_t start, size_t len, uint32_t id, size_t from,
                       struct ids *ids, struct err *err)
 {
@@ -82,7 +82,7 @@ static int add_symbol(const struct spm *spm, size_t start, size_t len, uint32_t 
     return tok_add_unknown(spm->tok, spm->text + start, len, from, ids, err);
 }
 
-/* Encodes a text that shares no token with its neighbours. */
+/* Encodes spm->text, of which no token can extend into the text before or after it. */
 static int encode_part(struct spm *spm, size_t from, struct ids *ids, struct err *err)
 {
     if (make_symbols(spm, err) < 0)
@@ -97,7 +97,7 @@ static int encode_part(struct spm *spm, size_t from, struct ids *ids, struct err
     return 0;
 }
 
-/* Length of the first word: up to a space that follows another character. */
+/* Length in bytes of the first word: up to the first space (U+2581) after another character. */
 static size_t word_len(const char *text, size_t len)
 {
     size_t at = 0;

@@ -6,14 +6,14 @@
 #include "text/tokenizer/merge_queue.h"
 #include "text/tokenizer/tok_tables.h"
 
-/* Scratch memory, reused for all pre-tokens. Zero-initialised is empty. */
+/* Scratch memory of spm_encode(), reused for all pre-tokens; to be initialised with zeros. */
 struct spm {
-    const struct tokenizer *tok; /* this and the next two are set during an encode */
+    const struct tokenizer *tok; /* tok, text and len are set by spm_encode() */
     const char *text;
     size_t len;
     struct merge_queue merge_queue;
-    struct ids start; /* start of each symbol */
-    /* [ids]: bytes of the left part of the last merge to an unused token, or 0 */
+    struct ids start; /* byte offset of each symbol in `text` */
+    /* [ids]: bytes of the left symbol in the last merge that formed an unused token; else 0 */
     uint32_t *left;
 };
 

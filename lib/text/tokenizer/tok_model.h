@@ -6,15 +6,15 @@
 #include "text/tokenizer/spm.h"
 #include "text/tokenizer/unigram.h"
 
-/* Scratch memory of an encode. Zero-initialised is empty. */
+/* Scratch memory of a model's encode(), reused for all pre-tokens; to be initialised with zeros. */
 union tok_scratch {
     struct bpe bpe;
     struct spm spm;
     struct unigram unigram;
 };
 
-/* To add a model: a kind in tok_tables.h with its sections, a file with these two functions, a
- * row in tok_model.c, and a reader in tok_build.c. */
+/* A tokenizer model. To add one: a kind in tok_tables.h with its sections, a file with these two
+ * functions, a row in tok_model.c, and a reader in tok_build.c. */
 struct tok_model {
     const char *name; /* "type" in tokenizer.json */
 

@@ -1,4 +1,4 @@
-/* Operands of steps, and limits of growth. */
+/* Operands of steps, and size limits of the texts that they produce. */
 #include "text/tokenizer/tok_steps.h"
 
 enum { GROWTH_FACTOR = 64, GROWTH_FREE = 64 << 10 };
@@ -16,7 +16,7 @@ struct slice step_b(const struct tokenizer *tok, const struct tok_step *step)
 int step_search(const struct tokenizer *tok, const struct tok_step *step, struct matcher *matcher,
                 struct slice text, struct search *search, struct err *err)
 {
-    /* index among the tokenizer's patterns */
+    /* every normalizer and pre-tokenizer step has an index among the tokenizer's patterns */
     size_t index = (size_t)(step - tok->steps[LIST_NORMALIZER]);
     return search_start(search, matcher, tok->patterns, index, tok->text + step->a, step->a_len,
                         text.data, text.size, err);

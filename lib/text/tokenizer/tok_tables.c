@@ -118,14 +118,14 @@ static int check_header(const struct tok_header *header, size_t size, struct err
     return check_counts(header, err);
 }
 
-/* True if [start, start + len) of TEXT is valid UTF-8. */
+/* True if [start, start + len) is inside section TEXT and valid UTF-8. */
 static bool is_text(const struct tokenizer *tok, uint32_t start, uint32_t len)
 {
     return start <= tok->text_len && len <= tok->text_len - start &&
            utf8_valid(tok->text + start, len) == len;
 }
 
-/* Constraints of each kind of step: its list, largest option, and minimum length of a. */
+/* Constraints of each kind of step: its list, largest option, and minimum length of operand a. */
 static const struct step_rule {
     enum tok_list list;
     uint32_t max_option;
@@ -154,7 +154,8 @@ static const struct step_rule {
     [SPLIT_FROM_BYTE_ALPHABET] = {LIST_PRETOKENIZER, 0, 0},
 };
 
-/* Further constraints. After SPLIT_FROM_BYTE_ALPHABET text is no longer UTF-8. */
+/* Checks a step's operands. SPLIT_FROM_BYTE_ALPHABET must be the last step of its list, since its
+ * result is not UTF-8. */
 static int check_step(const struct tokenizer *tok, const struct tok_step *step, bool last,
                       struct err *err)
 {

@@ -47,11 +47,11 @@
 enum {
     TOK_VERSION = 1,
     TOK_VERSION_EXT = 2,
-    TOK_MAX_STEPS = 32, /* per list */
+    TOK_MAX_STEPS = 32, /* maximum per list of steps */
     TOK_MAX_PATTERN = 16 << 10,
     TOK_MAX_ADDED_BYTES = 4 << 10,
-    TOK_MAX_PIECE = 4 << 10, /* bytes of a token of KIND_SPM or KIND_UNIGRAM */
-    TOK_MAX_PROBES = 64,     /* slots probed per look-up */
+    TOK_MAX_PIECE = 4 << 10, /* maximum bytes of a token of KIND_SPM or KIND_UNIGRAM */
+    TOK_MAX_PROBES = 64,     /* maximum slots of HASH probed in a lookup */
 };
 
 enum tok_section {
@@ -65,7 +65,7 @@ enum tok_section {
     SECTION_ADDED,
     SECTION_STEPS,
     SECTION_TEMPLATE,
-    SECTION_RANKS, /* first of struct tok_header_ext */
+    SECTION_RANKS, /* this and the next ones are in struct tok_header_ext */
     SECTION_SCORES,
     SECTION_TRIE_RUNS,
     SECTION_TRIE_BYTES,
@@ -78,13 +78,13 @@ enum tok_section {
 
 /* Tokenizer models: see tok_model.h. */
 enum tok_kind {
-    KIND_BPE,     /* merges */
+    KIND_BPE,     /* BPE by ranked merges */
     KIND_SPM,     /* SentencePiece's BPE: best score first */
-    KIND_UNIGRAM, /* maximum sum of scores */
+    KIND_UNIGRAM, /* segmentation with the maximum sum of scores */
     KIND_COUNT,
 };
 
-/* header.flags */
+/* Bits of tok_header.flags. */
 enum tok_option {
     TOK_BYTE_LEVEL = 1,
     TOK_BYTE_FALLBACK = 2,
@@ -97,18 +97,18 @@ enum tok_option {
     TOK_WORDS = 128,     /* KIND_SPM: no token has a space (U+2581) after another character */
 };
 
-/* FLAGS */
+/* Bits of a token's element in section FLAGS. */
 enum tok_flag {
     TOK_PRESENT = 1,
     TOK_MODEL = 2,   /* in the model's vocabulary, not only an added token */
     TOK_LITERAL = 4, /* byte-level: stored as spelled, not decoded from the byte alphabet */
     TOK_SPECIAL = 8,
-    TOK_UNUSED = 16, /* KIND_SPM: split again at the end */
+    TOK_UNUSED = 16, /* KIND_SPM: merges may form it, but it is split again at the end */
     TOK_BYTE = 32,   /* a byte token such as "<0xE2>": never matches its spelling */
     TOK_USER = 64,   /* KIND_UNIGRAM: user-defined, not normalised */
 };
 
-/* struct tok_added.flags */
+/* Bits of tok_added.flags. */
 enum tok_added_flag {
     TOK_LSTRIP = 1,
     TOK_RSTRIP = 2,
@@ -118,13 +118,14 @@ enum tok_added_flag {
 /* Lists of steps, in storage order. */
 enum tok_list { LIST_NORMALIZER, LIST_PRETOKENIZER, LIST_DECODER, LIST_COUNT };
 
-/* Operations of steps, to which components such as ByteLevel and Metaspace are compiled. */
+/* Operations of steps, to which components of tokenizer.json such as Metaspace are compiled. a and
+ * b are strings, the operands in struct tok_step. */
 enum tok_step_kind {
     NORMALIZE_UNICODE,         /* option: enum tok_form */
-    NORMALIZE_PREPEND,         /* prepends a, unless the text is empty */
+    NORMALIZE_PREPEND,         /* prepends `a`, unless the text is empty */
     NORMALIZE_REPLACE,         /* replaces text a by b */
     NORMALIZE_REPLACE_PATTERN, /* replaces matches of pattern a by b */
-    SPLIT_PREFIX,              /* prepends a to pre-tokens without it; option: enum tok_prefix */
+    SPLIT_PREFIX,              /* prepends `a` to pre-tokens without it; option: enum tok_prefix */
     SPLIT_REPLACE,             /* replaces text a by b in every pre-token */
     SPLIT_PATTERN,             /* splits at pattern a; option: enum tok_behavior */
     SPLIT_TEXT,                /* splits at text a; option: enum tok_behavior */
@@ -140,8 +141,8 @@ enum tok_step_kind {
     NORMALIZE_STRIP_ACCENTS, /* drops combining marks */
     NORMALIZE_LOWERCASE,
     SPLIT_PUNCTUATION,        /* splits at punctuation; option: enum tok_behavior */
-    SPLIT_TO_BYTE_ALPHABET,   /* bytes to the byte alphabet, for steps that expect it */
-    SPLIT_FROM_BYTE_ALPHABET, /* and back; the last step */
+    SPLIT_TO_BYTE_ALPHABET,   /* converts bytes to the byte alphabet, for steps that expect it */
+    SPLIT_FROM_BYTE_ALPHABET, /* converts the byte alphabet to bytes; must be the last step */
     STEP_KINDS,
 };
 
@@ -154,16 +155,17 @@ enum tok_sentencepiece {
     SENTENCEPIECE_COLLAPSE = 2, /* strip and collapse spaces */
 };
 
-/* Option of DECODE_STRIP: only the first token, or all until some text was output. */
+/* Option of DECODE_STRIP: strip only the first token, or all tokens until some text was output. */
 enum tok_strip_start { STRIP_OF_FIRST, STRIP_UNTIL_TEXT };
 
 /* Options of NORMALIZE_STRIP. */
 enum tok_strip { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 
-/* Option of SPLIT_PREFIX. */
+/* Option of SPLIT_PREFIX: every pre-token, or only the one at the start of the input. */
 enum tok_prefix { PREFIX_ALWAYS, PREFIX_FIRST };
 
-/* Option of the splitting steps: one of these, plus SPLIT_INVERT. */
+/* Option of the splitting steps: what becomes of matches. One of these, plus SPLIT_INVERT if
+ * matches and the text between them change roles. */
 enum tok_behavior {
     BEHAVIOR_ISOLATED,
     BEHAVIOR_REMOVED,
@@ -192,8 +194,8 @@ struct tok_header {
 };
 
 struct tok_header_ext {
-    uint32_t longest, zero; /* bytes of the model's longest token, at most TOK_MAX_PIECE */
-    double unk_score;       /* KIND_UNIGRAM: score of an uncovered character */
+    uint32_t longest, zero; /* longest: bytes of the longest token, at most TOK_MAX_PIECE */
+    double unk_score;       /* KIND_UNIGRAM: score of a character without a token */
     struct tok_section_ref section[SECTIONS_IN_EXT];
 };
 
@@ -219,7 +221,7 @@ static const size_t tok_element_size[SECTION_COUNT] = {
 
 struct patterns;
 
-/* An opened block. Constant after tokenizer_open(), except `patterns`, which is thread-safe. */
+/* An opened tokenizer. Constant after tokenizer_open(), except `patterns`, which is thread-safe. */
 struct tokenizer {
     enum tok_kind kind;
     uint32_t flags, ids, unk;
@@ -232,11 +234,11 @@ struct tokenizer {
     const uint32_t *run_at;
     const struct tok_merge *merge;
     size_t merges;
-    const uint32_t *unit;      /* byte -> initial id */
-    const uint32_t *byte_unit; /* byte -> id of "<0x..>" */
+    const uint32_t *unit;      /* [256]: initial BPE id of each byte */
+    const uint32_t *byte_unit; /* [256]: id of "<0x..>" for each byte */
     const struct tok_added *added[2];
     size_t added_count[2];
-    uint8_t added_start[2][256]; /* 1 if an added token starts with this byte */
+    uint8_t added_start[2][256]; /* by list and byte: 1 if an added token starts with the byte */
     const struct tok_step *steps[LIST_COUNT];
     size_t step_count[LIST_COUNT];
     const uint32_t *template_ids;
@@ -251,12 +253,12 @@ struct tokenizer {
     size_t trie_nodes;
     const char *charsmap;
     size_t charsmap_bytes;
-    bool starts_with_text;  /* tokens count as first until some text was output */
-    bool bytes_stand_alone; /* an invalid byte token becomes one U+FFFD each */
+    bool starts_with_text;  /* decoding: tokens count as the first until some text was output */
+    bool bytes_stand_alone; /* decoding: every invalid byte becomes a U+FFFD of its own */
     struct patterns *patterns;
 };
 
-/* Bytes of a token; empty if missing or damaged. */
+/* The bytes of token `id`; empty if there is no such id or its offsets are damaged. */
 static inline const char *tok_bytes(const struct tokenizer *tok, uint32_t id, size_t *len)
 {
     *len = 0;
@@ -291,7 +293,7 @@ static inline bool tok_is_space(const char *text, size_t len)
     return len >= 3 && memcmp(text, "\xe2\x96\x81", 3) == 0;
 }
 
-/* The child of a node (< trie_nodes) with a label, or TOK_NONE. */
+/* The child of trie node `node` (< trie_nodes) with label `byte`, or TOK_NONE. */
 static inline uint32_t tok_trie_child(const struct tokenizer *tok, uint32_t node, char byte)
 {
     uint32_t start = tok->trie_run[node], end = tok->trie_run[node + 1];
@@ -301,12 +303,13 @@ static inline uint32_t tok_trie_child(const struct tokenizer *tok, uint32_t node
     return found ? (uint32_t)(found - tok->trie_byte) : TOK_NONE;
 }
 
-/* The id with these bytes and all flags of `wanted`, or TOK_NONE. */
+/* The id of the token with these bytes and all flags of `wanted`, or TOK_NONE. `literal`: a token
+ * that is TOK_LITERAL; else one that is not. */
 uint32_t tok_lookup(const struct tokenizer *tok, const char *bytes, size_t len, bool literal,
                     uint8_t wanted);
 
-/* Validates a block and sets the pointers into it; `tok` must be zeroed. `patterns` is left to
- * the caller. */
+/* Validates tokenizer tables and sets the pointers of `tok`, which must be zeroed, into them.
+ * tok->patterns is left to the caller. */
 int tok_tables_open(struct tokenizer *tok, const void *blob, size_t size, struct err *err) MUST_USE;
 
 #endif

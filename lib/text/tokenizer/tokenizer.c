@@ -14,7 +14,7 @@
 #include "text/tokenizer/tok_model.h"
 #include "text/utf8.h"
 
-/* Positions fit 32 bits, even after normalisation. */
+/* Maximum bytes of a text, so that offsets fit 32 bits even after normalisation. */
 enum { MAX_TEXT = 1 << 30 };
 
 int tokenizer_open(struct tokenizer **opened, const void *blob, size_t size, struct err *err)
@@ -61,7 +61,7 @@ int64_t tokenizer_find(const struct tokenizer *tok, const char *content, size_t 
             bool mapped = byte_alphabet_decode(content, len, bytes, &bytes_len);
             if (mapped)
                 id = tok_lookup(tok, bytes, bytes_len, false, TOK_PRESENT);
-            if (id == TOK_NONE) /* an added token may be literal */
+            if (id == TOK_NONE) /* an added token may be stored as spelled */
                 id = tok_lookup(tok, content, len, true, TOK_PRESENT);
         }
         free(bytes);
@@ -99,7 +99,7 @@ static int encode_plain(struct encoder *encoder, const char *text, size_t len, b
     return 0;
 }
 
-/* Text without added tokens of list 0. */
+/* Encodes text that has no added tokens of list 0, which are matched before the normalizer. */
 static int encode_normalized(struct encoder *encoder, const char *text, size_t len, bool first,
                              struct err *err)
 {
@@ -124,8 +124,8 @@ static int encode_normalized(struct encoder *encoder, const char *text, size_t l
     return 0;
 }
 
-/* Text without added tokens of list 0, at offset `at`. With a filter, which has offsets of the
- * original text, special tokens of list 1 are matched before normalisation. */
+/* Encodes text without added tokens of list 0, at offset `at` of the input. With a filter, whose
+ * ranges are of the input, special tokens of list 1 are matched before normalisation. */
 static int encode_rest(struct encoder *encoder, const char *text, size_t len, size_t at,
                        struct err *err)
 {

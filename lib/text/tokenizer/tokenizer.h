@@ -1,4 +1,4 @@
-/* Text <-> token ids.
+/* The tokenizer: converts text to token ids and back.
  *
  * bmc-convert builds the tables of a tokenizer from Hugging Face or GGUF files; all other programs
  * use them in place in the mapped model file. This module knows nothing of models or files.
@@ -35,7 +35,7 @@ struct tokenizer;
 int tokenizer_open(struct tokenizer **tok, const void *blob, size_t size, struct err *err) MUST_USE;
 void tokenizer_free(struct tokenizer *tok);
 
-/* Upper bound of ids; there may be gaps, and the embedding may have more rows. */
+/* All ids are smaller; there may be gaps, and the embedding may have more rows. */
 size_t tokenizer_vocab(const struct tokenizer *tok);
 
 /* Appends the ids of `len` bytes of UTF-8, at most 1 GiB. Invalid UTF-8 is an error; after
@@ -43,7 +43,7 @@ size_t tokenizer_vocab(const struct tokenizer *tok);
 int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len, bool with_template,
                      struct ids *ids, struct err *err) MUST_USE;
 
-/* The same without matching special tokens: their spelling is plain text. */
+/* tokenizer_encode() without matching special tokens: their spelling is plain text. */
 int tokenizer_encode_plain(const struct tokenizer *tok, const char *text, size_t len,
                            bool with_template, struct ids *ids, struct err *err) MUST_USE;
 
@@ -57,10 +57,10 @@ int tokenizer_encode_chat(const struct tokenizer *tok, const char *text, size_t 
 int tokenizer_find_added(const struct tokenizer *tok, const char *text, size_t len, struct ids *ids,
                          struct err *err) MUST_USE;
 
-/* True if the template adds tokens. */
+/* True if tokenizer_encode() adds BOS, EOS or other tokens when `with_template`. */
 bool tokenizer_has_template(const struct tokenizer *tok);
 
-/* The id of a vocabulary entry, spelled as in the files, or -1. */
+/* The id of a token, spelled as in tokenizer.json or other tokenizer files, or -1. */
 int64_t tokenizer_find(const struct tokenizer *tok, const char *content, size_t len);
 
 bool tokenizer_is_special(const struct tokenizer *tok, uint32_t id);
@@ -70,7 +70,7 @@ bool tokenizer_is_special(const struct tokenizer *tok, uint32_t id);
 int tokenizer_piece(const struct tokenizer *tok, uint32_t id, struct buf *out,
                     struct err *err) MUST_USE;
 
-/* The same for display and JSON: valid UTF-8, other bytes as <0xE2>. */
+/* tokenizer_piece() for display and JSON: valid UTF-8, with other bytes as <0xE2>. */
 int tokenizer_piece_printable(const struct tokenizer *tok, uint32_t id, struct buf *out,
                               struct err *err) MUST_USE;
 

@@ -1,6 +1,6 @@
 /* The Unigram model, by the Viterbi algorithm over byte positions. Tokens are found by walking
  * the trie; a character without a token of its own becomes the unknown token. Ties and rounding
- * follow the library that the file is from. */
+ * are those of the library whose file it was: SentencePiece or tokenizers. */
 #include "text/tokenizer/unigram.h"
 
 #include <stdlib.h>
@@ -30,7 +30,8 @@ static int make_ends(struct unigram *unigram, size_t len, struct err *err)
     return 0;
 }
 
-/* Relaxes the position `end` with a token from `start`. */
+/* Replaces the best segmentation up to `end` if one that ends with token `id`, from `start`, is
+ * better. */
 static void relax(const struct tokenizer *tok, struct unigram *unigram, size_t start, size_t end,
                   uint32_t id, double score)
 {
@@ -42,7 +43,7 @@ static void relax(const struct tokenizer *tok, struct unigram *unigram, size_t s
         *known = (struct lattice_node){sum, (uint32_t)start, id};
 }
 
-/* Relaxes with all tokens that start at `start`; true if one covers exactly the first character. */
+/* Calls relax() for all tokens that match at `start`; true if one is just the character there. */
 static bool relax_tokens(const struct tokenizer *tok, struct unigram *unigram, const char *pretoken,
                          size_t len, size_t start, size_t character)
 {
@@ -62,7 +63,7 @@ static bool relax_tokens(const struct tokenizer *tok, struct unigram *unigram, c
     return covered;
 }
 
-/* Appends the tokens of the best path. */
+/* Appends the tokens of the best segmentation of the pre-token. */
 static int add_best(const struct tokenizer *tok, struct unigram *unigram, const char *pretoken,
                     size_t len, struct ids *ids, struct err *err)
 {

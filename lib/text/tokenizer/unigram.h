@@ -5,14 +5,14 @@
 #include "text/ids.h"
 #include "text/tokenizer/tok_tables.h"
 
-/* Best segmentation up to a byte position. */
+/* Best segmentation of a pre-token up to a byte offset. */
 struct lattice_node {
     double score;
     uint32_t start; /* start of the last token, or TOK_NONE: unreachable */
-    uint32_t id;    /* id of the last token, or TOK_NONE: an uncovered character */
+    uint32_t id;    /* id of the last token, or TOK_NONE: a character without a token */
 };
 
-/* Scratch memory, reused for all pre-tokens. Zero-initialised is empty. */
+/* Scratch memory of unigram_encode(), reused for all pre-tokens; to be initialised with zeros. */
 struct unigram {
     struct lattice_node *end;
     size_t cap;

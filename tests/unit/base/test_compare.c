@@ -10,8 +10,8 @@
 
 /* ---- ranks ---- */
 
-/* Rank-sum test: the number of values of u for which at most one in 40 of the C(a+b, a) orders of
- * two lists has U <= u. */
+/* Rank-sum test: change_rank(a, b) is the number of values u for which the statistic U is at most u
+ * in no more than one in 40 of the C(a+b, a) orders of a and b rounds. */
 static void test_ranks(void)
 {
     static const struct {
@@ -70,8 +70,8 @@ static void test_ratios(void)
     check(!r.there, "a ratio of 0");
 }
 
-/* Published critical values of the signed-rank test, two-sided, 5 %: the interval begins one
- * above. */
+/* Published critical values of the two-sided signed-rank test at 5 %; the confidence interval
+ * begins at the next rank. */
 static void test_pair_ranks(void)
 {
     static const struct {
@@ -90,8 +90,8 @@ static void test_pair_ranks(void)
 
 static void test_pairs(void)
 {
-    /* Ratios 2, 4 .. 64, logarithms 1 to 6: means of pairs are 1 to 6 in halves, symmetric about
-     * 3.5. */
+    /* Ratios 2, 4 .. 64 have the logarithms 1 to 6; means of pairs of these are 1 to 6 in steps of
+     * one half, symmetric about 3.5. */
     const double a[] = {5, 1, 3, 7, 2, 9}, b[] = {10, 4, 24, 112, 64, 576};
     struct change r = change_of_pairs(a, b, 6);
     check(r.there && r.bounded && near(r.value, 11.313708498984761, 1e-12), "ratio %g", r.value);
@@ -99,7 +99,7 @@ static void test_pairs(void)
     r = change_of_pairs(a, b, 5);
     check(r.there && !r.bounded && near(r.value, 8, 1e-12), "five pairs: no interval, ratio %g",
           r.value);
-    /* Variation common to both of a pair does not count. */
+    /* Variation that both rounds of a pair have in common does not widen the interval. */
     const double c[] = {1, 100, 7, 30, 2, 1000}, d[] = {1.1, 110, 7.7, 33, 2.2, 1100};
     r = change_of_pairs(c, d, 6);
     check(near(r.lo, 1.1, 1e-12) && near(r.hi, 1.1, 1e-12), "interval: %g to %g", r.lo, r.hi);
@@ -182,7 +182,7 @@ static void test_reader(void)
     free(what);
     measured_release(&m);
     refuse("", "not valid JSON");
-    refuse("[]", "\"rows\" is nothing");
+    refuse("[]", "\"rows\" is missing");
     refuse("{\"rows\": {}}", "\"rows\" is an object");
     refuse("{\"rows\": []}", "\"rows\" is empty");
     refuse("{\"rows\": [3]}", "F: row 1: is an integer");

@@ -11,7 +11,7 @@ enum { INPUTS = 100 };
 
 static const struct program program = {.name = "bmc-files"};
 
-/* Exit code of a program with all inputs that would write this file. */
+/* Exit code of a program that reads all inputs and would write `path`. */
 static int code_of(const char *path)
 {
     static char name[INPUTS][32];

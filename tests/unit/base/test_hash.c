@@ -17,7 +17,7 @@ static uint64_t random64(void)
     return state ^= state << 17;
 }
 
-/* As defined in bmc-kv(5) and bmc-model(5). */
+/* The tree hash as bmc-kv(5) and bmc-model(5) define it, without streaming. */
 static struct hash plain(const unsigned char *bytes, size_t len)
 {
     unsigned char hashes[MAX_BYTES / BLOCK + 1][32];
@@ -32,7 +32,7 @@ static struct hash plain(const unsigned char *bytes, size_t len)
     return hash;
 }
 
-/* The same data as a stream of random parts, and in blocks. */
+/* Hashes the same data as a stream, cut at random, and in blocks: both must equal plain(). */
 static void test_length(size_t len)
 {
     const struct hash want = plain(data, len);

@@ -27,7 +27,7 @@ static size_t count(const char *text, const char *what)
     return n;
 }
 
-/* The document, with checks that apply to all. */
+/* Draws the plot and makes the checks that apply to every document. */
 static struct buf draw(const struct svg_plot *plot)
 {
     struct buf out = {0};
@@ -104,7 +104,7 @@ static void test_bars(void)
     buf_release(&one);
 }
 
-/* All texts, at an estimated width per character, are within the picture. */
+/* Checks that all texts, at an estimated width per character, lie within the picture. */
 static void check_inside(const char *svg)
 {
     double width, height, x, y;
@@ -135,7 +135,7 @@ static void check_inside(const char *svg)
     }
 }
 
-/* Short and long names of 1 to 16 bars: all in full, all within the picture. */
+/* Names of 1 to 16 bars, short and long, are printed in full and within the picture. */
 static void test_names(void)
 {
     static const char *const kinds[] = {"bmc", "headwise:ram=64M,group=1", "bmc:T=1024 (not measured)",

@@ -19,7 +19,7 @@ enum { MOST = 3000, MUCH = 1 << 30 };
 
 struct test_loop {
     atomic_int calls[MOST];
-    atomic_int strangers; /* calls on threads outside the team */
+    atomic_int strangers; /* calls on threads that are not in the team */
     int size;
 };
 
@@ -32,7 +32,8 @@ static void count(void *arg, size_t index)
         atomic_fetch_add(&loop->strangers, 1);
 }
 
-/* Loops of random lengths; false unless every index was called exactly once, by a member. */
+/* Runs loops of random lengths; false unless every index was called exactly once, and only by
+ * threads of the team. */
 static bool loops(unsigned *seed, int rounds)
 {
     struct test_loop *loop = calloc(1, sizeof *loop);
@@ -74,8 +75,8 @@ struct meeting {
     int wanted;
 };
 
-/* Waits, up to 20 seconds, until the wanted number of threads is inside: no thread can do it
- * all. */
+/* Waits, up to 20 seconds, until the wanted number of threads are in the loop, so that no thread
+ * can run all iterations. */
 static void meet(void *arg, size_t index)
 {
     struct meeting *m = arg;
@@ -270,7 +271,7 @@ static void test_hosts(void)
 
 struct cores {
     cpu_set_t wanted;
-    atomic_int others; /* members with another mask */
+    atomic_int others; /* threads with another affinity mask */
 };
 
 static void compare_mask(void *arg, size_t thread)
@@ -302,7 +303,8 @@ static void nothing(void *arg, size_t index)
     (void)index;
 }
 
-/* Times an empty loop, which the caller may run alone, and one of all members. */
+/* Times empty loops that begin `gap_us` after the last one: some of a size that the caller may run
+ * alone, others that all threads join. */
 static void time_loops(int gap_us)
 {
     const int rounds = gap_us > 20 ? 1000 : 20000;

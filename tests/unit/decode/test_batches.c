@@ -27,7 +27,7 @@ enum {
 };
 
 /* A cache configuration. Prompts fit the context. */
-static const struct way {
+static const struct batch_case {
     const char *kv;
     size_t context;
     bool recompute, sparse;
@@ -105,7 +105,7 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
     return 0;
 }
 
-static int generate_all(struct test_run *run, const struct model *model, const struct way *way,
+static int generate_all(struct test_run *run, const struct model *model, const struct batch_case *way,
                         const struct session_options *options, struct gen_stats *stats, struct err *err)
 {
     static const volatile sig_atomic_t never;
@@ -137,7 +137,7 @@ static bool same_ids(const struct ids *a, const struct ids *b)
 }
 
 /* Returns the number of prompt tokens whose KV entries were shared. */
-static size_t run_batch(const struct model *model, const struct way *way, size_t number)
+static size_t run_batch(const struct model *model, const struct batch_case *way, size_t number)
 {
     struct batch batch;
     draw_batch(&batch);

@@ -116,7 +116,7 @@ static void test_penalty(void)
     check(near(log_sum_exp(logits, 4), 0, 1e-6), "log-sum-exp of probabilities");
 }
 
-/* Biases, then penalties. */
+/* Biases are added before penalties are applied. */
 static void test_biases(void)
 {
     static const struct logit_bias biases[] = {{2, 3}, {2, 1}, {0, -5}, {9, 1}};
@@ -187,7 +187,7 @@ static void test_never(void)
     sampler_close(&sampler);
 }
 
-/* With one token per byte: the text that is ready after each. */
+/* Stop strings, with one token per byte: the text that may be printed after each token. */
 static void test_stops(void)
 {
     static const struct {

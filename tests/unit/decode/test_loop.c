@@ -74,7 +74,7 @@ static int take_held(void *arg, struct loop *loop, struct slot *slot, struct err
     return rc;
 }
 
-/* Appends them all once they are known to be the last. */
+/* Holds a token back; once it is known to be the last, appends all tokens held back. */
 static int hold_or_take(struct late *late, struct loop *loop, struct slot *slot, const float *logits,
                         struct err *err)
 {
@@ -150,7 +150,7 @@ static int next_request(void *arg, bool wait, const struct gen_request **request
     return GEN_REQUEST;
 }
 
-/* The newest token is not computed yet. */
+/* Called when a sequence ends: all its tokens have KV entries except the newest. */
 static int keep(void *arg, size_t seq, const struct gen_result *result, struct err *err)
 {
     struct test_run *run = arg;

@@ -48,7 +48,7 @@ static struct model *make_model(size_t vocab, size_t layers, enum dtype type, ui
     return model;
 }
 
-enum kind { PLAIN, MODEL, LOOKUP, OLDEST, RECYCLE, EAGLE, SMALL_EAGLE };
+enum drafter_kind { PLAIN, MODEL, LOOKUP, OLDEST, RECYCLE, EAGLE, SMALL_EAGLE };
 
 struct asked {
     struct gen_request request;
@@ -58,7 +58,7 @@ struct asked {
 /* A run over copies of one prompt, or over prompts of several lengths. */
 struct test_run {
     const struct model *target, *draft; /* the draft model, or draft head */
-    enum kind kind;
+    enum drafter_kind kind;
     const char *kv;
     size_t batch, n, requests, draft_context;
     size_t context; /* 0: CONTEXT */
@@ -229,7 +229,7 @@ static void test_greedy(bool full)
     for (size_t kv = 0; kv < ARRAY_LEN(kvs); kv++)
         for (size_t k = 0; k < ARRAY_LEN(ks); k++)
             for (size_t b = 0; b < ARRAY_LEN(batches); b++)
-                for (enum kind kind = MODEL; kind <= EAGLE; kind++)
+                for (enum drafter_kind kind = MODEL; kind <= EAGLE; kind++)
                     for (int tree = 0; tree < 2; tree++) {
                         char what[128];
                         if ((!full && turn++ % 3) || (tree && (kind == LOOKUP || kind == OLDEST)))
@@ -489,7 +489,7 @@ static void test_sampling(bool full)
     static double p[CELLS];
     const struct {
         const char *what;
-        enum kind kind;
+        enum drafter_kind kind;
         struct spec_options options;
         struct sampler_options sampling;
         rejection_rule *rule;

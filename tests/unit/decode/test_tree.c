@@ -157,14 +157,14 @@ static void test_pace(void)
         throttle_step(&p, 1, 2.5, 3);
     check(p.throttle.pauses == 1, "%zu pauses", p.throttle.pauses);
 
-    /* Nor does a single slow plain step count. */
+    /* A single slow plain step is an outlier and does not count either. */
     p = (struct throttle_run){0};
     throttle_begin(&p.throttle, false);
     while (p.steps < 200)
         throttle_step(&p, p.steps == 3 ? 9 : 1, 2.5, 3);
     check(p.throttle.pauses == 1, "one slow step: %zu pauses", p.throttle.pauses);
 
-    /* Another number of sequences, another time of plain steps. */
+    /* Plain steps are timed separately for each batch size. */
     p = (struct throttle_run){0};
     throttle_begin(&p.throttle, false);
     while (p.steps < 100)
@@ -221,7 +221,7 @@ static void test_lookup(void)
         check(drafter->propose(drafter, &request, 1, &err) == 0 && draft.n == 6 &&
                   memcmp(draft.token + 1, cases[i].want, sizeof cases[i].want) == 0,
               "lookup, oldest %d: %zu nodes", cases[i].oldest, draft.n);
-        /* Beyond the end it continues a repetition. */
+        /* If a match reaches the end of the ids, the draft repeats what it has proposed. */
         static const uint32_t loop[] = {5, 6, 5, 6};
         const struct draft_request again = {
             .ids = loop, .n_ids = 4, .shape = &shape, .draws = &draws, .draft = &draft};

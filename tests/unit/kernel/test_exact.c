@@ -1,23 +1,23 @@
-/* The same logits under every cache policy: random ragged batches against each sequence run alone.
+/* Logits are the same under every cache policy: random ragged batches are compared with each
+ * sequence computed alone.
  *
  *   test_exact MODEL.bmc [SEED [ROUNDS]]
  *
- * A round draws sequences of random ids and lengths and computes the logits of every token of each:
- * first alone, a token a step, under `iterative`; then under every policy of the table with a
- * random T, r or block, in a batch whose members begin, end and take turns at random, in steps of
- * random numbers of rows. The first sequence of a batch stops at n = r - 1, r and r + 1 rows, so
- * that every kind of growth is met by a single row.
+ * A round draws sequences of random ids and lengths and computes the logits of every token: first
+ * each sequence alone, one token per forward pass, under `iterative`; then under every policy with
+ * random T, r or block size, in a batch whose sequences begin, end and pause at random, with random
+ * numbers of tokens per forward pass. The first sequence of a batch appends single tokens around n
+ * = r - 1, r and r + 1, so that a single token meets every kind of growth.
  *
- * A round goes over all instruction sets of the machine, each with a random precision (of a model
- * of few bits int8, or f32) and type of the cache. With the fused kernels logits are the same bit
- * for bit; so are those of a token that is verified as a node of a random tree. Then eager
- * attention and the BLAS set take part: with f32 rows logits agree to 1e-4, and the best id is the
- * same wherever the best two logits differ by more than 1e-3; a closer tie is printed. With bf16
- * rows the last digit of a key or value in f32, which depends on the shape of a BLAS product,
- * decides now and then which way it is rounded: a step of 2^-8 of it. So they are held to 0.05, and
- * ids to twice that.
+ * A round uses every kernel set that the machine supports, each with a random cache type and
+ * precision (int8 or f32 for quantised models). With fused attention, logits must be equal bit for
+ * bit, also those of tokens verified as nodes of a random draft tree. Eager attention and the BLAS
+ * set are approximate: with an f32 cache logits agree to 1e-4, and the best id is the same unless
+ * the best two logits are within 1e-3; such ties are printed. The sums of a BLAS product depend on
+ * its shape, and with a bf16 cache this sometimes changes how a key or value is rounded, by 2^-8 of
+ * it. Then logits agree to 0.05, and ties are within 0.1.
  *
- * SEED, or BMC_SEED where it is not given, repeats a run: it is printed. */
+ * The seed, SEED or else BMC_SEED, is printed; it reproduces a run. */
 #include <stdlib.h>
 
 #include "quant/cache_types.h"
@@ -38,17 +38,18 @@ struct sequence {
     float *want; /* [n][vocab] */
 };
 
-/* How far off a logit may be, and how close the best two must be where another id is chosen. */
+/* Tolerances: the largest difference of a logit, and the largest gap between the best two logits
+ * where another id may be chosen. */
 static const struct tolerance {
     const char *name;
     double logit, tie;
 } tolerances[] = {{"fused", 0, 0}, {"BLAS, f32", 1e-4, 1e-3}, {"BLAS, bf16", 0.05, 0.1}};
-static size_t mode; /* the one in force */
+static size_t mode; /* index of the tolerance in use */
 
 static struct model *model;
 static size_t vocab;
 static uint64_t seed;
-static uint32_t draws; /* since the run began: the counter of the generator */
+static uint32_t draws; /* numbers drawn so far: the generator's counter */
 static struct sequence sequence[MAX_SEQUENCES];
 static double worst[ARRAY_LEN(tolerances)];
 static size_t tokens[ARRAY_LEN(tolerances)], ties;
@@ -73,7 +74,7 @@ static void open_session(struct session **session, const struct session_options 
 
 /* ---- alone ---- */
 
-/* logits[n][vocab] of a sequence by itself, a token a step, under `iterative`. */
+/* Computes logits[n][vocab] of a sequence alone, one token per forward pass, under `iterative`. */
 static void run_alone(const struct session_options *like, const struct sequence *s, float *logits)
 {
     struct session_options options = *like;
@@ -107,8 +108,7 @@ static void draw_sequences(const struct session_options *options, size_t n)
 
 /* ---- in a batch ---- */
 
-/* The largest difference of two vectors of logits; at least one bit of a float where any bit
- * differs. */
+/* The largest difference of two vectors of logits; not 0 if any bit differs. */
 static double difference(const float *a, const float *b)
 {
     double most = memcmp(a, b, vocab * sizeof *a) ? 0x1p-149 : 0;
@@ -121,7 +121,7 @@ static double difference(const float *a, const float *b)
     return most;
 }
 
-/* Token `at` of a sequence against the run alone. */
+/* Compares the logits of token `at` of sequence `s` with those of the sequence alone. */
 static void compare(const char *how, size_t s, size_t at, const float *logits)
 {
     const size_t t = mode;
@@ -146,11 +146,12 @@ static void compare(const char *how, size_t s, size_t at, const float *logits)
 }
 
 struct test_slot {
-    size_t sequence; /* under way, or SIZE_MAX */
+    size_t sequence; /* in flight, or SIZE_MAX */
     size_t first, rows;
 };
 
-/* Rows that the next step takes of a sequence that has `at` of them. */
+/* Number of tokens that the next forward pass appends to sequence `s` after `at` tokens, at most
+ * `space`. */
 static size_t rows_of_step(size_t s, size_t at, size_t r, size_t space)
 {
     const size_t most = size_min(sequence[s].n - at, space);
@@ -162,7 +163,7 @@ static size_t rows_of_step(size_t s, size_t at, size_t r, size_t space)
     return rows;
 }
 
-/* One step of some of the slots; at least one takes part. */
+/* Adds tokens of a random subset of the slots, at least one, to the next forward pass. */
 static void put_step_together(struct session *session, struct test_slot *slot, size_t batch)
 {
     const size_t begin = pick(0, batch - 1);
@@ -214,7 +215,7 @@ static void run_batch(const struct session_options *options, const char *how, si
             }
             if (s == SIZE_MAX || n < sequence[s].n)
                 continue;
-            /* Another one takes the place: its storage begins anew, or comes from a pool. */
+            /* The next sequence takes over the slot; its KV memory is new or comes from a pool. */
             session_clear(session, i);
             slot[i].sequence = next < n_sequences ? next++ : SIZE_MAX;
             done++;
@@ -229,7 +230,7 @@ static void run_batch(const struct session_options *options, const char *how, si
 
 /* ---- a round ---- */
 
-/* A policy's name with random parameters. */
+/* Writes the policy's name with random parameters to `text`. */
 static void draw_policy(const struct kv_policy *policy, size_t N, char text[64])
 {
     const size_t kind = pick(0, 3);
@@ -264,7 +265,7 @@ static void run_policy(struct session_options *options, const struct kv_policy *
     run_batch(options, how, n);
 }
 
-/* The comparison itself must fail where one token differs. */
+/* The comparison must notice a sequence in which one token differs. */
 static void test_the_test(const struct session_options *options)
 {
     struct sequence *s = &sequence[0], other = *s;
@@ -282,9 +283,8 @@ static void test_the_test(const struct session_options *options)
 
 /* ---- a tree ---- */
 
-/* A random tree of `rows` tokens that continues sequence `s` at position n. Its first `depth`
- * levels hold the true tokens, in nodes among others; path[j] is the node of the true token n +
- * j. */
+/* A random draft tree of `rows` tokens that continues sequence `s` at position n. Each of its first
+ * `depth` levels contains the true token among others; path[j] is the node of true token n + j. */
 struct tree {
     uint32_t token[MAX_N], ancestors[MAX_N * MAX_N];
     size_t position[MAX_N], ancestors_at[MAX_N + 1], parent[MAX_N], level[MAX_N], path[MAX_N];
@@ -295,7 +295,7 @@ static void draw_tree(struct tree *t, const struct sequence *s, size_t n)
 {
     t->rows = t->depth = 0;
     while (n + t->depth < s->n && t->rows < 24) {
-        /* Some wrong ones, whose parents may be any, and then the next true one. */
+        /* Some wrong tokens, with any parents, then the next true token. */
         const size_t wrong = pick(0, 3);
         for (size_t i = 0; i <= wrong; i++) {
             const bool on_path = i == wrong;
@@ -318,7 +318,7 @@ static void draw_tree(struct tree *t, const struct sequence *s, size_t n)
     }
 }
 
-/* One sequence, plainly up to a random position, then a tree. */
+/* Computes one sequence up to a random position, then a draft tree that continues it. */
 static void run_tree(const struct session_options *like, const struct kv_policy *policy)
 {
     static struct tree tree;
@@ -331,7 +331,7 @@ static void run_tree(const struct session_options *like, const struct kv_policy 
         die(&err);
     options.batch = 1;
     options.chunk = MAX_N;
-    options.context += MAX_N; /* nodes take more rows than positions */
+    options.context += MAX_N; /* a tree has more nodes than positions */
     options.threads = options.threads_prefill = (int)pick(1, 2);
     snprintf(how, sizeof how, "tree: %s %s, %s %s", options.kernels->isa,
              precision_name(options.precision), text, cache_type_name(options.kv_type));
@@ -375,7 +375,7 @@ static void run_config(struct session_options *options)
     }
 }
 
-/* Weights of few bits meet rows in f32 or int8. */
+/* A random precision; quantised weights are multiplied with int8 or f32 activations. */
 static enum precision pick_precision(void)
 {
     if (model_is_quantized(model))
@@ -397,7 +397,8 @@ static void run_round(size_t round)
         if (!kernel_sets[i]->usable())
             continue;
         if (strcmp(kernel_sets[i]->isa, "blas") == 0) {
-            /* Rounding enlarges the last digits that are not the same. */
+            /* BLAS results are not bitwise reproducible; rounding activations would amplify
+             * differences. */
             options.precision = PRECISION_F32;
             if (dtype_is_quantized(options.kv_type))
                 options.kv_type = DTYPE_F16;

@@ -1,13 +1,13 @@
-/* A product whose gate has another type: bit for bit the two products run one by one, in every set.
- * Rows are quantised to int8 if both types need the same groups; else both matrices are
- * dequantised. */
+/* A product whose gate matrix has another type than the up matrix must equal, bit for bit, the two
+ * products run one by one, in every kernel set. Activations are quantised to int8 if both types
+ * need the same group size; else both matrices are dequantised. */
 #include "tests/unit/quant_ref.h"
 #include "kernel/gemm.h"
 
 enum { OUT = 50, IN = 300, IN_PADDED = 320, MOST_ROWS = 19, TYPES = ARRAY_LEN(quant_refs) + 2 };
 
-/* Matrices of random values, of every type; and inputs. */
-static struct weights {
+/* Matrices of random values, one of every type for `up` and for `gate`. */
+static struct gate_case {
     struct mat mat;
     unsigned char bytes[QUANT_MOST_OUT * IN_PADDED * 4 + 4096] __attribute__((aligned(64)));
 } up[TYPES], gate[TYPES];
@@ -22,7 +22,7 @@ static const struct quant_ref *ref_of(enum dtype type)
     return NULL;
 }
 
-static void draw(struct weights *w, enum dtype type)
+static void draw(struct gate_case *w, enum dtype type)
 {
     static struct quant_matrix quant;
     static float value[OUT * IN];
@@ -55,8 +55,8 @@ static void run(const struct kernels *k, enum precision precision, struct produc
     gemm_close(gemm);
 }
 
-/* Inputs that have a scale of a row together at int8: a block of them or all; 0: the type is no
- * such. */
+/* Number of inputs that share a scale when activations become int8: a group or all of them; 0: the
+ * type is not quantised. */
 static size_t group_of(enum dtype type)
 {
     return !dtype_is_quantized(type) ? 0 : type == DTYPE_Q8_CHANNEL ? IN : 32;

@@ -1,17 +1,18 @@
-/* Kernels for quantised weights, of every set that the CPU has: quantised rows, int8 products,
- * dequantisation. Results must be bit for bit those of kernel.h's formulas, written here as plain
- * loops over quant_ref.h: for any number of rows and blocks and any split of the inputs. */
+/* Kernels for quantised weights, of every set that the CPU supports: quantised activations, int8
+ * products, dequantisation. Results must be bit for bit those of kernel.h's formulas, written here
+ * as plain loops over quant_ref.h, for any number of rows and blocks and any split of inputs. */
 #include "tests/unit/quant_ref.h"
 #include "kernel/gemm.h"
 
-/* The set of AVX-VNNI over registers in C: machines that have it run the real one as well. */
+/* The avxvnni set on emulated vectors, on all machines; where usable, the real set is tested too. */
 #define AVXVNNI_HEADER  "tests/unit/avxvnni_in_c.h"
 #define kernels_avxvnni kernels_avxvnni_in_c
 #include "kernel/x86/kernels_avxvnni.c"
 
 enum { MOST_ROWS = 48, PAD_BYTES = 36 }; /* kernels may write up to a multiple of 16 rows */
 
-/* Those that differ here; each matrix is drawn once for all of them. */
+/* The sets to test: those with kernels of their own for quantised weights. Each matrix is generated
+ * once for all sets. */
 static struct kernels set[16];
 static size_t sets;
 
@@ -23,7 +24,7 @@ static unsigned char packed[QUANT_MOST_OUT * (QUANT_MOST_IN + 32) * 2 + 4096]
 
 /* ---- rows of int8 ---- */
 
-/* kernel.h's rule for one group. */
+/* Quantises one group by kernel.h's rule; returns its scale. */
 static float ref_quantise(int8_t *code, const float *x, size_t n)
 {
     float most = 0;
@@ -38,7 +39,7 @@ static float ref_quantise(int8_t *code, const float *x, size_t n)
     return most / 127;
 }
 
-/* x[n] of `group` inputs a scale, where `group` may be beyond n. */
+/* Checks codes, scales and sums of x[n] with one scale per `group` inputs, which may exceed n. */
 static void check_int8(const struct kernels *k, const char *what, const float *x, size_t n,
                        size_t group)
 {
@@ -46,7 +47,7 @@ static void check_int8(const struct kernels *k, const char *what, const float *x
     static float scale[QUANT_MOST_IN / 32 + 2], want_scale[QUANT_MOST_IN / 32 + 2];
     static int32_t sum[QUANT_MOST_IN / 16 + 2], want_sum[QUANT_MOST_IN / 16 + 2];
     bool scales = true;
-    /* What lies behind must stay. */
+    /* Bytes after the results must not change. */
     memset(code, 0x55, sizeof code), memset(want, 0x55, sizeof want);
     memset(scale, 0x55, sizeof scale), memset(want_scale, 0x55, sizeof scale);
     memset(sum, 0x55, sizeof sum), memset(want_sum, 0x55, sizeof sum);
@@ -93,7 +94,8 @@ static void test_to_int8(const struct kernels *k)
                 check_int8(k, "a special number", x, n, group);
                 x[at] = before;
             }
-            /* The largest is 127: what ends in 0.5 is between two codes. */
+            /* With a maximum of 127 the scale is 1: values that end in .5 are midway between two
+             * codes. */
             for (size_t j = 0; j < n; j++)
                 x[j] = j % 32 == 5
                            ? -127
@@ -110,7 +112,7 @@ static void test_to_int8(const struct kernels *k)
 
 /* ---- products ---- */
 
-/* Rows as a caller of panel_int8 has them, with something else behind each. */
+/* Activations in the layout that callers of panel_int8 use, with other bytes after each row. */
 struct int8_matrix {
     size_t in_padded, row_bytes;
     char bytes[MOST_ROWS * (QUANT_MOST_IN * 2 + PAD_BYTES)] __attribute__((aligned(4)));
@@ -122,7 +124,7 @@ static int8_t *codes_of(size_t i) { return (int8_t *)rows.bytes + i * rows.row_b
 static float *scales_of(size_t i) { return (void *)(codes_of(i) + rows.in_padded); }
 static int32_t *sums_of(size_t i) { return (void *)(scales_of(i) + rows.in_padded / 32); }
 
-/* The same draws as of weights: the largest codes are 127 and -127. */
+/* Draws the activations as weights are drawn; the extreme codes are 127 and -127. */
 static void draw_rows(size_t in, bool one_scale, enum quant_draw draw)
 {
     rows.in_padded = (in + 31) / 32 * 32;
@@ -145,7 +147,7 @@ static void draw_rows(size_t in, bool one_scale, enum quant_draw draw)
     }
 }
 
-/* Of inputs [from, from + many): the sum of whole numbers. */
+/* Integer dot product of row i and output o over `many` inputs from `from`. */
 static int32_t ref_dot(size_t i, size_t o, size_t from, size_t many)
 {
     int32_t dot = 0;
@@ -183,7 +185,7 @@ static struct panel panel_of(size_t block, size_t blocks)
     return w;
 }
 
-/* All inputs of a panel, `cut` at a time. */
+/* Multiplies a panel over all of its inputs, `cut` of them per call. */
 static void run_panel(const struct kernels *k, float *y, size_t n, size_t block, size_t blocks,
                       size_t cut)
 {
@@ -224,7 +226,7 @@ static void check_panel(size_t n, size_t block, size_t blocks, size_t cut)
     check_set(k, n, block, blocks, cut);
 }
 
-/* A matrix and rows, and what is wanted of them. */
+/* Draws a matrix and activations, and computes the expected results. */
 static void draw_product(const struct quant_ref *r, size_t out, size_t in, enum quant_draw w,
                          enum quant_draw x)
 {
@@ -239,14 +241,14 @@ static void draw_product(const struct quant_ref *r, size_t out, size_t in, enum 
 static void test_panels(const struct quant_ref *r)
 {
     static const size_t ins[] = {32, 33, 48, 100, 256, 300};
-    /* Every number of rows, of blocks, the first of them. */
+    /* All numbers of rows and of blocks, beginning at various blocks. */
     draw_product(r, 64, 96, DRAW_ANY, DRAW_ANY);
     for (size_t n = 1; n <= 20; n++)
         for (size_t blocks = 1; blocks <= 4; blocks++)
             check_panel(n, n % (5 - blocks), blocks, n % 2 ? 96 : 64);
     for (size_t n = 30; n <= MOST_ROWS; n += 6)
         check_panel(n, 0, 4, 96);
-    /* Every length, and ways to cut it. */
+    /* Various numbers of inputs, split in various ways. */
     for (size_t i = 0; i < ARRAY_LEN(ins); i++) {
         draw_product(r, 50, ins[i], DRAW_ANY, DRAW_ANY);
         for (size_t cut = 32; cut / 2 < rows.in_padded; cut *= 2) {
@@ -255,7 +257,7 @@ static void test_panels(const struct quant_ref *r)
         }
         check_panel(18, 0, 4, 96);
     }
-    /* The largest codes against the largest. */
+    /* All combinations of extreme codes. */
     for (int d = 0; d < DRAWS * DRAWS; d++) {
         draw_product(r, 16, 256, (enum quant_draw)(d / DRAWS), (enum quant_draw)(d % DRAWS));
         check_panel(1, 0, 1, 256);
@@ -293,7 +295,7 @@ static void test_widen(const struct kernels *k)
 
 /* ---- whole products ---- */
 
-/* Row 0 of `rows` becomes x, and want[at] what it comes to. */
+/* Quantises x as row 0 of `rows` and sets want[at] to its product. */
 static void quantize_row(const float *x, size_t at)
 {
     const size_t group = matrix.ref->type == DTYPE_Q8_CHANNEL ? matrix.in : 32;
@@ -324,13 +326,13 @@ static bool run_gemm(const struct kernels *k, enum precision precision, const st
     return true;
 }
 
-/* gemm_run() of random rows at int8: the codes of ref_quantise(), the sums of ref_sum(). Few
- * rows are woven, many cut into chunks. */
+/* gemm_run() of random activations at int8 must give ref_sum() of the codes of ref_quantise(). Few
+ * rows are interleaved, many are cut into chunks. */
 static void test_gemm(const struct quant_ref *r, size_t n, size_t in)
 {
     enum { OUT = 19, MANY = 100 };
-    /* Of many rows some, from all places in tiles, and the last, which may be a chunk of its
-     * own. */
+    /* Of many rows only some are checked: at all places in tiles, and the last, which may be a
+     * chunk of its own. */
     const size_t every = n > 16 ? 5 : 1, first = (n - 1) % every;
     static float x[MANY * QUANT_MOST_IN], y[MANY * OUT];
     draw_product(r, OUT, in, DRAW_ANY, DRAW_ANY);
@@ -350,7 +352,7 @@ static void test_gemm(const struct quant_ref *r, size_t n, size_t in)
     }
 }
 
-/* At f32 few bits give what a matrix of the values that they stand for gives, in f32. */
+/* At f32 a quantised matrix gives what an f32 matrix of its dequantised values gives. */
 static void test_f32(const struct quant_ref *r, size_t n, size_t in)
 {
     enum { OUT = 50, MANY = 9 };
@@ -376,7 +378,7 @@ static void write_zeros(float *y, const struct int8_rows *x, size_t n, const str
     memset(y, 0, n * PANEL_WIDTH * sizeof *y);
 }
 
-/* The comparison must see a kernel that is wrong. */
+/* The comparison must notice a wrong kernel. */
 static void test_the_test(void)
 {
     static float y[PANEL_WIDTH];
@@ -386,7 +388,7 @@ static void test_the_test(void)
     check(memcmp(y, want[0], 16 * sizeof *y) != 0, "zeros are taken for sums");
 }
 
-/* Sets that take all of this from one before are tested with it. */
+/* False if a set takes all kernels for quantised weights from an earlier set, which is tested. */
 static bool is_new(const struct kernels *k)
 {
     EACH_SET(before)
@@ -396,7 +398,7 @@ static bool is_new(const struct kernels *k)
     return true;
 }
 
-/* OpenBLAS has none of this. */
+/* Lists the sets to test; OpenBLAS has no kernels for quantised weights. */
 static void list_sets(void)
 {
     for (size_t i = 0; kernel_sets[i]; i++)

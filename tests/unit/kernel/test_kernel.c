@@ -1,5 +1,5 @@
-/* Every usable kernel set against plain loops in double, at odd sizes and with poisoned padding; and
- * each row of many, bit for bit, against the same row alone. */
+/* Every usable kernel set compared with plain loops in double precision, at odd sizes and with NaN
+ * as padding; and each of many rows must equal, bit for bit, the same row computed alone. */
 #include <dirent.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@
 #include "kernel/gemm.h"
 #include "kernel/blas/gemm_blas.h"
 
-/* The AMX set over tiles in C: machines with tiles run the real one as well. */
+/* The AMX set on emulated tiles, on all machines; those with AMX test the real set, too. */
 #define AMX_HEADER  "tests/unit/amx_in_c.h"
 #define kernels_amx kernels_amx_in_c
 #include "kernel/x86/kernels_amx.c"
@@ -95,14 +95,15 @@ struct variant {
     bool gate, residual;
 };
 
-/* A row as a product of the precision takes it. */
+/* Converts a row to double, rounded first as the precision rounds activations. */
 static void widen(double *to, const float *x, size_t n, bool rounded)
 {
     for (size_t k = 0; k < n; k++)
         to[k] = rounded ? bf16_to_f32(bf16_from_f32(x[k])) : x[k];
 }
 
-/* Sums that do not wait for each other. */
+/* Dot product with output o of the matrix; several sums, so that additions do not wait for each
+ * other. */
 static double dot(const double *x, const struct matrix *m, size_t o)
 {
     const float *w = m->value + o * m->mat.in;
@@ -132,14 +133,14 @@ static void run_product(const struct kernels *k, enum precision precision, const
     gemm_close(gemm);
 }
 
-/* The largest difference to the plain loop; columns beyond `out` must stay as they were. */
+/* The largest difference from the plain loop; columns beyond `out` must not change. */
 static double product_error(const struct kernels *k, struct shape s, struct variant v)
 {
     const size_t x_stride = s.in + s.pad, y_stride = s.out + s.pad;
     struct matrix w = random_matrix(s.out, s.in, v.type), g = random_matrix(s.out, s.in, v.type);
     float *x = random_floats(s.rows * x_stride), *y = random_floats(s.rows * y_stride);
     float *bias = random_floats(2 * s.out), *before = mem_alloc(s.rows * y_stride, sizeof *before);
-    /* What lies between rows must never be read. */
+    /* Values between rows must never be read. */
     for (size_t i = 0; i < s.rows; i++)
         for (size_t j = s.in; j < x_stride; j++)
             x[i * x_stride + j] = NAN;
@@ -187,7 +188,7 @@ static void test_products(const struct kernels *k)
             const struct variant v = {precisions[n % 3], (enum dtype)(n / 3 % 2),
                                       (enum epilogue_act)(n / 6 % 5), n / 30, n % 2};
             const double error = product_error(k, shapes[i], v);
-            /* Two terms of 8 bits each leave 2^-17 of every activation. */
+            /* Two bf16 terms of 8 bits each represent an activation to 2^-17. */
             const double rest = v.precision == PRECISION_BF16X2 ? 4e-4 : 2e-5;
             check(error < rest + 1e-6 * (double)shapes[i].in,
                   "%s: product %zux%zux%zu %s, %s, act %d, gate %d: off by %g", k->isa, shapes[i].rows,
@@ -200,7 +201,7 @@ static void test_products(const struct kernels *k)
           "the checker accepts a kernel that writes zeros");
 }
 
-/* A row among others, on many threads, is what it is alone, on one. */
+/* A row of many, with many threads, must equal the same row alone with one thread. */
 static void test_rows_alone(const struct kernels *k, enum precision precision, enum dtype type)
 {
     enum { ROWS = 103, IN = 300, OUT = 301 };
@@ -232,13 +233,13 @@ struct attention {
     enum dtype type;
     float *q, *k, *v; /* values: [d][queries], [positions][d] */
     void *k_stored, *v_stored;
-    bool scattered; /* row p of K is stored at scatter(p, true), of V at scatter(p, false) */
+    bool scattered; /* row p is stored at scatter(p, is_k), elsewhere for K than for V */
     size_t window;  /* 0: none */
     float softcap;
     const float *slope; /* [queries] or NULL */
 };
 
-/* The first position that a query which sees `seen` of them sees. */
+/* The first position that a query with `seen` visible positions attends to (sliding window). */
 static size_t window_start(const struct attention *a, size_t seen)
 {
     return a->window && seen > a->window ? seen - a->window : 0;
@@ -261,7 +262,7 @@ enum { STORED = 192 };
 
 static size_t scatter(size_t row, bool is_k) { return row * (is_k ? 35 : 77) % STORED; }
 
-/* The same rows, in another order. */
+/* Returns a copy of the rows in scattered order. */
 static void *scatter_rows(const void *rows, size_t bytes, bool is_k)
 {
     char *stored = mem_alloc(STORED, bytes);
@@ -270,8 +271,8 @@ static void *scatter_rows(const void *rows, size_t bytes, bool is_k)
     return stored;
 }
 
-/* context[queries][d] of queries [from, from + n), over `positions` of the stored ones, in runs
- * of `run`. */
+/* Computes context[queries][d] of queries [from, from + n) over the first `positions` rows, `run`
+ * rows per call. */
 static void attend_runs(const struct kernels *kernels, const struct attention *a, const size_t *seen,
                         size_t from, size_t n, size_t positions, size_t run, float *context)
 {
@@ -372,7 +373,7 @@ static double attention_error(const struct attention *a, const size_t *seen, con
     return worst;
 }
 
-/* What scores go through: nothing, a window, a window and a cap, a slope for each query. */
+/* What is applied to scores: nothing, a window, a window and a softcap, or ALiBi slopes. */
 enum softcap_alibis { STRAIGHT, WINDOW, WINDOW_CAP, SLOPES, BENDS };
 
 static void test_attention(const struct kernels *k, size_t d, enum dtype type,
@@ -516,8 +517,7 @@ static int count_threads(void)
     return threads;
 }
 
-/* OpenBLAS works on the calling thread alone, and a host's own OpenMP setting is as it was after
- * it. */
+/* OpenBLAS uses only the calling thread, and does not change a host program's OpenMP settings. */
 static void test_blas_alone(void)
 {
     enum { N = 256 };

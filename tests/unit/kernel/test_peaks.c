@@ -4,9 +4,9 @@
 
 enum { ROUNDS = 16 };
 
-/* Sums of what each loop multiplies in ROUNDS rounds: 3 by 3 from registers, four in a lane,
- * sums that begin at 0, 1, ..; 3 by codes 0 to 14 that move on from round to round; rows of 3
- * and of 5; nothing but zeros. */
+/* Expected sums of products after ROUNDS rounds. VNNI: 3 by 3, four per lane, in sums that begin at
+ * 0, 1, ..; other AVX int8: 3 by codes 0 to 14, rotated between rounds; AMX: zeros; reference: 3 by
+ * 5. */
 static const struct {
     const struct peak *peak;
     double work, sum;

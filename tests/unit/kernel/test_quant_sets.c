@@ -1,5 +1,5 @@
-/* Quantised weights: every usable kernel set against plain C, bit for bit. test_int8.c checks plain
- * C. */
+/* Quantised weights: every usable kernel set must equal the plain C set, bit for bit. test_int8.c
+ * checks the plain C set. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -8,7 +8,7 @@
 #include "kernel/x86/prefetch.h"
 #include "kernel/kernel.h"
 
-/* Tiles in C: machines with tiles run the real ones as well. */
+/* The AMX set on emulated tiles, on all machines; those with AMX test the real set, too. */
 #define AMX_HEADER       "tests/unit/amx_in_c.h"
 #define kernels_int8_amx kernels_amx_in_c
 #include "kernel/x86/kernels_int8_amx.c"
@@ -50,7 +50,8 @@ static void fill_plane(unsigned char *to, struct scale_array plane, size_t numbe
     }
 }
 
-/* PANEL_BLOCKS blocks of random codes, or only of the lowest and the highest. */
+/* Weights of PANEL_BLOCKS blocks with random codes or, if `extreme`, only the lowest and the
+ * highest. */
 static struct test_weights random_weights(enum dtype type, size_t in, bool extreme)
 {
     struct test_weights w = {.in = in, .block_bytes = pack_block_bytes(type, in), .type = type};
@@ -131,7 +132,8 @@ static void multiply(const struct kernels *k, float *y, const struct rows *x, si
     k->panel_int8(y, &of, rows, panel);
 }
 
-/* All sums, those not asked for poisoned: in ranges of `slice` inputs. */
+/* Computes y from all inputs, `slice` of them per call. Results that are not requested are
+ * poisoned. */
 static void run_panel(const struct kernels *k, float *y, const struct test_weights *w,
                       const struct rows *x, size_t rows, size_t blocks, size_t slice)
 {
@@ -142,8 +144,8 @@ static void run_panel(const struct kernels *k, float *y, const struct test_weigh
     }
 }
 
-/* A set may leave anything in the columns of blocks that are not there, and in the 15 rows
- * behind; nothing behind those. */
+/* Compares results. A kernel may write to columns of missing blocks and to 15 rows after the last,
+ * but not beyond. */
 static bool same_sums(const float *got, const float *want, size_t rows, size_t blocks)
 {
     const size_t end = rows + 15;
@@ -157,7 +159,7 @@ static bool same_sums(const float *got, const float *want, size_t rows, size_t b
 static void test_panels(const struct kernels *k, enum dtype type, size_t in, bool extreme)
 {
     static float want[ROOM_ROWS * PANEL_WIDTH], got[ROOM_ROWS * PANEL_WIDTH];
-    /* One row is there with each number of blocks. */
+    /* One row is tested with every number of blocks. */
     static const size_t counts[] = {1, 2, 3, 5, 6, 7, 8, 13, 33, 50, 1, 1, 1, 1};
     struct test_weights w = random_weights(type, in, extreme);
     struct rows x = random_rows(in, quant_group(type, SIZE_MAX) == SIZE_MAX, extreme);
@@ -175,8 +177,8 @@ static void test_panels(const struct kernels *k, enum dtype type, size_t in, boo
     free(x.bytes);
 }
 
-/* Several tiles pass over a piece of the inputs, then over the next: pieces are long where
- * memory is asked far. */
+/* Long inputs: kernels multiply a slab of inputs with several tiles, then the next slab. Slabs are
+ * longer with prefetch to L2. */
 static void test_pieces(const struct kernels *k, enum dtype type)
 {
     static float want[ROOM_ROWS * PANEL_WIDTH], got[ROOM_ROWS * PANEL_WIDTH];
@@ -246,7 +248,7 @@ static void test_to_int8(const struct kernels *k, size_t n, size_t group)
     }
 }
 
-/* Whatever comes after it, a number that is not finite leaves no scale. */
+/* A NaN or infinity gives the scale NaN, whatever follows it. */
 static void test_not_finite(const struct kernels *k)
 {
     struct int8_row row;
@@ -270,7 +272,7 @@ static void test_products(const struct kernels *k)
     }
 }
 
-/* However memory is asked. */
+/* Products do not depend on the prefetch setting. */
 static void test_asking(const struct kernels *k)
 {
     const bool own = prefetch_l2;

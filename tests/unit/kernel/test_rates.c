@@ -26,8 +26,9 @@ enum {
     LOOPS
 };
 
-/* Throughputs of the loops on a processor, 0 for what it lacks; and the set that it should have.
- * Cycles are those of manuals and of uops.info: multiply-adds in a cycle and core. */
+/* Throughputs of the loops on a processor, 0 if it lacks the instruction, and the set that it
+ * should get. Unless measured, they are multiply-adds per cycle and core, from manuals and
+ * uops.info. */
 static const struct {
     const char *cpu, *want;
     double rate[LOOPS];
@@ -35,18 +36,18 @@ static const struct {
     /* Measured GFLOP/s of a Xeon with VDPBF16PS at half of f32 FMA: bf16x2 would run at a
      * quarter. */
     {"Xeon with slow bf16", "vnni", {190, 380, 179, 0, 400, 0, 500, 1500}},
-    /* The same with tiles: 1024 products of bf16 a cycle. */
+    /* The same with AMX: 1024 bf16 multiply-adds per cycle. */
     {"Xeon with AMX", "amx", {190, 380, 179, 5000, 400, 0, 500, 1500}},
-    /* One dot product a cycle where there are two FMA. bf16x2 runs at half of f32. */
+    /* One dot product per cycle but two FMAs: bf16x2 runs at half the rate of f32. */
     {"dot product as fast as FMA", "vnni", {16, 32, 32, 0, 32, 0, 43, 128}},
-    /* Zen 4: 16 FMA, 32 products of bf16, 64 of bytes. A tie for bf16 weights keeps the newer
-     * set. */
+    /* Zen 4: per cycle 16 FMA, 32 bf16 products, 64 byte products. A tie for bf16 weights selects
+     * the newer set. */
     {"Zen 4", "bf16", {16, 16, 32, 0, 32, 0, 43, 64}},
     {"Zen 5", "bf16", {16, 32, 64, 0, 64, 64, 85, 128}},
-    /* 512 bits no faster than 256: a tie. */
+    /* AVX-512 no faster than AVX2: a tie. */
     {"one 512-bit unit", "vnni", {16, 16, 0, 0, 32, 0, 32, 64}},
     {"Skylake-X", "avx512", {16, 32, 0, 0, 32, 0, 43, 0}},
-    /* 512 bits in two slow steps */
+    /* AVX-512 instructions in two slow passes. */
     {"512 bits at half the rate", "avxvnni", {16, 8, 0, 0, 32, 64, 21, 0}},
     {"Alder Lake", "avxvnni", {16, 0, 0, 0, 32, 64, 0, 0}},
     {"Haswell", "avx2", {16, 0, 0, 0, 32, 0, 0, 0}},
@@ -65,7 +66,7 @@ static const struct {
             {"bf16", F32_512, DOT_512, BYTES_512_VNNI},
             {"amx", F32_512, DOT_TILES, BYTES_512_VNNI}};
 
-/* A loop that a set needs is there. */
+/* True if the processor has a loop that a set needs (-1: none needed). */
 static bool there(const double *rate, int loop) { return loop < 0 || rate[loop] > 0; }
 static double value(const double *rate, int loop) { return loop < 0 ? 0 : rate[loop]; }
 
@@ -100,7 +101,7 @@ static void expect_still(size_t machine, int loop, double factor)
           machines[machine].cpu, loop, factor, got, machines[machine].want);
 }
 
-/* Each ratio 30 % off: one loop measured too fast or too slow, all others right. */
+/* The choice stays the same if one loop is measured 30 % too fast or too slow. */
 static void test_noise(void)
 {
     for (size_t i = 0; i < ARRAY_LEN(machines); i++)
@@ -110,7 +111,7 @@ static void test_noise(void)
         }
 }
 
-/* The table above names every set, and each names the loops that it says. */
+/* The table above has every set, and each set has the loops that the table lists. */
 static void test_sets(void)
 {
     size_t n = 0;
@@ -128,7 +129,7 @@ static void test_sets(void)
     }
 }
 
-/* Measured again and again on this machine: one choice, that of the programs, in little time. */
+/* Rates measured repeatedly on this machine give the same choice, that of the programs, quickly. */
 static void test_measured(void)
 {
     struct err err;

@@ -13,7 +13,7 @@ static struct kv *open_cache(const char *text, size_t N)
     return cache_of(text, &shape, MOST);
 }
 
-/* Grows to `rows` rows, `step` at a time. */
+/* Appends KV entries up to `rows`, `step` at a time. */
 static void grow(struct kv *kv, size_t seq, size_t rows, size_t step)
 {
     static const float zeros[MOST_STEP * KV_HEADS * WIDE_D]; /* the longest step */
@@ -142,7 +142,7 @@ static void test_prompts(void)
                 test_prompt(rows, steps[i], 1 + part % 3, rows * part << 10);
 }
 
-/* The largest shard counts, in every process. */
+/* Every process computes the footprint of the largest shard. */
 static void test_shards(void)
 {
     const struct kv_shape small = {1, 2, WIDE_D, 4096, DTYPE_F32},
@@ -159,7 +159,7 @@ static void test_shards(void)
               offload_prompt_excess(kv[0], 4096, 64, 1) == offload_prompt_excess(kv[1], 4096, 64, 1) &&
               offload_prompt_excess(kv[0], 4096, 64, 1) && !offload_prompt_excess(kv[0], 16, 64, 1),
           "the largest part");
-    /* Heads of the largest shard may be offloaded while ours are in memory. */
+    /* Heads of the largest shard may be offloaded while those of this shard are in memory. */
     const struct kv_footprint tight = {1 << 20, 0, 2 << 20};
     check(!kv_footprint_possible(kv[0], tight) && kv_footprint_possible(kv[1], tight),
           "what is possible there");

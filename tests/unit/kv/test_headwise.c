@@ -57,7 +57,7 @@ static void append(struct pair *p, size_t seq, size_t rows)
     }
 }
 
-/* All rows of a prefetched head, pending ones included. */
+/* Compares all KV entries of a prefetched head, pending ones included. */
 static bool same_head(struct pair *p, size_t seq, size_t layer, size_t head)
 {
     struct kv_view view[2];
@@ -86,7 +86,8 @@ static void prefetch(struct kv *kv, size_t seq, size_t layer, size_t head)
         kv_prefetch(kv, seq, layer, head, size_min(most, KV_HEADS - head));
 }
 
-/* In the order of attention: the next heads are prefetched before some are viewed. */
+/* Compares all heads in the order of attention: the next heads are prefetched before some are
+ * viewed. */
 static void expect_same(struct pair *p, size_t seq)
 {
     const size_t at_once = kv_offload(p->kv[1]).heads_at_once, most = at_once ? at_once : KV_HEADS;
@@ -102,7 +103,7 @@ static void expect_same(struct pair *p, size_t seq)
         }
 }
 
-/* One head, which may still be in a buffer. */
+/* Compares the last head, which may still be in a buffer. */
 static void expect_last(struct pair *p, size_t seq)
 {
     const size_t at_once = kv_offload(p->kv[1]).heads_at_once, head = KV_HEADS - 1;
@@ -117,7 +118,7 @@ static void both(struct pair *p, void (*act)(struct kv *kv, size_t seq, size_t n
     act(p->kv[1], seq, n);
 }
 
-/* Every third pending row. */
+/* Accepts every third pending KV entry. */
 static void accept_some(struct kv *kv, size_t seq, size_t n)
 {
     size_t kept[N], count = 0;
@@ -146,7 +147,7 @@ static void act(struct pair *p, size_t seq)
     }
 }
 
-/* Up to the last row of the context. */
+/* Appends KV entries, in steps of random size, until the context is full. */
 static void fill(struct pair *p, size_t seq)
 {
     for (size_t rows; (rows = size_min(1 + draw(60), N - p->kv[0]->seq[seq].n));) {
@@ -326,7 +327,7 @@ static void test_plan(void)
 
 /* ---- the file ---- */
 
-/* By the system call: containers, old kernels and emulators refuse it. */
+/* True if io_uring works, by a system call: containers, old kernels and emulators refuse it. */
 static bool uring_allowed(void)
 {
     return syscall(SYS_io_uring_setup, 0, NULL) == 0 || (errno != ENOSYS && errno != EPERM);

@@ -10,7 +10,7 @@
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, D = 8, WIDTH = KV_HEADS * D };
 
-/* The value of a row: unique in layer, position, column and K or V; exact in bf16. */
+/* An element of a KV entry: depends on layer, position, column and K or V; exact in bf16. */
 static float value(size_t layer, size_t position, size_t column, bool is_v)
 {
     return (float)((position * 7 + column * 3 + layer * 5 + is_v) % 251) - 125;
@@ -31,7 +31,7 @@ static struct kv *open_cache(const char *spec_text, size_t N, size_t seqs, enum 
     return cache_of(spec_text, &shape, seqs);
 }
 
-/* Makes `rows` rows pending, with the values of positions `as`.. */
+/* Appends `rows` pending KV entries, with the values of positions from `as` on. */
 static bool step(struct kv *kv, size_t seq, size_t as, size_t rows)
 {
     struct err err;
@@ -54,8 +54,8 @@ static float element(const struct kv_view *view, const void *base, const struct 
                                    : bf16_to_f32(((const bf16 *)(const void *)at)[j]);
 }
 
-/* The rows of one layer have the values of positions as[0..n), in heads [head, head + heads), and
- * padding is finite. */
+/* True if the KV entries of one layer, in heads [head, head + heads), have the values of positions
+ * as[0..n), and padding is finite. */
 static bool heads_are(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads,
                       const size_t *as, size_t n)
 {
@@ -83,7 +83,7 @@ static bool heads_are(struct kv *kv, size_t seq, size_t layer, size_t head, size
     return ok && seen == n;
 }
 
-/* In all layers and heads, as many heads at a time as can be viewed. */
+/* heads_are() for all layers and heads, as many heads at a time as can be viewed. */
 static bool rows_are(struct kv *kv, size_t seq, const size_t *as, size_t n)
 {
     const size_t at_once = kv_offload(kv).heads_at_once, most = at_once ? at_once : KV_HEADS;
@@ -410,7 +410,8 @@ static size_t step_position(const bool *sees_i, size_t t)
     return at;
 }
 
-/* The double loop; `sees`: the pending rows that a query sees. */
+/* Largest difference of `out` from attention computed by a double loop; `sees`: the pending KV
+ * entries that each query sees. */
 static double attention_error(struct kv *kv, const struct attn_query *query, const float *q,
                               const float *out, const bool *sees,
                               const struct softcap_alibi *softcap_alibi)
@@ -473,7 +474,7 @@ static void test_attention(const char *spec, enum dtype type, size_t n, size_t r
     for (size_t i = 0; i < rows * HEADS * D; i++)
         q[i] = (float)((i * 37 + 11) % 101) / 4000 - 0.0125f;
     for (size_t i = 0; i < rows; i++) {
-        /* A binary tree: node i's parent is (i - 1) / 2. A chain: all before. */
+        /* In a tree the parent of node i is (i - 1) / 2; in a chain a query sees all before it. */
         for (size_t at = i;; at = tree ? (at - 1) / 2 : at - 1) {
             sees[i * rows + at] = true;
             if (at == 0)

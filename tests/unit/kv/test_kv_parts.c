@@ -28,7 +28,7 @@ static const struct kv_policy *plain;
 
 /* ---- sequences that share the first rows of sequence 0 ---- */
 
-/* The first span is sequence 0's; a sequence's own rows there are NaN. */
+/* A view whose first span is that of sequence 0; a sequence's own copies of those rows are NaN. */
 static int view_shared(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
                        struct kv_view *view, struct err *err)
 {
@@ -70,7 +70,7 @@ static char *range_head(const struct kv *kv, const struct test_range *range, siz
     return range->rows + (v * AT_ONCE + head - range->head) * N * kv_row_bytes(kv);
 }
 
-/* The evicted range and padding are NaN or zero. */
+/* Copies a range of heads into memory as prefetch does; the evicted range becomes NaN. */
 static void fetch_rows(struct kv *kv, size_t seq, const struct test_range *range)
 {
     struct kv_view view;

@@ -31,7 +31,7 @@ static struct kv *open_cache(const char *text, size_t rows, size_t seqs, enum dt
     return cache_of(text, &shape, seqs);
 }
 
-/* Makes `rows` rows pending, with the values of rows from `first` on. */
+/* Appends `rows` pending KV entries, with the values of positions from `first` on. */
 static bool step_as(struct kv *kv, size_t seq, size_t first, size_t rows)
 {
     static float k[N * KV_HEADS * MOST_D], v[N * KV_HEADS * MOST_D];
@@ -71,7 +71,7 @@ static void make_row(unsigned char *row, enum dtype type, size_t matrix, size_t 
     dtype_from_f32(row, type, x, d);
 }
 
-/* All rows are bitwise those of positions as[0..n). */
+/* True if all KV entries are bitwise those of positions as[0..n). */
 static bool rows_are(struct kv *kv, size_t seq, const size_t *as, size_t n)
 {
     static unsigned char rows[N * (4 * MOST_D + 32)];

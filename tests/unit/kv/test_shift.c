@@ -37,7 +37,7 @@ static struct kv *open_window(const char *text, enum dtype type, const size_t *w
     exit(1);
 }
 
-/* Makes `rows` rows pending. */
+/* Appends `rows` pending KV entries. */
 static bool step(struct kv *kv, size_t seq, size_t rows)
 {
     static float k[MOST_STEP * WIDTH], v[MOST_STEP * WIDTH];

@@ -37,7 +37,7 @@ static struct kv *open_cache(const char *text)
     return kv;
 }
 
-/* Makes `rows` rows pending. */
+/* Appends `rows` pending KV entries. */
 static void step(struct kv *kv, size_t rows)
 {
     struct err err;

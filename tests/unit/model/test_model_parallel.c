@@ -266,7 +266,7 @@ static size_t add(struct work *w, size_t seq, size_t n)
     return batch_add(w->session, seq, id, n);
 }
 
-/* Logits of the step's first n rows. */
+/* Adds the logits of the step's first n rows to the hash. */
 static void hash_logits(struct work *w, size_t n)
 {
     size_t row[CHUNK * 2];
@@ -276,7 +276,7 @@ static void hash_logits(struct work *w, size_t n)
     hasher_add(&w->hasher, w->logits, n * 93 * sizeof *w->logits);
 }
 
-/* Those of the step's last row. */
+/* Adds the logits of the step's last row to the hash. */
 static void hash_last(struct work *w, size_t rows)
 {
     must(w, session_logits(w->session, &(size_t){rows - 1}, 1, w->logits, &w->err));
@@ -289,7 +289,7 @@ static void run_rows(struct work *w, size_t rows)
     hash_logits(w, rows);
 }
 
-/* One token for each of the first n sequences. */
+/* Appends one token to each of the first n sequences. */
 static void decode(struct work *w, size_t n)
 {
     for (size_t seq = 0; seq < n; seq++)
@@ -388,7 +388,7 @@ struct test_run {
     size_t most_started;
 };
 
-/* The whole model, before it is reduced to the rank's shard. */
+/* A copy of the model that a rank can reduce to its shard; weights are not copied. */
 static struct model copy_of(const struct model *model)
 {
     const size_t bytes = model->config.layers * sizeof *model->weights.layer;

@@ -42,7 +42,7 @@ static void compare(const struct block_type *type, const struct head *head, cons
     check(finite > head->blocks / 2, "%s: only %zu elements are finite", type->name, finite);
 }
 
-/* Some at once are those of one at a time. */
+/* Dequantising several blocks at once gives the same as one at a time. */
 static void compare_many(const struct block_type *type, const struct head *head,
                          const unsigned char *data)
 {

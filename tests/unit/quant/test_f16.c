@@ -29,7 +29,7 @@ static void test_conversions(void)
     }
     check(wide == 0 && back == 0, "f16: %zu of 65536 widened wrongly, %zu narrowed wrongly", wide,
           back);
-    /* Between neighbours, infinity's place being that of 65536. */
+    /* Values halfway between neighbours and just beside; infinity counts as 65536. */
     for (unsigned h = 0; h < 0x7c00; h++) {
         const double next = h + 1 == 0x7c00 ? 65536 : value_of(h + 1);
         const float middle = (float)((value_of(h) + next) / 2);
@@ -43,7 +43,7 @@ static void test_conversions(void)
           "f16: overflow and underflow");
 }
 
-/* Each element that is not finite is found, wherever it is; what is finite is no such element. */
+/* dtype_finite() finds a NaN or infinity at any index, and takes no finite element for one. */
 static void test_finite(void)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* Quantised types: rows are dequantised, quantised, packed, unpacked and fetched; against
- * quant_ref.h, and against values written by a Python script.
+/* Quantised types: rows are dequantised, quantised, packed, unpacked and fetched. Results are
+ * compared with quant_ref.h, and with values written by a Python script.
  *
  *   test_quant QUANT_BITS.TXT */
 #include <stdlib.h>
@@ -72,7 +72,7 @@ static void test_packed(enum dtype type, const char *name)
     free(got);
 }
 
-/* A number that is NaN or infinite is seen in the last group, too. */
+/* A scale that is NaN or infinite is found, even that of the last group. */
 static void test_finite(const struct quant_ref *r)
 {
     const int plane = r->d.bytes ? 2 : 0;
@@ -88,7 +88,8 @@ static void test_finite(const struct quant_ref *r)
 
 /* ---- made ---- */
 
-/* Rows whose largest code is used come back as they were; other values as near as half a step. */
+/* Values that are codes times a scale are restored exactly if the largest code occurs; other values
+ * to within half a step. */
 static void test_narrow(const struct quant_ref *r, size_t in)
 {
     const size_t group = 32;
@@ -103,7 +104,7 @@ static void test_narrow(const struct quant_ref *r, size_t in)
         matrix.code[0][k] = (uint8_t)((1 << r->bits) - 1);
         if (r->low.bytes && k + 1 < in)
             matrix.code[0][k + 1] = 0;
-        /* Scales of few digits: the largest value over the largest code is exactly the scale. */
+        /* Scales of few bits: the largest value over the largest code is exactly the scale. */
         const float scale = (float)(1 + quant_random() % 31) * 0x1p-8f;
         matrix.number[0][0][r->type == DTYPE_Q8_CHANNEL ? 0 : k / group] = f16_from_f32(scale);
         if (r->type == DTYPE_Q8_CHANNEL)
@@ -115,7 +116,7 @@ static void test_narrow(const struct quant_ref *r, size_t in)
     for (size_t k = 0; k < in; k++)
         x[k] = value_of(&matrix, 0, k);
     quantize_nearest(row, r->type, x, in);
-    /* (One value with an offset is an offset of its own.) */
+    /* A group of a single value is stored as its minimum, with any code. */
     check((r->low.bytes && in % group == 1) || memcmp(row, rows, bytes) == 0,
           "%s, %zu: a row of codes does not come back", name, in);
     for (size_t k = 0; k < in; k++)
@@ -124,7 +125,7 @@ static void test_narrow(const struct quant_ref *r, size_t in)
     dequantize(back, r->type, row, in);
     double worst = 0;
     for (size_t k = 0; k < in; k++) {
-        /* Half a step, and what f16 rounds off scale and offset: 2^-11 of up to 128 steps, and
+        /* Half a step, and the rounding of scale and minimum to f16: 2^-11 of up to 128 steps, and
          * of the value. */
         const double step = fabsf(quant_row_scale(r->type, row, in, k).scale);
         const double most = step * (0.5 + 128 * 0x1p-11) + 3 * 0x1p-11;
@@ -154,7 +155,7 @@ static bool read_hex(FILE *file, const char *name, unsigned char *bytes, size_t 
     return true;
 }
 
-/* A matrix of the file: its rows, their values, the packed form. */
+/* Checks a matrix of the file: the values of its rows, and its packed layout. */
 static bool test_script_matrix(FILE *file, enum dtype type, size_t out, size_t in)
 {
     static unsigned char wants[MOST_BYTES], got[MOST_BYTES];

@@ -1,4 +1,4 @@
-/* Quantised KV entries: quant_rows.c, bit for bit against quant_types.c. */
+/* quant_rows.c, which quantises KV entries, must equal quant_types.c bit for bit. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static unsigned seed = 1;
 
 static float draw(void) { return (float)rand_r(&seed) / (float)RAND_MAX * 2 - 1; }
 
-/* Values of many sizes, some of them 0, ties among them. */
+/* Draws a row of values: of similar or very different size, denormals, zeros, or rounding ties. */
 static void draw_row(float *x, size_t n, int kind)
 {
     for (size_t i = 0; i < n; i++) {
@@ -48,7 +48,7 @@ static void test_row(enum dtype type, size_t n, int kind)
           bytes);
 }
 
-/* What is not finite is not lost among codes. */
+/* A NaN or infinity in a row stays visible after quantisation. */
 static void test_not_finite(enum dtype type, float bad)
 {
     float x[40], wide[40];

@@ -1,5 +1,5 @@
-/* Least-squares quantisation: against the optimum (argument: few_groups.txt), against rounding to
- * nearest, and against llama.cpp's for the same type. */
+/* Least-squares quantisation compared with the optimum (argument: few_groups.txt), with rounding to
+ * nearest, and with llama.cpp's quantisation to the same type. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static float uniform(void)
     return (float)(state >> 40) / (float)(1 << 24);
 }
 
-/* Roughly normal, with some that stand out. */
+/* A roughly normal value, sometimes an outlier. */
 static float value(void)
 {
     float sum = -6;
@@ -89,8 +89,8 @@ static void fill(float *x, float *w, size_t n)
     }
 }
 
-/* No group is worse than the simple rule's; together they are much better, where there is
- * something to choose. */
+/* No group has a larger error than with rounding to nearest, and the sum of errors is much smaller,
+ * at most `all` times theirs. */
 static void test_simple(enum dtype type, double all)
 {
     float x[MANY], w[MANY];
@@ -114,7 +114,7 @@ static void test_simple(enum dtype type, double all)
           made_sum, simple_sum);
 }
 
-/* Q4_0 as llama.cpp makes it: the largest value has the code -8. */
+/* Error of Q4_0 as llama.cpp quantises: the value of largest magnitude gets the code -8. */
 static double q4_0_error(const float *x)
 {
     float most = 0;

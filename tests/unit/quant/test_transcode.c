@@ -22,7 +22,7 @@ struct sample {
     enum dtype type;
     struct head head;
     const unsigned char *blocks;
-    const unsigned char *want; /* f32 of their elements */
+    const unsigned char *want; /* f32 values of the blocks' elements */
 };
 
 static enum source_type find(const char name[8])
@@ -50,11 +50,11 @@ static size_t differing(const float *a, const float *b, size_t n)
 {
     size_t wrong = 0;
     for (size_t i = 0; i < n; i++)
-        wrong += !(a[i] == b[i]); /* 0 equals -0, NaN nothing */
+        wrong += !(a[i] == b[i]); /* 0 equals -0, NaN equals nothing */
     return wrong;
 }
 
-/* Each block as a row: its values, and whether they are finite. */
+/* Transcodes each block as a row of its own: checks its values, and whether it is called finite. */
 static size_t test_single(const struct sample *s, bool *finite)
 {
     unsigned char row[2 * BLOCK_MAX_ELEMENTS];
@@ -79,7 +79,7 @@ static size_t test_single(const struct sample *s, bool *finite)
     return refused;
 }
 
-/* Rows of several finite blocks, packed: read in place, and unpacked. */
+/* Packs rows of several finite blocks, then fetches rows and unpacks them again. */
 static void test_packed(const struct sample *s, const bool *finite)
 {
     const size_t n = BLOCKS_A_ROW * s->head.elements, row_bytes = dtype_row_bytes(s->type, n);
@@ -148,7 +148,7 @@ static void test_file(const struct file_map *map)
               dtype_name(block_types[i].stored));
 }
 
-/* ---- packing, of types that nothing is taken over as, and of odd sizes ---- */
+/* ---- packing: all types, also those that GGUF types are not transcoded to, and odd sizes ---- */
 
 static uint64_t state;
 
@@ -160,7 +160,7 @@ static uint32_t draw(void)
     return (uint32_t)(state >> 32);
 }
 
-/* The values of a row, by what quant_types.h says of its numbers. */
+/* The values of a row by the formula of quant_types.h. */
 static void defined(float *to, enum dtype type, const unsigned char *row, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -170,7 +170,7 @@ static void defined(float *to, enum dtype type, const unsigned char *row, size_t
     }
 }
 
-/* A row whose numbers are finite. */
+/* A random row whose scales are finite. */
 static void random_row(enum dtype type, unsigned char *row, size_t n)
 {
     const unsigned most = (1u << quant_types[type].bits) - 1;
@@ -180,7 +180,7 @@ static void random_row(enum dtype type, unsigned char *row, size_t n)
     for (size_t p = 0; p < SCALE_KINDS; p++)
         for (size_t i = 0; i < scale_count(quant_types[type].scales[p], n); i++) {
             const size_t bytes = quant_types[type].scales[p].bytes;
-            const uint32_t number = draw() & 0x3f7f3bffu; /* no exponent is full */
+            const uint32_t number = draw() & 0x3f7f3bffu; /* never infinite or NaN */
             memcpy(row + quant_row_scales_at(type, n, p) + i * bytes, &number, bytes);
         }
 }
@@ -219,7 +219,7 @@ static void test_size(enum dtype type, size_t n_rows, size_t n)
     free(rows), free(again), free(block), free(want), free(got);
 }
 
-/* What no input uses is zero, whatever was there. */
+/* Packing writes zeros to padding, whatever was in memory. */
 static void test_padding(enum dtype type)
 {
     enum { IN = 40, PADDED = 64 };
@@ -265,7 +265,8 @@ static void compare_tensors(const char *name, const struct mat *a, const struct 
     free(x), free(y);
 }
 
-/* All tensors but the table, each by its own type. */
+/* The weight bytes of a forward pass are those of all tensors except the embedding table, each by
+ * its own type. */
 static void test_step_bytes(const char *path)
 {
     struct model *model;

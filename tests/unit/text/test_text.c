@@ -380,7 +380,7 @@ static void test_refusals(void)
          "cannot be compiled"},
         {"{" MODEL "," FUSE ",\"added_tokens\":[{\"id\":1,\"content\":\"c\"}]}", "id 1"},
         {"{\"model\":", "not valid JSON"},
-        {"[]", "\"model\" is nothing"},
+        {"[]", "\"model\" is missing"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct tokenizer_source source = {

@@ -1,4 +1,4 @@
-/* What bmc-prof is built from: statistics, tables, memory by pages, counters, synthetic models. */
+/* Modules of bmc-prof: statistics, tables, memory by pages, counters, synthetic models. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -94,7 +94,7 @@ static void test_table(void)
 
 static const enum vm_alloc ways[] = {VM_MALLOC, VM_MMAP, VM_THP};
 
-/* Every byte can be written and read again. */
+/* True if every byte keeps what is written to it. */
 static bool usable(char *block, size_t bytes)
 {
     bool ok = true;
@@ -105,7 +105,7 @@ static bool usable(char *block, size_t bytes)
     return ok;
 }
 
-/* Pages of a mapping that are in memory. */
+/* Number of pages of a mapping that are in memory. */
 static size_t pages_present(void *from, size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), n = div_up(bytes, page);
@@ -184,7 +184,7 @@ static void test_pages(enum vm_alloc how)
     vm_release(NULL, 4096);
 }
 
-/* A reservation takes memory only where it was committed, whole pages around a range. */
+/* A reservation uses memory only for pages that contain part of a committed range. */
 static void test_commit(enum vm_alloc how)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = 64 * page;
@@ -195,7 +195,7 @@ static void test_commit(enum vm_alloc how)
     check(pages_present(block, bytes) == 0, "%s: a fresh reservation takes memory", name);
     check(vm_commit(block + page + 100, 1), "%s: one byte", name);
     check(pages_present(block + page, page) == 1, "%s: the byte's page is not there", name);
-    if (how != VM_THP) /* a huge page may come whole */
+    if (how != VM_THP) /* the kernel may commit a whole huge page */
         check(pages_present(block, bytes) == 1, "%s: %zu pages for a byte", name,
               pages_present(block, bytes));
     check(vm_commit(block + 4 * page - 1, page + 2), "%s: across two borders", name);
@@ -208,7 +208,7 @@ static void test_commit(enum vm_alloc how)
     vm_release(block, bytes);
 }
 
-/* Much address space, little memory. */
+/* Reserves much address space and commits little of it. */
 static void test_large_reservation(void)
 {
     const size_t bytes = (size_t)1 << 36;
@@ -252,8 +252,8 @@ static void test_counters(void)
 
 /* ---- synthetic models ---- */
 
-/* Elements of a layer: q 8*8, k and v 4*8, out 8*8, gate, up and down 16*8: 576; norms 2*8. The
- * final norm has 8, the head 10*8. */
+/* Elements per layer: q 8*8, k and v 4*8, out 8*8, gate, up and down 16*8: 576; norms 2*8. The
+ * final norm has 8 elements, the head 10*8. */
 static const struct config llama = {
     .family = "llama",
     .layers = 2,
@@ -276,8 +276,8 @@ static const struct config llama = {
     .rope_theta = 10000,
 };
 
-/* A layer: q, k, v, out 4*64, up and down 2*128: 512; norms 4*8, biases 3*8 + 8 + 16 + 8: 88.
- * The final norm has 2*8, projections in and out 32 each, the head 10*4. */
+/* Elements per layer: q, k, v, out 4*64, up and down 2*128: 512; norms 4*8, biases 3*8 + 8 + 16 +
+ * 8: 88. The final norm has 2*8 elements, projections in and out 32 each, the head 10*4. */
 static const struct config opt = {
     .family = "opt",
     .layers = 1,
@@ -328,8 +328,9 @@ static void test_sizes(const char *name, const struct config *config, enum dtype
     model_close(model);
 }
 
-/* Packed or not, element (o, k) of tensor t is number o * in + k of stream t. The position table
- * is tensor 1, q of the only layer tensor 5: two tables, project_in, gain and bias come first. */
+/* In either layout, element (o, k) of tensor t is number o * in + k of random stream t. The
+ * position table is tensor 1, q of the only layer tensor 5, after two tables, project_in, gain and
+ * bias. */
 static void test_places(enum dtype type)
 {
     struct model *model = synthesize(&opt, type, 3);
@@ -358,7 +359,7 @@ static void test_places(enum dtype type)
     model_close(model);
 }
 
-/* A matrix of several blocks in both directions. */
+/* Packs a matrix of several blocks in both dimensions. */
 static void test_large_packed(enum dtype type)
 {
     enum { OUT = 40, IN = 1100, PADDED = 1120 };
@@ -389,7 +390,7 @@ static void test_synthetic(void)
     untied.tied_head = false;
     test_sizes("llama f32", &llama, DTYPE_F32, 4 * (2 * 576 + 80) + 4 * (2 * 16 + 8), 2 * 576, 80);
     test_sizes("llama bf16", &llama, DTYPE_BF16, 2 * (2 * 576 + 80) + 4 * (2 * 16 + 8), 2 * 576, 80);
-    /* Of an embedding that is not the head a step reads a row: left out. */
+    /* An embedding that is not also the head is not counted: a forward pass reads one row of it. */
     test_sizes("untied", &untied, DTYPE_F32, 4 * (2 * 576 + 80) + 4 * (2 * 16 + 8), 2 * 576, 80);
     test_sizes("opt f32", &opt, DTYPE_F32, 4 * (512 + 64 + 40) + 4 * (32 + 56 + 16), 512 + 64, 40);
     test_sizes("opt bf16", &opt, DTYPE_BF16, 2 * (512 + 64 + 40) + 4 * (32 + 56 + 16), 512 + 64, 40);

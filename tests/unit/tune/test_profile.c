@@ -1,4 +1,4 @@
-/* The tuned profile as text: read, written, merged, refused; and the T that it gives. */
+/* Text format of the tuned profile: reading, writing, merging, errors; and the T that it gives. */
 #include <string.h>
 
 #include "tests/unit/check.h"
@@ -52,7 +52,7 @@ static void test_profile(void)
               near(p.rate[1].gop_s[PEAK_BF16], 90, 1e-9),
           "rates");
     check(T_of(&p, 512, "blas", &from) == 32 && from == KV_T_PROFILE, "the table's T");
-    /* sqrt(4 * 512 * 1.85/(2*6.35)) = 17.3: 16. */
+    /* sqrt(4 * 512 * 1.85 / (2 * 6.35)) = 17.3, rounded to 16. */
     check(T_of(&p, 2048, "blas", &from) == 16 && from == KV_T_FORMULA, "the formula's T: %zu",
           T_of(&p, 2048, "blas", &from));
     check(T_of(&p, 2048, "other", &from) == 0, "a backend that was not measured");
@@ -79,8 +79,7 @@ static void test_profile(void)
     buf_release(&twice);
 }
 
-/* A profile of version 1 keeps its constants and T; what it says of no particular model is left
- * out. */
+/* A profile of version 1 keeps its rates and T; entries that do not name a model are dropped. */
 static void test_old_profile(void)
 {
     static const char old[] =
@@ -122,7 +121,7 @@ static void test_version_2(void)
     buf_release(&written);
 }
 
-/* What was not measured anew stays; what was takes the old one's place, model by model. */
+/* Merging replaces what was measured again, model by model, and keeps the rest. */
 static void test_merge(void)
 {
     struct profile p, newer = {0};
@@ -163,7 +162,7 @@ static void test_shape_keys(void)
     check(strlen(key) == 15, "what is too long is cut");
 }
 
-/* The profile's text with `from` replaced by `to` is refused with a sentence that holds `want`. */
+/* A profile in which `from` is replaced by `to` must give an error that contains `want`. */
 static void expect_refusal(const char *from, const char *to, const char *want)
 {
     struct profile p;
@@ -182,7 +181,7 @@ static void expect_refusal(const char *from, const char *to, const char *want)
     buf_release(&changed);
 }
 
-/* A set of which the profile knows nothing: no choice. Then the fastest of all that are here. */
+/* Without rates of a usable set the profile selects none; otherwise the fastest usable set. */
 static void test_kernels(void)
 {
     struct profile p = {.n_rates = 0};

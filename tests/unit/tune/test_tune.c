@@ -1,4 +1,4 @@
-/* The cost model against values computed by hand, the fit against curves that are known. */
+/* The cost model compared with values computed by hand, and the fit with known curves. */
 #include <malloc.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@
 
 /* ---- the model ---- */
 
-/* N = 8, C1 = 6, 12 elements and 3 multiply-accumulates a second. */
+/* N = 8, C1 = 6; copies 12 elements and performs 3 multiply-accumulates per second. */
 static const struct cost plain = {
     .N = 8, .elements = 6, .copy_elem_s = 12, .sdpa_mac_s = 3, .gq = 1, .k = 1, .m = 1};
 
@@ -26,7 +26,7 @@ static void expect_T(const char *what, struct cost cost, double want)
 static void test_equations(void)
 {
     struct cost c = plain;
-    /* Eq. 5 at T = 2: 2*6*8*3/12 = 24 of copying, 6*64*1.5/3 = 192 of SDPA. */
+    /* Eq. 5 at T = 2: 2*6*8*3/12 = 24 s of copying, 6*64*1.5/3 = 192 s of SDPA. */
     check(near(cost_seconds(&c, 2), 216, 1e-9), "eq. 5: %g", cost_seconds(&c, 2));
     /* At T = 8: 2*6*8*9/12 = 72 and 6*64*1.125/3 = 144. */
     check(near(cost_seconds(&c, 8), 216, 1e-9), "eq. 5 at T = 8: %g", cost_seconds(&c, 8));
@@ -47,14 +47,15 @@ static void test_equations(void)
     c.k = 3;
     c.m = 2;
     expect_T("eq. 9, sqrt(3*8*12/(2*2*3))", c, 4.898979);
-    /* Where k rows cost the time of one, T becomes T/sqrt(m): k = m = 4 at four times the rate. */
+    /* If k rows take the time of one, the best T becomes T/sqrt(m): k = m = 4 at four times the
+     * rate. */
     c.k = c.m = 4;
     c.sdpa_mac_s = 12;
     expect_T("eq. 9 with batch knee", c, 2);
 }
 
-/* What is published: the probe of the design, and BMC paper VIII-A with alpha BW / (2 beta C) =
- * 0.1. */
+/* Known results: those of measurements made when the cost model was designed, and BMC paper VIII-A with
+ * alpha BW / (2 beta C) = 0.1. */
 static void test_published(void)
 {
     struct cost c = {.N = 512,
@@ -155,15 +156,15 @@ static void test_cells(void)
                                .sdpa = &sdpa};
     struct cost_answer answer = {0};
     struct err err = {{0}};
-    /* With constant rates and r that divides N the sums are eq. 5. */
+    /* With constant rates and r that divides N, the time is that of eq. 5. */
     for (size_t T = 1; T <= 8; T *= 2)
         check(near(cost_config_seconds(&cell, T), cost_seconds(&plain, (double)T), 1e-9),
               "T = %zu: %g and %g", T, cost_config_seconds(&cell, T), cost_seconds(&plain, (double)T));
-    /* N = 7, r = 4: 4*6*(4 + 7)/12 = 22 of copying; 4 steps of 4 rows, 3 of 7: 2*6*(16 + 21)/3 =
-     * 148. */
+    /* N = 7, r = 4: copying takes 4*6*(4 + 7)/12 = 22 s; 4 steps over 4 rows and 3 over 7 take
+     * 2*6*(16 + 21)/3 = 148 s. */
     cell.N = 7;
     check(near(cost_config_seconds(&cell, 2), 170, 1e-9), "N = 7: %g", cost_config_seconds(&cell, 2));
-    cell.alloc = &alloc; /* two growths of K and V of two sequences */
+    cell.alloc = &alloc; /* two allocations of K and V of two sequences */
     check(near(cost_config_seconds(&cell, 2), 172, 1e-9), "C0: %g", cost_config_seconds(&cell, 2));
     cell.alloc = NULL;
     cell.N = 8;
@@ -171,8 +172,8 @@ static void test_cells(void)
               answer.least == 4 && near(answer.least_s, 200, 1e-9),
           "answers %g %zu %zu %g: %s", answer.closed, answer.pow2, answer.least, answer.least_s,
           err.text);
-    /* T = 11.3: eq. 5 is flatter above its minimum, so 16 is cheaper than 8 where the nearest
-     * would be 8. */
+    /* The best T is 11.3. Eq. 5 is flatter above its minimum, so 16 may be cheaper than 8, the
+     * nearer power of two. */
     cell.N = 64;
     cell.k = cell.m = 1;
     check(answer_all(&cell, &answer, &err) == 0 && near(answer.closed, sqrt(128), 1e-9), "N = 64: %g",
@@ -180,7 +181,7 @@ static void test_cells(void)
     check(answer.pow2 == (cost_config_seconds(&cell, 16) < cost_config_seconds(&cell, 8) ? 16u : 8u) &&
               answer.least_s <= answer.pow2_s,
           "rounding gave %zu", answer.pow2);
-    size_t least = 1; /* every T, one by one */
+    size_t least = 1; /* compares every T */
     for (size_t T = 1; T <= 64; T++)
         least = cost_config_seconds(&cell, T) < cost_config_seconds(&cell, least) ? T : least;
     check(near(cost_config_seconds(&cell, least), answer.least_s, 1e-9), "the least is %zu, found %zu",
@@ -208,7 +209,7 @@ static void test_curves(void)
           "beyond the ends");
     check(near(rate_curve_at(&c, 1024), 100, 1e-9) && near(rate_curve_at(&c, 4096), 400, 1e-9),
           "at the points");
-    /* Half way between 1024 and 4096 on a logarithmic axis is 2048: sqrt(100 * 400). */
+    /* 2048 is midway between 1024 and 4096 on a logarithmic axis: sqrt(100 * 400). */
     check(near(rate_curve_at(&c, 2048), 200, 1e-9), "between: %g", rate_curve_at(&c, 2048));
     check(near(rate_curve_at(&c, 8192), 100, 1e-9), "between, falling: %g", rate_curve_at(&c, 8192));
     check(rate_curve_check(&c, &err) == 0, "a good curve: %s", err.text);
@@ -250,7 +251,7 @@ static void test_fit(void)
         rising[i] = 10 + 100 / T[i];
     check(fit_times(&fit, T, rising, ARRAY_LEN(T), 512, &err) == 0 && fit.T >= 64, "falling: T = %g",
           fit.T);
-    /* Beyond T = 64 this curve goes on to fall, and below 0. */
+    /* Beyond T = 64 this curve keeps falling, below 0. */
     for (size_t i = 0; i < ARRAY_LEN(T); i++)
         rising[i] = 100 - T[i] + 100 / T[i];
     check(fit_times(&fit, T, rising, ARRAY_LEN(T), 512, &err) == 0 && fit.T == 64,
@@ -258,8 +259,8 @@ static void test_fit(void)
     check(fit_times(&fit, T, time, 2, 512, &err) < 0, "two points were fitted");
     time[3] = NAN;
     check(fit_times(&fit, T, time, ARRAY_LEN(T), 512, &err) < 0, "NaN was fitted");
-    /* Nine rounds with noise of up to 5 %, and a machine that slows down: T used is 16, the best
-     * is 8. */
+    /* Nine rounds with noise of up to 5 %, on a machine that slows down: T is 16, the best would be
+     * 8. */
     for (size_t round = 0; round < 9; round++)
         for (size_t i = 0; i < ARRAY_LEN(T); i++)
             time[round * ARRAY_LEN(T) + i] = (100 + 2 * T[i] + 128 / T[i]) * (1 + 0.1 * (double)round) *
@@ -284,16 +285,16 @@ static void test_batch_knee(void)
     double speedup = 0;
     batch_knee_judge(&rows);
     check(rows.tokens == 8, "%zu batch knee, 8 wanted", rows.tokens);
-    /* Rows cost nothing, all are accepted: as many as there are, 12 - 1 candidates. */
+    /* Rows cost nothing and all draft tokens are accepted: the most that were measured, 12 - 1. */
     struct batch_knee idle = {.n = 5, .step_ms = {10, 10, 10, 10, 10}};
     check(batch_knee_k(&idle, 1, &speedup) == 11 && near(speedup, 12, 1e-9), "k = %zu, %g",
           batch_knee_k(&idle, 1, &speedup), speedup);
-    /* Every row costs as much as the first: none. */
+    /* Every row costs as much as the first: no draft tokens. */
     struct batch_knee dear = {.n = 5, .step_ms = {10, 20, 40, 80, 120}};
     check(batch_knee_k(&dear, 0.9, &speedup) == 0 && speedup == 1, "k = %zu",
           batch_knee_k(&dear, 0.9, &speedup));
-    /* 1 + 1/2 tokens in 12 ms against 1 in 10: k = 1; a second candidate adds 1/4 for 24 - 12 ms
-     * more. */
+    /* 1 + 1/2 tokens in 12 ms instead of 1 in 10: k = 1. A second draft token would add 1/4 for 24
+     * - 12 ms more. */
     struct batch_knee one = {.n = 3, .step_ms = {10, 12, 36}};
     check(batch_knee_k(&one, 0.5, &speedup) == 1 && near(speedup, 1.25, 1e-9), "k = %zu, %g",
           batch_knee_k(&one, 0.5, &speedup), speedup);
@@ -330,7 +331,7 @@ static void test_sampling(void)
                       sweep_run(&run, &spec, 100, &all, &whole, &err) == 0 &&
                       sweep_run(&run, &spec, 100, &some, &part, &err) == 0,
                   "%s: %s", policies[i], err.text);
-            /* Without speculation every row is a step; with it, two rows stay of each. */
+            /* Without speculation every step keeps one row, with it two. */
             const size_t most = k == 1 ? 100 : 50 + whole.T;
             check(whole.steps_timed <= most && whole.steps_timed >= (k == 1 ? 100 : 50) &&
                       whole.growths_timed == whole.T && whole.total_ms > 0,
@@ -361,8 +362,8 @@ static struct tune_run small_run(void)
                              .interrupted = &interrupted};
 }
 
-/* Whatever time a cell has, it comes to an end with whole sequences, and classes enough for a
- * line. */
+/* Whatever its time budget, a measurement ends after whole sequences, with enough growth events for
+ * a fit. */
 static void test_budget(void)
 {
     static const double budget_s[] = {0, 1e-6, 1e-3, 0.02, 0.1, 60};
@@ -390,8 +391,7 @@ static void test_budget(void)
     }
 }
 
-/* Large blocks are mapped afresh even after larger ones were freed, as in a process that has
- * just begun. */
+/* Large blocks come from mmap even after larger ones were freed, as in a new process. */
 static void test_allocator(void)
 {
 #ifdef __GLIBC__
@@ -414,7 +414,7 @@ static void test_allocator(void)
 #endif
 }
 
-/* Passes add up: each size has samples of all of them, and the curve is sound. */
+/* Passes accumulate: each size has the samples of all passes, and the curve is valid. */
 static void test_calibration(void)
 {
     struct err err = {{0}};

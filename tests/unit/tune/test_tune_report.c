@@ -1,14 +1,13 @@
-/* What bmc-tune says and does about points whose figures are given: which policy is fastest,
- * which one is chosen, whether fit and clock agree, and that nothing is written where they do
- * not. */
+/* What bmc-tune reports and does for given results: which policy is fastest, which is selected,
+ * whether fit and measurement agree, and that no profile is written if they do not. */
 #include <string.h>
 #include <unistd.h>
 
 #include "tests/unit/check.h"
 #include "tune/tune.h"
 
-/* A point that was measured at T = 1, 2, 4, of which 2 is used; other policies take `over` times
- * as long as bmc. */
+/* A point measured at T = 1, 2 and 4, of which 2 is used; other policies take `over` times as long
+ * as bmc. */
 static struct config_point cell_of(bool cold, struct ratio fit, struct ratio raw,
                                    const struct ratio over[POINT_POLICIES])
 {
@@ -39,7 +38,7 @@ static struct config_point cell_of(bool cold, struct ratio fit, struct ratio raw
     return point;
 }
 
-/* iterative, upfront, paged, reserve, segment: */
+/* Times relative to bmc of iterative, upfront, paged, reserve, segment. */
 static const struct ratio bmc_least[] = {
     {2, 1.9, 2.1}, {1.5, 1.4, 1.6}, {1.2, 1.1, 1.3}, {1.1, 1, 1.2}, {1.3, 1.2, 1.4}};
 static const struct ratio reserve_perhaps[] = {
@@ -98,9 +97,9 @@ static void test_doubts(void)
         {good, good, false},
         {good, bad, true},
         {bad, good, true},
-        {{1.01, 1, 1.02}, {1, 1, 1}, false},            /* the T used measured least */
-        {{1.02, 1.01, 1.03}, {1.06, 1.05, 1.2}, false}, /* apart, but not by 5 % */
-        {{1.02, 1.0, 1.5}, {1.3, 1.2, 1.4}, false},     /* noisy: nothing is known */
+        {{1.01, 1, 1.02}, {1, 1, 1}, false},            /* the T used was the fastest */
+        {{1.02, 1.01, 1.03}, {1.06, 1.05, 1.2}, false}, /* distinct, but by less than 5 % */
+        {{1.02, 1.0, 1.5}, {1.3, 1.2, 1.4}, false},     /* too noisy to tell */
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct config_point point = cell_of(true, cases[i].fit, cases[i].raw, bmc_least);
@@ -110,8 +109,7 @@ static void test_doubts(void)
     }
 }
 
-/* A run whose one point is given. Prints it, and then keeps to what main() does: doubts before
- * the profile. */
+/* Prints a run of one given point, then does as main() does: warnings, then the profile. */
 static int finish(struct config_point point, struct tune_options o, struct err *err)
 {
     struct tune tune = {
@@ -138,8 +136,7 @@ static int finish(struct config_point point, struct tune_options o, struct err *
     return rc;
 }
 
-/* test_tune_report WHICH PROFILE FORMAT [force|quiet|dry-run]: one run, for the tests of
- * programs. */
+/* test_tune_report WHICH PROFILE FORMAT [force|quiet|dry-run]: one run, for tests of programs. */
 static int one_run(char **argument, int n)
 {
     static const struct {
