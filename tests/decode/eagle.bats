@@ -1,4 +1,4 @@
-# Draft heads (EAGLE, EAGLE-3): conversion, proposals against PyTorch, the ids of bmc-gen, snapshots, errors.
+# Draft heads (EAGLE, EAGLE-3, a form of MTP): conversion, proposals against PyTorch, the ids of bmc-gen, snapshots, errors.
 load ../helper
 
 setup_file() {
@@ -7,6 +7,7 @@ setup_file() {
     ln -s "$FIXTURES"/heads/target/* "$FIXTURES"/models/llama-3-like/tokenizer* target/
     bmc-convert target -o target.bmc || return 1
     for head in eagle eagle3; do bmc-convert "$FIXTURES/heads/$head" -o $head.bmc || return 1; done
+    bmc-convert --family "$FIXTURES/heads/mtp.family" "$FIXTURES/heads/mtp" -o mtp.bmc || return 1
     # Texts and a common prefix of two of them; some fill the context.
     jq -c '.cases as $c | ($c[] | {ids: .ids[:9], n: 60}, {ids: .ids[:15], n: -1}), {ids: ($c | map(.ids) | add), n: 40},
         {ids: ($c | map(.ids) | add | . + [7, 8]), n: 40}' "$FIXTURES/heads/eagle.json" >in
@@ -33,7 +34,7 @@ check() {
 }
 
 @test "proposed chains and trees, and their probabilities, match PyTorch" {
-    for head in eagle eagle3; do
+    for head in eagle eagle3 mtp; do
         run "$BMC_BUILD/tests/test_eagle" target.bmc $head.bmc "$FIXTURES/heads/$head.json"
         [ "$status" -eq 0 ] || fail "$head: $output"
         [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
@@ -50,6 +51,7 @@ check() {
     check eagle --tree 7 -np 2 --kv upfront --ragged pad --chunk 16
     check eagle3 -k 8 -np 2 --kv reserve --ragged split
     check eagle3 --tree 12 -np 4
+    check mtp --tree 9 -np 2
     # Contexts of the head that are full.
     check eagle -k 4 -np 3 -cd 40
     check eagle --tree 12 -np 1 -cd 20 --draft-kv paged:16
