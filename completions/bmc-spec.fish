@@ -18,6 +18,7 @@ complete -c bmc-spec -l length-step -x -d 'adaptive draft length: increase after
 complete -c bmc-spec -l length-mod -x -d 'adaptive draft length: otherwise decrease by 1/N of it (default 10)'
 complete -c bmc-spec -l length-limit -x -d 'adaptive draft length: maximum (default 32)'
 complete -c bmc-spec -l tree -x -a 'auto' -d 'draft a tree of N tokens instead of a chain; auto chooses chain, tree or no drafting by measured step times'
+complete -c bmc-spec -l dynamic -d 'with --tree N and a draft head, the head\'s probabilities choose the shape of each tree (EAGLE-2)'
 complete -c bmc-spec -l acceptance -r -F -d 'measured acceptance rates that trees are built for (default: a file for the two models in $XDG_CONFIG_HOME/bmc)'
 complete -c bmc-spec -l record-acceptance -d 'measure acceptance rates in this run, and write that file'
 complete -c bmc-spec -l batch-knee -x -d 'tokens verified per step at no extra latency (default: the tuned profile\'s; else 32 on amx with bf16 weights, 24 elsewhere with --precision bf16, 16 otherwise, and no limit for a single sequence)'

@@ -40,6 +40,7 @@ static int adjust_session(struct gen *gen, struct session_options *s, struct err
     const struct spec_cli *o = run->cli;
     run->options.simulate = o->simulate;
     run->options.always = o->always;
+    run->options.dynamic = o->dynamic;
     run->options.record = o->record;
     if (spec_set_length(run, s, err) < 0 || spec_read_acceptance(run, err) < 0)
         return -1;
@@ -152,10 +153,18 @@ static int autotune(struct spec_run *run, struct err *err)
     return 0;
 }
 
+static int check_dynamic(const struct spec_run *run, struct err *err)
+{
+    if (!run->options.dynamic || run->drafter->dynamic)
+        return 0;
+    return err_set(err, "--dynamic needs a draft head (EAGLE), not the drafter \"%s\": leave it out",
+                   run->drafter->name);
+}
+
 static int opened(struct gen *gen, struct err *err)
 {
     struct spec_run *run = (struct spec_run *)gen;
-    if (open_drafter(run, err) < 0 ||
+    if (open_drafter(run, err) < 0 || check_dynamic(run, err) < 0 ||
         (run->cli->tree_auto && !run->cli->record && autotune(run, err) < 0))
         return -1;
     if (run->off)

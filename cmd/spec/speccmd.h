@@ -23,7 +23,7 @@ struct spec_cli {
     size_t start, step, modulus, limit;
     size_t batch_knee;
     const char *acceptance;
-    bool record, always;
+    bool record, always, dynamic;
     const char *draft_kv;
     size_t draft_context;
     int ragged;

@@ -52,6 +52,10 @@ check() {
     check eagle3 -k 8 -np 2 --kv reserve --ragged split
     check eagle3 --tree 12 -np 4
     check mtp --tree 9 -np 2
+    check eagle --tree 12 --dynamic -np 3
+    jq -e '.tokens_per_step > 1.5' stats.json >/dev/null || fail "$(cat stats.json)"
+    check eagle --tree 40 --dynamic -np 1 --kv reserve
+    check eagle3 --tree 1 --dynamic -np 4
     # Contexts of the head that are full.
     check eagle -k 4 -np 3 -cd 40
     check eagle --tree 12 -np 1 -cd 20 --draft-kv paged:16
@@ -132,6 +136,8 @@ check() {
     tiny_shape small.shape hidden 32 heads 2 kv_heads 1 vocab 300
     bmc-convert --synth ./small.shape -o other.bmc
     expect_error 1 'eagle.bmc is for a model with a vocabulary of 406, the model other.bmc has 300' bmc-spec -m other.bmc -d eagle.bmc -p x
+    expect_error 2 'dynamic goes with --tree N' bmc-spec -m target.bmc -d eagle.bmc -p x --dynamic
+    expect_error 1 'dynamic needs a draft head .* not the drafter "recycle"' bmc-spec -m target.bmc --recycle --tree 4 --dynamic -p x
     # A damaged table of ids.
     cp eagle3.bmc map.bmc
     at=$(bmc-convert --info --format json map.bmc | jq '.rows[] | select(.name == "draft_offset") | .offset')

@@ -154,7 +154,7 @@ speculate() { # ARGUMENT..
     for head in eagle eagle3; do bmc-convert "$FIXTURES/heads/$head" -o $head.bmc; done
     inject -- bmc-convert "$FIXTURES/heads/eagle3" -o m.bmc
     inject -- bmc-spec -m "$PWD/target.bmc" -d "$PWD/eagle.bmc" -t 1 -q --prompt-ids "70 109 115 52" -n 6 -k 3 --always
-    inject -- bmc-spec -m "$PWD/target.bmc" -d "$PWD/eagle3.bmc" -t 1 -q --prompt-ids "70 109 115 52" -n 6 --tree 6 --always
+    inject -- bmc-spec -m "$PWD/target.bmc" -d "$PWD/eagle3.bmc" -t 1 -q --prompt-ids "70 109 115 52" -n 6 --tree 6 --dynamic --always
 }
 
 @test "bmc-spec: prompt lookup" {

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "decode/spec/draft_dynamic.h"
 #include "decode/spec/draft_levels.h"
 
 /* Hidden states kept for a new window, and those that wait before learn() feeds them to the head. */
@@ -35,6 +36,7 @@ struct head_window {
     size_t logits;   /* first row in d->logits: of the level just computed */
     size_t last_row; /* of the pass, if it has the window's last entry; SIZE_MAX: not */
     struct draft_tree tree;
+    struct dynamic_tree dynamic;
 };
 
 struct eagle_drafter {
@@ -43,10 +45,11 @@ struct eagle_drafter {
     struct child_sampler children;
     size_t width, hidden; /* of a hidden state from the target; of the head's own */
     struct head_window *window;
-    float *logits;        /* [rows][the head's vocabulary] */
-    float *target_logits; /* [the target's vocabulary]; NULL: both have the same */
-    const float *offset;  /* of the target's ids; NULL: 0 */
-    size_t *row;          /* [rows] */
+    struct draft_request *request; /* [batch] */
+    float *logits;                 /* [rows][the head's vocabulary] */
+    float *target_logits;          /* [the target's vocabulary]; NULL: both have the same */
+    const float *offset;           /* of the target's ids; NULL: 0 */
+    size_t *row;                   /* [rows] */
 };
 
 static int eagle_error(int rc, struct err *err) { return rc < 0 ? err_prefix(err, "draft head") : rc; }
@@ -243,6 +246,29 @@ static int feed_all(struct eagle_drafter *d, const struct draft_request *request
     return check_finite(d, n_requests, err);
 }
 
+/* True if the shape of the tree follows the head's probabilities. */
+static bool is_dynamic(const struct draft_request *request)
+{
+    return request->dynamic && !draft_is_chain(request);
+}
+
+/* True if the draft goes on below a level. */
+static bool goes_on(const struct draft_request *request, size_t level)
+{
+    if (!is_dynamic(request))
+        return draft_has_children(request, level);
+    return level + 1 < request->shape->levels &&
+           draft_level_begin(request->draft, level) < request->draft->n;
+}
+
+static bool any_goes_on(const struct draft_request *request, size_t n_requests, size_t level)
+{
+    for (size_t a = 0; a < n_requests; a++)
+        if (goes_on(&request[a], level))
+            return true;
+    return false;
+}
+
 /* Adds a level of the draft to the batch, a tree with all levels before it, as a pass attends to
  * committed entries and its own batch only. */
 static void add_level(struct eagle_drafter *d, const struct draft_request *request, size_t level,
@@ -281,13 +307,13 @@ static int run_level(struct eagle_drafter *d, const struct draft_request *reques
 {
     size_t n_rows = 0;
     for (size_t a = 0; a < n_requests; a++)
-        if (draft_has_children(&request[a], level))
+        if (goes_on(&request[a], level))
             add_level(d, &request[a], level, &n_rows);
     if (session_forward(d->session, session_options(d->session)->threads, err) < 0 ||
         session_logits(d->session, d->row, n_rows, d->logits, err) < 0)
         return eagle_error(-1, err);
     for (size_t a = 0; a < n_requests; a++)
-        if (draft_has_children(&request[a], level))
+        if (goes_on(&request[a], level))
             end_level(d, &request[a], level);
     return check_finite(d, n_rows, err);
 }
@@ -316,10 +342,34 @@ static void set_probabilities(const struct eagle_drafter *d, const struct draft_
     }
 }
 
+/* Adds candidates below all nodes of a level of a dynamic tree, and expands the best of them. */
+static int extend_dynamic(struct eagle_drafter *d, const struct draft_request *request, size_t level,
+                          struct err *err)
+{
+    struct head_window *w = &d->window[request->slot];
+    const size_t vocab = session_vocab(d->session);
+    const size_t from = draft_level_begin(request->draft, level), to = request->draft->n;
+    const size_t n = size_min(w->dynamic.top, vocab);
+    struct candidate best[DYNAMIC_TOP];
+    if (!goes_on(request, level))
+        return 0;
+    for (size_t i = from; i < to; i++) {
+        const float *logits = by_target_id(d, d->logits + (w->logits + i - from) * vocab);
+        if (child_sampler_top(&d->children, request, i, logits, n, best, err) < 0)
+            return -1;
+        dynamic_tree_add(&w->dynamic, i, best, n);
+    }
+    if (level + 2 < request->shape->levels)
+        dynamic_tree_expand(&w->dynamic, level + 1);
+    return 0;
+}
+
 /* Adds children to all nodes of a level. */
 static int extend_level(struct eagle_drafter *d, const struct draft_request *request, size_t level,
                         struct err *err)
 {
+    if (is_dynamic(request))
+        return extend_dynamic(d, request, level, err);
     const size_t vocab = session_vocab(d->session);
     const size_t from = draft_level_begin(request->draft, level), to = request->draft->n;
     const float *row = d->logits + d->window[request->slot].logits * vocab;
@@ -336,7 +386,7 @@ static int extend_level(struct eagle_drafter *d, const struct draft_request *req
 static int draft_levels(struct eagle_drafter *d, const struct draft_request *request, size_t n_requests,
                         struct err *err)
 {
-    for (size_t level = 0; draft_any_children(request, n_requests, level); level++) {
+    for (size_t level = 0; any_goes_on(request, n_requests, level); level++) {
         if (level > 0 && run_level(d, request, n_requests, level, err) < 0)
             return -1;
         for (size_t a = 0; a < n_requests; a++)
@@ -344,6 +394,21 @@ static int draft_levels(struct eagle_drafter *d, const struct draft_request *req
                 return -1;
     }
     return 0;
+}
+
+/* The requests, of dynamic trees with the draft of their expanded nodes in place of the result. */
+static const struct draft_request *begin_trees(struct eagle_drafter *d,
+                                               const struct draft_request *request, size_t n_requests)
+{
+    for (size_t a = 0; a < n_requests; a++) {
+        struct dynamic_tree *tree = &d->window[request[a].slot].dynamic;
+        d->request[a] = request[a];
+        if (!is_dynamic(&request[a]))
+            continue;
+        dynamic_tree_begin(tree, request[a].shape, request[a].draft->token[0]);
+        d->request[a].draft = &tree->expanded;
+    }
+    return d->request;
 }
 
 static int propose(struct drafter *drafter, const struct draft_request *request, size_t n_requests,
@@ -359,9 +424,13 @@ static int propose(struct drafter *drafter, const struct draft_request *request,
     for (size_t a = 0; a < n_requests; a++)
         if (align(d, &request[a], err) < 0)
             return -1;
-    if (n_requests &&
-        (feed_all(d, request, n_requests, err) < 0 || draft_levels(d, request, n_requests, err) < 0))
+    if (n_requests && (feed_all(d, request, n_requests, err) < 0 ||
+                       draft_levels(d, begin_trees(d, request, n_requests), n_requests, err) < 0))
         return -1;
+    for (size_t a = 0; a < n_requests; a++)
+        if (is_dynamic(&request[a]))
+            dynamic_tree_finish(&d->window[request[a].slot].dynamic, request[a].shape->n,
+                                request[a].draft, request[a].probability);
     for (size_t a = 0; a < n_requests; a++) /* entries of chains */
         session_truncate(d->session, d->window[request[a].slot].seq, d->window[request[a].slot].fed);
     return 0;
@@ -378,11 +447,13 @@ static void close_eagle(struct drafter *drafter)
         free(w->state);
         free(w->hidden);
         draft_tree_release(&w->tree);
+        dynamic_tree_release(&w->dynamic);
     }
     free(d->window);
     free(d->logits);
     free(d->target_logits);
     free(d->row);
+    free(d->request);
     child_sampler_close(&d->children);
     free(d);
 }
@@ -396,14 +467,15 @@ static int alloc_buffers(struct eagle_drafter *d, struct err *err)
     d->row = mem_alloc(rows, sizeof *d->row);
     if (size_mul(rows, session_vocab(d->session), &logits))
         d->logits = mem_alloc(logits, sizeof *d->logits);
-    bool ok = d->window && d->row && d->logits;
+    d->request = mem_alloc(batch, sizeof *d->request);
+    bool ok = d->window && d->row && d->logits && d->request;
     if (ok && d->offset)
         ok = (d->target_logits = mem_alloc(d->children.vocab, sizeof(float))) != NULL;
     for (size_t i = 0; ok && i < batch; i++) {
         struct head_window *w = &d->window[i];
         w->seq = i;
         w->hidden = mem_alloc(TREE_NODES, d->hidden * sizeof *w->hidden);
-        ok = w->hidden && draft_tree_alloc(&w->tree);
+        ok = w->hidden && draft_tree_alloc(&w->tree) && dynamic_tree_alloc(&w->dynamic, err) == 0;
     }
     return ok ? 0 : err_set(err, "out of memory for drafts of %zu sequences", batch);
 }
@@ -420,6 +492,7 @@ int draft_eagle_open(struct drafter **out, struct session *session, struct sessi
                                             .cost = cost,
                                             .propose = propose,
                                             .learn = learn,
+                                            .dynamic = true,
                                             .close = close_eagle,
                                             .session = session},
                                 .session = session,

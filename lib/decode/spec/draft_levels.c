@@ -1,6 +1,7 @@
 /* Drafting level by level from a model's logits. */
 #include "decode/spec/draft_levels.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -85,6 +86,21 @@ int child_sampler_add(struct child_sampler *c, const struct draft_request *reque
     }
     for (size_t i = 0; i < got; i++)
         draft_add(draft, node, token[i], request->shape->first[at] + i);
+    return 0;
+}
+
+int child_sampler_top(struct child_sampler *c, const struct draft_request *request, size_t node,
+                      const float *logits, size_t n, struct candidate *best, struct err *err)
+{
+    c->history.len = 0;
+    c->sampler.options = *request->sampling;
+    if (sampler_uses_history(request->sampling) && make_history(c, request, node, err) < 0)
+        return -1;
+    logits = sampler_adjusted(&c->sampler, logits, c->history.id, c->history.len);
+    const double sum = log_sum_exp(logits, c->vocab);
+    top_logits(logits, c->vocab, n, best);
+    for (size_t i = 0; i < n; i++)
+        best[i].p = exp(best[i].logit - sum);
     return 0;
 }
 

@@ -21,6 +21,11 @@ void child_sampler_close(struct child_sampler *children);
 int child_sampler_add(struct child_sampler *children, const struct draft_request *request, size_t node,
                       size_t most, const float *logits, struct err *err) MUST_USE;
 
+/* The `n` most likely tokens after a node and their probabilities, with the request's penalties and
+ * biases. */
+int child_sampler_top(struct child_sampler *children, const struct draft_request *request, size_t node,
+                      const float *logits, size_t n, struct candidate *best, struct err *err) MUST_USE;
+
 /* The first node of a level; draft->n if there is none. */
 size_t draft_level_begin(const struct draft *draft, size_t level);
 

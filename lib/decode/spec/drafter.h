@@ -36,6 +36,9 @@ struct draft_request {
     /* [TREE_NODES] output of draft heads: probability of each draft token after its parent; NULL: not
      * wanted */
     float *probability;
+    /* The drafter chooses a tree of at most the size and number of levels of `shape`, by its own
+     * probabilities (EAGLE-2); only where drafter.dynamic is set. */
+    bool dynamic;
 };
 
 struct drafter {
@@ -50,6 +53,7 @@ struct drafter {
      * slot's sequence, which are part of it: of its prompt, or accepted. NULL: not needed. */
     int (*learn)(struct drafter *drafter, size_t slot, const uint32_t *ids, size_t first,
                  const size_t *row, size_t n, struct err *err);
+    bool dynamic; /* draft_request.dynamic is supported */
     void (*close)(struct drafter *drafter);
     /* The draft model's session, or NULL. Its sequence i belongs to slot i; the generation loop may
      * clear it. */

@@ -90,6 +90,7 @@ static int draft_all(struct spec *spec, struct loop *loop, size_t allowed, struc
                                                         .shape = &seq->shape,
                                                         .draws = &seq->draws,
                                                         .draft = &seq->draft,
+                                                        .dynamic = spec->options.dynamic,
                                                         .sampling = loop_sampling(loop, slot)};
     }
     return n ? spec->drafter->propose(spec->drafter, spec->request, n, err) : 0;

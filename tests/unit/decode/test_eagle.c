@@ -1,5 +1,6 @@
 /* Draft heads against an independent implementation (tests/fixtures/make_heads.py): proposed tokens are
- * equal, their probabilities within 1e-4, for chains and trees, alone and in a batch.
+ * equal, their probabilities within 1e-4, for chains, trees and
+ * dynamic trees, alone and in a batch.
  *
  *   test_eagle TARGET.bmc HEAD.bmc RESULTS.json */
 #include <stdlib.h>
@@ -42,11 +43,15 @@ static size_t list_size(const json_t *list, size_t i)
     return (size_t)json_integer_value(json_array_get(list, i));
 }
 
-/* The shape of which "chain" or "tree" lists the parents. */
+/* The shape of which "chain" or "tree" lists the parents; or the limits of "dynamic". */
 static struct tree_shape read_shape(const char *name)
 {
     const json_t *parents = json_object_get(results, name);
     struct tree_shape shape = {.n = json_array_size(parents)};
+    if (json_is_object(parents)) /* only size and levels of a dynamic tree */
+        return (struct tree_shape){.n = (size_t)json_integer_value(json_object_get(parents, "nodes")),
+                                   .levels =
+                                       (size_t)json_integer_value(json_object_get(parents, "levels"))};
     for (size_t i = 1; i < shape.n; i++) {
         const size_t parent = list_size(parents, i);
         if (shape.children[parent] == 0)
@@ -117,11 +122,15 @@ static void compare(const struct draft *draft, const float *probability, const j
     if (!check(draft->n == json_array_size(tokens) + 1, "%s of case %zu at %zu: %zu nodes, %zu wanted",
                what, slot, n, draft->n, json_array_size(tokens) + 1))
         return;
+    const json_t *parents = json_object_get(want, "parents");
     for (size_t i = 1; i < draft->n; i++) {
         const double wanted = json_real_value(json_array_get(p, i - 1));
         check(draft->token[i] == list_size(tokens, i - 1),
               "%s of case %zu at %zu: node %zu is %u, not %zu", what, slot, n, i, draft->token[i],
               list_size(tokens, i - 1));
+        check(!parents || draft->parent[i] == list_size(parents, i - 1),
+              "%s of case %zu at %zu: node %zu has parent %u, not %zu", what, slot, n, i,
+              draft->parent[i], list_size(parents, i - 1));
         check(near(probability[i], wanted, 1e-4), "%s of case %zu at %zu: node %zu has %g, not %g",
               what, slot, n, i, (double)probability[i], wanted);
     }
@@ -151,7 +160,8 @@ static void draft_all(struct head_run *run, size_t i, const char *what, bool com
                                                .draws = &draws,
                                                .draft = &draft[slot],
                                                .sampling = &greedy,
-                                               .probability = probability[slot]};
+                                               .probability = probability[slot],
+                                               .dynamic = strcmp(what, "dynamic") == 0};
     }
     die_if(run->drafter->propose(run->drafter, request, run->n_slots, &err), &err);
     for (size_t slot = 0; slot < run->n_slots && compared; slot++)
@@ -183,6 +193,7 @@ static void test_drafts(size_t n_slots)
         for (size_t i = 0; i < n; i++) {
             draft_all(&run, i, round ? "tree" : "chain", true);
             draft_all(&run, i, round ? "chain" : "tree", true);
+            draft_all(&run, i, "dynamic", true);
         }
     }
     close_run(&run);

@@ -13,6 +13,7 @@
 #include "text/import/tok_build.h"
 #include "tests/unit/rules.h"
 #include "tests/unit/random_head.h"
+#include "tests/unit/draft_shapes.h"
 
 /* ---- models ---- */
 
@@ -176,24 +177,6 @@ static void free_run(struct test_run *run)
 {
     free(run->ids);
     free(run->n_ids);
-}
-
-static struct spec_options chain_of(size_t k)
-{
-    return (struct spec_options){
-        .length = {.now = k, .limit = k, .increment = 2, .modulus = 10, .fixed = true},
-        .simulate = -1,
-        .always = true};
-}
-
-static struct spec_options tree_of(size_t nodes)
-{
-    return (struct spec_options){.tree = nodes,
-                                 .tree_levels = 5,
-                                 .accept = {.5, .2, .1, .05},
-                                 .ranks = 4,
-                                 .simulate = -1,
-                                 .always = true};
 }
 
 /* ---- greedy: the ids of plain decoding ---- */
@@ -448,13 +431,6 @@ static double chi_square(const struct test_run *run, const double *p)
     return statistic / (df * pow(1 - a + 3.0902 * sqrt(a), 3));
 }
 
-static struct spec_options star(void)
-{
-    struct spec_options options = chain_of(1);
-    options.record = true;
-    return options;
-}
-
 static const struct logit_bias biases[] = {{1, 0.1f}, {2, -0.2f}};
 
 /* Settings with all 8 tokens as candidates, or some. */
@@ -514,6 +490,7 @@ static void test_sampling(bool full)
         {"chain of a draft head", EAGLE, chain_of(2), WHOLE, NULL, RIGHT},
         {"tree of a draft head, every setting", EAGLE, tree_of(10), ALL_SET, NULL, RIGHT},
         {"tree of a draft head for some tokens", SMALL_EAGLE, tree_of(10), WHOLE, NULL, RIGHT},
+        {"dynamic tree of a draft head", EAGLE, dynamic_tree_of(10), WHOLE, NULL, RIGHT},
         {"chain, wrong residual", MODEL, chain_of(2), WHOLE, wrong_residual, WRONG},
         {"chain, accepted unseen", MODEL, chain_of(2), ALL_SET, wrong_eager, WRONG_FULL},
         {"tree, wrong residual", RECYCLE, tree_of(10), WHOLE, wrong_residual, WRONG_FULL},
