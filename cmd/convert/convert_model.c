@@ -145,9 +145,9 @@ static json_t *describe(const struct model *model, struct err *err)
         json_text(model->path, strlen(model->path)), "version", BMC_VERSION, "model_id", model_id,
         "file_id", file_id, "file_bytes", (json_int_t)model->file.map.size, "header_bytes",
         (json_int_t)model->file.header_bytes, "parameters", (json_int_t)model_parameters(model),
-        "tokenizer_ids", (json_int_t)tokenizer_vocab(model->tok), "weight_type", types,
-        "bits_per_weight", bits_per_weight(tensor_bytes(&model->file), model_parameters(model)),
-        "start_token", (int)tokenizer_has_template(model->tok));
+        "tokenizer_ids", (json_int_t)(model->tok ? tokenizer_vocab(model->tok) : 0), "weight_type",
+        types, "bits_per_weight", bits_per_weight(tensor_bytes(&model->file), model_parameters(model)),
+        "start_token", (int)(model->tok && tokenizer_has_template(model->tok)));
     if (!about) {
         err_set(err, "%s: cannot be described in JSON", model->path);
     } else if (put_chat(about, model, err) < 0 ||
@@ -161,7 +161,7 @@ static json_t *describe(const struct model *model, struct err *err)
 int convert_model_info(const char *path, enum table_format format, struct err *err)
 {
     struct model *model;
-    if (model_open(&model, path, err) < 0)
+    if (model_open_any(&model, path, err) < 0)
         return -1;
     json_t *about = describe(model, err), *rows = json_array();
     int rc = about ? 0 : -1;
@@ -178,7 +178,7 @@ int convert_model_info(const char *path, enum table_format format, struct err *e
 int convert_model_verify(const char *path, struct cli_progress *progress, struct err *err)
 {
     struct model *model;
-    if (model_open(&model, path, err) < 0)
+    if (model_open_any(&model, path, err) < 0)
         return -1;
     const int rc = bmc_file_verify(&model->file, path, cli_progress, progress, err);
     model_close(model);

@@ -89,7 +89,7 @@ static int open_shape(struct prof *prof, struct err *err)
             return -1;
         report->shape = o->shape;
         report->weight_type = o->type < 0 ? DTYPE_BF16 : (enum dtype)o->type;
-        return shape_configure(path, o->shape, &report->run.config, err);
+        return shape_configure_model(path, o->shape, &report->run.config, err);
     }
     if (!o->model && cli_default_model("grimm", "-m", path, sizeof path, err) < 0)
         return -1;

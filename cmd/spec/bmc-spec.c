@@ -20,7 +20,7 @@ static const struct opt opts[] = {
     PATH("file", "f", "FILE", file, "read the prompt (or the JSON lines) from a file; - is standard input, the default"),
     GEN_OPTS_PROMPT
     HEADING("Drafting"),
-    {OPT_TEXT, "draft", "d", "FILE", "draft model, which must have the same vocabulary (default: the bundled model's draft, when -m is not given)", SPEC_AT(draft), 0, 0, NULL, true},
+    {OPT_TEXT, "draft", "d", "FILE", "draft model with the same vocabulary, or draft head (EAGLE) made for the model; the file tells which (default: the bundled model's draft, when -m is not given)", SPEC_AT(draft), 0, 0, NULL, true},
     {OPT_TEXT, "model-draft", "md", "FILE", "the same as --draft", SPEC_AT(draft), 0, 0, NULL, true},
     {OPT_FLAG, "lookup", NULL, NULL, "prompt lookup: draft the tokens that followed an earlier occurrence of the last 4, 3 or 2 tokens", SPEC_AT(lookup), 0, 0, NULL, false},
     {OPT_FLAG, "lookup-oldest", NULL, NULL, "with --lookup, use the first occurrence, not the latest", SPEC_AT(oldest), 0, 0, NULL, false},
@@ -34,6 +34,7 @@ static const struct opt opts[] = {
     {OPT_SIZE, "length-mod", NULL, "N", "adaptive draft length: otherwise decrease by 1/N of it (default 10)", SPEC_AT(modulus), 1, 256, NULL, false},
     {OPT_SIZE, "length-limit", NULL, "N", "adaptive draft length: maximum (default 32)", SPEC_AT(limit), 1, 256, NULL, false},
     {OPT_TEXT, "tree", NULL, "N", "draft a tree of N tokens instead of a chain; auto chooses chain, tree or no drafting by measured step times", SPEC_AT(tree), 0, 0, "auto", false},
+    {OPT_FLAG, "dynamic", NULL, NULL, "with --tree N and a draft head, the head's probabilities choose the shape of each tree (EAGLE-2)", SPEC_AT(dynamic), 0, 0, NULL, false},
     {OPT_TEXT, "acceptance", NULL, "FILE", "measured acceptance rates that trees are built for (default: a file for the two models in $XDG_CONFIG_HOME/bmc)", SPEC_AT(acceptance), 0, 0, NULL, true},
     {OPT_FLAG, "record-acceptance", NULL, NULL, "measure acceptance rates in this run, and write that file", SPEC_AT(record), 0, 0, NULL, false},
     {OPT_TOKENS, "batch-knee", NULL, "N", "tokens verified per step at no extra latency (default: the tuned profile's; else 32 on amx with bf16 weights, 24 elsewhere with --precision bf16, 16 otherwise, and no limit for a single sequence)", SPEC_AT(batch_knee), 1, 65536, NULL, false},
@@ -146,6 +147,7 @@ enum {
     SUFFIX_ONLY = 1 << 14, /* options of --suffix */
     RECORD = 1 << 15,
     COMBINED = 1 << 16, /* a draft model beside another drafter */
+    DYNAMIC = 1 << 17,
 };
 
 static const struct usage_rule rules[] = {
@@ -158,6 +160,7 @@ static const struct usage_rule rules[] = {
     {OLDEST, NEEDS, LOOKUP, "--lookup-oldest goes with --lookup"},
     {TREE, EXCLUDES, LENGTH, "--tree and a draft length (-k) exclude each other"},
     {TREE, EXCLUDES, LOOKUP, "--lookup drafts one token for each position: there is no tree"},
+    {DYNAMIC, NEEDS, TREE_SIZE, "--dynamic goes with --tree N"},
     {BATCH_KNEE, EXCLUDES, LENGTH | TREE_SIZE,
      "--batch-knee limits drafts whose size adapts: it excludes -k N and --tree N"},
     {SAMPLES, EXCLUDES, NOT_WITH_SAMPLES,
@@ -183,7 +186,7 @@ static void check_usage(struct spec_cli *o, const struct operands *operands)
         (g->jsonl || g->ids || g->echo || g->save_kv || g->prompt_cache ? NOT_WITH_SAMPLES : 0) |
         (o->suffix ? SUFFIX : 0) | (o->corpus || o->pool ? SUFFIX_ONLY : 0) | (o->record ? RECORD : 0) |
         (o->draft && (o->lookup || o->suffix) ? COMBINED : 0) | (g->sampling.temp <= 0 ? GREEDY : 0) |
-        (o->budget ? BUDGET : 0) | (g->model ? MODEL : 0);
+        (o->budget ? BUDGET : 0) | (g->model ? MODEL : 0) | (o->dynamic ? DYNAMIC : 0);
     usage_check(&program, given, rules, ARRAY_LEN(rules));
     o->budget_ms = o->budget ? parse_budget(o->budget) : 0;
     if (o->draft && !o->draft[strspn(o->draft, "0123456789")] && !file_exists(o->draft))

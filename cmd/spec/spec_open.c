@@ -11,6 +11,17 @@ bool spec_uses_model(const struct spec_cli *o)
     return o->draft || !(o->lookup || o->suffix || o->recycle);
 }
 
+/* A draft head reads the target's hidden states, and may use its embedding and LM head. */
+static int attach_head(struct spec_run *run, struct err *err)
+{
+    if (run->gen.ranks && run->gen.parallelism != DATA_PARALLEL)
+        return err_set(err,
+                       "%s: a draft head needs all of the target model in one process: use "
+                       "--parallelism data, or draft with --lookup",
+                       run->draft->path);
+    return draft_head_attach(run->draft, run->gen.model, run->tapped, err);
+}
+
 int spec_open_draft(struct spec_run *run, struct err *err)
 {
     const struct spec_cli *o = run->cli;
@@ -19,9 +30,11 @@ int spec_open_draft(struct spec_run *run, struct err *err)
         return 0;
     if (!o->draft && cli_default_model("grimm-draft", "-d", path, sizeof path, err) < 0)
         return -1;
-    if (model_open(&run->draft, o->draft ? o->draft : path, err) < 0 ||
+    if (model_open_any(&run->draft, o->draft ? o->draft : path, err) < 0 ||
         (o->gen.mlock && model_lock(run->draft, err) < 0))
         return draft_model_error(-1, err);
+    if (config_is_draft_head(&run->draft->config))
+        return attach_head(run, err);
     return draft_model_check(run->gen.model, run->draft, err);
 }
 
@@ -32,6 +45,7 @@ static int adjust_session(struct gen *gen, struct session_options *s, struct err
     const struct spec_cli *o = run->cli;
     run->options.simulate = o->simulate;
     run->options.always = o->always;
+    run->options.dynamic = o->dynamic;
     run->options.record = o->record;
     if (spec_set_length(run, s, err) < 0 || spec_read_acceptance(run, err) < 0)
         return -1;
@@ -99,7 +113,11 @@ static int open_model_drafter(struct spec_run *run, struct drafter **drafter, st
     const struct model *target = run->gen.model;
     if (open_draft_session(run, err) < 0)
         return -1;
-    const double cost = (double)model_step_bytes(run->draft) / (double)model_step_bytes(target);
+    const bool head = config_is_draft_head(&run->draft->config);
+    const size_t bytes = head ? draft_head_step_bytes(run->draft) : model_step_bytes(run->draft);
+    const double cost = (double)bytes / (double)model_step_bytes(target);
+    if (head)
+        return draft_eagle_open(drafter, run->draft_session, run->gen.session, run->tapped, cost, err);
     return draft_model_open(drafter, run->draft_session, target->config.vocab, cost, err);
 }
 
@@ -170,10 +188,18 @@ static int autotune(struct spec_run *run, struct err *err)
     return 0;
 }
 
+static int check_dynamic(const struct spec_run *run, struct err *err)
+{
+    if (!run->options.dynamic || run->drafter->dynamic)
+        return 0;
+    return err_set(err, "--dynamic needs a draft head (EAGLE), not the drafter \"%s\": leave it out",
+                   run->drafter->name);
+}
+
 static int opened(struct gen *gen, struct err *err)
 {
     struct spec_run *run = (struct spec_run *)gen;
-    if (open_drafter(run, err) < 0 ||
+    if (open_drafter(run, err) < 0 || check_dynamic(run, err) < 0 ||
         (run->cli->tree_auto && !run->cli->record && autotune(run, err) < 0))
         return -1;
     if (run->off)

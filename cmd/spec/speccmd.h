@@ -5,6 +5,7 @@
 #include "decode/spec/draft_autotune.h"
 #include "decode/strategy/spec.h"
 #include "gen/gen.h"
+#include "model/draft_head.h"
 
 enum ragged { RAGGED_ONE, RAGGED_PAD, RAGGED_SPLIT };
 
@@ -24,7 +25,7 @@ struct spec_cli {
     size_t start, step, modulus, limit;
     size_t batch_knee;
     const char *acceptance;
-    bool record, always;
+    bool record, always, dynamic;
     const char *draft_kv;
     size_t draft_context;
     int ragged;
@@ -42,6 +43,7 @@ struct spec_run {
     struct gen gen;
     const struct spec_cli *cli;
     struct model *draft;
+    size_t tapped[MAX_FEATURES]; /* hidden states of the target that a draft head reads */
     struct session *draft_session;
     struct drafter *drafter;
     struct spec_options options;

@@ -41,7 +41,7 @@ static int open_shape(struct tune *tune, struct err *err)
     tune->machine = !o->shape;
     tune->shape = o->shape ? o->shape : "llama-2-7b";
     profile_shape_key(tune->key, sizeof tune->key, tune->shape);
-    return shape_configure(folder, tune->shape, &tune->config, err);
+    return shape_configure_model(folder, tune->shape, &tune->config, err);
 }
 
 static int open_lists(struct tune *tune, struct err *err)
@@ -347,7 +347,7 @@ static int knee_model(struct tune *tune, struct model **model, char *name, size_
     char folder[8192];
     const char *shape = tune->machine ? TUNE_KNEE_SHAPE : tune->shape;
     if (tune->machine && (cli_models_dir(folder, sizeof folder, err) < 0 ||
-                          shape_configure(folder, shape, &config, err) < 0))
+                          shape_configure_model(folder, shape, &config, err) < 0))
         return -1;
     config.layers = size_min(o->layers ? o->layers : 4, config.layers);
     profile_shape_key(tune->knee_key, sizeof tune->knee_key, shape);

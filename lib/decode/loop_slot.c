@@ -227,7 +227,9 @@ static int check_request(const struct loop *loop, const struct slot *slot, struc
 static int load_snapshot(struct loop *loop, const struct slot *slot, struct err *err)
 {
     const struct gen_request *request = slot->request;
-    const size_t wanted = size_min(request->from_rows, slot->n_prompt - (request->n > 0));
+    const size_t compute = size_max(request->n > 0, loop->strategy->computed);
+    const size_t wanted =
+        size_min(request->from_rows, slot->n_prompt - size_min(slot->n_prompt, compute));
     const double start = clock_ms();
     const size_t rows =
         request->from ? snapshot_tokens_of_rows(loop->session, request->from, request->from_seq, wanted)

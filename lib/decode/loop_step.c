@@ -34,6 +34,18 @@ static int score_prompts(struct loop *loop, struct err *err)
     return 0;
 }
 
+/* Calls the strategy's prefilled() for all slots with a chunk. */
+static int call_prefilled(struct loop *loop, struct err *err)
+{
+    const struct step_strategy *strategy = loop->strategy;
+    for (size_t i = 0; i < loop->n_slots && strategy->prefilled; i++) {
+        struct slot *slot = &loop->slot[i];
+        if (slot->busy && slot->chunk_len && strategy->prefilled(strategy->arg, loop, slot, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* Sets loop->logits to the logits of the slots whose `row` is set, in order of slots. */
 static int compute_logits(struct loop *loop, struct err *err)
 {
@@ -65,8 +77,8 @@ int loop_dispatch_logits(struct loop *loop, loop_logits_fn *use, struct err *err
 int loop_step(struct loop *loop, int threads, loop_logits_fn *use, double *step_ms, struct err *err)
 {
     const double start = clock_ms();
-    if (session_run(loop->session, threads, err) < 0 || score_prompts(loop, err) < 0 ||
-        compute_logits(loop, err) < 0)
+    if (session_run(loop->session, threads, err) < 0 || call_prefilled(loop, err) < 0 ||
+        score_prompts(loop, err) < 0 || compute_logits(loop, err) < 0)
         return -1;
     const double computed = clock_ms();
     *step_ms += computed - start;

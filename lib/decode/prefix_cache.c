@@ -60,8 +60,14 @@ static bool is_coming(const struct loop *loop, const struct slot *slot, const st
            other->n_prompt <= kv_untrimmed_limit(session_kv(loop->session));
 }
 
-/* The prefix that the slot's prompt shares with `other`, except the prompt's last token: each slot
- * computes that one itself, for its logits. */
+/* Tokens of the slot's prompt whose entries may come from elsewhere: not the last ones, which each slot
+ * computes itself, for their logits or hidden states. */
+static size_t reusable(const struct loop *loop, const struct slot *slot)
+{
+    return slot->n_prompt - size_min(slot->n_prompt, size_max(1, loop->strategy->computed));
+}
+
+/* The prefix that the slot's prompt shares with `other`, as far as it may be reused. */
 static struct entry_origin origin_of(const struct loop *loop, const struct slot *slot,
                                      const struct slot *other)
 {
@@ -70,12 +76,12 @@ static struct entry_origin origin_of(const struct loop *loop, const struct slot 
     const size_t rows = forkable_rows(loop, other, seq);
     const size_t come = is_coming(loop, slot, other) ? other->n_prompt : rows;
     return (struct entry_origin){seq, rows,
-                                 common_ids(slot->ids, ids, size_min(come, slot->n_prompt - 1))};
+                                 common_ids(slot->ids, ids, size_min(come, reusable(loop, slot)))};
 }
 
-static bool is_long_enough(const struct slot *slot, size_t rows)
+static bool is_long_enough(const struct loop *loop, const struct slot *slot, size_t rows)
 {
-    return rows && (rows >= MIN_PREFIX || rows + 1 == slot->n_prompt);
+    return rows && (rows >= MIN_PREFIX || rows == reusable(loop, slot));
 }
 
 /* Finds the cache sequence that shares the longest prefix with the slot's prompt, even one whose
@@ -89,7 +95,7 @@ static struct entry_origin find_origin(const struct loop *loop, const struct slo
         const struct entry_origin origin = origin_of(loop, slot, other);
         const bool better =
             origin.common > best.common || (origin.common == best.common && origin.rows > best.rows);
-        if (better && is_long_enough(slot, origin.common) &&
+        if (better && is_long_enough(loop, slot, origin.common) &&
             session_same_entries(loop->session, slot->seq, origin.seq))
             best = origin;
     }
@@ -195,10 +201,10 @@ void prefix_cache_reuse(struct loop *loop, struct slot *slot)
 {
     struct session *session = loop->session;
     const size_t most =
-        slot->n_prompt ? size_min(session_length(session, slot->seq), slot->n_prompt - 1) : 0;
+        slot->n_prompt ? size_min(session_length(session, slot->seq), reusable(loop, slot)) : 0;
     size_t rows = most ? common_ids(&slot->cached, slot->ids, most) : 0;
-    if (!may_share(loop) || !is_long_enough(slot, rows) || slot->request->from || slot->n_prompt_best ||
-        find_origin(loop, slot).common > rows)
+    if (!may_share(loop) || !is_long_enough(loop, slot, rows) || slot->request->from ||
+        slot->n_prompt_best || find_origin(loop, slot).common > rows)
         rows = 0;
     session_truncate(session, slot->seq, rows);
     slot->cached.len = 0;

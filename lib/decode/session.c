@@ -300,6 +300,26 @@ int session_logits(struct session *s, const size_t *row, size_t n, float *logits
     return 0;
 }
 
+int session_tap(struct session *s, const size_t *layer, size_t n, struct err *err)
+{
+    if (s->model->pipeline_parallel)
+        return err_set(err, "a draft head needs hidden states that other ranks have: use --parallelism "
+                            "data, or draft with --lookup");
+    return forward_tap(&s->forward, layer, n, err);
+}
+
+const float *session_hidden(const struct session *s, size_t row)
+{
+    return s->forward.tap.state + row * s->forward.tap.n * s->model->config.hidden;
+}
+
+float *session_feature(struct session *s, size_t row, bool own)
+{
+    const struct config *c = &s->model->config;
+    s->forward.own_features = own;
+    return s->forward.feature + row * (own ? c->hidden : config_feature_width(c));
+}
+
 void session_hold_mapping(struct session *s, size_t seq, struct kvfile_rows mapping)
 {
     assert(!s->mapped[seq].data);

@@ -123,6 +123,21 @@ int session_submit(struct session *session, const size_t *row, size_t n, size_t 
 int session_collect(struct session *session, size_t request, size_t n, float *logits,
                     struct err *err) MUST_USE;
 
+/* ---- hidden states, for drafters that read them ---- */
+
+/* Makes every following pass keep hidden states of all its tokens: the residual stream that enters
+ * the given layers (HIDDEN_FINAL: the output of the final norm; the number of layers: what enters
+ * that norm). Fails under pipeline parallelism, where other ranks have them. */
+int session_tap(struct session *session, const size_t *layer, size_t n, struct err *err) MUST_USE;
+
+/* The hidden states [n][hidden] of a row of the last pass, valid until the next one. */
+const float *session_hidden(const struct session *session, size_t row);
+
+/* Of a draft head's session: the hidden state that row `row` of the next pass reads, to be filled by
+ * the caller; `own`, the same for all rows of a pass, tells the head's own (hidden elements) from
+ * the target's (config_feature_width()). */
+float *session_feature(struct session *session, size_t row, bool own);
+
 /* ---- changing sequences ---- */
 
 /* session_fork(): the empty sequence `to` gets the first `rows` KV entries of `from`, copied or

@@ -53,7 +53,7 @@ struct weight_source {
     const struct weight_format *format;
     char path[4096];                 /* for error messages */
     char config_name[4096 + 16];     /* file of the configuration, for error messages */
-    char tokenizer_name[4096 + 512]; /* file of the tokenizer, for error messages */
+    char tokenizer_name[4096 + 512]; /* file of the tokenizer, for error messages; empty: none */
     size_t tokens;                   /* size of its vocabulary; 0: unknown */
     void *state;                     /* private data of the format */
 };

@@ -11,6 +11,7 @@ static const char *const qk_norm_names[] = {"none", "head", "whole", NULL};
 static const char *const block_names[] = {"sequential", "parallel", "parallel_shared", NULL};
 static const char *const position_names[] = {"learned", "rope", "alibi", NULL};
 static const char *const mlp_names[] = {"plain", "gated", NULL};
+static const char *const fusion_names[] = {"project", "attention", NULL};
 static const char *const bool_names[] = {"false", "true", NULL};
 
 /* Canonical names first, then the spellings of other tools; the alias arrays have enum values. */
@@ -48,11 +49,21 @@ static const struct key {
     {"vocab", SIZE, AT(vocab), 1, MAX_VOCAB, NULL, NULL, NULL},
     {"mask_token", SIZE, AT(mask_token), 0, MAX_VOCAB, NULL, NULL, "0"},
     {"context", SIZE, AT(context), 1, MAX_VOCAB, NULL, NULL, NULL},
+    {"features", SIZE, AT(features), 0, MAX_FEATURES, NULL, NULL, "0"},
+    {"feature_hidden", SIZE, AT(feature_hidden), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"input_vocab", SIZE, AT(input_vocab), 0, MAX_VOCAB, NULL, NULL, "0"},
+    {"fusion", CHOICE, AT(fusion), 0, 0, fusion_names, NULL, "project"},
+    {"feature_norm", BOOL, AT(feature_norm), 0, 0, bool_names, NULL, "false"},
+    {"bias_fusion", BOOL, AT(bias_fusion), 0, 0, bool_names, NULL, "false"},
+    {"target_embed", BOOL, AT(target_embed), 0, 0, bool_names, NULL, "false"},
+    {"target_head", BOOL, AT(target_head), 0, 0, bool_names, NULL, "false"},
+    {"draft_map", BOOL, AT(draft_map), 0, 0, bool_names, NULL, "false"},
     {"norm", CHOICE, AT(norm), 0, 0, norm_names, NULL, NULL},
     {"norm_place", CHOICE, AT(norm_place), 0, 0, place_names, NULL, NULL},
     {"qk_norm", CHOICE, AT(qk_norm), 0, 0, qk_norm_names, NULL, "none"},
     {"block", CHOICE, AT(block), 0, 0, block_names, NULL, "sequential"},
     {"norm_eps", REAL, AT(norm_eps), 0, 1, NULL, NULL, NULL},
+    {"no_attn_norm", BOOL, AT(no_attn_norm), 0, 0, bool_names, NULL, "false"},
     {"norm_affine", BOOL, AT(norm_affine), 0, 0, bool_names, NULL, "true"},
     {"final_norm", BOOL, AT(final_norm), 0, 0, bool_names, NULL, "true"},
     {"embed_scale", REAL, AT(embed_scale), 0, 1e6, NULL, NULL, "0"},
@@ -166,12 +177,51 @@ static int check_rope(const struct config *config, const char *name, struct err 
     return 0;
 }
 
+/* Checks the keys of draft heads. */
+static int check_draft_head(const struct config *c, const char *name, struct err *err)
+{
+    if (!config_is_draft_head(c)) {
+        if (!c->target_embed && !c->target_head && !c->draft_map && !c->input_vocab && !c->no_attn_norm)
+            return 0;
+        return err_set(err,
+                       "%s: target_embed, target_head, draft_map, input_vocab and no_attn_norm are "
+                       "keys of draft heads, which need features above 0",
+                       name);
+    }
+    if (c->layers != 1 || c->block != BLOCK_SEQUENTIAL || c->norm_place != NORM_BEFORE ||
+        c->position != POSITION_ROPE || c->embed != c->hidden || c->tied_head)
+        return err_set(err,
+                       "%s: a draft head needs 1 layer, a sequential block, norm_place before, "
+                       "position rope, embed equal to hidden, and no tied_head",
+                       name);
+    if (!c->feature_hidden)
+        return err_set(err, "%s: a draft head needs a feature_hidden above 0", name);
+    if (c->fusion == FUSION_PROJECT && config_feature_width(c) != c->hidden)
+        return err_set(err,
+                       "%s: fusion project needs hidden states as wide as hidden, %zu; found %zu "
+                       "of %zu",
+                       name, c->hidden, c->features, c->feature_hidden);
+    if (c->fusion == FUSION_ATTENTION && c->no_attn_norm)
+        return err_set(err, "%s: fusion attention excludes no_attn_norm", name);
+    if (c->input_vocab && (c->target_head || c->input_vocab < c->vocab))
+        return err_set(
+            err,
+            "%s: an input_vocab needs an LM head of its own, and a vocab of at most %zu; found %zu",
+            name, c->input_vocab, c->vocab);
+    if (c->input_vocab > c->vocab && !c->draft_map)
+        return err_set(err, "%s: a vocab of %zu below the input_vocab of %zu needs a draft_map", name,
+                       c->vocab, c->input_vocab);
+    return 0;
+}
+
 /* Checks conditions that concern several keys. */
 static int check_together(const struct config *config, const char *name, struct err *err)
 {
     if (config->mask_token >= config->vocab)
         return err_set(err, "%s: mask_token %zu must be below the vocab of %zu", name,
                        config->mask_token, config->vocab);
+    if (check_draft_head(config, name, err) < 0)
+        return -1;
     if (config->heads % config->kv_heads)
         return err_set(err, "%s: %zu query heads are not a multiple of %zu KV heads", name,
                        config->heads, config->kv_heads);

@@ -22,8 +22,10 @@ enum mlp { MLP_PLAIN, MLP_GATED };
 enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_DYNAMIC, ROPE_LONGROPE };
 /* Norms of Q and K before RoPE: none, over each head, or over all heads. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
+/* Where a draft head joins a token's embedding with the target's hidden state; forward_fusion.c. */
+enum fusion { FUSION_PROJECT, FUSION_ATTENTION };
 
-enum { MAX_EOS = 8, MAX_FACTORS = 128 };
+enum { MAX_EOS = 8, MAX_FACTORS = 128, MAX_FEATURES = 16 };
 
 struct factors {
     size_t n;
@@ -40,12 +42,22 @@ struct config {
     size_t head_dim; /* d */
     size_t ffn;
     size_t vocab;
-    size_t mask_token;      /* of a parallel draft model (PARD): stands for tokens to draft; 0: none */
-    size_t context;         /* maximum sequence length in tokens */
+    size_t mask_token; /* of a parallel draft model (PARD): stands for tokens to draft; 0: none */
+    size_t context;    /* maximum sequence length in tokens */
+    /* Draft heads (EAGLE, MTP), whose input is a token and a hidden state of the target model:
+     * hidden states of the target that are concatenated, 0: not a draft head; and their width */
+    size_t features, feature_hidden;
+    size_t input_vocab;     /* tokens of the target, if the head's logits are for fewer; 0: vocab */
     size_t position_offset; /* learned positions: table row = position + offset */
     int norm, norm_place, qk_norm, block, position, activation, mlp, rope_scaling;
-    bool embed_norm;  /* norm after the embedding */
-    bool norm_affine; /* norms have gain (and bias) */
+    int fusion;        /* of a draft head */
+    bool feature_norm; /* of a draft head: norm of the hidden state before the projection */
+    bool bias_fusion;
+    bool target_embed, target_head; /* a draft head uses the target's embedding, or LM head */
+    bool draft_map;                 /* a draft head has a table of the target's ids of its logits */
+    bool embed_norm;                /* norm after the embedding */
+    bool no_attn_norm;              /* attention has no pre-norm, whatever norm_place is */
+    bool norm_affine;               /* norms have gain (and bias) */
     bool final_norm;
     bool bias_qkv, bias_out, bias_mlp, bias_head;
     bool tied_head; /* the LM head is the embedding matrix */
@@ -73,6 +85,15 @@ struct config {
 /* Elements of Q, and of K or of V, per token and layer. */
 static inline size_t config_q_width(const struct config *c) { return c->heads * c->head_dim; }
 static inline size_t config_kv_width(const struct config *c) { return c->kv_heads * c->head_dim; }
+
+/* True for a draft head, which only computes drafts for a target model. */
+static inline bool config_is_draft_head(const struct config *c) { return c->features > 0; }
+
+/* Elements per token of the hidden states that a draft head gets from the target. */
+static inline size_t config_feature_width(const struct config *c)
+{
+    return c->features * c->feature_hidden;
+}
 
 /* True if a sublayer's output has a post-norm of its own. */
 static inline bool config_norms_output(const struct config *c)

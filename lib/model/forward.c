@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "quant/pack.h"
+#include "model/forward_fusion.h"
 #include "model/forward_heads.h"
 #include "model/forward_norm.h"
 
@@ -90,6 +91,10 @@ static int embed(struct forward *f, const struct step *step, struct err *err)
 {
     const struct weights *w = &f->model->weights;
     const struct config *c = &f->model->config;
+    if (config_is_draft_head(c)) {
+        fusion_embed(f, step);
+        return 0;
+    }
     const bool projected = w->project_in.weight.data != NULL;
     float *table_rows = projected ? f->embedded : f->x;
     for (size_t i = 0; i < step->rows; i++)
@@ -189,11 +194,14 @@ static int norm_qkv_rope(struct forward *f, struct row_range rows, size_t layer,
     const struct layer *w = &f->model->weights.layer[layer];
     if (layer > f->pipeline.first_layer)
         mlp_post_norm(f, rows, layer - 1);
-    pre_norm(f, f->h, rows, &w->attn_norm);
+    const bool normed = !f->model->config.no_attn_norm;
+    if (normed)
+        pre_norm(f, f->h, rows, &w->attn_norm);
     if (f->model->config.block == BLOCK_PARALLEL)
         pre_norm(f, f->branch, rows, &w->mlp_norm);
     lap(f, PHASE_OTHER);
-    const int rc = project_qkv(f, rows, w, sublayer_input(f, f->h), err);
+    const float *input = normed ? sublayer_input(f, f->h) : f->x;
+    const int rc = project_qkv(f, rows, w, fusion_attn_input(f, rows, input), err);
     lap(f, PHASE_PROJECTION);
     return rc;
 }
@@ -282,6 +290,7 @@ static int run_layer(struct forward *f, const struct step *step, const struct at
     stage *const after_attention[] = {gather_heads, attn_output, mlp_up, mlp_down};
     if (for_each_slice(f, step->rows, norm_qkv_rope, layer, err) < 0)
         return -1;
+    tap_layer(f, step->rows, layer);
     append_kv(f, step, layer);
     if (attend(f, attn_step, layer, err) < 0)
         return -1;
@@ -315,6 +324,7 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     if (shard_gather_finish(&f->shard, all, err) < 0)
         return -1;
     mlp_post_norm(f, all, f->pipeline.first_layer + f->local.layers - 1);
+    tap_final(f, step->rows);
     return pipeline_send(&f->pipeline, f->x, step->rows * c->hidden, err);
 }
 

@@ -33,6 +33,16 @@ struct forward_times {
     double lap_ms; /* clock_ms() at the end of the last phase */
 };
 
+/* Hidden states that each step keeps for all of its rows, for a drafter that reads them. */
+struct hidden_tap {
+    size_t n;                   /* per row; 0: none */
+    size_t layer[MAX_FEATURES]; /* the residual stream that enters a layer, or HIDDEN_FINAL */
+    float *state;               /* [max_rows][n][hidden], of the last step */
+};
+
+/* In hidden_tap.layer: the output of the final norm, or of the last layer if there is none. */
+#define HIDDEN_FINAL SIZE_MAX
+
 struct forward {
     const struct model *model;
     const struct kernels *kernels;
@@ -62,6 +72,12 @@ struct forward {
     float *attn_out;       /* H d: attention output of all heads */
     float *up;             /* ffn: activated MLP input of Wdown */
     float *embedded;       /* embed, where it differs from hidden */
+    /* Draft heads: the embedding beside the hidden state, embed + hidden, and the hidden states that
+     * the caller sets for the next step: those of the target, config_feature_width(), or the head's
+     * own, hidden, if own_features is set. */
+    float *fused, *feature;
+    bool own_features;
+    struct hidden_tap tap;
 };
 
 /* Allocates buffers for forward passes of up to `max_rows` rows. `model` and `kv` are borrowed. */
@@ -69,6 +85,9 @@ int forward_open(struct forward *forward, const struct model *model, const struc
                  enum precision precision, const struct attn_backend *backend, struct kv *kv,
                  size_t max_rows, struct err *err) MUST_USE;
 void forward_close(struct forward *forward);
+
+/* Makes every following step keep hidden states; an error if it cannot be allocated. */
+int forward_tap(struct forward *forward, const size_t *layer, size_t n, struct err *err) MUST_USE;
 
 /* Sets the rotary frequencies of sequence `seq`, which will grow to at most `length` tokens: some
  * RoPE scalings depend on it. Without this call `length` is the capacity of the cache. */

@@ -29,6 +29,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     f->pipeline = pipeline_open(model);
     if (shard_open(&f->shard, model, max_rows, err) < 0)
         return -1;
+    const bool head = config_is_draft_head(c);
     const bool needs_branch = config_norms_output(c) || c->block == BLOCK_PARALLEL;
     struct {
         float **buffer;
@@ -45,6 +46,8 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
         {&f->cosine, c->head_dim},
         {&f->sine, c->head_dim},
         {&f->branch, needs_branch ? c->hidden : 1},
+        {&f->fused, head ? c->embed + c->hidden : 1},
+        {&f->feature, head ? size_max(config_feature_width(c), c->hidden) : 1},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         *table[i].buffer = mem_alloc(max_rows, table[i].width * sizeof(float));
@@ -54,6 +57,8 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
             goto fail;
         }
     }
+    if (head) /* passes may run without hidden states, to measure their time */
+        memset(f->feature, 0, max_rows * size_max(config_feature_width(c), c->hidden) * sizeof(float));
     f->attn_out_local =
         f->shard.ranks ? mem_alloc(max_rows, config_q_width(&f->local) * sizeof(float)) : f->attn_out;
     f->frequency = mem_alloc(kv_setup(kv)->n_seqs, c->head_dim * sizeof(float));
@@ -69,7 +74,15 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     const struct kv_setup *setup = kv_setup(kv);
     const struct attn_limits limits = {size_max(setup->view_rows, setup->shape.max_rows), max_rows,
                                        setup->n_seqs};
-    const size_t widest = size_max(size_max(c->hidden, c->ffn), size_max(config_q_width(c), c->embed));
+    const size_t inputs[] = {c->hidden,
+                             c->ffn,
+                             config_q_width(c),
+                             c->embed,
+                             config_dim(c, DIM_ATTN_IN),
+                             head ? config_dim(c, DIM_FUSION) : 1};
+    size_t widest = 1;
+    for (size_t i = 0; i < ARRAY_LEN(inputs); i++)
+        widest = size_max(widest, inputs[i]);
     if (gemm_open(&f->gemm, kernels, precision, max_rows, widest, err) == 0 &&
         attn_open(&f->attn, backend, &shape, &limits, err) == 0)
         return 0;
@@ -97,9 +110,9 @@ void forward_close(struct forward *f)
     shard_close(&f->shard);
     if (f->attn_out_local != f->attn_out)
         free(f->attn_out_local);
-    float *const buffers[] = {f->x,         f->h,      f->q,        f->k,      f->v,
-                              f->attn_out,  f->up,     f->embedded, f->cosine, f->sine,
-                              f->frequency, f->slopes, f->branch};
+    float *const buffers[] = {
+        f->x,      f->h,    f->q,         f->k,      f->v,      f->attn_out, f->up,      f->embedded,
+        f->cosine, f->sine, f->frequency, f->slopes, f->branch, f->fused,    f->feature, f->tap.state};
     for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
         free(buffers[i]);
     *f = (struct forward){0};

@@ -8,7 +8,34 @@
 #include "base/vm.h"
 #include "model/weight_kinds.h"
 
+/* Opens the tokenizer of a model that generates text. */
+static int open_tokenizer(struct model *model, struct err *err)
+{
+    if (config_is_draft_head(&model->config))
+        return 0;
+    if (tokenizer_open(&model->tok, model->file.tokenizer, model->file.tokenizer_bytes, err) < 0)
+        return -1;
+    if (tokenizer_vocab(model->tok) > model->config.vocab)
+        return err_set(err, "%s: the tokenizer has %zu ids, but the embedding only %zu rows",
+                       model->path, tokenizer_vocab(model->tok), model->config.vocab);
+    return 0;
+}
+
 int model_open(struct model **out, const char *path, struct err *err)
+{
+    if (model_open_any(out, path, err) < 0)
+        return -1;
+    if (!config_is_draft_head(&(*out)->config))
+        return 0;
+    model_close(*out);
+    *out = NULL;
+    return err_set(err,
+                   "%s: is a draft head, which only drafts for its target model: bmc-spec -m "
+                   "TARGET.bmc -d %s",
+                   path, path);
+}
+
+int model_open_any(struct model **out, const char *path, struct err *err)
 {
     struct conf conf = {0};
     int rc = -1;
@@ -20,15 +47,9 @@ int model_open(struct model **out, const char *path, struct err *err)
     }
     if (bmc_file_open(&model->file, path, err) < 0 ||
         conf_parse(&conf, model->file.config, model->file.config_bytes, path, err) < 0 ||
-        config_read(&model->config, &conf, err) < 0 ||
-        tokenizer_open(&model->tok, model->file.tokenizer, model->file.tokenizer_bytes, err) < 0 ||
+        config_read(&model->config, &conf, err) < 0 || open_tokenizer(model, err) < 0 ||
         weights_bind(&model->weights, &model->config, &model->file, path, err) < 0)
         goto out;
-    if (tokenizer_vocab(model->tok) > model->config.vocab) {
-        err_set(err, "%s: the tokenizer has %zu ids, but the embedding only %zu rows", path,
-                tokenizer_vocab(model->tok), model->config.vocab);
-        goto out;
-    }
     rc = 0;
 out:
     conf_release(&conf);

@@ -26,8 +26,12 @@ struct model {
 
 enum { MODEL_TYPES_SIZE = 64 };
 
-/* Opens a model.bmc: maps the file and checks its header; weights are not read. */
+/* Opens a model.bmc: maps the file and checks its header; weights are not read. Draft heads are
+ * refused. */
 int model_open(struct model **model, const char *path, struct err *err) MUST_USE;
+
+/* model_open() that accepts draft heads, too (config_is_draft_head()): these have no tokenizer. */
+int model_open_any(struct model **model, const char *path, struct err *err) MUST_USE;
 void model_close(struct model *model);
 
 /* A model of the given configuration in memory, with the random weights of bmc-convert --synth

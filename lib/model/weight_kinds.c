@@ -6,6 +6,11 @@
 
 #include "model/weights.h"
 
+static bool joins_in_attention(const struct config *c)
+{
+    return config_is_draft_head(c) && c->fusion == FUSION_ATTENTION;
+}
+
 size_t config_dim(const struct config *config, enum dim dim)
 {
     switch (dim) {
@@ -20,6 +25,10 @@ size_t config_dim(const struct config *config, enum dim dim)
         return config->qk_norm == QK_NORM_WHOLE ? config_kv_width(config) : config->head_dim;
     case DIM_FFN: return config->ffn;
     case DIM_VOCAB: return config->vocab;
+    case DIM_TOKENS: return config->input_vocab ? config->input_vocab : config->vocab;
+    case DIM_ATTN_IN: return config->hidden + (joins_in_attention(config) ? config->embed : 0);
+    case DIM_FUSION:
+        return config_feature_width(config) + (joins_in_attention(config) ? 0 : config->embed);
     case DIM_POSITIONS: return config->context + config->position_offset;
     }
     return 1;
@@ -35,8 +44,8 @@ static bool mlp_in_norm(const struct config *c)
     return in_norm(c) && c->block != BLOCK_PARALLEL_SHARED;
 }
 static bool out_norm(const struct config *c) { return c->norm_place >= NORM_ON_OUTPUT; }
-static bool attn_gain(const struct config *c) { return in_norm(c) && norm_gain(c); }
-static bool attn_bias(const struct config *c) { return in_norm(c) && norm_bias(c); }
+static bool attn_gain(const struct config *c) { return !c->no_attn_norm && in_norm(c) && norm_gain(c); }
+static bool attn_bias(const struct config *c) { return !c->no_attn_norm && in_norm(c) && norm_bias(c); }
 static bool mlp_gain(const struct config *c) { return mlp_in_norm(c) && norm_gain(c); }
 static bool mlp_bias(const struct config *c) { return mlp_in_norm(c) && norm_bias(c); }
 static bool post_gain(const struct config *c) { return out_norm(c) && norm_gain(c); }
@@ -45,6 +54,11 @@ static bool qk_gain(const struct config *c) { return c->qk_norm && norm_gain(c);
 static bool qk_bias(const struct config *c) { return c->qk_norm && norm_bias(c); }
 static bool embed_gain(const struct config *c) { return c->embed_norm && norm_gain(c); }
 static bool embed_bias(const struct config *c) { return c->embed_norm && norm_bias(c); }
+static bool own_embed(const struct config *c) { return !c->target_embed; }
+static bool own_head(const struct config *c) { return !c->target_head; }
+static bool draft_map(const struct config *c) { return c->draft_map; }
+static bool feature_gain(const struct config *c) { return c->feature_norm && norm_gain(c); }
+static bool bias_fusion(const struct config *c) { return c->bias_fusion; }
 static bool bias_head(const struct config *c) { return c->bias_head; }
 static bool final_gain(const struct config *c) { return c->final_norm && norm_gain(c); }
 static bool final_bias(const struct config *c) { return c->final_norm && norm_bias(c); }
@@ -59,16 +73,19 @@ static bool gated_bias(const struct config *c) { return c->mlp == MLP_GATED && c
 
 /* clang-format off */
 const struct weight_kind weight_kinds[] = {
-    {"embed.weight",           DIM_VOCAB,     DIM_EMBED,  NULL,              FILL_RANDOM, IN_WEIGHTS(embed)},
+    {"embed.weight",           DIM_TOKENS,    DIM_EMBED,  own_embed,         FILL_RANDOM, IN_WEIGHTS(embed)},
     {"position.weight",        DIM_POSITIONS, DIM_HIDDEN, learned_positions, FILL_RANDOM, IN_WEIGHTS(position)},
     {"project_in.weight",      DIM_HIDDEN,    DIM_EMBED,  projected,         FILL_RANDOM, IN_WEIGHTS(project_in.weight)},
     {"embed_norm.weight",      DIM_HIDDEN,    DIM_NONE,   embed_gain,        FILL_ONE,    IN_WEIGHTS(embed_norm.gain)},
     {"embed_norm.bias",        DIM_HIDDEN,    DIM_NONE,   embed_bias,        FILL_ZERO,   IN_WEIGHTS(embed_norm.bias)},
+    {"fusion.weight",          DIM_HIDDEN,    DIM_FUSION, config_is_draft_head, FILL_RANDOM, IN_WEIGHTS(fusion.weight)},
+    {"fusion.bias",            DIM_HIDDEN,    DIM_NONE,   bias_fusion,       FILL_ZERO,   IN_WEIGHTS(fusion.bias)},
+    {"feature_norm.weight",    DIM_HIDDEN,    DIM_NONE,   feature_gain,      FILL_ONE,    IN_WEIGHTS(feature_norm.gain)},
     {"layer.attn_norm.weight", DIM_HIDDEN,    DIM_NONE,   attn_gain,         FILL_ONE,    IN_LAYER(attn_norm.gain)},
     {"layer.attn_norm.bias",   DIM_HIDDEN,    DIM_NONE,   attn_bias,         FILL_ZERO,   IN_LAYER(attn_norm.bias)},
-    {"layer.q.weight",         DIM_Q,         DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(q.weight)},
-    {"layer.k.weight",         DIM_KV,        DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(k.weight)},
-    {"layer.v.weight",         DIM_KV,        DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(v.weight)},
+    {"layer.q.weight",         DIM_Q,         DIM_ATTN_IN, NULL,             FILL_RANDOM, IN_LAYER(q.weight)},
+    {"layer.k.weight",         DIM_KV,        DIM_ATTN_IN, NULL,             FILL_RANDOM, IN_LAYER(k.weight)},
+    {"layer.v.weight",         DIM_KV,        DIM_ATTN_IN, NULL,             FILL_RANDOM, IN_LAYER(v.weight)},
     {"layer.q.bias",           DIM_Q,         DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(q.bias)},
     {"layer.k.bias",           DIM_KV,        DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(k.bias)},
     {"layer.v.bias",           DIM_KV,        DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(v.bias)},
@@ -93,8 +110,9 @@ const struct weight_kind weight_kinds[] = {
     {"final_norm.weight",      DIM_HIDDEN,    DIM_NONE,   final_gain,        FILL_ONE,    IN_WEIGHTS(final_norm.gain)},
     {"final_norm.bias",        DIM_HIDDEN,    DIM_NONE,   final_bias,        FILL_ZERO,   IN_WEIGHTS(final_norm.bias)},
     {"project_out.weight",     DIM_EMBED,     DIM_HIDDEN, projected,         FILL_RANDOM, IN_WEIGHTS(project_out.weight)},
-    {"head.weight",            DIM_VOCAB,     DIM_EMBED,  NULL,              FILL_RANDOM, IN_WEIGHTS(head.weight)},
+    {"head.weight",            DIM_VOCAB,     DIM_EMBED,  own_head,            FILL_RANDOM, IN_WEIGHTS(head.weight)},
     {"head.bias",              DIM_VOCAB,     DIM_NONE,   bias_head,         FILL_ZERO,   IN_WEIGHTS(head.bias)},
+    {"draft_offset",           DIM_VOCAB,     DIM_NONE,   draft_map,         FILL_IDS,    IN_WEIGHTS(draft_offset)},
 };
 /* clang-format on */
 const size_t n_weight_kinds = ARRAY_LEN(weight_kinds);

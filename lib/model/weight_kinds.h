@@ -17,13 +17,16 @@ enum dim {
     DIM_K_NORM,
     DIM_FFN,
     DIM_VOCAB,
+    DIM_TOKENS,   /* rows of the embedding: input_vocab or vocab */
+    DIM_ATTN_IN,  /* input of Wq, Wk, Wv: hidden, or embed + hidden */
+    DIM_FUSION,   /* input of a draft head's projection */
     DIM_POSITIONS /* context + position_offset */
 };
 
 size_t config_dim(const struct config *config, enum dim dim);
 
 /* Values of a tensor in a synthetic model. */
-enum fill { FILL_RANDOM, FILL_ONE, FILL_ZERO };
+enum fill { FILL_RANDOM, FILL_ONE, FILL_ZERO, FILL_IDS /* zeros; int64 in sources */ };
 
 struct weight_kind {
     const char *name; /* begins with "layer.": one tensor per layer */

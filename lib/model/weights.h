@@ -33,6 +33,10 @@ struct weights {
     struct mat position;       /* [context + offset][hidden], learned positions only */
     struct linear project_in;  /* [hidden][embed], only if embed != hidden */
     struct linear project_out; /* [embed][hidden] */
+    /* Draft heads only: [hidden][embed + features], or [hidden][features] if they join in attention */
+    struct linear fusion;
+    struct norm_weights feature_norm;
+    const float *draft_offset; /* [vocab] target's id minus the index of the logit; NULL: 0 */
     struct norm_weights embed_norm, final_norm;
     struct linear head; /* [vocab][embed]; the same data as `embed` if tied */
     struct layer *layer;

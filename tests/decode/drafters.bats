@@ -1,7 +1,7 @@
 # Trained drafters: drafts equal those of an independent implementation (tests/fixtures/drafters), the output that of bmc-gen.
 load ../helper
 
-setup_file() { for name in grimm grimm-pard; do model "$name" >/dev/null; done; }
+setup_file() { for name in grimm grimm-pard grimm-eagle; do model "$name" >/dev/null; done; }
 
 drafts() { # NAME FILE
     run "$BMC_BUILD/tests/test_drafts" "$(model grimm)" "$(model "$1")" "$2"
@@ -12,6 +12,32 @@ drafts() { # NAME FILE
     assert_success
     [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]]
     [ "${BASH_REMATCH[1]}" -ge 290 ]
+}
+
+@test "draft head: tokens and probabilities of chains and trees are those of the reference" {
+    # In the form of tests/fixtures/heads: parents count the root.
+    jq -c '(.cases[0] | {chain: ([-1] + (.chain.parents | map(. + 1))), tree: ([-1] + (.tree.parents | map(. + 1)))}) + {cases: [.cases[] |
+        {ids: .prompt_ids, drafts: [{n: (.prompt_ids | length),
+            chain: {tokens: .chain.ids, probabilities: .chain.probabilities}, tree: {tokens: .tree.ids, probabilities: .tree.probabilities}}]}]}' \
+        "$FIXTURES/drafts/grimm-eagle.json" >head.json
+    run "$BMC_BUILD/tests/test_eagle" "$(model grimm)" "$(model grimm-eagle)" head.json
+    assert_success
+    [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]]
+    [ "${BASH_REMATCH[1]}" -ge 700 ]
+    jq -c '.cases[2].drafts[0].tree.probabilities[5] += 0.0002' head.json >other.json
+    run "$BMC_BUILD/tests/test_eagle" "$(model grimm)" "$(model grimm-eagle)" other.json
+    assert_failure
+}
+
+@test "draft head: chains, trees and a combined drafter give the ids of bmc-gen" {
+    local shape
+    bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 120 --ids >want
+    for shape in "-k 8" "--tree 26" "--tree 26 --dynamic" "--suffix -k 8" "-k auto"; do
+        # shellcheck disable=SC2086 # words
+        bmc-spec -q -m "$(model grimm)" -d "$(model grimm-eagle)" -p "Once upon a time" -n 120 --ids --always $shape --stats stats.json >got
+        diff got want || fail "$shape"
+        jq -e '.tokens_per_step > 1.5' stats.json || fail "$shape: $(cat stats.json)"
+    done
 }
 
 @test "the comparison with the reference finds a different token and a different probability" {

@@ -43,7 +43,7 @@ check() { # FAMILY KV THREADS CHUNK BATCH [ISA]
 @test "every family has a fixture" {
     [ "$(all_families | wc -l)" -ge 17 ]
     assert_equal "$(sed -n 's/^family  *//p' "$ROOT"/models.d/families/*.family | sort)" "$(for file in "$ROOT"/models.d/families/*.family; do basename -s .family "$file"; done | sort)"
-    for file in "$FIXTURES"/families/*/config.json "$FIXTURES"/models/*/config.json; do jq -r '.architectures[0]' "$file"; done | sort -u >have
+    for file in "$FIXTURES"/{families,models,heads}/*/config.json; do jq -r '.architectures[0]' "$file"; done | sort -u >have
     for family in "$ROOT"/models.d/families/*.family; do
         sed -n 's/^architecture  *//p' "$family" | grep -qxFf have || fail "no model for $family"
     done
@@ -260,6 +260,8 @@ END
     for shape in mistral-7b gpt2{,-xl} pythia-1b qwen3-8b gemma-2b gemma-2-2b phi-3-mini olmo2-7b bloom-560m falcon-{7b,40b} gpt-j-6b codegen-350m; do
         "$BMC_BIN/bmc-prof" policies --shape $shape --layers 1 -N 2 --repeat 1 --kv bmc >/dev/null 2>err || fail "$shape: $(cat err)"
     done
+    # Draft heads run with a target only.
+    expect_error 1 '^bmc-prof: .*is a draft head' "$BMC_BIN/bmc-prof" policies --shape tinyllama-eagle -N 2 --kv bmc
     for family in "$ROOT"/models.d/families/*.family; do
         grep -qxE "family +$(basename -s .family "$family")" "$ROOT"/models.d/shapes/*.shape || fail "no shape of $family"
     done

@@ -16,7 +16,8 @@ static void configure(const struct family *family, const char *text, size_t size
     char name[TENSOR_NAME_SIZE];
     json_t *json;
     if (json_parse(text, size, "fuzz", &json, &err) == 0) {
-        if (family_configure(family, json, "fuzz", &config, &err) == 0 &&
+        const struct weight_source source = {.config_name = "fuzz"};
+        if (family_configure(family, json, &source, &config, &err) == 0 &&
             config_write(&config, &written, &err) == 0) {
             /* A written configuration reads back. */
             if (conf_parse(&shape, written.data, written.len, "fuzz", &err) < 0 ||

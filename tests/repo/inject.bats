@@ -147,6 +147,16 @@ speculate() { # ARGUMENT..
     speculate -n 6 --tree 6 --always --record-acceptance --acceptance acceptance
 }
 
+@test "bmc-spec: a draft head" {
+    mkdir target
+    ln -s "$FIXTURES"/heads/target/* "$FIXTURES"/models/llama-3-like/tokenizer* target/
+    bmc-convert target -o target.bmc
+    for head in eagle eagle3; do bmc-convert "$FIXTURES/heads/$head" -o $head.bmc; done
+    inject -- bmc-convert "$FIXTURES/heads/eagle3" -o m.bmc
+    inject -- bmc-spec -m "$PWD/target.bmc" -d "$PWD/eagle.bmc" -t 1 -q --prompt-ids "70 109 115 52" -n 6 -k 3 --always
+    inject -- bmc-spec -m "$PWD/target.bmc" -d "$PWD/eagle3.bmc" -t 1 -q --prompt-ids "70 109 115 52" -n 6 --tree 6 --dynamic --always
+}
+
 @test "bmc-spec: prompt lookup" {
     inject -- bmc-spec -m "$(model llama-2-like)" --lookup -t 1 -p "The king and the king" -n 6 -q --save-kv s.kv
 }

@@ -141,6 +141,13 @@ static void learn(struct drafter *drafter, size_t slot, const uint32_t *ids, siz
             c->part[i]->learn(c->part[i], slot, ids, n_ids);
 }
 
+static int read_hidden(struct drafter *drafter, size_t slot, const uint32_t *ids, size_t first,
+                       const size_t *row, size_t n, struct err *err)
+{
+    struct drafter *second = ((struct combined *)drafter)->part[SECOND];
+    return second->read_hidden(second, slot, ids, first, row, n, err);
+}
+
 static void verified(struct drafter *drafter, size_t slot, const struct draft *draft, size_t accepted)
 {
     struct combined *c = (struct combined *)drafter;
@@ -193,6 +200,7 @@ int draft_combined_open(struct drafter **out, struct drafter *first, struct draf
                                   .propose = propose,
                                   .observe = observe,
                                   .learn = learn,
+                                  .read_hidden = second->read_hidden ? read_hidden : NULL,
                                   .verified = verified,
                                   .close = close_combined,
                                   .session = second->session};

@@ -12,24 +12,22 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "decode/spec/drafter.h"
+#include "decode/spec/draft_levels.h"
 
 /* The window of a slot's sequence whose KV entries the draft model's cache holds. */
 struct window {
     size_t seq;     /* KV cache sequence of the draft model */
     struct ids fed; /* tokens of the window that have KV entries */
     size_t start;   /* position of the window in the slot's sequence */
-    /* Index in model_drafter.logits of the level just computed; with mask tokens, of level 0. */
+    /* Index in model_drafter.logits: of the level just computed, or, with mask tokens, of level 0. */
     size_t logits;
-    uint32_t *ancestors; /* arguments of batch_add_tree() */
-    size_t *ancestors_at, *depth;
+    struct draft_tree tree;
 };
 
 struct model_drafter {
     struct drafter drafter;
     struct session *session;
-    struct sampler sampler;
-    struct verifier verifier;
+    struct child_sampler children;
     size_t vocab;  /* the smaller vocabulary size of both models: draft tokens are below it */
     uint32_t mask; /* mask token of a parallel draft model; 0: levels are drafted one by one */
     struct window *window;
@@ -37,7 +35,6 @@ struct model_drafter {
     size_t *row;     /* [max_rows]: batch indices of tokens whose logits are needed */
     uint32_t *token; /* [max_rows]: ids to add to the batch */
     size_t max_rows;
-    struct ids history; /* for penalties: tokens of the sequence and of the path to a draft node */
 };
 
 static size_t stride(const struct model_drafter *d) { return session_vocab(d->session); }
@@ -150,8 +147,8 @@ static int feed_pass(struct model_drafter *d, const struct draft_request *reques
     return 0;
 }
 
-/* Prefills the draft model's cache with all tokens of the requests; sets d->logits to the logits
- * after the last token of each, and of the mask tokens behind it. */
+/* Prefills the draft model's cache with all tokens of the requests; sets d->logits to the logits after
+ * the last token of each, and after the mask tokens behind it. */
 static int feed_history(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
                         struct err *err)
 {
@@ -165,87 +162,6 @@ static int feed_history(struct model_drafter *d, const struct draft_request *req
     return check_finite(d, done, err);
 }
 
-/* Sets d->history to the tokens of the sequence and of the draft's path from the root to a node. */
-static int make_history(struct model_drafter *d, const struct draft_request *request, size_t node,
-                        struct err *err)
-{
-    const struct draft *draft = request->draft;
-    const size_t depth = draft->depth[node];
-    d->history.len = 0;
-    for (size_t i = 0; i < request->n_ids + depth; i++)
-        if (ids_add(&d->history, i < request->n_ids ? draft_id(d, request->ids[i]) : 0, err) < 0)
-            return -1;
-    for (size_t at = d->history.len; draft->depth[node] > 0; node = draft->parent[node])
-        d->history.id[--at] = draft->token[node];
-    return 0;
-}
-
-/* Stores in the draft the distribution q[0..n) that a node's children are drawn from. */
-static int keep_pool(struct draft *draft, size_t node, const struct candidate *q, size_t n,
-                     struct err *err)
-{
-    draft->q_at[node] = draft->pool_len;
-    draft->q_n[node] = n;
-    for (size_t i = 0; i < n; i++) {
-        if (mem_grow(&draft->pool, &draft->pool_cap, draft->pool_len, sizeof *draft->pool, err) < 0)
-            return -1;
-        draft->pool[draft->pool_len++] = q[i];
-    }
-    return 0;
-}
-
-/* Adds to a draft node as many children as the requested shape has there, chosen by the draft
- * model's logits after that node. */
-static int add_children(struct model_drafter *d, const struct draft_request *request, size_t node,
-                        const float *logits, struct err *err)
-{
-    struct draft *draft = request->draft;
-    const size_t at = draft->shape_node[node];
-    const size_t n = size_min(request->shape->children[at], d->vocab);
-    uint32_t token[TREE_RANKS];
-    size_t got = 0;
-    if (n == 0)
-        return 0;
-    d->history.len = 0;
-    d->sampler.options = *request->sampling;
-    if (sampler_uses_history(request->sampling) && make_history(d, request, node, err) < 0)
-        return -1;
-    if (d->sampler.options.temp <= 0) {
-        struct candidate best[TREE_RANKS];
-        const float *used = sampler_adjusted(&d->sampler, logits, d->history.id, d->history.len);
-        top_logits(used, d->vocab, n, best);
-        for (; got < n; got++)
-            token[got] = best[got].id;
-    } else {
-        sampler_sample(&d->sampler, logits, d->history.id, d->history.len, 0);
-        if (keep_pool(draft, node, d->sampler.candidate, d->sampler.n, err) < 0)
-            return -1;
-        got = sample_without_replacement(&d->verifier, d->sampler.candidate, d->sampler.n, n,
-                                         request->draws, token);
-    }
-    for (size_t c = 0; c < got; c++)
-        draft_add(draft, node, token[c], request->shape->first[at] + c);
-    return 0;
-}
-
-static size_t level_begin(const struct draft *draft, size_t level)
-{
-    size_t i = 0;
-    while (i < draft->n && draft->depth[i] < level)
-        i++;
-    return i;
-}
-
-/* True if the requested shape gives children to a node of this level of the draft. */
-static bool has_children(const struct draft_request *request, size_t level)
-{
-    const struct draft *draft = request->draft;
-    for (size_t i = level_begin(draft, level); i < draft->n; i++)
-        if (request->shape->children[draft->shape_node[i]])
-            return true;
-    return false;
-}
-
 /* Adds a level of the draft to the batch. A chain's token is committed after the pass. Of a tree
  * all levels so far are added again: a pass attends to committed entries and its own batch only. */
 static int add_level(struct model_drafter *d, const struct draft_request *request, size_t level,
@@ -253,25 +169,15 @@ static int add_level(struct model_drafter *d, const struct draft_request *reques
 {
     struct window *w = &d->window[request->slot];
     const struct draft *draft = request->draft;
-    const size_t from = level_begin(draft, level), n = draft->n - 1;
+    const size_t from = draft_level_begin(draft, level);
     size_t first;
-    if (request->shape->n == request->shape->levels) {
+    if (draft_is_chain(request)) {
         first = batch_add(d->session, w->seq, &draft->token[from], 1);
         if (ids_add(&w->fed, draft->token[from], err) < 0)
             return -1;
         first -= from;
     } else {
-        /* The root has its KV entry: node i is token i - 1 of the batch, at depth - 1. */
-        uint16_t parent[TREE_NODES], depth[TREE_NODES];
-        for (size_t i = 1; i <= n; i++) {
-            parent[i - 1] = (uint16_t)(draft->parent[i] ? draft->parent[i] - 1 : 0);
-            depth[i - 1] = (uint16_t)(draft->depth[i] - 1);
-            w->depth[i - 1] = depth[i - 1];
-        }
-        tree_ancestors(parent, depth, n, w->ancestors, w->ancestors_at);
-        first = batch_add_tree(d->session, w->seq, &draft->token[1], w->depth, n, w->ancestors,
-                               w->ancestors_at) -
-                1;
+        first = draft_tree_add(&w->tree, d->session, w->seq, draft) - 1;
     }
     w->logits = *n_rows;
     for (size_t i = from; i < draft->n; i++)
@@ -286,36 +192,29 @@ static int run_level(struct model_drafter *d, const struct draft_request *reques
 {
     size_t n_rows = 0;
     for (size_t a = 0; a < n_requests; a++)
-        if (has_children(&request[a], level) && add_level(d, &request[a], level, &n_rows, err) < 0)
+        if (draft_has_children(&request[a], level) &&
+            add_level(d, &request[a], level, &n_rows, err) < 0)
             return -1;
     if (session_forward(d->session, session_options(d->session)->threads, err) < 0 ||
         session_logits(d->session, d->row, n_rows, d->logits, err) < 0)
         return draft_model_error(-1, err);
     for (size_t a = 0; a < n_requests; a++)
-        if (has_children(&request[a], level)) {
-            const bool chain = request[a].shape->n == request[a].shape->levels;
-            session_accept(d->session, d->window[request[a].slot].seq, &(size_t){0}, chain);
+        if (draft_has_children(&request[a], level)) {
+            session_accept(d->session, d->window[request[a].slot].seq, &(size_t){0},
+                           draft_is_chain(&request[a]));
         }
     return check_finite(d, n_rows, err);
-}
-
-static bool any_has_children(const struct draft_request *request, size_t n_requests, size_t level)
-{
-    for (size_t a = 0; a < n_requests; a++)
-        if (has_children(&request[a], level))
-            return true;
-    return false;
 }
 
 /* Adds children to all nodes of a level. With mask tokens the nodes of a level share its logits. */
 static int extend_level(struct model_drafter *d, const struct draft_request *request, size_t level,
                         struct err *err)
 {
-    const size_t from = level_begin(request->draft, level), to = request->draft->n;
+    const size_t from = draft_level_begin(request->draft, level), to = request->draft->n;
     const size_t first = d->window[request->slot].logits + (d->mask ? level : 0);
-    for (size_t i = from; i < to && has_children(request, level); i++)
-        if (add_children(d, request, i, d->logits + (first + (d->mask ? 0 : i - from)) * stride(d),
-                         err) < 0)
+    for (size_t i = from; i < to && draft_has_children(request, level); i++)
+        if (child_sampler_add(&d->children, request, i, d->vocab,
+                              d->logits + (first + (d->mask ? 0 : i - from)) * stride(d), err) < 0)
             return -1;
     return 0;
 }
@@ -328,7 +227,7 @@ static int propose(struct drafter *drafter, const struct draft_request *request,
         return 0;
     if (feed_history(d, request, n_requests, err) < 0)
         return -1;
-    for (size_t level = 0; any_has_children(request, n_requests, level); level++) {
+    for (size_t level = 0; draft_any_children(request, n_requests, level); level++) {
         if (level > 0 && !d->mask && run_level(d, request, n_requests, level, err) < 0)
             return -1;
         for (size_t a = 0; a < n_requests; a++)
@@ -343,17 +242,13 @@ static void close_model(struct drafter *drafter)
     struct model_drafter *d = (struct model_drafter *)drafter;
     for (size_t i = 0; d->window && i < session_options(d->session)->batch; i++) {
         ids_release(&d->window[i].fed);
-        free(d->window[i].ancestors);
-        free(d->window[i].ancestors_at);
-        free(d->window[i].depth);
+        draft_tree_release(&d->window[i].tree);
     }
     free(d->window);
     free(d->logits);
     free(d->row);
     free(d->token);
-    ids_release(&d->history);
-    sampler_close(&d->sampler);
-    verifier_close(&d->verifier);
+    child_sampler_close(&d->children);
     free(d);
 }
 
@@ -371,11 +266,7 @@ static int alloc_buffers(struct model_drafter *d, struct err *err)
     for (size_t i = 0; ok && i < batch; i++) {
         struct window *w = &d->window[i];
         w->seq = i;
-        w->ancestors =
-            mem_alloc((size_t)TREE_NODES * TREE_NODES / 2 + TREE_NODES, sizeof *w->ancestors);
-        w->ancestors_at = mem_alloc(TREE_NODES + 1, sizeof *w->ancestors_at);
-        w->depth = mem_alloc(TREE_NODES, sizeof *w->depth);
-        ok = w->ancestors && w->ancestors_at && w->depth;
+        ok = draft_tree_alloc(&w->tree);
     }
     return ok ? 0 : err_set(err, "out of memory for drafts of %zu sequences", batch);
 }
@@ -399,7 +290,6 @@ static int warm_up(struct model_drafter *d, struct err *err)
 int draft_model_open(struct drafter **out, struct session *session, size_t target_vocab, double cost,
                      struct err *err)
 {
-    static const struct sampler_options greedy = {.repeat_penalty = 1}; /* requests replace it */
     struct model_drafter *d = mem_zalloc(1, sizeof *d);
     if (!d)
         return err_set(err, "out of memory");
@@ -412,8 +302,8 @@ int draft_model_open(struct drafter **out, struct session *session, size_t targe
                                   .session = session};
     d->session = session;
     d->vocab = size_min(target_vocab, session_vocab(session));
-    if (alloc_buffers(d, err) < 0 || sampler_open(&d->sampler, &greedy, d->vocab, err) < 0 ||
-        verifier_open(&d->verifier, d->vocab, err) < 0 || warm_up(d, err) < 0) {
+    if (alloc_buffers(d, err) < 0 || child_sampler_open(&d->children, d->vocab, err) < 0 ||
+        warm_up(d, err) < 0) {
         close_model(&d->drafter);
         return -1;
     }

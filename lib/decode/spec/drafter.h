@@ -33,6 +33,12 @@ struct draft_request {
     struct draws *draws;
     struct draft *draft;                    /* output; holds the root already */
     const struct sampler_options *sampling; /* of the sequence; applied to a draft model's logits */
+    /* [TREE_NODES] output of draft heads: probability of each draft token after its parent; NULL: not
+     * wanted */
+    float *probability;
+    /* The drafter chooses a tree of at most the size and number of levels of `shape`, by its own
+     * probabilities (EAGLE-2); only where drafter.dynamic is set. */
+    bool dynamic;
 };
 
 struct drafter {
@@ -48,6 +54,11 @@ struct drafter {
     void (*learn)(struct drafter *drafter, size_t slot, const uint32_t *ids, size_t n_ids);
     /* Called after verification with the number of accepted draft tokens; may be NULL. */
     void (*verified)(struct drafter *drafter, size_t slot, const struct draft *draft, size_t accepted);
+    /* Tells that row[0..n) of the target's last pass are the tokens ids[first .. first + n) of a
+     * slot's sequence, which are part of it: of its prompt, or accepted. NULL: not needed. */
+    int (*read_hidden)(struct drafter *drafter, size_t slot, const uint32_t *ids, size_t first,
+                       const size_t *row, size_t n, struct err *err);
+    bool dynamic; /* draft_request.dynamic is supported */
     void (*close)(struct drafter *drafter);
     /* The draft model's session, or NULL. Its sequence i belongs to slot i; the generation loop may
      * clear it. */
@@ -69,6 +80,16 @@ void draft_add(struct draft *draft, size_t parent, uint32_t token, size_t shape_
  * sequence for every slot and passes of batch * nodes tokens. */
 int draft_model_open(struct drafter **drafter, struct session *session, size_t target_vocab,
                      double cost, struct err *err) MUST_USE;
+
+/* Tokens at the end of a prompt that the target computes for a draft head, even if their KV entries
+ * are known, so that the head does not begin without context. */
+enum { DRAFT_HEAD_PROMPT = 64 };
+
+/* Drafts with a draft head (EAGLE), which reads the hidden states layer[] of the target; both come from
+ * draft_head_attach(). The sessions, the head's and the target's, are borrowed; `session` as for
+ * draft_model_open(). */
+int draft_eagle_open(struct drafter **drafter, struct session *session, struct session *target,
+                     const size_t *layer, double cost, struct err *err) MUST_USE;
 
 /* Returns rc; if it is negative, prefixes the error message by "draft model". For callers that use
  * the draft model themselves: draft_model_open() and the drafter add the prefix already. */

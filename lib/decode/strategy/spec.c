@@ -17,6 +17,7 @@ struct spec_seq {
     size_t *ancestors_at, *depth;
     size_t path[TREE_NODES], n_path; /* accepted nodes of the draft, root first */
     size_t logits;                   /* index of the root's logits in spec->logits */
+    size_t row;                      /* and of its row in the target's pass */
     double begun_ms;                 /* start of the sequence's first step */
     size_t decoded;                  /* tokens generated since begun_ms */
 };
@@ -36,6 +37,7 @@ struct spec {
     size_t n_seqs, vocab;
     float *logits; /* [draft nodes of all slots][vocab], from the target */
     size_t *row;
+    size_t *chunk_row; /* [a pass of the target], for drafters that learn from prompts */
 };
 
 size_t spec_max_draft(const struct spec_options *options)
@@ -90,6 +92,7 @@ static int draft_all(struct spec *spec, struct loop *loop, size_t allowed, struc
                                                         .shape = &seq->shape,
                                                         .draws = &seq->draws,
                                                         .draft = &seq->draft,
+                                                        .dynamic = spec->options.dynamic,
                                                         .sampling = loop_sampling(loop, slot)};
     }
     return n ? spec->drafter->propose(spec->drafter, spec->request, n, err) : 0;
@@ -120,6 +123,7 @@ static int verify_all(struct spec *spec, struct loop *loop, struct err *err)
         if (!loop->slot[i].busy)
             continue;
         const size_t first = add_draft(loop->session, &loop->slot[i], &spec->seq[i]);
+        spec->seq[i].row = first;
         spec->seq[i].logits = n;
         for (size_t node = 0; node < spec->seq[i].draft.n; node++)
             spec->row[n++] = first + node;
@@ -167,6 +171,31 @@ static size_t accept_child(struct spec *spec, struct loop *loop, const struct sl
         spec->stats.record[c] += c < n;
     }
     return c < n ? draft->first[node] + c : 0;
+}
+
+/* Tells the drafter which tokens of the draft are now part of the sequence: those whose KV entries
+ * are kept. `first` is the root's position. */
+static int teach(struct spec *spec, size_t index, const struct slot *slot, size_t first,
+                 struct err *err)
+{
+    const struct spec_seq *seq = &spec->seq[index];
+    size_t row[TREE_NODES];
+    if (!spec->drafter->read_hidden)
+        return 0;
+    for (size_t i = 0; i < seq->n_path; i++)
+        row[i] = seq->row + seq->path[i];
+    return spec->drafter->read_hidden(spec->drafter, index, slot->ids->id, first, row, seq->n_path,
+                                      err);
+}
+
+/* The same for a chunk of a prompt. */
+static int prefilled(void *arg, struct loop *loop, struct slot *slot, struct err *err)
+{
+    struct spec *spec = arg;
+    for (size_t i = 0; i < slot->chunk_len; i++)
+        spec->chunk_row[i] = slot->chunk_row + i;
+    return spec->drafter->read_hidden(spec->drafter, (size_t)(slot - loop->slot), slot->ids->id,
+                                      slot->chunk_from, spec->chunk_row, slot->chunk_len, err);
 }
 
 /* Adds the per-token latency of a finished sequence to the statistics. */
@@ -229,7 +258,9 @@ static int accept_all(struct spec *spec, struct loop *loop, struct outcome *out,
         struct spec_seq *seq = &spec->seq[i];
         if (!loop->slot[i].busy)
             continue;
-        if (accept_slot(spec, loop, &loop->slot[i], seq, err) < 0)
+        const size_t first = loop->slot[i].ids->len - 1;
+        if (accept_slot(spec, loop, &loop->slot[i], seq, err) < 0 ||
+            (loop->slot[i].busy && teach(spec, i, &loop->slot[i], first, err) < 0))
             return -1;
         if (spec->drafter->verified)
             spec->drafter->verified(spec->drafter, i, &seq->draft, seq->n_path - 1);
@@ -307,7 +338,7 @@ static int step(void *arg, struct loop *loop, struct err *err)
     return 0;
 }
 
-static int alloc_buffers(struct spec *spec, struct err *err)
+static int alloc_buffers(struct spec *spec, size_t max_tokens, struct err *err)
 {
     size_t rows = spec->n_seqs * (spec->max_draft + 1), logits;
     spec->seq = mem_zalloc(spec->n_seqs, sizeof *spec->seq);
@@ -315,7 +346,10 @@ static int alloc_buffers(struct spec *spec, struct err *err)
     spec->row = mem_alloc(rows, sizeof *spec->row);
     if (size_mul(rows, spec->vocab, &logits))
         spec->logits = mem_alloc(logits, sizeof *spec->logits);
-    bool ok = spec->seq && spec->request && spec->row && spec->logits;
+    if (spec->drafter->read_hidden)
+        spec->chunk_row = mem_alloc(max_tokens, sizeof *spec->chunk_row);
+    bool ok = spec->seq && spec->request && spec->row && spec->logits &&
+              (spec->chunk_row || !spec->drafter->read_hidden);
     for (size_t i = 0; ok && i < spec->n_seqs; i++) {
         struct spec_seq *seq = &spec->seq[i];
         seq->ancestors =
@@ -354,6 +388,8 @@ int spec_open(struct spec **out, const struct session *session, struct drafter *
         .strategy = {.name = "speculative",
                      .width = 1,
                      .step = step,
+                     .prefilled = drafter->read_hidden ? prefilled : NULL,
+                     .computed = drafter->read_hidden ? DRAFT_HEAD_PROMPT : 0,
                      .draft_session = drafter->session,
                      .arg = spec},
         .drafter = drafter,
@@ -365,7 +401,7 @@ int spec_open(struct spec **out, const struct session *session, struct drafter *
     if (!options->rule)
         spec->options.rule = rejection_verify;
     throttle_begin(&spec->throttle, options->always || options->record || options->simulate >= 0);
-    if (open_trees(spec, err) < 0 || alloc_buffers(spec, err) < 0 ||
+    if (open_trees(spec, err) < 0 || alloc_buffers(spec, session_max_tokens(session), err) < 0 ||
         verifier_open(&spec->verifier, spec->vocab, err) < 0) {
         spec_close(spec);
         return -1;
@@ -387,6 +423,7 @@ void spec_close(struct spec *spec)
     free(spec->seq);
     free(spec->request);
     free(spec->row);
+    free(spec->chunk_row);
     free(spec->logits);
     free(spec->stats.history);
     sequoia_close(&spec->plan);

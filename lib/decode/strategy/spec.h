@@ -20,6 +20,7 @@ enum { SPEC_HISTORY = 65536 }; /* maximum number of steps whose draft length is 
 struct spec_options {
     struct draft_length length; /* number of draft tokens in a chain */
     size_t tree;                /* maximum draft tokens in a tree; 0: draft chains */
+    bool dynamic;               /* the drafter chooses the shape of trees (draft_request.dynamic) */
     size_t tree_levels;         /* including the root's; 0: optimal for the cost of drafting */
     double accept[TREE_RANKS];  /* for trees: acceptance rate by rank of the child */
     size_t ranks;

@@ -21,6 +21,12 @@ struct step_strategy {
     size_t width;
     /* Called after prefill, with the finite logits after the prompt. NULL: the loop samples. */
     int (*first)(void *arg, struct loop *loop, struct slot *slot, const float *logits, struct err *err);
+    /* Called after a pass over prompts, for each slot with tokens in it: slot->chunk_row, chunk_from,
+     * chunk_len. NULL: not needed. */
+    int (*prefilled)(void *arg, struct loop *loop, struct slot *slot, struct err *err);
+    /* Tokens at the end of a prompt that prefilled() must see: their KV entries are computed even if
+     * another request or a snapshot has them. The last token always is. */
+    size_t computed;
     /* Advances all busy slots by one step; their prompts are in the cache and first() has been
      * called. Appends tokens by loop_append(), at once or in a later step; the newest token has
      * no KV entry yet. A slot whose request ended is not busy any more. Updates loop->stats. */

@@ -229,18 +229,17 @@ static int open_small(struct hf_dir *dir, enum source_scope scope, struct err *e
     return 0;
 }
 
-/* Converts tokenizer.model if there is no other tokenizer file; `path` receives its name. */
+/* Converts tokenizer.model if there is no other tokenizer file; `path` receives its name, empty if there
+ * is no tokenizer. */
 static int open_tokenizer(struct hf_dir *dir, char *path, struct err *err)
 {
     struct file_map map;
     join(path, dir, file_names[dir->file[SOURCE_TOKENIZER].data ? SOURCE_TOKENIZER : SOURCE_VOCAB]);
     if (dir->file[SOURCE_TOKENIZER].data || dir->file[SOURCE_VOCAB].data)
         return 0;
+    *path = 0;
     if (!has(dir, "tokenizer.model"))
-        return err_set(
-            err,
-            "%s: no tokenizer: needs tokenizer.json, tokenizer.model, or vocab.json and merges.txt",
-            dir->path);
+        return 0;
     join(path, dir, "tokenizer.model");
     if (file_map(&map, path, err) < 0)
         return -1;

@@ -167,10 +167,9 @@ static int find_tensor(const struct convert_job *job, const struct weight_kind *
 /* Records the GGUF type of a source tensor of quantised blocks whose values are kept exactly. */
 static void mark_transcoded(struct tensor_origin *origin, struct bmc_plan_tensor *plan)
 {
-    const struct source_tensor *from = origin->import.from;
-    const bool same =
-        from && block_types[from->type].elements > 1 && block_types[from->type].stored == plan->dtype;
-    plan->source = same ? block_types[from->type].ggml : 0;
+    const struct block_type *type = origin->import.type;
+    const bool same = type && type->elements > 1 && type->stored == plan->dtype;
+    plan->source = same ? type->ggml : 0;
     origin->transcoded = same && dtype_is_quantized(plan->dtype);
 }
 
@@ -179,9 +178,9 @@ static int choose_type(const struct convert_job *job, struct tensor_origin *orig
                        struct bmc_plan_tensor *plan, struct err *err)
 {
     const struct convert_options *o = job->options;
-    const struct source_tensor *from = origin->import.from;
+    const struct block_type *from = origin->import.type;
     plan->dtype = tensor_types_choose(&o->types, &job->config, origin->kind, origin->name,
-                                      from ? block_types[from->type].stored : DTYPE_BF16);
+                                      from ? from->stored : DTYPE_BF16);
     plan->layout = weight_kind_layout(origin->kind, &job->config, plan->dtype);
     mark_transcoded(origin, plan);
     if (!o->imatrix_weights || !dtype_is_quantized(plan->dtype) ||
@@ -303,6 +302,11 @@ static int build_tokenizer(const struct convert_job *job, size_t rows, struct bu
                            struct err *err)
 {
     const struct weight_source *source = &job->source;
+    if (!*source->tokenizer_name)
+        return err_set(
+            err,
+            "%s: no tokenizer: needs tokenizer.json, tokenizer.model, or vocab.json and merges.txt",
+            source->path);
     const struct tokenizer_source texts = {
         .folder = source->path,
         .name = source->tokenizer_name,
@@ -340,7 +344,7 @@ static int open_family(struct convert_job *job, const json_t *config, struct err
     if (!architecture)
         return err_set(err, "%s: \"architectures\" is missing, so the family is unknown; use --family",
                        name);
-    if (family_find(&job->family, o->models_dir, architecture, err) < 0)
+    if (family_find(&job->family, o->models_dir, architecture, &job->source, err) < 0)
         return err_prefix(err, "%s", name);
     return 0;
 }
@@ -351,9 +355,19 @@ static int configure(struct convert_job *job, struct err *err)
     const json_t *config = source->format->config(source, SOURCE_CONFIG);
     const json_t *generation = source->format->config(source, SOURCE_GENERATION);
     if (open_family(job, config, err) < 0 || family_take_names(&job->family, source, err) < 0 ||
-        family_configure(&job->family, config, source->config_name, &job->config, err) < 0)
+        family_configure(&job->family, config, source, &job->config, err) < 0)
         return -1;
+    if (config_is_draft_head(&job->config)) /* has the target's vocabulary, and ends no text */
+        return 0;
     return eos_read(&job->config, generation, config, source->path, err);
+}
+
+/* The tokenizer and the chat template; a draft head has none. */
+static int add_texts(struct convert_job *job, struct err *err)
+{
+    if (config_is_draft_head(&job->config))
+        return 0;
+    return build_tokenizer(job, job->config.vocab, &job->tokenizer, err) < 0 ? -1 : find_chat(job, err);
 }
 
 int convert_folder(const char *folder, const char *out_path, const struct convert_options *options,
@@ -362,7 +376,7 @@ int convert_folder(const char *folder, const char *out_path, const struct conver
     struct convert_job job = {.options = options};
     int rc = -1;
     if (weight_source_open(&job.source, folder, SOURCE_ALL, err) == 0 && configure(&job, err) == 0 &&
-        build_tokenizer(&job, job.config.vocab, &job.tokenizer, err) == 0 && find_chat(&job, err) == 0)
+        add_texts(&job, err) == 0)
         rc = write_plan(&job, out_path, model_id, err);
     job_release(&job);
     return rc;
@@ -415,7 +429,12 @@ int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed
         err_set(err, "out of memory for synthetic weights");
         goto out;
     }
-    if (tokenizer_folder) {
+    if (config_is_draft_head(&job.config)) {
+        if (tokenizer_folder) {
+            err_set(err, "%s: a draft head has no tokenizer: it uses that of its target", shape);
+            goto out;
+        }
+    } else if (tokenizer_folder) {
         if (borrow_tokenizer(&job, tokenizer_folder, err) < 0)
             goto out;
     } else if (tokenizer_build_bytes(job.config.vocab, &job.tokenizer, err) < 0) {

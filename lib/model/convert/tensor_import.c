@@ -15,7 +15,7 @@ enum { CHUNK = BLOCK_MAX_ELEMENTS }; /* elements per conversion step */
 static void dequantize(float *x, const struct block_type *type, const unsigned char *in, size_t step,
                        size_t n)
 {
-    unsigned char contiguous[CHUNK * sizeof(float)];
+    unsigned char contiguous[CHUNK * sizeof(int64_t)];
     if (step != 1) {
         for (size_t i = 0; i < n; i++)
             memcpy(contiguous + i * type->bytes, in + i * step * type->bytes, type->bytes);
@@ -27,7 +27,7 @@ static void dequantize(float *x, const struct block_type *type, const unsigned c
 /* True if elements can be copied to the target type without conversion. */
 static bool is_copy(const struct block_type *type, size_t step, enum dtype to)
 {
-    return step == 1 && type->elements == 1 && type->stored == to;
+    return step == 1 && type->elements == 1 && type->stored == to && type->bytes == dtype_size(to);
 }
 
 static void convert_some(const struct block_type *type, const unsigned char *in, size_t step,
@@ -62,10 +62,34 @@ static enum import_result convert_row(const struct block_type *type, const unsig
     if (is_copy(type, step, to))
         memcpy(out, in, n * type->bytes);
     else if (dtype_is_quantized(to))
-        block_transcode((enum source_type)(type - block_types), out, in, n);
+        block_transcode((enum source_type)(type - block_types), out, in, n); /* never integers */
     else
         convert_some(type, in, step, to, out, n);
     return dtype_finite(to, out, n) ? IMPORT_FINITE : find_cause(type, in, step, n);
+}
+
+/* ---- integers ---- */
+
+static void dequantize_int64(float *to, const unsigned char *from, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        int64_t x;
+        memcpy(&x, from + i * sizeof x, sizeof x);
+        to[i] = (float)x;
+    }
+}
+
+/* Tables of ids are int64 in all formats; f32 holds differences of ids exactly. */
+static const struct block_type int64_type = {"I64", 0, 1, 8, dequantize_int64, DTYPE_F32};
+
+const struct block_type *tensor_import_type(const struct source_tensor *from,
+                                            const struct weight_kind *kind)
+{
+    const bool is_int64 = from->type_name && (strcmp(from->type_name, "I64") == 0 ||
+                                              strcmp(from->type_name, "LongStorage") == 0);
+    if (kind->fill == FILL_IDS)
+        return is_int64 ? &int64_type : NULL;
+    return from->type == SOURCE_OTHER ? NULL : &block_types[from->type];
 }
 
 /* ---- rows ---- */
@@ -103,7 +127,7 @@ static void convert_chunk(void *arg, size_t index)
 {
     struct conversion *c = arg;
     const struct tensor_import *p = c->import;
-    const struct block_type *type = &block_types[p->from->type];
+    const struct block_type *type = p->type;
     const size_t end = size_min(c->rows, (index + 1) * c->chunk_rows);
     for (size_t i = index * c->chunk_rows; i < end; i++) {
         const size_t at = source_row(p, c->first_row + i) * p->row_step;
@@ -128,19 +152,13 @@ enum import_result tensor_import_rows(const struct tensor_import *import, size_t
 
 /* ---- planning ---- */
 
-static int check_shape(const struct source_tensor *from, bool vector, size_t rows, size_t columns,
-                       const char *name, struct err *err)
+static int check_shape(const struct source_tensor *from, const struct block_type *type, bool vector,
+                       size_t rows, size_t columns, const char *name, struct err *err)
 {
-    if (from->type == SOURCE_OTHER)
-        return err_set(
-            err,
-            "%s: tensor \"%s\" is of type %s, only F32, F16 and BF16 are supported; save the model in "
-            "one of these (in PyTorch: model.float())",
-            name, from->name, from->type_name);
-    if (columns % block_types[from->type].elements)
+    if (columns % type->elements)
         return err_set(err,
                        "%s: tensor \"%s\" is %s: rows of %zu are not a multiple of its block size %zu",
-                       name, from->name, from->type_name, columns, block_types[from->type].elements);
+                       name, from->name, from->type_name, columns, type->elements);
     if (from->n_dims != (vector ? 1 : 2) || from->dim[0] != rows ||
         (!vector && from->dim[1] != columns))
         return err_set(err,
@@ -148,6 +166,21 @@ static int check_shape(const struct source_tensor *from, bool vector, size_t row
                        name, from->name, from->n_dims ? from->dim[0] : 0,
                        from->n_dims > 1 ? from->dim[1] : 1, rows, columns);
     return 0;
+}
+
+static int check_type(const struct source_tensor *from, const struct weight_kind *kind,
+                      const char *name, struct err *err)
+{
+    if (tensor_import_type(from, kind))
+        return 0;
+    if (kind->fill == FILL_IDS)
+        return err_set(err, "%s: tensor \"%s\" is of type %s, expected I64", name, from->name,
+                       from->type_name);
+    return err_set(
+        err,
+        "%s: tensor \"%s\" is of type %s, only F32, F16 and BF16 are supported; save the model in "
+        "one of these (in PyTorch: model.float())",
+        name, from->name, from->type_name);
 }
 
 /* Locates the rows of a weight kind in a fused tensor (as K in QKV), by setting import->group,
@@ -189,7 +222,10 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
                        const struct config *config, const char *name, struct err *err)
 {
     const size_t columns = config_dim(config, kind->in);
-    *import = (struct tensor_import){.from = from, .columns = columns, .plus_one = transform->plus_one};
+    *import = (struct tensor_import){.from = from,
+                                     .type = tensor_import_type(from, kind),
+                                     .columns = columns,
+                                     .plus_one = transform->plus_one};
     const size_t rows = plan_parts(import, transform, kind, config);
     import->row_step = transform->transposed ? 1 : columns;
     import->column_step = transform->transposed ? rows : 1;
@@ -209,9 +245,12 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
         import->head_dim = config->head_dim;
         import->rope_dim = config_rope_dim(config);
     }
-    if (transform->transposed && from->type != SOURCE_OTHER && block_types[from->type].elements > 1)
+    if (check_type(from, kind, name, err) < 0)
+        return -1;
+    if (transform->transposed && import->type->elements > 1)
         return err_set(err, "%s: tensor \"%s\" is of block type %s, which cannot be transposed", name,
                        from->name, from->type_name);
-    return transform->transposed ? check_shape(from, false, columns, rows, name, err)
-                                 : check_shape(from, kind->in == DIM_NONE, rows, columns, name, err);
+    return transform->transposed
+               ? check_shape(from, import->type, false, columns, rows, name, err)
+               : check_shape(from, import->type, kind->in == DIM_NONE, rows, columns, name, err);
 }

@@ -14,6 +14,7 @@ enum import_result {
 
 struct tensor_import {
     const struct source_tensor *from; /* NULL: none */
+    const struct block_type *type;    /* of its elements */
     size_t columns;                   /* elements per output row */
     size_t row_step, column_step;     /* strides in the source, in elements */
     /* output row r is source row r / group * group_from + first + r % group */
@@ -21,6 +22,10 @@ struct tensor_import {
     size_t head_dim, rope_dim; /* set if the source has rotary pairs adjacent; else 0 */
     bool plus_one;             /* add 1 (norm gains) */
 };
+
+/* The type of a source tensor's elements; NULL: a weight kind cannot be imported from it. */
+const struct block_type *tensor_import_type(const struct source_tensor *from,
+                                            const struct weight_kind *kind);
 
 /* Checks that a source tensor fits its transform and the configuration, and prepares the import.
  * `name` is the source's name in errors. */

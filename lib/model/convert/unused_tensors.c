@@ -19,6 +19,7 @@ static const char *const harmless[] = {
     "rope_freqs.weight",
     "rope_factors_long.weight",
     "rope_factors_short.weight",
+    "t2d", /* of EAGLE-3: the tokens in the image of d2t */
 };
 
 /* True if the name is `end`, or ends in a dot and `end`. */

@@ -162,11 +162,28 @@ void family_release(struct family *family)
     *family = (struct family){0};
 }
 
-static bool lists_architecture(const struct conf *conf, const char *architecture)
+/* What is searched: an architecture, and tensors that tell variants of it apart. */
+struct family_query {
+    const char *models_dir, *architecture;
+    const struct weight_source *source;
+    bool by_tensors; /* only lines that ask for tensors, "NAME with TENSORS"; else only others */
+};
+
+static bool matches(const struct family_query *query, const char *value)
+{
+    struct words w;
+    if (!words_split(&w, value) || w.n == 0 || strcmp(w.word[0], query->architecture) != 0)
+        return false;
+    if (w.n == 1)
+        return !query->by_tensors;
+    return query->by_tensors && w.n == 3 && strcmp(w.word[1], "with") == 0 &&
+           family_source_has(query->source, w.word[2]);
+}
+
+static bool lists_architecture(const struct conf *conf, const struct family_query *query)
 {
     for (size_t i = 0; i < conf->n_entries; i++)
-        if (strcmp(conf->entry[i].key, "architecture") == 0 &&
-            strcmp(conf->entry[i].value, architecture) == 0)
+        if (strcmp(conf->entry[i].key, "architecture") == 0 && matches(query, conf->entry[i].value))
             return true;
     return false;
 }
@@ -179,16 +196,16 @@ static int is_family_file(const struct dirent *entry)
 
 /* Opens the family file `path` if it lists the architecture; else appends the family's name to
  * `known` and returns 1. */
-static int try_file(struct family *family, const char *models_dir, const char *path,
-                    const char *architecture, char known[256], struct err *err)
+static int try_file(struct family *family, const struct family_query *query, const char *path,
+                    char known[256], struct err *err)
 {
     struct conf conf;
     int rc = conf_open(&conf, path, err);
     if (rc < 0)
         return -1;
     rc = check_lines(&conf, err);
-    if (rc == 0 && lists_architecture(&conf, architecture)) {
-        rc = family_open(family, models_dir, path, err);
+    if (rc == 0 && lists_architecture(&conf, query)) {
+        rc = family_open(family, query->models_dir, path, err);
     } else if (rc == 0) {
         const size_t used = strlen(known);
         snprintf(known + used, 256 - used, "%s%s", used ? ", " : "", conf_get(&conf, "family"));
@@ -198,23 +215,37 @@ static int try_file(struct family *family, const char *models_dir, const char *p
     return rc;
 }
 
-int family_find(struct family *family, const char *models_dir, const char *architecture,
-                struct err *err)
+/* Opens the first family that matches; returns 1 if none does. */
+static int try_files(struct family *family, const struct family_query *query, char known[256],
+                     struct err *err)
 {
-    char path[PATH_SIZE], known[256] = "";
-    snprintf(path, sizeof path, "%s/families", models_dir);
+    char path[PATH_SIZE];
+    snprintf(path, sizeof path, "%s/families", query->models_dir);
     struct dirent **files = NULL;
     const int n = scandir(path, &files, is_family_file, alphasort);
     if (n < 0)
         return err_errno(err, "%s: cannot list the model families", path);
     int rc = 1;
+    *known = 0;
     for (int i = 0; i < n; i++) {
-        snprintf(path, sizeof path, "%s/families/%s", models_dir, files[i]->d_name);
+        snprintf(path, sizeof path, "%s/families/%s", query->models_dir, files[i]->d_name);
         if (rc == 1)
-            rc = try_file(family, models_dir, path, architecture, known, err);
+            rc = try_file(family, query, path, known, err);
         free(files[i]);
     }
     free(files);
+    return rc;
+}
+
+int family_find(struct family *family, const char *models_dir, const char *architecture,
+                const struct weight_source *source, struct err *err)
+{
+    struct family_query query = {models_dir, architecture, source, true};
+    char known[256];
+    int rc = try_files(family, &query, known, err);
+    query.by_tensors = false;
+    if (rc == 1)
+        rc = try_files(family, &query, known, err);
     const char *reason = unsupported_arch(architecture);
     if (rc == 1 && reason)
         return err_set(err, "architecture \"%.80s\" is %s", architecture, reason);

@@ -39,16 +39,17 @@ int family_open(struct family *family, const char *models_dir, const char *path,
 int family_parse(struct family *family, const char *models_dir, const char *text, size_t size,
                  const char *name, struct err *err) MUST_USE;
 
-/* Finds the family in `models_dir`/families that lists `architecture`; the error lists all
- * families. */
+/* Finds the family in `models_dir`/families that lists `architecture`, first among those that also ask
+ * for tensors of the source; the error lists all families. */
 int family_find(struct family *family, const char *models_dir, const char *architecture,
-                struct err *err) MUST_USE;
+                const struct weight_source *source, struct err *err) MUST_USE;
 void family_release(struct family *family);
 
-/* Fills `config` by applying the family's lines to a parsed config.json, called `name` in errors.
- * Does not set EOS ids. */
-int family_configure(const struct family *family, const json_t *json, const char *name,
-                     struct config *config, struct err *err) MUST_USE;
+/* Fills `config` by applying the family's lines to a parsed config.json of `source`. Does not set EOS
+ * ids. */
+int family_configure(const struct family *family, const json_t *json,
+                     const struct weight_source *source, struct config *config,
+                     struct err *err) MUST_USE;
 
 /* Fills `config` from the family's defaults, then from the lines of a shape file. */
 int family_configure_shape(const struct family *family, const struct conf *shape, struct config *config,
@@ -71,5 +72,9 @@ void shape_path(const char *models_dir, const char *shape, char *path, size_t si
 /* Fills `config` from a shape file, given by name or path, and its family. */
 int shape_configure(const char *models_dir, const char *shape, struct config *config,
                     struct err *err) MUST_USE;
+
+/* shape_configure() for a model to be run alone: draft heads are refused. */
+int shape_configure_model(const char *models_dir, const char *shape, struct config *config,
+                          struct err *err) MUST_USE;
 
 #endif

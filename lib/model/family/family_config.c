@@ -11,6 +11,7 @@ struct config_draft {
     json_t *values;
     const struct family *family;
     const char *name;
+    const struct weight_source *source; /* NULL: none, of a shape file */
 };
 
 enum { VALUE_SIZE = 8192 };
@@ -71,8 +72,8 @@ static int set(struct config_draft *draft, const char *key, const char *value, s
     return 0;
 }
 
-/* Applies "KEY is VALUE [if PATH WANTED]" or "KEY from PATHS [default VALUE]"; in a `let` line,
- * KEY is a variable. */
+/* Applies "KEY is VALUE [if PATH WANTED]", "KEY is VALUE with TENSOR" or "KEY from PATHS
+ * [default VALUE]"; in a `let` line, KEY is a variable. */
 static int apply_config(struct config_draft *draft, const struct family_line *line, const json_t *json,
                         struct err *err)
 {
@@ -86,6 +87,8 @@ static int apply_config(struct config_draft *draft, const struct family_line *li
     if (strcmp(w.word[1], "is") == 0) {
         if (w.n == 3)
             return set(draft, key, value, err);
+        if (w.n == 5 && strcmp(w.word[3], "with") == 0)
+            return family_source_has(draft->source, w.word[4]) ? set(draft, key, value, err) : 0;
         if (w.n != 6 || strcmp(w.word[3], "if") != 0)
             return family_bad_line(line, err);
         if (look_up(json, w.word[4], found, sizeof found) && strcmp(found, w.word[5]) == 0)
@@ -252,11 +255,12 @@ static int check_layer_types(const json_t *json, const char *name, const struct 
     return 0;
 }
 
-int family_configure(const struct family *family, const json_t *json, const char *name,
-                     struct config *config, struct err *err)
+int family_configure(const struct family *family, const json_t *json,
+                     const struct weight_source *source, struct config *config, struct err *err)
 {
     const struct buf nothing = {0};
-    struct config_draft draft = {json_object(), family, name};
+    const char *name = source->config_name;
+    struct config_draft draft = {json_object(), family, name, source};
     int rc = -1;
     if (!draft.values)
         return err_set(err, "%s: out of memory", name);
@@ -272,7 +276,7 @@ int family_configure_shape(const struct family *family, const struct conf *shape
                            struct err *err)
 {
     struct buf eos = {0};
-    struct config_draft draft = {json_object(), family, shape->name};
+    struct config_draft draft = {json_object(), family, shape->name, NULL};
     int rc = -1;
     if (!draft.values)
         return err_set(err, "%s: out of memory", shape->name);

@@ -16,6 +16,9 @@ struct words {
 /* Splits a text at blanks; false if it has too many characters or words. */
 bool words_split(struct words *words, const char *text);
 
+/* True if the source has all tensors of a comma-separated list. */
+bool family_source_has(const struct weight_source *source, const char *names);
+
 /* Sets the error for a line with invalid syntax; returns -1. */
 int family_bad_line(const struct family_line *line, struct err *err);
 

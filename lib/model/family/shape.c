@@ -93,3 +93,16 @@ out:
     conf_release(&conf);
     return rc;
 }
+
+int shape_configure_model(const char *models_dir, const char *shape, struct config *config,
+                          struct err *err)
+{
+    if (shape_configure(models_dir, shape, config, err) < 0)
+        return -1;
+    if (!config_is_draft_head(config))
+        return 0;
+    return err_set(err,
+                   "%s: is a draft head, which cannot run without its target model: write both "
+                   "with bmc-convert --synth, and use bmc-spec",
+                   shape);
+}

@@ -56,12 +56,20 @@ enum drafter_kind {
     SUFFIX_CORPUS,
     LOOKUP_MODEL,
     SUFFIX_MODEL,
-    KINDS
+    EAGLE,
+    SUFFIX_EAGLE,
+    GREEDY_KINDS,
+    SMALL_EAGLE = GREEDY_KINDS /* a draft head for some of the target's tokens */
 };
+
+static bool has_head(enum drafter_kind kind)
+{
+    return kind == EAGLE || kind == SUFFIX_EAGLE || kind == SMALL_EAGLE;
+}
 
 static bool has_model(enum drafter_kind kind)
 {
-    return kind == MODEL || kind == LOOKUP_MODEL || kind == SUFFIX_MODEL;
+    return kind == MODEL || kind == LOOKUP_MODEL || kind == SUFFIX_MODEL || has_head(kind);
 }
 
 static bool drafts_trees(enum drafter_kind kind)
@@ -76,7 +84,7 @@ struct asked {
 
 /* A run over copies of one prompt, or over prompts of several lengths. */
 struct test_run {
-    const struct model *target, *draft;
+    const struct model *target, *draft; /* the draft model, or draft head */
     enum drafter_kind kind;
     const char *kv;
     size_t batch, n, requests, draft_context;
@@ -132,7 +140,8 @@ static int open_first(const struct test_run *run, const struct ids *corpus, stru
     switch (run->kind) {
     case PLAIN:
     case MODEL:
-    case KINDS: return 0;
+    case EAGLE:
+    case SMALL_EAGLE: return 0;
     case LOOKUP:
     case LOOKUP_MODEL: return draft_lookup_open(drafter, 4, least, false, err);
     case OLDEST: return draft_lookup_open(drafter, 4, least, true, err);
@@ -140,13 +149,14 @@ static int open_first(const struct test_run *run, const struct ids *corpus, stru
     case SUFFIX: /* a pool that is overwritten, or one that holds many short sequences */
         return draft_suffix_open(drafter, run->batch, run->lengths ? 300 : 1 << 16, NULL, err);
     case SUFFIX_CORPUS:
-    case SUFFIX_MODEL: return draft_suffix_open(drafter, run->batch, 1 << 14, corpus, err);
+    case SUFFIX_MODEL:
+    case SUFFIX_EAGLE: return draft_suffix_open(drafter, run->batch, 1 << 14, corpus, err);
     }
     return -1;
 }
 
-static int open_drafter(const struct test_run *run, struct session **session, struct session_options s,
-                        struct drafter **drafter, struct err *err)
+static int open_drafter(const struct test_run *run, struct session *target, struct session **session,
+                        struct session_options s, struct drafter **drafter, struct err *err)
 {
     struct drafter *first, *model;
     struct ids corpus = {0};
@@ -165,7 +175,9 @@ static int open_drafter(const struct test_run *run, struct session **session, st
     s.context = run->draft_context ? run->draft_context : s.context;
     s.chunk = size_min(s.chunk, s.context);
     if (session_open(session, run->draft, &s, err) < 0 ||
-        draft_model_open(&model, *session, run->target->config.vocab, 0.1, err) < 0)
+        (has_head(run->kind)
+             ? draft_eagle_open(&model, *session, target, (const size_t[]){HIDDEN_FINAL}, 0.1, err)
+             : draft_model_open(&model, *session, run->target->config.vocab, 0.1, err)) < 0)
         return -1;
     *drafter = model;
     return first ? draft_combined_open(drafter, first, model, run->batch, err) : 0;
@@ -200,7 +212,7 @@ static int run_all(struct test_run *run, struct err *err)
     if (rc == 0)
         rc = session_open(&session, run->target, &s, err);
     if (rc == 0)
-        rc = open_drafter(run, &draft_session, s, &drafter, err);
+        rc = open_drafter(run, session, &draft_session, s, &drafter, err);
     if (rc == 0 && drafter)
         rc = spec_open(&spec, session, drafter, &run->options, err);
     if (rc == 0)
@@ -220,24 +232,6 @@ static void free_run(struct test_run *run)
 {
     free(run->ids);
     free(run->n_ids);
-}
-
-static struct spec_options chain_of(size_t k)
-{
-    return (struct spec_options){
-        .length = {.now = k, .limit = k, .increment = 2, .modulus = 10, .fixed = true},
-        .simulate = -1,
-        .always = true};
-}
-
-static struct spec_options tree_of(size_t nodes)
-{
-    return (struct spec_options){.tree = nodes,
-                                 .tree_levels = 5,
-                                 .accept = {.5, .2, .1, .05},
-                                 .ranks = 4,
-                                 .simulate = -1,
-                                 .always = true};
 }
 
 #endif

@@ -12,6 +12,8 @@
 #include "decode/generate.h"
 #include "decode/strategy/spec.h"
 #include "tests/unit/rules.h"
+#include "tests/unit/random_head.h"
+#include "tests/unit/draft_shapes.h"
 
 /* ---- greedy: the ids of plain decoding ---- */
 
@@ -31,12 +33,12 @@ static void test_greedy(bool full)
 {
     static const char *const kvs[] = {"iterative", "upfront", "bmc:T=4",
                                       "bmc:r=5",   "reserve", "paged:16"};
-    static const char *const names[] = {"plain",         "model",        "lookup",
-                                        "oldest",        "recycle",      "suffix",
-                                        "suffix corpus", "lookup+model", "suffix+model"};
+    static const char *const names[] = {"plain",        "model",  "lookup",        "oldest",
+                                        "recycle",      "suffix", "suffix corpus", "lookup+model",
+                                        "suffix+model", "eagle",  "suffix+eagle"};
     static const size_t ks[] = {1, 2, 4, 8, 26}, batches[] = {1, 3, 8};
     struct model *target = make_model(GREEDY_VOCAB, 2, DTYPE_F32, 1),
-                 *draft = make_model(GREEDY_VOCAB, 2, DTYPE_BF16, 1);
+                 *draft = make_model(GREEDY_VOCAB, 2, DTYPE_BF16, 1), *head = random_head(target, 0, 7);
     struct test_run plain = {
         .target = target, .kv = "upfront", .batch = 1, .n = 80, .requests = 9, .lengths = true};
     struct err err;
@@ -48,13 +50,13 @@ static void test_greedy(bool full)
     for (size_t kv = 0; kv < ARRAY_LEN(kvs); kv++)
         for (size_t k = 0; k < ARRAY_LEN(ks); k++)
             for (size_t b = 0; b < ARRAY_LEN(batches); b++)
-                for (enum drafter_kind kind = MODEL; kind < KINDS; kind++)
+                for (enum drafter_kind kind = MODEL; kind < GREEDY_KINDS; kind++)
                     for (int tree = 0; tree < 2; tree++) {
                         char what[128];
                         if ((!full && turn++ % 5) || (tree && !drafts_trees(kind)))
                             continue;
                         struct test_run run = plain;
-                        run.draft = draft;
+                        run.draft = has_head(kind) ? head : draft;
                         run.kind = kind;
                         run.kv = kvs[kv];
                         run.batch = batches[b];
@@ -89,6 +91,7 @@ static void test_greedy(bool full)
           "penalties: the draft of the same weights agrees: %zu in %zu", run.stats.accepted,
           run.stats.steps);
     free_run(&penalized);
+    model_close(head);
     model_close(target);
     model_close(draft);
 }
@@ -266,13 +269,6 @@ static double chi_square(const struct test_run *run, const double *p)
     return statistic / (df * pow(1 - a + 3.0902 * sqrt(a), 3));
 }
 
-static struct spec_options star(void)
-{
-    struct spec_options options = chain_of(1);
-    options.record = true;
-    return options;
-}
-
 static const struct logit_bias biases[] = {{1, 0.1f}, {2, -0.2f}};
 
 /* Settings with all 8 tokens as candidates, or some. */
@@ -301,7 +297,11 @@ static const struct logit_bias biases[] = {{1, 0.1f}, {2, -0.2f}};
 static void test_sampling(bool full)
 {
     struct model *target = make_model(VOCAB, 1, DTYPE_F32, 1),
-                 *draft = make_model(VOCAB, 1, DTYPE_F32, 2);
+                 *draft = make_model(VOCAB, 1, DTYPE_F32, 2), *head = random_head(target, 0, 3),
+                 *small_head = random_head(target, VOCAB - 3, 4);
+    const struct model *const drafts[] = {
+        [MODEL] = draft, [LOOKUP_MODEL] = draft, [SUFFIX_MODEL] = draft,
+        [EAGLE] = head,  [SUFFIX_EAGLE] = head,  [SMALL_EAGLE] = small_head};
     static double p[CELLS];
     const struct {
         const char *what;
@@ -332,6 +332,11 @@ static void test_sampling(bool full)
         {"lookup and model", LOOKUP_MODEL, chain_of(2), WHOLE, NULL, RIGHT_FULL},
         {"suffix tree, wrong residual", SUFFIX, tree_of(10), WHOLE, wrong_residual, WRONG_FULL},
         {"star, to record acceptance", MODEL, star(), WHOLE, NULL, RIGHT_FULL},
+        {"chain of a draft head", EAGLE, chain_of(2), WHOLE, NULL, RIGHT},
+        {"tree of a draft head, every setting", EAGLE, tree_of(10), ALL_SET, NULL, RIGHT},
+        {"suffix and draft head", SUFFIX_EAGLE, chain_of(2), WHOLE, NULL, RIGHT_FULL},
+        {"tree of a draft head for some tokens", SMALL_EAGLE, tree_of(10), WHOLE, NULL, RIGHT},
+        {"dynamic tree of a draft head", EAGLE, dynamic_tree_of(10), WHOLE, NULL, RIGHT},
         {"chain, wrong residual", MODEL, chain_of(2), WHOLE, wrong_residual, WRONG},
         {"chain, accepted unseen", MODEL, chain_of(2), ALL_SET, wrong_eager, WRONG_FULL},
         {"tree, wrong residual", RECYCLE, tree_of(10), WHOLE, wrong_residual, WRONG_FULL},
@@ -344,7 +349,7 @@ static void test_sampling(bool full)
             continue;
         const size_t draws = full || wrong ? DRAWS : SOME_DRAWS;
         struct test_run run = {.target = target,
-                               .draft = draft,
+                               .draft = drafts[cases[i].kind],
                                .kind = cases[i].kind,
                                .kv = "upfront",
                                .batch = 8,
@@ -371,6 +376,8 @@ static void test_sampling(bool full)
         }
         free_run(&run);
     }
+    model_close(head);
+    model_close(small_head);
     model_close(target);
     model_close(draft);
 }

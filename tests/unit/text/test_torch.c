@@ -327,6 +327,7 @@ static void test_expanded(void)
     if (rc == 0) {
         const struct source_tensor *a = &file.tensor[0];
         const struct tensor_import import = {.from = a,
+                                             .type = &block_types[a->type],
                                              .columns = 4,
                                              .row_step = a->stride[0],
                                              .column_step = a->stride[1],

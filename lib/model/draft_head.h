@@ -1,0 +1,16 @@
+/* Draft heads (config_is_draft_head()) and their target models. */
+#ifndef BMC_DRAFT_HEAD_H
+#define BMC_DRAFT_HEAD_H
+
+#include "model/model.h"
+
+/* Checks that a draft head fits a target, and gives the head the target's embedding and LM head where
+ * it has none: they are not copied, so the target must outlive it. Sets layer[0 .. features) to the
+ * target's hidden states that the head reads, as in struct hidden_tap. */
+int draft_head_attach(struct model *head, const struct model *target, size_t layer[MAX_FEATURES],
+                      struct err *err) MUST_USE;
+
+/* Bytes that a draft head reads to draft a token, the target's LM head included if it uses that. */
+size_t draft_head_step_bytes(const struct model *head);
+
+#endif
