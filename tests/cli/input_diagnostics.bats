@@ -71,7 +71,7 @@ lfs='is a Git LFS pointer, not the file itself, expected .*: run "git lfs pull" 
 }
 
 @test "an unknown shape: the known ones are listed" {
-    expect_error 1 'no shape "llama-4"; known are bloom-176b, .*opt-6.7b, .*tinyllama-draft-55m; or give the path' bmc-convert --synth llama-4 -o out.bmc
+    expect_error 1 'no shape "llama-4"; known are bloom-176b, .*opt-6.7b, .*tinyllama-draft-55m, .*; or give the path' bmc-convert --synth llama-4 -o out.bmc
     expect_error 1 'no shape "./none.shape": there is no such file' bmc-convert --synth ./none.shape -o out.bmc
 }
 

@@ -47,7 +47,7 @@ static void nearest(const char *names, const char *word, char *best, size_t size
 
 static int unknown_shape(const char *models_dir, const char *shape, const char *path, struct err *err)
 {
-    char folder[PATH_SIZE], known[360], all[4096], near[64];
+    char folder[PATH_SIZE], known[400], all[4096], near[64];
     if (strcmp(shape, path) == 0)
         return err_set(err, "no shape \"%s\": there is no such file", shape);
     snprintf(folder, sizeof folder, "%s/shapes", models_dir);
