@@ -161,6 +161,8 @@ static const struct usage_rule rules[] = {
     {TREE, EXCLUDES, LENGTH, "--tree and a draft length (-k) exclude each other"},
     {TREE, EXCLUDES, LOOKUP, "--lookup drafts one token for each position: there is no tree"},
     {DYNAMIC, NEEDS, TREE_SIZE, "--dynamic goes with --tree N"},
+    {DYNAMIC, EXCLUDES, RECORD,
+     "--record-acceptance measures drafts of a fixed shape: leave --dynamic out"},
     {BATCH_KNEE, EXCLUDES, LENGTH | TREE_SIZE,
      "--batch-knee limits drafts whose size adapts: it excludes -k N and --tree N"},
     {SAMPLES, EXCLUDES, NOT_WITH_SAMPLES,

@@ -72,6 +72,17 @@ escape=$'\e[31m' raw_c1=$'\x9b' c1=$'\xc2\x9b'
     tame bmc-gen -m tiny.bmc -p a -n 0 -c 999
 }
 
+@test "the name of a draft head shows no control characters" {
+    mkdir target
+    ln -s "$FIXTURES"/heads/target/* "$FIXTURES"/models/llama-3-like/tokenizer* target/
+    bmc-convert target -o target.bmc
+    bmc-convert "$FIXTURES/heads/eagle" -o tiny.bmc
+    change_config 'family eagle' $'family \e[2Jx'
+    tame bmc-spec -m target.bmc -d tiny.bmc -p a -n 2 --always --stats stats.json
+    grep -q 'speculation .* = ?\[2Jx, chain' said
+    jq -e '.drafter == "?[2Jx"' stats.json
+}
+
 @test "a key of the configuration does not pass for what the program found" {
     make_tiny
     id=$(bmc-convert --info tiny.bmc --format json | jq -r .model_id)

@@ -137,6 +137,7 @@ check() {
     bmc-convert --synth ./small.shape -o other.bmc
     expect_error 1 'eagle.bmc is for a model with a vocabulary of 406, the model other.bmc has 300' bmc-spec -m other.bmc -d eagle.bmc -p x
     expect_error 2 'dynamic goes with --tree N' bmc-spec -m target.bmc -d eagle.bmc -p x --dynamic
+    expect_error 2 'leave --dynamic out' bmc-spec -m target.bmc -d eagle.bmc -p x --tree 4 --dynamic --record-acceptance
     expect_error 1 'dynamic needs a draft head .* not the drafter "recycle"' bmc-spec -m target.bmc --recycle --tree 4 --dynamic -p x
     # A damaged table of ids.
     cp eagle3.bmc map.bmc

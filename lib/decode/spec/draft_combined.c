@@ -96,6 +96,14 @@ static int choose(const struct combined *c, struct combined_slot *slot,
     return explore ? DRAFTERS - 1 - better : better;
 }
 
+/* After a call of the second drafter, whose prefilling counts as ours. */
+static int count_prefill(struct combined *c, int rc)
+{
+    c->drafter.prefill_ms = c->part[SECOND]->prefill_ms;
+    c->drafter.prefill_tokens = c->part[SECOND]->prefill_tokens;
+    return rc;
+}
+
 static int propose(struct drafter *drafter, const struct draft_request *request, size_t n_requests,
                    struct err *err)
 {
@@ -115,10 +123,7 @@ static int propose(struct drafter *drafter, const struct draft_request *request,
         c->left[n_left] = request[a];
         c->left[n_left++].shape = &slot->shape;
     }
-    const int rc = n_left ? second->propose(second, c->left, n_left, err) : 0;
-    drafter->prefill_ms = second->prefill_ms;
-    drafter->prefill_tokens = second->prefill_tokens;
-    return rc;
+    return count_prefill(c, n_left ? second->propose(second, c->left, n_left, err) : 0);
 }
 
 static void observe(struct drafter *drafter, const struct draft *draft, const float *logits)
@@ -133,7 +138,7 @@ static void learn(struct drafter *drafter, size_t slot, const uint32_t *ids, siz
 {
     struct combined *c = (struct combined *)drafter;
     struct combined_slot *s = &c->slot[slot];
-    if (n_ids <= s->n_ids) /* a new sequence */
+    if (n_ids <= s->n_ids || n_ids - s->n_ids > TREE_NODES) /* a new sequence */
         memset(s->tally, 0, sizeof s->tally);
     s->n_ids = n_ids;
     for (int i = 0; i < DRAFTERS; i++)
@@ -144,8 +149,9 @@ static void learn(struct drafter *drafter, size_t slot, const uint32_t *ids, siz
 static int read_hidden(struct drafter *drafter, size_t slot, const uint32_t *ids, size_t first,
                        const size_t *row, size_t n, struct err *err)
 {
-    struct drafter *second = ((struct combined *)drafter)->part[SECOND];
-    return second->read_hidden(second, slot, ids, first, row, n, err);
+    struct combined *c = (struct combined *)drafter;
+    struct drafter *second = c->part[SECOND];
+    return count_prefill(c, second->read_hidden(second, slot, ids, first, row, n, err));
 }
 
 static void verified(struct drafter *drafter, size_t slot, const struct draft *draft, size_t accepted)

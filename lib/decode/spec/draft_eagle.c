@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/text_util.h"
 #include "decode/spec/draft_dynamic.h"
 #include "decode/spec/draft_levels.h"
 
@@ -41,6 +42,7 @@ struct head_window {
 
 struct eagle_drafter {
     struct drafter drafter;
+    struct excerpt name; /* the head's family */
     struct session *session, *target;
     struct child_sampler children;
     size_t width, hidden; /* of a hidden state from the target; of the head's own */
@@ -66,6 +68,7 @@ static void reset(struct eagle_drafter *d, struct head_window *w, size_t start)
 /* Begins a new window with the last `n` hidden states. */
 static void restart(struct eagle_drafter *d, struct head_window *w, size_t n)
 {
+    n = size_min(n, w->known);
     const size_t drop = w->known - n;
     memmove(w->ids.id, w->ids.id + drop, (w->ids.len - drop) * sizeof *w->ids.id);
     w->ids.len -= drop;
@@ -87,7 +90,8 @@ static int grow_states(struct eagle_drafter *d, struct head_window *w, struct er
     if (w->held < w->states_cap)
         return 0;
     const size_t need = size_min(w->held, w->known - w->fed + KEEP_STATES), drop = w->held - need;
-    memmove(w->state, w->state + drop * d->width, need * d->width * sizeof *w->state);
+    if (drop)
+        memmove(w->state, w->state + drop * d->width, need * d->width * sizeof *w->state);
     w->held = need;
     if (2 * w->held <= w->states_cap && w->states_cap)
         return 0;
@@ -487,7 +491,7 @@ int draft_eagle_open(struct drafter **out, struct session *session, struct sessi
     struct eagle_drafter *d = mem_zalloc(1, sizeof *d);
     if (!d)
         return err_set(err, "out of memory");
-    *d = (struct eagle_drafter){.drafter = {.name = c->family,
+    *d = (struct eagle_drafter){.drafter = {.name = d->name.text,
                                             .ranks = TREE_RANKS,
                                             .cost = cost,
                                             .propose = propose,
@@ -495,6 +499,7 @@ int draft_eagle_open(struct drafter **out, struct session *session, struct sessi
                                             .dynamic = true,
                                             .close = close_eagle,
                                             .session = session},
+                                .name = excerpt_of(c->family, strlen(c->family)),
                                 .session = session,
                                 .target = target,
                                 .width = config_feature_width(c),

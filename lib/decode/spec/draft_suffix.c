@@ -110,11 +110,11 @@ static void advance(struct plan *plan, struct plan_node *node)
 static void expand(struct plan *plan, size_t node)
 {
     struct plan_node *parent = &plan->node[node];
-    struct plan_node *child = &plan->node[plan->shape->first[node]];
     const size_t most = plan->shape->children[node];
     size_t n = 0;
     if (most == 0)
         return;
+    struct plan_node *child = &plan->node[plan->shape->first[node]];
     advance(plan, parent);
     for (size_t from = parent->from, to; from < parent->to; from = to) {
         const uint32_t token = plan->cursor[from].token;

@@ -63,7 +63,7 @@ struct drafter {
     /* The draft model's session, or NULL. Its sequence i belongs to slot i; the generation loop may
      * clear it. */
     struct session *session;
-    double prefill_ms; /* part of propose() spent on prefilling the draft model's cache */
+    double prefill_ms; /* spent by propose() and read_hidden() on prefilling the draft model's cache */
     size_t prefill_tokens;
 };
 
