@@ -13,12 +13,11 @@
 #include <string.h>
 
 #include "base/number.h"
-#include "base/file.h"
-#include "base/json.h"
 #include "base/threads.h"
 #include "check.h"
 #include "decode/generate.h"
 #include "decode/score.h"
+#include "open_json.h"
 
 static struct session_options options;
 static struct model *model;
@@ -29,18 +28,6 @@ static void die(const struct err *err)
 {
     printf("not ok - %s\n", err->text);
     exit(1);
-}
-
-static json_t *open_json(const char *path)
-{
-    struct err err;
-    struct file_map map;
-    json_t *root = NULL;
-    if (file_map(&map, path, &err) < 0 ||
-        json_parse((const char *)map.data, map.size, path, &root, &err) < 0)
-        die(&err);
-    file_unmap(&map);
-    return root;
 }
 
 static void open_session(struct session **session, size_t batch)

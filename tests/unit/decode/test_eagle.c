@@ -6,12 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/json.h"
 #include "base/threads.h"
 #include "decode/spec/drafter.h"
 #include "model/draft_head.h"
 #include "tests/unit/check.h"
+#include "tests/unit/open_json.h"
 
 enum { MOST_CASES = 8, CONTEXT = 128, SHORT_CONTEXT = 30 };
 
@@ -25,17 +24,6 @@ static void die_if(int rc, const struct err *err)
         return;
     printf("not ok - %s\n", err->text);
     exit(1);
-}
-
-static json_t *open_json(const char *path)
-{
-    struct err err;
-    struct file_map map;
-    json_t *root = NULL;
-    die_if(file_map(&map, path, &err), &err);
-    die_if(json_parse((const char *)map.data, map.size, path, &root, &err), &err);
-    file_unmap(&map);
-    return root;
 }
 
 static size_t list_size(const json_t *list, size_t i)
