@@ -19,7 +19,7 @@ _bmc_spec()
     --model-draft | -md) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --suffix-pool) COMPREPLY=() ;;
     --lookup-corpus) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --draft-max | -k) COMPREPLY=($(compgen -W 'auto' -- "$cur")) ;;
+    --draft-max | -k) COMPREPLY=($(compgen -W 'auto bass' -- "$cur")) ;;
     --length-start) COMPREPLY=() ;;
     --length-step) COMPREPLY=() ;;
     --length-mod) COMPREPLY=() ;;

@@ -28,10 +28,10 @@ static const struct opt opts[] = {
     {OPT_TOKENS, "suffix-pool", NULL, "N", "with --suffix, tokens of the run that are kept, in up to 32 bytes each (default 256K)", SPEC_AT(pool), 64, 1 << 27, NULL, false},
     {OPT_TEXT, "lookup-corpus", NULL, "FILE", "with --suffix, also draft from this text, of up to 16 MiB", SPEC_AT(corpus), 0, 0, NULL, true},
     {OPT_FLAG, "recycle", NULL, NULL, "token recycling: draft a tree of the target's most likely successors of each token so far", SPEC_AT(recycle), 0, 0, NULL, false},
-    {OPT_TEXT, "draft-max", "k", "N", "draft tokens per sequence and step; 0 is plain decoding; auto adapts the length; a batch stays below --batch-knee in total (default auto)", SPEC_AT(most), 0, 0, "auto", false},
+    {OPT_TEXT, "draft-max", "k", "N", "draft tokens per sequence and step; 0 is plain decoding; auto adapts the length to measured times and acceptance, bass by algorithm 1 of the BASS paper (default auto)", SPEC_AT(most), 0, 0, "auto|bass", false},
     {OPT_SIZE, "length-start", NULL, "N", "adaptive draft length: first length (default 7)", SPEC_AT(start), 1, 256, NULL, false},
-    {OPT_SIZE, "length-step", NULL, "N", "adaptive draft length: increase after a fully accepted draft (default 2)", SPEC_AT(step), 1, 256, NULL, false},
-    {OPT_SIZE, "length-mod", NULL, "N", "adaptive draft length: otherwise decrease by 1/N of it (default 10)", SPEC_AT(modulus), 1, 256, NULL, false},
+    {OPT_SIZE, "length-step", NULL, "N", "with -k bass (implied), increase of the draft length after a fully accepted draft (default 2)", SPEC_AT(step), 1, 256, NULL, false},
+    {OPT_SIZE, "length-mod", NULL, "N", "with -k bass (implied), decrease otherwise, by 1/N of the length (default 10)", SPEC_AT(modulus), 1, 256, NULL, false},
     {OPT_SIZE, "length-limit", NULL, "N", "adaptive draft length: maximum (default 32)", SPEC_AT(limit), 1, 256, NULL, false},
     {OPT_TEXT, "tree", NULL, "N", "draft a tree of N tokens instead of a chain; auto chooses chain, tree or no drafting by measured step times", SPEC_AT(tree), 0, 0, "auto", false},
     {OPT_FLAG, "dynamic", NULL, NULL, "with --tree N and a draft head, the head's probabilities choose the shape of each tree (EAGLE-2)", SPEC_AT(dynamic), 0, 0, NULL, false},
@@ -90,14 +90,16 @@ static double parse_budget(const char *text)
     opt_usage_error(&program, "--budget: needs a time above 0, as 2.5s or 800ms; found \"%s\"", text);
 }
 
-/* Parses a count in [min, max], or "auto". */
-static size_t count_or_auto(const char *name, const char *text, size_t min, size_t max, bool *is_auto)
+/* Parses a count in [min, max], or "auto". `also` are other words that are allowed. */
+static size_t count_or_auto(const char *name, const char *text, const char *also, size_t min,
+                            size_t max, bool *is_auto)
 {
     size_t value = 0;
-    *is_auto = strcmp(text, "auto") == 0;
+    *is_auto = strcmp(text, "auto") == 0 || strcmp(text, also) == 0;
     if (!*is_auto && (!parse_count(text, &value) || value < min || value > max))
-        opt_usage_error(&program, "--%s: needs auto or a whole number from %zu to %zu; found \"%s\"",
-                        name, min, max, text);
+        opt_usage_error(&program,
+                        "--%s: needs auto%s%s or a whole number from %zu to %zu; found \"%s\"", name,
+                        *also ? ", " : "", also, min, max, text);
     return value;
 }
 
@@ -177,9 +179,12 @@ static void check_usage(struct spec_cli *o, const struct operands *operands)
 {
     enum { MAX_NODES = TREE_NODES - 1, DEFAULT_POOL = 256 << 10 };
     const struct gen_options *g = &o->gen;
-    o->k = count_or_auto("draft-max", o->most, 0, MAX_NODES, &o->k_auto);
+    o->bass = o->step || o->modulus || strcmp(o->most, "bass") == 0;
+    o->k = count_or_auto("draft-max", o->most, "bass", 0, MAX_NODES, &o->k_auto);
+    o->step = o->step ? o->step : 2;
+    o->modulus = o->modulus ? o->modulus : 10;
     if (o->tree)
-        o->tree_nodes = count_or_auto("tree", o->tree, 1, MAX_NODES, &o->tree_auto);
+        o->tree_nodes = count_or_auto("tree", o->tree, "", 1, MAX_NODES, &o->tree_auto);
     const uint64_t given =
         (o->draft ? DRAFT : 0) | (o->lookup ? LOOKUP : 0) | (o->recycle ? RECYCLE : 0) |
         (o->oldest ? OLDEST : 0) | (o->k_auto ? 0 : LENGTH) | (o->tree ? TREE : 0) |
@@ -206,8 +211,6 @@ int main(int argc, char **argv)
         .gen = gen_defaults(),
         .most = "auto",
         .start = 7,
-        .step = 2,
-        .modulus = 10,
         .limit = 32,
         .simulate = -1,
     };

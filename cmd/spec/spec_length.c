@@ -7,6 +7,8 @@
  * larger with bf16 products and AMX tiles (tests/bench/speculation.md). */
 enum { BATCH_KNEE = 16, BATCH_KNEE_BF16 = 24, BATCH_KNEE_AMX = 32, DEFAULT_TREE = 26 };
 
+enum { BEYOND_KNEE = 4 };
+
 static size_t default_batch_knee(const struct session_options *s)
 {
     const bool bf16_products = s->precision == PRECISION_BF16;
@@ -30,15 +32,17 @@ int spec_set_length(struct spec_run *run, const struct session_options *s, struc
     const bool tree = o->tree_nodes || (o->recycle && o->k_auto && !o->tree_auto);
     const char *from;
     const size_t batch_knee = spec_batch_knee(run, s, &from);
-    /* A single sequence has no limit by default: algorithm 1 of the BASS paper adapts the length to
-     * the measured acceptance. */
+    const bool measured = o->k_auto && !o->bass && !tree && !o->record;
+    /* Lengths that follow from measured times may exceed the knee: they stop where it costs too much.
+     * Those of algorithm 1 of the BASS paper follow from acceptance alone. */
+    const size_t tokens = measured && !o->batch_knee ? BEYOND_KNEE * batch_knee : batch_knee;
     const bool limited = s->batch > 1 || strcmp(from, "default") != 0;
-    const size_t limit =
-        limited ? size_min(o->limit, draft_length_limit(batch_knee, s->batch)) : o->limit;
+    const size_t limit = limited ? size_min(o->limit, draft_length_limit(tokens, s->batch)) : o->limit;
     *length = (struct draft_length){.increment = o->step,
                                     .modulus = o->modulus,
                                     .limit = o->k_auto ? limit : o->k,
-                                    .fixed = !o->k_auto};
+                                    .fixed = !o->k_auto,
+                                    .measured = measured};
     length->now = o->k_auto ? size_min(o->start, limit) : o->k;
     if (tree)
         run->options.tree =

@@ -34,7 +34,7 @@ struct spec_cli {
     const char *budget;
     /* Parsed values. */
     size_t k, tree_nodes;
-    bool k_auto, tree_auto;
+    bool k_auto, tree_auto, bass;
     double budget_ms; /* 0: none */
 };
 

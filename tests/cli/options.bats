@@ -26,7 +26,7 @@ refuses() {
     refuses "--temp: needs a number; found \"warm\"" bmc-gen --temp warm
     refuses "--top-p: needs a number from 0 to 1; found \"1.5\"" bmc-gen --top-p 1.5
     refuses "--seed: $whole, 0 or more; found \"-1\"" bmc-convert --synth opt-125m -o x --seed -1
-    refuses "--draft-max: needs auto or a whole number from 0 to 256; found \"many\"" bmc-spec -k many
+    refuses "--draft-max: needs auto, bass or a whole number from 0 to 256; found \"many\"" bmc-spec -k many
     refuses "--budget: needs a time above 0, as 2.5s or 800ms; found \"soon\"" bmc-spec -p x --samples 2 --temp 1 --budget soon
     refuses "--seconds: $whole from 1 to 1000000; found \"1e3\"" bmc-tune --seconds 1e3
 }

@@ -231,18 +231,24 @@ ways() { # KV
     ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm)" -k 4 --always -p "Once upon a time" -n 51 --stats stats.json
     jq -e '.accepted == .drafted and .tokens_per_step == 5 and .decode_steps == 10 and
         .acceptance_by_position == [1.0, 1.0, 1.0, 1.0] and .draft_length_history == [range(10) | 4]' stats.json >/dev/null || fail "$(cat stats.json)"
-    # Algorithm 1 then adds two draft tokens per step, up to the limit.
-    ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm)" --batch-knee 16 --always -p "Once upon a time" -n 80 --stats stats.json
+    # Algorithm 1 of BASS adds two draft tokens per step, up to the limit.
+    ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm)" -k bass --batch-knee 16 --always -p "Once upon a time" -n 80 --stats stats.json
     assert_equal "$(jq -c '.draft_length_history[:6]' stats.json)" '[7,9,11,13,15,15]'
     # Without --batch-knee a single sequence has the paper's limit; upfront has enough free entries.
-    ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm)" --profile none --kv upfront -c 500 --always -p "Once upon a time" -n 400 --ignore-eos --stats stats.json
+    ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm)" -k bass --profile none --kv upfront -c 500 --always -p "Once upon a time" -n 400 --ignore-eos --stats stats.json
     assert_equal "$(jq -c '[.k, .draft_length_history[:15]]' stats.json)" '[32,[7,9,11,13,15,17,19,21,23,25,27,29,31,32,32]]'
+    # Another increment implies this rule.
+    ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm)" --length-step 3 --always -p "Once upon a time" -n 80 --stats stats.json
+    assert_equal "$(jq -c '.draft_length_history[:4]' stats.json)" '[7,10,13,16]'
+    # By measured times: from the same first length, at most twice the longest so far, to the limit of 32.
+    ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm)" --profile none --always -p "Once upon a time" -n 400 --ignore-eos --stats stats.json
+    jq -e '.k == 32 and .draft_length_history[0] == 7 and .draft_length_history[1] <= 15 and (.draft_length_history | max <= 32)' stats.json
 }
 
 @test "a draft limited by free KV entries does not make drafts longer" {
     # The prompt leaves 3 of 16 entries, one of them for the newest token: a draft of 2, accepted as a whole. Then 16 entries, and a draft of 7.
     ids=$(seq -s ' ' 100 112)
-    ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm)" --profile none --kv bmc:r=16 -c 256 --always --prompt-ids "$ids" -n 40 --ignore-eos --stats stats.json
+    ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm)" -k bass --profile none --kv bmc:r=16 -c 256 --always --prompt-ids "$ids" -n 40 --ignore-eos --stats stats.json
     assert_equal "$(jq -c '.draft_length_history[:3]' stats.json)" '[2,7,7]'
 }
 

@@ -4,15 +4,16 @@
 
 #include "base/base.h"
 
-/* Draft lengths by algorithm 1 of the BASS paper (3.2). */
+/* Draft lengths by measured gain (draft_gain.h), or by algorithm 1 of the BASS paper (3.2). */
 struct draft_length {
     size_t increment, modulus, limit; /* l_incre, l_mod, l_limit of the paper */
     size_t now;                       /* l_draft */
     bool fixed;                       /* `now` never changes */
+    bool measured;                    /* by measured gain */
     bool shrank;                      /* s of the paper: the last update reduced `now` */
 };
 
-/* Updates the draft length after a step, given the tokens of its longest draft (`offered`) and the
+/* Updates the draft length after a step by the BASS paper's algorithm, given the tokens of its longest draft (`offered`) and the
  * most tokens accepted of a draft. The length grows only if a draft of the full length `now` was
  * accepted as a whole. It does not change if all of a shorter draft was accepted, whose length free
  * KV entries or the end of the request had limited. */

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "decode/loop.h"
+#include "decode/spec/draft_gain.h"
 
 enum { RECORD_RANKS = 16 };
 
@@ -28,6 +29,7 @@ struct spec {
     struct spec_options options;
     struct spec_stats stats;
     struct throttle throttle;
+    struct draft_gain gain;
     struct sequoia plan; /* for tree shapes */
     size_t levels;
     size_t max_draft; /* maximum draft tokens per sequence */
@@ -239,6 +241,7 @@ static int accept_slot(struct spec *spec, struct loop *loop, struct slot *slot, 
     stats->drafted += draft->n - 1;
     for (size_t d = 1; d <= draft->depth[draft->n - 1]; d++)
         stats->offered_at[d]++;
+    draft_gain_accepted(&spec->gain, draft->depth[draft->n - 1], depth);
     if (!slot->busy)
         count_end(stats, seq);
     return 0;
@@ -294,8 +297,12 @@ static int record_length(struct spec_stats *stats, size_t drafted, struct err *e
 /* Updates draft length and throttle after a step of `ms` for `tokens` tokens per sequence. */
 static void adapt(struct spec *spec, const struct outcome *out, double tokens, double ms)
 {
-    if (!spec->options.tree && !spec->options.record && !throttle_is_ramping(&spec->throttle))
-        draft_length_update(&spec->options.length, out->offered, out->accepted);
+    struct draft_length *length = &spec->options.length;
+    draft_gain_timed(&spec->gain, out->busy, out->drafted, ms);
+    if (length->measured)
+        length->now = draft_gain_length(&spec->gain, length->limit);
+    else if (!spec->options.tree && !spec->options.record && !throttle_is_ramping(&spec->throttle))
+        draft_length_update(length, out->offered, out->accepted);
     throttle_update(&spec->throttle, out->drafted > 0, tokens, ms);
     spec->stats.pauses = spec->throttle.pauses;
 }

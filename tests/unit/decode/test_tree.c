@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "tests/unit/check.h"
 #include "decode/spec/draft_autotune.h"
+#include "decode/spec/draft_gain.h"
 #include "decode/strategy/spec.h"
 
 /* ---- trees ---- */
@@ -102,6 +103,61 @@ static void test_length(void)
     check(draft_length_limit(16, 1) == 15 && draft_length_limit(16, 3) == 4 &&
               draft_length_limit(16, 8) == 1 && draft_length_limit(16, 50) == 1,
           "draft tokens limited by free rows");
+}
+
+/* A machine that computes `tile` tokens at a time, and a drafter: ms of a step with k draft tokens. */
+struct gain_machine {
+    double pass_ms, tile_ms, draft_ms, rate;
+    size_t tile;
+};
+
+static double gain_machine_ms(const struct gain_machine *m, size_t k)
+{
+    return m->pass_ms + m->tile_ms * (double)((k + m->tile) / m->tile) + m->draft_ms * (double)k;
+}
+
+/* Tokens per ms with a fixed length. */
+static double gain_machine_rate(const struct gain_machine *m, size_t k)
+{
+    double tokens = 1, path = 1;
+    for (size_t d = 1; d <= k; d++)
+        tokens += path *= m->rate;
+    return tokens / gain_machine_ms(m, k);
+}
+
+/* Lengths that adapt give nearly the tokens per time of the best fixed length. */
+static void test_gain(void)
+{
+    enum { STEPS = 2000, LIMIT = 32 };
+    static const struct gain_machine machines[] = {{10, 0, 0, .8, 4}, {10, 0, 1, .8, 4},
+                                                   {1, 10, 0, .8, 8}, {5, 5, .5, .6, 4},
+                                                   {1, 10, 0, .9, 1}, {10, 1, .2, .95, 16}};
+    for (size_t i = 0; i < ARRAY_LEN(machines); i++) {
+        const struct gain_machine *m = &machines[i];
+        struct draft_gain gain = {0};
+        double best = 0, tokens = 0, ms = 0;
+        for (size_t k = 1; k <= LIMIT; k++)
+            best = gain_machine_rate(m, k) > best ? gain_machine_rate(m, k) : best;
+        for (size_t step = 0, k = 0; step < STEPS; step++) {
+            size_t accepted = 0;
+            while (accepted < k && rng_uniform(7, i, (uint32_t)step, (uint32_t)accepted) < m->rate)
+                accepted++;
+            draft_gain_accepted(&gain, k, accepted);
+            draft_gain_timed(&gain, 1, k, gain_machine_ms(m, k));
+            tokens += 1 + (double)accepted;
+            ms += gain_machine_ms(m, k);
+            k = draft_gain_length(&gain, LIMIT);
+            check(k >= 1 && k <= LIMIT, "length %zu", k);
+        }
+        check(tokens / ms > .93 * best, "machine %zu: %.4f tokens per ms of %.4f", i, tokens / ms,
+              best);
+    }
+    struct draft_gain gain = {0};
+    draft_gain_timed(&gain, 1, 0, 1);
+    check(draft_gain_length(&gain, 32) == 1, "nothing measured: one token");
+    draft_gain_timed(&gain, 2, 5, 1);
+    check(gain.time[0].ms == 0 && gain.time[5].ms == 1, "times of another batch are forgotten");
+    check(draft_gain_length(&gain, 3) <= 3, "within the limit");
 }
 
 /* The outcome of a run of steps. */
@@ -245,6 +301,7 @@ int main(void)
     test_tails();
     test_length();
     test_pace();
+    test_gain();
     test_choice();
     test_lookup();
     return check_result();
