@@ -63,14 +63,24 @@ const struct kv_tuner *tuned_for(struct tuned *tuned, const char *attn, size_t h
 
 void tuned_select(struct tuned *tuned, const struct hash *model_id)
 {
-    char key[2 * HASH_BYTES + 1];
-    hash_hex(model_id, HASH_BYTES, key);
-    tuned->model = tuned->found ? profile_model(&tuned->profile, key) : NULL;
+    hash_hex(model_id, HASH_BYTES, tuned->target);
+    tuned->model = tuned->found ? profile_model(&tuned->profile, tuned->target) : NULL;
 }
 
 const char *tuned_policy(const struct tuned *tuned)
 {
     return tuned->model && tuned->model->policy[0] ? tuned->model->policy : NULL;
+}
+
+const struct tuned_spec *tuned_speculation(struct tuned *tuned, const struct hash *draft_id,
+                                           size_t batch, size_t N)
+{
+    char draft[2 * HASH_BYTES + 1] = "-";
+    if (draft_id)
+        hash_hex(draft_id, HASH_BYTES, draft);
+    tuned->tuner.spec =
+        tuned->found ? profile_spec(&tuned->profile, tuned->target, draft, batch, N) : NULL;
+    return tuned->tuner.spec;
 }
 
 size_t tuned_batch_knee(const struct tuned *tuned)

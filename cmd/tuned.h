@@ -8,7 +8,8 @@
 struct tuned {
     struct profile profile;
     bool found;                      /* exists, and matches machine and configuration */
-    const struct tuned_model *model; /* entry of the model in use; NULL: none */
+    char target[2 * HASH_BYTES + 1]; /* id of the model in use; model: its entry, or NULL */
+    const struct tuned_model *model;
     struct profile_tuner tuner;
 };
 
@@ -31,6 +32,11 @@ const struct kv_tuner *tuned_for(struct tuned *tuned, const char *attn, size_t h
 
 /* Default of --kv: the fastest policy measured with this model; NULL: unknown. */
 const char *tuned_policy(const struct tuned *tuned);
+
+/* T and the shape of drafts measured for the model with a draft model (NULL: another drafter) in a
+ * batch and context; NULL: unknown. The tuner of tuned_for() then gives this T. */
+const struct tuned_spec *tuned_speculation(struct tuned *tuned, const struct hash *draft_id,
+                                           size_t batch, size_t N);
 
 /* This model's batch knee: tokens per step at no extra latency; 0: unknown. */
 size_t tuned_batch_knee(const struct tuned *tuned);

@@ -14,6 +14,8 @@ _bmc_tune()
     --ctx-size | -N) COMPREPLY=() ;;
     --parallel | -np) COMPREPLY=() ;;
     --spec) COMPREPLY=() ;;
+    --draft | -d) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --acceptance) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --layers) COMPREPLY=() ;;
     --type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8_0 q8_channel q4_1 q4_0' -- "$cur")) ;;
     --cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4' -- "$cur")) ;;
@@ -34,7 +36,7 @@ _bmc_tune()
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --shape -N --ctx-size -np --parallel --spec --layers --type --cache-type --alloc --attn --isa --precision -t --threads -s --seed --state --exact -r --rounds --seconds --megabytes --evict --constants --no-sweep --no-batch-knee --profile --dry-run --force --check --format -q --quiet --plot -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --shape -N --ctx-size -np --parallel --spec -d --draft --acceptance --layers --type --cache-type --alloc --attn --isa --precision -t --threads -s --seed --state --exact -r --rounds --seconds --megabytes --evict --constants --no-sweep --no-batch-knee --profile --dry-run --force --check --format -q --quiet --plot -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

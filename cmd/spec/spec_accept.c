@@ -4,69 +4,41 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "acceptance_file.h"
 #include "cli.h"
-#include "decode/spec/acceptance.h"
 #include "opt/opt_files.h"
 #include "spec/speccmd.h"
 #include "userdir.h"
 
-enum { NAME_BYTES = 80 };
-
-/* Used without a file: typical acceptance rates of a draft model's first, second, .. choice. */
-static const double typical[] = {0.6, 0.12, 0.06, 0.03, 0.02, 0.015, 0.01, 0.01};
-
-static void drafter_id(const struct spec_run *run, size_t bytes, char *text)
+/* The name of the mode in a file. */
+static const char *mode(const struct acceptance_pair *pair)
 {
-    if (run->draft)
-        hash_hex(&run->draft->file.model_id, bytes, text);
-    else
-        strcpy(text, run->cli->recycle ? "recycle" : run->cli->suffix ? "suffix" : "lookup");
+    return pair->greedy ? "greedy" : "sampling";
 }
 
-/* The mode in an acceptance file's name: rates differ between greedy decoding and sampling. */
-static const char *mode(const struct spec_run *run)
+static struct acceptance_pair pair_of(const struct spec_run *run)
 {
-    return run->gen.sampling.temp <= 0 ? "greedy" : "sampling";
-}
-
-/* The path for these two models, in the folder of the tuned profile. False: no such folder. */
-static bool default_path(const struct spec_run *run, char *path, size_t size)
-{
-    char target[17], draft[17], name[NAME_BYTES];
-    hash_hex(&run->gen.model->file.model_id, 8, target);
-    drafter_id(run, 8, draft);
-    snprintf(name, sizeof name, "acceptance-%s-%s-%s", target, draft, mode(run));
-    return userdir_path(name, path, size);
-}
-
-static int read_file(struct spec_run *run, const char *path, struct err *err)
-{
-    struct acceptance a;
-    char id[2 * HASH_BYTES + 1], own_draft[2 * HASH_BYTES + 1];
-    if (acceptance_read(&a, path, err) < 0)
-        return -1;
-    hash_hex(&run->gen.model->file.model_id, HASH_BYTES, id);
-    drafter_id(run, HASH_BYTES, own_draft);
-    if (strcmp(a.target, id) != 0)
-        return err_set(err, "%s: was recorded for another model; record it with --record-acceptance",
-                       path);
-    if (strcmp(a.draft, own_draft) != 0)
-        return err_set(err, "%s: was recorded with another drafter; record it with --record-acceptance",
-                       path);
-    run->options.ranks = a.ranks;
-    memcpy(run->options.accept, a.share, a.ranks * sizeof *a.share);
-    return 0;
+    const struct spec_cli *o = run->cli;
+    return (struct acceptance_pair){
+        .target = &run->gen.model->file.model_id,
+        .draft = run->draft ? &run->draft->file.model_id : NULL,
+        .drafter = o->recycle  ? "recycle"
+                   : o->suffix ? "suffix"
+                               : "lookup",
+        .greedy = run->gen.sampling.temp <= 0,
+    };
 }
 
 int spec_read_acceptance(struct spec_run *run, struct err *err)
 {
     const char *given = run->cli->acceptance;
+    const struct acceptance_pair pair = pair_of(run);
+    struct acceptance a;
     if (given)
         snprintf(run->acceptance, sizeof run->acceptance, "%s", given);
-    else if (!default_path(run, run->acceptance, sizeof run->acceptance))
+    else if (!acceptance_path(&pair, run->acceptance, sizeof run->acceptance))
         run->acceptance[0] = 0;
-    run->options.ranks = ARRAY_LEN(typical);
-    memcpy(run->options.accept, typical, sizeof typical);
+    run->options.ranks = acceptance_typical(run->options.accept);
     if (run->cli->record && run->gen.ranks && run->gen.parallelism == DATA_PARALLEL)
         return err_set(err, "--record-acceptance needs a single process, not --parallelism data");
     if (run->cli->record) {
@@ -81,23 +53,27 @@ int spec_read_acceptance(struct spec_run *run, struct err *err)
     const bool wanted = (run->cli->tree_nodes || run->cli->tree_auto || run->cli->recycle);
     if (!wanted || !run->acceptance[0] || (!given && !file_exists(run->acceptance)))
         return 0;
-    return read_file(run, run->acceptance, err);
+    if (acceptance_read_pair(&a, &pair, run->acceptance, err) < 0)
+        return -1;
+    run->options.ranks = a.ranks;
+    memcpy(run->options.accept, a.share, a.ranks * sizeof *a.share);
+    return 0;
 }
 
 int spec_write_acceptance(struct spec_run *run, struct err *err)
 {
     const struct spec_stats *s = spec_stats(run->spec);
+    const struct acceptance_pair pair = pair_of(run);
     struct buf text = {0};
     char target[2 * HASH_BYTES + 1], draft[2 * HASH_BYTES + 1];
     if (s->record_steps == 0)
         return err_set(err, "nothing was drafted: there is no acceptance to record");
-    hash_hex(&run->gen.model->file.model_id, HASH_BYTES, target);
-    drafter_id(run, HASH_BYTES, draft);
+    acceptance_ids(&pair, target, draft);
     size_t ranks = TREE_RANKS;
     while (ranks > 1 && !s->record[ranks - 1])
         ranks--;
     int rc = buf_addf(&text, err, "target %s\ndraft %s\nmode %s\nsteps %zu\naccept", target, draft,
-                      mode(run), s->record_steps);
+                      mode(&pair), s->record_steps);
     for (size_t i = 0; i < ranks && rc == 0; i++)
         rc = buf_addf(&text, err, " %.6f", (double)s->record[i] / (double)s->record_steps);
     if (rc == 0)

@@ -25,6 +25,26 @@ size_t spec_batch_knee(const struct spec_run *run, const struct session_options 
     return given ? given : tuned ? tuned : default_batch_knee(s);
 }
 
+/* Takes T and the shape from the tuned profile, if it has them for these models. */
+static void take_tuned(struct spec_run *run, const struct session_options *s)
+{
+    const struct hash *draft = run->draft ? &run->draft->file.model_id : NULL;
+    const struct tuned_spec *tuned = tuned_speculation(&run->gen.tuned, draft, s->batch, s->context);
+    const size_t window = size_min(s->context, run->draft ? run->draft->config.context : SIZE_MAX);
+    struct draft_length *length = &run->options.length;
+    if (!tuned || !tuned->shape.draft_tokens || run->cli->draft_context ||
+        tuned->shape.draft_tokens + WINDOW_REST >= window)
+        return;
+    if (tuned->shape.tree) {
+        run->options.tree = tuned->shape.draft_tokens;
+        run->options.tree_levels = tuned->shape.levels;
+        length->measured = false;
+        return;
+    }
+    length->now = tuned->shape.draft_tokens;
+    length->limit = size_max(length->limit, length->now);
+}
+
 int spec_set_length(struct spec_run *run, const struct session_options *s, struct err *err)
 {
     const struct spec_cli *o = run->cli;
@@ -47,6 +67,8 @@ int spec_set_length(struct spec_run *run, const struct session_options *s, struc
     if (tree)
         run->options.tree =
             o->tree_nodes ? o->tree_nodes : size_min(DEFAULT_TREE, size_max(batch_knee, 2) - 1);
+    if (measured && !o->tree)
+        take_tuned(run, s);
     const size_t most = spec_max_draft(&run->options);
     if ((!o->k_auto || o->tree_nodes) && most >= s->context)
         return err_set(

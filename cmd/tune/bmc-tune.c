@@ -15,7 +15,8 @@ static int run_tune(struct tune *tune, struct err *err)
 {
     const struct tune_options *o = tune->options;
     if (tune_calibrate(tune, err) < 0 || tune_points(tune, err) < 0 ||
-        (!o->no_knee && tune_knee(tune, err) < 0) || tune_print(tune, err) < 0)
+        (tune->plan_spec && tune_spec(tune, err) < 0) || (!o->no_knee && tune_knee(tune, err) < 0) ||
+        tune_print(tune, err) < 0)
         return -1;
     if (o->plot && tune_plot(tune, &tune->point[0], err) < 0)
         return -1;
@@ -60,6 +61,15 @@ int main(int argc, char **argv)
     if (o.check && (o.dry_run || o.constants || o.plot || o.spec || o.context))
         opt_usage_error(&tune_program,
                         "--check takes none of --dry-run, --constants, --plot, --spec and -N");
+    const bool plan_spec = o.spec && strncmp(o.spec, "auto", 4) == 0;
+    if (plan_spec && !o.model)
+        opt_usage_error(&tune_program, "--spec auto times passes of a model: give it with -m");
+    if (!plan_spec && (o.draft || o.acceptance))
+        opt_usage_error(&tune_program, "%s goes with --spec auto",
+                        o.draft ? "--draft" : "--acceptance");
+    if (plan_spec && o.acceptance && o.spec[4])
+        opt_usage_error(&tune_program, "--acceptance and the rate of --spec %s exclude each other",
+                        o.spec);
     if (o.profile && strcmp(o.profile, "none") == 0 && !o.dry_run)
         opt_usage_error(&tune_program,
                         "--profile: \"none\" means no profile, but one is %s: give another name "

@@ -8,7 +8,7 @@
 
 struct tune_options {
     const char *model, *shape;
-    const char *context, *batch, *spec;
+    const char *context, *batch, *spec, *draft, *acceptance;
     size_t layers;
     int type, kv_type, alloc, state;
     const char *attn, *isa, *precision, *profile, *constants;
@@ -25,6 +25,12 @@ enum { TUNE_MAX_LIST = 16, TUNE_MAX_POINTS = 2 * TUNE_MAX_LIST * TUNE_MAX_LIST }
 #define TUNE_KNEE_SHAPE "tinyllama-1.1b" /* measures the batch knee if no model is given */
 enum tune_state { TUNE_BOTH, TUNE_COLD, TUNE_HOT };
 
+/* A result of --spec auto. */
+struct tune_speculation {
+    size_t N, batch;
+    struct spec_plan plan;
+};
+
 /* State of a run. */
 struct tune {
     const struct tune_options *options;
@@ -37,7 +43,11 @@ struct tune {
     char key[72], knee_key[72]; /* profile entries: of the policy, of the batch knee */
     bool machine;               /* neither -m nor --shape is given */
     size_t N[TUNE_MAX_LIST], n_N, batch[TUNE_MAX_LIST], n_batch;
-    struct profile profile;     /* results of this run */
+    struct profile profile;               /* results of this run */
+    bool plan_spec;                       /* --spec auto, */
+    double rate;                          /* with this acceptance rate; 0: of a file, or typical ones */
+    struct tune_speculation *speculation; /* [n_speculations] */
+    size_t n_speculations;
     struct config_point *point; /* [n_points] */
     size_t n_points;
 };
@@ -50,6 +60,10 @@ int tune_calibrate(struct tune *tune, struct err *err) MUST_USE;
 
 /* Predicts and measures all configuration points. */
 int tune_points(struct tune *tune, struct err *err) MUST_USE;
+
+/* --spec auto: times passes of the models, and finds T and the shape of drafts for each context and
+ * batch size. */
+int tune_spec(struct tune *tune, struct err *err) MUST_USE;
 
 /* Measures the batch knee. */
 int tune_knee(struct tune *tune, struct err *err) MUST_USE;

@@ -13,6 +13,19 @@
 
 /* ---- opening ---- */
 
+/* Parses "auto" or "auto,p=0.8"; false: it is neither. */
+static bool read_auto(const char *text, struct tune *tune)
+{
+    if (strncmp(text, "auto", 4) != 0)
+        return false;
+    tune->plan_spec = true;
+    if (text[4] && (strncmp(text + 4, ",p=", 3) != 0 || !parse_double(text + 7, &tune->rate) ||
+                    !(tune->rate > 0 && tune->rate < 1)))
+        opt_usage_error(&tune_program, "--spec: \"%s\" is not as auto or auto,p=0.8 with 0 < p < 1",
+                        text);
+    return true;
+}
+
 /* Parses "k=26,m=4". */
 static void read_spec(const char *text, struct tune_run *run)
 {
@@ -20,8 +33,8 @@ static void read_spec(const char *text, struct tune_run *run)
     if (sscanf(text, "k=%15[0-9],m=%15[0-9]", k, m) != 2 || !parse_size(k, &run->k) ||
         !parse_size(m, &run->m) || strlen(text) != strlen(k) + strlen(m) + 5 || run->m < 1 ||
         run->m > run->k || run->k > 1024)
-        opt_usage_error(&tune_program, "--spec: \"%s\" is not as k=26,m=4 with 1 <= m <= k <= 1024",
-                        text);
+        opt_usage_error(&tune_program,
+                        "--spec: \"%s\" is not as k=26,m=4 with 1 <= m <= k <= 1024, or auto", text);
 }
 
 static int open_shape(struct tune *tune, struct err *err)
@@ -101,7 +114,7 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     run->alloc = (enum vm_alloc)o->alloc;
     run->seed = (uint64_t)o->seed;
     run->interrupted = &cli_interrupted;
-    if (o->spec)
+    if (o->spec && !read_auto(o->spec, tune))
         read_spec(o->spec, run);
     if (open_lists(tune, err) < 0 || evictor_open(&tune->evictor, o->evict << 20, err) < 0)
         return -1;
@@ -115,6 +128,7 @@ void tune_close(struct tune *tune)
     model_close(tune->model);
     profile_release(&tune->profile);
     free(tune->point);
+    free(tune->speculation);
 }
 
 /* ---- calibration ---- */

@@ -32,6 +32,26 @@ static json_t *machine_json(const struct machine *m)
                      (json_int_t)m->page_size, "alloc", m->alloc);
 }
 
+static json_t *speculation_json(const struct tune *tune, struct err *err)
+{
+    json_t *rows = json_array();
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < tune->n_speculations; i++) {
+        const struct tune_speculation *s = &tune->speculation[i];
+        const struct spec_plan *p = &s->plan;
+        rc = json_push(rows,
+                       json_pack("{s:I, s:I, s:I, s:s, s:I, s:I, s:f, s:f, s:I, s:f, s:f}", "N",
+                                 (json_int_t)s->N, "batch", (json_int_t)s->batch, "T", (json_int_t)p->T,
+                                 "shape", p->shape.tree ? "tree" : "chain", "draft_tokens",
+                                 (json_int_t)p->shape.draft_tokens, "levels",
+                                 (json_int_t)p->shape.levels, "tokens_per_step", p->tokens, "ms",
+                                 p->seconds * 1e3, "plain_T", (json_int_t)p->plain_T, "plain_ms",
+                                 p->plain_seconds * 1e3, "speedup", p->plain_seconds / p->seconds),
+                       err);
+    }
+    return json_or_null(rows, rc, err);
+}
+
 static json_t *about_json(const struct tune *tune, struct err *err)
 {
     struct tune_run run = tune->run;
@@ -40,12 +60,13 @@ static json_t *about_json(const struct tune *tune, struct err *err)
     run.evictor = tune->options->state == TUNE_HOT ? NULL : &tune->evictor;
     run.batch = tune->batch[0];
     json_t *about =
-        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", BMC_RELEASE, "machine",
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", BMC_RELEASE, "machine",
                   machine_json(&p->machine), "constants", constants_json(p, &run), "batch_knee",
                   batch_knee_json(profile_model(p, tune->knee_key)), "model",
                   json_text(tune->key, strlen(tune->key)), "policy",
                   model && model->policy[0] ? json_string(model->policy) : json_null(), "curve",
-                  by_point(tune, add_point_curve, err), "points", constants_rows(p, err));
+                  by_point(tune, add_point_curve, err), "points", constants_rows(p, err), "speculation",
+                  speculation_json(tune, err));
     if (!about)
         err_set(err, "out of memory for rows");
     return about;
@@ -222,6 +243,9 @@ static int print_brief(const struct tune *tune, struct buf *text, enum table_for
         add_table(text, "Policies:", by_point(tune, add_point_policies, err),
                   "N batch state policy ms ms_q1 ms_q3 over_bmc over_bmc_lo over_bmc_hi", format,
                   err) < 0 ||
+        add_table(text, "Speculation, expected of a decode to N tokens:", speculation_json(tune, err),
+                  "N batch T shape draft_tokens levels tokens_per_step ms plain_T plain_ms speedup",
+                  format, err) < 0 ||
         add_sentences(text, tune, err) < 0)
         return -1;
     return add_knee(text, profile_model(&tune->profile, tune->knee_key), format, err);

@@ -176,6 +176,25 @@ static int add_rate(struct profile *p, char *value, struct err *err)
     return 0;
 }
 
+/* Parses a "spec" line: TARGET DRAFT BATCH N T chain|tree TOKENS LEVELS EXPECTED. */
+static int add_spec(struct profile *p, char *value, struct err *err)
+{
+    struct tuned_spec s = {.batch = 0};
+    char *w[MAX_WORDS];
+    if (split(value, w) != 9 || !read_name(w[0], s.target, sizeof s.target) ||
+        !read_name(w[1], s.draft, sizeof s.draft) || !read_count(w[2], &s.batch) ||
+        !read_count(w[3], &s.N) || !read_count(w[4], &s.T) || s.T > s.N ||
+        (strcmp(w[5], "chain") != 0 && strcmp(w[5], "tree") != 0) ||
+        !parse_size(w[6], &s.shape.draft_tokens) || s.shape.draft_tokens >= TREE_NODES ||
+        !parse_size(w[7], &s.shape.levels) || s.shape.levels > s.shape.draft_tokens + 1 ||
+        !read_real(w[8], 1, &s.tokens))
+        return err_set(err, "a line of speculation cannot be read");
+    s.shape.tree = strcmp(w[5], "tree") == 0;
+    if (s.shape.tree && (s.shape.levels < 2 || s.shape.draft_tokens < 2))
+        return err_set(err, "a line of speculation has a tree without levels");
+    return profile_put_spec(p, &s, err);
+}
+
 /* Keys that may occur more than once, with the functions that parse their values. */
 static const struct {
     const char *key;
@@ -183,7 +202,7 @@ static const struct {
     size_t since; /* first version of the format that has the key */
 } lines[] = {{"constant", add_point, 1}, {"T", add_T, 1},          {"model", add_model, 2},
              {"policy", add_policy, 2},  {"step_ms", add_step, 2}, {"batch_knee", add_knee, 2},
-             {"free_rows", add_knee, 2}, {"rate", add_rate, 2}};
+             {"free_rows", add_knee, 2}, {"rate", add_rate, 2},    {"spec", add_spec, 3}};
 
 static int read_entry(struct profile *p, const struct conf_entry *e, size_t version, struct err *err)
 {

@@ -9,6 +9,7 @@
 #include "tune/calibrate.h"
 #include "tune/costmodel.h"
 #include "tune/fit.h"
+#include "tune/spec_plan.h"
 
 /* Version of the file format, and limits. Version 1 stored one policy and batch knee for all
  * models; they are ignored. Up to version 2 the key batch_knee was free_rows. */
@@ -45,6 +46,14 @@ struct tuned_model {
     struct batch_knee knee;    /* knee.n is 0 when it was not measured */
 };
 
+/* The fastest T and shape of drafts of a target with a drafter, for one batch size and context. */
+struct tuned_spec {
+    char target[72], draft[72]; /* model_ids; draft: "-" for drafters without a model */
+    size_t batch, N, T;
+    struct spec_shape shape;
+    double tokens; /* expected per step */
+};
+
 /* Peak rates of an instruction set's kernels, as in struct kernel_rates. */
 struct tuned_rate {
     char isa[16];
@@ -59,6 +68,8 @@ struct profile {
     size_t n_curves, curves_cap;
     struct tuned_T *tuned;
     size_t n_tuned, tuned_cap;
+    struct tuned_spec *spec;
+    size_t n_specs, specs_cap;
     struct tuned_model *model;
     size_t n_models, models_cap;
 };
@@ -76,10 +87,15 @@ int profile_write(const struct profile *profile, struct buf *text, struct err *e
 int profile_save(const struct profile *profile, const char *path, struct err *err) MUST_USE;
 void profile_release(struct profile *profile);
 
-/* Add a rate curve or a measured T, or replace the one for the same configuration. */
+/* Add a rate curve, a measured T or a shape of drafts, or replace the one for the same configuration. */
 int profile_put_curve(struct profile *profile, const struct rate_curve *curve,
                       struct err *err) MUST_USE;
 int profile_put_T(struct profile *profile, const struct tuned_T *tuned, struct err *err) MUST_USE;
+int profile_put_spec(struct profile *profile, const struct tuned_spec *spec, struct err *err) MUST_USE;
+
+/* The entry of target, drafter and batch size, of the context nearest to N; NULL: none. */
+const struct tuned_spec *profile_spec(const struct profile *profile, const char *target,
+                                      const char *draft, size_t batch, size_t N);
 
 /* Returns the entry of a model, added if needed; NULL: too many models, or out of memory. The
  * pointer is valid until the next model is added. */
@@ -129,6 +145,7 @@ size_t profile_T(const struct profile *profile, const struct tune_query *query, 
 /* Chooses T, from a borrowed profile, for every cache opened with this tuner. */
 struct profile_tuner {
     struct kv_tuner tuner;
+    const struct tuned_spec *spec; /* with speculation; may be NULL */
     const struct profile *profile;
     const char *attn;
     size_t heads; /* query heads, H */

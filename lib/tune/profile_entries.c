@@ -9,6 +9,7 @@ void profile_release(struct profile *p)
     free(p->curve);
     free(p->tuned);
     free(p->model);
+    free(p->spec);
     *p = (struct profile){0};
 }
 
@@ -40,6 +41,35 @@ int profile_put_T(struct profile *p, const struct tuned_T *tuned, struct err *er
     p->tuned[i] = *tuned;
     p->n_tuned += i == p->n_tuned;
     return 0;
+}
+
+static bool same_pair(const struct tuned_spec *a, const char *target, const char *draft, size_t batch)
+{
+    return strcmp(a->target, target) == 0 && strcmp(a->draft, draft) == 0 && a->batch == batch;
+}
+
+int profile_put_spec(struct profile *p, const struct tuned_spec *spec, struct err *err)
+{
+    size_t i = 0;
+    while (i < p->n_specs &&
+           !(same_pair(&p->spec[i], spec->target, spec->draft, spec->batch) && p->spec[i].N == spec->N))
+        i++;
+    if (i == p->n_specs && mem_grow(&p->spec, &p->specs_cap, i, sizeof *spec, err) < 0)
+        return -1;
+    p->spec[i] = *spec;
+    p->n_specs += i == p->n_specs;
+    return 0;
+}
+
+const struct tuned_spec *profile_spec(const struct profile *p, const char *target, const char *draft,
+                                      size_t batch, size_t N)
+{
+    const struct tuned_spec *best = NULL;
+    for (const struct tuned_spec *s = p->spec; s < p->spec + p->n_specs; s++)
+        if (same_pair(s, target, draft, batch) &&
+            (!best || (s->N > N ? s->N - N : N - s->N) < (best->N > N ? best->N - N : N - best->N)))
+            best = s;
+    return best;
 }
 
 void profile_put_rates(struct profile *p, const struct kernel_rates *rates, size_t n)
@@ -141,6 +171,8 @@ int profile_merge(struct profile *p, const struct profile *newer, struct err *er
         rc = profile_put_curve(p, &newer->curve[i], err);
     for (size_t i = 0; rc == 0 && i < newer->n_tuned; i++)
         rc = profile_put_T(p, &newer->tuned[i], err);
+    for (size_t i = 0; rc == 0 && i < newer->n_specs; i++)
+        rc = profile_put_spec(p, &newer->spec[i], err);
     for (size_t i = 0; rc == 0 && i < newer->n_models; i++)
         rc = merge_model(p, &newer->model[i], err);
     return rc;

@@ -1,4 +1,5 @@
 /* Writes the tuned profile, and answers queries from it. */
+#include <math.h>
 #include <stdio.h>
 
 #include "quant/cache_types.h"
@@ -62,6 +63,13 @@ static int write_T(const struct tuned_T *t, struct buf *text, struct err *err)
                     t->width, t->group, t->layers, t->batch, t->N, t->T);
 }
 
+static int write_spec(const struct tuned_spec *s, struct buf *text, struct err *err)
+{
+    return buf_addf(text, err, "spec %s %s %zu %zu %zu %s %zu %zu %.4g\n", s->target, s->draft,
+                    s->batch, s->N, s->T, s->shape.tree ? "tree" : "chain", s->shape.draft_tokens,
+                    s->shape.levels, s->tokens);
+}
+
 int profile_write(const struct profile *p, struct buf *text, struct err *err)
 {
     const struct machine *m = &p->machine;
@@ -86,6 +94,10 @@ int profile_write(const struct profile *p, struct buf *text, struct err *err)
         rc = buf_addf(text, err, "# T ATTENTION TYPE WIDTH GROUP LAYERS BATCH N T\n");
     for (size_t i = 0; rc == 0 && i < p->n_tuned; i++)
         rc = write_T(&p->tuned[i], text, err);
+    if (rc == 0 && p->n_specs)
+        rc = buf_addf(text, err, "# spec TARGET DRAFT BATCH N T SHAPE DRAFT_TOKENS LEVELS EXPECTED\n");
+    for (size_t i = 0; rc == 0 && i < p->n_specs; i++)
+        rc = write_spec(&p->spec[i], text, err);
     return rc;
 }
 
@@ -169,10 +181,24 @@ size_t profile_T(const struct profile *p, const struct tune_query *q, enum kv_T_
     return answer.pow2;
 }
 
+/* T with speculation; in other contexts than the measured one as the square root of N (BMC paper,
+ * VI-B), to the next lower power of two. */
+static size_t spec_T(const struct tuned_spec *spec, size_t N, enum kv_T_from *from)
+{
+    const double T = (double)spec->T * sqrt((double)N / (double)spec->N);
+    size_t power = 1;
+    *from = spec->N == N ? KV_T_PROFILE : KV_T_FORMULA;
+    while (2 * (double)power <= T && 2 * power <= N)
+        power *= 2;
+    return spec->N == N ? spec->T : power;
+}
+
 static size_t pick(const struct kv_tuner *tuner, const struct kv_shape *shape, size_t n_seqs,
                    enum kv_T_from *from)
 {
     const struct profile_tuner *own = (const void *)tuner;
+    if (own->spec)
+        return spec_T(own->spec, shape->max_rows, from);
     const struct tune_query query = {
         .attn = own->attn,
         .type = shape->type,
@@ -190,5 +216,5 @@ static size_t pick(const struct kv_tuner *tuner, const struct kv_shape *shape, s
 
 struct profile_tuner profile_tuner(const struct profile *profile, const char *attn, size_t heads)
 {
-    return (struct profile_tuner){{pick}, profile, attn, heads};
+    return (struct profile_tuner){{pick}, NULL, profile, attn, heads};
 }

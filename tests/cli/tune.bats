@@ -128,6 +128,21 @@ T_of() { # OPTION..: "T T_from policy policy_from"
     assert_failure
 }
 
+@test "speculation: T and the shape of drafts are planned, and kept in the profile" {
+    tune -m "$(model grimm)" -d "$(model grimm-draft)" --spec auto -N 64 -np 1,2 --state cold --no-sweep --no-batch-knee --profile ./p --format json
+    jq_true '[.speculation[] | [.N, .batch]] == [[64, 1], [64, 2]]' out
+    jq_true '.speculation | all(.T >= 1 and .T <= 64 and .tokens_per_step >= 1 and .ms <= .plain_ms and .speedup >= 1 and (.shape == "chain" or .levels > 1))' out
+    target=$(bmc-convert --info "$(model grimm)" --format json | jq -r .model_id) draft=$(bmc-convert --info "$(model grimm-draft)" --format json | jq -r .model_id)
+    assert_equal "$(grep -cE "^spec $target $draft [12] 64 [0-9]+ (chain|tree) " p)" 2
+    # At a rate of 0.99 and without a draft model, drafts that cost nothing gain.
+    tune -m "$(model grimm)" --spec auto,p=0.99 -N 64 --state cold --no-sweep --no-batch-knee --profile ./p --format json
+    jq_true '.speculation[0] | .draft_tokens >= 1 and .tokens_per_step > 1.9 and .shape == "chain"' out
+    assert_equal "$(grep -cE "^spec $target (-|$draft) " p)" 3
+    printf 'target x\ndraft y\naccept 0.5\n' >other
+    expect_error 1 'other: was recorded for another model' bmc-tune $quick -m "$(model grimm)" --spec auto --acceptance other -N 64 --no-sweep --no-batch-knee --dry-run
+    expect_error 1 'another vocabulary' bmc-tune $quick -m "$(model grimm)" -d "$(model llama-3-like)" --spec auto -N 64 --no-sweep --no-batch-knee --dry-run
+}
+
 @test "a model: its batch knee and its chart" {
     tune -m "$(model grimm)" -N 64 --state cold --profile ./p --plot p.svg --format json
     jq_true '.batch_knee | .batch_knee >= 1 and (.step_ms | keys | length) == 10 and .k_for["0.9"].speedup >= 1' out
@@ -313,6 +328,12 @@ once='Once upon a time'
     for spec in k=4 k=4,m=5 k=0,m=0 m=1,k=2 k=4,m=2x k=99999,m=1 'k=,m=1'; do
         expect_error 2 '--spec' bmc-tune --shape ./tiny.shape --spec "$spec" --dry-run
     done
+    for spec in autox auto, auto,p=0 auto,p=1 auto,p=x auto,p=0.5,; do
+        expect_error 2 "--spec: \"$spec\" is not as auto or auto,p=0.8" bmc-tune -m "$(model grimm)" --spec "$spec" --dry-run
+    done
+    expect_error 2 'give it with -m' bmc-tune --shape ./tiny.shape --spec auto --dry-run
+    expect_error 2 'draft goes with --spec auto' bmc-tune -m "$(model grimm)" -d x --dry-run
+    expect_error 2 'exclude each other' bmc-tune -m "$(model grimm)" --spec auto,p=0.5 --acceptance x --dry-run
     expect_error 2 'unknown' bmc-tune --shape ./tiny.shape --attn none --dry-run
     expect_error 1 'absent' bmc-tune -m absent.bmc --dry-run
     expect_error 1 'beyond the model' bmc-tune -m "$(model grimm)" -N 99999 --dry-run

@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "report/stat.h"
 
-enum { RUNS = 5 };
+enum { MOST_RUNS = 5, LEAST_RUNS = 2 };
+#define ENOUGH_MS 1000.0 /* then no more runs than the least */
 
 /* Times a forward pass of `rows` tokens per sequence, all with id 0, and drops their KV entries. */
 static int run_once(struct session *s, size_t rows, size_t *row, float *logits, bool with_logits,
@@ -28,6 +29,9 @@ static int run_once(struct session *s, size_t rows, size_t *row, float *logits, 
     return 0;
 }
 
+static const size_t points[] = {1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 64};
+_Static_assert(ARRAY_LEN(points) < AUTOTUNE_POINTS, "one more for the largest pass");
+
 int row_times_measure(struct row_times *times, struct session *s, size_t most, bool with_logits,
                       struct err *err)
 {
@@ -41,15 +45,15 @@ int row_times_measure(struct row_times *times, struct session *s, size_t most, b
     for (size_t i = 0; rc == 0 && i < total; i++)
         row[i] = i;
     times->n = 0;
-    for (size_t rows = 1; times->n < AUTOTUNE_POINTS; rows = size_min(2 * rows, most)) {
-        times->rows[times->n] = rows;
-        times->ms[times->n++] = INFINITY;
-        if (rows == most)
-            break;
-    }
+    for (size_t i = 0; i < ARRAY_LEN(points) && points[i] < most; i++)
+        times->rows[times->n++] = points[i];
+    times->rows[times->n++] = most;
+    for (size_t i = 0; i < times->n; i++)
+        times->ms[i] = INFINITY;
     if (rc == 0)
         rc = run_once(s, most, row, logits, with_logits, &ms, err); /* warm-up */
-    for (size_t run = 0; run < RUNS; run++)
+    const double start = clock_ms();
+    for (size_t run = 0; run < LEAST_RUNS || (run < MOST_RUNS && clock_ms() - start < ENOUGH_MS); run++)
         for (size_t i = 0; i < times->n && rc == 0; i++) {
             rc = run_once(s, times->rows[i], row, logits, with_logits, &ms, err);
             times->ms[i] = fmin(times->ms[i], ms);
@@ -76,8 +80,7 @@ double row_times_at(const struct row_times *t, size_t rows)
     return t->ms[i] + at * (t->ms[i + 1] - t->ms[i]);
 }
 
-/* Time to draft `levels` levels of at most `width` nodes; NULL: drafting is free. */
-static double drafting_ms(const struct row_times *draft, size_t levels, size_t width)
+double row_times_drafting(const struct row_times *draft, size_t levels, size_t width)
 {
     if (!draft)
         return 0;
@@ -90,7 +93,7 @@ static void try_chains(struct draft_choice *best, const struct row_times *target
     double tokens = 1, power = 1;
     for (size_t k = 1; k <= most; k++) {
         tokens += power *= accept;
-        const double ms = row_times_at(target, k + 1) + drafting_ms(draft, k, 1);
+        const double ms = row_times_at(target, k + 1) + row_times_drafting(draft, k, 1);
         const double gain = tokens * best->plain_ms / ms;
         if (gain <= best->chain_gain)
             continue;
@@ -110,7 +113,7 @@ static void try_trees(struct draft_choice *best, const struct sequoia *plan,
     for (size_t nodes = 2; nodes < plan->nodes; nodes++)
         for (size_t l = 2; l <= plan->levels; l++) {
             const double tokens = sequoia_tokens(plan, nodes + 1, l);
-            const double ms = row_times_at(target, nodes + 1) + drafting_ms(draft, l - 1, nodes);
+            const double ms = row_times_at(target, nodes + 1) + row_times_drafting(draft, l - 1, nodes);
             const double gain = tokens * best->plain_ms / ms;
             if (gain <= best->tree_gain)
                 continue;

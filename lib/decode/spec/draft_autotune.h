@@ -6,7 +6,7 @@
 #include "decode/session.h"
 #include "decode/spec/tree.h"
 
-enum { AUTOTUNE_POINTS = 7 };
+enum { AUTOTUNE_POINTS = 17 };
 
 /* Measured times: ms[i] is the time of a forward pass with rows[i] tokens per sequence, the minimum
  * of a few runs. */
@@ -17,13 +17,17 @@ struct row_times {
     bool parallel; /* of a draft model that drafts all levels in one pass */
 };
 
-/* Times forward passes of 1, 2, 4 .. and `most` tokens per sequence. The session must be empty and
- * is empty afterwards; its statistics do not change. `with_logits`: computes logits of all tokens,
+/* Times forward passes of 1, 2, 3, 4, 6, 8, 10, 12, 16 .. and `most` tokens per sequence: kernels
+ * compute several tokens at a time, so the time is a staircase. The session must be empty and is
+ * empty afterwards; its statistics do not change. `with_logits`: computes logits of all tokens,
  * as verification does. */
 int row_times_measure(struct row_times *times, struct session *session, size_t most, bool with_logits,
                       struct err *err) MUST_USE;
 
 double row_times_at(const struct row_times *times, size_t rows); /* ms, linearly interpolated */
+
+/* Time in ms to draft `levels` levels of at most `width` nodes; NULL: drafting is free. */
+double row_times_drafting(const struct row_times *draft, size_t levels, size_t width);
 
 struct draft_choice {
     size_t draft_tokens; /* 0: plain decoding is fastest */

@@ -7,6 +7,7 @@
 #include "tune/calibrate.h"
 #include "tune/costmodel.h"
 #include "tune/fit.h"
+#include "tune/spec_plan.h"
 #include "tune/sweep.h"
 
 /* ---- the model ---- */
@@ -116,6 +117,86 @@ static void test_degenerate(void)
     expect_T("C0 = 0", c, 4);
     c.m = 2;
     expect_error("m > k", c);
+}
+
+/* ---- speculation ---- */
+
+static struct rate_curve flat(enum curve_what what, double value);
+
+/* Drafts of which each token is accepted with probability 1/2, for passes that take 10 ms whatever
+ * they compute, and a cache whose growth takes copy_s seconds for each entry of its new size. */
+static struct spec_costs spec_costs(size_t N, const struct rate_curve *curves)
+{
+    static const double half = .5;
+    return (struct spec_costs){.cache = {.N = N,
+                                         .layers = 1,
+                                         .batch = 1,
+                                         .width = 1,
+                                         .row_bytes = 8,
+                                         .gq = 1,
+                                         .k = 1,
+                                         .m = 1,
+                                         .copy = &curves[0],
+                                         .sdpa = &curves[1]},
+                               .target = {{.rows = {1, 64}, .ms = {10, 10}, .n = 2},
+                                          {.rows = {1, 64}, .ms = {10, 10}, .n = 2}},
+                               .attended = {16, 64},
+                               .accept = &half,
+                               .ranks = 1};
+}
+
+static double planned(const struct spec_costs *costs, size_t T, size_t k)
+{
+    const struct spec_shape chain = {.draft_tokens = k};
+    double seconds = 0;
+    struct err err = {{0}};
+    check(spec_plan_seconds(&seconds, costs, T, &chain, &err) == 0, "%s", err.text);
+    return seconds;
+}
+
+static void test_spec_plan(void)
+{
+    const struct rate_curve free_growth[] = {flat(CURVE_COPY, 1e30), flat(CURVE_SDPA, 1)},
+                            growth[] = {flat(CURVE_COPY, 400), flat(CURVE_SDPA, 1)};
+    struct spec_costs costs = spec_costs(64, free_growth);
+    struct spec_plan plan;
+    struct err err = {{0}};
+    check(near(planned(&costs, 1, 0), .64, 1e-9), "plain: 64 passes");
+    /* Drafts of 3 give 1.875 tokens: 33 passes leave 2.125 entries of 64, with room for one draft token,
+     * whose 1.5 tokens leave 0.625 of a plain pass. */
+    check(near(planned(&costs, 1, 3), .34625, 1e-9), "a chain: %g", planned(&costs, 1, 3));
+    /* Of 4 entries each: drafts of 3 and 1 (2.125 left), then 0.625: 16 times 2.625 passes. */
+    check(near(planned(&costs, 16, 3), .42, 1e-9), "little room: %g", planned(&costs, 16, 3));
+    /* Growth to 32 and to 64 entries: 4 * 96 elements, 400 in a second. */
+    costs.cache.copy = &growth[0];
+    check(near(planned(&costs, 2, 0), .64 + .96, 1e-9), "growth: %g", planned(&costs, 2, 0));
+    check(spec_plan(&plan, &costs, 3, &err) == 0 && plan.T == 1 && plan.shape.draft_tokens == 3 &&
+              !plan.shape.tree && near(plan.tokens, 1.875, 1e-9) &&
+              near(plan.seconds, .34625 + .64, 1e-9) && plan.plain_T == 1 &&
+              near(plan.plain_seconds, .64 + .64, 1e-9),
+          "expensive growth: T = %zu, %zu draft tokens, %g s", plan.T, plan.shape.draft_tokens,
+          plan.seconds);
+    /* 1 ms for each entry attended to: 64 each time, or 1 to 64. */
+    costs.cache.copy = &free_growth[0];
+    costs.target[0].ms[0] = costs.target[0].ms[1] = 26;
+    costs.target[1].ms[0] = costs.target[1].ms[1] = 74;
+    check(near(planned(&costs, 1, 0), 64 * .074, 1e-9) &&
+              near(planned(&costs, 64, 0), 64 * .01 + 2080 * .001, 1e-9),
+          "attention: %g and %g s", planned(&costs, 1, 0), planned(&costs, 64, 0));
+    check(spec_plan(&plan, &costs, 3, &err) == 0 && plan.plain_T == 64 && plan.T > 1 && plan.T < 64,
+          "expensive attention: T = %zu, plain %zu", plan.T, plan.plain_T);
+    /* Passes that take as long as their tokens one by one, or drafting that takes as long: no drafts. */
+    costs = spec_costs(64, free_growth);
+    costs.target[0].ms[1] = costs.target[1].ms[1] = 640;
+    check(spec_plan(&plan, &costs, 3, &err) == 0 && plan.shape.draft_tokens == 0,
+          "tokens cost in full");
+    costs = spec_costs(64, free_growth);
+    const struct row_times slow = {.rows = {1}, .ms = {10}, .n = 1};
+    costs.draft = &slow;
+    check(spec_plan(&plan, &costs, 3, &err) == 0 && plan.shape.draft_tokens == 0,
+          "drafting costs as much");
+    costs.cache.N = 1;
+    check(spec_plan(&plan, &costs, 3, &err) < 0 && err.text[0], "a context of one entry");
 }
 
 /* ---- cells ---- */
@@ -448,6 +529,7 @@ int main(void)
     test_curves();
     test_fit();
     test_batch_knee();
+    test_spec_plan();
     kernels_setup();
     test_sampling();
     test_budget();

@@ -1,0 +1,162 @@
+/* --spec auto: finds T and the shape of drafts together, from the times of both models' passes, the
+ * cost of growth, and acceptance rates. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "acceptance_file.h"
+#include "base/file.h"
+#include "base/number.h"
+#include "cli.h"
+#include "decode/spec/drafter.h"
+#include "model/draft_head.h"
+#include "tune/tune.h"
+
+/* Largest draft, in tokens of one sequence and of all. Passes are timed in caches of the largest
+ * requested context, all of which an upfront cache attends to, and of a part of it. */
+enum { MOST_DRAFT = 48, MOST_TOKENS = 128, SMALL_CACHE = 8 };
+
+/* The inputs of the plans, apart from cost_config. */
+struct spec_inputs {
+    struct model *draft; /* NULL: drafting takes no time */
+    double accept[TREE_RANKS];
+    size_t ranks;
+};
+
+static int open_draft(struct spec_inputs *in, const struct tune *tune, struct err *err)
+{
+    size_t layer[MAX_FEATURES];
+    if (!tune->options->draft)
+        return 0;
+    if (model_open_any(&in->draft, tune->options->draft, err) < 0)
+        return err_prefix(err, "--draft");
+    return config_is_draft_head(&in->draft->config)
+               ? draft_head_attach(in->draft, tune->model, layer, err)
+               : draft_model_check(tune->model, in->draft, err);
+}
+
+/* Acceptance rates: that of --spec auto,p=P, those of a file, or typical ones. */
+static int read_acceptance(struct spec_inputs *in, const struct tune *tune, struct err *err)
+{
+    const char *given = tune->options->acceptance;
+    const struct acceptance_pair pair = {
+        .target = &tune->model->file.model_id,
+        .draft = in->draft ? &in->draft->file.model_id : NULL,
+        .drafter = "lookup",
+        .greedy = true,
+    };
+    char path[8192];
+    struct acceptance a;
+    if (tune->rate > 0) {
+        in->accept[0] = tune->rate;
+        in->ranks = 1;
+        return 0;
+    }
+    in->ranks = acceptance_typical(in->accept);
+    if (!given && (!acceptance_path(&pair, path, sizeof path) || !file_exists(path)))
+        return 0;
+    if (acceptance_read_pair(&a, &pair, given ? given : path, err) < 0)
+        return -1;
+    in->ranks = a.ranks;
+    memcpy(in->accept, a.share, a.ranks * sizeof *a.share);
+    return 0;
+}
+
+/* Times passes of 1 to `most` tokens for each of `batch` sequences in caches of `context` entries. */
+static int time_passes(struct row_times *times, const struct tune *tune, const struct model *model,
+                       size_t context, size_t batch, size_t most, struct err *err)
+{
+    struct session *session;
+    struct session_options options = {
+        .kv_type = tune->run.type,
+        .attn = tune->run.attn,
+        .kernels = tune->run.kernels,
+        .precision = tune->precision,
+        .batch = batch,
+        .context = context,
+        .threads = tune->run.threads,
+        .threads_prefill = tune->run.threads,
+        .rows = batch * most,
+    };
+    options.chunk = options.context;
+    if (kv_spec_parse(&options.kv, "upfront", err) < 0 ||
+        session_open(&session, model, &options, err) < 0)
+        return -1;
+    const int rc = row_times_measure(times, session, most, true, err);
+    times->parallel = model->config.mask_token != 0;
+    session_close(session);
+    return rc;
+}
+
+/* Times the passes of both models for a batch size. */
+static int measure(struct spec_costs *costs, struct row_times *draft, const struct spec_inputs *in,
+                   const struct tune *tune, size_t batch, size_t most, struct err *err)
+{
+    size_t N = 0;
+    for (size_t i = 0; i < tune->n_N; i++)
+        N = size_max(N, tune->N[i]);
+    *costs = (struct spec_costs){.attended = {size_max(N / SMALL_CACHE, most + 1), N},
+                                 .draft = in->draft ? draft : NULL,
+                                 .accept = in->accept,
+                                 .ranks = in->ranks};
+    for (size_t i = 0; i < ARRAY_LEN(costs->target); i++)
+        if (time_passes(&costs->target[i], tune, tune->model, costs->attended[i], batch, most + 1,
+                        err) < 0)
+            return -1;
+    return in->draft ? time_passes(draft, tune, in->draft, size_min(N, in->draft->config.context),
+                                   batch, most, err)
+                     : 0;
+}
+
+static int save(struct tune *tune, const struct spec_inputs *in, const struct tune_speculation *s,
+                struct err *err)
+{
+    struct tuned_spec tuned = {.draft = "-",
+                               .batch = s->batch,
+                               .N = s->N,
+                               .T = s->plan.T,
+                               .shape = s->plan.shape,
+                               .tokens = s->plan.tokens};
+    hash_hex(&tune->model->file.model_id, HASH_BYTES, tuned.target);
+    if (in->draft)
+        hash_hex(&in->draft->file.model_id, HASH_BYTES, tuned.draft);
+    return profile_put_spec(&tune->profile, &tuned, err);
+}
+
+static int plan_batch(struct tune *tune, const struct spec_inputs *in, size_t batch, struct err *err)
+{
+    struct spec_costs costs;
+    struct row_times draft;
+    const size_t context =
+        in->draft ? size_min(tune->config.context, in->draft->config.context) : tune->config.context;
+    const size_t most = size_min(size_min(MOST_DRAFT, size_max(MOST_TOKENS / batch, 1)), context / 2);
+    if (most < 1)
+        return err_set(err, "a context of %zu leaves no room for drafts", context);
+    if (measure(&costs, &draft, in, tune, batch, most, err) < 0)
+        return -1;
+    for (size_t i = 0; i < tune->n_N; i++) {
+        struct tune_speculation *s = &tune->speculation[tune->n_speculations];
+        struct tune_query query = tune_query_of(&tune->run, batch, tune->N[i]);
+        query.layers = tune->config.layers;
+        query.hot = tune->options->state == TUNE_HOT;
+        *s = (struct tune_speculation){.N = tune->N[i], .batch = batch};
+        if (!profile_cost_config(&tune->profile, &query, &costs.cache))
+            return err_set(err, "--spec auto: no rates of copying and attention to plan with");
+        if (spec_plan(&s->plan, &costs, most, err) < 0 || save(tune, in, s, err) < 0)
+            return -1;
+        tune->n_speculations++;
+    }
+    return 0;
+}
+
+int tune_spec(struct tune *tune, struct err *err)
+{
+    struct spec_inputs in = {.draft = NULL};
+    tune->speculation = calloc(tune->n_N * tune->n_batch, sizeof *tune->speculation);
+    int rc = tune->speculation ? 0 : err_set(err, "out of memory");
+    if (rc == 0)
+        rc = open_draft(&in, tune, err) < 0 ? -1 : read_acceptance(&in, tune, err);
+    for (size_t b = 0; rc == 0 && b < tune->n_batch; b++)
+        rc = cli_interrupted ? err_set(err, "interrupted") : plan_batch(tune, &in, tune->batch[b], err);
+    model_close(in.draft);
+    return rc;
+}
