@@ -79,13 +79,16 @@ INLINE size_t gemm_mr(enum dtype type) { return type == DTYPE_Q8_CHANNEL ? CHANN
 
 static size_t int8_mr(enum dtype type, size_t rows)
 {
-    if (rows <= SMALLM_MAX)
+    if (rows > SMALLM_MAX)
+        return gemm_mr(type);
+    if (rows > SMALLM_FEW_MR || gemm_mr(type) == SMALLM_FEW_MR)
         return rows > 1 ? SMALLM_MR : 1;
-    return gemm_mr(type);
+    return rows > 1 ? SMALLM_FEW_MR : 1;
 }
-_Static_assert(SMALLM_MR != INT8_MR && SMALLM_MR != CHANNEL_MR, "mr selects the kernel");
+_Static_assert(SMALLM_MR != INT8_MR && SMALLM_MR != CHANNEL_MR && SMALLM_MR != SMALLM_FEW_MR,
+               "mr selects the kernel");
 _Static_assert(INT8_MAX_ROWS % INT8_MR == 0 && INT8_MAX_ROWS % CHANNEL_MR == 0 &&
-                   INT8_MAX_ROWS % SMALLM_MR == 0,
+                   INT8_MAX_ROWS % SMALLM_MR == 0 && INT8_MAX_ROWS % SMALLM_FEW_MR == 0,
                "chunks of rows end where tiles do");
 
 #endif

@@ -17,6 +17,8 @@
 #define CHANNEL_BLOCKS                4
 #define SMALLM_MR                     6
 #define SMALLM_BLOCKS                 2
+#define SMALLM_FEW_MR                 4
+#define SMALLM_FEW_BLOCKS             2
 #define SMALLM_MAX                    32
 
 #define vi_dot4(sum, u, s) avx512_dot4(sum, u, s)
