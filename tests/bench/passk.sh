@@ -3,13 +3,20 @@
 # tables 2 and 3, for problems in HumanEval's format: one JSON object per line with task_id, prompt,
 # entry_point, test and canonical_solution.
 #
-#   sh tests/bench/passk.sh PROBLEMS.jsonl [OPTION ...]      options of bmc-spec: -m MODEL.bmc -d DRAFT.bmc
-#   BATCHES="1 2 4 8" TEMPS="0.2 0.6" sh tests/bench/passk.sh HumanEval.jsonl -m CODE.bmc -d DRAFT.bmc --budget 2.5s
+#   sh tests/bench/passk.sh PROBLEMS.jsonl [OPTION ...]
 #   SAMPLES_FROM=SAMPLES.jsonl sh tests/bench/passk.sh PROBLEMS.jsonl
 #
+# Options are those of bmc-spec; relative paths in them begin at the source tree. Figure 5:
+#
+#   BATCHES="1 2 4 8" TEMPS="0.2 0.6" sh tests/bench/passk.sh HumanEval.jsonl -m CODE.bmc \
+#       -d DRAFT.bmc --ignore-eos --budget 2.5s
+#
 #   BATCHES       samples per task (10), generated as one batch; one row for each number
-#   TEMPS         temperatures (0.2)            TOP_P   (0.95)          SEED   (0)
-#   N             tokens per sample (256)       LIMIT   tasks (all)     K      of pass@k ("1")
+#   TEMPS         temperatures (0.2)
+#   TOP_P, SEED   (0.95, 0)
+#   N             tokens per sample (256)
+#   LIMIT         tasks (all)
+#   K             of pass@k ("1"), as "1 10"
 #   SAMPLES_FROM  take the samples from this file instead: objects with task_id, completion and,
 #                 optionally, mean_logprob; or `canonical`: the problems' own solutions
 #   RESULTS       write each sample with its result to this file
@@ -18,7 +25,8 @@
 # A completion ends before the first of "\nclass", "\ndef", "\n#", "\nif" and "\nprint", and is
 # correct if prompt, completion and test run to the end. Programs run in sandbox.sh, whose variables
 # apply (TIMEOUT, MEMORY_MB ..); if it cannot be set up, nothing is generated or run. The sandbox
-# contains hostile programs; it does not keep a program from forging a success, by replacing check() for example.
+# contains hostile programs; it does not keep one from forging a success, as by finding the
+# random text that its last statement prints.
 #
 # pass@k is 1 - C(n - c, k) / C(n, k) for c correct ones of n samples, mean over tasks; "-" if a
 # task has fewer than k. pass@first is the share of tasks whose sample of the best mean
@@ -61,7 +69,7 @@ checked -c -n --arg file "$problems" --argjson limit "${LIMIT:-1000000}" '
     (group_by(.task_id)[] | select(length > 1) | error("\($file): \(.[0].task_id) is there twice")),
     .[:$limit][]' "$problems" >"$work/problems"
 
-# generate TEMPERATURE BATCH OPTION ..: samples of all problems; none of a problem if the budget was too short.
+# generate TEMPERATURE BATCH OPTION ..: samples of all problems; none where the budget is too short
 generate() {
     temp=$1 batch=$2
     shift 2
@@ -90,22 +98,23 @@ candidates() {
         . + {program: ($p.prompt + .cut + "\n" + $p.test + "\ncheck(" + $p.entry_point + ")\n" | @base64)}' >"$work/candidates"
 }
 
-# judge: runs the candidates, and appends whether each is correct: its program printed the mark, which follows the test.
+# judge: runs the candidates. A correct one reaches the statement after the test, which prints a
+# random text.
 judge() {
     : >"$work/verdicts"
     jq -r .program "$work/candidates" | while IFS= read -r program; do
-        mark=$(od -An -N16 -tx8 /dev/urandom | tr -d ' \n')
+        proof=$(od -An -N16 -tx8 /dev/urandom | tr -d ' \n')
         {
             echo "$program" | base64 -d
-            printf 'print("\\n%s")\n' "$mark"
+            printf 'print("\\n%s")\n' "$proof"
         } >"$work/program"
         status=0
-        # From standard input, which the program cannot read again to find the mark.
+        # From standard input, which the program cannot read again to find the proof.
         sh tests/bench/sandbox.sh "$python" -I - <"$work/program" >"$work/out" 2>"$work/error" || status=$?
         [ "$status" -ne 125 ] || fail "$(tail -n 1 "$work/error")"
         verdict=failed
         [ "$status" -ne 137 ] || verdict="timed out"
-        if [ "$status" -eq 0 ] && [ "$(tail -c 33 "$work/out" | tr -d '\0')" = "$mark" ]; then verdict=passed; fi
+        if [ "$status" -eq 0 ] && [ "$(tail -c 33 "$work/out" | tr -d '\0')" = "$proof" ]; then verdict=passed; fi
         echo "\"$verdict\"" >>"$work/verdicts"
     done
     [ "$(wc -l <"$work/verdicts")" -eq "$(wc -l <"$work/candidates")" ] || exit 1

@@ -7,17 +7,17 @@
 #   sh tests/bench/sandbox.sh COMMAND [ARGUMENT ...]
 #   sh tests/bench/sandbox.sh --check      tries whether its limits are effective
 #
-#   TIMEOUT      seconds (3), of wall-clock time for all, and rounded up of CPU time for each process
+#   TIMEOUT      seconds (3) of wall-clock time for all, and of CPU time for each process
 #   MEMORY_MB    address space of a process (512)
 #   FILE_MB      size of a file (1), standard output and error included if they are files
 #   SCRATCH_MB   size of /tmp (16)
 #   PROCESSES    processes and threads (16), the three of the sandbox included
 #
-# Memory is limited for each process only, so all together may use PROCESSES times as much. The exit status is
-# the command's; 137 after TIMEOUT; 125 if the sandbox cannot be set up, with the reason: then the
-# command was not started (a command's own 125 becomes 1). Needs util-linux (unshare, setpriv,
-# prlimit, mount, pivot_root), Linux 5.14 and user namespaces. If root runs it, the processes belong
-# to user 65534, because root's are not limited in number.
+# Memory is limited for each process only, so all together may use PROCESSES times as much. The exit
+# status is the command's; 137 after TIMEOUT; 125 if the sandbox cannot be set up, with the reason:
+# then the command was not started (a command's own 125 becomes 1). If root runs it, the processes
+# belong to user 65534, because root's are not limited in number. Needs Linux 5.14, user namespaces
+# and util-linux (unshare, setpriv, prlimit, mount, pivot_root).
 set -eu
 timeout=${TIMEOUT:-3} processes=${PROCESSES:-16}
 
@@ -45,7 +45,8 @@ for tool in unshare setpriv prlimit timeout; do
     command -v $tool >/dev/null || refuse "needs $tool (util-linux, coreutils)"
 done
 
-# With /proc, which mount, umount and setpriv read, until the command starts. Descriptor 3 reports that it does.
+# With the caller's /proc, which umount reads, until the command starts; descriptor 3 reports that
+# it does.
 inside='
 set -e
 PATH=$PATH:/usr/sbin:/sbin

@@ -1,4 +1,5 @@
-# tests/bench/passk.sh and its sandbox: expected values are calculated by hand from tests/fixtures/passk.
+# tests/bench/passk.sh and its sandbox. Expected values are calculated by hand from the samples of
+# tests/fixtures/passk.
 load ../helper
 
 PROBLEMS=$FIXTURES/passk/problems.jsonl
@@ -27,8 +28,8 @@ passk() { PATH=$BATS_FILE_TMPDIR/tools:$PATH sh "$ROOT/tests/bench/passk.sh" "$@
 @test "pass@k, pass@first and pass@batch of given samples" {
     with_python
     RESULTS=results K="1 2 3" SAMPLES_FROM=$FIXTURES/passk/samples.jsonl ok passk "$PROBLEMS"
-    # Of 4 samples 2, 1 and 0 are correct: pass@2 = (5/6 + 1/2) / 3, pass@3 = (1 + 3/4) / 3. The best-ranked
-    # ones are wrong, correct and wrong.
+    # Of 4 samples 2, 1 and 0 are correct: pass@2 = (5/6 + 1/2) / 3, pass@3 = (1 + 3/4) / 3. Of the
+    # best-ranked ones the second is correct.
     assert_line --index 2 "| temperature | batch | tasks | samples | pass@1 | pass@2 | pass@3 | pass@first | pass@batch |"
     assert_line --index 4 "| - | - | 3 | 12 | 25 % | 44.4 % | 58.3 % | 33.3 % | 66.7 % |"
     assert_equal "$(jq -r 'select(.passed) | "\(.task_id) \(.rank)"' results | paste -sd,)" "own/0 1,own/0 2,own/1 0"
