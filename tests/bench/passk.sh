@@ -21,6 +21,7 @@
 #                 optionally, mean_logprob; or `canonical`: the problems' own solutions
 #   RESULTS       write each sample with its result to this file
 #   PYTHON        interpreter below /usr (/usr/bin/python3)
+#   BMC_BIN       folder of the programs (bin)
 #
 # A completion ends before the first of "\nclass", "\ndef", "\n#", "\nif" and "\nprint", and is
 # correct if prompt, completion and test run to the end. Programs run in sandbox.sh, whose variables
@@ -47,7 +48,7 @@ from=${SAMPLES_FROM:-}
 case $from in '' | canonical) ;; *) [ -f "$from" ] || fail "$from: no such file"; from=$(realpath "$from") ;; esac
 shift
 cd "$(dirname "$0")/../.."
-n=${N:-256} python=${PYTHON:-/usr/bin/python3} k=${K:-1}
+bin=${BMC_BIN:-bin} n=${N:-256} python=${PYTHON:-/usr/bin/python3} k=${K:-1}
 case $python in /usr/*) ;; *) fail "PYTHON=$python: programs see /usr only" ;; esac
 python=$(realpath "$python") # not by /etc/alternatives
 [ -x "$python" ] || fail "$python: no such program; Python runs the generated programs (PYTHON=FILE)"
@@ -75,7 +76,7 @@ generate() {
     shift 2
     while IFS= read -r problem; do
         printf '%s' "$problem" | jq -j '.prompt + "\n"' >"$work/prompt" # the last newline of a file is dropped
-        if ! bin/bmc-spec -q -f "$work/prompt" --samples "$batch" -n "$n" --temp "$temp" --top-p "${TOP_P:-0.95}" --seed "${SEED:-0}" "$@" \
+        if ! "$bin"/bmc-spec -q --no-parse-special -f "$work/prompt" --samples "$batch" -n "$n" --temp "$temp" --top-p "${TOP_P:-0.95}" --seed "${SEED:-0}" "$@" \
             >"$work/answers" 2>"$work/error"; then
             grep -q 'answers was finished in time' "$work/error" || fail "$(head -n 1 "$work/error")"
         fi

@@ -4,7 +4,7 @@
 #
 #   sh tests/bench/spec_tables.sh [TABLE ...] [-- OPTION ...]
 #
-# Options are those of bmc-spec for speculative runs, as --batch-knee 264. The default is all tables:
+# Options are those of bmc-spec for speculative runs, as --batch-knee 264. By default, all tables:
 #
 #   bass-1 .. bass-3  time per output token of the first, last and all sequences, by batch
 #   bass-4, bass-5    drafts: time per output token of the draft, and of the first sequence
@@ -18,13 +18,15 @@
 #
 #   QUICK      1: tiny models of the same families, few tokens, batch 2, one round: tries the
 #              script, measures nothing
-#   SCALE      share of the layers that target and draft keep (default: the largest of 1, 1/2, 1/4
-#              .. that fits); multiply times by its inverse to compare them with the paper's
+#   SCALE      share of the layers that target and draft keep, at least one (default: the largest of
+#              1, 1/2, 1/4 .. that fits); multiply times by its inverse to compare them with the
+#              paper's. Ratios are the paper's only while the draft keeps the same share
 #   MEMORY_MB  for target and draft, whose files need as much of TMPDIR (60 % of MemAvailable)
 #   N, PROMPT, BATCHES, ACCEPTANCE     instead of the table's
 #   SETTINGS   the same, types of "WEIGHTS:CACHE .."
 #   ROUNDS     (3; QUICK: 1)
 #   THREADS    (all cores)
+#   BMC_BIN    folder of the programs (bin)
 #   OPTIONS    of bmc-spec for all runs, as "--attn blas"
 #   REQUESTS   of bmc-III (32), and questions per task of bmc-12 (2)
 #   QUESTIONS  Spec-Bench's question.jsonl: lengths of the prompts of bmc-12, and of the prompts and
@@ -37,7 +39,7 @@
 set -eu
 questions=${QUESTIONS:+$(realpath "$QUESTIONS")}
 cd "$(dirname "$0")/../.."
-rounds=${ROUNDS:-3} threads=${THREADS:-$(nproc)} quick=${QUICK:-}
+bin=${BMC_BIN:-bin} rounds=${ROUNDS:-3} threads=${THREADS:-$(nproc)} quick=${QUICK:-}
 [ -z "$quick" ] || rounds=${ROUNDS:-1}
 
 # table, form, target, draft, acceptance rate, draft options, tokens of prompt and answer, settings,
@@ -122,16 +124,23 @@ percent_that_fits() {
     echo "$percent"
 }
 
-# make_model FILE SHAPE TYPE SEED: with $percent of its layers, at least one
+# kept_layers SHAPE: $percent of its layers, at least one
+kept_layers() {
+    awk -v percent="$percent" -v quick="$quick" '$1 == "layers" {
+        n = int($2 * percent / 100 + 0.5)
+        print (n < 1 ? 1 : quick && n > 2 ? 2 : n) }' "models.d/shapes/$1.shape"
+}
+
+# make_model FILE SHAPE TYPE SEED
 make_model() {
     # shellcheck disable=SC2016 # awk's
-    awk -v percent="$percent" -v quick="$quick" '
+    awk -v layers="$(kept_layers "$2")" -v quick="$quick" '
         BEGIN { if (quick) { tiny["hidden"] = 64; tiny["heads"] = 4; tiny["ffn"] = 128; tiny["vocab"] = 320; tiny["rope_dim"] = 8
                              tiny["embed"] = 32; tiny["eos"] = 2; tiny["mask_token"] = 319; tiny["kv_heads"] = 4 } }
-        $1 == "layers" { $2 = int($2 * percent / 100 + 0.5); if (quick && $2 > 2) $2 = 2; if ($2 < 1) $2 = 1 }
+        $1 == "layers" { $2 = layers }
         $1 in tiny { $2 = tiny[$1] }
         { print }' "models.d/shapes/$2.shape" >"$scratch/this.shape"
-    bin/bmc-convert --synth "$scratch/this.shape" --type "$3" --seed "$4" -o "$1" >"$scratch/out" 2>"$scratch/error" || fail "$2: $(head -n 1 "$scratch/error")"
+    "$bin"/bmc-convert --synth "$scratch/this.shape" --type "$3" --seed "$4" -o "$1" >"$scratch/out" 2>"$scratch/error" || fail "$2: $(head -n 1 "$scratch/error")"
 }
 
 # member SHAPE KEY: a line of a shape file
@@ -154,7 +163,7 @@ lengths() {
 run() {
     stats=$scratch/stats.$1.$2 model=$scratch/$3.bmc cache=${4#*:} parallel=$5
     shift 5
-    bin/bmc-spec -q -m "$model" --cache-type "$cache" --jsonl -np "$parallel" -t "$threads" --temp 0.2 --ignore-eos --always \
+    "$bin"/bmc-spec -q -m "$model" --cache-type "$cache" --jsonl -np "$parallel" -t "$threads" --temp 0.2 --ignore-eos --always \
         --profile none --stats "$stats" -f "$scratch/in" ${OPTIONS:-} "$@" >"$scratch/out" 2>"$scratch/error" || fail "$(head -n 1 "$scratch/error")"
 }
 
@@ -194,7 +203,7 @@ drafts() {
     prepare "$settings"
     {
         printf 'draft model\t%s\n#layer\t%s\n#head\t%s\nhidden dimension\t%s\n' "$draft" "$(member "$draft" layers)" "$(member "$draft" heads)" "$(member "$draft" hidden)"
-        printf '#param, as measured\t%s\n' "$(bin/bmc-convert --info --format json "$scratch/draft.bmc" | jq -r '"\(.parameters / 1e4 | round / 100)M in \(.layers) layers"')"
+        printf '#param, as measured\t%s\n' "$("$bin"/bmc-convert --info --format json "$scratch/draft.bmc" | jq -r '"\(.parameters / 1e4 | round / 100)M in \(.layers) layers"')"
         printf 'token acceptance rate (simulated)\t%s %%\n' "$(awk -v p="$acceptance" 'BEGIN { print p * 100 }')"
         for metric in draft first; do
             for batch in $batches; do
@@ -262,6 +271,7 @@ policies_head() {
     echo "| $1 | regular, iterative (tok/s) | regular, bmc | speculative, iterative | speculative, bmc | bmc over iterative: regular | speculative | over regular iterative: speculative | speculative, bmc | tokens per pass |"
     echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 }
+room=32 # of the context, for draft tokens beyond the last one
 policies() { # LABEL OPTION ..
     label=$1
     shift
@@ -286,7 +296,7 @@ even_head() { policies_head "model"; }
 even() {
     prepare "$settings"
     requests "$batches"
-    context=$((prompt + n))
+    context=$((prompt + n + room))
     policies "$target, $draft" "$@"
 }
 
@@ -302,6 +312,7 @@ uneven() {
     fi >"$scratch/lengths"
     context=$(awk '$1 + $2 > most { most = $1 + $2 } END { print most + 0 }' "$scratch/lengths")
     [ "$context" -gt 0 ] || fail "$questions: no question of category math_reasoning"
+    context=$((context + room))
     lengths <"$scratch/lengths"
     policies "$target, $draft" "$@"
 }
@@ -319,6 +330,7 @@ tasks() {
         echo "$task_lengths" | tr , '\n' | awk -v count="$count" -v n="$n" '{ for (i = 0; i < count; i++) print $1, $2, n }'
     fi | if [ "$prompt" = - ]; then cat; else awk -v p="$prompt" '{ print $1, p, $3 }'; fi >"$scratch/lengths"
     context=$(awk '$2 + $3 > most { most = $2 + $3 } END { print most + 0 }' "$scratch/lengths")
+    context=$((context + room))
     rm -f "$scratch/sums"
     for task in $(cut -d ' ' -f 1 "$scratch/lengths" | uniq); do
         awk -v task="$task" '$1 == task { print $2, $3 }' "$scratch/lengths" | lengths
@@ -358,16 +370,14 @@ configure() {
     fi
 }
 
-echo "isa $(bin/bmc-spec --version | sed -n 's/^isa: *\([a-z0-9]*\).*/\1/p'), $threads threads, $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)"
-echo "medians of $rounds alternating rounds; random weights, simulated acceptance"
+echo "isa $("$bin"/bmc-spec --version | sed -n 's/^isa: *\([a-z0-9]*\).*/\1/p'), $threads threads, $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)"
+echo "medians of $rounds alternating rounds; random weights, simulated acceptance${quick:+; tiny models: nothing is measured}"
 for table in $tables; do
     configurations | grep "^$table " >"$scratch/rows"
     printf '\n### %s\n\n' "$(echo "$table" | sed 's/bass-/BASS paper, table /; s/bmc-I/BMC paper, table I/; s/bmc-/BMC paper, figure /')"
     while IFS= read -r configuration; do
         configure "$configuration"
-        share="$percent % of its and the draft's layers"
-        [ -z "$quick" ] || share="tiny models, nothing is measured"
-        echo "- $target, drafts by $draft: $share; acceptance rate $acceptance, prompts of ${prompt#-} tokens, $n tokens each" | sed 's/prompts of  tokens, //'
+        echo "- $target ($(kept_layers "$target") of $(member "$target" layers) layers), drafts by $draft ($(kept_layers "$draft") of $(member "$draft" layers)); acceptance rate $acceptance, prompts of ${prompt#-} tokens, $n tokens each" | sed 's/prompts of  tokens, //'
     done <"$scratch/rows"
     echo
     column=0

@@ -23,7 +23,7 @@ with_python() {
 }
 
 sandbox() { sh "$ROOT/tests/bench/sandbox.sh" "$@"; }
-passk() { PATH=$BATS_FILE_TMPDIR/tools:$PATH sh "$ROOT/tests/bench/passk.sh" "$@"; }
+passk() { BMC_BIN=$BMC_BIN PATH=$BATS_FILE_TMPDIR/tools:$PATH sh "$ROOT/tests/bench/passk.sh" "$@"; }
 
 @test "pass@k, pass@first and pass@batch of given samples" {
     with_python

@@ -7,7 +7,7 @@ setup_file() {
     ln -s "$(command -v gojq)" "$BATS_FILE_TMPDIR/tools/jq" # starts faster
 }
 
-tables() { PATH=$BATS_FILE_TMPDIR/tools:$PATH QUICK=1 REQUESTS=1 ok sh "$ROOT/tests/bench/spec_tables.sh" "$@"; }
+tables() { BMC_BIN=$BMC_BIN PATH=$BATS_FILE_TMPDIR/tools:$PATH QUICK=1 REQUESTS=1 ok sh "$ROOT/tests/bench/spec_tables.sh" "$@"; }
 
 # cells LINE-PATTERN: the cells of matching lines, tab-separated, without units
 cells() { grep -E "$1" <<<"$output" | sed 's/^| //; s/ *|$//; s/ *| */\t/g; s/ ms//g; s/x\t/\t/g; s/x$//'; }
