@@ -34,7 +34,8 @@
 #              mean lengths of that file)
 #
 # Prompts are random tokens. Acceptance rates are those of BASS paper, tables 4 and 5, or 0.8 where
-# there is none; every draft token has the same, whatever precedes it. Needs jq.
+# there is none: of each draft token, whatever precedes it, in a tree of the best child of each
+# node. Needs jq.
 # shellcheck disable=SC2086 # options are words
 set -eu
 questions=${QUESTIONS:+$(realpath "$QUESTIONS")}
