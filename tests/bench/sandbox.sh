@@ -7,11 +7,12 @@
 #   sh tests/bench/sandbox.sh COMMAND [ARGUMENT ...]
 #   sh tests/bench/sandbox.sh --check      tries whether its limits are effective
 #
-#   TIMEOUT      seconds (3) of wall-clock time for all, and of CPU time for each process
+#   TIMEOUT      seconds (3) of wall-clock time for all, and of CPU time for each process. A command
+#                that stops the timer has 30 more
 #   MEMORY_MB    address space of a process (512)
 #   FILE_MB      size of a file (1), standard output and error included if they are files
 #   SCRATCH_MB   size of /tmp (16)
-#   PROCESSES    processes and threads (16), the three of the sandbox included
+#   PROCESSES    processes and threads (16), the four of the sandbox included
 #
 # Memory is limited for each process only, so all together may use PROCESSES times as much. The exit
 # status is the command's; 137 after TIMEOUT; 125 if the sandbox cannot be set up, with the reason:
@@ -27,6 +28,7 @@ refuse() {
 }
 
 if [ "${1:-}" = --check ]; then
+    export TIMEOUT=30
     sh "$0" sh -c '
         for file in /x /usr/x /dev/x; do ! touch "$file" || exit 3; done 2>/dev/null
         touch /tmp/x || exit 4
@@ -72,11 +74,11 @@ cd /tmp
 umount -l /old
 mount -o remount,bind,ro /
 umount -l /proc
-processes=$2
-shift 2
+processes=$2 timeout=$3
+shift 3
 echo ready >&3
 status=0
-env -i PATH=/usr/bin:/bin HOME=/tmp LC_ALL=C.UTF-8 prlimit --nproc="$processes" -- setpriv --no-new-privs --bounding-set=-all --inh-caps=-all -- "$@" 3>&- || status=$?
+env -i PATH=/usr/bin:/bin HOME=/tmp LC_ALL=C.UTF-8 timeout -s KILL "$timeout" prlimit --nproc="$processes" -- setpriv --no-new-privs --bounding-set=-all --inh-caps=-all -- "$@" 3>&- || status=$?
 exit $status'
 
 # The file is open before privileges are dropped.
@@ -85,11 +87,13 @@ trap 'rm -f "$ready"' EXIT
 user=
 [ "$(id -u)" -ne 0 ] || user="setpriv --reuid=65534 --regid=65534 --clear-groups --"
 status=0
+whole=$(awk -v t="$timeout" 'BEGIN { print int(t) + (t > int(t)) }')
+# The outer limit is for a command that stops the inner one, and for an overloaded machine.
 # shellcheck disable=SC2086 # words
-timeout -s KILL "$timeout" prlimit --as=$((${MEMORY_MB:-512} << 20)) --fsize=$((${FILE_MB:-1} << 20)) \
-    --cpu="$(awk -v t="$timeout" 'BEGIN { print int(t) + (t > int(t)) }')" --nofile=64 --core=0 -- \
+timeout -s KILL $((whole + 30)) prlimit --as=$((${MEMORY_MB:-512} << 20)) --fsize=$((${FILE_MB:-1} << 20)) \
+    --cpu=$whole --nofile=64 --core=0 -- \
     $user unshare --user --map-root-user --mount --net --pid --ipc --uts --fork --kill-child -- \
-    sh -c "$inside" sandbox "${SCRATCH_MB:-16}" "$processes" "$@" 3>"$ready" || status=$?
+    sh -c "$inside" sandbox "${SCRATCH_MB:-16}" "$processes" "$timeout" "$@" 3>"$ready" || status=$?
 [ -s "$ready" ] || refuse "cannot be set up here (user namespaces may be forbidden): nothing is run"
 [ "$status" -ne 125 ] || status=1
 exit "$status"

@@ -3,6 +3,7 @@
 load ../helper
 
 PROBLEMS=$FIXTURES/passk/problems.jsonl
+export TIMEOUT=20 # for an overloaded machine
 
 setup_file() {
     mkdir "$BATS_FILE_TMPDIR/tools"
@@ -69,9 +70,10 @@ passk() { BMC_BIN=$BMC_BIN PATH=$BATS_FILE_TMPDIR/tools:$PATH sh "$ROOT/tests/be
         attack memory $'x = bytearray(1 << 30)\nreturn sum(numbers)'
         attack exit $'import os\nos._exit(0)'
     } >attacks
-    TIMEOUT=1 RESULTS=results LIMIT=1 SAMPLES_FROM=attacks ok passk "$PROBLEMS"
+    TIMEOUT=2 RESULTS=results LIMIT=1 SAMPLES_FROM=attacks ok passk "$PROBLEMS"
     assert_line --index 4 "| - | - | 1 | 7 | 0 % | - | 0 % |"
-    assert_equal "$(jq -r .result results | paste -sd,)" "timed out,failed,failed,failed,failed,failed,failed"
+    assert_equal "$(jq -r .result results | head -n 1)" "timed out"
+    assert_equal "$(jq -r .passed results | sort | uniq -c | tr -s ' ')" " 7 false"
     [ ! -e escaped ]
 }
 
