@@ -53,7 +53,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     input_seal_model(copy, size);
     if (bmc_file_parse(&file, copy, size, "fuzz", &err) == 0) {
-        file.map.data = copy;
         (void)bmc_file_find(&file, "layers.0.q.weight");
         open_parts(&file);
         (void)!bmc_file_verify(&file, "fuzz", NULL, NULL, &err);
