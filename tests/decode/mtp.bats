@@ -122,6 +122,30 @@ END
     expect_error 1 'part: tensor "model.layers.7.enorm.weight" is missing' bmc-convert part -o x.bmc
 }
 
+@test "family files of MTP layers" {
+    mkdir models
+    cp -r "$ROOT/models.d/families" "$ROOT/models.d/chat" models
+    convert() { bmc-convert --models-dir models "$BATS_FILE_TMPDIR/mtp" -o x.bmc; }
+    with() { sed -i "s/^mtp .*/mtp $1/" models/families/llama.family; }
+    with 'mtp'
+    expect_error 1 'llama.family: invalid syntax: "mtp mtp"' convert
+    with '..\/mtp from num_nextn_predict_layers'
+    expect_error 1 'llama.family: invalid syntax: "mtp ../mtp' convert
+    with 'none from num_nextn_predict_layers'
+    expect_error 1 'models/families/none.family' convert
+    with 'other from num_nextn_predict_layers'
+    sed '$a like llama' models/families/mtp.family >models/families/other.family
+    expect_error 1 'other.family: "like" has no place' convert
+    # A line of the family of MTP layers replaces the model's.
+    sed 's/^family.*/family other/; $a tensor layer.q.weight model.layers.%.self_attn.query.weight' models/families/mtp.family >models/families/other.family
+    expect_error 1 'tensor "model.layers.7.self_attn.query.weight" is missing' convert
+    sed -i 's/query.weight/q_proj.weight/' models/families/other.family
+    convert
+    assert_equal "$(info x.bmc '.draft, .model_id')" "$(printf 'other\n%s' "$(info mtp.bmc .model_id)")"
+    # It is no family of models.
+    expect_error 1 'mtp.family: an "architecture" line is missing' bmc-convert --family models/families/mtp.family "$BATS_FILE_TMPDIR/mtp" -o x.bmc
+}
+
 @test "types of the draft head's matrices" {
     bmc-convert "$BATS_FILE_TMPDIR/mtp" --type q8_0 --tensor-type 'draft.*=bf16' --tensor-type 'draft.layers.0.?.weight=f32' -o types.bmc
     assert_equal "$(info types.bmc '[.rows[] | select(.shape | test("x")) | select(.name | startswith("draft")) | .type] | group_by(.) | map("\(.[0]) \(length)") | join(", ")')" \
