@@ -10,6 +10,7 @@
 #include "base/number.h"
 #include "format/gguf/block_types.h"
 #include "model/model.h"
+#include "model/weight_kinds.h"
 
 static void write_shape(const struct bmc_tensor *tensor, const uint64_t *shape, char *text, size_t size)
 {
@@ -40,19 +41,23 @@ static json_t *source_type(const struct bmc_tensor *tensor)
     return type ? json_text(type->name, strlen(type->name)) : json_null();
 }
 
-static json_t *describe_tensor(const struct bmc_file *file, const struct bmc_name *name)
+/* `prefix` precedes the name, and `base` is the place of the tensor's image in the file. */
+static json_t *describe_tensor(const struct bmc_file *file, const struct bmc_name *name,
+                               const char *prefix, size_t base)
 {
     const struct bmc_tensor *tensor = &file->tensor[name->tensor];
-    char shape[64], padded[64], hex[2 * HASH_BYTES + 1];
+    char shape[64], padded[64], hex[2 * HASH_BYTES + 1], text[512];
+    const int len =
+        snprintf(text, sizeof text, "%s%.*s", prefix, (int)name->len, file->text + name->text);
     write_shape(tensor, tensor->shape, shape, sizeof shape);
     write_shape(tensor, tensor->padded, padded, sizeof padded);
     hash_hex(&tensor->stored, HASH_BYTES, hex);
-    return json_pack("{s:o, s:s, s:o, s:f, s:s, s:s, s:s, s:I, s:I, s:s}", "name",
-                     json_text(file->text + name->text, name->len), "type", dtype_name(tensor->dtype),
-                     "source", source_type(tensor), "bits",
-                     bits_per_weight(tensor->bytes, weights_of(tensor)), "layout",
-                     layout_name(tensor->layout), "shape", shape, "padded", padded, "offset",
-                     (json_int_t)tensor->offset, "bytes", (json_int_t)tensor->bytes, "blake2b", hex);
+    return json_pack(
+        "{s:o, s:s, s:o, s:f, s:s, s:s, s:s, s:I, s:I, s:s}", "name",
+        json_text(text, size_min((size_t)len, sizeof text - 1)), "type", dtype_name(tensor->dtype),
+        "source", source_type(tensor), "bits", bits_per_weight(tensor->bytes, weights_of(tensor)),
+        "layout", layout_name(tensor->layout), "shape", shape, "padded", padded, "offset",
+        (json_int_t)(base + tensor->offset), "bytes", (json_int_t)tensor->bytes, "blake2b", hex);
 }
 
 static bool is_whole(const char *text)
@@ -126,6 +131,22 @@ static int put_chat(json_t *about, const struct model *model, struct err *err)
     return rc;
 }
 
+/* The family, identity and size of the draft head in the file, or null. */
+static int put_draft(json_t *about, const struct model *draft, struct err *err)
+{
+    char model_id[2 * HASH_BYTES + 1];
+    if (!draft)
+        return json_put(about, "draft", json_null(), err);
+    hash_hex(&draft->file.model_id, HASH_BYTES, model_id);
+    return json_put(about, "draft", json_text(draft->config.family, strlen(draft->config.family)),
+                    err) < 0 ||
+                   json_put(about, "draft_model_id", json_string(model_id), err) < 0 ||
+                   json_put(about, "draft_parameters",
+                            json_integer((json_int_t)model_parameters(draft)), err) < 0
+               ? -1
+               : 0;
+}
+
 static uint64_t tensor_bytes(const struct bmc_file *file)
 {
     uint64_t bytes = 0;
@@ -134,7 +155,7 @@ static uint64_t tensor_bytes(const struct bmc_file *file)
     return bytes;
 }
 
-static json_t *describe(const struct model *model, struct err *err)
+static json_t *describe(const struct model *model, const struct model *draft, struct err *err)
 {
     char model_id[2 * HASH_BYTES + 1], file_id[2 * HASH_BYTES + 1], types[MODEL_TYPES_SIZE];
     model_weight_types(model, types);
@@ -143,14 +164,14 @@ static json_t *describe(const struct model *model, struct err *err)
     json_t *about = json_pack(
         "{s:o, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:f, s:b}", "file",
         json_text(model->path, strlen(model->path)), "version", BMC_VERSION, "model_id", model_id,
-        "file_id", file_id, "file_bytes", (json_int_t)model->file.map.size, "header_bytes",
+        "file_id", file_id, "file_bytes", (json_int_t)model->file.size, "header_bytes",
         (json_int_t)model->file.header_bytes, "parameters", (json_int_t)model_parameters(model),
         "tokenizer_ids", (json_int_t)(model->tok ? tokenizer_vocab(model->tok) : 0), "weight_type",
         types, "bits_per_weight", bits_per_weight(tensor_bytes(&model->file), model_parameters(model)),
         "start_token", (int)(model->tok && tokenizer_has_template(model->tok)));
     if (!about) {
         err_set(err, "%s: cannot be described in JSON", model->path);
-    } else if (put_chat(about, model, err) < 0 ||
+    } else if (put_chat(about, model, err) < 0 || put_draft(about, draft, err) < 0 ||
                add_config(about, &model->file, model->path, err) < 0) {
         json_decref(about);
         about = NULL;
@@ -158,28 +179,51 @@ static json_t *describe(const struct model *model, struct err *err)
     return about;
 }
 
+/* Opens a model file and, if it has one, the draft head in it. */
+static int open_both(struct model **model, struct model **draft, const char *path, struct err *err)
+{
+    *draft = NULL;
+    if (model_open_any(model, path, err) < 0)
+        return -1;
+    if (!(*model)->file.draft_offset || model_open_draft(draft, *model, err) == 0)
+        return 0;
+    model_close(*model);
+    return -1;
+}
+
+static int push_tensors(json_t *rows, const struct bmc_file *file, const char *prefix, size_t base,
+                        struct err *err)
+{
+    for (size_t i = 0; i < file->n_names; i++)
+        if (json_push(rows, describe_tensor(file, &file->name[i], prefix, base), err) < 0)
+            return -1;
+    return 0;
+}
+
 int convert_model_info(const char *path, enum table_format format, struct err *err)
 {
-    struct model *model;
-    if (model_open_any(&model, path, err) < 0)
+    struct model *model, *draft;
+    if (open_both(&model, &draft, path, err) < 0)
         return -1;
-    json_t *about = describe(model, err), *rows = json_array();
-    int rc = about ? 0 : -1;
-    for (size_t i = 0; i < model->file.n_names && rc == 0; i++)
-        rc = json_push(rows, describe_tensor(&model->file, &model->file.name[i]), err);
+    json_t *about = describe(model, draft, err), *rows = json_array();
+    int rc = about ? push_tensors(rows, &model->file, "", 0, err) : -1;
+    if (rc == 0 && draft)
+        rc = push_tensors(rows, &draft->file, DRAFT_PREFIX, model->file.draft_offset, err);
     if (rc == 0)
         rc = convert_write_info(about, rows, format, err);
     json_decref(about);
     json_decref(rows);
+    model_close(draft);
     model_close(model);
     return rc;
 }
 
 int convert_model_verify(const char *path, struct cli_progress *progress, struct err *err)
 {
-    struct model *model;
-    if (model_open_any(&model, path, err) < 0)
+    struct model *model, *draft;
+    if (open_both(&model, &draft, path, err) < 0)
         return -1;
+    model_close(draft);
     const int rc = bmc_file_verify(&model->file, path, cli_progress, progress, err);
     model_close(model);
     return rc;

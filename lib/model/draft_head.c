@@ -43,8 +43,8 @@ static int check_sizes(const struct model *head, const struct model *target, str
         if (sizes[i].differ)
             return err_set(
                 err,
-                "the draft head %s is for a model with %s %s%zu, the model %s has %zu; choose a "
-                "head made for this model",
+                "%s: is a draft head for a model with %s %s%zu, the model %s has %zu; choose a head "
+                "made for this model",
                 head->path, sizes[i].what, i < 2 ? "of " : "", sizes[i].head, target->path,
                 sizes[i].target);
     return 0;

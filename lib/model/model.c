@@ -21,6 +21,32 @@ static int open_tokenizer(struct model *model, struct err *err)
     return 0;
 }
 
+/* Opens a model whose file is open. Takes over the file. */
+static int open_file(struct model **out, struct bmc_file *file, const char *path, struct err *err)
+{
+    struct conf conf = {0};
+    int rc = -1;
+    struct model *model = calloc(1, sizeof *model);
+    if (!model || !(model->path = strdup(path))) {
+        free(model);
+        bmc_file_release(file);
+        return err_set(err, "out of memory");
+    }
+    model->file = *file;
+    if (conf_parse(&conf, file->config, file->config_bytes, path, err) < 0 ||
+        config_read(&model->config, &conf, err) < 0 || open_tokenizer(model, err) < 0 ||
+        weights_bind(&model->weights, &model->config, &model->file, path, err) < 0)
+        goto out;
+    rc = 0;
+out:
+    conf_release(&conf);
+    if (rc < 0)
+        model_close(model);
+    else
+        *out = model;
+    return rc;
+}
+
 int model_open(struct model **out, const char *path, struct err *err)
 {
     if (model_open_any(out, path, err) < 0)
@@ -37,27 +63,29 @@ int model_open(struct model **out, const char *path, struct err *err)
 
 int model_open_any(struct model **out, const char *path, struct err *err)
 {
-    struct conf conf = {0};
-    int rc = -1;
+    struct bmc_file file;
     *out = NULL;
-    struct model *model = calloc(1, sizeof *model);
-    if (!model || !(model->path = strdup(path))) {
-        free(model);
-        return err_set(err, "out of memory");
-    }
-    if (bmc_file_open(&model->file, path, err) < 0 ||
-        conf_parse(&conf, model->file.config, model->file.config_bytes, path, err) < 0 ||
-        config_read(&model->config, &conf, err) < 0 || open_tokenizer(model, err) < 0 ||
-        weights_bind(&model->weights, &model->config, &model->file, path, err) < 0)
-        goto out;
-    rc = 0;
-out:
-    conf_release(&conf);
-    if (rc < 0)
-        model_close(model);
-    else
-        *out = model;
-    return rc;
+    return bmc_file_open(&file, path, err) < 0 ? -1 : open_file(out, &file, path, err);
+}
+
+int model_open_draft(struct model **out, const struct model *model, struct err *err)
+{
+    struct bmc_file file;
+    char name[4096 + 32];
+    *out = NULL;
+    if (!model->file.draft_offset)
+        return err_set(err,
+                       "%s: has no draft head: bmc-convert stores one if the checkpoint has layers for "
+                       "multi-token prediction; choose another drafter: -d FILE, --suffix or --lookup",
+                       model->path);
+    snprintf(name, sizeof name, "draft head of %s", model->path);
+    if (bmc_file_open_draft(&file, &model->file, name, err) < 0 || open_file(out, &file, name, err) < 0)
+        return -1;
+    if (config_is_draft_head(&(*out)->config))
+        return 0;
+    model_close(*out);
+    *out = NULL;
+    return err_set(err, "%s: is a model of its own: the file is damaged; convert it again", name);
 }
 
 void model_close(struct model *model)
@@ -74,9 +102,9 @@ void model_close(struct model *model)
 
 int model_lock(const struct model *model, struct err *err)
 {
-    if (mlock(model->file.map.data, model->file.map.size) < 0)
+    if (mlock(model->file.data, model->file.size) < 0)
         return err_errno(err, "%s: cannot lock %zu bytes in memory (ulimit -l)", model->path,
-                         model->file.map.size);
+                         model->file.size);
     return 0;
 }
 

@@ -32,6 +32,9 @@ int model_open(struct model **model, const char *path, struct err *err) MUST_USE
 
 /* model_open() that accepts draft heads, too (config_is_draft_head()): these have no tokenizer. */
 int model_open_any(struct model **model, const char *path, struct err *err) MUST_USE;
+
+/* Opens the draft head in a model's file, which must stay open; an error if there is none. */
+int model_open_draft(struct model **draft, const struct model *model, struct err *err) MUST_USE;
 void model_close(struct model *model);
 
 /* A model of the given configuration in memory, with the random weights of bmc-convert --synth

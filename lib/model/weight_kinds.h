@@ -67,6 +67,10 @@ void *weight_kind_at(const struct weight_kind *kind, const struct weights *weigh
 
 enum { WEIGHT_NAME_SIZE = 64 };
 
+/* Before names of tensors of a draft head in a model's file, where users name or see both. */
+#define DRAFT_PREFIX "draft."
+enum { DRAFT_NAME_SIZE = WEIGHT_NAME_SIZE + sizeof DRAFT_PREFIX };
+
 /* "layers.3.q.weight" for the kind "layer.q.weight"; `layer` is ignored for kinds outside
  * layers. */
 void weight_kind_tensor_name(const struct weight_kind *kind, size_t layer, char name[WEIGHT_NAME_SIZE]);

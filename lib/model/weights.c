@@ -39,7 +39,7 @@ static int bind(const struct weight_kind *kind, size_t layer, void *target, cons
         return err_set(err, "%s: tensor \"%s\" is missing; its configuration needs it", path, name);
     if (check_shape(tensor, kind, config, name, path, err) < 0)
         return -1;
-    const void *data = file->map.data + tensor->offset;
+    const void *data = file->data + tensor->offset;
     if (kind->in == DIM_NONE) {
         *(const float **)target = data;
         return 0;

@@ -1,7 +1,7 @@
 # Trained drafters: drafts equal those of an independent implementation (tests/fixtures/drafters), the output that of bmc-gen.
 load ../helper
 
-setup_file() { for name in grimm grimm-pard grimm-eagle; do model "$name" >/dev/null; done; }
+setup_file() { for name in grimm grimm-pard grimm-eagle grimm-mtp; do model "$name" >/dev/null; done; }
 
 drafts() { # NAME FILE
     run "$BMC_BUILD/tests/test_drafts" "$(model grimm)" "$(model "$1")" "$2"
@@ -14,19 +14,41 @@ drafts() { # NAME FILE
     [ "${BASH_REMATCH[1]}" -ge 290 ]
 }
 
-@test "draft head: tokens and probabilities of chains and trees are those of the reference" {
-    # In the form of tests/fixtures/heads: parents count the root.
+# heads NAME: its reference in the form of tests/fixtures/heads: parents count the root.
+heads() {
     jq -c '(.cases[0] | {chain: ([-1] + (.chain.parents | map(. + 1))), tree: ([-1] + (.tree.parents | map(. + 1)))}) + {cases: [.cases[] |
         {ids: .prompt_ids, drafts: [{n: (.prompt_ids | length),
             chain: {tokens: .chain.ids, probabilities: .chain.probabilities}, tree: {tokens: .tree.ids, probabilities: .tree.probabilities}}]}]}' \
-        "$FIXTURES/drafts/grimm-eagle.json" >head.json
-    run "$BMC_BUILD/tests/test_eagle" "$(model grimm)" "$(model grimm-eagle)" head.json
-    assert_success
-    [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]]
-    [ "${BASH_REMATCH[1]}" -ge 700 ]
-    jq -c '.cases[2].drafts[0].tree.probabilities[5] += 0.0002' head.json >other.json
-    run "$BMC_BUILD/tests/test_eagle" "$(model grimm)" "$(model grimm-eagle)" other.json
-    assert_failure
+        "$FIXTURES/drafts/$1.json"
+}
+
+@test "draft head: tokens and probabilities of chains and trees are those of the reference" {
+    local head
+    for head in "$(model grimm) $(model grimm-eagle) grimm-eagle" "$(model grimm-mtp) self grimm-mtp"; do
+        read -r target draft name <<<"$head"
+        heads "$name" >head.json
+        run "$BMC_BUILD/tests/test_eagle" "$target" "$draft" head.json
+        assert_success
+        [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]]
+        [ "${BASH_REMATCH[1]}" -ge 700 ]
+        jq -c '.cases[2].drafts[0].tree.probabilities[5] += 0.0002' head.json >other.json
+        run "$BMC_BUILD/tests/test_eagle" "$target" "$draft" other.json
+        assert_failure
+    done
+}
+
+@test "MTP layer in the model's file: chains, trees and batches give the ids of bmc-gen" {
+    local shape
+    assert_equal "$(bmc-convert --info --format json "$(model grimm-mtp)" | jq -r .model_id)" "$(bmc-convert --info --format json "$(model grimm)" | jq -r .model_id)"
+    jq -c '.cases | to_entries[] | {id: .key, ids: .value.prompt_ids, n: (40 + 9 * .key)}' "$FIXTURES/drafts/grimm-mtp.json" >in
+    [ "$(wc -l <in)" -eq 4 ]
+    bmc-gen -q -m "$(model grimm)" --jsonl -c 120 <in >want
+    for shape in "-k 8 -np 1 --kv bmc:r=16" "-k 8 -np 3 --kv paged" "--tree 26 -np 1 --kv paged" "--tree 26 -np 3 --kv bmc:r=16"; do
+        # shellcheck disable=SC2086 # words
+        bmc-spec -q -m "$(model grimm-mtp)" -d self --jsonl -c 120 --always $shape --stats stats.json <in >got
+        diff got want || fail "$shape"
+        jq -e '.tokens_per_step > 1.9 and .drafter == "mtp"' stats.json || fail "$shape: $(cat stats.json)"
+    done
 }
 
 @test "draft head: chains, trees and a combined drafter give the ids of bmc-gen" {

@@ -127,7 +127,7 @@ check() {
 @test "error messages" {
     expect_error 1 'eagle.bmc: is a draft head, which only drafts for its target model: bmc-spec -m' bmc-gen -m eagle.bmc -p x
     expect_error 1 'eagle.bmc: is a draft head' "$BMC_BIN/bmc-prof" policies -m eagle.bmc
-    expect_error 1 'draft head eagle.bmc is for a model with a hidden size of 32, the model .*grimm.bmc has 256; choose' \
+    expect_error 1 'eagle.bmc: is a draft head for a model with a hidden size of 32, the model .*grimm.bmc has 256; choose' \
         bmc-spec -m "$(model grimm)" -d eagle.bmc -p x
     # Synthetic targets of other sizes.
     tiny_shape small.shape hidden 32 heads 2 kv_heads 1 vocab 406 layers 6
@@ -135,7 +135,7 @@ check() {
     expect_error 1 'eagle3.bmc: reads three hidden states of a target of at least 7 layers, the model six.bmc has 6' bmc-spec -m six.bmc -d eagle3.bmc -p x
     tiny_shape small.shape hidden 32 heads 2 kv_heads 1 vocab 300
     bmc-convert --synth ./small.shape -o other.bmc
-    expect_error 1 'eagle.bmc is for a model with a vocabulary of 406, the model other.bmc has 300' bmc-spec -m other.bmc -d eagle.bmc -p x
+    expect_error 1 'eagle.bmc: is a draft head for a model with a vocabulary of 406, the model other.bmc has 300' bmc-spec -m other.bmc -d eagle.bmc -p x
     expect_error 2 'dynamic goes with --tree N' bmc-spec -m target.bmc -d eagle.bmc -p x --dynamic
     expect_error 2 'leave --dynamic out' bmc-spec -m target.bmc -d eagle.bmc -p x --tree 4 --dynamic --record-acceptance
     expect_error 1 'dynamic needs a draft head .* not the drafter "recycle"' bmc-spec -m target.bmc --recycle --tree 4 --dynamic -p x

@@ -28,7 +28,8 @@ static void open_parts(const struct bmc_file *file)
     if (conf_parse(&conf, file->config, file->config_bytes, "fuzz", &err) < 0)
         return;
     if (config_read(&config, &conf, &err) == 0 &&
-        tokenizer_open(&tok, file->tokenizer, file->tokenizer_bytes, &err) == 0 &&
+        (config_is_draft_head(&config) ||
+         tokenizer_open(&tok, file->tokenizer, file->tokenizer_bytes, &err) == 0) &&
         weights_bind(&weights, &config, file, "fuzz", &err) == 0) {
         read_ends(&weights.embed);
         read_ends(&weights.head.weight);
@@ -46,16 +47,17 @@ static void open_parts(const struct bmc_file *file)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct bmc_file file;
+    struct bmc_file file, draft;
     struct err err;
     unsigned char *copy = input_copy(data, size);
     if (!copy)
         return 0;
     input_seal_model(copy, size);
     if (bmc_file_parse(&file, copy, size, "fuzz", &err) == 0) {
-        file.map.data = copy;
         (void)bmc_file_find(&file, "layers.0.q.weight");
         open_parts(&file);
+        if (file.draft_offset && bmc_file_open_draft(&draft, &file, "fuzz", &err) == 0)
+            open_parts(&draft);
         (void)!bmc_file_verify(&file, "fuzz", NULL, NULL, &err);
     }
     input_free(copy, size);

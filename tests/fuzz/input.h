@@ -38,8 +38,7 @@ static inline void input_free(unsigned char *copy, size_t size)
     free(copy);
 }
 
-/* Fixes sizes and header hash of a model, which a fuzzer would not find. */
-static inline void input_seal_model(unsigned char *copy, size_t size)
+static inline void input_seal_image(unsigned char *copy, size_t size)
 {
     struct bmc_head *head = (void *)copy;
     if (size < sizeof *head)
@@ -47,6 +46,22 @@ static inline void input_seal_model(unsigned char *copy, size_t size)
     head->file_bytes = size;
     if (head->header_bytes <= size && head->header_bytes >= sizeof *head)
         head->header_hash = bmc_header_hash(copy, (size_t)head->header_bytes);
+}
+
+/* Fixes sizes and header hashes of a model and of the draft head in it, which a fuzzer would not
+ * find. */
+static inline void input_seal_model(unsigned char *copy, size_t size)
+{
+    struct bmc_head *head = (void *)copy;
+    if (size < sizeof *head)
+        return;
+    const size_t at = (size_t)head->draft.offset;
+    if (at && at % BMC_ALIGN == 0 && at <= size - sizeof *head) {
+        input_seal_image(copy + at, size - at);
+        head->draft.bytes = size - at;
+        head->draft_hash = ((const struct bmc_head *)(const void *)(copy + at))->header_hash;
+    }
+    input_seal_image(copy, size);
 }
 
 /* The same for a snapshot. */

@@ -1,6 +1,7 @@
 /* Reading model.bmc; everything is validated before use. */
 #include "format/bmc/bmcfile.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -108,7 +109,23 @@ static int check_tensor(const struct bmc_tensor *tensor, size_t header_bytes, si
     return 0;
 }
 
-/* Checks every tensor, and that they are in file order with no gaps but alignment. */
+/* Checks that a draft head begins behind the header and ends with the file. */
+static int check_draft(const struct bmc_head *head, size_t size, const char *name, struct err *err)
+{
+    const struct bmc_section *draft = &head->draft;
+    if (draft->offset == 0 && draft->bytes == 0)
+        return 0;
+    if (draft->offset % BMC_ALIGN || draft->offset < head->header_bytes || draft->offset > size ||
+        draft->bytes != size - draft->offset)
+        return err_set(err,
+                       "%s: its draft head of %llu bytes at %llu does not end with the file of %zu "
+                       "bytes: the file is damaged",
+                       name, (unsigned long long)draft->bytes, (unsigned long long)draft->offset, size);
+    return 0;
+}
+
+/* Checks every tensor, and that they are in file order with no gaps but alignment, up to a draft head
+ * or the end of the file. */
 static int check_tensors(const struct bmc_file *file, size_t size, const char *name, struct err *err)
 {
     size_t end = file->header_bytes;
@@ -120,7 +137,10 @@ static int check_tensors(const struct bmc_file *file, size_t size, const char *n
                            name, i - 1, i);
         end = (size_t)(file->tensor[i].offset + file->tensor[i].bytes);
     }
-    if (end != size)
+    if (file->draft_offset && round_up(end, BMC_ALIGN) != file->draft_offset)
+        return err_set(err, "%s: tensors end at byte %zu, but its draft head begins at %zu", name, end,
+                       file->draft_offset);
+    if (!file->draft_offset && end != size)
         return err_set(err, "%s: tensors end at byte %zu, but the file at %zu", name, end, size);
     return 0;
 }
@@ -139,14 +159,11 @@ static int check_names(const struct bmc_file *file, size_t text_bytes, const cha
     return 0;
 }
 
-int bmc_file_parse(struct bmc_file *file, const void *data, size_t size, const char *name,
-                   struct err *err)
+/* Sets the fields of *file that point to sections of the header, which check_head() accepted. */
+static int find_sections(struct bmc_file *file, const struct bmc_head *head, const char *name,
+                         struct err *err)
 {
-    *file = (struct bmc_file){0};
-    const struct bmc_head *head = data;
-    const unsigned char *bytes = data;
-    if (check_head(head, data, size, name, err) < 0)
-        return -1;
+    const unsigned char *bytes = file->data;
     static const size_t element[BMC_SECTIONS] = {
         [BMC_CONFIG] = 1,
         [BMC_TOKENIZER] = 1,
@@ -159,9 +176,6 @@ int bmc_file_parse(struct bmc_file *file, const void *data, size_t size, const c
     for (size_t i = 0; i < BMC_SECTIONS; i++)
         if (!section_ok(&section[i], (size_t)head->header_bytes, element[i]))
             return err_set(err, "%s: section %zu is outside the header: the file is damaged", name, i);
-    file->header_bytes = (size_t)head->header_bytes;
-    file->file_id = head->header_hash;
-    file->model_id = head->model_id;
     file->config = (const char *)bytes + section[BMC_CONFIG].offset;
     file->config_bytes = (size_t)section[BMC_CONFIG].bytes;
     file->tokenizer = bytes + section[BMC_TOKENIZER].offset;
@@ -173,9 +187,51 @@ int bmc_file_parse(struct bmc_file *file, const void *data, size_t size, const c
     file->chat = (const char *)bytes + section[BMC_CHAT].offset;
     file->chat_bytes = (size_t)section[BMC_CHAT].bytes;
     file->text = (const char *)bytes + section[BMC_TEXT].offset;
+    return 0;
+}
+
+/* Validates one image: a file without regard to the contents of its draft head, or a draft head. */
+static int parse_image(struct bmc_file *file, const void *data, size_t size, const char *name,
+                       struct err *err)
+{
+    const struct bmc_head *head = data;
+    *file = (struct bmc_file){.data = data, .size = size};
+    if (check_head(head, data, size, name, err) < 0 || check_draft(head, size, name, err) < 0 ||
+        find_sections(file, head, name, err) < 0)
+        return -1;
+    file->header_bytes = (size_t)head->header_bytes;
+    file->draft_offset = (size_t)head->draft.offset;
+    file->file_id = head->header_hash;
+    file->model_id = head->model_id;
     if (check_tensors(file, size, name, err) < 0)
         return -1;
-    return check_names(file, (size_t)section[BMC_TEXT].bytes, name, err);
+    return check_names(file, (size_t)head->section[BMC_TEXT].bytes, name, err);
+}
+
+int bmc_file_open_draft(struct bmc_file *draft, const struct bmc_file *file, const char *name,
+                        struct err *err)
+{
+    const struct bmc_head *head = (const void *)file->data;
+    if (parse_image(draft, file->data + file->draft_offset, file->size - file->draft_offset, name,
+                    err) < 0)
+        return -1;
+    if (draft->draft_offset)
+        return err_set(err, "%s: has a draft head itself: the file is damaged", name);
+    if (!hash_equal(&draft->file_id, &head->draft_hash))
+        return err_set(err, "%s: is another one than the file's header says: the file is damaged",
+                       name);
+    return 0;
+}
+
+int bmc_file_parse(struct bmc_file *file, const void *data, size_t size, const char *name,
+                   struct err *err)
+{
+    struct bmc_file draft;
+    char draft_name[4096 + 32];
+    if (parse_image(file, data, size, name, err) < 0)
+        return -1;
+    snprintf(draft_name, sizeof draft_name, "draft head of %s", name);
+    return file->draft_offset ? bmc_file_open_draft(&draft, file, draft_name, err) : 0;
 }
 
 int bmc_file_open(struct bmc_file *file, const char *path, struct err *err)

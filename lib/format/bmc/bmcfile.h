@@ -39,7 +39,9 @@ struct bmc_name {
 };
 
 struct bmc_file {
-    struct file_map map;
+    struct file_map map;       /* the mapped file; empty if the image is in memory of others */
+    const unsigned char *data; /* the image: the mapped file, or the draft head in one */
+    size_t size;
     const char *config; /* configuration as lines of "key value" */
     size_t config_bytes;
     const unsigned char *tokenizer;
@@ -52,23 +54,30 @@ struct bmc_file {
     size_t n_names;
     const char *text;
     size_t header_bytes;
-    struct hash file_id;  /* hash of the header */
-    struct hash model_id; /* hash of configuration, tokenizer and canonical tensor contents */
+    size_t draft_offset; /* of the draft head's image, which ends where this one does; 0: none */
+    struct hash file_id; /* hash of the header */
+    /* hash of configuration, tokenizer and canonical tensor contents, the draft head's not included */
+    struct hash model_id;
 };
 
 /* Validates the header of a file of `size` bytes called `name`: version, hash, sections, and that
- * tensors are aligned, disjoint, inside the file and as large as their shapes imply. Does not read
- * tensor data. `data` is borrowed: *file points into it. */
+ * tensors are aligned, disjoint, inside the file and as large as their shapes imply; of a draft head in
+ * it, the same. Does not read tensor data. `data` is borrowed: *file points into it. */
 int bmc_file_parse(struct bmc_file *file, const void *data, size_t size, const char *name,
                    struct err *err) MUST_USE;
 int bmc_file_open(struct bmc_file *file, const char *path, struct err *err) MUST_USE;
+
+/* Opens the draft head that a file has (draft_offset), as a file of its own that points into the first,
+ * which must outlive it. `name` is used in errors. */
+int bmc_file_open_draft(struct bmc_file *draft, const struct bmc_file *file, const char *name,
+                        struct err *err) MUST_USE;
 void bmc_file_release(struct bmc_file *file);
 
 /* Progress callback: bytes hashed or written so far, and the total. May be NULL. */
 typedef void bmc_progress(void *arg, size_t done, size_t total);
 
-/* Verifies the stored and canonical hash of every tensor, the padding, and model_id,
- * multi-threaded; the error names the first damaged tensor. */
+/* Verifies the stored and canonical hash of every tensor, the padding, and model_id, and those of a
+ * draft head in the file, multi-threaded; the error names the first damaged tensor. */
 int bmc_file_verify(const struct bmc_file *file, const char *path, bmc_progress *progress, void *arg,
                     struct err *err) MUST_USE;
 
@@ -103,6 +112,7 @@ struct bmc_plan {
                    struct err *err);
     bmc_progress *progress; /* called with the bytes written so far; may be NULL */
     void *arg;
+    const struct bmc_plan *draft; /* draft head to store in the file; NULL: none. Its own is ignored. */
 };
 
 /* Writes a model.bmc atomically: on error no file is left behind. *model_id receives the model_id

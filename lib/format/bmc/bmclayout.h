@@ -21,7 +21,10 @@ struct bmc_head {
     struct hash header_hash; /* of the first header_bytes bytes with this field zeroed */
     struct hash model_id;
     struct bmc_section section[BMC_SECTIONS];
-    uint64_t spare[8];
+    /* The draft head: an image of its own, to the end of the file. Offset 0: there is none. */
+    struct bmc_section draft;
+    struct hash draft_hash; /* header_hash of that image */
+    uint64_t spare[2];
 };
 
 struct hash bmc_header_hash(const void *header, size_t header_bytes);

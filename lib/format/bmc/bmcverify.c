@@ -1,5 +1,6 @@
 /* Verifies every byte of model.bmc against its header: bmc-model(5), "Checks". */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -24,13 +25,14 @@ static void name_of(const struct bmc_file *file, size_t index, char *name, size_
 static int check_gaps(const struct bmc_file *file, const char *path, struct err *err)
 {
     size_t end = file->header_bytes;
-    for (size_t i = 0; i < file->n_tensors; i++) {
-        for (; end < file->tensor[i].offset; end++)
-            if (file->map.data[end])
-                return err_set(err,
-                               "%s: byte %zu, between two tensors, is not zero: the file is damaged",
-                               path, end);
-        end = (size_t)(file->tensor[i].offset + file->tensor[i].bytes);
+    for (size_t i = 0; i <= file->n_tensors; i++) {
+        const bool last = i == file->n_tensors;
+        const size_t next = last ? size_max(end, file->draft_offset) : (size_t)file->tensor[i].offset;
+        for (; end < next; end++)
+            if (file->data[end])
+                return err_set(err, "%s: byte %zu, %s, is not zero: the file is damaged", path, end,
+                               last ? "before the draft head" : "between two tensors");
+        end += last ? 0 : (size_t)file->tensor[i].bytes;
     }
     return 0;
 }
@@ -45,7 +47,7 @@ static int check_stored(const struct bmc_file *file, const char *path, bmc_progr
     if (!section)
         return err_set(err, "%s: out of memory for %zu tensors", path, file->n_tensors);
     for (size_t i = 0; i < file->n_tensors; i++)
-        section[i] = (struct verify_section){file->map.data + file->tensor[i].offset,
+        section[i] = (struct verify_section){file->data + file->tensor[i].offset,
                                              (size_t)file->tensor[i].bytes, &file->tensor[i].stored};
     int rc = verify_sections(section, file->n_tensors, progress, arg, &damaged, &hash, err);
     free(section);
@@ -111,7 +113,7 @@ static void check_tensor(void *arg, size_t i)
 {
     struct meaning *m = arg;
     const struct bmc_tensor *tensor = &m->file->tensor[i];
-    const unsigned char *data = m->file->map.data + tensor->offset;
+    const unsigned char *data = m->file->data + tensor->offset;
     struct hash hash;
     if (tensor->layout == LAYOUT_PACKED) {
         m->finding[i] = hash_packed(tensor, data, &hash);
@@ -127,7 +129,7 @@ static void check_tensor(void *arg, size_t i)
     pthread_mutex_lock(&m->lock);
     m->done += (size_t)tensor->bytes;
     if (m->progress)
-        m->progress(m->arg, m->done, m->file->map.size);
+        m->progress(m->arg, m->done, m->file->size);
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -160,7 +162,7 @@ static int check_meaning(const struct bmc_file *file, const char *path, bmc_prog
     if (!m.finding)
         return err_set(err, "%s: out of memory for %zu tensors", path, file->n_tensors);
     pthread_mutex_init(&m.lock, NULL);
-    parallel_for(file->n_tensors, file->map.size, check_tensor, &m);
+    parallel_for(file->n_tensors, file->size, check_tensor, &m);
     pthread_mutex_destroy(&m.lock);
     int rc = report(file, m.finding, path, err);
     free(m.finding);
@@ -176,10 +178,25 @@ static int check_meaning(const struct bmc_file *file, const char *path, bmc_prog
     return rc;
 }
 
-int bmc_file_verify(const struct bmc_file *file, const char *path, bmc_progress *progress, void *arg,
-                    struct err *err)
+static int verify_image(const struct bmc_file *file, const char *path, bmc_progress *progress,
+                        void *arg, struct err *err)
 {
     return check_stored(file, path, progress, arg, err) < 0 || check_gaps(file, path, err) < 0
                ? -1
                : check_meaning(file, path, progress, arg, err);
+}
+
+int bmc_file_verify(const struct bmc_file *file, const char *path, bmc_progress *progress, void *arg,
+                    struct err *err)
+{
+    struct bmc_file draft;
+    char name[4096 + 32];
+    if (verify_image(file, path, progress, arg, err) < 0)
+        return -1;
+    if (!file->draft_offset)
+        return 0;
+    snprintf(name, sizeof name, "draft head of %s", path);
+    return bmc_file_open_draft(&draft, file, name, err) < 0
+               ? -1
+               : verify_image(&draft, name, progress, arg, err);
 }

@@ -18,20 +18,21 @@ struct write_block {
 /* A finished block that is written while the next one is computed. */
 struct pending {
     const void *data;
-    size_t bytes, offset; /* size, and place in the file; bytes == 0: nothing to write */
+    size_t bytes, offset; /* size, and place in the image; bytes == 0: nothing to write */
 };
 
 struct bmc_writer {
     const struct bmc_plan *plan;
+    size_t base;           /* place of the image in the file; its own offsets count from there */
     struct bmc_head *head; /* the header with all its sections */
     struct bmc_tensor *tensor;
     struct bmc_name *name;
     char *text;
-    struct outfile out;
+    struct outfile *out;
     struct write_block block[2]; /* one is filled while the other is written */
     size_t turn;                 /* index of the block being filled */
     struct pending pending;
-    size_t done, total; /* bytes of tensors: written so far, and in all */
+    size_t done, total; /* bytes of tensors of all images: written so far, and in all */
 };
 
 /* Places a section of `bytes` bytes at *end, the end of the header so far, and moves *end past
@@ -59,11 +60,11 @@ static int alloc_header(struct bmc_writer *w, size_t n_stored, size_t text_bytes
     size_t end = sizeof head;
     for (size_t i = 0; i < BMC_SECTIONS; i++)
         if (!place_section(&head.section[i], bytes[i], &end))
-            return err_set(err, "%s: the header would be too large", w->out.path);
+            return err_set(err, "%s: the header would be too large", w->out->path);
     head.header_bytes = round_up(end, BMC_ALIGN);
     unsigned char *header = mem_zalloc(1, (size_t)head.header_bytes);
     if (!header)
-        return err_set(err, "%s: out of memory for its header of %llu bytes", w->out.path,
+        return err_set(err, "%s: out of memory for its header of %llu bytes", w->out->path,
                        (unsigned long long)head.header_bytes);
     memcpy(header, &head, sizeof head);
     w->head = (void *)header;
@@ -135,8 +136,9 @@ static void fill_tables(struct bmc_writer *w)
 static int write_zeros(struct bmc_writer *w, size_t upto, struct err *err)
 {
     static const char zeros[BMC_ALIGN];
-    while (w->out.written < upto)
-        if (outfile_write(&w->out, zeros, size_min(sizeof zeros, upto - w->out.written), err) < 0)
+    while (w->out->written < w->base + upto)
+        if (outfile_write(w->out, zeros, size_min(sizeof zeros, w->base + upto - w->out->written),
+                          err) < 0)
             return -1;
     return 0;
 }
@@ -161,7 +163,7 @@ static int write_pending(struct bmc_writer *w, struct err *err)
     if (pending.bytes == 0)
         return 0;
     if (write_zeros(w, pending.offset, err) < 0 ||
-        outfile_write(&w->out, pending.data, pending.bytes, err) < 0)
+        outfile_write(w->out, pending.data, pending.bytes, err) < 0)
         return -1;
     w->done += pending.bytes;
     return 0;
@@ -299,44 +301,106 @@ static int alloc_blocks(struct bmc_writer *w, struct err *err)
     return 0;
 }
 
+/* Computes the image's header, but for hashes; `base` is its place in the file. */
+static int prepare(struct bmc_writer *w, size_t base, struct err *err)
+{
+    size_t n_stored = 0, text_bytes = 0;
+    for (size_t i = 0; i < w->plan->n_tensors; i++) {
+        n_stored += w->plan->tensor[i].tied_to < 0;
+        text_bytes += strlen(w->plan->tensor[i].name);
+    }
+    w->base = base;
+    if (alloc_header(w, n_stored, text_bytes, err) < 0 || alloc_blocks(w, err) < 0)
+        return -1;
+    fill_tables(w);
+    return 0;
+}
+
+/* Prepares the model, and behind it its draft head, if there is one. */
+static int prepare_all(struct bmc_writer *model, struct bmc_writer *draft, struct err *err)
+{
+    if (prepare(model, 0, err) < 0)
+        return -1;
+    if (!draft->plan)
+        return 0;
+    const size_t end = round_up((size_t)model->head->file_bytes, BMC_ALIGN);
+    if (prepare(draft, end, err) < 0)
+        return -1;
+    model->head->draft = (struct bmc_section){end, draft->head->file_bytes};
+    model->head->file_bytes = end + draft->head->file_bytes;
+    model->total = draft->total = model->total + draft->total;
+    return 0;
+}
+
+/* Completes the headers: the model's has the hash of the draft head's. */
+static void seal_all(struct bmc_writer *model, struct bmc_writer *draft)
+{
+    if (draft->plan) {
+        seal_header(draft);
+        model->head->draft_hash = draft->head->header_hash;
+    }
+    seal_header(model);
+}
+
+static int write_image(struct bmc_writer *w, struct err *err)
+{
+    return write_zeros(w, 0, err) < 0 ||
+                   outfile_write(w->out, w->head, (size_t)w->head->header_bytes, err) < 0
+               ? -1
+               : stream_tensors(w, true, err);
+}
+
+static int rewrite_header(struct bmc_writer *w, struct err *err)
+{
+    return outfile_write_at(w->out, w->base, w->head, (size_t)w->head->header_bytes, err);
+}
+
+static int write_images(struct bmc_writer *model, struct bmc_writer *draft, struct err *err)
+{
+    const bool both = draft->plan != NULL;
+    if (prepare_all(model, draft, err) < 0)
+        return -1;
+    /* If the output cannot seek, a first pass computes the hashes so that the headers can go
+     * first. */
+    if (!model->out->seekable) {
+        if (stream_tensors(model, false, err) < 0 || (both && stream_tensors(draft, false, err) < 0))
+            return -1;
+        seal_all(model, draft);
+    }
+    if (write_image(model, err) < 0)
+        return -1;
+    draft->done = model->done;
+    if (both && write_image(draft, err) < 0)
+        return -1;
+    if (!model->out->seekable)
+        return 0;
+    seal_all(model, draft);
+    return rewrite_header(model, err) < 0 || (both && rewrite_header(draft, err) < 0) ? -1 : 0;
+}
+
+static void release(struct bmc_writer *w)
+{
+    free(w->head);
+    for (size_t i = 0; i < ARRAY_LEN(w->block); i++) {
+        free(w->block[i].rows);
+        free(w->block[i].packed);
+    }
+}
+
 int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *model_id,
                    struct err *err)
 {
-    struct bmc_writer w = {.plan = plan};
-    size_t n_stored = 0, text_bytes = 0;
-    int rc = -1;
-    if (outfile_open(&w.out, path, err) < 0)
+    struct outfile out;
+    struct bmc_writer model = {.plan = plan, .out = &out}, draft = {.plan = plan->draft, .out = &out};
+    if (outfile_open(&out, path, err) < 0)
         return -1;
-    for (size_t i = 0; i < plan->n_tensors; i++) {
-        n_stored += plan->tensor[i].tied_to < 0;
-        text_bytes += strlen(plan->tensor[i].name);
+    int rc = write_images(&model, &draft, err);
+    if (rc == 0) {
+        *model_id = model.head->model_id;
+        rc = outfile_commit(&out, err);
     }
-    if (alloc_header(&w, n_stored, text_bytes, err) < 0 || alloc_blocks(&w, err) < 0)
-        goto out;
-    fill_tables(&w);
-    /* If the output cannot seek, a first pass computes the hashes so that the header can go
-     * first. */
-    if (!w.out.seekable) {
-        if (stream_tensors(&w, false, err) < 0)
-            goto out;
-        seal_header(&w);
-    }
-    if (outfile_write(&w.out, w.head, (size_t)w.head->header_bytes, err) < 0 ||
-        stream_tensors(&w, true, err) < 0)
-        goto out;
-    if (w.out.seekable) {
-        seal_header(&w);
-        if (outfile_write_at(&w.out, 0, w.head, (size_t)w.head->header_bytes, err) < 0)
-            goto out;
-    }
-    *model_id = w.head->model_id;
-    rc = outfile_commit(&w.out, err);
-out:
-    outfile_abort(&w.out);
-    free(w.head);
-    for (size_t i = 0; i < ARRAY_LEN(w.block); i++) {
-        free(w.block[i].rows);
-        free(w.block[i].packed);
-    }
+    outfile_abort(&out);
+    release(&model);
+    release(&draft);
     return rc;
 }

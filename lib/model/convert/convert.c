@@ -32,8 +32,12 @@ struct tensor_origin {
 struct convert_job {
     struct config config;
     const struct convert_options *options;
-    struct weight_source source;
+    struct weight_source *source; /* of a draft head, its model's */
     struct family family;
+    /* Of a draft head in the model's file: MTP layers of the source (0: no draft head), and
+     * their copies of tensors of the model */
+    size_t mtp_layers;
+    const struct source_tensor *copy[2];
     struct synth synth;
     bool synthetic;
     struct buf config_text, tokenizer, chat;
@@ -47,7 +51,6 @@ struct convert_job {
 static void job_release(struct convert_job *job)
 {
     free(job->f32_rows);
-    weight_source_close(&job->source);
     family_release(&job->family);
     synth_close(&job->synth);
     buf_release(&job->config_text);
@@ -70,7 +73,7 @@ static int check_result(const struct convert_job *job, size_t index, enum import
                         struct err *err)
 {
     const enum dtype type = job->plan[index].dtype;
-    const char *path = job->source.path, *name = job->origin[index].import.from->name;
+    const char *path = job->source->path, *name = job->origin[index].import.from->name;
     if (result == IMPORT_FINITE)
         return 0;
     if (result == IMPORT_TOO_LARGE)
@@ -130,8 +133,8 @@ static int produce(void *arg, size_t index, size_t first_row, size_t rows, void 
     const bool made = dtype_is_quantized(type) && !job->origin[index].transcoded;
     const int rc = made ? fill_quantized(job, index, first_row, rows, bytes, err)
                         : fill(job, index, first_row, rows, type, bytes, err);
-    if (rc == 0 && job->source.format && job->source.format->release_pages)
-        job->source.format->release_pages(&job->source);
+    if (rc == 0 && job->source->format && job->source->format->release_pages)
+        job->source->format->release_pages(job->source);
     return rc;
 }
 
@@ -144,6 +147,17 @@ static void report_progress(void *arg, size_t done, size_t total)
 
 /* ---- the plan ---- */
 
+/* The source tensor of a weight kind outside layers; NULL: there is none. */
+static const struct source_tensor *source_tensor_of(const struct convert_job *job, const char *kind)
+{
+    char name[TENSOR_NAME_SIZE];
+    const struct source_tensor *tensor = NULL;
+    for (size_t nth = 0; !tensor && family_tensor(&job->family, weight_kind_find(kind), 0, nth, name);
+         nth++)
+        tensor = job->source->format->find(job->source, name);
+    return tensor;
+}
+
 /* Finds the source tensor of a weight kind, and plans its import; the error names the first of the
  * possible tensor names. */
 static int find_tensor(const struct convert_job *job, const struct weight_kind *kind, size_t layer,
@@ -152,7 +166,7 @@ static int find_tensor(const struct convert_job *job, const struct weight_kind *
     char name[TENSOR_NAME_SIZE], first[TENSOR_NAME_SIZE] = "";
     const struct tensor_transform *transform;
     for (size_t nth = 0; (transform = family_tensor(&job->family, kind, layer, nth, name)); nth++) {
-        const struct weight_source *source = &job->source;
+        const struct weight_source *source = job->source;
         const struct source_tensor *tensor = source->format->find(source, name);
         if (tensor)
             return tensor_import_plan(import, tensor, transform, kind, &job->config, source->path, err);
@@ -160,7 +174,7 @@ static int find_tensor(const struct convert_job *job, const struct weight_kind *
             memcpy(first, name, sizeof first);
     }
     if (*first)
-        return err_set(err, "%s: tensor \"%s\" is missing from the weights", job->source.path, first);
+        return err_set(err, "%s: tensor \"%s\" is missing from the weights", job->source->path, first);
     return err_set(err, "%s: no \"tensor\" line for \"%s\"", job->family.conf.name, kind->name);
 }
 
@@ -179,11 +193,13 @@ static int choose_type(const struct convert_job *job, struct tensor_origin *orig
 {
     const struct convert_options *o = job->options;
     const struct block_type *from = origin->import.type;
-    plan->dtype = tensor_types_choose(&o->types, &job->config, origin->kind, origin->name,
+    char name[DRAFT_NAME_SIZE];
+    snprintf(name, sizeof name, "%s%s", job->mtp_layers ? DRAFT_PREFIX : "", origin->name);
+    plan->dtype = tensor_types_choose(&o->types, &job->config, origin->kind, name,
                                       from ? from->stored : DTYPE_BF16);
     plan->layout = weight_kind_layout(origin->kind, &job->config, plan->dtype);
     mark_transcoded(origin, plan);
-    if (!o->imatrix_weights || !dtype_is_quantized(plan->dtype) ||
+    if (!o->imatrix_weights || job->mtp_layers || !dtype_is_quantized(plan->dtype) ||
         weight_kind_looked_up(origin->kind, &job->config))
         return 0;
     return imatrix_weights_find(o->imatrix_weights, origin->name, plan->shape[1], &origin->weight, err);
@@ -242,16 +258,52 @@ static int plan_tensors(struct convert_job *job, struct err *err)
                : plan_kinds(job, last, n_weight_kinds, 1, err);
 }
 
-/* Fails if the source has tensors that the plan does not use: they would be dropped silently. */
-static int check_unused(const struct convert_job *job, struct err *err)
+/* Tensors of a source that a conversion uses, or need not use. */
+struct tensor_list {
+    const struct source_tensor **tensor;
+    size_t n, cap;
+};
+
+static int list_tensor(struct tensor_list *list, const struct source_tensor *tensor, struct err *err)
 {
-    const struct source_tensor **used = calloc(job->n, sizeof(*used));
-    if (!used)
-        return err_set(err, "out of memory for a list of %zu tensors", job->n);
+    if (mem_grow(&list->tensor, &list->cap, list->n, sizeof(*list->tensor), err) < 0)
+        return -1;
+    list->tensor[list->n++] = tensor;
+    return 0;
+}
+
+/* Lists the tensors of MTP layers after the first, which are not used. */
+static int list_other_layers(struct tensor_list *list, const struct convert_job *draft, struct err *err)
+{
+    char name[TENSOR_NAME_SIZE];
+    for (size_t layer = 1; layer < draft->mtp_layers; layer++)
+        for (size_t i = 0; i < n_weight_kinds; i++)
+            for (size_t nth = 0; family_tensor(&draft->family, &weight_kinds[i], layer, nth, name);
+                 nth++)
+                if (list_tensor(list, draft->source->format->find(draft->source, name), err) < 0)
+                    return -1;
+    return 0;
+}
+
+static int list_used(struct tensor_list *list, const struct convert_job *job, struct err *err)
+{
     for (size_t i = 0; i < job->n; i++)
-        used[i] = job->origin[i].import.from;
-    const int rc = check_unused_tensors(&job->source, &job->family, &job->config, used, job->n, err);
-    free(used);
+        if (list_tensor(list, job->origin[i].import.from, err) < 0)
+            return -1;
+    for (size_t i = 0; i < ARRAY_LEN(job->copy); i++)
+        if (list_tensor(list, job->copy[i], err) < 0)
+            return -1;
+    return list_other_layers(list, job, err);
+}
+
+/* Fails if the source has tensors that the plans do not use: they would be dropped silently. */
+static int check_unused(const struct convert_job *job, const struct convert_job *draft, struct err *err)
+{
+    struct tensor_list list = {0};
+    int rc = list_used(&list, job, err) < 0 || list_used(&list, draft, err) < 0 ? -1 : 0;
+    if (rc == 0)
+        rc = check_unused_tensors(job->source, &job->family, &job->config, list.tensor, list.n, err);
+    free(list.tensor);
     return rc;
 }
 
@@ -272,15 +324,10 @@ static void count_transcoded(const struct convert_job *job)
     }
 }
 
-static int write_plan(struct convert_job *job, const char *out_path, struct hash *model_id,
-                      struct err *err)
+/* The plan of a model, or of a draft head, as the writer needs it. */
+static struct bmc_plan plan_of(struct convert_job *job)
 {
-    if (tensor_types_check(&job->options->types, &job->config, err) < 0 || plan_tensors(job, err) < 0 ||
-        (!job->synthetic && check_unused(job, err) < 0) ||
-        config_write(&job->config, &job->config_text, err) < 0)
-        return -1;
-    count_transcoded(job);
-    const struct bmc_plan plan = {
+    return (struct bmc_plan){
         .config = job->config_text.data,
         .config_bytes = job->config_text.len,
         .tokenizer = job->tokenizer.data,
@@ -293,6 +340,25 @@ static int write_plan(struct convert_job *job, const char *out_path, struct hash
         .progress = report_progress,
         .arg = job,
     };
+}
+
+/* Writes a model and its draft head, if draft->mtp_layers is not 0. */
+static int write_plan(struct convert_job *job, struct convert_job *draft, const char *out_path,
+                      struct hash *model_id, struct err *err)
+{
+    const bool both = draft->mtp_layers > 0;
+    if (tensor_types_check(&job->options->types, &job->config, both ? &draft->config : NULL, err) < 0 ||
+        plan_tensors(job, err) < 0 || (both && plan_tensors(draft, err) < 0) ||
+        (!job->synthetic && check_unused(job, draft, err) < 0) ||
+        config_write(&job->config, &job->config_text, err) < 0 ||
+        (both && config_write(&draft->config, &draft->config_text, err) < 0))
+        return -1;
+    count_transcoded(job);
+    count_transcoded(draft);
+    struct bmc_plan plan = plan_of(job);
+    const struct bmc_plan draft_plan = plan_of(draft);
+    if (both)
+        plan.draft = &draft_plan;
     return bmc_file_write(&plan, out_path, model_id, err);
 }
 
@@ -301,7 +367,7 @@ static int write_plan(struct convert_job *job, const char *out_path, struct hash
 static int build_tokenizer(const struct convert_job *job, size_t rows, struct buf *blob,
                            struct err *err)
 {
-    const struct weight_source *source = &job->source;
+    const struct weight_source *source = job->source;
     if (!*source->tokenizer_name)
         return err_set(
             err,
@@ -326,8 +392,8 @@ static int find_chat(struct convert_job *job, struct err *err)
     const struct convert_options *o = job->options;
     const struct chat_choice choice = {o->models_dir, o->chat, o->no_bos};
     bool unknown;
-    if (chat_of_source(&job->source, &choice, &job->config, &job->tokenizer, &job->chat, &unknown,
-                       err) < 0)
+    if (chat_of_source(job->source, &choice, &job->config, &job->tokenizer, &job->chat, &unknown, err) <
+        0)
         return -1;
     if (o->template_unknown)
         *o->template_unknown = unknown;
@@ -337,21 +403,21 @@ static int find_chat(struct convert_job *job, struct err *err)
 static int open_family(struct convert_job *job, const json_t *config, struct err *err)
 {
     const struct convert_options *o = job->options;
-    const char *name = job->source.config_name;
+    const char *name = job->source->config_name;
     if (o->family)
         return family_open(&job->family, o->models_dir, o->family, err);
     const char *architecture = json_string_value(json_array_get(json_at(config, "architectures"), 0));
     if (!architecture)
         return err_set(err, "%s: \"architectures\" is missing, so the family is unknown; use --family",
                        name);
-    if (family_find(&job->family, o->models_dir, architecture, &job->source, err) < 0)
+    if (family_find(&job->family, o->models_dir, architecture, job->source, err) < 0)
         return err_prefix(err, "%s", name);
     return 0;
 }
 
 static int configure(struct convert_job *job, struct err *err)
 {
-    const struct weight_source *source = &job->source;
+    const struct weight_source *source = job->source;
     const json_t *config = source->format->config(source, SOURCE_CONFIG);
     const json_t *generation = source->format->config(source, SOURCE_GENERATION);
     if (open_family(job, config, err) < 0 || family_take_names(&job->family, source, err) < 0 ||
@@ -360,6 +426,44 @@ static int configure(struct convert_job *job, struct err *err)
     if (config_is_draft_head(&job->config)) /* has the target's vocabulary, and ends no text */
         return 0;
     return eos_read(&job->config, generation, config, source->path, err);
+}
+
+/* Makes a draft head use a tensor of the model if its own is a copy: many checkpoints have
+ * embedding and LM head twice. */
+static void share_copy(struct convert_job *draft, const struct convert_job *model, const char *kind,
+                       const char *model_kind, size_t index, bool *shared)
+{
+    const struct source_tensor *a = source_tensor_of(draft, kind);
+    const struct source_tensor *b = source_tensor_of(model, model_kind);
+    if (!a || !b || a->type != b->type || a->n_dims != b->n_dims || a->bytes != b->bytes ||
+        memcmp(a->dim, b->dim, a->n_dims * sizeof *a->dim) != 0 || a->strided || b->strided ||
+        memcmp(a->data, b->data, a->bytes) != 0)
+        return;
+    draft->copy[index] = a;
+    *shared = true;
+}
+
+/* Configures the draft head that the first MTP layer of a model's source is, if it has any. A
+ * configuration may name layers that the weights lack: transformers drops them. */
+static int configure_draft(struct convert_job *draft, const struct convert_job *model, struct err *err)
+{
+    const struct weight_source *source = model->source;
+    const json_t *json = source->format->config(source, SOURCE_CONFIG);
+    size_t n;
+    if (config_is_draft_head(&model->config) || source->format->tensor_line)
+        return 0;
+    if (family_open_mtp(&draft->family, &model->family, draft->options->models_dir, source,
+                        model->config.layers, &n, err) < 0)
+        return -1;
+    if (n == 0 || !source_tensor_of(draft, "fusion.weight"))
+        return 0;
+    draft->mtp_layers = n;
+    if (family_configure(&draft->family, json, source, &draft->config, err) < 0)
+        return -1;
+    share_copy(draft, model, "embed.weight", "embed.weight", 0, &draft->config.target_embed);
+    share_copy(draft, model, "head.weight", model->config.tied_head ? "embed.weight" : "head.weight", 1,
+               &draft->config.target_head);
+    return 0;
 }
 
 /* The tokenizer and the chat template; a draft head has none. */
@@ -373,12 +477,15 @@ static int add_texts(struct convert_job *job, struct err *err)
 int convert_folder(const char *folder, const char *out_path, const struct convert_options *options,
                    struct hash *model_id, struct err *err)
 {
-    struct convert_job job = {.options = options};
+    struct weight_source source = {0};
+    struct convert_job job = {.options = options, .source = &source}, draft = job;
     int rc = -1;
-    if (weight_source_open(&job.source, folder, SOURCE_ALL, err) == 0 && configure(&job, err) == 0 &&
-        add_texts(&job, err) == 0)
-        rc = write_plan(&job, out_path, model_id, err);
+    if (weight_source_open(&source, folder, SOURCE_ALL, err) == 0 && configure(&job, err) == 0 &&
+        configure_draft(&draft, &job, err) == 0 && add_texts(&job, err) == 0)
+        rc = write_plan(&job, &draft, out_path, model_id, err);
+    job_release(&draft);
     job_release(&job);
+    weight_source_close(&source);
     return rc;
 }
 
@@ -388,7 +495,7 @@ static int grow_vocabulary(struct convert_job *job, struct err *err)
     struct tokenizer *tok = NULL;
     if (tokenizer_open(&tok, job->tokenizer.data, job->tokenizer.len, err) < 0)
         return -1;
-    const size_t ids = size_max(job->source.tokens, tokenizer_vocab(tok));
+    const size_t ids = size_max(job->source->tokens, tokenizer_vocab(tok));
     job->config.vocab = size_max(job->config.vocab, ids);
     tokenizer_free(tok);
     return 0;
@@ -398,7 +505,7 @@ static int grow_vocabulary(struct convert_job *job, struct err *err)
 static int take_eos(struct convert_job *job, struct err *err)
 {
     const struct config shape = job->config;
-    const struct weight_source *source = &job->source;
+    const struct weight_source *source = job->source;
     if (eos_read(&job->config, source->format->config(source, SOURCE_GENERATION),
                  source->format->config(source, SOURCE_CONFIG), source->path, err) < 0)
         return -1;
@@ -410,9 +517,9 @@ static int take_eos(struct convert_job *job, struct err *err)
 static int borrow_tokenizer(struct convert_job *job, const char *path, struct err *err)
 {
     enum { MOST_IDS = 1 << 20 }; /* limit for damaged or malicious files */
-    if (weight_source_open(&job->source, path, SOURCE_TOKENIZER_ONLY, err) < 0)
+    if (weight_source_open(job->source, path, SOURCE_TOKENIZER_ONLY, err) < 0)
         return -1;
-    const size_t rows = size_max(MOST_IDS, size_max(job->config.vocab, job->source.tokens));
+    const size_t rows = size_max(MOST_IDS, size_max(job->config.vocab, job->source->tokens));
     if (build_tokenizer(job, rows, &job->tokenizer, err) < 0 || grow_vocabulary(job, err) < 0)
         return -1;
     return take_eos(job, err);
@@ -421,7 +528,8 @@ static int borrow_tokenizer(struct convert_job *job, const char *path, struct er
 int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed, const char *out_path,
                   const struct convert_options *options, struct hash *model_id, struct err *err)
 {
-    struct convert_job job = {.options = options, .synthetic = true};
+    struct weight_source source = {0};
+    struct convert_job job = {.options = options, .source = &source, .synthetic = true}, none = job;
     int rc = -1;
     if (shape_configure(options->models_dir, shape, &job.config, err) < 0)
         goto out;
@@ -440,8 +548,9 @@ int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed
     } else if (tokenizer_build_bytes(job.config.vocab, &job.tokenizer, err) < 0) {
         goto out;
     }
-    rc = write_plan(&job, out_path, model_id, err);
+    rc = write_plan(&job, &none, out_path, model_id, err);
 out:
     job_release(&job);
+    weight_source_close(&source);
     return rc;
 }

@@ -59,9 +59,10 @@ static bool matches(const char *pattern, const struct weight_kind *kind, const c
 
 struct pattern_search {
     const char *pattern;
-    size_t matrices, vectors;               /* number of matches */
-    size_t seen;                            /* number of matrices compared */
-    char some[128], last[WEIGHT_NAME_SIZE]; /* names for the error message */
+    const char *prefix;                    /* of names */
+    size_t matrices, vectors;              /* number of matches */
+    size_t seen;                           /* number of matrices compared */
+    char some[128], last[DRAFT_NAME_SIZE]; /* names for the error message */
 };
 
 enum { SOME_NAMES = 3 };
@@ -69,9 +70,11 @@ enum { SOME_NAMES = 3 };
 static void search_kind(struct pattern_search *s, const struct config *config,
                         const struct weight_kind *kind, size_t layer)
 {
-    char name[WEIGHT_NAME_SIZE];
+    char name[DRAFT_NAME_SIZE];
     const bool vector = kind->in == DIM_NONE;
-    weight_kind_tensor_name(kind, layer, name);
+    const size_t len = strlen(s->prefix);
+    memcpy(name, s->prefix, len);
+    weight_kind_tensor_name(kind, layer, name + len);
     if (matches(s->pattern, kind, name, config))
         *(vector ? &s->vectors : &s->matrices) += 1;
     if (vector)
@@ -82,12 +85,21 @@ static void search_kind(struct pattern_search *s, const struct config *config,
     memcpy(s->last, name, sizeof name);
 }
 
-static int check_pattern(const char *pattern, const struct config *config, struct err *err)
+static void search_model(struct pattern_search *s, const struct config *config)
 {
-    struct pattern_search s = {.pattern = pattern};
     for (size_t i = 0; i < n_weight_kinds; i++)
         for (size_t layer = 0; layer < weight_kind_copies(&weight_kinds[i], config); layer++)
-            search_kind(&s, config, &weight_kinds[i], layer);
+            search_kind(s, config, &weight_kinds[i], layer);
+}
+
+static int check_pattern(const char *pattern, const struct config *config, const struct config *draft,
+                         struct err *err)
+{
+    struct pattern_search s = {.pattern = pattern, .prefix = ""};
+    search_model(&s, config);
+    s.prefix = DRAFT_PREFIX;
+    if (draft)
+        search_model(&s, draft);
     if (s.matrices)
         return 0;
     if (s.vectors)
@@ -96,14 +108,15 @@ static int check_pattern(const char *pattern, const struct config *config, struc
                    pattern, s.some, s.last);
 }
 
-int tensor_types_check(const struct tensor_types *types, const struct config *config, struct err *err)
+int tensor_types_check(const struct tensor_types *types, const struct config *config,
+                       const struct config *draft, struct err *err)
 {
     char pattern[WEIGHT_NAME_SIZE];
     enum dtype type;
     for (size_t i = 0; i < types->n_tensor_types; i++) {
         if (!tensor_types_parse(types->tensor_type[i], pattern, &type))
             return err_set(err, "--tensor-type %s: expected PATTERN=TYPE", types->tensor_type[i]);
-        if (check_pattern(pattern, config, err) < 0)
+        if (check_pattern(pattern, config, draft, err) < 0)
             return -1;
     }
     return 0;

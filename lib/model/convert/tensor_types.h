@@ -21,9 +21,10 @@ const char *importable_type_name(size_t i);
 /* Parses "PATTERN=TYPE"; false on a syntax error or an unsupported type. */
 bool tensor_types_parse(const char *text, char pattern[WEIGHT_NAME_SIZE], enum dtype *type);
 
-/* Fails unless every pattern in tensor_type[] is valid and matches a matrix of the model. */
+/* Fails unless every pattern in tensor_type[] is valid and matches a matrix of the model, or of its
+ * draft head (NULL: none), whose names begin with DRAFT_PREFIX. */
 int tensor_types_check(const struct tensor_types *types, const struct config *config,
-                       struct err *err) MUST_USE;
+                       const struct config *draft, struct err *err) MUST_USE;
 
 /* Chooses the type of a tensor whose type in the source is `from`. Vectors are f32. */
 enum dtype tensor_types_choose(const struct tensor_types *types, const struct config *config,

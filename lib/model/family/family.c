@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "format/unsupported_archs.h"
 #include "model/family/family_words.h"
 
@@ -48,6 +49,7 @@ static const struct {
     {"require", true, true, NULL},
     {"tensor", true, true, add_tensor},
     {"optional_prefix", true, false, NULL},
+    {"mtp", true, false, NULL}, /* applied by family_open_mtp() */
 };
 
 static size_t kind_of(const struct conf_entry *entry)
@@ -64,8 +66,18 @@ static int check_lines(const struct conf *conf, struct err *err)
         if (kind_of(&conf->entry[i]) == ARRAY_LEN(kinds))
             return err_set(err, "%s: line %d: unknown keyword \"%s\"; see bmc-family(5)", conf->name,
                            conf->entry[i].line, conf->entry[i].key);
-    if (!conf_get(conf, "family") || !conf_get(conf, "architecture"))
-        return err_set(err, "%s: a \"family\" or \"architecture\" line is missing", conf->name);
+    if (!conf_get(conf, "family"))
+        return err_set(err, "%s: a \"family\" line is missing", conf->name);
+    return 0;
+}
+
+/* The same for the family of a model; that of MTP layers has no architecture. */
+static int check_model_lines(const struct conf *conf, struct err *err)
+{
+    if (check_lines(conf, err) < 0)
+        return -1;
+    if (!conf_get(conf, "architecture"))
+        return err_set(err, "%s: an \"architecture\" line is missing", conf->name);
     return 0;
 }
 
@@ -102,15 +114,25 @@ static int open_base(struct family *family, const char *models_dir, struct err *
     return 0;
 }
 
-static int add_line(struct family *family, const struct conf *conf, const struct conf_entry *entry,
+static int add_line(struct family *family, const char *file, const struct conf_entry *entry,
                     struct err *err)
 {
-    const struct family_line line = {conf->name, entry};
+    const struct family_line line = {file, entry};
     if (mem_grow(&family->line, &family->cap_lines, family->n_lines, sizeof line, err) < 0)
         return -1;
     family->line[family->n_lines++] = line;
     const size_t kind = kind_of(entry);
     return kinds[kind].add ? kinds[kind].add(family, &line, err) : 0;
+}
+
+/* The value of the line in effect with a keyword that occurs once; NULL: there is none. */
+static const char *value_of(const struct family *family, const char *key)
+{
+    const char *value = NULL;
+    for (size_t i = 0; i < family->n_lines; i++)
+        if (strcmp(family->line[i].entry->key, key) == 0)
+            value = family->line[i].entry->value;
+    return value;
 }
 
 /* Collects a family's lines in effect, inherited ones first. */
@@ -121,11 +143,11 @@ static int add_lines(struct family *family, const char *models_dir, struct err *
     for (size_t i = 0; i < family->base.n_entries; i++) {
         const struct conf_entry *entry = &family->base.entry[i];
         if (kinds[kind_of(entry)].passed_on && !replaced(family, entry) &&
-            add_line(family, &family->base, entry, err) < 0)
+            add_line(family, family->base.name, entry, err) < 0)
             return -1;
     }
     for (size_t i = 0; i < family->conf.n_entries; i++)
-        if (add_line(family, &family->conf, &family->conf.entry[i], err) < 0)
+        if (add_line(family, family->conf.name, &family->conf.entry[i], err) < 0)
             return -1;
     return 0;
 }
@@ -134,7 +156,8 @@ static int add_lines(struct family *family, const char *models_dir, struct err *
  * collects its lines. Releases the family on error. */
 static int complete(struct family *family, int rc, const char *models_dir, struct err *err)
 {
-    if (rc == 0 && check_lines(&family->conf, err) == 0 && add_lines(family, models_dir, err) == 0)
+    if (rc == 0 && check_model_lines(&family->conf, err) == 0 &&
+        add_lines(family, models_dir, err) == 0)
         return 0;
     family_release(family);
     return -1;
@@ -162,6 +185,57 @@ void family_release(struct family *family)
     *family = (struct family){0};
 }
 
+/* Opens a family file that inherits the lines in effect of another family. */
+static int open_derived(struct family *family, const struct family *from, const char *path,
+                        struct err *err)
+{
+    int rc = conf_open(&family->conf, path, err);
+    if (rc == 0)
+        rc = check_lines(&family->conf, err);
+    if (rc == 0 && conf_get(&family->conf, "like"))
+        rc = err_set(err,
+                     "%s: \"like\" has no place in a family of MTP layers, which inherits from that of "
+                     "the model",
+                     path);
+    for (size_t i = 0; i < from->n_lines && rc == 0; i++) {
+        const struct family_line *line = &from->line[i];
+        if (kinds[kind_of(line->entry)].passed_on && !replaced(family, line->entry))
+            rc = add_line(family, line->file, line->entry, err);
+    }
+    for (size_t i = 0; i < family->conf.n_entries && rc == 0; i++)
+        rc = add_line(family, family->conf.name, &family->conf.entry[i], err);
+    if (rc < 0)
+        family_release(family);
+    return rc;
+}
+
+int family_open_mtp(struct family *family, const struct family *target, const char *models_dir,
+                    const struct weight_source *source, size_t layers, size_t *n, struct err *err)
+{
+    enum { MOST_LAYERS = 64 };
+    struct words w;
+    char found[WORD_SIZE], path[PATH_SIZE];
+    const char *value = value_of(target, "mtp");
+    *family = (struct family){0};
+    *n = 0;
+    if (!value)
+        return 0;
+    if (!words_split(&w, value) || w.n != 3 || strcmp(w.word[1], "from") != 0 ||
+        strchr(w.word[0], '/') || strlen(w.word[0]) >= WORD_SIZE)
+        return err_set(err, "%s: invalid syntax: \"mtp %s\"; see bmc-family(5)", target->conf.name,
+                       value);
+    if (!family_look_up(source->format->config(source, SOURCE_CONFIG), w.word[2], found, sizeof found))
+        return 0;
+    if (!parse_size(found, n) || *n > MOST_LAYERS)
+        return err_set(err, "%s: \"%s\" is %.40s, expected a number of MTP layers from 0 to %d",
+                       source->config_name, w.word[2], found, MOST_LAYERS);
+    if (!*n)
+        return 0;
+    snprintf(path, sizeof path, "%s/families/%s.family", models_dir, w.word[0]);
+    family->first_layer = layers;
+    return open_derived(family, target, path, err);
+}
+
 /* What is searched: an architecture, and tensors that tell variants of it apart. */
 struct family_query {
     const char *models_dir, *architecture;
@@ -177,7 +251,7 @@ static bool matches(const struct family_query *query, const char *value)
     if (w.n == 1)
         return !query->by_tensors;
     return query->by_tensors && w.n == 3 && strcmp(w.word[1], "with") == 0 &&
-           family_source_has(query->source, w.word[2]);
+           family_source_has(query->source, w.word[2], 0);
 }
 
 static bool lists_architecture(const struct conf *conf, const struct family_query *query)
@@ -195,7 +269,7 @@ static int is_family_file(const struct dirent *entry)
 }
 
 /* Opens the family file `path` if it lists the architecture; else appends the family's name to
- * `known` and returns 1. */
+ * `known`, if it is one of models, and returns 1. */
 static int try_file(struct family *family, const struct family_query *query, const char *path,
                     char known[256], struct err *err)
 {
@@ -206,6 +280,8 @@ static int try_file(struct family *family, const struct family_query *query, con
     rc = check_lines(&conf, err);
     if (rc == 0 && lists_architecture(&conf, query)) {
         rc = family_open(family, query->models_dir, path, err);
+    } else if (rc == 0 && !conf_get(&conf, "architecture")) {
+        rc = 1;
     } else if (rc == 0) {
         const size_t used = strlen(known);
         snprintf(known + used, 256 - used, "%s%s", used ? ", " : "", conf_get(&conf, "family"));
@@ -257,28 +333,17 @@ int family_find(struct family *family, const char *models_dir, const char *archi
     return rc;
 }
 
-static void fill_pattern(const char *pattern, size_t layer, char *name, size_t size)
-{
-    const char *mark = strchr(pattern, '%');
-    if (mark)
-        snprintf(name, size, "%.*s%zu%s", (int)(mark - pattern), pattern, layer, mark + 1);
-    else
-        snprintf(name, size, "%s", pattern);
-}
-
 const struct tensor_transform *family_tensor(const struct family *family,
                                              const struct weight_kind *kind, size_t layer, size_t nth,
                                              char name[TENSOR_NAME_SIZE])
 {
-    const char *prefix = conf_get(&family->conf, "optional_prefix");
-    if (!prefix && family->base.n_entries)
-        prefix = conf_get(&family->base, "optional_prefix");
+    const char *prefix = value_of(family, "optional_prefix");
     const size_t prefix_len = prefix ? strlen(prefix) : 0;
     for (size_t i = 0; i < family->n_tensors; i++) {
         const struct tensor_line *tensor = &family->tensor[i];
         if (tensor->kind != kind)
             continue;
-        fill_pattern(tensor->pattern, layer, name, TENSOR_NAME_SIZE);
+        family_fill_pattern(tensor->pattern, family->first_layer + layer, name, TENSOR_NAME_SIZE);
         if (nth-- == 0)
             return &tensor->transform;
         if (prefix_len && strncmp(name, prefix, prefix_len) == 0 && nth-- == 0) {

@@ -26,6 +26,7 @@ struct tensor_line {
 struct family {
     struct conf conf, base;   /* the family file; the one it inherits from */
     struct family_line *line; /* lines in effect, inherited ones first */
+    size_t first_layer;       /* number of layer 0 in tensor names; 0 but for MTP layers */
     size_t n_lines, cap_lines;
     struct tensor_line *tensor;
     size_t n_tensors, cap_tensors;
@@ -44,6 +45,13 @@ int family_parse(struct family *family, const char *models_dir, const char *text
 int family_find(struct family *family, const char *models_dir, const char *architecture,
                 const struct weight_source *source, struct err *err) MUST_USE;
 void family_release(struct family *family);
+
+/* Opens the family of the layers for multi-token prediction that a source of `target`'s family has
+ * beside its `layers` layers, by the `mtp` line. It inherits all lines of the target's family, which must
+ * outlive it. Sets *n to the number of MTP layers by config.json; 0: none, and nothing is opened. */
+int family_open_mtp(struct family *family, const struct family *target, const char *models_dir,
+                    const struct weight_source *source, size_t layers, size_t *n,
+                    struct err *err) MUST_USE;
 
 /* Fills `config` by applying the family's lines to a parsed config.json of `source`. Does not set EOS
  * ids. */

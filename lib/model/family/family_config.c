@@ -48,8 +48,7 @@ static bool value_text(const json_t *value, char *text, size_t size)
     return used > 0;
 }
 
-/* Finds the value at the first of the paths "a.b,c" that exists. */
-static bool look_up(const json_t *json, const char *paths, char *text, size_t size)
+bool family_look_up(const json_t *json, const char *paths, char *text, size_t size)
 {
     char path[WORD_SIZE];
     while (json && *paths) {
@@ -88,17 +87,19 @@ static int apply_config(struct config_draft *draft, const struct family_line *li
         if (w.n == 3)
             return set(draft, key, value, err);
         if (w.n == 5 && strcmp(w.word[3], "with") == 0)
-            return family_source_has(draft->source, w.word[4]) ? set(draft, key, value, err) : 0;
+            return family_source_has(draft->source, w.word[4], draft->family->first_layer)
+                       ? set(draft, key, value, err)
+                       : 0;
         if (w.n != 6 || strcmp(w.word[3], "if") != 0)
             return family_bad_line(line, err);
-        if (look_up(json, w.word[4], found, sizeof found) && strcmp(found, w.word[5]) == 0)
+        if (family_look_up(json, w.word[4], found, sizeof found) && strcmp(found, w.word[5]) == 0)
             return set(draft, key, value, err);
         return 0;
     }
     if (strcmp(w.word[1], "from") != 0 ||
         !(w.n == 3 || (w.n == 5 && strcmp(w.word[3], "default") == 0)))
         return family_bad_line(line, err);
-    if (look_up(json, w.word[2], found, sizeof found))
+    if (family_look_up(json, w.word[2], found, sizeof found))
         return set(draft, key, found, err);
     if (w.n == 5)
         return set(draft, key, w.word[4], err);
@@ -114,7 +115,7 @@ static int apply_require(struct config_draft *draft, const struct family_line *l
     if (!words_split(&w, line->entry->value) || w.n != 3 || strcmp(w.word[1], "is") != 0)
         return family_bad_line(line, err);
     snprintf(handled, sizeof handled, "%s", w.word[2]); /* strsep() modifies the word */
-    if (!look_up(json, w.word[0], found, sizeof found))
+    if (!family_look_up(json, w.word[0], found, sizeof found))
         return 0;
     for (char *rest = w.word[2], *wanted; (wanted = strsep(&rest, ","));)
         if (strcmp(wanted, found) == 0)
@@ -237,7 +238,7 @@ static int check_layer_types(const json_t *json, const char *name, const struct 
 {
     const json_t *types = json_at(json, "layer_types");
     const size_t n = json_array_size(types);
-    if (!json_is_array(types))
+    if (!json_is_array(types) || config_is_draft_head(config))
         return 0;
     if (n != config->layers)
         return err_set(err, "%s: \"layer_types\" has %zu entries for %zu layers", name, n,

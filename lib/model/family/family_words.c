@@ -1,6 +1,7 @@
 /* Splitting lines of family files into words. */
 #include "model/family/family_words.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool words_split(struct words *words, const char *text)
@@ -20,16 +21,26 @@ bool words_split(struct words *words, const char *text)
     return true;
 }
 
-bool family_source_has(const struct weight_source *source, const char *names)
+void family_fill_pattern(const char *pattern, size_t layer, char *name, size_t size)
 {
-    char name[TENSOR_NAME_SIZE];
+    const char *mark = strchr(pattern, '%');
+    if (mark)
+        snprintf(name, size, "%.*s%zu%s", (int)(mark - pattern), pattern, layer, mark + 1);
+    else
+        snprintf(name, size, "%s", pattern);
+}
+
+bool family_source_has(const struct weight_source *source, const char *names, size_t layer)
+{
+    char pattern[TENSOR_NAME_SIZE], name[TENSOR_NAME_SIZE];
     bool all = source && source->format;
     while (all && *names) {
         const size_t len = strcspn(names, ",");
-        all = len < sizeof name;
+        all = len < sizeof pattern;
         if (all) {
-            memcpy(name, names, len);
-            name[len] = 0;
+            memcpy(pattern, names, len);
+            pattern[len] = 0;
+            family_fill_pattern(pattern, layer, name, sizeof name);
             all = source->format->find(source, name) != NULL;
         }
         names += len + (names[len] == ',');

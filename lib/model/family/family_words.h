@@ -16,8 +16,14 @@ struct words {
 /* Splits a text at blanks; false if it has too many characters or words. */
 bool words_split(struct words *words, const char *text);
 
-/* True if the source has all tensors of a comma-separated list. */
-bool family_source_has(const struct weight_source *source, const char *names);
+/* Copies a tensor name, with the layer's number in place of %. */
+void family_fill_pattern(const char *pattern, size_t layer, char *name, size_t size);
+
+/* True if the source has all tensors of a comma-separated list; % is `layer`. */
+bool family_source_has(const struct weight_source *source, const char *names, size_t layer);
+
+/* Finds the value at the first of the paths "a.b,c" that config.json has, as text. */
+bool family_look_up(const json_t *json, const char *paths, char *text, size_t size);
 
 /* Sets the error for a line with invalid syntax; returns -1. */
 int family_bad_line(const struct family_line *line, struct err *err);
