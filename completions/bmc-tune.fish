@@ -4,7 +4,7 @@ complete -c bmc-tune -l shape -r -F -a '(bmc-tune --print-options shapes 2>/dev/
 complete -c bmc-tune -s N -l ctx-size -x -d 'N, the context that a sequence grows to; a list as 512,2048 or 4K,8K (default: 128 to 16384; with a model or shape 2048, at most its context)'
 complete -c bmc-tune -o np -l parallel -x -d 'batch size in sequences, or a list (default 1)'
 complete -c bmc-tune -l spec -x -d 'speculative decoding with K draft tokens per step, of which M are accepted on average; auto finds T and the shape of drafts together, auto,p=P for acceptance rate P'
-complete -c bmc-tune -s d -l draft -r -F -d 'with --spec auto, the draft model (default: a drafter that takes no time)'
+complete -c bmc-tune -s d -l draft -r -F -d 'with --spec auto, the draft model or draft head, as for bmc-spec (default: a drafter that takes no time)'
 complete -c bmc-tune -l acceptance -r -F -d 'with --spec auto, measured acceptance rates (default: those that bmc-spec recorded for the two models, else typical ones)'
 complete -c bmc-tune -l layers -x -d 'layers of the model that are timed for the batch knee (default: of a model file all, of a shape 4)'
 complete -c bmc-tune -l type -x -a 'f32 bf16 f16 q8_0 q8_channel q4_1 q4_0' -d 'type of a shape\'s random weights: f32, bf16, f16, q8_0, q8_channel, q4_1 or q4_0 (default bf16)'

@@ -30,9 +30,7 @@ int spec_open_draft(struct spec_run *run, struct err *err)
         return 0;
     if (!o->draft && cli_default_model("grimm-draft", "-d", path, sizeof path, err) < 0)
         return -1;
-    const bool self = o->draft && strcmp(o->draft, "self") == 0;
-    if ((self ? model_open_draft(&run->draft, run->gen.model, err)
-              : model_open_any(&run->draft, o->draft ? o->draft : path, err)) < 0 ||
+    if (draft_open(&run->draft, o->draft ? o->draft : path, run->gen.model, err) < 0 ||
         (o->gen.mlock && model_lock(run->draft, err) < 0))
         return draft_model_error(-1, err);
     if (config_is_draft_head(&run->draft->config))

@@ -12,7 +12,7 @@ static const struct opt opts[] = {
     TEXT("ctx-size", "N", "LIST", context, "N, the context that a sequence grows to; a list as 512,2048 or 4K,8K (default: 128 to 16384; with a model or shape 2048, at most its context)"),
     TEXT("parallel", "np", "LIST", batch, "batch size in sequences, or a list (default 1)"),
     TEXT("spec", NULL, "k=K,m=M", spec, "speculative decoding with K draft tokens per step, of which M are accepted on average; auto finds T and the shape of drafts together, auto,p=P for acceptance rate P"),
-    PATH("draft", "d", "FILE", draft, "with --spec auto, the draft model (default: a drafter that takes no time)"),
+    PATH("draft", "d", "FILE", draft, "with --spec auto, the draft model or draft head, as for bmc-spec (default: a drafter that takes no time)"),
     PATH("acceptance", NULL, "FILE", acceptance, "with --spec auto, measured acceptance rates (default: those that bmc-spec recorded for the two models, else typical ones)"),
     SIZE("layers", NULL, layers, 1, 1024, "layers of the model that are timed for the batch knee (default: of a model file all, of a shape 4)"),
     CHOICE("type", "TYPE", type, CHOICES_TYPES, "type of a shape's random weights: {} (default bf16)"),

@@ -27,7 +27,7 @@ static int open_draft(struct spec_inputs *in, const struct tune *tune, struct er
     size_t layer[MAX_FEATURES];
     if (!tune->options->draft)
         return 0;
-    if (model_open_any(&in->draft, tune->options->draft, err) < 0)
+    if (draft_open(&in->draft, tune->options->draft, tune->model, err) < 0)
         return err_prefix(err, "--draft");
     return config_is_draft_head(&in->draft->config)
                ? draft_head_attach(in->draft, tune->model, layer, err)

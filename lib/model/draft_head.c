@@ -2,6 +2,7 @@
 #include "model/draft_head.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "model/forward.h"
 
@@ -65,6 +66,12 @@ static int check_map(const struct model *head, struct err *err)
                            head->path, i, id, tokens);
     }
     return 0;
+}
+
+int draft_open(struct model **draft, const char *name, const struct model *target, struct err *err)
+{
+    return strcmp(name, "self") == 0 ? model_open_draft(draft, target, err)
+                                     : model_open_any(draft, name, err);
 }
 
 int draft_head_attach(struct model *head, const struct model *target, size_t layer[MAX_FEATURES],

@@ -4,6 +4,11 @@
 
 #include "model/model.h"
 
+/* Opens a draft model or draft head: a file, or, if `name` is "self", the draft head in the target's
+ * own file. */
+int draft_open(struct model **draft, const char *name, const struct model *target,
+               struct err *err) MUST_USE;
+
 /* Checks that a draft head fits a target, and gives the head the target's embedding and LM head where
  * it has none: they are not copied, so the target must outlive it. Sets layer[0 .. features) to the
  * target's hidden states that the head reads, as in struct hidden_tap. */

@@ -138,6 +138,10 @@ T_of() { # OPTION..: "T T_from policy policy_from"
     tune -m "$(model grimm)" --spec auto,p=0.99 -N 64 --state cold --no-sweep --no-batch-knee --profile ./p --format json
     jq_true '.speculation[0] | .draft_tokens >= 1 and .tokens_per_step > 1.9 and .shape == "chain"' out
     assert_equal "$(grep -cE "^spec $target (-|$draft) " p)" 3
+    # The draft head in the model's own file; a model without one.
+    tune -m "$ROOT/models.d/grimm-mtp.bmc" -d self --spec auto -N 64 --state cold --no-sweep --no-batch-knee --dry-run --format json
+    jq_true '.speculation | length == 1' out
+    expect_error 1 'draft: .*has no draft head' bmc-tune $quick -m "$(model grimm)" -d self --spec auto -N 64 --no-sweep --no-batch-knee --dry-run
     printf 'target x\ndraft y\naccept 0.5\n' >other
     expect_error 1 'other: was recorded for another model' bmc-tune $quick -m "$(model grimm)" --spec auto --acceptance other -N 64 --no-sweep --no-batch-knee --dry-run
     expect_error 1 'another vocabulary' bmc-tune $quick -m "$(model grimm)" -d "$(model llama-3-like)" --spec auto -N 64 --no-sweep --no-batch-knee --dry-run
