@@ -184,8 +184,10 @@ static const struct foreign {
     {"--draft-min, --draft-n-min, --draft-p-min, --draft-p-split, --p-split, -ps, --spec-autotune, "
      "--spec-draft-n-min",
      NULL, "the draft length adapts; --tree drafts trees (bmc-spec)", NULL},
+    {"-mtp, --multi-token-prediction", "draft", "-d self drafts with the layer in the model's own file",
+     "bmc-spec"},
     {"--spec-type, --spec-stage, --spec-ngram-size-n, --spec-ngram-size-m, --spec-ngram-min-hits, "
-     "-mtp, --multi-token-prediction, --suffix-max-depth, --suffix-pattern-len, "
+     "--suffix-max-depth, --suffix-pattern-len, "
      "--prompt-lookup-num-tokens, -no-mtp, --no-multi-token-prediction, -mtprot, "
      "--mtp-requantize-output-tensor, --spec-ckpt-mode, --recurrent-ckpt-mode, --spec-replace, "
      "--draft-params",
