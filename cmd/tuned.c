@@ -72,15 +72,19 @@ const char *tuned_policy(const struct tuned *tuned)
     return tuned->model && tuned->model->policy[0] ? tuned->model->policy : NULL;
 }
 
-const struct tuned_spec *tuned_speculation(struct tuned *tuned, const struct hash *draft_id,
-                                           size_t batch, size_t N)
+const struct tuned_spec *tuned_speculation(const struct tuned *tuned, const struct hash *draft_id,
+                                           struct tuned_spec like)
 {
-    char draft[2 * HASH_BYTES + 1] = "-";
+    memcpy(like.target, tuned->target, sizeof tuned->target);
+    strcpy(like.draft, "-");
     if (draft_id)
-        hash_hex(draft_id, HASH_BYTES, draft);
-    tuned->tuner.spec =
-        tuned->found ? profile_spec(&tuned->profile, tuned->target, draft, batch, N) : NULL;
-    return tuned->tuner.spec;
+        hash_hex(draft_id, HASH_BYTES, like.draft);
+    return tuned->found ? profile_spec(&tuned->profile, &like) : NULL;
+}
+
+void tuned_use_speculation(struct tuned *tuned, const struct tuned_spec *spec)
+{
+    tuned->tuner.spec = spec;
 }
 
 size_t tuned_batch_knee(const struct tuned *tuned)

@@ -33,10 +33,13 @@ const struct kv_tuner *tuned_for(struct tuned *tuned, const char *attn, size_t h
 /* Default of --kv: the fastest policy measured with this model; NULL: unknown. */
 const char *tuned_policy(const struct tuned *tuned);
 
-/* T and the shape of drafts measured for the model with a draft model (NULL: another drafter) in a
- * batch and context; NULL: unknown. The tuner of tuned_for() then gives this T. */
-const struct tuned_spec *tuned_speculation(struct tuned *tuned, const struct hash *draft_id,
-                                           size_t batch, size_t N);
+/* T and the shape of drafts found for the model with a draft model (NULL: another drafter), for the
+ * attention, cache type, batch size and context of `like`; NULL: unknown. */
+const struct tuned_spec *tuned_speculation(const struct tuned *tuned, const struct hash *draft_id,
+                                           struct tuned_spec like);
+
+/* Makes the tuner of tuned_for() give this T. */
+void tuned_use_speculation(struct tuned *tuned, const struct tuned_spec *spec);
 
 /* This model's batch knee: tokens per step at no extra latency; 0: unknown. */
 size_t tuned_batch_knee(const struct tuned *tuned);

@@ -95,7 +95,7 @@ static size_t count_or_auto(const char *name, const char *text, const char *also
                             size_t max, bool *is_auto)
 {
     size_t value = 0;
-    *is_auto = strcmp(text, "auto") == 0 || strcmp(text, also) == 0;
+    *is_auto = strcmp(text, "auto") == 0 || (*also && strcmp(text, also) == 0);
     if (!*is_auto && (!parse_count(text, &value) || value < min || value > max))
         opt_usage_error(&program,
                         "--%s: needs auto%s%s or a whole number from %zu to %zu; found \"%s\"", name,
@@ -187,7 +187,7 @@ static void check_usage(struct spec_cli *o, const struct operands *operands)
         o->tree_nodes = count_or_auto("tree", o->tree, "", 1, MAX_NODES, &o->tree_auto);
     const uint64_t given =
         (o->draft ? DRAFT : 0) | (o->lookup ? LOOKUP : 0) | (o->recycle ? RECYCLE : 0) |
-        (o->oldest ? OLDEST : 0) | (o->k_auto ? 0 : LENGTH) | (o->tree ? TREE : 0) |
+        (o->oldest ? OLDEST : 0) | (o->k_auto && !o->bass ? 0 : LENGTH) | (o->tree ? TREE : 0) |
         (o->tree_nodes ? TREE_SIZE : 0) | (o->batch_knee ? BATCH_KNEE : 0) |
         (o->samples ? SAMPLES : 0) |
         (g->jsonl || g->ids || g->echo || g->save_kv || g->prompt_cache ? NOT_WITH_SAMPLES : 0) |

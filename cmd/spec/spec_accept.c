@@ -50,11 +50,13 @@ int spec_read_acceptance(struct spec_run *run, struct err *err)
         return opt_files_output(run->gen.program, "acceptance", run->acceptance, OPT_WRITES_ACCEPTANCE,
                                 err);
     }
-    const bool wanted = (run->cli->tree_nodes || run->cli->tree_auto || run->cli->recycle);
+    const bool wanted =
+        (run->cli->tree_nodes || run->cli->tree_auto || run->cli->recycle || run->options.tree);
     if (!wanted || !run->acceptance[0] || (!given && !file_exists(run->acceptance)))
         return 0;
     if (acceptance_read_pair(&a, &pair, run->acceptance, err) < 0)
         return -1;
+    run->options.recorded = true;
     run->options.ranks = a.ranks;
     memcpy(run->options.accept, a.share, a.ranks * sizeof *a.share);
     return 0;

@@ -1,4 +1,5 @@
 /* Draft lengths and tree sizes. */
+#include <stdio.h>
 #include <string.h>
 
 #include "spec/speccmd.h"
@@ -7,7 +8,8 @@
  * larger with bf16 products and AMX tiles (tests/bench/speculation.md). */
 enum { BATCH_KNEE = 16, BATCH_KNEE_BF16 = 24, BATCH_KNEE_AMX = 32, DEFAULT_TREE = 26 };
 
-enum { BEYOND_KNEE = 4 };
+/* Lengths that follow from measured times are limited to so many times the knee, for memory's sake. */
+enum { KNEE_FACTOR = 4 };
 
 static size_t default_batch_knee(const struct session_options *s)
 {
@@ -25,24 +27,36 @@ size_t spec_batch_knee(const struct spec_run *run, const struct session_options 
     return given ? given : tuned ? tuned : default_batch_knee(s);
 }
 
-/* Takes T and the shape from the tuned profile, if it has them for these models. */
+/* True if a shape of the tuned profile can be used in this run, and no option forbids it. */
+static bool can_use(const struct spec_run *run, const struct session_options *s,
+                    const struct spec_shape *shape)
+{
+    const struct spec_cli *o = run->cli;
+    const size_t window = size_min(s->context, run->draft ? run->draft->config.context : SIZE_MAX);
+    const bool limited = shape->draft_tokens > run->options.length.limit;
+    return shape->draft_tokens && !o->draft_context && shape->draft_tokens + WINDOW_REST < window &&
+           !(shape->tree && (o->lookup || o->batch_knee || limited));
+}
+
+/* Takes T and the shape from the tuned profile, if it has them for these models. Under tensor and
+ * pipeline parallelism all processes must choose the same T. */
 static void take_tuned(struct spec_run *run, const struct session_options *s)
 {
-    const struct hash *draft = run->draft ? &run->draft->file.model_id : NULL;
-    const struct tuned_spec *tuned = tuned_speculation(&run->gen.tuned, draft, s->batch, s->context);
-    const size_t window = size_min(s->context, run->draft ? run->draft->config.context : SIZE_MAX);
+    struct tuned_spec like = {.type = s->kv_type, .batch = s->batch, .N = s->context};
     struct draft_length *length = &run->options.length;
-    if (!tuned || !tuned->shape.draft_tokens || run->cli->draft_context ||
-        tuned->shape.draft_tokens + WINDOW_REST >= window)
+    snprintf(like.attn, sizeof like.attn, "%s", s->attn->name);
+    const struct tuned_spec *tuned =
+        tuned_speculation(&run->gen.tuned, run->draft ? &run->draft->file.model_id : NULL, like);
+    if (!tuned || !can_use(run, s, &tuned->shape) ||
+        (run->gen.ranks && run->gen.parallelism != DATA_PARALLEL))
         return;
-    if (tuned->shape.tree) {
-        run->options.tree = tuned->shape.draft_tokens;
-        run->options.tree_levels = tuned->shape.levels;
-        length->measured = false;
+    tuned_use_speculation(&run->gen.tuned, tuned);
+    length->now = size_min(tuned->shape.draft_tokens, length->limit);
+    if (!tuned->shape.tree)
         return;
-    }
-    length->now = tuned->shape.draft_tokens;
-    length->limit = size_max(length->limit, length->now);
+    run->options.tree = tuned->shape.draft_tokens;
+    run->options.tree_levels = tuned->shape.levels;
+    length->measured = false;
 }
 
 int spec_set_length(struct spec_run *run, const struct session_options *s, struct err *err)
@@ -55,7 +69,7 @@ int spec_set_length(struct spec_run *run, const struct session_options *s, struc
     const bool measured = o->k_auto && !o->bass && !tree && !o->record;
     /* Lengths that follow from measured times may exceed the knee: they stop where it costs too much.
      * Those of algorithm 1 of the BASS paper follow from acceptance alone. */
-    const size_t tokens = measured && !o->batch_knee ? BEYOND_KNEE * batch_knee : batch_knee;
+    const size_t tokens = measured && !o->batch_knee ? KNEE_FACTOR * batch_knee : batch_knee;
     const bool limited = s->batch > 1 || strcmp(from, "default") != 0;
     const size_t limit = limited ? size_min(o->limit, draft_length_limit(tokens, s->batch)) : o->limit;
     *length = (struct draft_length){.increment = o->step,

@@ -86,10 +86,11 @@ static int open_draft_session(struct spec_run *run, struct err *err)
     if (o->draft_kv) {
         if (kv_spec_parse(&s.kv, o->draft_kv, err) < 0)
             return -1;
-        s.kv.tuner = target->kv.tuner;
         s.kv.alloc = target->kv.alloc;
         s.kv.attend_valid = target->kv.attend_valid;
     }
+    run->draft_tuner = profile_tuner(&run->gen.tuned.profile, s.attn->name, run->draft->config.heads);
+    s.kv.tuner = target->kv.tuner ? &run->draft_tuner.tuner : NULL;
     if (kv_spec_rolling(&s.kv) && kv_spec_parse(&s.kv, "bmc", err) < 0)
         return -1; /* the drafter has its own rolling window */
     s.kv.lockstep = false;

@@ -1,5 +1,6 @@
 /* --spec auto: finds T and the shape of drafts together, from the times of both models' passes, the
  * cost of growth, and acceptance rates. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,8 @@ static int read_acceptance(struct spec_inputs *in, const struct tune *tune, stru
         return 0;
     }
     in->ranks = acceptance_typical(in->accept);
+    if (!in->draft)
+        in->ranks = 1; /* not all of these drafters can draft trees */
     if (!given && (!acceptance_path(&pair, path, sizeof path) || !file_exists(path)))
         return 0;
     if (acceptance_read_pair(&a, &pair, given ? given : path, err) < 0)
@@ -87,13 +90,19 @@ static int time_passes(struct row_times *times, const struct tune *tune, const s
     return rc;
 }
 
-/* Times the passes of both models for a batch size. */
-static int measure(struct spec_costs *costs, struct row_times *draft, const struct spec_inputs *in,
-                   const struct tune *tune, size_t batch, size_t most, struct err *err)
+static size_t largest_context(const struct tune *tune)
 {
     size_t N = 0;
     for (size_t i = 0; i < tune->n_N; i++)
         N = size_max(N, tune->N[i]);
+    return N;
+}
+
+/* Times the passes of both models for a batch size. */
+static int measure(struct spec_costs *costs, struct row_times *draft, const struct spec_inputs *in,
+                   const struct tune *tune, size_t batch, size_t most, struct err *err)
+{
+    const size_t N = largest_context(tune);
     *costs = (struct spec_costs){.attended = {size_max(N / SMALL_CACHE, most + 1), N},
                                  .draft = in->draft ? draft : NULL,
                                  .accept = in->accept,
@@ -111,6 +120,7 @@ static int save(struct tune *tune, const struct spec_inputs *in, const struct tu
                 struct err *err)
 {
     struct tuned_spec tuned = {.draft = "-",
+                               .type = tune->run.type,
                                .batch = s->batch,
                                .N = s->N,
                                .T = s->plan.T,
@@ -119,6 +129,7 @@ static int save(struct tune *tune, const struct spec_inputs *in, const struct tu
     hash_hex(&tune->model->file.model_id, HASH_BYTES, tuned.target);
     if (in->draft)
         hash_hex(&in->draft->file.model_id, HASH_BYTES, tuned.draft);
+    snprintf(tuned.attn, sizeof tuned.attn, "%s", tune->run.attn->name);
     return profile_put_spec(&tune->profile, &tuned, err);
 }
 
@@ -126,11 +137,14 @@ static int plan_batch(struct tune *tune, const struct spec_inputs *in, size_t ba
 {
     struct spec_costs costs;
     struct row_times draft;
-    const size_t context =
-        in->draft ? size_min(tune->config.context, in->draft->config.context) : tune->config.context;
-    const size_t most = size_min(size_min(MOST_DRAFT, size_max(MOST_TOKENS / batch, 1)), context / 2);
+    /* the smaller cache has room for a pass, and is at most half of the larger one */
+    size_t most = size_min(size_min(MOST_DRAFT, size_max(MOST_TOKENS / batch, 1)),
+                           size_max(largest_context(tune) / 2, 2) - 1);
+    if (in->draft)
+        most = size_min(most, in->draft->config.context / 2);
     if (most < 1)
-        return err_set(err, "a context of %zu leaves no room for drafts", context);
+        return err_set(err, "the draft model's context of %zu has no room for drafts",
+                       in->draft->config.context);
     if (measure(&costs, &draft, in, tune, batch, most, err) < 0)
         return -1;
     for (size_t i = 0; i < tune->n_N; i++) {
@@ -141,7 +155,8 @@ static int plan_batch(struct tune *tune, const struct spec_inputs *in, size_t ba
         *s = (struct tune_speculation){.N = tune->N[i], .batch = batch};
         if (!profile_cost_config(&tune->profile, &query, &costs.cache))
             return err_set(err, "--spec auto: no rates of copying and attention to plan with");
-        if (spec_plan(&s->plan, &costs, most, err) < 0 || save(tune, in, s, err) < 0)
+        if (spec_plan(&s->plan, &costs, size_min(most, s->N - 1), err) < 0 ||
+            save(tune, in, s, err) < 0)
             return -1;
         tune->n_speculations++;
     }

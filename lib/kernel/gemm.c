@@ -435,7 +435,9 @@ static size_t panel_blocks(const struct a_format *a, const struct mat *w, size_t
         return PANEL_BLOCKS;
     const size_t blocks =
         size_max(1, size_min(PANEL_BLOCKS, bytes / pack_block_bytes(w->dtype, w->in_padded)));
-    return rows > 1 ? round_up(blocks, 2) : blocks; /* micro-kernels may be two blocks wide */
+    if (rows == 1)
+        return blocks;
+    return int8 ? PANEL_BLOCKS : round_up(blocks, 2); /* micro-kernels are so many blocks wide */
 }
 
 static bool same_format(const struct gemm *gemm, const struct product *a, const struct product *b,

@@ -87,6 +87,13 @@ struct cost cost_constant_rates(const struct cost_config *config)
     };
 }
 
+double cost_growth_seconds(const struct cost_config *config, double cap)
+{
+    return 4 * elements(config) * cap /
+               (rate_curve_at(config->copy, cap * config->row_bytes) * config->gq) +
+           growth_s(config, cap);
+}
+
 /* Decode time when every growth adds r tokens (BMC paper, eq. 4). */
 static double seconds_by_r(const struct cost_config *config, size_t r)
 {
@@ -95,8 +102,7 @@ static double seconds_by_r(const struct cost_config *config, size_t r)
     for (size_t from = 0; from < config->N; from += r) {
         const double cap = (double)size_min(from + r, config->N), rows = cap - (double)from;
         const double bytes = cap * config->row_bytes;
-        sum += 4 * C1 * cap / (rate_curve_at(config->copy, bytes) * config->gq); /* eq. 1, 8 */
-        sum += growth_s(config, cap);
+        sum += cost_growth_seconds(config, cap);
         sum += rows / config->m * 2 * C1 * cap * config->k /
                rate_curve_at(config->sdpa, bytes * (double)config->batch); /* BMC paper, eq. 2, 9 */
     }

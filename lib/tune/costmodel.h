@@ -50,6 +50,10 @@ int cost_config_check(const struct cost_config *config, struct err *err) MUST_US
 /* Decode time with T allocations: growths of r = ceil(N / T) tokens, the last to N. 1 <= T <= N. */
 double cost_config_seconds(const struct cost_config *config, size_t T);
 
+/* Copying and allocation of one growth to `cap` entries, of all layers and sequences (BMC paper,
+ * eq. 1 and 8). */
+double cost_growth_seconds(const struct cost_config *config, double cap);
+
 /* The same decode with constant rates: the curves' rates at N / 2 tokens. */
 struct cost cost_constant_rates(const struct cost_config *config);
 

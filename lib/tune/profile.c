@@ -176,20 +176,21 @@ static int add_rate(struct profile *p, char *value, struct err *err)
     return 0;
 }
 
-/* Parses a "spec" line: TARGET DRAFT BATCH N T chain|tree TOKENS LEVELS EXPECTED. */
+/* Parses a "spec" line: TARGET DRAFT ATTN TYPE BATCH N T chain|tree TOKENS LEVELS EXPECTED. */
 static int add_spec(struct profile *p, char *value, struct err *err)
 {
     struct tuned_spec s = {.batch = 0};
     char *w[MAX_WORDS];
-    if (split(value, w) != 9 || !read_name(w[0], s.target, sizeof s.target) ||
-        !read_name(w[1], s.draft, sizeof s.draft) || !read_count(w[2], &s.batch) ||
-        !read_count(w[3], &s.N) || !read_count(w[4], &s.T) || s.T > s.N ||
-        (strcmp(w[5], "chain") != 0 && strcmp(w[5], "tree") != 0) ||
-        !parse_size(w[6], &s.shape.draft_tokens) || s.shape.draft_tokens >= TREE_NODES ||
-        !parse_size(w[7], &s.shape.levels) || s.shape.levels > s.shape.draft_tokens + 1 ||
-        !read_real(w[8], 1, &s.tokens))
+    if (split(value, w) != 11 || !read_name(w[0], s.target, sizeof s.target) ||
+        !read_name(w[1], s.draft, sizeof s.draft) || !read_name(w[2], s.attn, sizeof s.attn) ||
+        !cache_type_find(w[3], &s.type) || !read_count(w[4], &s.batch) || !read_count(w[5], &s.N) ||
+        !read_count(w[6], &s.T) || s.T > s.N ||
+        (strcmp(w[7], "chain") != 0 && strcmp(w[7], "tree") != 0) ||
+        !parse_size(w[8], &s.shape.draft_tokens) || s.shape.draft_tokens >= TREE_NODES ||
+        !parse_size(w[9], &s.shape.levels) || s.shape.levels > s.shape.draft_tokens + 1 ||
+        !read_real(w[10], 1, &s.tokens))
         return err_set(err, "a line of speculation cannot be read");
-    s.shape.tree = strcmp(w[5], "tree") == 0;
+    s.shape.tree = strcmp(w[7], "tree") == 0;
     if (s.shape.tree && (s.shape.levels < 2 || s.shape.draft_tokens < 2))
         return err_set(err, "a line of speculation has a tree without levels");
     return profile_put_spec(p, &s, err);

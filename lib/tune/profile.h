@@ -46,9 +46,12 @@ struct tuned_model {
     struct batch_knee knee;    /* knee.n is 0 when it was not measured */
 };
 
-/* The fastest T and shape of drafts of a target with a drafter, for one batch size and context. */
+/* The fastest T and shape of drafts of a target with a drafter, for one cache type, attention
+ * backend, batch size and context. */
 struct tuned_spec {
     char target[72], draft[72]; /* model_ids; draft: "-" for drafters without a model */
+    char attn[16];
+    enum dtype type; /* of the KV cache */
     size_t batch, N, T;
     struct spec_shape shape;
     double tokens; /* expected per step */
@@ -93,9 +96,9 @@ int profile_put_curve(struct profile *profile, const struct rate_curve *curve,
 int profile_put_T(struct profile *profile, const struct tuned_T *tuned, struct err *err) MUST_USE;
 int profile_put_spec(struct profile *profile, const struct tuned_spec *spec, struct err *err) MUST_USE;
 
-/* The entry of target, drafter and batch size, of the context nearest to N; NULL: none. */
-const struct tuned_spec *profile_spec(const struct profile *profile, const char *target,
-                                      const char *draft, size_t batch, size_t N);
+/* The entry of the same models, attention, cache type and batch size as `like`, and the context
+ * nearest to its N; NULL: none. */
+const struct tuned_spec *profile_spec(const struct profile *profile, const struct tuned_spec *like);
 
 /* Returns the entry of a model, added if needed; NULL: too many models, or out of memory. The
  * pointer is valid until the next model is added. */

@@ -43,16 +43,16 @@ int profile_put_T(struct profile *p, const struct tuned_T *tuned, struct err *er
     return 0;
 }
 
-static bool same_pair(const struct tuned_spec *a, const char *target, const char *draft, size_t batch)
+static bool same_pair(const struct tuned_spec *a, const struct tuned_spec *b)
 {
-    return strcmp(a->target, target) == 0 && strcmp(a->draft, draft) == 0 && a->batch == batch;
+    return strcmp(a->target, b->target) == 0 && strcmp(a->draft, b->draft) == 0 &&
+           strcmp(a->attn, b->attn) == 0 && a->type == b->type && a->batch == b->batch;
 }
 
 int profile_put_spec(struct profile *p, const struct tuned_spec *spec, struct err *err)
 {
     size_t i = 0;
-    while (i < p->n_specs &&
-           !(same_pair(&p->spec[i], spec->target, spec->draft, spec->batch) && p->spec[i].N == spec->N))
+    while (i < p->n_specs && !(same_pair(&p->spec[i], spec) && p->spec[i].N == spec->N))
         i++;
     if (i == p->n_specs && mem_grow(&p->spec, &p->specs_cap, i, sizeof *spec, err) < 0)
         return -1;
@@ -61,14 +61,15 @@ int profile_put_spec(struct profile *p, const struct tuned_spec *spec, struct er
     return 0;
 }
 
-const struct tuned_spec *profile_spec(const struct profile *p, const char *target, const char *draft,
-                                      size_t batch, size_t N)
+static size_t distance(size_t a, size_t b) { return a > b ? a - b : b - a; }
+
+const struct tuned_spec *profile_spec(const struct profile *p, const struct tuned_spec *like)
 {
     const struct tuned_spec *best = NULL;
-    for (const struct tuned_spec *s = p->spec; s < p->spec + p->n_specs; s++)
-        if (same_pair(s, target, draft, batch) &&
-            (!best || (s->N > N ? s->N - N : N - s->N) < (best->N > N ? best->N - N : N - best->N)))
-            best = s;
+    for (size_t i = 0; i < p->n_specs; i++)
+        if (same_pair(&p->spec[i], like) &&
+            (!best || distance(p->spec[i].N, like->N) < distance(best->N, like->N)))
+            best = &p->spec[i];
     return best;
 }
 

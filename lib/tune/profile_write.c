@@ -65,9 +65,10 @@ static int write_T(const struct tuned_T *t, struct buf *text, struct err *err)
 
 static int write_spec(const struct tuned_spec *s, struct buf *text, struct err *err)
 {
-    return buf_addf(text, err, "spec %s %s %zu %zu %zu %s %zu %zu %.4g\n", s->target, s->draft,
-                    s->batch, s->N, s->T, s->shape.tree ? "tree" : "chain", s->shape.draft_tokens,
-                    s->shape.levels, s->tokens);
+    return buf_addf(text, err, "spec %s %s %s %s %zu %zu %zu %s %zu %zu %.4g\n", s->target, s->draft,
+                    s->attn, cache_type_name(s->type), s->batch, s->N, s->T,
+                    s->shape.tree ? "tree" : "chain", s->shape.draft_tokens, s->shape.levels,
+                    s->tokens);
 }
 
 int profile_write(const struct profile *p, struct buf *text, struct err *err)
@@ -95,7 +96,9 @@ int profile_write(const struct profile *p, struct buf *text, struct err *err)
     for (size_t i = 0; rc == 0 && i < p->n_tuned; i++)
         rc = write_T(&p->tuned[i], text, err);
     if (rc == 0 && p->n_specs)
-        rc = buf_addf(text, err, "# spec TARGET DRAFT BATCH N T SHAPE DRAFT_TOKENS LEVELS EXPECTED\n");
+        rc = buf_addf(
+            text, err,
+            "# spec TARGET DRAFT ATTENTION TYPE BATCH N T SHAPE DRAFT_TOKENS LEVELS EXPECTED\n");
     for (size_t i = 0; rc == 0 && i < p->n_specs; i++)
         rc = write_spec(&p->spec[i], text, err);
     return rc;

@@ -5,7 +5,7 @@
 
 enum { LEVELS = 17 };
 
-/* What a step gives and takes by the number of draft tokens that there is room for. */
+/* Expected tokens and time of a step, by the number of draft tokens that fit. */
 struct steps {
     size_t most;
     double tokens[TREE_NODES];
@@ -45,60 +45,72 @@ static void add_passes(struct steps *steps, const struct spec_costs *costs)
     }
 }
 
-/* Copying and allocation of one growth to `cap` entries (BMC paper, eq. 1 and 8). */
-static double growth_s(const struct cost_config *c, double cap)
+/* All growths of a decode with T allocations. */
+static double growths_s(const struct spec_costs *costs, size_t T)
 {
-    const double sequences = (double)(c->layers * c->batch);
-    return 4 * sequences * (double)c->width * cap /
-               (rate_curve_at(c->copy, cap * c->row_bytes) * c->gq) +
-           (c->alloc ? 2 * sequences * rate_curve_at(c->alloc, cap * c->row_bytes) : 0);
+    const size_t N = costs->cache.N, r = div_up(N, T);
+    double sum = 0;
+    for (size_t from = 0; from < N; from += r)
+        sum += cost_growth_seconds(&costs->cache, (double)size_min(from + r, N));
+    return sum;
 }
 
-/* A decode with T allocations. Between two of them the expected number of free entries falls from r
- * to less than one. */
-static double decode_s(const struct spec_costs *costs, const struct steps *steps, size_t T)
+/* The steps between a growth to `cap` entries, of which `left` are free, and the next. */
+static double window_s(const struct steps *steps, double cap, double left)
 {
-    const struct cost_config *c = &costs->cache;
-    const size_t r = div_up(c->N, T);
+    const double whole = (double)steps->most + 1; /* entries that a draft as a whole needs */
     double sum = 0;
-    for (size_t from = 0; from < c->N; from += r) {
-        const double cap = (double)size_min(from + r, c->N);
-        sum += growth_s(c, cap);
-        for (double left = cap - (double)from; left > 1e-9;) {
-            const size_t k = left < 2 ? 0 : size_min((size_t)left - 1, steps->most);
-            sum += (steps->seconds[k] + cap * steps->entry_s[k]) * fmin(1, left / steps->tokens[k]);
-            left -= steps->tokens[k];
-        }
+    if (left >= whole) {
+        const double n = floor((left - whole) / steps->tokens[steps->most]) + 1;
+        sum = n * (steps->seconds[steps->most] + cap * steps->entry_s[steps->most]);
+        left -= n * steps->tokens[steps->most];
+    }
+    while (left > 1e-9) {
+        const size_t k = left < 2 ? 0 : size_min((size_t)left - 1, steps->most);
+        sum += (steps->seconds[k] + cap * steps->entry_s[k]) * fmin(1, left / steps->tokens[k]);
+        left -= steps->tokens[k];
     }
     return sum;
 }
 
-/* The best power of two for T, and its time. */
-static double best_T(const struct spec_costs *costs, const struct steps *steps, size_t *T)
+/* The steps of a decode with T allocations. Between two of them the expected number of free entries
+ * falls from r to less than one. */
+static double steps_s(const struct steps *steps, size_t N, size_t T)
 {
-    double least = INFINITY;
-    for (size_t t = 1; t <= costs->cache.N; t *= 2) {
-        const double seconds = decode_s(costs, steps, t);
-        if (seconds < least) {
-            least = seconds;
-            *T = t;
-        }
+    const size_t r = div_up(N, T);
+    double sum = 0;
+    for (size_t from = 0; from < N; from += r) {
+        const size_t cap = size_min(from + r, N);
+        sum += window_s(steps, (double)cap, (double)(cap - from));
     }
-    return least;
+    return sum;
 }
 
-static void consider(struct spec_plan *plan, const struct spec_costs *costs, struct steps *steps,
-                     bool tree, size_t levels)
+enum { POWERS = 64 };
+
+/* The time of all growths for T = 1, 2, 4 .. N: the same for every shape. */
+static void fill_growths(double growths[POWERS], const struct spec_costs *costs)
 {
-    size_t T = 1;
+    size_t i = 0;
+    for (size_t T = 1; T <= costs->cache.N; T *= 2)
+        growths[i++] = growths_s(costs, T);
+}
+
+/* Tries a shape with all T that are powers of two. */
+static void consider(struct spec_plan *plan, const struct spec_costs *costs, const double *growths,
+                     struct steps *steps, size_t levels)
+{
+    size_t i = 0;
     add_passes(steps, costs);
-    const double seconds = best_T(costs, steps, &T);
-    if (seconds >= plan->seconds)
-        return;
-    plan->seconds = seconds;
-    plan->T = T;
-    plan->shape = (struct spec_shape){steps->most, tree, tree ? levels : 0};
-    plan->tokens = steps->tokens[steps->most];
+    for (size_t T = 1; T <= costs->cache.N; T *= 2) {
+        const double seconds = growths[i++] + steps_s(steps, costs->cache.N, T);
+        if (seconds >= plan->seconds)
+            continue;
+        plan->seconds = seconds;
+        plan->T = T;
+        plan->shape = (struct spec_shape){steps->most, levels > 0, levels};
+        plan->tokens = steps->tokens[steps->most];
+    }
 }
 
 static int open_trees(struct sequoia *trees, const struct spec_costs *costs, size_t most,
@@ -114,21 +126,23 @@ int spec_plan(struct spec_plan *plan, const struct spec_costs *costs, size_t mos
 {
     struct steps steps;
     struct sequoia trees;
+    double growths[POWERS];
     if (open_trees(&trees, costs, size_max(most, 1), err) < 0)
         return -1;
+    fill_growths(growths, costs);
     *plan = (struct spec_plan){.seconds = INFINITY};
     fill_chain(&steps, costs, 0);
-    consider(plan, costs, &steps, false, 0);
+    consider(plan, costs, growths, &steps, 0);
     plan->plain_T = plan->T;
     plan->plain_seconds = plan->seconds;
     for (size_t k = 1; k <= most; k++) {
         fill_chain(&steps, costs, k);
-        consider(plan, costs, &steps, false, 0);
+        consider(plan, costs, growths, &steps, 0);
     }
     for (size_t k = 2; k <= most && costs->ranks > 1; k++)
         for (size_t levels = 2; levels <= size_min(trees.levels, k); levels++) {
             fill_tree(&steps, costs, &trees, k, levels);
-            consider(plan, costs, &steps, true, levels);
+            consider(plan, costs, growths, &steps, levels);
         }
     sequoia_close(&trees);
     return 0;
@@ -146,7 +160,7 @@ int spec_plan_seconds(double *seconds, const struct spec_costs *costs, size_t T,
     else
         fill_chain(&steps, costs, shape->draft_tokens);
     add_passes(&steps, costs);
-    *seconds = decode_s(costs, &steps, T);
+    *seconds = growths_s(costs, T) + steps_s(&steps, costs->cache.N, T);
     sequoia_close(&trees);
     return 0;
 }

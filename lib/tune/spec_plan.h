@@ -1,7 +1,7 @@
 /* The number of cache allocations T and the shape of drafts, chosen together: the BMC paper's eq. 9
- * with measured times. A pass over k tokens takes what it was measured to take (a staircase, not k
- * times a token), and near the end of the allocated entries drafts are only as large as the padding
- * that is left, since the cache never grows for drafts (BMC paper, VI-A). */
+ * with measured times. Pass times are measured (a staircase, not k times that of a token), and near
+ * the end of the allocated entries drafts are only as large as the padding that is left, since the
+ * cache never grows for drafts (BMC paper, VI-A). */
 #ifndef BMC_SPEC_PLAN_H
 #define BMC_SPEC_PLAN_H
 

@@ -37,7 +37,7 @@ for model in $models; do
         for N in $contexts; do
             for batch in $batches; do
                 bin/bmc-tune -m "$model" -d "$draft" --spec "auto,p=$rate" -N "$N" -np "$batch" --state cold --no-sweep --no-batch-knee --seconds 2 \
-                    --dry-run --format json "$@" >"$work/plan" 2>/dev/null
+                    --dry-run --format json "$@" >"$work/plan" 2>"$work/errors" || { cat "$work/errors" >&2; exit 1; }
                 chosen=$(jq -r '.speculation[0] | "\(.T) \(.draft_tokens)"' "$work/plan")
                 jq -nc --argjson b "$batch" --argjson n "$N" 'range($b) | . as $i | {ids: [range(8) | 40 + (. * 7 + $i) % 50], n: ($n - 8)}' >"$work/in"
                 { for T in $ts; do for k in $lengths; do echo "$T $k"; done; done; echo "$chosen"; } | sort -u >"$work/grid"

@@ -33,7 +33,8 @@
 #              references of its GSM8K questions for bmc-III; 4 tokens count as 3 words (default:
 #              mean lengths of that file)
 #
-# Prompts are random tokens. Acceptance rates are those of BASS paper, tables 4 and 5, or 0.8 where
+# The draft length of the BASS tables adapts by algorithm 1 of the paper (-k bass). Prompts are
+# random tokens. Acceptance rates are those of BASS paper, tables 4 and 5, or 0.8 where
 # there is none: of each draft token, whatever precedes it, in a tree of the best child of each
 # node. Needs jq.
 # shellcheck disable=SC2086 # options are words
@@ -47,22 +48,22 @@ bin=${BMC_BIN:-bin} rounds=${ROUNDS:-3} threads=${THREADS:-$(nproc)} quick=${QUI
 # batches. Prompts of 1024 tokens stand for XSum's articles with one example, 160 for HumanEval's.
 configurations() {
     sed 's/^ *//' <<'END'
-    bass-1  latency  opt-13b     opt-125m             0.785 -              1024 128 bf16:bf16,q8_channel:q8 1,2,4,8
-    bass-2  latency  codegen-16b codegen-350m         0.8   -              160  256 bf16:bf16,q8_channel:q8 1,2,4,8
-    bass-3  latency  bass-7.8b   bass-draft-310m      0.874 -              160  256 bf16:bf16,q8_channel:q8 1,2,4,8,16
-    bass-4  drafts   bass-7.8b   bass-draft-310m      0.874 -              160  256 q8_channel:q8           1,2,4,8,16
-    bass-4  drafts   bass-7.8b   bass-draft-510m      0.885 -              160  256 q8_channel:q8           1,2,4,8,16
-    bass-4  drafts   bass-7.8b   bass-draft-1b        0.872 -              160  256 q8_channel:q8           1,2,4,8,16
-    bass-5  drafts   opt-13b     opt-125m             0.785 -              1024 128 q8_channel:q8           1,2,4,8
-    bass-5  drafts   opt-13b     opt-350m             0.763 -              1024 128 q8_channel:q8           1,2,4,8
-    bass-6  ablation opt-13b     opt-125m             0.785 -              1024 128 q8_channel:q8           2,4,8
-    bass-6  ablation codegen-16b codegen-350m         0.8   -              160  256 q8_channel:q8           2,4,8
-    bass-6  ablation bass-7.8b   bass-draft-310m      0.874 -              160  256 q8_channel:q8           2,4,8
-    bmc-III uneven   opt-1.3b    opt-125m             0.785 -              60   67  bf16:bf16               32
-    bmc-III uneven   opt-2.7b    opt-125m             0.785 -              60   67  bf16:bf16               32
-    bmc-III uneven   opt-6.7b    opt-125m             0.785 -              60   67  bf16:bf16               32
-    bmc-12  tasks    llama-2-7b  llama-2-7b-eagle     0.8   --tree:26      -    256 bf16:bf16               1
-    bmc-13  even     llama-3-8b  llama-3.2-1b-pard    0.8   -k:8           160  256 bf16:bf16               1
+    bass-1  latency  opt-13b     opt-125m             0.785 -k:bass     1024 128 bf16:bf16,q8_channel:q8 1,2,4,8
+    bass-2  latency  codegen-16b codegen-350m         0.8   -k:bass     160  256 bf16:bf16,q8_channel:q8 1,2,4,8
+    bass-3  latency  bass-7.8b   bass-draft-310m      0.874 -k:bass     160  256 bf16:bf16,q8_channel:q8 1,2,4,8,16
+    bass-4  drafts   bass-7.8b   bass-draft-310m      0.874 -k:bass     160  256 q8_channel:q8           1,2,4,8,16
+    bass-4  drafts   bass-7.8b   bass-draft-510m      0.885 -k:bass     160  256 q8_channel:q8           1,2,4,8,16
+    bass-4  drafts   bass-7.8b   bass-draft-1b        0.872 -k:bass     160  256 q8_channel:q8           1,2,4,8,16
+    bass-5  drafts   opt-13b     opt-125m             0.785 -k:bass     1024 128 q8_channel:q8           1,2,4,8
+    bass-5  drafts   opt-13b     opt-350m             0.763 -k:bass     1024 128 q8_channel:q8           1,2,4,8
+    bass-6  ablation opt-13b     opt-125m             0.785 -k:bass     1024 128 q8_channel:q8           2,4,8
+    bass-6  ablation codegen-16b codegen-350m         0.8   -k:bass     160  256 q8_channel:q8           2,4,8
+    bass-6  ablation bass-7.8b   bass-draft-310m      0.874 -k:bass     160  256 q8_channel:q8           2,4,8
+    bmc-III uneven   opt-1.3b    opt-125m             0.785 -           60   67  bf16:bf16               32
+    bmc-III uneven   opt-2.7b    opt-125m             0.785 -           60   67  bf16:bf16               32
+    bmc-III uneven   opt-6.7b    opt-125m             0.785 -           60   67  bf16:bf16               32
+    bmc-12  tasks    llama-2-7b  llama-2-7b-eagle     0.8   --tree:26   -    256 bf16:bf16               1
+    bmc-13  even     llama-3-8b  llama-3.2-1b-pard    0.8   -k:8        160  256 bf16:bf16               1
 END
 }
 
@@ -238,7 +239,7 @@ ablation() {
     echo "| --- | $(for batch in $batches; do printf -- '--- | '; done)"
     prepare "$settings"
     sed 's/^ *//' <<'END' >"$scratch/choices"
-        one call, adaptive length (default)=
+        one call, adaptive length=
         BASS-PAD: one padded call=--ragged pad
         BASS-SPLIT: a call per sequence=--ragged split
         fixed draft size 4=-k 4
@@ -252,7 +253,7 @@ END
             while IFS= read -r choice; do
                 i=$((i + 1))
                 case $choice in
-                *=-k*) run "$i.$batch" "$round" target "$settings" "$batch" $drafting ${choice#*=} ;; # no adaptive length, nor options of it
+                *=-k*) run "$i.$batch" "$round" target "$settings" "$batch" ${choice#*=} ;; # no adaptive length, nor options of it
                 *) run "$i.$batch" "$round" target "$settings" "$batch" $drafting "$@" ${choice#*=} ;;
                 esac
             done <"$scratch/choices"

@@ -133,7 +133,7 @@ T_of() { # OPTION..: "T T_from policy policy_from"
     jq_true '[.speculation[] | [.N, .batch]] == [[64, 1], [64, 2]]' out
     jq_true '.speculation | all(.T >= 1 and .T <= 64 and .tokens_per_step >= 1 and .ms <= .plain_ms and .speedup >= 1 and (.shape == "chain" or .levels > 1))' out
     target=$(bmc-convert --info "$(model grimm)" --format json | jq -r .model_id) draft=$(bmc-convert --info "$(model grimm-draft)" --format json | jq -r .model_id)
-    assert_equal "$(grep -cE "^spec $target $draft [12] 64 [0-9]+ (chain|tree) " p)" 2
+    assert_equal "$(grep -cE "^spec $target $draft fused f32 [12] 64 [0-9]+ (chain|tree) " p)" 2
     # At a rate of 0.99 and without a draft model, drafts that cost nothing gain.
     tune -m "$(model grimm)" --spec auto,p=0.99 -N 64 --state cold --no-sweep --no-batch-knee --profile ./p --format json
     jq_true '.speculation[0] | .draft_tokens >= 1 and .tokens_per_step > 1.9 and .shape == "chain"' out
@@ -142,6 +142,9 @@ T_of() { # OPTION..: "T T_from policy policy_from"
     tune -m "$ROOT/models.d/grimm-mtp.bmc" -d self --spec auto -N 64 --state cold --no-sweep --no-batch-knee --dry-run --format json
     jq_true '.speculation | length == 1' out
     expect_error 1 'draft: .*has no draft head' bmc-tune $quick -m "$(model grimm)" -d self --spec auto -N 64 --no-sweep --no-batch-knee --dry-run
+    # Contexts shorter than the largest draft.
+    tune -m "$(model grimm)" -d "$(model grimm-draft)" --spec auto -N 2,30 --state cold --no-sweep --no-batch-knee --dry-run --format json
+    jq_true '.speculation | map(.draft_tokens < .N) | all' out
     printf 'target x\ndraft y\naccept 0.5\n' >other
     expect_error 1 'other: was recorded for another model' bmc-tune $quick -m "$(model grimm)" --spec auto --acceptance other -N 64 --no-sweep --no-batch-knee --dry-run
     expect_error 1 'another vocabulary' bmc-tune $quick -m "$(model grimm)" -d "$(model llama-3-like)" --spec auto -N 64 --no-sweep --no-batch-knee --dry-run

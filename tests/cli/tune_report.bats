@@ -189,7 +189,7 @@ batch_knee_of() { # OPTION..: "batch_knee batch_knee_from"
 
 @test "bmc-spec takes T and the shape of drafts from the profile" {
     target=$(model_id grimm) draft=$(model_id grimm-draft)
-    hand_made p "spec $target $draft 1 64 2 chain 3 0 2.5" "spec $target $draft 2 64 4 tree 6 3 2.5" "spec $target - 1 64 8 chain 9 0 2"
+    hand_made p "spec $target $draft fused f32 1 64 2 chain 3 0 2.5" "spec $target $draft fused f32 2 64 4 tree 6 3 2.5" "spec $target - fused f32 1 64 8 chain 9 0 2"
     spec() { # OPTION..: "T T_from k speculation first-draft"
         ok bmc-spec -m "$(model grimm)" --prompt-ids '70 109 115' -n 20 --ignore-eos -c 64 -t 1 -q --always --stats stats.json --profile ./p "$@"
         jq -r '"\(.T) \(.T_from) \(.k) \(.speculation) \(.draft_length_history[0])"' stats.json
@@ -202,10 +202,15 @@ batch_knee_of() { # OPTION..: "batch_knee batch_knee_from"
     assert_equal "$(spec --lookup | cut -d ' ' -f 1-3)" "8 profile 32"
     [[ $(spec -d "$(model grimm-draft)" -k 2) == *" 2 chain 2" ]]
     assert_equal "$(spec -d "$(model grimm-draft)" --kv bmc:T=16 | cut -d ' ' -f 1-2)" "16 option"
+    # Another cache type, attention; without --always plain steps keep the length; limits of options.
+    [[ $(spec -d "$(model grimm-draft)" --cache-type bf16) != "2 profile"* ]]
+    [[ $(spec -d "$(model grimm-draft)" --attn blas) != "2 profile"* ]]
+    [[ $(spec -d "$(model grimm-draft)" --length-limit 2) == "2 profile 2 chain 2" ]]
+    [[ $(spec -d "$(model grimm-draft)" -np 2 --batch-knee 8) == *" chain "* ]]
     # In a context too short for the tree the profile's shape is not used.
     [[ $(spec -d "$(model grimm-draft)" -np 2 -c 8 -n 4) == *" chain "* ]]
-    for line in "$target" "$target $draft 1 64 65 chain 3 0 2" "$target $draft 1 64 2 star 3 0 2" "$target $draft 1 64 2 tree 3 0 2" \
-        "$target $draft 1 64 2 chain 257 0 2" "$target $draft 1 64 2 tree 3 9 2" "$target $draft 0 64 2 chain 3 0 2" "$target $draft 1 64 2 chain 3 0 0.5"; do
+    for line in "$target" "$target $draft fused f32 1 64 65 chain 3 0 2" "$target $draft fused f32 1 64 2 star 3 0 2" "$target $draft fused f32 1 64 2 tree 3 0 2" \
+        "$target $draft fused f32 1 64 2 chain 257 0 2" "$target $draft fused f32 1 64 2 tree 3 9 2" "$target $draft fused f32 0 64 2 chain 3 0 2" "$target $draft fused f32 1 64 2 chain 3 0 0.5"; do
         hand_made bad "spec $line"
         expect_error 1 'line [0-9]+: a line of speculation' bmc-gen -m "$(model grimm)" -p x -n 1 -t 1 -q --profile ./bad
     done

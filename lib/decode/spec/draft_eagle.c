@@ -21,7 +21,8 @@
 #include "decode/spec/draft_dynamic.h"
 #include "decode/spec/draft_levels.h"
 
-/* Hidden states kept for a new window, and those that wait before read_hidden() feeds them to the head. */
+/* Hidden states kept for a new window, and those that wait before read_hidden() feeds them to the
+ * head. */
 enum { KEEP_STATES = DRAFT_HEAD_PROMPT, MOST_WAITING = 256 };
 
 /* The window of a slot's sequence that the head knows: positions from `start` on. */

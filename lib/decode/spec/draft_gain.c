@@ -24,6 +24,11 @@ void draft_gain_accepted(struct draft_gain *g, size_t offered, size_t accepted)
     }
 }
 
+static bool is_known(const struct draft_gain *g, size_t k)
+{
+    return g->time[k].ms > 0 && g->steps - g->time[k].at < STALE;
+}
+
 void draft_gain_timed(struct draft_gain *g, size_t busy, size_t drafted, double ms)
 {
     if (busy != g->busy)
@@ -31,13 +36,8 @@ void draft_gain_timed(struct draft_gain *g, size_t busy, size_t drafted, double 
     g->busy = busy;
     g->steps++;
     double *mean = &g->time[drafted].ms;
-    *mean = *mean > 0 ? *mean + SMOOTHING * (ms - *mean) : ms;
+    *mean = is_known(g, drafted) ? *mean + SMOOTHING * (ms - *mean) : ms;
     g->time[drafted].at = g->steps;
-}
-
-static bool is_known(const struct draft_gain *g, size_t k)
-{
-    return g->time[k].ms > 0 && g->steps - g->time[k].at < STALE;
 }
 
 /* Expected time of a step with k draft tokens, of which `known` is the longest known length, and
@@ -78,17 +78,18 @@ static size_t best_length(const struct draft_gain *g, size_t first, size_t known
     return best;
 }
 
-size_t draft_gain_length(const struct draft_gain *g, size_t limit)
+size_t draft_gain_length(const struct draft_gain *g, size_t now, size_t limit)
 {
     size_t first = 0, known = TREE_NODES - 1;
     limit = size_min(limit, TREE_NODES - 1);
     while (first < TREE_NODES && !is_known(g, first))
         first++;
     if (first == TREE_NODES)
-        return 1;
+        return size_max(1, size_min(now, limit));
     while (!is_known(g, known))
         known--;
-    const size_t most = size_min(limit, 2 * known + 1), best = best_length(g, first, known, most);
+    const size_t most = size_min(limit, size_max(2 * known + 1, now)),
+                 best = best_length(g, first, known, most);
     if (g->steps % EXPLORE)
         return best;
     return g->steps / EXPLORE % 2 ? size_min(best + 1, most) : size_max(best, 2) - 1;

@@ -3,7 +3,8 @@
  * The acceptance rate at each depth is learnt from all sequences, recent steps counting more. The
  * time of a step is measured for each number of draft tokens that was tried: it is a staircase,
  * since kernels compute several tokens at a time. Between measured lengths it is interpolated;
- * beyond the longest it is extrapolated, but at most twice that length is tried. */
+ * beyond the longest it is extrapolated, but at most twice that length is tried. Plain steps leave
+ * the length as it is. */
 #ifndef BMC_DRAFT_GAIN_H
 #define BMC_DRAFT_GAIN_H
 
@@ -11,10 +12,12 @@
 
 struct draft_gain {
     double reached[TREE_NODES], accepted[TREE_NODES]; /* by depth: decayed counts of draft tokens */
+    /* Of steps by the draft tokens of their longest draft: mean time in ms, 0 if unknown, and the
+     * step of the last measurement. */
     struct {
-        double ms;      /* 0: unknown */
-        size_t at;      /* step of the last measurement */
-    } time[TREE_NODES]; /* of steps by the draft tokens of their longest draft */
+        double ms;
+        size_t at;
+    } time[TREE_NODES];
     size_t steps, busy;
 };
 
@@ -25,7 +28,7 @@ void draft_gain_accepted(struct draft_gain *gain, size_t offered, size_t accepte
  * another number of sequences are forgotten. */
 void draft_gain_timed(struct draft_gain *gain, size_t busy, size_t drafted, double ms);
 
-/* The draft length of the next step: 1 to `limit`, which is at least 1. */
-size_t draft_gain_length(const struct draft_gain *gain, size_t limit);
+/* The draft length of the next step, 1 to `limit`, which is at least 1; `now` is the present one. */
+size_t draft_gain_length(const struct draft_gain *gain, size_t now, size_t limit);
 
 #endif

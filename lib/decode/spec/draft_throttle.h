@@ -13,8 +13,8 @@ struct draft_length {
     bool shrank;                      /* s of the paper: the last update reduced `now` */
 };
 
-/* Updates the draft length after a step by the BASS paper's algorithm, given the tokens of its longest draft (`offered`) and the
- * most tokens accepted of a draft. The length grows only if a draft of the full length `now` was
+/* Updates the draft length after a step by algorithm 1 of the BASS paper, given the tokens of its
+ * longest draft (`offered`) and the most tokens accepted of a draft. The length grows only if a draft of the full length `now` was
  * accepted as a whole. It does not change if all of a shorter draft was accepted, whose length free
  * KV entries or the end of the request had limited. */
 void draft_length_update(struct draft_length *length, size_t offered, size_t accepted);

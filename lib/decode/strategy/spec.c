@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "decode/loop.h"
 #include "decode/spec/draft_gain.h"
+#include "decode/spec/tree_rates.h"
 
 enum { RECORD_RANKS = 16 };
 
@@ -31,6 +32,7 @@ struct spec {
     struct throttle throttle;
     struct draft_gain gain;
     struct sequoia plan; /* for tree shapes */
+    struct tree_rates rates;
     size_t levels;
     size_t max_draft; /* maximum draft tokens per sequence */
     struct verifier verifier;
@@ -168,6 +170,8 @@ static size_t accept_child(struct spec *spec, struct loop *loop, const struct sl
     else
         c = spec->options.rule(&spec->verifier, sampler->candidate, sampler->n, child, n,
                                draft->pool + draft->q_at[node], draft->q_n[node], &seq->draws, id);
+    if (spec->options.tree)
+        tree_rates_add(&spec->rates, n, c);
     if (spec->options.record && node == 0) {
         spec->stats.record_steps++;
         spec->stats.record[c] += c < n;
@@ -294,13 +298,32 @@ static int record_length(struct spec_stats *stats, size_t drafted, struct err *e
     return 0;
 }
 
+/* Plans trees for the acceptance rates learnt so far. */
+static int plan_trees(struct spec *spec, struct err *err)
+{
+    enum { LEVELS = 33 };
+    const struct spec_options *o = &spec->options;
+    double rates[TREE_RANKS];
+    struct sequoia plan;
+    tree_rates_get(&spec->rates, rates);
+    if (sequoia_open(&plan, rates, spec->rates.ranks, o->tree + 1, size_min(o->tree + 1, LEVELS), err) <
+        0)
+        return -1;
+    sequoia_close(&spec->plan);
+    spec->plan = plan;
+    spec->levels = o->tree_levels ? size_min(o->tree_levels, plan.levels)
+                                  : sequoia_levels(&plan, o->tree + 1, spec->drafter->cost);
+    return 0;
+}
+
 /* Updates draft length and throttle after a step of `ms` for `tokens` tokens per sequence. */
 static void adapt(struct spec *spec, const struct outcome *out, double tokens, double ms)
 {
     struct draft_length *length = &spec->options.length;
     draft_gain_timed(&spec->gain, out->busy, out->drafted, ms);
     if (length->measured)
-        length->now = draft_gain_length(&spec->gain, length->limit);
+        length->now =
+            out->drafted ? draft_gain_length(&spec->gain, length->now, length->limit) : length->now;
     else if (!spec->options.tree && !spec->options.record && !throttle_is_ramping(&spec->throttle))
         draft_length_update(length, out->offered, out->accepted);
     throttle_update(&spec->throttle, out->drafted > 0, tokens, ms);
@@ -323,6 +346,8 @@ static int step(void *arg, struct loop *loop, struct err *err)
     const size_t tokens = stats->tokens;
     const double prefill_ms = spec->drafter->prefill_ms;
     double clock = clock_ms();
+    if (spec->options.tree && tree_rates_due(&spec->rates) && plan_trees(spec, err) < 0)
+        return -1;
     if (draft_all(spec, loop, throttle_draft_limit(&spec->throttle, loop_in_flight(loop)), err) < 0)
         return -1;
     const double draft_ms = lap(&clock);
@@ -372,16 +397,11 @@ static int alloc_buffers(struct spec *spec, size_t max_tokens, struct err *err)
 
 static int open_trees(struct spec *spec, struct err *err)
 {
-    enum { LEVELS = 33 };
     const struct spec_options *o = &spec->options;
     if (!o->tree)
         return 0;
-    if (sequoia_open(&spec->plan, o->accept, size_min(o->ranks, spec->drafter->ranks), o->tree + 1,
-                     size_min(o->tree + 1, LEVELS), err) < 0)
-        return -1;
-    spec->levels = o->tree_levels ? size_min(o->tree_levels, spec->plan.levels)
-                                  : sequoia_levels(&spec->plan, o->tree + 1, spec->drafter->cost);
-    return 0;
+    tree_rates_begin(&spec->rates, o->accept, size_min(o->ranks, spec->drafter->ranks), o->recorded);
+    return plan_trees(spec, err);
 }
 
 int spec_open(struct spec **out, const struct session *session, struct drafter *drafter,

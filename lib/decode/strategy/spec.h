@@ -24,6 +24,7 @@ struct spec_options {
     size_t tree_levels;         /* including the root's; 0: optimal for the cost of drafting */
     double accept[TREE_RANKS];  /* for trees: acceptance rate by rank of the child */
     size_t ranks;
+    bool recorded;        /* the rates were measured for these models */
     double simulate;      /* accept draft tokens with this probability instead; < 0: off */
     bool always;          /* never pause drafting */
     bool record;          /* draft only children of the root, to measure acceptance by rank */

@@ -218,7 +218,7 @@ int bmc_file_open_draft(struct bmc_file *draft, const struct bmc_file *file, con
     if (draft->draft_offset)
         return err_set(err, "%s: has a draft head itself: the file is damaged", name);
     if (!hash_equal(&draft->file_id, &head->draft_hash))
-        return err_set(err, "%s: is another one than the file's header says: the file is damaged",
+        return err_set(err, "%s: does not match draft_hash in the file's header: the file is damaged",
                        name);
     return 0;
 }

@@ -11,7 +11,8 @@
  *                             accumulators fit in registers
  *   CHANNEL_MR, CHANNEL_BLOCKS    the same with integer accumulators alone (DTYPE_Q8_CHANNEL)
  *   SMALLM_MR, SMALLM_BLOCKS      tile of smallm_int8.h, which unpacks weights in registers
- *   SMALLM_FEW_MR, SMALLM_FEW_BLOCKS    the same for fewer rows
+  *   SMALLM_FEW_MR, SMALLM_FEW_BLOCKS    the same for 2 to SMALLM_FEW_MR rows, unless the type's
+ *                             gemm_mr() is the same
  *   SMALLM_MAX                maximum of activation rows for which smallm_int8.h is used
  *
  * With more rows, each K slab of the panel (256 inputs) is unpacked once and multiplied by all

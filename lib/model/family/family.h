@@ -47,8 +47,9 @@ int family_find(struct family *family, const char *models_dir, const char *archi
 void family_release(struct family *family);
 
 /* Opens the family of the layers for multi-token prediction that a source of `target`'s family has
- * beside its `layers` layers, by the `mtp` line. It inherits all lines of the target's family, which must
- * outlive it. Sets *n to the number of MTP layers by config.json; 0: none, and nothing is opened. */
+ * beside its `layers` layers, by the `mtp` line. It inherits all lines of the target's family,
+ * which must outlive it. Sets *n to the number of MTP layers by config.json; 0: none, and nothing
+ * is opened. */
 int family_open_mtp(struct family *family, const struct family *target, const char *models_dir,
                     const struct weight_source *source, size_t layers, size_t *n,
                     struct err *err) MUST_USE;

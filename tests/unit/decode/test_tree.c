@@ -9,6 +9,7 @@
 #include "tests/unit/check.h"
 #include "decode/spec/draft_autotune.h"
 #include "decode/spec/draft_gain.h"
+#include "decode/spec/tree_rates.h"
 #include "decode/strategy/spec.h"
 
 /* ---- trees ---- */
@@ -146,7 +147,7 @@ static void test_gain(void)
             draft_gain_timed(&gain, 1, k, gain_machine_ms(m, k));
             tokens += 1 + (double)accepted;
             ms += gain_machine_ms(m, k);
-            k = draft_gain_length(&gain, LIMIT);
+            k = draft_gain_length(&gain, 7, LIMIT);
             check(k >= 1 && k <= LIMIT, "length %zu", k);
         }
         check(tokens / ms > .93 * best, "machine %zu: %.4f tokens per ms of %.4f", i, tokens / ms,
@@ -154,10 +155,48 @@ static void test_gain(void)
     }
     struct draft_gain gain = {0};
     draft_gain_timed(&gain, 1, 0, 1);
-    check(draft_gain_length(&gain, 32) == 1, "nothing measured: one token");
+    check(draft_gain_length(&gain, 1, 32) == 1, "a plain step: one token is tried");
+    check(draft_gain_length(&gain, 12, 32) > 1, "or up to the present length");
     draft_gain_timed(&gain, 2, 5, 1);
     check(gain.time[0].ms == 0 && gain.time[5].ms == 1, "times of another batch are forgotten");
-    check(draft_gain_length(&gain, 3) <= 3, "within the limit");
+    check(draft_gain_length(&gain, 7, 3) <= 3, "within the limit");
+    for (size_t i = 0; i < 300; i++)
+        draft_gain_timed(&gain, 2, 1, 1);
+    draft_gain_timed(&gain, 2, 5, 9);
+    check(gain.time[5].ms == 9, "a time of long ago does not count: %g", gain.time[5].ms);
+    gain = (struct draft_gain){0};
+    check(draft_gain_length(&gain, 9, 32) == 9 && draft_gain_length(&gain, 9, 4) == 4,
+          "nothing measured: the present length");
+}
+
+/* Rates learnt from verified nodes, against the mean by hand; typical rates count for 8 nodes. */
+static void test_tree_rates(void)
+{
+    static const double typical[] = {.6, .2, .1};
+    struct tree_rates r;
+    double rates[TREE_RANKS];
+    tree_rates_begin(&r, typical, 3, false);
+    for (size_t i = 0; i < 8; i++) /* rank 0 four times, rank 1 twice, none twice */
+        tree_rates_add(&r, 2, i < 4 ? 0 : i < 6 ? 1 : 2);
+    tree_rates_add(&r, 0, 0); /* a leaf */
+    tree_rates_get(&r, rates);
+    check(near(rates[0], 8.8 / 16, 1e-12) && near(rates[1], 3.6 / 16, 1e-12) &&
+              near(rates[2], .1, 1e-12),
+          "rates %g, %g, %g", rates[0], rates[1], rates[2]);
+    for (size_t i = 8; i < 31; i++)
+        tree_rates_add(&r, 1, 0);
+    check(!tree_rates_due(&r), "31 nodes");
+    tree_rates_add(&r, 5, 4); /* more children than ranks */
+    check(tree_rates_due(&r) && !tree_rates_due(&r) && r.due == 64, "32 nodes, the next at %zu", r.due);
+    for (size_t i = 0; i < 4000; i++)
+        tree_rates_add(&r, 1, 0);
+    tree_rates_get(&r, rates);
+    check(near(rates[0] + rates[1] + rates[2], 1, 1e-12) && rates[0] > .7, "sum %g",
+          rates[0] + rates[1] + rates[2]);
+    tree_rates_begin(&r, typical, 3, true);
+    tree_rates_add(&r, 3, 3);
+    tree_rates_get(&r, rates);
+    check(near(rates[0], .6 * 256 / 257, 1e-12), "recorded rates count for 256 nodes: %g", rates[0]);
 }
 
 /* The outcome of a run of steps. */
@@ -302,6 +341,7 @@ int main(void)
     test_length();
     test_pace();
     test_gain();
+    test_tree_rates();
     test_choice();
     test_lookup();
     return check_result();

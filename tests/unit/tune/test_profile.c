@@ -13,8 +13,8 @@ static const char text[] =
     "constant sdpa_mac_s blas f32 4096 1 1 1 cold 4194304 6.35e9 0.01 9\n"
     "T blas f32 4096 1 32 1 512 32\n"
     "rate avx2 100.5 0 150\nrate bf16 200 90 400\n"
-    "spec 0123ab - 1 512 8 chain 5 0 2.5\nspec 0123ab 45cd 4 2048 16 tree 12 4 3.25\n"
-    "spec 0123ab 45cd 4 128 4 chain 0 0 1\n";
+    "spec 0123ab - fused f32 1 512 8 chain 5 0 2.5\nspec 0123ab 45cd blas q8 4 2048 16 tree 12 4 3.25\n"
+    "spec 0123ab 45cd blas q8 4 128 4 chain 0 0 1\n";
 
 static size_t T_of(const struct profile *p, size_t N, const char *attn, enum kv_T_from *from)
 {
@@ -53,15 +53,32 @@ static void test_profile(void)
               near(p.rate[0].gop_s[PEAK_F32], 100.5, 1e-9) &&
               near(p.rate[1].gop_s[PEAK_BF16], 90, 1e-9),
           "rates");
-    const struct tuned_spec *any = profile_spec(&p, "0123ab", "-", 1, 4096),
-                            *tree = profile_spec(&p, "0123ab", "45cd", 4, 1500);
-    check(p.n_specs == 3 && any && any->T == 8 && any->shape.draft_tokens == 5 && !any->shape.tree,
+    struct tuned_spec like = {
+        .target = "0123ab", .draft = "-", .attn = "fused", .type = DTYPE_F32, .batch = 1, .N = 4096};
+    const struct tuned_spec *found = profile_spec(&p, &like);
+    check(p.n_specs == 3 && found && found->T == 8 && found->shape.draft_tokens == 5 &&
+              !found->shape.tree,
           "a chain for drafters without a model, in any context");
-    check(tree && tree->N == 2048 && tree->T == 16 && tree->shape.tree && tree->shape.levels == 4 &&
-              near(tree->tokens, 3.25, 1e-9) && profile_spec(&p, "0123ab", "45cd", 4, 1000)->N == 128,
+    like = (struct tuned_spec){.target = "0123ab",
+                               .draft = "45cd",
+                               .attn = "blas",
+                               .type = p.spec[1].type,
+                               .batch = 4,
+                               .N = 1500};
+    found = profile_spec(&p, &like);
+    check(found && found->N == 2048 && found->T == 16 && found->shape.tree &&
+              found->shape.levels == 4 && near(found->tokens, 3.25, 1e-9),
           "a tree, of the nearest context");
-    check(!profile_spec(&p, "0123ab", "45cd", 1, 512) && !profile_spec(&p, "45cd", "-", 1, 512),
-          "another batch, another model");
+    like.N = 1000;
+    check(profile_spec(&p, &like)->N == 128, "of the nearest context");
+    struct tuned_spec other_batch = like, other_type = like, other_attn = like, other_target = like;
+    other_batch.batch = 1;
+    other_type.type = DTYPE_F32;
+    strcpy(other_attn.attn, "fused");
+    strcpy(other_target.target, "45cd");
+    check(!profile_spec(&p, &other_batch) && !profile_spec(&p, &other_type) &&
+              !profile_spec(&p, &other_attn) && !profile_spec(&p, &other_target),
+          "another batch, cache type, attention or model");
     check(T_of(&p, 512, "blas", &from) == 32 && from == KV_T_PROFILE, "the table's T");
     /* sqrt(4 * 512 * 1.85 / (2 * 6.35)) = 17.3, rounded to 16. */
     check(T_of(&p, 2048, "blas", &from) == 16 && from == KV_T_FORMULA, "the formula's T: %zu",
