@@ -150,6 +150,7 @@ enum {
     RECORD = 1 << 15,
     COMBINED = 1 << 16, /* a draft model beside another drafter */
     DYNAMIC = 1 << 17,
+    BASS = 1 << 18, /* -k bass */
 };
 
 static const struct usage_rule rules[] = {
@@ -160,7 +161,7 @@ static const struct usage_rule rules[] = {
     {COMBINED, EXCLUDES, RECORD,
      "--record-acceptance measures a single drafter: give -d, --lookup or --suffix alone"},
     {OLDEST, NEEDS, LOOKUP, "--lookup-oldest goes with --lookup"},
-    {TREE, EXCLUDES, LENGTH, "--tree and a draft length (-k) exclude each other"},
+    {TREE, EXCLUDES, LENGTH | BASS, "--tree and a draft length (-k) exclude each other"},
     {TREE, EXCLUDES, LOOKUP, "--lookup drafts one token for each position: there is no tree"},
     {DYNAMIC, NEEDS, TREE_SIZE, "--dynamic goes with --tree N"},
     {DYNAMIC, EXCLUDES, RECORD,
@@ -187,13 +188,14 @@ static void check_usage(struct spec_cli *o, const struct operands *operands)
         o->tree_nodes = count_or_auto("tree", o->tree, "", 1, MAX_NODES, &o->tree_auto);
     const uint64_t given =
         (o->draft ? DRAFT : 0) | (o->lookup ? LOOKUP : 0) | (o->recycle ? RECYCLE : 0) |
-        (o->oldest ? OLDEST : 0) | (o->k_auto && !o->bass ? 0 : LENGTH) | (o->tree ? TREE : 0) |
+        (o->oldest ? OLDEST : 0) | (o->k_auto ? 0 : LENGTH) | (o->tree ? TREE : 0) |
         (o->tree_nodes ? TREE_SIZE : 0) | (o->batch_knee ? BATCH_KNEE : 0) |
         (o->samples ? SAMPLES : 0) |
         (g->jsonl || g->ids || g->echo || g->save_kv || g->prompt_cache ? NOT_WITH_SAMPLES : 0) |
         (o->suffix ? SUFFIX : 0) | (o->corpus || o->pool ? SUFFIX_ONLY : 0) | (o->record ? RECORD : 0) |
         (o->draft && (o->lookup || o->suffix) ? COMBINED : 0) | (g->sampling.temp <= 0 ? GREEDY : 0) |
-        (o->budget ? BUDGET : 0) | (g->model ? MODEL : 0) | (o->dynamic ? DYNAMIC : 0);
+        (o->budget ? BUDGET : 0) | (g->model ? MODEL : 0) | (o->dynamic ? DYNAMIC : 0) |
+        (o->bass ? BASS : 0);
     usage_check(&program, given, rules, ARRAY_LEN(rules));
     o->budget_ms = o->budget ? parse_budget(o->budget) : 0;
     if (o->draft && !o->draft[strspn(o->draft, "0123456789")] && !file_exists(o->draft))

@@ -253,7 +253,7 @@ END
             while IFS= read -r choice; do
                 i=$((i + 1))
                 case $choice in
-                *=-k*) run "$i.$batch" "$round" target "$settings" "$batch" ${choice#*=} ;; # no adaptive length, nor options of it
+                *=-k*) run "$i.$batch" "$round" target "$settings" "$batch" $drafting ${choice#*=} ;; # no adaptive length, nor options of it
                 *) run "$i.$batch" "$round" target "$settings" "$batch" $drafting "$@" ${choice#*=} ;;
                 esac
             done <"$scratch/choices"

@@ -187,7 +187,7 @@ le64() { bytes_le 8 "$1"; }
     change 192 -4096 'at 18446744073709547520 does not end'
     change 200 $((size - at - 1)) 'does not end with the file'
     change 200 -1 'does not end with the file'
-    change 208 7 'draft head of bad.bmc: is another one than'
+    change 208 7 'draft head of bad.bmc: does not match draft_hash'
     # A smaller or a larger image at another place.
     for by in -4096 4096; do
         fresh

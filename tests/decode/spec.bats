@@ -459,6 +459,9 @@ ways() { # KV
     expect_error 2 'window of 16' bmc-spec -m "$g" -d "$d" -p x -k 26 -cd 16
     expect_error 1 "exceeds the draft model's context" bmc-spec -m "$g" -d "$d" -p x -cd 5000
     expect_error 2 'nothing to draft with' bmc-spec -m "$g" -p x
+    expect_error 2 'exclude each other' bmc-spec -m "$g" -d "$d" --tree 4 -k bass -p x
+    expect_error 2 'exclude each other' bmc-spec -m "$g" -d "$d" --tree 4 --length-step 1 -p x
+    expect_error 2 'tree: needs auto or a whole number' bmc-spec -m "$g" -d "$d" --tree "" -p x
     expect_error 1 'draft model: .*nowhere' bmc-spec -m "$g" -d nowhere.bmc -p x
     expect_error 2 'one tensor' bmc-spec -m "$g" -d "$d" -p x --kv paged --ragged pad
     expect_error 2 'exclude each other' bmc-spec -m "$g" --suffix --lookup -p x
