@@ -77,7 +77,9 @@ int spec_set_length(struct spec_run *run, const struct session_options *s, struc
                                     .limit = o->k_auto ? limit : o->k,
                                     .fixed = !o->k_auto,
                                     .measured = measured};
-    length->now = o->k_auto ? size_min(o->start, limit) : o->k;
+    /* batches begin at the knee */
+    const size_t start = s->batch > 1 ? draft_length_limit(batch_knee, s->batch) : o->start;
+    length->now = o->k_auto ? size_min(size_min(o->start, start), limit) : o->k;
     if (tree)
         run->options.tree =
             o->tree_nodes ? o->tree_nodes : size_min(DEFAULT_TREE, size_max(batch_knee, 2) - 1);

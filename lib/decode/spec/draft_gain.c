@@ -13,6 +13,7 @@ enum {
 #define FIRST     0.7  /* rate expected at depth 1 */
 #define SMOOTHING 0.25 /* weight of a step's time in the mean of its length */
 #define OPTIMISM  0.5  /* of the mean time per draft token, expected of longer drafts */
+#define SHORTEST  0.4  /* share of the time of the shortest known draft, expected of none */
 
 void draft_gain_accepted(struct draft_gain *g, size_t offered, size_t accepted)
 {
@@ -50,7 +51,7 @@ static double expected_ms(const struct draft_gain *g, size_t k, size_t first, si
     while (hi < known && !is_known(g, hi))
         hi++;
     if (k <= first)
-        return g->time[first].ms;
+        return g->time[first].ms * (first ? SHORTEST + (1 - SHORTEST) * (double)k / (double)first : 1);
     if (k > known) {
         const double rise =
             known > first ? (g->time[known].ms - g->time[first].ms) / (double)(known - first) : 0;
