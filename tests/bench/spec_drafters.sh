@@ -1,17 +1,28 @@
 #!/bin/sh
-# Drafters that need no training, alone and combined with a draft model: mean accepted length, and
-# speed relative to plain decoding, medians of alternating runs. First a single sequence of greedy
+# Drafters that need no training, alone and combined with a draft model, and those trained for the
+# default model (draft head, MTP layer, parallel draft model): mean accepted length, and speed
+# relative to plain decoding, medians of alternating runs. First a single sequence of greedy
 # text, then batches of similar requests, whose first part is the same and which a pool can learn
 # from.
 #
 #   sh tests/bench/spec_drafters.sh [OPTION ...]      options of bmc-spec, as --always
 #
-# MODEL, DRAFT, N tokens of the sequence (500), BATCHES ("1 4"), REQUESTS (16) of NB tokens (100) and
-# REPEAT rounds (5) configure the run. Needs jq.
+# MODEL, DRAFT, WAYS (a line of options for each drafter), N tokens of the sequence (500), BATCHES
+# ("1 4"), REQUESTS (16) of NB tokens (100) and REPEAT rounds (5) configure the run; MEASURE is put
+# before each command. Needs jq.
 set -eu
 cd "$(dirname "$0")/../.."
 model=${MODEL:-models.d/grimm.bmc} draft=${DRAFT:-models.d/grimm-draft.bmc} n=${N:-500} nb=${NB:-100}
 batches=${BATCHES:-1 4} requests=${REQUESTS:-16} repeat=${REPEAT:-5}
+ways=${WAYS:---lookup
+--suffix
+--recycle
+-d $draft
+--lookup -d $draft
+--suffix -d $draft
+-d models.d/grimm-eagle.bmc
+-m models.d/grimm-mtp.bmc -d self
+-d models.d/grimm-pard.bmc}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -19,15 +30,16 @@ trap 'rm -rf "$scratch"' EXIT
 run() {
     stats=$1 way=$2
     shift 2
+    case $way in -m*) ;; *) way="-m $model $way" ;; esac
     # shellcheck disable=SC2086 # words
-    bin/bmc-spec -q -m "$model" $way --ignore-eos --stats "$stats" "$@" >"$scratch/out"
+    ${MEASURE:-} bin/bmc-spec -q $way --ignore-eos --stats "$stats" "$@" >"$scratch/out"
 }
 
 # compare TITLE OPTION ..: all drafters, each beside plain decoding
 compare() {
     title=$1
     shift
-    for way in --lookup --suffix --recycle "-d $draft" "--lookup -d $draft" "--suffix -d $draft"; do
+    echo "$ways" | while read -r way; do
         for round in $(seq "$repeat"); do
             run "$scratch/plain.$round" "$way" "$@" -k 0
             run "$scratch/spec.$round" "$way" "$@"
