@@ -318,9 +318,13 @@ int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *
     if (loop_is_end_token(loop, request, id))
         return loop_finish(loop, slot, FINISHED_EOS, NULL, err);
     memcpy(slot->last_logits, logits, vocab(loop) * sizeof *logits);
-    if (ids_add(slot->ids, id, err) < 0 ||
-        (slot->n_best && add_logprobs(loop, slot, logits, err) < 0) ||
-        text_streamer_add(&slot->text_streamer, id, err) < 0)
+    if (ids_add(slot->ids, id, err) < 0)
+        return -1;
+    if (slot->n_best && add_logprobs(loop, slot, logits, err) < 0) {
+        slot->ids->len--; /* results have log-probabilities for every token */
+        return -1;
+    }
+    if (text_streamer_add(&slot->text_streamer, id, err) < 0)
         return -1;
     if (slot->text_streamer.stopped)
         return loop_finish(loop, slot, FINISHED_STOP, NULL, err);
