@@ -58,7 +58,8 @@ heads() {
         # shellcheck disable=SC2086 # words
         bmc-spec -q -m "$(model grimm)" -d "$(model grimm-eagle)" -p "Once upon a time" -n 120 --ids --always $shape --stats stats.json >got
         diff got want || fail "$shape"
-        jq -e '.tokens_per_step > 1.5' stats.json || fail "$shape: $(cat stats.json)"
+        # Measured times decide on the length of -k auto.
+        [ "$shape" = "-k auto" ] || jq -e '.tokens_per_step > 1.5' stats.json || fail "$shape: $(cat stats.json)"
     done
 }
 

@@ -47,16 +47,17 @@ static void nearest(const char *names, const char *word, char *best, size_t size
 
 static int unknown_shape(const char *models_dir, const char *shape, const char *path, struct err *err)
 {
-    char folder[PATH_SIZE], known[400], all[4096], near[64];
+    char folder[PATH_SIZE], known[300], all[4096], near[64];
     if (strcmp(shape, path) == 0)
         return err_set(err, "no shape \"%s\": there is no such file", shape);
     snprintf(folder, sizeof folder, "%s/shapes", models_dir);
     list_names(folder, ".shape", known, sizeof known);
     list_names(folder, ".shape", all, sizeof all);
     nearest(all, shape, near, sizeof near);
-    return err_set(err, "no shape \"%.80s\"%s%s%s; known are %s; or give the path of a .shape file",
+    return err_set(err, "no shape \"%.80s\"%s%s%s; known are %s%s; or give the path of a .shape file",
                    shape, *near ? " (did you mean \"" : "", near, *near ? "\"?)" : "",
-                   *known ? known : "none");
+                   *known ? known : "none",
+                   strlen(all) > strlen(known) ? ", and others in the folder models.d/shapes" : "");
 }
 
 void shape_path(const char *models_dir, const char *shape, char *path, size_t size)
