@@ -36,7 +36,8 @@ struct spec_plan {
     double plain_seconds;
 };
 
-/* The fastest T, of powers of two, and shape of at most `most` draft tokens. Fails if the costs
+/* The fastest T, of powers of two, and shape of at most `most` draft tokens; plain decoding if drafts
+ * gain less than 10 %. Fails if the costs
  * cannot be used (cost_config_check()), or without memory. */
 int spec_plan(struct spec_plan *plan, const struct spec_costs *costs, size_t most,
               struct err *err) MUST_USE;

@@ -195,6 +195,13 @@ static void test_spec_plan(void)
     costs.draft = &slow;
     check(spec_plan(&plan, &costs, 3, &err) == 0 && plan.shape.draft_tokens == 0,
           "drafting costs as much");
+    /* Drafts of which 8 % are accepted gain less than 10 %. */
+    static const double few = .08;
+    costs = spec_costs(64, free_growth);
+    costs.accept = &few;
+    check(spec_plan(&plan, &costs, 3, &err) == 0 && plan.shape.draft_tokens == 0 &&
+              near(plan.seconds, plan.plain_seconds, 1e-12),
+          "a small gain: %zu draft tokens", plan.shape.draft_tokens);
     costs.cache.N = 1;
     check(spec_plan(&plan, &costs, 3, &err) < 0 && err.text[0], "a context of one entry");
 }
