@@ -23,13 +23,17 @@ static void draft_id(const struct acceptance_pair *pair, size_t bytes, char text
         strcpy(text, pair->drafter);
 }
 
+const char *acceptance_mode(const struct acceptance_pair *pair)
+{
+    return pair->greedy ? "greedy" : "sampling";
+}
+
 bool acceptance_path(const struct acceptance_pair *pair, char *path, size_t size)
 {
     char target[2 * SHORT_ID + 1], draft[2 * HASH_BYTES + 1], name[NAME_BYTES];
     hash_hex(pair->target, SHORT_ID, target);
     draft_id(pair, SHORT_ID, draft);
-    snprintf(name, sizeof name, "acceptance-%s-%.16s-%s", target, draft,
-             pair->greedy ? "greedy" : "sampling");
+    snprintf(name, sizeof name, "acceptance-%s-%.16s-%s", target, draft, acceptance_mode(pair));
     return userdir_path(name, path, size);
 }
 

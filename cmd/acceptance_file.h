@@ -15,6 +15,9 @@ struct acceptance_pair {
 /* Typical acceptance rates of a draft model's first, second, .. choice, for want of a file. */
 size_t acceptance_typical(double accept[TREE_RANKS]);
 
+/* The mode as file names and files have it: "greedy" or "sampling". */
+const char *acceptance_mode(const struct acceptance_pair *pair);
+
 /* The default path, in the folder of the tuned profile. False: no such folder. */
 bool acceptance_path(const struct acceptance_pair *pair, char *path, size_t size);
 

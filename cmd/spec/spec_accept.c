@@ -10,12 +10,6 @@
 #include "spec/speccmd.h"
 #include "userdir.h"
 
-/* The name of the mode in a file. */
-static const char *mode(const struct acceptance_pair *pair)
-{
-    return pair->greedy ? "greedy" : "sampling";
-}
-
 static struct acceptance_pair pair_of(const struct spec_run *run)
 {
     const struct spec_cli *o = run->cli;
@@ -75,7 +69,7 @@ int spec_write_acceptance(struct spec_run *run, struct err *err)
     while (ranks > 1 && !s->record[ranks - 1])
         ranks--;
     int rc = buf_addf(&text, err, "target %s\ndraft %s\nmode %s\nsteps %zu\naccept", target, draft,
-                      mode(&pair), s->record_steps);
+                      acceptance_mode(&pair), s->record_steps);
     for (size_t i = 0; i < ranks && rc == 0; i++)
         rc = buf_addf(&text, err, " %.6f", (double)s->record[i] / (double)s->record_steps);
     if (rc == 0)
