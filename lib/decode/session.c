@@ -40,7 +40,7 @@ static int open_cache(struct session *s, struct err *err)
     if (!windows)
         return err_set(err, "out of memory for %zu layers", layers);
     for (size_t l = 0; l < layers; l++)
-        windows[l] = config_window(c, l);
+        windows[l] = config_layer_window(c, l);
     const struct kv_shape shape = {c->layers, c->kv_heads, c->head_dim, s->options.context,
                                    s->options.kv_type};
     struct kv_spec spec = s->options.kv;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "model/config_layers.h"
 
 static const char *const norm_names[] = {"layer", "rms", NULL};
 static const char *const place_names[] = {"before", "after", "output", "around", NULL};
@@ -24,9 +25,17 @@ static const char *const scaling_names[] = {"none",     "linear",  "llama3", "ya
 static const int scaling_alias[] = {ROPE_PLAIN,   ROPE_LINEAR,   ROPE_LLAMA3, ROPE_YARN,
                                     ROPE_DYNAMIC, ROPE_LONGROPE, ROPE_PLAIN,  ROPE_LONGROPE};
 
-enum key_kind { SIZE, REAL, CHOICE, BOOL, LIST };
+/* Names of a layer's traits: ours, then those of Hugging Face. */
+static const char *const kind_names[] = {"full", "sliding", "full_attention", "sliding_attention",
+                                         NULL};
+static const int kind_alias[] = {LAYER_FULL, LAYER_SLIDING, LAYER_FULL, LAYER_SLIDING};
+static const char *const rope_names[] = {"rope", "local", "nope", "1", "0", NULL};
+static const char *const rotation_names[] = {"rope", "local", "nope", NULL};
+static const int rope_alias[] = {LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_NOPE, LAYER_ROPE, LAYER_NOPE};
 
-enum { MAX_WIDTH = 1 << 20, MAX_VOCAB = 1 << 24, MAX_LAYERS = 1024 };
+enum key_kind { SIZE, REAL, CHOICE, BOOL, LIST, LAYERS };
+
+enum { MAX_WIDTH = 1 << 20, MAX_VOCAB = 1 << 24 };
 
 #define AT(field) offsetof(struct config, field)
 
@@ -85,6 +94,12 @@ static const struct key {
     {"rope_dim", SIZE, AT(rope_dim), 0, 1024, NULL, NULL, "0"},
     {"window", SIZE, AT(window), 0, MAX_VOCAB, NULL, NULL, "0"},
     {"window_every", SIZE, AT(window_every), 0, MAX_LAYERS, NULL, NULL, "0"},
+    {"layer_types", LAYERS, AT(layer_types), 0, 0, kind_names, kind_alias, "none"},
+    {"layer_rope", LAYERS, AT(layer_rope), 0, 0, rope_names, rope_alias, "none"},
+    {"rope_every", SIZE, AT(rope_every), 0, MAX_LAYERS, NULL, NULL, "0"},
+    {"rope_sliding", CHOICE, AT(rope_sliding), 0, 0, rotation_names, NULL, "rope"},
+    {"rope_full", CHOICE, AT(rope_full), 0, 0, rotation_names, NULL, "rope"},
+    {"rope_local_theta", REAL, AT(rope_local_theta), 0, 1e12, NULL, NULL, "0"},
     {"attn_scale", REAL, AT(attn_scale), 0, 1e6, NULL, NULL, "0"},
     {"attn_softcap", REAL, AT(attn_softcap), 0, 1e6, NULL, NULL, "0"},
     {"logit_softcap", REAL, AT(logit_softcap), 0, 1e6, NULL, NULL, "0"},
@@ -125,6 +140,20 @@ static int read_list(struct factors *list, const struct key *key, const struct c
     return 0;
 }
 
+static struct layer_words words_of(const struct key *key)
+{
+    return (struct layer_words){key->name, key->names, key->alias};
+}
+
+static int read_layers(struct config *config, const struct key *key, const struct conf *conf,
+                       struct err *err)
+{
+    const struct layer_words words = words_of(key);
+    const char *text = conf_get_once(conf, key->name, err);
+    return text ? config_read_layers(field(config, key), text, &words, config->layers, conf->name, err)
+                : -1;
+}
+
 static int read_key(struct config *config, const struct key *key, const struct conf *conf,
                     struct err *err)
 {
@@ -149,6 +178,7 @@ static int read_key(struct config *config, const struct key *key, const struct c
         *(bool *)field(config, key) = choice;
         return 0;
     case LIST: return read_list(field(config, key), key, conf, err);
+    case LAYERS: return read_layers(config, key, conf, err);
     }
     return 0;
 }
@@ -256,18 +286,14 @@ int config_read(struct config *config, const struct conf *conf, struct err *err)
                            conf->entry[i].value);
         config->eos[config->n_eos++] = (uint32_t)id;
     }
+    if (config_finish_layers(config, conf->name, err) < 0)
+        return -1;
     return check_together(config, conf->name, err);
 }
 
 size_t config_rope_dim(const struct config *config)
 {
     return config->rope_dim ? config->rope_dim : config->head_dim;
-}
-
-size_t config_window(const struct config *config, size_t layer)
-{
-    const bool whole = config->window_every && (layer + 1) % config->window_every == 0;
-    return whole ? 0 : config->window;
 }
 
 /* True if a key has its default value, so that config_write() omits its line. */
@@ -283,6 +309,7 @@ static bool at_default(const struct config *config, const struct key *key)
     case CHOICE: return strcmp(key->names[*(const int *)at], key->fallback) == 0;
     case BOOL: return strcmp(key->names[*(const bool *)at], key->fallback) == 0;
     case LIST: return ((const struct factors *)at)->n == 0;
+    case LAYERS: return ((const struct layer_list *)at)->n == 0;
     }
     return false;
 }
@@ -301,12 +328,14 @@ static int write_key(const struct config *config, const struct key *key, struct 
                      struct err *err)
 {
     const void *at = (const char *)config + key->at;
+    const struct layer_words words = words_of(key);
     switch (key->kind) {
     case SIZE: return buf_addf(text, err, "%s %zu\n", key->name, *(const size_t *)at);
     case REAL: return buf_addf(text, err, "%s %.17g\n", key->name, *(const double *)at);
     case CHOICE: return buf_addf(text, err, "%s %s\n", key->name, key->names[*(const int *)at]);
     case BOOL: return buf_addf(text, err, "%s %s\n", key->name, key->names[*(const bool *)at]);
     case LIST: return write_list(at, key->name, text, err);
+    case LAYERS: return config_write_layers(at, &words, config->layers, text, err);
     }
     return 0;
 }

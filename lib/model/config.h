@@ -22,14 +22,24 @@ enum mlp { MLP_PLAIN, MLP_GATED };
 enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_DYNAMIC, ROPE_LONGROPE };
 /* Norms of Q and K before RoPE: none, over each head, or over all heads. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
+/* What a layer does with the tokens before: attention over all of them, or over a sliding window. */
+enum layer_kind { LAYER_FULL, LAYER_SLIDING };
+/* Rotation of Q and K in a layer: by rope_theta and rope_scaling, by rope_local_theta alone, or none. */
+enum layer_rope { LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_NOPE };
 /* Where a draft head joins a token's embedding with the target's hidden state; forward_fusion.c. */
 enum fusion { FUSION_PROJECT, FUSION_ATTENTION };
 
-enum { MAX_EOS = 8, MAX_FACTORS = 128, MAX_FEATURES = 16 };
+enum { MAX_EOS = 8, MAX_FACTORS = 128, MAX_FEATURES = 16, MAX_LAYERS = 1024 };
 
 struct factors {
     size_t n;
     double x[MAX_FACTORS];
+};
+
+/* A value per layer: layer l has value[l % n]. n = 0: the default, which depends on other keys. */
+struct layer_list {
+    size_t n;
+    uint8_t value[MAX_LAYERS];
 };
 
 struct config {
@@ -76,6 +86,12 @@ struct config {
     size_t window;        /* sliding window; 0: none */
     /* every n-th layer has full attention, all others the sliding window; 0: all have the window */
     size_t window_every;
+    struct layer_list layer_types, /* enum layer_kind; default: by window and window_every */
+        layer_rope;                /* enum layer_rope; default: by the three keys below */
+    size_t rope_every;             /* every n-th layer is not rotated; 0: none of them */
+    /* enum layer_rope of layers with a window, and of the others of a model that has one */
+    int rope_sliding, rope_full;
+    double rope_local_theta;            /* base of LAYER_ROPE_LOCAL, without scaling; 0: rope_theta */
     double attn_scale;                  /* factor of attention scores; 0: 1 / sqrt(head_dim) */
     double attn_softcap, logit_softcap; /* 0: none */
     uint32_t eos[MAX_EOS];
@@ -104,9 +120,17 @@ static inline bool config_norms_output(const struct config *c)
 /* Reads every configuration key from `conf` and checks its value; other keys are ignored. */
 int config_read(struct config *config, const struct conf *conf, struct err *err) MUST_USE;
 
-/* Rotary dimensions of a head; sliding window of a layer (0: none). */
+/* Rotary dimensions of a head. */
 size_t config_rope_dim(const struct config *config);
-size_t config_window(const struct config *config, size_t layer);
+
+/* Traits of a layer, 0 to layers - 1 of the whole model: its kind, its sliding window (0: none), and the
+ * rotation of Q and K. */
+enum layer_kind config_layer_kind(const struct config *config, size_t layer);
+size_t config_layer_window(const struct config *config, size_t layer);
+enum layer_rope config_layer_rope(const struct config *config, size_t layer);
+
+/* Tables of rotations that the layers need: 1, or 2 if one of them has LAYER_ROPE_LOCAL. */
+size_t config_rope_tables(const struct config *config);
 
 /* Writes the keys that differ from their defaults, one per line in table order. The text is hashed
  * into model_id: equal configurations give equal text, and adding a key with a default does not

@@ -116,7 +116,7 @@ static int embed(struct forward *f, const struct step *step, struct err *err)
 /* Sliding window of a layer: the smaller of the model's and the KV cache's; 0: none. */
 static size_t window_of(const struct forward *f, size_t layer)
 {
-    const size_t model = config_window(&f->model->config, layer), cache = kv_setup(f->kv)->window;
+    const size_t model = config_layer_window(&f->model->config, layer), cache = kv_setup(f->kv)->window;
     return model && cache ? size_min(model, cache) : model + cache;
 }
 
@@ -169,15 +169,16 @@ static void post_norm(const struct forward *f, struct row_range rows, const stru
 /* ---- the stages of a layer, each over a range of rows ---- */
 
 /* Computes q, k and v of this rank's heads, with QK norm and RoPE. */
-static int project_qkv(struct forward *f, struct row_range rows, const struct layer *w, const float *h,
+static int project_qkv(struct forward *f, struct row_range rows, size_t layer, const float *h,
                        struct err *err)
 {
+    const struct layer *w = &f->model->weights.layer[layer];
     struct product qkv[] = {product_of(&w->q, f->q), product_of(&w->k, f->k), product_of(&w->v, f->v)};
     const size_t in = w->q.weight.in;
     for (size_t i = 0; i < ARRAY_LEN(qkv); i++)
         qkv[i].y += rows.first * qkv[i].y_stride;
     gemm_run(f->gemm, qkv, ARRAY_LEN(qkv), h + rows.first * in, in, rows.n);
-    return forward_finish_qkv(f, w, rows, err);
+    return forward_finish_qkv(f, layer, rows, err);
 }
 
 /* The post-norm of a layer's MLP; runs in the next layer's first stage, as the all-gather of the
@@ -201,7 +202,7 @@ static int norm_qkv_rope(struct forward *f, struct row_range rows, size_t layer,
         pre_norm(f, f->branch, rows, &w->mlp_norm);
     lap(f, PHASE_OTHER);
     const float *input = normed ? sublayer_input(f, f->h) : f->x;
-    const int rc = project_qkv(f, rows, w, fusion_attn_input(f, rows, input), err);
+    const int rc = project_qkv(f, rows, layer, fusion_attn_input(f, rows, input), err);
     lap(f, PHASE_PROJECTION);
     return rc;
 }

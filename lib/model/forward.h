@@ -59,8 +59,9 @@ struct forward {
     bool attn_per_sequence;        /* one attention call per sequence instead of one for all */
     struct forward_times *times;   /* NULL: not timed */
     struct attn_times *attn_times; /* NULL: not timed */
-    float *frequency;              /* [sequences][rope_dim / 2] */
-    float *cosine, *sine;          /* [max_rows][rope_dim / 2] */
+    size_t rope_tables;            /* 1, or 2: then LAYER_ROPE_LOCAL's follows */
+    float *frequency;              /* [sequences][rope_tables][rope_dim / 2] */
+    float *cosine, *sine;          /* [rope_tables][max_rows][rope_dim / 2] */
     float *slopes;                 /* [heads] ALiBi slopes */
     /* Activations, [max_rows][width]; each comment begins with the width. */
     float *x; /* hidden: the residual stream */

@@ -48,6 +48,7 @@ static int norm_qk(struct forward *f, struct row_range rows, const struct layer 
 struct rotate_job {
     const struct forward *f;
     size_t first;
+    size_t table; /* that of the layer's enum layer_rope */
 };
 
 static void rotate_row(void *arg, size_t index)
@@ -55,7 +56,8 @@ static void rotate_row(void *arg, size_t index)
     const struct rotate_job *job = arg;
     const struct forward *f = job->f;
     const struct config *c = &f->local;
-    const size_t i = job->first + index, rope_dim = config_rope_dim(c), at = i * (rope_dim / 2);
+    const size_t i = job->first + index, rope_dim = config_rope_dim(c),
+                 at = (job->table * f->max_rows + i) * (rope_dim / 2);
     const float *cosine = f->cosine + at, *sine = f->sine + at;
     f->kernels->rope(f->q + i * config_q_width(c), c->heads, c->head_dim, rope_dim, cosine, sine);
     f->kernels->rope(f->k + i * config_kv_width(c), c->kv_heads, c->head_dim, rope_dim, cosine, sine);
@@ -65,25 +67,27 @@ void forward_rope_angles(struct forward *f, const struct step *step)
 {
     const struct config *c = &f->model->config;
     const size_t half = config_rope_dim(c) / 2;
-    const double gain = rope_gain(c);
-    for (size_t i = 0; i < step->n_queries; i++) {
-        const struct attn_query *query = &step->query[i];
-        const size_t first = query->first;
-        rope_angles(f->frequency + query->seq * half, half, gain, step->position + first, query->rows,
-                    f->cosine + first * half, f->sine + first * half);
+    for (size_t i = 0; i < step->n_queries * f->rope_tables; i++) {
+        const struct attn_query *query = &step->query[i / f->rope_tables];
+        const size_t table = i % f->rope_tables, at = (table * f->max_rows + query->first) * half;
+        rope_angles(f->frequency + (query->seq * f->rope_tables + table) * half, half,
+                    rope_gain(c, (enum layer_rope)table), step->position + query->first, query->rows,
+                    f->cosine + at, f->sine + at);
     }
 }
 
-int forward_finish_qkv(struct forward *f, const struct layer *w, struct row_range rows, struct err *err)
+int forward_finish_qkv(struct forward *f, size_t layer, struct row_range rows, struct err *err)
 {
     const struct config *c = &f->local;
-    struct rotate_job job = {f, rows.first};
+    const struct layer *w = &f->model->weights.layer[layer];
+    const enum layer_rope rope = config_layer_rope(c, layer);
+    struct rotate_job job = {f, rows.first, (size_t)rope};
     drop_overlap(&w->q, f->q, rows);
     drop_overlap(&w->k, f->k, rows);
     drop_overlap(&w->v, f->v, rows);
     if (c->qk_norm && norm_qk(f, rows, w, err) < 0)
         return -1;
-    if (c->position == POSITION_ROPE)
+    if (rope != LAYER_NOPE)
         parallel_for(rows.n, 8 * rows.n * config_q_width(c), rotate_row, &job);
     return 0;
 }

@@ -8,9 +8,10 @@
  * pass. Each sequence has its own frequencies. */
 void forward_rope_angles(struct forward *f, const struct step *step);
 
-/* Applies QK norm and RoPE to a range of rows of f->q and f->k, in place, after dropping outputs of
- * other ranks' heads from f->q, f->k and f->v. Rows before the range must be finished already. */
-int forward_finish_qkv(struct forward *f, const struct layer *w, struct row_range rows,
+/* Applies a layer's QK norm and RoPE to a range of rows of f->q and f->k, in place, after dropping
+ * outputs of other ranks' heads from f->q, f->k and f->v. Rows before the range must be finished
+ * already. */
+int forward_finish_qkv(struct forward *f, size_t layer, struct row_range rows,
                        struct err *err) MUST_USE;
 
 #endif

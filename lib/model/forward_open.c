@@ -27,6 +27,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     *f = (struct forward){.model = model, .kernels = kernels, .kv = kv, .max_rows = max_rows};
     f->local = shard_config(model);
     f->pipeline = pipeline_open(model);
+    f->rope_tables = config_rope_tables(c);
     if (shard_open(&f->shard, model, max_rows, err) < 0)
         return -1;
     const bool head = config_is_draft_head(c);
@@ -43,8 +44,8 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
         {&f->attn_out, config_q_width(c)},
         {&f->up, c->ffn},
         {&f->embedded, c->embed != c->hidden ? c->embed : 1},
-        {&f->cosine, c->head_dim},
-        {&f->sine, c->head_dim},
+        {&f->cosine, f->rope_tables * c->head_dim},
+        {&f->sine, f->rope_tables * c->head_dim},
         {&f->branch, needs_branch ? c->hidden : 1},
         {&f->fused, head ? c->embed + c->hidden : 1},
         {&f->feature, head ? size_max(config_feature_width(c), c->hidden) : 1},
@@ -61,7 +62,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
         memset(f->feature, 0, max_rows * size_max(config_feature_width(c), c->hidden) * sizeof(float));
     f->attn_out_local =
         f->shard.ranks ? mem_alloc(max_rows, config_q_width(&f->local) * sizeof(float)) : f->attn_out;
-    f->frequency = mem_alloc(kv_setup(kv)->n_seqs, c->head_dim * sizeof(float));
+    f->frequency = mem_alloc(kv_setup(kv)->n_seqs, f->rope_tables * c->head_dim * sizeof(float));
     f->slopes = mem_alloc(c->heads, sizeof(float));
     if (!f->frequency || !f->slopes || !f->attn_out_local) {
         err_set(err, "out of memory");
@@ -94,12 +95,15 @@ fail:
 void forward_begin(struct forward *f, size_t seq, size_t length)
 {
     const struct config *c = &f->model->config;
-    rope_frequencies(c, length, f->frequency + seq * (config_rope_dim(c) / 2));
+    const size_t half = config_rope_dim(c) / 2;
+    for (size_t table = 0; table < f->rope_tables; table++)
+        rope_frequencies(c, (enum layer_rope)table, length,
+                         f->frequency + (seq * f->rope_tables + table) * half);
 }
 
 bool forward_same_rope(const struct forward *f, size_t a, size_t b)
 {
-    const size_t n = config_rope_dim(&f->model->config) / 2;
+    const size_t n = f->rope_tables * (config_rope_dim(&f->model->config) / 2);
     return memcmp(f->frequency + a * n, f->frequency + b * n, n * sizeof *f->frequency) == 0;
 }
 

@@ -66,12 +66,18 @@ static double scale(const struct config *config, size_t length, size_t j, double
     return frequency;
 }
 
-void rope_frequencies(const struct config *config, size_t length, float *frequency)
+void rope_frequencies(const struct config *config, enum layer_rope rope, size_t length,
+                      float *frequency)
 {
     const size_t rope_dim = config_rope_dim(config);
-    const double base = base_for(config, length);
-    for (size_t j = 0; j < rope_dim / 2; j++)
-        frequency[j] = (float)scale(config, length, j, pow(base, -2.0 * (double)j / (double)rope_dim));
+    const bool local = rope == LAYER_ROPE_LOCAL;
+    const double local_base =
+        config->rope_local_theta != 0 ? config->rope_local_theta : config->rope_theta;
+    const double base = local ? local_base : base_for(config, length);
+    for (size_t j = 0; j < rope_dim / 2; j++) {
+        const double plain = pow(base, -2.0 * (double)j / (double)rope_dim);
+        frequency[j] = (float)(local ? plain : scale(config, length, j, plain));
+    }
 }
 
 bool rope_depends(const struct config *config, size_t length)
@@ -80,10 +86,12 @@ bool rope_depends(const struct config *config, size_t length)
            length > config->rope_original;
 }
 
-double rope_gain(const struct config *config)
+double rope_gain(const struct config *config, enum layer_rope rope)
 {
     const double original = (double)config->rope_original, given = config->rope_factor;
     const double factor = given > 1 ? given : (double)config->context / original;
+    if (rope == LAYER_ROPE_LOCAL)
+        return 1;
     if (config->rope_gain != 0)
         return config->rope_gain;
     if (config->rope_scaling == ROPE_YARN && given > 1)

@@ -4,16 +4,17 @@
 
 #include "model/config.h"
 
-/* Computes the rotary frequency[rope_dim / 2] with the configured RoPE scaling, for a sequence that
- * grows to `length` tokens, prompt included. */
-void rope_frequencies(const struct config *config, size_t length, float *frequency);
+/* Computes the rotary frequency[rope_dim / 2] of LAYER_ROPE, with the configured RoPE scaling for a
+ * sequence that grows to `length` tokens, prompt included, or of LAYER_ROPE_LOCAL. */
+void rope_frequencies(const struct config *config, enum layer_rope rope, size_t length,
+                      float *frequency);
 
 /* True if `length` exceeds the original context of a length-dependent scaling (dynamic,
  * longrope). */
 bool rope_depends(const struct config *config, size_t length);
 
 /* The attention factor of the RoPE scaling, by which cosines and sines are multiplied. */
-double rope_gain(const struct config *config);
+double rope_gain(const struct config *config, enum layer_rope rope);
 
 /* Computes cosine and sine [rows][half] of the rotary angles at position[rows], times `gain`. */
 void rope_angles(const float *frequency, size_t half, double gain, const size_t *position, size_t rows,

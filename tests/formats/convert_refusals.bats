@@ -224,7 +224,7 @@ END
 
 # ---- config.json ----
 
-@test "layer_types that differ from the family's are refused" {
+@test "layer_types: lists that do not describe the layers are refused" {
     n=0
     while IFS=';' read -r name filter pattern; do
         copied "$name" "$filter"
@@ -237,12 +237,18 @@ END
         n=$((n + 1))
     done <<END
 $FIXTURES/families/gemma2;.layer_types = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"];
-$FIXTURES/families/gemma2;.layer_types = ["sliding_attention", "sliding_attention", "full_attention", "full_attention"];"layer_types" is "sliding_attention" for layer 1, the gemma2 family supports only "full_attention" there$
-$(folder qwen2-like);.layer_types[2] = "sliding_attention";"layer_types" is "sliding_attention" for layer 2, the qwen2 family
-$(folder qwen2-like);.layer_types[1] = 7;"layer_types" is not a string for layer 1
-$(folder qwen2-like);.layer_types += ["full_attention"];"layer_types" has 4 entries for 3 layers$
+$FIXTURES/families/gemma2;.layer_types = ["sliding_attention", "sliding_attention", "full_attention", "full_attention"];
+$FIXTURES/families/gpt2;.layer_types = ["full_attention", "full_attention", "sliding_attention"];"layer_types" is "sliding_attention" for layer 2, the gpt2 family supports only "full_attention" there$
+$(folder qwen2-like);.layer_types[2] = "sliding_attention";layer_types has sliding attention in layer 2, but there is no window$
+$(folder qwen2-like);.layer_types[1] = "chunked_attention";"layer_types" is chunked_attention for layer 1; bmc-family.5. lists known kinds$
+$(folder qwen2-like);.layer_types[1] = 7;"layer_types" is [?] for layer 1
+$(folder qwen2-like);.layer_types[1] = "full_attention*2";"layer_types" is [?] for layer 1
+$(folder qwen2-like);.layer_types[2] = "...";"layer_types" is [?] for layer 2
+$(folder qwen2-like);.layer_types += ["full_attention"];"layer_types" has more than 3 entries for 3 layers$
+$(folder qwen2-like);.layer_types |= .[:2];"layer_types" has 2 entries for 3 layers$
+$(folder qwen2-like);.layer_types = [range(2000) | "full_attention"];"layer_types" has more than 3 entries for 3 layers$
 END
-    [ "$n" -eq 5 ]
+    [ "$n" -eq 11 ]
 }
 
 @test "unsupported features in config.json are refused by name" {

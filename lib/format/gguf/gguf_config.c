@@ -145,6 +145,48 @@ static int put_keys(struct config_job *job, struct err *err)
     return 0;
 }
 
+/* Keys with a boolean per layer, the list of words in config.json that they become, and the name of
+ * the number that some files have in its place. */
+static const struct layer_key {
+    const char *gguf, *list, *word[2], *number;
+} layer_keys[] = {
+    {"attention.sliding_window_pattern",
+     "layer_types",
+     {"full_attention", "sliding_attention"},
+     "sliding_window_pattern"},
+};
+
+static int put_layer_key(struct config_job *job, const struct layer_key *key, struct err *err)
+{
+    const int64_t layers = integer_of(job, "block_count", 0);
+    const struct gguf_value *value = gguf_arch_value(job->arch, job->set, key->gguf);
+    struct gguf_element e = gguf_elements(value);
+    if (!value)
+        return 0;
+    if (!gguf_is_number(value))
+        return err_set(err, "%s: %s.%s is no list of booleans", job->path, job->arch->name, key->gguf);
+    if (!value->is_array)
+        return gguf_next(&e) ? put_all(job->config, key->number, json_of(&e), err) : 0;
+    if (layers < 0 || value->count != (uint64_t)layers)
+        return err_set(err, "%s: %s.%s has %zu entries for %lld layers", job->path, job->arch->name,
+                       key->gguf, value->count, (long long)layers);
+    json_t *list = json_array();
+    while (list && gguf_next(&e))
+        if (json_push(list, json_string(key->word[e.integer != 0]), err) < 0) {
+            json_decref(list);
+            return -1;
+        }
+    return put_all(job->config, key->list, list, err);
+}
+
+static int put_layer_keys(struct config_job *job, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(layer_keys); i++)
+        if (put_layer_key(job, &layer_keys[i], err) < 0)
+            return -1;
+    return 0;
+}
+
 static bool has(const struct config_job *job, const char *name)
 {
     return gguf_set_find(job->set, name) != NULL;
@@ -331,9 +373,9 @@ int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf
     *config = job.config;
     if (!job.config)
         return err_set(err, "%s: out of memory for its configuration", path);
-    if (put_keys(&job, err) < 0 || put_tensor_traits(&job, err) < 0 || put_rotary(&job, err) < 0 ||
-        put_longrope(&job, err) < 0 || name_scaling(&job, err) < 0 || put_llama3(&job, err) < 0 ||
-        put_gemma2(&job, err) < 0)
+    if (put_keys(&job, err) < 0 || put_layer_keys(&job, err) < 0 || put_tensor_traits(&job, err) < 0 ||
+        put_rotary(&job, err) < 0 || put_longrope(&job, err) < 0 || name_scaling(&job, err) < 0 ||
+        put_llama3(&job, err) < 0 || put_gemma2(&job, err) < 0)
         return -1;
     return put_falcon(&job, err);
 }

@@ -14,7 +14,8 @@ struct config_draft {
     const struct weight_source *source; /* NULL: none, of a shape file */
 };
 
-enum { VALUE_SIZE = 8192 };
+/* Space for a word of Hugging Face per layer. */
+enum { VALUE_SIZE = 32 * MAX_LAYERS };
 
 /* Formats a JSON scalar; false for null, lists and objects. */
 static bool scalar_text(const json_t *value, char *text, size_t size)
@@ -32,18 +33,30 @@ static bool scalar_text(const json_t *value, char *text, size_t size)
     return text[strcspn(text, "\n")] == 0;
 }
 
-/* Formats a JSON scalar or a list of numbers, separated by blanks. */
+/* Formats an entry of a list: a number, or a string that is one word. */
+static bool entry_text(const json_t *value, char *text, size_t size)
+{
+    if (json_is_number(value))
+        return snprintf(text, size, "%.17g", json_number_value(value)) > 0;
+    return json_is_string(value) && scalar_text(value, text, size) && *text &&
+           text[strcspn(text, " \t,*.")] == 0;
+}
+
+/* Formats a JSON scalar or a list of numbers or words, separated by blanks. In place of other
+ * entries, and of those that do not fit, is a word that no key accepts. */
 static bool value_text(const json_t *value, char *text, size_t size)
 {
+    enum { ENTRY_SIZE = 64 };
+    const json_t *first = json_array_get(value, 0);
     if (!json_is_array(value))
         return scalar_text(value, text, size);
     size_t used = 0;
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        const json_t *number = json_array_get(value, i);
-        if (!json_is_number(number) || size - used < 64)
-            return false;
-        used += (size_t)snprintf(text + used, size - used, "%s%.17g", i ? " " : "",
-                                 json_number_value(number));
+    for (size_t i = 0; i < json_array_size(value) && size - used > 2 * ENTRY_SIZE; i++) {
+        char entry[ENTRY_SIZE];
+        const json_t *item = json_array_get(value, i);
+        const bool usable = json_is_string(item) == json_is_string(first) &&
+                            size - used > 3 * ENTRY_SIZE && entry_text(item, entry, sizeof entry);
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? " " : "", usable ? entry : "?");
     }
     return used > 0;
 }
@@ -232,19 +245,21 @@ out:
     return rc;
 }
 
-/* Fails unless a list "layer_types" agrees with the family's sliding windows. */
-static int check_layer_types(const json_t *json, const char *name, const struct config *config,
-                             struct err *err)
+/* Of families that do not read the list "layer_types": fails unless it agrees with their sliding
+ * windows. */
+static int check_layer_types(const struct config_draft *draft, const json_t *json,
+                             const struct config *config, struct err *err)
 {
+    const char *name = draft->name;
     const json_t *types = json_at(json, "layer_types");
     const size_t n = json_array_size(types);
-    if (!json_is_array(types) || config_is_draft_head(config))
+    if (!json_is_array(types) || json_object_get(draft->values, "layer_types"))
         return 0;
     if (n != config->layers)
         return err_set(err, "%s: \"layer_types\" has %zu entries for %zu layers", name, n,
                        config->layers);
     for (size_t i = 0; i < n; i++) {
-        const char *wanted = config_window(config, i) ? "sliding_attention" : "full_attention";
+        const char *wanted = config_layer_window(config, i) ? "sliding_attention" : "full_attention";
         const char *found = json_string_value(json_array_get(types, i));
         if (!found || strcmp(found, wanted) != 0)
             return err_set(err,
@@ -268,7 +283,7 @@ int family_configure(const struct family *family, const json_t *json,
     if (apply_lines(&draft, json, err) == 0)
         rc = finish(&draft, config, &nothing, err);
     if (rc == 0)
-        rc = check_layer_types(json, name, config, err);
+        rc = check_layer_types(&draft, json, config, err);
     json_decref(draft.values);
     return rc;
 }

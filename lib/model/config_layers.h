@@ -1,0 +1,30 @@
+/* Values of the configuration that differ by layer, as text: "sliding*5 full ..." */
+#ifndef BMC_CONFIG_LAYERS_H
+#define BMC_CONFIG_LAYERS_H
+
+#include "model/config.h"
+
+/* How a list is spelled: its key, and the names of its values, which end in NULL; alias[i] is the value
+ * of names[i], NULL: i. */
+struct layer_words {
+    const char *key;
+    const char *const *names;
+    const int *alias;
+};
+
+/* Reads runs NAME or NAME*COUNT, separated by blanks or commas, for `layers` layers; the word "..." at
+ * the end repeats the runs before it. "none" is the empty list. The result is the shortest list with
+ * these values. `name` is the source of the text, for errors. */
+int config_read_layers(struct layer_list *list, const char *text, const struct layer_words *words,
+                       size_t layers, const char *name, struct err *err) MUST_USE;
+
+/* Writes a line with the key and a list of `layers` layers, in the form that config_read_layers()
+ * reads. */
+int config_write_layers(const struct layer_list *list, const struct layer_words *words, size_t layers,
+                        struct buf *text, struct err *err) MUST_USE;
+
+/* Empties lists that only repeat the defaults of other keys, so that equal configurations have equal
+ * text, and checks what the layers need. */
+int config_finish_layers(struct config *config, const char *name, struct err *err) MUST_USE;
+
+#endif
