@@ -230,7 +230,7 @@ $(BUILD)/tests/test_files: $(CMD_SHARED) $(CORE)
 
 # Counts every copy of the library, to compare with its own counters.
 $(BUILD)/tests/test_copies: LDFLAGS += $(foreach f,memcpy memmove vm_get vm_free vm_reserve vm_release,-Wl,--wrap=$f)
-$(BUILD)/tests/test_prepare: LDFLAGS += -Wl,--wrap=vm_get
+$(BUILD)/tests/test_prepare: LDFLAGS += -Wl,--wrap=vm_get -Wl,--wrap=vm_commit
 
 $(filter-out %/test_api %/test_tune_report %/test_files,$(UNIT)): $(CORE)
 	@mkdir -p $(@D)

@@ -136,7 +136,7 @@ struct kv_spec {
     enum vm_alloc alloc;
     bool lockstep;     /* all sequences grow together, as one tensor */
     bool attend_valid; /* --attend valid: attention skips padding, whatever the policy says */
-    bool grow_now;     /* grow=now: growth is not done in advance, policy bmc only */
+    bool grow_now;     /* grow=now: growth is not done in advance, policies bmc and reserve */
 };
 
 int kv_spec_parse(struct kv_spec *spec, const char *text, struct err *err) MUST_USE;

@@ -77,15 +77,6 @@ static bool parse_named(struct kv_spec *spec, const char *parameter, const char 
     return target && (rows_too ? parse_count : parse_size)(number, target) && *target;
 }
 
-static int parse_step(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
-{
-    static const char *const rows[] = {"r=", NULL};
-    if (parse_named(spec, parameter, rows))
-        return 0;
-    return err_set(
-        err, "cache policy \"%s\": T=COUNT or r=ROWS is expected after the colon, at least 1", text);
-}
-
 /* Returns T where no option gives it: from the tuner with T=tuned or where attention computes
  * padding, else the default of the BMC paper. */
 static size_t choose_T(struct kv *kv, const struct kv_spec *spec)
@@ -109,9 +100,6 @@ static size_t step_rows(struct kv *kv, const struct kv_spec *spec)
                    : div_up(N, size_min(spec->T ? spec->T : choose_T(kv, spec), N));
 }
 
-const struct kv_growth kv_grow_in_steps = {
-    .parse = parse_step, .rows = step_rows, .r_prefix = "r=", .in_steps = true};
-
 static bool take_T(struct kv_spec *spec, const char *value)
 {
     return !spec->r && parse_size(value, &spec->T) && spec->T;
@@ -128,7 +116,7 @@ static bool take_grow(struct kv_spec *spec, const char *value)
     return spec->grow_now || strcmp(value, "ahead") == 0;
 }
 
-static int parse_copying(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
+static int parse_steps(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
 {
     static const struct kv_param params[] = {{"T=", take_T}, {"r=", take_r}, {"grow=", take_grow}};
     return kv_parse_params(spec, text, parameter, params, ARRAY_LEN(params),
@@ -137,8 +125,8 @@ static int parse_copying(struct kv_spec *spec, const char *text, const char *par
                            err);
 }
 
-const struct kv_growth kv_grow_by_copying = {
-    .parse = parse_copying, .rows = step_rows, .r_prefix = "r=", .in_steps = true};
+const struct kv_growth kv_grow_in_steps = {
+    .parse = parse_steps, .rows = step_rows, .r_prefix = "r=", .in_steps = true, .ahead = true};
 
 static int parse_segment(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
 {

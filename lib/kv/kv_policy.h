@@ -19,6 +19,7 @@ struct kv_growth {
 
     const char *r_prefix; /* kv_spec_format() writes it before r: "r="; NULL: omits r */
     bool in_steps;        /* allocates in steps: see kv_rows_before_growth() */
+    bool ahead;           /* does growth in advance (kv_prepare.h) unless grow=now is given */
 };
 
 /* A parameter of a comma-separated list, as in "S=64". take() stores its value in the spec; false
@@ -34,10 +35,10 @@ int kv_parse_params(struct kv_spec *spec, const char *text, const char *paramete
                     struct err *err) MUST_USE;
 
 /* Ways to grow (kv_growth.c), in the order of the names: one row per growth event (T = N), all at
- * once (T = 1), r from T=, r= or the tuner, the same with grow=, blocks of 16 or 32 rows, r = 16 unless an option is
- * given, a rolling window with slack. */
-extern const struct kv_growth kv_grow_every_row, kv_grow_once, kv_grow_in_steps, kv_grow_by_copying,
-    kv_grow_in_blocks, kv_grow_in_segments, kv_grow_window;
+ * once (T = 1), r from T=, r= or the tuner and grow=, blocks of 16 or 32 rows, r = 16 unless an option
+ * is given, a rolling window with slack. */
+extern const struct kv_growth kv_grow_every_row, kv_grow_once, kv_grow_in_steps, kv_grow_in_blocks,
+    kv_grow_in_segments, kv_grow_window;
 
 /* Growth of policy headwise (offload_options.c), with parameters ram=, dir= and group=. */
 extern const struct kv_growth kv_growth_offload;

@@ -93,9 +93,8 @@ static void commit_head(void *arg, size_t head)
         atomic_store(&c->failed, true);
 }
 
-bool kv_commit_memory(const struct kv *kv, char *at, size_t stride, size_t rows)
+bool kv_commit_memory(const struct kv *kv, char *at, size_t stride, size_t heads, size_t rows)
 {
-    const size_t heads = 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads;
     struct commitment c = {at, stride, rows * kv_row_bytes(kv), false};
     parallel_for(heads, heads * c.bytes, commit_head, &c);
     return !c.failed;

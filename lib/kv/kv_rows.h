@@ -37,9 +37,9 @@ void kv_rows_compact(struct kv *kv, size_t seq, size_t rows, const size_t *extra
 /* Zeroes memory, in parallel. */
 void kv_zero(char *from, size_t bytes);
 
-/* Commits the reserved memory of `rows` rows in every head of K and V of every layer, in parallel;
- * heads are `stride` bytes apart, the first one at `at`. False when memory is short. */
-bool kv_commit_memory(const struct kv *kv, char *at, size_t stride, size_t rows);
+/* Commits the reserved memory of `rows` rows in each of `heads` heads, in parallel; heads are
+ * `stride` bytes apart, the first one at `at`. False when memory is short. */
+bool kv_commit_memory(const struct kv *kv, char *at, size_t stride, size_t heads, size_t rows);
 
 /* Updates the statistics resident_bytes and peak_bytes: `more` bytes are allocated before `less`
  * bytes are freed. */

@@ -256,6 +256,7 @@ counts_are() { # "T r .." OPTION..
     counts_are "4 16 4 0 0 2080" -N 64 --kv paged:16
     counts_are "2 32 2 0 0 2080" -N 64 --kv paged:32
     counts_are "2 32 2 0 0 2080" -N 64 --kv reserve
+    counts_are "2 32 2 0 0 2080" -N 64 --kv reserve:r=32,grow=now
     counts_are "8 8 8 0 0 2080" -N 64 --kv reserve:T=8
 }
 

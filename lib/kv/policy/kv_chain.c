@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kv/kv_rows.h"
+#include "kv/policy/kv_prepare.h"
 
 static size_t n_heads(const struct kv *kv)
 {
@@ -42,31 +43,73 @@ static char *chain_row(const struct kv *kv, const struct kv_chain *c, size_t mat
                : kv_segment_row(kv, c->tail, matrix, head, row);
 }
 
+/* Rows that have memory behind `committed`, summed over heads. */
+static size_t rows_ahead(const struct kv_segment *s)
+{
+    return s->ahead_heads ? s->ahead_heads * (s->ahead - s->committed) : 0;
+}
+
 /* Drops a reference; the last one frees the segment. NULL is accepted. */
 static void segment_unref(struct kv *kv, struct kv_segment *s)
 {
     if (!s || --s->refs)
         return;
-    kv_count_memory(kv, 0, n_heads(kv) * (s->committed - s->first) * kv_row_bytes(kv));
+    kv_count_memory(kv, 0,
+                    (n_heads(kv) * (s->committed - s->first) + rows_ahead(s)) * kv_row_bytes(kv));
     vm_release(s->rows, n_heads(kv) * segment_stride(kv, s));
     free(s->attached);
     free(s);
 }
 
+/* Commits rows from `committed` to `end` of heads [head, head + heads), and counts them. */
+static bool commit_heads(struct kv *kv, const struct kv_segment *s, size_t head, size_t heads,
+                         size_t end)
+{
+    const size_t rows = end - s->committed, bytes = kv_row_bytes(kv),
+                 at = head * segment_stride(kv, s) + (s->committed - s->first) * bytes;
+    const double start = clock_ms();
+    const bool ok = kv_commit_memory(kv, s->rows + at, segment_stride(kv, s), heads, rows);
+    kv_count_memory(kv, ok ? heads * rows * bytes : 0, 0);
+    kv->stats.alloc_ms += clock_ms() - start;
+    return ok;
+}
+
+/* Completes growth in advance, if some was done, to rows before `ahead` in all heads. */
+static bool complete_ahead(struct kv *kv, struct kv_segment *s)
+{
+    if (!s->ahead_heads)
+        return true;
+    if (!commit_heads(kv, s, s->ahead_heads, n_heads(kv) - s->ahead_heads, s->ahead))
+        return false;
+    s->committed = s->ahead;
+    s->ahead_heads = 0;
+    return true;
+}
+
 static int segment_commit(struct kv *kv, struct kv_segment *s, size_t cap, struct err *err)
 {
-    const size_t end = size_max(round_up(cap, TILE_ROWS), s->committed), rows = end - s->committed;
-    const size_t bytes = n_heads(kv) * rows * kv_row_bytes(kv);
-    const double start = clock_ms();
-    if (!s->rows || !kv_commit_memory(kv, s->rows + (s->committed - s->first) * kv_row_bytes(kv),
-                                      segment_stride(kv, s), rows))
+    const size_t end = round_up(cap, TILE_ROWS),
+                 rows = end > s->committed ? end - s->committed : 0;
+    if (!s->rows || !complete_ahead(kv, s) ||
+        (end > s->committed && !commit_heads(kv, s, 0, n_heads(kv), end)))
         return err_set(err,
                        "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -np",
-                       rows, bytes);
-    kv_count_memory(kv, bytes, 0);
-    s->committed = end;
-    kv->stats.alloc_ms += clock_ms() - start;
+                       rows, n_heads(kv) * rows * kv_row_bytes(kv));
+    s->committed = size_max(end, s->committed);
     return 0;
+}
+
+void kv_chain_advance(struct kv *kv, size_t seq, size_t rows)
+{
+    struct kv_segment *s = kv_chain_of(kv, seq)->tail;
+    const size_t end = round_up(kv_prepare_due(kv, seq, rows), TILE_ROWS);
+    if (!s || end <= s->committed || (s->ahead_heads && s->ahead != end))
+        return;
+    const size_t heads = kv_prepare_share(kv, seq, rows, n_heads(kv), s->ahead_heads);
+    if (!heads || !commit_heads(kv, s, s->ahead_heads, heads, end))
+        return;
+    s->ahead = end;
+    s->ahead_heads += heads;
 }
 
 /* Opens a segment for positions from `first` on, with memory for those before `cap`, or NULL. */

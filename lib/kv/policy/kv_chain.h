@@ -13,6 +13,9 @@ struct kv_segment {
     struct kv_layer_rows *attached; /* [layers] kv_attach()'s memory instead of `rows`; or NULL */
     size_t first, stored;
     size_t committed; /* rows before this position have memory */
+    /* Growth in advance: rows from `committed` to `ahead` of the first `ahead_heads` heads have
+     * memory, too */
+    size_t ahead, ahead_heads;
     size_t refs;
 };
 
@@ -81,6 +84,10 @@ int kv_chain_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer
 
 /* A growth event: allocates memory in the tail for a sequence of `rows` rows in total. */
 int kv_chain_grow(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
+
+/* Before a forward pass of `rows` rows, which have been allocated: does the pass's part of the next
+ * growth event (kv_prepare.h). Does nothing if memory is short. */
+void kv_chain_advance(struct kv *kv, size_t seq, size_t rows);
 
 /* Returns a new segment with copies of a chain's rows at positions [first, end), its capacity
  * rounded up to r; NULL on error. */

@@ -121,7 +121,7 @@ size_t kv_grow_transient_bytes(const struct kv *kv, size_t rows)
 
 size_t kv_grow_ahead_bytes(const struct kv *kv, size_t rows)
 {
-    return kv->policy->ensure == kv_grow_ensure ? kv_prepare_bytes(kv, rows) : 0;
+    return kv_prepare_bytes(kv, rows, kv->policy->ensure == kv_grow_ensure);
 }
 
 /* One growth event: allocates `cap` rows for sequence `to`, in lockstep for all sequences, and

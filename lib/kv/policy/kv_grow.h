@@ -21,7 +21,7 @@ int kv_grow_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer,
  * under policies that grow without copying. */
 size_t kv_grow_transient_bytes(const struct kv *kv, size_t rows);
 
-/* kv_prepare_bytes(); 0 under other policies. */
+/* kv_prepare_bytes() of the cache's policy. */
 size_t kv_grow_ahead_bytes(const struct kv *kv, size_t rows);
 
 #endif

@@ -13,7 +13,8 @@ static struct kv_prepare *prepare_of(const struct kv *kv, size_t seq)
 /* Blocks are in whole tiles: a growth step below a tile allocates little, and rarely. */
 static bool is_enabled(const struct kv *kv)
 {
-    return !kv->spec.grow_now && !kv->spec.lockstep && kv->setup.r >= TILE_ROWS;
+    return kv->policy->growth->ahead && !kv->spec.grow_now && !kv->spec.lockstep &&
+           kv->setup.r >= TILE_ROWS;
 }
 
 /* Rows at the end of a growth step during which the next one is prepared. */
@@ -114,17 +115,28 @@ static size_t fill_layer(struct kv *kv, size_t seq, size_t rows)
     return count;
 }
 
-void kv_prepare_advance(struct kv *kv, size_t seq, size_t rows)
+size_t kv_prepare_due(const struct kv *kv, size_t seq, size_t rows)
 {
     const struct kv_seq *s = &kv->seq[seq];
-    const size_t layers = kv->setup.shape.layers, left = s->cap - s->n;
     /* A longer pass, part of a prompt, would soon be followed by one that needs more still. */
-    if (!is_enabled(kv) || s->attached || s->cap == kv->setup.shape.max_rows || rows > kv->setup.r ||
-        left > window_of(kv))
+    const bool due = is_enabled(kv) && s->cap < kv->setup.shape.max_rows && rows <= kv->setup.r &&
+                     s->cap - s->n <= window_of(kv);
+    return due ? next_cap(kv, s->cap) : 0;
+}
+
+size_t kv_prepare_share(const struct kv *kv, size_t seq, size_t rows, size_t all, size_t done)
+{
+    return div_up((all - done) * rows, kv->seq[seq].cap - kv->seq[seq].n);
+}
+
+void kv_prepare_advance(struct kv *kv, size_t seq, size_t rows)
+{
+    const size_t layers = kv->setup.shape.layers, cap = kv_prepare_due(kv, seq, rows);
+    if (!cap || kv->seq[seq].attached)
         return;
     struct kv_prepare *p = prepare_of(kv, seq);
-    const size_t each = block_rows(next_cap(kv, s->cap));
-    size_t share = div_up(((layers - p->layers) * each - p->filled) * rows, left);
+    const size_t each = block_rows(cap);
+    size_t share = kv_prepare_share(kv, seq, rows, layers * each, p->layers * each + p->filled);
     while (share && p->layers < layers) {
         if (!p->fresh[0].data && !begin_layer(kv, seq, each))
             return;
@@ -157,14 +169,14 @@ void kv_prepare_reset(struct kv *kv, size_t seq)
     *p = (struct kv_prepare){0};
 }
 
-size_t kv_prepare_bytes(const struct kv *kv, size_t rows)
+size_t kv_prepare_bytes(const struct kv *kv, size_t rows, bool copies)
 {
     const size_t N = kv->setup.shape.max_rows, most = size_min(rows, N), r = kv->setup.r,
                  cap = size_min(round_up(most, r), N), before = most ? (most - 1) / r * r : 0;
     if (!is_enabled(kv))
         return 0;
-    if (cap == N || cap - most > window_of(kv))
-        return 2 * grow_block_bytes(kv, block_rows(before)); /* while it grew to `cap` */
+    if (cap == N || cap - most > window_of(kv)) /* while it grew to `cap` */
+        return copies ? 2 * grow_block_bytes(kv, block_rows(before)) : 0;
     return kv_rows_bytes(kv, block_rows(next_cap(kv, cap)) - block_rows(cap)) +
-           2 * grow_block_bytes(kv, block_rows(cap));
+           (copies ? 2 * grow_block_bytes(kv, block_rows(cap)) : 0);
 }

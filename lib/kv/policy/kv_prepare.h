@@ -1,7 +1,8 @@
 /* Growth in advance: while a sequence fills the second half of a growth step, each of its forward
- * passes does a part of the next growth event, layer by layer: allocates larger blocks, zeroes the
- * padding, copies the rows. The growth event itself then copies nothing, and no pass takes much
- * longer than others. K and V of one layer at a time exist twice.
+ * passes does a part of the next growth event, so that no pass takes much longer than others. Under
+ * policies that copy, layer by layer: allocates larger blocks, zeroes the padding, copies the rows; K
+ * and V of one layer at a time exist twice. Under policy reserve, head by head: commits the rows of
+ * the next step (kv_chain.c).
  *
  * The thread that decodes does this: the memory bandwidth that copying needs is the same on any
  * thread, a thread of its own would take a core from the team, and page faults of one process
@@ -10,6 +11,16 @@
 #define BMC_KV_PREPARE_H
 
 #include "kv/kv_policy.h"
+
+/* Capacity after the next growth event, if a pass of `rows` rows, for which the sequence has memory,
+ * is to do a part of that event; 0: it is not. */
+size_t kv_prepare_due(const struct kv *kv, size_t seq, size_t rows);
+
+/* Of `all` parts of a growth event, of which `done` are done: those to be done in a pass of `rows`
+ * rows, for all to be done when the sequence has used its memory. */
+size_t kv_prepare_share(const struct kv *kv, size_t seq, size_t rows, size_t all, size_t done);
+
+/* ---- policies that copy ---- */
 
 /* Before a forward pass of `rows` rows, which have been allocated: does the pass's part. Does
  * nothing if memory is short, since the growth event then tries again and reports it. */
@@ -26,7 +37,8 @@ void kv_prepare_invalidate(struct kv *kv, size_t seq, size_t rows);
  * averaged over layers, to the statistics. */
 void kv_prepare_reset(struct kv *kv, size_t seq);
 
-/* Limit on the bytes that a sequence of up to `rows` rows holds in advance; by arithmetic. */
-size_t kv_prepare_bytes(const struct kv *kv, size_t rows);
+/* Limit on the bytes that a sequence of up to `rows` rows holds in advance; by arithmetic. `copies`: the
+ * policy copies. */
+size_t kv_prepare_bytes(const struct kv *kv, size_t rows, bool copies);
 
 #endif

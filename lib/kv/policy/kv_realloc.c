@@ -14,7 +14,7 @@
 
 const struct kv_policy kv_policy_bmc = {
     .name = "bmc",
-    .growth = &kv_grow_by_copying,
+    .growth = &kv_grow_in_steps,
     .attend = KV_ATTEND_PADDED,
     .attach = kv_grow_attach,
     GROWS_BY_COPYING,

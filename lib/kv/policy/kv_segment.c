@@ -6,7 +6,7 @@
  * each other's entries through an index (kv_beam_index.c).
  *
  * reserve: the same storage without sharing. Address space for N rows per sequence is committed r
- * rows ahead, so no row is ever copied to grow. */
+ * rows at a time, so no row is ever copied to grow. */
 #include "kv/kv_rows.h"
 #include "kv/policy/kv_chain.h"
 
@@ -21,7 +21,10 @@ static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
     c->prompt = c->prompt || rows > kv->setup.r;
     if (kv_chain_index_extend(kv, c, s->n + rows, err) < 0)
         return -1;
-    return s->n + rows > s->cap ? kv_chain_grow(kv, seq, s->n + rows, err) : 0;
+    if (s->n + rows > s->cap)
+        return kv_chain_grow(kv, seq, s->n + rows, err);
+    kv_chain_advance(kv, seq, rows);
+    return 0;
 }
 
 static void accept(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra)

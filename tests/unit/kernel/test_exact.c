@@ -237,9 +237,9 @@ static void draw_policy(const struct kv_policy *policy, size_t N, char text[64])
     snprintf(text, 64, "%s", policy->name);
     if (policy->growth == &kv_grow_in_blocks && kind)
         snprintf(text, 64, "%s:%d", policy->name, kind == 1 ? 32 : 16);
-    if ((policy->growth == &kv_grow_in_steps || policy->growth == &kv_grow_by_copying) && kind == 1)
+    if (policy->growth == &kv_grow_in_steps && kind == 1)
         snprintf(text, 64, "%s:T=%zu", policy->name, pick(1, N + 5)); /* T > N, too */
-    if ((policy->growth == &kv_grow_in_steps || policy->growth == &kv_grow_by_copying) && kind >= 2)
+    if (policy->growth == &kv_grow_in_steps && kind >= 2)
         snprintf(text, 64, "%s:r=%zu", policy->name, pick(2, N / 2));
 }
 

@@ -281,7 +281,7 @@ static void test_specs(void)
                                       "bmc:T=2,r=2",
                                       "bmc:r=2,T=2",
                                       "bmc:r=2,",
-                                      "reserve:r=2,grow=now",
+                                      "segment:r=2,grow=now",
                                       "bmc:grow=now,grow=now"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
         check(kv_spec_parse(&spec, bad[i], &err) < 0, "\"%s\" was accepted", bad[i]);
@@ -291,7 +291,8 @@ static void test_specs(void)
               kv_default_T(1) == 1,
           "default T");
     check(kv_spec_parse(&spec, "bmc:grow=now,r=2", &err) == 0 && spec.r == 2 && spec.grow_now &&
-              kv_spec_parse(&spec, "bmc:T=2,grow=ahead", &err) == 0 && spec.T == 2 && !spec.grow_now,
+              kv_spec_parse(&spec, "bmc:T=2,grow=ahead", &err) == 0 && spec.T == 2 && !spec.grow_now &&
+              kv_spec_parse(&spec, "reserve:grow=now", &err) == 0 && spec.grow_now,
           "grow=");
     struct kv *kv = open_cache("bmc:T=3", 100, 1, DTYPE_F32);
     check(kv->setup.r == 34 && kv->setup.T == 3, "T=3 of 100 rows: r %zu, T %zu", kv->setup.r,

@@ -1,6 +1,6 @@
-/* Growth in advance (kv_prepare.h) of policy bmc against growth at once: the same rows after any
- * operations, bounds on the bytes that a step copies, memory within its footprint, and allocations
- * that fail. Under ThreadSanitizer it tests the loops that copy. */
+/* Growth in advance (kv_prepare.h) of policies bmc and reserve against growth at once: the same rows
+ * after any operations, bounds on the bytes that a step copies or commits, memory within its footprint,
+ * and allocations that fail. Under ThreadSanitizer it tests the loops that copy. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,18 +19,28 @@ static size_t draw(size_t below) { return (size_t)rand_r(&seed) % below; }
 void *__real_vm_get(enum vm_alloc how, size_t bytes);
 void *__wrap_vm_get(enum vm_alloc how, size_t bytes);
 
-static bool counting;                              /* the calls of the cache under test */
-static size_t gets, fail_from = SIZE_MAX, fail_to; /* calls with these numbers give NULL */
+bool __real_vm_commit(void *from, size_t bytes);
+bool __wrap_vm_commit(void *from, size_t bytes);
+
+static bool counting;                               /* the calls of the cache under test */
+static size_t calls, fail_from = SIZE_MAX, fail_to; /* calls with these numbers fail */
+
+static bool fails(void)
+{
+    const size_t call = counting ? __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED) : SIZE_MAX - 1;
+    return counting && call >= fail_from && call < fail_to;
+}
 
 void *__wrap_vm_get(enum vm_alloc how, size_t bytes)
 {
-    const size_t call = counting ? __atomic_fetch_add(&gets, 1, __ATOMIC_RELAXED) : SIZE_MAX - 1;
-    return counting && call >= fail_from && call < fail_to ? NULL : __real_vm_get(how, bytes);
+    return fails() ? NULL : __real_vm_get(how, bytes);
 }
+
+bool __wrap_vm_commit(void *from, size_t bytes) { return !fails() && __real_vm_commit(from, bytes); }
 
 static void fail_calls(size_t from, size_t count)
 {
-    gets = 0;
+    calls = 0;
     fail_from = from;
     fail_to = size_plus(from, count);
 }
@@ -141,12 +151,12 @@ static void reorder(struct kv *const *kv)
 }
 
 /* Random operations on both caches. */
-static void test_random(size_t r, enum dtype type, size_t steps)
+static void test_random(const char *policy, size_t r, enum dtype type, size_t steps)
 {
     static const char *const names[] = {"feeding", "truncating", "forking", "reordering", "attaching"};
     char ahead[32], now[32];
-    snprintf(ahead, sizeof ahead, "bmc:r=%zu", r);
-    snprintf(now, sizeof now, "bmc:r=%zu,grow=now", r);
+    snprintf(ahead, sizeof ahead, "%s:r=%zu", policy, r);
+    snprintf(now, sizeof now, "%s:r=%zu,grow=now", policy, r);
     struct kv *kv[] = {open_cache(ahead, type), open_cache(now, type)};
     for (size_t n = 0; n < steps; n++) {
         const size_t seq = draw(SEQS), what = draw(40) ? 0 : 1 + draw(4);
@@ -217,11 +227,41 @@ static void test_copied(size_t r, size_t seqs)
     kv_close(kv);
 }
 
-/* Memory at every length is within the footprint, for sequences that grow in turns. */
-static void test_memory(size_t r, size_t seqs)
+/* One row at a time under policy reserve, which copies nothing: the memory of the next growth step comes
+ * in the r/2 passes before it, that of at most
+ *   ceil(heads of K and V / (r/2))
+ * heads in each, and none when the cache grows. */
+static void test_committed(size_t r, size_t seqs)
 {
     char spec[32];
-    snprintf(spec, sizeof spec, "bmc:r=%zu", r);
+    snprintf(spec, sizeof spec, "reserve:r=%zu", r);
+    struct kv *kv = open_cache(spec, DTYPE_F32);
+    const size_t heads = 2 * LAYERS * KV_HEADS, half = (r + 1) / 2, row = D * sizeof(float);
+    for (size_t n = 0; n < N; n++)
+        for (size_t s = 0; s < seqs; s++) {
+            const size_t cap = size_min((n / r + 1) * r, N), next = size_min(cap + r, N);
+            const size_t rows = round_up(next, 16) - round_up(cap, 16), before = kv_stats(kv)->resident_bytes;
+            append_one(kv, s, n);
+            const size_t more = kv_stats(kv)->resident_bytes - before;
+            if (n >= r && n % r < r - half)
+                check(more == 0, "%s: %zu bytes are committed at row %zu", spec, more, n);
+            if (n % r >= r - half)
+                check(more <= div_up(heads, half) * rows * row, "%s: %zu bytes committed at row %zu", spec,
+                      more, n);
+        }
+    const size_t all = seqs * heads * round_up(N, 16) * row;
+    check(kv_stats(kv)->resident_bytes == all && kv_stats(kv)->copied_bytes == 0 &&
+              kv_stats(kv)->allocations == seqs * div_up(N, r),
+          "%s: %zu bytes, %zu copied, %zu growth events", spec, kv_stats(kv)->resident_bytes,
+          kv_stats(kv)->copied_bytes, kv_stats(kv)->allocations);
+    kv_close(kv);
+}
+
+/* Memory at every length is within the footprint, for sequences that grow in turns. */
+static void test_memory(const char *policy, size_t r, size_t seqs)
+{
+    char spec[32];
+    snprintf(spec, sizeof spec, "%s:r=%zu", policy, r);
     struct kv *kv = open_cache(spec, DTYPE_F32);
     bool ahead = false;
     for (size_t n = 0; n < N; n++) {
@@ -242,10 +282,10 @@ static void test_memory(size_t r, size_t seqs)
 
 /* Of the allocations in one growth step, one fails, or all from one on: growth in advance says
  * nothing, the growth event reports it, and can be tried again. */
-static void test_failures(size_t from, size_t count)
+static void test_failures(const char *ahead, const char *now, size_t from, size_t count)
 {
     enum { R = 32 };
-    struct kv *kv[] = {open_cache("bmc:r=32", DTYPE_F32), open_cache("bmc:r=32,grow=now", DTYPE_F32)};
+    struct kv *kv[] = {open_cache(ahead, DTYPE_F32), open_cache(now, DTYPE_F32)};
     size_t failed = 0;
     for (size_t n = 0; n < 4 * R; n++) {
         counting = false;
@@ -261,12 +301,12 @@ static void test_failures(size_t from, size_t count)
         check(n % R == 0 && !append(kv[0], 0, 1, n), "row %zu cannot be appended", n);
         fail_calls(SIZE_MAX, 0);
         append_one(kv[0], 0, n);
-        same_rows(kv[0], kv[1], 0, "a failure", "bmc:r=32");
+        same_rows(kv[0], kv[1], 0, "a failure", ahead);
     }
     counting = false;
-    check(failed == (count > 1), "%zu growth events failed, from call %zu", failed, from);
+    check(failed == (count > 1), "%s: %zu growth events failed, from call %zu", ahead, failed, from);
     fail_calls(SIZE_MAX, 0);
-    same_rows(kv[0], kv[1], 0, "the end", "bmc:r=32");
+    same_rows(kv[0], kv[1], 0, "the end", ahead);
     kv_truncate(kv[0], 0, 0);
     check(kv_stats(kv[0])->resident_bytes == 0, "memory is left");
     kv_close(kv[0]);
@@ -280,18 +320,28 @@ int main(void)
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
         values[i] = (float)draw(2001) / 1000 - 1;
     static const size_t steps[] = {16, 17, 24, 32, 40, 64, 100};
+    static const char *const policies[] = {"bmc", "reserve"};
     for (size_t t = 0; cache_types[t].name; t++)
         for (size_t i = 0; i < ARRAY_LEN(steps); i++)
-            test_random(steps[i], cache_types[t].type, 400);
+            for (size_t p = 0; p < ARRAY_LEN(policies); p++)
+                test_random(policies[p], steps[i], cache_types[t].type, 400);
     for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
         test_copied(steps[i], 1);
         test_copied(steps[i], SEQS);
-        test_memory(steps[i], 1);
-        test_memory(steps[i], SEQS);
+        test_committed(steps[i], 1);
+        test_committed(steps[i], SEQS);
+        for (size_t p = 0; p < ARRAY_LEN(policies); p++) {
+            test_memory(policies[p], steps[i], 1);
+            test_memory(policies[p], steps[i], SEQS);
+        }
+    }
+    for (size_t from = 0; from < 2 * LAYERS * KV_HEADS + 2; from++) {
+        test_failures("reserve:r=32", "reserve:r=32,grow=now", from, 1);
+        test_failures("reserve:r=32", "reserve:r=32,grow=now", from, SIZE_MAX);
     }
     for (size_t from = 0; from < 2 * LAYERS + 2; from++) {
-        test_failures(from, 1);
-        test_failures(from, SIZE_MAX);
+        test_failures("bmc:r=32", "bmc:r=32,grow=now", from, 1);
+        test_failures("bmc:r=32", "bmc:r=32,grow=now", from, SIZE_MAX);
     }
     return check_result();
 }
