@@ -88,8 +88,7 @@ static bool complete_ahead(struct kv *kv, struct kv_segment *s)
 
 static int segment_commit(struct kv *kv, struct kv_segment *s, size_t cap, struct err *err)
 {
-    const size_t end = round_up(cap, TILE_ROWS),
-                 rows = end > s->committed ? end - s->committed : 0;
+    const size_t end = round_up(cap, TILE_ROWS), rows = end > s->committed ? end - s->committed : 0;
     if (!s->rows || !complete_ahead(kv, s) ||
         (end > s->committed && !commit_heads(kv, s, 0, n_heads(kv), end)))
         return err_set(err,

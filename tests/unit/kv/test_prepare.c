@@ -240,14 +240,15 @@ static void test_committed(size_t r, size_t seqs)
     for (size_t n = 0; n < N; n++)
         for (size_t s = 0; s < seqs; s++) {
             const size_t cap = size_min((n / r + 1) * r, N), next = size_min(cap + r, N);
-            const size_t rows = round_up(next, 16) - round_up(cap, 16), before = kv_stats(kv)->resident_bytes;
+            const size_t rows = round_up(next, 16) - round_up(cap, 16),
+                         before = kv_stats(kv)->resident_bytes;
             append_one(kv, s, n);
             const size_t more = kv_stats(kv)->resident_bytes - before;
             if (n >= r && n % r < r - half)
                 check(more == 0, "%s: %zu bytes are committed at row %zu", spec, more, n);
             if (n % r >= r - half)
-                check(more <= div_up(heads, half) * rows * row, "%s: %zu bytes committed at row %zu", spec,
-                      more, n);
+                check(more <= div_up(heads, half) * rows * row, "%s: %zu bytes committed at row %zu",
+                      spec, more, n);
         }
     const size_t all = seqs * heads * round_up(N, 16) * row;
     check(kv_stats(kv)->resident_bytes == all && kv_stats(kv)->copied_bytes == 0 &&
