@@ -8,7 +8,7 @@
 
 static const char *const norm_names[] = {"layer", "rms", NULL};
 static const char *const place_names[] = {"before", "after", "output", "around", NULL};
-static const char *const qk_norm_names[] = {"none", "head", "whole", NULL};
+static const char *const qk_norm_names[] = {"none", "head", "whole", "each", NULL};
 static const char *const block_names[] = {"sequential", "parallel", "parallel_shared", NULL};
 static const char *const position_names[] = {"learned", "rope", "alibi", NULL};
 static const char *const mlp_names[] = {"plain", "gated", NULL};
@@ -20,10 +20,10 @@ static const char *const activation_names[] = {
     "relu", "silu", "gelu", "gelu_tanh", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", NULL};
 static const int activation_alias[] = {ACT_RELU,      ACT_SILU,      ACT_GELU,     ACT_GELU_TANH,
                                        ACT_GELU_TANH, ACT_GELU_TANH, ACT_GELU_TANH};
-static const char *const scaling_names[] = {"none",     "linear",  "llama3", "yarn", "dynamic",
-                                            "longrope", "default", "su",     NULL};
-static const int scaling_alias[] = {ROPE_PLAIN,   ROPE_LINEAR,   ROPE_LLAMA3, ROPE_YARN,
-                                    ROPE_DYNAMIC, ROPE_LONGROPE, ROPE_PLAIN,  ROPE_LONGROPE};
+static const char *const scaling_names[] = {"none",     "linear", "llama3",  "yarn", "dynamic",
+                                            "longrope", "ntk",    "default", "su",   NULL};
+static const int scaling_alias[] = {ROPE_PLAIN,    ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN,    ROPE_DYNAMIC,
+                                    ROPE_LONGROPE, ROPE_NTK,    ROPE_PLAIN,  ROPE_LONGROPE};
 
 /* Names of a layer's traits: ours, then those of Hugging Face. */
 static const char *const kind_names[] = {"full", "sliding", "full_attention", "sliding_attention",
@@ -70,12 +70,16 @@ static const struct key {
     {"norm", CHOICE, AT(norm), 0, 0, norm_names, NULL, NULL},
     {"norm_place", CHOICE, AT(norm_place), 0, 0, place_names, NULL, NULL},
     {"qk_norm", CHOICE, AT(qk_norm), 0, 0, qk_norm_names, NULL, "none"},
+    {"qk_norm_after_rope", BOOL, AT(qk_norm_after_rope), 0, 0, bool_names, NULL, "false"},
     {"block", CHOICE, AT(block), 0, 0, block_names, NULL, "sequential"},
     {"norm_eps", REAL, AT(norm_eps), 0, 1, NULL, NULL, NULL},
     {"no_attn_norm", BOOL, AT(no_attn_norm), 0, 0, bool_names, NULL, "false"},
     {"norm_affine", BOOL, AT(norm_affine), 0, 0, bool_names, NULL, "true"},
+    {"no_norm_bias", BOOL, AT(no_norm_bias), 0, 0, bool_names, NULL, "false"},
     {"final_norm", BOOL, AT(final_norm), 0, 0, bool_names, NULL, "true"},
     {"embed_scale", REAL, AT(embed_scale), 0, 1e6, NULL, NULL, "0"},
+    {"residual_scale", REAL, AT(residual_scale), 0, 1e6, NULL, NULL, "0"},
+    {"logit_scale", REAL, AT(logit_scale), 0, 1e6, NULL, NULL, "0"},
     {"embed_norm", BOOL, AT(embed_norm), 0, 0, bool_names, NULL, "false"},
     {"position", CHOICE, AT(position), 0, 0, position_names, NULL, NULL},
     {"position_offset", SIZE, AT(position_offset), 0, 1024, NULL, NULL, "0"},
@@ -88,6 +92,8 @@ static const struct key {
     {"rope_slow", REAL, AT(rope_slow), 1e-6, 1e6, NULL, NULL, "1"},
     {"rope_whole", BOOL, AT(rope_whole), 0, 0, bool_names, NULL, "true"},
     {"rope_gain", REAL, AT(rope_gain), 0, 1e6, NULL, NULL, "0"},
+    {"rope_mscale", REAL, AT(rope_mscale), 0, 1e6, NULL, NULL, "0"},
+    {"rope_mscale_all", REAL, AT(rope_mscale_all), 0, 1e6, NULL, NULL, "0"},
     {"rope_short", LIST, AT(rope_short), 1e-6, 1e6, NULL, NULL, "none"},
     {"rope_long", LIST, AT(rope_long), 1e-6, 1e6, NULL, NULL, "none"},
     {"rope_original", SIZE, AT(rope_original), 1, MAX_VOCAB, NULL, NULL, "1"},
@@ -103,6 +109,9 @@ static const struct key {
     {"attn_scale", REAL, AT(attn_scale), 0, 1e6, NULL, NULL, "0"},
     {"attn_softcap", REAL, AT(attn_softcap), 0, 1e6, NULL, NULL, "0"},
     {"logit_softcap", REAL, AT(logit_softcap), 0, 1e6, NULL, NULL, "0"},
+    {"clip_qkv", REAL, AT(clip_qkv), 0, 1e6, NULL, NULL, "0"},
+    {"attn_temperature", REAL, AT(attn_temperature), 0, 1e6, NULL, NULL, "0"},
+    {"temperature_length", SIZE, AT(temperature_length), 0, MAX_VOCAB, NULL, NULL, "0"},
     {"activation", CHOICE, AT(activation), 0, 0, activation_names, activation_alias, NULL},
     {"mlp", CHOICE, AT(mlp), 0, 0, mlp_names, NULL, NULL},
     {"bias_qkv", BOOL, AT(bias_qkv), 0, 0, bool_names, NULL, NULL},
@@ -201,7 +210,7 @@ static int check_rope(const struct config *config, const char *name, struct err 
         return err_set(err, "%s: longrope needs a rope_original above 1", name);
     if (config->rope_scaling == ROPE_YARN && config->rope_theta <= 1)
         return err_set(err, "%s: yarn needs a rope_theta above 1", name);
-    if (config->rope_scaling == ROPE_DYNAMIC && rope_dim < 4)
+    if ((config->rope_scaling == ROPE_DYNAMIC || config->rope_scaling == ROPE_NTK) && rope_dim < 4)
         return err_set(err, "%s: dynamic RoPE scaling needs a rope_dim of at least 4, found %zu", name,
                        rope_dim);
     return 0;
@@ -244,6 +253,20 @@ static int check_draft_head(const struct config *c, const char *name, struct err
     return 0;
 }
 
+/* Resets keys that have no effect beside the others: equal models have equal text. */
+static void reset_unused(struct config *config)
+{
+    const bool yarn = config->rope_scaling == ROPE_YARN;
+    if (!config->window)
+        config->rope_sliding = config->rope_full = LAYER_ROPE;
+    if (config_rope_tables(config) == 1)
+        config->rope_local_theta = 0;
+    if (config->attn_temperature == 0)
+        config->temperature_length = 0;
+    if (!yarn || config->rope_mscale == 0 || config->rope_mscale_all == 0)
+        config->rope_mscale = config->rope_mscale_all = 0;
+}
+
 /* Checks conditions that concern several keys. */
 static int check_together(const struct config *config, const char *name, struct err *err)
 {
@@ -260,6 +283,11 @@ static int check_together(const struct config *config, const char *name, struct 
     if (config->block != BLOCK_SEQUENTIAL && config->norm_place != NORM_BEFORE)
         return err_set(err, "%s: parallel blocks need norm_place before, found %s", name,
                        place_names[config->norm_place]);
+    if (config->residual_scale != 0 &&
+        (config->block == BLOCK_PARALLEL || config->norm_place == NORM_AFTER))
+        return err_set(err, "%s: a residual_scale excludes block parallel and norm_place after", name);
+    if (config->attn_temperature != 0 && !config->temperature_length)
+        return err_set(err, "%s: an attn_temperature needs a temperature_length above 0", name);
     if (config->heads * config->head_dim > MAX_WIDTH)
         return err_set(err, "%s: %zu heads of %zu are wider than the limit of %d", name, config->heads,
                        config->head_dim, MAX_WIDTH);
@@ -286,6 +314,7 @@ int config_read(struct config *config, const struct conf *conf, struct err *err)
                            conf->entry[i].value);
         config->eos[config->n_eos++] = (uint32_t)id;
     }
+    reset_unused(config);
     if (config_finish_layers(config, conf->name, err) < 0)
         return -1;
     return check_together(config, conf->name, err);

@@ -19,9 +19,18 @@ enum position { POSITION_LEARNED, POSITION_ROPE, POSITION_ALIBI };
 enum activation { ACT_RELU, ACT_SILU, ACT_GELU, ACT_GELU_TANH };
 enum mlp { MLP_PLAIN, MLP_GATED };
 /* RoPE scaling; see position.c. */
-enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_DYNAMIC, ROPE_LONGROPE };
-/* Norms of Q and K before RoPE: none, over each head, or over all heads. */
-enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
+enum rope_scaling {
+    ROPE_PLAIN,
+    ROPE_LINEAR,
+    ROPE_LLAMA3,
+    ROPE_YARN,
+    ROPE_DYNAMIC,
+    ROPE_LONGROPE,
+    ROPE_NTK
+};
+/* Norms of Q and K: none; over each head, with the same gains for all heads; over all heads; over
+ * each head, with gains of its own. */
+enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE, QK_NORM_EACH };
 /* What a layer does with the tokens before: attention over all of them, or over a sliding window. */
 enum layer_kind { LAYER_FULL, LAYER_SLIDING };
 /* Rotation of Q and K in a layer: by rope_theta and rope_scaling, by rope_local_theta alone, or none. */
@@ -68,16 +77,21 @@ struct config {
     bool embed_norm;                /* norm after the embedding */
     bool no_attn_norm;              /* attention has no pre-norm, whatever norm_place is */
     bool norm_affine;               /* norms have gain (and bias) */
+    bool no_norm_bias;              /* LayerNorm has no bias */
+    bool qk_norm_after_rope;        /* else before */
     bool final_norm;
     bool bias_qkv, bias_out, bias_mlp, bias_head;
     bool tied_head; /* the LM head is the embedding matrix */
     double norm_eps;
-    double embed_scale; /* factor of token embeddings; 0 means 1 */
+    /* Factors of token embeddings, of what a sublayer adds to x, and of logits; 0 means 1 */
+    double embed_scale, residual_scale, logit_scale;
     double rope_theta, rope_factor, rope_low, rope_high;
     /* YaRN: beta_fast and beta_slow */
     double rope_fast, rope_slow;
     bool rope_whole;  /* YaRN: correction range rounded to whole dimensions */
     double rope_gain; /* factor of cos and sin; 0: the default of rope_scaling */
+    /* YaRN: weights of ln(rope_factor) in the gain, and in what the gain is divided by; 0: neither */
+    double rope_mscale, rope_mscale_all;
     struct factors rope_short,
         /* LongRoPE factors per dimension, for sequences up to and beyond rope_original */
         rope_long;
@@ -94,6 +108,10 @@ struct config {
     double rope_local_theta;            /* base of LAYER_ROPE_LOCAL, without scaling; 0: rope_theta */
     double attn_scale;                  /* factor of attention scores; 0: 1 / sqrt(head_dim) */
     double attn_softcap, logit_softcap; /* 0: none */
+    double clip_qkv;                    /* limit of |q|, |k| and |v|; 0: none */
+    /* Q at position p is multiplied by 1 + attn_temperature ln(1 + floor(p / temperature_length)) */
+    double attn_temperature;
+    size_t temperature_length;
     uint32_t eos[MAX_EOS];
     size_t n_eos;
 };
@@ -115,6 +133,12 @@ static inline size_t config_feature_width(const struct config *c)
 static inline bool config_norms_output(const struct config *c)
 {
     return c->norm_place >= NORM_ON_OUTPUT;
+}
+
+/* True if a sublayer's output is changed before it is added to x. */
+static inline bool config_changes_output(const struct config *c)
+{
+    return config_norms_output(c) || c->residual_scale != 0;
 }
 
 /* Reads every configuration key from `conf` and checks its value; other keys are ignored. */

@@ -88,6 +88,7 @@ int draft_head_attach(struct model *head, const struct model *target, size_t lay
     if (head->config.target_head) {
         w->head = target->weights.head;
         head->config.logit_softcap = target->config.logit_softcap;
+        head->config.logit_scale = target->config.logit_scale;
     }
     return 0;
 }

@@ -74,12 +74,12 @@ static int linear_gather(struct forward *f, float *y, enum dim dim, const float 
                : shard_gather_finish(&f->shard, rows, err);
 }
 
-/* Output projection of a sublayer, with input `x`: f->x += x W + bias or, where a post-norm
- * follows, f->branch = x W + bias. */
+/* Output projection of a sublayer, with input `x`: f->x += x W + bias or, where a post-norm or a
+ * factor follows, f->branch = x W + bias. */
 static int output_projection(struct forward *f, const struct linear *linear, const float *x,
                              struct row_range rows, struct err *err)
 {
-    const bool to_branch = config_norms_output(&f->model->config);
+    const bool to_branch = config_changes_output(&f->model->config);
     struct product product = product_of(linear, to_branch ? f->branch : f->x);
     product.residual = to_branch ? NULL : f->x;
     return gemm_gather(f, product, DIM_HIDDEN, x, rows, err);
@@ -152,15 +152,26 @@ static void pre_norm(const struct forward *f, float *normed, struct row_range ro
         norm_rows(f, normed, f->x, rows, norm);
 }
 
+/* x += branch * residual_scale */
+static void add_branch(const struct forward *f, struct row_range rows)
+{
+    const struct config *c = &f->model->config;
+    const size_t at = rows.first * c->hidden, n = rows.n * c->hidden;
+    const float scale = (float)c->residual_scale;
+    for (size_t i = 0; scale != 0 && i < n; i++)
+        f->branch[at + i] *= scale;
+    f->kernels->add(f->x + at, f->branch + at, n);
+}
+
 /* After a sublayer, as norm_place says: x += post_norm(branch), or x = norm(x), or nothing. */
 static void post_norm(const struct forward *f, struct row_range rows, const struct norm_weights *norm,
                       const struct norm_weights *post_norm)
 {
     const struct config *c = &f->model->config;
-    const size_t at = rows.first * c->hidden;
-    if (config_norms_output(c)) {
+    if (config_norms_output(c))
         norm_rows(f, f->branch, f->branch, rows, post_norm);
-        f->kernels->add(f->x + at, f->branch + at, rows.n * c->hidden);
+    if (config_changes_output(c)) {
+        add_branch(f, rows);
     } else if (c->norm_place == NORM_AFTER) {
         norm_rows(f, f->x, f->x, rows, norm);
     }
@@ -311,8 +322,7 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     if (pipeline_receive(&f->pipeline, f->x, step->rows * c->hidden, err) < 0 ||
         (pipeline_is_first(&f->pipeline) && embed(f, step, err) < 0))
         return -1;
-    if (c->position == POSITION_ROPE)
-        forward_rope_angles(f, step);
+    forward_positions(f, step);
     if (attn_begin(f->attn, &attn_step, err) < 0)
         return -1;
     lap(f, PHASE_OTHER);
@@ -329,7 +339,7 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     return pipeline_send(&f->pipeline, f->x, step->rows * c->hidden, err);
 }
 
-/* logits[i] = softcap(norm(x[row[i]]) Whead) */
+/* logits[i] = softcap(norm(x[row[i]]) Whead * logit_scale) */
 static int make_logits(struct forward *f, const size_t *row, size_t n, float *logits, struct err *err)
 {
     const struct config *c = &f->model->config;
@@ -348,7 +358,9 @@ static int make_logits(struct forward *f, const size_t *row, size_t n, float *lo
     }
     if (linear_gather(f, logits, DIM_VOCAB, rows, n, &w->head, err) < 0)
         return -1;
-    const float cap = (float)c->logit_softcap;
+    const float cap = (float)c->logit_softcap, scale = (float)c->logit_scale;
+    for (size_t i = 0; scale != 0 && i < n * c->vocab; i++)
+        logits[i] *= scale;
     for (size_t i = 0; cap > 0 && i < n * c->vocab; i++)
         logits[i] = cap * tanhf(logits[i] / cap);
     lap(f, PHASE_HEAD);

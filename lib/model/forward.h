@@ -62,6 +62,7 @@ struct forward {
     size_t rope_tables;            /* 1, or 2: then LAYER_ROPE_LOCAL's follows */
     float *frequency;              /* [sequences][rope_tables][rope_dim / 2] */
     float *cosine, *sine;          /* [rope_tables][max_rows][rope_dim / 2] */
+    float *temperature;            /* [max_rows] factor of Q */
     float *slopes;                 /* [heads] ALiBi slopes */
     /* Activations, [max_rows][width]; each comment begins with the width. */
     float *x; /* hidden: the residual stream */

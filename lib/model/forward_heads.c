@@ -29,20 +29,55 @@ static int norm_across_heads(struct forward *f, float *y, enum dim dim, struct r
     return 0;
 }
 
-/* Applies QK norm, over each head or over all heads of a token. */
+/* The first of this rank's heads in dimension `dim`. */
+static size_t first_head(const struct forward *f, enum dim dim)
+{
+    return shard_local_range(&f->shard, dim).first / f->local.head_dim;
+}
+
+/* Applies QK norm. */
 static int norm_qk(struct forward *f, struct row_range rows, const struct layer *w, struct err *err)
 {
     const struct config *c = &f->local;
-    const size_t q = config_dim(c, DIM_Q_NORM), k = config_dim(c, DIM_K_NORM);
-    const size_t q_width = config_q_width(c), kv_width = config_kv_width(c);
-    float *q_rows = f->q + rows.first * q_width, *k_rows = f->k + rows.first * kv_width;
-    if (f->shard.ranks && c->qk_norm == QK_NORM_WHOLE)
-        return norm_across_heads(f, f->q, DIM_Q, rows, &w->q_norm, err) < 0
-                   ? -1
-                   : norm_across_heads(f, f->k, DIM_KV, rows, &w->k_norm, err);
-    norm_each(f, q_rows, q_rows, rows.n * (q_width / q), q, &w->q_norm);
-    norm_each(f, k_rows, k_rows, rows.n * (kv_width / k), k, &w->k_norm);
+    const size_t q_width = config_q_width(c), kv_width = config_kv_width(c), d = c->head_dim;
+    float *q = f->q + rows.first * q_width, *k = f->k + rows.first * kv_width;
+    switch ((enum qk_norm)c->qk_norm) {
+    case QK_NORM_NONE: break;
+    case QK_NORM_HEAD:
+        norm_each(f, q, q, rows.n * c->heads, d, &w->q_norm);
+        norm_each(f, k, k, rows.n * c->kv_heads, d, &w->k_norm);
+        break;
+    case QK_NORM_EACH:
+        norm_heads(f, q, q, rows.n, c->heads, d, &w->q_norm, first_head(f, DIM_Q));
+        norm_heads(f, k, k, rows.n, c->kv_heads, d, &w->k_norm, first_head(f, DIM_KV));
+        break;
+    case QK_NORM_WHOLE:
+        if (f->shard.ranks)
+            return norm_across_heads(f, f->q, DIM_Q, rows, &w->q_norm, err) < 0
+                       ? -1
+                       : norm_across_heads(f, f->k, DIM_KV, rows, &w->k_norm, err);
+        norm_each(f, q, q, rows.n, q_width, &w->q_norm);
+        norm_each(f, k, k, rows.n, kv_width, &w->k_norm);
+        break;
+    }
     return 0;
+}
+
+/* Limits the elements of rows of x[][width] to [-limit, limit]. */
+static void clip(float *x, struct row_range rows, size_t width, float limit)
+{
+    x += rows.first * width;
+    for (size_t i = 0; i < rows.n * width; i++)
+        x[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
+}
+
+/* Multiplies each row of Q by its factor. */
+static void scale_queries(struct forward *f, struct row_range rows)
+{
+    const size_t width = config_q_width(&f->local);
+    for (size_t i = rows.first; i < rows.first + rows.n; i++)
+        for (size_t j = 0; j < width && f->temperature[i] != 1; j++)
+            f->q[i * width + j] *= f->temperature[i];
 }
 
 struct rotate_job {
@@ -63,11 +98,13 @@ static void rotate_row(void *arg, size_t index)
     f->kernels->rope(f->k + i * config_kv_width(c), c->kv_heads, c->head_dim, rope_dim, cosine, sine);
 }
 
-void forward_rope_angles(struct forward *f, const struct step *step)
+void forward_positions(struct forward *f, const struct step *step)
 {
     const struct config *c = &f->model->config;
     const size_t half = config_rope_dim(c) / 2;
-    for (size_t i = 0; i < step->n_queries * f->rope_tables; i++) {
+    for (size_t i = 0; i < step->rows; i++)
+        f->temperature[i] = attn_temperature(c, step->position[i]);
+    for (size_t i = 0; c->position == POSITION_ROPE && i < step->n_queries * f->rope_tables; i++) {
         const struct attn_query *query = &step->query[i / f->rope_tables];
         const size_t table = i % f->rope_tables, at = (table * f->max_rows + query->first) * half;
         rope_angles(f->frequency + (query->seq * f->rope_tables + table) * half, half,
@@ -85,9 +122,18 @@ int forward_finish_qkv(struct forward *f, size_t layer, struct row_range rows, s
     drop_overlap(&w->q, f->q, rows);
     drop_overlap(&w->k, f->k, rows);
     drop_overlap(&w->v, f->v, rows);
-    if (c->qk_norm && norm_qk(f, rows, w, err) < 0)
+    if (c->clip_qkv != 0) {
+        clip(f->q, rows, config_q_width(c), (float)c->clip_qkv);
+        clip(f->k, rows, config_kv_width(c), (float)c->clip_qkv);
+        clip(f->v, rows, config_kv_width(c), (float)c->clip_qkv);
+    }
+    if (!c->qk_norm_after_rope && norm_qk(f, rows, w, err) < 0)
         return -1;
     if (rope != LAYER_NOPE)
         parallel_for(rows.n, 8 * rows.n * config_q_width(c), rotate_row, &job);
+    if (c->qk_norm_after_rope && norm_qk(f, rows, w, err) < 0)
+        return -1;
+    if (c->attn_temperature != 0)
+        scale_queries(f, rows);
     return 0;
 }

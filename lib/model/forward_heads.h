@@ -4,9 +4,9 @@
 
 #include "model/forward.h"
 
-/* Fills the RoPE cosine and sine tables for the positions of the batch; called once per forward
- * pass. Each sequence has its own frequencies. */
-void forward_rope_angles(struct forward *f, const struct step *step);
+/* Fills the RoPE cosine and sine tables, and the factors of Q, for the positions of the batch; called
+ * once per forward pass. Each sequence has its own frequencies. */
+void forward_positions(struct forward *f, const struct step *step);
 
 /* Applies a layer's QK norm and RoPE to a range of rows of f->q and f->k, in place, after dropping
  * outputs of other ranks' heads from f->q, f->k and f->v. Rows before the range must be finished

@@ -31,7 +31,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     if (shard_open(&f->shard, model, max_rows, err) < 0)
         return -1;
     const bool head = config_is_draft_head(c);
-    const bool needs_branch = config_norms_output(c) || c->block == BLOCK_PARALLEL;
+    const bool needs_branch = config_changes_output(c) || c->block == BLOCK_PARALLEL;
     struct {
         float **buffer;
         size_t width;
@@ -46,6 +46,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
         {&f->embedded, c->embed != c->hidden ? c->embed : 1},
         {&f->cosine, f->rope_tables * c->head_dim},
         {&f->sine, f->rope_tables * c->head_dim},
+        {&f->temperature, 1},
         {&f->branch, needs_branch ? c->hidden : 1},
         {&f->fused, head ? c->embed + c->hidden : 1},
         {&f->feature, head ? size_max(config_feature_width(c), c->hidden) : 1},
@@ -114,9 +115,10 @@ void forward_close(struct forward *f)
     shard_close(&f->shard);
     if (f->attn_out_local != f->attn_out)
         free(f->attn_out_local);
-    float *const buffers[] = {
-        f->x,      f->h,    f->q,         f->k,      f->v,      f->attn_out, f->up,      f->embedded,
-        f->cosine, f->sine, f->frequency, f->slopes, f->branch, f->fused,    f->feature, f->tap.state};
+    float *const buffers[] = {f->x,           f->h,         f->q,        f->k,      f->v,
+                              f->attn_out,    f->up,        f->embedded, f->cosine, f->sine,
+                              f->temperature, f->frequency, f->slopes,   f->branch, f->fused,
+                              f->feature,     f->tap.state};
     for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
         free(buffers[i]);
     *f = (struct forward){0};

@@ -41,10 +41,12 @@ static double scale_yarn(const struct config *config, size_t j, double frequency
     return frequency / config->rope_factor * stretch + frequency * (1 - stretch);
 }
 
-/* Dynamic NTK: a larger theta for sequences longer than the original context. */
+/* NTK: a larger theta. Dynamic NTK: a larger one for sequences longer than the original context. */
 static double base_for(const struct config *config, size_t length)
 {
     const double rope_dim = (double)config_rope_dim(config), original = (double)config->rope_original;
+    if (config->rope_scaling == ROPE_NTK)
+        return config->rope_theta * pow(config->rope_factor, rope_dim / (rope_dim - 2));
     if (config->rope_scaling != ROPE_DYNAMIC || !rope_depends(config, length))
         return config->rope_theta;
     const double grown = config->rope_factor * (double)length / original - (config->rope_factor - 1);
@@ -57,6 +59,7 @@ static double scale(const struct config *config, size_t length, size_t j, double
         rope_depends(config, length) ? &config->rope_long : &config->rope_short;
     switch ((enum rope_scaling)config->rope_scaling) {
     case ROPE_PLAIN:
+    case ROPE_NTK:
     case ROPE_DYNAMIC: return frequency;
     case ROPE_LINEAR: return frequency / config->rope_factor;
     case ROPE_LLAMA3: return scale_llama3(config, frequency);
@@ -94,8 +97,11 @@ double rope_gain(const struct config *config, enum layer_rope rope)
         return 1;
     if (config->rope_gain != 0)
         return config->rope_gain;
-    if (config->rope_scaling == ROPE_YARN && given > 1)
-        return 0.1 * log(given) + 1;
+    if (config->rope_scaling == ROPE_YARN && given > 1) {
+        const bool ratio = config->rope_mscale != 0 && config->rope_mscale_all != 0;
+        return (0.1 * (ratio ? config->rope_mscale : 1) * log(given) + 1) /
+               (ratio ? 0.1 * config->rope_mscale_all * log(given) + 1 : 1);
+    }
     if (config->rope_scaling == ROPE_LONGROPE && factor > 1)
         return sqrt(1 + log(factor) / log(original));
     return 1;
@@ -111,6 +117,12 @@ void rope_angles(const float *frequency, size_t half, double gain, const size_t 
             cosine[i * half + j] = (float)(gain * cos(angle));
             sine[i * half + j] = (float)(gain * sin(angle));
         }
+}
+
+float attn_temperature(const struct config *config, size_t position)
+{
+    const size_t times = config->temperature_length ? position / config->temperature_length : 0;
+    return (float)(1 + config->attn_temperature * log(1 + (double)times));
 }
 
 void alibi_slopes(const struct config *config, float *slope)

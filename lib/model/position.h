@@ -20,6 +20,9 @@ double rope_gain(const struct config *config, enum layer_rope rope);
 void rope_angles(const float *frequency, size_t half, double gain, const size_t *position, size_t rows,
                  float *cosine, float *sine);
 
+/* The factor of Q at a position; 1 if the model has no attn_temperature. */
+float attn_temperature(const struct config *config, size_t position);
+
 /* Computes the ALiBi slope[heads]: 2^(-8i/H), i from 1, if the number of heads H is a power of two,
  * else interpolated as in the authors' code. */
 void alibi_slopes(const struct config *config, float *slope);

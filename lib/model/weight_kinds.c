@@ -19,10 +19,9 @@ size_t config_dim(const struct config *config, enum dim dim)
     case DIM_EMBED: return config->embed;
     case DIM_Q: return config->heads * config->head_dim;
     case DIM_KV: return config->kv_heads * config->head_dim;
-    case DIM_Q_NORM:
-        return config->qk_norm == QK_NORM_WHOLE ? config_q_width(config) : config->head_dim;
+    case DIM_Q_NORM: return config->qk_norm == QK_NORM_HEAD ? config->head_dim : config_q_width(config);
     case DIM_K_NORM:
-        return config->qk_norm == QK_NORM_WHOLE ? config_kv_width(config) : config->head_dim;
+        return config->qk_norm == QK_NORM_HEAD ? config->head_dim : config_kv_width(config);
     case DIM_FFN: return config->ffn;
     case DIM_VOCAB: return config->vocab;
     case DIM_TOKENS: return config->input_vocab ? config->input_vocab : config->vocab;
@@ -37,7 +36,10 @@ size_t config_dim(const struct config *config, enum dim dim)
 static bool learned_positions(const struct config *c) { return c->position == POSITION_LEARNED; }
 static bool projected(const struct config *c) { return c->embed != c->hidden; }
 static bool norm_gain(const struct config *c) { return c->norm == NORM_RMS || c->norm_affine; }
-static bool norm_bias(const struct config *c) { return c->norm == NORM_LAYER && c->norm_affine; }
+static bool norm_bias(const struct config *c)
+{
+    return c->norm == NORM_LAYER && c->norm_affine && !c->no_norm_bias;
+}
 static bool in_norm(const struct config *c) { return c->norm_place != NORM_ON_OUTPUT; }
 static bool mlp_in_norm(const struct config *c)
 {

@@ -60,15 +60,15 @@ is_mtp() { grep -q "^mtp  *$(basename -s .family "$1") " "$ROOT"/models.d/famili
 @test "every instruction set of the machine" {
     [[ " $(isas) " == *" ref "* ]]
     names=$(all_families)
-    # QK norm, sliding windows, soft caps, ALiBi, and partial RoPE.
-    [ "$BMC_FULL" = 1 ] || names='qwen3 gemma2 bloom gptj'
+    # QK norm, sliding windows, soft caps, ALiBi, partial RoPE, norms without bias, factors, limits of Q and K.
+    [ "$BMC_FULL" = 1 ] || names='qwen3 gemma2 bloom gptj gemma3 cohere granite mpt'
     for isa in $(isas); do for name in $names; do
         ! sampled 2 || check "$name" bmc 2 512 3 "$isa"
     done; done
 }
 
 @test "sliding windows give the same results under every policy" {
-    for name in mistral gemma2 phi3; do for kv in $(kv_values "$name"); do
+    for name in mistral gemma2 phi3 gemma3 cohere2; do for kv in $(kv_values "$name"); do
         ! sampled 2 || check "$name" "$kv" 1 7 3
     done; done
 }
@@ -175,8 +175,57 @@ llama-dynamic|.rope_scaling.type = "linear"
 llama-dynamic|del(.rope_scaling)
 llama-longrope|.rope_parameters.factor = 5
 llama-longrope|.rope_parameters.long_factor[3] = 1
+smollm3|.no_rope_layers = null
+smollm3|.no_rope_layers = null | .no_rope_layer_interval = 3
+smollm3|.rope_theta = null
+granite|.embedding_multiplier = 1
+granite|.residual_multiplier = null
+granite|.attention_multiplier = 0.4
+granite|.logits_scaling = 2
+glm|.partial_rotary_factor = 0.4
+glm4|.partial_rotary_factor = 0.5
+olmo|.clip_qkv = null
+olmo|.clip_qkv = 1.4
+olmo3|.sliding_window = 18
+olmo3|.layer_types = null
+olmo3|.rope_scaling = null
+olmo3|.rope_scaling.attention_factor = null
+olmo3|.rope_theta = 10000
+phi|.partial_rotary_factor = 0.5
+phi|.hidden_act = "gelu"
+phi4-mini|.rope_scaling.long_factor[5] = 5
+stablelm|.partial_rotary_factor = 0.5
+stablelm|.layer_norm_eps = 1e-4
+stablelm-parallel|.partial_rotary_factor = 0.4
+starcoder2|.sliding_window = null
+starcoder2|.hidden_act = "gelu"
+cohere|.logit_scale = 0.31
+cohere|.rope_theta = 500
+cohere2|.sliding_window_pattern = 4
+cohere2|.sliding_window = 18
+cohere2|.logit_scale = null
+mpt|.attn_config.clip_qkv = null
+mpt|.attn_config.softmax_scale = null
+ernie4_5|.rope_theta = null
+exaone4|.layer_types = null
+exaone4|.sliding_window = 16
+exaone4|.sliding_window = null | .layer_types = null
+seed_oss|.rope_theta = 500
+hunyuan|.rope_scaling.alpha = 40
+hunyuan|del(.rope_scaling)
+gemma3|.rope_local_base_freq = null
+gemma3|.rope_theta = null
+gemma3|.rope_scaling = null
+gemma3|.sliding_window_pattern = 7
+gemma3|.sliding_window = 18
+gemma3|.query_pre_attn_scalar = 20
+ministral3|.rope_parameters.llama_4_scaling_beta = null
+ministral3|.rope_parameters.original_max_position_embeddings = 39
+ministral3|.rope_parameters.mscale = null
+ministral3|.rope_parameters.mscale_all_dim = 0.6
+ministral3|.sliding_window = 20
 END
-    [ "$n" -eq 29 ]
+    [ "$n" -eq 78 ]
 }
 
 @test "unsupported features of a family are refused by name" {
@@ -203,9 +252,20 @@ phi3-long|.rope_scaling.long_factor[4] = "1"|"rope_long" needs at most 128 numbe
 llama-longrope|.rope_parameters.long_factor = [range(1; 140)]|"rope_long" needs at most 128 numbers
 llama-longrope|.rope_parameters.original_max_position_embeddings = 1|longrope needs a rope_original above 1$
 llama-yarn|.rope_scaling.mscale_all_dim = 0.7|"rope_scaling.mscale_all_dim" is 0.7
-llama-longrope|.rope_parameters.rope_type = "ntk"|rope_scaling is "ntk"
+llama-longrope|.rope_parameters.rope_type = "ntk2"|rope_scaling is "ntk2"
+smollm3|.no_rope_layers = [1, 0, 1]|"layer_rope" has 3 entries for 4 layers$
+smollm3|.no_rope_layers[2] = 2|"layer_rope" is 2 for layer 2; bmc-family.5. lists known kinds$
+smollm3|.use_sliding_window = true|"use_sliding_window" is true, but the smollm3 family supports only false$
+mpt|.attn_config.alibi = false|"attn_config.alibi" is false
+mpt|.logit_scale = "inv_sqrt_d_model"|"logit_scale" is inv_sqrt_d_model
+hunyuan|.rope_scaling.alpha = null|rope_factor is "missing"
+gemma3|.layer_types = ["full_attention"]|"layer_types" has 1 entries for 7 layers$
+gemma3|.rope_parameters.sliding_attention.rope_type = "linear"|"rope_parameters.sliding_attention.rope_type" is linear
+exaone4|.sliding_window_pattern = "LG"|"sliding_window_pattern" is LG
+ministral3|.rope_parameters.original_max_position_embeddings = null|an attn_temperature needs a temperature_length above 0$
+granite|.residual_multiplier = -1|residual_scale is "-1"
 END
-    [ "$n" -eq 15 ]
+    [ "$n" -eq 26 ]
 }
 
 # ---- syntax of family files ----
@@ -250,6 +310,44 @@ END
 END
 }
 
+# ---- language models of multimodal models ----
+
+# wrapped NAME ARCHITECTURE PREFIX..: a folder whose config.json has the configuration in text_config, with vision tensors, and the
+# language model's tensors "model." under the given prefix, others under "language_model.".
+wrapped() {
+    rm -rf m
+    mkdir m
+    cp "$FIXTURES/families/$1"/{tokenizer.json,model.safetensors} m
+    jq "{architectures: [\"$2\"], eos_token_id, tie_word_embeddings, text_config: del(.architectures, .eos_token_id, .tie_word_embeddings),
+        vision_config: {hidden_size: 8, num_hidden_layers: 1}}" "$FIXTURES/families/$1/config.json" >m/config.json
+    edit_safetensors m/model.safetensors "with_entries(.key |= if startswith(\"model.\") then \"$3\" + .[6:] elif . == \"lm_head.weight\" and (\"$3\" | startswith(\"language_model\")) then \"language_model.\" + . else . end)"
+    extra_tensor vision_tower.patch_conv.weight
+}
+
+# Adds a tensor of four f16 to m/model.safetensors.
+extra_tensor() { # NAME
+    edit_safetensors m/model.safetensors "([.[].data_offsets[1]?] | max) as \$at | .[\"$1\"] = {dtype: \"F16\", shape: [4], data_offsets: [\$at, \$at + 8]}"
+    head -c 8 /dev/zero >>m/model.safetensors
+}
+
+# The converted model m must equal that of the text model, up to the name of its file.
+same_as() {
+    bmc-convert m -o a.bmc
+    cmp a.bmc "$(converted "$1")" || fail "$*"
+}
+
+@test "text_config, prefixes of tensors, tensors of vision towers" {
+    for prefix in model. language_model.model. model.language_model.; do
+        wrapped gemma3 Gemma3ForConditionalGeneration $prefix
+        same_as gemma3
+        wrapped ministral3 Mistral3ForConditionalGeneration $prefix
+        same_as ministral3
+    done
+    # Tensors of other parts are skipped by name, others refused.
+    extra_tensor towers.weight
+    expect_error 1 'the mistral family does not use tensor towers.weight; correct' bmc-convert m -o a.bmc
+}
+
 @test "a snapshot is refused if RoPE scaling depends on the sequence length" {
     file=$(converted llama-longrope)
     prompt=$(jq -r '.cases[0].prompt' "$(results llama-longrope)")
@@ -261,7 +359,8 @@ END
 }
 
 @test "shapes of every family" {
-    for shape in mistral-7b gpt2{,-xl} pythia-1b qwen3-8b gemma-2b gemma-2-2b phi-3-mini olmo2-7b bloom-560m falcon-{7b,40b} gpt-j-6b codegen-350m; do
+    for shape in smollm3-3b granite-3.3-2b glm-4-9b{,-0414} olmo-7b olmo-3-7b phi-2 phi-4 stablelm-2-1.6b starcoder2-3b aya-expanse-8b command-r7b \
+        mpt-7b ernie-4.5-0.3b exaone-4.0-1.2b seed-oss-36b hunyuan-1.8b gemma-3-{1b,4b} ministral-3-3b mistral-7b gpt2{,-xl} pythia-1b qwen3-8b gemma-2b gemma-2-2b phi-3-mini olmo2-7b bloom-560m falcon-{7b,40b} gpt-j-6b codegen-350m; do
         "$BMC_BIN/bmc-prof" policies --shape $shape --layers 1 -N 2 --repeat 1 --kv bmc >/dev/null 2>err || fail "$shape: $(cat err)"
     done
     # Draft heads run with a target only.

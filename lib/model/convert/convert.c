@@ -420,12 +420,15 @@ static int configure(struct convert_job *job, struct err *err)
     const struct weight_source *source = job->source;
     const json_t *config = source->format->config(source, SOURCE_CONFIG);
     const json_t *generation = source->format->config(source, SOURCE_GENERATION);
-    if (open_family(job, config, err) < 0 || family_take_names(&job->family, source, err) < 0 ||
-        family_configure(&job->family, config, source, &job->config, err) < 0)
+    if (open_family(job, config, err) < 0 || family_take_names(&job->family, source, err) < 0)
         return -1;
-    if (config_is_draft_head(&job->config)) /* has the target's vocabulary, and ends no text */
-        return 0;
-    return eos_read(&job->config, generation, config, source->path, err);
+    json_t *text = family_text_config(&job->family, config, err);
+    int rc = text ? family_configure(&job->family, text, source, &job->config, err) : -1;
+    /* a draft head has the target's vocabulary, and ends no text */
+    if (rc == 0 && !config_is_draft_head(&job->config))
+        rc = eos_read(&job->config, generation, text, source->path, err);
+    json_decref(text);
+    return rc;
 }
 
 /* Makes a draft head use a tensor of the model if its own is a copy: many checkpoints have
@@ -458,7 +461,10 @@ static int configure_draft(struct convert_job *draft, const struct convert_job *
     if (n == 0 || !source_tensor_of(draft, "fusion.weight"))
         return 0;
     draft->mtp_layers = n;
-    if (family_configure(&draft->family, json, source, &draft->config, err) < 0)
+    json_t *text = family_text_config(&draft->family, json, err);
+    const int rc = text ? family_configure(&draft->family, text, source, &draft->config, err) : -1;
+    json_decref(text);
+    if (rc < 0)
         return -1;
     share_copy(draft, model, "embed.weight", "embed.weight", 0, &draft->config.target_embed);
     share_copy(draft, model, "head.weight", model->config.tied_head ? "embed.weight" : "head.weight", 1,

@@ -152,15 +152,18 @@ enum import_result tensor_import_rows(const struct tensor_import *import, size_t
 
 /* ---- planning ---- */
 
+/* `head_dim`: vectors may also be matrices with a row per head of this size; 0: they may not. */
 static int check_shape(const struct source_tensor *from, const struct block_type *type, bool vector,
-                       size_t rows, size_t columns, const char *name, struct err *err)
+                       size_t rows, size_t columns, size_t head_dim, const char *name, struct err *err)
 {
     if (columns % type->elements)
         return err_set(err,
                        "%s: tensor \"%s\" is %s: rows of %zu are not a multiple of its block size %zu",
                        name, from->name, from->type_name, columns, type->elements);
-    if (from->n_dims != (vector ? 1 : 2) || from->dim[0] != rows ||
-        (!vector && from->dim[1] != columns))
+    const bool by_head = vector && from->n_dims == 2 && !from->strided && from->dim[0] && head_dim &&
+                         from->dim[1] == head_dim && rows / head_dim == from->dim[0];
+    if (!by_head && (from->n_dims != (vector ? 1 : 2) || from->dim[0] != rows ||
+                     (!vector && from->dim[1] != columns)))
         return err_set(err,
                        "%s: tensor \"%s\" has shape [%zu][%zu], its configuration needs [%zu][%zu]",
                        name, from->name, from->n_dims ? from->dim[0] : 0,
@@ -222,6 +225,9 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
                        const struct config *config, const char *name, struct err *err)
 {
     const size_t columns = config_dim(config, kind->in);
+    const bool each =
+        config->qk_norm == QK_NORM_EACH && (kind->out == DIM_Q_NORM || kind->out == DIM_K_NORM);
+    const size_t head_dim = each ? config->head_dim : 0;
     *import = (struct tensor_import){.from = from,
                                      .type = tensor_import_type(from, kind),
                                      .columns = columns,
@@ -250,7 +256,7 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
     if (transform->transposed && import->type->elements > 1)
         return err_set(err, "%s: tensor \"%s\" is of block type %s, which cannot be transposed", name,
                        from->name, from->type_name);
-    return transform->transposed
-               ? check_shape(from, import->type, false, columns, rows, name, err)
-               : check_shape(from, import->type, kind->in == DIM_NONE, rows, columns, name, err);
+    return transform->transposed ? check_shape(from, import->type, false, columns, rows, 0, name, err)
+                                 : check_shape(from, import->type, kind->in == DIM_NONE, rows, columns,
+                                               head_dim, name, err);
 }

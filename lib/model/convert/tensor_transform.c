@@ -65,7 +65,8 @@ static bool of_heads(const struct weight_kind *kind)
 
 static bool rotates(const struct weight_kind *kind)
 {
-    return of_heads(kind) && !strstr(kind->name, ".v.");
+    return (of_heads(kind) && !strstr(kind->name, ".v.")) || kind->out == DIM_Q_NORM ||
+           kind->out == DIM_K_NORM;
 }
 
 /* Parses the number after "turns". */

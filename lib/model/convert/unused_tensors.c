@@ -22,6 +22,12 @@ static const char *const harmless[] = {
     "t2d", /* of EAGLE-3: the tokens in the image of d2t */
 };
 
+/* Prefixes of tensors of multimodal models beside the language model. */
+static const char *const other_parts[] = {
+    "vision_tower.",       "multi_modal_projector.",       "vision_model.",
+    "model.vision_tower.", "model.multi_modal_projector.", "model.vision_model.",
+};
+
 /* True if the name is `end`, or ends in a dot and `end`. */
 static bool ends_in(const char *name, const char *end)
 {
@@ -33,6 +39,9 @@ static bool is_harmless(const char *name)
 {
     for (size_t i = 0; i < ARRAY_LEN(harmless); i++)
         if (ends_in(name, harmless[i]))
+            return true;
+    for (size_t i = 0; i < ARRAY_LEN(other_parts); i++)
+        if (strncmp(name, other_parts[i], strlen(other_parts[i])) == 0)
             return true;
     return false;
 }

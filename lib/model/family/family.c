@@ -49,7 +49,8 @@ static const struct {
     {"require", true, true, NULL},
     {"tensor", true, true, add_tensor},
     {"optional_prefix", true, false, NULL},
-    {"mtp", true, false, NULL}, /* applied by family_open_mtp() */
+    {"text_config", true, false, NULL}, /* applied by family_text_config() */
+    {"mtp", true, false, NULL},         /* applied by family_open_mtp() */
 };
 
 static size_t kind_of(const struct conf_entry *entry)
@@ -333,12 +334,44 @@ int family_find(struct family *family, const char *models_dir, const char *archi
     return rc;
 }
 
+json_t *family_text_config(const struct family *family, const json_t *json, struct err *err)
+{
+    const char *path = value_of(family, "text_config");
+    const json_t *text = path ? json_at(json, path) : NULL;
+    if (!json_is_object(text))
+        return json_incref((json_t *)(uintptr_t)json);
+    json_t *merged = json_copy((json_t *)(uintptr_t)text);
+    if (merged && json_object_update_missing(merged, (json_t *)(uintptr_t)json) == 0)
+        return merged;
+    json_decref(merged);
+    err_set(err, "out of memory for \"%s\"", path);
+    return NULL;
+}
+
+/* Replaces the first of the `prefixes` at the beginning of a tensor's name, if it begins so, by the
+ * nth of the others; the one after the last is "". False: there is none, or the name is too long. */
+static bool replace_prefix(char name[TENSOR_NAME_SIZE], const struct words *prefixes, size_t nth)
+{
+    const size_t len = prefixes->n ? strlen(prefixes->word[0]) : 0;
+    if (!len || nth >= prefixes->n || strncmp(name, prefixes->word[0], len) != 0)
+        return false;
+    const char *other = nth + 1 < prefixes->n ? prefixes->word[nth + 1] : "";
+    const size_t other_len = strlen(other), rest = strlen(name + len) + 1;
+    if (other_len + rest > TENSOR_NAME_SIZE)
+        return false;
+    memmove(name + other_len, name + len, rest);
+    memcpy(name, other, other_len);
+    return true;
+}
+
 const struct tensor_transform *family_tensor(const struct family *family,
                                              const struct weight_kind *kind, size_t layer, size_t nth,
                                              char name[TENSOR_NAME_SIZE])
 {
     const char *prefix = value_of(family, "optional_prefix");
-    const size_t prefix_len = prefix ? strlen(prefix) : 0;
+    struct words prefixes;
+    if (!prefix || !words_split(&prefixes, prefix))
+        prefixes.n = 0;
     for (size_t i = 0; i < family->n_tensors; i++) {
         const struct tensor_line *tensor = &family->tensor[i];
         if (tensor->kind != kind)
@@ -346,9 +379,15 @@ const struct tensor_transform *family_tensor(const struct family *family,
         family_fill_pattern(tensor->pattern, family->first_layer + layer, name, TENSOR_NAME_SIZE);
         if (nth-- == 0)
             return &tensor->transform;
-        if (prefix_len && strncmp(name, prefix, prefix_len) == 0 && nth-- == 0) {
-            memmove(name, name + prefix_len, strlen(name + prefix_len) + 1);
-            return &tensor->transform;
+        for (size_t j = 0; j < prefixes.n; j++) {
+            char other[TENSOR_NAME_SIZE];
+            memcpy(other, name, sizeof other);
+            if (!replace_prefix(other, &prefixes, j))
+                break;
+            if (nth-- == 0) {
+                memcpy(name, other, sizeof other);
+                return &tensor->transform;
+            }
         }
     }
     return NULL;

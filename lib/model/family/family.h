@@ -54,7 +54,12 @@ int family_open_mtp(struct family *family, const struct family *target, const ch
                     const struct weight_source *source, size_t layers, size_t *n,
                     struct err *err) MUST_USE;
 
-/* Fills `config` by applying the family's lines to a parsed config.json of `source`. Does not set EOS
+/* The configuration of the language model in config.json: of multimodal models, the object that the
+ * line `text_config` names, completed with other members of config.json; else config.json itself. A
+ * new reference; NULL on error. */
+json_t *family_text_config(const struct family *family, const json_t *json, struct err *err) MUST_USE;
+
+/* Fills `config` by applying the family's lines to family_text_config() of `source`. Does not set EOS
  * ids. */
 int family_configure(const struct family *family, const json_t *json,
                      const struct weight_source *source, struct config *config,

@@ -119,7 +119,8 @@ static int apply_config(struct config_draft *draft, const struct family_line *li
     return json ? err_set(err, "%s: \"%s\" is missing", draft->name, w.word[2]) : 0;
 }
 
-/* Checks "PATH is VALUE[,VALUE]": a value at PATH, if there is one, must be one of these. */
+/* Checks "PATH is VALUE[,VALUE]": a value at PATH, if there is one, must be one of these. "PATH is any"
+ * only replaces an inherited line. */
 static int apply_require(struct config_draft *draft, const struct family_line *line, const json_t *json,
                          struct err *err)
 {
@@ -128,7 +129,7 @@ static int apply_require(struct config_draft *draft, const struct family_line *l
     if (!words_split(&w, line->entry->value) || w.n != 3 || strcmp(w.word[1], "is") != 0)
         return family_bad_line(line, err);
     snprintf(handled, sizeof handled, "%s", w.word[2]); /* strsep() modifies the word */
-    if (!family_look_up(json, w.word[0], found, sizeof found))
+    if (strcmp(handled, "any") == 0 || !family_look_up(json, w.word[0], found, sizeof found))
         return 0;
     for (char *rest = w.word[2], *wanted; (wanted = strsep(&rest, ","));)
         if (strcmp(wanted, found) == 0)
