@@ -15,6 +15,13 @@ const char *const dtype_names[DTYPE_COUNT + 1] = {
     [DTYPE_Q4_K] = "q4_k",
     [DTYPE_Q6_K] = "q6_k",
     [DTYPE_Q8_2L] = "q8_2l",
+    [DTYPE_Q5_0] = "q5_0",
+    [DTYPE_Q5_1] = "q5_1",
+    [DTYPE_Q5_K] = "q5_k",
+    [DTYPE_Q3_K] = "q3_k",
+    [DTYPE_Q2_K] = "q2_k",
+    [DTYPE_IQ4_NL] = "iq4_nl",
+    [DTYPE_IQ4_XS] = "iq4_xs",
 };
 
 /* Names that earlier versions used for these types. */

@@ -18,18 +18,18 @@ enum dtype {
     DTYPE_Q4_K = 7,
     DTYPE_Q6_K = 8,
     DTYPE_Q8_2L = 9,
+    DTYPE_Q5_0 = 10,
+    DTYPE_Q5_1 = 11,
+    DTYPE_Q5_K = 12,
+    DTYPE_Q3_K = 13,
+    DTYPE_Q2_K = 14,
+    DTYPE_IQ4_NL = 15,
+    DTYPE_IQ4_XS = 16,
     DTYPE_COUNT
 };
 
 /* All quantised types, for use as `case DTYPE_QUANTIZED:` in a switch. */
-#define DTYPE_QUANTIZED                                                                                \
-    DTYPE_Q8_0:                                                                                        \
-    case DTYPE_Q8_CHANNEL:                                                                             \
-    case DTYPE_Q4_1:                                                                                   \
-    case DTYPE_Q4_0:                                                                                   \
-    case DTYPE_Q4_K:                                                                                   \
-    case DTYPE_Q6_K:                                                                                   \
-    case DTYPE_Q8_2L
+#define DTYPE_QUANTIZED DTYPE_Q8_0... DTYPE_COUNT - 1
 
 /* Layout of a matrix [out][in]: row-major or packed (quant/pack.h). Values are stored in files. */
 enum layout { LAYOUT_ROWS = 0, LAYOUT_PACKED = 1, LAYOUT_COUNT };

@@ -11,9 +11,10 @@
  * is 4 bytes of neighbouring inputs of an output, so that a line of 16 words is one SIMD operand of
  * integer dot products:
  *   8 bits  [in/4][16][4]
- *   4 bits  [in/8][16][4]: inputs 0 to 3 of the 8 in the low halves of the bytes, 4 to 7 in the high halves
- *   6 bits  [in/32], each the lower 4 bits of 32 inputs as above, then the upper 2 bits, [2][16][4]: byte j of 4 has
- *           those of inputs j, 4 + j, 8 + j and 12 + j of 16, from its lowest bits up */
+ *   fewer   [in/32], each the values' lowest 4 bits, then the next 2, then 1, those of them that the type has:
+ *     4 bits  [4][16][4]: byte j of 4 has inputs j and 4 + j of 8, the first in its low half
+ *     2 bits  [2][16][4]: byte j of 4 has inputs j, 4 + j, 8 + j and 12 + j of 16, from its lowest bits up
+ *     1 bit   [1][16][4]: byte j of 4 has inputs j, 4 + j .. 28 + j, from its lowest bit up */
 #ifndef BMC_PACK_H
 #define BMC_PACK_H
 

@@ -2,22 +2,34 @@
  *
  *   value = scale * (q - zero_point) + min, rounded once
  *
+ * In types with a codebook, q is an index into a table of 16 integers, which take its place:
+ *
+ *   value = scale * codebook[q], rounded once
+ *
  * scale and min belong to a quant group: neighbouring inputs of one output. They are computed from
  * up to four scale arrays. Types of one level have a scale (and a min) for every group. Types of
  * two levels have a small integer for every group, and for every 256 inputs an f16 that multiplies
  * these:
  *
  *   type        q             scale arrays                                      scale      min            holds without loss
- *   q8_0        8 bits - 128  f16 scale                                         scale      0              Q8_0, Q5_0, IQ4_NL
+ *   q8_0        8 bits - 128  f16 scale                                         scale      0              Q8_0
  *   q8_channel  8 bits - 128  f32 scale, one for a whole row                    scale      0
  *   q4_1        4 bits        f16 scale, f16 min                                scale      min            Q4_1
  *   q4_0        4 bits - 8    f16 scale                                         scale      0              Q4_0
+ *   iq4_nl      codebook      f16 scale                                         scale      0              IQ4_NL
+ *   q5_0        5 bits - 16   f16 scale                                         scale      0              Q5_0
+ *   q5_1        5 bits        f16 scale, f16 min                                scale      min            Q5_1
+ *   q2_k        2 bits        u4 scale, u4 min per 16; f16 d, f16 dmin          d * scale  -(dmin * min)  Q2_K
+ *   q3_k        3 bits - 4    i8 scale per 16; f16 d                            d * scale  0              Q3_K
  *   q4_k        4 bits        u8 scale, u8 min; f16 d, f16 dmin                 d * scale  -(dmin * min)  Q4_K
- *   q6_k        6 bits - 32   i8 scale per 16; f16 d                            d * scale  0              Q6_K, Q3_K
- *   q8_2l       8 bits - 128  i8 scale per 16, u8 min per 16; f16 d, f16 dmin   d * scale  -(dmin * min)  Q5_K, Q2_K, IQ4_XS
+ *   iq4_xs      codebook      i8 scale; f16 d                                   d * scale  0              IQ4_XS
+ *   q5_k        5 bits        u8 scale, u8 min; f16 d, f16 dmin                 d * scale  -(dmin * min)  Q5_K
+ *   q6_k        6 bits - 32   i8 scale per 16; f16 d                            d * scale  0              Q6_K
+ *   q8_2l       8 bits - 128  i8 scale per 16, u8 min per 16; f16 d, f16 dmin   d * scale  -(dmin * min)
  *
  * Groups have 32 inputs, or 16 where the table says so; d and dmin cover 256. q8_channel: BASS
- * paper A.1. The last column lists GGUF types.
+ * paper A.1. The last column lists GGUF types; earlier versions stored several of them as q8_0,
+ * q6_k or q8_2l. The u4 scale and min of q2_k share a byte, the scale in its low half.
  *
  * Row form, which converters write, hashes cover and caches store: all q, then the scale arrays.
  * A q takes a byte; in 4-bit types, byte i of 16 has q number i of 32 in its low half and number
@@ -40,23 +52,41 @@ struct scale_array {
     uint16_t every; /* inputs that share an element; 0: all inputs of a row */
 };
 
+/* Tables of integers that stand for 4-bit quantised values, the zero point 128 added. */
+enum codebook { CODEBOOK_NONE, CODEBOOK_IQ4, CODEBOOKS };
+static const uint8_t quant_codebooks[CODEBOOKS][16] = {
+    [CODEBOOK_IQ4] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241},
+};
+
 struct quant_types {
     uint8_t bits; /* bits per quantised value q */
     uint8_t zero_point;
     bool offset; /* SCALE_MIN is an f16 that is added unscaled */
     struct scale_array scales[SCALE_KINDS];
+    enum codebook codebook;
+    bool paired; /* an element of SCALE_MAIN has the scale in its low half, the min in its high half */
 };
 
 /* Properties of the quantised types, in the header so that kernels see constants. Unquantised types
  * have 0 bits. */
 static const struct quant_types quant_types[DTYPE_COUNT] = {
-    [DTYPE_Q8_0] = {8, 128, false, {{2, 32}}},
-    [DTYPE_Q8_CHANNEL] = {8, 128, false, {{4, 0}}},
-    [DTYPE_Q4_1] = {4, 0, true, {{2, 32}, {2, 32}}},
-    [DTYPE_Q4_0] = {4, 8, false, {{2, 32}}},
-    [DTYPE_Q4_K] = {4, 0, false, {{1, 32}, {1, 32}, {2, 256}, {2, 256}}},
-    [DTYPE_Q6_K] = {6, 32, false, {{1, 16}, {0, 0}, {2, 256}}},
-    [DTYPE_Q8_2L] = {8, 128, false, {{1, 16}, {1, 16}, {2, 256}, {2, 256}}},
+    [DTYPE_Q8_0] = {.bits = 8, .zero_point = 128, .scales = {{2, 32}}},
+    [DTYPE_Q8_CHANNEL] = {.bits = 8, .zero_point = 128, .scales = {{4, 0}}},
+    [DTYPE_Q4_1] = {.bits = 4, .offset = true, .scales = {{2, 32}, {2, 32}}},
+    [DTYPE_Q4_0] = {.bits = 4, .zero_point = 8, .scales = {{2, 32}}},
+    [DTYPE_Q4_K] = {.bits = 4, .scales = {{1, 32}, {1, 32}, {2, 256}, {2, 256}}},
+    [DTYPE_Q6_K] = {.bits = 6, .zero_point = 32, .scales = {{1, 16}, {0, 0}, {2, 256}}},
+    [DTYPE_Q8_2L] = {.bits = 8, .zero_point = 128, .scales = {{1, 16}, {1, 16}, {2, 256}, {2, 256}}},
+    [DTYPE_Q5_0] = {.bits = 5, .zero_point = 16, .scales = {{2, 32}}},
+    [DTYPE_Q5_1] = {.bits = 5, .offset = true, .scales = {{2, 32}, {2, 32}}},
+    [DTYPE_Q5_K] = {.bits = 5, .scales = {{1, 32}, {1, 32}, {2, 256}, {2, 256}}},
+    [DTYPE_Q3_K] = {.bits = 3, .zero_point = 4, .scales = {{1, 16}, {0, 0}, {2, 256}}},
+    [DTYPE_Q2_K] = {.bits = 2, .scales = {{1, 16}, {0, 0}, {2, 256}, {2, 256}}, .paired = true},
+    [DTYPE_IQ4_NL] = {.bits = 4, .zero_point = 128, .scales = {{2, 32}}, .codebook = CODEBOOK_IQ4},
+    [DTYPE_IQ4_XS] = {.bits = 4,
+                      .zero_point = 128,
+                      .scales = {{1, 32}, {0, 0}, {2, 256}},
+                      .codebook = CODEBOOK_IQ4},
 };
 
 /* Number of elements of a scale array for n inputs of one output. */
@@ -70,6 +100,22 @@ static inline size_t scale_count(struct scale_array scales, size_t n)
 static inline size_t quant_group(enum dtype type, size_t n)
 {
     return quant_types[type].scales[SCALE_MAIN].every ? quant_types[type].scales[SCALE_MAIN].every : n;
+}
+
+/* True if groups of the type have a min. */
+static inline bool quant_has_min(enum dtype type)
+{
+    return quant_types[type].scales[SCALE_MIN].bytes || quant_types[type].paired;
+}
+
+/* The integer, zero_point too large, that quantised value q stands for, and its number of bits. */
+static inline unsigned quant_integer(enum dtype type, unsigned q)
+{
+    return quant_types[type].codebook ? quant_codebooks[quant_types[type].codebook][q] : q;
+}
+static inline unsigned quant_integer_bits(enum dtype type)
+{
+    return quant_types[type].codebook ? 8 : quant_types[type].bits;
 }
 
 /* ---- scales ---- */
@@ -99,7 +145,10 @@ static inline struct quant_scale quant_scale(enum dtype type,
 {
     const struct quant_types *quant = &quant_types[type];
     struct quant_scale v = {0, 0};
-    if (quant->scales[SCALE_D].bytes) {
+    if (quant->paired) {
+        v.scale = quant_load_f16(at[SCALE_D]) * (float)(*at[SCALE_MAIN] & 15);
+        v.min = -(quant_load_f16(at[SCALE_DMIN]) * (float)(*at[SCALE_MAIN] >> 4));
+    } else if (quant->scales[SCALE_D].bytes) {
         v.scale = quant_load_f16(at[SCALE_D]) *
                   (quant->zero_point ? (float)(int8_t)*at[SCALE_MAIN] : (float)*at[SCALE_MAIN]);
         if (quant->scales[SCALE_MIN].bytes)
@@ -119,20 +168,35 @@ static inline struct quant_scale quant_scale(enum dtype type,
  * q8_channel, which has no min, and in q8_2l: only that needs fmaf(), slow on CPUs without FMA. */
 static inline float quant_value(enum dtype type, struct quant_scale v, unsigned q)
 {
-    const float centred = (float)((int)q - quant_types[type].zero_point);
+    const float centred = (float)((int)quant_integer(type, q) - quant_types[type].zero_point);
     return type == DTYPE_Q8_2L ? fmaf(v.scale, centred, v.min) : v.scale * centred + v.min;
 }
 
+/* X(name, argument) for the name of every quantised type. */
+#define QUANT_TYPES(X, argument)                                                                       \
+    X(Q8_0, argument)                                                                                  \
+    X(Q8_CHANNEL, argument)                                                                            \
+    X(Q4_1, argument)                                                                                  \
+    X(Q4_0, argument)                                                                                  \
+    X(Q4_K, argument)                                                                                  \
+    X(Q6_K, argument)                                                                                  \
+    X(Q8_2L, argument)                                                                                 \
+    X(Q5_0, argument)                                                                                  \
+    X(Q5_1, argument)                                                                                  \
+    X(Q5_K, argument)                                                                                  \
+    X(Q3_K, argument)                                                                                  \
+    X(Q2_K, argument)                                                                                  \
+    X(IQ4_NL, argument)                                                                                \
+    X(IQ4_XS, argument)
+
 /* All cases of a switch over a type: DO(type) with a constant for quantised types, nothing for
  * others. */
+#define QUANT_CASE(name, DO)                                                                           \
+    case DTYPE_##name:                                                                                 \
+        DO(DTYPE_##name);                                                                              \
+        break;
 #define QUANT_CASES(DO)                                                                                \
-    case DTYPE_Q8_0: DO(DTYPE_Q8_0); break;                                                            \
-    case DTYPE_Q8_CHANNEL: DO(DTYPE_Q8_CHANNEL); break;                                                \
-    case DTYPE_Q4_1: DO(DTYPE_Q4_1); break;                                                            \
-    case DTYPE_Q4_0: DO(DTYPE_Q4_0); break;                                                            \
-    case DTYPE_Q4_K: DO(DTYPE_Q4_K); break;                                                            \
-    case DTYPE_Q6_K: DO(DTYPE_Q6_K); break;                                                            \
-    case DTYPE_Q8_2L: DO(DTYPE_Q8_2L); break;                                                          \
+    QUANT_TYPES(QUANT_CASE, DO)                                                                        \
     case DTYPE_F32:                                                                                    \
     case DTYPE_BF16:                                                                                   \
     case DTYPE_F16:                                                                                    \
@@ -186,7 +250,7 @@ static inline struct quant_scale quant_row_scale(enum dtype type, const unsigned
 
 /* dequantize() converts a row of n values to f32. quantize_nearest() quantises x[n] by rounding to
  * nearest, with scales that cover each group's largest value; it supports types of one level
- * only. */
+ * without a codebook only. */
 void dequantize(float *to, enum dtype type, const void *row, size_t n);
 void quantize_nearest(void *row, enum dtype type, const float *x, size_t n);
 

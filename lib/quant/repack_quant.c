@@ -7,8 +7,9 @@
 
 enum { QTILE = QK_GROUP, QTILE_WORDS = QTILE / 8 };
 
-/* The lowest 4 and 2 bits of every byte. */
-static const uint64_t four_bits = 0x0f0f0f0f0f0f0f0f, two_bits = 0x0303030303030303;
+/* The lowest 4 bits, 2 bits and bit of every byte. */
+static const uint64_t four_bits = 0x0f0f0f0f0f0f0f0f, two_bits = 0x0303030303030303,
+                      one_bit = 0x0101010101010101;
 
 struct qtile {
     uint64_t word[QTILE_WORDS]; /* 8 neighbouring quantised values each */
@@ -71,41 +72,56 @@ INLINE void qtile_to_row(enum dtype type, unsigned char *row, const struct qtile
 /* ---- q tiles from and to blocks ---- */
 
 /* Loads the tile of one output from a block; `lane` is that output's word in the tile's first line
- * of 64 bytes. In 6-bit types, four lines hold the lower 4 bits, and two lines behind them the
- * upper 2 bits of 16 values each, two words of the tile. */
+ * of 64 bytes. A word of the tile has two words of the block if its type has 8 bits; otherwise a
+ * line has 4 bits of one of the tile's words, 2 bits of two, or 1 bit of all four (quant/pack.h). */
 INLINE struct qtile qtile_from_block(enum dtype type, const unsigned char *lane)
 {
-    struct qtile qtile;
-    for (size_t i = 0; i < QTILE_WORDS; i++)
-        if (quant_types[type].bits == 8) {
-            qtile.word[i] = load(lane + 2 * i * PACK_LINE) | load(lane + (2 * i + 1) * PACK_LINE) << 32;
-        } else {
-            const uint64_t line = load(lane + i * PACK_LINE);
-            qtile.word[i] = (line | line << 28) & four_bits;
-        }
-    for (size_t i = 0; quant_types[type].bits == 6 && i < QTILE_WORDS; i++) {
-        const uint64_t line = load(lane + (QTILE_WORDS + i / 2) * PACK_LINE) >> i % 2 * 4;
-        qtile.word[i] |= ((line | line << 30) & two_bits) << 4;
+    const unsigned bits = quant_types[type].bits;
+    struct qtile qtile = {{0}};
+    for (size_t i = 0; i < QTILE_WORDS && bits == 8; i++)
+        qtile.word[i] = load(lane + 2 * i * PACK_LINE) | load(lane + (2 * i + 1) * PACK_LINE) << 32;
+    for (size_t i = 0; i < QTILE_WORDS && bits & 4; i++) {
+        const uint64_t line = load(lane + i * PACK_LINE);
+        qtile.word[i] = (line | line << 28) & four_bits;
+    }
+    lane += (bits & 4) * PACK_LINE;
+    for (size_t i = 0; i < QTILE_WORDS && bits & 2; i++) {
+        const uint64_t line = load(lane + i / 2 * PACK_LINE) >> i % 2 * 4;
+        qtile.word[i] |= ((line | line << 30) & two_bits) << (bits & 4);
+    }
+    lane += (bits & 2) * PACK_LINE;
+    for (size_t i = 0; i < QTILE_WORDS && bits & 1; i++) {
+        const uint64_t line = load(lane) >> 2 * i;
+        qtile.word[i] |= ((line | line << 31) & one_bit) << (bits & 6);
     }
     return qtile;
 }
 
 INLINE void qtile_to_block(enum dtype type, unsigned char *lane, const struct qtile *qtile)
 {
-    for (size_t i = 0; i < QTILE_WORDS; i++)
-        if (quant_types[type].bits == 8) {
-            store(lane + 2 * i * PACK_LINE, qtile->word[i]);
-            store(lane + (2 * i + 1) * PACK_LINE, qtile->word[i] >> 32);
-        } else {
-            const uint64_t low = qtile->word[i] & four_bits;
-            store(lane + i * PACK_LINE, low | low >> 28);
-        }
-    for (size_t i = 0; quant_types[type].bits == 6 && i < QTILE_WORDS; i += 2) {
-        const uint64_t first = qtile->word[i] >> 4 & two_bits,
-                       second = qtile->word[i + 1] >> 4 & two_bits;
-        store(lane + (QTILE_WORDS + i / 2) * PACK_LINE,
-              first | first >> 30 | (second | second >> 30) << 4);
+    const unsigned bits = quant_types[type].bits;
+    for (size_t i = 0; i < QTILE_WORDS && bits == 8; i++) {
+        store(lane + 2 * i * PACK_LINE, qtile->word[i]);
+        store(lane + (2 * i + 1) * PACK_LINE, qtile->word[i] >> 32);
     }
+    for (size_t i = 0; i < QTILE_WORDS && bits & 4; i++) {
+        const uint64_t low = qtile->word[i] & four_bits;
+        store(lane + i * PACK_LINE, low | low >> 28);
+    }
+    lane += (bits & 4) * PACK_LINE;
+    for (size_t i = 0; i < QTILE_WORDS && bits & 2; i += 2) {
+        const uint64_t first = qtile->word[i] >> (bits & 4) & two_bits,
+                       second = qtile->word[i + 1] >> (bits & 4) & two_bits;
+        store(lane + i / 2 * PACK_LINE, first | first >> 30 | (second | second >> 30) << 4);
+    }
+    lane += (bits & 2) * PACK_LINE;
+    uint64_t last = 0;
+    for (size_t i = 0; i < QTILE_WORDS && bits & 1; i++) {
+        const uint64_t bit = qtile->word[i] >> (bits & 6) & one_bit;
+        last |= (bit | bit >> 31) << 2 * i;
+    }
+    if (bits & 1)
+        store(lane, last);
 }
 
 /* ---- scales ---- */

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Writes a GGUF file of TinyLlama-1.1B's shape with random weights, for peers.sh: what a step costs does not depend on them.
 
-    python3 tests/bench/make_bench_gguf.py Q8_0|Q4_0|Q4_K_M FILE [LAYERS]
+    python3 tests/bench/make_bench_gguf.py Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_XS|Q3_K_M|Q2_K FILE [LAYERS]
 
 Needs numpy and gguf. Q8_0 and Q4_0 are weights N(0, 0.02) through gguf's quantiser. It cannot quantise to K types: their
-blocks are random codes with scales that make such weights, so the file is good for times and for nothing else. Q4_K_M has
-Q6_K for the head, and in every other layer for the values and the MLP's last matrix, as many as llama-quantize gives them.
-The context is 8192 and the vocabulary is made up.
+blocks are random codes with scales that make such weights, so the file is good for times and for nothing else. The
+types of single matrices are about those that llama-quantize gives them. The context is 8192 and the vocabulary is made up.
 """
 import sys
 
@@ -19,26 +18,36 @@ Type = gguf.GGMLQuantizationType
 random = numpy.random.default_rng(1)
 
 
-def halves(value, blocks):
-    """The same f16 for all blocks, as bytes."""
-    return numpy.full((blocks, 1), value, numpy.float16).view(numpy.uint8)
-
-
-def q4_k(blocks):
-    """d and dmin, 12 bytes of scales and minima, 128 of codes: 0 to 15, less 7.5 on average."""
-    step = 0.02 / (32 * 5)
-    return numpy.hstack([halves(step, blocks), halves(7.5 * step, blocks), random.integers(0, 256, (blocks, 140), numpy.uint8)])
-
-
-def q6_k(blocks):
-    """128 and 64 bytes of codes, 16 of scales with a sign, d."""
-    return numpy.hstack([random.integers(0, 256, (blocks, 208), numpy.uint8), halves(0.02 / (74 * 18), blocks)])
+# Bytes of a block of 256, and the f16 numbers in it (offset: value) that give random codes a deviation of about 0.02: scales
+# are 32 of 63 on average, or 74 of 127 with a sign; minima make up for the mean of codes without one.
+RANDOM = {
+    Type.Q2_K: (84, {80: 0.02 / (7.5 * 1.1), 82: 1.5 * 0.02 / (7.5 * 1.1)}),
+    Type.Q3_K: (110, {108: 0.02 / (18 * 2.3)}),
+    Type.Q4_K: (144, {0: 0.02 / (32 * 5), 2: 7.5 * 0.02 / (32 * 5)}),
+    Type.Q5_K: (176, {0: 0.02 / (32 * 10), 2: 15.5 * 0.02 / (32 * 10)}),
+    Type.Q6_K: (210, {208: 0.02 / (74 * 18)}),
+    Type.IQ4_XS: (136, {0: 0.02 / (18 * 71)}),
+}
+# Types of matrices, about those that llama-quantize chooses. None: that of the other matrices.
+FILES = {  # name: file type; types of all matrices, attn_v, attn_output, ffn_down, attn_v and ffn_down of odd layers, output
+    "Q8_0": (7, Type.Q8_0, None, None, None, None, None),
+    "Q4_0": (2, Type.Q4_0, None, None, None, None, None),
+    "Q4_K_M": (15, Type.Q4_K, None, None, None, Type.Q6_K, Type.Q6_K),
+    "Q5_K_M": (17, Type.Q5_K, None, None, None, Type.Q6_K, Type.Q6_K),
+    "Q6_K": (18, Type.Q6_K, None, None, None, None, None),
+    "Q3_K_M": (12, Type.Q3_K, Type.Q5_K, Type.Q4_K, Type.Q4_K, None, Type.Q6_K),
+    "Q2_K": (10, Type.Q2_K, Type.Q4_K, Type.Q3_K, Type.Q3_K, None, Type.Q6_K),
+    "IQ4_XS": (30, Type.IQ4_XS, Type.Q5_K, None, None, None, Type.Q6_K),
+}
 
 
 def matrix(kind, rows, columns):
-    if kind in (Type.Q4_K, Type.Q6_K):
-        make = q4_k if kind == Type.Q4_K else q6_k
-        return make(rows * columns // 256).reshape(rows, -1)
+    if kind in RANDOM:
+        size, halves = RANDOM[kind]
+        blocks = random.integers(0, 256, (rows * columns // 256, size), numpy.uint8)
+        for at, value in halves.items():
+            blocks[:, at : at + 2] = numpy.array([value], numpy.float16).view(numpy.uint8)
+        return blocks.reshape(rows, -1)
     weights = random.standard_normal((rows, columns), numpy.float32) * numpy.float32(0.02)
     return gguf.quants.quantize(weights, kind)
 
@@ -66,8 +75,7 @@ def vocabulary(writer):
 def main():
     name, path = sys.argv[1:3]
     layers = int(sys.argv[3]) if len(sys.argv) > 3 else 22
-    low = {"Q8_0": Type.Q8_0, "Q4_0": Type.Q4_0, "Q4_K_M": Type.Q4_K}[name]
-    high = Type.Q6_K if name == "Q4_K_M" else low
+    number, low, v, out, down, high, head = FILES[name]
     writer = gguf.GGUFWriter(path, "llama", use_temp_file=True)
     writer.add_name(f"random {name}")
     writer.add_context_length(CONTEXT)
@@ -80,7 +88,7 @@ def main():
     writer.add_rope_dimension_count(HIDDEN // HEADS)
     writer.add_rope_freq_base(10000.0)
     writer.add_vocab_size(VOCAB)
-    writer.add_file_type({"Q8_0": 7, "Q4_0": 2, "Q4_K_M": 15}[name])
+    writer.add_file_type(number)
     vocabulary(writer)
 
     def add(tensor, kind, rows, columns):
@@ -91,18 +99,18 @@ def main():
 
     add("token_embd.weight", low, VOCAB, HIDDEN)
     for i in range(layers):
-        more = high if i % 2 else low
+        more = high if i % 2 else None
         add_norm(f"blk.{i}.attn_norm.weight")
         add(f"blk.{i}.attn_q.weight", low, HIDDEN, HIDDEN)
         add(f"blk.{i}.attn_k.weight", low, KV, HIDDEN)
-        add(f"blk.{i}.attn_v.weight", more, KV, HIDDEN)
-        add(f"blk.{i}.attn_output.weight", low, HIDDEN, HIDDEN)
+        add(f"blk.{i}.attn_v.weight", more or v or low, KV, HIDDEN)
+        add(f"blk.{i}.attn_output.weight", out or low, HIDDEN, HIDDEN)
         add_norm(f"blk.{i}.ffn_norm.weight")
         add(f"blk.{i}.ffn_gate.weight", low, FFN, HIDDEN)
         add(f"blk.{i}.ffn_up.weight", low, FFN, HIDDEN)
-        add(f"blk.{i}.ffn_down.weight", more, HIDDEN, FFN)
+        add(f"blk.{i}.ffn_down.weight", more or down or low, HIDDEN, FFN)
     add_norm("output_norm.weight")
-    add("output.weight", high, VOCAB, HIDDEN)
+    add("output.weight", head or low, VOCAB, HIDDEN)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

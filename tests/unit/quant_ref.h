@@ -18,15 +18,28 @@ static const struct quant_ref {
         size_t bytes, every;
     } scale, low, d, dmin;
     bool signed_scale;
+    bool codebook;    /* codes are indices into quant_codebook */
+    bool half_scales; /* a scale byte has the scale in its low half, the minimum in its high half */
 } quant_refs[] = {
-    {DTYPE_Q8_0, 8, 128, {2, 32}, {0, 1}, {0, 1}, {0, 1}, false},
-    {DTYPE_Q8_CHANNEL, 8, 128, {4, SIZE_MAX}, {0, 1}, {0, 1}, {0, 1}, false},
-    {DTYPE_Q4_1, 4, 0, {2, 32}, {2, 32}, {0, 1}, {0, 1}, false},
-    {DTYPE_Q4_0, 4, 8, {2, 32}, {0, 1}, {0, 1}, {0, 1}, false},
-    {DTYPE_Q4_K, 4, 0, {1, 32}, {1, 32}, {2, 256}, {2, 256}, false},
-    {DTYPE_Q6_K, 6, 32, {1, 16}, {0, 1}, {2, 256}, {0, 1}, true},
-    {DTYPE_Q8_2L, 8, 128, {1, 16}, {1, 16}, {2, 256}, {2, 256}, true},
+    {DTYPE_Q8_0, 8, 128, {2, 32}, {0, 1}, {0, 1}, {0, 1}, .signed_scale = false},
+    {DTYPE_Q8_CHANNEL, 8, 128, {4, SIZE_MAX}, {0, 1}, {0, 1}, {0, 1}, .signed_scale = false},
+    {DTYPE_Q4_1, 4, 0, {2, 32}, {2, 32}, {0, 1}, {0, 1}, .signed_scale = false},
+    {DTYPE_Q4_0, 4, 8, {2, 32}, {0, 1}, {0, 1}, {0, 1}, .signed_scale = false},
+    {DTYPE_Q4_K, 4, 0, {1, 32}, {1, 32}, {2, 256}, {2, 256}, .signed_scale = false},
+    {DTYPE_Q6_K, 6, 32, {1, 16}, {0, 1}, {2, 256}, {0, 1}, .signed_scale = true},
+    {DTYPE_Q8_2L, 8, 128, {1, 16}, {1, 16}, {2, 256}, {2, 256}, .signed_scale = true},
+    {DTYPE_Q5_0, 5, 16, {2, 32}, {0, 1}, {0, 1}, {0, 1}, .signed_scale = false},
+    {DTYPE_Q5_1, 5, 0, {2, 32}, {2, 32}, {0, 1}, {0, 1}, .signed_scale = false},
+    {DTYPE_Q5_K, 5, 0, {1, 32}, {1, 32}, {2, 256}, {2, 256}, .signed_scale = false},
+    {DTYPE_Q3_K, 3, 4, {1, 16}, {0, 1}, {2, 256}, {0, 1}, .signed_scale = true},
+    {DTYPE_Q2_K, 2, 0, {1, 16}, {0, 1}, {2, 256}, {2, 256}, .half_scales = true},
+    {DTYPE_IQ4_NL, 4, 0, {2, 32}, {0, 1}, {0, 1}, {0, 1}, .codebook = true},
+    {DTYPE_IQ4_XS, 4, 0, {1, 32}, {0, 1}, {2, 256}, {0, 1}, .signed_scale = true, .codebook = true},
 };
+
+/* The 16 values of IQ4_NL and IQ4_XS. */
+static const int quant_codebook[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                       1,    13,   25,  38,  53,  69,  89,  113};
 
 enum { QUANT_MOST_IN = 1200, QUANT_MOST_OUT = 64, QUANT_MOST_NUMBERS = QUANT_MOST_IN / 16 };
 
@@ -117,6 +130,8 @@ static inline double f16_value(uint32_t bits)
 
 static inline double number_of(const struct quant_matrix *m, int plane, size_t o, size_t k)
 {
+    if (m->ref->half_scales && plane < 2)
+        return m->number[0][o][k / ref_every(m->ref, 0)] >> 4 * plane & 15;
     const size_t bytes = ref_bytes(m->ref, plane);
     const uint32_t bits = m->number[plane][o][k / ref_every(m->ref, plane)];
     float wide;
@@ -134,7 +149,7 @@ static inline float step_of(const struct quant_matrix *m, size_t o, size_t k)
 
 static inline float base_of(const struct quant_matrix *m, size_t o, size_t k)
 {
-    if (!m->ref->low.bytes)
+    if (!m->ref->low.bytes && !m->ref->half_scales)
         return 0;
     return (float)(m->ref->d.bytes ? -(number_of(m, 3, o, k) * number_of(m, 1, o, k))
                                    : number_of(m, 1, o, k));
@@ -142,7 +157,7 @@ static inline float base_of(const struct quant_matrix *m, size_t o, size_t k)
 
 static inline int whole_of(const struct quant_matrix *m, size_t o, size_t k)
 {
-    return m->code[o][k] - m->ref->zero;
+    return m->ref->codebook ? quant_codebook[m->code[o][k]] : m->code[o][k] - m->ref->zero;
 }
 
 static inline float value_of(const struct quant_matrix *m, size_t o, size_t k)
@@ -188,20 +203,21 @@ static inline unsigned char *put_cell(unsigned char *at, const struct quant_matr
                                       size_t k)
 {
     const int bits = m->ref->bits;
-    for (size_t i = 0; bits == 8 && i < 32; i += 4)
-        for (size_t byte = 0; byte < 64; byte++)
-            *at++ = (unsigned char)code_or_0(m, o + byte / 4, k + i + byte % 4);
-    for (size_t i = 0; bits != 8 && i < 32; i += 8)
-        for (size_t byte = 0; byte < 64; byte++)
-            *at++ = (unsigned char)((code_or_0(m, o + byte / 4, k + i + byte % 4) & 15) |
-                                    (code_or_0(m, o + byte / 4, k + i + 4 + byte % 4) & 15) << 4);
-    for (size_t i = 0; bits == 6 && i < 32; i += 16)
-        for (size_t byte = 0; byte < 64; byte++, at++) {
-            *at = 0;
-            for (size_t j = 0; j < 4; j++)
-                *at |=
-                    (unsigned char)(code_or_0(m, o + byte / 4, k + i + 4 * j + byte % 4) >> 4 << 2 * j);
-        }
+    for (int width = 8, from = 0; width; width /= 2) { /* bits [from, from + width) of the codes */
+        if (!(bits & width))
+            continue;
+        const size_t a_byte = 8 / (size_t)width; /* codes in a byte, which are 4 inputs apart */
+        for (size_t i = 0; i < 32; i += 4 * a_byte)
+            for (size_t byte = 0; byte < 64; byte++, at++) {
+                *at = 0;
+                for (size_t j = 0; j < a_byte; j++)
+                    *at |=
+                        (unsigned char)((code_or_0(m, o + byte / 4, k + i + 4 * j + byte % 4) >> from &
+                                         ((1u << width) - 1))
+                                        << (int)j * width);
+            }
+        from += width;
+    }
     return at;
 }
 

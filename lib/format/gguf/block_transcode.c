@@ -1,5 +1,5 @@
 /* Lossless transcoding of ggml blocks to bmc's quantised types: quantised values and scales are
- * rearranged, none is rounded. Where zero points differ, values are shifted by the difference. */
+ * rearranged, none is rounded. */
 #include <string.h>
 
 #include "quant/quant_types.h"
@@ -26,6 +26,7 @@ INLINE void q8_0(struct block_dest to, const unsigned char *b)
         to.q[i] = b[2 + i] ^ Q8_ZERO_POINT; /* two's complement to offset 128 */
 }
 
+/* Q4_0 and IQ4_NL */
 INLINE void q4_0(struct block_dest to, const unsigned char *b)
 {
     put_f16(to.scale, b);
@@ -43,19 +44,15 @@ INLINE void q5_0(struct block_dest to, const unsigned char *b)
 {
     put_f16(to.scale, b);
     for (size_t i = 0; i < SMALL; i++)
-        to.q[i] = (unsigned char)(five_bits(b + 2, b + 6, i) - 16 + Q8_ZERO_POINT);
+        to.q[i] = (unsigned char)five_bits(b + 2, b + 6, i);
 }
 
-INLINE void put_iq4(unsigned char *q, const unsigned char *from)
-{
-    for (size_t i = 0; i < SMALL; i++)
-        q[i] = (unsigned char)(iq4_values[nibble(from, i)] + Q8_ZERO_POINT);
-}
-
-INLINE void iq4_nl(struct block_dest to, const unsigned char *b)
+INLINE void q5_1(struct block_dest to, const unsigned char *b)
 {
     put_f16(to.scale, b);
-    put_iq4(to.q, b + 2);
+    put_f16(to.min, b + 2);
+    for (size_t i = 0; i < SMALL; i++)
+        to.q[i] = (unsigned char)five_bits(b + 4, b + 8, i);
 }
 
 /* ---- super-blocks of 256 ---- */
@@ -67,13 +64,10 @@ INLINE void q2_k(struct block_dest to, const unsigned char *b)
 {
     put_f16(to.d, b + 80);
     put_f16(to.dmin, b + 82);
-    for (size_t sub = 0; sub < 16; sub++) {
-        to.scale[sub] = b[sub] & 15;
-        to.min[sub] = b[sub] >> 4;
-    }
+    memcpy(to.scale, b, 16);
     for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
         for (size_t i = 0; i < SUB_BLOCK; i++)
-            to.q[SUB_BLOCK * sub + i] = (unsigned char)(two_bits(b + 16, sub, i) + Q8_ZERO_POINT);
+            to.q[SUB_BLOCK * sub + i] = (unsigned char)two_bits(b + 16, sub, i);
 }
 
 INLINE void q3_k(struct block_dest to, const unsigned char *b)
@@ -82,30 +76,28 @@ INLINE void q3_k(struct block_dest to, const unsigned char *b)
     for (size_t sub = 0; sub < 16; sub++)
         to.scale[sub] = (unsigned char)q3_scale(b + 96, sub);
     for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
-        for (size_t i = 0; i < SUB_BLOCK; i++) { /* third bit 0: minus 4 */
-            const int third = (b[i] >> sub & 1) * 4 - 4;
-            to.q[SUB_BLOCK * sub + i] = (unsigned char)(two_bits(b + 32, sub, i) + third + 32);
-        }
+        for (size_t i = 0; i < SUB_BLOCK; i++)
+            to.q[SUB_BLOCK * sub + i] =
+                (unsigned char)(two_bits(b + 32, sub, i) | (b[i] >> sub & 1) << 2);
 }
 
-/* Transcodes d, dmin, scales and minima, with which Q4_K and Q5_K blocks begin. Each scale and
- * minimum is repeated for `times` smaller groups in model.bmc. */
-INLINE void put_q45_scales(struct block_dest to, const unsigned char *b, size_t times)
+/* Transcodes d, dmin, scales and minima, with which Q4_K and Q5_K blocks begin. */
+INLINE void put_q45_scales(struct block_dest to, const unsigned char *b)
 {
     put_f16(to.d, b);
     put_f16(to.dmin, b + 2);
     for (size_t sub = 0; sub < 8; sub++) {
         int scale, min;
         q4_scales(b + 4, sub, &scale, &min);
-        memset(to.scale + times * sub, scale, times);
-        memset(to.min + times * sub, min, times);
+        to.scale[sub] = (unsigned char)scale;
+        to.min[sub] = (unsigned char)min;
     }
 }
 
 /* Q4_K: a byte of ggml has elements of two sub-blocks, a byte of model.bmc two of the same one. */
 INLINE void q4_k(struct block_dest to, const unsigned char *b)
 {
-    put_q45_scales(to, b, 1);
+    put_q45_scales(to, b);
     for (size_t pair = 0; pair < 4; pair++)
         for (size_t i = 0; i < 16; i++) {
             const unsigned char *q = b + 16 + 32 * pair + i;
@@ -116,12 +108,11 @@ INLINE void q4_k(struct block_dest to, const unsigned char *b)
 
 INLINE void q5_k(struct block_dest to, const unsigned char *b)
 {
-    put_q45_scales(to, b, 2);
+    put_q45_scales(to, b);
     for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
         for (size_t i = 0; i < SUB_BLOCK; i++) {
             const int fifth = (b[16 + i] >> sub & 1) << 4;
-            to.q[SUB_BLOCK * sub + i] =
-                (unsigned char)((four_bits(b + 48, sub, i) | fifth) + Q8_ZERO_POINT);
+            to.q[SUB_BLOCK * sub + i] = (unsigned char)(four_bits(b + 48, sub, i) | fifth);
         }
 }
 
@@ -135,16 +126,12 @@ INLINE void q6_k(struct block_dest to, const unsigned char *b)
                 (unsigned char)(q6_low(b, sub, i) | two_bits(b + 128, sub, i) << 4);
 }
 
-/* IQ4_XS has no minima: dmin = 0. */
 INLINE void iq4_xs(struct block_dest to, const unsigned char *b)
 {
     put_f16(to.d, b);
-    memset(to.dmin, 0, sizeof(f16));
-    memset(to.min, 0, 16);
-    for (size_t sub = 0; sub < 8; sub++) {
-        memset(to.scale + 2 * sub, iq4_scale(b, sub), 2);
-        put_iq4(to.q + 32 * sub, b + 8 + 16 * sub);
-    }
+    memcpy(to.q, b + 8, SUPER / 2);
+    for (size_t sub = 0; sub < 8; sub++)
+        to.scale[sub] = (unsigned char)iq4_scale(b, sub);
 }
 
 /* Address of the scales of kind `sub` for block i in a row of n elements, `elements` per block. */
@@ -177,18 +164,18 @@ void block_transcode(enum source_type from, unsigned char *row, const unsigned c
     case SOURCE_Q8_0: transcode_row(DTYPE_Q8_0, q8_0, SMALL, 34, row, blocks, n); break;
     case SOURCE_Q4_0: transcode_row(DTYPE_Q4_0, q4_0, SMALL, 18, row, blocks, n); break;
     case SOURCE_Q4_1: transcode_row(DTYPE_Q4_1, q4_1, SMALL, 20, row, blocks, n); break;
-    case SOURCE_Q5_0: transcode_row(DTYPE_Q8_0, q5_0, SMALL, 22, row, blocks, n); break;
-    case SOURCE_IQ4_NL: transcode_row(DTYPE_Q8_0, iq4_nl, SMALL, 18, row, blocks, n); break;
-    case SOURCE_Q2_K: transcode_row(DTYPE_Q8_2L, q2_k, SUPER, 84, row, blocks, n); break;
-    case SOURCE_Q3_K: transcode_row(DTYPE_Q6_K, q3_k, SUPER, 110, row, blocks, n); break;
+    case SOURCE_Q5_0: transcode_row(DTYPE_Q5_0, q5_0, SMALL, 22, row, blocks, n); break;
+    case SOURCE_Q5_1: transcode_row(DTYPE_Q5_1, q5_1, SMALL, 24, row, blocks, n); break;
+    case SOURCE_IQ4_NL: transcode_row(DTYPE_IQ4_NL, q4_0, SMALL, 18, row, blocks, n); break;
+    case SOURCE_Q2_K: transcode_row(DTYPE_Q2_K, q2_k, SUPER, 84, row, blocks, n); break;
+    case SOURCE_Q3_K: transcode_row(DTYPE_Q3_K, q3_k, SUPER, 110, row, blocks, n); break;
     case SOURCE_Q4_K: transcode_row(DTYPE_Q4_K, q4_k, SUPER, 144, row, blocks, n); break;
-    case SOURCE_Q5_K: transcode_row(DTYPE_Q8_2L, q5_k, SUPER, 176, row, blocks, n); break;
+    case SOURCE_Q5_K: transcode_row(DTYPE_Q5_K, q5_k, SUPER, 176, row, blocks, n); break;
     case SOURCE_Q6_K: transcode_row(DTYPE_Q6_K, q6_k, SUPER, 210, row, blocks, n); break;
-    case SOURCE_IQ4_XS: transcode_row(DTYPE_Q8_2L, iq4_xs, SUPER, 136, row, blocks, n); break;
+    case SOURCE_IQ4_XS: transcode_row(DTYPE_IQ4_XS, iq4_xs, SUPER, 136, row, blocks, n); break;
     case SOURCE_F32:
     case SOURCE_F16:
     case SOURCE_BF16:
-    case SOURCE_Q5_1:
-    case SOURCE_OTHER: break; /* not quantised, or without a lossless target type */
+    case SOURCE_OTHER: break; /* not quantised */
     }
 }

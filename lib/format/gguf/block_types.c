@@ -160,15 +160,15 @@ const struct block_type block_types[SOURCE_OTHER] = {
     [SOURCE_Q8_0] = {"Q8_0", 8, SMALL, 34, dequantize_q8_0, DTYPE_Q8_0},
     [SOURCE_Q4_0] = {"Q4_0", 2, SMALL, 18, dequantize_q4_0, DTYPE_Q4_0},
     [SOURCE_Q4_1] = {"Q4_1", 3, SMALL, 20, dequantize_q4_1, DTYPE_Q4_1},
-    [SOURCE_Q5_0] = {"Q5_0", 6, SMALL, 22, dequantize_q5_0, DTYPE_Q8_0},
-    [SOURCE_Q5_1] = {"Q5_1", 7, SMALL, 24, dequantize_q5_1, DTYPE_F32},
-    [SOURCE_Q2_K] = {"Q2_K", 10, SUPER, 84, dequantize_q2_k, DTYPE_Q8_2L},
-    [SOURCE_Q3_K] = {"Q3_K", 11, SUPER, 110, dequantize_q3_k, DTYPE_Q6_K},
+    [SOURCE_Q5_0] = {"Q5_0", 6, SMALL, 22, dequantize_q5_0, DTYPE_Q5_0},
+    [SOURCE_Q5_1] = {"Q5_1", 7, SMALL, 24, dequantize_q5_1, DTYPE_Q5_1},
+    [SOURCE_Q2_K] = {"Q2_K", 10, SUPER, 84, dequantize_q2_k, DTYPE_Q2_K},
+    [SOURCE_Q3_K] = {"Q3_K", 11, SUPER, 110, dequantize_q3_k, DTYPE_Q3_K},
     [SOURCE_Q4_K] = {"Q4_K", 12, SUPER, 144, dequantize_q4_k, DTYPE_Q4_K},
-    [SOURCE_Q5_K] = {"Q5_K", 13, SUPER, 176, dequantize_q5_k, DTYPE_Q8_2L},
+    [SOURCE_Q5_K] = {"Q5_K", 13, SUPER, 176, dequantize_q5_k, DTYPE_Q5_K},
     [SOURCE_Q6_K] = {"Q6_K", 14, SUPER, 210, dequantize_q6_k, DTYPE_Q6_K},
-    [SOURCE_IQ4_NL] = {"IQ4_NL", 20, SMALL, 18, dequantize_iq4_nl, DTYPE_Q8_0},
-    [SOURCE_IQ4_XS] = {"IQ4_XS", 23, SUPER, 136, dequantize_iq4_xs, DTYPE_Q8_2L},
+    [SOURCE_IQ4_NL] = {"IQ4_NL", 20, SMALL, 18, dequantize_iq4_nl, DTYPE_IQ4_NL},
+    [SOURCE_IQ4_XS] = {"IQ4_XS", 23, SUPER, 136, dequantize_iq4_xs, DTYPE_IQ4_XS},
 };
 
 const struct block_type *block_type_of_ggml(uint32_t ggml)

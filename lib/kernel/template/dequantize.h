@@ -7,17 +7,25 @@
 
 #include "kernel/template/vec.h"
 
-/* Returns the quantised value (q) of output o and input k in a q tile, the packed values of 32
- * inputs of 16 outputs. */
-INLINE unsigned qtile_q(enum dtype type, const unsigned char *qtile, size_t o, size_t k)
+/* Returns quant_integer() of output o and input k in a q tile, the packed values of 32 inputs of 16
+ * outputs. */
+INLINE unsigned qtile_integer(enum dtype type, const unsigned char *qtile, size_t o, size_t k)
 {
-    const size_t byte = o * 4 + k % 4;
-    if (quant_types[type].bits == 8)
-        return qtile[k / 4 * PACK_LINE + byte];
-    const unsigned low = qtile[k / 8 * PACK_LINE + byte] >> k % 8 / 4 * 4 & 15;
-    if (quant_types[type].bits == 4)
-        return low;
-    return low | (qtile[(4 + k / 16) * PACK_LINE + byte] >> k % 16 / 4 * 2 & 3u) << 4;
+    const unsigned bits = quant_types[type].bits;
+    const size_t line = k / 4;
+    const unsigned char *at = qtile + o * 4 + k % 4;
+    unsigned q = 0;
+    if (bits == 8)
+        return at[line * PACK_LINE];
+    if (bits & 4)
+        q = at[line / 2 * PACK_LINE] >> line % 2 * 4 & 15;
+    at += (bits & 4) * PACK_LINE;
+    if (bits & 2)
+        q |= (at[line / 4 * PACK_LINE] >> line % 4 * 2 & 3u) << (bits & 4);
+    at += (bits & 2) * PACK_LINE;
+    if (bits & 1)
+        q |= (*at >> line & 1u) << (bits & 6);
+    return quant_integer(type, q);
 }
 
 /* Returns scale and min of output o of a weight block at input k, counted from w->k_begin. */
@@ -47,7 +55,7 @@ INLINE void dequantize_qtile(enum dtype type, float *to, const struct panel *w, 
         }
     for (size_t j = 0; j < QK_GROUP; j++)
         for (size_t o = 0; o < NR; o++) {
-            const int q = (int)qtile_q(type, qtile, o, j) - quant_types[type].zero_point;
+            const int q = (int)qtile_integer(type, qtile, o, j) - quant_types[type].zero_point;
             to[j * NR + o] = fmaf(scale[j / QK_HALF][o], (float)q, min[j / QK_HALF][o]);
         }
 }
@@ -99,7 +107,7 @@ INLINE void int8_qtile(enum dtype type, float *y, const struct int8_rows *x, con
         int32_t dot[NR] = {0};
         for (size_t j = from; j < from + group; j++)
             for (size_t o = 0; o < NR; o++)
-                dot[o] += (int32_t)qtile_q(type, qtile, o, j) * x->q[k + j];
+                dot[o] += (int32_t)qtile_integer(type, qtile, o, j) * x->q[k + j];
         for (size_t o = 0; o < NR; o++) {
             dot[o] -= quant_types[type].zero_point * x_sum;
             if (type == DTYPE_Q8_CHANNEL) {
@@ -111,7 +119,7 @@ INLINE void int8_qtile(enum dtype type, float *y, const struct int8_rows *x, con
             }
             const struct quant_scale v = quant_scale_at(type, w, block, o, k + from);
             y[o] = fmaf(v.scale * (float)dot[o], x_scale, y[o]);
-            if (quant_types[type].scales[SCALE_MIN].bytes)
+            if (quant_has_min(type))
                 y[o] = fmaf(v.min, x_scale * (float)x_sum, y[o]);
         }
     }

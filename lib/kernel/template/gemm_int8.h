@@ -152,14 +152,20 @@ INLINE void int8_tile(const int R, const int C, enum dtype type, const struct in
         int8_tile(R, C, DTYPE_##type, tile);                                                           \
     }
 INT8_TILE(Q8_0, INT8_MR, INT8_BLOCKS)
-INT8_TILE(Q4_1, INT8_MR, INT8_BLOCKS)
+INT8_TILE(Q5_1, INT8_MR, INT8_BLOCKS)
 INT8_TILE(Q6_K, INT8_MR, INT8_BLOCKS)
 INT8_TILE(Q8_2L, INT8_MR, INT8_BLOCKS)
 INT8_TILE(Q8_CHANNEL, CHANNEL_MR, CHANNEL_BLOCKS)
 #ifdef INT8_ZERO_BY_BITS
+INT8_TILE(Q2_K, INT8_MR, INT8_BLOCKS)
 INT8_TILE(Q4_0, INT8_MR, INT8_BLOCKS)
+INT8_TILE(Q4_1, INT8_MR, INT8_BLOCKS)
+INT8_TILE(Q5_0, INT8_MR, INT8_BLOCKS)
 #else
+#define int8_tile_Q2_K int8_tile_Q8_2L
 #define int8_tile_Q4_0 int8_tile_Q8_0
+#define int8_tile_Q4_1 int8_tile_Q5_1
+#define int8_tile_Q5_0 int8_tile_Q8_0
 #endif
 
 /* Micro-kernel for each weight type; types with the same unpacked form share one. */
@@ -171,6 +177,13 @@ static void (*const int8_tiles[DTYPE_COUNT])(const struct int8_tile *) = {
     [DTYPE_Q6_K] = int8_tile_Q6_K,
     [DTYPE_Q8_2L] = int8_tile_Q8_2L,
     [DTYPE_Q8_CHANNEL] = int8_tile_Q8_CHANNEL,
+    [DTYPE_Q5_0] = int8_tile_Q5_0,
+    [DTYPE_Q5_1] = int8_tile_Q5_1,
+    [DTYPE_Q5_K] = int8_tile_Q5_1,
+    [DTYPE_Q3_K] = int8_tile_Q6_K,
+    [DTYPE_Q2_K] = int8_tile_Q2_K,
+    [DTYPE_IQ4_NL] = int8_tile_Q8_0,
+    [DTYPE_IQ4_XS] = int8_tile_Q8_0,
 };
 
 /* Multiplies `rows` interleaved activation rows, of x_inputs inputs each, by a K slab of weights,

@@ -23,8 +23,6 @@ _Static_assert(INT8_MR <= ACC_MR, "accumulators hold every tile");
     UNROLL(for (int v = 0; v < V; v++))                                                                \
     DO
 
-INLINE bool has_min(enum dtype type) { return quant_types[type].scales[SCALE_MIN].bytes; }
-
 /* Operands of the products of one q tile. */
 struct qtile_operands {
     const unsigned char *w[ACC_VECS]; /* first line of the q tile, at each register's outputs */
@@ -44,7 +42,7 @@ INLINE void load_weight_line(const int V, vu w[ACC_VECS], const struct qtile_ope
  * widened to 32. */
 INLINE int lines_at_a_time(enum dtype type, int lines)
 {
-    const int most = INT8_PAIRS(quant_types[type].bits);
+    const int most = INT8_PAIRS(quant_integer_bits(type));
     return most < lines ? most : lines;
 }
 
@@ -60,7 +58,7 @@ INLINE void dot_lines(const int R, const int V, enum dtype type, vi dot[ACC_MR][
         {
             const vi x = load_word(from->x + INTERLEAVED_Q(R, line, i));
             UNROLL(for (int v = 0; v < V; v++))
-            pairs[i][v] += vs_pairs(quant_types[type].bits, w[v], x);
+            pairs[i][v] += vs_pairs(quant_integer_bits(type), w[v], x);
         }
     }
     FOR_ACC(dot[i][v] += vi_join(pairs[i][v]));
@@ -78,7 +76,7 @@ INLINE void dot_lines(const int R, const int V, enum dtype type, vi dot[ACC_MR][
     {
         const vi x = load_word(from->x + INTERLEAVED_Q(R, line, i));
         UNROLL(for (int v = 0; v < V; v++))
-        dot[i][v] = vi_dot4_bits(quant_types[type].bits, dot[i][v], w[v], x);
+        dot[i][v] = vi_dot4_bits(quant_integer_bits(type), dot[i][v], w[v], x);
     }
 }
 #endif
@@ -99,7 +97,7 @@ INLINE vf add_scaled(const int R, enum dtype type, vf y, vi dot, const struct qs
 {
     const vf scaled = scale_magic_int(dot, w_scale->scale, w_magic);
     y = vf_fma(scaled, (vf)load_word(x + INTERLEAVED_SCALE(R, i)), y);
-    if (has_min(type))
+    if (quant_has_min(type))
         y = vf_fma(w_scale->min, (vf)load_word(x + INTERLEAVED_SUM(R, n, i)), y);
     return y;
 }

@@ -27,7 +27,7 @@ INLINE int qtile_groups(enum dtype type) { return quant_group(type, QK_GROUP) ==
 
 INLINE int32_t remaining_zero_point(enum dtype type)
 {
-    return quant_types[type].zero_point - INT8_ZERO(quant_types[type].bits);
+    return quant_types[type].zero_point - INT8_ZERO(quant_integer_bits(type));
 }
 
 /* Stores 32 inputs of an activation row as row i of the tile at `to`, whose height is mr. */

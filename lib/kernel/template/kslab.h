@@ -34,7 +34,7 @@ INLINE void kslab_fill_qtile(enum dtype type, struct kslab *kslab, const struct 
             const size_t at = qtile * qtile_groups(type) + i;
             vf_store(&kslab->scale[at][block][g * VW], v.scale);
             vf_store(&kslab->magic[at][block][g * VW], magic_term(v.scale));
-            if (has_min(type))
+            if (quant_has_min(type))
                 vf_store(&kslab->min[at][block][g * VW], v.min);
         }
     }

@@ -7,20 +7,35 @@
 
 #include "kernel/template/vec.h"
 
-enum { QTILE_LINES = QK_GROUP / 4, HALF_LINES = QTILE_LINES / 2, QTILE_BYTES = QK_GROUP * NR };
+enum { QTILE_LINES = QK_GROUP / 4, QTILE_BYTES = QK_GROUP * NR };
 
-/* Loads line j (4 inputs) of a q tile for outputs [g * VW, (g + 1) * VW), unpacked to bytes. */
+/* Moves bits from position `from` to position `to`, and clears all but those in `mask`. */
+INLINE vu move_bits(vu x, int from, int to, uint32_t mask)
+{
+    return (from < to ? x << (to - from) : x >> (from - to)) & mask;
+}
+
+/* Loads line j (4 inputs) of a q tile for outputs [g * VW, (g + 1) * VW), unpacked to bytes:
+ * quant_integer() of every quantised value. */
 INLINE vu load_line(enum dtype type, const unsigned char *qtile, int j, int g)
 {
+    const int bits = quant_types[type].bits;
     const unsigned char *at = qtile + g * VW * 4;
-    if (quant_types[type].bits == 8)
+    vu line = {0};
+    if (bits == 8)
         return vu_load(at + j * PACK_LINE);
-    const vu low = vu_load(at + j / 2 * PACK_LINE) >> j % 2 * 4 & 0x0f0f0f0f;
-    if (quant_types[type].bits == 4)
-        return low;
-    const vu high = vu_load(at + (QTILE_LINES / 2 + j / HALF_LINES) * PACK_LINE);
-    const int quarter = j % HALF_LINES;
-    return low | ((quarter < 2 ? high << (4 - 2 * quarter) : high >> (2 * quarter - 4)) & 0x30303030);
+    if (bits & 4)
+        line = move_bits(vu_load(at + j / 2 * PACK_LINE), j % 2 * 4, 0, 0x0f0f0f0f);
+    if (quant_types[type].codebook)
+        return vu_lookup(quant_codebooks[quant_types[type].codebook], line);
+    at += (bits & 4) * PACK_LINE;
+    if (bits & 2)
+        line |=
+            move_bits(vu_load(at + j / 4 * PACK_LINE), j % 4 * 2, bits & 4, 0x03030303u << (bits & 4));
+    at += (bits & 2) * PACK_LINE;
+    if (bits & 1)
+        line |= move_bits(vu_load(at), j, bits & 6, 0x01010101u << (bits & 6));
+    return line;
 }
 
 INLINE void load_lines(enum dtype type, vu line[QTILE_LINES], const unsigned char *qtile, int g)
@@ -62,7 +77,11 @@ INLINE struct qscale_vec load_qscale(enum dtype type, const struct panel *w, siz
         v.scale = vf_load((const float *)(const void *)at[SCALE_MAIN]);
     else if (quant->scales[SCALE_MAIN].bytes == 2)
         v.scale = load_f16_scale(at[SCALE_MAIN]);
-    else
+    else if (quant->paired) {
+        const vi both = vi_load_u8(at[SCALE_MAIN]);
+        v.scale = load_f16_scale(at[SCALE_D]) * vf_of(both & 15);
+        v.min = -(load_f16_scale(at[SCALE_DMIN]) * vf_of(both >> 4));
+    } else
         v.scale = load_f16_scale(at[SCALE_D]) * load_int8_scale(quant->zero_point, at[SCALE_MAIN]);
     if (quant->offset)
         v.min = load_f16_scale(at[SCALE_MIN]);

@@ -124,28 +124,20 @@ INLINE void smallm_tile(const int R, const int C, enum dtype type, enum smallm_k
     {                                                                                                  \
         smallm_tile(R, C, DTYPE_##type, SMALLM_##kernel, tile);                                        \
     }
-#define SMALLM_FUNCTIONS(type)                                                                         \
+#define SMALLM_FUNCTIONS(type, unused)                                                                 \
     SMALLM_FUNCTION(type, ROW, 1, 1)                                                                   \
     SMALLM_FUNCTION(type, ROW_L2, 1, PANEL_BLOCKS)                                                     \
     SMALLM_FUNCTION(type, FEW, SMALLM_FEW_MR, SMALLM_FEW_BLOCKS)                                       \
     SMALLM_FUNCTION(type, TILE, SMALLM_MR, SMALLM_BLOCKS)                                              \
     SMALLM_FUNCTION(type, HALF, SMALLM_MR, SMALLM_BLOCKS)                                              \
     SMALLM_FUNCTION(type, QUARTER, SMALLM_MR, SMALLM_BLOCKS)
-SMALLM_FUNCTIONS(Q8_0)
-SMALLM_FUNCTIONS(Q8_CHANNEL)
-SMALLM_FUNCTIONS(Q4_1)
-SMALLM_FUNCTIONS(Q4_0)
-SMALLM_FUNCTIONS(Q4_K)
-SMALLM_FUNCTIONS(Q6_K)
-SMALLM_FUNCTIONS(Q8_2L)
+QUANT_TYPES(SMALLM_FUNCTIONS, )
 
-#define SMALLM_ENTRY(type)                                                                             \
+#define SMALLM_ENTRY(type, unused)                                                                     \
     [DTYPE_##type] = {smallm_##type##_ROW,  smallm_##type##_ROW_L2, smallm_##type##_FEW,               \
-                      smallm_##type##_TILE, smallm_##type##_HALF,   smallm_##type##_QUARTER}
+                      smallm_##type##_TILE, smallm_##type##_HALF,   smallm_##type##_QUARTER},
 static void (*const smallm_functions[DTYPE_COUNT][SMALLM_KERNELS])(const struct smallm_tile *) = {
-    SMALLM_ENTRY(Q8_0), SMALLM_ENTRY(Q8_CHANNEL), SMALLM_ENTRY(Q4_1),  SMALLM_ENTRY(Q4_0),
-    SMALLM_ENTRY(Q4_K), SMALLM_ENTRY(Q6_K),       SMALLM_ENTRY(Q8_2L),
-};
+    QUANT_TYPES(SMALLM_ENTRY, )};
 
 /* The kernel that is used for a number of activation rows, and how far ahead it prefetches. */
 struct smallm_plan {

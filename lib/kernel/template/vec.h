@@ -121,6 +121,19 @@ INLINE void vi_store_i8(int8_t *p, vi x)
 }
 #endif
 
+/* Replaces every byte of q, which must be below 16, by table[byte]. */
+#ifndef vu_lookup
+INLINE vu vu_lookup(const uint8_t table[16], vu q)
+{
+    uint8_t byte[sizeof q];
+    memcpy(byte, &q, sizeof q);
+    for (size_t i = 0; i < sizeof q; i++)
+        byte[i] = table[byte[i]];
+    memcpy(&q, byte, sizeof q);
+    return q;
+}
+#endif
+
 /* Adds to each lane of sum 4 products: unsigned bytes of u times signed bytes of s. */
 #ifndef vi_dot4
 INLINE vi vi_dot4(vi sum, vu u, vi s)

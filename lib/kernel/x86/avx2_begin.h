@@ -8,10 +8,10 @@
 
 /* vpmaddubsw multiplies unsigned by signed bytes and adds two products in 16 bits. 8-bit weights
  * would overflow: 128 is subtracted from them and their sign is moved to the activations. With
- * 4-bit and 6-bit weights, sums of 16 and 4 products fit. */
+ * weights of up to 4, of 5 and of 6 bits, sums of 16, 8 and 4 products fit. */
 #define INT8_ZERO_BY_BITS
 #define INT8_ZERO(bits)   ((bits) == 8 ? 128 : 0)
-#define INT8_PAIRS(bits)  ((bits) == 4 ? 8 : (bits) == 6 ? 2 : 1)
+#define INT8_PAIRS(bits)  ((bits) <= 4 ? 8 : (bits) == 5 ? 4 : (bits) == 6 ? 2 : 1)
 #define INT8_MR           3
 #define INT8_BLOCKS       1
 #define CHANNEL_MR        3

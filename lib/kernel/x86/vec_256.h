@@ -5,13 +5,17 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-#define VW                8
-#define vf_fma(a, b, c)   _mm256_fmadd_ps(a, b, c)
-#define vf_max(a, b)      _mm256_max_ps(a, b)
-#define vf_min(a, b)      _mm256_min_ps(a, b)
-#define vf_load_f16(p)    _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
-#define vi_load_u8(p)     ((vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
-#define vi_load_i8(p)     ((vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
+#define VW              8
+#define vf_fma(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define vf_max(a, b)    _mm256_max_ps(a, b)
+#define vf_min(a, b)    _mm256_min_ps(a, b)
+#define vf_load_f16(p)  _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define vi_load_u8(p)   ((vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
+#define vi_load_i8(p)   ((vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
+#define vu_lookup(table, q)                                                                            \
+    ((vu)_mm256_shuffle_epi8(                                                                          \
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(table))),          \
+        (__m256i)(q)))
 #define vi_store_i8(p, x) avx2_store_i8(p, (__m256i)(x))
 static inline void avx2_store_i8(int8_t *p, __m256i x)
 {

@@ -4,14 +4,18 @@
 
 #include <immintrin.h>
 
-#define VW                 16
-#define vf_fma(a, b, c)    _mm512_fmadd_ps(a, b, c)
-#define vf_max(a, b)       _mm512_max_ps(a, b)
-#define vf_min(a, b)       _mm512_min_ps(a, b)
-#define vf_load_f16(p)     _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
-#define vi_load_u8(p)      ((vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
-#define vi_load_i8(p)      ((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
-#define vi_store_i8(p, x)  _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8((__m512i)(x)))
+#define VW                16
+#define vf_fma(a, b, c)   _mm512_fmadd_ps(a, b, c)
+#define vf_max(a, b)      _mm512_max_ps(a, b)
+#define vf_min(a, b)      _mm512_min_ps(a, b)
+#define vf_load_f16(p)    _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+#define vi_load_u8(p)     ((vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#define vi_load_i8(p)     ((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#define vi_store_i8(p, x) _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8((__m512i)(x)))
+#define vu_lookup(table, q)                                                                            \
+    ((vu)_mm512_shuffle_epi8(                                                                          \
+        _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)(table))),               \
+        (__m512i)(q)))
 #define vu_load_some(p, n) (vu) _mm512_maskz_loadu_epi32((__mmask16)((1u << (n)) - 1), p)
 #define vu_keep(x)         avx512_keep(x)
 #define vi_load_own(p)     avx512_load_own(p)

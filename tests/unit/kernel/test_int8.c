@@ -167,7 +167,7 @@ static float ref_sum(size_t i, size_t o)
         for (size_t j = k; j < k + group; j += 16)
             own += sums_of(i)[j / 16];
         y = fmaf(step_of(&matrix, o, k) * (float)ref_dot(i, o, k, group), scales_of(i)[k / 32], y);
-        if (matrix.ref->low.bytes)
+        if (matrix.ref->low.bytes || matrix.ref->half_scales)
             y = fmaf(base_of(&matrix, o, k), scales_of(i)[k / 32] * (float)own, y);
     }
     return y;

@@ -49,7 +49,7 @@ static void test_packed(enum dtype type, const char *name)
     const size_t in = matrix.in, padded = layout_in(LAYOUT_PACKED, in),
                  row_bytes = put_rows() / matrix.out;
     const size_t bytes = (size_t)(put_packed(packed, &matrix) - packed);
-    unsigned char *got = mem_alloc(1, bytes);
+    unsigned char *got = mem_alloc(1, MOST_BYTES);
     memset(got, 0x55, bytes);
     check(layout_bytes(LAYOUT_PACKED, type, matrix.out, in) == bytes, "%s, %zu: %zu bytes, not %zu",
           name, in, layout_bytes(LAYOUT_PACKED, type, matrix.out, in), bytes);
@@ -225,7 +225,7 @@ int main(int argc, char **argv)
             quant_draw(&matrix, r, (size_t[]){1, 3, 16, 17, 33}[(t + i) % 5], ins[i], DRAW_ANY);
             test_rows(r->type, dtype_name(r->type));
             test_packed(r->type, dtype_name(r->type));
-            if (!r->d.bytes)
+            if (!r->d.bytes && !r->codebook)
                 test_narrow(r, ins[i]);
         }
         test_finite(r);
