@@ -27,6 +27,26 @@ static float next_random(uint32_t *state)
     return (float)(*state >> 8) / (1 << 24) - .5f;
 }
 
+/* Fills a row with random numbers: bytes with f16 scales of 2^-9 in types of two levels and those with
+ * a codebook, which dtype_from_f32() cannot make. */
+static void random_row(void *row, enum dtype type, float *wide, size_t in, uint32_t *state)
+{
+    const bool quantized = dtype_is_quantized(type);
+    unsigned char *bytes = row;
+    for (size_t k = 0; k < in; k++)
+        wide[k] = next_random(state);
+    if (!quantized || (!quant_types[type].scales[SCALE_D].bytes && !quant_types[type].codebook)) {
+        dtype_from_f32(row, type, wide, in);
+        return;
+    }
+    for (size_t i = 0; i < dtype_row_bytes(type, in); i++)
+        bytes[i] = (unsigned char)(next_random(state) * 256);
+    for (size_t p = 0; p < SCALE_KINDS; p++)
+        for (size_t i = 0; i < scale_count(quant_types[type].scales[p], in); i++)
+            if (quant_types[type].scales[p].bytes == sizeof(f16))
+                quant_store_f16(bytes + quant_row_scales_at(type, in, p) + i * sizeof(f16), 0x1p-9f);
+}
+
 /* A packed matrix of random numbers. */
 static void *random_packed(enum dtype type, size_t out, size_t in)
 {
@@ -36,11 +56,8 @@ static void *random_packed(enum dtype type, size_t out, size_t in)
     uint32_t state = 1;
     for (size_t o = 0; packed && rows && wide && o < out; o += NR) {
         const size_t many = size_min(NR, out - o);
-        for (size_t i = 0; i < many; i++) {
-            for (size_t k = 0; k < in; k++)
-                wide[k] = next_random(&state);
-            dtype_from_f32(rows + i * row, type, wide, in);
-        }
+        for (size_t i = 0; i < many; i++)
+            random_row(rows + i * row, type, wide, in, &state);
         pack_rows(packed + o / NR * block, round_up(in, PACK_IN), rows, in, many, in, type);
     }
     free(rows);
