@@ -1,6 +1,7 @@
 /* The table of configuration keys, by which configurations are read and written. */
 #include "model/config.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/number.h"
@@ -62,6 +63,10 @@ static const struct key {
     {"feature_hidden", SIZE, AT(feature_hidden), 0, MAX_WIDTH, NULL, NULL, "0"},
     {"input_vocab", SIZE, AT(input_vocab), 0, MAX_VOCAB, NULL, NULL, "0"},
     {"fusion", CHOICE, AT(fusion), 0, 0, fusion_names, NULL, "project"},
+    {"feature_layers", LIST, AT(feature_layers), 0, MAX_LAYERS, NULL, NULL, "none"},
+    {"norm_residual", BOOL, AT(norm_residual), 0, 0, bool_names, NULL, "false"},
+    {"norm_output", BOOL, AT(norm_output), 0, 0, bool_names, NULL, "false"},
+    {"mask_feature", BOOL, AT(mask_feature), 0, 0, bool_names, NULL, "false"},
     {"feature_norm", BOOL, AT(feature_norm), 0, 0, bool_names, NULL, "false"},
     {"bias_fusion", BOOL, AT(bias_fusion), 0, 0, bool_names, NULL, "false"},
     {"target_embed", BOOL, AT(target_embed), 0, 0, bool_names, NULL, "false"},
@@ -216,15 +221,45 @@ static int check_rope(const struct config *config, const char *name, struct err 
     return 0;
 }
 
+/* Checks which hidden states a draft head reads, and how. */
+static int check_features(const struct config *c, const char *name, struct err *err)
+{
+    if (!c->feature_hidden)
+        return err_set(err, "%s: a draft head needs a feature_hidden above 0", name);
+    if (c->feature_layers.n && c->feature_layers.n != c->features)
+        return err_set(err, "%s: feature_layers has %zu numbers, features is %zu", name,
+                       c->feature_layers.n, c->features);
+    for (size_t i = 0; i < c->feature_layers.n; i++)
+        if (c->feature_layers.x[i] != floor(c->feature_layers.x[i]))
+            return err_set(err, "%s: feature_layers has %g, expected numbers of layers", name,
+                           c->feature_layers.x[i]);
+    if (c->fusion == FUSION_PROJECT && config_feature_width(c) != c->hidden)
+        return err_set(err,
+                       "%s: fusion project needs hidden states as wide as hidden, %zu; found %zu "
+                       "of %zu",
+                       name, c->hidden, c->features, c->feature_hidden);
+    if (c->fusion == FUSION_ATTENTION ? c->no_attn_norm : c->norm_residual)
+        return err_set(err, "%s: fusion attention excludes no_attn_norm, fusion project norm_residual",
+                       name);
+    if (c->norm_output && !c->final_norm)
+        return err_set(err, "%s: norm_output needs a final_norm", name);
+    if (c->mask_feature && !c->mask_token)
+        return err_set(err, "%s: a mask_feature needs a mask_token", name);
+    return 0;
+}
+
 /* Checks the keys of draft heads. */
 static int check_draft_head(const struct config *c, const char *name, struct err *err)
 {
     if (!config_is_draft_head(c)) {
-        if (!c->target_embed && !c->target_head && !c->draft_map && !c->input_vocab && !c->no_attn_norm)
+        if (!c->target_embed && !c->target_head && !c->draft_map && !c->input_vocab &&
+            !c->no_attn_norm && !c->feature_layers.n && !c->norm_residual && !c->norm_output &&
+            !c->mask_feature)
             return 0;
         return err_set(err,
-                       "%s: target_embed, target_head, draft_map, input_vocab and no_attn_norm are "
-                       "keys of draft heads, which need features above 0",
+                       "%s: target_embed, target_head, draft_map, input_vocab, no_attn_norm, "
+                       "feature_layers, norm_residual, norm_output and mask_feature are keys of draft "
+                       "heads, which need features above 0",
                        name);
     }
     if (c->layers != 1 || c->block != BLOCK_SEQUENTIAL || c->norm_place != NORM_BEFORE ||
@@ -233,15 +268,8 @@ static int check_draft_head(const struct config *c, const char *name, struct err
                        "%s: a draft head needs 1 layer, a sequential block, norm_place before, "
                        "position rope, embed equal to hidden, and no tied_head",
                        name);
-    if (!c->feature_hidden)
-        return err_set(err, "%s: a draft head needs a feature_hidden above 0", name);
-    if (c->fusion == FUSION_PROJECT && config_feature_width(c) != c->hidden)
-        return err_set(err,
-                       "%s: fusion project needs hidden states as wide as hidden, %zu; found %zu "
-                       "of %zu",
-                       name, c->hidden, c->features, c->feature_hidden);
-    if (c->fusion == FUSION_ATTENTION && c->no_attn_norm)
-        return err_set(err, "%s: fusion attention excludes no_attn_norm", name);
+    if (check_features(c, name, err) < 0)
+        return -1;
     if (c->input_vocab && (c->target_head || c->input_vocab < c->vocab))
         return err_set(
             err,
@@ -270,9 +298,10 @@ static void reset_unused(struct config *config)
 /* Checks conditions that concern several keys. */
 static int check_together(const struct config *config, const char *name, struct err *err)
 {
-    if (config->mask_token >= config->vocab)
+    const size_t tokens = config->input_vocab ? config->input_vocab : config->vocab;
+    if (config->mask_token >= tokens)
         return err_set(err, "%s: mask_token %zu must be below the vocab of %zu", name,
-                       config->mask_token, config->vocab);
+                       config->mask_token, tokens);
     if (check_draft_head(config, name, err) < 0)
         return -1;
     if (config->heads % config->kv_heads)

@@ -66,11 +66,18 @@ struct config {
     /* Draft heads (EAGLE, MTP), whose input is a token and a hidden state of the target model:
      * hidden states of the target that are concatenated, 0: not a draft head; and their width */
     size_t features, feature_hidden;
+    /* how many of the target's layers precede each of these states, 0 for the embedding; or none: those
+     * of EAGLE-3 */
+    struct factors feature_layers;
     size_t input_vocab;     /* tokens of the target, if the head's logits are for fewer; 0: vocab */
     size_t position_offset; /* learned positions: table row = position + offset */
     int norm, norm_place, qk_norm, block, position, activation, mlp, rope_scaling;
-    int fusion;        /* of a draft head */
-    bool feature_norm; /* of a draft head: norm of the hidden state before the projection */
+    int fusion; /* of a draft head */
+    /* of a draft head: norm of the hidden states before the projection; with fusion attention, the
+     * residual stream begins behind the layer's first norm; its own hidden states are read behind its
+     * final norm */
+    bool feature_norm, norm_residual, norm_output;
+    bool mask_feature; /* a parallel draft head (P-EAGLE), with a hidden state for mask tokens */
     bool bias_fusion;
     bool target_embed, target_head; /* a draft head uses the target's embedding, or LM head */
     bool draft_map;                 /* a draft head has a table of the target's ids of its logits */

@@ -6,11 +6,29 @@
 
 #include "model/forward.h"
 
+/* The hidden states that the head names. */
+static int take_layers(const struct model *head, const struct model *target, size_t layer[MAX_FEATURES],
+                       struct err *err)
+{
+    const struct factors *of = &head->config.feature_layers;
+    for (size_t i = 0; i < of->n; i++) {
+        if (of->x[i] > (double)target->config.layers)
+            return err_set(err,
+                           "%s: reads the hidden state behind layer %.0f of a target, the model %s has "
+                           "%zu layers; choose a head made for this model",
+                           head->path, of->x[i], target->path, target->config.layers);
+        layer[i] = (size_t)of->x[i];
+    }
+    return 0;
+}
+
 /* The hidden states of EAGLE-3: early, middle and late. One hidden state is the final one. */
 static int choose_layers(const struct model *head, const struct model *target,
                          size_t layer[MAX_FEATURES], struct err *err)
 {
     const size_t n = target->config.layers, features = head->config.features;
+    if (head->config.feature_layers.n)
+        return take_layers(head, target, layer, err);
     if (features != 1 && features != 3)
         return err_set(err, "%s: reads %zu hidden states of a target; 1 or 3 are supported", head->path,
                        features);

@@ -4,7 +4,8 @@
  *   e = embed(token), f = hidden states of the target for the position before   (norms where set)
  *
  *   fusion project (EAGLE-1 and 2, MTP):  x = [e; f] Wfusion + bias, and the layer reads x
- *   fusion attention (EAGLE-3):           x = f Wfusion, and Wq, Wk, Wv read [e; norm(x)]
+ *   fusion attention (EAGLE-3):           x = f Wfusion, and Wq, Wk, Wv read [e; norm(x)]; with
+ *                                         norm_residual, x = norm(x) from there on
  *
  * f has several hidden states of the target, one after the other, or one. While the head drafts on,
  * f is its own output: EAGLE-3 takes that as x, as it has the width of x already.
@@ -71,6 +72,8 @@ void fusion_embed(struct forward *f, const struct step *step)
     } else if (f->own_features) {
         memcpy(f->x, f->feature, n * hidden * sizeof *f->x);
     } else {
+        if (c->feature_norm)
+            norm_each(f, f->feature, f->feature, n, config_feature_width(c), &w->feature_norm);
         project(f, f->feature, n);
     }
 }
@@ -81,6 +84,9 @@ const float *fusion_attn_input(struct forward *f, struct row_range rows, const f
     const size_t width = c->embed + c->hidden;
     if (!config_is_draft_head(c) || c->fusion != FUSION_ATTENTION)
         return normed;
+    if (c->norm_residual)
+        memcpy(f->x + rows.first * c->hidden, normed + rows.first * c->hidden,
+               rows.n * c->hidden * sizeof *f->x);
     copy_columns(f->fused + rows.first * width, width, c->embed, normed + rows.first * c->hidden,
                  c->hidden, c->hidden, rows.n);
     return f->fused;

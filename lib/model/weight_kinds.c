@@ -16,6 +16,7 @@ size_t config_dim(const struct config *config, enum dim dim)
     switch (dim) {
     case DIM_NONE: break;
     case DIM_HIDDEN: return config->hidden;
+    case DIM_FEATURE: return config_feature_width(config);
     case DIM_EMBED: return config->embed;
     case DIM_Q: return config->heads * config->head_dim;
     case DIM_KV: return config->kv_heads * config->head_dim;
@@ -60,6 +61,7 @@ static bool own_embed(const struct config *c) { return !c->target_embed; }
 static bool own_head(const struct config *c) { return !c->target_head; }
 static bool draft_map(const struct config *c) { return c->draft_map; }
 static bool feature_gain(const struct config *c) { return c->feature_norm && norm_gain(c); }
+static bool mask_feature(const struct config *c) { return c->mask_feature; }
 static bool bias_fusion(const struct config *c) { return c->bias_fusion; }
 static bool bias_head(const struct config *c) { return c->bias_head; }
 static bool final_gain(const struct config *c) { return c->final_norm && norm_gain(c); }
@@ -82,7 +84,8 @@ const struct weight_kind weight_kinds[] = {
     {"embed_norm.bias",        DIM_HIDDEN,    DIM_NONE,   embed_bias,        FILL_ZERO,   IN_WEIGHTS(embed_norm.bias)},
     {"fusion.weight",          DIM_HIDDEN,    DIM_FUSION, config_is_draft_head, FILL_RANDOM, IN_WEIGHTS(fusion.weight)},
     {"fusion.bias",            DIM_HIDDEN,    DIM_NONE,   bias_fusion,       FILL_ZERO,   IN_WEIGHTS(fusion.bias)},
-    {"feature_norm.weight",    DIM_HIDDEN,    DIM_NONE,   feature_gain,      FILL_ONE,    IN_WEIGHTS(feature_norm.gain)},
+    {"feature_norm.weight",    DIM_FEATURE,   DIM_NONE,   feature_gain,      FILL_ONE,    IN_WEIGHTS(feature_norm.gain)},
+    {"mask_feature",           DIM_FEATURE,   DIM_NONE,   mask_feature,      FILL_RANDOM, IN_WEIGHTS(mask_feature)},
     {"layer.attn_norm.weight", DIM_HIDDEN,    DIM_NONE,   attn_gain,         FILL_ONE,    IN_LAYER(attn_norm.gain)},
     {"layer.attn_norm.bias",   DIM_HIDDEN,    DIM_NONE,   attn_bias,         FILL_ZERO,   IN_LAYER(attn_norm.bias)},
     {"layer.q.weight",         DIM_Q,         DIM_ATTN_IN, NULL,             FILL_RANDOM, IN_LAYER(q.weight)},

@@ -10,6 +10,7 @@
 enum dim {
     DIM_NONE, /* no second dimension: a vector */
     DIM_HIDDEN,
+    DIM_FEATURE, /* hidden states of a draft head's target, concatenated */
     DIM_EMBED,
     DIM_Q,      /* H d: heads * head_dim */
     DIM_KV,     /* KV d: kv_heads * head_dim */

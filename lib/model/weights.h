@@ -36,6 +36,7 @@ struct weights {
     /* Draft heads only: [hidden][embed + features], or [hidden][features] if they join in attention */
     struct linear fusion;
     struct norm_weights feature_norm;
+    const float *mask_feature; /* [features * feature_hidden]: of mask tokens; NULL: not parallel */
     const float *draft_offset; /* [vocab] target's id minus the index of the logit; NULL: 0 */
     struct norm_weights embed_norm, final_norm;
     struct linear head; /* [vocab][embed]; the same data as `embed` if tied */

@@ -1,4 +1,4 @@
-# Draft heads (EAGLE, EAGLE-3, a form of MTP): conversion, proposals against PyTorch, the ids of bmc-gen, snapshots, errors.
+# Draft heads (EAGLE, EAGLE-3 in two layouts, P-EAGLE, a form of MTP): conversion, proposals against PyTorch, the ids of bmc-gen, snapshots, errors.
 load ../helper
 
 setup_file() {
@@ -6,7 +6,7 @@ setup_file() {
     mkdir target
     ln -s "$FIXTURES"/heads/target/* "$FIXTURES"/models/llama-3-like/tokenizer* target/
     bmc-convert target -o target.bmc || return 1
-    for head in eagle eagle3; do bmc-convert "$FIXTURES/heads/$head" -o $head.bmc || return 1; done
+    for head in eagle eagle3 speculators peagle; do bmc-convert "$FIXTURES/heads/$head" -o $head.bmc || return 1; done
     bmc-convert --family "$FIXTURES/heads/mtp.family" "$FIXTURES/heads/mtp" -o mtp.bmc || return 1
     # Texts and a common prefix of two of them; some fill the context.
     jq -c '.cases as $c | ($c[] | {ids: .ids[:9], n: 60}, {ids: .ids[:15], n: -1}), {ids: ($c | map(.ids) | add), n: 40},
@@ -24,18 +24,20 @@ ids() { jq -c '.cases[0].ids' "$FIXTURES/heads/eagle.json" | tr -d '[]' | tr , '
 
 # check HEAD OPTION..: the ids of bmc-gen and the hash of its logits. With --tree auto, times decide whether there are drafts.
 check() {
-    local head=$1 least=100
+    local head=$1 least=100 family
     [[ "$*" != *"--tree auto"* ]] || least=-1
     shift
+    family=$head
+    [[ $head != speculators && $head != peagle ]] || family=eagle3
     bmc-spec -q -m target.bmc -d "$head.bmc" --jsonl -c 200 --always --stats stats.json "$@" <in >out 2>err || fail "$head $*: $(cat err)"
     [ ! -s err ] || fail "$head $*: $(cat err)"
     jq -c '[.ids, .finish]' out | cmp -s - want || fail "$head $*: $(jq -c '[.ids, .finish]' out | diff - want)"
-    jq -e --slurpfile plain "$BATS_FILE_TMPDIR/plain.json" --arg head "$head" --argjson least $least '.logits_hash == $plain[0].logits_hash and .drafter == $head and .drafted > $least' \
+    jq -e --slurpfile plain "$BATS_FILE_TMPDIR/plain.json" --arg head "$family" --argjson least $least '.logits_hash == $plain[0].logits_hash and .drafter == $head and .drafted > $least' \
         stats.json >/dev/null || fail "$head $*: $(cat stats.json)"
 }
 
 @test "proposed chains and trees, and their probabilities, match PyTorch" {
-    for head in eagle eagle3 mtp; do
+    for head in eagle eagle3 mtp speculators peagle; do
         run "$BMC_BUILD/tests/test_eagle" target.bmc $head.bmc "$FIXTURES/heads/$head.json"
         [ "$status" -eq 0 ] || fail "$head: $output"
         [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
@@ -53,6 +55,16 @@ check() {
     check eagle3 -k 8 -np 2 --kv reserve --ragged split
     check eagle3 --tree 12 -np 4
     check mtp --tree 9 -np 2
+    check speculators -k 6 -np 2 --kv reserve:r=16
+    check speculators --tree 12 --dynamic -np 3
+    # Of a parallel head: all levels in one pass, which may need several passes over the prompts, and full contexts.
+    check peagle -k 8 -np 3 --kv paged
+    check peagle -k 1 -np 1
+    check peagle --tree 12 -np 4 --prefix-cache-mb 0 --kv reserve:r=16
+    check peagle --tree 12 --dynamic -np 2 --kv segment -t 2
+    check peagle -k 5 -np 8 --chunk 16 --ragged split
+    check peagle -k 5 -np 2 -cd 20
+    check peagle -np 2 --kv bmc:r=16
     check eagle --tree 12 --dynamic -np 3
     jq -e '.tokens_per_step > 1.5' stats.json >/dev/null || fail "$(cat stats.json)"
     check eagle --tree 40 --dynamic -np 1 --kv reserve
@@ -119,6 +131,16 @@ check() {
     bmc-convert eagle -o other.bmc
     assert_equal "$(model_id other.bmc)" "$(model_id eagle.bmc)"
     ok bmc-convert --verify other.bmc
+    # Hidden states by the layers before them, or by the layer that computes them; at either place of config.json.
+    cp -r "$FIXTURES/heads/peagle" peagle
+    jq '.eagle_config = {} | .eagle_aux_hidden_state_layer_ids = [2, 4, 7] | .ptd_token_id = .pard_token | del(.pard_token)' \
+        "$FIXTURES/heads/peagle/config.json" >peagle/config.json
+    bmc-convert peagle -o other.bmc
+    assert_equal "$(model_id other.bmc)" "$(model_id peagle.bmc)"
+    jq '.eagle_config.eagle_aux_hidden_state_layer_ids = [2, 4, 6]' "$FIXTURES/heads/peagle/config.json" >peagle/config.json
+    bmc-convert peagle -o other.bmc
+    refute [ "$(model_id other.bmc)" = "$(model_id peagle.bmc)" ]
+    bmc-convert "$FIXTURES/heads/eagle" -o other.bmc
     # Quantised, it still drafts.
     bmc-convert "$FIXTURES/heads/eagle" --type q8_0 -o other.bmc
     ok bmc-spec -q -m target.bmc -d other.bmc --prompt-ids "$(ids)" -n 20 --ids --always
@@ -154,7 +176,24 @@ check() {
     expect_error 1 'fc.weight" has shape \[32\]\[96\], its configuration needs \[32\]\[192\]' bmc-convert bad -o x.bmc
     jq '.num_hidden_layers = 2' "$FIXTURES/heads/eagle3/config.json" >bad/config.json
     expect_error 1 'num_hidden_layers" is 2' bmc-convert bad -o x.bmc
-    cp "$FIXTURES/heads/eagle3/config.json" bad/
+    jq '.eagle_config = {use_aux_hidden_state: false}' "$FIXTURES/heads/eagle3/config.json" >bad/config.json
+    expect_error 1 'use_aux_hidden_state" is false' bmc-convert bad -o x.bmc
+    jq '.fc_norm = true' "$FIXTURES/heads/eagle3/config.json" >bad/config.json
+    expect_error 1 'fc_norm" is true' bmc-convert bad -o x.bmc
+    for layers in "[2, 4] feature_layers.has.2.numbers,.features.is.3" "[2, 3.5, 4] feature_layers.has.3.5" "[2, -1, 4] feature_layers"; do
+        jq ".eagle_aux_hidden_state_layer_ids = ${layers% *}" "$FIXTURES/heads/eagle3/config.json" >bad/config.json
+        expect_error 1 "${layers##* }" bmc-convert bad -o x.bmc
+    done
+    jq '.eagle_aux_hidden_state_layer_ids = [2, 4, 8]' "$FIXTURES/heads/eagle3/config.json" >bad/config.json
+    bmc-convert bad -o x.bmc
+    expect_error 1 'x.bmc: reads the hidden state behind layer 8 of a target, the model target.bmc has 7 layers; choose' bmc-spec -m target.bmc -d x.bmc -p x
+    rm x.bmc
+    jq 'del(.pard_token)' "$FIXTURES/heads/peagle/config.json" >bad/config.json
+    cp "$FIXTURES/heads/peagle/model.safetensors" bad/
+    expect_error 1 'a mask_feature needs a mask_token' bmc-convert bad -o x.bmc
+    jq '.pard_token = 406' "$FIXTURES/heads/peagle/config.json" >bad/config.json
+    expect_error 1 'mask_token 406 must be below the vocab of 406' bmc-convert bad -o x.bmc
+    cp "$FIXTURES/heads/eagle3/"* bad/
     edit_safetensors bad/model.safetensors 'del(.d2t)'
     expect_error 1 'draft_map' bmc-convert bad -o x.bmc
 }

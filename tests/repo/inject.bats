@@ -151,9 +151,10 @@ speculate() { # ARGUMENT..
     mkdir target
     ln -s "$FIXTURES"/heads/target/* "$FIXTURES"/models/llama-3-like/tokenizer* target/
     bmc-convert target -o target.bmc
-    for head in eagle eagle3; do bmc-convert "$FIXTURES/heads/$head" -o $head.bmc; done
+    for head in eagle eagle3 peagle; do bmc-convert "$FIXTURES/heads/$head" -o $head.bmc; done
     inject -- bmc-convert "$FIXTURES/heads/eagle3" -o m.bmc
     inject -- bmc-spec -m "$PWD/target.bmc" -d "$PWD/eagle.bmc" -t 1 -q --prompt-ids "70 109 115 52" -n 6 -k 3 --always
+    inject -- bmc-spec -m "$PWD/target.bmc" -d "$PWD/peagle.bmc" -t 1 -q --prompt-ids "70 109 115 52" -n 6 -k 4 --always
     inject -- bmc-spec -m "$PWD/target.bmc" -d "$PWD/eagle3.bmc" -t 1 -q --prompt-ids "70 109 115 52" -n 6 --tree 6 --dynamic --always
 }
 

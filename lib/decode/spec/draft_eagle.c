@@ -6,6 +6,10 @@
  * states that the target has computed arrive by read_hidden(); while the head drafts on, its own output
  * takes their place, and these entries are dropped again.
  *
+ * A parallel head (P-EAGLE) drafts all levels in one pass: mask tokens with a hidden state of their own
+ * follow the sequence, and the logits of the i-th mask are those of level i + 1, whatever the levels
+ * before drew.
+ *
  * The target computes no hidden states for KV entries that it did not compute: those of a snapshot or
  * of a prefix that another request has computed. The head then begins where they do, in a window of
  * the sequence. A window also begins anew, with the last few hidden states, when the head's context is
@@ -52,7 +56,9 @@ struct eagle_drafter {
     float *logits;                 /* [rows][the head's vocabulary] */
     float *target_logits;          /* [the target's vocabulary]; NULL: both have the same */
     const float *offset;           /* of the target's ids; NULL: 0 */
-    size_t *row;                   /* [rows] */
+    const float *mask; /* hidden state of the mask tokens of a parallel head; NULL: not parallel */
+    uint32_t mask_token;
+    size_t *row; /* [rows] */
 };
 
 static int eagle_error(int rc, struct err *err) { return rc < 0 ? err_prefix(err, "draft head") : rc; }
@@ -118,15 +124,19 @@ static bool continues(const struct head_window *w, const uint32_t *ids, size_t f
 
 /* ---- passes of the head over the sequence ---- */
 
-/* Adds the window's missing entries below `end` to the batch, as far as they fit. Returns their
- * number. */
-static size_t add_entries(struct eagle_drafter *d, struct head_window *w, size_t end)
+/* Adds the window's missing entries below `end` to the batch, as far as they fit, and with the last one
+ * `masks` mask tokens. Returns the number of entries. */
+static size_t add_entries(struct eagle_drafter *d, struct head_window *w, size_t end, size_t masks)
 {
-    const size_t n = size_min(batch_space(d->session), end - w->fed);
+    const size_t left = end - w->fed, space = batch_space(d->session);
+    const bool last = left + masks <= space;
+    const size_t n = last ? left : size_min(space, left - (masks > 0));
     w->last_row = SIZE_MAX;
     if (n == 0)
         return 0;
-    const size_t first = batch_add(d->session, w->seq, w->ids.id + w->fed + 1, n);
+    const size_t first = batch_add(d->session, w->seq, w->ids.id + w->fed + 1, n + (last ? masks : 0));
+    for (size_t i = 0; last && i < masks; i++)
+        memcpy(session_feature(d->session, first + n + i, false), d->mask, d->width * sizeof(float));
     for (size_t i = 0; i < n; i++)
         memcpy(session_feature(d->session, first + i, false), state_of(d, w, w->fed + i),
                d->width * sizeof(float));
@@ -158,7 +168,7 @@ static int feed_waiting(struct eagle_drafter *d, struct head_window *w, struct e
     if (w->known > context)
         restart(d, w, size_min(w->held, size_min(KEEP_STATES, (context + 1) / 2)));
     while (w->fed + 1 < w->known)
-        if (run_entries(d, add_entries(d, w, w->known - 1), 1, err) < 0)
+        if (run_entries(d, add_entries(d, w, w->known - 1, 0), 1, err) < 0)
             return -1;
     return 0;
 }
@@ -201,11 +211,18 @@ static bool is_ready(const struct eagle_drafter *d, const struct draft_request *
     return w->known && w->start + w->known + 1 == request->n_ids;
 }
 
+/* Mask tokens that follow a sequence: one for each level below the first. */
+static size_t count_masks(const struct eagle_drafter *d, const struct draft_request *request)
+{
+    return d->mask && request->shape->levels > 2 ? request->shape->levels - 2 : 0;
+}
+
 /* Appends the newest token to the window; begins a new window if the draft does not fit. */
 static int align(struct eagle_drafter *d, const struct draft_request *request, struct err *err)
 {
     struct head_window *w = &d->window[request->slot];
-    const size_t context = session_options(d->session)->context, more = request->shape->n;
+    const size_t context = session_options(d->session)->context,
+                 more = size_max(request->shape->n, request->shape->levels);
     if (more > context)
         return err_set(err, "%zu draft tokens do not fit the draft head's context of %zu", more - 1,
                        context);
@@ -218,24 +235,32 @@ static int align(struct eagle_drafter *d, const struct draft_request *request, s
         restart(d, w, size_min(w->held, size_min(KEEP_STATES, size_max((context - more) / 2, 1))));
     w->fed = size_min(w->fed, w->known - 1); /* the last entry is computed again, for its output */
     session_truncate(d->session, w->seq, w->fed);
+    for (size_t i = 0; i < count_masks(d, request); i++) /* for add_entries(), behind the window's */
+        if (ids_add(&w->ids, d->mask_token, err) < 0)
+            return -1;
+    w->ids.len = w->known + 1;
     return 0;
 }
 
-/* Completes the head's entries for all sequences; sets level 0's logits and hidden states. */
+/* Completes the head's entries for all sequences; sets level 0's logits and hidden states, and with a
+ * parallel head the logits of all levels. */
 static int feed_all(struct eagle_drafter *d, const struct draft_request *request, size_t n_requests,
                     struct err *err)
 {
     const size_t vocab = session_vocab(d->session);
-    size_t done = 0;
-    while (done < n_requests) {
+    size_t done = 0, n_done = 0;
+    while (n_done < n_requests) {
         size_t n = 0, n_rows = 0;
         for (size_t a = 0; a < n_requests; a++) {
             struct head_window *w = &d->window[request[a].slot];
-            n += add_entries(d, w, w->known);
+            const size_t masks = count_masks(d, &request[a]);
+            n += add_entries(d, w, w->known, masks);
             if (w->last_row == SIZE_MAX)
                 continue;
             w->logits = done + n_rows;
-            d->row[n_rows++] = w->last_row;
+            for (size_t i = 0; i <= masks; i++)
+                d->row[n_rows++] = w->last_row + i;
+            n_done++;
         }
         if (run_entries(d, n, n_requests, err) < 0 ||
             session_logits(d->session, d->row, n_rows, d->logits + done * vocab, err) < 0)
@@ -248,7 +273,7 @@ static int feed_all(struct eagle_drafter *d, const struct draft_request *request
         }
         done += n_rows;
     }
-    return check_finite(d, n_requests, err);
+    return check_finite(d, done, err);
 }
 
 /* True if the shape of the tree follows the head's probabilities. */
@@ -347,6 +372,13 @@ static void set_probabilities(const struct eagle_drafter *d, const struct draft_
     }
 }
 
+/* Logits of the i-th node of a level, by the target's ids. With a parallel head a level's nodes share them. */
+static const float *logits_of(struct eagle_drafter *d, const struct head_window *w, size_t level,
+                              size_t i)
+{
+    return by_target_id(d, d->logits + (w->logits + (d->mask ? level : i)) * session_vocab(d->session));
+}
+
 /* Adds candidates below all nodes of a level of a dynamic tree, and expands the best of them. */
 static int extend_dynamic(struct eagle_drafter *d, const struct draft_request *request, size_t level,
                           struct err *err)
@@ -359,7 +391,7 @@ static int extend_dynamic(struct eagle_drafter *d, const struct draft_request *r
     if (!goes_on(request, level))
         return 0;
     for (size_t i = from; i < to; i++) {
-        const float *logits = by_target_id(d, d->logits + (w->logits + i - from) * vocab);
+        const float *logits = logits_of(d, w, level, i - from);
         if (child_sampler_top(&d->children, request, i, logits, n, best, err) < 0)
             return -1;
         dynamic_tree_add(&w->dynamic, i, best, n);
@@ -377,9 +409,9 @@ static int extend_level(struct eagle_drafter *d, const struct draft_request *req
         return extend_dynamic(d, request, level, err);
     const size_t vocab = session_vocab(d->session);
     const size_t from = draft_level_begin(request->draft, level), to = request->draft->n;
-    const float *row = d->logits + d->window[request->slot].logits * vocab;
+    const struct head_window *w = &d->window[request->slot];
     for (size_t i = from; i < to && draft_has_children(request, level); i++) {
-        const float *logits = by_target_id(d, row + (i - from) * vocab);
+        const float *logits = logits_of(d, w, level, i - from);
         if (child_sampler_add(&d->children, request, i, vocab, logits, err) < 0)
             return -1;
         if (request->probability)
@@ -392,7 +424,7 @@ static int draft_levels(struct eagle_drafter *d, const struct draft_request *req
                         struct err *err)
 {
     for (size_t level = 0; any_goes_on(request, n_requests, level); level++) {
-        if (level > 0 && run_level(d, request, n_requests, level, err) < 0)
+        if (level > 0 && !d->mask && run_level(d, request, n_requests, level, err) < 0)
             return -1;
         for (size_t a = 0; a < n_requests; a++)
             if (extend_level(d, &request[a], level, err) < 0)
@@ -492,22 +524,25 @@ int draft_eagle_open(struct drafter **out, struct session *session, struct sessi
     struct eagle_drafter *d = mem_zalloc(1, sizeof *d);
     if (!d)
         return err_set(err, "out of memory");
-    *d = (struct eagle_drafter){.drafter = {.name = d->name.text,
-                                            .ranks = TREE_RANKS,
-                                            .cost = cost,
-                                            .propose = propose,
-                                            .read_hidden = read_hidden,
-                                            .dynamic = true,
-                                            .close = close_eagle,
-                                            .session = session},
-                                .name = excerpt_of(c->family, strlen(c->family)),
-                                .session = session,
-                                .target = target,
-                                .width = config_feature_width(c),
-                                .hidden = c->hidden,
-                                .offset = session_model(session)->weights.draft_offset};
+    *d = (struct eagle_drafter){
+        .drafter = {.name = d->name.text,
+                    .ranks = TREE_RANKS,
+                    .cost = session_model(session)->weights.mask_feature ? 0 : cost,
+                    .propose = propose,
+                    .read_hidden = read_hidden,
+                    .dynamic = true,
+                    .close = close_eagle,
+                    .session = session},
+        .name = excerpt_of(c->family, strlen(c->family)),
+        .session = session,
+        .target = target,
+        .width = config_feature_width(c),
+        .hidden = c->hidden,
+        .offset = session_model(session)->weights.draft_offset,
+        .mask = session_model(session)->weights.mask_feature,
+        .mask_token = (uint32_t)c->mask_token};
     if (session_tap(target, layer, c->features, err) < 0 ||
-        session_tap(session, (const size_t[]){c->layers}, 1, err) < 0 ||
+        session_tap(session, (const size_t[]){c->norm_output ? HIDDEN_FINAL : c->layers}, 1, err) < 0 ||
         child_sampler_open(&d->children, session_vocab(target), err) < 0 || alloc_buffers(d, err) < 0) {
         close_eagle(&d->drafter);
         return -1;

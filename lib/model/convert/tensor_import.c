@@ -228,16 +228,19 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
     const bool each =
         config->qk_norm == QK_NORM_EACH && (kind->out == DIM_Q_NORM || kind->out == DIM_K_NORM);
     const size_t head_dim = each ? config->head_dim : 0;
+    /* some vectors are published as matrices of one row */
+    const bool transposed =
+        transform->transposed || (kind->in == DIM_NONE && from->n_dims == 2 && !each);
     *import = (struct tensor_import){.from = from,
                                      .type = tensor_import_type(from, kind),
                                      .columns = columns,
                                      .plus_one = transform->plus_one};
     const size_t rows = plan_parts(import, transform, kind, config);
-    import->row_step = transform->transposed ? 1 : columns;
-    import->column_step = transform->transposed ? rows : 1;
+    import->row_step = transposed ? 1 : columns;
+    import->column_step = transposed ? rows : 1;
     if (from->strided) {
-        import->row_step = from->stride[transform->transposed];
-        import->column_step = from->stride[!transform->transposed];
+        import->row_step = from->stride[transposed];
+        import->column_step = from->stride[!transposed];
     }
     if (!turns_come_out(transform, config))
         return err_set(err, "%s: the parts of tensor \"%s\" cannot be split evenly into %zu turns",
@@ -253,10 +256,10 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
     }
     if (check_type(from, kind, name, err) < 0)
         return -1;
-    if (transform->transposed && import->type->elements > 1)
+    if (transposed && import->type->elements > 1)
         return err_set(err, "%s: tensor \"%s\" is of block type %s, which cannot be transposed", name,
                        from->name, from->type_name);
-    return transform->transposed ? check_shape(from, import->type, false, columns, rows, 0, name, err)
-                                 : check_shape(from, import->type, kind->in == DIM_NONE, rows, columns,
-                                               head_dim, name, err);
+    return transposed ? check_shape(from, import->type, false, columns, rows, 0, name, err)
+                      : check_shape(from, import->type, kind->in == DIM_NONE, rows, columns, head_dim,
+                                    name, err);
 }

@@ -272,6 +272,16 @@ static int check_layer_types(const struct config_draft *draft, const json_t *jso
     return 0;
 }
 
+/* Published EAGLE-3 heads number hidden states in two ways: by the layers before them, or by the
+ * layer that computes them. No head reads the state behind the first layer, so a list that begins with 1
+ * is of the second kind. */
+static void renumber_features(struct config *config)
+{
+    const bool outputs = config->feature_layers.n && config->feature_layers.x[0] == 1;
+    for (size_t i = 0; outputs && i < config->feature_layers.n; i++)
+        config->feature_layers.x[i]++;
+}
+
 int family_configure(const struct family *family, const json_t *json,
                      const struct weight_source *source, struct config *config, struct err *err)
 {
@@ -285,6 +295,8 @@ int family_configure(const struct family *family, const json_t *json,
         rc = finish(&draft, config, &nothing, err);
     if (rc == 0)
         rc = check_layer_types(&draft, json, config, err);
+    if (rc == 0)
+        renumber_features(config);
     json_decref(draft.values);
     return rc;
 }
