@@ -37,6 +37,7 @@ struct gen_options {
     struct sampler_options sampling;
     int64_t repeat_last_n, seed; /* GEN_NOT_GIVEN if not given */
     struct opt_list stop, logit_bias;
+    const char *json_schema, *grammar, *regex, *choice;
     bool ignore_eos;
     bool echo, ids, jsonl, unordered, lenient, score, tokenize, detokenize, quiet;
     size_t logprobs;
@@ -99,6 +100,7 @@ struct gen {
     struct step_beam *beam;               /* state of --beams, or NULL */
     const struct step_strategy *strategy; /* NULL: plain decoding */
     struct chat_prompts chat;
+    struct constraint_cache *constraints;
     struct serve serve;            /* common to all requests; filled by gen_open_kv() */
     struct kv_streaming heads;     /* list of --retrieval-heads */
     struct score_stats score;      /* result of --score */
@@ -179,6 +181,9 @@ int gen_open_model(struct gen *gen, struct err *err) MUST_USE;
 /* Opens the snapshot and fills gen->serve; warns if its KV entries must be converted. */
 int gen_open_kv(struct gen *gen, struct err *err) MUST_USE;
 void gen_close_kv(struct gen *gen);
+
+/* Compiles the constraint given by options, if any. */
+int gen_open_constraint(struct gen *gen, struct err *err) MUST_USE;
 
 /* Reads the list of --retrieval-heads. */
 int gen_open_heads(struct gen *gen, struct err *err) MUST_USE;

@@ -83,6 +83,7 @@ enum {
     BEAM_SETTINGS = 1 << 26,
     SAMPLED = 1 << 27, /* temperature above 0; not with --jsonl, whose requests may set their own */
     CHAT_FORMAT = 1 << 28,
+    CONSTRAINT = 1 << 29,
 };
 
 static const struct usage_rule rules[] = {
@@ -112,6 +113,8 @@ static const struct usage_rule rules[] = {
     {KEEP, NEEDS, CONTEXT_SHIFT, "--keep goes with --context-shift recompute"},
     {CONTEXT_SHIFT, EXCLUDES, BEAMS | SAVE_KV | PROMPT_CACHE,
      "--context-shift recompute goes neither with --beams nor with snapshots"},
+    {CONSTRAINT, EXCLUDES, OTHER_JOB,
+     "--json-schema, --grammar, --regex and --choice go with generation only"},
     {BEAM_SETTINGS, NEEDS, BEAMS, "--n-best, --length-penalty and --early-stopping go with --beams"},
     {BEAMS, EXCLUDES, OTHER_JOB, "--beams goes with generation only"},
     {BEAMS, EXCLUDES, SAMPLED, "--beams is a deterministic search: it needs temperature 0"},
@@ -140,6 +143,7 @@ static uint64_t options_given(const struct gen_options *o)
         {o->system || o->special, SYSTEM_SPECIAL},
         {o->chat, CHAT},
         {o->chat_format, CHAT_FORMAT},
+        {o->json_schema || o->grammar || o->regex || o->choice, CONSTRAINT},
         {o->no_parse_special, NO_PARSE_SPECIAL},
         {o->special, PARSE_SPECIAL},
         {o->detokenize, DETOKENIZE},
@@ -189,6 +193,8 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
     if (o->beams && o->n_best > o->beams)
         opt_usage_error(program, "--n-best %zu of %zu beams: a search has no more results than beams",
                         o->n_best, o->beams);
+    if ((o->json_schema != NULL) + (o->grammar != NULL) + (o->regex != NULL) + (o->choice != NULL) > 1)
+        opt_usage_error(program, "--json-schema, --grammar, --regex and --choice exclude each other");
     if (o->layers)
         opt_no_empty_entry(program, "--layers", o->layers);
     opt_names_check(program, o->kv, o->attn, o->isa, o->precision);

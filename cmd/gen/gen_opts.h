@@ -43,6 +43,13 @@
     LIST("stop", "r", "TEXT", stop, "stop before this string; repeatable"), \
     FLAG("ignore-eos", NULL, ignore_eos, "continue past EOS tokens"),
 
+#define GEN_OPTS_CONSTRAINTS \
+    HEADING("Constrained output"), \
+    TEXT("json-schema", "j", "FILE", json_schema, "generate JSON that this JSON Schema allows: a file, or the schema itself if it begins with a brace"), \
+    PATH("grammar", NULL, "FILE", grammar, "generate text that this grammar allows, in GBNF, llama.cpp's notation"), \
+    TEXT("regex", NULL, "RE", regex, "generate text that matches this regular expression from start to end"), \
+    TEXT("choice", NULL, "A|B", choice, "generate one of these texts, which are separated by bars; \\| is a bar in a text"),
+
 #define GEN_OPTS_BATCHES \
     HEADING("Batching"), \
     FLAG("jsonl", NULL, jsonl, "read one JSON request per line, write one JSON result per line in the same order"), \

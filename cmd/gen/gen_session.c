@@ -140,6 +140,7 @@ void gen_close(struct gen *gen)
     step_beam_close(gen->beam);
     session_close(gen->session);
     gen_close_kv(gen);
+    constraint_cache_close(gen->constraints);
     chat_prompts_close(&gen->chat);
     kv_streaming_release(&gen->heads);
     tuned_close(&gen->tuned);

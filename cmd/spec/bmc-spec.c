@@ -44,6 +44,7 @@ static const struct opt opts[] = {
     {OPT_REAL, "simulate-acceptance", NULL, "P", "for benchmarks only: accept each draft token with probability P", SPEC_AT(simulate), 0, 1, NULL, false},
     GEN_OPTS_CHAT
     GEN_OPTS_SAMPLING
+    GEN_OPTS_CONSTRAINTS
     GEN_OPTS_BATCHES
     {OPT_CHOICE, "ragged", NULL, "HOW", "attention over a batch with different numbers of draft tokens: one (a single call), pad (a call padded to the longest) or split (a call per sequence) (default one)", SPEC_AT(ragged), 0, 0, "one|pad|split", false},
     {OPT_SIZE, "samples", NULL, "N", "sample N answers to one prompt, one JSON object per line, ordered by mean log-probability; temperature 0.8 unless --temp is given", SPEC_AT(samples), 1, 4096, NULL, false},

@@ -9,6 +9,7 @@
 #include "decode/sample/logprobs.h"
 #include "decode/sample/sampler.h"
 #include "decode/snapshot.h"
+#include "text/constrain/constraint.h"
 #include "text/tokenizer/tokenizer.h"
 
 #define GENERATE_NO_LIMIT SIZE_MAX
@@ -31,6 +32,9 @@ struct gen_request {
     const uint32_t *end; /* end tokens in addition to the model's EOS */
     size_t n_ends;
     bool ignore_eos;
+    /* What the generated text must be; NULL: anything. The text begins after the prompt, also after one
+     * from a snapshot. */
+    struct constraint *constraint;
     /* Leave an incomplete last UTF-8 character out of the text, as a later request continues it. */
     bool hold_partial_utf8;
     size_t logprobs;        /* alternatives to report per token; 0: no log-probabilities at all */

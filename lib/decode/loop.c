@@ -216,12 +216,15 @@ void loop_close(struct loop *loop)
         free(slot->prompt_logprobs);
         free(slot->last_logits);
         ids_release(&slot->cached);
+        ids_release(&slot->ends);
+        constraint_end(&slot->constrained);
     }
     free(loop->slot);
     free(loop->logits_row);
     free(loop->logits);
     free(loop->line_hash);
     logprobs_release(&loop->scratch);
+    token_mask_release(&loop->mask);
     sampler_close(&loop->sampler);
     *loop = (struct loop){0};
 }

@@ -4,6 +4,7 @@
 
 #include <signal.h>
 
+#include "decode/sample/token_mask.h"
 #include "decode/text_streamer.h"
 #include "decode/gen_types.h"
 #include "decode/strategy/step.h"
@@ -39,6 +40,8 @@ struct slot {
     size_t retained_at; /* loop->n_retained when they were retained: the lowest is evicted first */
     /* KV cache memory reserved under a memory limit: for the request, or for retained entries. */
     struct loop_footprints footprint;
+    struct constraint_cursor constrained; /* after the generated tokens */
+    struct ids ends; /* of a constrained request: tokens that end it */
     bool prefill_only; /* no token is generated after the prompt: -n 0, or the context is full */
 };
 
@@ -51,6 +54,7 @@ struct loop {
     const volatile sig_atomic_t *interrupted;
     struct gen_stats *stats;
     struct sampler sampler;
+    struct token_mask mask; /* scratch; the sampler's `allowed` points into it */
     struct logprobs scratch;
     struct slot *slot;
     size_t n_slots;
@@ -140,6 +144,18 @@ size_t loop_processed(const struct loop *loop, const struct slot *slot);
 int context_recompute(struct loop *loop, struct err *err) MUST_USE;
 int context_recompute_slot(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
 
+/* ---- constraints: loop_constraint.c ---- */
+
+/* At the start of a request: begins its constraint, if any. */
+int loop_constraint_begin(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
+
+/* Before sampling: sets loop->sampler.allowed to the tokens that may follow the slot's. Fails if there
+ * are none; the request should then end with the error. */
+int loop_constrain(struct loop *loop, const struct slot *slot, struct err *err) MUST_USE;
+
+/* After a token of the text; *complete: no token may follow. */
+int loop_constraint_advance(struct slot *slot, uint32_t id, bool *complete, struct err *err) MUST_USE;
+
 /* ---- the life of a slot: loop_slot.c ---- */
 
 /* Tokens generated so far, and tokens that can still be generated before the context is full. */
@@ -157,7 +173,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
 bool loop_is_end_token(const struct loop *loop, const struct gen_request *request, uint32_t id);
 
 /* Samples the slot's next token with its request's sampler settings; loop->sampler then holds these
- * settings and the candidate tokens. */
+ * settings and the candidate tokens. loop_constrain() must have been called. */
 uint32_t loop_sample_token(struct loop *loop, const struct slot *slot, const float *logits);
 
 /* Appends a token that was chosen from finite `logits`, and streams it. If it ends the request,

@@ -106,6 +106,7 @@ static void clear(struct loop *loop, struct slot *slot)
     slot->beams = NULL;
     slot->n_beams = 0;
     text_streamer_release(&slot->text_streamer);
+    constraint_end(&slot->constrained);
     slot->busy = false;
     slot->request = NULL;
     slot->ids = NULL;
@@ -272,7 +273,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     prefix_cache_reuse(loop, slot);
     text_streamer_init(&slot->text_streamer, session_model(loop->session)->tok, request->stop,
                        request->n_stops);
-    if (check_request(loop, slot, &why) < 0)
+    if (check_request(loop, slot, &why) < 0 || loop_constraint_begin(loop, slot, &why) < 0)
         return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
     if (text_streamer_resume(&slot->text_streamer, slot->ids->id, slot->n_prompt, err) < 0)
         return -1;
@@ -314,6 +315,8 @@ bool loop_is_end_token(const struct loop *loop, const struct gen_request *reques
 int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *logits, struct err *err)
 {
     const struct gen_request *request = slot->request;
+    struct err why;
+    bool complete;
     loop->stats->sampled_tokens++;
     if (loop_is_end_token(loop, request, id))
         return loop_finish(loop, slot, FINISHED_EOS, NULL, err);
@@ -328,6 +331,10 @@ int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *
         return -1;
     if (slot->text_streamer.stopped)
         return loop_finish(loop, slot, FINISHED_STOP, NULL, err);
+    if (loop_constraint_advance(slot, id, &complete, &why) < 0)
+        return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
+    if (complete)
+        return loop_finish(loop, slot, FINISHED_EOS, NULL, err);
     if (loop_generated(slot) >= request->n || loop_remaining(loop, slot) == 0)
         return loop_finish(loop, slot, FINISHED_LENGTH, NULL, err);
     return stream(loop, slot, slot->text_streamer.ready, loop_generated(slot), err);

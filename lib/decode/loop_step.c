@@ -6,6 +6,9 @@ static size_t vocab(const struct loop *loop) { return session_vocab(loop->sessio
 
 int loop_append_sampled(struct loop *loop, struct slot *slot, const float *logits, struct err *err)
 {
+    struct err why;
+    if (loop_constrain(loop, slot, &why) < 0)
+        return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
     return loop_append(loop, slot, loop_sample_token(loop, slot, logits), logits, err);
 }
 

@@ -11,7 +11,24 @@
 #include "base/text_util.h"
 #include "report/table.h"
 
-enum member_kind { ANY, TEXT, BOOL, IDS, TURNS, COUNT, KEY, REAL, FLAG, TEXTS, BIASES };
+enum member_kind {
+    ANY,
+    TEXT,
+    BOOL,
+    IDS,
+    TURNS,
+    COUNT,
+    KEY,
+    REAL,
+    FLAG,
+    TEXTS,
+    BIASES,
+    SCHEMA,
+    GRAMMAR,
+    REGEX,
+    CHOICES,
+    FORMAT
+};
 
 struct member {
     const char *names[6]; /* canonical name, then aliases */
@@ -49,6 +66,11 @@ static const struct member members[] = {
     {{"logit_bias"}, BIASES, 0, 0, AT(bias)},
     {{"logprobs", "top_logprobs", "n_probs"}, COUNT, 0, 1000, AT(gen.logprobs)},
     {{"prompt_logprobs"}, COUNT, 0, 1000, AT(gen.prompt_logprobs)},
+    {{"json_schema"}, SCHEMA, 0, 0, AT(constraint)},
+    {{"grammar"}, GRAMMAR, 0, 0, AT(constraint)},
+    {{"regex"}, REGEX, 0, 0, AT(constraint)},
+    {{"choice"}, CHOICES, 0, 0, AT(constraint)},
+    {{"response_format"}, FORMAT, 0, 0, AT(constraint)},
 };
 
 static void describe(const struct member *member, char *text, size_t size)
@@ -62,6 +84,11 @@ static void describe(const struct member *member, char *text, size_t size)
         [FLAG] = "true or false",
         [TEXTS] = "a string or a list of strings",
         [BIASES] = "an object of token ids and numbers",
+        [SCHEMA] = "a JSON Schema: an object, true or false",
+        [GRAMMAR] = "a string",
+        [REGEX] = "a string",
+        [CHOICES] = "a list of strings",
+        [FORMAT] = "an object with type",
     };
     const char *number = member->kind == REAL ? "a number" : "a whole number";
     if (member->kind != COUNT && member->kind != KEY && member->kind != REAL)
@@ -264,12 +291,78 @@ static int set_biases(struct request *r, const struct given_member *given, struc
     return 0;
 }
 
+/* Sets the request's constraint; a request has at most one. */
+static int set_constraint(struct request *r, const struct given_member *given,
+                          enum constraint_kind kind, const json_t *value, struct err *err)
+{
+    if (r->constraint_given)
+        return err_set(err, "\"%s\": json_schema, grammar, regex, choice and response_format exclude each "
+                            "other",
+                       given->name);
+    r->constraint_given = true;
+    r->constraint = kind;
+    if (kind == CONSTRAINT_GRAMMAR || kind == CONSTRAINT_REGEX)
+        return buf_add(&r->constraint_text, json_string_value(value), json_string_length(value), err);
+    return value ? json_append(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17),
+                               &r->constraint_text, err)
+                 : 0;
+}
+
+static int set_schema(struct request *r, const struct given_member *given, struct err *err)
+{
+    if (!json_is_object(given->value) && !json_is_boolean(given->value))
+        return refuse(given, err);
+    return set_constraint(r, given, CONSTRAINT_JSON_SCHEMA, given->value, err);
+}
+
+static int set_pattern(struct request *r, const struct given_member *given, struct err *err)
+{
+    if (!json_is_string(given->value))
+        return refuse(given, err);
+    return set_constraint(r, given, given->member->kind == REGEX ? CONSTRAINT_REGEX : CONSTRAINT_GRAMMAR,
+                          given->value, err);
+}
+
+static int set_choices(struct request *r, const struct given_member *given, struct err *err)
+{
+    if (!json_array_size(given->value))
+        return refuse(given, err);
+    for (size_t i = 0; i < json_array_size(given->value); i++)
+        if (!json_is_string(json_array_get(given->value, i)))
+            return err_set(err, "\"%s\" holds %s, strings are expected", given->name,
+                           json_type_name(json_array_get(given->value, i)));
+    return set_constraint(r, given, CONSTRAINT_CHOICE, given->value, err);
+}
+
+/* OpenAI's response_format: {"type": "text" | "json_object" | "json_schema", "json_schema": {"schema":
+ * ..}}. */
+static int set_format(struct request *r, const struct given_member *given, struct err *err)
+{
+    const char *type = json_string_value(json_object_get(given->value, "type"));
+    const json_t *schema =
+        json_object_get(json_object_get(given->value, "json_schema"), "schema");
+    if (!type)
+        return refuse(given, err);
+    if (strcmp(type, "text") == 0)
+        return set_constraint(r, given, CONSTRAINT_NONE, NULL, err);
+    if (strcmp(type, "json_object") == 0)
+        return set_constraint(r, given, CONSTRAINT_JSON_OBJECT, NULL, err);
+    if (strcmp(type, "json_schema") != 0)
+        return err_set(err, "\"%s\": the type \"%s\" is none of text, json_object and json_schema",
+                       given->name, excerpt_of(type, strlen(type)).text);
+    if (!json_is_object(schema) && !json_is_boolean(schema))
+        return err_set(err, "\"%s\": a schema is expected at json_schema.schema, found %s", given->name,
+                       json_type_name(schema));
+    return set_constraint(r, given, CONSTRAINT_JSON_SCHEMA, schema, err);
+}
+
 static int set(struct request *r, const struct given_member *given, struct err *err)
 {
     static int (*const setters[])(struct request *, const struct given_member *, struct err *) = {
         [ANY] = set_value,   [TEXT] = set_value,  [BOOL] = set_value,    [IDS] = set_ids,
         [TURNS] = set_turns, [COUNT] = set_whole, [KEY] = set_whole,     [REAL] = set_real,
-        [FLAG] = set_flag,   [TEXTS] = set_stop,  [BIASES] = set_biases,
+        [FLAG] = set_flag,   [TEXTS] = set_stop,  [BIASES] = set_biases, [SCHEMA] = set_schema,
+        [GRAMMAR] = set_pattern, [REGEX] = set_pattern, [CHOICES] = set_choices, [FORMAT] = set_format,
     };
     return setters[given->member->kind](r, given, err);
 }
@@ -453,5 +546,6 @@ void request_close(struct request *r)
     json_decref(r->root);
     free(r->stop);
     free(r->bias);
+    buf_release(&r->constraint_text);
     *r = (struct request){0};
 }

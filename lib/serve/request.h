@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "decode/gen_types.h"
 #include "text/chat/chat.h"
+#include "text/constrain/constraint_source.h"
 
 struct request {
     /* the object, which owns the values below; these are NULL if not given */
@@ -18,6 +19,9 @@ struct request {
     const json_t *parse_special; /* boolean: parse special tokens spelled in the prompt */
     struct gen_request gen;      /* generation settings; the caller sets gen.ids */
     struct sampler_options sampling;
+    enum constraint_kind constraint; /* CONSTRAINT_NONE: not given */
+    struct buf constraint_text;      /* as for constraint_source_parse() */
+    bool constraint_given;           /* false: the run's applies */
     char **stop;             /* owned storage of gen.stop, or NULL */
     struct logit_bias *bias; /* owned storage of sampling.bias, or NULL */
 };

@@ -11,6 +11,8 @@ struct request_line {
     struct request_line *next, **link;
     uint64_t number;
     struct request request;
+    struct constraint *constraint; /* the request's own, or NULL */
+    struct constraint_cache *constraints;
     char *id;       /* the request's id as JSON text, or NULL */
     struct ids ids; /* token ids: prompt, then generated */
 };
@@ -39,6 +41,8 @@ static void line_free(struct request_line *line)
     *line->link = line->next;
     if (line->next)
         line->next->link = line->link;
+    if (line->constraint)
+        constraint_cache_put(line->constraints, line->constraint);
     request_close(&line->request);
     ids_release(&line->ids);
     free(line->id);
@@ -158,6 +162,21 @@ static int read_prompt(const struct jsonl_job *job, struct request_line *line, s
     return request_ids(request, &line->ids, err);
 }
 
+/* Compiles the request's own constraint, if any. */
+static int read_constraint(const struct jsonl_job *job, struct request_line *line, struct err *err)
+{
+    const struct request *request = &line->request;
+    if (!request->constraint_given)
+        return 0;
+    line->constraints = job->serve->constraints;
+    if (request->constraint != CONSTRAINT_NONE &&
+        constraint_cache_get(line->constraints, request->constraint, buf_text(&request->constraint_text),
+                             request->constraint_text.len, &line->constraint, err) < 0)
+        return -1;
+    line->request.gen.constraint = line->constraint;
+    return 0;
+}
+
 /* Parses a line into a request. Applies settings: the run's, overridden by a resumed sequence's,
  * then by the request's. */
 static int read_request(const struct jsonl_job *job, struct request_line *line,
@@ -177,7 +196,7 @@ static int read_request(const struct jsonl_job *job, struct request_line *line,
     request->gen.user = line;
     request->sampling = serve->options.sampling;
     if ((serve->snapshot && read_origin(job, line, err) < 0) || request_apply(request, err) < 0 ||
-        read_prompt(job, line, err) < 0)
+        read_constraint(job, line, err) < 0 || read_prompt(job, line, err) < 0)
         return -1;
     return 0;
 }
@@ -249,6 +268,7 @@ struct gen_request serve_request(const struct serve *serve, struct ids *ids)
         .ignore_eos = o->ignore_eos,
         .hold_partial_utf8 = o->hold_partial_utf8,
         .logprobs = o->logprobs,
+        .constraint = o->constraint,
     };
     if (o->chat)
         chat_prompts_set_ends(serve->chat, &request);

@@ -7,6 +7,7 @@
 
 #include "decode/generate.h"
 #include "serve/chat_prompts.h"
+#include "text/constrain/constraint_cache.h"
 #include "serve/request.h"
 #include "serve/resume.h"
 
@@ -26,6 +27,7 @@ struct serve_options {
     struct given_settings given;     /* sampling settings and seed that the user gave */
     struct sampler_options sampling; /* sampling settings of new sequences */
     uint64_t seed;
+    struct constraint *constraint; /* of requests without their own; NULL: none */
 };
 
 /* State common to all requests of a run. */
@@ -34,6 +36,7 @@ struct serve {
     const struct model *model;
     struct session *session;
     const struct step_strategy *strategy; /* NULL: plain decoding */
+    struct constraint_cache *constraints; /* those of requests */
     struct chat_prompts *chat;            /* opened by the first request that needs it */
     const struct snapshot *snapshot;      /* sequences that requests resume; NULL: none */
     const volatile sig_atomic_t *interrupted;

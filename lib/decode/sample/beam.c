@@ -42,6 +42,7 @@ void beam_close(struct beam_search *s)
     free(s->node);
     free(s->choice);
     free(s->best);
+    free(s->list);
     *s = (struct beam_search){0};
 }
 
@@ -133,6 +134,7 @@ static int reserve_choices(struct beam_search *s, size_t k, struct err *err)
 struct expand_job {
     struct beam_search *search;
     const float *logits;
+    const struct token_mask *allowed;
     size_t vocab, k;
 };
 
@@ -143,17 +145,21 @@ static void expand_path(void *arg, size_t p)
     const float *logits = c->logits + p * c->vocab;
     struct candidate *best = c->search->best + p * c->k;
     struct beam_choice *choice = c->search->choice + p * c->k;
-    const double before = c->search->path[p].sum, norm = log_sum_exp(logits, c->vocab);
-    top_logits(logits, c->vocab, c->k, best);
+    const uint64_t *allowed = c->allowed ? c->allowed[p].bits : NULL;
+    const double before = c->search->path[p].sum, norm = log_sum_exp_allowed(logits, c->vocab, allowed);
+    best = allowed ? c->search->list + p * c->vocab : best;
+    const size_t n = top_allowed(logits, c->vocab, c->k, allowed, best);
     for (size_t i = 0; i < c->k; i++)
-        choice[i] = (struct beam_choice){p, best[i].id, before + (double)best[i].logit - norm};
+        choice[i] = i < n ? (struct beam_choice){p, best[i].id, before + (double)best[i].logit - norm}
+                          : (struct beam_choice){p, 0, -INFINITY};
 }
 
 /* Lists the k most likely extensions of each path, all sorted, best first. Returns their number. */
-static size_t expand_paths(struct beam_search *s, const float *logits, size_t vocab, size_t k)
+static size_t expand_paths(struct beam_search *s, const float *logits, size_t vocab,
+                           const struct token_mask *allowed, size_t k)
 {
     enum { EXP_WORK = 16 };
-    struct expand_job job = {s, logits, vocab, k};
+    struct expand_job job = {s, logits, allowed, vocab, k};
     parallel_for(s->n_paths, s->n_paths * vocab * EXP_WORK, expand_path, &job);
     qsort(s->choice, s->n_paths * k, sizeof *s->choice, by_sum);
     return s->n_paths * k;
@@ -189,8 +195,9 @@ static int finish_choice(struct beam_search *s, const struct beam_choice *choice
     return finish_path(s, node, s->length - by_eos, by_eos, choice->sum, err);
 }
 
-int beam_step(struct beam_search *s, const float *logits, size_t vocab, beam_is_eos *ends,
-              const void *arg, size_t n_ends, struct err *err)
+int beam_step(struct beam_search *s, const float *logits, size_t vocab,
+              const struct token_mask *allowed, beam_is_eos *ends, const void *arg, size_t n_ends,
+              struct err *err)
 {
     const size_t W = s->options.width;
     /* candidates per path: enough for W unfinished paths even if all end tokens are among them */
@@ -198,10 +205,15 @@ int beam_step(struct beam_search *s, const float *logits, size_t vocab, beam_is_
     size_t n_next = 0;
     if (reserve_choices(s, k, err) < 0)
         return -1;
-    const size_t n = size_min(expand_paths(s, logits, vocab, k), (1 + size_max(n_ends, 1)) * W);
+    if (allowed && !s->list && !(s->list = mem_alloc(W, vocab * sizeof *s->list)))
+        return err_set(err, "out of memory for the tokens of %zu beams", W);
+    const size_t n =
+        size_min(expand_paths(s, logits, vocab, allowed, k), (1 + size_max(n_ends, 1)) * W);
     s->length++;
     for (size_t i = 0; i < n; i++) {
         const struct beam_choice *choice = &s->choice[i];
+        if (choice->sum == -INFINITY) /* not allowed; the next ones neither */
+            break;
         const bool by_eos = ends(arg, choice->id);
         if (!by_eos && s->length < s->max_length) {
             if (n_next < W && extend_path(s, choice, n_next++, err) < 0)

@@ -4,6 +4,7 @@
 #define BMC_BEAM_H
 
 #include "decode/sample/sampler.h"
+#include "decode/sample/token_mask.h"
 #include "text/ids.h"
 
 /* When a search with W finished beams ends before the maximum length (transformers'
@@ -51,6 +52,7 @@ struct beam_search {
     size_t n_nodes, nodes_cap;
     struct beam_choice *choice; /* scratch: candidates for the next step */
     struct candidate *best;
+    struct candidate *list; /* scratch under a constraint: [W][vocab] */
     size_t choices_cap;
 };
 
@@ -63,10 +65,12 @@ void beam_close(struct beam_search *search);
 void beam_begin(struct beam_search *search, size_t max_length);
 
 /* Extends the paths by a token each, given logits[n_paths][vocab] after their newest tokens, which
- * must be finite. n_ends is the number of ids for which ends() is true. Afterwards the search is
- * done if n_paths is 0. */
-int beam_step(struct beam_search *search, const float *logits, size_t vocab, beam_is_eos *ends,
-              const void *arg, size_t n_ends, struct err *err) MUST_USE;
+ * must be finite. n_ends is the number of ids for which ends() is true. allowed[n_paths] are masks of
+ * tokens as in struct sampler, among which probabilities are normalised; NULL: all are allowed.
+ * Afterwards the search is done if n_paths is 0. */
+int beam_step(struct beam_search *search, const float *logits, size_t vocab,
+              const struct token_mask *allowed, beam_is_eos *ends, const void *arg, size_t n_ends,
+              struct err *err) MUST_USE;
 
 /* Ends the search early: unfinished paths become finished beams until there are W. */
 int beam_finalize(struct beam_search *search, struct err *err) MUST_USE;

@@ -66,6 +66,40 @@ void top_logits(const float *logits, size_t n, size_t k, struct candidate *best)
     qsort(best, k, sizeof *best, by_rank);
 }
 
+/* Lists the allowed ones of n tokens, in order of ids. */
+static size_t list_allowed(const float *logits, size_t n, const uint64_t *allowed,
+                           struct candidate *list)
+{
+    size_t found = 0;
+    for (size_t at = 0; at < n; at += 64)
+        for (uint64_t word = allowed[at / 64]; word; word &= word - 1) {
+            const size_t id = at + (size_t)__builtin_ctzll(word);
+            if (id < n)
+                list[found++] = (struct candidate){(uint32_t)id, logits[id], 0};
+        }
+    return found;
+}
+
+size_t top_allowed(const float *logits, size_t n, size_t k, const uint64_t *allowed,
+                   struct candidate *best)
+{
+    if (!allowed) {
+        top_logits(logits, n, size_min(k, n), best);
+        return size_min(k, n);
+    }
+    const size_t found = list_allowed(logits, n, allowed, best);
+    k = size_min(k, found);
+    for (size_t i = k / 2; i-- > 0;)
+        sift_down(best, k, i);
+    for (size_t i = k; i < found && k; i++)
+        if (before(&best[i], &best[0])) {
+            best[0] = best[i];
+            sift_down(best, k, 0);
+        }
+    qsort(best, k, sizeof *best, by_rank);
+    return k;
+}
+
 bool logits_finite(const float *logits, size_t n)
 {
     int beyond = 0;
@@ -96,6 +130,20 @@ double log_sum_exp(const float *logits, size_t n)
     double sum = 0;
     for (size_t i = 0; i < n; i++)
         sum += exp(logits[i] - max);
+    return max + log(sum);
+}
+
+double log_sum_exp_allowed(const float *logits, size_t n, const uint64_t *allowed)
+{
+    double max = -INFINITY, sum = 0;
+    if (!allowed)
+        return log_sum_exp(logits, n);
+    for (size_t i = 0; i < n; i++)
+        if (allowed[i / 64] >> i % 64 & 1)
+            max = logits[i] > max ? logits[i] : max;
+    for (size_t i = 0; i < n && max > -INFINITY; i++)
+        if (allowed[i / 64] >> i % 64 & 1)
+            sum += exp(logits[i] - max);
     return max + log(sum);
 }
 
@@ -193,8 +241,10 @@ uint32_t sampler_sample(struct sampler *s, const float *logits, const uint32_t *
 {
     logits = sampler_adjusted(s, logits, history, n_history);
     const bool greedy = s->options.temp <= 0;
-    s->n = greedy ? 1 : s->options.top_k ? size_min(s->options.top_k, s->vocab) : s->vocab;
-    top_logits(logits, s->vocab, s->n, s->candidate);
+    const size_t most = greedy ? 1 : s->options.top_k ? size_min(s->options.top_k, s->vocab) : s->vocab;
+    s->n = top_allowed(logits, s->vocab, most, s->allowed, s->candidate);
+    if (s->n == 0)
+        return 0;
     if (greedy) {
         s->candidate[0].p = 1;
         return s->candidate[0].id;

@@ -38,6 +38,9 @@ struct candidate {
 struct sampler {
     struct sampler_options options;
     size_t vocab;
+    /* Bit i % 64 of word i / 64 is set if token i may be chosen: all others have probability 0. NULL:
+     * all may. The caller sets it before each use. */
+    const uint64_t *allowed;
     float *adjusted; /* [vocab]: logits after biases and penalties */
     uint32_t *count; /* [vocab]: occurrences in the history; all 0 between calls */
     struct candidate *candidate;
@@ -50,7 +53,7 @@ void sampler_close(struct sampler *sampler);
 
 /* Samples the token after `history` with the uniform random number u in [0, 1). Afterwards
  * sampler->candidate[0..n) has the candidates, most likely first, with the probabilities used (one
- * candidate when greedy). */
+ * candidate when greedy), or none if no token is allowed. */
 uint32_t sampler_sample(struct sampler *sampler, const float *logits, const uint32_t *history,
                         size_t n_history, double u);
 
@@ -70,5 +73,13 @@ double log_sum_exp(const float *logits, size_t n);
 
 /* The k <= n highest logits, best first; among equals the lowest id comes first. */
 void top_logits(const float *logits, size_t n, size_t k, struct candidate *best);
+
+/* The same among the tokens of a mask as in struct sampler, or all if it is NULL: the number of those
+ * found is returned, at most k, and `best` must have room for all allowed ones. */
+size_t top_allowed(const float *logits, size_t n, size_t k, const uint64_t *allowed,
+                   struct candidate *best);
+
+/* log_sum_exp() over the tokens of a mask, or all if it is NULL; -INFINITY if there are none. */
+double log_sum_exp_allowed(const float *logits, size_t n, const uint64_t *allowed);
 
 #endif

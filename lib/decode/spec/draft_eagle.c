@@ -392,9 +392,10 @@ static int extend_dynamic(struct eagle_drafter *d, const struct draft_request *r
         return 0;
     for (size_t i = from; i < to; i++) {
         const float *logits = logits_of(d, w, level, i - from);
-        if (child_sampler_top(&d->children, request, i, logits, n, best, err) < 0)
+        size_t found = n;
+        if (child_sampler_top(&d->children, request, i, logits, &found, best, err) < 0)
             return -1;
-        dynamic_tree_add(&w->dynamic, i, best, n);
+        dynamic_tree_add(&w->dynamic, i, best, found);
     }
     if (level + 2 < request->shape->levels)
         dynamic_tree_expand(&w->dynamic, level + 1);
@@ -442,6 +443,9 @@ static const struct draft_request *begin_trees(struct eagle_drafter *d,
         d->request[a] = request[a];
         if (!is_dynamic(&request[a]))
             continue;
+        tree->expanded.constraint = request[a].draft->constraint;
+        tree->expanded.ends = request[a].draft->ends;
+        tree->expanded.state[0] = request[a].draft->state[0];
         dynamic_tree_begin(tree, request[a].shape, request[a].draft->token[0]);
         d->request[a].draft = &tree->expanded;
     }

@@ -18,6 +18,8 @@ void child_sampler_close(struct child_sampler *c)
 {
     ids_release(&c->history);
     sampler_close(&c->sampler);
+    token_mask_release(&c->mask);
+    free(c->list);
     verifier_close(&c->verifier);
 }
 
@@ -37,6 +39,31 @@ static int make_history(struct child_sampler *c, const struct draft_request *req
     for (size_t at = c->history.len; draft->depth[node] > 0; node = draft->parent[node])
         c->history.id[--at] = draft->token[node];
     return 0;
+}
+
+/* Sets the sampler's mask for the tokens after a node. */
+static int constrain(struct child_sampler *c, const struct draft *draft, size_t node, struct err *err)
+{
+    c->sampler.allowed = NULL;
+    if (!draft->constraint)
+        return 0;
+    if (token_mask_set(&c->mask, draft->constraint, draft->state[node], draft->ends, err) < 0)
+        return -1;
+    c->sampler.allowed = c->mask.bits;
+    if (!c->list && !(c->list = mem_alloc(c->vocab, sizeof *c->list)))
+        return err_set(err, "out of memory for %zu candidates", c->vocab);
+    return 0;
+}
+
+/* The n most likely allowed tokens; returns their number. */
+static size_t best_allowed(struct child_sampler *c, const float *logits, size_t n,
+                           struct candidate *best)
+{
+    const size_t found =
+        top_allowed(logits, c->vocab, n, c->sampler.allowed, c->sampler.allowed ? c->list : best);
+    for (size_t i = 0; i < found && c->sampler.allowed; i++)
+        best[i] = c->list[i];
+    return found;
 }
 
 /* Stores in the draft the distribution q[0..n) that a node's children are drawn from. */
@@ -66,17 +93,20 @@ int child_sampler_add(struct child_sampler *c, const struct draft_request *reque
         return 0;
     c->history.len = 0;
     sampler->options = *request->sampling;
-    if (sampler_uses_history(request->sampling) && make_history(c, request, node, err) < 0)
+    if ((sampler_uses_history(request->sampling) && make_history(c, request, node, err) < 0) ||
+        constrain(c, draft, node, err) < 0)
         return -1;
     if (sampler->options.temp <= 0) {
         struct candidate best[TREE_RANKS];
         const float *used = sampler_adjusted(sampler, logits, c->history.id, c->history.len);
-        top_logits(used, c->vocab, n, best);
-        for (; got < n; got++)
+        const size_t found = best_allowed(c, used, n, best);
+        for (; got < found; got++)
             token[got] = best[got].id;
     } else {
         sampler_sample(sampler, logits, c->history.id, c->history.len, 0);
         size_t n_q = sampler->n; /* tokens that the model cannot draft come last */
+        if (n_q == 0)
+            return 0;
         while (n_q > 1 && sampler->candidate[n_q - 1].p <= 0)
             n_q--;
         if (keep_pool(draft, node, sampler->candidate, n_q, err) < 0)
@@ -90,16 +120,17 @@ int child_sampler_add(struct child_sampler *c, const struct draft_request *reque
 }
 
 int child_sampler_top(struct child_sampler *c, const struct draft_request *request, size_t node,
-                      const float *logits, size_t n, struct candidate *best, struct err *err)
+                      const float *logits, size_t *n, struct candidate *best, struct err *err)
 {
     c->history.len = 0;
     c->sampler.options = *request->sampling;
-    if (sampler_uses_history(request->sampling) && make_history(c, request, node, err) < 0)
+    if ((sampler_uses_history(request->sampling) && make_history(c, request, node, err) < 0) ||
+        constrain(c, request->draft, node, err) < 0)
         return -1;
     logits = sampler_adjusted(&c->sampler, logits, c->history.id, c->history.len);
-    const double sum = log_sum_exp(logits, c->vocab);
-    top_logits(logits, c->vocab, n, best);
-    for (size_t i = 0; i < n; i++)
+    const double sum = log_sum_exp_allowed(logits, c->vocab, c->sampler.allowed);
+    *n = best_allowed(c, logits, *n, best);
+    for (size_t i = 0; i < *n; i++)
         best[i].p = exp(best[i].logit - sum);
     return 0;
 }

@@ -10,6 +10,8 @@ struct child_sampler {
     struct sampler sampler;
     struct verifier verifier;
     size_t vocab;       /* draft tokens are below */
+    struct token_mask mask; /* of a constrained draft: tokens allowed after a node */
+    struct candidate *list; /* [vocab]: scratch */
     struct ids history; /* for penalties: tokens of the sequence and of the path to a draft node */
 };
 
@@ -17,14 +19,16 @@ int child_sampler_open(struct child_sampler *children, size_t vocab, struct err 
 void child_sampler_close(struct child_sampler *children);
 
 /* Adds as many children to a node as the requested shape has there, at most `most`: the most likely
- * ones of logits[vocab], or, when sampling, tokens drawn without replacement. */
+ * ones of logits[vocab], or, when sampling, tokens drawn without replacement. A constrained draft gets
+ * tokens that are allowed, and fewer if there are not as many. */
 int child_sampler_add(struct child_sampler *children, const struct draft_request *request, size_t node,
                       size_t most, const float *logits, struct err *err) MUST_USE;
 
-/* The `n` most likely tokens after a node and their probabilities, with the request's penalties and
- * biases. */
+/* The *n most likely tokens after a node and their probabilities, with the request's penalties and
+ * biases; fewer if the draft's constraint does not allow as many. */
 int child_sampler_top(struct child_sampler *children, const struct draft_request *request, size_t node,
-                      const float *logits, size_t n, struct candidate *best, struct err *err) MUST_USE;
+                      const float *logits, size_t *n, struct candidate *best,
+                      struct err *err) MUST_USE;
 
 /* The first node of a level; draft->n if there is none. */
 size_t draft_level_begin(const struct draft *draft, size_t level);

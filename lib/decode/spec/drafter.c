@@ -31,4 +31,6 @@ void draft_add(struct draft *draft, size_t parent, uint32_t token, size_t shape_
     draft->shape_node[i] = (uint16_t)shape_node;
     draft->children[i] = 0;
     draft->q_n[i] = 0;
+    if (draft->constraint)
+        draft->state[i] = constraint_next(draft->constraint, draft->state[parent], token);
 }

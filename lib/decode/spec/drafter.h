@@ -6,6 +6,7 @@
 #ifndef BMC_DRAFTER_H
 #define BMC_DRAFTER_H
 
+#include "decode/sample/token_mask.h"
 #include "decode/session.h"
 #include "decode/spec/tree.h"
 #include "decode/sample/rejection.h"
@@ -22,6 +23,11 @@ struct draft {
     size_t q_at[TREE_NODES], q_n[TREE_NODES];
     struct candidate *pool;
     size_t pool_len, pool_cap;
+    /* Of a constrained request: its constraint, end tokens, and the state after each node; NULL: anything
+     * is allowed. draft_begin() keeps the first two, and state[0]. */
+    struct constraint *constraint;
+    const struct ids *ends;
+    uint32_t state[TREE_NODES];
 };
 
 /* A request for draft tokens of one sequence. */
@@ -45,6 +51,7 @@ struct drafter {
     const char *name;
     size_t ranks; /* maximum number of children of a node */
     double cost;  /* time to draft a tree level / time of a target pass: ratio of bytes read */
+    /* Fills the drafts. Tokens that a draft's constraint does not allow are removed afterwards. */
     int (*propose)(struct drafter *drafter, const struct draft_request *request, size_t n,
                    struct err *err);
     /* Learns from the target's logits[n][vocab], one vector per node of the draft; may be NULL. */

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "decode/loop.h"
+#include "decode/spec/draft_constraint.h"
 #include "decode/spec/draft_gain.h"
 #include "decode/spec/tree_rates.h"
 
@@ -86,6 +87,9 @@ static int draft_all(struct spec *spec, struct loop *loop, size_t allowed, struc
         seq->draws =
             (struct draws){slot->request->seed, slot->request->stream, (uint32_t)slot->ids->len, 0};
         choose_shape(spec, loop, slot, allowed, &seq->shape);
+        seq->draft.constraint = slot->constrained.constraint;
+        seq->draft.ends = &slot->ends;
+        seq->draft.state[0] = slot->constrained.state;
         draft_begin(&seq->draft, slot->ids->id[slot->ids->len - 1]);
         if (spec->drafter->learn)
             spec->drafter->learn(spec->drafter, i, slot->ids->id, slot->ids->len);
@@ -99,7 +103,10 @@ static int draft_all(struct spec *spec, struct loop *loop, size_t allowed, struc
                                                         .dynamic = spec->options.dynamic,
                                                         .sampling = loop_sampling(loop, slot)};
     }
-    return n ? spec->drafter->propose(spec->drafter, spec->request, n, err) : 0;
+    const int rc = n ? spec->drafter->propose(spec->drafter, spec->request, n, err) : 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        draft_prune(spec->request[i].draft);
+    return rc;
 }
 
 /* Adds a draft to the batch of the next target pass; returns the index of its root in the batch. */
@@ -224,6 +231,7 @@ static int accept_slot(struct spec *spec, struct loop *loop, struct slot *slot, 
     struct spec_stats *stats = &spec->stats;
     const struct draft *draft = &seq->draft;
     size_t node = 0, depth = 0;
+    struct err why;
     seq->n_path = 0;
     do {
         const float *logits = spec->logits + (seq->logits + node) * spec->vocab;
@@ -231,6 +239,8 @@ static int accept_slot(struct spec *spec, struct loop *loop, struct slot *slot, 
         seq->path[seq->n_path++] = node;
         if (!logits_finite(logits, spec->vocab))
             return loop_finish(loop, slot, FINISHED_ERROR, NO_FINITE_LOGITS, err);
+        if (loop_constrain(loop, slot, &why) < 0)
+            return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
         node = accept_child(spec, loop, slot, seq, node, logits, &id);
         if (node)
             stats->accepted_at[++depth]++;

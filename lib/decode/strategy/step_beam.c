@@ -8,6 +8,8 @@
 #include "base/mem.h"
 #include "decode/loop.h"
 
+enum { BEAM_MOST = 4096 }; /* beams */
+
 struct step_beam {
     struct step_strategy strategy; /* strategy.arg points to this struct */
     size_t width, n_best, n_slots;
@@ -15,6 +17,8 @@ struct step_beam {
     size_t *seq;                /* [slots][W]: the KV cache sequence of each path */
     float *logits;              /* [slots * W][vocab]: after the newest token of each path */
     size_t *row;                /* [slots * W]: index in the batch of that token */
+    struct constraint_cursor *at; /* [slots * W]: of constrained requests: after each path */
+    struct token_mask *mask;      /* [W]: scratch */
 };
 
 static size_t slot_index(const struct loop *loop, const struct slot *slot)
@@ -31,6 +35,8 @@ static int take_best(struct step_beam *b, struct loop *loop, struct slot *slot, 
     slot->beams = search->finished;
     slot->n_beams = size_min(search->n_finished, b->n_best);
     search->max_length = 0;
+    for (size_t i = 0; i < b->width; i++)
+        constraint_end(&b->at[slot_index(loop, slot) * b->width + i]);
     /* KV entries after the prompt may be another path's; after evictions all must be dropped */
     session_truncate(loop->session, slot->seq,
                      kv_is_untrimmed(session_kv(loop->session), slot->seq) ? slot->n_prompt : 0);
@@ -76,6 +82,35 @@ static size_t count_ends(const struct loop *loop, const struct gen_request *requ
     return request->ignore_eos ? 0 : request->n_ends + session_model(loop->session)->config.n_eos;
 }
 
+/* Sets b->mask to the tokens that may follow each path; fails if there are none for any of them. */
+static int constrain(struct step_beam *b, const struct slot *slot, size_t index, struct err *err)
+{
+    const struct constraint_cursor *at = &b->at[index * b->width];
+    size_t n = 0;
+    for (size_t i = 0; i < b->search[index].n_paths; i++) {
+        if (token_mask_set(&b->mask[i], at[i].constraint, at[i].state, &slot->ends, err) < 0)
+            return -1;
+        n += b->mask[i].n;
+    }
+    return n ? 0 : err_set(err, "no token of the vocabulary continues a beam as the constraint asks for");
+}
+
+/* Moves the cursors of a slot's paths over their newest tokens. */
+static int follow(struct step_beam *b, size_t index, struct err *err)
+{
+    const struct beam_search *search = &b->search[index];
+    struct constraint_cursor *at = &b->at[index * b->width];
+    uint32_t state[BEAM_MOST];
+    for (size_t i = 0; i < search->n_paths; i++)
+        state[i] = at[search->parent[i]].state;
+    for (size_t i = 0; i < search->n_paths; i++)
+        constraint_set(&at[i], state[i]);
+    for (size_t i = 0; i < search->n_paths; i++)
+        if (constraint_advance(&at[i], search->id[i], err) < 0)
+            return -1;
+    return 0;
+}
+
 /* Extends the slot's paths by a token each; then reorders their KV cache sequences accordingly, or
  * finishes the request if the search is done. */
 static int advance(struct step_beam *b, struct loop *loop, struct slot *slot, const float *logits,
@@ -85,12 +120,20 @@ static int advance(struct step_beam *b, struct loop *loop, struct slot *slot, co
     const struct end_query query = {loop, request};
     const size_t index = slot_index(loop, slot), vocab = session_vocab(loop->session);
     struct beam_search *search = &b->search[index];
+    const bool constrained = request->constraint != NULL;
+    struct err why;
     for (size_t i = 0; i < search->n_paths; i++)
         if (!logits_finite(logits + i * vocab, vocab)) {
             search->max_length = 0;
             return loop_finish(loop, slot, FINISHED_ERROR, NO_FINITE_LOGITS, err);
         }
-    if (beam_step(search, logits, vocab, is_end, &query, count_ends(loop, request), err) < 0)
+    if (constrained && constrain(b, slot, index, &why) < 0) {
+        search->max_length = 0;
+        return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
+    }
+    if (beam_step(search, logits, vocab, constrained ? b->mask : NULL, is_end, &query,
+                  count_ends(loop, request), err) < 0 ||
+        (constrained && follow(b, index, err) < 0))
         return -1;
     return search->n_paths ? session_reorder(loop->session, b->seq + index * b->width, search->parent,
                                              b->width, err)
@@ -110,6 +153,8 @@ static const char *find_conflict(const struct step_beam *b, const struct loop *l
         return "beam search does not support penalties or logit biases";
     if (request->n_stops)
         return "beam search does not support stop strings";
+    if (request->constraint && slot->ends.len == 0)
+        return "a constraint under beam search needs tokens that end the text: leave ignore_eos out";
     if (request->logprobs)
         return "beam search does not report log-probabilities of tokens: each beam has a score";
     if (least > session_vocab(loop->session))
@@ -127,8 +172,11 @@ static int first(void *arg, struct loop *loop, struct slot *slot, const float *l
     for (size_t i = 0; i < b->width; i++)
         b->seq[index * b->width + i] = loop_first_seq(loop, slot) + i;
     beam_begin(&b->search[index], size_min(slot->request->n, loop_remaining(loop, slot)));
-    for (size_t i = 0; i < b->width; i++)
+    for (size_t i = 0; i < b->width; i++) {
         b->search[index].parent[i] = 0;
+        if (constraint_begin(&b->at[index * b->width + i], slot->request->constraint, err) < 0)
+            return -1;
+    }
     return advance(b, loop, slot, logits, err);
 }
 
@@ -175,9 +223,11 @@ static int alloc_buffers(struct step_beam *b, const struct session *session,
     b->search = mem_zalloc(b->n_slots, sizeof *b->search);
     b->seq = mem_zalloc(rows, sizeof *b->seq);
     b->row = mem_zalloc(rows, sizeof *b->row);
+    b->at = mem_zalloc(rows, sizeof *b->at);
+    b->mask = mem_zalloc(b->width, sizeof *b->mask);
     if (size_mul(rows, vocab * sizeof *b->logits, &logits))
         b->logits = mem_alloc(1, logits);
-    if (!b->search || !b->seq || !b->row || !b->logits)
+    if (!b->search || !b->seq || !b->row || !b->logits || !b->at || !b->mask)
         return err_set(err, "out of memory for the logits of %zu beams", rows);
     for (size_t p = 0; p < b->n_slots; p++)
         if (beam_open(&b->search[p], options, err) < 0)
@@ -191,6 +241,11 @@ int step_beam_open(struct step_beam **out, const struct session *session,
     struct step_beam *b = *out = mem_zalloc(1, sizeof *b);
     if (!b)
         return err_set(err, "out of memory for beams");
+    if (options->width > BEAM_MOST) {
+        free(b);
+        *out = NULL;
+        return err_set(err, "%zu beams: at most %d are supported", options->width, BEAM_MOST);
+    }
     *b = (struct step_beam){
         .strategy = {.name = "beam",
                      .width = options->width,
@@ -215,6 +270,12 @@ void step_beam_close(struct step_beam *b)
         return;
     for (size_t p = 0; b->search && p < b->n_slots; p++)
         beam_close(&b->search[p]);
+    for (size_t i = 0; b->at && i < b->n_slots * b->width; i++)
+        constraint_end(&b->at[i]);
+    for (size_t i = 0; b->mask && i < b->width; i++)
+        token_mask_release(&b->mask[i]);
+    free(b->at);
+    free(b->mask);
     free(b->search);
     free(b->seq);
     free(b->row);

@@ -1,0 +1,55 @@
+/* Opens the constraint that options give. */
+#include <string.h>
+
+#include "base/file.h"
+#include "gen/gen.h"
+
+/* Appends a file's text. */
+static int read_file(const char *path, struct buf *text, struct err *err)
+{
+    enum { MOST = 16 << 20 };
+    struct file_map map;
+    if (file_map(&map, path, err) < 0)
+        return -1;
+    const int rc = map.size > MOST
+                       ? err_set(err, "%s: %zu bytes are too many for a constraint: at most %d are read",
+                                 path, map.size, MOST)
+                       : buf_add(text, map.data, map.size, err);
+    file_unmap(&map);
+    return rc;
+}
+
+/* A schema itself, or the file that has it. */
+static int read_schema(const char *option, struct buf *text, struct err *err)
+{
+    const char *start = option + strspn(option, " \t\r\n");
+    const bool itself = *start == '{' || strcmp(start, "true") == 0 || strcmp(start, "false") == 0;
+    return itself ? buf_add(text, option, strlen(option), err) : read_file(option, text, err);
+}
+
+int gen_open_constraint(struct gen *gen, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const enum constraint_kind kind = o->json_schema ? CONSTRAINT_JSON_SCHEMA
+                                      : o->grammar   ? CONSTRAINT_GRAMMAR
+                                      : o->regex     ? CONSTRAINT_REGEX
+                                      : o->choice    ? CONSTRAINT_CHOICE
+                                                     : CONSTRAINT_NONE;
+    struct buf text = {0};
+    int rc = constraint_cache_open(&gen->constraints, gen->model->tok, gen->model->config.vocab, err);
+    gen->serve.constraints = gen->constraints;
+    if (rc < 0 || kind == CONSTRAINT_NONE)
+        return rc;
+    rc = kind == CONSTRAINT_JSON_SCHEMA ? read_schema(o->json_schema, &text, err)
+         : kind == CONSTRAINT_GRAMMAR   ? read_file(o->grammar, &text, err)
+         : kind == CONSTRAINT_REGEX     ? buf_add(&text, o->regex, strlen(o->regex), err)
+                                        : constraint_split_choice(o->choice, &text, err);
+    if (rc == 0 && constraint_cache_get(gen->constraints, kind, buf_text(&text), text.len,
+                                        &gen->serve.options.constraint, err) < 0)
+        rc = err_prefix(err, "%s", kind == CONSTRAINT_JSON_SCHEMA ? "--json-schema"
+                                   : kind == CONSTRAINT_GRAMMAR   ? o->grammar
+                                   : kind == CONSTRAINT_REGEX     ? "--regex"
+                                                                  : "--choice");
+    buf_release(&text);
+    return rc;
+}

@@ -1,0 +1,26 @@
+/* The tokens that a request's constraint allows next, end tokens included. */
+#ifndef BMC_TOKEN_MASK_H
+#define BMC_TOKEN_MASK_H
+
+#include "text/constrain/constraint.h"
+#include "text/ids.h"
+
+/* A bit per token id; zero-initialised it has no memory yet. */
+struct token_mask {
+    uint64_t *bits;
+    size_t words;
+    size_t n; /* tokens allowed */
+};
+
+void token_mask_release(struct token_mask *mask);
+
+/* Sets the mask for a state of a constraint. The end tokens `ends` are allowed where the text may
+ * end. */
+int token_mask_set(struct token_mask *mask, struct constraint *constraint, uint32_t state,
+                   const struct ids *ends, struct err *err) MUST_USE;
+
+/* True if a token may follow: one of the text, or an end token. */
+bool token_is_allowed(struct constraint *constraint, uint32_t state, const struct ids *ends,
+                      uint32_t token);
+
+#endif

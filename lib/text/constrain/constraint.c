@@ -1,0 +1,465 @@
+/* Masks of allowed tokens.
+ *
+ * In a state with the items (local state, frame), a token is allowed if one of them allows it. What a
+ * local state allows without regard to its frame is computed once, as are the tokens' prefixes at
+ * which its rule may end. From these, for each frame, the rest of the tokens is tried in the rules to
+ * return to: few tokens, as most prefixes are long. */
+#include "text/constrain/constraint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/constrain/automaton.h"
+
+/* Memory of local masks and of the automaton at which they are forgotten, and the longest time for a
+ * mask, in steps of the automaton. */
+#define LOCAL_BYTES    ((size_t)48 << 20)
+#define STATE_BYTES    ((size_t)64 << 20)
+#define WORK_PER_MASK  ((size_t)100 << 20)
+enum {
+    RUN_STEPS = 24,      /* longest run of states that is looked at */
+    RUN_TOKENS = 48,     /* subtrees of fewer tokens are walked through */
+    ENDLESS = UINT16_MAX /* run length of a state that leads to itself */
+};
+
+/* What a local state allows, whatever its frame. */
+struct local_mask {
+    uint32_t *ids; /* allowed tokens: n_ids of them, or a bit mask of all */
+    uint64_t *bits;
+    uint32_t *ends; /* trie nodes where the rule may have ended */
+    size_t n_ids, n_ends, bytes;
+};
+
+/* Bytes after which a state leads to one other state, which does the same, and so on. */
+struct run {
+    uint64_t groups; /* of trie_groups */
+    uint16_t steps;  /* number of bytes of these groups that are allowed */
+    bool known;
+    uint32_t to;
+};
+
+/* Ranges of tokens, by their rank in vocab_trie.order. */
+struct span_list {
+    struct span *span;
+    size_t n, cap, total;
+};
+
+struct constraint {
+    struct automaton automaton;
+    const struct vocab_trie *trie;
+    struct local_mask **local; /* [local states] */
+    size_t local_cap, local_bytes;
+    struct run *run; /* [states] */
+    size_t run_cap;
+    struct constraint_cursor **cursor;
+    size_t n_cursors, cursors_cap;
+    uint32_t at[TRIE_TOKEN_BYTES + 1]; /* states by depth of the walk */
+    struct span_list spans;
+    uint32_t *ends;
+    size_t n_ends, ends_cap;
+    uint64_t *all; /* mask of all tokens of the trie */
+    struct constraint_stats stats;
+};
+
+size_t constraint_mask_words(const struct constraint *c) { return div_up(c->trie->vocab, 64); }
+
+int constraint_open(struct constraint **out, const struct grammar *grammar,
+                    const struct vocab_trie *trie, struct err *err)
+{
+    struct constraint *c = *out = mem_zalloc(1, sizeof *c);
+    struct nfa nfa = {0};
+    if (!c)
+        return err_set(err, "out of memory for a constraint");
+    c->trie = trie;
+    c->all = mem_zalloc(constraint_mask_words(c) + 1, sizeof *c->all);
+    if (!c->all)
+        err_set(err, "out of memory for a constraint");
+    for (size_t i = 0; c->all && i < trie->n_order; i++)
+        c->all[trie->order[i] / 64] |= (uint64_t)1 << trie->order[i] % 64;
+    if (c->all && nfa_compile(&nfa, grammar, err) == 0 && automaton_open(&c->automaton, &nfa, err) == 0)
+        return 0;
+    nfa_release(&nfa);
+    constraint_close(c);
+    *out = NULL;
+    return -1;
+}
+
+static void forget_local(struct constraint *c)
+{
+    for (size_t i = 0; i < c->local_cap; i++) {
+        struct local_mask *m = c->local[i];
+        if (!m)
+            continue;
+        free(m->ids);
+        free(m->bits);
+        free(m->ends);
+        free(m);
+        c->local[i] = NULL;
+    }
+    c->local_bytes = 0;
+}
+
+void constraint_close(struct constraint *c)
+{
+    if (!c)
+        return;
+    forget_local(c);
+    for (size_t i = 0; i < c->n_cursors; i++)
+        c->cursor[i]->constraint = NULL;
+    free(c->local);
+    free(c->run);
+    free(c->cursor);
+    free(c->spans.span);
+    free(c->ends);
+    free(c->all);
+    automaton_close(&c->automaton);
+    free(c);
+}
+
+/* ---- cursors ---- */
+
+void constraint_end(struct constraint_cursor *cursor)
+{
+    struct constraint *c = cursor->constraint;
+    if (c) {
+        c->cursor[cursor->index] = c->cursor[--c->n_cursors];
+        c->cursor[cursor->index]->index = cursor->index;
+    }
+    *cursor = (struct constraint_cursor){0};
+}
+
+int constraint_begin(struct constraint_cursor *cursor, struct constraint *c, struct err *err)
+{
+    constraint_end(cursor);
+    if (!c)
+        return 0;
+    if (mem_grow(&c->cursor, &c->cursors_cap, c->n_cursors, sizeof *c->cursor, err) < 0)
+        return -1;
+    const uint32_t state = automaton_start(&c->automaton);
+    if (c->automaton.failed) {
+        *err = c->automaton.why;
+        return -1;
+    }
+    *cursor = (struct constraint_cursor){c, state, c->n_cursors};
+    c->cursor[c->n_cursors++] = cursor;
+    return 0;
+}
+
+void constraint_set(struct constraint_cursor *cursor, uint32_t state) { cursor->state = state; }
+
+/* Forgets states that no cursor is in. */
+static int collect(struct constraint *c, struct err *err)
+{
+    uint32_t **state = mem_alloc(c->n_cursors, sizeof *state);
+    if (!state)
+        return err_set(err, "out of memory for a constraint");
+    for (size_t i = 0; i < c->n_cursors; i++)
+        state[i] = &c->cursor[i]->state;
+    const int rc = automaton_collect(&c->automaton, state, c->n_cursors, err);
+    free(state);
+    for (size_t i = 0; i < c->run_cap; i++)
+        c->run[i].known = false;
+    return rc;
+}
+
+uint32_t constraint_next(struct constraint *c, uint32_t state, uint32_t token)
+{
+    size_t len;
+    const char *text = vocab_trie_text(c->trie, token, &len);
+    if (len == 0 || len > TRIE_TOKEN_BYTES)
+        return CONSTRAINT_DEAD;
+    for (size_t i = 0; i < len && state != CONSTRAINT_DEAD; i++)
+        state = automaton_step(&c->automaton, state, (uint8_t)text[i]);
+    return state;
+}
+
+int constraint_advance(struct constraint_cursor *cursor, uint32_t token, struct err *err)
+{
+    struct constraint *c = cursor->constraint;
+    c->automaton.work = 0;
+    const uint32_t state = constraint_next(c, cursor->state, token);
+    if (c->automaton.failed) {
+        *err = c->automaton.why;
+        return -1;
+    }
+    if (state == CONSTRAINT_DEAD)
+        return err_set(err, "token %u is not allowed by the constraint", token);
+    cursor->state = state;
+    return automaton_bytes(&c->automaton) > STATE_BYTES ? collect(c, err) : 0;
+}
+
+bool constraint_accepts(const struct constraint *c, uint32_t state)
+{
+    return automaton_accepts(&c->automaton, state);
+}
+
+bool constraint_is_complete(struct constraint *c, uint32_t state)
+{
+    const struct nfa *nfa = &c->automaton.nfa;
+    if (!constraint_accepts(c, state))
+        return false;
+    for (size_t cls = 0; cls < nfa->classes; cls++)
+        if (automaton_step(&c->automaton, state, nfa->any[cls]) != CONSTRAINT_DEAD)
+            return false;
+    return true;
+}
+
+/* ---- walking through the trie ---- */
+
+static int add_span(struct constraint *c, size_t start, size_t end, struct err *err)
+{
+    struct span_list *s = &c->spans;
+    if (start == end)
+        return 0;
+    s->total += end - start;
+    if (s->n && s->span[s->n - 1].end == start) {
+        s->span[s->n - 1].end = end;
+        return 0;
+    }
+    if (mem_grow(&s->span, &s->cap, s->n, sizeof *s->span, err) < 0)
+        return -1;
+    s->span[s->n++] = (struct span){start, end};
+    return 0;
+}
+
+/* The state that most groups of bytes lead to, and these groups. */
+static struct run find_run(struct automaton *a, uint32_t state)
+{
+    const uint8_t *group = vocab_trie_groups();
+    uint32_t to[TRIE_GROUPS] = {0};
+    bool whole[TRIE_GROUPS], seen[TRIE_GROUPS] = {false};
+    struct run best = {.known = true};
+    int most = 0;
+    for (size_t b = 0; b < 256; b++) {
+        const uint32_t next = automaton_step(a, state, (uint8_t)b);
+        const size_t g = group[b];
+        whole[g] = !seen[g] || (whole[g] && to[g] == next);
+        seen[g] = true;
+        to[g] = next;
+    }
+    for (size_t g = 0; g < TRIE_GROUPS; g++) {
+        uint64_t groups = 0;
+        for (size_t h = 0; h < TRIE_GROUPS && to[g] != AUTOMATON_DEAD; h++)
+            groups |= (uint64_t)(seen[h] && whole[h] && to[h] == to[g]) << h;
+        if (__builtin_popcountll(groups) > most) {
+            most = __builtin_popcountll(groups);
+            best.groups = groups;
+            best.to = to[g];
+        }
+    }
+    best.steps = best.to == state ? ENDLESS : best.groups != 0;
+    return best;
+}
+
+/* find_run(), remembered, with the length of the run. */
+static int run_of(struct constraint *c, uint32_t state, struct run *run, struct err *err)
+{
+    uint32_t at = state;
+    uint16_t steps = 0;
+    uint64_t groups = 0;
+    for (; steps < RUN_STEPS; steps++, at = c->run[at].to) {
+        while (c->run_cap <= at) {
+            const size_t before = c->run_cap;
+            if (mem_grow(&c->run, &c->run_cap, c->run_cap, sizeof *c->run, err) < 0)
+                return -1;
+            memset(c->run + before, 0, (c->run_cap - before) * sizeof *c->run);
+        }
+        if (!c->run[at].known)
+            c->run[at] = find_run(&c->automaton, at);
+        const struct run *here = &c->run[at];
+        if (steps == 0)
+            groups = here->groups;
+        if (here->steps == 0 || (here->groups & groups) != groups)
+            break;
+        if (here->steps == ENDLESS) {
+            steps = ENDLESS;
+            break;
+        }
+    }
+    *run = (struct run){.groups = groups, .steps = steps, .known = true};
+    return 0;
+}
+
+/* True if all tokens below a node are allowed after `state`, found without walking through them. */
+static int allows_all(struct constraint *c, uint32_t state, uint32_t node, bool *all, struct err *err)
+{
+    const struct vocab_trie *trie = c->trie;
+    struct run run;
+    *all = false;
+    if (trie->first[trie->end[node]] - trie->first[node] < RUN_TOKENS)
+        return 0;
+    if (run_of(c, state, &run, err) < 0)
+        return -1;
+    *all = trie->below[node] <= run.steps && (trie->groups[node] & ~run.groups) == 0;
+    return 0;
+}
+
+/* Adds to c->spans the tokens below `top` that are allowed after `state`, which is reached there.
+ * With `ends`, notes the nodes where the rule may have ended in c->ends. */
+static int walk(struct constraint *c, uint32_t top, uint32_t state, bool ends, struct err *err)
+{
+    const struct vocab_trie *trie = c->trie;
+    struct automaton *a = &c->automaton;
+    const uint32_t end = trie->end[top];
+    c->at[trie->depth[top]] = state;
+    for (uint32_t n = top + 1; n < end;) {
+        const uint32_t next = automaton_step(a, c->at[trie->depth[n] - 1], trie->byte[n]);
+        bool all = false;
+        if (next == AUTOMATON_DEAD) {
+            n = trie->end[n];
+            continue;
+        }
+        if (trie->end[n] > n + 1 && allows_all(c, next, n, &all, err) < 0)
+            return -1;
+        if (add_span(c, trie->first[n], trie->first[all ? trie->end[n] : n + 1], err) < 0)
+            return -1;
+        if (ends && !all && trie->end[n] > n + 1 && automaton_returned(a, next)) {
+            if (mem_grow(&c->ends, &c->ends_cap, c->n_ends, sizeof *c->ends, err) < 0)
+                return -1;
+            c->ends[c->n_ends++] = n;
+        }
+        if (a->work > WORK_PER_MASK)
+            return err_set(err, "the constraint is too complex: the tokens that it allows take too long "
+                                "to compute");
+        c->at[trie->depth[n]] = next;
+        n = all ? trie->end[n] : n + 1;
+    }
+    if (!a->failed)
+        return 0;
+    *err = a->why;
+    return -1;
+}
+
+/* ---- masks ---- */
+
+static void set_bits(const struct constraint *c, uint64_t *mask)
+{
+    const uint32_t *order = c->trie->order;
+    for (size_t i = 0; i < c->spans.n; i++)
+        for (size_t r = c->spans.span[i].start; r < c->spans.span[i].end; r++)
+            mask[order[r] / 64] |= (uint64_t)1 << order[r] % 64;
+}
+
+/* Sets an empty mask to the tokens of c->spans, which are in ascending order. */
+static void set_mask(const struct constraint *c, uint64_t *mask)
+{
+    const uint32_t *order = c->trie->order;
+    size_t at = 0;
+    if (c->spans.total <= c->trie->n_order / 2) {
+        set_bits(c, mask);
+        return;
+    }
+    memcpy(mask, c->all, constraint_mask_words(c) * sizeof *mask);
+    for (size_t i = 0; i <= c->spans.n; i++) {
+        const size_t to = i < c->spans.n ? c->spans.span[i].start : c->trie->n_order;
+        for (; at < to; at++)
+            mask[order[at] / 64] &= ~((uint64_t)1 << order[at] % 64);
+        at = i < c->spans.n ? c->spans.span[i].end : at;
+    }
+}
+
+/* Stores the results of a walk. */
+static int fill_local(struct constraint *c, struct local_mask *m)
+{
+    const size_t words = constraint_mask_words(c);
+    size_t n = 0;
+    m->ends = mem_alloc(c->n_ends + 1, sizeof *m->ends);
+    if (c->spans.total * 2 <= words)
+        m->ids = mem_alloc(c->spans.total + 1, sizeof *m->ids);
+    else
+        m->bits = mem_zalloc(words, sizeof *m->bits);
+    if (!m->ends || (!m->ids && !m->bits))
+        return -1;
+    if (c->n_ends)
+        memcpy(m->ends, c->ends, c->n_ends * sizeof *m->ends);
+    m->n_ends = c->n_ends;
+    for (size_t i = 0; i < c->spans.n && m->ids; i++)
+        for (size_t r = c->spans.span[i].start; r < c->spans.span[i].end; r++)
+            m->ids[n++] = c->trie->order[r];
+    m->n_ids = n;
+    if (m->bits)
+        set_mask(c, m->bits);
+    m->bytes = sizeof *m + m->n_ends * sizeof *m->ends +
+               (m->bits ? words * sizeof *m->bits : n * sizeof *m->ids);
+    return 0;
+}
+
+static int compute_local(struct constraint *c, uint32_t local, struct err *err)
+{
+    const uint32_t state = automaton_inside(&c->automaton, local);
+    c->spans.n = c->spans.total = c->n_ends = 0;
+    c->stats.local_masks++;
+    if (walk(c, 0, state, true, err) < 0)
+        return -1;
+    if (c->local_bytes > LOCAL_BYTES)
+        forget_local(c);
+    while (c->local_cap <= local) {
+        const size_t before = c->local_cap;
+        if (mem_grow(&c->local, &c->local_cap, c->local_cap, sizeof *c->local, err) < 0)
+            return -1;
+        memset(c->local + before, 0, (c->local_cap - before) * sizeof *c->local);
+    }
+    struct local_mask *m = c->local[local] = mem_zalloc(1, sizeof *m);
+    if (!m || fill_local(c, m) < 0)
+        return err_set(err, "out of memory for the tokens of a constraint");
+    c->local_bytes += m->bytes;
+    return 0;
+}
+
+static int local_mask_of(struct constraint *c, uint32_t local, const struct local_mask **mask,
+                         struct err *err)
+{
+    if ((c->local_cap <= local || !c->local[local]) && compute_local(c, local, err) < 0)
+        return -1;
+    *mask = c->local[local];
+    return 0;
+}
+
+/* Adds to a mask the tokens that an item of a state allows. */
+static int add_item_tokens(struct constraint *c, const struct automaton_item *item, uint64_t *mask,
+                           struct err *err)
+{
+    const size_t words = constraint_mask_words(c);
+    const struct local_mask *m;
+    if (local_mask_of(c, item->local, &m, err) < 0)
+        return -1;
+    for (size_t i = 0; i < words && m->bits; i++)
+        mask[i] |= m->bits[i];
+    for (size_t i = 0; i < m->n_ids; i++)
+        mask[m->ids[i] / 64] |= (uint64_t)1 << m->ids[i] % 64;
+    const uint32_t after = m->n_ends ? automaton_return(&c->automaton, item->frame) : AUTOMATON_DEAD;
+    c->spans.n = c->spans.total = 0;
+    for (size_t i = 0; i < m->n_ends && after != AUTOMATON_DEAD; i++)
+        if (walk(c, m->ends[i], after, false, err) < 0)
+            return -1;
+    set_bits(c, mask);
+    return 0;
+}
+
+int constraint_mask(struct constraint *c, uint32_t state, uint64_t *mask, struct err *err)
+{
+    size_t n = 1;
+    memset(mask, 0, constraint_mask_words(c) * sizeof *mask);
+    c->automaton.work = 0;
+    c->stats.masks++;
+    for (size_t i = 0; i < n; i++) {
+        const struct automaton_item *items = automaton_items(&c->automaton, state, &n);
+        if (i < n) {
+            const struct automaton_item item = items[i];
+            if (add_item_tokens(c, &item, mask, err) < 0)
+                return -1;
+        }
+    }
+    if (!c->automaton.failed)
+        return 0;
+    *err = c->automaton.why;
+    return -1;
+}
+
+struct constraint_stats constraint_stats(const struct constraint *c)
+{
+    struct constraint_stats stats = c->stats;
+    stats.states = c->automaton.states.n;
+    stats.bytes = automaton_bytes(&c->automaton) + c->local_bytes;
+    return stats;
+}

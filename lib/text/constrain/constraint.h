@@ -1,0 +1,76 @@
+/* Constrained output: a grammar over the tokens of a vocabulary. Tells which tokens may come next.
+ *
+ * Tokens are allowed by their bytes, whatever the grammar's rules: a token may go through several of
+ * them. Special tokens and tokens without text are never allowed; callers add end-of-generation
+ * tokens where the text may end.
+ *
+ * Files, lowest layer first:
+ *
+ *    grammar/expr char_class               grammars as expressions
+ *    grammar/json_text json_number regex   JSON and regular expressions as such
+ *    grammar/gbnf json_schema schema_*     front ends
+ *    nfa_check nfa                         nondeterministic automata of grammars
+ *    array_pool automaton_*                made deterministic while running
+ *    vocab_trie                            the vocabulary
+ *    constraint                            this interface: masks of tokens
+ *    constraint_source constraint_cache    all front ends, by name; compiled constraints */
+#ifndef BMC_CONSTRAINT_H
+#define BMC_CONSTRAINT_H
+
+#include "text/grammar/expr.h"
+#include "text/constrain/vocab_trie.h"
+
+struct constraint;
+
+/* Compiles a grammar. The trie is borrowed. */
+int constraint_open(struct constraint **constraint, const struct grammar *grammar,
+                    const struct vocab_trie *trie, struct err *err) MUST_USE;
+void constraint_close(struct constraint *constraint); /* NULL is accepted */
+
+/* A place in a constrained text. Zeros: no constraint. States of cursors are kept; those that
+ * constraint_next() returns are valid until the next constraint_advance() of any cursor of the
+ * constraint. */
+struct constraint_cursor {
+    struct constraint *constraint; /* NULL: no constraint */
+    uint32_t state;
+    size_t index; /* among the constraint's cursors */
+};
+
+#define CONSTRAINT_DEAD 0u /* the state that no text leads to */
+
+/* Moves the cursor to the start of a text; `constraint` may be NULL. Ends its previous use. */
+int constraint_begin(struct constraint_cursor *cursor, struct constraint *constraint,
+                     struct err *err) MUST_USE;
+void constraint_end(struct constraint_cursor *cursor);
+
+/* Moves the cursor to a state that constraint_next() returned, or to another cursor's. */
+void constraint_set(struct constraint_cursor *cursor, uint32_t state);
+
+/* Moves the cursor over a token. Fails if it is not allowed, or if the constraint's automaton becomes
+ * too large. */
+int constraint_advance(struct constraint_cursor *cursor, uint32_t token, struct err *err) MUST_USE;
+
+/* The state after a token; CONSTRAINT_DEAD: the token is not allowed. */
+uint32_t constraint_next(struct constraint *constraint, uint32_t state, uint32_t token);
+
+/* True if the text may end in the state; if it must, because nothing can follow. */
+bool constraint_accepts(const struct constraint *constraint, uint32_t state);
+bool constraint_is_complete(struct constraint *constraint, uint32_t state);
+
+/* Words of a mask: bit i % 64 of word i / 64 is set if token i is allowed. */
+size_t constraint_mask_words(const struct constraint *constraint);
+
+/* Sets mask[words] to the tokens allowed in a state, possibly none. */
+int constraint_mask(struct constraint *constraint, uint32_t state, uint64_t *mask,
+                    struct err *err) MUST_USE;
+
+struct constraint_stats {
+    size_t masks;       /* computed */
+    size_t local_masks; /* of them, parts that were not in the cache */
+    size_t states;      /* of the automaton */
+    size_t bytes;       /* memory of automaton and masks */
+};
+
+struct constraint_stats constraint_stats(const struct constraint *constraint);
+
+#endif

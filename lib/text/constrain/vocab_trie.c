@@ -1,0 +1,189 @@
+/* Building the trie of a vocabulary. */
+#include "text/constrain/vocab_trie.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Characters that grammars often tell apart have groups of their own. */
+static uint8_t group_of_byte[256];
+static pthread_once_t groups_once = PTHREAD_ONCE_INIT;
+
+static void set_groups(void)
+{
+    static const struct {
+        uint8_t first, last;
+    } spans[] = {{0x00, 0x08}, {'\t', '\t'}, {'\n', '\n'}, {0x0b, 0x1f}, {' ', ' '},   {'0', '0'},
+                 {'1', '9'},   {'A', 'F'},   {'G', 'Z'},   {'a', 'f'},   {'g', 'z'},   {0x7f, 0x7f},
+                 {0x80, 0xbf}, {0xc0, 0xc1}, {0xc2, 0xdf}, {0xe0, 0xe0}, {0xe1, 0xec}, {0xed, 0xed},
+                 {0xee, 0xef}, {0xf0, 0xf0}, {0xf1, 0xf3}, {0xf4, 0xf4}, {0xf5, 0xff}};
+    uint8_t n = 0;
+    for (size_t b = 0; b < 256; b++)
+        group_of_byte[b] = UINT8_MAX;
+    for (size_t i = 0; i < ARRAY_LEN(spans); i++, n++)
+        for (size_t b = spans[i].first; b <= spans[i].last; b++)
+            group_of_byte[b] = n;
+    for (size_t b = 0; b < 256; b++)
+        if (group_of_byte[b] == UINT8_MAX)
+            group_of_byte[b] = n++;
+}
+
+const uint8_t *vocab_trie_groups(void)
+{
+    pthread_once(&groups_once, set_groups);
+    return group_of_byte;
+}
+
+static int by_text(const void *a, const void *b, void *arg)
+{
+    const struct vocab_trie *trie = arg;
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    size_t n, m;
+    const char *s = vocab_trie_text(trie, x, &n), *t = vocab_trie_text(trie, y, &m);
+    const int order = memcmp(s, t, size_min(n, m));
+    return order ? order : n != m ? (n > m) - (n < m) : (x > y) - (x < y);
+}
+
+static size_t common_prefix(const char *s, size_t n, const char *t, size_t m)
+{
+    size_t same = 0;
+    while (same < n && same < m && s[same] == t[same])
+        same++;
+    return same;
+}
+
+/* Number of nodes: the root, and for each token the bytes that the one before it has not. */
+static size_t count_nodes(const struct vocab_trie *trie)
+{
+    size_t n = 1, before_len = 0, len;
+    const char *before = "";
+    for (size_t i = 0; i < trie->n_order; i++, before_len = len) {
+        const char *text = vocab_trie_text(trie, trie->order[i], &len);
+        n += len - common_prefix(before, before_len, text, len);
+        before = text;
+    }
+    return n;
+}
+
+static void fill_nodes(struct vocab_trie *trie)
+{
+    uint32_t path[TRIE_TOKEN_BYTES + 1] = {0};
+    size_t n = 1, before_len = 0, len;
+    const char *before = "";
+    trie->byte[0] = 0;
+    trie->depth[0] = 0;
+    trie->first[0] = 0;
+    for (size_t i = 0; i < trie->n_order; i++, before_len = len) {
+        const char *text = vocab_trie_text(trie, trie->order[i], &len);
+        const size_t same = common_prefix(before, before_len, text, len);
+        for (size_t d = before_len; d > same; d--)
+            trie->end[path[d]] = (uint32_t)n;
+        for (size_t d = same + 1; d <= len; d++) {
+            path[d] = (uint32_t)n;
+            trie->byte[n] = (uint8_t)text[d - 1];
+            trie->depth[n] = (uint16_t)d;
+            trie->first[n++] = (uint32_t)i;
+        }
+        before = text;
+    }
+    for (size_t d = before_len + 1; d-- > 0;)
+        trie->end[path[d]] = (uint32_t)n;
+    trie->first[n] = (uint32_t)trie->n_order;
+}
+
+/* Sets groups and depths below the nodes, children before parents. */
+static void sum_up(struct vocab_trie *trie)
+{
+    const uint8_t *group = vocab_trie_groups();
+    for (size_t n = trie->n; n-- > 0;) {
+        trie->groups[n] = 0;
+        trie->below[n] = 0;
+        for (size_t child = n + 1; child < trie->end[n]; child = trie->end[child]) {
+            trie->groups[n] |= trie->groups[child] | (uint64_t)1 << group[trie->byte[child]];
+            if (trie->below[child] + 1 > trie->below[n])
+                trie->below[n] = (uint16_t)(trie->below[child] + 1);
+        }
+    }
+}
+
+static int build(struct vocab_trie *trie, struct err *err)
+{
+    size_t len;
+    trie->order = mem_alloc(trie->vocab + 1, sizeof *trie->order);
+    if (!trie->order)
+        return err_set(err, "out of memory for %zu tokens", trie->vocab);
+    for (uint32_t id = 0; id < trie->vocab; id++) {
+        (void)vocab_trie_text(trie, id, &len);
+        if (len > 0 && len <= TRIE_TOKEN_BYTES)
+            trie->order[trie->n_order++] = id;
+    }
+    qsort_r(trie->order, trie->n_order, sizeof *trie->order, by_text, trie);
+    trie->n = count_nodes(trie);
+    trie->byte = mem_alloc(trie->n, sizeof *trie->byte);
+    trie->depth = mem_alloc(trie->n, sizeof *trie->depth);
+    trie->below = mem_alloc(trie->n, sizeof *trie->below);
+    trie->end = mem_alloc(trie->n, sizeof *trie->end);
+    trie->first = mem_alloc(trie->n + 1, sizeof *trie->first);
+    trie->groups = mem_alloc(trie->n, sizeof *trie->groups);
+    if (!trie->byte || !trie->depth || !trie->below || !trie->end || !trie->first || !trie->groups)
+        return err_set(err, "out of memory for a trie of %zu tokens", trie->n_order);
+    fill_nodes(trie);
+    sum_up(trie);
+    return 0;
+}
+
+int vocab_trie_build(struct vocab_trie **out, char *text, uint32_t *at, size_t vocab, struct err *err)
+{
+    struct vocab_trie *trie = *out = mem_zalloc(1, sizeof *trie);
+    if (!trie) {
+        free(text);
+        free(at);
+        return err_set(err, "out of memory for a trie of %zu tokens", vocab);
+    }
+    *trie = (struct vocab_trie){.vocab = vocab, .text = text, .text_at = at};
+    if (build(trie, err) == 0)
+        return 0;
+    vocab_trie_close(trie);
+    *out = NULL;
+    return -1;
+}
+
+int vocab_trie_open(struct vocab_trie **out, const struct tokenizer *tok, size_t vocab, struct err *err)
+{
+    struct buf text = {0};
+    uint32_t *at = mem_zalloc(vocab + 1, sizeof *at);
+    *out = NULL;
+    if (!at)
+        return err_set(err, "out of memory for %zu tokens", vocab);
+    for (uint32_t id = 0; id < vocab; id++) {
+        at[id] = (uint32_t)text.len;
+        if (id < tokenizer_vocab(tok) && !tokenizer_is_special(tok, id) &&
+            (tokenizer_piece(tok, id, &text, err) < 0 || text.len > UINT32_MAX)) {
+            free(at);
+            buf_release(&text);
+            return err_prefix(err, "token %u", id);
+        }
+    }
+    at[vocab] = (uint32_t)text.len;
+    if (!text.data && buf_add(&text, "", 1, err) < 0) { /* no token has bytes */
+        free(at);
+        return -1;
+    }
+    return vocab_trie_build(out, text.data, at, vocab, err);
+}
+
+void vocab_trie_close(struct vocab_trie *trie)
+{
+    if (!trie)
+        return;
+    free(trie->byte);
+    free(trie->depth);
+    free(trie->below);
+    free(trie->end);
+    free(trie->first);
+    free(trie->groups);
+    free(trie->order);
+    free(trie->text_at);
+    free(trie->text);
+    free(trie);
+}

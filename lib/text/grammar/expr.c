@@ -1,0 +1,175 @@
+/* Building grammars from expressions. */
+#include "text/grammar/expr.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static expr_id add(struct grammar *g, const struct expr *expr)
+{
+    if (g->failed)
+        return EXPR_NONE;
+    if (g->n_exprs >= GRAMMAR_MAX)
+        return grammar_fail(g, "the grammar is too large: it has more than %d expressions", GRAMMAR_MAX);
+    if (mem_grow(&g->expr, &g->exprs_cap, g->n_exprs, sizeof *g->expr, &g->why) < 0) {
+        g->failed = true;
+        return EXPR_NONE;
+    }
+    g->expr[g->n_exprs] = *expr;
+    return (expr_id)g->n_exprs++;
+}
+
+void grammar_begin(struct grammar *g)
+{
+    *g = (struct grammar){0};
+    add(g, &(struct expr){.kind = EXPR_IS_NONE});
+    add(g, &(struct expr){.kind = EXPR_IS_EMPTY});
+}
+
+void grammar_release(struct grammar *g)
+{
+    free(g->expr);
+    free(g->list);
+    free(g->range);
+    free(g->rule);
+    buf_release(&g->bytes);
+    buf_release(&g->names);
+    *g = (struct grammar){0};
+}
+
+expr_id grammar_fail(struct grammar *g, const char *format, ...)
+{
+    va_list args;
+    if (g->failed)
+        return EXPR_NONE;
+    va_start(args, format);
+    vsnprintf(g->why.text, sizeof g->why.text, format, args);
+    va_end(args);
+    text_make_printable(g->why.text, strlen(g->why.text), "");
+    g->failed = true;
+    return EXPR_NONE;
+}
+
+expr_id expr_bytes(struct grammar *g, const void *bytes, size_t len)
+{
+    const size_t at = g->bytes.len;
+    if (len == 0)
+        return EXPR_EMPTY;
+    if (len > GRAMMAR_MAX || at > (size_t)64 * GRAMMAR_MAX)
+        return grammar_fail(g, "the grammar is too large: its texts have more than %d bytes",
+                            64 * GRAMMAR_MAX);
+    if (!g->failed && buf_add(&g->bytes, bytes, len, &g->why) < 0)
+        g->failed = true;
+    return add(g, &(struct expr){.kind = EXPR_IS_BYTES, .a = (uint32_t)at, .b = (uint32_t)len});
+}
+
+expr_id expr_text(struct grammar *g, const char *text) { return expr_bytes(g, text, strlen(text)); }
+
+expr_id expr_class(struct grammar *g, const struct code_range *range, size_t n)
+{
+    const size_t at = g->n_ranges;
+    for (size_t i = 0; i < n && !g->failed; i++) {
+        if (g->n_ranges >= (size_t)4 * GRAMMAR_MAX)
+            return grammar_fail(g, "the grammar is too large: it has more than %d ranges of characters",
+                                4 * GRAMMAR_MAX);
+        if (mem_grow(&g->range, &g->ranges_cap, g->n_ranges, sizeof *g->range, &g->why) < 0)
+            g->failed = true;
+        else
+            g->range[g->n_ranges++] = range[i];
+    }
+    return n ? add(g, &(struct expr){.kind = EXPR_IS_CLASS, .a = (uint32_t)at, .b = (uint32_t)n})
+             : EXPR_NONE;
+}
+
+expr_id expr_range(struct grammar *g, uint32_t first, uint32_t last)
+{
+    return expr_class(g, &(struct code_range){first, last}, 1);
+}
+
+static expr_id add_list(struct grammar *g, enum expr_kind kind, const expr_id *list, size_t n)
+{
+    const size_t at = g->n_list;
+    for (size_t i = 0; i < n && !g->failed; i++) {
+        if (g->n_list >= GRAMMAR_MAX)
+            return grammar_fail(g, "the grammar is too large: its lists have more than %d members",
+                                GRAMMAR_MAX);
+        if (mem_grow(&g->list, &g->list_cap, g->n_list, sizeof *g->list, &g->why) < 0)
+            g->failed = true;
+        else
+            g->list[g->n_list++] = list[i];
+    }
+    return add(g, &(struct expr){.kind = kind, .a = (uint32_t)at, .b = (uint32_t)n});
+}
+
+expr_id expr_seq(struct grammar *g, const expr_id *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == EXPR_NONE)
+            return EXPR_NONE;
+    return n == 0 ? EXPR_EMPTY : n == 1 ? list[0] : add_list(g, EXPR_IS_SEQ, list, n);
+}
+
+expr_id expr_alt(struct grammar *g, const expr_id *list, size_t n)
+{
+    return n == 0 ? EXPR_NONE : n == 1 ? list[0] : add_list(g, EXPR_IS_ALT, list, n);
+}
+
+expr_id expr_repeat(struct grammar *g, expr_id id, uint32_t min, uint32_t max)
+{
+    if (max == 0 || id == EXPR_EMPTY || (id == EXPR_NONE && min == 0))
+        return EXPR_EMPTY;
+    if (id == EXPR_NONE || (min == 1 && max == 1))
+        return id;
+    return add(g, &(struct expr){.kind = EXPR_IS_REPEAT, .a = id, .min = min, .max = max});
+}
+
+expr_id expr_rule(struct grammar *g, uint32_t rule)
+{
+    return add(g, &(struct expr){.kind = EXPR_IS_RULE, .a = rule});
+}
+
+uint32_t grammar_add_rule(struct grammar *g, const char *name, size_t len)
+{
+    const size_t at = g->names.len;
+    if (g->failed)
+        return 0;
+    if (g->n_rules >= GRAMMAR_MAX / 4) {
+        grammar_fail(g, "the grammar is too large: it has more than %d rules", GRAMMAR_MAX / 4);
+        return 0;
+    }
+    if (buf_add(&g->names, name, len, &g->why) < 0 || buf_add(&g->names, "", 1, &g->why) < 0 ||
+        mem_grow(&g->rule, &g->rules_cap, g->n_rules, sizeof *g->rule, &g->why) < 0) {
+        g->failed = true;
+        return 0;
+    }
+    g->rule[g->n_rules] = (struct grammar_rule){EXPR_NONE, at};
+    return (uint32_t)g->n_rules++;
+}
+
+void grammar_set_rule(struct grammar *g, uint32_t rule, expr_id body)
+{
+    if (!g->failed)
+        g->rule[rule].body = body;
+}
+
+const char *grammar_rule_name(const struct grammar *g, uint32_t rule)
+{
+    return g->names.data + g->rule[rule].name;
+}
+
+void expr_list_add(struct grammar *g, struct expr_list *list, expr_id id)
+{
+    if (g->failed)
+        return;
+    if (mem_grow(&list->id, &list->cap, list->n, sizeof *list->id, &g->why) < 0)
+        g->failed = true;
+    else
+        list->id[list->n++] = id;
+}
+
+void expr_list_release(struct expr_list *list)
+{
+    free(list->id);
+    *list = (struct expr_list){0};
+}

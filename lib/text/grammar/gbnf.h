@@ -1,0 +1,10 @@
+/* Grammars in GBNF, the notation of llama.cpp. */
+#ifndef BMC_GBNF_H
+#define BMC_GBNF_H
+
+#include "text/grammar/expr.h"
+
+/* Reads a grammar, whose rule `root` is what texts match. Errors name the line. */
+int gbnf_parse(struct grammar *grammar, const char *text, size_t len, struct err *err) MUST_USE;
+
+#endif

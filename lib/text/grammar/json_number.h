@@ -1,0 +1,23 @@
+/* Numbers of JSON in a range, as expressions of a grammar. */
+#ifndef BMC_JSON_NUMBER_H
+#define BMC_JSON_NUMBER_H
+
+#include "text/grammar/json_text.h"
+
+/* A bound of a range; NULL value: none. */
+struct number_bound {
+    const json_t *value; /* a number */
+    bool exclusive;
+};
+
+/* Integers, written without point and exponent, between the bounds. Without a bound the range ends at
+ * 15 digits, or at as many as the other bound has. */
+expr_id json_integer_range(struct json_grammar *json, const struct number_bound *min,
+                           const struct number_bound *max);
+
+/* Decimal numbers without exponent between the bounds, of up to 15 digits together. The grammar fails
+ * if the bounds need more. */
+expr_id json_number_range(struct json_grammar *json, const struct number_bound *min,
+                          const struct number_bound *max);
+
+#endif

@@ -1,0 +1,294 @@
+/* Compiles JSON Schemas to grammars. Schemas that $ref names are rules, compiled one after the other,
+ * so that they may refer to each other. */
+#include "text/grammar/json_schema.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/grammar/schema_object.h"
+
+/* ---- values of each type ---- */
+
+static expr_id compile_string(struct schema_job *job, const json_t *schema)
+{
+    const json_t *pattern = json_object_get(schema, "pattern"), *format = json_object_get(schema, "format");
+    const uint32_t min = schema_count(job, schema, "minLength", 0);
+    const uint32_t max = schema_count(job, schema, "maxLength", EXPR_MANY);
+    struct grammar *g = job->json.grammar;
+    if (!pattern && !format)
+        return min > max ? EXPR_NONE : json_text_string(&job->json, min, max);
+    if (pattern && format)
+        return schema_fail(job, "\"pattern\" and \"format\" together are not supported");
+    if (min > 0 || max != EXPR_MANY)
+        return schema_fail(job, "\"%s\" and limits of the length together are not supported: write them "
+                                "into the pattern",
+                           pattern ? "pattern" : "format");
+    const char *text = pattern ? json_string_value(pattern)
+                               : schema_format_pattern(json_string_value(format));
+    const expr_id quote = expr_text(g, "\""), content =
+        regex_parse(&job->json, text, strlen(text), pattern ? REGEX_JSON_SEARCH : REGEX_JSON_WHOLE);
+    if (g->failed && strncmp(g->why.text, "regular", 7) == 0) {
+        struct err why = g->why;
+        g->failed = false;
+        return schema_fail(job, "\"pattern\": %s", why.text);
+    }
+    return EXPR_SEQ(g, quote, content, quote);
+}
+
+static expr_id compile_number(struct schema_job *job, const json_t *schema, bool integer)
+{
+    const struct number_bound min = schema_bound(schema, false), max = schema_bound(schema, true);
+    struct grammar *g = job->json.grammar;
+    const expr_id id = integer ? json_integer_range(&job->json, &min, &max)
+                               : json_number_range(&job->json, &min, &max);
+    if (g->failed && strncmp(g->why.text, "a bound", 7) == 0) {
+        struct err why = g->why;
+        g->failed = false;
+        return schema_fail(job, "%s", why.text);
+    }
+    return id;
+}
+
+/* A list item as a rule, since it is used more than once. */
+static expr_id item_rule(struct schema_job *job, const json_t *schema)
+{
+    return schema_rule(job, schema_compile(job, schema), "item");
+}
+
+static expr_id compile_prefix(struct schema_job *job, const json_t *prefix, size_t n)
+{
+    struct grammar *g = job->json.grammar;
+    struct expr_list list = {0};
+    const expr_id space = json_space(&job->json), comma = expr_text(g, ",");
+    for (size_t i = 0; i < n && !g->failed; i++) {
+        const size_t mark = schema_enter(job, "prefixItems", NULL);
+        if (i)
+            expr_list_add(g, &list, comma);
+        expr_list_add(g, &list, space);
+        expr_list_add(g, &list, schema_compile(job, json_array_get(prefix, i)));
+        schema_leave(job, mark);
+    }
+    const expr_id id = expr_seq(g, list.id, list.n);
+    expr_list_release(&list);
+    return id;
+}
+
+static expr_id compile_array(struct schema_job *job, const json_t *schema)
+{
+    const json_t *items = json_object_get(schema, "items"), *prefix = json_object_get(schema, "prefixItems");
+    const uint32_t min = schema_count(job, schema, "minItems", 0);
+    const uint32_t max = schema_count(job, schema, "maxItems", EXPR_MANY);
+    const size_t n = size_min(json_array_size(prefix), max);
+    struct grammar *g = job->json.grammar;
+    const size_t mark = schema_enter(job, "items", NULL);
+    const expr_id item = (prefix && !items) || n == max ? EXPR_NONE
+                         : items                          ? item_rule(job, items)
+                                                          : json_any(&job->json);
+    schema_leave(job, mark);
+    if (min > max || g->failed)
+        return EXPR_NONE;
+    if (n == 0)
+        return json_enclosed(&job->json, "[", item, min, max, "]");
+    const expr_id space = json_space(&job->json);
+    const uint32_t least = min > n ? min - (uint32_t)n : 0;
+    const expr_id more =
+        expr_repeat(g, EXPR_SEQ(g, expr_text(g, ","), space, item), least,
+                    max == EXPR_MANY ? EXPR_MANY : max - (uint32_t)n);
+    return EXPR_SEQ(g, expr_text(g, "["), compile_prefix(job, prefix, n), more, space, expr_text(g, "]"));
+}
+
+static expr_id compile_types(struct schema_job *job, const json_t *schema)
+{
+    struct grammar *g = job->json.grammar;
+    const unsigned types = schema_types(job, schema);
+    expr_id list[8];
+    size_t n = 0;
+    if (types & SCHEMA_NULL)
+        list[n++] = expr_text(g, "null");
+    if (types & SCHEMA_BOOLEAN)
+        list[n++] = EXPR_ALT(g, expr_text(g, "true"), expr_text(g, "false"));
+    if (types & SCHEMA_OBJECT)
+        list[n++] = schema_object(job, schema);
+    if (types & SCHEMA_ARRAY)
+        list[n++] = compile_array(job, schema);
+    if (types & SCHEMA_STRING)
+        list[n++] = compile_string(job, schema);
+    if (types & SCHEMA_NUMBER) /* integers among them */
+        list[n++] = compile_number(job, schema, false);
+    else if (types & SCHEMA_INTEGER)
+        list[n++] = compile_number(job, schema, true);
+    return expr_alt(g, list, n);
+}
+
+/* ---- lists of values and of schemas ---- */
+
+static expr_id compile_values(struct schema_job *job, const json_t *schema)
+{
+    struct grammar *g = job->json.grammar;
+    const json_t *only = json_object_get(schema, "const"), *list = json_object_get(schema, "enum");
+    struct expr_list values = {0};
+    for (size_t i = 0; i < (list ? json_array_size(list) : 1) && !g->failed; i++) {
+        const json_t *value = list ? json_array_get(list, i) : only;
+        const enum schema_fit fit = schema_fits(job, value, schema);
+        if (fit == FIT_UNKNOWN)
+            schema_fail(job, "\"%s\" beside keywords of the same type is not supported",
+                        list ? "enum" : "const");
+        else if (fit == FIT_YES)
+            expr_list_add(g, &values, json_constant(&job->json, value));
+    }
+    const expr_id id = expr_alt(g, values.id, values.n);
+    expr_list_release(&values);
+    return id;
+}
+
+static void check_exclusive(struct schema_job *job, json_t *const *branch, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n && !schema_failed(job); k++)
+            if (i != k && !schema_excludes(job, branch[i], branch[k], 0))
+                schema_fail(job, "\"oneOf\": its schemas %zu and %zu may both allow a value: make them "
+                                 "exclude each other, or use anyOf",
+                            i + 1, k + 1);
+}
+
+/* Alternatives, each together with the schema's other keywords. */
+static expr_id compile_alternatives(struct schema_job *job, const json_t *schema, const char *key)
+{
+    struct grammar *g = job->json.grammar;
+    const json_t *list = json_object_get(schema, key);
+    const json_t *rest = schema_without(job, schema, key);
+    const size_t n = json_array_size(list);
+    json_t **branch = mem_zalloc(n, sizeof *branch);
+    struct expr_list all = {0};
+    if (!branch)
+        schema_fail(job, "out of memory for %zu schemas", n);
+    for (size_t i = 0; i < n && rest && !g->failed; i++) {
+        const json_t *own = json_array_get(list, i);
+        branch[i] = (json_t *)(uintptr_t)(schema_is_any(rest) ? own : schema_merge(job, rest, own));
+    }
+    if (!g->failed && strcmp(key, "oneOf") == 0)
+        check_exclusive(job, branch, n);
+    for (size_t i = 0; i < n && !g->failed; i++) {
+        const size_t mark = schema_enter(job, key, NULL);
+        expr_list_add(g, &all, schema_compile(job, branch[i]));
+        schema_leave(job, mark);
+    }
+    const expr_id id = expr_alt(g, all.id, all.n);
+    expr_list_release(&all);
+    free(branch);
+    return id;
+}
+
+/* ---- references ---- */
+
+/* The rule of the schema that a $ref names. */
+static expr_id compile_ref(struct schema_job *job, const char *pointer)
+{
+    struct grammar *g = job->json.grammar;
+    for (size_t i = 0; i < job->n_refs; i++)
+        if (strcmp(job->ref[i].pointer, pointer) == 0)
+            return expr_rule(g, job->ref[i].rule);
+    const json_t *schema = schema_resolve(job, pointer);
+    if (!schema)
+        return EXPR_NONE;
+    if (mem_grow(&job->ref, &job->refs_cap, job->n_refs, sizeof *job->ref, &g->why) < 0) {
+        g->failed = true;
+        return EXPR_NONE;
+    }
+    struct schema_ref *ref = &job->ref[job->n_refs];
+    *ref = (struct schema_ref){schema, strdup(pointer), grammar_add_rule(g, pointer, strlen(pointer))};
+    if (!ref->pointer)
+        return schema_fail(job, "out of memory for a reference");
+    job->n_refs++;
+    return expr_rule(g, ref->rule);
+}
+
+static expr_id compile_object(struct schema_job *job, const json_t *schema)
+{
+    static const char *const lists[] = {"anyOf", "oneOf"};
+    const json_t *ref = json_object_get(schema, "$ref");
+    if (!schema_check(job, schema))
+        return EXPR_NONE;
+    if (ref && schema_is_any(schema_without(job, schema, "$ref")))
+        return schema_failed(job) ? EXPR_NONE : compile_ref(job, json_string_value(ref));
+    schema = schema_expand(job, schema);
+    if (!schema || !json_is_object(schema))
+        return schema ? schema_compile(job, schema) : EXPR_NONE;
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        if (json_object_get(schema, lists[i]))
+            return compile_alternatives(job, schema, lists[i]);
+    if (json_object_get(schema, "enum") || json_object_get(schema, "const"))
+        return compile_values(job, schema);
+    if (schema_is_any(schema))
+        return json_any(&job->json);
+    return compile_types(job, schema);
+}
+
+expr_id schema_compile(struct schema_job *job, const json_t *schema)
+{
+    if (schema_failed(job))
+        return EXPR_NONE;
+    if (json_is_boolean(schema))
+        return json_is_true(schema) ? json_any(&job->json) : EXPR_NONE;
+    if (++job->depth > SCHEMA_DEPTH)
+        return schema_fail(job, "schemas are nested too deeply");
+    const expr_id id = compile_object(job, schema);
+    job->depth--;
+    return id;
+}
+
+expr_id schema_rule(struct schema_job *job, expr_id body, const char *name)
+{
+    struct grammar *g = job->json.grammar;
+    if (g->failed || body == EXPR_NONE || g->expr[body].kind == EXPR_IS_RULE)
+        return body;
+    const uint32_t rule = grammar_add_rule(g, name, strlen(name));
+    grammar_set_rule(g, rule, body);
+    return expr_rule(g, rule);
+}
+
+static void compile_all(struct schema_job *job, const json_t *schema)
+{
+    struct grammar *g = job->json.grammar;
+    g->root = grammar_add_rule(g, "root", 4);
+    grammar_set_rule(g, g->root, schema_compile(job, schema));
+    for (size_t i = 0; i < job->n_refs && !g->failed; i++) {
+        job->depth = 0;
+        buf_clear(&job->path);
+        if (buf_addf(&job->path, &g->why, "%s", job->ref[i].pointer + 1) < 0)
+            g->failed = true;
+        const expr_id body = schema_compile(job, job->ref[i].schema);
+        grammar_set_rule(g, job->ref[i].rule, body);
+    }
+}
+
+int json_schema_parse(struct grammar *grammar, const json_t *schema, struct err *err)
+{
+    struct schema_job job = {.json = {.grammar = grammar}, .root = schema, .made = json_array()};
+    if (!json_is_object(schema) && !json_is_boolean(schema))
+        schema_fail(&job, "a schema is an object, found %s", json_type_name(schema));
+    else if (!job.made)
+        schema_fail(&job, "out of memory");
+    else
+        compile_all(&job, schema);
+    json_decref(job.made);
+    for (size_t i = 0; i < job.n_refs; i++)
+        free(job.ref[i].pointer);
+    free(job.ref);
+    buf_release(&job.path);
+    if (!grammar->failed)
+        return 0;
+    *err = grammar->why;
+    return -1;
+}
+
+int json_object_grammar(struct grammar *grammar, struct err *err)
+{
+    struct json_grammar json = {.grammar = grammar};
+    grammar->root = grammar_add_rule(grammar, "root", 4);
+    grammar_set_rule(grammar, grammar->root, json_any_object(&json));
+    if (!grammar->failed)
+        return 0;
+    *err = grammar->why;
+    return -1;
+}

@@ -1,0 +1,47 @@
+/* JSON as text: strings, white space, and values of any kind, as expressions of a grammar. */
+#ifndef BMC_JSON_GRAMMAR_TEXT_H
+#define BMC_JSON_GRAMMAR_TEXT_H
+
+#include "base/json.h"
+#include "text/grammar/char_class.h"
+
+/* A grammar for JSON and the rules that its parts share; those without a rule yet are 0. */
+struct json_grammar {
+    struct grammar *grammar;
+    uint32_t string, escape, control, value, object, array; /* numbers of rules + 1 */
+};
+
+/* White space between the parts of objects and lists: nothing, a space, or a line end and up to
+ * JSON_INDENT spaces. */
+enum { JSON_INDENT = 20 };
+expr_id json_space(struct json_grammar *json);
+
+/* A string of min to max characters (EXPR_MANY: any number), each written as itself or escaped. */
+expr_id json_text_string(struct json_grammar *json, uint32_t min, uint32_t max);
+
+/* A character of a sorted set inside a JSON string, in one spelling: as itself, or escaped where JSON
+ * asks for it. U+0000 is left out. */
+expr_id json_char(struct json_grammar *json, const struct char_class *set);
+
+/* A name of an object's member other than those listed, without escapes. */
+expr_id json_other_name(struct json_grammar *json, const char *const *name, size_t n);
+
+/* A value as compact JSON; this string as JSON. */
+expr_id json_constant(struct json_grammar *json, const json_t *value);
+expr_id json_name(struct json_grammar *json, const char *name);
+
+/* Numbers without bounds: integers of up to 15 digits, which are exact in every program; numbers of
+ * up to 15 digits, up to 15 after the point, and an exponent of up to two digits. */
+expr_id json_integer_any(struct json_grammar *json);
+expr_id json_number_any(struct json_grammar *json);
+
+/* Any value; any object; any list. */
+expr_id json_any(struct json_grammar *json);
+expr_id json_any_object(struct json_grammar *json);
+expr_id json_any_array(struct json_grammar *json);
+
+/* open (item ("," item)*)? close, with white space. `count`: EXPR_MANY or the most items. */
+expr_id json_enclosed(struct json_grammar *json, const char *open, expr_id item, uint32_t min,
+                      uint32_t max, const char *close);
+
+#endif

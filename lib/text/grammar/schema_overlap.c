@@ -1,0 +1,198 @@
+/* Whether values and schemas agree: for values listed by enum, and for oneOf, whose alternatives must
+ * exclude each other. */
+#include <string.h>
+
+#include "text/grammar/schema_parts.h"
+#include "text/utf8.h"
+
+enum { OVERLAP_DEPTH = 32 };
+
+const json_t *schema_member(const json_t *schema, const char *name)
+{
+    const json_t *own = json_object_get(json_object_get(schema, "properties"), name);
+    return own ? own : json_object_get(schema, "additionalProperties");
+}
+
+static bool is_required(const json_t *schema, const char *name)
+{
+    const json_t *list = json_object_get(schema, "required");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (strcmp(json_string_value(json_array_get(list, i)), name) == 0)
+            return true;
+    return false;
+}
+
+/* Equal as JSON Schema has it: 1 and 1.0 are. */
+static bool values_equal(const json_t *a, const json_t *b)
+{
+    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
+                                                  : json_equal(a, b);
+}
+
+static bool is_listed(const json_t *value, const json_t *schema)
+{
+    const json_t *list = json_object_get(schema, "enum"), *only = json_object_get(schema, "const");
+    bool in = !list;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        in = in || values_equal(value, json_array_get(list, i));
+    return in && (!only || values_equal(value, only));
+}
+
+static size_t characters(const json_t *text)
+{
+    const char *s = json_string_value(text);
+    const size_t len = json_string_length(text);
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++)
+        n += ((unsigned char)s[i] & 0xc0) != 0x80;
+    return n;
+}
+
+static bool count_fits(const json_t *schema, const char *min, const char *max, size_t n)
+{
+    const json_t *least = json_object_get(schema, min), *most = json_object_get(schema, max);
+    return (!least || (double)n >= json_number_value(least)) &&
+           (!most || (double)n <= json_number_value(most));
+}
+
+static bool number_fits(const json_t *value, const json_t *schema)
+{
+    const double x = json_number_value(value);
+    for (int upper = 0; upper < 2; upper++) {
+        const struct number_bound bound = schema_bound(schema, upper);
+        const double limit = json_number_value(bound.value), sign = upper ? -1 : 1;
+        if (bound.value && (bound.exclusive ? sign * x <= sign * limit : sign * x < sign * limit))
+            return false;
+    }
+    return true;
+}
+
+static bool has_any(const json_t *schema, const char *const *key, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (json_object_get(schema, key[i]))
+            return true;
+    return false;
+}
+
+enum schema_fit schema_fits(struct schema_job *job, const json_t *value, const json_t *schema)
+{
+    static const char *const of_texts[] = {"pattern", "format"};
+    static const char *const of_objects[] = {"properties", "required", "additionalProperties"};
+    static const char *const of_arrays[] = {"items", "prefixItems"};
+    static const char *const of_all[] = {"anyOf", "oneOf"};
+    const unsigned type = schema_type_of(value);
+    if (!json_is_object(schema))
+        return json_is_true(schema) ? FIT_YES : FIT_NO;
+    if (!(schema_types(job, schema) & type) || !is_listed(value, schema))
+        return FIT_NO;
+    if (json_is_number(value) && !number_fits(value, schema))
+        return FIT_NO;
+    if (json_is_string(value) && !count_fits(schema, "minLength", "maxLength", characters(value)))
+        return FIT_NO;
+    if (json_is_array(value) && !count_fits(schema, "minItems", "maxItems", json_array_size(value)))
+        return FIT_NO;
+    if (json_is_object(value)) {
+        const json_t *required = json_object_get(schema, "required");
+        for (size_t i = 0; i < json_array_size(required); i++)
+            if (!json_object_get(value, json_string_value(json_array_get(required, i))))
+                return FIT_NO;
+    }
+    const bool unknown = has_any(schema, of_all, ARRAY_LEN(of_all)) ||
+                         (json_is_string(value) && has_any(schema, of_texts, ARRAY_LEN(of_texts))) ||
+                         (json_is_object(value) && has_any(schema, of_objects, ARRAY_LEN(of_objects))) ||
+                         (json_is_array(value) && has_any(schema, of_arrays, ARRAY_LEN(of_arrays)));
+    return unknown ? FIT_UNKNOWN : FIT_YES;
+}
+
+/* ---- what is generated for one schema is not allowed by another ---- */
+
+/* The values of an enum or const; NULL: any. */
+static const json_t *values_of(const json_t *schema, size_t *n)
+{
+    const json_t *only = json_object_get(schema, "const"), *list = json_object_get(schema, "enum");
+    *n = only ? 1 : json_array_size(list);
+    return only ? only : list;
+}
+
+static bool values_exclude(struct schema_job *job, const json_t *a, const json_t *b)
+{
+    size_t n;
+    const json_t *values = values_of(a, &n);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *value = json_object_get(a, "const") ? values : json_array_get(values, i);
+        if (schema_fits(job, value, a) != FIT_NO && schema_fits(job, value, b) != FIT_NO)
+            return false;
+    }
+    return values != NULL;
+}
+
+static bool counts_exclude(const json_t *a, const json_t *b, const char *min, const char *max)
+{
+    const json_t *least_a = json_object_get(a, min), *most_a = json_object_get(a, max);
+    const json_t *least_b = json_object_get(b, min), *most_b = json_object_get(b, max);
+    return (most_a && least_b && json_number_value(most_a) < json_number_value(least_b)) ||
+           (most_b && least_a && json_number_value(most_b) < json_number_value(least_a));
+}
+
+static bool numbers_exclude(const json_t *a, const json_t *b)
+{
+    for (int turn = 0; turn < 2; turn++) {
+        const struct number_bound most = schema_bound(turn ? b : a, true),
+                                  least = schema_bound(turn ? a : b, false);
+        const double top = json_number_value(most.value), bottom = json_number_value(least.value);
+        if (most.value && least.value &&
+            (top < bottom || (top == bottom && (most.exclusive || least.exclusive))))
+            return true;
+    }
+    return false;
+}
+
+/* True if objects generated for `a` never have the member. */
+static bool never_has(const json_t *a, const char *name)
+{
+    const json_t *properties = json_object_get(a, "properties");
+    const json_t *others = json_object_get(a, "additionalProperties");
+    return !json_object_get(properties, name) && !is_required(a, name) &&
+           (others ? json_is_false(others) : properties != NULL);
+}
+
+static bool objects_exclude(struct schema_job *job, const json_t *a, const json_t *b, size_t depth)
+{
+    const json_t *required = json_object_get(b, "required");
+    for (size_t i = 0; i < json_array_size(required); i++)
+        if (never_has(a, json_string_value(json_array_get(required, i))))
+            return true;
+    for (int turn = 0; turn < 2; turn++) {
+        required = json_object_get(turn ? b : a, "required");
+        for (size_t i = 0; i < json_array_size(required) && !schema_failed(job); i++) {
+            const char *name = json_string_value(json_array_get(required, i));
+            const json_t *x = schema_member(a, name), *y = schema_member(b, name);
+            if (json_is_false(x) || json_is_false(y) ||
+                (x && y && schema_excludes(job, x, y, depth + 1)))
+                return true;
+        }
+    }
+    return false;
+}
+
+bool schema_excludes(struct schema_job *job, const json_t *a, const json_t *b, size_t depth)
+{
+    if (depth > OVERLAP_DEPTH || schema_failed(job))
+        return false;
+    a = schema_expand(job, a);
+    b = a ? schema_expand(job, b) : NULL;
+    if (!b || json_is_false(a) || json_is_false(b))
+        return b != NULL;
+    if (!json_is_object(a) || !json_is_object(b))
+        return false;
+    if (values_exclude(job, a, b) || values_exclude(job, b, a))
+        return true;
+    const unsigned types = schema_types(job, a) & schema_types(job, b);
+    const unsigned numbers = SCHEMA_INTEGER | SCHEMA_NUMBER;
+    return !(types & (SCHEMA_NULL | SCHEMA_BOOLEAN)) &&
+           (!(types & numbers) || numbers_exclude(a, b)) &&
+           (!(types & SCHEMA_STRING) || counts_exclude(a, b, "minLength", "maxLength")) &&
+           (!(types & SCHEMA_ARRAY) || counts_exclude(a, b, "minItems", "maxItems")) &&
+           (!(types & SCHEMA_OBJECT) || objects_exclude(job, a, b, depth));
+}
